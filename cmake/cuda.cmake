@@ -3,7 +3,7 @@ file(GLOB cuda_sources CONFIGURE_DEPENDS backends/cuda/*/*.cu backends/cuda/*/*.
 # wgmma is an instruction of sm_90a alone: files with it are compiled for that whatever else the build serves. They run on
 # devices of compute capability 9.0 and nowhere else (select()).
 set(sm90a_sources ${cuda_sources})
-list(FILTER sm90a_sources INCLUDE REGEX "/wgmma_[a-z]+\\.cu$")
+list(FILTER sm90a_sources INCLUDE REGEX "/wgmma_[a-z0-9]+\\.cu$")
 list(REMOVE_ITEM cuda_sources ${sm90a_sources})
 target_sources(gradus PRIVATE ${cuda_sources} $<TARGET_OBJECTS:gradus_sm90a>)
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake before 3.25.2 does not know that nvcc has C++20

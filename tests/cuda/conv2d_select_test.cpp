@@ -140,9 +140,9 @@ TEST_CASE("plans of convolutions on CUDA: each kernel has a layer, and half type
       problem.dtype = DType::f16;
       CHECK(describe_plan(select(problem, kH200, with_library(switches))) == describe_plan(plan));
     });
-  CHECK(names == std::set<std::string>{"wgmma", "direct", "few_channel_mma", "implicit_gemm_async", "implicit_gemm_fma",
-                                       "implicit_gemm_tf32", "implicit_gemm_half", "implicit_gemm_generic", "fused",
-                                       "fused_tf32", "engine", "engine_tf32"});
+  CHECK(names == std::set<std::string>{"wgmma", "wgmma_im2col", "direct", "few_channel_mma", "implicit_gemm_async",
+                                       "implicit_gemm_fma", "implicit_gemm_tf32", "implicit_gemm_half",
+                                       "implicit_gemm_generic", "fused", "fused_tf32", "engine", "engine_tf32"});
 }
 
 TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their memory is the workspace") {
@@ -168,6 +168,26 @@ TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their m
         const bool of_weight = problem.pass == ConvPass::backward_weight;
         CHECK((plan.workspace_bytes > 0) == of_weight);
         if (of_weight) CHECK(covers(plan.split_k, ceil_div(tiling.tiles, plan.split_k), tiling.tiles));
+        return;
+      }
+      if (plan.algorithm == ConvAlgorithm::wgmma_im2col) {
+        const Im2colTiling& tiling = plan.im2col;
+        const bool of_weight = problem.pass == ConvPass::backward_weight;
+        const int64_t boxes = of_weight ? layer.R * layer.S * tiling.chunks : ceil_div(problem.out().shape[1], 64);
+        CHECK(covers(tiling.row_tiles, plan.tile.rows, of_weight ? problem.w.shape[0] : tiling.positions));
+        CHECK(covers(tiling.column_tiles, plan.tile.columns / 64, boxes));
+        CHECK((tiling.cluster >= 1 && tiling.cluster <= 8 && tiling.slots >= 2));
+        CHECK(plan.shared_bytes < kH200.shared_memory);
+        CHECK(plan.workspace_bytes == (plan.split_k > 1 ? size_t{4} * plan.split_k * problem.w.numel() : 0));
+        int64_t pixels = 0, taps = 0;  // of all phases
+        for (int z = 0; z < (of_weight ? 1 : static_cast<int>(tiling.z)); ++z) {
+          const ConvPhase::Axis &h = tiling.h[z / tiling.phases_w], &w = tiling.w[z % tiling.phases_w];
+          pixels += int64_t{h.size} * w.size, taps += h.count * w.count;
+          for (const ConvPhase::Axis* axis : {&h, &w})
+            for (int t = 0; t < axis->count; ++t) CHECK((axis->origin + t * axis->step >= 0));
+        }
+        CHECK(pixels == problem.out().shape[2] * problem.out().shape[3]);
+        CHECK(taps == layer.R * layer.S);
         return;
       }
       if (problem.pass == ConvPass::backward_weight) {
@@ -227,7 +247,7 @@ TEST_CASE("plans of convolutions on CUDA: strides, alignment and masks") {
   first.mask_alignment = 0, first.y.alignment = 8;
   CHECK(name(first) == "direct");
 
-  ConvProblem wide = conv_problem({32, 64, 28, 28, 64, 3, 3, 2, 1}, ConvPass::forward, DType::bf16, true);
+  ConvProblem wide = conv_problem({32, 64, 28, 28, 64, 3, 3, 2, 1}, ConvPass::forward, DType::f32, true);
   CHECK(select(wide, kH200, switches).vectorized);
   wide.x.alignment = 8;
   CHECK_FALSE(select(wide, kH200, switches).vectorized);
@@ -272,15 +292,44 @@ TEST_CASE("plans of convolutions on CUDA: wgmma takes 3x3 of dense half types, c
     switches.small_convolutions = true;
     CHECK(choose(problem(layer), kH200, switches).algorithm == ConvAlgorithm::library);
   }
-  // cuDNN is faster where images leave much of the tiles empty.
+  // wgmma_im2col is faster where images leave much of the tiles empty.
   const ConvProblem small = conv_problem({32, 64, 4, 4, 64, 3, 3, 1, 1}, ConvPass::forward, DType::bf16, true);
-  CHECK(select(small, kH200, {}).algorithm == ConvAlgorithm::wgmma);
-  CHECK_FALSE(takes(small));
+  CHECK(can_wgmma(small, kH200));
+  CHECK(select(small, kH200, {}).algorithm == ConvAlgorithm::wgmma_im2col);
   ConvProblem masked = conv_problem(layer, ConvPass::backward_weight, DType::bf16, true);
   masked.mask_alignment = 16;
   CHECK(choose(masked, kH200, {}).takes_mask);
   masked.mask_alignment = 8;
   CHECK_FALSE(takes(masked));
+}
+
+TEST_CASE("plans of convolutions on CUDA: wgmma_im2col takes any filter size, stride and padding on Hopper alone") {
+  for (const ConvPass pass : {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weight}) {
+    const auto takes = [&](const ConvLayer& layer, bool channels_last = true, const DeviceProperties& device = kH200) {
+      ConvProblem problem = conv_problem(layer, pass, DType::bf16, channels_last);
+      problem.bias = problem.bias && pass == ConvPass::forward;
+      return select(problem, device, {}).algorithm == ConvAlgorithm::wgmma_im2col;
+    };
+    for (const ConvLayer& layer : {ConvLayer{32, 256, 8, 8, 256, 3, 3, 1, 1}, ConvLayer{3, 64, 15, 7, 128, 3, 3, 2, 1},
+                                   ConvLayer{1, 64, 7, 7, 24, 1, 1, 2}, ConvLayer{2, 64, 14, 15, 64, 5, 5, 1, 2}})
+      CHECK(takes(layer));
+    CHECK_FALSE(takes({32, 256, 8, 8, 256, 3, 3, 1, 1}, false));
+    DeviceProperties other = kH200;
+    other.compute_capability = 100;
+    CHECK_FALSE(takes({32, 256, 8, 8, 256, 3, 3, 1, 1}, true, other));
+    CHECK_FALSE(takes({32, 256, 8, 8, 256, 3, 3, 3, 1}));        // stride
+    CHECK_FALSE(takes({32, 256, 8, 8, 256, 1, 1, 1, 1}));        // padding of more than the filter
+    CHECK_FALSE(takes({32, 256, 8, 8, 256, 3, 3, 1, 2, 2}));     // dilation
+    CHECK_FALSE(takes({32, 256, 8, 8, 256, 3, 3, 1, 1, 1, 2}));  // groups
+    CHECK_FALSE(takes({32, 260, 8, 8, 256, 3, 3, 1, 1}));        // no whole vectors of channels
+  }
+  // A cluster splits the depth where tiles are few; the gradient of weights goes on in parts that split_k.cu adds.
+  CHECK(select(conv_problem({32, 512, 4, 4, 512, 3, 3, 1, 1}, ConvPass::forward, DType::bf16, true), kH200, {})
+            .im2col.cluster == 8);
+  ConvProblem few = conv_problem({128, 64, 32, 32, 128, 3, 3, 2, 1}, ConvPass::backward_weight, DType::bf16, true);
+  CHECK(select(few, kH200, {}).algorithm == ConvAlgorithm::implicit_gemm);  // with dbias
+  few.bias = false;
+  CHECK(select(few, kH200, {}).split_k > 1);
 }
 
 TEST_CASE("plans of convolutions on CUDA: what cuDNN may do") {

@@ -214,6 +214,57 @@ TEST_CASE("wgmma: y, dx, dw and dbias of half types are right, and have the same
       }
 }
 
+TEST_CASE("wgmma_im2col: y, dx and dw of half types are right, and have the same bits again and in a captured graph") {
+  if (no_cuda_device()) return;
+  manual_seed(9);
+  struct Layer {
+    Shape x;
+    int64_t K, R, S, stride, padding;
+  };
+  // Odd sizes, one image, few pixels, many filters, tiles across images, clusters, parts of dw, channels in part.
+  const Layer layers[] = {
+      {{2, 256, 8, 8}, 256, 3, 3, 1, 1},   {{4, 512, 4, 4}, 512, 3, 3, 1, 1},  {{3, 64, 32, 32}, 128, 3, 3, 2, 1},
+      {{64, 64, 30, 30}, 72, 3, 3, 2, 1},  {{3, 64, 16, 16}, 128, 1, 1, 2, 0}, {{2, 256, 14, 14}, 64, 1, 1, 1, 0},
+      {{1, 72, 7, 7}, 136, 3, 3, 1, 1},    {{5, 64, 7, 7}, 128, 3, 3, 2, 1},   {{3, 40, 15, 14}, 24, 3, 3, 2, 1},
+      {{1, 136, 15, 7}, 200, 1, 1, 2, 0},  {{2, 64, 14, 15}, 64, 5, 3, 1, 2},  {{2, 128, 9, 9}, 256, 3, 3, 1, 0},
+      {{2, 64, 8, 9}, 64, 2, 2, 2, 0},     {{1, 16, 2, 1}, 16, 1, 1, 1, 0},    {{1, 64, 3, 200}, 64, 3, 3, 1, 1},
+      {{30, 256, 14, 14}, 256, 3, 3, 1, 1}};
+  const BackendGuard guard("cuda");
+  for (const DType dtype : {kHalf, kBFloat16})
+    for (const Layer& layer : layers) {
+      INFO(layer.x << " to " << layer.K << ", " << layer.R << "x" << layer.S << ", stride " << layer.stride);
+      const auto last = [](const Tensor& tensor) { return tensor.contiguous(MemoryFormat::channels_last); };
+      const Tensor x = last(image(layer.x, dtype)), bias = image({layer.K}, dtype);
+      const Tensor w = last(image({layer.K, layer.x[1], layer.R, layer.S}, dtype) * 0.1);
+      const auto run_layer = [&](DType type) {
+        const Tensor in = x.to(type).requires_grad_(), weight = w.to(type).requires_grad_();
+        const Tensor y = conv2d(in, weight, {}, layer.stride, layer.padding);
+        y.backward(y.detach() * 0.03125);
+        const Tensor fused = conv2d_relu(x.to(type), w.to(type), bias.to(type), layer.stride, layer.padding);
+        return TensorList{y.detach(), in.grad(), weight.grad(), fused};
+      };
+      const TensorList reference = run_layer(kDouble);
+      const Kernels kernels;
+      const TensorList made = run_layer(dtype);
+      if (kernels.all().find("/wgmma") != std::string::npos)  // on Hopper
+        CHECK_THAT(kernels.all(), contains("cuda/conv2d/wgmma_im2col") &&
+                                      contains("cuda/conv2d_bias_relu/wgmma_im2col") &&
+                                      contains("cuda/conv2d_backward_data/wgmma_im2col") &&
+                                      contains("cuda/conv2d_backward_weight/wgmma_im2col"));
+      TensorList captured;
+      cuda::Graph graph;
+      graph.capture([&] { captured = run_layer(dtype); });
+      graph.replay();
+      const TensorList again = run_layer(dtype);
+      for (size_t i = 0; i < made.size(); ++i) {
+        INFO("result " << i);
+        CHECK(error(made[i], reference[i]) <= tolerance_of(dtype));
+        CHECK(again[i].equal(made[i]));
+        CHECK(captured[i].equal(made[i]));
+      }
+    }
+}
+
 TEST_CASE("wgmma: threads convolve side by side on streams of their own") {
   if (no_cuda_device()) return;
   manual_seed(8);

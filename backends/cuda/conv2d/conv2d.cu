@@ -86,6 +86,7 @@ void run(const char* name, const ConvProblem& problem, const View& in, const Vie
                         workspace.as<std::byte>()};
     switch (plan.algorithm) {
       case ConvAlgorithm::wgmma: (of_weight ? wgmma_wgrad : wgmma_gather)(call, launch); break;
+      case ConvAlgorithm::wgmma_im2col: wgmma_im2col(call, launch); break;
       case ConvAlgorithm::direct: (of_weight ? direct_wgrad : direct)(call, launch); break;
       case ConvAlgorithm::few_channel_mma:
         (of_weight ? few_channel_mma_wgrad : few_channel_mma_fprop)(call, launch);
@@ -94,7 +95,10 @@ void run(const char* name, const ConvProblem& problem, const View& in, const Vie
       case ConvAlgorithm::implicit_gemm: (of_weight ? implicit_gemm_wgrad : implicit_gemm)(call, launch); break;
       default: (of_weight ? implicit_gemm_generic_wgrad : implicit_gemm_generic)(call, launch);
     }
-    if ((of_weight || phase.split_k > 1) && plan.algorithm != ConvAlgorithm::wgmma) add_parts(call, launch);
+    if (plan.algorithm == ConvAlgorithm::wgmma_im2col
+            ? phase.split_k > 1
+            : (of_weight || phase.split_k > 1) && plan.algorithm != ConvAlgorithm::wgmma)
+      add_parts(call, launch);
   }
 }
 

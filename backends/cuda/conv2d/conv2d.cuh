@@ -168,6 +168,7 @@ void visit_tiles(const ConvTile& tile, F&& f) {
 void direct(const ConvCall& call, const Launch& launch);
 void wgmma_gather(const ConvCall& call, const Launch& launch);
 void wgmma_wgrad(const ConvCall& call, const Launch& launch);
+void wgmma_im2col(const ConvCall& call, const Launch& launch);
 void few_channel_mma_fprop(const ConvCall& call, const Launch& launch);
 void implicit_gemm(const ConvCall& call, const Launch& launch);
 void implicit_gemm_generic(const ConvCall& call, const Launch& launch);

@@ -1,4 +1,6 @@
 // The plan of the wgmma kernels: tiles of images, the ring of slots in shared memory, split-K.
+#include <limits>
+
 #include <gradus/backends/cuda/conv2d/tile_sizes.h>
 
 namespace gradus::cuda_detail {
@@ -73,6 +75,17 @@ void plan_wgmma_wgrad(const ConvProblem& p, const DeviceProperties& device, Conv
   plan.workspace_bytes = static_cast<size_t>(4 * plan.split_k * (sums + (p.bias ? K : 0)));
 }
 
+/// Dense half types with channels innermost, on Hopper.
+bool are_dense_halves(const ConvProblem& p, const DeviceProperties& device, bool of_weight_too) {
+  if (device.compute_capability != 90 || (p.dtype != DType::f16 && p.dtype != DType::bf16) || p.geometry.groups != 1)
+    return false;
+  for (const ConvOperand* operand : {&p.x, &p.w, &p.y}) {
+    if (operand->numel() == 0 || operand->numel() >= int64_t{1} << 31) return false;
+    if ((operand != &p.w || of_weight_too) && (operand->alignment != 16 || !operand->is_dense(true))) return false;
+  }
+  return p.w.shape[0] % 8 == 0 && p.w.shape[1] % 8 == 0 && std::min(p.w.shape[0], p.w.shape[1]) >= 16;
+}
+
 }  // namespace
 
 void plan_wgmma(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan) {
@@ -83,19 +96,12 @@ void plan_wgmma(const ConvProblem& problem, const DeviceProperties& device, Conv
 }
 
 bool can_wgmma(const ConvProblem& p, const DeviceProperties& device) {
-  constexpr int64_t least_channels = 16, most_channels = 128;  // whose filters fit in shared memory
-  if (device.compute_capability != 90 || (p.dtype != DType::f16 && p.dtype != DType::bf16) || p.geometry.groups != 1 ||
-      p.w.shape[2] != 3 || p.w.shape[3] != 3)
+  constexpr int64_t most_channels = 128;  // whose filters fit in shared memory
+  if (!are_dense_halves(p, device, p.pass != ConvPass::backward_weight) || p.w.shape[2] != 3 || p.w.shape[3] != 3 ||
+      std::max(p.w.shape[0], p.w.shape[1]) > most_channels)
     return false;
   for (int i = 0; i < 2; ++i)
     if (p.geometry.stride[i] != 1 || p.geometry.padding[i] != 1 || p.geometry.dilation[i] != 1) return false;
-  const bool of_weight = p.pass == ConvPass::backward_weight;
-  for (const ConvOperand* operand : {&p.x, &p.w, &p.y}) {
-    if (operand->numel() == 0 || operand->numel() >= int64_t{1} << 31) return false;
-    if (!(of_weight && operand == &p.w) && (operand->alignment != 16 || !operand->is_dense(true))) return false;
-  }
-  for (const int64_t channels : {p.w.shape[0], p.w.shape[1]})
-    if (channels % 8 != 0 || channels < least_channels || channels > most_channels) return false;
   if (p.mask_alignment != 0 && p.mask_alignment != 16) return false;
   // Some wider rows gave wrong results or failed: 128 channels at 56 pixels, 64 at 112.
   constexpr int64_t widest_row = 3584;  // pixels times channels
@@ -103,6 +109,65 @@ bool can_wgmma(const ConvProblem& p, const DeviceProperties& device) {
   ConvPlan plan;
   plan_wgmma(p, device, plan);
   return plan.wgmma.slots >= 2;
+}
+
+void plan_im2col(const ConvProblem& p, const DeviceProperties& device, ConvPlan& plan) {
+  Im2colTiling& tiling = plan.im2col;
+  const bool of_weight = p.pass == ConvPass::backward_weight;
+  const ConvPhase first = plan.phases.front();  // has the most positions
+  int64_t taps = 1;                             // the most of a phase
+  const auto phases = [&](int axis) {
+    return p.pass == ConvPass::backward_data ? std::min(p.geometry.stride[axis], p.x.shape[2 + axis]) : 1;
+  };
+  tiling.phases_w = static_cast<int>(phases(1)), tiling.taps_w = static_cast<int>(p.w.shape[3]);
+  for (int axis = 0; axis < 2; ++axis) {
+    ConvPhase::Axis* const to = axis == 0 ? tiling.h : tiling.w;
+    int lower = std::numeric_limits<int>::max(), most = 0;
+    for (int i = 0; i < phases(axis); ++i) {
+      to[i] = axis == 0 ? plan.phases[i * tiling.phases_w].h : plan.phases[i].w;
+      if (to[i].count > 0) lower = std::min(lower, to[i].origin + std::min(0, (to[i].count - 1) * to[i].step));
+      most = std::max(most, to[i].count);
+    }
+    for (int i = 0; i < phases(axis); ++i) to[i].origin -= lower;
+    const auto stride = static_cast<int>(p.geometry.stride[axis]);
+    tiling.lower[axis] = lower, taps *= most;
+    tiling.stride[axis] = p.pass == ConvPass::backward_data ? 1 : stride;
+    tiling.out_stride[axis] = p.pass == ConvPass::backward_data ? stride : 1;
+  }
+  tiling.height = Divisor(first.h.size), tiling.width = Divisor(first.w.size);
+  const int64_t positions = p.x.shape[0] * first.h.size * first.w.size, channels = p.in().shape[1];
+  tiling.positions = static_cast<int>(positions), tiling.chunks = static_cast<int>(ceil_div(channels, kIm2colBox));
+  const int64_t boxes = of_weight ? taps * tiling.chunks : ceil_div(p.out().shape[1], kIm2colBox);
+  plan.tile = {kIm2colRows, static_cast<int>(kIm2colBox * std::min<int64_t>(boxes, 2))};
+  tiling.row_tiles = u32(ceil_div(of_weight ? p.w.shape[0] : positions, kIm2colRows));
+  tiling.column_tiles = u32(ceil_div(boxes, 2));
+
+  // Blocks of a cluster add their sums in each other's shared memory; more parts of dw go through global memory.
+  const int64_t steps = of_weight ? ceil_div(positions, kIm2colBox) : taps * tiling.chunks;
+  const int64_t tiles = int64_t{tiling.row_tiles} * tiling.column_tiles * (of_weight ? 1 : phases(0) * phases(1));
+  const int64_t splits = balanced_splits(tiles, steps, device.multiprocessors);
+  const int64_t parts = of_weight ? ceil_div(splits, kMaxIm2colCluster) : 1;
+  tiling.cluster = u32(std::min<int64_t>(splits / parts, kMaxIm2colCluster));
+  tiling.z = u32(of_weight ? parts : phases(0) * phases(1));
+  plan.phases.resize(1), plan.phases[0].split_k = plan.split_k = u32(parts), plan.reduce_lanes = 1;
+  plan.phases[0].h.first = plan.phases[0].w.first = 0;  // the kernel adds it
+  if (parts > 1) plan.workspace_bytes = static_cast<size_t>(4 * parts * p.w.numel());
+  const int slot = plan.tile.columns == 64 ? kIm2colSlotBytes<64> : kIm2colSlotBytes<128>;
+  const bool shares = tiles * parts * tiling.cluster > device.multiprocessors;  // a multiprocessor has two blocks
+  tiling.slots =
+      static_cast<int>((static_cast<int64_t>(device.shared_memory) / (shares ? 2 : 1) - 4 * kSwizzle) / slot);
+  tiling.slots = std::min(tiling.slots, kMaxWgmmaSlots);
+  plan.shared_bytes = static_cast<size_t>(tiling.slots * slot + kSwizzle);
+}
+
+bool can_im2col(const ConvProblem& p, const DeviceProperties& device) {
+  if (!are_dense_halves(p, device, true) || (p.pass == ConvPass::backward_weight && p.bias)) return false;
+  constexpr int64_t most_taps = 16, most_stride = 2;  // of a row; TMA's offsets have few bits
+  for (int i = 0; i < 2; ++i)
+    if (p.w.shape[2 + i] > most_taps || p.geometry.padding[i] >= p.w.shape[2 + i] || p.geometry.dilation[i] != 1 ||
+        p.geometry.stride[i] > most_stride)
+      return false;
+  return true;
 }
 
 }  // namespace gradus::cuda_detail

@@ -34,6 +34,17 @@ struct Case {
     return p.out().numel() == 0;
   }
 
+  // ---- wgmma ----
+  bool fills_wgmma() const {
+    const int64_t height = p.x.shape[2], width = p.x.shape[3];
+    return 2 * height * width >= ceil_div(height * (width + 1), kWgmmaPixels) * kWgmmaPixels;
+  }
+  std::optional<ConvAlgorithm> of_hopper() const {
+    const bool wgmma = can_wgmma(p, device), im2col = can_im2col(p, device);
+    if (wgmma && (fills_wgmma() || !im2col)) return ConvAlgorithm::wgmma;
+    return im2col ? std::optional(ConvAlgorithm::wgmma_im2col) : std::nullopt;
+  }
+
   // ---- Gathers ----
   int64_t rows() const { return p.pass == ConvPass::forward ? filters : channels; }
   int64_t depth_channels() const { return p.pass == ConvPass::forward ? channels : filters; }
@@ -54,7 +65,7 @@ struct Case {
            (!skips() || p.in().strides[1] != 1) && has_short_images();
   }
   ConvAlgorithm gather() const {
-    if (can_wgmma(p, device)) return ConvAlgorithm::wgmma;
+    if (const auto hopper = of_hopper()) return *hopper;
     if (p.pass == ConvPass::forward && few_channel_tiling(p, mode)) return ConvAlgorithm::few_channel_mma;
     if (has_direct()) return ConvAlgorithm::direct;
     if (p.in().strides[1] != 1 && has_exact_gather())  // else implicit_gemm loads four channels at once
@@ -72,7 +83,7 @@ struct Case {
            strides[0] % 4 == 0 && strides[1] % 4 == 0 && p.y.alignment == 16;
   }
   ConvAlgorithm weight() const {
-    if (can_wgmma(p, device)) return ConvAlgorithm::wgmma;
+    if (const auto hopper = of_hopper()) return *hopper;
     if (few_channel_tiling(p, mode)) return ConvAlgorithm::few_channel_mma;
     if (can_direct_wgrad(p, device)) return ConvAlgorithm::direct;
     const bool vectors = is_exact() && has_vectors();
@@ -128,10 +139,6 @@ struct Case {
     const bool few = rows() <= kFewChannels;
     if (p.pass == ConvPass::backward_data && (p.is_strided() || (few && p.x.numel() >= int64_t{1} << 24))) return true;
     return p.out().numel() < int64_t{1} << ((p.bias || p.relu) && !few ? 22 : 21);
-  }
-  bool fills_wgmma() const {
-    const int64_t height = p.x.shape[2], width = p.x.shape[3];
-    return 2 * height * width >= ceil_div(height * (width + 1), kWgmmaPixels) * kWgmmaPixels;
   }
   /// Little arithmetic for each element that is read: then our kernels are faster, above all those for the gradient of
   /// weights, which mask and sum for the bias on the way. That gradient takes 0.01 ms for conv_c32's first layer and
@@ -245,7 +252,7 @@ int64_t ConvOperand::alignment_of(const void* data) {
 const char* ConvPlan::name() const {
   constexpr const char* modes[] = {"implicit_gemm_fma", "implicit_gemm_tf32", "implicit_gemm_half"};
   constexpr const char* names[] = {
-      "wgmma", "direct", "few_channel_mma", "implicit_gemm_async", "", "implicit_gemm_generic"};
+      "wgmma", "direct", "few_channel_mma", "implicit_gemm_async", "", "implicit_gemm_generic", "", "wgmma_im2col"};
   if (algorithm == ConvAlgorithm::implicit_gemm) return modes[static_cast<int>(math_mode)];
   if (algorithm != ConvAlgorithm::library) return names[static_cast<int>(algorithm)];
   if (math_mode == MathMode::tf32) return fused ? "fused_tf32" : "engine_tf32";
@@ -290,11 +297,11 @@ ConvPlan select(const ConvProblem& problem, const DeviceProperties& device, cons
   if (of.is_empty()) return plan;
   // Others compute on the FMA units, in the type that they sum in.
   if (plan.algorithm == ConvAlgorithm::implicit_gemm || plan.algorithm == ConvAlgorithm::few_channel_mma ||
-      plan.algorithm == ConvAlgorithm::wgmma)
+      plan.algorithm == ConvAlgorithm::wgmma || plan.algorithm == ConvAlgorithm::wgmma_im2col)
     plan.math_mode = *of.mode;
   plan.phases = phases_of(problem);
-  if (plan.algorithm == ConvAlgorithm::wgmma) {
-    plan_wgmma(problem, device, plan);
+  if (plan.algorithm == ConvAlgorithm::wgmma || plan.algorithm == ConvAlgorithm::wgmma_im2col) {
+    (plan.algorithm == ConvAlgorithm::wgmma ? plan_wgmma : plan_im2col)(problem, device, plan);
     return plan;
   }
   (problem.pass == ConvPass::backward_weight ? plan_wgrad : plan_gather)(problem, device, plan);

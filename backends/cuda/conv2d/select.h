@@ -24,6 +24,7 @@ enum class ConvAlgorithm : uint8_t {
   implicit_gemm,          ///< implicit_gemm{,_wgrad}.cu: any math mode, loads of vectors or of elements
   implicit_gemm_generic,  ///< implicit_gemm_generic.cu: on the FMA units, takes everything
   library,                ///< cuDNN
+  wgmma_im2col,           ///< wgmma_im2col.cu: the same for any filter size, stride and number of channels
 };
 
 /// An operand without its elements.
@@ -165,6 +166,20 @@ struct ConvPhase {
   uint32_t per_split = 0;  ///< steps of the depth, or pixels, in each
 };
 
+/// ConvAlgorithm::wgmma_im2col: what a tile of the product is, and how positions and taps become coordinates of TMA's.
+/// A tile has 128 rows (positions of a phase; dw: filters), a step of the depth 64 channels of a tap (dw: positions). Of
+/// pairs the first is of h.
+struct Im2colTiling {
+  ConvPhase::Axis h[2], w[2];                 // of phases; origins are distances from `lower`
+  int phases_w = 1;                           // of the phases, h first
+  int lower[2] = {}, stride[2] = {};          // position (i, j) reads pixel lower + (i, j) stride and right of it …
+  int out_stride[2] = {};                     // … and is pixel at + (i, j) out_stride of the result
+  Divisor height, width;                      // of the positions of an image
+  int positions = 0, chunks = 0, taps_w = 0;  // of all images; 64 channels each of a tap; taps of a row
+  int slots = 0;
+  uint32_t row_tiles = 0, column_tiles = 0, z = 0, cluster = 1;  // z: phases, dw: parts; blocks that split the depth
+};
+
 /// A decision. Fields that an algorithm does not use are zero.
 struct ConvPlan {
   ConvAlgorithm algorithm = ConvAlgorithm::implicit_gemm_generic;
@@ -187,6 +202,7 @@ struct ConvPlan {
   bool channels_last = false;  ///< library: the layout of all operands
   bool fused = false;          ///< library: with bias and ReLU
   bool flipped = false;        ///< library: runs flip_transpose(problem)
+  Im2colTiling im2col;
 
   /// For observers: "direct", "implicit_gemm_tf32", …
   const char* name() const;

@@ -65,8 +65,9 @@ void add_parts(const ConvCall& call, const Launch& launch) {
   const Gather& g = call.gather;
   const ConvPlan& plan = call.plan;
   const bool of_weight = call.problem.pass == ConvPass::backward_weight;
-  const bool tap_by_tap =
-      plan.algorithm == ConvAlgorithm::implicit_gemm_async || plan.algorithm == ConvAlgorithm::implicit_gemm;
+  const bool tap_by_tap = plan.algorithm == ConvAlgorithm::implicit_gemm_async ||
+                          plan.algorithm == ConvAlgorithm::implicit_gemm ||
+                          plan.algorithm == ConvAlgorithm::wgmma_im2col;
   const uint32_t columns = of_weight ? g.columns : g.positions, lines = call.groups() * g.rows;
   const uint32_t parts = call.phase.split_k, results = lines * columns;
   const Address partial{call.workspace + plan.partial_offset};

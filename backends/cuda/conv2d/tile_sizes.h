@@ -69,6 +69,11 @@ inline constexpr DirectWgradSizes kDirectWgradSizes[] = {
 inline constexpr int kWgmmaPixels = 128, kMaxWgmmaSlots = 8;
 inline constexpr int64_t kWgmmaStaticBytes = 10 << 10;
 
+/// wgmma_im2col: rows of a tile; positions, channels or filters of a box, of lines of 128 bytes; blocks of a cluster.
+inline constexpr int kIm2colRows = 128, kIm2colBox = 64, kMaxIm2colCluster = 8;
+template <int kColumns>
+inline constexpr int kIm2colSlotBytes = (kIm2colRows + kColumns) * 2 * kIm2colBox;
+
 // What select() asks of an algorithm.
 
 /// How few_channel_mma cuts the output; nothing where it does not apply.
@@ -78,6 +83,8 @@ std::optional<FewChannelTiling> few_channel_tiling(const ConvProblem& problem, s
 bool can_direct_wgrad(const ConvProblem& problem, const DeviceProperties& device);
 /// True for what the wgmma kernels compute: dense half types with channels innermost, 3x3, padding 1, on Hopper.
 bool can_wgmma(const ConvProblem& problem, const DeviceProperties& device);
+/// True for what wgmma_im2col computes: the same of any filter size, stride and padding. dbias is not among it.
+bool can_im2col(const ConvProblem& problem, const DeviceProperties& device);
 /// The columns of dw that the tiles of `implicit` compute.
 ConvTile implicit_wgrad_tile(int64_t rows);
 
@@ -90,5 +97,6 @@ int64_t balanced_splits(int64_t blocks, int64_t steps, int64_t resident);
 void plan_gather(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
 void plan_wgrad(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
 void plan_wgmma(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
+void plan_im2col(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
 
 }  // namespace gradus::cuda_detail

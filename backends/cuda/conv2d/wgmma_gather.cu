@@ -21,20 +21,6 @@ struct GatherBarriers {
   Mbarrier full[kMaxWgmmaSlots], empty[kMaxWgmmaSlots], filters;
 };
 
-/// Of four lanes, lane i has word j of row j of a 4 x 4 block; afterwards it has row i.
-__device__ void transpose_quad(uint32_t (&words)[4]) {
-#pragma unroll
-  for (int step = 1; step <= 2; step *= 2) {
-    const bool upper = threadIdx.x & step;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (i & step) continue;
-      const uint32_t got = __shfl_xor_sync(~0u, upper ? words[i] : words[i + step], step);
-      (upper ? words[i] : words[i + step]) = got;
-    }
-  }
-}
-
 /// The shared memory of a block: filters of all chunks of channels, then the ring.
 template <int kLineBytes, int kFilters>
 struct GatherShared {
@@ -184,7 +170,7 @@ void launch_gather(const ConvCall& call, const Launch& launch) {
   const CUtensorMap w = tensor_map(call.weight.data, problem.dtype, {C, K, 9, 1}, {18 * C, 2 * C, 18 * C},
                                    {kFlipped ? kFilters : kChannels, kFlipped ? kChannels : kFilters, 9, 1});
   launch_early(launch, wgmma_gather_kernel<T, kLineBytes, kFilters, kFlipped>,
-               dim3(call.plan.blocks, ceil_div(channels, kFilters)), kGatherThreads, call.plan.shared_bytes, in, w,
+               dim3(call.plan.blocks, ceil_div(channels, kFilters)), kGatherThreads, call.plan.shared_bytes, 1, in, w,
                tiling, static_cast<const T*>(call.bias), call.gather.bias_step, problem.relu, static_cast<T*>(call.out),
                channels);
 }

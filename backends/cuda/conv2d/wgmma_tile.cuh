@@ -18,19 +18,22 @@ inline CUtensorMap image_map(const void* data, DType dtype, const Shape& shape, 
 }
 
 /// Launches a kernel whose blocks may start while the kernel before it on the stream ends. They prepare what needs no
-/// global memory and go on behind wait_for_grid().
+/// global memory and go on behind wait_for_grid(). `cluster` blocks along x are a cluster.
 template <class... Parameters, class... Arguments>
 void launch_early(const Launch& launch, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t bytes,
-                  const Arguments&... arguments) {
+                  uint32_t cluster, const Arguments&... arguments) {
   if (bytes > size_t{48} << 10)
     GRADUS_CUDA_CHECK(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = cluster, attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
   cudaLaunchConfig_t configuration{};
   configuration.gridDim = grid, configuration.blockDim = block, configuration.dynamicSmemBytes = bytes;
-  configuration.stream = launch.stream(), configuration.attrs = &early, configuration.numAttrs = 1;
+  configuration.stream = launch.stream(), configuration.attrs = attributes,
+  configuration.numAttrs = cluster > 1 ? 2 : 1;
   GRADUS_CUDA_CHECK(cudaLaunchKernelEx(&configuration, kernel, Parameters(arguments)...));
   check_launch(launch.stream());
 }
@@ -48,6 +51,20 @@ void visit_half(DType dtype, F&& f) {
 /// 16 bytes of zeros.
 __device__ inline void zero_shared(uint32_t to) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
+}
+
+/// Of four lanes, lane i has word j of row j of a 4 x 4 block; afterwards it has row i.
+__device__ inline void transpose_quad(uint32_t (&words)[4]) {
+#pragma unroll
+  for (int step = 1; step <= 2; step *= 2) {
+    const bool upper = threadIdx.x & step;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i & step) continue;
+      const uint32_t got = __shfl_xor_sync(~0u, upper ? words[i] : words[i + step], step);
+      (upper ? words[i] : words[i + step]) = got;
+    }
+  }
 }
 
 }  // namespace gradus::cuda_detail

@@ -300,11 +300,11 @@ void launch_wgrad(const ConvCall& call, const Launch& launch) {
   auto* const partial = static_cast<float4*>(call.partial());
   const uint32_t splits = call.plan.split_k;
   launch_early(launch, kernel, dim3(splits, parts.chunks, ceil_div(K, kFilterBytes / 2)), kWgradThreads,
-               call.plan.shared_bytes, maps, tiling, static_cast<bool>(call.masked), static_cast<bool>(call.bias),
+               call.plan.shared_bytes, 1, maps, tiling, static_cast<bool>(call.masked), static_cast<bool>(call.bias),
                parts, partial, K);
   launch_early(launch, wgmma_reduce_kernel<T, kChannels, kFilterBytes / 2>, ceil_div(parts.of_split, kReduceVecs),
-               kReduceLanes * kReduceVecs, 0, parts, partial, static_cast<int>(splits), Strides4(problem.w.strides), K,
-               C, static_cast<T*>(call.weight), static_cast<T*>(call.bias), call.gather.bias_step);
+               kReduceLanes * kReduceVecs, 0, 1, parts, partial, static_cast<int>(splits), Strides4(problem.w.strides),
+               K, C, static_cast<T*>(call.weight), static_cast<T*>(call.bias), call.gather.bias_step);
 }
 
 }  // namespace

@@ -4,8 +4,6 @@
 
 #include <gradus/backends/cuda/device/mbarrier.cuh>
 
-#if __CUDA_ARCH__ >= 900
-
 namespace gradus::cuda_detail {
 
 /// The address of the same place in the shared memory of a block of the cluster.
@@ -19,6 +17,16 @@ __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+/// 16 bytes from the same place in the shared memory of a block of the cluster.
+__device__ inline float4 load_cluster(uint32_t address, int block) {
+  float4 v;
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(mapa(address, block))
+               : "memory");
+  return v;
+}
+
 /// Writes a number into the shared memory of a block of the cluster and tells that block's barrier.
 __device__ inline void st_async(float value, const float* to, const Mbarrier* barrier, int block) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
@@ -28,5 +36,3 @@ __device__ inline void st_async(float value, const float* to, const Mbarrier* ba
 }
 
 }  // namespace gradus::cuda_detail
-
-#endif

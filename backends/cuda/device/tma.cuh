@@ -11,26 +11,45 @@
 
 namespace gradus::cuda_detail {
 
+/// A function of the driver, without linking it: a machine that compiles need not have it.
+template <class F>
+F driver_function(const char* name) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  GRADUS_CUDA_CHECK(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found));
+  return reinterpret_cast<F>(function);
+}
+inline CUtensorMapDataType tensor_map_type(DType dtype) {
+  return dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+}
+
 /// A tensor of half types and boxes of it: the first dimension is contiguous; steps, of the others, count bytes and are
 /// multiples of 16, as the address is. A row of a box, 64 or 128 bytes, has its pieces of 16 bytes swizzled by their
 /// address in shared memory, as wgmma reads them.
 inline CUtensorMap tensor_map(const void* data, DType dtype, const cuuint64_t (&sizes)[4], const cuuint64_t (&steps)[3],
                               const cuuint32_t (&box)[4]) {
-  static const auto encode = [] {  // without linking the driver, which a machine that compiles need not have
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    GRADUS_CUDA_CHECK(
-        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found));
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
-  }();
+  static const auto encode = driver_function<decltype(&cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
   CUtensorMap map;
   constexpr cuuint32_t every[4] = {1, 1, 1, 1};
   const CUresult result =
-      encode(&map, dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4,
-             const_cast<void*>(data), sizes, steps, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
-             box[0] == 32 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      encode(&map, tensor_map_type(dtype), 4, const_cast<void*>(data), sizes, steps, box, every,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, box[0] == 32 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   GRADUS_CHECK(result == CUDA_SUCCESS, Error, "cuTensorMapEncodeTiled failed with ", static_cast<int>(result));
+  return map;
+}
+/// An image (C, W, H, N), and boxes of 64 channels of `pixels` positions, which go on in the next row and image: one
+/// every `stride` pixels of rows from lower to W + upper, likewise of columns. Offsets and strides of (w, h).
+inline CUtensorMap im2col_map(const void* data, DType dtype, const cuuint64_t (&sizes)[4], const cuuint64_t (&steps)[3],
+                              const int (&lower)[2], const int (&upper)[2], const cuuint32_t (&stride)[2],
+                              cuuint32_t pixels) {
+  static const auto encode = driver_function<decltype(&cuTensorMapEncodeIm2col)>("cuTensorMapEncodeIm2col");
+  CUtensorMap map;
+  const cuuint32_t strides[4] = {1, stride[0], stride[1], 1};
+  const CUresult result = encode(&map, tensor_map_type(dtype), 4, const_cast<void*>(data), sizes, steps, lower, upper,
+                                 64, pixels, strides, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  GRADUS_CHECK(result == CUDA_SUCCESS, Error, "cuTensorMapEncodeIm2col failed with ", static_cast<int>(result));
   return map;
 }
 
@@ -44,6 +63,16 @@ __device__ inline void tma_load(uint32_t to, const CUtensorMap& tensor, const Mb
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3,%4,%5,%6}], "
       "[%2];" ::"r"(to),
       "l"(&tensor), "r"(shared_address(&barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+}
+/// The same of a box of im2col_map() from position (w, h) of image n on, each moved by (s, r).
+__device__ inline void tma_load_im2col(uint32_t to, const CUtensorMap& tensor, const Mbarrier& barrier, int c, int w,
+                                       int h, int n, int s, int r) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3,%4,%5,%6}], "
+      "[%2], {%7,%8};" ::"r"(to),
+      "l"(&tensor), "r"(shared_address(&barrier)), "r"(c), "r"(w), "r"(h), "r"(n), "h"(static_cast<uint16_t>(s)),
+      "h"(static_cast<uint16_t>(r))
       : "memory");
 }
 /// Starts the copy of a box to memory, as a group of its own.

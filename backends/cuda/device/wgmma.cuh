@@ -67,6 +67,17 @@ __device__ void wgmma(float (&sums)[12][4], uint64_t a, uint64_t b, bool accumul
       : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposeA), "n"(kTransposeB), "C"(kWgmmaType<T>));
 }
 template <class T, bool kTransposeA, bool kTransposeB>
+__device__ void wgmma(float (&sums)[16][4], uint64_t a, uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.%69.%69 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"
+      "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,"
+      "%58,%59,%60,%61,%62,%63}, %64, %65, p, 1, 1, %67, %68;\n\t}"
+      : GRADUS_SUMS_4(0), GRADUS_SUMS_4(4), GRADUS_SUMS_4(8), GRADUS_SUMS_4(12)
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposeA), "n"(kTransposeB), "C"(kWgmmaType<T>));
+}
+template <class T, bool kTransposeA, bool kTransposeB>
 __device__ void wgmma(float (&sums)[24][4], uint64_t a, uint64_t b, bool accumulate) {
   asm volatile(
       "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %98, 0;\n\t"

@@ -1,0 +1,290 @@
+// conv2d fprop, dgrad and wgrad, half types on tensor cores of Hopper (wgmma): any filter size, stride and padding.
+//   y[n,p,q,k]  = sum over r,s,c of x[n, p stride + r - padding, …, c] w[k,r,s,c], + bias, ReLU
+//   dx[n,h,w,c] = sum over k and the r,s of a phase (ConvPhase) of dy[n,p,q,k] w[k,r,s,c]
+//   dw[k,r,s,c] = sum over n,p,q of dy[n,p,q,k] x[n, p stride + r - padding, …, c];  x, w, y: NHWC
+// An implicit GEMM that TMA gathers for: a box of its im2col mode is what a tap reads for neighbouring positions
+// (n,p,q), across rows and images, with zeros outside of them. So tiles are full whatever the size of images.
+//   rows 128 positions (dw: filters), columns 64 or 128 channels of the result (dw: of taps, 64 of a tap at a time),
+//   depth in steps of 64 channels of a tap (dw: positions).
+// Grid: x = tiles of rows, each a cluster of blocks that split the depth, y = tiles of columns, z = phases (dw: parts).
+// Block: 2 warpgroups that multiply, 64 rows each; one more warp whose first lane asks TMA for steps.
+// Pipeline: a ring of slots; `full` opens when a step has come, `empty` when it has been multiplied.
+// Deterministic: blocks of a cluster add their sums in the order of their ranks, split_k.cu adds parts.
+#include <gradus/backends/cuda/conv2d/conv2d.cuh>
+#include <gradus/backends/cuda/conv2d/wgmma_tile.cuh>
+#include <gradus/backends/cuda/device/cluster.cuh>
+
+namespace gradus::cuda_detail {
+namespace {
+
+constexpr int kConsumers = 256, kIm2colThreads = kConsumers + 32;
+constexpr uint32_t kBoxBytes = kIm2colBox * 2 * kIm2colBox, kRowBytesOfSlot = kIm2colRows * 2 * kIm2colBox;
+
+struct Im2colBarriers {
+  Mbarrier full[kMaxWgmmaSlots], empty[kMaxWgmmaSlots];
+};
+
+/// Where results go: (rows, columns) of T, or the parts of dw in float32. dw: `rows` filters of `pitch` elements.
+template <class T>
+struct Im2colResult {
+  T* to;
+  float* partial;
+  const T* bias;
+  int64_t bias_step;
+  bool relu;
+  int rows, channels, pitch;  // channels: of a position, or of a tap
+  int height, width;          // of the result's images
+};
+
+/// What a block computes: its part of the depth.
+template <ConvPass kPass>
+struct Im2colWork {
+  static constexpr bool kOfWeight = kPass == ConvPass::backward_weight;
+  const Im2colTiling& tiling;
+  const ConvPhase::Axis &h, &w;
+  const uint32_t rank, tile, part;  // of the cluster; of rows; of the depth
+  int begin, end;                   // steps
+
+  __device__ explicit Im2colWork(const Im2colTiling& tiling)
+      : tiling(tiling), h(tiling.h[kOfWeight ? 0 : blockIdx.z / tiling.phases_w]),
+        w(tiling.w[kOfWeight ? 0 : blockIdx.z % tiling.phases_w]), rank(blockIdx.x % tiling.cluster),
+        tile(blockIdx.x / tiling.cluster), part(kOfWeight ? blockIdx.z : 0) {
+    const int steps = kOfWeight ? (tiling.positions + kIm2colBox - 1) / kIm2colBox : h.count * w.count * tiling.chunks;
+    const auto splits = static_cast<int>(tiling.cluster * (kOfWeight ? gridDim.z : 1));
+    const int split = static_cast<int>(part * tiling.cluster + rank), length = (steps + splits - 1) / splits;
+    begin = min(split * length, steps), end = min(begin + length, steps);
+  }
+  struct Position {
+    int image, i, j;
+  };
+  __device__ Position position(uint32_t index) const {
+    uint32_t i = tiling.width.split(index);
+    const uint32_t image = tiling.height.split(i);
+    return {static_cast<int>(image), static_cast<int>(i), static_cast<int>(index)};
+  }
+  /// 64 channels from `channel` on of what tap (r, s) of the phase reads for positions from `index` on.
+  __device__ void load_gathered(uint32_t to, const CUtensorMap& map, const Mbarrier& full, int channel, int index,
+                                int r, int s) const {
+    const Position at = position(index);
+    tma_load_im2col(to, map, full, channel, tiling.lower[1] + at.j * tiling.stride[1],
+                    tiling.lower[0] + at.i * tiling.stride[0], at.image, w.origin + s * w.step, h.origin + r * h.step);
+  }
+};
+
+/// One thread asks for all that the block reads: maps of rows and of columns.
+template <ConvPass kPass, int kColumns>
+__device__ void load_steps(const Im2colWork<kPass>& work, const CUtensorMap& rows, const CUtensorMap& columns,
+                           uint32_t ring, Im2colBarriers& barriers) {
+  const Im2colTiling& tiling = work.tiling;
+  const int first_row = static_cast<int>(work.tile) * kIm2colRows, column = static_cast<int>(blockIdx.y) * kColumns;
+  for (int step = work.begin; step < work.end; ++step) {
+    const int slot = (step - work.begin) % tiling.slots, round = (step - work.begin) / tiling.slots;
+    const uint32_t a = ring + slot * kIm2colSlotBytes<kColumns>, b = a + kRowBytesOfSlot;
+    Mbarrier& full = barriers.full[slot];
+    if (round > 0) barriers.empty[slot].wait((round - 1) % 2);
+    full.expect_tx(kIm2colSlotBytes<kColumns>);
+    if constexpr (work.kOfWeight) {
+      for (int i = 0; i < kIm2colRows / kIm2colBox; ++i)
+        tma_load(a + i * kBoxBytes, rows, full, first_row + i * kIm2colBox, step * kIm2colBox, 0, 0);
+      for (int i = 0; i < kColumns / kIm2colBox; ++i) {  // what is behind the last tap counts for nothing
+        const int box = column / kIm2colBox + i, tap = box / tiling.chunks;
+        work.load_gathered(b + i * kBoxBytes, columns, full, box % tiling.chunks * kIm2colBox, step * kIm2colBox,
+                           tap / tiling.taps_w, tap % tiling.taps_w);
+      }
+    } else {
+      const int tap = step / tiling.chunks, channel = step % tiling.chunks * kIm2colBox;
+      const int r = tap / work.w.count, s = tap % work.w.count;
+      work.load_gathered(a, rows, full, channel, first_row, r, s);
+      const int rs = (work.h.first + r * work.h.period) * tiling.taps_w + work.w.first + s * work.w.period;
+      if constexpr (kPass == ConvPass::forward) {
+        tma_load(b, columns, full, channel, column, rs, 0);
+      } else {
+        for (int i = 0; i < kColumns / kIm2colBox; ++i)
+          tma_load(b + i * kBoxBytes, columns, full, column + i * kIm2colBox, channel, rs, 0);
+      }
+    }
+  }
+}
+
+/// sums = the products of all steps. Rows of dw and columns of gradients have the depth across their lines.
+template <class T, ConvPass kPass, int kColumns>
+__device__ void multiply(const Im2colWork<kPass>& work, float (&sums)[kColumns / 8][4], uint32_t ring,
+                         Im2colBarriers& barriers) {
+  constexpr bool kTransposeA = kPass == ConvPass::backward_weight, kTransposeB = kPass != ConvPass::forward;
+  constexpr int kStepA = kTransposeA ? 128 : 2, kStepB = kTransposeB ? 128 : 2;  // 16 of depth, in units of 16 bytes
+#pragma unroll
+  for (int i = 0; i < kColumns / 2; ++i) sums[i / 4][i % 4] = 0;
+  const int slots = work.tiling.slots;
+  for (int i = 0; i < work.end - work.begin; ++i) {
+    const uint32_t slot = ring + i % slots * kIm2colSlotBytes<kColumns>;
+    uint64_t a = matrix_descriptor<128>(slot + threadIdx.x / 128 * kBoxBytes);
+    uint64_t b = matrix_descriptor<128>(slot + kRowBytesOfSlot, kTransposeB ? kBoxBytes : 16);
+    barriers.full[i % slots].wait(i / slots % 2);
+    wgmma_fence();
+#pragma unroll
+    for (int depth = 0; depth < kIm2colBox; depth += 16) {
+      wgmma<T, kTransposeA, kTransposeB>(sums, a, b, true);
+      a += kStepA, b += kStepB;
+    }
+    wgmma_commit();
+    wgmma_wait<1>();  // the step before
+    if (i > 0 && threadIdx.x % 32 == 0) barriers.empty[(i - 1) % slots].arrive();
+  }
+  wgmma_wait<0>();
+}
+
+/// A warp's 16 rows from `row` and 32 columns from `column` on of the tile, with bias and ReLU: 16 bytes of
+/// neighbouring channels a lane.
+template <class T, ConvPass kPass, int kColumns>
+__device__ void store_epilogue(const Im2colWork<kPass>& work, const Im2colResult<T>& result, float (&sums)[4][4],
+                               int row, int column) {
+  const Im2colTiling& tiling = work.tiling;
+  row += static_cast<int>(work.tile * kIm2colRows + threadIdx.x % 32 / 4);
+  column += static_cast<int>(blockIdx.y) * kColumns;
+  int tap = 0;
+  if constexpr (work.kOfWeight) {
+    tap = column / kIm2colBox / tiling.chunks, column -= tap * tiling.chunks * kIm2colBox;
+    if (tap * result.channels >= result.pitch) return;
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half, row += 8) {
+    bool inside = row < result.rows;
+    int64_t at = int64_t{row} * result.pitch + tap * result.channels;
+    if constexpr (!work.kOfWeight) {
+      const auto position = work.position(row);
+      const int h = work.h.at + position.i * tiling.out_stride[0], w = work.w.at + position.j * tiling.out_stride[1];
+      inside = inside && h < result.height && w < result.width;
+      at = ((int64_t{position.image} * result.height + h) * result.width + w) * result.channels;
+    }
+    uint32_t words[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      float value[2] = {sums[j][2 * half], sums[j][2 * half + 1]};
+      const int channel = column + 8 * j + static_cast<int>(threadIdx.x % 4) * 2;
+      if (inside && channel < result.channels) {
+        if (result.bias)
+          value[0] += result.bias[channel * result.bias_step],
+              value[1] += result.bias[(channel + 1) * result.bias_step];
+        if (result.partial)
+          *reinterpret_cast<float2*>(result.partial + int64_t{work.part} * result.rows * result.pitch + at +
+                                     channel) = {value[0], value[1]};
+      }
+      if (result.relu) value[0] = value[0] < 0 ? 0 : value[0], value[1] = value[1] < 0 ? 0 : value[1];  // a NaN stays
+      words[j] = T(value[0]).bits | static_cast<uint32_t>(T(value[1]).bits) << 16;
+    }
+    transpose_quad(words);
+    const int channel = column + static_cast<int>(threadIdx.x % 4) * 8;
+    if (inside && channel < result.channels && !result.partial)
+      *reinterpret_cast<uint4*>(result.to + at + channel) = {words[0], words[1], words[2], words[3]};
+  }
+}
+
+/// Adds the sums of the blocks of a cluster, and stores this block's share of them: every so many 16 x 32.
+template <class T, ConvPass kPass, int kColumns>
+__device__ void reduce_cluster(const Im2colWork<kPass>& work, const Im2colResult<T>& result,
+                               const float (&sums)[kColumns / 8][4], uint32_t ring) {
+  const auto blocks = static_cast<int>(work.tiling.cluster), lane = static_cast<int>(threadIdx.x % 32);
+  asm volatile("bar.sync 1, %0;" ::"n"(kConsumers) : "memory");  // both have multiplied what is in the ring
+#pragma unroll
+  for (int j = 0; j < kColumns / 8; ++j)
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(ring + (j * kConsumers + threadIdx.x) * 16),
+                 "f"(sums[j][0]), "f"(sums[j][1]), "f"(sums[j][2]), "f"(sums[j][3])
+                 : "memory");
+  cluster_sync();
+  for (int i = static_cast<int>(work.rank + threadIdx.x / 32 * blocks); i < kColumns / 4; i += 8 * blocks) {
+    const int warp = i % 8, quad = i / 8;
+    float total[4][4] = {};
+    for (int block = 0; block < blocks; ++block)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float4 v = load_cluster(ring + ((4 * quad + j) * kConsumers + 32 * warp + lane) * 16, block);
+        total[j][0] += v.x, total[j][1] += v.y, total[j][2] += v.z, total[j][3] += v.w;
+      }
+    store_epilogue<T, kPass, kColumns>(work, result, total, 16 * warp, 32 * quad);
+  }
+  cluster_sync();  // nobody leaves while others read
+}
+
+template <class T, ConvPass kPass, int kColumns>
+__global__ void __launch_bounds__(kIm2colThreads, 2)
+    wgmma_im2col_kernel(const __grid_constant__ CUtensorMap rows, const __grid_constant__ CUtensorMap columns,
+                        const __grid_constant__ Im2colTiling tiling, const Im2colResult<T> result) {
+  extern __shared__ char memory[];
+  __shared__ Im2colBarriers barriers;
+  const uint32_t ring = (shared_address(memory) + 1023) / 1024 * 1024;
+  launch_dependents();
+  if (threadIdx.x == 0)
+    for (int i = 0; i < tiling.slots; ++i) barriers.full[i].init(), barriers.empty[i].init(kConsumers / 32);
+  __syncthreads();
+  wait_for_grid();
+  const Im2colWork<kPass> work(tiling);
+  if (threadIdx.x >= kConsumers) {
+    if (threadIdx.x == kConsumers) load_steps<kPass, kColumns>(work, rows, columns, ring, barriers);
+    return;
+  }
+  float sums[kColumns / 8][4];
+  multiply<T, kPass, kColumns>(work, sums, ring, barriers);
+  if (tiling.cluster > 1) return reduce_cluster<T, kPass, kColumns>(work, result, sums, ring);
+#pragma unroll
+  for (int j = 0; j < kColumns / 8; j += 4)
+    store_epilogue<T, kPass, kColumns>(work, result, reinterpret_cast<float(&)[4][4]>(sums[j]),
+                                       static_cast<int>(threadIdx.x / 32) * 16, 8 * j);
+}
+
+template <class T, ConvPass kPass, int kColumns>
+void launch_im2col(const ConvCall& call, const Launch& launch) {
+  const ConvProblem& p = call.problem;
+  const Im2colTiling& tiling = call.plan.im2col;
+  constexpr bool kOfWeight = kPass == ConvPass::backward_weight;
+  const Shape &in = p.in().shape, &out = p.out().shape, &filters = p.w.shape;
+  const auto size = [](int64_t n) { return static_cast<cuuint64_t>(n); };
+  int upper[2];  // of a box that ends at the last position
+  for (int i = 0; i < 2; ++i)
+    upper[i] = (static_cast<int>((i == 0 ? tiling.height : tiling.width).divisor) - 1) * tiling.stride[i] + 1 -
+               static_cast<int>(in[2 + i]) + tiling.lower[i];
+  const cuuint64_t channels = size(in[1]), width = size(in[3]), height = size(in[2]);
+  const CUtensorMap gathered =
+      im2col_map(call.in.data, p.dtype, {channels, width, height, size(in[0])},
+                 {2 * channels, 2 * channels * width, 2 * channels * width * height},
+                 {tiling.lower[1], tiling.lower[0]}, {upper[1], upper[0]},
+                 {cuuint32_t(tiling.stride[1]), cuuint32_t(tiling.stride[0])}, kOfWeight ? kIm2colBox : kIm2colRows);
+  const cuuint64_t C = size(filters[1]), K = size(filters[0]), taps = size(filters[2] * filters[3]);
+  const CUtensorMap dense =
+      kOfWeight ? tensor_map(call.out.data, p.dtype, {K, size(tiling.positions), 1, 1}, {2 * K, 2 * K, 2 * K},
+                             {kIm2colBox, kIm2colBox, 1, 1})
+                : tensor_map(call.weight.data, p.dtype, {C, K, taps, 1}, {2 * taps * C, 2 * C, 2 * taps * C},
+                             {kIm2colBox, kPass == ConvPass::forward ? kColumns : kIm2colBox, 1, 1});
+  const bool parts = call.plan.split_k > 1;
+  const Im2colResult<T> result = {.to = kOfWeight ? call.weight : call.out,
+                                  .partial = parts ? static_cast<float*>(call.partial()) : nullptr,
+                                  .bias = kOfWeight ? nullptr : static_cast<const T*>(call.bias),
+                                  .bias_step = call.gather.bias_step,
+                                  .relu = p.relu,
+                                  .rows = static_cast<int>(kOfWeight ? filters[0] : tiling.positions),
+                                  .channels = static_cast<int>(kOfWeight ? filters[1] : out[1]),
+                                  .pitch = static_cast<int>(kOfWeight ? taps * C : 0),
+                                  .height = static_cast<int>(out[2]),
+                                  .width = static_cast<int>(out[3])};
+  launch_early(launch, wgmma_im2col_kernel<T, kPass, kColumns>,
+               dim3(tiling.row_tiles * tiling.cluster, tiling.column_tiles, tiling.z), kIm2colThreads,
+               call.plan.shared_bytes, tiling.cluster, kOfWeight ? dense : gathered, kOfWeight ? gathered : dense,
+               tiling, result);
+}
+
+}  // namespace
+
+void wgmma_im2col(const ConvCall& call, const Launch& launch) {
+  visit_half(call.problem.dtype, [&]<class T>() {
+    const auto with = [&]<ConvPass kPass>() {
+      if (call.plan.tile.columns == 64) launch_im2col<T, kPass, 64>(call, launch);
+      else launch_im2col<T, kPass, 128>(call, launch);
+    };
+    switch (call.problem.pass) {
+      case ConvPass::forward: return with.template operator()<ConvPass::forward>();
+      case ConvPass::backward_data: return with.template operator()<ConvPass::backward_data>();
+      default: return with.template operator()<ConvPass::backward_weight>();
+    }
+  });
+}
+
+}  // namespace gradus::cuda_detail

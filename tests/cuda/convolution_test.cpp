@@ -237,11 +237,17 @@ TEST_CASE("wgmma_im2col: y, dx and dw of half types are right, and have the same
       const Tensor x = last(image(layer.x, dtype)), bias = image({layer.K}, dtype);
       const Tensor w = last(image({layer.K, layer.x[1], layer.R, layer.S}, dtype) * 0.1);
       const auto run_layer = [&](DType type) {
-        const Tensor in = x.to(type).requires_grad_(), weight = w.to(type).requires_grad_();
-        const Tensor y = conv2d(in, weight, {}, layer.stride, layer.padding);
-        y.backward(y.detach() * 0.03125);
-        const Tensor fused = conv2d_relu(x.to(type), w.to(type), bias.to(type), layer.stride, layer.padding);
-        return TensorList{y.detach(), in.grad(), weight.grad(), fused};
+        TensorList results;
+        for (const bool relu : {false, true}) {
+          const auto leaf = [&](const Tensor& from) { return from.detach().to(type).requires_grad_(); };
+          const Tensor in = leaf(x), weight = leaf(w), shift = leaf(bias);
+          const Tensor y = relu ? conv2d_relu(in, weight, shift, layer.stride, layer.padding)
+                                : conv2d(in, weight, {}, layer.stride, layer.padding);
+          y.backward(y.detach() * 0.03125);
+          for (const Tensor& result : {y.detach(), in.grad(), weight.grad()}) results.push_back(result);
+          if (relu) results.push_back(shift.grad());
+        }
+        return results;
       };
       const TensorList reference = run_layer(kDouble);
       const Kernels kernels;

@@ -137,7 +137,8 @@ void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const Mu
 }
 
 // Kernels that read each dy once mask it on the way; others read each many times, so that it pays to mask them first:
-// that of wgmma for dw leaves the masked dy for dx. dbias is summed by the kernel of the weights' gradient.
+// that of wgmma for dw leaves the masked dy for dx. dbias is summed by the kernel of the weights' gradient, unless that is
+// wgmma_im2col.
 void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const View &dy = args.dy, &x = args.x, &w = args.w, &y = args.y;
   const MutableView &dx = args.dx, &dw = args.dw;
@@ -166,8 +167,10 @@ void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const void* mask = masks ? y.data : nullptr;
   if (dx && mask) backward_data(dy, mask, w, dx, geometry);
   else if (dx) conv2d_backward_data(gradient, w, dx, geometry);
-  if (dw) backward_weight(gradient, mask, x, dw, args.dbias, geometry);
-  else Backend::conv2d_bias_relu_backward({.dy = gradient, .x = x, .w = w, .geometry = geometry, .dbias = args.dbias});
+  const bool apart = !dw || chosen(ConvPass::backward_weight, x, dw).algorithm == ConvAlgorithm::wgmma_im2col;
+  if (dw) backward_weight(gradient, mask, x, dw, apart ? View{} : args.dbias, geometry);
+  if (apart)
+    Backend::conv2d_bias_relu_backward({.dy = gradient, .x = x, .w = w, .geometry = geometry, .dbias = args.dbias});
 }
 
 }  // namespace gradus

@@ -16,6 +16,7 @@ namespace {
 
 struct ConvLayer {
   int64_t N, C, H, W, K, R, S, stride = 1, padding = 0, dilation = 1, groups = 1;
+  bool bias = true;
 };
 
 ConvProblem conv_problem(const ConvLayer& layer, ConvPass pass, DType dtype, bool channels_last) {
@@ -32,42 +33,46 @@ ConvProblem conv_problem(const ConvLayer& layer, ConvPass pass, DType dtype, boo
   problem.y = operand({layer.N, layer.K, reach(layer.H, layer.R), reach(layer.W, layer.S)});
   problem.geometry = {
       {layer.stride, layer.stride}, {layer.padding, layer.padding}, {layer.dilation, layer.dilation}, layer.groups};
-  problem.bias = pass != ConvPass::backward_data, problem.relu = pass == ConvPass::forward;
+  problem.bias = layer.bias && pass != ConvPass::backward_data, problem.relu = pass == ConvPass::forward;
   return problem;
 }
 
 constexpr ConvLayer conv_layers[] = {
-    {64, 1, 28, 28, 6, 5, 5, 1, 2},           // LeNet
-    {64, 6, 14, 14, 16, 5, 5},                //
-    {128, 1, 28, 28, 32, 3, 3, 1, 1},         // conv2_c32
-    {128, 32, 28, 28, 32, 3, 3, 1, 1},        //
-    {512, 3, 96, 96, 32, 3, 3, 1, 1},         // stl10_net
-    {512, 32, 48, 48, 64, 3, 3, 1, 1},        //
-    {128, 3, 32, 32, 64, 3, 3, 1, 1},         // ResNet for CIFAR-10
-    {128, 64, 32, 32, 64, 3, 3, 1, 1},        //
-    {128, 64, 32, 32, 128, 3, 3, 2, 1},       //
-    {128, 64, 32, 32, 128, 1, 1, 2},          //
-    {128, 512, 4, 4, 512, 3, 3, 1, 1},        //
-    {32, 3, 224, 224, 64, 7, 7, 2, 3},        // ResNet for ImageNet
-    {32, 256, 14, 14, 64, 1, 1},              //
-    {1, 256, 14, 14, 256, 3, 3, 1, 1},        // one image
-    {32, 32, 56, 56, 32, 3, 3, 1, 1, 1, 32},  // depthwise
-    {32, 32, 56, 56, 32, 3, 3, 2, 1, 1, 32},  //
-    {32, 64, 28, 28, 64, 3, 3, 1, 1, 1, 4},   // groups
-    {32, 64, 28, 28, 64, 3, 3, 1, 2, 2},      // dilation
-    {2, 19, 9, 9, 40, 3, 3},                  // sizes that no tile divides
-    {2, 3, 12, 11, 40, 3, 3, 1, 1},           //
-    {700, 4, 20, 16, 24, 4, 4},               // few channels
-    {32, 8, 40, 30, 8, 3, 5},                 //
+    {64, 1, 28, 28, 6, 5, 5, 1, 2},                   // LeNet
+    {64, 6, 14, 14, 16, 5, 5},                        //
+    {128, 1, 28, 28, 32, 3, 3, 1, 1},                 // conv2_c32
+    {128, 32, 28, 28, 32, 3, 3, 1, 1},                //
+    {512, 3, 96, 96, 32, 3, 3, 1, 1},                 // stl10_net
+    {512, 32, 48, 48, 64, 3, 3, 1, 1},                //
+    {128, 3, 32, 32, 64, 3, 3, 1, 1},                 // ResNet for CIFAR-10
+    {128, 64, 32, 32, 64, 3, 3, 1, 1},                //
+    {128, 64, 32, 32, 128, 3, 3, 2, 1, 1, 1, false},  //
+    {128, 64, 32, 32, 128, 1, 1, 2, 0, 1, 1, false},  //
+    {128, 256, 8, 8, 256, 3, 3, 1, 1, 1, 1, false},   //
+    {32, 256, 8, 8, 256, 3, 3, 1, 1, 1, 1, false},    //
+    {128, 512, 4, 4, 512, 3, 3, 1, 1, 1, 1, false},   //
+    {32, 512, 4, 4, 512, 3, 3, 1, 1, 1, 1, false},    //
+    {32, 3, 224, 224, 64, 7, 7, 2, 3},                // ResNet for ImageNet
+    {32, 256, 14, 14, 64, 1, 1},                      //
+    {1, 256, 14, 14, 256, 3, 3, 1, 1},                // one image
+    {32, 32, 56, 56, 32, 3, 3, 1, 1, 1, 32},          // depthwise
+    {32, 32, 56, 56, 32, 3, 3, 2, 1, 1, 32},          //
+    {32, 64, 28, 28, 64, 3, 3, 1, 1, 1, 4},           // groups
+    {32, 64, 28, 28, 64, 3, 3, 1, 2, 2},              // dilation
+    {2, 19, 9, 9, 40, 3, 3},                          // sizes that no tile divides
+    {2, 3, 12, 11, 40, 3, 3, 1, 1},                   //
+    {700, 4, 20, 16, 24, 4, 4},                       // few channels
+    {32, 8, 40, 30, 8, 3, 5},                         //
 };
 
-/// "fma 64x64 /4 1048576": implementation, tile, split-K, bytes of workspace; "fused nhwc 268435456": the library's.
+/// "fma 64x64 /4 1048576": implementation, tile, split-K (parts x blocks of a cluster), bytes of workspace; "fused nhwc 268435456": the library's.
 std::string describe_plan(const ConvPlan& plan) {
   std::ostringstream text;
   text << plan.name() << " ";
   if (plan.algorithm == ConvAlgorithm::library)
     text << (plan.flipped ? "flipped " : "") << (plan.channels_last ? "nhwc" : "nchw");
   else text << plan.tile.rows << "x" << plan.tile.columns << " /" << plan.split_k;
+  if (plan.im2col.cluster > 1) text << "x" << plan.im2col.cluster;
   text << " " << plan.workspace_bytes;
   return text.str();
 }
@@ -101,7 +106,8 @@ std::string plans_of(const ConvLayer& layer) {
   std::ostringstream text;
   text << "\nx " << layer.N << "x" << layer.C << "x" << layer.H << "x" << layer.W << ", w " << layer.K << "x"
        << layer.C / layer.groups << "x" << layer.R << "x" << layer.S << ", stride " << layer.stride << ", padding "
-       << layer.padding << ", dilation " << layer.dilation << ", groups " << layer.groups << "\n";
+       << layer.padding << ", dilation " << layer.dilation << ", groups " << layer.groups
+       << (layer.bias ? "" : ", no bias") << "\n";
   std::string nchw;
   for_each_problem(layer, [&](const ConvProblem& problem, const ConvSwitches& switches, const std::string& label) {
     std::string plan = describe_plan(select(problem, kH200, switches));
@@ -120,9 +126,9 @@ std::string plans_of(const ConvLayer& layer) {
 TEST_CASE("plans of convolutions on CUDA are those written down") {
   std::string plans =
       "# What select() in backends/cuda/conv2d decides on an H200: the result, operands, what \"cuda\" runs | what\n"
-      "# \"cudnn\" runs, where that is something else. Implementation, tile, /split-K, bytes of workspace. y has bias "
-      "and\n"
-      "# ReLU; dw comes with the gradient of the bias. Written by tests/cuda/conv2d_select_test.cpp.\n";
+      "# \"cudnn\" runs, where that is something else. Implementation, tile, /split-K (parts x blocks of a cluster),\n"
+      "# bytes of workspace. y has bias and ReLU, dw comes with the gradient of the bias. Written by "
+      "tests/cuda/conv2d_select_test.cpp.\n";
   for (const ConvLayer& layer : conv_layers) plans += plans_of(layer);
   test::check_decisions("cuda/conv2d_plans.txt", plans);
 }
@@ -191,7 +197,7 @@ TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their m
         return;
       }
       if (problem.pass == ConvPass::backward_weight) {
-        const int64_t results = problem.w.numel() + problem.w.shape[0];
+        const int64_t results = problem.w.numel() + (problem.bias ? problem.w.shape[0] : 0);
         CHECK(plan.workspace_bytes == static_cast<size_t>(bytes * results * plan.split_k));
         if (plan.algorithm != ConvAlgorithm::few_channel_mma && plan.algorithm != ConvAlgorithm::direct)
           CHECK(int64_t{plan.split_k} * plan.phases[0].per_split >= positions);

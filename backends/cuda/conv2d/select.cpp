@@ -267,6 +267,7 @@ const char* reason_for(ConvAlgorithm algorithm) {
     case ConvAlgorithm::implicit_gemm_async: return "exact float32 in planes, many channels";
     case ConvAlgorithm::implicit_gemm: return "channels fill vectors";
     case ConvAlgorithm::implicit_gemm_generic: return "sizes, strides or a type that no other kernel takes";
+    case ConvAlgorithm::wgmma_im2col: return "half types, channels innermost";
     case ConvAlgorithm::library: return "our kernels are not ahead of cuDNN's";
   }
   return "";

@@ -145,6 +145,7 @@ __global__ void __launch_bounds__(kGatherThreads, 1)
     float sums[kBlocks][kFilters / 8][4];
     for (int chunk = 0; chunk < tiling.chunks; ++chunk) {
       const int slot = (count + chunk) % tiling.slots, round = (count + chunk) / tiling.slots;
+      if (round > 0) barriers.empty[slot].wait((round - 1) % 2);  // else the time before last would count, too
       barriers.full[slot].wait(round % 2);
       multiply<T, kFlipped, kLineBytes, kFilters>(sums, shared.slot(slot) + at.pixel * kLineBytes,
                                                   shared.filters + chunk * shared.kFilterBytes, tiling.pitch,

@@ -65,7 +65,8 @@ constexpr ConvLayer conv_layers[] = {
     {32, 8, 40, 30, 8, 3, 5},                         //
 };
 
-/// "fma 64x64 /4 1048576": implementation, tile, split-K (parts x blocks of a cluster), bytes of workspace; "fused nhwc 268435456": the library's.
+/// "fma 64x64 /4 1048576": implementation, tile, split-K (parts x blocks of a cluster), bytes of workspace; "fused nhwc
+/// 268435456": the library's.
 std::string describe_plan(const ConvPlan& plan) {
   std::ostringstream text;
   text << plan.name() << " ";
@@ -332,11 +333,49 @@ TEST_CASE("plans of convolutions on CUDA: wgmma_im2col takes any filter size, st
   }
   // A cluster splits the depth where tiles are few; the gradient of weights goes on in parts that split_k.cu adds.
   CHECK(select(conv_problem({32, 512, 4, 4, 512, 3, 3, 1, 1}, ConvPass::forward, DType::bf16, true), kH200, {})
-            .im2col.cluster == 8);
+            .im2col.cluster == 6);
   ConvProblem few = conv_problem({128, 64, 32, 32, 128, 3, 3, 2, 1}, ConvPass::backward_weight, DType::bf16, true);
   CHECK(select(few, kH200, {}).algorithm == ConvAlgorithm::implicit_gemm);  // with dbias
   few.bias = false;
   CHECK(select(few, kH200, {}).split_k > 1);
+}
+
+TEST_CASE("plans of convolutions on CUDA: cuDNN keeps what wgmma_im2col is behind at") {
+  using Pass = ConvPass;
+  const auto chosen = [](Pass pass, const ConvLayer& layer) {
+    const ConvProblem problem = conv_problem(layer, pass, DType::bf16, true);
+    return choose(problem, kH200, with_library({})).algorithm;
+  };
+  constexpr auto im2col = ConvAlgorithm::wgmma_im2col, wgmma = ConvAlgorithm::wgmma, library = ConvAlgorithm::library;
+  const auto square = [](int64_t N, int64_t C, int64_t size, int64_t K) {
+    return ConvLayer{N, C, size, size, K, 3, 3, 1, 1, 1, 1, false};
+  };
+  const auto strided = [](int64_t N, int64_t C, int64_t size, int64_t K, int64_t kernel) {
+    return ConvLayer{N, C, size, size, K, kernel, kernel, 2, kernel / 2, 1, 1, false};
+  };
+  CHECK(chosen(Pass::forward, square(32, 512, 4, 512)) == im2col);
+  CHECK(chosen(Pass::forward, square(128, 128, 16, 128)) == im2col);
+  CHECK(chosen(Pass::forward, square(32, 128, 16, 128)) == wgmma);
+  CHECK(chosen(Pass::forward, square(32, 128, 28, 128)) == wgmma);
+  CHECK(chosen(Pass::forward, square(32, 128, 56, 128)) == library);  // wide rows
+  CHECK(chosen(Pass::forward, square(32, 256, 14, 256)) == library);  // a quarter of the device would be idle
+  CHECK(chosen(Pass::forward, ConvLayer{32, 64, 56, 56, 256, 1, 1, 1, 0, 1, 1, false}) == library);
+  CHECK(chosen(Pass::backward_data, square(128, 256, 8, 256)) == im2col);
+  CHECK(chosen(Pass::backward_data, square(32, 256, 8, 256)) == library);
+  CHECK(chosen(Pass::backward_data, square(32, 64, 24, 128)) == wgmma);
+  for (const int64_t images : {32, 128})
+    for (const int64_t kernel : {1, 3})
+      for (const int64_t channels : {64, 128, 256}) {
+        const ConvLayer layer = strided(images, channels, 2048 / channels, 2 * channels, kernel);
+        const bool idles = images == 32 && kernel == 1 && channels > 64;
+        CHECK(chosen(Pass::forward, layer) == (idles ? library : im2col));
+        CHECK(chosen(Pass::backward_data, layer) == im2col);
+        CHECK(chosen(Pass::backward_weight, layer) == (channels * kernel * kernel <= 576 ? im2col : library));
+      }
+  CHECK(chosen(Pass::backward_data, strided(32, 128, 56, 128, 3)) == library);
+  CHECK(chosen(Pass::backward_weight, square(32, 128, 16, 128)) == im2col);
+  CHECK(chosen(Pass::backward_weight, square(32, 256, 8, 256)) == library);
+  CHECK(chosen(Pass::backward_weight, square(32, 64, 32, 64)) == wgmma);
 }
 
 TEST_CASE("plans of convolutions on CUDA: what cuDNN may do") {

@@ -165,11 +165,11 @@ TEST_CASE("wgmma: y, dx, dw and dbias of half types are right, and have the same
   };
   // Odd sizes, one image, one pixel, more tiles than blocks, channels in two chunks, several groups of filters, rows so
   // wide that few of them fit in shared memory.
-  const Layer layers[] = {{{3, 32, 9, 7}, 40},     {{1, 16, 5, 4}, 48},    {{1, 16, 1, 1}, 16},
-                          {{70, 32, 28, 28}, 32},  {{2, 128, 17, 13}, 72}, {{9, 64, 24, 24}, 128},
-                          {{40, 64, 32, 32}, 64},  {{3, 96, 20, 127}, 24}, {{30, 32, 48, 48}, 64},
-                          {{5, 48, 13, 100}, 80},  {{3, 96, 20, 37}, 24},  {{5, 48, 13, 44}, 80},
-                          {{20, 128, 9, 56}, 128}, {{60, 64, 5, 112}, 64}, {{24, 128, 28, 28}, 128}};
+  const Layer layers[] = {{{3, 32, 9, 7}, 40},    {{1, 16, 5, 4}, 48},    {{1, 16, 1, 1}, 16},
+                          {{70, 32, 28, 28}, 32}, {{2, 128, 17, 13}, 72}, {{9, 64, 24, 24}, 128},
+                          {{40, 64, 32, 32}, 64}, {{3, 96, 20, 127}, 24}, {{30, 32, 48, 48}, 64},
+                          {{5, 48, 13, 100}, 80}, {{3, 96, 20, 37}, 24},  {{5, 48, 13, 44}, 80},
+                          {{8, 128, 9, 56}, 128}, {{30, 64, 5, 112}, 64}, {{15, 128, 28, 28}, 128}};
   bool hopper = false;
   for (const char* name : {"cuda", "cudnn"})
     for (const DType dtype : {kHalf, kBFloat16})

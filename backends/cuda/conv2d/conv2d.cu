@@ -137,8 +137,8 @@ void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const Mu
 }
 
 // Kernels that read each dy once mask it on the way; others read each many times, so that it pays to mask them first:
-// that of wgmma for dw leaves the masked dy for dx. dbias is summed by the kernel of the weights' gradient, unless that is
-// wgmma_im2col.
+// that of wgmma for dw leaves the masked dy for dx. dbias is summed by the kernel of the weights' gradient, unless that
+// is wgmma_im2col.
 void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const View &dy = args.dy, &x = args.x, &w = args.w, &y = args.y;
   const MutableView &dx = args.dx, &dw = args.dw;

@@ -75,6 +75,57 @@ void plan_wgmma_wgrad(const ConvProblem& p, const DeviceProperties& device, Conv
   plan.workspace_bytes = static_cast<size_t>(4 * plan.split_k * (sums + (p.bias ? K : 0)));
 }
 
+/// The product of wgmma_im2col: positions of a phase, tiles of rows of all phases, boxes of columns, the most steps of
+/// the depth; elements of dw, else 0.
+struct Im2colSize {
+  int64_t positions, row_tiles, boxes, steps, weights;
+};
+Im2colSize im2col_size(const ConvProblem& p) {
+  const bool of_weight = p.pass == ConvPass::backward_weight;
+  const ConvOperand& image = of_weight ? p.y : p.out();
+  int64_t positions = image.shape[0], taps = 1, phases = 1;
+  for (int axis = 0; axis < 2; ++axis) {
+    const int64_t stride = p.pass == ConvPass::backward_data ? p.geometry.stride[axis] : 1;
+    positions *= ceil_div(image.shape[2 + axis], stride), taps *= ceil_div(p.w.shape[2 + axis], stride);
+    phases *= std::min(stride, image.shape[2 + axis]);
+  }
+  const int64_t chunks = ceil_div(p.in().shape[1], kIm2colBox);
+  if (of_weight)
+    return {positions, ceil_div(p.w.shape[0], kIm2colRows), taps * chunks, ceil_div(positions, kIm2colBox),
+            p.w.numel()};
+  return {positions, phases * ceil_div(positions, kIm2colRows), ceil_div(p.out().shape[1], kIm2colBox), taps * chunks,
+          0};
+}
+
+/// How blocks share it: boxes of a tile, blocks of a cluster and parts of dw, which split the depth; clusters, and how
+/// many of them run at a time with one block on a multiprocessor.
+struct Im2colShare {
+  int64_t boxes = 1, cluster = 1, parts = 1, clusters = 0, at_once = 1;
+  int64_t waves() const { return ceil_div(clusters, at_once); }
+};
+/// What takes the least time, in KiB that a multiprocessor of an H200 loads in it: 72 a microsecond, by one block or by
+/// two. Clusters are of the multiprocessors of one GPC: few of many blocks run at a time. Blocks of a cluster add their
+/// sums in each other's shared memory; parts of dw go through global memory.
+Im2colShare share_im2col(const Im2colSize& size, int64_t multiprocessors) {
+  constexpr int64_t clusters_of_132[kMaxIm2colCluster] = {132, 66, 39, 28, 21, 16, 14, 14}, most_parts = 16;
+  constexpr int64_t of_box = 54, of_cluster = 54, of_member = 18, of_parts = 216;  // to begin and end them
+  Im2colShare best;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int64_t boxes = 1; boxes <= std::min<int64_t>(size.boxes, 2); ++boxes)
+    for (int64_t cluster = 1; cluster <= kMaxIm2colCluster; ++cluster)
+      for (int64_t parts = 1; parts <= (size.weights > 0 ? most_parts : 1); ++parts) {
+        const int64_t splits = cluster * parts, steps = ceil_div(size.steps, splits);
+        if ((splits - 1) * steps >= size.steps && splits > 1) continue;  // the last would be empty
+        const Im2colShare share = {boxes, cluster, parts, size.row_tiles * ceil_div(size.boxes, boxes) * parts,
+                                   std::max<int64_t>(clusters_of_132[cluster - 1] * multiprocessors / 132, 1)};
+        int64_t cost = share.waves() * (steps * (2 + boxes) * 8 + of_box * boxes);
+        if (cluster > 1) cost += of_cluster + of_member * cluster;
+        if (parts > 1) cost += of_parts + 8 * parts * size.weights / multiprocessors / 1024;
+        if (cost < least) least = cost, best = share;
+      }
+  return best;
+}
+
 /// Dense half types with channels innermost, on Hopper.
 bool are_dense_halves(const ConvProblem& p, const DeviceProperties& device, bool of_weight_too) {
   if (device.compute_capability != 90 || (p.dtype != DType::f16 && p.dtype != DType::bf16) || p.geometry.groups != 1)
@@ -92,7 +143,7 @@ void plan_wgmma(const ConvProblem& problem, const DeviceProperties& device, Conv
   if (problem.pass == ConvPass::backward_weight) return plan_wgmma_wgrad(problem, device, plan);
   const bool wide = problem.out().shape[1] > 32;
   plan_wgmma_gather(problem, device, wide ? 64 : 32, plan);
-  if (wide && plan.wgmma.slots < 3) plan_wgmma_gather(problem, device, 32, plan);
+  if (wide && plan.wgmma.slots <= 2 * plan.wgmma.chunks) plan_wgmma_gather(problem, device, 32, plan);
 }
 
 bool can_wgmma(const ConvProblem& p, const DeviceProperties& device) {
@@ -106,7 +157,7 @@ bool can_wgmma(const ConvProblem& p, const DeviceProperties& device) {
   if (p.x.shape[3] >= kWgmmaPixels) return false;
   ConvPlan plan;
   plan_wgmma(p, device, plan);
-  // A warpgroup that waits for a slot's next time has seen what was asked for after the time before. (Wide rows.)
+  // A warpgroup of the gather that waits for a slot's next time has seen what was asked for after the time before.
   return plan.wgmma.slots >= (p.pass == ConvPass::backward_weight ? 2 : 2 * plan.wgmma.chunks + 1);
 }
 
@@ -114,49 +165,46 @@ void plan_im2col(const ConvProblem& p, const DeviceProperties& device, ConvPlan&
   Im2colTiling& tiling = plan.im2col;
   const bool of_weight = p.pass == ConvPass::backward_weight;
   const ConvPhase first = plan.phases.front();  // has the most positions
-  int64_t taps = 1;                             // the most of a phase
   const auto phases = [&](int axis) {
     return p.pass == ConvPass::backward_data ? std::min(p.geometry.stride[axis], p.x.shape[2 + axis]) : 1;
   };
   tiling.phases_w = static_cast<int>(phases(1)), tiling.taps_w = static_cast<int>(p.w.shape[3]);
   for (int axis = 0; axis < 2; ++axis) {
     ConvPhase::Axis* const to = axis == 0 ? tiling.h : tiling.w;
-    int lower = std::numeric_limits<int>::max(), most = 0;
+    int lower = std::numeric_limits<int>::max();
     for (int i = 0; i < phases(axis); ++i) {
       to[i] = axis == 0 ? plan.phases[i * tiling.phases_w].h : plan.phases[i].w;
       if (to[i].count > 0) lower = std::min(lower, to[i].origin + std::min(0, (to[i].count - 1) * to[i].step));
-      most = std::max(most, to[i].count);
     }
     for (int i = 0; i < phases(axis); ++i) to[i].origin -= lower;
     const auto stride = static_cast<int>(p.geometry.stride[axis]);
-    tiling.lower[axis] = lower, taps *= most;
+    tiling.lower[axis] = lower;
     tiling.stride[axis] = p.pass == ConvPass::backward_data ? 1 : stride;
     tiling.out_stride[axis] = p.pass == ConvPass::backward_data ? stride : 1;
   }
   tiling.height = Divisor(first.h.size), tiling.width = Divisor(first.w.size);
-  const int64_t positions = p.x.shape[0] * first.h.size * first.w.size, channels = p.in().shape[1];
-  tiling.positions = static_cast<int>(positions), tiling.chunks = static_cast<int>(ceil_div(channels, kIm2colBox));
-  const int64_t boxes = of_weight ? taps * tiling.chunks : ceil_div(p.out().shape[1], kIm2colBox);
-  plan.tile = {kIm2colRows, static_cast<int>(kIm2colBox * std::min<int64_t>(boxes, 2))};
-  tiling.row_tiles = u32(ceil_div(of_weight ? p.w.shape[0] : positions, kIm2colRows));
-  tiling.column_tiles = u32(ceil_div(boxes, 2));
-
-  // Blocks of a cluster add their sums in each other's shared memory; more parts of dw go through global memory.
-  const int64_t steps = of_weight ? ceil_div(positions, kIm2colBox) : taps * tiling.chunks;
-  const int64_t tiles = int64_t{tiling.row_tiles} * tiling.column_tiles * (of_weight ? 1 : phases(0) * phases(1));
-  const int64_t splits = balanced_splits(tiles, steps, device.multiprocessors);
-  const int64_t parts = of_weight ? ceil_div(splits, kMaxIm2colCluster) : 1;
-  tiling.cluster = u32(std::min<int64_t>(splits / parts, kMaxIm2colCluster));
-  tiling.z = u32(of_weight ? parts : phases(0) * phases(1));
+  const Im2colSize size = im2col_size(p);
+  const Im2colShare share = share_im2col(size, device.multiprocessors);
+  const int64_t parts = share.parts, axes = phases(0) * phases(1);
+  tiling.positions = static_cast<int>(size.positions);
+  tiling.chunks = static_cast<int>(ceil_div(p.in().shape[1], kIm2colBox));
+  plan.tile = {kIm2colRows, static_cast<int>(kIm2colBox * share.boxes)};
+  tiling.row_tiles = u32(size.row_tiles / axes), tiling.column_tiles = u32(ceil_div(size.boxes, share.boxes));
+  tiling.cluster = u32(share.cluster);
+  tiling.z = u32(of_weight ? parts : axes);
   plan.phases.resize(1), plan.phases[0].split_k = plan.split_k = u32(parts), plan.reduce_lanes = 1;
   plan.phases[0].h.first = plan.phases[0].w.first = 0;  // the kernel adds it
   if (parts > 1) plan.workspace_bytes = static_cast<size_t>(4 * parts * p.w.numel());
   const int slot = plan.tile.columns == 64 ? kIm2colSlotBytes<64> : kIm2colSlotBytes<128>;
-  const bool shares = tiles * parts * tiling.cluster > device.multiprocessors;  // a multiprocessor has two blocks
-  tiling.slots =
-      static_cast<int>((static_cast<int64_t>(device.shared_memory) / (shares ? 2 : 1) - 4 * kSwizzle) / slot);
+  tiling.slots = static_cast<int>(
+      (static_cast<int64_t>(device.shared_memory) / (share.waves() > 1 ? 2 : 1) - 4 * kSwizzle) / slot);
   tiling.slots = std::min(tiling.slots, kMaxWgmmaSlots);
   plan.shared_bytes = static_cast<size_t>(tiling.slots * slot + kSwizzle);
+}
+
+bool fills_im2col(const ConvProblem& p, const DeviceProperties& device) {
+  const Im2colShare share = share_im2col(im2col_size(p), device.multiprocessors);
+  return share.waves() <= 2 && 5 * share.clusters >= 4 * share.waves() * share.at_once;
 }
 
 bool can_im2col(const ConvProblem& p, const DeviceProperties& device) {

@@ -39,10 +39,31 @@ struct Case {
     const int64_t height = p.x.shape[2], width = p.x.shape[3];
     return 2 * height * width >= ceil_div(height * (width + 1), kWgmmaPixels) * kWgmmaPixels;
   }
+  /// What wgmma could run, too: of a depth of more than 64 channels it has filters enough in shared memory for tiles of
+  /// 32 alone, so that 128 images of 128x16x16 take it 28 us, wgmma_im2col 19. Gradients of weights 30 and 26.
+  bool is_deep() const {
+    if (std::min(filters, channels) <= 64 || p.y.numel() > int64_t{1} << 22) return false;
+    if (p.pass == ConvPass::backward_weight) return p.mask_alignment == 0;
+    return p.y.numel() > int64_t{1} << 20 && fills_im2col(p, device);
+  }
   std::optional<ConvAlgorithm> of_hopper() const {
     const bool wgmma = can_wgmma(p, device), im2col = can_im2col(p, device);
-    if (wgmma && (fills_wgmma() || !im2col)) return ConvAlgorithm::wgmma;
+    if (wgmma && ((fills_wgmma() && !is_deep()) || !im2col)) return ConvAlgorithm::wgmma;
     return im2col ? std::optional(ConvAlgorithm::wgmma_im2col) : std::nullopt;
+  }
+  /// Where they measure faster than cuDNN, us of 128 and of 32 images in brackets. wgmma: where images fill its tiles.
+  /// wgmma_im2col, where its own fill the device (256 channels of 14x14 leave a quarter idle, 20 by cuDNN's 17):
+  /// 512x4x4 forward 22 [12] by 27 [16]; gradients of images under a stride 5 to 22 by 6 to 31, but 26 by 24 of more
+  /// pixels, and of few without a stride 12 by 11; gradients of weights under a stride, of 64 to 128 channels, 19 [10]
+  /// by 29 [17], of more channels as much as cuDNN or more, of 1x1 9 by 18; without a stride that is deep.
+  bool prefers_hopper() const {
+    const auto made = of_hopper();
+    if (made != ConvAlgorithm::wgmma_im2col) return made && fills_wgmma();
+    if (std::min(filters, channels) < 64) return false;
+    if (p.pass == ConvPass::backward_weight)
+      return p.is_strided() ? taps <= 576 : can_wgmma(p, device) && fills_wgmma();
+    if (p.pass == ConvPass::backward_data && p.is_strided()) return p.x.numel() <= int64_t{1} << 23;
+    return fills_im2col(p, device) && (p.pass == ConvPass::forward || p.x.numel() > int64_t{1} << 19);
   }
 
   // ---- Gathers ----
@@ -144,10 +165,10 @@ struct Case {
   /// weights, which mask and sum for the bias on the way. That gradient takes 0.01 ms for conv_c32's first layer and
   /// 0.03 for stl10_net's first, by cuDNN, with TF32, 0.08 and 0.19. Half types use tensor cores in both, cuDNN's with
   /// the channels padded to eight. From 64 taps on there is arithmetic enough: the gradient for 1x1 kernels, 64 to 128
-  /// channels, 128 images of 16x16, takes cuDNN 0.02 ms with TF32, us 0.05. wgmma is ahead where images fill its tiles.
+  /// channels, 128 images of 16x16, takes cuDNN 0.02 ms with TF32, us 0.05.
   bool prefers_own() const {
     if (switches.small_convolutions) return false;
-    if (fills_wgmma() && can_wgmma(p, device)) return true;
+    if (prefers_hopper()) return true;
     if (p.pass != ConvPass::backward_data && few_channel_tiling(p, mode)) return true;
     if (exact_library() && is_better_exact()) return true;
     const bool few = std::max(filters, channels) <= 16;

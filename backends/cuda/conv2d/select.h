@@ -167,8 +167,8 @@ struct ConvPhase {
 };
 
 /// ConvAlgorithm::wgmma_im2col: what a tile of the product is, and how positions and taps become coordinates of TMA's.
-/// A tile has 128 rows (positions of a phase; dw: filters), a step of the depth 64 channels of a tap (dw: positions). Of
-/// pairs the first is of h.
+/// A tile has 128 rows (positions of a phase; dw: filters), a step of the depth 64 channels of a tap (dw: positions).
+/// Of pairs the first is of h.
 struct Im2colTiling {
   ConvPhase::Axis h[2], w[2];                 // of phases; origins are distances from `lower`
   int phases_w = 1;                           // of the phases, h first

@@ -85,6 +85,8 @@ bool can_direct_wgrad(const ConvProblem& problem, const DeviceProperties& device
 bool can_wgmma(const ConvProblem& problem, const DeviceProperties& device);
 /// True for what wgmma_im2col computes: the same of any filter size, stride and padding. dbias is not among it.
 bool can_im2col(const ConvProblem& problem, const DeviceProperties& device);
+/// Is a device busy with wgmma_im2col's blocks, of which a multiprocessor has two at most?
+bool fills_im2col(const ConvProblem& problem, const DeviceProperties& device);
 /// The columns of dw that the tiles of `implicit` compute.
 ConvTile implicit_wgrad_tile(int64_t rows);
 

@@ -3,7 +3,8 @@
 //   dx[n,h,w,c] = sum over k and the r,s of a phase (ConvPhase) of dy[n,p,q,k] w[k,r,s,c]
 //   dw[k,r,s,c] = sum over n,p,q of dy[n,p,q,k] x[n, p stride + r - padding, …, c];  x, w, y: NHWC
 // An implicit GEMM that TMA gathers for: a box of its im2col mode is what a tap reads for neighbouring positions
-// (n,p,q), across rows and images, with zeros outside of them. So tiles are full whatever the size of images.
+// (n,p,q), across rows and images, with zeros outside of them. So tiles are full whatever the size of images. (An
+// infinity in dy at an edge, times these zeros, is a NaN in dw.)
 //   rows 128 positions (dw: filters), columns 64 or 128 channels of the result (dw: of taps, 64 of a tap at a time),
 //   depth in steps of 64 channels of a tap (dw: positions).
 // Grid: x = tiles of rows, each a cluster of blocks that split the depth, y = tiles of columns, z = phases (dw: parts).
@@ -62,64 +63,90 @@ struct Im2colWork {
     const uint32_t image = tiling.height.split(i);
     return {static_cast<int>(image), static_cast<int>(i), static_cast<int>(index)};
   }
-  /// 64 channels from `channel` on of what tap (r, s) of the phase reads for positions from `index` on.
-  __device__ void load_gathered(uint32_t to, const CUtensorMap& map, const Mbarrier& full, int channel, int index,
-                                int r, int s) const {
-    const Position at = position(index);
+  /// 64 channels from `channel` on of what tap (r, s) of the phase reads for positions from `at` on.
+  __device__ void load_gathered(uint32_t to, const CUtensorMap& map, const Mbarrier& full, int channel,
+                                const Position& at, int r, int s) const {
     tma_load_im2col(to, map, full, channel, tiling.lower[1] + at.j * tiling.stride[1],
                     tiling.lower[0] + at.i * tiling.stride[0], at.image, w.origin + s * w.step, h.origin + r * h.step);
+  }
+};
+
+/// The slots in turn.
+struct Im2colRing {
+  const uint32_t begin, slot_bytes;
+  const int slots;
+  int slot = 0;
+  uint32_t parity = 0;  // of the time that `full` opens for
+
+  __device__ uint32_t address() const { return begin + slot * slot_bytes; }
+  __device__ void next() {
+    if (++slot == slots) slot = 0, parity ^= 1;
   }
 };
 
 /// One thread asks for all that the block reads: maps of rows and of columns.
 template <ConvPass kPass, int kColumns>
 __device__ void load_steps(const Im2colWork<kPass>& work, const CUtensorMap& rows, const CUtensorMap& columns,
-                           uint32_t ring, Im2colBarriers& barriers) {
+                           Im2colRing ring, Im2colBarriers& barriers) {
+  constexpr int kBoxes = kColumns / kIm2colBox;
   const Im2colTiling& tiling = work.tiling;
   const int first_row = static_cast<int>(work.tile) * kIm2colRows, column = static_cast<int>(blockIdx.y) * kColumns;
-  for (int step = work.begin; step < work.end; ++step) {
-    const int slot = (step - work.begin) % tiling.slots, round = (step - work.begin) / tiling.slots;
-    const uint32_t a = ring + slot * kIm2colSlotBytes<kColumns>, b = a + kRowBytesOfSlot;
-    Mbarrier& full = barriers.full[slot];
-    if (round > 0) barriers.empty[slot].wait((round - 1) % 2);
-    full.expect_tx(kIm2colSlotBytes<kColumns>);
-    if constexpr (work.kOfWeight) {
+  const auto wait_for_slot = [&]() -> Mbarrier& {
+    barriers.empty[ring.slot].wait(ring.parity ^ 1);  // at first it is
+    barriers.full[ring.slot].expect_tx(kIm2colSlotBytes<kColumns>);
+    return barriers.full[ring.slot];
+  };
+  if constexpr (work.kOfWeight) {
+    int channel[kBoxes], r[kBoxes], s[kBoxes];  // what is behind the last tap counts for nothing
+    for (int i = 0; i < kBoxes; ++i) {
+      const int box = static_cast<int>(blockIdx.y) * kBoxes + i, tap = box / tiling.chunks;
+      channel[i] = box % tiling.chunks * kIm2colBox, r[i] = tap / tiling.taps_w, s[i] = tap % tiling.taps_w;
+    }
+    for (int step = work.begin; step < work.end; ++step, ring.next()) {
+      Mbarrier& full = wait_for_slot();
+      const int position = step * kIm2colBox;
+      const auto at = work.position(position);
       for (int i = 0; i < kIm2colRows / kIm2colBox; ++i)
-        tma_load(a + i * kBoxBytes, rows, full, first_row + i * kIm2colBox, step * kIm2colBox, 0, 0);
-      for (int i = 0; i < kColumns / kIm2colBox; ++i) {  // what is behind the last tap counts for nothing
-        const int box = column / kIm2colBox + i, tap = box / tiling.chunks;
-        work.load_gathered(b + i * kBoxBytes, columns, full, box % tiling.chunks * kIm2colBox, step * kIm2colBox,
-                           tap / tiling.taps_w, tap % tiling.taps_w);
-      }
-    } else {
-      const int tap = step / tiling.chunks, channel = step % tiling.chunks * kIm2colBox;
-      const int r = tap / work.w.count, s = tap % work.w.count;
-      work.load_gathered(a, rows, full, channel, first_row, r, s);
+        tma_load(ring.address() + i * kBoxBytes, rows, full, first_row + i * kIm2colBox, position, 0, 0);
+#pragma unroll
+      for (int i = 0; i < kBoxes; ++i)
+        work.load_gathered(ring.address() + kRowBytesOfSlot + i * kBoxBytes, columns, full, channel[i], at, r[i], s[i]);
+    }
+  } else {
+    const auto at = work.position(first_row);
+    const int tap = work.begin / tiling.chunks;
+    int chunk = work.begin % tiling.chunks, r = tap / max(work.w.count, 1), s = tap % max(work.w.count, 1);
+    for (int step = work.begin; step < work.end; ++step, ring.next()) {
+      Mbarrier& full = wait_for_slot();
+      const uint32_t b = ring.address() + kRowBytesOfSlot;
+      const int channel = chunk * kIm2colBox;
+      work.load_gathered(ring.address(), rows, full, channel, at, r, s);
       const int rs = (work.h.first + r * work.h.period) * tiling.taps_w + work.w.first + s * work.w.period;
       if constexpr (kPass == ConvPass::forward) {
         tma_load(b, columns, full, channel, column, rs, 0);
       } else {
-        for (int i = 0; i < kColumns / kIm2colBox; ++i)
+        for (int i = 0; i < kBoxes; ++i)
           tma_load(b + i * kBoxBytes, columns, full, column + i * kIm2colBox, channel, rs, 0);
       }
+      if (++chunk == tiling.chunks) chunk = 0, ++s;
+      if (s == work.w.count) s = 0, ++r;
     }
   }
 }
 
 /// sums = the products of all steps. Rows of dw and columns of gradients have the depth across their lines.
 template <class T, ConvPass kPass, int kColumns>
-__device__ void multiply(const Im2colWork<kPass>& work, float (&sums)[kColumns / 8][4], uint32_t ring,
+__device__ void multiply(const Im2colWork<kPass>& work, float (&sums)[kColumns / 8][4], Im2colRing ring,
                          Im2colBarriers& barriers) {
   constexpr bool kTransposeA = kPass == ConvPass::backward_weight, kTransposeB = kPass != ConvPass::forward;
   constexpr int kStepA = kTransposeA ? 128 : 2, kStepB = kTransposeB ? 128 : 2;  // 16 of depth, in units of 16 bytes
 #pragma unroll
   for (int i = 0; i < kColumns / 2; ++i) sums[i / 4][i % 4] = 0;
-  const int slots = work.tiling.slots;
-  for (int i = 0; i < work.end - work.begin; ++i) {
-    const uint32_t slot = ring + i % slots * kIm2colSlotBytes<kColumns>;
-    uint64_t a = matrix_descriptor<128>(slot + threadIdx.x / 128 * kBoxBytes);
-    uint64_t b = matrix_descriptor<128>(slot + kRowBytesOfSlot, kTransposeB ? kBoxBytes : 16);
-    barriers.full[i % slots].wait(i / slots % 2);
+  int before = -1;  // the slot
+  for (int step = work.begin; step < work.end; ++step, ring.next()) {
+    uint64_t a = matrix_descriptor<128>(ring.address() + threadIdx.x / 128 * kBoxBytes);
+    uint64_t b = matrix_descriptor<128>(ring.address() + kRowBytesOfSlot, kTransposeB ? kBoxBytes : 16);
+    barriers.full[ring.slot].wait(ring.parity);
     wgmma_fence();
 #pragma unroll
     for (int depth = 0; depth < kIm2colBox; depth += 16) {
@@ -128,7 +155,8 @@ __device__ void multiply(const Im2colWork<kPass>& work, float (&sums)[kColumns /
     }
     wgmma_commit();
     wgmma_wait<1>();  // the step before
-    if (i > 0 && threadIdx.x % 32 == 0) barriers.empty[(i - 1) % slots].arrive();
+    if (before >= 0 && threadIdx.x % 32 == 0) barriers.empty[before].arrive();
+    before = ring.slot;
   }
   wgmma_wait<0>();
 }
@@ -194,6 +222,7 @@ __device__ void reduce_cluster(const Im2colWork<kPass>& work, const Im2colResult
   for (int i = static_cast<int>(work.rank + threadIdx.x / 32 * blocks); i < kColumns / 4; i += 8 * blocks) {
     const int warp = i % 8, quad = i / 8;
     float total[4][4] = {};
+#pragma unroll 4
     for (int block = 0; block < blocks; ++block)
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
@@ -218,12 +247,13 @@ __global__ void __launch_bounds__(kIm2colThreads, 2)
   __syncthreads();
   wait_for_grid();
   const Im2colWork<kPass> work(tiling);
+  const Im2colRing slots{ring, kIm2colSlotBytes<kColumns>, tiling.slots};
   if (threadIdx.x >= kConsumers) {
-    if (threadIdx.x == kConsumers) load_steps<kPass, kColumns>(work, rows, columns, ring, barriers);
+    if (threadIdx.x == kConsumers) load_steps<kPass, kColumns>(work, rows, columns, slots, barriers);
     return;
   }
   float sums[kColumns / 8][4];
-  multiply<T, kPass, kColumns>(work, sums, ring, barriers);
+  multiply<T, kPass, kColumns>(work, sums, slots, barriers);
   if (tiling.cluster > 1) return reduce_cluster<T, kPass, kColumns>(work, result, sums, ring);
 #pragma unroll
   for (int j = 0; j < kColumns / 8; j += 4)

@@ -376,6 +376,13 @@ TEST_CASE("plans of convolutions on CUDA: cuDNN keeps what wgmma_im2col is behin
   CHECK(chosen(Pass::backward_weight, square(32, 128, 16, 128)) == im2col);
   CHECK(chosen(Pass::backward_weight, square(32, 256, 8, 256)) == library);
   CHECK(chosen(Pass::backward_weight, square(32, 64, 32, 64)) == wgmma);
+  // A block makes one row of taps where it has few tiles and does not mask.
+  ConvProblem problem = conv_problem(square(32, 64, 32, 64), Pass::backward_weight, DType::bf16, true);
+  CHECK(select(problem, kH200, {}).tile.columns == 3 * 64);
+  problem.mask_alignment = 16;
+  CHECK(select(problem, kH200, {}).tile.columns == 9 * 64);
+  problem = conv_problem(square(128, 64, 32, 64), Pass::backward_weight, DType::bf16, true);
+  CHECK(select(problem, kH200, {}).tile.columns == 9 * 64);
 }
 
 TEST_CASE("plans of convolutions on CUDA: what cuDNN may do") {

@@ -62,14 +62,19 @@ void plan_wgmma_wgrad(const ConvProblem& p, const DeviceProperties& device, Conv
   WgmmaTiling& tiling = plan.wgmma = tiles_of_rows(p.x, kWgmmaPixels);
   tiling.line_bytes = C <= 32 ? 64 : 128;
   const int64_t filters = K <= 32 ? 32 : 64, operands = p.mask_alignment > 0 ? 2 : 1;
-  const int64_t pixels = (tiling.rows + 2) * tiling.pitch, of_dy = tiling.rows * tiling.pitch;
+  const int64_t chunks = ceil_div(2 * C, tiling.line_bytes), groups = ceil_div(K, filters);
+  // Sums of 64 filters and channels cost as much as five tiles: where a block has fewer, it makes one row of taps,
+  // unless three would have to mask.
+  const bool few = std::min(K, C) > 32 && operands == 1 && tiling.tiles * chunks * groups <= 5 * device.multiprocessors;
+  const int tap_rows = few ? 1 : 3;
+  const int64_t pixels = (tiling.rows + tap_rows - 1) * tiling.pitch, of_dy = tiling.rows * tiling.pitch;
+  const int64_t read = kWgmmaPixels + (tap_rows - 1) * tiling.pitch + 1;
   tiling.load_bytes = u32(pixels * tiling.line_bytes + operands * of_dy * 2 * filters);
-  tiling.dy_offset = u32(up(std::max<int64_t>(pixels, kWgmmaPixels + 2 * tiling.pitch + 1) * tiling.line_bytes));
+  tiling.dy_offset = u32(up(std::max(pixels, read) * tiling.line_bytes));
   tiling.slot_bytes = u32(tiling.dy_offset + operands * kWgmmaPixels * 2 * filters + kSwizzle);
   fill_ring(tiling, 0, device, plan.shared_bytes);
-  plan.tile = {static_cast<int>(filters), 9 * tiling.line_bytes / 2};
-  const int64_t chunks = ceil_div(2 * C, tiling.line_bytes), groups = ceil_div(K, filters);
-  const int64_t most = std::clamp<int64_t>(device.multiprocessors / (chunks * groups), 1, tiling.tiles);
+  plan.tile = {static_cast<int>(filters), 3 * tap_rows * tiling.line_bytes / 2};
+  const int64_t most = std::clamp<int64_t>(device.multiprocessors * tap_rows / (3 * chunks * groups), 1, tiling.tiles);
   plan.split_k = u32(ceil_div(tiling.tiles, ceil_div(tiling.tiles, most)));  // no fewer tiles for the slowest of them
   const int64_t sums = groups * filters * chunks * tiling.line_bytes / 2 * 9;
   plan.workspace_bytes = static_cast<size_t>(4 * plan.split_k * (sums + (p.bias ? K : 0)));

@@ -5,9 +5,11 @@
 // Tiles are whole rows, as in wgmma_gather.cu: (pixels, C) of x with the row above and below, (pixels, K) of dy, both
 // with W + 1 pixels a row of which dy's last is zero. Pixels are the depth of the product, so wgmma reads both
 // transposed; its columns are 3 taps of a row times the channels: three matrices, each of which begins a pixel behind
-// the other.
+// the other. So an infinity in x at an end of a row or in dy at an edge, times these zeros, is a NaN in other taps.
 // Grid: x = split-K blocks that share the tiles, y = chunks of C, z = groups of 64 filters.
-// Block: warpgroup r of three makes row r of the taps; a fourth asks TMA for tiles, masks dy and sums dbias.
+// Block: warpgroup r of three makes row r of the taps; a fourth asks TMA for tiles, masks dy and sums dbias. Where
+// tiles are few and there is no mask, a third of the blocks makes each row of taps, a warpgroup a tap: that is a third
+// of the splits, whose sums are written and read.
 // Pipeline: a ring of slots; `full` opens when a tile has come, `ready` when it is masked, `empty` when it has been
 // multiplied.  Deterministic: a second kernel sums the splits in order. Their parts are as threads hold them.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
@@ -32,12 +34,13 @@ struct WgradMaps {
 };
 
 /// What a block computes, and where it is in shared memory.
-template <int kChannels, int kFilterBytes>
+template <int kChannels, int kFilterBytes, int kTapRows>
 struct WgmmaWgrad {
-  static constexpr int kLineBytes = 2 * kChannels, kFilters = kFilterBytes / 2;
+  static constexpr int kLineBytes = 2 * kChannels, kFilters = kFilterBytes / 2, kGroups = 3 / kTapRows;
   const WgmmaTiling& tiling;
   const uint32_t ring;
-  const int first_channel = static_cast<int>(blockIdx.y) * kChannels;
+  const int chunk = static_cast<int>(blockIdx.y) / kGroups, first_channel = chunk * kChannels;
+  const int first_tap_row = static_cast<int>(blockIdx.y) % kGroups;  // 0, unless a block makes one row
   const int first_filter = static_cast<int>(blockIdx.z) * kFilters;
 
   __device__ WgmmaWgrad(const WgmmaTiling& tiling, const void* memory)
@@ -50,9 +53,9 @@ struct WgmmaWgrad {
   __device__ void zero_margins() const {
     for (int i = 0; i < tiling.slots; ++i) {
       const WgradSlot at = slot(i);
-      const int pixels = (tiling.rows + 2) * tiling.pitch, dy_pixels = tiling.rows * tiling.pitch;
+      const int pixels = (tiling.rows + kTapRows - 1) * tiling.pitch, dy_pixels = tiling.rows * tiling.pitch;
       zero(at.x - kLineBytes, at.x);
-      zero(at.x + pixels * kLineBytes, at.x + (kWgmmaPixels + 2 * tiling.pitch + 1) * kLineBytes);
+      zero(at.x + pixels * kLineBytes, at.x + (kWgmmaPixels + (kTapRows - 1) * tiling.pitch + 1) * kLineBytes);
       zero(at.dy + dy_pixels * kFilterBytes, at.dy + kWgmmaPixels * kFilterBytes);
     }
   }
@@ -64,7 +67,7 @@ struct WgmmaWgrad {
   __device__ void load_tile(int tile, const WgradSlot& to, const WgradMaps& maps, Mbarrier& full) const {
     full.expect_tx(tiling.load_bytes);
     const WgmmaTiling::Tile at = tiling.tile_at(tile);
-    tma_load(to.x, maps.x, full, first_channel, 0, at.row - 1, at.image);
+    tma_load(to.x, maps.x, full, first_channel, 0, at.row + first_tap_row - 1, at.image);
     tma_load(to.dy, maps.dy, full, first_filter, 0, at.row, at.image);
     if constexpr (kMasked) tma_load(to.mask, maps.mask, full, first_filter, 0, at.row, at.image);
   }
@@ -122,9 +125,9 @@ struct MaskLane {
 };
 
 /// The fourth warpgroup.
-template <bool kMasked, class T, int kChannels, int kFilterBytes>
-__device__ void feed(const WgmmaWgrad<kChannels, kFilterBytes>& block, const WgradMaps& maps, WgradBarriers& barriers,
-                     bool stores, float* dbias, int filters) {
+template <bool kMasked, class T, int kChannels, int kFilterBytes, int kTapRows>
+__device__ void feed(const WgmmaWgrad<kChannels, kFilterBytes, kTapRows>& block, const WgradMaps& maps,
+                     WgradBarriers& barriers, bool stores, float* dbias, int filters) {
   constexpr int kPieces = kFilterBytes / 16;
   __shared__ float shared_sums[8 * kPieces][128 / kPieces];
   const WgmmaTiling& tiling = block.tiling;
@@ -165,20 +168,21 @@ __device__ void feed(const WgmmaWgrad<kChannels, kFilterBytes>& block, const Wgr
   dbias[filter] = sum;
 }
 
-/// A warpgroup that multiplies: dw of the taps (r, 0 … 2).
-template <class T, int kChannels, int kFilterBytes>
-__device__ void multiply(const WgmmaWgrad<kChannels, kFilterBytes>& block, WgradBarriers& barriers,
-                         float (&sums)[3 * kChannels / 8][4], int r) {
+/// A warpgroup that multiplies: dw of the taps (r, 0 … 2) or, of a block with one row of taps, of one of them.
+template <class T, int kChannels, int kFilterBytes, int kTapRows>
+__device__ void multiply(const WgmmaWgrad<kChannels, kFilterBytes, kTapRows>& block, WgradBarriers& barriers,
+                         float (&sums)[kTapRows * kChannels / 8][4], int group) {
   constexpr int kLineBytes = 2 * kChannels;
   const WgmmaTiling& tiling = block.tiling;
 #pragma unroll
-  for (int i = 0; i < 3 * kChannels / 2; ++i) sums[i / 4][i % 4] = 0;
+  for (int i = 0; i < kTapRows * kChannels / 2; ++i) sums[i / 4][i % 4] = 0;
   for (int i = 0; static_cast<int>(blockIdx.x + i * gridDim.x) < tiling.tiles; ++i) {
     const int slot = i % tiling.slots;
     const WgradSlot at = block.slot(slot);
     // 32 filters are both halves of the 64 rows.
     uint64_t a = matrix_descriptor<kFilterBytes>(at.dy, 0);
-    uint64_t b = matrix_descriptor<kLineBytes>(at.x + (r * tiling.pitch - 1) * kLineBytes, kLineBytes);
+    uint64_t b =
+        matrix_descriptor<kLineBytes>(at.x + (group * (kTapRows == 3 ? tiling.pitch : 1) - 1) * kLineBytes, kLineBytes);
     barriers.ready[slot].wait(i / tiling.slots % 2);
     wgmma_fence();
 #pragma unroll
@@ -207,13 +211,13 @@ struct WgradParts {
   }
 };
 
-template <class T, int kChannels, int kFilterBytes, bool kMasked>
+template <class T, int kChannels, int kFilterBytes, int kTapRows, bool kMasked>
 __global__ void __launch_bounds__(kWgradThreads, 1)
     wgmma_wgrad_kernel(const __grid_constant__ WgradMaps maps, const WgmmaTiling tiling, bool stores, bool sums_bias,
                        WgradParts<kChannels, kFilterBytes / 2> parts, float4* partial, int filters) {
   extern __shared__ char memory[];
   __shared__ WgradBarriers barriers;
-  const WgmmaWgrad<kChannels, kFilterBytes> block(tiling, memory);
+  const WgmmaWgrad<kChannels, kFilterBytes, kTapRows> block(tiling, memory);
   launch_dependents();
   block.zero_margins();
   if (threadIdx.x == 0)
@@ -222,20 +226,22 @@ __global__ void __launch_bounds__(kWgradThreads, 1)
   fence_proxy_async();
   __syncthreads();
   wait_for_grid();
-  const int r = threadIdx.x / 128;
+  const int group = threadIdx.x / 128;
   partial += int64_t{blockIdx.x} * parts.of_split;
-  if (r == 3) {
+  if (group == 3) {
     float* const dbias =
         sums_bias && blockIdx.y == 0 ? reinterpret_cast<float*>(partial + parts.vecs) + block.first_filter : nullptr;
     return feed<kMasked, T>(block, maps, barriers, stores && blockIdx.y == 0, dbias, filters - block.first_filter);
   }
-  float sums[3 * kChannels / 8][4];
-  multiply<T>(block, barriers, sums, r);
+  float sums[kTapRows * kChannels / 8][4];
+  multiply<T>(block, barriers, sums, group);
   const uint32_t thread = threadIdx.x % 128;
   if (thread >= parts.kThreads) return;
+  const int r = kTapRows == 3 ? group : block.first_tap_row, first = kTapRows == 3 ? 0 : group * kChannels / 8;
 #pragma unroll
-  for (int j = 0; j < 3 * kChannels / 8; ++j)
-    partial[parts.index(blockIdx.z, blockIdx.y, r, j, thread)] = {sums[j][0], sums[j][1], sums[j][2], sums[j][3]};
+  for (int j = 0; j < kTapRows * kChannels / 8; ++j)
+    partial[parts.index(blockIdx.z, block.chunk, r, first + j, thread)] = {sums[j][0], sums[j][1], sums[j][2],
+                                                                           sums[j][3]};
 }
 
 /// Adds the splits, kLanes threads to a vector.
@@ -282,7 +288,7 @@ __global__ void __launch_bounds__(kReduceLanes* kReduceVecs)
     if (k + i / 2 * 8 < K && c < C) to[i / 2 * 8 * strides.n + i % 2 * strides.c] = T(values[i]);
 }
 
-template <class T, int kChannels, int kFilterBytes>
+template <class T, int kChannels, int kFilterBytes, int kTapRows>
 void launch_wgrad(const ConvCall& call, const Launch& launch) {
   const ConvProblem& problem = call.problem;
   const WgmmaTiling& tiling = call.plan.wgmma;
@@ -292,16 +298,16 @@ void launch_wgrad(const ConvCall& call, const Launch& launch) {
                      tiling.rows);
   };
   const WgradMaps maps{
-      image_map(call.in.data, problem.dtype, problem.x.shape, kChannels, tiling.pitch, tiling.rows + 2),
+      image_map(call.in.data, problem.dtype, problem.x.shape, kChannels, tiling.pitch, tiling.rows + kTapRows - 1),
       map_of_dy(call.out), map_of_dy(call.mask), map_of_dy(call.masked)};
-  const auto kernel = call.mask ? wgmma_wgrad_kernel<T, kChannels, kFilterBytes, true>
-                                : wgmma_wgrad_kernel<T, kChannels, kFilterBytes, false>;
+  const auto kernel = call.mask ? wgmma_wgrad_kernel<T, kChannels, kFilterBytes, 3, true>
+                                : wgmma_wgrad_kernel<T, kChannels, kFilterBytes, kTapRows, false>;
   const WgradParts<kChannels, kFilterBytes / 2> parts(K, C, static_cast<bool>(call.bias));
   auto* const partial = static_cast<float4*>(call.partial());
   const uint32_t splits = call.plan.split_k;
-  launch_early(launch, kernel, dim3(splits, parts.chunks, ceil_div(K, kFilterBytes / 2)), kWgradThreads,
-               call.plan.shared_bytes, 1, maps, tiling, static_cast<bool>(call.masked), static_cast<bool>(call.bias),
-               parts, partial, K);
+  launch_early(launch, kernel, dim3(splits, parts.chunks * (3 / kTapRows), ceil_div(K, kFilterBytes / 2)),
+               kWgradThreads, call.plan.shared_bytes, 1, maps, tiling, static_cast<bool>(call.masked),
+               static_cast<bool>(call.bias), parts, partial, K);
   launch_early(launch, wgmma_reduce_kernel<T, kChannels, kFilterBytes / 2>, ceil_div(parts.of_split, kReduceVecs),
                kReduceLanes * kReduceVecs, 0, 1, parts, partial, static_cast<int>(splits), Strides4(problem.w.strides),
                K, C, static_cast<T*>(call.weight), static_cast<T*>(call.bias), call.gather.bias_step);
@@ -313,8 +319,9 @@ void wgmma_wgrad(const ConvCall& call, const Launch& launch) {
   visit_half(call.problem.dtype, [&]<class T>() {
     const bool narrow = call.plan.wgmma.line_bytes == 64;
     if (call.plan.tile.rows == 32)
-      narrow ? launch_wgrad<T, 32, 64>(call, launch) : launch_wgrad<T, 64, 64>(call, launch);
-    else narrow ? launch_wgrad<T, 32, 128>(call, launch) : launch_wgrad<T, 64, 128>(call, launch);
+      narrow ? launch_wgrad<T, 32, 64, 3>(call, launch) : launch_wgrad<T, 64, 64, 3>(call, launch);
+    else if (call.plan.tile.columns == 3 * 64) launch_wgrad<T, 64, 128, 1>(call, launch);
+    else narrow ? launch_wgrad<T, 32, 128, 3>(call, launch) : launch_wgrad<T, 64, 128, 3>(call, launch);
   });
 }
 

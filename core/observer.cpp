@@ -47,9 +47,10 @@ void EventScope::begin(ObservedEvent::Kind kind, const char* name, const char* b
   event_->reason = reason;
   event_->flops = flops;
   for (const Operand& operand : operands) {
-    if (!operand.shape) continue;
-    event_->bytes += numel_of(*operand.shape) * static_cast<int64_t>(size_of(operand.dtype));
-    if (event_->shape_count < 4) event_->shapes[event_->shape_count++] = *operand.shape;
+    const StridedLayout& layout = *operand.layout;
+    if (!*operand.data && layout.ndim() == 0) continue;  // absent
+    event_->bytes += layout.numel() * static_cast<int64_t>(size_of(layout.dtype));
+    if (event_->shape_count < 4) event_->shapes[event_->shape_count++] = layout.shape;
   }
   parent_ = innermost;
   if (parent_) {

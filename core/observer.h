@@ -54,13 +54,12 @@ inline bool observing() { return detail::observer_count.load(std::memory_order_r
 ///   EventScope kernel("matmul", "openmp", "blocked_avx512", {&a, &b, &y}, 2 * M * N * K);
 class EventScope {
  public:
-  /// Shape and dtype of a view of either kind; an absent one has no shape.
+  /// A view of either kind, looked at when somebody observes; an absent one has no shape.
   struct Operand {
-    const Shape* shape;
-    DType dtype;
+    const StridedLayout* layout;
+    const void* const* data;
     template <class AnyView>
-    Operand(const AnyView* view)  // NOLINT(google-explicit-constructor)
-        : shape(*view ? &view->shape : nullptr), dtype(view->dtype) {}
+    Operand(const AnyView* view) : layout(view), data(&view->data) {}  // NOLINT(google-explicit-constructor)
   };
   using Operands = std::initializer_list<Operand>;
   /// A kernel. `reason` says which clause of the family's select() chose the implementation.

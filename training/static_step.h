@@ -30,8 +30,8 @@ struct StaticStepOptions {
   GRADUS_ARG(int, warm_up) = 1;
   /// Of so many sizes of batches the step is recorded; further sizes go the eager way.
   GRADUS_ARG(int, recordings) = 4;
-  /// Convolutions and normalisations compute the ReLU behind them, and their gradients its mask, where the net has layers
-  /// of their own for that: faster, but results agree with eager ones up to rounding alone.
+  /// Convolutions and normalisations compute the ReLU behind them, and their gradients its mask, where the net has
+  /// layers of their own for that: faster, but results agree with eager ones up to rounding alone.
   GRADUS_ARG(bool, fuse_relu) = false;
   /// false: every step is eager.
   GRADUS_ARG(bool, enabled) = true;

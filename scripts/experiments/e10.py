@@ -142,8 +142,8 @@ def render(runs, folder):
     print(f"{agree} of {total} lines agree to the byte")
     last = list(newest.values())[-1]
     head = (f"<p>Bytes on the CPU (backend openmp, {last['machine']['cpu']}, {last['machine']['cores']} cores; code "
-            f"{last['code']}). {agree} of {total} lines agree to the byte. The peak, which has the memory of kernels in "
-            "it, has no formula.</p>")
+            f"{last['code']}). {agree} of {total} lines agree to the byte. The peak, which has the memory of kernels "
+            "in it, has no formula.</p>")
     (folder / "E10.html").write_text(page("E10: memory", head, *parts, runs.skipped(ROWS)), encoding="utf-8")
     print(f"wrote {folder / 'E10.html'}")
 

@@ -190,6 +190,26 @@ TEST_CASE("large parameters are updated as soon as their gradient is complete", 
   for (size_t i = 0; i < eager.size(); ++i) CHECK(recorded[i].equal(eager[i]));
 }
 
+TEST_CASE("a call whose kernel takes much memory waits until others have given theirs back", "[graph_passes]") {
+  const Tensor x = rand({1 << 18}), y = rand({64}), sum = zeros({}), doubled = zeros({64});
+  graph::Graph graph = graph_of([&] {
+    const Tensor large = x + 1;  // 1 MiB
+    doubled.copy_(y * 2);
+    sum.copy_(large.sum());
+  });
+  const auto doubles = [](const auto& call) { return call->operands[0].layout.shape == Shape{64}; };
+  const auto kernel = std::find_if(graph.calls().begin(), graph.calls().end(), doubles);
+  REQUIRE(kernel != graph.calls().end());
+  (*kernel)->scratch_bytes = 4 << 20;
+  CHECK(mebibytes(graph::peak_of(graph).bytes) > 5);
+  CHECK(graph::peak_of(graph).call == kernel - graph.calls().begin());
+  graph::order_for_memory(graph);
+  CHECK(mebibytes(graph::peak_of(graph).bytes) < 4.1);
+  graph::Executor(std::move(graph)).run();
+  CHECK(doubled.equal(y * 2));
+  CHECK(sum.equal((x + 1).sum()));
+}
+
 TEST_CASE("gradients that something reads before the update stay", "[graph_passes]") {
   nn::Sequential net(nn::Linear(512, 512), nn::Linear(512, 512));
   const std::vector<Tensor> parameters = net->parameters();

@@ -5,6 +5,7 @@
 #include <gradus/backends/openmp/conv2d/conv2d.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
+#include <gradus/backends/openmp/simd/operand.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/parallel.h>
 
@@ -15,28 +16,11 @@ using namespace openmp_detail;
 
 int64_t flops(const Shape& y, const Shape& w) { return 2 * y[0] * y[1] * y[2] * y[3] * w[1] * w[2] * w[3]; }
 
-// What a kernel reads (a View) or writes (a MutableView), in `dtype`, and contiguous if `dense`: the given view, or a
-// copy of it where it is not that. What was written to a copy is brought to its place by finish().
+// An operand of the kernels, in `dtype`, and contiguous if `dense`.
 template <class AnyView>
-class Operand {
- public:
-  Operand(Backend& backend, const AnyView& given, DType dtype, bool dense) : backend_(backend), given_(given) {
-    if (!given.data || !needs_copy(given, dtype, dense)) return;
-    copy_ = Array::empty(given.shape, dtype, {}, copy_format(given, dense));
-    if constexpr (std::is_same_v<AnyView, View>) backend.copy(given, copy_);
-  }
-  AnyView view() const { return copy_.defined() ? AnyView(copy_) : given_; }
-  void finish() const {
-    if (copy_.defined()) backend_.copy(copy_, given_);
-  }
-
- private:
-  Backend& backend_;
-  const AnyView given_;
-  Array copy_;
-};
-using Input = Operand<View>;
-using Output = Operand<MutableView>;
+Operand<AnyView> operand_of(Backend& backend, const AnyView& given, DType dtype, bool dense) {
+  return {backend, given, given.data && needs_copy(given, dtype, dense), dtype, copy_format(given, dense)};
+}
 
 // The images of a view, or sizes like `like`'s where it has no elements, though perhaps a place for them.
 template <class T, class AnyView>
@@ -69,9 +53,9 @@ void OpenmpBackend::conv2d_bias_relu(const Conv2dArgs& args) {
   const ConvSettings settings = current_settings();
   const ConvPlan plan = select_conv2d(settings, x, w, if_present(bias), y, args.geometry);
   const DType dtype = wide(y.dtype);
-  const Input in(*this, x, dtype, false), weights(*this, w, dtype, plan.dense_weights);
-  const Input dense_bias(*this, bias, dtype, true);
-  const Output out(*this, y, dtype, false);
+  const Input in = operand_of(*this, x, dtype, false), weights = operand_of(*this, w, dtype, plan.dense_weights);
+  const Input dense_bias = operand_of(*this, bias, dtype, true);
+  const Output out = operand_of(*this, y, dtype, false);
   {
     EventScope event(args.relu ? "conv2d_bias_relu"
                      : bias    ? "conv2d_bias"
@@ -107,7 +91,8 @@ void OpenmpBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
                              if_present(args.dbias), geometry, static_cast<bool>(args.masked));
   const DType dtype = wide(dy.dtype);
   Array scratch;
-  const Input in_gradient(*this, plan.masks_first ? masked_by_relu(dy, y, args.masked, scratch) : dy, dtype, false);
+  const Input in_gradient =
+      operand_of(*this, plan.masks_first ? masked_by_relu(dy, y, args.masked, scratch) : dy, dtype, false);
   const View gradient = in_gradient.view();
   const void* const mask = plan.masks_first ? nullptr : y.data;
   const auto run_pass = [&](const ConvPlan& pass, const MutableView& dx, const MutableView& dw,
@@ -115,9 +100,11 @@ void OpenmpBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
     const auto event = [&](const char* name, EventScope::Operands operands, int64_t passes) {
       return EventScope(name, "openmp", implementation(pass), operands, passes * flops(dy.shape, w.shape), pass.reason);
     };
-    const Input in(*this, dw ? x : View(), dtype, false), weights(*this, dx ? w : View(), dtype, pass.dense_weights);
-    const Output dx_out(*this, dx, dtype, false), dw_out(*this, dw, dtype, pass.dense_weights);
-    const Output bias_out(*this, dbias, dtype, true);
+    const Input in = operand_of(*this, dw ? x : View(), dtype, false),
+                weights = operand_of(*this, dx ? w : View(), dtype, pass.dense_weights);
+    const Output dx_out = operand_of(*this, dx, dtype, false),
+                 dw_out = operand_of(*this, dw, dtype, pass.dense_weights),
+                 bias_out = operand_of(*this, dbias, dtype, true);
     {
       const EventScope scope = !dw   ? event("conv2d_backward_data", {&dy, &w, &dx}, 1)
                                : !dx ? event("conv2d_backward_weight", {&dy, &x, &dw}, 1)

@@ -34,7 +34,7 @@ constexpr typename StepKernels<T>::template List<Rule...> step_kernels(
   KERNEL(sum_about) KERNEL(squares_about) KERNEL(products_about) KERNEL(gradient_sums) KERNEL(affine)            \
   KERNEL(combine) KERNEL(lane_sums) KERNEL(lane_squares) KERNEL(lane_products) KERNEL(lane_affine)               \
   KERNEL(lane_combine) KERNEL(choose) KERNEL(uniform) KERNEL(normal) KERNEL(lstm_cell)                           \
-  KERNEL(lstm_cell_backward) KERNEL(max_pool) KERNEL(max_pool_backward_2x2) KERNEL(max_pool_channels_backward)   \
+  KERNEL(lstm_cell_backward) KERNEL(max_pool) KERNEL(max_pool_backward_2x2)                                      \
   KERNEL(gather_columns) KERNEL(pool_columns) KERNEL(repeat_columns) KERNEL(weighted_sum)
 // clang-format on
 

@@ -154,21 +154,6 @@ struct PoolArgs {
   int64_t y_row, index_row;
 };
 
-/// Its gradient, of neighbouring channels-last pixels: dx[i * dx_step + c] = sum over taps of dy[i * dy_step +
-/// offsets[t] + c] where the index there, indices[i * index_step + index_offsets[t] + c], is place + i * place_step.
-template <class T>
-struct ChannelPoolBackwardArgs {
-  int64_t pixels, channels;
-  const T* dy;
-  const int32_t* indices;
-  int64_t dy_step, index_step;
-  int64_t taps;
-  const int64_t *offsets, *index_offsets;
-  int64_t place, place_step;
-  T* dx;
-  int64_t dx_step;
-};
-
 /// Its gradient for 2 x 2 windows with stride 2 that cover dx's plane but for an odd last row or column, which is not
 /// written.
 template <class T>
@@ -356,7 +341,6 @@ struct Kernels {
                              int64_t size);
   void (*max_pool)(const PoolArgs<T>&);
   void (*max_pool_backward_2x2)(const PoolBackwardArgs<T>&);
-  void (*max_pool_channels_backward)(const ChannelPoolBackwardArgs<T>&);
   void (*gather_columns)(const GatherArgs<T>&);
   /// y[q] = sum over k < taps of weights[k] * x[q * step + k]
   void (*pool_columns)(const T* x, int64_t step, int64_t taps, const T* weights, T* y, int64_t count);

@@ -55,23 +55,6 @@ void max_pool(const PoolArgs<T>& args) {
   else max_pool_by<T, 0>(args);
 }
 
-/// Every input looks which of its windows chose it.
-template <class T>
-void max_pool_channels_backward(const ChannelPoolBackwardArgs<T>& args) {
-  for (int64_t i = 0; i < args.pixels; ++i) {
-    const Mask<T> place = Mask<T>{} + static_cast<IntegerOf<T>>(args.place + i * args.place_step);
-    for_lanes<T>(args.channels, [&](int64_t c, auto lanes) {
-      Vector<T> sum{};
-      for (int64_t t = 0; t < args.taps; ++t) {
-        const Vector<T> dy = lanes.get(args.dy + i * args.dy_step + args.offsets[t] + c);
-        const int32_t* indices = args.indices + i * args.index_step + args.index_offsets[t] + c;
-        sum += load_indices<T>(lanes, indices) == place ? dy : Vector<T>{};
-      }
-      lanes.put(args.dx + i * args.dx_step + c, sum);
-    });
-  }
-}
-
 /// The gradient of pooling by 2 x 2 windows that do not overlap: every input looks whether its window chose it.
 template <class T>
 void max_pool_backward_2x2(const PoolBackwardArgs<T>& args) {

@@ -122,23 +122,12 @@ GemmArgs<T> product_of(GemmArgs<T> args, const GemmBatch& batch, int64_t index) 
   return args;
 }
 
-// An empty sum is a product of zeros; empty operands have no address to count from.
-template <class T>
-void without_empty_depth(GemmArgs<T>* args, GemmBatch* batch) {
-  if (args->depth > 0) return;
-  static constexpr T zero{};
-  args->depth = 1;
-  args->a = args->b = {&zero, 0, 0};
-  batch->a = batch->b = Dims::filled(batch->shape.size(), 0);
-}
-
 }  // namespace
 
 template <class T>
 void gemm(const KernelTable& table, const GemmPlan& plan, GemmArgs<T> args, GemmBatch batch) {
   if (args.rows == 0 || args.columns == 0) return;
   if (plan.transposed) args = transposed(args), std::swap(batch.a, batch.b);
-  without_empty_depth(&args, &batch);
   const int64_t products = numel_of(batch.shape), packed_size = plan.a_size + plan.b_size;  // packed: small products
   // The others of a batch take theirs in chunks, which a dry run leaves out: at most so much at a time.
   const bool in_chunks = detail::skips_chunks && products > 1 && plan.algorithm != GemmAlgorithm::small;

@@ -2,6 +2,7 @@
 #include <gradus/backends/openmp/gemm/gemm.h>
 #include <gradus/backends/openmp/openmp.h>
 #include <gradus/backends/openmp/openmp_backend.h>
+#include <gradus/backends/openmp/simd/operand.h>
 #include <gradus/core/observer.h>
 
 namespace gradus {
@@ -36,16 +37,10 @@ Dims batch_strides(const Strides& strides) { return {strides.data(), static_cast
 
 int64_t flops(const View& a, const View& y) { return 2 * y.numel() * a.shape[a.ndim() - 1]; }
 
-// Calls f with y, or, where neither its rows nor its columns are contiguous, with memory of its own that is copied to
-// y.
-template <class F>
-void with_contiguous(Backend& backend, const MutableView& y, bool accumulate, F&& f) {
+// True where neither rows nor columns are contiguous: such products go through memory of their own.
+bool has_gaps(const MutableView& y) {
   const int rows = y.ndim() - 2, columns = y.ndim() - 1;
-  if (y.strides[columns] == 1 || y.strides[rows] == 1 || y.shape[columns] == 1 || y.shape[rows] == 1) return f(y);
-  const Array dense = Array::empty(y.shape, y.dtype);
-  if (accumulate) backend.copy(y, dense);
-  f(dense);
-  backend.copy(dense, y);
+  return y.strides[columns] != 1 && y.strides[rows] != 1 && y.shape[columns] != 1 && y.shape[rows] != 1;
 }
 
 // Plans, opens the event of an operator and runs the plan.
@@ -64,45 +59,47 @@ std::unique_ptr<Backend> make_openmp_backend() { return std::make_unique<OpenmpB
 
 void OpenmpBackend::matmul(const View& a, const View& b, const MutableView& y, bool accumulate) {
   if (!is_floating(y.dtype)) return NaiveBackend::matmul(a, b, y, accumulate);
-  with_contiguous(*this, y, accumulate, [&](MutableView out) {
-    View left = a, right = b;
-    join_rows(&left, &right, &out);
-    const int rows = out.ndim() - 2;
-    visit_floating(y.dtype, [&]<class T> {
-      run<T>("matmul", {&a, &b, &y}, flops(a, y),
-             {.rows = out.shape[rows],
-              .columns = out.shape[rows + 1],
-              .depth = left.shape[rows + 1],
-              .a = last_axes<const T>(left),
-              .b = last_axes<const T>(right),
-              .c = last_axes<T>(out),
-              .accumulate = accumulate},
-             {.shape = batch_strides(out.shape),
-              .a = batch_strides(left.strides),
-              .b = batch_strides(right.strides),
-              .c = batch_strides(out.strides)});
-    });
+  if (a.shape[a.ndim() - 1] == 0 && !accumulate) return fill(y, 0);
+  if (a.shape[a.ndim() - 1] == 0) return;
+  const Output result(*this, y, has_gaps(y), y.dtype, MemoryFormat::contiguous);
+  View left = a, right = b;
+  MutableView out = result.view();
+  if (accumulate && has_gaps(y)) copy(y, out);
+  join_rows(&left, &right, &out);
+  const int rows = out.ndim() - 2;
+  visit_floating(y.dtype, [&]<class T> {
+    run<T>("matmul", {&a, &b, &y}, flops(a, y),
+           {.rows = out.shape[rows],
+            .columns = out.shape[rows + 1],
+            .depth = left.shape[rows + 1],
+            .a = last_axes<const T>(left),
+            .b = last_axes<const T>(right),
+            .c = last_axes<T>(out),
+            .accumulate = accumulate},
+           {.shape = batch_strides(out.shape),
+            .a = batch_strides(left.strides),
+            .b = batch_strides(right.strides),
+            .c = batch_strides(out.strides)});
   });
+  result.finish();
 }
 
 void OpenmpBackend::linear(const View& x, const View& w, const View& bias, const MutableView& y) {
-  Array dense_bias;
-  if (bias && bias.strides[0] != 1 && bias.shape[0] > 1) {
-    dense_bias = Array::empty(bias.shape, bias.dtype);
-    copy(bias, dense_bias);
-  }
-  with_contiguous(*this, y, false, [&](const MutableView& out) {
-    visit_floating(y.dtype, [&]<class T> {
-      run<T>("linear", {&x, &w, &y}, flops(x, y),
-             {.rows = y.shape[0],
-              .columns = y.shape[1],
-              .depth = w.shape[1],
-              .a = last_axes<const T>(x),
-              .b = last_axes<const T>(w).transposed(),
-              .c = last_axes<T>(out),
-              .column_bias = dense_bias.defined() ? dense_bias.data<T>() : bias.as<T>()});
-    });
+  if (x.shape[1] == 0) return Backend::linear(x, w, bias, y);
+  const bool strided_bias = bias && bias.strides[0] != 1 && bias.shape[0] > 1;
+  const Input dense_bias(*this, bias, strided_bias, bias.dtype, MemoryFormat::contiguous);
+  const Output result(*this, y, has_gaps(y), y.dtype, MemoryFormat::contiguous);
+  visit_floating(y.dtype, [&]<class T> {
+    run<T>("linear", {&x, &w, &y}, flops(x, y),
+           {.rows = y.shape[0],
+            .columns = y.shape[1],
+            .depth = w.shape[1],
+            .a = last_axes<const T>(x),
+            .b = last_axes<const T>(w).transposed(),
+            .c = last_axes<T>(result.view()),
+            .column_bias = dense_bias.view().as<T>()});
   });
+  result.finish();
 }
 
 }  // namespace gradus

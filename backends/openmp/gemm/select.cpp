@@ -177,7 +177,6 @@ GemmPlan select_gemm(const KernelTable& table, int threads, GemmProblem p) {
     const bool by_rows = p.c.column == 1 || p.columns == 1, by_columns = p.c.row == 1 || p.rows == 1;
     if (by_columns && (!by_rows || (p.columns == 1 && p.rows > 1))) transpose(plan, p);
   }
-  if (p.depth == 0) p.depth = 1, p.a = p.b = {0, 0};  // an empty sum is a product of zeros
 
   int64_t chunks = 1;
   if (p.products > 1) {

@@ -27,7 +27,7 @@ struct GemmProblem {
     Strides transposed() const { return {column, row}; }
   };
   DType dtype;
-  int64_t rows, columns, depth;
+  int64_t rows, columns, depth;  ///< depth > 0
   Strides a, b, c;
   bool starts = false;  ///< with something that is added to the product: C or a bias
   int64_t products = 1;

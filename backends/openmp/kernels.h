@@ -322,8 +322,6 @@ struct Kernels {
   void (*lane_combine)(const RowsOf<const T>& g, const RowsOf<const T>& x, const T* shift, const T* a, const T* b,
                        const T* c, const RowsOf<T>& y);
   void (*gradient_sums)(const GradientSumsArgs<T>& args, T (&out)[2]);
-  /// Extremes over the rows and the first row that has each, NaN counting as extreme.
-  void (*lane_extremes)(const RowsOf<const T>& x, bool largest, T* best, int64_t* row);
   std::array<UnaryKernels<T>, kUnaryOps> unary_ops;
   std::array<BinaryKernels<T>, kBinaryOps> binary_ops;
   const UnaryKernels<T>& of(UnaryOp op) const { return unary_ops[static_cast<size_t>(op)]; }

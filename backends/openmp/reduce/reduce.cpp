@@ -65,15 +65,9 @@ accumulator_t<C> reduce_block(const C* x, int64_t count) {
     if constexpr (op == ReduceOp::min) return static_cast<A>(kernels.min(x, count));
     if constexpr (op == ReduceOp::prod) return kernels.product(x, count);
   }
-  constexpr int64_t kChains = 8;  // of operations that wait for one another
-  A part[kChains];
-  std::fill_n(part, kChains, start_of<A>(op));
-  int64_t i = 0;
-  for (; i + kChains <= count; i += kChains)
-    for (int64_t k = 0; k < kChains; ++k) part[k] = combine<op, A>(part[k], static_cast<A>(x[i + k]));
-  for (; i < count; ++i) part[0] = combine<op, A>(part[0], static_cast<A>(x[i]));
-  for (int64_t k = 1; k < kChains; ++k) part[0] = combine<op, A>(part[0], part[k]);
-  return part[0];
+  A total = start_of<A>(op);
+  for (int64_t i = 0; i < count; ++i) total = combine<op, A>(total, static_cast<A>(x[i]));
+  return total;
 }
 
 // Whether all or any of `count` bytes are not 0.
@@ -105,9 +99,7 @@ accumulator_t<C> reduce_runs(const View& x, int64_t offset, const StridedLoop<1>
       total = combine<op, A>(total, reduce_block<op, C>(from, count));
     }
   };
-  const int64_t only = begin * step;
-  if (nest.ndim == 1 && begin < end) reduce_run(&only, end - begin);
-  else for_each_run(nest, begin, end, reduce_run);
+  for_each_run(nest, begin, end, reduce_run);
   return total;
 }
 
@@ -184,6 +176,18 @@ void reduce_as(ReduceOp asked, const View& x, uint32_t axes, const MutableView& 
   });
 }
 
+// The place of the extreme of `count` numbers, the first of equal ones. A NaN is beyond all numbers.
+template <class C>
+int64_t best_of(ArgReduceOp op, const C* x, int64_t count) {
+  const bool largest = op == ArgReduceOp::argmax;
+  if constexpr (std::is_floating_point_v<C>) {
+    const Kernels<C>& kernels = kernels_of<C>(kernel_table());
+    return kernels.find(x, (largest ? kernels.max : kernels.min)(x, count), count);
+  } else {
+    return (largest ? std::max_element(x, x + count) : std::min_element(x, x + count)) - x;
+  }
+}
+
 }  // namespace
 
 void OpenmpBackend::reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) {
@@ -195,55 +199,21 @@ void OpenmpBackend::reduce(ReduceOp op, const View& x, uint32_t axes, const Muta
 void OpenmpBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,
                                const MutableView& indices) {
   EventScope event(op == ArgReduceOp::argmax ? "argmax" : "argmin", "openmp", "loops", {&x, &indices}, x.numel());
-  const int64_t size = x.ndim() ? x.shape[axis] : 1, step = x.ndim() ? x.strides[axis] : 0;
   const Strides& value_strides = values.data ? values.strides : indices.strides;
-  const StridedLoop<3> nest(indices.shape, {&indices.strides, &x.strides, &value_strides});
+  const RowsAlong<3> rows(x.shape, axis, {&x.strides, &indices.strides, &value_strides});
+  const auto bytes = static_cast<int64_t>(size_of(x.dtype));
   visit_compute(x.dtype, [&]<class C> {
-    const auto beats = [op](C a, C b) { return op == ArgReduceOp::argmax ? a > b : a < b; };
-    const bool direct = x.dtype == dtype_of<C> && step == 1;
-    const auto best_of = [&](int64_t offset) {
-      C buffer[kBlock], best{};
-      int64_t best_index = -1;
-      for (int64_t i = 0, count; i < size; i += count) {
-        count = direct ? size : std::min(kBlock, size - i);
-        const C* from = load_block(x, offset + i * step, step, count, buffer);
-        if constexpr (std::is_floating_point_v<C>) {
-          const Kernels<C>& kernels = kernels_of<C>(kernel_table());
-          const C found = (op == ArgReduceOp::argmax ? kernels.max : kernels.min)(from, count);
-          if (best_index < 0 || beats(found, best) || scalar::is_nan(found))
-            best = found, best_index = i + kernels.find(from, found, count);
-          if (scalar::is_nan(found)) return best_index;  // the first NaN wins
-        } else {
-          for (int64_t j = 0; j < count; ++j)
-            if (best_index < 0 || beats(from[j], best)) best = from[j], best_index = i + j;
-        }
-      }
-      return best_index;
-    };
-    const int64_t index_step = step_of(nest, 0), x_step = step_of(nest, 1), value_step = step_of(nest, 2);
-    // Neighbouring columns together, where they are adjacent in memory.
-    const bool columns = std::is_floating_point_v<C> && x.dtype == dtype_of<C> && nest.ndim > 0 && x_step == 1 &&
-                         step > 1 && size <= INT32_MAX;
-    const auto best_of_run = [&](const int64_t* at, int64_t count) {
-      int64_t rows[kBlock];  // of the extremes of neighbouring columns
-      for (int64_t i = 0; i < count; ++i) {
-        const int64_t offset = at[1] + i * x_step;
-        if constexpr (std::is_floating_point_v<C>)
-          if (columns && i % kBlock == 0) {
-            C best[kBlock];
-            kernels_of<C>(kernel_table())
-                .lane_extremes({x.as<C>() + offset, step, size, std::min(kBlock, count - i)}, op == ArgReduceOp::argmax,
-                               best, rows);
-          }
-        const int64_t best = columns ? rows[i % kBlock] : best_of(offset);
-        indices.as<int64_t>()[at[0] + i * index_step] = best;
+    rows.template each<C>(1, [&](C* buffer, const int64_t* at, int64_t count) {
+      const C* row = rows.load(0, x, at, count, buffer);
+      for (int64_t i = 0; i < count; ++i, row += rows.pitch) {
+        const int64_t best = best_of(op, row, rows.size);
+        indices.as<int64_t>()[at[1] + i * step_of(rows.nest, 1)] = best;
         if (!values.data) continue;
-        const size_t bytes = size_of(x.dtype);
-        std::memcpy(values.as<char>() + static_cast<size_t>(at[2] + i * value_step) * bytes,
-                    x.as<char>() + static_cast<size_t>(offset + best * step) * bytes, bytes);
+        const int64_t from = at[0] + i * step_of(rows.nest, 0) + best * rows.along[0];
+        std::memcpy(values.as<char>() + (at[2] + i * step_of(rows.nest, 2)) * bytes, x.as<char>() + from * bytes,
+                    size_of(x.dtype));
       }
-    };
-    parallel_runs(nest, best_of_run, ceil_div(kGrain, std::max<int64_t>(size, 1)));
+    });
   });
 }
 

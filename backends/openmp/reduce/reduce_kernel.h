@@ -41,25 +41,15 @@ T exp_sum(const T* x, T shift, T* y, int64_t count) {
 /// The product, multiplied in double: products of floats leave the range of floats soon.
 template <class T>
 double product(const T* x, int64_t count) {
-  constexpr int64_t step = 8 * kLanes<double>;
-  typedef T Few __attribute__((vector_size(kLanes<double> * sizeof(T))));
-  const auto read = [](const T* from) {
-    Few few;
-    __builtin_memcpy(&few, from, sizeof few);
-    return __builtin_convertvector(few, Vector<double>);
-  };
-  Vector<double> part[8];
-  for (Vector<double>& p : part) p = broadcast(1.0);
+  constexpr int chains = 64;  // which compilers make vectors of
+  double part[chains];
+  for (double& p : part) p = 1;
   int64_t i = 0;
-  for (; i + step <= count; i += step)
-#pragma GCC unroll 8
-    for (int k = 0; k < 8; ++k) part[k] *= read(x + i + k * kLanes<double>);
-  for (int k = 4; k > 0; k /= 2)
-    for (int j = 0; j < k; ++j) part[j] *= part[j + k];
-  double result = 1;
-  for (int lane = 0; lane < kLanes<double>; ++lane) result *= part[0][lane];
-  for (; i < count; ++i) result *= static_cast<double>(x[i]);
-  return result;
+  for (; i + chains <= count; i += chains)
+    for (int k = 0; k < chains; ++k) part[k] *= static_cast<double>(x[i + k]);
+  for (; i < count; ++i) part[0] *= static_cast<double>(x[i]);
+  for (int k = 1; k < chains; ++k) part[0] *= part[k];
+  return part[0];
 }
 
 /// In each lane the larger (or smaller) of two, or NaN: once it is in a lane nothing is better, but for another NaN.
@@ -82,15 +72,13 @@ T extreme(const T* x, int64_t count) {
   Vector<T> best[4] = {broadcast(x[0]), broadcast(x[0]), broadcast(x[0]), broadcast(x[0])};
   Mask<T> nan{};  // bounds let NaN pass, so it is looked for apart
   int64_t i = 0;
-  for (; i + step <= count; i += step) {
-    Vector<T> v[4];
+  for (; i + step <= count; i += step)
 #pragma GCC unroll 4
     for (int k = 0; k < 4; ++k) {
-      v[k] = load(x + i + k * lanes);
-      best[k] = largest ? at_least(v[k], best[k]) : at_most(v[k], best[k]);
+      const Vector<T> v = load(x + i + k * lanes);
+      best[k] = largest ? at_least(v, best[k]) : at_most(v, best[k]);
+      nan |= v != v;
     }
-    nan |= unordered(v[0], v[1]) | unordered(v[2], v[3]);
-  }
   if (any(nan)) return Bits<T>::nan;
   for (int k = 1; k < 4; ++k) best[0] = better<T, largest>(best[0], best[k]);
   for (; i + lanes <= count; i += lanes) best[0] = better<T, largest>(best[0], load(x + i));
@@ -130,28 +118,6 @@ int64_t find_beyond(const T* x, T limit, bool above, int64_t count) {
   for (; i < count; ++i)
     if (beyond(x[i], limit)) return i;
   return count;
-}
-
-/// In each lane the extreme of the rows and the first row that has it, NaN counting as extreme.
-template <class T, bool largest>
-inline void extremes_of_lanes(const RowsOf<const T>& x, T* best, int64_t* row) {
-  for_lanes<T>(x.lanes, [&](int64_t c, auto lanes) {
-    Vector<T> most = lanes.get(x.data + c);
-    Mask<T> at{};
-    for (int64_t r = 1; r < x.rows; ++r) {
-      const Vector<T> v = lanes.get(x.data + r * x.stride + c);
-      const Mask<T> wins = (largest ? v > most : v < most) | ((v != v) & (most == most));
-      most = wins ? v : most;
-      at = wins ? (at & 0) + static_cast<IntegerOf<T>>(r) : at;
-    }
-    lanes.put(best + c, most);
-    for (int64_t i = 0; i < lanes.count; ++i) row[c + i] = at[i];
-  });
-}
-template <class T>
-void lane_extremes(const RowsOf<const T>& x, bool largest, T* best, int64_t* row) {
-  if (largest) extremes_of_lanes<T, true>(x, best, row);
-  else extremes_of_lanes<T, false>(x, best, row);
 }
 
 }  // namespace gradus::openmp_detail::GRADUS_ISA

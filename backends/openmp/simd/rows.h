@@ -1,9 +1,10 @@
-// Rows: runs along the innermost axis of a nest that are moved whole.
+// Rows: runs along an axis that are moved, or worked on, whole.
 #pragma once
 
 #include <array>
 
 #include <gradus/backends/openmp/simd/loops.h>
+#include <gradus/backends/openmp/simd/scratch.h>
 
 namespace gradus::openmp_detail {
 
@@ -20,17 +21,12 @@ StridedLoop<N> without_axis(StridedLoop<N> nest, int axis) {
 
 /// The axes of `shape` in (or not in) `axes` as a nest over N operands.
 template <int N>
-StridedLoop<N> nest_of(const Shape& shape, uint32_t axes, bool inner, const std::array<Strides, N>& strides) {
-  Shape part;
-  std::array<Strides, N> part_strides;
-  for (int i = 0; i < shape.size(); ++i) {
-    if (((axes >> i) & 1u) != (inner ? 1u : 0u)) continue;
-    part.push_back(shape[i]);
-    for (size_t k = 0; k < N; ++k) part_strides[k].push_back(strides[k][i]);
-  }
+StridedLoop<N> nest_of(Shape shape, uint32_t axes, bool inner, const std::array<Strides, N>& strides) {
+  for (int i = 0; i < shape.size(); ++i)
+    if (((axes >> i) & 1u) != (inner ? 1u : 0u)) shape[i] = 1;
   const Strides* pointers[N];
-  for (size_t k = 0; k < N; ++k) pointers[k] = &part_strides[k];
-  return StridedLoop<N>(part, pointers);
+  for (size_t k = 0; k < N; ++k) pointers[k] = &strides[k];
+  return StridedLoop<N>(shape, pointers);
 }
 
 /// The rows along an axis: a shape with one element there, and the step to a row's next element.
@@ -39,6 +35,74 @@ inline Shape rows_of(Shape shape, int axis) {
   return shape;
 }
 inline int64_t step_along(const StridedLayout& view, int axis) { return view.ndim() ? view.strides[axis] : 0; }
+
+/// The rows along an axis of N operands over one shape. Where other elements are closer in memory than those of operand
+/// 0's rows (the channels of an image), neighbouring rows go together, transposed while they are in the cache.
+template <int N>
+struct RowsAlong {
+  StridedLoop<N> nest;  ///< of rows
+  int64_t size, together = 1, along[N];
+  int64_t pitch;  ///< from row to row in a buffer
+
+  RowsAlong(const Shape& shape, int axis, const Strides* const (&strides)[N])
+      : nest(rows_of(shape, axis), strides), size(shape.size() ? shape[axis] : 1),
+        pitch(size % 256 ? size : size + 16) {         // in different sets of the first-level cache
+    constexpr int64_t kElements = 16384, kMost = 256;  // of rows that go together
+    for (int k = 0; k < N; ++k) along[k] = shape.size() ? (*strides[k])[axis] : 0;
+    if (size > 1 && nest.ndim > 0 && nest.shape[nest.ndim - 1] >= 8 && step_of(nest, 0) < along[0])
+      together = std::clamp<int64_t>(kElements / size, 16, kMost);
+  }
+
+  /// Elements of a buffer for rows that go together.
+  int64_t room() const { return together * pitch; }
+  /// Calls f(memory, offsets, rows) for neighbouring rows that go together; chunks by shape. `memory` is the thread's,
+  /// for so many buffers.
+  template <class C, class F>
+  void each(int64_t buffers, F&& f) const {
+    const int64_t least = ceil_div(kGrain / 4, std::max<int64_t>(size, 1));
+    parallel_chunks<C>(nest.numel, round_up(least, together), buffers * room(),
+                       [&](int64_t begin, int64_t end, C* memory) {
+                         for_each_run(nest, begin, end, [&](const int64_t* at, int64_t count) {
+                           for (int64_t i = 0; i < count; i += together) {
+                             int64_t offsets[N];
+                             for (int k = 0; k < N; ++k) offsets[k] = at[k] + i * step_of(nest, k);
+                             f(memory, offsets, std::min(together, count - i));
+                           }
+                         });
+                       });
+  }
+
+  /// `count` rows of operand k, `pitch` apart: in place where that is possible, else in `buffer`.
+  template <class C>
+  const C* load(int k, const View& x, const int64_t* at, int64_t count, C* buffer) const {
+    if (count == 1) return load_block(x, at[k], along[k], size, buffer);
+    if constexpr (std::is_floating_point_v<C>)
+      if (can_transpose<C>(k, x)) {
+        kernels_of<C>(kernel_table()).transpose({x.as<C>() + at[k], along[k], size, count, buffer, pitch});
+        return buffer;
+      }
+    for (int64_t i = 0; i < count; ++i) {
+      C* to = buffer + i * pitch;
+      const C* from = load_block(x, at[k] + i * step_of(nest, k), along[k], size, to);
+      if (from != to) std::copy_n(from, size, to);
+    }
+    return buffer;
+  }
+  /// The other way.
+  template <class C>
+  void store(int k, const C* buffer, const MutableView& y, const int64_t* at, int64_t count) const {
+    if (count > 1 && can_transpose<C>(k, y))
+      return kernels_of<C>(kernel_table()).transpose({buffer, pitch, count, size, y.as<C>() + at[k], along[k]});
+    for (int64_t i = 0; i < count; ++i)
+      store_block(buffer + i * pitch, y, at[k] + i * step_of(nest, k), along[k], size);
+  }
+
+ private:
+  template <class C>
+  bool can_transpose(int k, const StridedLayout& x) const {
+    return x.dtype == dtype_of<C> && step_of(nest, k) == 1;
+  }
+};
 
 /// Copies `rows` rows of `length` neighbours each, row i from from(i) to to(i). Rows to come are fetched ahead: where
 /// they are, the hardware cannot know.

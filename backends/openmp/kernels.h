@@ -301,7 +301,7 @@ struct Kernels {
   T (*max)(const T* x, int64_t count);
   T (*min)(const T* x, int64_t count);
   int64_t (*find)(const T* x, T value, int64_t count);
-  /// The first index of an element above `limit` (or below it), NaN being above all numbers; or `count`.
+  /// The first index of an element above `limit`, a number, (or below it), NaN being above all numbers; or `count`.
   int64_t (*find_beyond)(const T* x, T limit, bool above, int64_t count);
   /// y[i] = exp(x[i] - shift); returns the sum of y. y may be null or x.
   T (*exp_sum)(const T* x, T shift, T* y, int64_t count);

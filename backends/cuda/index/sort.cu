@@ -11,41 +11,13 @@
 #include <gradus/backends/cuda/device/radix_sort.h>
 #include <gradus/backends/cuda/index/select.h>
 #include <gradus/core/observer.h>
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/sort_key.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 
 namespace gradus {
 namespace {
 
 using namespace cuda_detail;
-
-// Sorting works with unsigned integers in the order of the numbers.
-template <class T>
-using Key = std::conditional_t<sizeof(compute_t<T>) == 8, uint64_t, uint32_t>;
-
-// Of signed integers the sign bit is turned, of floating numbers it is turned in positive ones and everything in
-// negative ones. -0 counts as 0, every NaN as the largest.
-template <class T>
-__device__ Key<T> key_of(T x) {
-  constexpr Key<T> kSign = Key<T>{1} << (8 * sizeof(Key<T>) - 1);
-  if constexpr (std::is_floating_point_v<T>) {
-    if (x != x) return ~Key<T>{0};
-    const auto bits = __builtin_bit_cast(Key<T>, x == 0 ? T(0) : x);
-    return bits & kSign ? ~bits : bits | kSign;
-  } else {
-    return std::is_signed_v<T> ? static_cast<Key<T>>(x) ^ kSign : static_cast<Key<T>>(x);
-  }
-}
-template <class T>
-inline constexpr int kKeyBits = sizeof(T) == 1 ? 8 : 8 * sizeof(Key<T>);
-
-// The key by which x comes in ascending order, or in descending order.
-template <class T>
-__device__ Key<T> ordered_key(T x, bool descending) {
-  constexpr Key<T> most = sizeof(T) == 1 ? Key<T>{255} : ~Key<T>{0};
-  const Key<T> key = key_of(static_cast<compute_t<T>>(x));
-  return descending ? most - key : key;
-}
 
 // The rows of x along an axis, and where the order of each goes, as a kernel argument.
 template <class T>
@@ -73,7 +45,7 @@ struct SortedRows {
     const SortedRows& rows;
     int64_t at[3];
 
-    __device__ Key<T> key(uint32_t i) const { return ordered_key(rows.x[at[0] + i * rows.steps.x], rows.descending); }
+    __device__ SortKey<T> key(uint32_t i) const { return sort_key(rows.x[at[0] + i * rows.steps.x], rows.descending); }
     // Element `from` is the one with `rank` others before it.
     __device__ void store(uint32_t rank, uint32_t from) const {
       if (rank >= rows.first) return;
@@ -91,7 +63,7 @@ struct SortedRows {
 // Element k of row r has the place r size + k.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    keys_kernel(SortedRows<T> rows, Divisor size, uint32_t count, Key<T>* keys, int32_t* places) {
+    keys_kernel(SortedRows<T> rows, Divisor size, uint32_t count, SortKey<T>* keys, int32_t* places) {
   for (uint32_t i = thread_index(); i < count; i += thread_count()) {
     uint32_t k = i;
     const uint32_t row = size.split(k);
@@ -122,17 +94,17 @@ constexpr int kPerThread = 8;
 // Slots behind the row's end have the largest key and come last, as sorting is stable.
 template <uint32_t kSlots, class T>
 __global__ void __launch_bounds__(kSlots / kPerThread) block_sort_kernel(SortedRows<T> rows, uint32_t size) {
-  using Sort = cub::BlockRadixSort<Key<T>, kSlots / kPerThread, kPerThread, uint32_t>;
+  using Sort = cub::BlockRadixSort<SortKey<T>, kSlots / kPerThread, kPerThread, uint32_t>;
   __shared__ typename Sort::TempStorage memory;
   const auto row = rows[blockIdx.x];
-  Key<T> keys[kPerThread];
+  SortKey<T> keys[kPerThread];
   uint32_t places[kPerThread];
 #pragma unroll
   for (int k = 0; k < kPerThread; ++k) {
     places[k] = threadIdx.x * kPerThread + k;
-    keys[k] = places[k] < size ? row.key(places[k]) : ~Key<T>{0};
+    keys[k] = places[k] < size ? row.key(places[k]) : ~SortKey<T>{0};
   }
-  Sort(memory).SortBlockedToStriped(keys, places, 0, kKeyBits<T>);
+  Sort(memory).SortBlockedToStriped(keys, places, 0, sizeof(T) == 1 ? 8 : 8 * sizeof(SortKey<T>));
 #pragma unroll
   for (int k = 0; k < kPerThread; ++k) row.store(k * blockDim.x + threadIdx.x, places[k]);
 }
@@ -151,7 +123,7 @@ void run(const SortPlan& plan, const SortedRows<T>& rows, int64_t size, int64_t 
                                 : sort_blocks.template operator()<2048>();
   }
   const Scratch workspace(plan.workspace_bytes, device);
-  RadixSort<Key<T>> by_key(workspace.data(), count);
+  RadixSort<SortKey<T>> by_key(workspace.data(), count);
   const Divisor divisor(size);
   const uint32_t blocks = launch.blocks(count, kThreads);
   launch(keys_kernel<T>, blocks, kThreads, rows, divisor, elements, by_key.keys, by_key.places);

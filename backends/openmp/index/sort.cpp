@@ -1,11 +1,7 @@
-// Sorting along an axis. An element becomes an unsigned key that is in order as the elements are (NaN last, zeros of
-// both signs equal, all bits flipped where descending); key and index together are never equal, so any order of them is
-// stable. Rows are shared out among the threads; a long row is cut into stretches by its length alone, which threads
-// share. topk does not sort: it selects, then sorts the k that it found.
+// Sorting along an axis. An element becomes an unsigned key (core/sort_key.h); key and index together are never equal,
+// so any order of them is stable. Threads share the rows. topk does not sort: it selects, then sorts the k that it
+// found; a long row is cut into stretches by its length alone, which threads share.
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -13,6 +9,7 @@
 #include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/scratch.h>
 #include <gradus/core/observer.h>
+#include <gradus/core/sort_key.h>
 
 namespace gradus {
 namespace {
@@ -35,59 +32,22 @@ struct Entry {
   bool operator<(const Entry& other) const { return bits < other.bits; }
 };
 
-template <class Key, class T>
-Key key_of(T element, bool descending) {
-  using Signed = std::make_signed_t<Key>;
-  Signed ordered;
-  if constexpr (is_floating(dtype_of<T>)) {
-    using Float = std::conditional_t<sizeof(Key) == 8, double, float>;
-    const Float x = static_cast<Float>(element) + Float(0);  // -0 becomes 0
-    // Of negative numbers the magnitude grows downwards: flip it. NaN of either sign comes last.
-    ordered = std::bit_cast<Signed>(x);
-    if (ordered < 0) ordered ^= std::numeric_limits<Signed>::max();
-    if (std::isnan(x)) ordered = std::numeric_limits<Signed>::max();
-  } else {
-    ordered = static_cast<Signed>(element);
-  }
-  const Key key = static_cast<Key>(ordered) ^ (Key{1} << (8 * sizeof(Key) - 1));
-  return descending ? static_cast<Key>(~key) : key;
-}
-
 // One row's entries in order: a radix sort (Knuth, "The Art of Computer Programming", volume 3, 5.2.5). Digit by digit
 // from the lowest, entries go to where the entries with smaller digits end, those with the same digit in the order that
-// they have: so it is stable. Chunks of the row are counted and moved apart, by its length alone. `room` is as large;
-// returns where the result is.
+// they have: so it is stable. `room` is as large; returns where the result is.
 template <class Entry>
 Entry* sort_entries(Entry* entries, Entry* room, int64_t size) {
   if (size <= kShort) {
     std::sort(entries, entries + size);
     return entries;
   }
-  constexpr int kDigits = 256;
-  const int64_t chunks = ceil_div(size, kStretch);
-  std::vector<int64_t> places(static_cast<size_t>(chunks * kDigits));
-  const auto each_chunk = [&](auto&& f) {  // f(its first entry, the one behind its last, its places)
-    parallel_each(chunks, 1, [&](int64_t c) {
-      f(c * kStretch, std::min(size, (c + 1) * kStretch), &places[static_cast<size_t>(c * kDigits)]);
-    });
-  };
   for (int shift = 0; shift < static_cast<int>(8 * sizeof(typename Entry::Key)); shift += 8) {
     const auto digit = [shift](const Entry& entry) { return static_cast<int>(entry.key_bits() >> shift & 255); };
-    each_chunk([&](int64_t begin, int64_t end, int64_t* counts) {
-      std::fill_n(counts, kDigits, 0);
-      for (int64_t i = begin; i < end; ++i) ++counts[digit(entries[i])];
-    });
-    int64_t place = 0;
-    bool varies = true;
-    for (int d = 0; d < kDigits; ++d) {
-      const int64_t before = place;
-      for (int64_t c = 0; c < chunks; ++c) place += std::exchange(places[static_cast<size_t>(c * kDigits + d)], place);
-      varies = varies && place - before < size;
-    }
-    if (!varies) continue;
-    each_chunk([&](int64_t begin, int64_t end, int64_t* next) {
-      for (int64_t i = begin; i < end; ++i) room[next[digit(entries[i])]++] = entries[i];
-    });
+    int64_t places[256] = {}, place = 0;
+    for (int64_t i = 0; i < size; ++i) ++places[digit(entries[i])];
+    if (places[digit(entries[0])] == size) continue;  // all are equal
+    for (int64_t& count : places) place += std::exchange(count, place);
+    for (int64_t i = 0; i < size; ++i) room[places[digit(entries[i])]++] = entries[i];
     std::swap(entries, room);
   }
   return entries;
@@ -101,14 +61,15 @@ int64_t first_of(const T* in, int64_t step, int64_t begin, int64_t end, bool des
   using Key = typename Entry::Key;
   int64_t held = 0, last = -1;  // last: the index of the last of the best k, once there were more than those
   Key limit = 0;
-  const auto key = [&](int64_t i) { return key_of<Key>(in[i * step], descending); };
+  const auto key = [&](int64_t i) { return sort_key(in[i * step], descending); };
   const auto thin = [&] {
     std::nth_element(found, found + k - 1, found + held);
     held = k, last = found[k - 1].index(), limit = found[k - 1].key_bits();
   };
   const auto next = [&](int64_t i) {  // of equal elements the first stays
     if constexpr (std::is_floating_point_v<T>)
-      if (step == 1) return i + kernels_of<T>(kernel_table()).find_beyond(in + i, in[last], descending, end - i);
+      if (step == 1 && in[last] == in[last])  // a NaN is no limit for vectors
+        return i + kernels_of<T>(kernel_table()).find_beyond(in + i, in[last], descending, end - i);
     while (i < end && key(i) >= limit) ++i;
     return i;
   };
@@ -128,20 +89,20 @@ void write_rows(const View& x, int axis, const MutableView& values, const Mutabl
                 F&& order) {
   constexpr int64_t words = sizeof(Entry) / sizeof(int64_t);
   const MutableView& second = values.data ? values : indices;  // values may be unwanted
-  const StridedLoop<3> nest(rows_of(x.shape, axis), {&indices.strides, &x.strides, &second.strides});
-  const int64_t x_along = step_along(x, axis), index_along = step_along(indices, axis),
-                value_along = step_along(second, axis), count = indices.ndim() ? indices.shape[axis] : 1;
-  parallel_each<int64_t>(nest.numel, ceil_div(kGrain, x.ndim() ? x.shape[axis] : 1), 2 * room_size * words,
+  const RowsAlong<3> rows(x.shape, axis, {&indices.strides, &x.strides, &second.strides});
+  const int64_t count = indices.ndim() ? indices.shape[axis] : 1;
+  parallel_each<int64_t>(rows.nest.numel, ceil_div(kGrain, rows.size), 2 * room_size * words,
                          [&](int64_t row, int64_t* memory) {
-                           const auto at = offsets_of(nest, row);
+                           const auto at = offsets_of(rows.nest, row);
                            const T* in = x.as<T>() + at[1];
                            Entry* entries = reinterpret_cast<Entry*>(memory);
                            const Entry* sorted = order(in, entries, entries + room_size);
                            int64_t* places = indices.as<int64_t>() + at[0];
-                           for (int64_t i = 0; i < count; ++i) places[i * index_along] = sorted[i].index();
+                           for (int64_t i = 0; i < count; ++i) places[i * rows.along[0]] = sorted[i].index();
                            if (!values.data) return;
                            T* out = values.as<T>() + at[2];
-                           for (int64_t i = 0; i < count; ++i) out[i * value_along] = in[sorted[i].index() * x_along];
+                           for (int64_t i = 0; i < count; ++i)
+                             out[i * rows.along[2]] = in[sorted[i].index() * rows.along[1]];
                          });
 }
 
@@ -164,10 +125,7 @@ void OpenmpBackend::sort(const View& x, int axis, bool descending, const Mutable
   const int64_t size = x.ndim() ? x.shape[axis] : 1, along = step_along(x, axis);
   visit_entries(x.dtype, size, [&]<class T, class Entry> {
     write_rows<T, Entry>(x, axis, values, indices, size, [&](const T* in, Entry* entries, Entry* room) {
-      parallel_for(size, kStretch, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i)
-          entries[i] = Entry::make(key_of<typename Entry::Key>(in[i * along], descending), i);
-      });
+      for (int64_t i = 0; i < size; ++i) entries[i] = Entry::make(sort_key(in[i * along], descending), i);
       return sort_entries(entries, room, size);
     });
   });

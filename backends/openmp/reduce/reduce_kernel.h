@@ -101,16 +101,10 @@ int64_t find(const T* x, T value, int64_t count) {
   return -1;
 }
 
-/// Index of the first element above `limit` (or below it), NaN being above all numbers; `count` if there is none.
+/// Index of the first element above `limit`, a number, (or below it), NaN being above all numbers; `count` if there is
+/// none.
 template <class T>
 int64_t find_beyond(const T* x, T limit, bool above, int64_t count) {
-  if (limit != limit) {  // all numbers are below it, and nothing is above
-    if (above) return count;
-    limit = Bits<T>::infinity;
-    for (int64_t i = 0; i < count; ++i)
-      if (x[i] <= limit) return i;
-    return count;
-  }
   const auto beyond = [above](auto v, auto bound) { return above ? !(v <= bound) : v < bound; };
   int64_t i = 0;
   for (; i + kLanes<T> <= count; i += kLanes<T>)

@@ -28,7 +28,7 @@ constexpr typename StepKernels<T>::template List<Rule...> step_kernels(
 // clang-format off
 #define GRADUS_KERNELS(KERNEL)                                                                                   \
   KERNEL(pack_a) KERNEL(pack_b) KERNEL(block) KERNEL(row_dots) KERNEL(combine_rows)                              \
-  KERNEL(direct) KERNEL(direct_sums) KERNEL(sum_lanes) KERNEL(nhwc_product) KERNEL(nhwc_gradient)                \
+  KERNEL(direct) KERNEL(direct_sums) KERNEL(nhwc_product) KERNEL(nhwc_gradient)                                  \
   KERNEL(nhwc_sums) KERNEL(transpose) KERNEL(copy_rows)                                                          \
   KERNEL(sum) KERNEL(product) KERNEL(find) KERNEL(find_beyond) KERNEL(exp_sum)                                   \
   KERNEL(sum_about) KERNEL(squares_about) KERNEL(products_about) KERNEL(gradient_sums) KERNEL(affine)            \
@@ -53,12 +53,6 @@ constexpr Kernels<T> kernels_of_type() {
   return table;
 }
 
-template <class H>
-constexpr HalfKernels<H> half_kernels() {
-  return {
-      .widen = widen<H>, .narrow = narrow<H>, .row_dots = row_dots<float, H>, .combine_rows = combine_rows<float, H>};
-}
-
 // A name that observers see: `name`_avx2.
 #define GRADUS_TEXT_OF(isa) #isa
 #define GRADUS_TEXT(isa) GRADUS_TEXT_OF(isa)
@@ -71,8 +65,8 @@ const KernelTable& kernels() {
       .vectors = GRADUS_NAMED("vectors"),
       .f32 = kernels_of_type<float>(),
       .f64 = kernels_of_type<double>(),
-      .f16 = half_kernels<Half>(),
-      .bf16 = half_kernels<BFloat16>(),
+      .f16 = {widen<Half>, narrow<Half>, row_dots<float, Half>, combine_rows<float, Half>},
+      .bf16 = {widen<BFloat16>, narrow<BFloat16>, row_dots<float, BFloat16>, combine_rows<float, BFloat16>},
       .philox = philox_pairs};
   return table;
 }

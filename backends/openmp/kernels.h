@@ -290,8 +290,6 @@ struct Kernels {
   void (*combine_rows)(const GemmArgs<T>&);
   void (*direct)(const DirectArgs<T>&);
   void (*direct_sums)(const DirectSumsArgs<T>&);
-  /// out[i] = sum of the i-th of `count` vectors
-  void (*sum_lanes)(const T* vectors, int64_t count, T* out);
   void (*transpose)(const TransposeArgs<T>&);
   void (*copy_rows)(const RowsArgs<T>&);
   rules::All<StepKernels<T>::template List> steps;
@@ -389,10 +387,8 @@ struct Registers {
   int64_t vector, rows, columns;
 };
 inline Registers registers(const KernelTable& table, DType dtype) {
-  const auto of = [](const auto& kernels) {
-    return Registers{kernels.vector_size, kernels.tile_rows, kernels.tile_columns};
-  };
-  return dtype == DType::f64 ? of(table.f64) : of(table.f32);
+  if (dtype == DType::f64) return {table.f64.vector_size, table.f64.tile_rows, table.f64.tile_columns};
+  return {table.f32.vector_size, table.f32.tile_rows, table.f32.tile_columns};
 }
 
 /// Kernels<T>, of half types HalfKernels<T>.

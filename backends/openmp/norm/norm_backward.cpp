@@ -261,13 +261,11 @@ class NormalizeBackward {
   void write_parameters(const double* dw, const double* db) const {
     const Strides &w = dweight_ ? dweight_.strides : dense_, &b = dbias_ ? dbias_.strides : dense_;
     const StridedLoop<3> nest(shape_, {&dense_, &w, &b});
-    for_each_run(nest, 0, nest.numel, [&](const int64_t* at, int64_t count) {
-      for (int64_t i = 0; i < count; ++i) {
-        const int64_t from = at[0] + i * step_of(nest, 0);
-        if (dweight_) store_number(dweight_, at[1] + i * step_of(nest, 1), dw[from]);
-        if (dbias_) store_number(dbias_, at[2] + i * step_of(nest, 2), db[from]);
-      }
-    });
+    for (int64_t i = 0; i < nest.numel; ++i) {
+      const auto at = offsets_of(nest, i);
+      if (dweight_) store_number(dweight_, at[1], dw[at[0]]);
+      if (dbias_) store_number(dbias_, at[2], db[at[0]]);
+    }
   }
 
   static const Kernels<C>& kernels() { return kernels_of<C>(kernel_table()); }

@@ -67,16 +67,11 @@ inline Lanes<T> exp_of_reduced(ByLn2<T> x) {
   return polynomial(x.r, series) * power_of_two<T>(half) * power_of_two<T>(x.n - half);
 #endif
 }
-/// Beyond them exp is 0 or infinity.
-template <class T>
-inline Lanes<T> bounded_for_exp(Lanes<T> x) {
-  return bounded(x, Bits<T>::single ? T(-104) : T(-746), Bits<T>::single ? T(89) : T(710));
-}
-
-/// exp(x) to within 2 ulp.
+/// exp(x) to within 2 ulp. Beyond the bounds it is 0 or infinity.
 template <class T>
 inline Lanes<T> exp(Lanes<T> x) {
-  return exp_of_reduced(reduce_by_ln2(bounded_for_exp(x)));
+  constexpr T lowest = Bits<T>::single ? T(-104) : T(-746), highest = Bits<T>::single ? T(89) : T(710);
+  return exp_of_reduced(reduce_by_ln2(bounded(x, lowest, highest)));
 }
 
 /// exp(x) - 1 to within 2 ulp: with q = exp(r) - 1 it is 2^n q + (2^n - 1), the halves of both, doubled at the end.

@@ -104,10 +104,7 @@ void parallel_each(int64_t count, int64_t grain, F&& f) {
 
 /// If elements follow each other in memory in row-major order.
 inline bool is_row_major(const StridedLayout& x) {
-  int64_t expected = 1;
-  for (int i = x.ndim() - 1; i >= 0; expected *= x.shape[i--])
-    if (x.shape[i] != 1 && x.strides[i] != expected) return false;
-  return true;
+  return StridedLoop<1>(x.shape, {&x.strides}, /*logical_order=*/true).all_contiguous();
 }
 
 /// Calls run(offsets, count) for elements [begin, end) of the nest, cut where the innermost axis ends: `count`

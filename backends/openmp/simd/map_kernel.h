@@ -13,16 +13,6 @@
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 
-/// y[i] = f(x[i]) and y[i] = f(a[i], b[i]), a vector at a time.
-template <class T, class F>
-inline void map(const T* x, T* y, int64_t count, F f) {
-  for_lanes<T>(count, [&](int64_t i, auto lanes) { lanes.put(y + i, f(lanes.get(x + i))); });
-}
-template <class T, class F>
-inline void map(const T* a, const T* b, T* y, int64_t count, F f) {
-  for_lanes<T>(count, [&](int64_t i, auto lanes) { lanes.put(y + i, f(lanes.get(a + i), lanes.get(b + i))); });
-}
-
 /// Results of a formula: numbers, or truths as booleans, 1 or 0.
 template <class T, class Some>
 inline void put_results(Some lanes, T* to, Lanes<T> y) {
@@ -50,10 +40,11 @@ void unary(const T* x, To* y, int64_t count, const UnaryArgs& arguments) {
 template <class T, UnaryOp op>
 void unary_backward(const T* dy, const T* saved, T* dx, int64_t count, const UnaryArgs& arguments) {
   const UnaryArgs args = arguments;
-  map(dy, saved, dx, count, [&](Vector<T> g, Vector<T> v) {
+  for_lanes<T>(count, [&](int64_t i, auto lanes) {
+    const Vector<T> g = lanes.get(dy + i), v = lanes.get(saved + i);
     if constexpr (op == UnaryOp::relu)
-      return v > Vector<T>{} ? g : Vector<T>{};  // an infinite gradient times 0 is 0 here
-    else return g * scalar::Unary<op>::derivative(Lanes<T>(v), args).v;
+      lanes.put(dx + i, v > Vector<T>{} ? g : Vector<T>{});  // an infinite gradient times 0 is 0 here
+    else lanes.put(dx + i, g * scalar::Unary<op>::derivative(Lanes<T>(v), args).v);
   });
 }
 

@@ -23,8 +23,8 @@ inline void transpose_block(Vector<T>* row) {
   if constexpr (distance > 1) transpose_block<T, distance / 2>(row);
 }
 
-template <class T, bool masked>
-inline void transpose_where(const TransposeArgs<T>& args) {
+template <class T>
+void transpose(const TransposeArgs<T>& args) {
   constexpr int64_t lanes = kLanes<T>;
   const int64_t rows = args.rows, columns = args.columns, out_stride = args.out_stride;
   for (int64_t r = 0; r < rows; r += lanes) {
@@ -40,7 +40,7 @@ inline void transpose_where(const TransposeArgs<T>& args) {
 #pragma GCC unroll 16
       for (int i = 0; i < lanes; ++i) {
         block[i] = i < height ? read(args.in, i) : Vector<T>{};
-        if (masked && i < height) block[i] = read(args.mask, i) > Vector<T>{} ? block[i] : Vector<T>{};
+        if (args.mask && i < height) block[i] = read(args.mask, i) > Vector<T>{} ? block[i] : Vector<T>{};
       }
       transpose_block<T>(block);
 #pragma GCC unroll 16
@@ -51,11 +51,6 @@ inline void transpose_where(const TransposeArgs<T>& args) {
       }
     }
   }
-}
-
-template <class T>
-void transpose(const TransposeArgs<T>& args) {
-  args.mask ? transpose_where<T, true>(args) : transpose_where<T, false>(args);
 }
 
 /// Zeros in to[begin, end), 0 <= begin <= end <= total, written as whole vectors that may reach over what is beside

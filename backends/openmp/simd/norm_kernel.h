@@ -9,13 +9,10 @@ namespace gradus::openmp_detail::GRADUS_ISA {
 template <class T>
 void affine(const T* x, T shift, T scale, T offset, const T* w, const T* b, T* y, int64_t count) {
   const Vector<T> shift_v = broadcast(shift), scale_v = broadcast(scale), offset_v = broadcast(offset);
-  if (!w) return map(x, y, count, [&](Vector<T> v) { return multiply_add(v - shift_v, scale_v, offset_v); });
-  int64_t i = 0;
-  for (; i + kLanes<T> <= count; i += kLanes<T>) {
-    const Vector<T> h = multiply_add(load(x + i) - shift_v, scale_v, offset_v);
-    store(y + i, multiply_add(h, load(w + i), load(b + i)));
-  }
-  for (; i < count; ++i) y[i] = ((x[i] - shift) * scale + offset) * w[i] + b[i];
+  for_lanes<T>(count, [&](int64_t i, auto lanes) {
+    const Vector<T> h = multiply_add(lanes.get(x + i) - shift_v, scale_v, offset_v);
+    lanes.put(y + i, w ? multiply_add(h, lanes.get(w + i), lanes.get(b + i)) : h);
+  });
 }
 
 template <class T>

@@ -100,7 +100,6 @@ inline Mask<T> lane_numbers() {
 //   multiply_add(a, b, c)           a b + c, in one rounding where the instruction set has that
 //   square_root(x)
 //   at_least(bound, x), at_most     the larger (smaller) of both; NaN where x is NaN
-//   unordered(a, b)                 all bits set where a or b is NaN
 //   load_first(from, count)         the first `count` lanes, 0 < count < lanes; the others are 0. Memory behind them is
 //                                   not touched
 //   store_first(to, v, count)
@@ -120,12 +119,7 @@ inline Floats at_least(Floats bound, Floats x) { return _mm512_maskz_max_ps(0xff
 inline Doubles at_least(Doubles bound, Doubles x) { return _mm512_maskz_max_pd(0xff, bound, x); }
 inline Floats at_most(Floats bound, Floats x) { return _mm512_maskz_min_ps(0xffff, bound, x); }
 inline Doubles at_most(Doubles bound, Doubles x) { return _mm512_maskz_min_pd(0xff, bound, x); }
-inline Mask<float> unordered(Floats a, Floats b) {
-  return reinterpret_cast<Mask<float>>(_mm512_movm_epi32(_mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q)));
-}
-inline Mask<double> unordered(Doubles a, Doubles b) {
-  return reinterpret_cast<Mask<double>>(_mm512_movm_epi64(_mm512_cmp_pd_mask(a, b, _CMP_UNORD_Q)));
-}
+
 template <class T>
 inline auto first_lanes(int64_t count) {
   return static_cast<std::conditional_t<sizeof(T) == 4, __mmask16, __mmask8>>((1u << count) - 1);
@@ -171,12 +165,7 @@ inline Floats at_least(Floats bound, Floats x) { return _mm256_max_ps(bound, x);
 inline Doubles at_least(Doubles bound, Doubles x) { return _mm256_max_pd(bound, x); }
 inline Floats at_most(Floats bound, Floats x) { return _mm256_min_ps(bound, x); }
 inline Doubles at_most(Doubles bound, Doubles x) { return _mm256_min_pd(bound, x); }
-inline Mask<float> unordered(Floats a, Floats b) {
-  return reinterpret_cast<Mask<float>>(_mm256_cmp_ps(a, b, _CMP_UNORD_Q));
-}
-inline Mask<double> unordered(Doubles a, Doubles b) {
-  return reinterpret_cast<Mask<double>>(_mm256_cmp_pd(a, b, _CMP_UNORD_Q));
-}
+
 template <class T>
 inline __m256i first_lanes(int64_t count) {
   return reinterpret_cast<__m256i>(lane_numbers<T>() < static_cast<IntegerOf<T>>(count));
@@ -235,10 +224,6 @@ inline V at_least(V bound, V x) {
 template <class V>
 inline V at_most(V bound, V x) {
   return x > bound ? bound : x;
-}
-template <class V>
-inline auto unordered(V a, V b) {
-  return (a != a) | (b != b);
 }
 template <class T>
 inline Vector<T> load_first(const T* from, int64_t count) {

@@ -22,14 +22,9 @@ struct Strip {
       const Vector<T> high = span > lanes ? load_first(from + lanes, span - lanes) : Vector<T>{};
       return even_lanes(low, high);
     }
-    if (step > int64_t{1} << 24) {  // beyond the indices of a gather
-      Vector<T> v{};
-      for (int64_t i = 0; i < count; ++i) v[i] = from[i * step];
-      return v;
-    }
-    Mask<T> index;
-    for (int i = 0; i < kLanes<T>; ++i) index[i] = static_cast<IntegerOf<T>>(i < count ? i * step : -1);
-    return gather(from, index);
+    Vector<T> v{};
+    for (int64_t i = 0; i < count; ++i) v[i] = from[i * step];
+    return v;
   }
 };
 

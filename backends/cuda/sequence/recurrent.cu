@@ -2,19 +2,14 @@
 //   c = f c_before + i g,  h = o tanh(c)  with i, f, o = sigmoid and g = tanh of their sums, which are adjacent
 // Blocks of 256 threads; one for each cell.
 #include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/core/lstm_cell.h>
 #include <gradus/core/observer.h>
-#include <gradus/core/scalar_ops.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 
 namespace gradus {
 namespace {
 
 using namespace cuda_detail;
-
-template <class C>
-__device__ C sigmoid(C x) {
-  return scalar::Unary<UnaryOp::sigmoid>::apply(x, {});
-}
 
 // Views: c, gates, c_before, h. `gate` is the step from one gate to the next.
 template <class T>
@@ -23,16 +18,14 @@ struct Cell {
   T* gates;
   const T* c_before;
   T *c, *h;
+
   __device__ void operator()(uint32_t, const int64_t (&at)[4]) const {
-    using C = compute_t<T>;
+    const auto number = [](T x) { return static_cast<compute_t<T>>(x); };
     T* const sums = gates + at[1];
-    const C i = sigmoid(static_cast<C>(sums[0])), f = sigmoid(static_cast<C>(sums[gate]));
-    const C g = ::tanh(static_cast<C>(sums[2 * gate])), o = sigmoid(static_cast<C>(sums[3 * gate]));
-    sums[0] = static_cast<T>(i), sums[gate] = static_cast<T>(f);
-    sums[2 * gate] = static_cast<T>(g), sums[3 * gate] = static_cast<T>(o);
-    const C next = f * static_cast<C>(c_before[at[2]]) + i * g;
-    c[at[0]] = static_cast<T>(next);
-    h[at[3]] = static_cast<T>(o * ::tanh(next));
+    const auto cell = scalar::lstm_cell(number(sums[0]), number(sums[gate]), number(sums[2 * gate]),
+                                        number(sums[3 * gate]), number(c_before[at[2]]));
+    for (int k = 0; k < 4; ++k) sums[k * gate] = static_cast<T>(cell.gates[k]);
+    c[at[0]] = static_cast<T>(cell.c), h[at[3]] = static_cast<T>(cell.h);
   }
 };
 
@@ -42,19 +35,15 @@ struct CellBackward {
   int64_t gate, dgate;
   const T *dh, *gates, *c_before, *c;
   T *dc, *dgates;
+
   __device__ void operator()(uint32_t, const int64_t (&at)[6]) const {
-    using C = compute_t<T>;
+    const auto number = [](T x) { return static_cast<compute_t<T>>(x); };
     const T* const active = gates + at[3];
-    const C i = static_cast<C>(active[0]), f = static_cast<C>(active[gate]);
-    const C g = static_cast<C>(active[2 * gate]), o = static_cast<C>(active[3 * gate]);
-    const C gradient = static_cast<C>(dh[at[2]]), t = ::tanh(static_cast<C>(c[at[5]]));
-    const C dcell = static_cast<C>(dc[at[0]]) + gradient * o * (C(1) - t * t);
-    T* const to = dgates + at[1];
-    to[0] = static_cast<T>(dcell * g * (i * (C(1) - i)));
-    to[dgate] = static_cast<T>(dcell * static_cast<C>(c_before[at[4]]) * (f * (C(1) - f)));
-    to[2 * dgate] = static_cast<T>(dcell * i * (C(1) - g * g));
-    to[3 * dgate] = static_cast<T>(gradient * t * (o * (C(1) - o)));
-    dc[at[0]] = static_cast<T>(dcell * f);
+    const auto gradient = scalar::lstm_cell_backward(number(active[0]), number(active[gate]), number(active[2 * gate]),
+                                                     number(active[3 * gate]), number(c_before[at[4]]),
+                                                     number(c[at[5]]), number(dh[at[2]]), number(dc[at[0]]));
+    for (int k = 0; k < 4; ++k) dgates[at[1] + k * dgate] = static_cast<T>(gradient.sums[k]);
+    dc[at[0]] = static_cast<T>(gradient.dc_before);
   }
 };
 

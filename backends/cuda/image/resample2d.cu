@@ -6,12 +6,12 @@
 // reduction, its gradient a map (device/map.cuh).  Deterministic: each sum in the order of its taps.
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <vector>
 
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>
+#include <gradus/core/uniform_stencil.h>
 #include <gradus/backends/cuda/device/image_vec.cuh>
 #include <gradus/backends/cuda/device/map.cuh>
 
@@ -90,20 +90,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 bool is_mean(const Stencil& stencil) {
-  const int64_t size = stencil.size_in;
-  bool result = stencil.size_out == 1 && std::ssize(stencil.source) == size;
-  for (int64_t i = 0; result && i < size; ++i)
-    result = stencil.source[i] == i && stencil.weight[i] == 1 / static_cast<double>(size);
-  return result;
+  return is_uniform(stencil) && stencil.size_out == 1 && stencil.weight[0] == 1 / static_cast<double>(stencil.size_in);
 }
-
-// The one weight of a stencil that spreads one element over the axis, as the gradient of a mean does.
-std::optional<double> spread(const Stencil& stencil) {
-  const bool one_each = stencil.size_in == 1 && std::ssize(stencil.source) == stencil.size_out;
-  const auto differs = [&](double weight) { return weight != stencil.weight[0]; };
-  if (!one_each || std::any_of(stencil.weight.begin(), stencil.weight.end(), differs)) return {};
-  return stencil.weight[0];
-}
+// If it spreads one element over the axis, as the gradient of a mean does.
+bool spreads(const Stencil& stencil) { return is_uniform(stencil) && stencil.size_in == 1; }
 
 template <class T>
 struct Spread {
@@ -116,17 +106,17 @@ struct Spread {
 void CudaBackend::resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) {
   if (y.numel() == 0) return;
   if (is_mean(rows) && is_mean(columns)) return reduce(ReduceOp::mean, x, 0b1100, y);
-  const auto row = spread(rows), column = spread(columns);
-  EventScope event("resample2d", "cuda", row && column ? "map" : "direct", {&x, &y}, 2 * y.numel());
+  const bool spread = spreads(rows) && spreads(columns);
+  EventScope event("resample2d", "cuda", spread ? "map" : "direct", {&x, &y}, 2 * y.numel());
   GRADUS_CHECK(y.numel() <= kMaxChunk, ShapeError, "cuda resamples to at most ", kMaxChunk, " elements at once, got ",
                y.numel(), "; split the batch");
-  if (row && column) {
+  if (spread) {
     View plane = x;  // one element, seen as often as y has elements
     plane.shape = y.shape;
     plane.strides[2] = plane.strides[3] = 0;
     return visit_floating(y.dtype, [&]<class T>() {
       using C = compute_t<T>;
-      map<T, T>(Spread<T>{static_cast<C>(*row), static_cast<C>(*column)}, y, plane);
+      map<T, T>(Spread<T>{static_cast<C>(rows.weight[0]), static_cast<C>(columns.weight[0])}, y, plane);
     });
   }
   const Launch launch(y.device);

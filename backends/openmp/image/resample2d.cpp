@@ -1,15 +1,16 @@
-// y[n, c, p, q] = sum over r, s of rows.weight[r] columns.weight[s] x[n, c,
-// rows.source[r], columns.source[s]]. Lanes are the columns of a plane: the
-// input rows of p are added up, weighed, into one, then that row's columns.
-// Where the channels are closer (channels-last), lanes are the channels of a
-// pixel. A row that takes what the one before took is copied from it.
+// y[n, c, p, q] = sum over r, s of rows.weight[r] columns.weight[s] x[n, c, rows.source[r], columns.source[s]]. Lanes
+// are the columns of a plane: the input rows of p are added up, weighed, into one, then that row's columns. Where the
+// channels are closer (channels-last), lanes are the channels of a pixel. A row that takes what the one before took is
+// copied from it. Half types, and images with gaps between neighbours, go through copies.
 #include <vector>
 
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
+#include <gradus/backends/openmp/simd/operand.h>
 #include <gradus/backends/openmp/simd/windows.h>
 #include <gradus/core/observer.h>
+#include <gradus/core/uniform_stencil.h>
 
 namespace gradus {
 namespace {
@@ -34,12 +35,9 @@ class Taps {
   const C* weights(int64_t p) const { return weights_.get() + begin(p); }
   int64_t count() const { return static_cast<int64_t>(stencil_.weight.size()); }
   int64_t positions() const { return stencil_.size_out; }
-  int64_t size_in() const { return stencil_.size_in; }
   /// Entries of a position, at most.
   int64_t most() const { return most_; }
 
-  /// If position p takes one element as it is.
-  bool selects(int64_t p) const { return size(p) == 1 && weight(begin(p)) == C(1); }
   /// If it takes what the one before it takes.
   bool repeats(int64_t p) const {
     if (p == 0 || size(p) != size(p - 1)) return false;
@@ -61,20 +59,11 @@ class Taps {
     }
     return true;
   }
-  /// If every element of the input is taken twice, with one weight: enlarging
-  /// by two.
+  /// If every element of the input is taken twice, with one weight: enlarging by two.
   bool doubles() const {
     for (int64_t p = 0; p < positions(); ++p)
       if (size(p) != 1 || source(begin(p)) != p / 2 || weight(begin(p)) != weight(0)) return false;
     return true;
-  }
-  /// If every position is the sum of all elements times one number: a mean, or
-  /// the gradient of one.
-  bool is_uniform() const {
-    if (count() != size_in() * positions()) return false;
-    for (int64_t k = 0; k < count(); ++k)
-      if (source(k) != k % size_in() || weight(k) != weight(0)) return false;
-    return count() > 0;
   }
 
  private:
@@ -117,6 +106,7 @@ class Columns {
   std::vector<C> weights_;
 };
 
+// Of images whose channels, if `channels`, or columns are side by side.
 template <class C>
 class Resample2d {
  public:
@@ -126,108 +116,72 @@ class Resample2d {
     for (int64_t k = 0; k < rows_.count(); ++k) row_offsets_[k] = rows_.source(k) * x.strides[2];
   }
 
-  void run() const {
-    const int64_t N = y_.shape[0], K = y_.shape[1], P = y_.shape[2], Q = y_.shape[3], H = x_.shape[2], W = x_.shape[3];
-    const StridedLayout& image = W > 1 || H > 1 ? static_cast<const StridedLayout&>(x_) : y_;
-    const bool channels = K > 1 && image.strides[1] < image.strides[3] && (image.shape[2] > 1 || image.shape[3] > 1);
-    const bool dense = x_.dtype == dtype_of<C> && has_dense_planes(x_) && has_dense_planes(y_);
-    const int64_t row_taps = ceil_div(rows_.count(), P);
-    // `numbers` of C and `offsets` for each thread.
-    const auto share_rows = [&](int64_t count, int64_t grain, int64_t numbers, int64_t offsets, const auto& rows) {
-      const int64_t first = slot_size(offsets), size = first + numbers * static_cast<int64_t>(sizeof(C)) / 8;
-      parallel_chunks<int64_t>(count, grain, size, [&](int64_t begin, int64_t end, int64_t* places) {
-        rows(begin, end, reinterpret_cast<C*>(places + first), places);
-      });
-    };
-    if (channels) {
-      const int64_t most = rows_.most() * columns_.most();
-      share_rows(N * P, ceil_div(kGrain, K * (row_taps * columns_.count() + Q)),
-                 slot_size(most) + slot_size(K) + slot_size(most * K), most,
-                 [&](auto... of) { rows_of_pixels(of...); });
-    } else if (dense && rows_.is_uniform() && columns_.is_uniform())
-      parallel_for(N * K, ceil_div(kGrain, H * W + P * Q), [&](int64_t begin, int64_t end) { uniform(begin, end); });
-    else
-      share_rows(N * K * P, ceil_div(kGrain, row_taps * W + columns_.count() + Q),
-                 slot_size(W) + slot_size(Q) + slot_size(rows_.most() * W), rows_.most(),
-                 [&](auto... of) { rows_of_planes(of...); });
+  void by_pixels() const {
+    const int64_t N = y_.shape[0], K = y_.shape[1], P = y_.shape[2], Q = y_.shape[3];
+    parallel_for(N * P, ceil_div(kGrain, K * (ceil_div(rows_.count(), P) * columns_.count() + Q)),
+                 [&](int64_t begin, int64_t end) { rows_of_pixels(begin, end); });
+  }
+  void by_planes() const {
+    const int64_t N = y_.shape[0], K = y_.shape[1], P = y_.shape[2], Q = y_.shape[3], W = x_.shape[3];
+    parallel_chunks<C>(N * K * P, ceil_div(kGrain, ceil_div(rows_.count(), P) * W + columns_.count() + Q), slot_size(W),
+                       [&](int64_t begin, int64_t end, C* sum) { rows_of_planes(begin, end, sum); });
+  }
+  // Planes without gaps, of each of which all results are the sum times one number.
+  void uniform() const {
+    const int64_t K = y_.shape[1], from = x_.shape[2] * x_.shape[3], to = y_.shape[2] * y_.shape[3];
+    const C weight = rows_.weight(0) * columns_.weight(0);
+    parallel_for(y_.shape[0] * K, ceil_div(kGrain, from + to), [=, this](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t n = i / K, c = i % K;
+        const C* plane = x_.as<C>() + n * x_.strides[0] + c * x_.strides[1];
+        const C value = (from == 1 ? *plane : kernels_.sum(plane, from)) * weight;
+        C* out = y_.as<C>() + n * y_.strides[0] + c * y_.strides[1];
+        if (to == 1) *out = value;
+        else std::fill_n(out, to, value);
+      }
+    });
   }
 
  private:
-  void uniform(int64_t begin, int64_t end) const {
-    const int64_t K = y_.shape[1], from = x_.shape[2] * x_.shape[3], to = y_.shape[2] * y_.shape[3];
-    const C weight = rows_.weight(0) * columns_.weight(0);
-    for (int64_t i = begin; i < end; ++i) {
-      const C* plane = x_.as<C>() + i / K * x_.strides[0] + i % K * x_.strides[1];
-      const C value = (from == 1 ? *plane : kernels_.sum(plane, from)) * weight;
-      C* out = y_.as<C>() + i / K * y_.strides[0] + i % K * y_.strides[1];
-      if (to == 1) *out = value;
-      else std::fill_n(out, to, value);
-    }
-  }
-
-  // Rows of planes from `begin` on. One that takes what the row before it took
-  // is copied from that.
-  void rows_of_planes(int64_t begin, int64_t end, C* sum, int64_t* offsets) const {
+  // Rows of planes from `begin` on. One that takes what the row before it took is copied from that.
+  void rows_of_planes(int64_t begin, int64_t end, C* sum) const {
     const int64_t K = y_.shape[1], P = y_.shape[2], Q = y_.shape[3], W = x_.shape[3];
-    const bool in_place = y_.dtype == dtype_of<C> && y_.strides[3] == 1;
-    const bool as_is = x_.dtype == dtype_of<C> && x_.strides[3] == 1;
-    C *const buffer = sum + slot_size(W), *const converted = buffer + slot_size(Q);
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t n = i / P / K, c = i / P % K, p = i % P, taps = rows_.size(p);
-      const int64_t to = n * y_.strides[0] + c * y_.strides[1] + p * y_.strides[2];
-      C* out = in_place ? y_.as<C>() + to : buffer;
-      if (in_place && i > begin && rows_.repeats(p)) {
-        std::copy_n(out - y_.strides[2], Q, out);
-        continue;
-      }
-      const int64_t plane = n * x_.strides[0] + c * x_.strides[1];
+      const int64_t n = i / P / K, c = i / P % K, p = i % P;
+      C* out = y_.as<C>() + n * y_.strides[0] + c * y_.strides[1] + p * y_.strides[2];
+      const C* plane = x_.as<C>() + n * x_.strides[0] + c * x_.strides[1];
       const int64_t* from = row_offsets_.get() + rows_.begin(p);
-      if (taps == 1 && rows_.selects(p)) {
-        across_.run(load_block(x_, plane + *from, x_.strides[3], W, converted), out);
+      if (i > begin && rows_.repeats(p)) {
+        std::copy_n(out - y_.strides[2], Q, out);
       } else {
-        for (int64_t k = 0; !as_is && k < taps; ++k)
-          load_line(plane + from[k], x_.strides[3], W, converted + (offsets[k] = k * W));
-        kernels_.weighted_sum(as_is ? x_.as<C>() + plane : converted, taps, as_is ? from : offsets, rows_.weights(p),
-                              sum, W);
+        kernels_.weighted_sum(plane, rows_.size(p), from, rows_.weights(p), sum, W);
         across_.run(sum, out);
       }
-      if (!in_place) store_block(out, y_, to, y_.strides[3], Q);
     }
   }
 
-  void rows_of_pixels(int64_t begin, int64_t end, C* weights, int64_t* offsets) const {
-    const int64_t K = y_.shape[1], P = y_.shape[2], Q = y_.shape[3], most = rows_.most() * columns_.most();
-    const bool in_place = y_.dtype == dtype_of<C> && y_.strides[1] == 1;
-    const bool as_is = x_.dtype == dtype_of<C> && x_.strides[1] == 1;
-    C *const buffer = weights + slot_size(most), *const converted = buffer + slot_size(K);
+  void rows_of_pixels(int64_t begin, int64_t end) const {
+    const int64_t K = y_.shape[1], P = y_.shape[2], Q = y_.shape[3];
+    std::vector<C> weights(static_cast<size_t>(rows_.most() * columns_.most()));
+    std::vector<int64_t> offsets(weights.size());
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t n = i / P, p = i % P, row = n * y_.strides[0] + p * y_.strides[2], image = n * x_.strides[0];
-      if (in_place && y_.strides[3] == K && i > begin && rows_.repeats(p)) {
-        C* out = y_.as<C>() + row;
-        std::copy_n(out - y_.strides[2], Q * K, out);
+      const int64_t n = i / P, p = i % P;
+      C* row = y_.as<C>() + n * y_.strides[0] + p * y_.strides[2];
+      if (y_.strides[3] == K && i > begin && rows_.repeats(p)) {
+        std::copy_n(row - y_.strides[2], Q * K, row);
         continue;
       }
       for (int64_t q = 0; q < Q; ++q) {
-        int64_t taps = 0;
+        size_t taps = 0;
         for (int64_t r = rows_.begin(p); r < rows_.end(p); ++r)
           for (int64_t s = columns_.begin(q); s < columns_.end(q); ++s, ++taps) {
-            const int64_t at = row_offsets_[r] + columns_.source(s) * x_.strides[3];
             weights[taps] = rows_.weight(r) * columns_.weight(s);
-            offsets[taps] = as_is ? at : taps * K;
-            if (!as_is) load_line(image + at, x_.strides[1], K, converted + taps * K);
+            offsets[taps] = row_offsets_[r] + columns_.source(s) * x_.strides[3];
           }
-        const int64_t to = row + q * y_.strides[3];
-        C* out = in_place ? y_.as<C>() + to : buffer;
-        kernels_.weighted_sum(as_is ? x_.as<C>() + image : converted, taps, offsets, weights, out, K);
-        if (!in_place) store_block(out, y_, to, y_.strides[1], K);
+        kernels_.weighted_sum(x_.as<C>() + n * x_.strides[0], static_cast<int64_t>(taps), offsets.data(),
+                              weights.data(), row + q * y_.strides[3], K);
       }
     }
-  }
-
-  // A row or a pixel of x into `to`.
-  void load_line(int64_t offset, int64_t step, int64_t count, C* to) const {
-    const C* from = load_block(x_, offset, step, count, to);
-    if (from != to) std::copy_n(from, count, to);
   }
 
   const Kernels<C>& kernels_;
@@ -243,7 +197,24 @@ class Resample2d {
 void OpenmpBackend::resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) {
   EventScope event("resample2d", "openmp", kernel_table().vectors, {&x, &y}, 2 * y.numel());
   if (y.numel() == 0) return;
-  visit_wide(y.dtype, [&]<class C> { Resample2d<C>(x, rows, columns, y).run(); });
+  const StridedLayout& image = x.shape[2] * x.shape[3] > 1 ? static_cast<const StridedLayout&>(x) : y;
+  const bool channels =
+      y.shape[1] > 1 && image.strides[1] < image.strides[3] && (image.shape[2] > 1 || image.shape[3] > 1);
+  const bool wide = y.dtype == DType::f32 || y.dtype == DType::f64;
+  const bool dense = wide && has_dense_planes(x) && has_dense_planes(y);
+  visit_wide(y.dtype, [&]<class C> {
+    const auto copies = [&](const StridedLayout& view) { return !wide || view.strides[channels ? 1 : 3] != 1; };
+    const MemoryFormat format = channels ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+    const Input in(*this, x, copies(x), dtype_of<C>, format);
+    const Output out(*this, y, copies(y), dtype_of<C>, format);
+    const View from = in.view();
+    const MutableView to = out.view();
+    const Resample2d<C> task(from, rows, columns, to);
+    if (channels) task.by_pixels();
+    else if (dense && is_uniform(rows) && is_uniform(columns)) task.uniform();
+    else task.by_planes();
+    out.finish();
+  });
 }
 
 }  // namespace gradus

@@ -46,22 +46,10 @@ void repeat_columns(const T* x, T weight, T* y, int64_t count) {
 
 template <class T>
 void weighted_sum(const T* x, int64_t terms, const int64_t* offsets, const T* weights, T* y, int64_t count) {
-  int64_t i = 0;
-  for (; i + 2 * kLanes<T> <= count; i += 2 * kLanes<T>) {
-    Vector<T> low{}, high{};
-    for (int64_t t = 0; t < terms; ++t) {
-      const T* from = x + offsets[t] + i;
-      const Vector<T> w = broadcast(weights[t]);
-      low = multiply_add(w, load(from), low);
-      high = multiply_add(w, load(from + kLanes<T>), high);
-    }
-    store(y + i, low), store(y + i + kLanes<T>, high);
-  }
-  for_lanes<T>(count - i, [&](int64_t rest, auto lanes) {
+  for_lanes<T>(count, [&](int64_t i, auto lanes) {
     Vector<T> sum{};
-    for (int64_t t = 0; t < terms; ++t)
-      sum = multiply_add(broadcast(weights[t]), lanes.get(x + offsets[t] + i + rest), sum);
-    lanes.put(y + i + rest, sum);
+    for (int64_t t = 0; t < terms; ++t) sum = multiply_add(broadcast(weights[t]), lanes.get(x + offsets[t] + i), sum);
+    lanes.put(y + i, sum);
   });
 }
 

@@ -2,6 +2,7 @@
 // gradient and its states fill memory alike. Grid: blocks of 1,024 elements of one parameter each
 // (device/multi_tensor.cuh); block: 256 threads, four elements a thread. Deterministic: no sums.
 #include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/core/flat_parameters.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/optimizer_rules.h>
 #include <gradus/backends/cuda/device/multi_tensor.cuh>
@@ -76,16 +77,11 @@ __global__ void advance_kernel(double* block, int64_t step) {
 // Parameters without a half copy need no kernels of their own.
 DType half_type(const ParameterViews& views) { return views.half ? views.half.dtype : DType::bf16; }
 
-// True when all views fill memory alike, so that one running index serves all.
+// True for the types that kernels have, and where one running index serves all views.
 bool flat(const ParameterViews& views) {
-  const Strides& p = views.parameter.strides;
-  const auto strides_of = [&](const MutableView& view) { return view.data ? &view.strides : &p; };
   const DType p_type = views.parameter.dtype, g_type = views.gradient.dtype, h_type = half_type(views);
   const bool has_kernel = g_type == p_type ? !views.half || p_type == DType::f32 : g_type == h_type;
-  return has_kernel && StridedLoop<6>(views.parameter.shape, {&p, &views.gradient.strides, strides_of(views.states[0]),
-                                                              strides_of(views.states[1]), strides_of(views.states[2]),
-                                                              strides_of(views.half)})
-                           .all_contiguous();
+  return has_kernel && fill_memory_alike(views);
 }
 
 template <class T, class G, class H>

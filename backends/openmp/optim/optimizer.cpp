@@ -6,6 +6,7 @@
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
+#include <gradus/core/flat_parameters.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/optimizer_rules.h>
 
@@ -19,16 +20,6 @@ struct Chunk {
   const ParameterViews* views;
   int64_t begin, count;
 };
-
-// True if all views of a parameter are in memory in the same order, without gaps.
-bool is_flat(const ParameterViews& views) {
-  const Strides& p = views.parameter.strides;
-  const auto strides_of = [&](const MutableView& view) { return view.data ? &view.strides : &p; };
-  return StridedLoop<6>(views.parameter.shape,
-                        {&p, &views.gradient.strides, strides_of(views.states[0]), strides_of(views.states[1]),
-                         strides_of(views.states[2]), strides_of(views.half)})
-      .all_contiguous();
-}
 
 // A block at a time in the type that elements compute in: where they are, half types by way of buffers.
 template <class T, class Rule>
@@ -59,7 +50,7 @@ void OpenmpBackend::optimizer_step(std::span<const ParameterViews> parameters, c
   static_assert(kMaxOptimizerStates == std::extent_v<decltype(StepArgs<float>::states)>);
   std::vector<Chunk> chunks;
   for (const ParameterViews& views : parameters) {
-    if (!is_flat(views)) {
+    if (!fill_memory_alike(views)) {
       NaiveBackend::optimizer_step({&views, 1}, block, rule);
       continue;
     }

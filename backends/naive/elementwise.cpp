@@ -76,8 +76,8 @@ void NaiveBackend::binary_scalar(BinaryOp op, const View& a, const Scalar& scala
   View b = a;  // one element, seen as often as a has elements
   b.data = element;
   b.strides = Dims::filled(a.ndim(), 0);
-  if (scalar_first) NaiveBackend::binary(op, b, a, y);
-  else NaiveBackend::binary(op, a, b, y);
+  if (scalar_first) binary(op, b, a, y);
+  else binary(op, a, b, y);
 }
 
 void NaiveBackend::where(const View& condition, const View& a, const View& b, const MutableView& y) {

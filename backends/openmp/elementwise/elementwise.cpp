@@ -40,10 +40,7 @@ auto kernels_of_op(Op op) {
 }
 
 // What an observer reads: "vectors_avx2" or "loops".
-template <class C>
-const char* implementation() {
-  return std::is_floating_point_v<C> ? kernel_table().vectors : "loops";
-}
+const char* implementation(DType dtype) { return is_floating(dtype) ? kernel_table().vectors : "loops"; }
 
 // An operand's elements along a run, `step` apart: in place where that is possible, else block by block in
 // a buffer, which an operand that does not vary fills but once.
@@ -109,27 +106,11 @@ void map_runs(const StridedLoop<N>& nest, const MutableView& y, F f, const Views
   run_all(std::make_index_sequence<sizeof...(Views)>());
 }
 
-// Truths, which are bytes of 0 or 1, combine as bits do; returns whether `op` is one that truths have.
-bool combine_truths(BinaryOp op, const StridedLoop<3>& nest, MutableView y, View a, View b) {
-  y.dtype = a.dtype = b.dtype = DType::u8;
-  const auto map_all = [&](auto combine) {
-    const auto loop = [=](const uint8_t* u, const uint8_t* v, uint8_t* to, int64_t count) {
-      for (int64_t i = 0; i < count; ++i) to[i] = static_cast<uint8_t>(combine(u[i], v[i]));
-    };
-    map_runs<uint8_t>(nest, y, loop, a, b);
-    return true;
-  };
-  switch (op) {
-    case BinaryOp::bitwise_and:
-    case BinaryOp::logical_and: return map_all([](int u, int v) { return u & v; });
-    case BinaryOp::bitwise_or:
-    case BinaryOp::logical_or: return map_all([](int u, int v) { return u | v; });
-    case BinaryOp::bitwise_xor:
-    case BinaryOp::logical_xor:
-    case BinaryOp::ne: return map_all([](int u, int v) { return u ^ v; });
-    case BinaryOp::eq: return map_all([](int u, int v) { return u ^ v ^ 1; });
-    default: return false;
-  }
+// Ops that make truths, bytes of 0 or 1, of truths by the same formula as of bytes.
+constexpr bool combines_truths(BinaryOp op) {
+  using enum BinaryOp;
+  return op == bitwise_and || op == bitwise_or || op == bitwise_xor || op == logical_and || op == logical_or ||
+         op == logical_xor || op == eq || op == ne;
 }
 
 }  // namespace
@@ -137,7 +118,7 @@ bool combine_truths(BinaryOp op, const StridedLoop<3>& nest, MutableView y, View
 void OpenmpBackend::unary(UnaryOp op, const View& x, const MutableView& y, const UnaryArgs& args) {
   visit_compute(x.dtype, [&]<class C> {
     const UnaryKernels<C> kernels = kernels_of_op<C>(op);
-    EventScope event(gradus::name(op), "openmp", implementation<C>(), {&x, &y}, x.numel());
+    EventScope event(gradus::name(op), "openmp", implementation(x.dtype), {&x, &y}, x.numel());
     const StridedLoop<2> nest(y.shape, {&y.strides, &x.strides});
     if (kernels.predicate)
       map_runs<C, bool>(
@@ -166,10 +147,16 @@ void OpenmpBackend::unary_backward(UnaryOp op, const View& dy, const View& saved
 void OpenmpBackend::binary(BinaryOp op, const View& a, const View& b, const MutableView& y) {
   visit_compute(a.dtype, [&]<class C> {
     const BinaryKernels<C> kernels = kernels_of_op<C>(op);
-    EventScope event(gradus::name(op), "openmp", implementation<C>(), {&a, &b, &y}, y.numel());
+    EventScope event(gradus::name(op), "openmp", implementation(a.dtype), {&a, &b, &y}, y.numel());
     const StridedLoop<3> nest(y.shape, {&y.strides, &a.strides, &b.strides});
-    if (a.dtype == DType::boolean && combine_truths(op, nest, y, a, b)) return;
-    if (kernels.predicate) map_runs<C, bool>(nest, y, kernels.predicate, a, b);
+    if (a.dtype == DType::boolean && combines_truths(op)) {
+      View u = a, v = b;
+      MutableView bytes = y;
+      u.dtype = v.dtype = bytes.dtype = DType::u8;
+      visit(op, [&]<BinaryOp kOp> {
+        if constexpr (combines_truths(kOp)) map_runs<uint8_t>(nest, bytes, loop<kOp, uint8_t, uint8_t>, u, v);
+      });
+    } else if (kernels.predicate) map_runs<C, bool>(nest, y, kernels.predicate, a, b);
     else map_runs<C>(nest, y, kernels.apply, a, b);
   });
 }
@@ -178,16 +165,7 @@ void OpenmpBackend::binary_scalar(BinaryOp op, const View& a, const Scalar& scal
                                   const MutableView& y) {
   // The usual power; its formula is the same.
   if (op == BinaryOp::pow && !scalar_first && scalar.to_double() == 2) return unary(UnaryOp::square, a, y, {});
-  alignas(8) unsigned char element[8];
-  visit(a.dtype, [&]<class T> {
-    const T value = scalar.to<T>();
-    std::memcpy(element, &value, sizeof value);
-  });
-  View b = a;  // one element, seen as often as a has elements
-  b.data = element;
-  b.strides = Dims::filled(a.ndim(), 0);
-  if (scalar_first) binary(op, b, a, y);
-  else binary(op, a, b, y);
+  NaiveBackend::binary_scalar(op, a, scalar, scalar_first, y);
 }
 
 void OpenmpBackend::where(const View& condition, const View& a, const View& b, const MutableView& y) {
@@ -195,23 +173,21 @@ void OpenmpBackend::where(const View& condition, const View& a, const View& b, c
   const StridedLoop<4> nest(y.shape, {&y.strides, &condition.strides, &a.strides, &b.strides});
   const int64_t step[4] = {step_of(nest, 0), step_of(nest, 1), step_of(nest, 2), step_of(nest, 3)};
   const bool vectors = step[0] == 1 && step[1] == 1 && step[2] <= 1 && step[3] <= 1 && step[2] >= 0 && step[3] >= 0;
-  const auto choose = [&]<class Bits> {  // elements are moved, whatever they mean
+  visit_bits(y.dtype, [&]<class Bits> {  // elements are moved, whatever they mean
     parallel_runs(nest, [&](const int64_t* at, int64_t count) {
       Bits* out = y.as<Bits>() + at[0];
       const bool* test = condition.as<bool>() + at[1];
       const Bits *left = a.as<Bits>() + at[2], *right = b.as<Bits>() + at[3];
-      if constexpr (std::is_floating_point_v<Bits>)
-        if (vectors) return kernels_of<Bits>(kernel_table()).choose(test, left, step[2], right, step[3], out, count);
-      for (int64_t i = 0; i < count; ++i)
-        std::memcpy(out + i * step[0], test[i * step[1]] ? left + i * step[2] : right + i * step[3], sizeof(Bits));
+      if constexpr (sizeof(Bits) >= 4) {
+        using T = std::conditional_t<sizeof(Bits) == 4, float, double>;
+        if (vectors)
+          return kernels_of<T>(kernel_table())
+              .choose(test, reinterpret_cast<const T*>(left), step[2], reinterpret_cast<const T*>(right), step[3],
+                      reinterpret_cast<T*>(out), count);
+      }
+      for (int64_t i = 0; i < count; ++i) out[i * step[0]] = test[i * step[1]] ? left[i * step[2]] : right[i * step[3]];
     });
-  };
-  switch (size_of(y.dtype)) {
-    case 1: return choose.operator()<uint8_t>();
-    case 2: return choose.operator()<uint16_t>();
-    case 4: return choose.operator()<float>();
-    default: return choose.operator()<double>();
-  }
+  });
 }
 
 }  // namespace gradus

@@ -9,12 +9,6 @@ namespace {
 
 using namespace openmp_detail;
 
-template <class From, class To>
-void convert_run(const From* from, int64_t from_step, To* to, int64_t to_step, int64_t count) {
-  if (from_step == 1 && to_step == 1) return convert_block(from, to, count);
-  for (int64_t i = 0; i < count; ++i) to[i * to_step] = scalar::convert<To>(from[i * from_step]);
-}
-
 // Short runs of neighbours: rows of a matrix that are put in another order. Returns whether that is so.
 template <class T>
 bool copy_short_rows(const StridedLoop<2>& nest, const View& x, const MutableView& y) {
@@ -90,7 +84,10 @@ void OpenmpBackend::copy(const View& x, const MutableView& y) {
     visit(x.dtype, [&]<class From> {
       visit(y.dtype, [&]<class To> {
         parallel_runs(nest, [&](const int64_t* at, int64_t count) {
-          convert_run(x.as<From>() + at[1], x_step, y.as<To>() + at[0], y_step, count);
+          const From* in = x.as<From>() + at[1];
+          To* out = y.as<To>() + at[0];
+          if (x_step == 1 && y_step == 1) return convert_block(in, out, count);
+          for (int64_t i = 0; i < count; ++i) out[i * y_step] = scalar::convert<To>(in[i * x_step]);
         });
       });
     });

@@ -22,8 +22,8 @@ namespace {
 
 using namespace openmp_detail;
 
-constexpr int64_t kColumns = 16;    // at least so many neighbours for a thread: a cache line of floats
-constexpr int64_t kMostParts = 64;  // of the places that rows go to
+constexpr int64_t kColumns = 16;   // at least so many neighbours for a thread: a cache line of floats
+constexpr int64_t kMostParts = 8;  // of the places that rows go to
 
 // Whether `count` indices that are `step` apart are all in [0, size): neither they nor what is left to the last one
 // have a sign.
@@ -32,7 +32,6 @@ bool inside(const int64_t* index, int64_t step, int64_t count, int64_t size) {
   uint64_t signs = 0;
   const auto look = [&](int64_t i) { signs |= static_cast<uint64_t>(i) | (last - static_cast<uint64_t>(i)); };
   if (step == 1)
-#pragma GCC unroll 4
     for (int64_t i = 0; i < count; ++i) look(index[i]);
   else
     for (int64_t i = 0; i < count; ++i) look(index[i * step]);
@@ -49,17 +48,9 @@ void check_index(const View& index, int axis, int64_t size) {
   if (outside.load()) naive_detail::check_index(index, axis, size);
 }
 
-struct Store {
-  template <class T>
-  void operator()(T& y, T x) const {
-    y = x;
-  }
-};
-struct Add {
-  template <class T>
-  void operator()(T& y, T x) const {
-    y = static_cast<T>(scalar::Binary<BinaryOp::add>::apply<compute_t<T>>(y, x));
-  }
+constexpr auto store = []<class T>(T& y, T x) { y = x; };
+constexpr auto add = []<class T>(T& y, T x) {
+  y = static_cast<T>(scalar::Binary<BinaryOp::add>::apply<compute_t<T>>(y, x));
 };
 
 template <class T, class Write>
@@ -85,36 +76,18 @@ void gather_rows(const StridedLoop<3>& nest, const View& x, int64_t x_row, const
   parallel_runs(rows, gather_run, ceil_div(kGrain, length));
 }
 
-// Elements of y, x and the index along the axis: write(y[places[i]], x[i]) for i < count.
-template <class T, class Write>
-void write_line(const T* from, int64_t from_step, const int64_t* places, int64_t index_step, T* to, int64_t to_step,
-                int64_t count, Write write) {
-  if (from_step == 1 && index_step == 1 && to_step == 1)
-#pragma GCC unroll 8
-    for (int64_t i = 0; i < count; ++i) write(to[places[i]], from[i]);
-  else
-    for (int64_t i = 0; i < count; ++i) write(to[places[i * index_step] * to_step], from[i * from_step]);
-}
-
 // Adds or copies row i of x, `count` neighbours, to row index[i] of y; rows are x_row, y_row and index_row apart.
 // Threads share the places by their low bits, of which no run of frequent places makes one part much larger than the
-// others; the rows are put in order of their parts before.
+// others; each goes through all of the index.
 template <class T, class Write>
 void scatter_rows(const T* x, int64_t x_row, int64_t rows, int64_t count, const int64_t* index, int64_t index_row, T* y,
                   int64_t y_row, Write write) {
-  const uint64_t parts =
-      std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(rows * count / kGrain, 1, kMostParts)));
-  const auto part_of = [&](int64_t i) { return static_cast<size_t>(index[i * index_row]) & (parts - 1); };
-  std::vector<int64_t> ends(parts + 1, 0), order(static_cast<size_t>(rows));
-  for (int64_t i = 0; i < rows; ++i) ++ends[part_of(i) + 1];
-  std::partial_sum(ends.begin(), ends.end(), ends.begin());
-  for (int64_t i = 0; i < rows; ++i)
-    order[static_cast<size_t>(ends[part_of(i)]++)] = i;  // ends[p]: where p has come to
-  parallel_each(static_cast<int64_t>(parts), 1, [&](int64_t part) {
-    const int64_t begin = part == 0 ? 0 : ends[static_cast<size_t>(part) - 1], end = ends[static_cast<size_t>(part)];
-    for (int64_t k = begin; k < end; ++k) {
-      const int64_t i = order[static_cast<size_t>(k)];
-      write_run(x + i * x_row, 1, y + index[i * index_row] * y_row, 1, count, write);
+  const auto most = static_cast<uint64_t>(std::clamp<int64_t>(rows * count / kGrain, 1, kMostParts));
+  const auto parts = static_cast<int64_t>(std::bit_floor(most));
+  parallel_each(parts, 1, [&](int64_t part) {
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t place = index[i * index_row];
+      if ((place & (parts - 1)) == part) write_run(x + i * x_row, 1, y + place * y_row, 1, count, write);
     }
   });
 }
@@ -132,16 +105,18 @@ void scatter_by(const View& x, int axis, const View& index, const MutableView& y
     T* to = y.as<T>() + at[0];
     const T* from = x.as<T>() + at[1];
     const int64_t* places = index.as<int64_t>() + at[2];
+    const auto write_one = [&](int64_t i, int64_t j) {
+      write(to[places[i * index_row + j * index_step] * y_row + j * y_step], from[i * x_row + j * x_step]);
+    };
     if (index_step == 0)
       for (int64_t i = 0; i < rows; ++i)
         write_run(from + i * x_row, x_step, to + places[i * index_row] * y_row, y_step, count, write);
     else if (x_step <= x_row)
       for (int64_t i = 0; i < rows; ++i)
-        for (int64_t j = 0; j < count; ++j)
-          write(to[places[i * index_row + j * index_step] * y_row + j * y_step], from[i * x_row + j * x_step]);
+        for (int64_t j = 0; j < count; ++j) write_one(i, j);
     else
       for (int64_t j = 0; j < count; ++j)
-        write_line(from + j * x_step, x_row, places + j * index_step, index_row, to + j * y_step, y_row, rows, write);
+        for (int64_t i = 0; i < rows; ++i) write_one(i, j);
   };
   parallel_runs(nest, columns, std::max(kColumns, kGrain / std::max<int64_t>(rows, 1)));
 }
@@ -156,9 +131,7 @@ void OpenmpBackend::gather(const View& x, int axis, const View& index, const Mut
   const int64_t x_row = x.strides[axis];
   const StridedLoop<3> nest(y.shape, {&y.strides, &others, &index.strides});
   const int64_t y_step = step_of(nest, 0), x_step = step_of(nest, 1), index_step = nest.ndim ? step_of(nest, 2) : 0;
-  const bool once = numel_of(naive_detail::distinct_sizes(index)) == y.numel();  // then indices are checked on the way
-  if (!once) check_index(index, axis, x.shape[axis]);
-  std::atomic<bool> outside = false;
+  check_index(index, axis, x.shape[axis]);
   visit_bits(y.dtype, [&]<class Bits> {
     if (index_step == 0 && y_step == 1 && x_step == 1 && nest.ndim > 1 && nest.shape[nest.ndim - 1] <= kGrain)
       return gather_rows<Bits>(nest, x, x_row, index, y);
@@ -166,24 +139,20 @@ void OpenmpBackend::gather(const View& x, int axis, const View& index, const Mut
       Bits* to = y.as<Bits>() + at[0];
       const Bits* from = x.as<Bits>() + at[1];
       const int64_t* places = index.as<int64_t>() + at[2];
-      if (once && !inside(places, index_step, count, x.shape[axis]))
-        return outside.store(true, std::memory_order_relaxed);
-      if (index_step == 0) write_run(from + *places * x_row, x_step, to, y_step, count, Store());
+      if (index_step == 0) write_run(from + *places * x_row, x_step, to, y_step, count, store);
       else if (x_step == 0 && x_row == 1 && index_step == 1 && y_step == 1)
-#pragma GCC unroll 8
         for (int64_t i = 0; i < count; ++i) to[i] = from[places[i]];
       else
         for (int64_t i = 0; i < count; ++i) to[i * y_step] = from[places[i * index_step] * x_row + i * x_step];
     });
   });
-  if (outside.load()) naive_detail::check_index(index, axis, x.shape[axis]);
 }
 
 void OpenmpBackend::scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) {
   EventScope event("scatter", "openmp", "loops", {&x, &index, &y}, accumulate ? x.numel() : 0);
   check_index(index, axis, y.shape[axis]);
-  if (accumulate) visit(y.dtype, [&]<class T> { scatter_by<T>(x, axis, index, y, Add()); });
-  else visit_bits(y.dtype, [&]<class Bits> { scatter_by<Bits>(x, axis, index, y, Store()); });
+  if (accumulate) visit(y.dtype, [&]<class T> { scatter_by<T>(x, axis, index, y, add); });
+  else visit_bits(y.dtype, [&]<class Bits> { scatter_by<Bits>(x, axis, index, y, store); });
 }
 
 void OpenmpBackend::nonzero(const View& x, const MutableView& positions) {

@@ -5,6 +5,7 @@
 
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
+#include <gradus/backends/openmp/simd/operand.h>
 #include <gradus/backends/openmp/simd/scratch.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/random.h>
@@ -34,12 +35,11 @@ void each_block(const RandomState& state, int64_t numel, F&& draw) {
 // draw(count, pairs, out) for such blocks of y; by way of contiguous memory where y is not.
 template <class T, int64_t per_block, class F>
 void draw_blocks(Backend& backend, const RandomState& state, const MutableView& y, F&& draw) {
-  const bool in_place = is_row_major(y);
-  const Array row_major = in_place ? Array() : Array::empty(y.shape, y.dtype);
-  T* out = in_place ? y.as<T>() : row_major.data<T>();
+  const Output row_major(backend, y, !is_row_major(y), y.dtype, MemoryFormat::contiguous);
+  T* out = row_major.view().template as<T>();
   each_block<per_block>(state, y.numel(),
                         [&](int64_t first, int64_t count, const uint64_t* pairs) { draw(count, pairs, out + first); });
-  if (!in_place) backend.copy(row_major, y);
+  row_major.finish();
 }
 
 // Words 2 i and 2 i + 1 are the halves of pair i.

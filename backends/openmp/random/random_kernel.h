@@ -49,20 +49,14 @@ inline Lanes<double> unit(Words bits) {
   return (high + low) * 0x1p-53;
 }
 
-/// Compared as doubles.
-inline Mask<double> below(Lanes<double> x, double bound) { return x < Lanes<double>(bound); }
-inline Mask<float> below(Lanes<float> x, double bound) {
-  const Wide wide = widened(x);
-  const Lanes<double> one = 1.0, zero = 0.0, limit = bound;
-  return narrowed({select(wide.low < limit, one, zero), select(wide.high < limit, one, zero)}) > Lanes<float>(0.0);
-}
-
 /// y[i] = element i of uniform(low, high) of these pairs (random_uniform_of): a float takes a word, a double a pair.
 template <class T>
 void uniform(const uint64_t* pairs, int64_t count, double low, double high, T* y) {
   using L = Lanes<double>;
   constexpr int64_t lanes = kLanes<double>, per_pair = sizeof(T) == 4 ? 2 : 1;
   const L low_v = low, range = high + -low;
+  T limit = static_cast<T>(high);  // the least T that is not below `high`
+  if (static_cast<double>(limit) < high) limit = __builtin_nextafterf(limit, Bits<T>::infinity);
   const auto between = [&](L unit) { return fused(unit, range, low_v); };
   for (int64_t i = 0; i < count; i += per_pair * lanes) {
     const int64_t held = count - i < per_pair * lanes ? count - i : per_pair * lanes;
@@ -71,7 +65,7 @@ void uniform(const uint64_t* pairs, int64_t count, double low, double high, T* y
                      static_cast<size_t>((held + per_pair - 1) / per_pair) * sizeof *pairs);
     const auto write = [&](Lanes<T> values) {
       // Rounding may have brought a number up to `high`.
-      if (low < high) values = select(below(values, high), values, Lanes<T>(low));
+      if (low < high) values = select(values < Lanes<T>(limit), values, Lanes<T>(low));
       store_some<T>(y + i, values.v, held == kLanes<T>, held);
     };
     if constexpr (sizeof(T) == 8) {

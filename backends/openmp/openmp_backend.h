@@ -53,7 +53,7 @@ class OpenmpBackend final : public NaiveBackend {
   void max_pool2d_backward(const View& dy, const View& indices, const MutableView& dx,
                            const Pool2dGeometry& geometry) override;
 
-  // loss/loss.cpp
+  // loss/cross_entropy.cpp
   void cross_entropy_backward(const CrossEntropyBackwardArgs& args) override;
 
   // norm/softmax.cpp

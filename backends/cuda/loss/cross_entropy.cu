@@ -3,9 +3,10 @@
 //   dx = (exp(p) - onehot(t)) dloss / count
 // A target outside [0, C) makes its row's loss and gradient NaN. Any strides.
 // Small (up to 256 rows of 64 classes): one block of up to 1,024 threads, eight lanes for each row, of which a lane
-// keeps two or eight elements in registers; the losses' sum is a tree over the block. Else softmax.cu's kernel and a
-// launch of one block for the losses and their sum. Gradient: an element of up to 1,024 classes has a thread, a longer
-// row a block of 256 or 1,024, which reads it in vectors of 16 bytes. Deterministic: fixed trees and orders.
+// keeps two or eight elements in registers; the losses' sum is a tree over the block. Else softmax.cu's kernel and one
+// block of 1,024 threads, a row each in turn, for the losses and their sum. Gradient: an element of up to 1,024 classes
+// has a thread, a longer row a block of 256 or 1,024, which reads it in vectors of 16 bytes. Deterministic: fixed trees
+// and orders.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_ops.h>

@@ -5,6 +5,7 @@
 #include <map>
 #include <string_view>
 
+#include <gradus/core/backend_ops.h>
 #include <gradus/core/scalar_ops.h>
 
 namespace gradus::graph {
@@ -320,6 +321,14 @@ constexpr Signature kSignatures[] = {
     {"update_scale", "block float64 3"},
     {"topk", "x t any, values t *, indices int64 *", [](const Arguments& a) { check_covers(a, "x", "values"); }},
 };
+
+constexpr bool has_signature(std::string_view operation) {
+  return std::any_of(std::begin(kSignatures), std::end(kSignatures),
+                     [&](const Signature& one) { return one.operation == operation; });
+}
+#define GRADUS_CHECK_SIGNATURE(op, ...) static_assert(has_signature(#op) || std::string_view(#op) == "nonzero");
+GRADUS_BACKEND_OPS(GRADUS_CHECK_SIGNATURE)
+#undef GRADUS_CHECK_SIGNATURE
 
 }  // namespace
 

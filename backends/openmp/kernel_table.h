@@ -28,7 +28,7 @@ constexpr typename StepKernels<T>::template List<Rule...> step_kernels(
 // clang-format off
 #define GRADUS_KERNELS(KERNEL)                                                                                   \
   KERNEL(pack_a) KERNEL(pack_b) KERNEL(block) KERNEL(row_dots) KERNEL(combine_rows)                              \
-  KERNEL(direct) KERNEL(direct_sums) KERNEL(nhwc_product) KERNEL(nhwc_gradient)                                  \
+  KERNEL(direct) KERNEL(direct_sums) KERNEL(sum_lanes) KERNEL(nhwc_product) KERNEL(nhwc_gradient)                \
   KERNEL(nhwc_sums) KERNEL(transpose) KERNEL(copy_rows)                                                          \
   KERNEL(sum) KERNEL(product) KERNEL(find) KERNEL(find_beyond) KERNEL(exp_sum)                                   \
   KERNEL(sum_about) KERNEL(squares_about) KERNEL(products_about) KERNEL(gradient_sums) KERNEL(affine)            \

@@ -290,6 +290,8 @@ struct Kernels {
   void (*combine_rows)(const GemmArgs<T>&);
   void (*direct)(const DirectArgs<T>&);
   void (*direct_sums)(const DirectSumsArgs<T>&);
+  /// out[i] = sum of the i-th of `count` vectors
+  void (*sum_lanes)(const T* vectors, int64_t count, T* out);
   void (*transpose)(const TransposeArgs<T>&);
   void (*copy_rows)(const RowsArgs<T>&);
   rules::All<StepKernels<T>::template List> steps;

@@ -152,7 +152,7 @@ void run(const DirectTiles& t, const ConvOperands<T>& o) {
   };
   const Terms terms = has_dw ? terms_of(t.x, along(0), along(1), o.w.W, o.w.H * o.w.W) : Terms();
   const auto taps = static_cast<int64_t>(terms.weights.size());
-  const int64_t plane = t.in.channel_stride(), lanes = kernels.vector_size;
+  const int64_t plane = t.in.channel_stride();
 
   // Sums are made apart for each group and part of the items; a part's dw is followed by its db.
   const int64_t weights = o.x.C * taps, part_size = weights + o.x.C;
@@ -188,8 +188,7 @@ void run(const DirectTiles& t, const ConvOperands<T>& o) {
                            .sums = vectors,
                            .sums_step = taps});
     }
-    for (int64_t i = 0; has_dw && i < channels * taps; ++i)
-      partial[part * part_size + g * channels * taps + i] = kernels.sum(vectors + i * lanes, lanes);
+    if (has_dw) kernels.sum_lanes(vectors, channels * taps, partial.get() + part * part_size + g * channels * taps);
   });
   if (!has_dw) return;
   for (int64_t part = 1; part < t.parts; ++part)

@@ -169,4 +169,9 @@ void direct_sums(const DirectSumsArgs<T>& args) {
   for (; k < args.filters; ++k) sum_filters.template operator()<1>(k);
 }
 
+template <class T>
+void sum_lanes(const T* vectors, int64_t count, T* out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = sum_of<T>(load(vectors + i * kLanes<T>));
+}
+
 }  // namespace gradus::openmp_detail::GRADUS_ISA

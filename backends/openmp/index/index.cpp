@@ -141,6 +141,7 @@ void OpenmpBackend::gather(const View& x, int axis, const View& index, const Mut
       const int64_t* places = index.as<int64_t>() + at[2];
       if (index_step == 0) write_run(from + *places * x_row, x_step, to, y_step, count, store);
       else if (x_step == 0 && x_row == 1 && index_step == 1 && y_step == 1)
+#pragma GCC unroll 8
         for (int64_t i = 0; i < count; ++i) to[i] = from[places[i]];
       else
         for (int64_t i = 0; i < count; ++i) to[i * y_step] = from[places[i * index_step] * x_row + i * x_step];

@@ -370,6 +370,6 @@ TEST_CASE("sharding: plan says the memory of one rank of many, and what a step s
   step();  // after which shards have changed
   group->reset_bytes();
   step();
-  CHECK(group->bytes().at(CollectiveKind::reduce_scatter) == P / N * (N - 1));
-  CHECK(group->bytes().at(CollectiveKind::all_gather) == (whole ? 1 : 2) * P / N * (N - 1));
+  CHECK(group->bytes(CollectiveKind::reduce_scatter) == P / N * (N - 1));
+  CHECK(group->bytes(CollectiveKind::all_gather) == (whole ? 1 : 2) * P / N * (N - 1));
 }

@@ -289,9 +289,9 @@ TEST_CASE("tensor_parallel: a step sends what the formula says", "[tensor_parall
   if (!cuts) reduced += 6 * activation;
   else reduced += (3 * 2 + 2) * kWidth * 8;  // gradients of three norms and two biases
   const int64_t gathered = cuts ? 6 * activation / ranks : 0;
-  CHECK(group->bytes().at(all_reduce) == 2 * reduced * others / ranks);
-  CHECK(group->bytes().at(all_gather) == gathered * others);
-  CHECK(group->bytes().at(reduce_scatter) == gathered * others);
+  CHECK(group->bytes(all_reduce) == 2 * reduced * others / ranks);
+  CHECK(group->bytes(all_gather) == gathered * others);
+  CHECK(group->bytes(reduce_scatter) == gathered * others);
 }
 
 TEST_CASE("tensor_parallel: a mesh of two by two trains with DistributedDataParallel", "[tensor_parallel]") {

@@ -23,7 +23,10 @@ class RecordingGroup final : public ProcessGroup {
 
   /// Bytes that leave this rank, by kind: of c bytes a broadcast sends c to each rank, all_gather and reduce_scatter
   /// (n - 1) / n c, all_reduce twice that.
-  const std::map<CollectiveKind, int64_t>& bytes() const { return bytes_; }
+  int64_t bytes(CollectiveKind kind) const {
+    const auto found = bytes_.find(kind);
+    return found == bytes_.end() ? 0 : found->second;
+  }
   void reset_bytes() { bytes_.clear(); }
 
  protected:

@@ -43,16 +43,23 @@ struct MapViews {
   uint32_t repeated;
   Geometry<N> nest;
 
+  /// Single elements take the unrolled loop over axes: a transposing copy does little else. Vectors go through few axes,
+  /// and unrolled ones would cost contiguous views more than they save them.
+  template <bool kVector>
   __device__ void offsets(uint32_t i, int64_t (&at)[N]) const {
 #pragma unroll
     for (int k = 0; k < N; ++k) at[k] = contiguous ? i : 0;
     if (contiguous) return;
-#pragma unroll 1  // axes are few, and unrolled ones would cost contiguous views more than they save others
-    for (int axis = nest.ndim - 1; axis >= 0; --axis) {
-      uint32_t index = i;
-      i = nest.size[axis].split(index);
+    if constexpr (kVector) {
+#pragma unroll 1
+      for (int axis = nest.ndim - 1; axis >= 0; --axis) {
+        uint32_t index = i;
+        i = nest.size[axis].split(index);
 #pragma unroll
-      for (int k = 0; k < N; ++k) at[k] += index * nest.strides[k][axis];
+        for (int k = 0; k < N; ++k) at[k] += index * nest.strides[k][axis];
+      }
+    } else {
+      nest.offsets(i, at);
     }
   }
 };
@@ -62,7 +69,7 @@ __global__ void __launch_bounds__(kThreads) map_kernel(F f, MapViews<1 + sizeof.
   constexpr int kVec = kMapVec<Out, In...>;
   const auto apply = [&]<bool kVector, size_t... I>(uint32_t i, std::index_sequence<I...>) {
     int64_t at[1 + sizeof...(In)];
-    views.offsets(i, at);
+    views.template offsets<kVector>(i, at);
     Out* const y = static_cast<Out*>(views.data[0]) + at[0];
     if constexpr (kVector)
       store(y, map_vec<Out, kVec>(f, load_or_repeat<kVec>(static_cast<const In*>(views.data[I + 1]) + at[I + 1],

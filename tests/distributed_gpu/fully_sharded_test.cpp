@@ -116,7 +116,7 @@ TEST_CASE("a net beyond the limit of one GPU trains on two", "[sharding]") {
     try {
       losses(group, limit, kFloat);
     } catch (const OutOfMemoryError& error) {
-      refused = contains_text(error.what(), "beyond the limit of 160.00 MiB that set_memory_limit gave cuda:");
+      refused = contains_text(error.what(), "beyond the limit of 160 MiB that set_memory_limit gave cuda:");
     }
     require(refused, "one GPU has the memory");
   });

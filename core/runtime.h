@@ -104,8 +104,8 @@ DeviceRuntime& runtime(DeviceType type);
 /// Same, null when there is none.
 DeviceRuntime* find_runtime(DeviceType type);
 
-/// Tensors on this device may hold so many bytes at once, and what would take more is an OutOfMemoryError: to try what a
-/// smaller device could train. kNoMemoryLimit ends it; another number below 1 is a ValueError.
+/// Tensors on this device may hold so many bytes at once, and what would take more is an OutOfMemoryError: to try what
+/// a smaller device could train. kNoMemoryLimit ends it; another number below 1 is a ValueError.
 void set_memory_limit(Device device, int64_t bytes);
 
 /// `device` with its index: -1 becomes the type's current device on this thread.

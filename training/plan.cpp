@@ -20,7 +20,8 @@ namespace gradus {
 namespace {
 
 /// As the allocator of their device counts them.
-/// What they hold. A tensor in the memory of another, as a shard is, counts once, and one of repeated elements as these.
+/// What they hold. A tensor in the memory of another, as a shard is, counts once, and one of repeated elements as
+/// these.
 int64_t bytes_of(const std::vector<Tensor>& tensors) {
   std::map<uintptr_t, uintptr_t> blocks;
   int64_t bytes = 0;

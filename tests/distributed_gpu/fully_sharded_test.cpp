@@ -1,4 +1,4 @@
-// Parameters, gradients and optimizer state divided among GPUs: the numbers of one process, and nets beyond one's limit.
+// Parameters, gradients and optimizer state divided among GPUs: the numbers of one process, nets beyond one's limit.
 #include <cmath>
 
 #include <gradus/distributed/sharding/fully_sharded.h>

@@ -43,8 +43,8 @@ struct MapViews {
   uint32_t repeated;
   Geometry<N> nest;
 
-  /// Single elements take the unrolled loop over axes: a transposing copy does little else. Vectors go through few axes,
-  /// and unrolled ones would cost contiguous views more than they save them.
+  /// Single elements take the unrolled loop over axes: a transposing copy does little else. Vectors go through few
+  /// axes, and unrolled ones would cost contiguous views more than they save them.
   template <bool kVector>
   __device__ void offsets(uint32_t i, int64_t (&at)[N]) const {
 #pragma unroll

@@ -7,6 +7,7 @@
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/distributed/parallel/end_of_backward.h>
 #include <gradus/distributed/parallel/same_on_all_ranks.h>
 
 namespace gradus::dist {
@@ -19,27 +20,6 @@ size_t bytes_of(double mebibytes, const char* option) {
 }
 
 }  // namespace
-
-/// A backward pass that has begun to average. If an exception ends it before finish(), it ends the group too: the other
-/// ranks would wait.
-class DistributedDataParallel::Pass {
- public:
-  explicit Pass(DistributedDataParallel& ddp) : ddp_(ddp) {}
-  ~Pass() {
-    if (finished_) return;
-    ddp_.reducer_->cancel();
-    if (runtime(ddp_.parameters_[0].device().type).capturing()) return;  // nothing has run
-    ddp_.group_->abort("its backward pass ended by an exception");
-  }
-  void finish() {
-    ddp_.finish();
-    finished_ = true;
-  }
-
- private:
-  DistributedDataParallel& ddp_;
-  bool finished_ = false;
-};
 
 DistributedDataParallel::DistributedDataParallel(nn::Module& module, std::shared_ptr<ProcessGroup> group,
                                                  DistributedDataParallelOptions options)
@@ -106,8 +86,8 @@ void DistributedDataParallel::on_gradient(size_t index) {
   if (!synchronizes_) return;
   const OpContext context("DistributedDataParallel");
   if (!reducer_->in_pass()) {
-    const auto pass = std::make_shared<Pass>(*this);
-    autograd::queue_callback([pass] { pass->finish(); });
+    at_end_of_backward(
+        group_, parameters_[0].device(), [this] { finish(); }, [this] { reducer_->cancel(); });
     if (joining_) announce(true);
   }
   reducer_->add(index);

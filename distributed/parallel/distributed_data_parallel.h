@@ -78,7 +78,6 @@ class DistributedDataParallel {
 
  private:
   friend class Join;
-  class Pass;
 
   void gather_buffers(const std::vector<Tensor>& buffers);
   void on_gradient(size_t index);

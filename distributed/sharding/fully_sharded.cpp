@@ -8,30 +8,11 @@
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/distributed/parallel/end_of_backward.h>
 #include <gradus/distributed/parallel/same_on_all_ranks.h>
 #include <gradus/optim/clip_grad.h>
 
 namespace gradus::dist {
-
-/// A backward pass that has begun. If an exception ends it before finish_pass(), it ends the group too: the other ranks
-/// would wait.
-class FullyShardedDataParallel::Pass {
- public:
-  explicit Pass(FullyShardedDataParallel& fsdp) : fsdp_(fsdp) {}
-  ~Pass() {
-    if (finished_) return;
-    fsdp_.in_pass_ = false;
-    fsdp_.group_->abort("its backward pass ended by an exception");
-  }
-  void finish() {
-    fsdp_.finish_pass();
-    finished_ = true;
-  }
-
- private:
-  FullyShardedDataParallel& fsdp_;
-  bool finished_ = false;
-};
 
 FullyShardedDataParallel::FullyShardedDataParallel(nn::Module& module, std::shared_ptr<ProcessGroup> group,
                                                    FullyShardedDataParallelOptions options)
@@ -149,8 +130,8 @@ void FullyShardedDataParallel::after_forward(size_t u, const TensorList& outputs
 
 void FullyShardedDataParallel::begin_pass() {
   if (std::exchange(in_pass_, true)) return;
-  const auto pass = std::make_shared<Pass>(*this);
-  autograd::queue_callback([pass] { pass->finish(); });
+  at_end_of_backward(
+      group_, device_, [this] { finish_pass(); }, [this] { in_pass_ = false; });
 }
 
 void FullyShardedDataParallel::before_backward(size_t u) {

@@ -86,7 +86,6 @@ class FullyShardedDataParallel {
   void load(const std::string& folder, optim::Optimizer& optimizer);
 
  private:
-  class Pass;
   struct Unit {
     Unit(std::string name, nn::Module& module)
         : name(std::move(name)), module(&module), alive(module.weak_from_this().lock()) {}
@@ -108,8 +107,6 @@ class FullyShardedDataParallel {
   void reduce(Unit& unit);
   void finish_pass();
   bool is_sharded(const std::string& parameter) const;
-  /// The number of the shard that an entry of an optimizer's state dict belongs to.
-  std::optional<size_t> shard_of_state(const std::string& key) const;
   /// The next unit with parameters before (-1) or behind (1) this one in forward; null if there is none.
   FlatParameter* neighbour(size_t unit, int step);
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <gradus/autograd/node.h>
+#include <gradus/core/ceil_div.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/distributed/parallel/bucket_plan.h>
@@ -14,17 +15,6 @@ namespace {
 
 /// Where a parameter begins in the line, and a shard too: vector instructions and cache lines end before.
 constexpr int64_t kAlignment = 64;
-
-int64_t round_up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
-
-/// x on this device and in this type; x itself where that is what it is.
-Array converted(const Array& x, DType dtype, Device device) {
-  const Array there = ops::to_device(x, device);
-  if (there.dtype() == dtype) return there;
-  const Array y = Array::empty_like(there, dtype);
-  ops::copy_into(y, there);
-  return y;
-}
 
 }  // namespace
 
@@ -79,7 +69,7 @@ FlatParameter::FlatParameter(const OrderedDict<std::string, Tensor>& parameters,
   for (size_t i = 0; i < parameters_.size(); ++i) ops::copy_into(view_of(line, places_[i]), parameters_[i].array());
 
   const Device home = options_.home.value_or(device_);
-  if (options_.keep_whole) whole_ = converted(line, dtype_, device_);
+  if (options_.keep_whole) whole_ = ops::cast(line, dtype_);
   // Where the line stays and is what the optimizer updates, the shard is a part of it.
   const bool is_part = options_.keep_whole && dtype_ == first.dtype() && home == device_;
   const Array part = line.slice(0, group_->rank() * count, (group_->rank() + 1) * count);
@@ -90,6 +80,7 @@ FlatParameter::FlatParameter(const OrderedDict<std::string, Tensor>& parameters,
     keepers_.push_back(make_ref<Keeper>(this, parameter));
     parameter.impl()->need_meta().keeper = Ref<SavedKeeper>(keepers_.back().get());
   }
+  nan_ = ops::full({}, std::numeric_limits<double>::quiet_NaN(), dtype_, device_);
   if (options_.keep_whole) point_parameters();
   else release();
 }
@@ -137,12 +128,12 @@ void FlatParameter::release() {
   if (options_.keep_whole) return;
   if (gathering_) std::exchange(gathering_, nullptr)->wait();
   whole_ = Array();
-  const Array nan = ops::full({}, std::numeric_limits<double>::quiet_NaN(), dtype_, device_);
-  for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].set_data(Tensor(nan.expand(places_[i].shape)));
+  for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].set_data(Tensor(nan_.expand(places_[i].shape)));
 }
 
 void FlatParameter::bind_gradients() {
-  gradients_ = ops::zeros({shard_numel() * group_->size()}, dtype_, device_);
+  gradients_ = empty_line(dtype_);
+  ops::fill(gradients_, 0);
   for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].bind_grad(view_of(gradients_, places_[i]));
 }
 
@@ -159,7 +150,7 @@ void FlatParameter::finish_reduce() {
     parameter.mutable_grad() = Tensor();
     parameter.set_data(parameter.data());  // which ends the binding
   }
-  const Array part = converted(std::exchange(reduced_, Array()), shard_.dtype(), shard_.device());
+  const Array part = ops::cast(ops::to_device(std::exchange(reduced_, Array()), shard_.device()), shard_.dtype());
   Tensor& gradient = shard_.mutable_grad();
   if (!gradient.defined()) gradient = Tensor(part);
   else ops::binary(BinaryOp::add, gradient.array(), part, &gradient.array());

@@ -59,7 +59,6 @@ class FlatParameter {
   void gather();
   /// The parameters' memory goes; until gather() they are NaN and take no memory.
   void release();
-  bool is_gathered() const { return whole_.defined() && !gathering_; }
 
   /// Backward adds the parameters' gradients to a line of zeros from here on; those that are there are taken along.
   void bind_gradients();
@@ -97,7 +96,7 @@ class FlatParameter {
   DType dtype_;
   Tensor shard_;
   uint32_t gathered_version_ = 0;  // of the shard
-  Array whole_, gradients_, reduced_;
+  Array whole_, gradients_, reduced_, nan_;
   ProcessGroup::WorkPtr gathering_, reducing_;
 };
 

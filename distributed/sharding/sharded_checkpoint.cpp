@@ -2,8 +2,9 @@
 //
 //   index.json             {"save": id, "ranks": 2, "units": [{"name": "fc1", "shard": 400, "parameters": [
 //                             {"name": "fc1.weight", "shape": [20, 30], "strides": [30, 1], "begin": 0}, …]}, …]}
-//   rank_0.safetensors     "unit.fc1": 400 elements of the line of parameters, the first shard; "optimizer.state.0.exp_avg":
-//                          the same of its state; and what all ranks have: "optimizer.state.0.step", "buffer.…"
+//   rank_0.safetensors     "unit.fc1": 400 elements of the line of parameters, the first shard;
+//                          "optimizer.state.0.exp_avg": the same of its state; and what all ranks have:
+//                          "optimizer.state.0.step", "whole.bn.running_mean"
 //   rank_1.safetensors     the second shards
 //
 // A shard of another number of ranks is a range of the same line, so it is read from the files that hold parts of it.
@@ -19,6 +20,7 @@
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/distributed/sharding/fully_sharded.h>
+#include <gradus/distributed/sharding/state_entry.h>
 
 namespace gradus::dist {
 namespace {
@@ -89,12 +91,6 @@ class SavedShards {
 
 }  // namespace
 
-std::optional<size_t> FullyShardedDataParallel::shard_of_state(const std::string& key) const {
-  size_t number = 0;
-  if (std::sscanf(key.c_str(), "state.%zu.", &number) != 1) return std::nullopt;
-  return number;
-}
-
 void FullyShardedDataParallel::save(const std::string& folder, const optim::Optimizer& optimizer) {
   const OpContext context("FullyShardedDataParallel::save");
   const bool first = group_->rank() == 0;
@@ -113,8 +109,8 @@ void FullyShardedDataParallel::save(const std::string& folder, const optim::Opti
   }
   const std::vector<Tensor> shards = parameters();
   for (const auto& item : optimizer.state_dict()) {
-    const std::optional<size_t> shard = shard_of_state(item.key());
-    const bool is_part = shard && *shard < shards.size() && item->sizes() == shards[*shard].sizes();
+    const auto entry = state_entry(item.key());
+    const bool is_part = entry && entry->parameter < shards.size() && item->sizes() == shards[entry->parameter].sizes();
     if (is_part || first) tensors.emplace_back("optimizer." + item.key(), item->array());
   }
   for (const auto& item : module_.state_dict())
@@ -137,18 +133,21 @@ void FullyShardedDataParallel::load(const std::string& folder, optim::Optimizer&
   try {
     saved = index.at("save").get<std::string>();
     ranks = index.at("ranks").get<int64_t>();
+    GRADUS_CHECK(0 < ranks && ranks <= 1 << 20, IoError, path, ": it is of ", ranks, " ranks");
     size_t next = 0;
     for (const Unit& unit : units_) {
       if (!unit.flat) continue;
       const json& described = index.at("units").at(next++);
       lengths.push_back(described.at("shard").get<int64_t>());
-      GRADUS_CHECK(described.at("name") == unit.name && described.at("parameters") == layout_of(*unit.flat) &&
-                       lengths.back() > 0,
-                   IoError, path, ": its unit '", described.at("name").get<std::string>(),
+      GRADUS_CHECK(described.at("name") == unit.name && described.at("parameters") == layout_of(*unit.flat), IoError,
+                   path, ": its unit '", described.at("name").get<std::string>(),
                    "' has other parameters than this net's '", unit.name, "', or another order in memory");
+      // Shards are as long as their unit at most, but for the padding.
+      const int64_t length = lengths.back(), numel = unit.flat->numel();
+      GRADUS_CHECK(0 < length && length <= numel + 64 && length * ranks >= numel, IoError, path, ": ", ranks,
+                   " shards of ", length, " elements are not the ", numel, " of '", unit.name, "'");
     }
-    GRADUS_CHECK(next == index.at("units").size() && 0 < ranks && ranks <= 1 << 20, IoError, path,
-                 ": it has other units than this net");
+    GRADUS_CHECK(next == index.at("units").size(), IoError, path, ": it has other units than this net");
   } catch (const json::exception& error) {
     GRADUS_FAIL(IoError, path, ": no index of a sharded checkpoint: ", error.what());
   }
@@ -173,9 +172,10 @@ void FullyShardedDataParallel::load(const std::string& folder, optim::Optimizer&
   for (const auto& [name, array] : files.file(0)) {
     if (!name.starts_with("optimizer.")) continue;
     const std::string key = name.substr(sizeof "optimizer." - 1);
-    const std::optional<size_t> shard = shard_of_state(key);
-    const bool is_part = shard && *shard < lengths.size() && array.shape() == Shape{lengths[*shard]};
-    state.insert(key, Tensor(is_part ? part_of(name, *shard) : array));
+    const auto entry = state_entry(key);
+    const bool is_part =
+        entry && entry->parameter < lengths.size() && array.shape() == Shape{lengths[entry->parameter]};
+    state.insert(key, Tensor(is_part ? part_of(name, entry->parameter) : array));
   }
   optimizer.load_state_dict(state);
   for (const auto& [to, from] : copies) ops::copy_into(to, ops::to_device(from, to.device()));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/distributed/sharding/state_entry.h>
 
 namespace gradus::dist {
 namespace {
@@ -13,14 +14,6 @@ OrderedDict<std::string, Tensor> trained(const nn::Module& module) {
   for (const auto& item : module.named_parameters())
     if (item.value().requires_grad()) parameters.insert(item.key(), item.value());
   return parameters;
-}
-
-/// "exp_avg" of "state.3.exp_avg", and 3.
-std::pair<std::string, size_t> entry_of(const std::string& key) {
-  size_t number = 0;
-  int length = 0;
-  if (std::sscanf(key.c_str(), "state.%zu.%n", &number, &length) != 1 || length == 0) return {};
-  return {key.substr(static_cast<size_t>(length)), number};
 }
 
 }  // namespace
@@ -49,19 +42,19 @@ optim::StateDict ZeroRedundancyOptimizer::state_dict() const {
   const optim::StateDict own = local_->state_dict();
   std::map<std::string, std::vector<Array>> whole;  // of what is as long as the shard
   for (const auto& item : own)
-    if (const auto [entry, number] = entry_of(item.key()); !entry.empty() && item->sizes() == flat_.shard().sizes())
-      whole[entry] = flat_.gather_like(item->array());
+    if (const auto entry = state_entry(item.key()); entry && item->sizes() == flat_.shard().sizes())
+      whole[entry->name] = flat_.gather_like(item->array());
   optim::StateDict state("Key");
   for (size_t i = 0; i < flat_.names().size(); ++i)
     for (const auto& item : own) {
-      const auto [entry, number] = entry_of(item.key());
-      if (entry.empty()) continue;
-      const auto found = whole.find(entry);
+      const auto entry = state_entry(item.key());
+      if (!entry) continue;
+      const auto found = whole.find(entry->name);
       const Array& x = found == whole.end() ? item->array() : found->second[i];
-      state.insert("state." + std::to_string(i) + "." + entry, Tensor(ops::clone(ops::to_device(x, Device()))));
+      state.insert("state." + std::to_string(i) + "." + entry->name, Tensor(ops::clone(ops::to_device(x, Device()))));
     }
   for (const auto& item : own)
-    if (entry_of(item.key()).first.empty()) state.insert(item.key(), *item);
+    if (!state_entry(item.key())) state.insert(item.key(), *item);
   return state;
 }
 
@@ -71,23 +64,25 @@ void ZeroRedundancyOptimizer::load_state_dict(const optim::StateDict& state) {
   std::map<std::string, std::vector<Array>> entries;
   optim::StateDict own("Key");
   for (const auto& item : state) {
-    const auto [entry, number] = entry_of(item.key());
-    if (entry.empty()) own.insert(item.key(), *item);
-    else {
-      GRADUS_CHECK(number < count, ValueError, "the state has '", item.key(), "', but there are ", count,
-                   " parameters");
-      entries[entry].resize(count);
-      entries[entry][number] = item->array();
+    const auto entry = state_entry(item.key());
+    if (!entry) {
+      own.insert(item.key(), *item);
+      continue;
     }
+    GRADUS_CHECK(entry->parameter < count, ValueError, "the state has '", item.key(), "', but there are ", count,
+                 " parameters");
+    std::vector<Array>& arrays = entries[entry->name];
+    arrays.resize(count);
+    arrays[entry->parameter] = item->array();
   }
-  for (const auto& [entry, arrays] : entries) {
+  for (const auto& [name, arrays] : entries) {
     bool is_whole = true;
     for (size_t i = 0; i < count; ++i) {
-      GRADUS_CHECK(arrays[i].defined(), ValueError, "the state has no 'state.", i, ".", entry, "', of '",
+      GRADUS_CHECK(arrays[i].defined(), ValueError, "the state has no 'state.", i, ".", name, "', of '",
                    flat_.names()[i], "'");
       is_whole = is_whole && arrays[i].shape() == flat_.places()[i].shape;
     }
-    own.insert("state.0." + entry, Tensor(is_whole ? flat_.part_like(arrays) : arrays[0]));
+    own.insert("state.0." + name, Tensor(is_whole ? flat_.part_like(arrays) : arrays[0]));
   }
   local_->load_state_dict(own);
 }

@@ -179,16 +179,19 @@ TEST_CASE("a damaged sharded checkpoint is an error that changes nothing", "[sha
   fails("", "no index of a sharded checkpoint");
   fails("[1, 2", "no index of a sharded checkpoint");
   fails("{}", "no index of a sharded checkpoint");
-  fails(changed("\"ranks\": 1", "\"ranks\": -1"), "other units");
+  fails(changed("\"ranks\": 1", "\"ranks\": -1"), "it is of -1 ranks");
+  fails(changed("\"ranks\": 1", "\"ranks\": 9223372036854775807"), "it is of 9223372036854775807 ranks");
   fails(changed("\"ranks\": 1", "\"ranks\": \"x\""), "no index of a sharded checkpoint");
   fails(changed("\"name\": \"conv\"", "\"name\": \"convolution\""), "has other parameters than this net's 'conv'");
   fails(changed("\"begin\": 0", "\"begin\": 16"), "has other parameters");
   fails(changed("\"save\": \"", "\"save\": \"1"), "it is not of the save that");
-  const auto longer = [&] {
+  const auto with_shard = [&](const std::string& length) {  // of 'conv', whose line has 48 elements
     const size_t at = good.find("\"shard\": ") + 9;
-    return good.substr(0, at) + "9999" + good.substr(good.find_first_of(",\n", at));
+    return good.substr(0, at) + length + good.substr(good.find_first_of(",\n", at));
   };
-  fails(longer(), "but the index says 9999 elements");
+  fails(with_shard("64"), "but the index says 64 elements");
+  for (const char* length : {"16", "9999", "9223372036854775807", "-1"})
+    fails(with_shard(length), std::string("1 shards of ") + length + " elements are not the 35 of 'conv'");
   io::write_file(index, std::string_view(good));
   fsdp.load(folder.path().string(), *optimizer);
   std::filesystem::remove(shard);

@@ -214,11 +214,12 @@ def add_arguments(parser):
 
 def measure(rows, results, arguments, more):
     pytorch = PyTorch(rows, arguments) if any("PyTorch" in row for row in rows) else None
-    for (net, place), group in itertools.groupby(rows, lambda row: parts_of(row)[1:]):
+    for _, group in itertools.groupby(rows, lambda row: parts_of(row)[1:]):
         group = list(group)
         if group[0] in DYNAMIC:
             results.record(group[0], lambda: measure_dynamic(group[0], more))  # noqa: B023, called at once
             continue
+        _, net, place = parts_of(group[0])
         modes = [parts_of(row)[0] for row in group]
         own = [mode for mode in modes if mode in MODES]
         try:

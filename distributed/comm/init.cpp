@@ -107,6 +107,14 @@ JobEnvironment job_environment() {
     GRADUS_CHECK(0 < port && port < 65536, ValueError, "MASTER_PORT is ", port, ", not the number of a port");
     job.store = Address{host, static_cast<uint16_t>(port)};
   }
+  job.worker = number_in("GRADUS_WORKER");
+  job.spare = job.worker && std::getenv("GRADUS_SPARE") != nullptr;
+  if (job.spare) {
+    job.rank = job.local_rank = -1;
+    job.world_size = needed("WORLD_SIZE", "GRADUS_SPARE");
+    job.local_world_size = needed("LOCAL_WORLD_SIZE", "GRADUS_SPARE");
+    return job;
+  }
   for (const Launcher& launcher : kLaunchers) {
     if (std::getenv(launcher.rank) == nullptr) continue;
     job.rank = *number_in(launcher.rank);
@@ -126,11 +134,18 @@ JobEnvironment job_environment() {
 
 void set_job_environment(const JobEnvironment& job, int token) {
   const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };
-  set("RANK", std::to_string(job.rank));
-  set("LOCAL_RANK", std::to_string(job.local_rank));
+  // What is not said is not inherited either: a launcher, or spawn(), may run in a rank.
+  for (const char* name : {"RANK", "LOCAL_RANK", "GROUP_RANK", "GRADUS_WORKER", "GRADUS_SPARE"}) unsetenv(name);
+  if (job.worker) set("GRADUS_WORKER", std::to_string(*job.worker));
+  if (job.spare) {
+    set("GRADUS_SPARE", "1");
+  } else {
+    set("RANK", std::to_string(job.rank));
+    set("LOCAL_RANK", std::to_string(job.local_rank));
+    set("GROUP_RANK", std::to_string(job.rank / job.local_world_size));
+  }
   set("WORLD_SIZE", std::to_string(job.world_size));
   set("LOCAL_WORLD_SIZE", std::to_string(job.local_world_size));
-  set("GROUP_RANK", std::to_string(job.rank / job.local_world_size));
   set("MASTER_ADDR", job.store->host);
   set("MASTER_PORT", std::to_string(job.store->port));
   set("GRADUS_STORE", job.store->str());
@@ -139,6 +154,9 @@ void set_job_environment(const JobEnvironment& job, int token) {
 
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   const JobEnvironment environment = job_environment();
+  GRADUS_CHECK(!environment.spare, CommError,
+               "this process is a spare of gradus-run --spares, and has no rank to form a group with: let the program "
+               "train with dist::ElasticTraining, or start it without --spares");
   // OpenMP's threads wait for one another in every kernel, so each of them needs a core.
   const int ranks = environment.local_world_size;
   if (ranks > 1 && ranks * num_threads() > num_cores()) set_thread_runtime(ThreadRuntime::pool);

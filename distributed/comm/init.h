@@ -19,6 +19,11 @@ struct JobEnvironment {
   bool serves = false;
   /// How often gradus-run, whose store outlives the ranks, has started them again.
   int restarts = 0;
+  /// In a job that goes on when a worker dies (gradus-run --spares, --min-nproc): this process's number among its
+  /// workers. Which of them are ranks is then told by the lists in the store, distributed/elastic/membership.h.
+  std::optional<int> worker = std::nullopt;
+  /// A worker that waits for a rank's place. Until it has one, rank and local_rank are -1.
+  bool spare = false;
 };
 
 /// From the variables of gradus-run and torchrun (RANK, WORLD_SIZE, LOCAL_RANK, …), Open MPI (OMPI_COMM_WORLD_RANK, …)
@@ -44,7 +49,7 @@ struct InitOptions {
   std::optional<int> device = std::nullopt;
 };
 
-/// The group of all ranks, which meet at the job's store ("mpi": by way of MPI, which stays initialised until the
+/// The group of all ranks, which meet at the job's store; a spare worker gets a CommError ("mpi": by way of MPI, which stays initialised until the
 /// program exits; mpi/mpi_job.h says how it ends).
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
 

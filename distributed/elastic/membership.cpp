@@ -1,7 +1,9 @@
 #include <gradus/distributed/elastic/membership.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
+#include <set>
 #include <sstream>
 
 #include <gradus/core/error.h>
@@ -29,7 +31,7 @@ Members Members::without(int worker, const std::string& cause) const {
     next.spares.erase(next.spares.begin());
   } else {
     next.ranks.erase(place);
-    if (static_cast<int>(next.ranks.size()) < min_ranks) next.end = cause;
+    if (static_cast<int>(next.ranks.size()) < min_ranks) next.end = cause.empty() ? "a rank was lost" : cause;
   }
   return next;
 }
@@ -54,36 +56,40 @@ std::string Members::str() const {
 }
 
 Members Members::parse(const std::string& text) {
-  const auto workers = [](std::istringstream& in) {
+  std::istringstream in(text);
+  Members members;
+  std::string word;
+  const auto workers = [&] {
     std::vector<int> numbers;
     for (int number; in >> number;) numbers.push_back(number);
     in.clear();
     return numbers;
   };
-  std::istringstream in(text);
-  Members members;
-  std::string word;
-  const auto expect = [&](const char* expected) {
-    GRADUS_CHECK(in >> word && word == expected, CommError, "'", text, "' is no list of a job's workers");
-  };
-  expect("generation");
-  GRADUS_CHECK(in >> members.generation, CommError, "'", text, "' is no list of a job's workers");
-  expect("ranks");
-  members.ranks = workers(in);
-  expect("spares");
-  members.spares = workers(in);
-  expect("min_ranks");
-  GRADUS_CHECK(in >> members.min_ranks, CommError, "'", text, "' is no list of a job's workers");
-  if (in >> word) {
-    GRADUS_CHECK(word == "end", CommError, "'", text, "' is no list of a job's workers");
-    std::getline(in >> std::ws, members.end);
-  }
+  in >> word >> members.generation >> word;
+  members.ranks = workers();
+  in >> word;
+  members.spares = workers();
+  in >> word >> members.min_ranks;
+  if (in >> word && in.get()) members.end.assign(std::istreambuf_iterator<char>(in), {});
+  std::set<int> all(members.ranks.begin(), members.ranks.end());
+  all.insert(members.spares.begin(), members.spares.end());
+  const bool valid = members.str() == text && members.generation >= 0 && members.min_ranks > 0 &&
+                     all.size() == members.ranks.size() + members.spares.size() && (all.empty() || *all.begin() >= 0) &&
+                     (!members.end.empty() || members.ranks.size() >= static_cast<size_t>(members.min_ranks));
+  GRADUS_CHECK(valid, CommError, "'", text, "' is no list of a job's workers");
+  return members;
+}
+
+Members Membership::list(int64_t generation) {
+  const Members members = Members::parse(store_->get(key(generation)));
+  GRADUS_CHECK(members.generation == generation, CommError, "the list of a job's workers of generation ", generation,
+               " is '", members.str(), "'");
   return members;
 }
 
 Members Membership::latest() {
   while (has(newest_ + 1)) ++newest_;
-  return Members::parse(store_->get(key(newest_)));
+  return list(newest_);
 }
 
 Members Membership::after(int64_t generation, Milliseconds timeout) {
@@ -104,29 +110,36 @@ bool Membership::meet(const Members& members, int worker, Milliseconds timeout) 
     const std::string cause = "did not come within " + std::to_string(timeout.count()) + " ms";
     for (size_t r = 0; r < all.size(); ++r)
       if (!store_->check({all[r]})) remove(members.ranks[r], cause);
+    if (store_->check(all)) store_->compare_set(met, "", "all");  // if the last to come went no further
     return store_->get(met, timeout) == "all";
   }
 }
 
-void Membership::add(const Members& next) {
-  store_->compare_set(key(next.generation), "", next.str());
-  store_->compare_set(met_key(next.generation - 1), "", "newer");
+Members Membership::announce_latest() {
+  const Members newest = latest();
+  if (newest.generation > 0) store_->compare_set(met_key(newest.generation - 1), "", "newer");
+  return newest;
 }
 
 Members Membership::remove(int worker, const std::string& cause) {
+  store_->compare_set(cause_key(worker), "", cause);
   while (true) {
-    const Members newest = latest();
-    if (!newest.end.empty() || (!newest.rank_of(worker) && !newest.has_spare(worker))) return newest;
-    add(newest.without(worker, cause));
+    const Members newest = announce_latest();
+    if (!newest.end.empty() || !newest.has(worker)) return newest;
+    store_->compare_set(key(newest.generation + 1), "", newest.without(worker, cause).str());
   }
 }
 
+std::string Membership::cause_of(int worker) {
+  return store_->check({cause_key(worker)}) ? store_->get(cause_key(worker)) : "";
+}
+
 Members Membership::renew(int64_t generation) {
-  Members newest = latest();
+  Members newest = announce_latest();
   if (newest.generation > generation || !newest.end.empty()) return newest;
   ++newest.generation;
-  add(newest);
-  return latest();
+  store_->compare_set(key(newest.generation), "", newest.str());
+  return announce_latest();
 }
 
 }  // namespace gradus::dist

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <gradus/distributed/elastic/membership.h>
 #include <gradus/distributed/launcher/worker.h>
 
 namespace gradus::dist {
@@ -18,6 +19,10 @@ namespace {
 constexpr Milliseconds kUntilFirstIsKnown{100};
 /// Of killed processes that are not gone (in a call of the kernel that does not end), and of output that nobody takes.
 constexpr Milliseconds kUntilGivenUp{5000};
+/// Between two looks at the list of an elastic job's workers, and for an answer of the store of this process.
+constexpr Milliseconds kLook{500}, kRequest{10'000};
+/// Of a worker that others have removed, as if it had ended with code 1.
+constexpr int kRemoved = 1 << 8;
 
 std::string describe_signal(int number) {
   return std::string(strsignal(number)) + " (signal " + std::to_string(number) + ")";
@@ -42,6 +47,7 @@ class Attempt {
     if (job_.interrupted == 0) start();
     if (options_.nodes > 1) nodes_.emplace(options_.node_rank, options_.nodes, job_.address, job_.token, number_);
     while (std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.running(); })) step();
+    look_at_.reset();
     for (const Deadline deadline(kUntilGivenUp); job_.orphans->kill_all() && !deadline.passed();) step(deadline.left());
     const Outcome outcome = agree();
     if (!outcome.restart || !drain()) flush();
@@ -55,7 +61,16 @@ class Attempt {
  private:
   void start() {
     if (number_ > 0) job_.say(job_.restart(number_));
-    for (int local = 0; local < options_.processes; ++local) workers_.emplace_back(job_, local, number_);
+    if (job_.is_elastic()) {
+      members_ =
+          Members::first(options_.processes, options_.spares, options_.min_processes.value_or(options_.processes));
+      membership_.emplace(std::make_shared<PrefixStore>(
+          Membership::prefix(number_), std::make_shared<TcpStore>(job_.address, job_.token, kRequest)));
+      membership_->begin(members_);
+      look_at_.emplace(kLook);
+    }
+    for (int local = 0; local < options_.processes + options_.spares; ++local)
+      workers_.emplace_back(job_, local, number_);
   }
 
   /// Waits for output, the end of a rank, a signal or news of other nodes, at most for `at_most`, and deals with it.
@@ -64,12 +79,14 @@ class Attempt {
     for (const auto& writer : job_.writers) entries.push_back({writer->emptied(), POLLIN, 0});
     for (const Worker& worker : workers_)
       for (int stream : {0, 1}) entries.push_back({full(stream) ? -1 : worker.output(stream), POLLIN, 0});
-    const std::optional<Deadline>& next = first_known_at_ ? first_known_at_ : kill_at_;
-    poll(entries.data(), entries.size(), static_cast<int>((next ? std::min(at_most, next->left()) : at_most).count()));
+    for (const std::optional<Deadline>& next : {first_known_at_, kill_at_, look_at_})
+      if (next) at_most = std::min(at_most, next->left());
+    poll(entries.data(), entries.size(), static_cast<int>(at_most.count()));
     for (const auto& writer : job_.writers) writer->acknowledge();
     read_output();
     read_signals();
     collect();
+    if (look_at_) look();
     if (nodes_) listen();
     if (first_known_at_ && first_known_at_->passed()) {
       first_known_at_.reset();
@@ -115,19 +132,92 @@ class Attempt {
 
   void ended(Worker& worker, int status) {
     worker.ended();
-    if (code_of(status) == 0 || job_.interrupted != 0 || ended_by_others_) return;
+    if (job_.interrupted != 0 || ended_by_others_ || done_ || (membership_ && go_on_without(worker, status))) return;
+    if (code_of(status) == 0) return;
     const bool explains = first_known_at_ && was_killed(status) && !was_killed(failed_status_);
     if (failed_ && !explains) return;
+    fail(worker, status, describe(status));
+  }
+
+  void fail(const Worker& worker, int status, const std::string& cause) {
     failed_ = &worker;
     failed_status_ = status;
+    failed_cause_ = cause;
     if (was_killed(status)) announce();  // those on other nodes that miss it come later
     if (!first_known_at_) first_known_at_.emplace(kUntilFirstIsKnown);
+  }
+
+  /// Whether an elastic job does so, in which case that has been said.
+  bool go_on_without(const Worker& worker, int status) {
+    follow();
+    const bool well = code_of(status) == 0 && !members_.has_spare(worker.number());
+    if (well || !members_.has(worker.number())) return true;  // in the latter case it was killed for that
+    if (membership_->finished()) {
+      if (code_of(status) != 0) job_.say(worker.name() + " " + describe(status) + "; the job's work was done by then");
+      return true;
+    }
+    if (!members_.end.empty()) return false;
+    membership_->remove(worker.number(), describe(status));
+    follow(&worker, describe(status));
+    return members_.end.empty();
+  }
+
+  /// Reads the lists of workers that are newer than the one it knows. `ended` has, from the cause that is given.
+  void follow(const Worker* ended = nullptr, const std::string& cause = "") {
+    while (membership_->has(members_.generation + 1)) {
+      const Members before = std::exchange(members_, membership_->list(members_.generation + 1));
+      for (Worker& worker : workers_)
+        if (before.has(worker.number()) && !members_.has(worker.number())) {
+          worker.kill(SIGKILL);
+          const std::string told = membership_->cause_of(worker.number());
+          lose(worker, before, &worker == ended ? cause : told);
+          if (!members_.end.empty() && &worker != ended && !failed_) fail(worker, kRemoved, told);
+        }
+      if (!members_.end.empty()) return;
+      for (Worker& worker : workers_)
+        if (const std::optional<int> rank = members_.rank_of(worker.number());
+            rank != before.rank_of(worker.number())) {
+          for (int stream : {0, 1})
+            if (!full(stream)) worker.read_some(stream);  // what it wrote before
+          if (rank) worker.set_rank(*rank);
+        }
+    }
+  }
+
+  /// Says what comes of it that a member of the list `before` is none any more.
+  void lose(const Worker& worker, const Members& before, const std::string& cause) {
+    if (!members_.end.empty()) return;
+    const size_t rank = static_cast<size_t>(before.rank_of(worker.number()).value_or(-1));
+    std::string next = std::to_string(members_.ranks.size()) + " ranks go on";
+    if (before.has_spare(worker.number())) next = "spares that are left: " + std::to_string(members_.spares.size());
+    else if (rank < members_.ranks.size() && before.has_spare(members_.ranks[rank]))
+      next = "worker " + std::to_string(members_.ranks[rank]) + ", a spare, takes its place";
+    job_.say(worker.name() + " " + cause + "; " + next);
+  }
+
+  /// In an elastic job: for workers that the others have removed, and for its end.
+  void look() {
+    const auto ranks_run = [&] {
+      return std::any_of(workers_.begin(), workers_.end(),
+                         [&](const Worker& worker) { return worker.running() && members_.rank_of(worker.number()); });
+    };
+    if (ranks_run() && !look_at_->passed()) return;
+    look_at_.reset();
+    if (job_.interrupted != 0 || failed_) return;
+    follow();
+    if (failed_) return;
+    if (ranks_run()) {
+      look_at_.emplace(kLook);
+    } else {
+      done_ = true;
+      end_ranks();  // spares
+    }
   }
 
   /// How this node's part of the attempt ended, or is about to.
   Outcome own_outcome() const {
     const bool may_restart = job_.interrupted == 0 && number_ < options_.max_restarts;
-    if (failed_) return {code_of(failed_status_), failed_->name() + " " + describe(failed_status_), may_restart};
+    if (failed_) return {code_of(failed_status_), failed_->name() + " " + failed_cause_, may_restart};
     if (job_.interrupted == 0) return {};
     return {128 + job_.interrupted,
             "node " + std::to_string(options_.node_rank) + " was asked to end: " + describe_signal(job_.interrupted)};
@@ -216,7 +306,13 @@ class Attempt {
   std::optional<Deadline> first_known_at_, kill_at_;
   const Worker* failed_ = nullptr;
   int failed_status_ = 0;
+  std::string failed_cause_;
   bool ended_by_others_ = false, something_read_ = false;
+  // Of an elastic job.
+  std::optional<Membership> membership_;
+  Members members_;  // the newest list that is known
+  std::optional<Deadline> look_at_;
+  bool done_ = false;  // the ranks have ended well
 };
 
 }  // namespace

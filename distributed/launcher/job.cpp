@@ -28,6 +28,12 @@ Job::Job(const LaunchOptions& options) : options(options) {
   GRADUS_CHECK(options.nodes == 1 || options.rendezvous, ValueError,
                "several nodes meet at an address of the first: --rdzv host:port");
   GRADUS_CHECK(options.max_restarts >= 0, ValueError, "--max-restarts is ", options.max_restarts, ", not 0 or more");
+  GRADUS_CHECK(options.spares >= 0, ValueError, "--spares is ", options.spares, ", not 0 or more");
+  const int min_processes = options.min_processes.value_or(options.processes);
+  GRADUS_CHECK(0 < min_processes && min_processes <= options.processes, ValueError, "--min-nproc is ", min_processes,
+               ", not 1 to ", options.processes, ", the value of --nproc");
+  GRADUS_CHECK(options.nodes == 1 || (options.spares == 0 && !options.min_processes), ValueError,
+               "--spares and --min-nproc are for jobs on one machine, but --nnodes is ", options.nodes);
   GRADUS_CHECK(!options.command.empty(), ValueError, "no program to run");
   reserve_standard_descriptors();
   block_signals();
@@ -65,6 +71,10 @@ void Job::open_output() {
   const bool same = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 && out.st_dev == err.st_dev &&
                     out.st_ino == err.st_ino;
   if (!same) writers[1] = std::make_shared<LineWriter>(STDERR_FILENO);  // else lines stay whole and in order
+}
+
+bool Job::is_elastic() const {
+  return options.spares > 0 || options.min_processes.value_or(options.processes) < options.processes;
 }
 
 std::optional<int> Job::next_signal() {

@@ -26,6 +26,8 @@ struct Job {
   void restore_signals() const;
 
   void say(const std::string& text) { writers[1]->put("gradus-run: " + text + "\n"); }
+  /// It may go on when a worker has died.
+  bool is_elastic() const;
   /// "restart 1 of 3"
   std::string restart(int number) const;
 

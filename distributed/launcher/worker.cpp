@@ -23,19 +23,19 @@ constexpr size_t kLongestLine = 1 << 16;  // longer ones are cut into several
 
 }  // namespace
 
-Worker::Worker(Job& job, int local_rank, int attempt)
-    : job_(job), local_rank_(local_rank), rank_(job.options.node_rank * job.options.processes + local_rank) {
+Worker::Worker(Job& job, int number, int attempt) : job_(job), number_(number) {
+  if (number < job.options.processes) rank_ = job.options.node_rank * job.options.processes + number;
   if (!job.options.log_directory.empty()) open_log(attempt);
   int out[2], err[2];
-  GRADUS_CHECK(pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0, CommError, "cannot make pipes for rank ",
-               rank_, ": ", std::strerror(errno));
+  GRADUS_CHECK(pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0, CommError, "cannot make pipes for ", name(),
+               ": ", std::strerror(errno));
   const FileDescriptor out_end(out[1]), err_end(err[1]);
   output_[0].pipe = FileDescriptor(out[0]);
   output_[1].pipe = FileDescriptor(err[0]);
   const FileDescriptor token = job.token.to_descriptor();
 
   pid_ = fork();
-  GRADUS_CHECK(pid_ >= 0, CommError, "cannot start rank ", rank_, ": ", std::strerror(errno));
+  GRADUS_CHECK(pid_ >= 0, CommError, "cannot start ", name(), ": ", std::strerror(errno));
   if (pid_ == 0) become(out_end.number(), err_end.number(), token.number(), attempt);
   setpgid(pid_, pid_);  // the child does so too: whoever comes first
   running_ = true;
@@ -50,8 +50,11 @@ void Worker::become(int out, int err, int token, int attempt) const {
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
   const int inherited = dup(token);  // without close-on-exec
-  set_job_environment({rank_, options.processes * options.nodes, local_rank_, options.processes, job_.address},
-                      inherited);
+  JobEnvironment environment{rank_.value_or(-1), options.processes * options.nodes, rank_ ? number_ : -1,
+                             options.processes, job_.address};
+  if (job_.is_elastic()) environment.worker = number_;
+  environment.spare = !rank_;
+  set_job_environment(environment, inherited);
   setenv("TORCHELASTIC_RESTART_COUNT", std::to_string(attempt).c_str(), 1);
   setenv("TORCHELASTIC_MAX_RESTARTS", std::to_string(options.max_restarts).c_str(), 1);
   setenv("OMP_NUM_THREADS", std::to_string(std::max(1, num_cores() / options.processes)).c_str(), 0);
@@ -66,8 +69,9 @@ void Worker::become(int out, int err, int token, int attempt) const {
 }
 
 std::string Worker::name() const {
+  if (!rank_) return "spare " + std::to_string(number_);
   const std::string node = job_.options.nodes > 1 ? " on node " + std::to_string(job_.options.node_rank) : "";
-  return "rank " + std::to_string(rank_) + node;
+  return "rank " + std::to_string(*rank_) + node;
 }
 
 void Worker::kill(int signal_number) const {
@@ -101,7 +105,7 @@ bool Worker::read_some(int stream) {
 
 void Worker::print(int stream) {
   std::string& line = output_[stream].line;
-  job_.writers[stream]->put("[" + std::to_string(rank_) + "] " + line + "\n");
+  job_.writers[stream]->put("[" + (rank_ ? std::to_string(*rank_) : name()) + "] " + line + "\n");
   last_lines_.push_back(std::exchange(line, {}));
   if (last_lines_.size() > kLastLines) last_lines_.pop_front();
 }
@@ -110,7 +114,7 @@ void Worker::print(int stream) {
 void Worker::open_log(int attempt) {
   const std::string& directory = job_.options.log_directory;
   mkdir(directory.c_str(), 0777);
-  log_path_ = directory + "/rank" + std::to_string(rank_) + ".log";
+  log_path_ = directory + (rank_ ? "/rank" + std::to_string(*rank_) : "/spare" + std::to_string(number_)) + ".log";
   // O_NONBLOCK: a pipe by that name that nobody reads is an error.
   const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | (attempt == 0 ? O_TRUNC : O_APPEND);
   log_ = FileDescriptor(open(log_path_.c_str(), flags, 0666));

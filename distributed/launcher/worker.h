@@ -1,9 +1,10 @@
-// A rank as its launcher sees it.
+// A rank, or a spare, as its launcher sees it.
 #pragma once
 
 #include <sys/types.h>
 
 #include <deque>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,15 +15,18 @@ namespace gradus::dist {
 /// A process that runs the job's program, the group of processes that it leads, and what they print.
 class Worker {
  public:
-  /// Starts it, in this attempt of the job, counted from 0.
-  Worker(Job& job, int local_rank, int attempt);
+  /// Starts it, in this attempt of the job, counted from 0. Those with the first numbers are this node's ranks, the
+  /// others spares.
+  Worker(Job& job, int number, int attempt);
   /// Kills what still runs.
   ~Worker() { kill(SIGKILL); }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  /// "rank 3", of several nodes "rank 3 on node 1"
+  /// "rank 3", of several nodes "rank 3 on node 1"; "spare 4"
   std::string name() const;
+  int number() const { return number_; }
+  void set_rank(int rank) { rank_ = rank; }
   pid_t pid() const { return pid_; }
   bool running() const { return running_; }
   /// Sends a signal to the group, while the process runs.
@@ -32,7 +36,7 @@ class Worker {
 
   /// Where its stdout (0) or stderr (1) comes from, -1 when it has ended.
   int output(int stream) const { return output_[stream].pipe.number(); }
-  /// Takes one piece of it, whose lines go to the job's as "[rank] …". False if nothing has come.
+  /// Takes one piece of it, whose lines go to the job's as "[3] …" or "[spare 4] …". False if nothing has come.
   bool read_some(int stream);
   const std::deque<std::string>& last_lines() const { return last_lines_; }
   /// What is missing in its log, as a sentence; "" if nothing is.
@@ -50,7 +54,8 @@ class Worker {
   [[noreturn]] void become(int out, int err, int token, int attempt) const;
 
   Job& job_;
-  const int local_rank_, rank_;
+  const int number_;
+  std::optional<int> rank_;
   pid_t pid_ = -1;
   bool running_ = false;
   Output output_[2];

@@ -23,7 +23,7 @@ ALLOWED = {
     "training": ["core", "autograd", "layers", "optim", "data", "distributed", "training"],
     "distributed": ["core", "distributed", "autograd", "layers", "optim"],
     "distributed/comm": ["core", "distributed/comm"],
-    "distributed/launcher": ["core", "distributed/comm", "distributed/launcher"],
+    "distributed/launcher": ["core", "distributed/comm", "distributed/elastic", "distributed/launcher"],
     "distributed/parallel": ["core", "distributed", "autograd", "layers", "optim"],
 }
 

@@ -158,27 +158,51 @@ Checkpoint& Checkpoint::add_setting(const std::string& name, std::string text) {
 
 // ---- Files ----
 
-void Checkpoint::save(const std::string& path) const {
-  const OpContext context("save checkpoint");
-  std::vector<std::pair<std::string, Array>> tensors;
-  io::Metadata metadata{{"format", "pt"}, {kLayout, kLayoutVersion}, {kLibrary, version()}};
+Checkpoint::Contents Checkpoint::contents() const {
+  Contents contents{{}, {{"format", "pt"}, {kLayout, kLayoutVersion}, {kLibrary, version()}}};
+  auto& [tensors, metadata] = contents;
   for (const Part& part : parts_) {
     metadata[kKind + part.name] = part.kind;
     nn::detail::store_state(part.save(), part.name + ".", tensors, metadata);
   }
   for (const Value& value : values_) metadata[kValue + value.name] = value.get();
   for (const auto& setting : settings_) metadata[kSetting + setting.key()] = setting.value();
+  return contents;
+}
+
+void Checkpoint::save(const std::string& path) const {
+  const OpContext context("save checkpoint");
+  const auto [tensors, metadata] = contents();
   io::save_safetensors(path, tensors, metadata);
 }
 
 void Checkpoint::load(const std::string& path, bool any_version) {
-  const std::string title = "load checkpoint '" + path + "'";
-  io::Safetensors file;
-  {
+  const auto read = [&] {
+    const std::string title = "load checkpoint '" + path + "'";
     const OpContext context(title.c_str());
     check_layout(io::load_safetensors_metadata(path), path, any_version);
-    file = io::load_safetensors_with_metadata(path);
+    return io::load_safetensors_with_metadata(path);
+  };
+  take(read(), path);
+}
 
+std::vector<std::byte> Checkpoint::to_bytes() const {
+  const OpContext context("save checkpoint");
+  const auto [tensors, metadata] = contents();
+  return io::format_safetensors(tensors, metadata);
+}
+
+void Checkpoint::from_bytes(std::span<const std::byte> bytes) {
+  const std::string name = "bytes of another process";
+  const io::Safetensors file = io::parse_safetensors(bytes, name);
+  check_layout(file.metadata, name, false);
+  take(file, name);
+}
+
+void Checkpoint::take(const io::Safetensors& file, const std::string& path) {
+  const std::string title = "load checkpoint '" + path + "'";
+  {
+    const OpContext context(title.c_str());
     Differences differences;
     differences.compare("setting", with_prefix(file.metadata, kSetting), settings_, true);
     OrderedDict<std::string, std::string> kinds, values;

@@ -19,10 +19,12 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <typeinfo>
 #include <vector>
 
+#include <gradus/core/io/safetensors.h>
 #include <gradus/core/ordered_dict.h>
 #include <gradus/core/random.h>
 #include <gradus/layers/module.h>
@@ -112,6 +114,9 @@ class Checkpoint {
   void load(const std::string& path, bool any_version = false);
   /// load(path) if there is such a file.
   bool load_if_there(const std::string& path, bool any_version = false);
+  /// What save() would write, and load() of it: for another process of the same run.
+  std::vector<std::byte> to_bytes() const;
+  void from_bytes(std::span<const std::byte> bytes);
   /// The values in a file, as text, without loading it.
   static OrderedDict<std::string, std::string> values_of(const std::string& path);
 
@@ -126,6 +131,12 @@ class Checkpoint {
     std::function<std::string()> get;
     std::function<bool(const std::string&)> set;
   };
+  struct Contents {
+    std::vector<std::pair<std::string, Array>> tensors;
+    io::Metadata metadata;
+  };
+  Contents contents() const;
+  void take(const io::Safetensors& file, const std::string& path);
   Checkpoint& add_value(const std::string& name, std::function<std::string()> get,
                         std::function<bool(const std::string&)> set);
   Checkpoint& add_setting(const std::string& name, std::string text);

@@ -87,8 +87,12 @@ Safetensors parse_safetensors(ByteSpan bytes, const std::string& name) {
           std::move(header.metadata)};
 }
 
-void save_safetensors(const std::string& path, const std::vector<std::pair<std::string, Array>>& tensors,
-                      const Metadata& metadata) {
+namespace {
+
+/// write(data, bytes) for one piece of the file after the other.
+template <class Write>
+void write_safetensors(const std::vector<std::pair<std::string, Array>>& tensors, const Metadata& metadata,
+                       const Write& write) {
   std::vector<const std::pair<std::string, Array>*> order;
   for (const auto& tensor : tensors) {
     GRADUS_CHECK(tensor.first != "__metadata__", ValueError, "a tensor cannot be named '__metadata__'");
@@ -113,9 +117,8 @@ void save_safetensors(const std::string& path, const std::vector<std::pair<std::
   std::byte prefix[kPrefixBytes];
   write_little_endian<uint64_t>(header.size(), prefix);
 
-  AtomicFile file(path);
-  file.write(prefix, kPrefixBytes);
-  file.write(header.data(), header.size());
+  write(prefix, kPrefixBytes);
+  write(header.data(), header.size());
   for (const auto* tensor : order) {
     Array array = contiguous_on_cpu(tensor->second);
     if constexpr (std::endian::native != std::endian::little) {
@@ -125,9 +128,27 @@ void save_safetensors(const std::string& path, const std::vector<std::pair<std::
                          std::endian::little);
       array = swapped;
     }
-    file.write(array.data(), array.nbytes());
+    write(array.data(), array.nbytes());
   }
+}
+
+}  // namespace
+
+void save_safetensors(const std::string& path, const std::vector<std::pair<std::string, Array>>& tensors,
+                      const Metadata& metadata) {
+  AtomicFile file(path);
+  write_safetensors(tensors, metadata, [&](const void* data, size_t bytes) { file.write(data, bytes); });
   file.commit();
+}
+
+std::vector<std::byte> format_safetensors(const std::vector<std::pair<std::string, Array>>& tensors,
+                                          const Metadata& metadata) {
+  std::vector<std::byte> file;
+  write_safetensors(tensors, metadata, [&](const void* data, size_t bytes) {
+    const auto* begin = static_cast<const std::byte*>(data);
+    file.insert(file.end(), begin, begin + bytes);
+  });
+  return file;
 }
 
 }  // namespace gradus::io

@@ -9,6 +9,7 @@
 // Format: https://github.com/huggingface/safetensors#format
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <string>
 #include <utility>
@@ -39,5 +40,8 @@ Safetensors parse_safetensors(ByteSpan bytes, const std::string& name);
 /// name. Arrays may have any strides and device. Repeated names are a ValueError.
 void save_safetensors(const std::string& path, const std::vector<std::pair<std::string, Array>>& tensors,
                       const Metadata& metadata = {});
+/// What that file would hold.
+std::vector<std::byte> format_safetensors(const std::vector<std::pair<std::string, Array>>& tensors,
+                                          const Metadata& metadata = {});
 
 }  // namespace gradus::io

@@ -152,16 +152,54 @@ void set_job_environment(const JobEnvironment& job, int token) {
   set("GRADUS_TOKEN_FD", std::to_string(token));
 }
 
+namespace {
+
+/// OpenMP's threads wait for one another in every kernel, so each of them needs a core.
+void share_cores(const JobEnvironment& job) {
+  const int ranks = job.local_world_size;
+  if (ranks > 1 && ranks * num_threads() > num_cores()) set_thread_runtime(ThreadRuntime::pool);
+}
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> make_group(const std::shared_ptr<Store>& store, const JobEnvironment& job,
+                                         const InitOptions& options) {
+  share_cores(job);
+  const int rank = job.rank, size = job.world_size;
+  std::string backend = options.backend;
+  const auto all_say = [&](const std::string& what, const std::string& own) {
+    return dist::all_say(what, own, *store, rank, size, options.timeout);
+  };
+  if (backend == "auto") backend = all_say("host", host_identity()) ? "shm" : "tcp";
+  if (backend == "shm") return std::make_unique<ShmGroup>(*store, rank, size, ShmOptions{options.timeout});
+  if (backend == "tcp") {
+    const bool is_local = !job.store || is_loopback(job.store->host);
+    TcpOptions tcp;
+    tcp.host = !options.host.empty() ? options.host : is_local ? "127.0.0.1" : own_name();
+    tcp.token = Token::from_environment();
+    tcp.timeout = options.timeout;
+    tcp.checksum = options.checksum;
+    const bool has_cuda = find_runtime(DeviceType::cuda) != nullptr;
+    tcp.two_lanes = all_say("cuda", has_cuda ? "yes" : "no") && has_cuda;
+    return std::make_unique<TcpGroup>(*store, rank, size, tcp);
+  }
+  GRADUS_CHECK(backend == "nccl", ValueError, "there is no communication backend '", backend,
+               "': tcp, shm, nccl, mpi or auto");
+  NcclOptions nccl;
+  nccl.timeout = options.timeout;
+  nccl.device = options.device.value_or(job.local_rank);
+  nccl.debug = std::getenv("GRADUS_NCCL_DEBUG") != nullptr;
+  return make_nccl_group(store, rank, size, nccl);
+}
+
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   const JobEnvironment environment = job_environment();
   GRADUS_CHECK(!environment.spare, CommError,
                "this process is a spare of gradus-run --spares, and has no rank to form a group with: let the program "
                "train with dist::ElasticTraining, or start it without --spares");
-  // OpenMP's threads wait for one another in every kernel, so each of them needs a core.
-  const int ranks = environment.local_world_size;
-  if (ranks > 1 && ranks * num_threads() > num_cores()) set_thread_runtime(ThreadRuntime::pool);
   const auto job = std::make_shared<Job>();
   if (options.backend == "mpi") {
+    share_cores(environment);
     job->group = make_mpi_group(options.timeout);
     GRADUS_CHECK(job->group->size() > 1 || environment.world_size == 1, CommError, "the launcher started ",
                  environment.world_size,
@@ -182,32 +220,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
       "attempt/" + std::to_string(environment.restarts) + "/world/" + std::to_string(worlds++),
       std::make_shared<TcpStore>(address, token, options.timeout));
 
-  const int rank = environment.rank, size = environment.world_size;
-  std::string backend = options.backend;
-  const auto all_say = [&](const std::string& what, const std::string& own) {
-    return dist::all_say(what, own, *job->store, rank, size, options.timeout);
-  };
-  if (backend == "auto") backend = all_say("host", host_identity()) ? "shm" : "tcp";
-  if (backend == "shm") {
-    job->group = std::make_unique<ShmGroup>(*job->store, rank, size, ShmOptions{options.timeout});
-  } else if (backend == "tcp") {
-    TcpOptions tcp;
-    tcp.host = !options.host.empty() ? options.host : is_loopback(address.host) ? "127.0.0.1" : own_name();
-    tcp.token = token;
-    tcp.timeout = options.timeout;
-    tcp.checksum = options.checksum;
-    const bool has_cuda = find_runtime(DeviceType::cuda) != nullptr;
-    tcp.two_lanes = all_say("cuda", has_cuda ? "yes" : "no") && has_cuda;
-    job->group = std::make_unique<TcpGroup>(*job->store, rank, size, tcp);
-  } else if (backend == "nccl") {
-    NcclOptions nccl;
-    nccl.timeout = options.timeout;
-    nccl.device = options.device.value_or(environment.local_rank);
-    nccl.debug = std::getenv("GRADUS_NCCL_DEBUG") != nullptr;
-    job->group = make_nccl_group(job->store, rank, size, nccl);
-  } else {
-    GRADUS_FAIL(ValueError, "there is no communication backend '", backend, "': tcp, shm, nccl, mpi or auto");
-  }
+  job->group = make_group(job->store, environment, options);
   return {job, job->group.get()};
 }
 

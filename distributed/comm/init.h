@@ -8,6 +8,7 @@
 
 #include <gradus/distributed/comm/process_group.h>
 #include <gradus/distributed/comm/socket.h>
+#include <gradus/distributed/comm/store/store.h>
 
 namespace gradus::dist {
 
@@ -49,9 +50,14 @@ struct InitOptions {
   std::optional<int> device = std::nullopt;
 };
 
-/// The group of all ranks, which meet at the job's store; a spare worker gets a CommError ("mpi": by way of MPI, which stays initialised until the
-/// program exits; mpi/mpi_job.h says how it ends).
+/// The group of all ranks, which meet at the job's store; a spare worker gets a CommError. ("mpi": by way of MPI, which
+/// stays initialised until the program exits; mpi/mpi_job.h says how it ends.)
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
+
+/// A group of job.world_size ranks, of which this is job.rank. They meet by way of `store`, which must outlive it,
+/// under keys that nobody else uses.
+std::unique_ptr<ProcessGroup> make_group(const std::shared_ptr<Store>& store, const JobEnvironment& job,
+                                         const InitOptions& options);
 
 /// Runs fn(rank) in `size` processes and returns when all have ended. They form a job as under gradus-run, so fn may
 /// call init_process_group(). What a rank throws, or how it died, is a CommError here that names the first that failed.

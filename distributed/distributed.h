@@ -4,6 +4,7 @@
 #include <gradus/distributed/comm/init.h>
 #include <gradus/distributed/comm/process_group.h>
 #include <gradus/distributed/comm/store/store.h>
+#include <gradus/distributed/elastic/elastic_training.h>
 #include <gradus/distributed/parallel/data_parallel.h>
 #include <gradus/distributed/parallel/distributed_data_parallel.h>
 #include <gradus/distributed/parallel/sync_batch_norm.h>

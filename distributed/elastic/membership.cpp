@@ -142,4 +142,9 @@ Members Membership::renew(int64_t generation) {
   return announce_latest();
 }
 
+void Membership::finish() {
+  store_->set(kFinished, "yes");
+  renew(latest().generation);
+}
+
 }  // namespace gradus::dist

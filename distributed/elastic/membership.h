@@ -1,5 +1,5 @@
-// Which processes are the ranks of a job that goes on when one of them dies: a list for each generation of its group, in
-// the job's store. Whoever finds that a worker has died adds the next list; compare_set lets one of them win.
+// Which processes are the ranks of a job that goes on when one of them dies: a list for each generation of its group,
+// in the job's store. Whoever finds that a worker has died adds the next list; compare_set lets one of them win.
 #pragma once
 
 #include <cstdint>
@@ -64,14 +64,14 @@ class Membership {
   /// Adds the same members once more: they meet anew after a failure that nobody died of. Returns the newest; nothing
   /// is added if there is one after `generation` already.
   Members renew(int64_t generation);
-
-  /// All steps are done, and who dies from here on is missed by nobody.
-  void finish() { store_->set("finished", "yes"); }
-  bool finished() { return store_->check({"finished"}); }
+  /// The job's work is done, and who dies from here on is missed by nobody. Wakes all that wait for a list.
+  void finish();
+  bool is_finished() { return store_->check({kFinished}); }
 
   Store& store() { return *store_; }
 
  private:
+  static constexpr const char* kFinished = "finished";
   static std::string key(int64_t generation) { return "members/" + std::to_string(generation); }
   /// Whether those of a list have met: "all", or "newer" when there is another list before they have.
   static std::string met_key(int64_t generation) { return "met/" + std::to_string(generation); }

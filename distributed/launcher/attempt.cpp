@@ -152,7 +152,7 @@ class Attempt {
     follow();
     const bool well = code_of(status) == 0 && !members_.has_spare(worker.number());
     if (well || !members_.has(worker.number())) return true;  // in the latter case it was killed for that
-    if (membership_->finished()) {
+    if (membership_->is_finished()) {
       if (code_of(status) != 0) job_.say(worker.name() + " " + describe(status) + "; the job's work was done by then");
       return true;
     }

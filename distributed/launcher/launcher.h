@@ -39,11 +39,11 @@ struct LaunchOptions {
 ///
 /// With spares, or a minimum below the number of ranks, the loss of a worker is no failure as long as another takes its
 /// place or enough ranks are left; distributed/elastic/membership.h has what workers read about that in the store.
-/// Workers are numbered, the spares behind the ranks. One that dies is removed from their list at once, and one that the
-/// others have removed, because it did not answer, is killed with SIGKILL within half a second. What is printed says who
-/// died and who takes the place. Once the job's work is done (Membership::finish()) a loss is no failure either. When
-/// the ranks have ended well, spares are asked to end. A failure that leaves too few ranks is one as above, and a
-/// restart has all its spares again.
+/// Workers are numbered, the spares behind the ranks. One that dies is removed from their list at once, and one that
+/// the others have removed, because it did not answer, is killed with SIGKILL within half a second. What is printed
+/// says who died and who takes the place. Once the job's work is done (Membership::finish()) a loss is no failure
+/// either. When the ranks have ended well, spares are asked to end. A failure that leaves too few ranks is one as
+/// above, and a restart has all its spares again.
 ///
 /// Nothing that ranks print keeps the launcher waiting. What cannot be written yet is kept up to about 1 MiB; then
 /// ranks are not read, so that their own writes wait. What is left when they have ended is dropped once nobody takes
@@ -54,8 +54,9 @@ struct LaunchOptions {
 ///
 /// The processes get torchrun's variables RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR,
 /// MASTER_PORT, TORCHELASTIC_RESTART_COUNT (0 in the first attempt) and TORCHELASTIC_MAX_RESTARTS, GRADUS_STORE (where
-/// the store is) and GRADUS_TOKEN_FD, and OMP_NUM_THREADS (their share of the cores, of which spares have none) unless it is set. With spares or a minimum they
-/// get GRADUS_WORKER, their number, too; a spare gets GRADUS_SPARE=1 in place of RANK, LOCAL_RANK and GROUP_RANK.
+/// the store is) and GRADUS_TOKEN_FD, and OMP_NUM_THREADS (their share of the cores, of which spares have none) unless
+/// it is set. With spares or a minimum they get GRADUS_WORKER, their number, too; a spare gets GRADUS_SPARE=1 in place
+/// of RANK, LOCAL_RANK and GROUP_RANK.
 int launch(const LaunchOptions& options);
 
 }  // namespace gradus::dist

@@ -1,0 +1,164 @@
+// Workers of an elastic job whose every interleaving is decided here: threads that run one at a time, a store and
+// groups whose waits are turns of the others, deadlines in virtual time, and workers that crash where a schedule says.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <semaphore>
+#include <string>
+#include <vector>
+
+#include <gradus/distributed/comm/process_group.h>
+#include <gradus/distributed/elastic/elastic_training.h>
+
+namespace gradus::test {
+
+/// A worker ends at its point number `point`, counted from 0. What it has sent there has reached the workers of the set
+/// `reached` (a bit each) and no others.
+struct SimulatedCrash {
+  int worker = 0, point = 0;
+  unsigned reached = 0;
+};
+
+/// Crashes as text, "1@17:0 4@3:5", and back: the line that replays a schedule.
+std::string to_line(const std::vector<SimulatedCrash>& crashes);
+std::vector<SimulatedCrash> from_line(const std::string& line);
+
+class Simulation {
+ public:
+  /// A place in a worker's course: number `order` of all.
+  struct Point {
+    std::string name;
+    bool sends = false;
+    int order = 0;
+  };
+
+  explicit Simulation(std::vector<SimulatedCrash> crashes) : crashes_(std::move(crashes)) {}
+
+  /// Runs body(worker) for each of `count` workers until all have ended. on_death(worker) is called, in turns with the
+  /// others as the launcher would, when one has crashed or thrown.
+  void run(int count, const std::function<void(int)>& body, const std::function<void(int)>& on_death);
+
+  // ---- for the store and the groups, in a worker's turn ----
+  /// A place where a crash may happen, and where others get their turn. send(reached) is what the worker says to
+  /// others, none if it crashes; to the set `reached` alone if it crashes as it `sends`.
+  void point(const std::string& name, const std::function<void(unsigned reached)>& send = {});
+  /// Others run until `ready`; false if that is not before `timeout` of virtual time has passed.
+  bool wait(const std::function<bool()>& ready, dist::Milliseconds timeout);
+
+  /// For whatever reason.
+  bool has_ended(int worker) const { return actors_[static_cast<size_t>(worker)].done; }
+  bool has_crashed(int worker) const { return actors_[static_cast<size_t>(worker)].crashed; }
+  const std::vector<Point>& points(int worker) const { return actors_[static_cast<size_t>(worker)].points; }
+  /// What a worker threw, "" if nothing; of number `count`: why the simulation could not go on.
+  const std::string& error(int worker) const { return actors_[static_cast<size_t>(worker)].error; }
+
+ private:
+  /// What ends a worker; no std::exception, so nobody takes it for an error.
+  struct Crash {};
+  struct Actor {
+    std::binary_semaphore turn{0};
+    std::function<bool()> ready;  // empty: it can run
+    dist::Milliseconds deadline{0};
+    bool crashed = false, done = false;
+    std::string error;
+    std::vector<Point> points;
+  };
+
+  void act(size_t index, const std::function<void()>& body);
+  /// Gives the turn to the next that can run.
+  void pass_on();
+
+  const std::vector<SimulatedCrash> crashes_;
+  std::deque<Actor> actors_;  // the workers, and the launcher
+  std::vector<int> deaths_;   // that the launcher has not seen
+  size_t current_ = 0;
+  int points_ = 0;
+  dist::Milliseconds now_{0};
+  bool stuck_ = false;
+};
+
+/// The job's store in a simulation: every request is a point.
+class SimulatedStore final : public dist::Store {
+ public:
+  SimulatedStore(Simulation& simulation, std::shared_ptr<dist::StoreTable> table)
+      : simulation_(simulation), table_(std::move(table)) {}
+
+  using Store::get;
+  using Store::wait;
+  void set(const std::string& key, std::string_view value) override {
+    simulation_.point("set " + key);
+    table_->set(key, value);
+  }
+  std::string get(const std::string& key, dist::Milliseconds timeout) override {
+    wait({key}, timeout);
+    return *table_->find(key);
+  }
+  void wait(const std::vector<std::string>& keys, dist::Milliseconds timeout) override {
+    simulation_.point("wait " + keys.at(0));
+    if (!simulation_.wait([&] { return table_->missing(keys).empty(); }, timeout))
+      dist::detail::fail_to_find(table_->missing(keys), timeout);
+  }
+  bool check(const std::vector<std::string>& keys) override {
+    simulation_.point("check " + keys.at(0));
+    return table_->missing(keys).empty();
+  }
+  int64_t add(const std::string& key, int64_t amount) override {
+    simulation_.point("add " + key);
+    return table_->add(key, amount);
+  }
+  std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired) override {
+    simulation_.point("compare_set " + key);
+    return table_->compare_set(key, expected, desired);
+  }
+  bool delete_key(const std::string& key) override { return table_->erase(key); }
+  int64_t num_keys() override { return table_->size(); }
+
+ private:
+  Simulation& simulation_;
+  const std::shared_ptr<dist::StoreTable> table_;
+};
+
+/// What the ranks of a group in a simulation share: what each has said in each of its collectives, and to whom.
+struct SimulatedWorld {
+  struct Said {
+    std::vector<std::byte> bytes;
+    unsigned reached = 0;
+  };
+  std::vector<int> workers;  // by rank
+  unsigned came = 0;         // ranks that have connected
+  std::map<uint64_t, std::map<int, Said>> calls;
+  dist::CommStatus failure;
+};
+
+/// A group whose collectives are two points each: before a rank says its part, and as it does.
+class SimulatedGroup final : public dist::ProcessGroup {
+ public:
+  /// Returns when all ranks have come; a CommError if one has died before.
+  static std::shared_ptr<SimulatedGroup> connect(Simulation& simulation, std::shared_ptr<SimulatedWorld> world,
+                                                 int rank);
+  SimulatedGroup(Simulation& simulation, std::shared_ptr<SimulatedWorld> world, int rank)
+      : ProcessGroup(rank, static_cast<int>(world->workers.size()), 0, dist::Milliseconds(60'000)),
+        simulation_(simulation), world_(std::move(world)) {}
+  std::string_view backend() const override { return "simulated"; }
+
+ protected:
+  bool serves(Device device) const override { return device.is_cpu(); }
+  std::string places() const override { return "the cpu"; }
+  void announce(const dist::CommStatus& failure) noexcept override {
+    if (world_->failure.ok()) world_->failure = failure;
+  }
+  std::unique_ptr<dist::ProcessGroup> make_group(const std::vector<int>&, int, uint32_t, dist::Milliseconds) override {
+    throw CommError("a simulated group has no parts");
+  }
+  WorkPtr submit(const dist::Collective& call, const Array& in, const Array& out,
+                 const dist::CollectiveOptions& options) override;
+
+ private:
+  Simulation& simulation_;
+  const std::shared_ptr<SimulatedWorld> world_;
+};
+
+}  // namespace gradus::test

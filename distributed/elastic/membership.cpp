@@ -76,7 +76,7 @@ Members Members::parse(const std::string& text) {
   const bool valid = members.str() == text && members.generation >= 0 && members.min_ranks > 0 &&
                      all.size() == members.ranks.size() + members.spares.size() && (all.empty() || *all.begin() >= 0) &&
                      (!members.end.empty() || members.ranks.size() >= static_cast<size_t>(members.min_ranks));
-  GRADUS_CHECK(valid, CommError, "'", text, "' is no list of a job's workers");
+  GRADUS_CHECK(valid, CommError, "no list of a job's workers: '", text, "'");  // its end may be cut off by a 0
   return members;
 }
 

@@ -157,6 +157,7 @@ class Attempt {
       return true;
     }
     if (!members_.end.empty()) return false;
+    give_ranks(members_, members_.without(worker.number(), ""));  // before workers can know of it
     membership_->remove(worker.number(), describe(status));
     follow(&worker, describe(status));
     return members_.end.empty();
@@ -173,22 +174,25 @@ class Attempt {
           lose(worker, before, &worker == ended ? cause : told);
           if (!members_.end.empty() && &worker != ended && !failed_) fail(worker, kRemoved, told);
         }
-      if (!members_.end.empty()) return;
-      for (Worker& worker : workers_)
-        if (const std::optional<int> rank = members_.rank_of(worker.number());
-            rank != before.rank_of(worker.number())) {
-          for (int stream : {0, 1})
-            if (!full(stream)) worker.read_some(stream);  // what it wrote before
-          if (rank) worker.set_rank(*rank);
-        }
+      give_ranks(before, members_);
     }
+  }
+
+  void give_ranks(const Members& before, const Members& after) {
+    if (!after.end.empty()) return;
+    for (Worker& worker : workers_)
+      if (const std::optional<int> rank = after.rank_of(worker.number()); rank != before.rank_of(worker.number())) {
+        for (int stream : {0, 1})
+          if (!full(stream)) worker.read_some(stream);  // what it wrote before
+        if (rank) worker.set_rank(*rank);
+      }
   }
 
   /// Says what comes of it that a member of the list `before` is none any more.
   void lose(const Worker& worker, const Members& before, const std::string& cause) {
     if (!members_.end.empty()) return;
     const size_t rank = static_cast<size_t>(before.rank_of(worker.number()).value_or(-1));
-    std::string next = std::to_string(members_.ranks.size()) + " ranks go on";
+    std::string next = "ranks that are left: " + std::to_string(members_.ranks.size());
     if (before.has_spare(worker.number())) next = "spares that are left: " + std::to_string(members_.spares.size());
     else if (rank < members_.ranks.size() && before.has_spare(members_.ranks[rank]))
       next = "worker " + std::to_string(members_.ranks[rank]) + ", a spare, takes its place";
@@ -290,7 +294,9 @@ class Attempt {
 
   void report() {
     if (failed_) {
-      std::string text = own_outcome().cause + "; the others were ended. Its last lines:";
+      std::string text = own_outcome().cause;
+      if (membership_) text += "; fewer than " + std::to_string(members_.min_ranks) + " ranks do not go on";
+      text += "; the others were ended. Its last lines:";
       for (const std::string& line : failed_->last_lines()) text += "\n  " + line;
       job_.say(text);
     }

@@ -4,6 +4,7 @@
 //   kill           is killed when those of the generation have met, a spare as soon as it waits
 //   fail           ends with code 7 likewise
 //   stop           stops (SIGSTOP) before they meet
+//   scribble       writes nonsense where the next list is to be
 //   finish         says that the job's work is done, and ends unless it is killed
 #include <signal.h>
 #include <unistd.h>
@@ -45,6 +46,7 @@ int main(int argc, char** argv) try {
       if (members.generation >= last && !now("finish")) return 0;
     }
     if (now("finish")) membership.finish();
+    if (now("scribble")) membership.store().set("members/" + std::to_string(members.generation + 1), "nonsense");
     if (now("kill")) raise(SIGKILL);
     if (now("finish")) return 0;
     if (now("fail")) return 7;

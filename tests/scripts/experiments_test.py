@@ -267,6 +267,27 @@ class Experiments(unittest.TestCase):
         self.assertIn("<td>pure_linear, cuda</td><td>mnist: no GPU today</td>",
                       (self.folder / "results/E9.html").read_text())
 
+    @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "for want of matplotlib")
+    def test_jobs_are_lost_as_their_workers_die(self):
+        # Of 8 jobs worker 0 dies in those with bit 0 set, worker 1 with bit 1, the spare with bit 2.
+        launcher = self.folder / "build/gradus-run"
+        launcher.write_text(HEAD.format(python=sys.executable) + textwrap.dedent("""
+            job = int(option("--job"))
+            for worker in range(3):
+                print(f"[0] worker {worker} {'dies' if job >> worker & 1 else 'lives'}")
+            sys.exit(0 if (job & 3) == 0 or "--spares" in sys.argv and job & 3 != 3 and job < 4 else 137)
+        """))
+        rows = ["2 workers, no spare", "2 workers, a spare that fails too"]
+        runs = self.run_experiment("e13", "--rows", *rows, "--jobs", "8", "--simulated", "20000")
+        self.assertEqual([run["lost"] for run in runs], [6, 4])
+        for run, formula in zip(runs, (0.52, 0.08 + 0.44 * 0.4)):  # 0.2 and 0.4 that they die, 0.4 the spare
+            self.assertAlmostEqual(run["formula"], formula)
+            self.assertAlmostEqual(run["simulated_lost"] / 20000, formula, delta=0.015)
+        self.assertIn("4 of 8 = 0.500 (0.163 to 0.837)", (self.folder / "results/E13.html").read_text())
+        launcher.write_text(HEAD.format(python=sys.executable) + "print('[1] worker 1 dies')")
+        run = self.run_experiment("e13", "--rows", rows[0], "--jobs", "1", "--simulated", "1")[-1]
+        self.assertIn("job 0 of seed 13 ended with code 0 though of its workers [1] were to die", run["skipped"])
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)  # which names the skipped ones

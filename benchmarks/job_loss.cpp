@@ -1,0 +1,92 @@
+// A worker of a job that may lose workers (E13): trains a small net and kills itself in a random step, with the
+// probability that belongs to its number. Under gradus-run, or gradus-run --spares.
+//
+//   gradus-run --nproc 2 --spares 1 job_loss --job 7 --probabilities 0.1,0.3,0
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <optional>
+#include <random>
+
+#include <gradus/benchmarks/common/program.h>
+#include <gradus/distributed/distributed.h>
+#include <gradus/gradus.h>
+
+namespace {
+
+using namespace gradus;
+
+/// When a worker dies: with probability p, in any step from the one it comes in on alike.
+class Fate {
+ public:
+  Fate(int64_t seed, int64_t job, int worker, double p) {
+    std::seed_seq seeds{seed, job, static_cast<int64_t>(worker)};
+    std::mt19937_64 random(seeds);
+    const auto draw = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };
+    dies_ = draw() < p;
+    part_ = draw();
+  }
+  bool dies() const { return dies_; }
+  /// Before each step that this worker takes part in.
+  void before_step(int64_t step, int64_t steps) {
+    if (!last_) last_ = step + static_cast<int64_t>(part_ * static_cast<double>(steps - step));
+    if (dies_ && step == *last_) kill(getpid(), SIGKILL);
+  }
+
+ private:
+  bool dies_ = false;
+  double part_ = 0;
+  std::optional<int64_t> last_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int64_t job = 0, seed = 13, steps = 10;
+  std::vector<std::string> probabilities;
+  benchmarks::Program program("job_loss", "A worker that may kill itself");
+  program.option("--job", job, "number of the job");
+  program.option("--seed", seed, "of all jobs");
+  program.option("--steps", steps, "that a job has");
+  program.option("--probabilities", probabilities, "that each worker dies, those of spares behind those of the ranks");
+  return program.run(argc, argv, [&] {
+    const dist::JobEnvironment environment = dist::job_environment();
+    const int worker = environment.worker.value_or(environment.rank);
+    GRADUS_CHECK(worker < static_cast<int>(probabilities.size()), ValueError, "worker ", worker,
+                 " has no probability: ", probabilities.size(), " are given");
+    Fate fate(seed, job, worker, std::stod(probabilities[static_cast<size_t>(worker)]));
+    std::printf("worker %d %s\n", worker, fate.dies() ? "dies" : "lives");
+    std::fflush(stdout);
+
+    manual_seed(1);
+    nn::Linear net(8, 4);
+    optim::SGD sgd(net->parameters(), optim::SGDOptions(0.1));
+    std::optional<dist::DistributedDataParallel> ddp;
+    Tensor loss;
+    const auto compute = [&](int64_t step) {
+      fate.before_step(step, steps);
+      sgd.zero_grad();
+      loss = cross_entropy(net->forward(randn({16, 8})), randint(4, {16}));
+      loss.backward();
+    };
+    const auto finish = [&](int rank) {
+      if (rank == 0) std::printf("loss %.9g\n", loss.item<double>());
+    };
+    const dist::InitOptions options{.backend = "tcp"};
+    if (!environment.worker) {
+      const auto group = dist::init_process_group(options);
+      ddp.emplace(*net, group);
+      for (int64_t step = 0; step < steps; ++step) {
+        compute(step);
+        sgd.step();
+      }
+      return finish(environment.rank);
+    }
+    training::Checkpoint state, position;
+    state.add("model", *net).add("optimizer", sgd);
+    dist::ElasticTraining elastic(*net, state, position,
+                                  {.group = options, .on_group = [&](const auto& group) { ddp.emplace(*net, group); }});
+    if (elastic.run(steps, compute, [&] { sgd.step(); })) finish(elastic.group()->rank());
+  });
+}

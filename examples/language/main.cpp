@@ -1,0 +1,229 @@
+// Trains a small transformer to tell the next character of a text, in one process or in several that share the net.
+//
+//   language                                  sentences that the program makes up: half a minute
+//   language --text book.txt --context 128 --width 128 --blocks 4 --steps 2000
+//   language --spawn 2 --parallel zero3       or under gradus-run; ddp, zero1, zero2, tensor: docs/sharding.md
+//   language --checkpoint run --resume        stops at Ctrl-C, and goes on where it stopped
+//
+// Writes log.jsonl to --out, a line for each test: step; train_loss, mean since the last one, and test_loss, both in
+// nats a character; entropy, which no model's loss is below (null: unknown); lr; characters_per_second of training;
+// peak_allocated_bytes, the greatest of the ranks'; ranks, comm and parallel.
+#include <gradus/gradus.h>
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include <gradus/core/io/file.h>
+#include <gradus/examples/common/image_run.h>
+#include <gradus/examples/language/model.h>
+#include <gradus/examples/language/sharded_trainer.h>
+#include <gradus/examples/language/text.h>
+
+using namespace gradus;
+
+namespace {
+
+struct Options : RunOptions {
+  std::string text, parallel = "none", prompt;
+  int64_t steps = 1000, test_every = 100, generate = 200, context = 64, width = 64, heads = 4, blocks = 2;
+};
+
+std::optional<Options> parse_options(int argc, char** argv) {
+  Options options;
+  options.batch_size = 16;
+  options.lr = 3e-3;
+  options.out = "runs/language";
+  CLI::App app("Trains a small transformer to tell the next character of a text.");
+  app.option_defaults()->always_capture_default();
+  app.add_option("--text", options.text, "file to learn from (default: sentences that the program makes up)");
+  app.add_option("--parallel", options.parallel,
+                 "what ranks divide: batches (ddp), the optimizer's state too (zero1), gradients too (zero2), "
+                 "parameters too (zero3); or layers (tensor)")
+      ->check(CLI::IsMember({"none", "ddp", "zero1", "zero2", "zero3", "tensor"}));
+  const CLI::Range counts(1, 1000000);
+  app.add_option("--steps", options.steps, "of training, the first tenth with a rising learning rate")->check(counts);
+  app.add_option("--batch-size", options.batch_size, "windows in a step, of all ranks together")->check(counts);
+  app.add_option("--context", options.context, "characters in a window")->check(counts);
+  app.add_option("--width", options.width, "of the model")->check(counts);
+  app.add_option("--heads", options.heads, "of its attention")->check(counts);
+  app.add_option("--blocks", options.blocks, "that it has")->check(counts);
+  app.add_option("--lr", options.lr, "highest learning rate")->check(CLI::Range(0.0, 10.0));
+  app.add_option("--test-every", options.test_every, "steps between tests")->check(counts);
+  app.add_option("--generate", options.generate, "characters to print in the end")->check(CLI::Range(0, 1000000));
+  app.add_option("--prompt", options.prompt, "what they go on from (default: the first of the text)");
+  app.add_option("--seed", options.seed, "of weights, windows and generated characters");
+  app.add_option("--out", options.out, "folder for log.jsonl");
+  app.add_option("--checkpoint", options.checkpoint,
+                 "where to save the run, at tests and at Ctrl-C: a file; a folder for zero2, zero3 and tensor");
+  app.add_flag("--resume", options.resume, "go on from --checkpoint, if it is there");
+  app.add_option("--device", options.device, "cpu or cuda");
+  app.add_option("--threads", options.threads, "threads that compute; 0 means all cores, which ranks share");
+  app.add_flag("--quiet", options.quiet, "print nothing but errors");
+  app.add_option("--spawn", options.spawn, "train with so many processes (or start them with gradus-run)");
+  app.add_option("--comm", options.comm, "how they talk: auto, nccl, tcp, shm or mpi");
+  if (!parse_run_options(app, options, argc, argv)) return std::nullopt;
+  return options;
+}
+
+class Run {
+ public:
+  explicit Run(const Options& options)
+      : options_(options), text_(learned_text(), options.context),
+        model_(LanguageModelOptions()
+                   .vocabulary(text_.vocabulary())
+                   .context(options.context)
+                   .width(options.width)
+                   .heads(options.heads)
+                   .blocks(options.blocks),
+               options.parallel == "tensor" ? ranks_.gradients : nullptr) {
+    GRADUS_CHECK(options.batch_size % parts_ == 0, ValueError, "--batch-size ", options.batch_size,
+                 " windows cannot be shared equally by ", parts_, " ranks");
+    model_->to(device_);
+    trainer_.emplace(*model_, options.parallel, ranks_.gradients, [&](std::vector<Tensor> parameters) {
+      return std::make_unique<optim::AdamW>(std::move(parameters), optim::AdamWOptions(options.lr));
+    });
+    optim::Optimizer& optimizer = trainer_->optimizer();
+    const int64_t warmup = std::max<int64_t>(options.steps / 10, 1), others = std::max(options.steps - warmup, warmup);
+    std::vector<std::shared_ptr<optim::LRScheduler>> parts;
+    parts.push_back(std::make_shared<optim::LinearLR>(optimizer, 0.05, 1, warmup));
+    parts.push_back(std::make_shared<optim::CosineAnnealingLR>(optimizer, others));
+    schedule_.emplace(optimizer, parts, std::vector{warmup});
+    checkpoint_.value("step", step_).setting("seed", options.seed).setting("batch size", options.batch_size);
+    checkpoint_.setting("steps", options.steps).setting("lr", options.lr);
+    prompt_ = text_.encode(options.prompt.empty() ? first_ : options.prompt);
+  }
+
+  /// The program's exit code.
+  int operator()() {
+    const bool resumed = options_.resume && trainer_->load(options_.checkpoint, checkpoint_);
+    if (resumed) schedule_->set_step_count(step_);
+    if (options_.prints()) {
+      std::printf("%d characters; %d parameters on each rank; %s, parallel: %s\n", static_cast<int>(text_.characters()),
+                  static_cast<int>(model_->num_parameters()), options_.device.c_str(), options_.parallel.c_str());
+      if (entropy_) std::printf("no model's loss is below %.3f\n", *entropy_);
+      if (resumed) std::printf("going on from %s, after step %d\n", options_.checkpoint.c_str(), step_);
+    }
+    if (ranks_.is_first()) {
+      std::filesystem::create_directories(options_.out);
+      log_.open(options_.out + "/log.jsonl", resumed ? std::ios::app : std::ios::trunc);
+    }
+    const training::Interrupt interrupt;
+    begin_part();
+    while (step_ < options_.steps) {
+      train_step();
+      if (step_ % options_.test_every == 0 || step_ == options_.steps) finish_part();
+      if (step_ % ranks_.steps_between_questions() != 0) continue;
+      if (const double signal = ranks_.max({static_cast<double>(interrupt.signal())})[0]; signal != 0) {
+        save();
+        if (options_.prints()) std::printf("\nstopped after step %d\n", step_);
+        return 128 + static_cast<int>(signal);
+      }
+    }
+    const std::vector<int64_t> all = generate(model_, prompt_, options_.generate, options_.seed);
+    if (options_.prints()) std::printf("\n%s\n", text_.decode(all).c_str());
+    return 0;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::string learned_text() {
+    std::string text;
+    if (options_.text.empty()) {
+      Sentences sentences = make_sentences(5000, 0);
+      entropy_ = sentences.entropy;
+      text = std::move(sentences.text);
+    } else {
+      const io::Bytes bytes = io::read_file(options_.text);
+      text.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    }
+    first_ = text.substr(0, 1);
+    return text;
+  }
+
+  void save() {
+    if (!options_.checkpoint.empty()) trainer_->save(options_.checkpoint, checkpoint_);
+  }
+
+  /// A part of the run is what comes between two tests.
+  void begin_part() {
+    losses_ = zeros({}, dtype(kDouble).device(device_));
+    first_step_ = step_;
+    runtime(device_.type).reset_peak_memory_stats(device_.index);
+    begin_ = Clock::now();
+  }
+
+  void finish_part() {
+    const double steps = step_ - first_step_;
+    const double train_loss = ranks_.sum({losses_.item<double>()})[0] / (ranks_.size * steps);
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+    const auto peak = static_cast<double>(runtime(device_.type).memory_stats(device_.index).peak_allocated);
+    const double test_loss = [&] {
+      const NoGradGuard no_grad;
+      return loss_of(text_.test(64)).item<double>();  // on all ranks
+    }();
+    const nlohmann::ordered_json line = {
+        {"step", step_},
+        {"train_loss", train_loss},
+        {"test_loss", test_loss},
+        {"entropy", entropy_ ? nlohmann::ordered_json(*entropy_) : nullptr},
+        {"lr", schedule_->get_last_lr()[0]},
+        {"characters_per_second", steps * static_cast<double>(options_.batch_size * options_.context) / seconds},
+        {"peak_allocated_bytes", static_cast<int64_t>(ranks_.max({peak})[0])},
+        {"ranks", ranks_.size},
+        {"comm", ranks_.comm()},
+        {"parallel", options_.parallel}};
+    if (ranks_.is_first()) {
+      log_ << line << std::endl;
+      GRADUS_CHECK(log_.good(), IoError, "cannot write '", options_.out, "/log.jsonl'");
+    }
+    if (options_.prints())
+      std::printf("step %5d  train loss %.3f  test loss %.3f  %.1f s\n", step_, train_loss, test_loss, seconds);
+    save();
+    begin_part();
+  }
+
+  Tensor loss_of(const Text::Batch& batch) {
+    return model_->loss(model_(batch.tokens.to(device_)), batch.targets.to(device_));
+  }
+
+  /// The ranks of a data-parallel run have a part of the step's windows each.
+  void train_step() {
+    const int64_t share = options_.batch_size / parts_, first = parts_ == 1 ? 0 : ranks_.rank * share;
+    const Tensor loss = loss_of(text_.training(options_.seed, step_++, first, first + share));
+    trainer_->step(loss);
+    schedule_->step();
+    losses_ += loss.detach();
+  }
+
+  const Options& options_;
+  const Ranks& ranks_ = options_.ranks;
+  const Device device_ = Device(options_.device);
+  const int parts_ = options_.parallel == "tensor" ? 1 : ranks_.size;  // of a batch
+  std::optional<double> entropy_;                                      // of a text that was made up
+  std::string first_;                                                  // character of the text
+  const Text text_;
+  std::vector<int64_t> prompt_;
+  const LanguageModel model_;
+  std::optional<ShardedTrainer> trainer_;
+  std::optional<optim::SequentialLR> schedule_;
+  training::Checkpoint checkpoint_;
+  std::ofstream log_;
+  int step_ = 0, first_step_ = 0;  // of the run; of the part
+  Tensor losses_;                  // of the part, their sum
+  Clock::time_point begin_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_example("language", [&] {
+    auto options = parse_options(argc, argv);
+    return options ? on_ranks(*options, [&] { return Run(*options)(); }) : 0;
+  });
+}

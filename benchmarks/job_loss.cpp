@@ -63,30 +63,30 @@ int main(int argc, char** argv) {
     nn::Linear net(8, 4);
     optim::SGD sgd(net->parameters(), optim::SGDOptions(0.1));
     std::optional<dist::DistributedDataParallel> ddp;
+    int rank = 0;
+    const auto join = [&](const std::shared_ptr<dist::ProcessGroup>& group) {
+      ddp.emplace(*net, group);
+      rank = group->rank();
+    };
     Tensor loss;
     const auto compute = [&](int64_t step) {
       fate.before_step(step, steps);
       sgd.zero_grad();
-      loss = cross_entropy(net->forward(randn({16, 8})), randint(4, {16}));
+      loss = cross_entropy(net->forward(randn({16, 8}) + 0.1 * rank), randint(4, {16}));  // each rank has its own data
       loss.backward();
     };
-    const auto finish = [&](int rank) {
-      if (rank == 0) std::printf("loss %.9g\n", loss.item<double>());
-    };
+    const auto update = [&] { sgd.step(); };
     const dist::InitOptions options{.backend = "tcp"};
-    if (!environment.worker) {
-      const auto group = dist::init_process_group(options);
-      ddp.emplace(*net, group);
-      for (int64_t step = 0; step < steps; ++step) {
-        compute(step);
-        sgd.step();
-      }
-      return finish(environment.rank);
+    bool finished = true;
+    if (environment.worker) {
+      training::Checkpoint state, position;
+      state.add("model", *net).add("optimizer", sgd);
+      finished = dist::ElasticTraining(*net, state, position, {.group = options, .on_group = join})
+                     .run(steps, compute, update);
+    } else {
+      join(dist::init_process_group(options));
+      for (int64_t step = 0; step < steps; ++step) compute(step), update();
     }
-    training::Checkpoint state, position;
-    state.add("model", *net).add("optimizer", sgd);
-    dist::ElasticTraining elastic(*net, state, position,
-                                  {.group = options, .on_group = [&](const auto& group) { ddp.emplace(*net, group); }});
-    if (elastic.run(steps, compute, [&] { sgd.step(); })) finish(elastic.group()->rank());
+    if (finished && rank == 0) std::printf("loss %.9g\n", loss.item<double>());
   });
 }

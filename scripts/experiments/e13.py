@@ -121,15 +121,16 @@ def render(runs):
     last = list(newest.values())[-1]
     text = page(
         "E13: a job that loses workers",
-        "<p>Worker i fails with probability p<sub>i</sub>, in any step of the job alike. Without a spare the job is lost "
-        "when one fails: 1 &minus; &prod;(1 &minus; p<sub>i</sub>). With a spare, which takes the place of the first, "
-        "when two fail: 1 &minus; (&prod;(1 &minus; p<sub>i</sub>) + &sum;<sub>i</sub> p<sub>i</sub> "
-        "&prod;<sub>j&ne;i</sub>(1 &minus; p<sub>j</sub>)). In this formula the spare itself does not fail. One that has "
-        "taken a place fails there with probability q in the rows &ldquo;a spare that fails too&rdquo;; then the sum is "
-        "multiplied by 1 &minus; q.</p>"
-        "<p>Bars are of 99 %, as there are twelve to hold. Real jobs: gradus-run and ranks that train by DistributedDataParallel over tcp, with a spare by "
-        "ElasticTraining; a worker that is to fail kills itself with SIGKILL. Every one of them ended as the deaths that "
-        f"its workers drew say. {where(last)}; code {last['code']}.</p>",
+        "<p>Worker i fails with probability p<sub>i</sub>, in any step of the job alike. Without a spare the job is "
+        "lost when one fails: 1 &minus; &prod;(1 &minus; p<sub>i</sub>). With a spare, which takes the place of the "
+        "first, when two fail: 1 &minus; (&prod;(1 &minus; p<sub>i</sub>) + &sum;<sub>i</sub> p<sub>i</sub> "
+        "&prod;<sub>j&ne;i</sub>(1 &minus; p<sub>j</sub>)). In this formula the spare itself does not fail. One that "
+        "has taken a place fails there with probability q in the rows &ldquo;a spare that fails too&rdquo;; then the "
+        "sum is multiplied by 1 &minus; q.</p>"
+        "<p>Bars are of 99 %, as there are twelve to hold. Real jobs: gradus-run and ranks that train by "
+        "DistributedDataParallel over tcp, with a spare by ElasticTraining; a worker that is to fail kills itself with "
+        f"SIGKILL. Every one of them ended as the deaths that its workers drew say. {where(last)}; code "
+        f"{last['code']}.</p>",
         table(["row", "p", "q of the spare", "formula", "simulation (99 %)", "real jobs (99 %)", "agree",
                "jobs that went on after a death", "final losses of the jobs that were not lost", "s a job"], lines),
         picture(runs.folder / "E13_loss.png", "probability of losing the job"), runs.skipped(ROWS))

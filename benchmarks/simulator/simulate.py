@@ -34,10 +34,6 @@ def load(name):
     return json.loads((BENCHMARKS / "results" / name).read_text(encoding="utf-8"))
 
 
-def name_of(on):
-    return f"{on['gpu'] or on['cpu']}, {on['cores']} cores"
-
-
 # ---- The check ----
 
 
@@ -52,7 +48,8 @@ def check_rows():
     rows = []
 
     def add(group, what, on, ranks, predicted, measured, shared=False):
-        rows.append({"group": group, "what": what, "machine": name_of(on), "ranks": ranks, "predicted_ms": predicted,
+        name = f"{on['gpu' if 'GPU' in group else 'cpu']}, {on['cores']} cores"
+        rows.append({"group": group, "what": what, "machine": name, "ranks": ranks, "predicted_ms": predicted,
                      "measured_ms": measured, "error": predicted / measured - 1, "memory_shared": shared})
 
     times = {}
@@ -94,6 +91,14 @@ def check_rows():
             step = data_parallel(local, local, [(1, GRADIENTS["stl10_net"])], links[way], 2, overlap=False)
             add(f"{way}, 2 ranks of one thread", "stl10_net, an epoch of E7", run["machine"], 2, step * 1e3,
                 measured * 1e3, True)
+    runs = {run["row"]: run for run in Runs("E9", folder).runs()}
+    one, eight = (runs[row] for row in ("one process of 1 thread, CPU", "DDP, 8 processes, CPU"))
+    steps = 60000 // one["epochs"][-1]["batch_size"]
+    local, adam, measured = (seconds / steps for seconds in (
+        one["epochs"][-1]["seconds"], one["epochs"][-1]["optimizer_seconds"], eight["epochs"][-1]["seconds"]))
+    step = data_parallel((local - adam) / 8 + adam, 0, [(1, GRADIENTS["lenet"])], links["shm"], 8, overlap=False)
+    add("shm, 8 ranks of one thread and a loader's", "lenet, an epoch of E9", eight["machine"], 8, step * 1e3,
+        measured * 1e3, True)
     for run in Runs("measured", HERE).runs():
         local = {row["net"]: row["local_ms"] / 1e3 for row in run["steps"] if row["ranks"] == 1}
         for row in (row for row in run["steps"] if row["ranks"] > 1):

@@ -129,23 +129,21 @@ class DataLoader {
 
   /// Starts the next epoch, or takes up the one that load_state() named. One that was left in the middle is given up.
   Iterator begin() {
-    join();
-    if (open_) to_next_epoch();
-    open_ = true;
-    timings_ = {};
-    sampler_.reset(position_.seed, position_.epoch);
-    sampler_.skip(position_.batches, options_.batch_size());
-    prefetcher_ = std::make_unique<Prefetcher>(
-        options_.workers(), options_.max_jobs(), [this] { return next_request(); },
-        [this, seed = position_.seed, epoch = position_.epoch](
-            size_t worker, const std::vector<size_t>& indices) -> Prefetcher::Result {
-          const detail::EpochScope scope(seed, epoch);
-          return std::make_shared<Batch>(datasets_[worker].get_batch(indices));
-        },
-        options_.timeout());
+    start();
     return Iterator(this);
   }
   Iterator end() { return {}; }
+
+  /// The next batch, of this epoch or of the one that follows: for training that counts steps. It is there until the
+  /// next call. A ValueError if an epoch has no batches.
+  Batch& next_batch() {
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      if (!prefetcher_ || !open_) start();
+      batch_.reset();  // its memory serves the next one
+      if ((batch_ = next())) return *batch_;
+    }
+    GRADUS_FAIL(ValueError, "the loader has no batches");
+  }
 
   /// Ends the workers, and the walk over the epoch if there is one. begin() and the destructor do so too.
   void join() {
@@ -171,6 +169,14 @@ class DataLoader {
   /// The epoch that begin() starts next, from its beginning: to go on with an interrupted training.
   void set_epoch(uint64_t epoch) { load_state({position_.seed, epoch, 0, position_.batch_size}); }
 
+  /// Another part of each batch (DataLoaderOptions::distributed) from the next begin() on, which goes on from here.
+  void distribute(size_t num_replicas, size_t rank) {
+    DataLoaderOptions options = options_;
+    detail::check_options(options.distributed(num_replicas, rank));
+    options_ = options;
+    load_state(position_);
+  }
+
   /// Number of batches in an epoch, where sampler and options tell it.
   std::optional<size_t> size() const {
     const std::optional<size_t> batches = sampler_.batches(options_.batch_size());
@@ -191,6 +197,22 @@ class DataLoader {
  private:
   friend Iterator;
 
+  void start() {
+    join();
+    if (open_) to_next_epoch();
+    open_ = true;
+    timings_ = {};
+    sampler_.reset(position_.seed, position_.epoch);
+    sampler_.skip(position_.batches, options_.batch_size());
+    prefetcher_ = std::make_unique<Prefetcher>(
+        options_.workers(), options_.max_jobs(), [this] { return next_request(); },
+        [this, seed = position_.seed, epoch = position_.epoch](
+            size_t worker, const std::vector<size_t>& indices) -> Prefetcher::Result {
+          const detail::EpochScope scope(seed, epoch);
+          return std::make_shared<Batch>(datasets_[worker].get_batch(indices));
+        },
+        options_.timeout());
+  }
   std::optional<std::vector<size_t>> next_request() {
     auto indices = sampler_.next(options_.batch_size());
     if (!indices || (options_.drop_last() && indices->size() < options_.batch_size())) return std::nullopt;
@@ -217,12 +239,13 @@ class DataLoader {
   }
   void to_next_epoch() { ++position_.epoch, position_.batches = 0; }
 
-  const DataLoaderOptions options_;
+  DataLoaderOptions options_;
   Sampler sampler_;
   std::vector<Dataset> datasets_;  // one for each worker
   LoaderState position_;
   bool open_ = false;  // an epoch has begun and has not come to its end
   LoaderTimings timings_;
+  std::shared_ptr<Batch> batch_;            // of next_batch()
   std::unique_ptr<Prefetcher> prefetcher_;  // last: its threads use what stands above
 };
 

@@ -129,6 +129,41 @@ TEST_CASE("ranks: an epoch is taken up by another number of them", "[data][loade
   }
 }
 
+TEST_CASE("ranks: a loader in the midst of an epoch is given another part", "[data][loader][distributed]") {
+  auto one = loader_of<RandomSampler>(53, DataLoaderOptions(8).seed(7));
+  const Batches first = rest_of(*one), second = rest_of(*one);
+  std::vector<Batches> rest, next;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    auto loader = loader_of<RandomSampler>(53, DataLoaderOptions(8).seed(7).distributed(3, rank + 1).workers(rank));
+    auto walk = loader->begin();
+    ++walk;  // the second of 7 batches
+    loader->distribute(2, rank);
+    CHECK(++walk == loader->end());  // the walk is over
+    rest.push_back(rest_of(*loader));
+    next.push_back(rest_of(*loader));
+    CHECK_THROWS_WITH(loader->distribute(2, 2), contains("got rank 2"));
+    CHECK(loader->options().num_replicas() == 2);
+  }
+  CHECK(joined(rest) == Batches(first.begin() + 2, first.end()));
+  CHECK(joined(next) == second);
+}
+
+TEST_CASE("batches by number of steps: epoch after epoch, and from where a state says", "[data][loader][resume]") {
+  auto walked = loader_of<RandomSampler>(21, DataLoaderOptions(8).seed(7));
+  Batches expected = rest_of(*walked);
+  for (const auto& batch : rest_of(*walked)) expected.push_back(batch);
+  auto stepped = loader_of<RandomSampler>(21, DataLoaderOptions(8).seed(7).workers(1));
+  auto resumed = loader_of<RandomSampler>(21, DataLoaderOptions(8).seed(1));
+  for (const std::vector<int64_t>& batch : expected) {
+    resumed->load_state(stepped->state());  // behind the last batch of an epoch too
+    for (const Tensor& numbers : {stepped->next_batch().target, resumed->next_batch().target})
+      CHECK(std::vector<int64_t>(numbers.data_ptr<int64_t>(), numbers.data_ptr<int64_t>() + numbers.numel()) == batch);
+    CHECK(resumed->state() == stepped->state());
+  }
+  auto empty = loader_of<RandomSampler>(7, DataLoaderOptions(8).drop_last(true));
+  CHECK_THROWS_WITH(empty->next_batch(), contains("no batches"));
+}
+
 TEST_CASE("ranks: a sampler's own batches are divided too", "[data][loader][distributed]") {
   std::vector<Batches> parts;
   for (size_t rank = 0; rank < 3; ++rank)

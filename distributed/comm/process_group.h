@@ -101,6 +101,8 @@ class ProcessGroup {
   /// all_gather of counts[r] elements of rank r; all ranks give the same counts.
   WorkPtr all_gather_v(const Array& x, const Array& y, const std::vector<int64_t>& counts,
                        const CollectiveOptions& options = {});
+  /// all_gather of arrays of the CPU, whatever devices the group serves.
+  virtual void gather_on_host(const Array& x, const Array& y) { all_gather(x, y); }
   /// The peer calls recv() with as many elements of the same type. Messages between two ranks are numbered by
   /// themselves.
   WorkPtr send(const Array& x, int peer, const CollectiveOptions& options = {});
@@ -128,8 +130,6 @@ class ProcessGroup {
                                    const CollectiveOptions& options);
   /// Tells the other ranks. May come from any thread, once.
   virtual void announce(const CommStatus& failure) noexcept = 0;
-  /// all_gather of arrays of the cpu, on whatever way the group has.
-  virtual void gather_on_host(const Array& x, const Array& y) { all_gather(x, y); }
   /// A group of these ranks of this one, to which this rank belongs as number `rank`. They meet under this epoch.
   virtual std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,
                                                    Milliseconds timeout) = 0;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/runtime.h>
 #include <gradus/distributed/comm/local/local_group.h>
 #include <gradus/distributed/comm/store/tcp_store.h>
 
@@ -19,42 +18,38 @@ constexpr Milliseconds kMeeting{10'000};
 /// How long a spare waits until it looks whether the job's store is still there.
 constexpr Milliseconds kUntilLookingAgain{600'000};
 
-template <class T>
-Array array_of(T* data, size_t count) {
-  static_assert(sizeof(T) == 8 || sizeof(T) == 1);
-  const Array array = Array::empty({static_cast<int64_t>(count)}, sizeof(T) == 8 ? DType::i64 : DType::u8);
-  std::copy_n(reinterpret_cast<const std::byte*>(data), count * sizeof(T), static_cast<std::byte*>(array.data()));
-  return array;
-}
-
 /// All ranks' numbers.
 std::vector<int64_t> gather(ProcessGroup& group, int64_t number) {
-  const Array all = Array::empty({group.size()}, DType::i64);
-  group.all_gather(array_of(&number, 1), all);
-  const auto* numbers = static_cast<const int64_t*>(all.data());
-  return {numbers, numbers + group.size()};
+  const Array own = Array::empty({1}, DType::i64), all = Array::empty({group.size()}, DType::i64);
+  *own.data<int64_t>() = number;
+  group.gather_on_host(own, all);
+  return {all.data<int64_t>(), all.data<int64_t>() + group.size()};
 }
 
-/// The root's bytes, on all ranks.
-void broadcast(ProcessGroup& group, std::vector<std::byte>& bytes, int root) {
-  bytes.resize(static_cast<size_t>(gather(group, static_cast<int64_t>(bytes.size()))[static_cast<size_t>(root)]));
-  const Array array = array_of(bytes.data(), bytes.size());
-  group.broadcast(array, root);
-  std::copy_n(static_cast<const std::byte*>(array.data()), bytes.size(), bytes.data());
+/// The root's bytes, on all ranks, by way of the device that the group serves.
+void broadcast(ProcessGroup& group, std::vector<std::byte>& bytes, int root, Device device) {
+  const auto size = gather(group, static_cast<int64_t>(bytes.size()))[static_cast<size_t>(root)];
+  bytes.resize(static_cast<size_t>(size));
+  const Array host = Array::empty({size}, DType::u8);
+  std::ranges::copy(bytes, static_cast<std::byte*>(host.data()));
+  const Tensor there = Tensor(host).to(device);
+  group.broadcast(there.array(), root);
+  const Tensor here = there.to(Device());
+  std::copy_n(static_cast<const std::byte*>(here.data_ptr()), bytes.size(), bytes.data());
 }
 
 }  // namespace
 
 ElasticPlace ElasticPlace::from_environment(const InitOptions& options) {
   JobEnvironment job = job_environment();
-  GRADUS_CHECK(job.worker || job.world_size == 1, CommError, "this job ends when one of its ", job.world_size,
-               " ranks dies: start it with gradus-run --spares K or --min-nproc M, or train without ElasticTraining");
-  if (!job.worker) {
-    const auto store = std::make_shared<HashStore>();
-    Membership membership(store);
+  if (!job.worker) {  // a job of one worker, whose group is that of all ranks and is not made again
+    Membership membership(std::make_shared<HashStore>());
     membership.begin(Members::first(1, 0, 1));
-    return {0, membership,
-            [](const Members&, int) { return std::make_shared<LocalGroup>(std::make_shared<LocalWorld>(1), 0); }};
+    const auto connect = [job, options](const Members&, int) -> std::shared_ptr<ProcessGroup> {
+      if (job.world_size == 1) return std::make_shared<LocalGroup>(std::make_shared<LocalWorld>(1), 0);
+      return init_process_group(options);
+    };
+    return {0, membership, connect, /*goes_on=*/false};
   }
   const std::string prefix = Membership::prefix(job.restarts);
   const auto store = std::make_shared<TcpStore>(*job.store, Token::from_environment(), options.timeout);
@@ -76,13 +71,18 @@ ElasticPlace ElasticPlace::from_environment(const InitOptions& options) {
   return {*job.worker, Membership(std::make_shared<PrefixStore>(prefix, store)), connect};
 }
 
-ElasticTraining::ElasticTraining(nn::Module& module, training::Checkpoint& state, training::Checkpoint& position,
-                                 ElasticOptions options)
-    : ElasticTraining(module, state, position, options, ElasticPlace::from_environment(options.group)) {}
+ElasticTraining::ElasticTraining(nn::Module& module, ElasticState state, ElasticState position, ElasticOptions options,
+                                 std::optional<ElasticPlace> place)
+    : ElasticTraining(Parts{&module, std::move(state), std::move(position)}, std::move(options), std::move(place)) {}
 
-ElasticTraining::ElasticTraining(nn::Module& module, training::Checkpoint& state, training::Checkpoint& position,
-                                 ElasticOptions options, ElasticPlace place)
-    : module_(module), state_(state), position_(position), options_(std::move(options)), place_(std::move(place)) {
+ElasticTraining::ElasticTraining(ElasticOptions options, std::optional<ElasticPlace> place)
+    : ElasticTraining(std::nullopt, std::move(options), std::move(place)) {}
+
+ElasticTraining::ElasticTraining(std::optional<Parts> parts, ElasticOptions options, std::optional<ElasticPlace> place)
+    : parts_(std::move(parts)), options_(std::move(options)),
+      place_(place ? std::move(*place) : ElasticPlace::from_environment(options_.group)) {
+  GRADUS_CHECK(parts_ || options_.on_group, ValueError,
+               "without a state that ranks could copy, on_group has to load it");
   has_state_ = place_.membership.list(0).rank_of(place_.worker).has_value();
 }
 
@@ -106,7 +106,7 @@ bool ElasticTraining::run(int64_t steps, const std::function<void(int64_t step)>
       return true;
     } catch (const CommError& error) {
       const CommFailure failure = group_->status().failure;
-      if (failure == CommFailure::none || failure == CommFailure::mismatch) throw;
+      if (!place_.goes_on || failure == CommFailure::none || failure == CommFailure::mismatch) throw;
       failure_ = error.what();
       group_.reset();
     }
@@ -117,12 +117,7 @@ void ElasticTraining::compute(const std::function<void(int64_t step)>& compute) 
   const Position before = position();
   try {
     compute(step_);
-    for (const Tensor& parameter : module_.parameters())
-      if (const Device device = parameter.device(); !device.is_cpu()) {
-        runtime(device.type).synchronize(device.index);  // the vote is about sums that have ended
-        break;
-      }
-    group_->barrier();
+    group_->barrier();  // the vote; on a GPU it is behind the sums in their stream
   } catch (...) {
     restore(before);
     throw;
@@ -135,7 +130,7 @@ bool ElasticTraining::join() {
     try {
       if (!place_.membership.meet(*members, place_.worker, options_.group.timeout)) continue;
       group_ = place_.connect(*members, *members->rank_of(place_.worker));
-      if (options_.copy_state) copy_newest();
+      if (parts_) copy_newest();
       if (options_.on_group) options_.on_group(group_);
       const std::vector<int64_t> steps = gather(*group_, step_);
       GRADUS_CHECK(std::ranges::count(steps, step_) == group_->size(), ValueError, "ranks go on from different steps, ",
@@ -143,7 +138,7 @@ bool ElasticTraining::join() {
       has_state_ = true;
       return true;
     } catch (const CommError& error) {
-      if (group_ && group_->status().failure == CommFailure::mismatch) throw;
+      if (!place_.goes_on || (group_ && group_->status().failure == CommFailure::mismatch)) throw;
       failure_ = error.what();
       group_.reset();
     }
@@ -186,29 +181,34 @@ void ElasticTraining::copy_newest() {
   if (std::all_of(steps.begin(), steps.end(), [&](int64_t step) { return step == *newest; })) return;
   const int root = static_cast<int>(newest - steps.begin());
   std::vector<std::byte> state, position;
-  if (group_->rank() == root) state = state_.to_bytes(), position = position_.to_bytes();
-  broadcast(*group_, state, root);
-  broadcast(*group_, position, root);
+  if (group_->rank() == root) state = parts_->state.to_bytes(), position = parts_->position.to_bytes();
+  const TensorList parameters = parts_->module->parameters();
+  const Device device = parameters.empty() ? Device() : parameters[0].device();
+  broadcast(*group_, state, root, device);
+  broadcast(*group_, position, root, device);
   Generator& generator = default_generator();
   const auto offset = gather(*group_, static_cast<int64_t>(generator.offset()))[static_cast<size_t>(root)];
   if (has_state_ && step_ == *newest) return;
-  state_.from_bytes(state);
-  position_.from_bytes(position);
+  parts_->state.from_bytes(state);
+  parts_->position.from_bytes(position);
   generator.set_state(generator.seed(), static_cast<uint64_t>(offset));
   step_ = *newest;
   has_state_ = true;
 }
 
 ElasticTraining::Position ElasticTraining::position() const {
-  Position position{position_.to_bytes(), {}, default_generator().offset()};
-  for (const Tensor& buffer : module_.buffers()) position.buffers.push_back(buffer.detach().clone());
+  if (!parts_) return {};
+  Position position{parts_->position.to_bytes(), {}, default_generator().offset()};
+  for (const Tensor& buffer : parts_->module->buffers()) position.buffers.push_back(buffer.detach().clone());
   return position;
 }
 
 void ElasticTraining::restore(const Position& position) {
+  if (!parts_) return;
   const NoGradGuard no_grad;
-  position_.from_bytes(position.parts);
-  const TensorList buffers = module_.buffers();
+  parts_->position.from_bytes(position.parts);
+  parts_->module->zero_grad();  // a sum of some of the step's shares
+  const TensorList buffers = parts_->module->buffers();
   for (size_t i = 0; i < buffers.size(); ++i) buffers[i].copy_(position.buffers[i]);
   default_generator().set_state(default_generator().seed(), position.offset);
 }

@@ -4,9 +4,13 @@
 //   state.add("model", *net).add("optimizer", sgd);
 //   position.add("loader", *loader);
 //   std::optional<dist::DistributedDataParallel> ddp;
-//   dist::ElasticTraining elastic(*net, state, position,
-//                                 {.on_group = [&](const auto& group) { ddp.emplace(net, group); }});
-//   elastic.run(steps, [&](int64_t step) { …forward…; loss.backward(); }, [&] { sgd.step(); });
+//   const auto on_group = [&](const auto& group) {
+//     ddp.emplace(net, group);
+//     loader->distribute(group->size(), group->rank());
+//   };
+//   dist::ElasticTraining elastic(*net, state, position, {.on_group = on_group});
+//   const auto compute = [&](int64_t step) { auto& batch = loader->next_batch(); …forward…; loss.backward(); };
+//   elastic.run(steps, compute, [&] { sgd.step(), sgd.zero_grad(); });
 //
 // A step is compute() (forward and backward, whose gradients the group averages), a vote, and update() (the optimizer's
 // step). update() is called when the vote says that all ranks have their gradients. When a rank dies, the others throw
@@ -18,20 +22,24 @@
 //   3. whoever is behind, as a spare is, copies state and position from a rank that is not;
 //   4. repeat the step that was not finished, from the position before it.
 //
-// So the numbers are those of a run in which nobody died, where all ranks draw as many random numbers and the sums have
-// the same order (they have, unless there are fewer ranks than before).
+// So the numbers are those of a run in which nobody died, where all ranks draw as many random numbers (on_group sets
+// the seed, if ranks have different ones) and the sums have the same order (unless there are fewer ranks than before).
+//
+// Where ranks hold different parts of the state, as with ZeRO and tensor parallelism, it dies with them. Then all go
+// back to the last checkpoint, whoever takes the dead rank's place too: see the second constructor.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <gradus/distributed/comm/init.h>
 #include <gradus/distributed/elastic/membership.h>
 #include <gradus/layers/module.h>
-#include <gradus/training/checkpoint.h>
 
 namespace gradus::dist {
 
@@ -43,9 +51,6 @@ struct ElasticOptions {
   /// Called when the last step is done, before the job counts as finished: on all ranks, and again if one dies
   /// meanwhile. Where rank 0 saves the model.
   std::function<void()> on_finish = {};
-  /// False where ranks hold different parts of the state (ZeRO, tensor parallelism), which die with them: then nothing
-  /// is copied, and on_group brings all ranks back to the last sharded checkpoint, with set_step().
-  bool copy_state = true;
 };
 
 /// How a worker of a job takes part in it. Tests make their own.
@@ -53,18 +58,32 @@ struct ElasticPlace {
   int worker = 0;
   Membership membership;
   std::function<std::shared_ptr<ProcessGroup>(const Members&, int rank)> connect;
-  /// As gradus-run says in the environment; without it, a job of this process alone.
+  bool goes_on = true;  ///< false: what ends a group ends the training
+  /// As gradus-run says in the environment. Without --spares and --min-nproc the job does not go on without a rank.
   static ElasticPlace from_environment(const InitOptions& options);
+};
+
+/// What one worker copies from another, by its bytes: a training::Checkpoint, which must live as long as this.
+struct ElasticState {
+  template <class Part>
+  requires requires(Part& part, std::vector<std::byte> bytes) { bytes = part.to_bytes(), part.from_bytes(bytes); }
+  ElasticState(Part& part)  // NOLINT(google-explicit-constructor)
+      : to_bytes([&part] { return part.to_bytes(); }),
+        from_bytes([&part](const std::vector<std::byte>& bytes) { part.from_bytes(bytes); }) {}
+  std::function<std::vector<std::byte>()> to_bytes;
+  std::function<void(const std::vector<std::byte>&)> from_bytes;
 };
 
 class ElasticTraining {
  public:
-  /// `state` is what update() changes, `position` what compute() does; the module's buffers and how many numbers were
-  /// drawn from the default generator are part of the position by themselves. All must live as long as this.
-  ElasticTraining(nn::Module& module, training::Checkpoint& state, training::Checkpoint& position,
-                  ElasticOptions options = {});
-  ElasticTraining(nn::Module& module, training::Checkpoint& state, training::Checkpoint& position,
-                  ElasticOptions options, ElasticPlace place);
+  /// Data-parallel training: who comes anew copies from the others. `state` is what update() changes, `position` what
+  /// compute() does; the module's buffers and how many numbers were drawn from the default generator are part of the
+  /// position by themselves. All must live as long as this.
+  ElasticTraining(nn::Module& module, ElasticState state, ElasticState position, ElasticOptions options = {},
+                  std::optional<ElasticPlace> place = std::nullopt);
+  /// Training with shards: nothing is copied. on_group makes the net, the optimizer and what wraps them anew, loads the
+  /// last sharded checkpoint, if there is one, and says with set_step() how many steps it had finished.
+  explicit ElasticTraining(ElasticOptions options, std::optional<ElasticPlace> place = std::nullopt);
 
   /// Trains until `steps` steps are finished. In a spare it returns when the job is done, or trains from when the spare
   /// is given a rank. False: the job is finished, and this process has no part in its result.
@@ -83,6 +102,14 @@ class ElasticTraining {
   int64_t generation() const { return generation_; }
 
  private:
+  struct Parts;
+  ElasticTraining(std::optional<Parts> parts, ElasticOptions options, std::optional<ElasticPlace> place);
+
+  /// What ranks have in common.
+  struct Parts {
+    nn::Module* module;
+    ElasticState state, position;
+  };
   /// What compute() changes, as it was before.
   struct Position {
     std::vector<std::byte> parts;
@@ -100,8 +127,7 @@ class ElasticTraining {
   void copy_newest();
   void compute(const std::function<void(int64_t step)>& compute);
 
-  nn::Module& module_;
-  training::Checkpoint &state_, &position_;
+  const std::optional<Parts> parts_;
   const ElasticOptions options_;
   ElasticPlace place_;
   std::shared_ptr<ProcessGroup> group_;

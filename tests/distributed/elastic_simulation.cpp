@@ -1,5 +1,7 @@
 #include <gradus/tests/distributed/elastic_simulation.h>
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
 #include <sstream>
@@ -12,6 +14,14 @@ namespace gradus::test {
 using dist::Milliseconds;
 
 namespace {
+
+/// Threads that run one at a time pass the turn on at once where they share a core, whatever else the machine does.
+void stay_on(int core) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(core, &cores);
+  sched_setaffinity(0, sizeof cores, &cores);  // slower where it is not allowed
+}
 
 /// Of virtual time: longer than all deadlines of a job together.
 constexpr Milliseconds kForEver = std::chrono::hours(24 * 365);
@@ -64,15 +74,19 @@ void Simulation::run(int count, const std::function<void(int)>& body, const std:
       on_death(dead);
     }
   };
+  const int core = sched_getcpu();
   std::vector<std::jthread> threads;
   for (size_t i = 0; i <= workers; ++i)
-    threads.emplace_back([&, i] { act(i, [&] { i < workers ? body(static_cast<int>(i)) : watch(); }); });
-  actors_[0].turn.release();
+    threads.emplace_back([&, i] {
+      stay_on(core);
+      act(i, [&] { i < workers ? body(static_cast<int>(i)) : watch(); });
+    });
+  actors_[0].turn.give();
 }
 
 void Simulation::act(size_t index, const std::function<void()>& body) {
   Actor& actor = actors_[index];
-  actor.turn.acquire();
+  actor.turn.take();
   try {
     body();
   } catch (const std::exception& error) { actor.error = error.what(); } catch (const Crash&) {
@@ -92,7 +106,7 @@ void Simulation::pass_on() {
     if (actor.done) continue;
     if (!actor.ready || stuck_ || actor.ready()) {
       current_ = index;
-      return actor.turn.release();
+      return actor.turn.give();
     }
     if (!earliest || actor.deadline < earliest->deadline) earliest = &actor;
   }
@@ -105,7 +119,7 @@ void Simulation::pass_on() {
   current_ = static_cast<size_t>(
       std::find_if(actors_.begin(), actors_.end(), [&](const Actor& actor) { return &actor == earliest; }) -
       actors_.begin());
-  earliest->turn.release();
+  earliest->turn.give();
 }
 
 void Simulation::point(const std::string& name, const std::function<void(unsigned reached)>& send) {
@@ -129,7 +143,7 @@ bool Simulation::wait(const std::function<bool()>& ready, Milliseconds timeout) 
   actor.deadline = std::min(now_ + timeout, kForEver);
   if (!yields) actor.ready = ready;
   pass_on();
-  actor.turn.acquire();
+  actor.turn.take();
   actor.ready = nullptr;
   if (stuck_) throw Crash();
   return ready();

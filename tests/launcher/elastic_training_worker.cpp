@@ -1,0 +1,208 @@
+// A worker for elastic_training_test.py: trains a net with dist::ElasticTraining and prints the loss of every step, in
+// hexadecimal. Ranks wait at most 5 s for each other.
+// usage: elastic_training_worker BACKEND ddp|alike|sharded STEPS STEP_MS FOLDER
+//   ddp      dropout, batch norm and a loader; the loss of a run that a spare has come to is the unbroken run's
+//   alike    all samples are computed alike, so that fewer ranks have the same loss but for rounding
+//   sharded  FullyShardedDataParallel, which saves a checkpoint in FOLDER after every tenth step
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <thread>
+
+#include <gradus/distributed/distributed.h>
+#include <gradus/gradus.h>
+
+using namespace gradus;
+namespace samplers = data::samplers;
+
+namespace {
+
+constexpr int64_t kSamples = 90, kFeatures = 8, kClasses = 4;
+constexpr size_t kBatch = 12;  // of all ranks together
+constexpr int64_t kMicroBatch = 4;
+constexpr dist::Milliseconds kTimeout{5000};
+
+/// CLOCK_MONOTONIC, which Python's time.monotonic() reads too.
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+struct Arguments {
+  std::string backend, scheme;
+  int64_t steps;
+  std::chrono::milliseconds pause;  // in every step
+  std::filesystem::path folder;
+};
+
+nn::Sequential make_net(bool alike) {
+  manual_seed(3);
+  nn::Sequential net(nn::Linear(kFeatures, 32));
+  if (!alike) {
+    net->push_back(nn::BatchNorm1d(32));
+    net->push_back(nn::Dropout(0.3));
+  }
+  net->push_back(nn::ReLU());
+  net->push_back(nn::Linear(32, kClasses));
+  net->to(kDouble);
+  return net;
+}
+
+auto make_loader() {
+  manual_seed(5);
+  const Tensor x = randn({kSamples, kFeatures}, kDouble);
+  const Tensor y = x.narrow(1, 0, kClasses).argmax(1);
+  return data::make_data_loader<samplers::RandomSampler>(
+      data::datasets::TensorDataset(x, y).map(data::transforms::Stack<>()), data::DataLoaderOptions(kBatch).seed(7));
+}
+
+/// What the ranks have in common about a step: the mean of their losses.
+double mean_over(dist::ProcessGroup& group, const Tensor& loss) {
+  const Tensor mean = loss.detach().clone();
+  group.all_reduce(mean.array(), dist::ReduceKind::avg);
+  return mean.item<double>();
+}
+
+void report_step(dist::ElasticTraining& elastic) {
+  if (elastic.group()->rank() != 0) return;
+  std::printf("step %d generation %d at %.4f\n", static_cast<int>(elastic.step()),
+              static_cast<int>(elastic.generation()), now());
+  std::fflush(stdout);
+}
+
+void report_losses(dist::ElasticTraining& elastic, const Tensor& losses) {
+  if (elastic.group()->rank() != 0) return;
+  std::string line = "losses";
+  for (int64_t i = 0; i < losses.numel(); ++i) {
+    char text[32];
+    std::snprintf(text, sizeof text, " %a", losses[i].item<double>());
+    line += text;
+  }
+  std::puts(line.c_str());
+}
+
+/// Data-parallel: whoever is left has everything.
+void train_replicas(const Arguments& arguments) {
+  const bool alike = arguments.scheme == "alike";
+  nn::Sequential net = make_net(alike);
+  optim::Adam adam(net->parameters(), optim::AdamOptions(1e-2));
+  auto loader = make_loader();
+  const Tensor losses = zeros({arguments.steps}, dtype(kDouble));
+  training::Checkpoint state, position;
+  state.add("net", *net).add("adam", adam).add("losses", losses);
+  position.add("loader", *loader);
+
+  std::optional<dist::DistributedDataParallel> ddp;
+  const auto on_group = [&](const std::shared_ptr<dist::ProcessGroup>& group) {
+    ddp.emplace(net, group);
+    loader->distribute(static_cast<size_t>(group->size()), static_cast<size_t>(group->rank()));
+    Generator& generator = default_generator();
+    generator.set_state(static_cast<uint64_t>(group->rank()), generator.offset());
+  };
+  dist::ElasticOptions options{.group = {.backend = arguments.backend, .timeout = kTimeout}, .on_group = on_group};
+  std::optional<dist::ElasticTraining> elastic;
+  options.on_finish = [&] { report_losses(*elastic, losses); };
+  elastic.emplace(*net, state, position, options);
+
+  double mean = 0;
+  const auto compute = [&](int64_t) {
+    const auto& batch = loader->next_batch();
+    const int64_t samples = batch.target.numel();
+    const auto whole = static_cast<int64_t>(
+        data::samples_in_batch(kSamples, kBatch, static_cast<size_t>(loader->state().batches - 1)));
+    Tensor sum = zeros({}, dtype(kDouble));
+    // Fewer ranks have larger shares of the same batch, which they compute one micro-batch after the other.
+    for (int64_t begin = 0; begin < samples; begin += kMicroBatch) {
+      const int64_t count = std::min(kMicroBatch, samples - begin);
+      std::optional<dist::DistributedDataParallel::NoSync> more;
+      if (begin + count < samples) more.emplace(*ddp);
+      const Tensor loss =
+          cross_entropy(net->forward(batch.data.narrow(0, begin, count)), batch.target.narrow(0, begin, count)) *
+          ddp->loss_weight(count, whole);
+      loss.backward();
+      sum += loss.detach();
+    }
+    std::this_thread::sleep_for(arguments.pause);
+    mean = mean_over(*elastic->group(), sum);
+  };
+  const auto update = [&] {
+    adam.step();
+    adam.zero_grad();
+    losses[elastic->step()].fill_(mean);
+    report_step(*elastic);
+  };
+  elastic->run(arguments.steps, compute, update);
+}
+
+/// Every rank has a part, so all go back to the newest checkpoint.
+void train_shards(const Arguments& arguments) {
+  struct Run {
+    nn::Sequential net = make_net(true);
+    std::unique_ptr<dist::FullyShardedDataParallel> fsdp;
+    std::unique_ptr<optim::Adam> adam;
+    decltype(make_loader()) loader = make_loader();
+  };
+  std::optional<Run> run;
+  const Tensor losses = zeros({arguments.steps}, dtype(kDouble));
+  std::optional<dist::ElasticTraining> elastic;
+  const auto path_of = [&](int64_t step) { return arguments.folder / ("step_" + std::to_string(step)); };
+  /// Beside the shards: what all ranks have alike. Written by rank 0 when the shards are there.
+  const auto others = [&] {
+    training::Checkpoint checkpoint;
+    checkpoint.add("loader", *run->loader).add("losses", losses);
+    return checkpoint;
+  };
+  const auto on_group = [&](const std::shared_ptr<dist::ProcessGroup>& group) {
+    run.reset();
+    run.emplace();
+    run->fsdp = std::make_unique<dist::FullyShardedDataParallel>(run->net, group);
+    run->adam = std::make_unique<optim::Adam>(run->fsdp->parameters(), optim::AdamOptions(1e-2));
+    run->loader->distribute(static_cast<size_t>(group->size()), static_cast<size_t>(group->rank()));
+    int64_t step = arguments.steps;
+    while (step > 0 && !std::filesystem::exists(path_of(step) / "others.safetensors")) --step;
+    if (step > 0) {
+      run->fsdp->load(path_of(step), *run->adam);
+      others().load(path_of(step) / "others.safetensors");
+    }
+    elastic->set_step(step);
+  };
+  dist::ElasticOptions options{.group = {.backend = arguments.backend, .timeout = kTimeout}, .on_group = on_group};
+  options.on_finish = [&] { report_losses(*elastic, losses); };
+  elastic.emplace(options);
+
+  double mean = 0;
+  const auto compute = [&](int64_t) {
+    const auto& batch = run->loader->next_batch();
+    const Tensor loss = cross_entropy(run->net->forward(batch.data), batch.target);
+    loss.backward();
+    std::this_thread::sleep_for(arguments.pause);
+    mean = mean_over(*elastic->group(), loss);
+  };
+  const auto update = [&] {
+    run->adam->step();
+    run->adam->zero_grad();
+    losses[elastic->step()].fill_(mean);
+    if (const int64_t step = elastic->step() + 1; step % 10 == 0) {
+      run->fsdp->save(path_of(step), *run->adam);
+      if (elastic->group()->rank() == 0) others().save(path_of(step) / "others.safetensors");
+      elastic->group()->barrier();
+    }
+    report_step(*elastic);
+  };
+  elastic->run(arguments.steps, compute, update);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  GRADUS_CHECK(argc == 6, ValueError, "usage: elastic_training_worker BACKEND ddp|alike|sharded STEPS STEP_MS FOLDER");
+  const Arguments arguments{argv[1], argv[2], std::atoll(argv[3]), std::chrono::milliseconds(std::atoi(argv[4])),
+                            argv[5]};
+  const dist::JobEnvironment job = dist::job_environment();
+  std::printf("worker %d pid %d\n", job.worker.value_or(job.rank), getpid());
+  std::fflush(stdout);
+  set_num_threads(1);
+  arguments.scheme == "sharded" ? train_shards(arguments) : train_replicas(arguments);
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
+}

@@ -47,10 +47,11 @@ def all_reduces(name, way):
 def check_rows():
     rows = []
 
-    def add(group, what, on, ranks, predicted, measured, shared=False):
-        name = f"{on['gpu' if 'GPU' in group else 'cpu']}, {on['cores']} cores"
-        rows.append({"group": group, "what": what, "machine": name, "ranks": ranks, "predicted_ms": predicted,
-                     "measured_ms": measured, "error": predicted / measured - 1, "memory_shared": shared})
+    def add(group, what, on, ranks, predicted, measured_ms):
+        name = on["gpu" if "GPU" in group else "cpu"]
+        rows.append({"group": group, "what": what, "machine": f"{name}, {on['cores']} cores", "ranks": ranks,
+                     "predicted_ms": predicted * 1e3, "measured_ms": measured_ms,
+                     "error": predicted * 1e3 / measured_ms - 1, "memory_shared": "thread" in group})
 
     times = {}
     for name, reduces, way, group in (
@@ -59,60 +60,49 @@ def check_rows():
         found, link = load(name), fit(all_reduces(reduces, way))
         for row in found["rows"] + found.get("alone", []):
             key = group, f"{row['net']} {row['mode']} {row['precision']}"
-            times.setdefault(key, {})[row["batch"]] = row["local_ms"]
-            local, left = row["local_ms"] / 1e3, max(0, row["backward_left_us"]) / 1e6
+            times.setdefault(key, {})[row["batch"]] = local = row["local_ms"] / 1e3
             largest = min(row["bucket_megabytes"] * 1e6, GRADIENTS[row["net"]])
-            buckets = [(1 - left / local, largest), (1, GRADIENTS[row["net"]] - largest)]
-            step = data_parallel(local, local, [bucket for bucket in buckets if bucket[1] > 0], link, 2)
-            add(group, f"{key[1]} {row['batch']}", found["machine"], 2, step * 1e3, row["step_ms"])
+            buckets = [(1 - max(0, row["backward_left_us"]) / 1e6 / local, largest)]
+            if largest < GRADIENTS[row["net"]]:
+                buckets.append((1, GRADIENTS[row["net"]] - largest))
+            add(group, f"{key[1]} {row['batch']}", found["machine"], 2, data_parallel(local, local, buckets, link, 2),
+                row["step_ms"])
     for (_, what), by_batch in times.items():  # a line through the smallest batch and the largest
         low, *others, high = sorted(by_batch) if len(by_batch) > 2 else (0, 1)
         for batch in others:
             line = by_batch[low] + (by_batch[high] - by_batch[low]) * (batch - low) / (high - low)
-            add("1 GPU", f"{what} {batch}", found["machine"], 1, line, by_batch[batch])
+            add("1 GPU", f"{what} {batch}", load("ddp_h200.json")["machine"], 1, line, by_batch[batch] * 1e3)
 
-    # Two ranks of one thread. Of another machine of the kind, one thread's time by two threads' is what both have.
+    def add_cpu(group, what, on, ranks, local, net, link, measured_ms):
+        step = data_parallel(local, local, [(1, GRADIENTS[net])], link, ranks, overlap=False)
+        add(f"{group}, {ranks} ranks of one thread", f"{net} {what}", on, ranks, step, measured_ms)
+
     links = {way: fit(all_reduces("all_reduce_two_cores.json", way)) for way in ("shm", "tcp")}
     found = load("ddp_two_cores.json")
     alone = {row["row"]: row["ms"]["gradus"] for row in load("vs_pytorch_two_cores.json")["rows"]}
-    for row in found["rows"]:
-        ms = alone[f"{row['net']} {row['batch']}"]
-        adam = row["optimizer_ms"]  # memory bound: one thread takes as long
-        one = ms["eager contiguous 1 threads"] / ms["eager contiguous 2 threads"] * row["process_ms"]
-        local = ((one - adam) / 2 + adam) / 1e3
-        step = data_parallel(local, local, [(1, GRADIENTS[row["net"]])], links["shm"], 2, overlap=False)
-        add("shm, 2 ranks of one thread", f"{row['net']} {row['batch']}", found["machine"], 2, step * 1e3,
-            row["ranks_ms"], True)
-    folder = BENCHMARKS / "experiments"
-    one = next(run for run in Runs("E5", folder).runs() if run["row"] == "one CPU process")
-    for way, run in ((way, run) for run in Runs("E7", folder).runs() for way in links):
-        if run["row"] == f"CPU, {way}, 32":
-            local, measured = (r["epochs"][-1]["seconds"] / (5000 // r["epochs"][-1]["batch_size"]) for r in (one, run))
-            step = data_parallel(local, local, [(1, GRADIENTS["stl10_net"])], links[way], 2, overlap=False)
-            add(f"{way}, 2 ranks of one thread", "stl10_net, an epoch of E7", run["machine"], 2, step * 1e3,
-                measured * 1e3, True)
-    runs = {run["row"]: run for run in Runs("E9", folder).runs()}
-    one, eight = (runs[row] for row in ("one process of 1 thread, CPU", "DDP, 8 processes, CPU"))
-    steps = 60000 // one["epochs"][-1]["batch_size"]
-    local, adam, measured = (seconds / steps for seconds in (
-        one["epochs"][-1]["seconds"], one["epochs"][-1]["optimizer_seconds"], eight["epochs"][-1]["seconds"]))
-    step = data_parallel((local - adam) / 8 + adam, 0, [(1, GRADIENTS["lenet"])], links["shm"], 8, overlap=False)
-    add("shm, 8 ranks of one thread and a loader's", "lenet, an epoch of E9", eight["machine"], 8, step * 1e3,
-        measured * 1e3, True)
+    for row in found["rows"]:  # two threads' time by one's is another machine's of the kind; Adam waits for memory
+        one, two = (alone[f"{row['net']} {row['batch']}"][f"eager contiguous {n} threads"] for n in (1, 2))
+        local = (row["process_ms"] * one / two + row["optimizer_ms"]) / 2e3
+        add_cpu("shm", row["batch"], found["machine"], 2, local, row["net"], links["shm"], row["ranks_ms"])
+
+    def step_of(run, images, key="seconds"):
+        return run["epochs"][-1][key] / (images // run["epochs"][-1]["batch_size"])
+
+    runs = {run["row"]: run for name in ("E5", "E7", "E9") for run in Runs(name, BENCHMARKS / "experiments").runs()}
+    for way, link in links.items():
+        run, local = runs[f"CPU, {way}, 32"], step_of(runs["one CPU process"], 5000)
+        add_cpu(way, "epoch of E7", run["machine"], 2, local, "stl10_net", link, step_of(run, 5000) * 1e3)
+    run, one = runs["DDP, 8 processes, CPU"], runs["one process of 1 thread, CPU"]
+    adam = step_of(one, 60000, "optimizer_seconds")
+    add_cpu("with loaders, shm", "epoch of E9", run["machine"], 8, (step_of(one, 60000) - adam) / 8 + adam, "lenet",
+            links["shm"], step_of(run, 60000) * 1e3)
     for run in Runs("measured", HERE).runs():
         local = {row["net"]: row["local_ms"] / 1e3 for row in run["steps"] if row["ranks"] == 1}
         for row in (row for row in run["steps"] if row["ranks"] > 1):
-            ranks, comm, net = row["ranks"], row["comm"], row["net"]
             link = fit([(one["ranks"], one["bytes"], one["us"] * 1e-6) for one in run["all_reduces"]
-                        if (one["ranks"], one["comm"]) == (ranks, comm)])
-            step = data_parallel(local[net], local[net], [(1, GRADIENTS[net])], link, ranks, overlap=False)
-            add(f"{comm}, {ranks} ranks of one thread", f"{net} {row['batch']}", run["machine"], ranks, step * 1e3,
-                row["step_ms"], True)
-    for mean in (100, 1000, 10000):
-        args = failures.daly(10, mean), 10, 60, mean
-        rows.append({"group": "failures, against Daly's formula", "what": f"{mean} s apart", "machine": "", "ranks": 0,
-                     "predicted_work": failures.work(*args, failures=40000), "formula_work": failures.daly_work(*args)})
-        rows[-1]["error"] = rows[-1]["predicted_work"] / rows[-1]["formula_work"] - 1
+                        if (one["ranks"], one["comm"]) == (row["ranks"], row["comm"])])
+            add_cpu(row["comm"], row["batch"], run["machine"], row["ranks"], local[row["net"]], row["net"], link,
+                    row["step_ms"])
     return rows
 
 

@@ -21,6 +21,7 @@ if [ -z "${GRADUS_BUILD:-}" ]; then
   scripts/configure.sh "$preset" -DGRADUS_BUILD_TESTS=OFF -DGRADUS_BUILD_EXAMPLES=ON -DGRADUS_BUILD_BENCHMARKS=ON > /dev/null
   targets=(mnist cifar10 stl10 gradus-run pool_loop grayscale train_step dynamic_net)
   [ "$name" != E10 ] || targets=(memory)
+  [ "$name" != E12 ] || targets=(gradus-run sharding)
   [ "$name" != E13 ] || targets=(gradus-run job_loss)
   [ "$name" != E14 ] || targets=(byte_order)
   [ "$name" != E1 ] || [ "$preset" != cuda ] || targets=(conv2d_cuda)

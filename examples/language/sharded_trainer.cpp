@@ -18,17 +18,17 @@ ShardedTrainer::ShardedTrainer(nn::Module& net, const std::string& parallel, std
     optimizer_ = make(fsdp_->parameters());
     return;
   }
-  if (parallel == "ddp" || parallel == "zero1") ddp_.emplace(net, group_);
   if (parallel == "zero1") zero_.emplace(net, group_, make);
   else optimizer_ = make(net.parameters());
+  if (parallel == "ddp" || parallel == "zero1") ddp_.emplace(net, group_);
 }
 
 void ShardedTrainer::step(const Tensor& loss) {
-  if (zero_) zero_->zero_grad();
-  else optimizer_->zero_grad();
   loss.backward();
   if (zero_) zero_->step();
   else optimizer_->step();
+  if (zero_) zero_->zero_grad();
+  else optimizer_->zero_grad();
 }
 
 /// Adds what goes into the file of that name.

@@ -94,6 +94,14 @@ PROGRAMS = {
                 span = {"kind": "activations", "bytes": 8, "begin": 0, "end": 2, "module": "0", "op": "relu"}
                 file.write(json.dumps(figures) + "\\n" + json.dumps(span) + "\\n")
     """,
+    "benchmarks/sharding": """
+        ranks = int(os.environ["STARTED"])
+        with open(option("--json"), "a") as file:
+            file.write(json.dumps({"net": option("--net"), "parallel": option("--parallel"), "ranks": ranks,
+                                   "parameters": 1000, "predicted_peak_bytes": 2000000, "measured_peak_bytes": 2020000,
+                                   "predicted_sent_bytes": 1000 * (ranks - 1), "measured_sent_bytes": 1005 * (ranks - 1),
+                                   "step_ms": 3.0, "losses": f"2.5 {2 + ranks / 8}"}) + "\\n")
+    """,
     "benchmarks/dynamic_net": """
         print(json.dumps({"step": "loop", "mode": "eager", "rounds": "0 2 4", "step_ms": 0.2, "max_difference": 0.0}))
         if option("--device") == "cuda":
@@ -217,6 +225,7 @@ class Experiments(unittest.TestCase):
         "e10": ["sgd, float32, none", "sgd, float32, selective"],
         "e11": ["eager, lenet", "captured, lenet", "static, lenet, cuda", "eager, lenet, CPU", "static, lenet, CPU",
                 "dynamic net", "dynamic net, cuda"],
+        "e12": ["mlp, none, 1", "mlp, ddp, 2", "transformer, zero3, 4"],
     }
 
     def test_a_run_is_a_line(self):
@@ -256,7 +265,9 @@ class Experiments(unittest.TestCase):
                  "e6": ["179", "63.9"], "e7": ["87.3"], "e8": ["+0.00 (+0.00 to +0.00)"],
                  "e10": ["8 of 10 lines agree", "<td>309,768</td><td>309,768</td><td>309,768</td><td>yes</td>",
                          "<td>1,000,000</td><td>999,999</td><td>NO</td>"],
-                 "e11": ["3.00", "[item] waits &amp; cannot be captured"]}
+                 "e11": ["3.00", "[item] waits &amp; cannot be captured"],
+                 "e12": ["<td>+1.00 %</td>", "<td>+0.50 %</td>", "<td>1.2e-01</td>", "<td>2.500000</td><td></td>",
+                         "3 rows: memory within 1.00 % of the prediction, bytes sent within 0.50 %"]}
         for name, rows in self.ROWS.items():
             self.run_experiment(name, "--rows", *rows)
             page = (self.folder / f"results/{name.upper()}.html").read_text()

@@ -284,7 +284,7 @@ class Experiment(ScriptTest):
     def test_names_the_experiments_that_there_are(self):
         result = self.run_script("experiment.sh", "E99")
         self.assertEqual(result.returncode, 2)
-        self.assertIn("there are: E1 E10 E11 E13 E14 E2 E3 E4 E5 E6 E7 E8 E9", result.stderr)
+        self.assertIn("there are: E1 E10 E11 E12 E13 E14 E2 E3 E4 E5 E6 E7 E8 E9", result.stderr)
 
 
 class Lockstep(ScriptTest):

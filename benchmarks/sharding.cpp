@@ -1,0 +1,252 @@
+// A net trained by one of the ways of distributed/sharding (E12): what gradus::plan and a RecordingGroup say that a
+// rank holds and sends, what it does hold and send, how long a step takes, and the losses. Under gradus-run; prints a
+// JSON object.
+//
+//   gradus-run --nproc 4 sharding --net transformer --parallel zero3 --threads 1
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include <gradus/benchmarks/common/program.h>
+#include <gradus/benchmarks/timing.h>
+#include <gradus/distributed/comm/local/recording_group.h>
+#include <gradus/examples/common/resnet.h>
+#include <gradus/examples/language/model.h>
+#include <gradus/examples/language/sharded_trainer.h>
+
+namespace {
+
+using namespace gradus;
+
+struct Settings {
+  std::string net = "mlp", parallel = "none";
+  int64_t steps = 12, warm_up = 2;
+};
+
+constexpr int64_t kRows = 50000, kFeatures = 16, kLookups = 8, kWidth = 1024;  // of the MLP and its table
+constexpr int64_t kVocabulary = 2048, kContext = 64;                           // of the transformer
+
+/// Layers behind a table of which each sample looks up kLookups rows.
+nn::Sequential mlp(const Group& group) {
+  nn::Sequential net;
+  const int64_t in = kLookups * kFeatures;
+  net->push_back(nn::Flatten());
+  if (group) net->push_back(nn::ColumnParallelLinear(nn::ColumnParallelLinearOptions(in, kWidth), group));
+  else net->push_back(nn::Linear(in, kWidth));
+  net->push_back(nn::ReLU());
+  if (group) net->push_back(nn::RowParallelLinear(nn::RowParallelLinearOptions(kWidth, kWidth), group));
+  else net->push_back(nn::Linear(kWidth, kWidth));
+  net->push_back(nn::ReLU());
+  net->push_back(nn::Linear(kWidth, 10));
+  return net;
+}
+
+/// A net on one rank of `group`, by whatever way, and how it trains.
+class Training {
+ public:
+  Training(const Settings& settings, const Group& group) : settings_(settings), group_(group) {
+    manual_seed(1);  // all ranks begin alike
+    const Group layers = settings.parallel == "tensor" ? group : nullptr;
+    if (settings.net == "transformer") {
+      language_ =
+          LanguageModel(LanguageModelOptions().vocabulary(kVocabulary).context(kContext).width(128).blocks(4), layers);
+      net_ = nn::AnyModule(language_);
+    } else if (settings.net == "resnet18") {
+      // Without batch norm, whose statistics are those of each rank's part: losses would not be comparable.
+      net_ = nn::AnyModule(ResNet18(ResNet18Options().width(32).batch_norm(false)));
+    } else {
+      nn::Sequential whole;
+      if (settings.parallel == "table") {
+        table_ = nn::ShardedEmbedding(nn::ShardedEmbeddingOptions(kRows, kFeatures).placement(nn::RowPlacement::hash),
+                                      group);
+        whole->push_back(table_);
+      } else if (layers) {
+        whole->push_back(nn::VocabParallelEmbedding(nn::VocabParallelEmbeddingOptions(kRows, kFeatures), layers));
+      } else {
+        whole->push_back(nn::Embedding(kRows, kFeatures));
+      }
+      rest_ = mlp(layers);
+      for (const nn::AnyModule& layer : *rest_) whole->push_back(std::to_string(whole->size()), layer);
+      net_ = nn::AnyModule(whole);
+    }
+    // The table has a way of its own.
+    nn::Module& trained = table_ ? static_cast<nn::Module&>(*rest_) : *net_.ptr();
+    const std::string way = !table_ ? settings.parallel : group->size() == 1 ? "none" : "ddp";
+    trainer_.emplace(trained, way, way == "none" ? nullptr : group, [](std::vector<Tensor> parameters) {
+      return std::make_unique<optim::AdamW>(std::move(parameters), optim::AdamWOptions(1e-3));
+    });
+  }
+
+  /// This rank's samples of a step, and their targets.
+  std::pair<Tensor, Tensor> batch(int64_t step) const {
+    manual_seed(static_cast<uint64_t>(100 + step));
+    const int64_t all = share() * parts();
+    Tensor x, y;
+    if (language_) {
+      const Tensor text = randint(kVocabulary, {all, kContext + 1}, kLong);
+      x = text.narrow(1, 0, kContext), y = text.narrow(1, 1, kContext);
+    } else if (settings_.net == "resnet18") {
+      x = randn({all, 3, 32, 32}), y = randint(10, {all}, kLong);
+    } else {
+      x = randint(kRows, {all, kLookups}, kLong), y = randint(10, {all}, kLong);
+    }
+    const int64_t begin = parts() == 1 ? 0 : group_->rank() * share();
+    return {x.narrow(0, begin, share()).clone(), y.narrow(0, begin, share()).clone()};
+  }
+
+  double step(const Tensor& x, const Tensor& y) {
+    const Tensor loss = loss_of(net_.forward(x), y);
+    trainer_->step(loss);
+    if (table_) table_->adagrad_step(1e-2);
+    return loss.item<double>();
+  }
+
+  int64_t planned_bytes() {
+    const auto [x, y] = batch(0);
+    PlanOptions options;
+    options.target_shape(y.sizes()).loss(
+        [this](const Tensor& output, const Tensor& target) { return loss_of(output, target); });
+    if (!table_) return plan(net_, x.sizes(), trainer_->optimizer(), options.input_dtype(x.dtype())).peak;
+    // Which rows are looked up is not known before: the rest by the plan; the table, its state and, with their indices,
+    // the vectors that are looked up and their gradients by formula.
+    const int64_t vectors = share() * kLookups * kFeatures * 4;
+    const Shape looked_up = {share(), kLookups, kFeatures};
+    return plan(rest_, looked_up, trainer_->optimizer(), options).peak + kRows / group_->size() * (kFeatures + 1) * 4 +
+           vectors + 3 * x.array().nbytes();
+  }
+
+  int64_t parameters() const {
+    int64_t count = 0;
+    for (const Tensor& parameter : net_.ptr()->parameters()) count += parameter.numel();
+    return count;
+  }
+
+ private:
+  /// Of the samples; tensor parallel ranks all get all of them.
+  int64_t parts() const { return group_ && settings_.parallel != "tensor" ? group_->size() : 1; }
+  int64_t share() const { return (settings_.net == "mlp" ? 256 : 16) / parts(); }
+  Tensor loss_of(const Tensor& output, const Tensor& target) const {
+    return language_ ? language_->loss(output, target) : cross_entropy(output, target);
+  }
+
+  const Settings& settings_;
+  const Group group_;
+  LanguageModel language_{nullptr};
+  nn::Sequential rest_;
+  nn::ShardedEmbedding table_{nullptr};
+  nn::AnyModule net_;
+  std::optional<ShardedTrainer> trainer_;
+};
+
+/// By all TCP connections of this process, as the kernel counts them.
+int64_t bytes_sent() {
+  int64_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (getsockopt(std::stoi(entry.path().filename()), IPPROTO_TCP, TCP_INFO, &info, &size) == 0)
+      bytes += static_cast<int64_t>(info.tcpi_bytes_sent);
+  }
+  return bytes;
+}
+
+/// Of a rank and a step.
+struct Figures {
+  int64_t parameters = 0;
+  double peak = 0, sent = 0, milliseconds = 0;  // bytes; the median time
+  std::vector<double> losses;
+};
+
+/// Without the other ranks.
+Figures predict(const Settings& settings, int rank, int ranks) {
+  const auto group = std::make_shared<dist::RecordingGroup>(rank, ranks);
+  Training training(settings, group);
+  Figures figures;
+  figures.peak = static_cast<double>(training.planned_bytes());
+  for (int64_t step = 0; step < settings.warm_up + settings.steps; ++step) {
+    if (step == settings.warm_up) group->reset_bytes();
+    const auto [x, y] = training.batch(step);
+    training.step(x, y);
+  }
+  for (int kind = 0; kind <= static_cast<int>(dist::CollectiveKind::barrier); ++kind)
+    figures.sent += static_cast<double>(group->bytes(static_cast<dist::CollectiveKind>(kind)));
+  figures.sent /= static_cast<double>(settings.steps);
+  return figures;
+}
+
+Figures measure(const Settings& settings, const Group& group) {
+  DeviceRuntime& memory = runtime(DeviceType::cpu);
+  const int64_t at_start = memory.memory_stats(Device().index).allocated;
+  Training training(settings, group);
+  Figures figures;
+  figures.parameters = training.parameters();
+  std::vector<double> milliseconds;
+  for (int64_t step = 0; step < settings.warm_up + settings.steps; ++step) {
+    const auto [x, y] = training.batch(step);
+    group->barrier();
+    memory.reset_peak_memory_stats(Device().index);
+    const int64_t before = bytes_sent();
+    const double begin = benchmarks::now_ms();
+    const double loss = training.step(x, y);
+    const double end = benchmarks::now_ms();
+    group->barrier();  // what this rank passes on for others has been sent too
+    if (step < settings.warm_up) continue;
+    milliseconds.push_back(end - begin);
+    figures.losses.push_back(loss);
+    figures.sent += static_cast<double>(bytes_sent() - before) / static_cast<double>(settings.steps);
+    const int64_t peak = memory.memory_stats(Device().index).peak_allocated - at_start;
+    figures.peak = std::max(figures.peak, static_cast<double>(peak));
+  }
+  figures.milliseconds = benchmarks::median(milliseconds);
+  return figures;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Settings settings;
+  benchmarks::Program program("sharding", "What a rank holds and sends, predicted and measured");
+  program.option("--net", settings.net, "what is trained", {"mlp", "resnet18", "transformer"});
+  program.option("--parallel", settings.parallel, "by what way; table: a sharded table, the rest by ddp (mlp)",
+                 {"none", "ddp", "zero1", "zero2", "zero3", "tensor", "table"});
+  program.option("--steps", settings.steps, "that are timed, and whose losses are printed");
+  program.json_option();
+  return program.run(argc, argv, [&] {
+    GRADUS_CHECK(settings.net == "mlp" || settings.parallel != "table", ValueError, "--parallel table: of the nets ",
+                 "only mlp has a table to shard");
+    GRADUS_CHECK(settings.net != "resnet18" || settings.parallel != "tensor", ValueError, "--parallel tensor: there ",
+                 "are no tensor-parallel convolutions for resnet18");
+    const Group group = dist::init_process_group({.backend = "tcp"});
+    const Figures predicted = predict(settings, group->rank(), group->size());
+    const Figures measured = measure(settings, group);
+    const double ranks = group->size();
+    Tensor sums = tensor(measured.losses), greatest = tensor({predicted.peak, measured.peak});
+    Tensor sent = tensor({predicted.sent, measured.sent, measured.milliseconds});
+    group->all_reduce(sums.array());
+    group->all_reduce(sent.array());
+    group->all_reduce(greatest.array(), dist::ReduceKind::max);
+    if (group->rank() > 0) return;
+    std::string losses;
+    for (int64_t i = 0; i < sums.numel(); ++i) {
+      char loss[32];
+      std::snprintf(loss, sizeof loss, "%.8f ", sums[i].item<double>() / ranks);
+      losses += loss;
+    }
+    const benchmarks::Fields fields = {{"net", settings.net},
+                                       {"parallel", settings.parallel},
+                                       {"ranks", group->size()},
+                                       {"parameters", measured.parameters},
+                                       {"predicted_peak_bytes", static_cast<int64_t>(greatest[0].item<double>())},
+                                       {"measured_peak_bytes", static_cast<int64_t>(greatest[1].item<double>())},
+                                       {"predicted_sent_bytes", std::llround(sent[0].item<double>() / ranks)},
+                                       {"measured_sent_bytes", std::llround(sent[1].item<double>() / ranks)},
+                                       {"step_ms", sent[2].item<double>() / ranks},
+                                       {"losses", losses}};
+    std::printf("%s\n", benchmarks::to_json(fields).c_str());
+    program.record(fields);
+  });
+}

@@ -15,7 +15,7 @@ using namespace gradus::test;
 
 namespace {
 
-constexpr Milliseconds kLong{60'000};
+constexpr Milliseconds kAMinute{60'000};
 
 /// The store of a new job, in which its workers have been written down.
 std::shared_ptr<Store> store_of(const Members& first) {
@@ -153,7 +153,7 @@ TEST_CASE("what a store holds in a list's place is an error for all who read or 
   const auto expect_error = [](const std::shared_ptr<Store>& store, const std::string& message) {
     Membership membership(store);
     CHECK_THROWS_WITH(membership.latest(), contains(message));
-    CHECK_THROWS_WITH(membership.after(0, kLong), contains(message));
+    CHECK_THROWS_WITH(membership.after(0, kAMinute), contains(message));
     CHECK_THROWS_WITH(membership.remove(0, "x"), contains(message));
     CHECK_THROWS_WITH(membership.renew(0), contains(message));
     CHECK_THROWS_WITH(membership.finish(), contains(message));
@@ -258,17 +258,18 @@ TEST_CASE("ranks meet when all have come, those that have not are removed, and a
   const Members second = membership.latest();
   CHECK(second.str() == "generation 1 ranks 0 3 2 spares min_ranks 3");
   CHECK(membership.cause_of(1) == "did not come within 50 ms");
-  CHECK(!membership.meet(first, 1, kLong));  // too late
+  CHECK(!membership.meet(first, 1, kAMinute));  // too late
   // The others meet, each as often as it asks.
   for (const std::string& error : at_once(store, 6, [&](int thread, Membership&own) {
-         if (!own.meet(second, second.ranks[static_cast<size_t>(thread / 2)], kLong)) throw Error("a newer list");
+         if (!own.meet(second, second.ranks[static_cast<size_t>(thread / 2)], kAMinute)) throw Error("a newer list");
        }))
     CHECK(error.empty());
   // Two wait, and the third is known to be dead.
   const Members third = membership.renew(second.generation);
   for (const std::string& error : at_once(store, 3, [&](int thread, Membership&own) {
          if (thread == 2) own.remove(2, "was killed");
-         else if (own.meet(third, third.ranks[static_cast<size_t>(thread)], kLong)) throw Error("met without worker 2");
+         else if (own.meet(third, third.ranks[static_cast<size_t>(thread)], kAMinute))
+           throw Error("met without worker 2");
        }))
     CHECK(error.empty());
   CHECK(membership.latest().str() == "generation 3 ranks 0 3 spares min_ranks 3 end was killed");
@@ -280,9 +281,9 @@ TEST_CASE("finish() wakes all that wait, for a list or for others") {
     const Members first = Membership(store).latest();
     const auto errors = at_once(store, 6, [&](int thread, Membership& membership) {
       if (thread < 2) {  // the last rank does not come, for it has trained already
-        if (membership.meet(first, thread, kLong)) throw Error("met without worker 2");
+        if (membership.meet(first, thread, kAMinute)) throw Error("met without worker 2");
       } else if (thread < 4) {
-        if (membership.after(0, kLong).generation == 0) throw Error("woken without a list");
+        if (membership.after(0, kAMinute).generation == 0) throw Error("woken without a list");
       } else {
         membership.finish();
       }

@@ -75,18 +75,11 @@ int main(int argc, char** argv) {
       loss = cross_entropy(net->forward(randn({16, 8}) + 0.1 * rank), randint(4, {16}));  // each rank has its own data
       loss.backward();
     };
-    const auto update = [&] { sgd.step(); };
+    training::Checkpoint state, position;
+    state.add("model", *net).add("optimizer", sgd);
     const dist::InitOptions options{.backend = "tcp"};
-    bool finished = true;
-    if (environment.worker) {
-      training::Checkpoint state, position;
-      state.add("model", *net).add("optimizer", sgd);
-      finished = dist::ElasticTraining(*net, state, position, {.group = options, .on_group = join})
-                     .run(steps, compute, update);
-    } else {
-      join(dist::init_process_group(options));
-      for (int64_t step = 0; step < steps; ++step) compute(step), update();
-    }
+    dist::ElasticTraining training(*net, state, position, {.group = options, .on_group = join});
+    const bool finished = training.run(steps, compute, [&] { sgd.step(); });
     if (finished && rank == 0) std::printf("loss %.9g\n", loss.item<double>());
   });
 }

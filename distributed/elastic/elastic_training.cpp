@@ -1,6 +1,7 @@
 #include <gradus/distributed/elastic/elastic_training.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/distributed/comm/local/local_group.h>
@@ -45,20 +46,25 @@ ElasticPlace ElasticPlace::from_environment(const InitOptions& options) {
   if (!job.worker) {  // a job of one worker, whose group is that of all ranks and is not made again
     Membership membership(std::make_shared<HashStore>());
     membership.begin(Members::first(1, 0, 1));
-    const auto connect = [job, options](const Members&, int) -> std::shared_ptr<ProcessGroup> {
+    const auto connect = [job, options](const Members&, int,
+                                        std::optional<int> device) -> std::shared_ptr<ProcessGroup> {
       if (job.world_size == 1) return std::make_shared<LocalGroup>(std::make_shared<LocalWorld>(1), 0);
-      return init_process_group(options);
+      InitOptions meeting = options;
+      if (device) meeting.device = device;
+      return init_process_group(meeting);
     };
     return {0, membership, connect, /*goes_on=*/false};
   }
   const std::string prefix = Membership::prefix(job.restarts);
   const auto store = std::make_shared<TcpStore>(*job.store, Token::from_environment(), options.timeout);
-  const auto connect = [job, prefix, store, options](const Members& members, int rank) mutable {
+  const auto connect = [job, prefix, store, options](const Members& members, int rank,
+                                                     std::optional<int> device) mutable {
     job.rank = job.local_rank = rank;
     job.world_size = job.local_world_size = static_cast<int>(members.ranks.size());
     const std::string keys = prefix + "/group/" + std::to_string(members.generation);
     InitOptions meeting = options;
     meeting.timeout = std::min(options.timeout, kMeeting);
+    if (device) meeting.device = device;
     struct Met {
       std::shared_ptr<Store> store;
       std::unique_ptr<ProcessGroup> group;
@@ -124,12 +130,20 @@ void ElasticTraining::compute(const std::function<void(int64_t step)>& compute) 
   }
 }
 
+Device ElasticTraining::device() const {
+  const TensorList parameters = parts_ ? parts_->module->parameters() : TensorList();
+  return parameters.empty() ? Device() : parameters[0].device();
+}
+
 bool ElasticTraining::join() {
   while (const std::optional<Members> members = next_members()) {
     generation_ = members->generation;
     try {
       if (!place_.membership.meet(*members, place_.worker, options_.group.timeout)) continue;
-      group_ = place_.connect(*members, *members->rank_of(place_.worker));
+      const int rank = *members->rank_of(place_.worker);
+      if (!std::exchange(has_had_rank_, true) && options_.on_rank) options_.on_rank(rank);
+      const Device device = this->device();
+      group_ = place_.connect(*members, rank, device.is_cpu() ? std::nullopt : std::optional<int>(device.index));
       if (parts_) copy_newest();
       if (options_.on_group) options_.on_group(group_);
       const std::vector<int64_t> steps = gather(*group_, step_);
@@ -182,10 +196,8 @@ void ElasticTraining::copy_newest() {
   const int root = static_cast<int>(newest - steps.begin());
   std::vector<std::byte> state, position;
   if (group_->rank() == root) state = parts_->state.to_bytes(), position = parts_->position.to_bytes();
-  const TensorList parameters = parts_->module->parameters();
-  const Device device = parameters.empty() ? Device() : parameters[0].device();
-  broadcast(*group_, state, root, device);
-  broadcast(*group_, position, root, device);
+  broadcast(*group_, state, root, device());
+  broadcast(*group_, position, root, device());
   Generator& generator = default_generator();
   const auto offset = gather(*group_, static_cast<int64_t>(generator.offset()))[static_cast<size_t>(root)];
   if (has_state_ && step_ == *newest) return;

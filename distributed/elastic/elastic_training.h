@@ -45,6 +45,8 @@ namespace gradus::dist {
 
 struct ElasticOptions {
   InitOptions group = {};
+  /// Called once, when this worker has a rank, which is a spare's when it takes a place: moves the net to its GPU.
+  std::function<void(int rank)> on_rank = {};
   /// Called with each group, before its first step: makes what depends on it (DistributedDataParallel, a loader's
   /// part).
   std::function<void(const std::shared_ptr<ProcessGroup>&)> on_group = {};
@@ -57,7 +59,8 @@ struct ElasticOptions {
 struct ElasticPlace {
   int worker = 0;
   Membership membership;
-  std::function<std::shared_ptr<ProcessGroup>(const Members&, int rank)> connect;
+  /// Over NCCL with the GPU of that number, or of the rank's.
+  std::function<std::shared_ptr<ProcessGroup>(const Members&, int rank, std::optional<int> device)> connect;
   bool goes_on = true;  ///< false: what ends a group ends the training
   /// As gradus-run says in the environment. Without --spares and --min-nproc the job does not go on without a rank.
   static ElasticPlace from_environment(const InitOptions& options);
@@ -119,6 +122,8 @@ class ElasticTraining {
   Position position() const;
   void restore(const Position& position);
 
+  /// Where what ranks have in common is; the CPU if there is nothing.
+  Device device() const;
   /// Meets the others as the newest list has them; false if the job is finished.
   bool join();
   /// The list of the next group that this worker is to be in; nothing if the job is finished.
@@ -132,7 +137,7 @@ class ElasticTraining {
   ElasticPlace place_;
   std::shared_ptr<ProcessGroup> group_;
   int64_t step_ = 0, generation_ = -1;
-  bool has_state_ = false;
+  bool has_state_ = false, has_had_rank_ = false;
   int renewals_ = 0;  // groups that failed since the last finished step though nobody died
   std::string failure_;
 };

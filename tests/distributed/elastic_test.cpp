@@ -50,7 +50,7 @@ struct Outcome {
 using Worlds = std::map<int64_t, std::shared_ptr<SimulatedWorld>>;
 
 ElasticPlace place_of(int worker, Simulation& simulation, const std::shared_ptr<StoreTable>& table, Worlds& worlds) {
-  const auto connect = [&](const Members& members, int rank) {
+  const auto connect = [&](const Members& members, int rank, std::optional<int>) {
     auto& world = worlds[members.generation];
     if (!world) world = std::make_shared<SimulatedWorld>(SimulatedWorld{members.ranks, 0, {}, {}});
     return SimulatedGroup::connect(simulation, world, rank);

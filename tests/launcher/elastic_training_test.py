@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """dist::ElasticTraining in real processes: a rank is killed at a random point, and the losses are the unbroken run's.
 
-usage: elastic_training_test.py GRADUS_RUN ELASTIC_TRAINING_WORKER [--kills N] [--seed S] [--backend NAME...]
-With --kills N kills N ranks with each backend, one a job, and prints the times from the death to the next step.
+usage: elastic_training_test.py GRADUS_RUN ELASTIC_TRAINING_WORKER [--kills N] [--ranks N] [--seed S] [--backend NAME...]
+With --kills N kills N ranks with each backend, one a job, and prints the times from the death to the next step. For nccl
+set NCCL_P2P_DISABLE=1: a GPU whose peer is killed while it reads its memory may need a reset.
 """
 
 import argparse
@@ -148,9 +149,11 @@ if __name__ == "__main__":
     if "--kills" in sys.argv:
         parser = argparse.ArgumentParser()
         parser.add_argument("--kills", type=int)
+        parser.add_argument("--ranks", type=int, default=RANKS)
         parser.add_argument("--seed", type=int, default=1)
         parser.add_argument("--backend", nargs="+", default=BACKENDS)
         arguments = parser.parse_args()
+        RANKS = arguments.ranks
         ElasticTraining.chance = random.Random(arguments.seed)
         measure(arguments.kills, arguments.backend)
     else:

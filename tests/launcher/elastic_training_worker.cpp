@@ -4,6 +4,7 @@
 //   ddp      dropout, batch norm and a loader; the loss of a run that a spare has come to is the unbroken run's
 //   alike    all samples are computed alike, so that fewer ranks have the same loss but for rounding
 //   sharded  FullyShardedDataParallel, which saves a checkpoint in FOLDER after every tenth step
+// With nccl for BACKEND each rank has the GPU of its number; a spare has that of the rank whose place it takes.
 #include <unistd.h>
 
 #include <chrono>
@@ -32,6 +33,8 @@ struct Arguments {
   int64_t steps;
   std::chrono::milliseconds pause;  // in every step
   std::filesystem::path folder;
+
+  Device device_of(int rank) const { return backend == "nccl" ? Device(kCUDA, rank) : Device(kCPU); }
 };
 
 nn::Sequential make_net(bool alike) {
@@ -98,7 +101,9 @@ void train_replicas(const Arguments& arguments) {
     Generator& generator = default_generator();
     generator.set_state(static_cast<uint64_t>(group->rank()), generator.offset());
   };
+  Device device;
   dist::ElasticOptions options{.group = {.backend = arguments.backend, .timeout = kTimeout}, .on_group = on_group};
+  options.on_rank = [&](int rank) { net->to(device = arguments.device_of(rank)); };
   std::optional<dist::ElasticTraining> elastic;
   options.on_finish = [&] { report_losses(*elastic, losses); };
   elastic.emplace(*net, state, position, options);
@@ -109,15 +114,15 @@ void train_replicas(const Arguments& arguments) {
     const int64_t samples = batch.target.numel();
     const auto whole = static_cast<int64_t>(
         data::samples_in_batch(kSamples, kBatch, static_cast<size_t>(loader->state().batches - 1)));
-    Tensor sum = zeros({}, dtype(kDouble));
+    const Tensor x = batch.data.to(device), y = batch.target.to(device);
+    Tensor sum = zeros({}, dtype(kDouble).device(device));
     // Fewer ranks have larger shares of the same batch, which they compute one micro-batch after the other.
     for (int64_t begin = 0; begin < samples; begin += kMicroBatch) {
       const int64_t count = std::min(kMicroBatch, samples - begin);
       std::optional<dist::DistributedDataParallel::NoSync> more;
       if (begin + count < samples) more.emplace(*ddp);
-      const Tensor loss =
-          cross_entropy(net->forward(batch.data.narrow(0, begin, count)), batch.target.narrow(0, begin, count)) *
-          ddp->loss_weight(count, whole);
+      const Tensor loss = cross_entropy(net->forward(x.narrow(0, begin, count)), y.narrow(0, begin, count)) *
+                          ddp->loss_weight(count, whole);
       loss.backward();
       sum += loss.detach();
     }
@@ -154,6 +159,7 @@ void train_shards(const Arguments& arguments) {
   const auto on_group = [&](const std::shared_ptr<dist::ProcessGroup>& group) {
     run.reset();
     run.emplace();
+    run->net->to(arguments.device_of(group->rank()));
     run->fsdp = std::make_unique<dist::FullyShardedDataParallel>(run->net, group);
     run->adam = std::make_unique<optim::Adam>(run->fsdp->parameters(), optim::AdamOptions(1e-2));
     run->loader->distribute(static_cast<size_t>(group->size()), static_cast<size_t>(group->rank()));
@@ -172,7 +178,8 @@ void train_shards(const Arguments& arguments) {
   double mean = 0;
   const auto compute = [&](int64_t) {
     const auto& batch = run->loader->next_batch();
-    const Tensor loss = cross_entropy(run->net->forward(batch.data), batch.target);
+    const Device device = arguments.device_of(elastic->group()->rank());
+    const Tensor loss = cross_entropy(run->net->forward(batch.data.to(device)), batch.target.to(device));
     loss.backward();
     std::this_thread::sleep_for(arguments.pause);
     mean = mean_over(*elastic->group(), loss);

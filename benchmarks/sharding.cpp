@@ -52,8 +52,8 @@ class Training {
     manual_seed(1);  // all ranks begin alike
     const Group layers = settings.parallel == "tensor" ? group : nullptr;
     if (settings.net == "transformer") {
-      language_ =
-          LanguageModel(LanguageModelOptions().vocabulary(kVocabulary).context(kContext).width(128).blocks(4), layers);
+      language_ = LanguageModel(
+          LanguageModelOptions{.vocabulary = kVocabulary, .context = kContext, .width = 128, .blocks = 4}, layers);
       net_ = nn::AnyModule(language_);
     } else if (settings.net == "resnet18") {
       // Without batch norm, whose statistics are those of each rank's part: losses would not be comparable.

@@ -30,7 +30,8 @@ namespace {
 
 struct Options : RunOptions {
   std::string text, parallel = "none", prompt;
-  int64_t steps = 1000, test_every = 100, generate = 200, context = 64, width = 64, heads = 4, blocks = 2;
+  int64_t steps = 1000, test_every = 100, generate = 200;
+  LanguageModelOptions model;
 };
 
 std::optional<Options> parse_options(int argc, char** argv) {
@@ -48,10 +49,10 @@ std::optional<Options> parse_options(int argc, char** argv) {
   const CLI::Range counts(1, 1000000);
   app.add_option("--steps", options.steps, "of training, the first tenth with a rising learning rate")->check(counts);
   app.add_option("--batch-size", options.batch_size, "windows in a step, of all ranks together")->check(counts);
-  app.add_option("--context", options.context, "characters in a window")->check(counts);
-  app.add_option("--width", options.width, "of the model")->check(counts);
-  app.add_option("--heads", options.heads, "of its attention")->check(counts);
-  app.add_option("--blocks", options.blocks, "that it has")->check(counts);
+  app.add_option("--context", options.model.context, "characters in a window")->check(counts);
+  app.add_option("--width", options.model.width, "of the model")->check(counts);
+  app.add_option("--heads", options.model.heads, "of its attention")->check(counts);
+  app.add_option("--blocks", options.model.blocks, "that it has")->check(counts);
   app.add_option("--lr", options.lr, "highest learning rate")->check(CLI::Range(0.0, 10.0));
   app.add_option("--test-every", options.test_every, "steps between tests")->check(counts);
   app.add_option("--generate", options.generate, "characters to print in the end")->check(CLI::Range(0, 1000000));
@@ -73,14 +74,10 @@ std::optional<Options> parse_options(int argc, char** argv) {
 class Run {
  public:
   explicit Run(const Options& options)
-      : options_(options), text_(learned_text(), options.context),
-        model_(LanguageModelOptions()
-                   .vocabulary(text_.vocabulary())
-                   .context(options.context)
-                   .width(options.width)
-                   .heads(options.heads)
-                   .blocks(options.blocks),
-               options.parallel == "tensor" ? ranks_.gradients : nullptr) {
+      : options_(options), text_(learned_text(), options.model.context),
+        model_(of_text(options.model), options.parallel == "tensor" ? ranks_.gradients : nullptr),
+        prompt_(text_.encode(options.prompt)) {
+    if (prompt_.empty()) prompt_.push_back(text_.tokens()[0]);
     GRADUS_CHECK(options.batch_size % parts_ == 0, ValueError, "--batch-size ", options.batch_size,
                  " windows cannot be shared equally by ", parts_, " ranks");
     model_->to(device_);
@@ -95,7 +92,6 @@ class Run {
     schedule_.emplace(optimizer, parts, std::vector{warmup});
     checkpoint_.value("step", step_).setting("seed", options.seed).setting("batch size", options.batch_size);
     checkpoint_.setting("steps", options.steps).setting("lr", options.lr);
-    prompt_ = text_.encode(options.prompt.empty() ? first_ : options.prompt);
   }
 
   /// The program's exit code.
@@ -103,8 +99,9 @@ class Run {
     const bool resumed = options_.resume && trainer_->load(options_.checkpoint, checkpoint_);
     if (resumed) schedule_->set_step_count(step_);
     if (options_.prints()) {
-      std::printf("%d characters; %d parameters on each rank; %s, parallel: %s\n", static_cast<int>(text_.characters()),
-                  static_cast<int>(model_->num_parameters()), options_.device.c_str(), options_.parallel.c_str());
+      std::printf("%d characters; %d parameters on each rank; %s, parallel: %s\n",
+                  static_cast<int>(text_.tokens().size()), static_cast<int>(model_->num_parameters()),
+                  options_.device.c_str(), options_.parallel.c_str());
       if (entropy_) std::printf("no model's loss is below %.3f\n", *entropy_);
       if (resumed) std::printf("going on from %s, after step %d\n", options_.checkpoint.c_str(), step_);
     }
@@ -133,17 +130,18 @@ class Run {
   using Clock = std::chrono::steady_clock;
 
   std::string learned_text() {
-    std::string text;
-    if (options_.text.empty()) {
-      Sentences sentences = make_sentences(5000, 0);
-      entropy_ = sentences.entropy;
-      text = std::move(sentences.text);
-    } else {
+    if (!options_.text.empty()) {
       const io::Bytes bytes = io::read_file(options_.text);
-      text.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
     }
-    first_ = text.substr(0, 1);
-    return text;
+    const Sentences sentences = make_sentences(5000, 0);
+    entropy_ = sentences.entropy;
+    return sentences.text;
+  }
+
+  LanguageModelOptions of_text(LanguageModelOptions options) {
+    options.vocabulary = text_.vocabulary();
+    return options;
   }
 
   void save() {
@@ -173,7 +171,7 @@ class Run {
         {"test_loss", test_loss},
         {"entropy", entropy_ ? nlohmann::ordered_json(*entropy_) : nullptr},
         {"lr", schedule_->get_last_lr()[0]},
-        {"characters_per_second", steps * static_cast<double>(options_.batch_size * options_.context) / seconds},
+        {"characters_per_second", steps * static_cast<double>(options_.batch_size * options_.model.context) / seconds},
         {"peak_allocated_bytes", static_cast<int64_t>(ranks_.max({peak})[0])},
         {"ranks", ranks_.size},
         {"comm", ranks_.comm()},
@@ -206,10 +204,9 @@ class Run {
   const Device device_ = Device(options_.device);
   const int parts_ = options_.parallel == "tensor" ? 1 : ranks_.size;  // of a batch
   std::optional<double> entropy_;                                      // of a text that was made up
-  std::string first_;                                                  // character of the text
   const Text text_;
-  std::vector<int64_t> prompt_;
   const LanguageModel model_;
+  std::vector<int64_t> prompt_;
   std::optional<ShardedTrainer> trainer_;
   std::optional<optim::SequentialLR> schedule_;
   training::Checkpoint checkpoint_;

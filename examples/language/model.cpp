@@ -25,7 +25,7 @@ nn::AnyModule embedding(int64_t tokens, int64_t width, const Group& group) {
 }  // namespace
 
 DecoderBlockImpl::DecoderBlockImpl(const LanguageModelOptions& options, const Group& group) {
-  const int64_t width = options.width(), heads = options.heads();
+  const int64_t width = options.width, heads = options.heads;
   norm1 = register_module("norm1", nn::LayerNorm(std::vector<int64_t>{width}));
   if (group)
     parallel_attention =
@@ -50,13 +50,13 @@ Tensor DecoderBlockImpl::forward(Tensor x) {
 
 LanguageModelImpl::LanguageModelImpl(const LanguageModelOptions& options, Group group)
     : options(options), group(std::move(group)) {
-  embed = embedding(options.vocabulary(), options.width(), this->group);
+  embed = embedding(options.vocabulary, options.width, this->group);
   register_module("embed", embed.ptr());
-  positions = register_module("positions", nn::Embedding(options.context(), options.width()));
-  for (int64_t i = 0; i < options.blocks(); ++i)
+  positions = register_module("positions", nn::Embedding(options.context, options.width));
+  for (int64_t i = 0; i < options.blocks; ++i)
     blocks.push_back(register_module("block" + std::to_string(i), DecoderBlock(options, this->group)));
-  norm = register_module("norm", nn::LayerNorm(std::vector<int64_t>{options.width()}));
-  head = column_linear(options.width(), options.vocabulary(), this->group);
+  norm = register_module("norm", nn::LayerNorm(std::vector<int64_t>{options.width}));
+  head = column_linear(options.width, options.vocabulary, this->group);
   register_module("head", head.ptr());
 }
 
@@ -77,13 +77,13 @@ std::vector<int64_t> generate(const LanguageModel& model, std::vector<int64_t> t
   const Device device = model->parameters()[0].device();
   std::mt19937_64 random(seed);
   for (; count > 0; --count) {
-    const int64_t seen = std::min(static_cast<int64_t>(tokens.size()), model->options.context());
+    const int64_t seen = std::min(static_cast<int64_t>(tokens.size()), model->options.context);
     const Tensor last = tensor(std::vector<int64_t>(tokens.end() - seen, tokens.end()));
     Tensor logits = model(last.unsqueeze(0).to(device)).select(1, seen - 1);  // (1, vocabulary)
     if (model->group) logits = dist::gather_from_ranks(logits, model->group);
     const Tensor sums = softmax(logits[0].to(kCPU).to(kDouble), 0).cumsum(0);  // (vocabulary)
     const double drawn = static_cast<double>(random() >> 11) * 0x1p-53;        // in [0, 1)
-    tokens.push_back(std::min((sums <= drawn).sum().item<int64_t>(), model->options.vocabulary() - 1));
+    tokens.push_back(std::min((sums <= drawn).sum().item<int64_t>(), model->options.vocabulary - 1));
   }
   return tokens;
 }

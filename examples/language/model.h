@@ -11,12 +11,9 @@
 using Group = std::shared_ptr<gradus::dist::ProcessGroup>;
 
 struct LanguageModelOptions {
-  GRADUS_ARG(int64_t, vocabulary) = 32;
-  /// Positions that the model can look back at, itself included.
-  GRADUS_ARG(int64_t, context) = 64;
-  GRADUS_ARG(int64_t, width) = 64;
-  GRADUS_ARG(int64_t, heads) = 4;
-  GRADUS_ARG(int64_t, blocks) = 2;
+  int64_t vocabulary = 32;
+  int64_t context = 64;  ///< positions that the model can look back at, itself included
+  int64_t width = 64, heads = 4, blocks = 2;
 };
 
 /// x + attention(norm(x)), then x + mlp(norm(x)): (N, L, width) to the same shape.

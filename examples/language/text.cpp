@@ -40,9 +40,10 @@ Text::Text(const std::string& text, int64_t length) : length_(length) {
   const std::set<char> different(text.begin(), text.end());
   bytes_.assign(different.begin(), different.end());
   tokens_ = encode(text);
-  training_characters_ = characters() * 9 / 10;
-  GRADUS_CHECK(characters() >= 10 * (length + 1), ValueError, "a text of ", characters(),
-               " characters is too short for ", "windows of ", length, ": give a longer one, or a smaller --context");
+  const auto characters = static_cast<int64_t>(tokens_.size());
+  training_characters_ = characters * 9 / 10;
+  GRADUS_CHECK(characters >= 10 * (length + 1), ValueError, "a text of ", characters, " characters is too short for ",
+               "windows of ", length, ": give a longer one, or a smaller --context");
 }
 
 Text::Batch Text::windows(const std::vector<int64_t>& begins) const {
@@ -65,7 +66,8 @@ Text::Batch Text::training(uint64_t seed, int64_t step, int64_t begin, int64_t e
 
 Text::Batch Text::test(int64_t count) const {
   std::vector<int64_t> begins;
-  for (int64_t at = training_characters_; at + length_ < characters() && count > 0; at += length_, --count)
+  for (int64_t at = training_characters_; at + length_ < static_cast<int64_t>(tokens_.size()) && count > 0;
+       at += length_, --count)
     begins.push_back(at);
   return windows(begins);
 }

@@ -28,7 +28,7 @@ class Text {
   /// At most `count` windows of the test text, one behind the other.
   Batch test(int64_t count) const;
 
-  int64_t characters() const { return static_cast<int64_t>(tokens_.size()); }
+  const std::vector<int64_t>& tokens() const { return tokens_; }
   /// The number of different bytes, rounded up to a multiple of 8: any usual number of ranks can share it.
   int64_t vocabulary() const { return (static_cast<int64_t>(bytes_.size()) + 7) / 8 * 8; }
   std::vector<int64_t> encode(const std::string& text) const;  ///< A byte that the text does not have: a ValueError.

@@ -194,6 +194,8 @@ TEST_CASE("one process without a launcher is a group of one", "[init]") {
     group->barrier();
   }
   CHECK_THROWS_WITH(init_process_group({.backend = "gloo"}), contains("no communication backend 'gloo'"));
+  // Of an elastic job, whose groups meet by way of its store.
+  CHECK_THROWS_WITH(make_group(std::make_shared<HashStore>(), {}, {.backend = "mpi"}), contains("that mpirun started"));
   if (nccl_version() == 0)
     CHECK_THROWS_WITH(init_process_group({.backend = "nccl"}), contains("this build has no NCCL: install it"));
   if (!has_mpi())

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <set>
@@ -21,7 +22,7 @@
 using namespace gradus;
 
 int main(int argc, char** argv) try {
-  constexpr dist::Milliseconds kTimeout{20'000}, kUntilRemoved{1'000};
+  constexpr dist::Milliseconds kTimeout{20'000}, kUntilRemoved{1'000};  // the latter where somebody stops
   const dist::JobEnvironment job = dist::job_environment();
   const bool first = job.restarts == 0;
   const int worker = job.worker.value(), last = first ? std::atoi(argv[1]) : 0;
@@ -29,17 +30,23 @@ int main(int argc, char** argv) try {
   const dist::Token token = dist::Token::from_environment();
   dist::Membership membership(std::make_shared<dist::PrefixStore>(
       dist::Membership::prefix(job.restarts), std::make_shared<dist::TcpStore>(*job.store, token, kTimeout)));
-  dist::Members members = membership.latest();
+  dist::Members members = membership.list(0);
   const auto now = [&](const char* event) {
     return first && events.count(std::to_string(worker) + ":" + std::to_string(members.generation) + ":" + event) > 0;
   };
+  const bool one_stops = std::ranges::any_of(events, [](const std::string& event) { return event.ends_with("stop"); });
+  // No deadline is missed because a process is slow to start.
+  std::vector<std::string> all;
+  for (size_t w = 0; w < members.ranks.size() + members.spares.size(); ++w) all.push_back("up/" + std::to_string(w));
+  membership.store().set("up/" + std::to_string(worker), "yes");
+  membership.store().wait(all, kTimeout);
   std::printf("worker %d%s pid %d\n", worker, job.spare ? ", a spare," : "", getpid());
   while (true) {
     std::fflush(stdout);
     GRADUS_CHECK(members.end.empty(), Error, "the job has ended: ", members.end);
     const std::optional<int> rank = members.rank_of(worker);
     if (now("stop")) raise(SIGSTOP);
-    if (rank && membership.meet(members, worker, kUntilRemoved)) {
+    if (rank && membership.meet(members, worker, one_stops ? kUntilRemoved : kTimeout)) {
       std::printf("generation %d: worker %d is rank %d of %zu\n", static_cast<int>(members.generation), worker, *rank,
                   members.ranks.size());
       std::fflush(stdout);

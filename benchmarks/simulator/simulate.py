@@ -143,7 +143,7 @@ ASSUMED = {
     "storage_all": (200e9, "bytes/s", "of all ranks to the checkpoints' disks"),
     "storage_rank": (2e9, "bytes/s", "of one rank"),
     "restart": (300, "s", "from a failure to the first step after a checkpoint was loaded"),
-    "keep": (10, "s", "the same where a spare copies the state from its peers (DDP)"),
+    "keep": (10, "s", "the same where a spare copies the state from its peers (DDP); of a tiny net a fraction of one"),
     "repair": (24 * 3600, "s", "until a failed rank is back"),
 }
 

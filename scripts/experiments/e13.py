@@ -128,8 +128,8 @@ def render(runs):
         "has taken a place fails there with probability q in the rows &ldquo;a spare that fails too&rdquo;; then the "
         "sum is multiplied by 1 &minus; q.</p>"
         "<p>Bars are of 99 %, as there are twelve to hold. Real jobs: gradus-run and ranks that train by "
-        "DistributedDataParallel over tcp, with a spare by ElasticTraining; a worker that is to fail kills itself with "
-        f"SIGKILL. Every one of them ended as the deaths that its workers drew say. {where(last)}; code "
+        "ElasticTraining and DistributedDataParallel over tcp; a worker that is to fail kills itself with SIGKILL. "
+        f"Every one of them ended as the deaths that its workers drew say. {where(last)}; code "
         f"{last['code']}.</p>",
         table(["row", "p", "q of the spare", "formula", "simulation (99 %)", "real jobs (99 %)", "agree",
                "jobs that went on after a death", "final losses of the jobs that were not lost", "s a job"], lines),

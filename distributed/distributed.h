@@ -12,5 +12,6 @@
 #include <gradus/distributed/sharding/fully_sharded.h>
 #include <gradus/distributed/sharding/mesh.h>
 #include <gradus/distributed/sharding/sharded_embedding.h>
+#include <gradus/distributed/sharding/sharded_module.h>
 #include <gradus/distributed/sharding/tensor_parallel.h>
 #include <gradus/distributed/sharding/zero_optimizer.h>

@@ -19,9 +19,8 @@
 namespace gradus {
 namespace {
 
-/// As the allocator of their device counts them.
-/// What they hold. A tensor in the memory of another, as a shard is, counts once, and one of repeated elements as
-/// these.
+/// What they hold, as the allocator of their device counts it. A tensor in the memory of another, as a shard is,
+/// counts once, and one of repeated elements as these.
 int64_t bytes_of(const std::vector<Tensor>& tensors) {
   std::map<uintptr_t, uintptr_t> blocks;
   int64_t bytes = 0;
@@ -186,7 +185,8 @@ double flops_of(const graph::Call& call) {
 
 class Reporter {
  public:
-  Reporter(Recorded recorded, const MemoryReport& start) : recorded_(std::move(recorded)), report_(start) {}
+  Reporter(Recorded recorded, const MemoryReport& start)
+      : recorded_(std::move(recorded)), report_(start), buckets_(start.gradients) {}
 
   MemoryReport run() {
     report_.backward_begin = recorded_.backward_begin, report_.step_begin = recorded_.step_begin;
@@ -216,6 +216,7 @@ class Reporter {
     always(MemoryKind::parameters, report_.buffers, "buffers");
     always(MemoryKind::optimizer_state, report_.optimizer_state, "optimizer state");
     always(MemoryKind::inputs, report_.inputs, "inputs");
+    always(MemoryKind::gradients, buckets_, "buckets");
   }
 
   void add(const graph::Allocation& allocation) {
@@ -251,8 +252,8 @@ class Reporter {
       if (buffer.external && buffer.memory != buffer.data) constants += counted(buffer.bytes);
     report_.static_arena = static_cast<int64_t>(plan.bytes);
     report_.static_lower_bound = static_cast<int64_t>(plan.lower_bound);
-    report_.static_peak = report_.parameters + report_.buffers + report_.optimizer_state + report_.inputs + constants +
-                          report_.static_arena;
+    report_.static_peak = report_.parameters + report_.buffers + report_.optimizer_state + report_.inputs + buckets_ +
+                          constants + report_.static_arena;
     // Then the workspace and the generator's offset; on a GPU the arena has the former, and the captured graph an
     // offset of its own.
     report_.static_peak +=
@@ -261,6 +262,7 @@ class Reporter {
 
   Recorded recorded_;
   MemoryReport report_;
+  const int64_t buckets_;  // gradients that were there before the step
 };
 
 MemoryReport plan_step(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer* optimizer,
@@ -281,6 +283,10 @@ MemoryReport plan_step(const nn::AnyModule& model, const Shape& input_shape, opt
   const WithoutGradients without_gradients(held);
   Before before(device, input_shape, parameters, kernel_optimizer, options);
   MemoryReport start;
+  std::vector<Tensor> slots;  // of gradients: the buckets of DistributedDataParallel
+  for (const Tensor& parameter : held)
+    if (const Array& slot = parameter.impl()->meta->bound_grad; slot.defined()) slots.emplace_back(slot);
+  start.gradients = bytes_of(slots);
   start.parameters = bytes_of(held), start.buffers = bytes_of(model.ptr()->buffers());
   start.inputs = bytes_of({before.x, before.target});
   start.optimizer_state = before.state ? before.state->bytes() : 0;

@@ -56,7 +56,7 @@ struct MemorySpan {
 /// In bytes.
 struct MemoryReport {
   int64_t parameters = 0, buffers = 0, inputs = 0, optimizer_state = 0;
-  int64_t gradients = 0;    ///< of all parameters
+  int64_t gradients = 0;    ///< of all parameters; with DistributedDataParallel, its buckets
   int64_t activations = 0;  ///< what forward leaves for backward, the loss included
   int64_t workspace = 0;    ///< the most that a kernel takes for itself
   /// Of the eager step, with parameters, buffers, inputs and state: the sum of at_peak.

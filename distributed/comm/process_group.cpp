@@ -107,7 +107,7 @@ ProcessGroup::WorkPtr ProcessGroup::launch(Collective call, const Array& in, con
     out.bump_version();
   }
   call.descriptor.epoch = epoch_;
-  call.descriptor.strict = options.strict;
+  call.descriptor.strict = options.strict || strict_;
   const Array& either = in.defined() ? in : out;
   call.descriptor.on_device = either.defined() && !either.device().is_cpu();
   return submit(call, in, out, options);
@@ -146,7 +146,7 @@ ProcessGroup::WorkPtr ProcessGroup::all_reduce_coalesced(const std::vector<Array
   Collective call = describe(CollectiveKind::all_reduce, arrays[0], -1, kind);
   call.descriptor.count = static_cast<uint64_t>(count);
   call.descriptor.epoch = epoch_;
-  call.descriptor.strict = options.strict;
+  call.descriptor.strict = options.strict || strict_;
   call.descriptor.on_device = !arrays[0].device().is_cpu();
   for (const Array& x : arrays) x.bump_version();
   return submit_coalesced(call, lines, options);
@@ -346,6 +346,7 @@ std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& gro
                                     timeout.value_or(group->timeout()));
   const std::lock_guard lock(family->child->mutex_);  // a watchdog may be at work already
   for (size_t i = 0; i < ranks.size(); ++i) family->child->ranks_[i] = group->ranks_[static_cast<size_t>(ranks[i])];
+  family->child->strict_ = group->strict_;
   return {family, family->child.get()};
 }
 

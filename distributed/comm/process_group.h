@@ -62,6 +62,9 @@ class ProcessGroup {
   const std::vector<int>& ranks() const { return ranks_; }
   Milliseconds timeout() const { return timeout_; }
   void set_timeout(Milliseconds timeout) { timeout_ = timeout; }
+  /// Whether all sums of this group, and of groups that are made of it later, are as with CollectiveOptions::strict.
+  /// The same on all ranks.
+  void set_strict(bool strict) { strict_ = strict; }
 
   /// Uninitialised memory of the kind that the group's collectives are fastest with. All ranks call this at the same
   /// point, with the same arguments but for the device.
@@ -159,6 +162,7 @@ class ProcessGroup {
   const uint32_t epoch_;
   std::vector<int> ranks_;
   Milliseconds timeout_;
+  bool strict_ = false;
 
   mutable std::mutex mutex_;
   uint64_t sequence_ = 0;

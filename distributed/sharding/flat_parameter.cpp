@@ -156,36 +156,40 @@ void FlatParameter::finish_reduce() {
   else ops::binary(BinaryOp::add, gradient.array(), part, &gradient.array());
 }
 
-template <class F>
-void FlatParameter::for_own_parts(const F& f) const {
+Cut FlatParameter::cut() const {
+  detail::Message layout;
+  for (size_t i = 0; i < names_.size(); ++i)
+    layout << (i == 0 ? "'" : ", '") << names_[i] << "' of shape " << places_[i].shape << " and strides "
+           << places_[i].strides << " at " << places_[i].begin;
+  return {.size = numel_, .length = shard_numel(), .layout = std::move(layout).take()};
+}
+
+std::vector<FlatParameter::OwnPart> FlatParameter::own_parts() const {
   const int64_t first = group_->rank() * shard_numel();
+  std::vector<OwnPart> parts;
   for (size_t i = 0; i < places_.size(); ++i) {
     const int64_t begin = std::max(first, places_[i].begin);
     const int64_t end = std::min(first + shard_numel(), places_[i].begin + numel_of(places_[i].shape));
-    if (begin < end) f(i, begin - places_[i].begin, begin - first, end - begin);
+    if (begin < end) parts.push_back({i, begin - places_[i].begin, begin - first, end - begin});
   }
+  return parts;
+}
+
+Array FlatParameter::in_line(size_t i, const Array& x) const {
+  if (x.strides() == places_[i].strides) return as_line(x);
+  const Array ordered = Array::empty_strided(places_[i].shape, places_[i].strides, x.dtype(), x.device());
+  ops::copy_into(ordered, x);
+  return as_line(ordered);
 }
 
 Array FlatParameter::part_like(const std::vector<Array>& arrays) const {
   const Array part = ops::zeros({shard_numel()}, shard_.dtype(), shard_.device());
-  for_own_parts([&](size_t i, int64_t first, int64_t place, int64_t count) {
-    if (!arrays[i].defined()) return;
-    Array x = arrays[i];
-    if (x.strides() != places_[i].strides) {
-      x = Array::empty_strided(places_[i].shape, places_[i].strides, x.dtype(), x.device());
-      ops::copy_into(x, arrays[i]);
-    }
-    ops::copy_into(part.slice(0, place, place + count),
-                   ops::to_device(as_line(x).slice(0, first, first + count), part.device()));
-  });
+  for (const OwnPart& own : own_parts()) {
+    if (!arrays[own.parameter].defined()) continue;
+    const Array x = in_line(own.parameter, arrays[own.parameter]).slice(0, own.first, own.first + own.count);
+    ops::copy_into(part.slice(0, own.begin, own.begin + own.count), ops::to_device(x, part.device()));
+  }
   return part;
-}
-
-void FlatParameter::take_gradients() {
-  std::vector<Array> gradients;
-  for (const Tensor& parameter : parameters_)
-    gradients.push_back(parameter.grad().defined() ? parameter.grad().array() : Array());
-  shard_.mutable_grad() = Tensor(part_like(gradients));
 }
 
 std::vector<Array> FlatParameter::gather_like(const Array& part) const {

@@ -16,6 +16,7 @@
 #include <gradus/autograd/tensor.h>
 #include <gradus/core/ordered_dict.h>
 #include <gradus/distributed/comm/process_group.h>
+#include <gradus/distributed/sharding/sharded_checkpoint.h>
 
 namespace gradus::dist {
 
@@ -44,6 +45,7 @@ class FlatParameter {
   /// The parameters own memory again: the last values that this rank had, NaN where they were released.
   ~FlatParameter();
 
+  const std::shared_ptr<ProcessGroup>& group() const { return group_; }
   const std::vector<std::string>& names() const { return names_; }
   const std::vector<Tensor>& parameters() const { return parameters_; }
   const std::vector<Place>& places() const { return places_; }
@@ -68,8 +70,17 @@ class FlatParameter {
   void begin_reduce();
   void finish_reduce();
 
-  /// This rank's part of the parameters' gradients becomes the shard's gradient; undefined ones count as 0.
-  void take_gradients();
+  /// How the shards, and what is like them, divide the line, for checkpoints.
+  Cut cut() const;
+  /// What this rank owns of a parameter: `count` elements from its element `first` on, which are at `begin` in the
+  /// shard.
+  struct OwnPart {
+    size_t parameter;
+    int64_t first, begin, count;
+  };
+  std::vector<OwnPart> own_parts() const;
+  /// The elements of parameter i, or of an array like it, in the order of the line.
+  Array in_line(size_t i, const Array& x) const;
   /// A line like the shards' of all ranks: `part` of each, one behind the other, cut into the parameters' shapes.
   std::vector<Array> gather_like(const Array& part) const;
   /// This rank's part of such arrays.
@@ -80,9 +91,6 @@ class FlatParameter {
   Array view_of(const Array& line, const Place& place) const;
   Array empty_line(DType dtype) const { return Array::empty({shard_numel() * group_->size()}, dtype, device_); }
   Array own_part(const Array& line) const;
-  /// f(parameter, its first element that this rank owns, where that is in the shard, how many).
-  template <class F>
-  void for_own_parts(const F& f) const;
   void point_parameters();
 
   const std::shared_ptr<ProcessGroup> group_;

@@ -10,6 +10,7 @@
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/distributed/parallel/end_of_backward.h>
 #include <gradus/distributed/parallel/same_on_all_ranks.h>
+#include <gradus/distributed/sharding/sharded_module.h>
 #include <gradus/optim/clip_grad.h>
 
 namespace gradus::dist {
@@ -139,6 +140,7 @@ void FullyShardedDataParallel::before_backward(size_t u) {
   begin_pass();
   Unit& unit = units_[u];
   if (!unit.flat || unit.reduced) return;
+  if (!options_.overlap_reduce()) finish_reduce();
   unit.flat->gather();
   if (!unit.flat->has_bound_gradients()) unit.flat->bind_gradients();
   if (FlatParameter* next = neighbour(u, -1)) next->begin_gather();
@@ -154,7 +156,7 @@ void FullyShardedDataParallel::on_gradient(size_t u) {
 }
 
 void FullyShardedDataParallel::reduce(Unit& unit) {
-  if (reducing_ != nullptr) reducing_->flat->finish_reduce();  // one line of gradients at a time, and the next
+  finish_reduce();  // one line of gradients at a time, and the next
   if (!unit.flat->has_bound_gradients()) unit.flat->bind_gradients();
   unit.flat->begin_reduce();
   unit.flat->release();
@@ -162,12 +164,15 @@ void FullyShardedDataParallel::reduce(Unit& unit) {
   reducing_ = &unit;
 }
 
+void FullyShardedDataParallel::finish_reduce() {
+  if (reducing_ != nullptr) std::exchange(reducing_, nullptr)->flat->finish_reduce();
+}
+
 void FullyShardedDataParallel::finish_pass() {
   const OpContext context("FullyShardedDataParallel");
   for (const size_t u : order_)
     if (Unit& unit = units_[u]; unit.flat && unit.calls > 0 && !unit.reduced) reduce(unit);
-  if (reducing_ != nullptr) reducing_->flat->finish_reduce();
-  reducing_ = nullptr;
+  finish_reduce();
   for (Unit& unit : units_) {
     if (unit.flat) unit.flat->release();
     unit.calls = unit.arrived = 0;
@@ -182,11 +187,7 @@ Tensor FullyShardedDataParallel::clip_grad_norm_(double max_norm, double norm_ty
   std::vector<Tensor> gradients;
   for (const Tensor& shard : parameters())
     if (shard.grad().defined()) gradients.push_back(shard.grad());
-  const bool largest = std::isinf(norm_type);
-  const Tensor norm = nn::utils::get_total_norm(gradients, norm_type);
-  const Tensor part = (largest ? norm : norm.pow(norm_type)).to(device_).contiguous();
-  group_->all_reduce(part.array(), largest ? ReduceKind::max : ReduceKind::sum);
-  const Tensor total = largest ? part : part.pow(1 / norm_type);
+  const Tensor total = norm_over_ranks(gradients, norm_type, *group_, device_);
   nn::utils::clip_grads_with_norm_(parameters(), max_norm, total);
   return total;
 }
@@ -248,6 +249,28 @@ void FullyShardedDataParallel::load_full_state_dict(const nn::StateDict& state) 
   for (const auto& item : own)
     if (const auto key = keys_.find(item.key()); key == keys_.end() || !is_sharded(key->second))  // frozen, or a buffer
       ops::copy_into(item->array(), state[item.key()].array());
+}
+
+std::vector<CheckpointEntry> FullyShardedDataParallel::checkpoint_entries() const {
+  std::vector<CheckpointEntry> entries;
+  for (const Unit& unit : units_)
+    if (unit.flat) entries.push_back({"unit." + unit.name, unit.flat->shard().array(), unit.flat->cut()});
+  for (const auto& item : module_.state_dict())
+    if (const auto key = keys_.find(item.key()); key == keys_.end() || !is_sharded(key->second))  // frozen, or a buffer
+      entries.push_back({"whole." + item.key(), item->array()});
+  return entries;
+}
+
+void FullyShardedDataParallel::save(const std::string& folder, const optim::Optimizer& optimizer) {
+  const OpContext context("FullyShardedDataParallel::save");
+  save_sharded_checkpoint(folder, *group_, device_, checkpoint_entries(), optimizer.state_dict(), parameters());
+}
+
+void FullyShardedDataParallel::load(const std::string& folder, optim::Optimizer& optimizer) {
+  const OpContext context("FullyShardedDataParallel::load");
+  const NoGradGuard no_grad;
+  load_sharded_checkpoint(folder, group_->rank(), checkpoint_entries(), parameters(),
+                          [&](const optim::StateDict& state) { optimizer.load_state_dict(state); });
 }
 
 }  // namespace gradus::dist

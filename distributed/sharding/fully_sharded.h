@@ -27,6 +27,7 @@
 
 #include <gradus/core/options.h>
 #include <gradus/distributed/sharding/flat_parameter.h>
+#include <gradus/distributed/sharding/sharded_checkpoint.h>
 #include <gradus/layers/module.h>
 #include <gradus/optim/optimizer.h>
 
@@ -47,6 +48,9 @@ struct FullyShardedDataParallelOptions {
   GRADUS_ARG(std::optional<DType>, param_dtype) = std::nullopt;
   /// Shards, their gradients and the optimizer's state lie on the CPU.
   GRADUS_ARG(bool, cpu_offload) = false;
+  /// Whether a unit's gradients are sent while backward computes the next one's: then two units' gradients are there at
+  /// once, otherwise one unit's, for which backward waits.
+  GRADUS_ARG(bool, overlap_reduce) = true;
   /// Sums in the order of the ranks, so that every transport gives the same bits.
   GRADUS_ARG(bool, strict) = false;
 };
@@ -79,8 +83,8 @@ class FullyShardedDataParallel {
   /// Takes such a dict, which every rank has, from a net on any number of ranks. Names or shapes that do not fit are a
   /// ValueError and change nothing.
   void load_full_state_dict(const nn::StateDict& state);
-  /// Each rank writes its shards and its part of the optimizer's state into folder/rank_<r>.safetensors, and rank 0 an
-  /// index of what lies where.
+  /// Each rank writes its shards and its part of the optimizer's state into a file of the folder, and rank 0 an index
+  /// (sharded_checkpoint.h). Until that is there, what the folder held before can be loaded.
   void save(const std::string& folder, const optim::Optimizer& optimizer);
   /// Reads such a folder, which any number of ranks may have written. A folder of another net is an IoError.
   void load(const std::string& folder, optim::Optimizer& optimizer);
@@ -105,8 +109,10 @@ class FullyShardedDataParallel {
   void on_gradient(size_t unit);
   void begin_pass();
   void reduce(Unit& unit);
+  void finish_reduce();  // of the unit that is reducing_, if there is one
   void finish_pass();
   bool is_sharded(const std::string& parameter) const;
+  std::vector<CheckpointEntry> checkpoint_entries() const;
   /// The next unit with parameters before (-1) or behind (1) this one in forward; null if there is none.
   FlatParameter* neighbour(size_t unit, int step);
 

@@ -1,17 +1,11 @@
-// FullyShardedDataParallel::save and load: one safetensors file a rank, and an index.
-//
-//   index.json             {"save": id, "ranks": 2, "units": [{"name": "fc1", "shard": 400, "parameters": [
-//                             {"name": "fc1.weight", "shape": [20, 30], "strides": [30, 1], "begin": 0}, …]}, …]}
-//   rank_0.safetensors     "unit.fc1": 400 elements of the line of parameters, the first shard;
-//                          "optimizer.state.0.exp_avg": the same of its state; and what all ranks have:
-//                          "optimizer.state.0.step", "whole.bn.running_mean"
-//   rank_1.safetensors     the second shards
-//
-// A shard of another number of ranks is a range of the same line, so it is read from the files that hold parts of it.
+#include <gradus/distributed/sharding/sharded_checkpoint.h>
+
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <filesystem>
 #include <map>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -19,7 +13,6 @@
 #include <gradus/core/io/safetensors.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/distributed/sharding/fully_sharded.h>
 #include <gradus/distributed/sharding/state_entry.h>
 
 namespace gradus::dist {
@@ -28,157 +21,210 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kSave = "gradus:save";  // in each file: of which save it is
+constexpr const char* kOptimizer = "optimizer.";
 
-std::string rank_file(const std::string& folder, int64_t rank) {
-  return folder + "/rank_" + std::to_string(rank) + ".safetensors";
+std::string rank_file(const std::string& folder, int64_t rank, const std::string& save) {
+  return folder + "/rank_" + std::to_string(rank) + "." + save + ".safetensors";
 }
 std::string index_file(const std::string& folder) { return folder + "/index.json"; }
 
-/// What has to be the same for a shard to be of this unit, whatever the number of ranks.
-json layout_of(const FlatParameter& flat) {
-  json parameters = json::array();
-  for (size_t i = 0; i < flat.names().size(); ++i) {
-    const FlatParameter::Place& place = flat.places()[i];
-    parameters.push_back({{"name", flat.names()[i]},
-                          {"shape", std::vector<int64_t>(place.shape.begin(), place.shape.end())},
-                          {"strides", std::vector<int64_t>(place.strides.begin(), place.strides.end())},
-                          {"begin", place.begin}});
-  }
-  return parameters;
+/// Calls `write`. Where it fails on any rank, all get an error.
+void write_on_all_ranks(ProcessGroup& group, Device device, const std::function<void()>& write) {
+  std::exception_ptr failure;
+  try {
+    write();
+  } catch (...) { failure = std::current_exception(); }
+  const Array failures = ops::full({1}, failure ? 1 : 0, DType::i64, device);
+  group.all_reduce(failures);
+  if (failure) std::rethrow_exception(failure);
+  GRADUS_CHECK(ops::item(failures).to<int64_t>() == 0, IoError, "another rank could not write its part");
 }
 
-/// The files of a save, each read when it is first asked for.
-class SavedShards {
- public:
-  SavedShards(const std::string& folder, const std::string& save, int64_t ranks)
-      : folder_(folder), save_(save), files_(static_cast<size_t>(ranks)) {}
+/// What earlier saves left. Files that cannot be removed stay.
+void remove_other_saves(const std::string& folder, const std::string& save) {
+  std::error_code ignored;
+  for (const auto& file : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = file.path().filename().string();
+    if (name.starts_with("rank_") && name.ends_with(".safetensors") && !name.ends_with("." + save + ".safetensors"))
+      std::filesystem::remove(file.path(), ignored);
+  }
+}
 
-  const std::map<std::string, Array>& file(int64_t rank) {
-    io::Safetensors& file = files_[static_cast<size_t>(rank)];
-    if (!file.metadata.empty()) return file.tensors;
-    const std::string path = rank_file(folder_, rank);
-    file = io::load_safetensors_with_metadata(path);
-    const auto found = file.metadata.find(kSave);
-    GRADUS_CHECK(found != file.metadata.end() && found->second == save_, IoError, path, ": it is not of the save that ",
-                 index_file(folder_), " describes; was one interrupted?");
-    return file.tensors;
-  }
-  const Array& array(int64_t rank, const std::string& name) {
-    const auto found = file(rank).find(name);
-    GRADUS_CHECK(found != file(rank).end(), IoError, rank_file(folder_, rank), ": it has no '", name, "'");
-    return found->second;
-  }
-  /// Elements [begin, begin + count) of a line of shards with `length` elements each; 0 behind its end.
-  Array range(const std::string& name, int64_t length, int64_t begin, int64_t count) {
-    Array part;
-    for (int64_t rank = 0; rank < std::ssize(files_); ++rank) {
-      const int64_t first = std::max(begin, rank * length), end = std::min(begin + count, (rank + 1) * length);
-      if (first >= end) continue;
-      const Array& shard = array(rank, name);
-      GRADUS_CHECK(shard.shape() == Shape{length}, IoError, rank_file(folder_, rank), ": '", name, "' has shape ",
-                   shard.shape(), ", but the index says ", length, " elements");
-      if (!part.defined()) part = ops::zeros({count}, shard.dtype());
-      ops::copy_into(part.slice(0, first - begin, end - begin),
-                     shard.slice(0, first - rank * length, end - rank * length));
+/// How the parameter is cut, and with it what an optimizer keeps for each of its elements.
+std::optional<Cut> cut_of(const Tensor& parameter, const std::vector<CheckpointEntry>& entries) {
+  const auto found = std::ranges::find_if(entries, [&](const CheckpointEntry& entry) {
+    return entry.array.data() == parameter.array().data() && entry.array.shape() == parameter.sizes();
+  });
+  return found == entries.end() ? std::nullopt : found->cut;
+}
+
+std::string text_of(const std::optional<Cut>& cut) {
+  if (!cut) return "whole";
+  return std::to_string(cut->blocks) + " x " + std::to_string(cut->size) + " cut along dimension " +
+         std::to_string(cut->dim) + (cut->layout.empty() ? "" : " as " + cut->layout);
+}
+
+class Reader {
+ public:
+  explicit Reader(const std::string& folder) : folder_(folder) {
+    const std::string path = index_file(folder);
+    const io::Bytes bytes = io::read_file(path);
+    const json index = json::parse(bytes.begin(), bytes.end(), nullptr, /*allow_exceptions=*/false);
+    try {
+      save_ = index.at("save").get<std::string>();
+      ranks_ = index.at("ranks").get<int64_t>();
+      GRADUS_CHECK(0 < ranks_ && ranks_ <= 1 << 20, IoError, path, ": it is of ", ranks_, " ranks");
+      GRADUS_CHECK(save_.find('/') == std::string::npos, IoError, path, ": a save '", save_, "'");
+      for (const auto& [name, cut] : index.at("tensors").items()) {
+        std::optional<Cut>& read = cuts_[name];
+        if (cut.is_null()) continue;
+        read = Cut{cut.at("size").get<int64_t>(), cut.at("length").get<int64_t>(), cut.at("dim").get<int>(),
+                   cut.at("blocks").get<int64_t>(), cut.at("layout").get<std::string>()};
+        // Parts are as long as the whole at most, but for padding.
+        GRADUS_CHECK(0 < read->length && read->length - 64 <= read->size && (read->size - 1) / ranks_ < read->length,
+                     IoError, path, ": ", ranks_, " parts of ", read->length, " are not the ", read->size, " of '",
+                     name, "'");
+      }
+    } catch (const json::exception& error) {
+      GRADUS_FAIL(IoError, path, ": no index of a sharded checkpoint: ", error.what());
     }
-    return part.defined() ? part : ops::zeros({count}, array(0, name).dtype());
+  }
+
+  const std::map<std::string, std::optional<Cut>>& cuts() const { return cuts_; }
+
+  void check(const std::vector<CheckpointEntry>& entries) const {
+    for (const CheckpointEntry& entry : entries) {
+      const auto found = cuts_.find(entry.name);
+      GRADUS_CHECK(found != cuts_.end(), IoError, index_file(folder_), ": it has no '", entry.name, "'");
+      GRADUS_CHECK(text_of(found->second) == text_of(entry.cut), IoError, index_file(folder_), ": '", entry.name,
+                   "' is ", text_of(found->second), ", but in this net ", text_of(entry.cut));
+    }
+  }
+
+  /// Parts of rank `rank`; an entry without an array is as it was saved.
+  std::map<std::string, Array> read(int rank, const std::vector<CheckpointEntry>& entries) const {
+    std::map<std::string, Array> arrays;
+    for (int64_t r = 0; r < ranks_; ++r) {
+      const auto part_of_file = [&](const CheckpointEntry& entry) {
+        if (!entry.cut) return std::pair<int64_t, int64_t>{0, 0};
+        const int64_t length = cuts_.at(entry.name)->length, own = entry.cut->length;
+        return std::pair{std::max(r * length, rank * own),
+                         std::min({(r + 1) * length, (rank + 1) * own, entry.cut->size})};
+      };
+      const bool needed = std::ranges::any_of(entries, [&](const CheckpointEntry& entry) {
+        const auto [begin, end] = part_of_file(entry);
+        return begin < end;
+      });
+      if (r > 0 && !needed) continue;
+      const std::string path = rank_file(folder_, r, save_);
+      const io::Safetensors file = io::load_safetensors_with_metadata(path);
+      const auto save = file.metadata.find(kSave);
+      GRADUS_CHECK(save != file.metadata.end() && save->second == save_, IoError, path, ": it is not of save ", save_);
+      for (const CheckpointEntry& entry : entries) {
+        const auto [begin, end] = part_of_file(entry);
+        if (r > 0 && begin >= end) continue;
+        const auto found = file.tensors.find(entry.name);
+        GRADUS_CHECK(found != file.tensors.end(), IoError, path, ": it has no '", entry.name, "'");
+        const Array& from = found->second;
+        Array& to = arrays[entry.name];
+        const Shape shape = entry.array.defined() ? entry.array.shape() : from.shape();
+        Shape expected = shape;
+        const int64_t saved = entry.cut ? cuts_.at(entry.name)->length : 0;
+        if (entry.cut && from.ndim() == shape.size()) {  // with padding, or without
+          const int64_t blocks = entry.cut->blocks, whole = from.shape()[entry.cut->dim];
+          const int64_t least = std::clamp<int64_t>(entry.cut->size - r * saved, 0, saved);
+          expected[entry.cut->dim] = whole == blocks * least ? whole : blocks * saved;
+        }
+        GRADUS_CHECK(from.shape() == expected, IoError, path, ": '", entry.name, "' has shape ", from.shape(),
+                     ", but the net's ", shape, entry.cut ? ", of which the index says parts of " : "",
+                     entry.cut ? std::to_string(saved) : "");
+        if (!entry.cut) {
+          to = from;
+          continue;
+        }
+        if (!to.defined()) to = ops::zeros(shape, from.dtype());
+        const auto& [size, length, dim, blocks, layout] = *entry.cut;
+        for (int64_t block = 0; block < blocks && begin < end; ++block) {
+          const int64_t there = block * (from.shape()[dim] / blocks) - r * saved;
+          const int64_t here = block * (shape[dim] / blocks) - rank * length;
+          ops::copy_into(to.slice(dim, here + begin, here + end), from.slice(dim, there + begin, there + end));
+        }
+      }
+    }
+    return arrays;
   }
 
  private:
-  const std::string folder_, save_;
-  std::vector<io::Safetensors> files_;
+  const std::string folder_;
+  std::string save_;
+  int64_t ranks_ = 0;
+  std::map<std::string, std::optional<Cut>> cuts_;
 };
 
 }  // namespace
 
-void FullyShardedDataParallel::save(const std::string& folder, const optim::Optimizer& optimizer) {
-  const OpContext context("FullyShardedDataParallel::save");
-  const bool first = group_->rank() == 0;
-  if (first) std::filesystem::create_directories(folder);
-  const Array id = ops::full({1}, std::chrono::system_clock::now().time_since_epoch().count(), DType::i64, device_);
-  group_->broadcast(id, 0);  // the folder is there, too
+void save_sharded_checkpoint(const std::string& folder, ProcessGroup& group, Device device,
+                             std::vector<CheckpointEntry> entries, const optim::StateDict& state,
+                             const std::vector<Tensor>& parameters) {
+  const Array id = ops::full({1}, std::chrono::system_clock::now().time_since_epoch().count(), DType::i64, device);
+  group.broadcast(id, 0);
   const std::string save = std::to_string(ops::item(id).to<int64_t>());
-
-  std::vector<std::pair<std::string, Array>> tensors;
-  json index = {{"save", save}, {"ranks", group_->size()}, {"units", json::array()}};
-  for (const Unit& unit : units_) {
-    if (!unit.flat) continue;
-    tensors.emplace_back("unit." + unit.name, unit.flat->shard().array());
-    index["units"].push_back(
-        {{"name", unit.name}, {"shard", unit.flat->shard_numel()}, {"parameters", layout_of(*unit.flat)}});
-  }
-  const std::vector<Tensor> shards = parameters();
-  for (const auto& item : optimizer.state_dict()) {
+  for (const auto& item : state) {
     const auto entry = state_entry(item.key());
-    const bool is_part = entry && entry->parameter < shards.size() && item->sizes() == shards[entry->parameter].sizes();
-    if (is_part || first) tensors.emplace_back("optimizer." + item.key(), item->array());
+    const bool is_part = entry && item->sizes() == parameters.at(entry->parameter).sizes();
+    entries.push_back({kOptimizer + item.key(), item->array(),
+                       is_part ? cut_of(parameters[entry->parameter], entries) : std::nullopt});
   }
-  for (const auto& item : module_.state_dict())
-    if (const auto key = keys_.find(item.key()); first && (key == keys_.end() || !is_sharded(key->second)))
-      tensors.emplace_back("whole." + item.key(), item->array());
-  io::save_safetensors(rank_file(folder, group_->rank()), tensors, {{kSave, save}});
-  group_->all_reduce(id);  // all have written
-  if (first) io::write_file(index_file(folder), index.dump(1) + "\n");
+  std::vector<std::pair<std::string, Array>> own;
+  json index = {{"save", save}, {"ranks", group.size()}, {"tensors", json::object()}};
+  for (const auto& [name, array, cut] : entries) {
+    if (cut || group.rank() == 0) own.emplace_back(name, array);
+    json& described = index["tensors"][name];
+    if (cut)
+      described = {{"size", cut->size},
+                   {"length", cut->length},
+                   {"dim", cut->dim},
+                   {"blocks", cut->blocks},
+                   {"layout", cut->layout}};
+  }
+  write_on_all_ranks(group, device, [&] {
+    std::filesystem::create_directories(folder);
+    io::save_safetensors(rank_file(folder, group.rank(), save), own, {{kSave, save}});
+  });
+  write_on_all_ranks(group, device, [&] {
+    if (group.rank() != 0) return;
+    io::write_file(index_file(folder), index.dump(1) + "\n");
+    remove_other_saves(folder, save);
+  });
 }
 
-void FullyShardedDataParallel::load(const std::string& folder, optim::Optimizer& optimizer) {
-  const OpContext context("FullyShardedDataParallel::load");
-  const NoGradGuard no_grad;
-  const std::string path = index_file(folder);
-  const io::Bytes bytes = io::read_file(path);
-  const json index = json::parse(bytes.begin(), bytes.end(), nullptr, /*allow_exceptions=*/false);
-  std::string saved;
-  int64_t ranks = 0;
-  std::vector<int64_t> lengths;  // of the saved shards
-  try {
-    saved = index.at("save").get<std::string>();
-    ranks = index.at("ranks").get<int64_t>();
-    GRADUS_CHECK(0 < ranks && ranks <= 1 << 20, IoError, path, ": it is of ", ranks, " ranks");
-    size_t next = 0;
-    for (const Unit& unit : units_) {
-      if (!unit.flat) continue;
-      const json& described = index.at("units").at(next++);
-      lengths.push_back(described.at("shard").get<int64_t>());
-      GRADUS_CHECK(described.at("name") == unit.name && described.at("parameters") == layout_of(*unit.flat), IoError,
-                   path, ": its unit '", described.at("name").get<std::string>(),
-                   "' has other parameters than this net's '", unit.name, "', or another order in memory");
-      // Shards are as long as their unit at most, but for the padding.
-      const int64_t length = lengths.back(), numel = unit.flat->numel();
-      GRADUS_CHECK(0 < length && length <= numel + 64 && length * ranks >= numel, IoError, path, ": ", ranks,
-                   " shards of ", length, " elements are not the ", numel, " of '", unit.name, "'");
+void load_sharded_checkpoint(const std::string& folder, int rank, const std::vector<CheckpointEntry>& entries,
+                             const std::vector<Tensor>& parameters,
+                             const std::function<void(const optim::StateDict&)>& load_state) {
+  const Reader reader(folder);
+  std::vector<CheckpointEntry> wanted = entries;
+  for (const auto& [name, cut] : reader.cuts()) {
+    if (!name.starts_with(kOptimizer)) {
+      GRADUS_CHECK(std::ranges::find(entries, name, &CheckpointEntry::name) != entries.end(), IoError,
+                   index_file(folder), ": it has '", name, "', which this net has not");
+      continue;
     }
-    GRADUS_CHECK(next == index.at("units").size(), IoError, path, ": it has other units than this net");
-  } catch (const json::exception& error) {
-    GRADUS_FAIL(IoError, path, ": no index of a sharded checkpoint: ", error.what());
+    if (!load_state) continue;
+    const auto entry = state_entry(name.substr(std::string(kOptimizer).size()));
+    GRADUS_CHECK(!cut || (entry && entry->parameter < parameters.size()), IoError, index_file(folder), ": '", name,
+                 "' is of none of ", parameters.size(), " parameters");
+    if (cut)
+      wanted.push_back({name, parameters[entry->parameter].array(), cut_of(parameters[entry->parameter], entries)});
+    else wanted.push_back({name, Array()});
   }
-
-  // All is read before anything changes.
-  SavedShards files(folder, saved, ranks);
-  const auto part_of = [&](const std::string& name, size_t shard) {
-    const int64_t count = parameters()[shard].numel();
-    return files.range(name, lengths[shard], group_->rank() * count, count);
-  };
-  std::vector<std::pair<Array, Array>> copies;
-  size_t number = 0;
-  for (const Unit& unit : units_)
-    if (unit.flat) copies.emplace_back(unit.flat->shard().array(), part_of("unit." + unit.name, number++));
-  for (const auto& item : module_.state_dict())
-    if (const auto key = keys_.find(item.key()); key == keys_.end() || !is_sharded(key->second)) {
-      copies.emplace_back(item->array(), files.array(0, "whole." + item.key()));
-      GRADUS_CHECK(copies.back().second.shape() == item->sizes(), IoError, rank_file(folder, 0), ": '", item.key(),
-                   "' has shape ", copies.back().second.shape(), ", the net's ", item->sizes());
-    }
+  reader.check(wanted);
+  const std::map<std::string, Array> arrays = reader.read(rank, wanted);
   optim::StateDict state("Key");
-  for (const auto& [name, array] : files.file(0)) {
-    if (!name.starts_with("optimizer.")) continue;
-    const std::string key = name.substr(sizeof "optimizer." - 1);
-    const auto entry = state_entry(key);
-    const bool is_part =
-        entry && entry->parameter < lengths.size() && array.shape() == Shape{lengths[entry->parameter]};
-    state.insert(key, Tensor(is_part ? part_of(name, entry->parameter) : array));
-  }
-  optimizer.load_state_dict(state);
-  for (const auto& [to, from] : copies) ops::copy_into(to, ops::to_device(from, to.device()));
+  for (size_t i = entries.size(); i < wanted.size(); ++i)
+    state.insert(wanted[i].name.substr(std::string(kOptimizer).size()), Tensor(arrays.at(wanted[i].name)));
+  if (!state.is_empty()) load_state(state);
+  for (const CheckpointEntry& entry : entries)
+    ops::copy_into(entry.array, ops::to_device(arrays.at(entry.name), entry.array.device()));
 }
 
 }  // namespace gradus::dist

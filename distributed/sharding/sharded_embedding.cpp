@@ -162,6 +162,21 @@ ShardedEmbeddingImpl::RowGradient ShardedEmbeddingImpl::row_gradient() const {
   return {Tensor(rows), Tensor(sums)};
 }
 
+std::vector<dist::ShardedModule::Part> ShardedEmbeddingImpl::parts() const {
+  // Rows by the place that place_of() gives them, which no number of ranks changes.
+  const dist::Cut cut = {.size = options.num_embeddings(),
+                         .length = rows_a_rank_,
+                         .layout = options.placement() == RowPlacement::hash ? "rows by hash" : "rows by range"};
+  const std::string suffix = "_" + std::to_string(group->rank()) + "_of_" + std::to_string(group->size());
+  return {{"weight" + suffix, "weight", cut}, {"squares" + suffix, "squares", cut}};
+}
+
+std::vector<Tensor> ShardedEmbeddingImpl::part_gradients() const {
+  const RowGradient gradient = row_gradient();
+  *gradients_ = {{gradient.rows.array()}, {gradient.values.array()}};
+  return {gradient.values};
+}
+
 void ShardedEmbeddingImpl::adagrad_step(double lr, double eps) {
   const OpContext context("ShardedEmbedding::adagrad_step");
   GRADUS_CHECK(lr >= 0 && eps >= 0, ValueError, "lr and eps must not be negative, got ", lr, " and ", eps);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <gradus/core/options.h>
-#include <gradus/distributed/comm/process_group.h>
+#include <gradus/distributed/sharding/sharded_module.h>
 #include <gradus/layers/module.h>
 
 namespace gradus::nn {
@@ -59,7 +59,7 @@ struct RowGradients {
 /// The parameter `weight_<rank>_of_<n>` (rows of this rank, embedding_dim) and the buffer `squares_<rank>_of_<n>` (rows
 /// of this rank) have names of their own on each rank: DistributedDataParallel, which would make all tables rank 0's,
 /// refuses a net that contains them. Give it the rest of the net.
-class ShardedEmbeddingImpl : public Cloneable<ShardedEmbeddingImpl> {
+class ShardedEmbeddingImpl : public Cloneable<ShardedEmbeddingImpl>, public dist::ShardedModule {
  public:
   ShardedEmbeddingImpl(const ShardedEmbeddingOptions& options, std::shared_ptr<dist::ProcessGroup> group);
   void reset() override;
@@ -82,6 +82,8 @@ class ShardedEmbeddingImpl : public Cloneable<ShardedEmbeddingImpl> {
   /// DLRM and FBGEMM):   squares += mean(g²);   weight -= lr g / (sqrt(squares) + eps)
   /// No collective. Negative lr or eps are a ValueError.
   void adagrad_step(double lr, double eps = 1e-10);
+  std::vector<Part> parts() const override;
+  std::vector<Tensor> part_gradients() const override;
 
   ShardedEmbeddingOptions options;
   std::shared_ptr<dist::ProcessGroup> group;

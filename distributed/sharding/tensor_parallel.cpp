@@ -227,6 +227,13 @@ Tensor ColumnParallelLinearImpl::forward(const Tensor& x) {
   return options.gather_output() ? dist::gather_from_ranks(y, group, -1, Loc{}) : y;
 }
 
+std::vector<dist::ShardedModule::Part> ColumnParallelLinearImpl::parts() const {
+  const dist::Cut rows = {.size = options.out_features(), .length = options.out_features() / group->size()};
+  std::vector<Part> parts = {{"weight", "weight", rows}};
+  if (bias.defined()) parts.push_back({"bias", "bias", rows});
+  return parts;
+}
+
 RowParallelLinearImpl::RowParallelLinearImpl(const RowParallelLinearOptions& options,
                                              std::shared_ptr<dist::ProcessGroup> group)
     : options(options), group(std::move(group)) {
@@ -252,6 +259,11 @@ Tensor RowParallelLinearImpl::forward(const Tensor& x) {
   return y + (options.sequence_dim() ? dist::copy_to_ranks(bias, group, Loc{}) : bias);
 }
 
+std::vector<dist::ShardedModule::Part> RowParallelLinearImpl::parts() const {
+  const int64_t in = options.in_features();
+  return {{"weight", "weight", {.size = in, .length = in / group->size(), .dim = 1}}};
+}
+
 VocabParallelEmbeddingImpl::VocabParallelEmbeddingImpl(const VocabParallelEmbeddingOptions& options,
                                                        std::shared_ptr<dist::ProcessGroup> group)
     : options(options), group(std::move(group)) {
@@ -272,6 +284,10 @@ Tensor VocabParallelEmbeddingImpl::forward(const Tensor& indices) {
   const dist::OwnNumbers own(indices, group->rank() * count, count);
   const Tensor found = embedding(weight, own.local).masked_fill(own.elsewhere.unsqueeze(-1), 0);
   return sum_of_ranks(found, options.sequence_dim(), group);
+}
+
+std::vector<dist::ShardedModule::Part> VocabParallelEmbeddingImpl::parts() const {
+  return {{"weight", "weight", {.size = options.num_embeddings(), .length = weight.size(0)}}};
 }
 
 ParallelSelfAttentionImpl::ParallelSelfAttentionImpl(const ParallelSelfAttentionOptions& options,
@@ -302,6 +318,14 @@ Tensor ParallelSelfAttentionImpl::forward(const Tensor& x, const Tensor& mask) {
   GRADUS_CHECK(x.dim() == 3, ShapeError, "x must be (N, L, E), got shape ", x.sizes());
   const Tensor packed = linear(for_all_ranks(x, options.sequence_dim(), group), in_proj_weight, in_proj_bias);
   return out_proj(self_attention(packed, options.num_heads() / group->size(), mask));
+}
+
+std::vector<dist::ShardedModule::Part> ParallelSelfAttentionImpl::parts() const {
+  const int64_t size = options.embed_dim();
+  const dist::Cut heads = {.size = size, .length = size / group->size(), .blocks = 3};  // of queries, keys and values
+  std::vector<Part> parts = {{"in_proj_weight", "in_proj_weight", heads}};
+  if (in_proj_bias.defined()) parts.push_back({"in_proj_bias", "in_proj_bias", heads});
+  return parts;
 }
 
 SequenceParallelLayerNormImpl::SequenceParallelLayerNormImpl(const LayerNormOptions& options,

@@ -18,10 +18,11 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <gradus/core/kernel_args.h>
 #include <gradus/core/options.h>
-#include <gradus/distributed/comm/process_group.h>
+#include <gradus/distributed/sharding/sharded_module.h>
 #include <gradus/layers/norm.h>
 
 namespace gradus::dist {
@@ -74,10 +75,11 @@ struct ColumnParallelLinearOptions {
 
 /// Linear of which each rank has some of the outputs: x (…, in) to y (…, out / n), or with gather_output (…, out).
 /// Parameters `weight` (out / n, in) and `bias` (out / n): rows rank out / n, … of Linear's.
-struct ColumnParallelLinearImpl : Cloneable<ColumnParallelLinearImpl> {
+struct ColumnParallelLinearImpl : Cloneable<ColumnParallelLinearImpl>, dist::ShardedModule {
   ColumnParallelLinearImpl(const ColumnParallelLinearOptions& options, std::shared_ptr<dist::ProcessGroup> group);
   void reset() override;
   Tensor forward(const Tensor& x);
+  std::vector<Part> parts() const override;
 
   ColumnParallelLinearOptions options;
   std::shared_ptr<dist::ProcessGroup> group;
@@ -100,10 +102,11 @@ struct RowParallelLinearOptions {
 /// Linear of which each rank has some of the inputs: x (…, in / n), or without input_is_parallel (…, in), to (…, out),
 /// the sum of all ranks' products. Parameters `weight` (out, in / n), columns rank in / n, … of Linear's, and `bias`
 /// (out), whole on every rank.
-struct RowParallelLinearImpl : Cloneable<RowParallelLinearImpl> {
+struct RowParallelLinearImpl : Cloneable<RowParallelLinearImpl>, dist::ShardedModule {
   RowParallelLinearImpl(const RowParallelLinearOptions& options, std::shared_ptr<dist::ProcessGroup> group);
   void reset() override;
   Tensor forward(const Tensor& x);
+  std::vector<Part> parts() const override;
 
   RowParallelLinearOptions options;
   std::shared_ptr<dist::ProcessGroup> group;
@@ -123,10 +126,11 @@ struct VocabParallelEmbeddingOptions {
 /// Embedding of which each rank has some of the rows, `weight` (num_embeddings / n, embedding_dim): int64 or int32
 /// indices (…), the same on all ranks, to (…, embedding_dim), the sum of what all ranks find. An index outside of the
 /// table is an IndexError on the cpu, zeros elsewhere.
-struct VocabParallelEmbeddingImpl : Cloneable<VocabParallelEmbeddingImpl> {
+struct VocabParallelEmbeddingImpl : Cloneable<VocabParallelEmbeddingImpl>, dist::ShardedModule {
   VocabParallelEmbeddingImpl(const VocabParallelEmbeddingOptions& options, std::shared_ptr<dist::ProcessGroup> group);
   void reset() override;
   Tensor forward(const Tensor& indices);
+  std::vector<Part> parts() const override;
 
   VocabParallelEmbeddingOptions options;
   std::shared_ptr<dist::ProcessGroup> group;
@@ -147,10 +151,11 @@ struct ParallelSelfAttentionOptions {
 /// shape. mask (L, L): where a boolean one is false there is no attention, a floating one is added. Parameters
 /// `in_proj_weight` (3 E / n, E) and `in_proj_bias` (3 E / n), the rows of MultiheadAttention's that are the queries,
 /// keys and values of this rank's heads, and `out_proj`, a RowParallelLinear.
-struct ParallelSelfAttentionImpl : Cloneable<ParallelSelfAttentionImpl> {
+struct ParallelSelfAttentionImpl : Cloneable<ParallelSelfAttentionImpl>, dist::ShardedModule {
   ParallelSelfAttentionImpl(const ParallelSelfAttentionOptions& options, std::shared_ptr<dist::ProcessGroup> group);
   void reset() override;
   Tensor forward(const Tensor& x, const Tensor& mask = {});
+  std::vector<Part> parts() const override;
 
   ParallelSelfAttentionOptions options;
   std::shared_ptr<dist::ProcessGroup> group;

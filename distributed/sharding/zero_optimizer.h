@@ -14,6 +14,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <gradus/distributed/sharding/flat_parameter.h>
@@ -27,7 +28,8 @@ class ZeroRedundancyOptimizer {
   using Make = std::function<std::unique_ptr<optim::Optimizer>(std::vector<Tensor> shards)>;
 
   /// The parameters of `module` that require gradients, of one dtype on one device, with the same values on all ranks.
-  /// `make` gets this rank's shard, in which all elements are treated alike.
+  /// `make` gets this rank's parts of them, one for each parameter that it owns some of, in which all elements are
+  /// treated alike.
   ZeroRedundancyOptimizer(nn::Module& module, std::shared_ptr<ProcessGroup> group, const Make& make);
   template <class M>
   ZeroRedundancyOptimizer(const nn::ModuleHolder<M>& module, std::shared_ptr<ProcessGroup> group, const Make& make)
@@ -36,7 +38,7 @@ class ZeroRedundancyOptimizer {
   /// Collective. A parameter without a gradient counts as one whose gradient is 0.
   void step();
   void zero_grad();
-  /// The optimizer of the shard: for schedules of its learning rate.
+  /// The optimizer of this rank's parts: for schedules of its learning rate, and for gradus::plan.
   optim::Optimizer& local() { return *local_; }
 
   /// The state for all parameters, numbered as in module.parameters(), on the CPU of every rank: what the optimizer
@@ -45,8 +47,23 @@ class ZeroRedundancyOptimizer {
   /// Takes such a state, from any number of ranks or from the optimizer alone.
   void load_state_dict(const optim::StateDict& state);
 
+  /// Each rank writes its part of the parameters and of the state into a file of the folder, rank 0 what else the net
+  /// has, and an index (sharded_checkpoint.h). Collective.
+  void save(const std::string& folder) const;
+  /// Reads such a folder, which any number of ranks may have written. A folder of another net is an IoError.
+  /// Collective.
+  void load(const std::string& folder);
+
  private:
+  /// The state as if the shard were one parameter.
+  optim::StateDict shard_state() const;
+  void load_shard_state(const optim::StateDict& state);
+  std::vector<CheckpointEntry> checkpoint_entries() const;
+
+  nn::Module& module_;
   FlatParameter flat_;
+  std::vector<FlatParameter::OwnPart> parts_;
+  std::vector<Tensor> shards_;  // the parts as leaves; an empty one where this rank owns padding alone
   std::unique_ptr<optim::Optimizer> local_;
 };
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include <gradus/core/graph/recorder.h>
+#include <gradus/distributed/comm/local/recording_group.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/ranks.h>
@@ -209,6 +210,31 @@ TEST_CASE("all ranks get the same bits, strict ones the same on every transport 
   CHECK(results("local", false) == relaxed);
   const bool in_a_ring = ranks == 5 && count > 100 && dtype == DType::f32;
   CHECK((relaxed == strict) == !in_a_ring);
+}
+
+TEST_CASE("set_strict is for all collectives of a group, and of groups that are made of it", "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  const bool in_group = GENERATE(false, true);
+  const auto results = run_ranks(transport, 2, [&](ProcessGroup& group) {
+    group.set_strict(group.rank() == 0);  // to be seen in what the other rank says
+    const auto shared_group = shared(group);
+    const Array x = contribution<float>(group.rank(), 5);
+    (in_group ? new_group(shared_group, {0, 1}) : shared_group)->all_reduce(x);
+  });
+  for (const RankResult& result : results) CHECK(result.status.failure == CommFailure::mismatch);
+}
+
+TEST_CASE("a RecordingGroup counts what uneven parts send, and fills what would come", "[collectives]") {
+  RecordingGroup group(1, 3);
+  const Array x = contribution<float>(1, 4), all = Array::empty({9}, DType::f32), y = Array::empty({6}, DType::f32);
+  group.all_gather_v(x, all, {2, 4, 3});
+  CHECK(group.bytes(CollectiveKind::all_gather_v) == 4 * 4 * 2);
+  CHECK(equals<float>(all, 2, 4, [](int64_t i) { return element(1, i); }));
+  CHECK(equals<float>(all, 6, 3, [](int64_t i) { return element(1, i); }));
+  group.all_gather_v(x.slice(0, 0, 1), all, {5, 1, 3});
+  CHECK(equals<float>(all, 1, 4, [](int64_t) { return 0; }));
+  group.all_to_all_v(x, {1, 2, 1}, y, {3, 2, 1});
+  CHECK(group.bytes(CollectiveKind::all_to_all_v) == 4 * 2);
 }
 
 TEST_CASE("asynchronous work is done in order while its callers go on", "[collectives]") {

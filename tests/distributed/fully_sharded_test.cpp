@@ -102,9 +102,38 @@ TEST_CASE("sharded parameters: units within units, a net without units, and grad
   });
 }
 
+namespace {
+
+/// Trains by ZeRO `stage`, with Adam, over shares of `batches`; calls `look` at the end, with whole parameters.
+void train_staged(int stage, ProcessGroup& of_rank, const std::vector<Batch>& batches, DType dtype, bool strict,
+                  const std::function<void(Net& net)>& look) {
+  const auto group = shared(of_rank);
+  Net net = make_net(1, dtype);
+  if (stage > 1) {
+    const auto strategy = stage == 2 ? ShardingStrategy::shard_grad_op : ShardingStrategy::full_shard;
+    FullyShardedDataParallel fsdp(net, group, Options().sharding_strategy(strategy).strict(strict));
+    const auto optimizer = adam(fsdp.parameters());
+    train_sharded(net, fsdp, *optimizer, batches, 0, batches.size());
+    Net whole = make_net(2, dtype);
+    whole->load_state_dict(fsdp.full_state_dict());
+    return look(whole);
+  }
+  ZeroRedundancyOptimizer zero(net, group, adam);
+  DistributedDataParallel ddp(net, group, small_buckets().strict(strict));
+  for (const Batch& batch : batches) {
+    zero.zero_grad();
+    loss_of(net, share(batch, group->rank(), group->size())).backward();
+    zero.step();
+  }
+  look(net);
+}
+
+}  // namespace
+
 TEST_CASE("strict sharded training has the bits of one process that adds the shares in order", "[sharding]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
-  const int ranks = GENERATE(2, 3);
+  const int ranks = GENERATE(2, 3, 4), stage = GENERATE(1, 2, 3);
+  CAPTURE(transport, ranks, stage);
   const std::vector<Batch> batches = make_batches(3, 12, kFloat);
   Net alone = make_net(1, kFloat);
   const auto reference = adam(alone->parameters());
@@ -116,12 +145,52 @@ TEST_CASE("strict sharded training has the bits of one process that adds the sha
     reference->step();
   }
   expect_ranks(transport, ranks, [&](ProcessGroup& group) {
-    Net net = make_net(1, kFloat);
-    FullyShardedDataParallel fsdp(net, shared(group), Options().strict(true));
-    const auto optimizer = adam(fsdp.parameters());
-    train_sharded(net, fsdp, *optimizer, batches, 0, batches.size());
-    require(difference_of(values_of(fsdp.full_state_dict()), values_of(alone->state_dict())) == 0, "the same bits");
+    train_staged(stage, group, batches, kFloat, true, [&](Net& net) {
+      require(difference_of(values_of(net->state_dict()), values_of(alone->state_dict())) == 0, "the same bits");
+    });
   });
+}
+
+TEST_CASE("sharded training in float32 is that of one process after 100 steps", "[sharding]") {
+  const int ranks = GENERATE(2, 3, 4), stage = GENERATE(1, 2, 3);
+  CAPTURE(ranks, stage);
+  std::vector<Batch> batches = make_batches(5, 12, kFloat);
+  while (batches.size() < 100) batches.push_back(batches[batches.size() % 5]);
+  Net alone = make_net(1, kFloat);
+  const std::vector<Tensor> start = numbers_of(*alone);
+  const auto reference = adam(alone->parameters());
+  train_alone(alone, *reference, batches);
+  REQUIRE(difference_of(numbers_of(*alone), start) > 0.1);
+  expect_ranks("shm", ranks, [&](ProcessGroup& group) {
+    train_staged(stage, group, batches, kFloat, false, [&](Net& net) {
+      require(difference_of(values_of(net->state_dict()), values_of(alone->state_dict())) < 1e-3, "parameters");
+    });
+  });
+}
+
+TEST_CASE("a checkpoint of ZeroRedundancyOptimizer goes on with another number of ranks", "[sharding]") {
+  const int before = GENERATE(1, 2, 3, 4), after = GENERATE(1, 2, 4);
+  CAPTURE(before, after);
+  const TemporaryDirectory folder;
+  const std::vector<Batch> batches = make_batches(kSteps, 12, kDouble);
+  Net alone = make_net(1, kDouble);
+  const auto reference = adam(alone->parameters());
+  train_alone(alone, *reference, batches);
+  const auto train_some = [&](ProcessGroup& group, uint64_t seed, size_t begin, size_t end) {
+    Net net = make_net(seed, kDouble);
+    ZeroRedundancyOptimizer zero(net, shared(group), adam);
+    DistributedDataParallel ddp(net, shared(group), small_buckets());
+    if (begin > 0) zero.load(folder.path().string());
+    for (size_t i = begin; i < end; ++i) {
+      zero.zero_grad();
+      loss_of(net, share(batches[i], group.rank(), group.size())).backward();
+      zero.step();
+    }
+    if (begin == 0) zero.save(folder.path().string());
+    else require(difference_of(numbers_of(*net), numbers_of(*alone)) < 1e-12, "parameters");
+  };
+  expect_ranks("local", before, [&](ProcessGroup& group) { train_some(group, 1, 0, 2); });
+  expect_ranks("local", after, [&](ProcessGroup& group) { train_some(group, 7, 2, batches.size()); });
 }
 
 TEST_CASE("a sharded checkpoint goes on with another number of ranks", "[sharding]") {
@@ -157,7 +226,7 @@ TEST_CASE("a sharded checkpoint goes on with another number of ranks", "[shardin
 
 TEST_CASE("a damaged sharded checkpoint is an error that changes nothing", "[sharding]") {
   const TemporaryDirectory folder;
-  const std::string index = folder.file("index.json"), shard = folder.file("rank_0.safetensors");
+  const std::string index = folder.file("index.json");
   LocalGroup group(std::make_shared<LocalWorld>(1), 0);
   Net net = make_net(1, kFloat);
   FullyShardedDataParallel fsdp(net, shared(group));
@@ -182,25 +251,109 @@ TEST_CASE("a damaged sharded checkpoint is an error that changes nothing", "[sha
   fails(changed("\"ranks\": 1", "\"ranks\": -1"), "it is of -1 ranks");
   fails(changed("\"ranks\": 1", "\"ranks\": 9223372036854775807"), "it is of 9223372036854775807 ranks");
   fails(changed("\"ranks\": 1", "\"ranks\": \"x\""), "no index of a sharded checkpoint");
-  fails(changed("\"name\": \"conv\"", "\"name\": \"convolution\""), "has other parameters than this net's 'conv'");
-  fails(changed("\"begin\": 0", "\"begin\": 16"), "has other parameters");
-  fails(changed("\"save\": \"", "\"save\": \"1"), "it is not of the save that");
-  const auto with_shard = [&](const std::string& length) {  // of 'conv', whose line has 48 elements
-    const size_t at = good.find("\"shard\": ") + 9;
-    return good.substr(0, at) + length + good.substr(good.find_first_of(",\n", at));
+  fails(changed("\"unit.conv\"", "\"unit.convolution\""), "it has 'unit.convolution', which this net has not");
+  fails(changed("'conv.weight' of shape (3, 1, 3, 3)", "'conv.weight' of shape (1, 3, 3, 3)"), "'unit.conv' is 1 x 35");
+  fails(changed("\"save\": \"", "\"save\": \"1"), ".safetensors");
+  fails(changed("\"save\": \"", "\"save\": \"../"), "a save '../");
+  const auto of_conv = [&](const char* key, const std::string& value) {  // whose line has 48 elements
+    const size_t at = good.find(':', good.find('"' + std::string(key) + '"', good.find("\"unit.conv\""))) + 2;
+    return good.substr(0, at) + value + good.substr(good.find_first_of(",\n", at));
   };
-  fails(with_shard("64"), "but the index says 64 elements");
+  fails(of_conv("length", "64"), "of which the index says parts of 64");
   for (const char* length : {"16", "9999", "9223372036854775807", "-1"})
-    fails(with_shard(length), std::string("1 shards of ") + length + " elements are not the 35 of 'conv'");
+    fails(of_conv("length", length), std::string("1 parts of ") + length + " are not the 35 of 'unit.conv'");
+  for (const char* number : {"7", "-1", "9223372036854775807"}) fails(of_conv("blocks", number), "'unit.conv' is ");
+  fails(of_conv("dim", "1"), "'unit.conv' is 1 x 35 cut along dimension 1");
   io::write_file(index, std::string_view(good));
   fsdp.load(folder.path().string(), *optimizer);
-  std::filesystem::remove(shard);
-  CHECK_THROWS_WITH(fsdp.load(folder.path().string(), *optimizer), contains("rank_0.safetensors"));
+  for (const auto& file : std::filesystem::directory_iterator(folder.path()))
+    if (file.path().extension() == ".safetensors") std::filesystem::remove(file.path());
+  CHECK_THROWS_WITH(fsdp.load(folder.path().string(), *optimizer), contains(".safetensors"));
+}
+
+namespace {
+
+/// Saves shards of nothing but `value`.
+void save_value(ProcessGroup& group, const std::string& folder, double value) {
+  Net net = make_net(1, kFloat);
+  FullyShardedDataParallel fsdp(net, shared(group));
+  for (const Tensor& shard : fsdp.parameters()) shard.detach().fill_(value);
+  const optim::SGD sgd(fsdp.parameters(), optim::SGDOptions(value));
+  fsdp.save(folder, sgd);
+}
+
+/// The value of what was saved; an error if there are several.
+double loaded_value(const std::string& folder) {
+  LocalGroup group(std::make_shared<LocalWorld>(1), 0);
+  Net net = make_net(1, kFloat);
+  FullyShardedDataParallel fsdp(net, shared(group));
+  optim::SGD sgd(fsdp.parameters(), optim::SGDOptions(1));
+  fsdp.load(folder, sgd);
+  const double value = sgd.defaults().get_lr() == 1 ? sgd.param_groups()[0].options().get_lr() : 0;
+  for (const auto& item : fsdp.full_state_dict())
+    if (item.key().find("frozen") == std::string::npos)
+      require((item.value() == value).all().item<bool>(), "a mixture of saves");
+  return value;
+}
+
+}  // namespace
+
+TEST_CASE("a save that ends at any of its collectives leaves the old checkpoint or the new one", "[sharding]") {
+  uint64_t begin = 0, end = 0;  // of the second save's collectives
+  {
+    const TemporaryDirectory folder;
+    expect_ranks("local", 2, [&](ProcessGroup& group) {
+      save_value(group, folder.path().string(), 2);
+      if (group.rank() == 0) begin = group.barrier()->sequence();
+      else group.barrier();
+      save_value(group, folder.path().string(), 3);
+      if (group.rank() == 0) end = group.barrier()->sequence();
+      else group.barrier();
+    });
+    CHECK(loaded_value(folder.path().string()) == 3);
+    size_t files = 0;
+    for (const auto& file : std::filesystem::directory_iterator(folder.path())) files += file.exists() ? 1 : 0;
+    CHECK(files == 3);
+  }
+  REQUIRE(end > begin + 3);
+  bool seen[2] = {false, false};
+  for (uint64_t sequence = end - 1; sequence > begin; --sequence)
+    for (const int victim : {0, 1}) {
+      const TemporaryDirectory folder;
+      const auto results = run_ranks("local", 2,
+                                     [&](ProcessGroup& group) {
+                                       save_value(group, folder.path().string(), 2);
+                                       group.barrier();
+                                       save_value(group, folder.path().string(), 3);
+                                     },
+                                     {}, {{.rank = victim, .sequence = sequence}});
+      CHECK(!results[static_cast<size_t>(victim)].error.empty());
+      const double value = loaded_value(folder.path().string());
+      CHECK((value == 2 || value == 3));
+      seen[value == 3] = true;
+    }
+  CHECK((seen[0] && seen[1]));
+}
+
+TEST_CASE("a save that is killed leaves the old checkpoint or the new one", "[sharding][processes]") {
+  const uint64_t point = GENERATE(range(1, 7));
+  const TemporaryDirectory folder;
+  Processes processes("shm", 2, Milliseconds(20'000), [&](ProcessGroup& group, Store& store) {
+    for (int64_t value = 2;; ++value) {
+      save_value(group, folder.path().string(), static_cast<double>(value));
+      if (group.rank() == 0) store.add("saves", 1);
+    }
+  });
+  int64_t saves = 0;
+  while ((saves = processes.store().add("saves", 0)) < 2) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::microseconds(philox(point, 1, 0).word[0] % 8000));
+  for (const int rank : {0, 1}) processes.signal(rank, SIGKILL);
+  CHECK(loaded_value(folder.path().string()) >= static_cast<double>(saves) + 1);
 }
 
 TEST_CASE("ZeroRedundancyOptimizer takes the steps of its optimizer alone", "[sharding]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
-  const int ranks = GENERATE(1, 2, 3);
+  const int ranks = GENERATE(1, 2, 3, 4);
   CAPTURE(transport, ranks);
   const std::vector<Batch> batches = make_batches(kSteps, 12, kDouble);
   Net alone = make_net(1, kDouble);
@@ -305,47 +458,127 @@ void check_bytes(const char* what, int64_t measured, int64_t formula) {
 
 }  // namespace
 
-TEST_CASE("sharding: the memory of a rank is what the formula says", "[sharding][processes]") {
+namespace {
+
+/// A net of which each rank of `group` has its share by ZeRO `stage`, and what takes a step; 0 is
+/// DistributedDataParallel.
+struct Staged {
+  Deep net;
+  std::shared_ptr<DistributedDataParallel> ddp;
+  std::shared_ptr<ZeroRedundancyOptimizer> zero;
+  std::shared_ptr<FullyShardedDataParallel> fsdp;
+  std::shared_ptr<optim::Adam> adam;
+
+  Staged(int stage, const std::shared_ptr<ProcessGroup>& group, Options fsdp_options = {}) {
+    const optim::AdamOptions options(1e-3);
+    if (stage == 1)
+      zero = std::make_shared<ZeroRedundancyOptimizer>(
+          net, group, [&](auto shards) { return std::make_unique<optim::Adam>(shards, options); });
+    if (stage < 2) ddp = std::make_shared<DistributedDataParallel>(net, group);
+    const auto strategy = stage == 2 ? ShardingStrategy::shard_grad_op : ShardingStrategy::full_shard;
+    if (stage > 1)
+      fsdp = std::make_shared<FullyShardedDataParallel>(net, group, fsdp_options.sharding_strategy(strategy));
+    if (!zero) adam = std::make_shared<optim::Adam>(fsdp ? fsdp->parameters() : net->parameters(), options);
+  }
+  optim::Optimizer& optimizer() { return zero ? zero->local() : *adam; }
+  void step() {
+    if (zero) zero->zero_grad();
+    else adam->zero_grad();
+    net(ones({1, 128})).sum().backward();
+    if (zero) zero->step();
+    else adam->step();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("sharding: the memory of a rank is what formula and plan say", "[sharding][processes]") {
   const int ranks = GENERATE(1, 2, 4);
   CAPTURE(ranks);
   Processes processes("tcp", ranks, Milliseconds(20'000), [](ProcessGroup& of_rank, Store&) {
     const auto group = shared(of_rank);
     const int64_t N = group->size(), layer = DeepImpl::kLayerBytes, P = DeepImpl::kLayers * layer, G = P, S = 2 * P,
                   A = DeepImpl::kLayers * 128 * 4;
-    const Tensor x = ones({1, 128});
-    const auto adam_of = [](const std::vector<Tensor>& parameters) {
-      return std::make_shared<optim::Adam>(parameters, optim::AdamOptions(1e-3));
+    struct Case {
+      const char* name;
+      int stage;
+      Options options;
+      int64_t formula;
     };
-    const auto zero1 = peak_bytes([&] {
-      const Deep net;
-      const auto zero = std::make_shared<ZeroRedundancyOptimizer>(
-          net, group, [](auto shards) { return std::make_unique<optim::Adam>(shards, 1e-3); });
-      const auto ddp = std::make_shared<DistributedDataParallel>(net, group);
-      return [=]() mutable {
-        zero->zero_grad();
-        net(x).sum().backward();
-        zero->step();
-      };
-    });
-    // Not with the activations, but with a copy of the shard's gradients the step has its peak.
-    check_bytes("ZeRO 1", zero1, P + G + S / N + G / N);
-    for (const auto strategy : {ShardingStrategy::shard_grad_op, ShardingStrategy::full_shard}) {
-      const auto measured = peak_bytes([&] {
-        const Deep net;
-        const auto fsdp = std::make_shared<FullyShardedDataParallel>(net, group, Options().sharding_strategy(strategy));
-        const auto adam = adam_of(fsdp->parameters());
-        return [=, keep = fsdp]() mutable {
-          adam->zero_grad();
-          net(x).sum().backward();
-          adam->step();
-        };
+    const Options one_line = Options().overlap_reduce(false), half = Options().param_dtype(kBFloat16);
+    const Case cases[] = {
+        {"DDP", 0, {}, P + G + S + A},
+        {"ZeRO 1", 1, {}, P + G + S / N + A},
+        // One unit's gradients that backward adds to, and where they are not waited for, one's that are sent.
+        {"ZeRO 2", 2, {}, P + (G + S) / N + 2 * layer + A},
+        {"ZeRO 2 without overlap", 2, one_line, P + (G + S) / N + layer + A},
+        // The unit's parameters and the next one's.
+        {"ZeRO 3", 3, {}, (P + G + S) / N + 2 * layer + 2 * layer + A},
+        {"ZeRO 3 without overlap", 3, one_line, (P + G + S) / N + 2 * layer + layer + A},
+        {"ZeRO 2 in bfloat16", 2, half, P / 2 + (P + G + S) / N + 2 * layer / 2 + A / 2},
+        {"ZeRO 3 in bfloat16", 3, half, (P + G + S) / N + 2 * layer / 2 + 2 * layer / 2 + A / 2},
+    };
+    for (const auto& [name, stage, options, formula] : cases) {
+      const int64_t measured = peak_bytes([&, stage = stage, options = options] {
+        const auto staged = std::make_shared<Staged>(stage, group, options);
+        return [=] { staged->step(); };
       });
-      // Two lines of gradients, one that is sent and one that backward adds to, beside that of the shard.
-      if (strategy == ShardingStrategy::shard_grad_op) check_bytes("ZeRO 2", measured, P + (G + S) / N + 2 * layer + A);
-      else check_bytes("ZeRO 3", measured, (P + G + S) / N + 2 * layer + 2 * layer + A);
+      check_bytes(name, measured, formula);
+      if (group->rank() > 0) continue;  // whose plan is as long
+      Staged staged(stage, std::make_shared<RecordingGroup>(group->rank(), group->size()), options);
+      const auto loss = [](const Tensor& y, const Tensor&) { return y.sum(); };
+      const int64_t planned = plan(staged.net, {1, 128}, staged.optimizer(), PlanOptions().loss(loss)).peak;
+      require(std::abs(planned - measured) < 2048, std::string(name) + ": planned " + std::to_string(planned) +
+                                                       " bytes, measured " + std::to_string(measured));
     }
   });
   for (int rank = 0; rank < ranks; ++rank) CHECK(processes.result(rank).error == "");
+}
+
+TEST_CASE("sharding: DistributedDataParallel and ZeRO 1 send what the formula says", "[sharding]") {
+  const int ranks = GENERATE(2, 8, 64), stage = GENERATE(0, 1);
+  const auto group = std::make_shared<RecordingGroup>(1, ranks);
+  Staged staged(stage, group);
+  staged.step();
+  staged.step();
+  group->reset_bytes();
+  staged.step();
+  const int64_t N = ranks, P = DeepImpl::kLayers * DeepImpl::kLayerBytes;
+  CHECK(group->bytes(CollectiveKind::all_reduce) == 2 * P / N * (N - 1));
+  CHECK(group->bytes(CollectiveKind::all_gather) == stage * P / N * (N - 1));
+}
+
+TEST_CASE("sharding: a net beyond one rank's limit trains on two", "[sharding][processes]") {
+  const int64_t P = DeepImpl::kLayers * DeepImpl::kLayerBytes;
+  const auto train_deep = [](const Deep& net, optim::Optimizer& optimizer) {
+    for (int step = 0; step < 2; ++step) {
+      optimizer.zero_grad();
+      net(ones({1, 128})).square().sum().backward();
+      optimizer.step();
+    }
+  };
+  manual_seed(4);
+  const Deep alone;
+  optim::Adam whole(alone->parameters(), optim::AdamOptions(1e-3));
+  train_deep(alone, whole);
+  Processes processes("tcp", 2, Milliseconds(20'000), [&](ProcessGroup& group, Store&) {
+    set_memory_limit(Device(), runtime(DeviceType::cpu).memory_stats(0).allocated + P * 5 / 2);  // of 4 P for one rank
+    bool is_too_large = false;
+    try {
+      const Deep net;
+      optim::Adam optimizer(net->parameters(), optim::AdamOptions(1e-3));
+      train_deep(net, optimizer);
+    } catch (const OutOfMemoryError&) { is_too_large = true; }
+    require(is_too_large, "one rank has not enough");
+    manual_seed(4);
+    const Deep net;
+    FullyShardedDataParallel fsdp(net, shared(group));
+    optim::Adam optimizer(fsdp.parameters(), optim::AdamOptions(1e-3));
+    train_deep(net, optimizer);
+    NoGradGuard no_grad;
+    require(difference_of({net(ones({1, 128}))}, {alone(ones({1, 128}))}) < 1e-5, "the net of one process");
+  });
+  for (const int rank : {0, 1}) CHECK(processes.result(rank).error == "");
 }
 
 TEST_CASE("sharding: plan says the memory of one rank of many, and what a step sends is by the formula", "[sharding]") {

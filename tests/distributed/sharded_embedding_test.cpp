@@ -8,9 +8,10 @@
 #include <gradus/distributed/comm/local/recording_group.h>
 #include <gradus/distributed/sharding/sharded_embedding.h>
 #include <gradus/tests/compare.h>
-#include <gradus/tests/distributed/ranks.h>
+#include <gradus/tests/distributed/processes.h>
 #include <gradus/tests/distributed/training.h>
 #include <gradus/tests/distributed/values.h>
+#include <gradus/tests/temporary_directory.h>
 
 using namespace gradus;
 using namespace gradus::dist;
@@ -181,6 +182,110 @@ TEST_CASE("sharded_embedding: 100 steps beside DistributedDataParallel keep the 
       require(std::abs(Tensor(mean).item<double>() - expected) < 1e-3, "the loss of step " + std::to_string(step));
     }
   });
+}
+
+namespace {
+
+/// A table, and a layer that is whole on every rank.
+struct TableNetImpl : nn::Module {
+  nn::ShardedEmbedding table{nullptr};
+  nn::Linear output{nullptr};
+  TableNetImpl(ProcessGroup& group, const nn::ShardedEmbeddingOptions& options) {
+    table = register_module("table", make_table(group, options, kDouble));
+    const std::lock_guard lock(generator_mutex);
+    manual_seed(6);
+    output = register_module("output", nn::Linear(options.embedding_dim(), 4));
+    output->to(kDouble);
+  }
+  Tensor loss(const Batch& batch) { return cross_entropy(output(table(batch.images).sum({1})), batch.labels); }
+};
+
+}  // namespace
+
+TEST_CASE("sharded_embedding: clipped over all ranks, and from a checkpoint on with another number of them",
+          "[sharded_embedding]") {
+  const int before = GENERATE(1, 2, 3, 4), after = GENERATE(1, 2, 4);
+  const auto placement = before % 2 == 0 ? nn::RowPlacement::range : nn::RowPlacement::hash;
+  const int64_t rows = GENERATE(3, 29), columns = 6;
+  CAPTURE(before, after, rows);
+  manual_seed(9);
+  const Tensor indices = randint(0, rows, {12, 3}, kLong);
+  const Batch batch = {indices, indices.sum({1}).remainder(4)};
+  const nn::Embedding plain = make_plain_table(rows, columns, kDouble);
+  const nn::Linear output = [&] {
+    manual_seed(6);
+    nn::Linear layer(columns, 4);
+    layer->to(kDouble);
+    return layer;
+  }();
+  std::vector<Tensor> all = output->parameters();
+  all.push_back(plain->weight);
+  optim::SGD sgd(output->parameters(), optim::SGDOptions(0.1).momentum(0.9));
+  std::map<int64_t, double> squares;
+  std::vector<double> norms;
+  for (int step = 0; step < 4; ++step) {
+    sgd.zero_grad(), plain->zero_grad();
+    cross_entropy(output(plain(batch.images).sum({1})), batch.labels).backward();
+    norms.push_back(nn::utils::clip_grad_norm_(all, 0.3));
+    sgd.step();
+    NoGradGuard no_grad;
+    adagrad_rows(plain->weight, plain->weight.grad(), &squares, 0.1);
+  }
+  CHECK(norms[0] > 0.3);
+  const TemporaryDirectory folder;
+  const auto train = [&](ProcessGroup& of_rank, bool goes_on) {
+    const auto group = shared(of_rank);
+    TableNetImpl net(of_rank, nn::ShardedEmbeddingOptions(rows, columns).placement(placement));
+    const DistributedDataParallel ddp(net.output, group);
+    optim::SGD own(net.output->parameters(), optim::SGDOptions(0.1).momentum(0.9));
+    if (goes_on) {
+      NoGradGuard no_grad;
+      for (const Tensor& parameter : net.parameters()) parameter.zero_();
+      load_sharded(folder.path().string(), net, group, &own);
+    }
+    for (size_t i = goes_on ? 2 : 0; i < (goes_on ? 4u : 2u); ++i) {
+      own.zero_grad();
+      net.loss(share(batch, group->rank(), group->size())).backward();
+      const double norm = clip_grad_norm_(net, group, 0.3).item<double>();
+      require(std::abs(norm - norms[i]) < 1e-12, "norm of step " + std::to_string(i));
+      own.step();
+      net.table->adagrad_step(0.1);
+    }
+    if (!goes_on) return save_sharded(folder.path().string(), net, group, &own);
+    const std::string differs =
+        difference_of_rows(net.table, net.table->weight.detach(), plain->weight.detach(), 1e-12);
+    require(differs.empty(), differs);
+    require(difference(net.output->weight.detach(), output->weight.detach(), 1e-12).empty(), "the whole layer");
+    const auto other = placement == nn::RowPlacement::hash ? nn::RowPlacement::range : nn::RowPlacement::hash;
+    TableNetImpl elsewhere(of_rank, nn::ShardedEmbeddingOptions(rows, columns).placement(other));
+    require_error([&] { load_sharded(folder.path().string(), elsewhere, group, &own); },
+                  "cut along dimension 0 as rows");
+  };
+  expect_ranks("local", before, [&](ProcessGroup& group) { train(group, false); });
+  expect_ranks("local", after, [&](ProcessGroup& group) { train(group, true); });
+}
+
+TEST_CASE("sharded_embedding: a table beyond one rank's limit trains on two", "[sharded_embedding][processes]") {
+  constexpr int64_t kRows = 100'000, kColumns = 32, kBytes = kRows * kColumns * 4;
+  Processes processes("tcp", 2, Milliseconds(20'000), [&](ProcessGroup& group, Store&) {
+    set_memory_limit(Device(), runtime(DeviceType::cpu).memory_stats(0).allocated + kBytes * 3 / 4);
+    bool is_too_large = false;
+    try {
+      const nn::Embedding plain(kRows, kColumns);
+    } catch (const OutOfMemoryError&) { is_too_large = true; }
+    require(is_too_large, "one rank has not enough");
+    const auto table = make_table(group, nn::ShardedEmbeddingOptions(kRows, kColumns), kFloat);
+    const Tensor indices = (arange(512) * 12'347 + group.rank()).remainder(kRows).to(kLong);
+    double first = 0, last = 0;
+    for (int step = 0; step < 10; ++step) {
+      const Tensor loss = table(indices).square().mean();
+      loss.backward();
+      table->adagrad_step(0.1);
+      (step == 0 ? first : last) = loss.item<double>();
+    }
+    require(first > 0.9 && last < 0.5 * first, "the loss falls");
+  });
+  for (const int rank : {0, 1}) CHECK(processes.result(rank).error == "");
 }
 
 TEST_CASE("sharded_embedding: a step writes the rows that were looked up, and no others", "[sharded_embedding]") {

@@ -11,6 +11,7 @@
 #include <gradus/tests/distributed/ranks.h>
 #include <gradus/tests/distributed/training.h>
 #include <gradus/tests/distributed/values.h>
+#include <gradus/tests/temporary_directory.h>
 
 using namespace gradus;
 using namespace gradus::dist;
@@ -326,6 +327,72 @@ TEST_CASE("tensor_parallel: a mesh of two by two trains with DistributedDataPara
     require_message([&] { make_mesh(shared(group), {2, 3}); }, "a mesh of sizes (2, 3) is not one of 4 ranks");
     require_message([&] { make_mesh(shared(group), {-2, -2}); }, "a dimension of -2 ranks");
   });
+}
+
+TEST_CASE("tensor_parallel: clipped over all ranks, and from a checkpoint on with another number of them",
+          "[tensor_parallel]") {
+  const int before = GENERATE(1, 2, 3, 4), after = GENERATE(1, 2, 4);
+  const bool cuts = before % 2 == 0;
+  CAPTURE(before, after);
+  manual_seed(14);
+  const std::vector<Text> texts = {make_text(2), make_text(2), make_text(2), make_text(2)};
+  const auto step = [](auto& net, const Text& text, optim::Optimizer& optimizer, const auto& clip) {
+    optimizer.zero_grad();
+    net->loss(text.tokens, text.targets).backward();
+    const double norm = clip();
+    optimizer.step();
+    return norm;
+  };
+  const PlainDecoder plain = make_seeded<PlainDecoder>(kDouble, 3);
+  optim::SGD sgd(plain->parameters(), optim::SGDOptions(0.1).momentum(0.9));
+  std::vector<double> norms;
+  for (const Text& text : texts)
+    norms.push_back(step(plain, text, sgd, [&] { return nn::utils::clip_grad_norm_(plain->parameters(), 0.2); }));
+  CHECK(norms[0] > 0.2);
+  const TemporaryDirectory folder;
+  const auto train = [&](ProcessGroup& of_rank, bool goes_on) {
+    const auto group = shared(of_rank);
+    const auto net = make_seeded<ParallelDecoder>(kDouble, goes_on ? 99 : 3, group, cuts);
+    optim::SGD own(net->parameters(), optim::SGDOptions(goes_on ? 9 : 0.1).momentum(0.9));
+    if (goes_on) load_sharded(folder.path().string(), *net, group, &own);
+    for (size_t i = goes_on ? 2 : 0; i < (goes_on ? 4u : 2u); ++i) {
+      const double norm = step(net, texts[i], own, [&] { return clip_grad_norm_(*net, group, 0.2).item<double>(); });
+      require(std::abs(norm - norms[i]) < 1e-12, "norm of step " + std::to_string(i));
+    }
+    if (!goes_on) return save_sharded(folder.path().string(), *net, group, &own);
+    const auto expected = plain->named_parameters();
+    const std::string differs = difference_of_parts(*net, expected, group->rank(), after, 1e-12, false);
+    require(differs.empty(), differs);
+    const ParallelDecoder other = make_seeded<ParallelDecoder>(kDouble, 3, group, cuts);
+    const nn::ColumnParallelLinearOptions wider(kWidth, 2 * kVocabulary);
+    other->replace_module("head", make_seeded<nn::ColumnParallelLinear>(kDouble, 3, wider, group));
+    require_message([&] { load_sharded(folder.path().string(), *other, group); },
+                    "'head.weight' is 1 x 24 cut along dimension 0, but in this net 1 x 48 cut");
+  };
+  expect_ranks("local", before, [&](ProcessGroup& group) { train(group, false); });
+  expect_ranks("local", after, [&](ProcessGroup& group) { train(group, true); });
+}
+
+TEST_CASE("tensor_parallel: strict sums have the same bits on every transport", "[tensor_parallel]") {
+  const bool cuts = GENERATE(false, true);
+  manual_seed(15);
+  const std::vector<Text> texts = {make_text(2), make_text(3)};
+  std::vector<Tensor> expected;
+  for (const char* kind : {"local", "shm", "tcp"})
+    expect_ranks(kind, 4, [&](ProcessGroup& group) {
+      group.set_strict(true);
+      const auto net = make_seeded<ParallelDecoder>(kFloat, 3, shared(group), cuts);
+      optim::SGD sgd(net->parameters(), optim::SGDOptions(0.1));
+      for (const Text& text : texts) {
+        sgd.zero_grad();
+        net->loss(text.tokens, text.targets).backward();
+        sgd.step();
+      }
+      if (group.rank() != 1) return;
+      const std::vector<Tensor> numbers = numbers_of(*net);
+      if (expected.empty()) expected = numbers;
+      for (size_t i = 0; i < numbers.size(); ++i) require(numbers[i].equal(expected[i]), "the same bits");
+    });
 }
 
 TEST_CASE("tensor_parallel: cross-entropy is that of all classes", "[tensor_parallel]") {

@@ -1,5 +1,8 @@
 #include <gradus/distributed/comm/local/recording_group.h>
 
+#include <algorithm>
+
+#include <gradus/core/ops/creation.h>
 #include <gradus/core/recorded_memory.h>
 
 namespace gradus::dist {
@@ -57,6 +60,16 @@ ProcessGroup::WorkPtr RecordingGroup::submit(const Collective& call, const Array
     case all_to_all_v:
       bytes_[kind] += static_cast<int64_t>(in.nbytes() - call.in_part(rank()).size() * size_of(in.dtype()));
       copy_part(in, 0, out, 0, std::min(in.nbytes(), out.nbytes()));
+      break;
+    case all_gather_v:
+      bytes_[kind] += static_cast<int64_t>(in.nbytes()) * others;
+      for (int r = 0; r < size(); ++r) {  // of others' parts as much as this rank has, then zeros
+        const Range part = call.out_part(r);
+        const Array to =
+            out.view({out.numel()}).slice(0, static_cast<int64_t>(part.begin), static_cast<int64_t>(part.end));
+        if (to.nbytes() > in.nbytes() && !is_recording(in.device().type)) ops::fill(to, 0);
+        copy_part(in, 0, to, 0, std::min(in.nbytes(), to.nbytes()));
+      }
       break;
     case barrier: break;
     default: GRADUS_FAIL(CommError, "a RecordingGroup does no ", name(kind));

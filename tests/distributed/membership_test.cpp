@@ -50,7 +50,8 @@ void expect_parse_error(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a lost rank's place goes to the first spare, then to the ranks behind it, and then the job ends") {
+TEST_CASE("a lost rank's place goes to the first spare, then to the ranks behind it, and then the job ends",
+          "[membership]") {
   Members members = Members::first(3, 2, 2);
   CHECK(members.str() == "generation 0 ranks 0 1 2 spares 3 4 min_ranks 2");
   CHECK((members.rank_of(2) == 2 && !members.rank_of(3) && members.has_spare(3) && members.has(3) && !members.has(5)));
@@ -68,14 +69,14 @@ TEST_CASE("a lost rank's place goes to the first spare, then to the ranks behind
   CHECK(Members::first(1, 0, 1).without(0, "").end == "a rank was lost");
 }
 
-TEST_CASE("the cause of a job's end comes back as it was") {
+TEST_CASE("the cause of a job's end comes back as it was", "[membership]") {
   using namespace std::string_literals;
   Members members = Members::first(1, 1, 2);
   for (const std::string& cause : {"end"s, " "s, "  x "s, "two\nlines\n"s, "\0"s, "ranks 1 end"s, "\xff\xfe"s})
     CHECK(Members::parse((members.end = cause, members.str())).end == cause);
 }
 
-TEST_CASE("text that is no list of workers is an error") {
+TEST_CASE("text that is no list of workers is an error", "[membership]") {
   using namespace std::string_literals;
   const std::string many(1 << 22, '7');
   for (const std::string& text : {""s,
@@ -125,7 +126,7 @@ TEST_CASE("text that is no list of workers is an error") {
   CHECK(Members::parse(huge.str()).str() == huge.str());
 }
 
-TEST_CASE("a list with any byte lost or changed is an error, or another list") {
+TEST_CASE("a list with any byte lost or changed is an error, or another list", "[membership]") {
   const std::string text = Members::first(2, 2, 1).without(0, "").without(9, "").str();
   const auto check = [](const std::string& changed) {
     std::string list;
@@ -149,7 +150,7 @@ TEST_CASE("a list with any byte lost or changed is an error, or another list") {
   CHECK(lists < 100);
 }
 
-TEST_CASE("what a store holds in a list's place is an error for all who read or change lists") {
+TEST_CASE("what a store holds in a list's place is an error for all who read or change lists", "[membership]") {
   const auto expect_error = [](const std::shared_ptr<Store>& store, const std::string& message) {
     Membership membership(store);
     CHECK_THROWS_WITH(membership.latest(), contains(message));
@@ -175,7 +176,7 @@ TEST_CASE("what a store holds in a list's place is an error for all who read or 
   CHECK(membership.remove(0, "x").str() == "generation 1 ranks 2 1 spares min_ranks 1");
 }
 
-TEST_CASE("of several that remove workers at once, one makes each list, and all agree") {
+TEST_CASE("of several that remove workers at once, one makes each list, and all agree", "[membership]") {
   constexpr int kThreads = 6, kRounds = 60;
   for (int round = 0; round < kRounds; ++round) {
     const Members first = Members::first(5, 2, 2);
@@ -214,7 +215,7 @@ TEST_CASE("of several that remove workers at once, one makes each list, and all 
   }
 }
 
-TEST_CASE("when removers leave too few workers, the job ends once, and for all") {
+TEST_CASE("when removers leave too few workers, the job ends once, and for all", "[membership]") {
   for (int round = 0; round < 30; ++round) {
     const auto store = store_of(Members::first(4, 1, 3));
     std::vector<std::string> ends(4);
@@ -234,7 +235,7 @@ TEST_CASE("when removers leave too few workers, the job ends once, and for all")
   }
 }
 
-TEST_CASE("several that renew a list make one") {
+TEST_CASE("several that renew a list make one", "[membership]") {
   for (int round = 0; round < 30; ++round) {
     const auto store = store_of(Members::first(4, 0, 4));
     const auto errors = at_once(store, 4, [&](int, Membership& membership) {
@@ -246,7 +247,8 @@ TEST_CASE("several that renew a list make one") {
   }
 }
 
-TEST_CASE("ranks meet when all have come, those that have not are removed, and a newer list ends the wait") {
+TEST_CASE("ranks meet when all have come, those that have not are removed, and a newer list ends the wait",
+          "[membership]") {
   const auto store = store_of(Members::first(3, 1, 3));
   const Members first = Membership(store).latest();
   // Worker 1 does not come.
@@ -275,7 +277,7 @@ TEST_CASE("ranks meet when all have come, those that have not are removed, and a
   CHECK(membership.latest().str() == "generation 3 ranks 0 3 spares min_ranks 3 end was killed");
 }
 
-TEST_CASE("finish() wakes all that wait, for a list or for others") {
+TEST_CASE("finish() wakes all that wait, for a list or for others", "[membership]") {
   for (int round = 0; round < 20; ++round) {
     const auto store = store_of(Members::first(3, 2, 3));
     const Members first = Membership(store).latest();

@@ -119,11 +119,11 @@ class ElasticTraining(unittest.TestCase):
                 self.assertAlmostEqual(got, expected, delta=1e-9)
 
     def test_shards_go_back_to_their_checkpoint(self):
-        for backend in BACKENDS:
-            losses = self.unbroken(backend, "sharded")
-            job, _ = self.break_job(backend, "sharded", [1], "--spares", "1")
+        for backend, scheme in ("tcp", "sharded"), ("shm", "sharded"), ("tcp", "tensor"):
+            losses = self.unbroken(backend, scheme)
+            job, _ = self.break_job(backend, scheme, [1], "--spares", "1")
             self.assertEqual(job.losses, losses)
-            job, said = self.break_job(backend, "sharded", [2], "--max-restarts", "1")
+            job, said = self.break_job(backend, scheme, [2], "--max-restarts", "1")
             self.assertEqual(job.losses, losses)
             self.assertIn("restart 1 of 1", said)
 

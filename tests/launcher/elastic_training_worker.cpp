@@ -1,9 +1,10 @@
 // A worker for elastic_training_test.py: trains a net with dist::ElasticTraining and prints the loss of every step, in
 // hexadecimal. Ranks wait at most 5 s for each other.
-// usage: elastic_training_worker BACKEND ddp|alike|sharded STEPS STEP_MS FOLDER
+// usage: elastic_training_worker BACKEND ddp|alike|sharded|tensor STEPS STEP_MS FOLDER
 //   ddp      dropout, batch norm and a loader; the loss of a run that a spare has come to is the unbroken run's
 //   alike    all samples are computed alike, so that fewer ranks have the same loss but for rounding
 //   sharded  FullyShardedDataParallel, which saves a checkpoint in FOLDER after every tenth step
+//   tensor   tensor-parallel layers, likewise
 // With nccl for BACKEND each rank has the GPU of its number; a spare has that of the rank whose place it takes.
 #include <unistd.h>
 
@@ -46,6 +47,14 @@ nn::Sequential make_net(bool alike) {
   }
   net->push_back(nn::ReLU());
   net->push_back(nn::Linear(32, kClasses));
+  net->to(kDouble);
+  return net;
+}
+
+nn::Sequential make_tensor_parallel_net(const std::shared_ptr<dist::ProcessGroup>& group) {
+  manual_seed(3);
+  nn::Sequential net(nn::ColumnParallelLinear(nn::ColumnParallelLinearOptions(kFeatures, 33), group), nn::ReLU(),
+                     nn::RowParallelLinear(nn::RowParallelLinearOptions(33, kClasses), group));
   net->to(kDouble);
   return net;
 }
@@ -141,11 +150,12 @@ void train_replicas(const Arguments& arguments) {
 /// Every rank has a part, so all go back to the newest checkpoint.
 void train_shards(const Arguments& arguments) {
   struct Run {
-    nn::Sequential net = make_net(true);
-    std::unique_ptr<dist::FullyShardedDataParallel> fsdp;
+    nn::Sequential net;
+    std::unique_ptr<dist::FullyShardedDataParallel> fsdp;  // null where the net's own layers are parts
     std::unique_ptr<optim::Adam> adam;
     decltype(make_loader()) loader = make_loader();
   };
+  const bool is_tensor_parallel = arguments.scheme == "tensor";
   std::optional<Run> run;
   const Tensor losses = zeros({arguments.steps}, dtype(kDouble));
   std::optional<dist::ElasticTraining> elastic;
@@ -159,14 +169,19 @@ void train_shards(const Arguments& arguments) {
   const auto on_group = [&](const std::shared_ptr<dist::ProcessGroup>& group) {
     run.reset();
     run.emplace();
+    run->net = is_tensor_parallel ? make_tensor_parallel_net(group) : make_net(true);
     run->net->to(arguments.device_of(group->rank()));
-    run->fsdp = std::make_unique<dist::FullyShardedDataParallel>(run->net, group);
-    run->adam = std::make_unique<optim::Adam>(run->fsdp->parameters(), optim::AdamOptions(1e-2));
-    run->loader->distribute(static_cast<size_t>(group->size()), static_cast<size_t>(group->rank()));
+    if (!is_tensor_parallel) {
+      run->fsdp = std::make_unique<dist::FullyShardedDataParallel>(run->net, group);
+      run->loader->distribute(static_cast<size_t>(group->size()), static_cast<size_t>(group->rank()));
+    }
+    run->adam = std::make_unique<optim::Adam>(run->fsdp ? run->fsdp->parameters() : run->net->parameters(),
+                                              optim::AdamOptions(1e-2));
     int64_t step = arguments.steps;
     while (step > 0 && !std::filesystem::exists(path_of(step) / "others.safetensors")) --step;
     if (step > 0) {
-      run->fsdp->load(path_of(step), *run->adam);
+      if (run->fsdp) run->fsdp->load(path_of(step), *run->adam);
+      else dist::load_sharded(path_of(step), *run->net, group, run->adam.get());
       others().load(path_of(step) / "others.safetensors");
     }
     elastic->set_step(step);
@@ -189,7 +204,8 @@ void train_shards(const Arguments& arguments) {
     run->adam->zero_grad();
     losses[elastic->step()].fill_(mean);
     if (const int64_t step = elastic->step() + 1; step % 10 == 0) {
-      run->fsdp->save(path_of(step), *run->adam);
+      if (run->fsdp) run->fsdp->save(path_of(step), *run->adam);
+      else dist::save_sharded(path_of(step), *run->net, elastic->group(), run->adam.get());
       if (elastic->group()->rank() == 0) others().save(path_of(step) / "others.safetensors");
       elastic->group()->barrier();
     }
@@ -201,14 +217,15 @@ void train_shards(const Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  GRADUS_CHECK(argc == 6, ValueError, "usage: elastic_training_worker BACKEND ddp|alike|sharded STEPS STEP_MS FOLDER");
+  GRADUS_CHECK(argc == 6, ValueError,
+               "usage: elastic_training_worker BACKEND ddp|alike|sharded|tensor STEPS STEP_MS FOLDER");
   const Arguments arguments{argv[1], argv[2], std::atoll(argv[3]), std::chrono::milliseconds(std::atoi(argv[4])),
                             argv[5]};
   const dist::JobEnvironment job = dist::job_environment();
   std::printf("worker %d pid %d\n", job.worker.value_or(job.rank), getpid());
   std::fflush(stdout);
   set_num_threads(1);
-  arguments.scheme == "sharded" ? train_shards(arguments) : train_replicas(arguments);
+  arguments.scheme == "sharded" || arguments.scheme == "tensor" ? train_shards(arguments) : train_replicas(arguments);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;

@@ -424,7 +424,7 @@ namespace {
 
 /// Many layers of 128 x 128 without bias, 64 KiB each, each of which keeps its input of one row for backward.
 struct DeepImpl : nn::Module {
-  static constexpr int64_t kLayers = 192, kLayerBytes = 128 * 128 * 4;
+  static constexpr int64_t kLayers = 64, kLayerBytes = 128 * 128 * 4;
   std::vector<nn::Linear> layers;
   DeepImpl() {
     for (int64_t i = 0; i < kLayers; ++i)
@@ -495,7 +495,7 @@ struct Staged {
 TEST_CASE("sharding: the memory of a rank is what formula and plan say", "[sharding][processes]") {
   const int ranks = GENERATE(1, 2, 4);
   CAPTURE(ranks);
-  Processes processes("tcp", ranks, Milliseconds(20'000), [](ProcessGroup& of_rank, Store&) {
+  Processes processes("tcp", ranks, Milliseconds(60'000), [](ProcessGroup& of_rank, Store&) {
     const auto group = shared(of_rank);
     const int64_t N = group->size(), layer = DeepImpl::kLayerBytes, P = DeepImpl::kLayers * layer, G = P, S = 2 * P,
                   A = DeepImpl::kLayers * 128 * 4;

@@ -107,7 +107,8 @@ class Processes {
   void signal(int rank, int number) const { kill(pids_[static_cast<size_t>(rank)], number); }
   /// How the body of a rank ended.
   RankResult result(int rank) {
-    const std::string text = store_->get("result/" + std::to_string(rank), dist::Milliseconds(20'000));
+    // Longer than any body takes on two busy cores under a sanitizer; one that waits for a peer ends by itself.
+    const std::string text = store_->get("result/" + std::to_string(rank), dist::Milliseconds(180'000));
     RankResult result;
     int failure = 0, begin = 0;
     std::sscanf(text.c_str(), "%d %d %n", &failure, &result.status.rank, &begin);

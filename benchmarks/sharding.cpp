@@ -3,6 +3,9 @@
 // JSON object.
 //
 //   gradus-run --nproc 4 sharding --net transformer --parallel zero3 --threads 1
+//   gradus-run --nproc 2 sharding --comm nccl --net transformer --parallel zero3 --width 2048 --blocks 8 --context 512
+//
+// With nccl each rank has the GPU of its number; nothing is predicted, and what it sends is not counted.
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -23,12 +26,15 @@ namespace {
 using namespace gradus;
 
 struct Settings {
-  std::string net = "mlp", parallel = "none";
+  std::string net = "mlp", parallel = "none", comm = "tcp", precision = "fp32";
   int64_t steps = 12, warm_up = 2;
+  int64_t width = 128, blocks = 4, context = 64, samples = 0;
+
+  Device device_of(const Group& group) const { return comm == "nccl" ? Device(kCUDA, group->rank()) : Device(kCPU); }
 };
 
 constexpr int64_t kRows = 50000, kFeatures = 16, kLookups = 8, kWidth = 1024;  // of the MLP and its table
-constexpr int64_t kVocabulary = 2048, kContext = 64;                           // of the transformer
+constexpr int64_t kVocabulary = 2048;                                          // of the transformer
 
 /// Layers behind a table of which each sample looks up kLookups rows.
 nn::Sequential mlp(const Group& group) {
@@ -48,12 +54,17 @@ nn::Sequential mlp(const Group& group) {
 /// A net on one rank of `group`, by whatever way, and how it trains.
 class Training {
  public:
-  Training(const Settings& settings, const Group& group) : settings_(settings), group_(group) {
+  Training(const Settings& settings, const Group& group, Device device = kCPU)
+      : settings_(settings), group_(group), device_(device) {
     manual_seed(1);  // all ranks begin alike
     const Group layers = settings.parallel == "tensor" ? group : nullptr;
     if (settings.net == "transformer") {
-      language_ = LanguageModel(
-          LanguageModelOptions{.vocabulary = kVocabulary, .context = kContext, .width = 128, .blocks = 4}, layers);
+      language_ = LanguageModel(LanguageModelOptions{.vocabulary = kVocabulary,
+                                                     .context = settings.context,
+                                                     .width = settings.width,
+                                                     .heads = std::max<int64_t>(4, settings.width / 64),
+                                                     .blocks = settings.blocks},
+                                layers);
       net_ = nn::AnyModule(language_);
     } else if (settings.net == "resnet18") {
       // Without batch norm, whose statistics are those of each rank's part: losses would not be comparable.
@@ -73,6 +84,7 @@ class Training {
       for (const nn::AnyModule& layer : *rest_) whole->push_back(std::to_string(whole->size()), layer);
       net_ = nn::AnyModule(whole);
     }
+    net_.ptr()->to(device);
     // The table has a way of its own.
     nn::Module& trained = table_ ? static_cast<nn::Module&>(*rest_) : *net_.ptr();
     const std::string way = !table_ ? settings.parallel : group->size() == 1 ? "none" : "ddp";
@@ -87,19 +99,23 @@ class Training {
     const int64_t all = share() * parts();
     Tensor x, y;
     if (language_) {
-      const Tensor text = randint(kVocabulary, {all, kContext + 1}, kLong);
-      x = text.narrow(1, 0, kContext), y = text.narrow(1, 1, kContext);
+      const Tensor text = randint(kVocabulary, {all, settings_.context + 1}, kLong);
+      x = text.narrow(1, 0, settings_.context), y = text.narrow(1, 1, settings_.context);
     } else if (settings_.net == "resnet18") {
       x = randn({all, 3, 32, 32}), y = randint(10, {all}, kLong);
     } else {
       x = randint(kRows, {all, kLookups}, kLong), y = randint(10, {all}, kLong);
     }
     const int64_t begin = parts() == 1 ? 0 : group_->rank() * share();
-    return {x.narrow(0, begin, share()).clone(), y.narrow(0, begin, share()).clone()};
+    return {x.narrow(0, begin, share()).clone().to(device_), y.narrow(0, begin, share()).clone().to(device_)};
   }
 
   double step(const Tensor& x, const Tensor& y) {
-    const Tensor loss = loss_of(net_.forward(x), y);
+    Tensor loss;
+    {
+      const amp::Autocast autocast(device_.type, kBFloat16, settings_.precision == "bf16");
+      loss = loss_of(net_.forward(x), y);
+    }
     trainer_->step(loss);
     if (table_) table_->adagrad_step(1e-2);
     return loss.item<double>();
@@ -128,13 +144,16 @@ class Training {
  private:
   /// Of the samples; tensor parallel ranks all get all of them.
   int64_t parts() const { return group_ && settings_.parallel != "tensor" ? group_->size() : 1; }
-  int64_t share() const { return (settings_.net == "mlp" ? 256 : 16) / parts(); }
+  int64_t share() const {
+    return (settings_.samples > 0 ? settings_.samples : settings_.net == "mlp" ? 256 : 16) / parts();
+  }
   Tensor loss_of(const Tensor& output, const Tensor& target) const {
     return language_ ? language_->loss(output, target) : cross_entropy(output, target);
   }
 
   const Settings& settings_;
   const Group group_;
+  const Device device_;
   LanguageModel language_{nullptr};
   nn::Sequential rest_;
   nn::ShardedEmbedding table_{nullptr};
@@ -179,26 +198,30 @@ Figures predict(const Settings& settings, int rank, int ranks) {
 }
 
 Figures measure(const Settings& settings, const Group& group) {
-  DeviceRuntime& memory = runtime(DeviceType::cpu);
-  const int64_t at_start = memory.memory_stats(Device().index).allocated;
-  Training training(settings, group);
+  const Device device = settings.device_of(group);
+  DeviceRuntime& memory = runtime(device.type);
+  const int64_t at_start = memory.memory_stats(device.index).allocated;
+  Training training(settings, group, device);
   Figures figures;
   figures.parameters = training.parameters();
   std::vector<double> milliseconds;
   for (int64_t step = 0; step < settings.warm_up + settings.steps; ++step) {
     const auto [x, y] = training.batch(step);
     group->barrier();
-    memory.reset_peak_memory_stats(Device().index);
+    memory.reset_peak_memory_stats(device.index);
     const int64_t before = bytes_sent();
+    memory.synchronize(device.index);
     const double begin = benchmarks::now_ms();
     const double loss = training.step(x, y);
+    memory.synchronize(device.index);
     const double end = benchmarks::now_ms();
     group->barrier();  // what this rank passes on for others has been sent too
     if (step < settings.warm_up) continue;
     milliseconds.push_back(end - begin);
     figures.losses.push_back(loss);
-    figures.sent += static_cast<double>(bytes_sent() - before) / static_cast<double>(settings.steps);
-    const int64_t peak = memory.memory_stats(Device().index).peak_allocated - at_start;
+    if (device.is_cpu())
+      figures.sent += static_cast<double>(bytes_sent() - before) / static_cast<double>(settings.steps);
+    const int64_t peak = memory.memory_stats(device.index).peak_allocated - at_start;
     figures.peak = std::max(figures.peak, static_cast<double>(peak));
   }
   figures.milliseconds = benchmarks::median(milliseconds);
@@ -214,18 +237,30 @@ int main(int argc, char** argv) {
   program.option("--parallel", settings.parallel, "by what way; table: a sharded table, the rest by ddp (mlp)",
                  {"none", "ddp", "zero1", "zero2", "zero3", "tensor", "table"});
   program.option("--steps", settings.steps, "that are timed, and whose losses are printed");
+  program.option("--comm", settings.comm, "tcp: on the CPU; nccl: each rank on a GPU", {"tcp", "nccl"});
+  program.option("--precision", settings.precision, "bf16: autocast", {"fp32", "tf32", "bf16"});
+  program.option("--width", settings.width, "of the transformer");
+  program.option("--blocks", settings.blocks, "of the transformer");
+  program.option("--context", settings.context, "of the transformer: characters of a sample");
+  program.option("--samples", settings.samples, "of all ranks; 0: 256 of the MLP, 16 of other nets");
   program.json_option();
   return program.run(argc, argv, [&] {
     GRADUS_CHECK(settings.net == "mlp" || settings.parallel != "table", ValueError, "--parallel table: of the nets ",
                  "only mlp has a table to shard");
     GRADUS_CHECK(settings.net != "resnet18" || settings.parallel != "tensor", ValueError, "--parallel tensor: there ",
                  "are no tensor-parallel convolutions for resnet18");
-    const Group group = dist::init_process_group({.backend = "tcp"});
-    const Figures predicted = predict(settings, group->rank(), group->size());
+    const Group group = dist::init_process_group({.backend = settings.comm});
+    const Device device = settings.device_of(group);
+    if (device.is_cuda()) {
+      cuda::set_device(device.index);
+      cuda::set_matmul_allow_tf32(settings.precision == "tf32");
+      cudnn::set_allow_tf32(settings.precision == "tf32");
+    }
+    const Figures predicted = device.is_cuda() ? Figures() : predict(settings, group->rank(), group->size());
     const Figures measured = measure(settings, group);
     const double ranks = group->size();
-    Tensor sums = tensor(measured.losses), greatest = tensor({predicted.peak, measured.peak});
-    Tensor sent = tensor({predicted.sent, measured.sent, measured.milliseconds});
+    Tensor sums = tensor(measured.losses).to(device), greatest = tensor({predicted.peak, measured.peak}).to(device);
+    Tensor sent = tensor({predicted.sent, measured.sent, measured.milliseconds}).to(device);
     group->all_reduce(sums.array());
     group->all_reduce(sent.array());
     group->all_reduce(greatest.array(), dist::ReduceKind::max);

@@ -53,7 +53,7 @@ ElasticPlace ElasticPlace::from_environment(const InitOptions& options) {
       if (device) meeting.device = device;
       return init_process_group(meeting);
     };
-    return {0, membership, connect, /*goes_on=*/false};
+    return {0, membership, connect, /*goes_on=*/false, job.local_rank};
   }
   const std::string prefix = Membership::prefix(job.restarts);
   const auto store = std::make_shared<TcpStore>(*job.store, Token::from_environment(), options.timeout);
@@ -141,7 +141,7 @@ bool ElasticTraining::join() {
     try {
       if (!place_.membership.meet(*members, place_.worker, options_.group.timeout)) continue;
       const int rank = *members->rank_of(place_.worker);
-      if (!std::exchange(has_had_rank_, true) && options_.on_rank) options_.on_rank(rank);
+      if (!std::exchange(has_had_rank_, true) && options_.on_rank) options_.on_rank(place_.local_rank.value_or(rank));
       const Device device = this->device();
       group_ = place_.connect(*members, rank, device.is_cpu() ? std::nullopt : std::optional<int>(device.index));
       if (parts_) copy_newest();

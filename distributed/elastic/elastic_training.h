@@ -45,8 +45,9 @@ namespace gradus::dist {
 
 struct ElasticOptions {
   InitOptions group = {};
-  /// Called once, when this worker has a rank, which is a spare's when it takes a place: moves the net to its GPU.
-  std::function<void(int rank)> on_rank = {};
+  /// Called once, when this worker has a rank, which is a spare's when it takes a place, with the number of that rank on
+  /// its machine: moves the net to the GPU of that number.
+  std::function<void(int local_rank)> on_rank = {};
   /// Called with each group, before its first step: makes what depends on it (DistributedDataParallel, a loader's
   /// part).
   std::function<void(const std::shared_ptr<ProcessGroup>&)> on_group = {};
@@ -61,7 +62,8 @@ struct ElasticPlace {
   Membership membership;
   /// Over NCCL with the GPU of that number, or of the rank's.
   std::function<std::shared_ptr<ProcessGroup>(const Members&, int rank, std::optional<int> device)> connect;
-  bool goes_on = true;  ///< false: what ends a group ends the training
+  bool goes_on = true;                           ///< false: what ends a group ends the training
+  std::optional<int> local_rank = std::nullopt;  ///< where it is not the rank among the members
   /// As gradus-run says in the environment. Without --spares and --min-nproc the job does not go on without a rank.
   static ElasticPlace from_environment(const InitOptions& options);
 };

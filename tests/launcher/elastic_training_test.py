@@ -34,13 +34,16 @@ class Job:
         command = [launcher_test.LAUNCHER, "--nproc", str(RANKS), *options, WORKER, backend, scheme, str(STEPS),
                    str(STEP_MS), self.folder]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.pids, self.steps, self.losses = {}, [], None  # of rank 0
+        self.pids, self.ranks = {}, []
+        self.steps, self.losses = [], None  # of rank 0
         self.signalled_at = None
 
     def read_line(self):
         line = self.process.stdout.readline()
         if match := re.match(r"\[.*?\] worker (\d+) pid (\d+)", line):
             self.pids[int(match[1])] = int(match[2])
+        elif match := re.match(r"\[.*?\] rank (\d+)", line):
+            self.ranks.append(int(match[1]))
         elif match := re.match(r"\[.*?\] step (\d+) generation (\d+) at ([\d.]+)", line):
             self.steps.append((int(match[1]), int(match[2]), float(match[3])))
         elif match := re.match(r"\[.*?\] losses (.*)", line):
@@ -87,6 +90,8 @@ class ElasticTraining(unittest.TestCase):
         job = Job(backend, scheme)
         code, said = job.finish()
         self.assertEqual((code, said), (0, ""))
+        if scheme == "ddp":
+            self.assertEqual(sorted(job.ranks), list(range(RANKS)))
         self.assertEqual(len(job.losses), STEPS)
         self.assertLess(sum(job.losses[-10:]), sum(job.losses[:10]))
         return job.losses

@@ -112,7 +112,10 @@ void train_replicas(const Arguments& arguments) {
   };
   Device device;
   dist::ElasticOptions options{.group = {.backend = arguments.backend, .timeout = kTimeout}, .on_group = on_group};
-  options.on_rank = [&](int rank) { net->to(device = arguments.device_of(rank)); };
+  options.on_rank = [&](int rank) {
+    std::printf("rank %d\n", rank);
+    net->to(device = arguments.device_of(rank));
+  };
   std::optional<dist::ElasticTraining> elastic;
   options.on_finish = [&] { report_losses(*elastic, losses); };
   elastic.emplace(*net, state, position, options);

@@ -90,7 +90,7 @@ TEST_CASE("a net beyond the limit of one GPU trains on two", "[sharding]") {
   if (no_nccl_for(2)) return;
   const auto losses = [](ProcessGroup& group, int64_t limit, DType dtype) {
     manual_seed(1);
-    const nn::Sequential net = deep();
+    nn::Sequential net = deep();
     net->to(kCUDA);
     const Tensor x = randn({8, 1024}).to(kCUDA);
     Options options;
@@ -101,7 +101,7 @@ TEST_CASE("a net beyond the limit of one GPU trains on two", "[sharding]") {
     std::vector<double> values;
     for (int step = 0; step < 3; ++step) {
       optimizer->zero_grad();
-      const Tensor loss = net->forward(x).to(kFloat).square().mean();
+      const Tensor loss = net(x).to(kFloat).square().mean();
       loss.backward();
       optimizer->step();
       values.push_back(loss.item<double>());

@@ -24,6 +24,7 @@ struct Settings {
   std::string device = "cuda", comm = "nccl";
   std::vector<std::string> nets = {"stl10_net", "lenet"}, modes = {"eager", "graph"}, precisions = {"fp32", "bf16"};
   std::vector<size_t> batches = {16, 32, 64, 128};
+  bool step_only = false;
 };
 
 struct Case {
@@ -148,22 +149,17 @@ void run_case(const Case& c, const Settings& settings, const std::shared_ptr<dis
     without.push_back(time_row(*group, device, calls, step_alone));
     with.push_back(time_row(*group, device, calls, step_averaged));
   }
-  const Exposed hidden = exposed(c, *group, device, calls);
+  const Exposed hidden = settings.step_only ? Exposed() : exposed(c, *group, device, calls);
   const double step = slowest(*group, device, median(with)), local = slowest(*group, device, median(without));
   if (group->rank() != 0) return;
-  std::printf("%s\n", to_json({{"net", c.work.name},
-                               {"batch", c.batch},
-                               {"mode", c.mode},
-                               {"precision", c.precision},
-                               {"comm", settings.comm},
-                               {"ranks", settings.ranks},
-                               {"step_ms", step},
-                               {"local_ms", local},
-                               {"exposed_us", hidden.us},
-                               {"bucket_megabytes", hidden.megabytes},
-                               {"bucket_all_reduce_us", hidden.all_reduce_us},
-                               {"backward_left_us", hidden.backward_us}})
-                          .c_str());
+  Fields fields = {{"net", c.work.name},    {"batch", c.batch},        {"mode", c.mode},  {"precision", c.precision},
+                   {"comm", settings.comm}, {"ranks", settings.ranks}, {"step_ms", step}, {"local_ms", local}};
+  if (!settings.step_only)
+    fields.insert(fields.end(), {{"exposed_us", hidden.us},
+                                 {"bucket_megabytes", hidden.megabytes},
+                                 {"bucket_all_reduce_us", hidden.all_reduce_us},
+                                 {"backward_left_us", hidden.backward_us}});
+  std::printf("%s\n", to_json(fields).c_str());
   std::fflush(stdout);
 }
 
@@ -197,6 +193,7 @@ int main(int argc, char** argv) {
   program.option("--nets", settings.nets, "by name");
   program.option("--batches", settings.batches, "of a rank");
   program.option("--modes", settings.modes, "eager, or graph: captured and replayed", {"eager", "graph"});
+  program.flag("--step-only", settings.step_only, "skip what communication cannot be hidden");
   program.option("--precisions", settings.precisions, "bf16: autocast", {"fp32", "bf16"});
   program.option("--samples", settings.samples, "rows of steps with and without");
   program.option("--calls", settings.calls, "steps in a row; default: 50, on the cpu 3");

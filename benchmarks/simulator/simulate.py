@@ -97,11 +97,12 @@ def check_rows():
     add_cpu("with loaders, shm", "epoch of E9", run["machine"], 8, (step_of(one, 60000) - adam) / 8 + adam, "lenet",
             links["shm"], step_of(run, 60000) * 1e3)
     for run in Runs("measured", HERE).runs():
-        local = {row["net"]: row["local_ms"] / 1e3 for row in run["steps"] if row["ranks"] == 1}
-        for row in (row for row in run["steps"] if row["ranks"] > 1):
+        for row in run["steps"]:  # what is predicted from is a rank's own step beside the others', who share the memory
+            if row["ranks"] == 1:
+                continue
             link = fit([(one["ranks"], one["bytes"], one["us"] * 1e-6) for one in run["all_reduces"]
                         if (one["ranks"], one["comm"]) == (row["ranks"], row["comm"])])
-            add_cpu(row["comm"], row["batch"], run["machine"], row["ranks"], local[row["net"]], row["net"], link,
+            add_cpu(row["comm"], row["batch"], run["machine"], row["ranks"], row["local_ms"] / 1e3, row["net"], link,
                     row["step_ms"])
     return rows
 
@@ -113,12 +114,12 @@ def measure(programs, counts):
         for comm in ("shm", "tcp"):
             command = [programs / "ddp", "--device", "cpu", "--comm", comm, "--ranks", str(ranks), "--nets",
                        "lenet,conv10_c32,stl10_net", "--batches", "32", "--modes", "eager", "--precisions", "fp32",
-                       "--samples", "5"]
+                       "--samples", "7", "--step-only"]
             output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
             run["steps"] += [json.loads(line) for line in output.splitlines() if line.startswith("{")]
         if ranks > 1:
             with tempfile.NamedTemporaryFile("r") as file:
-                subprocess.run([programs / "all_reduce", "--ranks", str(ranks), "--rounds", "3", "--smallest", "65536",
+                subprocess.run([programs / "all_reduce", "--ranks", str(ranks), "--rounds", "1", "--smallest", "65536",
                                 "--json", file.name], stdout=subprocess.DEVNULL, check=True)
                 for row in json.load(file)["rows"]:
                     run["all_reduces"] += [{"ranks": ranks, "comm": comm, "bytes": row["bytes"], "us": row[comm]}

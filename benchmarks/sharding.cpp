@@ -144,9 +144,7 @@ class Training {
  private:
   /// Of the samples; tensor parallel ranks all get all of them.
   int64_t parts() const { return group_ && settings_.parallel != "tensor" ? group_->size() : 1; }
-  int64_t share() const {
-    return (settings_.samples > 0 ? settings_.samples : settings_.net == "mlp" ? 256 : 16) / parts();
-  }
+  int64_t share() const { return settings_.samples / parts(); }
   Tensor loss_of(const Tensor& output, const Tensor& target) const {
     return language_ ? language_->loss(output, target) : cross_entropy(output, target);
   }
@@ -245,6 +243,7 @@ int main(int argc, char** argv) {
   program.option("--samples", settings.samples, "of all ranks; 0: 256 of the MLP, 16 of other nets");
   program.json_option();
   return program.run(argc, argv, [&] {
+    if (settings.samples == 0) settings.samples = settings.net == "mlp" ? 256 : 16;
     GRADUS_CHECK(settings.net == "mlp" || settings.parallel != "table", ValueError, "--parallel table: of the nets ",
                  "only mlp has a table to shard");
     GRADUS_CHECK(settings.net != "resnet18" || settings.parallel != "tensor", ValueError, "--parallel tensor: there ",
@@ -274,6 +273,12 @@ int main(int argc, char** argv) {
     const benchmarks::Fields fields = {{"net", settings.net},
                                        {"parallel", settings.parallel},
                                        {"ranks", group->size()},
+                                       {"comm", settings.comm},
+                                       {"precision", settings.precision},
+                                       {"width", settings.width},
+                                       {"blocks", settings.blocks},
+                                       {"context", settings.context},
+                                       {"samples", settings.samples},
                                        {"parameters", measured.parameters},
                                        {"predicted_peak_bytes", static_cast<int64_t>(greatest[0].item<double>())},
                                        {"measured_peak_bytes", static_cast<int64_t>(greatest[1].item<double>())},

@@ -45,8 +45,8 @@ namespace gradus::dist {
 
 struct ElasticOptions {
   InitOptions group = {};
-  /// Called once, when this worker has a rank, which is a spare's when it takes a place, with the number of that rank on
-  /// its machine: moves the net to the GPU of that number.
+  /// Called once, when this worker has a rank, which is a spare's when it takes a place, with that rank's number on its
+  /// machine: moves the net to the GPU of that number.
   std::function<void(int local_rank)> on_rank = {};
   /// Called with each group, before its first step: makes what depends on it (DistributedDataParallel, a loader's
   /// part).

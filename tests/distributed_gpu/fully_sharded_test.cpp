@@ -109,7 +109,7 @@ TEST_CASE("a net beyond the limit of one GPU trains on two", "[sharding]") {
     set_memory_limit(kCUDA, kNoMemoryLimit);
     return values;
   };
-  // Parameters, gradients and state are 256 MiB: 128 a rank, four units of 4 MiB, and cuBLAS's 32 MiB of scratch memory.
+  // Parameters, gradients and state are 256 MiB: 128 a rank, four units of 4 MiB, and the 32 MiB that cuBLAS works in.
   const int64_t limit = int64_t{192} << 20;
   on_ranks(1, {.backend = "nccl", .timeout = kTimeout}, [&](ProcessGroup& group) {
     bool refused = false;

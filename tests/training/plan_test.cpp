@@ -65,7 +65,7 @@ void check_plan(const benchmarks::Workload& workload, int64_t batch, PlannedRule
 
 }  // namespace
 
-TEST_CASE("a plan of a step's memory is the allocator's peak, to the byte, with openmp", "[plan]") {
+TEST_CASE("a plan of a step's memory is the allocator's peak, to the byte, with openmp", "[plan][accuracy]") {
   for (const benchmarks::Workload& workload : benchmarks::workloads())
     for (PlannedRule rule : {PlannedRule::sgd, PlannedRule::adamw})
       for (int64_t batch : {1, 2, 5}) check_plan(workload, batch, rule, batch == 2);
@@ -144,7 +144,7 @@ TEST_CASE("recomputation keeps the bits and takes what its plan says", "[plan]")
   }
 }
 
-TEST_CASE("recomputed steps take what their plan says, to the byte, eager and static", "[plan]") {
+TEST_CASE("recomputed steps take what their plan says, to the byte, eager and static", "[plan][accuracy]") {
   for (const char* name : {"lenet", "stl10_net", "resnet18", "lstm", "attention"})
     for (bool full : {false, true}) {
       std::vector<benchmarks::Workload> works = benchmarks::workloads();

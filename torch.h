@@ -12,6 +12,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -138,12 +139,15 @@ inline Tensor frobenius_norm(const Tensor& x, IntArrayRef dim, bool keepdim = fa
   return gradus::norm(x, 2, dim, keepdim);
 }
 inline Tensor logsigmoid(const Tensor& x) { return gradus::log_sigmoid(x); }
-inline Tensor cat(const TensorList& tensors, int64_t dim = 0, Loc where = Loc::current()) {
-  return gradus::cat(tensors, dim, where);
-}
+using gradus::cat;  // the same function, so that a program with `using namespace torch` may leave out torch::
 inline Tensor concat(const TensorList& tensors, int64_t dim = 0, Loc where = Loc::current()) {
   return gradus::cat(tensors, dim, where);
 }
+
+inline bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false) {
+  return a.allclose(b, rtol, atol, equal_nan);
+}
+inline bool equal(const Tensor& a, const Tensor& b) { return a.equal(b); }
 
 // ---- Operators that end in a choice between cuDNN and others, which the current backend makes here; LibTorch has the
 // running statistics of batch_norm and instance_norm behind weight and bias. ----
@@ -212,6 +216,55 @@ inline void load(optim::Optimizer& optimizer, const std::string& path) {
   optim::Optimizer::StateDict state("Key");
   for (const auto& [name, array] : io::load_safetensors(path)) state.append(name, Tensor(array));
   optimizer.load_state_dict(state);
+}
+
+/// To another device: what was loaded lies there afterwards. An optimizer's state goes where its parameters are.
+inline void load(Tensor& tensor, const std::string& path, std::optional<Device> device) {
+  load(tensor, path);
+  if (device) tensor = tensor.to(*device);
+}
+inline void load(std::vector<Tensor>& tensors, const std::string& path, std::optional<Device> device) {
+  load(tensors, path);
+  if (device)
+    for (Tensor& tensor : tensors) tensor = tensor.to(*device);
+}
+inline void load(optim::Optimizer& optimizer, const std::string& path, std::optional<Device> /*device*/) {
+  load(optimizer, path);
+}
+template <class M>
+void load(const std::shared_ptr<M>& module, const std::string& path, std::optional<Device> device) {
+  gradus::load(module, path);
+  if (device) module->to(*device);
+}
+template <class M>
+void load(const nn::ModuleHolder<M>& module, const std::string& path, std::optional<Device> device) {
+  load(module.ptr(), path, device);
+}
+
+/// Through streams, as the same bytes that a file would have: to a string, to another program.
+template <class T>
+void save(const T& value, std::ostream& stream) {
+  std::vector<std::pair<std::string, Array>> named;
+  if constexpr (std::is_same_v<T, Tensor>) named.emplace_back("tensor", value.array());
+  else
+    for (const auto& item : value->state_dict()) named.emplace_back(item.key(), item.value().array());
+  const std::vector<std::byte> bytes = io::format_safetensors(named);
+  stream.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+}
+template <class T>
+void load(T& value, std::istream& stream, std::optional<Device> device = {}) {
+  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  const auto stored = io::parse_safetensors(std::as_bytes(std::span(text)), "the stream").tensors;
+  if constexpr (std::is_same_v<T, Tensor>) {
+    const auto found = stored.find("tensor");
+    GRADUS_CHECK(found != stored.end(), IoError, "the stream holds no tensor by the name 'tensor'");
+    value = Tensor(found->second).to(device.value_or(Device()));
+  } else {
+    nn::StateDict state;
+    for (const auto& [name, array] : stored) state.append(name, Tensor(array));
+    value->load_state_dict(state);
+    if (device) value->to(*device);
+  }
 }
 
 }  // namespace torch

@@ -73,6 +73,7 @@ void OrderSampler::reset(uint64_t seed, uint64_t epoch) {
 }
 
 std::optional<std::vector<size_t>> OrderSampler::next(size_t batch_size) {
+  if (order_.empty()) reset(default_generator().seed(), 0);  // nobody has begun an epoch
   if (position_ >= order_.size()) return std::nullopt;
   const auto begin = order_.begin() + static_cast<std::ptrdiff_t>(position_);
   const size_t count = std::min(batch_size, order_.size() - position_);

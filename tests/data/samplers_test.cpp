@@ -30,6 +30,17 @@ std::vector<size_t> epoch_of(S& sampler, uint64_t seed, uint64_t epoch, size_t b
 
 }  // namespace
 
+TEST_CASE("a sampler that nobody has reset begins an epoch", "[data][sampler]") {
+  RandomSampler sampler(10);
+  std::vector<size_t> seen;
+  while (const auto batch = sampler.next(4)) seen.insert(seen.end(), batch->begin(), batch->end());
+  std::sort(seen.begin(), seen.end());
+  REQUIRE(seen.size() == 10);
+  for (size_t i = 0; i < 10; ++i) CHECK(seen[i] == i);
+  CHECK_FALSE(sampler.next(4));  // and ends it
+  CHECK_FALSE(RandomSampler(0).next(4));
+}
+
 TEST_CASE("SubsetRandomSampler visits its indices once", "[data][sampler]") {
   const std::vector<size_t> indices = {4, 8, 15, 16, 23, 42, 99, 3};
   SubsetRandomSampler sampler(indices);

@@ -1,0 +1,57 @@
+#include <gradus/data/save_image.h>
+
+#include <gradus/data/image_file.h>
+#include <gradus/gradus.h>
+#include <gradus/tests/catch.h>
+#include <gradus/tests/temporary_directory.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+TEST_CASE("a saved image is read back", "[data]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("image.png");
+  manual_seed(3);
+  const Tensor bytes = randint(256, {3, 5, 7}, kLong).to(kByte);
+  data::save_image(bytes, path);
+  CHECK(Tensor(data::read_image(path)).equal(bytes));
+
+  // Floating-point values are rounded to the nearest byte, and cut off.
+  const Tensor values = tensor({-0.5F, 0.0F, 0.4F / 255, 0.6F / 255, 1.0F, 1.5F}).reshape({1, 2, 3});
+  data::save_image(values, path);
+  CHECK(Tensor(data::read_image(path))[0].equal(tensor({0, 0, 0, 1, 255, 255}).reshape({2, 3}).to(kByte)));
+  data::save_image(values[0].t(), path);  // (H, W), not contiguous
+  CHECK(Tensor(data::read_image(path))[2].equal(tensor({0, 1, 0, 255, 0, 255}).reshape({3, 2}).to(kByte)));
+  data::save_image(values.to(kHalf).set_requires_grad(true), path);
+  CHECK(Tensor(data::read_image(path)).size(2) == 3);
+}
+
+TEST_CASE("images side by side", "[data]") {
+  const Tensor images = arange(1, 5 * 2 * 3 + 1).reshape({5, 1, 2, 3}).to(kFloat);
+  const Tensor grid = data::make_grid(images, 2, 1, -1);
+  REQUIRE(grid.sizes() == Shape({1, 3 * 3 + 1, 2 * 4 + 1}));
+  double padding = 0, pixels = 0;
+  for (int64_t y = 0; y < grid.size(1); ++y) {
+    for (int64_t x = 0; x < grid.size(2); ++x) {
+      const auto value = grid[0][y][x].item<double>();
+      const int64_t row = (y - 1) / 3, column = (x - 1) / 4, image = 2 * row + column;
+      const bool is_pixel = y > 0 && x > 0 && (y - 1) % 3 < 2 && (x - 1) % 4 < 3 && image < 5;
+      if (!is_pixel) padding += value;
+      else pixels += std::abs(value - (6 * image + 3 * ((y - 1) % 3) + (x - 1) % 4 + 1));
+    }
+  }
+  CHECK(pixels == 0);
+  CHECK(padding == -1.0 * (90 - 30));
+  CHECK(data::make_grid(images.squeeze(1), 8, 0).sizes() == Shape({1, 2, 15}));
+  CHECK(data::make_grid(rand({3, 3, 4, 4}).to(kByte)).dtype() == kByte);
+}
+
+TEST_CASE("pictures of what is none", "[data]") {
+  CHECK_THROWS_WITH(data::make_grid(ones({3, 4})), contains("takes images (N, C, H, W) or (N, H, W), not (3, 4)"));
+  CHECK_THROWS_WITH(data::make_grid(ones({0, 1, 2, 2})), contains("needs an image"));
+  CHECK_THROWS_WITH(data::make_grid(ones({1, 1, 2, 2}), 0), contains("nrow 0"));
+  CHECK_THROWS_WITH(data::encode_image(ones({2, 4, 4})), contains("of 1, 3 or 4 channels, not (2, 4, 4)"));
+  CHECK_THROWS_WITH(data::encode_image(ones({3, 4, 4}).to(kLong)), contains("takes bytes or floating-point values"));
+  CHECK_THROWS_WITH(data::save_image(ones({1, 0, 4}), "/tmp/none.png"),
+                    contains("a PNG of 0 rows of 4 pixels cannot be written"));
+}

@@ -3,7 +3,7 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS gradus EXPORT gradusTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(GRADUS_BUILD_LAUNCHER)
-  install(TARGETS gradus-run DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS gradus-run gradus-info DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 install(FILES gradus.h torch.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradus)
 install(DIRECTORY core autograd layers optim data training distributed DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradus
@@ -16,3 +16,17 @@ install(EXPORT gradusTargets NAMESPACE gradus:: DESTINATION ${package_dir})
 install(FILES ${PROJECT_BINARY_DIR}/gradusConfig.cmake ${PROJECT_BINARY_DIR}/gradusConfigVersion.cmake
         DESTINATION ${package_dir})
 export(EXPORT gradusTargets NAMESPACE gradus:: FILE ${PROJECT_BINARY_DIR}/gradusTargets.cmake)
+
+# cpack -G DEB: what `cmake --install` installs, as a package for Debian and Ubuntu.
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME gradus)
+set(CPACK_PACKAGE_CONTACT "the authors of gradus")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "deep-learning mini-framework: library, headers, launcher")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "libstdc++6, zlib1g-dev, libssl-dev")
+if(GRADUS_WITH_OPENMP)
+  string(APPEND CPACK_DEBIAN_PACKAGE_DEPENDS ", libgomp1")
+endif()
+include(CPack)

@@ -5,13 +5,18 @@ endif()
 
 option(GRADUS_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(GRADUS_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
-option(GRADUS_BUILD_LAUNCHER "Build gradus-run" ${PROJECT_IS_TOP_LEVEL})
+option(GRADUS_BUILD_LAUNCHER "Build gradus-run and gradus-info" ${PROJECT_IS_TOP_LEVEL})
 option(GRADUS_BUILD_BENCHMARKS "Build the benchmarks" OFF)
 option(GRADUS_BUILD_FUZZERS "Build the libFuzzer targets (clang)" OFF)
 set(GRADUS_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them: address,undefined or thread")
 
 foreach(part CUDA CUDNN NCCL MPI OPENMP)
-  set(GRADUS_${part} AUTO CACHE STRING "AUTO (if found), ON (required) or OFF")
+  # A project that has gradus by FetchContent gets what every machine has, unless it asks for more.
+  set(default AUTO)
+  if(NOT PROJECT_IS_TOP_LEVEL AND NOT part STREQUAL "OPENMP")
+    set(default OFF)
+  endif()
+  set(GRADUS_${part} ${default} CACHE STRING "AUTO (if found), ON (required) or OFF")
   set_property(CACHE GRADUS_${part} PROPERTY STRINGS AUTO ON OFF)
 endforeach()
 

@@ -72,7 +72,9 @@ std::map<std::string, Array> load_safetensors(const std::string& path) {
   return load_safetensors_with_metadata(path).tensors;
 }
 
-Metadata load_safetensors_metadata(const std::string& path) { return OpenSafetensors(path).header.metadata; }
+SafetensorsHeader read_safetensors_header(const std::string& path) { return OpenSafetensors(path).header; }
+
+Metadata load_safetensors_metadata(const std::string& path) { return read_safetensors_header(path).metadata; }
 
 Safetensors parse_safetensors(ByteSpan bytes, const std::string& name) {
   check_prefix(bytes.size(), name);

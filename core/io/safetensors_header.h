@@ -22,6 +22,9 @@ struct SafetensorsHeader {
 /// exactly once.
 SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_bytes, const std::string& file);
 
+/// The header of a file; reads no tensor.
+SafetensorsHeader read_safetensors_header(const std::string& path);
+
 /// The header of `entries`, padded with spaces so that the data begins at a multiple of 8.
 std::string write_safetensors_header(const std::vector<SafetensorsEntry>& entries, const Metadata& metadata);
 

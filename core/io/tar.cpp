@@ -11,7 +11,7 @@ namespace {
 
 // An archive is a row of blocks: a header, then the file's bytes filled up with zeros; two blocks of zeros are the end.
 constexpr size_t kBlock = 512;
-constexpr uint64_t kMostHeaderBytes = uint64_t{1} << 20;  // of a long name or pax records
+constexpr uint64_t kMostRecordBytes = uint64_t{1} << 20;  // of a long name or pax records
 
 struct Field {
   size_t offset, size;
@@ -108,7 +108,7 @@ std::optional<TarFile> TarReader::next() {
     const char type = field(kType)[0];
     check(type != 'S', "sparse files in archives are not supported");
     if (type == 'L' || type == 'K' || type == 'x' || type == 'g') {  // of the next file, 'g' of all
-      const Bytes header = read(size, kMostHeaderBytes);
+      const Bytes header = read(size, kMostRecordBytes);
       if (type == 'L') extended.name = up_to_nul(as_text(header));
       if (type == 'x') read_pax(as_text(header), extended);
       continue;

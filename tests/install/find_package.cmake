@@ -1,5 +1,6 @@
-# Builds and runs the project outside/ against the build tree or a fresh install tree of gradus.
-# usage: cmake -DTREE=build|install -DBUILD_DIR=… -DWORK_DIR=… -DCOMPILER=… -DVERSION=… -P find_package.cmake
+# Builds and runs the project outside/ against the build tree, a fresh install tree, or an unpacked Debian package of
+# gradus.
+# usage: cmake -DTREE=build|install|package -DBUILD_DIR=… -DWORK_DIR=… -DCOMPILER=… -DVERSION=… -P find_package.cmake
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(status)
@@ -14,6 +15,13 @@ set(prefix ${BUILD_DIR})
 if(TREE STREQUAL "install")
   set(prefix ${WORK_DIR}/prefix)
   run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${prefix})
+elseif(TREE STREQUAL "package")
+  set(prefix ${WORK_DIR}/root/usr)
+  cmake_path(GET CMAKE_COMMAND PARENT_PATH programs)
+  run(${programs}/cpack -G DEB --config ${BUILD_DIR}/CPackConfig.cmake -B ${WORK_DIR}/cpack)
+  file(GLOB package ${WORK_DIR}/cpack/gradus_${VERSION}*.deb)
+  run(dpkg-deb -x ${package} ${WORK_DIR}/root)
+  run(${prefix}/bin/gradus-info --help)
 endif()
 
 run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/outside -B ${WORK_DIR}/build -DCMAKE_PREFIX_PATH=${prefix}

@@ -10,19 +10,25 @@ preset=cpu-release
 out=
 synthetic=no
 help=no
+plot=yes
 find_data=()
 options=()
 from_caller() { (cd "$caller" && realpath -m "$1"); }  # a path as it was meant where the script was called
 while [ $# -gt 0 ]; do
   case $1 in
-    --data=* | --mirror=* | --out=* | --device=* | --backend=* | --checkpoint=* | --tensorboard=*) set -- "${1%%=*}" "${1#*=}" "${@:2}"; continue ;;
-    --data | --mirror | --out | --device | --backend | --checkpoint | --tensorboard) [ $# -ge 2 ] || { echo "$1 needs a value" >&2; exit 2; } ;;
+    --data=* | --mirror=* | --out=* | --device=* | --backend=* | --checkpoint=* | --tensorboard=* | --init=*) set -- "${1%%=*}" "${1#*=}" "${@:2}"; continue ;;
+    --data | --mirror | --out | --device | --backend | --checkpoint | --tensorboard | --init) [ $# -ge 2 ] || { echo "$1 needs a value" >&2; exit 2; } ;;
   esac
   case $1 in
     --data) find_data+=("$1" "$(from_caller "$2")"); shift 2 ;;
     --mirror) find_data+=("$1" "$2"); shift 2 ;;
     --out) out=$(from_caller "$2"); shift 2 ;;
-    --checkpoint | --tensorboard) options+=("$1" "$(from_caller "$2")"); shift 2 ;;
+    --checkpoint | --tensorboard | --init) options+=("$1" "$(from_caller "$2")"); shift 2 ;;
+    --predict)
+      options+=("$1")
+      while [ $# -gt 1 ] && [[ $2 != -* ]]; do options+=("$(from_caller "$2")"); shift; done
+      synthetic=yes plot=no; shift ;;  # no data are needed
+    --evaluate) options+=("$1"); plot=no; shift ;;
     --device | --backend)
       case $2 in cuda* | cudnn) preset=cuda ;; esac
       options+=("$1" "$2"); shift 2 ;;
@@ -55,6 +61,7 @@ out=${out:-runs/mnist}
 options+=(--out "$out")
 echo "== train: mnist ${options[*]}" >&2
 "build/$preset/examples/mnist" "${options[@]}"
+[ "$plot" = yes ] || exit 0
 
 # The packages' matplotlib belongs to the system's Python, which need not be the first on the PATH.
 for python in python3 /usr/bin/python3; do

@@ -13,6 +13,8 @@
 #include <CLI/CLI.hpp>
 
 #include <gradus/examples/common/image_run.h>
+#include <gradus/examples/common/model_file.h>
+#include <gradus/examples/common/predict.h>
 #include <gradus/examples/common/resnet.h>
 
 using namespace gradus;
@@ -53,6 +55,10 @@ std::optional<Options> parse_options(int argc, char** argv) {
                  "stop after so many epochs without a better loss on a tenth of the images, held back; 0 means off")
       ->check(CLI::Range(0, 1000000));
   if (!parse_run_options(app, options, argc, argv)) return std::nullopt;
+  adopt_setting(app, options, "--width", "width", options.width);
+  std::string batch_norm = options.sync_batch_norm ? "sync" : options.batch_norm ? "on" : "off";
+  adopt_setting(app, options, "--batch-norm", "batch_norm", batch_norm);
+  options.batch_norm = batch_norm != "off";
   GRADUS_CHECK(options.batch_norm || !options.sync_batch_norm, ValueError,
                "--sync-batch-norm is a kind of batch norm: leave out --no-batch-norm");
   GRADUS_CHECK(!options.device_data || options.early_stopping == 0, ValueError,
@@ -66,6 +72,8 @@ constexpr int64_t kPadding = 4;  // of a crop, in pixels
 
 Images normalised(Images images) { return images.map(transforms::Normalize<>(kMeans, kDeviations)); }
 
+Tensor normalise(const Tensor& image) { return transforms::Normalize<>(kMeans, kDeviations)(image); }
+
 Images augmented(const Images& images, const Options& options) {
   if (options.augment == "none") return images;
   return Images(images).map(transforms::RandomCrop(32).padding(kPadding)).map(transforms::RandomHorizontalFlip());
@@ -78,7 +86,14 @@ data::DeviceImages on_device(const CIFAR10& images, const Options& options) {
   return there.normalize(kMeans, kDeviations);
 }
 
+ResNet18 make_model(const Options& options) {
+  return ResNet18(ResNet18Options().width(options.width).batch_norm(options.batch_norm).dropout(options.dropout));
+}
+
 int run(const Options& options) {
+  if (!options.predict.empty())
+    return predict(options, nn::AnyModule(make_model(options)), CIFAR10::class_names(),
+                   {[](const Tensor& photograph) { return centre_square(photograph, 32); }, normalise});
   const std::string folder =
       data_folder(data::datasets::find_cifar10, options, "CIFAR-10", "or fetch it with scripts/cifar10_data.sh");
   const CIFAR10 photographs(folder, CIFAR10::kTrain);
@@ -91,7 +106,7 @@ int run(const Options& options) {
     validation_set = normalised(parts[1]);
   }
 
-  const ResNet18 model(ResNet18Options().width(options.width).batch_norm(options.batch_norm).dropout(options.dropout));
+  const ResNet18 model = make_model(options);
   if (options.sync_batch_norm && options.ranks.size > 1) nn::convert_sync_batchnorm(*model, options.ranks.gradients);
   ImageRun run(options, normalised(augmented(train_set, options)), test_set, CIFAR10::class_names(),
                nn::AnyModule(model));
@@ -104,6 +119,7 @@ int run(const Options& options) {
   run.loss = [&](const Tensor& logits, const Tensor& labels) {
     return cross_entropy(logits, labels, {}, Reduction::mean, -100, options.label_smoothing);
   };
+  run.normalisation("0.4914, 0.4822, 0.4465", "0.2470, 0.2435, 0.2616");
   run.setting("width", std::to_string(options.width));
   run.setting("batch_norm", options.sync_batch_norm ? "sync" : options.batch_norm ? "on" : "off");
   run.setting("dropout", std::to_string(options.dropout));

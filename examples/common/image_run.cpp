@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include <gradus/distributed/parallel/data_parallel.h>
+#include <gradus/examples/common/model_file.h>
 #include <gradus/layers/sequential.h>
-#include <gradus/layers/serialize.h>
 
 using namespace gradus;
 
@@ -54,7 +55,7 @@ ImageRun::ImageRun(RunOptions options, const Images& train_set, const Images& te
       batches_(loaded_batches(make_loader<data::samplers::RandomSampler>(train_set, options_.batch_size, options_),
                               device_)),
       test_loader_(make_test_loader(test_set, options_)), totals_(device_),
-      scaler_(amp::GradScalerOptions().enabled(options_.amp == "fp16")) {
+      scaler_(amp::GradScalerOptions().enabled(options_.amp == "fp16")), planned_epochs_(options_.epochs) {
   model_.ptr()->to(device_);
   if (!options_.onnx.empty()) image_ = Images(test_set).get(0).data.unsqueeze(0);
 }
@@ -63,15 +64,23 @@ void ImageRun::train_on(data::DeviceImages images) {
   batches_ = resident_batches(std::move(images), train_images_, ranks_.loader_options(options_.batch_size));
 }
 
+void ImageRun::normalisation(const std::string& means, const std::string& deviations) {
+  notes_["mean"] = means, notes_["deviation"] = deviations;
+}
+
 void ImageRun::stop_early(const Images& validation_set, int64_t patience) {
   validation_loader_ = make_test_loader(validation_set, options_);
   stopping_.emplace(model(), training::EarlyStoppingOptions().patience(patience));
 }
 
 int ImageRun::operator()() {
+  load_model(model(), options_);
   describe_checkpoint();
   const bool resumed = options_.resume && checkpoint_.load_if_there(options_.checkpoint);
+  if (schedule && planned_epochs_ != options_.epochs) schedule->set_step_count(at_.steps);
+  planned_epochs_ = options_.epochs;
   begin_ranks();
+  if (options_.evaluate) return show_test(), 0;
   if (options_.comparison) return show_steps(*options_.comparison), 0;
   if (options_.explain) return explain_step(), 0;
   RunLog log(options_, settings_, at_.epoch - 1, at_.steps);
@@ -124,11 +133,11 @@ void ImageRun::describe_checkpoint() {
   checkpoint_.add("generator", default_generator()).add("loss", totals_.loss).add("right", totals_.right);
   checkpoint_.value("epoch", at_.epoch).value("steps", at_.steps).value("images", at_.images).value("lr", at_.lr);
   checkpoint_.value("seconds", at_.seconds).value("stopped early", at_.stopped_early);
+  if (schedule) checkpoint_.value("planned epochs", planned_epochs_);  // where the schedule ends
   // What must be the same in the run that goes on.
   checkpoint_.setting("backend", options_.backend).setting("seed", options_.seed).setting("lr", options_.lr);
   checkpoint_.setting("batch size", options_.batch_size).setting("training images", train_images_);
   checkpoint_.setting("amp", options_.amp).setting("compress", options_.compress);
-  if (schedule) checkpoint_.setting("epochs", options_.epochs);  // where the schedule ends
   for (const auto& [name, value] : settings_) checkpoint_.setting(name, value);
 }
 
@@ -249,6 +258,29 @@ void ImageRun::finish_epoch(TrainingStep& step, Progress& progress, RunLog& log)
   ++at_.epoch;
   at_.images = 0, at_.seconds = 0;
   save_checkpoint();
+  if (options_.save_every > 0 && result.epoch % options_.save_every == 0)
+    save("model_" + std::to_string(result.epoch) + ".safetensors");
+}
+
+void ImageRun::save(const std::string& name) const {
+  if (!ranks_.is_first()) return;
+  io::Metadata notes = notes_;
+  notes["program"] = std::filesystem::path(options_.command.substr(0, options_.command.find(' '))).filename();
+  notes["classes"] = nlohmann::json(class_names_).dump();
+  notes["epochs"] = std::to_string(at_.epoch - 1);
+  if (tested_) notes["test_accuracy"] = training::detail::to_text(tested_->accuracy);
+  for (const auto& [setting, value] : settings_) notes["setting:" + setting] = value;
+  notes["setting:batch_size"] = std::to_string(options_.batch_size);
+  notes["setting:lr"] = training::detail::to_text(options_.lr);
+  notes["setting:seed"] = std::to_string(options_.seed);
+  save_model(model(), notes, options_.out + "/" + name);
+}
+
+void ImageRun::show_test() {
+  const TestResult result = test(*test_loader_);
+  if (!options_.prints()) return;
+  std::printf("test loss %.4f, ", result.loss);
+  result.print_classes(class_names_);
 }
 
 void ImageRun::finish() {
@@ -257,10 +289,9 @@ void ImageRun::finish() {
     tested_.reset();
     if (options_.prints()) std::printf("back to the weights of epoch %lld\n", as_long(stopping_->best_epoch() + 1));
   }
-  if (!options_.quiet && !tested_) tested_ = test(*test_loader_);
+  if (!tested_) tested_ = test(*test_loader_);
   if (!ranks_.is_first()) return;
-  const std::string path = options_.out + "/model.safetensors";
-  save_safetensors(model(), path);
+  save("model.safetensors");
   if (!options_.onnx.empty()) {
     model().to(kCPU);
     export_onnx(model_, image_, options_.onnx);
@@ -268,7 +299,7 @@ void ImageRun::finish() {
   if (options_.quiet) return;
   tested_->print_classes(class_names_);
   if (!options_.onnx.empty()) std::printf("wrote %s\n", options_.onnx.c_str());
-  std::printf("wrote %s and %s/log.jsonl\n", path.c_str(), options_.out.c_str());
+  std::printf("wrote %s/model.safetensors and %s/log.jsonl\n", options_.out.c_str(), options_.out.c_str());
 }
 
 void ImageRun::stop() {

@@ -34,12 +34,15 @@ class ImageRun {
   void train_on(gradus::data::DeviceImages images);
   /// Ends the run after `patience` epochs in which the loss of `validation_set` did not fall, with the best weights.
   void stop_early(const Images& validation_set, int64_t patience);
-  /// Noted in the log; a checkpoint of a run with another value is refused.
+  /// How the images were normalised: noted in the model file.
+  void normalisation(const std::string& means, const std::string& deviations);
+  /// Noted in the log and in the model file; a checkpoint of a run with another value is refused.
   void setting(const std::string& name, const std::string& value) { settings_.emplace_back(name, value); }
   /// Of the whole run.
   int64_t steps() const { return options_.epochs * steps_per_epoch_; }
 
-  /// Trains and tests to the end, or until Ctrl-C. Returns the program's exit code.
+  /// Trains and tests to the end, or until Ctrl-C; or whatever the options ask for instead. Returns the program's exit
+  /// code.
   int operator()();
 
  private:
@@ -74,6 +77,8 @@ class ImageRun {
   void finish_epoch(TrainingStep& step, Progress& progress, RunLog& log);
   void finish();
   void stop();
+  void save(const std::string& name) const;
+  void show_test();
   TestResult test(TestLoader& loader) const;
 
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
@@ -88,10 +93,12 @@ class ImageRun {
   gradus::Tensor image_;  // (1, C, H, W), where the model is to be exported
   std::optional<gradus::training::EarlyStopping> stopping_;
   RunLog::Settings settings_;
+  gradus::io::Metadata notes_;                                // for the model file
   std::optional<gradus::dist::DistributedDataParallel> ddp_;  // where there are several ranks
   Totals totals_;                                             // of this epoch
   gradus::amp::GradScaler scaler_;                            // of float16 gradients
   Position at_;
+  int planned_epochs_;                // of the checkpoint's run
   int stop_signal_ = 0;               // by which one of the ranks was asked to end
   std::optional<TestResult> tested_;  // with the weights as they are
   gradus::training::Checkpoint checkpoint_;

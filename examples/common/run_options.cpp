@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 
 #include <gradus/core/cuda.h>
@@ -62,12 +63,11 @@ int verified(RunOptions& options, const std::function<int()>& run) {
 
 void add_run_options(CLI::App& app, RunOptions& options) {
   app.option_defaults()->always_capture_default();
-  app.add_option("--device", options.device, "cpu or cuda");
-  app.add_option("--backend", options.backend, "who computes: naive, openmp or cuda (default: the device's best)");
-  app.add_option("--epochs", options.epochs, "times that every training image is seen")->check(CLI::Range(1, 1000000));
-  app.add_option("--batch-size", options.batch_size, "images in a training step, of all ranks together")
-      ->check(CLI::Range(1, 100000));
-  app.add_option("--lr", options.lr, "learning rate of the first step")->check(CLI::Range(0.0, 1000.0));
+  const auto group = [&](const char* name) { app.option_defaults()->group(name); };
+
+  group("Data");
+  app.add_option("--data", options.data,
+                 "folder of the data set (default: the first of $GRADUS_DATA, data, ../shared/data that has it)");
   app.add_option("--images", options.images, "train on the first of them alone; 0 means all")
       ->check(CLI::Range(0, 1000000000));
   app.add_option("--test-images", options.test_images, "test with the first of them alone; 0 means all")
@@ -75,28 +75,54 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--workers", options.workers, "threads that prepare batches")->check(CLI::Range(0, 256));
   app.add_flag("--device-data", options.device_data,
                "keep the training images on the device, and gather, augment and normalise them there");
+
+  group("Training");
+  app.add_option("--epochs", options.epochs, "times that every training image is seen")->check(CLI::Range(1, 1000000));
+  app.add_option("--batch-size", options.batch_size, "images in a training step, of all ranks together")
+      ->check(CLI::Range(1, 100000));
+  app.add_option("--lr", options.lr, "learning rate of the first step")->check(CLI::Range(0.0, 1000.0));
+  app.add_option("--seed", options.seed, "of weights, of the order of images and of augmentation");
+  app.add_option("--amp", options.amp, "train in mixed precision: products in this type, the rest in float32")
+      ->check(CLI::IsMember({"off", "fp16", "bf16"}));
+  app.add_flag("--graph", options.graph, "capture the training step once and replay it (cuda)");
+
+  group("Device");
+  app.add_option("--device", options.device, "cpu or cuda");
+  app.add_option("--backend", options.backend, "who computes: naive, openmp or cuda (default: the device's best)");
   app.add_option("--threads", options.threads, "threads that compute; 0 means all cores, which ranks share")
       ->check(CLI::Range(0, 1024));
-  app.add_option("--seed", options.seed, "of weights, of the order of images and of augmentation");
-  app.add_option("--data", options.data,
-                 "folder of the data set (default: the first of $GRADUS_DATA, data, ../shared/data that has it)");
+  app.add_flag("--cudnn-small", options.cudnn_small,
+               "cuDNN computes the convolutions of few channels too, which our kernels do otherwise (cudnn)");
+
+  group("Files");
   app.add_option("--out", options.out, "folder for model.safetensors and log.jsonl");
+  app.add_option("--init", options.init, "model file whose weights and settings of the net to begin with");
+  app.add_option("--save-every", options.save_every, "keep the model of every so many epochs, as model_<epoch>")
+      ->check(CLI::Range(0, 1000000));
   app.add_option("--checkpoint", options.checkpoint, "file to save the run in, after each epoch and at Ctrl-C");
   app.add_option("--checkpoint-every", options.checkpoint_every, "save it after so many steps too")
       ->check(CLI::Range(0, 1000000000));
   app.add_flag("--resume", options.resume, "go on from --checkpoint, if that file is there");
   app.add_option("--export", options.onnx, "file to write the trained net to, as an ONNX model for other runtimes");
-  app.add_option("--tensorboard", options.tensorboard, "folder for TensorBoard's curves, histograms and pictures");
-  app.add_flag("--profile", options.profile, "print where the time went; trace.json in --out shows it");
+
+  group("Instead of training");
+  app.add_flag("--evaluate", options.evaluate,
+               "test the net of --init (default: model.safetensors in --out), and train nothing");
+  app.add_option("--predict", options.predict,
+                 "PNG or JPEG files to classify with it; predictions.html in --out shows what the net saw");
   app.add_flag("--explain", options.explain,
                "say what a training step does, kernel by kernel, and what would save time and memory; nothing is saved "
                "but explain.html in --out");
-  app.add_flag("--graph", options.graph, "capture the training step once and replay it (cuda)");
-  app.add_flag("--cudnn-small", options.cudnn_small,
-               "cuDNN computes the convolutions of few channels too, which our kernels do otherwise (cudnn)");
-  app.add_option("--amp", options.amp, "train in mixed precision: products in this type, the rest in float32")
-      ->check(CLI::IsMember({"off", "fp16", "bf16"}));
+  app.add_option("--verify", options.verify,
+                 "make so many steps on the ranks and in one process, and say where they differ; nothing is saved")
+      ->check(CLI::Range(0, 1000000));
+
+  group("What is shown");
   app.add_flag("--quiet", options.quiet, "print nothing but errors");
+  app.add_option("--tensorboard", options.tensorboard, "folder for TensorBoard's curves, histograms and pictures");
+  app.add_flag("--profile", options.profile, "print where the time went; trace.json in --out shows it");
+
+  group("Several devices, processes or machines");
   app.add_option("--data-parallel", options.data_parallel,
                  "one process shares each batch out among so many GPUs, or threads on the CPU")
       ->check(CLI::Range(1, 1024));
@@ -106,9 +132,8 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->check(CLI::IsMember({"auto", "nccl", "tcp", "shm", "mpi"}));
   app.add_option("--compress", options.compress, "send gradients between ranks in this type")
       ->check(CLI::IsMember({"off", "fp16", "bf16"}));
-  app.add_option("--verify", options.verify,
-                 "make so many steps on the ranks and in one process, and say where they differ; nothing is saved")
-      ->check(CLI::Range(0, 1000000));
+
+  group("Net, optimizer and augmentation");  // what the program adds
 }
 
 bool parse_run_options(CLI::App& app, RunOptions& options, int argc, char** argv) {
@@ -122,11 +147,19 @@ bool parse_run_options(CLI::App& app, RunOptions& options, int argc, char** argv
 
   GRADUS_CHECK(!options.checkpoint.empty() || (!options.resume && options.checkpoint_every == 0), ValueError,
                options.resume ? "--resume" : "--checkpoint-every", " needs the name of a file: add --checkpoint FILE");
-  GRADUS_CHECK(options.data_parallel == 1 || (options.spawn == 1 && dist::job_environment().world_size == 1),
-               ValueError, "--data-parallel is for a single process: leave it out where there are several");
-  GRADUS_CHECK(
-      !options.explain || (options.data_parallel == 1 && options.spawn == 1 && dist::job_environment().world_size == 1),
-      ValueError, "--explain watches one thread of one process: leave out --data-parallel and --spawn");
+  const bool trains = !options.evaluate && options.predict.empty();
+  if (!trains && options.init.empty()) options.init = options.out + "/model.safetensors";
+  GRADUS_CHECK(options.init.empty() || std::filesystem::exists(options.init), IoError, "there is no model '",
+               options.init, "': train one, or name another with --init");
+  GRADUS_CHECK(trains || options.checkpoint.empty(), ValueError, options.evaluate ? "--evaluate" : "--predict",
+               " trains nothing: leave out --checkpoint");
+  const bool alone = options.spawn == 1 && dist::job_environment().world_size == 1;
+  GRADUS_CHECK(options.predict.empty() || (!options.evaluate && alone), ValueError,
+               "--predict is for a single process, and for nothing else: leave out --evaluate and --spawn");
+  GRADUS_CHECK(options.data_parallel == 1 || alone, ValueError,
+               "--data-parallel is for a single process: leave it out where there are several");
+  GRADUS_CHECK(!options.explain || (options.data_parallel == 1 && alone), ValueError,
+               "--explain watches one thread of one process: leave out --data-parallel and --spawn");
   GRADUS_CHECK(options.data_parallel == 1 || !options.graph, ValueError,
                "--data-parallel computes in threads, which --graph cannot capture: leave out one of them");
   GRADUS_CHECK(options.spawn == 1 || dist::job_environment().world_size == 1, ValueError,

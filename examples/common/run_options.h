@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include <gradus/examples/common/ranks.h>
 
@@ -28,8 +29,12 @@ struct RunOptions {
   std::string checkpoint;        // empty: none
   int64_t checkpoint_every = 0;  // steps; 0: after each epoch alone
   bool resume = false;
-  std::string tensorboard;  // folder; empty: none
-  std::string onnx;         // file to export the trained net to; empty: none
+  std::string tensorboard;           // folder; empty: none
+  std::string onnx;                  // file to export the trained net to; empty: none
+  std::string init;                  // model file whose weights are the first; empty: random ones
+  int save_every = 0;                // epochs after which the model is kept; 0: the last one alone
+  bool evaluate = false;             // test the net of `init`, and train nothing
+  std::vector<std::string> predict;  // image files to classify with it instead
   bool profile = false;
   bool explain = false;
   bool graph = false;

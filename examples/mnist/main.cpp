@@ -7,6 +7,7 @@
 //   mnist --model conv2_c32 --batch-size 128       two convolutions of 32 channels
 //   mnist --checkpoint run.safetensors --resume    stops at Ctrl-C, and goes on where it stopped
 //   mnist --profile --tensorboard runs/mnist/tb    where the time goes, and curves
+//   mnist --predict seven.jpg                      what the trained net takes a photograph of a digit for
 //
 // Writes model.safetensors and log.jsonl (its keys: ../common/run_log.h) to --out.
 #include <gradus/gradus.h>
@@ -16,6 +17,9 @@
 #include <cstdio>
 
 #include <gradus/examples/common/image_run.h>
+#include <gradus/examples/common/model_file.h>
+#include <gradus/examples/common/predict.h>
+#include <gradus/examples/mnist/digit_photograph.h>
 
 using namespace gradus;
 
@@ -122,6 +126,7 @@ std::optional<Options> parse_options(int argc, char** argv) {
   app.add_flag("--synthetic", options.synthetic,
                "train on digits that the library draws itself, 30000 or as many as --images says");
   if (!parse_run_options(app, options, argc, argv)) return std::nullopt;
+  adopt_setting(app, options, "--model", "model", options.model);
   GRADUS_CHECK(!options.synthetic || options.data.empty(), ValueError,
                "--synthetic draws its own digits: leave out --data");
   GRADUS_CHECK(!options.device_data || options.augment == "none", ValueError,
@@ -162,7 +167,11 @@ constexpr double kMean = 0.1307, kDeviation = 0.3081;
 
 Images normalised(Images digits) { return digits.map(data::transforms::Normalize<>(kMean, kDeviation)); }
 
+Tensor normalise(const Tensor& digit) { return data::transforms::Normalize<>(kMean, kDeviation)(digit); }
+
 // ---- The run ----
+
+const std::vector<std::string> kNames = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
 
 nn::AnyModule make_model(const std::string& name, bool fused) {
   int64_t depth, channels;
@@ -174,12 +183,13 @@ nn::AnyModule make_model(const std::string& name, bool fused) {
 }
 
 int run(const Options& options) {
-  const Digits digits = load_digits(options);
   const nn::AnyModule model = make_model(options.model, !options.unfused);
+  if (!options.predict.empty()) return predict(options, model, kNames, {digit_of, normalise});
+  const Digits digits = load_digits(options);
   const Images train_set = first(digits.train, options.images);
   ImageRun run(options, normalised(options.augment == "affine" ? augmented(train_set) : train_set),
-               normalised(first(digits.test, options.test_images)), {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"},
-               model);
+               normalised(first(digits.test, options.test_images)), kNames, model);
+  run.normalisation(std::to_string(kMean), std::to_string(kDeviation));
   if (options.device_data) {
     data::DeviceImages images(digits.train, options.device);
     run.train_on(images.normalize({kMean}, {kDeviation}));

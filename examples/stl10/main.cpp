@@ -12,6 +12,8 @@
 #include <CLI/CLI.hpp>
 
 #include <gradus/examples/common/image_run.h>
+#include <gradus/examples/common/model_file.h>
+#include <gradus/examples/common/predict.h>
 #include <gradus/examples/common/resnet.h>
 
 using namespace gradus;
@@ -50,6 +52,8 @@ std::optional<Options> parse_options(int argc, char** argv) {
                  "crop+flip shows each image moved and mirrored at random; cutout covers a random square of it")
       ->check(CLI::IsMember({"none", "crop+flip", "crop+flip+cutout"}));
   if (!parse_run_options(app, options, argc, argv)) return std::nullopt;
+  adopt_setting(app, options, "--model", "model", options.model);
+  adopt_setting(app, options, "--width", "width", options.width);
   return options;
 }
 
@@ -81,6 +85,8 @@ constexpr int64_t kPadding = 12, kHole = 32;  // of a crop, and the side of a cu
 
 /// With values between -1 and 1.
 Images normalised(Images images) { return images.map(transforms::Normalize<>(0.5, 0.5)); }
+
+Tensor normalise(const Tensor& image) { return transforms::Normalize<>(0.5, 0.5)(image); }
 
 /// Augmented and normalised.
 Images prepared(Images images, const std::string& augment) {
@@ -116,10 +122,13 @@ std::unique_ptr<optim::LRScheduler> make_schedule(optim::Optimizer& optimizer, i
 }
 
 int run(const Options& options) {
+  const nn::AnyModule model = make_model(options);
+  if (!options.predict.empty())
+    return predict(options, model, STL10::class_names(),
+                   {[](const Tensor& photograph) { return centre_square(photograph, 96); }, normalise});
   const std::string folder =
       data_folder(data::datasets::find_stl10, options, "STL-10", "or fetch it with scripts/stl10_data.sh");
   const STL10 photographs(folder, STL10::kTrain);
-  const nn::AnyModule model = make_model(options);
   ImageRun run(options, prepared(first(photographs, options.images), options.augment),
                normalised(first(STL10(folder, STL10::kTest), options.test_images)), STL10::class_names(), model);
   if (options.device_data) run.train_on(on_device(photographs, options));
@@ -128,6 +137,7 @@ int run(const Options& options) {
   run.loss = [&](const Tensor& logits, const Tensor& labels) {
     return cross_entropy(logits, labels, {}, Reduction::mean, -100, options.label_smoothing);
   };
+  run.normalisation("0.5", "0.5");
   run.setting("model", options.model);
   run.setting("width", std::to_string(options.width));
   run.setting("dropout", std::to_string(options.dropout));

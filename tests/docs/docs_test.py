@@ -193,7 +193,8 @@ class Commands(unittest.TestCase):
 
     def sources(self, program):
         """The text of all files that may read the program's options."""
-        program = "distributed/launcher" if program == "gradus-run" else re.sub(r"^build/[^/]+/", "", program)
+        program = re.sub(r"^build/[^/]+/", "", program)
+        program = {"gradus-run": "distributed/launcher", "gradus-info": "core/io/gradus_info"}.get(program, program)
         own = [path for path in (ROOT / program, ROOT / f"{program}.cpp") if path.exists()]
         self.assertTrue(own, f"there is no {program}")
         own += [ROOT / place for key, places in self.READERS.items() if program.startswith(key) for place in places]

@@ -268,7 +268,7 @@ void ImageRun::save(const std::string& name) const {
   notes["program"] = std::filesystem::path(options_.command.substr(0, options_.command.find(' '))).filename();
   notes["classes"] = nlohmann::json(class_names_).dump();
   notes["epochs"] = std::to_string(at_.epoch - 1);
-  if (tested_) notes["test_accuracy"] = training::detail::to_text(tested_->accuracy);
+  if (tested_) notes["test_accuracy"] = training::detail::to_text(tested_->accuracy());
   for (const auto& [setting, value] : settings_) notes["setting:" + setting] = value;
   notes["setting:batch_size"] = std::to_string(options_.batch_size);
   notes["setting:lr"] = training::detail::to_text(options_.lr);
@@ -292,6 +292,7 @@ void ImageRun::finish() {
   if (!tested_) tested_ = test(*test_loader_);
   if (!ranks_.is_first()) return;
   save("model.safetensors");
+  tested_->save(options_.out, class_names_);
   if (!options_.onnx.empty()) {
     model().to(kCPU);
     export_onnx(model_, image_, options_.onnx);

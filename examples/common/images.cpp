@@ -2,19 +2,19 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <numeric>
 
+#include <nlohmann/json.hpp>
+
 #include <gradus/autograd/autograd.h>
+#include <gradus/data/save_image.h>
 
 using namespace gradus;
 
 namespace {
 
-int64_t sum(const std::vector<int64_t>& counts) { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
-
-double share(int64_t part, int64_t whole) {
-  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
-}
+constexpr size_t kMistakes = 16;  // that are kept
 
 }  // namespace
 
@@ -33,45 +33,67 @@ Images first(Images images, int count) {
 
 std::vector<double> TestResult::class_accuracy() const {
   std::vector<double> shares;
-  for (size_t label = 0; label < images.size(); ++label) shares.push_back(share(right[label], images[label]));
+  for (const training::ClassCounts& counts : confusion.per_class()) shares.push_back(counts.recall());
   return shares;
 }
 
 void TestResult::print_classes(const std::vector<std::string>& names) const {
   size_t width = 0;
   for (const std::string& name : names) width = std::max(width, name.size());
-  std::printf("accuracy by class, %.2f %% of all:\n", 100 * accuracy);
-  for (size_t label = 0; label < images.size(); ++label)
+  std::printf("accuracy by class, %.2f %% of all:\n", 100 * accuracy());
+  const std::vector<training::ClassCounts> classes = confusion.per_class();
+  for (size_t label = 0; label < classes.size(); ++label)
     std::printf("  %-*s %6.2f %%  (%lld of %lld)\n", static_cast<int>(width), names[label].c_str(),
-                100 * share(right[label], images[label]), static_cast<long long>(right[label]),
-                static_cast<long long>(images[label]));
+                100 * classes[label].recall(), static_cast<long long>(classes[label].true_positives),
+                static_cast<long long>(classes[label].support));
+}
+
+Tensor TestResult::mistake_pictures() const {
+  TensorList images;
+  for (const Mistake& mistake : mistakes) images.push_back(mistake.image);
+  const Tensor all = stack(images);
+  const float darkest = all.min().item<float>(), brightest = all.max().item<float>();
+  return (all - darkest) / std::max(brightest - darkest, 1e-6F);
+}
+
+void TestResult::save(const std::string& folder, const std::vector<std::string>& names) const {
+  nlohmann::ordered_json page = {{"classes", names}, {"loss", loss}, {"accuracy", accuracy()}};
+  const Tensor matrix = confusion.matrix();
+  for (int64_t label = 0; label < matrix.size(0); ++label) {
+    const auto* row = matrix[label].data_ptr<int64_t>();
+    page["confusion"].push_back(std::vector<int64_t>(row, row + matrix.size(1)));
+  }
+  page["mistakes"] = nlohmann::ordered_json::array();
+  for (const Mistake& mistake : mistakes)
+    page["mistakes"].push_back({{"label", names[static_cast<size_t>(mistake.label)]},
+                                {"predicted", names[static_cast<size_t>(mistake.predicted)]},
+                                {"loss", mistake.loss}});
+  io::write_file(folder + "/test.json", page.dump(1) + "\n");
+  if (!mistakes.empty()) data::save_image(mistake_pictures(), folder + "/mistakes.png", kMistakes);
 }
 
 TestResult evaluate(const nn::AnyModule& model, TestLoader& loader, Device device, size_t classes, const Ranks& ranks) {
-  constexpr size_t kMistakes = 16;  // that are kept
   const NoGradGuard no_grad;
   model.ptr()->eval();
   TestResult result;
+  result.confusion = training::ConfusionMatrix(static_cast<int64_t>(classes));
   double loss = 0;
-  std::vector<double> counts(2 * classes);  // images of each class, and how many of them were classified right
   for (const auto& batch : loader) {
     const Tensor logits = model.forward(batch.data.to(device));  // (N, classes)
-    loss += cross_entropy(logits, batch.target.to(device), {}, Reduction::sum).item<double>();
+    const Tensor losses = cross_entropy(logits, batch.target.to(device), {}, Reduction::none).to(kCPU, kDouble);
     const Tensor predicted = logits.argmax(1).cpu();  // (N)
+    loss += losses.sum().item<double>();
+    result.confusion.update(predicted, batch.target);
     for (int64_t i = 0; i < predicted.numel(); ++i) {
-      const auto label = static_cast<size_t>(batch.target.data_ptr<int64_t>()[i]);
-      const bool right = predicted.data_ptr<int64_t>()[i] == batch.target.data_ptr<int64_t>()[i];
-      ++counts[label];
-      counts[classes + label] += right;
-      if (!right && result.mistakes.size() < kMistakes) result.mistakes.push_back(batch.data[i].clone());
+      const auto label = batch.target.data_ptr<int64_t>()[i], found = predicted.data_ptr<int64_t>()[i];
+      if (found != label) result.mistakes.push_back({losses.data_ptr<double>()[i], batch.data[i], label, found});
     }
+    std::ranges::stable_sort(result.mistakes, std::greater(), &Mistake::loss);
+    result.mistakes.resize(std::min(kMistakes, result.mistakes.size()));
+    for (Mistake& mistake : result.mistakes) mistake.image = mistake.image.clone();  // not its whole batch
   }
   model.ptr()->train();
-  counts = ranks.sum(std::move(counts));
-  const auto middle = counts.begin() + static_cast<std::ptrdiff_t>(classes);
-  result.images.assign(counts.begin(), middle);
-  result.right.assign(middle, counts.end());
-  result.loss = ranks.sum({loss})[0] / static_cast<double>(sum(result.images));
-  result.accuracy = share(sum(result.right), sum(result.images));
+  if (ranks.host) result.confusion.all_reduce(*ranks.host);
+  result.loss = ranks.sum({loss})[0] / static_cast<double>(result.images());
   return result;
 }

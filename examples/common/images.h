@@ -3,6 +3,7 @@
 
 #include <gradus/data/data.h>
 #include <gradus/layers/any_module.h>
+#include <gradus/training/metrics.h>
 
 #include <string>
 #include <utility>
@@ -22,15 +23,28 @@ int64_t size_of(const Images& images);
 /// The first `count` of them, or all where it is 0.
 Images first(Images images, int count);
 
+/// An image that a net takes for something else.
+struct Mistake {
+  double loss;
+  gradus::Tensor image;  // (C, H, W), as the net gets it
+  int64_t label, predicted;
+};
+
 /// What a net makes of test images.
 struct TestResult {
-  double loss = 0, accuracy = 0;         // means over all images
-  std::vector<int64_t> images, right;    // by class
-  std::vector<gradus::Tensor> mistakes;  // the first of this rank's images that were classified wrong
+  double loss = 0;  // mean over all images
+  gradus::training::ConfusionMatrix confusion{1};
+  std::vector<Mistake> mistakes;  // this rank's worst, the greatest loss first
 
+  double accuracy() const { return confusion.accuracy(); }
+  int64_t images() const { return confusion.matrix().sum().item<int64_t>(); }
   std::vector<double> class_accuracy() const;
   /// A table of it.
   void print_classes(const std::vector<std::string>& names) const;
+  /// The mistakes side by side, from black to white.
+  gradus::Tensor mistake_pictures() const;
+  /// test.json, with the confusion matrix, and mistakes.png: what scripts/report.py shows.
+  void save(const std::string& folder, const std::vector<std::string>& names) const;
 };
 
 /// Runs all that the loaders of all ranks have through the model, in evaluation mode and on this device. Classes are 0

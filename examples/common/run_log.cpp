@@ -10,6 +10,7 @@
 #include <gradus/core/io/file.h>
 #include <gradus/core/parallel.h>
 #include <gradus/core/registry.h>
+#include <gradus/data/save_image.h>
 
 using namespace gradus;
 
@@ -54,16 +55,14 @@ void RunLog::epoch(const EpochResult& result, const nn::Module& model) {
 
 void RunLog::write_line(const EpochResult& result) {
   const Device device(options_.device);
-  int64_t test_images = 0;
-  for (const int64_t images : result.test.images) test_images += images;
   nlohmann::ordered_json line = {{"epoch", result.epoch},
                                  {"train_loss", result.train_loss},
                                  {"train_accuracy", result.train_accuracy},
                                  {"train_error", 1 - result.train_accuracy},
                                  {"test_loss", result.test.loss},
-                                 {"test_accuracy", result.test.accuracy},
-                                 {"test_error", 1 - result.test.accuracy},
-                                 {"test_images", test_images},
+                                 {"test_accuracy", result.test.accuracy()},
+                                 {"test_error", 1 - result.test.accuracy()},
+                                 {"test_images", result.test.images()},
                                  {"class_accuracy", result.test.class_accuracy()},
                                  {"lr", result.lr},
                                  {"seconds", result.seconds},
@@ -108,14 +107,11 @@ void RunLog::draw(const EpochResult& result, const nn::Module& model) {
   curves_->add_scalar("loss/train", result.train_loss, step);
   curves_->add_scalar("loss/test", result.test.loss, step);
   curves_->add_scalar("error/train", 1 - result.train_accuracy, step);
-  curves_->add_scalar("error/test", 1 - result.test.accuracy, step);
+  curves_->add_scalar("error/test", 1 - result.test.accuracy(), step);
   curves_->add_scalar("speed/images per second", result.images_per_second, step);
   for (const auto& parameter : model.named_parameters()) curves_->add_histogram(parameter.key(), *parameter, step);
-  if (!result.test.mistakes.empty()) {
-    const Tensor row = cat(result.test.mistakes, 2);  // (C, H, W · mistakes)
-    const float darkest = row.min().item<float>(), brightest = row.max().item<float>();
-    if (darkest < brightest) curves_->add_image("mistakes", (row - darkest) / (brightest - darkest), step);
-  }
+  if (!result.test.mistakes.empty())
+    curves_->add_image("mistakes", data::make_grid(result.test.mistake_pictures(), 16, 0), step);
   curves_->flush();
 }
 
@@ -124,6 +120,6 @@ void RunLog::print(const EpochResult& result) const {
       "epoch %d/%d  train loss %.4f error %.2f %%  test loss %.4f error %.2f %%  %.1f s, %.0f images/s, "
       "%.2f s waiting for data\n",
       result.epoch, options_.epochs, result.train_loss, 100 - 100 * result.train_accuracy, result.test.loss,
-      100 - 100 * result.test.accuracy, result.seconds, result.images_per_second, result.data_wait_seconds);
+      100 - 100 * result.test.accuracy(), result.seconds, result.images_per_second, result.data_wait_seconds);
   std::fflush(stdout);
 }

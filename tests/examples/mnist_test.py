@@ -428,7 +428,19 @@ class Mnist(unittest.TestCase):
         self.assertEqual((self.folder / "report" / "curves.png").read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
         page = (self.folder / "report" / "report.html").read_text()
         self.assertIn("data:image/png;base64,", page)
-        self.assertIn("test_accuracy", page)
+        self.assertIn("<th>best epoch</th>", page)
+        self.assertIn("<h2>Settings that differ</h2>", page)
+        settings = re.search(r"Settings that differ</h2>\s*<table><tr>(.*?)</tr>", page)[1]
+        self.assertEqual(re.findall("<th>(.*?)</th>", settings), ["run", "seed"])
+        test = json.loads((self.folder / "r2" / "test.json").read_text())
+        self.assertEqual((len(test["confusion"]), sum(map(sum, test["confusion"]))), (10, 100))
+        right = sum(row[at] for at, row in enumerate(test["confusion"]))
+        self.assertAlmostEqual(test["accuracy"], right / 100)
+        self.assertEqual(len(test["mistakes"]), min(16, 100 - right))
+        losses = [one["loss"] for one in test["mistakes"]]
+        self.assertEqual(losses, sorted(losses, reverse=True))
+        self.assertEqual(page.count("which class is taken for which"), 2)
+        self.assertEqual(page.count("data:image/png"), 1 + page.count("The worst mistakes"))
         self.assertNotIn("http", page)
 
 

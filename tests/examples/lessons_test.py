@@ -7,6 +7,7 @@ usage: lessons_test.py BUILD_DIR/examples
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -61,6 +62,24 @@ class Lessons(unittest.TestCase):
         file = pathlib.Path(said.split()[-1])
         self.assertGreater(file.stat().st_size, 100000)
         file.unlink()
+
+    def test_07_autoencoder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            picture = pathlib.Path(folder) / "digits.png"
+            said = self.says("07_autoencoder", picture)
+            self.assertEqual(picture.read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
+        error, of_the_mean = (float(said.partition(what)[2].split()[0]) for what in ("not seen before: ", "each: "))
+        self.assertLess(error, of_the_mean / 3)
+
+    def test_08_gan(self):
+        before, _, invented = self.says("08_gan").splitlines()
+        self.assertLess(float(before.split()[2]), 0.5)
+        self.assertAlmostEqual(float(invented.split()[2]), 1, delta=0.15)
+        self.assertGreaterEqual(int(invented.partition(", ")[2].split()[0]), 10)
+
+    def test_09_sequences(self):
+        said = self.says("09_sequences")
+        self.assertGreater(float(said.split()[-2]), 85, said)
 
 
 if __name__ == "__main__":

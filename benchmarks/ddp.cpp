@@ -80,6 +80,19 @@ double time_row(dist::ProcessGroup& group, Device device, int64_t calls, const s
   return (now_ms() - before) / static_cast<double>(calls);
 }
 
+/// The same of ranks that wait for the slowest after every call, without the time that the waiting takes itself.
+double time_slowest(dist::ProcessGroup& group, int64_t calls, const std::function<void()>& work) {
+  const Array times = Array::empty({calls}, DType::f64);
+  group.barrier();
+  for (int64_t i = 0; i < calls; ++i) {
+    const double before = now_ms();
+    work();
+    times.data<double>()[i] = now_ms() - before;
+  }
+  group.all_reduce(times, dist::ReduceKind::max);
+  return std::accumulate(times.data<double>(), times.data<double>() + calls, 0.0) / static_cast<double>(calls);
+}
+
 double time_median(dist::ProcessGroup& group, Device device, int64_t calls, const std::function<void()>& work) {
   std::vector<double> samples;
   for (int i = 0; i < 5; ++i) samples.push_back(time_row(group, device, calls, work));
@@ -144,16 +157,18 @@ void run_case(const Case& c, const Settings& settings, const std::shared_ptr<dis
   const auto step_alone = in_mode(c.mode, [&] { alone.step(); });
   const auto step_averaged = in_mode(c.mode, [&] { averaged.step(); });
   const int64_t calls = settings.calls > 0 ? settings.calls : device.is_cuda() ? 50 : 3;
-  std::vector<double> without, with;
+  std::vector<double> without, with, slowest_without;
   for (int64_t sample = 0; sample < settings.samples; ++sample) {
     without.push_back(time_row(*group, device, calls, step_alone));
     with.push_back(time_row(*group, device, calls, step_averaged));
+    if (device.is_cpu()) slowest_without.push_back(time_slowest(*group, calls, step_alone));
   }
   const Exposed hidden = settings.step_only ? Exposed() : exposed(c, *group, device, calls);
   const double step = slowest(*group, device, median(with)), local = slowest(*group, device, median(without));
   if (group->rank() != 0) return;
   Fields fields = {{"net", c.work.name},    {"batch", c.batch},        {"mode", c.mode},  {"precision", c.precision},
                    {"comm", settings.comm}, {"ranks", settings.ranks}, {"step_ms", step}, {"local_ms", local}};
+  if (device.is_cpu()) fields.emplace_back("slowest_ms", median(slowest_without));
   if (!settings.step_only)
     fields.insert(fields.end(), {{"exposed_us", hidden.us},
                                  {"bucket_megabytes", hidden.megabytes},

@@ -30,6 +30,10 @@ using gradus::AutoGradMode;
 using gradus::GradMode;
 }  // namespace autograd
 
+/// The number, a whole one without a point.
+inline std::ostream& operator<<(std::ostream& stream, const Scalar& number) {
+  return number.is_floating() ? stream << number.to_double() : stream << number.to_int64();
+}
 /// The address, as of the shared_ptr that LibTorch has here.
 inline std::ostream& operator<<(std::ostream& stream, const Ref<Node>& node) { return stream << node.get(); }
 

@@ -115,3 +115,9 @@ TEST_CASE("the process's switches go by LibTorch's names") {
   CHECK(context.deterministicCuDNN());
   CHECK_FALSE(context.allowTF32CuBLAS());
 }
+
+TEST_CASE("numbers of tensors are printed", "[torch]") {
+  std::ostringstream stream;
+  stream << torch::tensor(1.5).item() << ' ' << torch::arange(4)[3].item() << ' ' << torch::tensor(true).item();
+  CHECK(stream.str() == "1.5 3 1");
+}

@@ -12,7 +12,7 @@
 /// Makes of a photograph (3, H, W), values from 0 to 1, an image (C, h, w) as the net's training images are, not yet
 /// normalised; and of that what the net takes.
 struct Preparation {
-  std::function<gradus::Tensor(const gradus::Tensor&photograph)> crop, normalise;
+  std::function<gradus::Tensor(const gradus::Tensor&)> crop, normalise;
 };
 
 /// Loads the weights of --init and prints the most probable classes of each file of --predict; predictions.html in

@@ -239,7 +239,7 @@ TEST_CASE("elastic training: after two crashes it ends right or says why not", "
   CHECK(check_schedules(job, job.ranks == 2 ? 101 : 1511) > 200);
 }
 
-// 720,000 schedules, 300 a second; test_distributed "[enumerate]" runs it, GRADUS_ELASTIC_PART="3/32" one of 32 parts.
+// 725,000 schedules, 300 a second; test_distributed "[enumerate]" runs it, GRADUS_ELASTIC_PART="3/32" one of 32 parts.
 TEST_CASE("elastic training: after any two crashes it ends right or says why not", "[.][enumerate]") {
   const Case job = GENERATE(Case{2, 1, 2}, Case{2, 1, 1}, Case{3, 1, 3}, Case{3, 1, 1}, Case{4, 1, 4}, Case{4, 1, 1},
                             Case{2, 1, 2, true}, Case{3, 1, 3, true}, Case{4, 1, 4, true});

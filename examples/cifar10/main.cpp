@@ -55,10 +55,13 @@ std::optional<Options> parse_options(int argc, char** argv) {
                  "stop after so many epochs without a better loss on a tenth of the images, held back; 0 means off")
       ->check(CLI::Range(0, 1000000));
   if (!parse_run_options(app, options, argc, argv)) return std::nullopt;
-  adopt_setting(app, options, "--width", "width", options.width);
-  std::string batch_norm = options.sync_batch_norm ? "sync" : options.batch_norm ? "on" : "off";
-  adopt_setting(app, options, "--batch-norm", "batch_norm", batch_norm);
-  options.batch_norm = batch_norm != "off";
+  adopt_setting(app, options, "--width", "width");
+  if (const auto stored = stored_setting(options, "batch_norm")) {
+    GRADUS_CHECK(app.count("--batch-norm") == 0 || options.batch_norm == (*stored != "off"), ValueError, "'",
+                 options.init, "' holds a net with batch_norm ", *stored,
+                 ": leave out --batch-norm or --no-batch-norm");
+    options.batch_norm = *stored != "off";
+  }
   GRADUS_CHECK(options.batch_norm || !options.sync_batch_norm, ValueError,
                "--sync-batch-norm is a kind of batch norm: leave out --no-batch-norm");
   GRADUS_CHECK(!options.device_data || options.early_stopping == 0, ValueError,

@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 
 #include <gradus/layers/serialize.h>
-#include <gradus/training/checkpoint.h>
 
 using namespace gradus;
 
@@ -25,21 +24,25 @@ void load_model(nn::Module& model, const RunOptions& options) {
   }
 }
 
-void adopt_setting(const CLI::App& app, const RunOptions& options, const std::string& option, const std::string& name,
-                   std::string& value) {
-  if (options.init.empty()) return;
+std::optional<std::string> stored_setting(const RunOptions& options, const std::string& name) {
+  if (options.init.empty()) return std::nullopt;
   const io::Metadata notes = io::load_safetensors_metadata(options.init);
   const auto found = notes.find("setting:" + name);
-  if (found == notes.end()) return;
-  GRADUS_CHECK(app.count(option) == 0 || value == found->second, ValueError, option, " ", value, ": '", options.init,
-               "' holds a net with ", name, " ", found->second, ": leave out ", option);
-  value = found->second;
+  return found == notes.end() ? std::nullopt : std::optional(found->second);
 }
 
-void adopt_setting(const CLI::App& app, const RunOptions& options, const std::string& option, const std::string& name,
-                   int& value) {
-  std::string text = std::to_string(value);
-  adopt_setting(app, options, option, name, text);
-  GRADUS_CHECK(training::detail::from_text(text, value), IoError, "'", options.init, "' has the ", name, " '", text,
-               "', which is no number");
+void adopt_setting(CLI::App& app, const RunOptions& options, const std::string& option, const std::string& name) {
+  const std::optional<std::string> stored = stored_setting(options, name);
+  if (!stored) return;
+  CLI::Option* const given = app.get_option(option);
+  if (given->count() == 0) {
+    try {
+      given->add_result(*stored);
+      given->run_callback();
+    } catch (const CLI::ParseError& error) {
+      GRADUS_FAIL(IoError, "'", options.init, "' says of its net: ", error.what());
+    }
+  }
+  GRADUS_CHECK(given->results()[0] == *stored, ValueError, option, " ", given->results()[0], ": '", options.init,
+               "' holds a net with ", name, " ", *stored, ": leave out ", option);
 }

@@ -126,7 +126,7 @@ std::optional<Options> parse_options(int argc, char** argv) {
   app.add_flag("--synthetic", options.synthetic,
                "train on digits that the library draws itself, 30000 or as many as --images says");
   if (!parse_run_options(app, options, argc, argv)) return std::nullopt;
-  adopt_setting(app, options, "--model", "model", options.model);
+  adopt_setting(app, options, "--model", "model");
   GRADUS_CHECK(!options.synthetic || options.data.empty(), ValueError,
                "--synthetic draws its own digits: leave out --data");
   GRADUS_CHECK(!options.device_data || options.augment == "none", ValueError,

@@ -52,8 +52,8 @@ std::optional<Options> parse_options(int argc, char** argv) {
                  "crop+flip shows each image moved and mirrored at random; cutout covers a random square of it")
       ->check(CLI::IsMember({"none", "crop+flip", "crop+flip+cutout"}));
   if (!parse_run_options(app, options, argc, argv)) return std::nullopt;
-  adopt_setting(app, options, "--model", "model", options.model);
-  adopt_setting(app, options, "--width", "width", options.width);
+  adopt_setting(app, options, "--model", "model");
+  adopt_setting(app, options, "--width", "width");
   return options;
 }
 

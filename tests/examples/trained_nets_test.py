@@ -8,7 +8,6 @@ usage: trained_nets_test.py BUILD_DIR/examples
 import base64
 import json
 import pathlib
-import random
 import re
 import struct
 import subprocess
@@ -17,20 +16,16 @@ import tempfile
 import unittest
 import zlib
 
+from mnist_test import write_images
+
 PROGRAMS = pathlib.Path()
 
 
-def bar(label, numbers):
-    """An image of 28 x 28: class k is a bright bar at a height of its own, with noise."""
-    return [200 * (2 * label + 3 <= row <= 2 * label + 5) + numbers.randrange(50) for row in range(28) for _ in range(28)]
-
-
-def write_images(folder, name, count, seed):
-    numbers = random.Random(seed)
-    labels = bytes(numbers.randrange(10) for _ in range(count))
-    images = b"".join(bytes(bar(label, numbers)) for label in labels)
-    (folder / f"{name}-images-idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, count, 28, 28) + images)
-    (folder / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, count) + labels)
+def first_image(folder, label):
+    """The first of the test images that is of that class, 28 x 28 bytes."""
+    labels = (folder / "t10k-labels-idx1-ubyte").read_bytes()[8:]
+    begin = 16 + 784 * labels.index(label)
+    return (folder / "t10k-images-idx3-ubyte").read_bytes()[begin:begin + 784]
 
 
 def write_png(path, width, height, grey):
@@ -106,8 +101,7 @@ class TrainedNets(unittest.TestCase):
         self.assertIn(f"{100 * last['test_accuracy']:.2f} % of all", said)
 
     def test_predict_names_the_class_and_shows_what_the_net_saw(self):
-        numbers = random.Random(9)
-        images = {label: bar(label, numbers) for label in (2, 7)}
+        images = {label: first_image(self.folder, label) for label in (2, 7)}
         for label, image in images.items():
             write_png(self.folder / f"{label}.png", 28, 28, lambda x, y: image[28 * y + x])  # noqa: B023, called at once
         said = self.says("mnist", "--predict", self.folder / "2.png", self.folder / "7.png").splitlines()
@@ -116,7 +110,7 @@ class TrainedNets(unittest.TestCase):
             self.assertAlmostEqual(sum(map(float, re.findall(r"([\d.]+) %", line))), 100, delta=10)
         page = (self.folder / "trained" / "predictions.html").read_text()
         pictures = [grey_pixels(base64.b64decode(text)) for text in re.findall(r"base64,([^']*)", page)]
-        self.assertEqual([sum(picture, []) for picture in pictures], list(images.values()))
+        self.assertEqual([bytes(sum(picture, [])) for picture in pictures], list(images.values()))
 
     def test_a_photographed_digit_is_made_one_of_mnists(self):
         def paper(x, y):  # a stroke of dark ink, above and left of the middle; the light comes from the right
@@ -143,6 +137,9 @@ class TrainedNets(unittest.TestCase):
         self.assertIn("leave out --model", self.refuses("mnist", "--evaluate", "--model", "lenet"))
         self.assertIn("there is no model", self.refuses("mnist", "--evaluate", out="nowhere"))
         self.assertIn("--init", self.refuses("mnist", "--init", self.folder / "2.safetensors"))
+        strange = self.folder / "strange.safetensors"
+        strange.write_bytes(file.read_bytes().replace(b"simple_conv", b"simple_comb"))
+        self.assertIn("simple_comb not in", self.refuses("mnist", "--init", strange))
         self.assertIn("trains nothing", self.refuses("mnist", "--evaluate", "--checkpoint", self.folder / "c"))
 
     def test_a_model_is_kept_every_so_many_epochs(self):

@@ -30,7 +30,9 @@ namespace gradus::training {
 struct ClassCounts {
   int64_t true_positives = 0, predicted = 0, support = 0;
 
+  /// The share of those predicted that are of the class.
   double precision() const { return share(true_positives, predicted); }
+  /// The share of those of the class that were predicted.
   double recall() const { return share(true_positives, support); }
   /// The harmonic mean of precision and recall; the Dice coefficient of a segmentation.
   double f1() const { return share(2 * true_positives, predicted + support); }
@@ -55,15 +57,18 @@ class ConfusionMatrix {
   /// Counts targets (N, d…) with floating scores (N, C, d…), of which the greatest is predicted and the first of equal
   /// ones, or with predicted classes (N, d…), whole numbers or booleans. Other shapes are a ShapeError.
   void update(const Tensor& predictions, const Tensor& target, Loc where = Loc::current());
+  /// Adds the counts of all ranks, on all of them.
   void all_reduce(dist::ProcessGroup& group);
   void reset();
 
   /// int64 (C, C): element (i, j) is how many targets i were predicted to be j.
   Tensor matrix() const;
+  /// Of each class, in their order.
   std::vector<ClassCounts> per_class() const;
 
   /// The share of targets that were predicted, which is what the micro averages below are too.
   double accuracy() const { return average(&ClassCounts::recall, Average::micro); }
+  /// Those of ClassCounts, over all classes.
   double precision(Average how = Average::macro) const { return average(&ClassCounts::precision, how); }
   double recall(Average how = Average::macro) const { return average(&ClassCounts::recall, how); }
   double f1(Average how = Average::macro) const { return average(&ClassCounts::f1, how); }
@@ -79,8 +84,10 @@ class ConfusionMatrix {
 /// What metrics share that are a mean over targets.
 class MeanMetric {
  public:
+  /// Makes it the mean over the targets of all ranks, on all of them.
   void all_reduce(dist::ProcessGroup& group);
   void reset() { sums_ = {0, 0}; }
+  /// Of what has been given since reset(); without targets a ValueError.
   double mean() const;
 
  protected:
@@ -94,6 +101,7 @@ class TopK : public MeanMetric {
   explicit TopK(int64_t k, int64_t ignore_index = -100);
   /// Scores (N, C, d…), targets (N, d…); other shapes are a ShapeError, a k above C an IndexError.
   void update(const Tensor& scores, const Tensor& target, Loc where = Loc::current());
+  /// In [0, 1].
   double accuracy() const { return mean(); }
 
  private:
@@ -105,6 +113,7 @@ class Perplexity : public MeanMetric {
  public:
   /// The mean cross-entropy, one element, of the `count` targets that are not ignored; fewer than 0 are a ValueError.
   void update(const Tensor& mean_loss, int64_t count, Loc where = Loc::current());
+  /// At least 1; that of a model that knows nothing is the number of tokens.
   double perplexity() const { return std::exp(mean()); }
 };
 
@@ -116,6 +125,7 @@ class RocArea {
   explicit RocArea(int64_t ignore_index = -100) : ignore_index_(ignore_index) {}
   /// Scores, probabilities or logits, and targets 0 or 1, both of one shape, else a ShapeError. NaN is a ValueError.
   void update(const Tensor& scores, const Tensor& target, Loc where = Loc::current());
+  /// Makes it the area over the scores of all ranks, on all of them.
   void all_reduce(dist::ProcessGroup& group);
   void reset() { scores_[0].clear(), scores_[1].clear(); }
   /// Without targets of both kinds it is a ValueError.

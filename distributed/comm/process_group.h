@@ -29,6 +29,7 @@ class Work {
   virtual ~Work() = default;
   /// Number of the collective in its group, from 1.
   virtual uint64_t sequence() const = 0;
+  /// Whether it has ended, well or not.
   virtual bool is_completed() const = 0;
   /// What became of it; ok while it runs.
   virtual CommStatus status() const = 0;
@@ -56,10 +57,13 @@ class ProcessGroup {
 
   /// "tcp", "shm", "local", "nccl" or "mpi"
   virtual std::string_view backend() const = 0;
+  /// This process's number in the group, from 0.
   int rank() const { return rank_; }
+  /// How many ranks there are.
   int size() const { return size_; }
   /// The ranks of this group as their numbers in the group of all ranks (torch.distributed.get_process_group_ranks).
   const std::vector<int>& ranks() const { return ranks_; }
+  /// Of each collective that has none of its own.
   Milliseconds timeout() const { return timeout_; }
   void set_timeout(Milliseconds timeout) { timeout_ = timeout; }
   /// Whether all sums of this group, and of groups that are made of it later, are as with CollectiveOptions::strict.
@@ -81,6 +85,7 @@ class ProcessGroup {
   /// copies none of them; elsewhere it does its work by way of a copy, and at once.
   WorkPtr all_reduce_coalesced(const std::vector<Array>& arrays, ReduceKind kind = ReduceKind::sum,
                                const CollectiveOptions& options = {});
+  /// Whether all_reduce_coalesced() works without a copy.
   virtual bool coalesces() const { return false; }
   /// The same, of which only the root gets the result; the x of the others stay as they are.
   WorkPtr reduce(const Array& x, int root, ReduceKind kind = ReduceKind::sum, const CollectiveOptions& options = {});

@@ -56,6 +56,7 @@ class DistributedDataParallel {
   DistributedDataParallel(const DistributedDataParallel&) = delete;
   DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
+  /// What averages the gradients.
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
 
   /// Until its end, backward() adds up gradients on each rank alone. The first backward() after it averages the sums.

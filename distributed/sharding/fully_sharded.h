@@ -55,6 +55,7 @@ struct FullyShardedDataParallelOptions {
   GRADUS_ARG(bool, strict) = false;
 };
 
+/// Shards a net over the ranks of a group, unit by unit (torch.distributed.fsdp.FullyShardedDataParallel).
 class FullyShardedDataParallel {
  public:
   /// All ranks call this with nets of the same parameters, which become rank 0's values; so do buffers. The net must be
@@ -72,6 +73,7 @@ class FullyShardedDataParallel {
 
   /// This rank's shards, one of each unit: for an optimizer that treats all elements alike, as all of optim/ do.
   std::vector<Tensor> parameters() const;
+  /// Whose ranks share the parameters.
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
 
   /// Scales the gradients so that their norm over all ranks is at most max_norm. Returns the norm. Collective.

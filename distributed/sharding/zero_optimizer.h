@@ -23,6 +23,7 @@
 
 namespace gradus::dist {
 
+/// An optimizer whose state is shared out over the ranks of a group (ZeRO 1).
 class ZeroRedundancyOptimizer {
  public:
   using Make = std::function<std::unique_ptr<optim::Optimizer>(std::vector<Tensor> shards)>;
@@ -37,6 +38,7 @@ class ZeroRedundancyOptimizer {
 
   /// Collective. A parameter without a gradient counts as one whose gradient is 0.
   void step();
+  /// Makes all gradients undefined or 0, on this rank.
   void zero_grad();
   /// The optimizer of this rank's parts: for schedules of its learning rate, and for gradus::plan.
   optim::Optimizer& local() { return *local_; }

@@ -31,9 +31,11 @@ class Store {
  public:
   virtual ~Store() = default;
 
+  /// Of get() and wait() without one.
   void set_timeout(Milliseconds timeout) { timeout_ = timeout; }
   Milliseconds timeout() const { return timeout_; }
 
+  /// Whatever the key held.
   virtual void set(const std::string& key, std::string_view value) = 0;
   /// The value, as soon as there is one. A key that nobody sets before the deadline is a CommError that names it.
   std::string get(const std::string& key) { return get(key, timeout_); }
@@ -50,6 +52,7 @@ class Store {
   virtual std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired) = 0;
   /// True if the key was there.
   virtual bool delete_key(const std::string& key) = 0;
+  /// How many keys there are.
   virtual int64_t num_keys() = 0;
 
  private:

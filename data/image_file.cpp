@@ -25,8 +25,8 @@ void* limited_realloc(void* memory, size_t bytes) {
 
 }  // namespace
 
-// stb_image (Sean Barrett, public domain), compiled here alone. CMakeLists.txt gives this file -fwrapv, as damaged JPEGs
-// make its arithmetic overflow, and lets it shift by more than 31: older releases do, a zero, where the data ran out.
+// stb_image (Sean Barrett, public domain), compiled here alone. CMakeLists.txt gives this file -fwrapv: damaged JPEGs
+// make its arithmetic overflow. It may also shift by more than 31: older releases do, a zero, where the data ran out.
 #define STB_IMAGE_IMPLEMENTATION
 #define STB_IMAGE_STATIC
 #define STBI_ONLY_PNG

@@ -58,7 +58,9 @@ ResNet18Impl::ResNet18Impl(const ResNet18Options& options) : options(options) { 
 void ResNet18Impl::reset() {
   const int64_t width = options.width();
   const bool norm = options.batch_norm();
-  conv1 = register_module("conv1", convolution(3, width, 3, options.stem_stride(), !norm));
+  const bool imagenet = options.imagenet_stem();
+  conv1 =
+      register_module("conv1", convolution(3, width, imagenet ? 7 : 3, imagenet ? 2 : options.stem_stride(), !norm));
   if (norm) bn1 = register_module("bn1", nn::BNReLU2d(width));
   layer1 = register_module("layer1", stage(width, width, 1, norm));
   layer2 = register_module("layer2", stage(width, 2 * width, 2, norm));
@@ -68,10 +70,12 @@ void ResNet18Impl::reset() {
   fc = register_module("fc", nn::Linear(8 * width, options.classes()));
 }
 
-Tensor ResNet18Impl::forward(const Tensor& images) {
+Tensor ResNet18Impl::features(const Tensor& images) {
   Tensor x = activated(bn1, conv1(images));  // (N, width, H, W), divided by the stride of the stem
-  x = layer2(layer1(x));                     // (N, 2 width, H / 2, W / 2)
-  x = layer4(layer3(x));                     // (N, 8 width, H / 8, W / 8)
-  x = x.mean({2, 3});                        // (N, 8 width)
-  return fc(dropout(x));
+  if (options.imagenet_stem()) x = max_pool2d(x, 3, 2, 1);
+  x = layer2(layer1(x));  // (N, 2 width, H / 2, W / 2)
+  x = layer4(layer3(x));  // (N, 8 width, H / 8, W / 8)
+  return x.mean({2, 3});  // (N, 8 width)
 }
+
+Tensor ResNet18Impl::forward(const Tensor& images) { return fc(dropout(features(images))); }

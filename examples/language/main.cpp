@@ -1,17 +1,22 @@
-// Trains a small transformer to tell the next character of a text, in one process or in several that share the net.
+// Trains a small transformer to tell the next character of a text, in one process or in several that share the net, and
+// lets it write: a small GPT.
 //
 //   language                                  sentences that the program makes up: half a minute
+//   language --text book.txt                  any file: a minute on two cores
+//   language --text book.txt --temperature 0.7 --top-k 10 --prompt "It was "
 //   language --text book.txt --context 128 --width 128 --blocks 4 --steps 2000
 //   language --spawn 2 --parallel zero3       or under gradus-run; ddp, zero1, zero2, tensor: docs/sharding.md
 //   language --checkpoint run --resume        stops at Ctrl-C, and goes on where it stopped
 //
 // Writes log.jsonl to --out, a line for each test: step; train_loss, mean since the last one, and test_loss, both in
-// nats a character; entropy, which no model's loss is below (null: unknown); lr; characters_per_second of training;
+// nats a character; bits_per_character of the test text; entropy, which no model's loss is below (null: unknown), in
+// nats; lr; characters_per_second of training;
 // peak_allocated_bytes, the greatest of the ranks'; ranks, comm and parallel.
 #include <gradus/gradus.h>
 #include <CLI/CLI.hpp>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -30,8 +35,9 @@ namespace {
 
 struct Options : RunOptions {
   std::string text, parallel = "none", prompt;
-  int64_t steps = 1000, test_every = 100, generate = 200;
+  int64_t steps = 1000, test_every = 100;
   LanguageModelOptions model;
+  Sampling sampling;
 };
 
 std::optional<Options> parse_options(int argc, char** argv) {
@@ -55,8 +61,13 @@ std::optional<Options> parse_options(int argc, char** argv) {
   app.add_option("--blocks", options.model.blocks, "that it has")->check(counts);
   app.add_option("--lr", options.lr, "highest learning rate")->check(CLI::Range(0.0, 10.0));
   app.add_option("--test-every", options.test_every, "steps between tests")->check(counts);
-  app.add_option("--generate", options.generate, "characters to print in the end")->check(CLI::Range(0, 1000000));
+  app.add_option("--generate", options.sampling.count, "characters to print in the end")->check(CLI::Range(0, 1000000));
   app.add_option("--prompt", options.prompt, "what they go on from (default: the first of the text)");
+  app.add_option("--temperature", options.sampling.temperature,
+                 "below 1 what is likely becomes likelier; 0 takes the likeliest character always")
+      ->check(CLI::Range(0.0, 100.0));
+  app.add_option("--top-k", options.sampling.top_k, "draw from so many of the likeliest characters; 0 means all")
+      ->check(CLI::Range(0, 256));
   app.add_option("--seed", options.seed, "of weights, windows and generated characters");
   app.add_option("--out", options.out, "folder for log.jsonl");
   app.add_option("--checkpoint", options.checkpoint,
@@ -68,6 +79,7 @@ std::optional<Options> parse_options(int argc, char** argv) {
   app.add_option("--spawn", options.spawn, "train with so many processes (or start them with gradus-run)");
   app.add_option("--comm", options.comm, "how they talk: auto, nccl, tcp, shm or mpi");
   if (!parse_run_options(app, options, argc, argv)) return std::nullopt;
+  options.sampling.seed = options.seed;
   return options;
 }
 
@@ -102,7 +114,7 @@ class Run {
       std::printf("%d characters; %d parameters on each rank; %s, parallel: %s\n",
                   static_cast<int>(text_.tokens().size()), static_cast<int>(model_->num_parameters()),
                   options_.device.c_str(), options_.parallel.c_str());
-      if (entropy_) std::printf("no model's loss is below %.3f\n", *entropy_);
+      if (entropy_) std::printf("no model's loss is below %.3f, %.2f bits a character\n", *entropy_, bits(*entropy_));
       if (resumed) std::printf("going on from %s, after step %d\n", options_.checkpoint.c_str(), step_);
     }
     if (ranks_.is_first()) {
@@ -121,13 +133,15 @@ class Run {
         return 128 + static_cast<int>(signal);
       }
     }
-    const std::vector<int64_t> all = generate(model_, prompt_, options_.generate, options_.seed);
+    const std::vector<int64_t> all = generate(model_, prompt_, options_.sampling);
     if (options_.prints()) std::printf("\n%s\n", text_.decode(all).c_str());
     return 0;
   }
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  static double bits(double nats) { return nats / std::log(2.0); }
 
   std::string learned_text() {
     if (!options_.text.empty()) {
@@ -169,6 +183,7 @@ class Run {
         {"step", step_},
         {"train_loss", train_loss},
         {"test_loss", test_loss},
+        {"bits_per_character", bits(test_loss)},
         {"entropy", entropy_ ? nlohmann::ordered_json(*entropy_) : nullptr},
         {"lr", schedule_->get_last_lr()[0]},
         {"characters_per_second", steps * static_cast<double>(options_.batch_size * options_.model.context) / seconds},
@@ -181,7 +196,8 @@ class Run {
       GRADUS_CHECK(log_.good(), IoError, "cannot write '", options_.out, "/log.jsonl'");
     }
     if (options_.prints())
-      std::printf("step %5d  train loss %.3f  test loss %.3f  %.1f s\n", step_, train_loss, test_loss, seconds);
+      std::printf("step %5d  train loss %.3f  test loss %.3f, %.2f bits a character  %.1f s\n", step_, train_loss,
+                  test_loss, bits(test_loss), seconds);
     save();
     begin_part();
   }

@@ -1,5 +1,6 @@
 #include <gradus/examples/language/model.h>
 
+#include <cmath>
 #include <random>
 
 using namespace gradus;
@@ -72,18 +73,24 @@ Tensor LanguageModelImpl::loss(const Tensor& logits, const Tensor& targets) cons
   return cross_entropy(logits.flatten(0, 1), targets.flatten());
 }
 
-std::vector<int64_t> generate(const LanguageModel& model, std::vector<int64_t> tokens, int64_t count, uint64_t seed) {
+std::vector<int64_t> generate(const LanguageModel& model, std::vector<int64_t> tokens, const Sampling& sampling) {
   const NoGradGuard no_grad;
   const Device device = model->parameters()[0].device();
-  std::mt19937_64 random(seed);
-  for (; count > 0; --count) {
+  const int64_t vocabulary = model->options.vocabulary;
+  const int64_t kept = sampling.temperature == 0 ? 1 : sampling.top_k == 0 ? vocabulary : sampling.top_k;
+  std::mt19937_64 random(sampling.seed);
+  for (int64_t i = 0; i < sampling.count; ++i) {
     const int64_t seen = std::min(static_cast<int64_t>(tokens.size()), model->options.context);
     const Tensor last = tensor(std::vector<int64_t>(tokens.end() - seen, tokens.end()));
     Tensor logits = model(last.unsqueeze(0).to(device)).select(1, seen - 1);  // (1, vocabulary)
     if (model->group) logits = dist::gather_from_ranks(logits, model->group);
-    const Tensor sums = softmax(logits[0].to(kCPU).to(kDouble), 0).cumsum(0);  // (vocabulary)
-    const double drawn = static_cast<double>(random() >> 11) * 0x1p-53;        // in [0, 1)
-    tokens.push_back(std::min((sums <= drawn).sum().item<int64_t>(), model->options.vocabulary - 1));
+    logits = logits[0].to(kCPU).to(kDouble);  // (vocabulary)
+    const auto [likeliest, places] = logits.topk(std::min(kept, vocabulary));
+    if (kept < vocabulary) logits = full_like(logits, -INFINITY).scatter(0, places, likeliest);
+    if (sampling.temperature > 0) logits = logits / sampling.temperature;
+    const Tensor sums = softmax(logits, 0).cumsum(0);                    // (vocabulary)
+    const double drawn = static_cast<double>(random() >> 11) * 0x1p-53;  // in [0, 1)
+    tokens.push_back(std::min((sums <= drawn).sum().item<int64_t>(), vocabulary - 1));
   }
   return tokens;
 }

@@ -46,5 +46,13 @@ struct LanguageModelImpl : gradus::nn::Module {
 };
 GRADUS_MODULE(LanguageModel);
 
+/// How characters are drawn.
+struct Sampling {
+  int64_t count = 200;
+  double temperature = 1;  ///< logits are divided by it: below 1 bolder guesses are rarer; 0 takes the likeliest always
+  int64_t top_k = 0;       ///< only so many of the likeliest may come; 0: all
+  uint64_t seed = 1;
+};
+
 /// `tokens` and `count` more, each drawn by the probability that the model gives it. All ranks call it alike.
-std::vector<int64_t> generate(const LanguageModel& model, std::vector<int64_t> tokens, int64_t count, uint64_t seed);
+std::vector<int64_t> generate(const LanguageModel& model, std::vector<int64_t> tokens, const Sampling& sampling);

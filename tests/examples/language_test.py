@@ -5,6 +5,7 @@ usage: language_test.py BUILD_DIR/examples
 """
 
 import json
+import math
 import os
 import pathlib
 import signal
@@ -63,6 +64,20 @@ class Language(unittest.TestCase):
         self.assertEqual(said[0], said[1])
         self.assertNotEqual(said[0], said[2])
         self.assertEqual(len(said[0]), len("t") + 80 + len("\n"))
+
+    def test_temperature_and_top_k(self):
+        def said(*options):
+            return self.run_language(*SMALL, "--steps", "20", "--generate", "120", *options).stdout.split("\n\n", 1)[1]
+
+        likeliest = said("--temperature", "0")
+        self.assertEqual(said("--temperature", "1e-5"), likeliest)
+        self.assertEqual(said("--temperature", "100", "--top-k", "1"), likeliest)
+        self.assertNotEqual(said(), likeliest)
+        letters = [len(set(said("--temperature", "100", *options))) for options in ((), ("--top-k", "2"))]
+        self.assertGreater(letters[0], 20)  # nearly all of them alike
+        self.assertLess(letters[1], letters[0])
+        for line in self.log_of():
+            self.assertAlmostEqual(line["bits_per_character"], line["test_loss"] / math.log(2))
 
     def test_ranks_make_the_steps_of_one_process(self):
         options = (*SMALL, "--steps", "30", "--test-every", "10", "--generate", "20")

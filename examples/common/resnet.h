@@ -1,7 +1,8 @@
 // ResNet-18 (He, Zhang, Ren, Sun: "Deep residual learning for image recognition", 2016) for small images.
 //
-// As usual for CIFAR, the first convolution is 3 x 3 and no pooling follows it; the paper's own is an option. Parameters have torchvision's
-// names (conv1, bn1, layer1.0.conv1, …, fc), so that weights travel to and from a model made in PyTorch.
+// As usual for CIFAR, the first convolution is 3 x 3 and no pooling follows it; the paper's own is an option.
+// Parameters have torchvision's names (conv1, bn1, layer1.0.conv1, …, fc), so that weights travel to and from a
+// model made in PyTorch.
 #pragma once
 
 #include <gradus/layers/layers.h>

@@ -6,8 +6,8 @@
 //   serve --init runs/mnist/model.safetensors   the LeNet that scripts/mnist.sh has trained
 //   serve --clients 64 --batch 1 8 64 --patience 5
 //
-// A client asks again once it has its answer. Requests come by function call; a server for a network would take them from
-// connections instead, and call ask() likewise.
+// A client asks again once it has its answer. Requests come by function call; a server for a network would take them
+// from connections instead, and call ask() likewise.
 #include <gradus/gradus.h>
 #include <CLI/CLI.hpp>
 

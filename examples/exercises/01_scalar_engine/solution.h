@@ -1,0 +1,53 @@
+#include "../common/exercise.h"
+
+/// One computed number, with what backward needs to know of it.
+struct Step {
+  double value = 0, gradient = 0;
+  std::vector<std::shared_ptr<Step>> inputs;  // what it was computed from
+  std::vector<double> derivatives;            // of this number by each of them
+};
+
+class Number {
+ public:
+  Number(double value) : step_(std::make_shared<Step>()) { step_->value = value; }
+  Number(double value, const std::vector<Number>& inputs, const std::vector<double>& derivatives) : Number(value) {
+    for (const Number& input : inputs) step_->inputs.push_back(input.step_);
+    step_->derivatives = derivatives;
+  }
+  double value() const { return step_->value; }
+  double gradient() const { return step_->gradient; }
+
+  /// Gives every number that this one was computed from its gradient: the derivative of this number by it.
+  void backward() const;
+
+ private:
+  std::shared_ptr<Step> step_;
+};
+
+inline Number operator+(const Number& a, const Number& b) { return Number(a.value() + b.value(), {a, b}, {1, 1}); }
+
+inline Number operator*(const Number& a, const Number& b) {
+  return Number(a.value() * b.value(), {a, b}, {b.value(), a.value()});
+}
+
+inline Number tanh(const Number& x) {
+  const double y = std::tanh(x.value());
+  return Number(y, {x}, {1 - y * y});
+}
+
+inline void Number::backward() const {
+  std::vector<Step*> order;  // each behind what it was computed from
+  std::set<Step*> seen;
+  const std::function<void(Step*)> visit = [&](Step* step) {
+    if (!seen.insert(step).second) return;
+    for (const auto& input : step->inputs) visit(input.get());
+    order.push_back(step);
+  };
+  visit(step_.get());
+
+  for (Step* step : order) step->gradient = 0;
+  step_->gradient = 1;
+  for (auto step = order.rbegin(); step != order.rend(); ++step)
+    for (size_t i = 0; i < (*step)->inputs.size(); ++i)
+      (*step)->inputs[i]->gradient += (*step)->gradient * (*step)->derivatives[i];
+}

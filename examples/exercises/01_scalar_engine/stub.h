@@ -1,0 +1,37 @@
+#include "../common/exercise.h"
+
+/// One computed number, with what backward needs to know of it.
+struct Step {
+  double value = 0, gradient = 0;
+  std::vector<std::shared_ptr<Step>> inputs;  // what it was computed from
+  std::vector<double> derivatives;            // of this number by each of them
+};
+
+class Number {
+ public:
+  Number(double value) : step_(std::make_shared<Step>()) { step_->value = value; }
+  Number(double value, const std::vector<Number>& inputs, const std::vector<double>& derivatives) : Number(value) {
+    for (const Number& input : inputs) step_->inputs.push_back(input.step_);
+    step_->derivatives = derivatives;
+  }
+  double value() const { return step_->value; }
+  double gradient() const { return step_->gradient; }
+
+  /// Gives every number that this one was computed from its gradient: the derivative of this number by it.
+  void backward() const;
+
+ private:
+  std::shared_ptr<Step> step_;
+};
+
+inline Number operator+(const Number& a, const Number& b) { return Number(a.value() + b.value(), {a, b}, {1, 1}); }
+
+inline Number operator*(const Number& a, const Number& b) {
+  todo("operator*: the value of a product and its derivatives by a and by b");
+}
+
+inline Number tanh(const Number& x) { todo("tanh: the value, and the derivative 1 - y²"); }
+
+inline void Number::backward() const {
+  todo("backward: set gradients to zero, this one's to 1, and hand them on from the last step to the first");
+}

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Writes the source with all answers to an exercise that the tests check: the stub, the solution, and wrong ones.
+
+    examples/exercises/common/answers.py FOLDER OUT.cpp
+
+A wrong answer is the solution with a mistake. wrong.txt tells the mistakes, each by its name and a part of what the check
+must say of it, and by lines of the solution and what stands there instead (none: nothing does):
+
+    assigned: used twice
+    -->gradient += (*step)
+    +->gradient = (*step)
+"""
+
+import pathlib
+import sys
+
+
+def mistakes(text):
+    """(name, says, old, new) of each."""
+    found = []
+    for line in text.splitlines():
+        if line.startswith("-") and found:
+            found[-1][2].append(line[1:])
+        elif line.startswith("+") and found:
+            found[-1][3].append(line[1:])
+        elif line:
+            name, says = line.split(": ", 1)
+            found.append((name, says, [], []))
+    return [(name, says, "\n".join(old), "\n".join(new)) for name, says, old, new in found]
+
+
+def main():
+    folder, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    solution = (folder / "solution.h").read_text()
+    answers = [("stub", "", (folder / "stub.h").read_text()), ("solution", "", solution)]
+    for name, says, old, new in mistakes((folder / "wrong.txt").read_text()):
+        if solution.count(old) != 1:
+            sys.exit(f"{folder / 'wrong.txt'}: {name}: the solution has {solution.count(old)} times, not once:\n{old}")
+        answers.append((name, says, solution.replace(old, new)))
+
+    code = ['#include "answers.h"', '#include "exercise.h"']
+    for name, says, text in answers:
+        body = text.replace('#include "../common/exercise.h"\n', "")
+        code += [f"namespace answer_{folder.name}_{name} {{", body, f'#include "{folder / "check.h"}"']
+        code += [f'const exercise::Answer::Add added({{"{folder.name}", "{name}", check, R"({says})"}});', "}"]
+    out.write_text("\n".join(code) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+// Runs the check of one exercise, whose folder and answer CMake names, and says what is missing or wrong.
+#include "exercise.h"
+
+#include EXERCISE_ANSWER
+#include EXERCISE_CHECK
+
+int main() {
+  try {
+    check();
+    std::cout << "All right: the exercise is solved.\n";
+    return 0;
+  } catch (const exercise::Todo& hole) {
+    std::cout << "Still to do: " << hole.what() << "\n";
+  } catch (const exercise::Wrong& wrong) {
+    std::cout << "Not yet: " << wrong.what() << "\n";
+  } catch (const std::exception& error) {
+    std::cout << "Not yet: the check got an exception: " << error.what() << "\n";
+  }
+  return 1;
+}

@@ -72,4 +72,11 @@ int64_t saved_bytes(const Tensor& root) {
   return bytes;
 }
 
+std::vector<Tensor> leaves_behind(const Tensor& root) {
+  std::vector<Tensor> leaves;
+  for (const Ref<Node>& node : nodes_behind(root))
+    if (node->is_accumulator()) leaves.push_back(static_cast<const AccumulateGrad&>(*node).leaf());
+  return leaves;
+}
+
 }  // namespace gradus::autograd

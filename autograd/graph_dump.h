@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <gradus/autograd/tensor.h>
 
@@ -13,6 +14,8 @@ namespace autograd {
 std::string graph_to_dot(const Tensor& root);
 /// Bytes of distinct storages that the graph behind `root` keeps alive for backward.
 int64_t saved_bytes(const Tensor& root);
+/// The leaves behind `root` that require gradients, each once. Those of a part that backward recomputes are not seen.
+std::vector<Tensor> leaves_behind(const Tensor& root);
 
 }  // namespace autograd
 }  // namespace gradus

@@ -33,7 +33,7 @@ std::optional<DType> half_type(const std::string& name) {
 /// A model that shares its images out among devices.
 struct OnDevices : nn::Module {
   OnDevices(nn::AnyModule model, Device device, int count) {
-    net->push_back(std::move(model));
+    register_module("net", net)->push_back(std::move(model));
     for (int i = 0; i < count; ++i) devices.push_back(device.is_cpu() ? device : Device(device.type, i));
   }
   Tensor forward(const Tensor& images) { return nn::parallel::data_parallel(net, images, devices); }

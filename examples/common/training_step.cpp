@@ -1,5 +1,9 @@
 #include <gradus/examples/common/training_step.h>
 
+#include <utility>
+
+#include <gradus/training/oversights.h>
+
 using namespace gradus;
 
 Totals::Totals(Device device)
@@ -71,6 +75,7 @@ void TrainingStep::run(const TensorList& batch) {
   mark(StepClock::kForward);
   parts_.scaler.scale(weight_ == 1 ? loss : loss * weight_).backward();
   mark(StepClock::kBackward);
+  if (!std::exchange(checked_, true)) training::warn_of_oversights(*parts_.model.ptr(), loss, &parts_.optimizer);
   parts_.scaler.step(parts_.optimizer);
   parts_.scaler.update();
   mark(StepClock::kOptimizer);

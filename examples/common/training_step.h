@@ -60,5 +60,6 @@ class TrainingStep {
   const StepParts parts_;
   std::optional<StepClock> clock_;
   double weight_ = 1;
+  bool checked_ = false;  // whether the first step has said what was forgotten
   gradus::training::CapturedStep step_;
 };

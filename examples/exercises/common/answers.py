@@ -38,10 +38,13 @@ def main():
             sys.exit(f"{folder / 'wrong.txt'}: {name}: the solution has {solution.count(old)} times, not once:\n{old}")
         answers.append((name, says, solution.replace(old, new)))
 
-    code = ['#include "answers.h"', '#include "exercise.h"']
+    # Includes stand outside of the namespaces.
+    includes = {line: None for _, _, text in answers for line in text.splitlines() if line.startswith("#include <")}
+    code = ['#include "answers.h"', '#include "exercise.h"', *includes]
     for name, says, text in answers:
-        body = text.replace('#include "../common/exercise.h"\n', "")
-        code += [f"namespace answer_{folder.name}_{name} {{", body, f'#include "{folder / "check.h"}"']
+        code.append(f"namespace answer_{folder.name}_{name} {{")
+        code += [line for line in text.splitlines() if not line.startswith("#include ")]
+        code.append(f'#include "{folder / "check.h"}"')
         code += [f'const exercise::Answer::Add added({{"{folder.name}", "{name}", check, R"({says})"}});', "}"]
     out.write_text("\n".join(code) + "\n")
 

@@ -1,9 +1,9 @@
 // What exercises and their checks are written with: everything of gradus, todo() for the holes, require() for checks.
-// All headers are named here, since the tests put each answer into a namespace of its own.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>

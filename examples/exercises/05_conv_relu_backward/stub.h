@@ -1,0 +1,42 @@
+#include "../common/exercise.h"
+
+/// N images of C channels and H x W pixels, K filters of R x S taps, padding 1, stride 1: y is H + 3 - R by W + 3 - S.
+struct Sizes {
+  int64_t N, C, H, W, K, R, S;
+  int64_t P() const { return H + 3 - R; }
+  int64_t Q() const { return W + 3 - S; }
+};
+
+/// Numbers row by row: x (N, C, H, W), w (K, C, R, S), y (N, K, P, Q).
+using Numbers = std::vector<double>;
+
+inline Numbers forward(const Sizes& s, const Numbers& x, const Numbers& w, const Numbers& bias) {
+  Numbers y(static_cast<size_t>(s.N * s.K * s.P() * s.Q()));
+  size_t at = 0;
+  for (int64_t n = 0; n < s.N; ++n)
+    for (int64_t k = 0; k < s.K; ++k)
+      for (int64_t p = 0; p < s.P(); ++p)
+        for (int64_t q = 0; q < s.Q(); ++q, ++at) {
+          double z = bias[static_cast<size_t>(k)];
+          for (int64_t c = 0; c < s.C; ++c)
+            for (int64_t r = 0; r < s.R; ++r)
+              for (int64_t t = 0; t < s.S; ++t) {
+                const int64_t i = p + r - 1, j = q + t - 1;  // the pixel under the tap
+                if (i < 0 || i >= s.H || j < 0 || j >= s.W) continue;
+                z += x[static_cast<size_t>(((n * s.C + c) * s.H + i) * s.W + j)] *
+                     w[static_cast<size_t>(((k * s.C + c) * s.R + r) * s.S + t)];
+              }
+          y[at] = std::max(0.0, z);
+        }
+  return y;
+}
+
+struct Gradients {
+  Numbers dx, dw, dbias;
+};
+
+/// Gradients of x, w and bias from the result of forward and its gradient.
+inline Gradients backward(const Sizes& s, const Numbers& x, const Numbers& w, const Numbers& y, const Numbers& dy) {
+  Gradients g{Numbers(x.size()), Numbers(w.size()), Numbers(static_cast<size_t>(s.K))};
+  todo("backward: fill g.dx, g.dw and g.dbias, which are zero");
+}

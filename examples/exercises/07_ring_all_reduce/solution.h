@@ -1,0 +1,37 @@
+#include "../common/exercise.h"
+
+/// Rank `rank` of `size` in a ring, and what it has sent.
+class Link {
+ public:
+  Link(gradus::dist::ProcessGroup& group) : rank(group.rank()), size(group.size()), group_(group) {}
+  const int rank, size;
+
+  /// Sends `out` to the next rank and receives `in` from the one before. Both have the shapes that they have there.
+  void exchange(const gradus::Tensor& out, const gradus::Tensor& in) {
+    const auto sent = group_.send(out.array(), (rank + 1) % size, {.async = true});
+    group_.recv(in.array(), (rank + size - 1) % size);
+    sent->wait();
+    elements_sent += out.numel();
+  }
+  int64_t elements_sent = 0;
+
+ private:
+  gradus::dist::ProcessGroup& group_;
+};
+
+/// Part i of x, of `parts` of nearly the same size; i may be any number, -1 is the last part.
+inline gradus::Tensor part(const gradus::Tensor& x, int i, int parts) {
+  const int64_t k = ((i % parts) + parts) % parts, n = x.numel();
+  return x.slice(0, n * k / parts, n * (k + 1) / parts);
+}
+
+/// x, of one dimension and the same size on all ranks, becomes the sum of all ranks' x.
+inline void all_reduce(Link& link, const gradus::Tensor& x) {
+  const int n = link.size, r = link.rank;
+  for (int t = 0; t < n - 1; ++t) {
+    const gradus::Tensor mine = part(x, r - t - 1, n), arrived = gradus::empty_like(mine);
+    link.exchange(part(x, r - t, n), arrived);
+    mine.add_(arrived);
+  }
+  for (int t = 0; t < n - 1; ++t) link.exchange(part(x, r + 1 - t, n), part(x, r - t, n));
+}

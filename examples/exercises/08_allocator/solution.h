@@ -1,0 +1,32 @@
+#include "../common/exercise.h"
+
+class Allocator {
+ public:
+  /// The place of a new block of `bytes` > 0: a multiple of 64, where no other living block lies.
+  size_t allocate(size_t bytes) {
+    bytes = (bytes + 63) / 64 * 64;
+    auto hole = holes_.begin();
+    while (hole->second - hole->first < bytes) ++hole;
+    const auto [begin, end] = *hole;
+    holes_.erase(hole);
+    if (begin + bytes < end) holes_[begin + bytes] = end;
+    blocks_[begin] = bytes;
+    return begin;
+  }
+  /// Gives back the block that allocate put at `place`.
+  void release(size_t place) {
+    size_t begin = place, end = place + blocks_.at(place);
+    blocks_.erase(place);
+    const auto next = holes_.lower_bound(place);
+    if (next != holes_.begin() && std::prev(next)->second == begin) begin = std::prev(next)->first;
+    if (next->first == end) {
+      end = next->second;
+      holes_.erase(next);
+    }
+    holes_[begin] = end;
+  }
+
+ private:
+  std::map<size_t, size_t> holes_ = {{0, SIZE_MAX}};  // from begin to end
+  std::map<size_t, size_t> blocks_;                   // sizes by place
+};

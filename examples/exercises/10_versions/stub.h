@@ -1,0 +1,68 @@
+#include "../common/exercise.h"
+
+using gradus::Tensor;
+
+enum Answer { unknown, fine, raises };
+
+struct Program {
+  const char* text;
+  Answer answer;
+  void (*run)(Tensor x);  // x of shape (3), a leaf that requires gradients
+};
+
+inline const Program programs[] = {
+    {"1: a leaf is written", unknown, [](Tensor x) { x.add_(1); }},
+    {"2: a leaf is written under NoGradGuard", unknown,
+     [](Tensor x) {
+       const gradus::NoGradGuard guard;
+       x.add_(1);
+     }},
+    {"3: what square was given is written", unknown,
+     [](Tensor x) {
+       Tensor y = x * 2, z = y.square();
+       y.add_(1);
+       z.sum().backward();
+     }},
+    {"4: what exp was given is written", unknown,
+     [](Tensor x) {
+       Tensor y = x * 2, z = y.exp();
+       y.add_(1);
+       z.sum().backward();
+     }},
+    {"5: what exp returned is written", unknown,
+     [](Tensor x) {
+       Tensor z = x.exp();
+       z.add_(1);
+       z.sum().backward();
+     }},
+    {"6: what a sum was given is written", unknown,
+     [](Tensor x) {
+       Tensor y = x * 2, z = y + 1;
+       y.mul_(3);
+       z.sum().backward();
+     }},
+    {"7: backward runs twice", unknown,
+     [](Tensor x) {
+       Tensor z = x.square().sum();
+       z.backward();
+       z.backward();
+     }},
+    {"8: a view is written, before square is called", unknown,
+     [](Tensor x) {
+       Tensor y = x * 2;
+       y.select(0, 0).fill_(5);
+       y.square().sum().backward();
+     }},
+    {"9: a view is written, after square was called", unknown,
+     [](Tensor x) {
+       Tensor y = x * 2, z = y.square();
+       y.select(0, 0).fill_(5);
+       z.sum().backward();
+     }},
+    {"10: a detached tensor is written, after square was called", unknown,
+     [](Tensor x) {
+       Tensor y = x * 2, z = y.square();
+       y.detach().fill_(5);
+       z.sum().backward();
+     }},
+};

@@ -1,0 +1,64 @@
+#include <gradus/distributed/distributed.h>
+
+#include "../common/exercise.h"
+
+using gradus::Tensor;
+
+class Buckets {
+ public:
+  /// Averages the gradients of `parameters` over the ranks of `group`, during backward, in buckets of at least
+  /// `bucket_elements` numbers (but for the last).
+  Buckets(const std::vector<Tensor>& parameters, gradus::dist::ProcessGroup& group, int64_t bucket_elements)
+      : group(group) {
+    for (auto parameter = parameters.rbegin(); parameter != parameters.rend(); ++parameter) {
+      if (buckets.empty() || buckets.back().elements >= bucket_elements) buckets.emplace_back();
+      const size_t number = buckets.size() - 1, place = buckets.back().parameters.size();
+      buckets.back().parameters.push_back(*parameter);
+      buckets.back().offsets.push_back(buckets.back().elements);
+      buckets.back().elements += parameter->numel();
+      parameter->register_post_accumulate_grad_hook(
+          [this, number, place](const Tensor&) { ready(buckets[number], place); });
+    }
+    for (Bucket& bucket : buckets) {
+      bucket.flat = gradus::empty({bucket.elements});
+      bucket.missing = bucket.parameters.size();
+    }
+  }
+
+  /// Called after backward: every gradient is the average of all ranks' when it returns.
+  void finish() {
+    for (Bucket& bucket : buckets) {
+      bucket.work->wait();
+      for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+        const Tensor grad = bucket.parameters[i].grad();
+        grad.copy_(bucket.flat.narrow(0, bucket.offsets[i], grad.numel()).reshape(grad.sizes()));
+      }
+      bucket.missing = bucket.parameters.size();
+    }
+  }
+
+  int collectives = 0;  // that were started
+
+ private:
+  struct Bucket {
+    std::vector<Tensor> parameters;
+    std::vector<int64_t> offsets;  // of their gradients in flat
+    int64_t elements = 0;
+    Tensor flat;
+    size_t missing = 0;                        // gradients that this step has not given yet
+    std::shared_ptr<gradus::dist::Work> work;  // the average on its way
+  };
+
+  /// Called when the gradient of bucket.parameters[place] is complete.
+  void ready(Bucket& bucket, size_t place) {
+    const gradus::NoGradGuard no_grad;
+    const Tensor grad = bucket.parameters[place].grad();
+    bucket.flat.narrow(0, bucket.offsets[place], grad.numel()).copy_(grad.reshape(-1));
+    if (--bucket.missing > 0) return;
+    bucket.work = group.all_reduce(bucket.flat.array(), gradus::dist::ReduceKind::avg, {.async = true});
+    ++collectives;
+  }
+
+  gradus::dist::ProcessGroup& group;
+  std::vector<Bucket> buckets;
+};

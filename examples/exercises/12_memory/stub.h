@@ -1,0 +1,14 @@
+#include "../common/exercise.h"
+
+// Of a step of Linear(784, 100), ReLU, Linear(100, 10) and cross_entropy with Adam, in bytes.
+
+/// Weights and biases.
+inline int64_t parameter_bytes() { todo("parameter_bytes"); }
+/// Of all parameters.
+inline int64_t gradient_bytes() { todo("gradient_bytes"); }
+/// Adam's two means of each parameter.
+inline int64_t optimizer_bytes() { todo("optimizer_bytes"); }
+/// A batch of n images as float32, and its labels as int64.
+inline int64_t input_bytes(int64_t n) { todo("input_bytes"); }
+/// What forward leaves for backward.
+inline int64_t activation_bytes(int64_t n) { todo("activation_bytes"); }

@@ -10,6 +10,7 @@ A block stands at file scope unless a comment before it, which readers do not se
     <!-- cpp: program         the block is a whole program: nothing else on the page sees it
     <!-- cpp: file            the default
     <!-- cpp: output          the block is plain text: what the code in the comment prints ("…" stands for anything)
+    <!-- cpp: excerpt FILE    the block is not compiled: its lines stand in FILE, in this order ("…" for those between)
 
 and may say how the block is run:
 
@@ -30,7 +31,7 @@ import re
 import sys
 from typing import NamedTuple
 
-PLACES = ("file", "function", "continue", "program", "output")
+PLACES = ("file", "function", "continue", "program", "output", "excerpt")
 HOW = r"|needs (CUDA|cuDNN)|\d+ ranks|not run: .+"
 
 
@@ -71,7 +72,7 @@ def blocks_of(text):
                     raise PageError("a comment does not end")
                 code, end, _ = line.partition("-->")
                 added += [code.strip()] if code.strip() else []
-            if place not in PLACES:
+            if place.partition(" ")[0] not in PLACES:
                 raise PageError(f"line {number}: '{place}' is none of {', '.join(PLACES)}")
             if not re.fullmatch(HOW, how):
                 raise PageError(f"line {number}: '{how}' is no way to run a block")
@@ -83,6 +84,15 @@ def blocks_of(text):
     if fence is not None:
         raise PageError("a block does not end")
     return found
+
+
+def missing_of_excerpt(lines, source):
+    """The first line of an excerpt that the source does not have behind those before it; None if it has all."""
+    rest = iter([line.strip() for line in source.splitlines()])
+    for line in map(str.strip, lines):
+        if line and line != "…" and line not in rest:
+            return line
+    return None
 
 
 def runnable_blocks(blocks):
@@ -106,6 +116,8 @@ def cpp_of(page, text):
     runnable = set(runnable_blocks(blocks))
     registered = []
     for number, (place, how, added, line, block) in enumerate(blocks):
+        if place.startswith("excerpt"):
+            continue
         name, code = f"block_{number}", [with_shape_check(code) for code in block]
         if place == "continue" and not in_function:
             raise PageError(f"line {line}: there is no function to continue")

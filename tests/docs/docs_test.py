@@ -28,13 +28,14 @@ import comparison_table
 import e1
 import record
 import thread_runtimes
-from code_blocks import PageError, blocks_of, cpp_of, runnable_blocks, with_shape_check
+from code_blocks import PageError, blocks_of, cpp_of, missing_of_excerpt, runnable_blocks, with_shape_check
 
 BUILD = pathlib.Path(sys.argv.pop()).resolve() if pathlib.Path(sys.argv[-1]).is_dir() else None
 CODE_PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RESULTS = ROOT / "benchmarks" / "results"
 FOLDERS = ["backends/cuda", "backends/openmp", "benchmarks", "benchmarks/experiments", "examples"]
 PAGES = CODE_PAGES + [ROOT / folder / "README.md" for folder in FOLDERS]
+PAGES += sorted((ROOT / "examples/exercises").glob("*/README.md"))
 SKIPPED = 77  # kSkipped of blocks.h
 
 
@@ -58,7 +59,7 @@ class Pages(unittest.TestCase):
                         self.assertIn(anchor, map(heading_id, re.findall(r"^#+ (.*)", path.read_text(), flags=re.M)))
 
     def test_every_page_is_listed(self):
-        for index, pages in (("README.md", "docs/*.md"), ("docs/guide/README.md", "docs/guide/*.md")):
+        for index, pages in (("docs/README.md", "docs/*.md"), ("docs/guide/README.md", "docs/guide/*.md")):
             listed = (ROOT / index).read_text()
             for page in ROOT.glob(pages):
                 if page != ROOT / index:
@@ -80,6 +81,14 @@ class Blocks(unittest.TestCase):
         if block.place == "output":
             expected = re.escape("\n".join(block.code)).replace("…", ".*")
             self.assertRegex(result.stdout.strip(), re.compile(f"^{expected}$"))
+
+    def test_excerpts_are_in_their_files(self):
+        for page in CODE_PAGES:
+            for block in blocks_of(page.read_text()):
+                if block.place.startswith("excerpt"):
+                    source = ROOT / block.place.split()[1]
+                    with self.subTest(block=f"{page}:{block.line}", source=str(source)):
+                        self.assertIsNone(missing_of_excerpt(block.code, source.read_text()))
 
     @unittest.skipUnless(BUILD, "no build folder was given")
     def test_run(self):
@@ -389,6 +398,11 @@ class CodeBlocks(unittest.TestCase):
         ):
             with self.subTest(page=page), self.assertRaisesRegex(PageError, words):
                 cpp_of("page.md", page)
+
+    def test_excerpts(self):
+        source = "int f() {\n  a();\n  b();\n  c();\n}\n"
+        for excerpt, missing in (("int f() {\na();\n…\nc();\n}", None), ("a();\nc();", None), ("c();\na();", "a();"), ("d();", "d();")):
+            self.assertEqual(missing_of_excerpt(excerpt.splitlines(), source), missing)
 
     def test_other_languages_are_left_alone(self):
         self.assertEqual(blocks_of("```sh\nls\n```\n```\ntext\n```"), [])

@@ -18,8 +18,10 @@
 #include <tuple>
 #include <vector>
 
-#include <gradus/core/io/safetensors.h>
+#include <gradus/autograd/archive.h>
+#include <gradus/data/stateful_dataset.h>
 #include <gradus/gradus.h>
+#include <gradus/layers/rare_layers.h>
 
 namespace gradus {
 
@@ -185,92 +187,66 @@ inline Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weig
 using gradus::load;
 using gradus::save;
 
-inline void save(const Tensor& tensor, const std::string& path) {
-  io::save_safetensors(path, {{"tensor", tensor.array()}});
-}
-inline void load(Tensor& tensor, const std::string& path) {
-  auto tensors = io::load_safetensors(path);
-  const auto found = tensors.find("tensor");
-  GRADUS_CHECK(found != tensors.end(), IoError, "'", path, "' holds no tensor by the name 'tensor'");
-  tensor = Tensor(found->second);
-}
+namespace detail {
 
-inline void save(const std::vector<Tensor>& tensors, const std::string& path) {
-  std::vector<std::pair<std::string, Array>> named;
-  for (size_t i = 0; i < tensors.size(); ++i) named.emplace_back(std::to_string(i), tensors[i].array());
-  io::save_safetensors(path, named);
-}
-inline void load(std::vector<Tensor>& tensors, const std::string& path) {
-  const auto stored = io::load_safetensors(path);
-  tensors.clear();
-  for (size_t i = 0; i < stored.size(); ++i) {
-    const auto found = stored.find(std::to_string(i));
-    GRADUS_CHECK(found != stored.end(), IoError, "'", path, "' holds no tensor by the name '", i, "'");
-    tensors.emplace_back(found->second);
-  }
-}
-
-/// The optimizer's state: momenta, step counts, learning rates.
-inline void save(const optim::Optimizer& optimizer, const std::string& path) {
-  std::vector<std::pair<std::string, Array>> named;
-  for (const auto& item : optimizer.state_dict()) named.emplace_back(item.key(), item->array());
-  io::save_safetensors(path, named);
-}
-inline void load(optim::Optimizer& optimizer, const std::string& path) {
-  optim::Optimizer::StateDict state("Key");
-  for (const auto& [name, array] : io::load_safetensors(path)) state.append(name, Tensor(array));
-  optimizer.load_state_dict(state);
-}
-
-/// To another device: what was loaded lies there afterwards. An optimizer's state goes where its parameters are.
-inline void load(Tensor& tensor, const std::string& path, std::optional<Device> device) {
-  load(tensor, path);
-  if (device) tensor = tensor.to(*device);
-}
-inline void load(std::vector<Tensor>& tensors, const std::string& path, std::optional<Device> device) {
-  load(tensors, path);
-  if (device)
-    for (Tensor& tensor : tensors) tensor = tensor.to(*device);
-}
-inline void load(optim::Optimizer& optimizer, const std::string& path, std::optional<Device> /*device*/) {
-  load(optimizer, path);
-}
-template <class M>
-void load(const std::shared_ptr<M>& module, const std::string& path, std::optional<Device> device) {
-  gradus::load(module, path);
-  if (device) module->to(*device);
-}
-template <class M>
-void load(const nn::ModuleHolder<M>& module, const std::string& path, std::optional<Device> device) {
-  load(module.ptr(), path, device);
-}
-
-/// Through streams, as the same bytes that a file would have: to a string, to another program.
+/// What is written of a value: a tensor as "tensor", a vector of them as "0", "1", …; a module, an optimizer (momenta,
+/// step counts, learning rates) or a sampler writes itself.
 template <class T>
-void save(const T& value, std::ostream& stream) {
-  std::vector<std::pair<std::string, Array>> named;
-  if constexpr (std::is_same_v<T, Tensor>) named.emplace_back("tensor", value.array());
-  else
-    for (const auto& item : value->state_dict()) named.emplace_back(item.key(), item.value().array());
-  const std::vector<std::byte> bytes = io::format_safetensors(named);
-  stream.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+void write(serialize::OutputArchive& archive, const T& value) {
+  if constexpr (std::is_same_v<T, Tensor>) archive.write("tensor", value);
+  else if constexpr (std::is_same_v<T, std::vector<Tensor>>)
+    for (size_t i = 0; i < value.size(); ++i) archive.write(std::to_string(i), value[i]);
+  else if constexpr (requires { value.save(archive); }) value.save(archive);
+  else value->save(archive);
 }
+
 template <class T>
-void load(T& value, std::istream& stream, std::optional<Device> device = {}) {
-  const std::string text(std::istreambuf_iterator<char>(stream), {});
-  const auto stored = io::parse_safetensors(std::as_bytes(std::span(text)), "the stream").tensors;
+void read(serialize::InputArchive& archive, T& value, std::optional<Device> device) {
   if constexpr (std::is_same_v<T, Tensor>) {
-    const auto found = stored.find("tensor");
-    GRADUS_CHECK(found != stored.end(), IoError, "the stream holds no tensor by the name 'tensor'");
-    value = Tensor(found->second).to(device.value_or(Device()));
+    value = Tensor();
+    archive.read("tensor", value);
+  } else if constexpr (std::is_same_v<T, std::vector<Tensor>>) {
+    value.assign(archive.keys().size(), Tensor());
+    for (size_t i = 0; i < value.size(); ++i) archive.read(std::to_string(i), value[i]);
+  } else if constexpr (requires { value.load(archive); }) {
+    value.load(archive);
   } else {
-    nn::StateDict state;
-    for (const auto& [name, array] : stored) state.append(name, Tensor(array));
-    value->load_state_dict(state);
-    if (device) value->to(*device);
+    value->load(archive);
+    if constexpr (requires { value->to(*device); })
+      if (device) value->to(*device);
   }
 }
 
+}  // namespace detail
+
+/// To a file, a stream or a function that takes bytes.
+template <class T, class To>
+void save(const T& value, To&& to) {
+  serialize::OutputArchive archive;
+  detail::write(archive, value);
+  archive.save_to(std::forward<To>(to));
+}
+
+template <class To>
+void save(const std::vector<Tensor>& value, To&& to) {  // so that braces will do
+  serialize::OutputArchive archive;
+  detail::write(archive, value);
+  archive.save_to(std::forward<To>(to));
+}
+
+/// From a path, a stream, (bytes, count) or (function that gives bytes, function that tells how many). A device behind
+/// these is where tensors and modules are afterwards; an optimizer's state goes where its parameters are.
+template <class T, class... From>
+void load(T& value, From&&... from) {
+  serialize::InputArchive archive;
+  archive.load_from(std::forward<From>(from)...);
+  std::optional<Device> device;
+  if constexpr (sizeof...(From) > 1)
+    if constexpr (std::is_convertible_v<decltype(std::get<sizeof...(From) - 1>(std::tie(from...))),
+                                        std::optional<Device>>)
+      device = std::get<sizeof...(From) - 1>(std::tie(from...));
+  detail::read(archive, value, device);
+}
 }  // namespace torch
 
 namespace c10 {

@@ -102,11 +102,12 @@ auto checkpoint(const CheckpointOptions& options, Function function, const Input
     else if constexpr (std::is_same_v<Input, TensorList>) return TensorList(input.size());
     else return input;
   };
-  auto run = [function, replace, arguments = std::tuple(forget(inputs)...)](const TensorList& list) {
+  auto run = [function, replace, arguments = std::make_tuple(forget(inputs)...)](const TensorList& list) {
     size_t next = 0;
     std::apply(
         [&](const auto&... argument) {
-          const std::tuple again{replace(argument, list, next)...};  // braces: from left to right
+          // Braces: from left to right. With its types, as one input that is a tuple would become the tuple.
+          const std::tuple<decltype(replace(argument, list, next))...> again{replace(argument, list, next)...};
           std::apply(function, again);
         },
         arguments);

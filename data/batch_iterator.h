@@ -5,9 +5,12 @@
 #include <iterator>
 #include <memory>
 
+#include <gradus/core/error.h>
+
 namespace gradus::data {
 
-/// Over the batches that `Loader::next()` returns until it returns none.
+/// Over the batches that `Loader::next()` returns until it returns none. Behind the last one there is nothing to read
+/// or to go to: a ValueError.
 template <class Loader, class Batch>
 class BatchIterator {
  public:
@@ -18,17 +21,26 @@ class BatchIterator {
   using reference = Batch&;
 
   BatchIterator() = default;
-  explicit BatchIterator(Loader* loader) : loader_(loader) { ++*this; }
-  Batch& operator*() const { return *batch_; }
-  Batch* operator->() const { return batch_.get(); }
+  explicit BatchIterator(Loader* loader) : loader_(loader) { advance(); }
+  Batch& operator*() const {
+    check();
+    return *batch_;
+  }
+  Batch* operator->() const { return &**this; }
   BatchIterator& operator++() {
-    batch_.reset();  // its memory serves the next one
-    batch_ = loader_->next();
+    check();
+    advance();
     return *this;
   }
   friend bool operator==(const BatchIterator& a, const BatchIterator& b) { return a.batch_ == b.batch_; }
 
  private:
+  void check() const { GRADUS_CHECK(batch_, ValueError, "a loader's iterator is past the last batch"); }
+  void advance() {
+    batch_.reset();  // its memory serves the next one
+    batch_ = loader_->next();
+  }
+
   Loader* loader_ = nullptr;
   std::shared_ptr<Batch> batch_;
 };

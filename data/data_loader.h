@@ -262,7 +262,9 @@ std::unique_ptr<DataLoader<Dataset, Sampler>> make_data_loader(Dataset dataset, 
 
 /// A loader that visits the whole dataset in the order of `Sampler`.
 template <class Sampler = samplers::RandomSampler, class Dataset>
-std::unique_ptr<DataLoader<Dataset, Sampler>> make_data_loader(Dataset dataset, const DataLoaderOptions& options = {}) {
+requires(!requires { typename Dataset::StatefulDatasetTag; })  // data/stateful_dataset.h
+    std::unique_ptr<DataLoader<Dataset, Sampler>> make_data_loader(Dataset dataset,
+                                                                   const DataLoaderOptions& options = {}) {
   const std::optional<size_t> size = dataset.size();
   GRADUS_CHECK(size.has_value(), ValueError,
                "a dataset without a size needs a sampler of its own: make_data_loader(dataset, sampler, options)");

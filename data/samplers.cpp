@@ -1,5 +1,7 @@
 #include <gradus/data/samplers.h>
 
+#include <gradus/autograd/archive.h>
+#include <gradus/autograd/ops/creation.h>
 #include <gradus/core/random.h>
 #include <gradus/data/random_streams.h>
 
@@ -55,7 +57,34 @@ std::vector<size_t> draw_without_replacement(const std::vector<double>& weights,
   return indices;
 }
 
+void write_indices(serialize::OutputArchive& archive, const char* key, const std::vector<size_t>& indices) {
+  archive.write(key, tensor(std::vector<int64_t>(indices.begin(), indices.end())));
+}
+
+/// Not negative; anything else is a ValueError.
+std::vector<size_t> read_indices(const serialize::InputArchive& archive, const char* key) {
+  Tensor stored;
+  archive.read(key, stored);
+  std::vector<size_t> indices;
+  const Tensor flat = stored.to(kLong).contiguous();
+  for (int64_t i = 0; i < flat.numel(); ++i) {
+    const int64_t index = flat.data_ptr<int64_t>()[i];
+    GRADUS_CHECK(index >= 0, ValueError, "'", key, "' of a sampler is ", index);
+    indices.push_back(static_cast<size_t>(index));
+  }
+  return indices;
+}
+
+size_t read_index(const serialize::InputArchive& archive, const char* key) {
+  const std::vector<size_t> index = read_indices(archive, key);
+  GRADUS_CHECK(index.size() == 1, ValueError, "'", key, "' of a sampler must be one number");
+  return index[0];
+}
+
 }  // namespace
+
+void SequentialSampler::save(serialize::OutputArchive& archive) const { write_indices(archive, "index", {position_}); }
+void SequentialSampler::load(serialize::InputArchive& archive) { position_ = read_index(archive, "index"); }
 
 std::optional<std::vector<size_t>> SequentialSampler::next(size_t batch_size) {
   if (position_ >= size_) return std::nullopt;
@@ -72,8 +101,30 @@ void OrderSampler::reset(uint64_t seed, uint64_t epoch) {
   position_ = 0;
 }
 
+void OrderSampler::reset(std::optional<size_t> new_size) {
+  if (new_size) resize(*new_size);
+  reset(default_generator().seed(), resets_++);
+}
+
+void OrderSampler::resize(size_t new_size) {
+  GRADUS_FAIL(ValueError, "this sampler has ", size(), " samples, and cannot have ", new_size);
+}
+
+void OrderSampler::save(serialize::OutputArchive& archive) const {
+  write_indices(archive, "index", {position_});
+  write_indices(archive, "indices", order_);
+}
+
+void OrderSampler::load(serialize::InputArchive& archive) {
+  const size_t position = read_index(archive, "index");
+  std::vector<size_t> indices = read_indices(archive, "indices");
+  GRADUS_CHECK(indices.empty() || indices.size() == size(), ValueError, "a sampler of ", size(),
+               " samples cannot take up an epoch of ", indices.size());
+  order_ = std::move(indices), position_ = position;
+}
+
 std::optional<std::vector<size_t>> OrderSampler::next(size_t batch_size) {
-  if (order_.empty()) reset(default_generator().seed(), 0);  // nobody has begun an epoch
+  if (order_.empty()) reset();  // nobody has begun an epoch
   if (position_ >= order_.size()) return std::nullopt;
   const auto begin = order_.begin() + static_cast<std::ptrdiff_t>(position_);
   const size_t count = std::min(batch_size, order_.size() - position_);
@@ -123,6 +174,17 @@ DistributedSampler::DistributedSampler(size_t size, size_t num_replicas, size_t 
 size_t DistributedSampler::size() const {
   if (allow_duplicates_ || rank_ < total_ % num_replicas_) return divide_up(total_, num_replicas_);
   return total_ / num_replicas_;
+}
+
+void DistributedSampler::save(serialize::OutputArchive& archive) const {
+  OrderSampler::save(archive);
+  if (epoch_) write_indices(archive, "epoch", {*epoch_});
+}
+
+void DistributedSampler::load(serialize::InputArchive& archive) {
+  OrderSampler::load(archive);
+  Tensor epoch;
+  if (archive.try_read("epoch", epoch)) epoch_ = read_index(archive, "epoch");
 }
 
 std::vector<size_t> DistributedSampler::part(const std::vector<size_t>& all) const {

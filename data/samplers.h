@@ -11,6 +11,11 @@
 
 #include <gradus/core/error.h>
 
+namespace gradus::serialize {
+class InputArchive;  // autograd/archive.h
+class OutputArchive;
+}  // namespace gradus::serialize
+
 namespace gradus::data::samplers {
 
 /// Base of all samplers. A sampler of your own writes reset and next.
@@ -37,8 +42,16 @@ class SequentialSampler : public Sampler {
  public:
   explicit SequentialSampler(size_t size) : size_(size) {}
   void reset(uint64_t, uint64_t) override { position_ = 0; }
+  /// LibTorch's: from the beginning, of `new_size` samples if given.
+  void reset(std::optional<size_t> new_size = std::nullopt) { size_ = new_size.value_or(size_), position_ = 0; }
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
   std::optional<size_t> batches(size_t batch_size) const override;
+  /// Number of indices given so far; saved and loaded as "index".
+  size_t index() const { return position_; }
+  /// Writes index().
+  void save(serialize::OutputArchive& archive) const;
+  /// Goes to a saved index().
+  void load(serialize::InputArchive& archive);
 
  private:
   size_t size_, position_ = 0;
@@ -48,18 +61,30 @@ class SequentialSampler : public Sampler {
 class OrderSampler : public Sampler {
  public:
   void reset(uint64_t seed, uint64_t epoch) final;
+  /// LibTorch's: another epoch, of `new_size` samples if given, whose order manual_seed decides. (A loader says which
+  /// epoch it wants.) next() begins the first one if nobody did.
+  void reset(std::optional<size_t> new_size = std::nullopt);
   std::optional<std::vector<size_t>> next(size_t batch_size) final;
   std::optional<size_t> batches(size_t batch_size) const final;
+  /// Number of indices that the epoch has given so far.
+  size_t index() const { return position_; }
+  /// The order of the epoch and the position in it: "indices", "index".
+  virtual void save(serialize::OutputArchive& archive) const;
+  /// Goes there; an order of another size is a ValueError.
+  virtual void load(serialize::InputArchive& archive);
   /// Number of indices in an epoch.
   virtual size_t size() const = 0;
 
  protected:
   /// The indices of an epoch, size() of them.
   virtual std::vector<size_t> order(uint64_t seed, uint64_t epoch) const = 0;
+  /// Another number of samples, where a sampler can have that.
+  virtual void resize(size_t new_size);
 
  private:
   std::vector<size_t> order_;
   size_t position_ = 0;
+  uint64_t resets_ = 0;  // without an epoch that somebody asked for
 };
 
 /// Every sample once, in random order: the exchanges of Fisher and Yates, drawn from (seed, epoch).
@@ -70,6 +95,7 @@ class RandomSampler : public OrderSampler {
 
  private:
   std::vector<size_t> order(uint64_t seed, uint64_t epoch) const override;
+  void resize(size_t new_size) override { size_ = new_size; }
 
   size_t size_;
 };
@@ -115,7 +141,11 @@ class DistributedSampler : public OrderSampler {
   size_t size() const override;
   /// Fixes the epoch that decides the order, in place of the one that reset is given. A loader passes its own.
   void set_epoch(size_t epoch) { epoch_ = epoch; }
+  /// What set_epoch was given, or 0.
   size_t epoch() const { return epoch_.value_or(0); }
+  /// The epoch too, as "epoch", where it is fixed.
+  void save(serialize::OutputArchive& archive) const override;
+  void load(serialize::InputArchive& archive) override;
 
  protected:
   /// A rank that is not below num_replicas is a ValueError.
@@ -123,6 +153,7 @@ class DistributedSampler : public OrderSampler {
   std::vector<size_t> part(const std::vector<size_t>& all) const;
   uint64_t epoch_or(uint64_t epoch) const { return epoch_.value_or(epoch); }
   size_t total() const { return total_; }
+  void resize(size_t new_size) override { total_ = new_size; }
 
  private:
   size_t total_, num_replicas_, rank_;

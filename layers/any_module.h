@@ -1,49 +1,187 @@
-// AnyModule: any module whose forward takes one tensor and gives one.
+// AnyModule: any module behind one type. What comes in and goes out of its forward is held by AnyValue.
 #pragma once
+
+#include <any>
+#include <span>
+#include <typeinfo>
 
 #include <gradus/layers/module.h>
 
 namespace gradus::nn {
 
-/// Holds a module of any type and calls its forward (torch::nn::AnyModule, for the signature that containers need).
+/// A value of any type that can be copied (torch::nn::AnyValue).
+class AnyValue {
+ public:
+  AnyValue() = default;
+  /// Arrays become pointers: AnyValue("text") holds a const char*.
+  template <class T>
+  requires(!std::is_same_v<std::remove_cvref_t<T>, AnyValue>) explicit AnyValue(T&& value)
+      : value_(std::forward<T>(value)) {}
+
+  /// The value if it is a T, or null. Nothing is converted: an int is no int64_t.
+  template <class T>
+  T* try_get() {
+    return std::any_cast<T>(&value_);
+  }
+  /// The value; another type is a ValueError that names both.
+  template <class T>
+  T& get() {
+    T* value = try_get<T>();
+    if (!value) [[unlikely]]
+      fail_cast(typeid(T));
+    return *value;
+  }
+  /// Of the value; void where there is none.
+  const std::type_info& type_info() const { return value_.type(); }
+
+ private:
+  [[noreturn]] void fail_cast(const std::type_info& wanted) const;
+  std::any value_;
+};
+
+namespace detail {
+
+/// As in source: "gradus::nn::LinearImpl".
+std::string demangled(const std::type_info& type);
+[[noreturn]] void fail_argument(size_t i, const std::type_info& wanted, const std::type_info& given);
+[[noreturn]] void fail_argument_count(const Module& module, size_t most, size_t given);
+
+using AnyForward = AnyValue (*)(Module& module, std::span<AnyValue> values);
+
+/// The parameters of a forward that is neither overloaded nor a template.
+template <class Function>
+struct ForwardSignature;
+template <class Result, class M, class... Args>
+struct ForwardSignature<Result (M::*)(Args...)> {
+  /// Whether it is Tensor forward(Tensor), which is called without AnyValue.
+  static constexpr bool is_plain = false;
+  template <class Called>
+  static AnyValue call(Module& module, std::span<AnyValue> values);
+};
+template <class Result, class M, class Arg>
+requires(std::is_same_v<std::remove_cvref_t<Result>, Tensor>&&
+             std::is_same_v<std::remove_cvref_t<Arg>, Tensor>) struct ForwardSignature<Result (M::*)(Arg)> {
+  static constexpr bool is_plain = true;
+};
+template <class Result, class M, class... Args>
+struct ForwardSignature<Result (M::*)(Args...) const> : ForwardSignature<Result (M::*)(Args...)> {};
+
+template <class M>
+concept MapsTensor = requires(M& module, const Tensor& x) {
+  { module.forward(x) } -> std::convertible_to<Tensor>;
+};
+template <class M>
+concept HasSignature = requires {
+  ForwardSignature<decltype(&M::forward)>::is_plain;
+};
+
+/// The I-th value as an Arg; another type is a ValueError.
+template <class Arg>
+Arg&& argument(std::span<AnyValue> values, size_t i) {
+  using Value = std::remove_cvref_t<Arg>;
+  Value* value = values[i].template try_get<Value>();
+  if (!value) [[unlikely]]
+    fail_argument(i, typeid(Value), values[i].type_info());
+  return static_cast<Arg&&>(*value);
+}
+
+template <class Result, class M, class... Args>
+template <class Called>
+AnyValue ForwardSignature<Result (M::*)(Args...)>::call(Module& module, std::span<AnyValue> values) {
+  Called& called = static_cast<Called&>(module);
+  AnyValue result;
+  // With N arguments, where the rest have defaults.
+  auto call_with = [&]<size_t... I>(std::index_sequence<I...>) {
+    using All = std::tuple<Args&&...>;
+    if constexpr (requires { called.forward(std::declval<std::tuple_element_t<I, All>>()...); }) {
+      if (values.size() != sizeof...(I)) return false;
+      result = AnyValue(nn::call(called, argument<std::tuple_element_t<I, std::tuple<Args...>>>(values, I)...));
+      return true;
+    }
+    return false;
+  };
+  const bool was_called = [&]<size_t... N>(std::index_sequence<N...>) {
+    return (call_with(std::make_index_sequence<N>{}) || ...);
+  }
+  (std::make_index_sequence<sizeof...(Args) + 1>{});
+  if (!was_called) fail_argument_count(module, sizeof...(Args), values.size());
+  return result;
+}
+
+}  // namespace detail
+
+/// Holds a module of any type and calls its forward (torch::nn::AnyModule). What forward takes and gives is found out
+/// from its declaration, and default arguments may be left out; where forward is overloaded or a template it must be
+/// Tensor forward(Tensor).
 class AnyModule {
  public:
   AnyModule() = default;
   template <class M>
   requires std::is_base_of_v<Module, M>
   explicit AnyModule(std::shared_ptr<M> module) : module_(std::move(module)) {
-    static_assert(
-        requires(M & m, const Tensor& x) {
-          { m.forward(x) } -> std::convertible_to<Tensor>;
-        },
-        "a module in a container needs Tensor forward(Tensor)");
+    static_assert(detail::MapsTensor<M> || detail::HasSignature<M>,
+                  "a module in a container needs a forward that is neither overloaded nor a template, or Tensor "
+                  "forward(Tensor)");
     GRADUS_CHECK(module_, ValueError, "a container got a null module");
-    forward_ = [](Module& m, const Tensor& x) -> Tensor { return call(static_cast<M&>(m), x); };
+    if constexpr (detail::MapsTensor<M>)
+      tensor_forward_ = [](Module& m, const Tensor& x) -> Tensor { return call(static_cast<M&>(m), x); };
+    if constexpr (detail::HasSignature<M>) {
+      using Signature = detail::ForwardSignature<decltype(&M::forward)>;
+      if constexpr (!Signature::is_plain) any_forward_ = &Signature::template call<M>;
+    }
   }
   template <class M>
   explicit AnyModule(const ModuleHolder<M>& holder) : AnyModule(holder.ptr()) {}
   template <class M>
-  requires std::is_base_of_v<Module, M>
-  explicit AnyModule(M module) : AnyModule(std::make_shared<M>(std::move(module))) {}
-
-  /// LibTorch's callers say what comes back: any.forward<>(x).
-  template <class Result = Tensor>
-  requires std::is_same_v<Result, Tensor> Tensor forward(const Tensor& x)
-  const {
-    GRADUS_CHECK(module_, ValueError, "this AnyModule is empty");
-    return forward_(*module_, x);
-  }
-  Tensor operator()(const Tensor& x) const { return forward(x); }
-  bool is_empty() const { return module_ == nullptr; }
-  const std::shared_ptr<Module>& ptr() const { return module_; }
-  /// The module as an M (an Impl or a holder of it); another type is a ValueError.
+  requires std::is_base_of_v<Module, std::remove_cvref_t<M>>
+  explicit AnyModule(M&& module) : AnyModule(std::make_shared<std::remove_cvref_t<M>>(std::forward<M>(module))) {}
   template <class M>
-  auto& get() const {
-    auto* module = module_ ? module_->as<M>() : nullptr;
-    GRADUS_CHECK(module, ValueError, "this module is a ", module_ ? module_->name() : "nullptr",
-                 ", not what was asked for");
+  AnyModule& operator=(std::shared_ptr<M> module) {
+    return *this = AnyModule(std::move(module));
+  }
+
+  /// Calls the module: any.forward(x), or where the result is no tensor any.forward<Result>(x, y). Types are those that
+  /// forward is declared with; others, or another number of arguments, are a ValueError.
+  template <class Result = Tensor, class... Args>
+  Result forward(Args&&... args) const {
+    if constexpr (std::is_same_v<Result, Tensor> && sizeof...(Args) == 1 &&
+                  (std::is_same_v<std::remove_cvref_t<Args>, Tensor> && ...)) {
+      if (tensor_forward_) return tensor_forward_(*module_, args...);
+    }
+    AnyValue values[sizeof...(Args) + 1] = {AnyValue(std::forward<Args>(args))...};
+    return std::move(forward_any({values, sizeof...(Args)}).template get<Result>());
+  }
+  /// The same with arguments and result of any type.
+  AnyValue forward_any(std::span<AnyValue> values) const;
+  Tensor operator()(const Tensor& x) const { return forward(x); }
+
+  /// Whether it holds no module.
+  bool is_empty() const { return module_ == nullptr; }
+  /// Whether one tensor to a tensor is a way to call it.
+  bool maps_tensor() const { return tensor_forward_ != nullptr; }
+  /// The module; where there is none it is a ValueError, as for all that follows.
+  const std::shared_ptr<Module>& ptr() const;
+  /// The same as an M; another type is a ValueError.
+  template <class M>
+  std::shared_ptr<M> ptr() const {
+    return std::shared_ptr<M>(ptr(), &get<M>());
+  }
+  /// The module as an M, or a holder of it: any.get<nn::LinearImpl>(), any.get<nn::Linear>().
+  template <class M>
+  decltype(auto) get() const {
+    if constexpr (requires { typename M::ContainedType; }) return M(ptr<typename M::ContainedType>());
+    else return as_checked<M>();
+  }
+  /// The module as an M or as what M holds.
+  template <class M>
+  auto& as_checked() const {
+    auto* module = ptr()->as<M>();
+    if (!module) [[unlikely]]
+      fail_cast(typeid(M));
     return *module;
   }
+  /// Of the module's own type.
+  const std::type_info& type_info() const;
   /// A copy that calls a clone of the module.
   AnyModule clone(const std::optional<Device>& device = std::nullopt) const {
     AnyModule copy = *this;
@@ -52,8 +190,10 @@ class AnyModule {
   }
 
  private:
+  [[noreturn]] void fail_cast(const std::type_info& wanted) const;
   std::shared_ptr<Module> module_;
-  Tensor (*forward_)(Module&, const Tensor&) = nullptr;
+  Tensor (*tensor_forward_)(Module&, const Tensor&) = nullptr;  // where maps_tensor()
+  detail::AnyForward any_forward_ = nullptr;                    // where there are other ways to call it
 };
 
 /// A module with the name that it gets in a container: {"fc", nn::Linear(3, 4)}.
@@ -61,7 +201,11 @@ class NamedAnyModule {
  public:
   template <class M>
   NamedAnyModule(std::string name, M&& module) : name_(std::move(name)), module_(std::forward<M>(module)) {}
+  /// As given.
   const std::string& name() const { return name_; }
+  /// The module, which may be changed.
+  AnyModule& module() { return module_; }
+  /// The module.
   const AnyModule& module() const { return module_; }
 
  private:

@@ -1,14 +1,11 @@
-// Attention with several heads, and the encoder of the Transformer (Vaswani et al., "Attention is all you need", 2017).
+// Attention with several heads (Vaswani et al., "Attention is all you need", 2017).
 #pragma once
 
 #include <optional>
 #include <tuple>
 
-#include <gradus/layers/containers.h>
-#include <gradus/layers/dropout.h>
 #include <gradus/layers/init.h>
 #include <gradus/layers/linear.h>
-#include <gradus/layers/norm.h>
 
 namespace gradus::nn {
 
@@ -58,58 +55,5 @@ class MultiheadAttentionImpl : public Cloneable<MultiheadAttentionImpl> {
                        int64_t keys, DType dtype) const;
 };
 GRADUS_MODULE(MultiheadAttention);
-
-struct TransformerEncoderLayerOptions {
-  TransformerEncoderLayerOptions(int64_t d_model, int64_t nhead) : d_model_(d_model), nhead_(nhead) {}
-  GRADUS_ARG(int64_t, d_model);
-  GRADUS_ARG(int64_t, nhead);
-  GRADUS_ARG(int64_t, dim_feedforward) = 2048;
-  GRADUS_ARG(double, dropout) = 0.1;
-  /// kReLU or kGELU.
-  GRADUS_ARG(init::Nonlinearity, activation) = kReLU;
-};
-
-/// Self-attention and a net of two linear layers, each added to its input and normalised: src (L, N, d_model) to the
-/// same shape. src_mask and src_key_padding_mask as attn_mask and key_padding_mask of MultiheadAttention.
-class TransformerEncoderLayerImpl : public Cloneable<TransformerEncoderLayerImpl> {
- public:
-  TransformerEncoderLayerImpl(int64_t d_model, int64_t nhead)
-      : TransformerEncoderLayerImpl(TransformerEncoderLayerOptions(d_model, nhead)) {}
-  explicit TransformerEncoderLayerImpl(const TransformerEncoderLayerOptions& options);
-  void reset() override;
-  Tensor forward(const Tensor& src, const Tensor& src_mask = {}, const Tensor& src_key_padding_mask = {});
-  void pretty_print(std::ostream& stream) const override;
-
-  TransformerEncoderLayerOptions options;
-  MultiheadAttention self_attn{nullptr};
-  Linear linear1{nullptr}, linear2{nullptr};
-  Dropout dropout{nullptr}, dropout1{nullptr}, dropout2{nullptr};
-  LayerNorm norm1{nullptr}, norm2{nullptr};
-};
-GRADUS_MODULE(TransformerEncoderLayer);
-
-struct TransformerEncoderOptions {
-  TransformerEncoderOptions(TransformerEncoderLayerOptions layer, int64_t num_layers)
-      : encoder_layer_(std::move(layer)), num_layers_(num_layers) {}
-  TransformerEncoderOptions(const TransformerEncoderLayer& layer, int64_t num_layers)
-      : TransformerEncoderOptions(layer->options, num_layers) {}
-  GRADUS_ARG(TransformerEncoderLayerOptions, encoder_layer);
-  GRADUS_ARG(int64_t, num_layers);
-};
-
-/// num_layers encoder layers one after the other, children layers.0, layers.1, …, each with its own start.
-class TransformerEncoderImpl : public Cloneable<TransformerEncoderImpl> {
- public:
-  TransformerEncoderImpl(const TransformerEncoderLayer& layer, int64_t num_layers)
-      : TransformerEncoderImpl(TransformerEncoderOptions(layer, num_layers)) {}
-  explicit TransformerEncoderImpl(const TransformerEncoderOptions& options);
-  void reset() override;
-  Tensor forward(const Tensor& src, const Tensor& src_mask = {}, const Tensor& src_key_padding_mask = {});
-  void pretty_print(std::ostream& stream) const override;
-
-  TransformerEncoderOptions options;
-  ModuleList layers{nullptr};
-};
-GRADUS_MODULE(TransformerEncoder);
 
 }  // namespace gradus::nn

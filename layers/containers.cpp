@@ -49,7 +49,7 @@ void ModuleListImpl::pretty_print(std::ostream& stream) const { stream << "gradu
 
 // ---- ModuleDict ----
 
-ModuleDictImpl::ModuleDictImpl(const std::vector<std::pair<std::string, std::shared_ptr<Module>>>& modules) {
+void ModuleDictImpl::update(const std::vector<std::pair<std::string, std::shared_ptr<Module>>>& modules) {
   for (const auto& [name, module] : modules) insert(name, module);
 }
 
@@ -88,21 +88,30 @@ ModuleDict::ModuleDict(std::initializer_list<Item> items) : ModuleHolder(std::ma
 
 namespace {
 
-/// A line for a parameter: "Float 2x3 on cpu".
-void print_parameter(std::ostream& stream, const std::string& name, const Tensor& parameter) {
-  stream << "\n  (" << name << "): Parameter containing: [" << type_name(parameter.dtype()) << " of size "
-         << to_string(parameter.sizes()) << "]";
+/// As LibTorch has it: "(0): Parameter containing: [Float of size [2, 3]]".
+void print_parameters(std::ostream& stream, const char* name, const OrderedDict<std::string, Tensor>& parameters) {
+  stream << "gradus::nn::" << name << "(\n";
+  for (const auto& item : parameters) {
+    stream << "(" << item.key() << "): Parameter containing: [" << type_name(item->dtype()) << " of size [";
+    for (int64_t d = 0; d < item->dim(); ++d) stream << (d ? ", " : "") << item->size(d);
+    stream << "]]\n";
+  }
+  stream << ")";
+}
+
+/// Registers copies of what the original of this clone holds.
+void register_copies(Module& module, OrderedDict<std::string, Tensor>& tensors) {
+  for (auto& item : tensors)
+    item.value() = module.register_parameter(item.key(), item->detach().clone(), item->requires_grad());
 }
 
 }  // namespace
 
-void ParameterListImpl::reset() {
-  for (size_t i = 0; i < tensors_.size(); ++i)
-    tensors_[i] = register_parameter(std::to_string(i), tensors_[i].detach().clone(), tensors_[i].requires_grad());
-}
+void ParameterListImpl::reset() { register_copies(*this, tensors_); }
 
 void ParameterListImpl::append(const Tensor& parameter) {
-  tensors_.push_back(register_parameter(std::to_string(size()), parameter, parameter.requires_grad()));
+  const std::string name = std::to_string(size());
+  tensors_.append(name, register_parameter(name, parameter, parameter.requires_grad()));
 }
 
 void ParameterListImpl::extend(const std::vector<Tensor>& parameters) {
@@ -111,19 +120,14 @@ void ParameterListImpl::extend(const std::vector<Tensor>& parameters) {
 
 Tensor ParameterListImpl::operator[](size_t index) const {
   GRADUS_CHECK(index < size(), IndexError, "parameter ", index, " of a ParameterList of ", size());
-  return tensors_[index];
+  return tensors_[index].value();
 }
 
 void ParameterListImpl::pretty_print(std::ostream& stream) const {
-  stream << "gradus::nn::ParameterList(";
-  for (size_t i = 0; i < size(); ++i) print_parameter(stream, std::to_string(i), tensors_[i]);
-  stream << "\n)";
+  print_parameters(stream, "ParameterList", tensors_);
 }
 
-void ParameterDictImpl::reset() {
-  for (auto& item : tensors_)
-    item.value() = register_parameter(item.key(), item->detach().clone(), item->requires_grad());
-}
+void ParameterDictImpl::reset() { register_copies(*this, tensors_); }
 
 void ParameterDictImpl::insert(const std::string& name, const Tensor& parameter) {
   if (contains(name)) tensors_[name] = replace_parameter(name, parameter, parameter.requires_grad());
@@ -134,10 +138,16 @@ void ParameterDictImpl::update(const OrderedDict<std::string, Tensor>& parameter
   for (const auto& item : parameters) insert(item.key(), item.value());
 }
 
+Tensor ParameterDictImpl::pop(const std::string& name) {
+  Tensor parameter = tensors_[name];
+  tensors_.erase(name), parameters_.erase(name);
+  return parameter;
+}
+
+void ParameterDictImpl::clear() { tensors_.clear(), parameters_.clear(); }
+
 void ParameterDictImpl::pretty_print(std::ostream& stream) const {
-  stream << "gradus::nn::ParameterDict(";
-  for (const auto& item : tensors_) print_parameter(stream, item.key(), item.value());
-  stream << "\n)";
+  print_parameters(stream, "ParameterDict", tensors_);
 }
 
 }  // namespace gradus::nn

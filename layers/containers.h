@@ -60,6 +60,10 @@ class ModuleListImpl : public Cloneable<ModuleListImpl> {
   auto& at(size_t index) const {
     return checked_as<M>(*ptr(index));
   }
+  template <class M>
+  std::shared_ptr<M> ptr(size_t index) const {
+    return {ptr(index), &checked_as<M>(*ptr(index))};
+  }
 
   void reset() override {}
   void pretty_print(std::ostream& stream) const override;
@@ -84,7 +88,9 @@ class ModuleDictImpl : public Cloneable<ModuleDictImpl> {
   using Modules = OrderedDict<std::string, std::shared_ptr<Module>>;
 
   ModuleDictImpl() = default;
-  explicit ModuleDictImpl(const std::vector<std::pair<std::string, std::shared_ptr<Module>>>& modules);
+  explicit ModuleDictImpl(const std::vector<std::pair<std::string, std::shared_ptr<Module>>>& modules) {
+    update(modules);
+  }
   explicit ModuleDictImpl(const Modules& modules) { update(modules); }
 
   /// Adds a module, or puts another under a name that is there.
@@ -93,15 +99,23 @@ class ModuleDictImpl : public Cloneable<ModuleDictImpl> {
   void insert(const std::string& name, const ModuleHolder<M>& holder) {
     insert(name, std::shared_ptr<Module>(holder.ptr()));
   }
+  /// Inserts all of them.
   void update(const Modules& modules);
+  /// Inserts all of them.
   void update(const ModuleDictImpl& other) { update(other.named_children()); }
+  /// Inserts all of them.
+  void update(const std::vector<std::pair<std::string, std::shared_ptr<Module>>>& modules);
   /// Takes the module out; an absent name is an IndexError.
   std::shared_ptr<Module> pop(const std::string& name);
+  /// Takes all modules out.
   void clear();
 
-  size_t size() const { return keys().size(); }
+  size_t size() const { return children_.size(); }
   bool empty() const { return size() == 0; }
-  bool contains(const std::string& name) const { return named_children().contains(name); }
+  bool contains(const std::string& name) const { return children_.contains(name); }
+  /// Over items with key() and value().
+  auto begin() const { return children_.begin(); }
+  auto end() const { return children_.end(); }
   std::vector<std::string> keys() const { return named_children().keys(); }
   std::vector<std::shared_ptr<Module>> values() const { return children(); }
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> items() const { return named_children().pairs(); }
@@ -152,17 +166,22 @@ class ParameterListImpl : public Cloneable<ParameterListImpl> {
   void append(const Tensor& parameter);
   void push_back(const Tensor& parameter) { append(parameter); }
   void extend(const std::vector<Tensor>& parameters);
+  /// Appends the parameters of another list.
+  void extend(const ParameterListImpl& other) { extend(other.tensors_.values()); }
+  /// Appends the parameters of another list.
+  ParameterListImpl& operator+=(const ParameterListImpl& other) { return extend(other), *this; }
   size_t size() const { return tensors_.size(); }
   bool is_empty() const { return size() == 0; }
   /// The parameter at `index`; an index beyond the end is an IndexError.
   Tensor operator[](size_t index) const;
   Tensor at(size_t index) const { return (*this)[index]; }
+  /// Over items with key(), the position as text, and value().
   auto begin() const { return tensors_.begin(); }
   auto end() const { return tensors_.end(); }
   void pretty_print(std::ostream& stream) const override;
 
  private:
-  std::vector<Tensor> tensors_;
+  OrderedDict<std::string, Tensor> tensors_{"Parameter"};
 };
 GRADUS_MODULE(ParameterList);
 
@@ -175,7 +194,14 @@ class ParameterDictImpl : public Cloneable<ParameterDictImpl> {
 
   /// Adds a parameter, or puts another under a name that is there; it wants gradients if it did before.
   void insert(const std::string& name, const Tensor& parameter);
+  /// Inserts all of them.
   void update(const OrderedDict<std::string, Tensor>& parameters);
+  /// Inserts all of them.
+  void update(const ParameterDictImpl& other) { update(other.tensors_); }
+  /// Takes the parameter out; an absent name is an IndexError.
+  Tensor pop(const std::string& name);
+  /// Takes all parameters out.
+  void clear();
   size_t size() const { return tensors_.size(); }
   bool empty() const { return size() == 0; }
   bool contains(const std::string& name) const { return tensors_.contains(name); }
@@ -184,6 +210,9 @@ class ParameterDictImpl : public Cloneable<ParameterDictImpl> {
   /// The parameter of that name; an absent one is an IndexError.
   const Tensor& operator[](const std::string& name) const { return tensors_[name]; }
   const Tensor& get(const std::string& name) const { return tensors_[name]; }
+  /// Over items with key() and value().
+  auto begin() const { return tensors_.begin(); }
+  auto end() const { return tensors_.end(); }
   void pretty_print(std::ostream& stream) const override;
 
  private:

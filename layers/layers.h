@@ -22,3 +22,4 @@
 #include <gradus/layers/sequential.h>
 #include <gradus/layers/serialize.h>
 #include <gradus/layers/summary.h>
+#include <gradus/layers/transformer.h>

@@ -1,14 +1,12 @@
 #include <gradus/layers/module.h>
 
-#include <cxxabi.h>
-
-#include <cstdlib>
 #include <map>
 #include <ostream>
 #include <typeinfo>
 #include <unordered_set>
 
 #include <gradus/core/random.h>
+#include <gradus/layers/any_module.h>
 
 namespace gradus::nn {
 
@@ -350,6 +348,20 @@ void Module::apply(const std::function<void(const std::string&, Module&)>& funct
                 [&](const std::string& name, const Module& module) { function(name, const_cast<Module&>(module)); });
 }
 
+void Module::apply(const std::function<void(const Module&)>& function) const {
+  visit_modules("", [&](const std::string&, const Module& module) { function(module); });
+}
+
+void Module::apply(const std::function<void(const std::string&, const Module&)>& function,
+                   const std::string& name_prefix) const {
+  visit_modules(name_prefix, function);
+}
+
+void Module::apply(const std::function<void(const std::string&, const std::shared_ptr<Module>&)>& function,
+                   const std::string& name_prefix) {
+  for (const auto& item : named_modules(name_prefix)) function(item.key(), item.value());
+}
+
 // ---- Moving ----
 
 /// Replaces the numbers of every parameter, its gradient and every buffer by convert(tensor).
@@ -391,11 +403,7 @@ void Module::to(MemoryFormat format) {
 
 std::string Module::name() const {
   if (!own_name_.empty()) return own_name_;
-  int status = 0;
-  char* demangled = abi::__cxa_demangle(typeid(*this).name(), nullptr, nullptr, &status);
-  std::string name = status == 0 ? demangled : typeid(*this).name();
-  std::free(demangled);
-  return name;
+  return detail::demangled(typeid(*this));
 }
 
 std::string Module::path() const {

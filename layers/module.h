@@ -18,6 +18,11 @@
 #include <gradus/autograd/tensor.h>
 #include <gradus/core/ordered_dict.h>
 
+namespace gradus::serialize {
+class InputArchive;  // autograd/archive.h
+class OutputArchive;
+}  // namespace gradus::serialize
+
 namespace gradus::nn {
 
 class Module;
@@ -111,7 +116,12 @@ class Module : public std::enable_shared_from_this<Module> {
   /// Calls `function` with this module, then with all below it.
   void apply(const std::function<void(Module&)>& function);
   void apply(const std::function<void(const std::shared_ptr<Module>&)>& function);
+  void apply(const std::function<void(const Module&)>& function) const;
   void apply(const std::function<void(const std::string&, Module&)>& function, const std::string& name_prefix = {});
+  void apply(const std::function<void(const std::string&, const Module&)>& function,
+             const std::string& name_prefix = {}) const;
+  void apply(const std::function<void(const std::string&, const std::shared_ptr<Module>&)>& function,
+             const std::string& name_prefix = {});
 
   // ---- Hooks: called in order of registration when the module is called, net(x), also by a container; as in PyTorch
   // net->forward(x) passes them by. They return an id for remove_hook. Copies and clones have none. ----
@@ -142,6 +152,10 @@ class Module : public std::enable_shared_from_this<Module> {
   /// Copies `state` into the parameters and buffers. When strict, keys that are missing or unexpected are a ValueError;
   /// sizes that differ always are a ShapeError. Nothing is copied unless everything fits.
   IncompatibleKeys load_state_dict(const StateDict& state, bool strict = true);
+
+  /// The state dict into an archive, and back.
+  virtual void save(serialize::OutputArchive& archive) const;
+  virtual void load(serialize::InputArchive& archive);
 
   /// An independent copy, on `device` if one is given: with the members, numbers and ties of this module and of all
   /// below it. Layers and modules derived from Cloneable have it; for others it is a ValueError. Below a Cloneable the
@@ -181,6 +195,9 @@ class Module : public std::enable_shared_from_this<Module> {
   /// Becomes a clone of `original`. Called for a module that the clone of its parent has made.
   virtual void assign_clone(const Module& original, const std::optional<Device>& device);
 
+  OrderedDict<std::string, Tensor> parameters_{"Parameter"}, buffers_{"Buffer"};
+  OrderedDict<std::string, std::shared_ptr<Module>> children_{"Submodule"};
+
  private:
   struct Cloning;
   template <class Visit>
@@ -200,8 +217,6 @@ class Module : public std::enable_shared_from_this<Module> {
   friend std::ostream& operator<<(std::ostream& stream, const Module& module);
   friend class detail::HookedCall;
 
-  OrderedDict<std::string, Tensor> parameters_{"Parameter"}, buffers_{"Buffer"};
-  OrderedDict<std::string, std::shared_ptr<Module>> children_{"Submodule"};
   std::shared_ptr<detail::ModuleHooks> hooks_;  // null while there are none
   std::string own_name_;
   bool is_training_ = true;

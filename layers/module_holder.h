@@ -144,6 +144,11 @@ class ModuleHolder {
     return call(static_cast<M&>(*get()), std::forward<Args>(args)...);
   }
 
+  /// (*holder)[index], of containers.
+  template <class Index>
+  requires requires(Contained& module, Index&& index) { module[std::forward<Index>(index)]; }
+  decltype(auto) operator[](Index&& index) const { return (*get())[std::forward<Index>(index)]; }
+
   friend std::ostream& operator<<(std::ostream& stream, const ModuleHolder& holder) {
     return stream << static_cast<const Module&>(*holder);
   }

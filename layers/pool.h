@@ -112,6 +112,8 @@ GRADUS_MODULE(AdaptiveAvgPool2d);
 struct AdaptiveMaxPool1dImpl : detail::PlainLayer<AdaptiveMaxPool1dImpl, AdaptiveMaxPool1dOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x);
+  /// The same and the int64 index of each maximum in its sequence. Window by window, so slow where there are many.
+  std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x);
   void pretty_print(std::ostream& stream) const override;
 };
 GRADUS_MODULE(AdaptiveMaxPool1d);
@@ -119,6 +121,8 @@ GRADUS_MODULE(AdaptiveMaxPool1d);
 struct AdaptiveMaxPool2dImpl : detail::PlainLayer<AdaptiveMaxPool2dImpl, AdaptiveMaxPool2dOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x);
+  /// The same and the int64 index h * W + w of each maximum in its plane, as slowly.
+  std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x);
   void pretty_print(std::ostream& stream) const override;
 };
 GRADUS_MODULE(AdaptiveMaxPool2d);

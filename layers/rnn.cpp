@@ -45,6 +45,17 @@ void fill_uniform(const std::vector<Tensor>& parameters, int64_t hidden_size) {
   for (const Tensor& parameter : parameters) init::uniform_(parameter, -bound, bound);
 }
 
+/// The options that an RNN or a GRU has in common with an LSTM.
+template <class Options>
+detail::RNNOptionsBase base_options(const Options& options) {
+  return detail::RNNOptionsBase(options.input_size(), options.hidden_size())
+      .num_layers(options.num_layers())
+      .bias(options.bias())
+      .batch_first(options.batch_first())
+      .dropout(options.dropout())
+      .bidirectional(options.bidirectional());
+}
+
 void check_nonlinearity(RNNNonlinearity nonlinearity) {
   GRADUS_CHECK(nonlinearity == kTanh || nonlinearity == kReLU, ValueError,
                "the nonlinearity of an RNN is kTanh or kReLU");
@@ -54,38 +65,38 @@ void check_nonlinearity(RNNNonlinearity nonlinearity) {
 
 namespace detail {
 
-void RecurrentBase::register_weights(const Layout& layout) {
-  GRADUS_CHECK(layout.input_size > 0 && layout.hidden_size > 0 && layout.num_layers > 0, ValueError,
-               "a recurrent layer needs positive sizes, got input_size ", layout.input_size, ", hidden_size ",
-               layout.hidden_size, ", num_layers ", layout.num_layers);
-  GRADUS_CHECK(layout.dropout >= 0 && layout.dropout <= 1, ValueError, "dropout must be in [0, 1], got ",
-               layout.dropout);
-  GRADUS_CHECK(layout.proj_size >= 0 && layout.proj_size < layout.hidden_size, ValueError, "proj_size ",
-               layout.proj_size, " must be less than hidden_size ", layout.hidden_size);
-  check_nonlinearity(layout.nonlinearity);
-  layout_ = layout;
+void RecurrentBase::register_weights(const RNNOptionsBase& options, RNNNonlinearity nonlinearity) {
+  GRADUS_CHECK(options.input_size() > 0 && options.hidden_size() > 0 && options.num_layers() > 0, ValueError,
+               "a recurrent layer needs positive sizes, got input_size ", options.input_size(), ", hidden_size ",
+               options.hidden_size(), ", num_layers ", options.num_layers());
+  GRADUS_CHECK(options.dropout() >= 0 && options.dropout() <= 1, ValueError, "dropout must be in [0, 1], got ",
+               options.dropout());
+  GRADUS_CHECK(options.proj_size() >= 0 && options.proj_size() < options.hidden_size(), ValueError, "proj_size ",
+               options.proj_size(), " must be less than hidden_size ", options.hidden_size());
+  check_nonlinearity(nonlinearity);
+  options_base = options, nonlinearity_ = nonlinearity;
   weights_.clear();
-  const int64_t gates = (cell_ == Cell::lstm ? 4 : cell_ == Cell::gru ? 3 : 1) * layout.hidden_size;
-  const int64_t state_size = layout.proj_size > 0 ? layout.proj_size : layout.hidden_size;
-  for (int64_t layer = 0; layer < layout.num_layers; ++layer) {
-    const int64_t input_size = layer == 0 ? layout.input_size : state_size * directions();
+  const int64_t gates = (cell_ == Cell::lstm ? 4 : cell_ == Cell::gru ? 3 : 1) * options.hidden_size();
+  const int64_t state_size = options.proj_size() > 0 ? options.proj_size() : options.hidden_size();
+  for (int64_t layer = 0; layer < options.num_layers(); ++layer) {
+    const int64_t input_size = layer == 0 ? options.input_size() : state_size * directions();
     for (int64_t direction = 0; direction < directions(); ++direction) {
       const std::string suffix = "_l" + std::to_string(layer) + (direction ? "_reverse" : "");
       RecurrentWeights& w = weights_.emplace_back();
       w.w_ih = register_parameter("weight_ih" + suffix, empty({gates, input_size}));
       w.w_hh = register_parameter("weight_hh" + suffix, empty({gates, state_size}));
-      if (layout.bias) {
+      if (options.bias()) {
         w.b_ih = register_parameter("bias_ih" + suffix, empty({gates}));
         w.b_hh = register_parameter("bias_hh" + suffix, empty({gates}));
       }
-      if (layout.proj_size > 0)
-        w.w_hr = register_parameter("weight_hr" + suffix, empty({layout.proj_size, layout.hidden_size}));
+      if (options.proj_size() > 0)
+        w.w_hr = register_parameter("weight_hr" + suffix, empty({options.proj_size(), options.hidden_size()}));
     }
   }
   reset_parameters();
 }
 
-void RecurrentBase::reset_parameters() { fill_uniform(parameters(false), layout_.hidden_size); }
+void RecurrentBase::reset_parameters() { fill_uniform(parameters(false), options_base.hidden_size()); }
 
 Tensor RecurrentBase::run_direction(const Tensor& input, const RecurrentWeights& weights, bool reverse,
                                     RecurrentState* state) const {
@@ -100,7 +111,7 @@ Tensor RecurrentBase::run_direction(const Tensor& input, const RecurrentWeights&
   for (size_t i = 0; i < steps.size(); ++i) {
     const size_t t = reverse ? steps.size() - 1 - i : i;
     switch (cell_) {
-      case Cell::rnn: state->hidden = rnn_step(steps[t], state->hidden, weights, layout_.nonlinearity); break;
+      case Cell::rnn: state->hidden = rnn_step(steps[t], state->hidden, weights, nonlinearity_); break;
       case Cell::lstm: *state = lstm_step(steps[t], *state, weights); break;
       case Cell::gru: state->hidden = gru_step(steps[t], state->hidden, weights); break;
     }
@@ -113,14 +124,14 @@ std::tuple<Tensor, RecurrentState> RecurrentBase::run(const Tensor& x, Recurrent
   const OpScope op(cell_ == Cell::lstm ? "lstm" : cell_ == Cell::gru ? "gru" : "rnn", Loc{});
   GRADUS_CHECK(x.dim() == 2 || x.dim() == 3, ShapeError, "a sequence has two or three dimensions, got x of shape ",
                x.sizes());
-  GRADUS_CHECK(x.size(-1) == layout_.input_size, ShapeError, "x of shape ", x.sizes(), " has ", x.size(-1),
-               " features, expected input_size ", layout_.input_size);
+  GRADUS_CHECK(x.size(-1) == options_base.input_size(), ShapeError, "x of shape ", x.sizes(), " has ", x.size(-1),
+               " features, expected input_size ", options_base.input_size());
   const bool batched = x.dim() == 3;
-  Tensor input = !batched ? x.unsqueeze(1) : layout_.batch_first ? x.transpose(0, 1) : x;  // (L, N, features)
+  Tensor input = !batched ? x.unsqueeze(1) : options_base.batch_first() ? x.transpose(0, 1) : x;  // (L, N, features)
   GRADUS_CHECK(input.size(0) > 0, ShapeError, "a sequence of no steps: x has shape ", x.sizes());
 
-  const int64_t count = layout_.num_layers * directions();
-  const int64_t state_size = layout_.proj_size > 0 ? layout_.proj_size : layout_.hidden_size;
+  const int64_t count = options_base.num_layers() * directions();
+  const int64_t state_size = options_base.proj_size() > 0 ? options_base.proj_size() : options_base.hidden_size();
   auto prepared = [&](const Tensor& state, int64_t size, const char* name) {
     const Shape wanted = batched ? Shape{count, input.size(1), size} : Shape{count, size};
     if (!state.defined()) return zeros({count, input.size(1), size}, x.options());
@@ -129,11 +140,12 @@ std::tuple<Tensor, RecurrentState> RecurrentBase::run(const Tensor& x, Recurrent
     return batched ? state : state.unsqueeze(1);
   };
   const TensorList hidden = unbind(prepared(initial.hidden, state_size, "an initial state"));
-  const TensorList cell =
-      cell_ == Cell::lstm ? unbind(prepared(initial.cell, layout_.hidden_size, "an initial cell state")) : TensorList();
+  const TensorList cell = cell_ == Cell::lstm
+                              ? unbind(prepared(initial.cell, options_base.hidden_size(), "an initial cell state"))
+                              : TensorList();
 
   TensorList last_hidden, last_cell;
-  for (int64_t layer = 0; layer < layout_.num_layers; ++layer) {
+  for (int64_t layer = 0; layer < options_base.num_layers(); ++layer) {
     TensorList outputs;
     for (int64_t direction = 0; direction < directions(); ++direction) {
       const size_t index = static_cast<size_t>(layer * directions() + direction);
@@ -143,19 +155,20 @@ std::tuple<Tensor, RecurrentState> RecurrentBase::run(const Tensor& x, Recurrent
       last_cell.push_back(state.cell);
     }
     input = outputs.size() == 1 ? outputs[0] : cat(outputs, -1);
-    if (layout_.dropout > 0 && layer + 1 < layout_.num_layers) input = dropout(input, layout_.dropout, is_training());
+    if (options_base.dropout() > 0 && layer + 1 < options_base.num_layers())
+      input = dropout(input, options_base.dropout(), is_training());
   }
   auto finished = [&](const TensorList& states) { return batched ? stack(states) : stack(states).squeeze(1); };
   RecurrentState last{finished(last_hidden), cell.empty() ? Tensor() : finished(last_cell)};
-  return {!batched ? input.squeeze(1) : layout_.batch_first ? input.transpose(0, 1) : input, std::move(last)};
+  return {!batched ? input.squeeze(1) : options_base.batch_first() ? input.transpose(0, 1) : input, std::move(last)};
 }
 
 void RecurrentBase::print(std::ostream& stream, const char* name) const {
   LayerPrinter printer(stream, name);
-  printer("input_size", layout_.input_size)("hidden_size", layout_.hidden_size)("num_layers", layout_.num_layers)(
-      "bias", layout_.bias)("batch_first", layout_.batch_first)("dropout", layout_.dropout)("bidirectional",
-                                                                                            layout_.bidirectional);
-  printer("proj_size", layout_.proj_size, layout_.proj_size > 0);
+  printer("input_size", options_base.input_size())("hidden_size", options_base.hidden_size())(
+      "num_layers", options_base.num_layers())("bias", options_base.bias())("batch_first", options_base.batch_first())(
+      "dropout", options_base.dropout())("bidirectional", options_base.bidirectional());
+  printer("proj_size", options_base.proj_size(), options_base.proj_size() > 0);
 }
 
 void CellBase::register_weights(int64_t gates, int64_t input_size, int64_t hidden_size, bool bias) {
@@ -188,10 +201,7 @@ Tensor CellBase::checked_state(const Tensor& x, const Tensor& state) const {
 // ---- Over sequences ----
 
 RNNImpl::RNNImpl(const RNNOptions& options) : Cloneable(Cell::rnn), options(options) { RNNImpl::reset(); }
-void RNNImpl::reset() {
-  register_weights({options.input_size(), options.hidden_size(), options.num_layers(), options.bias(),
-                    options.batch_first(), options.dropout(), options.bidirectional(), 0, options.nonlinearity()});
-}
+void RNNImpl::reset() { register_weights(base_options(options), options.nonlinearity()); }
 std::tuple<Tensor, Tensor> RNNImpl::forward(const Tensor& x, const Tensor& h0) {
   const auto frame = enter();
   auto [output, state] = run(x, {h0, {}});
@@ -199,10 +209,7 @@ std::tuple<Tensor, Tensor> RNNImpl::forward(const Tensor& x, const Tensor& h0) {
 }
 
 LSTMImpl::LSTMImpl(const LSTMOptions& options) : Cloneable(Cell::lstm), options(options) { LSTMImpl::reset(); }
-void LSTMImpl::reset() {
-  register_weights({options.input_size(), options.hidden_size(), options.num_layers(), options.bias(),
-                    options.batch_first(), options.dropout(), options.bidirectional(), options.proj_size(), kTanh});
-}
+void LSTMImpl::reset() { register_weights(options); }
 std::tuple<Tensor, std::tuple<Tensor, Tensor>> LSTMImpl::forward(
     const Tensor& x, const std::optional<std::tuple<Tensor, Tensor>>& h0_c0) {
   const auto frame = enter();
@@ -211,10 +218,7 @@ std::tuple<Tensor, std::tuple<Tensor, Tensor>> LSTMImpl::forward(
 }
 
 GRUImpl::GRUImpl(const GRUOptions& options) : Cloneable(Cell::gru), options(options) { GRUImpl::reset(); }
-void GRUImpl::reset() {
-  register_weights({options.input_size(), options.hidden_size(), options.num_layers(), options.bias(),
-                    options.batch_first(), options.dropout(), options.bidirectional(), 0, kTanh});
-}
+void GRUImpl::reset() { register_weights(base_options(options)); }
 std::tuple<Tensor, Tensor> GRUImpl::forward(const Tensor& x, const Tensor& h0) {
   const auto frame = enter();
   auto [output, state] = run(x, {h0, {}});

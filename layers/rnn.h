@@ -61,6 +61,8 @@ struct GRUOptions {
 
 namespace detail {
 
+using RNNOptionsBase = LSTMOptions;
+
 /// The weights of one layer in one direction; biases and projection undefined where there are none.
 struct RecurrentWeights {
   Tensor w_ih, w_hh, b_ih, b_hh, w_hr;
@@ -81,29 +83,24 @@ class RecurrentBase : public Module {
   /// All weights, layer after layer.
   std::vector<Tensor> all_weights() const { return parameters(false); }
 
+  /// The options of all kinds together.
+  RNNOptionsBase options_base{0, 0};
+
  protected:
   enum class Cell : uint8_t { rnn, lstm, gru };
-  struct Layout {
-    int64_t input_size, hidden_size, num_layers;
-    bool bias, batch_first;
-    double dropout;
-    bool bidirectional;
-    int64_t proj_size;
-    RNNNonlinearity nonlinearity;
-  };
   explicit RecurrentBase(Cell cell) : cell_(cell) {}
-  void register_weights(const Layout& layout);
+  void register_weights(const RNNOptionsBase& options, RNNNonlinearity nonlinearity = kTanh);
   /// x and states to the outputs of the last layer and the states of all.
   std::tuple<Tensor, RecurrentState> run(const Tensor& x, RecurrentState initial);
   void print(std::ostream& stream, const char* name) const;
 
  private:
-  int64_t directions() const { return layout_.bidirectional ? 2 : 1; }
+  int64_t directions() const { return options_base.bidirectional() ? 2 : 1; }
   /// One layer in one direction over input (L, N, features); the outputs and the last state.
   Tensor run_direction(const Tensor& input, const RecurrentWeights& weights, bool reverse, RecurrentState* state) const;
 
   Cell cell_;
-  Layout layout_{};
+  RNNNonlinearity nonlinearity_ = kTanh;
   std::vector<RecurrentWeights> weights_;  // by layer and direction
 };
 

@@ -10,13 +10,24 @@ SequentialImpl::SequentialImpl(std::initializer_list<NamedAnyModule> modules) {
   for (const NamedAnyModule& module : modules) push_back(module);
 }
 
-Tensor SequentialImpl::forward(const Tensor& x) {
-  GRADUS_CHECK(!modules_.empty(), ValueError, "forward of an empty Sequential: push_back modules first");
+Tensor SequentialImpl::forward_tensor(const Tensor& x) const {
+  if (!std::ranges::all_of(modules_, &AnyModule::maps_tensor)) {
+    AnyValue value(x);
+    return forward_any({&value, 1}).get<Tensor>();
+  }
   if (!parts_.empty()) [[unlikely]]
     return forward_in_parts(x);
+  GRADUS_CHECK(!modules_.empty(), ValueError, "forward of an empty Sequential: push_back modules first");
   Tensor y = x;
   for (const AnyModule& module : modules_) y = module.forward(y);
   return y;
+}
+
+AnyValue SequentialImpl::forward_any(std::span<AnyValue> values) const {
+  GRADUS_CHECK(!modules_.empty(), ValueError, "forward of an empty Sequential: push_back modules first");
+  AnyValue value = modules_[0].forward_any(values);
+  for (size_t i = 1; i < modules_.size(); ++i) value = modules_[i].forward_any({&value, 1});
+  return value;
 }
 
 Tensor SequentialImpl::forward_in_parts(const Tensor& x) const {

@@ -23,8 +23,19 @@ class SequentialImpl : public Cloneable<SequentialImpl> {
   requires are_modules<Modules...>
   explicit SequentialImpl(Modules&&... modules) { (push_back(std::forward<Modules>(modules)), ...); }
 
-  /// x through every module; an empty Sequential is an error, as it is in LibTorch.
-  Tensor forward(const Tensor& x);
+  /// x through every module: net->forward(x). The first module may take other arguments and the last give another
+  /// result, net->forward<Result>(x, y); in between go the values that forward gives, tuples as well. An empty
+  /// Sequential is a ValueError.
+  template <class Result = Tensor, class... Args>
+  Result forward(Args&&... args) {
+    if constexpr (std::is_same_v<Result, Tensor> && sizeof...(Args) == 1 &&
+                  (std::is_same_v<std::remove_cvref_t<Args>, Tensor> && ...)) {
+      return forward_tensor(args...);
+    } else {
+      AnyValue values[sizeof...(Args) + 1] = {AnyValue(std::forward<Args>(args))...};
+      return std::move(forward_any({values, sizeof...(Args)}).template get<Result>());
+    }
+  }
 
   void push_back(AnyModule module) { push_back(std::to_string(modules_.size()), std::move(module)); }
   void push_back(std::string name, AnyModule module);
@@ -35,8 +46,12 @@ class SequentialImpl : public Cloneable<SequentialImpl> {
   template <class M>
   requires std::is_constructible_v<AnyModule, M>
   void push_back(std::string name, M&& module) { push_back(std::move(name), AnyModule(std::forward<M>(module))); }
-  /// Appends the modules of `other`, named by their new positions.
+  /// Appends the modules of `other`, named by their new positions; or those of a vector of pointers.
   void extend(const SequentialImpl& other);
+  template <class M>
+  void extend(const std::vector<M>& modules) {
+    for (const M& module : modules) push_back(module);
+  }
 
   size_t size() const { return modules_.size(); }
   bool is_empty() const { return modules_.empty(); }
@@ -51,7 +66,12 @@ class SequentialImpl : public Cloneable<SequentialImpl> {
   template <class M>
   auto& at(size_t index) const {
     ptr(index);
-    return modules_[index].get<M>();
+    return modules_[index].as_checked<M>();
+  }
+  template <class M>
+  std::shared_ptr<M> ptr(size_t index) const {
+    ptr(index);
+    return modules_[index].ptr<M>();
   }
 
   /// Makes one checkpoint of the modules [begin, end): of what they would keep for backward their input alone is left
@@ -64,7 +84,10 @@ class SequentialImpl : public Cloneable<SequentialImpl> {
   void pretty_print(std::ostream& stream) const override;
 
  private:
+  Tensor forward_tensor(const Tensor& x) const;
   Tensor forward_in_parts(const Tensor& x) const;
+  /// Recomputes no parts.
+  AnyValue forward_any(std::span<AnyValue> values) const;
   bool rebuild(const Module& original, const std::optional<Device>& device) override;
   std::vector<AnyModule> modules_;
   std::vector<std::pair<size_t, size_t>> parts_;  // that are recomputed, in order

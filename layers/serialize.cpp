@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <gradus/autograd/archive.h>
 #include <gradus/autograd/ops/creation.h>
 
 namespace gradus::nn {
@@ -53,6 +54,16 @@ StateDict detail::stored_state(const io::Safetensors& file, const std::string& p
     if (stored != file.tensors.end() && (!own || own->contains(key))) state.append(key, Tensor(stored->second));
   }
   return state;
+}
+
+void Module::save(serialize::OutputArchive& archive) const {
+  detail::store_state(state_dict(), "", archive.tensors, archive.metadata);
+}
+
+void Module::load(serialize::InputArchive& archive) {
+  const OpContext context("load");
+  const StateDict own = state_dict();
+  load_state_dict(detail::stored_state(archive.file(), archive.prefix(), &own));
 }
 
 void save_safetensors(const Module& module, const std::string& path) {

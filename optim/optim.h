@@ -6,6 +6,7 @@
 #include <gradus/optim/averaged_parameters.h>
 #include <gradus/optim/clip_grad.h>
 #include <gradus/optim/grad_scaler.h>
+#include <gradus/optim/lbfgs.h>
 #include <gradus/optim/lion.h>
 #include <gradus/optim/lr_scheduler.h>
 #include <gradus/optim/nadam.h>

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <typeinfo>
 
+#include <gradus/autograd/archive.h>
+
 namespace gradus::optim {
 namespace {
 
@@ -13,7 +15,31 @@ void check(const OptimizerOptions& options) {
   options.check();
 }
 
+std::string options_prefix(size_t group) { return "param_groups." + std::to_string(group) + "."; }
+
+/// The numbers that it is shown.
+class NumberList final : public NumberVisitor {
+ public:
+  using NumberVisitor::operator();
+  void operator()(const std::string&, double& value) override { numbers.push_back(value); }
+  std::vector<double> numbers;
+};
+
 }  // namespace
+
+void OptimizerOptions::visit(NumberVisitor& visitor) {
+  double lr = get_lr();
+  visitor("lr", lr);
+  set_lr(lr);
+}
+
+bool operator==(const OptimizerOptions& a, const OptimizerOptions& b) {
+  if (typeid(a) != typeid(b)) return false;
+  NumberList of_a, of_b;
+  a.clone()->visit(of_a);
+  b.clone()->visit(of_b);
+  return of_a.numbers == of_b.numbers;
+}
 
 void Optimizer::zero_grad(bool set_to_none) {
   for (const OptimizerParamGroup& group : groups_)
@@ -72,6 +98,34 @@ void Optimizer::set_lr(size_t group, double lr) {
 
 void Optimizer::set_lr(double lr) {
   for (size_t group = 0; group < groups_.size(); ++group) set_lr(group, lr);
+}
+
+Optimizer::StateDict Optimizer::state_dict() const {
+  StateDict state("Optimizer state");
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    NumberWriter writer(state, options_prefix(group));
+    groups_[group].options().clone()->visit(writer);
+  }
+  return state;
+}
+
+void Optimizer::load_state_dict(const StateDict& state) {
+  StateReader reader(state);
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    NumberReader option_reader(reader, options_prefix(group), /*may_lack=*/true);
+    groups_[group].options().visit(option_reader);
+  }
+}
+
+void Optimizer::save(serialize::OutputArchive& archive) const {
+  for (const auto& item : state_dict()) archive.write(item.key(), item.value());
+}
+
+void Optimizer::load(serialize::InputArchive& archive) {
+  StateDict state("Optimizer state");
+  for (const auto& [name, array] : archive.file().tensors)
+    if (name.starts_with(archive.prefix())) state.append(name.substr(archive.prefix().size()), Tensor(array));
+  load_state_dict(state);
 }
 
 }  // namespace gradus::optim

@@ -13,6 +13,11 @@
 #include <gradus/core/ordered_dict.h>
 #include <gradus/optim/number_visitor.h>
 
+namespace gradus::serialize {
+class InputArchive;  // autograd/archive.h
+class OutputArchive;
+}  // namespace gradus::serialize
+
 namespace gradus::optim {
 
 /// Options of a parameter group; each optimizer derives its own, from OptimizerCloneableOptions as a rule.
@@ -21,13 +26,16 @@ class OptimizerOptions {
   virtual ~OptimizerOptions() = default;
   virtual std::unique_ptr<OptimizerOptions> clone() const = 0;
   /// Of the class: "AdamOptions".
-  virtual const char* name() const = 0;
+  virtual const char* name() const { return "options"; }
   virtual double get_lr() const = 0;
   virtual void set_lr(double lr) = 0;
-  virtual void visit(NumberVisitor& visitor) = 0;
+  /// Shows all numbers, for state dicts and comparison.
+  virtual void visit(NumberVisitor& visitor);
   /// Throws a ValueError that names the option and its value where options make no sense.
-  virtual void check() const = 0;
+  virtual void check() const {}
 };
+/// Of one class, with the same numbers.
+bool operator==(const OptimizerOptions& a, const OptimizerOptions& b);
 
 /// The part of its options that every optimizer writes alike; Derived has an option `lr`.
 template <class Derived, class Base = OptimizerOptions>
@@ -52,6 +60,7 @@ class OptimizerParamGroup {
         initial_lr_(other.initial_lr_) {}
   OptimizerParamGroup(OptimizerParamGroup&&) = default;
   OptimizerParamGroup& operator=(OptimizerParamGroup&&) = default;
+  OptimizerParamGroup& operator=(const OptimizerParamGroup& other) { return *this = OptimizerParamGroup(other); }
 
   bool has_options() const { return options_ != nullptr; }
   OptimizerOptions& options() {
@@ -66,6 +75,7 @@ class OptimizerParamGroup {
     return *initial_lr_;
   }
   void set_initial_lr(double lr) { initial_lr_ = lr; }
+  std::vector<Tensor>& params() { return params_; }
   const std::vector<Tensor>& params() const { return params_; }
 
  private:
@@ -107,10 +117,15 @@ class Optimizer {
   virtual void set_lr(size_t group, double lr);
   void set_lr(double lr);
 
-  /// What a checkpoint needs to go on as if nothing had happened. Parameters are numbered as in parameters().
-  virtual StateDict state_dict() const = 0;
+  /// What a checkpoint needs to go on as if nothing had happened; by default the options of the groups. Parameters are
+  /// numbered as in parameters().
+  virtual StateDict state_dict() const;
   /// The parameters must be those of the optimizer that `state` came from, in the same order.
-  virtual void load_state_dict(const StateDict& state) = 0;
+  virtual void load_state_dict(const StateDict& state);
+  /// The state dict into an archive, and back.
+  virtual void save(serialize::OutputArchive& archive) const;
+  /// What save() wrote.
+  virtual void load(serialize::InputArchive& archive);
 
  protected:
   Optimizer(std::vector<OptimizerParamGroup> groups, std::unique_ptr<OptimizerOptions> defaults);

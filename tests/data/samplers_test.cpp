@@ -138,3 +138,27 @@ TEST_CASE("BatchSampler makes batches of its own size", "[data][sampler]") {
   CHECK(epoch_of(drop, 0, 0) == std::vector<size_t>{0, 1, 2, 3, 4, 5});
   CHECK_THROWS_AS(BatchSampler(SequentialSampler(7), 0, true), ValueError);
 }
+
+TEST_CASE("samplers without a loader: reset() starts another epoch, of another size if asked") {
+  RandomSampler sampler(5);
+  const auto first = sampler.next(100);
+  REQUIRE(first);
+  CHECK_FALSE(sampler.next(1));
+  sampler.reset();
+  CHECK(sampler.index() == 0);
+  const auto second = sampler.next(100);
+  REQUIRE(second);
+  sampler.reset(7);
+  CHECK(sampler.next(100)->size() == 7);
+  sampler.reset(3);
+  CHECK(sampler.next(100)->size() == 3);
+
+  // Epochs differ, and depend on nothing but the seed.
+  RandomSampler large(100), again(100);
+  const auto a = large.next(100);
+  large.reset();
+  CHECK(a != large.next(100));
+  again.reset();
+  CHECK(a == again.next(100));
+  CHECK_THROWS_AS(SubsetRandomSampler({1, 2}).reset(3), ValueError);
+}

@@ -70,7 +70,10 @@ TEST_CASE("a ModuleDict holds modules by name, in order") {
   nn::ModuleDict other;
   other->update(*dict);
   CHECK(other->items().size() == 2);
-  CHECK(other->values()[0] == (*dict)["act"]);
+  CHECK(other->values()[0] == dict["act"]);
+  CHECK(other->begin()->key() == dict->begin()->key());
+  other->update(std::vector<std::pair<std::string, std::shared_ptr<nn::Module>>>{{"more", nn::ReLU().ptr()}});
+  CHECK(other->size() == 3);
   other->clear();
   CHECK(other->empty());
 }
@@ -84,7 +87,7 @@ TEST_CASE("ParameterList and ParameterDict register what they hold") {
   CHECK_FALSE((*list)[1].requires_grad());
   CHECK_THROWS_AS((*list)[3], IndexError);
   Tensor sum = zeros({});
-  for (const Tensor& parameter : *list) sum = sum + parameter.sum();
+  for (const auto& item : *list) sum = sum + item.value().sum();
   CHECK(sum.requires_grad());
 
   nn::ParameterDict dict;
@@ -103,9 +106,24 @@ TEST_CASE("ParameterList and ParameterDict register what they hold") {
   CHECK((*copy)["b"].is_same(copy->named_parameters()["b"]));
   CHECK(printed(list) ==
         "gradus::nn::ParameterList(\n"
-        "  (0): Parameter containing: [Float of size (2,)]\n"
-        "  (1): Parameter containing: [Float of size (3,)]\n"
-        "  (2): Parameter containing: [Long of size (1,)]\n)");
+        "(0): Parameter containing: [Float of size [2]]\n"
+        "(1): Parameter containing: [Float of size [3]]\n"
+        "(2): Parameter containing: [Long of size [1]]\n)");
+
+  nn::ParameterList more(randn({2}));
+  *list += *more;
+  CHECK(list->size() == 4);
+  CHECK(list[3].is_same(more[0]));
+  CHECK(list->named_parameters().keys().back() == "3");
+  CHECK(dict->pop("a").requires_grad());
+  CHECK_THROWS_AS(dict->pop("a"), IndexError);
+  CHECK(dict->named_parameters().keys() == Names{"b"});
+  nn::ParameterDict twin;
+  twin->update(*dict);
+  CHECK(twin["b"].is_same(other));
+  CHECK(twin->begin()->key() == "b");
+  twin->clear();
+  CHECK(twin->parameters().empty());
 }
 
 TEST_CASE("clones of containers are independent, and what stands twice in one stands twice in its clone") {

@@ -179,3 +179,100 @@ TEST_CASE("a Transformer's encoder") {
   CHECK_THROWS_AS(nn::TransformerEncoder(layer, 0), ValueError);
   CHECK_THROWS_AS(nn::TransformerEncoderLayer(nn::TransformerEncoderLayerOptions(8, 2).activation(kTanh)), ValueError);
 }
+
+TEST_CASE("a Transformer's encoder and decoder end in their norm, and their layers start as clones of one") {
+  manual_seed(5);
+  nn::TransformerEncoderLayer layer(nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(16).dropout(0));
+  nn::TransformerEncoder plain(layer, 2);
+  CHECK(plain->layers->at<nn::TransformerEncoderLayer>(1).linear1->weight.equal(layer->linear1->weight));
+  nn::LayerNorm norm(nn::LayerNormOptions({8}));
+  nn::init::constant_(norm->bias, 3.0);
+  nn::TransformerEncoder normed(nn::TransformerEncoderOptions(layer, 2).norm(nn::AnyModule(norm)));
+  CHECK(normed->named_parameters().contains("norm.bias"));
+  const Tensor x = randn({4, 2, 8});
+  CHECK(normed(x).allclose(norm(plain(x)), 1e-5, 1e-5));
+
+  nn::TransformerEncoderLayer with_function(
+      nn::TransformerEncoderLayerOptions(8, 2).dropout(0).activation([](const Tensor& t) { return relu(t); }));
+  with_function->load_state_dict(nn::TransformerEncoderLayer(8, 2)->state_dict());
+  const Tensor by_function = with_function(x);
+  with_function->options.activation(kReLU);
+  CHECK(with_function(x).equal(by_function));
+  with_function->options.activation(kGELU);
+  CHECK_FALSE(with_function(x).equal(by_function));
+}
+
+TEST_CASE("a Transformer's decoder attends to its input and to the memory, as its parts say") {
+  manual_seed(6);
+  nn::TransformerDecoderLayer layer(nn::TransformerDecoderLayerOptions(8, 2).dim_feedforward(16).dropout(0));
+  const Tensor tgt = randn({3, 2, 8}), memory = randn({5, 2, 8});
+  const Tensor later = nn::TransformerImpl::generate_square_subsequent_mask(3);
+  const Tensor y = layer(tgt, memory, later);
+  const Tensor own = layer->norm1(tgt + std::get<0>(layer->self_attn(tgt, tgt, tgt, Tensor(), false, later)));
+  const Tensor with = layer->norm2(own + std::get<0>(layer->multihead_attn(own, memory, memory)));
+  CHECK(y.allclose(layer->norm3(with + layer->linear2(relu(layer->linear1(with)))), 1e-5, 1e-5));
+
+  // A later position of tgt changes nothing before it; a masked one of memory changes nothing at all.
+  const Tensor other = tgt.clone(), other_memory = memory.clone();
+  other[2].add_(1), other_memory[4].add_(1);
+  CHECK(layer(other, memory, later).narrow(0, 0, 2).allclose(y.narrow(0, 0, 2), 1e-5, 1e-5));
+  const Tensor hidden = zeros({2, 5}, kBool), none;
+  hidden.select(1, 4).fill_(true);
+  CHECK(layer(tgt, other_memory, none, none, none, hidden).equal(layer(tgt, memory, none, none, none, hidden)));
+  CHECK_FALSE(layer(tgt, other_memory).allclose(layer(tgt, memory)));
+  CHECK_THROWS_AS(nn::TransformerDecoder(layer, 0), ValueError);
+}
+
+TEST_CASE("a Transformer is its encoder and its decoder") {
+  manual_seed(7);
+  const auto options = nn::TransformerOptions(8, 2, 2, 1).dim_feedforward(16).dropout(0);
+  nn::Transformer model(options);
+  const Tensor src = randn({4, 2, 8}), tgt = randn({3, 2, 8});
+  auto encoder = model->encoder.get<nn::TransformerEncoder>();
+  auto decoder = model->decoder.get<nn::TransformerDecoder>();
+  const Tensor y = model(src, tgt);
+  CHECK(y.allclose(decoder(tgt, encoder(src)), 1e-5, 1e-5));
+  CHECK(model->named_parameters().contains("decoder.layers.0.multihead_attn.in_proj_weight"));
+  CHECK(model->named_parameters().contains("encoder.norm.weight"));
+  CHECK_FALSE(encoder->layers->at<nn::TransformerEncoderLayer>(0).linear1->weight.equal(
+      encoder->layers->at<nn::TransformerEncoderLayer>(1).linear1->weight));
+
+  auto copy = std::dynamic_pointer_cast<nn::TransformerImpl>(model->clone());
+  CHECK(copy->forward(src, tgt).equal(y));
+  nn::init::zeros_(model->parameters()[0]);
+  CHECK(copy->forward(src, tgt).equal(y));
+
+  nn::Transformer custom(
+      nn::TransformerOptions(8, 2).custom_encoder(nn::AnyModule(encoder)).custom_decoder(nn::AnyModule(decoder)));
+  custom->load_state_dict(copy->state_dict());
+  CHECK(custom(src, tgt).equal(y));
+  CHECK_THROWS_AS(model(src, randn({3, 1, 8})), ShapeError);
+  CHECK_THROWS_AS(model(src, randn({3, 8})), ShapeError);
+  const Tensor mask = nn::TransformerImpl::generate_square_subsequent_mask(2);
+  CHECK(mask[0][1].item<double>() == -std::numeric_limits<double>::infinity());
+  CHECK(mask[1][0].item<double>() == 0);
+}
+
+TEST_CASE("a Transformer gives PyTorch's numbers") {
+  const auto wave = [](const Shape& shape, double step) {
+    return (arange(0, numel_of(shape), kDouble) * step).sin().reshape(shape);
+  };
+  nn::Transformer model(nn::TransformerOptions(4, 2, 1, 1).dim_feedforward(8).dropout(0).activation(kGELU));
+  model->to(kDouble);
+  for (const auto& item : model->named_parameters()) {
+    const bool is_scale =
+        item.key().find("norm") != std::string::npos && item.key().find("weight") != std::string::npos;
+    item->set_data(wave(item->sizes(), 0.31) * 0.5 + (is_scale ? 1.0 : 0.0));
+  }
+  const Tensor hidden = zeros({2, 3}, kBool);
+  hidden[0][2].fill_(true);
+  const Tensor later = nn::TransformerImpl::generate_square_subsequent_mask(2).to(kDouble);
+  const Tensor y =
+      model(wave({3, 2, 4}, 0.9), wave({2, 2, 4}, 1.1), Tensor(), later, Tensor(), hidden, Tensor(), hidden);
+  const std::vector<double> wanted = {
+      -0.6396761385783096, 0.5058871498254247,  2.19826458830533,    -1.2033944474431764,
+      -0.741731599361778,  -0.9839480903707803, 0.4998163408956517,  2.593948905517135,
+      0.9980777605634655,  -0.6240021313123466, -1.3608021007511772, 1.7389539728894723,
+      0.666659835341335,   0.7582518558095195,  0.9837407498908816,  -2.0217311023081943};
+  CHECK(y.reshape(-1).allclose(tensor(wanted), 0, 1e-9));
+}

@@ -63,10 +63,102 @@ TEST_CASE("torch::save and torch::load through streams", "[torch]") {
   CHECK(torch::equal(net->forward(input), other->forward(input)));
 
   std::stringstream broken("no file at all");
-  CHECK_THROWS_WITH(torch::load(x, broken), contains("the stream"));
+  CHECK_THROWS_WITH(torch::load(x, broken), contains("the archive"));
   std::stringstream of_a_net;
   torch::save(net, of_a_net);
-  CHECK_THROWS_WITH(torch::load(x, of_a_net), contains("holds no tensor by the name 'tensor'"));
+  CHECK_THROWS_WITH(torch::load(x, of_a_net), contains("holds no tensor 'tensor'"));
+}
+
+TEST_CASE("archives: tensors and modules under names, to files, streams and functions", "[torch]") {
+  const gradus::test::TemporaryDirectory directory;
+  const std::string path = directory.file("archive");
+  auto net = small_net(1), other = small_net(2);
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.5).momentum(0.9));
+  torch::serialize::OutputArchive archive, of_net, of_sgd;
+  net->save(of_net);
+  sgd.save(of_sgd);
+  archive.write("epoch", torch::tensor(7));
+  archive.write("net", of_net);
+  archive.write("sgd", of_sgd);
+  archive.save_to(path);
+
+  torch::serialize::InputArchive stored, part;
+  stored.load_from(path, torch::kCPU);
+  CHECK(stored.keys() == std::vector<std::string>{"epoch", "net", "sgd"});
+  torch::Tensor epoch;
+  stored.read("epoch", epoch);
+  CHECK(epoch.item<int>() == 7);
+  CHECK_FALSE(stored.try_read("episode", epoch));
+  CHECK_THROWS_WITH(stored.read("episode", epoch), contains("'episode'"));
+  CHECK_FALSE(stored.try_read("nets", part));
+  stored.read("net", part);
+  other->load(part);
+  const torch::Tensor input = torch::ones({1, 3});
+  CHECK(torch::equal(net->forward(input), other->forward(input)));
+  torch::Tensor weight = torch::zeros({4, 3}, torch::requires_grad());
+  const torch::Tensor same = weight;
+  part.read("0.weight", weight);
+  CHECK(torch::equal(same, other->parameters()[0]));  // it stays the tensor that it was
+  CHECK(same.requires_grad());
+  torch::optim::SGD again(other->parameters(), 0.1);
+  stored.read("sgd", part);
+  again.load(part);
+  CHECK(again.param_groups()[0].options().get_lr() == 0.5);
+
+  std::string bytes;
+  torch::save(input, [&](const void* data, size_t count) {
+    bytes.append(static_cast<const char*>(data), count);
+    return count;
+  });
+  torch::Tensor x, y;
+  torch::load(x, bytes.data(), bytes.size());
+  torch::load(
+      y, [&](uint64_t at, void* data, size_t count) { return bytes.copy(static_cast<char*>(data), count, at); },
+      [&] { return bytes.size(); });
+  CHECK(torch::equal(x, input));
+  CHECK(torch::equal(y, input));
+  CHECK_THROWS_WITH(torch::save(input, [](const void*, size_t) { return size_t{3}; }), contains("3 were taken"));
+  CHECK_THROWS_WITH(torch::load(x, bytes.data(), size_t{5}), contains("the archive"));
+
+  std::stringstream stream;
+  torch::save(std::vector<torch::Tensor>{torch::ones({2}), torch::zeros({3})}, stream);
+  std::vector<torch::Tensor> tensors;
+  torch::load(tensors, stream);
+  REQUIRE(tensors.size() == 2);
+  CHECK(torch::equal(tensors[1], torch::zeros({3})));
+}
+
+TEST_CASE("samplers are saved in the middle of an epoch and go on there", "[torch]") {
+  torch::data::samplers::RandomSampler through(10), resumed(10);
+  const auto first = through.next(3);
+  CHECK(through.index() == 3);
+  std::stringstream stream;
+  torch::save(through, stream);
+  torch::load(resumed, stream);
+  CHECK(resumed.index() == 3);
+  CHECK(resumed.next(10) == through.next(10));
+  CHECK_FALSE(resumed.next(1));
+  torch::data::samplers::RandomSampler smaller(9);
+  stream.clear(), stream.seekg(0);
+  CHECK_THROWS_AS(torch::load(smaller, stream), torch::Error);
+
+  torch::data::samplers::DistributedSequentialSampler part(10, 2, 1), other(10, 2, 1);
+  part.set_epoch(4);
+  part.next(2);
+  std::stringstream of_part;
+  torch::save(part, of_part);
+  torch::load(other, of_part);
+  CHECK(other.epoch() == 4);
+  CHECK(other.next(2) == std::vector<size_t>{5, 7});
+
+  torch::data::samplers::SequentialSampler in_order(5);
+  in_order.next(4);
+  std::stringstream of_order;
+  torch::save(in_order, of_order);
+  in_order.reset(7);
+  CHECK(in_order.next(100)->size() == 7);
+  torch::load(in_order, of_order);
+  CHECK(in_order.index() == 4);
 }
 
 TEST_CASE("torch::allclose and torch::equal; cat without its namespace", "[torch]") {

@@ -9,6 +9,8 @@ usage: make_golden.py   (PyTorch 1.13 made the committed file)
   schedule.<name> (26, 4)             the learning rates, then the momenta, of two groups before each call of step()
                                       and after the last
   clip.<p>.<size>.norm, .weight, .bias  the norm of the first gradients, and these clipped to 0.5 or 1000
+  lbfgs.<name>.weight (8, 3, 4), .bias, .calls (8)   the parameters after each step of LBFGS down convex_loss, and how
+                                      often it has called the closure until then
   metrics (25)                        what ReduceLROnPlateau is shown
 """
 
@@ -178,6 +180,41 @@ def trajectory(kind, options, bias_options, start, gradients, dtype, late):
     return {name: torch.stack(values) for name, values in after.items()}
 
 
+LBFGS_CASES = {
+    "plain": dict(lr=0.3, max_iter=4),
+    "short_history": dict(lr=0.3, max_iter=5, history_size=2),
+    "strong_wolfe": dict(max_iter=5, line_search_fn="strong_wolfe"),
+    "strong_wolfe_far": dict(lr=30.0, max_iter=3, max_eval=9, line_search_fn="strong_wolfe"),
+}
+
+
+def convex_loss(weight, bias):
+    scaled = weight * torch.arange(1, 13, dtype=weight.dtype).reshape(3, 4)
+    return (scaled**2).sum() / 2 + (weight**4).sum() / 10 + ((bias - weight.sum()) ** 2 + 1).sqrt().sum()
+
+
+def lbfgs(options, start):
+    parameters = {name: torch.nn.Parameter(value.double()) for name, value in start.items()}
+    optimizer = OPTIM.LBFGS(parameters.values(), **options)
+    after = {name: [] for name in (*parameters, "calls")}
+    calls = 0
+
+    def closure():
+        nonlocal calls
+        calls += 1
+        optimizer.zero_grad()
+        loss = convex_loss(**parameters)
+        loss.backward()
+        return loss
+
+    for _ in range(8):
+        optimizer.step(closure)
+        after["calls"].append(torch.tensor(float(calls)))
+        for name, parameter in parameters.items():
+            after[name].append(parameter.detach().clone())
+    return {name: torch.stack(values) for name, values in after.items()}
+
+
 SCHEDULERS = torch.optim.lr_scheduler
 STEPLR, MULTISTEP, EXPONENTIAL = SCHEDULERS.StepLR, SCHEDULERS.MultiStepLR, SCHEDULERS.ExponentialLR
 CONSTANT, LINEAR, COSINE = SCHEDULERS.ConstantLR, SCHEDULERS.LinearLR, SCHEDULERS.CosineAnnealingLR
@@ -253,6 +290,9 @@ def main():
             result = trajectory(kind, options, bias_options, start, gradients, dtype, case.endswith("late"))
             for name, value in result.items():
                 tensors[f"{case}.{suffix}.{name}"] = value
+    for name, options in LBFGS_CASES.items():
+        for part, value in lbfgs(options, start).items():
+            tensors[f"lbfgs.{name}.{part}"] = value
     for name, make in SCHEDULES.items():
         tensors["schedule." + name] = schedule(make)
     for name, options in PLATEAUS.items():

@@ -1,0 +1,57 @@
+#include <gradus/layers/any_module.h>
+
+#include <cxxabi.h>
+
+#include <cstdlib>
+
+namespace gradus::nn {
+
+void AnyValue::fail_cast(const std::type_info& wanted) const {
+  GRADUS_FAIL(ValueError, "a value was asked for as ", detail::demangled(wanted), ", but it is ",
+              detail::demangled(type_info()));
+}
+
+namespace detail {
+
+std::string demangled(const std::type_info& type) {
+  int status = 0;
+  char* text = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
+  std::string name = status == 0 ? text : type.name();
+  std::free(text);
+  return name;
+}
+
+void fail_argument(size_t i, const std::type_info& wanted, const std::type_info& given) {
+  GRADUS_FAIL(ValueError, "argument ", i, " of forward is ", demangled(wanted), ", got ", demangled(given),
+              ": values in an AnyModule are not converted");
+}
+
+void fail_argument_count(const Module& module, size_t most, size_t given) {
+  GRADUS_FAIL(ValueError, "forward of ", module.name(), " takes ", most,
+              " arguments (those without default at least), ", "got ", given);
+}
+
+}  // namespace detail
+
+AnyValue AnyModule::forward_any(std::span<AnyValue> values) const {
+  GRADUS_CHECK(module_, ValueError, "forward of an AnyModule that is empty");
+  if (any_forward_) return any_forward_(*module_, values);
+  if (values.size() != 1) detail::fail_argument_count(*module_, 1, values.size());
+  return AnyValue(tensor_forward_(*module_, detail::argument<const Tensor&>(values, 0)));
+}
+
+const std::shared_ptr<Module>& AnyModule::ptr() const {
+  GRADUS_CHECK(module_, ValueError, "this AnyModule is empty");
+  return module_;
+}
+
+const std::type_info& AnyModule::type_info() const {
+  const Module& module = *ptr();
+  return typeid(module);
+}
+
+void AnyModule::fail_cast(const std::type_info& wanted) const {
+  GRADUS_FAIL(ValueError, "this module is a ", module_->name(), ", not a ", detail::demangled(wanted));
+}
+
+}  // namespace gradus::nn

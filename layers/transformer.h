@@ -1,0 +1,174 @@
+// The Transformer (Vaswani et al., "Attention is all you need", 2017): its encoder, its decoder, and both together.
+#pragma once
+
+#include <functional>
+
+#include <gradus/layers/any_module.h>
+#include <gradus/layers/attention.h>
+#include <gradus/layers/containers.h>
+#include <gradus/layers/dropout.h>
+#include <gradus/layers/norm.h>
+
+namespace gradus::nn {
+
+/// What stands between the two linear layers: kReLU, kGELU (others are a ValueError), or a function of a tensor.
+class TransformerActivation {
+ public:
+  TransformerActivation(init::Nonlinearity nonlinearity);  // NOLINT(google-explicit-constructor)
+  template <class F>
+  requires std::is_invocable_r_v<Tensor, const F&, const Tensor&> TransformerActivation(F function)
+      : function_(std::move(function)) {}  // NOLINT(google-explicit-constructor)
+  Tensor operator()(const Tensor& x) const { return function_(x); }
+
+ private:
+  std::function<Tensor(const Tensor&)> function_;
+};
+
+struct TransformerEncoderLayerOptions {
+  TransformerEncoderLayerOptions(int64_t d_model, int64_t nhead) : d_model_(d_model), nhead_(nhead) {}
+  GRADUS_ARG(int64_t, d_model);
+  GRADUS_ARG(int64_t, nhead);
+  GRADUS_ARG(int64_t, dim_feedforward) = 2048;
+  GRADUS_ARG(double, dropout) = 0.1;
+  GRADUS_ARG(TransformerActivation, activation) = kReLU;
+};
+
+/// Self-attention and a net of two linear layers, each added to its input and normalised: src (L, N, d_model) to the
+/// same shape. src_mask and src_key_padding_mask as attn_mask and key_padding_mask of MultiheadAttention.
+class TransformerEncoderLayerImpl : public Cloneable<TransformerEncoderLayerImpl> {
+ public:
+  TransformerEncoderLayerImpl(int64_t d_model, int64_t nhead)
+      : TransformerEncoderLayerImpl(TransformerEncoderLayerOptions(d_model, nhead)) {}
+  explicit TransformerEncoderLayerImpl(const TransformerEncoderLayerOptions& options);
+  void reset() override;
+  Tensor forward(const Tensor& src, const Tensor& src_mask = {}, const Tensor& src_key_padding_mask = {});
+
+  TransformerEncoderLayerOptions options;
+  MultiheadAttention self_attn{nullptr};
+  Linear linear1{nullptr}, linear2{nullptr};
+  Dropout dropout{nullptr}, dropout1{nullptr}, dropout2{nullptr};
+  LayerNorm norm1{nullptr}, norm2{nullptr};
+};
+GRADUS_MODULE(TransformerEncoderLayer);
+
+struct TransformerEncoderOptions {
+  TransformerEncoderOptions(TransformerEncoderLayer layer, int64_t num_layers)
+      : encoder_layer_(std::move(layer)), num_layers_(num_layers) {}
+  TransformerEncoderOptions(const TransformerEncoderLayerOptions& layer, int64_t num_layers)
+      : TransformerEncoderOptions(TransformerEncoderLayer(layer), num_layers) {}
+  GRADUS_ARG(TransformerEncoderLayer, encoder_layer);
+  GRADUS_ARG(int64_t, num_layers);
+  /// What the output goes through last, if anything.
+  GRADUS_ARG(AnyModule, norm);
+};
+
+/// num_layers clones of encoder_layer one after the other, children layers.0, layers.1, …: all start with its numbers,
+/// as in PyTorch. Then a clone of norm.
+class TransformerEncoderImpl : public Cloneable<TransformerEncoderImpl> {
+ public:
+  TransformerEncoderImpl(TransformerEncoderLayer layer, int64_t num_layers)
+      : TransformerEncoderImpl(TransformerEncoderOptions(std::move(layer), num_layers)) {}
+  explicit TransformerEncoderImpl(const TransformerEncoderOptions& options);
+  void reset() override;
+  Tensor forward(const Tensor& src, const Tensor& src_mask = {}, const Tensor& src_key_padding_mask = {});
+
+  TransformerEncoderOptions options;
+  ModuleList layers{nullptr};
+  AnyModule norm;
+};
+GRADUS_MODULE(TransformerEncoder);
+
+struct TransformerDecoderLayerOptions {
+  TransformerDecoderLayerOptions(int64_t d_model, int64_t nhead) : d_model_(d_model), nhead_(nhead) {}
+  GRADUS_ARG(int64_t, d_model);
+  GRADUS_ARG(int64_t, nhead);
+  GRADUS_ARG(int64_t, dim_feedforward) = 2048;
+  GRADUS_ARG(double, dropout) = 0.1;
+  GRADUS_ARG(TransformerActivation, activation) = kReLU;
+};
+
+/// As the encoder's layer, with attention to `memory` (S, N, d_model), the encoder's output, in between: tgt
+/// (T, N, d_model) to the same shape. Masks as of MultiheadAttention: tgt_mask (T, T), memory_mask (T, S),
+/// tgt_key_padding_mask (N, T), memory_key_padding_mask (N, S).
+class TransformerDecoderLayerImpl : public Cloneable<TransformerDecoderLayerImpl> {
+ public:
+  TransformerDecoderLayerImpl(int64_t d_model, int64_t nhead)
+      : TransformerDecoderLayerImpl(TransformerDecoderLayerOptions(d_model, nhead)) {}
+  explicit TransformerDecoderLayerImpl(const TransformerDecoderLayerOptions& options);
+  void reset() override;
+  Tensor forward(const Tensor& tgt, const Tensor& memory, const Tensor& tgt_mask = {}, const Tensor& memory_mask = {},
+                 const Tensor& tgt_key_padding_mask = {}, const Tensor& memory_key_padding_mask = {});
+
+  TransformerDecoderLayerOptions options;
+  MultiheadAttention self_attn{nullptr}, multihead_attn{nullptr};
+  Linear linear1{nullptr}, linear2{nullptr};
+  Dropout dropout{nullptr}, dropout1{nullptr}, dropout2{nullptr}, dropout3{nullptr};
+  LayerNorm norm1{nullptr}, norm2{nullptr}, norm3{nullptr};
+};
+GRADUS_MODULE(TransformerDecoderLayer);
+
+struct TransformerDecoderOptions {
+  TransformerDecoderOptions(TransformerDecoderLayer layer, int64_t num_layers)
+      : decoder_layer_(std::move(layer)), num_layers_(num_layers) {}
+  TransformerDecoderOptions(const TransformerDecoderLayerOptions& layer, int64_t num_layers)
+      : TransformerDecoderOptions(TransformerDecoderLayer(layer), num_layers) {}
+  GRADUS_ARG(TransformerDecoderLayer, decoder_layer);
+  GRADUS_ARG(int64_t, num_layers);
+  GRADUS_ARG(AnyModule, norm);
+};
+
+/// Made of decoder_layer and norm as the encoder of its layer.
+class TransformerDecoderImpl : public Cloneable<TransformerDecoderImpl> {
+ public:
+  TransformerDecoderImpl(TransformerDecoderLayer layer, int64_t num_layers)
+      : TransformerDecoderImpl(TransformerDecoderOptions(std::move(layer), num_layers)) {}
+  explicit TransformerDecoderImpl(const TransformerDecoderOptions& options);
+  void reset() override;
+  Tensor forward(const Tensor& tgt, const Tensor& memory, const Tensor& tgt_mask = {}, const Tensor& memory_mask = {},
+                 const Tensor& tgt_key_padding_mask = {}, const Tensor& memory_key_padding_mask = {});
+
+  TransformerDecoderOptions options;
+  ModuleList layers{nullptr};
+  AnyModule norm;
+};
+GRADUS_MODULE(TransformerDecoder);
+
+struct TransformerOptions {
+  TransformerOptions() = default;
+  TransformerOptions(int64_t d_model, int64_t nhead) : d_model_(d_model), nhead_(nhead) {}
+  TransformerOptions(int64_t d_model, int64_t nhead, int64_t num_encoder_layers, int64_t num_decoder_layers)
+      : d_model_(d_model), nhead_(nhead), num_encoder_layers_(num_encoder_layers),
+        num_decoder_layers_(num_decoder_layers) {}
+  GRADUS_ARG(int64_t, d_model) = 512;
+  GRADUS_ARG(int64_t, nhead) = 8;
+  GRADUS_ARG(int64_t, num_encoder_layers) = 6;
+  GRADUS_ARG(int64_t, num_decoder_layers) = 6;
+  GRADUS_ARG(int64_t, dim_feedforward) = 2048;
+  GRADUS_ARG(double, dropout) = 0.1;
+  GRADUS_ARG(TransformerActivation, activation) = kReLU;
+  /// Modules that are cloned in the place of those made from the options above.
+  GRADUS_ARG(AnyModule, custom_encoder);
+  GRADUS_ARG(AnyModule, custom_decoder);
+};
+
+/// src (S, N, d_model) and tgt (T, N, d_model) to (T, N, d_model): decoder(tgt, encoder(src)), both ending in a
+/// LayerNorm. Weights start from xavier_uniform_.
+class TransformerImpl : public Cloneable<TransformerImpl> {
+ public:
+  TransformerImpl() : TransformerImpl(TransformerOptions()) {}
+  explicit TransformerImpl(const TransformerOptions& options);
+  void reset() override;
+  /// xavier_uniform_ for everything but vectors.
+  void reset_parameters();
+  Tensor forward(const Tensor& src, const Tensor& tgt, const Tensor& src_mask = {}, const Tensor& tgt_mask = {},
+                 const Tensor& memory_mask = {}, const Tensor& src_key_padding_mask = {},
+                 const Tensor& tgt_key_padding_mask = {}, const Tensor& memory_key_padding_mask = {});
+  /// (size, size): 0 on and below the diagonal, minus infinity above, so that no position attends to later ones.
+  static Tensor generate_square_subsequent_mask(int64_t size);
+
+  TransformerOptions options;
+  AnyModule encoder, decoder;
+};
+GRADUS_MODULE(Transformer);
+
+}  // namespace gradus::nn

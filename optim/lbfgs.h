@@ -1,0 +1,60 @@
+// L-BFGS.
+#pragma once
+
+#include <deque>
+
+#include <gradus/optim/optimizer.h>
+
+namespace gradus::optim {
+
+class LBFGSOptions final : public OptimizerCloneableOptions<LBFGSOptions> {
+ public:
+  LBFGSOptions(double lr = 1) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
+  const char* name() const override { return "LBFGSOptions"; }
+  void visit(NumberVisitor& visitor) override;
+  void check() const override;
+  GRADUS_ARG(double, lr);
+  /// Most iterations in a step, and most calls of the closure there; 5/4 max_iter unless set.
+  GRADUS_ARG(int64_t, max_iter) = 20;
+  GRADUS_ARG(std::optional<int64_t>, max_eval);
+  /// A step ends where the largest entry of the gradient, or the change of the loss or of every parameter, is not
+  /// larger.
+  GRADUS_ARG(double, tolerance_grad) = 1e-7;
+  GRADUS_ARG(double, tolerance_change) = 1e-9;
+  /// Pairs of steps and gradients' changes that are kept.
+  GRADUS_ARG(int64_t, history_size) = 100;
+  /// "strong_wolfe", or none: every iteration goes lr along its direction.
+  GRADUS_ARG(std::optional<std::string>, line_search_fn);
+};
+
+/// Liu and Nocedal, "On the limited memory BFGS method for large scale optimization", 1989, as torch.optim.LBFGS: steps
+/// along -H g, where H approximates the inverse Hessian by the last steps s and changes y of the gradient (Nocedal and
+/// Wright, "Numerical optimization", 2006: algorithm 7.4; the line search: 3.5 and 3.6 with cubic interpolation).
+///   optimizer.step([&] { optimizer.zero_grad(); Tensor loss = …; loss.backward(); return loss; });
+/// step() calls the closure, which it needs, several times and gives its first loss. For few parameters and gradients
+/// without noise. One parameter group only; more, or options out of range, are a ValueError.
+class LBFGS final : public Optimizer {
+ public:
+  explicit LBFGS(std::vector<OptimizerParamGroup> groups, LBFGSOptions defaults = {});
+  explicit LBFGS(std::vector<Tensor> params, LBFGSOptions defaults = {});
+  Tensor step(LossClosure closure = nullptr) override;
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+
+ private:
+  struct Point;  // of a line search
+  struct Pair {
+    Tensor step, change;  // of the parameters and of the gradient, (n)
+  };
+  Tensor flat_gradient() const;
+  void move(double distance, const Tensor& direction) const;
+  Tensor direction_for(const Tensor& gradient) const;
+  static Point strong_wolfe(const std::function<Point(double)>& at, Point start, double distance, double narrowest);
+
+  std::deque<Pair> history_;
+  Tensor direction_, gradient_;  // of the last iteration, (n)
+  double distance_ = 0;          // that it went
+  int64_t iterations_ = 0;
+};
+
+}  // namespace gradus::optim

@@ -1,0 +1,76 @@
+// Data sets that say themselves what comes next, and those that are shared.
+#include <gradus/data/stateful_dataset.h>
+#include <gradus/data/transforms.h>
+#include <gradus/gradus.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+namespace datasets = data::datasets;
+
+namespace {
+
+/// 0, 1, 2, … up to `count`, in batches.
+struct Counting : datasets::StatefulDataset<Counting, std::vector<int>> {
+  explicit Counting(int count) : count(count) {}
+  Counting(const Counting&) = default;
+  std::optional<std::vector<int>> get_batch(size_t batch_size) override {
+    if (next >= count) return std::nullopt;
+    std::vector<int> batch;
+    while (next < count && batch.size() < batch_size) batch.push_back(next++);
+    return batch;
+  }
+  void reset() override { next = 0; }
+  std::optional<size_t> size() const override { return count; }
+  int count, next = 0;
+};
+
+struct Uncopyable : datasets::Dataset<Uncopyable, int> {
+  Uncopyable() = default;
+  Uncopyable(const Uncopyable&) = delete;
+  int get(size_t index) override { return static_cast<int>(index) * 2; }
+  std::optional<size_t> size() const override { return 10; }
+};
+
+}  // namespace
+
+TEST_CASE("a stateful dataset gives batches until it has none, epoch after epoch") {
+  auto loader = data::make_data_loader(Counting(5), data::DataLoaderOptions(2).workers(2));
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    std::vector<std::vector<int>> batches;
+    for (const auto& batch : *loader) batches.push_back(batch);
+    CHECK(batches == std::vector<std::vector<int>>{{0, 1}, {2, 3}, {4}});
+  }
+
+  auto mapped = Counting(5)
+                    .map(data::transforms::Lambda<int>([](int x) { return x + 1; }))
+                    .map(data::transforms::BatchLambda<std::vector<int>, size_t>(
+                        [](std::vector<int> batch) { return batch.size() + static_cast<size_t>(batch.back()); }));
+  std::vector<size_t> sums;
+  for (const size_t sum : *data::make_data_loader(mapped, 2)) sums.push_back(sum);
+  CHECK(sums == std::vector<size_t>{4, 6, 6});
+}
+
+TEST_CASE("a shared dataset is not copied") {
+  auto shared = datasets::make_shared_dataset<Uncopyable>();
+  int sum = 0;
+  for (const auto& batch : *data::make_data_loader(shared, data::DataLoaderOptions(3).workers(2)))
+    for (const int number : batch) sum += number;
+  CHECK(sum == 90);
+
+  auto counting = datasets::make_shared_dataset<Counting>(4);
+  auto loader = data::make_data_loader(counting, 3);
+  CHECK(loader->begin()->size() == 3);
+  CHECK(counting->next == 3);
+}
+
+TEST_CASE("a loader's iterator behind the last batch refuses to be read or to go on") {
+  auto loader = data::make_data_loader(Counting(2), 2);
+  auto iterator = loader->begin();
+  CHECK(iterator->size() == 2);
+  ++iterator;
+  CHECK(iterator == loader->end());
+  CHECK_THROWS_AS(*iterator, ValueError);
+  CHECK_THROWS_AS(++iterator, ValueError);
+  auto end = loader->end();
+  CHECK_THROWS_AS(++end, ValueError);
+}

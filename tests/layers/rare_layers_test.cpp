@@ -1,0 +1,119 @@
+// The layers of layers/rare_layers.h, with the numbers that PyTorch 1.13 gives for them.
+#include <gradus/gradus.h>
+#include <gradus/layers/rare_layers.h>
+#include <gradus/tests/catch.h>
+#include <gradus/tests/layers/printed.h>
+
+using namespace gradus;
+namespace F = nn::functional;
+using test::printed;
+
+namespace {
+
+/// sin(step i) for element i.
+Tensor wave(const Shape& shape, double step = 0.7) {
+  return (arange(0, numel_of(shape), kDouble) * step).sin().reshape(shape);
+}
+
+void check(const Tensor& x, const std::vector<double>& wanted, double tolerance = 1e-12) {
+  REQUIRE(x.numel() == static_cast<int64_t>(wanted.size()));
+  CHECK(x.reshape(-1).to(kDouble).allclose(tensor(wanted), 0, tolerance));
+}
+
+}  // namespace
+
+TEST_CASE("embedding_bag: sums, means and maxima of bags") {
+  const Tensor weight = wave({6, 2}), indices = tensor({1, 3, 5, 3, 0, 2}), offsets = tensor({0, 2, 2});
+  const auto options = F::EmbeddingBagFuncOptions().offsets(offsets).padding_idx(3);
+  const std::vector<double> first = {0.9854497299884601, 0.8632093666488739, 0, 0};
+  const auto with = [&](double a, double b) { return std::vector<double>{first[0], first[1], 0, 0, a, b}; };
+  check(F::embedding_bag(indices, weight, F::EmbeddingBagFuncOptions(options).mode(kSum)),
+        with(0.9919747488746942, 1.2816026934250715));
+  check(F::embedding_bag(indices, weight, options), with(0.33065824962489804, 0.4272008978083572));
+  check(F::embedding_bag(indices, weight, F::EmbeddingBagFuncOptions(options).mode(kMax)),
+        with(0.6569865987187891, 0.9881682338770003));
+  check(F::embedding_bag(indices, weight,
+                         F::EmbeddingBagFuncOptions().offsets(offsets).mode(kSum).per_sample_weights(wave({6}, 0.3))),
+        {-0.2575682523846801, -0.29033459911771575, 0, 0, 0.02238278212932776, 0.038911740176001464});
+  check(F::embedding_bag(indices, weight,
+                         F::EmbeddingBagFuncOptions().offsets(tensor({0, 2, 6})).include_last_offset(true)),
+        {0.0569369787874362, -0.05962162298772933, 0.030099744115276605, 0.07478752020018471});
+  check(F::embedding_bag(indices.reshape({2, 3}), weight),
+        {0.2569535187645538, 0.2896416626338472, -0.1788625407525609, -0.2296727176920871});
+
+  CHECK_THROWS_AS(F::embedding_bag(indices, weight), ShapeError);
+  CHECK_THROWS_AS(F::embedding_bag(indices, weight, F::EmbeddingBagFuncOptions().offsets(tensor({0, 7}))), IndexError);
+  CHECK_THROWS_AS(
+      F::embedding_bag(indices.reshape({2, 3}), weight, F::EmbeddingBagFuncOptions().per_sample_weights(ones({2, 3}))),
+      ValueError);
+}
+
+TEST_CASE("EmbeddingBag: its weight learns, but for the padding") {
+  nn::EmbeddingBag bag(nn::EmbeddingBagOptions(4, 3).mode(kSum).padding_idx(-1));
+  CHECK(bag->weight[3].equal(zeros({3})));
+  const Tensor indices = tensor({0, 3, 0, 1}), offsets = tensor({0, 3});
+  bag(indices, offsets).sum().backward();
+  CHECK(bag->weight.grad().sum(1).equal(tensor({6.0f, 3.0f, 0.0f, 0.0f})));
+  CHECK(printed(bag) == "gradus::nn::EmbeddingBag(num_embeddings=4, embedding_dim=3, mode=kSum, padding_idx=3)");
+  const auto table = nn::EmbeddingBag::from_pretrained(ones({2, 3}), false, kMax);
+  CHECK(table->weight.requires_grad());
+  CHECK(table(tensor({{0, 1}})).equal(ones({1, 3})));
+}
+
+TEST_CASE("LPPool, CrossMapLRN2d, MultiLabelMarginLoss") {
+  check(nn::LPPool2d(nn::LPPool2dOptions(2, {2, 3}).stride(2))(wave({1, 2, 4, 5})),
+        {1.7983419960683993, 1.7867434211833702, 2.062327395916604, 1.3409018144570315, 1.7631456737299622,
+         1.5744321224569575, 1.3328644503853795, 2.0148095274223983});
+  check(F::lp_pool1d(wave({1, 2, 4, 5})[0].abs(), F::LPPool1dFuncOptions(3, 2).ceil_mode(true))[0][0],
+        {0.644217687237691, 1.1696521211004365, 0.4220586218467694});
+  const Tensor x = wave({1, 6, 1, 2});
+  check(nn::CrossMapLRN2d(nn::CrossMapLRN2dOptions(3).alpha(0.5).beta(0.6).k(2))(x).narrow(1, 0, 2),
+        {0.0, 0.40213044413685956, 0.6172971656302352, 0.5358279350617732});
+
+  const Tensor labels = tensor({{3, 0, -1, 1}, {2, -1, 0, 0}});
+  const std::vector<double> losses = {1.3832290252886386, 1.1541199067706789};
+  check(nn::MultiLabelMarginLoss(kNone)(wave({2, 4}), labels), losses);
+  check(nn::MultiLabelMarginLoss()(wave({2, 4}), labels), {(losses[0] + losses[1]) / 2});
+  check(F::multilabel_margin_loss(wave({2, 4})[0], labels[0], kSum), {losses[0]});
+  CHECK_THROWS_AS(F::multilabel_margin_loss(wave({2, 4}), labels[0]), ShapeError);
+}
+
+TEST_CASE("adaptive maxima know where they were") {
+  const Tensor x = wave({2, 3, 5, 7}).set_requires_grad(true);
+  nn::AdaptiveMaxPool2d pool(nn::AdaptiveMaxPool2dOptions({3, 2}));
+  const auto [maxima, indices] = pool->forward_with_indices(x);
+  CHECK(maxima.equal(pool(x)));
+  CHECK(x.flatten(2).gather(2, indices.flatten(2)).equal(maxima.flatten(2)));
+  const Tensor gradient = autograd::grad({maxima.square().sum()}, {x})[0];
+  CHECK(gradient.equal(autograd::grad({pool(x).square().sum()}, {x})[0]));
+
+  nn::AdaptiveMaxPool1d line(3);
+  const auto [largest, places] = line->forward_with_indices(x[0].flatten(1));
+  CHECK(largest.equal(line(x[0].flatten(1))));
+  CHECK(x[0].flatten(1).gather(1, places).equal(largest));
+  CHECK_THROWS_AS(pool->forward_with_indices(ones({3, 3})), ShapeError);
+}
+
+TEST_CASE("TripletMarginWithDistanceLoss takes the distance that it is given") {
+  const Tensor anchor = wave({4, 3}), positive = wave({4, 3}, 0.9), negative = wave({4, 3}, 1.3);
+  for (const bool swap : {false, true})
+    CHECK(nn::TripletMarginWithDistanceLoss(nn::TripletMarginWithDistanceLossOptions().swap(swap).margin(1.5))(
+              anchor, positive, negative)
+              .allclose(triplet_margin_loss(anchor, positive, negative, 1.5, 2, 1e-6, swap)));
+  const auto squared = [](const Tensor& a, const Tensor& b) { return (a - b).square().sum(-1); };
+  const Tensor apart = squared(anchor, positive) - squared(anchor, negative) + 1;
+  CHECK(F::triplet_margin_with_distance_loss(
+            anchor, positive, negative,
+            F::TripletMarginWithDistanceLossFuncOptions().distance_function(squared).reduction(kNone))
+            .allclose(relu(apart)));
+}
+
+TEST_CASE("pad_sequence puts sequences of several lengths side by side") {
+  const std::vector<Tensor> sequences = {ones({2, 3}), full({4, 3}, 2.0)};
+  const Tensor padded = nn::utils::rnn::pad_sequence(sequences, true, -1);
+  CHECK(padded.sizes() == Shape({2, 4, 3}));
+  CHECK(padded[0].narrow(0, 2, 2).equal(full({2, 3}, -1.0)));
+  CHECK(padded[1].equal(sequences[1]));
+  CHECK(nn::utils::rnn::pad_sequence(sequences, false, -1).equal(padded.transpose(0, 1)));
+  CHECK_THROWS_AS(nn::utils::rnn::pad_sequence({}), ValueError);
+}

@@ -1,0 +1,135 @@
+// LBFGS follows PyTorch's steps (golden/make_golden.py), with and without its line search.
+#include <gradus/autograd/archive.h>
+#include <gradus/autograd/autograd.h>
+#include <gradus/core/io/safetensors.h>
+#include <gradus/optim/optim.h>
+#include <gradus/tests/catch.h>
+#include <gradus/tests/compare.h>
+
+using namespace gradus;
+using optim::LBFGS;
+using optim::LBFGSOptions;
+using test::contains;
+
+namespace {
+
+/// convex_loss of golden/make_golden.py, from where it starts.
+struct Valley {
+  std::map<std::string, Array> golden =
+      io::load_safetensors(test::source_path("tests/optim/golden/trajectories.safetensors"));
+  Tensor weight = Tensor(golden.at("weight")).to(kDouble).set_requires_grad(true);
+  Tensor bias = Tensor(golden.at("bias")).to(kDouble).set_requires_grad(true);
+  int calls = 0;
+
+  Tensor loss() const {
+    const Tensor scaled = weight * arange(1, 13, kDouble).reshape({3, 4});
+    return scaled.square().sum() / 2 + weight.pow(4).sum() / 10 + ((bias - weight.sum()).square() + 1).sqrt().sum();
+  }
+  std::function<Tensor()> closure() {
+    return [this] {
+      ++calls;
+      weight.zero_grad(), bias.zero_grad();
+      const Tensor value = loss();
+      value.backward();
+      return value;
+    };
+  }
+  Tensor wanted(const std::string& name, int step) const { return Tensor(golden.at("lbfgs." + name))[step]; }
+};
+
+const std::vector<std::pair<std::string, LBFGSOptions>>& lbfgs_cases() {
+  static const std::vector<std::pair<std::string, LBFGSOptions>> list = {
+      {"plain", LBFGSOptions(0.3).max_iter(4)},
+      {"short_history", LBFGSOptions(0.3).max_iter(5).history_size(2)},
+      {"strong_wolfe", LBFGSOptions().max_iter(5).line_search_fn("strong_wolfe")},
+      {"strong_wolfe_far", LBFGSOptions(30).max_iter(3).max_eval(9).line_search_fn("strong_wolfe")},
+  };
+  return list;
+}
+
+}  // namespace
+
+TEST_CASE("LBFGS goes where PyTorch's goes, with as many calls of the closure") {
+  for (const auto& [name, options] : lbfgs_cases()) {
+    Valley valley;
+    LBFGS optimizer({valley.weight, valley.bias}, options);
+    for (int step = 0; step < 8; ++step) {
+      INFO(name << " step " << step);
+      optimizer.step(valley.closure());
+      CHECK(test::error(valley.weight, valley.wanted(name + ".weight", step)) < 1e-6);
+      CHECK(test::error(valley.bias, valley.wanted(name + ".bias", step)) < 1e-6);
+      CHECK(valley.calls == valley.wanted(name + ".calls", step).item<int>());
+    }
+  }
+}
+
+TEST_CASE("LBFGS goes on from its state dict with the same bits, also through an archive") {
+  for (const auto& [name, options] : lbfgs_cases()) {
+    INFO(name);
+    Valley through, stopped;
+    LBFGS optimizer({through.weight, through.bias}, options);
+    for (int step = 0; step < 4; ++step) optimizer.step(through.closure());
+    {
+      LBFGS first({stopped.weight, stopped.bias}, options);
+      for (int step = 0; step < 2; ++step) first.step(stopped.closure());
+      std::stringstream stream;
+      serialize::OutputArchive out;
+      first.save(out);
+      out.save_to(stream);
+      serialize::InputArchive in;
+      in.load_from(stream);
+      LBFGS second({stopped.weight, stopped.bias}, options);
+      second.load(in);
+      for (int step = 0; step < 2; ++step) second.step(stopped.closure());
+    }
+    CHECK(through.weight.equal(stopped.weight));
+    CHECK(through.bias.equal(stopped.bias));
+  }
+}
+
+TEST_CASE("LBFGS: wrong calls and options") {
+  Valley valley;
+  LBFGS optimizer({valley.weight, valley.bias}, LBFGSOptions());
+  CHECK_THROWS_WITH(optimizer.step(), contains("needs a closure"));
+  CHECK_THROWS_WITH(LBFGS({valley.weight}, LBFGSOptions().line_search_fn("armijo")), contains("armijo"));
+  CHECK_THROWS_AS(LBFGS({valley.weight}, LBFGSOptions().max_iter(0)), ValueError);
+  CHECK_THROWS_AS(LBFGS({valley.weight}, LBFGSOptions(-1)), ValueError);
+  std::vector<optim::OptimizerParamGroup> groups;
+  groups.emplace_back(std::vector<Tensor>{valley.weight});
+  groups.emplace_back(std::vector<Tensor>{valley.bias});
+  CHECK_THROWS_WITH(LBFGS(std::move(groups), LBFGSOptions()), contains("one parameter group"));
+  optimizer.step(valley.closure());
+  LBFGS smaller({valley.bias}, LBFGSOptions());
+  CHECK_THROWS_AS(smaller.load_state_dict(optimizer.state_dict()), ShapeError);
+}
+
+TEST_CASE("options: assigned through their getters, compared, and of an optimizer of one's own") {
+  optim::SGDOptions options(0.1);
+  options.momentum() = 0.5;
+  CHECK(options.momentum() == 0.5);
+  CHECK(options == optim::SGDOptions(0.1).momentum(0.5));
+  CHECK_FALSE(options == optim::SGDOptions(0.1));
+  CHECK_FALSE(static_cast<const optim::OptimizerOptions&>(options) == optim::AdamOptions(0.1));
+
+  struct OwnOptions : optim::OptimizerCloneableOptions<OwnOptions> {
+    GRADUS_ARG(double, lr) = 0.25;
+  };
+  struct Own : optim::Optimizer {
+    explicit Own(std::vector<Tensor> params)
+        : Optimizer({optim::OptimizerParamGroup(std::move(params))}, std::make_unique<OwnOptions>()) {}
+    Tensor step(LossClosure) override {
+      const NoGradGuard no_grad;
+      for (auto& group : param_groups())
+        for (Tensor& parameter : group.params()) parameter.sub_(parameter.grad(), group.options().get_lr());
+      return {};
+    }
+  };
+  const Tensor x = ones({2}, requires_grad());
+  Own own({x}), other({x});
+  x.sum().backward();
+  own.step({});
+  CHECK(x.equal(full({2}, 0.75)));
+  own.set_lr(0.5);
+  other.load_state_dict(own.state_dict());
+  CHECK(other.param_groups()[0].options().get_lr() == 0.5);
+}

@@ -1,7 +1,9 @@
 #include <gradus/autograd/graph_dump.h>
 
+#include <iomanip>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include <gradus/autograd/accumulate_grad.h>
 
@@ -26,6 +28,17 @@ std::vector<Ref<Node>> nodes_behind(const Tensor& root) {
 
 std::string describe(const Array& array) { return std::string(gradus::name(array.dtype())) + to_string(array.shape()); }
 
+// The numbers of a small tensor in row-major order, behind `before`; empty for others.
+std::string numbers(const char* before, const Tensor& x) {
+  constexpr int64_t kMost = 8;
+  if (!x.defined() || x.numel() == 0 || x.numel() > kMost) return "";
+  const Tensor flat = x.detach().to(kCPU).to(kDouble).reshape(-1);
+  std::ostringstream text;
+  text << std::setprecision(4) << before;
+  for (int64_t i = 0; i < flat.numel(); ++i) text << (i > 0 ? ", " : "") << flat[i].item<double>();
+  return text.str();
+}
+
 }  // namespace
 
 std::string graph_to_dot(const Tensor& root) {
@@ -37,14 +50,17 @@ std::string graph_to_dot(const Tensor& root) {
   for (const Ref<Node>& node : nodes) {
     std::string label = node->name();
     if (!node->module_path().empty()) label += "\\n" + node->module_path();
-    if (node->is_accumulator()) label += "\\n" + describe(static_cast<const AccumulateGrad&>(*node).leaf().array());
+    if (node->is_accumulator()) {
+      const Tensor& leaf = static_cast<const AccumulateGrad&>(*node).leaf();
+      label += "\\n" + describe(leaf.array()) + numbers("\\n", leaf) + numbers("\\ngradient ", leaf.grad());
+    }
     int64_t bytes = 0;
     for (const Saved* saved = node->saved(); saved; saved = saved->next()) {
       if (!saved->peek().defined()) continue;
       const int64_t size = static_cast<int64_t>(saved->peek().nbytes());
       bytes += size;
       label += "\\nsaved " + std::string(saved->name()) + ": " + describe(saved->peek()) + ", " + std::to_string(size) +
-               " B";
+               " B" + numbers("\\n", Tensor(saved->peek()));
     }
     if (bytes > 0) label += "\\n" + std::to_string(bytes) + " B saved";
     dot += "  n" + std::to_string(number[node.get()]) + " [label=\"" + label + "\"" +

@@ -9,8 +9,9 @@
 namespace gradus {
 namespace autograd {
 
-/// Graphviz source of the graph behind `root`: nodes with their layer, edges with shapes, and what each node saved with
-/// its bytes. `dot -Tsvg` draws it.
+/// Graphviz source of the graph behind `root`: nodes with their layer, edges with shapes, what each node saved with its
+/// bytes, and the numbers of tensors of at most eight elements, with the gradients of leaves where there are some
+/// (after backward with retain_graph). `dot -Tsvg` draws it.
 std::string graph_to_dot(const Tensor& root);
 /// Bytes of distinct storages that the graph behind `root` keeps alive for backward.
 int64_t saved_bytes(const Tensor& root);

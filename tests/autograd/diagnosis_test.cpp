@@ -110,6 +110,12 @@ TEST_CASE("the graph prints as Graphviz source") {
     CHECK_THAT(dot, contains(part));
   CHECK(std::count(dot.begin(), dot.end(), '{') == std::count(dot.begin(), dot.end(), '}'));
   CHECK(autograd::graph_to_dot(x.detach()).find("->") == std::string::npos);
+
+  const Tensor w = tensor({1.5f, -2.0f}).requires_grad_(), loss = w.square().sum();
+  CHECK(autograd::graph_to_dot(loss).find("1.5, -2") != std::string::npos);
+  CHECK(autograd::graph_to_dot(loss).find("gradient") == std::string::npos);
+  loss.backward({}, /*retain_graph=*/true);
+  CHECK(autograd::graph_to_dot(loss).find("gradient 3, -4") != std::string::npos);
 }
 
 TEST_CASE("saved bytes count each storage once") {

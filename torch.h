@@ -145,6 +145,13 @@ inline Tensor frobenius_norm(const Tensor& x, IntArrayRef dim, bool keepdim = fa
   return gradus::norm(x, 2, dim, keepdim);
 }
 inline Tensor logsigmoid(const Tensor& x) { return gradus::log_sigmoid(x); }
+/// LibTorch's operator overlooks dimensions of one in the target's shape; F::binary_cross_entropy and BCELoss do not. A
+/// template, so that a program with `using namespace torch` may leave out torch::.
+template <class... Rest>
+Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, Rest&&... rest) {
+  const bool fits = x.squeeze().sizes() == target.squeeze().sizes();
+  return gradus::binary_cross_entropy(x, fits ? target.reshape(x.sizes()) : target, std::forward<Rest>(rest)...);
+}
 using gradus::cat;  // the same function, so that a program with `using namespace torch` may leave out torch::
 inline Tensor concat(const TensorList& tensors, int64_t dim = 0, Loc where = Loc::current()) {
   return gradus::cat(tensors, dim, where);

@@ -123,7 +123,7 @@ Tensor TanhshrinkImpl::forward(const Tensor& x) {
 }
 void TanhshrinkImpl::pretty_print(std::ostream& stream) const { detail::LayerPrinter(stream, "Tanhshrink"); }
 
-HardtanhImpl::HardtanhImpl(const HardtanhOptions& options) : PlainLayer(options) {
+void HardtanhImpl::reset() {
   GRADUS_CHECK(options.max_val() > options.min_val(), ValueError, "Hardtanh from ", options.min_val(), " to ",
                options.max_val(), ": max_val must be greater than min_val");
 }

@@ -185,7 +185,8 @@ struct HardtanhOptions {
 };
 /// x within [min_val, max_val], else the nearer bound; a range that is empty is a ValueError.
 struct HardtanhImpl : detail::PlainLayer<HardtanhImpl, HardtanhOptions> {
-  explicit HardtanhImpl(const HardtanhOptions& options = {});
+  explicit HardtanhImpl(const HardtanhOptions& options = {}) : PlainLayer(options) { HardtanhImpl::reset(); }
+  void reset() override;
   Tensor forward(const Tensor& x);
   void pretty_print(std::ostream& stream) const override;
 };

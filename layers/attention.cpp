@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <ostream>
 
 #include <gradus/autograd/ops/activation.h>
 #include <gradus/autograd/ops/attention.h>
@@ -14,7 +15,6 @@
 #include <gradus/autograd/ops/pad.h>
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/layers/layer_printer.h>
 
 namespace gradus::nn {
 
@@ -148,9 +148,6 @@ std::tuple<Tensor, Tensor> MultiheadAttentionImpl::forward(const Tensor& query, 
   return {output_of(mixed.transpose(1, 2).reshape({batch, queries, size})), weights};
 }
 
-void MultiheadAttentionImpl::pretty_print(std::ostream& stream) const {
-  detail::LayerPrinter(stream, "MultiheadAttention")("embed_dim", options.embed_dim())("num_heads",
-                                                                                       options.num_heads());
-}
+void MultiheadAttentionImpl::pretty_print(std::ostream& stream) const { stream << "gradus::nn::MultiheadAttention"; }
 
 }  // namespace gradus::nn

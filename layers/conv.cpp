@@ -67,6 +67,10 @@ void ConvBase<Options>::register_parameters() {
                " output channels must both be divisible by groups = ", groups);
   Shape shape = dims_of(options.kernel_size());
   for (int64_t size : shape) GRADUS_CHECK(size > 0, ValueError, "kernel_size must be positive, got ", shape);
+  if constexpr (!is_transposed<Options>)
+    for (int64_t stride : dims_of(options.stride()))
+      GRADUS_CHECK(stride == 1 || options.padding().name != AutoPadding::same, ValueError,
+                   "padding 'same' needs stride 1, got ", stride);
   shape.insert(0, is_transposed<Options> ? out / groups : in / groups);
   shape.insert(0, is_transposed<Options> ? in : out);
   weight = register_parameter("weight", empty(shape));

@@ -49,7 +49,7 @@ void EmbeddingImpl::pretty_print(std::ostream& stream) const {
   if (options.padding_idx()) printer("padding_idx", *options.padding_idx());
   if (options.max_norm()) printer("max_norm", *options.max_norm());
   printer("norm_type", options.norm_type(), options.norm_type() != 2);
-  printer("scale_grad_by_freq", options.scale_grad_by_freq(), options.scale_grad_by_freq());
+  printer("scale_grad_by_freq", true, options.scale_grad_by_freq())("sparse", true, options.sparse());
 }
 
 Embedding Embedding::from_pretrained(const Tensor& embeddings, const EmbeddingFromPretrainedOptions& options) {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include <gradus/autograd/ops/conv.h>
+#include <gradus/autograd/ops/pool.h>
 #include <gradus/core/options.h>
 #include <gradus/layers/embedding.h>
 #include <gradus/layers/loss.h>
@@ -98,16 +98,16 @@ class EmbeddingBag : public ModuleHolder<EmbeddingBagImpl> {
 };
 
 /// Over windows as AvgPool's: (sum of x^p)^(1/p), 0 where the sum is negative.
-template <class Size>
+template <class Size, class Stride>
 struct LPPoolOptions {
   LPPoolOptions(double norm_type, Size kernel_size) : norm_type_(norm_type), kernel_size_(kernel_size) {}
   GRADUS_ARG(double, norm_type);
   GRADUS_ARG(Size, kernel_size);
-  GRADUS_ARG(std::optional<Size>, stride);
+  GRADUS_ARG(Stride, stride);
   GRADUS_ARG(bool, ceil_mode) = false;
 };
-using LPPool1dOptions = LPPoolOptions<int64_t>;
-using LPPool2dOptions = LPPoolOptions<Pair>;
+using LPPool1dOptions = LPPoolOptions<int64_t, std::optional<int64_t>>;
+using LPPool2dOptions = LPPoolOptions<Pair, PoolStride>;
 
 namespace functional {
 using LPPool1dFuncOptions = LPPool1dOptions;

@@ -169,6 +169,8 @@ GRADUS_MODULE(PixelUnshuffle);
 struct UnfoldOptions {
   UnfoldOptions(Pair kernel_size) : kernel_size_(kernel_size) {}            // NOLINT(google-explicit-constructor)
   UnfoldOptions(int64_t kernel_size) : UnfoldOptions(Pair(kernel_size)) {}  // NOLINT(google-explicit-constructor)
+  template <std::same_as<IntArrayRef> Sizes>
+  UnfoldOptions(const Sizes& sizes) : UnfoldOptions(Pair(sizes)) {}  // NOLINT(google-explicit-constructor)
   GRADUS_ARG(Pair, kernel_size);
   GRADUS_ARG(Pair, dilation) = 1;
   GRADUS_ARG(Pair, padding) = 0;

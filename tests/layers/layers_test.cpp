@@ -2,6 +2,7 @@
 #include <gradus/autograd/autograd.h>
 #include <gradus/layers/layers.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/layers/printed.h>
 
 using namespace gradus;
 namespace F = gradus::nn::functional;
@@ -190,4 +191,15 @@ TEST_CASE("an ordered dictionary keeps its order and refuses repeats") {
   CHECK(dict.pairs().back() == std::pair<std::string, int>("x", 9));
   dict.clear();
   CHECK(dict.is_empty());
+}
+
+TEST_CASE("options that make no sense are refused when the layer is made, or reset") {
+  CHECK_THROWS_AS(nn::Conv2d(nn::Conv2dOptions(1, 2, 3).stride(2).padding(kSame)), ValueError);
+  CHECK_THROWS_AS(nn::Conv1d(nn::Conv1dOptions(1, 2, 3).stride(2).padding(kSame)), ValueError);
+  nn::Hardtanh hardtanh;
+  hardtanh->options.max_val() = -2;
+  CHECK_THROWS_AS(hardtanh->reset(), ValueError);
+  CHECK(nn::Unfold(IntArrayRef({2, 4}))->options.kernel_size().w == 4);
+  CHECK(test::printed(nn::Embedding(nn::EmbeddingOptions(4, 2).sparse(true))) ==
+        "gradus::nn::Embedding(num_embeddings=4, embedding_dim=2, sparse=true)");
 }

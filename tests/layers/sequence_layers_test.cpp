@@ -276,3 +276,9 @@ TEST_CASE("a Transformer gives PyTorch's numbers") {
       0.666659835341335,   0.7582518558095195,  0.9837407498908816,  -2.0217311023081943};
   CHECK(y.reshape(-1).allclose(tensor(wanted), 0, 1e-9));
 }
+
+TEST_CASE("attention prints as LibTorch's, with its child and nothing else") {
+  CHECK(test::printed(nn::MultiheadAttention(4, 2)) ==
+        "gradus::nn::MultiheadAttention(\n"
+        "  (out_proj): gradus::nn::Linear(in_features=4, out_features=4, bias=true)\n)");
+}

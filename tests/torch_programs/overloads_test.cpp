@@ -210,3 +210,13 @@ TEST_CASE_METHOD(Inputs, "sorting with stable, dim and descending") {
   CHECK(total(torch::argsort(x, true, 1, false)) == near(288));
   CHECK(total(x.argsort(true, 0, true)) == near(116));
 }
+
+TEST_CASE("torch::binary_cross_entropy overlooks dimensions of one, the layer does not", "[torch]") {
+  const torch::Tensor x = torch::full({3, 1}, 0.25), target = torch::tensor({0.0f, 1.0f, 1.0f});
+  const torch::Tensor wanted = gradus::binary_cross_entropy(x, target.reshape({3, 1}));
+  CHECK(torch::equal(torch::binary_cross_entropy(x, target), wanted));
+  CHECK_THROWS_AS(torch::nn::BCELoss()(x, target), gradus::ShapeError);
+  CHECK_THROWS_AS(torch::binary_cross_entropy(x, torch::ones({2})), gradus::ShapeError);
+  using namespace torch;
+  CHECK(equal(binary_cross_entropy(x, target.reshape({3, 1})), wanted));
+}

@@ -6,6 +6,7 @@
 // torch::load of tensors and optimizers, at:: and c10::.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <fstream>
@@ -16,6 +17,7 @@
 #include <sstream>
 #include <string>
 #include <tuple>
+#include <variant>
 #include <vector>
 
 #include <gradus/autograd/archive.h>
@@ -30,24 +32,41 @@ using Variable = Tensor;
 using tensor_list = TensorList;
 using gradus::AutoGradMode;
 using gradus::GradMode;
+using gradus::InferenceMode;
+using gradus::Node;
+/// A leaf of these numbers.
+inline Tensor make_variable(const Tensor& data, bool requires_grad = false) {
+  return data.detach().set_requires_grad(requires_grad);
+}
+/// Finds the first NaN, and infinity, while it lives; with `check_nan` false it looks for none.
+struct DetectAnomalyGuard : AnomalyGuard {
+  explicit DetectAnomalyGuard(bool check_nan = true) : AnomalyGuard(check_nan) {}
+};
 }  // namespace autograd
 
 /// The number, a whole one without a point.
 inline std::ostream& operator<<(std::ostream& stream, const Scalar& number) {
   return number.is_floating() ? stream << number.to_double() : stream << number.to_int64();
 }
+inline std::ostream& operator<<(std::ostream& stream, const TensorOptions& options) {
+  return stream << "TensorOptions(dtype=" << options.dtype() << ", device=" << options.device()
+                << ", layout=Strided, requires_grad=" << (options.requires_grad() ? "true" : "false") << ")";
+}
+inline std::ostream& operator<<(std::ostream& stream, DeviceType type) { return stream << name(type); }
+inline std::ostream& operator<<(std::ostream& stream, TensorLayout) { return stream << "Strided"; }
 /// The address, as of the shared_ptr that LibTorch has here.
 inline std::ostream& operator<<(std::ostream& stream, const Ref<Node>& node) { return stream << node.get(); }
 
 namespace nn {
 /// LibTorch's utilities for modules.
 namespace utils {
-/// The parameters as one vector, and back.
+/// The parameters as one vector.
 inline Tensor parameters_to_vector(const std::vector<Tensor>& parameters) {
   TensorList flat;
   for (const Tensor& parameter : parameters) flat.push_back(parameter.reshape(-1));
   return cat(flat);
 }
+/// The vector's parts become the parameters' numbers.
 inline void vector_to_parameters(const Tensor& vector, const std::vector<Tensor>& parameters) {
   int64_t at = 0;
   for (const Tensor& parameter : parameters) {
@@ -57,6 +76,13 @@ inline void vector_to_parameters(const Tensor& vector, const std::vector<Tensor>
   GRADUS_CHECK(at == vector.numel(), ShapeError, "the parameters have ", at, " elements, the vector ", vector.numel());
 }
 }  // namespace utils
+namespace functional {
+/// With `beta` as an argument of its own.
+inline Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, const SmoothL1LossFuncOptions& options, double beta,
+                             Loc where = Loc::current()) {
+  return gradus::smooth_l1_loss(x, target, options.reduction(), beta, where);
+}
+}  // namespace functional
 }  // namespace nn
 
 }  // namespace gradus
@@ -70,10 +96,81 @@ using gradus::Tensor;
 
 using Dtype = DType;
 using ScalarType = DType;
+using Layout = TensorLayout;
 using std::make_optional;
+using std::make_unique;
 using std::nullopt;
 using std::nullopt_t;
 using std::optional;
+
+/// Numbers or objects that somebody else holds, as an argument: of a vector, an array, one element or a braced list.
+template <class T>
+class ArrayRef : public std::span<const T> {
+ public:
+  ArrayRef() = default;
+  ArrayRef(const T& one) : std::span<const T>(&one, 1) {}                                                // NOLINT
+  ArrayRef(const T* data, size_t count) : std::span<const T>(data, count) {}                             // NOLINT
+  ArrayRef(const std::vector<T>& list) requires(!std::is_same_v<T, bool>) : std::span<const T>(list) {}  // NOLINT
+  ArrayRef(std::initializer_list<T> list) : std::span<const T>(list.begin(), list.size()) {}             // NOLINT
+  template <size_t N>
+  ArrayRef(const std::array<T, N>& list) : std::span<const T>(list) {}  // NOLINT
+  template <size_t N>
+  ArrayRef(const T (&list)[N]) : std::span<const T>(list, N) {}                                        // NOLINT
+  ArrayRef(const Dims& dims) requires(std::is_same_v<T, int64_t>) : std::span<const T>(dims) {}        // NOLINT
+  operator Dims() const requires(std::is_same_v<T, int64_t>) { return {this->data(), this->size()}; }  // NOLINT
+  /// The element, or an IndexError.
+  const T& at(size_t i) const {
+    GRADUS_CHECK(i < this->size(), IndexError, "at(", i, ") of a list of ", this->size());
+    return (*this)[i];
+  }
+  /// A part of it, or all from `first` on.
+  ArrayRef slice(size_t first, size_t count) const { return {this->data() + first, count}; }
+  ArrayRef slice(size_t first) const { return slice(first, this->size() - first); }
+  /// Same elements.
+  bool equals(ArrayRef other) const { return std::equal(this->begin(), this->end(), other.begin(), other.end()); }
+  std::vector<T> vec() const { return {this->begin(), this->end()}; }  ///< a copy
+  operator std::vector<T>() const { return vec(); }                    // NOLINT(google-explicit-constructor)
+  friend bool operator==(ArrayRef a, ArrayRef b) { return a.equals(b); }
+};
+using gradus::tensor;
+/// Of a list, as of a vector.
+template <class T>
+Tensor tensor(ArrayRef<T> numbers, const TensorOptions& options = {}) {
+  return gradus::detail::tensor_of(numbers.data(), static_cast<int64_t>(numbers.size()), dtype_of<T>, options);
+}
+
+/// for (auto i : c10::irange(n)): 0 … n - 1, or `first` … `last` - 1.
+template <std::integral T>
+class IntegerRange {
+ public:
+  /// A number of it.
+  struct Iterator {
+    T value;
+    T operator*() const { return value; }
+    Iterator& operator++() { return ++value, *this; }
+    bool operator!=(Iterator other) const { return value != other.value; }
+  };
+  IntegerRange(T first, T last) : first_(first), last_(std::max(first, last)) {}
+  Iterator begin() const { return {first_}; }  ///< the first number
+  Iterator end() const { return {last_}; }     ///< behind the last
+
+ private:
+  T first_, last_;
+};
+/// 0 … last - 1
+template <std::integral T>
+IntegerRange<T> irange(T last) {
+  return {0, last};
+}
+/// first … last - 1
+template <std::integral F, std::integral L>
+IntegerRange<L> irange(F first, L last) {
+  return {static_cast<L>(first), last};
+}
+
+/// Here an element type is described by its enumerator alone.
+inline DType typeMetaToScalarType(DType type) { return type; }
+inline DType scalarTypeToTypeMeta(DType type) { return type; }  ///< as it is
 
 /// torch::Reduction::Sum is an enumerator in LibTorch's own spelling.
 struct Reduction {
@@ -123,6 +220,22 @@ using gradus::TensorIndex;
 
 // ---- Operators that gradus has under another name ----
 
+/// Normal numbers, each with the mean and the standard deviation at its place; either may be one number.
+inline Tensor normal(const Tensor& mean, const Tensor& std, Loc where = Loc::current()) {
+  const NoGradGuard no_grad;
+  const Tensor spread = std + zeros_like(mean);
+  return gradus::randn_like(spread, where) * spread + mean;
+}
+inline Tensor normal(const Tensor& mean, double std = 1, Loc where = Loc::current()) {
+  const NoGradGuard no_grad;
+  return gradus::randn_like(mean, where) * std + mean;
+}
+inline Tensor normal(double mean, const Tensor& std, Loc where = Loc::current()) {
+  const NoGradGuard no_grad;
+  return gradus::randn_like(std, where) * std + mean;
+}
+using gradus::normal;
+
 inline Tensor constant_pad_nd(const Tensor& x, IntArrayRef padding, const Scalar& value = 0) {
   return gradus::pad(x, padding, kConstant, value.to_double());
 }
@@ -143,6 +256,10 @@ inline Tensor divide(const Operand& a, const Operand& b, std::optional<std::stri
 }
 inline Tensor frobenius_norm(const Tensor& x, IntArrayRef dim, bool keepdim = false) {
   return gradus::norm(x, 2, dim, keepdim);
+}
+/// A tensor without dimensions, of the default type.
+inline Tensor scalar_tensor(const Scalar& value, const TensorOptions& options = {}) {
+  return gradus::full({}, value, options.dtype(options.dtype()));
 }
 inline Tensor logsigmoid(const Tensor& x) { return gradus::log_sigmoid(x); }
 /// LibTorch's operator overlooks dimensions of one in the target's shape; F::binary_cross_entropy and BCELoss do not. A
@@ -256,28 +373,59 @@ void load(T& value, From&&... from) {
 }
 }  // namespace torch
 
+namespace caffe2 {
+/// The element type of a type of C++.
+struct TypeMeta {
+  /// Its enumerator.
+  template <class T>
+  static gradus::DType Make() {
+    return gradus::dtype_of<T>;
+  }
+};
+}  // namespace caffe2
+
 namespace c10 {
+using gradus::BFloat16;
 using gradus::Device;
 using gradus::DeviceType;
 using gradus::Error;
+using gradus::get_default_dtype;
+using gradus::Half;
+using gradus::IndexError;
 using gradus::InferenceMode;
 using gradus::IntArrayRef;
 using gradus::Scalar;
+using gradus::TensorOptions;
+using gradus::ValueError;
+using std::get;
+using std::get_if;
+using std::holds_alternative;
 using std::make_optional;
 using std::nullopt;
 using std::nullopt_t;
 using std::optional;
+using std::string_view;
+using std::variant;
+using std::visit;
+using DeviceIndex = int;
 using ScalarType = gradus::DType;
+using OptionalIntArrayRef = std::optional<gradus::IntArrayRef>;
+using torch::ArrayRef;
+using torch::irange;
 using torch::str;
 }  // namespace c10
 
 namespace at {
 using namespace gradus;  // operators are in both places in LibTorch too
+using torch::ArrayRef;
 using torch::batch_norm;
 using torch::group_norm;
 using torch::instance_norm;
+using torch::irange;
 using torch::layer_norm;
+using torch::normal;
 using torch::Reduction;
+using torch::tensor;
 using ScalarType = gradus::DType;
 namespace indexing = torch::indexing;
 
@@ -312,5 +460,17 @@ inline Context& globalContext() {
 #define TORCH_INTERNAL_ASSERT(condition, ...) TORCH_CHECK(condition __VA_OPT__(, ) __VA_ARGS__)
 #define AT_ASSERT(condition, ...) TORCH_CHECK(condition __VA_OPT__(, ) __VA_ARGS__)
 #define AT_ERROR(...) GRADUS_FAIL(Error, __VA_ARGS__)
+#define TORCH_CHECK_INDEX(condition, ...) GRADUS_CHECK(condition, IndexError, "" __VA_ARGS__)
+#define TORCH_CHECK_VALUE(condition, ...) GRADUS_CHECK(condition, ValueError, "" __VA_ARGS__)
+/// A line on the standard error stream, each time or the first time that this place is reached.
+#define TORCH_WARN(...) \
+  (std::cerr << "[W " __FILE__ << ":" << __LINE__ << "] Warning: " << ::torch::str(__VA_ARGS__) << "\n")
+#define TORCH_WARN_ONCE(...) \
+  do { [[maybe_unused]] static const bool warned = (TORCH_WARN(__VA_ARGS__), true); } while (false)
+/// The version of LibTorch whose interface this header follows; gradus's own is GRADUS_VERSION_….
+#define TORCH_VERSION_MAJOR 1
+#define TORCH_VERSION_MINOR 13
+#define TORCH_VERSION_PATCH 1
+#define TORCH_VERSION "1.13.1"
 /// LibTorch must be told of default arguments of forward; here nothing is to be said.
 #define FORWARD_HAS_DEFAULT_ARGS(...)

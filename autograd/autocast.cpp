@@ -11,7 +11,7 @@ namespace {
 
 using detail::autocast;
 
-int slot_of(const Tensor& x) { return static_cast<int>(x.device().type); }
+int slot_of(const Tensor& x) { return static_cast<int>(x.device().type()); }
 
 // True for what rules may speak of.
 bool is_castable(const Tensor& x) {

@@ -239,8 +239,8 @@ class BackwardPass {
                       have = gradient.sizes()[static_cast<int>(gradient.dim()) - i];
         expanded = want == have || want == 1;
       }
-      GRADUS_CHECK(expanded, AutogradError, from, " gave a gradient of shape ", gradient.sizes(),
-                   " for a tensor of shape ", info.shape);
+      GRADUS_CHECK(expanded, AutogradError, from, " gave a gradient of shape ", gradient.sizes(), ", expected shape ",
+                   info.shape);
       const int lead = static_cast<int>(gradient.dim()) - info.shape.size();
       Dims dims;
       for (int i = 0; i < gradient.dim(); ++i)
@@ -273,7 +273,8 @@ void collect_roots(const TensorList& tensors, const TensorList& gradients, bool 
     const Tensor& tensor = tensors[i];
     Edge edge = gradient_edge(tensor);
     GRADUS_CHECK(edge.node, AutogradError, "tensor ", i, " of shape ", tensor.sizes(),
-                 " does not require gradients and has no history: nothing to differentiate");
+                 " does not require gradients: element ", i,
+                 " of tensors does not require grad and does not have a grad_fn");
     Tensor gradient = gradients.empty() ? Tensor() : gradients[i];
     if (gradient.defined()) {
       GRADUS_CHECK(gradient.sizes() == tensor.sizes(), ShapeError, "gradient ", i, " has shape ", gradient.sizes(),
@@ -323,6 +324,7 @@ void backward(const TensorList& tensors, const TensorList& grad_tensors, std::op
 TensorList grad(const TensorList& outputs, const TensorList& inputs, const TensorList& grad_outputs,
                 std::optional<bool> retain_graph, bool create_graph, bool allow_unused, Loc where) {
   OpScope op("grad", where);
+  GRADUS_CHECK(!inputs.empty(), ValueError, "grad requires non-empty inputs.");
   std::vector<Edge> roots;
   Grads gradients;
   collect_roots(outputs, grad_outputs, create_graph, &roots, &gradients);
@@ -337,8 +339,7 @@ TensorList grad(const TensorList& outputs, const TensorList& inputs, const Tenso
   TensorList result;
   for (size_t i = 0; i < captures.size(); ++i) {
     GRADUS_CHECK(allow_unused || captures[i].gradient.defined(), AutogradError, "input ", i, " of shape ",
-                 inputs[i].sizes(),
-                 " was not used to compute the outputs; pass allow_unused = true if that is intended");
+                 inputs[i].sizes(), " was not used to compute the outputs. Set allow_unused=True if that is intended");
     result.push_back(std::move(captures[i].gradient));
   }
   return result;

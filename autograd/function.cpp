@@ -67,6 +67,7 @@ TensorList run_function(const Ref<FunctionNode>& node, const TensorList& inputs,
   auto listed = [&](const TensorList& list, const Tensor& tensor) {
     return std::any_of(list.begin(), list.end(), same(tensor));
   };
+  for (const Tensor& written : context.dirty_) written.array().bump_version();  // perhaps through data_ptr
   const TensorList raw = results;
   for (Tensor& result : results) {
     if (!result.defined() || !is_floating(result.dtype()) || listed(context.non_differentiable_, result)) {

@@ -105,16 +105,21 @@ TensorList run_function(const Ref<FunctionNode>& node, const TensorList& inputs,
 
 template <class T>
 struct Function {
-  /// Calls T::forward(ctx, args…). backward must return one gradient per argument (undefined for non-tensors), and may
-  /// return undefined ones for further arguments of forward, which had their defaults.
+  /// Calls T::forward(ctx, args…). backward must return one gradient per argument (undefined for non-tensors; of a list
+  /// one for each tensor), and may return undefined ones for further arguments of forward, which had their defaults.
   template <class... Args>
   static auto apply(Args&&... args) {
     TensorList inputs;
     std::vector<int> input_of_argument;
     auto note = [&](const auto& arg) {
-      if constexpr (detail::is_tensor<decltype(arg)>) {
+      const auto add = [&](const Tensor& tensor) {
         input_of_argument.push_back(static_cast<int>(inputs.size()));
-        inputs.push_back(arg);
+        inputs.push_back(tensor);
+      };
+      if constexpr (detail::is_tensor<decltype(arg)>) {
+        add(arg);
+      } else if constexpr (std::is_same_v<std::remove_cvref_t<decltype(arg)>, TensorList>) {
+        for (const Tensor& tensor : arg) add(tensor);
       } else {
         input_of_argument.push_back(-1);
       }

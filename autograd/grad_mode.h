@@ -32,12 +32,11 @@ class NoGradGuard : public AutoGradMode {
   NoGradGuard() : AutoGradMode(false) {}
 };
 
-/// Like NoGradGuard, and tensors made inside keep no trace of views; they can never take part in autograd later
-/// (c10::InferenceMode).
+/// Like NoGradGuard, and tensors made inside keep no trace of views; outside they can neither be written in place nor
+/// be kept for backward (c10::InferenceMode). InferenceMode(false) takes back both for its scope.
 class InferenceMode {
  public:
-  explicit InferenceMode(bool enabled = true)
-      : grad_(detail::grad_enabled && !enabled), previous_(detail::inference_enabled) {
+  explicit InferenceMode(bool enabled = true) : grad_(!enabled), previous_(detail::inference_enabled) {
     detail::inference_enabled = enabled;
   }
   ~InferenceMode() { detail::inference_enabled = previous_; }

@@ -13,7 +13,7 @@ namespace {
 // Guards AutogradMeta::half_copy: several threads may start graphs from the same parameters.
 std::mutex half_copy_mutex;
 
-bool recording(Device device) { return runtime(device.type).capturing(); }
+bool recording(Device device) { return runtime(device.type()).capturing(); }
 bool recording(const Tensor& x) { return recording(x.device()); }
 
 std::shared_ptr<HalfCopy>& slot_of(const Tensor& parameter) { return parameter.impl()->need_meta().half_copy; }
@@ -126,7 +126,7 @@ RecordedHalfCopies::RecordedHalfCopies(std::vector<Tensor> parameters, DType dty
 int64_t RecordedHalfCopies::bytes() const {
   int64_t bytes = 0;
   for (const auto& copy : copies_)
-    if (copy) bytes += counted_bytes(copy->numbers.nbytes(), copy->numbers.device().type);
+    if (copy) bytes += counted_bytes(copy->numbers.nbytes(), copy->numbers.device().type());
   return bytes;
 }
 

@@ -81,7 +81,11 @@ void Saved::keep(const Array& array, const Tensor& tensor) {
 }
 
 Saved& Saved::operator=(const Tensor& tensor) {
-  if (tensor.defined()) keep(tensor.array(), tensor);
+  if (!tensor.defined()) return *this;
+  GRADUS_CHECK(
+      !tensor.impl()->inference, AutogradError,
+      "Inference tensors cannot be saved for backward. This one was made in InferenceMode; clone() it outside");
+  keep(tensor.array(), tensor);
   return *this;
 }
 
@@ -108,9 +112,10 @@ void Saved::fetch() const {
 void Saved::check() const {
   GRADUS_CHECK(!released_, AutogradError, "the graph was already used: what ", owner_->name(),
                " saved was freed by the first backward pass; pass retain_graph = true to the first one");
-  GRADUS_CHECK(!array_.defined() || array_.version() == version_, AutogradError, "'", name_, "' of shape ",
-               array_.shape(), ", which ", owner_->name(), " saved for backward, was changed in place since: version ",
-               array_.version(), ", expected ", version_,
+  GRADUS_CHECK(!array_.defined() || array_.version() == version_, AutogradError,
+               "one of the variables needed for gradient computation has been modified by an inplace operation: '",
+               name_, "' of shape ", array_.shape(), ", which ", owner_->name(),
+               " saved for backward, was changed in place since: version ", array_.version(), ", expected ", version_,
                "; use an operator that makes a new tensor, or clone() first");
 }
 

@@ -194,7 +194,8 @@ struct ViewInfo {
   // Of the storage when the view's grad_fn was last right. Written last when a reader makes the history anew, so that
   // another thread that sees the version also sees the history.
   std::atomic<uint32_t> version{0};
-  bool made_without_grad = false;  // created under NoGradGuard
+  // "no_grad" or "inference" where the view was made in that mode, else null: then it has no history of its own.
+  const char* made_in = nullptr;
 };
 
 namespace amp::detail {

@@ -100,8 +100,8 @@ auto tensor_pointers(const Args&... args) {
 }
 
 bool any_requires_grad(const Tensor* const* tensors, size_t count);
-/// All defined tensors on one device, none of them an inference tensor while recording; else an exception.
-void check_inputs(const Tensor* const* tensors, size_t count, bool recording);
+/// The first one defined; else an exception.
+void check_inputs(const Tensor* const* tensors, size_t count);
 void begin_node(Node& node, const Tensor* const* tensors, size_t count, const char* name);
 Tensor finish_output(const Ref<Node>& node, Array output);
 Tensor plain_output(Array output);
@@ -155,7 +155,7 @@ template <class N, class... Args>
 auto apply_as_is(const Args&... args) {
   const auto inputs = detail::tensor_pointers(args...);
   const bool recording = GradMode::is_enabled() && detail::any_requires_grad(inputs.data(), inputs.size());
-  detail::check_inputs(inputs.data(), inputs.size(), recording);
+  detail::check_inputs(inputs.data(), inputs.size());
   auto finish = [](Ref<Node> node, auto result) {
     auto wrap = [&](Array& output) {
       return node ? detail::finish_output(node, std::move(output)) : detail::plain_output(std::move(output));
@@ -191,7 +191,7 @@ template <class N, class... Args>
 Tensor apply_view(OpScope&, const Tensor& of, const Args&... args) {
   const auto inputs = detail::tensor_pointers(of, args...);
   const bool recording = GradMode::is_enabled() && detail::any_requires_grad(inputs.data(), inputs.size());
-  detail::check_inputs(inputs.data(), inputs.size(), recording);
+  detail::check_inputs(inputs.data(), inputs.size());
   auto finish = [&](Ref<Node> node, Array result) { return detail::finish_view(node, of, std::move(result)); };
   return detail::run_node<N>(recording, inputs.data(), inputs.size(), false, finish, of, args...);
 }
@@ -201,7 +201,7 @@ template <class N, class... Args>
 const Tensor& apply_view_in_place(OpScope&, const Tensor& self, const Args&... args) {
   const auto inputs = detail::tensor_pointers(self, args...);
   const bool recording = GradMode::is_enabled() && detail::any_requires_grad(inputs.data(), inputs.size());
-  detail::check_inputs(inputs.data(), inputs.size(), recording);
+  detail::check_inputs(inputs.data(), inputs.size());
   detail::check_not_leaf(self);
   auto finish = [&](Ref<Node> node, Array view) {
     detail::finish_view_in_place(self, node, std::move(view));
@@ -216,7 +216,7 @@ template <class N, class... Args>
 const Tensor& apply_in_place(OpScope&, const Tensor& self, const Args&... args) {
   const auto inputs = detail::tensor_pointers(self, args...);
   const bool recording = GradMode::is_enabled() && detail::any_requires_grad(inputs.data(), inputs.size());
-  detail::check_inputs(inputs.data(), inputs.size(), recording);
+  detail::check_inputs(inputs.data(), inputs.size());
   detail::check_in_place(self, recording);
   auto finish = [&](Ref<Node> node, const Array&) {
     if (node) detail::finish_in_place(self, node);

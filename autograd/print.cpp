@@ -108,7 +108,7 @@ std::string footer(const Tensor& tensor) {
 std::string Tensor::str() const {
   if (!defined()) return "[ Tensor (undefined) ]";
   const OpContext context("print");
-  check_not_recording(device().type, "printing a tensor");
+  check_not_recording(device().type(), "printing a tensor");
   const Array here = ops::contiguous(ops::cast(ops::to_device(array(), Device()), DType::f64));
   const double* data = static_cast<const double*>(here.data());
   const std::vector<double> values(data, data + here.numel());

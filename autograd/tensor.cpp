@@ -42,8 +42,10 @@ uint32_t Tensor::use_count() const { return impl_ ? impl_->use_count() : 0; }
 
 bool Tensor::requires_grad() const {
   if (!impl_ || !impl_->meta) return false;
-  if (impl_->meta->view) refresh_view(*this);
-  return impl_->meta->requires_grad || impl_->meta->grad_fn;
+  const ViewInfo* view = impl_->meta->view.get();
+  if (view) refresh_view(*this);
+  // A view made without recording wants what its base wants, though it leads nowhere.
+  return impl_->meta->requires_grad || impl_->meta->grad_fn || (view && view->made_in && view->base.requires_grad());
 }
 
 const Tensor& Tensor::set_requires_grad(bool wanted, Loc where) const {
@@ -52,7 +54,7 @@ const Tensor& Tensor::set_requires_grad(bool wanted, Loc where) const {
   GRADUS_CHECK(!wanted || is_floating(dtype()), DTypeError, "only floating tensors can require gradients, got ",
                dtype());
   GRADUS_CHECK(!wanted || !impl_->inference || InferenceMode::is_enabled(), AutogradError,
-               "a tensor made in InferenceMode cannot require gradients; clone() it outside first");
+               "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed. clone() it first");
   if (!is_leaf()) {
     GRADUS_CHECK(wanted, AutogradError,
                  "only leaves can change requires_grad; use detach() to cut a tensor off its graph");
@@ -67,11 +69,19 @@ bool Tensor::is_leaf() const {
   if (impl_->meta->view) refresh_view(*this);
   return !impl_->meta->grad_fn;
 }
+bool Tensor::is_inference() const { return impl_ && impl_->inference; }
 bool Tensor::is_view() const { return impl_ && impl_->meta && impl_->meta->view; }
 
 Ref<Node> Tensor::grad_fn() const {
   if (!impl_ || !impl_->meta) return nullptr;
-  if (impl_->meta->view) refresh_view(*this);
+  if (const ViewInfo* view = impl_->meta->view.get()) {
+    refresh_view(*this);
+    GRADUS_CHECK(
+        !view->made_in || view->version == version() || !GradMode::is_enabled() || !view->base.requires_grad(),
+        AutogradError, "A view was created in ", view->made_in,
+        " mode and its base or another view of its base has been modified inplace with grad mode enabled; make "
+        "the view outside, or anew");
+  }
   return impl_->meta->grad_fn;
 }
 
@@ -136,6 +146,7 @@ void Tensor::bind_grad(const Array& storage) const {
 
 void Tensor::backward(const Tensor& gradient, std::optional<bool> retain_graph, bool create_graph,
                       std::optional<TensorList> inputs, Loc where) const {
+  GRADUS_CHECK(!inputs || !inputs->empty(), ValueError, "'inputs' argument to backward cannot be empty");
   autograd::backward({*this}, {gradient}, retain_graph, create_graph, inputs.value_or(TensorList()), where);
 }
 
@@ -160,7 +171,7 @@ void Tensor::remove_hook(unsigned id) const {
     erased += std::erase_if(meta->hooks, [&](const auto& hook) { return hook.id == id; });
     erased += std::erase_if(meta->post_hooks, [&](const auto& hook) { return hook.id == id; });
   }
-  GRADUS_CHECK(erased > 0, IndexError, "this tensor has no hook with id ", id);
+  GRADUS_CHECK(erased > 0, IndexError, "Invalid index: this tensor has no hook with id ", id);
 }
 
 unsigned Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const {

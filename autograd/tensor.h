@@ -20,12 +20,18 @@ class Tensor;
 class Node;
 struct TensorImpl;
 
+/// How elements are laid out; LibTorch has others.
+enum class TensorLayout : uint8_t { strided };
+inline constexpr TensorLayout kStrided = TensorLayout::strided;
+
 /// Element type, device and whether gradients are wanted, for creation functions: dtype(kDouble).device("cuda").
 struct TensorOptions {
   TensorOptions() = default;
   TensorOptions(DType dtype) : dtype_(dtype) {}              // NOLINT(google-explicit-constructor)
   TensorOptions(Device device) : device_(device) {}          // NOLINT(google-explicit-constructor)
   TensorOptions(DeviceType type) : device_(Device(type)) {}  // NOLINT(google-explicit-constructor)
+  /// "cuda:1"
+  explicit TensorOptions(const std::convertible_to<std::string_view> auto& device) : device_(Device(device)) {}
   TensorOptions dtype(DType dtype) const {
     TensorOptions o = *this;
     o.dtype_ = dtype;
@@ -36,7 +42,10 @@ struct TensorOptions {
     o.device_ = device;
     return o;
   }
-  TensorOptions requires_grad(bool wanted = true) const {
+  TensorOptions device(DeviceType type, int index) const { return device(Device(type, index)); }
+  TensorOptions device_index(int index) const { return device(Device(DeviceType::cuda, index)); }  ///< of a GPU
+  TensorOptions layout(TensorLayout) const { return *this; }                                       ///< there is one
+  TensorOptions requires_grad(bool wanted) const {
     TensorOptions o = *this;
     o.requires_grad_ = wanted;
     return o;
@@ -47,10 +56,11 @@ struct TensorOptions {
     return o;
   }
   DType dtype_or(DType fallback) const { return dtype_.value_or(fallback); }
-  DType dtype() const { return dtype_.value_or(DType::f32); }
+  DType dtype() const { return dtype_.value_or(get_default_dtype()); }
   Device device_or(Device fallback) const { return device_.value_or(fallback); }
   Device device() const { return device_.value_or(Device()); }
-  bool requires_grad_wanted() const { return requires_grad_; }
+  bool requires_grad() const { return requires_grad_; }  ///< what was asked for
+  TensorLayout layout() const { return kStrided; }       ///< there is one
   MemoryFormat memory_format() const { return format_; }
   bool has_dtype() const { return dtype_.has_value(); }
   bool has_device() const { return device_.has_value(); }
@@ -63,6 +73,7 @@ struct TensorOptions {
 };
 inline TensorOptions dtype(DType type) { return TensorOptions(type); }
 inline TensorOptions device(Device device) { return TensorOptions(device); }
+inline TensorOptions layout(TensorLayout layout) { return TensorOptions().layout(layout); }  ///< there is one
 inline TensorOptions requires_grad(bool wanted = true) { return TensorOptions().requires_grad(wanted); }
 
 using TensorList = std::vector<Tensor>;
@@ -129,6 +140,10 @@ class Tensor {
   Device device() const { return array().device(); }
   TensorOptions options() const { return TensorOptions(dtype()).device(device()); }
   bool is_cuda() const { return device().is_cuda(); }
+  bool is_cpu() const { return device().is_cpu(); }                         ///< on the host
+  int64_t get_device() const { return is_cuda() ? device().index() : -1; }  ///< its index, -1 on the host
+  /// Made in InferenceMode.
+  bool is_inference() const;
   bool is_floating_point() const { return is_floating(dtype()); }
   bool is_contiguous(MemoryFormat format = MemoryFormat::contiguous) const { return array().is_contiguous(format); }
   uint32_t version() const { return array().version(); }
@@ -176,8 +191,21 @@ class Tensor {
   /// Computes gradients of the graph's leaves (torch::Tensor::backward).
   void backward(const Tensor& gradient = {}, std::optional<bool> retain_graph = std::nullopt, bool create_graph = false,
                 std::optional<TensorList> inputs = std::nullopt, Loc where = Loc::current()) const;
+  /// For these tensors alone; none in braces means all.
+  void backward(const Tensor& gradient, std::optional<bool> retain_graph, bool create_graph,
+                std::initializer_list<Tensor> inputs, Loc where = Loc::current()) const {
+    backward(gradient, retain_graph, create_graph,
+             inputs.size() == 0 ? std::optional<TensorList>() : std::optional<TensorList>(inputs), where);
+  }
   /// Calls `hook` with each gradient of this tensor; a defined result replaces it. Returns an id for remove_hook.
   unsigned register_hook(std::function<Tensor(const Tensor&)> hook) const;
+  /// A hook that returns nothing only looks.
+  template <class F>
+  requires std::is_void_v<std::invoke_result_t<F, const Tensor&>>
+  unsigned register_hook(F look) const {
+    return register_hook(std::function<Tensor(const Tensor&)>(
+        [look = std::move(look)](const Tensor& gradient) { return look(gradient), Tensor(); }));
+  }
   /// Takes out a hook of either kind; an id that is not there is an IndexError.
   void remove_hook(unsigned id) const;
   /// Calls `hook` with this leaf after a gradient was accumulated into it. Returns an id for remove_hook.
@@ -188,6 +216,8 @@ class Tensor {
   /// LibTorch's set_data: this tensor's numbers become those of `other`.
   void set_data(const Tensor& other) const;
   Tensor data() const { return detach(); }
+  Tensor variable_data() const { return detach(); }  ///< as detach()
+  Tensor tensor_data() const { return detach(); }    ///< as detach()
 
   // ---- Moving and converting ----
   Tensor to(DType dtype, bool non_blocking = false, bool copy = false, Loc where = Loc::current()) const;
@@ -244,6 +274,13 @@ class Tensor {
   /// The windows of `size` elements along `dim`, one every `step` elements: (…, windows, …, size). They may overlap.
   Tensor unfold(int64_t dim, int64_t size, int64_t step, Loc where = Loc::current()) const;
   Tensor diagonal(int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1, Loc where = Loc::current()) const;
+  /// The same memory with another shape, in row-major order; more of it, of undefined contents, where the elements need
+  /// more. Not for tensors that require gradients.
+  const Tensor& resize_(IntArrayRef size, Loc where = Loc::current()) const;
+  /// To the other's sizes.
+  const Tensor& resize_as_(const Tensor& other, Loc where = Loc::current()) const {
+    return resize_(other.sizes(), where);
+  }
   /// The tensor itself becomes that view. A leaf that requires gradients is an AutogradError.
   const Tensor& transpose_(int64_t dim0, int64_t dim1, Loc where = Loc::current()) const;
   const Tensor& t_(Loc where = Loc::current()) const;
@@ -332,6 +369,15 @@ class Tensor {
   Tensor sin(Loc where = Loc::current()) const;
   Tensor cos(Loc where = Loc::current()) const;
   Tensor erf(Loc where = Loc::current()) const;
+  Tensor tan(Loc where = Loc::current()) const;    ///< gradus::tan
+  Tensor sinh(Loc where = Loc::current()) const;   ///< gradus::sinh
+  Tensor cosh(Loc where = Loc::current()) const;   ///< gradus::cosh
+  Tensor asin(Loc where = Loc::current()) const;   ///< gradus::asin
+  Tensor acos(Loc where = Loc::current()) const;   ///< gradus::acos
+  Tensor atan(Loc where = Loc::current()) const;   ///< gradus::atan
+  Tensor asinh(Loc where = Loc::current()) const;  ///< gradus::asinh
+  Tensor acosh(Loc where = Loc::current()) const;  ///< gradus::acosh
+  Tensor atanh(Loc where = Loc::current()) const;  ///< gradus::atanh
   Tensor log1p(Loc where = Loc::current()) const;
   Tensor expm1(Loc where = Loc::current()) const;
   Tensor log2(Loc where = Loc::current()) const;
@@ -400,6 +446,11 @@ class Tensor {
   const Tensor& uniform_(double low = 0, double high = 1, Loc where = Loc::current()) const;
   const Tensor& normal_(double mean = 0, double std = 1, Loc where = Loc::current()) const;
   const Tensor& bernoulli_(double p = 0.5, Loc where = Loc::current()) const;
+  /// Whole numbers in [low, high), from 0 on where only `high` is given, and up to the largest that the type has, or
+  /// all below which it has, where none is.
+  const Tensor& random_(Loc where = Loc::current()) const;
+  const Tensor& random_(int64_t high, Loc where = Loc::current()) const { return random_(0, high, where); }
+  const Tensor& random_(int64_t low, int64_t high, Loc where = Loc::current()) const;
   const Tensor& operator+=(const Operand& other) const { return add_(other); }
   const Tensor& operator-=(const Operand& other) const { return sub_(other); }
   const Tensor& operator*=(const Operand& other) const { return mul_(other); }
@@ -491,6 +542,8 @@ Tensor operator+(const Operand& a, const Operand& b);
 Tensor operator-(const Operand& a, const Operand& b);
 Tensor operator*(const Operand& a, const Operand& b);
 Tensor operator/(const Operand& a, const Operand& b);
+/// remainder(a, b)
+Tensor operator%(const Operand& a, const Operand& b);
 Tensor operator==(const Operand& a, const Operand& b);
 Tensor operator!=(const Operand& a, const Operand& b);
 Tensor operator<(const Operand& a, const Operand& b);

@@ -51,6 +51,15 @@ Tensor Tensor::trunc(Loc where) const { return gradus::trunc(*this, where); }
 Tensor Tensor::sin(Loc where) const { return gradus::sin(*this, where); }
 Tensor Tensor::cos(Loc where) const { return gradus::cos(*this, where); }
 Tensor Tensor::erf(Loc where) const { return gradus::erf(*this, where); }
+Tensor Tensor::tan(Loc where) const { return gradus::tan(*this, where); }
+Tensor Tensor::sinh(Loc where) const { return gradus::sinh(*this, where); }
+Tensor Tensor::cosh(Loc where) const { return gradus::cosh(*this, where); }
+Tensor Tensor::asin(Loc where) const { return gradus::asin(*this, where); }
+Tensor Tensor::acos(Loc where) const { return gradus::acos(*this, where); }
+Tensor Tensor::atan(Loc where) const { return gradus::atan(*this, where); }
+Tensor Tensor::asinh(Loc where) const { return gradus::asinh(*this, where); }
+Tensor Tensor::acosh(Loc where) const { return gradus::acosh(*this, where); }
+Tensor Tensor::atanh(Loc where) const { return gradus::atanh(*this, where); }
 Tensor Tensor::log1p(Loc where) const { return gradus::log1p(*this, where); }
 Tensor Tensor::expm1(Loc where) const { return gradus::expm1(*this, where); }
 Tensor Tensor::log2(Loc where) const { return gradus::log2(*this, where); }
@@ -82,6 +91,7 @@ Tensor operator+(const Operand& a, const Operand& b) { return add(a, b); }
 Tensor operator-(const Operand& a, const Operand& b) { return sub(a, b); }
 Tensor operator*(const Operand& a, const Operand& b) { return mul(a, b); }
 Tensor operator/(const Operand& a, const Operand& b) { return div(a, b); }
+Tensor operator%(const Operand& a, const Operand& b) { return remainder(a, b); }
 Tensor operator==(const Operand& a, const Operand& b) { return eq(a, b); }
 Tensor operator!=(const Operand& a, const Operand& b) { return ne(a, b); }
 Tensor operator<(const Operand& a, const Operand& b) { return lt(a, b); }

@@ -100,7 +100,7 @@ void refresh_view(const Tensor& view) {
   AutogradMeta& meta = *view.impl()->meta;
   ViewInfo& info = *meta.view;
   const bool current = info.version.load(std::memory_order_acquire) == view.version();
-  if (info.made_without_grad || current || !info.base.requires_grad()) return;
+  if (info.made_in || current || !info.base.requires_grad()) return;
   std::lock_guard lock(refresh_mutex);
   if (info.version.load(std::memory_order_relaxed) == view.version()) return;
   const Array& base = info.base.array();
@@ -139,12 +139,8 @@ bool any_requires_grad(const Tensor* const* tensors, size_t count) {
   return false;
 }
 
-void check_inputs(const Tensor* const* tensors, size_t count, bool recording) {
-  for (size_t i = 0; i < count; ++i) {
-    if (i == 0) GRADUS_CHECK(tensors[0]->defined(), ValueError, "the first tensor is undefined");
-    GRADUS_CHECK(!recording || !tensors[i]->defined() || !tensors[i]->impl()->inference, AutogradError,
-                 "a tensor made in InferenceMode cannot be recorded for backward; clone() it outside first");
-  }
+void check_inputs(const Tensor* const* tensors, size_t count) {
+  GRADUS_CHECK(count == 0 || tensors[0]->defined(), ValueError, "the first tensor is undefined");
 }
 
 void begin_node(Node& node, const Tensor* const* tensors, size_t count, const char* name) {
@@ -168,12 +164,15 @@ Tensor finish_output(const Ref<Node>& node, Array output) {
 
 Tensor finish_view(const Ref<Node>& node, const Tensor& of, Array output) {
   Tensor view = node ? finish_output(node, std::move(output)) : plain_output(std::move(output));
-  if (InferenceMode::is_enabled() || of.impl()->inference || !is_floating(view.dtype())) return view;
+  view.impl()->inference = of.impl()->inference;
+  if (view.impl()->inference || !is_floating(view.dtype())) return view;
   auto info = std::make_unique<ViewInfo>();
   const bool nested = of.is_view();
   info->base = nested ? of.impl()->meta->view->base : of;
   info->version = view.version();
-  info->made_without_grad = !GradMode::is_enabled() || (nested && of.impl()->meta->view->made_without_grad);
+  if (nested) info->made_in = of.impl()->meta->view->made_in;
+  if (InferenceMode::is_enabled()) info->made_in = "inference";
+  else if (!GradMode::is_enabled() && !info->made_in) info->made_in = "no_grad";
   view.impl()->need_meta().view = std::move(info);
   return view;
 }
@@ -187,11 +186,12 @@ void check_not_leaf(const Tensor& self) {
 
 void check_in_place(const Tensor& self, bool recording) {
   check_not_leaf(self);
+  GRADUS_CHECK(!self.impl()->inference || InferenceMode::is_enabled(), AutogradError,
+               "Inplace update to inference tensor outside InferenceMode is not allowed; clone() it first");
   const AutogradMeta* meta = self.impl()->meta.get();
   if (recording && meta && meta->view) {
-    GRADUS_CHECK(!meta->view->made_without_grad, AutogradError,
-                 "this view was made under NoGradGuard and cannot be written in place where gradients are recorded; "
-                 "make the view outside, or clone() it");
+    GRADUS_CHECK(!meta->view->made_in, AutogradError, "A view was created in ", meta->view->made_in,
+                 " mode and is being modified inplace with grad mode enabled; make the view outside, or clone() it");
     const Tensor& base = meta->view->base;
     GRADUS_CHECK(!(base.requires_grad() && base.is_leaf()), AutogradError,
                  "a view of a leaf that requires gradients cannot be written in place; use NoGradGuard for updates, or "

@@ -44,7 +44,7 @@ class Trainer {
   }
   nn::Module& net() const { return *net_.ptr(); }
   Tensor loss() const {
-    const amp::Autocast autocast(device_.type, kBFloat16, half_);
+    const amp::Autocast autocast(device_.type(), kBFloat16, half_);
     return cross_entropy(net_.forward(x_), y_);
   }
   void step() const {
@@ -73,10 +73,10 @@ std::function<void()> in_mode(const std::string& mode, const std::function<void(
 /// Milliseconds of a call, all ranks beginning at the same time.
 double time_row(dist::ProcessGroup& group, Device device, int64_t calls, const std::function<void()>& work) {
   group.barrier();
-  runtime(device.type).synchronize(device.index);
+  runtime(device.type()).synchronize(device.index());
   const double before = now_ms();
   for (int64_t i = 0; i < calls; ++i) work();
-  runtime(device.type).synchronize(device.index);
+  runtime(device.type()).synchronize(device.index());
   return (now_ms() - before) / static_cast<double>(calls);
 }
 

@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
                                                {"seconds_with_copies", with_copies / 1000},
                                                {"max_difference", (result - expected).abs().max().item<double>()},
                                                {"threads", num_threads()},
-                                               {"device_name", runtime(device.type).description(device.index)},
+                                               {"device_name", runtime(device.type()).description(device.index())},
                                                {"libraries", backend(name).libraries()}})
                               .c_str());
       std::fflush(stdout);

@@ -30,7 +30,7 @@ bool compare(const benchmarks::Workload& work, int64_t batch, Backend& a, const 
   const auto step = [&] {
     optimizer.zero_grad();
     {
-      const amp::Autocast autocast(device.type, precision == "fp16" ? kHalf : kBFloat16, precision != "fp32");
+      const amp::Autocast autocast(device.type(), precision == "fp16" ? kHalf : kBFloat16, precision != "fp32");
       cross_entropy(net.forward(x), target).backward();
     }
     optimizer.step();

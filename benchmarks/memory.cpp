@@ -64,7 +64,7 @@ class Net {
     const Tensor target = randint(0, 10, {settings_.batch}, kLong).to(device_);
     const auto loss_of = [&] {
       std::optional<amp::Autocast> autocast;
-      if (settings_.mixed) autocast.emplace(device_.type, kBFloat16);
+      if (settings_.mixed) autocast.emplace(device_.type(), kBFloat16);
       return cross_entropy(net_.forward(x), target);
     };
     const int64_t at_first = allocated();
@@ -118,16 +118,16 @@ class Net {
   int64_t of_parameters() const {
     int64_t bytes = 0;
     for (const Tensor& parameter : net_.ptr()->parameters())
-      bytes += counted_bytes(parameter.array().nbytes(), device_.type);
+      bytes += counted_bytes(parameter.array().nbytes(), device_.type());
     return bytes;
   }
   template <class F>
   int64_t peak_of(const F& f) const {
-    runtime(device_.type).reset_peak_memory_stats(device_.index);
+    runtime(device_.type()).reset_peak_memory_stats(device_.index());
     f();
-    return runtime(device_.type).memory_stats(device_.index).peak_allocated - at_start_;
+    return runtime(device_.type()).memory_stats(device_.index()).peak_allocated - at_start_;
   }
-  int64_t allocated() const { return runtime(device_.type).memory_stats(device_.index).allocated; }
+  int64_t allocated() const { return runtime(device_.type()).memory_stats(device_.index()).allocated; }
 
   const Settings& settings_;
   const benchmarks::Workload& work_;
@@ -193,7 +193,7 @@ int main(int argc, char** argv) {
   program.flag("--time", settings.time, "measures steps with and without recomputation; best with --threads 1");
   program.json_option();
   return program.run(argc, argv, [&] {
-    const DeviceType type = Device(settings.device).type;
+    const DeviceType type = Device(settings.device).type();
     if (settings.backend.empty()) settings.backend = current_backend(type).name();
     set_backend(settings.backend);
     manual_seed(0);

@@ -17,7 +17,7 @@ Device device_of(const std::string& backend_name) { return Device(backend(backen
 void run_case(benchmark::State& state, const OpCase& op_case, const std::string& backend_name, bool backward) {
   const BackendGuard guard(backend_name);
   const Device device = device_of(backend_name);
-  DeviceRuntime& waiter = runtime(device.type);
+  DeviceRuntime& waiter = runtime(device.type());
   TensorList inputs;
   for (const Tensor& input : op_cases::make_inputs(op_case, kFloat)) {
     inputs.push_back(input.to(device));
@@ -33,7 +33,7 @@ void run_case(benchmark::State& state, const OpCase& op_case, const std::string&
     }
     benchmark::DoNotOptimize(outputs.data());
   }
-  waiter.synchronize(device.index);
+  waiter.synchronize(device.index());
 }
 
 }  // namespace

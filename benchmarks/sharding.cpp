@@ -113,7 +113,7 @@ class Training {
   double step(const Tensor& x, const Tensor& y) {
     Tensor loss;
     {
-      const amp::Autocast autocast(device_.type, kBFloat16, settings_.precision == "bf16");
+      const amp::Autocast autocast(device_.type(), kBFloat16, settings_.precision == "bf16");
       loss = loss_of(net_.forward(x), y);
     }
     trainer_->step(loss);
@@ -197,8 +197,8 @@ Figures predict(const Settings& settings, int rank, int ranks) {
 
 Figures measure(const Settings& settings, const Group& group) {
   const Device device = settings.device_of(group);
-  DeviceRuntime& memory = runtime(device.type);
-  const int64_t at_start = memory.memory_stats(device.index).allocated;
+  DeviceRuntime& memory = runtime(device.type());
+  const int64_t at_start = memory.memory_stats(device.index()).allocated;
   Training training(settings, group, device);
   Figures figures;
   figures.parameters = training.parameters();
@@ -206,12 +206,12 @@ Figures measure(const Settings& settings, const Group& group) {
   for (int64_t step = 0; step < settings.warm_up + settings.steps; ++step) {
     const auto [x, y] = training.batch(step);
     group->barrier();
-    memory.reset_peak_memory_stats(device.index);
+    memory.reset_peak_memory_stats(device.index());
     const int64_t before = bytes_sent();
-    memory.synchronize(device.index);
+    memory.synchronize(device.index());
     const double begin = benchmarks::now_ms();
     const double loss = training.step(x, y);
-    memory.synchronize(device.index);
+    memory.synchronize(device.index());
     const double end = benchmarks::now_ms();
     group->barrier();  // what this rank passes on for others has been sent too
     if (step < settings.warm_up) continue;
@@ -219,7 +219,7 @@ Figures measure(const Settings& settings, const Group& group) {
     figures.losses.push_back(loss);
     if (device.is_cpu())
       figures.sent += static_cast<double>(bytes_sent() - before) / static_cast<double>(settings.steps);
-    const int64_t peak = memory.memory_stats(device.index).peak_allocated - at_start;
+    const int64_t peak = memory.memory_stats(device.index()).peak_allocated - at_start;
     figures.peak = std::max(figures.peak, static_cast<double>(peak));
   }
   figures.milliseconds = benchmarks::median(milliseconds);
@@ -251,7 +251,7 @@ int main(int argc, char** argv) {
     const Group group = dist::init_process_group({.backend = settings.comm});
     const Device device = settings.device_of(group);
     if (device.is_cuda()) {
-      cuda::set_device(device.index);
+      cuda::set_device(device.index());
       cuda::set_matmul_allow_tf32(settings.precision == "tf32");
       cudnn::set_allow_tf32(settings.precision == "tf32");
     }

@@ -27,7 +27,7 @@ std::vector<double> samples_ms(Device device, double seconds, Work&& work) {
   const auto time_row = [&](int calls) {
     const double start = now_ms();
     for (int i = 0; i < calls; ++i) work();
-    runtime(device.type).synchronize(device.index);
+    runtime(device.type()).synchronize(device.index());
     return (now_ms() - start) / calls;
   };
   double call = time_row(1);

@@ -48,10 +48,10 @@ struct Figures {
 // The most bytes that tensors and the scratch of kernels held at once during work(), those from before included.
 template <class Work>
 int64_t peak_bytes(Device device, Work&& work) {
-  DeviceRuntime& memory = runtime(device.type);
-  memory.reset_peak_memory_stats(device.index);
+  DeviceRuntime& memory = runtime(device.type());
+  memory.reset_peak_memory_stats(device.index());
   work();
-  return memory.memory_stats(device.index).peak_allocated;
+  return memory.memory_stats(device.index()).peak_allocated;
 }
 
 Figures measure(const Workload& work, int64_t batch, const Variant& variant, const Settings& settings) {
@@ -74,7 +74,7 @@ Figures measure(const Workload& work, int64_t batch, const Variant& variant, con
 
   amp::GradScaler scaler(amp::GradScalerOptions().enabled(variant.precision == "fp16"));
   auto forward = [&] {
-    const amp::Autocast autocast(device.type, variant.precision == "bf16" ? kBFloat16 : kHalf, mixed);
+    const amp::Autocast autocast(device.type(), variant.precision == "bf16" ? kBFloat16 : kHalf, mixed);
     return scaler.scale(cross_entropy(net.forward(x), y));
   };
   auto step = [&] {
@@ -137,15 +137,15 @@ void report(const Workload& work, int64_t batch, const Variant& variant, const S
   program.record({{"net", work.name},
                   {"batch", batch},
                   {"device", settings.device},
-                  {"backend", std::string(current_backend(device.type).name())},
+                  {"backend", std::string(current_backend(device.type()).name())},
                   {"mode", variant.mode},
                   {"precision", variant.precision},
                   {"format", variant.format},
                   {"timed", settings.timed},
                   {"threads", num_threads()},
                   {"thread_runtime", name(thread_runtime())},
-                  {"machine", runtime(device.type).description(device.index)},
-                  {"libraries", current_backend(device.type).libraries()},
+                  {"machine", runtime(device.type()).description(device.index())},
+                  {"libraries", current_backend(device.type()).libraries()},
                   {"version", version()},
                   {"step_ms", figures.step_ms},
                   {"mean_step_ms", figures.mean_step_ms},

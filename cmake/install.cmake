@@ -1,13 +1,14 @@
 # Headers, library and package files: find_package(gradus CONFIG) works from the build tree and once installed.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS gradus EXPORT gradusTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS gradus gradus_libtorch EXPORT gradusTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(GRADUS_BUILD_LAUNCHER)
   install(TARGETS gradus-run gradus-info DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 install(FILES gradus.h torch.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradus)
 install(DIRECTORY core autograd layers optim data training distributed DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradus
         FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY ${PROJECT_BINARY_DIR}/include/gradus_libtorch DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradus)
 configure_file(cmake/gradusConfig.cmake.in gradusConfig.cmake @ONLY)

@@ -20,13 +20,12 @@ Device::Device(std::string_view text) {
     valid = valid && (kind == "cuda" || number == 0);
   }
   GRADUS_CHECK(valid, ValueError, "unknown device '", text, "': use \"cpu\", \"cuda\" or \"cuda:N\"");
-  type = kind == "cpu" ? DeviceType::cpu : DeviceType::cuda;
-  index = static_cast<int8_t>(number);
+  *this = Device(kind == "cpu" ? DeviceType::cpu : DeviceType::cuda, number);
 }
 
 std::string Device::str() const {
-  if (type == DeviceType::cpu) return "cpu";
-  return index < 0 ? "cuda" : "cuda:" + std::to_string(index);
+  if (is_cpu()) return "cpu";
+  return has_index() ? "cuda:" + std::to_string(index_) : "cuda";
 }
 
 }  // namespace gradus

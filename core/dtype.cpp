@@ -25,6 +25,11 @@ DType promote_types(DType a, DType b) {
   return a < b ? a : b;
 }
 
+void set_default_dtype(DType dtype) {
+  if (!is_floating(dtype)) detail::bad_dtype(dtype, "a floating-point type");
+  detail::default_dtype = dtype;
+}
+
 namespace detail {
 void bad_dtype(DType dtype, const char* wanted) { fail<DTypeError>("expected ", wanted, ", got ", dtype); }
 }  // namespace detail

@@ -110,6 +110,15 @@ GRADUS_HOST_DEVICE inline float Half::to_float(uint16_t bits) {
 #endif
 }
 
+namespace detail {
+inline DType default_dtype = DType::f32;
+}
+/// The type of tensors made of nothing or of fractions where none is named, and of the quotient of integers; of the
+/// whole process, float32 to begin with.
+inline DType get_default_dtype() { return detail::default_dtype; }
+/// A type that is not floating is a DTypeError.
+void set_default_dtype(DType dtype);
+
 // clang-format off
 template <class T> struct DTypeOf;
 template <> struct DTypeOf<float> { static constexpr DType value = DType::f32; };

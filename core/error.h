@@ -27,6 +27,9 @@ struct SourceLocation {
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+  /// LibTorch's names for what(): no message has a backtrace.
+  const char* what_without_backtrace() const noexcept { return what(); }
+  std::string msg() const { return what(); }  ///< the same as what()
 };
 // clang-format off
 /// Sizes, strides or axes do not fit the operation.

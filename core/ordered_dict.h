@@ -43,8 +43,16 @@ class OrderedDict {
   auto begin() const { return items_.begin(); }
   auto end() { return items_.end(); }
   auto end() const { return items_.end(); }
-  const Item& front() const { return items_.front(); }
-  const Item& back() const { return items_.back(); }
+  /// The first and the last item; of an empty dictionary an IndexError.
+  const Item& front() const {
+    GRADUS_CHECK(!is_empty(), IndexError, "Called front() on an empty OrderedDict");
+    return items_.front();
+  }
+  const Item& back() const {
+    GRADUS_CHECK(!is_empty(), IndexError, "Called back() on an empty OrderedDict");
+    return items_.back();
+  }
+  const std::vector<Item>& items() const { return items_; }  ///< in order of insertion
   Item& operator[](size_t index) { return items_[index]; }
   const Item& operator[](size_t index) const { return items_[index]; }
 
@@ -66,7 +74,7 @@ class OrderedDict {
 
   /// Appends; a key that is there already is a ValueError.
   Value& insert(Key key, Value value) {
-    GRADUS_CHECK(!find(key), ValueError, key_description_, " '", key, "' is already defined");
+    GRADUS_CHECK(!find(key), ValueError, key_description_, " '", key, "' already defined");
     return items_.emplace_back(std::move(key), std::move(value)).value();
   }
   /// Appends without a search, for keys known to be new.

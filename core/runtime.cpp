@@ -28,16 +28,16 @@ UncountedReplays::~UncountedReplays() { --uncounted; }
 void set_memory_limit(Device device, int64_t bytes) {
   GRADUS_CHECK(bytes > 0, ValueError, "set_memory_limit: a limit of ", bytes, " bytes; kNoMemoryLimit ends one");
   const Device on = settled(device);
-  runtime(on.type).set_memory_limit(on.index, bytes);
+  runtime(on.type()).set_memory_limit(on.index(), bytes);
 }
 
-DeviceGuard::DeviceGuard(Device device) : runtime_(runtime(device.type)), previous_(runtime_.current_device()) {
-  if (device.index != previous_) runtime_.set_current_device(device.index);
+DeviceGuard::DeviceGuard(Device device) : runtime_(runtime(device.type())), previous_(runtime_.current_device()) {
+  if (device.index() != previous_) runtime_.set_current_device(device.index());
 }
 DeviceGuard::~DeviceGuard() { runtime_.set_current_device(previous_); }
 
 StreamGuard::StreamGuard(const Stream& stream)
-    : runtime_(runtime(stream.device.type)), previous_(runtime_.current_stream(stream.device.index)) {
+    : runtime_(runtime(stream.device.type())), previous_(runtime_.current_stream(stream.device.index())) {
   runtime_.set_current_stream(stream);
 }
 StreamGuard::~StreamGuard() { runtime_.set_current_stream(previous_); }

@@ -110,7 +110,7 @@ void set_memory_limit(Device device, int64_t bytes);
 
 /// `device` with its index: -1 becomes the type's current device on this thread.
 inline Device settled(Device device) {
-  return device.index < 0 ? Device(device.type, runtime(device.type).current_device()) : device;
+  return device.index() < 0 ? Device(device.type(), runtime(device.type()).current_device()) : device;
 }
 
 /// Makes `device` the current one of its type on this thread until the end of the scope (c10::DeviceGuard).

@@ -45,12 +45,18 @@ class Scalar {
   // LibTorch's names: x.item().toFloat().
   float toFloat() const { return to<float>(); }
   double toDouble() const { return to_double(); }
+  bool isFloatingPoint() const { return is_floating(); }  ///< a fraction, as is_floating()
+  /// A whole number; true and false are some where `include_bool` says so.
+  bool isIntegral(bool include_bool) const {
+    return kind_ == Kind::integer || (include_bool && kind_ == Kind::boolean);
+  }
+  bool isBoolean() const { return kind_ == Kind::boolean; }  ///< true or false
   int toInt() const { return to<int>(); }
   int64_t toLong() const { return to_int64(); }
   bool toBool() const { return to_bool(); }
-  /// Element type of a tensor made of this number alone: bool, int64 or the default float32.
+  /// Element type of a tensor made of this number alone: bool, int64 or the default type.
   DType dtype() const {
-    return kind_ == Kind::floating ? DType::f32 : kind_ == Kind::integer ? DType::i64 : DType::boolean;
+    return kind_ == Kind::floating ? get_default_dtype() : kind_ == Kind::integer ? DType::i64 : DType::boolean;
   }
 
  private:
@@ -64,7 +70,7 @@ class Scalar {
 /// Result type of `array op scalar`: the array's, unless the scalar is of a higher kind (torch.result_type).
 inline DType promote_with_scalar(DType array, const Scalar& scalar) {
   if (scalar.kind() == Scalar::Kind::boolean || is_floating(array)) return array;
-  if (scalar.is_floating()) return DType::f32;
+  if (scalar.is_floating()) return get_default_dtype();
   return array == DType::boolean ? DType::i64 : array;
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 // Apart from allocate(), which is shorter without it. None where the runtime is to be asked.
 [[gnu::noinline]] Storage allocate_recorded(size_t bytes, Device device) {
-  const std::shared_ptr<void> block = recorded_memory_of(device.type)->allocate(bytes);
+  const std::shared_ptr<void> block = recorded_memory_of(device.type())->allocate(bytes);
   if (!block) return {};
   return Storage::adopt(block.get(), bytes, settled(device), [block](void*) {});  // keeps it
 }
@@ -17,17 +17,17 @@ namespace {
 }  // namespace
 
 Storage Storage::allocate(size_t bytes, Device device) {
-  if (detail::recorded_memory && recorded_memory_of(device.type) && bytes > 0) [[unlikely]] {
+  if (detail::recorded_memory && recorded_memory_of(device.type()) && bytes > 0) [[unlikely]] {
     Storage recorded = allocate_recorded(bytes, device);
     if (recorded.impl_) {
-      recorded.impl_->runtime = &runtime(device.type);
+      recorded.impl_->runtime = &runtime(device.type());
       return recorded;
     }
   }
   Storage storage;
   storage.impl_ = make_ref<Impl>();
-  DeviceRuntime& owner = runtime(device.type);
-  const Stream stream = owner.current_stream(device.index);
+  DeviceRuntime& owner = runtime(device.type());
+  const Stream stream = owner.current_stream(device.index());
   storage.impl_->device = stream.device;  // index -1 is settled here
   storage.impl_->bytes = bytes;
   if (bytes == 0) return storage;

@@ -92,7 +92,7 @@ Tensor Csv::numbers(const std::string& name) const {
                  "column '", name, "', row ", row + 1, ": '", text, "' is no number; columns of words: categories()");
     values.push_back(value);
   }
-  return tensor(values);
+  return tensor(values, kFloat);
 }
 
 std::pair<Tensor, std::vector<std::string>> Csv::categories(const std::string& name) const {

@@ -24,7 +24,7 @@ DeviceImages& DeviceImages::normalize(std::vector<double> mean, std::vector<doub
     shift.push_back(static_cast<float>(-mean[c] / stddev[c]));
   }
   const auto per_channel = [&](const std::vector<float>& numbers) {
-    return tensor(numbers).view({1, -1, 1, 1}).to(images_.device());
+    return tensor(numbers, kFloat).view({1, -1, 1, 1}).to(images_.device());
   };
   scale_ = per_channel(scale), shift_ = per_channel(shift);
   return *this;

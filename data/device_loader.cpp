@@ -25,8 +25,8 @@ Stream upload_stream(Device device) {
   static std::mutex mutex;
   static std::map<int, Stream> streams;
   std::lock_guard lock(mutex);
-  const auto [entry, is_new] = streams.try_emplace(device.index);
-  if (is_new) entry->second = cuda::new_stream(device.index);
+  const auto [entry, is_new] = streams.try_emplace(device.index());
+  if (is_new) entry->second = cuda::new_stream(device.index());
   return entry->second;
 }
 
@@ -51,7 +51,7 @@ void Upload::close() {
 
 void Upload::hand_over() {
   if (!done_) return;
-  const Stream user = cuda::current_stream(device_.index);
+  const Stream user = cuda::current_stream(device_.index());
   done_->wait(user);
   for (const Tensor& tensor : tensors_) tensor.array().storage().record_stream(user);
   tensors_.clear();

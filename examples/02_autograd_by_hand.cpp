@@ -16,7 +16,7 @@ Tensor loss_of(const Tensor& w, const Tensor& x, const Tensor& t) { return ((w *
 
 int main() {
   const Tensor x = tensor({1., -2., 0.5}, kDouble), t = tensor(1., kDouble);
-  const Tensor w = tensor({0.1, -0.2, 0.3}, dtype(kDouble).requires_grad());
+  const Tensor w = tensor({0.1, -0.2, 0.3}, dtype(kDouble).requires_grad(true));
 
   // By hand. Forward keeps what backward will need; backward multiplies derivatives, the last operation first.
   {

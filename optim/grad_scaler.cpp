@@ -29,7 +29,7 @@ GradScaler::GradScaler(GradScalerOptions options) : options_(std::move(options))
 
 void GradScaler::make_block(Device device) {
   // Recorded, the first scale would come back at each replay.
-  GRADUS_CHECK(!runtime(device.type).capturing(), ValueError,
+  GRADUS_CHECK(!runtime(device.type()).capturing(), ValueError,
                "the scale cannot be made in a captured step: take an eager step before the capture");
   block_ = ops::full({ScaleBlock::size}, 0, DType::f64, device);
   ops::fill(block_.select(0, ScaleBlock::scale), options_.init_scale());

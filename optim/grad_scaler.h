@@ -76,7 +76,7 @@ class GradScaler {
   };
 
   void make_block(Device device);
-  bool capturing() const { return block_.defined() && runtime(block_.device().type).capturing(); }
+  bool capturing() const { return block_.defined() && runtime(block_.device().type()).capturing(); }
   /// What was done for the optimizer since the last update(); nothing where a capture did it that failed since.
   Progress& progress_of(optim::Optimizer& optimizer);
   /// Looks at all gradients, and divides them where `divide`.

@@ -14,7 +14,7 @@ namespace gradus::optim {
 namespace {
 
 void check_not_capturing(Device device, const char* what) {
-  GRADUS_CHECK(!runtime(device.type).capturing(), ValueError, what,
+  GRADUS_CHECK(!runtime(device.type()).capturing(), ValueError, what,
                " in a captured step: take an eager step with the same gradients before the capture");
 }
 
@@ -132,7 +132,7 @@ void KernelOptimizer::upload_learning_rate(Cohort& cohort) {
   const double lr = param_groups()[cohort.group].options().get_lr();
   if (lr == cohort.learning_rate) return;
   // Recorded, this write would undo every later set_lr at each replay.
-  GRADUS_CHECK(!runtime(cohort.block.device().type).capturing(), ValueError, "the learning rate changed from ",
+  GRADUS_CHECK(!runtime(cohort.block.device().type()).capturing(), ValueError, "the learning rate changed from ",
                cohort.learning_rate, " to ", lr, " in a captured step: call optimizer.set_lr() before the capture");
   ops::set_step_block(cohort.block, StepBlock::learning_rate, lr);
   cohort.learning_rate = lr;
@@ -167,12 +167,12 @@ KernelOptimizer::FreshState::FreshState(KernelOptimizer& optimizer)
           cohort_of.try_emplace(parameter.device().str(), static_cast<int>(optimizer.cohorts_.size()));
       if (is_new) {
         optimizer.cohorts_.push_back({group, ops::step_block(options.get_lr(), parameter.device()), options.get_lr()});
-        bytes_ += counted_bytes(optimizer.cohorts_.back().block.nbytes(), parameter.device().type);
+        bytes_ += counted_bytes(optimizer.cohorts_.back().block.nbytes(), parameter.device().type());
       }
       state.cohort = entry->second;
       for (const auto& [place, name, initial] : options.state_arrays()) {
         state.arrays[place] = initial_state(parameter.array(), initial);
-        bytes_ += counted_bytes(state.arrays[place].nbytes(), parameter.device().type);
+        bytes_ += counted_bytes(state.arrays[place].nbytes(), parameter.device().type());
       }
     }
   }

@@ -68,7 +68,7 @@ std::string difference(const Tensor& actual, const Tensor& expected, double tole
 Array copy_to(const Array& x, Device device) {
   const Storage storage = Storage::allocate(x.storage().bytes(), device);
   // The runtime that knows both sides: the host's knows only itself.
-  DeviceRuntime& copier = runtime(device.is_cpu() ? x.device().type : device.type);
+  DeviceRuntime& copier = runtime(device.is_cpu() ? x.device().type() : device.type());
   if (storage.bytes()) copier.copy(storage.data(), device, x.storage().data(), x.device(), storage.bytes(), false);
   return Array(storage, x.offset(), x.shape(), x.strides(), x.dtype());
 }

@@ -92,7 +92,7 @@ class WatchedMemory final : public RecordedMemory, public std::enable_shared_fro
   };
 
   explicit WatchedMemory(Device device) : device_(device) {}
-  DeviceType type() const override { return device_.type; }
+  DeviceType type() const override { return device_.type(); }
   std::shared_ptr<void> allocate(size_t bytes) override {
     char* const data = from_system(bytes);
     std::lock_guard lock(mutex_);
@@ -100,7 +100,7 @@ class WatchedMemory final : public RecordedMemory, public std::enable_shared_fro
     Block& block = blocks_.emplace_back();
     block.data = data, block.bytes = bytes, block.step = step, block.origin = graph::Origin::current();
     block.from_call = calls, block.from = ticks_++;
-    bytes_ += counted_bytes(bytes, device_.type);
+    bytes_ += counted_bytes(bytes, device_.type());
     if (bytes_ > peak_) peak_ = bytes_, peak_tick_ = ticks_ - 1, peak_call_ = calls;
     return {data, [memory = shared_from_this()](char* data) { memory->free(data); }};
   }
@@ -139,8 +139,8 @@ class WatchedMemory final : public RecordedMemory, public std::enable_shared_fro
     constexpr size_t kAlignment = 64;
     if (device_.is_cuda()) {
       const Unwatched unwatched;
-      DeviceRuntime& cuda = runtime(device_.type);
-      return static_cast<char*>(cuda.allocate(bytes, cuda.current_stream(device_.index)));
+      DeviceRuntime& cuda = runtime(device_.type());
+      return static_cast<char*>(cuda.allocate(bytes, cuda.current_stream(device_.index())));
     }
     void* const data = bytes < size_t{1} << 62 ? std::aligned_alloc(kAlignment, round_up(bytes, kAlignment)) : nullptr;
     GRADUS_CHECK(data, OutOfMemoryError, "the cpu has no ", bytes, " bytes");
@@ -148,7 +148,7 @@ class WatchedMemory final : public RecordedMemory, public std::enable_shared_fro
   }
   void to_system(char* data) const noexcept {
     const Unwatched unwatched;
-    if (device_.is_cuda()) runtime(device_.type).free(data);
+    if (device_.is_cuda()) runtime(device_.type()).free(data);
     else std::free(data);
   }
   void free(char* data) noexcept {
@@ -156,7 +156,7 @@ class WatchedMemory final : public RecordedMemory, public std::enable_shared_fro
     const auto entry = alive_.find(data);
     Block& block = blocks_[entry->second];
     alive_.erase(entry);
-    bytes_ -= counted_bytes(block.bytes, device_.type);
+    bytes_ -= counted_bytes(block.bytes, device_.type());
     block.to = ticks_++;
     if (operators && block.step == step) block.to_call = calls, block.until = operators->str();
     to_system(data);
@@ -376,7 +376,7 @@ Explanation explain(const std::function<void()>& step, const ExplainOptions& opt
                "explain watches whole steps: call it outside of operators and recordings");
   const Device device = settled(options.device());
   const DeviceGuard guard(device);
-  Backend& backend = current_backend(device.type);
+  Backend& backend = current_backend(device.type());
   Explanation explanation;
   explanation.roofline = measure_roofline(device);
   for (int i = 0; i < options.warm_up(); ++i) step();

@@ -194,7 +194,7 @@ class Proposals {
     const auto seconds_of = [&](const std::function<void()>& work) {
       return detail::least_seconds(1, [&] {
         work();
-        if (on_gpu_) runtime(device_.type).synchronize(device_.index);
+        if (on_gpu_) runtime(device_.type()).synchronize(device_.index());
       });
     };
     for (int i = 0; i < options_.steps() / 2 + 1; ++i) {

@@ -30,7 +30,7 @@ int64_t bytes_of(const std::vector<Tensor>& tensors) {
     const size_t held = std::min(x.nbytes(), x.storage().bytes());
     const auto begin = reinterpret_cast<uintptr_t>(x.data());
     uintptr_t& end = blocks[begin];
-    end = std::max(end, begin + static_cast<uintptr_t>(counted_bytes(held, tensor.device().type)));
+    end = std::max(end, begin + static_cast<uintptr_t>(counted_bytes(held, tensor.device().type())));
   }
   uintptr_t reached = 0;
   for (const auto& [begin, end] : blocks) {
@@ -133,7 +133,7 @@ Recorded record(const nn::AnyModule& model, Before& before, optim::KernelOptimiz
   Tensor result;
   {
     std::optional<amp::Autocast> autocast;
-    if (options.autocast()) autocast.emplace(device.type, options.autocast());
+    if (options.autocast()) autocast.emplace(device.type(), options.autocast());
     if (!optimizer) {
       const NoGradGuard no_grad;
       result = model.forward(before.x);
@@ -246,7 +246,7 @@ class Reporter {
     graph::run_passes(recorded_.graph);
     const graph::MemoryPlan plan = graph::plan_memory(recorded_.graph);
     const Device device = recorded_.graph.device();
-    const auto counted = [&](size_t bytes) { return counted_bytes(bytes, device.type); };
+    const auto counted = [&](size_t bytes) { return counted_bytes(bytes, device.type()); };
     int64_t constants = 0;
     for (const graph::Buffer& buffer : recorded_.graph.buffers())
       if (buffer.external && buffer.memory != buffer.data) constants += counted(buffer.bytes);

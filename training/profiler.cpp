@@ -50,7 +50,7 @@ Profiler::Row& Profiler::row(Rows& rows, const ObservedEvent& event) {
 }
 
 void Profiler::look_at_memory(const ObservedEvent& event, double at, size_t module) {
-  const int64_t bytes = runtime(options_.device.type).memory_stats(options_.device.index).allocated;
+  const int64_t bytes = runtime(options_.device.type()).memory_stats(options_.device.index()).allocated;
   if (bytes > peak_.bytes) peak_ = {bytes, at, event.name, modules_[module].path};
   if (!memory_.empty() && memory_.back().bytes == bytes) return;
   if (memory_.size() < options_.max_trace_events) memory_.push_back({at, bytes});

@@ -1,4 +1,6 @@
 // Copies, conversions and overwriting: to, clone, contiguous, copy_, fill_, zero_ and the random fills.
+#include <limits>
+
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/ops/creation.h>
@@ -123,5 +125,33 @@ const Tensor& Tensor::bernoulli_(double p, Loc where) const {
   auto fill = +[](const Array& self, double a, double) { ops::bernoulli(self, a); };
   return apply_in_place<RandomFill>(op, *this, fill, p, 0.0);
 }
+
+namespace {
+struct RandomIntegers final : Node {
+  Array forward(const Array& self, int64_t low, int64_t high) {
+    ops::randint(self, low, high);
+    return self;
+  }
+  Grads backward(const Tensor& dy) override { return {zeros_like(dy)}; }
+};
+
+// The first whole number that the type does not have, or from which on it leaves some out.
+int64_t end_of_integers(DType dtype) {
+  return visit(dtype, [&]<class T>() -> int64_t {
+    if constexpr (std::is_same_v<T, Half>) return (1 << 11) + 1;
+    else if constexpr (std::is_same_v<T, BFloat16>) return (1 << 8) + 1;
+    else if constexpr (std::is_floating_point_v<T>) return (int64_t{1} << std::numeric_limits<T>::digits) + 1;
+    else if constexpr (std::is_same_v<T, int64_t>) return INT64_MAX;
+    else return int64_t{std::numeric_limits<T>::max()} + 1;
+  });
+}
+}  // namespace
+
+const Tensor& Tensor::random_(int64_t low, int64_t high, Loc where) const {
+  OpScope op("random_", where);
+  return apply_in_place<RandomIntegers>(op, *this, low, high);
+}
+
+const Tensor& Tensor::random_(Loc where) const { return random_(0, end_of_integers(dtype()), where); }
 
 }  // namespace gradus

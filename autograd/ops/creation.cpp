@@ -12,9 +12,7 @@
 namespace gradus {
 namespace {
 
-Tensor finished(Array array, const TensorOptions& options) {
-  return Tensor(std::move(array), options.requires_grad_wanted());
-}
+Tensor finished(Array array, const TensorOptions& options) { return Tensor(std::move(array), options.requires_grad()); }
 
 Array uninitialised(const Shape& size, const TensorOptions& options) {
   return Array::empty(size, options.dtype(), options.device(), options.memory_format());
@@ -153,7 +151,7 @@ Tensor arange(const Scalar& start, const Scalar& end, const TensorOptions& optio
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const TensorOptions& options, Loc where) {
   OpScope op("arange", where);
   const bool fraction = start.is_floating() || end.is_floating() || step.is_floating();
-  const DType dtype = options.dtype_or(fraction ? DType::f32 : DType::i64);
+  const DType dtype = options.dtype_or(fraction ? get_default_dtype() : DType::i64);
   return finished(ops::arange(start, end, step, dtype, options.device()), options);
 }
 Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, const TensorOptions& options, Loc where) {
@@ -230,11 +228,24 @@ Tensor from_blob(void* data, IntArrayRef size, const TensorOptions& options) {
   return from_blob(data, size, nullptr, options);
 }
 Tensor from_blob(void* data, IntArrayRef size, std::function<void(void*)> deleter, const TensorOptions& options) {
+  return from_blob(data, size, contiguous_strides(size), std::move(deleter), options);
+}
+Tensor from_blob(void* data, IntArrayRef size, IntArrayRef strides, const TensorOptions& options) {
+  return from_blob(data, size, strides, nullptr, options);
+}
+Tensor from_blob(void* data, IntArrayRef size, IntArrayRef strides, std::function<void(void*)> deleter,
+                 const TensorOptions& options) {
   OpContext context("from_blob");
-  const size_t bytes = checked_bytes(size, options.dtype());
+  GRADUS_CHECK(strides.size() == size.size(), ShapeError, "strides ", strides, " for a shape ", size);
+  int64_t elements = numel_of(size) > 0;
+  for (int i = 0; elements > 0 && i < size.size(); ++i) {
+    GRADUS_CHECK(strides[i] >= 0, ValueError, "strides must not be negative, got ", strides);
+    elements = checked_sum(elements, checked_product(size[i] - 1, strides[i]));
+  }
+  const size_t bytes = checked_bytes({elements}, options.dtype());
   GRADUS_CHECK(data || bytes == 0, ValueError, "the address is null but the shape ", size, " has elements");
   Storage storage = Storage::adopt(data, bytes, options.device(), std::move(deleter));
-  return finished(Array(std::move(storage), 0, size, contiguous_strides(size), options.dtype()), options);
+  return finished(Array(std::move(storage), 0, size, strides, options.dtype()), options);
 }
 
 namespace detail {
@@ -264,7 +275,7 @@ Tensor tensor_of(const NestedNumbers& numbers, const TensorOptions& options) {
   Shape shape;
   std::vector<Scalar> values;
   flatten(numbers, 0, &shape, &values);
-  DType dtype = values.empty() ? DType::f32 : DType::boolean;
+  DType dtype = values.empty() ? get_default_dtype() : DType::boolean;
   for (const Scalar& value : values) dtype = promote_types(dtype, value.dtype());
   dtype = options.dtype_or(dtype);
   Array host = Array::empty(shape, dtype);
@@ -279,7 +290,11 @@ Tensor tensor_of(const void* data, int64_t count, DType dtype, const TensorOptio
   OpContext context("tensor");
   Array host = Array::empty({count}, dtype);
   if (count > 0) std::memcpy(host.data(), data, host.nbytes());
-  return finished(ops::to_device(ops::cast(host, options.dtype_or(dtype)), options.device()), options);
+  // As of literals: what C++ computes in says little about what the numbers are for.
+  const DType wanted = dtype == DType::i32                          ? DType::i64
+                       : dtype == DType::f32 || dtype == DType::f64 ? get_default_dtype()
+                                                                    : dtype;
+  return finished(ops::to_device(ops::cast(host, options.dtype_or(wanted)), options.device()), options);
 }
 
 }  // namespace detail

@@ -31,7 +31,7 @@ Tensor randint_like(const Tensor& x, int64_t high, const TensorOptions& options 
 Tensor randint_like(const Tensor& x, int64_t low, int64_t high, const TensorOptions& options = {},
                     Loc where = Loc::current());
 
-/// start, start + step, … below end. int64 when all three are integers, else float32.
+/// start, start + step, … below end. int64 when all three are integers, else the default type.
 Tensor arange(const Scalar& end, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor arange(const Scalar& start, const Scalar& end, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const TensorOptions& options = {},
@@ -65,6 +65,10 @@ Tensor bernoulli(const Tensor& x, Loc where = Loc::current());
 /// A view of memory that the caller keeps alive (or that `deleter` frees); cpu unless options name a device.
 Tensor from_blob(void* data, IntArrayRef size, const TensorOptions& options = {});
 Tensor from_blob(void* data, IntArrayRef size, std::function<void(void*)> deleter, const TensorOptions& options = {});
+/// With strides of your own, in elements; a negative one is a ValueError.
+Tensor from_blob(void* data, IntArrayRef size, IntArrayRef strides, const TensorOptions& options = {});
+Tensor from_blob(void* data, IntArrayRef size, IntArrayRef strides, std::function<void(void*)> deleter,
+                 const TensorOptions& options = {});
 
 namespace detail {
 /// Braces of numbers, nested at will: tensor({{1., 2.}, {3., 4.}}).
@@ -81,7 +85,7 @@ Tensor tensor_of(const NestedNumbers& numbers, const TensorOptions& options);
 Tensor tensor_of(const void* data, int64_t count, DType dtype, const TensorOptions& options);
 }  // namespace detail
 
-/// A tensor of the given numbers. dtype: float32 for floating numbers, int64 for integers, bool.
+/// A tensor of the given numbers. dtype: the default one for floats and doubles, int64 for int and int64, else theirs.
 inline Tensor tensor(std::initializer_list<detail::NestedNumbers> numbers, const TensorOptions& options = {}) {
   return detail::tensor_of(detail::NestedNumbers(numbers), options);
 }

@@ -48,6 +48,21 @@ Tensor trunc(const Tensor& x, Loc where = Loc::current());
 Tensor sin(const Tensor& x, Loc where = Loc::current());
 Tensor cos(const Tensor& x, Loc where = Loc::current());
 Tensor tan(const Tensor& x, Loc where = Loc::current());
+/// Compositions of other operators, half types through float32; accurate to a few units in the last place, and so are
+/// the derivatives, which come from the parts. Outside of the function's domain NaN.
+Tensor sinh(const Tensor& x, Loc where = Loc::current());
+Tensor cosh(const Tensor& x, Loc where = Loc::current());   ///< (e^x + e^-x) / 2
+Tensor asin(const Tensor& x, Loc where = Loc::current());   ///< in [-pi/2, pi/2]
+Tensor acos(const Tensor& x, Loc where = Loc::current());   ///< in [0, pi]
+Tensor atan(const Tensor& x, Loc where = Loc::current());   ///< in [-pi/2, pi/2]
+Tensor asinh(const Tensor& x, Loc where = Loc::current());  ///< the inverse of sinh
+Tensor acosh(const Tensor& x, Loc where = Loc::current());  ///< the inverse of cosh, not negative
+Tensor atanh(const Tensor& x, Loc where = Loc::current());  ///< the inverse of tanh
+/// log(exp(a) + exp(b)) without overflow.
+Tensor logaddexp(const Tensor& a, const Tensor& b, Loc where = Loc::current());
+/// x with `nan` for NaN and, unless others are given, the type's largest and lowest number for the infinities.
+Tensor nan_to_num(const Tensor& x, std::optional<double> nan = {}, std::optional<double> posinf = {},
+                  std::optional<double> neginf = {}, Loc where = Loc::current());
 Tensor erf(const Tensor& x, Loc where = Loc::current());
 Tensor log1p(const Tensor& x, Loc where = Loc::current());
 Tensor expm1(const Tensor& x, Loc where = Loc::current());
@@ -76,6 +91,9 @@ Tensor logical_not(const Tensor& x, Loc where = Loc::current());
 Tensor isfinite(const Tensor& x, Loc where = Loc::current());
 Tensor isnan(const Tensor& x, Loc where = Loc::current());
 Tensor isinf(const Tensor& x, Loc where = Loc::current());
+/// |a - b| <= atol + rtol |b|, element by element; equal infinities are close, NaN to NaN with equal_nan.
+Tensor isclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false,
+               Loc where = Loc::current());
 /// Bit by bit on integers, logical on booleans; floating types are a DTypeError. The operators & | ^ ~.
 Tensor bitwise_and(const Operand& a, const Operand& b);
 Tensor bitwise_or(const Operand& a, const Operand& b);

@@ -8,6 +8,7 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/shape.h>
+#include <gradus/core/checked.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/index.h>
@@ -235,9 +236,10 @@ const Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) con
 
 Tensor masked_select(const Tensor& x, const Tensor& mask, Loc where) {
   OpScope op("masked_select", where);
-  GRADUS_CHECK(mask.dtype() == kBool, DTypeError, "the mask must be boolean, got ", mask.dtype());
+  GRADUS_CHECK(mask.dtype() == kBool || mask.dtype() == kByte, DTypeError, "the mask must be boolean (or uint8), got ",
+               mask.dtype());
   const Shape shape = broadcast_shapes(x.sizes(), mask.sizes());
-  const Tensor places = places_of(mask.expand(shape, where));
+  const Tensor places = places_of(mask.to(kBool).expand(shape, where));
   return x.expand(shape, where).reshape({-1}, where).index_select(0, places, where);
 }
 Tensor Tensor::masked_select(const Tensor& mask, Loc where) const { return gradus::masked_select(*this, mask, where); }
@@ -270,6 +272,25 @@ Tensor one_hot(const Tensor& x, int64_t num_classes, Loc where) {
   shape.push_back(std::max<int64_t>(classes, 0));
   const Tensor y = zeros(shape, TensorOptions(kLong).device(x.device()));
   return y.scatter_(-1, x.unsqueeze(-1, where), {1, where});
+}
+
+Tensor bincount(const Tensor& x, const Tensor& weights, int64_t minlength, Loc where) {
+  OpScope op("bincount", where);
+  GRADUS_CHECK(is_integral(x.dtype()), DTypeError, "needs integers, got ", x.dtype());
+  GRADUS_CHECK(x.dim() == 1, ShapeError, "needs one dimension, got shape ", x.sizes());
+  GRADUS_CHECK(minlength >= 0, ValueError, "minlength must not be negative, got ", minlength);
+  GRADUS_CHECK(!weights.defined() || weights.sizes() == x.sizes(), ShapeError, "weights of shape ", weights.sizes(),
+               " for numbers of shape ", x.sizes());
+  const NoGradGuard no_grad;
+  const Tensor places = x.to(kLong);
+  int64_t length = minlength;
+  if (x.numel() > 0) {
+    GRADUS_CHECK(places.min().item<int64_t>(where) >= 0, ValueError, "the numbers must not be negative");
+    length = std::max(minlength, checked_sum(places.max().item<int64_t>(where), 1));
+  }
+  const DType type = !weights.defined() ? kLong : weights.dtype() == kFloat ? kFloat : kDouble;
+  const Tensor counts = zeros({length}, TensorOptions(type).device(x.device()));
+  return counts.index_add_(0, places, weights.defined() ? weights.to(type) : ones_like(places));
 }
 
 TensorList meshgrid(const TensorList& tensors, std::string_view indexing, Loc where) {

@@ -72,11 +72,13 @@ void bring_together(Tensor* view, std::vector<Entry>* entries) {
   *view = view->permute(order, Loc{});
 }
 
-Resolved resolve(const Tensor& x, const std::vector<TensorIndex>& indices) {
+Resolved resolve(const Tensor& x, std::vector<TensorIndex> indices) {
   using Kind = TensorIndex::Kind;
   int64_t consumed = 0, ellipses = 0;
-  for (const TensorIndex& index : indices) {
+  for (TensorIndex& index : indices) {
     GRADUS_CHECK(index.kind != Kind::tensor || index.tensor.defined(), ValueError, "an index tensor is undefined");
+    if (index.kind == Kind::tensor && index.tensor.dtype() == kByte)  // a mask, as in NumPy of old
+      index.tensor = index.tensor.to(kBool, false, false, Loc{});
     consumed += dimensions_of(index);
     ellipses += index.kind == Kind::ellipsis;
   }
@@ -102,7 +104,7 @@ Resolved resolve(const Tensor& x, const std::vector<TensorIndex>& indices) {
       case Kind::boolean: new_axis(index.integer != 0); break;
       case Kind::tensor:
         GRADUS_CHECK(tensor.dtype() == kBool || tensor.dtype() == kLong || tensor.dtype() == kInt, DTypeError,
-                     "an index tensor must be int64, int32 or bool, got ", tensor.dtype(),
+                     "an index tensor must be int64, int32, bool or uint8 (a mask), got ", tensor.dtype(),
                      "; convert it with .to(kLong), or .to(kBool) if it is a mask");
         if (tensor.dim() == 0 && tensor.dtype() == kBool) {
           new_axis(tensor.item<bool>(Loc{}));
@@ -161,6 +163,12 @@ Tensor mask_for(const Tensor& mask, int axis, int64_t ndim) {
   return mask.reshape(shape, Loc{});
 }
 
+// Leading dimensions of size 1 that `shape` has not are as good as absent: x[0] = ones(1, 1, 3).
+Tensor fitted(Tensor value, const Shape& shape) {
+  while (value.dim() > shape.size() && value.size(0) == 1) value = value.select(0, 0, Loc{});
+  return value;
+}
+
 }  // namespace
 
 Tensor Tensor::index(std::initializer_list<TensorIndex> indices, Loc where) const {
@@ -185,7 +193,7 @@ const Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const 
   Resolved resolved = resolve(*this, indices);
   if (resolved.entries.empty()) {
     if (accumulate) resolved.view.add_(value);
-    else if (value.tensor) resolved.view.copy_(*value.tensor, false, value.where);
+    else if (value.tensor) resolved.view.copy_(fitted(*value.tensor, resolved.view.sizes()), false, value.where);
     else resolved.view.fill_(value.scalar, value.where);
     return *this;
   }
@@ -196,8 +204,8 @@ const Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const 
     return *this;
   }
   const Advanced index = combined(std::move(resolved));
-  const Tensor rows = value.tensor ? *value.tensor : full({}, value.scalar, options(), value.where);
   const Shape shown = with_sizes(index, index.places.sizes());
+  const Tensor rows = value.tensor ? fitted(*value.tensor, shown) : full({}, value.scalar, options(), value.where);
   GRADUS_CHECK(broadcast_shapes(rows.sizes(), shown) == shown, ShapeError, "a value of shape ", rows.sizes(),
                " does not broadcast to the indexed shape ", shown);
   const Tensor places = index.places.reshape({-1}, Loc{});

@@ -11,8 +11,8 @@ namespace gradus {
 /// A range start:end:step of one dimension; absent ends reach to the edge. (torch::indexing)
 struct Slice {
   Slice() = default;
-  Slice(std::optional<int64_t> start, std::optional<int64_t> end = {}, int64_t step = 1)
-      : start(start), end(end), step(step) {}
+  Slice(std::optional<int64_t> start, std::optional<int64_t> end = {}, std::optional<int64_t> step = {})
+      : start(start), end(end), step(step.value_or(1)) {}
   std::optional<int64_t> start, end;
   int64_t step = 1;
 };
@@ -81,6 +81,9 @@ TensorList nonzero_numpy(const Tensor& x, Loc where = Loc::current());
 TensorList where(const Tensor& condition, Loc where = Loc::current());
 /// int64 (…, num_classes): 1 at the class, else 0. Without num_classes, the largest class + 1.
 Tensor one_hot(const Tensor& x, int64_t num_classes = -1, Loc where = Loc::current());
+/// How often each of 0, 1, … stands in x, one-dimensional integers: int64 (max(x) + 1), or at least minlength; with
+/// weights (float32 or float64) their sums instead.
+Tensor bincount(const Tensor& x, const Tensor& weights = {}, int64_t minlength = 0, Loc where = Loc::current());
 /// Vectors as the coordinates of a grid: result i varies along dimension i alone (views). indexing "xy" swaps the first
 /// two dimensions of the results.
 TensorList meshgrid(const TensorList& tensors, std::string_view indexing = "ij", Loc where = Loc::current());

@@ -64,7 +64,7 @@ template <class N>
 Ref<N> begin_views(const Tensor& x, const char* name) {
   const Tensor* input = &x;
   const bool recording = GradMode::is_enabled() && detail::any_requires_grad(&input, 1);
-  detail::check_inputs(&input, 1, recording);
+  detail::check_inputs(&input, 1);
   if (!recording) return nullptr;
   Ref<N> node = make_ref<N>();
   detail::begin_node(*node, &input, 1, name);
@@ -101,7 +101,7 @@ Tensor cat(const TensorList& tensors, int64_t dim, Loc where) {
     arrays.push_back(tensor.array());
   }
   const bool recording = GradMode::is_enabled() && detail::any_requires_grad(pointers.data(), pointers.size());
-  detail::check_inputs(pointers.data(), pointers.size(), recording);
+  detail::check_inputs(pointers.data(), pointers.size());
   if (!recording) return detail::plain_output(ops::cat(arrays, dim));
   Ref<Cat> node = make_ref<Cat>();
   detail::begin_node(*node, pointers.data(), pointers.size(), "Cat");

@@ -186,7 +186,7 @@ Tensor batch_norm_relu(const Tensor& x, const Tensor& running_mean, const Tensor
   const Running running =
       check_batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps, num_batches_tracked);
   const NormGeometry geometry = by_channel(x, all_axes(x.dim()) & ~2u);
-  if (residual.defined() && residual.dtype() != x.dtype() && amp::Autocast::is_enabled(x.device().type))
+  if (residual.defined() && residual.dtype() != x.dtype() && amp::Autocast::is_enabled(x.device().type()))
     return relu(apply<Normalize>(op, x, weight, bias, geometry, eps, running) + residual);
   return apply<Normalize>(op, x, weight, bias, geometry, eps, running, true, residual);
 }

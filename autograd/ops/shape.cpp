@@ -6,6 +6,7 @@
 #include <gradus/autograd/ops/axes.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/views.h>
+#include <gradus/core/checked.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/layout.h>
 #include <gradus/core/ops/shape.h>
@@ -292,6 +293,25 @@ Tensor Tensor::squeeze(Loc where) const {
 Tensor Tensor::squeeze(int64_t dim, Loc where) const {
   OpScope op("squeeze", where);
   return apply_view<Squeeze>(op, *this, squeezed_axis(*this, dim));
+}
+
+const Tensor& Tensor::resize_(IntArrayRef size, Loc where) const {
+  OpScope op("resize_", where);
+  GRADUS_CHECK(!requires_grad(), AutogradError, "cannot resize variables that require grad");
+  const Array& old = array();
+  const size_t bytes = checked_bytes(size, old.dtype());
+  const size_t first = static_cast<size_t>(old.offset()) * size_of(old.dtype());
+  Array resized;
+  if (first + bytes <= old.storage().bytes()) {
+    resized = old.as_strided(size, contiguous_strides(size), old.offset());
+  } else {
+    resized = Array::empty(size, old.dtype(), old.device());
+    const int64_t kept =
+        (static_cast<int64_t>(old.storage().bytes() - first)) / static_cast<int64_t>(size_of(old.dtype()));
+    if (kept > 0) ops::copy_into(resized.as_strided({kept}, {1}, 0), old.as_strided({kept}, {1}, old.offset()));
+  }
+  impl()->array = std::move(resized);
+  return *this;
 }
 
 const Tensor& Tensor::transpose_(int64_t dim0, int64_t dim1, Loc where) const {

@@ -199,6 +199,77 @@ Tensor tan(const Tensor& x, Loc where) {
   return sin(x) / cos(x);
 }
 
+// ---- Compositions ----
+
+// f(x), of half types through float32: else each part would round.
+template <class F>
+static Tensor composed(const char* name, const Tensor& x, Loc where, F&& f) {
+  OpScope op(name, where);
+  if (is_floating(x.dtype()) && size_of(x.dtype()) == 2) return f(x.to(kFloat)).to(x.dtype());
+  return f(is_floating(x.dtype()) ? x : x.to(get_default_dtype()));
+}
+
+Tensor sinh(const Tensor& x, Loc where) {
+  return composed("sinh", x, where, [](const Tensor& x) { return (expm1(x) - expm1(-x)) / 2; });
+}
+Tensor cosh(const Tensor& x, Loc where) {
+  return composed("cosh", x, where, [](const Tensor& x) { return (exp(x) + exp(-x)) / 2; });
+}
+Tensor atan(const Tensor& x, Loc where) {
+  return composed("atan", x, where, [](const Tensor& x) { return atan2(x, 1); });
+}
+Tensor asin(const Tensor& x, Loc where) {
+  return composed("asin", x, where, [](const Tensor& x) { return atan2(x, sqrt((1 - x) * (1 + x))); });
+}
+Tensor acos(const Tensor& x, Loc where) {
+  return composed("acos", x, where, [](const Tensor& x) { return atan2(sqrt((1 - x) * (1 + x)), x); });
+}
+Tensor asinh(const Tensor& x, Loc where) {
+  // ln(a + sqrt(a^2 + 1)) for a >= 0: above `large`, ln 2a.
+  constexpr double large = 1e9;
+  const auto half = [](const Tensor& a) {
+    const Tensor b = clamp_max(a, large);
+    return log1p(b + square(b) / (1 + sqrt(1 + square(b)))) + log(clamp_min(a, large) / large);
+  };
+  // At 0 the first half alone has a gradient.
+  return composed("asinh", x, where, [&](const Tensor& x) { return half(clamp_min(x, 0)) - half(relu(-x)); });
+}
+Tensor acosh(const Tensor& x, Loc where) {
+  return composed("acosh", x, where, [](const Tensor& x) {
+    const Tensor above = x - 1;
+    return log1p(above + sqrt(above) * sqrt(above + 2));
+  });
+}
+Tensor atanh(const Tensor& x, Loc where) {
+  return composed("atanh", x, where, [](const Tensor& x) { return (log1p(x) - log1p(-x)) / 2; });
+}
+Tensor logaddexp(const Tensor& a, const Tensor& b, Loc where) {
+  OpScope op("logaddexp", where);
+  const Tensor distance = abs(gradus::where(a == b, 0, a - b));  // of equal infinities 0
+  return maximum(a, b) + log1p(exp(-distance));
+}
+Tensor nan_to_num(const Tensor& x, std::optional<double> nan, std::optional<double> posinf,
+                  std::optional<double> neginf, Loc where) {
+  OpScope op("nan_to_num", where);
+  if (!is_floating(x.dtype())) return x.clone(where);
+  const double largest = x.dtype() == kHalf       ? 65504
+                         : x.dtype() == kBFloat16 ? 0x1.fep127
+                         : x.dtype() == kFloat    ? std::numeric_limits<float>::max()
+                                                  : std::numeric_limits<double>::max();
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Tensor numbers = x.masked_fill(isnan(x), nan.value_or(0));
+  return numbers.masked_fill(x == infinity, posinf.value_or(largest))
+      .masked_fill(x == -infinity, neginf.value_or(-largest));
+}
+Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan, Loc where) {
+  OpScope op("isclose", where);
+  GRADUS_CHECK(rtol >= 0 && atol >= 0, ValueError, "tolerances must not be negative, got ", rtol, " and ", atol);
+  const NoGradGuard no_grad;
+  const Tensor x = a.to(kDouble), y = b.to(kDouble), allowed = y.abs() * rtol + atol;
+  const Tensor close = (x == y) | (isfinite(allowed) & ((x - y).abs() <= allowed));
+  return equal_nan ? close | (isnan(x) & isnan(y)) : close;
+}
+
 // ---- In place ----
 
 const Tensor& Tensor::neg_(Loc where) const { return unary_("neg_", UnaryOp::neg, *this, where); }

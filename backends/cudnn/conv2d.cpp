@@ -30,7 +30,7 @@ struct Convolution {
 
   /// What select() leaves to cuDNN; nothing where the base class's kernels run.
   std::optional<cuda_detail::ConvPlan> plan(Library library) const {
-    const cuda_detail::DeviceProperties& device = cuda_detail::device_properties(y.device.index);
+    const cuda_detail::DeviceProperties& device = cuda_detail::device_properties(y.device.index());
     const cuda_detail::ConvSwitches switches = {.tf32 = cuda::matmul_allow_tf32(),
                                                 .library = library,
                                                 .library_tf32 = cudnn::allow_tf32(),
@@ -59,7 +59,7 @@ cudnn_detail::ConvProblem request(const Convolution& c, const cuda_detail::ConvP
           .stride = std::to_array(geometry.stride),
           .padding = std::to_array(geometry.padding),
           .dilation = std::to_array(geometry.dilation),
-          .device = c.y.device.index,
+          .device = c.y.device.index(),
           .tf32 = plan.math_mode == cuda_detail::MathMode::tf32,
           .deterministic = cudnn::deterministic(),
           .timed = cudnn::benchmark(),

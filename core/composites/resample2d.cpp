@@ -31,7 +31,7 @@ void Backend::resample2d(const View& x, const Stencil& rows, const Stencil& colu
         entries[stencil.source[k] * stencil.size_out + static_cast<int64_t>(p)] += entry(stencil.weight[k]);
     if (x.device.is_cpu()) return math.cast(host, wide);
     const Array here = Array::empty(host.shape(), DType::f64, x.device);
-    runtime(x.device.type).copy(here.data(), x.device, host.data(), Device(), host.nbytes(), /*non_blocking=*/false);
+    runtime(x.device.type()).copy(here.data(), x.device, host.data(), Device(), host.nbytes(), /*non_blocking=*/false);
     return math.cast(here, wide);
   };
   // values (N, C, A, in) times that matrix: (N, C, A, out)

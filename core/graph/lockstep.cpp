@@ -17,7 +17,7 @@ namespace {
 /// Bytes of a device, on another or the same.
 Storage copy_of(const void* data, size_t bytes, Device from, Device to) {
   const Storage copy = Storage::allocate(bytes, to);
-  runtime(from.is_cuda() ? from.type : to.type).copy(copy.data(), copy.device(), data, from, bytes, false);
+  runtime(from.is_cuda() ? from.type() : to.type()).copy(copy.data(), copy.device(), data, from, bytes, false);
   return copy;
 }
 
@@ -149,7 +149,7 @@ class State {
     auto next = before_.begin();
     for (const Buffer& buffer : graph_.buffers()) {
       if (!buffer.external) continue;
-      runtime(graph_.device().type)
+      runtime(graph_.device().type())
           .copy(buffer.memory, graph_.device(), next->data(), graph_.device(), buffer.bytes, false);
       ++next;
     }
@@ -165,7 +165,7 @@ class State {
 
 std::optional<Mismatch> lockstep(Executor& executor, const std::function<void()>& step) {
   const Graph& graph = executor.graph();
-  Backend& backend = current_backend(graph.device().type);
+  Backend& backend = current_backend(graph.device().type());
   const State state(graph);
   Trace eager(backend);
   {
@@ -196,7 +196,7 @@ std::optional<Mismatch> lockstep(Executor& executor, const std::function<void()>
 std::optional<Mismatch> lockstep(Executor& executor, Backend& a, Backend& b, const LockstepTolerance& tolerance) {
   const Graph& graph = executor.graph();
   const Device device_a = graph.device(), device_b = settled(b.device_type());
-  GRADUS_CHECK(a.device_type() == device_a.type, DeviceError, "the recorded step is on ", device_a, ", '", a.name(),
+  GRADUS_CHECK(a.device_type() == device_a.type(), DeviceError, "the recorded step is on ", device_a, ", '", a.name(),
                "' is not");
   std::optional<Mismatch> found;
   int number = -1;

@@ -28,7 +28,7 @@ std::shared_ptr<char> RecordedBlocks::addresses(size_t bytes) {
 
 std::shared_ptr<void> RecordedBlocks::allocate(size_t bytes) {
   char* const data = map(bytes);
-  const int64_t count = counted_bytes(bytes, device_.type);
+  const int64_t count = counted_bytes(bytes, device_.type());
   std::lock_guard lock(mutex_);
   blocks_[data] = {bytes, allocations_.size()};
   allocations_.push_back({data, count, time_++, Allocation::kNever, call_, in_workspace_});

@@ -37,7 +37,7 @@ class RecordedBlocks final : public RecordedMemory, public std::enable_shared_fr
   RecordedBlocks(const RecordedBlocks&) = delete;
   RecordedBlocks& operator=(const RecordedBlocks&) = delete;
 
-  DeviceType type() const override { return device_.type; }
+  DeviceType type() const override { return device_.type(); }
   /// Addresses that are nobody's block, and lead to zeros too.
   static std::shared_ptr<char> addresses(size_t bytes);
   std::shared_ptr<void> allocate(size_t bytes) override;
@@ -67,7 +67,7 @@ class RecordedBlocks final : public RecordedMemory, public std::enable_shared_fr
 
  private:
   void free(void* data) noexcept;
-  int64_t allocated() const { return runtime(device_.type).memory_stats(device_.index).allocated; }
+  int64_t allocated() const { return runtime(device_.type()).memory_stats(device_.index()).allocated; }
 
   const Device device_;
   const int64_t bytes_before_;

@@ -54,8 +54,8 @@ class ThrownAwayCapture {
 Recorder::Recorder(Device device) {
   GRADUS_CHECK(!gradus::detail::recorded_memory, DeviceError, "this thread's work is being recorded already");
   graph_.device_ = settled(device);
-  GRADUS_CHECK(!runtime(device.type).capturing(), DeviceError, "this thread captures a graph already");
-  graph_.backend_ = &current_backend(device.type);
+  GRADUS_CHECK(!runtime(device.type()).capturing(), DeviceError, "this thread captures a graph already");
+  graph_.backend_ = &current_backend(device.type());
   graph_.offset_ = Array::empty({}, DType::i64, graph_.device_);
   graph_.blocks_ = std::make_shared<RecordedBlocks>(graph_.device_);
   notify_of_capture();
@@ -108,7 +108,7 @@ void Recorder::find_workspace(Call& call) {
     run_dry(call);
   } else {
     const DeviceGuard device(graph_.device_);
-    const ThrownAwayCapture capture(runtime(graph_.device_.type));
+    const ThrownAwayCapture capture(runtime(graph_.device_.type()));
     run_dry(call);
   }
   const RecordedBlocks::Workspace workspace = graph_.blocks_->end_workspace();
@@ -215,7 +215,7 @@ void Recorder::find_operands() {
 // An array of the step that a call reads before any call has written it has numbers from the host.
 void Recorder::make_constant(Buffer& buffer) {
   const Array copy = Array::empty({static_cast<int64_t>(buffer.bytes)}, DType::u8, graph_.device_);
-  runtime(graph_.device_.type).copy(copy.data(), graph_.device_, buffer.data, Device(), buffer.bytes, false);
+  runtime(graph_.device_.type()).copy(copy.data(), graph_.device_, buffer.data, Device(), buffer.bytes, false);
   buffer.external = buffer.constant = true, buffer.memory = static_cast<char*>(copy.data());
   graph_.constants_.push_back(copy);
 }

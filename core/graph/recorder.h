@@ -38,7 +38,7 @@ class Recorder final : public BackendInterceptor<Recorder> {
   Graph finish();
 
   std::string_view name() const override { return graph_.backend_->name(); }
-  DeviceType device_type() const override { return graph_.device_.type; }
+  DeviceType device_type() const override { return graph_.device_.type(); }
   std::string libraries() const override { return graph_.backend_->libraries(); }
   template <class... Params>
   void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {

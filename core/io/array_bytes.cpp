@@ -8,11 +8,11 @@ Array contiguous_on_cpu(const Array& x) {
   Array dense = x;
   if (!x.is_contiguous()) {
     dense = Array::empty(x.shape(), x.dtype(), x.device());
-    current_backend(x.device().type).copy(x, dense);
+    current_backend(x.device().type()).copy(x, dense);
   }
   if (dense.device().is_cpu()) return dense;
   const Array host = Array::empty(dense.shape(), dense.dtype());
-  runtime(dense.device().type)
+  runtime(dense.device().type())
       .copy(host.data(), host.device(), dense.data(), dense.device(), dense.nbytes(), /*non_blocking=*/false);
   return host;
 }

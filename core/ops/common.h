@@ -8,7 +8,7 @@
 namespace gradus::ops {
 
 /// The backend that runs operators on x in this thread.
-inline Backend& backend_of(const Array& x) { return current_backend(x.device().type); }
+inline Backend& backend_of(const Array& x) { return current_backend(x.device().type()); }
 
 /// All arrays on one device; else a DeviceError that names two of them.
 void check_same_device(std::initializer_list<const Array*> arrays);

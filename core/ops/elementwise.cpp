@@ -54,7 +54,7 @@ DType compute_type(BinaryOp op, DType dtype) {
   GRADUS_CHECK(!needs_integral(op) || !is_floating(dtype), DTypeError, "integers and booleans have bits, ", dtype,
                " has not");
   const bool fractions = op == BinaryOp::div || needs_floating(op);
-  return fractions && !is_floating(dtype) ? DType::f32 : dtype;
+  return fractions && !is_floating(dtype) ? get_default_dtype() : dtype;
 }
 
 bool divides_integers(BinaryOp op, DType dtype) {
@@ -92,7 +92,7 @@ DType result_type(const Array& a, const Array& b) {
 Array unary(UnaryOp op, const Array& x, const UnaryArgs& args, const Array* into) {
   GRADUS_CHECK(x.dtype() != DType::boolean || is_predicate(op) || needs_floating(op), DTypeError, name(op),
                " of booleans is not defined; convert with .to(kFloat) or use logical_not");
-  const DType compute = needs_floating(op) && !is_floating(x.dtype()) ? DType::f32 : x.dtype();
+  const DType compute = needs_floating(op) && !is_floating(x.dtype()) ? get_default_dtype() : x.dtype();
   Array room;
   const Array& from = operand(x, compute, x.shape(), into, &room);
   const DType dtype = is_predicate(op) ? DType::boolean : compute;
@@ -137,11 +137,13 @@ Array binary_scalar(BinaryOp op, const Array& a, const Scalar& scalar, bool scal
 
 Array where(const Array& condition, const Array& a, const Array& b) {
   check_same_device({&condition, &a, &b});
-  GRADUS_CHECK(condition.dtype() == DType::boolean, DTypeError, "condition must be boolean, got ", condition.dtype());
+  GRADUS_CHECK(condition.dtype() == DType::boolean || condition.dtype() == DType::u8, DTypeError,
+               "condition must be boolean (or uint8), got ", condition.dtype());
   const DType dtype = result_type(a, b);
   const Shape shape = broadcast_shapes(condition.shape(), broadcast_shapes(a.shape(), b.shape()));
   return produce(shape, dtype, a.device(), {&a, &b, &condition}, nullptr, [&](const Array& y) {
-    backend_of(a).where(condition.expand(shape), cast(a, dtype).expand(shape), cast(b, dtype).expand(shape), y);
+    backend_of(a).where(cast(condition, DType::boolean).expand(shape), cast(a, dtype).expand(shape),
+                        cast(b, dtype).expand(shape), y);
   });
 }
 
@@ -162,7 +164,7 @@ void copy_into(const Array& into, const Array& x, bool non_blocking) {
   // Between devices bytes travel in one block: pack and convert on the source, spread out on the destination.
   const Array packed = contiguous(cast(x, into.dtype()).expand(into.shape()));
   if (into.is_contiguous()) {
-    DeviceRuntime& mover = runtime(into.device().is_cuda() ? into.device().type : x.device().type);
+    DeviceRuntime& mover = runtime(into.device().is_cuda() ? into.device().type() : x.device().type());
     mover.copy(into.data(), into.device(), packed.data(), packed.device(), packed.nbytes(), non_blocking);
     return;
   }
@@ -192,7 +194,7 @@ Array to_device(const Array& x, Device device, bool non_blocking) {
   Array y = Array::empty_like(dense);
   y = Array(Storage::allocate(dense.nbytes(), device), 0, dense.shape(), y.strides(), dense.dtype());
   if (y.numel() > 0) {
-    DeviceRuntime& mover = runtime(device.is_cuda() ? device.type : x.device().type);
+    DeviceRuntime& mover = runtime(device.is_cuda() ? device.type() : x.device().type());
     mover.copy(y.data(), device, dense.data(), dense.device(), dense.nbytes(), non_blocking);
   }
   return y;
@@ -200,7 +202,7 @@ Array to_device(const Array& x, Device device, bool non_blocking) {
 
 Scalar item(const Array& x) {
   GRADUS_CHECK(x.numel() == 1, ShapeError, "item() needs a tensor with one element, got shape ", x.shape());
-  check_not_recording(x.device().type, "reading a number");
+  check_not_recording(x.device().type(), "reading a number");
   const Array here = to_device(x, Device());
   return visit(here.dtype(), [&]<class T>() { return Scalar(*static_cast<const T*>(here.data())); });
 }

@@ -82,14 +82,14 @@ Array norm(const Array& x, double p, uint32_t mask, bool keepdim) {
 Array logsumexp(const Array& x, uint32_t mask, bool keepdim) {
   const Array wide = widened(x);
   if (reduced_count(x.shape(), mask) == 0)
-    return full(reduced_shape(x.shape(), mask, keepdim), -HUGE_VAL, is_floating(x.dtype()) ? x.dtype() : DType::f32,
-                x.device());
+    return full(reduced_shape(x.shape(), mask, keepdim), -HUGE_VAL,
+                is_floating(x.dtype()) ? x.dtype() : get_default_dtype(), x.device());
   const Array largest = reduce(ReduceOp::max, wide, mask, true, wide.dtype());
   // Infinite maxima are not subtracted: infinity - infinity is NaN.
   const Array shift = where(unary(UnaryOp::isinf, largest), full({}, 0.0, wide.dtype(), x.device()), largest);
   const Array powers = unary(UnaryOp::exp, binary(BinaryOp::sub, wide, shift));
   const Array log = unary(UnaryOp::log, reduce(ReduceOp::sum, powers, mask, true, wide.dtype()));
-  const Array y = cast(binary(BinaryOp::add, log, shift), is_floating(x.dtype()) ? x.dtype() : DType::f32);
+  const Array y = cast(binary(BinaryOp::add, log, shift), is_floating(x.dtype()) ? x.dtype() : get_default_dtype());
   return keepdim ? y : drop_axes(y, mask);
 }
 

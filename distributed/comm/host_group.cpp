@@ -131,8 +131,8 @@ void HostGroup::run_staged(const Job& job, const Deadline& deadline) {
 
 void HostGroup::run_on_host(const Job& job, const Deadline& deadline) {
   const Device device = job.in.device();
-  DeviceRuntime& runtime = gradus::runtime(device.type);
-  job.ready->block(runtime.current_stream(device.index));
+  DeviceRuntime& runtime = gradus::runtime(device.type());
+  job.ready->block(runtime.current_stream(device.index()));
   const Array in = Array::empty(job.in.shape(), job.in.dtype()), out = Array::empty(job.out.shape(), job.out.dtype());
   runtime.copy(in.data(), Device(), job.in.data(), device, in.nbytes(), /*non_blocking=*/false);
   Collective call = job.call;
@@ -182,11 +182,11 @@ HostGroup::WorkPtr HostGroup::submit(const Collective& call, const Array& in, co
   check_not_recording(DeviceType::cpu, "a collective of arrays on the cpu");
   if (call.descriptor.on_device) {
     const Device device = in.defined() ? in.device() : out.device();
-    DeviceRuntime& runtime = gradus::runtime(device.type);
+    DeviceRuntime& runtime = gradus::runtime(device.type());
     GRADUS_CHECK(!runtime.capturing(), DeviceError, "a collective that goes through the host's memory, as those of '",
                  backend(), "' do, cannot be part of a captured graph: take a group of the backend 'nccl'");
     ready = runtime.new_event(false);
-    ready->record(runtime.current_stream(device.index));
+    ready->record(runtime.current_stream(device.index()));
   }
   std::unique_lock lock(mutex_);
   if (options.async && !async_orders_.contains(order_of(call))) {

@@ -22,8 +22,8 @@ bool has_blocks_after(CollectiveKind kind) {
 }  // namespace
 
 Staging::Staging(Device device, int rank, int ranks)
-    : device_(device), rank_(rank), ranks_(static_cast<size_t>(ranks)), runtime_(runtime(device.type)),
-      down_(runtime_.new_stream(device.index)), up_(runtime_.new_stream(device.index)) {
+    : device_(device), rank_(rank), ranks_(static_cast<size_t>(ranks)), runtime_(runtime(device.type())),
+      down_(runtime_.new_stream(device.index())), up_(runtime_.new_stream(device.index())) {
   for (Slot& slot : slots_) {
     slot.memory = Storage::allocate_pinned(2 * kPieceBytes);
     slot.filled = runtime_.new_event(false);

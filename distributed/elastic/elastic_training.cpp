@@ -143,7 +143,7 @@ bool ElasticTraining::join() {
       const int rank = *members->rank_of(place_.worker);
       if (!std::exchange(has_had_rank_, true) && options_.on_rank) options_.on_rank(place_.local_rank.value_or(rank));
       const Device device = this->device();
-      group_ = place_.connect(*members, rank, device.is_cpu() ? std::nullopt : std::optional<int>(device.index));
+      group_ = place_.connect(*members, rank, device.is_cpu() ? std::nullopt : std::optional<int>(device.index()));
       if (parts_) copy_newest();
       if (options_.on_group) options_.on_group(group_);
       const std::vector<int64_t> steps = gather(*group_, step_);

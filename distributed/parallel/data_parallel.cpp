@@ -66,8 +66,8 @@ TensorList run_replicas(const std::vector<Device>& devices, const std::function<
     std::vector<std::jthread> threads;  // joined at the end of the scope
     for (size_t i = 0; i < devices.size(); ++i) {
       const Device device = settled(devices[i]);
-      const std::string_view name = current_backend(device.type).name();
-      const Stream caller_stream = runtime(device.type).current_stream(device.index);
+      const std::string_view name = current_backend(device.type()).name();
+      const Stream caller_stream = runtime(device.type()).current_stream(device.index());
       threads.emplace_back([&, i, device, name, caller_stream] {
         try {
           const InferenceMode inference(inference_enabled);

@@ -14,7 +14,7 @@ class Pass {
   ~Pass() {
     if (finished_) return;
     cancel_();
-    if (runtime(device_.type).capturing()) return;
+    if (runtime(device_.type()).capturing()) return;
     group_->abort("its backward pass ended by an exception");
   }
   void finish() {

@@ -122,7 +122,7 @@ void Reducer::finalize() {
     for (const size_t i : bucket.members) slots_[i].bump_version();
   }
   // A plan of its own needs numbers from the device, which a capture does not have.
-  if (!planned_by_order_ && !runtime(parameters_[0].device().type).capturing()) plan_by_order_of_first_rank();
+  if (!planned_by_order_ && !runtime(parameters_[0].device().type()).capturing()) plan_by_order_of_first_rank();
   cancel();
 }
 

@@ -34,7 +34,7 @@ std::optional<DType> half_type(const std::string& name) {
 struct OnDevices : nn::Module {
   OnDevices(nn::AnyModule model, Device device, int count) {
     register_module("net", net)->push_back(std::move(model));
-    for (int i = 0; i < count; ++i) devices.push_back(device.is_cpu() ? device : Device(device.type, i));
+    for (int i = 0; i < count; ++i) devices.push_back(device.is_cpu() ? device : Device(device.type(), i));
   }
   Tensor forward(const Tensor& images) { return nn::parallel::data_parallel(net, images, devices); }
 
@@ -214,7 +214,7 @@ bool ImageRun::train(RunLog& log, const training::Interrupt& interrupt) {
 }
 
 bool ImageRun::train_epoch(TrainingStep& step, Progress& progress, RunLog& log, const training::Interrupt& interrupt) {
-  runtime(device_.type).reset_peak_memory_stats(device_.index);
+  runtime(device_.type()).reset_peak_memory_stats(device_.index());
   if (at_.images == 0) {
     totals_.reset();
     at_.lr = lr();
@@ -242,7 +242,7 @@ void ImageRun::finish_epoch(TrainingStep& step, Progress& progress, RunLog& log)
   result.images_per_second = static_cast<double>(at_.images) / result.seconds;
   result.data_wait_seconds = batches_->wait_seconds();
   result.parts = step.take_seconds();
-  const MemoryStats memory = runtime(device_.type).memory_stats(device_.index);
+  const MemoryStats memory = runtime(device_.type()).memory_stats(device_.index());
   const std::vector<double> peaks =
       ranks_.max({static_cast<double>(memory.peak_allocated), static_cast<double>(memory.peak_reserved)});
   result.peak_allocated = static_cast<int64_t>(peaks[0]);

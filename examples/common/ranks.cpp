@@ -15,7 +15,7 @@ namespace {
 
 std::vector<double> reduced(std::vector<double> numbers, dist::ProcessGroup* group, dist::ReduceKind kind) {
   if (group == nullptr) return numbers;
-  const Tensor all = tensor(numbers);
+  const Tensor all = tensor(numbers, kDouble);
   group->all_reduce(all.array(), kind);
   return {all.data_ptr<double>(), all.data_ptr<double>() + all.numel()};
 }
@@ -51,15 +51,15 @@ Ranks join_ranks(const std::string& comm, Device& device) {
   if (device.is_cpu()) return ranks;
 
   const int devices = cuda::device_count();
-  const bool shared = device.index >= 0 || devices < job.local_world_size;
+  const bool shared = device.index() >= 0 || devices < job.local_world_size;
   const bool any_shared = ranks.max({shared ? 1.0 : 0.0})[0] > 0;
   const bool nccl = comm == "nccl" || (comm == "auto" && !any_shared && dist::nccl_version() > 0);
   GRADUS_CHECK(!nccl || !any_shared, DeviceError, "--comm nccl needs a GPU for each rank: here are ", devices, " for ",
                job.local_world_size, " ranks on --device ", device,
                "; start as many ranks as there are GPUs with --device cuda, or share them over --comm shm or tcp");
-  if (device.index < 0) device = Device(kCUDA, job.local_rank % devices);
-  cuda::set_device(device.index);
-  if (nccl) ranks.gradients = dist::init_process_group({.backend = "nccl", .device = device.index});
+  if (device.index() < 0) device = Device(kCUDA, job.local_rank % devices);
+  cuda::set_device(device.index());
+  if (nccl) ranks.gradients = dist::init_process_group({.backend = "nccl", .device = device.index()});
   return ranks;
 }
 

@@ -75,7 +75,7 @@ void RunLog::write_line(const EpochResult& result) {
                                  {"total_seconds", result.total_seconds},
                                  {"peak_allocated_bytes", result.peak_allocated},
                                  {"peak_reserved_bytes", result.peak_reserved},
-                                 {"device_name", runtime(device.type).description(device.index)},
+                                 {"device_name", runtime(device.type()).description(device.index())},
                                  {"libraries", backend(options_.backend).libraries()},
                                  {"ranks", options_.ranks.size},
                                  {"comm", options_.ranks.comm()},

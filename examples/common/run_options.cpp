@@ -19,12 +19,12 @@ namespace {
 // Settles what depends on the machine and on the other ranks, and refuses what contradicts itself.
 void settle(RunOptions& options) {
   Device device(options.device);
-  const int devices = runtime(device.type).device_count();  // a DeviceError says why there is none
-  GRADUS_CHECK(device.index < devices, DeviceError, "--device ", options.device, ": this machine has ", devices,
+  const int devices = runtime(device.type()).device_count();  // a DeviceError says why there is none
+  GRADUS_CHECK(device.index() < devices, DeviceError, "--device ", options.device, ": this machine has ", devices,
                devices == 1 ? " CUDA device" : " CUDA devices", "; run with --device cuda:0");
-  if (options.backend.empty()) options.backend = current_backend(device.type).name();
+  if (options.backend.empty()) options.backend = current_backend(device.type()).name();
   const DeviceType computes_on = backend(options.backend).device_type();
-  GRADUS_CHECK(computes_on == device.type, ValueError, "--backend ", options.backend, " computes on ",
+  GRADUS_CHECK(computes_on == device.type(), ValueError, "--backend ", options.backend, " computes on ",
                name(computes_on), ", but --device is ", options.device, ": add --device ", name(computes_on));
   GRADUS_CHECK(!options.graph || device.is_cuda(), ValueError,
                "--graph captures CUDA work: it needs --device cuda, not ", options.device);

@@ -11,7 +11,7 @@ void StepClock::mark(Mark mark) {
     while (!steps_.empty() && steps_.front()[kOptimizer]->query()) add_first();
     steps_.push_back(new_step());
   }
-  steps_.back()[mark]->record(runtime(device_.type).current_stream(device_.index));
+  steps_.back()[mark]->record(runtime(device_.type()).current_stream(device_.index()));
 }
 
 StepClock::Seconds StepClock::take() {
@@ -26,7 +26,7 @@ StepClock::Step StepClock::new_step() {
     step = std::move(settled_.front());
     settled_.pop_front();
   } else {
-    for (auto& event : step) event = runtime(device_.type).new_event(/*timing=*/true);
+    for (auto& event : step) event = runtime(device_.type()).new_event(/*timing=*/true);
   }
   return step;
 }

@@ -59,7 +59,7 @@ std::optional<StepClock::Seconds> TrainingStep::take_seconds() {
 
 void TrainingStep::mark(StepClock::Mark mark) {
   // --explain captures steps to time their kernels, which nothing may wait for.
-  if (clock_ && !runtime(parts_.totals.loss.device().type).capturing()) clock_->mark(mark);
+  if (clock_ && !runtime(parts_.totals.loss.device().type()).capturing()) clock_->mark(mark);
 }
 
 void TrainingStep::run(const TensorList& batch) {
@@ -68,7 +68,7 @@ void TrainingStep::run(const TensorList& batch) {
   parts_.optimizer.zero_grad();
   Tensor logits, loss;
   {
-    const amp::Autocast autocast(images.device().type, parts_.half, parts_.half.has_value());
+    const amp::Autocast autocast(images.device().type(), parts_.half, parts_.half.has_value());
     logits = parts_.model.forward(images);
     loss = parts_.loss(logits, labels);
   }

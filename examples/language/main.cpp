@@ -167,7 +167,7 @@ class Run {
   void begin_part() {
     losses_ = zeros({}, dtype(kDouble).device(device_));
     first_step_ = step_;
-    runtime(device_.type).reset_peak_memory_stats(device_.index);
+    runtime(device_.type()).reset_peak_memory_stats(device_.index());
     begin_ = Clock::now();
   }
 
@@ -175,7 +175,7 @@ class Run {
     const double steps = step_ - first_step_;
     const double train_loss = ranks_.sum({losses_.item<double>()})[0] / (ranks_.size * steps);
     const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-    const auto peak = static_cast<double>(runtime(device_.type).memory_stats(device_.index).peak_allocated);
+    const auto peak = static_cast<double>(runtime(device_.type()).memory_stats(device_.index()).peak_allocated);
     const double test_loss = [&] {
       const NoGradGuard no_grad;
       return loss_of(text_.test(64)).item<double>();  // on all ranks

@@ -58,7 +58,7 @@ TEST_CASE("anomaly mode names the operator that made the first NaN") {
 }
 
 TEST_CASE("gradcheck tells right from wrong") {
-  const TensorList x = {tensor(std::vector<double>{0.5, 2.0}, dtype(kDouble).requires_grad())};
+  const TensorList x = {tensor(std::vector<double>{0.5, 2.0}, dtype(kDouble).requires_grad(true))};
   const auto wrong = [](const TensorList& v) { return TensorList{WrongGradient::apply(v[0])}; };
   CHECK(!autograd::gradcheck(wrong, x, 1e-6, 1e-5, 1e-3, false));
   CHECK_THROWS_AS(autograd::gradcheck(wrong, x), AutogradError);

@@ -106,7 +106,7 @@ TEST_CASE("a function of one tensor") {
 }
 
 TEST_CASE("functions made of operators can be differentiated twice") {
-  const TensorList x = {tensor(std::vector<double>{0.3, -0.7, 1.1}, dtype(kDouble).requires_grad())};
+  const TensorList x = {tensor(std::vector<double>{0.3, -0.7, 1.1}, dtype(kDouble).requires_grad(true))};
   CHECK(autograd::gradcheck([](const TensorList& v) { return TensorList{Cube::apply(v[0])}; }, x));
   CHECK(autograd::gradgradcheck([](const TensorList& v) { return TensorList{Cube::apply(v[0])}; }, x));
   CHECK(autograd::gradcheck([](const TensorList& v) { return TensorList{Exponential::apply(v[0])}; }, x));

@@ -63,17 +63,17 @@ TEST_CASE("a gradient that nobody else holds is masked where it lies") {
   const int threads = num_threads();
   set_num_threads(1);  // scratch of several may come and go at any time
   on_every_backend([](Device device) {
-    const Convolution convolution(device, current_backend(device.type).name() == "openmp" ? kBFloat16 : kFloat);
+    const Convolution convolution(device, current_backend(device.type()).name() == "openmp" ? kBFloat16 : kFloat);
     Array kept;
     const auto peak = [&](bool keep) {
       const Tensor y = convolution();
       if (keep) y.register_hook([&](const Tensor& dy) { return kept = dy.array(), Tensor(); });
       const Tensor loss = (y * convolution.dy).sum();
-      DeviceRuntime& memory = runtime(device.type);
-      const int64_t before = memory.memory_stats(device.index).allocated;
-      memory.reset_peak_memory_stats(device.index);
+      DeviceRuntime& memory = runtime(device.type());
+      const int64_t before = memory.memory_stats(device.index()).allocated;
+      memory.reset_peak_memory_stats(device.index());
       autograd::grad({loss}, {convolution.x, convolution.w, convolution.bias});
-      return memory.memory_stats(device.index).peak_allocated - before;
+      return memory.memory_stats(device.index()).peak_allocated - before;
     };
     peak(true);  // libraries take what they keep
     kept = Array();

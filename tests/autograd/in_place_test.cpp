@@ -13,7 +13,8 @@ namespace {
 template <class F>
 void check_gradient(IntArrayRef shape, F f) {
   manual_seed(3);
-  const TensorList inputs = {rand(shape, dtype(kDouble).requires_grad()), rand(shape, dtype(kDouble).requires_grad())};
+  const TensorList inputs = {rand(shape, dtype(kDouble).requires_grad(true)),
+                             rand(shape, dtype(kDouble).requires_grad(true))};
   CHECK(autograd::gradcheck(f, inputs));
   CHECK(autograd::gradgradcheck(f, inputs));
 }
@@ -256,7 +257,7 @@ TEST_CASE("views made without recording cannot rebase") {
     const NoGradGuard no_grad;
     v = base.slice(0, 0, 2);
   }
-  CHECK(!v.requires_grad());
+  CHECK((v.requires_grad() && v.is_leaf()));
   CHECK_THROWS_AS(v.mul_(leaf({1, 1})), AutogradError);
   const NoGradGuard no_grad;
   v.mul_(2);

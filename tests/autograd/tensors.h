@@ -7,7 +7,7 @@
 
 namespace gradus::test {
 
-inline Tensor numbers(const std::vector<double>& values) { return tensor(values); }
-inline Tensor leaf(const std::vector<double>& values) { return tensor(values, requires_grad()); }
+inline Tensor numbers(const std::vector<double>& values) { return tensor(values, kDouble); }
+inline Tensor leaf(const std::vector<double>& values) { return tensor(values, dtype(kDouble).requires_grad(true)); }
 
 }  // namespace gradus::test

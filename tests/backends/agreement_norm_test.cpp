@@ -272,7 +272,7 @@ TEST_CASE("normalisation is right where the mean is large") {
         const ops::Normalized expected = ops::normalize(exact, c.axes, {}, {}, 1e-5);
         // Where y is made by a second launch, by way of the mean in float32: half a unit in its last place, over the
         // deviation.
-        const bool rounded = device.type == DeviceType::cuda;
+        const bool rounded = device.type() == DeviceType::cuda;
         CHECK(error(y.y, expected.y) < (rounded ? 4e-4 : 2e-6));
         CHECK(error(y.variance, expected.variance) < 2e-6);
         CHECK(error(y.mean, expected.mean) < 2e-7);

@@ -149,10 +149,10 @@ TEST_CASE("element conversion saturates through int64, tests truth and rounds ha
 TEST_CASE("devices parse and print") {
   CHECK(Device("cpu") == Device());
   CHECK(Device("cuda") == Device(kCUDA));  // the current device, whichever that will be
-  CHECK(Device("cuda").index == -1);
+  CHECK(Device("cuda").index() == -1);
   CHECK(Device("cuda").str() == "cuda");
   CHECK_FALSE(Device("cuda") == Device("cuda:0"));
-  CHECK(Device("cuda:12").index == 12);
+  CHECK(Device("cuda:12").index() == 12);
   CHECK(Device("cuda:1").str() == "cuda:1");
   CHECK(Device("cpu").str() == "cpu");
   for (const char* wrong : {"", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:123", "cpu:1", "CPU"})

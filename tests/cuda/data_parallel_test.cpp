@@ -64,11 +64,12 @@ void check_against_one_gpu(const Devices& devices) {
       CHECK(difference(actual[i].cpu(), expected[i].cpu(), 1e-12) == "");
     }
     // The same bits, also on streams of the caller's own.
-    const StreamGuard first(cuda_runtime().new_stream(devices[0].index)), second(cuda_runtime().new_stream(last.index));
-    cuda::synchronize(devices[0].index), cuda::synchronize(last.index);
+    const StreamGuard first(cuda_runtime().new_stream(devices[0].index())),
+        second(cuda_runtime().new_stream(last.index()));
+    cuda::synchronize(devices[0].index()), cuda::synchronize(last.index());
     const TensorList again = run(net, x, [&](const Tensor& input) { return data_parallel(net, input, devices, last); });
     for (size_t i = 0; i < actual.size(); ++i) CHECK(again[i].cpu().equal(actual[i].cpu()));
-    cuda::synchronize(devices[0].index), cuda::synchronize(last.index);
+    cuda::synchronize(devices[0].index()), cuda::synchronize(last.index());
   });
 }
 

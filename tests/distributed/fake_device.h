@@ -131,7 +131,7 @@ class FakeRuntime final : public DeviceRuntime {
   void copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes,
             bool non_blocking) override {
     if (record_copy(to, to_device, from, from_device, bytes)) return;
-    const int index = to_device.is_cuda() ? to_device.index : from_device.index;
+    const int index = to_device.is_cuda() ? to_device.index() : from_device.index();
     static_cast<FakeStream*>(current_stream(index).handle)->push([=] { std::memcpy(to, from, bytes); });
     if (!non_blocking) synchronize(index);
   }
@@ -140,7 +140,7 @@ class FakeRuntime final : public DeviceRuntime {
     if (stream.handle == nullptr) stream = new_stream(index);
     return stream;
   }
-  void set_current_stream(const Stream& stream) override { current()[stream.device.index] = stream; }
+  void set_current_stream(const Stream& stream) override { current()[stream.device.index()] = stream; }
   Stream new_stream(int index) override {
     const std::lock_guard lock(mutex_);
     streams_.push_back(std::make_unique<FakeStream>());

@@ -118,7 +118,7 @@ TEST_CASE("lockstep crosses devices, and finds what is wrong on the other one") 
     graph::Executor executor(recorder.finish());
     training.optimizer->zero_grad();
     const auto compared_with = [&](Backend& b) {
-      const auto found = graph::lockstep(executor, current_backend(device.type), b);
+      const auto found = graph::lockstep(executor, current_backend(device.type()), b);
       return found ? found->str() : "";
     };
     CHECK(compared_with(backend("openmp")) == "");

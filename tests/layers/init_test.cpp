@@ -116,7 +116,7 @@ TEST_CASE("orthogonal_ gives orthonormal rows or columns times the gain") {
   manual_seed(4);
   for (const Shape& shape : {Shape{5, 5}, Shape{7, 4}, Shape{4, 7}, Shape{6, 2, 3, 3}, Shape{1, 3}, Shape{0, 3}}) {
     INFO(to_string(shape));
-    const Tensor w = init::orthogonal_(empty(shape, TensorOptions(kDouble).requires_grad()), 2);
+    const Tensor w = init::orthogonal_(empty(shape, TensorOptions(kDouble).requires_grad(true)), 2);
     CHECK(w.is_leaf());
     if (w.numel() == 0) continue;
     Tensor flat = w.detach().reshape({shape[0], -1});

@@ -17,7 +17,7 @@ Tensor wave(const Shape& shape, double step = 0.7) {
 
 void check(const Tensor& x, const std::vector<double>& wanted, double tolerance = 1e-12) {
   REQUIRE(x.numel() == static_cast<int64_t>(wanted.size()));
-  CHECK(x.reshape(-1).to(kDouble).allclose(tensor(wanted), 0, tolerance));
+  CHECK(x.reshape(-1).to(kDouble).allclose(tensor(wanted, kDouble), 0, tolerance));
 }
 
 }  // namespace

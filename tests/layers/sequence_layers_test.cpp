@@ -274,7 +274,7 @@ TEST_CASE("a Transformer gives PyTorch's numbers") {
       -0.741731599361778,  -0.9839480903707803, 0.4998163408956517,  2.593948905517135,
       0.9980777605634655,  -0.6240021313123466, -1.3608021007511772, 1.7389539728894723,
       0.666659835341335,   0.7582518558095195,  0.9837407498908816,  -2.0217311023081943};
-  CHECK(y.reshape(-1).allclose(tensor(wanted), 0, 1e-9));
+  CHECK(y.reshape(-1).allclose(tensor(wanted, kDouble), 0, 1e-9));
 }
 
 TEST_CASE("attention prints as LibTorch's, with its child and nothing else") {

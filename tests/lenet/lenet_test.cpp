@@ -65,7 +65,7 @@ void set_parameters(LeNet& net) {
     const double bound = 1.0 / std::sqrt(static_cast<double>(fan_in));
     std::vector<double> numbers = uniform(stream++, parameter.numel());
     for (double& x : numbers) x = (2.0 * x - 1.0) * bound;
-    parameter.copy_(tensor(numbers).view(parameter.sizes()));
+    parameter.copy_(tensor(numbers, kDouble).view(parameter.sizes()));
   }
 }
 

@@ -74,6 +74,7 @@ constexpr Family families[] = {
     {"elementwise", add_elementwise},
     {"activation", add_activation},
     {"comparisons", add_comparisons},
+    {"compositions", add_compositions},
     {"in_place", add_in_place},
     {"creation", add_creation},
     {"shape", add_shape},

@@ -130,6 +130,7 @@ const OpCase& find_case(std::string_view name);
 // One function per family, each in the file of its name and listed in op_case.cpp.
 void add_elementwise(CaseList& cases);
 void add_comparisons(CaseList& cases);
+void add_compositions(CaseList& cases);
 void add_in_place(CaseList& cases);
 void add_creation(CaseList& cases);
 void add_shape(CaseList& cases);

@@ -31,8 +31,8 @@ TEST_CASE("indices are given as a vector too") {
 }
 
 TEST_CASE("of equal places the last source wins, in gradients too") {
-  const Tensor x = zeros({3}, dtype(kDouble).requires_grad()),
-               source = tensor({1., 2., 3.}, dtype(kDouble).requires_grad());
+  const Tensor x = zeros({3}, dtype(kDouble).requires_grad(true)),
+               source = tensor({1., 2., 3.}, dtype(kDouble).requires_grad(true));
   const Tensor y = x.scatter(0, tensor({1, 1, 0}), source);
   CHECK(y.detach().equal(tensor({3., 2., 0.}, kDouble)));
   CHECK(index_put(x, {tensor({1, 1, 0})}, source).detach().equal(y.detach()));
@@ -70,7 +70,7 @@ TEST_CASE("sums over equal indices do not depend on the number of threads") {
 }
 
 TEST_CASE("parts of a split are views whose writes reach the whole") {
-  const Tensor x = ones({4, 2}, dtype(kDouble).requires_grad());
+  const Tensor x = ones({4, 2}, dtype(kDouble).requires_grad(true));
   const Tensor y = x * 2;
   const TensorList parts = y.chunk(2);
   parts[0].mul_(3);
@@ -107,7 +107,7 @@ TEST_CASE("attention drops weights and keeps their mean") {
 }
 
 TEST_CASE("embedding_renorm_ scales long rows alone, and only those that are looked up") {
-  const Tensor weight = tensor({{3., 4.}, {0.3, 0.4}, {30., 40.}}, dtype(kDouble).requires_grad());
+  const Tensor weight = tensor({{3., 4.}, {0.3, 0.4}, {30., 40.}}, dtype(kDouble).requires_grad(true));
   embedding_renorm_(weight, tensor({0, 1, 0}), 1.0);
   CHECK(weight.detach().allclose(tensor({{0.6, 0.8}, {0.3, 0.4}, {30., 40.}}, kDouble), 1e-6));
   embedding_renorm_(weight, tensor({2}), 7.0, 1);

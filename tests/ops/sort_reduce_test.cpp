@@ -103,7 +103,7 @@ TEST_CASE("long sorts are right in every type") {
 }
 
 TEST_CASE("a product's second gradient is right where there are zeros") {
-  const Tensor x = tensor({2., 0., 3., 0.}, dtype(kDouble).requires_grad());
+  const Tensor x = tensor({2., 0., 3., 0.}, dtype(kDouble).requires_grad(true));
   const Tensor first = autograd::grad({x.prod()}, {x}, {}, {}, true)[0];
   CHECK(first.equal(zeros({4}, kDouble)));
   // d²y / dx₁ dx₃ = 2 * 3: the only pair whose removal leaves no zero.

@@ -51,7 +51,7 @@ TEST_CASE("convolutions whose windows are sparse") {
       const BackendGuard guard(name);
       const Device device = device_of(name);
       const Tensor x = drawn(g.x, "x", device), w = drawn(g.w, "w", device);
-      DeviceRuntime& memory = runtime(device.type);
+      DeviceRuntime& memory = runtime(device.type());
       memory.reset_peak_memory_stats(0);
       const int64_t before = memory.memory_stats(0).allocated;
       const Tensor y = conv2d(x, w, {}, g.stride, g.padding, g.dilation, g.groups);

@@ -76,10 +76,11 @@ TEST_CASE("default types of new tensors") {
   CHECK(tensor({1, 2}).dtype() == kLong);
   CHECK(tensor({1., 2.}).dtype() == kFloat);
   CHECK(tensor({true, false}).dtype() == kBool);
-  CHECK(tensor(std::vector<double>{1}).dtype() == kDouble);
+  CHECK(tensor(std::vector<double>{1}).dtype() == kFloat);
+  CHECK(tensor(std::vector<int>{1}).dtype() == kLong);
   CHECK(tensor(std::vector<uint8_t>{1}).dtype() == kByte);
   CHECK(tensor(2.5).dim() == 0);
-  CHECK(zeros({1}, dtype(kDouble).requires_grad()).requires_grad());
+  CHECK(zeros({1}, dtype(kDouble).requires_grad(true)).requires_grad());
 }
 
 TEST_CASE("sums of integers are int64, sums of halves accumulate wider") {

@@ -66,7 +66,7 @@ TEST_CASE("an exponential average follows its formula, applied and restored") {
 }
 
 TEST_CASE("averages do not share memory with parameters, nor take part in gradients") {
-  const Tensor p = full({2}, 1.0, TensorOptions(kDouble).requires_grad());
+  const Tensor p = full({2}, 1.0, TensorOptions(kDouble).requires_grad(true));
   StateDict named;
   named.insert("p", p);
   AveragedParameters ema(named, 0.5);

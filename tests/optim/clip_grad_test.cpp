@@ -31,7 +31,7 @@ std::vector<Tensor> parameters(DType dtype) {
     list.push_back(Tensor(golden().at(name)).to(dtype, false, true).set_requires_grad(true));
     list.back().mutable_grad() = Tensor(golden().at(std::string(name) + "_grad"))[0].to(dtype, false, true).clone();
   }
-  list.push_back(zeros({3}, TensorOptions(dtype).requires_grad()));
+  list.push_back(zeros({3}, TensorOptions(dtype).requires_grad(true)));
   return list;
 }
 
@@ -66,7 +66,7 @@ TEST_CASE("gradients are clipped by their norm as PyTorch does") {
 }
 
 TEST_CASE("gradients are clipped by value") {
-  const Tensor x = zeros({5}, TensorOptions(kFloat).requires_grad());
+  const Tensor x = zeros({5}, TensorOptions(kFloat).requires_grad(true));
   x.mutable_grad() = tensor({-3.0, -0.5, 0.25, NAN, 7.0}).to(kFloat);
   const uint32_t version = x.grad().version();
   clip_grad_value_({x, zeros({2}, requires_grad())}, 0.5);
@@ -81,8 +81,8 @@ TEST_CASE("gradients are clipped by value") {
 }
 
 TEST_CASE("norms of nothing, of mixed types, and of what is not finite") {
-  const Tensor x = zeros({2}, TensorOptions(kFloat).requires_grad()),
-               y = zeros({2}, TensorOptions(kDouble).requires_grad());
+  const Tensor x = zeros({2}, TensorOptions(kFloat).requires_grad(true)),
+               y = zeros({2}, TensorOptions(kDouble).requires_grad(true));
   CHECK(clip_grad_norm_({x, y}, 1) == 0);
   CHECK(get_total_norm({}).item<double>() == 0);
   x.mutable_grad() = full({2}, 3, kFloat);

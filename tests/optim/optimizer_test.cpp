@@ -13,7 +13,7 @@ using test::contains;
 
 namespace {
 
-Tensor parameter(double value) { return full({2}, value, TensorOptions(kDouble).requires_grad()); }
+Tensor parameter(double value) { return full({2}, value, TensorOptions(kDouble).requires_grad(true)); }
 void set_gradient(const Tensor& x, double value) { x.mutable_grad() = full({2}, value, kDouble); }
 double first_of(const Tensor& x) { return x.detach()[0].item<double>(); }
 double block_entry(const Array& block, int entry) { return block.data<double>()[entry]; }
@@ -98,7 +98,7 @@ TEST_CASE("a step with found_inf changes nothing, and gradients are scaled") {
 }
 
 TEST_CASE("a step bumps the versions of parameters, so that stale graphs are found") {
-  const Tensor a = parameter(1), x = full({2}, 3.0, TensorOptions(kDouble).requires_grad());
+  const Tensor a = parameter(1), x = full({2}, 3.0, TensorOptions(kDouble).requires_grad(true));
   SGD optimizer({a}, 0.1);
   const uint32_t version = a.version();
   const Tensor product = (a * x).sum();
@@ -124,9 +124,9 @@ TEST_CASE("a closure computes the loss with gradients on") {
 }
 
 TEST_CASE("parameters of several dtypes train side by side") {
-  const Tensor a = full({3}, 1.0, TensorOptions(kFloat).requires_grad());
-  const Tensor b = full({3}, 1.0, TensorOptions(kDouble).requires_grad());
-  const Tensor c = full({3}, 1.0, TensorOptions(kHalf).requires_grad());
+  const Tensor a = full({3}, 1.0, TensorOptions(kFloat).requires_grad(true));
+  const Tensor b = full({3}, 1.0, TensorOptions(kDouble).requires_grad(true));
+  const Tensor c = full({3}, 1.0, TensorOptions(kHalf).requires_grad(true));
   Adam optimizer({a, b, c}, 0.1);
   for (const Tensor& x : {a, b, c}) x.mutable_grad() = ones({3}, x.dtype());
   optimizer.step();
@@ -158,7 +158,7 @@ TEST_CASE("state dicts name what they hold") {
   CHECK(other.param_groups()[0].options().get_lr() == 0.1);
   Adam fewer({a}, 0.1);
   CHECK_THROWS_WITH(fewer.load_state_dict(state), contains("does not know"));
-  Adam wrong({a, full({3}, 1.0, TensorOptions(kDouble).requires_grad())}, 0.1);
+  Adam wrong({a, full({3}, 1.0, TensorOptions(kDouble).requires_grad(true))}, 0.1);
   CHECK_THROWS_AS(wrong.load_state_dict(state), ShapeError);
   CHECK_THROWS_WITH(wrong.load_state_dict(optim::Optimizer::StateDict()), contains("param_groups.0.lr"));
 }

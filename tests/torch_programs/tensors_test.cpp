@@ -18,7 +18,7 @@ TEST_CASE("tensors are made with LibTorch's options") {
   torch::Tensor view = torch::from_blob(numbers, {2, 2});
   TORCH_CHECK(numbers == view.data_ptr<float>());
   std::vector<double> vector = {1, 2, 3};
-  CHECK(torch::tensor(vector).dtype() == torch::kFloat64);
+  CHECK(torch::tensor(vector).dtype() == torch::kFloat32);
   CHECK(torch::tensor({{1, 2}, {3, 4}}).dtype() == torch::kInt64);
   auto accessor = view.accessor<float, 2>();
   CHECK(accessor[1][0] == 3);

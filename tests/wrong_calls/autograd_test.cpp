@@ -31,7 +31,7 @@ const WrongCalls autograd_calls("autograd", {
     wrong<AutogradError>("grad", {"(3,)", "not used"}, [] { Tensor x = leaf({2}), y = leaf({3}); autograd::grad({x.sum()}, {y}); }),
     wrong<AutogradError>("grad", {"(3,)", "does not require"}, [] { Tensor x = leaf({2}); autograd::grad({x.sum()}, {f({3})}); }),
     wrong<ValueError>("grad", {"1 tensors", "2 gradients"}, [] { Tensor x = leaf({2}); autograd::grad({x.sum()}, {x}, {f({}), f({})}); }),
-    wrong<AutogradError>("", {"gradcheck", "input 0", "(2,)", "analytic gradient 4"}, [] { autograd::gradcheck([](const TensorList& x) { return TensorList{x[0].mul(2) + x[0].detach() * 0 + (x[0] * 2 - x[0].detach() * 2)}; }, {ones({2}, dtype(kDouble).requires_grad())}); }).found_outside_of_operators(),
+    wrong<AutogradError>("", {"gradcheck", "input 0", "(2,)", "analytic gradient 4"}, [] { autograd::gradcheck([](const TensorList& x) { return TensorList{x[0].mul(2) + x[0].detach() * 0 + (x[0] * 2 - x[0].detach() * 2)}; }, {ones({2}, dtype(kDouble).requires_grad(true))}); }).found_outside_of_operators(),
     wrong<DTypeError>("", {"gradcheck", "float64", "float32"}, [] { autograd::gradcheck([](const TensorList& x) { return x; }, {leaf({2})}); }).found_outside_of_operators(),
     wrong<ValueError>("", {"gradcheck", "requires gradients"}, [] { autograd::gradcheck([](const TensorList& x) { return x; }, {ones({2}, kDouble)}); }).found_outside_of_operators(),
     wrong<AutogradError>("", {"hook", "requires gradients"}, [] { f({2}).register_hook([](const Tensor& g) { return g; }); }).found_outside_of_operators(),

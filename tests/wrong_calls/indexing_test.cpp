@@ -10,6 +10,11 @@ Tensor index(std::initializer_list<int64_t> numbers) { return tensor(std::vector
 
 // clang-format off
 const WrongCalls indexing("indexing", {
+    wrong<DTypeError>("bincount", {"float32"}, [] { bincount(f({3})); }),
+    wrong<ShapeError>("bincount", {"(2, 3)"}, [] { bincount(i({2, 3})); }),
+    wrong<ShapeError>("bincount", {"(2,)", "(3,)"}, [] { bincount(i({3}), f({2})); }),
+    wrong<ValueError>("bincount", {"negative"}, [] { bincount(index({1, -2})); }),
+    wrong<ValueError>("bincount", {"minlength", "-3"}, [] { bincount(index({1}), {}, -3); }),
     wrong<ShapeError>("index", {"(2,)", "(3,)"}, [] { f({4, 4}).index({index({0, 1}), index({0, 1, 2})}); }),
     wrong<IndexError>("index", {"index 5", "position (1,)", "dimension 0", "size 3"}, [] { f({3, 2}).index({index({0, 5})}); }),
     wrong<IndexError>("index", {"index -4", "position (0,)", "size 3"}, [] { f({3, 2}).index({index({-4, 1})}); }),
@@ -21,7 +26,7 @@ const WrongCalls indexing("indexing", {
     wrong<IndexError>("index", {"3 indices", "(3, 2)"}, [] { f({3, 2}).index({b({3, 2}), 0}); }),
     wrong<IndexError>("index", {"Ellipsis"}, [] { f({3, 2}).index({Ellipsis, Ellipsis}); }),
     wrong<DTypeError>("index", {"float32"}, [] { f({3}).index({f({2})}); }),
-    wrong<DTypeError>("index", {"uint8", "kBool"}, [] { f({3}).index({ones({3}, kByte)}); }),
+    wrong<DTypeError>("index", {"float16", "kBool"}, [] { f({3}).index({ones({3}, kHalf)}); }),
     wrong<ValueError>("index", {"undefined"}, [] { f({3}).index({Tensor()}); }),
     wrong<IndexError>("index", {"5"}, [] { f({3, 2}).index({5}); }),
     wrong<IndexError>("index", {"3", "(3, 2)"}, [] { f({3, 2}).index({0, 0, 0}); }),

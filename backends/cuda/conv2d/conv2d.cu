@@ -62,7 +62,7 @@ void run(const char* name, const ConvProblem& problem, const View& in, const Vie
   for (const View* view : {&in, &w, &out})
     GRADUS_CHECK(view->numel() < int64_t{1} << 31, ShapeError,
                  "cuda convolves tensors of less than 2^31 elements, not of ", view->numel(), "; split the batch");
-  const ConvPlan plan = select(problem, device_properties(out.device.index), switches());
+  const ConvPlan plan = select(problem, device_properties(out.device.index()), switches());
   const int64_t flops = filters > 0 ? 2 * problem.y.numel() * w.numel() / filters : 0;
   EventScope event(name, "cuda", plan.name(), {of_weight ? &out : &in, of_weight ? &in : &w}, flops,
                    reason_for(plan.algorithm));
@@ -146,7 +146,7 @@ void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const auto chosen = [&](ConvPass pass, const View& x, const View& w) {
     ConvProblem problem = problem_of(pass, x, w, dy, geometry);
     problem.mask_alignment = ConvOperand::alignment_of(y.data);
-    return choose(problem, device_properties(dy.device.index), switches());
+    return choose(problem, device_properties(dy.device.index()), switches());
   };
   if (y && dx && dw && y.strides == dy.strides &&
       chosen(ConvPass::backward_weight, x, dw).algorithm == ConvAlgorithm::wgmma) {

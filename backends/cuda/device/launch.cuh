@@ -16,8 +16,8 @@ namespace gradus::cuda_detail {
 class Launch {
  public:
   explicit Launch(Device device)
-      : guard_(device.index), stream_(current_stream(device.index)),
-        multiprocessors_(device_properties(device.index).multiprocessors) {}
+      : guard_(device.index()), stream_(current_stream(device.index())),
+        multiprocessors_(device_properties(device.index()).multiprocessors) {}
 
   template <class... Parameters, class... Arguments>
   void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, const Arguments&... arguments) const {

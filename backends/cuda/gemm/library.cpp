@@ -110,14 +110,14 @@ bool run_library(const GemmPlan& plan, const GemmCall& call) {
   static auto* const devices = new std::map<int, LtDevice>;
   static std::mutex mutex;
   const auto& [name, a, b, bias, y, accumulate, workspace] = call;
-  const DeviceGuard guard(y.device.index);
+  const DeviceGuard guard(y.device.index());
   LtProduct product(plan, call);
   cublasLtHandle_t handle;
   LtChoice choice;
   {
     const std::lock_guard lock(mutex);
     const RelaxedCapture relaxed;
-    LtDevice& device = (*devices)[y.device.index];
+    LtDevice& device = (*devices)[y.device.index()];
     if (!device.handle) GRADUS_CUDA_CHECK(cublasLtCreate(&device.handle));
     handle = device.handle;
     const int n = y.ndim();
@@ -143,7 +143,7 @@ bool run_library(const GemmPlan& plan, const GemmCall& call) {
   const bool is_double = y.dtype == DType::f64;
   const void* const alpha = is_double ? static_cast<const void*>(&one) : &one_float;
   const void* const beta = accumulate ? alpha : is_double ? static_cast<const void*>(&zero) : &zero_float;
-  const cudaStream_t stream = current_stream(y.device.index);
+  const cudaStream_t stream = current_stream(y.device.index());
   GRADUS_CUDA_CHECK(cublasLtMatmul(handle, &product.operation, alpha, b.data, &product.b, a.data, &product.a, beta,
                                    y.data, &product.y, y.data, &product.y, &*choice, workspace, kLibraryWorkspace,
                                    stream));

@@ -13,7 +13,7 @@ using namespace cuda_detail;
 
 template <class Args>
 NormPlan plan_of(const Args& args) {
-  return select(args, device_properties(args.x.device.index));
+  return select(args, device_properties(args.x.device.index()));
 }
 
 template <class Args>

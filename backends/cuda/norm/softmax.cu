@@ -189,7 +189,7 @@ bool run(const char* name, const View& x, const View& y, int axis, bool log, con
   if (nest.numel > kMaxChunk) return false;
   const bool vectorized =
       has_vectors(x, x.data, axis) && has_vectors(y, y.data, axis) && has_vectors(result, result.data, axis);
-  const SoftmaxPlan plan = select_softmax(y.shape, axis, vectorized, device_properties(y.device.index));
+  const SoftmaxPlan plan = select_softmax(y.shape, axis, vectorized, device_properties(y.device.index()));
   const View none, &output = kBackward ? y : none;
   EventScope event(name, "cuda", plan.name(), {&x, &output}, (kBackward ? 4 : 5) * y.numel());
   if (y.numel() == 0) return true;

@@ -54,9 +54,9 @@ template <bool kTiming>
 class CudaEvent final : public Event {
  public:
   void record(const Stream& stream) override {
-    const DeviceGuard guard(stream.device.index);
-    if (!event_) event_.emplace(stream.device.index);
-    GRADUS_CHECK(event_->device() == stream.device.index, DeviceError, "an event of cuda:", event_->device(),
+    const DeviceGuard guard(stream.device.index());
+    if (!event_) event_.emplace(stream.device.index());
+    GRADUS_CHECK(event_->device() == stream.device.index(), DeviceError, "an event of cuda:", event_->device(),
                  " cannot be recorded on a stream of ", stream.device);
     const bool in_graph = kTiming && this_thread_captures();  // each replay records it anew
     GRADUS_CUDA_CHECK(cudaEventRecordWithFlags(*event_, static_cast<cudaStream_t>(stream.handle),
@@ -64,7 +64,7 @@ class CudaEvent final : public Event {
   }
   void block(const Stream& stream) const override {
     if (!event_) return;  // nothing recorded: nothing to wait for
-    const DeviceGuard guard(stream.device.index);
+    const DeviceGuard guard(stream.device.index());
     const bool in_graph = kTiming && this_thread_captures();
     GRADUS_CUDA_CHECK(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.handle), *event_,
                                           in_graph ? cudaEventWaitExternal : cudaEventWaitDefault));
@@ -140,7 +140,7 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   void* allocate(size_t bytes, const Stream& stream) override {
-    const int device = known(stream.device.index);
+    const int device = known(stream.device.index());
     const auto handle = static_cast<cudaStream_t>(stream.handle);
     if (RecordedMemory* const memory = recorded_memory_of(DeviceType::cuda); memory && bytes > 0)
       if (void* const data = memory->take(bytes)) return data;
@@ -174,7 +174,7 @@ class CudaRuntime final : public DeviceRuntime {
   }
   void set_current_stream(const Stream& stream) override {
     GRADUS_CHECK(stream.handle, DeviceError, "the legacy null stream is not used here: take one from new_stream()");
-    chosen_stream[known(stream.device.index)] = static_cast<cudaStream_t>(stream.handle);
+    chosen_stream[known(stream.device.index())] = static_cast<cudaStream_t>(stream.handle);
   }
   Stream new_stream(int index) override { return stream_of(known(index), make_stream(known(index))); }
   std::unique_ptr<Event> new_event(bool timing) override {
@@ -214,9 +214,9 @@ class CudaRuntime final : public DeviceRuntime {
 void CudaRuntime::copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes,
                        bool non_blocking) {
   if (bytes == 0 || record_copy(to, to_device, from, from_device, bytes)) return;
-  if (to_device.is_cuda() && from_device.is_cuda() && known(to_device.index) != known(from_device.index))
-    return copy_between_devices(to, known(to_device.index), from, known(from_device.index), bytes);
-  const int device = known(to_device.is_cuda() ? to_device.index : from_device.index);
+  if (to_device.is_cuda() && from_device.is_cuda() && known(to_device.index()) != known(from_device.index()))
+    return copy_between_devices(to, known(to_device.index()), from, known(from_device.index()), bytes);
+  const int device = known(to_device.is_cuda() ? to_device.index() : from_device.index());
   DeviceGuard guard(device);
   const cudaStream_t stream = cuda_detail::current_stream(device);
   const bool on_device = to_device.is_cuda() && from_device.is_cuda();
@@ -316,7 +316,7 @@ const DeviceProperties& device_properties(int index) {
 }
 
 Scratch::Scratch(size_t bytes, Device device)
-    : data_(runtime(DeviceType::cuda).allocate(bytes, runtime(DeviceType::cuda).current_stream(device.index))) {}
+    : data_(runtime(DeviceType::cuda).allocate(bytes, runtime(DeviceType::cuda).current_stream(device.index()))) {}
 Scratch::~Scratch() { runtime(DeviceType::cuda).free(data_); }
 
 }  // namespace cuda_detail

@@ -392,7 +392,7 @@ AttentionPlan plan_of(const Args& args, std::initializer_list<const StridedLayou
     dense &= view->strides == contiguous_strides(view->shape);
   for (const StridedLayout* view : views) dense &= view->shape[3] <= 1 || view->strides[3] == 1;
   return select_attention({args.q.dtype, args.q.shape, args.k.shape, args.v.shape, dense}, backward,
-                          device_properties(args.q.device.index));
+                          device_properties(args.q.device.index()));
 }
 
 // Calls f.operator()<T, kHead>() for the plan's head.

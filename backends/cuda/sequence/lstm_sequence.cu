@@ -251,7 +251,7 @@ void CudaBackend::lstm_sequence(const LstmArgs& args) {
   const MutableView &gates = args.gates, &cells = args.cells, &hidden = args.hidden;
   const View &w_hh = args.w_hh, &h0 = args.h0, &c0 = args.c0;
   const LstmPlan plan = select_lstm(gates.dtype, hidden.shape, contiguous({&gates, &w_hh, &h0, &c0, &cells, &hidden}),
-                                    device_properties(gates.device.index));
+                                    device_properties(gates.device.index()));
   if (plan.algorithm == LstmAlgorithm::steps) return Backend::lstm_sequence(args);
   EventScope event("lstm_sequence", "cuda", plan.name(), {&gates, &w_hh},
                    2 * gates.numel() * hidden.shape[2] + 25 * cells.numel());
@@ -268,7 +268,7 @@ void CudaBackend::lstm_sequence_backward(const LstmBackwardArgs& args) {
   const MutableView &dc = args.dc, &dgates = args.dgates, &dh0 = args.dh0;
   const LstmPlan plan =
       select_lstm(gates.dtype, cells.shape, contiguous({&dhidden, &gates, &w_hh, &c0, &cells, &dc, &dgates, &dh0}),
-                  device_properties(gates.device.index));
+                  device_properties(gates.device.index()));
   if (plan.algorithm == LstmAlgorithm::steps) return Backend::lstm_sequence_backward(args);
   EventScope event("lstm_sequence_backward", "cuda", plan.name(), {&gates, &w_hh},
                    2 * gates.numel() * cells.shape[2] + 35 * cells.numel());

@@ -58,11 +58,11 @@ inline double allowed_difference(DType dtype) { return dtype == DType::f32 ? 2e-
 
 /// Microseconds of a call; one that takes long is not repeated.
 inline double time_us(const Rung& rung, Device device, double seconds) {
-  DeviceRuntime& on = runtime(device.type);
-  on.synchronize(device.index);
+  DeviceRuntime& on = runtime(device.type());
+  on.synchronize(device.index());
   const double start = benchmarks::now_ms();
   rung.run();
-  on.synchronize(device.index);
+  on.synchronize(device.index());
   const double once = benchmarks::now_ms() - start;
   return 1000 * (once > 10 ? once : benchmarks::time_kernel_ms(device, seconds, rung.run));
 }

@@ -24,10 +24,10 @@ class DoneWork final : public Work {
 /// Part `to` of y = part `from` of x, unless that is what it is, or the step is recorded and has no numbers.
 void copy_part(const Array& x, int64_t from, const Array& y, int64_t to, size_t bytes) {
   const Device device = x.device();
-  if (is_recording(device.type) || bytes == 0) return;
+  if (is_recording(device.type()) || bytes == 0) return;
   auto* source = static_cast<std::byte*>(x.data()) + from * static_cast<int64_t>(bytes);
   auto* target = static_cast<std::byte*>(y.data()) + to * static_cast<int64_t>(bytes);
-  if (source != target) runtime(device.type).copy(target, device, source, device, bytes, /*non_blocking=*/true);
+  if (source != target) runtime(device.type()).copy(target, device, source, device, bytes, /*non_blocking=*/true);
 }
 
 }  // namespace
@@ -67,7 +67,7 @@ ProcessGroup::WorkPtr RecordingGroup::submit(const Collective& call, const Array
         const Range part = call.out_part(r);
         const Array to =
             out.view({out.numel()}).slice(0, static_cast<int64_t>(part.begin), static_cast<int64_t>(part.end));
-        if (to.nbytes() > in.nbytes() && !is_recording(in.device().type)) ops::fill(to, 0);
+        if (to.nbytes() > in.nbytes() && !is_recording(in.device().type())) ops::fill(to, 0);
         copy_part(in, 0, to, 0, std::min(in.nbytes(), to.nbytes()));
       }
       break;

@@ -72,7 +72,7 @@ void NcclGroup::connect(const Deadline& deadline) {
   // What ranks still have to set up between them they do at their first collective: now, when all are there.
   const Collective barrier{{.kind = CollectiveKind::barrier}};
   NcclWork first(barrier, deadline.timeout(), runtime_, device_, false);
-  first.begin(runtime_.current_stream(device_.index), stream_);
+  first.begin(runtime_.current_stream(device_.index()), stream_);
   queue(barrier, stream_);
   first.end(stream_);
   if (!first.wait(deadline.left())) {
@@ -166,7 +166,8 @@ NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, const std::vector<Arra
   }
   // A capture has only the current stream, which it would not let wait for what came before; what is recorded has a
   // branch of its own.
-  const Stream current = runtime_.current_stream(device_.index), stream = options.async || captured ? stream_ : current;
+  const Stream current = runtime_.current_stream(device_.index()),
+               stream = options.async || captured ? stream_ : current;
   work->begin(current, stream);
   if (!captured && last_ && !(last_stream_ == stream)) last_->block(stream);  // one after the other on all ranks
   if (several.empty()) queue(call, stream);

@@ -50,7 +50,7 @@ uint64_t NcclGroup::reached() const {
 }
 
 void NcclGroup::watch() {
-  runtime_.set_current_device(device_.index);
+  runtime_.set_current_device(device_.index());
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     changed_.wait_for(lock, kLookOut, [&] { return stopping_; });

@@ -30,7 +30,7 @@ class NcclGroup::NcclWork final : public Work {
   /// Makes the current stream wait; the host goes on.
   void wait() const override {
     if (const CommStatus failure = status(); !failure.ok()) throw CollectiveError(failure);
-    const Stream waiting = runtime_.current_stream(device_.index);
+    const Stream waiting = runtime_.current_stream(device_.index());
     block(waiting);
     release(waiting);
   }

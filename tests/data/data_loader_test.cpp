@@ -291,11 +291,11 @@ TEST_CASE("an epoch that is left counts as done", "[data][loader][resume]") {
   }
   CHECK(loader->epoch() == 0);
   CHECK(epoch_of(*loader) == second);
-  // join() ends a walk; so does the end, however often it is asked.
+  // join() ends a walk; behind the end there is nothing to go to.
   auto walk = loader->begin();
   loader->join();
   CHECK(++walk == loader->end());
-  CHECK(++walk == loader->end());
+  CHECK_THROWS_WITH(++walk, contains("past the last batch"));
   CHECK(loader->epoch() == 2);
 }
 

@@ -46,14 +46,16 @@ TEST_CASE("a stateful dataset gives batches until it has none, epoch after epoch
                     .map(data::transforms::BatchLambda<std::vector<int>, size_t>(
                         [](std::vector<int> batch) { return batch.size() + static_cast<size_t>(batch.back()); }));
   std::vector<size_t> sums;
-  for (const size_t sum : *data::make_data_loader(mapped, 2)) sums.push_back(sum);
+  const auto mapped_loader = data::make_data_loader(mapped, 2);
+  for (const size_t sum : *mapped_loader) sums.push_back(sum);
   CHECK(sums == std::vector<size_t>{4, 6, 6});
 }
 
 TEST_CASE("a shared dataset is not copied") {
   auto shared = datasets::make_shared_dataset<Uncopyable>();
   int sum = 0;
-  for (const auto& batch : *data::make_data_loader(shared, data::DataLoaderOptions(3).workers(2)))
+  const auto shared_loader = data::make_data_loader(shared, data::DataLoaderOptions(3).workers(2));
+  for (const auto& batch : *shared_loader)
     for (const int number : batch) sum += number;
   CHECK(sum == 90);
 

@@ -21,6 +21,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 NAMES, PAGE = ROOT / "tests/support/libtorch.txt", ROOT / "docs/support.md"
+TESTS = ROOT / "tests/support/pytorch_tests.md"  # what PyTorch's own tests say, counted by hand: the page's last section
 HEADERS = ("autograd/*.h", "autograd/ops/*.h", "layers/*.h", "optim/*.h", "data/*.h", "training/*.h", "core/*.h")
 KERNELS = ROOT / "core/backend.h"  # no operators of users
 
@@ -224,6 +225,7 @@ def main():
         parser.error("the test program, or --probes")
     compiling = set(listed(options.test_ops, "list the overloads", "GRADUS_OVERLOAD_LIST").splitlines())
     page = page_of(sections, op_cases(options.test_ops), functions(headers) | types(headers), compiling)
+    page += "\n" + TESTS.read_text()
     if not options.check:
         PAGE.write_text(page)
     elif not PAGE.exists() or PAGE.read_text() != page:

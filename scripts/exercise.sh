@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds and checks an exercise of examples/exercises and says what is wrong; without a number, shows how far you are.
 # usage: scripts/exercise.sh [NUMBER]
-# The first call copies the exercise's stub.h to answer.h, which is yours to edit; git leaves it alone.
+# The first call makes answer.h, the solution with its holes, which is yours to edit; git leaves it alone.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -30,7 +30,7 @@ fi
 folder=${folders[0]%/}
 
 if [ ! -f "$folder/answer.h" ]; then
-  cp "$folder/stub.h" "$folder/answer.h"
+  awk -f "$exercises/common/hole.awk" "$folder/solution.h" > "$folder/answer.h"
   echo "Yours to edit: $folder/answer.h; the page is $folder/README.md"
 fi
 scripts/install_dependencies.sh build

@@ -27,15 +27,20 @@ class Number {
 inline Number operator+(const Number& a, const Number& b) { return Number(a.value() + b.value(), {a, b}, {1, 1}); }
 
 inline Number operator*(const Number& a, const Number& b) {
+  // [hole] operator*: the value of a product and its derivatives by a and by b
   return Number(a.value() * b.value(), {a, b}, {b.value(), a.value()});
+  // [end]
 }
 
 inline Number tanh(const Number& x) {
+  // [hole] tanh: the value, and the derivative 1 - y²
   const double y = std::tanh(x.value());
   return Number(y, {x}, {1 - y * y});
+  // [end]
 }
 
 inline void Number::backward() const {
+  // [hole] backward: set gradients to zero, this one's to 1, and hand them on from the last step to the first
   std::vector<Step*> order;  // each behind what it was computed from
   std::set<Step*> seen;
   const std::function<void(Step*)> visit = [&](Step* step) {
@@ -50,4 +55,5 @@ inline void Number::backward() const {
   for (auto step = order.rbegin(); step != order.rend(); ++step)
     for (size_t i = 0; i < (*step)->inputs.size(); ++i)
       (*step)->inputs[i]->gradient += (*step)->gradient * (*step)->derivatives[i];
+  // [end]
 }

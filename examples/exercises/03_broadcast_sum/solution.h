@@ -4,6 +4,7 @@ using Numbers = std::vector<int64_t>;
 
 /// The shape of an element-wise result of operands of shapes a and b, or nothing where they do not fit.
 inline std::optional<Numbers> broadcast_shape(const Numbers& a, const Numbers& b) {
+  // [hole] broadcast_shape: align both at the right; sizes must be equal or one of them 1 or missing
   const size_t n = std::max(a.size(), b.size());
   Numbers shape(n);
   for (size_t d = 0; d < n; ++d) {
@@ -13,14 +14,17 @@ inline std::optional<Numbers> broadcast_shape(const Numbers& a, const Numbers& b
     shape[d] = size_a == 1 ? size_b : size_a;
   }
   return shape;
+  // [end]
 }
 
 /// The gradient of an operand of that shape, of which `dy` is the gradient after broadcasting.
 inline gradus::Tensor sum_to_shape(const gradus::Tensor& dy, const Numbers& shape) {
+  // [hole] sum_to_shape: sum over the dimensions that were added in front, and over those that were stretched from 1
   gradus::Tensor sum = dy;
   while (sum.dim() > static_cast<int64_t>(shape.size())) sum = sum.sum(0);
   for (size_t d = 0; d < shape.size(); ++d)
     if (shape[d] == 1 && sum.size(static_cast<int64_t>(d)) != 1)
       sum = sum.sum(static_cast<int64_t>(d), /*keepdim=*/true);
   return sum;
+  // [end]
 }

@@ -10,7 +10,9 @@ struct Softplus : gradus::autograd::Function<Softplus> {
     return (1 + x.exp()).log();
   }
   static TensorList backward(AutogradContext* context, const TensorList& dy) {
+    // [hole] Softplus::backward: dx from dy[0] and the x that was saved
     return {dy[0] * context->get_saved_variables()[0].sigmoid()};
+    // [end]
   }
 };
 
@@ -26,7 +28,9 @@ struct LayerNorm : gradus::autograd::Function<LayerNorm> {
   }
   static TensorList backward(AutogradContext* context, const TensorList& dy) {
     const auto [y, r] = normalized(context->get_saved_variables()[0]);
+    // [hole] LayerNorm::backward: dx from dy[0], y and r; means over the last dimension, kept
     return {r * (dy[0] - dy[0].mean(-1, true) - y * (dy[0] * y).mean(-1, true))};
+    // [end]
   }
 };
 
@@ -40,6 +44,7 @@ struct Conv1d : gradus::autograd::Function<Conv1d> {
   }
   static TensorList backward(AutogradContext* context, const TensorList& dy) {
     const Tensor x = context->get_saved_variables()[0], w = context->get_saved_variables()[1];
+    // [hole] Conv1d::backward: the list of dx, of x's shape, and dw, of w's
     const int64_t taps = w.size(2), length = dy[0].size(2);
     Tensor dx = gradus::zeros(x.sizes(), x.options());
     TensorList dw;
@@ -49,5 +54,6 @@ struct Conv1d : gradus::autograd::Function<Conv1d> {
       dw.push_back(dy[0].matmul(x.narrow(2, s, length).transpose(1, 2)).sum(0));  // (K, C)
     }
     return {dx, gradus::stack(dw, 2)};
+    // [end]
   }
 };

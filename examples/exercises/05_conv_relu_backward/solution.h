@@ -38,6 +38,7 @@ struct Gradients {
 /// Gradients of x, w and bias from the result of forward and its gradient.
 inline Gradients backward(const Sizes& s, const Numbers& x, const Numbers& w, const Numbers& y, const Numbers& dy) {
   Gradients g{Numbers(x.size()), Numbers(w.size()), Numbers(static_cast<size_t>(s.K))};
+  // [hole] backward: fill g.dx, g.dw and g.dbias, which are zero
   size_t at = 0;
   for (int64_t n = 0; n < s.N; ++n)
     for (int64_t k = 0; k < s.K; ++k)
@@ -57,4 +58,5 @@ inline Gradients backward(const Sizes& s, const Numbers& x, const Numbers& w, co
               }
         }
   return g;
+  // [end]
 }

@@ -27,6 +27,7 @@ inline gradus::Tensor part(const gradus::Tensor& x, int i, int parts) {
 
 /// x, of one dimension and the same size on all ranks, becomes the sum of all ranks' x.
 inline void all_reduce(Link& link, const gradus::Tensor& x) {
+  // [hole] all_reduce: size - 1 steps that add what arrives, then size - 1 steps that take what arrives
   const int n = link.size, r = link.rank;
   for (int t = 0; t < n - 1; ++t) {
     const gradus::Tensor mine = part(x, r - t - 1, n), arrived = gradus::empty_like(mine);
@@ -34,4 +35,5 @@ inline void all_reduce(Link& link, const gradus::Tensor& x) {
     mine.add_(arrived);
   }
   for (int t = 0; t < n - 1; ++t) link.exchange(part(x, r + 1 - t, n), part(x, r - t, n));
+  // [end]
 }

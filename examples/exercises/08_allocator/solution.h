@@ -4,6 +4,7 @@ class Allocator {
  public:
   /// The place of a new block of `bytes` > 0: a multiple of 64, where no other living block lies.
   size_t allocate(size_t bytes) {
+    // [hole] allocate: the first hole that is large enough; sizes rounded up to a multiple of 64
     bytes = (bytes + 63) / 64 * 64;
     auto hole = holes_.begin();
     while (hole->second - hole->first < bytes) ++hole;
@@ -12,9 +13,11 @@ class Allocator {
     if (begin + bytes < end) holes_[begin + bytes] = end;
     blocks_[begin] = bytes;
     return begin;
+    // [end]
   }
   /// Gives back the block that allocate put at `place`.
   void release(size_t place) {
+    // [hole] release: the block becomes a hole, and holes that touch become one
     size_t begin = place, end = place + blocks_.at(place);
     blocks_.erase(place);
     const auto next = holes_.lower_bound(place);
@@ -24,9 +27,12 @@ class Allocator {
       holes_.erase(next);
     }
     holes_[begin] = end;
+    // [end]
   }
+  // [hole]
 
  private:
   std::map<size_t, size_t> holes_ = {{0, SIZE_MAX}};  // from begin to end
   std::map<size_t, size_t> blocks_;                   // sizes by place
+  // [end]
 };

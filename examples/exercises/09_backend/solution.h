@@ -14,11 +14,16 @@ class Counting : public gradus::NaiveBackend {
 
 class MyBackend : public Counting {
  public:
-  std::string_view name() const override { return "mine"; }
+  std::string_view name() const override {
+    // [hole] name: any but those of gradus::backend_names()
+    return "mine";
+    // [end]
+  }
 
   /// y = a b, or y += a b with accumulate: a (M, K), b (K, N), y (M, N), or with further dimensions in front. Float32
   /// matrices are multiplied here, all else is left to Counting::matmul.
   void matmul(const gradus::View& a, const gradus::View& b, const gradus::MutableView& y, bool accumulate) override {
+    // [hole] matmul: loops over a.shape[0], b.shape[1] and a.shape[1]
     if (a.dtype != gradus::DType::f32 || a.ndim() != 2) return Counting::matmul(a, b, y, accumulate);
     for (int64_t i = 0; i < a.shape[0]; ++i)
       for (int64_t j = 0; j < b.shape[1]; ++j) {
@@ -29,5 +34,6 @@ class MyBackend : public Counting {
         float& to = y.as<float>()[i * y.strides[0] + j * y.strides[1]];
         to = static_cast<float>(accumulate ? to + sum : sum);
       }
+    // [end]
   }
 };

@@ -27,6 +27,7 @@ class Buckets {
 
   /// Called after backward: every gradient is the average of all ranks' when it returns.
   void finish() {
+    // [hole] finish: for each bucket wait, copy the averages back, and begin anew
     for (Bucket& bucket : buckets) {
       bucket.work->wait();
       for (size_t i = 0; i < bucket.parameters.size(); ++i) {
@@ -35,6 +36,7 @@ class Buckets {
       }
       bucket.missing = bucket.parameters.size();
     }
+    // [end]
   }
 
   int collectives = 0;  // that were started
@@ -51,12 +53,14 @@ class Buckets {
 
   /// Called when the gradient of bucket.parameters[place] is complete.
   void ready(Bucket& bucket, size_t place) {
+    // [hole] ready: copy the gradient into bucket.flat; with the last one, start averaging, and count that
     const gradus::NoGradGuard no_grad;
     const Tensor grad = bucket.parameters[place].grad();
     bucket.flat.narrow(0, bucket.offsets[place], grad.numel()).copy_(grad.reshape(-1));
     if (--bucket.missing > 0) return;
     bucket.work = group.all_reduce(bucket.flat.array(), gradus::dist::ReduceKind::avg, {.async = true});
     ++collectives;
+    // [end]
   }
 
   gradus::dist::ProcessGroup& group;

@@ -3,6 +3,7 @@
 
     examples/exercises/common/answers.py FOLDER OUT.cpp
 
+The stub is the solution (solution.h) with its holes: lines from `// [hole] text` to `// [end]`, where todo("text") stands.
 A wrong answer is the solution with a mistake. wrong.txt tells the mistakes, each by its name and a part of what the check
 must say of it, and by lines of the solution and what stands there instead (none: nothing does):
 
@@ -12,7 +13,10 @@ must say of it, and by lines of the solution and what stands there instead (none
 """
 
 import pathlib
+import subprocess
 import sys
+
+HOLE = pathlib.Path(__file__).with_name("hole.awk")
 
 
 def mistakes(text):
@@ -29,10 +33,15 @@ def mistakes(text):
     return [(name, says, "\n".join(old), "\n".join(new)) for name, says, old, new in found]
 
 
+def stub_of(solution):
+    """What hole.awk makes of it for those who solve the exercise."""
+    return subprocess.run(["awk", "-f", HOLE], input=solution, capture_output=True, text=True, check=True).stdout
+
+
 def main():
     folder, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     solution = (folder / "solution.h").read_text()
-    answers = [("stub", "", (folder / "stub.h").read_text()), ("solution", "", solution)]
+    answers = [("stub", "", stub_of(solution)), ("solution", "", solution)]
     for name, says, old, new in mistakes((folder / "wrong.txt").read_text()):
         if solution.count(old) != 1:
             sys.exit(f"{folder / 'wrong.txt'}: {name}: the solution has {solution.count(old)} times, not once:\n{old}")

@@ -114,7 +114,7 @@ def measure(programs, counts):
         for comm in ("shm", "tcp"):
             command = [programs / "ddp", "--device", "cpu", "--comm", comm, "--ranks", str(ranks), "--nets",
                        "lenet,conv10_c32,stl10_net", "--batches", "32", "--modes", "eager", "--precisions", "fp32",
-                       "--samples", "7", "--step-only"]
+                       "--samples", "5", "--step-only"]
             output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
             run["steps"] += [json.loads(line) for line in output.splitlines() if line.startswith("{")]
         if ranks > 1:

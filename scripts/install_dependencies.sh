@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 / Ubuntu 24.04 packages that are missing. This is the one place that knows their names. What is
 # found on the PATH, CPATH or CMAKE_PREFIX_PATH is not missing, so a machine without a registry can bring its own.
-# usage: scripts/install_dependencies.sh [build] [test] [benchmark] [download] [report] [mpi] [s390x] [reference] [ci]      (default: build test)
+# usage: scripts/install_dependencies.sh [build] [test] [benchmark] [download] [report] [mpi] [s390x] [reference] [browser] [ci]      (default: build test)
 # Needs root or a sudo that asks for no password; otherwise prints the one command to run and exits with status 1.
 set -euo pipefail
 
@@ -16,8 +16,9 @@ packages_of() {
     s390x) echo g++-s390x-linux-gnu qemu-user-static dpkg ;;
     sanitizers) echo clang-14 libclang-rt-14-dev libomp-14-dev ;;
     reference) echo doxygen ;;
+    browser) echo chromium ;;
     ci) echo ccache libbenchmark-dev g++-aarch64-linux-gnu clang-14 clang-format-14 curl ca-certificates ;;
-    *) echo "install_dependencies.sh: no group '$1'; there are build test benchmark download report mpi s390x reference sanitizers ci" >&2; return 1 ;;
+    *) echo "install_dependencies.sh: no group '$1'; there are build test benchmark download report mpi s390x reference browser sanitizers ci" >&2; return 1 ;;
   esac
 }
 
@@ -35,7 +36,7 @@ has_header() {
 # A tool on the PATH and a header count, however they came there; everything else is asked of dpkg.
 is_installed() {
   case $1 in
-    g++ | cmake | ccache | curl | python3 | clang-14 | clang-format-14 | doxygen) command -v "$1" > /dev/null && return ;;
+    g++ | cmake | ccache | curl | python3 | clang-14 | clang-format-14 | doxygen | chromium) command -v "$1" > /dev/null && return ;;
     libopenmpi-dev) command -v mpicxx > /dev/null && return ;;
     openmpi-bin) command -v mpirun > /dev/null && return ;;
     ninja-build) command -v ninja > /dev/null && return ;;

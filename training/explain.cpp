@@ -2,24 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
 #include <map>
-#include <mutex>
-#include <new>
 #include <thread>
 
 #include <gradus/autograd/node.h>
-#include <gradus/core/ceil_div.h>
 #include <gradus/core/graph/recorded_call.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/recorded_memory.h>
 #include <gradus/training/explain_parts.h>
+#include <gradus/training/watched_memory.h>
 
 namespace gradus::training {
 namespace {
 
+using detail::OpenOperators;
 using detail::ThreadObserver;
+using detail::WatchedMemory;
 using Kind = ObservedEvent::Kind;
 
 /// Layers are known by their name, other operators by their line.
@@ -44,140 +40,17 @@ struct KernelTimes final : ThreadObserver {
   std::vector<double> seconds;
 };
 
-/// The operators that are open on a thread.
-class OpenOperators final : public ThreadObserver {
- public:
-  void on_begin(const ObservedEvent& event) override {
-    if (is_mine(event, Kind::op)) open_.push_back(event.name);
-  }
-  void on_end(const ObservedEvent& event) override {
-    if (is_mine(event, Kind::op) && !open_.empty()) open_.pop_back();
-  }
-  bool backward() const { return place_of_backward() < open_.size(); }
-  /// What the user called; in the backward pass the node.
-  std::string name() const {
-    if (open_.empty()) return "";
-    const size_t at = place_of_backward();
-    return at + 1 < open_.size() ? open_[at + 1] : open_[at < open_.size() ? at : 0];
-  }
-  std::string str() const {
-    const std::string module = ModuleFrame::current_path();
-    return name() + (module.empty() ? "" : " of " + module) + (backward() ? ", backward" : "");
-  }
-
- private:
-  size_t place_of_backward() const {
-    const auto at = std::find_if(open_.begin(), open_.end(),
-                                 [](std::string_view name) { return name == "backward" || name == "grad"; });
-    return static_cast<size_t>(at - open_.begin());
-  }
-  std::vector<const char*> open_;
-};
-
-/// The memory that a thread's arrays take: the system's, or a GPU's, but with a history of each block.
-class WatchedMemory final : public RecordedMemory, public std::enable_shared_from_this<WatchedMemory> {
- public:
-  static constexpr size_t kAlive = SIZE_MAX;
-  struct Block {
-    const char* data = nullptr;
-    size_t bytes = 0;
-    int step = 0;
-    graph::Origin origin;
-    size_t from_call = 0, to_call = kAlive;
-    size_t from = 0, to = kAlive;  // of the allocations and releases
-    std::string until, module;
-    std::vector<std::string> kept_by;
-    size_t writer = kAlive;  // the call that wrote it last
-    StridedLayout layout;    // that it was first written in
-  };
-
-  explicit WatchedMemory(Device device) : device_(device) {}
-  DeviceType type() const override { return device_.type(); }
-  std::shared_ptr<void> allocate(size_t bytes) override {
-    char* const data = from_system(bytes);
-    std::lock_guard lock(mutex_);
-    alive_[data] = blocks_.size();
-    Block& block = blocks_.emplace_back();
-    block.data = data, block.bytes = bytes, block.step = step, block.origin = graph::Origin::current();
-    block.from_call = calls, block.from = ticks_++;
-    bytes_ += counted_bytes(bytes, device_.type());
-    if (bytes_ > peak_) peak_ = bytes_, peak_tick_ = ticks_ - 1, peak_call_ = calls;
-    return {data, [memory = shared_from_this()](char* data) { memory->free(data); }};
-  }
-  void fill(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
-  bool is_watched() const override { return true; }
-
-  void begin_step(int number) {
-    std::lock_guard lock(mutex_);
-    step = number, calls = 0;
-    before_ = bytes_, peak_ = bytes_, peak_tick_ = ticks_, peak_call_ = 0;
-  }
-  int64_t peak() const { return peak_ - before_; }
-  size_t peak_tick() const { return peak_tick_; }
-  size_t peak_call() const { return peak_call_; }
-  const std::vector<Block>& blocks() const { return blocks_; }
-  /// The block that has this address now; null where it is none of these.
-  Block* find(const void* address) {
-    std::lock_guard lock(mutex_);
-    const auto behind = alive_.upper_bound(static_cast<const char*>(address));
-    if (behind == alive_.begin()) return nullptr;
-    Block& block = blocks_[std::prev(behind)->second];
-    return address < block.data + block.bytes ? &block : nullptr;
-  }
-
-  int step = 0;
-  size_t calls = 0;                          // of the step, so far
-  const OpenOperators* operators = nullptr;  // as long as steps are watched
-
- private:
-  /// Nobody watches what it does.
-  struct Unwatched {
-    ~Unwatched() { gradus::detail::recorded_memory = before; }
-    RecordedMemory* const before = std::exchange(gradus::detail::recorded_memory, nullptr);
-  };
-  char* from_system(size_t bytes) const {
-    constexpr size_t kAlignment = 64;
-    if (device_.is_cuda()) {
-      const Unwatched unwatched;
-      DeviceRuntime& cuda = runtime(device_.type());
-      return static_cast<char*>(cuda.allocate(bytes, cuda.current_stream(device_.index())));
-    }
-    void* const data = bytes < size_t{1} << 62 ? std::aligned_alloc(kAlignment, round_up(bytes, kAlignment)) : nullptr;
-    GRADUS_CHECK(data, OutOfMemoryError, "the cpu has no ", bytes, " bytes");
-    return static_cast<char*>(data);
-  }
-  void to_system(char* data) const noexcept {
-    const Unwatched unwatched;
-    if (device_.is_cuda()) runtime(device_.type()).free(data);
-    else std::free(data);
-  }
-  void free(char* data) noexcept {
-    std::lock_guard lock(mutex_);
-    const auto entry = alive_.find(data);
-    Block& block = blocks_[entry->second];
-    alive_.erase(entry);
-    bytes_ -= counted_bytes(block.bytes, device_.type());
-    block.to = ticks_++;
-    if (operators && block.step == step) block.to_call = calls, block.until = operators->str();
-    to_system(data);
-  }
-
-  const Device device_;
-  std::mutex mutex_;
-  std::vector<Block> blocks_;
-  std::map<const char*, size_t> alive_;  // places in blocks_
-  int64_t bytes_ = 0, before_ = 0, peak_ = 0;
-  size_t ticks_ = 0, peak_tick_ = 0, peak_call_ = 0;
-};
-
 /// Sees what is saved for the backward pass, and leaves it with who saves it.
 class SavedWatcher final : public SavedKeeper {
  public:
-  explicit SavedWatcher(WatchedMemory& memory) : memory_(memory), before_(std::exchange(current_, this)) {}
+  SavedWatcher(WatchedMemory& memory, detail::StepWatch* watch)
+      : memory_(memory), watch_(watch), before_(std::exchange(current_, this)) {}
   ~SavedWatcher() override { current_ = before_; }
   std::optional<size_t> take(const Array& array, const Tensor&) override {
+    if (!memory_.operators || memory_.operators->backward()) return std::nullopt;
+    if (watch_) watch_->on_saved(array);
     WatchedMemory::Block* const block = memory_.find(array.data());
-    if (!block || !memory_.operators || memory_.operators->backward()) return std::nullopt;
+    if (!block) return std::nullopt;
     const graph::Origin origin = graph::Origin::current();
     block->module = common_module(block->kept_by.empty() ? block->origin.module : block->module, origin.module);
     block->kept_by.push_back(name_of(origin));
@@ -188,14 +61,15 @@ class SavedWatcher final : public SavedKeeper {
 
  private:
   WatchedMemory& memory_;
+  detail::StepWatch* const watch_;
   SavedKeeper* const before_;
 };
 
 /// Runs calls on another backend and writes them down, with their kernels.
 class Watcher final : public BackendInterceptor<Watcher>, public ThreadObserver {
  public:
-  Watcher(Backend& runs, WatchedMemory& memory, const OpenOperators& operators)
-      : runs_(runs), memory_(memory), operators_(operators) {}
+  Watcher(Backend& runs, WatchedMemory& memory, const OpenOperators& operators, detail::StepWatch* watch)
+      : runs_(runs), memory_(memory), operators_(operators), watch_(watch) {}
   std::string_view name() const override { return runs_.name(); }
   DeviceType device_type() const override { return runs_.device_type(); }
   std::string libraries() const override { return runs_.libraries(); }
@@ -204,7 +78,9 @@ class Watcher final : public BackendInterceptor<Watcher>, public ThreadObserver 
     auto call = std::make_unique<graph::detail::RecordedCall<Params...>>(method, arguments...);
     call->name = name;
     const int64_t bytes = begin(std::move(call));
+    if (watch_) watch_->on_call(*recorded.back(), /*has_run=*/false);
     (runs_.*method)(arguments...);
+    if (watch_) watch_->on_call(*recorded.back(), /*has_run=*/true);
     if (std::string_view(name) == "optimizer_step" && !kernels.empty())  // its kernel does not say
       kernels.back().bytes = bytes;
     memory_.calls = calls.size();
@@ -263,6 +139,7 @@ class Watcher final : public BackendInterceptor<Watcher>, public ThreadObserver 
   Backend& runs_;
   WatchedMemory& memory_;
   const OpenOperators& operators_;
+  detail::StepWatch* const watch_;
   std::map<const void*, size_t> writers_;  // of memory that was there before
 };
 
@@ -327,23 +204,25 @@ void explain_memory(Explanation& explanation, const WatchedMemory& memory) {
 
 /// Steps with every call and block watched: what ran, and what lived when.
 detail::WatchedCalls watch_steps(Explanation& explanation, Device device, Backend& backend,
-                                 const std::function<void()>& step) {
+                                 const std::function<void()>& step, detail::StepWatch* watch) {
   struct MemoryScope {
     explicit MemoryScope(RecordedMemory& memory) { gradus::detail::recorded_memory = &memory; }
     ~MemoryScope() { gradus::detail::recorded_memory = nullptr; }
   };
   const auto memory = std::make_shared<WatchedMemory>(device);
   const OpenOperators operators;
-  Watcher watcher(backend, *memory, operators);
+  Watcher watcher(backend, *memory, operators, watch);
   {
     const BackendGuard guard(watcher);
     const MemoryScope scope(*memory);
-    const Ref<SavedWatcher> saved = make_ref<SavedWatcher>(*memory);
+    const Ref<SavedWatcher> saved = make_ref<SavedWatcher>(*memory, watch);
     memory->operators = &operators;
     for (int i = 0; i < kWatchedSteps; ++i) {
       watcher.clear();
       memory->begin_step(i);
+      if (watch) watch->begin_step(*memory);
       step();
+      if (watch) watch->end_step();
     }
     memory->operators = nullptr;
   }
@@ -368,6 +247,10 @@ double Explanation::kernel_seconds() const {
 }
 
 Explanation explain(const std::function<void()>& step, const ExplainOptions& options) {
+  return detail::explain(step, options, nullptr);
+}
+
+Explanation detail::explain(const std::function<void()>& step, const ExplainOptions& options, StepWatch* watch) {
   const OpContext* const outer = OpContext::current();
   GRADUS_CHECK(options.warm_up() >= 1 && options.steps() >= 1, ValueError,
                "explain needs at least one step to warm up and one to time, got ", options.warm_up(), " and ",
@@ -380,7 +263,7 @@ Explanation explain(const std::function<void()>& step, const ExplainOptions& opt
   Explanation explanation;
   explanation.roofline = measure_roofline(device);
   for (int i = 0; i < options.warm_up(); ++i) step();
-  const detail::WatchedCalls calls = watch_steps(explanation, device, backend, step);
+  const detail::WatchedCalls calls = watch_steps(explanation, device, backend, step, watch);
   step();  // its memory is the runtime's again
   if (device.is_cuda()) detail::time_captured_step(explanation, step, options.steps());
   else time_steps(explanation, step, options.steps());

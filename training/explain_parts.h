@@ -1,8 +1,10 @@
-// What explain.cpp and its proposals share.
+// What explanations, their proposals and lab pages share.
 #pragma once
 
 #include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <gradus/core/observer.h>
 #include <gradus/core/registry.h>
@@ -37,6 +39,29 @@ void time_captured_step(Explanation& explanation, const std::function<void()>& s
 
 /// The calls of Explanation::calls, with their arguments.
 using WatchedCalls = std::vector<std::unique_ptr<graph::Call>>;
+
+class WatchedMemory;
+
+/// Looks on while an explanation watches steps, the last of which is the one that it tells of.
+class StepWatch {
+ public:
+  virtual ~StepWatch() = default;
+  virtual void begin_step(WatchedMemory& memory) = 0;
+  virtual void end_step() = 0;
+  /// Before a call of the backend runs, and when it has.
+  virtual void on_call(graph::Call& call, bool has_run) = 0;
+  /// The forward pass keeps an array for the backward pass.
+  virtual void on_saved(const Array& array) = 0;
+};
+/// explain(); `watch` may be null.
+Explanation explain(const std::function<void()>& step, const ExplainOptions& options, StepWatch* watch);
+
+/// For HTML.
+std::string escaped(const std::string& text);
+/// The net as SVG: a box for each layer or operator in a row of calls, whose <rect> has its number as "data-box". Adds
+/// the number of each call's box to `box_of`, SIZE_MAX for calls of no box, where that is not null. "" for more boxes
+/// than a reader or a browser could cope with.
+std::string picture_of(const Explanation& explanation, std::vector<size_t>* box_of = nullptr);
 
 /// Fills `faster` and `smaller`.
 void add_proposals(Explanation& explanation, const WatchedCalls& calls, Backend& backend,

@@ -8,7 +8,7 @@
 
 #include <gradus/core/io/file.h>
 #include <gradus/core/runtime.h>
-#include <gradus/training/explain.h>
+#include <gradus/training/explain_parts.h>
 #include <gradus/training/print_to.h>
 
 namespace gradus::training {
@@ -57,19 +57,9 @@ std::string summary_of(const Explanation& e) {
   return text + "\n";
 }
 
-// ---- The page -------------------------------------------------------------------------------------------------------
+using detail::escaped;
 
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) switch (c) {
-      case '&': result += "&amp;"; break;
-      case '<': result += "&lt;"; break;
-      case '>': result += "&gt;"; break;
-      case '"': result += "&quot;"; break;
-      default: result += c;
-    }
-  return result;
-}
+// ---- The page -------------------------------------------------------------------------------------------------------
 
 /// Calls of the forward pass in a row that are of one layer, or of one operator outside of layers.
 struct Box {
@@ -92,10 +82,10 @@ std::string key_of(const Explanation::Call& call) {
   return call.origin.module.empty() ? plain_name(call.op) : "layer " + call.origin.module;
 }
 
-std::vector<Box> boxes_of(const Explanation& explanation) {
+std::vector<Box> boxes_of(const Explanation& explanation, std::vector<size_t>& box_of) {
   std::vector<Box> boxes;
   std::map<std::string, std::vector<size_t>> of_key;
-  std::vector<size_t> box_of(explanation.calls.size());
+  box_of.assign(explanation.calls.size(), SIZE_MAX);
   size_t at = 0;
   for (; at < explanation.calls.size() && !explanation.calls[at].backward; ++at) {
     const Explanation::Call& call = explanation.calls[at];
@@ -116,7 +106,7 @@ std::vector<Box> boxes_of(const Explanation& explanation) {
     const std::string key = key_of(explanation.calls[at]);
     std::vector<size_t>& list = of_key[key];
     if (key != last && !last.empty() && of_key[last].size() > 1) of_key[last].pop_back();
-    if (!list.empty()) boxes[list.back()].backward += explanation.calls[at].seconds;
+    if (!list.empty()) box_of[at] = list.back(), boxes[list.back()].backward += explanation.calls[at].seconds;
     last = key;
   }
   std::map<size_t, size_t> columns;
@@ -127,15 +117,43 @@ std::vector<Box> boxes_of(const Explanation& explanation) {
   return boxes;
 }
 
+std::string row_of(const std::vector<std::string>& cells, const char* kind = "td") {
+  std::string row = "<tr>";
+  for (const std::string& cell : cells) row += std::string("<") + kind + ">" + escaped(cell) + "</" + kind + ">";
+  return row + "</tr>\n";
+}
+
+std::string number(const char* format, double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+}  // namespace
+
+std::string detail::escaped(const std::string& text) {
+  std::string result;
+  for (const char c : text) switch (c) {
+      case '&': result += "&amp;"; break;
+      case '<': result += "&lt;"; break;
+      case '>': result += "&gt;"; break;
+      case '"': result += "&quot;"; break;
+      default: result += c;
+    }
+  return result;
+}
+
 // One box below the other in the order of their data, and lines from who computes to who reads. The redder a box, the
 // more of the step's time is its.
-std::string picture_of(const Explanation& explanation) {
+std::string detail::picture_of(const Explanation& explanation, std::vector<size_t>* box_of) {
   const auto fitting = [](const std::string& title) {  // its end says more than its beginning
     constexpr size_t kMost = 44;
     return escaped(title.size() > kMost ? "\u2026" + title.substr(title.size() - kMost + 1) : title);
   };
-  constexpr size_t kWidth = 330, kHeight = 40, kStepX = 350, kStepY = 62, kMargin = 90;
-  const std::vector<Box> boxes = boxes_of(explanation);
+  constexpr size_t kWidth = 330, kHeight = 40, kStepX = 350, kStepY = 62, kMargin = 90, kMostBoxes = 1000;
+  std::vector<size_t> own;
+  const std::vector<Box> boxes = boxes_of(explanation, box_of ? *box_of : own);
+  if (boxes.size() > kMostBoxes) return "";
   size_t ranks = 0, columns = 0;
   double most = 0;
   for (const Box& box : boxes) {
@@ -158,8 +176,11 @@ std::string picture_of(const Explanation& explanation) {
     }
   for (const Box& box : boxes) {
     const size_t x = kMargin + box.column * kStepX, y = box.rank * kStepY;
-    print_to(svg, "<rect x=\"%zu\" y=\"%zu\" width=\"%zu\" height=\"%zu\" rx=\"4\" fill-opacity=\"%.2f\"/>\n", x, y,
-             kWidth, kHeight, most > 0 ? (box.forward + box.backward) / most : 0);
+    print_to(
+        svg,
+        "<rect data-box=\"%zu\" x=\"%zu\" y=\"%zu\" width=\"%zu\" height=\"%zu\" rx=\"4\" fill-opacity=\"%.2f\"/>\n",
+        static_cast<size_t>(&box - boxes.data()), x, y, kWidth, kHeight,
+        most > 0 ? (box.forward + box.backward) / most : 0);
     print_to(svg,
              "<text x=\"%zu\" y=\"%zu\">%s</text><text x=\"%zu\" y=\"%zu\" class=\"small\">%s, %.3f + %.3f ms</text>\n",
              x + 8, y + 17, fitting(box.title).c_str(), x + 8, y + 33, to_string(box.result).c_str(), 1e3 * box.forward,
@@ -167,20 +188,6 @@ std::string picture_of(const Explanation& explanation) {
   }
   return svg + "</svg>\n";
 }
-
-std::string row_of(const std::vector<std::string>& cells, const char* kind = "td") {
-  std::string row = "<tr>";
-  for (const std::string& cell : cells) row += std::string("<") + kind + ">" + escaped(cell) + "</" + kind + ">";
-  return row + "</tr>\n";
-}
-
-std::string number(const char* format, double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-
-}  // namespace
 
 std::string Explanation::str(size_t rows) const {
   std::string text = summary_of(*this);
@@ -235,7 +242,8 @@ std::string Explanation::html(const std::string& title) const {
     page += "</table>\n";
   }
   for (const std::string& note : notes) page += "<p>" + escaped(note) + "</p>\n";
-  page += "<h2>The net</h2>\n<p>Results, and the time of forward and backward kernels.</p>\n" + picture_of(*this);
+  page +=
+      "<h2>The net</h2>\n<p>Results, and the time of forward and backward kernels.</p>\n" + detail::picture_of(*this);
   page +=
       "<h2>Kernels</h2>\n<table>" + row_of({"", "pass", "operator", "module", "kernel", "backend: implementation",
                                             "why that one", "operands", "bytes", "MFLOP", "ms", "% of the roofline"},

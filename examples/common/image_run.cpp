@@ -8,6 +8,7 @@
 #include <gradus/distributed/parallel/data_parallel.h>
 #include <gradus/examples/common/model_file.h>
 #include <gradus/layers/sequential.h>
+#include <gradus/training/lab.h>
 
 using namespace gradus;
 
@@ -82,7 +83,7 @@ int ImageRun::operator()() {
   begin_ranks();
   if (options_.evaluate) return show_test(), 0;
   if (options_.comparison) return show_steps(*options_.comparison), 0;
-  if (options_.explain) return explain_step(), 0;
+  if (options_.explain || !options_.lab.empty()) return explain_step(), 0;
   RunLog log(options_, settings_, at_.epoch - 1, at_.steps);
   if (options_.prints()) {
     std::printf("%lld parameters, on %s (%s); %lld images to train on\n", as_long(model().num_parameters()),
@@ -189,12 +190,18 @@ void ImageRun::explain_step() {
   batches_->each([&](const TensorList& loaded) {
     TensorList batch;  // where the step is: a copy from the host is no part of a captured one
     for (const Tensor& tensor : loaded) batch.push_back(tensor.to(device_));
-    const training::Explanation explanation =
-        explain([&] { step(batch, std::min<int64_t>(options_.batch_size, train_images_), 1); },
-                training::ExplainOptions().device(device_));
+    const auto take = [&] { step(batch, std::min<int64_t>(options_.batch_size, train_images_), 1); };
+    const auto on_device = training::ExplainOptions().device(device_);
+    const std::string title = "A training step of " + options_.command;
+    if (!options_.lab.empty()) {
+      write_lab(training::record_lab(take, &model(), on_device), options_.lab, title);
+      std::printf("wrote %s\n", options_.lab.c_str());
+    }
+    if (!options_.explain) return false;
+    const training::Explanation explanation = explain(take, on_device);
     const std::string path = options_.out + "/explain.html";
     std::filesystem::create_directories(options_.out);
-    explanation.save_html(path, "A training step of " + options_.command);
+    explanation.save_html(path, title);
     std::printf("%s\nwrote %s\n", explanation.str().c_str(), path.c_str());
     return false;
   });

@@ -69,7 +69,7 @@ class ImageRun {
   void take_step(TrainingStep& step, const gradus::TensorList& batch);
   /// Makes the steps of --verify and nothing else.
   void show_steps(gradus::dist::TrainingComparison& comparison);
-  /// Says what a training step on the first batch does.
+  /// Says what a training step on the first batch does, or writes a page of it.
   void explain_step();
   /// Trains until the run is done (true) or interrupted.
   bool train(RunLog& log, const gradus::training::Interrupt& interrupt);

@@ -113,6 +113,8 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_flag("--explain", options.explain,
                "say what a training step does, kernel by kernel, and what would save time and memory; nothing is saved "
                "but explain.html in --out");
+  app.add_option("--lab", options.lab,
+                 "page to write of a training step: the net, and each call with its numbers, memory and time");
   app.add_option("--verify", options.verify,
                  "make so many steps on the ranks and in one process, and say where they differ; nothing is saved")
       ->check(CLI::Range(0, 1000000));
@@ -158,8 +160,9 @@ bool parse_run_options(CLI::App& app, RunOptions& options, int argc, char** argv
                "--predict is for a single process, and for nothing else: leave out --evaluate and --spawn");
   GRADUS_CHECK(options.data_parallel == 1 || alone, ValueError,
                "--data-parallel is for a single process: leave it out where there are several");
-  GRADUS_CHECK(!options.explain || (options.data_parallel == 1 && alone), ValueError,
-               "--explain watches one thread of one process: leave out --data-parallel and --spawn");
+  GRADUS_CHECK((!options.explain && options.lab.empty()) || (options.data_parallel == 1 && alone), ValueError,
+               options.explain ? "--explain" : "--lab",
+               " watches one thread of one process: leave out --data-parallel and --spawn");
   GRADUS_CHECK(options.data_parallel == 1 || !options.graph, ValueError,
                "--data-parallel computes in threads, which --graph cannot capture: leave out one of them");
   GRADUS_CHECK(options.spawn == 1 || dist::job_environment().world_size == 1, ValueError,

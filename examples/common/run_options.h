@@ -37,6 +37,7 @@ struct RunOptions {
   std::vector<std::string> predict;  // image files to classify with it instead
   bool profile = false;
   bool explain = false;
+  std::string lab;  // page to write of a training step, instead of training; empty: none
   bool graph = false;
   bool cudnn_small = false;
   std::string compress = "off";  // the half type in which gradients travel between ranks

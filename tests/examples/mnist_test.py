@@ -119,6 +119,17 @@ class Mnist(unittest.TestCase):
         done = self.run_mnist("--explain", "--data-parallel", "2")
         self.assertIn("--explain watches one thread", done.stderr)
 
+    def test_a_step_becomes_a_page(self):
+        page = self.folder / "lab.html"
+        done = self.run_mnist("--model", "lenet", "--lab", str(page), out="lab")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        data = json.loads(re.search('id="data">(.*)</script>', page.read_text())[1])
+        self.assertIn("gradient of c1.weight", data["texts"])
+        self.assertGreater(len(data["calls"]), 20)
+        self.assertFalse((self.folder / "lab").exists())  # nothing was trained
+        done = self.run_mnist("--lab", str(page), "--spawn", "2")
+        self.assertIn("--lab watches one thread", done.stderr)
+
     def test_every_model_optimizer_and_schedule_runs(self):
         for model, optimizer, schedule in (
             ("pure_linear", "sgd", "none"),

@@ -1,0 +1,350 @@
+// The page of a recording: its look, its script, and how data and picture get into it.
+#include <gradus/training/explain_parts.h>
+#include <gradus/training/lab_parts.h>
+
+namespace gradus::training::detail {
+namespace {
+
+// What does not work says so in #message. The script stands before the data: a file that was cut within the data still
+// has all of it.
+constexpr char kStyle[] = R"html(<style>
+:root { color-scheme: light dark; --hot: #e2603c; --cold: #3c7ae2; --line: #8886; --here: #1a73e8; }
+body { font: 14px sans-serif; margin: 1em; }
+header { position: sticky; top: 0; background: Canvas; padding: 4px 0; z-index: 1; }
+h1 { font-size: 1.3em; margin: 0 0 4px; } h2 { font-size: 1.1em; margin: 12px 0 4px; }
+h3 { font-size: 1em; margin: 8px 0 4px; }
+button { min-width: 2.6em; } #slider { width: 40%; vertical-align: middle; }
+#columns { display: flex; gap: 16px; align-items: flex-start; }
+#columns > div { overflow: auto; max-height: 74vh; }
+#net, #list { flex: 0 0 auto; } #detail { flex: 1 1 auto; }
+#list { width: 250px; height: 74vh; position: relative; }
+.row { position: absolute; left: 0; right: 0; height: 20px; line-height: 20px; white-space: nowrap; overflow: hidden; }
+.row { cursor: pointer; }
+.here { background: color-mix(in srgb, var(--here) 25%, Canvas); }
+.backward { color: color-mix(in srgb, var(--hot) 70%, CanvasText); }
+table { border-collapse: collapse; }
+td, th { padding: 1px 6px; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
+td { white-space: nowrap; }
+#detail td:nth-child(3) { white-space: normal; }
+.numbers td { font: 10px monospace; text-align: right; border: 0; padding: 0 4px; }
+.small { font-size: 11px; opacity: .8; } #message { color: var(--hot); font-weight: bold; }
+svg text { font: 13px sans-serif; fill: currentColor; } svg text.small { font-size: 11px; }
+#net svg { zoom: .85; }
+#net rect { fill: var(--hot); stroke: #888; cursor: pointer; } #net path { fill: none; stroke: #888; }
+#net rect.here { stroke: var(--here); stroke-width: 4; }
+.chart { display: block; width: 100%; height: 70px; cursor: pointer; }
+.chart .cursor { stroke: var(--here); stroke-width: 2; }
+</style>
+)html";
+
+constexpr char kBody[] =
+    R"html(<p id="message">A script shows what is recorded in this file.
+If this line stays, scripts are off or the file was cut.</p>
+<div id="lab" hidden>
+<header><button id="first" title="Home">|&lt;</button> <button id="back" title="Left">&lt;</button>
+<button id="next" title="Right">&gt;</button> <button id="last" title="End">&gt;|</button>
+<input id="slider" type="range" min="1" value="1" aria-label="place in the recording"> <b id="place"></b></header>
+<div id="charts"></div>
+<div id="columns"><div id="list"></div><div id="detail" aria-live="polite"></div><div id="net">
+)html";
+
+constexpr char kScript[] = R"html(</div></div></div>
+<script>
+'use strict';
+const byId = (id) => document.getElementById(id);
+const SVG = 'http://www.w3.org/2000/svg';
+
+// Whatever comes from the recording gets into the page as text, never as HTML.
+function add(parent, tag, text, style) {
+  const child = document.createElement(tag);
+  if (text !== undefined) child.textContent = text;
+  if (style) child.className = style;
+  return parent.appendChild(child);
+}
+function draw(parent, tag, attributes) {
+  const child = document.createElementNS(SVG, tag);
+  for (const name in attributes) child.setAttribute(name, attributes[name]);
+  return parent.appendChild(child);
+}
+function check(condition, what) {
+  if (!condition) throw new Error(what);
+}
+function isCount(value, end = Infinity) {
+  return Number.isInteger(value) && value >= 0 && value < end;
+}
+function fail(what) {
+  byId('lab').hidden = true;
+  byId('message').hidden = false;
+  byId('message').textContent = what;
+}
+function bytesOf(bytes) {
+  const unit = bytes >= 1e9 ? [1e9, 'GB'] : bytes >= 1e6 ? [1e6, 'MB'] : bytes >= 1e3 ? [1e3, 'kB'] : [1, 'B'];
+  return +(bytes / unit[0]).toPrecision(4) + ' ' + unit[1];
+}
+const timeOf = (us) => (us >= 1000 ? +(us / 1000).toPrecision(4) + ' ms' : +us.toPrecision(3) + ' \u00b5s');
+
+// The numbers "1 0.5 nan" of a type "float32 (2, 3)": rows of the last dimension, at most ten of them side by side.
+function addNumbers(parent, values, type) {
+  if (values === '') return add(parent, 'span', 'not kept', 'small');
+  const shape = (type.match(/\d+(?=[,)])/g) || []).map(Number);
+  const last = shape.length ? shape[shape.length - 1] : 1, width = last <= 10 ? last : 8;
+  const numbers = values.split(' '), total = shape.reduce((a, b) => a * b, 1);
+  const most = Math.max(...numbers.map((number) => (isFinite(number) ? Math.abs(number) : 0))) || 1;
+  const table = add(parent, 'table', undefined, 'numbers');
+  for (let i = 0, end; i < numbers.length; i = end) {
+    end = Math.min(i + width, (Math.floor(i / last) + 1) * last);
+    const row = add(table, 'tr');
+    for (const number of numbers.slice(i, end)) {
+      const cell = add(row, 'td', isFinite(number) ? +Number(number).toPrecision(4) : number);
+      cell.title = number;  // all of its digits
+      const share = Math.round(60 * Math.min(Math.abs(number) / most, 1)) || 0;
+      cell.style.background = `color-mix(in srgb, var(${number < 0 ? '--cold' : '--hot'}) ${share}%, transparent)`;
+    }
+  }
+  if (total > numbers.length) add(parent, 'span', `the first ${numbers.length} of ${total}`, 'small');
+}
+
+function addTable(parent, titles, rows) {
+  const table = add(parent, 'table'), head = add(table, 'tr');
+  for (const title of titles) add(head, 'th', title);
+  for (const cells of rows) {
+    const row = add(table, 'tr', undefined, cells.style);
+    for (const cell of cells) {
+      if (typeof cell === 'function') cell(add(row, 'td'));
+      else add(row, 'td', cell);
+    }
+  }
+  return table;
+}
+
+// Rows of which only those in sight are in the document: there may be 100,000.
+function addList(parent, count, fill, choose) {
+  const HEIGHT = 20, space = add(parent, 'div');
+  space.style.height = HEIGHT * count + 'px';
+  let here = 0;
+  const render = () => {
+    space.replaceChildren();
+    const begin = Math.max(0, Math.floor(parent.scrollTop / HEIGHT) - 5);
+    const end = Math.min(count, begin + Math.ceil((parent.clientHeight || 600) / HEIGHT) + 10);
+    for (let i = begin; i < end; ++i) {
+      const row = add(space, 'div', undefined, 'row');
+      row.style.top = HEIGHT * i + 'px';
+      fill(row, i);
+      if (i === here) row.classList.add('here');
+      row.onclick = () => choose(i);
+    }
+  };
+  parent.onscroll = render;
+  return (at) => {
+    here = at;
+    const top = HEIGHT * at, height = parent.clientHeight || 600;
+    if (top < parent.scrollTop || top > parent.scrollTop + height - 2 * HEIGHT) parent.scrollTop = top - height / 2;
+    render();
+  };
+}
+
+// A chart of 1000 units in width with a cursor; choose(share) is called with the place of a click, from 0 to 1.
+function addChart(title, choose) {
+  add(byId('charts'), 'span', title, 'small');
+  const chart = draw(byId('charts'), 'svg', {class: 'chart', viewBox: '0 0 1000 70', preserveAspectRatio: 'none'});
+  chart.onclick = (event) => choose((event.clientX - chart.getBoundingClientRect().left) / chart.clientWidth);
+  const cursor = () => draw(chart, 'line', {class: 'cursor', y1: 0, y2: 70});
+  return [chart, cursor];
+}
+
+function stepPage(data, choose) {
+  const {calls, blocks, saved, texts, ticks} = data;
+  for (const list of [calls, blocks, saved, texts, ticks, data.notes]) check(Array.isArray(list), 'a list is missing');
+  check(ticks.length === 2 && ticks.every((tick) => isCount(tick)) && ticks[0] <= ticks[1], 'the ticks are wrong');
+  check(data.step_ms >= 0, 'the time is wrong');
+  check(texts.every((text) => typeof text === 'string'), 'the texts are wrong');
+  const areTexts = (numbers) => numbers.every((number) => isCount(number, texts.length));
+  for (const call of calls) {
+    check(Array.isArray(call) && call.length === 11 && areTexts(call.slice(0, 5)) && isCount(call[5], 2) &&
+          call[6] >= 0 && isCount(call[7]) && isCount(call[8] + 1) && Array.isArray(call[10]), 'a call is wrong');
+    for (const operand of call[10])
+      check(Array.isArray(operand) && operand.length === 5 && areTexts([operand[0], operand[2], operand[4]]) &&
+            isCount(operand[1], blocks.length), 'an operand is wrong');
+  }
+  for (const block of blocks)
+    check(Array.isArray(block) && block.length === 6 && areTexts(block.slice(0, 3)) &&
+          block.slice(3).every((value) => isCount(value)), 'a block is wrong');
+  for (const one of saved)
+    check(Array.isArray(one) && one.length === 5 && isCount(one[0]) && isCount(one[1], blocks.length) &&
+          areTexts([one[2], one[3]]) && isCount(one[4]), 'a saved array is wrong');
+
+  const lastBackward = calls.reduce((last, call, i) => (call[5] ? i : last), -1);
+  const phaseOf = (i) => calls[i][5] ? 'backward pass'
+                                  : i > lastBackward && lastBackward >= 0 ? 'update' : 'forward pass';
+  const nameOf = (call) => texts[call[0]] + (call[1] && texts[call[1]] ? ' of ' + texts[call[1]] : '');
+  const isOutside = (block) => block[4] === block[5];  // memory from before the step
+  const maker = (block) => (texts[block[1]] ? 'made by ' + texts[block[1]] : 'from before the step');
+  const blockName = (block) => texts[block[0]] || maker(block);
+  const allTime = calls.reduce((sum, call) => sum + call[6], 0);
+
+  // Memory over allocations and releases: of those that fall on the same unit of the chart, the most.
+  const changes = new Map();
+  for (const block of blocks) {
+    if (isOutside(block)) continue;
+    changes.set(block[4], (changes.get(block[4]) || 0) + block[3]);
+    changes.set(block[5], (changes.get(block[5]) || 0) - block[3]);
+  }
+  const span = Math.max(1, ticks[1] - ticks[0]), xOf = (tick) => (1000 * (tick - ticks[0])) / span;
+  const atTick = [...changes.keys()].sort((a, b) => a - b), columns = [];
+  let bytes = 0, peak = 0, peakTick = ticks[0];
+  const bytesAt = [];
+  for (const tick of atTick) {
+    bytes += changes.get(tick);
+    bytesAt.push(bytes);
+    if (bytes > peak && tick < ticks[1]) peak = bytes, peakTick = tick;
+    const column = Math.min(999, Math.floor(xOf(tick)));
+    columns[column] = Math.max(columns[column] || 0, bytes);
+  }
+  const bytesBefore = (tick) => {  // of the blocks that are there when a call begins
+    let low = 0, high = atTick.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (atTick[middle] < tick) low = middle + 1; else high = middle;
+    }
+    return low > 0 ? bytesAt[low - 1] : 0;
+  };
+  const nearest = (tick) => {
+    let at = calls.findIndex((call) => call[7] > tick);
+    return at < 0 ? calls.length - 1 : at;
+  };
+  const [memory, memoryCursor] = addChart(`memory of the step, at most ${bytesOf(peak)}`,
+                                          (share) => choose(nearest(ticks[0] + share * span)));
+  let path = 'M0 70', height = 70;
+  columns.forEach((most, x) => {
+    path += ` L${x} ${height}`;
+    height = 70 - (64 * most) / (peak || 1);
+    path += ` L${x} ${height.toFixed(1)}`;
+  });
+  draw(memory, 'path', {d: path + ` L1000 ${height} L1000 70 Z`, fill: 'var(--cold)', 'fill-opacity': 0.5});
+  const cursor = memoryCursor();
+
+  // Time: calls side by side, neighbours of the same pass as one where they are too narrow to be seen.
+  const begins = [];
+  let sum = 0;
+  for (const call of calls) begins.push(sum), sum += call[6];
+  const times = `${timeOf(allTime)} of ${timeOf(1000 * data.step_ms)}`;
+  const [time, timeCursor] = addChart(`time of kernels, ${times}: forward, backward, update`, (share) => {
+    const at = begins.findIndex((begin) => begin > share * sum);
+    choose(at < 0 ? calls.length - 1 : Math.max(0, at - 1));
+  });
+  const bars = [];
+  calls.forEach((call, i) => {
+    const bar = {x: (1000 * begins[i]) / (sum || 1), width: (1000 * call[6]) / (sum || 1), phase: phaseOf(i)};
+    const before = bars[bars.length - 1];
+    if (before && before.phase === bar.phase && before.width + bar.width < 1) before.width += bar.width;
+    else bars.push(bar);
+  });
+  const fills = {'forward pass': 'var(--cold)', 'backward pass': 'var(--hot)', update: '#888'};
+  for (const bar of bars)
+    draw(time, 'rect', {x: bar.x, width: Math.max(0.3, bar.width - 0.3), y: 10, height: 50, fill: fills[bar.phase]});
+  const bar = timeCursor();
+
+  const scrollTo = addList(byId('list'), calls.length, (row, i) => {
+    row.textContent = `${i + 1} ${nameOf(calls[i])}: ${texts[calls[i][2]]}`;
+    if (calls[i][5]) row.classList.add('backward');
+  }, choose);
+  const boxes = [...document.querySelectorAll('#net rect')];
+  boxes.forEach((box, number) => (box.onclick = () => choose(calls.findIndex((call) => call[8] === number))));
+
+  const show = (at) => {
+    const call = calls[at], detail = byId('detail');
+    detail.replaceChildren();
+    add(detail, 'h2', nameOf(call));
+    add(detail, 'div', `${texts[call[2]]}: ${texts[call[4]] || 'no kernel'}`);
+    const share = +((100 * call[6]) / (allTime || 1)).toPrecision(3);
+    add(detail, 'div', [texts[call[3]], timeOf(call[6]), `${share} % of the kernels' time`,
+                        `memory ${bytesOf(bytesBefore(call[7]))}`].filter((text) => text).join(' \u00b7 '), 'small');
+    const addPlace = (cell, block, type) => {
+      add(cell, 'div', blockName(blocks[block]));
+      add(cell, 'div', texts[type], 'small');
+    };
+    addTable(detail, ['', 'operand', 'memory', 'values'], call[10].map(([name, block, type, written, values]) => [
+      written ? 'writes' : 'reads', texts[name], (cell) => addPlace(cell, block, type),
+      (cell) => addNumbers(cell, texts[values], texts[type])]));
+    if (call[9] > call[10].length) add(detail, 'div', `and ${call[9] - call[10].length} operands more`, 'small');
+    const kept = saved.filter((one) => one[0] <= at && (isOutside(blocks[one[1]]) ? at <= lastBackward
+                                                                                  : blocks[one[1]][5] > call[7]));
+    add(detail, 'h3', `Saved for the backward pass: ${kept.length}`);
+    const read = new Set(call[5] ? call[10].map((operand) => operand[1]) : []);
+    addTable(detail, ['kept by', 'memory', 'shape', 'version', 'let go in'], kept.slice(0, 200).map((one) => {
+      const block = blocks[one[1]], row = [texts[one[3]], blockName(block), texts[one[2]], one[4], texts[block[2]]];
+      if (read.has(one[1]) || one[0] === at) row.style = 'here';
+      return row;
+    }));
+    if (kept.length > 200) add(detail, 'div', `and ${kept.length - 200} more`, 'small');
+    for (const box of boxes) box.classList.toggle('here', +box.dataset.box === call[8]);
+    for (const attribute of ['x1', 'x2']) {
+      cursor.setAttribute(attribute, xOf(call[7]));
+      bar.setAttribute(attribute, (1000 * (begins[at] + call[6] / 2)) / (sum || 1));
+    }
+    scrollTo(at);
+    const isPeak = call[7] <= peakTick && (at + 1 === calls.length || peakTick < calls[at + 1][7]);
+    return phaseOf(at) + (isPeak ? ', most memory' : '');
+  };
+  const notes = data.notes.concat(data.left_out ? [`${data.left_out} calls more did not fit into this page`] : []);
+  return {count: calls.length, what: 'call', show, notes};
+}
+
+function open(data) {
+  const pages = {step: stepPage};
+  check(data && Object.hasOwn(pages, data.kind), 'it is of no kind that this page knows');
+  let at = -1;
+  const choose = (number) => {
+    number = Math.max(0, Math.min(page.count - 1, number));
+    if (number === at || page.count === 0) return;
+    at = number;
+    const remark = page.show(at);
+    byId('place').textContent = `${page.what} ${at + 1} of ${page.count}: ${remark}`;
+    byId('slider').value = at + 1;
+    history.replaceState(null, '', '#' + (at + 1));
+  };
+  const page = pages[data.kind](data, choose);
+  byId('slider').max = Math.max(1, page.count);
+  byId('slider').oninput = (event) => choose(+event.target.value - 1);
+  const moves = {first: () => 0, back: () => at - 1, next: () => at + 1, last: () => page.count - 1};
+  for (const id in moves) byId(id).onclick = () => choose(moves[id]());
+  const keys = {Home: 'first', ArrowLeft: 'back', ArrowRight: 'next', End: 'last'};
+  document.onkeydown = (event) => {
+    if (!Object.hasOwn(keys, event.key) || event.target === byId('slider')) return;
+    event.preventDefault();
+    choose(moves[keys[event.key]]());
+  };
+  byId('message').hidden = true;
+  byId('lab').hidden = false;
+  if (page.count === 0) page.notes.push('nothing was recorded');
+  for (const note of page.notes) add(byId('charts'), 'div', 'note: ' + note);
+  const wanted = location.hash === '#last' ? page.count : parseInt(location.hash.slice(1), 10) || 1;
+  choose(wanted - 1);
+}
+
+window.onerror = (message) => fail('This page does not work: ' + message);
+document.addEventListener('DOMContentLoaded', () => {
+  const block = byId('data');
+  try {
+    check(block, 'there is no recording in it');
+    open(JSON.parse(block.textContent));
+  } catch (error) {
+    fail(`The recording in this file cannot be read (${error.message}): write the page again.`);
+  }
+});
+</script>
+<script type="application/json" id="data">)html";
+
+}  // namespace
+
+std::string lab_page(const std::string& title, const std::string& picture, const std::string& json) {
+  std::string page = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" + escaped(title) +
+                     "</title>\n" + kStyle + "</head><body>\n<h1>" + escaped(title) + "</h1>\n" + kBody + picture +
+                     kScript;
+  for (const char c : json)
+    if (c == '<') page += "\\u003c";
+    else page += c;
+  return page + "</script>\n</body></html>\n";
+}
+
+}  // namespace gradus::training::detail

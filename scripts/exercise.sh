@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds and checks an exercise of examples/exercises and says what is wrong; without a number, shows how far you are.
 # usage: scripts/exercise.sh [NUMBER]
-# The first call makes answer.h, the solution with its holes, which is yours to edit; git leaves it alone.
+# The first call makes answer.h (answer.cuh, where it is CUDA), the solution with its holes, which is yours to edit; git
+# leaves it alone.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -12,7 +13,7 @@ if [ $# = 0 ]; then
   for folder in "$exercises"/[0-9][0-9]_*/; do
     name=$(basename "$folder")
     state=' '
-    [ ! -f "$folder/answer.h" ] || state='begun'
+    ! compgen -G "$folder/answer.*" > /dev/null || state='begun'
     [ ! -f "$solved/$name" ] || state='solved'
     printf '%-8s%s  %s\n' "$state" "${name%%_*}" "$(sed -n '1s/^# [0-9]*\. //p' "$folder/README.md")"
   done
@@ -28,21 +29,30 @@ if [ ! -d "${folders[0]}" ]; then
   exit 2
 fi
 folder=${folders[0]%/}
+preset=cpu-release answer=$folder/answer.h
+if [ -f "$folder/solution.cuh" ]; then
+  preset=cuda answer=$folder/answer.cuh
+  if ! PATH=$PATH:/usr/local/cuda/bin:/opt/cuda/bin command -v "${CUDACXX:-nvcc}" > /dev/null; then
+    echo "exercise.sh: this exercise is CUDA and needs a GPU and nvcc, which is not here: install the CUDA toolkit and put" \
+      "nvcc on the PATH" >&2
+    exit 2
+  fi
+fi
 
-if [ ! -f "$folder/answer.h" ]; then
-  awk -f "$exercises/common/hole.awk" "$folder/solution.h" > "$folder/answer.h"
-  echo "Yours to edit: $folder/answer.h; the page is $folder/README.md"
+if [ ! -f "$answer" ]; then
+  awk -f "$exercises/common/hole.awk" "$folder"/solution.* > "$answer"
+  echo "Yours to edit: $answer; the page is $folder/README.md"
 fi
 scripts/install_dependencies.sh build
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-scripts/configure.sh cpu-release -DGRADUS_BUILD_TESTS=OFF -DGRADUS_BUILD_EXAMPLES=ON > "$log"
-if ! cmake --build --preset cpu-release --target "exercise_$number" > "$log"; then
-  grep -E 'error|answer\.h' "$log" | head -n 20
+scripts/configure.sh "$preset" -DGRADUS_BUILD_TESTS=OFF -DGRADUS_BUILD_EXAMPLES=ON > "$log"
+if ! cmake --build --preset "$preset" --target "exercise_$number" > "$log"; then
+  grep -E 'error|answer\.' "$log" | head -n 20
   echo "Not yet: it does not compile."
   exit 1
 fi
-if "build/cpu-release/examples/exercises/exercise_$number"; then
+if "build/$preset/examples/exercises/exercise_$number"; then
   mkdir -p "$solved"
   touch "$solved/$(basename "$folder")"
 else

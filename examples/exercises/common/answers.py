@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Writes the source with all answers to an exercise that the tests check: the stub, the solution, and wrong ones.
 
-    examples/exercises/common/answers.py FOLDER OUT.cpp
+    examples/exercises/common/answers.py FOLDER OUT
 
-The stub is the solution (solution.h) with its holes: lines from `// [hole] text` to `// [end]`, where todo("text") stands.
+The stub is the solution (solution.h, or solution.cuh in CUDA) with its holes: lines from `// [hole] text` to `// [end]`,
+where todo("text") stands.
 A wrong answer is the solution with a mistake. wrong.txt tells the mistakes, each by its name and a part of what the check
 must say of it, and by lines of the solution and what stands there instead (none: nothing does):
 
@@ -40,7 +41,8 @@ def stub_of(solution):
 
 def main():
     folder, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    solution = (folder / "solution.h").read_text()
+    file = next(folder.glob("solution.*"))
+    solution = file.read_text()
     answers = [("stub", "", stub_of(solution)), ("solution", "", solution)]
     for name, says, old, new in mistakes((folder / "wrong.txt").read_text()):
         if solution.count(old) != 1:
@@ -48,12 +50,13 @@ def main():
         answers.append((name, says, solution.replace(old, new)))
 
     # Includes stand outside of the namespaces.
-    includes = {line: None for _, _, text in answers for line in text.splitlines() if line.startswith("#include <")}
-    code = ['#include "answers.h"', '#include "exercise.h"', *includes]
+    includes = {line.replace('"..', f'"{folder.parent}'): None for _, _, text in answers for line in text.splitlines()
+                if line.startswith("#include ")}
+    code = ['#include "answers.h"', *includes]
     for name, says, text in answers:
         code.append(f"namespace answer_{folder.name}_{name} {{")
         code += [line for line in text.splitlines() if not line.startswith("#include ")]
-        code.append(f'#include "{folder / "check.h"}"')
+        code.append(f'#include "{folder / "check"}{file.suffix}"')
         code += [f'const exercise::Answer::Add added({{"{folder.name}", "{name}", check, R"({says})"}});', "}"]
     out.write_text("\n".join(code) + "\n")
 

@@ -1,5 +1,6 @@
 // Runs the check of one exercise, whose folder and answer CMake names, and says what is missing or wrong.
-#include "exercise.h"
+#include <cstdlib>
+#include <iostream>
 
 #include EXERCISE_ANSWER
 #include EXERCISE_CHECK
@@ -11,10 +12,13 @@ int main() {
     return 0;
   } catch (const exercise::Todo& hole) {
     std::cout << "Still to do: " << hole.what() << "\n";
+  } catch (const exercise::Missing& missing) {
+    std::cout << "Cannot be checked here for want of " << missing.what() << "\n";
   } catch (const exercise::Wrong& wrong) {
     std::cout << "Not yet: " << wrong.what() << "\n";
   } catch (const std::exception& error) {
     std::cout << "Not yet: the check got an exception: " << error.what() << "\n";
   }
-  return 1;
+  std::cout.flush();
+  std::_Exit(1);  // exit() would wait for a kernel that does not end
 }

@@ -3,12 +3,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <iostream>
+
 #include "answers.h"
-#include "exercise.h"
+#include "require.h"
 
 namespace {
 
 constexpr unsigned kSeconds = 120;  // that an answer may take
+enum Outcome { kRight, kNotAsItShouldBe, kSkipped };
 
 /// What is not as it should be; empty if nothing is.
 std::string problem_with(const exercise::Answer& answer) {
@@ -17,34 +21,45 @@ std::string problem_with(const exercise::Answer& answer) {
     return answer.name == "solution" ? "" : "it passes";
   } catch (const exercise::Todo& hole) {
     return answer.name == "stub" ? "" : std::string("it has a hole: ") + hole.what();
-  } catch (const std::exception& error) {
+  } catch (const exercise::Missing&) { throw; } catch (const std::exception& error) {
     if (answer.name == "solution" || answer.name == "stub") return error.what();
     if (std::string(error.what()).find(answer.says) != std::string::npos) return "";
     return "expected '" + answer.says + "', got '" + error.what() + "'";
   }
 }
 
-/// Whether the answer is as it should be; the child says so if not.
-bool passes(const exercise::Answer& answer) {
+/// kRight if the answer is as it should be; the child says so if not.
+int outcome_of(const exercise::Answer& answer) {
   const pid_t child = fork();
   if (child == 0) {
     alarm(kSeconds);
-    const std::string problem = problem_with(answer);
-    if (!problem.empty()) std::cout << answer.exercise << "/" << answer.name << ": " << problem << std::endl;
-    _exit(problem.empty() ? 0 : 1);
+    int outcome = kRight;
+    try {
+      const std::string problem = problem_with(answer);
+      if (!problem.empty()) outcome = kNotAsItShouldBe;
+      if (!problem.empty()) std::cout << answer.exercise << "/" << answer.name << ": " << problem << std::endl;
+    } catch (const exercise::Missing& missing) {
+      outcome = kSkipped;
+      std::cout << "skipped for want of " << missing.what() << std::endl;
+    }
+    _exit(outcome);
   }
   int status = 0;
   waitpid(child, &status, 0);
   if (WIFSIGNALED(status))
     std::cout << answer.exercise << "/" << answer.name << ": signal " << WTERMSIG(status) << std::endl;
-  return status == 0;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : kNotAsItShouldBe;
 }
 
 }  // namespace
 
 int main() {
   const std::vector<exercise::Answer>& answers = exercise::Answer::all();
-  const auto right = std::count_if(answers.begin(), answers.end(), passes);
-  std::cout << right << " of " << answers.size() << " answers are as they should be\n";
-  return right > 0 && right == std::ssize(answers) ? 0 : 1;
+  std::vector<int> outcomes(answers.size());
+  std::transform(answers.begin(), answers.end(), outcomes.begin(), outcome_of);
+  const auto right = std::count(outcomes.begin(), outcomes.end(), kRight),
+             skipped = std::count(outcomes.begin(), outcomes.end(), kSkipped),
+             wrong = std::ssize(answers) - right - skipped;
+  std::cout << "cases: " << right << " passed, " << wrong << " failed, " << skipped << " skipped\n";
+  return !answers.empty() && wrong == 0 ? 0 : 1;
 }

@@ -66,8 +66,8 @@ struct Array {
   float* data = nullptr;
 };
 
-/// Runs a kernel, which has to write y and nothing else, four times: as it is, then with warps of different speeds. `of`:
-/// what is computed, for messages.
+/// Runs a kernel, which has to write y and nothing else, four times: as it is, then with warps of different speeds.
+/// `of`: what is computed, for messages.
 template <class... Parameters, class... Arguments>
 void run(const std::string& of, const Array& y, void (*kernel)(Parameters...), dim3 grid, dim3 block,
          Arguments... arguments) {

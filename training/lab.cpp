@@ -140,8 +140,8 @@ class LabWatch final : public detail::StepWatch {
   graph::Origin last_;                      // of the last call
 };
 
-/// The bytes of pages end somewhere: first there are no more numbers, then no more calls.
-constexpr size_t kMostNumbers = 4 << 20, kMostBytes = 24 << 20, kMostOperands = 24;
+using detail::kMostBytes;
+constexpr size_t kMostNumbers = 4 << 20, kMostOperands = 24;  // bytes of numbers; operands of a call
 
 std::string type_of(DType dtype, const Shape& shape) { return std::string(name(dtype)) + " " + to_string(shape); }
 

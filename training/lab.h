@@ -1,4 +1,4 @@
-// A lab page: a training step to go through call by call, with its numbers. One HTML file, which needs
+// A lab page: a training step, or the messages of ranks, to go through one by one. One HTML file, which needs
 // neither a server nor a network.
 //
 //   const auto recording = training::record_lab([&] {
@@ -19,6 +19,9 @@ namespace gradus {
 namespace nn {
 class Module;
 }
+namespace dist {
+struct MessageLog;
+}
 
 namespace training {
 
@@ -26,6 +29,7 @@ namespace training {
 struct LabRecording {
   static constexpr int64_t kValues = 64;  ///< that are kept of an array: its first ones in row-major order
 
+  /// What a call reads or writes.
   struct Operand {
     std::string name;  ///< the parameter of the call: "x", "dw", "parameters.0.gradient"
     size_t block = 0;  ///< whose memory it is, in `blocks`
@@ -73,5 +77,7 @@ LabRecording record_lab(const std::function<void()>& step, const nn::Module* net
 /// it cannot be written.
 void write_lab(const training::LabRecording& recording, const std::string& path,
                const std::string& title = "a training step");
+/// Writes the page of what ranks say to each other (distributed/comm/local/message_log.h). Limits and errors as above.
+void write_lab(const dist::MessageLog& log, const std::string& path, const std::string& title = "messages of ranks");
 
 }  // namespace gradus

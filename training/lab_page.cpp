@@ -25,13 +25,14 @@ button { min-width: 2.6em; } #slider { width: 40%; vertical-align: middle; }
 table { border-collapse: collapse; }
 td, th { padding: 1px 6px; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 td { white-space: nowrap; }
-#detail td:nth-child(3) { white-space: normal; }
+#detail td:nth-child(3), #ranks td { white-space: normal; }
 .numbers td { font: 10px monospace; text-align: right; border: 0; padding: 0 4px; }
 .small { font-size: 11px; opacity: .8; } #message { color: var(--hot); font-weight: bold; }
 svg text { font: 13px sans-serif; fill: currentColor; } svg text.small { font-size: 11px; }
 #net svg { zoom: .85; }
 #net rect { fill: var(--hot); stroke: #888; cursor: pointer; } #net path { fill: none; stroke: #888; }
-#net rect.here { stroke: var(--here); stroke-width: 4; }
+#net .here { stroke: var(--here); stroke-width: 4; } #net path.here { stroke-width: 2; }
+svg text.backward { font-weight: bold; fill: var(--hot); }
 .chart { display: block; width: 100%; height: 70px; cursor: pointer; }
 .chart .cursor { stroke: var(--here); stroke-width: 2; }
 </style>
@@ -290,8 +291,98 @@ function stepPage(data, choose) {
   return {count: calls.length, what: 'call', show, notes};
 }
 
+function messagesPage(data, choose) {
+  const {events, texts, ranks} = data, [SENDS, RECEIVES, FAILS] = [0, 1, 2];
+  check(Array.isArray(events) && Array.isArray(texts) && Array.isArray(data.notes), 'a list is missing');
+  check(texts.every((text) => typeof text === 'string') && isCount(ranks, 10000), 'the texts or ranks are wrong');
+  const ends = new Map();  // of a message: the places where it is sent and received
+  events.forEach((event, i) => {
+    check(Array.isArray(event) && event.length === 8 && isCount(event[0], 3) && isCount(event[1], ranks) &&
+          isCount(event[2] + 1, ranks + 1) && isCount(event[3]) && isCount(event[5]) &&
+          [event[4], event[6], event[7]].every((text) => isCount(text, texts.length)), 'an event is wrong');
+    if (event[0] !== FAILS) ends.set(event[3], Object.assign(ends.get(event[3]) || {}, {[event[0]]: i}));
+  });
+  const nameOf = ([kind, rank, peer]) =>
+    `rank ${rank} ` + (kind === FAILS ? 'fails' : (kind === SENDS ? 'sends to ' : 'receives from ') + peer);
+  const scrollTo = addList(byId('list'), events.length, (row, i) => {
+    row.textContent = `${i + 1} ${nameOf(events[i])}`;
+    if (events[i][0] === FAILS) row.classList.add('backward');
+  }, choose);
+
+  // Time goes down, a line for each rank, an arrow for each message; what is still to come is pale.
+  const LANE = 130, STEP = 22, AROUND = 12;
+  const drawLanes = (at) => {
+    const begin = Math.max(0, Math.min(at - AROUND, events.length - 2 * AROUND - 1));
+    const end = Math.min(events.length, begin + 2 * AROUND + 1);
+    byId('net').replaceChildren();
+    const lanes = draw(byId('net'), 'svg', {width: LANE * ranks, height: STEP * (end - begin + 2)});
+    const x = (rank) => LANE * (rank + 0.5), y = (i) => STEP * (i - begin + 1.5);
+    const edge = (i) => Math.max(STEP / 2, Math.min(STEP * (end - begin + 1.5), y(i)));
+    for (let rank = 0; rank < ranks; ++rank) {
+      const failed = events.findIndex((event) => event[0] === FAILS && event[1] === rank);
+      const until = failed >= 0 && failed <= at ? edge(failed) : STEP * (end - begin + 1.5);
+      draw(lanes, 'text', {x: x(rank) - 22, y: 12}).textContent = 'rank ' + rank;
+      draw(lanes, 'path', {d: `M${x(rank)} 18 V${until}`});
+      if (failed >= begin && failed < end)
+        draw(lanes, 'text', {x: x(rank) - 6, y: y(failed) + 5, opacity: failed <= at ? 1 : 0.25, class: 'backward'})
+          .textContent = '\u2716';
+    }
+    for (const {[SENDS]: sent, [RECEIVES]: received} of ends.values()) {
+      if (sent === undefined || sent >= end || (received === undefined ? sent : received) < begin) continue;
+      const [, from, to] = events[sent], arrived = received !== undefined && received <= at;
+      const share = arrived || sent > at ? 1 : 0.5;  // half of the way, as long as it is under way
+      const [x0, y0] = [x(from), edge(sent)], [x1, y1] = [x(to), edge(received === undefined ? sent + 1 : received)];
+      const [x2, y2] = [x0 + share * (x1 - x0), y0 + share * (y1 - y0)], angle = Math.atan2(y1 - y0, x1 - x0);
+      const tip = (turn) => `L${x2 - 8 * Math.cos(angle + turn)} ${y2 - 8 * Math.sin(angle + turn)}`;
+      const here = sent === at || received === at ? 'here' : '';
+      draw(lanes, 'path', {class: here, opacity: sent > at ? 0.3 : 1, 'stroke-dasharray': arrived ? '' : '4 3',
+                           d: `M${x0} ${y0} L${x2} ${y2} ${tip(0.4)} M${x2} ${y2} ${tip(-0.4)}`});
+      const values = texts[events[sent][7]];
+      if (values.length > 8 || sent > at || sent < begin) continue;
+      const [x3, y3] = [x0 + 0.25 * (x1 - x0) - 8, y0 + 0.25 * (y1 - y0) - 3];
+      draw(lanes, 'text', {class: 'small', x: x3, y: y3}).textContent = values;
+    }
+  };
+
+  const show = (at) => {
+    const [kind, rank, peer, message, text, bytes, type, values] = events[at], detail = byId('detail');
+    detail.replaceChildren();
+    add(detail, 'h2', nameOf(events[at]));
+    add(detail, 'div', texts[text]);
+    if (kind !== FAILS) {
+      const other = ends.get(message)[kind === SENDS ? RECEIVES : SENDS];
+      const where = kind === SENDS ? 'received in event ' : 'sent in event ';
+      const whereabouts = other === undefined ? 'never received' : where + (other + 1);
+      add(detail, 'div', `message ${message + 1}, ${bytesOf(bytes)}, ${whereabouts}`, 'small');
+      addNumbers(detail, texts[values], texts[type]);
+    }
+    const states = Array.from({length: ranks}, () => ({sent: 0, received: 0, last: '', failed: ''}));
+    let underWay = 0;
+    for (const event of events.slice(0, at + 1)) {
+      const state = states[event[1]];
+      if (event[0] === FAILS) state.failed = texts[event[4]];
+      else if (event[0] === SENDS) state.sent += event[5], ++underWay;
+      else state.received += event[5], --underWay, state.last = event;
+    }
+    add(detail, 'h3', `The ranks, and ${underWay} messages under way`);
+    addTable(detail, ['rank', 'sent', 'received', 'received last'], states.map((state, number) => {
+      const row = [number, bytesOf(state.sent), bytesOf(state.received), (cell) => {
+        if (state.failed) add(cell, 'div', 'failed: ' + state.failed, 'backward');
+        else if (state.last) addNumbers(cell, texts[state.last[7]], texts[state.last[6]]);
+      }];
+      if (number === rank) row.style = 'here';
+      return row;
+    })).id = 'ranks';
+    drawLanes(at);
+    scrollTo(at);
+    return kind === FAILS ? nameOf(events[at]) : texts[text].split(' (')[0];
+  };
+  const notes = data.notes.concat(data.left_out ? [`${data.left_out} events more did not fit into this page`] : []);
+  return {count: events.length, what: 'event', show, notes};
+}
+
 function open(data) {
-  const pages = {step: stepPage};
+  const pages = {step: stepPage, messages: messagesPage};
   check(data && Object.hasOwn(pages, data.kind), 'it is of no kind that this page knows');
   let at = -1;
   const choose = (number) => {

@@ -12,6 +12,9 @@ namespace gradus::training::detail {
 /// The first `count` elements of an array of the CPU as "1 0.5 nan", each so that it is read back to the same bits.
 std::string first_numbers(const View& x, int64_t count);
 
+/// Pages have so many bytes of rows and texts at most: then no more rows follow.
+inline constexpr size_t kMostBytes = 24 << 20;
+
 /// Texts of a page, each once: rows have their numbers.
 class Texts {
  public:

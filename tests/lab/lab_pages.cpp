@@ -1,9 +1,10 @@
 // Writes the pages that lab_test.py opens in a browser, and what they must show.
 //
 // usage: lab_pages FOLDER
-#include <cstdio>
+#include <cmath>
 #include <fstream>
 
+#include <gradus/distributed/comm/local/message_log.h>
 #include <gradus/gradus.h>
 #include <gradus/training/lab.h>
 
@@ -42,6 +43,27 @@ void write_step(const std::string& folder) {
   }
 }
 
+/// Each part of x, of one element for each rank, goes round twice: as partial sums, then as the sum.
+void ring_all_reduce(dist::ProcessGroup& group, const Tensor& x) {
+  const int n = group.size(), rank = group.rank();
+  const auto part = [&](int i) { return x.slice(0, (i + 2 * n) % n, (i + 2 * n) % n + 1); };
+  for (int step = 0; step < 2 * n - 2; ++step) {
+    const Tensor arrived = empty({1});
+    group.send(part(rank - step).array(), (rank + 1) % n);
+    group.recv(arrived.array(), (rank + n - 1) % n);
+    const Tensor mine = part(rank - step - 1);
+    if (step < n - 1) mine.add_(arrived);
+    else mine.copy_(arrived);
+  }
+}
+
+void write_messages(const std::string& path, std::vector<dist::LocalFault> script) {
+  const auto ring = [](dist::ProcessGroup& group) {
+    ring_all_reduce(group, full({4}, std::pow(10.f, static_cast<float>(group.rank()))));
+  };
+  write_lab(dist::record_messages(4, ring, std::move(script)), path, "A ring all-reduce of four ranks");
+}
+
 /// Calls that nobody made.
 LabRecording invented(size_t calls, const std::string& name) {
   LabRecording recording;
@@ -65,6 +87,9 @@ LabRecording invented(size_t calls, const std::string& name) {
 int main(int, char** argv) {
   const std::string folder = argv[1];
   write_step(folder);
+  write_messages(folder + "/ring.html", {});
+  write_messages(folder + "/death.html", {{.rank = 2, .sequence = 3}});
+  write_lab(dist::MessageLog(), folder + "/silence.html");
   write_lab(LabRecording(), folder + "/empty.html");
   write_lab(invented(100'000, "relu"), folder + "/huge.html");
   write_lab(invented(1'000'000, "a name of some length, as those of modules are"), folder + "/too_large.html");

@@ -7,6 +7,7 @@ usage: lab_test.py BUILD_DIR/tests/lab_pages
 
 import html.parser
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -144,9 +145,29 @@ class Lab(unittest.TestCase):
         self.assertEqual(dom.title, "#2 #3 #2 #1 #4 #1")
 
     def test_an_empty_recording_says_so(self):
-        dom = self.look("empty.html")
+        for page in ("empty.html", "silence.html"):
+            dom = self.look(page)
+            self.assert_works(dom)
+            self.assertIn("nothing was recorded", dom.texts["charts"])
+
+    def test_messages_show_what_was_sent(self):
+        first = self.look("ring.html", "#1")
+        self.assert_works(first)
+        self.assertRegex(first.texts["place"], "^event 1 of 48: send #1")
+        self.assertRegex(first.texts["detail"], r"^rank \d sends to \d")
+        last = self.look("ring.html", "#last")
+        self.assert_works(last)
+        self.assertRegex(last.texts["place"], "^event 48 of 48: send #6")
+        self.assertIn("and 0 messages under way", last.texts["detail"])
+        ranks = [row["numbers"] for row in last.rows if re.match(r"\d\|24 B\|24 B\|", row["text"])]
+        self.assertEqual(ranks, [[1111]] * 4)
+
+    def test_a_rank_that_dies_is_seen_and_so_is_what_the_others_make_of_it(self):
+        dom = self.look("death.html", "#last")
         self.assert_works(dom)
-        self.assertIn("nothing was recorded", dom.texts["charts"])
+        self.assertIn("failed: rank 2 crashes, as scripted", dom.texts["ranks"])
+        self.assertEqual(dom.texts["ranks"].count("failed: "), 4)
+        self.assertRegex(dom.texts["place"], r"^event (\d+) of \1: rank [013] fails")
 
     def test_of_100_000_calls_those_in_sight_are_in_the_document(self):
         self.assertLess((self.folder / "huge.html").stat().st_size, 20e6)
@@ -183,9 +204,11 @@ class Lab(unittest.TestCase):
                          ('id="data">{', 'id="data">[{'), ('id="data">', 'id="data">null//'),
                          ('id="data"', 'id="nothing"')):
             changes.append(lambda page, old=old, new=new: page.replace(old, new))
-        for number, change in enumerate(changes):
-            name = self.changed(change)
-            self.assertNotEqual((self.folder / name).read_text(), (self.folder / "step.html").read_text(), number)
+        changes = [(change, "step.html") for change in changes]
+        changes += [(lambda page: page.replace('"events":[[', '"events":[[7'), "ring.html"), (cut(0.5), "ring.html")]
+        for number, (change, page) in enumerate(changes):
+            name = self.changed(change, page)
+            self.assertNotEqual((self.folder / name).read_text(), (self.folder / page).read_text(), number)
             dom = self.look(name)
             self.assertIn("lab", dom.hidden, number)
             self.assertNotIn("message", dom.hidden, number)

@@ -1,12 +1,15 @@
 #include <gradus/distributed/comm/local/local_group.h>
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
+#include <gradus/distributed/comm/local/message_log.h>
+
 namespace gradus::dist {
 
-LocalWorld::LocalWorld(int size, std::vector<LocalFault> script)
-    : script_(std::move(script)), ranks_(static_cast<size_t>(size)) {
+LocalWorld::LocalWorld(int size, std::vector<LocalFault> script, MessageLog* log)
+    : script_(std::move(script)), log_(log), ranks_(static_cast<size_t>(size)) {
   for (Rank& rank : ranks_) rank.inbox.resize(ranks_.size());
 }
 
@@ -41,7 +44,10 @@ bool LocalTransport::follow_script(Descriptor* descriptor) {
         const std::lock_guard lock(world_->mutex_);
         world_->ranks_[static_cast<size_t>(rank_)].lost = true;
         world_->changed_.notify_all();
-        throw CollectiveError({CommFailure::aborted, rank_, "rank " + std::to_string(rank_) + " crashes, as scripted"});
+        const CollectiveError error(
+            {CommFailure::aborted, rank_, "rank " + std::to_string(rank_) + " crashes, as scripted"});
+        note_failure(error);
+        throw error;
       }
     }
   }
@@ -50,7 +56,30 @@ bool LocalTransport::follow_script(Descriptor* descriptor) {
 
 void LocalTransport::post(const Transfer& transfer, const Descriptor& descriptor) {
   LocalWorld::Rank& peer = world_->ranks_[static_cast<size_t>(transfer.peer)];
-  peer.inbox[static_cast<size_t>(rank_)].push_back({descriptor, {transfer.data, transfer.data + transfer.bytes}});
+  auto& inbox = peer.inbox[static_cast<size_t>(rank_)];
+  inbox.push_back({descriptor, {transfer.data, transfer.data + transfer.bytes}, world_->messages_++});
+  note(transfer, inbox.back());
+}
+
+void LocalTransport::note(const Transfer& transfer, const LocalWorld::Message& message) {
+  if (!world_->log_) return;
+  const Descriptor& call = message.descriptor;
+  const size_t kept = std::min(message.body.size(), MessageLog::kElements * size_of(call.dtype));
+  const auto begin = message.body.begin();
+  using Kind = MessageLog::Event::Kind;
+  world_->log_->events.push_back({transfer.sends ? Kind::sends : Kind::receives,
+                                  rank_,
+                                  transfer.peer,
+                                  message.number,
+                                  call.str(),
+                                  call.dtype,
+                                  message.body.size(),
+                                  {begin, begin + static_cast<ptrdiff_t>(kept)}});
+}
+
+void LocalTransport::note_failure(const CollectiveError& error) {
+  if (!world_->log_) return;
+  world_->log_->events.push_back({MessageLog::Event::Kind::fails, rank_, -1, 0, error.what(), DType::u8, 0, {}});
 }
 
 void LocalTransport::find_contradiction(const Descriptor& descriptor) const {
@@ -87,6 +116,7 @@ void LocalTransport::receive(const Transfer& transfer, const Descriptor& descrip
   if (message.body.size() != transfer.bytes)
     throw CollectiveError(wrong_length(descriptor, transfer.peer, message.body.size(), transfer.bytes));
   if (!message.body.empty()) std::memcpy(transfer.data, message.body.data(), message.body.size());
+  note(transfer, message);
 }
 
 void LocalTransport::exchange(std::span<const Transfer> transfers, const Descriptor& descriptor,
@@ -100,8 +130,13 @@ void LocalTransport::exchange(std::span<const Transfer> transfers, const Descrip
     for (const Transfer& transfer : transfers)
       if (transfer.sends) post(transfer, own);
   world_->changed_.notify_all();
-  for (const Transfer& transfer : transfers)
-    if (!transfer.sends) receive(transfer, own, deadline, lock);
+  try {
+    for (const Transfer& transfer : transfers)
+      if (!transfer.sends) receive(transfer, own, deadline, lock);
+  } catch (const CollectiveError& error) {
+    note_failure(error);
+    throw;
+  }
   --exchanges;
 }
 

@@ -27,10 +27,13 @@ struct LocalFault {
   Milliseconds delay{0};
 };
 
+struct MessageLog;
+
 /// What the ranks of a group share.
 class LocalWorld {
  public:
-  explicit LocalWorld(int size, std::vector<LocalFault> script = {});
+  /// Messages are written down in `log` where it is not null (message_log.h).
+  explicit LocalWorld(int size, std::vector<LocalFault> script = {}, MessageLog* log = nullptr);
   int size() const { return static_cast<int>(ranks_.size()); }
   /// What the ranks of one of its sub-groups share. Nothing is scripted there.
   std::shared_ptr<LocalWorld> group(uint32_t epoch, int size);
@@ -40,6 +43,7 @@ class LocalWorld {
   struct Message {
     Descriptor descriptor;
     std::vector<std::byte> body;
+    size_t number;
   };
   struct Rank {
     std::vector<std::deque<Message>> inbox;  // by sender
@@ -48,6 +52,8 @@ class LocalWorld {
   };
 
   const std::vector<LocalFault> script_;
+  MessageLog* const log_;
+  size_t messages_ = 0;  // so far
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Rank> ranks_;
@@ -69,6 +75,9 @@ class LocalTransport final : public Transport {
   /// Changes what this rank does as the script has it; false if its messages are lost.
   bool follow_script(Descriptor* descriptor);
   void post(const Transfer& transfer, const Descriptor& descriptor);
+  /// For the log, if there is one.
+  void note(const Transfer& transfer, const LocalWorld::Message& message);
+  void note_failure(const CollectiveError& error);
   /// A message of another call with this number is an error, whoever it is from.
   void find_contradiction(const Descriptor& descriptor) const;
   void receive(const Transfer& transfer, const Descriptor& descriptor, const Deadline& deadline,

@@ -136,6 +136,22 @@ void reduce_columns(const View& x, int64_t offset, int64_t step, int64_t count, 
   if (held > 0) add_to_totals(part);
 }
 
+// Results [begin, end) of y from their totals; of means, which are of `count` elements each, the quotient.
+template <class A>
+void store_totals(const A* totals, const StridedLoop<2>& outer, int64_t begin, int64_t end, int64_t count,
+                  const MutableView& y) {
+  const A* total = totals + begin;
+  const int64_t y_step = step_of(outer, 0);
+  visit(y.dtype, [&]<class U> {
+    for_each_run(outer, begin, end, [&](const int64_t* at, int64_t run) {
+      U* out = y.as<U>() + at[0];
+      for (int64_t i = 0; i < run; ++i, ++total)
+        out[i * y_step] = count >= 0 ? scalar::convert<U>(static_cast<double>(*total) / static_cast<double>(count))
+                                     : scalar::convert<U>(*total);  // 0 / 0 is NaN
+    });
+  });
+}
+
 template <ReduceOp op, class C>
 void reduce_as(ReduceOp asked, const View& x, uint32_t axes, const MutableView& y) {
   using A = accumulator_t<C>;
@@ -144,7 +160,7 @@ void reduce_as(ReduceOp asked, const View& x, uint32_t axes, const MutableView& 
   const StridedLoop<2> outer = nest_of<2>(x.shape, axes, false, {y_strides, x.strides});
   const StridedLoop<1> inner = nest_of<1>(x.shape, axes, true, {x.strides});
   if (outer.numel == 0) return;
-  const int64_t y_step = step_of(outer, 0), x_step = step_of(outer, 1);
+  const int64_t x_step = step_of(outer, 1);
   // Neighbours together where they are closer in memory than what one of them reduces.
   const bool columns =
       outer.ndim > 0 && outer.shape[outer.ndim - 1] > 1 && x_step < step_of(inner, 0) && inner.numel > 1;
@@ -159,20 +175,10 @@ void reduce_as(ReduceOp asked, const View& x, uint32_t axes, const MutableView& 
   });
 
   // The stretches of an element in order, neighbours side by side.
-  const double count = static_cast<double>(inner.numel);
   parallel_for(outer.numel, std::max<int64_t>(1, kGrain / split.stretches), [&](int64_t begin, int64_t end) {
     for (int64_t s = 1; s < split.stretches; ++s)
       for (int64_t i = begin; i < end; ++i) partial[i] = combine<op, A>(partial[i], partial[s * outer.numel + i]);
-    const A* total = partial.get() + begin;
-    visit(y.dtype, [&]<class U> {
-      for_each_run(outer, begin, end, [&](const int64_t* at, int64_t run) {
-        U* out = y.as<U>() + at[0];
-        for (int64_t i = 0; i < run; ++i, ++total)
-          out[i * y_step] = asked == ReduceOp::mean
-                                ? scalar::convert<U>(static_cast<double>(*total) / count)  // 0 / 0 is NaN
-                                : scalar::convert<U>(*total);
-      });
-    });
+    store_totals(partial.get(), outer, begin, end, asked == ReduceOp::mean ? inner.numel : -1, y);
   });
 }
 

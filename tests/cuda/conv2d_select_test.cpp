@@ -419,6 +419,17 @@ TEST_CASE("plans of convolutions on CUDA: what cuDNN may do") {
   CHECK(select(few, kH200, switches).algorithm == ConvAlgorithm::library);
   few.x.shape[0] = few.y.shape[0] = 0;
   CHECK(select(few, kH200, switches).algorithm != ConvAlgorithm::library);
+
+  // Eight channels fill what cuDNN pads them to: of half types and many pixels they are its.
+  switches.small_convolutions = false;
+  for (const auto& [pixels, pass, library] : {std::tuple(28, ConvPass::backward_weight, false),
+                                              {56, ConvPass::backward_weight, true},
+                                              {56, ConvPass::forward, false},
+                                              {112, ConvPass::forward, true},
+                                              {224, ConvPass::backward_data, false}}) {
+    const ConvProblem eight = conv_problem({16, 8, pixels, pixels, 8, 3, 3, 1, 1}, pass, DType::bf16, true);
+    CHECK((select(eight, kH200, switches).algorithm == ConvAlgorithm::library) == library);
+  }
 }
 
 TEST_CASE("kernels divide numbers below 2^31 by multiplication") {

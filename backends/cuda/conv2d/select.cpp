@@ -164,16 +164,21 @@ struct Case {
   /// Little arithmetic for each element that is read: then our kernels are faster, above all those for the gradient of
   /// weights, which mask and sum for the bias on the way. That gradient takes 0.01 ms for conv_c32's first layer and
   /// 0.03 for stl10_net's first, by cuDNN, with TF32, 0.08 and 0.19. Half types use tensor cores in both, cuDNN's with
-  /// the channels padded to eight. From 64 taps on there is arithmetic enough: the gradient for 1x1 kernels, 64 to 128
-  /// channels, 128 images of 16x16, takes cuDNN 0.02 ms with TF32, us 0.05.
+  /// the channels padded to eight: where there are eight its gradient of weights is ahead (16 images of 8x28x28 ours 13
+  /// us, cuDNN's 17; 8x56x56 33 and 17; 8x224x224 449 and 83; all channels-last), and of many pixels its forward
+  /// (8x112x112 32 and 29).
+  /// From 64 taps on there is arithmetic enough: the gradient for 1x1 kernels, 64 to 128 channels, 128 images of 16x16,
+  /// takes cuDNN 0.02 ms with TF32, us 0.05.
   bool prefers_own() const {
     if (switches.small_convolutions) return false;
     if (prefers_hopper()) return true;
     if (p.pass != ConvPass::backward_data && few_channel_tiling(p, mode)) return true;
     if (exact_library() && is_better_exact()) return true;
+    const bool half = p.dtype == DType::f16 || p.dtype == DType::bf16, weights = p.pass == ConvPass::backward_weight;
     const bool few = std::max(filters, channels) <= 16;
-    if (p.pass != ConvPass::backward_weight || few) return few;
-    const bool half = p.dtype == DType::f16 || p.dtype == DType::bf16;
+    if (few && half && std::min(filters, channels) >= 8 && p.pass != ConvPass::backward_data && channels_last())
+      return p.y.numel() < int64_t{1} << (weights ? 18 : 20);
+    if (!weights || few) return few;
     return half ? channels == 1 || can_direct_wgrad(p, device) : taps < 64 && filters * taps <= 8192;
   }
   bool is_library() const {

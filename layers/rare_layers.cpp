@@ -5,13 +5,10 @@
 #include <numeric>
 #include <utility>
 
-#include <gradus/autograd/ops/activation.h>
 #include <gradus/autograd/ops/attention.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/index.h>
-#include <gradus/autograd/ops/linear_algebra.h>
-#include <gradus/autograd/ops/norm.h>
 #include <gradus/autograd/ops/pad.h>
 #include <gradus/autograd/ops/pool.h>
 #include <gradus/autograd/ops/reduce.h>
@@ -131,25 +128,7 @@ EmbeddingBag EmbeddingBag::from_pretrained(const Tensor& embeddings, bool freeze
   return made;
 }
 
-// ---- LPPool ----
-
-namespace {
-Tensor root_of_mean(const Tensor& mean, int64_t elements, double norm_type) {
-  return (relu(mean) * elements).pow(1 / norm_type);
-}
-}  // namespace
-
-Tensor functional::lp_pool1d(const Tensor& x, const LPPool1dFuncOptions& options) {
-  const int64_t size = options.kernel_size();
-  return root_of_mean(avg_pool1d(x.pow(options.norm_type()), size, options.stride(), 0, options.ceil_mode()), size,
-                      options.norm_type());
-}
-
-Tensor functional::lp_pool2d(const Tensor& x, const LPPool2dFuncOptions& options) {
-  const Pair size = options.kernel_size();
-  return root_of_mean(avg_pool2d(x.pow(options.norm_type()), size, options.stride(), 0, options.ceil_mode()),
-                      size.h * size.w, options.norm_type());
-}
+// ---- Adaptive maxima ----
 
 std::tuple<Tensor, Tensor> functional::adaptive_max_pool2d_with_indices(const Tensor& x,
                                                                         const AdaptiveMaxPool2dOptions& options) {
@@ -190,72 +169,6 @@ std::tuple<Tensor, Tensor> AdaptiveMaxPool1dImpl::forward_with_indices(const Ten
 std::tuple<Tensor, Tensor> AdaptiveMaxPool2dImpl::forward_with_indices(const Tensor& x) {
   const auto frame = enter();
   return functional::adaptive_max_pool2d_with_indices(x, options);
-}
-
-void LPPool1dImpl::pretty_print(std::ostream& stream) const {
-  detail::LayerPrinter(stream, "LPPool1d")("norm_type", options.norm_type())("kernel_size", options.kernel_size())(
-      "stride", options.stride().value_or(options.kernel_size()))("ceil_mode", options.ceil_mode());
-}
-
-void LPPool2dImpl::pretty_print(std::ostream& stream) const {
-  detail::LayerPrinter(stream, "LPPool2d")("norm_type", options.norm_type())("kernel_size", options.kernel_size())(
-      "stride", options.stride().value_or(options.kernel_size()))("ceil_mode", options.ceil_mode());
-}
-
-// ---- CrossMapLRN2d ----
-
-Tensor CrossMapLRN2dImpl::forward(const Tensor& x) {
-  const auto frame = enter();
-  return local_response_norm(x, options.size(), options.alpha(), options.beta(), static_cast<double>(options.k()));
-}
-
-void CrossMapLRN2dImpl::pretty_print(std::ostream& stream) const {
-  detail::LayerPrinter(stream, "CrossMapLRN2d")
-      .value(options.size())("alpha", options.alpha())("beta", options.beta())("k", options.k());
-}
-
-// ---- Losses ----
-
-namespace {
-Tensor reduced(const Tensor& losses, Reduction reduction) {
-  return reduction == kNone ? losses : reduction == kSum ? losses.sum() : losses.mean();
-}
-}  // namespace
-
-Tensor functional::triplet_margin_with_distance_loss(const Tensor& anchor, const Tensor& positive,
-                                                     const Tensor& negative,
-                                                     const TripletMarginWithDistanceLossFuncOptions& options) {
-  const auto distance = [&](const Tensor& a, const Tensor& b) {
-    return options.distance_function() ? (*options.distance_function())(a, b) : pairwise_distance(a, b);
-  };
-  const Tensor near = distance(anchor, positive);
-  Tensor far = distance(anchor, negative);
-  if (options.swap()) far = minimum(far, distance(positive, negative));
-  return reduced(relu(near - far + options.margin()), options.reduction());
-}
-
-void TripletMarginWithDistanceLossImpl::pretty_print(std::ostream& stream) const {
-  detail::LayerPrinter(stream, "TripletMarginWithDistanceLoss")("margin", options.margin())("swap", options.swap());
-}
-
-Tensor functional::multilabel_margin_loss(const Tensor& x, const Tensor& target,
-                                          const MultilabelMarginLossFuncOptions& options) {
-  GRADUS_CHECK((x.dim() == 1 || x.dim() == 2) && x.sizes() == target.sizes(), ShapeError,
-               "multilabel_margin_loss takes x and target of one shape, (N, C) or (C), got ", x.sizes(), " and ",
-               target.sizes());
-  const Tensor scores = x.dim() == 1 ? x.unsqueeze(0) : x;
-  const Tensor labels = x.dim() == 1 ? target.unsqueeze(0) : target;
-  const Tensor is_label = (labels < 0).to(kLong).cumsum(1) == 0;  // (N, places): before the first -1
-  const Tensor named = labels.clamp_min(0);
-  const Tensor of_class = zeros_like(scores).scatter_add(1, named, is_label.to(x.dtype())) > 0;  // (N, C)
-  const Tensor apart = relu(1 - scores.gather(1, named).unsqueeze(2) + scores.unsqueeze(1));     // (N, places, C)
-  const Tensor counts = is_label.unsqueeze(2).logical_and(of_class.logical_not().unsqueeze(1));
-  const Tensor losses = (apart * counts.to(x.dtype())).sum({1, 2}) / scores.size(1);
-  return reduced(x.dim() == 1 ? losses.squeeze(0) : losses, options.reduction());
-}
-
-void MultiLabelMarginLossImpl::pretty_print(std::ostream& stream) const {
-  detail::LayerPrinter(stream, "MultiLabelMarginLoss");
 }
 
 // ---- pad_sequence ----

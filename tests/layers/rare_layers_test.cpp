@@ -60,24 +60,6 @@ TEST_CASE("EmbeddingBag: its weight learns, but for the padding") {
   CHECK(table(tensor({{0, 1}})).equal(ones({1, 3})));
 }
 
-TEST_CASE("LPPool, CrossMapLRN2d, MultiLabelMarginLoss") {
-  check(nn::LPPool2d(nn::LPPool2dOptions(2, {2, 3}).stride({2, 2}))(wave({1, 2, 4, 5})),
-        {1.7983419960683993, 1.7867434211833702, 2.062327395916604, 1.3409018144570315, 1.7631456737299622,
-         1.5744321224569575, 1.3328644503853795, 2.0148095274223983});
-  check(F::lp_pool1d(wave({1, 2, 4, 5})[0].abs(), F::LPPool1dFuncOptions(3, 2).ceil_mode(true))[0][0],
-        {0.644217687237691, 1.1696521211004365, 0.4220586218467694});
-  const Tensor x = wave({1, 6, 1, 2});
-  check(nn::CrossMapLRN2d(nn::CrossMapLRN2dOptions(3).alpha(0.5).beta(0.6).k(2))(x).narrow(1, 0, 2),
-        {0.0, 0.40213044413685956, 0.6172971656302352, 0.5358279350617732});
-
-  const Tensor labels = tensor({{3, 0, -1, 1}, {2, -1, 0, 0}});
-  const std::vector<double> losses = {1.3832290252886386, 1.1541199067706789};
-  check(nn::MultiLabelMarginLoss(kNone)(wave({2, 4}), labels), losses);
-  check(nn::MultiLabelMarginLoss()(wave({2, 4}), labels), {(losses[0] + losses[1]) / 2});
-  check(F::multilabel_margin_loss(wave({2, 4})[0], labels[0], kSum), {losses[0]});
-  CHECK_THROWS_AS(F::multilabel_margin_loss(wave({2, 4}), labels[0]), ShapeError);
-}
-
 TEST_CASE("adaptive maxima know where they were") {
   const Tensor x = wave({2, 3, 5, 7}).set_requires_grad(true);
   nn::AdaptiveMaxPool2d pool(nn::AdaptiveMaxPool2dOptions({3, 2}));
@@ -92,20 +74,6 @@ TEST_CASE("adaptive maxima know where they were") {
   CHECK(largest.equal(line(x[0].flatten(1))));
   CHECK(x[0].flatten(1).gather(1, places).equal(largest));
   CHECK_THROWS_AS(pool->forward_with_indices(ones({3, 3})), ShapeError);
-}
-
-TEST_CASE("TripletMarginWithDistanceLoss takes the distance that it is given") {
-  const Tensor anchor = wave({4, 3}), positive = wave({4, 3}, 0.9), negative = wave({4, 3}, 1.3);
-  for (const bool swap : {false, true})
-    CHECK(nn::TripletMarginWithDistanceLoss(nn::TripletMarginWithDistanceLossOptions().swap(swap).margin(1.5))(
-              anchor, positive, negative)
-              .allclose(triplet_margin_loss(anchor, positive, negative, 1.5, 2, 1e-6, swap)));
-  const auto squared = [](const Tensor& a, const Tensor& b) { return (a - b).square().sum(-1); };
-  const Tensor apart = squared(anchor, positive) - squared(anchor, negative) + 1;
-  CHECK(F::triplet_margin_with_distance_loss(
-            anchor, positive, negative,
-            F::TripletMarginWithDistanceLossFuncOptions().distance_function(squared).reduction(kNone))
-            .allclose(relu(apart)));
 }
 
 TEST_CASE("pad_sequence puts sequences of several lengths side by side") {

@@ -44,6 +44,14 @@ def heading_id(heading):
     return re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower()).strip().replace(" ", "-")
 
 
+class Pictures(unittest.TestCase):
+    @unittest.skipUnless(BUILD and (BUILD / "tests/docs/pictures").exists(), "not run: an x86-64 build draws them")
+    def test_pictures_are_what_is_drawn_now(self):
+        pictures = ROOT / "docs/pictures"
+        done = subprocess.run([BUILD / "tests/docs/pictures", pictures, "--check"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
 class Pages(unittest.TestCase):
     def test_links_lead_somewhere(self):
         for page in PAGES:

@@ -24,6 +24,8 @@ called `main_` there. Functions, these checks and a `main` without one are run, 
 its own (docs_test.py). Where a line ends in a shape, `Tensor y = …;  // (N, 3)`, y must have it; letters stand for any
 size. All includes go to the top; <gradus/gradus.h> and `using namespace gradus` are there already. Compilers cite the
 page and its line.
+
+Of a page's ```cuda blocks, whose comments begin with <!-- cuda:, it makes build/README.cu in the same way; all need CUDA.
 """
 
 import pathlib
@@ -47,23 +49,24 @@ class Block(NamedTuple):
     code: list
 
 
-def blocks_of(text):
-    """All ```cpp blocks, and those of text that a comment gives the code for."""
+def blocks_of(text, language="cpp"):
+    """All blocks of the language, cpp or cuda, and those of text that a comment gives the code for."""
     found, comment, fence, start = [], None, None, 0
     lines = iter(enumerate(text.splitlines(), 1))
     for number, line in lines:
         if fence is not None:
             if line.strip() == "```":
                 place, how, added = comment or ("file", "", [])
-                if fence[0] == ("" if place == "output" else "cpp"):
+                how = how or ("needs CUDA" if language == "cuda" else "")
+                if fence[0] == ("" if place == "output" else language):
                     found.append(Block(place, how, added, start, fence[1]))
                 elif comment:
                     raise PageError(f"line {start}: the comment before it is for another kind of block")
                 fence, comment = None, None
             else:
                 fence[1].append(line)
-        elif line.lstrip().startswith("<!-- cpp:"):
-            first, end, _ = line.lstrip().removeprefix("<!-- cpp:").partition("-->")
+        elif line.lstrip().startswith(f"<!-- {language}:"):
+            first, end, _ = line.lstrip().removeprefix(f"<!-- {language}:").partition("-->")
             place, _, how = map(str.strip, first.partition(";"))
             added = []
             while not end:
@@ -109,25 +112,26 @@ def with_shape_check(line):
     return f'{match[1]} docs::check_shape({match[2]}, "{match[4]}");{match[3]}' if match else line
 
 
-def cpp_of(page, text):
-    """The page as one C++ file."""
+def cpp_of(page, text, language="cpp"):
+    """The page as one file of the language."""
     includes, body, in_function = ["#include <gradus/gradus.h>", '#include "blocks.h"'], [], False
-    blocks = blocks_of(text)
+    blocks = blocks_of(text, language)
     runnable = set(runnable_blocks(blocks))
     registered = []
     for number, (place, how, added, line, block) in enumerate(blocks):
         if place.startswith("excerpt"):
             continue
-        name, code = f"block_{number}", [with_shape_check(code) for code in block]
+        name, need = f"block_{number}", []
+        if how.startswith("needs "):
+            need = [f"docs::need({how.split()[1].lower()}::is_available());"]
+        code = [with_shape_check(code) for code in block]
         if place == "continue" and not in_function:
             raise PageError(f"line {line}: there is no function to continue")
         if in_function and place != "continue":
             body.append("}")
         in_function = place in ("function", "continue", "output")
         if place in ("function", "output"):
-            body.append(f"void {name}() {{")
-            if how.startswith("needs "):
-                body.append(f"docs::need({how.split()[1].lower()}::is_available());")
+            body += [f"void {name}() {{", *need]
         if place == "program":
             body.append(f"namespace program_{number} {{")
         after_check = added.index("@check") if "@check" in added else len(added)
@@ -140,7 +144,7 @@ def cpp_of(page, text):
                 code = ""  # lines keep their numbers
             body.append(re.sub(r"^int main\(\)", "void main_()", code))
         if place in ("file", "program") and number in runnable:
-            body += [f"void {name}() {{", *(check or ["main_();"]), "}"]
+            body += [f"void {name}() {{", *need, *(check or ["main_();"]), "}"]
         if place == "program":
             body.append("}")
         if number in runnable:
@@ -154,7 +158,7 @@ def cpp_of(page, text):
 def main(source, target):
     page = pathlib.Path(source)
     try:
-        text = cpp_of(page, page.read_text())
+        text = cpp_of(page, page.read_text(), "cuda" if target.endswith(".cu") else "cpp")
     except PageError as error:
         sys.exit(f"{page}: {error}")
     pathlib.Path(target).write_text(text)

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """The pages link to what exists, their blocks run, and code_blocks.py makes of them what it says.
 
-    tests/docs/docs_test.py [BUILD]         BUILD: the folder of a build, whose tests/docs/docs_code runs the C++ blocks
+    tests/docs/docs_test.py [BUILD]         BUILD: the folder of a build, whose programs in tests/docs run the blocks
 """
 
 import collections
 import contextlib
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -37,6 +38,7 @@ FOLDERS = ["backends/cuda", "backends/openmp", "benchmarks", "benchmarks/experim
 PAGES = CODE_PAGES + [ROOT / folder / "README.md" for folder in FOLDERS]
 PAGES += sorted((ROOT / "examples/exercises").glob("*/README.md"))
 SKIPPED = 77  # kSkipped of blocks.h
+PROGRAMS = {"cpp": "docs_code", "cuda": "docs_cuda"}  # that run the blocks of a language
 
 
 def heading_id(heading):
@@ -75,10 +77,10 @@ class Pages(unittest.TestCase):
 
 
 class Blocks(unittest.TestCase):
-    """The C++ blocks do what the pages say."""
+    """The C++ and CUDA blocks do what the pages say."""
 
-    def run_block(self, name, block):
-        command = [BUILD / "tests/docs/docs_code", name]
+    def run_block(self, name, block, program):
+        command = [BUILD / "tests/docs" / program, name]
         if ranks := re.fullmatch(r"(\d+) ranks", block.how):
             command = [BUILD / "gradus-run", "--nproc", ranks[1], *command]
         with tempfile.TemporaryDirectory() as folder:
@@ -100,16 +102,18 @@ class Blocks(unittest.TestCase):
 
     @unittest.skipUnless(BUILD, "no build folder was given")
     def test_run(self):
-        ran = 0
-        for page in CODE_PAGES:
-            blocks = blocks_of(page.read_text())
+        ran, cache = 0, (BUILD / "CMakeCache.txt").read_text()
+        for page, (language, program) in itertools.product(CODE_PAGES, PROGRAMS.items()):
+            blocks = blocks_of(page.read_text(), language)
             for number in runnable_blocks(blocks):
                 block = blocks[number]
                 name = f"{page}:{block.line}"
                 with self.subTest(block=name):
                     if block.how.startswith("not run"):
                         self.skipTest(block.how)
-                    self.run_block(name, block)
+                    if language == "cuda" and "GRADUS_WITH_CUDA:INTERNAL=ON" not in cache:
+                        self.skipTest("for want of 1 CUDA device")
+                    self.run_block(name, block, program)
                     ran += 1
         print(f"{ran} blocks did what their pages say")
 
@@ -352,6 +356,14 @@ class Figures(unittest.TestCase):
             f"| {name} | {of.get('float32', ' | ')} | {of.get('bfloat16', ' | ')} |" for name, of in cells.items()],
             complete=True)
 
+    def test_cuda_from_nothing(self):
+        cells = collections.defaultdict(dict)
+        for row in map(json.loads, (RESULTS / "kernels_cuda_ladder_h200.jsonl").read_text().splitlines()):
+            if row["kernel"] == "reduce" and "library" not in row["rung"]:
+                cells[row["rung"]][row["shape"]] = f"{row['us']:.4g} | {100 * row['limit_us'] / row['us']:.2g} %"
+        self.check("docs/cuda_from_nothing.md", [
+            f"| {rung} | {of['65536x256']} | {of['128x131072']} |" for rung, of in cells.items()], complete=True)
+
     def test_when_to_write_your_own_kernel(self):
         runs = {run["row"]: run for run in record.Runs("E1", ROOT / "benchmarks" / "experiments").runs()}
         self.check("docs/when_to_write_your_own_kernel.md", e1.markdown(e1.problems(runs.values())), complete=True)
@@ -414,6 +426,14 @@ class CodeBlocks(unittest.TestCase):
 
     def test_other_languages_are_left_alone(self):
         self.assertEqual(blocks_of("```sh\nls\n```\n```\ntext\n```"), [])
+        self.assertEqual(blocks_of("<!-- cuda: output\nf();\n-->\n```\n1\n```\n```cuda\nint i;\n```"), [])
+
+    def test_cuda(self):
+        page = "```cuda\nint i;\n```\n<!-- cuda: program -->\n```cuda\nint main() {}\n```\n```cpp\nint j;\n```"
+        code = cpp_of("page.md", page, "cuda")
+        self.assertIn("int i;", code)
+        self.assertIn("docs::need(cuda::is_available());\nmain_();", code)
+        self.assertNotIn("int j;", code)
 
 
 if __name__ == "__main__":

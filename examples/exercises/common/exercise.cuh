@@ -83,6 +83,7 @@ void run(const std::string& of, const Array& y, void (*kernel)(Parameters...), d
     cudaError_t state;
     while ((state = cudaStreamQuery(nullptr)) == cudaErrorNotReady) {  // no wait of CUDA's has a deadline
       require(std::chrono::steady_clock::now() < end, of, ": the kernel has not ended after 10 s");
+      cudaGetLastError();  // or the next launch would report that it was not ready
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
     check_cuda(state, of + ": the kernel was stopped; does it read or write outside of the arrays?");

@@ -43,6 +43,9 @@ class Picture {
   void line(double x0, double y0, double x1, double y1) {
     print_to(svg_, "<path d=\"M%g %g L%g %g\"/>\n", x0, y0, x1, y1);
   }
+  void path(const std::string& steps, const char* style) {
+    svg_ += "<path d=\"" + steps + "\" class=\"" + style + "\"/>\n";
+  }
   void arrow(double x0, double y0, double x1, double y1) {
     const double angle = std::atan2(y1 - y0, x1 - x0);
     const auto tip = [&](double turn) {
@@ -179,6 +182,63 @@ std::string reduce_threads() {
   draw(20, "Sum of each row, 8192 x 1024", 8192, 1024 / kWidth, false);
   draw(220, "Sum of each column, 8192 x 1024", 1024 / kWidth, 8192, true);
   return p.str(870, 400);
+}
+
+// ---- The memory of a step -------------------------------------------------------------------------------------------
+
+std::string memory_timeline() {
+  const BackendGuard naive("naive");
+  nn::Sequential net(nn::Conv2d(nn::Conv2dOptions(1, 6, 5).padding(2)), nn::ReLU(), nn::MaxPool2d(2),
+                     nn::Conv2d(6, 16, 5), nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(), nn::Linear(400, 120),
+                     nn::ReLU(), nn::Linear(120, 84), nn::ReLU(), nn::Linear(84, 10));
+  optim::SGD sgd(net->parameters(), optim::SGDOptions(0.1).momentum(0.9));
+  const MemoryReport report = plan(net, {32, 1, 28, 28}, sgd);
+  struct Kind {
+    const char *title, *style;
+    std::vector<MemoryKind> kinds;
+  };
+  using enum MemoryKind;
+  const Kind kinds[] = {{"parameters, state, inputs", "c3", {parameters, optimizer_state, inputs}},
+                        {"gradients of parameters", "c2", {gradients}},
+                        {"activations", "c0", {activations}},
+                        {"gradients of activations, the rest", "c1", {recomputed, backward, optimizer, workspace}}};
+  std::vector<int64_t> below(static_cast<size_t>(report.end)), above = below;
+  const double left = 10, bottom = 240, width = 560.0 / static_cast<double>(report.end);
+  const double height = 200.0 / static_cast<double>(report.peak);
+  Picture p;
+  double y = 60;
+  for (const Kind& kind : kinds) {
+    for (const MemorySpan& span : report.timeline)
+      if (std::ranges::count(kind.kinds, span.kind) > 0)
+        for (int64_t t = span.begin; t < std::min(span.end, report.end); ++t)
+          above[static_cast<size_t>(t)] += span.bytes;
+    // Steps to the right along the upper edge, and back along the lower one.
+    std::string path = "M";
+    const auto edge = [&](const std::vector<int64_t>& bytes, size_t t) {
+      const double at = bottom - height * static_cast<double>(bytes[t]);
+      const double x0 = left + width * static_cast<double>(t), x1 = x0 + width;
+      print_to(path, "%.1f %.1f L%.1f %.1f L", &bytes == &above ? x0 : x1, at, &bytes == &above ? x1 : x0, at);
+    };
+    for (size_t t = 0; t < above.size(); ++t) edge(above, t);
+    for (size_t t = above.size(); t-- > 0;) edge(below, t);
+    p.path(path.substr(0, path.size() - 2) + "Z", kind.style);
+    below = above;
+    p.box(600, y - 11, 14, 14, kind.style);
+    p.text(622, y, "%s", kind.title);
+    y += 24;
+  }
+  const double peak = left + width * static_cast<double>(report.peak_time);
+  p.text(10, 20, "A step of LeNet, 32 images, SGD with momentum; at most %.2f MB",
+         static_cast<double>(report.peak) / 1e6);
+  p.line(peak, 30, peak, bottom);
+  const std::pair<int64_t, const char*> parts[] = {
+      {0, "forward"}, {report.backward_begin, "backward"}, {report.step_begin, "update"}};
+  for (const auto& [begin, title] : parts) {
+    const double x = left + width * static_cast<double>(begin);
+    p.line(x, bottom, x, bottom + 16);
+    p.text(x + 4, bottom + 14, "%s", title);
+  }
+  return p.str(870, 265);
 }
 
 // ---- A step of data-parallel training -------------------------------------------------------------------------------
@@ -352,6 +412,7 @@ int main(int argc, char** argv) {
   int differing = 0;
   const std::pair<const char*, std::string (*)()> pictures[] = {{"matmul_tiles.svg", matmul_tiles},
                                                                 {"reduce_threads.svg", reduce_threads},
+                                                                {"memory_timeline.svg", memory_timeline},
                                                                 {"ddp_step.svg", ddp_step},
                                                                 {"all_reduce_messages.svg", messages}};
   for (const auto& [name, draw] : pictures) {

@@ -57,6 +57,10 @@ inline std::ostream& operator<<(std::ostream& stream, TensorLayout) { return str
 /// The address, as of the shared_ptr that LibTorch has here.
 inline std::ostream& operator<<(std::ostream& stream, const Ref<Node>& node) { return stream << node.get(); }
 
+namespace cuda {
+inline bool cudnn_is_available() { return is_available() && cudnn::is_available(); }
+}  // namespace cuda
+
 namespace nn {
 /// LibTorch's utilities for modules.
 namespace utils {
@@ -443,6 +447,9 @@ class Context {
   void setAllowTF32CuDNN(bool on) { cudnn::set_allow_tf32(on); }
   bool allowTF32CuBLAS() const { return cuda::matmul_allow_tf32(); }
   void setAllowTF32CuBLAS(bool on) { cuda::set_matmul_allow_tf32(on); }
+  bool deterministicAlgorithms() const { return cudnn::deterministic(); }
+  void setDeterministicAlgorithms(bool on, bool /*warn_only*/ = false) { cudnn::set_deterministic(on); }
+  void setAllowFP16ReductionCuBLAS(bool /*on*/) {}  // sums of half types are float32's
 };
 inline Context& globalContext() {
   static Context context;
@@ -450,6 +457,8 @@ inline Context& globalContext() {
 }
 }  // namespace at
 
+/// LibTorch's mark of what a shared library shows.
+#define TORCH_API
 /// Declares `Name`, the holder of `NameImpl`.
 #define TORCH_MODULE(Name) GRADUS_MODULE(Name)
 /// A field of an options struct.

@@ -1,5 +1,6 @@
 # gradus::libtorch: gradus under the names of LibTorch's headers, so that a program's own #include lines stay as they
-# are. Each of them is <gradus/torch.h>; opt-in, since they would hide a LibTorch that is installed besides.
+# are. Each of them is <gradus/torch.h> and the standard headers that programs have from LibTorch without asking; opt-in,
+# since they would hide a LibTorch that is installed besides.
 set(libtorch_headers
     ATen/ATen.h ATen/Context.h ATen/Functions.h ATen/Tensor.h ATen/TensorIndexing.h
     c10/core/Device.h c10/core/DeviceType.h c10/core/InferenceMode.h c10/core/Scalar.h c10/core/ScalarType.h
@@ -14,8 +15,12 @@ set(libtorch_headers
     torch/ordered_dict.h torch/serialize.h torch/torch.h torch/types.h torch/utils.h torch/version.h
     torch/csrc/autograd/custom_function.h torch/csrc/autograd/grad_mode.h torch/csrc/autograd/variable.h)
 set(libtorch_folder ${PROJECT_BINARY_DIR}/include/gradus_libtorch)
+set(libtorch_content "#pragma once\n")
+foreach(header cassert cfloat climits iomanip list numeric queue random set unordered_set gradus/torch.h)
+  string(APPEND libtorch_content "#include <${header}>\n")
+endforeach()
 foreach(header IN LISTS libtorch_headers)
-  file(CONFIGURE OUTPUT ${libtorch_folder}/${header} CONTENT "#pragma once\n#include <gradus/torch.h>\n" @ONLY)
+  file(CONFIGURE OUTPUT ${libtorch_folder}/${header} CONTENT "${libtorch_content}" @ONLY)
 endforeach()
 configure_file(cmake/libtorch_script.h ${libtorch_folder}/torch/script.h COPYONLY)
 

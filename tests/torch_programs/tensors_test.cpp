@@ -102,12 +102,15 @@ TEST_CASE("the process's switches go by LibTorch's names") {
   auto& context = at::globalContext();
   CHECK(context.hasCuDNN() == gradus::has_backend("cudnn"));
   CHECK(context.hasCUDA() == torch::cuda::is_available());
+  CHECK(torch::cuda::cudnn_is_available() == (context.hasCUDA() && context.hasCuDNN()));
   const bool tf32 = context.allowTF32CuDNN();
   context.setAllowTF32CuDNN(!tf32), context.setBenchmarkCuDNN(true), context.setDeterministicCuDNN(false);
   context.setAllowTF32CuBLAS(true);
   CHECK(gradus::cudnn::allow_tf32() == !tf32);
   CHECK(gradus::cudnn::benchmark());
   CHECK_FALSE(gradus::cudnn::deterministic());
+  context.setDeterministicAlgorithms(true, true);
+  CHECK(context.deterministicAlgorithms());
   CHECK(gradus::cuda::matmul_allow_tf32());
   context.setAllowTF32CuDNN(tf32), context.setBenchmarkCuDNN(false), context.setDeterministicCuDNN(true);
   context.setAllowTF32CuBLAS(false);

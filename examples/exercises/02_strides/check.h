@@ -60,9 +60,12 @@ inline void check() {
       {"x.transpose(1, 2)", {transpose(x, 1, 2), t.transpose(1, 2)}},
       {"x[:, 1:3]", {slice(x, 1, 1, 3, 1), t.slice(1, 1, 3)}},
       {"x[:, :, 0:4:2]", {slice(x, 2, 0, 4, 2), t.slice(2, 0, 4, 2)}},
+      {"x[:, :, 0:1]", {slice(x, 2, 0, 1, 1), t.slice(2, 0, 1)}},  // strides of dimensions of size 1 do not count
+      {"x.transpose(0, 1)[:, 0:1]", {slice(transpose(x, 0, 1), 1, 0, 1, 1), t.transpose(0, 1).slice(1, 0, 1)}},
       {"x[0:1].expand(2, 3, 4)", {expand(slice(x, 0, 0, 1, 1), 0, 2), t.slice(0, 0, 1).expand({2, 3, 4})}}};
-  const std::vector<Numbers> shapes = {{24},   {16},   {12},   {6, 4},       {2, 12},    {4, 6},       {2, 8},   {8, 2},
-                                       {6, 2}, {2, 6}, {3, 8}, {2, 3, 2, 2}, {1, 2, 12}, {2, 3, 4, 1}, {3, 2, 4}};
+  const std::vector<Numbers> shapes = {{24},   {16},         {12},       {6},          {6, 4},   {2, 12},
+                                       {4, 6}, {2, 8},       {8, 2},     {6, 2},       {2, 6},   {3, 2},
+                                       {3, 8}, {2, 3, 2, 2}, {1, 2, 12}, {2, 3, 4, 1}, {3, 2, 4}};
   for (const auto& [name, both] : layouts)
     for (const Numbers& shape : shapes) {
       const auto count = [](const Numbers& sizes) {

@@ -65,7 +65,7 @@ inline std::optional<Layout> view(const Layout& x, const Numbers& shape) {
     // The run of old dimensions that ends in d: they merge from the back.
     const int64_t step = x.strides[d];
     int64_t run = x.shape[d];
-    while (d > 0 && (x.shape[d - 1] == 1 || run == 1 || x.strides[d - 1] == run * step)) run *= x.shape[--d];
+    while (d > 0 && (x.shape[d - 1] == 1 || x.strides[d - 1] == run * step)) run *= x.shape[--d];
     int64_t cut = 1;
     while (next > 0 && (cut < run || shape[next - 1] == 1)) {
       --next;

@@ -58,6 +58,7 @@ inline std::ostream& operator<<(std::ostream& stream, TensorLayout) { return str
 inline std::ostream& operator<<(std::ostream& stream, const Ref<Node>& node) { return stream << node.get(); }
 
 namespace cuda {
+/// Whether convolutions on the GPU can be cuDNN's.
 inline bool cudnn_is_available() { return is_available() && cudnn::is_available(); }
 }  // namespace cuda
 
@@ -447,9 +448,12 @@ class Context {
   void setAllowTF32CuDNN(bool on) { cudnn::set_allow_tf32(on); }
   bool allowTF32CuBLAS() const { return cuda::matmul_allow_tf32(); }
   void setAllowTF32CuBLAS(bool on) { cuda::set_matmul_allow_tf32(on); }
+  /// As deterministicCuDNN(): the other kernels give the same bits anyway.
   bool deterministicAlgorithms() const { return cudnn::deterministic(); }
+  /// As setDeterministicCuDNN().
   void setDeterministicAlgorithms(bool on, bool /*warn_only*/ = false) { cudnn::set_deterministic(on); }
-  void setAllowFP16ReductionCuBLAS(bool /*on*/) {}  // sums of half types are float32's
+  /// Does nothing: half types are added in float32.
+  void setAllowFP16ReductionCuBLAS(bool /*on*/) {}
 };
 inline Context& globalContext() {
   static Context context;

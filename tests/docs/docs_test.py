@@ -4,11 +4,7 @@
     tests/docs/docs_test.py [BUILD]         BUILD: the folder of a build, whose programs in tests/docs run the blocks
 """
 
-import collections
-import contextlib
-import io
 import itertools
-import json
 import os
 import pathlib
 import re
@@ -23,17 +19,13 @@ import textwrap
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "benchmarks"), str(ROOT / "scripts" / "experiments")]
+sys.path.append(str(ROOT / "scripts"))
 
-import comparison_table
-import e1
-import record
-import thread_runtimes
+import figures
 from code_blocks import PageError, blocks_of, cpp_of, missing_of_excerpt, runnable_blocks, with_shape_check
 
 BUILD = pathlib.Path(sys.argv.pop()).resolve() if pathlib.Path(sys.argv[-1]).is_dir() else None
 CODE_PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-RESULTS = ROOT / "benchmarks" / "results"
 FOLDERS = ["backends/cuda", "backends/openmp", "benchmarks", "benchmarks/experiments", "examples"]
 PAGES = CODE_PAGES + [ROOT / folder / "README.md" for folder in FOLDERS]
 PAGES += sorted((ROOT / "examples/exercises").glob("*/README.md"))
@@ -246,127 +238,49 @@ class Commands(unittest.TestCase):
 
 
 class Figures(unittest.TestCase):
-    """Tables have the figures of the result files."""
+    """scripts/figures.py finds what a page says that its file of results does not."""
 
-    def check(self, page, lines, complete=False):
-        """Every line of the page's tables that begins as one of `lines` is that line; `complete`: all are there."""
-        lines = {line.split(" | ")[0]: line for line in lines}
-        there = [line for line in (ROOT / page).read_text().splitlines() if line.split(" | ")[0] in lines]
-        self.assertTrue(there)
-        for line in there:
-            self.assertEqual(line, lines[line.split(" | ")[0]])
-        if complete:
-            self.assertEqual(len(there), len(lines))
+    COMMENT = "<!-- figures: results/ddp_two_cores.json\n"
+    PAGE = f"text\n\n{COMMENT}| {{net}} {{batch}} | {{ranks_ms:.1f}} |\n-->\n| | ms |\n|---|---|\n"
+    ROWS = "| lenet 1024 | 23.6 |\n| conv10_c32 128 | 256.9 |\n| stl10_net 128 | 461.3 |\n| stl10_net 32 | 132.5 |\n"
 
-    def by_name(self, file, key):
-        """The rows of a file by their name, then by the value that `key` has in them."""
-        rows = collections.defaultdict(dict)
-        for row in json.loads((RESULTS / file).read_text())["rows"]:
-            rows[row["row"]][row[key]] = row
-        return rows
+    def test_all_pages(self):
+        done = subprocess.run([sys.executable, ROOT / "scripts/figures.py", "--check"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
-    def test_steps(self):
-        for machine in ("two_cores", "h200"):
-            results = json.loads((RESULTS / f"vs_pytorch_{machine}.json").read_text())
-            page = (ROOT / "benchmarks" / "README.md").read_text()
-            if machine == "two_cores":  # whose table has a column of goals
-                page = re.sub(r"^((?:\|[^|\n]*){4})\|[^|\n]*(?=(?:\|[^|\n]*){2}\|$)", r"\1", page, flags=re.M)
-            table = io.StringIO()
-            with contextlib.redirect_stdout(table):
-                comparison_table.print_results(results)
-            for line in re.findall(r"^\| .* \d+ \|.*$", table.getvalue(), flags=re.M):
-                self.assertIn(line, page)
+    def test_rows_are_made(self):
+        self.assertEqual(figures.filled(self.PAGE + self.ROWS), (self.PAGE + self.ROWS, [], [4, 0, 0]))
+        altered = self.ROWS.replace("23.6", "23.5"), self.ROWS.replace("lenet", "LeNet"), self.ROWS + "| a | 1 |\n"
+        for wrong in ("", *altered):
+            text, problems, _ = figures.filled(self.PAGE + wrong)
+            self.assertEqual(text, self.PAGE + self.ROWS)
+            self.assertTrue(problems)
 
-    def test_ratios_of_the_readme(self):
-        page = " ".join((ROOT / "README.md").read_text().split())
-        for machine, ours in (("two_cores", lambda v: True), ("h200", lambda v: v.mode == "graph")):
-            rows = json.loads((RESULTS / f"vs_pytorch_{machine}.json").read_text())["rows"]
-            ratios = [comparison_table.best(row, "pytorch")[1] / comparison_table.best(row, "gradus", ours)[1]
-                      for row in rows if row["cudnn"]]
-            self.assertIn(f"{min(ratios):.2g} to {max(ratios):.2g} times", page)
+    def test_a_selection(self):
+        page = self.PAGE.replace("results", "some results")
+        self.assertEqual(figures.filled(page + "| stl10_net 32 | 9 |\n")[0], page + "| stl10_net 32 | 132.5 |\n")
+        self.assertIn("no such row", "".join(figures.filled(page + "| resnet18 32 | 132.5 |\n")[1]))
 
-    def test_threads(self):
-        lines = []
-        for record in json.loads((RESULTS / "vs_pytorch_two_cores.json").read_text())["rows"]:
-            best = [comparison_table.best(record, "gradus", lambda v: v.threads == n)[1] for n in (1, 2)]
-            lines.append(f"| {record['row']} | {best[0]:.3g} | {best[1]:.3g} |")
-        self.check("docs/threads.md", lines)
+    def test_phrases(self):
+        page = self.COMMENT + "{records[0].ranks_ms:.1f} ms\n-->\nLeNet: 23.6\nms, all 24 ms."
+        self.assertEqual(figures.filled(page), (page, [], [1, 0, 1]))
+        self.assertEqual(len(figures.filled(page.replace("23.6", "23.7"))[1]), 1)
 
-    def test_thread_runtimes(self):
-        """Figures and their table come together."""
-        file = RESULTS / "thread_runtimes_two_cores.json"
-        self.assertEqual(file.name in (ROOT / "docs/threads.md").read_text(), file.exists())
-        if file.exists():
-            self.check("docs/threads.md", thread_runtimes.markdown(json.loads(file.read_text())["rows"]), complete=True)
+    def test_figures_without_a_file_are_counted(self):
+        table = "| | ms |\n|---|---|\n| LeNet | 23.6 |\n"
+        for page, counts in (("It takes 3 ms,\nof them 5 % for 2 layers.\n", [0, 0, 2]), (table, [0, 1, 0]),
+                             ("<!-- figures: not measured -->\n" + table, [0, 0, 0]), ("```\n3 ms\n```\n", [0, 0, 0]),
+                             (table.replace("23.6", "fast"), [0, 0, 0])):
+            self.assertEqual(figures.filled(page), (page, [], counts))
 
-    def test_tiny_tensors(self):
-        names = {
-            "add_scalars": "`a + b`, scalars that require gradients",
-            "add_scalars_no_grad": "`a + b`, scalars that do not",
-            "chain_forward": "`x = x * 1.001 + 0.1`, 1,000 operators, forward",
-            "chain_forward_backward": "the same, forward and backward",
-        }
-        rows = self.by_name("eager_two_cores.json", "row")
-        figures = {name: [f"{rows[row][row][who]:.{0 if 'chain' in row else 2}f}"
-                          for who in ("gradus_us", "pytorch_us")]
-                   for row, name in names.items()}
-        self.check("docs/autograd.md", [f"| {name} | {' | '.join(us)} |" for name, us in figures.items()],
-                   complete=True)
-
-    def test_data_parallel(self):
-        rows = json.loads((RESULTS / "ddp_h200.json").read_text())["rows"]
-        self.check("docs/data_parallel.md", [
-            f"| {row['net']} {row['batch']}, {row['mode']} {row['precision']} | {row['step_ms']:.3f} | "
-            f"{row['added_us']:.0f} | {row['torch_step_ms']:.3f} | {row['torch_added_us']:.0f} |" for row in rows])
-        rows = json.loads((RESULTS / "ddp_tcp_h200.json").read_text())["rows"]
-        self.check("docs/data_parallel.md", [
-            f"| {row['net']}, {row['batch']} a rank | {row['step_ms']:.2f} | {row['local_ms']:.2f} | "
-            f"{row['torch_step_ms']:.2f} | {row['torch_local_ms']:.2f} | {row['ratio']:.1f} |" for row in rows],
-            complete=True)
-        rows = json.loads((RESULTS / "ddp_two_cores.json").read_text())["rows"]
-        self.check("docs/data_parallel.md", [
-            f"| {row['net']} {row['batch']} | {row['process_ms']:.1f} | {row['ranks_ms']:.1f} | "
-            f"{row['ranks_ms'] / row['process_ms']:.2f} | {row['optimizer_ms']:.2f} |" for row in rows], complete=True)
-
-    def test_compressed_gradients(self):
-        names = {"off": "float32", "bf16": "bfloat16", "fp16": "float16"}
-        rows = json.loads((RESULTS / "compressed_gradients_two_cores.json").read_text())["rows"]
-        self.check("docs/data_parallel.md", [
-            f"| {names[row['compress']]} | {' '.join(f'{loss:.4f}' for loss in row['train_loss'])} | "
-            f"{' '.join(f'{100 * share:.2f}' for share in row['test_accuracy'])} |" for row in rows], complete=True)
-
-    def test_operators(self):
-        rows = json.loads((RESULTS / "ops_h200.json").read_text())["rows"]
-        self.check("benchmarks/README.md", [
-            f"| {row['row']} | {1e3 * row['pytorch_ms']:.4g} | {1e3 * row['gradus_ms']:.4g} | "
-            f"{row['pytorch_ms'] / row['gradus_ms']:.2f} |" for row in rows])
-        rows = self.by_name("elementwise_two_cores.json", "threads")
-        self.check("docs/cpu_kernels.md", [
-            f"| {name} | {one['pytorch_ms']:.3g} / {one['gradus_ms']:.3g} | "
-            f"{two['pytorch_ms']:.3g} / {two['gradus_ms']:.3g} |"
-            for name, one, two in ((name, row[1], row[2]) for name, row in rows.items())])
-
-    def test_convolution_in_seven_kernels(self):
-        names, cells = {"fprop": "y", "dgrad": "dx", "wgrad": "dw"}, collections.defaultdict(dict)
-        for row in map(json.loads, (RESULTS / "conv2d_cuda_ladder_h200.jsonl").read_text().splitlines()):
-            if row["shape"] == "128x32x28 -> 32":
-                cells[f"{names[row['kernel'].split()[1]]}, {row['rung']}"][row["dtype"]] = (
-                    f"{row['us']:.4g} | {100 * row['limit_us'] / row['us']:.2g} %")
-        self.check("docs/convolution_in_seven_kernels.md", [
-            f"| {name} | {of.get('float32', ' | ')} | {of.get('bfloat16', ' | ')} |" for name, of in cells.items()],
-            complete=True)
-
-    def test_cuda_from_nothing(self):
-        cells = collections.defaultdict(dict)
-        for row in map(json.loads, (RESULTS / "kernels_cuda_ladder_h200.jsonl").read_text().splitlines()):
-            if row["kernel"] == "reduce" and "library" not in row["rung"]:
-                cells[row["rung"]][row["shape"]] = f"{row['us']:.4g} | {100 * row['limit_us'] / row['us']:.2g} %"
-        self.check("docs/cuda_from_nothing.md", [
-            f"| {rung} | {of['65536x256']} | {of['128x131072']} |" for rung, of in cells.items()], complete=True)
-
-    def test_when_to_write_your_own_kernel(self):
-        runs = {run["row"]: run for run in record.Runs("E1", ROOT / "benchmarks" / "experiments").runs()}
-        self.check("docs/when_to_write_your_own_kernel.md", e1.markdown(e1.problems(runs.values())), complete=True)
+    def test_every_altered_table_is_found(self):
+        for page in PAGES:
+            text = page.read_text()
+            table = r"<!-- figures: (?!not measured)(?:(?!-->).)*-->(?:\n\|[^\n]*)*\n(\|[^\n]*)"  # its last row
+            for row in re.findall(table, text, flags=re.S):
+                altered = re.sub(r"\d(?=\D*$)", lambda digit: str((int(digit[0]) + 1) % 10), row)
+                with self.subTest(page=str(page.relative_to(ROOT)), row=row):
+                    self.assertTrue(figures.filled(text.replace(row, altered))[1])
 
 
 class CodeBlocks(unittest.TestCase):

@@ -1,12 +1,5 @@
 # What a build under sanitizers does otherwise, so that it and its tests take minutes.
 
-# Standard headers parsed once; files with options of their own cannot take part. (Other builds have none: g++ 12 has then
-# false alarms on std::string, stringop-overflow and array-bounds.)
-target_precompile_headers(gradus PRIVATE <algorithm> <array> <atomic> <cmath> <cstdint> <cstring> <functional> <limits>
-                                         <map> <memory> <mutex> <optional> <string> <string_view> <tuple> <type_traits>
-                                         <utility> <vector>)
-set_source_files_properties(${avx2_sources} ${avx512_sources} data/image_file.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
-
 # Under UBSan these files take minutes to compile; the baseline's file, the same code for narrower vectors, stays under it.
 if(GRADUS_SANITIZE MATCHES "undefined")
   set_property(SOURCE ${avx2_sources} ${avx512_sources} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=undefined)

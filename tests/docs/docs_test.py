@@ -92,6 +92,19 @@ class Blocks(unittest.TestCase):
                     with self.subTest(block=f"{page}:{block.line}", source=str(source)):
                         self.assertIsNone(missing_of_excerpt(block.code, source.read_text()))
 
+    def test_declarations_are_used(self):
+        """What a block declares that is not run by itself is used by one that is."""
+        for page, language in itertools.product(CODE_PAGES, PROGRAMS):
+            blocks = blocks_of(page.read_text(), language)
+            runnable = set(runnable_blocks(blocks))
+            used = "\n".join(line for number in runnable for line in (*blocks[number].added, *blocks[number].code))
+            for number, block in enumerate(blocks):
+                if block.place in ("file", "program") and number not in runnable:
+                    declared = r"^(?:struct (\w+?)(?:Impl)?\b|\w[\w:<>& ]* (\w+)\(.*\{)"
+                    for name in map("".join, re.findall(declared, "\n".join(block.code), flags=re.M)):
+                        with self.subTest(block=f"{page}:{block.line}"):
+                            self.assertRegex(used, rf"\b{name}\b")
+
     @unittest.skipUnless(BUILD, "no build folder was given")
     def test_run(self):
         ran, cache = 0, (BUILD / "CMakeCache.txt").read_text()

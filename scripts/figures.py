@@ -11,8 +11,8 @@ A comment before a table says which file of benchmarks/ it is made from, and how
 
 Each record of the file makes a row: the line is a Python f-string that knows the record's fields. A cell whose field
 the record lacks stays empty; a record without a first cell is left out. If the line contains `at(threads=2)` or
-`each("{ms}", threads=2)`, records with the same first cell make one row, and these are the one record, or all records,
-of the row with such fields. The file's name may be followed by a key of the file (instead of "rows") and by
+`each("{ms}", threads=2)` (or `mean_of(function, threads=2)`), records with the same first cell make one row, and these
+are the one record, or all records, of the row with such fields. The file's name may be followed by a key of the file (instead of "rows") and by
 `if CONDITION`; `some` before it means that the page shows a selection of the rows. Several lines that begin with `|`
 make rows each; `= EXPRESSION` gives whole rows. Files in results/tables/ keep cells as text, as their raw output is
 lost, and need no line. A line that does not begin with `|` is a phrase of the paragraph behind the comment.
@@ -36,8 +36,10 @@ sys.path += [str(ROOT / "benchmarks"), str(ROOT / "scripts" / "experiments")]
 import comparison_table
 import e1
 import e10
+import e2
 import record
 import thread_runtimes
+import training
 
 BUDGET = ROOT / "docs/unsourced_figures.txt"
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/**/*.md", "backends/*/README.md", "benchmarks/**/README.md",
@@ -58,9 +60,9 @@ def speedups(records, wanted=lambda variant: True):
 
 
 HELPERS = {
-    "e1": e1, "thread_runtimes": thread_runtimes, "formula": e10.formula, "best": comparison_table.best,
+    "e1": e1, "e2": e2, "training": training, "thread_runtimes": thread_runtimes, "formula": e10.formula, "best": comparison_table.best,
     "gpu_cells": comparison_table.gpu_cells, "cpu_cells": lambda row: comparison_table.cpu_cells(row, "fp32"),
-    "median": statistics.median, "mean": statistics.mean, "number": number, "join": " | ".join,
+    "median": statistics.median, "number": number, "join": " | ".join,
     "speedups": speedups, "records_of": lambda path: records_of(path),
     "size": lambda n: f"{n >> 20} MiB" if n >> 20 else f"{n >> 10} KiB",
     "ratio": lambda row, slower, faster: statistics.median(map(operator.truediv, row[slower], row[faster])),
@@ -86,7 +88,7 @@ def records_of(path, key="rows"):
         return [one for part in path.split("+") for one in records_of(part, key)]
     file = ROOT / "benchmarks" / path
     if file.parent.name == "experiments":
-        newest = {run["row"]: run for run in record.Runs(file.stem, file.parent).runs()}
+        newest = {(run["row"], run.get("seed")): run for run in record.Runs(file.stem, file.parent).runs()}
         return json.loads(json.dumps(list(newest.values())), object_hook=Record)
     text = file.read_text(encoding="utf-8")
     try:
@@ -99,19 +101,25 @@ def records_of(path, key="rows"):
 
 def expand(template, records):
     """The template for records with the same first cell; fields are the first record's that has them."""
+    def matching(fields):
+        return [one for one in records if fields.items() <= {**one, **one.get("figures", {})}.items()]
+
     def at(**fields):
-        return next(one for one in records if fields.items() <= one.items())
+        return matching(fields)[0]
 
     def each(text, **fields):
-        return " / ".join(expand(text, [one]) for one in records
-                          if fields.items() <= {**one, **one.get("figures", {})}.items())
+        return " / ".join(expand(text, [one]) for one in matching(fields))
+
+    def mean_of(figure, **fields):
+        return statistics.mean(map(figure, matching(fields)))
 
     names = dict(HELPERS)
     for one in reversed(records):
         names |= one
+    names |= {"at": at, "each": each, "mean_of": mean_of, "record": records[0], "records": records}
     try:
-        return eval(f"f'''{template}'''", names | {"at": at, "each": each, "record": records[0], "records": records})
-    except (LookupError, NameError, StopIteration):
+        return eval(f"f'''{template}'''", names)
+    except (LookupError, NameError, statistics.StatisticsError):
         return ""
 
 
@@ -125,7 +133,7 @@ def rows_of(source, template):
     rows = [] if template else records
     for line in re.split(r"(?<=\|)\n(?=\|)", template) if template else []:
         cells, groups = [cell.strip() for cell in line.replace("\n", " ")[1:-1].split("|")], {}
-        joined = "+" in source or re.search(r"\b(at|each)\(", line)
+        joined = "+" in source or re.search(r"\b(at|each|mean_of)\(", line)
         for index, one in enumerate(records):
             first = expand(cells[0], [one])
             groups.setdefault((first, not joined and index), []).append(one)

@@ -10,12 +10,13 @@ A comment before a table says which file of benchmarks/ it is made from, and how
     -->
 
 Each record of the file makes a row: the line is a Python f-string that knows the record's fields. A cell whose field
-the record lacks stays empty; a record without a first cell is left out. If the line contains `at(threads=2)` or
-`each("{ms}", threads=2)` (or `mean_of(function, threads=2)`), records with the same first cell make one row, and these
-are the one record, or all records, of the row with such fields. The file's name may be followed by a key of the file (instead of "rows") and by
-`if CONDITION`; `some` before it means that the page shows a selection of the rows. Several lines that begin with `|`
-make rows each; `= EXPRESSION` gives whole rows. Files in results/tables/ keep cells as text, as their raw output is
-lost, and need no line. A line that does not begin with `|` is a phrase of the paragraph behind the comment.
+the record lacks stays empty; a record without a first cell is left out. If the line contains `at(threads=2)`,
+`each("{ms}", threads=2)` or `mean_of(function, threads=2)`, records with the same first cell make one row, and these
+are the one record, or all records, of the row with such fields. The file's name may be followed by a key of the file
+(instead of "rows") and by `if CONDITION`; `some` before it means that the page shows a selection of the rows. Several
+lines that begin with `|` make rows each; `= EXPRESSION` gives whole rows. Files in results/tables/ keep cells as text,
+as their raw output is lost, and need no line. A line that does not begin with `|` is a phrase of the paragraph behind
+the comment.
 
 `<!-- figures: not measured -->` precedes tables that are worked out or chosen. Everything else is counted:
 docs/unsourced_figures.txt has the number of tables, and of numbers with a unit of time, rate or percent in the text,
@@ -60,7 +61,8 @@ def speedups(records, wanted=lambda variant: True):
 
 
 HELPERS = {
-    "e1": e1, "e2": e2, "training": training, "thread_runtimes": thread_runtimes, "formula": e10.formula, "best": comparison_table.best,
+    "e1": e1, "e2": e2, "training": training, "thread_runtimes": thread_runtimes, "formula": e10.formula,
+    "best": comparison_table.best,
     "gpu_cells": comparison_table.gpu_cells, "cpu_cells": lambda row: comparison_table.cpu_cells(row, "fp32"),
     "median": statistics.median, "number": number, "join": " | ".join,
     "speedups": speedups, "records_of": lambda path: records_of(path),

@@ -193,17 +193,17 @@ def page_of(sections, cases, declared, compiling):
     own = sorted(case for case in cases if case not in known and case.rstrip("_") not in known)
     head = [
         "<!-- Written by scripts/support.py from the op cases, the tests and tests/support/libtorch.txt. -->",
-        "# What of LibTorch there is\n",
-        "Operators that are compared run on every backend, element type and layout against the numbers of PyTorch,",
-        "with their derivatives. A name in parentheses is the one it has here. Overloads are told by the types of",
-        "their parameters, as LibTorch's schemas have them (`int[2]`: two numbers; `?`: optional); what is covered",
-        "has all of them, and modules and functions all of their options. Named dimensions, generators and `out` are",
-        "left out.\n",
+        "# What gradus has of LibTorch\n",
+        "Compared operators are tested on every backend, element type and layout against PyTorch's numbers, including",
+        "their derivatives. A name in parentheses is the name in gradus. Overloads are distinguished by the types of",
+        "their parameters, as in LibTorch's schemas (`int[2]`: two numbers; `?`: optional). A covered operator has all",
+        "of its overloads, a covered module or function all of its options. Named dimensions, generators and `out`",
+        "are left out.\n",
         "| | covered | differing | missing | overloads or options |",
         "|---|---|---|---|---|",
         *counts,
         "",
-        f"Cases of operators under names that LibTorch does not have: {', '.join(f'`{name}`' for name in own)}.\n",
+        f"Operators with names that LibTorch does not have: {', '.join(f'`{name}`' for name in own)}.\n",
     ]
     return "\n".join(head + parts)
 

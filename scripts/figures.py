@@ -37,7 +37,6 @@ sys.path += [str(ROOT / "benchmarks"), str(ROOT / "scripts" / "experiments")]
 import comparison_table
 import e1
 import e10
-import e2
 import record
 import thread_runtimes
 import training
@@ -61,12 +60,10 @@ def speedups(records, wanted=lambda variant: True):
 
 
 HELPERS = {
-    "e1": e1, "e2": e2, "training": training, "thread_runtimes": thread_runtimes, "formula": e10.formula,
-    "best": comparison_table.best,
-    "gpu_cells": comparison_table.gpu_cells, "cpu_cells": lambda row: comparison_table.cpu_cells(row, "fp32"),
-    "median": statistics.median, "number": number, "join": " | ".join,
-    "speedups": speedups, "records_of": lambda path: records_of(path),
-    "size": lambda n: f"{n >> 20} MiB" if n >> 20 else f"{n >> 10} KiB",
+    "e1": e1, "training": training, "thread_runtimes": thread_runtimes, "formula": e10.formula,
+    "best": comparison_table.best, "gpu_cells": comparison_table.gpu_cells, "speedups": speedups, "number": number,
+    "cpu_cells": lambda row: comparison_table.cpu_cells(row, "fp32"), "median": statistics.median, "join": " | ".join,
+    "records_of": lambda path: records_of(path), "size": lambda n: f"{n >> 20} MiB" if n >> 20 else f"{n >> 10} KiB",
     "ratio": lambda row, slower, faster: statistics.median(map(operator.truediv, row[slower], row[faster])),
     "gradus_pytorch": lambda row: f"{1e3 * row.gradus_ms:.0f} / {1e3 * row.pytorch_ms:.0f}",
 }
@@ -93,10 +90,9 @@ def records_of(path, key="rows"):
         newest = {(run["row"], run.get("seed")): run for run in record.Runs(file.stem, file.parent).runs()}
         return json.loads(json.dumps(list(newest.values())), object_hook=Record)
     text = file.read_text(encoding="utf-8")
-    try:
-        found = json.loads(text, object_hook=Record)
-    except json.JSONDecodeError:
+    if text.startswith('{"'):  # a record on each line
         return [json.loads(line, object_hook=Record) for line in text.splitlines()]
+    found = json.loads(text, object_hook=Record)
     found = found[key] if isinstance(found, dict) else found
     return found["rows"] if isinstance(found, dict) else found
 
@@ -106,19 +102,12 @@ def expand(template, records):
     def matching(fields):
         return [one for one in records if fields.items() <= {**one, **one.get("figures", {})}.items()]
 
-    def at(**fields):
-        return matching(fields)[0]
-
-    def each(text, **fields):
-        return " / ".join(expand(text, [one]) for one in matching(fields))
-
-    def mean_of(figure, **fields):
-        return statistics.mean(map(figure, matching(fields)))
-
     names = dict(HELPERS)
     for one in reversed(records):
         names |= one
-    names |= {"at": at, "each": each, "mean_of": mean_of, "record": records[0], "records": records}
+    names |= {"at": lambda **fields: matching(fields)[0], "record": records[0], "records": records,
+              "each": lambda text, **fields: " / ".join(expand(text, [one]) for one in matching(fields)),
+              "mean_of": lambda figure, **fields: statistics.mean(map(figure, matching(fields)))}
     try:
         return eval(f"f'''{template}'''", names)
     except (LookupError, NameError, statistics.StatisticsError):

@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include <gradus/autograd/half_copy.h>
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/reduce.h>
 

@@ -4,6 +4,8 @@
 #include <unordered_map>
 
 #include <gradus/autograd/autocast.h>
+#include <gradus/core/binary_ops.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus::amp {
 namespace {
@@ -27,9 +29,12 @@ const Lists& lists() {
     add(keep, widest, {"dot"});
     add(none, widest, {"bilinear", "cross", "index_put", "scatter_add", "tensordot"});
     add(widest, none, {"index_copy"});
-    // Functions whose results or slopes leave the range of float16.
-    add(none, float32,
-        {"exp", "expm1", "log", "log10", "log1p", "log2", "pow", "reciprocal", "rsqrt", "softplus", "tan"});
+    // Element-wise functions: float32 where results or slopes leave the range of float16.
+#define GRADUS_OP(op, types, results, on_cuda) add(none, on_cuda, {#op});
+    GRADUS_UNARY_OPS(GRADUS_OP)
+    GRADUS_BINARY_OPS(GRADUS_OP)
+#undef GRADUS_OP
+    add(none, float32, {"tan"});
     // Sums of many terms, and what divides by them.
     add(none, float32,
         {"cosine_similarity", "group_norm", "interpolate", "layer_norm", "log_softmax", "logsumexp", "norm", "softmax",

@@ -8,9 +8,11 @@
 #include <gradus/autograd/half_copy.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/views.h>
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/reduce.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 namespace {

@@ -1,4 +1,4 @@
-// Methods of Tensor, and operators, that are other names for functions of autograd/ops.
+// Methods of Tensor, and operators, that are other names for functions of autograd/ops; more are in ops/unary.cpp.
 #include <gradus/autograd/autograd.h>
 
 namespace gradus {
@@ -19,15 +19,6 @@ Tensor Tensor::div(const Operand& other, std::optional<std::string_view> roundin
 }
 Tensor Tensor::floor_divide(const Operand& other) const { return gradus::floor_divide(self(*this), other); }
 Tensor Tensor::pow(const Operand& exponent) const { return gradus::pow(self(*this), exponent); }
-Tensor Tensor::neg(Loc where) const { return gradus::neg(*this, where); }
-Tensor Tensor::abs(Loc where) const { return gradus::abs(*this, where); }
-Tensor Tensor::exp(Loc where) const { return gradus::exp(*this, where); }
-Tensor Tensor::log(Loc where) const { return gradus::log(*this, where); }
-Tensor Tensor::sqrt(Loc where) const { return gradus::sqrt(*this, where); }
-Tensor Tensor::reciprocal(Loc where) const { return gradus::reciprocal(*this, where); }
-Tensor Tensor::relu(Loc where) const { return gradus::relu(*this, where); }
-Tensor Tensor::sigmoid(Loc where) const { return gradus::sigmoid(*this, where); }
-Tensor Tensor::tanh(Loc where) const { return gradus::tanh(*this, where); }
 Tensor Tensor::clamp(std::optional<Operand> min, std::optional<Operand> max, Loc where) const {
   return gradus::clamp(*this, min, max, where);
 }
@@ -41,16 +32,6 @@ Tensor Tensor::logical_not(Loc where) const { return gradus::logical_not(*this, 
 Tensor Tensor::logical_and(const Operand& other) const { return gradus::logical_and(self(*this), other); }
 Tensor Tensor::logical_or(const Operand& other) const { return gradus::logical_or(self(*this), other); }
 Tensor Tensor::isfinite(Loc where) const { return gradus::isfinite(*this, where); }
-Tensor Tensor::rsqrt(Loc where) const { return gradus::rsqrt(*this, where); }
-Tensor Tensor::square(Loc where) const { return gradus::square(*this, where); }
-Tensor Tensor::sign(Loc where) const { return gradus::sign(*this, where); }
-Tensor Tensor::floor(Loc where) const { return gradus::floor(*this, where); }
-Tensor Tensor::ceil(Loc where) const { return gradus::ceil(*this, where); }
-Tensor Tensor::round(Loc where) const { return gradus::round(*this, where); }
-Tensor Tensor::trunc(Loc where) const { return gradus::trunc(*this, where); }
-Tensor Tensor::sin(Loc where) const { return gradus::sin(*this, where); }
-Tensor Tensor::cos(Loc where) const { return gradus::cos(*this, where); }
-Tensor Tensor::erf(Loc where) const { return gradus::erf(*this, where); }
 Tensor Tensor::tan(Loc where) const { return gradus::tan(*this, where); }
 Tensor Tensor::sinh(Loc where) const { return gradus::sinh(*this, where); }
 Tensor Tensor::cosh(Loc where) const { return gradus::cosh(*this, where); }
@@ -60,8 +41,6 @@ Tensor Tensor::atan(Loc where) const { return gradus::atan(*this, where); }
 Tensor Tensor::asinh(Loc where) const { return gradus::asinh(*this, where); }
 Tensor Tensor::acosh(Loc where) const { return gradus::acosh(*this, where); }
 Tensor Tensor::atanh(Loc where) const { return gradus::atanh(*this, where); }
-Tensor Tensor::log1p(Loc where) const { return gradus::log1p(*this, where); }
-Tensor Tensor::expm1(Loc where) const { return gradus::expm1(*this, where); }
 Tensor Tensor::log2(Loc where) const { return gradus::log2(*this, where); }
 Tensor Tensor::log10(Loc where) const { return gradus::log10(*this, where); }
 Tensor Tensor::isnan(Loc where) const { return gradus::isnan(*this, where); }

@@ -12,6 +12,10 @@ namespace gradus {
 /// Reductions. sum of an empty set is 0, prod 1, mean NaN; max and min propagate NaN and are never asked for empty
 /// sets.
 enum class ReduceOp : uint8_t { sum, mean, max, min, all, any, prod };
+/// Their names, in order.
+inline constexpr const char* kReduceNames[] = {"sum", "mean", "max", "min", "all", "any", "prod"};
+/// "sum"
+constexpr const char* name(ReduceOp op) { return kReduceNames[static_cast<int>(op)]; }
 enum class ArgReduceOp : uint8_t { argmax, argmin };
 /// Running totals along an axis.
 enum class ScanOp : uint8_t { sum, prod };

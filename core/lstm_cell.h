@@ -1,8 +1,8 @@
 // The element-wise part of an LSTM's step and its gradient (Backend::lstm_cell), each written once. C is a number on
-// host or device, or a vector of them (core/scalar_unary.h).
+// host or device, or a vector of them (core/scalar_math.h).
 #pragma once
 
-#include <gradus/core/scalar_unary.h>
+#include <gradus/core/scalar_math.h>
 
 namespace gradus::scalar {
 

@@ -1,10 +1,9 @@
-// Element-wise functions of two arguments, of numbers or of vectors as core/scalar_unary.h tells; core/scalar_ops.h has
-// the switch over them.
+// Element-wise functions of two arguments, of numbers or of vectors as core/scalar_unary.h tells; core/binary_ops.h
+// lists them and has the switch over them.
 #pragma once
 
-#include <cmath>
-
-#include <gradus/core/scalar_unary.h>
+#include <gradus/core/binary_ops.h>
+#include <gradus/core/scalar_math.h>
 
 namespace gradus::scalar {
 

@@ -1,56 +1,14 @@
-// Element-wise functions of one argument with their derivatives, each written once; core/scalar_ops.h has the switch
-// over them. T is a number (float, double, or an integer type for the functions that integers have, needs_floating), on
-// host and device, or a vector of floats or doubles, whose comparisons give masks (backends/openmp/simd/lanes.h). So
-// formulas choose with `select` instead of ?: and combine truths with & | ! instead of && and ||: both sides are
-// computed.
+// Element-wise functions of one argument with their derivatives, each written once; core/unary_ops.h lists them and has
+// the switch over them. T is a number (float, double, or an integer type for the functions that integers have,
+// needs_floating), on host and device, or a vector of floats or doubles, whose comparisons give masks
+// (backends/openmp/simd/lanes.h). So formulas choose with `select` instead of ?: and combine truths with & | ! instead
+// of && and ||: both sides are computed.
 #pragma once
 
-#include <cmath>
-#include <type_traits>
-
-#include <gradus/core/dtype.h>
-#include <gradus/core/element_ops.h>
+#include <gradus/core/scalar_math.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus::scalar {
-
-/// condition ? a : b. Vectors have an overload of their own.
-template <class T>
-GRADUS_HOST_DEVICE inline T select(bool condition, T a, T b) {
-  return condition ? a : b;
-}
-/// The type that sums and products of T are computed in: integers wrap around, as in PyTorch.
-template <class T>
-using wrapping_t = typename std::conditional_t<std::is_integral_v<T> && std::is_signed_v<T>, std::make_unsigned<T>,
-                                               std::type_identity<T>>::type;
-/// NaN is the number that does not equal itself.
-template <class T>
-GRADUS_HOST_DEVICE inline auto is_nan(T x) {
-  return x != x;
-}
-
-/// 1 / (1 + exp(-x)), and log(1 + exp(x)) without overflow.
-template <class T>
-GRADUS_HOST_DEVICE inline T logistic(T x) {
-  using std::exp;
-  return T(1) / (T(1) + exp(-x));
-}
-template <class T>
-GRADUS_HOST_DEVICE inline T log1p_exp(T x) {
-  using std::exp;
-  using std::log1p;
-  return select(x > T(0), x, T(0)) + log1p(exp(select(x > T(0), -x, x)));
-}
-/// Distribution and density of the normal distribution.
-template <class T>
-GRADUS_HOST_DEVICE inline T normal_distribution(T x) {
-  using std::erf;
-  return T(0.5) * (T(1) + erf(x * T(0.70710678118654752440)));
-}
-template <class T>
-GRADUS_HOST_DEVICE inline T normal_density(T x) {
-  using std::exp;
-  return T(0.39894228040143267794) * exp(T(-0.5) * x * x);
-}
 
 // clang-format off
 template <UnaryOp op> struct Unary;  // apply(x, args) and, where differentiable, derivative(saved, args)

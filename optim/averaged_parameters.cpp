@@ -1,5 +1,6 @@
 #include <gradus/optim/averaged_parameters.h>
 
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/elementwise.h>
 
 namespace gradus::optim {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <gradus/autograd/ops/elementwise.h>
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/optimizer.h>

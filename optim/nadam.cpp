@@ -1,5 +1,6 @@
 #include <gradus/optim/nadam.h>
 
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/optim/adam_family.h>
 

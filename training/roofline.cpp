@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/training/explain_parts.h>
 

@@ -5,6 +5,7 @@
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/loss.h>
 #include <gradus/autograd/ops/unary.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 namespace {
@@ -54,14 +55,11 @@ Tensor gelu(const Tensor& x, std::string_view approximate, Loc where) {
   const OpContext context("gelu", where);
   return unary("gelu", gelu_op(approximate), x, where);
 }
-Tensor silu(const Tensor& x, Loc where) { return unary("silu", UnaryOp::silu, x, where); }
 Tensor softplus(const Tensor& x, double beta, double threshold, Loc where) {
   const OpContext context("softplus", where);
   GRADUS_CHECK(beta != 0, ValueError, "beta must not be 0: the result is divided by it");
   return unary("softplus", UnaryOp::softplus, x, where, {beta, threshold});
 }
-Tensor mish(const Tensor& x, Loc where) { return unary("mish", UnaryOp::mish, x, where); }
-Tensor log_sigmoid(const Tensor& x, Loc where) { return unary("log_sigmoid", UnaryOp::log_sigmoid, x, where); }
 Tensor softsign(const Tensor& x, Loc where) {
   OpScope op("softsign", where);
   return x / (1 + abs(x));
@@ -76,7 +74,6 @@ Tensor hardsigmoid(const Tensor& x, Loc where) {
   OpScope op("hardsigmoid", where);
   return relu6(x + 3) / 6;
 }
-Tensor hardswish(const Tensor& x, Loc where) { return unary("hardswish", UnaryOp::hardswish, x, where); }
 Tensor softshrink(const Tensor& x, double lambda, Loc where) {
   OpScope op("softshrink", where);
   GRADUS_CHECK(lambda >= 0, ValueError, "lambda must not be negative, got ", lambda);

@@ -9,6 +9,7 @@
 #include <gradus/core/checked.h>
 #include <gradus/core/ops/conv.h>
 #include <gradus/core/ops/layout.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 namespace {

@@ -11,7 +11,9 @@
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/loss.h>
 #include <gradus/autograd/ops/reduce.h>
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 namespace {

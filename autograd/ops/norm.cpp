@@ -12,6 +12,7 @@
 #include <gradus/core/ops/norm.h>
 #include <gradus/core/ops/reduce.h>
 #include <gradus/core/ops/shape.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 namespace {

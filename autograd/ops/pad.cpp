@@ -2,6 +2,7 @@
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/stencil.h>
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/checked.h>
 #include <gradus/core/ops/conv.h>
 #include <gradus/core/ops/creation.h>

@@ -10,6 +10,7 @@
 #include <gradus/core/ops/index.h>
 #include <gradus/core/ops/shape.h>
 #include <gradus/core/ops/sort.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 namespace {

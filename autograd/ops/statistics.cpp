@@ -8,6 +8,7 @@
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/reduce.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 namespace {

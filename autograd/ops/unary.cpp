@@ -9,7 +9,9 @@
 #include <gradus/autograd/ops/activation.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 namespace {
@@ -160,33 +162,17 @@ Tensor unary_backward(UnaryOp op, const Tensor& dy, const Tensor& saved, const U
   }
 }
 
-Tensor neg(const Tensor& x, Loc where) { return unary("neg", UnaryOp::neg, x, where); }
-Tensor abs(const Tensor& x, Loc where) { return unary("abs", UnaryOp::abs, x, where); }
-Tensor exp(const Tensor& x, Loc where) { return unary("exp", UnaryOp::exp, x, where); }
-Tensor log(const Tensor& x, Loc where) { return unary("log", UnaryOp::log, x, where); }
-Tensor sqrt(const Tensor& x, Loc where) { return unary("sqrt", UnaryOp::sqrt, x, where); }
-Tensor reciprocal(const Tensor& x, Loc where) { return unary("reciprocal", UnaryOp::reciprocal, x, where); }
-Tensor rsqrt(const Tensor& x, Loc where) { return unary("rsqrt", UnaryOp::rsqrt, x, where); }
-Tensor square(const Tensor& x, Loc where) { return unary("square", UnaryOp::square, x, where); }
-Tensor sign(const Tensor& x, Loc where) { return unary("sign", UnaryOp::sign, x, where); }
-Tensor floor(const Tensor& x, Loc where) { return unary("floor", UnaryOp::floor, x, where); }
-Tensor ceil(const Tensor& x, Loc where) { return unary("ceil", UnaryOp::ceil, x, where); }
-Tensor round(const Tensor& x, Loc where) { return unary("round", UnaryOp::round, x, where); }
-Tensor trunc(const Tensor& x, Loc where) { return unary("trunc", UnaryOp::trunc, x, where); }
-Tensor sin(const Tensor& x, Loc where) { return unary("sin", UnaryOp::sin, x, where); }
-Tensor cos(const Tensor& x, Loc where) { return unary("cos", UnaryOp::cos, x, where); }
-Tensor erf(const Tensor& x, Loc where) { return unary("erf", UnaryOp::erf, x, where); }
-Tensor log1p(const Tensor& x, Loc where) { return unary("log1p", UnaryOp::log1p, x, where); }
-Tensor expm1(const Tensor& x, Loc where) { return unary("expm1", UnaryOp::expm1, x, where); }
-Tensor log2(const Tensor& x, Loc where) { return unary("log2", UnaryOp::log2, x, where); }
-Tensor log10(const Tensor& x, Loc where) { return unary("log10", UnaryOp::log10, x, where); }
-Tensor relu(const Tensor& x, Loc where) { return unary("relu", UnaryOp::relu, x, where); }
-Tensor sigmoid(const Tensor& x, Loc where) { return unary("sigmoid", UnaryOp::sigmoid, x, where); }
-Tensor tanh(const Tensor& x, Loc where) { return unary("tanh", UnaryOp::tanh, x, where); }
-Tensor logical_not(const Tensor& x, Loc where) { return unary("logical_not", UnaryOp::logical_not, x, where); }
-Tensor isfinite(const Tensor& x, Loc where) { return unary("isfinite", UnaryOp::isfinite, x, where); }
-Tensor isnan(const Tensor& x, Loc where) { return unary("isnan", UnaryOp::isnan, x, where); }
-Tensor isinf(const Tensor& x, Loc where) { return unary("isinf", UnaryOp::isinf, x, where); }
+// The functions and methods of core/unary_ops.h's list.
+#define GRADUS_FUNCTION(op, ...) \
+  Tensor op(const Tensor& x, Loc where) { return unary(#op, UnaryOp::op, x, where); }
+GRADUS_UNARY_FUNCTIONS(GRADUS_FUNCTION)
+#undef GRADUS_FUNCTION
+#define GRADUS_METHODS(op, ...)                                           \
+  Tensor Tensor::op(Loc where) const { return gradus::op(*this, where); } \
+  const Tensor& Tensor::op##_(Loc where) const { return unary_(#op "_", UnaryOp::op, *this, where); }
+GRADUS_UNARY_METHODS(GRADUS_METHODS)
+#undef GRADUS_METHODS
+
 Tensor clamp(const Tensor& x, std::optional<Operand> min, std::optional<Operand> max, Loc where) {
   OpScope op("clamp", where);
   const Clamp how(x, min, max);
@@ -272,27 +258,6 @@ Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool 
 
 // ---- In place ----
 
-const Tensor& Tensor::neg_(Loc where) const { return unary_("neg_", UnaryOp::neg, *this, where); }
-const Tensor& Tensor::abs_(Loc where) const { return unary_("abs_", UnaryOp::abs, *this, where); }
-const Tensor& Tensor::exp_(Loc where) const { return unary_("exp_", UnaryOp::exp, *this, where); }
-const Tensor& Tensor::log_(Loc where) const { return unary_("log_", UnaryOp::log, *this, where); }
-const Tensor& Tensor::sqrt_(Loc where) const { return unary_("sqrt_", UnaryOp::sqrt, *this, where); }
-const Tensor& Tensor::rsqrt_(Loc where) const { return unary_("rsqrt_", UnaryOp::rsqrt, *this, where); }
-const Tensor& Tensor::reciprocal_(Loc where) const { return unary_("reciprocal_", UnaryOp::reciprocal, *this, where); }
-const Tensor& Tensor::square_(Loc where) const { return unary_("square_", UnaryOp::square, *this, where); }
-const Tensor& Tensor::sign_(Loc where) const { return unary_("sign_", UnaryOp::sign, *this, where); }
-const Tensor& Tensor::floor_(Loc where) const { return unary_("floor_", UnaryOp::floor, *this, where); }
-const Tensor& Tensor::ceil_(Loc where) const { return unary_("ceil_", UnaryOp::ceil, *this, where); }
-const Tensor& Tensor::round_(Loc where) const { return unary_("round_", UnaryOp::round, *this, where); }
-const Tensor& Tensor::trunc_(Loc where) const { return unary_("trunc_", UnaryOp::trunc, *this, where); }
-const Tensor& Tensor::sin_(Loc where) const { return unary_("sin_", UnaryOp::sin, *this, where); }
-const Tensor& Tensor::cos_(Loc where) const { return unary_("cos_", UnaryOp::cos, *this, where); }
-const Tensor& Tensor::erf_(Loc where) const { return unary_("erf_", UnaryOp::erf, *this, where); }
-const Tensor& Tensor::log1p_(Loc where) const { return unary_("log1p_", UnaryOp::log1p, *this, where); }
-const Tensor& Tensor::expm1_(Loc where) const { return unary_("expm1_", UnaryOp::expm1, *this, where); }
-const Tensor& Tensor::sigmoid_(Loc where) const { return unary_("sigmoid_", UnaryOp::sigmoid, *this, where); }
-const Tensor& Tensor::tanh_(Loc where) const { return unary_("tanh_", UnaryOp::tanh, *this, where); }
-const Tensor& Tensor::relu_(Loc where) const { return unary_("relu_", UnaryOp::relu, *this, where); }
 const Tensor& Tensor::clamp_(std::optional<Operand> min, std::optional<Operand> max, Loc where) const {
   OpScope op("clamp_", where);
   const Clamp how(*this, min, max);

@@ -1,5 +1,5 @@
 // Element-wise functions of one argument by their UnaryOp: what the operators of elementwise.h and activation.h are
-// made of.
+// made of. Those that are rarely called are declared here, where torch.h has them and gradus.h has not.
 #pragma once
 
 #include <gradus/autograd/tensor.h>

@@ -1,8 +1,9 @@
-// Element-wise kernels: the formulas of core/scalar_ops.h, one element at a time. dx = dy * op'(saved).
+// Element-wise kernels: core/scalar_unary.h and core/scalar_binary.h one element at a time. dx = dy * op'(saved).
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/observer.h>
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/scalar_binary.h>
+#include <gradus/core/scalar_unary.h>
 
 namespace gradus {
 

@@ -6,7 +6,7 @@
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/observer.h>
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/wrapping.h>
 
 namespace gradus {
 namespace naive_detail {
@@ -50,7 +50,7 @@ Strides without_step(Strides strides, int axis) {
 
 template <class T>
 void add_to(T& y, T x) {
-  y = static_cast<T>(scalar::Binary<BinaryOp::add>::apply<compute_t<T>>(y, x));
+  y = static_cast<T>(wrapping_sum<compute_t<T>>(y, x));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <gradus/backends/naive/loss.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/observer.h>
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/scalar_math.h>
 
 namespace gradus {
 namespace {

@@ -2,7 +2,7 @@
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/observer.h>
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/scalar_math.h>
 
 namespace gradus {
 

@@ -3,7 +3,7 @@
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/optimizer_rules.h>
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/scalar_math.h>
 
 namespace gradus {
 namespace {

@@ -2,7 +2,8 @@
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/observer.h>
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/scalar_binary.h>
+#include <gradus/core/scalar_math.h>
 #include <gradus/core/wrapping.h>
 
 namespace gradus {

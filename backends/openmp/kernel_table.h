@@ -45,8 +45,7 @@ constexpr Kernels<T> kernels_of_type() {
   table.tile_rows = kTileRows, table.pixel_rows = kPixelRows;
   table.steps = step_kernels<T>(static_cast<rules::All<StepKernels<T>::template List>*>(nullptr));
   table.max = extreme<T, true>, table.min = extreme<T, false>;
-  table.unary_ops = unary_table<T>(IndicesUpTo<kUnaryOps>());
-  table.binary_ops = binary_table<T>(IndicesUpTo<kBinaryOps>());
+  table.unary_ops = kUnaryTable<T>, table.binary_ops = kBinaryTable<T>;
 #define GRADUS_ENTRY(name) table.name = name<T>;
   GRADUS_KERNELS(GRADUS_ENTRY)
 #undef GRADUS_ENTRY

@@ -2,7 +2,6 @@
 // Nothing in here generates code, so that no function compiled for AVX-512 can end up serving an older processor.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <type_traits>
 
@@ -322,8 +321,8 @@ struct Kernels {
   void (*lane_combine)(const RowsOf<const T>& g, const RowsOf<const T>& x, const T* shift, const T* a, const T* b,
                        const T* c, const RowsOf<T>& y);
   void (*gradient_sums)(const GradientSumsArgs<T>& args, T (&out)[2]);
-  std::array<UnaryKernels<T>, kUnaryOps> unary_ops;
-  std::array<BinaryKernels<T>, kBinaryOps> binary_ops;
+  const UnaryKernels<T>* unary_ops;
+  const BinaryKernels<T>* binary_ops;
   const UnaryKernels<T>& of(UnaryOp op) const { return unary_ops[static_cast<size_t>(op)]; }
   const BinaryKernels<T>& of(BinaryOp op) const { return binary_ops[static_cast<size_t>(op)]; }
   /// y[i] = condition[i] ? a[i] : b[i], bit by bit; an operand with step 0 is one number.

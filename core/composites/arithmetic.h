@@ -4,6 +4,8 @@
 #pragma once
 
 #include <gradus/core/backend.h>
+#include <gradus/core/binary_ops.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus::composites {
 

@@ -1,4 +1,6 @@
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/graph/onnx_exporter.h>
+#include <gradus/core/unary_ops.h>
 
 #include <cmath>
 

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/binary_ops.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus::graph {
 namespace detail {
@@ -11,22 +12,10 @@ namespace {
 
 // ---- Names ----
 
-template <class Enum, size_t count>
-std::span<const char* const> names_by_number() {
-  static const auto names = [] {
-    std::array<const char*, count> list;
-    for (size_t i = 0; i < count; ++i) list[i] = gradus::name(static_cast<Enum>(i));
-    return list;
-  }();
-  return names;
-}
-
 // The names of an enumeration's values, in order.
-std::span<const char* const> names_of(UnaryOp) { return names_by_number<UnaryOp, kUnaryOps>(); }
-std::span<const char* const> names_of(BinaryOp) { return names_by_number<BinaryOp, kBinaryOps>(); }
-std::span<const char* const> names_of(ReduceOp) {
-  return names_by_number<ReduceOp, static_cast<size_t>(ReduceOp::prod) + 1>();
-}
+std::span<const char* const> names_of(UnaryOp) { return kUnaryNames; }
+std::span<const char* const> names_of(BinaryOp) { return kBinaryNames; }
+std::span<const char* const> names_of(ReduceOp) { return kReduceNames; }
 std::span<const char* const> names_of(ArgReduceOp) {
   static constexpr const char* names[] = {"argmax", "argmin"};
   return names;

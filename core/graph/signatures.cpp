@@ -6,7 +6,8 @@
 #include <string_view>
 
 #include <gradus/core/backend_ops.h>
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/binary_ops.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus::graph {
 namespace {

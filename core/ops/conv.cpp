@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/checked.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>

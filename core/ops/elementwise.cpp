@@ -1,9 +1,11 @@
 #include <gradus/core/ops/elementwise.h>
 
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/layout.h>
 #include <gradus/core/ops/reduce.h>
 #include <gradus/core/recorded_memory.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus::ops {
 namespace {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gradus/core/ops/common.h>
-#include <gradus/core/scalar_ops.h>
 
 namespace gradus::ops {
 

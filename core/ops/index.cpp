@@ -1,5 +1,6 @@
 #include <gradus/core/ops/index.h>
 
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/layout.h>
 #include <gradus/core/ops/reduce.h>

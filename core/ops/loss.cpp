@@ -1,5 +1,6 @@
 #include <gradus/core/ops/loss.h>
 
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/reduce.h>

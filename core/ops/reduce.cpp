@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus::ops {
 namespace {

@@ -1,11 +1,13 @@
 #include <gradus/core/ops/sort.h>
 
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/index.h>
 #include <gradus/core/ops/reduce.h>
 #include <gradus/core/ops/scan.h>
 #include <gradus/core/ops/shape.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus::ops {
 namespace {

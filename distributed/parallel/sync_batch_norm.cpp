@@ -5,11 +5,13 @@
 #include <gradus/autograd/checkpoint.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/norm.h>
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/norm.h>
 #include <gradus/core/ops/reduce.h>
 #include <gradus/core/ops/shape.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus::nn {
 namespace {

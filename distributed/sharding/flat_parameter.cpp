@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <gradus/autograd/node.h>
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/ceil_div.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>

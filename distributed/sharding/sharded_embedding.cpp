@@ -8,12 +8,14 @@
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/index.h>
 #include <gradus/core/ops/reduce.h>
 #include <gradus/core/ops/shape.h>
 #include <gradus/core/ops/sort.h>
+#include <gradus/core/unary_ops.h>
 #include <gradus/distributed/sharding/part_of_draw.h>
 
 namespace gradus::nn {

@@ -2,7 +2,8 @@
 #include <cmath>
 #include <limits>
 
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/binary_ops.h>
+#include <gradus/core/unary_ops.h>
 #include <gradus/tests/backends/support.h>
 
 using namespace gradus;

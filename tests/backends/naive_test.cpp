@@ -1,8 +1,10 @@
 // The reference itself: naive against results worked out by hand or by the definition.
 #include <cmath>
 
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/optimizer_rules.h>
+#include <gradus/core/unary_ops.h>
 #include <gradus/tests/backends/openmp_compare.h>
 #include <gradus/tests/backends/support.h>
 

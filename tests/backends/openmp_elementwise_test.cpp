@@ -1,5 +1,6 @@
 // Element-wise kernels, reductions, losses, pooling, random numbers and optimizer steps of the openmp backend.
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/binary_ops.h>
+#include <gradus/core/unary_ops.h>
 #include <gradus/tests/backends/openmp_compare.h>
 #include <gradus/tests/backends/optimizer_rules.h>
 

@@ -2,6 +2,7 @@
 // type.
 #include <limits>
 
+#include <gradus/core/unary_ops.h>
 #include <gradus/tests/backends/openmp_compare.h>
 #include <gradus/tests/backends/support.h>
 

@@ -3,7 +3,8 @@
 #include <bit>
 #include <limits>
 
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/binary_ops.h>
+#include <gradus/core/unary_ops.h>
 #include <gradus/tests/backends/openmp_compare.h>
 
 using namespace gradus;

@@ -3,7 +3,7 @@
 
 #include <gradus/core/device.h>
 #include <gradus/core/scalar.h>
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/scalar_math.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

@@ -1,5 +1,7 @@
 // Captured graphs: the same bits as eager work, memory of their own, random numbers that go on, and what cannot be
 // captured.
+#include <gradus/core/binary_ops.h>
+#include <gradus/core/unary_ops.h>
 #include <gradus/tests/cuda/support.h>
 
 using namespace gradus;

@@ -2,7 +2,6 @@
 // loads and stores at once.
 #pragma once
 
-#include <gradus/core/scalar_ops.h>
 #include <gradus/backends/cuda/device/vec.cuh>
 
 namespace gradus::cuda_detail {

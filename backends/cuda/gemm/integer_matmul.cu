@@ -2,7 +2,7 @@
 // Blocks of 256 threads; one for each element of y, which loops over K.  Deterministic: integers.
 #include <gradus/backends/cuda/gemm/gemm.h>
 #include <gradus/core/observer.h>
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/scalar_math.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 
 namespace gradus::cuda_detail {

@@ -3,7 +3,7 @@
 // Blocks of 256 threads; one for four neighbours, or for a pixel of strided views (device/map.cuh). Deterministic.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/scalar_math.h>
 #include <gradus/backends/cuda/device/map.cuh>
 
 namespace gradus {

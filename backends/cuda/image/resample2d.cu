@@ -10,7 +10,6 @@
 
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
-#include <gradus/core/scalar_ops.h>
 #include <gradus/core/uniform_stencil.h>
 #include <gradus/backends/cuda/device/image_vec.cuh>
 #include <gradus/backends/cuda/device/map.cuh>

@@ -8,7 +8,7 @@
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/device/radix_sort.h>
 #include <gradus/core/observer.h>
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/wrapping.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 
 namespace gradus {
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads)
     A result = static_cast<A>(to);
     for (uint32_t k = first; k < items && places[k] == place; ++k) {
       const A value = static_cast<A>(x[x_items.offset(static_cast<uint32_t>(numbers[k])) + within[0]]);
-      result = kAccumulate ? scalar::Binary<BinaryOp::add>::apply<A>(result, value) : value;
+      result = kAccumulate ? wrapping_sum<A>(result, value) : value;
     }
     to = static_cast<T>(result);
   }

@@ -10,7 +10,6 @@
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/norm/select.h>
 #include <gradus/core/observer.h>
-#include <gradus/core/scalar_ops.h>
 #include <gradus/backends/cuda/device/online_softmax.cuh>
 #include <gradus/backends/cuda/device/row.cuh>
 

@@ -5,7 +5,6 @@
 
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
-#include <gradus/core/scalar_ops.h>
 #include <gradus/backends/cuda/device/multi_tensor.cuh>
 
 namespace gradus {

@@ -9,7 +9,7 @@
 // Deterministic: a thread sums alone, in the order of the windows.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/scalar_math.h>
 #include <gradus/backends/cuda/device/image_vec.cuh>
 
 namespace gradus {

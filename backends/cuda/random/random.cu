@@ -5,7 +5,7 @@
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/random.h>
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/scalar_math.h>
 #include <gradus/backends/cuda/device/map.cuh>
 #include <gradus/backends/cuda/device/vec.cuh>
 

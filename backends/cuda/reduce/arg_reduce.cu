@@ -4,7 +4,7 @@
 
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/scalar_math.h>
 #include <gradus/backends/cuda/device/reduce_kernel.cuh>
 
 namespace gradus {

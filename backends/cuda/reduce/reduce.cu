@@ -2,7 +2,8 @@
 // kernel, and how it is spread over threads: reduce_kernel.cuh. Half types accumulate in float, integers in int64.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/observer.h>
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/scalar_binary.h>
+#include <gradus/core/scalar_math.h>
 #include <gradus/backends/cuda/device/reduce_kernel.cuh>
 
 namespace gradus {

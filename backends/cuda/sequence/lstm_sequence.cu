@@ -12,7 +12,7 @@
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/sequence/select.h>
 #include <gradus/core/observer.h>
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/scalar_unary.h>
 #include <gradus/backends/cuda/device/cluster.cuh>
 #include <gradus/backends/cuda/device/warp.cuh>
 

@@ -5,6 +5,8 @@
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
 #include <gradus/core/observer.h>
+#include <gradus/core/scalar_binary.h>
+#include <gradus/core/scalar_unary.h>
 
 namespace gradus {
 namespace {

@@ -3,6 +3,7 @@
 #include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/scratch.h>
 #include <gradus/core/observer.h>
+#include <gradus/core/scalar_math.h>
 
 namespace gradus {
 namespace {

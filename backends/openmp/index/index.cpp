@@ -16,6 +16,7 @@
 #include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/scratch.h>
 #include <gradus/core/observer.h>
+#include <gradus/core/wrapping.h>
 
 namespace gradus {
 namespace {
@@ -49,9 +50,7 @@ void check_index(const View& index, int axis, int64_t size) {
 }
 
 constexpr auto store = []<class T>(T& y, T x) { y = x; };
-constexpr auto add = []<class T>(T& y, T x) {
-  y = static_cast<T>(scalar::Binary<BinaryOp::add>::apply<compute_t<T>>(y, x));
-};
+constexpr auto add = []<class T>(T& y, T x) { y = static_cast<T>(wrapping_sum<compute_t<T>>(y, x)); };
 
 template <class T, class Write>
 void write_run(const T* from, int64_t from_step, T* to, int64_t to_step, int64_t count, Write write) {

@@ -4,6 +4,7 @@
 #include <gradus/backends/openmp/simd/loops.h>
 #include <gradus/backends/openmp/simd/scratch.h>
 #include <gradus/core/observer.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 

@@ -6,6 +6,7 @@
 #include <gradus/backends/openmp/norm/norm.h>
 
 #include <gradus/backends/openmp/openmp_backend.h>
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/observer.h>
 
 namespace gradus {

@@ -8,6 +8,8 @@
 #include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/work_split.h>
 #include <gradus/core/observer.h>
+#include <gradus/core/scalar_binary.h>
+#include <gradus/core/scalar_math.h>
 #include <gradus/core/wrapping.h>
 
 namespace gradus {

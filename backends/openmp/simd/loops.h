@@ -9,7 +9,7 @@
 
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/core/parallel.h>
-#include <gradus/core/scalar_ops.h>
+#include <gradus/core/scalar_math.h>
 #include <gradus/core/strided_loop.h>
 
 namespace gradus::openmp_detail {

@@ -69,14 +69,14 @@ constexpr BinaryKernels<T> binary_kernels() {
   else if constexpr (is_predicate(op)) return {.predicate = binary<T, op, bool>};
   else return {.apply = binary<T, op, T>};
 }
-template <class T, int... op>
-constexpr std::array<UnaryKernels<T>, kUnaryOps> unary_table(Indices<op...>) {
-  return {{unary_kernels<T, static_cast<UnaryOp>(op)>()...}};
-}
-template <class T, int... op>
-constexpr std::array<BinaryKernels<T>, kBinaryOps> binary_table(Indices<op...>) {
-  return {{binary_kernels<T, static_cast<BinaryOp>(op)>()...}};
-}
+// clang-format off
+#define GRADUS_UNARY(op, ...) unary_kernels<T, UnaryOp::op>(),
+template <class T> constexpr UnaryKernels<T> kUnaryTable[] = {GRADUS_UNARY_OPS(GRADUS_UNARY)};
+#undef GRADUS_UNARY
+#define GRADUS_BINARY(op, ...) binary_kernels<T, BinaryOp::op>(),
+template <class T> constexpr BinaryKernels<T> kBinaryTable[] = {GRADUS_BINARY_OPS(GRADUS_BINARY)};
+#undef GRADUS_BINARY
+// clang-format on
 
 /// y[i] = condition[i] ? a[i] : b[i], bit by bit; an operand with step 0 is one number. Doubles are used for any eight
 /// bytes, floats for four.

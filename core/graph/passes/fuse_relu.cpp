@@ -5,6 +5,7 @@
 
 #include <gradus/core/graph/passes/passes.h>
 #include <gradus/core/graph/recorded_call.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus::graph {
 namespace {

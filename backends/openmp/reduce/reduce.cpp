@@ -20,73 +20,64 @@ using namespace openmp_detail;
 constexpr int64_t kRows = 64;
 constexpr int64_t kSummed = 2 * kBlock;  // elements that are added up in their own type and in place
 
-template <class A>
-A start_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::max:
-      return std::is_integral_v<A> ? std::numeric_limits<A>::min() : -std::numeric_limits<A>::infinity();
-    case ReduceOp::min:
-      return std::is_integral_v<A> ? std::numeric_limits<A>::max() : std::numeric_limits<A>::infinity();
-    case ReduceOp::all:
-    case ReduceOp::prod: return A(1);
-    default: return A(0);
-  }
+// What a reduction folds with.
+template <BinaryOp op, class A>
+constexpr A start_of() {
+  using Limits = std::numeric_limits<A>;
+  if constexpr (op == BinaryOp::maximum) return std::is_integral_v<A> ? Limits::min() : -Limits::infinity();
+  else if constexpr (op == BinaryOp::minimum) return std::is_integral_v<A> ? Limits::max() : Limits::infinity();
+  else return A(op == BinaryOp::mul || op == BinaryOp::logical_and);
 }
-
-template <ReduceOp op, class A>
+template <BinaryOp op, class A>
 A combine(A total, A x) {
-  if constexpr (op == ReduceOp::max) return scalar::Binary<BinaryOp::maximum>::apply(total, x);
-  else if constexpr (op == ReduceOp::min) return scalar::Binary<BinaryOp::minimum>::apply(total, x);
-  else if constexpr (op == ReduceOp::all) return A(total != A(0) && x != A(0));
-  else if constexpr (op == ReduceOp::any) return A(total != A(0) || x != A(0));
-  else if constexpr (op == ReduceOp::prod) return wrapping_product(total, x);
-  else return total + x;
+  return A(scalar::Binary<op>::apply(total, x));
 }
 
-// Calls f.template operator()<op>() for the ways to combine; a mean is a sum here.
+// Calls f.template operator()<op>() with what combines; a mean is a sum here.
 template <class F>
 void visit_combine(ReduceOp op, F&& f) {
+  using enum BinaryOp;
   switch (op) {
-    case ReduceOp::max: return f.template operator()<ReduceOp::max>();
-    case ReduceOp::min: return f.template operator()<ReduceOp::min>();
-    case ReduceOp::all: return f.template operator()<ReduceOp::all>();
-    case ReduceOp::any: return f.template operator()<ReduceOp::any>();
-    case ReduceOp::prod: return f.template operator()<ReduceOp::prod>();
-    default: return f.template operator()<ReduceOp::sum>();
+    case ReduceOp::max: return f.template operator()<maximum>();
+    case ReduceOp::min: return f.template operator()<minimum>();
+    case ReduceOp::all: return f.template operator()<logical_and>();
+    case ReduceOp::any: return f.template operator()<logical_or>();
+    case ReduceOp::prod: return f.template operator()<mul>();
+    default: return f.template operator()<add>();
   }
 }
 
 // `count` neighbours.
-template <ReduceOp op, class C>
+template <BinaryOp op, class C>
 accumulator_t<C> reduce_block(const C* x, int64_t count) {
   using A = accumulator_t<C>;
   if constexpr (std::is_floating_point_v<C>) {
     const Kernels<C>& kernels = kernels_of<C>(kernel_table());
-    if constexpr (op == ReduceOp::sum) return static_cast<A>(kernels.sum(x, count));
-    if constexpr (op == ReduceOp::max) return static_cast<A>(kernels.max(x, count));
-    if constexpr (op == ReduceOp::min) return static_cast<A>(kernels.min(x, count));
-    if constexpr (op == ReduceOp::prod) return kernels.product(x, count);
+    if constexpr (op == BinaryOp::add) return static_cast<A>(kernels.sum(x, count));
+    if constexpr (op == BinaryOp::maximum) return static_cast<A>(kernels.max(x, count));
+    if constexpr (op == BinaryOp::minimum) return static_cast<A>(kernels.min(x, count));
+    if constexpr (op == BinaryOp::mul) return kernels.product(x, count);
   }
-  A total = start_of<A>(op);
+  A total = start_of<op, A>();
   for (int64_t i = 0; i < count; ++i) total = combine<op, A>(total, static_cast<A>(x[i]));
   return total;
 }
 
 // Whether all or any of `count` bytes are not 0.
-bool reduce_bytes(ReduceOp op, const unsigned char* x, int64_t count) {
-  if (op == ReduceOp::all) return std::memchr(x, 0, static_cast<size_t>(count)) == nullptr;
+bool reduce_bytes(BinaryOp op, const unsigned char* x, int64_t count) {
+  if (op == BinaryOp::logical_and) return std::memchr(x, 0, static_cast<size_t>(count)) == nullptr;
   unsigned char found = 0;
   for (int64_t i = 0; i < count; ++i) found |= x[i];
   return found != 0;
 }
 
 // One element: elements [begin, end) of the reduced nest, starting at `offset`.
-template <ReduceOp op, class C>
+template <BinaryOp op, class C>
 accumulator_t<C> reduce_runs(const View& x, int64_t offset, const StridedLoop<1>& nest, int64_t begin, int64_t end) {
   using A = accumulator_t<C>;
-  A total = start_of<A>(op);
+  A total = start_of<op, A>();
   const int64_t step = step_of(nest, 0);
-  constexpr bool logical = op == ReduceOp::all || op == ReduceOp::any;
+  constexpr bool logical = op == BinaryOp::logical_and || op == BinaryOp::logical_or;
   const bool bytes = logical && step == 1 && size_of(x.dtype) == 1;
   const int64_t block = step == 1 && x.dtype == dtype_of<C> ? kSummed : kBlock;
   const auto reduce_run = [&](const int64_t* at, int64_t run) {
@@ -106,13 +97,13 @@ accumulator_t<C> reduce_runs(const View& x, int64_t offset, const StridedLoop<1>
 }
 
 // `count` neighbours of the result at once, `step` apart in x: their reduced elements follow each other.
-template <ReduceOp op, class C>
+template <BinaryOp op, class C>
 void reduce_columns(const View& x, int64_t offset, int64_t step, int64_t count, const StridedLoop<1>& nest,
                     int64_t begin, int64_t end, accumulator_t<C>* totals) {
   using A = accumulator_t<C>;
   constexpr bool vectors =
-      std::is_floating_point_v<C> && (op == ReduceOp::sum || op == ReduceOp::max || op == ReduceOp::min);
-  std::fill_n(totals, count, start_of<A>(op));
+      std::is_floating_point_v<C> && (op == BinaryOp::add || op == BinaryOp::maximum || op == BinaryOp::minimum);
+  std::fill_n(totals, count, start_of<op, A>());
   const int64_t row_step = step_of(nest, 0);
   C part[kBlock];  // of up to kRows rows: short sums
   int64_t held = 0;
@@ -124,11 +115,8 @@ void reduce_columns(const View& x, int64_t offset, int64_t step, int64_t count, 
     for (int64_t i = 0; i < run; ++i) {
       const C* from = load_block(x, offset + at[0] + i * row_step, step, count, buffer);
       if constexpr (vectors) {
-        constexpr BinaryOp fold = op == ReduceOp::sum   ? BinaryOp::add
-                                  : op == ReduceOp::max ? BinaryOp::maximum
-                                                        : BinaryOp::minimum;
         if (held == 0) std::copy_n(from, count, part);
-        else kernels_of<C>(kernel_table()).of(fold).apply(part, from, part, count);
+        else kernels_of<C>(kernel_table()).of(op).apply(part, from, part, count);
         if (++held == kRows) add_to_totals(part), held = 0;
       } else {
         add_to_totals(from);
@@ -154,7 +142,7 @@ void store_totals(const A* totals, const StridedLoop<2>& outer, int64_t begin, i
   });
 }
 
-template <ReduceOp op, class C>
+template <BinaryOp op, class C>
 void reduce_as(ReduceOp asked, const View& x, uint32_t axes, const MutableView& y) {
   using A = accumulator_t<C>;
   Strides y_strides = y.strides;
@@ -201,7 +189,7 @@ int64_t best_of(ArgReduceOp op, const C* x, int64_t count) {
 void OpenmpBackend::reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) {
   const bool vectors = (op == ReduceOp::sum || op == ReduceOp::mean) && is_floating(x.dtype);
   EventScope event(gradus::name(op), "openmp", vectors ? kernel_table().vectors : "loops", {&x, &y}, x.numel());
-  visit_compute(x.dtype, [&]<class C> { visit_combine(op, [&]<ReduceOp kOp> { reduce_as<kOp, C>(op, x, axes, y); }); });
+  visit_compute(x.dtype, [&]<class C> { visit_combine(op, [&]<BinaryOp kOp> { reduce_as<kOp, C>(op, x, axes, y); }); });
 }
 
 void OpenmpBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,

@@ -59,10 +59,8 @@ void direct_tile(const DirectArgs<T>& args, int64_t filter, int64_t row, int64_t
   for (int f = 0; f < F; ++f) {
     T* out = args.out + (filter + f) * args.out_step + row * args.out_pitch + column;
 #pragma GCC unroll 8
-    for (int p = 0; p < P; ++p, out += args.out_pitch) {
-      const Vector<T> value = sum[f][p] < least ? least : sum[f][p];  // NaN stays
-      store_some(out, value, count >= kLanes<T>, count);
-    }
+    for (int p = 0; p < P; ++p, out += args.out_pitch)
+      store_some(out, at_least(least, sum[f][p]), count >= kLanes<T>, count);
   }
 }
 

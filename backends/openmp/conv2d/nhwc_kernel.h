@@ -63,11 +63,8 @@ void product_tile(const T* const* from, T* const* to, const NhwcProductArgs<T>& 
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 2
-    for (int v = 0; v < NV; ++v) {
-      const Vector<T> value = sum[m][v] < least ? least : sum[m][v];  // a NaN stays
-      T* at = to[m] + v * kLanes<T>;
-      store_some(at, value, v < NV - 1 || whole, last);
-    }
+    for (int v = 0; v < NV; ++v)
+      store_some(to[m] + v * kLanes<T>, at_least(least, sum[m][v]), v < NV - 1 || whole, last);
 }
 
 template <class T>

@@ -96,10 +96,19 @@ inline Mask<T> lane_numbers() {
   return lane;
 }
 
+/// The larger (smaller) of both, one instruction; NaN where x is NaN.
+template <class V>
+inline V at_least(V bound, V x) {
+  return x < bound ? bound : x;
+}
+template <class V>
+inline V at_most(V bound, V x) {
+  return x > bound ? bound : x;
+}
+
 // What follows has every instruction set its own of:
 //   multiply_add(a, b, c)           a b + c, in one rounding where the instruction set has that
 //   square_root(x)
-//   at_least(bound, x), at_most     the larger (smaller) of both; NaN where x is NaN
 //   load_first(from, count)         the first `count` lanes, 0 < count < lanes; the others are 0. Memory behind them is
 //                                   not touched
 //   store_first(to, v, count)
@@ -115,10 +124,6 @@ inline Floats multiply_add(Floats a, Floats b, Floats c) { return _mm512_fmadd_p
 inline Doubles multiply_add(Doubles a, Doubles b, Doubles c) { return _mm512_fmadd_pd(a, b, c); }
 inline Floats square_root(Floats x) { return _mm512_maskz_sqrt_ps(0xffff, x); }
 inline Doubles square_root(Doubles x) { return _mm512_maskz_sqrt_pd(0xff, x); }
-inline Floats at_least(Floats bound, Floats x) { return _mm512_maskz_max_ps(0xffff, bound, x); }
-inline Doubles at_least(Doubles bound, Doubles x) { return _mm512_maskz_max_pd(0xff, bound, x); }
-inline Floats at_most(Floats bound, Floats x) { return _mm512_maskz_min_ps(0xffff, bound, x); }
-inline Doubles at_most(Doubles bound, Doubles x) { return _mm512_maskz_min_pd(0xff, bound, x); }
 
 template <class T>
 inline auto first_lanes(int64_t count) {
@@ -161,10 +166,6 @@ inline Floats multiply_add(Floats a, Floats b, Floats c) { return _mm256_fmadd_p
 inline Doubles multiply_add(Doubles a, Doubles b, Doubles c) { return _mm256_fmadd_pd(a, b, c); }
 inline Floats square_root(Floats x) { return _mm256_sqrt_ps(x); }
 inline Doubles square_root(Doubles x) { return _mm256_sqrt_pd(x); }
-inline Floats at_least(Floats bound, Floats x) { return _mm256_max_ps(bound, x); }
-inline Doubles at_least(Doubles bound, Doubles x) { return _mm256_max_pd(bound, x); }
-inline Floats at_most(Floats bound, Floats x) { return _mm256_min_ps(bound, x); }
-inline Doubles at_most(Doubles bound, Doubles x) { return _mm256_min_pd(bound, x); }
 
 template <class T>
 inline __m256i first_lanes(int64_t count) {
@@ -217,14 +218,6 @@ inline Doubles square_root(Doubles x) {
   return x;
 }
 #endif
-template <class V>
-inline V at_least(V bound, V x) {
-  return x < bound ? bound : x;
-}
-template <class V>
-inline V at_most(V bound, V x) {
-  return x > bound ? bound : x;
-}
 template <class T>
 inline Vector<T> load_first(const T* from, int64_t count) {
   Vector<T> v{};

@@ -118,72 +118,61 @@ class Resample2d {
 
   void by_pixels() const {
     const int64_t N = y_.shape[0], K = y_.shape[1], P = y_.shape[2], Q = y_.shape[3];
-    parallel_for(N * P, ceil_div(kGrain, K * (ceil_div(rows_.count(), P) * columns_.count() + Q)),
-                 [&](int64_t begin, int64_t end) { rows_of_pixels(begin, end); });
+    const int64_t work = K * (ceil_div(rows_.count(), P) * columns_.count() + Q);
+    parallel_for(N * P, ceil_div(kGrain, work), [&](int64_t begin, int64_t end) {
+      std::vector<C> weights(static_cast<size_t>(rows_.most() * columns_.most()));
+      std::vector<int64_t> offsets(weights.size());
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t n = i / P, p = i % P;
+        C* row = y_.as<C>() + n * y_.strides[0] + p * y_.strides[2];
+        if (y_.strides[3] == K && i > begin && rows_.repeats(p)) {
+          std::copy_n(row - y_.strides[2], Q * K, row);
+          continue;
+        }
+        for (int64_t q = 0; q < Q; ++q) {
+          size_t taps = 0;
+          for (int64_t r = rows_.begin(p); r < rows_.end(p); ++r)
+            for (int64_t s = columns_.begin(q); s < columns_.end(q); ++s, ++taps) {
+              weights[taps] = rows_.weight(r) * columns_.weight(s);
+              offsets[taps] = row_offsets_[r] + columns_.source(s) * x_.strides[3];
+            }
+          kernels_.weighted_sum(x_.as<C>() + n * x_.strides[0], static_cast<int64_t>(taps), offsets.data(),
+                                weights.data(), row + q * y_.strides[3], K);
+        }
+      }
+    });
   }
+  // A row that takes what the row before it took is copied from that.
   void by_planes() const {
     const int64_t N = y_.shape[0], K = y_.shape[1], P = y_.shape[2], Q = y_.shape[3], W = x_.shape[3];
-    parallel_chunks<C>(N * K * P, ceil_div(kGrain, ceil_div(rows_.count(), P) * W + columns_.count() + Q), slot_size(W),
-                       [&](int64_t begin, int64_t end, C* sum) { rows_of_planes(begin, end, sum); });
+    const int64_t work = ceil_div(rows_.count(), P) * W + columns_.count() + Q;
+    parallel_chunks<C>(N * K * P, ceil_div(kGrain, work), slot_size(W), [&](int64_t begin, int64_t end, C* sum) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t n = i / P / K, c = i / P % K, p = i % P;
+        C* out = y_.as<C>() + n * y_.strides[0] + c * y_.strides[1] + p * y_.strides[2];
+        const C* plane = x_.as<C>() + n * x_.strides[0] + c * x_.strides[1];
+        if (i > begin && rows_.repeats(p)) {
+          std::copy_n(out - y_.strides[2], Q, out);
+          continue;
+        }
+        kernels_.weighted_sum(plane, rows_.size(p), row_offsets_.get() + rows_.begin(p), rows_.weights(p), sum, W);
+        across_.run(sum, out);
+      }
+    });
   }
   // Planes without gaps, of each of which all results are the sum times one number.
   void uniform() const {
     const int64_t K = y_.shape[1], from = x_.shape[2] * x_.shape[3], to = y_.shape[2] * y_.shape[3];
     const C weight = rows_.weight(0) * columns_.weight(0);
-    parallel_for(y_.shape[0] * K, ceil_div(kGrain, from + to), [=, this](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t n = i / K, c = i % K;
-        const C* plane = x_.as<C>() + n * x_.strides[0] + c * x_.strides[1];
-        const C value = (from == 1 ? *plane : kernels_.sum(plane, from)) * weight;
-        C* out = y_.as<C>() + n * y_.strides[0] + c * y_.strides[1];
-        if (to == 1) *out = value;
-        else std::fill_n(out, to, value);
-      }
+    parallel_each(y_.shape[0] * K, ceil_div(kGrain, from + to), [=, this](int64_t i) {
+      const int64_t n = i / K, c = i % K;
+      const C* plane = x_.as<C>() + n * x_.strides[0] + c * x_.strides[1];
+      const C value = (from == 1 ? *plane : kernels_.sum(plane, from)) * weight;
+      std::fill_n(y_.as<C>() + n * y_.strides[0] + c * y_.strides[1], to, value);
     });
   }
 
  private:
-  // Rows of planes from `begin` on. One that takes what the row before it took is copied from that.
-  void rows_of_planes(int64_t begin, int64_t end, C* sum) const {
-    const int64_t K = y_.shape[1], P = y_.shape[2], Q = y_.shape[3], W = x_.shape[3];
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t n = i / P / K, c = i / P % K, p = i % P;
-      C* out = y_.as<C>() + n * y_.strides[0] + c * y_.strides[1] + p * y_.strides[2];
-      const C* plane = x_.as<C>() + n * x_.strides[0] + c * x_.strides[1];
-      const int64_t* from = row_offsets_.get() + rows_.begin(p);
-      if (i > begin && rows_.repeats(p)) {
-        std::copy_n(out - y_.strides[2], Q, out);
-      } else {
-        kernels_.weighted_sum(plane, rows_.size(p), from, rows_.weights(p), sum, W);
-        across_.run(sum, out);
-      }
-    }
-  }
-
-  void rows_of_pixels(int64_t begin, int64_t end) const {
-    const int64_t K = y_.shape[1], P = y_.shape[2], Q = y_.shape[3];
-    std::vector<C> weights(static_cast<size_t>(rows_.most() * columns_.most()));
-    std::vector<int64_t> offsets(weights.size());
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t n = i / P, p = i % P;
-      C* row = y_.as<C>() + n * y_.strides[0] + p * y_.strides[2];
-      if (y_.strides[3] == K && i > begin && rows_.repeats(p)) {
-        std::copy_n(row - y_.strides[2], Q * K, row);
-        continue;
-      }
-      for (int64_t q = 0; q < Q; ++q) {
-        size_t taps = 0;
-        for (int64_t r = rows_.begin(p); r < rows_.end(p); ++r)
-          for (int64_t s = columns_.begin(q); s < columns_.end(q); ++s, ++taps) {
-            weights[taps] = rows_.weight(r) * columns_.weight(s);
-            offsets[taps] = row_offsets_[r] + columns_.source(s) * x_.strides[3];
-          }
-        kernels_.weighted_sum(x_.as<C>() + n * x_.strides[0], static_cast<int64_t>(taps), offsets.data(),
-                              weights.data(), row + q * y_.strides[3], K);
-      }
-    }
-  }
-
   const Kernels<C>& kernels_;
   const View& x_;
   const MutableView& y_;

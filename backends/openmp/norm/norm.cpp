@@ -27,36 +27,29 @@ class Normalize {
             {x_.strides, y_.strides, weight_.strides, bias_.strides, strides_or_zero(residual_, x_.ndim())})) {}
 
   void run() const {
-    if (prefers_lanes(outer_, inner_) && !varies(inner_, 2) && !varies(inner_, 3)) run_by<kMostLanes>();
-    else run_by<1>();
+    if (prefers_lanes(outer_, inner_) && !varies(inner_, 2) && !varies(inner_, 3))
+      run_by<kMostLanes>(&Normalize::lane_moments, &Normalize::write_lanes);
+    else run_by<1>(&Normalize::row_moments, &Normalize::write_row);
   }
 
  private:
   using Offsets = std::array<int64_t, 7>;
 
-  template <int64_t most>
-  void run_by() const {
+  template <int64_t most, class AddMoments, class Write>
+  void run_by(AddMoments add_moments, Write write) const {
     const WorkSplit split(outer_, inner_.numel, most);
-    const auto add_moments = [&](const LaneBlock& block, int64_t begin, int64_t end, Moments* total) {
-      if (fixed_) return;
-      if constexpr (most > 1) lane_moments(block, begin, end, total);
-      else row_moments(offsets_of(outer_, block.begin), begin, end, *total);
-    };
-    const auto write = [&](const LaneBlock& block, int64_t begin, int64_t end, const Statistics<C>* of) {
-      if constexpr (most > 1) write_lanes(block, begin, end, of);
-      else write_row(offsets_of(outer_, block.begin), begin, end, *of);
-    };
     if (split.stretches == 1)  // a block is still in the cache
       return split.each([&](const LaneBlock& block, int64_t, int64_t begin, int64_t end) {
         Moments total[most];
         Statistics<C> found[most];
-        add_moments(block, begin, end, total);
+        if (!fixed_) (this->*add_moments)(block, begin, end, total);
         for (int64_t c = 0; c < block.count; ++c) found[c] = statistics_of(block.begin + c, total[c]);
-        write(block, begin, end, found);
+        (this->*write)(block, begin, end, found);
       });
     std::vector<Moments> partial(static_cast<size_t>(outer_.numel * split.stretches));
     split.each([&](const LaneBlock& block, int64_t s, int64_t begin, int64_t end) {
-      add_moments(block, begin, end, &partial[static_cast<size_t>(s * outer_.numel + block.begin)]);
+      if (!fixed_)
+        (this->*add_moments)(block, begin, end, &partial[static_cast<size_t>(s * outer_.numel + block.begin)]);
     });
     std::vector<Statistics<C>> found;
     for (int64_t o = 0; o < outer_.numel; ++o) {
@@ -65,7 +58,7 @@ class Normalize {
       found.push_back(statistics_of(o, total));
     }
     split.each([&](const LaneBlock& block, int64_t, int64_t begin, int64_t end) {
-      write(block, begin, end, &found[static_cast<size_t>(block.begin)]);
+      (this->*write)(block, begin, end, &found[static_cast<size_t>(block.begin)]);
     });
   }
 
@@ -79,15 +72,17 @@ class Normalize {
     return {n, mean, static_cast<double>(kernels().squares_about(x, about, count)) - n * rest * rest};
   }
 
-  void row_moments(const Offsets& o, int64_t begin, int64_t end, Moments& total) const {
+  void row_moments(const LaneBlock& row, int64_t begin, int64_t end, Moments* total) const {
+    const Offsets o = offsets_of(outer_, row.begin);
     for_each_block<1>(inner_, 1, begin, end, [&](const Block<1>& block) {
       C buffer[kBlock];
-      total.add(of_block(part(x_, 0, o, block).load(buffer).data, block.lanes));
+      total->add(of_block(part(x_, 0, o, block).load(buffer).data, block.lanes));
     });
   }
 
-  void write_row(const Offsets& o, int64_t begin, int64_t end, const Statistics<C>& of) const {
-    const C scale = static_cast<C>(of.scale), offset = static_cast<C>(-of.low * of.scale);
+  void write_row(const LaneBlock& row, int64_t begin, int64_t end, const Statistics<C>* of) const {
+    const Offsets o = offsets_of(outer_, row.begin);
+    const C scale = static_cast<C>(of->scale), offset = static_cast<C>(-of->low * of->scale);
     const bool by_element = inner_.ndim > 0 && (step_of(inner_, 2) != 0 || step_of(inner_, 3) != 0);
     for_each_block<1>(inner_, 1, begin, end, [&](const Block<1>& block) {
       C x_buffer[kBlock], w_buffer[kBlock], b_buffer[kBlock], y_buffer[kBlock], w0 = 1, b0 = 0;
@@ -100,7 +95,7 @@ class Normalize {
       }
       const auto y = part(y_, 1, o, block);
       const RowsOf<C> to = y.results(y_buffer);
-      kernels().affine(part(x_, 0, o, block).load(x_buffer).data, of.high, scale * w0, offset * w0 + b0, w, b, to.data,
+      kernels().affine(part(x_, 0, o, block).load(x_buffer).data, of->high, scale * w0, offset * w0 + b0, w, b, to.data,
                        block.lanes);
       finish(y, to, o, block, x_buffer, y_buffer);
     });

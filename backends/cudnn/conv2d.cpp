@@ -1,7 +1,6 @@
 // Convolution by cuDNN, where select() (backends/cuda/conv2d/select.h) leaves it to the library. Its engines take
 // operands that are all NCHW or all NHWC. What is not as the plan says is copied; a net that is channels-last
 // throughout is never transposed.
-#include <gradus/backends/cuda/conv2d/reason.h>
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
 #include <gradus/backends/cudnn/conv_plan.h>
 #include <gradus/backends/cudnn/cudnn.h>
@@ -107,8 +106,7 @@ bool run_engine(Backend& backend, const char* name, const Convolution& c, const 
   const cudnn_detail::ConvPlan* engine = cudnn_detail::find_plan(request(c, plan), operands);
   if (!engine) return false;
   {
-    EventScope event(name, "cudnn", plan.name(), {&c.x, &c.w, &c.y}, c.flops(),
-                     cuda_detail::reason_for(plan.algorithm));
+    EventScope event(name, "cudnn", plan.name(), {&c.x, &c.w, &c.y}, c.flops(), plan.reason());
     engine->run(operands);
   }
   (pass == ConvPass::forward ? y : pass == ConvPass::backward_data ? x : w).deliver(backend, c.out);

@@ -1,6 +1,5 @@
 // Convolution, its fused form with bias and ReLU, and their gradients: from views to plans (select.h), and to the
 // kernels that they name. Bias and ReLU are part of the kernels.
-#include <gradus/backends/cuda/conv2d/reason.h>
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/cuda.h>
 #include <gradus/core/observer.h>
@@ -64,8 +63,7 @@ void run(const char* name, const ConvProblem& problem, const View& in, const Vie
                  "cuda convolves tensors of less than 2^31 elements, not of ", view->numel(), "; split the batch");
   const ConvPlan plan = select(problem, device_properties(out.device.index()), switches());
   const int64_t flops = filters > 0 ? 2 * problem.y.numel() * w.numel() / filters : 0;
-  EventScope event(name, "cuda", plan.name(), {of_weight ? &out : &in, of_weight ? &in : &w}, flops,
-                   reason_for(plan.algorithm));
+  EventScope event(name, "cuda", plan.name(), {of_weight ? &out : &in, of_weight ? &in : &w}, flops, plan.reason());
   const Launch launch(out.device);
   const Scratch workspace(plan.workspace_bytes, out.device);
   for (const ConvPhase& phase : plan.phases) {
@@ -140,9 +138,7 @@ void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const Mu
 // that of wgmma for dw leaves the masked dy for dx. dbias is summed by the kernel of the weights' gradient, unless that
 // is wgmma_im2col.
 void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
-  const View &dy = args.dy, &x = args.x, &w = args.w, &y = args.y;
-  const MutableView &dx = args.dx, &dw = args.dw;
-  const Conv2dGeometry& geometry = args.geometry;
+  const auto& [dy, x, w, y, geometry, dx, dw, dbias, memory] = args;
   const auto chosen = [&](ConvPass pass, const View& x, const View& w) {
     ConvProblem problem = problem_of(pass, x, w, dy, geometry);
     problem.mask_alignment = ConvOperand::alignment_of(y.data);
@@ -151,26 +147,25 @@ void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   if (y && dx && dw && y.strides == dy.strides &&
       chosen(ConvPass::backward_weight, x, dw).algorithm == ConvAlgorithm::wgmma) {
     Array scratch;
-    MutableView masked = args.masked;
+    MutableView masked = memory;
     if (masked.strides != dy.strides || ConvOperand::alignment_of(masked.data) < 16) {  // or absent
       scratch = Array::empty_strided(dy.shape, dy.strides, dy.dtype, dy.device);
       masked = scratch;
     }
-    backward_weight(dy, y.data, x, dw, args.dbias, geometry, masked.data);
+    backward_weight(dy, y.data, x, dw, dbias, geometry, masked.data);
     return conv2d_backward_data(masked, w, dx, geometry);
   }
   const auto takes_mask = [&](ConvPass pass, const View& x, const View& w) { return chosen(pass, x, w).takes_mask; };
   const bool masks = !y || (y.strides == dy.strides && dw && (!dx || takes_mask(ConvPass::backward_data, dx, w)) &&
                             takes_mask(ConvPass::backward_weight, x, dw));
   Array scratch;
-  const View gradient = masks ? dy : masked_by_relu(dy, y, args.masked, scratch);
+  const View gradient = masks ? dy : masked_by_relu(dy, y, memory, scratch);
   const void* mask = masks ? y.data : nullptr;
   if (dx && mask) backward_data(dy, mask, w, dx, geometry);
   else if (dx) conv2d_backward_data(gradient, w, dx, geometry);
   const bool apart = !dw || chosen(ConvPass::backward_weight, x, dw).algorithm == ConvAlgorithm::wgmma_im2col;
-  if (dw) backward_weight(gradient, mask, x, dw, apart ? View{} : args.dbias, geometry);
-  if (apart)
-    Backend::conv2d_bias_relu_backward({.dy = gradient, .x = x, .w = w, .geometry = geometry, .dbias = args.dbias});
+  if (dw) backward_weight(gradient, mask, x, dw, apart ? View{} : dbias, geometry);
+  if (apart) Backend::conv2d_bias_relu_backward({.dy = gradient, .x = x, .w = w, .geometry = geometry, .dbias = dbias});
 }
 
 }  // namespace gradus

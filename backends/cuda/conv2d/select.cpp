@@ -4,7 +4,6 @@
 
 #include <numeric>
 
-#include <gradus/backends/cuda/conv2d/reason.h>
 #include <gradus/backends/cuda/conv2d/tile_sizes.h>
 
 namespace gradus::cuda_detail {
@@ -285,18 +284,16 @@ const char* ConvPlan::name() const {
   return fused ? "fused" : "engine";
 }
 
-const char* reason_for(ConvAlgorithm algorithm) {
-  switch (algorithm) {
-    case ConvAlgorithm::wgmma: return "3x3 of half types, channels innermost";
-    case ConvAlgorithm::direct: return "few channels, 3x3 or 5x5 without a stride";
-    case ConvAlgorithm::few_channel_mma: return "few channels of half types";
-    case ConvAlgorithm::implicit_gemm_async: return "exact float32 in planes, many channels";
-    case ConvAlgorithm::implicit_gemm: return "channels fill vectors";
-    case ConvAlgorithm::implicit_gemm_generic: return "sizes, strides or a type that no other kernel takes";
-    case ConvAlgorithm::wgmma_im2col: return "half types, channels innermost";
-    case ConvAlgorithm::library: return "our kernels are not ahead of cuDNN's";
-  }
-  return "";
+const char* ConvPlan::reason() const {
+  constexpr const char* reasons[] = {"3x3 of half types, channels innermost",
+                                     "few channels, 3x3 or 5x5 without a stride",
+                                     "few channels of half types",
+                                     "exact float32 in planes, many channels",
+                                     "channels fill vectors",
+                                     "sizes, strides or a type that no other kernel takes",
+                                     "our kernels are not ahead of cuDNN's",
+                                     "half types, channels innermost"};
+  return reasons[static_cast<int>(algorithm)];
 }
 
 ConvProblem flip_transpose(const ConvProblem& problem) {

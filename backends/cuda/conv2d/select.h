@@ -206,6 +206,7 @@ struct ConvPlan {
 
   /// For observers: "direct", "implicit_gemm_tf32", …
   const char* name() const;
+  const char* reason() const;  ///< which clause of select() led to the algorithm
 };
 
 /// What select() decides, without the rest of the plan, which takes microseconds.

@@ -14,16 +14,8 @@ inline Along neighbours_of(const View& image) {
 }
 
 /// Whether `vec` neighbours at a time can be loaded and stored as a Vec.
-template <class T>
-bool can_vectorize(const View& view, Along along, int vec) {
-  if (vec == 1) return true;
-  const int axis = along == Along::channels ? 1 : 3;
-  const int64_t aligned = std::min<int64_t>(vec, 16 / sizeof(T));
-  for (int i = 0; i < 4; ++i)
-    if (i == axis ? view.strides[i] != 1 || view.shape[i] % vec != 0
-                  : view.shape[i] != 1 && view.strides[i] % aligned != 0)
-      return false;
-  return reinterpret_cast<uintptr_t>(view.data) % (aligned * sizeof(T)) == 0;
+inline bool can_vectorize(const View& view, Along along, int vec) {
+  return vec == 1 || has_vectors_along(view, along == Along::channels ? 1 : 3, vec);
 }
 
 /// The first element of a vector.

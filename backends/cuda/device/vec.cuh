@@ -12,6 +12,15 @@ template <class T, int N>
 struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vec {
   T value[N];
 };
+/// Whether rows of the view along the axis consist of `vec` neighbours each that are aligned as a Vec.
+inline bool has_vectors_along(const View& view, int axis, int64_t vec) {
+  const auto size = static_cast<int64_t>(size_of(view.dtype)), aligned = std::min(vec, 16 / size);
+  if (view.ndim() == 0 || view.strides[axis] != 1 || view.shape[axis] % vec != 0) return false;
+  for (int i = 0; i < view.ndim(); ++i)
+    if (i != axis && view.shape[i] != 1 && view.strides[i] % aligned != 0) return false;
+  return reinterpret_cast<uintptr_t>(view.data) % static_cast<uintptr_t>(aligned * size) == 0;
+}
+
 template <int N, class T>
 __device__ Vec<T, N> load(const T* from) {
   return *reinterpret_cast<const Vec<T, N>*>(from);

@@ -130,7 +130,7 @@ void CudaBackend::resample2d(const View& x, const Stencil& rows, const Stencil& 
              column_taps.taps(), Image<const T>(x), Image<T>(y));
     };
     const auto fits = [&](int vec) {
-      return can_vectorize<T>(x, Along::channels, vec) && can_vectorize<T>(y, Along::channels, vec);
+      return can_vectorize(x, Along::channels, vec) && can_vectorize(y, Along::channels, vec);
     };
     if (neighbours_of(y) == Along::channels)
       run_largest<16 / sizeof(T)>(fits, [&]<int kVec>() { run.template operator()<Along::channels, kVec>(); });

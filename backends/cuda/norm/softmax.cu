@@ -172,22 +172,14 @@ void visit_spread(const SoftmaxPlan& plan, F&& f) {
   else f.template operator()<Spread<512, 16, kFull>>();
 }
 
-// Whether the rows of a view along the axis are aligned vectors of 16 bytes.
-bool has_vectors(const StridedLayout& view, const void* data, int axis) {
-  const auto width = static_cast<int64_t>(16 / size_of(view.dtype));
-  if (view.ndim() == 0 || view.strides[axis] != 1 || view.shape[axis] % width != 0) return false;
-  for (int i = 0; i < view.ndim(); ++i)
-    if (i != axis && view.shape[i] != 1 && view.strides[i] % width != 0) return false;
-  return reinterpret_cast<uintptr_t>(data) % 16 == 0;
-}
-
 // False where there are too many rows.
 template <bool kBackward>
 bool run(const char* name, const View& x, const View& y, int axis, bool log, const MutableView& result) {
   const Nest<3> nest(reduced_shape(y.shape, 1u << axis, true), {&result.strides, &x.strides, &y.strides});
   if (nest.numel > kMaxChunk) return false;
+  const auto width = static_cast<int64_t>(16 / size_of(y.dtype));
   const bool vectorized =
-      has_vectors(x, x.data, axis) && has_vectors(y, y.data, axis) && has_vectors(result, result.data, axis);
+      has_vectors_along(x, axis, width) && has_vectors_along(y, axis, width) && has_vectors_along(result, axis, width);
   const SoftmaxPlan plan = select_softmax(y.shape, axis, vectorized, device_properties(y.device.index()));
   const View none, &output = kBackward ? y : none;
   EventScope event(name, "cuda", plan.name(), {&x, &output}, (kBackward ? 4 : 5) * y.numel());

@@ -178,11 +178,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Whether the kernels for tiles serve: they take whole pairs of columns, or any columns of channels side by side.
-template <class T>
 bool takes_tiles(const View& image, const Pool2dGeometry& g) {
   for (int i = 0; i < 2; ++i)
     if (g.kernel[i] != 2 || g.stride[i] != 2 || g.padding[i] != 0 || g.dilation[i] != 1) return false;
-  return neighbours_of(image) == Along::channels || can_vectorize<T>(image, Along::columns, 2);
+  return neighbours_of(image) == Along::channels || can_vectorize(image, Along::columns, 2);
 }
 
 bool takes_2x2(const Pool2dGeometry& g) {
@@ -198,8 +197,8 @@ void visit_vectors(bool tiles, const View& image, const View& pooled, const View
   constexpr int kFull = 16 / sizeof(T);
   const Along along = neighbours_of(image);
   const auto fits = [&](int vec) {
-    return can_vectorize<T>(image, along, along == Along::columns ? 2 * vec : vec) &&
-           can_vectorize<T>(pooled, along, vec) && can_vectorize<int32_t>(indices, along, vec);
+    return can_vectorize(image, along, along == Along::columns ? 2 * vec : vec) && can_vectorize(pooled, along, vec) &&
+           can_vectorize(indices, along, vec);
   };
   if (along == Along::channels && tiles)
     run_largest<kFull>(fits, [&]<int kVec>() { run.template operator()<true, Along::channels, kVec>(); });
@@ -218,7 +217,7 @@ void CudaBackend::max_pool2d(const View& x, const MutableView& y, const MutableV
   check_size(y.numel());
   const Launch launch(y.device);
   visit_floating(y.dtype, [&]<class T>() {
-    const bool tiles = takes_tiles<T>(x, geometry) && 2 * y.shape[2] <= x.shape[2] && 2 * y.shape[3] <= x.shape[3];
+    const bool tiles = takes_tiles(x, geometry) && 2 * y.shape[2] <= x.shape[2] && 2 * y.shape[3] <= x.shape[3];
     EventScope event("max_pool2d", "cuda", tiles ? "tiles" : "direct", {&x},
                      y.numel() * geometry.kernel[0] * geometry.kernel[1]);
     visit_vectors<T>(tiles, x, y, indices, [&]<bool kTiles, Along kAlong, int kVec>() {
@@ -235,7 +234,7 @@ void CudaBackend::max_pool2d_backward(const View& dy, const View& indices, const
   check_size(dx.numel());
   const Launch launch(dx.device);
   visit_floating(dx.dtype, [&]<class T>() {
-    const bool tiles = takes_tiles<T>(dx, geometry), is_2x2 = !tiles && dy.numel() > 0 && takes_2x2(geometry);
+    const bool tiles = takes_tiles(dx, geometry), is_2x2 = !tiles && dy.numel() > 0 && takes_2x2(geometry);
     const char* const name = tiles ? "tiles" : is_2x2 ? "gather_2x2" : "gather";
     EventScope event("max_pool2d_backward", "cuda", name, {&dy, &indices}, dy.numel());
     visit_vectors<T>(tiles, dx, dy, indices, [&]<bool kTiles, Along kAlong, int kVec>() {
@@ -243,7 +242,7 @@ void CudaBackend::max_pool2d_backward(const View& dy, const View& indices, const
         if (is_2x2) {
           const Shape of_tiles{dx.shape[0], dx.shape[1], ceil_div(dx.shape[2], 2), ceil_div(dx.shape[3], 2)};
           const Pool pool(dx.shape, dy.shape, geometry, ImageVectors(of_tiles, kAlong, kVec));
-          const bool pairs = kAlong == Along::columns && can_vectorize<T>(dx, Along::columns, 2);
+          const bool pairs = kAlong == Along::columns && can_vectorize(dx, Along::columns, 2);
           return launch(backward_2x2_kernel<kAlong, kVec, T>, launch.blocks(pool.vectors.count, kThreads), kThreads,
                         pool, pairs, Image<const T>(dy), Image<const int32_t>(indices), Image<T>(dx));
         }

@@ -138,15 +138,13 @@ bool run_library(const GemmPlan& plan, const GemmCall& call) {
   EventScope event(name, "cuda", plan.name(), {&a, &b, bias ? bias : &no_bias}, call.flops(),
                    reason_for(plan.algorithm));
   if (is_recording(DeviceType::cuda)) return true;  // it is the memory alone that somebody wants to know
-  const double one = 1, zero = 0;
-  const float one_float = 1, zero_float = 0;
-  const bool is_double = y.dtype == DType::f64;
-  const void* const alpha = is_double ? static_cast<const void*>(&one) : &one_float;
-  const void* const beta = accumulate ? alpha : is_double ? static_cast<const void*>(&zero) : &zero_float;
+  constexpr double doubles[] = {0, 1};
+  constexpr float floats[] = {0, 1};
+  const auto scale = [&](int i) { return y.dtype == DType::f64 ? static_cast<const void*>(doubles + i) : floats + i; };
   const cudaStream_t stream = current_stream(y.device.index());
-  GRADUS_CUDA_CHECK(cublasLtMatmul(handle, &product.operation, alpha, b.data, &product.b, a.data, &product.a, beta,
-                                   y.data, &product.y, y.data, &product.y, &*choice, workspace, kLibraryWorkspace,
-                                   stream));
+  GRADUS_CUDA_CHECK(cublasLtMatmul(handle, &product.operation, scale(1), b.data, &product.b, a.data, &product.a,
+                                   scale(accumulate), y.data, &product.y, y.data, &product.y, &*choice, workspace,
+                                   kLibraryWorkspace, stream));
   check_launch(stream);
   return true;
 }

@@ -153,9 +153,8 @@ auto matrix(const auto& view) {
 }  // namespace
 
 void CudaBackend::cross_entropy(const CrossEntropyArgs& args) {
-  const View &x = args.x, &target = args.target;
-  const MutableView &p = args.log_probabilities, &loss = args.loss, &weight_sum = args.weight_sum;
-  const Sizes sizes{x.shape[0], x.shape[1], args.ignore_index, args.reduction};
+  const auto& [x, target, ignore_index, reduction, p, loss, weight_sum] = args;
+  const Sizes sizes{x.shape[0], x.shape[1], ignore_index, reduction};
   const bool small = sizes.rows <= kSmallRows && sizes.classes <= kSmallClasses;
   if (!small) softmax(x, 1, /*log=*/true, p);
   EventScope event("cross_entropy", "cuda", small ? "fused" : "losses", {&x, &target}, small ? 5 * x.numel() : 0);
@@ -172,18 +171,15 @@ void CudaBackend::cross_entropy(const CrossEntropyArgs& args) {
 }
 
 void CudaBackend::cross_entropy_backward(const CrossEntropyBackwardArgs& args) {
-  const View &dloss = args.dloss, &log_probabilities = args.log_probabilities, &target = args.target,
-             &weight_sum = args.weight_sum;
-  const MutableView& dx = args.dx;
-  EventScope event("cross_entropy_backward", "cuda", "fused", {&log_probabilities, &target}, 3 * dx.numel());
+  const auto& [dloss, p, target, ignore_index, reduction, weight_sum, dx] = args;
+  EventScope event("cross_entropy_backward", "cuda", "fused", {&p, &target}, 3 * dx.numel());
   if (dx.numel() == 0) return;
-  const Sizes sizes{dx.shape[0], dx.shape[1], args.ignore_index, args.reduction};
+  const Sizes sizes{dx.shape[0], dx.shape[1], ignore_index, reduction};
   const Launch launch(dx.device);
   visit_floating(dx.dtype, [&]<class T>() {
     using C = compute_t<T>;
-    const Backward<T, C> task{
-        sizes,        matrix<T>(dloss), matrix<T>(log_probabilities), matrix<int64_t>(target), weight_sum.as<T>(),
-        matrix<T>(dx)};
+    const Backward<T, C> task{sizes,        matrix<T>(dloss), matrix<T>(p), matrix<int64_t>(target), weight_sum.as<T>(),
+                              matrix<T>(dx)};
     if (sizes.classes > kWarpRow || dx.numel() > kMaxChunk)
       return launch(long_rows_backward_kernel<T, C>, launch.blocks(sizes.rows, 1), row_threads(sizes.classes), task);
     launch(backward_kernel<T, C>, launch.blocks(dx.numel(), kThreads), kThreads, task, Divisor(sizes.classes),

@@ -1,7 +1,6 @@
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
 #include <optional>
 

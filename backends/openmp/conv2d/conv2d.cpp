@@ -1,7 +1,5 @@
 // The convolution entries, which run the plan of select.h: half types are widened to float, weights made dense, and the
 // relu of the fused forms is applied to sums in registers (forward) or while dy is laid out (backward).
-#include <algorithm>
-
 #include <gradus/backends/openmp/conv2d/conv2d.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>

@@ -4,7 +4,6 @@
 // are, in pairs along the depth that take the place of floats. With a few rows of C, B is widened as it is read.
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
 
 #include <gradus/backends/openmp/gemm/gemm.h>
 #include <gradus/backends/openmp/simd/scratch.h>

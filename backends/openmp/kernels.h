@@ -117,17 +117,10 @@ struct TransposeArgs {
   const T* mask = nullptr;
 };
 
-/// `count` elements of a parameter in an optimizer step, with the three states of a rule; unused ones are null.
-template <class T>
-struct StepArgs {
-  int64_t count;
-  T* parameter;
-  const T* gradient;
-  T* states[3];
-};
+/// `count` elements of a parameter in an optimizer step, with the states of a rule; unused ones are null.
 template <class T, class Rule>
 struct StepKernel {
-  void (*step)(const StepArgs<T>&, const rules::FullStep<Rule, T>&);
+  void (*step)(const rules::FullStep<Rule, T>& rule, int64_t count, T* parameter, const T* gradient, T* const* states);
 };
 /// A kernel for each rule, found by its base class.
 template <class T>
@@ -151,17 +144,6 @@ struct PoolArgs {
   T* y;
   int32_t* indices;
   int64_t y_row, index_row;
-};
-
-/// Its gradient for 2 x 2 windows with stride 2 that cover dx's plane but for an odd last row or column, which is not
-/// written.
-template <class T>
-struct PoolBackwardArgs {
-  const T* dy;
-  const int32_t* indices;
-  int64_t rows, columns;
-  T* dx;
-  int64_t width;
 };
 
 /// y[q] = sum over k < taps of weights[k * pitch + q] * x[sources[k * pitch + q]] for q < columns; negative sources
@@ -296,7 +278,7 @@ struct Kernels {
   rules::All<StepKernels<T>::template List> steps;
   T (*sum)(const T* x, int64_t count);
   double (*product)(const T* x, int64_t count);
-  /// The largest or smallest element, NaN if there is one; and the first index of a value, NaN too, or -1.
+  /// The largest or smallest element, NaN if there is one; and the first index of a value, NaN too, or `count`.
   T (*max)(const T* x, int64_t count);
   T (*min)(const T* x, int64_t count);
   int64_t (*find)(const T* x, T value, int64_t count);
@@ -337,7 +319,10 @@ struct Kernels {
   void (*lstm_cell_backward)(const T* dh, const T* gates, const T* c_before, const T* c, T* dc, T* dgates,
                              int64_t size);
   void (*max_pool)(const PoolArgs<T>&);
-  void (*max_pool_backward_2x2)(const PoolBackwardArgs<T>&);
+  /// The gradient of a plane, `width` wide, for 2 x 2 windows with stride 2 that cover it but for an odd last row or
+  /// column, which is not written; dy and indices are dense.
+  void (*max_pool_backward_2x2)(const T* dy, const int32_t* indices, int64_t rows, int64_t columns, T* dx,
+                                int64_t width);
   void (*gather_columns)(const GatherArgs<T>&);
   /// y[q] = sum over k < taps of weights[k] * x[q * step + k]
   void (*pool_columns)(const T* x, int64_t step, int64_t taps, const T* weights, T* y, int64_t count);

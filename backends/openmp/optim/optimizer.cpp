@@ -31,15 +31,16 @@ void step_chunk(const Chunk& chunk, const rules::FullStep<Rule, T>& step) {
     const auto block = [&](const View& view, int buffer) {
       return const_cast<T*>(load_block<T>(view, i, 1, count, buffers[buffer]));
     };
-    StepArgs<T> args{count, block(views.parameter, 0), block(views.gradient, 1), {}};
+    T *const parameter = block(views.parameter, 0), *states[kMaxOptimizerStates] = {};
     for (int k = 0; k < kMaxOptimizerStates; ++k)
-      if (views.states[k].data) args.states[k] = block(views.states[k], 2 + k);
-    static_cast<const StepKernel<T, Rule>&>(kernels_of<T>(kernel_table()).steps).step(args, step);
-    if (views.half) store_block(args.parameter, views.half, i, 1, count);
+      if (views.states[k].data) states[k] = block(views.states[k], 2 + k);
+    const StepKernel<T, Rule>& kernel = kernels_of<T>(kernel_table()).steps;
+    kernel.step(step, count, parameter, block(views.gradient, 1), states);
+    if (views.half) store_block(parameter, views.half, i, 1, count);
     if (views.parameter.dtype == dtype_of<T>) continue;
-    store_block(args.parameter, views.parameter, i, 1, count);
+    store_block(parameter, views.parameter, i, 1, count);
     for (int k = 0; k < kMaxOptimizerStates; ++k)
-      if (args.states[k]) store_block(args.states[k], views.states[k], i, 1, count);
+      if (states[k]) store_block(states[k], views.states[k], i, 1, count);
   }
 }
 
@@ -47,7 +48,7 @@ void step_chunk(const Chunk& chunk, const rules::FullStep<Rule, T>& step) {
 
 void OpenmpBackend::optimizer_step(std::span<const ParameterViews> parameters, const View& block,
                                    const OptimizerRule& rule) {
-  static_assert(kMaxOptimizerStates == std::extent_v<decltype(StepArgs<float>::states)>);
+  static_assert(kMaxOptimizerStates == 3, "optimizer_kernel.h");
   std::vector<Chunk> chunks;
   for (const ParameterViews& views : parameters) {
     if (!fill_memory_alike(views)) {

@@ -7,18 +7,19 @@
 namespace gradus::openmp_detail::GRADUS_ISA {
 
 template <class T, class Rule>
-void optimizer_step(const StepArgs<T>& arguments, const rules::FullStep<Rule, T>& full_step) {
+void optimizer_step(const rules::FullStep<Rule, T>& rule, int64_t count, T* parameter, const T* gradient,
+                    T* const* states) {
   // Copies, which the stores below cannot change: they stay in registers.
-  const StepArgs<T> args = arguments;
-  const rules::FullStep<Rule, T> step = full_step;
-  for_lanes<T>(args.count, [&](int64_t i, auto lanes) {
-    Lanes<T> p = lanes.get(args.parameter + i), state[3] = {};
+  const rules::FullStep<Rule, T> step = rule;
+  T* const of[3] = {states[0], states[1], states[2]};
+  for_lanes<T>(count, [&](int64_t i, auto lanes) {
+    Lanes<T> p = lanes.get(parameter + i), state[3] = {};
     for (int k = 0; k < 3; ++k)
-      if (args.states[k]) state[k] = lanes.get(args.states[k] + i);
-    step(p, Lanes<T>(lanes.get(args.gradient + i)), state[0], state[1], state[2]);
-    lanes.put(args.parameter + i, p.v);
+      if (of[k]) state[k] = lanes.get(of[k] + i);
+    step(p, Lanes<T>(lanes.get(gradient + i)), state[0], state[1], state[2]);
+    lanes.put(parameter + i, p.v);
     for (int k = 0; k < 3; ++k)
-      if (args.states[k]) lanes.put(args.states[k] + i, state[k].v);
+      if (of[k]) lanes.put(of[k] + i, state[k].v);
   });
 }
 

@@ -76,9 +76,7 @@ void max_pool_backward(const View& dy, const View& indices, const MutableView& d
     T* plane = dx.as<T>() + n * dx.strides[0] + c * dx.strides[1];
     if (two_by_two && !channels) {
       if (H % 2 || W % 2) std::fill_n(plane, H * W, T(0));  // the kernel leaves out an odd last row or column
-      kernels_of<T>(kernel_table())
-          .max_pool_backward_2x2({.dy = gradient, .indices = index, .rows = P, .columns = Q, .dx = plane, .width = W});
-      return;
+      return kernels_of<T>(kernel_table()).max_pool_backward_2x2(gradient, index, P, Q, plane, W);
     }
     std::fill_n(plane, H * W * lanes, T(0));
     const int64_t neighbours = channels ? lanes : P * Q;

@@ -57,21 +57,20 @@ void max_pool(const PoolArgs<T>& args) {
 
 /// The gradient of pooling by 2 x 2 windows that do not overlap: every input looks whether its window chose it.
 template <class T>
-void max_pool_backward_2x2(const PoolBackwardArgs<T>& args) {
+void max_pool_backward_2x2(const T* dy, const int32_t* indices, int64_t rows, int64_t columns, T* dx, int64_t width) {
   using Integer = IntegerOf<T>;
   const Mask<T> lane_columns = 2 * lane_numbers<T>();
-  for (int64_t p = 0; p < args.rows; ++p) {
-    for_lanes<T>(args.columns, [&](int64_t q, auto lanes) {
-      const Vector<T> dy = lanes.get(args.dy + p * args.columns + q);
-      const Mask<T> index = load_indices<T>(lanes, args.indices + p * args.columns + q);
+  for (int64_t p = 0; p < rows; ++p)
+    for_lanes<T>(columns, [&](int64_t q, auto lanes) {
+      const Vector<T> g = lanes.get(dy + p * columns + q);
+      const Mask<T> index = load_indices<T>(lanes, indices + p * columns + q);
       for (int64_t r = 0; r < 2; ++r) {
-        const int64_t row = (2 * p + r) * args.width;
+        const int64_t row = (2 * p + r) * width;
         const Mask<T> at = lane_columns + static_cast<Integer>(row + 2 * q);
-        const Vector<T> even = index == at ? dy : Vector<T>{}, odd = index == at + 1 ? dy : Vector<T>{};
-        store_interleaved<T>(args.dx + row + 2 * q, even, odd, 2 * lanes.count);
+        const Vector<T> even = index == at ? g : Vector<T>{}, odd = index == at + 1 ? g : Vector<T>{};
+        store_interleaved<T>(dx + row + 2 * q, even, odd, 2 * lanes.count);
       }
     });
-  }
 }
 
 }  // namespace gradus::openmp_detail::GRADUS_ISA

@@ -86,32 +86,23 @@ T extreme(const T* x, int64_t count) {
   return best_lane<T, largest>(best[0]);
 }
 
-/// Index of the first element that equals `value`, or of the first NaN if that is what it is; -1 if there is none.
+/// Index of the first element for which `holds`, a mask of vectors and a truth of numbers; `count` if there is none.
+template <class T, class F>
+inline int64_t first_where(const T* x, int64_t count, F holds) {
+  int64_t i = 0;
+  while (i + kLanes<T> <= count && !any(holds(Lanes<T>(load(x + i))))) i += kLanes<T>;
+  while (i < count && !holds(x[i])) ++i;
+  return i;
+}
 template <class T>
 int64_t find(const T* x, T value, int64_t count) {
-  const Vector<T> wanted = broadcast(value);
-  const bool any_nan = value != value;
-  int64_t i = 0;
-  for (; i + kLanes<T> <= count; i += kLanes<T>) {
-    const Vector<T> v = load(x + i);
-    if (any(any_nan ? v != v : v == wanted)) break;
-  }
-  for (; i < count; ++i)
-    if (any_nan ? x[i] != x[i] : x[i] == value) return i;
-  return -1;
+  if (value != value) return first_where(x, count, [](auto v) { return v != v; });
+  return first_where(x, count, [value](auto v) { return v == decltype(v)(value); });
 }
-
-/// Index of the first element above `limit`, a number, (or below it), NaN being above all numbers; `count` if there is
-/// none.
 template <class T>
 int64_t find_beyond(const T* x, T limit, bool above, int64_t count) {
-  const auto beyond = [above](auto v, auto bound) { return above ? !(v <= bound) : v < bound; };
-  int64_t i = 0;
-  for (; i + kLanes<T> <= count; i += kLanes<T>)
-    if (any(beyond(Lanes<T>(load(x + i)), Lanes<T>(limit)))) break;
-  for (; i < count; ++i)
-    if (beyond(x[i], limit)) return i;
-  return count;
+  if (above) return first_where(x, count, [limit](auto v) { return !(v <= decltype(v)(limit)); });
+  return first_where(x, count, [limit](auto v) { return v < decltype(v)(limit); });
 }
 
 }  // namespace gradus::openmp_detail::GRADUS_ISA

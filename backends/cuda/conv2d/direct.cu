@@ -207,28 +207,19 @@ __global__ void __launch_bounds__(kThreads, 2)
 template <class T, int kSize, int kRows>
 void run(const ConvCall& call, const Launch& launch) {
   static_assert(kWeightStep<kRows> == sizeof(RowWeights<kRows>) / sizeof(float));
-  launch.with_shared(direct_kernel<T, kSize, kRows>, dim3(call.plan.blocks, call.groups()), call.plan.threads,
-                     call.plan.shared_bytes, call.gather, call.plan.direct, call.in, call.mask, call.weight, call.bias,
-                     call.problem.relu, call.out);
+  launch.with({call.plan.shared_bytes}, direct_kernel<T, kSize, kRows>, dim3(call.plan.blocks, call.groups()),
+              call.plan.threads, call.gather, call.plan.direct, call.in, call.mask, call.weight, call.bias,
+              call.problem.relu, call.out);
 }
 
 }  // namespace
 
 void direct(const ConvCall& call, const Launch& launch) {
-  visit_floating(call.problem.dtype, [&]<class T>() {
-    if constexpr (!std::is_same_v<T, double>) {
-      const auto of_rows = [&]<int kRows>() {
-        if (call.gather.tap_width.divisor == 3) run<T, 3, kRows>(call, launch);
-        else run<T, 5, kRows>(call, launch);
-      };
-      switch (call.plan.tile.rows) {
-        case 8: return of_rows.template operator()<8>();
-        case 6: return of_rows.template operator()<6>();
-        case 4: return of_rows.template operator()<4>();
-        case 2: return of_rows.template operator()<2>();
-        default: return of_rows.template operator()<1>();
-      }
-    }
+  visit_narrow(call.problem.dtype, [&]<class T>() {
+    visit_constant<8, 6, 4, 2, 1>(call.plan.tile.rows, [&]<int kRows>() {
+      if (call.gather.tap_width.divisor == 3) run<T, 3, kRows>(call, launch);
+      else run<T, 5, kRows>(call, launch);
+    });
   });
 }
 

@@ -276,13 +276,13 @@ void visit_shape(int index, F&& f) {
 
 void direct_wgrad(const ConvCall& call, const Launch& launch) {
   const DirectWgradArgs args{call.plan.direct_wgrad, call.gather};
-  visit_floating(call.problem.dtype, [&]<class T>() {
-    if constexpr (!std::is_same_v<T, double>)
-      visit_shape(call.plan.shape, [&]<class S>() {
-        launch.with_shared(call.mask ? direct_wgrad_kernel<T, S, true> : direct_wgrad_kernel<T, S, false>,
-                           dim3(call.phase.split_k, call.tiles(args.g.depth), call.groups()), S::kThreads,
-                           call.plan.shared_bytes, args, call.out, call.mask, call.in, call.partial());
-      });
+  visit_narrow(call.problem.dtype, [&]<class T>() {
+    visit_shape(call.plan.shape, [&]<class S>() {
+      launch.with({call.plan.shared_bytes},
+                  call.mask ? direct_wgrad_kernel<T, S, true> : direct_wgrad_kernel<T, S, false>,
+                  dim3(call.phase.split_k, call.tiles(args.g.depth), call.groups()), S::kThreads, args, call.out,
+                  call.mask, call.in, call.partial());
+    });
   });
 }
 

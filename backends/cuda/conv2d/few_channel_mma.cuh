@@ -67,7 +67,8 @@ struct FewChannelArgs : FewChannelTiling {
 
 /// Waits until the block's copies have arrived, and for all of its threads.
 __device__ inline void finish_copies() {
-  cp_async_wait_all();
+  cp_async_commit();
+  cp_async_wait<0>();
   __syncthreads();
 }
 
@@ -75,11 +76,6 @@ __device__ inline void finish_copies() {
 __device__ inline void clear_buffers(const FewChannelArgs& args, Vec16* memory) {
   for (uint32_t i = threadIdx.x; i < 2 * args.size / sizeof(Vec16); i += kFewChannelThreads) memory[i] = {};
   __syncthreads();
-}
-
-template <class T>
-__device__ uint32_t pair(T low, T high) {
-  return static_cast<uint32_t>(low.bits) | static_cast<uint32_t>(high.bits) << 16;
 }
 
 /// The element of a pixel's window under a tap.

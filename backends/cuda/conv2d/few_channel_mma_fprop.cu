@@ -18,13 +18,8 @@ template <class T>
 __device__ uint32_t round_pair(float low, float high, bool relu) {
   uint32_t word = 0;
 #if __CUDA_ARCH__ >= 800
-  if constexpr (std::is_same_v<T, Half>) {
-    if (relu) asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-    else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  } else {
-    if (relu) asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-    else asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  }
+  if (relu) asm("cvt.rn.relu.%3x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low), "C"(kPtxType<T>));
+  else asm("cvt.rn.%3x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low), "C"(kPtxType<T>));
 #endif
   return word;
 }
@@ -132,19 +127,17 @@ __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
 
 void few_channel_mma_fprop(const ConvCall& call, const Launch& launch) {
   const ConvPlan& plan = call.plan;
-  visit_math_mode(call.problem.dtype, MathMode::half, [&]<MathMode kMode, class T>() {
-    if constexpr (kMode == MathMode::half) {
-      const auto run = [&]<int kSteps, int kGroups>() {
-        const uint32_t groups = ceil_div(call.gather.rows, kGroup * kGroups);
-        launch.with_shared(few_channel_mma_fprop_kernel<T, kSteps, kGroups>, dim3(plan.blocks, groups),
-                           kFewChannelThreads, plan.shared_bytes, FewChannelArgs{plan.few_channel, call.gather},
-                           call.in, call.weight, call.bias, call.problem.relu, call.out);
-      };
-      const bool two = plan.tile.rows > kGroup;  // groups
-      if (call.gather.depth > 32) run.template operator()<4, 1>();
-      else if (call.gather.depth > 16) two ? run.template operator()<2, 2>() : run.template operator()<2, 1>();
-      else two ? run.template operator()<1, 2>() : run.template operator()<1, 1>();
-    }
+  visit_half(call.problem.dtype, [&]<class T>() {
+    const auto run = [&]<int kSteps, int kGroups>() {
+      const uint32_t groups = ceil_div(call.gather.rows, kGroup * kGroups);
+      launch.with({plan.shared_bytes}, few_channel_mma_fprop_kernel<T, kSteps, kGroups>, dim3(plan.blocks, groups),
+                  kFewChannelThreads, FewChannelArgs{plan.few_channel, call.gather}, call.in, call.weight, call.bias,
+                  call.problem.relu, call.out);
+    };
+    const bool two = plan.tile.rows > kGroup;  // groups
+    if (call.gather.depth > 32) run.template operator()<4, 1>();
+    else if (call.gather.depth > 16) two ? run.template operator()<2, 2>() : run.template operator()<2, 1>();
+    else two ? run.template operator()<1, 2>() : run.template operator()<1, 1>();
   });
 }
 

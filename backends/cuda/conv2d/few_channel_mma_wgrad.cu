@@ -140,17 +140,16 @@ __global__ void __launch_bounds__(kFewChannelThreads, kBlocks<kRows, kColumns>)
 }  // namespace
 
 void few_channel_mma_wgrad(const ConvCall& call, const Launch& launch) {
-  visit_math_mode(call.problem.dtype, MathMode::half, [&]<MathMode kMode, class T>() {
-    if constexpr (kMode == MathMode::half)
-      visit_tiles<TileOf<32, 72>, TileOf<64, 32>, TileOf<32, 32>, TileOf<64, 16>, TileOf<32, 16>>(
-          call.plan.tile, [&]<class Tile>() {
-            constexpr int kRows = Tile::kRows / 16, kColumns = Tile::kColumns / 8;
-            launch.with_shared(call.mask ? few_channel_mma_wgrad_kernel<T, kRows, kColumns, true>
-                                         : few_channel_mma_wgrad_kernel<T, kRows, kColumns, false>,
-                               dim3(call.phase.split_k, ceil_div(call.gather.rows, Tile::kRows)), kFewChannelThreads,
-                               call.plan.shared_bytes, FewChannelArgs{call.plan.few_channel, call.gather}, call.out,
-                               call.mask, call.in, call.partial());
-          });
+  visit_half(call.problem.dtype, [&]<class T>() {
+    visit_tiles<TileOf<32, 72>, TileOf<64, 32>, TileOf<32, 32>, TileOf<64, 16>, TileOf<32, 16>>(
+        call.plan.tile, [&]<class Tile>() {
+          constexpr int kRows = Tile::kRows / 16, kColumns = Tile::kColumns / 8;
+          launch.with({call.plan.shared_bytes},
+                      call.mask ? few_channel_mma_wgrad_kernel<T, kRows, kColumns, true>
+                                : few_channel_mma_wgrad_kernel<T, kRows, kColumns, false>,
+                      dim3(call.phase.split_k, ceil_div(call.gather.rows, Tile::kRows)), kFewChannelThreads,
+                      FewChannelArgs{call.plan.few_channel, call.gather}, call.out, call.mask, call.in, call.partial());
+        });
   });
 }
 

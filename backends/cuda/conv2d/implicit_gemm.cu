@@ -312,10 +312,9 @@ void run(const ConvCall& call, const Launch& launch) {
   if (vecs > 0)
     launch(pack_weights_kernel<Loader::kMode, T>, launch.blocks(vecs, kThreads), kThreads, gather, steps,
            Divisor(chunks), Divisor(steps.packed_rows), vecs, call.weight, packed);
-  launch.with_shared(implicit_gemm_kernel<Loader>,
-                     dim3(u32(ceil_div(gather.positions, Tile::kColumns)), row_tiles, call.groups() * splits),
-                     Tile::kThreads, sizeof(GatherShared<Tile, Loader::Loop::kStages>), gather, steps, call.in, packed,
-                     call.bias, call.problem.relu, call.out, partial);
+  launch.with({sizeof(GatherShared<Tile, Loader::Loop::kStages>)}, implicit_gemm_kernel<Loader>,
+              dim3(u32(ceil_div(gather.positions, Tile::kColumns)), row_tiles, call.groups() * splits), Tile::kThreads,
+              gather, steps, call.in, packed, call.bias, call.problem.relu, call.out, partial);
 }
 
 }  // namespace

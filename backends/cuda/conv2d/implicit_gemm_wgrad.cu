@@ -326,9 +326,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Loader::kBlocks)
 template <class Loader>
 void run(const ConvCall& call, const Launch& launch) {
   const Gather& g = call.gather;
-  launch.with_shared(implicit_gemm_wgrad_kernel<Loader>, dim3(call.tiles(g.depth), call.groups(), call.phase.split_k),
-                     Loader::Tile::kThreads, sizeof(WgradShared<Loader>), g, Divisor(g.in_channels),
-                     Divisor(int64_t{g.out_height.divisor} * g.out_width.divisor), call.out, call.in, call.partial());
+  launch.with({sizeof(WgradShared<Loader>)}, implicit_gemm_wgrad_kernel<Loader>,
+              dim3(call.tiles(g.depth), call.groups(), call.phase.split_k), Loader::Tile::kThreads, g,
+              Divisor(g.in_channels), Divisor(int64_t{g.out_height.divisor} * g.out_width.divisor), call.out, call.in,
+              call.partial());
 }
 
 }  // namespace

@@ -72,17 +72,14 @@ void add_parts(const ConvCall& call, const Launch& launch) {
   const uint32_t parts = call.phase.split_k, results = lines * columns;
   const Address partial{call.workspace + plan.partial_offset};
   visit_floating(call.problem.dtype, [&]<class T>() {
-    const auto sum = [&]<uint32_t kLanes, bool kOfWeight>() {
+    const auto sum = [&]<int kLanes, bool kOfWeight>() {
       launch(split_k_reduce_kernel<T, kLanes, kOfWeight>, ceil_div(results, kThreads / kLanes), kThreads, g, partial,
              parts, results, Divisor(columns), Divisor(g.in_channels), tap_by_tap, call.problem.relu,
              kOfWeight ? call.weight : call.out, call.bias);
     };
     if (!of_weight) return sum.template operator()<1, false>();
-    switch (plan.reduce_lanes) {
-      case 1: return sum.template operator()<1, true>();
-      case 8: return sum.template operator()<8, true>();
-      default: return sum.template operator()<32, true>();
-    }
+    visit_constant<1, 8, 32>(static_cast<int>(plan.reduce_lanes),
+                             [&]<int kLanes>() { sum.template operator()<kLanes, true>(); });
   });
 }
 

@@ -99,7 +99,7 @@ __device__ void store_epilogue(const float (&sums)[kBlocks][kFilters / 8][4], co
         float low = sums[i / 2][first + j][i % 2 * 2] + bias[first + j][0];
         float high = sums[i / 2][first + j][i % 2 * 2 + 1] + bias[first + j][1];
         if (relu) low = low < 0 ? 0 : low, high = high < 0 ? 0 : high;  // a NaN stays
-        words[j] = T(low).bits | static_cast<uint32_t>(T(high).bits) << 16;
+        words[j] = pair(T(low), T(high));
       }
       transpose_quad(words);
       const int filter = first * 8 + static_cast<int>(threadIdx.x % 4) * 8;
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kGatherThreads, 1)
   const GatherShared<kLineBytes, kFilters> shared(memory, tiling);
   launch_dependents();
   for (int i = threadIdx.x; i < tiling.slots * kLineBytes / 16; i += kGatherThreads)  // in front of each slot is a zero
-    zero_shared(shared.slot(i / (kLineBytes / 16)) - kLineBytes + i % (kLineBytes / 16) * 16);
+    store_shared(shared.slot(i / (kLineBytes / 16)) - kLineBytes + i % (kLineBytes / 16) * 16, {});
   if (threadIdx.x == 0) {
     for (int i = 0; i < tiling.slots; ++i) barriers.full[i].init(), barriers.empty[i].init();
     barriers.filters.init();
@@ -170,10 +170,10 @@ void launch_gather(const ConvCall& call, const Launch& launch) {
   const cuuint64_t C = filters[1], K = filters[0];
   const CUtensorMap w = tensor_map(call.weight.data, problem.dtype, {C, K, 9, 1}, {18 * C, 2 * C, 18 * C},
                                    {kFlipped ? kFilters : kChannels, kFlipped ? kChannels : kFilters, 9, 1});
-  launch_early(launch, wgmma_gather_kernel<T, kLineBytes, kFilters, kFlipped>,
-               dim3(call.plan.blocks, ceil_div(channels, kFilters)), kGatherThreads, call.plan.shared_bytes, 1, in, w,
-               tiling, static_cast<const T*>(call.bias), call.gather.bias_step, problem.relu, static_cast<T*>(call.out),
-               channels);
+  launch.with(
+      {.shared_bytes = call.plan.shared_bytes, .early = true}, wgmma_gather_kernel<T, kLineBytes, kFilters, kFlipped>,
+      dim3(call.plan.blocks, ceil_div(channels, kFilters)), kGatherThreads, in, w, tiling,
+      static_cast<const T*>(call.bias), call.gather.bias_step, problem.relu, static_cast<T*>(call.out), channels);
 }
 
 }  // namespace

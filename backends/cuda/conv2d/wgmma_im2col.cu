@@ -198,7 +198,7 @@ __device__ void store_epilogue(const Im2colWork<kPass>& work, const Im2colResult
                                      channel) = {value[0], value[1]};
       }
       if (result.relu) value[0] = value[0] < 0 ? 0 : value[0], value[1] = value[1] < 0 ? 0 : value[1];  // a NaN stays
-      words[j] = T(value[0]).bits | static_cast<uint32_t>(T(value[1]).bits) << 16;
+      words[j] = pair(T(value[0]), T(value[1]));
     }
     transpose_quad(words);
     const int channel = column + static_cast<int>(threadIdx.x % 4) * 8;
@@ -295,10 +295,9 @@ void launch_im2col(const ConvCall& call, const Launch& launch) {
                                   .pitch = static_cast<int>(kOfWeight ? taps * C : 0),
                                   .height = static_cast<int>(out[2]),
                                   .width = static_cast<int>(out[3])};
-  launch_early(launch, wgmma_im2col_kernel<T, kPass, kColumns>,
-               dim3(tiling.row_tiles * tiling.cluster, tiling.column_tiles, tiling.z), kIm2colThreads,
-               call.plan.shared_bytes, tiling.cluster, kOfWeight ? dense : gathered, kOfWeight ? gathered : dense,
-               tiling, result);
+  launch.with({call.plan.shared_bytes, tiling.cluster, true}, wgmma_im2col_kernel<T, kPass, kColumns>,
+              dim3(tiling.row_tiles * tiling.cluster, tiling.column_tiles, tiling.z), kIm2colThreads,
+              kOfWeight ? dense : gathered, kOfWeight ? gathered : dense, tiling, result);
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ struct WgmmaWgrad {
     }
   }
   static __device__ void zero(uint32_t begin, uint32_t end) {
-    for (uint32_t at = begin + threadIdx.x * 16; at < end; at += kWgradThreads * 16) zero_shared(at);
+    for (uint32_t at = begin + threadIdx.x * 16; at < end; at += kWgradThreads * 16) store_shared(at, {});
   }
 
   template <bool kMasked>
@@ -92,9 +92,7 @@ struct MaskLane {
       if constexpr (kMasked) {
         const uint4 mask = load_shared(slot.mask + at);
         dy = {masked(dy.x, mask.x), masked(dy.y, mask.y), masked(dy.z, mask.z), masked(dy.w, mask.w)};
-        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(slot.dy + at), "r"(dy.x), "r"(dy.y), "r"(dy.z),
-                     "r"(dy.w)
-                     : "memory");
+        store_shared(slot.dy + at, dy);
       }
       const uint32_t words[4] = {dy.x, dy.y, dy.z, dy.w};
 #pragma unroll
@@ -113,7 +111,7 @@ struct MaskLane {
   }
   static __device__ uint32_t masked(uint32_t dy, uint32_t mask) {
     uint32_t counts;  // all bits of a half set where mask > 0
-    asm("set.gt.u32.%3x2 %0, %1, %2;" : "=r"(counts) : "r"(mask), "r"(0), "C"(kWgmmaType<T>));
+    asm("set.gt.u32.%3x2 %0, %1, %2;" : "=r"(counts) : "r"(mask), "r"(0), "C"(kPtxType<T>));
     return dy & counts;
   }
   /// Which 8 filters: TMA has swizzled the pieces of a line by the line's address.
@@ -305,12 +303,13 @@ void launch_wgrad(const ConvCall& call, const Launch& launch) {
   const WgradParts<kChannels, kFilterBytes / 2> parts(K, C, static_cast<bool>(call.bias));
   auto* const partial = static_cast<float4*>(call.partial());
   const uint32_t splits = call.plan.split_k;
-  launch_early(launch, kernel, dim3(splits, parts.chunks * (3 / kTapRows), ceil_div(K, kFilterBytes / 2)),
-               kWgradThreads, call.plan.shared_bytes, 1, maps, tiling, static_cast<bool>(call.masked),
-               static_cast<bool>(call.bias), parts, partial, K);
-  launch_early(launch, wgmma_reduce_kernel<T, kChannels, kFilterBytes / 2>, ceil_div(parts.of_split, kReduceVecs),
-               kReduceLanes * kReduceVecs, 0, 1, parts, partial, static_cast<int>(splits), Strides4(problem.w.strides),
-               K, C, static_cast<T*>(call.weight), static_cast<T*>(call.bias), call.gather.bias_step);
+  launch.with({.shared_bytes = call.plan.shared_bytes, .early = true}, kernel,
+              dim3(splits, parts.chunks * (3 / kTapRows), ceil_div(K, kFilterBytes / 2)), kWgradThreads, maps, tiling,
+              static_cast<bool>(call.masked), static_cast<bool>(call.bias), parts, partial, K);
+  launch.with({.early = true}, wgmma_reduce_kernel<T, kChannels, kFilterBytes / 2>,
+              ceil_div(parts.of_split, kReduceVecs), kReduceLanes * kReduceVecs, parts, partial,
+              static_cast<int>(splits), Strides4(problem.w.strides), K, C, static_cast<T*>(call.weight),
+              static_cast<T*>(call.bias), call.gather.bias_step);
 }
 
 }  // namespace

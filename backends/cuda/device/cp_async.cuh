@@ -31,11 +31,5 @@ __device__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 #endif
 }
-/// Waits for all of this thread's copies, in groups or not.
-__device__ inline void cp_async_wait_all() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
 
 }  // namespace gradus::cuda_detail

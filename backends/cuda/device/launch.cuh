@@ -12,6 +12,15 @@
 
 namespace gradus::cuda_detail {
 
+/// How a kernel is launched, beside its grid and block.
+struct LaunchOptions {
+  size_t shared_bytes = 0;  ///< dynamic shared memory, which may be more than the 48 KiB that a kernel has unasked
+  dim3 cluster = 1;         ///< blocks of a cluster (DeviceProperties::clusters), of which the grid is a multiple
+  /// Its blocks may start while the kernel before it on the stream ends. They prepare what needs no global memory and
+  /// go on behind wait_for_grid() (wgmma_tile.cuh).
+  bool early = false;
+};
+
 /// Selects the device of a kernel call for its lifetime and launches on this thread's stream.
 class Launch {
  public:
@@ -21,30 +30,27 @@ class Launch {
 
   template <class... Parameters, class... Arguments>
   void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, const Arguments&... arguments) const {
-    with_shared(kernel, grid, block, 0, arguments...);
+    with({}, kernel, grid, block, arguments...);
   }
-  /// With so many bytes of dynamic shared memory, which may be more than the 48 KiB that a kernel has unasked.
   template <class... Parameters, class... Arguments>
-  void with_shared(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t bytes,
-                   const Arguments&... arguments) const {
+  void with(const LaunchOptions& options, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+            const Arguments&... arguments) const {
+    const auto& [bytes, cluster, early] = options;
     if (bytes > size_t{48} << 10)
       GRADUS_CUDA_CHECK(
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
-    kernel<<<grid, block, bytes, stream_>>>(arguments...);
-    check_launch(stream_);
-  }
-  /// In clusters of `cluster` blocks (DeviceProperties::clusters), of which `grid` is a multiple.
-  /// A cluster of one block needs nothing.
-  template <class... Parameters, class... Arguments>
-  void in_clusters(void (*kernel)(Parameters...), dim3 cluster, dim3 grid, dim3 block,
-                   const Arguments&... arguments) const {
-    cudaLaunchAttribute of_cluster{};
-    of_cluster.id = cudaLaunchAttributeClusterDimension;
-    of_cluster.val.clusterDim = {cluster.x, cluster.y, cluster.z};
-    cudaLaunchConfig_t configuration{};
-    configuration.gridDim = grid, configuration.blockDim = block, configuration.stream = stream_;
-    configuration.attrs = &of_cluster, configuration.numAttrs = cluster.x * cluster.y * cluster.z > 1 ? 1 : 0;
-    GRADUS_CUDA_CHECK(cudaLaunchKernelEx(&configuration, kernel, Parameters(arguments)...));
+    cudaLaunchAttribute attributes[2] = {};
+    unsigned count = 0;
+    const auto add = [&](cudaLaunchAttributeID id) -> cudaLaunchAttributeValue& {
+      attributes[count].id = id;
+      return attributes[count++].val;
+    };
+    if (early) add(cudaLaunchAttributeProgrammaticStreamSerialization).programmaticStreamSerializationAllowed = 1;
+    if (cluster.x * cluster.y * cluster.z > 1)
+      add(cudaLaunchAttributeClusterDimension).clusterDim = {cluster.x, cluster.y, cluster.z};
+    const cudaLaunchConfig_t configuration{grid, block, bytes, stream_, attributes, count};
+    if (count > 0) GRADUS_CUDA_CHECK(cudaLaunchKernelEx(&configuration, kernel, Parameters(arguments)...));
+    else kernel<<<grid, block, bytes, stream_>>>(arguments...);
     check_launch(stream_);
   }
   cudaStream_t stream() const { return stream_; }
@@ -148,6 +154,22 @@ void for_each(const Launch& launch, const Nest<N>& nest, const Make& make) {
     launch(for_each_kernel<N, std::remove_const_t<decltype(f)>>, launch.blocks(chunk.numel, kThreads), kThreads,
            chunk.geometry(), f);
   });
+}
+
+/// Calls f.template operator()<n>() for the one of kValues that `value` is.
+template <int... kValues, class F>
+void visit_constant(int value, F&& f) {
+  (void)((kValues == value && (f.template operator()<kValues>(), true)) || ...);
+}
+/// Calls f.template operator()<T>() with the C++ type of a half type.
+template <class F>
+void visit_half(DType dtype, F&& f) {
+  dtype == DType::f16 ? f.template operator()<Half>() : f.template operator()<BFloat16>();
+}
+/// The same of float32, too.
+template <class F>
+void visit_narrow(DType dtype, F&& f) {
+  dtype == DType::f32 ? f.template operator()<float>() : visit_half(dtype, f);
 }
 
 template <class T>

@@ -36,6 +36,20 @@ __device__ T load_global(const char* from) {
   }
 }
 
+/// What instructions of tensor cores call a type.
+template <class T>
+inline constexpr char kPtxType[] = "tf32";
+template <>
+inline constexpr char kPtxType<Half>[] = "f16";
+template <>
+inline constexpr char kPtxType<BFloat16>[] = "bf16";
+
+/// Two elements as a word.
+template <class T>
+__device__ uint32_t pair(T low, T high) {
+  return static_cast<uint32_t>(low.bits) | static_cast<uint32_t>(high.bits) << 16;
+}
+
 /// How many elements of T a vector and a row hold.
 template <class T>
 inline constexpr int kVec16Size = 16 / sizeof(T);
@@ -118,21 +132,10 @@ __device__ inline void ldmatrix_x4(uint32_t (&words)[4], const Vec16& row) {
 template <class T>
 __device__ void mma_m16n8(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
-  if constexpr (std::is_same_v<T, Half>)
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  else if constexpr (std::is_same_v<T, BFloat16>)
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  else
-    asm volatile(
-        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  asm volatile(
+      "mma.sync.aligned.m16n8k%10.row.col.f32.%11.%11.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "n"(32 / sizeof(T)), "C"(kPtxType<T>));
 #else
   __trap();  // the host does not launch it on such a device
 #endif
@@ -192,9 +195,7 @@ void visit_math_mode(DType dtype, MathMode mode, F&& f) {
   switch (mode) {
     case MathMode::fma: return f.template operator()<MathMode::fma, float>();
     case MathMode::tf32: return f.template operator()<MathMode::tf32, float>();
-    case MathMode::half:
-      return dtype == DType::f16 ? f.template operator()<MathMode::half, Half>()
-                                 : f.template operator()<MathMode::half, BFloat16>();
+    case MathMode::half: return visit_half(dtype, [&]<class T>() { f.template operator()<MathMode::half, T>(); });
   }
 }
 

@@ -1,10 +1,7 @@
 // Products of four warps whose operands stay in shared memory, by the names of their PTX instructions (sm_90a).
 #pragma once
 
-#include <cstdint>
-#include <type_traits>
-
-#include <gradus/core/dtype.h>
+#include <gradus/backends/cuda/device/mma_tile.cuh>
 
 namespace gradus::cuda_detail {
 
@@ -27,70 +24,37 @@ __device__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-template <class T>
-inline constexpr char kWgmmaType[] = "bf16";
-template <>
-inline constexpr char kWgmmaType<Half>[] = "f16";
-
+// The registers of 16 to 96 sums, by their numbers in the asm and as its operands.
+// clang-format off
+#define GRADUS_REGISTERS_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define GRADUS_REGISTERS_32 GRADUS_REGISTERS_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define GRADUS_REGISTERS_48 GRADUS_REGISTERS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define GRADUS_REGISTERS_64 GRADUS_REGISTERS_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define GRADUS_REGISTERS_96 GRADUS_REGISTERS_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79," \
+  "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
 #define GRADUS_SUMS(j) "+f"(sums[j][0]), "+f"(sums[j][1]), "+f"(sums[j][2]), "+f"(sums[j][3])
 #define GRADUS_SUMS_4(j) GRADUS_SUMS(j), GRADUS_SUMS(j + 1), GRADUS_SUMS(j + 2), GRADUS_SUMS(j + 3)
 
 /// sums (64 x N) = or += a (64 rows, 16 half types of depth) b (N rows as deep). Of warp w, lane l has rows
 /// 16 w + l / 4 and 8 below, columns 8 j + 2 (l % 4) and its neighbour: sums[j][0, 1] above, sums[j][2, 3] below.
-template <class T, bool kTransposeA, bool kTransposeB>
-__device__ void wgmma(float (&sums)[4][4], uint64_t a, uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %18, 0;\n\t"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.%21.%21 "
-      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, %16, %17, p, 1, 1, %19, %20;\n\t}"
-      : GRADUS_SUMS_4(0)
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposeA), "n"(kTransposeB), "C"(kWgmmaType<T>));
-}
-template <class T, bool kTransposeA, bool kTransposeB>
-__device__ void wgmma(float (&sums)[8][4], uint64_t a, uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\t"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.%37.%37 "
-      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"
-      "%30,%31}, %32, %33, p, 1, 1, %35, %36;\n\t}"
-      : GRADUS_SUMS_4(0), GRADUS_SUMS_4(4)
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposeA), "n"(kTransposeB), "C"(kWgmmaType<T>));
-}
-template <class T, bool kTransposeA, bool kTransposeB>
-__device__ void wgmma(float (&sums)[12][4], uint64_t a, uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %50, 0;\n\t"
-      "wgmma.mma_async.sync.aligned.m64n96k16.f32.%53.%53 "
-      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"
-      "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47}, %48, %49, p, 1, 1, %51, %52;\n\t}"
-      : GRADUS_SUMS_4(0), GRADUS_SUMS_4(4), GRADUS_SUMS_4(8)
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposeA), "n"(kTransposeB), "C"(kWgmmaType<T>));
-}
-template <class T, bool kTransposeA, bool kTransposeB>
-__device__ void wgmma(float (&sums)[16][4], uint64_t a, uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\t"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.%69.%69 "
-      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"
-      "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,"
-      "%58,%59,%60,%61,%62,%63}, %64, %65, p, 1, 1, %67, %68;\n\t}"
-      : GRADUS_SUMS_4(0), GRADUS_SUMS_4(4), GRADUS_SUMS_4(8), GRADUS_SUMS_4(12)
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposeA), "n"(kTransposeB), "C"(kWgmmaType<T>));
-}
-template <class T, bool kTransposeA, bool kTransposeB>
-__device__ void wgmma(float (&sums)[24][4], uint64_t a, uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %98, 0;\n\t"
-      "wgmma.mma_async.sync.aligned.m64n192k16.f32.%101.%101 "
-      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"
-      "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,"
-      "%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,"
-      "%86,%87,%88,%89,%90,%91,%92,%93,%94,%95}, %96, %97, p, 1, 1, %99, %100;\n\t}"
-      : GRADUS_SUMS_4(0), GRADUS_SUMS_4(4), GRADUS_SUMS_4(8), GRADUS_SUMS_4(12), GRADUS_SUMS_4(16), GRADUS_SUMS_4(20)
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposeA), "n"(kTransposeB), "C"(kWgmmaType<T>));
-}
-
-#undef GRADUS_SUMS_4
-#undef GRADUS_SUMS
+/// The operands behind the sums have the numbers of the arguments a to type.
+#define GRADUS_WGMMA(N, registers, a, b, add, transpose_a, transpose_b, type, ...)                                    \
+  template <class T, bool kTransposeA, bool kTransposeB>                                                              \
+  __device__ void wgmma(float (&sums)[N / 8][4], uint64_t a_matrix, uint64_t b_matrix, bool accumulate) {             \
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #add ", 0;\n\t"                                             \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.%" #type ".%" #type                                  \
+                 " {" registers "}, %" #a ", %" #b ", p, 1, 1, %" #transpose_a ", %" #transpose_b ";\n\t}"            \
+                 : __VA_ARGS__                                                                                        \
+                 : "l"(a_matrix), "l"(b_matrix), "r"(static_cast<int>(accumulate)), "n"(kTransposeA),                 \
+                   "n"(kTransposeB), "C"(kPtxType<T>));                                                               \
+  }
+GRADUS_WGMMA(32, GRADUS_REGISTERS_16, 16, 17, 18, 19, 20, 21, GRADUS_SUMS_4(0))
+GRADUS_WGMMA(64, GRADUS_REGISTERS_32, 32, 33, 34, 35, 36, 37, GRADUS_SUMS_4(0), GRADUS_SUMS_4(4))
+GRADUS_WGMMA(96, GRADUS_REGISTERS_48, 48, 49, 50, 51, 52, 53, GRADUS_SUMS_4(0), GRADUS_SUMS_4(4), GRADUS_SUMS_4(8))
+GRADUS_WGMMA(128, GRADUS_REGISTERS_64, 64, 65, 66, 67, 68, 69, GRADUS_SUMS_4(0), GRADUS_SUMS_4(4), GRADUS_SUMS_4(8),
+             GRADUS_SUMS_4(12))
+GRADUS_WGMMA(192, GRADUS_REGISTERS_96, 96, 97, 98, 99, 100, 101, GRADUS_SUMS_4(0), GRADUS_SUMS_4(4), GRADUS_SUMS_4(8),
+             GRADUS_SUMS_4(12), GRADUS_SUMS_4(16), GRADUS_SUMS_4(20))
+// clang-format on
 
 }  // namespace gradus::cuda_detail

@@ -256,7 +256,7 @@ void small_matmul(const GemmPlan& plan, const GemmCall& call) {
   visit_floating(y.dtype, [&]<class T>() {
     const Operands<T> operands{sizes, a.as<T>(), b.as<T>(), bias ? bias->as<T>() : nullptr, y.as<T>(), accumulate};
     if (plan.algorithm == GemmAlgorithm::small_tiles)
-      launch.in_clusters(tile_kernel<T>, dim3(1, 1, plan.split_k), grid, plan.threads, operands);
+      launch.with({.cluster = dim3(1, 1, plan.split_k)}, tile_kernel<T>, grid, plan.threads, operands);
     else
       launch(sizes.a_vectorized && sizes.b_vectorized ? dot_kernel<kVec, T> : dot_kernel<1, T>, grid, plan.threads,
              operands);

@@ -114,13 +114,10 @@ void run(const SortPlan& plan, const SortedRows<T>& rows, int64_t size, int64_t 
   const Launch launch(device);
   const auto elements = static_cast<uint32_t>(count);
   if (plan.algorithm == SortAlgorithm::block_sort) {
-    const auto sort_blocks = [&]<uint32_t kSlots>() {
+    return visit_constant<256, 1024, kBlockSort>(static_cast<int>(plan.slots), [&]<int kSlots>() {
       launch(block_sort_kernel<kSlots, T>, static_cast<uint32_t>(count / size), kSlots / kPerThread, rows,
              static_cast<uint32_t>(size));
-    };
-    return plan.slots == 256    ? sort_blocks.template operator()<256>()
-           : plan.slots == 1024 ? sort_blocks.template operator()<1024>()
-                                : sort_blocks.template operator()<2048>();
+    });
   }
   const Scratch workspace(plan.workspace_bytes, device);
   RadixSort<SortKey<T>> by_key(workspace.data(), count);

@@ -296,10 +296,11 @@ void launch_channels(const Launch& launch, const NormPlan& plan, void* workspace
   const auto of_splits = static_cast<Sums<compute_of<Apply>>*>(workspace);
   const auto run = [&]<class It>(const It& it) {
     if (tiling.resident)
-      return launch.in_clusters(tiling.of_thread(tiling.per_split) == 1
-                                    ? channel_resident_kernel<Resident, 1, It>
-                                    : channel_resident_kernel<Resident, ChannelTiling::kResident, It>,
-                                dim3(1, tiling.splits), grid, kChannelThreads, resident, it);
+      return launch.with({.cluster = dim3(1, tiling.splits)},
+                         tiling.of_thread(tiling.per_split) == 1
+                             ? channel_resident_kernel<Resident, 1, It>
+                             : channel_resident_kernel<Resident, ChannelTiling::kResident, It>,
+                         grid, kChannelThreads, resident, it);
     if (of_splits) launch(channel_sums_kernel<SumsOp, kSums, It>, grid, kChannelThreads, sums, it, of_splits);
     launch(channel_apply_kernel<Apply, kApply, It>, grid, kChannelThreads, apply, it, of_splits);
   };

@@ -399,9 +399,7 @@ AttentionPlan plan_of(const Args& args, std::initializer_list<const StridedLayou
 template <class F>
 void visit_kernel(const AttentionPlan& plan, DType dtype, const F& f) {
   visit_floating(dtype, [&]<class T>() {
-    if (plan.head == 32) f.template operator()<T, 32>();
-    else if (plan.head == 64) f.template operator()<T, 64>();
-    else f.template operator()<T, 128>();
+    visit_constant<32, 64, 128>(plan.head, [&]<int kHead>() { f.template operator()<T, kHead>(); });
   });
 }
 
@@ -414,8 +412,7 @@ void CudaBackend::attention(const AttentionArgs& args) {
   EventScope event("attention", "cuda", plan.name(), {&q, &k, &v},
                    2 * args.weights.numel() * (q.shape[3] + v.shape[3]));
   visit_kernel(plan, q.dtype, [&]<class T, int kHead>() {
-    Launch(q.device).with_shared(forward_kernel<T, kHead>, plan.blocks, kBlockThreads, plan.shared_bytes,
-                                 Forward<T>(args));
+    Launch(q.device).with({plan.shared_bytes}, forward_kernel<T, kHead>, plan.blocks, kBlockThreads, Forward<T>(args));
   });
 }
 
@@ -426,8 +423,8 @@ void CudaBackend::attention_backward(const AttentionBackwardArgs& args) {
   EventScope event("attention_backward", "cuda", plan.name(), {&dy, &q, &k, &v},
                    2 * args.weights.numel() * (2 * q.shape[3] + 3 * v.shape[3]));
   visit_kernel(plan, q.dtype, [&]<class T, int kHead>() {
-    Launch(q.device).with_shared(backward_kernel<T, kHead>, plan.blocks, kBlockThreads, plan.shared_bytes,
-                                 Backward<T>(args));
+    Launch(q.device).with({plan.shared_bytes}, backward_kernel<T, kHead>, plan.blocks, kBlockThreads,
+                          Backward<T>(args));
   });
 }
 

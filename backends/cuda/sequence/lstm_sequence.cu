@@ -237,46 +237,36 @@ lstm::Sizes sizes_of(const Shape& states, bool reverse) {
   return {size(0), size(1), size(2), reverse};
 }
 
-// Calls f.operator()<T>() for the types that clusters compute in.
-template <class F>
-void visit_clusters(DType dtype, const F& f) {
-  visit_floating(dtype, [&]<class T>() {
-    if constexpr (!std::is_same_v<T, double>) f.template operator()<T>();
-  });
-}
-
 }  // namespace
 
 void CudaBackend::lstm_sequence(const LstmArgs& args) {
-  const MutableView &gates = args.gates, &cells = args.cells, &hidden = args.hidden;
-  const View &w_hh = args.w_hh, &h0 = args.h0, &c0 = args.c0;
+  const auto& [gates, w_hh, h0, c0, reverse, cells, hidden] = args;
   const LstmPlan plan = select_lstm(gates.dtype, hidden.shape, contiguous({&gates, &w_hh, &h0, &c0, &cells, &hidden}),
                                     device_properties(gates.device.index()));
   if (plan.algorithm == LstmAlgorithm::steps) return Backend::lstm_sequence(args);
   EventScope event("lstm_sequence", "cuda", plan.name(), {&gates, &w_hh},
                    2 * gates.numel() * hidden.shape[2] + 25 * cells.numel());
-  visit_clusters(gates.dtype, [&]<class T>() {
+  visit_narrow(gates.dtype, [&]<class T>() {
     Launch(gates.device)
-        .in_clusters(lstm::sequence_kernel<T>, kLstmBlocks, plan.blocks, lstm::kBlockThreads,
-                     sizes_of(hidden.shape, args.reverse), gates.as<T>(), w_hh.as<T>(), h0.as<T>(), c0.as<T>(),
-                     cells.as<T>(), hidden.as<T>());
+        .with({.cluster = kLstmBlocks}, lstm::sequence_kernel<T>, plan.blocks, lstm::kBlockThreads,
+              sizes_of(hidden.shape, reverse), gates.as<T>(), w_hh.as<T>(), h0.as<T>(), c0.as<T>(), cells.as<T>(),
+              hidden.as<T>());
   });
 }
 
 void CudaBackend::lstm_sequence_backward(const LstmBackwardArgs& args) {
-  const View &dhidden = args.dhidden, &gates = args.gates, &w_hh = args.w_hh, &c0 = args.c0, &cells = args.cells;
-  const MutableView &dc = args.dc, &dgates = args.dgates, &dh0 = args.dh0;
+  const auto& [dhidden, gates, w_hh, c0, cells, reverse, dc, dgates, dh0] = args;
   const LstmPlan plan =
       select_lstm(gates.dtype, cells.shape, contiguous({&dhidden, &gates, &w_hh, &c0, &cells, &dc, &dgates, &dh0}),
                   device_properties(gates.device.index()));
   if (plan.algorithm == LstmAlgorithm::steps) return Backend::lstm_sequence_backward(args);
   EventScope event("lstm_sequence_backward", "cuda", plan.name(), {&gates, &w_hh},
                    2 * gates.numel() * cells.shape[2] + 35 * cells.numel());
-  visit_clusters(gates.dtype, [&]<class T>() {
+  visit_narrow(gates.dtype, [&]<class T>() {
     Launch(gates.device)
-        .in_clusters(lstm::sequence_backward_kernel<T>, kLstmBlocks, plan.blocks, lstm::kBlockThreads,
-                     sizes_of(cells.shape, args.reverse), dhidden.as<T>(), gates.as<T>(), w_hh.as<T>(), c0.as<T>(),
-                     cells.as<T>(), dc.as<T>(), dgates.as<T>(), dh0.as<T>());
+        .with({.cluster = kLstmBlocks}, lstm::sequence_backward_kernel<T>, plan.blocks, lstm::kBlockThreads,
+              sizes_of(cells.shape, reverse), dhidden.as<T>(), gates.as<T>(), w_hh.as<T>(), c0.as<T>(), cells.as<T>(),
+              dc.as<T>(), dgates.as<T>(), dh0.as<T>());
   });
 }
 

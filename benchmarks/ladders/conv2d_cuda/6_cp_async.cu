@@ -42,8 +42,8 @@ __global__ void __launch_bounds__(Tile::kThreads) cp_async_kernel(Fprop<T> conv)
 }  // namespace
 
 void cp_async(const Fprop<T>& conv, Device device) {
-  cuda_detail::Launch(device).with_shared(cp_async_kernel, grid_of(conv.size), Tile::kThreads,
-                                          kStages * sizeof(Tile::Shared), conv);
+  cuda_detail::Launch(device).with({kStages * sizeof(Tile::Shared)}, cp_async_kernel, grid_of(conv.size),
+                                   Tile::kThreads, conv);
 }
 
 }  // namespace gradus::ladders

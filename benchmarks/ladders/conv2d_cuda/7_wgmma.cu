@@ -162,9 +162,9 @@ void run(const Fprop<T>& conv, Device device) {
                                          {2 * c * 9, 2 * c, 2 * c * 9}, {C, kFilters, 9, 1});
   const Launch launch(device);
   const int groups = K / kFilters;
-  launch.with_shared(wgmma_kernel<C>,
-                     dim3(std::min(ring.tiles, std::max(1, launch.multiprocessors() / groups)), groups), kThreads,
-                     filter_bytes + ring.stages * ring.stage_bytes, x, filters, conv, ring);
+  launch.with({filter_bytes + ring.stages * ring.stage_bytes}, wgmma_kernel<C>,
+              dim3(std::min(ring.tiles, std::max(1, launch.multiprocessors() / groups)), groups), kThreads, x, filters,
+              conv, ring);
 }
 
 }  // namespace

@@ -40,8 +40,8 @@ __global__ void __launch_bounds__(Tile::kThreads) cp_async_kernel(Problem<T> pro
 }  // namespace
 
 void cp_async(const Problem<T>& problem, Device device) {
-  cuda_detail::Launch(device).with_shared(cp_async_kernel, grid_of(problem), Tile::kThreads,
-                                          kStages * sizeof(Tile::Shared), problem);
+  cuda_detail::Launch(device).with({kStages * sizeof(Tile::Shared)}, cp_async_kernel, grid_of(problem), Tile::kThreads,
+                                   problem);
 }
 
 }  // namespace gradus::ladders::gemm

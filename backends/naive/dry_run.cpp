@@ -4,7 +4,7 @@
 #include <gradus/core/backend_ops.h>
 
 namespace gradus {
-namespace {
+namespace naive_detail {
 
 // For each operation a layer: Backend's composite where NaiveBackend has no kernel of its own, else nothing.
 #define GRADUS_LEAVE_OUT(op, ...)                                                                                      \
@@ -14,8 +14,8 @@ namespace {
   struct leave_out_##op<Base, void (Backend::*)(Params...)> : Base {                                                   \
     void op(Params... params) final {                                                                                  \
       if constexpr (std::is_same_v<decltype(&NaiveBackend::op), void (Backend::*)(Params...)>) Backend::op(params...); \
-      else if constexpr (requires { naive_detail::is_composed(params...); }) {                                         \
-        if (naive_detail::is_composed(params...)) Backend::op(params...);                                              \
+      else if constexpr (requires { is_composed(params...); }) {                                                       \
+        if (is_composed(params...)) Backend::op(params...);                                                            \
       }                                                                                                                \
     }                                                                                                                  \
   };
@@ -28,10 +28,10 @@ class DryNaiveBackend final : public detail::Stack<Backend GRADUS_BACKEND_OPS(GR
   DeviceType device_type() const override { return DeviceType::cpu; }
 };
 
-}  // namespace
+}  // namespace naive_detail
 
 Backend& NaiveBackend::dry_run() {
-  static DryNaiveBackend dry;
+  static naive_detail::DryNaiveBackend dry;
   return dry;
 }
 

@@ -9,14 +9,14 @@
 namespace gradus::io {
 namespace {
 
-constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::string_view kNpyMagic = "\x93NUMPY";
 
-struct DTypeCode {
+struct NpyType {
   std::string_view code;
   DType dtype;
 };
-constexpr DTypeCode kDTypeCodes[] = {{"f4", DType::f32}, {"f8", DType::f64}, {"f2", DType::f16},    {"i8", DType::i64},
-                                     {"i4", DType::i32}, {"u1", DType::u8},  {"b1", DType::boolean}};
+constexpr NpyType kNpyTypes[] = {{"f4", DType::f32}, {"f8", DType::f64}, {"f2", DType::f16},    {"i8", DType::i64},
+                                 {"i4", DType::i32}, {"u1", DType::u8},  {"b1", DType::boolean}};
 
 struct NpyHeader {
   DType dtype = DType::f32;
@@ -26,9 +26,9 @@ struct NpyHeader {
 };
 
 // Reads the header's dictionary: the three keys in any order, with the literals that NumPy writes.
-class HeaderReader {
+class NpyHeaderReader {
  public:
-  HeaderReader(std::string_view text, const std::string& file) : text_(text), file_(file) {}
+  NpyHeaderReader(std::string_view text, const std::string& file) : text_(text), file_(file) {}
 
   NpyHeader read() {
     bool descr = false, order = false, shape = false;
@@ -89,12 +89,12 @@ class HeaderReader {
   void read_dtype() {
     const std::string_view descr = quoted();
     const std::string_view code = descr.substr(std::min<size_t>(1, descr.size()));
-    const auto* known = std::find_if(std::begin(kDTypeCodes), std::end(kDTypeCodes),
-                                     [&](const DTypeCode& candidate) { return candidate.code == code; });
+    const auto* known = std::find_if(std::begin(kNpyTypes), std::end(kNpyTypes),
+                                     [&](const NpyType& candidate) { return candidate.code == code; });
     const char order = descr.empty() ? '\0' : descr.front();
     const bool known_order =
-        order == '<' || order == '>' || (order == '|' && known != std::end(kDTypeCodes) && size_of(known->dtype) == 1);
-    GRADUS_CHECK(known != std::end(kDTypeCodes) && known_order, IoError, "'", file_, "': dtype '", descr,
+        order == '<' || order == '>' || (order == '|' && known != std::end(kNpyTypes) && size_of(known->dtype) == 1);
+    GRADUS_CHECK(known != std::end(kNpyTypes) && known_order, IoError, "'", file_, "': dtype '", descr,
                  "' is not supported; known are f2 f4 f8 i4 i8 u1 b1 with < or > before");
     header_.dtype = known->dtype;
     header_.order = order == '>' ? std::endian::big : std::endian::little;
@@ -144,7 +144,7 @@ uint64_t byte_count(const NpyHeader& header, const std::string& file) {
 
 Array parse_npy(ByteSpan bytes, const std::string& name) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  GRADUS_CHECK(text.substr(0, kMagic.size()) == kMagic && bytes.size() >= 10, IoError, "'", name,
+  GRADUS_CHECK(text.substr(0, kNpyMagic.size()) == kNpyMagic && bytes.size() >= 10, IoError, "'", name,
                "' is not an npy file: it does not begin with \\x93NUMPY and a version");
   const int version = static_cast<int>(bytes[6]);
   GRADUS_CHECK(version >= 1 && version <= 3, IoError, "'", name, "' has npy version ", version,
@@ -157,7 +157,7 @@ Array parse_npy(ByteSpan bytes, const std::string& name) {
   GRADUS_CHECK(length <= bytes.size() - begin, IoError, "'", name, "' is truncated: the header has ", length,
                " bytes, the file ", bytes.size());
 
-  const NpyHeader header = HeaderReader(text.substr(begin, length), name).read();
+  const NpyHeader header = NpyHeaderReader(text.substr(begin, length), name).read();
   const ByteSpan data = bytes.subspan(begin + length);
   const uint64_t wanted = byte_count(header, name);
   GRADUS_CHECK(wanted == data.size(), IoError, "'", name, "': shape ", header.shape, " of ", header.dtype, " needs ",
@@ -180,8 +180,8 @@ Array load_npy(const std::string& path) { return parse_npy(read_file(path), path
 void save_npy(const std::string& path, const Array& array) {
   GRADUS_CHECK(array.dtype() != DType::bf16, DTypeError,
                "npy has no bfloat16: convert to float32, or save as safetensors");
-  const auto* known = std::find_if(std::begin(kDTypeCodes), std::end(kDTypeCodes),
-                                   [&](const DTypeCode& code) { return code.dtype == array.dtype(); });
+  const auto* known = std::find_if(std::begin(kNpyTypes), std::end(kNpyTypes),
+                                   [&](const NpyType& code) { return code.dtype == array.dtype(); });
   std::string sizes;
   for (int64_t size : array.shape()) sizes += std::to_string(size) + ", ";
   if (array.ndim() > 1) sizes.resize(sizes.size() - 2);        // (3, 4), but
@@ -192,7 +192,7 @@ void save_npy(const std::string& path, const Array& array) {
   header.append(kAlignment - (kBeforeHeader + header.size() + 1) % kAlignment, ' ').append("\n");
 
   std::byte prefix[kBeforeHeader];
-  std::memcpy(prefix, kMagic.data(), kMagic.size());
+  std::memcpy(prefix, kNpyMagic.data(), kNpyMagic.size());
   prefix[6] = std::byte{1}, prefix[7] = std::byte{0};
   write_little_endian(static_cast<uint16_t>(header.size()), prefix + 8);
 

@@ -15,7 +15,7 @@ constexpr Milliseconds kSilence{15'000};
 /// How long a node that has ended well waits for one that has not joined the job yet.
 constexpr Milliseconds kUntilJoined{60'000};
 /// Of connecting, and of an answer of the store, which has 10 s more: less than kSilence together.
-constexpr Milliseconds kRequest{2'000};
+constexpr Milliseconds kNodeRequest{2'000};
 std::string seconds(Milliseconds time) { return std::to_string(time.count() / 1000) + " s"; }
 
 std::string encode(const Outcome& outcome) {
@@ -116,7 +116,7 @@ void Nodes::run() {
     const auto [failure, ended] = own();
     if ((failure || ended) && !patience_) patience_.emplace(failure || this->failure() ? kSilence : kUntilJoined);
     try {
-      if (!store) store = std::make_unique<TcpStore>(address_, token_, kRequest);
+      if (!store) store = std::make_unique<TcpStore>(address_, token_, kNodeRequest);
       if (node_ == 0) lead(*store);
       else follow(*store);
     } catch (const std::exception& error) {

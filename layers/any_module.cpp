@@ -21,6 +21,10 @@ std::string demangled(const std::type_info& type) {
   return name;
 }
 
+void fail_cast(const Module& module, const std::type_info& wanted) {
+  GRADUS_FAIL(ValueError, "this module is a ", module.name(), ", not a ", demangled(wanted));
+}
+
 void fail_argument(size_t i, const std::type_info& wanted, const std::type_info& given) {
   GRADUS_FAIL(ValueError, "argument ", i, " of forward is ", demangled(wanted), ", got ", demangled(given),
               ": values in an AnyModule are not converted");
@@ -48,10 +52,6 @@ const std::shared_ptr<Module>& AnyModule::ptr() const {
 const std::type_info& AnyModule::type_info() const {
   const Module& module = *ptr();
   return typeid(module);
-}
-
-void AnyModule::fail_cast(const std::type_info& wanted) const {
-  GRADUS_FAIL(ValueError, "this module is a ", module_->name(), ", not a ", detail::demangled(wanted));
 }
 
 }  // namespace gradus::nn

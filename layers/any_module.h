@@ -43,6 +43,15 @@ namespace detail {
 
 /// As in source: "gradus::nn::LinearImpl".
 std::string demangled(const std::type_info& type);
+[[noreturn]] void fail_cast(const Module& module, const std::type_info& wanted);
+/// `module` as an M or as what M holds; another type is a ValueError that names both.
+template <class M>
+auto& checked_as(Module& module) {
+  auto* found = module.as<M>();
+  if (!found) [[unlikely]]
+    fail_cast(module, typeid(M));
+  return *found;
+}
 [[noreturn]] void fail_argument(size_t i, const std::type_info& wanted, const std::type_info& given);
 [[noreturn]] void fail_argument_count(const Module& module, size_t most, size_t given);
 
@@ -170,15 +179,7 @@ class AnyModule {
   template <class M>
   decltype(auto) get() const {
     if constexpr (requires { typename M::ContainedType; }) return M(ptr<typename M::ContainedType>());
-    else return as_checked<M>();
-  }
-  /// The module as an M or as what M holds.
-  template <class M>
-  auto& as_checked() const {
-    auto* module = ptr()->as<M>();
-    if (!module) [[unlikely]]
-      fail_cast(typeid(M));
-    return *module;
+    else return detail::checked_as<M>(*ptr());
   }
   /// Of the module's own type.
   const std::type_info& type_info() const;
@@ -190,7 +191,6 @@ class AnyModule {
   }
 
  private:
-  [[noreturn]] void fail_cast(const std::type_info& wanted) const;
   std::shared_ptr<Module> module_;
   Tensor (*tensor_forward_)(Module&, const Tensor&) = nullptr;  // where maps_tensor()
   detail::AnyForward any_forward_ = nullptr;                    // where there are other ways to call it

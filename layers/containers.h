@@ -4,7 +4,7 @@
 
 #include <concepts>
 
-#include <gradus/layers/module.h>
+#include <gradus/layers/any_module.h>
 
 namespace gradus::nn {
 
@@ -58,23 +58,15 @@ class ModuleListImpl : public Cloneable<ModuleListImpl> {
   /// The same as an M (an Impl or a holder of it): blocks->at<nn::Linear>(0).weight. Another type is a ValueError.
   template <class M>
   auto& at(size_t index) const {
-    return checked_as<M>(*ptr(index));
+    return detail::checked_as<M>(*ptr(index));
   }
   template <class M>
   std::shared_ptr<M> ptr(size_t index) const {
-    return {ptr(index), &checked_as<M>(*ptr(index))};
+    return {ptr(index), &detail::checked_as<M>(*ptr(index))};
   }
 
   void reset() override {}
   void pretty_print(std::ostream& stream) const override;
-
-  /// `module` as an M, or a ValueError.
-  template <class M>
-  static auto& checked_as(Module& module) {
-    auto* found = module.as<M>();
-    GRADUS_CHECK(found, ValueError, "this module is a ", module.name(), ", not what was asked for");
-    return *found;
-  }
 
  private:
   bool rebuild(const Module& original, const std::optional<Device>& device) override;
@@ -123,7 +115,7 @@ class ModuleDictImpl : public Cloneable<ModuleDictImpl> {
   std::shared_ptr<Module> operator[](const std::string& name) const { return named_children()[name]; }
   template <class M>
   auto& at(const std::string& name) const {
-    return ModuleListImpl::checked_as<M>(*(*this)[name]);
+    return detail::checked_as<M>(*(*this)[name]);
   }
 
   void reset() override {}

@@ -65,8 +65,7 @@ class SequentialImpl : public Cloneable<SequentialImpl> {
   /// The same as an M (an Impl or a holder of it): net->at<nn::Linear>(0).weight
   template <class M>
   auto& at(size_t index) const {
-    ptr(index);
-    return modules_[index].as_checked<M>();
+    return detail::checked_as<M>(*ptr(index));
   }
   template <class M>
   std::shared_ptr<M> ptr(size_t index) const {

@@ -140,26 +140,21 @@ TransformerImpl::TransformerImpl(const TransformerOptions& options) : options(op
 
 void TransformerImpl::reset() {
   const int64_t size = options.d_model();
-  const auto layer = [&](auto of) {
-    return of.dim_feedforward(options.dim_feedforward()).dropout(options.dropout()).activation(options.activation());
-  };
+  const auto layer = TransformerEncoderLayerOptions(size, options.nhead())
+                         .dim_feedforward(options.dim_feedforward())
+                         .dropout(options.dropout())
+                         .activation(options.activation());
   const AnyModule norm{LayerNorm(LayerNormOptions({size}))};
-  encoder =
-      registered_clone(*this, "encoder",
-                       !options.custom_encoder().is_empty()
-                           ? options.custom_encoder()
-                           : AnyModule(TransformerEncoder(
-                                 TransformerEncoderOptions(layer(TransformerEncoderLayerOptions(size, options.nhead())),
-                                                           options.num_encoder_layers())
-                                     .norm(norm))));
-  decoder =
-      registered_clone(*this, "decoder",
-                       !options.custom_decoder().is_empty()
-                           ? options.custom_decoder()
-                           : AnyModule(TransformerDecoder(
-                                 TransformerDecoderOptions(layer(TransformerDecoderLayerOptions(size, options.nhead())),
-                                                           options.num_decoder_layers())
-                                     .norm(norm))));
+  encoder = registered_clone(
+      *this, "encoder",
+      !options.custom_encoder().is_empty()
+          ? options.custom_encoder()
+          : AnyModule(TransformerEncoder(TransformerEncoderOptions(layer, options.num_encoder_layers()).norm(norm))));
+  decoder = registered_clone(
+      *this, "decoder",
+      !options.custom_decoder().is_empty()
+          ? options.custom_decoder()
+          : AnyModule(TransformerDecoder(TransformerDecoderOptions(layer, options.num_decoder_layers()).norm(norm))));
   reset_parameters();
 }
 

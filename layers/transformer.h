@@ -78,14 +78,7 @@ class TransformerEncoderImpl : public Cloneable<TransformerEncoderImpl> {
 };
 GRADUS_MODULE(TransformerEncoder);
 
-struct TransformerDecoderLayerOptions {
-  TransformerDecoderLayerOptions(int64_t d_model, int64_t nhead) : d_model_(d_model), nhead_(nhead) {}
-  GRADUS_ARG(int64_t, d_model);
-  GRADUS_ARG(int64_t, nhead);
-  GRADUS_ARG(int64_t, dim_feedforward) = 2048;
-  GRADUS_ARG(double, dropout) = 0.1;
-  GRADUS_ARG(TransformerActivation, activation) = kReLU;
-};
+using TransformerDecoderLayerOptions = TransformerEncoderLayerOptions;
 
 /// As the encoder's layer, with attention to `memory` (S, N, d_model), the encoder's output, in between: tgt
 /// (T, N, d_model) to the same shape. Masks as of MultiheadAttention: tgt_mask (T, T), memory_mask (T, S),

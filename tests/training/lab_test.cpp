@@ -12,10 +12,10 @@ namespace {
 
 const training::ExplainOptions kOneStep = training::ExplainOptions().warm_up(1).steps(1);
 
-const LabRecording::Operand& lab_operand(const LabRecording& recording, size_t call, const std::string& name) {
+const LabRecording::Operand& lab_operand(const LabRecording& recording, size_t call, std::string_view name) {
   for (const LabRecording::Operand& operand : recording.calls.at(call).operands)
     if (operand.name == name) return operand;
-  throw std::out_of_range(name);
+  throw std::out_of_range(std::string(name));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Methods of Tensor, and operators, that are other names for functions of autograd/ops; more are in ops/unary.cpp.
+// Methods of Tensor, and operators, that are other names for functions of autograd/ops; more are in ops/unary.cpp and
+// ops/comparison.cpp.
 #include <gradus/autograd/autograd.h>
 
 namespace gradus {
@@ -22,15 +23,7 @@ Tensor Tensor::pow(const Operand& exponent) const { return gradus::pow(self(*thi
 Tensor Tensor::clamp(std::optional<Operand> min, std::optional<Operand> max, Loc where) const {
   return gradus::clamp(*this, min, max, where);
 }
-Tensor Tensor::eq(const Operand& other) const { return gradus::eq(self(*this), other); }
-Tensor Tensor::ne(const Operand& other) const { return gradus::ne(self(*this), other); }
-Tensor Tensor::lt(const Operand& other) const { return gradus::lt(self(*this), other); }
-Tensor Tensor::le(const Operand& other) const { return gradus::le(self(*this), other); }
-Tensor Tensor::gt(const Operand& other) const { return gradus::gt(self(*this), other); }
-Tensor Tensor::ge(const Operand& other) const { return gradus::ge(self(*this), other); }
 Tensor Tensor::logical_not(Loc where) const { return gradus::logical_not(*this, where); }
-Tensor Tensor::logical_and(const Operand& other) const { return gradus::logical_and(self(*this), other); }
-Tensor Tensor::logical_or(const Operand& other) const { return gradus::logical_or(self(*this), other); }
 Tensor Tensor::isfinite(Loc where) const { return gradus::isfinite(*this, where); }
 Tensor Tensor::tan(Loc where) const { return gradus::tan(*this, where); }
 Tensor Tensor::sinh(Loc where) const { return gradus::sinh(*this, where); }
@@ -51,10 +44,6 @@ Tensor Tensor::minimum(const Operand& other) const { return gradus::minimum(self
 Tensor Tensor::fmod(const Operand& other) const { return gradus::fmod(self(*this), other); }
 Tensor Tensor::remainder(const Operand& other) const { return gradus::remainder(self(*this), other); }
 Tensor Tensor::atan2(const Operand& other) const { return gradus::atan2(self(*this), other); }
-Tensor Tensor::logical_xor(const Operand& other) const { return gradus::logical_xor(self(*this), other); }
-Tensor Tensor::bitwise_and(const Operand& other) const { return gradus::bitwise_and(self(*this), other); }
-Tensor Tensor::bitwise_or(const Operand& other) const { return gradus::bitwise_or(self(*this), other); }
-Tensor Tensor::bitwise_xor(const Operand& other) const { return gradus::bitwise_xor(self(*this), other); }
 Tensor Tensor::lerp(const Tensor& end, const Operand& weight) const { return gradus::lerp(*this, end, weight); }
 Tensor Tensor::addcmul(const Tensor& a, const Tensor& b, const Scalar& value, Loc where) const {
   return gradus::addcmul(*this, a, b, value, where);

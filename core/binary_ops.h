@@ -11,18 +11,9 @@
 namespace gradus {
 
 // clang-format off
-// OP(name, ElementTypes, whether results are booleans, the CastRule of autocast on CUDA)
-#define GRADUS_BINARY_OPS(OP)                \
-  OP(add,         any,      false, none)     \
-  OP(sub,         any,      false, none)     \
-  OP(mul,         any,      false, none)     \
-  OP(div,         any,      false, none)     \
-  OP(pow,         any,      false, float32)  \
-  OP(maximum,     any,      false, none)     \
-  OP(minimum,     any,      false, none)     \
-  OP(fmod,        any,      false, none)     \
-  OP(remainder,   any,      false, none)     \
-  OP(atan2,       floating, false, none)     \
+// OP(name, ElementTypes, whether results are booleans, the CastRule of autocast on CUDA). Of the first part, operations
+// without derivative, autograd/ops/comparison.cpp makes the functions and methods of Tensor from the list.
+#define GRADUS_BINARY_COMPARISONS(OP)        \
   OP(bitwise_and, integral, false, none)     \
   OP(bitwise_or,  integral, false, none)     \
   OP(bitwise_xor, integral, false, none)     \
@@ -35,6 +26,18 @@ namespace gradus {
   OP(logical_and, any,      true,  none)     \
   OP(logical_or,  any,      true,  none)     \
   OP(logical_xor, any,      true,  none)
+#define GRADUS_BINARY_OPS(OP)                \
+  OP(add,         any,      false, none)     \
+  OP(sub,         any,      false, none)     \
+  OP(mul,         any,      false, none)     \
+  OP(div,         any,      false, none)     \
+  OP(pow,         any,      false, float32)  \
+  OP(maximum,     any,      false, none)     \
+  OP(minimum,     any,      false, none)     \
+  OP(fmod,        any,      false, none)     \
+  OP(remainder,   any,      false, none)     \
+  OP(atan2,       floating, false, none)     \
+  GRADUS_BINARY_COMPARISONS(OP)
 
 #define GRADUS_VALUE(op, ...) op,
 /// The operations of the list.

@@ -53,19 +53,13 @@ Tensor compare(const char* name, BinaryOp op, const Operand& a, const Operand& b
 
 }  // namespace
 
-Tensor eq(const Operand& a, const Operand& b) { return compare("eq", BinaryOp::eq, a, b); }
-Tensor ne(const Operand& a, const Operand& b) { return compare("ne", BinaryOp::ne, a, b); }
-Tensor lt(const Operand& a, const Operand& b) { return compare("lt", BinaryOp::lt, a, b); }
-Tensor le(const Operand& a, const Operand& b) { return compare("le", BinaryOp::le, a, b); }
-Tensor gt(const Operand& a, const Operand& b) { return compare("gt", BinaryOp::gt, a, b); }
-Tensor ge(const Operand& a, const Operand& b) { return compare("ge", BinaryOp::ge, a, b); }
-Tensor logical_and(const Operand& a, const Operand& b) { return compare("logical_and", BinaryOp::logical_and, a, b); }
-Tensor logical_or(const Operand& a, const Operand& b) { return compare("logical_or", BinaryOp::logical_or, a, b); }
-Tensor logical_xor(const Operand& a, const Operand& b) { return compare("logical_xor", BinaryOp::logical_xor, a, b); }
+// The functions and methods of core/binary_ops.h's list.
+#define GRADUS_COMPARISON(op, ...)                                                           \
+  Tensor op(const Operand& a, const Operand& b) { return compare(#op, BinaryOp::op, a, b); } \
+  Tensor Tensor::op(const Operand& other) const { return gradus::op(Operand(*this, Loc{}), other); }
+GRADUS_BINARY_COMPARISONS(GRADUS_COMPARISON)
+#undef GRADUS_COMPARISON
 
-Tensor bitwise_and(const Operand& a, const Operand& b) { return compare("bitwise_and", BinaryOp::bitwise_and, a, b); }
-Tensor bitwise_or(const Operand& a, const Operand& b) { return compare("bitwise_or", BinaryOp::bitwise_or, a, b); }
-Tensor bitwise_xor(const Operand& a, const Operand& b) { return compare("bitwise_xor", BinaryOp::bitwise_xor, a, b); }
 Tensor bitwise_not(const Tensor& x, Loc where) {
   OpScope op("bitwise_not", where);
   GRADUS_CHECK(!is_floating(x.dtype()), DTypeError, "integers and booleans have bits, ", x.dtype(), " has not");

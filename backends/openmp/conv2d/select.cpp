@@ -79,10 +79,6 @@ constexpr int64_t kPartElements = int64_t{1} << 23;  // sums of all parts togeth
 constexpr int64_t kChunkWork = int64_t{1} << 17;     // multiply-adds that are worth a chunk of parallel work
 constexpr int64_t kChunksWanted = 32;
 
-int64_t grain_of(int64_t count, int64_t work) {
-  return std::max(ceil_div(count, kChunksWanted), ceil_div(kChunkWork, work + 1));
-}
-
 // What the taps of axes read: rows (columns) from `least` to `most` beyond a position's place.
 struct TapRange {
   int64_t least = 0, most = 0, total = 0;  // total: taps of all axes
@@ -248,7 +244,7 @@ int64_t cut(DirectTiles& t, const ConvProblem& p, bool wants_out = true, bool wa
       p.backward ? std::min(ceil_div(kParts, groups), ceil_div(t.items * groups * work, kChunkWork)) : t.items;
   t.items_in_part = std::max<int64_t>(1, ceil_div(t.items, std::max<int64_t>(parts_wanted, 1)));
   t.parts = std::max<int64_t>(1, ceil_div(t.items, t.items_in_part));
-  t.grain = grain_of(t.parts * groups, t.items_in_part * work);
+  t.grain = std::max(ceil_div(t.parts * groups, kChunksWanted), ceil_div(kChunkWork, t.items_in_part * work + 1));
 
   t.partial_size = wants_dw ? t.parts * p.in.C * (taps + 1) : 0;
   t.in_size = slot_size(channels * t.in.channel_stride());

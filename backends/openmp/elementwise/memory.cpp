@@ -55,24 +55,20 @@ bool copy_transposed(const StridedLoop<2>& nest, const View& x, const MutableVie
 
 void OpenmpBackend::fill(const MutableView& y, const Scalar& value) {
   EventScope event("fill", "openmp", "loops", {&y});
-  uint64_t element = 0;
-  visit(y.dtype, [&]<class T> {
-    const T converted = value.to<T>();
-    std::memcpy(&element, &converted, sizeof converted);
-  });
   const StridedLoop<1> nest(y.shape, {&y.strides});
   const int64_t step = step_of(nest, 0);
-  visit_bits(y.dtype, [&]<class Bits> {
-    Bits bits;
-    std::memcpy(&bits, &element, sizeof bits);
-    const bool same_bytes = bits == static_cast<Bits>((element & 255) * 0x0101010101010101u);  // zeros above all
+  visit(y.dtype, [&]<class T> {
+    const T element = value.to<T>();
+    unsigned char bytes[sizeof(T)];
+    std::memcpy(bytes, &element, sizeof(T));
+    const bool same_bytes = std::count(bytes, bytes + sizeof(T), bytes[0]) == sizeof(T);  // zeros above all
     parallel_runs(nest, [&](const int64_t* at, int64_t count) {
-      Bits* out = y.as<Bits>() + at[0];
+      T* out = y.as<T>() + at[0];
       if (step == 1 && same_bytes)
-        std::memset(out, static_cast<int>(element & 255), static_cast<size_t>(count) * sizeof(Bits));
-      else if (step == 1) std::fill_n(out, count, bits);
+        std::memset(static_cast<void*>(out), bytes[0], static_cast<size_t>(count) * sizeof(T));
+      else if (step == 1) std::fill_n(out, count, element);
       else
-        for (int64_t i = 0; i < count; ++i) out[i * step] = bits;
+        for (int64_t i = 0; i < count; ++i) out[i * step] = element;
     });
   });
 }

@@ -219,7 +219,7 @@ void OpenmpBackend::scan(ScanOp op, const View& x, int axis, bool reverse, const
   if (is_floating(x.dtype) && !is_floating(y.dtype)) return NaiveBackend::scan(op, x, axis, reverse, y);
   EventScope event(op == ScanOp::sum ? "cumsum" : "cumprod", "openmp", "loops", {&x, &y}, x.numel());
   const int64_t size = y.ndim() ? y.shape[axis] : 1, x_along = step_along(x, axis), y_along = step_along(y, axis);
-  const StridedLoop<2> nest(rows_of(y.shape, axis), {&y.strides, &x.strides});
+  const StridedLoop<2> nest(reduced_shape(y.shape, 1u << axis, true), {&y.strides, &x.strides});
   if (size == 0 || nest.numel == 0) return;
   const int64_t y_step = step_of(nest, 0), x_step = step_of(nest, 1);
   // At a time: a block of one row, or, where neighbours are closer than the elements of a row, an element of several.

@@ -37,21 +37,13 @@ decltype(auto) visit_wide(DType dtype, F&& f) {
 template <class C>
 using accumulator_t = std::conditional_t<std::is_floating_point_v<C>, double, int64_t>;
 
-/// Calls f.template operator()<T>() with the element types that compute in C.
+/// Calls f.template operator()<T>() with an element type that computes in C.
 template <class C, class F>
 void visit_stored(DType dtype, F&& f) {
-  if constexpr (std::is_same_v<C, double>) {
-    f.template operator()<double>();
-  } else if constexpr (std::is_same_v<C, float>) {
-    if (dtype == DType::f16) f.template operator()<Half>();
-    else if (dtype == DType::bf16) f.template operator()<BFloat16>();
-    else f.template operator()<float>();
-  } else {
-    if (dtype == DType::i32) f.template operator()<int32_t>();
-    else if (dtype == DType::u8) f.template operator()<uint8_t>();
-    else if (dtype == DType::boolean) f.template operator()<bool>();
-    else f.template operator()<int64_t>();
-  }
+  visit(dtype, [&]<class T> {
+    using Computed = std::conditional_t<is_floating(dtype_of<T>), compute_t<T>, int64_t>;
+    if constexpr (std::is_same_v<Computed, C> || std::is_same_v<T, C>) f.template operator()<T>();
+  });
 }
 
 template <class T>

@@ -29,11 +29,7 @@ StridedLoop<N> nest_of(Shape shape, uint32_t axes, bool inner, const std::array<
   return StridedLoop<N>(shape, pointers);
 }
 
-/// The rows along an axis: a shape with one element there, and the step to a row's next element.
-inline Shape rows_of(Shape shape, int axis) {
-  if (shape.size() > 0) shape[axis] = 1;
-  return shape;
-}
+/// The step to the next element along an axis.
 inline int64_t step_along(const StridedLayout& view, int axis) { return view.ndim() ? view.strides[axis] : 0; }
 
 /// The rows along an axis of N operands over one shape. Where other elements are closer in memory than those of operand
@@ -45,7 +41,7 @@ struct RowsAlong {
   int64_t pitch;  ///< from row to row in a buffer
 
   RowsAlong(const Shape& shape, int axis, const Strides* const (&strides)[N])
-      : nest(rows_of(shape, axis), strides), size(shape.size() ? shape[axis] : 1),
+      : nest(reduced_shape(shape, 1u << axis, true), strides), size(shape.size() ? shape[axis] : 1),
         pitch(size % 256 ? size : size + 16) {         // in different sets of the first-level cache
     constexpr int64_t kElements = 16384, kMost = 256;  // of rows that go together
     for (int k = 0; k < N; ++k) along[k] = shape.size() ? (*strides[k])[axis] : 0;

@@ -45,7 +45,7 @@ std::string describe_gemm(const GemmPlan& plan) {
 }
 
 GemmPlan plan_gemm(const View& a, const View& b, const View* bias, const View& y, bool tf32 = false) {
-  return select_gemm(a, b, bias, y, kH200, {.tf32 = tf32});
+  return select_gemm(a, b, bias, y, kH200, tf32);
 }
 
 }  // namespace
@@ -103,7 +103,7 @@ TEST_CASE("plans of matrix products on CUDA: types") {
 TEST_CASE("plans of matrix products on CUDA: a bias is part of small products and of cuBLASLt's") {
   const auto plan = [](int64_t M, const View& bias) {
     return select_gemm(matrix_of({M, 512}, DType::f32), matrix_of({512, 512}, DType::f32, true), &bias,
-                       matrix_of({M, 512}, DType::f32), kH200, {});
+                       matrix_of({M, 512}, DType::f32), kH200, false);
   };
   View bias = matrix_of({512}, DType::f32);
   CHECK(plan(8, bias).algorithm == GemmAlgorithm::small_dots);
@@ -161,5 +161,5 @@ TEST_CASE("plans of matrix products on CUDA: only clusters share K") {
   CHECK(plan_gemm(a, b, nullptr, y).split_k == 8);
   DeviceProperties device = kH200;
   device.clusters = false;
-  CHECK(select_gemm(a, b, nullptr, y, device, {}).algorithm == GemmAlgorithm::library);
+  CHECK(select_gemm(a, b, nullptr, y, device, false).algorithm == GemmAlgorithm::library);
 }

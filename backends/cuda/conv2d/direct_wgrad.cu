@@ -263,21 +263,14 @@ __global__ void __launch_bounds__(S::kThreads, S::kSizes.blocks)
   store_epilogue<S>(args, sums, buffers, first_filter, channel_tile, partial);
 }
 
-/// Calls f.template operator()<Shape>() for the one of kDirectWgradSizes.
-template <class F>
-void visit_shape(int index, F&& f) {
-  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
-    (void)((kIndex == index && (f.template operator()<Shape<kIndex>>(), true)) || ...);
-  }
-  (std::make_integer_sequence<int, static_cast<int>(std::size(kDirectWgradSizes))>());
-}
-
 }  // namespace
 
 void direct_wgrad(const ConvCall& call, const Launch& launch) {
   const DirectWgradArgs args{call.plan.direct_wgrad, call.gather};
   visit_narrow(call.problem.dtype, [&]<class T>() {
-    visit_shape(call.plan.shape, [&]<class S>() {
+    static_assert(std::size(kDirectWgradSizes) == 10);
+    visit_constant<0, 1, 2, 3, 4, 5, 6, 7, 8, 9>(call.plan.shape, [&]<int kIndex>() {
+      using S = Shape<kIndex>;
       launch.with({call.plan.shared_bytes},
                   call.mask ? direct_wgrad_kernel<T, S, true> : direct_wgrad_kernel<T, S, false>,
                   dim3(call.phase.split_k, call.tiles(args.g.depth), call.groups()), S::kThreads, args, call.out,

@@ -47,7 +47,7 @@ bool run(Backend& backend, const GemmPlan& plan, const char* name, View a, View 
 }
 
 GemmPlan plan_of(const View& a, const View& b, const View* bias, const View& y) {
-  return select_gemm(a, b, bias, y, device_properties(y.device.index()), {.tf32 = cuda::matmul_allow_tf32()});
+  return select_gemm(a, b, bias, y, device_properties(y.device.index()), cuda::matmul_allow_tf32());
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ const char* reason_for(GemmAlgorithm algorithm) {
 }
 
 GemmPlan select_gemm(const View& a, const View& b, const View* bias, const View& y, const DeviceProperties& device,
-                     const GemmSwitches& switches) {
+                     bool tf32) {
   if (!is_floating(y.dtype)) return {.algorithm = GemmAlgorithm::integer};
   if (auto plan = small_plan(a, b, y, device)) {
     plan->adds_bias = bias;
@@ -123,19 +123,19 @@ GemmPlan select_gemm(const View& a, const View& b, const View* bias, const View&
 
   // cuBLASLt counts in columns, so it is asked for yᵀ = bᵀ aᵀ.
   if (!has_library_form(y)) {
-    GemmPlan plan = select_gemm(a, b, nullptr, dense(y), device, switches);
+    GemmPlan plan = select_gemm(a, b, nullptr, dense(y), device, tf32);
     plan.y_copy = reserve(plan, y);
     return plan;
   }
   const LibraryMatrix result = *column_major(y);
   if (result.transposed) {
-    GemmPlan plan = select_gemm(transposed(b), transposed(a), nullptr, transposed(y), device, switches);
+    GemmPlan plan = select_gemm(transposed(b), transposed(a), nullptr, transposed(y), device, tf32);
     plan.swapped = !plan.swapped;
     return plan;
   }
   GemmPlan plan;
   plan.algorithm = GemmAlgorithm::library;
-  if (y.dtype == DType::f32 && switches.tf32) plan.math_mode = MathMode::tf32;
+  if (y.dtype == DType::f32 && tf32) plan.math_mode = MathMode::tf32;
   if (size_of(y.dtype) == 2) plan.math_mode = MathMode::half;
   plan.workspace_bytes = kLibraryWorkspace;
   plan.adds_bias = bias && y.ndim() == 2 && y.dtype != DType::f64 && bias->dtype == y.dtype &&

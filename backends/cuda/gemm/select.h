@@ -32,10 +32,6 @@ struct LibraryMatrix {
   int64_t leading = 0;
 };
 
-/// What users allow.
-struct GemmSwitches {
-  bool tf32 = false;  ///< cuda::matmul_allow_tf32()
-};
 /// Scratch memory of the library, the first of the workspace: what cuBLAS recommends for sm_90.
 inline constexpr size_t kLibraryWorkspace = size_t{32} << 20;
 
@@ -72,9 +68,9 @@ AnyView transposed(AnyView view) {
 }
 
 /// How to compute y = a b: a (…, M, K), b (…, K, N), y (…, M, N) with the same leading sizes; K and y are not empty.
-/// Of the views shapes, strides, type and the addresses' alignment count; null is aligned. The bias (N,) may be
-/// null.
+/// Of the views shapes, strides, type and the addresses' alignment count; null is aligned. The bias (N,) may be null.
+/// `tf32`: cuda::matmul_allow_tf32().
 GemmPlan select_gemm(const View& a, const View& b, const View* bias, const View& y, const DeviceProperties& device,
-                     const GemmSwitches& switches);
+                     bool tf32);
 
 }  // namespace gradus::cuda_detail

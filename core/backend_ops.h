@@ -3,7 +3,6 @@
 #pragma once
 
 #include <span>
-#include <tuple>
 #include <type_traits>
 
 #include <gradus/core/backend.h>
@@ -83,8 +82,8 @@ void for_each_operand(Argument&& argument, const F& f) {
   using Type = std::remove_cvref_t<Argument>;
   if constexpr (std::is_same_v<Type, View> || std::is_same_v<Type, MutableView>) {
     if (argument) f(argument);
-  } else if constexpr (requires { argument.fields(); }) {
-    std::apply([&](auto&... fields) { (for_each_operand(fields, f), ...); }, argument.fields());
+  } else if constexpr (requires { Type::field_names(); }) {
+    argument.with_fields([&](auto&... fields) { (for_each_operand(fields, f), ...); });
   } else if constexpr (requires { std::span(argument); }) {
     for (auto& element : argument) for_each_operand(element, f);
   }

@@ -66,25 +66,12 @@ class SavedWatcher final : public SavedKeeper {
 };
 
 /// Runs calls on another backend and writes them down, with their kernels.
-class Watcher final : public BackendInterceptor<Watcher>, public ThreadObserver {
+class Watcher final : public ThreadObserver {
  public:
   Watcher(Backend& runs, WatchedMemory& memory, const OpenOperators& operators, detail::StepWatch* watch)
-      : runs_(runs), memory_(memory), operators_(operators), watch_(watch) {}
-  std::string_view name() const override { return runs_.name(); }
-  DeviceType device_type() const override { return runs_.device_type(); }
-  std::string libraries() const override { return runs_.libraries(); }
-  template <class... Params>
-  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
-    auto call = std::make_unique<graph::detail::RecordedCall<Params...>>(method, arguments...);
-    call->name = name;
-    const int64_t bytes = begin(std::move(call));
-    if (watch_) watch_->on_call(*recorded.back(), /*has_run=*/false);
-    (runs_.*method)(arguments...);
-    if (watch_) watch_->on_call(*recorded.back(), /*has_run=*/true);
-    if (std::string_view(name) == "optimizer_step" && !kernels.empty())  // its kernel does not say
-      kernels.back().bytes = bytes;
-    memory_.calls = calls.size();
-  }
+      : runs_(runs), memory_(memory), operators_(operators), watch_(watch),
+        calls_(graph::call_backend(runs, [this](std::unique_ptr<graph::Call> call) { on_call(std::move(call)); })) {}
+  Backend& backend() { return *calls_; }
 
   void on_end(const ObservedEvent& event) override {
     if (!is_mine(event, Kind::kernel) || !event.leaf) return;
@@ -103,6 +90,17 @@ class Watcher final : public BackendInterceptor<Watcher>, public ThreadObserver 
   detail::WatchedCalls recorded;
 
  private:
+  void on_call(std::unique_ptr<graph::Call> recorded_call) {
+    const int64_t bytes = begin(std::move(recorded_call));
+    graph::Call& call = *recorded.back();
+    if (watch_) watch_->on_call(call, /*has_run=*/false);
+    call.run(runs_);
+    if (watch_) watch_->on_call(call, /*has_run=*/true);
+    if (std::string_view(call.name) == "optimizer_step" && !kernels.empty())  // its kernel does not say
+      kernels.back().bytes = bytes;
+    memory_.calls = calls.size();
+  }
+
   /// Returns the bytes of the operands.
   int64_t begin(std::unique_ptr<graph::Call> recorded_call) {
     struct Operands final : graph::Call::Visitor {
@@ -140,6 +138,7 @@ class Watcher final : public BackendInterceptor<Watcher>, public ThreadObserver 
   WatchedMemory& memory_;
   const OpenOperators& operators_;
   detail::StepWatch* const watch_;
+  const std::unique_ptr<Backend> calls_;
   std::map<const void*, size_t> writers_;  // of memory that was there before
 };
 
@@ -213,7 +212,7 @@ detail::WatchedCalls watch_steps(Explanation& explanation, Device device, Backen
   const OpenOperators operators;
   Watcher watcher(backend, *memory, operators, watch);
   {
-    const BackendGuard guard(watcher);
+    const BackendGuard guard(watcher.backend());
     const MemoryScope scope(*memory);
     const Ref<SavedWatcher> saved = make_ref<SavedWatcher>(*memory, watch);
     memory->operators = &operators;

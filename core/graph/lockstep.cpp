@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <map>
 
-#include <gradus/core/backend_ops.h>
 #include <gradus/core/graph/recorded_call.h>
 #include <gradus/core/io/npy.h>
 #include <gradus/core/random.h>
@@ -84,57 +83,35 @@ bool is_compared(const Operand& operand, const Graph& graph, int number) {
   return buffer.external || buffer.last_use > number;
 }
 
-/// Has a backend run each call, and keeps what the call wrote.
-class Trace final : public BackendInterceptor<Trace> {
- public:
-  explicit Trace(Backend& runs) : runs_(runs) {}
-  std::string_view name() const override { return runs_.name(); }
-  DeviceType device_type() const override { return runs_.device_type(); }
-  template <class... Params>
-  void call(const char*, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
-    (runs_.*method)(arguments...);
-    results.emplace_back();
-    const auto keep = [this](const auto& view) {
-      const bool is_written = std::is_same_v<decltype(view), const MutableView&>;
-      results.back().push_back(is_written ? as_double(view, view.data, view.device) : Array());
-    };
-    (for_each_operand(arguments, keep), ...);
-  }
-  std::vector<std::vector<Array>> results;  // by call and operand
-
- private:
-  Backend& runs_;
+/// What a call wrote, by operand; nothing of those that it read.
+struct Results final : Call::Visitor {
+  explicit Results(Call& call) { call.visit(*this); }
+  void read(View&) override { arrays.emplace_back(); }
+  void write(MutableView& view) override { arrays.push_back(as_double(view, view.data, view.device)); }
+  std::vector<Array> arrays;
 };
 
-/// Has a backend run each call on float32 copies of operands of half types.
-class InFloat32 final : public BackendInterceptor<InFloat32> {
- public:
-  explicit InFloat32(Backend& runs) : runs_(runs) {}
-  std::string_view name() const override { return runs_.name(); }
-  DeviceType device_type() const override { return runs_.device_type(); }
-  template <class... Params>
-  void call(const char*, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
-    std::tuple<typename detail::Owned<std::remove_cvref_t<Params>>::type...> wide(detail::owned(arguments)...);
-    std::vector<Array> copies;
-    std::vector<std::pair<View, MutableView>> results;
-    const auto widen = [&](auto& view) {
-      if (view.dtype != DType::f16 && view.dtype != DType::bf16) return;
-      const Array& copy = copies.emplace_back(Array::empty(view.shape, DType::f32, view.device));
-      runs_.copy(view, copy);
-      if constexpr (std::is_same_v<decltype(view), MutableView&>) results.emplace_back(copy, view);
-      view = copy;
-    };
-    std::apply(
-        [&](auto&... all) {
-          (for_each_operand(all, widen), ...);
-          (runs_.*method)(all...);
-        },
-        wide);
-    for (const auto& [copy, view] : results) runs_.copy(copy, view);
+/// Places the operands of half types on float32 copies.
+struct Widen final : Call::Visitor {
+  explicit Widen(Backend& backend) : backend(backend) {}
+  void read(View& view) override {
+    if (is_half(view)) view = copy_of(view);
   }
-
- private:
-  Backend& runs_;
+  void write(MutableView& view) override {
+    if (!is_half(view)) return;
+    const Array& copy = copy_of(view);
+    results.emplace_back(copy, view);
+    view = copy;
+  }
+  static bool is_half(const StridedLayout& layout) { return layout.dtype == DType::f16 || layout.dtype == DType::bf16; }
+  const Array& copy_of(const View& view) {
+    const Array& copy = copies.emplace_back(Array::empty(view.shape, DType::f32, view.device));
+    backend.copy(view, copy);
+    return copy;
+  }
+  Backend& backend;
+  std::vector<Array> copies;
+  std::vector<std::pair<View, MutableView>> results;
 };
 
 /// What is in the buffers that were there before the step, to be put back.
@@ -167,9 +144,13 @@ std::optional<Mismatch> lockstep(Executor& executor, const std::function<void()>
   const Graph& graph = executor.graph();
   Backend& backend = current_backend(graph.device().type());
   const State state(graph);
-  Trace eager(backend);
+  std::vector<std::vector<Array>> eager;  // by call and operand
+  const std::unique_ptr<Backend> calls = call_backend(backend, [&](const std::unique_ptr<Call>& call) {
+    call->run(backend);
+    eager.push_back(Results(*call).arrays);
+  });
   {
-    const BackendGuard guard(eager);
+    const BackendGuard guard(*calls);
     step();
   }
   state.put_back();
@@ -182,7 +163,7 @@ std::optional<Mismatch> lockstep(Executor& executor, const std::function<void()>
     for (size_t i = 0; i < call.operands.size() && call.number >= 0 && !found; ++i) {
       const Operand& operand = call.operands[i];
       if (!is_compared(operand, graph, number)) continue;
-      const Array &a = eager.results.at(static_cast<size_t>(call.number)).at(i),
+      const Array &a = eager.at(static_cast<size_t>(call.number)).at(i),
                   b = as_double(operand, contents_for(call, graph, Device()));
       const double apart = error(a, b);
       if (apart == 0) continue;
@@ -231,8 +212,13 @@ std::optional<Mismatch> lockstep(Executor& executor, Backend& a, Backend& b, con
 }
 
 std::optional<Mismatch> lockstep_in_float32(Executor& executor, Backend& a, const LockstepTolerance& tolerance) {
-  InFloat32 wide(a);
-  return lockstep(executor, a, wide, tolerance);
+  const std::unique_ptr<Backend> wide = call_backend(a, [&](const std::unique_ptr<Call>& call) {
+    Widen widen(a);
+    call->visit(widen);
+    call->run(a);
+    for (const auto& [copy, view] : widen.results) a.copy(copy, view);
+  });
+  return lockstep(executor, a, *wide, tolerance);
 }
 
 std::string Mismatch::str() const {

@@ -56,8 +56,9 @@ template <class T>
 void visit_argument(const std::string& name, T& argument, ArgumentVisitor& visitor);
 
 template <class T>
-void visit_fields(const std::string& prefix, T fields, std::string_view names, ArgumentVisitor& visitor) {
-  std::apply([&](auto&... field) { (visit_argument(prefix + take_name(names), field, visitor), ...); }, fields);
+void visit_fields(const std::string& prefix, T& argument, ArgumentVisitor& visitor) {
+  std::string_view names = T::field_names();
+  argument.with_fields([&](auto&... fields) { (visit_argument(prefix + take_name(names), fields, visitor), ...); });
 }
 
 // Shows a value as a V of the variant, and takes over what the visitor has made of it.
@@ -107,15 +108,15 @@ void visit_argument(const std::string& name, T& argument, ArgumentVisitor& visit
     GRADUS_CHECK(pair.size() == 2, IndexError, "'", name, "' must have two numbers, got ", pair.size());
     argument[0] = pair[0], argument[1] = pair[1];
   } else if constexpr (std::is_same_v<T, UnaryArgs>) {
-    visit_fields("", std::tie(argument.a, argument.b), "a, b", visitor);
+    visit_argument("a", argument.a, visitor), visit_argument("b", argument.b, visitor);
   } else if constexpr (std::is_same_v<T, OptimizerRule>) {
     Value value = Choice{argument.index(), AllRules::names};
     visitor.value(name, value);
     if (const size_t kind = std::get<Choice>(value).number; kind != argument.index()) argument = AllRules::make(kind);
-    std::visit([&](auto& rule) { visit_fields(name + ".", rule.fields(), rule.field_names(), visitor); },
+    std::visit([&](auto& rule) { visit_fields(name + ".", rule, visitor); },
                static_cast<rules::All<std::variant>&>(argument));
-  } else if constexpr (requires { argument.fields(); }) {
-    visit_fields(name == "args" ? "" : name + ".", argument.fields(), T::field_names(), visitor);
+  } else if constexpr (requires { T::field_names(); }) {
+    visit_fields(name == "args" ? "" : name + ".", argument, visitor);
   } else {
     if constexpr (requires { argument.resize(0); }) {
       size_t length = argument.size();
@@ -127,11 +128,6 @@ void visit_argument(const std::string& name, T& argument, ArgumentVisitor& visit
 }
 
 // ---- Operations ----
-
-template <class... Params>
-std::unique_ptr<Call> make(void (Backend::*method)(Params...)) {
-  return std::make_unique<RecordedCall<Params...>>(method);
-}
 
 template <class... Params>
 void visit(Call& call, void (Backend::*)(Params...), std::string_view names, ArgumentVisitor& visitor) {
@@ -153,11 +149,29 @@ struct OperationEntry {
   std::unique_ptr<Call> (*make)();
   void (*visit)(Call&, ArgumentVisitor&);
 };
-#define GRADUS_OPERATION(op, ...)          \
-  {#op, [] { return make(&Backend::op); }, \
+#define GRADUS_OPERATION(op, ...)               \
+  {#op, [] { return make_call(&Backend::op); }, \
    [](Call& call, ArgumentVisitor& visitor) { visit(call, &Backend::op, #__VA_ARGS__, visitor); }},
 constexpr OperationEntry kOperations[] = {GRADUS_BACKEND_OPS(GRADUS_OPERATION)};
 #undef GRADUS_OPERATION
+
+class CallBackend final : public BackendInterceptor<CallBackend> {
+ public:
+  CallBackend(Backend& like, std::function<void(std::unique_ptr<Call>)> sink) : like_(like), sink_(std::move(sink)) {}
+  std::string_view name() const override { return like_.name(); }
+  DeviceType device_type() const override { return like_.device_type(); }
+  std::string libraries() const override { return like_.libraries(); }
+  template <class... Params>
+  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
+    std::unique_ptr<Call> call = make_call(method, arguments...);
+    call->name = name;
+    sink_(std::move(call));
+  }
+
+ private:
+  Backend& like_;
+  const std::function<void(std::unique_ptr<Call>)> sink_;
+};
 
 const OperationEntry* find_operation(std::string_view name) {
   for (const OperationEntry& operation : kOperations)
@@ -172,6 +186,10 @@ void visit_recorded(Call& call, ArgumentVisitor& visitor) {
 }
 
 }  // namespace detail
+
+std::unique_ptr<Backend> call_backend(Backend& like, std::function<void(std::unique_ptr<Call>)> sink) {
+  return std::make_unique<detail::CallBackend>(like, std::move(sink));
+}
 
 std::unique_ptr<Call> make_call(std::string_view operation) {
   const detail::OperationEntry* const entry = detail::find_operation(operation);

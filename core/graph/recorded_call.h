@@ -1,6 +1,7 @@
 // A call of any operation of Backend, made from the method and its arguments.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <tuple>
 
@@ -84,7 +85,18 @@ class RecordedCall final : public Call {
   std::tuple<typename Owned<std::remove_cvref_t<Params>>::type...> arguments_;
 };
 
+/// A RecordedCall with arguments, or with none that are set yet. By `new`, since std::make_unique would be compiled for
+/// each operation.
+template <class... Params, class... Arguments>
+std::unique_ptr<Call> make_call(void (Backend::*method)(Params...), const Arguments&... arguments) {
+  return std::unique_ptr<Call>(new RecordedCall<Params...>(method, arguments...));
+}
+
 }  // namespace detail
+
+/// A backend with the name, the device type and the libraries of `like`, which must outlive it. It runs nothing itself
+/// but gives each call, with its arguments, to `sink`.
+std::unique_ptr<Backend> call_backend(Backend& like, std::function<void(std::unique_ptr<Call>)> sink);
 
 /// A call of the operation whose arguments are yet to be set; null where there is no such operation.
 std::unique_ptr<Call> make_call(std::string_view operation);

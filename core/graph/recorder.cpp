@@ -60,7 +60,8 @@ Recorder::Recorder(Device device) {
   graph_.blocks_ = std::make_shared<RecordedBlocks>(graph_.device_);
   notify_of_capture();
   Generator::begin_capture(static_cast<const uint64_t*>(graph_.offset_.data()));
-  guard_.emplace(*this);
+  calls_ = call_backend(*graph_.backend_, [this](std::unique_ptr<Call> call) { on_call(std::move(call)); });
+  guard_.emplace(*calls_);
   gradus::detail::recorded_memory = graph_.blocks_.get();
 }
 
@@ -75,18 +76,21 @@ void Recorder::end() noexcept {
   notify_of_capture();
 }
 
-void Recorder::call(const char* name, void (Backend::*method)(const Conv2dBackwardArgs&),
-                    const Conv2dBackwardArgs& args) {
-  Conv2dBackwardArgs rest = args;
-  if (graph_.device_.is_cuda() && args.dx && args.dw && !args.y) {
-    conv2d_backward_data(args.dy, args.w, args.dx, args.geometry);
-    rest.dx = {};
+// The gradients of a convolution on a GPU, whose kernels have memory of their own, are two calls where they are
+// independent: the one of the weights can wait for memory (passes/order_for_memory.h).
+void Recorder::on_call(std::unique_ptr<Call> call) {
+  if (auto* const gradients = dynamic_cast<detail::RecordedCall<const Conv2dBackwardArgs&>*>(call.get())) {
+    Conv2dBackwardArgs& args = std::get<0>(gradients->arguments());
+    if (graph_.device_.is_cuda() && args.dx && args.dw && !args.y) {
+      calls_->conv2d_backward_data(args.dy, args.w, args.dx, args.geometry);
+      args.dx = {};
+    }
   }
-  add(name, std::make_unique<detail::RecordedCall<const Conv2dBackwardArgs&>>(method, rest));
+  add(std::move(call));
 }
 
-void Recorder::add(const char* name, std::unique_ptr<Call> call) {
-  call->name = name, call->number = static_cast<int>(graph_.calls_.size());
+void Recorder::add(std::unique_ptr<Call> call) {
+  call->number = static_cast<int>(graph_.calls_.size());
   call->origin = Origin::current();
   ForEachView check_device([&](const StridedLayout& layout, const void*, bool) {
     GRADUS_CHECK(layout.device == graph_.device_, ValueError, "'", call->origin.op, "' at ", call->origin.where.file,

@@ -21,12 +21,12 @@
 
 namespace gradus::graph {
 
-class Recorder final : public BackendInterceptor<Recorder> {
+class Recorder {
  public:
   /// Records until finish(). Operations keep the layouts that the device's current backend would give results.
   explicit Recorder(Device device = Device());
   /// Gives up a recording that did not come to its end.
-  ~Recorder() override;
+  ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
@@ -37,19 +37,9 @@ class Recorder final : public BackendInterceptor<Recorder> {
   /// (Calls that have an operand on another device of the type are one at once.)
   Graph finish();
 
-  std::string_view name() const override { return graph_.backend_->name(); }
-  DeviceType device_type() const override { return graph_.device_.type(); }
-  std::string libraries() const override { return graph_.backend_->libraries(); }
-  template <class... Params>
-  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
-    add(name, std::make_unique<detail::RecordedCall<Params...>>(method, arguments...));
-  }
-  /// On a GPU, whose kernels have memory of their own: two calls where they are independent, of which the one of the
-  /// weights can wait for memory (passes/order_for_memory.h).
-  void call(const char* name, void (Backend::*method)(const Conv2dBackwardArgs&), const Conv2dBackwardArgs& args);
-
  private:
-  void add(const char* name, std::unique_ptr<Call> call);
+  void on_call(std::unique_ptr<Call> call);
+  void add(std::unique_ptr<Call> call);
   void find_workspace(Call& call);
   void run_dry(Call& call);
   void end() noexcept;
@@ -58,6 +48,7 @@ class Recorder final : public BackendInterceptor<Recorder> {
   void make_constant(Buffer& buffer);
 
   Graph graph_;
+  std::unique_ptr<Backend> calls_;     // gives its calls to on_call()
   std::optional<BackendGuard> guard_;  // while this records
   std::shared_ptr<char> scrap_;        // addresses that stand for memory outside of the step that a call would write
   size_t scrap_bytes_ = 0;

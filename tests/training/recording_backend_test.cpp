@@ -136,9 +136,13 @@ constexpr size_t count_fields() {
   if constexpr (requires { Aggregate{Fields()..., Anything()}; }) return count_fields<Aggregate, Fields..., Anything>();
   else return sizeof...(Fields);
 }
+struct CountListed {
+  template <class... Fields>
+  std::integral_constant<size_t, sizeof...(Fields)> operator()(Fields&...) const;
+};
 template <class... Structs>
 constexpr bool fields_are_complete() {
-  return ((count_fields<Structs>() == std::tuple_size_v<decltype(std::declval<Structs>().fields())>)&&...);
+  return ((count_fields<Structs>() == decltype(std::declval<Structs>().with_fields(CountListed()))::value) && ...);
 }
 static_assert(
     fields_are_complete<Conv2dArgs, Conv2dBackwardArgs, NormalizeArgs, NormalizeBackwardArgs, RunningStatistics,

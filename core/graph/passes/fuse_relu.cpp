@@ -30,7 +30,7 @@ struct Addresses final : Call::Visitor {
 template <class Args>
 std::unique_ptr<Call> merged(void (Backend::*method)(const Args&), const char* name, const Args& args, Call& one,
                              Call& other) {
-  auto call = std::make_unique<detail::RecordedCall<const Args&>>(method, args);
+  std::unique_ptr<Call> call = detail::make_call(method, args);
   call->name = name, call->origin = one.origin, call->number = one.number;
   for_each_operand(args, [&](const auto& view) {
     for (Call* from : {&one, &other}) {

@@ -138,7 +138,9 @@ constexpr size_t count_fields() {
 }
 struct CountListed {
   template <class... Fields>
-  std::integral_constant<size_t, sizeof...(Fields)> operator()(Fields&...) const;
+  std::integral_constant<size_t, sizeof...(Fields)> operator()(Fields&...) const {
+    return {};
+  }
 };
 template <class... Structs>
 constexpr bool fields_are_complete() {

@@ -43,7 +43,7 @@ scripts/install_dependencies.sh report || echo "The plot needs matplotlib; going
 
 echo "== configure and build (preset $preset)" >&2
 scripts/configure.sh "$preset" -DGRADUS_BUILD_TESTS=OFF -DGRADUS_BUILD_EXAMPLES=ON > /dev/null
-cmake --build --preset "$preset" --parallel "$(nproc)" --target mnist >&2  # more than cores would share their caches
+cmake --build --preset "$preset" --parallel "$(nproc)" --target mnist >&2  # more jobs than cores compete for caches
 
 if [ "$help" = yes ]; then
   sed -n '2,4s/^# //p' scripts/mnist.sh

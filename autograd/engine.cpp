@@ -29,6 +29,7 @@ struct NodeState {
   bool queued = false;
   bool wanted = true;  // leads to a capture
   Grads gradients;     // of its outputs, summed so far
+  Tensor addend;       // to gradients[0]: the node adds it (Node::takes_parts)
 };
 
 // The states of a pass, found by node: an open table, in which nodes lie where their sequence numbers say. Nodes of one
@@ -154,12 +155,19 @@ class BackwardPass {
       sum = std::move(gradient);
       return;
     }
-    if (!create_graph_ && is_exclusive(sum)) {
+    if (state.waiting == 1 && !state.addend.defined() && adds(*state.node)) {
+      state.addend = std::move(gradient);
+    } else if (!create_graph_ && is_exclusive(sum)) {
       ops::binary(BinaryOp::add, sum.array(), gradient.array(), &sum.array());
     } else {
       AutoGradMode mode(create_graph_);
       sum = sum + gradient;
     }
+  }
+
+  // True if nobody but the node itself, which takes it in parts, sees the gradient of its output.
+  bool adds(const Node& node) const {
+    return node.takes_parts() && !create_graph_ && !captures_ && node.output_hooks().empty() && node.retains().empty();
   }
 
   // Runs a node, inside the layer that made it.
@@ -199,7 +207,8 @@ class BackwardPass {
     if (!nothing || node->handles_undefined()) {
       EventScope event(node->name());
       given_ = &dys;
-      gradients = node->backward_all(dys);
+      const Tensor addend = std::move(state.addend);
+      gradients = addend.defined() ? node->backward_of_sum(dys[0], addend) : node->backward_all(dys);
       given_ = nullptr;
       if (!keep_graph_) node->release_saved();
     }

@@ -40,6 +40,7 @@ void Node::destroy(Node* node) {
 }
 
 Grads Node::backward(const Tensor&) { GRADUS_FAIL(AutogradError, name_, " has no derivative"); }
+Grads Node::backward_of_sum(const Tensor&, const Tensor&) { GRADUS_FAIL(AutogradError, name_, " takes no parts"); }
 
 void Node::release_saved() {
   for (Saved* saved = first_saved_; saved; saved = saved->next_) saved->release();

@@ -142,14 +142,18 @@ struct NormalizeArgs {
 /// s: dx = s (g - avg(g) - h avg(g h)), averages over `axes` (dx = s g with fixed statistics).
 struct NormalizeBackwardArgs {
   View dy, x, mean, variance, weight = {};
-  View y = {};  ///< the result where ReLU was applied: dy counts only where y > 0
+  View y = {};         ///< the result where ReLU was applied: dy counts only where y > 0
+  View addend = {};    ///< the gradient is dy + addend, rounded to their type; only with y
+  View bias = {};      ///< forward's; only with `alone`
+  bool alone = false;  ///< y is the ReLU of the formula, nothing was added: x tells where y > 0
   uint32_t axes = 0;
   double eps = 0;
   bool fixed_statistics = false;
   MutableView dx = {};
   MutableView dweight = {}, dbias = {};  ///< sums of dy h and dy, with size 1 where weight was broadcast
   MutableView dresidual = {};            ///< dy where y > 0, else 0; only with y
-  GRADUS_FIELDS(dy, x, mean, variance, weight, y, axes, eps, fixed_statistics, dx, dweight, dbias, dresidual)
+  GRADUS_FIELDS(dy, x, mean, variance, weight, y, addend, bias, alone, axes, eps, fixed_statistics, dx, dweight, dbias,
+                dresidual)
 };
 
 /// Cross-entropy of logits: losses[i] = -log_probabilities[i, target[i]], 0 for rows with target == ignore_index.

@@ -39,16 +39,17 @@ std::vector<int64_t> axes_of(uint32_t mask) {
 
 // y = (x - mean) / sqrt(variance + eps) * weight + bias, or the ReLU of that plus residual
 struct Normalize final : Node {
-  Saved x{this, "x"}, weight{this, "weight"}, mean{this, "mean"}, variance{this, "variance"}, y{this, "y"};
+  Saved x{this, "x"}, weight{this, "weight"}, mean{this, "mean"}, variance{this, "variance"}, y{this, "y"},
+      bias{this, "bias"};
   NormGeometry geometry;
   Shape weight_shape;
   double eps = 0;
-  bool fixed = false, relu = false;
+  bool fixed = false, relu = false, alone = false;
   const char* name() const override { return relu ? "NormalizeReLU" : "Normalize"; }
 
   Array forward(const Array& X, const Array& w, const Array& b, const NormGeometry& g, double epsilon,
                 const Running& running, bool with_relu = false, const Array& residual = {}) {
-    geometry = g, eps = epsilon, fixed = running.use, relu = with_relu;
+    geometry = g, eps = epsilon, fixed = running.use, relu = with_relu, alone = relu && !residual.defined();
     weight_shape = w.defined() ? w.shape() : b.defined() ? b.shape() : Shape();
     const auto parameter = [&](const Array& p) { return p.defined() ? ops::reshape(p, g.parameters) : p; };
     const Shape statistics = reduced_shape(g.shape, g.axes, true);
@@ -63,17 +64,28 @@ struct Normalize final : Node {
     if (needs_grad(0) || needs_grad(1)) mean = result.mean, variance = result.variance;
     Array Y = ops::reshape(result.y, X.shape());
     if (relu) y = own(Y);
+    if (alone && b.defined() && needs_grad(0)) bias = input(2);
     return Y;
   }
 
-  Grads backward(const Tensor& dy) override {
-    if (GradMode::is_enabled() || (!needs_grad(0) && !needs_grad(1))) return differentiable_backward(dy);
+  // A CPU adds in place instead.
+  bool takes_parts() const override { return relu && outputs()[0].device.is_cuda(); }
+  Grads backward(const Tensor& dy) override { return backward_of_sum(dy, {}); }
+  Grads backward_of_sum(const Tensor& dy, const Tensor& addend) override {
+    if (GradMode::is_enabled() || (!needs_grad(0) && !needs_grad(1)))
+      return differentiable_backward(addend.defined() ? dy + addend : dy);
     const Array& X = x.array();
     const Array W = weight.defined() ? ops::reshape(weight.array(), geometry.parameters) : Array();
-    const ops::NormalizeGradients fused =
-        ops::normalize_backward(ops::reshape(dy.array(), geometry.shape), ops::reshape(X, geometry.shape), mean.array(),
-                                variance.array(), geometry.axes, W, geometry.parameters, eps, fixed, needs_grad(0),
-                                needs_grad(1), needs_grad(2), relu ? y.array() : Array(), needs_grad(3));
+    ops::NormalizeRelu behind;
+    if (relu)
+      behind = {.y = y.array(),
+                .bias = bias.defined() ? ops::reshape(bias.array(), geometry.parameters) : Array(),
+                .alone = alone,
+                .want_dresidual = needs_grad(3),
+                .addend = addend.defined() ? ops::reshape(addend.array(), geometry.shape) : Array()};
+    const ops::NormalizeGradients fused = ops::normalize_backward(
+        ops::reshape(dy.array(), geometry.shape), ops::reshape(X, geometry.shape), mean.array(), variance.array(),
+        geometry.axes, W, geometry.parameters, eps, fixed, needs_grad(0), needs_grad(1), needs_grad(2), behind);
     const auto shaped = [](const Array& gradient, const Shape& shape) {
       return gradient.defined() ? Tensor(ops::reshape(gradient, shape)) : Tensor();
     };

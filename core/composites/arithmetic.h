@@ -37,6 +37,9 @@ AnyView along(const AnyView& vector, int axis, int ndim) {
   return reshaped(vector, shape, strides);
 }
 
+/// Memory for numbers that lie as those of `view` do, without gaps.
+Array empty_like(const View& view);
+
 /// An entry of the StepBlock as a scalar.
 template <class AnyView>
 AnyView entry(const AnyView& block, int index) {

@@ -8,6 +8,12 @@ namespace gradus {
 using namespace composites;
 using enum BinaryOp;
 
+Array composites::empty_like(const View& view) {
+  const bool dense = StridedLoop<1>(view.shape, {&view.strides}).all_contiguous();
+  return dense ? Array::empty_strided(view.shape, view.strides, view.dtype, view.device)
+               : Array::empty(view.shape, view.dtype, view.device);
+}
+
 void Backend::conv2d_bias_relu(const Conv2dArgs& args) {
   const auto& [x, w, bias, relu, geometry, y] = args;
   conv2d(x, w, y, geometry);
@@ -25,11 +31,7 @@ void Backend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
 }
 
 View Backend::masked_by_relu(const View& dy, const View& y, const MutableView& masked, Array& scratch) {
-  if (!masked) {
-    const bool dense = StridedLoop<1>(dy.shape, {&dy.strides}).all_contiguous();
-    scratch = dense ? Array::empty_strided(dy.shape, dy.strides, dy.dtype, dy.device)
-                    : Array::empty(dy.shape, dy.dtype, dy.device);
-  }
+  if (!masked) scratch = empty_like(dy);
   const MutableView to = masked ? masked : MutableView(scratch);
   unary_backward(UnaryOp::relu, dy, y, to, {});
   return to;

@@ -56,7 +56,15 @@ void Backend::update_running_statistics(const View& batch_mean, const View& batc
 }
 
 void Backend::normalize_backward(const NormalizeBackwardArgs& args) {
-  const auto& [dy, x, mean, variance, weight, y, axes, eps, fixed_statistics, dx, dweight, dbias, dresidual] = args;
+  const auto& [dy, x, mean, variance, weight, y, addend, bias, alone, axes, eps, fixed_statistics, dx, dweight, dbias,
+               dresidual] = args;
+  if (addend) {
+    NormalizeBackwardArgs summed = args;
+    const Array sum = empty_like(dy);
+    binary(add, dy, addend, sum);
+    summed.dy = sum, summed.addend = {};
+    return normalize_backward(summed);
+  }
   if (y) {
     Array scratch;
     NormalizeBackwardArgs plain = args;

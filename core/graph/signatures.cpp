@@ -298,8 +298,8 @@ constexpr Signature kSignatures[] = {
      "?running.batches int64 ",
      [](const Arguments& a) { check_axes(a), check_running(a, "mean"); }},
     {"normalize_backward",
-     "dy t *, x t *, mean t/float32 -, variance t/float32 -, ?weight t/float32 *, ?y t *, ?dx t *, ?dweight t/float32 "
-     "~, "
+     "dy t *, x t *, mean t/float32 -, variance t/float32 -, ?weight t/float32 *, ?y t *, ?addend t *, ?bias "
+     "t/float32 *, ?dx t *, ?dweight t/float32 ~, "
      "?dbias t/float32 ~, ?dresidual t *",
      check_axes},
     {"update_running_statistics", "batch_mean s NC, batch_variance s NC, ?running.batches int64 ",

@@ -92,25 +92,29 @@ void update_running_statistics(const KeptStatistics& kept, const Array& mean, co
 NormalizeGradients normalize_backward(const Array& dy, const Array& x, const Array& mean, const Array& variance,
                                       uint32_t axes, const Array& weight, const Shape& parameters, double eps,
                                       bool fixed_statistics, bool want_dx, bool want_dweight, bool want_dbias,
-                                      const Array& y_if_relu, bool want_dresidual) {
+                                      const NormalizeRelu& relu) {
   NormalizeGradients result;
   const DType wide = wide_type(x.dtype());
   if (want_dx) result.dx = empty_result(x);
   if (want_dweight) result.dweight = Array::empty(parameters, wide, x.device());
   if (want_dbias) result.dbias = Array::empty(parameters, wide, x.device());
-  if (want_dresidual) result.dresidual = empty_result(x);
+  if (relu.want_dresidual) result.dresidual = empty_result(x);
   if (x.numel() == 0) {
     for (const Array* gradient : {&result.dweight, &result.dbias})
       if (gradient->defined()) fill(*gradient, 0);
     return result;
   }
-  const Array aligned = aligned_with(x, dy), y = y_if_relu.defined() ? aligned_with(x, y_if_relu) : Array();
-  backend_of(x).normalize_backward({.dy = aligned,
+  const auto aligned = [&](const Array& of) { return of.defined() ? aligned_with(x, of) : of; };
+  const Array gradient = aligned(dy), addend = aligned(relu.addend), y = aligned(relu.y);
+  backend_of(x).normalize_backward({.dy = gradient,
                                     .x = x,
                                     .mean = mean,
                                     .variance = variance,
                                     .weight = broadcast(weight, x),
                                     .y = y,
+                                    .addend = addend,
+                                    .bias = broadcast(relu.bias, x),
+                                    .alone = relu.alone,
                                     .axes = axes,
                                     .eps = eps,
                                     .fixed_statistics = fixed_statistics,

@@ -27,11 +27,18 @@ void update_running_statistics(const KeptStatistics& kept, const Array& mean, co
 struct NormalizeGradients {
   Array dx, dweight, dbias, dresidual;
 };
-/// Those that are wanted; dweight and dbias have the shape `parameters`, in float32 for half types. y_if_relu is the
-/// result where ReLU was applied, else undefined, and then there is no residual.
+/// The ReLU behind a normalisation, as its gradient sees it.
+struct NormalizeRelu {
+  Array y = {};        ///< the result; undefined where there was no ReLU, and then the rest does not count
+  Array bias = {};     ///< of the normalisation, where `alone`
+  bool alone = false;  ///< there was no residual
+  bool want_dresidual = false;
+  Array addend = {};  ///< to dy, where that is still in two parts
+};
+/// Those that are wanted; dweight and dbias have the shape `parameters`, in float32 for half types.
 NormalizeGradients normalize_backward(const Array& dy, const Array& x, const Array& mean, const Array& variance,
                                       uint32_t axes, const Array& weight, const Shape& parameters, double eps,
                                       bool fixed_statistics, bool want_dx, bool want_dweight, bool want_dbias,
-                                      const Array& y_if_relu = {}, bool want_dresidual = false);
+                                      const NormalizeRelu& relu = {});
 
 }  // namespace gradus::ops

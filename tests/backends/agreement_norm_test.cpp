@@ -74,7 +74,14 @@ void check_normalize(Maker& make, DType dtype, const NormCase& c, bool fixed, bo
 
   if (!fixed)
     backend("naive").normalize({.x = x, .axes = c.axes, .eps = 1e-3, .y = y, .mean = mean, .variance = variance});
-  const Array dy = image(), dx = image(), dresidual = image();
+  const Array dy = image(), dx = image(), dresidual = image(), addend = image();
+  const bool in_parts = make.integer(0, 1) > 0;
+  if (relu && !added) {  // where y > 0, which a backend may compute from x
+    NormalizeArgs args{.x = x, .axes = c.axes, .relu = true, .eps = 1e-3, .fixed_statistics = true, .y = residual};
+    args.mean = mean, args.variance = variance;
+    if (weighed) args.weight = w.expand(c.x), args.bias = b.expand(c.x);
+    backend("naive").normalize(args);
+  }
   const Array dw = make(c.parameters, wide), db = make(c.parameters, dtype, make.choice(kOutputLayouts));
   const auto backward = [&](bool defaults) {
     return [&, defaults](Backend& on, const Arrays& in, const Arrays& out) {
@@ -84,6 +91,9 @@ void check_normalize(Maker& make, DType dtype, const NormCase& c, bool fixed, bo
                                        .variance = in[4],
                                        .weight = weighed ? in[2].expand(c.x) : Array(),
                                        .y = relu ? in[5] : Array(),
+                                       .addend = relu && in_parts ? in[6] : Array(),
+                                       .bias = relu && !added && weighed ? in[7].expand(c.x) : Array(),
+                                       .alone = relu && !added,
                                        .axes = c.axes,
                                        .eps = 1e-3,
                                        .fixed_statistics = fixed,
@@ -96,7 +106,8 @@ void check_normalize(Maker& make, DType dtype, const NormCase& c, bool fixed, bo
     };
   };
   const Arrays gradients = relu && added ? Arrays{dx, dw, db, dresidual} : Arrays{dx, dw, db};
-  check_agreement(name + "_backward", {dy, x, w, mean, variance, residual}, gradients, backward(false), backward(true),
+  check_agreement(name + "_backward", {dy, x, w, mean, variance, residual, addend, b}, gradients, backward(false),
+                  backward(true),
                   30);  // sums over images whose terms cancel, of a single channel at times
 }
 

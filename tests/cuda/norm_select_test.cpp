@@ -57,6 +57,7 @@ MutableView dense(DType dtype, const Shape& shape) { return view_of(dtype, shape
 struct NormCase {
   DType dtype = DType::f32;
   bool channels_last = false, backward = false, fixed = false, relu = false;
+  bool residual = false, wants_dresidual = false, in_parts = false;
   int64_t slice = 0;         ///< images: channels that x has beside these
   uintptr_t address = 4096;  ///< of x and what has its shape
   DeviceProperties device = kH200;
@@ -84,12 +85,15 @@ NormPlan plan_of(const NormLayer& layer, const NormCase& c) {
                                         .variance = statistics,
                                         .weight = weight,
                                         .y = c.relu ? View(y) : View(),
+                                        .addend = c.in_parts ? View(y) : View(),
+                                        .alone = c.relu && !c.residual,
                                         .axes = layer.axes,
                                         .eps = 1e-5,
                                         .fixed_statistics = c.fixed,
                                         .dx = y,
                                         .dweight = parameter,
-                                        .dbias = parameter},
+                                        .dbias = parameter,
+                                        .dresidual = c.wants_dresidual ? y : MutableView()},
                   c.device);
   return select(NormalizeArgs{.x = x,
                               .axes = layer.axes,
@@ -131,7 +135,9 @@ std::string plans_of(const NormLayer& layer) {
     for (const bool fixed : {false, true})
       for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
         const auto line = [&](bool channels_last, int64_t slice) {
-          return describe(plan_of(layer, {dtype, channels_last, backward, fixed, false, slice}));
+          return describe(plan_of(
+              layer,
+              {.dtype = dtype, .channels_last = channels_last, .backward = backward, .fixed = fixed, .slice = slice}));
         };
         const std::string label = std::string(backward ? "dx" : "y ") + (fixed ? " fixed " : "       ") +
                                   (dtype == DType::f32   ? "f32 "
@@ -207,7 +213,7 @@ TEST_CASE("plans of normalisation on CUDA: splits cover each channel once, and t
             CHECK(channels.splits * channels.per_split >= channels.count);
             CHECK((channels.splits - 1) * channels.per_split < channels.count);
             CHECK((!channels.resident || channels.of_thread(channels.per_split) <= ChannelTiling::kResident));
-            CHECK(plan.workspace_bytes == (channels.resident ? 0 : pair * channels.splits * channels.channels));
+            CHECK(plan.workspace_bytes == (channels.resident ? 0 : pair * channels.sums()));
           }
         }
 }
@@ -228,4 +234,17 @@ TEST_CASE("plans of normalisation on CUDA: alignment, ReLU and older devices") {
   CHECK(plan_of(late, {.channels_last = true}).channels.resident);
   CHECK_FALSE(plan_of(late, {.channels_last = true, .device = ampere}).channels.resident);
   CHECK(plan_of(late, {.device = ampere}).channels.resident);
+}
+
+TEST_CASE("plans of normalisation on CUDA: a gradient in two parts, and what a ReLU leaves of it") {
+  const auto name = [](NormCase c) {
+    c.backward = c.relu = true;
+    return std::string(plan_of(norm_layers[0], c).name());
+  };
+  CHECK(name({.channels_last = true}) == "channels_split");
+  CHECK(name({.channels_last = true, .in_parts = true}) == "channels_split");
+  CHECK(name({.dtype = DType::f64, .channels_last = true, .in_parts = true}) == "composite");
+  CHECK(name({.in_parts = true}) == "composite");
+  CHECK(name({.channels_last = true, .residual = true}) == "composite");
+  CHECK(name({.channels_last = true, .residual = true, .wants_dresidual = true}) == "channels_split");
 }

@@ -50,6 +50,7 @@ class Kernels : public Observer {
   bool contain(const std::string& text) const {
     return std::any_of(ran_.begin(), ran_.end(), [&](const auto& kernel) { return kernel.find(text) == 0; });
   }
+  size_t count() const { return ran_.size(); }
   std::string all() const {
     std::string text;
     for (const std::string& kernel : ran_) text += kernel + " ";

@@ -61,12 +61,13 @@ struct ChannelIterator : ChannelTiling {
       body(i, min(number, kAtOnce));
     }
   }
-  /// Loads the `number` vectors from i on; those behind are the last one again.
-  template <class T, uint32_t kAtOnce>
+  /// Loads the `number` vectors from i on; those behind are the last one again. kOnce: nothing reads them again soon,
+  /// so that the cache may keep others.
+  template <bool kOnce = false, class T, uint32_t kAtOnce>
   __device__ void load(Vec<T, kVec> (&values)[kAtOnce], const T* x, uint32_t i, uint32_t number) const {
 #pragma unroll
     for (uint32_t k = 0; k < kAtOnce; ++k)
-      values[k] = *reinterpret_cast<const Vec<T, kVec>*>(x + offset(i + (min(k, number - 1) << lanes_log2)));
+      values[k] = load_vector<kOnce>(x + offset(i + (min(k, number - 1) << lanes_log2)));
   }
   /// Those of x.
   template <class T, uint32_t kAtOnce>
@@ -153,6 +154,17 @@ struct ChannelIterator : ChannelTiling {
   }
 
  private:
+  template <bool kOnce, class T>
+  static __device__ Vec<T, kVec> load_vector(const T* from) {
+    using Word = std::conditional_t<sizeof(Vec<T, kVec>) == 8, uint2, uint4>;
+    Vec<T, kVec> vector;
+    if constexpr (kOnce && sizeof(vector) == sizeof(Word)) {
+      const Word word = __ldcs(reinterpret_cast<const Word*>(from));
+      memcpy(&vector, &word, sizeof(word));
+      return vector;
+    }
+    return cuda_detail::load<kVec>(from);
+  }
   __device__ uint32_t outputs() const { return 1u << outputs_log2; }
   // NHWC: this thread's vector of every pixel; there may be none left for it.
   __device__ uint32_t vec() const { return (blockIdx.x << outputs_log2) + (threadIdx.x & (outputs() - 1)); }
@@ -162,11 +174,18 @@ struct ChannelIterator : ChannelTiling {
   }
 };
 
+/// What normalisation makes of x: in one rounding, wherever it is computed.
+template <class C>
+__device__ C affine(C x, C centre, C scale, C shift) {
+  return ::fma(x - centre, scale, shift);
+}
+
 // An Op has types and functions of this thread or, with `own` in their names, of the channel that it leads:
 //   Element, Own (what a leader loads before the sums are known), Line (coefficients of a channel's results),
 //   Vectors<n, kVec> (n of all operands)
-//   load(vectors, it, i, number); centre(it, c): what the terms of the c-th channel's sums are taken from
-//   terms(vectors, k, j, centre), result(vectors, k, j, line): of element j of vector k
+//   load(vectors, it, i, number)
+//   Known known(it, c): what is known of the c-th channel before the sums
+//   terms(vectors, k, j, known), result(vectors, k, j, line): of element j of vector k
 //   load_own(it, writes_stats)
 //   own_line(own, it, sums, has_sums, writes_stats): the coefficients; writes what there is for a channel
 //   store_residual(vectors, it, i, number)
@@ -175,20 +194,20 @@ template <class Op>
 using compute_of = compute_t<typename Op::Element>;
 
 template <class Op, class It>
-__device__ void load_centres(compute_of<Op> (&centres)[It::kChannels], const Op& op, const It& it) {
+__device__ void load_known(typename Op::Known (&known)[It::kChannels], const Op& op, const It& it) {
 #pragma unroll
-  for (int c = 0; c < it.kChannels; ++c) centres[c] = it.is_idle() ? compute_of<Op>(0) : op.centre(it, c);
+  for (int c = 0; c < it.kChannels; ++c) known[c] = it.is_idle() ? typename Op::Known{} : op.known(it, c);
 }
 
 /// Adds the terms of `number` vectors to the sums.
 template <uint32_t kVectors, int kVec, class Op, class C, int kChannels>
 __device__ void add_terms(Sums<C> (&sums)[kChannels], const Op& op, const auto& in, uint32_t number,
-                          const C (&centres)[kChannels]) {
+                          const typename Op::Known (&known)[kChannels]) {
 #pragma unroll
   for (uint32_t k = 0; k < kVectors; ++k)
 #pragma unroll
     for (int j = 0; j < kVec; ++j) {
-      const Sums<C> terms = op.terms(in, k, j, centres[j % kChannels]);
+      const Sums<C> terms = op.terms(in, k, j, known[j % kChannels]);
       sums[j % kChannels] = Sums<C>::join(sums[j % kChannels], k < number ? terms : Sums<C>{0, 0});
     }
 }
@@ -222,13 +241,13 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::E
     channel_sums_kernel(Op op, It it, Sums<compute_of<Op>>* of_splits) {
   using C = compute_of<Op>;
   __shared__ Sums<C> shared[it.kChannels * kChannelThreads];
-  C centres[it.kChannels];
-  load_centres(centres, op, it);
+  typename Op::Known known[it.kChannels];
+  load_known(known, op, it);
   Sums<C> sums[it.kChannels] = {};
   it.template for_vectors<kVectors, false>([&](uint32_t i, uint32_t number) {
     typename Op::template Vectors<kVectors, It::kVec> in;
     op.load(in, it, i, number);
-    add_terms<kVectors, It::kVec>(sums, op, in, number, centres);
+    add_terms<kVectors, It::kVec>(sums, op, in, number, known);
     op.store_residual(in, it, i, number);
   });
   const Sums<C> sum = it.fold(sums, shared);
@@ -272,12 +291,12 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::E
     first = i, count = number;
     op.load(in, it, i, number);
   });
-  C centres[it.kChannels];
-  load_centres(centres, op, it);
+  typename Op::Known known[it.kChannels];
+  load_known(known, op, it);
   typename Op::Own own;
   if (leads) own = op.load_own(it, writes_stats);
   Sums<C> sums[it.kChannels] = {};
-  add_terms<kVectors, It::kVec>(sums, op, in, count, centres);
+  add_terms<kVectors, It::kVec>(sums, op, in, count, known);
   const Sums<C> sum = it.over_cluster(it.fold(sums, shared), of_blocks);
   if (leads) of_block[threadIdx.x] = op.own_line(own, it, sum, true, writes_stats);
   typename Op::Line lines[it.kChannels];
@@ -287,8 +306,9 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::E
   it.leave_cluster();
 }
 
-/// Launches what the plan says: `resident`, or `sums`, of kSums vectors at once, and then `apply`, of kApply.
-template <uint32_t kSums, uint32_t kApply, class Resident, class SumsOp, class Apply>
+/// Launches what the plan says: `resident`, or `sums`, of kSums vectors at once, and then `apply`, of kApply; for NHWC
+/// alone where kOnlyNhwc.
+template <uint32_t kSums, uint32_t kApply, bool kOnlyNhwc = false, class Resident, class SumsOp, class Apply>
 void launch_channels(const Launch& launch, const NormPlan& plan, void* workspace, const Resident& resident,
                      const SumsOp& sums, const Apply& apply) {
   const ChannelTiling& tiling = plan.channels;
@@ -304,10 +324,14 @@ void launch_channels(const Launch& launch, const NormPlan& plan, void* workspace
     if (of_splits) launch(channel_sums_kernel<SumsOp, kSums, It>, grid, kChannelThreads, sums, it, of_splits);
     launch(channel_apply_kernel<Apply, kApply, It>, grid, kChannelThreads, apply, it, of_splits);
   };
-  if (tiling.pitch) run(ChannelIterator<true, 4, true>(tiling));
-  else if (tiling.nhwc) run(ChannelIterator<true, 4>(tiling));
-  else if (tiling.vec == 4) run(ChannelIterator<false, 4>(tiling));
-  else run(ChannelIterator<false, 1>(tiling));
+  if constexpr (kOnlyNhwc) {
+    run(ChannelIterator<true, 4>(tiling));
+  } else {
+    if (tiling.pitch) run(ChannelIterator<true, 4, true>(tiling));
+    else if (tiling.nhwc) run(ChannelIterator<true, 4>(tiling));
+    else if (tiling.vec == 4) run(ChannelIterator<false, 4>(tiling));
+    else run(ChannelIterator<false, 1>(tiling));
+  }
 }
 
 }  // namespace gradus::cuda_detail

@@ -87,7 +87,7 @@ void CudaBackend::normalize_backward(const NormalizeBackwardArgs& args) {
     return;
   }
   EventScope event(args.y ? "normalize_relu_backward" : "normalize_backward", "cuda", plan.name(),
-                   {&args.dy, &args.y, &args.x}, (args.y ? 13 : 12) * args.x.numel());
+                   {&args.dy, &args.y, &args.addend, &args.x}, (args.y ? 13 : 12) * args.x.numel());
   run(args, plan);
 }
 

@@ -41,15 +41,16 @@ struct Forward {
   template <uint32_t kCount, int kVec>
   __device__ void load(Vectors<kCount, kVec>& in, const auto& it, uint32_t i, uint32_t number) const {
     it.load_x(in.x, x, i, number);
-    if constexpr (kResidual) it.load(in.residual, residual, i, number);
+    if constexpr (kResidual) it.template load<true>(in.residual, residual, i, number);
   }
-  __device__ C centre(const auto& it, int c) const { return static_cast<C>(x[it.offset(0) + c]); }
-  __device__ Sums<C> terms(const auto& in, uint32_t k, int j, C centre) const {
+  using Known = C;  // what distances are taken from
+  __device__ Known known(const auto& it, int c) const { return static_cast<C>(x[it.offset(0) + c]); }
+  __device__ Sums<C> terms(const auto& in, uint32_t k, int j, const Known& centre) const {
     const C distance = static_cast<C>(in.x[k].value[j]) - centre;
     return {distance, distance * distance};
   }
   __device__ C result(const auto& in, uint32_t k, int j, const Line& by) const {
-    C value = (static_cast<C>(in.x[k].value[j]) - by.centre) * by.scale + by.shift;
+    C value = affine(static_cast<C>(in.x[k].value[j]), by.centre, by.scale, by.shift);
     if constexpr (kResidual) value += static_cast<C>(in.residual[k].value[j]);
     return value < floor ? floor : value;
   }

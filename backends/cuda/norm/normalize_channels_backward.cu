@@ -1,39 +1,54 @@
 // Gradients of batch norm by channels, or of relu(batch norm + residual), which are those of batch norm for dy where y
-// > 0. Block: 512 threads, of which one takes vectors or elements of its channels; grid and
-// pipeline: channels.cuh. With s = 1 / sqrt(variance + eps), n elements of a channel, P = sum(dy)
+// > 0. Grid, block and pipeline: channels.cuh. With s = 1 / sqrt(variance + eps), n elements of a channel, P = sum(dy)
 // and Q = sum(dy (x - mean)):
 //   dx = s w (dy - P / n - (x - mean) s^2 Q / n),   dw = s Q,   dbias = P,   dresidual = dy where y > 0
-// In two launches the first one stores dresidual, which the second one reads in place of dy and y.
+// Of two launches the first one stores dresidual, which the second one reads in place of dy and y; without a residual
+// both compute from x where y > 0. In one launch that would take longer than reading y. A gradient in two parts is
+// added as it is read, for NHWC alone.
 #include <gradus/backends/cuda/norm/channels.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
-/// kMasked: dy counts where y > 0.
-template <class T, bool kMasked>
+/// Where dy counts behind a ReLU.
+enum class Mask : uint8_t {
+  none,  ///< there was no ReLU
+  y,     ///< where forward's result is positive; stores dresidual
+  x,     ///< where forward's formula is positive for x: there was no residual
+};
+
+/// kInParts: the gradient is dy + addend.
+template <class T, Mask kMask, bool kInParts = false>
 struct Backward {
   using Element = T;
   using C = compute_t<T>;
 
   T *out, *dresidual;  // dx; may be null
-  const T *dy, *y, *x;
+  const T *dy, *addend, *y, *x;
   const C *mean, *variance;
-  Parameter<T> weight;
+  Parameter<T> weight, bias;
   C eps;
   bool fixed_statistics;
   C *dweight, *dbias;  // may be null
 
   explicit Backward(const NormalizeBackwardArgs& p)
-      : out(p.dx.as<T>()), dresidual(p.dresidual.as<T>()), dy(p.dy.as<T>()), y(p.y.as<T>()), x(p.x.as<T>()),
-        mean(p.mean.as<C>()), variance(p.variance.as<C>()), weight(p.weight), eps(static_cast<C>(p.eps)),
-        fixed_statistics(p.fixed_statistics), dweight(p.dweight.as<C>()), dbias(p.dbias.as<C>()) {}
+      : out(p.dx.as<T>()), dresidual(p.dresidual.as<T>()), dy(p.dy.as<T>()), addend(p.addend.as<T>()), y(p.y.as<T>()),
+        x(p.x.as<T>()), mean(p.mean.as<C>()), variance(p.variance.as<C>()), weight(p.weight), bias(p.bias),
+        eps(static_cast<C>(p.eps)), fixed_statistics(p.fixed_statistics), dweight(p.dweight.as<C>()),
+        dbias(p.dbias.as<C>()) {}
 
-  struct Own {
-    C mean, weight, s;
+  /// y = affine(x, centre, scale, shift); Mask::x alone needs scale and shift.
+  struct Known {
+    C centre, scale, shift;
   };
-  /// dx = dy of_dy - constant - (x - centre) of_x
+  struct Own {
+    Known known;
+    C s;
+  };
+  /// dx = dy scale - constant - (x - centre) of_x
   struct Line {
-    C centre, of_dy, constant, of_x;
+    Known known;
+    C constant, of_x;
   };
   template <uint32_t kCount, int kVec>
   struct Vectors {
@@ -42,56 +57,78 @@ struct Backward {
 
   template <uint32_t kCount, int kVec>
   __device__ void load(Vectors<kCount, kVec>& in, const auto& it, uint32_t i, uint32_t number) const {
-    it.load(in.dy, dy, i, number);
+    Vec<T, kVec> more[kInParts ? kCount : 1], results[kMask == Mask::y ? kCount : 1];
+    it.template load<kMask == Mask::y>(in.dy, dy, i, number);
     it.load_x(in.x, x, i, number);
-    if constexpr (kMasked) {
-      Vec<T, kVec> results[kCount];
-      it.load(results, y, i, number);
+    if constexpr (kInParts) it.template load<kMask == Mask::y>(more, addend, i, number);
+    if constexpr (kMask == Mask::y) it.template load<true>(results, y, i, number);
 #pragma unroll
-      for (uint32_t k = 0; k < kCount; ++k)
+    for (uint32_t k = 0; k < kCount; ++k)
 #pragma unroll
-        for (int j = 0; j < kVec; ++j)
-          if (!(static_cast<C>(results[k].value[j]) > C(0))) in.dy[k].value[j] = static_cast<T>(0.0f);
-    }
+      for (int j = 0; j < kVec; ++j) {
+        T& value = in.dy[k].value[j];
+        if constexpr (kInParts) value = static_cast<T>(static_cast<C>(value) + static_cast<C>(more[k].value[j]));
+        if constexpr (kMask == Mask::y)
+          if (!(static_cast<C>(results[k].value[j]) > C(0))) value = static_cast<T>(0.0f);
+      }
   }
-  __device__ C centre(const auto& it, int c) const { return mean[it.channel(c)]; }
-  __device__ Sums<C> terms(const auto& in, uint32_t k, int j, C centre) const {
+  __device__ Known known(uint32_t channel) const {
+    // As in forward, to the bit.
+    return {mean[channel], weight.at_or(C(1), channel) / ::sqrt(variance[channel] + eps), bias.at_or(C(0), channel)};
+  }
+  __device__ Known known(const auto& it, int c) const { return known(it.channel(c)); }
+  /// An element of dy, 0 where it does not count.
+  __device__ C gradient(const auto& in, uint32_t k, int j, const Known& by) const {
     const C value = static_cast<C>(in.dy[k].value[j]);
-    return {value, value * (static_cast<C>(in.x[k].value[j]) - centre)};
+    if constexpr (kMask != Mask::x) return value;
+    const C result = affine(static_cast<C>(in.x[k].value[j]), by.centre, by.scale, by.shift);
+    return static_cast<C>(static_cast<T>(result)) > C(0) ? value : C(0);
+  }
+  __device__ Sums<C> terms(const auto& in, uint32_t k, int j, const Known& by) const {
+    const C value = gradient(in, k, j, by);
+    return {value, value * (static_cast<C>(in.x[k].value[j]) - by.centre)};
   }
   __device__ C result(const auto& in, uint32_t k, int j, const Line& by) const {
-    return static_cast<C>(in.dy[k].value[j]) * by.of_dy - by.constant -
-           (static_cast<C>(in.x[k].value[j]) - by.centre) * by.of_x;
+    return gradient(in, k, j, by.known) * by.known.scale - by.constant -
+           (static_cast<C>(in.x[k].value[j]) - by.known.centre) * by.of_x;
   }
   __device__ Own load_own(const auto& it, bool) const {
     const uint32_t channel = it.own_channel();
-    return {mean[channel], weight.at_or(C(1), channel), C(1) / ::sqrt(variance[channel] + eps)};
+    return {known(channel), C(1) / ::sqrt(variance[channel] + eps)};
   }
   __device__ Line own_line(const Own& own, const auto& it, const Sums<C>& total, bool, bool writes_stats) const {
     if (writes_stats && dweight) dweight[it.own_channel()] = total.along * own.s;
     if (writes_stats && dbias) dbias[it.own_channel()] = total.plain;
-    const C scale = fixed_statistics ? C(0) : own.s * own.weight / static_cast<C>(it.elements());
-    return {own.mean, own.s * own.weight, total.plain * scale, total.along * own.s * own.s * scale};
+    const C scale = fixed_statistics ? C(0) : own.known.scale / static_cast<C>(it.elements());
+    return {own.known, total.plain * scale, total.along * own.s * own.s * scale};
   }
   template <uint32_t kCount, int kVec>
   __device__ void store_residual(const Vectors<kCount, kVec>& in, const auto& it, uint32_t i, uint32_t number) const {
 #pragma unroll
     for (uint32_t k = 0; k < kCount; ++k)
-      if (kMasked && dresidual && k < number) it.store(dresidual, in.dy[k], i, k);
+      if (kMask == Mask::y && dresidual && k < number) it.store(dresidual, in.dy[k], i, k);
   }
 };
+
+template <class T, bool kInParts>
+void run_behind_relu(const NormalizeBackwardArgs& p, const NormPlan& plan, const Launch& launch, void* workspace) {
+  constexpr uint32_t kMost = sizeof(T) > 2 ? 2 : 4;  // vectors that fit into a thread's registers
+  const Backward<T, Mask::y, kInParts> by_y(p);
+  const Backward<T, Mask::x, kInParts> by_x(p);
+  Backward<T, Mask::none> of_residual(p);
+  of_residual.dy = p.dresidual.as<T>();
+  if (p.alone) launch_channels<kMost, kMost, kInParts>(launch, plan, workspace, by_y, by_x, by_x);
+  else launch_channels<kMost, 4, kInParts>(launch, plan, workspace, by_y, by_y, of_residual);
+}
 
 }  // namespace
 
 void normalize_channels(const NormalizeBackwardArgs& p, const NormPlan& plan, const Launch& launch, void* workspace) {
   visit_floating(p.x.dtype, [&]<class T>() {
-    const Backward<T, true> masked(p);
-    Backward<T, false> plain(p);
-    if (p.dresidual) plain.dy = p.dresidual.as<T>();
-    constexpr uint32_t kMaskedSums = sizeof(T) > 2 ? 2 : 4;
+    const Backward<T, Mask::none> plain(p);
     if (!p.y) launch_channels<4, 4>(launch, plan, workspace, plain, plain, plain);
-    else if (p.dresidual) launch_channels<kMaskedSums, 4>(launch, plan, workspace, masked, masked, plain);
-    else launch_channels<kMaskedSums, 2>(launch, plan, workspace, masked, masked, masked);
+    else if (!p.addend) run_behind_relu<T, false>(p, plan, launch, workspace);
+    else if constexpr (sizeof(T) < 8) run_behind_relu<T, true>(p, plan, launch, workspace);
   });
 }
 

@@ -6,6 +6,7 @@
 #include <gradus/core/observer.h>
 #include <gradus/core/optimizer_rules.h>
 #include <gradus/backends/cuda/device/multi_tensor.cuh>
+#include <gradus/backends/cuda/device/vec.cuh>
 
 namespace gradus {
 namespace {
@@ -24,6 +25,16 @@ constexpr int kPerThread = 4;
 template <class T, class G, class H>
 using Table = TensorTable<Entry<T, G, H>, 62, kPerThread * kThreads>;
 
+// True where all of them begin as vectors of four elements do.
+template <class T, class G, class H>
+__device__ bool are_aligned(const Entry<T, G, H>& entry) {
+  const auto all = [](auto* data) { return reinterpret_cast<uintptr_t>(data) % (kPerThread * sizeof(*data)) == 0; };
+  bool result = all(entry.parameter) && all(entry.gradient) && all(entry.half);
+#pragma unroll
+  for (int k = 0; k < kMaxOptimizerStates; ++k) result = result && all(entry.states[k]);
+  return result;
+}
+
 // The StepBlock: doubles, `step` elements apart.
 struct Block {
   const double* data;
@@ -32,20 +43,31 @@ struct Block {
 };
 
 template <class T, class G, class H, class Rule>
-__global__ void __launch_bounds__(kThreads) step_kernel(Table<T, G, H> table, Block block, Rule rule) {
+__global__ void __launch_bounds__(kThreads, 5) step_kernel(Table<T, G, H> table, Block block, Rule rule) {
   using C = compute_t<T>;
   int64_t begin, end;
   const Entry<T, G, H>& entry = table.part_of_block(begin, end);
+  // A thread's elements are neighbours, one vector; in a part that is not full, each thread has as few as possible.
+  const bool whole = begin + kPerThread * kThreads == end && are_aligned(entry);
+  const int64_t first = begin + (whole ? kPerThread : 1) * static_cast<int>(threadIdx.x);
   // All that a thread reads is under way before it waits for the constants, and before it stores anything.
-  C parameters[kPerThread], gradients[kPerThread], states[kPerThread][kMaxOptimizerStates] = {};
-#pragma unroll
-  for (int e = 0; e < kPerThread; ++e) {
-    const int64_t i = begin + threadIdx.x + e * kThreads;
-    if (i >= end) break;
-    parameters[e] = static_cast<C>(entry.parameter[i]), gradients[e] = static_cast<C>(entry.gradient[i]);
+  Vec<T, kPerThread> parameters, states[kMaxOptimizerStates] = {};
+  Vec<G, kPerThread> gradients;
+  if (whole) {
+    parameters = load<kPerThread>(entry.parameter + first), gradients = load<kPerThread>(entry.gradient + first);
 #pragma unroll
     for (int k = 0; k < kMaxOptimizerStates; ++k)
-      if (entry.states[k]) states[e][k] = static_cast<C>(entry.states[k][i]);
+      if (entry.states[k]) states[k] = load<kPerThread>(entry.states[k] + first);
+  } else {
+#pragma unroll
+    for (int e = 0; e < kPerThread; ++e) {
+      const int64_t i = first + e * kThreads;
+      if (i >= end) break;
+      parameters.value[e] = entry.parameter[i], gradients.value[e] = entry.gradient[i];
+#pragma unroll
+      for (int k = 0; k < kMaxOptimizerStates; ++k)
+        if (entry.states[k]) states[k].value[e] = entry.states[k][i];
+    }
   }
   if (block[StepBlock::found_inf] != 0) return;
   // The constants are costly arithmetic in double: one thread computes them.
@@ -56,18 +78,30 @@ __global__ void __launch_bounds__(kThreads) step_kernel(Table<T, G, H> table, Bl
                                          block[StepBlock::gradient_scale], block[StepBlock::momentum_product]});
   __syncthreads();
   const rules::FullStep<Rule, C> step = shared;
+  Vec<H, kPerThread> halves;
 #pragma unroll
   for (int e = 0; e < kPerThread; ++e) {
-    const int64_t i = begin + threadIdx.x + e * kThreads;
-    if (i >= end) break;
-    step(parameters[e], gradients[e], states[e][0], states[e][1], states[e][2]);
-    entry.parameter[i] = static_cast<T>(parameters[e]);
-    if constexpr (std::is_same_v<T, float>)
-      if (entry.half) entry.half[i] = static_cast<H>(parameters[e]);
+    if (!whole && first + e * kThreads >= end) break;
+    C parameter = static_cast<C>(parameters.value[e]), state[kMaxOptimizerStates];
 #pragma unroll
-    for (int k = 0; k < kMaxOptimizerStates; ++k)
-      if (entry.states[k]) entry.states[k][i] = static_cast<T>(states[e][k]);
+    for (int k = 0; k < kMaxOptimizerStates; ++k) state[k] = static_cast<C>(states[k].value[e]);
+    step(parameter, static_cast<C>(gradients.value[e]), state[0], state[1], state[2]);
+    parameters.value[e] = static_cast<T>(parameter);
+    if constexpr (std::is_same_v<T, float>) halves.value[e] = static_cast<H>(parameter);
+#pragma unroll
+    for (int k = 0; k < kMaxOptimizerStates; ++k) states[k].value[e] = static_cast<T>(state[k]);
   }
+  const auto write = [&](auto* to, const auto& vector) {
+    if (!to) return;
+    if (whole) return store(to + first, vector);
+#pragma unroll
+    for (int e = 0; e < kPerThread; ++e)
+      if (first + e * kThreads < end) to[first + e * kThreads] = vector.value[e];
+  };
+  write(entry.parameter, parameters);
+  if constexpr (std::is_same_v<T, float>) write(entry.half, halves);
+#pragma unroll
+  for (int k = 0; k < kMaxOptimizerStates; ++k) write(entry.states[k], states[k]);
 }
 
 __global__ void advance_kernel(double* block, int64_t step) {

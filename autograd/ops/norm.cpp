@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <gradus/autograd/checkpoint.h>
+#include <gradus/autograd/engine.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/reduce.h>
@@ -60,11 +61,12 @@ struct Normalize final : Node {
         ops::normalize(ops::reshape(X, g.shape), g.axes, parameter(w), parameter(b), eps, given(running.kept.mean),
                        given(running.kept.variance), relu, residual, counts ? running.kept : ops::KeptStatistics());
     if (needs_grad(0) || needs_grad(1)) x = input(0);
-    if (w.defined() && needs_grad(0)) weight = input(1);
+    const bool masks = alone && needs_grad(1);  // which takes weight and bias
+    if (w.defined() && (needs_grad(0) || masks)) weight = input(1);
+    if (b.defined() && alone && (needs_grad(0) || masks)) bias = input(2);
     if (needs_grad(0) || needs_grad(1)) mean = result.mean, variance = result.variance;
     Array Y = ops::reshape(result.y, X.shape());
     if (relu) y = own(Y);
-    if (alone && b.defined() && needs_grad(0)) bias = input(2);
     return Y;
   }
 
@@ -82,6 +84,7 @@ struct Normalize final : Node {
                 .bias = bias.defined() ? ops::reshape(bias.array(), geometry.parameters) : Array(),
                 .alone = alone,
                 .want_dresidual = needs_grad(3),
+                .may_overwrite = takes_parts() && detail::is_handed_over(dy),
                 .addend = addend.defined() ? ops::reshape(addend.array(), geometry.shape) : Array()};
     const ops::NormalizeGradients fused = ops::normalize_backward(
         ops::reshape(dy.array(), geometry.shape), ops::reshape(X, geometry.shape), mean.array(), variance.array(),

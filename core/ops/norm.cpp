@@ -98,14 +98,14 @@ NormalizeGradients normalize_backward(const Array& dy, const Array& x, const Arr
   if (want_dx) result.dx = empty_result(x);
   if (want_dweight) result.dweight = Array::empty(parameters, wide, x.device());
   if (want_dbias) result.dbias = Array::empty(parameters, wide, x.device());
-  if (relu.want_dresidual) result.dresidual = empty_result(x);
-  if (x.numel() == 0) {
-    for (const Array* gradient : {&result.dweight, &result.dbias})
-      if (gradient->defined()) fill(*gradient, 0);
-    return result;
-  }
   const auto aligned = [&](const Array& of) { return of.defined() ? aligned_with(x, of) : of; };
   const Array gradient = aligned(dy), addend = aligned(relu.addend), y = aligned(relu.y);
+  if (relu.want_dresidual) result.dresidual = relu.may_overwrite ? gradient : empty_result(x);
+  if (x.numel() == 0) {
+    for (const Array* sum : {&result.dweight, &result.dbias})
+      if (sum->defined()) fill(*sum, 0);
+    return result;
+  }
   backend_of(x).normalize_backward({.dy = gradient,
                                     .x = x,
                                     .mean = mean,

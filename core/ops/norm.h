@@ -33,7 +33,8 @@ struct NormalizeRelu {
   Array bias = {};     ///< of the normalisation, where `alone`
   bool alone = false;  ///< there was no residual
   bool want_dresidual = false;
-  Array addend = {};  ///< to dy, where that is still in two parts
+  bool may_overwrite = false;  ///< nobody needs dy any more: dresidual takes its memory
+  Array addend = {};           ///< to dy, where that is still in two parts
 };
 /// Those that are wanted; dweight and dbias have the shape `parameters`, in float32 for half types.
 NormalizeGradients normalize_backward(const Array& dy, const Array& x, const Array& mean, const Array& variance,

@@ -77,10 +77,16 @@ void check_normalize(Maker& make, DType dtype, const NormCase& c, bool fixed, bo
   const Array dy = image(), dx = image(), dresidual = image(), addend = image();
   const bool in_parts = make.integer(0, 1) > 0;
   if (relu && !added) {  // where y > 0, which a backend may compute from x
-    NormalizeArgs args{.x = x, .axes = c.axes, .relu = true, .eps = 1e-3, .fixed_statistics = true, .y = residual};
-    args.mean = mean, args.variance = variance;
-    if (weighed) args.weight = w.expand(c.x), args.bias = b.expand(c.x);
-    backend("naive").normalize(args);
+    backend("naive").normalize({.x = x,
+                                .axes = c.axes,
+                                .weight = weighed ? w.expand(c.x) : Array(),
+                                .bias = weighed ? b.expand(c.x) : Array(),
+                                .relu = true,
+                                .eps = 1e-3,
+                                .fixed_statistics = true,
+                                .y = residual,
+                                .mean = mean,
+                                .variance = variance});
   }
   const Array dw = make(c.parameters, wide), db = make(c.parameters, dtype, make.choice(kOutputLayouts));
   const auto backward = [&](bool defaults) {

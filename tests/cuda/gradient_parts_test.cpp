@@ -13,17 +13,20 @@ struct PartsCase {
   DType dtype;
   bool channels_last, residual;
   int users;  // of the result
+  bool wants_dx = true;
 };
 
-// Gradients of x, weight, bias and the residual, if there is one, and how many kernels backward took. With a hook,
+// Gradients of weight, bias, x and the residual, if there is one, and how many kernels backward took. With a hook,
 // which sees the gradient, the engine adds.
 TensorList gradients_of(const PartsCase& c, bool hook, size_t* kernels) {
   manual_seed(11);
   const auto format = c.channels_last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
   const auto image = [&] { return randn(c.x).to(c.dtype).contiguous(format).to(cuda_device()); };
   const auto leaf = [](const Tensor& tensor) { return tensor.set_requires_grad(true); };
-  const Tensor x = leaf(image()), residual = leaf(image());
-  const Tensor weight = leaf(randn({c.x[1]}).to(cuda_device())), bias = leaf(randn({c.x[1]}).to(cuda_device()));
+  const Tensor x = image().set_requires_grad(c.wants_dx), residual = leaf(image());
+  const DType wide = c.dtype == DType::f64 ? DType::f64 : DType::f32;
+  const auto parameter = [&] { return leaf(randn({c.x[1]}).to(wide).to(cuda_device())); };
+  const Tensor weight = parameter(), bias = parameter();
   const Tensor y = batch_norm_relu(x, {}, {}, weight, bias, true, 0.1, 1e-5, c.residual ? residual : Tensor());
   if (hook) y.register_hook([](const Tensor& dy) { return dy; });
   TensorList results, dys;
@@ -31,7 +34,8 @@ TensorList gradients_of(const PartsCase& c, bool hook, size_t* kernels) {
   const Kernels ran;
   autograd::backward(results, dys);
   *kernels = ran.count();
-  TensorList gradients = {x.grad(), weight.grad(), bias.grad()};
+  TensorList gradients = {weight.grad(), bias.grad()};
+  if (c.wants_dx) gradients.push_back(x.grad());
   if (c.residual) gradients.push_back(residual.grad());
   return gradients;
 }
@@ -52,8 +56,12 @@ TEST_CASE("batch norm adds a gradient in two parts to the bits of their sum") {
     const TensorList parts = gradients_of(c, false, &of_parts), sum = gradients_of(c, true, &of_sum);
     INFO(c.x << " " << c.dtype << ", residual " << c.residual << ", users " << c.users);
     for (size_t i = 0; i < sum.size(); ++i) CHECK(parts[i].eq(sum[i]).all().item<bool>());
-    CHECK(sum[0].abs().sum().item<double>() > 0);
+    CHECK(sum[2].abs().sum().item<double>() > 0);
     const bool has_kernel = c.channels_last && c.dtype != DType::f64;
     CHECK(of_sum - of_parts == (has_kernel ? 1 : 0));
+    PartsCase without_dx = c;
+    without_dx.wants_dx = false;
+    const TensorList of_parameters = gradients_of(without_dx, true, &of_sum);
+    for (size_t i = 0; i < 2; ++i) CHECK(of_parameters[i].eq(sum[i]).all().item<bool>());
   }
 }

@@ -1,7 +1,8 @@
 // The 3x3 convolution with bias and ReLU as a ladder on CUDA, seven kernels (conv2d_cuda/), and its gradients. Each is
 // checked against the first before it is timed, beside the library (backend "cudnn", which takes its own kernels where
 // they are faster), the backend "cuda", and cuDNN alone, fused and kernel by kernel. The limit of the machine is
-// arithmetic or, where they take longer, the bytes of x and y. Images are channels-last; float32 is exact (no TF32).
+// arithmetic or, where they take longer, the bytes of x and y. Images are channels-last; float32 is exact, tf32 is
+// float32 that the library and cuDNN may round to TF32.
 //
 //   conv2d_cuda --layers 32x32x48 --json ladder.jsonl
 //   conv2d_cuda --channels 1,32 --pixels 28,56 --batch 16 --hosts       what E1 measures
@@ -96,18 +97,21 @@ Rung of_backend(const std::string& rung, const char* name, const std::string& pa
   return {rung, run, result_of(pass, a)};
 }
 
-/// The rungs for one pass.
-Ladder make(const Arrays& a, const std::string& pass, DType dtype) {
+/// The rungs for one pass; of TF32 the first one alone, which is exact.
+Ladder make(const Arrays& a, const std::string& pass, DType dtype, bool tf32) {
   const ConvSize& size = a.size;
   const double element = static_cast<double>(size_of(dtype)), pixels = static_cast<double>(size.N) * size.H * size.W;
   const double limit =
       limit_us(18 * pixels * size.C * size.K, element * (pixels * (size.C + size.K) + 9.0 * size.C * size.K),
-               dtype == DType::f32 ? kFloatRate : kHalfRate);
-  Ladder ladder{"conv2d " + pass, text(size), result_of(pass, a), limit, {}};
+               tf32                  ? kTf32Rate
+               : dtype == DType::f32 ? kFloatRate
+                                     : kHalfRate);
+  Ladder ladder{"conv2d " + pass + (tf32 ? " tf32" : ""), text(size), result_of(pass, a), limit, {}};
   if (pass == "fprop" && dtype == DType::f32) add_fprop(ladder.rungs, a, kFloatRungs);
   else if (pass == "fprop") add_fprop(ladder.rungs, a, kHalfRungs);
   else if (dtype == DType::f32) add_gradient<float>(ladder.rungs, a, pass == "dgrad");
   else add_gradient<BFloat16>(ladder.rungs, a, pass == "dgrad");
+  if (tf32) ladder.rungs.resize(1);
   return ladder;
 }
 
@@ -134,7 +138,7 @@ int main(int argc, char** argv) {
   std::string only;
   std::vector<size_t> channels, pixels;
   std::vector<std::string> passes = {"fprop", "dgrad", "wgrad"}, dtypes = {"float32", "bfloat16"};
-  const std::vector<std::string> all_passes = passes, all_dtypes = dtypes;
+  const std::vector<std::string> all_passes = passes, all_dtypes = {"float32", "tf32", "bfloat16"};
   int batch = 16;
   bool hosts = false, small = false;
   benchmarks::Program program("conv2d_cuda", "Times kernels for a convolution with bias and ReLU and its gradients");
@@ -149,7 +153,6 @@ int main(int argc, char** argv) {
   program.flag("--small", small, "one small shape, without the backends, for compute-sanitizer");
   program.json_option();
   return program.run(argc, argv, [&] {
-    cudnn::set_allow_tf32(false);
     std::vector<ConvSize> sizes;
     for (const size_t c : channels)
       for (const size_t h : pixels)
@@ -162,8 +165,10 @@ int main(int argc, char** argv) {
     for (const ConvSize& size : sizes)
       for (const std::string& pass : passes)
         for (const std::string& dtype : dtypes) {
-          const Arrays arrays(size, dtype == "float32" ? DType::f32 : DType::bf16);
-          Ladder ladder = make(arrays, pass, arrays.x.dtype());
+          const bool tf32 = dtype == "tf32";
+          cudnn::set_allow_tf32(tf32), cuda::set_matmul_allow_tf32(tf32);
+          const Arrays arrays(size, dtype == "bfloat16" ? DType::bf16 : DType::f32);
+          Ladder ladder = make(arrays, pass, arrays.x.dtype(), tf32);
           if (!small) add_backends(ladder, arrays, pass, hosts);
           climb(ladder, seconds, program, wrong);
         }

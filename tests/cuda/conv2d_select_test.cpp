@@ -300,6 +300,16 @@ TEST_CASE("plans of convolutions on CUDA: wgmma takes 3x3 of dense half types, c
     switches.small_convolutions = true;
     CHECK(choose(problem(layer), kH200, switches).algorithm == ConvAlgorithm::library);
   }
+  // Of TF32 it reads filters straight alone: forward, where their channels fit.
+  const auto of_tf32 = [](const ConvLayer& of, ConvPass pass) {
+    ConvSwitches switches = with_library({});
+    switches.tf32 = true;
+    return choose(conv_problem(of, pass, DType::f32, true), kH200, switches).algorithm;
+  };
+  CHECK(of_tf32(layer, ConvPass::forward) == ConvAlgorithm::wgmma);
+  CHECK(of_tf32(layer, ConvPass::backward_data) != ConvAlgorithm::wgmma);
+  CHECK(of_tf32(layer, ConvPass::backward_weight) != ConvAlgorithm::wgmma);
+  CHECK(of_tf32({32, 128, 24, 24, 64, 3, 3, 1, 1}, ConvPass::forward) == ConvAlgorithm::library);
   // wgmma_im2col is faster where images leave much of the tiles empty.
   const ConvProblem small = conv_problem({32, 64, 4, 4, 64, 3, 3, 1, 1}, ConvPass::forward, DType::bf16, true);
   CHECK(can_wgmma(small, kH200));
@@ -340,7 +350,7 @@ TEST_CASE("plans of convolutions on CUDA: wgmma_im2col takes any filter size, st
   CHECK(select(few, kH200, {}).split_k > 1);
 }
 
-TEST_CASE("plans of convolutions on CUDA: cuDNN keeps what wgmma_im2col is behind at") {
+TEST_CASE("plans of convolutions on CUDA: cuDNN keeps what wgmma and wgmma_im2col are behind at") {
   using Pass = ConvPass;
   const auto chosen = [](Pass pass, const ConvLayer& layer) {
     const ConvProblem problem = conv_problem(layer, pass, DType::bf16, true);
@@ -358,6 +368,15 @@ TEST_CASE("plans of convolutions on CUDA: cuDNN keeps what wgmma_im2col is behin
   CHECK(chosen(Pass::forward, square(32, 128, 16, 128)) == wgmma);
   CHECK(chosen(Pass::forward, square(32, 128, 28, 128)) == wgmma);
   CHECK(chosen(Pass::forward, square(32, 128, 56, 128)) == library);  // wide rows
+  // Of more than 64 channels wgmma has tiles of 32 filters alone.
+  CHECK(chosen(Pass::forward, square(512, 128, 16, 128)) == library);
+  CHECK(chosen(Pass::forward, square(64, 96, 16, 96)) == library);
+  CHECK(chosen(Pass::forward, square(64, 128, 24, 128)) == wgmma);
+  CHECK(chosen(Pass::forward, square(128, 96, 24, 96)) == library);
+  CHECK(chosen(Pass::backward_data, square(128, 96, 24, 96)) == wgmma);
+  CHECK(chosen(Pass::backward_data, square(256, 96, 24, 96)) == library);
+  CHECK(chosen(Pass::forward, square(512, 64, 24, 128)) == wgmma);
+  CHECK(chosen(Pass::forward, square(512, 128, 16, 32)) == wgmma);
   CHECK(chosen(Pass::forward, square(32, 256, 14, 256)) == library);  // a quarter of the device would be idle
   CHECK(chosen(Pass::forward, ConvLayer{32, 64, 56, 56, 256, 1, 1, 1, 0, 1, 1, false}) == library);
   CHECK(chosen(Pass::backward_data, square(128, 256, 8, 256)) == im2col);

@@ -214,6 +214,43 @@ TEST_CASE("wgmma: y, dx, dw and dbias of half types are right, and have the same
       }
 }
 
+TEST_CASE("wgmma: y of float32 is rounded to TF32 where that is allowed, with the same bits again") {
+  if (no_cuda_device()) return;
+  const CudnnSwitches restored;
+  const TF32 allowed(true);
+  manual_seed(10);
+  // One chunk of channels and two, a part of one, one pixel, more tiles than blocks, several groups of filters.
+  const std::pair<Shape, int64_t> layers[] = {{{3, 32, 9, 7}, 40},    {{1, 16, 1, 1}, 16},    {{70, 32, 28, 28}, 32},
+                                              {{9, 64, 24, 24}, 128}, {{40, 64, 32, 32}, 64}, {{3, 48, 20, 37}, 24},
+                                              {{6, 24, 13, 100}, 72}, {{30, 32, 48, 48}, 64}};
+  const BackendGuard guard("cuda");
+  for (const auto& [shape, filters] : layers) {
+    INFO(shape << " to " << filters);
+    const auto last = [](const Tensor& tensor) { return tensor.contiguous(MemoryFormat::channels_last); };
+    const Tensor x = last(image(shape, kFloat)), w = last(image({filters, shape[1], 3, 3}, kFloat) * 0.1);
+    const Tensor bias = image({filters}, kFloat);
+    const auto forward = [&](DType type) {
+      return TensorList{conv2d(x.to(type), w.to(type), {}, 1, 1),
+                        conv2d_relu(x.to(type), w.to(type), bias.to(type), 1, 1)};
+    };
+    const TensorList reference = forward(kDouble);
+    const Kernels kernels;
+    const TensorList made = forward(kFloat), again = forward(kFloat);
+    if (kernels.all().find("/wgmma") != std::string::npos)  // on Hopper
+      CHECK_THAT(kernels.all(), contains("cuda/conv2d/wgmma") && contains("cuda/conv2d_bias_relu/wgmma"));
+    TensorList captured;
+    cuda::Graph graph;
+    graph.capture([&] { captured = forward(kFloat); });
+    graph.replay();
+    for (size_t i = 0; i < made.size(); ++i) {
+      const double rounding = error(made[i], reference[i]);
+      CHECK((rounding > tolerance_of(kFloat) && rounding < 1e-3));
+      CHECK(again[i].equal(made[i]));
+      CHECK(captured[i].equal(made[i]));
+    }
+  }
+}
+
 TEST_CASE("wgmma_im2col: y, dx and dw of half types are right, and have the same bits again and in a captured graph") {
   if (no_cuda_device()) return;
   manual_seed(9);

@@ -45,10 +45,10 @@ void fill_ring(WgmmaTiling& tiling, int64_t others, const DeviceProperties& devi
 
 /// A gather by tiles of so many filters.
 void plan_wgmma_gather(const ConvProblem& p, const DeviceProperties& device, int filters, ConvPlan& plan) {
-  const int64_t channels = p.in().shape[1], results = p.out().shape[1];
+  const int64_t bytes = p.in().shape[1] * static_cast<int64_t>(size_of(p.dtype)), results = p.out().shape[1];
   WgmmaTiling& tiling = plan.wgmma = tiles_of_pixels(p.in());
-  tiling.line_bytes = channels <= 32 ? 64 : 128;
-  tiling.chunks = static_cast<int>(ceil_div(2 * channels, tiling.line_bytes));
+  tiling.line_bytes = bytes <= 64 ? 64 : 128;
+  tiling.chunks = static_cast<int>(ceil_div(bytes, tiling.line_bytes));
   const int64_t pixels = (tiling.rows + 2) * tiling.pitch, read = kWgmmaPixels + 3 * tiling.pitch + 1;
   tiling.load_bytes = u32(pixels * tiling.line_bytes);
   tiling.slot_bytes = u32(up((std::max(pixels, read) + 1) * tiling.line_bytes));
@@ -131,9 +131,10 @@ Im2colShare share_im2col(const Im2colSize& size, int64_t multiprocessors) {
   return best;
 }
 
-/// Dense half types with channels innermost, on Hopper.
-bool are_dense_halves(const ConvProblem& p, const DeviceProperties& device, bool of_weight_too) {
-  if (device.compute_capability != 90 || (p.dtype != DType::f16 && p.dtype != DType::bf16) || p.geometry.groups != 1)
+/// Dense, of two or, with TF32 alone, four bytes, with channels innermost, on Hopper.
+bool are_for_hopper(const ConvProblem& p, const DeviceProperties& device, bool of_weight_too, bool tf32 = false) {
+  const bool half = p.dtype == DType::f16 || p.dtype == DType::bf16;
+  if (device.compute_capability != 90 || !(half || (tf32 && p.dtype == DType::f32)) || p.geometry.groups != 1)
     return false;
   for (const ConvOperand* operand : {&p.x, &p.w, &p.y}) {
     if (operand->numel() == 0 || operand->numel() >= int64_t{1} << 31) return false;
@@ -151,9 +152,10 @@ void plan_wgmma(const ConvProblem& problem, const DeviceProperties& device, Conv
   if (wide && plan.wgmma.slots <= 2 * plan.wgmma.chunks) plan_wgmma_gather(problem, device, 32, plan);
 }
 
-bool can_wgmma(const ConvProblem& p, const DeviceProperties& device) {
-  constexpr int64_t most_channels = 128;  // whose filters fit in shared memory
-  if (!are_dense_halves(p, device, p.pass != ConvPass::backward_weight) || p.w.shape[2] != 3 || p.w.shape[3] != 3 ||
+bool can_wgmma(const ConvProblem& p, const DeviceProperties& device, bool tf32) {
+  constexpr int64_t most_channels = 128;       // whose filters fit in shared memory
+  tf32 = tf32 && p.pass == ConvPass::forward;  // wgmma does not transpose it
+  if (!are_for_hopper(p, device, p.pass != ConvPass::backward_weight, tf32) || p.w.shape[2] != 3 || p.w.shape[3] != 3 ||
       std::max(p.w.shape[0], p.w.shape[1]) > most_channels)
     return false;
   for (int i = 0; i < 2; ++i)
@@ -213,7 +215,7 @@ bool fills_im2col(const ConvProblem& p, const DeviceProperties& device) {
 }
 
 bool can_im2col(const ConvProblem& p, const DeviceProperties& device) {
-  if (!are_dense_halves(p, device, true) || (p.pass == ConvPass::backward_weight && p.bias)) return false;
+  if (!are_for_hopper(p, device, true) || (p.pass == ConvPass::backward_weight && p.bias)) return false;
   constexpr int64_t most_taps = 16, most_stride = 2;  // of a row; TMA's offsets have few bits
   for (int i = 0; i < 2; ++i)
     if (p.w.shape[2 + i] > most_taps || p.geometry.padding[i] >= p.w.shape[2 + i] || p.geometry.dilation[i] != 1 ||

@@ -34,9 +34,19 @@ struct Case {
   }
 
   // ---- wgmma ----
-  bool fills_wgmma() const {
+  /// Do images fill so many per cent of the tiles?
+  bool fills_wgmma(int64_t percent = 50) const {
     const int64_t height = p.x.shape[2], width = p.x.shape[3];
-    return 2 * height * width >= ceil_div(height * (width + 1), kWgmmaPixels) * kWgmmaPixels;
+    return 100 * height * width >= percent * ceil_div(height * (width + 1), kWgmmaPixels) * kWgmmaPixels;
+  }
+  /// Filters of more than 64 channels leave room in shared memory for tiles of 32 filters alone, which load images
+  /// again and again. By wgmma and by cuDNN, us, of 96 channels: forward of 64 images of 24x24 21 and 21, of 128 36 and
+  /// 31; gradients of 128 images of 24x24 37 and 51, of 256 69 and 51, of 256 of 16x16 43 and 29. Of 128 channels:
+  /// forward of 64 images of 24x24 25 and 27, of 256 of 16x16 57 and 45, of 512 109 and 62.
+  bool is_crowded() const {
+    if (p.pass == ConvPass::backward_weight || depth_channels() <= 64 || rows() <= 32) return false;
+    if (!fills_wgmma(85)) return p.y.numel() > int64_t{5} << 18;
+    return p.y.numel() > (p.pass == ConvPass::forward ? int64_t{5} << 20 : int64_t{1} << 23);
   }
   /// What wgmma could run, too: of a depth of more than 64 channels it has filters enough in shared memory for tiles of
   /// 32 alone, so that 128 images of 128x16x16 take it 28 us, wgmma_im2col 19. Gradients of weights 30 and 26.
@@ -46,22 +56,25 @@ struct Case {
     return p.y.numel() > int64_t{1} << 20 && fills_im2col(p, device);
   }
   std::optional<ConvAlgorithm> of_hopper() const {
-    const bool wgmma = can_wgmma(p, device), im2col = can_im2col(p, device);
+    const bool wgmma = can_wgmma(p, device, switches.tf32), im2col = can_im2col(p, device);
     if (wgmma && ((fills_wgmma() && !is_deep()) || !im2col)) return ConvAlgorithm::wgmma;
     return im2col ? std::optional(ConvAlgorithm::wgmma_im2col) : std::nullopt;
   }
-  /// Where they measure faster than cuDNN, us of 128 and of 32 images in brackets. wgmma: where images fill its tiles.
+  /// Where they measure faster than cuDNN, us of 128 and of 32 images in brackets. wgmma: where images fill its tiles,
+  /// unless is_crowded(); with TF32 128x32x28x28 14 by 24, 32x64x24x24 to 128 15 by 18.
   /// wgmma_im2col, where its own fill the device (256 channels of 14x14 leave a quarter idle, 20 by cuDNN's 17):
   /// 512x4x4 forward 22 [12] by 27 [16]; gradients of images under a stride 5 to 22 by 6 to 31, but 26 by 24 of more
   /// pixels, and of few without a stride 12 by 11; gradients of weights under a stride, of 64 to 128 channels, 19 [10]
   /// by 29 [17], of more channels as much as cuDNN or more, of 1x1 9 by 18; without a stride that is deep.
   bool prefers_hopper() const {
     const auto made = of_hopper();
-    if (made != ConvAlgorithm::wgmma_im2col) return made && fills_wgmma();
+    if (made != ConvAlgorithm::wgmma_im2col) return made && fills_wgmma() && !is_crowded();
     if (std::min(filters, channels) < 64) return false;
     if (p.pass == ConvPass::backward_weight)
       return p.is_strided() ? taps <= 576 : can_wgmma(p, device) && fills_wgmma();
     if (p.pass == ConvPass::backward_data && p.is_strided()) return p.x.numel() <= int64_t{1} << 23;
+    // 96 channels leave a quarter of the columns and of the depth empty: 64 images of 16x16 18 by 14, 128 29 by 21.
+    if (filters % kIm2colBox != 0 || channels % kIm2colBox != 0) return false;
     return fills_im2col(p, device) && (p.pass == ConvPass::forward || p.x.numel() > int64_t{1} << 19);
   }
 
@@ -285,7 +298,7 @@ const char* ConvPlan::name() const {
 }
 
 const char* ConvPlan::reason() const {
-  constexpr const char* reasons[] = {"3x3 of half types, channels innermost",
+  constexpr const char* reasons[] = {"3x3 of half types or TF32, channels innermost",
                                      "few channels, 3x3 or 5x5 without a stride",
                                      "few channels of half types",
                                      "exact float32 in planes, many channels",

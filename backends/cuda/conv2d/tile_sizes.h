@@ -81,8 +81,9 @@ std::optional<FewChannelTiling> few_channel_tiling(const ConvProblem& problem, s
 /// True for what direct_wgrad computes: few channels, no stride or dilation, no doubles, and rows of dy, or filters
 /// where these are innermost, that are whole aligned vectors.
 bool can_direct_wgrad(const ConvProblem& problem, const DeviceProperties& device);
-/// True for what the wgmma kernels compute: dense half types with channels innermost, 3x3, padding 1, on Hopper.
-bool can_wgmma(const ConvProblem& problem, const DeviceProperties& device);
+/// True for what the wgmma kernels compute: dense half types with channels innermost, 3x3, padding 1, on Hopper; where
+/// TF32 may be used also forward of float32.
+bool can_wgmma(const ConvProblem& problem, const DeviceProperties& device, bool tf32 = false);
 /// True for what wgmma_im2col computes: the same of any filter size, stride and padding. dbias is not among it.
 bool can_im2col(const ConvProblem& problem, const DeviceProperties& device);
 /// Is a device busy with wgmma_im2col's blocks, of which a multiprocessor has two at most?

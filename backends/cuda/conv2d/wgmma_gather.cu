@@ -1,4 +1,4 @@
-// conv2d fprop and dgrad, 3x3 with padding 1, half types on tensor cores of Hopper (wgmma).
+// conv2d fprop and dgrad, 3x3 with padding 1, half types, and fprop of TF32, on tensor cores of Hopper (wgmma).
 //   out[n,p,q,k] = sum over r,s,c of in[n, p + r - 1, q + s - 1, c] w[k,r,s,c], + bias, ReLU;  in, out, w: NHWC.
 // Of dgrad `in` is dy and `out` dx, and the filters are flipped and transposed: wgmma reads them so where they are.
 // A tile is 128 pixels, or some whole rows, of an image. TMA loads its rows once, with the row above and below and a
@@ -22,9 +22,9 @@ struct GatherBarriers {
 };
 
 /// The shared memory of a block: filters of all chunks of channels, then the ring.
-template <int kLineBytes, int kFilters>
+template <class T, int kLineBytes, int kFilters>
 struct GatherShared {
-  static constexpr int kChannels = kLineBytes / 2, kFilterBytes = 9 * kFilters * kLineBytes;  // of a chunk
+  static constexpr int kChannels = kLineBytes / sizeof(T), kFilterBytes = 9 * kFilters * kLineBytes;  // of a chunk
   uint32_t filters, ring, slot_bytes;
 
   __device__ GatherShared(const void* memory, const WgmmaTiling& tiling)
@@ -34,10 +34,10 @@ struct GatherShared {
 };
 
 /// One thread asks for all that the block reads.
-template <bool kFlipped, int kLineBytes, int kFilters>
+template <bool kFlipped, class T, int kLineBytes, int kFilters>
 __device__ void load_tiles(const CUtensorMap& in, const CUtensorMap& w, const WgmmaTiling& tiling,
-                           const GatherShared<kLineBytes, kFilters>& shared, GatherBarriers& barriers) {
-  using Shared = GatherShared<kLineBytes, kFilters>;
+                           const GatherShared<T, kLineBytes, kFilters>& shared, GatherBarriers& barriers) {
+  using Shared = GatherShared<T, kLineBytes, kFilters>;
   const int first_filter = static_cast<int>(blockIdx.y) * kFilters;
   barriers.filters.expect_tx(tiling.chunks * Shared::kFilterBytes);
   for (int chunk = 0; chunk < tiling.chunks; ++chunk) {
@@ -60,26 +60,26 @@ __device__ void load_tiles(const CUtensorMap& in, const CUtensorMap& w, const Wg
 template <class T, bool kFlipped, int kLineBytes, int kFilters>
 __device__ void multiply(float (&sums)[kBlocks][kFilters / 8][4], uint32_t tile, uint32_t filters, int pitch,
                          bool accumulate) {
-  constexpr int kChannels = kLineBytes / 2;
   wgmma_fence();
 #pragma unroll
   for (int rs = 0; rs < 9; ++rs)
 #pragma unroll
-    for (int c = 0; c < kChannels; c += 16) {
-      const uint64_t b = kFlipped ? matrix_descriptor<2 * kFilters>(filters + 2 * kFilters * ((8 - rs) * kChannels + c))
-                                  : matrix_descriptor<kLineBytes>(filters + rs * kFilters * kLineBytes + 2 * c);
+    for (int byte = 0; byte < kLineBytes; byte += 32) {
+      const uint64_t b = kFlipped ? matrix_descriptor<2 * kFilters>(filters + kFilters * ((8 - rs) * kLineBytes + byte))
+                                  : matrix_descriptor<kLineBytes>(filters + rs * kFilters * kLineBytes + byte);
 #pragma unroll
       for (int i = 0; i < kBlocks; ++i) {
         const int row = 64 * i + rs / 3 * pitch + rs % 3 - 1;
-        wgmma<T, false, kFlipped>(sums[i], matrix_descriptor<kLineBytes>(tile + row * kLineBytes + 2 * c), b,
-                                  rs + c > 0 || accumulate);
+        wgmma<T, false, kFlipped>(sums[i], matrix_descriptor<kLineBytes>(tile + row * kLineBytes + byte), b,
+                                  rs + byte > 0 || accumulate);
       }
     }
   wgmma_commit();
   wgmma_wait<0>();
 }
 
-/// Bias and ReLU, and 16 bytes of neighbouring channels a lane. `to` is the image's, from this block's filters on.
+/// Bias and ReLU, and 16 bytes of neighbouring channels a lane, of float32 8. `to` is the image's, from this block's
+/// filters on.
 template <class T, int kFilters>
 __device__ void store_epilogue(const float (&sums)[kBlocks][kFilters / 8][4], const float (&bias)[kFilters / 8][2],
                                bool relu, const WgmmaTiling& tiling, const WgmmaTiling::Tile& tile, T* to, int channels,
@@ -99,12 +99,19 @@ __device__ void store_epilogue(const float (&sums)[kBlocks][kFilters / 8][4], co
         float low = sums[i / 2][first + j][i % 2 * 2] + bias[first + j][0];
         float high = sums[i / 2][first + j][i % 2 * 2 + 1] + bias[first + j][1];
         if (relu) low = low < 0 ? 0 : low, high = high < 0 ? 0 : high;  // a NaN stays
-        words[j] = pair(T(low), T(high));
+        if constexpr (sizeof(T) == 4) {
+          const int filter = (first + j) * 8 + static_cast<int>(threadIdx.x % 4) * 2;
+          if (inside && filter < filters) *reinterpret_cast<float2*>(row + filter) = {low, high};
+        } else {
+          words[j] = pair(T(low), T(high));
+        }
       }
-      transpose_quad(words);
-      const int filter = first * 8 + static_cast<int>(threadIdx.x % 4) * 8;
-      if (inside && filter < filters)
-        *reinterpret_cast<uint4*>(row + filter) = {words[0], words[1], words[2], words[3]};
+      if constexpr (sizeof(T) == 2) {
+        transpose_quad(words);
+        const int filter = first * 8 + static_cast<int>(threadIdx.x % 4) * 8;
+        if (inside && filter < filters)
+          *reinterpret_cast<uint4*>(row + filter) = {words[0], words[1], words[2], words[3]};
+      }
     }
   }
 }
@@ -115,7 +122,7 @@ __global__ void __launch_bounds__(kGatherThreads, 1)
                         const WgmmaTiling tiling, const T* bias, int64_t bias_step, bool relu, T* out, int channels) {
   extern __shared__ char memory[];
   __shared__ GatherBarriers barriers;
-  const GatherShared<kLineBytes, kFilters> shared(memory, tiling);
+  const GatherShared<T, kLineBytes, kFilters> shared(memory, tiling);
   launch_dependents();
   for (int i = threadIdx.x; i < tiling.slots * kLineBytes / 16; i += kGatherThreads)  // in front of each slot is a zero
     store_shared(shared.slot(i / (kLineBytes / 16)) - kLineBytes + i % (kLineBytes / 16) * 16, {});
@@ -165,10 +172,10 @@ void launch_gather(const ConvCall& call, const Launch& launch) {
   const WgmmaTiling& tiling = call.plan.wgmma;
   const Shape &filters = problem.w.shape, &shape = problem.in().shape;
   const auto channels = static_cast<int>(problem.out().shape[1]);
-  constexpr cuuint32_t kChannels = kLineBytes / 2;
+  constexpr cuuint32_t kChannels = kLineBytes / sizeof(T);
   const CUtensorMap in = image_map(call.in.data, problem.dtype, shape, kChannels, tiling.pitch, tiling.rows + 2);
-  const cuuint64_t C = filters[1], K = filters[0];
-  const CUtensorMap w = tensor_map(call.weight.data, problem.dtype, {C, K, 9, 1}, {18 * C, 2 * C, 18 * C},
+  const cuuint64_t C = filters[1], K = filters[0], tap = sizeof(T) * C;
+  const CUtensorMap w = tensor_map(call.weight.data, problem.dtype, {C, K, 9, 1}, {9 * tap, tap, 9 * tap},
                                    {kFlipped ? kFilters : kChannels, kFlipped ? kChannels : kFilters, 9, 1});
   launch.with(
       {.shared_bytes = call.plan.shared_bytes, .early = true}, wgmma_gather_kernel<T, kLineBytes, kFilters, kFlipped>,
@@ -180,10 +187,11 @@ void launch_gather(const ConvCall& call, const Launch& launch) {
 
 void wgmma_gather(const ConvCall& call, const Launch& launch) {
   const bool flipped = call.problem.pass == ConvPass::backward_data;
-  visit_half(call.problem.dtype, [&]<class T>() {
+  visit_narrow(call.problem.dtype, [&]<class T>() {
     const auto with = [&]<int kLineBytes, int kFilters>() {
-      if (flipped) launch_gather<T, kLineBytes, kFilters, true>(call, launch);
-      else launch_gather<T, kLineBytes, kFilters, false>(call, launch);
+      if constexpr (sizeof(T) == 2)
+        if (flipped) return launch_gather<T, kLineBytes, kFilters, true>(call, launch);
+      launch_gather<T, kLineBytes, kFilters, false>(call, launch);
     };
     const bool wide = call.plan.tile.rows == 64;
     if (call.plan.wgmma.line_bytes == 64)

@@ -11,8 +11,9 @@ namespace gradus::cuda_detail {
 inline CUtensorMap image_map(const void* data, DType dtype, const Shape& shape, cuuint32_t channels, int pitch,
                              int rows) {
   const auto N = static_cast<cuuint64_t>(shape[0]), C = static_cast<cuuint64_t>(shape[1]);
+  const cuuint64_t pixel = size_of(dtype) * C;
   const auto H = static_cast<cuuint64_t>(shape[2]), W = static_cast<cuuint64_t>(shape[3]);
-  return tensor_map(data, dtype, {C, W, H, N}, {2 * C, 2 * C * W, 2 * C * W * H},
+  return tensor_map(data, dtype, {C, W, H, N}, {pixel, pixel * W, pixel * W * H},
                     {channels, static_cast<cuuint32_t>(pitch), static_cast<cuuint32_t>(rows), 1});
 }
 

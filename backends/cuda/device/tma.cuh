@@ -19,11 +19,13 @@ F driver_function(const char* name) {
   GRADUS_CUDA_CHECK(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found));
   return reinterpret_cast<F>(function);
 }
+/// float32 is rounded to TF32 on its way.
 inline CUtensorMapDataType tensor_map_type(DType dtype) {
+  if (dtype == DType::f32) return CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
   return dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
 }
 
-/// A tensor of half types and boxes of it: the first dimension is contiguous; steps, of the others, count bytes and are
+/// A tensor and boxes of it: the first dimension is contiguous; steps, of the others, count bytes and are
 /// multiples of 16, as the address is. A row of a box, 64 or 128 bytes, has its pieces of 16 bytes swizzled by their
 /// address in shared memory, as wgmma reads them.
 inline CUtensorMap tensor_map(const void* data, DType dtype, const cuuint64_t (&sizes)[4], const cuuint64_t (&steps)[3],
@@ -31,10 +33,10 @@ inline CUtensorMap tensor_map(const void* data, DType dtype, const cuuint64_t (&
   static const auto encode = driver_function<decltype(&cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
   CUtensorMap map;
   constexpr cuuint32_t every[4] = {1, 1, 1, 1};
-  const CUresult result =
-      encode(&map, tensor_map_type(dtype), 4, const_cast<void*>(data), sizes, steps, box, every,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, box[0] == 32 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = encode(&map, tensor_map_type(dtype), 4, const_cast<void*>(data), sizes, steps, box, every,
+                                 CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                 box[0] * size_of(dtype) == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   GRADUS_CHECK(result == CUDA_SUCCESS, Error, "cuTensorMapEncodeTiled failed with ", static_cast<int>(result));
   return map;
 }

@@ -35,18 +35,27 @@ __device__ void wgmma_wait() {
 #define GRADUS_SUMS(j) "+f"(sums[j][0]), "+f"(sums[j][1]), "+f"(sums[j][2]), "+f"(sums[j][3])
 #define GRADUS_SUMS_4(j) GRADUS_SUMS(j), GRADUS_SUMS(j + 1), GRADUS_SUMS(j + 2), GRADUS_SUMS(j + 3)
 
-/// sums (64 x N) = or += a (64 rows, 16 half types of depth) b (N rows as deep). Of warp w, lane l has rows
-/// 16 w + l / 4 and 8 below, columns 8 j + 2 (l % 4) and its neighbour: sums[j][0, 1] above, sums[j][2, 3] below.
-/// The operands behind the sums have the numbers of the arguments a to type.
+/// sums (64 x N) = or += a (64 rows of 32 bytes: 16 half types or 8 of TF32 of depth) b (N rows as deep). Of warp w,
+/// lane l has rows 16 w + l / 4 and 8 below, columns 8 j + 2 (l % 4) and its neighbour: sums[j][0, 1] above,
+/// sums[j][2, 3] below. TF32 cannot be read transposed. The operands behind the sums have the numbers of the arguments
+/// a to type.
 #define GRADUS_WGMMA(N, registers, a, b, add, transpose_a, transpose_b, type, ...)                                    \
   template <class T, bool kTransposeA, bool kTransposeB>                                                              \
   __device__ void wgmma(float (&sums)[N / 8][4], uint64_t a_matrix, uint64_t b_matrix, bool accumulate) {             \
-    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #add ", 0;\n\t"                                             \
-                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.%" #type ".%" #type                                  \
-                 " {" registers "}, %" #a ", %" #b ", p, 1, 1, %" #transpose_a ", %" #transpose_b ";\n\t}"            \
-                 : __VA_ARGS__                                                                                        \
-                 : "l"(a_matrix), "l"(b_matrix), "r"(static_cast<int>(accumulate)), "n"(kTransposeA),                 \
-                   "n"(kTransposeB), "C"(kPtxType<T>));                                                               \
+    static_assert(sizeof(T) == 2 || !(kTransposeA || kTransposeB));                                                   \
+    if constexpr (sizeof(T) == 4)                                                                                     \
+      asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #add ", 0;\n\t"                                           \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32"                                          \
+                   " {" registers "}, %" #a ", %" #b ", p, 1, 1;\n\t}"                                                \
+                   : __VA_ARGS__                                                                                      \
+                   : "l"(a_matrix), "l"(b_matrix), "r"(static_cast<int>(accumulate)));                                \
+    else                                                                                                              \
+      asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #add ", 0;\n\t"                                           \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.%" #type ".%" #type                                \
+                   " {" registers "}, %" #a ", %" #b ", p, 1, 1, %" #transpose_a ", %" #transpose_b ";\n\t}"          \
+                   : __VA_ARGS__                                                                                      \
+                   : "l"(a_matrix), "l"(b_matrix), "r"(static_cast<int>(accumulate)), "n"(kTransposeA),               \
+                     "n"(kTransposeB), "C"(kPtxType<T>));                                                             \
   }
 GRADUS_WGMMA(32, GRADUS_REGISTERS_16, 16, 17, 18, 19, 20, 21, GRADUS_SUMS_4(0))
 GRADUS_WGMMA(64, GRADUS_REGISTERS_32, 32, 33, 34, 35, 36, 37, GRADUS_SUMS_4(0), GRADUS_SUMS_4(4))

@@ -17,7 +17,7 @@
 namespace gradus::ladders {
 
 // What one H200 can do (docs/gpu_kernels.md), in operations and bytes a second.
-inline constexpr double kFloatRate = 51e12, kHalfRate = 700e12, kBandwidth = 4.2e12;
+inline constexpr double kFloatRate = 51e12, kTf32Rate = 350e12, kHalfRate = 700e12, kBandwidth = 4.2e12;
 
 inline double limit_us(double operations, double bytes, double rate = kFloatRate) {
   return 1e6 * std::max(operations / rate, bytes / kBandwidth);
@@ -53,8 +53,12 @@ inline double difference(const Array& result, const Array& expected) {
   return std::isnan(share) ? INFINITY : share;
 }
 
-/// Differences that sums in another order explain: in float32, or two roundings to bfloat16 of the largest elements.
-inline double allowed_difference(DType dtype) { return dtype == DType::f32 ? 2e-4 : 0.06; }
+/// Differences that sums in another order explain: in float32, of operands rounded to TF32, or two roundings to
+/// bfloat16 of the largest elements.
+inline double allowed_difference(DType dtype) {
+  if (dtype == DType::f32) return cuda::matmul_allow_tf32() ? 1e-2 : 2e-4;
+  return 0.06;
+}
 
 /// Microseconds of a call; one that takes long is not repeated.
 inline double time_us(const Rung& rung, Device device, double seconds) {

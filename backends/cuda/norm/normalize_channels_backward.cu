@@ -2,9 +2,9 @@
 // > 0. Grid, block and pipeline: channels.cuh. With s = 1 / sqrt(variance + eps), n elements of a channel, P = sum(dy)
 // and Q = sum(dy (x - mean)):
 //   dx = s w (dy - P / n - (x - mean) s^2 Q / n),   dw = s Q,   dbias = P,   dresidual = dy where y > 0
-// Of two launches the first one stores dresidual, which the second one reads in place of dy and y; without a residual
-// both compute from x where y > 0. In one launch that would take longer than reading y. A gradient in two parts is
-// added as it is read, for NHWC alone.
+// Of two launches the first one stores dresidual, if it is wanted, which the second one reads in place of dy and y;
+// without a residual both compute from x where y > 0. In one launch that would take longer than reading y. A gradient
+// in two parts is added as it is read, for NHWC alone.
 #include <gradus/backends/cuda/norm/channels.cuh>
 
 namespace gradus::cuda_detail {
@@ -13,7 +13,7 @@ namespace {
 /// Where dy counts behind a ReLU.
 enum class Mask : uint8_t {
   none,  ///< there was no ReLU
-  y,     ///< where forward's result is positive; stores dresidual
+  y,     ///< where forward's result is positive; stores dresidual, if it is wanted
   x,     ///< where forward's formula is positive for x: there was no residual
 };
 
@@ -118,7 +118,8 @@ void run_behind_relu(const NormalizeBackwardArgs& p, const NormPlan& plan, const
   Backward<T, Mask::none> of_residual(p);
   of_residual.dy = p.dresidual.as<T>();
   if (p.alone) launch_channels<kMost, kMost, kInParts>(launch, plan, workspace, by_y, by_x, by_x);
-  else launch_channels<kMost, 4, kInParts>(launch, plan, workspace, by_y, by_y, of_residual);
+  else if (p.dresidual) launch_channels<kMost, 4, kInParts>(launch, plan, workspace, by_y, by_y, of_residual);
+  else launch_channels<kMost, 2, kInParts>(launch, plan, workspace, by_y, by_y, by_y);
 }
 
 }  // namespace

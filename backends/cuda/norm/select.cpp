@@ -173,7 +173,6 @@ NormPlan select(const NormalizeBackwardArgs& p, const DeviceProperties& device) 
     if (parameter) plan.workspace_bytes = pair_bytes(x) * rows.blocks * rows.teams * rows.size;
     return plan;
   }
-  if (p.y && !p.alone && !p.dresidual) return plan;  // what y leaves of dy has no place
   if (!parameter || parameter.shape == p.mean.shape)
     plan_channels(plan, p.axes, {x, dy, p.y, p.addend, dx, p.dresidual}, {p.weight, p.bias},
                   needs_sums || parameter.data || p.dresidual.data, device);

@@ -37,6 +37,8 @@ void fail_argument_count(const Module& module, size_t most, size_t given) {
 
 }  // namespace detail
 
+Tensor AnyModule::operator()(const Tensor& x) const { return forward(x); }
+
 AnyValue AnyModule::forward_any(std::span<AnyValue> values) const {
   GRADUS_CHECK(module_, ValueError, "forward of an AnyModule that is empty");
   if (any_forward_) return any_forward_(*module_, values);

@@ -162,7 +162,7 @@ class AnyModule {
   }
   /// The same with arguments and result of any type.
   AnyValue forward_any(std::span<AnyValue> values) const;
-  Tensor operator()(const Tensor& x) const { return forward(x); }
+  Tensor operator()(const Tensor& x) const;
 
   /// Whether it holds no module.
   bool is_empty() const { return module_ == nullptr; }

@@ -80,6 +80,7 @@ bool ModuleDictImpl::rebuild(const Module& original, const std::optional<Device>
 
 void ModuleDictImpl::pretty_print(std::ostream& stream) const { stream << "gradus::nn::ModuleDict"; }
 
+ModuleDict::ModuleDict() : ModuleHolder() {}
 ModuleDict::ModuleDict(std::initializer_list<Item> items) : ModuleHolder(std::make_shared<ModuleDictImpl>()) {
   for (const Item& item : items) get()->insert(item.name, item.module);
 }

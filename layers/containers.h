@@ -138,7 +138,7 @@ class ModuleDict : public ModuleHolder<ModuleDictImpl> {
     std::shared_ptr<Module> module;
   };
   using ModuleHolder<ModuleDictImpl>::ModuleHolder;
-  ModuleDict() : ModuleHolder() {}
+  ModuleDict();
   ModuleDict(std::initializer_list<Item> items);
 };
 

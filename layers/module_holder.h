@@ -100,44 +100,75 @@ auto call_hooked(M& module, Args&&... args) -> decltype(module.forward(std::forw
   }
 }
 
+/// The same for Tensor forward(Tensor), which most modules have: compiled once.
+Tensor call_hooked_tensor(Module& module, const Tensor& x, Tensor (*forward)(Module& module, const Tensor& x));
+template <class M>
+concept TensorForward = requires(M& module, const Tensor& x) {
+  { module.forward(x) } -> std::same_as<Tensor>;
+  static_cast<M&>(static_cast<Module&>(module));
+};
+
 }  // namespace detail
 
 /// module.forward(args…) between the module's hooks.
 template <class M, class... Args>
 auto call(M& module, Args&&... args) -> decltype(module.forward(std::forward<Args>(args)...)) {
-  if (module.has_hooks()) [[unlikely]]
-    return detail::call_hooked(module, std::forward<Args>(args)...);
+  if (module.has_hooks()) [[unlikely]] {
+    if constexpr (sizeof...(Args) == 1 && (detail::is_tensor_argument<Args> && ...) && detail::TensorForward<M>)
+      return detail::call_hooked_tensor(
+          module, args..., [](Module& m, const Tensor& x) -> Tensor { return static_cast<M&>(m).forward(x); });
+    else return detail::call_hooked(module, std::forward<Args>(args)...);
+  }
   return module.forward(std::forward<Args>(args)...);
 }
 
+namespace detail {
+
+/// What holders of all types share, so that it is compiled once.
+class AnyHolder {
+ public:
+  explicit operator bool() const { return impl_ != nullptr; }
+  bool is_empty() const { return impl_ == nullptr; }
+
+ protected:
+  AnyHolder() = default;
+  explicit AnyHolder(Module* module) : impl_(module) {}
+  explicit AnyHolder(std::shared_ptr<Module> module) : impl_(std::move(module)) {}
+  Module& module() const {
+    if (!impl_) [[unlikely]]
+      fail_empty();
+    return *impl_;
+  }
+  friend std::ostream& operator<<(std::ostream& stream, const AnyHolder& holder) { return stream << holder.module(); }
+  std::shared_ptr<Module> impl_;
+
+ private:
+  [[noreturn]] static void fail_empty();
+};
+
+}  // namespace detail
+
 /// Copies are the same module. A holder made from nullptr is empty until a module is assigned.
 template <class Contained>
-class ModuleHolder {
+class ModuleHolder : public detail::AnyHolder {
  public:
   using ContainedType = Contained;
 
   /// A module made without arguments; where it needs some, write nullptr for an empty holder.
-  ModuleHolder() requires std::is_default_constructible_v<Contained> : impl_(std::make_shared<Contained>()) {}
-  ModuleHolder(std::nullptr_t) {}                                                // NOLINT(google-explicit-constructor)
-  ModuleHolder(std::shared_ptr<Contained> module) : impl_(std::move(module)) {}  // NOLINT(google-explicit-constructor)
+  ModuleHolder() requires std::is_default_constructible_v<Contained> : AnyHolder(new Contained()) {}
+  ModuleHolder(std::nullptr_t) {}  // NOLINT(google-explicit-constructor)
+  ModuleHolder(std::shared_ptr<Contained> module)
+      : AnyHolder(std::move(module)) {}  // NOLINT(google-explicit-constructor)
   /// A module made from the arguments of its constructor.
   template <class Head, class... Tail>
   requires std::is_constructible_v<Contained, Head, Tail...>
   explicit ModuleHolder(Head&& head, Tail&&... tail)
-      : impl_(std::make_shared<Contained>(std::forward<Head>(head), std::forward<Tail>(tail)...)) {}
+      : AnyHolder(new Contained(std::forward<Head>(head), std::forward<Tail>(tail)...)) {}
 
-  explicit operator bool() const { return impl_ != nullptr; }
-  bool is_empty() const { return impl_ == nullptr; }
   Contained* operator->() const { return get(); }
   Contained& operator*() const { return *get(); }
-  Contained* get() const {
-    GRADUS_CHECK(impl_, ValueError, "this module holder is empty: assign it a module, usually from register_module");
-    return impl_.get();
-  }
-  const std::shared_ptr<Contained>& ptr() const {
-    get();
-    return impl_;
-  }
+  Contained* get() const { return static_cast<Contained*>(&module()); }
+  std::shared_ptr<Contained> ptr() const { return {impl_, get()}; }
   /// Calls the module: its forward, and its hooks.
   template <class M = Contained, class... Args>
   auto operator()(Args&&... args) const -> decltype(std::declval<M&>().forward(std::forward<Args>(args)...)) {
@@ -148,13 +179,6 @@ class ModuleHolder {
   template <class Index>
   requires requires(Contained& module, Index&& index) { module[std::forward<Index>(index)]; }
   decltype(auto) operator[](Index&& index) const { return (*get())[std::forward<Index>(index)]; }
-
-  friend std::ostream& operator<<(std::ostream& stream, const ModuleHolder& holder) {
-    return stream << static_cast<const Module&>(*holder);
-  }
-
- private:
-  std::shared_ptr<Contained> impl_;
 };
 
 }  // namespace gradus::nn

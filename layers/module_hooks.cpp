@@ -85,6 +85,10 @@ void record(const Ref<Node>& node, TensorList& tensors, const ArrayOf& array_of)
 
 }  // namespace
 
+void AnyHolder::fail_empty() {
+  GRADUS_FAIL(ValueError, "this module holder is empty: assign it a module, usually from register_module");
+}
+
 HookedCall::HookedCall(Module& module) : module_(module), hooks_(module.hooks_) {}
 HookedCall::~HookedCall() = default;
 
@@ -128,6 +132,18 @@ void HookedCall::after(TensorList& outputs) {
     if (!call->inputs_recorded) call->run(TensorList(call->inputs));
   };
   record(node, outputs, [](const Array& array) { return array; });
+}
+
+Tensor call_hooked_tensor(Module& module, const Tensor& x, Tensor (*forward)(Module& module, const Tensor& x)) {
+  HookedCall call(module);
+  call.before({x});
+  const auto run = [&module, forward, alive = module.weak_from_this().lock()](const Tensor& input) {
+    return forward(module, input);
+  };
+  const Tensor input = call.inputs()[0];
+  TensorList outputs = {module.is_recomputed() ? autograd::checkpoint(run, input) : run(input)};
+  call.after(outputs);
+  return outputs[0];
 }
 
 }  // namespace detail

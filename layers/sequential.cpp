@@ -10,6 +10,10 @@ SequentialImpl::SequentialImpl(std::initializer_list<NamedAnyModule> modules) {
   for (const NamedAnyModule& module : modules) push_back(module);
 }
 
+Sequential::Sequential() : ModuleHolder() {}
+Sequential::Sequential(std::initializer_list<NamedAnyModule> modules)
+    : ModuleHolder(std::make_shared<SequentialImpl>(modules)) {}
+
 Tensor SequentialImpl::forward_tensor(const Tensor& x) const {
   if (!std::ranges::all_of(modules_, &AnyModule::maps_tensor)) {
     AnyValue value(x);

@@ -97,8 +97,8 @@ class Sequential : public ModuleHolder<SequentialImpl> {
  public:
   using Impl = SequentialImpl;
   using ModuleHolder<SequentialImpl>::ModuleHolder;
-  Sequential() : ModuleHolder() {}
-  Sequential(std::initializer_list<NamedAnyModule> modules) : ModuleHolder(std::make_shared<SequentialImpl>(modules)) {}
+  Sequential();
+  Sequential(std::initializer_list<NamedAnyModule> modules);
 };
 
 }  // namespace gradus::nn

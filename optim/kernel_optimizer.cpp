@@ -7,6 +7,8 @@
 #include <gradus/core/observer.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/optimizer.h>
+#include <gradus/core/optimizer_rules.h>
 #include <gradus/core/recorded_memory.h>
 
 namespace gradus::optim {
@@ -19,6 +21,25 @@ void check_not_capturing(Device device, const char* what) {
 }
 
 }  // namespace
+
+std::vector<KernelOptimizerOptions::StateNumber> KernelOptimizerOptions::state_numbers() const {
+  return {{StepBlock::step, "step"}};
+}
+
+void KernelOptimizerOptions::advance(const Array& block) const { ops::advance_step(block); }
+
+KernelOptimizer::KernelOptimizer(std::vector<OptimizerParamGroup> groups,
+                                 std::unique_ptr<KernelOptimizerOptions> defaults)
+    : Optimizer(std::move(groups), std::move(defaults)) {}
+KernelOptimizer::KernelOptimizer(std::vector<Tensor> params, std::unique_ptr<KernelOptimizerOptions> defaults)
+    : KernelOptimizer(std::vector{OptimizerParamGroup(std::move(params))}, std::move(defaults)) {}
+KernelOptimizer::~KernelOptimizer() = default;
+
+const KernelOptimizerOptions& KernelOptimizer::options_of(size_t group) const {
+  const OptimizerOptions& options = param_groups()[group].options();
+  check_type(options);  // set_options() took anything
+  return static_cast<const KernelOptimizerOptions&>(options);
+}
 
 Tensor KernelOptimizer::step(LossClosure closure) {
   Tensor loss;

@@ -4,8 +4,7 @@
 // state), capture, then replay; set_lr() between replays reaches them.
 #pragma once
 
-#include <gradus/core/ops/optimizer.h>
-#include <gradus/core/optimizer_rules.h>
+#include <gradus/core/kernel_args.h>
 #include <gradus/optim/optimizer.h>
 
 namespace gradus::optim {
@@ -28,13 +27,14 @@ class KernelOptimizerOptions : public OptimizerOptions {
   virtual OptimizerRule rule() const = 0;
   /// The state that steps under these options need.
   virtual std::vector<StateArray> state_arrays() const = 0;
-  virtual std::vector<StateNumber> state_numbers() const { return {{StepBlock::step, "step"}}; }
+  virtual std::vector<StateNumber> state_numbers() const;
   /// Counts a step in the block, before the kernel runs.
-  virtual void advance(const Array& block) const { ops::advance_step(block); }
+  virtual void advance(const Array& block) const;
 };
 
 class KernelOptimizer : public Optimizer {
  public:
+  ~KernelOptimizer() override;
   Tensor step(LossClosure closure = nullptr) override;
   /// step() on gradients that a loss scale still multiplies (amp::GradScaler): `scaling` holds, for each device that
   /// has some, two float64 numbers there: what they are multiplied with, and whether there is an inf or NaN among them
@@ -56,15 +56,8 @@ class KernelOptimizer : public Optimizer {
   class FreshState;
 
  protected:
-  template <class Options>
-  KernelOptimizer(std::vector<OptimizerParamGroup> groups, Options defaults)
-      : Optimizer(std::move(groups), std::make_unique<Options>(std::move(defaults))) {
-    static_assert(std::is_base_of_v<KernelOptimizerOptions, Options>);
-  }
-  template <class Options>
-  KernelOptimizer(std::vector<Tensor> params, Options defaults)
-      : KernelOptimizer(std::vector<OptimizerParamGroup>{OptimizerParamGroup(std::move(params))}, std::move(defaults)) {
-  }
+  KernelOptimizer(std::vector<OptimizerParamGroup> groups, std::unique_ptr<KernelOptimizerOptions> defaults);
+  KernelOptimizer(std::vector<Tensor> params, std::unique_ptr<KernelOptimizerOptions> defaults);
 
  private:
   /// Parameters of one group on one device that made the same steps, and so share a block. Those that sit out a step
@@ -79,11 +72,7 @@ class KernelOptimizer : public Optimizer {
     Array arrays[kMaxOptimizerStates];
   };
 
-  const KernelOptimizerOptions& options_of(size_t group) const {
-    const OptimizerOptions& options = param_groups()[group].options();
-    check_type(options);  // set_options() took anything
-    return static_cast<const KernelOptimizerOptions&>(options);
-  }
+  const KernelOptimizerOptions& options_of(size_t group) const;
   static Array initial_state(const Array& parameter, double value);
   void step_group(size_t group);
   void step_cohort(int cohort, const std::vector<size_t>& members);
@@ -120,9 +109,9 @@ template <class Options>
 class KernelOptimizerWith : public KernelOptimizer {
  public:
   explicit KernelOptimizerWith(std::vector<OptimizerParamGroup> groups, Options defaults = {})
-      : KernelOptimizer(std::move(groups), std::move(defaults)) {}
+      : KernelOptimizer(std::move(groups), std::unique_ptr<KernelOptimizerOptions>(new Options(defaults))) {}
   explicit KernelOptimizerWith(std::vector<Tensor> params, Options defaults = {})
-      : KernelOptimizer(std::move(params), std::move(defaults)) {}
+      : KernelOptimizer(std::move(params), std::unique_ptr<KernelOptimizerOptions>(new Options(defaults))) {}
 };
 
 }  // namespace gradus::optim

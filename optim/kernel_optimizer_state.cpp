@@ -7,6 +7,7 @@
 
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/optimizer.h>
 #include <gradus/optim/kernel_optimizer.h>
 
 namespace gradus::optim {

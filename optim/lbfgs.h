@@ -1,7 +1,7 @@
 // L-BFGS.
 #pragma once
 
-#include <deque>
+#include <vector>
 
 #include <gradus/optim/optimizer.h>
 
@@ -51,7 +51,7 @@ class LBFGS final : public Optimizer {
   Tensor direction_for(const Tensor& gradient) const;
   static Point strong_wolfe(const std::function<Point(double)>& at, Point start, double distance, double narrowest);
 
-  std::deque<Pair> history_;
+  std::vector<Pair> history_;
   Tensor direction_, gradient_;  // of the last iteration, (n)
   double distance_ = 0;          // that it went
   int64_t iterations_ = 0;

@@ -2,6 +2,7 @@
 
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/optimizer.h>
 #include <gradus/optim/adam_family.h>
 
 namespace gradus::optim {

@@ -41,6 +41,31 @@ bool operator==(const OptimizerOptions& a, const OptimizerOptions& b) {
   return of_a.numbers == of_b.numbers;
 }
 
+OptimizerParamGroup::OptimizerParamGroup(std::vector<Tensor> params) : params_(std::move(params)) {}
+OptimizerParamGroup::OptimizerParamGroup(std::vector<Tensor> params, std::unique_ptr<OptimizerOptions> options)
+    : params_(std::move(params)), options_(std::move(options)) {}
+OptimizerParamGroup::OptimizerParamGroup(const OptimizerParamGroup& other)
+    : params_(other.params_), options_(other.options_ ? other.options_->clone() : nullptr),
+      initial_lr_(other.initial_lr_) {}
+OptimizerParamGroup::OptimizerParamGroup(OptimizerParamGroup&&) noexcept = default;
+OptimizerParamGroup& OptimizerParamGroup::operator=(OptimizerParamGroup&&) noexcept = default;
+OptimizerParamGroup& OptimizerParamGroup::operator=(const OptimizerParamGroup& other) {
+  return *this = OptimizerParamGroup(other);
+}
+OptimizerParamGroup::~OptimizerParamGroup() = default;
+
+OptimizerOptions& OptimizerParamGroup::options() {
+  GRADUS_CHECK(options_, ValueError, "this parameter group has no options yet: add it to an optimizer");
+  return *options_;
+}
+
+double OptimizerParamGroup::initial_lr() {
+  if (!initial_lr_) initial_lr_ = options().get_lr();
+  return *initial_lr_;
+}
+
+Optimizer::~Optimizer() = default;
+
 void Optimizer::zero_grad(bool set_to_none) {
   for (const OptimizerParamGroup& group : groups_)
     for (const Tensor& parameter : group.params()) parameter.zero_grad(set_to_none);

@@ -42,7 +42,7 @@ template <class Derived, class Base = OptimizerOptions>
 class OptimizerCloneableOptions : public Base {
  public:
   std::unique_ptr<OptimizerOptions> clone() const override {
-    return std::make_unique<Derived>(static_cast<const Derived&>(*this));
+    return std::unique_ptr<OptimizerOptions>(new Derived(static_cast<const Derived&>(*this)));
   }
   double get_lr() const override { return static_cast<const Derived&>(*this).lr(); }
   void set_lr(double lr) override { static_cast<Derived&>(*this).lr(lr); }
@@ -51,29 +51,20 @@ class OptimizerCloneableOptions : public Base {
 /// Parameters that share options. Without options of its own a group has the optimizer's defaults.
 class OptimizerParamGroup {
  public:
-  OptimizerParamGroup(std::vector<Tensor> params)
-      : params_(std::move(params)) {}  // NOLINT(google-explicit-constructor)
-  OptimizerParamGroup(std::vector<Tensor> params, std::unique_ptr<OptimizerOptions> options)
-      : params_(std::move(params)), options_(std::move(options)) {}
-  OptimizerParamGroup(const OptimizerParamGroup& other)
-      : params_(other.params_), options_(other.options_ ? other.options_->clone() : nullptr),
-        initial_lr_(other.initial_lr_) {}
-  OptimizerParamGroup(OptimizerParamGroup&&) = default;
-  OptimizerParamGroup& operator=(OptimizerParamGroup&&) = default;
-  OptimizerParamGroup& operator=(const OptimizerParamGroup& other) { return *this = OptimizerParamGroup(other); }
+  OptimizerParamGroup(std::vector<Tensor> params);  // NOLINT(google-explicit-constructor)
+  OptimizerParamGroup(std::vector<Tensor> params, std::unique_ptr<OptimizerOptions> options);
+  OptimizerParamGroup(const OptimizerParamGroup& other);
+  OptimizerParamGroup(OptimizerParamGroup&&) noexcept;
+  OptimizerParamGroup& operator=(OptimizerParamGroup&&) noexcept;
+  OptimizerParamGroup& operator=(const OptimizerParamGroup& other);
+  ~OptimizerParamGroup();
 
   bool has_options() const { return options_ != nullptr; }
-  OptimizerOptions& options() {
-    GRADUS_CHECK(options_, ValueError, "this parameter group has no options yet: add it to an optimizer");
-    return *options_;
-  }
+  OptimizerOptions& options();
   const OptimizerOptions& options() const { return const_cast<OptimizerParamGroup*>(this)->options(); }
   void set_options(std::unique_ptr<OptimizerOptions> options) { options_ = std::move(options); }
   /// What learning-rate schedules start from: the rate that the group had when the first one was made.
-  double initial_lr() {
-    if (!initial_lr_) initial_lr_ = options().get_lr();
-    return *initial_lr_;
-  }
+  double initial_lr();
   void set_initial_lr(double lr) { initial_lr_ = lr; }
   std::vector<Tensor>& params() { return params_; }
   const std::vector<Tensor>& params() const { return params_; }
@@ -90,7 +81,7 @@ class Optimizer {
   /// Numbers by name: "state.0.momentum_buffer", "param_groups.0.lr".
   using StateDict = optim::StateDict;
 
-  virtual ~Optimizer() = default;
+  virtual ~Optimizer();
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 

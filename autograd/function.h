@@ -10,8 +10,6 @@
 
 #include <map>
 #include <string>
-#include <tuple>
-#include <variant>
 
 #include <gradus/autograd/op_scope.h>
 
@@ -20,33 +18,28 @@ namespace autograd {
 
 using variable_list = TensorList;
 
-/// A value kept in ctx->saved_data.
+/// A value kept in ctx->saved_data; asked for as another type it is a ValueError.
 class SavedValue {
  public:
   SavedValue() = default;
-  SavedValue(bool value) : value_(value) {}                             // NOLINT(google-explicit-constructor)
-  SavedValue(int value) : value_(int64_t{value}) {}                     // NOLINT(google-explicit-constructor)
-  SavedValue(int64_t value) : value_(value) {}                          // NOLINT(google-explicit-constructor)
-  SavedValue(double value) : value_(value) {}                           // NOLINT(google-explicit-constructor)
-  SavedValue(std::string value) : value_(std::move(value)) {}           // NOLINT(google-explicit-constructor)
-  SavedValue(const char* value) : value_(std::string(value)) {}         // NOLINT(google-explicit-constructor)
-  SavedValue(Tensor value) : value_(std::move(value)) {}                // NOLINT(google-explicit-constructor)
-  SavedValue(std::vector<int64_t> value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
-  bool toBool() const { return get<bool>("bool"); }
-  int64_t toInt() const { return get<int64_t>("int"); }
-  double toDouble() const { return get<double>("double"); }
-  const std::string& toStringRef() const { return get<std::string>("string"); }
-  const Tensor& toTensor() const { return get<Tensor>("tensor"); }
-  const std::vector<int64_t>& toIntVector() const { return get<std::vector<int64_t>>("list of int"); }
+  SavedValue(bool value);                  // NOLINT(google-explicit-constructor)
+  SavedValue(int value);                   // NOLINT(google-explicit-constructor)
+  SavedValue(int64_t value);               // NOLINT(google-explicit-constructor)
+  SavedValue(double value);                // NOLINT(google-explicit-constructor)
+  SavedValue(std::string value);           // NOLINT(google-explicit-constructor)
+  SavedValue(const char* value);           // NOLINT(google-explicit-constructor)
+  SavedValue(Tensor value);                // NOLINT(google-explicit-constructor)
+  SavedValue(std::vector<int64_t> value);  // NOLINT(google-explicit-constructor)
+  bool toBool() const;
+  int64_t toInt() const;
+  double toDouble() const;
+  const std::string& toStringRef() const;
+  const Tensor& toTensor() const;
+  const std::vector<int64_t>& toIntVector() const;
 
  private:
-  template <class T>
-  const T& get(const char* wanted) const {
-    const T* found = std::get_if<T>(&value_);
-    GRADUS_CHECK(found, ValueError, "saved_data holds no ", wanted, " here");
-    return *found;
-  }
-  std::variant<std::monostate, bool, int64_t, double, std::string, Tensor, std::vector<int64_t>> value_;
+  struct Held;
+  std::shared_ptr<const Held> held_;  // copies share it
 };
 
 class FunctionNode;

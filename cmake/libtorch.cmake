@@ -16,7 +16,8 @@ set(libtorch_headers
     torch/csrc/autograd/custom_function.h torch/csrc/autograd/grad_mode.h torch/csrc/autograd/variable.h)
 set(libtorch_folder ${PROJECT_BINARY_DIR}/include/gradus_libtorch)
 set(libtorch_content "#pragma once\n")
-foreach(header cassert cfloat climits iomanip list numeric queue random set unordered_set gradus/torch.h)
+foreach(header cassert cfloat chrono climits condition_variable deque functional iomanip list map mutex numeric queue random
+        set thread unordered_map unordered_set gradus/torch.h)
   string(APPEND libtorch_content "#include <${header}>\n")
 endforeach()
 foreach(header IN LISTS libtorch_headers)

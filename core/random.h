@@ -15,7 +15,6 @@
 #pragma once
 
 #include <atomic>
-#include <cmath>
 #include <cstdint>
 
 #include <gradus/core/backend.h>
@@ -47,7 +46,7 @@ GRADUS_HOST_DEVICE inline double fused(double a, double b, double c) {
 #if defined(__CUDA_ARCH__)
   return __fma_rn(a, b, c);
 #else
-  return std::fma(a, b, c);
+  return __builtin_fma(a, b, c);
 #endif
 }
 GRADUS_HOST_DEVICE inline double times(double a, double b) {
@@ -156,7 +155,7 @@ GRADUS_HOST_DEVICE inline NormalPair random_normal_pair(uint64_t seed, uint64_t 
 #if defined(__CUDA_ARCH__)
   const double radius = __dsqrt_rn(d::times(-2.0, d::log(d::plus(1.0, -u))));
 #else
-  const double radius = std::sqrt(d::times(-2.0, d::log(d::plus(1.0, -u))));
+  const double radius = __builtin_sqrt(d::times(-2.0, d::log(d::plus(1.0, -u))));
 #endif
   return {d::times(radius, cosine), d::times(radius, sine)};
 }

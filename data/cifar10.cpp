@@ -2,6 +2,7 @@
 
 #include <gradus/data/find_data.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace gradus::data {

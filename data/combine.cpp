@@ -1,11 +1,16 @@
 #include <gradus/data/combine.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include <gradus/data/samplers.h>
 
 namespace gradus::data::datasets::detail {
+
+size_t part_of(size_t index, const std::vector<size_t>& ends) {
+  return static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), index) - ends.begin());
+}
 
 std::vector<size_t> split_sizes(size_t total, const std::vector<double>& lengths) {
   const double sum = std::accumulate(lengths.begin(), lengths.end(), 0.0);

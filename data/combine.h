@@ -1,12 +1,16 @@
 // Datasets made of datasets, as torch.utils.data has them.
 #pragma once
 
-#include <algorithm>
 #include <initializer_list>
 
 #include <gradus/data/any_dataset.h>
 
 namespace gradus::data::datasets {
+
+namespace detail {
+/// The part that holds a sample, by where the parts end.
+size_t part_of(size_t index, const std::vector<size_t>& ends);
+}  // namespace detail
 
 /// One dataset behind the other: ConcatDataset(a, b, c), of any types whose batches are vectors of the same examples,
 /// or ConcatDataset(std::vector<D>{…}). The size of each part must be known (ValueError).
@@ -35,8 +39,7 @@ class ConcatDataset : public BatchDataset<ConcatDataset<Batch>, Batch> {
     std::vector<std::vector<size_t>> wanted(parts_.size()), places(parts_.size());
     for (size_t i = 0; i < indices.size(); ++i) {
       GRADUS_CHECK(indices[i] < ends_.back(), IndexError, "sample ", indices[i], " of a dataset of ", ends_.back());
-      const auto end = std::upper_bound(ends_.begin(), ends_.end(), indices[i]);
-      const size_t part = static_cast<size_t>(end - ends_.begin());
+      const size_t part = detail::part_of(indices[i], ends_);
       wanted[part].push_back(indices[i] - (part ? ends_[part - 1] : 0));
       places[part].push_back(i);
     }
@@ -52,7 +55,8 @@ class ConcatDataset : public BatchDataset<ConcatDataset<Batch>, Batch> {
   std::optional<size_t> size() const override { return ends_.back(); }
   uint64_t stage() const override {
     uint64_t stage = 0;
-    for (const auto& part : parts_) stage = std::max(stage, part.stage());
+    for (const auto& part : parts_)
+      if (part.stage() > stage) stage = part.stage();
     return stage;
   }
   std::vector<std::string> plan() const override {

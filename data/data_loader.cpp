@@ -14,7 +14,6 @@ size_t samples_in_batch(size_t size, size_t batch_size, size_t batch, size_t num
   return samples / num_replicas + (rank < samples % num_replicas);
 }
 
-namespace detail {
 namespace {
 
 struct Field {
@@ -25,8 +24,6 @@ constexpr Field kFields[] = {{"seed", &LoaderState::seed},
                              {"epoch", &LoaderState::epoch},
                              {"batches", &LoaderState::batches},
                              {"batch_size", &LoaderState::batch_size}};
-
-}  // namespace
 
 void check_options(const DataLoaderOptions& options) {
   constexpr size_t kMostWorkers = 1024;
@@ -50,6 +47,10 @@ void check_state(const LoaderState& state, const DataLoaderOptions& options) {
                " batches of ", state.batch_size, " samples, but this loader has a batch_size of ",
                options.batch_size());
 }
+
+}  // namespace
+
+namespace detail {
 
 OrderedDict<std::string, Tensor> dict_of(const LoaderState& state) {
   OrderedDict<std::string, Tensor> dict;
@@ -76,4 +77,90 @@ LoaderState state_of(const OrderedDict<std::string, Tensor>& dict) {
 }
 
 }  // namespace detail
+
+DataLoaderBase::DataLoaderBase(const DataLoaderOptions& options, samplers::Sampler& sampler, Prefetcher::Work work)
+    : options_(options), sampler_(sampler),
+      work_(std::move(work)), position_{options.seed(), 0, 0, options.batch_size()} {
+  check_options(options_);
+}
+
+DataLoaderBase::~DataLoaderBase() = default;
+
+void DataLoaderBase::join() {
+  if (prefetcher_) timings_.load_seconds = prefetcher_->work_seconds();
+  prefetcher_.reset();
+}
+
+void DataLoaderBase::load_state(const LoaderState& state) {
+  check_state(state, options_);
+  join();
+  open_ = false;
+  position_ = state;
+}
+
+OrderedDict<std::string, Tensor> DataLoaderBase::state_dict() const { return detail::dict_of(position_); }
+
+void DataLoaderBase::load_state_dict(const OrderedDict<std::string, Tensor>& state) {
+  load_state(detail::state_of(state));
+}
+
+void DataLoaderBase::distribute(size_t num_replicas, size_t rank) {
+  DataLoaderOptions options = options_;
+  check_options(options.distributed(num_replicas, rank));
+  options_ = options;
+  load_state(position_);
+}
+
+std::optional<size_t> DataLoaderBase::size() const {
+  const std::optional<size_t> batches = sampler_.batches(options_.batch_size());
+  if (!batches || !options_.drop_last() || options_.batch_size() == 1) return batches;
+  const std::optional<size_t> samples = sampler_.batches(1);
+  return samples ? *samples / options_.batch_size() : samples;
+}
+
+LoaderTimings DataLoaderBase::timings() const {
+  LoaderTimings timings = timings_;
+  if (prefetcher_) timings.load_seconds = prefetcher_->work_seconds();
+  return timings;
+}
+
+void DataLoaderBase::start() {
+  join();
+  if (open_) to_next_epoch();
+  open_ = true;
+  timings_ = {};
+  sampler_.reset(position_.seed, position_.epoch);
+  sampler_.skip(position_.batches, options_.batch_size());
+  prefetcher_ = std::make_unique<Prefetcher>(
+      options_.workers(), options_.max_jobs(), [this] { return next_request(); },
+      [this, seed = position_.seed, epoch = position_.epoch](size_t worker, const Prefetcher::Request& indices) {
+        const detail::EpochScope scope(seed, epoch);
+        return work_(worker, indices);
+      },
+      options_.timeout());
+}
+
+std::optional<std::vector<size_t>> DataLoaderBase::next_request() {
+  auto indices = sampler_.next(options_.batch_size());
+  if (!indices || (options_.drop_last() && indices->size() < options_.batch_size())) return std::nullopt;
+  return part_of(std::move(*indices), options_);
+}
+
+Prefetcher::Result DataLoaderBase::next_result() {
+  if (!in_epoch()) return nullptr;
+  const auto start = std::chrono::steady_clock::now();
+  Prefetcher::Result batch = prefetcher_->next();
+  const double wait = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  timings_.wait_seconds += wait;
+  if (batch) {
+    if (timings_.batches++ == 0) timings_.first_wait_seconds = wait;
+    else timings_.worst_wait_seconds = std::max(timings_.worst_wait_seconds, wait);
+    ++position_.batches;
+  } else {
+    open_ = false;
+    to_next_epoch();
+  }
+  return batch;
+}
+
 }  // namespace gradus::data

@@ -13,8 +13,6 @@
 // together, with .distributed(num_replicas, rank) in its options.
 #pragma once
 
-#include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -23,6 +21,7 @@
 #include <vector>
 
 #include <gradus/autograd/tensor.h>
+#include <gradus/core/clock.h>
 #include <gradus/core/ordered_dict.h>
 #include <gradus/data/batch_iterator.h>
 #include <gradus/data/prefetcher.h>
@@ -101,17 +100,70 @@ struct LoaderTimings {
 };
 
 namespace detail {
-void check_options(const DataLoaderOptions& options);
-/// Elements rank, rank + num_replicas, … of a batch.
-std::vector<size_t> part_of(std::vector<size_t> batch, const DataLoaderOptions& options);
-void check_state(const LoaderState& state, const DataLoaderOptions& options);
 /// The fields as int64 scalars by their names, and back; missing, unknown or negative ones are a ValueError.
 OrderedDict<std::string, Tensor> dict_of(const LoaderState& state);
 LoaderState state_of(const OrderedDict<std::string, Tensor>& dict);
 }  // namespace detail
 
+/// What loaders of all data sets share, so that it is compiled once.
+class DataLoaderBase {
+ public:
+  DataLoaderBase(const DataLoaderBase&) = delete;
+  DataLoaderBase& operator=(const DataLoaderBase&) = delete;
+
+  /// Ends the workers, and the walk over the epoch if there is one. begin() and the destructor do so too.
+  void join();
+
+  /// The position behind the last batch that the consumer got; after a whole epoch, the beginning of the next.
+  LoaderState state() const { return position_; }
+  /// Goes to a position that state() has told: the next begin() gives exactly the rest of that epoch, and so on from
+  /// there. A state of another batch size is a ValueError. The dataset and the sampler must be those of the saved run.
+  void load_state(const LoaderState& state);
+  /// The same for checkpoints: int64 scalars "seed", "epoch", "batches" and "batch_size".
+  OrderedDict<std::string, Tensor> state_dict() const;
+  void load_state_dict(const OrderedDict<std::string, Tensor>& state);
+  /// The epoch that the last batch belongs to, or that begin() starts next, counted from 0.
+  uint64_t epoch() const { return position_.epoch; }
+  /// The epoch that begin() starts next, from its beginning: to go on with an interrupted training.
+  void set_epoch(uint64_t epoch) { load_state({position_.seed, epoch, 0, position_.batch_size}); }
+
+  /// Another part of each batch (DataLoaderOptions::distributed) from the next begin() on, which goes on from here.
+  void distribute(size_t num_replicas, size_t rank);
+
+  /// Number of batches in an epoch, where sampler and options tell it.
+  std::optional<size_t> size() const;
+  /// Of the epoch that began last, up to now.
+  LoaderTimings timings() const;
+  /// How long the consumer has waited for batches in the epoch that began last.
+  double wait_seconds() const { return timings_.wait_seconds; }
+  const DataLoaderOptions& options() const { return options_; }
+
+ protected:
+  /// `sampler` and what `work` uses must live until join().
+  DataLoaderBase(const DataLoaderOptions& options, samplers::Sampler& sampler, Prefetcher::Work work);
+  ~DataLoaderBase();
+  /// What begin() says.
+  void start();
+  /// Whether a walk is open.
+  bool in_epoch() const { return prefetcher_ && open_; }
+  /// What `work` made of the next batch's indices; null at the end of the epoch.
+  Prefetcher::Result next_result();
+
+ private:
+  std::optional<std::vector<size_t>> next_request();
+  void to_next_epoch() { ++position_.epoch, position_.batches = 0; }
+
+  DataLoaderOptions options_;
+  samplers::Sampler& sampler_;
+  const Prefetcher::Work work_;
+  LoaderState position_;
+  bool open_ = false;  // an epoch has begun and has not come to its end
+  LoaderTimings timings_;
+  std::unique_ptr<Prefetcher> prefetcher_;
+};
+
 template <class Dataset, class Sampler>
-class DataLoader {
+class DataLoader : public DataLoaderBase {
  public:
   using Batch = typename Dataset::BatchType;
 
@@ -119,13 +171,15 @@ class DataLoader {
   using Iterator = BatchIterator<DataLoader, Batch>;
 
   DataLoader(Dataset dataset, Sampler sampler, const DataLoaderOptions& options)
-      : options_(options), sampler_(std::move(sampler)), position_{options.seed(), 0, 0, options.batch_size()} {
-    detail::check_options(options_);
-    for (size_t i = 1; i < options_.workers(); ++i) datasets_.push_back(dataset);
+      : DataLoaderBase(options, sampler_,
+                       [this](size_t worker, const std::vector<size_t>& indices) -> Prefetcher::Result {
+                         return std::make_shared<Batch>(datasets_[worker].get_batch(indices));
+                       }),
+        sampler_(std::move(sampler)) {
+    for (size_t i = 1; i < options.workers(); ++i) datasets_.push_back(dataset);
     datasets_.push_back(std::move(dataset));
   }
-  DataLoader(const DataLoader&) = delete;
-  DataLoader& operator=(const DataLoader&) = delete;
+  ~DataLoader() { join(); }
 
   /// Starts the next epoch, or takes up the one that load_state() named. One that was left in the middle is given up.
   Iterator begin() {
@@ -138,115 +192,21 @@ class DataLoader {
   /// next call. A ValueError if an epoch has no batches.
   Batch& next_batch() {
     for (int epoch = 0; epoch < 2; ++epoch) {
-      if (!prefetcher_ || !open_) start();
+      if (!in_epoch()) start();
       batch_.reset();  // its memory serves the next one
       if ((batch_ = next())) return *batch_;
     }
     GRADUS_FAIL(ValueError, "the loader has no batches");
   }
 
-  /// Ends the workers, and the walk over the epoch if there is one. begin() and the destructor do so too.
-  void join() {
-    if (prefetcher_) timings_.load_seconds = prefetcher_->work_seconds();
-    prefetcher_.reset();
-  }
-
-  /// The position behind the last batch that the consumer got; after a whole epoch, the beginning of the next.
-  LoaderState state() const { return position_; }
-  /// Goes to a position that state() has told: the next begin() gives exactly the rest of that epoch, and so on from
-  /// there. A state of another batch size is a ValueError. The dataset and the sampler must be those of the saved run.
-  void load_state(const LoaderState& state) {
-    detail::check_state(state, options_);
-    join();
-    open_ = false;
-    position_ = state;
-  }
-  /// The same for checkpoints: int64 scalars "seed", "epoch", "batches" and "batch_size".
-  OrderedDict<std::string, Tensor> state_dict() const { return detail::dict_of(position_); }
-  void load_state_dict(const OrderedDict<std::string, Tensor>& state) { load_state(detail::state_of(state)); }
-  /// The epoch that the last batch belongs to, or that begin() starts next, counted from 0.
-  uint64_t epoch() const { return position_.epoch; }
-  /// The epoch that begin() starts next, from its beginning: to go on with an interrupted training.
-  void set_epoch(uint64_t epoch) { load_state({position_.seed, epoch, 0, position_.batch_size}); }
-
-  /// Another part of each batch (DataLoaderOptions::distributed) from the next begin() on, which goes on from here.
-  void distribute(size_t num_replicas, size_t rank) {
-    DataLoaderOptions options = options_;
-    detail::check_options(options.distributed(num_replicas, rank));
-    options_ = options;
-    load_state(position_);
-  }
-
-  /// Number of batches in an epoch, where sampler and options tell it.
-  std::optional<size_t> size() const {
-    const std::optional<size_t> batches = sampler_.batches(options_.batch_size());
-    if (!batches || !options_.drop_last() || options_.batch_size() == 1) return batches;
-    const std::optional<size_t> samples = sampler_.batches(1);
-    return samples ? *samples / options_.batch_size() : samples;
-  }
-  /// Of the epoch that began last, up to now.
-  LoaderTimings timings() const {
-    LoaderTimings timings = timings_;
-    if (prefetcher_) timings.load_seconds = prefetcher_->work_seconds();
-    return timings;
-  }
-  /// How long the consumer has waited for batches in the epoch that began last.
-  double wait_seconds() const { return timings_.wait_seconds; }
-  const DataLoaderOptions& options() const { return options_; }
-
  private:
   friend Iterator;
 
-  void start() {
-    join();
-    if (open_) to_next_epoch();
-    open_ = true;
-    timings_ = {};
-    sampler_.reset(position_.seed, position_.epoch);
-    sampler_.skip(position_.batches, options_.batch_size());
-    prefetcher_ = std::make_unique<Prefetcher>(
-        options_.workers(), options_.max_jobs(), [this] { return next_request(); },
-        [this, seed = position_.seed, epoch = position_.epoch](
-            size_t worker, const std::vector<size_t>& indices) -> Prefetcher::Result {
-          const detail::EpochScope scope(seed, epoch);
-          return std::make_shared<Batch>(datasets_[worker].get_batch(indices));
-        },
-        options_.timeout());
-  }
-  std::optional<std::vector<size_t>> next_request() {
-    auto indices = sampler_.next(options_.batch_size());
-    if (!indices || (options_.drop_last() && indices->size() < options_.batch_size())) return std::nullopt;
-    return detail::part_of(std::move(*indices), options_);
-  }
-  std::shared_ptr<Batch> next() {
-    if (!prefetcher_ || !open_) return nullptr;
-    const auto start = std::chrono::steady_clock::now();
-    Prefetcher::Result batch = prefetcher_->next();
-    const std::chrono::duration<double> wait = std::chrono::steady_clock::now() - start;
-    count(wait.count(), batch != nullptr);
-    return std::static_pointer_cast<Batch>(std::move(batch));
-  }
-  void count(double wait, bool got_batch) {
-    timings_.wait_seconds += wait;
-    if (got_batch) {
-      if (timings_.batches++ == 0) timings_.first_wait_seconds = wait;
-      else timings_.worst_wait_seconds = std::max(timings_.worst_wait_seconds, wait);
-      ++position_.batches;
-    } else {
-      open_ = false;
-      to_next_epoch();
-    }
-  }
-  void to_next_epoch() { ++position_.epoch, position_.batches = 0; }
+  std::shared_ptr<Batch> next() { return std::static_pointer_cast<Batch>(next_result()); }
 
-  DataLoaderOptions options_;
   Sampler sampler_;
   std::vector<Dataset> datasets_;  // one for each worker
-  LoaderState position_;
-  bool open_ = false;  // an epoch has begun and has not come to its end
-  LoaderTimings timings_;
-  std::shared_ptr<Batch> batch_;            // of next_batch()
-  std::unique_ptr<Prefetcher> prefetcher_;  // last: its threads use what stands above
+  std::shared_ptr<Batch> batch_;   // of next_batch()
 };
 
 /// LibTorch's name.

@@ -7,13 +7,13 @@
 // the consumer: where the consumer stands and what it waited is told by state() and wait_seconds() here.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include <gradus/core/clock.h>
 #include <gradus/core/cuda.h>
 #include <gradus/data/batch_iterator.h>
 #include <gradus/data/data_loader.h>

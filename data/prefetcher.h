@@ -2,17 +2,13 @@
 // it is compiled once.
 #pragma once
 
-#include <chrono>
-#include <condition_variable>
 #include <cstddef>
-#include <deque>
-#include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <thread>
 #include <vector>
+
+#include <gradus/core/clock.h>
 
 namespace gradus::data {
 
@@ -40,29 +36,8 @@ class Prefetcher {
   double work_seconds();
 
  private:
-  struct Job {
-    Request request;
-    bool done = false;
-    Result result;
-    std::exception_ptr error;
-  };
-  void run(size_t worker);
-  Result answer(size_t worker, const Request& request);
-  void wait_for(const Job& job);
-  void refill();
-  void stop();
-
-  const size_t ahead_;
-  NextRequest next_request_;
-  Work work_;
-  const std::optional<std::chrono::milliseconds> timeout_;
-  bool exhausted_ = false, stop_ = false;
-  double work_seconds_ = 0;
-  std::mutex mutex_;
-  std::condition_variable wake_, done_;
-  std::deque<std::shared_ptr<Job>> open_;    // in order, the consumer's next one first
-  std::deque<std::shared_ptr<Job>> queued_;  // of these, not yet taken by a worker
-  std::vector<std::thread> threads_;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace gradus::data

@@ -10,12 +10,12 @@
 // https://github.com/webdataset/webdataset
 #pragma once
 
-#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include <gradus/core/clock.h>
 #include <gradus/core/io/tar.h>
 #include <gradus/data/any_dataset.h>
 #include <gradus/data/samplers.h>

@@ -4,6 +4,7 @@
 #include <gradus/data/csv.h>
 #include <gradus/gradus.h>
 
+#include <cmath>
 #include <iostream>
 
 using namespace gradus;

@@ -14,9 +14,11 @@
 #include <string>
 #include <vector>
 
+#include <gradus/core/device.h>
 #include <gradus/core/dtype.h>
-#include <gradus/core/graph/call.h>
+#include <gradus/core/graph/origin.h>
 #include <gradus/core/options.h>
+#include <gradus/core/shape.h>
 
 namespace gradus {
 namespace training {

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include <gradus/core/graph/call.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/registry.h>
 #include <gradus/training/explain.h>

@@ -7,13 +7,8 @@
 //   profiler.save_trace("trace.json");      // open in chrome://tracing or https://ui.perfetto.dev
 #pragma once
 
-#include <map>
-#include <mutex>
+#include <memory>
 #include <string>
-#include <string_view>
-#include <thread>
-#include <tuple>
-#include <unordered_map>
 #include <vector>
 
 #include <gradus/core/device.h>
@@ -84,58 +79,8 @@ class Profiler final : public Observer {
   void on_end(const ObservedEvent& event) override;
 
  private:
-  using Key = std::tuple<std::string, std::string, std::string>;  // name, backend, implementation
-  using KeyView = std::tuple<std::string_view, std::string_view, std::string_view>;
-  /// Keys are looked up without copies of their strings.
-  struct KeyOrder {
-    using is_transparent = void;
-    static KeyView view(const KeyView& key) { return key; }
-    static KeyView view(const Key& key) { return {std::get<0>(key), std::get<1>(key), std::get<2>(key)}; }
-    template <class A, class B>
-    bool operator()(const A& a, const B& b) const {
-      return view(a) < view(b);
-    }
-  };
-  using Rows = std::map<Key, Row, KeyOrder>;
-
-  /// An event that is open.
-  struct Frame {
-    const ObservedEvent* event;
-    size_t module;     // place in modules_
-    bool backward;     // the pass it belongs to
-    double inner = 0;  // seconds of the same kind inside
-    int64_t bytes = 0, flops = 0;
-  };
-  struct Thread {
-    int number;
-    std::vector<Frame> frames;
-  };
-  struct TraceEvent {
-    const Row* row;
-    size_t module;
-    int thread;
-    double start, seconds;
-    int64_t bytes, flops;
-    bool backward;
-  };
-
-  Thread& this_thread();
-  Row& row(Rows& rows, const ObservedEvent& event);
-  size_t module_number(const std::string& path);
-  void look_at_memory(const ObservedEvent& event, double at, size_t module);
-
-  const ProfilerOptions options_;
-  mutable std::mutex mutex_;
-  bool running_ = true;
-  double start_, end_ = 0;
-  std::unordered_map<std::thread::id, Thread> threads_;
-  Rows operators_, kernels_;
-  std::vector<ModuleRow> modules_;  // without those inside
-  std::unordered_map<std::string, size_t> module_numbers_;
-  std::vector<TraceEvent> trace_;
-  std::vector<MemoryPoint> memory_;
-  MemoryPeak peak_;
-  int64_t left_out_ = 0;  // events that the trace had no room for
+  struct State;  // profiler_state.h
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace gradus::training

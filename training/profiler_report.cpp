@@ -6,7 +6,7 @@
 
 #include <gradus/core/io/file.h>
 #include <gradus/training/print_to.h>
-#include <gradus/training/profiler.h>
+#include <gradus/training/profiler_state.h>
 
 namespace gradus::training {
 namespace {
@@ -42,34 +42,34 @@ bool is_inside(const std::string& path, const std::string& module) {
 }  // namespace
 
 std::vector<Profiler::Row> Profiler::operators() const {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(state_->mutex);
   std::vector<Row> rows;
-  for (const auto& [key, row] : operators_) rows.push_back(row);
+  for (const auto& [key, row] : state_->operators) rows.push_back(row);
   return sorted(std::move(rows));
 }
 
 std::vector<Profiler::Row> Profiler::kernels() const {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(state_->mutex);
   std::vector<Row> rows;
-  for (const auto& [key, row] : kernels_) rows.push_back(row);
+  for (const auto& [key, row] : state_->kernels) rows.push_back(row);
   return sorted(std::move(rows));
 }
 
 std::vector<Profiler::ModuleRow> Profiler::modules() const {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(state_->mutex);
   // A module may do nothing itself: the paths above each one that does have rows too.
   std::vector<ModuleRow> rows;
   const auto meet = [&](const std::string& path) {
     const bool known = std::any_of(rows.begin(), rows.end(), [&](const ModuleRow& row) { return row.path == path; });
     if (!known) rows.push_back({path});
   };
-  for (const ModuleRow& module : modules_) {
+  for (const ModuleRow& module : state_->modules) {
     for (size_t dot = module.path.find('.'); dot != std::string::npos; dot = module.path.find('.', dot + 1))
       meet(module.path.substr(0, dot));
     meet(module.path);
   }
   for (ModuleRow& row : rows)
-    for (const ModuleRow& module : modules_) {
+    for (const ModuleRow& module : state_->modules) {
       if (!is_inside(module.path, row.path) || (row.path.empty() && !module.path.empty())) continue;
       row.forward_seconds += module.forward_seconds;
       row.backward_seconds += module.backward_seconds;
@@ -80,13 +80,13 @@ std::vector<Profiler::ModuleRow> Profiler::modules() const {
 }
 
 std::vector<Profiler::MemoryPoint> Profiler::memory_timeline() const {
-  std::lock_guard lock(mutex_);
-  return memory_;
+  std::lock_guard lock(state_->mutex);
+  return state_->memory;
 }
 
 Profiler::MemoryPeak Profiler::memory_peak() const {
-  std::lock_guard lock(mutex_);
-  return peak_;
+  std::lock_guard lock(state_->mutex);
+  return state_->peak;
 }
 
 std::string Profiler::table(size_t rows) const {
@@ -137,24 +137,24 @@ std::string Profiler::table(size_t rows) const {
 }
 
 void Profiler::save_trace(const std::string& path) const {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(state_->mutex);
   const auto quoted = [](const std::string& text) {
     return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   };
   std::string text =
       "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
       "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"gradus\"}}";
-  for (const auto& [id, thread] : threads_)
+  for (const auto& [id, thread] : state_->threads)
     print_to(text, ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"thread %d\"}}",
              thread.number, thread.number);
-  for (const TraceEvent& event : trace_) {
+  for (const State::TraceEvent& event : state_->trace) {
     const bool is_kernel = !event.row->backend.empty();
     text += ",\n{\"ph\":\"X\",\"pid\":1,\"name\":" + quoted(event.row->name);
     print_to(text,
              ",\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"args\":{\"pass\":\"%s\",\"module\":", event.thread,
              kMicro * event.start, kMicro * event.seconds, is_kernel ? "kernel" : "operator",
              event.backward ? "backward" : "forward");
-    text += quoted(modules_[event.module].path);
+    text += quoted(state_->modules[event.module].path);
     if (is_kernel) {
       text += ",\"implementation\":" + quoted(event.row->backend + "/" + event.row->implementation);
       print_to(text, ",\"bytes\":%lld,\"flops\":%lld", static_cast<long long>(event.bytes),
@@ -162,10 +162,10 @@ void Profiler::save_trace(const std::string& path) const {
     }
     text += "}}";
   }
-  for (const MemoryPoint& point : memory_)
+  for (const MemoryPoint& point : state_->memory)
     print_to(text, ",\n{\"ph\":\"C\",\"pid\":1,\"name\":\"memory\",\"ts\":%.3f,\"args\":{\"allocated\":%lld}}",
              kMicro * point.seconds, static_cast<long long>(point.bytes));
-  print_to(text, "\n],\"otherData\":{\"events_left_out\":%lld}}\n", static_cast<long long>(left_out_));
+  print_to(text, "\n],\"otherData\":{\"events_left_out\":%lld}}\n", static_cast<long long>(state_->left_out));
   io::write_file(path, text);
 }
 

@@ -1,5 +1,6 @@
 // Copies in another arrangement: repeated, reversed, shifted, with parts set to 0.
 #include <algorithm>
+#include <cmath>
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/axes.h>

@@ -1,5 +1,6 @@
 // y[n, c, p, q] = max over r, s of x[n, c, p stride - padding + r dilation, q …], and where in the plane it was found.
 // dx[n, c, index] += dy[n, c, p, q]: the gradient goes to the element that won. x (N, C, H, W), y (N, C, P, Q).
+#include <algorithm>
 #include <limits>
 #include <vector>
 

@@ -1,11 +1,10 @@
 // One call of an operation of Backend, kept with all of its arguments: it can be run again, on operands elsewhere.
 #pragma once
 
-#include <string>
 #include <vector>
 
-#include <gradus/core/error.h>
 #include <gradus/core/graph/arguments.h>
+#include <gradus/core/graph/origin.h>
 
 namespace gradus {
 
@@ -13,17 +12,6 @@ class Backend;
 struct RandomState;
 
 namespace graph {
-
-/// What a user knows a call by.
-struct Origin {
-  std::string op;      ///< "conv2d"; "" outside of any
-  std::string module;  ///< "features.3"; "" outside of any, and in the backward pass
-  SourceLocation where;
-
-  /// What runs on this thread.
-  static Origin current();
-  std::string str() const;  ///< "conv2d of features.3, train.cpp:41"
-};
 
 /// Where elements are, in bytes from the first one: from `begin`, which is below 0 where strides are, to before `end`.
 struct Extent {

@@ -2,6 +2,7 @@
 // (tests/golden/make_autocast.py, which the cases here repeat).
 #include <gradus/gradus.h>
 
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <map>

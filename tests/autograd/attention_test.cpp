@@ -1,4 +1,6 @@
 // Fused attention against the composition that it stands for.
+#include <cmath>
+
 #include <gradus/autograd/autograd.h>
 #include <gradus/autograd/gradcheck.h>
 #include <gradus/tests/catch.h>

@@ -1,4 +1,6 @@
 // Anomaly mode, gradcheck's verdicts, the graph as text, errors that cite lines.
+#include <algorithm>
+
 #include <gradus/autograd/autograd.h>
 #include <gradus/autograd/function.h>
 #include <gradus/autograd/gradcheck.h>

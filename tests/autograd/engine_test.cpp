@@ -1,4 +1,6 @@
 // The engine: shapes of graphs, several passes, second derivatives, very long chains.
+#include <cmath>
+
 #include <gradus/autograd/autograd.h>
 #include <gradus/tests/autograd/tensors.h>
 #include <gradus/tests/catch.h>

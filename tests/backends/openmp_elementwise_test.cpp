@@ -1,4 +1,6 @@
 // Element-wise kernels, reductions, losses, pooling, random numbers and optimizer steps of the openmp backend.
+#include <algorithm>
+
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/unary_ops.h>
 #include <gradus/tests/backends/openmp_compare.h>

@@ -1,5 +1,8 @@
 // The ways in which kernels of the openmp backend walk memory: by rows, by lanes, by strips, through buffers. Sizes lie
 // around the edges of vectors, strips and stretches.
+#include <algorithm>
+#include <cmath>
+
 #include <gradus/core/binary_ops.h>
 #include <gradus/tests/backends/openmp_compare.h>
 

@@ -1,6 +1,8 @@
 // The vector functions of the openmp backend against the C library in the next wider type: their errors stay within the
 // bounds that their comments state, at every instruction set, over the whole range.
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 
 #include <gradus/core/binary_ops.h>

@@ -4,6 +4,7 @@
 #include <gradus/tests/catch.h>
 #include <gradus/tests/temporary_directory.h>
 
+#include <cmath>
 #include <limits>
 
 using namespace gradus;

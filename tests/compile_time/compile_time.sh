@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Measures how long a translation unit with <gradus/gradus.h> and a small net takes to compile (the goal is 3 s).
+# Measures how long a translation unit with <gradus/gradus.h> and a small net takes to compile (the goal is 2 s).
 # usage: tests/compile_time/compile_time.sh [COMPILER...]      default: g++
-# Each figure is the best of three, in seconds of processor time, which other work on the machine hardly changes. What no
-# machine changes is checked: how many lines the headers are to the compiler. It fails above 90,000; of the 86,000 that
-# gradus.h had when that was set, 53,000 are the standard library's.
+# Each figure is the best of three, in seconds of processor time, which other work on the machine hardly changes. What
+# no machine changes is checked: how many lines the headers are to the compiler. It fails above 69,000 for gradus.h and
+# 84,000 for torch.h; 59,000 and 73,000 of them are the standard library's. Dear are <chrono> (core/clock.h has what
+# interfaces need of it), <cmath>, <algorithm>, <thread> and <condition_variable>: in .cpp files programs do not pay.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -23,10 +24,11 @@ processor_time() {
 [ $# -gt 0 ] || set -- g++
 status=0
 for compiler in "$@"; do
-  for header in gradus.h torch.h; do
+  for budget in gradus.h:69000 torch.h:84000; do
+    header=${budget%:*} most=${budget#*:}
     lines=$("$compiler" -std=c++20 -I "$include" -E -x c++ - <<< "#include <gradus/$header>" | grep -v '^#' | grep -c .)
-    echo "lines: $compiler $header $lines (at most 90000)"
-    [ "$lines" -le 90000 ] || status=1
+    echo "lines: $compiler $header $lines (at most $most)"
+    [ "$lines" -le "$most" ] || status=1
   done
   for level in -O0 -O2; do
     best=
@@ -35,8 +37,8 @@ for compiler in "$@"; do
       [ -n "$best" ] && [ "$best" -le "$taken" ] || best=$taken
     done
     verdict=within
-    [ "$best" -le 3000 ] || verdict=OVER
-    printf 'compile time: %s %s %d.%02d s (%s the goal of 3 s)\n' "$compiler" "$level" $((best / 1000)) $((best % 1000 / 10)) "$verdict"
+    [ "$best" -le 2000 ] || verdict=OVER
+    printf 'compile time: %s %s %d.%02d s (%s the goal of 2 s)\n' "$compiler" "$level" $((best / 1000)) $((best % 1000 / 10)) "$verdict"
   done
 done
 exit $status

@@ -3,6 +3,7 @@
 #include <gradus/gradus.h>
 #include <gradus/tests/cuda/support.h>
 
+#include <cmath>
 #include <sstream>
 
 using namespace gradus;

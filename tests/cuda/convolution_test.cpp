@@ -1,6 +1,7 @@
 // The backend "cuda": which of its convolution kernels runs what. That its numbers are right is tested with all
 // backends.
 #include <algorithm>
+#include <cmath>
 #include <thread>
 
 #include <gradus/gradus.h>

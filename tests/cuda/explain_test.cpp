@@ -1,4 +1,6 @@
 // What explain says of steps on a GPU.
+#include <cmath>
+
 #include <gradus/benchmarks/nets.h>
 #include <gradus/core/backend_ops.h>
 #include <gradus/gradus.h>

@@ -4,6 +4,7 @@
 #include <gradus/data/data.h>
 #include <gradus/tests/catch.h>
 
+#include <algorithm>
 #include <set>
 
 using namespace gradus;

@@ -1,6 +1,7 @@
 // The operations of data/image_ops.h give the bits of their formulas, written here pixel by pixel.
 #include <gradus/data/image_ops.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include <gradus/autograd/autograd.h>

@@ -1,6 +1,7 @@
 // The operations of data/image_ops.h against golden values (tests/golden/make_image_ops.py) and their formulas.
 #include <gradus/data/image_ops.h>
 
+#include <cmath>
 #include <map>
 
 #include <gradus/autograd/autograd.h>

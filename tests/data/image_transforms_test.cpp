@@ -1,3 +1,4 @@
+#include <cmath>
 #include <set>
 
 #include <gradus/autograd/autograd.h>

@@ -1,6 +1,7 @@
 #include <gradus/data/samplers.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 

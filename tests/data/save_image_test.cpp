@@ -1,5 +1,7 @@
 #include <gradus/data/save_image.h>
 
+#include <cmath>
+
 #include <gradus/data/image_file.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>

@@ -1,12 +1,14 @@
 // Shards of tar files: every sample once, in an order that is known, from several folders at a time.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/io/file_faults.h>

@@ -1,5 +1,7 @@
 // The protocol by which training goes on when ranks die, in simulated time: every crash of one worker, and of two, at
 // each point of its course.
+#include <sstream>
+
 #include <gradus/core/generator_guard.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>

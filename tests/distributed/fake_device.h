@@ -2,6 +2,7 @@
 // that does its work late.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>

@@ -1,4 +1,5 @@
 // Parameters, gradients and optimizer state divided among ranks: the numbers of one process.
+#include <cmath>
 #include <filesystem>
 #include <numeric>
 

@@ -1,4 +1,6 @@
 // Element-wise arithmetic: one argument, then two, then where.
+#include <cmath>
+
 #include <gradus/tests/op_cases/op_case.h>
 
 namespace gradus::op_cases {

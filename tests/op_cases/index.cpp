@@ -1,4 +1,6 @@
 // Indexing, gathering and scattering.
+#include <cmath>
+
 #include <gradus/tests/op_cases/op_case.h>
 
 namespace gradus::op_cases {

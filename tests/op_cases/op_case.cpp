@@ -1,6 +1,7 @@
 #include <gradus/tests/op_cases/op_case.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <random>

@@ -1,4 +1,6 @@
 // Reductions.
+#include <cmath>
+
 #include <gradus/tests/op_cases/op_case.h>
 
 namespace gradus::op_cases {

@@ -1,5 +1,6 @@
 // The list of op cases itself: its comparisons refuse what is wrong; it is handed to tests/golden/make_golden.py.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>

@@ -1,6 +1,7 @@
 // Loss scaling: skipped steps, the scale's way up and down, clipping in between, several optimizers, saved state.
 #include <gradus/gradus.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include <gradus/tests/catch.h>

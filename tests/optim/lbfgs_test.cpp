@@ -1,4 +1,6 @@
 // LBFGS follows PyTorch's steps (golden/make_golden.py), with and without its line search.
+#include <sstream>
+
 #include <gradus/autograd/archive.h>
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/io/safetensors.h>

@@ -1,4 +1,8 @@
 // What LibTorch programs say about tensors, devices and recording beside operators, by the headers that they include.
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
 #include <ATen/ATen.h>
 #include <c10/util/irange.h>
 #include <torch/nn.h>

@@ -1,4 +1,5 @@
 // explain: what it says of a step, and that it names what was planted.
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <thread>

@@ -1,4 +1,6 @@
 // The passes over recorded steps: the same bits with fewer calls and less memory.
+#include <algorithm>
+
 #include <gradus/benchmarks/nets.h>
 #include <gradus/core/graph/executor.h>
 #include <gradus/core/graph/passes/passes.h>

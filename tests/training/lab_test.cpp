@@ -1,4 +1,6 @@
 // record_lab: that what it keeps of a step is what the step computed. tests/lab looks at the pages.
+#include <algorithm>
+
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/temporary_directory.h>

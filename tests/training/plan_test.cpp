@@ -1,4 +1,6 @@
 // Plans of memory against the allocator, to the byte.
+#include <algorithm>
+
 #include <gradus/benchmarks/nets.h>
 #include <gradus/core/graph/executor.h>
 #include <gradus/gradus.h>

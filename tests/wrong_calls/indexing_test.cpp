@@ -1,4 +1,6 @@
 // Wrong calls: Indexing, gathering and scattering, masks, embeddings.
+#include <cmath>
+
 #include <gradus/tests/wrong_calls/wrong_calls.h>
 
 using namespace gradus;

@@ -1,4 +1,5 @@
 // Wrong calls: Reductions, scans, sorts and sampling.
+#include <cmath>
 #include <limits>
 
 #include <gradus/tests/wrong_calls/wrong_calls.h>

@@ -1,4 +1,6 @@
 // Wrong calls: Tensors: making, filling, copying.
+#include <cmath>
+
 #include <gradus/tests/wrong_calls/wrong_calls.h>
 
 using namespace gradus;

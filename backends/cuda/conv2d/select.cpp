@@ -2,6 +2,7 @@
 // plan_wgmma.cpp.
 #include <gradus/backends/cuda/conv2d/select.h>
 
+#include <cmath>
 #include <numeric>
 
 #include <gradus/backends/cuda/conv2d/tile_sizes.h>

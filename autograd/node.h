@@ -117,6 +117,7 @@ class Node : public RefCounted {
   virtual Grads backward_all(const Grads& dys) { return backward(dys[0]); }
   /// True where backward_of_sum() takes the gradient of the only output as two parts: one pass less than to add them.
   virtual bool takes_parts() const { return false; }
+  /// Gradients of the inputs from dy + addend.
   virtual Grads backward_of_sum(const Tensor& dy, const Tensor& addend);
   /// True for AccumulateGrad: the end of the line.
   virtual bool is_accumulator() const { return false; }
@@ -160,14 +161,14 @@ class Node : public RefCounted {
     std::function<Tensor(const Tensor&)> call;
   };
   std::vector<OutputHook>& output_hooks() { return output_hooks_; }
-  const std::vector<OutputHook>& output_hooks() const { return output_hooks_; }
+  const std::vector<OutputHook>& output_hooks() const { return output_hooks_; }  ///< to read
   /// Tensors whose grad() is to be filled with the gradient of an output (retain_grad); weak.
   struct Retain {
     uint32_t output_nr;
     TensorImpl* tensor;
   };
   std::vector<Retain>& retains() { return retains_; }
-  const std::vector<Retain>& retains() const { return retains_; }
+  const std::vector<Retain>& retains() const { return retains_; }  ///< to read
 
  protected:
   /// Input i as the user passed it; valid inside forward. Where the operator writes into that input, a copy of the

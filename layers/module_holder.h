@@ -114,10 +114,12 @@ concept TensorForward = requires(M& module, const Tensor& x) {
 template <class M, class... Args>
 auto call(M& module, Args&&... args) -> decltype(module.forward(std::forward<Args>(args)...)) {
   if (module.has_hooks()) [[unlikely]] {
-    if constexpr (sizeof...(Args) == 1 && (detail::is_tensor_argument<Args> && ...) && detail::TensorForward<M>)
-      return detail::call_hooked_tensor(
-          module, args..., [](Module& m, const Tensor& x) -> Tensor { return static_cast<M&>(m).forward(x); });
-    else return detail::call_hooked(module, std::forward<Args>(args)...);
+    if constexpr (sizeof...(Args) == 1 && (detail::is_tensor_argument<Args> && ...) && detail::TensorForward<M>) {
+      const auto forward = [](Module& m, const Tensor& x) -> Tensor { return static_cast<M&>(m).forward(x); };
+      return detail::call_hooked_tensor(module, args..., forward);
+    } else {
+      return detail::call_hooked(module, std::forward<Args>(args)...);
+    }
   }
   return module.forward(std::forward<Args>(args)...);
 }

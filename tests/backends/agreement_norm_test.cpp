@@ -75,8 +75,8 @@ void check_normalize(Maker& make, DType dtype, const NormCase& c, bool fixed, bo
   if (!fixed)
     backend("naive").normalize({.x = x, .axes = c.axes, .eps = 1e-3, .y = y, .mean = mean, .variance = variance});
   const Array dy = image(), dx = image(), dresidual = image(), addend = image();
-  const bool in_parts = make.integer(0, 1) > 0;
-  if (relu && !added) {  // where y > 0, which a backend may compute from x
+  const bool in_parts = make.integer(0, 1) > 0, alone = relu && !added && make.integer(0, 2) > 0;
+  if (alone) {  // where y > 0, which a backend may compute from x
     backend("naive").normalize({.x = x,
                                 .axes = c.axes,
                                 .weight = weighed ? w.expand(c.x) : Array(),
@@ -98,8 +98,8 @@ void check_normalize(Maker& make, DType dtype, const NormCase& c, bool fixed, bo
                                        .weight = weighed ? in[2].expand(c.x) : Array(),
                                        .y = relu ? in[5] : Array(),
                                        .addend = relu && in_parts ? in[6] : Array(),
-                                       .bias = relu && !added && weighed ? in[7].expand(c.x) : Array(),
-                                       .alone = relu && !added,
+                                       .bias = alone && weighed ? in[7].expand(c.x) : Array(),
+                                       .alone = alone,
                                        .axes = c.axes,
                                        .eps = 1e-3,
                                        .fixed_statistics = fixed,

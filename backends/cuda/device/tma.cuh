@@ -25,9 +25,9 @@ inline CUtensorMapDataType tensor_map_type(DType dtype) {
   return dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
 }
 
-/// A tensor and boxes of it: the first dimension is contiguous; steps, of the others, count bytes and are
-/// multiples of 16, as the address is. A row of a box, 64 or 128 bytes, has its pieces of 16 bytes swizzled by their
-/// address in shared memory, as wgmma reads them.
+/// A tensor and boxes of it: the first dimension is contiguous; steps, of the others, count bytes and are multiples of
+/// 16, as the address is. A row of a box, 64 or 128 bytes, has its pieces of 16 bytes swizzled by their address in
+/// shared memory, as wgmma reads them.
 inline CUtensorMap tensor_map(const void* data, DType dtype, const cuuint64_t (&sizes)[4], const cuuint64_t (&steps)[3],
                               const cuuint32_t (&box)[4]) {
   static const auto encode = driver_function<decltype(&cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");

@@ -176,6 +176,7 @@ NormPlan select(const NormalizeBackwardArgs& p, const DeviceProperties& device) 
   if (!parameter || parameter.shape == p.mean.shape)
     plan_channels(plan, p.axes, {x, dy, p.y, p.addend, dx, p.dresidual}, {p.weight, p.bias},
                   needs_sums || parameter.data || p.dresidual.data, device);
+  // Kernels that add exist for NHWC alone, and not for doubles.
   if (p.addend && (!plan.channels.nhwc || plan.channels.pitch || x.dtype == DType::f64)) return {};
   return plan;
 }

@@ -2,18 +2,37 @@
 # are. Each of them is <gradus/torch.h> and the standard headers that programs have from LibTorch without asking; opt-in,
 # since they would hide a LibTorch that is installed besides.
 set(libtorch_headers
-    ATen/ATen.h ATen/Context.h ATen/Functions.h ATen/Tensor.h ATen/TensorIndexing.h
+    ATen/ATen.h ATen/Context.h ATen/Functions.h ATen/Parallel.h ATen/Tensor.h ATen/TensorIndexing.h
+    ATen/core/Reduction.h ATen/core/TensorBody.h
     c10/core/Device.h c10/core/DeviceType.h c10/core/InferenceMode.h c10/core/Scalar.h c10/core/ScalarType.h
-    c10/core/TensorOptions.h c10/util/ArrayRef.h c10/util/Exception.h c10/util/Half.h c10/util/Optional.h
-    c10/util/StringUtil.h c10/util/irange.h c10/util/string_view.h c10/util/variant.h
-    torch/all.h torch/arg.h torch/autograd.h torch/cuda.h torch/data.h torch/data/dataloader.h torch/data/datasets.h
-    torch/data/example.h torch/data/samplers.h torch/data/transforms.h torch/enum.h torch/expanding_array.h
-    torch/nn.h torch/nn/cloneable.h torch/nn/functional.h torch/nn/init.h torch/nn/module.h
-    torch/nn/modules.h torch/nn/modules/container/any.h torch/nn/modules/container/sequential.h
-    torch/nn/modules/conv.h torch/nn/modules/linear.h torch/nn/options.h torch/nn/parallel/data_parallel.h
-    torch/nn/pimpl.h torch/nn/utils.h torch/optim.h torch/optim/adam.h torch/optim/optimizer.h torch/optim/sgd.h
-    torch/ordered_dict.h torch/serialize.h torch/torch.h torch/types.h torch/utils.h torch/version.h
-    torch/csrc/autograd/custom_function.h torch/csrc/autograd/grad_mode.h torch/csrc/autograd/variable.h)
+    c10/core/TensorOptions.h c10/util/ArrayRef.h c10/util/Exception.h c10/util/Half.h c10/util/Logging.h
+    c10/util/Optional.h c10/util/StringUtil.h c10/util/irange.h c10/util/string_view.h c10/util/variant.h
+    torch/all.h torch/arg.h torch/autograd.h torch/cuda.h torch/data.h torch/enum.h torch/expanding_array.h
+    torch/nn.h torch/optim.h torch/ordered_dict.h torch/serialize.h torch/torch.h torch/types.h torch/utils.h
+    torch/version.h torch/csrc/autograd/custom_function.h torch/csrc/autograd/grad_mode.h
+    torch/csrc/autograd/variable.h torch/nn/parallel/data_parallel.h torch/optim/schedulers/lr_scheduler.h
+    torch/optim/schedulers/reduce_on_plateau_scheduler.h torch/optim/schedulers/step_lr.h)
+foreach(folder_and_names IN ITEMS
+        "data dataloader dataloader_options datasets example iterator samplers transforms"
+        "data/datasets base map mnist stateful tensor"
+        "data/samplers base custom_batch_request distributed random sequential stream"
+        "data/transforms base collate lambda stack tensor"
+        "nn cloneable functional init module modules options pimpl utils"
+        "nn/functional activation batchnorm conv distance dropout embedding fold instancenorm linear loss normalization
+         padding pixelshuffle pooling upsampling vision"
+        "nn/modules activation batchnorm common container conv distance dropout embedding fold instancenorm linear loss
+         normalization padding pixelshuffle pooling rnn transformer transformercoder transformerlayer upsampling utils"
+        "nn/modules/container any functional moduledict modulelist named_any parameterdict parameterlist sequential"
+        "nn/options activation batchnorm conv dropout embedding fold instancenorm linear loss normalization padding
+         pixelshuffle pooling rnn transformer transformercoder transformerlayer upsampling vision"
+        "nn/utils clip_grad convert_parameters"
+        "optim adagrad adam adamw lbfgs optimizer rmsprop serialize sgd"
+        "serialize archive input-archive output-archive tensor")
+  separate_arguments(names UNIX_COMMAND "${folder_and_names}")
+  list(POP_FRONT names folder)
+  list(TRANSFORM names REPLACE "(.+)" "torch/${folder}/\\1.h")
+  list(APPEND libtorch_headers ${names})
+endforeach()
 set(libtorch_folder ${PROJECT_BINARY_DIR}/include/gradus_libtorch)
 set(libtorch_content "#pragma once\n")
 foreach(header cassert cfloat chrono climits condition_variable deque functional iomanip list map mutex numeric queue random

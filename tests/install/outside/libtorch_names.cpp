@@ -1,5 +1,9 @@
 // A program of LibTorch's that has its own #include lines, by the target gradus::libtorch.
+#include <ATen/core/TensorBody.h>
 #include <c10/util/irange.h>
+#include <torch/data/datasets/base.h>
+#include <torch/nn/options/conv.h>
+#include <torch/serialize/input-archive.h>
 #include <torch/torch.h>
 
 torch::Tensor counted(int64_t n) {

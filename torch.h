@@ -97,7 +97,11 @@ namespace torch {
 
 using namespace gradus;
 
-// Names that std has too are named here, so that they are found where both namespaces are used.
+// Names that std, or a program before it includes this header, has too are named here, so that they are found.
+using gradus::Loc;
+using gradus::Operand;
+using gradus::Pair;
+using gradus::Scalar;
 using gradus::Tensor;
 
 using Dtype = DType;
@@ -267,6 +271,16 @@ inline Tensor frobenius_norm(const Tensor& x, IntArrayRef dim, bool keepdim = fa
 inline Tensor scalar_tensor(const Scalar& value, const TensorOptions& options = {}) {
   return gradus::full({}, value, options.dtype(options.dtype()));
 }
+/// As cross_entropy.
+inline Tensor cross_entropy_loss(const Tensor& x, const Tensor& target, const Tensor& weight = {},
+                                 gradus::Reduction reduction = gradus::Reduction::mean, int64_t ignore_index = -100,
+                                 double label_smoothing = 0) {
+  return gradus::cross_entropy(x, target, weight, reduction, ignore_index, label_smoothing);
+}
+/// interpolate to that size (height, width).
+inline Tensor upsample_nearest2d(const Tensor& x, IntArrayRef output_size) {
+  return gradus::interpolate(x, output_size);
+}
 inline Tensor logsigmoid(const Tensor& x) { return gradus::log_sigmoid(x); }
 /// LibTorch's operator overlooks dimensions of one in the target's shape; F::binary_cross_entropy and BCELoss do not. A
 /// template, so that a program with `using namespace torch` may leave out torch::.
@@ -425,6 +439,7 @@ namespace at {
 using namespace gradus;  // operators are in both places in LibTorch too
 using torch::ArrayRef;
 using torch::batch_norm;
+using torch::cross_entropy_loss;
 using torch::group_norm;
 using torch::instance_norm;
 using torch::irange;
@@ -432,6 +447,7 @@ using torch::layer_norm;
 using torch::normal;
 using torch::Reduction;
 using torch::tensor;
+using torch::upsample_nearest2d;
 using ScalarType = gradus::DType;
 namespace indexing = torch::indexing;
 
@@ -461,6 +477,15 @@ inline Context& globalContext() {
   return context;
 }
 }  // namespace at
+
+namespace std {  // where LibTorch has it: found for elements of every type
+/// The elements with spaces between them, the first hundred.
+template <class T>
+ostream& operator<<(ostream& stream, const vector<T>& list) {  // NOLINT(cert-dcl58-cpp)
+  for (size_t i = 0; i < list.size() && i < 100; ++i) stream << (i ? " " : "") << list[i];
+  return list.size() > 100 ? stream << " ..." : stream;
+}
+}  // namespace std
 
 /// LibTorch's mark of what a shared library shows.
 #define TORCH_API

@@ -96,14 +96,14 @@ std::string matrix(const double* values, int64_t rows, int64_t columns, const Fo
 }
 
 std::string footer(const Tensor& tensor) {
-  std::string text = tensor.is_cuda() ? "[ CUDA" : "[ CPU";
-  text += type_name(tensor.dtype());
-  text += "Type{";
+  std::string text = "[ " + tensor.toString() + "{";
   for (int i = 0; i < tensor.dim(); ++i) text += (i ? "," : "") + std::to_string(tensor.sizes()[i]);
   return text + "} ]";
 }
 
 }  // namespace
+
+std::string Tensor::toString() const { return (is_cuda() ? "CUDA" : "CPU") + std::string(type_name(dtype())) + "Type"; }
 
 std::string Tensor::str() const {
   if (!defined()) return "[ Tensor (undefined) ]";

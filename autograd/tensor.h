@@ -131,7 +131,7 @@ class Tensor {
   int64_t stride(int64_t dim) const { return array().stride(dim); }
   int64_t dim() const { return array().ndim(); }
   int64_t ndimension() const { return dim(); }
-  int64_t numel() const { return array().numel(); }
+  int64_t numel() const { return defined() ? array().numel() : 0; }
   size_t nbytes() const { return array().nbytes(); }
   int64_t element_size() const { return static_cast<int64_t>(size_of(dtype())); }
   int64_t storage_offset() const { return array().offset(); }
@@ -231,10 +231,18 @@ class Tensor {
   /// contiguous(format), and images or filters of one channel, which lie both ways, are from then on taken as of
   /// `format`: it decides how a convolution's result lies.
   Tensor to(MemoryFormat format, Loc where = Loc::current()) const;
-  Tensor to(const Tensor& other, Loc where = Loc::current()) const {
-    return to(other.device(), other.dtype(), false, false, where);
+  /// The conversion, then to(*format) where there is one.
+  Tensor to(Device device, DType dtype, bool non_blocking, bool copy, std::optional<MemoryFormat> format,
+            Loc where = Loc::current()) const;
+  Tensor to(DType type, bool non_blocking, bool copy, std::optional<MemoryFormat> format,
+            Loc where = Loc::current()) const {
+    return to(device(), type, non_blocking, copy, format, where);
   }
-  Tensor type_as(const Tensor& other, Loc where = Loc::current()) const { return to(other, where); }
+  Tensor to(const Tensor& other, bool non_blocking = false, bool copy = false, std::optional<MemoryFormat> format = {},
+            Loc where = Loc::current()) const {
+    return to(other.device(), other.dtype(), non_blocking, copy, format, where);
+  }
+  Tensor type_as(const Tensor& other, Loc where = Loc::current()) const { return to(other, false, false, {}, where); }
   Tensor toType(DType type, Loc where = Loc::current()) const { return to(type, false, false, where); }
   Tensor cpu(Loc where = Loc::current()) const { return to(Device(), false, false, where); }
   Tensor cuda(Loc where = Loc::current()) const { return to(Device(DeviceType::cuda), false, false, where); }
@@ -406,6 +414,7 @@ class Tensor {
   const Tensor& div_(const Operand& other, std::optional<std::string_view> rounding_mode = {}) const;
   const Tensor& zero_(Loc where = Loc::current()) const;
   const Tensor& fill_(const Scalar& value, Loc where = Loc::current()) const;
+  const Tensor& fill_(const Tensor& value, Loc where = Loc::current()) const;  ///< of one element
   const Tensor& copy_(const Tensor& source, bool non_blocking = false, Loc where = Loc::current()) const;
   const Tensor& pow_(const Operand& exponent) const;
   const Tensor& fmod_(const Operand& other) const;
@@ -531,6 +540,7 @@ class Tensor {
 
   /// As LibTorch prints it.
   std::string str() const;
+  std::string toString() const;  ///< device and type: CPUFloatType
 
  private:
   Scalar item_scalar(Loc where) const;

@@ -8,8 +8,9 @@
 
 namespace gradus {
 
-/// Order of the elements of an image batch in memory. The logical order is always N, C, H, W.
-enum class MemoryFormat : uint8_t { contiguous, channels_last };
+/// Order of the elements of an image batch in memory. The logical order is always N, C, H, W. The last two names are
+/// LibTorch's.
+enum class MemoryFormat : uint8_t { contiguous, channels_last, Contiguous = contiguous, ChannelsLast = channels_last };
 
 class Array {
  public:

@@ -27,8 +27,8 @@ constexpr bool is_transposed = requires(const Options& options) {
 };
 
 /// The output_padding by which a transposed convolution gives `wanted`, the last sizes of its result.
-template <class Size>
-Size output_padding_for(const ConvTransposeOptions<Size>& options, const Tensor& x, const IntArrayRef& wanted) {
+template <size_t D>
+auto output_padding_for(const ConvTransposeOptions<D>& options, const Tensor& x, const IntArrayRef& wanted) {
   const Dims kernel = dims_of(options.kernel_size()), stride = dims_of(options.stride());
   const Dims padding = dims_of(options.padding()), dilation = dims_of(options.dilation());
   const int count = kernel.size();
@@ -42,7 +42,7 @@ Size output_padding_for(const ConvTransposeOptions<Size>& options, const Tensor&
                  most, " in dimension ", i, " for x of shape ", x.sizes());
     chosen.push_back(size - least);
   }
-  return size_from(chosen, Size(0));
+  return size_from(chosen, options.output_padding());
 }
 
 const char* mode_name(PadMode mode) {

@@ -25,10 +25,10 @@ struct ConvPadding {
   std::optional<AutoPadding> name;
 };
 
-/// Options of convolutions; Size is int64_t for sequences, and for images Pair: one number for both directions or
-/// {height, width}.
-template <class Size>
+/// Options of convolutions in D directions.
+template <size_t D>
 struct ConvOptions {
+  using Size = std::conditional_t<D == 1, int64_t, Pair>;  ///< of images: one number for both, or {height, width}
   ConvOptions(int64_t in_channels, int64_t out_channels, Size kernel_size)
       : in_channels_(in_channels), out_channels_(out_channels), kernel_size_(kernel_size) {}
   GRADUS_ARG(int64_t, in_channels);
@@ -42,12 +42,14 @@ struct ConvOptions {
   /// What the padding holds: kZeros, kReflect, kReplicate or kCircular.
   GRADUS_ARG(PadMode, padding_mode) = kZeros;
 };
-using Conv1dOptions = ConvOptions<int64_t>;
-using Conv2dOptions = ConvOptions<Pair>;
+using Conv1dOptions = ConvOptions<1>;
+using Conv2dOptions = ConvOptions<2>;
 using ConvReLU2dOptions = Conv2dOptions;
 
-template <class Size>
+/// As ConvOptions.
+template <size_t D>
 struct ConvTransposeOptions {
+  using Size = std::conditional_t<D == 1, int64_t, Pair>;
   ConvTransposeOptions(int64_t in_channels, int64_t out_channels, Size kernel_size)
       : in_channels_(in_channels), out_channels_(out_channels), kernel_size_(kernel_size) {}
   GRADUS_ARG(int64_t, in_channels);
@@ -61,8 +63,8 @@ struct ConvTransposeOptions {
   GRADUS_ARG(bool, bias) = true;
   GRADUS_ARG(Size, dilation) = 1;
 };
-using ConvTranspose1dOptions = ConvTransposeOptions<int64_t>;
-using ConvTranspose2dOptions = ConvTransposeOptions<Pair>;
+using ConvTranspose1dOptions = ConvTransposeOptions<1>;
+using ConvTranspose2dOptions = ConvTransposeOptions<2>;
 
 namespace detail {
 

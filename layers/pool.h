@@ -8,11 +8,12 @@
 
 namespace gradus::nn {
 
-/// The stride is the kernel's size unless set.
-template <class Size>
+/// In D directions. The stride is the kernel's size unless set.
+template <size_t D>
 struct MaxPoolOptions {
+  using Size = std::conditional_t<D == 1, int64_t, Pair>;                                ///< one number per direction
   MaxPoolOptions(Size kernel_size) : kernel_size_(kernel_size), stride_(kernel_size) {}  // NOLINT
-  MaxPoolOptions(int64_t kernel_size) requires(!std::is_integral_v<Size>)                // NOLINT
+  MaxPoolOptions(int64_t kernel_size) requires(D > 1)                                    // NOLINT
       : MaxPoolOptions(Size(kernel_size)) {}
   GRADUS_ARG(Size, kernel_size);
   GRADUS_ARG(Size, stride);
@@ -20,8 +21,8 @@ struct MaxPoolOptions {
   GRADUS_ARG(Size, dilation) = 1;
   GRADUS_ARG(bool, ceil_mode) = false;
 };
-using MaxPool1dOptions = MaxPoolOptions<int64_t>;
-using MaxPool2dOptions = MaxPoolOptions<Pair>;
+using MaxPool1dOptions = MaxPoolOptions<1>;
+using MaxPool2dOptions = MaxPoolOptions<2>;
 
 /// Maximum over windows.
 struct MaxPool1dImpl : detail::PlainLayer<MaxPool1dImpl, MaxPool1dOptions> {

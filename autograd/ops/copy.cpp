@@ -92,10 +92,22 @@ Tensor Tensor::to(MemoryFormat format, Loc where) const {
   return apply<Clone>(op, *this, format);
 }
 
+Tensor Tensor::to(Device target, DType type, bool non_blocking, bool copy, std::optional<MemoryFormat> format,
+                  Loc where) const {
+  const Tensor converted = to(target, type, non_blocking, copy, where);
+  return format ? converted.to(*format, where) : converted;
+}
+
 const Tensor& Tensor::copy_(const Tensor& source, bool non_blocking, Loc where) const {
   OpScope op("copy_", where);
   GRADUS_CHECK(source.defined(), ValueError, "the source is undefined");
   return apply_in_place<Copy>(op, *this, source, non_blocking);
+}
+
+const Tensor& Tensor::fill_(const Tensor& value, Loc where) const {
+  const OpContext context("fill_", where);
+  GRADUS_CHECK(value.numel() == 1, ShapeError, "the value must have one element, got shape ", value.sizes());
+  return copy_(value.reshape({}), false, where);
 }
 
 const Tensor& Tensor::fill_(const Scalar& value, Loc where) const {

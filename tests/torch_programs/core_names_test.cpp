@@ -35,6 +35,25 @@ TEST_CASE("devices and options in LibTorch's words") {
   CHECK(c10::str(options) == "TensorOptions(dtype=Long, device=cuda:2, layout=Strided, requires_grad=true)");
   CHECK(torch::zeros({2}, torch::TensorOptions("cpu")).to("cpu").is_cpu());
   CHECK(torch::zeros({2}).get_device() == -1);
+  CHECK(torch::zeros({1, 2, 2, 2})
+            .to(torch::kCPU, torch::kByte, false, false, torch::MemoryFormat::ChannelsLast)
+            .stride(1) == 1);
+}
+
+TEST_CASE("vectors are printed") {
+  std::ostringstream stream;
+  stream << std::vector<torch::Device>{torch::kCPU, torch::Device("cuda:1")} << std::vector<double>(101, 2);
+  CHECK(stream.str().starts_with("cpu cuda:12 2 "));
+  CHECK(stream.str().ends_with(" 2 ..."));
+}
+
+TEST_CASE("undefined tensors have no elements, others say their type and take the number of another") {
+  CHECK(torch::Tensor().numel() == 0);
+  CHECK(torch::ones({2}, torch::kLong).toString() == "CPULongType");
+  const torch::Tensor value = torch::tensor({2.0f}, torch::requires_grad()), x = torch::zeros({3});
+  (x * 1).fill_(value).sum().backward();
+  CHECK(value.grad().item<float>() == 3);
+  CHECK(torch::ones({2}, torch::kLong).fill_(value.detach()).equal(torch::full({2}, 2)));
 }
 
 TEST_CASE("the default type is that of fractions, of tensors made of nothing and of quotients of integers") {

@@ -211,6 +211,19 @@ TEST_CASE_METHOD(Inputs, "sorting with stable, dim and descending") {
   CHECK(total(x.argsort(true, 0, true)) == near(116));
 }
 
+TEST_CASE("options of layers by the number of directions", "[torch]") {
+  const torch::nn::MaxPool2d pool(torch::nn::MaxPoolOptions<2>({3, 2}).stride(2).padding(1));
+  CHECK(c10::str(pool).find("kernel_size=[3, 2], stride=[2, 2], padding=[1, 1]") != std::string::npos);
+  CHECK(torch::nn::Conv1d(torch::nn::ConvOptions<1>(2, 3, 5))->weight.sizes() == torch::IntArrayRef{3, 2, 5});
+}
+
+TEST_CASE("operators that have another name in gradus", "[torch]") {
+  const torch::Tensor x = torch::randn({2, 3}), target = torch::tensor({2, 0});
+  CHECK(torch::equal(torch::cross_entropy_loss(x, target), gradus::cross_entropy(x, target)));
+  const torch::Tensor image = torch::arange(4.f).reshape({1, 1, 2, 2});
+  CHECK(torch::equal(at::upsample_nearest2d(image, {4, 4}), image.repeat_interleave(2, 2).repeat_interleave(2, 3)));
+}
+
 TEST_CASE("torch::binary_cross_entropy overlooks dimensions of one, the layer does not", "[torch]") {
   const torch::Tensor x = torch::full({3, 1}, 0.25), target = torch::tensor({0.0f, 1.0f, 1.0f});
   const torch::Tensor wanted = gradus::binary_cross_entropy(x, target.reshape({3, 1}));

@@ -25,6 +25,7 @@ const WrongCalls autograd_calls("autograd", {
     wrong<AutogradError>("backward", {"(3,)", "(2,)"}, [] { Tensor x = leaf({2}); x.register_hook([](const Tensor&) { return f({3}); }); x.sum().backward(); }),
     wrong<AutogradError>("add_", {"leaf"}, [] { leaf({2}).add_(1); }),
     wrong<AutogradError>("fill_", {"leaf"}, [] { leaf({2}).fill_(1); }),
+    wrong<ShapeError>("fill_", {"one element", "(2,)"}, [] { f({2}).fill_(f({2})); }),
     wrong<AutogradError>("mul_", {"view of a leaf"}, [] { leaf({2, 2}).select(0, 1).mul_(2); }),
     wrong<AutogradError>("requires_grad_", {"leaves"}, [] { leaf({2}).mul(2).requires_grad_(false); }),
     wrong<DTypeError>("requires_grad_", {"int64"}, [] { i({2}).requires_grad_(); }),

@@ -1,4 +1,5 @@
 // A program of LibTorch's that has its own #include lines, by the target gradus::libtorch.
+using Loc = int;  // a name of the program's own, which torch.h has in another meaning
 #include <ATen/core/TensorBody.h>
 #include <c10/util/irange.h>
 #include <torch/data/datasets/base.h>

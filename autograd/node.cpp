@@ -83,8 +83,9 @@ void Saved::keep(const Array& array, const Tensor& tensor) {
 
 Saved& Saved::operator=(const Tensor& tensor) {
   if (!tensor.defined()) return *this;
+  const bool recorded = !owner_->edges().empty();  // else the node lives for the call alone
   GRADUS_CHECK(
-      !tensor.impl()->inference, AutogradError,
+      !(recorded && tensor.impl()->inference), AutogradError,
       "Inference tensors cannot be saved for backward. This one was made in InferenceMode; clone() it outside");
   keep(tensor.array(), tensor);
   return *this;

@@ -273,6 +273,8 @@ TEST_CASE("inference tensors stay out of graphs") {
     v.add_(1);
     CHECK(!v.is_view());
     CHECK(!(x * leaf({1, 2, 3})).requires_grad());
+    const Tensor y = conv2d(ones({1, 1, 3, 3}, kDouble), leaf({1, 1, 1, 1}).reshape({1, 1, 2, 2}));
+    CHECK(y.equal(full({1, 1, 2, 2}, 4, kDouble)));
   }
   CHECK(x.equal(tensor({3., 3., 2.})));
   CHECK_THROWS_WITH(x * leaf({1, 2, 3}), contains("InferenceMode"));

@@ -78,8 +78,9 @@ LoaderState state_of(const OrderedDict<std::string, Tensor>& dict) {
 
 }  // namespace detail
 
-DataLoaderBase::DataLoaderBase(const DataLoaderOptions& options, samplers::Sampler& sampler, Prefetcher::Work work)
-    : options_(options), sampler_(sampler),
+DataLoaderBase::DataLoaderBase(const DataLoaderOptions& options, std::unique_ptr<samplers::Sampler> sampler,
+                               Prefetcher::Work work)
+    : options_(options), sampler_(std::move(sampler)),
       work_(std::move(work)), position_{options.seed(), 0, 0, options.batch_size()} {
   check_options(options_);
 }
@@ -112,9 +113,9 @@ void DataLoaderBase::distribute(size_t num_replicas, size_t rank) {
 }
 
 std::optional<size_t> DataLoaderBase::size() const {
-  const std::optional<size_t> batches = sampler_.batches(options_.batch_size());
+  const std::optional<size_t> batches = sampler_->batches(options_.batch_size());
   if (!batches || !options_.drop_last() || options_.batch_size() == 1) return batches;
-  const std::optional<size_t> samples = sampler_.batches(1);
+  const std::optional<size_t> samples = sampler_->batches(1);
   return samples ? *samples / options_.batch_size() : samples;
 }
 
@@ -129,8 +130,8 @@ void DataLoaderBase::start() {
   if (open_) to_next_epoch();
   open_ = true;
   timings_ = {};
-  sampler_.reset(position_.seed, position_.epoch);
-  sampler_.skip(position_.batches, options_.batch_size());
+  sampler_->reset(position_.seed, position_.epoch);
+  sampler_->skip(position_.batches, options_.batch_size());
   prefetcher_ = std::make_unique<Prefetcher>(
       options_.workers(), options_.max_jobs(), [this] { return next_request(); },
       [this, seed = position_.seed, epoch = position_.epoch](size_t worker, const Prefetcher::Request& indices) {
@@ -141,7 +142,7 @@ void DataLoaderBase::start() {
 }
 
 std::optional<std::vector<size_t>> DataLoaderBase::next_request() {
-  auto indices = sampler_.next(options_.batch_size());
+  auto indices = sampler_->next(options_.batch_size());
   if (!indices || (options_.drop_last() && indices->size() < options_.batch_size())) return std::nullopt;
   return part_of(std::move(*indices), options_);
 }

@@ -139,8 +139,8 @@ class DataLoaderBase {
   const DataLoaderOptions& options() const { return options_; }
 
  protected:
-  /// `sampler` and what `work` uses must live until join().
-  DataLoaderBase(const DataLoaderOptions& options, samplers::Sampler& sampler, Prefetcher::Work work);
+  /// What `work` uses must live until join().
+  DataLoaderBase(const DataLoaderOptions& options, std::unique_ptr<samplers::Sampler> sampler, Prefetcher::Work work);
   ~DataLoaderBase();
   /// What begin() says.
   void start();
@@ -154,7 +154,7 @@ class DataLoaderBase {
   void to_next_epoch() { ++position_.epoch, position_.batches = 0; }
 
   DataLoaderOptions options_;
-  samplers::Sampler& sampler_;
+  std::unique_ptr<samplers::Sampler> sampler_;
   const Prefetcher::Work work_;
   LoaderState position_;
   bool open_ = false;  // an epoch has begun and has not come to its end
@@ -162,24 +162,16 @@ class DataLoaderBase {
   std::unique_ptr<Prefetcher> prefetcher_;
 };
 
-template <class Dataset, class Sampler>
-class DataLoader : public DataLoaderBase {
+/// What loaders of a dataset share, so that those for training and for tests are compiled once.
+template <class Dataset>
+class DatasetLoader : public DataLoaderBase {
  public:
   using Batch = typename Dataset::BatchType;
 
   /// Walks over one epoch; only one walk of a loader is open at a time.
-  using Iterator = BatchIterator<DataLoader, Batch>;
+  using Iterator = BatchIterator<DatasetLoader, Batch>;
 
-  DataLoader(Dataset dataset, Sampler sampler, const DataLoaderOptions& options)
-      : DataLoaderBase(options, sampler_,
-                       [this](size_t worker, const std::vector<size_t>& indices) -> Prefetcher::Result {
-                         return std::make_shared<Batch>(datasets_[worker].get_batch(indices));
-                       }),
-        sampler_(std::move(sampler)) {
-    for (size_t i = 1; i < options.workers(); ++i) datasets_.push_back(dataset);
-    datasets_.push_back(std::move(dataset));
-  }
-  ~DataLoader() { join(); }
+  ~DatasetLoader() { join(); }
 
   /// Starts the next epoch, or takes up the one that load_state() named. One that was left in the middle is given up.
   Iterator begin() {
@@ -199,14 +191,35 @@ class DataLoader : public DataLoaderBase {
     GRADUS_FAIL(ValueError, "the loader has no batches");
   }
 
+ protected:
+  DatasetLoader(Dataset dataset, std::unique_ptr<samplers::Sampler> sampler, const DataLoaderOptions& options);
+
  private:
   friend Iterator;
 
   std::shared_ptr<Batch> next() { return std::static_pointer_cast<Batch>(next_result()); }
 
-  Sampler sampler_;
   std::vector<Dataset> datasets_;  // one for each worker
   std::shared_ptr<Batch> batch_;   // of next_batch()
+};
+
+template <class Dataset>
+DatasetLoader<Dataset>::DatasetLoader(Dataset dataset, std::unique_ptr<samplers::Sampler> sampler,
+                                      const DataLoaderOptions& options)
+    : DataLoaderBase(options, std::move(sampler),
+                     [this](size_t worker, const std::vector<size_t>& indices) -> Prefetcher::Result {
+                       return std::make_shared<Batch>(datasets_[worker].get_batch(indices));
+                     }) {
+  for (size_t left = options.workers(); left > 1; --left) datasets_.push_back(Dataset(dataset));
+  datasets_.push_back(std::move(dataset));
+}
+
+/// Batches of the samples that `Sampler` names.
+template <class Dataset, class Sampler>
+class DataLoader : public DatasetLoader<Dataset> {
+ public:
+  DataLoader(Dataset dataset, Sampler sampler, const DataLoaderOptions& options)
+      : DatasetLoader<Dataset>(std::move(dataset), std::make_unique<Sampler>(std::move(sampler)), options) {}
 };
 
 /// LibTorch's name.

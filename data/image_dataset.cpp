@@ -2,7 +2,13 @@
 
 #include <gradus/core/parallel.h>
 
+template class gradus::data::DatasetLoader<gradus::data::datasets::NormalizedImageBatches>;
+
 namespace gradus::data::datasets {
+
+template class Dataset<ImageDataset>;
+template class MapDataset<ImageDataset, transforms::Normalize<>>;
+template class MapDataset<NormalizedImages, transforms::Stack<>>;
 
 ImageDataset::ImageDataset(Array images, const Array& labels, int64_t classes, Mode mode, const std::string& name)
     : bytes_(std::move(images)), mode_(mode), name_(name) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <gradus/data/data_loader.h>
 #include <gradus/data/dataset.h>
 
 namespace gradus::data::datasets {
@@ -43,4 +44,15 @@ class ImageDataset : public Dataset<ImageDataset> {
   std::string name_;
 };
 
+// The pipeline of most programs is compiled once.
+using NormalizedImages = MapDataset<ImageDataset, transforms::Normalize<>>;        ///< .map(Normalize)
+using NormalizedImageBatches = MapDataset<NormalizedImages, transforms::Stack<>>;  ///< .map(Normalize).map(Stack)
+extern template class Dataset<ImageDataset>;
+extern template class MapDataset<ImageDataset, transforms::Normalize<>>;
+extern template class MapDataset<NormalizedImages, transforms::Stack<>>;
+
 }  // namespace gradus::data::datasets
+
+namespace gradus::data {
+extern template class DatasetLoader<datasets::NormalizedImageBatches>;
+}

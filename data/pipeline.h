@@ -70,8 +70,8 @@ class MapDataset : public BatchDataset<MapDataset<Source, Transform>, typename T
     }
   }
 
-  Example<> get_stacked(const std::vector<size_t>& indices) requires(
-      StackedDataset<Source>&& StackedTransform<Transform>) {
+  template <StackedTransform Stacked = Transform>  // a template, which clang 14 does not instantiate with the class
+  Example<> get_stacked(const std::vector<size_t>& indices) requires(StackedDataset<Source>) {
     return transform_.apply_stacked(source_.get_stacked(indices));
   }
 

@@ -4,6 +4,13 @@
 
 #include <gradus/core/io/array_bytes.h>
 
+namespace gradus::data::transforms {
+
+template class Normalize<>;
+template class Stack<>;
+
+}  // namespace gradus::data::transforms
+
 namespace gradus::data::transforms::detail {
 
 void check_normalize(const std::vector<double>& mean, const std::vector<double>& deviation) {

@@ -81,10 +81,7 @@ class Normalize : public TensorTransform<Target> {
     batch.data = detail::normalize(batch.data, mean_, deviation_);
     return batch;
   }
-  std::string describe() const {
-    return "Normalize(mean " + data::detail::join_numbers(mean_) + "; deviation " +
-           data::detail::join_numbers(deviation_) + ")";
-  }
+  std::string describe() const;
 
  private:
   std::vector<double> mean_, deviation_;
@@ -183,5 +180,15 @@ class BatchFunction
 };
 
 }  // namespace detail
+
+template <class Target>
+std::string Normalize<Target>::describe() const {
+  return "Normalize(mean " + data::detail::join_numbers(mean_) + "; deviation " +
+         data::detail::join_numbers(deviation_) + ")";
+}
+
+// Compiled once.
+extern template class Normalize<>;
+extern template class Stack<>;
 
 }  // namespace gradus::data::transforms

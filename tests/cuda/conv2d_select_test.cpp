@@ -254,6 +254,16 @@ TEST_CASE("plans of convolutions on CUDA: strides, alignment and masks") {
   CHECK_FALSE(choose(first, kH200, switches).takes_mask);
   first.mask_alignment = 0, first.y.alignment = 8;
   CHECK(name(first) == "direct");
+  // Of TF32 forward, of at most 32 taps.
+  const auto of_tf32 = [](int64_t channels, ConvPass pass) {
+    ConvSwitches tf32 = with_library({});
+    tf32.tf32 = true;
+    const ConvProblem problem = conv_problem({128, channels, 32, 32, 64, 3, 3, 1, 1}, pass, DType::f32, true);
+    return choose(problem, kH200, tf32).algorithm;
+  };
+  CHECK(of_tf32(3, ConvPass::forward) == ConvAlgorithm::few_channel_mma);
+  CHECK(of_tf32(4, ConvPass::forward) != ConvAlgorithm::few_channel_mma);
+  CHECK(of_tf32(3, ConvPass::backward_weight) != ConvAlgorithm::few_channel_mma);
 
   ConvProblem wide = conv_problem({32, 64, 28, 28, 64, 3, 3, 2, 1}, ConvPass::forward, DType::f32, true);
   CHECK(select(wide, kH200, switches).vectorized);

@@ -96,6 +96,47 @@ TEST_CASE("few channels of half types are multiplied on tensor cores, which give
     }
 }
 
+TEST_CASE("few channels of float32 are rounded to TF32 where that is allowed, with the same bits again") {
+  if (no_cuda_device()) return;
+  const CudnnSwitches restored;
+  cudnn::set_small_convolutions(false);
+  const TF32 allowed(true);
+  manual_seed(12);
+  struct Layer {
+    Shape x, w;
+    int64_t stride, padding;
+  };
+  // One step of the depth to four, parts of a group of filters, images in planes, more tiles than blocks.
+  const Layer layers[] = {{{9, 3, 33, 35}, {40, 3, 3, 3}, 1, 1},   {{5, 1, 28, 28}, {32, 1, 3, 3}, 1, 1},
+                          {{3, 7, 10, 12}, {24, 7, 2, 2}, 2, 0},   {{4, 2, 9, 9}, {24, 2, 2, 2}, 1, 1},
+                          {{600, 3, 32, 32}, {32, 3, 3, 3}, 1, 1}, {{2, 1, 16, 20}, {64, 1, 5, 5}, 2, 2}};
+  for (const char* name : {"cuda", "cudnn"})
+    for (const Layer& layer : layers)
+      for (const MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
+        if (!has_backend(name)) continue;
+        INFO(layer.x << " " << layer.w);
+        const BackendGuard guard(name);
+        const Tensor x = image(layer.x).contiguous(format), bias = image({layer.w[0]});
+        const Tensor w = image(layer.w).contiguous(MemoryFormat::channels_last);
+        const auto forward = [&](DType type) {
+          return TensorList{conv2d(x.to(type), w.to(type), {}, layer.stride, layer.padding),
+                            conv2d_relu(x.to(type), w.to(type), bias.to(type), layer.stride, layer.padding)};
+        };
+        const TensorList reference = forward(kDouble);
+        const Kernels kernels;
+        const TensorList made = forward(kFloat), again = forward(kFloat);
+        if (made[0].is_contiguous(MemoryFormat::channels_last))
+          CHECK_THAT(kernels.all(),
+                     contains("cuda/conv2d/few_channel_mma") && contains("cuda/conv2d_bias_relu/few_channel_mma"));
+        for (size_t i = 0; i < made.size(); ++i) {
+          CHECK(error(made[i], reference[i]) < 1e-3);
+          CHECK(again[i].equal(made[i]));
+        }
+        if (layer.x[0] == 9 && kernels.contain("cuda/conv2d/few_channel_mma"))
+          CHECK(error(made[0], reference[0]) > tolerance_of(kFloat));
+      }
+}
+
 TEST_CASE(
     "the gradient of weights of few channels or filters, with mask and bias, is exact and has the same bits again") {
   if (no_cuda_device()) return;
@@ -141,9 +182,20 @@ TEST_CASE("what the thin kernels pad with meets no infinity") {
   const BackendGuard guard("cuda");
   const Tensor x = zeros({1, 3, 6, 6}), w = ones({8, 3, 3, 3});
   x.select(1, 1).fill_(INFINITY);
-  const auto of = [](const Tensor& tensor) {
-    return tensor.to(cuda_device(), kHalf).contiguous(MemoryFormat::channels_last);
+  const auto of = [](const Tensor& tensor, DType dtype = kHalf) {
+    return tensor.to(cuda_device(), dtype).contiguous(MemoryFormat::channels_last);
   };
+  const TF32 allowed(true);
+  for (const DType dtype : {kHalf, kFloat})
+    for (const int64_t channels : {1, 2, 3, 4, 6})  // one to four steps of depth
+      for (const int64_t bad : {int64_t{0}, channels - 1}) {
+        if (dtype == kFloat && channels > 3) continue;
+        const Tensor images = zeros({1, channels, 6, 6});
+        images.select(1, bad).fill_(INFINITY);
+        const Kernels ran;
+        CHECK(conv2d(of(images, dtype), of(ones({24, channels, 3, 3}), dtype), {}, 1, 1).isinf().all().item<bool>());
+        CHECK(ran.contain("cuda/conv2d/few_channel_mma"));
+      }
   const Kernels kernels;
   const Tensor y = conv2d(of(x), of(w), {}, 1, 1);
   const Tensor weight = of(w).requires_grad_();

@@ -1,8 +1,8 @@
-// Convolutions of few input channels by half types on tensor cores: what the kernels of forward and weight gradient
-// share, how blocks share the output and the input in shared memory. All taps (c, r, s) of a pixel together are
-// one depth of at most 64; a warp gathers its fragments element by element from rows of x that the block has copied. A
-// block's tile is some whole rows of y, which is channels-last and dense. While a tile is computed, the rows of x for
-// the next are under way.
+// Convolutions of few input channels by half types, forward by TF32 too, on tensor cores: what the kernels of forward
+// and weight gradient share, how blocks share the output and the input in shared memory. All taps (c, r, s) of a pixel
+// together are one depth of at most 64; a warp gathers its fragments element by element from rows of x that the block
+// has copied. A block's tile is some whole rows of y, which is channels-last and dense. While a tile is computed, the
+// rows of x for the next are under way.
 #pragma once
 
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>

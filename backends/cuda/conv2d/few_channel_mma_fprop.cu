@@ -1,10 +1,9 @@
-// conv2d forward, few channels (C < 8, C R S <= 64), half types on tensor cores; y channels-last.
+// conv2d forward, few channels (C < 8, C R S <= 64), half types or (C R S <= 32) TF32 on tensor cores; y channels-last.
 // y[(n,p,q), k] = relu(bias[k] + sum over t = (c,r,s) of x[(n,p,q), t] w[k,t])
 // Grid: x = blocks that share the tiles, y = groups of 32 or 64 filters.  Block: 128 threads; a warp multiplies 16
-// pixels by its filters at a time (mma.m16n8k16). Weights and bias stay in registers while a block goes through its
-// tiles.
-// Pipeline: rows of x by cp.async, a tile ahead (few_channel_mma.cuh). A lane's columns are numbered so that it ends
-// with eight neighbouring filters of a pixel, which it stores at once.
+// pixels by its filters at a time (mma.m16n8k16, of TF32 k8). Weights and bias stay in registers while a block goes
+// through its tiles.
+// Pipeline: rows of x by cp.async, a tile ahead (few_channel_mma.cuh).
 // Deterministic: one thread makes a result.
 #include <gradus/backends/cuda/conv2d/few_channel_mma.cuh>
 
@@ -24,6 +23,20 @@ __device__ uint32_t round_pair(float low, float high, bool relu) {
   return word;
 }
 
+/// 4 bytes of depth: two elements or, as TF32, one.
+template <class T>
+__device__ uint32_t word_of(const T (&elements)[4 / sizeof(T)]) {
+  if constexpr (sizeof(T) == 2) return pair(elements[0], elements[1]);
+  else return __float_as_uint(multiplicand<MathMode::tf32>(elements[0]));
+}
+
+/// Filters of a group are so numbered that a lane ends with whole vectors, next to those of the other lanes of its
+/// pixel: the one in element e of its sums by the j-th product.
+template <class T>
+__device__ int filter_of(int j, int part, int e) {
+  return sizeof(T) == 2 ? part * 8 + j * 2 + e : j / 2 * 16 + part * 4 + j % 2 * 2 + e;
+}
+
 // Grid: blocks that share the tiles, kGroups groups of filters each.
 template <class T, int kSteps, int kGroups>
 __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
@@ -37,44 +50,49 @@ __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
   clear_buffers(args, memory);
   args.copy_lines(args.tile_at(blockIdx.x), x, buffers);
 
-  // A lane's taps in a step of 16 are 2 part + {0, 1, 8, 9}.
-  const auto tap_number = [&](int step, int i) { return 16 * step + 2 * part + i % 2 + i / 2 * 8; };
-  uint32_t taps[kSteps][4], inside[2];
+  // A lane's taps in a step of 16 are 2 part + {0, 1, 8, 9}, in one of 8 part + {0, 4}: two words.
+  constexpr int kOfWord = 4 / sizeof(T), kDepth = 8 * kOfWord;
+  const auto tap_number = [&](int step, int i) {
+    return kDepth * step + kOfWord * part + i % kOfWord + i / kOfWord * kDepth / 2;
+  };
+  uint32_t taps[kSteps][2 * kOfWord], inside[2] = {};
   uint32_t weights[kSteps][4 * kGroups][2];
   float biases[kGroups][8];
 #pragma unroll
   for (int step = 0; step < kSteps; ++step)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) taps[step][i] = args.tap_at(tap_number(step, i));
+    for (int i = 0; i < 2 * kOfWord; ++i) taps[step][i] = args.tap_at(tap_number(step, i));
 #pragma unroll
-  for (int i = 0; i < 2; ++i)  // only the last step may reach beyond the taps
-    inside[i] = (tap_number(kSteps - 1, 2 * i) < args.g.depth ? 0xffffu : 0) |
-                (tap_number(kSteps - 1, 2 * i + 1) < args.g.depth ? 0xffff0000u : 0);
+  for (int i = 0; i < 2 * kOfWord; ++i)  // only the last step may reach beyond the taps
+    if (tap_number(kSteps - 1, i) < args.g.depth)
+      inside[i / kOfWord] |= kOfWord == 1 ? ~0u : 0xffffu << i % kOfWord * 16;
 #pragma unroll
   for (int step = 0; step < kSteps; ++step)
 #pragma unroll
-    for (int i = 0; i < 4; i += 2) {
-      int64_t offsets[2];
-      bool exist[2];
+    for (int i = 0; i < 2; ++i) {
+      int64_t offsets[kOfWord];
+      bool exist[kOfWord];
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const uint32_t tap = tap_number(step, i + e);
+      for (int e = 0; e < kOfWord; ++e) {
+        const uint32_t tap = tap_number(step, kOfWord * i + e);
         exist[e] = tap < args.g.depth;
         offsets[e] = args.g.weight_offset(0, args.g.place_of_tap(tap));
       }
 #pragma unroll
-      for (int j = 0; j < 4 * kGroups; ++j) {  // column c of eight is filter c / 2 * 8 + c % 2 + 2 (j % 4)
-        const uint32_t filter = first_filter + j / 4 * kGroup + row / 2 * 8 + row % 2 + j % 4 * 2;
+      for (int j = 0; j < 4 * kGroups; ++j) {  // this lane has column `row` of the product
+        const uint32_t filter = first_filter + j / 4 * kGroup + filter_of<T>(j % 4, row / 2, row % 2);
         const T* const from = weight + filter * args.g.weight.n;
-        weights[step][j][i / 2] = pair(exist[0] && filter < filters ? from[offsets[0]] : T(0.0f),
-                                       exist[1] && filter < filters ? from[offsets[1]] : T(0.0f));
+        T elements[kOfWord];
+#pragma unroll
+        for (int e = 0; e < kOfWord; ++e) elements[e] = exist[e] && filter < filters ? from[offsets[e]] : T(0.0f);
+        weights[step][j][i] = word_of<T>(elements);
       }
     }
 #pragma unroll
   for (int group = 0; group < kGroups; ++group)
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const uint32_t filter = first_filter + group * kGroup + part * 8 + i;
+      const uint32_t filter = first_filter + group * kGroup + filter_of<T>(i / 2, part, i % 2);
       biases[group][i] = bias && filter < filters ? static_cast<float>(bias[filter * args.g.bias_step]) : 0.0f;
     }
 
@@ -97,9 +115,13 @@ __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
         uint32_t a[4];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const uint32_t one = taps[step][2 * i], other = taps[step][2 * i + 1];
-          a[2 * i] = pair(element<T>(upper, one), element<T>(upper, other));
-          a[2 * i + 1] = pair(element<T>(lower, one), element<T>(lower, other));
+          T above[kOfWord], below[kOfWord];
+#pragma unroll
+          for (int e = 0; e < kOfWord; ++e) {
+            above[e] = element<T>(upper, taps[step][kOfWord * i + e]);
+            below[e] = element<T>(lower, taps[step][kOfWord * i + e]);
+          }
+          a[2 * i] = word_of<T>(above), a[2 * i + 1] = word_of<T>(below);
           if (step == kSteps - 1) a[2 * i] &= inside[i], a[2 * i + 1] &= inside[i];
         }
 #pragma unroll
@@ -111,12 +133,19 @@ __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
         T* const to = y + (tile.first + pixel) * filters;
 #pragma unroll
         for (int group = 0; group < kGroups; ++group) {
-          Vec16 vec;
+          constexpr int kVecs = 8 / kVec16Size<T>;
 #pragma unroll
-          for (int i = 0; i < 4; ++i)
-            vec.value[i] = round_pair<T>(sums[4 * group + i][2 * half], sums[4 * group + i][2 * half + 1], relu);
-          const uint32_t filter = first_filter + group * kGroup + part * 8;
-          if (pixel < tile.count && filter < filters) *reinterpret_cast<Vec16*>(to + filter) = vec;
+          for (int i = 0; i < kVecs; ++i) {
+            Vec16 vec;
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+              const float(&of)[4] = sums[4 * group + (kVecs == 1 ? w : 2 * i + w / 2)];
+              if constexpr (kVecs == 1) vec.value[w] = round_pair<T>(of[2 * half], of[2 * half + 1], relu);
+              else vec.value[w] = __float_as_uint(relu && of[2 * half + w % 2] < 0 ? 0 : of[2 * half + w % 2]);
+            }
+            const uint32_t filter = first_filter + group * kGroup + filter_of<T>(2 * i, part, 0);
+            if (pixel < tile.count && filter < filters) *reinterpret_cast<Vec16*>(to + filter) = vec;
+          }
         }
       }
     }
@@ -127,17 +156,24 @@ __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
 
 void few_channel_mma_fprop(const ConvCall& call, const Launch& launch) {
   const ConvPlan& plan = call.plan;
-  visit_half(call.problem.dtype, [&]<class T>() {
+  visit_narrow(call.problem.dtype, [&]<class T>() {
     const auto run = [&]<int kSteps, int kGroups>() {
       const uint32_t groups = ceil_div(call.gather.rows, kGroup * kGroups);
       launch.with({plan.shared_bytes}, few_channel_mma_fprop_kernel<T, kSteps, kGroups>, dim3(plan.blocks, groups),
                   kFewChannelThreads, FewChannelArgs{plan.few_channel, call.gather}, call.in, call.weight, call.bias,
                   call.problem.relu, call.out);
     };
-    const bool two = plan.tile.rows > kGroup;  // groups
-    if (call.gather.depth > 32) run.template operator()<4, 1>();
-    else if (call.gather.depth > 16) two ? run.template operator()<2, 2>() : run.template operator()<2, 1>();
-    else two ? run.template operator()<1, 2>() : run.template operator()<1, 1>();
+    const auto of_groups = [&]<int kSteps>() {
+      if constexpr (sizeof(T) == 2)
+        if (plan.tile.rows > kGroup) return run.template operator()<kSteps, 2>();
+      run.template operator()<kSteps, 1>();
+    };
+    switch (ceil_div(call.gather.depth * sizeof(T), 32u)) {  // steps
+      case 1: return of_groups.template operator()<1>();
+      case 2: return of_groups.template operator()<2>();
+      case 3: return run.template operator()<3, 1>();
+      default: run.template operator()<4, 1>();
+    }
   });
 }
 

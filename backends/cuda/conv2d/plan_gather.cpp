@@ -77,8 +77,8 @@ struct GatherPlanner {
 
   void few_channel_mma() const {
     plan.few_channel = *few_channel_tiling(p, plan.math_mode);
-    const int filters =
-        p.w.numel() / rows <= 32 && rows > kFewChannelFilters ? 2 * kFewChannelFilters : kFewChannelFilters;
+    const bool two = element == 2 && p.w.numel() / rows <= 32 && rows > kFewChannelFilters;
+    const int filters = two ? 2 * kFewChannelFilters : kFewChannelFilters;
     plan.tile = {filters, static_cast<int>(plan.few_channel.tile_rows * width)};
     plan.shared_bytes = 2 * size_t{plan.few_channel.size};
     plan.blocks = u32(std::clamp<int64_t>(kFewChannelBlocks * device.multiprocessors / ceil_div(rows, filters), 1,
@@ -142,16 +142,18 @@ std::optional<FewChannelTiling> few_channel_tiling(const ConvProblem& p, std::op
   constexpr int64_t most_channels = 7, most_taps = 64;
   constexpr int64_t most_pixels = 384, most_bytes = 24 << 10;  // of a tile, unless a row has more; of a buffer
   const int64_t channels = p.w.shape[1], kernel = p.w.shape[2] * p.w.shape[3];
-  if (mode != MathMode::half || channels > most_channels || channels * kernel > most_taps || p.y.shape[1] % 8 != 0 ||
-      p.geometry.groups != 1 || p.y.alignment != 16 || !p.y.is_dense(true))
+  const bool tf32 = mode == MathMode::tf32 && p.pass == ConvPass::forward && p.y.shape[1] > kMaxDirectRows;
+  if ((mode != MathMode::half && !tf32) || channels > most_channels || channels * kernel > most_taps / (tf32 ? 2 : 1) ||
+      p.y.shape[1] % 8 != 0 || p.geometry.groups != 1 || p.y.alignment != 16 || !p.y.is_dense(true))
     return std::nullopt;
   for (const ConvOperand* operand : {&p.x, &p.w, &p.y})
     if (operand->numel() == 0 || (operand != &p.w && operand->numel() >= int64_t{1} << 31)) return std::nullopt;
   const bool inner = p.x.strides[1] == 1 && p.x.strides[3] == channels;  // channels innermost, else planes
   if (!inner && p.x.strides[3] != 1) return std::nullopt;
 
+  const auto size = static_cast<int64_t>(size_of(p.dtype));
   const int64_t pixel = inner ? channels : 1, planes = inner ? 1 : channels, line = p.x.shape[3] * pixel;
-  const auto up = [](int64_t elements) { return ceil_div(2 * elements, 16) * 16; };  // to bytes of whole vectors
+  const auto up = [&](int64_t elements) { return ceil_div(size * elements, 16) * 16; };  // to bytes of whole vectors
   const Conv2dGeometry& geometry = p.geometry;
   const int64_t reach = (p.y.shape[3] - 1) * geometry.stride[1] + (p.w.shape[3] - 1) * geometry.dilation[1] + 1;
   const int64_t front = up(geometry.padding[1] * pixel);
@@ -169,25 +171,25 @@ std::optional<FewChannelTiling> few_channel_tiling(const ConvProblem& p, std::op
 
   int64_t copy_bytes = p.x.alignment;
   for (const int64_t length : {line, p.x.strides[0], p.x.strides[2], inner ? 0 : p.x.strides[1]})
-    while (copy_bytes > 2 && length * 2 % copy_bytes != 0) copy_bytes /= 2;
-  copy_bytes = std::max<int64_t>(copy_bytes, 2);
+    while (copy_bytes > size && length * size % copy_bytes != 0) copy_bytes /= 2;
+  copy_bytes = std::max(copy_bytes, size);
   return FewChannelTiling{.tiles = Divisor(tiles),
                           .tile_count = u32(p.x.shape[0] * tiles),
                           .tile_rows = u32(rows),
                           .planes = Divisor(planes),
-                          .copies = Divisor(line * 2 / copy_bytes),
+                          .copies = Divisor(line * size / copy_bytes),
                           .copy_bytes = u32(copy_bytes),
                           .lines = u32(lines_of(rows)),
                           .pitch = u32(pitch),
                           .front = u32(front),
-                          .origin = u32(front - 2 * geometry.padding[1] * pixel),
+                          .origin = u32(front - size * geometry.padding[1] * pixel),
                           .row_step = u32(geometry.stride[0] * planes * pitch),
-                          .column_step = u32(2 * geometry.stride[1] * pixel),
+                          .column_step = u32(size * geometry.stride[1] * pixel),
                           .zeros = u32(lines_of(rows) * pitch),
                           .size = u32(size_of_buffer(rows)),
-                          .tap_channel = u32(inner ? 2 : pitch),
+                          .tap_channel = u32(inner ? size : pitch),
                           .tap_row = u32(geometry.dilation[0] * planes * pitch),
-                          .tap_column = u32(2 * geometry.dilation[1] * pixel)};
+                          .tap_column = u32(size * geometry.dilation[1] * pixel)};
 }
 
 void plan_gather(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan) {

@@ -176,10 +176,10 @@ struct Case {
   }
   /// Little arithmetic for each element that is read: then our kernels are faster, above all those for the gradient of
   /// weights, which mask and sum for the bias on the way. That gradient takes 0.01 ms for conv_c32's first layer and
-  /// 0.03 for stl10_net's first, by cuDNN, with TF32, 0.08 and 0.19. Half types use tensor cores in both, cuDNN's with
-  /// the channels padded to eight: where there are eight its gradient of weights is ahead (16 images of 8x28x28 ours 13
-  /// us, cuDNN's 17; 8x56x56 33 and 17; 8x224x224 449 and 83; all channels-last), and of many pixels its forward
-  /// (8x112x112 32 and 29).
+  /// 0.03 for stl10_net's first, by cuDNN, with TF32, 0.08 and 0.19. Forward of TF32 takes 16 us for 32 images of
+  /// 3x96x96, by cuDNN 30. Half types use tensor cores in both, cuDNN's with the channels padded to eight: where there
+  /// are eight its gradient of weights is ahead (16 images of 8x28x28 ours 13 us, cuDNN's 17; 8x56x56 33 and 17;
+  /// 8x224x224 449 and 83; all channels-last), and of many pixels its forward (8x112x112 32 and 29).
   /// From 64 taps on there is arithmetic enough: the gradient for 1x1 kernels, 64 to 128 channels, 128 images of 16x16,
   /// takes cuDNN 0.02 ms with TF32, us 0.05.
   bool prefers_own() const {
@@ -301,7 +301,7 @@ const char* ConvPlan::name() const {
 const char* ConvPlan::reason() const {
   constexpr const char* reasons[] = {"3x3 of half types or TF32, channels innermost",
                                      "few channels, 3x3 or 5x5 without a stride",
-                                     "few channels of half types",
+                                     "few channels of half types or TF32",
                                      "exact float32 in planes, many channels",
                                      "channels fill vectors",
                                      "sizes, strides or a type that no other kernel takes",

@@ -19,7 +19,7 @@ enum class ConvPass : uint8_t { forward, backward_data, backward_weight };
 enum class ConvAlgorithm : uint8_t {
   wgmma,                  ///< wgmma_{gather,wgrad}.cu: 3x3 of half types on tensor cores of Hopper, channels innermost
   direct,                 ///< few channels, FMA: direct.cu, K <= 16; direct_wgrad.cu, C <= 6; 3x3 and 5x5
-  few_channel_mma,        ///< few_channel_mma_{fprop,wgrad}.cu: C < 8 by half types on tensor cores
+  few_channel_mma,        ///< few_channel_mma_{fprop,wgrad}.cu: C < 8 by half types (y: TF32, too) on tensor cores
   implicit_gemm_async,    ///< implicit_gemm{,_wgrad}.cu: float32 on the FMA units, cp.async loads of NCHW
   implicit_gemm,          ///< implicit_gemm{,_wgrad}.cu: any math mode, loads of vectors or of elements
   implicit_gemm_generic,  ///< implicit_gemm_generic.cu: on the FMA units, takes everything

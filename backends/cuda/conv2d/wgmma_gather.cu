@@ -78,7 +78,7 @@ __device__ void multiply(float (&sums)[kBlocks][kFilters / 8][4], uint32_t tile,
   wgmma_wait<0>();
 }
 
-/// Bias and ReLU, and 16 bytes of neighbouring channels a lane, of float32 8. `to` is the image's, from this block's
+/// Bias and ReLU, and 16 bytes of neighbouring channels a lane. `to` is the image's, from this block's
 /// filters on.
 template <class T, int kFilters>
 __device__ void store_epilogue(const float (&sums)[kBlocks][kFilters / 8][4], const float (&bias)[kFilters / 8][2],
@@ -93,24 +93,33 @@ __device__ void store_epilogue(const float (&sums)[kBlocks][kFilters / 8][4], co
     T* const row = to + (p * tiling.width + static_cast<int>(q)) * channels;
 #pragma unroll
     for (int first = 0; first < kFilters / 8; first += 4) {
-      uint32_t words[4];
+      float2 values[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         float low = sums[i / 2][first + j][i % 2 * 2] + bias[first + j][0];
         float high = sums[i / 2][first + j][i % 2 * 2 + 1] + bias[first + j][1];
         if (relu) low = low < 0 ? 0 : low, high = high < 0 ? 0 : high;  // a NaN stays
-        if constexpr (sizeof(T) == 4) {
-          const int filter = (first + j) * 8 + static_cast<int>(threadIdx.x % 4) * 2;
-          if (inside && filter < filters) *reinterpret_cast<float2*>(row + filter) = {low, high};
-        } else {
-          words[j] = pair(T(low), T(high));
-        }
+        values[j] = {low, high};
       }
       if constexpr (sizeof(T) == 2) {
+        uint32_t words[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) words[j] = pair(T(values[j].x), T(values[j].y));
         transpose_quad(words);
         const int filter = first * 8 + static_cast<int>(threadIdx.x % 4) * 8;
         if (inside && filter < filters)
           *reinterpret_cast<uint4*>(row + filter) = {words[0], words[1], words[2], words[3]};
+      } else {
+        const bool odd = threadIdx.x % 2;
+#pragma unroll
+        for (int j = 0; j < 4; j += 2) {  // an even lane takes the neighbour's j-th, an odd one the next
+          const float2 give = odd ? values[j] : values[j + 1], own = odd ? values[j + 1] : values[j];
+          const float2 got = {__shfl_xor_sync(~0u, give.x, 1), __shfl_xor_sync(~0u, give.y, 1)};
+          const int filter = (first + j + odd) * 8 + static_cast<int>(threadIdx.x % 4 / 2) * 4;
+          if (inside && filter < filters)
+            *reinterpret_cast<float4*>(row + filter) =
+                odd ? float4{got.x, got.y, own.x, own.y} : float4{own.x, own.y, got.x, got.y};
+        }
       }
     }
   }

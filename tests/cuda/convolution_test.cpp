@@ -187,7 +187,7 @@ TEST_CASE("what the thin kernels pad with meets no infinity") {
   };
   const TF32 allowed(true);
   for (const DType dtype : {kHalf, kFloat})
-    for (const int64_t channels : {1, 2, 3, 4, 6})  // one to four steps of depth
+    for (const int64_t channels : {2, 3, 4, 6})  // two to four steps of depth
       for (const int64_t bad : {int64_t{0}, channels - 1}) {
         if (dtype == kFloat && channels > 3) continue;
         const Tensor images = zeros({1, channels, 6, 6});

@@ -66,7 +66,7 @@ class Transfer(unittest.TestCase):
         try:
             import torch
         except ImportError:
-            self.skipTest("no PyTorch")
+            self.skipTest("PyTorch")
         sys.path.insert(0, str(ROOT / "tests/transfer"))
         import make_models
 

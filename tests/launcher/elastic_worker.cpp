@@ -35,14 +35,18 @@ int main(int argc, char** argv) try {
     return first && events.count(std::to_string(worker) + ":" + std::to_string(members.generation) + ":" + event) > 0;
   };
   const bool one_stops = std::ranges::any_of(events, [](const std::string& event) { return event.ends_with("stop"); });
-  // No deadline is missed because a process is slow to start.
-  std::vector<std::string> all;
-  for (size_t w = 0; w < members.ranks.size() + members.spares.size(); ++w) all.push_back("up/" + std::to_string(w));
-  membership.store().set("up/" + std::to_string(worker), "yes");
-  membership.store().wait(all, kTimeout);
+  const auto meet_all = [&](const std::string& point) {
+    std::vector<std::string> all;
+    for (size_t w = 0; w < members.ranks.size() + members.spares.size(); ++w) all.push_back(point + std::to_string(w));
+    membership.store().set(point + std::to_string(worker), "yes");
+    membership.store().wait(all, kTimeout);
+  };
+  // No deadline is missed, and no line left out, because a process is slow to start.
+  meet_all("up/");
   std::printf("worker %d%s pid %d\n", worker, job.spare ? ", a spare," : "", getpid());
+  std::fflush(stdout);
+  meet_all("said/");
   while (true) {
-    std::fflush(stdout);
     GRADUS_CHECK(members.end.empty(), Error, "the job has ended: ", members.end);
     const std::optional<int> rank = members.rank_of(worker);
     if (now("stop")) raise(SIGSTOP);

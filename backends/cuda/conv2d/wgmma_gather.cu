@@ -78,8 +78,7 @@ __device__ void multiply(float (&sums)[kBlocks][kFilters / 8][4], uint32_t tile,
   wgmma_wait<0>();
 }
 
-/// Bias and ReLU, and 16 bytes of neighbouring channels a lane. `to` is the image's, from this block's
-/// filters on.
+/// Bias and ReLU, and 16 bytes of neighbouring channels a lane. `to` is the image's, from this block's filters on.
 template <class T, int kFilters>
 __device__ void store_epilogue(const float (&sums)[kBlocks][kFilters / 8][4], const float (&bias)[kFilters / 8][2],
                                bool relu, const WgmmaTiling& tiling, const WgmmaTiling::Tile& tile, T* to, int channels,

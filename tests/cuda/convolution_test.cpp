@@ -272,10 +272,11 @@ TEST_CASE("wgmma: y of float32 is rounded to TF32 where that is allowed, with th
   const CudnnSwitches restored;
   const TF32 allowed(true);
   manual_seed(10);
-  // One chunk of channels and two, a part of one, one pixel, more tiles than blocks, several groups of filters.
+  // One chunk of channels and more, a part of one, one pixel, more tiles than blocks, several groups of filters; two
+  // warpgroups, of more than 32 channels and filters.
   const std::pair<Shape, int64_t> layers[] = {{{3, 32, 9, 7}, 40},    {{1, 16, 1, 1}, 16},    {{70, 32, 28, 28}, 32},
                                               {{9, 64, 24, 24}, 128}, {{40, 64, 32, 32}, 64}, {{3, 48, 20, 37}, 24},
-                                              {{6, 24, 13, 100}, 72}, {{30, 32, 48, 48}, 64}};
+                                              {{6, 24, 13, 100}, 72}, {{30, 32, 48, 48}, 64}, {{5, 40, 17, 21}, 72}};
   const BackendGuard guard("cuda");
   for (const auto& [shape, filters] : layers) {
     INFO(shape << " to " << filters);

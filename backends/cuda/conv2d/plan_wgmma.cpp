@@ -37,24 +37,29 @@ WgmmaTiling tiles_of_pixels(const ConvOperand& image) {
 }
 
 /// As many slots as fit beside what else is in shared memory.
-void fill_ring(WgmmaTiling& tiling, int64_t others, const DeviceProperties& device, size_t& shared_bytes) {
-  const int64_t beside = others + kMargin, room = static_cast<int64_t>(device.shared_memory) - kWgmmaStaticBytes;
+void fill_ring(WgmmaTiling& tiling, int64_t others, int64_t static_bytes, const DeviceProperties& device,
+               size_t& shared_bytes) {
+  const int64_t beside = others + kMargin, room = static_cast<int64_t>(device.shared_memory) - static_bytes;
   tiling.slots = static_cast<int>(std::clamp<int64_t>((room - beside) / tiling.slot_bytes, 0, kMaxWgmmaSlots));
   shared_bytes = static_cast<size_t>(beside + int64_t{tiling.slots} * tiling.slot_bytes);
 }
 
-/// A gather by tiles of so many filters.
-void plan_wgmma_gather(const ConvProblem& p, const DeviceProperties& device, int filters, ConvPlan& plan) {
+/// A gather by tiles of so many filters; false where its slots do not fit. A warpgroup that waits for a slot's next
+/// time has seen what was asked for after the time before: there are slots for the tiles of the others and one more.
+bool plan_wgmma_gather(const ConvProblem& p, const DeviceProperties& device, int filters, int line_bytes,
+                       int warpgroups, ConvPlan& plan) {
   const int64_t bytes = p.in().shape[1] * static_cast<int64_t>(size_of(p.dtype)), results = p.out().shape[1];
   WgmmaTiling& tiling = plan.wgmma = tiles_of_pixels(p.in());
-  tiling.line_bytes = bytes <= 64 ? 64 : 128;
+  tiling.line_bytes = line_bytes, tiling.warpgroups = warpgroups;
   tiling.chunks = static_cast<int>(ceil_div(bytes, tiling.line_bytes));
   const int64_t pixels = (tiling.rows + 2) * tiling.pitch, read = kWgmmaPixels + 3 * tiling.pitch + 1;
   tiling.load_bytes = u32(pixels * tiling.line_bytes);
   tiling.slot_bytes = u32(up((std::max(pixels, read) + 1) * tiling.line_bytes));
-  fill_ring(tiling, int64_t{9} * filters * tiling.line_bytes * tiling.chunks, device, plan.shared_bytes);
+  const int64_t of_filters = int64_t{9} * filters * tiling.line_bytes * tiling.chunks;
+  fill_ring(tiling, of_filters, kGatherStaticBytes, device, plan.shared_bytes);
   plan.tile = {filters, kWgmmaPixels};
   plan.blocks = u32(std::clamp<int64_t>(device.multiprocessors / ceil_div(results, filters), 1, tiling.tiles));
+  return tiling.slots > (warpgroups - 1) * tiling.chunks;
 }
 
 void plan_wgmma_wgrad(const ConvProblem& p, const DeviceProperties& device, ConvPlan& plan) {
@@ -72,7 +77,7 @@ void plan_wgmma_wgrad(const ConvProblem& p, const DeviceProperties& device, Conv
   tiling.load_bytes = u32(pixels * tiling.line_bytes + operands * of_dy * 2 * filters);
   tiling.dy_offset = u32(up(std::max(pixels, read) * tiling.line_bytes));
   tiling.slot_bytes = u32(tiling.dy_offset + operands * kWgmmaPixels * 2 * filters + kSwizzle);
-  fill_ring(tiling, 0, device, plan.shared_bytes);
+  fill_ring(tiling, 0, kWgradStaticBytes, device, plan.shared_bytes);
   plan.tile = {static_cast<int>(filters), 3 * tap_rows * tiling.line_bytes / 2};
   const int64_t most = std::clamp<int64_t>(device.multiprocessors * tap_rows / (3 * chunks * groups), 1, tiling.tiles);
   plan.split_k = u32(ceil_div(tiling.tiles, ceil_div(tiling.tiles, most)));  // no fewer tiles for the slowest of them
@@ -147,9 +152,14 @@ bool are_for_hopper(const ConvProblem& p, const DeviceProperties& device, bool o
 
 void plan_wgmma(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan) {
   if (problem.pass == ConvPass::backward_weight) return plan_wgmma_wgrad(problem, device, plan);
-  const bool wide = problem.out().shape[1] > 32;
-  plan_wgmma_gather(problem, device, wide ? 64 : 32, plan);
-  if (wide && plan.wgmma.slots <= 2 * plan.wgmma.chunks) plan_wgmma_gather(problem, device, 32, plan);
+  const int64_t bytes = problem.in().shape[1] * static_cast<int64_t>(size_of(problem.dtype));
+  const int line = bytes <= 64 ? 64 : 128;
+  if (problem.out().shape[1] > 32) {
+    if (plan_wgmma_gather(problem, device, 64, line, 3, plan)) return;
+    // TF32 has a kernel with shorter lines and a warpgroup less, before it reads images once for every 32 filters.
+    if (problem.dtype == DType::f32 && plan_wgmma_gather(problem, device, 64, 64, 2, plan)) return;
+  }
+  plan_wgmma_gather(problem, device, 32, line, 3, plan);
 }
 
 bool can_wgmma(const ConvProblem& p, const DeviceProperties& device, bool tf32) {
@@ -164,8 +174,8 @@ bool can_wgmma(const ConvProblem& p, const DeviceProperties& device, bool tf32) 
   if (p.x.shape[3] >= kWgmmaPixels) return false;
   ConvPlan plan;
   plan_wgmma(p, device, plan);
-  // A warpgroup of the gather that waits for a slot's next time has seen what was asked for after the time before.
-  return plan.wgmma.slots >= (p.pass == ConvPass::backward_weight ? 2 : 2 * plan.wgmma.chunks + 1);
+  const WgmmaTiling& tiling = plan.wgmma;
+  return tiling.slots > (p.pass == ConvPass::backward_weight ? 1 : (tiling.warpgroups - 1) * tiling.chunks);
 }
 
 void plan_im2col(const ConvProblem& p, const DeviceProperties& device, ConvPlan& plan) {

@@ -139,6 +139,7 @@ struct WgmmaTiling {
   int tiles = 0;
   Divisor image, pitches;                                  // tiles of an image; pixels of a row
   int line_bytes = 0, chunks = 1, slots = 0;               // 64 or 128 bytes of a pixel's channels; of all of them
+  int warpgroups = 0;                                      // of a gather, that multiply
   uint32_t load_bytes = 0, slot_bytes = 0, dy_offset = 0;  // that a slot waits for; dw: of dy in a slot
 
   struct Tile {

@@ -67,7 +67,7 @@ inline constexpr DirectWgradSizes kDirectWgradSizes[] = {
 
 /// wgmma: pixels that a warpgroup multiplies at a time; slots of a ring, at most; static shared memory beside them.
 inline constexpr int kWgmmaPixels = 128, kMaxWgmmaSlots = 8;
-inline constexpr int64_t kWgmmaStaticBytes = 10 << 10;
+inline constexpr int64_t kGatherStaticBytes = 1 << 10, kWgradStaticBytes = 10 << 10;
 
 /// wgmma_im2col: rows of a tile; positions, channels or filters of a box, of lines of 128 bytes; blocks of a cluster.
 inline constexpr int kIm2colRows = 128, kIm2colBox = 64, kMaxIm2colCluster = 8;

@@ -4,21 +4,20 @@
 // A tile is 128 pixels, or some whole rows, of an image. TMA loads its rows once, with the row above and below and a
 // zero behind each row: a matrix (pixels, C) with W + 1 pixels a row. What (r,s) multiplies is the same matrix from
 // (r - 1) (W + 1) + s - 1 rows on: the zero ends one row of the image and begins the next.
-// Grid: x = blocks that share the tiles, y = groups of kFilters filters.  Block: 3 warpgroups that multiply, 128 pixels
-// of a tile each, in turn; one more warp whose first lane asks TMA for tiles. Filters stay in shared memory.
-// Pipeline: a ring of slots of one tile's 32 or 64 channels; `full` opens when they have come, `empty` when they have
-// been multiplied.  Deterministic: a warpgroup makes all of a sum.
+// Grid: x = blocks that share the tiles, y = groups of kFilters filters.  Block: 2 or 3 warpgroups that multiply, 128
+// pixels of a tile each, in turn; one more warp whose first lane asks TMA for tiles. Filters stay in shared memory.
+// Pipeline: a ring of slots of a chunk of a tile's channels, 64 or 128 bytes; `full` opens when they have come, `empty`
+// when they have been multiplied.  Deterministic: a warpgroup makes all of a sum.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
 #include <gradus/backends/cuda/conv2d/wgmma_tile.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
-constexpr int kWarpgroups = 3, kGatherThreads = 128 * kWarpgroups + 32;
 constexpr int kBlocks = kWgmmaPixels / 64;  // of 64 pixels
 
 struct GatherBarriers {
-  Mbarrier full[kMaxWgmmaSlots], empty[kMaxWgmmaSlots], filters;
+  Mbarrier full[kMaxWgmmaSlots], empty[kMaxWgmmaSlots], filters[kMaxWgmmaSlots][3];  // of a chunk's rows of taps
 };
 
 /// The shared memory of a block: filters of all chunks of channels, then the ring.
@@ -38,13 +37,15 @@ template <bool kFlipped, class T, int kLineBytes, int kFilters>
 __device__ void load_tiles(const CUtensorMap& in, const CUtensorMap& w, const WgmmaTiling& tiling,
                            const GatherShared<T, kLineBytes, kFilters>& shared, GatherBarriers& barriers) {
   using Shared = GatherShared<T, kLineBytes, kFilters>;
+  constexpr uint32_t kRowBytes = Shared::kFilterBytes / 3;
   const int first_filter = static_cast<int>(blockIdx.y) * kFilters;
-  barriers.filters.expect_tx(tiling.chunks * Shared::kFilterBytes);
-  for (int chunk = 0; chunk < tiling.chunks; ++chunk) {
-    const int channel = chunk * Shared::kChannels;
-    tma_load(shared.filters + chunk * Shared::kFilterBytes, w, barriers.filters, kFlipped ? first_filter : channel,
-             kFlipped ? channel : first_filter, 0, 0);
-  }
+  // Behind each chunk of the first tile come its filters, in the order of their use.
+  const auto load_filters = [&](int chunk, int row) {
+    const int channel = chunk * Shared::kChannels, r = kFlipped ? 2 - row : row;
+    barriers.filters[chunk][r].expect_tx(kRowBytes);
+    tma_load(shared.filters + chunk * Shared::kFilterBytes + r * kRowBytes, w, barriers.filters[chunk][r],
+             kFlipped ? first_filter : channel, kFlipped ? channel : first_filter, 3 * r, 0);
+  };
   uint32_t slot = 0, round = 0;
   for (int tile = blockIdx.x; tile < tiling.tiles; tile += gridDim.x)
     for (int chunk = 0; chunk < tiling.chunks; ++chunk) {
@@ -52,17 +53,22 @@ __device__ void load_tiles(const CUtensorMap& in, const CUtensorMap& w, const Wg
       barriers.full[slot].expect_tx(tiling.load_bytes);
       const WgmmaTiling::Tile at = tiling.tile_at(tile);
       tma_load(shared.slot(slot), in, barriers.full[slot], chunk * Shared::kChannels, 0, at.row - 1, at.image);
+      if (tile == static_cast<int>(blockIdx.x))
+        for (int row = 0; row < 3; ++row) load_filters(chunk, row);
       if (++slot == tiling.slots) slot = 0, ++round;
     }
 }
 
-/// sums += a chunk's product. (Filters: (9, K, C) or, to be flipped, (9, C, K).)
+/// Starts sums += a chunk's product. (Filters: (9, K, C) or, to be flipped, (9, C, K).)
 template <class T, bool kFlipped, int kLineBytes, int kFilters>
-__device__ void multiply(float (&sums)[kBlocks][kFilters / 8][4], uint32_t tile, uint32_t filters, int pitch,
-                         bool accumulate) {
-  wgmma_fence();
+__device__ void multiply(float (&sums)[kBlocks][kFilters / 8][4], uint32_t tile, uint32_t filters,
+                         Mbarrier (&have_filters)[3], int pitch, bool accumulate) {
 #pragma unroll
-  for (int rs = 0; rs < 9; ++rs)
+  for (int rs = 0; rs < 9; ++rs) {
+    if (rs % 3 == 0) {
+      have_filters[(kFlipped ? 8 - rs : rs) / 3].wait(0);
+      wgmma_fence();
+    }
 #pragma unroll
     for (int byte = 0; byte < kLineBytes; byte += 32) {
       const uint64_t b = kFlipped ? matrix_descriptor<2 * kFilters>(filters + kFilters * ((8 - rs) * kLineBytes + byte))
@@ -74,8 +80,8 @@ __device__ void multiply(float (&sums)[kBlocks][kFilters / 8][4], uint32_t tile,
                                   rs + byte > 0 || accumulate);
       }
     }
+  }
   wgmma_commit();
-  wgmma_wait<0>();
 }
 
 /// Bias and ReLU, and 16 bytes of neighbouring channels a lane. `to` is the image's, from this block's filters on.
@@ -123,19 +129,20 @@ __device__ void store_epilogue(const float (&sums)[kBlocks][kFilters / 8][4], co
   }
 }
 
-template <class T, int kLineBytes, int kFilters, bool kFlipped>
-__global__ void __launch_bounds__(kGatherThreads, 1)
+template <class T, int kLineBytes, int kFilters, bool kFlipped, int kWarpgroups>
+__global__ void __launch_bounds__(128 * kWarpgroups + 32, 1)
     wgmma_gather_kernel(const __grid_constant__ CUtensorMap in, const __grid_constant__ CUtensorMap w,
                         const WgmmaTiling tiling, const T* bias, int64_t bias_step, bool relu, T* out, int channels) {
   extern __shared__ char memory[];
   __shared__ GatherBarriers barriers;
   const GatherShared<T, kLineBytes, kFilters> shared(memory, tiling);
   launch_dependents();
-  for (int i = threadIdx.x; i < tiling.slots * kLineBytes / 16; i += kGatherThreads)  // in front of each slot is a zero
+  for (int i = threadIdx.x; i < tiling.slots * kLineBytes / 16; i += blockDim.x)  // in front of each slot is a zero
     store_shared(shared.slot(i / (kLineBytes / 16)) - kLineBytes + i % (kLineBytes / 16) * 16, {});
   if (threadIdx.x == 0) {
-    for (int i = 0; i < tiling.slots; ++i) barriers.full[i].init(), barriers.empty[i].init();
-    barriers.filters.init();
+    prefetch(in), prefetch(w);
+    for (int i = 0; i < tiling.slots; ++i) barriers.full[i].init(), barriers.empty[i].init(4);
+    for (int i = 0; i < 3 * tiling.chunks; ++i) barriers.filters[i / 3][i % 3].init();
   }
   fence_proxy_async();
   __syncthreads();
@@ -152,28 +159,33 @@ __global__ void __launch_bounds__(kGatherThreads, 1)
     const int k = first_filter + i / 2 * 8 + static_cast<int>(threadIdx.x % 4) * 2 + i % 2;
     if (bias && k < channels) shift[i / 2][i % 2] = bias[k * bias_step];
   }
-  barriers.filters.wait(0);
+  const auto release = [&](int slot) {
+    if (threadIdx.x % 32 == 0) barriers.empty[slot].arrive();
+  };
   int count = group * tiling.chunks;  // of chunks of tiles that are before
   for (int tile = blockIdx.x + group * gridDim.x; tile < tiling.tiles; tile += gridDim.x * kWarpgroups) {
     const WgmmaTiling::Tile at = tiling.tile_at(tile);
     float sums[kBlocks][kFilters / 8][4];
+    int last_slot = 0;
     for (int chunk = 0; chunk < tiling.chunks; ++chunk) {
       const int slot = (count + chunk) % tiling.slots, round = (count + chunk) / tiling.slots;
       if (round > 0) barriers.empty[slot].wait((round - 1) % 2);  // else the time before last would count, too
       barriers.full[slot].wait(round % 2);
       multiply<T, kFlipped, kLineBytes, kFilters>(sums, shared.slot(slot) + at.pixel * kLineBytes,
-                                                  shared.filters + chunk * shared.kFilterBytes, tiling.pitch,
-                                                  chunk > 0);
-      asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");  // of the warpgroup
-      if (threadIdx.x % 128 == 0) barriers.empty[slot].arrive();
+                                                  shared.filters + chunk * shared.kFilterBytes, barriers.filters[chunk],
+                                                  tiling.pitch, chunk > 0);
+      if (chunk > 0) wgmma_wait<1>(), release(last_slot);  // the chunk before
+      last_slot = slot;
     }
+    wgmma_wait<0>();
+    release(last_slot);
     count += kWarpgroups * tiling.chunks;
     T* const to = out + int64_t{at.image} * tiling.height * tiling.width * channels + first_filter;
     store_epilogue<T, kFilters>(sums, shift, relu, tiling, at, to, channels, channels - first_filter);
   }
 }
 
-template <class T, int kLineBytes, int kFilters, bool kFlipped>
+template <class T, int kLineBytes, int kFilters, bool kFlipped, int kWarpgroups = 3>
 void launch_gather(const ConvCall& call, const Launch& launch) {
   const ConvProblem& problem = call.problem;
   const WgmmaTiling& tiling = call.plan.wgmma;
@@ -183,11 +195,12 @@ void launch_gather(const ConvCall& call, const Launch& launch) {
   const CUtensorMap in = image_map(call.in.data, problem.dtype, shape, kChannels, tiling.pitch, tiling.rows + 2);
   const cuuint64_t C = filters[1], K = filters[0], tap = sizeof(T) * C;
   const CUtensorMap w = tensor_map(call.weight.data, problem.dtype, {C, K, 9, 1}, {9 * tap, tap, 9 * tap},
-                                   {kFlipped ? kFilters : kChannels, kFlipped ? kChannels : kFilters, 9, 1});
-  launch.with(
-      {.shared_bytes = call.plan.shared_bytes, .early = true}, wgmma_gather_kernel<T, kLineBytes, kFilters, kFlipped>,
-      dim3(call.plan.blocks, ceil_div(channels, kFilters)), kGatherThreads, in, w, tiling,
-      static_cast<const T*>(call.bias), call.gather.bias_step, problem.relu, static_cast<T*>(call.out), channels);
+                                   {kFlipped ? kFilters : kChannels, kFlipped ? kChannels : kFilters, 3, 1});
+  launch.with({.shared_bytes = call.plan.shared_bytes, .early = true},
+              wgmma_gather_kernel<T, kLineBytes, kFilters, kFlipped, kWarpgroups>,
+              dim3(call.plan.blocks, ceil_div(channels, kFilters)), 128 * kWarpgroups + 32, in, w, tiling,
+              static_cast<const T*>(call.bias), call.gather.bias_step, problem.relu, static_cast<T*>(call.out),
+              channels);
 }
 
 }  // namespace
@@ -201,6 +214,8 @@ void wgmma_gather(const ConvCall& call, const Launch& launch) {
       launch_gather<T, kLineBytes, kFilters, false>(call, launch);
     };
     const bool wide = call.plan.tile.rows == 64;
+    if constexpr (sizeof(T) == 4)
+      if (call.plan.wgmma.warpgroups == 2) return launch_gather<T, 64, 64, false, 2>(call, launch);
     if (call.plan.wgmma.line_bytes == 64)
       wide ? with.template operator()<64, 64>() : with.template operator()<64, 32>();
     else wide ? with.template operator()<128, 64>() : with.template operator()<128, 32>();

@@ -242,8 +242,10 @@ __global__ void __launch_bounds__(kIm2colThreads, 2)
   __shared__ Im2colBarriers barriers;
   const uint32_t ring = (shared_address(memory) + 1023) / 1024 * 1024;
   launch_dependents();
-  if (threadIdx.x == 0)
+  if (threadIdx.x == 0) {
+    prefetch(rows), prefetch(columns);
     for (int i = 0; i < tiling.slots; ++i) barriers.full[i].init(), barriers.empty[i].init(kConsumers / 32);
+  }
   __syncthreads();
   wait_for_grid();
   const Im2colWork<kPass> work(tiling);

@@ -218,9 +218,12 @@ __global__ void __launch_bounds__(kWgradThreads, 1)
   const WgmmaWgrad<kChannels, kFilterBytes, kTapRows> block(tiling, memory);
   launch_dependents();
   block.zero_margins();
-  if (threadIdx.x == 0)
+  if (threadIdx.x == 0) {
+    prefetch(maps.x), prefetch(maps.dy);
+    if constexpr (kMasked) prefetch(maps.mask);
     for (int i = 0; i < tiling.slots; ++i)
       barriers.full[i].init(), barriers.ready[i].init(128), barriers.empty[i].init(3);
+  }
   fence_proxy_async();
   __syncthreads();
   wait_for_grid();

@@ -58,6 +58,10 @@ inline CUtensorMap im2col_map(const void* data, DType dtype, const cuuint64_t (&
 /// What this thread has written to shared memory is seen by TMA and wgmma after the next barrier.
 __device__ inline void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+/// Fetches what TMA has to know of the tensor, which the first copy would wait for.
+__device__ inline void prefetch(const CUtensorMap& tensor) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&tensor) : "memory");
+}
 /// Starts the copy of the box that begins at (c0, c1, c2, c3); the barrier counts its bytes.
 __device__ inline void tma_load(uint32_t to, const CUtensorMap& tensor, const Mbarrier& barrier, int c0, int c1, int c2,
                                 int c3) {

@@ -17,11 +17,6 @@ inline CUtensorMap image_map(const void* data, DType dtype, const Shape& shape, 
                     {channels, static_cast<cuuint32_t>(pitch), static_cast<cuuint32_t>(rows), 1});
 }
 
-/// The next kernel on the stream may start, if it was launched so.
-__device__ inline void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-/// Until the kernels before this one are done.
-__device__ inline void wait_for_grid() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-
 __device__ inline void store_shared(uint32_t to, const uint4& v) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }

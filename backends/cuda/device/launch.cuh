@@ -16,17 +16,31 @@ namespace gradus::cuda_detail {
 struct LaunchOptions {
   size_t shared_bytes = 0;  ///< dynamic shared memory, which may be more than the 48 KiB that a kernel has unasked
   dim3 cluster = 1;         ///< blocks of a cluster (DeviceProperties::clusters), of which the grid is a multiple
-  /// Its blocks may start while the kernel before it on the stream ends. They prepare what needs no global memory and
-  /// go on behind wait_for_grid() (wgmma_tile.cuh).
+  /// Its blocks may start while the kernel before it on the stream runs (programmatic dependent launch), once each of
+  /// that one's has called launch_dependents() or ended. All threads call wait_for_grid(), and touch only behind it
+  /// what other kernels write or read. Where blocks form no clusters, the launch is an ordinary one.
   bool early = false;
 };
+
+/// Lets the kernel behind this one start, if its launch is early.
+__device__ inline void launch_dependents() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/// Waits until the kernels before this one have ended.
+__device__ inline void wait_for_grid() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 /// Selects the device of a kernel call for its lifetime and launches on this thread's stream.
 class Launch {
  public:
   explicit Launch(Device device)
       : guard_(device.index()), stream_(current_stream(device.index())),
-        multiprocessors_(device_properties(device.index()).multiprocessors) {}
+        properties_(device_properties(device.index())) {}
 
   template <class... Parameters, class... Arguments>
   void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, const Arguments&... arguments) const {
@@ -45,7 +59,8 @@ class Launch {
       attributes[count].id = id;
       return attributes[count++].val;
     };
-    if (early) add(cudaLaunchAttributeProgrammaticStreamSerialization).programmaticStreamSerializationAllowed = 1;
+    if (early && properties_.clusters)
+      add(cudaLaunchAttributeProgrammaticStreamSerialization).programmaticStreamSerializationAllowed = 1;
     if (cluster.x * cluster.y * cluster.z > 1)
       add(cudaLaunchAttributeClusterDimension).clusterDim = {cluster.x, cluster.y, cluster.z};
     const cudaLaunchConfig_t configuration{grid, block, bytes, stream_, attributes, count};
@@ -54,17 +69,17 @@ class Launch {
     check_launch(stream_);
   }
   cudaStream_t stream() const { return stream_; }
-  int multiprocessors() const { return multiprocessors_; }
+  int multiprocessors() const { return properties_.multiprocessors; }
   /// Blocks for a loop over `count` items with `per_block` of them in flight in a block: enough to fill the device,
   /// the rest is looped over.
   uint32_t blocks(int64_t count, int64_t per_block) const {
-    return static_cast<uint32_t>(std::clamp<int64_t>(ceil_div(count, per_block), 1, 32 * multiprocessors_));
+    return static_cast<uint32_t>(std::clamp<int64_t>(ceil_div(count, per_block), 1, 32 * multiprocessors()));
   }
 
  private:
   DeviceGuard guard_;
   cudaStream_t stream_;
-  int multiprocessors_;
+  const DeviceProperties& properties_;
 };
 
 /// This thread's number in the grid, and the number of threads of the grid (one-dimensional launches).

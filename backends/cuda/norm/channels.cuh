@@ -49,43 +49,51 @@ struct ChannelIterator : ChannelTiling {
   /// Where the channel that this thread leads begins.
   __device__ uint32_t own_offset() const { return kNhwc ? own_channel() : in_plane(0); }
 
-  /// Calls body(i, number) for this thread's vectors: i, i + lanes and so on, `number` of them and at most kAtOnce.
-  template <uint32_t kAtOnce, bool kBackwards, class Body>
-  __device__ void for_vectors(Body&& body) const {
+  /// This thread's vectors from i on: i, i + lanes and so on, `number` of them.
+  struct Run {
+    uint32_t i, number;
+  };
+  /// All of a thread's vectors, as runs of at most kAtOnce.
+  template <uint32_t kAtOnce>
+  struct Runs {
+    uint32_t first, end, lanes_log2, count;
+
+    __device__ Run operator[](uint32_t run) const {
+      const uint32_t i = first + (run * kAtOnce << lanes_log2);
+      return {i, min((end - i + (1u << lanes_log2) - 1) >> lanes_log2, kAtOnce)};
+    }
+  };
+  template <uint32_t kAtOnce>
+  __device__ Runs<kAtOnce> runs() const {
     const uint32_t from = blockIdx.y * per_split, end = min(from + per_split, count);
     const uint32_t first = from + (threadIdx.x >> outputs_log2), stride = kAtOnce << lanes_log2;
-    const uint32_t steps = first < end && !is_idle() ? (end - first + stride - 1) / stride : 0;
-    for (uint32_t step = 0; step < steps; ++step) {
-      const uint32_t i = first + (kBackwards ? steps - 1 - step : step) * stride;
-      const uint32_t number = (end - i + (1u << lanes_log2) - 1) >> lanes_log2;
-      body(i, min(number, kAtOnce));
-    }
+    return {first, end, lanes_log2, first < end && !is_idle() ? (end - first + stride - 1) / stride : 0};
   }
-  /// Loads the `number` vectors from i on; those behind are the last one again. kOnce: nothing reads them again soon,
-  /// so that the cache may keep others.
+  /// Loads a run; vectors behind it are its last one again. kOnce: nothing reads them again soon, so that the cache may
+  /// keep others.
   template <bool kOnce = false, class T, uint32_t kAtOnce>
-  __device__ void load(Vec<T, kVec> (&values)[kAtOnce], const T* x, uint32_t i, uint32_t number) const {
+  __device__ void load(Vec<T, kVec> (&values)[kAtOnce], const T* x, Run run) const {
 #pragma unroll
     for (uint32_t k = 0; k < kAtOnce; ++k)
-      values[k] = load_vector<kOnce>(x + offset(i + (min(k, number - 1) << lanes_log2)));
+      values[k] = load_vector<kOnce>(x + offset(run.i + (min(k, run.number - 1) << lanes_log2)));
   }
   /// Those of x.
   template <class T, uint32_t kAtOnce>
-  __device__ void load_x(Vec<T, kVec> (&values)[kAtOnce], const T* x, uint32_t i, uint32_t number) const {
+  __device__ void load_x(Vec<T, kVec> (&values)[kAtOnce], const T* x, Run run) const {
     if constexpr (kSliced) {
 #pragma unroll
       for (uint32_t k = 0; k < kAtOnce; ++k)
 #pragma unroll
         for (int j = 0; j < kVec; ++j)
-          values[k].value[j] = x[(i + (min(k, number - 1) << lanes_log2)) * pitch + kVec * vec() + j];
+          values[k].value[j] = x[(run.i + (min(k, run.number - 1) << lanes_log2)) * pitch + kVec * vec() + j];
     } else {
-      load(values, x, i, number);
+      load(values, x, run);
     }
   }
-  /// Stores the k-th of the vectors from i on.
+  /// Stores the k-th vector of a run.
   template <class T>
-  __device__ void store(T* y, const Vec<T, kVec>& values, uint32_t i, uint32_t k) const {
-    *reinterpret_cast<Vec<T, kVec>*>(y + offset(i + (k << lanes_log2))) = values;
+  __device__ void store(T* y, const Vec<T, kVec>& values, Run run, uint32_t k) const {
+    *reinterpret_cast<Vec<T, kVec>*>(y + offset(run.i + (k << lanes_log2))) = values;
   }
 
   /// Adds up what the threads of a block have for each of their channels; the leaders get their channel's sums.
@@ -183,15 +191,21 @@ __device__ C affine(C x, C centre, C scale, C shift) {
 // An Op has types and functions of this thread or, with `own` in their names, of the channel that it leads:
 //   Element, Own (what a leader loads before the sums are known), Line (coefficients of a channel's results),
 //   Vectors<n, kVec> (n of all operands)
-//   load(vectors, it, i, number)
+//   load_x(vectors, it, run), load_rest(vectors, it, run)
 //   Known known(it, c): what is known of the c-th channel before the sums
 //   terms(vectors, k, j, known), result(vectors, k, j, line): of element j of vector k
 //   load_own(it, writes_stats)
 //   own_line(own, it, sums, has_sums, writes_stats): the coefficients; writes what there is for a channel
-//   store_residual(vectors, it, i, number)
+//   store_residual(vectors, it, run)
 
 template <class Op>
 using compute_of = compute_t<typename Op::Element>;
+
+template <class Op>
+__device__ void load(auto& vectors, const Op& op, const auto& it, const auto& run) {
+  op.load_x(vectors, it, run);
+  op.load_rest(vectors, it, run);
+}
 
 template <class Op, class It>
 __device__ void load_known(typename Op::Known (&known)[It::kChannels], const Op& op, const It& it) {
@@ -212,18 +226,18 @@ __device__ void add_terms(Sums<C> (&sums)[kChannels], const Op& op, const auto& 
     }
 }
 
-/// Stores the results of the `number` vectors from i on.
+/// Stores the results of a run.
 template <uint32_t kVectors, class Op, class It>
-__device__ void store_results(const Op& op, const auto& in, const It& it, uint32_t i, uint32_t number,
+__device__ void store_results(const Op& op, const auto& in, const It& it, typename It::Run run,
                               const typename Op::Line (&lines)[It::kChannels]) {
 #pragma unroll
   for (uint32_t k = 0; k < kVectors; ++k) {
-    if (k >= number) break;
+    if (k >= run.number) break;
     Vec<typename Op::Element, It::kVec> results;
 #pragma unroll
     for (int j = 0; j < It::kVec; ++j)
       results.value[j] = static_cast<typename Op::Element>(op.result(in, k, j, lines[j % It::kChannels]));
-    it.store(op.out, results, i, k);
+    it.store(op.out, results, run, k);
   }
 }
 
@@ -241,20 +255,23 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::E
     channel_sums_kernel(Op op, It it, Sums<compute_of<Op>>* of_splits) {
   using C = compute_of<Op>;
   __shared__ Sums<C> shared[it.kChannels * kChannelThreads];
+  launch_dependents();
   typename Op::Known known[it.kChannels];
   load_known(known, op, it);
   Sums<C> sums[it.kChannels] = {};
-  it.template for_vectors<kVectors, false>([&](uint32_t i, uint32_t number) {
+  const auto runs = it.template runs<kVectors>();
+  for (uint32_t r = 0; r < runs.count; ++r) {
     typename Op::template Vectors<kVectors, It::kVec> in;
-    op.load(in, it, i, number);
-    add_terms<kVectors, It::kVec>(sums, op, in, number, known);
-    op.store_residual(in, it, i, number);
-  });
+    load(in, op, it, runs[r]);
+    add_terms<kVectors, It::kVec>(sums, op, in, runs[r].number, known);
+    op.store_residual(in, it, runs[r]);
+  }
   const Sums<C> sum = it.fold(sums, shared);
   if (it.is_channel_leader()) of_splits[static_cast<int64_t>(blockIdx.y) * it.channels + it.own_channel()] = sum;
 }
 
-/// Results, by the sums of all splits; null where none are needed.
+/// Results, by the sums of all splits; null where none are needed. Behind channel_sums_kernel this one is launched
+/// early, and what only kernels before that one have written, x too, is loaded while the sums are still under way.
 template <class Op, uint32_t kVectors, class It>
 __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::Element>)
     channel_apply_kernel(Op op, It it, const Sums<compute_of<Op>>* of_splits) {
@@ -264,17 +281,25 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::E
   const bool leads = it.is_channel_leader(), writes_stats = leads && blockIdx.y == 0;
   typename Op::Own own;
   if (leads) own = op.load_own(it, writes_stats);
+  typename Op::template Vectors<kVectors, It::kVec> last;
+  const auto runs = it.template runs<kVectors>();
+  const uint32_t count = op.out ? runs.count : 0;
+  if (count > 0) op.load_x(last, it, runs[count - 1]);
+  wait_for_grid();
+  launch_dependents();
+  if (count > 0) op.load_rest(last, it, runs[count - 1]);
   Sums<C> sum{0, 0};
   if (of_splits) sum = it.over_splits(of_splits, shared);
   if (leads) of_block[threadIdx.x] = op.own_line(own, it, sum, of_splits, writes_stats);
   if (!op.out) return;
   typename Op::Line lines[it.kChannels];
   load_lines(lines, of_block, it);
-  it.template for_vectors<kVectors, true>([&](uint32_t i, uint32_t number) {
+  if (count > 0) store_results<kVectors>(op, last, it, runs[count - 1], lines);
+  for (uint32_t r = count; r-- > 1;) {
     typename Op::template Vectors<kVectors, It::kVec> in;
-    op.load(in, it, i, number);
-    store_results<kVectors>(op, in, it, i, number, lines);
-  });
+    load(in, op, it, runs[r - 1]);
+    store_results<kVectors>(op, in, it, runs[r - 1], lines);
+  }
 }
 
 /// Both in one launch, where a thread has at most kVectors, which stay in registers.
@@ -286,23 +311,23 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::E
   __shared__ typename Op::Line of_block[it.kMostLeaders];
   const bool leads = it.is_channel_leader(), writes_stats = leads && blockIdx.y == 0;
   typename Op::template Vectors<kVectors, It::kVec> in;
-  uint32_t first = 0, count = 0;
-  it.template for_vectors<kVectors, false>([&](uint32_t i, uint32_t number) {
-    first = i, count = number;
-    op.load(in, it, i, number);
-  });
+  wait_for_grid();
+  launch_dependents();
+  const auto runs = it.template runs<kVectors>();
+  const typename It::Run all = runs.count ? runs[0] : typename It::Run{};
+  if (all.number > 0) load(in, op, it, all);
   typename Op::Known known[it.kChannels];
   load_known(known, op, it);
   typename Op::Own own;
   if (leads) own = op.load_own(it, writes_stats);
   Sums<C> sums[it.kChannels] = {};
-  add_terms<kVectors, It::kVec>(sums, op, in, count, known);
+  add_terms<kVectors, It::kVec>(sums, op, in, all.number, known);
   const Sums<C> sum = it.over_cluster(it.fold(sums, shared), of_blocks);
   if (leads) of_block[threadIdx.x] = op.own_line(own, it, sum, true, writes_stats);
   typename Op::Line lines[it.kChannels];
   load_lines(lines, of_block, it);
-  op.store_residual(in, it, first, count);
-  if (op.out) store_results<kVectors>(op, in, it, first, count, lines);
+  op.store_residual(in, it, all);
+  if (op.out) store_results<kVectors>(op, in, it, all, lines);
   it.leave_cluster();
 }
 
@@ -316,13 +341,16 @@ void launch_channels(const Launch& launch, const NormPlan& plan, void* workspace
   const auto of_splits = static_cast<Sums<compute_of<Apply>>*>(workspace);
   const auto run = [&]<class It>(const It& it) {
     if (tiling.resident)
-      return launch.with({.cluster = dim3(1, tiling.splits)},
+      return launch.with({.cluster = dim3(1, tiling.splits), .early = true},
                          tiling.of_thread(tiling.per_split) == 1
                              ? channel_resident_kernel<Resident, 1, It>
                              : channel_resident_kernel<Resident, ChannelTiling::kResident, It>,
                          grid, kChannelThreads, resident, it);
+    // The sums wait for loads in the first-level cache, which is small if early blocks inherit a convolution's division
+    // of shared memory and cache.
     if (of_splits) launch(channel_sums_kernel<SumsOp, kSums, It>, grid, kChannelThreads, sums, it, of_splits);
-    launch(channel_apply_kernel<Apply, kApply, It>, grid, kChannelThreads, apply, it, of_splits);
+    launch.with({.early = of_splits != nullptr}, channel_apply_kernel<Apply, kApply, It>, grid, kChannelThreads, apply,
+                it, of_splits);
   };
   if constexpr (kOnlyNhwc) {
     run(ChannelIterator<true, 4>(tiling));

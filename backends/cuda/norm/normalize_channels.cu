@@ -39,9 +39,12 @@ struct Forward {
   };
 
   template <uint32_t kCount, int kVec>
-  __device__ void load(Vectors<kCount, kVec>& in, const auto& it, uint32_t i, uint32_t number) const {
-    it.load_x(in.x, x, i, number);
-    if constexpr (kResidual) it.template load<true>(in.residual, residual, i, number);
+  __device__ void load_x(Vectors<kCount, kVec>& in, const auto& it, auto run) const {
+    it.load_x(in.x, x, run);
+  }
+  template <uint32_t kCount, int kVec>
+  __device__ void load_rest(Vectors<kCount, kVec>& in, const auto& it, auto run) const {
+    if constexpr (kResidual) it.template load<true>(in.residual, residual, run);
   }
   using Known = C;  // what distances are taken from
   __device__ Known known(const auto& it, int c) const { return static_cast<C>(x[it.offset(0) + c]); }
@@ -71,7 +74,7 @@ struct Forward {
     }
     return {average, own.weight / ::sqrt(square + eps), own.bias};
   }
-  __device__ void store_residual(const auto&, const auto&, uint32_t, uint32_t) const {}
+  __device__ void store_residual(const auto&, const auto&, auto) const {}
 };
 
 }  // namespace

@@ -56,12 +56,15 @@ struct Backward {
   };
 
   template <uint32_t kCount, int kVec>
-  __device__ void load(Vectors<kCount, kVec>& in, const auto& it, uint32_t i, uint32_t number) const {
+  __device__ void load_x(Vectors<kCount, kVec>& in, const auto& it, auto run) const {
+    it.load_x(in.x, x, run);
+  }
+  template <uint32_t kCount, int kVec>
+  __device__ void load_rest(Vectors<kCount, kVec>& in, const auto& it, auto run) const {
     Vec<T, kVec> more[kInParts ? kCount : 1], results[kMask == Mask::y ? kCount : 1];
-    it.template load<kMask == Mask::y>(in.dy, dy, i, number);
-    it.load_x(in.x, x, i, number);
-    if constexpr (kInParts) it.template load<kMask == Mask::y>(more, addend, i, number);
-    if constexpr (kMask == Mask::y) it.template load<true>(results, y, i, number);
+    it.template load<kMask == Mask::y>(in.dy, dy, run);
+    if constexpr (kInParts) it.template load<kMask == Mask::y>(more, addend, run);
+    if constexpr (kMask == Mask::y) it.template load<true>(results, y, run);
 #pragma unroll
     for (uint32_t k = 0; k < kCount; ++k)
 #pragma unroll
@@ -103,10 +106,10 @@ struct Backward {
     return {own.known, total.plain * scale, total.along * own.s * own.s * scale};
   }
   template <uint32_t kCount, int kVec>
-  __device__ void store_residual(const Vectors<kCount, kVec>& in, const auto& it, uint32_t i, uint32_t number) const {
+  __device__ void store_residual(const Vectors<kCount, kVec>& in, const auto& it, auto run) const {
 #pragma unroll
     for (uint32_t k = 0; k < kCount; ++k)
-      if (kMask == Mask::y && dresidual && k < number) it.store(dresidual, in.dy[k], i, k);
+      if (kMask == Mask::y && dresidual && k < run.number) it.store(dresidual, in.dy[k], run, k);
   }
 };
 

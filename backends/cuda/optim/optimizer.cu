@@ -46,6 +46,8 @@ struct Block {
 template <class T, class G, class H, class Rule>
 __global__ void __launch_bounds__(kThreads, 5) step_kernel(Table<T, G, H> table, Block block, Rule rule) {
   using C = compute_t<T>;
+  wait_for_grid();
+  launch_dependents();
   int64_t begin, end;
   const Entry<T, G, H>& entry = table.part_of_block(begin, end);
   // A thread's elements are neighbours, one vector; in a part that is not full, each thread has as few as possible.
@@ -106,6 +108,7 @@ __global__ void __launch_bounds__(kThreads, 5) step_kernel(Table<T, G, H> table,
 }
 
 __global__ void advance_kernel(double* block, int64_t step) {
+  launch_dependents();
   if (block[StepBlock::found_inf * step] == 0) block[StepBlock::step * step] += 1;
 }
 
@@ -146,8 +149,8 @@ void CudaBackend::optimizer_step(std::span<const ParameterViews> parameters, con
         const auto step = [&]<class T, class G, class H>() {
           static_assert(sizeof(Table<T, G, H>) + sizeof(Block) + sizeof(Rule) <= 4096);
           for_each_table<Table<T, G, H>>(parameters, add_flat<T, G, H>, [&](const Table<T, G, H>& table) {
-            launch(step_kernel<T, G, H, Rule>, table.blocks, kThreads, table,
-                   Block{block.as<double>(), block.strides[0]}, known);
+            launch.with({.early = true}, step_kernel<T, G, H, Rule>, table.blocks, kThreads, table,
+                        Block{block.as<double>(), block.strides[0]}, known);
           });
         };
         for_each_floating([&]<class T>() { step.template operator()<T, T, BFloat16>(); });

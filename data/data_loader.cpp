@@ -35,7 +35,7 @@ void check_options(const DataLoaderOptions& options) {
   GRADUS_CHECK(options.workers() == 0 || options.max_jobs() > 0, ValueError, "max_jobs must be at least 1");
 }
 
-std::vector<size_t> part_of(std::vector<size_t> batch, const DataLoaderOptions& options) {
+std::vector<size_t> share_of_rank(std::vector<size_t> batch, const DataLoaderOptions& options) {
   size_t count = 0;
   for (size_t i = options.rank(); i < batch.size(); i += options.num_replicas()) batch[count++] = batch[i];
   batch.resize(count);
@@ -144,7 +144,7 @@ void DataLoaderBase::start() {
 std::optional<std::vector<size_t>> DataLoaderBase::next_request() {
   auto indices = sampler_->next(options_.batch_size());
   if (!indices || (options_.drop_last() && indices->size() < options_.batch_size())) return std::nullopt;
-  return part_of(std::move(*indices), options_);
+  return share_of_rank(std::move(*indices), options_);
 }
 
 Prefetcher::Result DataLoaderBase::next_result() {

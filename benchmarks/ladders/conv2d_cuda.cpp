@@ -33,16 +33,16 @@ struct Arrays {
   Array x, w, bias, dy, y, dx, dw, flipped, partials;
 
   Arrays(const ConvSize& size, DType dtype) : size(size) {
-    const auto [N, H, W, C, K] = size;
     const auto images = [&](int64_t channels) {
-      return random_array({N, channels, H, W}, dtype, 1, MemoryFormat::channels_last);
+      return random_array({size.N, channels, size.H, size.W}, dtype, 1, MemoryFormat::channels_last);
     };
     const auto filters = [&](int64_t count, int64_t channels) {
       return random_array({count, channels, 3, 3}, dtype, 1 / std::sqrt(9.0 * channels), MemoryFormat::channels_last);
     };
+    const int64_t C = size.C, K = size.K;
     x = images(C), dx = images(C), y = images(K), dy = images(K);
     w = filters(K, C), dw = filters(K, C), flipped = filters(C, K), bias = random_array({K}, dtype);
-    partials = random_array({kMostSplits, int64_t{9} * C * K});
+    partials = random_array({kMostSplits, 9 * C * K});
   }
   Arrays on(Device device) const {
     Arrays copy = *this;

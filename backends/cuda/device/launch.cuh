@@ -18,7 +18,7 @@ struct LaunchOptions {
   dim3 cluster = 1;         ///< blocks of a cluster (DeviceProperties::clusters), of which the grid is a multiple
   /// Its blocks may start while the kernel before it on the stream runs (programmatic dependent launch), once each of
   /// that one's has called launch_dependents() or ended. All threads call wait_for_grid(), and touch only behind it
-  /// what other kernels write or read. Where blocks form no clusters, the launch is an ordinary one.
+  /// what kernels that may still run write or read. Where blocks form no clusters, the launch is an ordinary one.
   bool early = false;
 };
 

@@ -25,6 +25,8 @@ inline void check() {
   compare("a transposed", gradus::randn({7, 5}).t(), b, false);
   compare("b transposed", a, gradus::randn({3, 7}).t(), false);
   compare("every second column of a", gradus::randn({5, 14}).slice(1, 0, 14, 2), b, false);
+  compare("terms that cancel, 1e8 + 1 - 1e8: add up in double", gradus::tensor({1e8f, 1.0f, -1e8f}).reshape({1, 3}),
+          gradus::ones({3, 1}), false);
   compare("no terms: (5, 0) (0, 3) is all zeros", gradus::empty({5, 0}), gradus::empty({0, 3}), false);
   compare("no results: (0, 7) (7, 3)", gradus::empty({0, 7}), b, false);
   compare("float64", a.to(gradus::kDouble), b.to(gradus::kDouble), true);

@@ -62,7 +62,8 @@ bool plan_wgmma_gather(const ConvProblem& p, const DeviceProperties& device, int
   return tiling.slots > (warpgroups - 1) * tiling.chunks;
 }
 
-void plan_wgmma_wgrad(const ConvProblem& p, const DeviceProperties& device, ConvPlan& plan) {
+/// False where two slots do not fit.
+bool plan_wgmma_wgrad(const ConvProblem& p, const DeviceProperties& device, ConvPlan& plan) {
   const int64_t K = p.w.shape[0], C = p.w.shape[1];
   WgmmaTiling& tiling = plan.wgmma = tiles_of_rows(p.x, kWgmmaPixels);
   tiling.line_bytes = C <= 32 ? 64 : 128;
@@ -83,6 +84,7 @@ void plan_wgmma_wgrad(const ConvProblem& p, const DeviceProperties& device, Conv
   plan.split_k = u32(ceil_div(tiling.tiles, ceil_div(tiling.tiles, most)));  // no fewer tiles for the slowest of them
   const int64_t sums = groups * filters * chunks * tiling.line_bytes / 2 * 9;
   plan.workspace_bytes = static_cast<size_t>(4 * plan.split_k * (sums + (p.bias ? K : 0)));
+  return tiling.slots >= 2;
 }
 
 /// The product of wgmma_im2col: positions of a phase, tiles of rows of all phases, boxes of columns, the most steps of
@@ -150,16 +152,16 @@ bool are_for_hopper(const ConvProblem& p, const DeviceProperties& device, bool o
 
 }  // namespace
 
-void plan_wgmma(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan) {
+bool plan_wgmma(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan) {
   if (problem.pass == ConvPass::backward_weight) return plan_wgmma_wgrad(problem, device, plan);
   const int64_t bytes = problem.in().shape[1] * static_cast<int64_t>(size_of(problem.dtype));
   const int line = bytes <= 64 ? 64 : 128;
   if (problem.out().shape[1] > 32) {
-    if (plan_wgmma_gather(problem, device, 64, line, 3, plan)) return;
+    if (plan_wgmma_gather(problem, device, 64, line, 3, plan)) return true;
     // TF32 has a kernel with shorter lines and a warpgroup less, before it reads images once for every 32 filters.
-    if (problem.dtype == DType::f32 && plan_wgmma_gather(problem, device, 64, 64, 2, plan)) return;
+    if (problem.dtype == DType::f32 && plan_wgmma_gather(problem, device, 64, 64, 2, plan)) return true;
   }
-  plan_wgmma_gather(problem, device, 32, line, 3, plan);
+  return plan_wgmma_gather(problem, device, 32, line, 3, plan);
 }
 
 bool can_wgmma(const ConvProblem& p, const DeviceProperties& device, bool tf32) {
@@ -173,9 +175,7 @@ bool can_wgmma(const ConvProblem& p, const DeviceProperties& device, bool tf32) 
   if (p.mask_alignment != 0 && p.mask_alignment != 16) return false;
   if (p.x.shape[3] >= kWgmmaPixels) return false;
   ConvPlan plan;
-  plan_wgmma(p, device, plan);
-  const WgmmaTiling& tiling = plan.wgmma;
-  return tiling.slots > (p.pass == ConvPass::backward_weight ? 1 : (tiling.warpgroups - 1) * tiling.chunks);
+  return plan_wgmma(p, device, plan);
 }
 
 void plan_im2col(const ConvProblem& p, const DeviceProperties& device, ConvPlan& plan) {

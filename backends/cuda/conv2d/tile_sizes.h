@@ -96,10 +96,10 @@ ConvTile implicit_wgrad_tile(int64_t rows);
 /// beyond max_waves waves even out little and take memory.
 int64_t balanced_splits(int64_t blocks, int64_t steps, int64_t resident);
 
-/// The tile of plan.algorithm, how sums are split, and the workspace.
+/// The tile of plan.algorithm, how sums are split, and the workspace. plan_wgmma: false where too few slots fit.
 void plan_gather(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
 void plan_wgrad(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
-void plan_wgmma(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
+bool plan_wgmma(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
 void plan_im2col(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
 
 }  // namespace gradus::cuda_detail

@@ -191,7 +191,7 @@ __device__ C affine(C x, C centre, C scale, C shift) {
 // An Op has types and functions of this thread or, with `own` in their names, of the channel that it leads:
 //   Element, Own (what a leader loads before the sums are known), Line (coefficients of a channel's results),
 //   Vectors<n, kVec> (n of all operands)
-//   load_x(vectors, it, run), load_rest(vectors, it, run)
+//   load_x(vectors, it, run), load_rest(vectors, it, run): of x, which sums leave alone, and of what they may store
 //   Known known(it, c): what is known of the c-th channel before the sums
 //   terms(vectors, k, j, known), result(vectors, k, j, line): of element j of vector k
 //   load_own(it, writes_stats)

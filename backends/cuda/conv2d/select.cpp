@@ -62,7 +62,7 @@ struct Case {
     return im2col ? std::optional(ConvAlgorithm::wgmma_im2col) : std::nullopt;
   }
   /// Where they measure faster than cuDNN, us of 128 and of 32 images in brackets. wgmma: where images fill its tiles,
-  /// unless is_crowded(); with TF32 128x32x28x28 12 by 24, 32x64x24x24 to 128 13 by 18, 128x64x32x32 40 by 52.
+  /// unless is_crowded(); with TF32 128x32x28x28 12 by 24, 32x64x24x24 to 128 13 by 18, 128x64x32x32 37 by 53.
   /// wgmma_im2col, where its own fill the device (256 channels of 14x14 leave a quarter idle, 20 by cuDNN's 17):
   /// 512x4x4 forward 22 [12] by 27 [16]; gradients of images under a stride 5 to 22 by 6 to 31, but 26 by 24 of more
   /// pixels, and of few without a stride 12 by 11; gradients of weights under a stride, of 64 to 128 channels, 19 [10]

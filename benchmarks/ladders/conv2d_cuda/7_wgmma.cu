@@ -9,9 +9,7 @@
 #include <algorithm>
 
 #include <gradus/benchmarks/ladders/conv2d_cuda/rungs.h>
-#include <gradus/backends/cuda/device/launch.cuh>
-#include <gradus/backends/cuda/device/tma.cuh>
-#include <gradus/backends/cuda/device/wgmma.cuh>
+#include <gradus/backends/cuda/conv2d/wgmma_tile.cuh>
 
 namespace gradus::ladders {
 namespace {
@@ -25,38 +23,22 @@ struct Ring {
   int rows, tiles_per_image, tiles, stages;  // rows of a tile
   uint32_t tile_bytes, stage_bytes;          // what TMA copies; with the zeros in front of the next
 };
-
 struct Barriers {
   Mbarrier full[kMostStages], empty[kMostStages], filters;
 };
-
-/// Of four lanes, lane i has word j of row j of a 4 x 4 block; afterwards it has row i.
-__device__ void transpose_quad(uint32_t (&words)[4]) {
-#pragma unroll
-  for (int step = 1; step <= 2; step *= 2) {
-    const bool upper = threadIdx.x & step;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (i & step) continue;
-      const uint32_t got = __shfl_xor_sync(~0u, upper ? words[i] : words[i + step], step);
-      (upper ? words[i] : words[i + step]) = got;
-    }
-  }
-}
 
 /// A lane's results as 8 neighbouring filters of a pixel, `half` 0 or 1 of its two.
 __device__ uint4 round_row(const float (&sums)[4][4], const float (&bias)[4][2], int half) {
   uint32_t words[4];
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    const T low(fmaxf(sums[j][2 * half] + bias[j][0], 0.0f)), high(fmaxf(sums[j][2 * half + 1] + bias[j][1], 0.0f));
-    words[j] = low.bits | static_cast<uint32_t>(high.bits) << 16;
+    const float low = sums[j][2 * half] + bias[j][0], high = sums[j][2 * half + 1] + bias[j][1];
+    words[j] = pair(T(fmaxf(low, 0.0f)), T(fmaxf(high, 0.0f)));
   }
   transpose_quad(words);
   return {words[0], words[1], words[2], words[3]};
 }
 
-template <int C>
 __device__ void load_tiles(const CUtensorMap& x, const Ring& ring, uint32_t stages, Barriers& barriers) {
   int count = 0;
   for (int tile = blockIdx.x; tile < ring.tiles; tile += gridDim.x, ++count) {
@@ -108,7 +90,7 @@ __global__ void __launch_bounds__(kThreads)
     if (lane > 0) return;
     barriers.filters.expect_tx(9 * kFilters * C * 2);
     tma_load(filters, w, barriers.filters, 0, k, 0, 0);
-    return load_tiles<C>(x, ring, stages, barriers);
+    return load_tiles(x, ring, stages, barriers);
   }
 
   int row[kBlocks][2], at[kBlocks][2];  // of this lane's pixels in a tile
@@ -154,12 +136,9 @@ void run(const Fprop<T>& conv, Device device) {
   ring.stage_bytes = ceil_div(std::max(ring.tile_bytes, read_bytes) + C * 2, 1024) * 1024;
   const uint32_t filter_bytes = 9 * kFilters * C * 2 + 2048;
   ring.stages = std::min<int>(kMostStages, (220 * 1024 - filter_bytes) / ring.stage_bytes);
-  const cuuint64_t c = C, w = W, h = H;
-  const CUtensorMap x =
-      tensor_map(conv.x, DType::bf16, {c, w, h, static_cast<cuuint64_t>(N)}, {2 * c, 2 * c * w, 2 * c * w * h},
-                 {C, static_cast<cuuint32_t>(W + 1), static_cast<cuuint32_t>(ring.rows + 2), 1});
-  const CUtensorMap filters = tensor_map(conv.w, DType::bf16, {c, static_cast<cuuint64_t>(K), 9, 1},
-                                         {2 * c * 9, 2 * c, 2 * c * 9}, {C, kFilters, 9, 1});
+  const CUtensorMap x = image_map(conv.x, DType::bf16, {N, C, H, W}, C, W + 1, ring.rows + 2);
+  const CUtensorMap filters = tensor_map(conv.w, DType::bf16, {C, static_cast<cuuint64_t>(K), 9, 1},
+                                         {2 * C * 9, 2 * C, 2 * C * 9}, {C, kFilters, 9, 1});
   const Launch launch(device);
   const int groups = K / kFilters;
   launch.with({filter_bytes + ring.stages * ring.stage_bytes}, wgmma_kernel<C>,

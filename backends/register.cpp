@@ -11,12 +11,15 @@
 #endif
 
 void gradus::detail::register_builtin_backends() {
+#if GRADUS_WITH_CUDA
+  std::string why_not;
+  std::unique_ptr<DeviceRuntime> cuda = make_cuda_runtime(&why_not);  // when it throws, nothing is registered yet
+#endif
   register_runtime(make_cpu_runtime());
   register_backend(make_naive_backend());
   register_backend(make_openmp_backend());
 #if GRADUS_WITH_CUDA
-  std::string why_not;
-  if (auto cuda = make_cuda_runtime(&why_not)) {
+  if (cuda) {
     register_runtime(std::move(cuda));
     register_backend(make_cuda_backend());
 #if GRADUS_WITH_CUDNN

@@ -16,6 +16,18 @@ set_target_properties(gradus gradus_sm90a PROPERTIES CUDA_STANDARD 20 CUDA_STAND
 target_compile_options(gradus PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-ffp-contract=off;--diag-suppress=186>")
 target_include_directories(gradus_sm90a PRIVATE $<TARGET_PROPERTY:gradus,INCLUDE_DIRECTORIES>)
 target_compile_options(gradus_sm90a PRIVATE $<TARGET_PROPERTY:gradus,COMPILE_OPTIONS>)
+# PTX that the driver would compile when a program starts, which takes minutes for all kernels, is compiled here: the code is
+# that of the older architecture, and the machine code that of the newer.
+if(GRADUS_CUDA_COMPILE_PTX_FOR)
+  set(kernels ${cuda_sources})
+  list(FILTER kernels INCLUDE REGEX "\\.cu$")
+  foreach(architecture IN LISTS CMAKE_CUDA_ARCHITECTURES)
+    if(architecture MATCHES "^([0-9]+)-virtual$")
+      set(code "arch=compute_${CMAKE_MATCH_1},code=sm_${GRADUS_CUDA_COMPILE_PTX_FOR}")
+      set_property(SOURCE ${kernels} APPEND PROPERTY COMPILE_OPTIONS "--generate-code=${code}")
+    endif()
+  endforeach()
+endif()
 target_link_libraries(gradus PRIVATE CUDA::cudart_static CUDA::cublas CUDA::cublasLt)
 # Named in the error of a device that none of them serves.
 list(JOIN CMAKE_CUDA_ARCHITECTURES " " architectures)

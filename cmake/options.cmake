@@ -10,6 +10,9 @@ option(GRADUS_BUILD_BENCHMARKS "Build the benchmarks" OFF)
 option(GRADUS_BUILD_FUZZERS "Build the libFuzzer targets (clang)" OFF)
 set(GRADUS_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them: address,undefined or thread")
 
+set(GRADUS_CUDA_COMPILE_PTX_FOR "" CACHE STRING
+    "A newer architecture (90): PTX of the entries '-virtual' of CMAKE_CUDA_ARCHITECTURES is compiled for it in the build")
+
 foreach(part CUDA CUDNN NCCL MPI OPENMP)
   # A project that has gradus by FetchContent gets what every machine has, unless it asks for more.
   set(default AUTO)

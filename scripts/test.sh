@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds everything, runs all tests and says what was skipped and why.
 # usage: scripts/test.sh [PRESET] [options of ctest]      PRESET: cpu-release (default), cpu-debug, asan-ubsan, tsan, cuda
+# cuda-75, cuda-80, cuda-86 and cuda-89 run the tests on a newer GPU as a card of compute capability 7.5, 8.0, 8.6 or 8.9 would.
 # Tests on real MNIST run where $GRADUS_DATA or ../shared/data has it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -13,6 +14,11 @@ fi
 if [ -z "${GRADUS_DATA:-}" ] && [ -d ../shared/data ]; then
   GRADUS_DATA=$(realpath ../shared/data)
   export GRADUS_DATA
+fi
+
+if [[ $preset =~ ^cuda-([0-9]+)$ ]]; then
+  export GRADUS_CUDA_MAX_CAPABILITY=${BASH_REMATCH[1]}
+  preset=cuda-$((GRADUS_CUDA_MAX_CAPABILITY < 80 ? 75 : 80))  # whose code runs on such a card in a build for all cards
 fi
 
 scripts/install_dependencies.sh build test download

@@ -228,7 +228,7 @@ TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their m
 }
 
 TEST_CASE("plans of convolutions on CUDA: an older device has neither tensor cores nor asynchronous copies") {
-  constexpr DeviceProperties turing = {.compute_capability = 75, .multiprocessors = 40, .shared_memory = 64 << 10};
+  constexpr DeviceProperties turing = limited(kH200, 90, 75);
   for (const ConvLayer& layer : conv_layers)
     for_each_problem(layer, [&](const ConvProblem& problem, const ConvSwitches& switches, const std::string& label) {
       INFO(label);
@@ -237,7 +237,30 @@ TEST_CASE("plans of convolutions on CUDA: an older device has neither tensor cor
       CHECK(plan.algorithm != ConvAlgorithm::few_channel_mma);
       CHECK(plan.algorithm != ConvAlgorithm::implicit_gemm_async);
       if (problem.pass == ConvPass::backward_weight) CHECK(plan.algorithm != ConvAlgorithm::direct);
+      // cuDNN multiplies bfloat16 and TF32 on no such device.
+      ConvSwitches library = with_library(switches);
+      library.library_tf32 = true;
+      const ConvPlan chosen = select(problem, turing, library);
+      CHECK(chosen.math_mode != MathMode::tf32);
+      if (problem.dtype == DType::bf16) CHECK(chosen.algorithm != ConvAlgorithm::library);
     });
+}
+
+TEST_CASE("plans of convolutions on CUDA: devices before Hopper have neither wgmma nor clusters, and less memory") {
+  for (const int capability : {75, 80, 86, 89}) {
+    const DeviceProperties device = limited(kH200, 90, capability);
+    for (const ConvLayer& layer : conv_layers)
+      for_each_problem(layer, [&](const ConvProblem& problem, const ConvSwitches& switches, const std::string& label) {
+        INFO("sm_" << capability << " " << label);
+        for (const ConvSwitches& with : {switches, with_library(switches)}) {
+          const ConvPlan plan = select(problem, device, with);
+          CHECK((plan.algorithm != ConvAlgorithm::wgmma && plan.algorithm != ConvAlgorithm::wgmma_im2col));
+          CHECK(plan.im2col.cluster <= 1);
+          CHECK(plan.shared_bytes <= device.shared_memory);
+          if (plan.math_mode == MathMode::tf32) CHECK((capability >= 80 && problem.dtype == DType::f32));
+        }
+      });
+  }
 }
 
 TEST_CASE("plans of convolutions on CUDA: strides, alignment and masks") {
@@ -286,10 +309,11 @@ TEST_CASE("plans of convolutions on CUDA: wgmma takes 3x3 of dense half types, c
     CHECK(takes(problem(layer)));
     CHECK_FALSE(takes(conv_problem(layer, pass, DType::bf16, false)));
     CHECK_FALSE(takes(conv_problem(layer, pass, DType::f32, true)));
-    for (const int capability : {80, 89, 100, 120}) {
+    for (const int capability : {75, 80, 86, 89}) CHECK_FALSE(takes(problem(layer), limited(kH200, 90, capability)));
+    for (const int capability : {100, 120}) {
       DeviceProperties other = kH200;
       other.compute_capability = capability;
-      CHECK_FALSE(takes(problem(layer), other));
+      for (const int code : {90, capability}) CHECK_FALSE(takes(problem(layer), limited(other, code, 1000)));
     }
     CHECK_FALSE(takes(problem({32, 64, 24, 24, 128, 3, 3, 2, 1})));        // stride
     CHECK_FALSE(takes(problem({32, 64, 24, 24, 128, 3, 3, 1, 0})));        // padding
@@ -344,7 +368,8 @@ TEST_CASE("plans of convolutions on CUDA: wgmma_im2col takes any filter size, st
     CHECK_FALSE(takes({32, 256, 8, 8, 256, 3, 3, 1, 1}, false));
     DeviceProperties other = kH200;
     other.compute_capability = 100;
-    CHECK_FALSE(takes({32, 256, 8, 8, 256, 3, 3, 1, 1}, true, other));
+    CHECK_FALSE(takes({32, 256, 8, 8, 256, 3, 3, 1, 1}, true, limited(other, 90, 1000)));
+    CHECK_FALSE(takes({32, 256, 8, 8, 256, 3, 3, 1, 1}, true, limited(kH200, 90, 89)));
     CHECK_FALSE(takes({32, 256, 8, 8, 256, 3, 3, 3, 1}));        // stride
     CHECK_FALSE(takes({32, 256, 8, 8, 256, 1, 1, 1, 1}));        // padding of more than the filter
     CHECK_FALSE(takes({32, 256, 8, 8, 256, 3, 3, 1, 2, 2}));     // dilation

@@ -159,7 +159,10 @@ TEST_CASE("plans of matrix products on CUDA: only clusters share K") {
   const View a = matrix_of({1024, 10}, DType::f32, true), b = matrix_of({1024, 84}, DType::f32);
   const View y = matrix_of({10, 84}, DType::f32);
   CHECK(plan_gemm(a, b, nullptr, y).split_k == 8);
-  DeviceProperties device = kH200;
-  device.clusters = false;
-  CHECK(select_gemm(a, b, nullptr, y, device, false).algorithm == GemmAlgorithm::library);
+  for (const int capability : {75, 80, 86, 89}) {
+    const DeviceProperties device = limited(kH200, 90, capability);
+    const GemmPlan plan = select_gemm(a, b, nullptr, y, device, true);
+    CHECK(plan.algorithm == GemmAlgorithm::library);
+    CHECK(plan.math_mode == (capability < 80 ? MathMode::fma : MathMode::tf32));
+  }
 }

@@ -230,7 +230,7 @@ TEST_CASE("plans of normalisation on CUDA: alignment, ReLU and older devices") {
   CHECK(name(rows, {.fixed = true}) == "composite");
   CHECK(name(rows, {.relu = true}) == "composite");
   // Without clusters, channels of NHWC that need several blocks take two launches.
-  constexpr DeviceProperties ampere = {.compute_capability = 80, .multiprocessors = 108, .shared_memory = 163 << 10};
+  constexpr DeviceProperties ampere = limited(kH200, 90, 80);
   CHECK(plan_of(late, {.channels_last = true}).channels.resident);
   CHECK_FALSE(plan_of(late, {.channels_last = true, .device = ampere}).channels.resident);
   CHECK(plan_of(late, {.device = ampere}).channels.resident);

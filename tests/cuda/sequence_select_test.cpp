@@ -57,7 +57,7 @@ TEST_CASE("plans of attention on CUDA: operands without dense rows, and devices 
   CHECK(select_attention(problem, false, kH200).algorithm == AttentionAlgorithm::tiles);
   problem.dense = false;
   CHECK(select_attention(problem, false, kH200).algorithm == AttentionAlgorithm::products);
-  constexpr DeviceProperties turing = {.compute_capability = 75, .multiprocessors = 40, .shared_memory = 64 << 10};
+  constexpr DeviceProperties turing = limited(kH200, 75, 75);
   for (const bool backward : {false, true}) {  // both directions, or neither
     CHECK(plan_attention(DType::f32, 1, 1, 128, 128, 64, 64, backward, turing).shared_bytes <= turing.shared_memory);
     CHECK(plan_attention(DType::f64, 1, 1, 128, 128, 128, 128, backward, turing).algorithm ==
@@ -67,9 +67,10 @@ TEST_CASE("plans of attention on CUDA: operands without dense rows, and devices 
 
 TEST_CASE("plans of LSTMs on CUDA: clusters, contiguous operands, and blocks for all sequences") {
   CHECK(select_lstm(DType::f32, {64, 32, 128}, false, kH200).algorithm == LstmAlgorithm::steps);
-  DeviceProperties device = kH200;
-  device.clusters = false;
-  CHECK(select_lstm(DType::f32, {64, 32, 128}, true, device).algorithm == LstmAlgorithm::steps);
+  for (const int capability : {75, 80, 86, 89, 90}) {
+    const LstmPlan plan = select_lstm(DType::f32, {64, 32, 128}, true, limited(kH200, 90, capability));
+    CHECK(plan.algorithm == (capability < 90 ? LstmAlgorithm::steps : LstmAlgorithm::clusters));
+  }
   for (int64_t N = 1; N < 300; ++N)
     for (const int64_t H : {1, 64, 65, 128}) {
       const LstmPlan plan = select_lstm(DType::f16, {5, N, H}, true, kH200);

@@ -22,6 +22,14 @@ inline bool no_cuda_device() { return !cuda::is_available() && skip("1 CUDA devi
 inline Device cuda_device() { return Device(DeviceType::cuda, cuda::current_device()); }
 inline DeviceRuntime& cuda_runtime() { return runtime(DeviceType::cuda); }
 
+/// The number behind the last `mark` of the text.
+inline int number_behind(const std::string& text, const std::string& mark) {
+  return std::stoi(text.substr(text.rfind(mark) + mark.size()));
+}
+/// The compute capability that kernels use, 10 major + minor: that of the device unless the build or
+/// GRADUS_CUDA_MAX_CAPABILITY limits it ("sm_90 used as sm_80").
+inline int cuda_capability() { return number_behind(cuda_runtime().description(cuda_device().index()), "sm_"); }
+
 /// The elements of a dense device array, in memory order, after the work that is queued.
 template <class T>
 std::vector<T> to_host(const Array& x) {

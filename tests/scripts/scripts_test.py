@@ -287,6 +287,35 @@ class Experiment(ScriptTest):
         self.assertIn("there are: E1 E10 E11 E12 E13 E14 E2 E3 E4 E5 E6 E7 E8 E9", result.stderr)
 
 
+class OlderCards(ScriptTest):
+    """test.sh and configure.sh for cards that are older than the machine's GPU."""
+
+    def setUp(self):
+        super().setUp()
+        for script in ("install_dependencies.sh", "onnx_venv.sh", "test_summary.py"):
+            (self.root / "scripts" / script).write_text("#!/bin/bash\n")
+        for tool in ("cmake", "ctest"):
+            self.tool(tool, f'echo {tool} "$@" "limit=${{GRADUS_CUDA_MAX_CAPABILITY:-}}"')
+        self.tool("nvidia-smi", "echo 9.0")
+
+    def said(self, *arguments):
+        result = self.run_script("test.sh", *arguments, GRADUS_CUDA_MAX_CAPABILITY="")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def test_the_code_of_such_a_card_is_compiled_and_its_capability_is_the_limit(self):
+        for preset, code in (("cuda-75", 75), ("cuda-80", 80), ("cuda-86", 80), ("cuda-89", 80)):
+            said = self.said(preset, "-R", "cuda")
+            self.assertIn(f"cmake --preset cuda-{code} -DGRADUS_CUDA_COMPILE_PTX_FOR=90 ", said)
+            self.assertIn(f"cmake --build --preset cuda-{code} ", said)
+            self.assertIn(f"ctest --preset cuda-{code} -R cuda limit={preset[-2:]}\n", said)
+
+    def test_the_card_itself_has_no_limit(self):
+        said = self.said("cuda")
+        self.assertIn("cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES=90 ", said)
+        self.assertIn("ctest --preset cuda limit=\n", said)
+
+
 class Lockstep(ScriptTest):
     def setUp(self):
         super().setUp()

@@ -141,8 +141,7 @@ Im2colShare share_im2col(const Im2colSize& size, int64_t multiprocessors) {
 /// Dense, of two or, with TF32 alone, four bytes, with channels innermost, on Hopper.
 bool are_for_hopper(const ConvProblem& p, const DeviceProperties& device, bool of_weight_too, bool tf32 = false) {
   const bool half = p.dtype == DType::f16 || p.dtype == DType::bf16;
-  if (device.compute_capability != 90 || !(half || (tf32 && p.dtype == DType::f32)) || p.geometry.groups != 1)
-    return false;
+  if (!device.wgmma || !(half || (tf32 && p.dtype == DType::f32)) || p.geometry.groups != 1) return false;
   for (const ConvOperand* operand : {&p.x, &p.w, &p.y}) {
     if (operand->numel() == 0 || operand->numel() >= int64_t{1} << 31) return false;
     if ((operand != &p.w || of_weight_too) && (operand->alignment != 16 || !operand->is_dense(true))) return false;

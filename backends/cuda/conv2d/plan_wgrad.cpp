@@ -133,7 +133,7 @@ bool can_direct_wgrad(const ConvProblem& p, const DeviceProperties& device) {
   constexpr int64_t most_channels = 6, most_filters = 128;
   const int64_t side = p.w.shape[2], filters = p.w.shape[0] / p.geometry.groups, width = p.y.shape[3];
   if (!(side == 3 || (side == 5 && filters <= 16)) || p.w.shape[3] != side || p.w.shape[1] > most_channels ||
-      filters > most_filters || p.dtype == DType::f64 || device.compute_capability < 80 || p.x.numel() == 0 ||
+      filters > most_filters || p.dtype == DType::f64 || !device.has_async_copies() || p.x.numel() == 0 ||
       p.y.span() >= int64_t{1} << 31 || p.is_strided() || p.geometry.dilation[0] != 1 || p.geometry.dilation[1] != 1)
     return false;
   const DirectWgradSizes& shape =

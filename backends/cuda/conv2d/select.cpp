@@ -12,7 +12,7 @@ namespace {
 
 /// What multiplies elements of this type in the kernels for tensor cores' tiles; nothing where there is none.
 std::optional<MathMode> math_mode_for(DType dtype, const DeviceProperties& device, bool tf32) {
-  const bool tensor_cores = device.compute_capability >= 80;
+  const bool tensor_cores = device.has_tensor_cores();
   if (dtype == DType::f32) return tensor_cores && tf32 ? MathMode::tf32 : MathMode::fma;
   if (dtype == DType::f64 || !tensor_cores) return std::nullopt;
   return MathMode::half;
@@ -27,7 +27,7 @@ struct Case {
   const int64_t filters = p.w.shape[0] / p.geometry.groups, channels = p.w.shape[1];
   const int64_t kernel = p.w.shape[2] * p.w.shape[3], taps = channels * kernel;
 
-  bool is_exact() const { return mode == MathMode::fma && device.compute_capability >= 80; }
+  bool is_exact() const { return mode == MathMode::fma && device.has_async_copies(); }
 
   bool is_empty() const {
     if (p.pass == ConvPass::backward_weight) return filters == 0 || (taps == 0 && !p.bias);
@@ -141,7 +141,8 @@ struct Case {
 
   // ---- cuDNN, or our kernels? Figures are of an H200, the layers of benchmarks/conv2d. ----
   static constexpr int64_t kFewChannels = 32;  // for exact float32
-  bool exact_library() const { return p.dtype == DType::f32 && !switches.library_tf32; }
+  bool library_tf32() const { return switches.library_tf32 && device.has_tensor_cores(); }
+  bool exact_library() const { return p.dtype == DType::f32 && !library_tf32(); }
 
   /// The layout in which the library computes: of the first of the result of a gather, images and weights that can be
   /// only one of the two.
@@ -196,6 +197,7 @@ struct Case {
   }
   bool is_library() const {
     if (switches.library == ConvSwitches::Library::none) return false;
+    if (p.dtype == DType::bf16 && !device.has_tensor_cores()) return false;  // cuDNN has no engines for it either
     for (const ConvOperand* operand : {&p.x, &p.w, &p.y})
       if (operand->numel() == 0 || operand->numel() >= int64_t{1} << 31) return false;
     return !prefers_own();
@@ -221,7 +223,7 @@ struct Case {
     const bool full = switches.library == ConvSwitches::Library::full;
     ConvPlan plan;
     plan.algorithm = ConvAlgorithm::library, plan.workspace_bytes = switches.workspace_limit;
-    if (p.dtype == DType::f32 && switches.library_tf32) plan.math_mode = MathMode::tf32;
+    if (p.dtype == DType::f32 && library_tf32()) plan.math_mode = MathMode::tf32;
     if (p.dtype == DType::f16 || p.dtype == DType::bf16) plan.math_mode = MathMode::half;
     plan.channels_last = channels_last();
     plan.fused = full && p.pass == ConvPass::forward && (p.bias || p.relu);

@@ -15,7 +15,7 @@ namespace gradus::cuda_detail {
 /// How a kernel is launched, beside its grid and block.
 struct LaunchOptions {
   size_t shared_bytes = 0;  ///< dynamic shared memory, which may be more than the 48 KiB that a kernel has unasked
-  dim3 cluster = 1;         ///< blocks of a cluster (DeviceProperties::clusters), of which the grid is a multiple
+  dim3 cluster = 1;         ///< blocks of a cluster (DeviceProperties::has_clusters), of which the grid is a multiple
   /// Its blocks may start while the kernel before it on the stream runs (programmatic dependent launch), once each of
   /// that one's has called launch_dependents() or ended. All threads call wait_for_grid(), and touch only behind it
   /// what kernels that may still run write or read. Where blocks form no clusters, the launch is an ordinary one.
@@ -59,7 +59,7 @@ class Launch {
       attributes[count].id = id;
       return attributes[count++].val;
     };
-    if (early && properties_.clusters)
+    if (early && properties_.has_clusters())
       add(cudaLaunchAttributeProgrammaticStreamSerialization).programmaticStreamSerializationAllowed = 1;
     if (cluster.x * cluster.y * cluster.z > 1)
       add(cudaLaunchAttributeClusterDimension).clusterDim = {cluster.x, cluster.y, cluster.z};

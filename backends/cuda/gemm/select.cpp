@@ -39,7 +39,7 @@ int64_t tiles_of(const View& y, const GemmTile& tile) {
 // Blocks of a cluster share K where the tiles leave much of the device idle. The barriers of a cluster cost a
 // microsecond, which a shorter K does not repay.
 uint32_t split_k_of(int64_t K, int64_t tiles, const DeviceProperties& device) {
-  if (K < 512 || !device.clusters) return 1;
+  if (K < 512 || !device.has_clusters()) return 1;
   uint32_t split_k = 1;
   while (split_k < 8 && 256 * split_k <= K && 2 * split_k * tiles <= 128) split_k *= 2;
   return split_k;
@@ -135,7 +135,7 @@ GemmPlan select_gemm(const View& a, const View& b, const View* bias, const View&
   }
   GemmPlan plan;
   plan.algorithm = GemmAlgorithm::library;
-  if (y.dtype == DType::f32 && tf32) plan.math_mode = MathMode::tf32;
+  if (y.dtype == DType::f32 && tf32 && device.has_tensor_cores()) plan.math_mode = MathMode::tf32;
   if (size_of(y.dtype) == 2) plan.math_mode = MathMode::half;
   plan.workspace_bytes = kLibraryWorkspace;
   plan.adds_bias = bias && y.ndim() == 2 && y.dtype != DType::f64 && bias->dtype == y.dtype &&

@@ -78,7 +78,7 @@ ChannelTiling cut_channels(const View& x, bool nhwc, uint32_t vec, bool takes_su
   tiling.outputs_log2 = std::countr_zero(outputs), tiling.lanes_log2 = std::countr_zero(threads / outputs);
   const uint32_t cluster =
       std::bit_ceil(static_cast<uint32_t>(ceil_div(tiling.of_thread(count), ChannelTiling::kResident)));
-  tiling.resident = cluster <= (nhwc && device.clusters ? most_of_cluster : 1);
+  tiling.resident = cluster <= (nhwc && device.has_clusters() ? most_of_cluster : 1);
   const int64_t blocks = (x.dtype == DType::f64 ? 1 : 2) * device.multiprocessors;  // by their registers
   const int64_t wanted =
       tiling.resident ? cluster

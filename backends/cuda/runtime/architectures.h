@@ -38,16 +38,14 @@ inline std::vector<Architecture> parse_architectures(std::string_view text) {
   return all;
 }
 
-/// True where code for `feature` or later runs on the device.
-inline bool has_code_for(std::string_view architectures, int device, int feature) {
+/// The architecture whose code the device runs; 0 where it runs none. (__CUDA_ARCH__ in kernels is ten times that.)
+inline int code_for(std::string_view architectures, int device) {
   const std::vector<Architecture> all = parse_architectures(architectures);
+  int newest = 0;
   for (const Architecture& architecture : all)
-    if (architecture.number >= feature && architecture.runs_on(device)) return true;
-  return all.empty() && device >= feature;
+    if (architecture.runs_on(device)) newest = std::max(newest, architecture.number);
+  return all.empty() ? device : newest;
 }
-
-/// True unless code for these architectures surely does not run on a device of that number.
-inline bool may_run_on(std::string_view architectures, int device) { return has_code_for(architectures, device, 0); }
 
 /// What to say where it does not.
 inline std::string wrong_architecture(std::string_view architectures, int device) {

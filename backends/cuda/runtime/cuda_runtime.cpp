@@ -1,6 +1,8 @@
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <limits>
 #include <mutex>
 #include <optional>
 
@@ -134,8 +136,10 @@ class CudaRuntime final : public DeviceRuntime {
   std::string description(int index) const override {
     cudaDeviceProp properties{};
     GRADUS_CUDA_CHECK(cudaGetDeviceProperties(&properties, known(index)));
+    const int real = 10 * properties.major + properties.minor,
+              used = device_properties(known(index)).compute_capability;
     return std::string(properties.name) + ", " + std::to_string(properties.totalGlobalMem >> 30) + " GiB, sm_" +
-           std::to_string(properties.major) + std::to_string(properties.minor);
+           std::to_string(real) + (used == real ? "" : " used as sm_" + std::to_string(used));
   }
 
   void* allocate(size_t bytes, const Stream& stream) override {
@@ -276,12 +280,32 @@ std::unique_ptr<CapturedGraph> CudaRuntime::end_capture() {
   return std::make_unique<CudaGraph>(graph, ended.device, allocator_, ended.pool);
 }
 
+int attribute_of(int device, cudaDeviceAttr which) {
+  int value = 0;
+  GRADUS_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, device));
+  return value;
+}
+
+int capability_of(int device) {
+  return 10 * attribute_of(device, cudaDevAttrComputeCapabilityMajor) +
+         attribute_of(device, cudaDevAttrComputeCapabilityMinor);
+}
+
+// Above all capabilities where the environment does not limit them.
+int max_capability() {
+  static const int limit = [] {
+    const char* text = std::getenv("GRADUS_CUDA_MAX_CAPABILITY");
+    return text && *text ? parse_max_capability(text) : std::numeric_limits<int>::max();
+  }();
+  return limit;
+}
+
 // Why none of the devices runs this build's code; empty where one does. (The others say so at their first kernel.)
 std::string unserved_devices(int count) {
   std::string first;
   for (int device = 0; device < count; ++device) {
-    const int capability = device_properties(device).compute_capability;
-    if (may_run_on(compiled_architectures(), capability)) return "";
+    const int capability = capability_of(device);
+    if (code_for(compiled_architectures(), capability) > 0) return "";
     if (first.empty()) first = wrong_architecture(compiled_architectures(), capability);
   }
   return first;
@@ -300,16 +324,12 @@ const DeviceProperties& device_properties(int index) {
   static std::once_flag asked[kMaxDevices];
   static DeviceProperties properties[kMaxDevices];
   std::call_once(asked[index], [index] {
-    const auto attribute = [index](cudaDeviceAttr which) {
-      int value = 0;
-      GRADUS_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, index));
-      return value;
-    };
-    const int capability =
-        10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor);
-    properties[index] = {capability, attribute(cudaDevAttrMultiProcessorCount),
-                         static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)),
-                         has_code_for(compiled_architectures(), capability, 90)};
+    const int capability = capability_of(index);
+    const DeviceProperties device = {
+        .compute_capability = capability,
+        .multiprocessors = attribute_of(index, cudaDevAttrMultiProcessorCount),
+        .shared_memory = static_cast<size_t>(attribute_of(index, cudaDevAttrMaxSharedMemoryPerBlockOptin))};
+    properties[index] = limited(device, code_for(compiled_architectures(), capability), max_capability());
   });
   return properties[index];
 }
@@ -322,6 +342,7 @@ Scratch::~Scratch() { runtime(DeviceType::cuda).free(data_); }
 
 std::unique_ptr<DeviceRuntime> make_cuda_runtime(std::string* why_not) {
   int count = 0;
+  cuda_detail::max_capability();  // throws for a wrong one, also where there is no device
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaErrorInsufficientDriver) {
     *why_not =

@@ -2,19 +2,69 @@
 // GPU.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <string_view>
+#include <utility>
+
+#include <gradus/core/error.h>
 
 namespace gradus::cuda_detail {
 
+// Compute capabilities are numbers, 10 major + minor: 90 for Hopper.
+
 struct DeviceProperties {
-  int compute_capability;  // 10 major + minor: 90 for Hopper
+  /// What kernels may use: of the device's, the limit's and that of the code which runs on it the lowest.
+  int compute_capability;
   int multiprocessors;
-  size_t shared_memory;   // bytes, the most that a block may ask for
-  bool clusters = false;  // blocks can form them: on Hopper and later, by code compiled for these
+  size_t shared_memory;  ///< bytes, the most that a block may ask for
+  bool wgmma = false;    ///< the instructions of sm_90a, which only devices of capability 9.0 have
+
+  bool has_tensor_cores() const { return compute_capability >= 80; }  ///< for bfloat16 and TF32 too
+  bool has_async_copies() const { return compute_capability >= 80; }  ///< from global to shared memory
+  bool has_clusters() const { return compute_capability >= 90; }      ///< of blocks, and early launches
 };
 
 /// One H200.
 inline constexpr DeviceProperties kH200 = {
-    .compute_capability = 90, .multiprocessors = 132, .shared_memory = 227 << 10, .clusters = true};
+    .compute_capability = 90, .multiprocessors = 132, .shared_memory = 227 << 10, .wgmma = true};
+
+/// Bytes of shared memory that a block of a device may ask for ("Technical Specifications per Compute Capability" in
+/// the CUDA Programming Guide).
+constexpr size_t shared_memory_of_capability(int capability) {
+  constexpr std::pair<int, size_t> kibibytes[] = {{120, 99}, {90, 227}, {89, 99}, {87, 163}, {86, 99}, {80, 163}};
+  for (const auto& [from, size] : kibibytes)
+    if (capability >= from) return size << 10;
+  return size_t{64} << 10;
+}
+
+/// No device that CUDA 13 compiles for is older.
+inline constexpr int kOldestCapability = 75;
+
+/// The value of GRADUS_CUDA_MAX_CAPABILITY, "8.0" or "80". Throws ValueError.
+inline int parse_max_capability(std::string_view text) {
+  const size_t dot = text.find('.');
+  const bool has_dot = dot != std::string_view::npos;
+  int capability = 0;
+  bool is_number = text.size() >= 2 && (!has_dot || dot + 2 == text.size());
+  for (size_t i = 0; i < text.size() && is_number; ++i) {
+    if (i == dot) continue;
+    is_number = text[i] >= '0' && text[i] <= '9' && capability < 1000;
+    capability = 10 * capability + (text[i] - '0');
+  }
+  GRADUS_CHECK(is_number && capability >= kOldestCapability && capability < 1000, ValueError,
+               "the variable GRADUS_CUDA_MAX_CAPABILITY is '", text,
+               "': it must be a compute capability of at least 7.5, such as 8.0 or 80");
+  return capability;
+}
+
+/// A device as kernels may use it that are compiled for the capability `code` and are not to use more than `limit`.
+constexpr DeviceProperties limited(DeviceProperties device, int code, int limit) {
+  const int real = device.compute_capability;
+  if (limit < real) device.shared_memory = std::min(device.shared_memory, shared_memory_of_capability(limit));
+  device.compute_capability = std::min({real, code, limit});
+  device.wgmma = real == 90 && device.compute_capability == 90;
+  return device;
+}
 
 }  // namespace gradus::cuda_detail

@@ -1,6 +1,7 @@
-// Which libraries the backend calls, with their versions.
+// Which libraries the backend calls, with their versions, and for what its own kernels were compiled.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/runtime/check.h>
+#include <gradus/backends/cuda/runtime/cuda_runtime.h>
 
 namespace gradus {
 namespace {
@@ -16,8 +17,11 @@ std::string CudaBackend::libraries() const {
   GRADUS_CUDA_CHECK(cudaDriverGetVersion(&driver));
   for (const auto part : {MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL})
     GRADUS_CUDA_CHECK(cublasGetProperty(part, &cublas[part]));
+  int device = 0;
+  GRADUS_CUDA_CHECK(cudaGetDevice(&device));
   return "CUDA " + release(toolkit) + ", driver for CUDA " + release(driver) + ", cuBLAS " + std::to_string(cublas[0]) +
-         "." + std::to_string(cublas[1]) + "." + std::to_string(cublas[2]);
+         "." + std::to_string(cublas[1]) + "." + std::to_string(cublas[2]) + ", kernels for sm_" +
+         std::to_string(cuda_detail::loaded_code(device));
 }
 
 }  // namespace gradus

@@ -36,7 +36,7 @@ LstmPlan select_lstm(DType dtype, const Shape& states, bool contiguous, const De
   constexpr int64_t kMost = int64_t{1} << 24;  // grids and steps are 32-bit numbers
   const int64_t length = states[0], batch = states[1], size = states[2];
   const auto within = [](int64_t n, int64_t limit) { return n > 0 && n <= limit; };
-  if (!contiguous || !device.clusters || dtype == DType::f64) return {};
+  if (!contiguous || !device.has_clusters() || dtype == DType::f64) return {};
   if (!within(length, kMost - 1) || !within(batch, kMost - 1) || !within(size, kLstmSize)) return {};
   return {LstmAlgorithm::clusters, static_cast<uint32_t>(kLstmBlocks * ceil_div(batch, kLstmSequences))};
 }

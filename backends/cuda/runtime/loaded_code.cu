@@ -1,0 +1,19 @@
+// Which code of this build a device runs, asked of CUDA.
+#include <gradus/backends/cuda/runtime/check.h>
+#include <gradus/backends/cuda/runtime/cuda_runtime.h>
+
+namespace gradus::cuda_detail {
+namespace {
+
+__global__ void any_kernel() {}
+
+}  // namespace
+
+int loaded_code(int index) {
+  const DeviceGuard guard(index);
+  cudaFuncAttributes attributes{};
+  GRADUS_CUDA_CHECK(cudaFuncGetAttributes(&attributes, any_kernel));
+  return attributes.ptxVersion;
+}
+
+}  // namespace gradus::cuda_detail

@@ -72,7 +72,7 @@ class AutogradContext {
 class FunctionNode final : public Node {
  public:
   using Backward = TensorList (*)(AutogradContext*, const TensorList&);
-  FunctionNode(Backward backward, const char* name) : backward_(backward) {
+  FunctionNode(Backward formula, const char* name) : backward_(formula) {
     context.node_ = this;
     set_name(name);
   }

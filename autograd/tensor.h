@@ -13,6 +13,7 @@
 
 #include <gradus/autograd/grad_mode.h>
 #include <gradus/core/array.h>
+#include <gradus/core/options.h>
 
 namespace gradus {
 
@@ -27,11 +28,11 @@ inline constexpr TensorLayout kStrided = TensorLayout::strided;
 /// Element type, device and whether gradients are wanted, for creation functions: dtype(kDouble).device("cuda").
 struct TensorOptions {
   TensorOptions() = default;
-  TensorOptions(DType dtype) : dtype_(dtype) {}              // NOLINT(google-explicit-constructor)
-  TensorOptions(Device device) : device_(device) {}          // NOLINT(google-explicit-constructor)
-  TensorOptions(DeviceType type) : device_(Device(type)) {}  // NOLINT(google-explicit-constructor)
+  TensorOptions(DType dtype) : dtype_(dtype) {}                         // NOLINT(google-explicit-constructor)
+  TensorOptions(Device device) : device_(device), has_device_(true) {}  // NOLINT(google-explicit-constructor)
+  TensorOptions(DeviceType type) : TensorOptions(Device(type)) {}       // NOLINT(google-explicit-constructor)
   /// "cuda:1"
-  explicit TensorOptions(const std::convertible_to<std::string_view> auto& device) : device_(Device(device)) {}
+  explicit TensorOptions(const std::convertible_to<std::string_view> auto& device) : TensorOptions(Device(device)) {}
   TensorOptions dtype(DType dtype) const {
     TensorOptions o = *this;
     o.dtype_ = dtype;
@@ -39,7 +40,7 @@ struct TensorOptions {
   }
   TensorOptions device(Device device) const {
     TensorOptions o = *this;
-    o.device_ = device;
+    o.device_ = device, o.has_device_ = true;
     return o;
   }
   TensorOptions device(DeviceType type, int index) const { return device(Device(type, index)); }
@@ -57,17 +58,18 @@ struct TensorOptions {
   }
   DType dtype_or(DType fallback) const { return dtype_.value_or(fallback); }
   DType dtype() const { return dtype_.value_or(get_default_dtype()); }
-  Device device_or(Device fallback) const { return device_.value_or(fallback); }
-  Device device() const { return device_.value_or(Device()); }
+  Device device_or(Device fallback) const { return has_device_ ? device_ : fallback; }
+  Device device() const { return device_; }
   bool requires_grad() const { return requires_grad_; }  ///< what was asked for
   TensorLayout layout() const { return kStrided; }       ///< there is one
   MemoryFormat memory_format() const { return format_; }
   bool has_dtype() const { return dtype_.has_value(); }
-  bool has_device() const { return device_.has_value(); }
+  bool has_device() const { return has_device_; }
 
  private:
-  std::optional<DType> dtype_;
-  std::optional<Device> device_;
+  std::optional<DType> dtype_ = absent<DType>();
+  Device device_;
+  bool has_device_ = false;
   bool requires_grad_ = false;
   MemoryFormat format_ = MemoryFormat::contiguous;
 };
@@ -81,11 +83,11 @@ using Loc = SourceLocation;
 
 /// One argument of a binary operator: a tensor or a number, and the line on which it was written.
 struct Operand {
-  Operand(const Tensor& tensor, Loc where = Loc::current()) : tensor(&tensor), where(where) {}  // NOLINT
+  Operand(const Tensor& tensor_, Loc where_ = Loc::current()) : tensor(&tensor_), where(where_) {}  // NOLINT
   template <class T>
-  requires std::is_arithmetic_v<T> Operand(T number, Loc where = Loc::current())
-      : scalar(number), where(where) {}                                                 // NOLINT
-  Operand(Scalar number, Loc where = Loc::current()) : scalar(number), where(where) {}  // NOLINT
+  requires std::is_arithmetic_v<T> Operand(T number, Loc where_ = Loc::current())
+      : scalar(number), where(where_) {}                                                  // NOLINT
+  Operand(Scalar number, Loc where_ = Loc::current()) : scalar(number), where(where_) {}  // NOLINT
   const Tensor* tensor = nullptr;
   Scalar scalar;
   Loc where;

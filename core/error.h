@@ -56,8 +56,8 @@ class CommError : public Error { using Error::Error; };
 /// which is the one that the user called.
 class OpContext {
  public:
-  explicit OpContext(const char* name, SourceLocation where = {"", 0}) noexcept
-      : name(name), where(where), parent(current_) {
+  explicit OpContext(const char* name_, SourceLocation where_ = {"", 0}) noexcept
+      : name(name_), where(where_), parent(current_) {
     current_ = this;
   }
   ~OpContext() { current_ = parent; }
@@ -78,7 +78,7 @@ class OpContext {
 class ModuleFrame {
  public:
   using PathFunction = std::string (*)(const void* module);
-  ModuleFrame(const void* module, PathFunction path) noexcept : module(module), path(path), parent(current_) {
+  ModuleFrame(const void* module_, PathFunction path_) noexcept : module(module_), path(path_), parent(current_) {
     current_ = this;
   }
   ~ModuleFrame() { current_ = parent; }

@@ -39,7 +39,7 @@ GRADUS_HOST_DEVICE inline V sign(V x) {
 /// then keeps its digits, and a GPU has no double `pow` to compute.
 struct Decay {
   double value, logarithm;
-  Decay(double value) : value(value), logarithm(std::log(value)) {}  // NOLINT(google-explicit-constructor)
+  Decay(double value_) : value(value_), logarithm(std::log(value_)) {}  // NOLINT(google-explicit-constructor)
 };
 /// decay^t and 1 - decay^t
 GRADUS_HOST_DEVICE inline double power(const Decay& decay, double t) { return std::exp(t * decay.logarithm); }

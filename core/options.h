@@ -1,6 +1,21 @@
 // How options structs of layers and optimizers are written.
 #pragma once
 
+#include <optional>
+
+namespace gradus {
+
+/// No number, with bytes that are initialised. Options are copied while such a field is empty, and g++ 12 and 13 warn of
+/// uninitialised numbers in programs that copy an empty std::optional.
+template <class T>
+std::optional<T> absent() {
+  std::optional<T> result(T{});
+  result.reset();
+  return result;
+}
+
+}  // namespace gradus
+
 /// A field of an options struct with a setter that chains and getters (options.bias() = false): LibTorch's TORCH_ARG.
 ///   struct LinearOptions { … GRADUS_ARG(bool, bias) = true; };
 ///   LinearOptions(784, 10).bias(false)

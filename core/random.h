@@ -138,7 +138,8 @@ GRADUS_HOST_DEVICE inline int64_t random_integer(uint64_t seed, uint64_t offset,
 #if defined(__CUDA_ARCH__)
   const uint64_t scaled = __umul64hi(bits, range);
 #else
-  const uint64_t scaled = static_cast<uint64_t>((static_cast<unsigned __int128>(bits) * range) >> 64);
+  __extension__ using Wide = unsigned __int128;
+  const uint64_t scaled = static_cast<uint64_t>((static_cast<Wide>(bits) * range) >> 64);
 #endif
   return static_cast<int64_t>(static_cast<uint64_t>(low) + scaled);
 }

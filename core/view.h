@@ -32,7 +32,7 @@ struct View : StridedLayout {
 
   View() = default;
   View(const Array& x) : StridedLayout(x), data(x.data()) {}
-  View(const StridedLayout& layout, const void* data) : StridedLayout(layout), data(data) {}
+  View(const StridedLayout& layout, const void* data_) : StridedLayout(layout), data(data_) {}
   explicit operator bool() const { return data || ndim() > 0; }
   template <class T>
   const T* as() const {

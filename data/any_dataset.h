@@ -44,7 +44,7 @@ class AnyDataset : public BatchDataset<AnyDataset<Batch>, Batch> {
   };
   template <class Inner>
   struct Model final : Concept {
-    explicit Model(Inner dataset) : dataset(std::move(dataset)) {}
+    explicit Model(Inner dataset_) : dataset(std::move(dataset_)) {}
     std::unique_ptr<Concept> clone() const override { return std::make_unique<Model>(dataset); }
     Batch get_batch(const std::vector<size_t>& indices) override { return dataset.get_batch(indices); }
     Example<> get_stacked(const std::vector<size_t>& indices) override {

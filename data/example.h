@@ -16,7 +16,7 @@ using NoTarget = void;
 template <class Data = Tensor, class Target = Tensor>
 struct Example {
   Example() = default;
-  Example(Data data, Target target) : data(std::move(data)), target(std::move(target)) {}
+  Example(Data data_, Target target_) : data(std::move(data_)), target(std::move(target_)) {}
 
   Data data;
   Target target;
@@ -26,9 +26,9 @@ struct Example {
 template <class Data>
 struct Example<Data, example::NoTarget> {
   Example() = default;
-  Example(Data data) : data(std::move(data)) {}  // NOLINT(google-explicit-constructor)
-  operator Data&() { return data; }              // NOLINT(google-explicit-constructor)
-  operator const Data&() const { return data; }  // NOLINT(google-explicit-constructor)
+  Example(Data data_) : data(std::move(data_)) {}  // NOLINT(google-explicit-constructor)
+  operator Data&() { return data; }                // NOLINT(google-explicit-constructor)
+  operator const Data&() const { return data; }    // NOLINT(google-explicit-constructor)
 
   Data data;
 };

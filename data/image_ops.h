@@ -23,7 +23,7 @@ enum class PaddingMode : uint8_t { kConstant, kEdge, kReflect, kSymmetric };
 /// Pixels as (height, width).
 struct ImageSize {
   ImageSize(int64_t side) : height(side), width(side) {}  // NOLINT(google-explicit-constructor)
-  ImageSize(int64_t height, int64_t width) : height(height), width(width) {}
+  ImageSize(int64_t height_, int64_t width_) : height(height_), width(width_) {}
   int64_t height, width;
 };
 /// Pixels added to the four sides.
@@ -31,14 +31,14 @@ struct Padding {
   Padding(int64_t all) : left(all), top(all), right(all), bottom(all) {}  // NOLINT(google-explicit-constructor)
   Padding(int64_t horizontal, int64_t vertical)
       : left(horizontal), top(vertical), right(horizontal), bottom(vertical) {}
-  Padding(int64_t left, int64_t top, int64_t right, int64_t bottom)
-      : left(left), top(top), right(right), bottom(bottom) {}
+  Padding(int64_t left_, int64_t top_, int64_t right_, int64_t bottom_)
+      : left(left_), top(top_), right(right_), bottom(bottom_) {}
   int64_t left, top, right, bottom;
 };
 /// One value for all channels, or one for each.
 struct Fill {
-  Fill(double value = 0) : values{value} {}                        // NOLINT(google-explicit-constructor)
-  Fill(std::vector<double> values) : values(std::move(values)) {}  // NOLINT(google-explicit-constructor)
+  Fill(double value = 0) : values{value} {}                          // NOLINT(google-explicit-constructor)
+  Fill(std::vector<double> values_) : values(std::move(values_)) {}  // NOLINT(google-explicit-constructor)
   std::vector<double> values;
 };
 

@@ -185,7 +185,7 @@ struct HardtanhOptions {
 };
 /// x within [min_val, max_val], else the nearer bound; a range that is empty is a ValueError.
 struct HardtanhImpl : detail::PlainLayer<HardtanhImpl, HardtanhOptions> {
-  explicit HardtanhImpl(const HardtanhOptions& options = {}) : PlainLayer(options) { HardtanhImpl::reset(); }
+  explicit HardtanhImpl(const HardtanhOptions& options_ = {}) : PlainLayer(options_) { HardtanhImpl::reset(); }
   void reset() override;
   Tensor forward(const Tensor& x);
   void pretty_print(std::ostream& stream) const override;
@@ -298,7 +298,7 @@ struct PReLUOptions {
 };
 /// x for x > 0, else weight x. Parameter `weight` (num_parameters): one, or one for each channel, dimension 1 of x.
 struct PReLUImpl : Cloneable<PReLUImpl> {
-  explicit PReLUImpl(const PReLUOptions& options = {}) : options(options) { PReLUImpl::reset(); }
+  explicit PReLUImpl(const PReLUOptions& options_ = {}) : options(options_) { PReLUImpl::reset(); }
   void reset() override;
   Tensor forward(const Tensor& x);
   void pretty_print(std::ostream& stream) const override;

@@ -20,8 +20,8 @@ struct MultiheadAttentionOptions {
   GRADUS_ARG(bool, add_bias_kv) = false;
   GRADUS_ARG(bool, add_zero_attn) = false;
   /// Features of keys and values, embed_dim unless set.
-  GRADUS_ARG(std::optional<int64_t>, kdim);
-  GRADUS_ARG(std::optional<int64_t>, vdim);
+  GRADUS_ARG(std::optional<int64_t>, kdim) = absent<int64_t>();
+  GRADUS_ARG(std::optional<int64_t>, vdim) = absent<int64_t>();
   /// Whether inputs are (N, L, E) instead of (L, N, E); LibTorch has this in Python only.
   GRADUS_ARG(bool, batch_first) = false;
 };

@@ -132,8 +132,8 @@ class ModuleDict : public ModuleHolder<ModuleDictImpl> {
   /// A module of any type under a name.
   struct Item {
     template <class M>
-    Item(std::string name, const ModuleHolder<M>& holder) : name(std::move(name)), module(holder.ptr()) {}
-    Item(std::string name, std::shared_ptr<Module> module) : name(std::move(name)), module(std::move(module)) {}
+    Item(std::string name_, const ModuleHolder<M>& holder) : name(std::move(name_)), module(holder.ptr()) {}
+    Item(std::string name_, std::shared_ptr<Module> module_) : name(std::move(name_)), module(std::move(module_)) {}
     std::string name;
     std::shared_ptr<Module> module;
   };

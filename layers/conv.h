@@ -18,11 +18,11 @@ namespace nn {
 template <class Size>
 struct ConvPadding {
   template <std::convertible_to<Size> T>
-  ConvPadding(const T& size) : size(size) {}  // NOLINT(google-explicit-constructor)
+  ConvPadding(const T& size_) : size(size_) {}  // NOLINT(google-explicit-constructor)
   ConvPadding(int64_t h, int64_t w) requires std::is_same_v<Size, Pair> : size(h, w) {}
-  ConvPadding(AutoPadding name) : size(0), name(name) {}  // NOLINT(google-explicit-constructor)
+  ConvPadding(AutoPadding name_) : size(0), name(name_) {}  // NOLINT(google-explicit-constructor)
   Size size;
-  std::optional<AutoPadding> name;
+  std::optional<AutoPadding> name = absent<AutoPadding>();
 };
 
 /// Options of convolutions in D directions.
@@ -71,7 +71,7 @@ namespace detail {
 /// What all convolutions share: parameters `weight` and `bias` (out), started as PyTorch does.
 template <class Options>
 struct ConvBase : Module {
-  explicit ConvBase(const Options& options) : options(options) { register_parameters(); }
+  explicit ConvBase(const Options& options_) : options(options_) { register_parameters(); }
   void reset_parameters();
 
   Options options;
@@ -92,7 +92,7 @@ struct ConvBase : Module {
 struct Conv1dImpl : Cloneable<Conv1dImpl, detail::ConvBase<Conv1dOptions>> {
   Conv1dImpl(int64_t in_channels, int64_t out_channels, int64_t kernel_size)
       : Conv1dImpl(Conv1dOptions(in_channels, out_channels, kernel_size)) {}
-  explicit Conv1dImpl(const Conv1dOptions& options) : Cloneable(options) {}
+  explicit Conv1dImpl(const Conv1dOptions& options_) : Cloneable(options_) {}
   void reset() override { register_parameters(); }
   Tensor forward(const Tensor& x);
   void pretty_print(std::ostream& stream) const override { print(stream, "Conv1d"); }
@@ -104,7 +104,7 @@ GRADUS_MODULE(Conv1d);
 struct Conv2dImpl : Cloneable<Conv2dImpl, detail::ConvBase<Conv2dOptions>> {
   Conv2dImpl(int64_t in_channels, int64_t out_channels, Pair kernel_size)
       : Conv2dImpl(Conv2dOptions(in_channels, out_channels, kernel_size)) {}
-  explicit Conv2dImpl(const Conv2dOptions& options) : Cloneable(options) {}
+  explicit Conv2dImpl(const Conv2dOptions& options_) : Cloneable(options_) {}
   void reset() override { register_parameters(); }
   Tensor forward(const Tensor& x);
   void pretty_print(std::ostream& stream) const override { print(stream, "Conv2d"); }
@@ -115,7 +115,7 @@ GRADUS_MODULE(Conv2d);
 struct ConvReLU2dImpl : Cloneable<ConvReLU2dImpl, detail::ConvBase<Conv2dOptions>> {
   ConvReLU2dImpl(int64_t in_channels, int64_t out_channels, Pair kernel_size)
       : ConvReLU2dImpl(ConvReLU2dOptions(in_channels, out_channels, kernel_size)) {}
-  explicit ConvReLU2dImpl(const ConvReLU2dOptions& options) : Cloneable(options) {}
+  explicit ConvReLU2dImpl(const ConvReLU2dOptions& options_) : Cloneable(options_) {}
   void reset() override { register_parameters(); }
   Tensor forward(const Tensor& x);
   void pretty_print(std::ostream& stream) const override { print(stream, "ConvReLU2d"); }
@@ -128,7 +128,7 @@ GRADUS_MODULE(ConvReLU2d);
 struct ConvTranspose1dImpl : Cloneable<ConvTranspose1dImpl, detail::ConvBase<ConvTranspose1dOptions>> {
   ConvTranspose1dImpl(int64_t in_channels, int64_t out_channels, int64_t kernel_size)
       : ConvTranspose1dImpl(ConvTranspose1dOptions(in_channels, out_channels, kernel_size)) {}
-  explicit ConvTranspose1dImpl(const ConvTranspose1dOptions& options) : Cloneable(options) {}
+  explicit ConvTranspose1dImpl(const ConvTranspose1dOptions& options_) : Cloneable(options_) {}
   void reset() override { register_parameters(); }
   Tensor forward(const Tensor& x, const std::optional<IntArrayRef>& output_size = std::nullopt);
   void pretty_print(std::ostream& stream) const override { print(stream, "ConvTranspose1d"); }
@@ -140,7 +140,7 @@ GRADUS_MODULE(ConvTranspose1d);
 struct ConvTranspose2dImpl : Cloneable<ConvTranspose2dImpl, detail::ConvBase<ConvTranspose2dOptions>> {
   ConvTranspose2dImpl(int64_t in_channels, int64_t out_channels, Pair kernel_size)
       : ConvTranspose2dImpl(ConvTranspose2dOptions(in_channels, out_channels, kernel_size)) {}
-  explicit ConvTranspose2dImpl(const ConvTranspose2dOptions& options) : Cloneable(options) {}
+  explicit ConvTranspose2dImpl(const ConvTranspose2dOptions& options_) : Cloneable(options_) {}
   void reset() override { register_parameters(); }
   Tensor forward(const Tensor& x, const std::optional<IntArrayRef>& output_size = std::nullopt);
   void pretty_print(std::ostream& stream) const override { print(stream, "ConvTranspose2d"); }

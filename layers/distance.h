@@ -47,7 +47,7 @@ struct BilinearOptions {
 struct BilinearImpl : Cloneable<BilinearImpl> {
   BilinearImpl(int64_t in1_features, int64_t in2_features, int64_t out_features)
       : BilinearImpl(BilinearOptions(in1_features, in2_features, out_features)) {}
-  explicit BilinearImpl(const BilinearOptions& options) : options(options) { BilinearImpl::reset(); }
+  explicit BilinearImpl(const BilinearOptions& options_) : options(options_) { BilinearImpl::reset(); }
   void reset() override;
   void reset_parameters();
   Tensor forward(const Tensor& a, const Tensor& b);

@@ -19,9 +19,9 @@ namespace detail {
 /// p outside [0, 1] is a ValueError.
 template <class Derived>
 struct DropoutLayer : PlainLayer<Derived, DropoutOptions> {
-  explicit DropoutLayer(const DropoutOptions& options = {}) : PlainLayer<Derived, DropoutOptions>(options) {
-    GRADUS_CHECK(options.p() >= 0 && options.p() <= 1, ValueError, "dropout probability must be in [0, 1], got ",
-                 options.p());
+  explicit DropoutLayer(const DropoutOptions& options_ = {}) : PlainLayer<Derived, DropoutOptions>(options_) {
+    GRADUS_CHECK(options_.p() >= 0 && options_.p() <= 1, ValueError, "dropout probability must be in [0, 1], got ",
+                 options_.p());
   }
 };
 }  // namespace detail

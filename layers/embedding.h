@@ -14,9 +14,9 @@ struct EmbeddingOptions {
   GRADUS_ARG(int64_t, num_embeddings);
   GRADUS_ARG(int64_t, embedding_dim);
   /// A row that starts as zeros and gets no gradient; negative ones count from the end.
-  GRADUS_ARG(std::optional<int64_t>, padding_idx);
+  GRADUS_ARG(std::optional<int64_t>, padding_idx) = absent<int64_t>();
   /// Rows that are looked up and have a larger norm are scaled down to it.
-  GRADUS_ARG(std::optional<double>, max_norm);
+  GRADUS_ARG(std::optional<double>, max_norm) = absent<double>();
   GRADUS_ARG(double, norm_type) = 2;
   /// Whether a row's gradient is divided by how often the indices have it.
   GRADUS_ARG(bool, scale_grad_by_freq) = false;
@@ -29,8 +29,8 @@ struct EmbeddingOptions {
 struct EmbeddingFromPretrainedOptions {
   /// Whether the table is not trained.
   GRADUS_ARG(bool, freeze) = true;
-  GRADUS_ARG(std::optional<int64_t>, padding_idx);
-  GRADUS_ARG(std::optional<double>, max_norm);
+  GRADUS_ARG(std::optional<int64_t>, padding_idx) = absent<int64_t>();
+  GRADUS_ARG(std::optional<double>, max_norm) = absent<double>();
   GRADUS_ARG(double, norm_type) = 2;
   GRADUS_ARG(bool, scale_grad_by_freq) = false;
   GRADUS_ARG(bool, sparse) = false;
@@ -45,7 +45,7 @@ int64_t padding_row(std::optional<int64_t> padding_idx, int64_t rows);
 struct EmbeddingImpl : Cloneable<EmbeddingImpl> {
   EmbeddingImpl(int64_t num_embeddings, int64_t embedding_dim)
       : EmbeddingImpl(EmbeddingOptions(num_embeddings, embedding_dim)) {}
-  explicit EmbeddingImpl(const EmbeddingOptions& options) : options(options) { EmbeddingImpl::reset(); }
+  explicit EmbeddingImpl(const EmbeddingOptions& options_) : options(options_) { EmbeddingImpl::reset(); }
   void reset() override;
   void reset_parameters();
   Tensor forward(const Tensor& x);

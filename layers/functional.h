@@ -86,7 +86,7 @@ struct SoftmaxFuncOptions {
   SoftmaxFuncOptions(int64_t dim) : dim_(dim) {}  // NOLINT(google-explicit-constructor)
   GRADUS_ARG(int64_t, dim);
   /// What x is converted to first.
-  GRADUS_ARG(std::optional<DType>, dtype);
+  GRADUS_ARG(std::optional<DType>, dtype) = absent<DType>();
 };
 inline Tensor softmax(const Tensor& x, const SoftmaxFuncOptions& options, Loc where = Loc::current()) {
   return gradus::softmax(x, options.dim(), options.dtype(), where);
@@ -133,8 +133,8 @@ inline Tensor one_hot(const Tensor& x, int64_t num_classes = -1, Loc where = Loc
 
 /// The fields of EmbeddingOptions that the function takes.
 struct EmbeddingFuncOptions {
-  GRADUS_ARG(std::optional<int64_t>, padding_idx);
-  GRADUS_ARG(std::optional<double>, max_norm);
+  GRADUS_ARG(std::optional<int64_t>, padding_idx) = absent<int64_t>();
+  GRADUS_ARG(std::optional<double>, max_norm) = absent<double>();
   GRADUS_ARG(double, norm_type) = 2;
   GRADUS_ARG(bool, scale_grad_by_freq) = false;
   GRADUS_ARG(bool, sparse) = false;
@@ -369,8 +369,8 @@ struct InterpolateFuncOptions {
   GRADUS_ARG(std::optional<std::vector<int64_t>>, size);
   GRADUS_ARG(std::optional<std::vector<double>>, scale_factor);
   GRADUS_ARG(UpsampleMode, mode) = kNearest;
-  GRADUS_ARG(std::optional<bool>, align_corners);
-  GRADUS_ARG(std::optional<bool>, recompute_scale_factor);
+  GRADUS_ARG(std::optional<bool>, align_corners) = absent<bool>();
+  GRADUS_ARG(std::optional<bool>, recompute_scale_factor) = absent<bool>();
 };
 inline Tensor interpolate(const Tensor& x, const InterpolateFuncOptions& options = {}, Loc where = Loc::current()) {
   std::optional<IntArrayRef> size;

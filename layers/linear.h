@@ -42,7 +42,7 @@ struct FlattenOptions {
 
 /// Makes dimensions start_dim to end_dim one: (N, C, H, W) to (N, C H W).
 struct FlattenImpl : Cloneable<FlattenImpl> {
-  explicit FlattenImpl(const FlattenOptions& options = {}) : options(options) {}
+  explicit FlattenImpl(const FlattenOptions& options_ = {}) : options(options_) {}
   void reset() override {}
   Tensor forward(const Tensor& x);
   void pretty_print(std::ostream& stream) const override;
@@ -60,7 +60,7 @@ struct UnflattenOptions {
 /// Makes dimension `dim` several: (N, C H W) to (N, C, H, W). One of the sizes may be -1.
 struct UnflattenImpl : Cloneable<UnflattenImpl> {
   UnflattenImpl(int64_t dim, std::vector<int64_t> sizes) : options(dim, std::move(sizes)) {}
-  explicit UnflattenImpl(const UnflattenOptions& options) : options(options) {}
+  explicit UnflattenImpl(const UnflattenOptions& options_) : options(options_) {}
   void reset() override {}
   Tensor forward(const Tensor& x);
   void pretty_print(std::ostream& stream) const override;

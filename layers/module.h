@@ -265,7 +265,7 @@ class PlainLayer : public Cloneable<Derived> {
  public:
   PlainLayer() requires std::is_default_constructible_v<Options>
   = default;
-  explicit PlainLayer(const Options& options) : options(options) {}
+  explicit PlainLayer(const Options& options_) : options(options_) {}
   void reset() override {}
 
   Options options;

@@ -43,7 +43,7 @@ namespace detail {
 /// `num_batches_tracked` (int64) where statistics are tracked; all of (num_features) but the last.
 template <class Options>
 struct NormBase : Module {
-  explicit NormBase(const Options& options) : options(options) { register_tensors(); }
+  explicit NormBase(const Options& options_) : options(options_) { register_tensors(); }
   void reset_parameters();
   void reset_running_stats();
 
@@ -76,7 +76,7 @@ struct BatchNormBase : NormBase<BatchNormOptions> {
 
 /// x (N, C) or (N, C, L), normalised for each channel over the batch.
 struct BatchNorm1dImpl : Cloneable<BatchNorm1dImpl, detail::BatchNormBase> {
-  explicit BatchNorm1dImpl(const BatchNorm1dOptions& options) : Cloneable(options) {}
+  explicit BatchNorm1dImpl(const BatchNorm1dOptions& options_) : Cloneable(options_) {}
   void reset() override { register_tensors(); }
   Tensor forward(const Tensor& x);
   void pretty_print(std::ostream& stream) const override { print(stream, "BatchNorm1d"); }
@@ -85,7 +85,7 @@ GRADUS_MODULE(BatchNorm1d);
 
 /// x (N, C, H, W), normalised for each channel over the batch.
 struct BatchNorm2dImpl : Cloneable<BatchNorm2dImpl, detail::BatchNormBase> {
-  explicit BatchNorm2dImpl(const BatchNorm2dOptions& options) : Cloneable(options) {}
+  explicit BatchNorm2dImpl(const BatchNorm2dOptions& options_) : Cloneable(options_) {}
   void reset() override { register_tensors(); }
   Tensor forward(const Tensor& x);
   void pretty_print(std::ostream& stream) const override { print(stream, "BatchNorm2d"); }
@@ -95,7 +95,7 @@ GRADUS_MODULE(BatchNorm2d);
 /// relu(BatchNorm2d(x)), or, as at the end of a residual block, relu(BatchNorm2d(x) + residual), in one kernel forward
 /// and one backward, where the backend has them. Parameters and buffers as BatchNorm2d. (torch.nn.intrinsic.BNReLU2d)
 struct BNReLU2dImpl : Cloneable<BNReLU2dImpl, detail::BatchNormBase> {
-  explicit BNReLU2dImpl(const BNReLU2dOptions& options) : Cloneable(options) {}
+  explicit BNReLU2dImpl(const BNReLU2dOptions& options_) : Cloneable(options_) {}
   void reset() override { register_tensors(); }
   /// residual, where defined, has the shape and type of x.
   Tensor forward(const Tensor& x, const Tensor& residual = {});
@@ -105,7 +105,7 @@ GRADUS_MODULE(BNReLU2d);
 
 /// x (N, C, L) or (C, L), normalised for each channel of each sample.
 struct InstanceNorm1dImpl : Cloneable<InstanceNorm1dImpl, detail::NormBase<InstanceNormOptions>> {
-  explicit InstanceNorm1dImpl(const InstanceNorm1dOptions& options) : Cloneable(options) {}
+  explicit InstanceNorm1dImpl(const InstanceNorm1dOptions& options_) : Cloneable(options_) {}
   void reset() override { register_tensors(); }
   Tensor forward(const Tensor& x);
   void pretty_print(std::ostream& stream) const override { print(stream, "InstanceNorm1d"); }
@@ -114,7 +114,7 @@ GRADUS_MODULE(InstanceNorm1d);
 
 /// x (N, C, H, W) or (C, H, W), normalised for each channel of each sample.
 struct InstanceNorm2dImpl : Cloneable<InstanceNorm2dImpl, detail::NormBase<InstanceNormOptions>> {
-  explicit InstanceNorm2dImpl(const InstanceNorm2dOptions& options) : Cloneable(options) {}
+  explicit InstanceNorm2dImpl(const InstanceNorm2dOptions& options_) : Cloneable(options_) {}
   void reset() override { register_tensors(); }
   Tensor forward(const Tensor& x);
   void pretty_print(std::ostream& stream) const override { print(stream, "InstanceNorm2d"); }
@@ -134,7 +134,7 @@ struct LayerNormOptions {
 struct LayerNormImpl : Cloneable<LayerNormImpl> {
   explicit LayerNormImpl(std::vector<int64_t> normalized_shape)
       : LayerNormImpl(LayerNormOptions(std::move(normalized_shape))) {}
-  explicit LayerNormImpl(const LayerNormOptions& options) : options(options) { LayerNormImpl::reset(); }
+  explicit LayerNormImpl(const LayerNormOptions& options_) : options(options_) { LayerNormImpl::reset(); }
   void reset() override;
   void reset_parameters();
   Tensor forward(const Tensor& x);
@@ -157,7 +157,7 @@ struct GroupNormOptions {
 /// (C).
 struct GroupNormImpl : Cloneable<GroupNormImpl> {
   GroupNormImpl(int64_t num_groups, int64_t num_channels) : GroupNormImpl(GroupNormOptions(num_groups, num_channels)) {}
-  explicit GroupNormImpl(const GroupNormOptions& options) : options(options) { GroupNormImpl::reset(); }
+  explicit GroupNormImpl(const GroupNormOptions& options_) : options(options_) { GroupNormImpl::reset(); }
   void reset() override;
   void reset_parameters();
   Tensor forward(const Tensor& x);

@@ -71,7 +71,7 @@ struct AvgPool2dOptions {
   GRADUS_ARG(bool, ceil_mode) = false;
   GRADUS_ARG(bool, count_include_pad) = true;
   /// What the sum is divided by instead of the number of elements.
-  GRADUS_ARG(std::optional<int64_t>, divisor_override);
+  GRADUS_ARG(std::optional<int64_t>, divisor_override) = absent<int64_t>();
 };
 
 /// Mean over windows.

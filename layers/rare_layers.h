@@ -20,8 +20,8 @@ namespace nn {
 class EmbeddingBagMode {
  public:
   enum Kind : uint8_t { sum, mean, max };
-  constexpr EmbeddingBagMode(Kind kind) : kind(kind) {}  // NOLINT(google-explicit-constructor)
-  EmbeddingBagMode(Reduction reduction);                 // NOLINT(google-explicit-constructor)
+  constexpr EmbeddingBagMode(Kind kind_) : kind(kind_) {}  // NOLINT(google-explicit-constructor)
+  EmbeddingBagMode(Reduction reduction);                   // NOLINT(google-explicit-constructor)
   friend bool operator==(EmbeddingBagMode a, EmbeddingBagMode b) { return a.kind == b.kind; }
   Kind kind;
 };
@@ -36,7 +36,7 @@ namespace functional {
 struct EmbeddingBagFuncOptions {
   /// Where each bag begins in one-dimensional indices.
   GRADUS_ARG(Tensor, offsets);
-  GRADUS_ARG(std::optional<double>, max_norm);
+  GRADUS_ARG(std::optional<double>, max_norm) = absent<double>();
   GRADUS_ARG(double, norm_type) = 2;
   GRADUS_ARG(bool, scale_grad_by_freq) = false;
   GRADUS_ARG(EmbeddingBagMode, mode) = kMean;
@@ -46,7 +46,7 @@ struct EmbeddingBagFuncOptions {
   /// Whether the last offset is the number of indices and no bag.
   GRADUS_ARG(bool, include_last_offset) = false;
   /// An index that does not count.
-  GRADUS_ARG(std::optional<int64_t>, padding_idx);
+  GRADUS_ARG(std::optional<int64_t>, padding_idx) = absent<int64_t>();
 };
 
 /// Sums, means or maxima (bags, embedding_dim) of the rows of weight (num_embeddings, embedding_dim) that bags of int64
@@ -60,14 +60,14 @@ struct EmbeddingBagOptions {
       : num_embeddings_(num_embeddings), embedding_dim_(embedding_dim) {}
   GRADUS_ARG(int64_t, num_embeddings);
   GRADUS_ARG(int64_t, embedding_dim);
-  GRADUS_ARG(std::optional<double>, max_norm);
+  GRADUS_ARG(std::optional<double>, max_norm) = absent<double>();
   GRADUS_ARG(double, norm_type) = 2;
   GRADUS_ARG(bool, scale_grad_by_freq) = false;
   GRADUS_ARG(EmbeddingBagMode, mode) = kMean;
   /// There are no sparse gradients: forward refuses true.
   GRADUS_ARG(bool, sparse) = false;
   GRADUS_ARG(bool, include_last_offset) = false;
-  GRADUS_ARG(std::optional<int64_t>, padding_idx);
+  GRADUS_ARG(std::optional<int64_t>, padding_idx) = absent<int64_t>();
   /// The table to start with, instead of N(0, 1).
   GRADUS_ARG(Tensor, _weight);
 };
@@ -76,7 +76,7 @@ struct EmbeddingBagOptions {
 struct EmbeddingBagImpl : Cloneable<EmbeddingBagImpl> {
   EmbeddingBagImpl(int64_t num_embeddings, int64_t embedding_dim)
       : EmbeddingBagImpl(EmbeddingBagOptions(num_embeddings, embedding_dim)) {}
-  explicit EmbeddingBagImpl(const EmbeddingBagOptions& options) : options(options) { EmbeddingBagImpl::reset(); }
+  explicit EmbeddingBagImpl(const EmbeddingBagOptions& options_) : options(options_) { EmbeddingBagImpl::reset(); }
   void reset() override;
   /// N(0, 1), and zeros for padding_idx.
   void reset_parameters();

@@ -16,10 +16,10 @@ namespace gradus::nn {
 /// bottom}.
 template <int kSides>
 struct PadSides {
-  PadSides(int64_t all) : sizes(Dims::filled(kSides, all)) {}                // NOLINT(google-explicit-constructor)
-  PadSides(std::initializer_list<int64_t> sizes) : PadSides(Dims(sizes)) {}  // NOLINT(google-explicit-constructor)
-  PadSides(const Dims& sizes) : sizes(sizes) {                               // NOLINT(google-explicit-constructor)
-    GRADUS_CHECK(sizes.size() == kSides, ValueError, "this padding needs ", kSides, " numbers, got ", sizes);
+  PadSides(int64_t all) : sizes(Dims::filled(kSides, all)) {}                  // NOLINT(google-explicit-constructor)
+  PadSides(std::initializer_list<int64_t> sizes_) : PadSides(Dims(sizes_)) {}  // NOLINT(google-explicit-constructor)
+  PadSides(const Dims& sizes_) : sizes(sizes_) {                               // NOLINT(google-explicit-constructor)
+    GRADUS_CHECK(sizes_.size() == kSides, ValueError, "this padding needs ", kSides, " numbers, got ", sizes_);
   }
   Dims sizes;
 };
@@ -114,7 +114,7 @@ GRADUS_MODULE(ReplicationPad2d);
 
 /// How pixels are interpolated: kNearest, kLinear, kBilinear, kBicubic, kArea.
 struct UpsampleMode {
-  UpsampleMode(InterpolateMode mode) : mode(mode) {}  // NOLINT(google-explicit-constructor)
+  UpsampleMode(InterpolateMode mode_) : mode(mode_) {}  // NOLINT(google-explicit-constructor)
   /// LibTorch's kLinear is one constant for both enumerations.
   UpsampleMode(init::Nonlinearity linear) : mode(InterpolateMode::linear) {  // NOLINT(google-explicit-constructor)
     GRADUS_CHECK(linear == init::Nonlinearity::linear, ValueError, "a nonlinearity is not a mode of interpolation");
@@ -127,7 +127,7 @@ struct UpsampleOptions {
   GRADUS_ARG(std::optional<std::vector<int64_t>>, size);
   GRADUS_ARG(std::optional<std::vector<double>>, scale_factor);
   GRADUS_ARG(UpsampleMode, mode) = kNearest;
-  GRADUS_ARG(std::optional<bool>, align_corners);
+  GRADUS_ARG(std::optional<bool>, align_corners) = absent<bool>();
 };
 
 /// x (N, C, L) or (N, C, H, W) at another size (interpolate in autograd/ops/resample.h).

@@ -16,7 +16,7 @@ class LBFGSOptions final : public OptimizerCloneableOptions<LBFGSOptions> {
   GRADUS_ARG(double, lr);
   /// Most iterations in a step, and most calls of the closure there; 5/4 max_iter unless set.
   GRADUS_ARG(int64_t, max_iter) = 20;
-  GRADUS_ARG(std::optional<int64_t>, max_eval);
+  GRADUS_ARG(std::optional<int64_t>, max_eval) = absent<int64_t>();
   /// A step ends where the largest entry of the gradient, or the change of the loss or of every parameter, is not
   /// larger.
   GRADUS_ARG(double, tolerance_grad) = 1e-7;

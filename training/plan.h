@@ -28,7 +28,7 @@ struct PlanOptions {
   /// The axis of the input that images or sequences are counted along.
   GRADUS_ARG(int, batch_axis) = 0;
   /// Forward and loss run under amp::Autocast with this type.
-  GRADUS_ARG(std::optional<DType>, autocast);
+  GRADUS_ARG(std::optional<DType>, autocast) = absent<DType>();
 };
 
 enum class MemoryKind : uint8_t {

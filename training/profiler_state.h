@@ -48,7 +48,7 @@ struct Profiler::State {
     bool backward;
   };
 
-  explicit State(const ProfilerOptions& options) : options(options) {}
+  explicit State(const ProfilerOptions& options_) : options(options_) {}
   void on_begin(const ObservedEvent& event);
   void on_end(const ObservedEvent& event);
   Thread& this_thread();

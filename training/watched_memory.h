@@ -74,7 +74,7 @@ class WatchedMemory final : public RecordedMemory, public std::enable_shared_fro
     block.from_call = calls, block.from = ticks_++;
     bytes_ += counted_bytes(bytes, device_.type());
     if (bytes_ > peak_) peak_ = bytes_, peak_tick_ = ticks_ - 1, peak_call_ = calls;
-    return {data, [memory = shared_from_this()](char* data) { memory->free(data); }};
+    return {data, [memory = shared_from_this()](char* freed) { memory->free(freed); }};
   }
   void fill(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   bool is_watched() const override { return true; }

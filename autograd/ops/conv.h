@@ -11,7 +11,7 @@ struct Pair {
   template <std::integral T>
   requires(!std::same_as<T, bool>) Pair(T both)
       : h(static_cast<int64_t>(both)), w(h) {}  // NOLINT(google-explicit-constructor)
-  Pair(int64_t h, int64_t w) : h(h), w(w) {}
+  Pair(int64_t h_, int64_t w_) : h(h_), w(w_) {}
   template <class List>
   requires std::same_as<List, IntArrayRef> || std::same_as<List, std::vector<int64_t>>  // no braces: those are (h, w)
   Pair(const List& sizes) {  // NOLINT(google-explicit-constructor)

@@ -11,8 +11,8 @@ namespace gradus {
 /// A range start:end:step of one dimension; absent ends reach to the edge. (torch::indexing)
 struct Slice {
   Slice() = default;
-  Slice(std::optional<int64_t> start, std::optional<int64_t> end = {}, std::optional<int64_t> step = {})
-      : start(start), end(end), step(step.value_or(1)) {}
+  Slice(std::optional<int64_t> start_, std::optional<int64_t> end_ = {}, std::optional<int64_t> step_ = {})
+      : start(start_), end(end_), step(step_.value_or(1)) {}
   std::optional<int64_t> start, end;
   int64_t step = 1;
 };

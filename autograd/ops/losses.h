@@ -12,7 +12,7 @@ namespace gradus {
 struct BatchMean {};
 inline constexpr BatchMean kBatchMean{};
 struct KLDivReduction {
-  KLDivReduction(Reduction reduction) : reduction(reduction) {}            // NOLINT(google-explicit-constructor)
+  KLDivReduction(Reduction reduction_) : reduction(reduction_) {}          // NOLINT(google-explicit-constructor)
   KLDivReduction(BatchMean) : reduction(Reduction::sum), by_rows(true) {}  // NOLINT(google-explicit-constructor)
   Reduction reduction;
   bool by_rows = false;

@@ -40,7 +40,7 @@ Tensor avg_pool1d(const Tensor& x, int64_t kernel_size, std::optional<int64_t> s
 /// Size of the result of an adaptive pooling: one number for both directions or a pair; an absent one keeps x's size.
 struct OutputSize {
   OutputSize(int64_t both) : h(both), w(both) {}  // NOLINT
-  OutputSize(std::optional<int64_t> h, std::optional<int64_t> w) : h(h), w(w) {}
+  OutputSize(std::optional<int64_t> h_, std::optional<int64_t> w_) : h(h_), w(w_) {}
   template <class List>
   requires std::same_as<List, IntArrayRef> || std::same_as<List, std::vector<int64_t>> OutputSize(const List& sizes)
       : OutputSize(Pair(sizes).h, Pair(sizes).w) {}  // NOLINT(google-explicit-constructor)

@@ -14,7 +14,7 @@ namespace gradus::graph {
 /// Memory that calls read and write. One that is external was there before the step: parameters, inputs, what the
 /// optimizer keeps. Of the others nothing is left after the step, unless it is a result.
 struct Buffer {
-  Buffer(const char* data, size_t bytes, char* memory = nullptr) : data(data), bytes(bytes), memory(memory) {}
+  Buffer(const char* data_, size_t bytes_, char* memory_ = nullptr) : data(data_), bytes(bytes_), memory(memory_) {}
 
   const char* data = nullptr;  ///< where it was when the step was recorded
   size_t bytes = 0;

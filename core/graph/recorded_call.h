@@ -59,10 +59,10 @@ template <class... Params>
 class RecordedCall final : public Call {
  public:
   using Method = void (Backend::*)(Params...);
-  RecordedCall(Method method, const std::remove_cvref_t<Params>&... arguments)
-      : method_(method), arguments_(owned(arguments)...) {}
+  RecordedCall(Method called, const std::remove_cvref_t<Params>&... arguments)
+      : method_(called), arguments_(owned(arguments)...) {}
   /// With arguments that visit_arguments() is to set.
-  explicit RecordedCall(Method method) requires(sizeof...(Params) > 0) : method_(method) {}
+  explicit RecordedCall(Method called) requires(sizeof...(Params) > 0) : method_(called) {}
   Method method() const { return method_; }
   const auto& arguments() const { return arguments_; }
   auto& arguments() { return arguments_; }

@@ -15,7 +15,7 @@ struct OwnedStencil {
   std::vector<double> weight;
 
   OwnedStencil() = default;
-  explicit OwnedStencil(int64_t size_in) : size_in(size_in) {}
+  explicit OwnedStencil(int64_t size_in_) : size_in(size_in_) {}
   int64_t size_out() const { return static_cast<int64_t>(begin.size()) - 1; }
   Stencil view() const { return {size_in, size_out(), begin, source, weight}; }
   /// Adds an entry to the output position that is being written; and ends that position.

@@ -93,8 +93,8 @@ class FullyShardedDataParallel {
 
  private:
   struct Unit {
-    Unit(std::string name, nn::Module& module)
-        : name(std::move(name)), module(&module), alive(module.weak_from_this().lock()) {}
+    Unit(std::string name_, nn::Module& module_)
+        : name(std::move(name_)), module(&module_), alive(module_.weak_from_this().lock()) {}
     std::string name;
     nn::Module* module;
     std::shared_ptr<nn::Module> alive;    // where the module is held by a shared_ptr

@@ -152,10 +152,13 @@ class Tensor {
   uint32_t _version() const { return version(); }
 
   // ---- Reading numbers ----
-  /// The single element, converted; waits for the device. Another number of elements is a ShapeError.
+  /// The single element, converted; waits for the device. Another number of elements is a ShapeError, and a value that
+  /// T cannot hold a ValueError (Scalar::fits).
   template <class T>
   T item(Loc where = Loc::current()) const {
-    return item_scalar(where).template to<T>();
+    const Scalar value = item_scalar(where);
+    const OpContext context("item", where);
+    return value.to<T>();
   }
   Scalar item(Loc where = Loc::current()) const { return item_scalar(where); }
   /// Address of the first element, on its device. The typed form checks the type.

@@ -1,7 +1,9 @@
 // A number whose kind (bool, integer, floating) takes part in type promotion.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include <gradus/core/dtype.h>
@@ -34,13 +36,47 @@ class Scalar {
     return static_cast<int64_t>(floating_);
   }
   bool to_bool() const { return is_floating() ? floating_ != 0 : integer_ != 0; }
-  /// The value as a T; narrowing wraps as a C++ cast does.
+  /// The value as a T. Narrowing wraps, as a C++ cast of integers does.
   template <class T>
-  T to() const {
+  T cast() const {
     if constexpr (std::is_same_v<T, bool>) return to_bool();
     else if constexpr (std::is_integral_v<T>) return static_cast<T>(to_int64());
     else if constexpr (std::is_same_v<T, double>) return to_double();
     else return T(static_cast<float>(to_double()));
+  }
+  /// True if a T can hold the value up to rounding and its fraction. As in PyTorch only floating types hold NaN and
+  /// infinities, and unsigned types hold negative integers modulo their size.
+  template <class T>
+  bool fits() const {
+    if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, double>) {
+      return true;
+    } else if constexpr (std::is_integral_v<T>) {
+      using Limits = std::numeric_limits<T>;
+      constexpr double end = 2.0 * static_cast<double>(uint64_t{1} << (Limits::digits - 1));
+      if (is_floating())
+        return floating_ >= static_cast<double>(Limits::min()) && floating_ <= static_cast<double>(Limits::max()) &&
+               floating_ < end;
+      if constexpr (Limits::digits == 64) return true;
+      else {
+        constexpr int64_t most = static_cast<int64_t>(Limits::max());
+        return integer_ >= (Limits::is_signed ? static_cast<int64_t>(Limits::min()) : -most) && integer_ <= most;
+      }
+    } else {
+      constexpr double most = std::is_same_v<T, Half>       ? 65504
+                              : std::is_same_v<T, BFloat16> ? 0x1.fep127
+                                                            : double{std::numeric_limits<float>::max()};
+      const double value = to_double();
+      return !(value - value == 0) || (value >= -most && value <= most);
+    }
+  }
+  /// The value as a T. One that does not fit is a ValueError.
+  template <class T>
+  T to() const {
+    if (!fits<T>()) [[unlikely]] {
+      if constexpr (std::is_integral_v<T>) fail_conversion(std::is_signed_v<T> ? "int" : "uint", 8 * sizeof(T));
+      else fail_conversion(std::is_same_v<T, BFloat16> ? "bfloat" : "float", 8 * sizeof(T));
+    }
+    return cast<T>();
   }
   // LibTorch's names: x.item().toFloat().
   float toFloat() const { return to<float>(); }
@@ -52,7 +88,7 @@ class Scalar {
   }
   bool isBoolean() const { return kind_ == Kind::boolean; }  ///< true or false
   int toInt() const { return to<int>(); }
-  int64_t toLong() const { return to_int64(); }
+  int64_t toLong() const { return to<int64_t>(); }
   bool toBool() const { return to_bool(); }
   /// Element type of a tensor made of this number alone: bool, int64 or the default type.
   DType dtype() const {
@@ -60,6 +96,7 @@ class Scalar {
   }
 
  private:
+  [[noreturn]] void fail_conversion(const char* kind, size_t bits) const;
   union {
     int64_t integer_ = 0;
     double floating_;

@@ -13,6 +13,11 @@ void check_operands(const Operand& a, const Operand& b) {
                "an operand is undefined");
 }
 
+Scalar number_of(const Scalar& number, DType dtype) {
+  ops::check_fits(number, dtype);
+  return is_floating(dtype) ? number : Scalar(number.to_int64());
+}
+
 Tensor number_tensor(const Scalar& number) { return Tensor(ops::full({}, number, number.dtype())); }
 
 Tensor as_tensor(const Operand& x, const Operand& other, Device device) {

@@ -282,7 +282,7 @@ Tensor tensor_of(const NestedNumbers& numbers, const TensorOptions& options) {
   Array host = Array::empty(shape, dtype);
   visit(dtype, [&]<class T>() {
     T* to = static_cast<T*>(host.data());
-    for (const Scalar& value : values) ops::check_fits(value, dtype), *to++ = value.to<T>();
+    for (const Scalar& value : values) ops::check_fits(value, dtype), *to++ = value.cast<T>();
   });
   return finished(ops::to_device(host, options.device()), options);
 }

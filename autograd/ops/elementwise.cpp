@@ -227,9 +227,16 @@ const Tensor& modulo_(const char* name, BinaryOp op, const Tensor& self, const O
   return apply_in_place<Modulo>(scope, self, as_tensor(other, self), op);
 }
 
-// b alpha, for add and sub.
-Operand scaled(const Operand& b, const Scalar& alpha, Tensor* room) {
+// b alpha, for add and sub. Like PyTorch's, alpha is a number of the result's type.
+Operand scaled(const Operand& a, const Operand& b, const Scalar& alpha, Tensor* room) {
   if (alpha.to_double() == 1) return b;
+  const DType type = a.tensor && b.tensor ? ops::result_type(a.tensor->array(), b.tensor->array())
+                     : a.tensor           ? promote_with_scalar(a.tensor->dtype(), b.scalar)
+                     : b.tensor           ? promote_with_scalar(b.tensor->dtype(), a.scalar)
+                                          : promote_types(a.scalar.dtype(), b.scalar.dtype());
+  GRADUS_CHECK(is_floating(type) || !alpha.is_floating(), ValueError,
+               "alpha must not be a fraction where the result is ", type);
+  ops::check_fits(alpha, type);
   if (!b.tensor) {
     const bool fraction = b.scalar.is_floating() || alpha.is_floating();
     return fraction ? Operand(b.scalar.to_double() * alpha.to_double(), b.where)
@@ -242,6 +249,7 @@ Operand scaled(const Operand& b, const Scalar& alpha, Tensor* room) {
 void check_exponent(const Tensor& base, const Scalar& exponent) {
   GRADUS_CHECK(is_floating(base.dtype()) || exponent.is_floating() || exponent.to_int64() >= 0, ValueError,
                "integers to a negative power are fractions; convert with .to(kFloat) first");
+  ops::check_fits(exponent, promote_with_scalar(base.dtype(), exponent));
 }
 
 }  // namespace
@@ -250,7 +258,7 @@ Tensor add(const Operand& a, const Operand& b_unscaled, const Scalar& alpha) {
   OpScope op("add", line_of(a, b_unscaled));
   check_operands(a, b_unscaled);
   Tensor room;
-  const Operand b = scaled(b_unscaled, alpha, &room);
+  const Operand b = scaled(a, b_unscaled, alpha, &room);
   if (a.tensor && b.tensor) return apply<Add>(op, *a.tensor, *b.tensor);
   if (a.tensor) return apply<AddScalar>(op, *a.tensor, BinaryOp::add, b.scalar);
   return apply<AddScalar>(op, b.tensor ? *b.tensor : number_tensor(b.scalar), BinaryOp::add, a.scalar);
@@ -260,7 +268,7 @@ Tensor sub(const Operand& a, const Operand& b_unscaled, const Scalar& alpha) {
   OpScope op("sub", line_of(a, b_unscaled));
   check_operands(a, b_unscaled);
   Tensor room;
-  const Operand b = scaled(b_unscaled, alpha, &room);
+  const Operand b = scaled(a, b_unscaled, alpha, &room);
   if (a.tensor && b.tensor) return apply<Sub>(op, *a.tensor, *b.tensor);
   if (a.tensor) return apply<AddScalar>(op, *a.tensor, BinaryOp::sub, b.scalar);
   return apply<RSubScalar>(op, b.tensor ? *b.tensor : number_tensor(b.scalar), a.scalar);
@@ -314,6 +322,7 @@ Tensor lerp(const Tensor& start, const Tensor& end, const Operand& weight) {
   const Tensor way = end - start;
   if (!weight.tensor) {
     const double w = weight.scalar.to_double();
+    if (way.is_floating_point()) ops::check_fits(w, way.dtype());
     return w < 0.5 ? start + way * w : end - way * (1 - w);
   }
   const Tensor& w = *weight.tensor;
@@ -322,7 +331,8 @@ Tensor lerp(const Tensor& start, const Tensor& end, const Operand& weight) {
 
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value, Loc where) {
   OpScope op("addcmul", where);
-  return add(x, a * b, value);
+  const Tensor product = a * b;
+  return add(x, product, number_of(value, ops::result_type(x.array(), product.array())));
 }
 
 Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value, Loc where) {
@@ -340,7 +350,7 @@ const Tensor& add_in_place(const char* name, BinaryOp op, const Tensor& self, co
   OpScope scope(name, other.where);
   check_operands(Operand(self), other);
   Tensor room;
-  const Operand b = scaled(other, alpha, &room);
+  const Operand b = scaled(Operand(self), other, alpha, &room);
   return b.tensor ? apply_in_place<N>(scope, self, *b.tensor) : apply_in_place<AddScalar>(scope, self, op, b.scalar);
 }
 
@@ -393,7 +403,7 @@ const Tensor& Tensor::lerp_(const Tensor& end, const Operand& weight) const {
 
 const Tensor& Tensor::addcmul_(const Tensor& a, const Tensor& b, const Scalar& value, Loc where) const {
   OpScope op("addcmul_", where);
-  return add_(a * b, value);
+  return add_(a * b, number_of(value, dtype()));
 }
 
 const Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value, Loc where) const {

@@ -5,6 +5,7 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/matmul.h>
+#include <gradus/autograd/ops/operand.h>
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/shape.h>
 #include <gradus/core/ops/matmul.h>
@@ -55,7 +56,9 @@ struct AddMM final : Node {  // Y = X + A B, of matrices or batches of them
 
 // beta x + alpha product. x must broadcast to the product; with beta 0 its numbers do not count, NaN or not, and its
 // gradient is 0.
-Tensor blend(const Tensor& x, const Tensor& product, const Scalar& beta, const Scalar& alpha) {
+Tensor blend(const Tensor& x, const Tensor& product, const Scalar& of_x, const Scalar& of_product) {
+  const DType type = promote_types(x.dtype(), product.dtype());
+  const Scalar beta = number_of(of_x, type), alpha = number_of(of_product, type);
   check_broadcasts(x, product.sizes());
   const Tensor scaled = alpha.to_double() == 1 ? product : product * alpha;
   if (beta.to_double() == 0)

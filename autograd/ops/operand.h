@@ -14,6 +14,10 @@ void check_operands(const Operand& a, const Operand& b);
 /// A number as a scalar tensor of the type that it has alone.
 Tensor number_tensor(const Scalar& number);
 
+/// The number as PyTorch converts it to `dtype`: without its fraction for integers. One that does not fit is a
+/// ValueError (ops::check_fits).
+Scalar number_of(const Scalar& number, DType dtype);
+
 /// x itself; a number becomes a scalar tensor of the type of the tensor on the other side, unless the number is of a
 /// higher kind (torch.result_type).
 Tensor as_tensor(const Operand& x, const Operand& other, Device device = {});

@@ -71,7 +71,7 @@ void NaiveBackend::binary_scalar(BinaryOp op, const View& a, const Scalar& scala
                                  const MutableView& y) {
   alignas(8) unsigned char element[8];
   visit(a.dtype, [&]<class T> {
-    const T value = scalar.to<T>();
+    const T value = scalar.cast<T>();
     std::memcpy(element, &value, sizeof value);
   });
   View b = a;  // one element, seen as often as a has elements

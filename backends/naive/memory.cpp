@@ -13,7 +13,7 @@ std::unique_ptr<Backend> make_naive_backend() { return std::make_unique<NaiveBac
 void NaiveBackend::fill(const MutableView& y, const Scalar& value) {
   EventScope event("fill", "naive", "loops", {&y});
   visit(y.dtype, [&]<class T> {
-    const T element = value.to<T>();
+    const T element = value.cast<T>();
     T* out = y.as<T>();
     for_each(y.shape, {&y.strides}, [&](const int64_t* at) { out[at[0]] = element; });
   });
@@ -35,7 +35,7 @@ void NaiveBackend::arange(const MutableView& y, const Scalar& start, const Scala
   EventScope event("arange", "naive", "loops", {&y});
   visit(y.dtype, [&]<class T> {
     using A = naive_detail::accumulate_t<T>;
-    const A first = start.to<A>(), difference = step.to<A>();
+    const A first = start.cast<A>(), difference = step.cast<A>();
     T* out = y.as<T>();
     for (int64_t i = 0; i < y.shape[0]; ++i)
       out[i * y.strides[0]] = scalar::convert<T>(static_cast<A>(first + static_cast<A>(i) * difference));

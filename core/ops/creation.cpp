@@ -30,41 +30,12 @@ int64_t count_whole(int64_t first, int64_t last, int64_t by) {
   return static_cast<int64_t>(count);
 }
 
-double largest(DType floating) {
-  switch (floating) {
-    case DType::f16: return 65504;
-    case DType::bf16: return 0x1.fep127;
-    case DType::f32: return std::numeric_limits<float>::max();
-    default: return std::numeric_limits<double>::max();
-  }
-}
-
-template <class T>
-bool fits_integer(const Scalar& value) {
-  using Limits = std::numeric_limits<T>;
-  if (value.is_floating())
-    return value.to_double() >= static_cast<double>(Limits::min()) &&
-           value.to_double() <= static_cast<double>(Limits::max()) && value.to_double() < 0x1p63;
-  constexpr int64_t most = Limits::max(), least = Limits::is_signed ? int64_t{Limits::min()} : -most;
-  return value.to_int64() >= least && value.to_int64() <= most;
-}
-
-bool fits(const Scalar& value, DType dtype) {
-  if (is_floating(dtype)) return !std::isfinite(value.to_double()) || std::abs(value.to_double()) <= largest(dtype);
-  switch (dtype) {
-    case DType::u8: return fits_integer<uint8_t>(value);
-    case DType::i32: return fits_integer<int32_t>(value);
-    case DType::i64: return fits_integer<int64_t>(value);
-    default: return true;  // anything but 0 is true
-  }
-}
-
 }  // namespace
 
 void check_fits(const Scalar& value, DType dtype) {
-  if (value.is_floating())
-    GRADUS_CHECK(fits(value, dtype), ValueError, value.to_double(), " is outside the range of ", dtype);
-  else GRADUS_CHECK(fits(value, dtype), ValueError, value.to_int64(), " is outside the range of ", dtype);
+  const bool fits = visit(dtype, [&]<class T> { return value.fits<T>(); });
+  if (value.is_floating()) GRADUS_CHECK(fits, ValueError, value.to_double(), " is outside the range of ", dtype);
+  else GRADUS_CHECK(fits, ValueError, value.to_int64(), " is outside the range of ", dtype);
 }
 
 void fill(const Array& into, const Scalar& value) {

@@ -40,7 +40,7 @@ void run(BinaryOp op, const View& a, const View& b, ScalarSide side, const Scala
       } else {
         using F = Binary<kOp, T>;
         // The number is converted to the array's type, then to the type that it computes in.
-        const F f{side, static_cast<typename F::C>(number.to<T>())};
+        const F f{side, static_cast<typename F::C>(number.cast<T>())};
         cuda_detail::map<typename F::Result, T, T>(f, y, a, b);
       }
     });

@@ -37,7 +37,7 @@ std::unique_ptr<Backend> make_cuda_backend() { return std::make_unique<CudaBacke
 
 void CudaBackend::fill(const MutableView& y, const Scalar& value) {
   EventScope event("fill", "cuda", "map", {});
-  visit(y.dtype, [&]<class T>() { cuda_detail::map<T>(Constant<T>{value.to<T>()}, y); });
+  visit(y.dtype, [&]<class T>() { cuda_detail::map<T>(Constant<T>{value.cast<T>()}, y); });
 }
 
 // Two equal types move as integers of their size, so that only the real conversions have kernels.
@@ -56,7 +56,7 @@ void CudaBackend::arange(const MutableView& y, const Scalar& start, const Scalar
   EventScope event("arange", "cuda", "generate", {});
   visit(y.dtype, [&]<class T>() {
     using A = typename Progression<T>::A;
-    cuda_detail::generate<T>(Progression<T>{start.to<A>(), step.to<A>()}, y);
+    cuda_detail::generate<T>(Progression<T>{start.cast<A>(), step.cast<A>()}, y);
   });
 }
 

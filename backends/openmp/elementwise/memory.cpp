@@ -58,7 +58,7 @@ void OpenmpBackend::fill(const MutableView& y, const Scalar& value) {
   const StridedLoop<1> nest(y.shape, {&y.strides});
   const int64_t step = step_of(nest, 0);
   visit(y.dtype, [&]<class T> {
-    const T element = value.to<T>();
+    const T element = value.cast<T>();
     unsigned char bytes[sizeof(T)];
     std::memcpy(bytes, &element, sizeof(T));
     const bool same_bytes = std::count(bytes, bytes + sizeof(T), bytes[0]) == sizeof(T);  // zeros above all

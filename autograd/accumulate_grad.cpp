@@ -1,17 +1,16 @@
 #include <gradus/autograd/accumulate_grad.h>
 
-#include <mutex>
+#include <algorithm>
+#include <optional>
 
 #include <gradus/autograd/half_copy.h>
+#include <gradus/autograd/object_lock.h>
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/reduce.h>
 
 namespace gradus {
 namespace {
-
-// Guards AutogradMeta::accumulator: several threads may start graphs from the same parameters.
-std::mutex accumulator_mutex;
 
 // True if nobody but `tensor` holds these numbers.
 bool sole_owner(const Tensor& tensor) { return tensor.use_count() == 1 && tensor.array().storage().use_count() == 1; }
@@ -23,6 +22,59 @@ Array copy_like(const Array& leaf, const Array& gradient) {
   return copy;
 }
 
+void add_to(const Array& sum, const Array& gradient) {
+  ops::binary(BinaryOp::add, sum, ops::cast(gradient, sum.dtype()), &sum);
+}
+
+// A copy of the first hook whose id is at least `id`.
+template <class Hook>
+std::optional<Hook> hook_from(unsigned id, const AutogradMeta& meta, std::vector<Hook> AutogradMeta::*list) {
+  const detail::ObjectLock lock(&meta);
+  const auto found = std::ranges::find_if(meta.*list, [id](const Hook& hook) { return hook.id >= id; });
+  return found == (meta.*list).end() ? std::nullopt : std::optional(*found);
+}
+
+// Calls `call` with each hook. No lock is held then: a hook may wait for other threads, and add or remove hooks.
+template <class Hook, class Call>
+void for_each_hook(const AutogradMeta& meta, std::vector<Hook> AutogradMeta::*list, const Call& call) {
+  if (!meta.has_hooks.load(std::memory_order_acquire)) return;
+  unsigned id = 0;
+  while (const std::optional<Hook> hook = hook_from(id, meta, list)) {
+    call(hook->call);
+    id = hook->id + 1;
+  }
+}
+
+// Adds under the lock, and returns true, unless the sum is a tensor of its own: that has a history, or somebody holds
+// the present gradient, which is returned then.
+bool add_in_place(AutogradMeta& meta, const Array& leaf, Tensor& gradient, bool differentiable, Tensor* present) {
+  const detail::ObjectLock lock(&meta);
+  if (meta.has_half_grad) amp::detail::convert_half_gradient(meta);
+  if (meta.bound_grad.defined()) {
+    GRADUS_CHECK(!differentiable, AutogradError, "gradients with create_graph cannot go into a bound gradient slot");
+    if (meta.grad.defined()) {
+      add_to(meta.bound_grad, gradient.array());
+    } else {
+      ops::copy_into(meta.bound_grad, gradient.array());
+      meta.grad = Tensor(meta.bound_grad);
+    }
+  } else if (!meta.grad.defined() && differentiable) {
+    meta.grad = std::move(gradient);
+  } else if (!meta.grad.defined()) {
+    const Array& numbers = gradient.array();
+    const bool fits = numbers.strides() == leaf.strides() && numbers.is_dense();
+    const bool ours = fits && sole_owner(gradient);
+    if (ours && numbers.dtype() != leaf.dtype()) amp::detail::keep_half_gradient(meta, numbers);
+    else meta.grad = Tensor(ours ? numbers : copy_like(leaf, numbers));
+  } else if (!differentiable && !meta.grad.requires_grad() && sole_owner(meta.grad)) {
+    add_to(meta.grad.array(), gradient.array());
+  } else {
+    *present = meta.grad;
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 AccumulateGrad::AccumulateGrad(Tensor leaf) : leaf_(std::move(leaf)) {
@@ -31,14 +83,14 @@ AccumulateGrad::AccumulateGrad(Tensor leaf) : leaf_(std::move(leaf)) {
 }
 
 AccumulateGrad::~AccumulateGrad() {
-  std::lock_guard lock(accumulator_mutex);
   AutogradMeta& meta = *leaf_.impl()->meta;
+  const detail::ObjectLock lock(&meta);
   if (meta.accumulator == this) meta.accumulator = nullptr;
 }
 
 Ref<Node> accumulator_of(const Tensor& leaf) {
-  std::lock_guard lock(accumulator_mutex);
   AutogradMeta& meta = *leaf.impl()->meta;
+  const detail::ObjectLock lock(&meta);
   if (meta.accumulator)
     if (Ref<Node> alive = Ref<Node>::lock(meta.accumulator)) return alive;
   Ref<Node> fresh = make_ref<AccumulateGrad>(leaf);
@@ -46,71 +98,51 @@ Ref<Node> accumulator_of(const Tensor& leaf) {
   return fresh;
 }
 
+void forget_accumulator(AutogradMeta& meta) {
+  const detail::ObjectLock lock(&meta);
+  meta.accumulator = nullptr;
+}
+
 bool AccumulateGrad::takes_half() const {
   const AutogradMeta& meta = *leaf_.impl()->meta;
+  const detail::ObjectLock lock(&meta);
   return leaf_.dtype() == DType::f32 && meta.hooks.empty() && !meta.grad.defined() && !meta.has_half_grad;
 }
 
-Grads AccumulateGrad::backward(const Tensor& dy) {
-  accumulate_and_notify(leaf_, run_hooks(leaf_, dy));
-  return {};
+void AccumulateGrad::accumulate(Tensor gradient) const {
+  accumulate_and_notify(leaf_, run_hooks(leaf_, std::move(gradient)));
 }
 
 Tensor run_hooks(const Tensor& leaf, Tensor gradient) {
-  AutogradMeta& meta = *leaf.impl()->meta;
-  for (size_t i = 0; i < meta.hooks.size(); ++i) {
-    const auto hook = meta.hooks[i].call;  // a copy: a hook may remove itself
+  for_each_hook(*leaf.impl()->meta, &AutogradMeta::hooks, [&](const auto& hook) {
+    // Of a half type where another thread has added the hook since takes_half().
+    if (gradient.dtype() != leaf.dtype()) gradient = gradient.to(leaf.dtype());
     Tensor replaced = hook(gradient);
-    if (!replaced.defined()) continue;
+    if (!replaced.defined()) return;
     GRADUS_CHECK(replaced.sizes() == leaf.sizes(), AutogradError, "a hook returned a gradient of shape ",
                  replaced.sizes(), " for a leaf of shape ", leaf.sizes());
     gradient = std::move(replaced);
-  }
+  });
   return gradient;
 }
 
 void accumulate_and_notify(const Tensor& leaf, Tensor gradient) {
   accumulate_grad(leaf, std::move(gradient));
-  AutogradMeta& meta = *leaf.impl()->meta;
-  for (size_t i = 0; i < meta.post_hooks.size(); ++i) {
-    const auto hook = meta.post_hooks[i].call;
-    hook(leaf);
-  }
+  for_each_hook(*leaf.impl()->meta, &AutogradMeta::post_hooks, [&](const auto& hook) { hook(leaf); });
 }
 
 void accumulate_grad(const Tensor& leaf, Tensor gradient) {
-  AutogradMeta& meta = leaf.impl()->need_meta();
-  if (meta.has_half_grad) amp::detail::convert_half_gradient(meta);
+  AutogradMeta& meta = *leaf.impl()->meta;
   const bool differentiable = GradMode::is_enabled() && gradient.requires_grad();
-  if (meta.bound_grad.defined()) {
-    GRADUS_CHECK(!differentiable, AutogradError, "gradients with create_graph cannot go into a bound gradient slot");
-    if (meta.grad.defined()) {
-      ops::binary(BinaryOp::add, meta.bound_grad, gradient.array(), &meta.bound_grad);
-    } else {
-      ops::copy_into(meta.bound_grad, gradient.array());
-      meta.grad = Tensor(meta.bound_grad);
-    }
+  for (;;) {
+    Tensor present;
+    if (add_in_place(meta, leaf.array(), gradient, differentiable, &present)) return;
+    Tensor sum = present + gradient;
+    const detail::ObjectLock lock(&meta);
+    if (!meta.grad.is_same(present)) continue;  // another thread has replaced it
+    std::swap(meta.grad, sum);                  // the old one is destroyed after the lock
     return;
   }
-  if (!meta.grad.defined()) {
-    if (differentiable) {
-      meta.grad = std::move(gradient);
-      return;
-    }
-    const Array& numbers = gradient.array();
-    const bool fits = numbers.strides() == leaf.strides() && numbers.is_dense();
-    // The engine's buffer holds one reference and `gradient` the other: nobody else will see the tensor again.
-    const bool ours = gradient.use_count() <= 2 && numbers.storage().use_count() == 1;
-    if (fits && ours && numbers.dtype() != leaf.dtype()) amp::detail::keep_half_gradient(meta, numbers);
-    else meta.grad = Tensor(fits && ours ? numbers : copy_like(leaf.array(), numbers));
-    return;
-  }
-  if (differentiable || meta.grad.requires_grad() || !sole_owner(meta.grad)) {
-    meta.grad = meta.grad + gradient;
-    return;
-  }
-  const Array& sum = meta.grad.array();
-  ops::binary(BinaryOp::add, sum, gradient.array(), &sum);
 }
 
 }  // namespace gradus

@@ -8,22 +8,25 @@ namespace {
 
 thread_local constinit bool recomputing = false;
 
-/// Sets the default generator back to where a first run began, and afterwards to where it was.
+/// Lets this thread draw again what a first run drew; other threads keep the default generator. A capture has a
+/// position of its own, which is put back afterwards.
 class GeneratorScope {
  public:
-  GeneratorScope(bool active, uint64_t seed, uint64_t offset)
-      : active_(active), seed_(default_generator().seed()), offset_(draw_position()) {
-    if (active_) set_draw_position(seed, offset);
+  GeneratorScope(bool active, uint64_t seed, uint64_t offset) : again_(seed), offset_(draw_position()) {
+    if (!active) return;
+    guard_.emplace(again_);
+    set_draw_position(seed, offset);
   }
   ~GeneratorScope() {
-    if (active_) set_draw_position(seed_, offset_);
+    if (guard_) set_draw_position(again_.seed(), offset_);
   }
   GeneratorScope(const GeneratorScope&) = delete;
   GeneratorScope& operator=(const GeneratorScope&) = delete;
 
  private:
-  const bool active_;
-  const uint64_t seed_, offset_;
+  Generator again_;
+  const uint64_t offset_;
+  std::optional<GeneratorGuard> guard_;
 };
 
 /// Sets a flag until the end of the scope.
@@ -75,11 +78,16 @@ std::optional<size_t> Recomputation::take(const Array& array, const Tensor& tens
 }
 
 SavedKeeper::Kept Recomputation::give(size_t place) {
+  const std::lock_guard lock(mutex_);
+  GRADUS_CHECK(!places_[place].dropped, AutogradError,
+               "the graph was already used: what a checkpointed function saved was freed by another backward pass; "
+               "pass retain_graph = true");
   if (!filled_ || (GradMode::is_enabled() && !with_history_)) run_again();
   return places_[place].kept;
 }
 
 void Recomputation::drop(size_t place) {
+  const std::lock_guard lock(mutex_);
   places_[place].dropped = true;
   places_[place].kept = {};
 }

@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <type_traits>
 #include <vector>
 
@@ -61,6 +62,7 @@ class Recomputation final : public SavedKeeper {
   uint64_t seed_, offset_;                // of the default generator, before the first run
   const amp::AutocastSettings autocast_;  // of the first run
   std::vector<Place> places_;
+  std::recursive_mutex mutex_;  // of what follows, and of places_ once the first run is over
   bool running_again_ = false;
   size_t next_place_ = 0;  // while running again
   bool filled_ = false, with_history_ = false;

@@ -166,9 +166,7 @@ class BackwardPass {
   }
 
   // True if nobody but the node itself, which takes it in parts, sees the gradient of its output.
-  bool adds(const Node& node) const {
-    return node.takes_parts() && !create_graph_ && !captures_ && node.output_hooks().empty() && node.retains().empty();
-  }
+  bool adds(const Node& node) const { return node.takes_parts() && !create_graph_ && !captures_ && !node.is_watched(); }
 
   // Runs a node, inside the layer that made it.
   void execute(NodeState& state) {
@@ -182,15 +180,7 @@ class BackwardPass {
     Grads dys = std::move(state.gradients);
     dys.resize(std::max(dys.size(), node->outputs().size()));
     AutoGradMode mode(create_graph_);
-    for (size_t i = 0; i < node->output_hooks().size(); ++i) {
-      const Node::OutputHook hook = node->output_hooks()[i];  // a copy: a hook may remove itself
-      if (!dys[hook.output_nr].defined()) continue;
-      const Tensor replaced = hook.call(dys[hook.output_nr]);
-      if (replaced.defined()) dys[hook.output_nr] = fitting(*node, hook.output_nr, replaced, "a hook on its output");
-    }
-    for (const Node::Retain& retain : node->retains())
-      if (dys[retain.output_nr].defined())
-        accumulate_grad(Tensor(Ref<TensorImpl>(retain.tensor)), dys[retain.output_nr]);
+    if (node->is_watched()) show(*node, dys);
     if (captures_) {
       if (node->is_accumulator() && dys[0].defined())
         dys[0] = run_hooks(static_cast<AccumulateGrad*>(node)->leaf(), dys[0]);
@@ -203,6 +193,11 @@ class BackwardPass {
     }
 
     const bool nothing = std::none_of(dys.begin(), dys.end(), [](const Tensor& dy) { return dy.defined(); });
+    if (node->is_accumulator()) {
+      const EventScope event(node->name());
+      if (!nothing) static_cast<const AccumulateGrad*>(node)->accumulate(std::move(dys[0]));
+      return;
+    }
     Grads gradients;
     if (!nothing || node->handles_undefined()) {
       EventScope event(node->name());
@@ -229,6 +224,20 @@ class BackwardPass {
       }
       if (--next.waiting == 0 && next.wanted) enqueue(next);
     }
+  }
+
+  // Shows the gradients of a node's outputs to its hooks, which may replace them, and to tensors that retain them.
+  static void show(const Node& node, Grads& dys) {
+    unsigned id = 0;
+    while (const std::optional<Node::OutputHook> hook = node.output_hook_from(id)) {
+      id = hook->id + 1;
+      Tensor& dy = dys[hook->output_nr];
+      if (!dy.defined()) continue;
+      const Tensor replaced = hook->call(dy);
+      if (replaced.defined()) dy = fitting(node, hook->output_nr, replaced, "a hook on its output");
+    }
+    for (const auto& [output_nr, tensor] : node.retaining())
+      if (dys[output_nr].defined()) accumulate_grad(tensor, dys[output_nr]);
   }
 
   // Is it the whole gradient of a leaf that takes it in the half type of its copy?
@@ -329,7 +338,7 @@ void backward(const TensorList& tensors, const TensorList& grad_tensors, std::op
   pass.run(roots, std::move(gradients), &captures);
   AutoGradMode mode(create_graph);
   for (size_t i = 0; i < inputs.size(); ++i)
-    if (captures[i].gradient.defined()) accumulate_and_notify(inputs[i], captures[i].gradient);
+    if (captures[i].gradient.defined()) accumulate_and_notify(inputs[i], std::move(captures[i].gradient));
 }
 
 TensorList grad(const TensorList& outputs, const TensorList& inputs, const TensorList& grad_outputs,

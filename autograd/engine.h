@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gradus/autograd/node.h>
+#include <gradus/autograd/object_lock.h>
 
 namespace gradus {
 namespace autograd {
@@ -17,6 +18,17 @@ void backward(const TensorList& tensors, const TensorList& grad_tensors = {},
 TensorList grad(const TensorList& outputs, const TensorList& inputs, const TensorList& grad_outputs = {},
                 std::optional<bool> retain_graph = std::nullopt, bool create_graph = false, bool allow_unused = false,
                 Loc where = Loc::current());
+
+/// Keeps other threads' backward passes from the gradient of a leaf until the end of the scope: a hook may then read or
+/// write leaf.grad() beside them. Hold it under NoGradGuard, for one leaf at a time, and for the reading alone: other
+/// leaves may share the lock.
+class GradLock {
+ public:
+  explicit GradLock(const Tensor& leaf) : lock_(leaf.impl()->meta.get()) {}
+
+ private:
+  const gradus::detail::ObjectLock lock_;
+};
 
 /// Runs `done` at the end of the backward pass in progress on this thread. Outside one it is an AutogradError.
 void queue_callback(std::function<void()> done);

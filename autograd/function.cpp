@@ -47,6 +47,7 @@ bool AutogradContext::needs_input_grad(size_t input) const {
 }
 
 Grads FunctionNode::backward_all(const Grads& dys) {
+  const std::lock_guard lock(mutex_);
   TensorList gradients(dys.begin(), dys.end());
   for (size_t i = 0; i < gradients.size(); ++i) {
     const OutputInfo& info = outputs()[i];
@@ -69,6 +70,7 @@ Grads FunctionNode::backward_all(const Grads& dys) {
 }
 
 void FunctionNode::release_saved() {
+  const std::lock_guard lock(mutex_);
   Node::release_saved();
   context.saved_data.clear();
 }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <map>
+#include <mutex>
 #include <string>
 
 #include <gradus/autograd/op_scope.h>
@@ -88,6 +89,7 @@ class FunctionNode final : public Node {
                                  std::vector<int> input_of_argument,
                                  const std::function<TensorList(AutogradContext*)>& forward);
   Backward backward_;
+  std::recursive_mutex mutex_;  // one thread at a time in backward_: functions of users change their context
   std::vector<std::unique_ptr<Saved>> kept_;
   std::vector<int> input_of_argument_;  // argument position -> edge, -1 where the argument is no tensor
 };

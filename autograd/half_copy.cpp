@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <gradus/autograd/node.h>
+#include <gradus/autograd/object_lock.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/recorded_memory.h>
 
@@ -87,7 +88,7 @@ void keep_half_gradient(AutogradMeta& meta, const Array& gradient) {
 }
 
 void convert_half_gradient(AutogradMeta& meta) {
-  const std::lock_guard lock(half_copy_mutex);
+  const gradus::detail::ObjectLock lock(&meta);
   if (!meta.has_half_grad) return;  // another thread was here
   GRADUS_CHECK(meta.recorded_half_grad || !recording(meta.half_grad.device()), ValueError,
                "a recorded step uses a gradient of shape ", meta.half_grad.shape(),

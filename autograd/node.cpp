@@ -1,8 +1,11 @@
 #include <gradus/autograd/node.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <thread>
 
+#include <gradus/autograd/object_lock.h>
 #include <gradus/core/ops/elementwise.h>
 
 namespace gradus {
@@ -12,7 +15,33 @@ std::atomic<uint64_t> next_sequence{1};
 // Nodes waiting to be deleted by the outermost Node::destroy of this thread.
 thread_local constinit std::vector<Node*>* condemned = nullptr;
 
+// The mutex that serves an object.
+std::recursive_mutex& mutex_of(const void* object) {
+  struct alignas(64) Padded {
+    std::recursive_mutex mutex;
+  };
+  static std::array<Padded, 64> pool;
+  const auto address = reinterpret_cast<uintptr_t>(object);
+  return pool[(address / 64 ^ address / 4096) % pool.size()].mutex;
+}
+
+// Holds a flag for the length of a few copies.
+class FlagLock {
+ public:
+  explicit FlagLock(std::atomic_flag& flag) : flag_(flag) {
+    while (flag_.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
+  }
+  ~FlagLock() { flag_.clear(std::memory_order_release); }
+  FlagLock(const FlagLock&) = delete;
+  FlagLock& operator=(const FlagLock&) = delete;
+
+ private:
+  std::atomic_flag& flag_;
+};
+
 }  // namespace
+
+detail::ObjectLock::ObjectLock(const void* object) : lock_(mutex_of(object)) {}
 
 unsigned detail::new_hook_id() {
   static std::atomic<unsigned> next{0};
@@ -46,6 +75,53 @@ void Node::release_saved() {
   for (Saved* saved = first_saved_; saved; saved = saved->next_) saved->release();
 }
 
+unsigned Node::add_output_hook(uint32_t output_nr, std::function<Tensor(const Tensor&)> hook) {
+  const detail::ObjectLock lock(this);
+  output_hooks_.push_back({detail::new_hook_id(), output_nr, std::move(hook)});
+  watched_ = true;
+  return output_hooks_.back().id;
+}
+
+bool Node::remove_output_hook(uint32_t output_nr, unsigned id) {
+  OutputHook removed;  // destroyed after the lock, as it may hold anything
+  const detail::ObjectLock lock(this);
+  const auto found = std::find_if(output_hooks_.begin(), output_hooks_.end(),
+                                  [&](const OutputHook& hook) { return hook.id == id && hook.output_nr == output_nr; });
+  if (found == output_hooks_.end()) return false;
+  removed = std::move(*found);
+  output_hooks_.erase(found);
+  watched_ = !output_hooks_.empty() || !retains_.empty();
+  return true;
+}
+
+std::optional<Node::OutputHook> Node::output_hook_from(unsigned id) const {
+  const detail::ObjectLock lock(this);
+  const auto found =
+      std::find_if(output_hooks_.begin(), output_hooks_.end(), [id](const OutputHook& hook) { return hook.id >= id; });
+  return found == output_hooks_.end() ? std::nullopt : std::optional(*found);
+}
+
+void Node::add_retain(uint32_t output_nr, TensorImpl* tensor) {
+  const detail::ObjectLock lock(this);
+  retains_.push_back({output_nr, tensor});
+  watched_ = true;
+}
+
+void Node::remove_retain(const TensorImpl* tensor) {
+  const detail::ObjectLock lock(this);
+  std::erase_if(retains_, [tensor](const Retain& retain) { return retain.tensor == tensor; });
+  watched_ = !output_hooks_.empty() || !retains_.empty();
+}
+
+std::vector<std::pair<uint32_t, Tensor>> Node::retaining() const {
+  std::vector<std::pair<uint32_t, Tensor>> tensors;
+  const detail::ObjectLock lock(this);
+  for (const Retain& retain : retains_)
+    if (Ref<TensorImpl> alive = Ref<TensorImpl>::lock(retain.tensor))  // else its destructor waits for the lock
+      tensors.emplace_back(retain.output_nr, Tensor(std::move(alive)));
+  return tensors;
+}
+
 Tensor Node::input(size_t i) const {
   const Tensor& tensor = *inputs_[i];
   const bool overwritten = in_place_ && tensor.array().storage() == inputs_[0]->array().storage();
@@ -65,12 +141,14 @@ Saved::Saved(Node* owner, const char* name) : owner_(owner), name_(name), next_(
 }
 
 void Saved::keep(const Array& array, const Tensor& tensor) {
+  given_ = true;
   SavedKeeper* keeper = SavedKeeper::current();
   if (const AutogradMeta* meta = tensor.defined() ? tensor.impl()->meta.get() : nullptr; meta && meta->keeper)
       [[unlikely]]
     keeper = meta->keeper.get();
   if (keeper) [[unlikely]] {
     if (const std::optional<size_t> place = keeper->take(array, tensor)) {
+      has_keeper_ = true;
       keeper_ = Ref<SavedKeeper>(keeper);
       place_ = *place;
       return;
@@ -102,13 +180,17 @@ Saved& Saved::operator=(Own own) {
   return *this = own.array;
 }
 
-// Numbers of the keeper's are its to keep: asked for each time, so that a pass which wants history gets it.
-void Saved::fetch() const {
-  if (!keeper_) return;
-  SavedKeeper::Kept kept = keeper_->give(place_);
-  array_ = std::move(kept.array);
-  tensor_ = std::move(kept.tensor);
-  version_ = array_.version();
+// What the keeper gives; nothing where there is none. The numbers stay the keeper's, which is asked each time, so that a
+// pass which wants history gets it.
+std::optional<SavedKeeper::Kept> Saved::from_keeper() const {
+  if (!has_keeper_) return std::nullopt;
+  Ref<SavedKeeper> keeper;
+  {
+    const FlagLock lock(busy_);
+    check();
+    keeper = keeper_;
+  }
+  return keeper->give(place_);
 }
 
 void Saved::check() const {
@@ -121,35 +203,45 @@ void Saved::check() const {
                "; use an operator that makes a new tensor, or clone() first");
 }
 
-Tensor Saved::operator()() const {
-  fetch();
-  check();
-  if (tensor_.defined() || !array_.defined()) return tensor_;
-  Tensor tensor(array_);
-  if (own_output_ && is_floating(array_.dtype())) {
-    tensor.impl()->need_meta().grad_fn = Ref<Node>(owner_);
-    tensor.impl()->need_meta().output_nr = output_nr_;
+Tensor Saved::with_history(const Array& array, const Tensor& tensor) const {
+  if (tensor.defined() || !array.defined()) return tensor;
+  Tensor made(array);
+  if (own_output_ && is_floating(array.dtype())) {
+    made.impl()->need_meta().grad_fn = Ref<Node>(owner_);
+    made.impl()->need_meta().output_nr = output_nr_;
   }
-  return tensor;
+  return made;
 }
 
-const Array& Saved::array() const {
-  fetch();
+Tensor Saved::operator()() const {
+  if (const auto kept = from_keeper()) return with_history(kept->array, kept->tensor);
+  const FlagLock lock(busy_);
+  check();
+  return with_history(array_, tensor_);
+}
+
+Array Saved::array() const {
+  if (const auto kept = from_keeper()) return kept->array;
+  const FlagLock lock(busy_);
   check();
   return array_;
 }
 
 void Saved::release() {
-  if (defined()) released_ = true;
-  array_ = Array();
-  tensor_ = Tensor();
-  if (keeper_) keeper_->drop(place_);
-  keeper_ = nullptr;
+  // Taken out under the lock and dropped after it.
+  Array array;
+  Tensor tensor;
+  Ref<SavedKeeper> keeper;
+  {
+    const FlagLock lock(busy_);
+    released_ = given_;
+    array = std::move(array_), tensor = std::move(tensor_), keeper = std::move(keeper_);
+  }
+  if (keeper) keeper->drop(place_);
 }
 
 TensorImpl::~TensorImpl() {
-  if (meta && meta->retains_grad && meta->grad_fn)
-    std::erase_if(meta->grad_fn->retains(), [this](const Node::Retain& retain) { return retain.tensor == this; });
+  if (meta && meta->retains_grad && meta->grad_fn) meta->grad_fn->remove_retain(this);
 }
 
 }  // namespace gradus

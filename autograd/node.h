@@ -73,11 +73,13 @@ class Saved {
   };
   Saved& operator=(Own own);
 
-  /// The saved tensor. AutogradError when it was released or changed in place.
+  /// The saved tensor. AutogradError when it was released or changed in place. Several passes may ask, and one may
+  /// release, at the same time.
   Tensor operator()() const;
   /// The saved numbers, same checks.
-  const Array& array() const;
-  bool defined() const { return array_.defined() || keeper_; }
+  Array array() const;
+  /// True if something was saved, even if it has been released since.
+  bool defined() const { return given_; }
 
   const char* name() const { return name_; }
   const Saved* next() const { return next_; }
@@ -91,17 +93,20 @@ class Saved {
   friend class Node;
   void keep(const Array& array, const Tensor& tensor);
   void check() const;
-  void fetch() const;
+  std::optional<SavedKeeper::Kept> from_keeper() const;
+  Tensor with_history(const Array& array, const Tensor& tensor) const;
   Node* owner_;
   const char* name_;
   Saved* next_;  // next in the owner's list
-  mutable Array array_;
-  mutable Tensor tensor_;  // an input, with history
-  mutable uint32_t version_ = 0;
+  Array array_;
+  Tensor tensor_;  // an input, with history
+  uint32_t version_ = 0;
   uint32_t output_nr_ = 0;
   Ref<SavedKeeper> keeper_;  // has the numbers, or can make them
   size_t place_ = 0;         // with the keeper
-  bool own_output_ = false, released_ = false;
+  bool given_ = false, has_keeper_ = false, own_output_ = false;
+  bool released_ = false;
+  mutable std::atomic_flag busy_;  // while somebody copies or drops what is kept
 };
 
 class Node : public RefCounted {
@@ -160,15 +165,19 @@ class Node : public RefCounted {
     uint32_t output_nr;
     std::function<Tensor(const Tensor&)> call;
   };
-  std::vector<OutputHook>& output_hooks() { return output_hooks_; }
-  const std::vector<OutputHook>& output_hooks() const { return output_hooks_; }  ///< to read
-  /// Tensors whose grad() is to be filled with the gradient of an output (retain_grad); weak.
-  struct Retain {
-    uint32_t output_nr;
-    TensorImpl* tensor;
-  };
-  std::vector<Retain>& retains() { return retains_; }
-  const std::vector<Retain>& retains() const { return retains_; }  ///< to read
+  unsigned add_output_hook(uint32_t output_nr, std::function<Tensor(const Tensor&)> hook);
+  /// Returns whether there was one with this id.
+  bool remove_output_hook(uint32_t output_nr, unsigned id);
+  /// The first hook whose id is at least `id`. Calls all of them: a hook may add and remove hooks, and so may other
+  /// threads.
+  std::optional<OutputHook> output_hook_from(unsigned id) const;
+  /// Fills the grad() of `tensor`, which is not kept alive, with the gradient of an output (retain_grad).
+  void add_retain(uint32_t output_nr, TensorImpl* tensor);
+  void remove_retain(const TensorImpl* tensor);
+  /// The tensors that retain gradients and still live.
+  std::vector<std::pair<uint32_t, Tensor>> retaining() const;
+  /// False if no hook or tensor waits for the gradient of an output.
+  bool is_watched() const { return watched_.load(std::memory_order_acquire); }
 
  protected:
   /// Input i as the user passed it; valid inside forward. Where the operator writes into that input, a copy of the
@@ -190,8 +199,14 @@ class Node : public RefCounted {
   const char* name_ = "Node";
   std::string module_path_;
   const uint64_t sequence_;
+  struct Retain {
+    uint32_t output_nr;
+    TensorImpl* tensor;
+  };
+  // Under the node's ObjectLock, with a flag that is read without it.
   std::vector<OutputHook> output_hooks_;
   std::vector<Retain> retains_;
+  std::atomic<bool> watched_ = false;
 };
 
 /// How a view came to be: enough to make it again from its base.
@@ -208,7 +223,8 @@ namespace amp::detail {
 struct HalfCopy;
 }
 
-/// The autograd half of a tensor; made when first needed.
+/// The autograd half of a tensor; made when first needed. Backward passes of several threads read and write the
+/// accumulator, the gradients and the hooks of a leaf under its ObjectLock.
 struct AutogradMeta {
   bool requires_grad = false;  // leaves only; others have a grad_fn
   bool retains_grad = false;
@@ -223,12 +239,14 @@ struct AutogradMeta {
     unsigned id;
     std::function<Tensor(const Tensor&)> call;
   };
-  std::vector<LeafHook> hooks;  // of leaves; others keep theirs in grad_fn
+  // Of leaves; others keep theirs in grad_fn. In the order of their ids.
+  std::vector<LeafHook> hooks;
   struct PostHook {
     unsigned id;
     std::function<void(const Tensor&)> call;
   };
   std::vector<PostHook> post_hooks;
+  std::atomic<bool> has_hooks = false;               // of either kind
   std::shared_ptr<amp::detail::HalfCopy> half_copy;  // of leaves (autograd/half_copy.h)
   Array half_grad;  // of leaves: what grad() converts when somebody asks; grad is undefined then
   std::atomic<bool> has_half_grad = false;

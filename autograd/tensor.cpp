@@ -1,11 +1,12 @@
 #include <gradus/autograd/tensor.h>
 
 #include <algorithm>
-#include <mutex>
+#include <utility>
 
 #include <gradus/autograd/accumulate_grad.h>
 #include <gradus/autograd/engine.h>
 #include <gradus/autograd/half_copy.h>
+#include <gradus/autograd/object_lock.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/views.h>
 #include <gradus/core/binary_ops.h>
@@ -20,6 +21,26 @@ namespace {
 AutogradMeta* meta_of(const Tensor& tensor) { return tensor.impl()->meta.get(); }
 
 void check_defined(const Tensor& tensor) { GRADUS_CHECK(tensor.defined(), ValueError, "the tensor is undefined"); }
+
+template <class Hook, class Call>
+unsigned add_hook(AutogradMeta& meta, std::vector<Hook> AutogradMeta::*list, Call call) {
+  const detail::ObjectLock lock(&meta);
+  (meta.*list).push_back({detail::new_hook_id(), std::move(call)});
+  meta.has_hooks = true;
+  return (meta.*list).back().id;
+}
+
+// The hook with this id, which is no longer in the list; the caller destroys it without the lock.
+template <class Hook>
+std::optional<Hook> take_hook(AutogradMeta& meta, std::vector<Hook> AutogradMeta::*list, unsigned id) {
+  const detail::ObjectLock lock(&meta);
+  const auto found = std::ranges::find(meta.*list, id, &Hook::id);
+  if (found == (meta.*list).end()) return std::nullopt;
+  std::optional<Hook> taken = std::move(*found);
+  (meta.*list).erase(found);
+  meta.has_hooks = !meta.hooks.empty() || !meta.post_hooks.empty();
+  return taken;
+}
 
 }  // namespace
 
@@ -125,12 +146,19 @@ void Tensor::zero_grad(bool set_to_none) const {
 
 void Tensor::retain_grad() const {
   GRADUS_CHECK(requires_grad(), AutogradError, "retain_grad() needs a tensor that requires gradients");
-  if (is_leaf() || impl_->meta->retains_grad) return;
-  impl_->meta->retains_grad = true;
-  grad_fn()->retains().push_back({output_nr(), impl_.get()});
+  if (is_leaf()) return;
+  {
+    const detail::ObjectLock lock(meta_of(*this));
+    if (std::exchange(impl_->meta->retains_grad, true)) return;
+  }
+  grad_fn()->add_retain(output_nr(), impl_.get());
 }
 
-bool Tensor::retains_grad() const { return impl_ && impl_->meta && impl_->meta->retains_grad; }
+bool Tensor::retains_grad() const {
+  if (!impl_ || !impl_->meta) return false;
+  const detail::ObjectLock lock(meta_of(*this));
+  return impl_->meta->retains_grad;
+}
 
 void Tensor::bind_grad(const Array& storage) const {
   check_defined(*this);
@@ -139,6 +167,7 @@ void Tensor::bind_grad(const Array& storage) const {
                "the slot has shape ", storage.shape(), ", ", storage.dtype(), " on ", storage.device(),
                " but the tensor has ", sizes(), ", ", dtype(), " on ", device());
   AutogradMeta& meta = impl_->need_meta();
+  const detail::ObjectLock lock(&meta);
   if (grad().defined()) {
     ops::copy_into(storage, meta.grad.array());
     meta.grad = Tensor(storage);
@@ -154,34 +183,24 @@ void Tensor::backward(const Tensor& gradient, std::optional<bool> retain_graph, 
 
 unsigned Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) const {
   GRADUS_CHECK(requires_grad(), AutogradError, "a hook needs a tensor that requires gradients");
-  AutogradMeta& meta = impl_->need_meta();
-  const unsigned id = detail::new_hook_id();
-  if (Ref<Node> made_by = grad_fn()) made_by->output_hooks().push_back({id, output_nr(), std::move(hook)});
-  else meta.hooks.push_back({id, std::move(hook)});
-  return id;
+  if (Ref<Node> made_by = grad_fn()) return made_by->add_output_hook(output_nr(), std::move(hook));
+  return add_hook(impl_->need_meta(), &AutogradMeta::hooks, std::move(hook));
 }
 
 void Tensor::remove_hook(unsigned id) const {
   check_defined(*this);
-  size_t erased = 0;
-  if (Ref<Node> made_by = grad_fn()) {
-    const uint32_t nr = output_nr();
-    erased +=
-        std::erase_if(made_by->output_hooks(), [&](const auto& hook) { return hook.id == id && hook.output_nr == nr; });
-  }
-  if (AutogradMeta* meta = meta_of(*this)) {
-    erased += std::erase_if(meta->hooks, [&](const auto& hook) { return hook.id == id; });
-    erased += std::erase_if(meta->post_hooks, [&](const auto& hook) { return hook.id == id; });
-  }
-  GRADUS_CHECK(erased > 0, IndexError, "Invalid index: this tensor has no hook with id ", id);
+  const Ref<Node> made_by = grad_fn();
+  AutogradMeta* const meta = meta_of(*this);
+  const bool removed =
+      (made_by && made_by->remove_output_hook(output_nr(), id)) ||
+      (meta && (take_hook(*meta, &AutogradMeta::hooks, id) || take_hook(*meta, &AutogradMeta::post_hooks, id)));
+  GRADUS_CHECK(removed, IndexError, "Invalid index: this tensor has no hook with id ", id);
 }
 
 unsigned Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const {
   GRADUS_CHECK(requires_grad() && is_leaf(), AutogradError,
                "a post-accumulate hook needs a leaf that requires gradients");
-  const unsigned id = detail::new_hook_id();
-  impl_->need_meta().post_hooks.push_back({id, std::move(hook)});
-  return id;
+  return add_hook(impl_->need_meta(), &AutogradMeta::post_hooks, std::move(hook));
 }
 
 Tensor Tensor::detach(Loc where) const {
@@ -206,7 +225,7 @@ void Tensor::set_data(const Tensor& other) const {
   impl_->array = other.array();
   // A living accumulator describes the old numbers.
   if (AutogradMeta* meta = meta_of(*this)) {
-    meta->accumulator = nullptr;
+    forget_accumulator(*meta);
     meta->bound_grad = Array();
     meta->half_copy.reset();
     if (meta->has_half_grad) amp::detail::convert_half_gradient(*meta);

@@ -78,12 +78,11 @@ struct CopySlices final : Node {
 // Makes `node` the history of self.
 void replace_history(const Tensor& self, const Ref<Node>& node) {
   AutogradMeta& meta = self.impl()->need_meta();
-  if (meta.retains_grad && meta.grad_fn)
-    std::erase_if(meta.grad_fn->retains(), [&](const Node::Retain& retain) { return retain.tensor == self.impl(); });
+  if (meta.retains_grad && meta.grad_fn) meta.grad_fn->remove_retain(self.impl());
   meta.output_nr = node->add_output(self.array());
   meta.grad_fn = node;
   meta.requires_grad = false;
-  if (meta.retains_grad) node->retains().push_back({meta.output_nr, self.impl()});
+  if (meta.retains_grad) node->add_retain(meta.output_nr, self.impl());
 }
 
 std::mutex refresh_mutex;
@@ -101,16 +100,18 @@ void refresh_view(const Tensor& view) {
   ViewInfo& info = *meta.view;
   const bool current = info.version.load(std::memory_order_acquire) == view.version();
   if (info.made_in || current || !info.base.requires_grad()) return;
+  Edge edge = gradient_edge(info.base);  // takes the lock of a leaf
+  Ref<Node> old;                         // destroyed after the lock
   std::lock_guard lock(refresh_mutex);
   if (info.version.load(std::memory_order_relaxed) == view.version()) return;
   const Array& base = info.base.array();
   Ref<AsStridedView> node = make_ref<AsStridedView>();
   node->set_name("AsStridedView");
-  node->edges().push_back(gradient_edge(info.base));
+  node->edges().push_back(std::move(edge));
   node->base = geometry_of(base, base.offset());
   node->view = geometry_of(view.array(), base.offset());
   meta.output_nr = node->add_output(view.array());
-  meta.grad_fn = std::move(node);
+  old = std::exchange(meta.grad_fn, std::move(node));
   info.version.store(view.version(), std::memory_order_release);
 }
 

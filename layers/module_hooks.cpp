@@ -1,5 +1,8 @@
 // Hooks of modules: their registration, and the two nodes by which a module's backward pass is seen from outside.
 #include <algorithm>
+#include <map>
+#include <mutex>
+#include <thread>
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/core/ops/elementwise.h>
@@ -32,9 +35,20 @@ struct HookedCall::BackwardCall {
   ModuleHooks::List<BackwardHook> hooks;
   size_t inputs = 0;
   bool inputs_recorded = false;
-  TensorList grad_outputs;
+  std::mutex mutex;
+  std::map<std::thread::id, TensorList> grad_outputs;  // of the passes in progress: a pass stays on its thread
 
-  TensorList run(TensorList grad_inputs) const {
+  void keep(const TensorList& gradients) {
+    const std::lock_guard lock(mutex);
+    grad_outputs[std::this_thread::get_id()] = gradients;
+  }
+  TensorList take() {
+    const std::lock_guard lock(mutex);
+    auto taken = grad_outputs.extract(std::this_thread::get_id());
+    return taken ? std::move(taken.mapped()) : TensorList();
+  }
+  TensorList run(TensorList grad_inputs) {
+    const TensorList grad_outputs = take();
     for (const auto& [id, hook] : hooks) {
       const size_t expected = grad_inputs.size();
       hook(*module, grad_inputs, grad_outputs);
@@ -128,7 +142,7 @@ void HookedCall::after(TensorList& outputs) {
   auto node = make_ref<ModuleOutputs>();
   node->set_name("ModuleOutputs");
   node->seen = [call = backward_](const TensorList& gradients) {
-    call->grad_outputs = gradients;
+    call->keep(gradients);
     if (!call->inputs_recorded) call->run(TensorList(call->inputs));
   };
   record(node, outputs, [](const Array& array) { return array; });

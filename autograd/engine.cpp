@@ -201,10 +201,15 @@ class BackwardPass {
     Grads gradients;
     if (!nothing || node->handles_undefined()) {
       EventScope event(node->name());
+      const bool checks = AnomalyGuard::is_enabled();
+      const std::string before = checks ? detail::anomaly_before_backward(*node, dys, state.addend) : "";
       given_ = &dys;
       const Tensor addend = std::move(state.addend);
       gradients = addend.defined() ? node->backward_of_sum(dys[0], addend) : node->backward_all(dys);
       given_ = nullptr;
+      for (size_t i = 0; checks && i < std::min(gradients.size(), node->edges().size()); ++i)
+        if (gradients[i].defined() && node->edges()[i].node && states_[node->edges()[i].node.get()].wanted)
+          detail::check_gradient(*node, gradients[i].array(), before);
       if (!keep_graph_) node->release_saved();
     }
     GRADUS_CHECK(gradients.size() <= node->edges().size(), AutogradError, node->name(), " returned ", gradients.size(),
@@ -217,8 +222,6 @@ class BackwardPass {
       Tensor gradient = std::move(gradients[i]);
       NodeState& next = states_[edge.node.get()];
       if (gradient.defined() && next.wanted) {
-        if (AnomalyGuard::is_enabled())
-          detail::check_anomaly(gradient.array(), "backward", node->name(), node->module_path());
         if (!stays_half(next, gradient)) gradient = fitting(*edge.node, edge.input, std::move(gradient), node->name());
         deliver(next, edge.input, std::move(gradient));
       }
@@ -375,16 +378,6 @@ void queue_callback(std::function<void()> done) {
 
 bool detail::is_handed_over(const Tensor& dy) {
   return BackwardPass::current() && BackwardPass::current()->hands_over(dy);
-}
-
-void detail::check_anomaly(const Array& array, std::string_view what, std::string_view op,
-                           const std::string& module_path) {
-  if (!is_floating(array.dtype()) || array.numel() == 0) return;
-  const Array finite = ops::unary(UnaryOp::isfinite, array);
-  const bool all =
-      ops::item(ops::reduce(ReduceOp::all, finite, axis_mask({}, finite.ndim()), false, DType::boolean)).to_bool();
-  GRADUS_CHECK(all, AutogradError, what, " of ", op, module_path.empty() ? "" : " in layer '", module_path,
-               module_path.empty() ? "" : "'", " made a NaN or inf in a tensor of shape ", array.shape());
 }
 
 }  // namespace gradus

@@ -35,8 +35,9 @@ void queue_callback(std::function<void()> done);
 
 }  // namespace autograd
 
-/// While on, the engine and OpScope check every result for NaN and inf and name the operator and layer that made the
-/// first (torch::autograd::AnomalyMode). Per thread, costs a pass over every tensor.
+/// While on, every recorded operator and every backward is checked: an AutogradError names the operator and layer that
+/// made the first NaN or inf, or the input, gradient or saved tensor that already had one
+/// (torch::autograd::AnomalyMode). Belongs to a thread; costs a pass over every tensor that is read or made.
 class AnomalyGuard {
  public:
   explicit AnomalyGuard(bool enabled = true) : previous_(enabled_) { enabled_ = enabled; }
@@ -51,8 +52,15 @@ class AnomalyGuard {
 };
 
 namespace detail {
-/// AutogradError naming `node` (its op, layer and direction) if `array` holds a NaN or inf.
-void check_anomaly(const Array& array, std::string_view what, std::string_view op, const std::string& module_path);
+/// For AnomalyGuard, before the forward of a recorded node: remembers which input already holds a NaN or inf.
+void note_inputs(const Node& node, const Tensor* const* inputs, size_t count);
+/// After it: an AutogradError that names the operator and its layer, or the input that note_inputs found, if `result`
+/// holds a NaN or inf.
+void check_result(const Node& node, const Array& result);
+/// Says which gradient that reaches `node`, or which tensor that it saved, already holds a NaN or inf; "" for none.
+std::string anomaly_before_backward(const Node& node, const Grads& dys, const Tensor& addend);
+/// An AutogradError that names the node, or what was found `before`, if `gradient` holds a NaN or inf.
+void check_gradient(const Node& node, const Array& gradient, const std::string& before);
 /// For a node's backward: true if the engine gave it `dy` and nobody else holds those numbers, so that it may overwrite
 /// them.
 bool is_handed_over(const Tensor& dy);

@@ -148,12 +148,13 @@ void begin_node(Node& node, const Tensor* const* tensors, size_t count, const ch
   node.set_name(name);
   if (ModuleFrame::current()) node.set_module_path(ModuleFrame::current_path());
   for (size_t i = 0; i < count; ++i) node.edges().push_back(gradient_edge(*tensors[i]));
+  if (AnomalyGuard::is_enabled()) note_inputs(node, tensors, count);
 }
 
 Tensor plain_output(Array output) { return Tensor(std::move(output)); }
 
 Tensor finish_output(const Ref<Node>& node, Array output) {
-  if (AnomalyGuard::is_enabled()) check_anomaly(output, "forward", node->name(), node->module_path());
+  if (AnomalyGuard::is_enabled()) check_result(*node, output);
   const uint32_t number = node->add_output(output);
   Tensor result(std::move(output));
   if (!is_floating(result.dtype())) return result;
@@ -208,7 +209,7 @@ void check_in_place(const Tensor& self, bool recording) {
 }
 
 void finish_in_place(const Tensor& self, const Ref<Node>& node) {
-  if (AnomalyGuard::is_enabled()) check_anomaly(self.array(), "forward", node->name(), node->module_path());
+  if (AnomalyGuard::is_enabled()) check_result(*node, self.array());
   if (self.is_view()) {
     node->add_output(self.array());
     rebase_history(self, node);

@@ -48,6 +48,43 @@ TEST_CASE("anomaly mode names the operator that made the first NaN") {
     }
     CHECK_THROWS_WITH(y.sum().backward(), contains("encoder.0"));
   }
+  SECTION("and not one that was given it") {
+    const Tensor w = leaf({1, 2}), nan = numbers({1, NAN}), inf = numbers({INFINITY, 1});
+    const AnomalyGuard anomaly;
+    const ModuleFrame frame(nullptr, encoder_path);
+    CHECK_THROWS_WITH(w * nan, contains("Mul in layer 'encoder.0'") && contains("did not make the first one") &&
+                                   contains("input 1 of shape (2,), a tensor without history, data perhaps, already "
+                                            "held a NaN"));
+    CHECK_THROWS_WITH(nan * w, contains("input 0"));
+    CHECK_THROWS_WITH(w.clone().mul_(inf), contains("input 1") && contains("already held an inf"));
+    CHECK_THROWS_WITH(nan.clone().mul_(w), contains("input 0") && contains("already held a NaN"));
+    CHECK_THROWS_WITH(cat({w, nan}), contains("input 1"));
+    CHECK_THROWS_WITH(w + leaf({NAN, 0}), contains("input 1 of shape (2,), a parameter"));
+    CHECK_NOTHROW((w * inf.neg().exp()).sum().backward());  // exp(-inf) is 0
+    CHECK_THROWS_WITH(linear(nan.reshape({1, 2}), w.reshape({1, 2})), contains("already held"));
+    Tensor before;
+    {
+      const AnomalyGuard off(false);
+      before = w * nan;
+    }
+    CHECK_THROWS_WITH(before * 2, contains("a result of Mul"));
+    CHECK_THROWS_WITH((w / (w - w)).sum(), contains("made a NaN or inf"));
+  }
+  SECTION("and not one whose gradient, or whose forward, had it") {
+    const Tensor w = leaf({1, 4}), y = (w * 2).exp();
+    const AnomalyGuard anomaly;
+    CHECK_THROWS_WITH(
+        y.backward(numbers({1, NAN}), true),
+        contains("backward of") && contains("the gradient of its output, of shape (2,), already held a NaN"));
+    Tensor z;
+    {
+      const AnomalyGuard off(false);
+      z = (w * numbers({1, NAN})).sum();
+    }
+    CHECK_THROWS_WITH(z.backward(), contains("backward of Mul") && contains("saved in forward, already held a NaN"));
+    y.register_hook([](const Tensor& gradient) { return gradient * INFINITY; });
+    CHECK_THROWS_WITH(y.sum().backward(), contains("already held an inf (from the gradient given"));
+  }
   SECTION("off by default, and per scope") {
     {
       const AnomalyGuard anomaly;

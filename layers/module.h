@@ -166,6 +166,12 @@ class Module : public std::enable_shared_from_this<Module> {
   std::string name() const;
   /// Dotted path from the outermost module, "features.3"; "" for that module itself.
   std::string path() const;
+  /// The first module that registered this one; null for the outermost.
+  const Module* parent() const { return parent_; }
+  /// The module whose forward `frame` stands for; null where the frame is not a module's.
+  static const Module* of(const ModuleFrame& frame) {
+    return frame.path == &path_of ? static_cast<const Module*>(frame.module) : nullptr;
+  }
   /// Writes the line that stands for this module in a printed tree.
   virtual void pretty_print(std::ostream& stream) const;
 

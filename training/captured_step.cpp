@@ -12,6 +12,7 @@ CapturedStep::CapturedStep(Device device, std::vector<optim::Optimizer*> optimiz
 
 TensorList CapturedStep::operator()(const TensorList& batch) {
   const Signature signature = signature_of(batch);
+  if (captured_ && signature == signature_ && !(conditions(parts_) == conditions_)) reset();
   if (captured_ && signature == signature_ && options_of_optimizers() != captured_options_) capture(batch);
   if (!captured_ && wanted_ && signature == signature_ && eager_steps_ >= options_.warm_up()) capture(batch);
   if (!captured_ || signature != signature_) {
@@ -33,16 +34,19 @@ void CapturedStep::capture(const TensorList& batch) {
   inputs_ = make_inputs(batch);
   half_copies_ = amp::detail::RecordedHalfCopies(parameters());
   try {
+    StepPartsCollector collector;
     graph_.capture([&] {  // runs nothing yet
       outputs_ = step_(inputs_);
       half_copies_.end_recording();
     });
+    parts_ = collector.finish();
   } catch (...) {
     drop_gradients();
     reset();
     throw;
   }
   captured_options_ = options_of_optimizers();
+  conditions_ = conditions(parts_);
   signature_ = signature_of(batch);
   captured_ = true;
 }
@@ -54,6 +58,8 @@ void CapturedStep::reset() {
   graph_.reset();
   inputs_.clear();
   half_copies_ = {};
+  parts_ = {};
+  conditions_ = {};
 }
 
 void CapturedStep::give_up() {

@@ -40,7 +40,9 @@ class CapturedStep : public ReplayedStep {
   /// A step on a batch, of tensors anywhere. Once `warm_up` eager steps in a row had batches of one size, that size is
   /// captured; from then on such batches are copied to where the captured step reads them, the optimizers' learning
   /// rates are uploaded, and the step is replayed. Batches of other sizes, the last of an epoch, go the eager way. When
-  /// another option of an optimizer changes (OneCycleLR moves momenta), the step is captured anew.
+  /// another option of an optimizer changes (OneCycleLR moves momenta), the step is captured anew. When a module, a
+  /// parameter, the optimizer's state or the thread changes in a way that the capture does not follow (StepConditions),
+  /// eager steps come first.
   ///
   /// Results of replayed steps live where the next replay writes: read or clone() them before. Gradients that are
   /// looked at after the step belong to the last eager one, or to the capture.
@@ -67,6 +69,8 @@ class CapturedStep : public ReplayedStep {
   bool captured_ = false;
   TensorList inputs_, outputs_;  // of the captured step
   std::vector<double> captured_options_;
+  StepParts parts_;
+  StepConditions conditions_;
   amp::detail::RecordedHalfCopies half_copies_;
   cuda::Graph graph_;
 };

@@ -6,6 +6,7 @@
 
 #include <gradus/autograd/half_copy.h>
 #include <gradus/optim/kernel_optimizer.h>
+#include <gradus/training/step_conditions.h>
 
 namespace gradus::training {
 
@@ -34,6 +35,8 @@ class ReplayedStep {
   void drop_gradients() const;
   /// All numbers but the learning rates: what recorded kernels have as arguments.
   std::vector<double> options_of_optimizers() const;
+  /// What else a recording that uses `parts` depends on, as it is now.
+  StepConditions conditions(const StepParts& parts) const { return {optimizers_, parts}; }
 
   const Device device_;
   const Function step_;

@@ -11,6 +11,8 @@ namespace gradus::training {
 struct StaticStep::Recording {
   Signature signature;
   std::vector<double> options;  // of the optimizers
+  StepParts parts;
+  StepConditions conditions;
   TensorList inputs, outputs;
   amp::detail::RecordedHalfCopies half_copies;
   std::unique_ptr<graph::Executor> executor;
@@ -49,6 +51,12 @@ StaticStep::Recording* StaticStep::recording_of(const TensorList& batch) {
     if (recordings_.size() == static_cast<size_t>(options_.recordings())) return nullptr;
     return recordings_.emplace_back(record(batch)).get();
   }
+  if (!((*known)->conditions == conditions((*known)->parts))) {
+    if (last_ == (*known)->executor.get()) last_ = nullptr;
+    recordings_.erase(known);
+    eager_steps_ = options_.warm_up() - 1;  // one eager step makes the state that the next recording needs
+    return nullptr;
+  }
   if ((*known)->options != options_of_optimizers()) *known = record(batch);
   return known->get();
 }
@@ -62,7 +70,9 @@ std::unique_ptr<StaticStep::Recording> StaticStep::record(const TensorList& batc
   const std::vector<const void*> gradients = gradient_addresses();
   try {
     graph::Recorder recorder(device_);
+    StepPartsCollector collector;
     const TensorList results = step_(recording->inputs);
+    recording->parts = collector.finish();
     recording->half_copies.end_recording();
     graph::Graph graph = recorder.finish();
     for (const void* gradient : gradients)
@@ -79,6 +89,7 @@ std::unique_ptr<StaticStep::Recording> StaticStep::record(const TensorList& batc
     throw;
   }
   drop_gradients();
+  recording->conditions = conditions(recording->parts);
   recording->executor->graph().check_released();
   return recording;
 }

@@ -1,0 +1,140 @@
+// Recorded steps notice what has changed since they were recorded: each pair of trainings, eager and recorded, must
+// have the same bits.
+#include <gradus/gradus.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using training::StaticStep;
+using training::StaticStepOptions;
+
+namespace {
+
+struct DropNetImpl : nn::Module {
+  nn::Linear first = register_module("first", nn::Linear(6, 8));
+  nn::BatchNorm1d norm = register_module("norm", nn::BatchNorm1d(8));
+  nn::LeakyReLU activation = register_module("activation", nn::LeakyReLU(0.1));
+  nn::Dropout drop = register_module("drop", nn::Dropout(0.5));
+  nn::Linear second = register_module("second", nn::Linear(8, 3));
+  Tensor forward(const Tensor& x) { return second(drop(activation(norm(first(x))))); }
+};
+GRADUS_MODULE(DropNet);
+
+struct ChangedTraining {
+  DropNet net;
+  optim::AdamW optimizer{net->parameters(), optim::AdamWOptions(0.05)};
+  std::optional<training::StaticStep> step;
+  TensorList results;
+  std::unique_ptr<BackendGuard> backend;
+};
+
+using Change = std::function<void(ChangedTraining&)>;
+
+/// Results of eight steps, with `change` after the fourth.
+TensorList train_with(const Change& change, bool recorded) {
+  manual_seed(5);
+  ChangedTraining run;
+  run.step.emplace(
+      kCPU, std::vector<optim::Optimizer*>{&run.optimizer},
+      [&](const TensorList& batch) -> TensorList {
+        run.optimizer.zero_grad();
+        const Tensor loss = cross_entropy(run.net->forward(batch[0]), batch[1]);
+        loss.backward();
+        run.optimizer.step();
+        return {loss};
+      },
+      StaticStepOptions().enabled(recorded));
+  const Tensor x = randn({4, 6}), target = randint(0, 3, {4}, kLong);
+  for (int i = 0; i < 8; ++i) {
+    if (i == 4) change(run);
+    run.results.push_back((*run.step)({x, target})[0].detach().clone());
+    if (i == 3 || i == 7) CHECK((run.step->executor() != nullptr) == recorded);
+  }
+  for (const Tensor& tensor : run.net->parameters()) run.results.push_back(tensor.detach());
+  for (const Tensor& tensor : run.net->buffers()) run.results.push_back(tensor);
+  return run.results;
+}
+
+void check_noticed(const char* what, const Change& change) {
+  INFO(what);
+  const TensorList eager = train_with(change, false), recorded = train_with(change, true);
+  REQUIRE(recorded.size() == eager.size());
+  for (size_t i = 0; i < eager.size(); ++i) CHECK(recorded[i].equal(eager[i]));
+}
+
+}  // namespace
+
+TEST_CASE("a recorded step notices what changes between steps", "[static_step]") {
+  check_noticed("nothing", [](ChangedTraining&) {});
+  check_noticed("a frozen parameter", [](ChangedTraining& run) { run.net->second->weight.requires_grad_(false); });
+  check_noticed("a frozen layer", [](ChangedTraining& run) {
+    for (const Tensor& parameter : run.net->first->parameters()) parameter.requires_grad_(false);
+  });
+  check_noticed("eval", [](ChangedTraining& run) { run.net->eval(); });
+  check_noticed("eval of a layer", [](ChangedTraining& run) { run.net->norm->eval(); });
+  check_noticed("eval of dropout alone", [](ChangedTraining& run) { run.net->drop->eval(); });
+  check_noticed("another dropout rate", [](ChangedTraining& run) { run.net->drop->options.p() = 0.25; });
+  check_noticed("no dropout", [](ChangedTraining& run) { run.net->drop->options.p(0); });
+  check_noticed("another slope", [](ChangedTraining& run) { run.net->activation->options.negative_slope(0.4); });
+  check_noticed("another momentum", [](ChangedTraining& run) { run.net->norm->options.momentum(0.4); });
+  check_noticed("a learning rate", [](ChangedTraining& run) { run.optimizer.set_lr(0.01); });
+  check_noticed("weight decay", [](ChangedTraining& run) {
+    static_cast<optim::AdamWOptions&>(run.optimizer.param_groups()[0].options()).weight_decay(0.3);
+  });
+  check_noticed("replaced numbers", [](ChangedTraining& run) { run.net->first->weight.set_data(full({8, 6}, 0.125)); });
+  check_noticed("numbers written in place", [](ChangedTraining& run) {
+    const NoGradGuard no_grad;
+    run.net->first->weight.mul_(2);
+  });
+  check_noticed("the state of the optimizer", [](ChangedTraining& run) {
+    auto state = run.optimizer.state_dict();
+    for (auto& item : state)
+      if (item.key().find("exp_avg") != std::string::npos) item.value().zero_();
+    run.optimizer.load_state_dict(state);
+  });
+  check_noticed("a hook of a parameter", [](ChangedTraining& run) {
+    run.net->first->bias.register_hook([](const Tensor& g) { return g * 3; });
+  });
+  check_noticed("another backend", [](ChangedTraining& run) { run.backend = std::make_unique<BackendGuard>("naive"); });
+  check_noticed("a module that is recomputed", [](ChangedTraining& run) { run.net->drop->recompute(); });
+}
+
+TEST_CASE("a recorded step notices the state of its thread", "[static_step]") {
+  Tensor w = ones({4}).requires_grad_();
+  optim::SGD optimizer({w}, optim::SGDOptions(0.5));
+  nn::Linear layer(4, 4);
+  StaticStep step(kCPU, {&optimizer}, [&](const TensorList& batch) -> TensorList {
+    optimizer.zero_grad();
+    const Tensor y = layer->forward(batch[0]);
+    (y * w).sum().backward();
+    optimizer.step();
+    return {y};
+  });
+  const auto run = [&] { return step({ones({2, 4})})[0].dtype(); };
+  CHECK((run() == kFloat && run() == kFloat && step.executor()));
+  {
+    const amp::Autocast autocast(kCPU, kBFloat16);
+    CHECK((run() == kBFloat16 && run() == kBFloat16 && step.executor()));
+  }
+  CHECK(run() == kFloat);
+}
+
+TEST_CASE("a training that only evaluates in between keeps its recording", "[static_step]") {
+  int calls = 0;
+  DropNet net;
+  optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1));
+  StaticStep step(kCPU, {&optimizer}, [&](const TensorList& batch) -> TensorList {
+    ++calls;
+    optimizer.zero_grad();
+    net->forward(batch[0]).sum().backward();
+    optimizer.step();
+    return {};
+  });
+  for (int i = 0; i < 6; ++i) {
+    step({ones({3, 6})});
+    net->eval();
+    const NoGradGuard no_grad;
+    net->forward(ones({1, 6}));
+    net->train();
+  }
+  CHECK(calls == 2);  // an eager one and the recording
+}

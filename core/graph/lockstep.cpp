@@ -224,8 +224,15 @@ std::optional<Mismatch> lockstep_in_float32(Executor& executor, Backend& a, cons
 std::string Mismatch::str() const {
   char text[64];
   std::snprintf(text, sizeof text, " differs by %.3g, allowed: %.3g", error, allowed);
+  const auto holds_anomaly = [](const Array& x) {
+    return std::any_of(x.data<double>(), x.data<double>() + x.numel(),
+                       [](double value) { return !std::isfinite(value); });
+  };
+  bool given = false;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    given = given || (!call->operands[i].is_written && holds_anomaly(inputs[i]));
   return "call " + std::to_string(number) + ", " + call->name + " (" + call->origin.str() +
-         "): " + to_string(a.shape()) + text;
+         "): " + to_string(a.shape()) + text + (given ? "; its inputs hold a NaN or inf" : "");
 }
 
 void Mismatch::save(const std::string& folder) const {

@@ -22,7 +22,8 @@ struct Mismatch {
   std::vector<Array> inputs;  ///< what the call's operands held before it, in order, as float64
   Array a, b;                 ///< what each made of the result, as float64
 
-  /// "call 12, conv2d_bias_relu (conv2d of features.3, train.cpp:41): (2, 6, 28, 28) differs by 0.1, allowed: 1e-05"
+  /// "call 12, conv2d_bias_relu (conv2d of features.3, train.cpp:41): (2, 6, 28, 28) differs by 0.1, allowed: 1e-05",
+  /// and whether the call was given NaNs or infinities.
   std::string str() const;
   /// Writes input0.npy, …, a.npy and b.npy into an existing folder.
   void save(const std::string& folder) const;

@@ -46,11 +46,15 @@ bool drops(nn::Module& module) {
 
 void find_differences(const State& a, const State& b, Observation& found) {
   for (const Kind kind : kKinds) {
-    const double least = 1e-3 * norm_of(joined(b[kind]));
+    const double norm = norm_of(joined(b[kind])), least = std::isfinite(norm) ? 1e-3 * norm : 0;
     VerifyReport::Difference& worst = found.differences[kind];
     for (size_t i = 0; i < b[kind].size(); ++i) {
-      const Tensor of = b[kind][i]->to(kDouble);
-      const double from_b = relative(norm_of(a[kind][i]->to(kDouble) - of), std::max(norm_of(of), least));
+      const Tensor of = b[kind][i]->to(kDouble), there = a[kind][i]->to(kDouble);
+      // NaN and infinities have no distance: they are to be in the same places.
+      const double from_b = std::isfinite(norm_of(of) + norm_of(there))
+                                ? relative(norm_of(there - of), std::max(norm_of(of), least))
+                            : there.isfinite().equal(of.isfinite()) ? 0
+                                                                    : std::numeric_limits<double>::infinity();
       if (from_b > worst.relative) worst = {from_b, static_cast<double>(i)};
     }
   }
@@ -244,6 +248,10 @@ std::string VerifyReport::diagnosis() const {
   for (size_t i = 0; i < steps.size(); ++i) {
     const auto& [ranks, loss, samples, alone] = steps[i];
     const std::string when = i == 0 ? "before training" : text("in step ", i);
+    if (!std::isfinite(alone.loss))
+      return text(when, ", the loss of one process alone is ", alone.loss,
+                  ", which is not the ranks' doing: "
+                  "AnomalyGuard names the operator that made it, or says that the data held it");
     for (const Kind kind : kKinds)
       for (size_t rank = 0; rank < ranks.size(); ++rank)
         if (const Difference& found = ranks[rank].differences[kind]; found.relative > tolerance)

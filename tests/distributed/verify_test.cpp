@@ -330,6 +330,7 @@ TEST_CASE("verify: a loss that is no number, and an exception in one process, re
         parts, VerifyOptions().steps(1));
   });
   CHECK_FALSE(report.ok());
+  CHECK_THAT(report.diagnosis(), contains("the loss of one process alone is nan, which is not the ranks' doing"));
   const auto results = run_ranks("local", 2, [&](ProcessGroup& group) {
     verify(
         Group(std::shared_ptr<void>(), &group), [] { return train_net(1); },

@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <limits>
+#include <string_view>
 
 #include <gradus/core/error.h>
 #include <gradus/core/parallel.h>
@@ -25,19 +27,20 @@
 namespace gradus::dist {
 namespace {
 
-std::optional<int> number_in(const char* variable) {
+/// Of a variable that is set; a value that is no number from `least` to `most` is a ValueError.
+std::optional<int> number_in(const char* variable, int least = 0, int most = std::numeric_limits<int>::max()) {
   const char* text = std::getenv(variable);
   if (text == nullptr) return std::nullopt;
   int value = 0;
   const char* end = text + std::strlen(text);
   const auto [rest, error] = std::from_chars(text, end, value);
-  GRADUS_CHECK(error == std::errc() && rest == end && value >= 0, ValueError, "the variable ", variable, " is '", text,
-               "', not a number");
+  GRADUS_CHECK(error == std::errc() && rest == end && least <= value && value <= most, ValueError, "the variable ",
+               variable, " is '", text, "', not a number from ", least, " to ", most);
   return value;
 }
 
-int needed(const char* variable, const char* beside) {
-  const std::optional<int> value = number_in(variable);
+int needed(const char* variable, const char* beside, int least = 0, int most = std::numeric_limits<int>::max()) {
+  const std::optional<int> value = number_in(variable, least, most);
   GRADUS_CHECK(value, ValueError, "the variable ", variable, " is not set, but ", beside, " is");
   return *value;
 }
@@ -53,15 +56,24 @@ constexpr Launcher kLaunchers[] = {
     {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"},
 };
 
-/// How many ranks node number `node` has by a list of Slurm's: "2(x3),1" is 2 on each of three nodes, then 1.
-std::optional<int> ranks_on_node(const char* list, int node) {
-  for (int ranks = 0, length = 0; std::sscanf(list, "%d%n", &ranks, &length) == 1;) {
-    list += length;
-    int nodes = 1, repeat = 0;
-    if (std::sscanf(list, "(x%d)%n", &nodes, &repeat) == 1) list += repeat;
+/// How many ranks node number `node` has by a list of Slurm's: "2(x3),1" is 2 on each of three nodes, then 1. Nothing
+/// where the list is something else or ends before that node.
+std::optional<int> ranks_on_node(std::string_view list, int node) {
+  const auto take = [&](std::string_view text) {
+    const bool found = list.starts_with(text);
+    if (found) list.remove_prefix(text.size());
+    return found;
+  };
+  const auto take_count = [&](int* count) {
+    const auto [rest, error] = std::from_chars(list.data(), list.data() + list.size(), *count);
+    list.remove_prefix(static_cast<size_t>(rest - list.data()));
+    return error == std::errc() && 0 < *count && *count <= kMaxRanks;
+  };
+  do {
+    int ranks = 0, nodes = 1;
+    if (!take_count(&ranks) || (take("(x") && !(take_count(&nodes) && take(")")))) return std::nullopt;
     if ((node -= nodes) < 0) return ranks;
-    if (*list++ != ',') break;
-  }
+  } while (take(","));
   return std::nullopt;
 }
 
@@ -100,34 +112,51 @@ std::string own_name() {
 JobEnvironment job_environment() {
   JobEnvironment job;
   if (const char* store = std::getenv("GRADUS_STORE")) {
-    job.store = Address::parse(store);
+    try {
+      job.store = Address::parse(store);
+    } catch (const ValueError& error) { GRADUS_FAIL(ValueError, "the variable GRADUS_STORE: ", error.what()); }
     job.restarts = number_in("TORCHELASTIC_RESTART_COUNT").value_or(0);
   } else if (const char* host = std::getenv("MASTER_ADDR")) {
+    GRADUS_CHECK(*host != '\0', ValueError, "the variable MASTER_ADDR is empty: it names the machine of rank 0");
     const int port = needed("MASTER_PORT", "MASTER_ADDR");
-    GRADUS_CHECK(0 < port && port < 65536, ValueError, "MASTER_PORT is ", port, ", not the number of a port");
+    GRADUS_CHECK(0 < port && port < 65536, ValueError, "MASTER_PORT is ", port,
+                 ", not the number of a port, 1 to 65535");
     job.store = Address{host, static_cast<uint16_t>(port)};
   }
   job.worker = number_in("GRADUS_WORKER");
   job.spare = job.worker && std::getenv("GRADUS_SPARE") != nullptr;
   if (job.spare) {
     job.rank = job.local_rank = -1;
-    job.world_size = needed("WORLD_SIZE", "GRADUS_SPARE");
-    job.local_world_size = needed("LOCAL_WORLD_SIZE", "GRADUS_SPARE");
+    job.world_size = needed("WORLD_SIZE", "GRADUS_SPARE", 1, kMaxRanks);
+    job.local_world_size = needed("LOCAL_WORLD_SIZE", "GRADUS_SPARE", 1, kMaxRanks);
     return job;
   }
+  bool found = false;
   for (const Launcher& launcher : kLaunchers) {
     if (std::getenv(launcher.rank) == nullptr) continue;
     job.rank = *number_in(launcher.rank);
-    job.world_size = needed(launcher.size, launcher.rank);
-    job.local_rank = number_in(launcher.local_rank).value_or(is_alone(job) ? 0 : job.rank);
-    const char* list = std::getenv(launcher.local_sizes);
-    std::optional<int> local_size = list ? ranks_on_node(list, number_in("SLURM_NODEID").value_or(0)) : std::nullopt;
-    if (!local_size) local_size = number_in(launcher.local_size);
-    job.local_world_size = local_size.value_or(is_alone(job) ? 1 : job.world_size);
+    job.world_size = needed(launcher.size, launcher.rank, 1, kMaxRanks);
     GRADUS_CHECK(job.rank < job.world_size, ValueError, launcher.rank, " is ", job.rank, ", but ", launcher.size,
                  " is ", job.world_size);
+    const std::optional<int> local_rank = number_in(launcher.local_rank);
+    job.local_rank = local_rank.value_or(is_alone(job) ? 0 : job.rank);
+    const char* list = std::getenv(launcher.local_sizes);
+    std::optional<int> local_size = list ? ranks_on_node(list, number_in("SLURM_NODEID").value_or(0)) : std::nullopt;
+    if (!local_size) local_size = number_in(launcher.local_size, 1);
+    job.local_world_size = local_size.value_or(is_alone(job) ? 1 : job.world_size);
+    // Slurm's number for each node is a limit, which may be above the number of all.
+    const bool is_exact = *launcher.local_sizes == '\0';
+    GRADUS_CHECK(!is_exact || job.local_world_size <= job.world_size, ValueError, launcher.local_size, " is ",
+                 job.local_world_size, ", but ", launcher.size, " is ", job.world_size);
+    job.local_world_size = std::min(job.local_world_size, job.world_size);
+    const bool by_local_size = local_size && is_exact;
+    const int ranks_here = by_local_size ? *local_size : job.world_size;
+    GRADUS_CHECK(job.local_rank < ranks_here, ValueError, launcher.local_rank, " is ", job.local_rank, ", but ",
+                 by_local_size ? launcher.local_size : launcher.size, " is ", ranks_here);
+    found = true;
     break;
   }
+  if (!found && std::getenv("WORLD_SIZE") != nullptr) needed("RANK", "WORLD_SIZE");
   job.serves = job.store && std::getenv("GRADUS_STORE") == nullptr && job.rank == 0;
   return job;
 }
@@ -156,7 +185,7 @@ namespace {
 
 /// OpenMP's threads wait for one another in every kernel, so each of them needs a core.
 void share_cores(const JobEnvironment& job) {
-  const int ranks = job.local_world_size;
+  const int64_t ranks = job.local_world_size;
   if (ranks > 1 && ranks * num_threads() > num_cores()) set_thread_runtime(ThreadRuntime::pool);
 }
 
@@ -164,6 +193,7 @@ void share_cores(const JobEnvironment& job) {
 
 std::unique_ptr<ProcessGroup> make_group(const std::shared_ptr<Store>& store, const JobEnvironment& job,
                                          const InitOptions& options) {
+  check_ranks(job.rank, job.world_size);
   share_cores(job);
   const int rank = job.rank, size = job.world_size;
   std::string backend = options.backend;
@@ -214,13 +244,21 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
                "mpirun, take the backend 'mpi'");
   const Token token = Token::from_environment();
   Address address = environment.store.value_or(Address{"127.0.0.1", 0});
-  if (environment.serves || !environment.store) {
-    job->server = std::make_unique<TcpStoreServer>(address, token);
-    address = job->server->address();
+  const char* const where = std::getenv("GRADUS_STORE") ? "GRADUS_STORE" : "MASTER_ADDR and MASTER_PORT";
+  std::shared_ptr<TcpStore> store;
+  try {
+    if (environment.serves || !environment.store) {
+      job->server = std::make_unique<TcpStoreServer>(address, token);
+      address = job->server->address();
+    }
+    store = std::make_shared<TcpStore>(address, token, options.timeout);
+  } catch (const CommError& error) {
+    if (!environment.store) throw;
+    GRADUS_FAIL(CommError, "rank ", environment.rank, environment.serves ? " cannot serve" : " did not reach",
+                " the store of the job, which ", where, " place at ", environment.store->str(), ": ", error.what());
   }
   job->store = std::make_shared<PrefixStore>(
-      "attempt/" + std::to_string(environment.restarts) + "/world/" + std::to_string(worlds++),
-      std::make_shared<TcpStore>(address, token, options.timeout));
+      "attempt/" + std::to_string(environment.restarts) + "/world/" + std::to_string(worlds++), std::move(store));
 
   job->group = make_group(job->store, environment, options);
   return {job, job->group.get()};
@@ -301,7 +339,6 @@ pid_t fork_without_handler() {
 /// Nothing leaves it: outside is the parent's program.
 [[noreturn]] void run_child(const std::function<void(int)>& fn, int rank, int size, const Address& store, int token,
                             int error_pipe) noexcept {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
   on_exit(leave, nullptr);  // where exit() in fn comes to first
   int code = 1;
   const auto report = [&](const char* error) {
@@ -321,7 +358,8 @@ pid_t fork_without_handler() {
 
 void spawn(const std::function<void(int rank)>& fn, int size) {
   const OpContext context("spawn");
-  GRADUS_CHECK(size > 0, ValueError, size, " processes");
+  GRADUS_CHECK(0 < size && size <= kMaxRanksOfHost, ValueError, size, " processes: 1 to ", kMaxRanksOfHost,
+               " are possible");
   const int threads = threads_of_this_process();
   GRADUS_CHECK(
       threads == 1, CommError, "this process has ", threads,
@@ -332,6 +370,7 @@ void spawn(const std::function<void(int rank)>& fn, int size) {
   // A port of this process's own, which its children cannot take; its server starts when they are there.
   const uint16_t port = find_free_port();
   const FileDescriptor token_file = token.to_descriptor();
+  const pid_t parent = getpid();
   Children children;
   for (int rank = 0; rank < size; ++rank) {
     int ends[2];
@@ -341,7 +380,11 @@ void spawn(const std::function<void(int rank)>& fn, int size) {
     child.pipe = FileDescriptor(ends[0]);
     child.pid = fork_without_handler();
     GRADUS_CHECK(child.pid >= 0, CommError, "cannot start rank ", rank, ": ", std::strerror(errno));
-    if (child.pid == 0) run_child(fn, rank, size, {"127.0.0.1", port}, token_file.number(), write_end.number());
+    if (child.pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);  // it ended before this process could ask to be killed with it
+      run_child(fn, rank, size, {"127.0.0.1", port}, token_file.number(), write_end.number());
+    }
   }
   const TcpStoreServer server({"127.0.0.1", port}, token);
 

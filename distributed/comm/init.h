@@ -30,8 +30,9 @@ struct JobEnvironment {
 /// From the variables of gradus-run and torchrun (RANK, WORLD_SIZE, LOCAL_RANK, …), Open MPI (OMPI_COMM_WORLD_RANK, …)
 /// or Slurm (SLURM_PROCID, …), in this order; one process where there are none. The latter two name no meeting place:
 /// set MASTER_ADDR and MASTER_PORT, unless the backend is "mpi". Without LOCAL_RANK, as in a PyTorchJob of Kubernetes,
-/// each rank is alone on its machine if they meet at another address than the loopback one. A variable that is missing
-/// or no number is a ValueError that names it.
+/// each rank is alone on its machine if they meet at another address than the loopback one. A variable that is missing,
+/// empty, no number or out of its range (ranks below the number of ranks, which is kMaxRanks at most) is a ValueError
+/// that names it.
 JobEnvironment job_environment();
 
 /// The other way round, for a child that is about to run: sets the variables of gradus-run. `token` is the descriptor
@@ -62,7 +63,8 @@ std::unique_ptr<ProcessGroup> make_group(const std::shared_ptr<Store>& store, co
 /// Runs fn(rank) in `size` processes and returns when all have ended. They form a job as under gradus-run, so fn may
 /// call init_process_group(). What a rank throws, or how it died, is a CommError here that names the first that failed.
 /// Ranks end without the atexit handlers and static objects of this process. A process with several threads cannot be
-/// copied: call it before any tensor has started the thread pool or a device.
+/// copied: call it before any tensor has started the thread pool or a device. Sizes above kMaxRanksOfHost are a
+/// ValueError.
 void spawn(const std::function<void(int rank)>& fn, int size);
 
 }  // namespace gradus::dist

@@ -25,9 +25,14 @@ Collective describe(CollectiveKind kind, const Array& x, int root = -1, ReduceKi
 
 }  // namespace
 
+void check_ranks(int rank, int size) {
+  GRADUS_CHECK(0 < size && size <= kMaxRanks, ValueError, "a group has 1 to ", kMaxRanks, " ranks, not ", size);
+  GRADUS_CHECK(0 <= rank && rank < size, ValueError, "rank ", rank, " is none of the ranks 0 to ", size - 1);
+}
+
 ProcessGroup::ProcessGroup(int rank, int size, uint32_t epoch, Milliseconds timeout)
-    : rank_(rank), size_(size), epoch_(epoch), ranks_(static_cast<size_t>(size)), timeout_(timeout),
-      sent_(static_cast<size_t>(size)), received_(static_cast<size_t>(size)) {
+    : rank_((check_ranks(rank, size), rank)), size_(size), epoch_(epoch), ranks_(static_cast<size_t>(size)),
+      timeout_(timeout), sent_(static_cast<size_t>(size)), received_(static_cast<size_t>(size)) {
   std::iota(ranks_.begin(), ranks_.end(), 0);
 }
 

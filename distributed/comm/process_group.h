@@ -23,6 +23,14 @@
 
 namespace gradus::dist {
 
+/// The largest job.
+inline constexpr int kMaxRanks = 1 << 16;
+/// The most ranks that share a host's memory, and the most processes that a launcher or spawn() starts.
+inline constexpr int kMaxRanksOfHost = 1024;
+
+/// A ValueError unless 0 <= rank < size <= kMaxRanks. It is checked before anything is allocated for each rank.
+void check_ranks(int rank, int size);
+
 /// A collective on its way.
 class Work {
  public:

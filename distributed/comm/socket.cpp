@@ -30,7 +30,8 @@ AddressList resolve(const Address& address, bool passive) {
   hints.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0);
   addrinfo* found = nullptr;
   const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
-  GRADUS_CHECK(error == 0, CommError, "cannot find the address of '", address.host, "': ", gai_strerror(error));
+  GRADUS_CHECK(error == 0, CommError, "the name '", address.host,
+               "' does not resolve to an address: ", error == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(error));
   return {found, &freeaddrinfo};
 }
 
@@ -206,6 +207,10 @@ Listener::Listener(const Address& at) : address_(at) {
   }
   GRADUS_CHECK(error != EADDRINUSE, CommError, "port ", at.port, " of ", at.host,
                " is taken: choose another, or 0 for one that is free");
+  GRADUS_CHECK(error != EADDRNOTAVAIL, CommError, "cannot listen at ", at.str(),
+               ": this machine does not have that address");
+  GRADUS_CHECK(error != EACCES, CommError, "cannot listen at ", at.str(), ": ", cause(error),
+               " (ports below 1024 are the system's)");
   GRADUS_FAIL(CommError, "cannot listen at ", at.str(), ": ", cause(error));
 }
 

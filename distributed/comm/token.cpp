@@ -123,10 +123,15 @@ Token Token::from_environment() {
     const auto [rest, error] = std::from_chars(number, end, descriptor);
     GRADUS_CHECK(error == std::errc() && rest == end && descriptor >= 0, ValueError, "GRADUS_TOKEN_FD is '", number,
                  "', not the number of a descriptor");
-    return from_descriptor(descriptor);
+    try {
+      return from_descriptor(descriptor);
+    } catch (const IoError& error) { GRADUS_FAIL(IoError, "the variable GRADUS_TOKEN_FD: ", error.what()); }
   }
-  if (const char* path = std::getenv("GRADUS_TOKEN_FILE")) return from_file(path);
-  return {};
+  const char* const path = std::getenv("GRADUS_TOKEN_FILE");
+  if (path == nullptr) return {};
+  try {
+    return from_file(path);
+  } catch (const IoError& error) { GRADUS_FAIL(IoError, "the variable GRADUS_TOKEN_FILE: ", error.what()); }
 }
 
 Digest Handshake::client_proof(const Token& token, std::string_view purpose, const Digest& s, const Digest& c) {

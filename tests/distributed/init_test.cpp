@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -13,6 +14,8 @@
 #include <gradus/distributed/comm/process_group_factory.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/distributed/processes.h>
+#include <gradus/tests/distributed/values.h>
 
 using namespace gradus;
 using namespace gradus::dist;
@@ -55,7 +58,7 @@ class Environment {
   }
 };
 
-/// What `body` throws in a copy of this process, which has one thread; "" if nothing.
+/// What `body` throws in a copy of this process, which has one thread, or how it ends that; "" if neither.
 std::string in_a_copy(const std::function<void()>& body) {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
@@ -66,15 +69,17 @@ std::string in_a_copy(const std::function<void()>& body) {
       body();
     } catch (const std::exception& error) {
       [[maybe_unused]] const ssize_t written = write(ends[1], error.what(), std::string(error.what()).size());
-    } catch (...) {}
+    } catch (...) { [[maybe_unused]] const ssize_t written = write(ends[1], "no std::exception", 17); }
     _exit(0);
   }
   close(ends[1]);
   char text[4096];
   const ssize_t got = read(ends[0], text, sizeof text);
   close(ends[0]);
-  waitpid(pid, nullptr, 0);
-  return {text, static_cast<size_t>(std::max<ssize_t>(got, 0))};
+  int status = 0;
+  waitpid(pid, &status, 0);
+  const std::string error(text, static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  return status == 0 ? error : error + " (the copy ended with status " + std::to_string(status) + ")";
 }
 
 }  // namespace
@@ -176,7 +181,31 @@ TEST_CASE("variables that are missing or wrong are named", "[init]") {
     return std::string();
   };
   CHECK_THAT(message({{"RANK", "0"}}), contains("WORLD_SIZE is not set, but RANK is"));
-  CHECK_THAT(message({{"RANK", "x"}, {"WORLD_SIZE", "1"}}), contains("RANK is 'x', not a number"));
+  for (const char* text : {"x", "", "-1", "1.0", " 1", "1 ", "0x1", "99999999999"}) {
+    const auto expected = contains("is '" + std::string(text) + "', not a number from ");
+    CHECK_THAT(message({{"RANK", text}, {"WORLD_SIZE", "1"}}), contains("variable RANK") && expected);
+    CHECK_THAT(message({{"RANK", "0"}, {"WORLD_SIZE", text}}), contains("variable WORLD_SIZE") && expected);
+    CHECK_THAT(message({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", text}}),
+               contains("variable LOCAL_RANK") && expected);
+    CHECK_THAT(message({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_WORLD_SIZE", text}}),
+               contains("variable LOCAL_WORLD_SIZE") && expected);
+    CHECK_THAT(message({{"MASTER_ADDR", "a"}, {"MASTER_PORT", text}}), contains("variable MASTER_PORT") && expected);
+    CHECK_THAT(message({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", text}}), contains("variable SLURM_NTASKS") && expected);
+    CHECK_THAT(message({{"GRADUS_STORE", "a:1"}, {"TORCHELASTIC_RESTART_COUNT", text}}),
+               contains("variable TORCHELASTIC_RESTART_COUNT") && expected);
+  }
+  for (const char* size : {"0", "65537", "2147483647"})
+    CHECK_THAT(message({{"RANK", "0"}, {"WORLD_SIZE", size}}), contains("not a number from 1 to 65536"));
+  CHECK_THAT(message({{"WORLD_SIZE", "2"}}), contains("RANK is not set, but WORLD_SIZE is"));
+  CHECK_THAT(message({{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "2"}, {"LOCAL_WORLD_SIZE", "2"}}),
+             contains("LOCAL_RANK is 2, but LOCAL_WORLD_SIZE is 2"));
+  CHECK_THAT(message({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "2"}}),
+             contains("LOCAL_RANK is 2, but WORLD_SIZE is 2"));
+  CHECK_THAT(message({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "3"}}),
+             contains("LOCAL_WORLD_SIZE is 3, but WORLD_SIZE is 2"));
+  CHECK_THAT(message({{"MASTER_ADDR", ""}, {"MASTER_PORT", "1"}}), contains("variable MASTER_ADDR is empty"));
+  for (const char* store : {"", "a", "a:", ":1", "a:x", "a:65536"})
+    CHECK_THAT(message({{"GRADUS_STORE", store}}), contains("the variable GRADUS_STORE: '" + std::string(store) + "'"));
   CHECK_THAT(message({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), contains("RANK is 2, but WORLD_SIZE is 2"));
   CHECK_THAT(message({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}}), contains("MASTER_PORT is not set"));
   CHECK_THAT(message({{"MASTER_ADDR", "a"}, {"MASTER_PORT", "65536"}}), contains("not the number of a port"));
@@ -184,6 +213,63 @@ TEST_CASE("variables that are missing or wrong are named", "[init]") {
   CHECK(!job_environment().store);
   CHECK_THROWS_WITH(init_process_group(),
                     contains("there are 2 ranks, but they cannot meet: start them with gradus-run"));
+}
+
+TEST_CASE("where a job's store cannot be is told with the variables that name the place", "[init]") {
+  const auto message = [](const char* rank, const char* host, uint16_t port) {
+    const std::string port_text = std::to_string(port);
+    const Environment environment(
+        {{"RANK", rank}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", host}, {"MASTER_PORT", port_text.c_str()}});
+    try {
+      init_process_group({.timeout = Milliseconds(50)});
+    } catch (const CommError& error) { return std::string(error.what()); }
+    return std::string();
+  };
+  CHECK_THAT(message("0", "no-such-host.invalid", 1),
+             contains("rank 0 cannot serve the store of the job, which MASTER_ADDR and MASTER_PORT place at "
+                      "no-such-host.invalid:1: the name 'no-such-host.invalid' does not resolve to an address: "));
+  CHECK_THAT(message("1", "no-such-host.invalid", 1),
+             contains("rank 1 did not reach the store") && contains("does not resolve to an address: "));
+  CHECK_THAT(message("0", "192.0.2.1", 29500), contains("this machine does not have that address"));  // of RFC 5737
+  const Listener taken({"127.0.0.1", 0});
+  CHECK_THAT(message("0", "127.0.0.1", taken.port()), contains("cannot serve") && contains("is taken"));
+  CHECK_THAT(message("1", "127.0.0.1", find_free_port()), contains("did not reach") && contains("nobody accepts at"));
+  for (const auto& [variable, value] : {std::pair{"GRADUS_TOKEN_FD", "99999"}, std::pair{"GRADUS_TOKEN_FILE", ""}}) {
+    const Environment environment({{variable, value}});
+    CHECK_THROWS_WITH(init_process_group(), contains("the variable " + std::string(variable) + ": cannot "));
+  }
+}
+
+TEST_CASE("a group of more ranks than there can be is refused at once, by every backend", "[init]") {
+  HashStore store;
+  const auto shared_store = std::make_shared<HashStore>();
+  for (const int size : {INT_MAX, kMaxRanks + 1, 0, -1}) {
+    CAPTURE(size);
+    const auto refused = contains("a group has 1 to 65536 ranks, not " + std::to_string(size));
+    CHECK_THROWS_WITH(TcpGroup(store, 0, size), refused);
+    CHECK_THROWS_WITH(ShmGroup(store, 0, size), refused);
+    CHECK_THROWS_WITH(LocalWorld(size), refused);
+    JobEnvironment job;
+    job.world_size = job.local_world_size = size;
+    for (const char* backend : {"auto", "tcp", "shm"})
+      CHECK_THROWS_WITH(make_group(shared_store, job, {.backend = backend}), refused);
+    if (size > 0) CHECK_THROWS_WITH(spawn([](int) {}, size), contains("1 to 1024 are possible"));
+  }
+  CHECK_THROWS_WITH(ShmGroup(store, 0, kMaxRanksOfHost + 1), contains("at most 1024 ranks share memory"));
+  CHECK_THROWS_WITH(TcpGroup(store, 2, 2), contains("rank 2 is none of the ranks 0 to 1"));
+  CHECK_THROWS_WITH(TcpGroup(store, -1, 2), contains("rank -1 is none of"));
+  FewDescriptors few(64, 64, [] {
+    HashStore store;
+    try {
+      TcpGroup(store, 0, 60);
+    } catch (const CommError& error) {
+      require(std::string(error.what()).find("takes 177 descriptors") != std::string::npos, error.what());
+      return;
+    }
+    throw std::runtime_error("nobody was refused");
+  });
+  CHECK(few.succeeds());
+  CHECK(LocalWorld(kMaxRanks).size() == kMaxRanks);  // whose memory grows with messages alone
 }
 
 TEST_CASE("one process without a launcher is a group of one", "[init]") {

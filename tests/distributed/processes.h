@@ -65,7 +65,7 @@ class FewDescriptors {
     waitpid(pid_, nullptr, 0);
   }
   /// Waits for its end; true if body() returned.
-  bool succeeds() {
+  [[nodiscard]] bool succeeds() {
     int status = 1;
     waitpid(std::exchange(pid_, -1), &status, 0);
     return status == 0;
@@ -106,7 +106,7 @@ class Processes {
   dist::Store& store() { return *store_; }
   void signal(int rank, int number) const { kill(pids_[static_cast<size_t>(rank)], number); }
   /// How the body of a rank ended.
-  RankResult result(int rank) {
+  [[nodiscard]] RankResult result(int rank) {
     // Longer than any body takes on two busy cores under a sanitizer; one that waits for a peer ends by itself.
     const std::string text = store_->get("result/" + std::to_string(rank), dist::Milliseconds(180'000));
     RankResult result;

@@ -9,9 +9,7 @@
 namespace gradus::dist {
 
 LocalWorld::LocalWorld(int size, std::vector<LocalFault> script, MessageLog* log)
-    : script_(std::move(script)), log_(log), ranks_(static_cast<size_t>(size)) {
-  for (Rank& rank : ranks_) rank.inbox.resize(ranks_.size());
-}
+    : script_(std::move(script)), log_(log), ranks_((check_ranks(0, size), static_cast<size_t>(size))) {}
 
 std::shared_ptr<LocalWorld> LocalWorld::group(uint32_t epoch, int size) {
   const std::lock_guard lock(mutex_);
@@ -84,9 +82,9 @@ void LocalTransport::note_failure(const CollectiveError& error) {
 
 void LocalTransport::find_contradiction(const Descriptor& descriptor) const {
   const auto& inboxes = world_->ranks_[static_cast<size_t>(rank_)].inbox;
-  for (size_t sender = 0; sender < inboxes.size(); ++sender)
-    if (!inboxes[sender].empty() && contradicts(inboxes[sender].front().descriptor, descriptor))
-      throw CollectiveError(mismatch(static_cast<int>(sender), inboxes[sender].front().descriptor, rank_, descriptor));
+  for (const auto& [sender, messages] : inboxes)
+    if (!messages.empty() && contradicts(messages.front().descriptor, descriptor))
+      throw CollectiveError(mismatch(static_cast<int>(sender), messages.front().descriptor, rank_, descriptor));
 }
 
 void LocalTransport::receive(const Transfer& transfer, const Descriptor& descriptor, const Deadline& deadline,

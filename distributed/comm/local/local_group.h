@@ -33,6 +33,7 @@ struct MessageLog;
 class LocalWorld {
  public:
   /// Messages are written down in `log` where it is not null (message_log.h).
+  /// A size that is not 1 to kMaxRanks is a ValueError.
   explicit LocalWorld(int size, std::vector<LocalFault> script = {}, MessageLog* log = nullptr);
   int size() const { return static_cast<int>(ranks_.size()); }
   /// What the ranks of one of its sub-groups share. Nothing is scripted there.
@@ -46,7 +47,7 @@ class LocalWorld {
     size_t number;
   };
   struct Rank {
-    std::vector<std::deque<Message>> inbox;  // by sender
+    std::map<size_t, std::deque<Message>> inbox;  // by sender; a message makes the entry
     bool lost = false, left = false;
     int exchanges = 0;  // that it is in
   };

@@ -104,6 +104,8 @@ ShmGroup::Mailbox& ShmGroup::mailbox(int from, int to) const {
 ShmGroup::ShmGroup(std::shared_ptr<Store> store, int rank, int size, const ShmOptions& options)
     : HostGroup(rank, size, options.epoch, options.timeout), store_key_("shm/" + std::to_string(options.epoch)),
       store_(std::move(store)) {
+  GRADUS_CHECK(size <= kMaxRanksOfHost, ValueError, "at most ", kMaxRanksOfHost,
+               " ranks share memory, and this group has ", size, ": take the backend 'tcp'");
   const auto ranks = static_cast<size_t>(size);
   const size_t bytes = round_up(sizeof(Header)) + round_up(sizeof(RankLine) * ranks) + kSlots * kSlotBytes * ranks +
                        sizeof(Mailbox) * ranks * ranks;

@@ -23,7 +23,7 @@ struct ShmOptions {
 class ShmGroup final : public HostGroup {
  public:
   /// Meets the other ranks by way of the store, which has to outlive the group. A CommError if they are not all on this
-  /// host.
+  /// host, a ValueError if there are more than kMaxRanksOfHost.
   ShmGroup(Store& store, int rank, int size, const ShmOptions& options = {})
       : ShmGroup(borrow(store), rank, size, options) {}
   ~ShmGroup() override;

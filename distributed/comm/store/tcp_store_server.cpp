@@ -63,9 +63,9 @@ struct TcpStoreServer::Client {
 
 TcpStoreServer::TcpStoreServer(const Address& at, const Token& token, const StoreLimits& limits)
     : token_(token), limits_(limits), table_(limits) {
+  listener_ = Listener(at);  // first: whether the name resolves to an address of this machine comes before the token
   GRADUS_CHECK(!token.empty() || is_loopback(at.host), CommError, "[store] ", at.host,
                " can be reached from other machines, so the store needs a token: Token::random()");
-  listener_ = Listener(at);
   stop_ = FileDescriptor(eventfd(0, EFD_CLOEXEC));
   GRADUS_CHECK(stop_, CommError, "[store] no descriptor is left for the server");
   thread_ = std::thread([this] { serve(); });

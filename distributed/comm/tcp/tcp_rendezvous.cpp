@@ -61,9 +61,13 @@ class Rendezvous {
       : store_(store), rank_(rank), options_(options), deadline_(options.timeout), peers_(static_cast<size_t>(size)) {}
 
   std::vector<TcpPeer> run() {
+    const size_t needed = std::size(kChannels) * (peers_.size() - 1);
+    GRADUS_CHECK(needed < descriptor_limit() || (raise_descriptor_limit() && needed < descriptor_limit()), CommError,
+                 "a tcp group of ", peers_.size(), " ranks takes ", needed,
+                 " descriptors for its connections, and this process may have ", descriptor_limit(), " (ulimit -n)");
+    const Listener listener({options_.host, 0});  // which says so if the name does not resolve
     GRADUS_CHECK(!options_.token.empty() || is_loopback(options_.host), CommError, options_.host,
                  " can be reached from other machines, so its ranks need a token");
-    const Listener listener({options_.host, 0});
     store_.set(key_of(rank_), listener.address().str());
     for (int peer = 0; peer < rank_; ++peer) {
       const Address address = Address::parse(store_.get(key_of(peer), options_.timeout));

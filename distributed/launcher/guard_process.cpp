@@ -20,9 +20,9 @@ GuardProcess::GuardProcess() {
   const FileDescriptor read_end(ends[0]);
   pid_ = fork();
   GRADUS_CHECK(pid_ >= 0, CommError, "cannot start a process: ", std::strerror(errno));
+  setpgid(pid_, pid_);  // in both processes: whichever comes first. Signals to the launcher's group do not reach it
   if (pid_ != 0) return;
   pipe_.reset();
-  setsid();
   std::vector<pid_t> groups;
   pid_t group = 0;
   while (read(read_end.number(), &group, sizeof group) == sizeof group) {

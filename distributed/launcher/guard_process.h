@@ -16,13 +16,14 @@ class GuardProcess {
   GuardProcess(const GuardProcess&) = delete;
   GuardProcess& operator=(const GuardProcess&) = delete;
 
+  /// May be called in a child of this process too, before it calls exec.
   void watch(pid_t group) { tell(group); }
   void forget(pid_t group) { tell(-group); }
 
  private:
   void tell(pid_t group);
 
-  FileDescriptor pipe_;  // the guard acts when this end is closed, by whatever ends this process
+  FileDescriptor pipe_;  // the guard acts when this end is closed, by whatever ends the processes that have it
   pid_t pid_ = -1;
 };
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <gradus/core/error.h>
+#include <gradus/distributed/comm/process_group.h>
 
 namespace gradus::dist {
 namespace {
@@ -18,23 +19,50 @@ void reserve_standard_descriptors() {
   close(number);
 }
 
-}  // namespace
+/// A number that an option gives is `least` to `most`.
+void check_range(const char* option, int64_t value, int64_t least, int64_t most, const char* which_is = "") {
+  GRADUS_CHECK(least <= value && value <= most, ValueError, option, " is ", value, ", not ", least, " to ", most,
+               which_is);
+}
 
-Job::Job(const LaunchOptions& options) : options(options) {
+void check_options(const LaunchOptions& options) {
   GRADUS_CHECK(options.processes > 0 && options.nodes > 0, ValueError,
                "a job needs processes: --nproc and --nnodes are ", options.processes, " and ", options.nodes);
+  GRADUS_CHECK(options.max_restarts >= 0, ValueError, "--max-restarts is ", options.max_restarts, ", not 0 or more");
+  GRADUS_CHECK(options.spares >= 0, ValueError, "--spares is ", options.spares, ", not 0 or more");
+  check_range("--nproc", options.processes, 1, kMaxRanksOfHost, ", the most processes of a machine");
+  check_range("--spares", options.spares, 0, kMaxRanksOfHost - options.processes,
+              ", which with --nproc are the most processes of a machine");
+  check_range("--min-nproc", options.min_processes.value_or(options.processes), 1, options.processes,
+              ", the value of --nproc");
+  check_range("--nnodes", options.nodes, 1, kMaxRanks / options.processes, ", with which a job has its most ranks");
+  check_range("--grace", options.grace.count(), 0, kLongestWait.count(), ", in milliseconds");
   GRADUS_CHECK(0 <= options.node_rank && options.node_rank < options.nodes, ValueError, "node rank ", options.node_rank,
                " is none of 0 to ", options.nodes - 1);
   GRADUS_CHECK(options.nodes == 1 || options.rendezvous, ValueError,
                "several nodes meet at an address of the first: --rdzv host:port");
-  GRADUS_CHECK(options.max_restarts >= 0, ValueError, "--max-restarts is ", options.max_restarts, ", not 0 or more");
-  GRADUS_CHECK(options.spares >= 0, ValueError, "--spares is ", options.spares, ", not 0 or more");
-  const int min_processes = options.min_processes.value_or(options.processes);
-  GRADUS_CHECK(0 < min_processes && min_processes <= options.processes, ValueError, "--min-nproc is ", min_processes,
-               ", not 1 to ", options.processes, ", the value of --nproc");
+  GRADUS_CHECK(options.nodes == 1 || options.rendezvous->port != 0, ValueError,
+               "several nodes meet at a port that all know: --rdzv ", options.rendezvous->str(), " has port 0");
   GRADUS_CHECK(options.nodes == 1 || (options.spares == 0 && !options.min_processes), ValueError,
                "--spares and --min-nproc are for jobs on one machine, but --nnodes is ", options.nodes);
   GRADUS_CHECK(!options.command.empty(), ValueError, "no program to run");
+}
+
+/// For two pipes from each process, and its log.
+void reserve_descriptors(const LaunchOptions& options) {
+  constexpr size_t kOwn = 64;
+  const auto processes = static_cast<size_t>(options.processes + options.spares);
+  const size_t needed = kOwn + processes * (options.log_directory.empty() ? 2 : 3);
+  GRADUS_CHECK(needed <= descriptor_limit() || (raise_descriptor_limit() && needed <= descriptor_limit()), CommError,
+               "the output of ", processes, " processes takes ", needed, " descriptors, and this process may have ",
+               descriptor_limit(), " (ulimit -n)");
+}
+
+}  // namespace
+
+Job::Job(const LaunchOptions& options) : options(options) {
+  check_options(options);
+  reserve_descriptors(options);
   reserve_standard_descriptors();
   block_signals();
   token = options.nodes == 1 ? Token::random() : Token::from_environment();

@@ -11,7 +11,9 @@
 namespace gradus::dist {
 
 struct LaunchOptions {
-  int processes = 1;  // on this machine
+  /// On this machine; with `spares` at most kMaxRanksOfHost.
+  int processes = 1;
+  /// processes * nodes is at most kMaxRanks.
   int nodes = 1, node_rank = 0;
   /// Where the launcher of node 0 serves the job's store and the others find it; none: a free port of the loopback
   /// interface, for one node.
@@ -22,14 +24,14 @@ struct LaunchOptions {
   int spares = 0;
   /// The job goes on with so many ranks if there is no spare; none: `processes`.
   std::optional<int> min_processes;
-  /// How long processes that are asked to end (SIGTERM) may take until they are made to (SIGKILL).
+  /// How long processes that are asked to end (SIGTERM) may take until they are made to (SIGKILL); not negative.
   Milliseconds grace{5000};
   /// How often all ranks are started again after one has failed; the same on all nodes.
   int max_restarts = 0;
   std::vector<std::string> command;
 };
 
-/// Runs the job and returns what the launcher's exit code is to be: 0 if all ranks ended well, else that of the first
+/// Options that are out of their range are a ValueError. Runs the job and returns what the launcher's exit code is to be: 0 if all ranks ended well, else that of the first
 /// that did not (128 + the signal that killed it), whose last lines and cause are printed; a rank that was killed comes
 /// before those that its loss ended. Signals that ask this process to end are passed on. When it is killed itself, its
 /// processes are killed too. With several nodes all launchers return the same, when all have ended (nodes.h).

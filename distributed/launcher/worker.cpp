@@ -34,19 +34,27 @@ Worker::Worker(Job& job, int number, int attempt) : job_(job), number_(number) {
   output_[1].pipe = FileDescriptor(err[0]);
   const FileDescriptor token = job.token.to_descriptor();
 
+  const pid_t launcher = getpid();
   pid_ = fork();
   GRADUS_CHECK(pid_ >= 0, CommError, "cannot start ", name(), ": ", std::strerror(errno));
-  if (pid_ == 0) become(out_end.number(), err_end.number(), token.number(), attempt);
+  if (pid_ == 0) {
+    begin_under_guard(launcher);
+    become(out_end.number(), err_end.number(), token.number(), attempt);
+  }
   setpgid(pid_, pid_);  // the child does so too: whoever comes first
   running_ = true;
-  job.guard->watch(pid_);
   for (Output& output : output_) fcntl(output.pipe.number(), F_SETFL, O_NONBLOCK);
+}
+
+void Worker::begin_under_guard(pid_t launcher) const {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != launcher) _exit(1);  // it ended before the line above
+  job_.guard->watch(getpid());
 }
 
 void Worker::become(int out, int err, int token, int attempt) const {
   const LaunchOptions& options = job_.options;
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
   const int inherited = dup(token);  // without close-on-exec

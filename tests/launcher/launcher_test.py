@@ -7,7 +7,9 @@ usage: launcher_test.py GRADUS_RUN ALL_REDUCE_RANK
 import fcntl
 import os
 import pathlib
+import random
 import re
+import resource
 import secrets
 import signal
 import socket
@@ -220,12 +222,37 @@ os.kill(os.getpid(), signal.SIGKILL)
                                   "node rank 2 is none of 0 to 1"),
                                  (["--max-restarts", "-1"], "--max-restarts is -1, not 0 or more"),
                                  (["--rdzv", "nonsense"], "'nonsense' is no address"),
+                                 (["--rdzv", ""], "'' is no address"),
+                                 (["--rdzv", "no-such-host.invalid:1"], "does not resolve to an address"),
+                                 (["--rdzv", "192.0.2.1:29500"], "this machine does not have that address"),
+                                 (["--nnodes", "2", "--rdzv", "a:0"], "a:0 has port 0"),
+                                 (["--nproc", "-1"], "a job needs processes"),
+                                 (["--nproc", "1025"], "--nproc is 1025, not 1 to 1024"),
+                                 (["--nproc", "1000000"], "--nproc is 1000000, not 1 to 1024"),
+                                 (["--nproc", "1000", "--spares", "25"], "--spares is 25, not 0 to 24"),
+                                 (["--nproc", "2", "--nnodes", "32769"], "--nnodes is 32769, not 1 to 32768"),
+                                 (["--nnodes", "2147483647"], "--nnodes is 2147483647, not 1 to 65536"),
+                                 *[(["--grace", text], "--grace is " + text.lower())
+                                   for text in ["nan", "NaN", "-1", "inf", "-inf", "1e+300"]],
                                  (["--nnodes", "2", "--rdzv", "127.0.0.1:1"], "GRADUS_TOKEN_FILE")]:
             result = run(*options, program="")
             self.assertEqual(result.returncode, 2)
             self.assertIn(message, result.stderr)
         result = subprocess.run([LAUNCHER], capture_output=True, text=True, timeout=60, check=False)
         self.assertIn("no program to run", result.stderr)
+        for option in ["--nproc", "--nnodes", "--node-rank", "--spares", "--min-nproc", "--max-restarts", "--grace"]:
+            for text in ["x", "", "1.5x", "99999999999x", "1 2"]:
+                result = run(option, text, program="")
+                self.assertNotEqual(result.returncode, 0)
+                self.assertIn(option, result.stderr)
+
+    def test_descriptors_are_counted_before_processes_start(self):
+        limit = lambda soft, hard: lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        result = run("--nproc", "40", program="", preexec_fn=limit(100, 100))
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("the output of 40 processes takes 144 descriptors, and this process may have 100", result.stderr)
+        result = subprocess.run([LAUNCHER, "--nproc", "40", "true"], preexec_fn=limit(100, 144), timeout=60, check=False)
+        self.assertEqual(result.returncode, 0)
 
     def test_a_rank_that_ignores_the_request_to_end_is_killed_after_the_grace(self):
         program = """
@@ -263,6 +290,21 @@ sys.exit(3)
             self.assertTrue(job.all_gone())
             self.assertLess(time.monotonic() - begin, 3)
             job.close()
+
+    def test_a_launcher_that_is_killed_while_it_starts_leaves_nothing(self):
+        moments = random.Random(1)
+        for number in [signal.SIGKILL, signal.SIGTERM] * 4:
+            processes = []
+            for _ in range(10):
+                process = subprocess.Popen([LAUNCHER, "--nproc", "2", "sh", "-c", "sleep 1000 & sleep 1000"],
+                                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                time.sleep(moments.uniform(0, 0.1))
+                process.send_signal(number)
+                processes.append(process)
+            for process in processes:
+                process.wait(60)
+            time.sleep(1)
+            self.assertEqual(belongings() - self.before, set())
 
     def test_what_ranks_leave_behind_is_ended(self):
         program = "import subprocess as s; print(s.Popen(['sleep', '1000'], stdout=s.DEVNULL).pid)"

@@ -23,7 +23,7 @@ size_t bytes_of(double mebibytes, const char* option) {
 
 DistributedDataParallel::DistributedDataParallel(nn::Module& module, std::shared_ptr<ProcessGroup> group,
                                                  DistributedDataParallelOptions options)
-    : group_(std::move(group)), options_(std::move(options)) {
+    : group_(std::move(group)), options_(std::move(options)), module_(module) {
   const OpContext context("DistributedDataParallel");
   GRADUS_CHECK(group_, ValueError, "the process group is null");
   const std::optional<DType>& compression = options_.gradient_compression();
@@ -35,6 +35,7 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, std::shared
                                           .strict = options_.strict(),
                                           .compression = compression};
 
+  check_same_on_all_ranks(*group_, module);
   OrderedDict<std::string, Tensor> trained("Parameter");
   const auto all = module.named_parameters();
   for (const auto& item : all) {
@@ -43,32 +44,55 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, std::shared
     parameters_.push_back(item.value());
   }
   GRADUS_CHECK(!parameters_.empty(), ValueError, "no parameter of ", module.name(), " requires gradients");
-  check_same_on_all_ranks(*group_, all);
   for (const auto& item : all) broadcast_from_first(*group_, item.value().array());
-  gather_buffers(module.buffers());
+  gather_buffers(module.named_buffers());
   if (!options_.broadcast_buffers()) buffers_.clear();  // once was enough
   reducer_.emplace(trained, group_, reducer_options);
   for (size_t i = 0; i < parameters_.size(); ++i)
     hooks_.push_back(parameters_[i].register_post_accumulate_grad_hook([this, i](const Tensor&) { on_gradient(i); }));
+  const WatchedNetOptions watched = {.wrapper = "DistributedDataParallel",
+                                     .may_freeze = true,  // which the reducer reports, unless it counts as 0
+                                     .watches_buffers = options_.broadcast_buffers()};
+  watched_ = std::make_shared<WatchedNet>(module, watched);
+  forward_hook_ = module.register_forward_hook(
+      [this](nn::Module&, const TensorList&, TensorList& outputs) { watch_outputs(outputs); });
 }
 
 DistributedDataParallel::~DistributedDataParallel() {
+  module_.remove_hook(forward_hook_);
   for (size_t i = 0; i < hooks_.size(); ++i) parameters_[i].remove_hook(hooks_[i]);
 }
 
-void DistributedDataParallel::gather_buffers(const std::vector<Tensor>& buffers) {
-  std::map<DType, std::vector<Tensor>> by_dtype;
-  for (const Tensor& buffer : buffers) by_dtype[buffer.dtype()].push_back(buffer);
+void DistributedDataParallel::watch_outputs(const TensorList& outputs) {
+  for (const Tensor& output : outputs) {
+    if (!output.defined() || !output.requires_grad()) continue;
+    output.register_hook([this, weak = std::weak_ptr(watched_)](const Tensor&) {
+      const auto watched = weak.lock();
+      if (!watched || checked_) return Tensor();
+      const OpContext context("DistributedDataParallel");
+      watched->check(*group_);
+      checked_ = true;
+      autograd::queue_callback([this, weak] {
+        if (weak.lock()) checked_ = false;
+      });
+      return Tensor();
+    });
+  }
+}
+
+void DistributedDataParallel::gather_buffers(const OrderedDict<std::string, Tensor>& buffers) {
+  std::map<DType, std::vector<std::pair<std::string, Tensor>>> by_dtype;
+  for (const auto& item : buffers) by_dtype[item->dtype()].emplace_back(item.key(), *item);
   for (const auto& [dtype, members] : by_dtype) {
     int64_t count = 0, begin = 0;
-    for (const Tensor& buffer : members) count += buffer.numel();
+    for (const auto& [name, buffer] : members) count += buffer.numel();
     Buffers& joined = buffers_.emplace_back();
-    joined.flat = group_->empty({count}, dtype, members[0].device());
-    for (const Tensor& buffer : members) {
+    joined.flat = group_->empty({count}, dtype, members[0].second.device());
+    for (const auto& [name, buffer] : members) {
       const Array place = slice_like(joined.flat, begin, buffer.array());
       ops::copy_into(place, buffer.array());
       buffer.set_data(Tensor(place));
-      joined.parts.emplace_back(buffer, place);
+      joined.parts.push_back({name, buffer, place});
       begin += buffer.numel();
     }
     group_->broadcast(joined.flat, 0);
@@ -86,6 +110,7 @@ void DistributedDataParallel::on_gradient(size_t index) {
   if (!synchronizes_) return;
   const OpContext context("DistributedDataParallel");
   if (!reducer_->in_pass()) {
+    if (!checked_) watched_->check(*group_);  // where a part of the net was called alone
     at_end_of_backward(
         group_, parameters_[0].device(), [this] { finish(); }, [this] { reducer_->cancel(); });
     if (joining_) announce(true);
@@ -103,9 +128,9 @@ void DistributedDataParallel::finish() {
   }
   std::vector<ProcessGroup::WorkPtr> works;
   for (const Buffers& buffers : buffers_) {
-    for (const auto& [buffer, place] : buffers.parts) {
-      GRADUS_CHECK(buffer.array().data() == place.data(), ValueError, "a buffer of shape ", buffer.sizes(),
-                   " was moved or replaced: bring the net to its device and dtype before");
+    for (const auto& [name, buffer, place] : buffers.parts) {
+      GRADUS_CHECK(buffer.array().data() == place.data(), ValueError, "the buffer '", name, "' of shape ",
+                   buffer.sizes(), " was moved or replaced: bring the net to its device and dtype before");
       place.bump_version();
     }
     works.push_back(group_->broadcast(buffers.flat, 0, {.async = true}));

@@ -19,6 +19,7 @@
 
 #include <gradus/core/options.h>
 #include <gradus/distributed/parallel/reducer.h>
+#include <gradus/distributed/parallel/watched_net.h>
 #include <gradus/layers/module.h>
 
 namespace gradus::dist {
@@ -43,8 +44,13 @@ struct DistributedDataParallelOptions {
 class DistributedDataParallel {
  public:
   /// All ranks call this with nets of the same parameters, which become rank 0's values; so do buffers. The net must be
-  /// on its device by then, and in its dtype. Parameters that do not require gradients are left out. Ranks whose
-  /// parameters differ in name, shape, order in memory or dtype get a ValueError.
+  /// on its device by then, and in its dtype. Parameters that do not require gradients are left out. If the nets of two
+  /// ranks differ (check_same_on_all_ranks), all get a ValueError.
+  ///
+  /// The net must stay as it is: a parameter that requires gradients later is an AutogradError in the next backward
+  /// pass, and one that is added, replaced, removed or moved is a ValueError there, which names it; so are buffers,
+  /// with broadcast_buffers. Make another DistributedDataParallel for the changed net. A net that no shared_ptr holds
+  /// must outlive this object.
   DistributedDataParallel(nn::Module& module, std::shared_ptr<ProcessGroup> group,
                           DistributedDataParallelOptions options = {});
   template <class M>
@@ -80,7 +86,9 @@ class DistributedDataParallel {
  private:
   friend class Join;
 
-  void gather_buffers(const std::vector<Tensor>& buffers);
+  void gather_buffers(const OrderedDict<std::string, Tensor>& buffers);
+  /// Compares the net with what it was, when backward reaches its outputs.
+  void watch_outputs(const TensorList& outputs);
   void on_gradient(size_t index);
   /// Tells the ranks of a Join that this one takes part in the coming pass, or does not. Returns how many do.
   Array announce(bool takes_part);
@@ -90,10 +98,19 @@ class DistributedDataParallel {
   const DistributedDataParallelOptions options_;
   std::vector<Tensor> parameters_;
   std::vector<unsigned> hooks_;  // of the parameters
+  nn::Module& module_;
+  std::shared_ptr<const WatchedNet> watched_;  // outputs of the net, which may outlive this object, refer to it
+  bool checked_ = false;                       // in the backward pass that is under way
+  unsigned forward_hook_ = 0;
   std::optional<Reducer> reducer_;
   struct Buffers {  // of one dtype
     Array flat;
-    std::vector<std::pair<Tensor, Array>> parts;  // each buffer and its place there
+    struct Part {
+      std::string name;
+      Tensor buffer;
+      Array place;  // its part of `flat`
+    };
+    std::vector<Part> parts;
   };
   std::vector<Buffers> buffers_;
   bool synchronizes_ = true, joining_ = false;

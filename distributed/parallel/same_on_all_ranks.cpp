@@ -3,12 +3,73 @@
 #include <algorithm>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/distributed/parallel/bucket_plan.h>
 
 namespace gradus::dist {
+namespace {
+
+/// A line for each parameter, then for each buffer.
+using Net = std::string;
+
+Net describe(const nn::Module& module) {
+  gradus::detail::Message text;
+  const auto add = [&](const char* kind, const std::string& name, const Tensor& x, const char* state) {
+    text << kind << name << " of shape " << x.sizes() << ", strides " << x.array().strides() << ", " << x.dtype()
+         << state << "\n";
+  };
+  for (const auto& item : module.named_parameters())
+    add("parameter ", item.key(), *item, item->requires_grad() ? "" : ", frozen");
+  for (const auto& item : module.named_buffers()) add("buffer ", item.key(), *item, "");
+  return std::move(text).take();
+}
+
+/// The text of rank `root`, on all ranks, which may have texts of other lengths.
+std::string broadcast_text(ProcessGroup& group, const std::string& own, int root, Device device) {
+  const auto from_root = [&](const Array& x) {
+    const Array there = ops::to_device(x, device);
+    group.broadcast(there, root);
+    return ops::to_device(there, Device());
+  };
+  const auto bytes = static_cast<int64_t>(own.size());
+  const int64_t sent = ops::item(from_root(ops::full({}, bytes, DType::i64))).to<int64_t>();
+  Array text = ops::zeros({sent}, DType::u8);
+  std::copy_n(own.begin(), std::min(bytes, sent), text.data<uint8_t>());
+  text = from_root(text);
+  return {reinterpret_cast<const char*>(text.data<uint8_t>()), static_cast<size_t>(sent)};
+}
+
+std::vector<std::string> lines_of(const Net& net) {
+  std::istringstream stream(net);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+/// Between the nets of rank 0 and of another rank, which are not the same.
+std::string difference(const Net& first, const Net& other, int rank) {
+  const std::vector<std::string> a = lines_of(first), b = lines_of(other);
+  size_t at = 0;
+  while (at < std::min(a.size(), b.size()) && a[at] == b[at]) ++at;
+  const std::string in_a = at < a.size() ? a[at] : "none", in_b = at < b.size() ? b[at] : "none";
+  const auto parameters = [](const std::vector<std::string>& lines) {
+    return std::ranges::count_if(lines, [](const std::string& line) { return line.starts_with("parameter "); });
+  };
+  const auto n = parameters(a), m = parameters(b);
+  gradus::detail::Message text;
+  if (n == m && at < static_cast<size_t>(n))
+    text << "rank 0 has the " << in_a << ", rank " << rank << " at its place " << in_b.substr(in_b.find(' ') + 1);
+  else
+    text << "rank 0 has " << n << " parameters and " << a.size() - static_cast<size_t>(n) << " buffers, rank " << rank
+         << " has " << m << " and " << b.size() - static_cast<size_t>(m) << "; the first that differs is on rank 0 "
+         << in_a << ", on rank " << rank << ' ' << in_b;
+  return std::move(text).take();
+}
+
+}  // namespace
 
 void broadcast_from_first(ProcessGroup& group, const Array& x) {
   if (x.is_dense()) {
@@ -20,36 +81,25 @@ void broadcast_from_first(ProcessGroup& group, const Array& x) {
   ops::copy_into(x, copy);
 }
 
-void check_same_on_all_ranks(ProcessGroup& group, const OrderedDict<std::string, Tensor>& parameters) {
-  gradus::detail::Message description;
-  for (const auto& item : parameters) {
-    const Array& x = item.value().array();
-    description << item.key() << " of shape " << x.shape() << ", strides " << x.strides() << ", " << x.dtype() << "\n";
+void check_same_on_all_ranks(ProcessGroup& group, const nn::Module& module) {
+  const auto parameters = module.named_parameters();
+  if (parameters.is_empty()) {
+    const std::string cause = module.name() + " has no parameters on rank " + std::to_string(group.rank());
+    if (group.size() > 1) group.abort(cause);
+    GRADUS_FAIL(ValueError, cause);
   }
-  const std::string own = std::move(description).take();
+  const Net own = describe(module);
   const Device device = parameters[0].value().device();
-  const auto from_first = [&](Array x) {
-    const Array there = ops::to_device(x, device);
-    group.broadcast(there, 0);
-    return ops::to_device(there, Device());
-  };
-  const auto bytes = static_cast<int64_t>(own.size());
-  const int64_t first_bytes = ops::item(from_first(ops::full({}, bytes, DType::i64))).to<int64_t>();
-  Array text = ops::zeros({first_bytes}, DType::u8);
-  std::copy_n(own.begin(), std::min(bytes, first_bytes), text.data<uint8_t>());
-  text = from_first(text);
-  const std::string first(reinterpret_cast<const char*>(text.data<uint8_t>()), static_cast<size_t>(first_bytes));
+  const Net first = broadcast_text(group, own, 0, device);
 
   const Array differing = ops::full({1}, own == first ? group.size() : group.rank(), DType::i64, device);
   group.all_reduce(differing, ReduceKind::min);
-  const auto rank = ops::item(differing).to<int64_t>();
+  const auto rank = static_cast<int>(ops::item(differing).to<int64_t>());
   if (rank == group.size()) return;
-  std::istringstream ours(own), theirs(first);
-  std::string mine = "(none)", zeroth = "(none)";
-  while (std::getline(ours, mine) && std::getline(theirs, zeroth) && mine == zeroth) mine = zeroth = "(none)";
-  GRADUS_CHECK(own == first, ValueError, "the nets differ: rank 0 has the parameter ", zeroth, ", rank ", group.rank(),
-               " at its place ", mine);
-  GRADUS_FAIL(ValueError, "the nets differ: rank ", rank, " has other parameters than rank 0");
+  const Net theirs = broadcast_text(group, own, rank, device);
+  GRADUS_CHECK(own == first, ValueError, "the nets differ: ", difference(first, own, group.rank()));
+  GRADUS_FAIL(ValueError, "the nets differ: rank ", rank,
+              " has other parameters than rank 0: ", difference(first, theirs, rank));
 }
 
 }  // namespace gradus::dist

@@ -50,7 +50,7 @@ class FlatParameter::Keeper final : public SavedKeeper {
 FlatParameter::FlatParameter(const OrderedDict<std::string, Tensor>& parameters, std::shared_ptr<ProcessGroup> group,
                              FlatParameterOptions options)
     : group_(std::move(group)), options_(std::move(options)), names_(parameters.keys()),
-      parameters_(parameters.values()) {
+      parameters_(parameters.values()), pointed_(parameters_.size()) {
   const OpContext context("FlatParameter");
   GRADUS_CHECK(!parameters_.empty(), ValueError, "there are no parameters");
   const Array& first = parameters_[0].array();
@@ -106,7 +106,23 @@ Array FlatParameter::own_part(const Array& line) const {
 }
 
 void FlatParameter::point_parameters() {
-  for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].set_data(Tensor(view_of(whole_, places_[i])));
+  check_places();
+  for (size_t i = 0; i < parameters_.size(); ++i) point(i, view_of(whole_, places_[i]));
+}
+
+void FlatParameter::point(size_t i, const Array& x) {
+  parameters_[i].set_data(Tensor(x));
+  pointed_[i] = x;
+}
+
+void FlatParameter::check_places() const {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Array &x = parameters_[i].array(), &placed = pointed_[i];
+    GRADUS_CHECK(!placed.defined() || (x.data() == placed.data() && x.dtype() == placed.dtype()), ValueError,
+                 "the numbers of the parameter '", names_[i],
+                 "' were moved or replaced after the net was sharded, now ", x.dtype(), " on ", x.device(),
+                 ": shard it after that");
+  }
 }
 
 void FlatParameter::begin_gather() {
@@ -128,8 +144,9 @@ void FlatParameter::gather() {
 void FlatParameter::release() {
   if (options_.keep_whole) return;
   if (gathering_) std::exchange(gathering_, nullptr)->wait();
+  check_places();
   whole_ = Array();
-  for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].set_data(Tensor(nan_.expand(places_[i].shape)));
+  for (size_t i = 0; i < parameters_.size(); ++i) point(i, nan_.expand(places_[i].shape));
 }
 
 void FlatParameter::bind_gradients() {

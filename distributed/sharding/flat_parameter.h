@@ -62,6 +62,9 @@ class FlatParameter {
   /// The parameters' memory goes; until gather() they are NaN and take no memory.
   void release();
 
+  /// A ValueError that names a parameter whose numbers somebody else has moved or replaced: gather() would lose them.
+  void check_places() const;
+
   /// Backward adds the parameters' gradients to a line of zeros from here on; those that are there are taken along.
   void bind_gradients();
   bool has_bound_gradients() const { return gradients_.defined(); }
@@ -92,11 +95,13 @@ class FlatParameter {
   Array empty_line(DType dtype) const { return Array::empty({shard_numel() * group_->size()}, dtype, device_); }
   Array own_part(const Array& line) const;
   void point_parameters();
+  void point(size_t i, const Array& x);
 
   const std::shared_ptr<ProcessGroup> group_;
   const FlatParameterOptions options_;
   const std::vector<std::string> names_;
   const std::vector<Tensor> parameters_;
+  std::vector<Array> pointed_;  // by parameter: what its numbers were made; undefined before the first time
   std::vector<Place> places_;
   std::vector<Ref<Keeper>> keepers_;
   int64_t numel_ = 0;

@@ -22,13 +22,13 @@ FullyShardedDataParallel::FullyShardedDataParallel(nn::Module& module, std::shar
   GRADUS_CHECK(group_, ValueError, "the process group is null");
   const std::optional<DType>& dtype = options_.param_dtype();
   GRADUS_CHECK(!dtype || *dtype == kBFloat16, DTypeError, "param_dtype takes kBFloat16, not ", dtype.value_or(kFloat));
+  check_same_on_all_ranks(*group_, module);
   const auto all = module.named_parameters();
-  GRADUS_CHECK(!all.is_empty(), ValueError, module.name(), " has no parameters");
   device_ = all[0].value().device();
-  check_same_on_all_ranks(*group_, all);
   for (const auto& item : all) broadcast_from_first(*group_, item.value().array());
   for (const Tensor& buffer : module.buffers()) broadcast_from_first(*group_, buffer.array());
   make_units(module);
+  watched_.emplace(module, WatchedNetOptions{.wrapper = "FullyShardedDataParallel", .may_move = true});
 }
 
 FullyShardedDataParallel::~FullyShardedDataParallel() {
@@ -130,7 +130,9 @@ void FullyShardedDataParallel::after_forward(size_t u, const TensorList& outputs
 }
 
 void FullyShardedDataParallel::begin_pass() {
-  if (std::exchange(in_pass_, true)) return;
+  if (in_pass_) return;
+  watched_->check(*group_);
+  in_pass_ = true;
   at_end_of_backward(
       group_, device_, [this] { finish_pass(); }, [this] { in_pass_ = false; });
 }

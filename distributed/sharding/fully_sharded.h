@@ -26,6 +26,7 @@
 #include <vector>
 
 #include <gradus/core/options.h>
+#include <gradus/distributed/parallel/watched_net.h>
 #include <gradus/distributed/sharding/flat_parameter.h>
 #include <gradus/distributed/sharding/sharded_checkpoint.h>
 #include <gradus/layers/module.h>
@@ -59,8 +60,11 @@ struct FullyShardedDataParallelOptions {
 class FullyShardedDataParallel {
  public:
   /// All ranks call this with nets of the same parameters, which become rank 0's values; so do buffers. The net must be
-  /// on its device by then, and all of it in one dtype. Parameters that do not require gradients stay whole. Ranks
-  /// whose parameters differ get a ValueError.
+  /// on its device by then, and all of it in one dtype. Parameters that do not require gradients stay whole. If the
+  /// nets of two ranks differ (check_same_on_all_ranks), all get a ValueError.
+  ///
+  /// The net must stay as it is: a parameter that is frozen or requires gradients later is an AutogradError in the next
+  /// backward pass, and one that is added, replaced, removed or moved is a ValueError, which names it.
   FullyShardedDataParallel(nn::Module& module, std::shared_ptr<ProcessGroup> group,
                            FullyShardedDataParallelOptions options = {});
   template <class M>
@@ -127,6 +131,7 @@ class FullyShardedDataParallel {
   std::map<std::string, std::string> keys_;  // of the state dict: the name of the parameter, which may have several
   Unit* reducing_ = nullptr;
   bool in_pass_ = false;
+  std::optional<WatchedNet> watched_;
 };
 
 }  // namespace gradus::dist

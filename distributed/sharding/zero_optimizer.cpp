@@ -22,7 +22,8 @@ OrderedDict<std::string, Tensor> trained(const nn::Module& module) {
 
 ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(nn::Module& module, std::shared_ptr<ProcessGroup> group,
                                                  const Make& make)
-    : module_(module), flat_(trained(module), std::move(group), {.keep_whole = true}), parts_(flat_.own_parts()) {
+    : module_(module), flat_(trained(module), std::move(group), {.keep_whole = true}), parts_(flat_.own_parts()),
+      watched_(module, {.wrapper = "ZeroRedundancyOptimizer", .may_freeze = true, .may_move = true}) {
   if (parts_.empty()) parts_.push_back({0, 0, 0, 0});
   for (const FlatParameter::OwnPart& part : parts_) {
     shards_.emplace_back(flat_.shard().array().slice(0, part.begin, part.begin + part.count));
@@ -36,6 +37,8 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(nn::Module& module, std::shared
 
 void ZeroRedundancyOptimizer::step() {
   const OpContext context("ZeroRedundancyOptimizer::step");
+  watched_.check(*flat_.group());
+  flat_.check_places();
   for (size_t k = 0; k < parts_.size(); ++k) {
     const auto [i, first, begin, count] = parts_[k];
     const Tensor gradient = flat_.parameters()[i].grad();

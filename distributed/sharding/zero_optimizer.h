@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include <gradus/distributed/parallel/watched_net.h>
 #include <gradus/distributed/sharding/flat_parameter.h>
 #include <gradus/layers/module.h>
 #include <gradus/optim/optimizer.h>
@@ -36,7 +37,9 @@ class ZeroRedundancyOptimizer {
   ZeroRedundancyOptimizer(const nn::ModuleHolder<M>& module, std::shared_ptr<ProcessGroup> group, const Make& make)
       : ZeroRedundancyOptimizer(*module, std::move(group), make) {}
 
-  /// Collective. A parameter without a gradient counts as one whose gradient is 0.
+  /// Collective. A parameter without a gradient counts as one whose gradient is 0. One that has begun to require
+  /// gradients since the construction is an AutogradError; one that was added, replaced, removed or moved since is a
+  /// ValueError, which names it.
   void step();
   /// Makes all gradients undefined or 0, on this rank.
   void zero_grad();
@@ -65,6 +68,7 @@ class ZeroRedundancyOptimizer {
   nn::Module& module_;
   FlatParameter flat_;
   std::vector<FlatParameter::OwnPart> parts_;
+  WatchedNet watched_;
   std::vector<Tensor> shards_;  // the parts as leaves; an empty one where this rank owns padding alone
   std::unique_ptr<optim::Optimizer> local_;
 };

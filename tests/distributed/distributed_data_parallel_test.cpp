@@ -306,6 +306,40 @@ TEST_CASE("ddp: nets that differ are told on every rank") {
     CHECK(results[static_cast<size_t>(rank)].error.find("rank 2 has other parameters") != std::string::npos);
 }
 
+TEST_CASE("ddp: nets of different numbers of layers, and other differences, are told on every rank by both sides") {
+  const auto errors_of = [](const std::function<void(nn::Sequential&)>& change_net_of_rank_1) {
+    const auto results = run_ranks("local", 3, [&](ProcessGroup& group) {
+      nn::Sequential net(nn::Linear(2, 2), nn::BatchNorm1d(2));
+      if (group.rank() == 1) change_net_of_rank_1(net);
+      const DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group});
+    });
+    const std::string prefix = "[DistributedDataParallel] the nets differ: ";
+    CHECK(results[1].error.substr(0, prefix.size()) == prefix);
+    const std::string difference = results[1].error.substr(std::min(prefix.size(), results[1].error.size()));
+    for (const size_t rank : {size_t{0}, size_t{2}})
+      CHECK(results[rank].error == prefix + "rank 1 has other parameters than rank 0: " + difference);
+    return difference;
+  };
+  CHECK(errors_of([](nn::Sequential& net) { net->push_back(nn::Linear(2, 3)); }) ==
+        "rank 0 has 4 parameters and 3 buffers, rank 1 has 6 and 3; the first that differs is on rank 0 buffer "
+        "1.running_mean of shape (2), strides (1), float32, on rank 1 parameter 2.weight of shape (3, 2), strides "
+        "(2, 1), float32");
+  CHECK_THAT(errors_of([](nn::Sequential& net) { net = nn::Sequential(nn::Linear(2, 2)); }),
+             contains("rank 0 has 4 parameters and 3 buffers, rank 1 has 2 and 0") &&
+                 contains("on rank 0 parameter 1.weight of shape (2), strides (1), float32, on rank 1 none"));
+  CHECK_THAT(errors_of([](nn::Sequential& net) { net->parameters()[1].requires_grad_(false); }),
+             contains("rank 0 has the parameter 0.bias of shape (2), strides (1), float32, rank 1 at its place 0.bias "
+                      "of shape (2), strides (1), float32, frozen"));
+  CHECK_THAT(errors_of([](nn::Sequential& net) { net->register_buffer("more", zeros({1})); }),
+             contains("rank 0 has 4 parameters and 3 buffers, rank 1 has 4 and 4"));
+  const auto results = run_ranks("local", 2, [](ProcessGroup& group) {
+    nn::Sequential net(nn::Linear(2, 2)), empty;
+    empty->push_back(nn::ReLU());
+    const DistributedDataParallel ddp(group.rank() == 1 ? empty : net, {std::shared_ptr<void>(), &group});
+  });
+  for (const RankResult& result : results) CHECK_THAT(result.error, contains("has no parameters on rank 1"));
+}
+
 TEST_CASE("ddp: an exception in one rank's backward pass reaches the others") {
   const auto results = run_ranks("shm", 3, [&](ProcessGroup& group) {
     const Net net = make_net(1, kFloat);
@@ -321,7 +355,7 @@ TEST_CASE("ddp: an exception in one rank's backward pass reaches the others") {
 }
 
 TEST_CASE("ddp: wrong options and nets say so") {
-  run_ranks("local", 1, [&](ProcessGroup& group) {
+  expect_ranks("local", 1, [&](ProcessGroup& group) {
     const std::shared_ptr<ProcessGroup> shared{std::shared_ptr<void>(), &group};
     nn::Linear net(2, 2);
     const auto error_of = [&](auto f) -> std::string {

@@ -25,8 +25,8 @@ std::shared_ptr<Store> store_of(const Members& first) {
 }
 
 /// Calls body(index, membership) on `count` threads, which begin together; what one throws is returned.
-std::vector<std::string> at_once(const std::shared_ptr<Store>& store, int count,
-                                 const std::function<void(int, Membership&)>& body) {
+[[nodiscard]] std::vector<std::string> at_once(const std::shared_ptr<Store>& store, int count,
+                                               const std::function<void(int, Membership&)>& body) {
   std::vector<std::string> errors(static_cast<size_t>(count));
   std::barrier begin(count);
   std::vector<std::thread> threads;
@@ -219,9 +219,10 @@ TEST_CASE("when removers leave too few workers, the job ends once, and for all",
   for (int round = 0; round < 30; ++round) {
     const auto store = store_of(Members::first(4, 1, 3));
     std::vector<std::string> ends(4);
-    at_once(store, 4, [&](int thread, Membership& membership) {
+    const auto errors = at_once(store, 4, [&](int thread, Membership& membership) {
       ends[static_cast<size_t>(thread)] = membership.remove(thread, "lost " + std::to_string(thread)).end;
     });
+    for (const std::string& error : errors) CHECK(error.empty());
     Membership membership(store);
     const Members last = membership.latest();
     CHECK(last.generation == 3);  // a spare, one rank less, the end

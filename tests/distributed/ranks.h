@@ -26,10 +26,11 @@ struct RankResult {
 
 /// Calls body(group) for each rank of a new group of this kind ("local", "shm" or "tcp") at the same time. They meet by
 /// way of `meeting_place`, where there is one.
-inline std::vector<RankResult> run_ranks(const std::string& kind, int size,
-                                         const std::function<void(dist::ProcessGroup&)>& body,
-                                         dist::TcpOptions options = {}, std::vector<dist::LocalFault> script = {},
-                                         dist::Store* meeting_place = nullptr) {
+[[nodiscard]] inline std::vector<RankResult> run_ranks(const std::string& kind, int size,
+                                                       const std::function<void(dist::ProcessGroup&)>& body,
+                                                       dist::TcpOptions options = {},
+                                                       std::vector<dist::LocalFault> script = {},
+                                                       dist::Store* meeting_place = nullptr) {
   const auto world = std::make_shared<dist::LocalWorld>(size, std::move(script));
   dist::HashStore own;
   dist::Store& store = meeting_place ? *meeting_place : own;

@@ -5,7 +5,7 @@
 
 namespace gradus {
 
-/// No number, with bytes that are initialised. Options are copied while such a field is empty, and g++ 12 and 13 warn of
+/// No number, with initialised bytes. Options are copied while such a field is empty, and g++ 12 and 13 warn of
 /// uninitialised numbers in programs that copy an empty std::optional.
 template <class T>
 std::optional<T> absent() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compiles program.cpp with many warnings as errors, gradus's headers among what is looked at: users include them with
-# flags of their own. What g++ says of uninitialised numbers depends on what it inlines, so it compiles at two levels; all
-# that clang says it says without.
+# flags of their own. What g++ says of uninitialised numbers depends on what it inlines, so it compiles at two levels;
+# clang says all without.
 # usage: tests/warnings/warnings.sh [COMPILER...]      default: g++
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

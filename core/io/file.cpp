@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <utility>
 
+#include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/file_faults.h>
 
 namespace gradus::io {
@@ -56,6 +57,12 @@ void InputFile::read_at(uint64_t offset, void* to, size_t bytes) const {
                  " bytes too early");
     cursor += got, offset += static_cast<uint64_t>(got), bytes -= static_cast<size_t>(got);
   }
+}
+
+Bytes InputFile::start(size_t bytes) const {
+  Bytes start(static_cast<size_t>(std::min<uint64_t>(bytes, size_)));
+  read_at(0, start.data(), start.size());
+  return start;
 }
 
 Bytes read_file(const std::string& path, uint64_t limit) {
@@ -105,6 +112,19 @@ size_t GzipReader::read(void* to, size_t bytes) {
     GRADUS_CHECK(going_on, IoError, "'", name_, "' has bad gzip data: ", stream_->msg ? stream_->msg : "zlib error");
   }
   return filled;
+}
+
+std::optional<uint32_t> GzipReader::size_in_trailer() const {
+  constexpr size_t kHeader = 10, kTrailer = 8;
+  if (bytes_.size() < kHeader + kTrailer) return std::nullopt;
+  // Each member begins with two magic bytes, the method 8 and flags of which the highest three are 0 (RFC 1952, 2.3).
+  const std::byte begin[] = {std::byte{0x1f}, std::byte{0x8b}, std::byte{8}};
+  for (auto at = bytes_.begin() + kHeader;; ++at) {
+    at = std::search(at, bytes_.end() - 1, std::begin(begin), std::end(begin));
+    if (at == bytes_.end() - 1) break;
+    if ((at[3] & std::byte{0xe0}) == std::byte{0}) return std::nullopt;
+  }
+  return read_little_endian<uint32_t>(&bytes_[bytes_.size() - 4]);
 }
 
 namespace {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,10 @@ using ByteSpan = std::span<const std::byte>;
 /// What read_file accepts unless told otherwise: 2 GiB.
 inline constexpr uint64_t kReadLimit = uint64_t{1} << 31;
 
+/// Bytes that one byte of deflate's (gzip, PNG) can unpack to: a code of one bit for 258 bytes, and one for their
+/// distance.
+inline constexpr int kMostDeflateRatio = 1032;
+
 /// A regular file open for reading.
 class InputFile {
  public:
@@ -34,6 +39,8 @@ class InputFile {
   uint64_t size() const { return size_; }
   /// Fills `to` with the bytes from `offset` on; a file that ends before that is an IoError.
   void read_at(uint64_t offset, void* to, size_t bytes) const;
+  /// The first `bytes` bytes, or all of a shorter file.
+  Bytes start(size_t bytes) const;
 
  private:
   std::string path_;
@@ -55,6 +62,9 @@ class GzipReader {
   /// Fills `to` with the next bytes and returns their number: fewer than `bytes` where the data end, checksums
   /// verified.
   size_t read(void* to, size_t bytes);
+  /// What the data unpack to, in bytes modulo 2^32, as the end of the file says without being verified. None where the
+  /// file may have several members: then it is the size of the last one.
+  std::optional<uint32_t> size_in_trailer() const;
 
  private:
   ByteSpan bytes_;

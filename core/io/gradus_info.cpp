@@ -64,7 +64,9 @@ void print_folder(const std::string& path) {
 void print_file(const std::string& path) {
   GRADUS_CHECK(std::filesystem::exists(path), IoError, "there is no '", path, "'");
   if (std::filesystem::is_directory(path)) return print_folder(path);
-  if (!path.ends_with(".npy")) return print_safetensors(path);
+  const std::vector<std::byte> start = io::InputFile(path).start(6);
+  const std::string_view magic(reinterpret_cast<const char*>(start.data()), start.size());
+  if (magic != "\x93NUMPY" && !path.ends_with(".npy")) return print_safetensors(path);
   const Array array = io::load_npy(path);
   std::printf("%s: an array (NumPy)\n  %s\n", path.c_str(), text_of(array.dtype(), array.shape()).c_str());
 }

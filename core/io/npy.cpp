@@ -5,6 +5,7 @@
 
 #include <gradus/core/io/array_bytes.h>
 #include <gradus/core/io/byte_order.h>
+#include <gradus/core/io/file_kind.h>
 
 namespace gradus::io {
 namespace {
@@ -120,6 +121,7 @@ class NpyHeaderReader {
              !__builtin_add_overflow(value, text_[digits] - '0', &value);
     GRADUS_CHECK(digits > 0 && fits, IoError, "'", file_, "': the shape has a size that is no count of elements");
     text_.remove_prefix(digits);
+    if (text_.starts_with('L')) text_.remove_prefix(1);  // Python 2 wrote (3L, 4L)
     return value;
   }
 
@@ -145,7 +147,7 @@ uint64_t byte_count(const NpyHeader& header, const std::string& file) {
 Array parse_npy(ByteSpan bytes, const std::string& name) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   GRADUS_CHECK(text.substr(0, kNpyMagic.size()) == kNpyMagic && bytes.size() >= 10, IoError, "'", name,
-               "' is not an npy file: it does not begin with \\x93NUMPY and a version");
+               "' is not an npy file: it does not begin with \\x93NUMPY and a version", described(bytes));
   const int version = static_cast<int>(bytes[6]);
   GRADUS_CHECK(version >= 1 && version <= 3, IoError, "'", name, "' has npy version ", version,
                "; known are 1, 2 and 3");

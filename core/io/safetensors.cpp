@@ -5,6 +5,7 @@
 
 #include <gradus/core/io/array_bytes.h>
 #include <gradus/core/io/byte_order.h>
+#include <gradus/core/io/file_kind.h>
 #include <gradus/core/io/safetensors_header.h>
 
 namespace gradus::io {
@@ -13,19 +14,19 @@ namespace {
 constexpr uint64_t kPrefixBytes = 8;
 constexpr uint64_t kMostHeaderBytes = 100'000'000;  // the reference implementation's limit
 
-// Length of the header, from the first eight bytes of a file of `file_bytes`.
-uint64_t header_length(const std::byte* prefix, uint64_t file_bytes, const std::string& name) {
-  const uint64_t length = read_little_endian<uint64_t>(prefix);
+// Length of the header, from the first bytes of a file of `file_bytes`.
+uint64_t header_length(ByteSpan start, uint64_t file_bytes, const std::string& name) {
+  const bool has_header = start.size() > kPrefixBytes && start[kPrefixBytes] == std::byte{'{'};
+  const std::string kind = has_header ? "" : described(start);
+  GRADUS_CHECK(kind.empty(), IoError, "'", name, "' is not a safetensors file", kind);
+  GRADUS_CHECK(file_bytes >= kPrefixBytes, IoError, "'", name, "' is not a safetensors file: it has ", file_bytes,
+               " bytes, fewer than the 8 of the header's length");
+  const uint64_t length = read_little_endian<uint64_t>(start.data());
   GRADUS_CHECK(length <= kMostHeaderBytes, IoError, "'", name, "' is not a safetensors file: it announces a header of ",
                length, " bytes, at most ", kMostHeaderBytes, " are accepted");
   GRADUS_CHECK(length <= file_bytes - kPrefixBytes, IoError, "'", name, "' is truncated: the header has ", length,
                " bytes, the file ", file_bytes);
   return length;
-}
-
-void check_prefix(uint64_t file_bytes, const std::string& name) {
-  GRADUS_CHECK(file_bytes >= kPrefixBytes, IoError, "'", name, "' is not a safetensors file: it has ", file_bytes,
-               " bytes, fewer than the 8 of the header's length");
 }
 
 // The tensors of a checked header; read(offset, to, bytes) fetches data.
@@ -48,10 +49,7 @@ struct OpenSafetensors {
   SafetensorsHeader header;
 
   explicit OpenSafetensors(const std::string& path) : file(path) {
-    check_prefix(file.size(), path);
-    std::byte prefix[kPrefixBytes];
-    file.read_at(0, prefix, kPrefixBytes);
-    std::string json(header_length(prefix, file.size(), path), '\0');
+    std::string json(header_length(file.start(kFileKindBytes), file.size(), path), '\0');
     file.read_at(kPrefixBytes, json.data(), json.size());
     data_begin = kPrefixBytes + json.size();
     header = parse_safetensors_header(json, file.size() - data_begin, path);
@@ -77,8 +75,7 @@ SafetensorsHeader read_safetensors_header(const std::string& path) { return Open
 Metadata load_safetensors_metadata(const std::string& path) { return read_safetensors_header(path).metadata; }
 
 Safetensors parse_safetensors(ByteSpan bytes, const std::string& name) {
-  check_prefix(bytes.size(), name);
-  const uint64_t length = header_length(bytes.data(), bytes.size(), name);
+  const uint64_t length = header_length(bytes.first(std::min(bytes.size(), kFileKindBytes)), bytes.size(), name);
   const std::string_view json(reinterpret_cast<const char*>(bytes.data() + kPrefixBytes), length);
   const ByteSpan data = bytes.subspan(kPrefixBytes + length);
   SafetensorsHeader header = parse_safetensors_header(json, data.size(), name);

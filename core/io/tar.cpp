@@ -6,6 +6,8 @@
 #include <cstring>
 #include <numeric>
 
+#include <gradus/core/io/file_kind.h>
+
 namespace gradus::io {
 namespace {
 
@@ -102,6 +104,11 @@ std::optional<TarFile> TarReader::next() {
     const auto field = [&](const Field& f) { return block.substr(f.offset, f.size); };
     offset_ -= kBlock;  // for messages, and to find the end again
     if (block.find_first_not_of('\0') == block.npos) return std::nullopt;
+    const std::string_view sum = field(kChecksum);
+    const bool has_sum = sum.find_first_of("01234567") != sum.npos &&
+                         sum.find_first_not_of(std::string_view("01234567 \0", 10)) == sum.npos;
+    const std::string kind = offset_ == 0 && !has_sum ? described(bytes) : "";
+    check(kind.empty(), "this is no tar archive", kind);
     check(field_number(field(kChecksum)) == checksum_of(block), "the checksum of a tar header is wrong");
     const uint64_t size = field_number(field(kSize));
     offset_ += kBlock;

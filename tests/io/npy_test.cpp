@@ -105,3 +105,14 @@ TEST_CASE("npy: hostile files are errors", "[io][npy]") {
   CHECK(header(header_of("|b1", "8,")) == "(no error)");
   CHECK_THAT(error_of(file_of(header_of("|b1", "1,"), "\3")), contains("boolean"));
 }
+
+TEST_CASE("npy: sizes that Python 2 wrote end in L", "[io][npy]") {
+  const std::string bytes(24, '\0');
+  CHECK(io::parse_npy(bytes_of(file_of(header_of("<f4", "3L, 2L"), bytes)), "f").shape() == Shape{3, 2});
+  CHECK(io::parse_npy(bytes_of(file_of(header_of("<f4", "6L,"), bytes)), "f").shape() == Shape{6});
+  CHECK(io::parse_npy(bytes_of(file_of(header_of("<f4", "2 , 3L"), bytes)), "f").shape() == Shape{2, 3});
+  for (const char* shape : {"L,", "6l,", "6LL,", "6 L,", "-6L,", "6L3,"}) {
+    CAPTURE(shape);
+    CHECK(error_of(file_of(header_of("<f4", shape), bytes)) != "(no error)");
+  }
+}

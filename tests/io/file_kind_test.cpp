@@ -1,0 +1,77 @@
+#include <fstream>
+#include <sstream>
+
+#include <gradus/core/io/file_kind.h>
+#include <gradus/core/io/npy.h>
+#include <gradus/core/io/safetensors.h>
+#include <gradus/core/io/tar.h>
+#include <gradus/tests/io/io_test.h>
+
+using namespace gradus;
+using namespace gradus::test;
+using namespace std::string_literals;
+
+namespace {
+
+/// The first local header of a zip archive, as torch.save and numpy.savez write it.
+std::string zip_start(const std::string& name) {
+  return "PK\3\4\0\0\x08\x08"s + std::string(18, '\0') + little_endian(name.size(), 2) + little_endian(0, 2) + name +
+         std::string(100, '\0');
+}
+
+}  // namespace
+
+TEST_CASE("a file of torch.save is told as such, with how to convert it", "[io][safetensors]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("x.pt");
+  const std::string now = zip_start("archive/data.pkl"),
+                    then = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."s;
+  for (const auto& [file, what] : std::vector<std::pair<std::string, const char*>>{
+           {now, "it is a file of torch.save"},
+           {zip_start("x/version"), "it is a file of torch.save"},
+           {then, "it is a pickle of Python, as torch.save wrote before PyTorch 1.6"}}) {
+    io::write_file(path, file);
+    const auto says = [&](const auto& load) {
+      CHECK_THROWS_WITH(load(), contains("'" + path + "' is not a safetensors file; ") && contains(what) &&
+                                    contains("safetensors.torch.save_file("));
+    };
+    says([&] { return io::load_safetensors(path); });
+    says([&] { return io::load_safetensors_metadata(path); });
+    says([&] { return io::parse_safetensors(bytes_of(file), path); });
+  }
+}
+
+TEST_CASE("files of other formats are told as such by every reader", "[io][safetensors][npy]") {
+  const auto says = [](const std::string& file, const std::string& what) {
+    CAPTURE(what);
+    CHECK_THROWS_WITH(io::parse_safetensors(bytes_of(file), "f"),
+                      contains("'f' is not a safetensors file; it is " + what));
+    CHECK_THROWS_WITH(io::parse_npy(bytes_of(file), "f"),
+                      contains("'f' is not an npy file") && contains("; it is " + what));
+  };
+  says("\x89HDF\r\n\x1a\n\0\0\0\0"s, "an HDF5 file");
+  says(zip_start("arr_0.npy"), "an archive of NumPy (npz)");
+  says(zip_start("word/document.xml"), "a zip archive");
+  says("\x1f\x8b\x08\0\0\0\0\0\0\3 some bytes that follow"s, "compressed by gzip");
+  says(
+      "\x08\x07\x12\x07pytorch\x1a\x05"
+      "1.13.1:"s,
+      "an ONNX model");
+  says("version https://git-lfs.github.com/spec/v1\noid sha256:00", "the pointer that Git LFS leaves");
+  says("<!DOCTYPE html>\n<html>", "a web page");
+  CHECK_THROWS_WITH(io::parse_safetensors(bytes_of("\x93NUMPY\1\0v\0{'descr"s), "f"),
+                    contains("it is an array of NumPy"));
+  CHECK_THROWS_WITH(io::parse_npy(bytes_of(little_endian(64, 8) + "{\"w\":{"), "f"),
+                    contains("it is a safetensors file"));
+  // What is a safetensors file after all, but damaged, or anything else, is told as before.
+  CHECK_THROWS_WITH(io::parse_safetensors(bytes_of(little_endian(64, 8) + "{\"w\":{"), "f"), contains("is truncated"));
+  CHECK_THROWS_WITH(io::parse_safetensors(bytes_of("some text, no more"), "f"), contains("announces a header of"));
+  CHECK(io::described({}).empty());
+  CHECK(io::described(bytes_of("PK")).empty());
+  CHECK(io::described(bytes_of("some text, no more")).empty());
+
+  const std::string packed = gzip(std::string(4096, 'x')) + std::string(1024, '\0');
+  io::TarReader tar([&](uint64_t at, void* to, size_t bytes) { std::memcpy(to, packed.data() + at, bytes); },
+                    packed.size(), "a.tar");
+  CHECK_THROWS_WITH(tar.next(), contains("'a.tar', byte 0: this is no tar archive; it is compressed by gzip"));
+}

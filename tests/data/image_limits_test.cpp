@@ -1,51 +1,28 @@
 // Small image files that would cost gigabytes or minutes to decode: made here, refused by what their headers say.
 #include <gradus/data/image_file.h>
-#include <gradus/tests/io/io_test.h>
+#include <gradus/tests/data/image_files.h>
 
 using namespace gradus;
 using namespace gradus::test;
 
 namespace {
 
-std::string big_endian(uint64_t value, int size) {
-  std::string bytes;
-  for (int i = size - 1; i >= 0; --i) bytes.push_back(static_cast<char>(value >> (8 * i) & 0xff));
-  return bytes;
-}
-
 /// An RGB image of 8 bits, all black, with `rows_bytes` bytes of rows in it.
-std::string png(uint32_t width, uint32_t height, size_t rows_bytes, int interlace = 0) {
-  const auto chunk = [](const std::string& type, const std::string& data) {
-    const std::string body = type + data;
-    const auto sum = crc32(0, reinterpret_cast<const Bytef*>(body.data()), static_cast<uInt>(body.size()));
-    return big_endian(data.size(), 4) + body + big_endian(sum, 4);
-  };
-  const std::string rows(rows_bytes, '\0');
-  std::string packed(compressBound(rows.size()), '\0');
-  uLongf size = packed.size();
-  REQUIRE(compress(reinterpret_cast<Bytef*>(packed.data()), &size, reinterpret_cast<const Bytef*>(rows.data()),
-                   rows.size()) == Z_OK);
-  packed.resize(size);
-  return "\x89PNG\r\n\x1a\n" +
-         chunk("IHDR",
-               big_endian(width, 4) + big_endian(height, 4) + std::string{8, 2, 0, 0, static_cast<char>(interlace)}) +
-         chunk("IDAT", packed) + chunk("IEND", "");
+std::string black_png(uint32_t width, uint32_t height, size_t rows_bytes, int interlace = 0) {
+  return png_file(png_header(width, height, 8, 2, interlace) + png_data(std::string(rows_bytes, '\0')));
 }
 
 /// A progressive JPEG in grey with `scans` scans after that of the mean values, each of which says in a few bits for
 /// 32,767 blocks at a time that nothing changes.
 std::string progressive_jpeg(int width, int height, int scans) {
-  const auto segment = [](int type, const std::string& data) {
-    return "\xff" + std::string(1, static_cast<char>(type)) + big_endian(data.size() + 2, 2) + data;
-  };
   // A Huffman table with one symbol, whose code is the bit 0.
   const auto table = [&](int place, int symbol) {
-    return segment(
+    return jpeg_segment(
         0xC4, big_endian(static_cast<uint64_t>(place), 1) + '\1' + std::string(15, '\0') + static_cast<char>(symbol));
   };
   const auto scan = [&](int first, int last, int bits, const std::string& data) {
-    return segment(0xDA,
-                   std::string{1, 1, 0, static_cast<char>(first), static_cast<char>(last), static_cast<char>(bits)}) +
+    return jpeg_segment(
+               0xDA, std::string{1, 1, 0, static_cast<char>(first), static_cast<char>(last), static_cast<char>(bits)}) +
            data;
   };
   const int64_t blocks = int64_t{(width + 7) / 8} * ((height + 7) / 8);
@@ -57,9 +34,9 @@ std::string progressive_jpeg(int width, int height, int scans) {
     runs.push_back(static_cast<char>(std::stoi(bits.substr(i, 8), nullptr, 2)));
     if (runs.back() == '\xff') runs.push_back('\0');
   }
-  std::string file = "\xff\xd8" + segment(0xDB, '\0' + std::string(64, '\1')) +
-                     segment(0xC2, '\10' + big_endian(static_cast<uint64_t>(height), 2) +
-                                       big_endian(static_cast<uint64_t>(width), 2) + std::string{1, 1, 0x11, 0}) +
+  std::string file = "\xff\xd8" + jpeg_segment(0xDB, '\0' + std::string(64, '\1')) +
+                     jpeg_segment(0xC2, '\10' + big_endian(static_cast<uint64_t>(height), 2) +
+                                            big_endian(static_cast<uint64_t>(width), 2) + std::string{1, 1, 0x11, 0}) +
                      table(0x00, 0) + table(0x10, 0xE0);
   file += scan(0, 0, 0, std::string(static_cast<size_t>(blocks + 7) / 8, '\0'));
   file += scan(1, 63, 0x01, runs);
@@ -72,15 +49,15 @@ std::string progressive_jpeg(int width, int height, int scans) {
 TEST_CASE("images: a PNG that unpacks to far more than its pixels is refused", "[data][image][processes]") {
   const auto decode = [](const std::string& file) { return data::decode_image(bytes_of(file), "test"); };
   constexpr uint32_t kSide = 2000;
-  constexpr size_t kRows = size_t{kSide} * (1 + 3 * kSide);  // 12 MB
-  const std::string bomb = png(kSide, kSide, 10 * kRows);    // 120 KB of file
+  constexpr size_t kRows = size_t{kSide} * (1 + 3 * kSide);      // 12 MB
+  const std::string bomb = black_png(kSide, kSide, 10 * kRows);  // 120 KB of file
   CHECK_THROWS_WITH(decode(bomb), contains("more than the 12002000 bytes of 2000x2000 pixels"));
   CHECK(peak_memory_of([&] { decode(bomb); }) < 64);
   // Honest files: one byte for each row and pass beside the pixels, and some have zeros at their end.
-  CHECK(decode(png(kSide, kSide, kRows)).shape() == Shape{3, kSide, kSide});
-  CHECK(decode(png(kSide, kSide, kRows + kRows / 4)).shape() == Shape{3, kSide, kSide});
-  CHECK(decode(png(9, 5, 3 * 45 + 12, 1)).shape() == Shape{3, 5, 9});
-  CHECK_THROWS_WITH(decode(png(9, 5, 100)), contains("not enough pixels"));
+  CHECK(decode(black_png(kSide, kSide, kRows)).shape() == Shape{3, kSide, kSide});
+  CHECK(decode(black_png(kSide, kSide, kRows + kRows / 4)).shape() == Shape{3, kSide, kSide});
+  CHECK(decode(black_png(9, 5, 3 * 45 + 12, 1)).shape() == Shape{3, 5, 9});
+  CHECK_THROWS_WITH(decode(black_png(9, 5, 100)), contains("not enough pixels"));
 }
 
 TEST_CASE("images: a JPEG has as many scans as its size allows", "[data][image]") {

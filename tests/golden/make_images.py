@@ -2,8 +2,12 @@
 """Writes small images to tests/fuzz/image_fuzz, and what Pillow reads from them to images.safetensors.
 
     tests/golden/make_images.py
+
+Chroma of other sizes than Pillow writes is written by cjpeg (Debian: libjpeg-turbo-progs).
 """
+import io
 import os
+import subprocess
 
 import numpy as np
 from PIL import Image
@@ -30,10 +34,24 @@ def main():
         "progressive.jpeg": (Image.fromarray(smooth), {"quality": 90, "progressive": True, "subsampling": 0}),
         "gray.jpg": (Image.fromarray(smooth[..., 0]), {"quality": 90}),
     }
+    # Luma samples for one of chroma, and widths and heights that leave half a chroma sample over.
+    colors = np.stack([11 * x % 256, 255 - (9 * x + 7 * y) % 256, (40 * (x // 3) + 12 * y) % 256], -1).astype(np.uint8)
+    for name, width, height in [("2x1", 22, 13), ("2x1", 21, 13), ("2x1", 2, 3), ("2x1", 1, 1), ("2x2", 21, 12),
+                                ("2x2", 22, 13), ("1x2", 22, 13), ("1x2", 21, 12), ("4x1", 22, 13), ("4x1", 21, 13),
+                                ("4x2", 19, 11)]:
+        files[f"chroma_{name}_{width}x{height}.jpg"] = (Image.fromarray(colors[:height, :width]), name)
+    files["cmyk.jpg"] = (Image.fromarray(np.dstack([smooth, (5 * x + 3 * y).astype(np.uint8)]), "CMYK"), {"quality": 95})
     expected = {}
     for name, (image, options) in files.items():
         path = os.path.join(FOLDER, name)
-        image.save(path, **options)
+        if isinstance(options, str):
+            bitmap = io.BytesIO()
+            image.save(bitmap, "ppm")
+            with open(path, "wb") as file:
+                subprocess.run(["cjpeg", "-quality", "95", "-sample", options], input=bitmap.getvalue(), stdout=file,
+                               check=True)
+        else:
+            image.save(path, **options)
         expected[name] = np.ascontiguousarray(np.asarray(Image.open(path).convert("RGB")).transpose(2, 0, 1))
     write_safetensors(os.path.join(HERE, "images.safetensors"), expected)
 

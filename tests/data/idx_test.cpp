@@ -67,3 +67,33 @@ TEST_CASE("idx: no more of a gzipped file is decompressed than its header announ
   write(idx_file(8, {1 << 30}, "abc"));  // more than so few bytes of gzip can hold
   CHECK_THROWS_WITH(data::read_idx(path), contains("needs 1073741824 bytes of data, the file has at most"));
 }
+
+TEST_CASE("idx: a gzipped file's claims cost neither memory nor time", "[data][idx][processes]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("a.gz");
+  constexpr uint32_t kClaimed = 0x7fffffff;
+  std::string noise(size_t{4} << 20, '\0');
+  uint32_t state = 1;
+  for (char& c : noise) c = static_cast<char>((state = state * 1664525u + 1013904223u) >> 24);
+  const auto refused = [&](const std::string& bytes, const char* message) {
+    io::write_file(path, bytes);
+    CHECK_THROWS_WITH(data::read_idx(path), contains(path) && contains(message));
+    CHECK(peak_memory_of([&] { data::read_idx(path); }) < 48);
+  };
+  // Too little, told by the trailer; the same where a second member could follow; and with a trailer that lies.
+  const std::string small = gzip(idx_file(8, {kClaimed}, noise));
+  refused(small, "its gzip trailer tells of 4194312");
+  refused(gzip(idx_file(8, {kClaimed}, noise)) + gzip(noise), "the file has 8388608");
+  std::string lies = small;
+  lies.replace(lies.size() - 4, 4, little_endian(kClaimed + uint64_t{8}, 4));
+  refused(lies, "gzip");
+  // Far too much: 512 MiB in half a megabyte.
+  const std::string zeros = gzip(idx_file(8, {400'000'000}, std::string(size_t{512} << 20, '\0')));
+  refused(zeros, "its gzip trailer tells of 536870920");
+  // What is said truly is read, in one member and in two.
+  io::write_file(path, gzip(idx_file(8, {20 << 20}, noise + noise + noise + noise)) + gzip(noise));
+  CHECK(data::read_idx(path).numel() == 20 << 20);
+  io::write_file(path, gzip(idx_file(8, {20 << 20}, noise + noise + noise + noise + noise)));
+  const Array whole = data::read_idx(path);
+  CHECK(std::memcmp(whole.data<uint8_t>() + (16 << 20), noise.data(), noise.size()) == 0);
+}

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <optional>
+#include <set>
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/io/file.h>
@@ -71,7 +73,31 @@ class CsvReader {
   int64_t line_ = 1, first_line_ = 1;  // of the place, and of the row
 };
 
+/// The number that a field holds, as Python's float() reads it: between blanks, with a sign or without. None for
+/// anything else, and for what is not finite in float32.
+std::optional<float> number_of(std::string_view text) {
+  text = detail::bare_number(text);
+  const char* const end = text.data() + text.size();
+  float value = 0;
+  auto read = std::from_chars(text.data(), end, value);
+  if (read.ec == std::errc::result_out_of_range) {  // also for what is nearer to 0 than any float32
+    long double wide = 0;
+    read = std::from_chars(text.data(), end, wide);
+    value = static_cast<float>(wide);
+  }
+  if (read.ec != std::errc() || read.ptr != end || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
 }  // namespace
+
+std::string_view detail::bare_number(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\n\v\f\r";
+  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+  text = text.substr(0, text.find_last_not_of(kBlanks) + 1);
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  return text;
+}
 
 size_t Csv::column(const std::string& name) const {
   const auto found = std::ranges::find(names, name);
@@ -86,11 +112,10 @@ Tensor Csv::numbers(const std::string& name) const {
   std::vector<float> values;
   for (size_t row = 0; row < rows.size(); ++row) {
     const std::string& text = rows[row][column];
-    float value = 0;
-    const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
-    GRADUS_CHECK(read.ec == std::errc() && read.ptr == text.data() + text.size() && std::isfinite(value), ValueError,
-                 "column '", name, "', row ", row + 1, ": '", text, "' is no number; columns of words: categories()");
-    values.push_back(value);
+    const std::optional<float> value = number_of(text);
+    GRADUS_CHECK(value, ValueError, "column '", name, "', row ", row + 1, ": '", text,
+                 "' is no number; columns of words: categories()");
+    values.push_back(*value);
   }
   return tensor(values, kFloat);
 }
@@ -113,14 +138,13 @@ Csv parse_csv(std::string_view text, const std::string& name, char separator) {
   CsvReader reader(text, name, separator);
   Csv table;
   GRADUS_CHECK(reader.next(table.names), IoError, "'", name, "' is empty: there is no header");
-  for (size_t i = 1; i < table.names.size(); ++i)
-    GRADUS_CHECK(std::find(table.names.begin(), table.names.begin() + static_cast<std::ptrdiff_t>(i), table.names[i]) ==
-                     table.names.begin() + static_cast<std::ptrdiff_t>(i),
-                 IoError, reader.where(), "two columns have the name '", table.names[i], "'");
+  std::set<std::string_view> known;
+  for (const std::string& column : table.names)
+    GRADUS_CHECK(known.insert(column).second, IoError, reader.where(), "two columns have the name '", column, "'");
   for (std::vector<std::string> row; reader.next(row);) {
     GRADUS_CHECK(row.size() == table.names.size(), IoError, reader.where(), row.size(), " fields, but the header has ",
                  table.names.size());
-    table.rows.push_back(row);
+    table.rows.push_back(std::move(row));
   }
   return table;
 }

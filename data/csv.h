@@ -18,8 +18,9 @@ struct Csv {
   std::vector<std::string> names;              ///< of the columns
   std::vector<std::vector<std::string>> rows;  ///< each as many fields as there are names
 
-  /// A column as float32 (N). An unknown name is a ValueError that lists those there are; a field that is no finite
-  /// number, or empty, one that names its row.
+  /// A column as float32 (N). Numbers are read as Python's float() does: blanks around them and a sign may be there. An
+  /// unknown name is a ValueError that lists those there are; a field that is no finite number, or empty, one that names
+  /// its row.
   Tensor numbers(const std::string& name) const;
   /// A column of words as int64 (N), numbered in the order in which they come first, and the words.
   std::pair<Tensor, std::vector<std::string>> categories(const std::string& name) const;
@@ -34,5 +35,11 @@ struct Csv {
 Csv parse_csv(std::string_view text, const std::string& name, char separator = ',');
 /// The same of a file of at most 2 GiB.
 Csv read_csv(const std::string& path, char separator = ',');
+
+namespace detail {
+/// `text` without the blanks around it and without a plus sign: what std::from_chars reads of what Python's int() and
+/// float() read.
+std::string_view bare_number(std::string_view text);
+}  // namespace detail
 
 }  // namespace gradus::data

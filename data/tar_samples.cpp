@@ -5,6 +5,7 @@
 
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/io/png.h>
+#include <gradus/data/csv.h>
 #include <gradus/data/image_file.h>
 #include <gradus/data/tar_shards.h>
 
@@ -25,6 +26,16 @@ io::Bytes png_of(const Tensor& image) {
   return io::encode_png({bytes, static_cast<size_t>(pixels.numel())}, pixels.size(0), pixels.size(1), pixels.size(2));
 }
 
+// A class as Python's int() reads it: digits, with a sign or without, between blanks.
+int64_t integer_of(std::string_view field, const std::string& name) {
+  const std::string_view text = detail::bare_number(field);
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  GRADUS_CHECK(error == std::errc() && end == text.data() + text.size(), IoError, "'", name, "': the field cls, '",
+               field.substr(0, 40), "', is no integer");
+  return number;
+}
+
 }  // namespace
 
 Example<> decode_image_and_class(const TarSample& sample) {
@@ -35,10 +46,8 @@ Example<> decode_image_and_class(const TarSample& sample) {
   const auto label = sample.fields.find("cls");
   GRADUS_CHECK(image && label != sample.fields.end(), IoError, "'", name,
                "' needs a field png, jpg or jpeg, and a field cls");
-  const auto* text = reinterpret_cast<const char*>(label->second.data());
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text, text + label->second.size(), number);
-  GRADUS_CHECK(error == std::errc(), IoError, "'", name, "': the field cls is no number");
+  const std::string_view text(reinterpret_cast<const char*>(label->second.data()), label->second.size());
+  const int64_t number = integer_of(text, name);
   return {unit_floats(decode_image(*image, name)), tensor(number)};
 }
 

@@ -28,8 +28,9 @@ struct TarSample {
   std::map<std::string, io::Bytes> fields;  ///< the files by the rest of their name, in lower case: "jpg", "cls"
 };
 
-/// {image (3, H, W) float32 in [0, 1], class as an int64 scalar} from the fields "png", "jpg" or "jpeg", and "cls", a
-/// decimal number. Fields that are missing or damaged are an IoError.
+/// {image (3, H, W) float32 in [0, 1], class as an int64 scalar} from the fields "png", "jpg" or "jpeg", and "cls", an
+/// integer as Python's int() reads it: blanks around it and a sign may be there. Fields that are missing or damaged are
+/// an IoError that names the shard and the sample.
 Example<> decode_image_and_class(const TarSample& sample);
 
 namespace detail {

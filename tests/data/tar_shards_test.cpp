@@ -281,7 +281,11 @@ TEST_CASE("shards: files are samples as WebDataset has it", "[data][shards]") {
     return error_of([&] { data::decode_image_and_class(sample); });
   };
   CHECK_THAT(fields({{"png", "x"}}), contains("'s.tar': 'k' needs a field png, jpg or jpeg, and a field cls"));
-  CHECK_THAT(fields({{"png", "x"}, {"cls", "cat"}}), contains("'s.tar': 'k': the field cls is no number"));
+  CHECK_THAT(fields({{"png", "x"}, {"cls", "cat"}}), contains("'s.tar': 'k': the field cls, 'cat', is no integer"));
+  for (const char* text : {"3.7", "7x", "7 8", "", " ", "+", "+-7", "--7", "0x7", "1e3", "7,", "99999999999999999999"})
+    CHECK_THAT(fields({{"png", "x"}, {"cls", text}}), contains("'k': the field cls, '" + std::string(text) + "'"));
+  for (const char* text : {"7\n", " 7\r\n", "+7", "-1"})  // then the image is what is wrong
+    CHECK_THAT(fields({{"png", "x"}, {"cls", text}}), contains("is neither a PNG nor a JPEG file"));
   CHECK_THAT(fields({{"png", "x"}, {"cls", "7"}}), contains("'s.tar': 'k' is neither a PNG nor a JPEG file"));
 }
 

@@ -62,6 +62,9 @@ ImageDataset load(const std::string& root, ImageDataset::Mode mode) {
     std::vector<std::string> wanted = files_of(root, mode), below = files_of(root + "/cifar-10-batches-bin", mode);
     wanted.insert(wanted.end(), below.begin(), below.end());
     std::string hint = data::detail::unpack_hint(wanted);
+    for (const std::string& place : {root, root + "/cifar-10-batches-py"})
+      if (data::detail::is_file(place + "/data_batch_1"))
+        hint = ". '" + place + "' has the version for Python, which is pickled; the binary version is read";
     if (hint.empty()) hint = ". Fetch it with scripts/cifar10_data.sh, or unpack it: tar -xzf cifar-10-binary.tar.gz";
     GRADUS_FAIL(IoError, "no CIFAR-10 file '", wanted[0], "', nor in its subfolder cifar-10-batches-bin", hint);
   }
@@ -87,7 +90,7 @@ const std::vector<std::string>& CIFAR10::class_names() {
 }
 
 std::string find_cifar10(const std::string& directory) {
-  return data::detail::find_folder(directory, "cifar-10-batches-bin", [](const std::string& folder) {
+  return data::detail::find_folder(directory, {"cifar-10-batches-bin"}, [](const std::string& folder) {
     return !present_files(folder, ImageDataset::kTrain).empty() && !present_files(folder, ImageDataset::kTest).empty();
   });
 }

@@ -10,7 +10,15 @@ bool is_file(const std::string& path) {
   return std::filesystem::is_regular_file(path, ignored);
 }
 
-std::string find_folder(const std::string& directory, const std::string& subfolder,
+std::string find_below(const std::string& root, const std::vector<std::string>& subfolders,
+                       const std::function<bool(const std::string&)>& holds) {
+  if (holds(root)) return root;
+  for (const std::string& subfolder : subfolders)
+    if (holds(root + "/" + subfolder)) return root + "/" + subfolder;
+  return "";
+}
+
+std::string find_folder(const std::string& directory, const std::vector<std::string>& subfolders,
                         const std::function<bool(const std::string&)>& holds) {
   std::vector<std::string> places = {directory};
   if (directory.empty()) {
@@ -19,8 +27,7 @@ std::string find_folder(const std::string& directory, const std::string& subfold
   }
   for (const std::string& place : places) {
     if (place.empty()) continue;
-    for (const std::string& folder : {place, place + "/" + subfolder})
-      if (holds(folder)) return folder;
+    if (const std::string folder = find_below(place, subfolders, holds); !folder.empty()) return folder;
   }
   return "";
 }

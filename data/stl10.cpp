@@ -80,7 +80,7 @@ const std::vector<std::string>& STL10::class_names() {
 }
 
 std::string find_stl10(const std::string& directory) {
-  return data::detail::find_folder(directory, "stl10_binary", [](const std::string& folder) {
+  return data::detail::find_folder(directory, {"stl10_binary"}, [](const std::string& folder) {
     return holds(folder, ImageDataset::kTrain) && holds(folder, ImageDataset::kTest);
   });
 }

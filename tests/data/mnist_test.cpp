@@ -7,6 +7,7 @@
 #include <gradus/data/data.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/data/mnist_files.h>
+#include <gradus/tests/io/io_test.h>
 
 using namespace gradus;
 using namespace gradus::test;
@@ -78,6 +79,37 @@ TEST_CASE("MNIST: gzipped files are read in place of plain ones", "[data][mnist]
     REQUIRE(gzclose(file) == Z_OK);
   }
   CHECK(MNIST(packed.path().string()).images().equal(MNIST(plain.path().string()).images()));
+}
+
+TEST_CASE("MNIST: files with a dot before idx, and in the folders of torchvision", "[data][mnist]") {
+  const TemporaryDirectory root;
+  const Tensor images = [&] {
+    const TemporaryDirectory plain;
+    write_mnist(plain, 3, 2);
+    return MNIST(plain.path().string()).images();
+  }();
+  for (const std::string folder : {".", "mnist", "raw", "MNIST/raw", "FashionMNIST/raw"})
+    for (const bool dotted : {false, true})
+      for (const bool packed : {false, true}) {
+        CAPTURE(folder, dotted, packed);
+        const TemporaryDirectory place;
+        const auto put = [&](std::string name, const std::string& bytes) {
+          if (dotted) name[name.find("-idx")] = '.';
+          const std::filesystem::path path = place.path() / folder / (name + (packed ? ".gz" : ""));
+          std::filesystem::create_directories(path.parent_path());
+          io::write_file(path.string(), packed ? gzip(bytes) : bytes);
+        };
+        put("train-images-idx3-ubyte", idx_images(3));
+        put("train-labels-idx1-ubyte", idx_labels(3));
+        const std::string given = folder == "FashionMNIST/raw" ? place.path() / "FashionMNIST" : place.path();
+        CHECK(MNIST(given).images().equal(images));
+        CHECK_THROWS_WITH(MNIST(given, MNIST::kTest), contains("t10k-images-idx3-ubyte"));
+        put("t10k-images-idx3-ubyte", idx_images(2));
+        put("t10k-labels-idx1-ubyte", idx_labels(2));
+        CHECK(MNIST(given, MNIST::kTest).size() == 2u);
+        CHECK_FALSE(data::datasets::find_mnist(given).empty());
+        if (folder == "FashionMNIST/raw") CHECK_THROWS_AS(MNIST(place.path().string()), IoError);
+      }
 }
 
 TEST_CASE("find_mnist looks in the folder and in its mnist/", "[data][mnist]") {

@@ -1,5 +1,8 @@
 // Modules to state dicts and back.
+#include <set>
+
 #include <gradus/layers/module.h>
+#include <gradus/layers/norm.h>
 
 namespace gradus::nn {
 
@@ -29,17 +32,30 @@ gradus::detail::Message listed(const std::vector<std::string>& keys) {
   return text;
 }
 
+/// True for a buffer that a state may lack: PyTorch before 0.4.1 did not count the batches of normalisation layers.
+bool is_optional(const Module& module, const std::string& buffer) {
+  return buffer == "num_batches_tracked" && (dynamic_cast<const detail::NormBase<BatchNormOptions>*>(&module) ||
+                                             dynamic_cast<const detail::NormBase<InstanceNormOptions>*>(&module));
+}
+
 }  // namespace
 
 IncompatibleKeys Module::load_state_dict(const StateDict& state, bool strict) {
   const StateDict own = state_dict();
   IncompatibleKeys keys;
   gradus::detail::Message problems, wrong_sizes;
+  std::set<std::string> optional;
+  const auto walk = [&](const auto& self, const std::string& prefix, const Module& module) -> void {
+    for (const auto& buffer : module.buffers_)
+      if (is_optional(module, buffer.key())) optional.insert(prefix + buffer.key());
+    for (const auto& child : module.children_) self(self, prefix + child.key() + ".", *child.value());
+  };
+  walk(walk, "", *this);
   for (const auto& item : own) {
     const Tensor* source = state.find(item.key());
     if (!source) {
       // A file may hold a tied tensor under one of its names only.
-      bool provided = false;
+      bool provided = optional.contains(item.key());
       for (const auto& other : own) provided = provided || (state.contains(other.key()) && tied(*item, *other));
       if (!provided) keys.missing_keys.push_back(item.key());
     } else if (!source->defined() || source->sizes() != item->sizes()) {

@@ -171,3 +171,31 @@ TEST_CASE("files are those of PyTorch's safetensors", "[pytorch]") {
     CHECK(net->bias.item<float>() == 0.25f);
   }
 }
+
+TEST_CASE("load_state_dict: states of before num_batches_tracked load strictly, as in PyTorch", "[layers]") {
+  nn::Sequential net(nn::Conv2d(1, 2, 1), nn::BatchNorm2d(2), nn::BNReLU2d(2),
+                     nn::Sequential(nn::InstanceNorm2d(nn::InstanceNorm2dOptions(2).track_running_stats(true))));
+  net->train();
+  net->forward(ones({2, 1, 3, 3}));
+  nn::StateDict old;
+  for (const auto& item : net->state_dict())
+    if (item.key().find("num_batches_tracked") == std::string::npos) old.append(item.key(), *item + 1);
+  const nn::IncompatibleKeys keys = net->load_state_dict(old);
+  CHECK(keys.missing_keys.empty());
+  CHECK(keys.unexpected_keys.empty());
+  CHECK(net->state_dict()["1.running_mean"].equal(old["1.running_mean"]));
+  CHECK(net->state_dict()["1.num_batches_tracked"].item<int64_t>() == 1);  // keeps its number
+  nn::BatchNorm1d alone(3);
+  CHECK(alone
+            ->load_state_dict(
+                {{"weight", ones({3})}, {"bias", ones({3})}, {"running_mean", ones({3})}, {"running_var", ones({3})}})
+            .missing_keys.empty());
+  // All else may not be missing; and a buffer of that name elsewhere is one like any other.
+  nn::StateDict less = old;
+  less.erase("1.running_var");
+  CHECK_THROWS_WITH(net->load_state_dict(less), test::contains("missing keys: '1.running_var'"));
+  struct CounterImpl : nn::Module {
+    Tensor count = register_buffer("num_batches_tracked", zeros({}, kLong));
+  };
+  CHECK_THROWS_AS(std::make_shared<CounterImpl>()->load_state_dict(nn::StateDict()), ValueError);
+}

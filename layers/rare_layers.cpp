@@ -1,8 +1,9 @@
 #include <gradus/layers/rare_layers.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
-#include <numeric>
+#include <map>
 #include <utility>
 
 #include <gradus/autograd/ops/attention.h>
@@ -26,58 +27,106 @@ EmbeddingBagMode::EmbeddingBagMode(Reduction reduction) : kind(reduction == kSum
 
 namespace {
 
-/// Places (bags, longest) in the flat indices; those behind a bag's end are -1.
-Tensor places_of(const Tensor& offsets, int64_t count, bool include_last_offset) {
-  GRADUS_CHECK(offsets.defined() && offsets.dim() == 1 && offsets.numel() > 0, ShapeError,
+/// Bag i is the flat indices [ends[i], ends[i + 1]).
+using BagEnds = std::vector<int64_t>;
+
+BagEnds ends_of(const Tensor& offsets, int64_t count, bool include_last_offset) {
+  GRADUS_CHECK(offsets.defined() && offsets.dim() == 1, ShapeError,
                "embedding_bag: indices of one dimension need offsets (bags)");
   const Tensor begins = offsets.to(kCPU, kLong).contiguous();
-  std::vector<int64_t> ends(begins.data_ptr<int64_t>(), begins.data_ptr<int64_t>() + begins.numel());
+  BagEnds ends(begins.data_ptr<int64_t>(), begins.data_ptr<int64_t>() + begins.numel());
   if (!include_last_offset) ends.push_back(count);
-  const int64_t bags = static_cast<int64_t>(ends.size()) - 1;
-  int64_t longest = 1;
-  for (int64_t bag = 0; bag < bags; ++bag) {
-    GRADUS_CHECK(ends[bag] >= 0 && ends[bag] <= ends[bag + 1] && ends[bag + 1] <= count, IndexError,
-                 "embedding_bag: bag ", bag, " of ", count, " indices is [", ends[bag], ", ", ends[bag + 1], ")");
-    longest = std::max(longest, ends[bag + 1] - ends[bag]);
+  GRADUS_CHECK(!ends.empty(), ShapeError, "embedding_bag: offsets that include the last one cannot be empty");
+  GRADUS_CHECK(ends.size() == 1 || ends[0] == 0, IndexError, "embedding_bag: the first bag begins at 0, not at ",
+               ends[0]);
+  for (size_t bag = 0; bag + 1 < ends.size(); ++bag)
+    GRADUS_CHECK(ends[bag] <= ends[bag + 1] && ends[bag + 1] <= count, IndexError, "embedding_bag: bag ", bag, " of ",
+                 count, " indices is [", ends[bag], ", ", ends[bag + 1], ")");
+  return ends;
+}
+
+Tensor on_device(const std::vector<int64_t>& numbers, Device device) {
+  return numbers.empty() ? empty({0}, TensorOptions(kLong).device(device)) : tensor(numbers, kLong).to(device);
+}
+
+/// The bag (n) of each index.
+Tensor bags_of(const BagEnds& ends, Device device) {
+  std::vector<int64_t> bags(static_cast<size_t>(ends.back()));
+  for (size_t bag = 0; bag + 1 < ends.size(); ++bag)
+    std::fill(bags.begin() + ends[bag], bags.begin() + ends[bag + 1], static_cast<int64_t>(bag));
+  return on_device(bags, device);
+}
+
+/// Where the largest of a bag's rows is for each bag and column: places (bags, D) in rows (n, D), the first of equal
+/// ones. Bags of which none of `counted` (n) is true have no defined place. Bags are padded to one length together with
+/// those of up to twice their length, so that memory is linear in n.
+Tensor places_of_maxima(const Tensor& rows, const Tensor& counted, const BagEnds& ends) {
+  const NoGradGuard no_grad;
+  const Tensor candidates =
+      rows.detach().masked_fill(counted.logical_not().unsqueeze(-1), -std::numeric_limits<double>::infinity());
+  std::map<int, std::vector<size_t>> classes;  // bags by the number of bits of their length
+  for (size_t bag = 0; bag + 1 < ends.size(); ++bag)
+    classes[std::bit_width(static_cast<uint64_t>(ends[bag + 1] - ends[bag]))].push_back(bag);
+  const Device device = rows.device();
+  const Tensor places =
+      zeros({static_cast<int64_t>(ends.size()) - 1, rows.size(1)}, TensorOptions(kLong).device(device));
+  for (const auto& [bits, bags] : classes) {
+    if (bits == 0) continue;
+    const int64_t length = (int64_t{1} << bits) - 1;  // a shorter bag repeats its last index
+    std::vector<int64_t> padded, numbers(bags.begin(), bags.end());
+    for (const size_t bag : bags)
+      for (int64_t i = 0; i < length; ++i) padded.push_back(std::min(ends[bag] + i, ends[bag + 1] - 1));
+    const Tensor from = on_device(padded, device).reshape({-1, length, 1});  // (bags, length, 1)
+    const Tensor values = candidates.index_select(0, from.reshape({-1})).reshape({from.size(0), length, rows.size(1)});
+    const Tensor best = values.argmax(1, true);  // (bags, 1, D)
+    index_copy_(places, 0, on_device(numbers, device), from.expand(values.sizes()).gather(1, best).squeeze(1));
   }
-  const Tensor places = full({bags, longest}, -1, kLong);
-  for (int64_t bag = 0; bag < bags; ++bag)
-    std::iota(places.data_ptr<int64_t>() + bag * longest,
-              places.data_ptr<int64_t>() + bag * longest + ends[bag + 1] - ends[bag], ends[bag]);
-  return places.to(offsets.device());
+  return places;
 }
 
 }  // namespace
 
+// The rows of all indices (n, D) are looked up once; a bag's are then added, or the largest of them chosen.
 Tensor functional::embedding_bag(const Tensor& indices, const Tensor& weight, const EmbeddingBagFuncOptions& options) {
   GRADUS_CHECK(indices.dim() == 1 || (indices.dim() == 2 && !options.offsets().defined()), ShapeError,
                "embedding_bag takes indices (bags, length), or (n) with offsets, got shape ", indices.sizes());
   const Tensor& factors = options.per_sample_weights();
   GRADUS_CHECK(!factors.defined() || (options.mode() == kSum && factors.sizes() == indices.sizes()), ValueError,
                "per_sample_weights go with mode kSum and have the shape of the indices");
-  Tensor bags = indices, counts = full(indices.sizes(), true, TensorOptions(kBool).device(indices.device()));
-  Tensor scale = factors;
-  if (indices.dim() == 1) {
-    const Tensor places = places_of(options.offsets(), indices.size(0), options.include_last_offset());
-    counts = places >= 0;
-    const Tensor flat = places.clamp_min(0).reshape(-1);
-    if (indices.numel() == 0) return zeros({places.size(0), weight.size(1)}, weight.options());
-    bags = indices.index_select(0, flat).reshape(places.sizes());
-    if (factors.defined()) scale = factors.index_select(0, flat).reshape(places.sizes());
-  }
+  const bool is_max = options.mode() == EmbeddingBagMode::max;
+  GRADUS_CHECK(
+      !is_max || !options.scale_grad_by_freq(), ValueError,
+      "mode kMax does not go with scale_grad_by_freq: a row's gradient is that of the bags where it is largest");
+  BagEnds ends;
+  if (indices.dim() == 1) ends = ends_of(options.offsets(), indices.size(0), options.include_last_offset());
+  else
+    for (int64_t bag = 0; bag <= indices.size(0); ++bag) ends.push_back(bag * indices.size(1));
+  const int64_t bags = static_cast<int64_t>(ends.size()) - 1, count = bags == 0 ? 0 : ends.back();
+  ends.back() = count;
+  const Tensor flat = indices.reshape({indices.numel()}).narrow(0, 0, count);  // (n)
   const int64_t padding = nn::detail::padding_row(options.padding_idx(), weight.size(0));
-  if (padding >= 0) counts = counts.logical_and(bags != padding);
-  if (options.max_norm()) embedding_renorm_(weight, bags, *options.max_norm(), options.norm_type());
-  const Tensor rows = embedding(weight, bags, padding, options.scale_grad_by_freq(), options.sparse());
-  const Tensor counted = counts.unsqueeze(-1);  // (bags, longest, 1)
-  if (options.mode() == EmbeddingBagMode::max) {
-    const Tensor largest = rows.masked_fill(counted.logical_not(), -std::numeric_limits<double>::infinity()).amax(1);
-    return largest.masked_fill(counts.any(1, true).logical_not(), 0.0);
+  if (options.max_norm()) embedding_renorm_(weight, flat, *options.max_norm(), options.norm_type());
+  Tensor rows = embedding(weight, flat, padding, options.scale_grad_by_freq(), options.sparse());  // (n, D)
+  const Tensor counted = flat != padding;  // of -1, all: indices are not negative
+  const Tensor bag = bags_of(ends, indices.device());
+  const DType type = weight.dtype() == kDouble ? kDouble : kFloat;
+  // (bags, …) sums of `parts` (n, …), in float32 for half types.
+  const auto sums = [&](const Tensor& parts) {
+    std::vector<int64_t> sizes = parts.sizes().vec();
+    sizes[0] = bags;
+    return zeros(sizes, TensorOptions(type).device(weight.device())).index_add(0, bag, parts.to(type));
+  };
+  if (is_max) {
+    const Tensor none = sums(counted.unsqueeze(-1)) == 0;  // (bags, 1)
+    if (count == 0) return sums(rows).to(weight.dtype());
+    return rows.gather(0, places_of_maxima(rows, counted, ends)).masked_fill(none, 0.0);
   }
-  Tensor factor = counted.to(weight.dtype());
-  if (scale.defined()) factor = factor * scale.unsqueeze(-1);
-  const Tensor sum = (rows * factor).sum(1);
-  return options.mode() == kSum ? sum : sum / factor.sum(1).clamp_min(1);
+  if (padding >= 0) rows = rows.masked_fill(counted.logical_not().unsqueeze(-1), 0.0);
+  if (factors.defined())
+    rows = rows.to(type) * factors.reshape({indices.numel()}).narrow(0, 0, count).to(type).unsqueeze(-1);
+  Tensor result = sums(rows);
+  if (options.mode() == kMean) result = result / sums(counted.unsqueeze(-1)).clamp_min(1);
+  return result.to(weight.dtype());
 }
 
 void EmbeddingBagImpl::reset() {

@@ -34,10 +34,11 @@ namespace nn {
 namespace functional {
 
 struct EmbeddingBagFuncOptions {
-  /// Where each bag begins in one-dimensional indices.
+  /// Where each bag begins in one-dimensional indices: the first at 0.
   GRADUS_ARG(Tensor, offsets);
   GRADUS_ARG(std::optional<double>, max_norm) = absent<double>();
   GRADUS_ARG(double, norm_type) = 2;
+  /// Whether a row's gradient is divided by how often all bags together have it; not with kMax.
   GRADUS_ARG(bool, scale_grad_by_freq) = false;
   GRADUS_ARG(EmbeddingBagMode, mode) = kMean;
   GRADUS_ARG(bool, sparse) = false;
@@ -50,7 +51,9 @@ struct EmbeddingBagFuncOptions {
 };
 
 /// Sums, means or maxima (bags, embedding_dim) of the rows of weight (num_embeddings, embedding_dim) that bags of int64
-/// indices name: indices (bags, length), or (n) with offsets. Bags without indices are zeros.
+/// indices name: indices (bags, length), or (n) with offsets. Bags without indices are zeros. Of equal maxima the first
+/// gets the gradient. Takes memory for the rows of all indices, however long a bag is. Offsets that do not begin at 0,
+/// decrease or lead beyond the indices are an IndexError.
 Tensor embedding_bag(const Tensor& indices, const Tensor& weight, const EmbeddingBagFuncOptions& options = {});
 
 }  // namespace functional

@@ -29,7 +29,7 @@ struct Embedding final : Node {  // Y[…, :] = W[indices[…], :]
   }
   Grads backward(const Tensor& dy) override {  // dW = the sum (by_freq: the mean) of dY's rows that each row went to
     const Tensor dW = zeros(shape, dy.options()), flat = indices().reshape({-1});
-    dW.index_add_(0, flat, dy.reshape({-1, shape[1]}));
+    dW.index_add_(0, flat, dy.reshape({flat.numel(), shape[1]}));
     if (by_freq) {
       const TensorOptions numbers = TensorOptions(kFloat).device(dy.device());
       const Tensor count = zeros({shape[0], 1}, numbers).index_add(0, flat, ones({flat.numel(), 1}, numbers));
@@ -62,6 +62,7 @@ const Tensor& embedding_renorm_(const Tensor& weight, const Tensor& indices, dou
                                 Loc where) {
   OpScope op("embedding_renorm_", where);
   check_embedding(weight, indices);
+  if (indices.numel() == 0) return weight;
   NoGradGuard no_grad;
   const Tensor flat = indices.reshape({-1}, where), rows = weight.index_select(0, flat, where);
   const Tensor norms = rows.norm(norm_type, {1}, true, {}, where);

@@ -172,17 +172,33 @@ void reduce_as(ReduceOp asked, const View& x, uint32_t axes, const MutableView& 
   });
 }
 
-// The place of the extreme of `count` numbers, the first of equal ones. A NaN is beyond all numbers.
+// The extreme of a row whose elements come part by part, and its place, the first of equal ones. A NaN is beyond all
+// numbers.
 template <class C>
-int64_t best_of(ArgReduceOp op, const C* x, int64_t count) {
-  const bool largest = op == ArgReduceOp::argmax;
-  if constexpr (std::is_floating_point_v<C>) {
-    const Kernels<C>& kernels = kernels_of<C>(kernel_table());
-    return kernels.find(x, (largest ? kernels.max : kernels.min)(x, count), count);
-  } else {
-    return (largest ? std::max_element(x, x + count) : std::min_element(x, x + count)) - x;
+struct Best {
+  C value;
+  int64_t place;  // -1: none yet
+
+  // Elements [begin, begin + count) of the row.
+  void add(ArgReduceOp op, const C* x, int64_t begin, int64_t count) {
+    const bool largest = op == ArgReduceOp::argmax;
+    if constexpr (std::is_floating_point_v<C>) {
+      const Kernels<C>& kernels = kernels_of<C>(kernel_table());
+      const C extreme = (largest ? kernels.max : kernels.min)(x, count);
+      if (beats(largest, extreme)) value = extreme, place = begin + kernels.find(x, extreme, count);
+    } else {
+      const C* extreme = largest ? std::max_element(x, x + count) : std::min_element(x, x + count);
+      if (beats(largest, *extreme)) value = *extreme, place = begin + (extreme - x);
+    }
   }
-}
+
+ private:
+  bool beats(bool largest, C other) const {
+    if (place < 0) return true;
+    if (scalar::is_nan(value)) return false;
+    return scalar::is_nan(other) || (largest ? other > value : other < value);
+  }
+};
 
 }  // namespace
 
@@ -199,13 +215,25 @@ void OpenmpBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const Mu
   const RowsAlong<3> rows(x.shape, axis, {&x.strides, &indices.strides, &value_strides});
   const auto bytes = static_cast<int64_t>(size_of(x.dtype));
   visit_compute(x.dtype, [&]<class C> {
-    rows.template each<C>(1, [&](C* buffer, const int64_t* at, int64_t count) {
-      const C* row = rows.load(0, x, at, count, buffer);
-      for (int64_t i = 0; i < count; ++i, row += rows.pitch) {
-        const int64_t best = best_of(op, row, rows.size);
-        indices.as<int64_t>()[at[1] + i * step_of(rows.nest, 1)] = best;
+    // Rows in place are looked at whole; others part by part, so that a buffer does not grow with them.
+    constexpr int64_t kMostInBuffer = 1024;
+    const bool in_place = rows.together == 1 && rows.along[0] == 1 && x.dtype == dtype_of<C>;
+    const int64_t length = in_place ? rows.size : std::min(rows.size, kMostInBuffer);
+    const int64_t tail = rows.size - (ceil_div(rows.size, length) - 1) * length;
+    const RowsAlong<3> part = rows.of_size(length), last = rows.of_size(tail);
+    rows.template each_with_room<C>(in_place ? 0 : part.room(), [&](C* buffer, const int64_t* at, int64_t count) {
+      Best<C> best[RowsAlong<3>::kMostTogether];
+      std::fill_n(best, count, Best<C>{C(), -1});
+      for (int64_t begin = 0; begin < rows.size; begin += length) {
+        const RowsAlong<3>& now = begin + length < rows.size ? part : last;
+        const int64_t offset = at[0] + begin * rows.along[0];
+        const C* row = now.load(0, x, &offset, count, buffer);
+        for (int64_t i = 0; i < count; ++i) best[i].add(op, row + i * now.pitch, begin, now.size);
+      }
+      for (int64_t i = 0; i < count; ++i) {
+        indices.as<int64_t>()[at[1] + i * step_of(rows.nest, 1)] = best[i].place;
         if (!values.data) continue;
-        const int64_t from = at[0] + i * step_of(rows.nest, 0) + best * rows.along[0];
+        const int64_t from = at[0] + i * step_of(rows.nest, 0) + best[i].place * rows.along[0];
         std::memcpy(values.as<char>() + (at[2] + i * step_of(rows.nest, 2)) * bytes, x.as<char>() + from * bytes,
                     size_of(x.dtype));
       }

@@ -36,17 +36,27 @@ inline int64_t step_along(const StridedLayout& view, int axis) { return view.ndi
 /// 0's rows (the channels of an image), neighbouring rows go together, transposed while they are in the cache.
 template <int N>
 struct RowsAlong {
+  static constexpr int64_t kMostTogether = 256;
+
   StridedLoop<N> nest;  ///< of rows
   int64_t size, together = 1, along[N];
   int64_t pitch;  ///< from row to row in a buffer
 
   RowsAlong(const Shape& shape, int axis, const Strides* const (&strides)[N])
       : nest(reduced_shape(shape, 1u << axis, true), strides), size(shape.size() ? shape[axis] : 1),
-        pitch(size % 256 ? size : size + 16) {         // in different sets of the first-level cache
-    constexpr int64_t kElements = 16384, kMost = 256;  // of rows that go together
+        pitch(size % 256 ? size : size + 16) {  // in different sets of the first-level cache
+    constexpr int64_t kElements = 16384;        // of rows that go together
     for (int k = 0; k < N; ++k) along[k] = shape.size() ? (*strides[k])[axis] : 0;
     if (size > 1 && nest.ndim > 0 && nest.shape[nest.ndim - 1] >= 8 && step_of(nest, 0) < along[0])
-      together = std::clamp<int64_t>(kElements / size, 16, kMost);
+      together = std::clamp<int64_t>(kElements / size, 16, kMostTogether);
+  }
+
+  /// The same with rows of `count` elements: a part of each row, `offsets` then being those of its first element.
+  RowsAlong of_size(int64_t count) const {
+    RowsAlong part = *this;
+    part.size = count;
+    part.pitch = count % 256 ? count : count + 16;
+    return part;
   }
 
   /// Elements of a buffer for rows that go together.
@@ -55,17 +65,21 @@ struct RowsAlong {
   /// for so many buffers.
   template <class C, class F>
   void each(int64_t buffers, F&& f) const {
+    each_with_room<C>(buffers * room(), std::forward<F>(f));
+  }
+  /// The same with memory for `room` elements.
+  template <class C, class F>
+  void each_with_room(int64_t room, F&& f) const {
     const int64_t least = ceil_div(kGrain / 4, std::max<int64_t>(size, 1));
-    parallel_chunks<C>(nest.numel, round_up(least, together), buffers * room(),
-                       [&](int64_t begin, int64_t end, C* memory) {
-                         for_each_run(nest, begin, end, [&](const int64_t* at, int64_t count) {
-                           for (int64_t i = 0; i < count; i += together) {
-                             int64_t offsets[N];
-                             for (int k = 0; k < N; ++k) offsets[k] = at[k] + i * step_of(nest, k);
-                             f(memory, offsets, std::min(together, count - i));
-                           }
-                         });
-                       });
+    parallel_chunks<C>(nest.numel, round_up(least, together), room, [&](int64_t begin, int64_t end, C* memory) {
+      for_each_run(nest, begin, end, [&](const int64_t* at, int64_t count) {
+        for (int64_t i = 0; i < count; i += together) {
+          int64_t offsets[N];
+          for (int k = 0; k < N; ++k) offsets[k] = at[k] + i * step_of(nest, k);
+          f(memory, offsets, std::min(together, count - i));
+        }
+      });
+    });
   }
 
   /// `count` rows of operand k, `pitch` apart: in place where that is possible, else in `buffer`.

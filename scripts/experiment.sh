@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 name=${1:-}
 program=scripts/experiments/$(tr '[:upper:]' '[:lower:]' <<< "$name").py
 if [ -z "$name" ] || [ ! -f "$program" ]; then
-  echo "usage: scripts/experiment.sh NAME [OPTIONS]; there are: $(cd scripts/experiments && ls e*.py | tr '\n' ' ' | sed 's/\.py//g; s/e/E/g')" >&2
+  echo "usage: scripts/experiment.sh NAME [OPTIONS]; there are: $(cd scripts/experiments && LC_ALL=C ls e*.py | tr '\n' ' ' | sed 's/\.py//g; s/e/E/g')" >&2
   exit 2
 fi
 shift

@@ -235,7 +235,7 @@ TEST_CASE("where a job's store cannot be is told with the variables that name th
   CHECK_THAT(message("0", "127.0.0.1", taken.port()), contains("cannot serve") && contains("is taken"));
   CHECK_THAT(message("1", "127.0.0.1", find_free_port()), contains("did not reach") && contains("nobody accepts at"));
   for (const auto& [variable, value] : {std::pair{"GRADUS_TOKEN_FD", "99999"}, std::pair{"GRADUS_TOKEN_FILE", ""}}) {
-    const Environment environment({{variable, value}});
+    const Environment environment(std::vector<std::pair<const char*, const char*>>{{variable, value}});
     CHECK_THROWS_WITH(init_process_group(), contains("the variable " + std::string(variable) + ": cannot "));
   }
 }

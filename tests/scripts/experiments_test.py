@@ -3,6 +3,7 @@
 
 import ctypes
 import importlib.util
+import inspect
 import itertools
 import json
 import os
@@ -138,6 +139,26 @@ class Nvml:
         return 0
 
 
+# What Python runs at its start in an experiment: NVML of a machine with so many GPUs, whatever this one has.
+SITE = f'''
+import ctypes, os
+{inspect.getsource(Nvml)}
+class Loader(ctypes.CDLL):
+    def __new__(cls, name=None, *arguments, **options):
+        if name != "libnvidia-ml.so.1":
+            return super().__new__(cls)
+        count = int(os.environ["GRADUS_TEST_GPUS"])
+        if count == 0:
+            raise OSError("no library")
+        return Nvml(count=count)
+ctypes.CDLL = Loader
+'''
+
+
+def setUpModule():
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+
+
 class Recorder(unittest.TestCase):
     def test_samples_while_the_block_runs(self):
         nvml = Nvml()
@@ -201,12 +222,15 @@ class Experiments(unittest.TestCase):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(HEAD.format(python=sys.executable) + textwrap.dedent(body))
             path.chmod(0o755)
+        (self.folder / "site").mkdir()
+        (self.folder / "site/sitecustomize.py").write_text(SITE)
 
-    def run_experiment(self, name, *options):
+    def run_experiment(self, name, *options, gpus=0):
         done = subprocess.run([sys.executable, SCRIPTS / f"{name}.py", "--out", self.folder / "results", *options],
                               capture_output=True, text=True, timeout=60,
                               env={**os.environ, "GRADUS_BUILD": str(self.folder / "build"),
-                                   "GRADUS_CODE_VERSION": "v1"})
+                                   "GRADUS_CODE_VERSION": "v1", "GRADUS_TEST_GPUS": str(gpus),
+                                   "PYTHONPATH": str(self.folder / "site")})
         self.assertEqual(done.returncode, 0, done.stderr)
         return record.Runs(name.upper(), self.folder / "results").read()
 
@@ -256,6 +280,11 @@ class Experiments(unittest.TestCase):
         first = record.Runs("E2", self.folder / "results").read()[0]
         self.assertEqual(len(first["epochs"]), 5)
         self.assertEqual(first["options"][:4], ["--model", "conv2_c1", "--batch-size", "128"])
+
+    def test_rows_that_need_more_gpus_than_there_are_are_skipped(self):
+        for gpus, skipped in ((1, "this needs 2 GPUs, here are 1"), (2, None)):
+            runs = self.run_experiment("e6", "--record", "--rows", *self.ROWS["e6"], gpus=gpus)[-2:]
+            self.assertEqual([run.get("skipped") for run in runs], [None, skipped])
 
     @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "for want of matplotlib")
     def test_a_page_has_tables_pictures_and_what_was_skipped(self):

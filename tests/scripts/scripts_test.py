@@ -282,9 +282,10 @@ class Experiment(ScriptTest):
         self.assertEqual((build, said), ("/a/build", ""))
 
     def test_names_the_experiments_that_there_are(self):
-        result = self.run_script("experiment.sh", "E99")
-        self.assertEqual(result.returncode, 2)
-        self.assertIn("there are: E1 E10 E11 E12 E13 E14 E2 E3 E4 E5 E6 E7 E8 E9", result.stderr)
+        for locale in ("C", "C.UTF-8", "en_US.UTF-8"):  # where it is installed; else it is C
+            result = self.run_script("experiment.sh", "E99", LC_ALL=locale)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("there are: E1 E10 E11 E12 E13 E14 E2 E3 E4 E5 E6 E7 E8 E9", result.stderr)
 
 
 class OlderCards(ScriptTest):

@@ -168,8 +168,8 @@ class Node : public RefCounted {
   unsigned add_output_hook(uint32_t output_nr, std::function<Tensor(const Tensor&)> hook);
   /// Returns whether there was one with this id.
   bool remove_output_hook(uint32_t output_nr, unsigned id);
-  /// The first hook whose id is at least `id`. Calls all of them: a hook may add and remove hooks, and so may other
-  /// threads.
+  /// A copy of the first hook whose id is at least `id`. The engine goes from hook to hook with it, without a lock
+  /// during the calls: hooks and other threads may add and remove some.
   std::optional<OutputHook> output_hook_from(unsigned id) const;
   /// Fills the grad() of `tensor`, which is not kept alive, with the gradient of an output (retain_grad).
   void add_retain(uint32_t output_nr, TensorImpl* tensor);

@@ -30,7 +30,8 @@ class Evaluation {
 std::pair<graph::ForwardPass, Tensor> record_forward(const nn::AnyModule& model, const Tensor& input,
                                                      const OnnxOptions& options) {
   graph::Recorder recorder;
-  const Tensor output = model.forward(input);
+  // A copy: the result may be a view of the input, or a parameter, that no call of the pass uses.
+  const Tensor output = model.forward(input).clone();
   graph::ForwardPass pass;
   pass.graph = recorder.finish();
   pass.inputs = {{options.input_name(), input.array()}};

@@ -15,6 +15,7 @@ namespace gradus::graph {
 
 /// A forward pass that was recorded: its graph, and by name its inputs, what it returned, and arrays from before it
 /// that are to have names in the model, such as parameters. Arrays are those of the recording, by their addresses.
+/// Outputs may be views of inputs and weights.
 struct ForwardPass {
   using Arrays = std::vector<std::pair<std::string, Array>>;
   Graph graph;

@@ -1,6 +1,8 @@
 // From the calls of a recording to the nodes of an ONNX model: one function an operation.
 #pragma once
 
+#include <cmath>
+
 #include <gradus/core/graph/onnx_values.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
@@ -95,7 +97,8 @@ class Exporter {
   // ---- Translations ----
   void fill() {
     const std::string number = constant(value<Scalar>("value"), dtype("y"));
-    write("y", shape("y").empty() ? number : node("Expand", {number, model_.add_sizes(shape("y"))}));
+    const std::string y = shape("y").empty() ? number : node("Expand", {number, model_.add_sizes(shape("y"))});
+    values_.write(call_, operand("y"), y, number);
   }
   void copy() { write("y", cast(read("x"), dtype("x"), dtype("y"))); }
   void arange() {
@@ -104,8 +107,9 @@ class Exporter {
     write("y", model_.add_constant(numbers));
   }
   void where() {
-    Names inputs = read_broadcast({"condition", "a", "b"});
-    write("y", node("Where", std::move(inputs)));
+    const Names inputs = read_broadcast({"condition", "a", "b"});
+    const DType type = dtype("y"), wide = type == DType::boolean ? DType::u8 : type;  // which runtimes have
+    write("y", cast(node("Where", {inputs[0], cast(inputs[1], type, wide), cast(inputs[2], type, wide)}), wide, type));
   }
 
   void unary() {
@@ -113,6 +117,25 @@ class Exporter {
     write("y", unary(choice<UnaryOp>("op"), read("x"), value<double>("a"), value<double>("b")));
   }
   std::string unary(UnaryOp op, const std::string& x, double a, double b);
+  /// What a call computes in a formula of several nodes.
+  using UnaryFormula = std::string (*)(Exporter& e, const std::string& x, double a, double b);
+  using BinaryFormula = std::string (*)(Exporter& e, const std::string& a, const std::string& b);
+  static const std::map<std::string_view, UnaryFormula>& unary_formulas();
+  static const std::map<std::string_view, BinaryFormula>& binary_formulas();
+  /// Both are operands of a logical operator, which ONNX has for booleans alone.
+  std::string logical(const char* op, const std::string& a, const std::string& b) {
+    return node(op, {cast(a, type_, DType::boolean), cast(b, type_, DType::boolean)});
+  }
+  /// x where it is above 0, elsewhere `below`.
+  std::string above_zero(const std::string& x, const std::string& below) {
+    return node("Where", {node("Greater", {x, number(0)}), x, below});
+  }
+  /// Of a type for which there are tests for NaN and infinities.
+  std::string as_real(const std::string& x) { return cast(x, type_, type_ == DType::f64 ? type_ : DType::f32); }
+  /// A bound of Clip, which has none where it is infinite.
+  std::string bound(double number) { return std::isinf(number) ? "" : this->number(number); }
+  /// Attributes are numbers of float32.
+  bool is_attribute(double number) const { return type_ != DType::f64 || static_cast<float>(number) == number; }
 
   void binary() {
     const Names inputs = read_broadcast({"a", "b"});
@@ -139,13 +162,44 @@ class Exporter {
   }
   void scan() {
     if (choice<ScanOp>("op") != ScanOp::sum) unsupported("a running product");
+    if (shape("x").empty()) return copy();
     const std::string x = cast(read("x"), dtype("x"), dtype("y")), axis = constant(value<int64_t>("axis"), DType::i64);
     write("y", node("CumSum", {x, axis}, {{"reverse", int64_t{value<bool>("reverse")}}}));
   }
   void softmax() {
     write("y", node(value<bool>("log") ? "LogSoftmax" : "Softmax", {read("x")}, {{"axis", value<int64_t>("axis")}}));
   }
+  void sort() { sort_by(value<bool>("descending")); }
+  void topk() { sort_by(value<bool>("largest")); }
+  void sort_by(bool largest);
   void gather();
+  void scatter() {
+    const std::string reduction = value<bool>("accumulate") ? "add" : "none";
+    write("y", node("ScatterElements", {read("y"), read("index"), read("x")},
+                    {{"axis", value<int64_t>("axis")}, {"reduction", reduction}}));
+  }
+  void pick() {  // the negative of what the loss of ONNX gives
+    write("y",
+          node("Neg", {node("NegativeLogLikelihoodLoss", {read("x"), read("target")},
+                            {{"reduction", std::string("none")}, {"ignore_index", value<int64_t>("ignore_index")}})}));
+  }
+  void cross_entropy() {
+    static constexpr const char* reductions[] = {"none", "mean", "sum"};
+    const std::string reduction = reductions[value<Choice>("reduction").number];
+    const std::string loss =
+        model_.add(call_, "SoftmaxCrossEntropyLoss", {read("x"), read("target")},
+                   {{"reduction", reduction}, {"ignore_index", value<int64_t>("ignore_index")}}, 2);
+    write("loss", loss);
+    write("log_probabilities", loss + ".1");
+    write("weight_sum", "");
+  }
+  void grayscale() {
+    type_ = dtype("x");
+    const Array weights = ops::zeros({3, 1, 1}, DType::f64);
+    weights.data<double>()[0] = 0.2989, weights.data<double>()[1] = 0.5870, weights.data<double>()[2] = 0.1140;
+    const std::string parts = node("Mul", {read("x"), model_.add_constant(ops::cast(weights, type_))});
+    write("y", node("ReduceSum", {parts, model_.add_sizes(int64_t{-3})}, {{"keepdims", int64_t{1}}}));
+  }
 
   void matmul() {
     const uint32_t batch = (1u << (shape("y").size() - 2)) - 1;
@@ -163,9 +217,11 @@ class Exporter {
     write("y", y);
   }
   void convolution();
+  void transposed_convolution();
   void max_pool();
   void resample();
   void normalize();
+  void lstm_cell();
   void lstm();
   void attention();
 

@@ -1,4 +1,5 @@
 // Convolutions, pooling, normalisation, recurrent layers and attention as ONNX has them.
+#include <algorithm>
 #include <limits>
 
 #include <gradus/core/graph/onnx_exporter.h>
@@ -16,6 +17,29 @@ void Exporter::convolution() {
   write("y", relu ? node("Relu", {y}) : y);
 }
 
+// The result is cut at its end by less than at its start where its size asks for that, and by zeros beyond what windows
+// reach. ONNX's own attribute for that, output_padding, is smaller than gradus allows.
+void Exporter::transposed_convolution() {
+  const Shape &x = shape("dy"), &w = shape("w"), &y = shape("dx");
+  std::vector<int64_t> cut = value<std::vector<int64_t>>("geometry.padding");
+  Dims beyond = Dims::filled(2 * x.size(), 0);
+  for (int i = 0; i < 2; ++i) {
+    const auto of = [&](const char* name) { return value<std::vector<int64_t>>(std::string("geometry.") + name)[i]; };
+    const int64_t reach = (x[2 + i] - 1) * of("stride") + of("dilation") * (w[2 + i] - 1) + 1;
+    const int64_t end = reach - of("padding") - y[2 + i];
+    cut.push_back(std::max<int64_t>(end, 0));
+    beyond[x.size() + 2 + i] = std::max<int64_t>(-end, 0);
+  }
+  const std::string result = node("ConvTranspose", {read("dy"), read("w")},
+                                  {{"kernel_shape", std::vector<int64_t>{w[2], w[3]}},
+                                   {"strides", value<std::vector<int64_t>>("geometry.stride")},
+                                   {"pads", cut},
+                                   {"dilations", value<std::vector<int64_t>>("geometry.dilation")},
+                                   {"group", value<int64_t>("geometry.groups")}});
+  const bool is_whole = std::count(beyond.begin(), beyond.end(), 0) == beyond.size();
+  write("dx", is_whole ? result : node("Pad", {result, model_.add_sizes(beyond)}));
+}
+
 void Exporter::max_pool() {
   const auto& kernel = value<std::vector<int64_t>>("geometry.kernel");
   Attributes attributes = window(kernel);
@@ -27,7 +51,13 @@ void Exporter::max_pool() {
     attributes.emplace_back("ceil_mode", int64_t{1});
     break;
   }
-  write("y", node("MaxPool", {read("x")}, attributes));
+  const std::string x = read("x");
+  write("y", node("MaxPool", {x}, attributes));
+  if (!has("indices")) return;
+  // ONNX counts through the whole tensor, gradus through one image. A node of its own, left out where nothing reads it.
+  const std::string places = model_.add(call_, "MaxPool", {x}, attributes, 2) + ".1";
+  const std::string pixels = constant(shape("x")[2] * shape("x")[3], DType::i64);
+  write("indices", cast(node("Mod", {places, pixels}), DType::i64, DType::i32));
 }
 
 std::string Exporter::stencil_matrix(const std::string& name, bool transposed) {
@@ -104,6 +134,21 @@ void Exporter::normalize() {
   }
   if (has("residual")) y = node("Add", {y, read("residual")});
   write("y", value<bool>("relu") ? node("Relu", {y}) : y);
+  // Running statistics that a training step moves: a model keeps nothing between runs.
+  for (const char* statistic : {"running.mean", "running.variance", "running.batches"})
+    if (has(statistic)) write(statistic, "");
+}
+
+void Exporter::lstm_cell() {
+  const int64_t hidden = shape("c")[1];
+  const std::string sums = model_.add(
+      call_, "Split", {read("gates"), model_.add_sizes({hidden, hidden, hidden, hidden})}, {{"axis", int64_t{1}}}, 4);
+  const std::string i = node("Sigmoid", {sums}), f = node("Sigmoid", {sums + ".1"});
+  const std::string g = node("Tanh", {sums + ".2"}), o = node("Sigmoid", {sums + ".3"});
+  const std::string c = node("Add", {node("Mul", {f, read("c_before")}), node("Mul", {i, g})});
+  write("gates", "");
+  write("c", c);
+  write("h", node("Mul", {o, node("Tanh", {c})}));
 }
 
 // ONNX's operator does the product with w_ih, too, and has the gates in the order i, o, f, g.

@@ -1,0 +1,43 @@
+// Modules of any function, and models of modules: what the tests of exports share.
+#pragma once
+
+#include <gradus/gradus.h>
+#include <gradus/tests/onnx/model_file.h>
+#include <gradus/tests/temporary_directory.h>
+
+#include <cstdlib>
+#include <functional>
+#include <string>
+
+namespace gradus::test {
+
+/// A module of any function.
+struct Lambda : nn::Module {
+  explicit Lambda(std::function<Tensor(const Tensor&)> f) : f(std::move(f)) {}
+  Tensor forward(const Tensor& x) { return f(x); }
+  std::function<Tensor(const Tensor&)> f;
+};
+inline nn::AnyModule module_of(std::function<Tensor(const Tensor&)> f) {
+  return nn::AnyModule(std::make_shared<Lambda>(std::move(f)));
+}
+
+/// The model as it was written to a file.
+inline ModelFile exported(const nn::AnyModule& model, const Tensor& input, const OnnxOptions& options = {}) {
+  const TemporaryDirectory folder;
+  export_onnx(model, input, (folder.path() / "model.onnx").string(), options);
+  return ModelFile((folder.path() / "model.onnx").string());
+}
+
+/// Where onnx_test.py looks for MODEL.onnx and, for each run, MODEL.RUN.INPUT.npy and MODEL.RUN.OUTPUT.npy; without it
+/// a folder that is removed again.
+class RuntimeFolder {
+ public:
+  std::string operator/(const std::string& file) const { return path_ + "/" + file; }
+
+ private:
+  const char* const wanted_ = std::getenv("GRADUS_ONNX_FOLDER");
+  const TemporaryDirectory temporary_;
+  const std::string path_ = wanted_ ? wanted_ : temporary_.path().string();
+};
+
+}  // namespace gradus::test

@@ -1,4 +1,6 @@
-// Everything that a program needs: #include <gradus/gradus.h>.
+// What a program that trains a net in one process needs: tensors and autograd, layers, optimizers, data and training.
+// Left out are several processes (distributed/distributed.h), seldom used operators and layers (each says its header),
+// metrics, the lab page and other tools; gradus/torch.h has all that LibTorch's <torch/torch.h> has.
 #pragma once
 
 #include <gradus/autograd/autograd.h>

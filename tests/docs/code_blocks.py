@@ -18,8 +18,9 @@ and may say how the block is run:
     <!-- cpp: function; 2 ranks               by gradus-run
     <!-- cpp: function; not run: the reason   only compiled
 
-Further lines of the comment are code that the block takes for granted; they go before it or, if one of them is
-`@block`, around that. Lines after `@check` are a function that uses what a block at file scope declares; a `main` is
+Further lines of the comment are code that goes before the block or, if one of them is `@block`, around that. They may
+only repeat what earlier blocks of the page display, or check the block (`hidden_lines`): what is displayed compiles. The
+rest of a block whose first line is `// in FILE` is that file's. Lines after `@check` are a function that uses what a block at file scope declares; a `main` is
 called `main_` there. Functions, these checks and a `main` without one are run, each in a process and an empty folder of
 its own (docs_test.py). Where a line ends in a shape, `Tensor y = …;  // (N, 3)`, y must have it; letters stand for any
 size. All includes go to the top; <gradus/gradus.h> and `using namespace gradus` are there already. Compilers cite the
@@ -28,12 +29,14 @@ page and its line.
 Of a page's ```cuda blocks, whose comments begin with <!-- cuda:, it makes build/README.cu in the same way; all need CUDA.
 """
 
+import itertools
 import pathlib
 import re
 import sys
 from typing import NamedTuple
 
 PLACES = ("file", "function", "continue", "program", "output", "excerpt")
+PROLOGUE_LINK = "README.md#what-the-c-blocks-need"
 HOW = r"|needs (CUDA|cuDNN)|\d+ ranks|not run: .+"
 
 
@@ -104,6 +107,29 @@ def runnable_blocks(blocks):
         main = any(line.startswith("int main()") for line in block.code)
         if main or block.place in ("function", "output") or "@check" in block.added:
             yield number
+
+
+def hidden_lines(blocks):
+    """Pairs of a block and a line that it needs, but that neither it nor an earlier block displays."""
+    displayed = set()
+    for block in blocks:
+        taken = itertools.takewhile(lambda line: line != "@check", block.added)
+        if block.place in ("file", "function", "continue", "program") and not is_piece(block):
+            for line in taken:
+                if line not in displayed and line not in ("@block", "{", "}") and not line.startswith("GRADUS_CHECK"):
+                    yield block, line
+        displayed.update(map(str.strip, block.code))
+
+
+def is_piece(block):
+    """Whether it displays a piece of a file, and says so."""
+    return bool(block.code) and re.fullmatch(r"\s*// in \S+", block.code[0]) is not None
+
+
+def displays_prologue(text):
+    """Whether a page displays the two lines that every block takes, or links to them."""
+    return PROLOGUE_LINK in text or any(
+        {"#include <gradus/gradus.h>", "using namespace gradus;"} <= set(block.code) for block in blocks_of(text))
 
 
 def with_shape_check(line):

@@ -22,7 +22,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts"))
 
 import figures
-from code_blocks import PageError, blocks_of, cpp_of, missing_of_excerpt, runnable_blocks, with_shape_check
+from code_blocks import (PageError, blocks_of, cpp_of, displays_prologue, hidden_lines, is_piece, missing_of_excerpt,
+                         runnable_blocks, with_shape_check)
 
 BUILD = pathlib.Path(sys.argv.pop()).resolve() if pathlib.Path(sys.argv[-1]).is_dir() else None
 CODE_PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -91,6 +92,15 @@ class Blocks(unittest.TestCase):
                     source = ROOT / block.place.split()[1]
                     with self.subTest(block=f"{page}:{block.line}", source=str(source)):
                         self.assertIsNone(missing_of_excerpt(block.code, source.read_text()))
+
+    def test_what_blocks_need_is_displayed(self):
+        for page in CODE_PAGES:
+            text = page.read_text()
+            blocks = blocks_of(text)
+            with self.subTest(page=str(page.relative_to(ROOT))):
+                self.assertEqual([(block.line, line) for block, line in hidden_lines(blocks)], [])
+                if any(block.place in ("file", "function") and not is_piece(block) for block in blocks):
+                    self.assertTrue(displays_prologue(text))
 
     def test_declarations_are_used(self):
         """What a block declares that is not run by itself is used by one that is."""
@@ -242,6 +252,21 @@ class Commands(unittest.TestCase):
                 if option.startswith("--"):
                     self.assertRegex(sources, rf"{option}\b")
 
+    def test_ctest_finds_tests(self):
+        """Also in the text; scripts/exercise.sh builds without tests, so that its pages must ask for them."""
+        for page in PAGES:
+            text = page.read_text().replace("\\\n", "")
+            for command in re.findall(r"\bctest (?:--|-)[^`\n&|]*", text):
+                with self.subTest(page=str(page.relative_to(ROOT)), command=command):
+                    if "exercises" in page.parts:
+                        self.assertIn("-DGRADUS_BUILD_TESTS=ON", text)
+                    words = shlex.split(command, comments=True)
+                    if BUILD and "-R" in words:
+                        pattern = words[words.index("-R") + 1]
+                        found = subprocess.run(["ctest", "-N", "--test-dir", BUILD, "-R", pattern], capture_output=True,
+                                               text=True).stdout
+                        self.assertRegex(found, r"Total Tests: [1-9]")
+
     def test_programs_and_options_exist(self):
         for page in PAGES:
             for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(), flags=re.S | re.M):
@@ -345,6 +370,14 @@ class CodeBlocks(unittest.TestCase):
         ):
             with self.subTest(page=page), self.assertRaisesRegex(PageError, words):
                 cpp_of("page.md", page)
+
+    def test_hidden_lines(self):
+        first = "```cpp\nint seen;\n```\n"
+        for comment, block, hidden in (("seen", "use(x);", ["seen"]), ("int seen;", "use(seen);", []),
+                                       ("@block\nGRADUS_CHECK(x, Error);", "use(x);", []), ("@check\nf();", "int f();", []),
+                                       ("#include <a>", "// in a/b.h\nuse(x);", []), ("for (;;)\n@block", "f();", ["for (;;)"])):
+            blocks = blocks_of(f"{first}<!-- cpp: function\n{comment}\n-->\n```cpp\n{block}\n```\n")
+            self.assertEqual([line for _, line in hidden_lines(blocks)], hidden)
 
     def test_excerpts(self):
         source = "int f() {\n  a();\n  b();\n  c();\n}\n"

@@ -132,8 +132,8 @@ class Exporter {
   }
   /// Of a type for which there are tests for NaN and infinities.
   std::string as_real(const std::string& x) { return cast(x, type_, type_ == DType::f64 ? type_ : DType::f32); }
-  /// A bound of Clip, which has none where it is infinite.
-  std::string bound(double number) { return std::isinf(number) ? "" : this->number(number); }
+  /// A bound of Clip; integers have none that is infinite.
+  std::string bound(double number) { return std::isinf(number) && !is_floating(type_) ? "" : this->number(number); }
   /// Attributes are numbers of float32.
   bool is_attribute(double number) const { return type_ != DType::f64 || static_cast<float>(number) == number; }
 

@@ -45,7 +45,8 @@ TEST_CASE("op cases for onnxruntime", "[onnxruntime]") {
       const std::string model = op_case.name + "-" + std::string(name(dtype));
       const TensorList inputs = op_cases::make_inputs(op_case, dtype);
       try {
-        std::ofstream(folder / (model + ".onnx"), std::ios::binary) << model_of_case(op_case, inputs);
+        const std::string bytes = model_of_case(op_case, inputs);
+        std::ofstream(folder / (model + ".onnx"), std::ios::binary) << bytes;
       } catch (const Error& error) {
         refused[model] = error.what();
         continue;

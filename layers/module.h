@@ -8,10 +8,12 @@
 //   GRADUS_MODULE(Net);
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <iosfwd>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -174,6 +176,9 @@ class Module : public std::enable_shared_from_this<Module> {
   }
   /// Writes the line that stands for this module in a printed tree.
   virtual void pretty_print(std::ostream& stream) const;
+  /// The bytes of the object itself, by which a change of its options is noticed cheaply (training/step_conditions.h);
+  /// empty unless the module is a Cloneable.
+  virtual std::span<const std::byte> object_bytes() const { return {}; }
 
   /// This module as an M (an Impl or a holder of it), or null when it is none: module->as<nn::Linear>().
   template <class M>
@@ -247,6 +252,9 @@ class Cloneable : public Base {
     std::shared_ptr<Module> copy(static_cast<Module*>(new Derived(static_cast<const Derived&>(*this))));
     static_cast<Cloneable&>(*copy).finish_clone(*this, device);
     return copy;
+  }
+  std::span<const std::byte> object_bytes() const override {
+    return std::as_bytes(std::span(static_cast<const Derived*>(this), 1));
   }
 
  protected:

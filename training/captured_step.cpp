@@ -12,7 +12,7 @@ CapturedStep::CapturedStep(Device device, std::vector<optim::Optimizer*> optimiz
 
 TensorList CapturedStep::operator()(const TensorList& batch) {
   const Signature signature = signature_of(batch);
-  if (captured_ && signature == signature_ && !(conditions(parts_) == conditions_)) reset();
+  if (captured_ && signature == signature_ && !hold(conditions_, parts_)) reset();
   if (captured_ && signature == signature_ && options_of_optimizers() != captured_options_) capture(batch);
   if (!captured_ && wanted_ && signature == signature_ && eager_steps_ >= options_.warm_up()) capture(batch);
   if (!captured_ || signature != signature_) {

@@ -37,6 +37,8 @@ class ReplayedStep {
   std::vector<double> options_of_optimizers() const;
   /// What else a recording that uses `parts` depends on, as it is now.
   StepConditions conditions(const StepParts& parts) const { return {optimizers_, parts}; }
+  /// False if a recording with these conditions and parts must be made again.
+  bool hold(StepConditions& conditions, const StepParts& parts) const { return conditions.hold(optimizers_, parts); }
 
   const Device device_;
   const Function step_;

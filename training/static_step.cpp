@@ -51,7 +51,7 @@ StaticStep::Recording* StaticStep::recording_of(const TensorList& batch) {
     if (recordings_.size() == static_cast<size_t>(options_.recordings())) return nullptr;
     return recordings_.emplace_back(record(batch)).get();
   }
-  if (!((*known)->conditions == conditions((*known)->parts))) {
+  if (!hold((*known)->conditions, (*known)->parts)) {
     if (last_ == (*known)->executor.get()) last_ = nullptr;
     recordings_.erase(known);
     eager_steps_ = options_.warm_up() - 1;  // one eager step makes the state that the next recording needs

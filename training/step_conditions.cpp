@@ -1,6 +1,8 @@
 #include <gradus/training/step_conditions.h>
 
 #include <algorithm>
+#include <initializer_list>
+#include <span>
 #include <sstream>
 
 #include <gradus/autograd/autocast.h>
@@ -15,6 +17,50 @@ namespace gradus::training {
 namespace {
 
 thread_local const char thread_mark = 0;
+
+int64_t address_of(const Storage& storage) { return reinterpret_cast<intptr_t>(storage.data()); }
+
+std::string print(const nn::Module& module) {
+  std::ostringstream printed;
+  module.pretty_print(printed);
+  return std::move(printed).str();
+}
+
+// Calls `on_number` and `on_storage` with all conditions but the options of modules.
+template <class OnNumber, class OnStorage>
+void visit_conditions(const std::vector<optim::KernelOptimizer*>& optimizers, const StepParts& parts,
+                      const OnNumber& on_number, const OnStorage& on_storage) {
+  const auto on_numbers = [&](std::initializer_list<int64_t> numbers) {
+    for (const int64_t number : numbers) on_number(number);
+  };
+  const auto on_tensor = [&](const Tensor& tensor) {
+    on_storage(tensor.array().storage());
+    on_numbers({tensor.requires_grad(), tensor.storage_offset(), tensor.numel(),
+                reinterpret_cast<intptr_t>(&current_backend(tensor.device().type()))});
+    const AutogradMeta* const meta = tensor.impl()->meta.get();
+    if (!meta) return;
+    if (meta->bound_grad.defined()) on_storage(meta->bound_grad.storage());
+    if (!meta->has_hooks) return;
+    const gradus::detail::ObjectLock lock(meta);
+    for (const auto& hook : meta->hooks) on_number(hook.id);
+    for (const auto& hook : meta->post_hooks) on_number(hook.id);
+  };
+  const amp::AutocastSettings& autocast = amp::Autocast::settings();
+  for (int device = 0; device < kDeviceTypeCount; ++device)
+    if (autocast.enabled[device])
+      on_numbers({device, static_cast<int64_t>(autocast.dtype[device]), autocast.cache_enabled});
+  on_numbers({GradMode::is_enabled(), InferenceMode::is_enabled(), static_cast<int64_t>(get_default_dtype()),
+              cuda::matmul_allow_tf32(), cudnn::allow_tf32(), cudnn::deterministic(), cudnn::small_convolutions()});
+  for (optim::KernelOptimizer* optimizer : optimizers) {
+    for (const auto& group : optimizer->param_groups())
+      for (const Tensor& parameter : group.params()) on_tensor(parameter);
+    for (const Array& block : optimizer->step_blocks()) on_storage(block.storage());
+  }
+  for (const Tensor& tensor : parts.tensors) on_tensor(tensor);
+  for (const auto& entry : parts.modules)
+    if (const std::shared_ptr<const nn::Module> module = entry.lock())
+      on_numbers({module->is_training(), module->has_hooks(), module->is_recomputed()});
+}
 
 }  // namespace
 
@@ -43,38 +89,37 @@ StepParts StepPartsCollector::finish() const {
 }
 
 StepConditions::StepConditions(const std::vector<optim::KernelOptimizer*>& optimizers, const StepParts& parts) {
-  const amp::AutocastSettings& autocast = amp::Autocast::settings();
-  for (int device = 0; device < kDeviceTypeCount; ++device)
-    if (autocast.enabled[device])
-      numbers_.insert(numbers_.end(), {device, static_cast<int64_t>(autocast.dtype[device]), autocast.cache_enabled});
-  numbers_.insert(numbers_.end(), {GradMode::is_enabled(), InferenceMode::is_enabled(),
-                                   static_cast<int64_t>(get_default_dtype()), cuda::matmul_allow_tf32(),
-                                   cudnn::allow_tf32(), cudnn::deterministic(), cudnn::small_convolutions()});
-  for (optim::KernelOptimizer* optimizer : optimizers) {
-    for (const Tensor& parameter : optimizer->parameters()) add(parameter);
-    for (const Array& block : optimizer->step_blocks()) storages_.push_back(block.storage());
-  }
-  for (const Tensor& tensor : parts.tensors) add(tensor);
-  std::ostringstream printed;
+  visit_conditions(
+      optimizers, parts, [&](int64_t number) { numbers_.push_back(number); },
+      [&](const Storage& storage) {
+        storages_.push_back(storage);
+        numbers_.push_back(address_of(storage));
+      });
   for (const auto& entry : parts.modules)
     if (const std::shared_ptr<const nn::Module> module = entry.lock()) {
-      numbers_.insert(numbers_.end(), {module->is_training(), module->has_hooks(), module->is_recomputed()});
-      module->pretty_print(printed);
+      const std::span<const std::byte> bytes = module->object_bytes();
+      options_.push_back({{bytes.begin(), bytes.end()}, print(*module)});
     }
-  printed_ = std::move(printed).str();
 }
 
-void StepConditions::add(const Tensor& tensor) {
-  storages_.push_back(tensor.array().storage());
-  const Backend& backend = current_backend(tensor.device().type());
-  numbers_.insert(numbers_.end(), {tensor.requires_grad(), tensor.storage_offset(), tensor.numel(),
-                                   reinterpret_cast<intptr_t>(&backend)});
-  const AutogradMeta* const meta = tensor.impl()->meta.get();
-  if (!meta) return;
-  const gradus::detail::ObjectLock lock(meta);
-  storages_.push_back(meta->bound_grad.storage());
-  for (const auto& hook : meta->hooks) numbers_.push_back(hook.id);
-  for (const auto& hook : meta->post_hooks) numbers_.push_back(hook.id);
+bool StepConditions::hold(const std::vector<optim::KernelOptimizer*>& optimizers, const StepParts& parts) {
+  size_t visited = 0;
+  bool same = true;
+  const auto compare = [&](int64_t number) {
+    same = same && visited < numbers_.size() && numbers_[visited] == number;
+    ++visited;
+  };
+  visit_conditions(optimizers, parts, compare, [&](const Storage& storage) { compare(address_of(storage)); });
+  if (!same || visited != numbers_.size()) return false;
+  // Every module still exists: the numbers of each were compared.
+  for (size_t i = 0; i < parts.modules.size(); ++i) {
+    const std::shared_ptr<const nn::Module> module = parts.modules[i].lock();
+    const std::span<const std::byte> bytes = module->object_bytes();
+    if (std::ranges::equal(bytes, options_[i].bytes)) continue;
+    if (print(*module) != options_[i].printed) return false;
+    options_[i].bytes.assign(bytes.begin(), bytes.end());
+  }
+  return true;
 }
 
 }  // namespace gradus::training

@@ -1,6 +1,7 @@
 // What a recorded step depends on beside its batch: a recording is valid while none of it changes.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,7 +34,8 @@ class StepPartsCollector final : public Observer {
 };
 
 /// The state of what a step reads when it is recorded but not when it is replayed:
-/// - of modules: training or evaluation mode, options as they are printed, whether there are hooks, recomputation;
+/// - of modules: training or evaluation mode, whether there are hooks, recomputation, and the printed options of
+///   Cloneable modules, which all of gradus's layers are;
 /// - of parameters and buffers: whether they require gradients, where their numbers and bound gradients are, hooks;
 /// - of optimizers: their parameters and the memory of their state;
 /// - of the thread and the program: backend, grad mode, autocast, default type, switches of TF32 and determinism.
@@ -41,13 +43,18 @@ class StepConditions {
  public:
   StepConditions() = default;
   StepConditions(const std::vector<optim::KernelOptimizer*>& optimizers, const StepParts& parts);
-  bool operator==(const StepConditions&) const = default;
+  /// True if nothing has changed. Called before every replay, so it compares in place and prints only the modules whose
+  /// bytes differ.
+  bool hold(const std::vector<optim::KernelOptimizer*>& optimizers, const StepParts& parts);
 
  private:
-  void add(const Tensor& tensor);
+  struct ModuleOptions {
+    std::vector<std::byte> bytes;
+    std::string printed;
+  };
   std::vector<int64_t> numbers_;
   std::vector<Storage> storages_;  // kept, so that no other storage gets the address of one
-  std::string printed_;
+  std::vector<ModuleOptions> options_;
 };
 
 }  // namespace gradus::training

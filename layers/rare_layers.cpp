@@ -50,20 +50,32 @@ Tensor on_device(const std::vector<int64_t>& numbers, Device device) {
 }
 
 /// The bag (n) of each index.
-Tensor bags_of(const BagEnds& ends, Device device) {
-  std::vector<int64_t> bags(static_cast<size_t>(ends.back()));
+Tensor bags_of(const BagEnds& ends, int64_t count, Device device) {
+  std::vector<int64_t> bags(static_cast<size_t>(count));
   for (size_t bag = 0; bag + 1 < ends.size(); ++bag)
     std::fill(bags.begin() + ends[bag], bags.begin() + ends[bag + 1], static_cast<int64_t>(bag));
   return on_device(bags, device);
 }
 
+/// The rows (n, D) among which maxima are looked for.
+Tensor candidates_of(const Tensor& rows, const Tensor& counted) {
+  return rows.detach().masked_fill(counted.logical_not().unsqueeze(-1), -std::numeric_limits<double>::infinity());
+}
+
 /// Where the largest of a bag's rows is for each bag and column: places (bags, D) in rows (n, D), the first of equal
-/// ones. Bags of which none of `counted` (n) is true have no defined place. Bags are padded to one length together with
-/// those of up to twice their length, so that memory is linear in n.
+/// ones. Bags of which none of `counted` (n) is true have no defined place. Here for bags of equal length.
+Tensor places_of_maxima(const Tensor& rows, const Tensor& counted, int64_t bags) {
+  const NoGradGuard no_grad;
+  const int64_t length = rows.size(0) / bags;
+  const Tensor best = candidates_of(rows, counted).reshape({bags, length, rows.size(1)}).argmax(1);  // (bags, D)
+  return best + (arange(bags, TensorOptions(kLong).device(rows.device())) * length).unsqueeze(1);
+}
+
+/// The same for bags of any length. They are padded to one length together with those of up to twice their length, so
+/// that memory is linear in n.
 Tensor places_of_maxima(const Tensor& rows, const Tensor& counted, const BagEnds& ends) {
   const NoGradGuard no_grad;
-  const Tensor candidates =
-      rows.detach().masked_fill(counted.logical_not().unsqueeze(-1), -std::numeric_limits<double>::infinity());
+  const Tensor candidates = candidates_of(rows, counted);
   std::map<int, std::vector<size_t>> classes;  // bags by the number of bits of their length
   for (size_t bag = 0; bag + 1 < ends.size(); ++bag)
     classes[std::bit_width(static_cast<uint64_t>(ends[bag + 1] - ends[bag]))].push_back(bag);
@@ -97,18 +109,19 @@ Tensor functional::embedding_bag(const Tensor& indices, const Tensor& weight, co
   GRADUS_CHECK(
       !is_max || !options.scale_grad_by_freq(), ValueError,
       "mode kMax does not go with scale_grad_by_freq: a row's gradient is that of the bags where it is largest");
+  const bool is_matrix = indices.dim() == 2;  // then the host has nothing to tell the device
   BagEnds ends;
-  if (indices.dim() == 1) ends = ends_of(options.offsets(), indices.size(0), options.include_last_offset());
-  else
-    for (int64_t bag = 0; bag <= indices.size(0); ++bag) ends.push_back(bag * indices.size(1));
-  const int64_t bags = static_cast<int64_t>(ends.size()) - 1, count = bags == 0 ? 0 : ends.back();
-  ends.back() = count;
+  if (!is_matrix) ends = ends_of(options.offsets(), indices.size(0), options.include_last_offset());
+  const int64_t bags = is_matrix ? indices.size(0) : static_cast<int64_t>(ends.size()) - 1;
+  const int64_t count = is_matrix ? indices.numel() : bags == 0 ? 0 : ends.back();
   const Tensor flat = indices.reshape({indices.numel()}).narrow(0, 0, count);  // (n)
   const int64_t padding = nn::detail::padding_row(options.padding_idx(), weight.size(0));
   if (options.max_norm()) embedding_renorm_(weight, flat, *options.max_norm(), options.norm_type());
   Tensor rows = embedding(weight, flat, padding, options.scale_grad_by_freq(), options.sparse());  // (n, D)
   const Tensor counted = flat != padding;  // of -1, all: indices are not negative
-  const Tensor bag = bags_of(ends, indices.device());
+  const TensorOptions places = TensorOptions(kLong).device(indices.device());
+  const Tensor bag = is_matrix ? arange(bags, places).unsqueeze(1).expand(indices.sizes()).reshape({count})
+                               : bags_of(ends, count, indices.device());
   const DType type = weight.dtype() == kDouble ? kDouble : kFloat;
   // (bags, …) sums of `parts` (n, …), in float32 for half types.
   const auto sums = [&](const Tensor& parts) {
@@ -119,7 +132,8 @@ Tensor functional::embedding_bag(const Tensor& indices, const Tensor& weight, co
   if (is_max) {
     const Tensor none = sums(counted.unsqueeze(-1)) == 0;  // (bags, 1)
     if (count == 0) return sums(rows).to(weight.dtype());
-    return rows.gather(0, places_of_maxima(rows, counted, ends)).masked_fill(none, 0.0);
+    const Tensor chosen = is_matrix ? places_of_maxima(rows, counted, bags) : places_of_maxima(rows, counted, ends);
+    return rows.gather(0, chosen).masked_fill(none, 0.0);
   }
   if (padding >= 0) rows = rows.masked_fill(counted.logical_not().unsqueeze(-1), 0.0);
   if (factors.defined())

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Prints the folder that holds the four MNIST files, plain or gzipped; downloads them to data/mnist where none does.
 # usage: scripts/mnist_data.sh [--data DIR] [--mirror URL]
-# Looks in DIR, $GRADUS_DATA, data/ and ../shared/data, each itself and its mnist/. Says on stderr what it does.
+# Looks in DIR, $GRADUS_DATA, data/ and ../shared/data, each itself and its mnist/, MNIST/raw/, raw/, mnist/raw/ and
+# MNIST/, for files with a dash before "idx" or a dot, as find_mnist does. Says on stderr what it does.
 # Exit status 1: not here, and no mirror gave files with the right SHA-256 sums.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -27,14 +28,15 @@ while [ $# -gt 0 ]; do
 done
 
 holds_mnist() {
-  local file
+  local file dotted
   for file in "${files[@]}"; do
-    [ -f "$1/$file" ] || [ -f "$1/$file.gz" ] || return 1
+    dotted=${file/-idx/.idx}
+    [ -f "$1/$file" ] || [ -f "$1/$file.gz" ] || [ -f "$1/$dotted" ] || [ -f "$1/$dotted.gz" ] || return 1
   done
 }
 
 for folder in "$data" "${GRADUS_DATA:-}" data ../shared/data; do
-  for candidate in "$folder" "$folder/mnist"; do
+  for candidate in "$folder" "$folder"/{mnist,MNIST/raw,raw,mnist/raw,MNIST}; do
     if [ -n "$folder" ] && holds_mnist "$candidate"; then
       realpath "$candidate"
       exit 0

@@ -100,6 +100,10 @@ class MnistData(ScriptTest):
         self.check_found(variable, GRADUS_DATA=str(variable))
         option = self.put_mnist(elsewhere / "option/mnist")
         self.check_found(option, "--data", str(elsewhere / "option"), GRADUS_DATA=str(variable))
+        torchvision = self.put_mnist(elsewhere / "torchvision/MNIST/raw", suffix="")
+        for name in FILES:
+            (torchvision / name).rename(torchvision / name.replace("-idx", ".idx"))
+        self.check_found(torchvision, "--data", str(elsewhere / "torchvision"))
         result = self.check_found(tree, "--data", str(elsewhere / "nowhere"))
         self.assertIn("no MNIST files in", result.stderr)
 

@@ -12,7 +12,8 @@ namespace {
 constexpr size_t kSignatureBytes = 8, kAroundData = 12;  // of a chunk: length and type before, a checksum after
 constexpr int kPaletteColor = 3;
 
-/// A PNG file is a signature and chunks: length, type, data, CRC-32 of type and data. https://www.w3.org/TR/png-3/#5DataRep
+/// A PNG file is a signature and chunks: length, type, data, CRC-32 of type and data.
+/// https://www.w3.org/TR/png-3/#5DataRep
 struct Chunk {
   io::ByteSpan all, data;
   bool is(const char* type) const { return std::memcmp(&all[4], type, 4) == 0; }

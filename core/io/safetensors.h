@@ -5,7 +5,8 @@
 //   the rest  the elements, row-major and little-endian; offsets count from here, in order, without gaps or overlaps
 //
 // Every number is checked against the size of the file before anything is allocated: a wrong file is an IoError that
-// names the file and the tensor; one of torch.save, NumPy, Keras or ONNX is told as such, with how to convert it. Offsets need not be aligned to the element size: elements are copied out.
+// names the file and the tensor; one of torch.save, NumPy, Keras or ONNX is told as such, with how to convert it.
+// Offsets need not be aligned to the element size: elements are copied out.
 // Format: https://github.com/huggingface/safetensors#format
 #pragma once
 

@@ -26,10 +26,7 @@ TEST_CASE("a file of torch.save is told as such, with how to convert it", "[io][
   const std::string path = directory.file("x.pt");
   const std::string now = zip_start("archive/data.pkl"),
                     then = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."s;
-  for (const auto& [file, what] : std::vector<std::pair<std::string, const char*>>{
-           {now, "it is a file of torch.save"},
-           {zip_start("x/version"), "it is a file of torch.save"},
-           {then, "it is a pickle of Python, as torch.save wrote before PyTorch 1.6"}}) {
+  const auto check = [&](const std::string& file, const char* what) {
     io::write_file(path, file);
     const auto says = [&](const auto& load) {
       CHECK_THROWS_WITH(load(), contains("'" + path + "' is not a safetensors file; ") && contains(what) &&
@@ -38,7 +35,10 @@ TEST_CASE("a file of torch.save is told as such, with how to convert it", "[io][
     says([&] { return io::load_safetensors(path); });
     says([&] { return io::load_safetensors_metadata(path); });
     says([&] { return io::parse_safetensors(bytes_of(file), path); });
-  }
+  };
+  check(now, "it is a file of torch.save");
+  check(zip_start("x/version"), "it is a file of torch.save");
+  check(then, "it is a pickle of Python, as torch.save wrote before PyTorch 1.6");
 }
 
 TEST_CASE("files of other formats are told as such by every reader", "[io][safetensors][npy]") {

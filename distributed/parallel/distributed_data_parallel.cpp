@@ -122,17 +122,17 @@ void DistributedDataParallel::finish() {
   const OpContext context("DistributedDataParallel");
   try {
     reducer_->flush();
-  } catch (const AutogradError& error) {
+    for (const Buffers& buffers : buffers_)
+      for (const auto& [name, buffer, place] : buffers.parts)
+        GRADUS_CHECK(buffer.array().data() == place.data(), ValueError, "the buffer '", name, "' of shape ",
+                     buffer.sizes(), " was moved or replaced: bring the net to its device and dtype before");
+  } catch (const CollectiveError&) { throw; } catch (const Error& error) {
     group_->abort(error.what());
     throw;
   }
   std::vector<ProcessGroup::WorkPtr> works;
   for (const Buffers& buffers : buffers_) {
-    for (const auto& [name, buffer, place] : buffers.parts) {
-      GRADUS_CHECK(buffer.array().data() == place.data(), ValueError, "the buffer '", name, "' of shape ",
-                   buffer.sizes(), " was moved or replaced: bring the net to its device and dtype before");
-      place.bump_version();
-    }
+    for (const auto& [name, buffer, place] : buffers.parts) place.bump_version();
     works.push_back(group_->broadcast(buffers.flat, 0, {.async = true}));
   }
   reducer_->finalize();

@@ -42,30 +42,29 @@ std::string broadcast_text(ProcessGroup& group, const std::string& own, int root
   return {reinterpret_cast<const char*>(text.data<uint8_t>()), static_cast<size_t>(sent)};
 }
 
-std::vector<std::string> lines_of(const Net& net) {
+/// The net's lines that begin with `kind`, without that.
+std::vector<std::string> lines_of(const Net& net, const std::string& kind) {
   std::istringstream stream(net);
   std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  for (std::string line; std::getline(stream, line);)
+    if (line.starts_with(kind)) lines.push_back(line.substr(kind.size()));
   return lines;
 }
 
-/// Between the nets of rank 0 and of another rank, which are not the same.
+/// Between the nets of rank 0 and of another rank, which are not the same: of their parameters, else of their buffers.
 std::string difference(const Net& first, const Net& other, int rank) {
-  const std::vector<std::string> a = lines_of(first), b = lines_of(other);
+  std::string kind = "parameter";
+  std::vector<std::string> a = lines_of(first, "parameter "), b = lines_of(other, "parameter ");
+  if (a == b) kind = "buffer", a = lines_of(first, "buffer "), b = lines_of(other, "buffer ");
   size_t at = 0;
   while (at < std::min(a.size(), b.size()) && a[at] == b[at]) ++at;
   const std::string in_a = at < a.size() ? a[at] : "none", in_b = at < b.size() ? b[at] : "none";
-  const auto parameters = [](const std::vector<std::string>& lines) {
-    return std::ranges::count_if(lines, [](const std::string& line) { return line.starts_with("parameter "); });
-  };
-  const auto n = parameters(a), m = parameters(b);
   gradus::detail::Message text;
-  if (n == m && at < static_cast<size_t>(n))
-    text << "rank 0 has the " << in_a << ", rank " << rank << " at its place " << in_b.substr(in_b.find(' ') + 1);
+  if (a.size() == b.size())
+    text << "rank 0 has the " << kind << ' ' << in_a << ", rank " << rank << " at its place " << in_b;
   else
-    text << "rank 0 has " << n << " parameters and " << a.size() - static_cast<size_t>(n) << " buffers, rank " << rank
-         << " has " << m << " and " << b.size() - static_cast<size_t>(m) << "; the first that differs is on rank 0 "
-         << in_a << ", on rank " << rank << ' ' << in_b;
+    text << "rank 0 has " << a.size() << ' ' << kind << "s, rank " << rank << " has " << b.size()
+         << "; the first that differs is on rank 0 " << in_a << ", on rank " << rank << ' ' << in_b;
   return std::move(text).take();
 }
 

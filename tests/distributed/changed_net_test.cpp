@@ -1,6 +1,8 @@
 // A net that changes after a wrapper of it was made: what the wrapper does not know is an error, never left out silently.
+#include <gradus/distributed/parallel/distributed_data_parallel.h>
 #include <gradus/distributed/sharding/fully_sharded.h>
 #include <gradus/distributed/sharding/zero_optimizer.h>
+#include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/ranks.h>
 #include <gradus/tests/distributed/values.h>
@@ -95,7 +97,7 @@ TEST_CASE("ddp: a change of the net after construction is an error that names it
       "the parameter 'body.weight' is of shape (4, 3), float64 on cpu, but was of shape (4, 3), float32 on cpu");
   expect_error(
       with_ddp, [](WatchedImpl& net) { net.norm->running_mean.set_data(zeros({4})); },
-      "the buffer 'norm.running_mean' of shape (4) was moved or replaced");
+      "the buffer 'norm.running_mean' of shape (4,) was moved or replaced");
   expect_error(
       with_ddp, [](WatchedImpl& net) { net.register_buffer("more", zeros({1})); },
       "the buffer 'more' was added after the DistributedDataParallel was made");

@@ -321,17 +321,17 @@ TEST_CASE("ddp: nets of different numbers of layers, and other differences, are 
     return difference;
   };
   CHECK(errors_of([](nn::Sequential& net) { net->push_back(nn::Linear(2, 3)); }) ==
-        "rank 0 has 4 parameters and 3 buffers, rank 1 has 6 and 3; the first that differs is on rank 0 buffer "
-        "1.running_mean of shape (2), strides (1), float32, on rank 1 parameter 2.weight of shape (3, 2), strides "
-        "(2, 1), float32");
-  CHECK_THAT(errors_of([](nn::Sequential& net) { net = nn::Sequential(nn::Linear(2, 2)); }),
-             contains("rank 0 has 4 parameters and 3 buffers, rank 1 has 2 and 0") &&
-                 contains("on rank 0 parameter 1.weight of shape (2), strides (1), float32, on rank 1 none"));
-  CHECK_THAT(errors_of([](nn::Sequential& net) { net->parameters()[1].requires_grad_(false); }),
-             contains("rank 0 has the parameter 0.bias of shape (2), strides (1), float32, rank 1 at its place 0.bias "
-                      "of shape (2), strides (1), float32, frozen"));
-  CHECK_THAT(errors_of([](nn::Sequential& net) { net->register_buffer("more", zeros({1})); }),
-             contains("rank 0 has 4 parameters and 3 buffers, rank 1 has 4 and 4"));
+        "rank 0 has 4 parameters, rank 1 has 6; the first that differs is on rank 0 none, on rank 1 2.weight of shape "
+        "(3, 2), strides (2, 1), float32");
+  CHECK(errors_of([](nn::Sequential& net) { net = nn::Sequential(nn::Linear(2, 2)); }) ==
+        "rank 0 has 4 parameters, rank 1 has 2; the first that differs is on rank 0 1.weight of shape (2,), strides "
+        "(1,), float32, on rank 1 none");
+  CHECK(errors_of([](nn::Sequential& net) { net->parameters()[1].requires_grad_(false); }) ==
+        "rank 0 has the parameter 0.bias of shape (2,), strides (1,), float32, rank 1 at its place 0.bias of shape "
+        "(2,), strides (1,), float32, frozen");
+  CHECK(errors_of([](nn::Sequential& net) { net->register_buffer("more", zeros({1})); }) ==
+        "rank 0 has 3 buffers, rank 1 has 4; the first that differs is on rank 0 1.running_mean of shape (2,), strides "
+        "(1,), float32, on rank 1 more of shape (1,), strides (1,), float32");
   const auto results = run_ranks("local", 2, [](ProcessGroup& group) {
     nn::Sequential net(nn::Linear(2, 2)), empty;
     empty->push_back(nn::ReLU());

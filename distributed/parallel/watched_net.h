@@ -42,13 +42,15 @@ class WatchedNet {
   using Entries = std::vector<Entry>;
 
   static Entries entries_of(const OrderedDict<std::string, Tensor>& tensors);
+  bool is_unchanged() const;
   bool is_same(const Entry& before, const Tensor& now) const;
   void compare(const Entries& before, const OrderedDict<std::string, Tensor>& now, const char* kind) const;
 
   nn::Module& module_;
   const std::shared_ptr<nn::Module> alive_;  // where the module is held by a shared_ptr
   const WatchedNetOptions options_;
-  const Entries parameters_, buffers_;
+  const Entries parameters_, buffers_;  // by name
+  Entries in_order_;                    // of all modules, without names
 };
 
 }  // namespace gradus::dist

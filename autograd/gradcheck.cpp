@@ -9,12 +9,28 @@
 namespace gradus::autograd {
 namespace {
 
-// Differentiable results of f.
+// Floating results of f, those without a history included.
 TensorList results_of(const GradcheckFunction& f, const TensorList& inputs) {
   TensorList all = f(inputs), kept;
   for (Tensor& result : all)
-    if (is_floating(result.dtype()) && result.requires_grad()) kept.push_back(std::move(result));
+    if (result.defined() && is_floating(result.dtype())) kept.push_back(std::move(result));
   return kept;
+}
+
+// The gradients of the results, weighted by `weights`, with respect to `wanted`. Results without a history and inputs
+// that nothing depends on contribute zeros.
+TensorList gradients_of(const TensorList& results, const TensorList& wanted, const TensorList& weights,
+                        bool create_graph) {
+  TensorList tracked, tracked_weights, gradients(wanted.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!results[i].requires_grad()) continue;
+    tracked.push_back(results[i]);
+    tracked_weights.push_back(weights[i]);
+  }
+  if (!tracked.empty()) gradients = grad(tracked, wanted, tracked_weights, create_graph, create_graph, true);
+  for (size_t i = 0; i < wanted.size(); ++i)
+    if (!gradients[i].defined()) gradients[i] = zeros_like(wanted[i]);
+  return gradients;
 }
 
 // Fixed weights in [0.5, 1.5): their weighted sum of results has a gradient that tells elements apart.
@@ -27,11 +43,16 @@ Tensor weights_like(const Tensor& y, uint64_t draw) {
 }
 
 double weighted_sum(const GradcheckFunction& f, const TensorList& inputs, const TensorList& weights) {
-  // Gradients stay on: whether a result takes part is read off its history.
+  // Gradients stay on: the function may compute gradients itself.
   const TensorList results = results_of(f, inputs);
+  GRADUS_CHECK(results.size() == weights.size(), AutogradError, "gradcheck: the function gives ", weights.size(),
+               " floating results, and ", results.size(), " when an input moves");
   double sum = 0;
-  for (size_t i = 0; i < results.size(); ++i)
+  for (size_t i = 0; i < results.size(); ++i) {
+    GRADUS_CHECK(results[i].sizes() == weights[i].sizes(), AutogradError, "gradcheck: result ", i, " has shape ",
+                 weights[i].sizes(), ", and ", results[i].sizes(), " when an input moves");
     if (results[i].numel() > 0) sum += (results[i].detach() * weights[i]).sum().item<double>();
+  }
   return sum;
 }
 
@@ -49,13 +70,13 @@ bool gradcheck(const GradcheckFunction& f, const TensorList& inputs, double eps,
   }
   GRADUS_CHECK(!wanted.empty(), ValueError, "gradcheck needs an input that requires gradients");
   const TensorList results = results_of(f, inputs);
-  GRADUS_CHECK(!results.empty(), ValueError, "gradcheck needs a result that requires gradients");
+  GRADUS_CHECK(!results.empty(), ValueError, "gradcheck needs a floating result");
   TensorList weights;
   for (size_t i = 0; i < results.size(); ++i) weights.push_back(weights_like(results[i], i));
-  const TensorList analytic = grad(results, wanted, weights, false, false, true);
+  const TensorList analytic = gradients_of(results, wanted, weights, false);
 
   for (size_t k = 0; k < wanted.size(); ++k) {
-    const Tensor gradient = analytic[k].defined() ? analytic[k].cpu().contiguous() : zeros(wanted[k].sizes(), kDouble);
+    const Tensor gradient = analytic[k].cpu().contiguous();
     // Perturb through a flat view that shares the input's numbers, logical order.
     const Array& numbers = wanted[k].array();
     for (int64_t i = 0; i < numbers.numel(); ++i) {
@@ -87,18 +108,17 @@ bool gradgradcheck(const GradcheckFunction& f, const TensorList& inputs, double 
                    bool raise) {
   const TensorList results = results_of(f, inputs);
   TensorList all = inputs;
-  for (size_t i = 0; i < results.size(); ++i)
-    all.push_back(weights_like(results[i], 100 + i).requires_grad_());  // second derivatives also in dy
+  for (size_t i = 0; i < results.size(); ++i) {  // second derivatives also in dy
+    all.push_back(weights_like(results[i], 100 + i));
+    if (results[i].requires_grad()) all.back().set_requires_grad(true);
+  }
   auto gradients = [&](const TensorList& arguments) {
     const TensorList xs(arguments.begin(), arguments.begin() + static_cast<int64_t>(inputs.size()));
     const TensorList dys(arguments.begin() + static_cast<int64_t>(inputs.size()), arguments.end());
     TensorList wanted;
     for (const Tensor& x : xs)
       if (x.defined() && x.requires_grad()) wanted.push_back(x);
-    TensorList result;
-    for (Tensor& gradient : grad(results_of(f, xs), wanted, dys, true, true, true))
-      if (gradient.defined()) result.push_back(std::move(gradient));
-    return result;
+    return gradients_of(results_of(f, xs), wanted, dys, true);
   };
   return gradcheck(gradients, all, eps, atol, rtol, raise);
 }

@@ -119,6 +119,66 @@ TEST_CASE("gradcheck tells right from wrong") {
     CHECK(autograd::gradcheck(hidden, x));
     CHECK(!autograd::gradgradcheck(hidden, x, 1e-6, 1e-5, 1e-3, false));
   }
+  SECTION("a gradient without history is a constant") {
+    // The gradient 2 x dy is right, but depends on nothing: neither on x nor on dy.
+    struct Detached : autograd::Function<Detached> {
+      static Tensor forward(AutogradContext* ctx, const Tensor& v) {
+        ctx->save_for_backward({v});
+        return v * v;
+      }
+      static TensorList backward(AutogradContext* ctx, const TensorList& dy) {
+        return {(2 * ctx->get_saved_variables()[0] * dy[0]).detach()};
+      }
+    };
+    // The gradient for a is right, that for b detached: the product's second derivatives are missing.
+    struct HalfDetached : autograd::Function<HalfDetached> {
+      static Tensor forward(AutogradContext* ctx, const Tensor& a, const Tensor& b) {
+        ctx->save_for_backward({a, b});
+        return a * b;
+      }
+      static TensorList backward(AutogradContext* ctx, const TensorList& dy) {
+        const TensorList saved = ctx->get_saved_variables();
+        return {dy[0] * saved[1], (dy[0] * saved[0]).detach()};
+      }
+    };
+    // An undefined gradient where there is one.
+    struct Undefined : autograd::Function<Undefined> {
+      static Tensor forward(AutogradContext* ctx, const Tensor& a, const Tensor& b) {
+        ctx->save_for_backward({a, b});
+        return a * b;
+      }
+      static TensorList backward(AutogradContext* ctx, const TensorList& dy) {
+        return {dy[0] * ctx->get_saved_variables()[1], Tensor()};
+      }
+    };
+    const TensorList two = {x[0], tensor(std::vector<double>{3, -1}, dtype(kDouble).requires_grad(true))};
+    const auto detached = [](const TensorList& v) { return TensorList{Detached::apply(v[0])}; };
+    const auto half_detached = [](const TensorList& v) { return TensorList{HalfDetached::apply(v[0], v[1])}; };
+    const auto undefined = [](const TensorList& v) { return TensorList{Undefined::apply(v[0], v[1])}; };
+    CHECK(autograd::gradcheck(detached, x));
+    CHECK_FALSE(autograd::gradgradcheck(detached, x, 1e-6, 1e-5, 1e-3, false));
+    CHECK(autograd::gradcheck(half_detached, two));
+    CHECK_FALSE(autograd::gradgradcheck(half_detached, two, 1e-6, 1e-5, 1e-3, false));
+    CHECK_FALSE(autograd::gradcheck(undefined, two, 1e-6, 1e-5, 1e-3, false));
+  }
+  SECTION("a result without history has the gradient 0") {
+    const auto of_two = [](const TensorList& v) { return TensorList{v[0] * 2, v[0].detach() * 3}; };
+    CHECK_FALSE(autograd::gradcheck(of_two, x, 1e-6, 1e-5, 1e-3, false));
+    CHECK_FALSE(
+        autograd::gradcheck([](const TensorList& v) { return TensorList{v[0].detach()}; }, x, 1e-6, 1e-5, 1e-3, false));
+    CHECK(autograd::gradcheck([](const TensorList& v) { return TensorList{v[0] * 2, floor(v[0]) + 1}; }, x));
+    CHECK(autograd::gradcheck([](const TensorList& v) { return TensorList{v[0] * 2, Tensor(), v[0] > 1}; }, x));
+    CHECK_THROWS_AS(autograd::gradcheck([](const TensorList& v) { return TensorList{v[0] > 1}; }, x), ValueError);
+    // Its numbers count also where it has lost its history.
+    const auto stops = [](const TensorList& v) {
+      return TensorList{v[0][0].item<double>() > 0.5 ? (v[0] * 2).detach() : v[0] * 2};
+    };
+    CHECK(autograd::gradcheck(stops, x));
+    const auto grows = [](const TensorList& v) {
+      return v[0][0].item<double>() > 0.5 ? TensorList{v[0], v[0]} : TensorList{v[0]};
+    };
+    CHECK_THROWS_AS(autograd::gradcheck(grows, x), AutogradError);
+  }
   SECTION("float32 inputs are refused") {
     CHECK_THROWS_AS(
         autograd::gradcheck([](const TensorList& v) { return TensorList{v[0] * 2}; }, {leaf({1}).to(kFloat)}),

@@ -136,7 +136,7 @@ Tensor run_conv_transpose2d(OpScope& op, const Tensor& x, const Tensor& w, const
   GRADUS_CHECK(g.groups > 0 && w.size(0) % g.groups == 0, ShapeError, "weight of shape ", w.sizes(), " has ", w.size(0),
                " input channels, which is not a multiple of groups = ", g.groups);
   Shape shape = {x.size(0), w.size(1) * g.groups, 0, 0};
-  const int64_t extra[2] = {output_padding.h, output_padding.w};
+  int64_t extra[2] = {output_padding.h, output_padding.w};
   for (int i = 0; i < 2; ++i) {
     GRADUS_CHECK(g.stride[i] > 0 && g.dilation[i] > 0, ValueError, "stride and dilation must be positive, got ",
                  g.stride[i], " and ", g.dilation[i]);
@@ -152,11 +152,15 @@ Tensor run_conv_transpose2d(OpScope& op, const Tensor& x, const Tensor& w, const
     GRADUS_CHECK(size < (static_cast<__int128>(1) << 40), ShapeError, "stride ", g.stride[i], " and dilation ",
                  g.dilation[i], " make the result too large: x ", x.sizes(), ", weight ", w.sizes());
     shape[2 + i] = static_cast<int64_t>(size);
+    extra[i] /= g.stride[i];  // more windows of a convolution of the result than x has pixels: zeros stand for them
   }
   GRADUS_CHECK(!bias.defined() || bias.sizes() == Shape({shape[1]}), ShapeError, "bias must have shape (", shape[1],
                ",) to go with weight ", w.sizes(), " in ", g.groups, " groups, got ", bias.sizes());
-  const Tensor y = apply<Conv2dBackwardData>(op, x, w, shape, g);
-  return bias.defined() ? y + bias.view({1, shape[1], 1, 1}) : y;
+  if (bias.defined() && op.type_of(x) != op.type_of(bias))
+    ops::check_same_dtype(x.array(), "input", bias.array(), "bias");
+  const Tensor wide = extra[0] + extra[1] > 0 ? pad(x, {0, extra[1], 0, extra[0]}) : x;
+  const Tensor y = apply<Conv2dBackwardData>(op, wide, w, shape, g);
+  return bias.defined() ? y + bias.to(y.dtype()).view({1, shape[1], 1, 1}) : y;
 }
 
 }  // namespace

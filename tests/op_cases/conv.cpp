@@ -54,6 +54,16 @@ static void add_conv_transpose(CaseList& cases) {
             [](X x) { return conv_transpose2d(x[0], x[1]); }, "F.conv_transpose2d(*x)");
   cases.add("conv_transpose2d.no_images", {{0, 3, 3, 4}, {3, 4, 3, 3}, {4}},
             [](X x) { return conv_transpose2d(x[0], x[1], x[2]); }, "F.conv_transpose2d(*x)");
+  // Pixels in output_padding that belong to further windows of the convolution whose gradient this is.
+  cases.add("conv_transpose2d.beyond_stride", {{2, 2, 3, 3}, {2, 3, 2, 2}, {3}},
+            [](X x) { return conv_transpose2d(x[0], x[1], x[2], {1, 2}, {1, 0}, {2, 3}, 1, {3, 4}); },
+            "F.conv_transpose2d(*x, stride=(1, 2), padding=(1, 0), output_padding=(2, 3), dilation=(3, 4))").is_image();
+  cases.add("conv_transpose2d.beyond_stride_groups", {{1, 4, 2, 3}, {4, 1, 3, 2}},
+            [](X x) { return conv_transpose2d(x[0], x[1], {}, 1, 2, 1, 2, 2); },
+            "F.conv_transpose2d(*x, stride=1, padding=2, output_padding=1, groups=2, dilation=2)").is_image();
+  cases.add("conv_transpose1d.beyond_stride", {{2, 3, 4}, {3, 2, 3}, {2}},
+            [](X x) { return conv_transpose1d(x[0], x[1], x[2], 1, 0, 1, 1, 2); },
+            "F.conv_transpose1d(*x, stride=1, output_padding=1, dilation=2)");
   cases.add("conv_transpose2d.large", {{2, 20, 9, 9}, {20, 17, 4, 4}, {17}},
             [](X x) { return conv_transpose2d(x[0], x[1], x[2], 2, 1); }).is_image();
   cases.add("conv_transpose1d", {{2, 3, 5}, {3, 4, 3}, {4}},

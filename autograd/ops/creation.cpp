@@ -1,6 +1,7 @@
 #include <gradus/autograd/ops/creation.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/elementwise.h>
@@ -9,6 +10,7 @@
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/index.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 namespace {
@@ -162,9 +164,18 @@ Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, const Ten
 Tensor logspace(const Scalar& start, const Scalar& end, int64_t steps, double base, const TensorOptions& options,
                 Loc where) {
   OpScope op("logspace", where);
-  GRADUS_CHECK(is_floating(options.dtype()), DTypeError, "needs a floating type, got ", options.dtype());
-  const Array exponents = ops::linspace(start.to_double(), end.to_double(), steps, DType::f64, options.device());
-  return finished(ops::cast(ops::binary_scalar(BinaryOp::pow, exponents, base, true), options.dtype()), options);
+  GRADUS_CHECK(options.dtype() != kBool, DTypeError, "needs a type of numbers, got ", options.dtype());
+  const bool whole = !is_floating(options.dtype());
+  const auto bound = [&](const Scalar& x) { return whole ? std::trunc(x.to_double()) : x.to_double(); };
+  const Array exponents = ops::linspace(bound(start), bound(end), steps, DType::f64, options.device());
+  Array powers = ops::binary_scalar(BinaryOp::pow, exponents, base, true);
+  if (whole) {  // 999.9999999999999 is 10^3
+    const Array nearest = ops::unary(UnaryOp::round, powers);
+    const Array error = ops::unary(UnaryOp::abs, ops::binary(BinaryOp::sub, powers, nearest));
+    const Array allowed = ops::binary_scalar(BinaryOp::mul, ops::unary(UnaryOp::abs, nearest), 0x1p-50);
+    powers = ops::where(ops::binary(BinaryOp::le, error, allowed), nearest, powers);
+  }
+  return finished(ops::cast(powers, options.dtype()), options);
 }
 
 // Indices of a triangle: the true elements of column - row <= offset, or of >=.

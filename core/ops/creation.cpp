@@ -3,6 +3,9 @@
 #include <cmath>
 #include <limits>
 
+#include <gradus/core/binary_ops.h>
+#include <gradus/core/ops/elementwise.h>
+
 namespace gradus::ops {
 namespace {
 
@@ -60,19 +63,42 @@ Array arange(const Scalar& start, const Scalar& end, const Scalar& step, DType d
     count = count_whole(start.to_int64(), end.to_int64(), step.to_int64());
   } else {
     count = count_steps(start.to_double(), end.to_double(), step.to_double());
+    GRADUS_CHECK(!is_integral(dtype) || step.to_int64() != 0, ValueError, "step must not be 0, as ", step.to_double(),
+                 " is in ", dtype);
   }
   Array y = Array::empty({count}, dtype, device);
   if (y.numel() > 0) backend_of(y).arange(y, start, step);
   return y;
 }
 
+// linspace of whole numbers: first + i step for the first half, last - (steps - 1 - i) step for the other, without their
+// fractions. One operation a kernel, so that no backend contracts two to one that rounds to another integer.
+static Array whole_linspace(double first, double last, int64_t steps, DType dtype, Device device) {
+  const double step = (last - first) / static_cast<double>(steps - 1);
+  const Array numbers = Array::empty({steps}, DType::f64, device);
+  const auto set = [&](int64_t from, int64_t to, double begin, int64_t distance) {
+    const Array part = numbers.slice(0, from, to);
+    backend_of(part).arange(part, static_cast<double>(distance), 1.0);
+    binary_scalar(BinaryOp::mul, part, step, false, &part);
+    binary_scalar(BinaryOp::add, part, begin, false, &part);
+  };
+  set(0, steps / 2, first, 0);
+  set(steps / 2, steps, last, steps / 2 - (steps - 1));
+  return cast(numbers, dtype);
+}
+
 Array linspace(double start, double end, int64_t steps, DType dtype, Device device) {
   GRADUS_CHECK(steps >= 0, ValueError, "number of steps must not be negative, got ", steps);
+  if (is_integral(dtype)) start = std::trunc(start), end = std::trunc(end);
   Array y = Array::empty({steps}, dtype, device);
   if (steps == 0) return y;
   if (steps == 1) {
     fill(y, start);
     return y;
+  }
+  if (is_integral(dtype)) {
+    check_fits(start, dtype), check_fits(end, dtype);
+    return whole_linspace(start, end, steps, dtype, device);
   }
   backend_of(y).arange(y, start, (end - start) / static_cast<double>(steps - 1));
   fill(y.select(0, steps - 1), end);  // exactly the end, whatever the step was rounded to

@@ -50,6 +50,30 @@ static void add_constants(CaseList& cases) {
   cases.add("arange.fractions_cut_off", {{1}},
             [](X x) { return arange(0.5, 4.5, 1.5, TensorOptions(kLong).device(x[0].device())); },
             "torch.arange(0.5, 4.5, 1.5, dtype=torch.int64)").differentiable(0);
+  // Counted from the nearer end; fractions of the ends are cut off first.
+  const auto add_whole = [&](const char* name, Tensor (*run)(X), const char* torch) {
+    cases.add(name, {{1}}, run, torch).differentiable(0);
+  };
+  add_whole("linspace.whole", [](X x) { return linspace(-2, 2, 10, TensorOptions(kLong).device(x[0].device())); },
+            "torch.linspace(-2, 2, 10, dtype=torch.int64)");
+  add_whole("linspace.downwards", [](X x) { return linspace(5, -5, 7, TensorOptions(kInt).device(x[0].device())); },
+            "torch.linspace(5, -5, 7, dtype=torch.int32)");
+  add_whole("linspace.fractions", [](X x) { return linspace(0.9, 5.9, 6, TensorOptions(kLong).device(x[0].device())); },
+            "torch.linspace(0.9, 5.9, 6, dtype=torch.int64)");
+  add_whole("linspace.one", [](X x) { return linspace(2.5, 7, 1, TensorOptions(kInt).device(x[0].device())); },
+            "torch.linspace(2.5, 7, 1, dtype=torch.int32)");
+  add_whole("linspace.bytes", [](X x) { return linspace(255, 0, 6, TensorOptions(kByte).device(x[0].device())); },
+            "torch.linspace(255, 0, 6, dtype=torch.uint8)");
+  add_whole("logspace.whole", [](X x) { return logspace(0.5, 3, 4, 10, TensorOptions(kLong).device(x[0].device())); },
+            "torch.logspace(0.5, 3, 4, dtype=torch.int64)");
+  add_whole("logspace.fractions", [](X x) { return logspace(0, 4, 9, 2, TensorOptions(kInt).device(x[0].device())); },
+            "torch.logspace(0, 4, 9, base=2, dtype=torch.int32)");
+  add_whole("arange.whole_steps", [](X x) { return arange(0, 5, 1.5, TensorOptions(kInt).device(x[0].device())); },
+            "torch.arange(0, 5, 1.5, dtype=torch.int32)");
+  add_whole("full.fraction_cut_off", [](X x) { return full({2}, -2.7, TensorOptions(kLong).device(x[0].device())); },
+            "torch.full((2,), -2.7, dtype=torch.int64)");
+  add_whole("eye.bytes", [](X x) { return eye(2, 3, TensorOptions(kByte).device(x[0].device())); },
+            "torch.eye(2, 3, dtype=torch.uint8)");
   cases.add("full.integer", {{1}}, [](X x) { return full({2}, 7, x[0].device()); }, "torch.full((2,), 7)")
       .differentiable(0);
   cases.add("tensor", {{1}}, [](X x) { return tensor({{1., 2., 3.}, {4., 5., 6.}}, x[0].device()); },

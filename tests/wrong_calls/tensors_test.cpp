@@ -10,7 +10,7 @@ namespace {
 
 // clang-format off
 const WrongCalls tensors("tensors", {
-    wrong<DTypeError>("logspace", {"int64"}, [] { logspace(0, 1, 3, 10, kLong); }),
+    wrong<DTypeError>("logspace", {"bool"}, [] { logspace(0, 1, 3, 10, kBool); }),
     wrong<ValueError>("eye", {"-1"}, [] { eye(2, -1); }),
     wrong<ValueError>("eye", {"-1"}, [] { eye(-1); }),
     wrong<ValueError>("tril_indices", {"-1"}, [] { tril_indices(-1, 2); }),

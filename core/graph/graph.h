@@ -21,6 +21,7 @@ struct Buffer {
   char* memory = nullptr;  ///< where it is when the step is run; of those that are not external a matter of the plan
   std::string name;        ///< "features.0.weight"; may be empty
   bool external = false, result = false;
+  bool kept = false;      ///< somebody had an array in it when the recording ended: a gradient, a loss
   bool constant = false;  ///< an external one with numbers that the step itself made
   /// The calls that use it, first and last, by number.
   int first_use = -1, last_use = -1;

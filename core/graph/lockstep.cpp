@@ -55,6 +55,7 @@ Array as_double(const Operand& operand, const Contents& contents) {
 
 /// The largest |a - b| relative to the largest finite |b|, to 1/1000 where that is less.
 double error(const Array& a, const Array& b) {
+  if (!(a.shape() == b.shape())) return INFINITY;
   const double *const x = a.data<double>(), *const y = b.data<double>();
   double largest = 1e-3, difference = 0;
   for (int64_t i = 0; i < b.numel(); ++i) {
@@ -76,11 +77,11 @@ double allowed(DType dtype, const LockstepTolerance& tolerance) {
   }
 }
 
-/// Is this a result of call `number`? What nothing reads later may be anything.
+/// Is this a result of call `number`? What nothing reads later, in the step or after it, may be anything.
 bool is_compared(const Operand& operand, const Graph& graph, int number) {
   if (operand.buffer < 0 || !operand.is_written) return false;
   const Buffer& buffer = graph.buffers()[static_cast<size_t>(operand.buffer)];
-  return buffer.external || buffer.last_use > number;
+  return buffer.external || buffer.kept || buffer.last_use > number;
 }
 
 /// What a call wrote, by operand; nothing of those that it read.

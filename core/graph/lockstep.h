@@ -31,7 +31,8 @@ struct Mismatch {
 
 /// Runs the step once: each call on `a`, then once more on `b`, from the same inputs; the step goes on with a's
 /// results. Stops at the first call with a result that is off by more than `tolerance`. Results that nothing reads
-/// later are not compared: kernels may leave anything in memory that is lent to them. `a` is a backend of the graph's
+/// later, and of which nobody had an array when the recording ended, are not compared: kernels may leave anything in
+/// memory that is lent to them. `a` is a backend of the graph's
 /// device, else a DeviceError; where `b` runs on another one, operands are copied over.
 std::optional<Mismatch> lockstep(Executor& executor, Backend& a, Backend& b, const LockstepTolerance& tolerance = {});
 

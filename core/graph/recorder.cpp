@@ -163,6 +163,8 @@ Graph Recorder::finish() {
   find_buffers();
   find_operands();
   graph_.blocks_->close();
+  const std::vector<bool> held = graph_.held();
+  for (size_t i = 0; i < held.size(); ++i) graph_.buffers_[i].kept = held[i];
   return std::move(graph_);
 }
 

@@ -28,6 +28,27 @@ class WrongRelu final : public BackendInterceptor<WrongRelu> {
   }
 };
 
+/// naive, but for one operation, whose results are all off by 0.1.
+class WrongCall final : public BackendInterceptor<WrongCall> {
+ public:
+  explicit WrongCall(std::string wrong) : wrong_(std::move(wrong)) {}
+  std::string_view name() const override { return "wrong_call"; }
+  DeviceType device_type() const override { return DeviceType::cpu; }
+  template <class... Params>
+  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
+    (backend("naive").*method)(arguments...);
+    if (name != wrong_) return;
+    const auto falsify = [](const auto& view) {
+      if constexpr (std::is_same_v<decltype(view), const MutableView&>)
+        if (view.data && view.dtype == DType::f32) view.template as<float>()[0] += 0.1f;
+    };
+    (for_each_operand(arguments, falsify), ...);
+  }
+
+ private:
+  std::string wrong_;
+};
+
 /// openmp, but for products of half types, whose first number is off.
 class WrongHalf final : public BackendInterceptor<WrongHalf> {
  public:
@@ -93,6 +114,23 @@ TEST_CASE("lockstep compares a recorded step with the eager one, and finds a wro
   const auto found = graph::lockstep(wrong, step);
   REQUIRE(found);
   CHECK_THAT(found->str(), contains("call 1, dropout (dropout of 2, ") && contains("allowed: 0"));
+}
+
+TEST_CASE("lockstep compares what the step leaves behind: gradients and the loss", "[lockstep]") {
+  manual_seed(4);
+  const Tensor x = randn({3, 2, 5, 5}), w = randn({4, 2, 3, 3}).requires_grad_();
+  for (const std::string wrong : {"conv2d_bias_relu_backward", "reduce", "nothing"}) {
+    INFO(wrong);
+    graph::Recorder recorder;
+    Tensor loss = conv2d(x, w).sum();
+    loss.backward();
+    graph::Executor executor(recorder.finish());
+    w.mutable_grad() = Tensor(), loss = Tensor();
+    WrongCall other(wrong);
+    const auto found = graph::lockstep(executor, backend("naive"), other);
+    CHECK(found.has_value() == (wrong != "nothing"));
+    if (found) CHECK_THAT(found->str(), contains(wrong));
+  }
 }
 
 TEST_CASE("lockstep finds the operation that two backends disagree on", "[lockstep]") {

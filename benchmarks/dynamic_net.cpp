@@ -4,6 +4,8 @@
 // recorded (E11). A JSON line for each.
 //
 //   dynamic_net --device cuda
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include <gradus/benchmarks/common/program.h>
@@ -88,7 +90,10 @@ Outcome train(Device device, bool loop, const std::string& mode, double seconds)
 
 double largest_difference(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
   double largest = 0;
-  for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, (a[i] - b[i]).abs().max().item<double>());
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = (a[i] - b[i]).abs().max().item<double>();
+    largest = std::isnan(difference) ? INFINITY : std::max(largest, difference);  // which would pass over a NaN
+  }
   return largest;
 }
 

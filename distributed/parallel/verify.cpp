@@ -50,9 +50,10 @@ void find_differences(const State& a, const State& b, Observation& found) {
     VerifyReport::Difference& worst = found.differences[kind];
     for (size_t i = 0; i < b[kind].size(); ++i) {
       const Tensor of = b[kind][i]->to(kDouble), there = a[kind][i]->to(kDouble);
-      // NaN and infinities have no distance: they are to be in the same places.
-      const double from_b = std::isfinite(norm_of(of) + norm_of(there))
-                                ? relative(norm_of(there - of), std::max(norm_of(of), least))
+      // NaN and infinities have no distance: they must be in the same places.
+      const bool finite = std::isfinite(norm_of(of) + norm_of(there));
+      const double from_b = there.sizes() != of.sizes() ? std::numeric_limits<double>::infinity()
+                            : finite                    ? relative(norm_of(there - of), std::max(norm_of(of), least))
                             : there.isfinite().equal(of.isfinite()) ? 0
                                                                     : std::numeric_limits<double>::infinity();
       if (from_b > worst.relative) worst = {from_b, static_cast<double>(i)};
@@ -65,6 +66,7 @@ void find_differences(const State& a, const State& b, Observation& found) {
 TrainingComparison::TrainingComparison(std::shared_ptr<ProcessGroup> group, double tolerance)
     : group_(std::move(group)) {
   GRADUS_CHECK(group_, ValueError, "TrainingComparison needs a process group");
+  GRADUS_CHECK(tolerance >= 0, ValueError, "the tolerance must not be negative, got ", tolerance);
   report_.tolerance = tolerance;
 }
 
@@ -76,7 +78,9 @@ void TrainingComparison::observe(nn::Module& model, double loss, int64_t samples
   const auto add = [&](Kind kind, const std::string& name, const Tensor& x) {
     own[kind].append(name, x.detach().contiguous().to(kCPU, /*non_blocking=*/false, /*copy=*/true));
   };
+  Observation found = {loss, static_cast<double>(samples)};
   for (const auto& item : model.named_parameters()) {
+    found.gradients += item->grad().defined();
     add(kGradients, item.key(), item->grad().defined() ? item->grad() : zeros_like(*item));
     add(kParameters, item.key(), *item);
   }
@@ -84,7 +88,6 @@ void TrainingComparison::observe(nn::Module& model, double loss, int64_t samples
   for (const Kind kind : {kParameters, kBuffers})
     GRADUS_CHECK(own[kind].keys() == report_.names[kind], ValueError, "the model has other ", kNames[kind],
                  "s than before the first step");
-  const Observation found = {loss, static_cast<double>(samples)};
   if (alone_) compare_alone(own, found);
   else compare_ranks(std::move(own), found);
 }
@@ -267,8 +270,10 @@ std::string VerifyReport::diagnosis() const {
         return text(when, ", the ", named(*this, kind, found),
                     " of the ranks is not that of one process (relative difference ", found.relative,
                     "): ", cause_from_alone(*this, i, kind));
+    if (i > 0 && alone.gradients == 0)
+      return text(when, ", no parameter has a gradient to compare: observe() comes before zero_grad()");
   }
-  return "";
+  return steps.size() < 2 ? "no step was compared" : "";
 }
 
 std::string VerifyReport::str() const {

@@ -43,6 +43,7 @@ struct VerifyReport {
     double gradient_factor = 1, gradient_rest = 0;  ///< |a - factor b| = rest |b| for all gradients of rank 0, a, and b
     double parameter_gradient = 1;  ///< norm of the gradient of the parameter that differs most, of all gradients: 1
     double draws = 0;               ///< 1 if random numbers were drawn from the default generator
+    double gradients = 0;           ///< parameters that have one
   };
   struct Step {
     std::vector<Observation> ranks;
@@ -56,7 +57,8 @@ struct VerifyReport {
   /// statistics of each rank's part alone; "" if there is none.
   std::string dropout, batch_norm;
 
-  /// The first difference beyond the tolerance, with its cause where that can be told; "" if there is none.
+  /// The first difference beyond the tolerance, with its cause where that can be told; "" if there is none. Without a
+  /// step, or a gradient in one, there is nothing to compare, which is said as well.
   std::string diagnosis() const;
   bool ok() const { return diagnosis().empty(); }
   /// A line for each step, and the diagnosis.
@@ -66,7 +68,8 @@ struct VerifyReport {
 /// Watches a training. All members but report() are collectives, called at the same point on all ranks.
 class TrainingComparison {
  public:
-  /// Differences up to `tolerance` count as rounding; 1e-3 is enough for some ten steps in float32.
+  /// Differences up to `tolerance` count as rounding; 1e-3 is enough for some ten steps in float32. A ValueError if it
+  /// is negative or NaN.
   explicit TrainingComparison(std::shared_ptr<ProcessGroup> group, double tolerance = 1e-3);
 
   /// Before the first step: all ranks hold the weights that they begin with.

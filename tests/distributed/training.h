@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <mutex>
 #include <vector>
@@ -63,11 +64,16 @@ inline std::vector<Tensor> numbers_of(nn::Module& net) {
   return copies;
 }
 
+/// The largest |a - b| of two lists of tensors, each relative to 1 + its largest |b|. Infinity if the lists are empty or
+/// of other lengths or shapes, or if a number is not finite.
 inline double difference_of(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
-  double worst = 0;
-  for (size_t i = 0; i < a.size(); ++i)
-    worst = std::max(worst, (a[i] - b[i]).abs().max().to(kDouble).item<double>() /
-                                (1 + b[i].abs().max().to(kDouble).item<double>()));
+  double worst = a.empty() || a.size() != b.size() ? INFINITY : 0;
+  for (size_t i = 0; i < a.size() && std::isfinite(worst); ++i) {
+    if (!(a[i].sizes() == b[i].sizes())) return INFINITY;
+    const double difference = (a[i] - b[i]).abs().max().to(kDouble).item<double>() /
+                              (1 + b[i].abs().max().to(kDouble).item<double>());
+    worst = std::isfinite(difference) ? std::max(worst, difference) : INFINITY;  // std::max would pass over a NaN
+  }
   return worst;
 }
 

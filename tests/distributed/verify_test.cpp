@@ -284,7 +284,7 @@ TEST_CASE("verify: a gradient that differs late may be rounding, in the first un
     VerifyReport::Step step;
     step.ranks.resize(2);
     step.ranks[0].samples = first, step.ranks[1].samples = second;
-    step.samples = step.alone.samples = first + second;
+    step.samples = step.alone.samples = first + second, step.alone.gradients = 1;
     return step;
   };
   report.steps = {{}, parts(4, 3), parts(4, 3)};
@@ -346,6 +346,13 @@ TEST_CASE("verify: a loss that is no number, and an exception in one process, re
 
 TEST_CASE("verify: observations that do not match say so") {
   CHECK_THROWS_WITH(TrainingComparison(nullptr), contains("needs a process group"));
+  for (const double tolerance : {-1e-3, std::nan("")})
+    expect_ranks("local", 1, [&](ProcessGroup& group) {
+      try {
+        TrainingComparison(Group(std::shared_ptr<void>(), &group), tolerance);
+      } catch (const ValueError&) { return; }
+      require(false, "tolerance");
+    });
   expect_ranks("local", 1, [](ProcessGroup& group) {
     const Group shared(std::shared_ptr<void>(), &group);
     const auto error_of = [](const auto& call) -> std::string {
@@ -362,13 +369,52 @@ TEST_CASE("verify: observations that do not match say so") {
     require(error_of([&] { comparison.report(); }).find("made 0 observations, the ranks 1") != std::string::npos,
             "report");
     comparison.observe(*net);
-    require(comparison.report().ok(), "the same");
+    require(comparison.report().diagnosis() == "no step was compared", "no step");
     TrainingComparison other(shared);
     other.observe(*net);
     other.alone();
     require(error_of([&] { other.observe(*nn::ReLU()); }).find("other parameters than") != std::string::npos, "model");
     require(error_of([&] { comparison.observe(*net); }).find("one process makes more") != std::string::npos, "more");
   });
+}
+
+TEST_CASE("tests of trainings tell NaN, missing tensors and other shapes from equal ones") {
+  const Tensor x = ones({3});
+  CHECK(difference_of({x, x}, {x, x}) == 0);
+  CHECK(difference_of({x}, {x * 3}) == 0.5);
+  CHECK(difference_of({x * NAN, x}, {x, x}) == INFINITY);
+  CHECK(difference_of({x, x * INFINITY}, {x, x * INFINITY}) == INFINITY);
+  CHECK(difference_of({}, {}) == INFINITY);
+  CHECK(difference_of({x}, {x, x}) == INFINITY);
+  CHECK(difference_of({x}, {ones({1})}) == INFINITY);
+}
+
+TEST_CASE("verify: gradients that are cleared before they are seen are no agreement") {
+  const auto parts = parts_of(make_batches(2, 4, kFloat));
+  const bool cleared = GENERATE(false, true);
+  const VerifyReport report = report_of("local", 2, [&](const Group& group) {
+    TrainingComparison comparison(group);
+    const auto train = [&](int rank, int ranks) {
+      const VerifiedTraining training = train_net(1);
+      std::optional<DistributedDataParallel> ddp;
+      if (ranks > 1) ddp.emplace(*training.model, group);
+      comparison.observe(*training.model);
+      for (int64_t step = 0; step < 2; ++step) {
+        const TensorList batch = parts(step, rank, ranks);
+        const Tensor loss = training.loss(batch);
+        loss.backward();
+        training.optimizer->step();
+        if (cleared) training.optimizer->zero_grad();
+        comparison.observe(*training.model, loss.item<double>(), batch[0].size(0));
+        training.optimizer->zero_grad();
+      }
+    };
+    train(group->rank(), group->size());
+    if (comparison.alone()) train(0, 1);
+    return comparison.report();
+  });
+  CHECK(report.ok() != cleared);
+  if (cleared) CHECK_THAT(report.diagnosis(), contains("no parameter has a gradient"));
 }
 
 TEST_CASE("verify: between processes the random numbers begin again", "[processes]") {

@@ -2,6 +2,7 @@
 // (tests/golden/make_autocast.py, which the cases here repeat).
 #include <gradus/gradus.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -210,6 +211,9 @@ void compare(const std::string& file, DeviceType type, DType half) {
   const Device device(type, type == DeviceType::cpu ? 0 : cuda::current_device());
   int compared = 0;
   for (const auto& [name, one] : cases()) {
+    // PyTorch refuses binary_cross_entropy under autocast on cuda.
+    const bool is_known = golden.contains(name + "/float32") || golden.contains(name + "/half");
+    if (!(type == DeviceType::cuda && name == "binary_cross_entropy")) CHECK((is_known ? "" : name) == "");
     for (const bool narrow : {false, true}) {
       const std::string variant = narrow ? "half" : "float32";
       INFO(name << ", " << variant);
@@ -239,7 +243,8 @@ void compare(const std::string& file, DeviceType type, DType half) {
       CHECK(error(first.grad(), Tensor(golden.at(name + "/grad"))) <= 3 * tolerance_of(half));
     }
   }
-  CHECK(compared > 200);
+  const auto is_type = [](const auto& entry) { return entry.first.find("/type/") != std::string::npos; };
+  CHECK(compared == std::count_if(golden.begin(), golden.end(), is_type));  // nothing in the file is left out
 }
 
 }  // namespace

@@ -149,6 +149,22 @@ TEST_CASE("view exists exactly where elements can be regrouped without a copy") 
   CHECK(counting({1}).view({}).ndim() == 0);
   CHECK(counting({}).view({1, 1}).shape() == Shape{1, 1});
   CHECK(counting({1, 3}).expand({2, 3}).select(1, 0).view({2, 1}).strides() == Strides{0, 0});
+  // Nothing is stepped over along an axis of size 1: its stride may be any number.
+  for (const auto& [shape, strides] :
+       std::initializer_list<std::pair<Shape, Strides>>{{{1, 4, 6}, {5, 6, 1}},
+                                                        {{4, 1, 6}, {6, 77, 1}},
+                                                        {{4, 6, 1}, {6, 1, 13}},
+                                                        {{1, 1, 24}, {0, 3, 1}},
+                                                        {{24, 1, 1}, {1, 7, 2}},
+                                                        {{1, 4, 1, 6, 1}, {3, 6, 1, 1, 0}}}) {
+    INFO(to_string(shape) << to_string(strides));
+    const Array odd = x.as_strided(shape, strides, 0);
+    CHECK(odd.is_contiguous());
+    for (const Shape& target : {Shape{24}, Shape{3, 8}, Shape{4, 6}, Shape{2, 1, 12}, Shape{1, 24, 1}}) {
+      CHECK(elements(odd.view(target)) == elements(x));
+      CHECK(odd.view(target).is_contiguous());
+    }
+  }
 }
 
 TEST_CASE("view agrees with the definition on random strided arrays") {

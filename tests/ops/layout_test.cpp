@@ -103,6 +103,26 @@ TEST_CASE("element-wise operators keep the first unambiguous operand's layout") 
   CHECK(relu(b).is_contiguous(last));
   CHECK((b > 0).is_contiguous(last));
   CHECK(where(a > 0, b, b).sizes() == b.sizes());
+
+  SECTION("images of one channel that lie both ways decide nothing") {
+    const Tensor either = randn({2, 1, 4, 5}), told = randn({2, 1, 4, 5}).to(last);
+    REQUIRE(!(either.strides() == told.strides()));
+    CHECK((either + told).strides() == told.strides());
+    CHECK((told + either).strides() == told.strides());
+    CHECK((either * either).strides() == either.strides());
+    CHECK(where(either > 0, either, told).strides() == told.strides());
+    CHECK(maximum(either, told).strides() == told.strides());
+  }
+  SECTION("nor does such an input of convolution and pooling against a filter") {
+    const Tensor gray = randn({2, 1, 6, 6}), pixels = randn({2, 3, 1, 1}), filter = randn({4, 3, 3, 3});
+    CHECK(conv2d(gray, randn({4, 1, 3, 3})).is_contiguous());
+    CHECK(conv2d(gray, randn({4, 1, 3, 3}).to(last)).is_contiguous(last));
+    CHECK(conv2d(pixels, filter, {}, 1, 2).is_contiguous());
+    CHECK(conv2d(pixels, filter.to(last), {}, 1, 2).is_contiguous(last));
+    CHECK(conv_transpose2d(gray, randn({1, 4, 3, 3})).is_contiguous());
+    CHECK(conv_transpose2d(gray, randn({1, 4, 3, 3}).to(last)).is_contiguous(last));
+    CHECK(max_pool2d(randn({2, 1, 6, 6}), 2).strides() == Shape{9, 9, 3, 1});
+  }
 }
 
 TEST_CASE("gradients have the layout of what they belong to") {

@@ -95,6 +95,54 @@ TEST_CASE("a step with inf or NaN is left out, and the scale goes down, then up 
   }
 }
 
+TEST_CASE("after an overflow every optimizer goes on as if that step had never been") {
+  using Make = std::unique_ptr<optim::Optimizer> (*)(std::vector<Tensor>);
+  const std::pair<const char*, Make> optimizers[] = {
+      {"SGD",
+       [](std::vector<Tensor> w) -> std::unique_ptr<optim::Optimizer> {
+         return std::make_unique<optim::SGD>(std::move(w), optim::SGDOptions(0.1).momentum(0.9));
+       }},
+      {"Adam",
+       [](std::vector<Tensor> w) -> std::unique_ptr<optim::Optimizer> {
+         return std::make_unique<optim::Adam>(std::move(w), optim::AdamOptions(0.1));
+       }},
+      {"AdamW",
+       [](std::vector<Tensor> w) -> std::unique_ptr<optim::Optimizer> {
+         return std::make_unique<optim::AdamW>(std::move(w), optim::AdamWOptions(0.1));
+       }},
+      {"RMSprop",
+       [](std::vector<Tensor> w) -> std::unique_ptr<optim::Optimizer> {
+         return std::make_unique<optim::RMSprop>(std::move(w), optim::RMSpropOptions(0.1));
+       }},
+      {"Adagrad",
+       [](std::vector<Tensor> w) -> std::unique_ptr<optim::Optimizer> {
+         return std::make_unique<optim::Adagrad>(std::move(w), optim::AdagradOptions(0.1));
+       }},
+      {"PlainDescent", [](std::vector<Tensor> w) -> std::unique_ptr<optim::Optimizer> {
+         return std::make_unique<PlainDescent>(std::move(w));
+       }}};
+  for (const auto& [name, make] : optimizers)
+    for (const bool unscale : {false, true}) {
+      INFO(name << (unscale ? ", unscaled first" : ""));
+      const Tensor w = parameter(), plain = parameter();
+      const auto optimizer = make({w}), other = make({plain});
+      GradScaler scaler(GradScalerOptions().init_scale(64).growth_interval(100));
+      for (const double factor : {1.0, HUGE_VAL, 2.0, std::nan(""), HUGE_VAL, 3.0, 1.0}) {
+        optimizer->zero_grad();
+        scaler.scale((w * w * factor).sum()).backward();
+        if (unscale) scaler.unscale_(*optimizer);
+        scaler.step(*optimizer);
+        scaler.update();
+        if (!std::isfinite(factor)) continue;
+        other->zero_grad();
+        (plain * plain * factor).sum().backward();
+        other->step();
+        CHECK(w.allclose(plain));
+      }
+      CHECK(scaler.get_scale() == 8);  // halved three times
+    }
+}
+
 TEST_CASE("an inf in one gradient of many leaves out the step of all") {
   const Tensor a = rand({40, 30}).requires_grad_(), b = rand({7}).requires_grad_();
   optim::Adam optimizer({a, b}, optim::AdamOptions(0.1));

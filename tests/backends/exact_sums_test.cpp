@@ -1,0 +1,65 @@
+// Sums whose results are known to the last digit: no row may be left out at the end of a block, and what goes from one
+// block to the next has more digits than float.
+#include <gradus/tests/backends/support.h>
+
+using namespace gradus;
+using namespace gradus::test;
+
+namespace {
+
+// The sums of x (R, C) over `axis` on that backend.
+std::vector<double> summed(Backend& backend, const Array& x, int axis, ReduceOp op = ReduceOp::sum) {
+  const Device device(backend.device_type());
+  const Array there = copy_to(x, device), y = Array::empty({x.size(1 - axis)}, x.dtype(), device);
+  backend.reduce(op, there, 1u << axis, y);
+  return values(y);
+}
+
+// Every second column of a wider array.
+Array with_gaps(const Shape& shape, DType dtype) {
+  return Array::empty({shape[0], 2 * shape[1]}, dtype).slice(1, 0, 2 * shape[1], 2);
+}
+
+}  // namespace
+
+TEST_CASE("sums of ones count rows and columns, whatever their number") {
+  for (const std::string& name : backend_names()) {
+    Backend& backend = gradus::backend(name);
+    for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::i64})
+      for (int64_t rows : {1, 2, 63, 64, 65, 127, 128, 129, 193, 512, 513, 1025})
+        for (int64_t columns : {1, 3, 8, 17, 65, 515})
+          for (bool gaps : {false, true}) {
+            const Array x = gaps ? with_gaps({rows, columns}, dtype) : Array::empty({rows, columns}, dtype);
+            gradus::backend("naive").fill(x, 1);
+            INFO(name << " " << gradus::name(dtype) << " (" << rows << ", " << columns << ")"
+                      << (gaps ? ", gaps" : ""));
+            const auto expected = [](int64_t count, int64_t sum) {
+              return std::vector<double>(static_cast<size_t>(count), static_cast<double>(sum));
+            };
+            REQUIRE(summed(backend, x, 0) == expected(columns, rows));
+            REQUIRE(summed(backend, x, 1) == expected(rows, columns));
+          }
+  }
+}
+
+TEST_CASE("sums of float32 keep what float would lose from block to block") {
+  // 2^24 and then a one in each block: float has no 2^24 + 1, so that a float total would stay at 2^24.
+  constexpr int64_t kBlocks = 64, kLength = 2048;
+  constexpr double kLarge = 0x1p24;
+  const Array row = Array::empty({1, kBlocks * kLength}, DType::f32);
+  backend("naive").fill(row, 0);
+  float* numbers = row.data<float>();
+  numbers[0] = static_cast<float>(kLarge);
+  for (int64_t block = 1; block < kBlocks; ++block) numbers[block * kLength + 7] = 1;
+  numbers[7] = 1;  // an even count
+  const Array columns = Array::empty({kBlocks * kLength, 5}, DType::f32);
+  backend("naive").copy(row.view({kBlocks * kLength, 1}).expand({kBlocks * kLength, 5}), columns);
+  for (const std::string& name : backend_names()) {
+    INFO(name);
+    // In the block of the large number its one may be lost.
+    for (double sum : summed(backend(name), row, 1)) CHECK(std::abs(sum - (kLarge + kBlocks)) <= 2);
+    for (double sum : summed(backend(name), columns, 0)) CHECK(std::abs(sum - (kLarge + kBlocks)) <= 2);
+    for (double mean : summed(backend(name), columns, 0, ReduceOp::mean))
+      CHECK(std::abs(mean * (kBlocks * kLength) - (kLarge + kBlocks)) <= 4);
+  }
+}

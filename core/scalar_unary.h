@@ -134,7 +134,7 @@ template <> struct Unary<UnaryOp::sigmoid> {
 template <> struct Unary<UnaryOp::relu> {  // NaN passes through
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return select(x < T(0), T(0), x); }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const UnaryArgs&) {
-    return select(y > T(0), T(1), T(0));
+    return select(y <= T(0), T(0), T(1));
   }
 };
 /// min(max(x, a), b): b where a > b. NaN passes through; the derivative is 1 on the closed interval. The bounds of
@@ -235,7 +235,7 @@ template <> struct Unary<UnaryOp::hardswish> {  // x min(max(x + 3, 0), 6) / 6
     return x * select(h < T(0), T(0), select(h > T(6), T(6), h)) / T(6);
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
-    return select(x < T(-3), T(0), select(x <= T(3), x / T(3) + T(0.5), T(1)));
+    return select(x < T(-3), T(0), select(x > T(3), T(1), x / T(3) + T(0.5)));
   }
 };
 template <> struct Unary<UnaryOp::logical_not> {
@@ -254,5 +254,19 @@ template <> struct Unary<UnaryOp::isinf> {
   }
 };
 // clang-format on
+
+/// dx = dy op'(saved). Where a piecewise linear function is flat it is 0, whatever dy is: that of sqrt(relu(x)) is
+/// infinite at 0, and infinity times 0 would be NaN.
+template <UnaryOp op, class T>
+GRADUS_HOST_DEVICE T backward(T dy, T saved, const UnaryArgs& args) {
+  if constexpr (op == UnaryOp::relu) {
+    return select(saved <= T(0), T(0), dy);
+  } else if constexpr (op == UnaryOp::clamp || op == UnaryOp::hardtanh || op == UnaryOp::hardswish) {
+    const T slope = Unary<op>::derivative(saved, args);
+    return select(slope == T(0), T(0), T(dy * slope));
+  } else {
+    return dy * Unary<op>::derivative(saved, args);
+  }
+}
 
 }  // namespace gradus::scalar

@@ -51,11 +51,6 @@ Tensor slope(UnaryOp op, const Tensor& saved, const UnaryArgs& args) {
     case UnaryOp::square: return saved * 2;
     case UnaryOp::exp: return saved;
     case UnaryOp::expm1: return saved + 1;
-    case UnaryOp::log: return reciprocal(saved);
-    case UnaryOp::log1p: return reciprocal(saved + 1);
-    case UnaryOp::log2: return 1 / (saved * std::numbers::ln2);
-    case UnaryOp::log10: return 1 / (saved * std::numbers::ln10);
-    case UnaryOp::sqrt: return 0.5 / saved;
     case UnaryOp::rsqrt: return -0.5 * saved.pow(3);
     case UnaryOp::reciprocal: return -square(saved);
     case UnaryOp::sin: return cos(saved);
@@ -84,7 +79,6 @@ Tensor slope(UnaryOp op, const Tensor& saved, const UnaryArgs& args) {
       return t + saved * (1 - square(t)) * sigmoid(saved);
     }
     case UnaryOp::log_sigmoid: return sigmoid(-saved);
-    case UnaryOp::hardswish: return where(saved < -3, 0.0, where(saved <= 3, saved / 3 + 0.5, 1.0));
     default: GRADUS_FAIL(AutogradError, name(op), " has no derivative");
   }
 }
@@ -153,9 +147,17 @@ Tensor unary_backward(UnaryOp op, const Tensor& dy, const Tensor& saved, const U
     OpScope scope("unary_backward", Loc{});
     return apply<UnaryBackward>(scope, dy, saved, op, args);
   }
-  switch (op) {  // piecewise linear functions choose, the others multiply
-    case UnaryOp::relu: return where(saved > 0, dy, 0.0);
+  // Piecewise linear functions choose; where the slope is a reciprocal, dy is divided: its second derivative divides by
+  // one factor after the other and does not square, which would overflow. The others multiply.
+  switch (op) {
+    case UnaryOp::log: return dy / saved;
+    case UnaryOp::log1p: return dy / (saved + 1);
+    case UnaryOp::log2: return dy / (saved * std::numbers::ln2);
+    case UnaryOp::log10: return dy / (saved * std::numbers::ln10);
+    case UnaryOp::sqrt: return dy / (saved * 2);
+    case UnaryOp::relu: return where(saved <= 0, 0.0, dy);
     case UnaryOp::leaky_relu: return where(saved > 0, dy, dy * args.a);
+    case UnaryOp::hardswish: return where(saved < -3, 0.0, where(saved > 3, dy, dy * (saved / 3 + 0.5)));
     case UnaryOp::clamp: return where((saved >= args.a).logical_and(saved <= args.b), dy, 0.0);
     case UnaryOp::hardtanh: return where((saved > args.a).logical_and(saved < args.b), dy, 0.0);
     default: return dy * slope(op, saved, args);

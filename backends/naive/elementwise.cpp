@@ -37,8 +37,8 @@ void NaiveBackend::unary_backward(UnaryOp op, const View& dy, const View& saved,
         const T *gradient = dy.as<T>(), *value = saved.as<T>();
         T* out = dx.as<T>();
         for_each(dx.shape, {&dy.strides, &saved.strides, &dx.strides}, [&](const int64_t* at) {
-          const C slope = scalar::Unary<kOp>::derivative(static_cast<C>(value[at[1]]), args);
-          out[at[2]] = static_cast<T>(static_cast<C>(gradient[at[0]]) * slope);
+          const C dy = static_cast<C>(gradient[at[0]]), y = static_cast<C>(value[at[1]]);
+          out[at[2]] = static_cast<T>(scalar::backward<kOp>(dy, y, args));
         });
       });
     } else {

@@ -29,10 +29,10 @@ __device__ C apply(C x, const UnaryArgs& args) {
   else return scalar::Unary<op>::apply(x, args);
 }
 template <UnaryOp op, class C>
-__device__ C derivative(C saved, const UnaryArgs& args) {
+__device__ C backward(C dy, C saved, const UnaryArgs& args) {
   if constexpr (op == UnaryOp::gelu && std::is_same_v<C, float>)
-    return normal_distribution(saved) + saved * scalar::normal_density(saved);
-  else return scalar::Unary<op>::derivative(saved, args);
+    return dy * (normal_distribution(saved) + saved * scalar::normal_density(saved));
+  else return scalar::backward<op>(dy, saved, args);
 }
 
 template <UnaryOp op, class T>
@@ -47,7 +47,7 @@ struct Backward {
   UnaryArgs args;
   __device__ T operator()(T dy, T saved) const {
     using C = compute_t<T>;
-    return static_cast<T>(static_cast<C>(dy) * derivative<op>(static_cast<C>(saved), args));
+    return static_cast<T>(backward<op>(static_cast<C>(dy), static_cast<C>(saved), args));
   }
 };
 

@@ -41,10 +41,8 @@ template <class T, UnaryOp op>
 void unary_backward(const T* dy, const T* saved, T* dx, int64_t count, const UnaryArgs& arguments) {
   const UnaryArgs args = arguments;
   for_lanes<T>(count, [&](int64_t i, auto lanes) {
-    const Vector<T> g = lanes.get(dy + i), v = lanes.get(saved + i);
-    if constexpr (op == UnaryOp::relu)
-      lanes.put(dx + i, v > Vector<T>{} ? g : Vector<T>{});  // an infinite gradient times 0 is 0 here
-    else lanes.put(dx + i, g * scalar::Unary<op>::derivative(Lanes<T>(v), args).v);
+    const Lanes<T> g = lanes.get(dy + i), v = lanes.get(saved + i);
+    lanes.put(dx + i, scalar::backward<op>(g, v, args).v);
   });
 }
 

@@ -129,7 +129,7 @@ struct Pow final : Node {  // y = a^b
   }
 };
 
-struct Extreme final : Node {  // y = max(a, b) or min(a, b); at a tie each gets half
+struct Extreme final : Node {  // y = max(a, b) or min(a, b); at a tie each gets half, beside a NaN each gets dy
   Saved a{this, "a"}, b{this, "b"};
   BinaryOp op = BinaryOp::maximum;
   const char* name() const override { return op == BinaryOp::maximum ? "Maximum" : "Minimum"; }
@@ -140,9 +140,9 @@ struct Extreme final : Node {  // y = max(a, b) or min(a, b); at a tie each gets
     return ops::binary(op, A, B);
   }
   Grads backward(const Tensor& dy) override {
-    const Tensor A = a().detach(), B = b().detach(), half = where(A == B, dy * 0.5, 0.0);
-    const Tensor first = op == BinaryOp::maximum ? A > B : A < B, second = op == BinaryOp::maximum ? A < B : A > B;
-    return {where(first, dy, half), where(second, dy, half)};
+    const Tensor A = a().detach(), B = b().detach(), half = where(A == B, dy * 0.5, dy), less = A<B, more = A> B;
+    const bool is_max = op == BinaryOp::maximum;
+    return {where(is_max ? less : more, 0.0, half), where(is_max ? more : less, 0.0, half)};
   }
 };
 
@@ -157,8 +157,8 @@ struct Modulo final : Node {  // y = a - q b, q = a / b rounded towards 0 (fmod)
   }
   Grads backward(const Tensor& dy) override {  // da = dy,  db = -dy q
     if (!needs_grad(1)) return {dy, Tensor()};
-    const Tensor quotient = a() / b();
-    return {dy, -dy * (op == BinaryOp::fmod ? trunc(quotient) : floor(quotient))};
+    // Not floor(a / b): 1 / 0.1 is rounded up to 10, but the remainder is that of 9 tenths.
+    return {dy, -dy * div(a(), b(), op == BinaryOp::fmod ? "trunc" : "floor")};
   }
 };
 
@@ -169,9 +169,13 @@ struct Atan2 final : Node {  // y = the angle of (b, a)
     b = input(1);
     return ops::binary(BinaryOp::atan2, A, B);
   }
-  Grads backward(const Tensor& dy) override {  // da = dy b / (a² + b²),  db = -dy a / (a² + b²); 0 at the origin
-    const Tensor radius = square(a()) + square(b()), scaled = dy * where(radius == 0, 0.0, reciprocal(radius));
-    return {needs_grad(0) ? scaled * b() : Tensor(), needs_grad(1) ? -scaled * a() : Tensor()};
+  // da = dy b / (a² + b²),  db = -dy a / (a² + b²); 0 at the origin. Of a and b in units of the larger one, for their
+  // squares may overflow or vanish.
+  Grads backward(const Tensor& dy) override {
+    const Tensor size = maximum(a().detach().abs(), b().detach().abs());
+    const Tensor unit = where((size > 0).logical_and(isfinite(size)), size, 1.0), A = a() / unit, B = b() / unit;
+    const Tensor scaled = dy / (where(size == 0, 1.0, square(A) + square(B)) * unit);
+    return {needs_grad(0) ? scaled * B : Tensor(), needs_grad(1) ? -scaled * A : Tensor()};
   }
 };
 

@@ -163,7 +163,8 @@ Tensor cross_entropy_of_probabilities(const OpScope& op, const Tensor& x, const 
   }
   const Tensor losses = -(log_softmax(x, axis, {}, where) * wanted).sum({axis});
   if (reduction == Reduction::none) return losses;
-  return reduction == Reduction::sum ? losses.sum() : losses.mean();
+  if (reduction == Reduction::sum) return losses.sum();
+  return x.numel() > 0 ? losses.mean() : losses.sum() / 0.0;  // of no classes NaN as of no rows
 }
 
 }  // namespace

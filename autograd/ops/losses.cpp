@@ -81,7 +81,8 @@ struct BinaryCrossEntropy final : Node {  // y = -(t log x + (1 - t) log(1 - x))
   }
   Grads backward(const Tensor& dy) override {  // finite also at 0 and 1
     const Tensor p = x(), t = target();
-    return {needs_grad(0) ? dy * ((p - t) / ((1 - p) * p).clamp(1e-12)) : Tensor(),
+    constexpr double kLeast = 1e-12f;  // PyTorch's, in doubles too
+    return {needs_grad(0) ? dy * ((p - t) / ((1 - p) * p).clamp(kLeast)) : Tensor(),
             needs_grad(1) ? dy * (clamped_log(1 - p) - clamped_log(p)) : Tensor()};
   }
 };
@@ -114,14 +115,16 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction
   GRADUS_CHECK(beta >= 0, ValueError, "beta must not be negative, got ", beta);
   const Tensor d = difference(x, target).abs();
   if (beta == 0) return reduced(d, reduction, op.type_of(x));
-  return reduced(gradus::where(d < beta, d * d * (0.5 / beta), d - 0.5 * beta), reduction, op.type_of(x));
+  const Tensor near = d.clamp_max(beta);  // or an infinite d would have the gradient 0 * inf in the square not chosen
+  return reduced(gradus::where(d < beta, near * near * (0.5 / beta), d - 0.5 * beta), reduction, op.type_of(x));
 }
 
 Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction, double delta, Loc where) {
   OpScope op("huber_loss", where);
   GRADUS_CHECK(delta > 0, ValueError, "delta must be positive, got ", delta);
   const Tensor d = difference(x, target).abs();
-  return reduced(gradus::where(d <= delta, d * d * 0.5, (d - 0.5 * delta) * delta), reduction, op.type_of(x));
+  const Tensor near = d.clamp_max(delta);  // as in smooth_l1_loss
+  return reduced(gradus::where(d <= delta, near * near * 0.5, (d - 0.5 * delta) * delta), reduction, op.type_of(x));
 }
 
 Tensor poisson_nll_loss(const Tensor& x, const Tensor& target, bool log_input, bool full, double eps,

@@ -81,6 +81,7 @@ Tensor run_avg_pool2d(OpScope& op, const Tensor& x, Pair kernel, std::optional<P
 }
 
 Tensor run_adaptive_avg_pool2d(OpScope& op, const Tensor& x, int64_t h, int64_t w) {
+  if (h == 1 && w == 1 && x.size(2) * x.size(3) == 0) return x.mean({2, 3}, true);  // NaN, as in PyTorch
   return resample2d(op, x, ops::adaptive_average_stencil(x.size(2), h), ops::adaptive_average_stencil(x.size(3), w));
 }
 
@@ -106,14 +107,14 @@ Tensor run_adaptive_max_pool2d(OpScope& op, const Tensor& x, int64_t h, int64_t 
   return std::get<0>(apply<MaxPool2d>(op, as_is ? x : resample2d(op, x, down, across), geometry, false));
 }
 
-// Checks an adaptive pooling and runs it on x as a batch.
+// Checks an adaptive pooling and runs it on x as a batch. `averages`: images without pixels have a mean, NaN.
 template <class Run>
-Tensor run_adaptive(OpScope& op, const Tensor& x, OutputSize size, Run&& run) {
+Tensor run_adaptive(OpScope& op, const Tensor& x, OutputSize size, bool averages, Run&& run) {
   return batched(x, 4, [&](const Tensor& image) {
     const int64_t h = size.h.value_or(image.size(2)), w = size.w.value_or(image.size(3));
     GRADUS_CHECK(h >= 0 && w >= 0, ValueError, "output_size must not be negative, got (", h, ", ", w, ")");
-    GRADUS_CHECK((image.size(2) > 0 && image.size(3) > 0) || h * w == 0, ShapeError, "no pixels to pool: shape ",
-                 x.sizes());
+    GRADUS_CHECK((image.size(2) > 0 && image.size(3) > 0) || h * w == 0 || (averages && h == 1 && w == 1), ShapeError,
+                 "no pixels to pool: shape ", x.sizes());
     ops::check_floating(image.array(), "input");
     check_axis(h), check_axis(w);
     return run(op, image, h, w);
@@ -168,25 +169,25 @@ Tensor avg_pool1d(const Tensor& x, int64_t kernel_size, std::optional<int64_t> s
 Tensor adaptive_avg_pool2d(const Tensor& x, OutputSize output_size, Loc where) {
   OpScope op("adaptive_avg_pool2d", where);
   check_image(x);
-  return run_adaptive(op, x, output_size, run_adaptive_avg_pool2d);
+  return run_adaptive(op, x, output_size, true, run_adaptive_avg_pool2d);
 }
 
 Tensor adaptive_avg_pool1d(const Tensor& x, int64_t output_size, Loc where) {
   OpScope op("adaptive_avg_pool1d", where);
   check_sequence(x);
-  return run_adaptive(op, x.unsqueeze(-2), {1, output_size}, run_adaptive_avg_pool2d).squeeze(-2);
+  return run_adaptive(op, x.unsqueeze(-2), {1, output_size}, true, run_adaptive_avg_pool2d).squeeze(-2);
 }
 
 Tensor adaptive_max_pool2d(const Tensor& x, OutputSize output_size, Loc where) {
   OpScope op("adaptive_max_pool2d", where);
   check_image(x);
-  return run_adaptive(op, x, output_size, run_adaptive_max_pool2d);
+  return run_adaptive(op, x, output_size, false, run_adaptive_max_pool2d);
 }
 
 Tensor adaptive_max_pool1d(const Tensor& x, int64_t output_size, Loc where) {
   OpScope op("adaptive_max_pool1d", where);
   check_sequence(x);
-  return run_adaptive(op, x.unsqueeze(-2), {1, output_size}, run_adaptive_max_pool2d).squeeze(-2);
+  return run_adaptive(op, x.unsqueeze(-2), {1, output_size}, false, run_adaptive_max_pool2d).squeeze(-2);
 }
 
 }  // namespace gradus

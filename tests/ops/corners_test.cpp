@@ -1,0 +1,112 @@
+// Gradients where PyTorch has none and gradus chooses one, and at the ends of float64 that the op cases, which also run
+// in float32, do not reach.
+#include <cmath>
+
+#include <gradus/autograd/autograd.h>
+#include <gradus/tests/catch.h>
+
+#include "op_testing.h"
+
+using namespace gradus;
+
+namespace {
+
+Tensor numbers(const std::vector<double>& values) { return tensor(values, dtype(kDouble).requires_grad(true)); }
+
+// The gradients of the sum of f(a, b), joined.
+std::vector<double> gradients(const std::function<Tensor(const Tensor&, const Tensor&)>& f, const Tensor& a,
+                              const Tensor& b) {
+  return test::values(cat(autograd::grad({f(a, b).sum()}, {a, b})).array());
+}
+
+template <class Body>
+void on_each_backend(Body&& body) {
+  for (const std::string& name : backend_names()) {
+    INFO(name);
+    const BackendGuard guard(name);
+    if (Device(backend(name).device_type()).is_cpu()) body();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("powers of 0 have finite gradients where the limit is one") {
+  on_each_backend([] {
+    const auto power = [](const Tensor& a, const Tensor& b) { return pow(a, b); };
+    // 0^0, 0^2, 0^1, 2^0, 0^0.5: b a^(b - 1) for a, a^b ln a for b.
+    CHECK(gradients(power, numbers({0, 0, 0, 2, 0}), numbers({0, 2, 1, 0, 0.5})) ==
+          std::vector<double>{0, 0, 1, 0, INFINITY, 0, 0, 0, std::log(2), 0});
+    const Tensor zero = numbers({0, 0, 0});
+    CHECK(test::values(autograd::grad({pow(0, numbers({0, 1, 2})).sum() + zero.pow(0).sum()}, {zero})[0].array()) ==
+          std::vector<double>{0, 0, 0});
+    const Tensor b = numbers({0, 1, 2});
+    CHECK(test::values(autograd::grad({pow(0, b).sum()}, {b})[0].array()) == std::vector<double>{0, 0, 0});
+  });
+}
+
+TEST_CASE("the angle has the gradient 0 at the origin, and is not squared away beside it") {
+  on_each_backend([] {
+    const auto angle = [](const Tensor& a, const Tensor& b) { return atan2(a, b); };
+    CHECK(gradients(angle, numbers({0, -0.0}), numbers({0, 0})) == std::vector<double>{0, 0, 0, 0});
+    // 1 / b of a = 0, -1 / a of b = 0; b / 2 b² of equal ones.
+    const std::vector<double> found =
+        gradients(angle, numbers({0, 1e-200, 1e200, 1e-200}), numbers({1e-200, 0, 1e200, 1e-200}));
+    const double expected[] = {1e200, 0, 0.5e-200, 0.5e200, 0, -1e200, -0.5e-200, -0.5e200};
+    for (size_t i = 0; i < 8; ++i) CHECK(found[i] == Approx(expected[i]).epsilon(1e-12).margin(0));
+    const Tensor a = numbers({0}), b = numbers({0});
+    const TensorList first = autograd::grad({atan2(a, b).sum()}, {a, b}, {}, true, true);
+    for (const Tensor& second : autograd::grad({first[0].sum() + first[1].sum()}, {a, b}))
+      CHECK(second.item<double>() == 0);
+  });
+}
+
+TEST_CASE("second derivatives of logarithms and roots do not overflow before they are multiplied by 0") {
+  on_each_backend([] {
+    for (const auto& f : {+[](const Tensor& x) { return log(x); }, +[](const Tensor& x) { return log2(x); },
+                          +[](const Tensor& x) { return log10(x); }}) {
+      const Tensor x = numbers({1e-200}), zero = numbers({0});
+      const Tensor dx = autograd::grad({(zero * f(x)).sum()}, {x}, {}, true, true)[0];
+      CHECK(dx.item<double>() == 0);
+      CHECK(autograd::grad({dx.sum()}, {x}, {}, true)[0].item<double>() == 0);
+    }
+  });
+}
+
+TEST_CASE("losses of an infinite difference have the slope of their straight part") {
+  on_each_backend([] {
+    const Tensor x = numbers({INFINITY, -INFINITY, 1e300}), target = zeros({3}, kDouble);
+    CHECK(test::values(autograd::grad({smooth_l1_loss(x, target, Reduction::sum)}, {x})[0].array()) ==
+          std::vector<double>{1, -1, 1});
+    CHECK(test::values(autograd::grad({huber_loss(x, target, Reduction::sum)}, {x})[0].array()) ==
+          std::vector<double>{1, -1, 1});
+  });
+}
+
+TEST_CASE("a maximum beside a NaN hands its gradient on") {
+  on_each_backend([] {
+    for (const auto& f : {+[](const Tensor&a, const Tensor&b) { return maximum(a, b); },
+                          +[](const Tensor&a, const Tensor&b) { return minimum(a, b); }})
+      CHECK(gradients(f, numbers({NAN, 1, 2}), numbers({1, NAN, 2})) == std::vector<double>{1, 1, 0.5, 1, 1, 0.5});
+  });
+}
+
+TEST_CASE("the gradient of a remainder counts the divisors that were taken away") {
+  on_each_backend([] {
+    // 1 / 0.1 is rounded to 10, but 1 - 9 * 0.1 is left.
+    const auto rest = [](const Tensor& a, const Tensor& b) { return remainder(a, b); };
+    CHECK(gradients(rest, numbers({1, 7, -7}), numbers({0.1, 2, 2})) == std::vector<double>{1, 1, 1, -9, -3, 4});
+  });
+}
+
+TEST_CASE("the gradient of binary cross-entropy is bounded alike near 0 and near 1") {
+  on_each_backend([] {
+    constexpr double least = 1e-12f;  // PyTorch's bound of p (1 - p)
+    const Tensor p = numbers({0, 1, 1e-13, 1 - 1e-13, 1 - 1e-12, 1e-12}),
+                 t = tensor(std::vector<double>{1, 0, 1, 0, 0, 1}, kDouble);
+    const std::vector<double> dp =
+        test::values(autograd::grad({binary_cross_entropy(p, t, {}, Reduction::sum)}, {p})[0].array());
+    const double expected[] = {-1 / least,          1 / least,           -(1 - 1e-13) / least,
+                               (1 - 1e-13) / least, (1 - 1e-12) / least, -1e12};
+    for (size_t i = 0; i < 6; ++i) CHECK(dp[i] == Approx(expected[i]).epsilon(1e-12));
+  });
+}

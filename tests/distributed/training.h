@@ -70,8 +70,8 @@ inline double difference_of(const std::vector<Tensor>& a, const std::vector<Tens
   double worst = a.empty() || a.size() != b.size() ? INFINITY : 0;
   for (size_t i = 0; i < a.size() && std::isfinite(worst); ++i) {
     if (!(a[i].sizes() == b[i].sizes())) return INFINITY;
-    const double difference = (a[i] - b[i]).abs().max().to(kDouble).item<double>() /
-                              (1 + b[i].abs().max().to(kDouble).item<double>());
+    const double difference =
+        (a[i] - b[i]).abs().max().to(kDouble).item<double>() / (1 + b[i].abs().max().to(kDouble).item<double>());
     worst = std::isfinite(difference) ? std::max(worst, difference) : INFINITY;  // std::max would pass over a NaN
   }
   return worst;

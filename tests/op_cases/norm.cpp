@@ -34,7 +34,7 @@ static void add_batch_norm(CaseList& cases) {
   cases.add("batch_norm.running", {{3, 2, 3, 4}, {2}, positive({2})},
             [](X x) { return trained_batch_norm(x[0], x[1], x[2], 0.3); },
             "(lambda m, v: (F.batch_norm(x[0], m, v, training=True, momentum=0.3), m, v))"
-            "(x[1].detach().clone(), x[2].detach().clone())");
+            "(x[1].detach().clone(), x[2].detach().clone())").gives_states();
   cases.add("batch_norm.no_images", {{0, 2, 3, 4}, {2}, {2}}, train, torch);
   cases.add("batch_norm.large", {{8, 20, 14, 14}, {20}, {20}}, train).keeps_layout();
   cases.add("batch_norm.few_channels", {{16, 3, 40, 40}, {3}, {3}}, train);
@@ -105,7 +105,7 @@ static void add_group_norm(CaseList& cases) {
     const Tensor y = instance_norm(x[0], mean, var, {}, {}, true, 0.3);
     return TensorList{y, mean, var};
   }, "(lambda m, v: (F.instance_norm(x[0], m, v, momentum=0.3), m, v))"
-     "(x[1].detach().clone(), x[2].detach().clone())");
+     "(x[1].detach().clone(), x[2].detach().clone())").gives_states();
   cases.add("instance_norm.eval", {{2, 3, 5}},
             [](X x) { return instance_norm(x[0], numbers(x[0], -1, 3), numbers(x[0], 0.5, 3), {}, {}, false); },
             "F.instance_norm(x[0], torch.linspace(-1, 1, 3, dtype=x[0].dtype), "

@@ -30,11 +30,17 @@ bool OpCase::runs_in(DType dtype) const {
   return types & wanted;
 }
 
+static bool is_special(const Input& input) {
+  return input.fill == Fill::special || input.fill == Fill::corner || input.fill == Fill::corner_rows;
+}
+
 bool OpCase::smooth() const {
   return finite_differences && std::none_of(inputs.begin(), inputs.end(), [](const Input& input) {
-    return input.fill == Fill::ties || input.fill == Fill::special;
+    return input.fill == Fill::ties || is_special(input);
   });
 }
+
+bool OpCase::has_special_numbers() const { return std::any_of(inputs.begin(), inputs.end(), is_special); }
 
 OpCase& CaseList::add(std::string name, std::vector<Input> inputs, Run run, std::string torch) {
   for (const OpCase& other : cases_) GRADUS_CHECK(other.name != name, ValueError, "two op cases are named '", name, "'");
@@ -61,6 +67,12 @@ OpCase& CaseList::add(std::string name, std::vector<Input> inputs, std::tuple<Te
 }
 
 void CaseList::keep(std::string_view operators) {
+  for (size_t begin = 0, end = 0; end != std::string_view::npos; begin = end + 1) {
+    end = operators.find(',', begin);
+    const std::string_view name = operators.substr(begin, end == std::string_view::npos ? end : end - begin);
+    GRADUS_CHECK(std::any_of(cases_.begin(), cases_.end(), [&](const OpCase& c) { return c.op() == name; }), ValueError,
+                 "there is no op case of an operator '", name, "'");
+  }
   const std::string list = "," + std::string(operators) + ",";
   std::erase_if(cases_, [&](const OpCase& op_case) { return list.find("," + op_case.op() + ",") == std::string::npos; });
 }
@@ -93,6 +105,7 @@ constexpr Family families[] = {
     {"attention", add_attention},
     {"image", add_image},
     {"layers", add_layers},
+    {"corners", add_corners},
 };
 
 }  // namespace
@@ -133,6 +146,9 @@ class Draw {
     static const double specials[] = {NAN, INFINITY, -INFINITY, 0.0, -0.0, 1.0, -1.0, 60000.0, -60000.0, 0x1p-14, 1.5};
     if (fill == Fill::ties) return integer(-1, 1);
     if (fill == Fill::special) return specials[next_special_++ % std::size(specials)];
+    static const double corners[] = {0.0, -0.0, 1.0, -1.0, INFINITY, -INFINITY, NAN, 0x1p-20, 0x1p20, 0.5, -2.0};
+    if (fill == Fill::corner) return corners[next_special_++ % std::size(corners)];
+    if (fill == Fill::corner_rows) return corners[next_special_++ / std::size(corners) % std::size(corners)];
     for (;;) {
       if (next_ == grid_.size()) shuffle();
       const double x = grid_[next_++];

@@ -27,6 +27,8 @@ enum class Fill : uint8_t {
   unit,      ///< in (0, 1)
   ties,      ///< -1, 0 or 1: no finite differences here
   special,   ///< NaN, infinities, zeros of both signs, ones, the largest and the smallest numbers
+  corner,       ///< zeros of both signs, ones, infinities, NaN, 1/2, -2 and numbers of 20 binary digits, in turn
+  corner_rows,  ///< each of the same for as many elements as there are: with `corner`, all pairs
   index,     ///< integers in [0, bound)
 };
 
@@ -45,6 +47,8 @@ inline Input nonzero(const Shape& shape) { return {shape, Fill::nonzero}; }
 inline Input unit(const Shape& shape) { return {shape, Fill::unit}; }
 inline Input ties(const Shape& shape) { return {shape, Fill::ties}; }
 inline Input special(const Shape& shape) { return {shape, Fill::special}; }
+inline Input corner(const Shape& shape) { return {shape, Fill::corner}; }
+inline Input corner_rows(const Shape& shape) { return {shape, Fill::corner_rows}; }
 /// int64 in [0, bound).
 Input index(const Shape& shape, int64_t bound);
 /// Booleans.
@@ -82,6 +86,7 @@ struct OpCase {
   test::Tolerance tolerances;  ///< of the results; gradients may be off by more (op_testing::differences)
   bool contiguous_only = false;
   bool finite_differences = true;
+  bool has_states = false;
   Results results = Results::any;
   std::optional<DType> result_dtype;
 
@@ -93,6 +98,9 @@ struct OpCase {
   OpCase& only_contiguous() { contiguous_only = true; return *this; }
   /// No finite differences: of compositions of operators that have cases of their own, where they would take long.
   OpCase& without_finite_differences() { finite_differences = false; return *this; }
+  /// Results without a history are states, such as running statistics: functions of the inputs that are not meant to
+  /// be differentiated. Otherwise finite differences find a result whose history is missing.
+  OpCase& gives_states() { has_states = true; return *this; }
   OpCase& keeps_layout() { results = Results::keep_layout; return *this; }
   OpCase& is_image() { results = Results::image; return *this; }
   OpCase& is_view() { results = Results::view; return *this; }
@@ -103,6 +111,8 @@ struct OpCase {
   bool runs_in(DType dtype) const;
   /// True if finite differences are wanted and no input sits on a kink, so that they mean something.
   bool smooth() const;
+  /// True if an input has special numbers: as some are huge, each element of a result is compared by its own size.
+  bool has_special_numbers() const;
 };
 
 class CaseList {
@@ -112,7 +122,8 @@ class CaseList {
   OpCase& add(std::string name, std::vector<Input> inputs, Tensor (*run)(X), std::string torch = "");
   OpCase& add(std::string name, std::vector<Input> inputs, std::tuple<Tensor, Tensor> (*run)(X), std::string torch = "");
   OpCase& add(std::string name, std::vector<Input> inputs, Run run, std::string torch = "");
-  /// Drops the cases of operators that `operators`, separated by commas, does not name.
+  /// Drops the cases of operators that `operators`, separated by commas, does not name. A name of no case is a
+  /// ValueError: tests of no cases would pass.
   void keep(std::string_view operators);
   const std::deque<OpCase>& cases() const { return cases_; }
 
@@ -149,6 +160,7 @@ void add_norm(CaseList& cases);
 void add_losses(CaseList& cases);
 void add_attention(CaseList& cases);
 void add_layers(CaseList& cases);
+void add_corners(CaseList& cases);
 
 /// The inputs of a case as cpu tensors of `dtype` (those of a fixed type keep it); the same numbers in every run.
 TensorList make_inputs(const OpCase& op_case, DType dtype);

@@ -28,11 +28,13 @@ std::string compare(const std::string& backend_name, const OpCase& op_case, DTyp
   const int order = std::min(op_case.order, 1);
   const Computed expected = run_on("naive", op_case, inputs, layout, order);
   const Computed actual = run_on(backend_name, op_case, inputs, layout, order);
+  if (actual.y.size() != expected.y.size())
+    return std::to_string(actual.y.size()) + " results, naive has " + std::to_string(expected.y.size());
   for (size_t i = 0; i < expected.y.size(); ++i)
     if (!(actual.y[i].strides() == expected.y[i].strides()))
       return "strides " + to_string(actual.y[i].strides()) + ", naive's are " + to_string(expected.y[i].strides());
   if (is_random(op_case)) return differences("result ", actual.y, expected.y, 0);
-  return differences(actual, expected, tolerance_of(op_case, dtype, expected));
+  return differences(actual, expected, tolerance_of(op_case, dtype, expected), scale_of(op_case));
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ std::string joined(const List& list, Function&& text_of) {
 std::string number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  if (value == 0) return std::signbit(value) ? "-0.0" : "0.0";  // "-0" is an integer, 0
   char text[32];
   std::snprintf(text, sizeof text, "%.17g", value);
   return text;
@@ -98,7 +99,7 @@ std::string accepted(const OpCase& op_case, DType dtype, const Computed& right) 
       for (const Tensor& mutation : mutations(x, x.is_floating_point() ? factor * tolerance : 0)) {
         Computed wrong = right;
         (wrong.*part)[i] = mutation;
-        if (differences(wrong, right, tolerance).empty())
+        if (differences(wrong, right, tolerance, scale_of(op_case)).empty())
           return what + std::to_string(i) + " may be " + number(test::values(mutation.array())[0]) + ", …";
       }
     }

@@ -68,23 +68,40 @@ double tolerance_of(const OpCase& op_case, DType dtype, const Computed& expected
   return largest;
 }
 
-std::string differences(const char* what, const TensorList& actual, const TensorList& expected, double tolerance) {
+Scale scale_of(const OpCase& op_case) { return op_case.has_special_numbers() ? Scale::own : Scale::largest; }
+
+// test::difference() of every element for itself.
+static std::string difference_of_elements(const Tensor& actual, const Tensor& expected, double tolerance) {
+  std::string text = test::difference(actual, expected, tolerance);
+  const std::vector<double> a = test::values(actual.array()), e = test::values(expected.array());
+  for (size_t i = 0; text.empty() && i < e.size(); ++i) {
+    const double size = test::error(std::vector{a[i]}, std::vector{e[i]});
+    if (!(size <= tolerance))
+      text = "element " + std::to_string(i) + " is " + std::to_string(a[i]) + " instead of " + std::to_string(e[i]);
+  }
+  return text;
+}
+
+std::string differences(const char* what, const TensorList& actual, const TensorList& expected, double tolerance,
+                        Scale scale) {
   for (size_t i = 0; i < std::max(actual.size(), expected.size()); ++i) {
     Tensor a = i < actual.size() ? actual[i] : Tensor(), e = i < expected.size() ? expected[i] : Tensor();
     if (!a.defined() && !e.defined()) continue;
     if (!a.defined()) a = zeros_like(e);
     if (!e.defined()) e = zeros_like(a);
-    const std::string text = test::difference(a, e, e.is_floating_point() ? tolerance : 0);
+    const auto difference = scale == Scale::own ? difference_of_elements : test::difference;
+    const std::string text = difference(a, e, e.is_floating_point() ? tolerance : 0);
     if (!text.empty()) return std::string(what) + std::to_string(i) + ": " + text;
   }
   return "";
 }
 
-std::string differences(const Computed& actual, const Computed& expected, double tolerance) {
-  std::string text = differences("result ", actual.y, expected.y, tolerance);
-  if (text.empty()) text = differences("gradient of input ", actual.g, expected.g, kGradient * tolerance);
-  if (text.empty()) text = differences("second gradient of input ", actual.h, expected.h, kSecondGradient * tolerance);
-  if (text.empty()) text = differences("second gradient of dy ", actual.hdy, expected.hdy, kSecondGradient * tolerance);
+std::string differences(const Computed& actual, const Computed& expected, double tolerance, Scale scale) {
+  const double second = kSecondGradient * tolerance;
+  std::string text = differences("result ", actual.y, expected.y, tolerance, scale);
+  if (text.empty()) text = differences("gradient of input ", actual.g, expected.g, kGradient * tolerance, scale);
+  if (text.empty()) text = differences("second gradient of input ", actual.h, expected.h, second, scale);
+  if (text.empty()) text = differences("second gradient of dy ", actual.hdy, expected.hdy, second, scale);
   return text;
 }
 

@@ -42,11 +42,18 @@ inline constexpr double kGradient = 3, kSecondGradient = 10;
 /// result's.
 double tolerance_of(const OpCase& op_case, DType dtype, const Computed& expected);
 
+/// What errors are relative to: the largest element of a tensor, or each element (to 1/1000 where it is less). Among
+/// special numbers the largest one is huge, and an error of a small one would be nothing beside it.
+enum class Scale : uint8_t { largest, own };
+Scale scale_of(const OpCase& op_case);
+
 /// test::difference() for lists; an undefined tensor counts as zeros. Integers and booleans have to be equal.
-std::string differences(const char* what, const TensorList& actual, const TensorList& expected, double tolerance);
+std::string differences(const char* what, const TensorList& actual, const TensorList& expected, double tolerance,
+                        Scale scale = Scale::largest);
 
 /// Results and derivatives of `actual` against `expected`, the derivatives with their multiples of `tolerance`.
-std::string differences(const Computed& actual, const Computed& expected, double tolerance);
+std::string differences(const Computed& actual, const Computed& expected, double tolerance,
+                        Scale scale = Scale::largest);
 
 /// One thread until the end of the scope: results do not depend on the number, and small cases run faster.
 class OneThread {

@@ -74,10 +74,11 @@ Tensor hardsigmoid(const Tensor& x, Loc where) {
   OpScope op("hardsigmoid", where);
   return relu6(x + 3) / 6;
 }
-Tensor softshrink(const Tensor& x, double lambda, Loc where) {
-  OpScope op("softshrink", where);
+Tensor softshrink(const Tensor& x, double lambda, Loc at) {
+  OpScope op("softshrink", at);
   GRADUS_CHECK(lambda >= 0, ValueError, "lambda must not be negative, got ", lambda);
-  return x - clamp(x, -lambda, lambda);
+  // Chosen, or an infinite gradient would be inf - inf where the function is flat.
+  return where((x >= -lambda).logical_and(x <= lambda), 0.0, x - clamp(x, -lambda, lambda));
 }
 Tensor hardshrink(const Tensor& x, double lambda, Loc at) {
   OpScope op("hardshrink", at);

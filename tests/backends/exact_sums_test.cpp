@@ -10,7 +10,9 @@ namespace {
 // The sums of x (R, C) over `axis` on that backend.
 std::vector<double> summed(Backend& backend, const Array& x, int axis, ReduceOp op = ReduceOp::sum) {
   const Device device(backend.device_type());
-  const Array there = copy_to(x, device), y = Array::empty({x.size(1 - axis)}, x.dtype(), device);
+  Shape kept = x.shape();
+  kept[axis] = 1;
+  const Array there = copy_to(x, device), y = Array::empty(kept, x.dtype(), device);
   backend.reduce(op, there, 1u << axis, y);
   return values(y);
 }

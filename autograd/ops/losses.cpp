@@ -115,16 +115,17 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction
   GRADUS_CHECK(beta >= 0, ValueError, "beta must not be negative, got ", beta);
   const Tensor d = difference(x, target).abs();
   if (beta == 0) return reduced(d, reduction, op.type_of(x));
-  const Tensor near = d.clamp_max(beta);  // or an infinite d would have the gradient 0 * inf in the square not chosen
-  return reduced(gradus::where(d < beta, near * near * (0.5 / beta), d - 0.5 * beta), reduction, op.type_of(x));
+  // No square of what is far: an infinite d would have the gradient 0 * inf in the part that is not chosen.
+  const Tensor is_far = d >= beta, near = gradus::where(is_far, 0.0, d);
+  return reduced(gradus::where(is_far, d - 0.5 * beta, near * near * (0.5 / beta)), reduction, op.type_of(x));
 }
 
 Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction, double delta, Loc where) {
   OpScope op("huber_loss", where);
   GRADUS_CHECK(delta > 0, ValueError, "delta must be positive, got ", delta);
   const Tensor d = difference(x, target).abs();
-  const Tensor near = d.clamp_max(delta);  // as in smooth_l1_loss
-  return reduced(gradus::where(d <= delta, near * near * 0.5, (d - 0.5 * delta) * delta), reduction, op.type_of(x));
+  const Tensor is_far = d > delta, near = gradus::where(is_far, 0.0, d);  // as in smooth_l1_loss
+  return reduced(gradus::where(is_far, (d - 0.5 * delta) * delta, near * near * 0.5), reduction, op.type_of(x));
 }
 
 Tensor poisson_nll_loss(const Tensor& x, const Tensor& target, bool log_input, bool full, double eps,

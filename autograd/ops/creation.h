@@ -36,10 +36,11 @@ Tensor arange(const Scalar& end, const TensorOptions& options = {}, Loc where = 
 Tensor arange(const Scalar& start, const Scalar& end, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const TensorOptions& options = {},
               Loc where = Loc::current());
-/// `steps` values from start to end, both included.
+/// `steps` values from start to end, both included. Of an integer type, fractions are cut off: of start and end first,
+/// then of what lies between, which is counted from the nearer end, as on PyTorch's GPUs.
 Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, const TensorOptions& options = {},
                 Loc where = Loc::current());
-/// `steps` values from base^start to base^end, both included.
+/// `steps` values from base^start to base^end, both included. Of an integer type, fractions are cut off alike.
 Tensor logspace(const Scalar& start, const Scalar& end, int64_t steps, double base = 10,
                 const TensorOptions& options = {}, Loc where = Loc::current());
 /// int64 (2, count): rows and columns of the elements on and below (tril) or above (triu) a diagonal of a matrix.

@@ -47,6 +47,7 @@ struct OutputSize {
   std::optional<int64_t> h, w;
 };
 /// Mean over windows that cut H into output_size.h parts, and W alike: part p is [floor(p H / P), ceil((p + 1) H / P)).
+/// Images without pixels have the mean NaN, and no other sizes than 1: a ShapeError.
 Tensor adaptive_avg_pool2d(const Tensor& x, OutputSize output_size, Loc where = Loc::current());
 Tensor adaptive_avg_pool1d(const Tensor& x, int64_t output_size, Loc where = Loc::current());
 /// Maximum over the same windows.

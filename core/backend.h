@@ -43,7 +43,8 @@ class Backend {
                               const UnaryArgs& args) = 0;
   /// y = op(a, b); a and b are already broadcast to y's shape. Predicates write booleans.
   virtual void binary(BinaryOp op, const View& a, const View& b, const MutableView& y) = 0;
-  /// y = op(a, scalar), or op(scalar, a) when `scalar_first`; the scalar is converted to a's dtype.
+  /// y = op(a, scalar), or op(scalar, a) when `scalar_first`; the scalar is converted to a's dtype,
+  /// to float32 where that is a half type. Predicates compare with it as an element of a's dtype.
   virtual void binary_scalar(BinaryOp op, const View& a, const Scalar& scalar, bool scalar_first,
                              const MutableView& y) = 0;
   /// y = condition ? a : b; condition is boolean, all broadcast to y's shape.

@@ -1,6 +1,7 @@
 // Element-wise kernels: core/scalar_unary.h and core/scalar_binary.h one element at a time. dx = dy * op'(saved).
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
+#include <gradus/core/composites/arithmetic.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/scalar_binary.h>
 #include <gradus/core/scalar_unary.h>
@@ -8,6 +9,12 @@
 namespace gradus {
 
 using naive_detail::for_each;
+
+// Whether `number` is rounded where it becomes an element of a half type.
+static bool loses_digits(const Scalar& number, DType dtype) {
+  if (dtype != DType::f16 && dtype != DType::bf16) return false;
+  return visit_floating(dtype, [&]<class T> { return static_cast<double>(number.to<T>()) != number.to_double(); });
+}
 
 void NaiveBackend::unary(UnaryOp op, const View& x, const MutableView& y, const UnaryArgs& args) {
   EventScope event(gradus::name(op), "naive", "loops", {&x, &y}, x.numel());
@@ -69,6 +76,9 @@ void NaiveBackend::binary(BinaryOp op, const View& a, const View& b, const Mutab
 
 void NaiveBackend::binary_scalar(BinaryOp op, const View& a, const Scalar& scalar, bool scalar_first,
                                  const MutableView& y) {
+  const composites::Arithmetic math(*this);
+  if (!is_predicate(op) && loses_digits(scalar, a.dtype))
+    return copy(scalar_first ? math(op, scalar, math.widen(a)) : math(op, math.widen(a), scalar), y);
   alignas(8) unsigned char element[8];
   visit(a.dtype, [&]<class T> {
     const T value = scalar.cast<T>();

@@ -5,6 +5,7 @@
 
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
+#include <gradus/core/composites/arithmetic.h>
 #include <gradus/core/observer.h>
 #include <gradus/core/wrapping.h>
 
@@ -34,6 +35,15 @@ void check_index(const View& index, int axis, int64_t size) {
     }
     ++count;
   });
+}
+
+bool scatter_add_in_float32(Backend& backend, const View& x, int axis, const View& index, const MutableView& y) {
+  if (y.dtype != DType::f16 && y.dtype != DType::bf16) return false;
+  const composites::Arithmetic math(backend);
+  const Array sums = math.widen(y);
+  backend.scatter(math.widen(x), axis, index, /*accumulate=*/true, sums);
+  backend.copy(sums, y);
+  return true;
 }
 
 }  // namespace naive_detail
@@ -67,6 +77,7 @@ void NaiveBackend::gather(const View& x, int axis, const View& index, const Muta
 }
 
 void NaiveBackend::scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) {
+  if (accumulate && naive_detail::scatter_add_in_float32(*this, x, axis, index, y)) return;
   EventScope event("scatter", "naive", "loops", {&x, &index, &y}, accumulate ? x.numel() : 0);
   naive_detail::check_index(index, axis, y.shape[axis]);
   const Strides others = without_step(y.strides, axis);

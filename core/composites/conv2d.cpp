@@ -16,6 +16,12 @@ Array composites::empty_like(const View& view) {
 
 void Backend::conv2d_bias_relu(const Conv2dArgs& args) {
   const auto& [x, w, bias, relu, geometry, y] = args;
+  if (bias && y.dtype != wide_type(y.dtype)) {  // the sum with bias, not the one before, is rounded
+    const Arithmetic math(*this);
+    const Array sum = Array::empty(y.shape, wide_type(y.dtype), y.device);
+    conv2d_bias_relu({math.widen(x), math.widen(w), math.widen(bias), relu, geometry, sum});
+    return copy(sum, y);
+  }
   conv2d(x, w, y, geometry);
   if (bias) binary(add, y, expanded(along(bias, 1, 4), y.shape), y);
   if (relu) unary(UnaryOp::relu, y, y, {});

@@ -22,6 +22,14 @@ void Backend::normalize(const NormalizeArgs& args) {
   if (relu) {
     NormalizeArgs plain = args;
     plain.relu = false, plain.residual = {};
+    if (residual && y.dtype != wide_type(y.dtype)) {  // the sum with residual, not the one before, is rounded
+      const Arithmetic math(*this);
+      const Array wide = math.widen(x), sum = Array::empty(y.shape, wide.dtype(), y.device);
+      const Array w = weight ? math.widen(weight) : Array(), b = bias ? math.widen(bias) : Array();
+      plain.x = wide, plain.weight = w, plain.bias = b, plain.y = sum;
+      normalize(plain);
+      return copy(math(UnaryOp::relu, math(add, sum, math.widen(residual))), y);
+    }
     normalize(plain);
     if (residual) binary(add, y, residual, y);
     return unary(UnaryOp::relu, y, y, {});
@@ -44,11 +52,15 @@ void Backend::update_running_statistics(const View& batch_mean, const View& batc
   const Arithmetic math(*this);
   const auto move = [&](const View& batch, double scale, const MutableView& statistic) {
     if (!statistic.data) return;
-    Array average = math.reduce(ReduceOp::mean, batch, 1);
+    const MutableView row = along(statistic, 1, 2);
+    const bool half = statistic.dtype != wide_type(statistic.dtype);
+    const Array wide = half ? math.widen(row) : Array();
+    Array average = math.cast(math.reduce(ReduceOp::mean, batch, 1), wide_type(statistic.dtype));
     if (scale != 1) average = math(mul, average, scale);
-    const View row = along(View(statistic), 1, 2);
-    const Array kept = math(mul, row, 1 - running.momentum);
-    binary(add, kept, math(mul, math.cast(average, statistic.dtype), running.momentum), along(statistic, 1, 2));
+    const Array kept = math(mul, half ? View(wide) : View(row), 1 - running.momentum);
+    const Array added = math(mul, average, running.momentum);
+    if (half) copy(math(add, kept, added), row);
+    else binary(add, kept, added, row);
   };
   move(batch_mean, 1, running.mean);
   move(batch_variance, running.correction, running.variance);

@@ -39,8 +39,9 @@ void run(BinaryOp op, const View& a, const View& b, ScalarSide side, const Scala
         detail::bad_dtype(a.dtype, needs_integral(kOp) ? "an integer type" : "a floating-point type");
       } else {
         using F = Binary<kOp, T>;
-        // The number is converted to the array's type, then to the type that it computes in.
-        const F f{side, static_cast<typename F::C>(number.cast<T>())};
+        // The number keeps its digits where the array's type is a half one, but is compared as one of that type.
+        const F f{side,
+                  static_cast<typename F::C>(number.cast<std::conditional_t<is_predicate(kOp), T, typename F::C>>())};
         cuda_detail::map<typename F::Result, T, T>(f, y, a, b);
       }
     });

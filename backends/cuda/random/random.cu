@@ -118,7 +118,7 @@ void CudaBackend::dropout(const View& x, double p, const RandomState& state, con
   if (nest.numel == 0) return;
   const Launch launch(y.device);
   visit_floating(y.dtype, [&]<class T>() {
-    const auto scale = static_cast<compute_t<T>>(static_cast<T>(static_cast<compute_t<T>>(1 / (1 - p))));
+    const auto scale = static_cast<compute_t<T>>(1 / (1 - p));
     for_each_chunk(nest, [&](const Nest<3>& chunk, int64_t first, const int64_t* at) {
       const T* from = x.as<T>() + at[1];
       T* to = y.as<T>() + at[0];
@@ -135,7 +135,7 @@ void CudaBackend::dropout(const View& x, double p, const RandomState& state, con
 void CudaBackend::dropout_backward(const View& dy, const View& mask, double p, const MutableView& dx) {
   EventScope event("dropout_backward", "cuda", "fused", {&dy, &mask}, dx.numel());
   visit_floating(dx.dtype, [&]<class T>() {
-    const auto scale = static_cast<compute_t<T>>(static_cast<T>(static_cast<compute_t<T>>(1 / (1 - p))));
+    const auto scale = static_cast<compute_t<T>>(1 / (1 - p));
     map<T, T, bool>(DropoutBackward<T>{scale}, dx, dy, mask);
   });
 }

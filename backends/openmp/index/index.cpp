@@ -149,6 +149,7 @@ void OpenmpBackend::gather(const View& x, int axis, const View& index, const Mut
 }
 
 void OpenmpBackend::scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) {
+  if (accumulate && naive_detail::scatter_add_in_float32(*this, x, axis, index, y)) return;
   EventScope event("scatter", "openmp", "loops", {&x, &index, &y}, accumulate ? x.numel() : 0);
   check_index(index, axis, y.shape[axis]);
   if (accumulate) visit(y.dtype, [&]<class T> { scatter_by<T>(x, axis, index, y, add); });

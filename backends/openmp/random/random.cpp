@@ -75,7 +75,7 @@ void OpenmpBackend::dropout(const View& x, double p, const RandomState& state, c
   EventScope event("dropout", "openmp", "loops", {&x, &mask, &y}, x.numel());
   visit_floating(x.dtype, [&]<class T> {
     using C = compute_t<T>;
-    const C scale = static_cast<C>(Scalar(1 / (1 - p)).cast<T>());
+    const C scale = Scalar(1 / (1 - p)).cast<C>();
     // random_bernoulli: the upper 24 bits of a word times 2^-24 are less than 1 - p if they are less than this.
     const auto limit = static_cast<uint32_t>(std::ceil(std::clamp(1 - p, 0.0, 1.0) * 0x1p24));
     each_block<4>(state, x.numel(), [&](int64_t first, int64_t count, const uint64_t* pairs) {
@@ -94,7 +94,7 @@ void OpenmpBackend::dropout_backward(const View& dy, const View& mask, double p,
   const int64_t dx_step = step_of(nest, 0), dy_step = step_of(nest, 1), mask_step = step_of(nest, 2);
   visit_floating(dx.dtype, [&]<class T> {
     using C = compute_t<T>;
-    const C scale = static_cast<C>(Scalar(1 / (1 - p)).cast<T>());
+    const C scale = Scalar(1 / (1 - p)).cast<C>();
     parallel_runs(nest, [&](const int64_t* at, int64_t count) {
       T* out = dx.as<T>() + at[0];
       const T* in = dy.as<T>() + at[1];

@@ -13,7 +13,7 @@ using naive_detail::for_each;
 // Whether `number` is rounded where it becomes an element of a half type.
 static bool loses_digits(const Scalar& number, DType dtype) {
   if (dtype != DType::f16 && dtype != DType::bf16) return false;
-  return visit_floating(dtype, [&]<class T> { return static_cast<double>(number.to<T>()) != number.to_double(); });
+  return visit_floating(dtype, [&]<class T> { return static_cast<double>(number.cast<T>()) != number.to_double(); });
 }
 
 void NaiveBackend::unary(UnaryOp op, const View& x, const MutableView& y, const UnaryArgs& args) {

@@ -191,8 +191,10 @@ template <> struct Unary<UnaryOp::gelu_tanh> {
     return x * logistic(T(1.59576912160573071176) * (x + T(0.044715) * x * x * x));
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
-    const T s = logistic(T(1.59576912160573071176) * (x + T(0.044715) * x * x * x));
-    return s + x * s * (T(1) - s) * T(1.59576912160573071176) * (T(1) + T(0.134145) * x * x);
+    // Constant beyond 30, where squares may overflow.
+    const T z = select(x > T(30), T(30), select(x < T(-30), T(-30), x));
+    const T s = logistic(T(1.59576912160573071176) * (z + T(0.044715) * z * z * z));
+    return s + z * s * (T(1) - s) * T(1.59576912160573071176) * (T(1) + T(0.134145) * z * z);
   }
 };
 template <> struct Unary<UnaryOp::silu> {
@@ -222,7 +224,7 @@ template <> struct Unary<UnaryOp::mish> {
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
     using std::exp;
     const T e = exp(select(x > T(20), T(20), x)), n = e * (e + T(2));
-    return select(x > T(20), T(1), n / (n + T(2)) + T(4) * x * e * (e + T(1)) / ((n + T(2)) * (n + T(2))));
+    return select(x > T(20), T(1), n / (n + T(2)) + x * (T(4) * e * (e + T(1)) / ((n + T(2)) * (n + T(2)))));
   }
 };
 template <> struct Unary<UnaryOp::log_sigmoid> {
@@ -232,7 +234,7 @@ template <> struct Unary<UnaryOp::log_sigmoid> {
 template <> struct Unary<UnaryOp::hardswish> {  // x min(max(x + 3, 0), 6) / 6
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
     const T h = x + T(3);
-    return x * select(h < T(0), T(0), select(h > T(6), T(6), h)) / T(6);
+    return x * (select(h < T(0), T(0), select(h > T(6), T(6), h)) / T(6));
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
     return select(x < T(-3), T(0), select(x > T(3), T(1), x / T(3) + T(0.5)));

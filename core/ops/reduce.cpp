@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/core/recorded_memory.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus::ops {
@@ -60,15 +62,62 @@ namespace {
 // Half types are widened where elements are squared or raised to a power: their range is small.
 Array widened(const Array& x) { return cast(x, x.dtype() == DType::f64 ? DType::f64 : DType::f32); }
 
+// Whether squares of about the size of y², a dense result, may have left the range of their type. That takes a look at
+// the numbers, which on a GPU the host would have to wait for; there such results are infinite or 0, as PyTorch's.
+bool squares_left_range(const Array& y) {
+  if (!y.device().is_cpu() || is_recording(DeviceType::cpu)) return false;
+  return visit_floating(y.dtype(), [&]<class T> {
+    if constexpr (!std::is_floating_point_v<T>) return false;
+    else {
+      const T least = std::is_same_v<T, float> ? T(1e-17) : T(1e-145), most = std::numeric_limits<T>::max();
+      const T* values = y.data<T>();
+      bool left = false;
+      for (int64_t i = 0; i < y.numel(); ++i) left |= values[i] < least || values[i] > most;
+      return left;
+    }
+  });
+}
+
+// f(x / s) s for an f with f(x / s) = f(x) / s, s being the largest |x| along the axes of `mask`; f keeps these axes.
+template <class F>
+Array by_scaling(const Array& x, uint32_t mask, bool keepdim, F&& f) {
+  const Array largest = reduce(ReduceOp::max, unary(UnaryOp::abs, x), mask, true, x.dtype());
+  const Array one = full({}, 1.0, x.dtype(), x.device());
+  const Array s = where(binary_scalar(BinaryOp::eq, largest, 0), one, largest);
+  const Array y = binary(BinaryOp::mul, f(binary(BinaryOp::div, x, s)), s);
+  return keepdim ? y : drop_axes(y, mask);
+}
+
+// sqrt(sum of x² / by)
+Array root_of_squares(const Array& x, uint32_t mask, bool keepdim, double by) {
+  const Array sum = reduce(ReduceOp::sum, unary(UnaryOp::square, x), mask, keepdim, x.dtype());
+  return unary(UnaryOp::sqrt, by == 1 ? sum : binary_scalar(BinaryOp::div, sum, by));
+}
+// The same where squares leave the range of x's type.
+Array safe_root_of_squares(const Array& x, uint32_t mask, bool keepdim, double by) {
+  const Array y = root_of_squares(x, mask, keepdim, by);
+  if (x.numel() == 0 || !squares_left_range(y)) return y;
+  return by_scaling(x, mask, keepdim, [&](const Array& scaled) { return root_of_squares(scaled, mask, true, by); });
+}
+
+Array centred(const Array& x, uint32_t mask) {
+  return binary(BinaryOp::sub, x, reduce(ReduceOp::mean, x, mask, true, x.dtype()));
+}
+
 }  // namespace
 
 Array variance(const Array& x, uint32_t mask, bool keepdim, double correction) {
   check_floating(x, "the tensor");
-  const Array wide = widened(x);
-  const Array centred = binary(BinaryOp::sub, wide, reduce(ReduceOp::mean, wide, mask, true, wide.dtype()));
-  const Array squares = reduce(ReduceOp::sum, unary(UnaryOp::square, centred), mask, keepdim, wide.dtype());
+  const Array difference = centred(widened(x), mask), square = unary(UnaryOp::square, difference);
+  const Array squares = reduce(ReduceOp::sum, square, mask, keepdim, square.dtype());
   const double count = static_cast<double>(reduced_count(x.shape(), mask));
   return cast(binary_scalar(BinaryOp::div, squares, std::max(0.0, count - correction)), x.dtype());
+}
+
+Array deviation(const Array& x, uint32_t mask, bool keepdim, double correction) {
+  check_floating(x, "the tensor");
+  const double by = std::max(0.0, static_cast<double>(reduced_count(x.shape(), mask)) - correction);
+  return cast(safe_root_of_squares(centred(widened(x), mask), mask, keepdim, by), x.dtype());
 }
 
 Array norm(const Array& x, double p, uint32_t mask, bool keepdim) {
@@ -76,7 +125,7 @@ Array norm(const Array& x, double p, uint32_t mask, bool keepdim) {
   const Array wide = widened(x);
   const auto total = [&](const Array& of) { return reduce(ReduceOp::sum, of, mask, keepdim, wide.dtype()); };
   if (p == 0) return cast(total(cast(binary_scalar(BinaryOp::ne, wide, 0), wide.dtype())), x.dtype());
-  if (p == 2) return cast(unary(UnaryOp::sqrt, total(unary(UnaryOp::square, wide))), x.dtype());
+  if (p == 2) return cast(safe_root_of_squares(wide, mask, keepdim, 1), x.dtype());
   const Array powers = binary_scalar(BinaryOp::pow, unary(UnaryOp::abs, wide), p);
   return cast(binary_scalar(BinaryOp::pow, total(powers), 1 / p), x.dtype());
 }

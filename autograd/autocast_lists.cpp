@@ -41,7 +41,9 @@ const Lists& lists() {
          "softmin"});
     add(none, float32_result, {"cumprod", "cumsum", "sum"});
     add(float32, float32_result, {"prod"});
-    add(float32, none, {"local_response_norm", "trace"});
+    add(none, float32, {"pairwise_distance"});
+    add(float32, float32, {"local_response_norm"});
+    add(float32, none, {"trace"});
     // Losses.
     add(float32, float32,
         {"binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy", "hinge_embedding_loss",

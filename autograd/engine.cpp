@@ -203,6 +203,8 @@ class BackwardPass {
       EventScope event(node->name());
       const bool checks = AnomalyGuard::is_enabled();
       const std::string before = checks ? detail::anomaly_before_backward(*node, dys, state.addend) : "";
+      if (node->backward_in_float32())
+        for (Tensor& dy : dys) dy = widened(dy);
       given_ = &dys;
       const Tensor addend = std::move(state.addend);
       gradients = addend.defined() ? node->backward_of_sum(dys[0], addend) : node->backward_all(dys);

@@ -213,7 +213,23 @@ Tensor Saved::with_history(const Array& array, const Tensor& tensor) const {
   return made;
 }
 
+Tensor widened(const Tensor& x) {
+  return x.defined() && is_half(x.dtype()) ? x.to(DType::f32, false, false, Loc{}) : x;
+}
+
+bool Node::has_broadcast_input() const {
+  for (const Edge& edge : edges_)
+    if (edge.node && !(edge.node->outputs_[edge.input].shape == outputs_[0].shape)) return true;
+  return false;
+}
+
 Tensor Saved::operator()() const {
+  const Tensor saved = as_saved();
+  const bool half = saved.defined() && is_half(saved.dtype());
+  return half && owner_->backward_in_float32() ? widened(saved) : saved;
+}
+
+Tensor Saved::as_saved() const {
   if (const auto kept = from_keeper()) return with_history(kept->array, kept->tensor);
   const FlagLock lock(busy_);
   check();

@@ -73,8 +73,8 @@ class Saved {
   };
   Saved& operator=(Own own);
 
-  /// The saved tensor. AutogradError when it was released or changed in place. Several passes may ask, and one may
-  /// release, at the same time.
+  /// The saved tensor (in float32, where Node::backward_in_float32 says so). AutogradError when it was released or
+  /// changed in place. Several passes may ask, and one may release, at the same time.
   Tensor operator()() const;
   /// The saved numbers, same checks.
   Array array() const;
@@ -92,6 +92,7 @@ class Saved {
  private:
   friend class Node;
   void keep(const Array& array, const Tensor& tensor);
+  Tensor as_saved() const;
   void check() const;
   std::optional<SavedKeeper::Kept> from_keeper() const;
   Tensor with_history(const Array& array, const Tensor& tensor) const;
@@ -128,6 +129,9 @@ class Node : public RefCounted {
   virtual bool is_accumulator() const { return false; }
   /// False where an undefined gradient may reach backward_all; else such a node is passed over when all are undefined.
   virtual bool handles_undefined() const { return false; }
+  /// True where backward consists of several operators, which would round their results to half types one after the
+  /// other: it then gets half gradients and saved tensors in float32, and the engine rounds what it returns.
+  virtual bool backward_in_float32() const { return false; }
   /// Drops what backward needed.
   virtual void release_saved();
 
@@ -183,6 +187,8 @@ class Node : public RefCounted {
   /// Input i as the user passed it; valid inside forward. Where the operator writes into that input, a copy of the
   /// old numbers.
   Tensor input(size_t i) const;
+  /// True if the gradient of an input is a sum over dimensions along which forward broadcast it.
+  bool has_broadcast_input() const;
   /// Where forward writes: input 0 for the in-place form of the operator, else null (a fresh result).
   const Array* destination(const Array& input0) const { return in_place_ ? &input0 : nullptr; }
   /// Marks an output of this node for saving:  y = own(Y);
@@ -269,6 +275,10 @@ namespace detail {
 /// The id of a new hook of a tensor or module: no two hooks of any kind share one.
 unsigned new_hook_id();
 }  // namespace detail
+
+constexpr bool is_half(DType dtype) { return is_floating(dtype) && size_of(dtype) == 2; }
+/// x, of a half type in float32.
+Tensor widened(const Tensor& x);
 
 /// Where the gradient of `tensor` goes: its grad_fn, its AccumulateGrad, or nowhere.
 Edge gradient_edge(const Tensor& tensor);

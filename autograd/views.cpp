@@ -64,8 +64,8 @@ struct CopySlices final : Node {
   Grads backward(const Tensor& dy) override {
     Tensor buffer = zeros({std::max(span_of(base), span_of(view))}, dy.options());
     view_of(buffer, base).copy_(dy);
-    const Tensor window = view_of(buffer, view);
-    Grads gradients = write->backward_all({window.clone()});
+    const Tensor window = view_of(buffer, view), dwindow = window.clone();
+    Grads gradients = write->backward_all({write->backward_in_float32() ? widened(dwindow) : dwindow});
     if (gradients.size() > 0 && gradients[0].defined()) window.copy_(gradients[0]);
     else window.zero_();
     Grads result = {view_of(buffer, base)};

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/composed.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/linear_algebra.h>
 #include <gradus/autograd/ops/matmul.h>
@@ -53,10 +53,13 @@ Tensor BilinearImpl::forward(const Tensor& a, const Tensor& b) {
   lead.resize(lead.size() - 1), other.resize(other.size() - 1);
   GRADUS_CHECK(lead == other, ShapeError, "the inputs have different leading sizes: ", a.sizes(), " and ", b.sizes());
   const int64_t rows = numel_of(lead);
-  const Tensor left = a.reshape({rows, in1}).matmul(weight.permute({1, 0, 2}).reshape({in1, out * in2}));
-  const Tensor y = left.view({rows, out, in2}).matmul(b.reshape({rows, in2, 1})).squeeze(-1);  // (rows, out)
   lead.push_back(out);
-  return (bias.defined() ? y + bias : y).reshape(lead);
+  const auto product = [&](const Tensor& a, const Tensor& b, const Tensor& weight, const Tensor& bias) {
+    const Tensor left = a.reshape({rows, in1}).matmul(weight.permute({1, 0, 2}).reshape({in1, out * in2}));
+    const Tensor y = left.view({rows, out, in2}).matmul(b.reshape({rows, in2, 1})).squeeze(-1);  // (rows, out)
+    return (bias.defined() ? y + bias : y).reshape(lead);
+  };
+  return composed(op, product, a, b, weight, bias);
 }
 
 void BilinearImpl::pretty_print(std::ostream& stream) const {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/composed.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/dropout.h>
 #include <gradus/autograd/ops/elementwise.h>
@@ -24,8 +24,12 @@ using detail::RecurrentWeights;
 // for a whole sequence at once.
 
 Tensor rnn_step(const Tensor& from_input, const Tensor& h, const RecurrentWeights& w, RNNNonlinearity nonlinearity) {
-  const Tensor sum = from_input + linear(h, w.w_hh, w.b_hh);
-  return nonlinearity == kReLU ? relu(sum) : tanh(sum);
+  OpScope op("rnn_step", Loc{});
+  const auto next = [&](const Tensor& from_input, const Tensor& from_state) {
+    const Tensor sum = from_input + from_state;
+    return nonlinearity == kReLU ? relu(sum) : tanh(sum);
+  };
+  return composed(op, next, from_input, linear(h, w.w_hh, w.b_hh));
 }
 
 RecurrentState lstm_step(const Tensor& from_input, const RecurrentState& state, const RecurrentWeights& w) {
@@ -34,10 +38,14 @@ RecurrentState lstm_step(const Tensor& from_input, const RecurrentState& state, 
 }
 
 Tensor gru_step(const Tensor& from_input, const Tensor& h, const RecurrentWeights& w) {
-  const TensorList x = chunk(from_input, 3, -1), u = chunk(linear(h, w.w_hh, w.b_hh), 3, -1);
-  const Tensor reset = sigmoid(x[0] + u[0]), update = sigmoid(x[1] + u[1]);
-  const Tensor candidate = tanh(x[2] + reset * u[2]);
-  return candidate + update * (h - candidate);
+  OpScope op("gru_step", Loc{});
+  const auto next = [](const Tensor& from_input, const Tensor& from_state, const Tensor& h) {
+    const TensorList x = chunk(from_input, 3, -1), u = chunk(from_state, 3, -1);
+    const Tensor reset = sigmoid(x[0] + u[0]), update = sigmoid(x[1] + u[1]);
+    const Tensor candidate = tanh(x[2] + reset * u[2]);
+    return candidate + update * (h - candidate);
+  };
+  return composed(op, next, from_input, linear(h, w.w_hh, w.b_hh), h);
 }
 
 void fill_uniform(const std::vector<Tensor>& parameters, int64_t hidden_size) {

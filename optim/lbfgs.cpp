@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <gradus/autograd/grad_mode.h>
+#include <gradus/autograd/node.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/reduce.h>
@@ -72,8 +73,8 @@ Tensor LBFGS::flat_gradient() const {
   TensorList flat;
   for (const Tensor& parameter : parameters()) {
     const Tensor gradient = parameter.grad();
-    flat.push_back(gradient.defined() ? gradient.detach().reshape(-1)
-                                      : zeros({parameter.numel()}, parameter.options()));
+    flat.push_back(
+        widened(gradient.defined() ? gradient.detach().reshape(-1) : zeros({parameter.numel()}, parameter.options())));
   }
   return cat(flat);
 }

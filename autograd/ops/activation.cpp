@@ -1,6 +1,6 @@
 #include <gradus/autograd/ops/activation.h>
 
-#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/composed.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/loss.h>
@@ -39,8 +39,10 @@ Tensor leaky_relu(const Tensor& x, double negative_slope, Loc where) {
 }
 Tensor elu(const Tensor& x, double alpha, double scale, double input_scale, Loc where) {
   OpScope op("elu", where);
-  const Tensor y = unary("elu", UnaryOp::elu, x, where, {alpha, input_scale});
-  return scale == 1 ? y : y * scale;
+  const auto plain = [&](const Tensor& x) { return unary("elu", UnaryOp::elu, x, where, {alpha, input_scale}); };
+  return scale == 1 ? plain(x)
+                    : composed(
+                          op, [&](const Tensor& x) { return plain(x) * scale; }, x);
 }
 Tensor selu(const Tensor& x, Loc where) {
   OpScope op("selu", where);
@@ -62,7 +64,8 @@ Tensor softplus(const Tensor& x, double beta, double threshold, Loc where) {
 }
 Tensor softsign(const Tensor& x, Loc where) {
   OpScope op("softsign", where);
-  return x / (1 + abs(x));
+  return composed(
+      op, [](const Tensor& x) { return x / (1 + abs(x)); }, x);
 }
 Tensor hardtanh(const Tensor& x, double min_val, double max_val, Loc where) {
   const OpContext context("hardtanh", where);
@@ -72,13 +75,17 @@ Tensor hardtanh(const Tensor& x, double min_val, double max_val, Loc where) {
 Tensor relu6(const Tensor& x, Loc where) { return unary("relu6", UnaryOp::hardtanh, x, where, {0, 6}); }
 Tensor hardsigmoid(const Tensor& x, Loc where) {
   OpScope op("hardsigmoid", where);
-  return relu6(x + 3) / 6;
+  return composed(
+      op, [](const Tensor& x) { return relu6(x + 3) / 6; }, x);
 }
 Tensor softshrink(const Tensor& x, double lambda, Loc at) {
   OpScope op("softshrink", at);
   GRADUS_CHECK(lambda >= 0, ValueError, "lambda must not be negative, got ", lambda);
   // Chosen, or an infinite gradient would be inf - inf where the function is flat.
-  return where((x >= -lambda).logical_and(x <= lambda), 0.0, x - clamp(x, -lambda, lambda));
+  const auto shrunk = [lambda](const Tensor& x) {
+    return where((x >= -lambda).logical_and(x <= lambda), 0.0, x - clamp(x, -lambda, lambda));
+  };
+  return composed(op, shrunk, x);
 }
 Tensor hardshrink(const Tensor& x, double lambda, Loc at) {
   OpScope op("hardshrink", at);
@@ -86,7 +93,8 @@ Tensor hardshrink(const Tensor& x, double lambda, Loc at) {
 }
 Tensor tanhshrink(const Tensor& x, Loc where) {
   OpScope op("tanhshrink", where);
-  return x - tanh(x);
+  return composed(
+      op, [](const Tensor& x) { return x - tanh(x); }, x);
 }
 Tensor threshold(const Tensor& x, double threshold, double value, Loc at) {
   OpScope op("threshold", at);
@@ -107,7 +115,9 @@ Tensor prelu(const Tensor& x, const Tensor& weight, Loc at) {
 Tensor rrelu(const Tensor& x, double lower, double upper, bool training, Loc where) {
   OpScope op("rrelu", where);
   GRADUS_CHECK(lower <= upper, ValueError, "lower must not be larger than upper, got ", lower, " and ", upper);
-  return training ? x * random_slopes(x, lower, upper) : leaky_relu(x, (lower + upper) / 2);
+  if (!training) return leaky_relu(x, (lower + upper) / 2);
+  return composed(
+      op, [&](const Tensor& x) { return x * random_slopes(x, lower, upper); }, x);
 }
 
 Tensor glu(const Tensor& x, int64_t dim, Loc where) {
@@ -116,7 +126,10 @@ Tensor glu(const Tensor& x, int64_t dim, Loc where) {
   const int64_t size = x.size(dim);
   GRADUS_CHECK(size % 2 == 0, ShapeError, "dimension ", dim, " of shape ", x.sizes(),
                " has no halves: its size is odd");
-  return x.narrow(dim, 0, size / 2) * sigmoid(x.narrow(dim, size / 2, size / 2));
+  const auto gated = [&](const Tensor& x) {
+    return x.narrow(dim, 0, size / 2) * sigmoid(x.narrow(dim, size / 2, size / 2));
+  };
+  return composed(op, gated, x);
 }
 
 Tensor softmin(const Tensor& x, int64_t dim, Loc where) {
@@ -131,6 +144,7 @@ const Tensor& leaky_relu_(const Tensor& x, double negative_slope, Loc where) {
 }
 const Tensor& elu_(const Tensor& x, double alpha, double scale, double input_scale, Loc where) {
   OpScope op("elu_", where);
+  if (scale != 1 && is_half(x.dtype())) return x.copy_(elu(x, alpha, scale, input_scale));
   unary_("elu_", UnaryOp::elu, x, where, {alpha, input_scale});
   return scale == 1 ? x : x.mul_(scale);
 }
@@ -153,7 +167,7 @@ const Tensor& hardtanh_(const Tensor& x, double min_val, double max_val, Loc whe
 const Tensor& relu6_(const Tensor& x, Loc where) { return unary_("relu6_", UnaryOp::hardtanh, x, where, {0, 6}); }
 const Tensor& hardsigmoid_(const Tensor& x, Loc where) {
   OpScope op("hardsigmoid_", where);
-  return relu6_(x.add_(3)).div_(6);
+  return is_half(x.dtype()) ? x.copy_(hardsigmoid(x)) : relu6_(x.add_(3)).div_(6);
 }
 const Tensor& hardswish_(const Tensor& x, Loc where) { return unary_("hardswish_", UnaryOp::hardswish, x, where); }
 const Tensor& threshold_(const Tensor& x, double threshold, double value, Loc where) {
@@ -163,6 +177,7 @@ const Tensor& threshold_(const Tensor& x, double threshold, double value, Loc wh
 const Tensor& rrelu_(const Tensor& x, double lower, double upper, bool training, Loc where) {
   OpScope op("rrelu_", where);
   GRADUS_CHECK(lower <= upper, ValueError, "lower must not be larger than upper, got ", lower, " and ", upper);
+  if (training && is_half(x.dtype())) return x.copy_(rrelu(x, lower, upper, true));
   return training ? x.mul_(random_slopes(x, lower, upper)) : leaky_relu_(x, (lower + upper) / 2);
 }
 

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include <gradus/autograd/composed.h>
 #include <gradus/autograd/engine.h>
-#include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/dropout.h>
 #include <gradus/autograd/ops/elementwise.h>
@@ -27,6 +27,7 @@ struct Embedding final : Node {  // Y[…, :] = W[indices[…], :]
     shape = W.shape(), padding = padding_idx, by_freq = scale_grad_by_freq, indices = places;
     return ops::index_select(W, 0, places);
   }
+  bool backward_in_float32() const override { return by_freq; }
   Grads backward(const Tensor& dy) override {  // dW = the sum (by_freq: the mean) of dY's rows that each row went to
     const Tensor dW = zeros(shape, dy.options()), flat = indices().reshape({-1});
     dW.index_add_(0, flat, dy.reshape({flat.numel(), shape[1]}));
@@ -64,10 +65,12 @@ const Tensor& embedding_renorm_(const Tensor& weight, const Tensor& indices, dou
   check_embedding(weight, indices);
   if (indices.numel() == 0) return weight;
   NoGradGuard no_grad;
-  const Tensor flat = indices.reshape({-1}, where), rows = weight.index_select(0, flat, where);
-  const Tensor norms = rows.norm(norm_type, {1}, true, {}, where);
-  const Tensor scale = gradus::where(norms > max_norm, max_norm / (norms + 1e-7), 1.0);
-  return index_copy_(weight, 0, flat, rows * scale, where);
+  const Tensor flat = indices.reshape({-1}, where);
+  const auto renormed = [&](const Tensor& rows) {
+    const Tensor norms = rows.norm(norm_type, {1}, true, {}, where);
+    return rows * gradus::where(norms > max_norm, max_norm / (norms + 1e-7), 1.0);
+  };
+  return index_copy_(weight, 0, flat, composed(op, renormed, weight.index_select(0, flat, where)), where);
 }
 
 namespace {

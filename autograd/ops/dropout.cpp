@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/composed.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/core/ops/dropout.h>
@@ -69,14 +69,18 @@ Tensor run_alpha(const char* name, const Tensor& x, double p, bool train, bool c
   OpScope op(name, where);
   check_probability(p);
   if (!train || p == 0) return x;
-  const AlphaNoise noise(x, p, channels);
-  return x * noise.scale + noise.shift;
+  const auto noisy = [&](const Tensor& x) {
+    const AlphaNoise noise(x, p, channels);
+    return x * noise.scale + noise.shift;
+  };
+  return composed(op, noisy, x);
 }
 
 const Tensor& run_alpha_in_place(const char* name, const Tensor& x, double p, bool train, bool channels, Loc where) {
   OpScope op(name, where);
   check_probability(p);
   if (!train || p == 0) return x;
+  if (is_half(x.dtype())) return x.copy_(run_alpha(name, x, p, train, channels, where));
   const AlphaNoise noise(x, p, channels);
   return x.mul_(noise.scale).add_(noise.shift);
 }
@@ -84,13 +88,17 @@ const Tensor& run_alpha_in_place(const char* name, const Tensor& x, double p, bo
 const Tensor& run_in_place(const char* name, const Tensor& x, double p, bool train, bool channels, Loc where) {
   OpScope op(name, where);
   check_probability(p);
-  return train && p > 0 ? x.mul_(dropout(ones_for(x, channels), p, true)) : x;
+  if (!train || p == 0) return x;
+  const Tensor scale = dropout(widened(ones_for(x, channels)), p, true);
+  return is_half(x.dtype()) ? x.copy_(widened(x) * scale) : x.mul_(scale);
 }
 
 Tensor run_channels(const char* name, const Tensor& x, double p, bool train, Loc where) {
   OpScope op(name, where);
   check_probability(p);
-  return train && p > 0 ? x * dropout(ones_for(x, true), p, true) : x;
+  if (!train || p == 0) return x;
+  return composed(
+      op, [&](const Tensor& x) { return x * dropout(ones_for(x, true), p, true); }, x);
 }
 
 }  // namespace

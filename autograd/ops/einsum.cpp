@@ -2,7 +2,7 @@
 // labels that nobody needs any more, or by an element-wise product where there are none; from left to right.
 #include <algorithm>
 
-#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/composed.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/linear_algebra.h>
 #include <gradus/autograd/ops/matmul.h>
@@ -142,6 +142,22 @@ Labelled contracted(Labelled a, Labelled b, const Labels& needed) {
   return {matmul(x, y, Loc{}).reshape(sizes_of(result), Loc{}), result};
 }
 
+// True for at most one sum or product, forward and backward: no operand of two has a label of its own that is summed
+// before, or a size of 1 that stretches.
+bool is_one_product(const std::vector<Labelled>& terms, const Labels& output) {
+  if (terms.size() != 2) return terms.size() == 1;
+  const auto fits = [&](const Labelled& operand, const Labelled& other) {
+    for (int label : operand.labels) {
+      if (!has(other.labels, label) && !has(output, label)) return false;
+      if (has(other.labels, label) &&
+          operand.x.size(place_of(operand.labels, label)) != other.x.size(place_of(other.labels, label)))
+        return false;
+    }
+    return true;
+  };
+  return fits(terms[0], terms[1]) && fits(terms[1], terms[0]);
+}
+
 }  // namespace
 
 Tensor einsum(std::string_view equation, const TensorList& operands, Loc where) {
@@ -201,13 +217,19 @@ Tensor einsum(std::string_view equation, const TensorList& operands, Loc where) 
                      operands[&b - terms.data()].sizes());
       }
 
-  Labelled result = terms[0];
-  for (size_t i = 1; i < terms.size(); ++i) {
-    Labels needed = output;
-    for (size_t j = i + 1; j < terms.size(); ++j) needed = joined(needed, terms[j].labels, {});
-    result = contracted(result, terms[i], needed);
-  }
-  return arranged(summed(result, output), output);
+  const auto contract = [&](const TensorList& tensors) {
+    for (size_t i = 0; i < terms.size(); ++i) terms[i].x = tensors[i];
+    Labelled result = terms[0];
+    for (size_t i = 1; i < terms.size(); ++i) {
+      Labels needed = output;
+      for (size_t j = i + 1; j < terms.size(); ++j) needed = joined(needed, terms[j].labels, {});
+      result = contracted(result, terms[i], needed);
+    }
+    return arranged(summed(result, output), output);
+  };
+  TensorList tensors;
+  for (const Labelled& term : terms) tensors.push_back(term.x);
+  return is_one_product(terms, output) ? contract(tensors) : composed_of_list(op, contract, tensors);
 }
 
 }  // namespace gradus

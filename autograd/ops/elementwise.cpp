@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/composed.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/operand.h>
 #include <gradus/core/binary_ops.h>
@@ -30,7 +30,8 @@ struct Mul final : Node {  // y = a b
     if (needs_grad(1)) a = input(0);
     return ops::binary(BinaryOp::mul, A, B, destination(A));
   }
-  Grads backward(const Tensor& dy) override {  // da = dy b,  db = dy a
+  bool backward_in_float32() const override { return has_broadcast_input(); }  // a sum of products
+  Grads backward(const Tensor& dy) override {                                  // da = dy b,  db = dy a
     return {needs_grad(0) ? dy * b() : Tensor(), needs_grad(1) ? dy * a() : Tensor()};
   }
 };
@@ -42,8 +43,10 @@ struct Div final : Node {  // y = a / b
     if (needs_grad(1)) a = input(0);
     return ops::binary(BinaryOp::div, A, B, destination(A));
   }
+  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {  // da = dy / b,  db = -dy a / b²
-    return {needs_grad(0) ? dy / b() : Tensor(), needs_grad(1) ? -dy * (a() / b() / b()) : Tensor()};
+    const Tensor B = b();
+    return {needs_grad(0) ? dy / B : Tensor(), needs_grad(1) ? -dy * (a() / B / B) : Tensor()};
   }
 };
 
@@ -78,7 +81,11 @@ struct RDivScalar final : Node {  // y = s / b
     this->s = s;
     return ops::binary_scalar(BinaryOp::div, B, s, true);
   }
-  Grads backward(const Tensor& dy) override { return {-dy * (s / b() / b())}; }  // db = -dy s / b²
+  bool backward_in_float32() const override { return true; }
+  Grads backward(const Tensor& dy) override {  // db = -dy s / b²
+    const Tensor B = b();
+    return {-dy * (s / B / B)};
+  }
 };
 
 struct PowScalar final : Node {  // y = a^n
@@ -89,6 +96,7 @@ struct PowScalar final : Node {  // y = a^n
     this->n = n;
     return ops::binary_scalar(BinaryOp::pow, A, n, false, destination(A));
   }
+  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {  // da = dy n a^(n - 1); 0 for n = 0, also at a = 0
     const double exponent = n.to_double();
     if (exponent == 0) return {zeros_like(dy)};
@@ -106,6 +114,7 @@ struct RPowScalar final : Node {  // y = s^b
     y = own(Y);
     return Y;
   }
+  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {  // db = dy y ln s; at s = 0 the limit 0 where b >= 0
     const double base = s.to_double();
     const Tensor slope = dy * (y() * std::log(base));
@@ -121,10 +130,12 @@ struct Pow final : Node {  // y = a^b
     if (needs_grad(1)) y = own(Y);
     return Y;
   }
+  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {  // da = dy b a^(b - 1),  db = dy y ln a
+    const Tensor A = a(), B = b();
     Grads gradients(2);
-    if (needs_grad(0)) gradients[0] = where(b() == 0, 0.0, dy * (b() * pow(a(), b() - 1)));
-    if (needs_grad(1)) gradients[1] = where((a() == 0).logical_and(b() >= 0), 0.0, dy * (y() * a().log()));
+    if (needs_grad(0)) gradients[0] = where(B == 0, 0.0, dy * (B * pow(A, B - 1)));
+    if (needs_grad(1)) gradients[1] = where((A == 0).logical_and(B >= 0), 0.0, dy * (y() * A.log()));
     return gradients;
   }
 };
@@ -155,6 +166,7 @@ struct Modulo final : Node {  // y = a - q b, q = a / b rounded towards 0 (fmod)
     this->op = op;
     return ops::binary(op, A, B, destination(A));
   }
+  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {  // da = dy,  db = -dy q
     if (!needs_grad(1)) return {dy, Tensor()};
     // Not floor(a / b): 1 / 0.1 is rounded up to 10, but the remainder is that of 9 tenths.
@@ -169,6 +181,7 @@ struct Atan2 final : Node {  // y = the angle of (b, a)
     b = input(1);
     return ops::binary(BinaryOp::atan2, A, B);
   }
+  bool backward_in_float32() const override { return true; }
   // da = dy b / (a² + b²),  db = -dy a / (a² + b²); 0 at the origin. Of a and b in units of the larger one, for their
   // squares may overflow or vanish.
   Grads backward(const Tensor& dy) override {
@@ -231,9 +244,8 @@ const Tensor& modulo_(const char* name, BinaryOp op, const Tensor& self, const O
   return apply_in_place<Modulo>(scope, self, as_tensor(other, self), op);
 }
 
-// b alpha, for add and sub. Like PyTorch's, alpha is a number of the result's type.
-Operand scaled(const Operand& a, const Operand& b, const Scalar& alpha, Tensor* room) {
-  if (alpha.to_double() == 1) return b;
+// Like PyTorch's, the alpha of add and sub is a number of the result's type.
+void check_alpha(const Operand& a, const Operand& b, const Scalar& alpha) {
   const DType type = a.tensor && b.tensor ? ops::result_type(a.tensor->array(), b.tensor->array())
                      : a.tensor           ? promote_with_scalar(a.tensor->dtype(), b.scalar)
                      : b.tensor           ? promote_with_scalar(b.tensor->dtype(), a.scalar)
@@ -241,6 +253,11 @@ Operand scaled(const Operand& a, const Operand& b, const Scalar& alpha, Tensor* 
   GRADUS_CHECK(is_floating(type) || !alpha.is_floating(), ValueError,
                "alpha must not be a fraction where the result is ", type);
   ops::check_fits(alpha, type);
+}
+
+// b alpha, for add and sub.
+Operand scaled(const Operand& b, const Scalar& alpha, Tensor* room) {
+  if (alpha.to_double() == 1) return b;
   if (!b.tensor) {
     const bool fraction = b.scalar.is_floating() || alpha.is_floating();
     return fraction ? Operand(b.scalar.to_double() * alpha.to_double(), b.where)
@@ -248,6 +265,34 @@ Operand scaled(const Operand& a, const Operand& b, const Scalar& alpha, Tensor* 
   }
   *room = mul(b, alpha);
   return Operand(*room, b.where);
+}
+
+// a + b or a - b, of which one at least is a tensor.
+template <class OfTensors>
+Tensor sum_of(OpScope& op, BinaryOp kind, const Operand& a, const Operand& b) {
+  if (a.tensor && b.tensor) return apply<OfTensors>(op, *a.tensor, *b.tensor);
+  if (a.tensor) return apply<AddScalar>(op, *a.tensor, kind, b.scalar);
+  const Tensor other = b.tensor ? *b.tensor : number_tensor(b.scalar);
+  return kind == BinaryOp::add ? apply<AddScalar>(op, other, kind, a.scalar) : apply<RSubScalar>(op, other, a.scalar);
+}
+
+template <class OfTensors>
+Tensor scaled_sum(const char* name, BinaryOp kind, const Operand& a, const Operand& b, const Scalar& alpha) {
+  OpScope op(name, line_of(a, b));
+  check_operands(a, b);
+  if (alpha.to_double() != 1) check_alpha(a, b, alpha);
+  if (alpha.to_double() == 1 || !b.tensor) {
+    Tensor room;
+    return sum_of<OfTensors>(op, kind, a, scaled(b, alpha, &room));
+  }
+  const auto of_scaled = [&](const Operand& x, const Tensor& y) {
+    return sum_of<OfTensors>(op, kind, x, mul(y, alpha));
+  };
+  if (!a.tensor)
+    return composed(
+        op, [&](const Tensor& y) { return of_scaled(a, y); }, *b.tensor);
+  return composed(
+      op, [&](const Tensor& x, const Tensor& y) { return of_scaled(x, y); }, *a.tensor, *b.tensor);
 }
 
 void check_exponent(const Tensor& base, const Scalar& exponent) {
@@ -258,24 +303,12 @@ void check_exponent(const Tensor& base, const Scalar& exponent) {
 
 }  // namespace
 
-Tensor add(const Operand& a, const Operand& b_unscaled, const Scalar& alpha) {
-  OpScope op("add", line_of(a, b_unscaled));
-  check_operands(a, b_unscaled);
-  Tensor room;
-  const Operand b = scaled(a, b_unscaled, alpha, &room);
-  if (a.tensor && b.tensor) return apply<Add>(op, *a.tensor, *b.tensor);
-  if (a.tensor) return apply<AddScalar>(op, *a.tensor, BinaryOp::add, b.scalar);
-  return apply<AddScalar>(op, b.tensor ? *b.tensor : number_tensor(b.scalar), BinaryOp::add, a.scalar);
+Tensor add(const Operand& a, const Operand& b, const Scalar& alpha) {
+  return scaled_sum<Add>("add", BinaryOp::add, a, b, alpha);
 }
 
-Tensor sub(const Operand& a, const Operand& b_unscaled, const Scalar& alpha) {
-  OpScope op("sub", line_of(a, b_unscaled));
-  check_operands(a, b_unscaled);
-  Tensor room;
-  const Operand b = scaled(a, b_unscaled, alpha, &room);
-  if (a.tensor && b.tensor) return apply<Sub>(op, *a.tensor, *b.tensor);
-  if (a.tensor) return apply<AddScalar>(op, *a.tensor, BinaryOp::sub, b.scalar);
-  return apply<RSubScalar>(op, b.tensor ? *b.tensor : number_tensor(b.scalar), a.scalar);
+Tensor sub(const Operand& a, const Operand& b, const Scalar& alpha) {
+  return scaled_sum<Sub>("sub", BinaryOp::sub, a, b, alpha);
 }
 
 Tensor mul(const Operand& a, const Operand& b) {
@@ -323,25 +356,35 @@ Tensor atan2(const Operand& a, const Operand& b) { return of_tensors<Atan2>("ata
 // From the nearer end, so that weights 0 and 1 give start and end to the bit.
 Tensor lerp(const Tensor& start, const Tensor& end, const Operand& weight) {
   OpScope op("lerp", weight.where);
-  const Tensor way = end - start;
   if (!weight.tensor) {
     const double w = weight.scalar.to_double();
-    if (way.is_floating_point()) ops::check_fits(w, way.dtype());
-    return w < 0.5 ? start + way * w : end - way * (1 - w);
+    const DType type = ops::result_type(start.array(), end.array());
+    if (is_floating(type)) ops::check_fits(w, type);
+    const auto between = [w](const Tensor& a, const Tensor& b) {
+      return w < 0.5 ? a + (b - a) * w : b - (b - a) * (1 - w);
+    };
+    return composed(op, between, start, end);
   }
-  const Tensor& w = *weight.tensor;
-  return where(w < 0.5, start + way * w, end - way * (1 - w));
+  const auto between = [](const Tensor& a, const Tensor& b, const Tensor& w) {
+    const Tensor way = b - a;
+    return where(w < 0.5, a + way * w, b - way * (1 - w));
+  };
+  return composed(op, between, start, end, *weight.tensor);
 }
 
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value, Loc where) {
   OpScope op("addcmul", where);
-  const Tensor product = a * b;
-  return add(x, product, number_of(value, ops::result_type(x.array(), product.array())));
+  const auto sum = [&](const Tensor& x, const Tensor& a, const Tensor& b) {
+    const Tensor product = a * b;
+    return add(x, product, number_of(value, ops::result_type(x.array(), product.array())));
+  };
+  return composed(op, sum, x, a, b);
 }
 
 Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value, Loc where) {
   OpScope op("addcdiv", where);
-  return add(x, a / b, value);
+  return composed(
+      op, [&](const Tensor& x, const Tensor& a, const Tensor& b) { return add(x, a / b, value); }, x, a, b);
 }
 
 // ---- In place ----
@@ -353,8 +396,11 @@ const Tensor& add_in_place(const char* name, BinaryOp op, const Tensor& self, co
                            const Scalar& alpha) {
   OpScope scope(name, other.where);
   check_operands(Operand(self), other);
+  if (alpha.to_double() != 1) check_alpha(Operand(self), other, alpha);
+  if (is_half(self.dtype()) && other.tensor && alpha.to_double() != 1)
+    return self.copy_(op == BinaryOp::add ? add(self, other, alpha) : sub(self, other, alpha));
   Tensor room;
-  const Operand b = scaled(Operand(self), other, alpha, &room);
+  const Operand b = scaled(other, alpha, &room);
   return b.tensor ? apply_in_place<N>(scope, self, *b.tensor) : apply_in_place<AddScalar>(scope, self, op, b.scalar);
 }
 
@@ -407,12 +453,13 @@ const Tensor& Tensor::lerp_(const Tensor& end, const Operand& weight) const {
 
 const Tensor& Tensor::addcmul_(const Tensor& a, const Tensor& b, const Scalar& value, Loc where) const {
   OpScope op("addcmul_", where);
+  if (is_half(dtype())) return copy_(gradus::addcmul(*this, a, b, value, where));
   return add_(a * b, number_of(value, dtype()));
 }
 
 const Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value, Loc where) const {
   OpScope op("addcdiv_", where);
-  return add_(a / b, value);
+  return is_half(dtype()) ? copy_(gradus::addcdiv(*this, a, b, value, where)) : add_(a / b, value);
 }
 
 }  // namespace gradus

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/composed.h>
 #include <gradus/autograd/ops/axes.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
@@ -128,7 +128,10 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index, Loc where
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha,
                  Loc where) {
   OpScope op("index_add", where);
-  return apply<IndexWrite>(op, x, scaled(source, alpha), axis_of(x, dim), index.array(), true);
+  const auto sum = [&](const Tensor& x, const Tensor& source) {
+    return apply<IndexWrite>(op, x, scaled(source, alpha), axis_of(x, dim), index.array(), true);
+  };
+  return alpha.to_double() == 1 ? sum(x, source) : composed(op, sum, x, source);
 }
 Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Loc where) {
   OpScope op("index_copy", where);
@@ -156,6 +159,7 @@ Tensor Tensor::index_fill(int64_t dim, const Tensor& index, const Scalar& value,
 const Tensor& Tensor::index_add_(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha,
                                  Loc where) const {
   OpScope op("index_add_", where);
+  if (is_half(dtype()) && alpha.to_double() != 1) return copy_(gradus::index_add(*this, dim, index, source, alpha));
   return apply_in_place<IndexWrite>(op, *this, scaled(source, alpha), axis_of(*this, dim), index.array(), true);
 }
 const Tensor& Tensor::index_fill_(int64_t dim, const Tensor& index, const Scalar& value, Loc where) const {

@@ -1,6 +1,6 @@
 #include <gradus/autograd/ops/linear_algebra.h>
 
-#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/composed.h>
 #include <gradus/autograd/ops/axes.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
@@ -16,6 +16,11 @@ namespace {
 void check_dims(const Tensor& x, int64_t dims, const char* what, const char* layout) {
   GRADUS_CHECK(x.dim() == dims, ShapeError, what, " must have ", dims, dims == 1 ? " dimension " : " dimensions ",
                layout, ", got shape ", x.sizes());
+}
+
+void check_mv(const Tensor& matrix, const Tensor& vector) {
+  check_dims(matrix, 2, "matrix", "(M, N)");
+  check_dims(vector, 1, "vector", "(N)");
 }
 
 void check_product(const Tensor& a, const Tensor& b) {
@@ -66,12 +71,21 @@ Tensor blend(const Tensor& x, const Tensor& product, const Scalar& of_x, const S
   return beta.to_double() == 1 ? x + scaled : x * beta + scaled;
 }
 
+// The same of the product of a and b.
+Tensor blended(const OpScope& op, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta,
+               const Scalar& alpha, Loc where) {
+  const auto blend_product = [&](const Tensor& x, const Tensor& a, const Tensor& b) {
+    return blend(x, matmul(a, b, where), beta, alpha);
+  };
+  return composed(op, blend_product, x, a, b);
+}
+
 // The same for matrices or batches of them, whose sizes fit. Where nothing is scaled x is the first term of the sums.
 Tensor add_product(OpScope& op, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta,
                    const Scalar& alpha, Loc where) {
   const bool plain = beta.to_double() == 1 && alpha.to_double() == 1 && op.type_of(x) == op.type_of(a) &&
                      op.type_of(a) == op.type_of(b) && a.dtype() != kBool;
-  if (!plain) return blend(x, matmul(a, b, where), beta, alpha);
+  if (!plain) return blended(op, x, a, b, beta, alpha, where);
   Shape product = a.sizes();
   product[product.size() - 1] = b.size(-1);
   check_broadcasts(x, product);
@@ -97,7 +111,8 @@ Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& be
 Tensor addmv(const Tensor& x, const Tensor& matrix, const Tensor& vector, const Scalar& beta, const Scalar& alpha,
              Loc where) {
   OpScope op("addmv", where);
-  return blend(x, mv(matrix, vector, where), beta, alpha);
+  check_mv(matrix, vector);
+  return blended(op, x, matrix, vector, beta, alpha, where);
 }
 
 Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha, Loc where) {
@@ -108,8 +123,7 @@ Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& 
 
 Tensor mv(const Tensor& matrix, const Tensor& vector, Loc where) {
   OpScope op("mv", where);
-  check_dims(matrix, 2, "matrix", "(M, N)");
-  check_dims(vector, 1, "vector", "(N)");
+  check_mv(matrix, vector);
   return matmul(matrix, vector, where);
 }
 
@@ -144,7 +158,10 @@ Tensor cross(const Tensor& a, const Tensor& b, std::optional<int64_t> dim, Loc w
   GRADUS_CHECK(axis < a.dim() && a.sizes()[axis] == 3, ShapeError, "needs a dimension of size 3, got shape ",
                a.sizes());
   const auto ahead = [&](const Tensor& x, int64_t by) { return x.roll({-by}, {axis}, where); };
-  return ahead(a, 1) * ahead(b, 2) - ahead(a, 2) * ahead(b, 1);
+  const auto product = [&](const Tensor& a, const Tensor& b) {
+    return ahead(a, 1) * ahead(b, 2) - ahead(a, 2) * ahead(b, 1);
+  };
+  return composed(op, product, a, b);
 }
 
 Tensor tensordot(const Tensor& a, const Tensor& b, IntArrayRef dims_a, IntArrayRef dims_b, Loc where) {
@@ -192,7 +209,10 @@ Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim, double e
 
 Tensor pairwise_distance(const Tensor& a, const Tensor& b, double p, double eps, bool keepdim, Loc where) {
   OpScope op("pairwise_distance", where);
-  return (a - b + eps).norm(p, {-1}, keepdim, {}, where);
+  const auto distance = [&](const Tensor& a, const Tensor& b) {
+    return (a - b + eps).norm(p, {-1}, keepdim, {}, where);
+  };
+  return composed(op, distance, a, b);
 }
 
 // ---- Methods ----

@@ -1,6 +1,6 @@
 #include <gradus/autograd/ops/loss.h>
 
-#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/composed.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/core/ops/loss.h>
@@ -25,6 +25,7 @@ struct Softmax final : Node {  // y = softmax(x) or log_softmax(x) along axis
     y = own(Y);
     return Y;
   }
+  bool backward_in_float32() const override { return GradMode::is_enabled(); }  // else one kernel
   Grads backward(const Tensor& dy) override { return {softmax_backward(dy, y(), axis, log)}; }
 };
 
@@ -184,10 +185,12 @@ Tensor log_softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype, Loc
 Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction, int64_t ignore_index,
                 Loc where) {
   OpScope op("nll_loss", where);
-  return over_rows(x, target, reduction, [&](const Tensor& rows, const Tensor& classes) {
+  const auto of_rows = [&](const Tensor& rows, const Tensor& classes) {
     ops::check_classes(rows.array(), classes.array());
     return likelihood(op, rows, classes, weight, reduction, ignore_index, 0);
-  });
+  };
+  return composed(
+      op, [&](const Tensor& x) { return over_rows(x, target, reduction, of_rows); }, x);
 }
 
 Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction,
@@ -195,14 +198,20 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight
   OpScope op("cross_entropy", where);
   GRADUS_CHECK(label_smoothing >= 0 && label_smoothing <= 1, ValueError, "label_smoothing must be in [0, 1], got ",
                label_smoothing);
-  if (is_floating(target.dtype()) && x.dim() > 0 && target.sizes() == x.sizes())
-    return cross_entropy_of_probabilities(op, x, target, weight, reduction, label_smoothing, where);
-  return over_rows(x, target, reduction, [&](const Tensor& rows, const Tensor& classes) {
+  if (is_floating(target.dtype()) && x.dim() > 0 && target.sizes() == x.sizes()) {
+    const auto of_probabilities = [&](const Tensor& x) {
+      return cross_entropy_of_probabilities(op, x, target, weight, reduction, label_smoothing, where);
+    };
+    return composed(op, of_probabilities, x);
+  }
+  const auto of_rows = [&](const Tensor& rows, const Tensor& classes) {
     if (!weight.defined() && label_smoothing == 0)
       return apply<CrossEntropy>(op, rows, classes.array(), ignore_index, reduction);
     ops::check_classes(rows.array(), classes.array());
     return likelihood(op, log_softmax(rows, 1, {}, where), classes, weight, reduction, ignore_index, label_smoothing);
-  });
+  };
+  return composed(
+      op, [&](const Tensor& x) { return over_rows(x, target, reduction, of_rows); }, x);
 }
 
 }  // namespace gradus

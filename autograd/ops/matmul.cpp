@@ -23,6 +23,7 @@ struct MatMul final : Node {  // Y = A B, with vectors taken as a row on the lef
     return ops::matmul(A, B);
   }
 
+  bool backward_in_float32() const override { return sums_batches(0) || sums_batches(1); }
   Grads backward(const Tensor& dy) override {  // dA = dY Bᵀ,  dB = Aᵀ dY; the engine sums over broadcast batches
     Tensor dY = column ? dy.unsqueeze(-1) : dy;
     if (row) dY = dY.unsqueeze(-2);
@@ -46,9 +47,18 @@ struct MatMul final : Node {  // Y = A B, with vectors taken as a row on the lef
   }
 
  private:
-  bool b_is_matrix() const {
-    const Edge& edge = edges()[1];
-    return edge.node->outputs()[edge.input].shape.size() == 2;
+  const Shape& shape_of(size_t i) const { return edges()[i].node->outputs()[edges()[i].input].shape; }
+  bool b_is_matrix() const { return shape_of(1).size() == 2; }
+  // True if the gradient of operand i is a sum of products over batches, which no product is itself.
+  bool sums_batches(size_t i) const {
+    if (!needs_grad(i)) return false;
+    const Shape &shape = shape_of(i), &y = outputs()[0].shape;
+    const int vectors = row + column, batches = y.size() - 2 + vectors;
+    if (i == 1 && !column && shape.size() == 2) return false;  // one tall product
+    if (shape.size() - (i == 0 ? 2 - row : 2 - column) != batches) return true;
+    for (int k = 0; k < batches; ++k)
+      if (shape[k] != y[k]) return true;
+    return false;
   }
 };
 

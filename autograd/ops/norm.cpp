@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include <gradus/autograd/checkpoint.h>
+#include <gradus/autograd/composed.h>
 #include <gradus/autograd/engine.h>
-#include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/stencil.h>
@@ -278,9 +278,12 @@ Tensor local_response_norm(const Tensor& x, int64_t size, double alpha, double b
     neighbours.end_position();
   }
   const int64_t places = x.numel() / std::max<int64_t>(1, x.size(0) * channels);
-  const Tensor squares = (x * x).reshape({x.size(0), 1, channels, places});
-  const Tensor average = resample2d(op, squares, neighbours, ops::OwnedStencil::identity(places)).reshape(x.sizes());
-  return x / (average * alpha + k).pow(beta);
+  const auto divided = [&](const Tensor& x) {
+    const Tensor squares = (x * x).reshape({x.size(0), 1, channels, places});
+    const Tensor average = resample2d(op, squares, neighbours, ops::OwnedStencil::identity(places)).reshape(x.sizes());
+    return x / (average * alpha + k).pow(beta);
+  };
+  return composed(op, divided, x);
 }
 
 }  // namespace gradus

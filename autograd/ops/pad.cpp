@@ -1,6 +1,6 @@
 #include <gradus/autograd/ops/pad.h>
 
-#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/composed.h>
 #include <gradus/autograd/ops/stencil.h>
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/checked.h>
@@ -158,6 +158,7 @@ struct Unfold final : Node {  // y[n, c, tap, p, q] = x[n, c, p stride + r dilat
     for_each_tap(x, w, [&](int64_t tap, const Array& part) { ops::copy_into(y.select(2, tap), part); });
     return y;
   }
+  bool backward_in_float32() const override { return true; }  // a sum over the taps
   Grads backward(const Tensor& dy) override;
 };
 
@@ -199,7 +200,8 @@ Tensor pad(const Tensor& x, IntArrayRef pad, PadMode mode, double value, Loc whe
       "reflected, replicated and circular padding of the last 1, 2 or 3 dimensions needs 1 or 2 more before them, "
       "got pad ",
       pad, " for input of shape ", x.sizes());
-  return source_pad(op, x, pad, mode);
+  const auto padded = [&](const Tensor& x) { return source_pad(op, x, pad, mode); };
+  return count < 3 ? padded(x) : composed(op, padded, x);  // the gradient of three dimensions is two sums
 }
 
 Tensor unfold(const Tensor& x, Pair kernel_size, Pair dilation, Pair padding, Pair stride, Loc where) {
@@ -231,7 +233,8 @@ Tensor fold(const Tensor& columns, Pair output_size, Pair kernel_size, Pair dila
                  " columns, but an image of ", output_size.h, " x ", output_size.w, " has ", windows.P(), " x ",
                  windows.Q(), " windows");
     const Tensor split = x.reshape({x.size(0), x.size(1) / taps, taps, windows.P(), windows.Q()});
-    const Tensor wide = apply<Fold>(op, split, windows);
+    const Tensor wide = composed(
+        op, [&](const Tensor& split) { return apply<Fold>(op, split, windows); }, split);
     return constant_pad(op, wide, {-padding.w, -padding.w, -padding.h, -padding.h}, 0);
   });
 }

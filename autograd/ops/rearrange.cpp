@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/composed.h>
 #include <gradus/autograd/ops/axes.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
@@ -93,11 +93,18 @@ Tensor repeat(const Tensor& x, IntArrayRef repeats, Loc where) {
                " are fewer than the dimensions of shape ", x.sizes());
   Shape shape = Dims::filled(repeats.size() - static_cast<int>(x.dim()), 1);
   for (int64_t size : x.sizes()) shape.push_back(size);
-  Tensor y = x.reshape(shape, where);
-  for (int i = 0; i < repeats.size(); ++i) {
-    GRADUS_CHECK(repeats[i] >= 0, ValueError, "numbers of repetitions must not be negative, got ", repeats);
-    if (repeats[i] != 1) y = repeat_along(y, i, i, repeats[i]);
+  int repeated = 0;
+  for (int64_t count : repeats) {
+    GRADUS_CHECK(count >= 0, ValueError, "numbers of repetitions must not be negative, got ", repeats);
+    repeated += count != 1;
   }
+  const auto by_dimensions = [&](const Tensor& x) {
+    Tensor y = x.reshape(shape, where);
+    for (int i = 0; i < repeats.size(); ++i)
+      if (repeats[i] != 1) y = repeat_along(y, i, i, repeats[i]);
+    return y;
+  };
+  const Tensor y = repeated > 1 ? composed(op, by_dimensions, x) : by_dimensions(x);  // whose gradient is one sum
   return y.array().storage() == x.array().storage() ? y.clone(where) : y;
 }
 

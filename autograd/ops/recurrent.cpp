@@ -1,7 +1,7 @@
 #include <gradus/autograd/ops/recurrent.h>
 
+#include <gradus/autograd/composed.h>
 #include <gradus/autograd/engine.h>
-#include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/matmul.h>
 #include <gradus/autograd/ops/shape.h>
@@ -81,10 +81,14 @@ struct Lstm final : Node {
 
 std::tuple<Tensor, Tensor> lstm_step(const Tensor& from_input, const Tensor& h, const Tensor& c, const Tensor& w_hh,
                                      const Tensor& b_hh) {
-  const TensorList gates = chunk(from_input + linear(h, w_hh, b_hh), 4, -1);
-  const Tensor input = sigmoid(gates[0]), forget = sigmoid(gates[1]), output = sigmoid(gates[3]);
-  const Tensor cell = forget * c + input * tanh(gates[2]);
-  return {output * tanh(cell), cell};
+  OpScope op("lstm_step", Loc{});
+  const auto next = [](const Tensor& from_input, const Tensor& from_state, const Tensor& c) {
+    const TensorList gates = chunk(from_input + from_state, 4, -1);
+    const Tensor input = sigmoid(gates[0]), forget = sigmoid(gates[1]), output = sigmoid(gates[3]);
+    const Tensor cell = forget * c + input * tanh(gates[2]);
+    return std::tuple{output * tanh(cell), cell};
+  };
+  return composed(op, next, from_input, linear(h, w_hh, b_hh), c);
 }
 
 std::tuple<Tensor, Tensor> lstm_sequence(const Tensor& x, const Tensor& h0, const Tensor& c0, const Tensor& w_ih,

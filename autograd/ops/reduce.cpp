@@ -44,6 +44,7 @@ struct ExtremeOver final : Node {  // max(), min(), amax, amin: equal extremes s
     if (needs_grad(0)) y = own(Y);
     return Y;
   }
+  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {
     const Tensor X = x().detach(), hit = (X == restore_axes(y().detach(), X.sizes(), mask)).to(dy.dtype());
     const Tensor count = mask ? hit.sum(axes_of(mask), true) : hit;

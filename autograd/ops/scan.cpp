@@ -46,6 +46,7 @@ struct LinearRecurrence final : Node {
     if (needs_grad(0)) y = own(Y);
     return Y;
   }
+  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {
     OpScope op("linear_recurrence_backward", Loc{});
     const Tensor db = apply<LinearRecurrence>(op, shifted(a(), axis, !reverse, 0), dy, axis, !reverse);
@@ -65,6 +66,7 @@ struct CumProd final : Node {
     if (needs_grad(0)) y = own(Y);
     return Y;
   }
+  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {
     if (dy.numel() == 0) return {dy};
     if (dy.dim() == 0) return {dy};
@@ -83,6 +85,7 @@ struct Prod final : Node {
     if (needs_grad(0)) x = input(0);
     return ops::reduce(ReduceOp::prod, X, 1u << axis, keepdim, dtype);
   }
+  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {
     const Tensor X = x().to(dy.dtype());
     if (X.numel() == 0) return {zeros_like(X)};

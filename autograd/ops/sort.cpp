@@ -69,6 +69,7 @@ struct Median final : Node {  // of all elements: equal ones share the gradient
     if (needs_grad(0)) y = own(Y);
     return Y;
   }
+  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {
     const Tensor hit = (x().detach() == y().detach()).to(dy.dtype());
     return {hit * (dy / hit.sum())};

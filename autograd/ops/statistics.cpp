@@ -1,7 +1,7 @@
 // Variances, norms and logsumexp.
 #include <cmath>
 
-#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/composed.h>
 #include <gradus/autograd/ops/axes.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
@@ -39,7 +39,7 @@ struct Std final : Node {  // the root of the variance; its gradient at 0 is tak
   Array forward(const Array& X, uint32_t axes, bool keepdim, double correction) {
     mask = axes, this->correction = correction;
     if (needs_grad(0)) x = input(0);
-    Array Y = ops::unary(UnaryOp::sqrt, ops::variance(X, axes, keepdim, correction));
+    Array Y = ops::deviation(X, axes, keepdim, correction);
     if (needs_grad(0)) y = own(Y);
     return Y;
   }
@@ -90,7 +90,10 @@ template <class N>
 Tensor deviation(const char* name, const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim,
                  Loc where) {
   OpScope op(name, where);
-  return apply<N>(op, x, axis_mask(dim, static_cast<int>(x.dim())), keepdim, correction.value_or(1).to_double());
+  const uint32_t mask = axis_mask(dim, static_cast<int>(x.dim()));
+  const double by = correction.value_or(1).to_double();
+  return composed(
+      op, [&](const Tensor& x) { return apply<N>(op, x, mask, keepdim, by); }, x);
 }
 
 }  // namespace
@@ -104,12 +107,20 @@ Tensor std(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, b
 std::tuple<Tensor, Tensor> var_mean(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim,
                                     Loc where) {
   OpScope op("var_mean", where);
-  return {var(x, dim, correction, keepdim), mean(x, dim, keepdim)};
+  return composed(
+      op,
+      [&](const Tensor& x) {
+        return std::tuple{var(x, dim, correction, keepdim), mean(x, dim, keepdim)};
+      },
+      x);
 }
 std::tuple<Tensor, Tensor> std_mean(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim,
                                     Loc where) {
   OpScope op("std_mean", where);
-  return {gradus::std(x, dim, correction, keepdim), mean(x, dim, keepdim)};
+  const auto both = [&](const Tensor& x) {
+    return std::tuple{gradus::std(x, dim, correction, keepdim), mean(x, dim, keepdim)};
+  };
+  return composed(op, both, x);
 }
 
 Tensor norm(const Tensor& x, std::optional<Scalar> p, IntArrayRef dim, bool keepdim, std::optional<DType> dtype,
@@ -122,12 +133,16 @@ Tensor norm(const Tensor& x, std::optional<Scalar> p, IntArrayRef dim, bool keep
                "; convert with .to(kFloat)");
   if (std::isinf(order)) return order > 0 ? amax(abs(x), dim, keepdim) : amin(abs(x), dim, keepdim);
   if (order == 1) return sum(abs(x), dim, keepdim);
-  return apply<Norm>(op, x, order, axis_mask(dim, static_cast<int>(x.dim())), keepdim);
+  const uint32_t mask = axis_mask(dim, static_cast<int>(x.dim()));
+  return composed(
+      op, [&](const Tensor& x) { return apply<Norm>(op, x, order, mask, keepdim); }, x);
 }
 
 Tensor logsumexp(const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
   OpScope op("logsumexp", where);
-  return apply<LogSumExp>(op, x, axis_mask(dim, static_cast<int>(x.dim())), keepdim);
+  const uint32_t mask = axis_mask(dim, static_cast<int>(x.dim()));
+  return composed(
+      op, [&](const Tensor& x) { return apply<LogSumExp>(op, x, mask, keepdim); }, x);
 }
 
 }  // namespace gradus

@@ -184,8 +184,8 @@ Tensor kl_div(const Tensor& x, const Tensor& target, KLDivReduction reduction, b
   const Tensor z = wide(x), t = wide(target);
   const Tensor log_t = log_target ? t : gradus::where(t == 0, 1.0, t).log();  // 0 log 0 is 0
   const Tensor losses = (log_target ? t.exp() : t) * (log_t - z);
-  const Tensor y = reduced(losses, reduction.reduction, op.type_of(x));
-  return reduction.by_rows ? y / static_cast<double>(x.dim() > 0 ? x.size(0) : 1) : y;
+  const Tensor y = reduced(losses, reduction.reduction, losses.dtype());
+  return (reduction.by_rows ? y / static_cast<double>(x.dim() > 0 ? x.size(0) : 1) : y).to(op.type_of(x));
 }
 
 Tensor soft_margin_loss(const Tensor& x, const Tensor& target, Reduction reduction, Loc where) {

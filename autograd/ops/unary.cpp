@@ -5,7 +5,7 @@
 #include <limits>
 #include <numbers>
 
-#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/composed.h>
 #include <gradus/autograd/ops/activation.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
@@ -31,6 +31,7 @@ struct Unary final : Node {  // y = op(x); formulas and derivatives in core/scal
     if (keep && saves_output(op)) saved = own(y);
     return y;
   }
+  bool backward_in_float32() const override { return GradMode::is_enabled(); }  // else one kernel
   Grads backward(const Tensor& dy) override {
     if (op == UnaryOp::neg) return {-dy};
     if (is_step_function(op)) return {zeros_like(dy)};
@@ -182,59 +183,22 @@ Tensor clamp(const Tensor& x, std::optional<Operand> min, std::optional<Operand>
   if (how.fractions && !is_floating(x.dtype())) return clamp(x.to(kFloat), min, max, where);
   return how.in_one_kernel ? apply<Unary>(op, x, UnaryOp::clamp, how.args) : apply<ClampIntegers>(op, x, min, max);
 }
-Tensor tan(const Tensor& x, Loc where) {
-  OpScope op("tan", where);
-  return sin(x) / cos(x);
-}
 
 // ---- Compositions ----
 
-// f(x), of half types through float32: else each part would round.
-template <class F>
-static Tensor composed(const char* name, const Tensor& x, Loc where, F&& f) {
-  OpScope op(name, where);
-  if (is_floating(x.dtype()) && size_of(x.dtype()) == 2) return f(x.to(kFloat)).to(x.dtype());
-  return f(is_floating(x.dtype()) ? x : x.to(get_default_dtype()));
+Tensor tan(const Tensor& x, Loc where) {
+  OpScope op("tan", where);
+  return composed(
+      op, [](const Tensor& x) { return sin(x) / cos(x); }, x);
 }
 
-Tensor sinh(const Tensor& x, Loc where) {
-  return composed("sinh", x, where, [](const Tensor& x) { return (expm1(x) - expm1(-x)) / 2; });
-}
-Tensor cosh(const Tensor& x, Loc where) {
-  return composed("cosh", x, where, [](const Tensor& x) { return (exp(x) + exp(-x)) / 2; });
-}
-Tensor atan(const Tensor& x, Loc where) {
-  return composed("atan", x, where, [](const Tensor& x) { return atan2(x, 1); });
-}
-Tensor asin(const Tensor& x, Loc where) {
-  return composed("asin", x, where, [](const Tensor& x) { return atan2(x, sqrt((1 - x) * (1 + x))); });
-}
-Tensor acos(const Tensor& x, Loc where) {
-  return composed("acos", x, where, [](const Tensor& x) { return atan2(sqrt((1 - x) * (1 + x)), x); });
-}
-Tensor asinh(const Tensor& x, Loc where) {
-  // ln(a + sqrt(a^2 + 1)) for a >= 0: above `large`, ln 2a.
-  constexpr double large = 1e9;
-  const auto half = [](const Tensor& a) {
-    const Tensor b = clamp_max(a, large);
-    return log1p(b + square(b) / (1 + sqrt(1 + square(b)))) + log(clamp_min(a, large) / large);
-  };
-  // At 0 the first half alone has a gradient.
-  return composed("asinh", x, where, [&](const Tensor& x) { return half(clamp_min(x, 0)) - half(relu(-x)); });
-}
-Tensor acosh(const Tensor& x, Loc where) {
-  return composed("acosh", x, where, [](const Tensor& x) {
-    const Tensor above = x - 1;
-    return log1p(above + sqrt(above) * sqrt(above + 2));
-  });
-}
-Tensor atanh(const Tensor& x, Loc where) {
-  return composed("atanh", x, where, [](const Tensor& x) { return (log1p(x) - log1p(-x)) / 2; });
-}
 Tensor logaddexp(const Tensor& a, const Tensor& b, Loc where) {
   OpScope op("logaddexp", where);
-  const Tensor distance = abs(gradus::where(a == b, 0, a - b));  // of equal infinities 0
-  return maximum(a, b) + log1p(exp(-distance));
+  const auto sum = [](const Tensor& a, const Tensor& b) {
+    const Tensor distance = abs(gradus::where(a == b, 0, a - b));  // of equal infinities 0
+    return maximum(a, b) + log1p(exp(-distance));
+  };
+  return composed(op, sum, a, b);
 }
 Tensor nan_to_num(const Tensor& x, std::optional<double> nan, std::optional<double> posinf,
                   std::optional<double> neginf, Loc where) {

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Plants plausible bugs, one at a time, and reports which of them the tests notice. README.md beside this file explains.
+
+usage: tests/mutation/mutate.py [--room core/io] [--count 220] [--seed 1]      all rooms, or one
+       tests/mutation/mutate.py --shard                                        25 mutants of one room, as CI does
+"""
+
+import argparse
+import concurrent.futures
+import json
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import time
+
+import measure
+import plant
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+EQUIVALENTS = pathlib.Path(__file__).with_name("equivalents.txt")
+# Each room and the test programs that concern it. A file belongs to the room with the longest name that fits.
+ROOMS = {
+    "core": "core ops autograd layers wrong_calls io training",
+    "core/io": "io checkpoint data training layers",
+    "core/graph": "graph onnx training",
+    "backends/naive": "backends ops core",
+    "backends/openmp": "backends ops layers optim",
+    "autograd": "autograd ops autocast layers wrong_calls",
+    "layers": "layers ops wrong_calls torch_programs lenet",
+    "optim": "optim training checkpoint torch_programs",
+    "data": "data wrong_calls torch_programs",
+    "training": "training checkpoint torch_programs",
+    "distributed": "distributed training",
+}
+BOUND = 80  # per cent that a shard must kill: with a true score of 95, one shard in a thousand is below
+
+
+def room_of(path):
+    return max((room for room in ROOMS if path.startswith(room + "/")), key=len, default=None)
+
+
+def read_equivalents():
+    """{identity: reason}; a line is `path|rule|hash|number  reason`."""
+    entries = {}
+    for line in EQUIVALENTS.read_text().splitlines():
+        if line and not line.startswith("#"):
+            identity, _, reason = line.partition("  ")
+            entries[identity] = reason.strip()
+    return entries
+
+
+def draw_all(build, rooms, count, seed):
+    """[(room, mutation)], and {room: how many there were}. A fifth more than `count`, for some will not compile."""
+    files = subprocess.run(["git", "ls-files", "*.cpp", "*.h"], cwd=ROOT, capture_output=True, text=True, check=True)
+    by_room = {room: [] for room in rooms}
+    for file in files.stdout.split():
+        if (room := room_of(file)) in by_room:
+            by_room[room].append(file)
+    drawn, there = [], {}
+    for index, room in enumerate(rooms):
+        share = count // len(rooms) + (index < count % len(rooms))
+        found = plant.candidates(build, by_room[room])
+        there[room] = len(found)
+        chosen = plant.draw(found, share + share // 5 + 1, seed)
+        drawn += [(room, mutation) for mutation in chosen]
+    return drawn, there
+
+
+def limit_to(count, rooms, numbered):
+    """The first mutants of each room, `count` in all."""
+    share = {room: count // len(rooms) + (index < count % len(rooms)) for index, room in enumerate(rooms)}
+    kept = {}
+    for number, (room, mutation) in numbered.items():
+        if share[room] > 0:
+            share[room] -= 1
+            kept[number] = room, mutation
+    return kept
+
+
+def describe(mutation, source):
+    statement = mutation.statement
+    original = plant.flat(source, statement.first, statement.last)
+    mutated = plant.flat(source, statement.first, statement.last, mutation)
+    return original, mutated
+
+
+def table(results, rooms):
+    lines = [f"{'room':<18}{'mutants':>8}{'killed':>8}{'survived':>9}{'unreached':>10}{'equivalent':>11}{'late':>6}{'score':>9}"]
+    totals = dict.fromkeys(("killed", "survived", "not reached", "equivalent", "late"), 0)
+
+    def row(name, counts):
+        counted = counts["killed"] + counts["survived"] + counts["not reached"]
+        score = f"{100 * counts['killed'] / counted:.1f} %" if counted else "-"
+        return (f"{name:<18}{sum(counts.values()):>8}{counts['killed']:>8}{counts['survived']:>9}"
+                f"{counts['not reached']:>10}{counts['equivalent']:>11}{counts['late']:>6}{score:>9}")
+
+    for room in rooms:
+        counts = {verdict: sum(result["room"] == room and result["verdict"] == verdict for result in results)
+                  for verdict in totals}
+        lines.append(row(room, counts))
+        totals = {verdict: totals[verdict] + counts[verdict] for verdict in totals}
+    return lines + [row("all", totals)]
+
+
+def run_mutants(tests, numbered, sources, equivalents, options):
+    """The results in the order of the numbers. What is not judged after `options.minutes` minutes is late."""
+    end = time.monotonic() + 60 * options.minutes
+
+    def judge(entry):
+        number, (room, mutation) = entry
+        if mutation.identity in equivalents:
+            verdict, by, seconds = "equivalent", equivalents[mutation.identity], 0.0
+        else:
+            left = min(options.limit, end - time.monotonic())
+            programs = {f"test_{name}" for name in ROOMS[room].split()}
+            verdict, by, seconds = tests.verdict(number, programs, left)
+        original, mutated = describe(mutation, sources[mutation.path])
+        result = {"room": room, "identity": mutation.identity, "file": mutation.path, "line": mutation.line,
+                  "rule": mutation.rule, "original": original, "mutated": mutated, "verdict": verdict, "by": by,
+                  "seconds": round(seconds, 2)}
+        if verdict not in ("killed", "equivalent"):
+            print(f"{verdict}: {mutation.path}:{mutation.line} ({mutation.rule})\n  - {original}\n  + {mutated}\n"
+                  f"  {mutation.identity}", flush=True)
+        return result
+
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        return list(pool.map(judge, numbered.items()))
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/cpu-release", help="a build with tests")
+    parser.add_argument("--work", type=pathlib.Path, help="folder for rewritten sources and programs (BUILD/mutation)")
+    parser.add_argument("--room", choices=list(ROOMS), action="append", help="all, if none is given")
+    parser.add_argument("--count", type=int, default=220, help="mutants in all")
+    parser.add_argument("--seed", default="1", help="any text; the same seed gives the same mutants of the same sources")
+    parser.add_argument("--shard", action="store_true", help="25 mutants of one room, both chosen by the commit; fails "
+                        f"if less than {BOUND} %% of them are killed")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=600, help="mutants that are not judged by then are late")
+    parser.add_argument("--limit", type=float, default=600, help="seconds for one mutant")
+    parser.add_argument("--json", type=pathlib.Path, help="where all results go")
+    parser.add_argument("--list", action="store_true", help="print the drawn mutants and end")
+    options = parser.parse_args()
+    if options.shard:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+        options.seed, options.count = commit.stdout.strip(), 25
+        options.room = [random.Random(options.seed).choice(list(ROOMS))]
+    return options
+
+
+def main():
+    options = parse_options()
+    rooms = options.room or list(ROOMS)
+    work = (options.work or options.build / "mutation").resolve()
+    names = sorted({f"test_{name}" for room in rooms for name in ROOMS[room].split()})
+    subprocess.run(["cmake", "--build", options.build, "--target", *names], check=True, stdout=subprocess.DEVNULL)
+    build = plant.Build(ROOT, options.build.resolve())
+    drawn, there = draw_all(build, rooms, options.count, options.seed)
+    print(f"seed {options.seed}: {options.count} of {sum(there.values())} mutants in {', '.join(rooms)}", flush=True)
+
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    numbered = dict(enumerate(drawn, 1))
+    start = time.monotonic()
+    plantation = plant.Plantation(build, work, {number: mutation for number, (_, mutation) in numbered.items()},
+                                  options.jobs)
+    if options.list:
+        for room, mutation in drawn:
+            original, mutated = describe(mutation, plantation.sources[mutation.path])
+            print(f"{mutation.identity} ({room}, line {mutation.line})\n  - {original}\n  + {mutated}")
+        return 0
+    plantation.compile()
+    programs = plantation.link(names)
+    print(f"built in {time.monotonic() - start:.0f} s; {len(plantation.uncompilable)} mutants do not compile", flush=True)
+
+    start = time.monotonic()
+    tests = measure.Tests(programs, ROOT, work, options.jobs)
+    tests.trace()
+    for case in tests.failed:
+        print(f"fails without any mutant: {case.program}, {case.name}")
+    print(f"{len(tests.cases)} test cases traced in {time.monotonic() - start:.0f} s", flush=True)
+
+    numbered = limit_to(options.count, rooms, {number: numbered[number] for number in sorted(plantation.mutants)})
+    results = run_mutants(tests, numbered, plantation.sources, read_equivalents(), options)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    print("\n".join(table(results, rooms)))
+    counted = [result["verdict"] == "killed" for result in results if result["verdict"] not in ("equivalent", "late")]
+    if options.shard and 100 * sum(counted) < BOUND * len(counted):
+        print(f"less than {BOUND} % of a shard are killed: tests are missing for the mutants above")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,13 +4,16 @@
 
 #include <random>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_message.hpp>
 #include <catch2/catch_template_test_macros.hpp>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/catch_tostring.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
@@ -20,6 +23,39 @@ using Catch::Approx;
 #else
 #include <catch2/catch.hpp>
 #endif
+
+namespace gradus {
+class Array;
+class Tensor;
+}  // namespace gradus
+
+// What a failed CHECK prints. Catch2 lays out all that it gets, in a time that grows with the square of its length, so
+// no more than the beginning of many numbers is given to it.
+namespace Catch {
+
+template <>
+struct StringMaker<gradus::Tensor> {
+  static std::string convert(const gradus::Tensor& x);  // catch_main.cpp
+};
+template <>
+struct StringMaker<gradus::Array> {
+  static std::string convert(const gradus::Array& x);
+};
+
+template <class T, class Allocator>
+struct is_range<std::vector<T, Allocator>> : std::false_type {};  // so that the next is no second way
+template <class T, class Allocator>
+struct StringMaker<std::vector<T, Allocator>> {
+  static std::string convert(const std::vector<T, Allocator>& x) {
+    constexpr size_t kMost = 64;
+    std::string text = "{ ";
+    for (size_t i = 0; i < x.size() && i < kMost; ++i)
+      text += (i == 0 ? "" : ", ") + ::Catch::Detail::stringify(static_cast<T>(x[i]));
+    return text + (x.size() > kMost ? ", ... (" + std::to_string(x.size()) + " elements) }" : " }");
+  }
+};
+
+}  // namespace Catch
 
 namespace gradus::test {
 

@@ -48,13 +48,14 @@ class Tests:
     def __init__(self, programs, root, folder, jobs):
         self.programs, self.root, self.folder, self.jobs = programs, root, folder, jobs
         self.reaching = collections.defaultdict(list)  # number of a mutant -> cases
-        self.cases = []
+        self.traced = set()
         self.failed = []  # without any mutant: these say nothing
 
-    def trace(self):
-        """Runs everything once with all mutants dead."""
+    def trace(self, programs):
+        """Runs those of the programs that have not been traced yet once, with all mutants dead."""
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
-            list(pool.map(self._trace_program, self.programs))
+            list(pool.map(self._trace_program, sorted(set(programs) - self.traced)))
+        self.traced |= set(programs)
 
     def _trace_program(self, program):
         file = self.folder / f"{program}.trace"
@@ -66,7 +67,6 @@ class Tests:
             if passed != "1":
                 self.failed.append(case)
                 continue
-            self.cases.append(case)
             for number in map(int, numbers.split()):
                 self.reaching[number].append(case)
 

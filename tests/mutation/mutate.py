@@ -41,6 +41,10 @@ def room_of(path):
     return max((room for room in ROOMS if path.startswith(room + "/")), key=len, default=None)
 
 
+def programs_of(rooms):
+    return sorted({f"test_{name}" for room in rooms for name in ROOMS[room].split()})
+
+
 def read_equivalents():
     """{identity: reason}; a line is `path|rule|hash|number  reason`."""
     entries = {}
@@ -86,15 +90,22 @@ def describe(mutation, source):
     return original, mutated
 
 
+def is_for_other_machines(mutation, source):
+    """Returns true for code that only runs on CPUs with AVX-512, if this is none."""
+    text = mutation.path + source.range_text(mutation.statement.first, mutation.statement.last)
+    return ("avx512" in text or "_mm512" in text) and "avx512" not in pathlib.Path("/proc/cpuinfo").read_text()
+
+
 def table(results, rooms):
-    lines = [f"{'room':<18}{'mutants':>8}{'killed':>8}{'survived':>9}{'unreached':>10}{'equivalent':>11}{'late':>6}{'score':>9}"]
-    totals = dict.fromkeys(("killed", "survived", "not reached", "equivalent", "late"), 0)
+    verdicts = ("killed", "survived", "not reached", "equivalent", "elsewhere", "late")
+    lines = ["".join([f"{'room':<18}{'mutants':>8}", *(f"{verdict:>13}" for verdict in verdicts), f"{'score':>9}"])]
+    totals = dict.fromkeys(verdicts, 0)
 
     def row(name, counts):
         counted = counts["killed"] + counts["survived"] + counts["not reached"]
         score = f"{100 * counts['killed'] / counted:.1f} %" if counted else "-"
-        return (f"{name:<18}{sum(counts.values()):>8}{counts['killed']:>8}{counts['survived']:>9}"
-                f"{counts['not reached']:>10}{counts['equivalent']:>11}{counts['late']:>6}{score:>9}")
+        return "".join([f"{name:<18}{sum(counts.values()):>8}", *(f"{count:>13}" for count in counts.values()),
+                        f"{score:>9}"])
 
     for room in rooms:
         counts = {verdict: sum(result["room"] == room and result["verdict"] == verdict for result in results)
@@ -104,29 +115,39 @@ def table(results, rooms):
     return lines + [row("all", totals)]
 
 
-def run_mutants(tests, numbered, sources, equivalents, options):
-    """The results in the order of the numbers. What is not judged after `options.minutes` minutes is late."""
-    end = time.monotonic() + 60 * options.minutes
+def judge(tests, programs, entry, source, equivalents, limit):
+    """The result of one mutant, as it is written to the JSON file."""
+    number, (room, mutation) = entry
+    if mutation.identity in equivalents:
+        verdict, by, seconds = "equivalent", equivalents[mutation.identity], 0.0
+    else:
+        verdict, by, seconds = tests.verdict(number, programs, limit)
+        if verdict == "not reached" and is_for_other_machines(mutation, source):
+            verdict = "elsewhere"
+    original, mutated = describe(mutation, source)
+    if verdict not in ("killed", "equivalent", "elsewhere"):
+        print(f"{verdict}: {mutation.path}:{mutation.line} ({mutation.rule})\n  - {original}\n  + {mutated}\n"
+              f"  {mutation.identity}", flush=True)
+    return {"room": room, "identity": mutation.identity, "file": mutation.path, "line": mutation.line,
+            "rule": mutation.rule, "original": original, "mutated": mutated, "verdict": verdict, "by": by,
+            "seconds": round(seconds, 2)}
 
-    def judge(entry):
-        number, (room, mutation) = entry
-        if mutation.identity in equivalents:
-            verdict, by, seconds = "equivalent", equivalents[mutation.identity], 0.0
-        else:
-            left = min(options.limit, end - time.monotonic())
-            programs = {f"test_{name}" for name in ROOMS[room].split()}
-            verdict, by, seconds = tests.verdict(number, programs, left)
-        original, mutated = describe(mutation, sources[mutation.path])
-        result = {"room": room, "identity": mutation.identity, "file": mutation.path, "line": mutation.line,
-                  "rule": mutation.rule, "original": original, "mutated": mutated, "verdict": verdict, "by": by,
-                  "seconds": round(seconds, 2)}
-        if verdict not in ("killed", "equivalent"):
-            print(f"{verdict}: {mutation.path}:{mutation.line} ({mutation.rule})\n  - {original}\n  + {mutated}\n"
-                  f"  {mutation.identity}", flush=True)
-        return result
 
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        return list(pool.map(judge, numbered.items()))
+def judge_all(tests, rooms, numbered, sources, options):
+    """The results, room after room. What is not judged after `options.minutes` minutes is late."""
+    end, equivalents, results = time.monotonic() + 60 * options.minutes, read_equivalents(), []
+    for room in rooms:
+        start, programs = time.monotonic(), programs_of([room])
+        tests.trace(programs)
+        mutants = [entry for entry in numbered.items() if entry[1][0] == room]
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            results += pool.map(
+                lambda entry: judge(tests, programs, entry, sources[entry[1][1].path], equivalents,
+                                    min(options.limit, end - time.monotonic())), mutants)
+        print(f"{table(results, [room])[1]}   in {time.monotonic() - start:.0f} s", flush=True)
+        if options.json:
+            options.json.write_text(json.dumps(results, indent=1) + "\n")
+    return results
 
 
 def parse_options():
@@ -139,15 +160,17 @@ def parse_options():
     parser.add_argument("--shard", action="store_true", help="25 mutants of one room, both chosen by the commit; fails "
                         f"if less than {BOUND} %% of them are killed")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--minutes", type=float, default=600, help="mutants that are not judged by then are late")
-    parser.add_argument("--limit", type=float, default=600, help="seconds for one mutant")
+    parser.add_argument("--minutes", type=float, help="mutants that are not judged by then are late (600; a shard: 8)")
+    parser.add_argument("--limit", type=float, default=300, help="seconds after which a mutant is late (300)")
     parser.add_argument("--json", type=pathlib.Path, help="where all results go")
+    parser.add_argument("--no-build", action="store_true", help="the test programs are up to date")
     parser.add_argument("--list", action="store_true", help="print the drawn mutants and end")
     options = parser.parse_args()
     if options.shard:
         commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
         options.seed, options.count = commit.stdout.strip(), 25
         options.room = [random.Random(options.seed).choice(list(ROOMS))]
+    options.minutes = options.minutes or (8 if options.shard else 600)
     return options
 
 
@@ -155,8 +178,9 @@ def main():
     options = parse_options()
     rooms = options.room or list(ROOMS)
     work = (options.work or options.build / "mutation").resolve()
-    names = sorted({f"test_{name}" for room in rooms for name in ROOMS[room].split()})
-    subprocess.run(["cmake", "--build", options.build, "--target", *names], check=True, stdout=subprocess.DEVNULL)
+    names = programs_of(rooms)
+    if not options.no_build:
+        subprocess.run(["cmake", "--build", options.build, "--target", *names], check=True, stdout=subprocess.DEVNULL)
     build = plant.Build(ROOT, options.build.resolve())
     drawn, there = draw_all(build, rooms, options.count, options.seed)
     print(f"seed {options.seed}: {options.count} of {sum(there.values())} mutants in {', '.join(rooms)}", flush=True)
@@ -176,19 +200,13 @@ def main():
     programs = plantation.link(names)
     print(f"built in {time.monotonic() - start:.0f} s; {len(plantation.uncompilable)} mutants do not compile", flush=True)
 
-    start = time.monotonic()
     tests = measure.Tests(programs, ROOT, work, options.jobs)
-    tests.trace()
+    numbered = limit_to(options.count, rooms, {number: numbered[number] for number in sorted(plantation.mutants)})
+    results = judge_all(tests, rooms, numbered, plantation.sources, options)
     for case in tests.failed:
         print(f"fails without any mutant: {case.program}, {case.name}")
-    print(f"{len(tests.cases)} test cases traced in {time.monotonic() - start:.0f} s", flush=True)
-
-    numbered = limit_to(options.count, rooms, {number: numbered[number] for number in sorted(plantation.mutants)})
-    results = run_mutants(tests, numbered, plantation.sources, read_equivalents(), options)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
     print("\n".join(table(results, rooms)))
-    counted = [result["verdict"] == "killed" for result in results if result["verdict"] not in ("equivalent", "late")]
+    counted = [result["verdict"] == "killed" for result in results if result["verdict"] in ("killed", "survived", "not reached")]
     if options.shard and 100 * sum(counted) < BOUND * len(counted):
         print(f"less than {BOUND} % of a shard are killed: tests are missing for the mutants above")
         return 1

@@ -65,6 +65,9 @@ class Build:
 
     def __init__(self, root, folder):
         self.root, self.folder = root, folder
+        cache = (folder / "CMakeCache.txt").read_text()
+        launcher = re.search(r"^CMAKE_CXX_COMPILER_LAUNCHER:\w+=(\S+)", cache, re.M)
+        self.launcher = [launcher[1]] if launcher else []  # a compiler cache, which a second run of a seed hits
         self.units = {}  # object -> (source file, command)
         for entry in json.loads((folder / "compile_commands.json").read_text()):
             target = re.search(r" -o (\S+)", entry["command"])[1]
@@ -183,7 +186,7 @@ class Plantation:
             copy = self._copy_of(relative) if relative in held else file
         words[words.index(file)] = str(copy)
         for _ in range(12):
-            result = subprocess.run(words + ["-O1", "-w"], cwd=self.build.folder, capture_output=True, text=True)
+            result = subprocess.run(self.build.launcher + words + ["-O1", "-w"], cwd=self.build.folder, capture_output=True, text=True)
             if result.returncode == 0:
                 return made
             with self.lock:

@@ -109,7 +109,7 @@ def factor(source, statement, i):
 
 @rule
 def average(source, statement, i):
-    """A division is lost: `a / n` becomes `a`; `a % b` becomes `a / b`; `a /= n` is dropped."""
+    """A division is lost: `a / n` becomes `a`; `a % b` becomes `a / b`."""
     if is_binary(source, i, "/") and not has_string(source, statement):
         yield i, operand_end(source, i + 1), ""
     elif is_binary(source, i, "%"):
@@ -195,7 +195,7 @@ def dropped(source, statement, i):
 
 @rule
 def accumulation(source, statement, i):
-    """A sum keeps its last part alone, or subtracts: `a += b` becomes `a = b` or `a -= b`; `a = b` becomes `a += b`."""
+    """A sum keeps its last part alone, or subtracts: `a += b` becomes `a = b` or `a -= b`."""
     text = source.tokens[i].text
     if statement.kind == "statement" and text in ("+=", "-=", "*=", "|="):
         yield i, i + 1, "="

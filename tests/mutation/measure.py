@@ -1,4 +1,4 @@
-"""Runs test programs: once to see which test case reaches which mutant, then for each mutant the cases that reach it."""
+"""Runs test programs: once to see which case reaches which mutant, then for each mutant the cases that reach it."""
 
 import collections
 import concurrent.futures
@@ -73,20 +73,19 @@ class Tests:
     def verdict(self, number, programs, limit):
         """(verdict, which case or program, seconds): killed, survived, not reached, or, after `limit` seconds, late."""
         start = time.monotonic()
-        batches = collections.defaultdict(list)
+        batches = collections.defaultdict(list)  # short cases of a program run together, each long one alone
         for case in self.reaching.get(number, ()):
             if case.program in programs:
-                batches[case.seconds >= SHORT, case.program].append(case)
+                batches[case.program, case.name if case.seconds >= SHORT else ""].append(case)
         if not batches:
             return "not reached", "", 0.0
-        for (_, program), cases in sorted(batches.items(),
-                                          key=lambda entry: (entry[0][0], sum(case.seconds for case in entry[1]))):
+        for cases in sorted(batches.values(), key=lambda cases: sum(case.seconds for case in cases)):
+            program, expected = cases[0].program, sum(case.seconds for case in cases)
             if time.monotonic() - start > limit:
                 return "late", program, time.monotonic() - start
             names = self.folder / f"{number}.cases"
             names.write_text("".join(f'"{re.sub(SPECIAL, BACKSLASHED, case.name)}"\n' for case in cases))
-            expected = sum(case.seconds for case in cases)
-            status = run([self.programs[program], "--abort", "-f", names], self.root, 60 + 10 * expected,
+            status = run([self.programs[program], "--abort", "-f", names], self.root, 20 + 5 * expected,
                          {"GRADUS_MUTANT": str(number)})
             names.unlink()
             if status != 0:

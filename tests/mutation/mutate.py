@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plants plausible bugs, one at a time, and reports which of them the tests notice. README.md beside this file explains.
+"""Plants plausible bugs, one at a time, and reports which of them the tests notice: see README.md beside this file.
 
 usage: tests/mutation/mutate.py [--room core/io] [--count 220] [--seed 1]      all rooms, or one
        tests/mutation/mutate.py --shard                                        25 mutants of one room, as CI does
@@ -156,7 +156,7 @@ def parse_options():
     parser.add_argument("--work", type=pathlib.Path, help="folder for rewritten sources and programs (BUILD/mutation)")
     parser.add_argument("--room", choices=list(ROOMS), action="append", help="all, if none is given")
     parser.add_argument("--count", type=int, default=220, help="mutants in all")
-    parser.add_argument("--seed", default="1", help="any text; the same seed gives the same mutants of the same sources")
+    parser.add_argument("--seed", default="1", help="any text: the same text, the same mutants")
     parser.add_argument("--shard", action="store_true", help="25 mutants of one room, both chosen by the commit; fails "
                         f"if less than {BOUND} %% of them are killed")
     parser.add_argument("--jobs", type=int, default=2)
@@ -198,7 +198,8 @@ def main():
         return 0
     plantation.compile()
     programs = plantation.link(names)
-    print(f"built in {time.monotonic() - start:.0f} s; {len(plantation.uncompilable)} mutants do not compile", flush=True)
+    print(f"built in {time.monotonic() - start:.0f} s; {len(plantation.uncompilable)} mutants do not compile",
+          flush=True)
 
     tests = measure.Tests(programs, ROOT, work, options.jobs)
     numbered = limit_to(options.count, rooms, {number: numbered[number] for number in sorted(plantation.mutants)})
@@ -206,7 +207,8 @@ def main():
     for case in tests.failed:
         print(f"fails without any mutant: {case.program}, {case.name}")
     print("\n".join(table(results, rooms)))
-    counted = [result["verdict"] == "killed" for result in results if result["verdict"] in ("killed", "survived", "not reached")]
+    counted = [result["verdict"] == "killed" for result in results
+               if result["verdict"] in ("killed", "survived", "not reached")]
     if options.shard and 100 * sum(counted) < BOUND * len(counted):
         print(f"less than {BOUND} % of a shard are killed: tests are missing for the mutants above")
         return 1

@@ -186,7 +186,8 @@ class Plantation:
             copy = self._copy_of(relative) if relative in held else file
         words[words.index(file)] = str(copy)
         for _ in range(12):
-            result = subprocess.run(self.build.launcher + words + ["-O1", "-w"], cwd=self.build.folder, capture_output=True, text=True)
+            result = subprocess.run(self.build.launcher + words + ["-O1", "-w"], cwd=self.build.folder,
+                                    capture_output=True, text=True)
             if result.returncode == 0:
                 return made
             with self.lock:
@@ -194,7 +195,7 @@ class Plantation:
         raise RuntimeError(f"{unit} does not compile:\n{result.stderr[-4000:]}")
 
     def _drop(self, messages, held):
-        """Takes out the mutants on whose lines there are errors; on whose lines there are notes; or all of the files."""
+        """Takes out the mutants on whose lines there are errors, or else notes, or else all of the files."""
         lines = re.findall(r"^(\S+?):(\d+)(?::\d+)?:? *(error|.*required from|.*note)?", messages, re.M)
         for wanted in ("error", ""):
             wrong = set()
@@ -245,8 +246,8 @@ def candidates(build, files):
 def draw(mutations, count, seed):
     """`count` mutants (or as many as there are) whose statements do not overlap; rare rules count for more.
 
-    Each mutant has a random key of its own, made of the seed and its identity. So changes elsewhere leave most of a draw
-    as it was. A rule with n places has the weight sqrt(n): the key of each is u^(1/w), w = n^-1/2, and the largest win.
+    Each mutant has a random key of its own, made of the seed and its identity, so that changes elsewhere leave most of
+    a draw as it was. A rule with n places has the weight sqrt(n): the key of each is u^(1/w), w = n^-1/2, and the largest win.
     """
     places = collections.Counter(mutation.rule for mutation in mutations)
 

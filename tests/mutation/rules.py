@@ -10,7 +10,7 @@ import re
 
 RULES = {}
 # Calls without which the result is the same: hints, reservations and output.
-ONLY_HINTS = re.compile(r"reserve|shrink_to_fit|prefetch|printf|fflush|fputs|flush|assert|notify_\w+|yield|record_stream")
+ONLY_HINTS = re.compile(r"reserve|shrink_to_fit|prefetch|printf|flush|fputs|assert|notify_\w+|yield|record_stream")
 # Code that could do harm on this machine, or that no bug can be planted in by an exchange of text.
 NEVER = re.compile(r"\b(?:kill|killpg|remove_all|unlink|system|exec[vl]\w*|fork|shm_unlink|setrlimit|_exit)\(")
 SYMMETRIC = re.compile(r"(?:f?min|f?max|swap|hypot|equal|is_same|same_\w+|\w*broadcast\w*|add|mul|gcd|lcm)$")
@@ -53,7 +53,7 @@ def is_binary(source, i, *operators):
 
 
 def operand_end(source, i):
-    """The token after the operand that begins at token i: signs, a name, number or bracket, and what is called on it."""
+    """The token after the operand that begins at token i: signs, a name, number or bracket, and calls on it."""
     tokens = source.tokens
     while tokens[i].text in ("-", "+", "!", "~", "*", "&", "++", "--"):
         i += 1
@@ -279,7 +279,8 @@ def arms(source, statement, i):
 def declared_type(source, name, before):
     """The type in the last declaration `type name` before a position, as far as one regular expression tells."""
     found = None
-    for found in re.finditer(rf"([A-Za-z_][\w:]*(?:<[^<>;]*>)?[&*]?) {name}\b(?=[,;)={{ ]|$)", source.text[max(0, before - 5000):before]):
+    declaration = rf"([A-Za-z_][\w:]*(?:<[^<>;]*>)?[&*]?) {name}\b(?=[,;)={{ ]|$)"
+    for found in re.finditer(declaration, source.text[max(0, before - 5000):before]):
         pass
     return found[1] if found and found[1] not in ("return", "auto", "const", "case") else None
 
@@ -379,7 +380,8 @@ def mutations(source):
         for i in tokens_of(source, statement):
             for name, function_ in RULES.items():
                 for first, last, replacement in function_(source, statement, i):
-                    found.append((source.tokens[first].begin, source.tokens[last - 1].end, name, replacement, statement))
+                    begin, end = source.tokens[first].begin, source.tokens[last - 1].end
+                    found.append((begin, end, name, replacement, statement))
     result = []
     for begin, end, name, replacement, statement in sorted(found, key=lambda entry: entry[:4]):
         line = source.line(begin)

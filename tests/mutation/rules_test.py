@@ -75,11 +75,13 @@ class RulesTest(unittest.TestCase):
 
     def test_what_is_no_code_is_left_alone(self):
         for text in ("// a + b\n", '/* x < y */ const char* s = "a + b";', "#define F(a, b) a + b\n",
-                     "template <int n = 1 + 2> struct S;", "enum class E { a = 1 + 2 };", "constexpr int f(int a) { return a + 1; }"):
+                     "template <int n = 1 + 2> struct S;", "enum class E { a = 1 + 2 };",
+                     "constexpr int f(int a) { return a + 1; }"):
             with self.subTest(text=text):
                 self.assertEqual(rules.mutations(source_module.Source("core/x.cpp", text)), [])
-        for body in ("constexpr int m = n + 1;", "if constexpr (n < 2) {}", 'throw Error("a" + b);', "static_assert(n + 1 > 2);",
-                     'GRADUS_CHECK(ok, Error, "of ", a + b);', "std::vector<int> v;", 'auto s = "a" + b + "c";'):
+        for body in ("constexpr int m = n + 1;", "if constexpr (n < 2) {}", 'throw Error("a" + b);',
+                     "static_assert(n + 1 > 2);", 'GRADUS_CHECK(ok, Error, "of ", a + b);', "std::vector<int> v;",
+                     'auto s = "a" + b + "c";'):
             with self.subTest(body=body):
                 for rule in ("sign", "boundary"):
                     self.assertEqual(mutated(body, rule), [])

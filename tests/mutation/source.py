@@ -73,7 +73,7 @@ class Source:
         return self.text[self.tokens[first].begin:self.tokens[last - 1].end]
 
     def is_spaced(self, i):
-        """Returns true if blanks surround token i: clang-format writes binary operators so, and template brackets not."""
+        """Returns true if blanks surround token i: clang-format writes binary operators so, not template brackets."""
         token = self.tokens[i]
         return self.text[token.begin - 1].isspace() and self.text[token.end:token.end + 1].isspace()
 
@@ -204,14 +204,15 @@ class Source:
                     break
 
     def _is_declaration(self, first, last):
-        """Returns true for `type name` with whatever follows: two names, or a name and *, & or > before another name."""
+        """Returns true for `type name`: two names, or a name and *, & or > before another name."""
         i = first
         while i + 1 < last and self.tokens[i].text not in ASSIGNMENTS + ("(",):
             token, following = self.tokens[i], self.tokens[i + 1]
             if i == first and token.text in ("auto", "const"):
                 return True
             if following.kind == "name" and token.text not in NOT_TYPES and (
-                    token.kind == "name" or (i > first and token.text in ("*", "&", "&&", ">") and not self.is_spaced(i))):
+                    token.kind == "name" or (
+                        i > first and token.text in ("*", "&", "&&", ">") and not self.is_spaced(i))):
                 return True
             i = self.skip(i)
         return False
@@ -243,5 +244,5 @@ class Source:
             before = self.partner.get(i, first) - 1
             return before >= first and self.tokens[before].text in ("]", ">")
         opening = self.partner.get(i, first)
-        return self.tokens[i].text == "]" and (
-            opening == first or self.tokens[opening - 1].kind == "operator" or self.tokens[opening - 1].text == "return")
+        before = self.tokens[opening - 1]
+        return self.tokens[i].text == "]" and (opening == first or before.kind == "operator" or before.text == "return")

@@ -105,6 +105,26 @@ TEST_CASE("LBFGS: wrong calls and options") {
   CHECK_THROWS_AS(smaller.load_state_dict(optimizer.state_dict()), ShapeError);
 }
 
+TEST_CASE("LBFGS: one iteration and one pair of history are enough, and a state with halves of pairs is refused") {
+  Valley valley;
+  LBFGS optimizer({valley.weight, valley.bias}, LBFGSOptions().max_iter(1).max_eval(1).history_size(1));
+  for (int step = 0; step < 3; ++step) optimizer.step(valley.closure());
+  const auto state = optimizer.state_dict();
+  LBFGS same({valley.weight, valley.bias}, LBFGSOptions());
+  same.load_state_dict(state);
+  for (const char* without : {"state.old_stps", "state.old_dirs", "state.d"}) {
+    LBFGS::StateDict wrong("optimizer state");
+    for (const auto& item : state)
+      if (item.key() != without) wrong.insert(item.key(), item.value());
+    CAPTURE(without);
+    CHECK_THROWS_AS(same.load_state_dict(wrong), ValueError);
+  }
+  LBFGS::StateDict more("optimizer state");  // another pair on one side alone
+  for (const auto& item : state)
+    more.insert(item.key(), item.key() == "state.old_dirs" ? cat({item.value(), item.value()}) : item.value());
+  CHECK_THROWS_AS(same.load_state_dict(more), ValueError);
+}
+
 TEST_CASE("options: assigned through their getters, compared, and of an optimizer of one's own") {
   optim::SGDOptions options(0.1);
   options.momentum() = 0.5;

@@ -242,6 +242,12 @@ TEST_CASE("the one-cycle policy moves the first beta of Adam, and says what it c
   CHECK(options.lr() == 1);
   for (int n = 2; n < 10; ++n) schedule.step();
   CHECK_THROWS_WITH(schedule.step(), contains("step 11 of 10"));
+  CHECK_THROWS_WITH(schedule.set_step_count(11), contains("step 11 of 10"));
+  Adam longer({p}, AdamOptions());
+  OneCycleLR later(longer, OneCycleLROptions(1, 20));
+  later.set_step_count(11);
+  CHECK_THROWS_WITH(schedule.load_state_dict(later.state_dict()), contains("step 11 of 10"));
+  CHECK(schedule.step_count() == 10);
   Adagrad adagrad({p});
   CHECK_THROWS_WITH(OneCycleLR(adagrad, OneCycleLROptions(1, 10)), contains("AdagradOptions"));
   CHECK_NOTHROW(OneCycleLR(adagrad, OneCycleLROptions(1, 10).cycle_momentum(false)));

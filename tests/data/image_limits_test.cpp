@@ -1,6 +1,8 @@
 // Small image files that would cost gigabytes or minutes to decode: made here, refused by what their headers say.
 #include <gradus/data/image_file.h>
+#include <gradus/tests/compare.h>
 #include <gradus/tests/data/image_files.h>
+#include <gradus/tests/io/io_test.h>
 
 using namespace gradus;
 using namespace gradus::test;
@@ -12,14 +14,29 @@ std::string black_png(uint32_t width, uint32_t height, size_t rows_bytes, int in
   return png_file(png_header(width, height, 8, 2, interlace) + png_data(std::string(rows_bytes, '\0')));
 }
 
+std::string jpeg_segment(int type, const std::string& data) {
+  return "\xff" + std::string(1, static_cast<char>(type)) + big_endian(data.size() + 2, 2) + data;
+}
+
+// A Huffman table with one symbol, whose code is the bit 0.
+std::string jpeg_table(int place, int symbol) {
+  return jpeg_segment(
+      0xC4, big_endian(static_cast<uint64_t>(place), 1) + '\1' + std::string(15, '\0') + static_cast<char>(symbol));
+}
+
+// The beginning of a JPEG in grey; `type` C0: sequential, C2: progressive.
+std::string jpeg_head(int type, int width, int height) {
+  return "\xff\xd8" + jpeg_segment(0xDB, '\0' + std::string(64, '\1')) +
+         jpeg_segment(type, '\10' + big_endian(static_cast<uint64_t>(height), 2) +
+                                big_endian(static_cast<uint64_t>(width), 2) + std::string{1, 1, 0x11, 0});
+}
+
 /// A progressive JPEG in grey with `scans` scans after that of the mean values, each of which says in a few bits for
 /// 32,767 blocks at a time that nothing changes.
 std::string progressive_jpeg(int width, int height, int scans) {
-  // A Huffman table with one symbol, whose code is the bit 0.
-  const auto table = [&](int place, int symbol) {
-    return jpeg_segment(
-        0xC4, big_endian(static_cast<uint64_t>(place), 1) + '\1' + std::string(15, '\0') + static_cast<char>(symbol));
-  };
+#include <gradus/tests/compare.h>
+#include <gradus/tests/data/image_files.h>
+#include <gradus/tests/io/io_test.h>
   const auto scan = [&](int first, int last, int bits, const std::string& data) {
     return jpeg_segment(
                0xDA, std::string{1, 1, 0, static_cast<char>(first), static_cast<char>(last), static_cast<char>(bits)}) +
@@ -34,10 +51,9 @@ std::string progressive_jpeg(int width, int height, int scans) {
     runs.push_back(static_cast<char>(std::stoi(bits.substr(i, 8), nullptr, 2)));
     if (runs.back() == '\xff') runs.push_back('\0');
   }
-  std::string file = "\xff\xd8" + jpeg_segment(0xDB, '\0' + std::string(64, '\1')) +
-                     jpeg_segment(0xC2, '\10' + big_endian(static_cast<uint64_t>(height), 2) +
-                                            big_endian(static_cast<uint64_t>(width), 2) + std::string{1, 1, 0x11, 0}) +
-                     table(0x00, 0) + table(0x10, 0xE0);
+#include <gradus/tests/compare.h>
+#include <gradus/tests/data/image_files.h>
+#include <gradus/tests/io/io_test.h>
   file += scan(0, 0, 0, std::string(static_cast<size_t>(blocks + 7) / 8, '\0'));
   file += scan(1, 63, 0x01, runs);
   for (int i = 1; i < scans; ++i) file += scan(1, 63, 0x10, runs);  // corrects the last bit, again and again
@@ -67,4 +83,19 @@ TEST_CASE("images: a JPEG has as many scans as its size allows", "[data][image]"
   const std::string bomb = progressive_jpeg(10'000, 10'000, 60);  // 200 KB for the mean values, 150 bytes for each scan
   CHECK_THROWS_WITH(data::decode_image(bytes_of(bomb), "test"),
                     contains("has 61 scans of 10000x10000 pixels; at most 20"));
+}
+
+TEST_CASE("images: a JPEG that restarts its decoder after every block is read to its end", "[data][image]") {
+  constexpr int kBlocks = 20;  // the marks of restarts count from D0 to D7 and again
+  std::string file = jpeg_head(0xC0, 8 * kBlocks, 8) + jpeg_table(0x00, 0) + jpeg_table(0x10, 0) +
+                     jpeg_segment(0xDD, big_endian(1, 2)) + jpeg_segment(0xDA, std::string{1, 1, 0, 0, 63, 0});
+  for (int i = 0; i < kBlocks; ++i) {
+    file += '\x3f';  // a bit that leaves the mean as it is, one that ends the block, and six to fill the byte
+    if (i + 1 < kBlocks) file += '\xff', file += static_cast<char>(0xD0 + i % 8);
+  }
+  file += "\xff\xd9";
+  const Array image = data::decode_image(bytes_of(file), "test");
+  CHECK(image.shape() == Shape{3, 8, 8 * kBlocks});
+  CHECK(values(image) == std::vector<double>(3 * 64 * kBlocks, 128));
+  CHECK_THROWS_WITH(data::decode_image(bytes_of(file.substr(0, file.size() - 2)), "test"), contains("truncated"));
 }

@@ -42,6 +42,58 @@ TEST_CASE("layers compute what their operators do") {
   CHECK(y.equal(relu(x)));
 }
 
+TEST_CASE("pooling layers pass all their options on, with indices too") {
+  const Tensor x = randn({2, 3, 9, 8}), line = randn({2, 3, 11});
+  nn::MaxPool2d images(nn::MaxPool2dOptions({3, 2}).stride({2, 1}).padding({1, 0}).dilation({1, 3}).ceil_mode(true));
+  CHECK(images(x).equal(max_pool2d(x, Pair(3, 2), Pair(2, 1), Pair(1, 0), Pair(1, 3), true)));
+  const auto [maxima, places] = images->forward_with_indices(x);
+  const auto [wanted, wanted_places] = max_pool2d_with_indices(x, Pair(3, 2), Pair(2, 1), Pair(1, 0), Pair(1, 3), true);
+  CHECK((maxima.equal(wanted) && places.equal(wanted_places)));
+  nn::MaxPool1d lines(nn::MaxPool1dOptions(3).stride(2).padding(1).dilation(3).ceil_mode(true));
+  CHECK(lines(line).equal(max_pool1d(line, 3, 2, 1, 3, true)));
+  const auto [line_maxima, line_places] = lines->forward_with_indices(line);
+  const auto [wanted_line, wanted_line_places] = max_pool1d_with_indices(line, 3, 2, 1, 3, true);
+  CHECK((line_maxima.equal(wanted_line) && line_places.equal(wanted_line_places)));
+  CHECK(
+      nn::AvgPool1d(nn::AvgPool1dOptions(4).stride(3).padding(2).ceil_mode(true).count_include_pad(false))(line).equal(
+          avg_pool1d(line, 4, 3, 2, true, false)));
+  nn::AvgPool2d means(nn::AvgPool2dOptions({3, 4}).stride({2, 3}).padding({1, 2}).ceil_mode(true).divisor_override(5));
+  CHECK(means(x).equal(avg_pool2d(x, Pair(3, 4), Pair(2, 3), Pair(1, 2), true, true, 5)));
+}
+
+TEST_CASE("a transposed convolution gives the output_size that is asked for") {
+  const Tensor x = randn({1, 2, 4, 5});
+  nn::ConvTranspose2d conv(nn::ConvTranspose2dOptions(2, 3, {3, 2}).stride({3, 2}).padding({1, 0}));
+  const auto run = [&](std::vector<int64_t> size) { return conv->forward(x, IntArrayRef(size)); };
+  for (int64_t h : {10, 11, 12}) {  // (4 - 1) * 3 - 2 + 3 and up to a stride more; (5 - 1) * 2 + 2
+    for (int64_t w : {10, 11}) {
+      const Tensor wanted = conv_transpose2d(x, conv->weight, conv->bias, Pair(3, 2), Pair(1, 0), Pair(h - 10, w - 10));
+      CHECK(wanted.sizes() == Shape({1, 3, h, w}));
+      CHECK(run({h, w}).equal(wanted));
+      CHECK(run({1, 3, h, w}).equal(wanted));
+    }
+  }
+  for (const std::vector<int64_t>& size : {std::vector<int64_t>{9, 10}, std::vector<int64_t>{13, 10},
+                                           std::vector<int64_t>{10, 9}, std::vector<int64_t>{10, 12}}) {
+    CHECK_THROWS_AS(run(size), ValueError);
+    CHECK_THROWS_WITH(run(size), contains("is not between"));
+  }
+  CHECK_THROWS_AS(run({10}), ShapeError);
+  nn::ConvTranspose1d line(nn::ConvTranspose1dOptions(2, 3, 2).stride(1).dilation(3));
+  const std::vector<int64_t> longest = {10};  // (5 - 1) + 3 + 1 = 8, up to 10
+  CHECK(line->forward(x[0].transpose(0, 1)[0].unsqueeze(0), IntArrayRef(longest)).sizes() == Shape({1, 3, 10}));
+}
+
+TEST_CASE("activations that work in place print it") {
+  using namespace nn;
+  CHECK(test::printed(Hardtanh(HardtanhOptions().min_val(-2).max_val(3).inplace(true))) ==
+        "gradus::nn::Hardtanh(min_val=-2, max_val=3, inplace=true)");
+  CHECK(test::printed(Hardtanh()) == "gradus::nn::Hardtanh(min_val=-1, max_val=1)");
+  CHECK(test::printed(Threshold(ThresholdOptions(1, 2).inplace(true))) ==
+        "gradus::nn::Threshold(threshold=1, value=2, inplace=true)");
+  CHECK(test::printed(Threshold(1, 2)) == "gradus::nn::Threshold(threshold=1, value=2)");
+}
+
 TEST_CASE("dropout drops in training alone") {
   manual_seed(5);
   nn::Dropout dropout(0.25);

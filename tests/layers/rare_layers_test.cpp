@@ -6,6 +6,7 @@
 
 using namespace gradus;
 namespace F = nn::functional;
+using test::contains;
 using test::printed;
 
 namespace {
@@ -74,6 +75,10 @@ TEST_CASE("adaptive maxima know where they were") {
   CHECK(largest.equal(line(x[0].flatten(1))));
   CHECK(x[0].flatten(1).gather(1, places).equal(largest));
   CHECK_THROWS_AS(pool->forward_with_indices(ones({3, 3})), ShapeError);
+  for (const auto& size : {nn::AdaptiveMaxPool2dOptions({0, 2}), nn::AdaptiveMaxPool2dOptions({2, 0})}) {
+    CHECK_THROWS_AS(F::adaptive_max_pool2d_with_indices(ones({1, 4, 4}), size), ValueError);
+    CHECK_THROWS_WITH(F::adaptive_max_pool2d_with_indices(ones({1, 4, 4}), size), contains("must be positive"));
+  }
 }
 
 TEST_CASE("pad_sequence puts sequences of several lengths side by side") {

@@ -123,6 +123,10 @@ TEST_CASE("LBFGS: one iteration and one pair of history are enough, and a state 
   for (const auto& item : state)
     more.insert(item.key(), item.key() == "state.old_dirs" ? cat({item.value(), item.value()}) : item.value());
   CHECK_THROWS_AS(same.load_state_dict(more), ValueError);
+  LBFGS of_one({valley.weight}, LBFGSOptions()), resumed({valley.weight}, LBFGSOptions());
+  for (int step = 0; step < 2; ++step) of_one.step(valley.closure());
+  resumed.load_state_dict(of_one.state_dict());
+  CHECK(resumed.state_dict()["state.d"].equal(of_one.state_dict()["state.d"]));
 }
 
 TEST_CASE("options: assigned through their getters, compared, and of an optimizer of one's own") {

@@ -103,6 +103,7 @@ TEST_CASE("explain lists kernels with their reasons, and what is saved until whe
   CHECK(saved.until == "Conv2dReLU of 0, backward");
   CHECK(explanation.peak_bytes > saved.bytes);
   CHECK(any_of(explanation.smaller, "recompute layer '0'"));
+  CHECK(any_of(explanation.smaller, "mixed precision"));
 
   const std::string text = explanation.str(), page = explanation.html("LeNet & more");
   CHECK_THAT(text, contains("between kernels") && contains("channels do not fill vectors") && contains("kept by"));

@@ -171,6 +171,7 @@ TEST_CASE("a text that is wrong is an error with the line", "[graph_text]") {
   check(kHead + "y %1 (1099511627776, 1099511627776) u8 = fill value 1\n", "is too large");
   check(kHead + "y %1 (2, 2) strides (1099511627776, 1099511627776) uint8 = fill value 1\n", "reaches too far");
   check(kHead + "y %1 (2, 3) strides (0, 1) float32 = copy x %0 (2, 3) float32\n", "must not overlap itself");
+  check(kHead + "y %1 (2, 3) strides (3, 2) float32 = copy x %0 (2, 3) float32\n", "must not overlap itself");
   check(kHead + "y %1 (2, 3) strides (1,) float32 = fill value 1\n", "as many strides as sizes");
   check(kHead + "y %1 (1, 1, 1, 1, 1, 1, 1, 1, 1) float32 = fill value 1\n", "at most 8 dimensions");
   check(kHead + "y none (2, 3) float32 = fill value 1\n", "an operand without elements");
@@ -212,6 +213,18 @@ TEST_CASE("a text whose shapes, types or options do not fit each other is an err
   check("y %1 (3,) int64 = randint state.seed 1, state.offset 0, state.device_offset false, low 3, high 3",
         "there is no integer from 3 to before 3");
   check("y %1 (3, 2) float32 = gather x %0 (2, 1) float32, axis 0, index %0 (3, 2) int64", "'x' of shape (2, 1) must");
+  const auto resample = [](const std::string& begin, const std::string& source) {
+    return "y %1 (1, 1, 2, 3) float32 = resample2d x %0 (1, 1, 2, 4) float32, rows.size_in 2, rows.size_out 2, "
+           "rows.begin [0, 1, 2], rows.source [0, 1], rows.weight [1.0, 1.0], columns.size_in 4, columns.size_out 3, "
+           "columns.begin [" +
+           begin + "], columns.source [" + source + "], columns.weight [1.0, 1.0, 1.0, 1.0]";
+  };
+  CHECK(message_of("graph 1, draws 0, eager peak 0 bytes\n%0 = external x, 256 bytes\n" +
+                   resample("0, 1, 2, 4", "0, 1, 2, 3") + "\n") == "");
+  for (const char* begin : {"0, 3, 1, 4", "1, 2, 3, 4", "0, 1, 2, 3", "0, 1, 4", "0, 1, 2, 5"})
+    check(resample(begin, "0, 1, 2, 3"), "the stencil 'columns' does not fit");
+  for (const char* source : {"0, 1, 2, 4", "0, -1, 2, 3", "0, 1, 2"})
+    check(resample("0, 1, 2, 4", source), "the stencil 'columns' does not fit");
   check("positions %1 (1, 2) int64 = nonzero x %0 (2, 2) bool", "depends on numbers");
 }
 

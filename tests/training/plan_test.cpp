@@ -1,5 +1,6 @@
 // Plans of memory against the allocator, to the byte.
 #include <algorithm>
+#include <map>
 
 #include <gradus/benchmarks/nets.h>
 #include <gradus/core/graph/executor.h>
@@ -165,6 +166,35 @@ TEST_CASE("recomputed steps take what their plan says, to the byte, eager and st
       };
       check_plan(workload, 4, rule, true);
     }
+}
+
+TEST_CASE("a plan has each gradient under the name of its parameter", "[plan]") {
+  for (const benchmarks::Workload& workload : benchmarks::workloads()) {
+    if (workload.name != "lenet") continue;
+    const nn::AnyModule net = workload.make();
+    const auto optimizer = planned_optimizer(PlannedRule::sgd, net.ptr()->parameters());
+    const MemoryReport report = plan(net, workload.input(2), *optimizer, PlanOptions());
+    std::map<std::string, int64_t> planned, wanted;
+    for (const MemorySpan& span : report.timeline)
+      if (span.kind == MemoryKind::gradients) planned[span.op] += span.bytes;
+    int64_t sum = 0;
+    for (const auto& item : net.ptr()->named_parameters()) sum += wanted[item.key()] = 4 * item.value().numel();
+    for (const auto& [name, bytes] : wanted) {
+      INFO(name);
+      CHECK(planned.count(name) == 1);
+      CHECK(planned[name] >= bytes);
+    }
+    CHECK(planned.size() == wanted.size());
+    CHECK(report.gradients >= sum);
+  }
+}
+
+TEST_CASE("what is recomputed is named by its module and the range in it", "[plan]") {
+  RecomputedPart part;
+  part.module = "body";
+  CHECK(part.str() == "body");
+  part.begin = 2, part.end = 5;
+  CHECK(part.str() == "body[2, 5)");
 }
 
 TEST_CASE("plans of inference, of mixed precision, and the largest batch", "[plan]") {

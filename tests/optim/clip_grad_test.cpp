@@ -86,6 +86,7 @@ TEST_CASE("norms of nothing, of mixed types, and of what is not finite") {
   CHECK(clip_grad_norm_({x, y}, 1) == 0);
   CHECK(get_total_norm({}).item<double>() == 0);
   CHECK(get_total_norm({Tensor(), zeros({0}), full({4}, 2.0), zeros({0})}).item<double>() == 4);
+  CHECK(get_total_norm({Tensor(), full({4}, 2.0, kDouble)}).dtype() == kDouble);
   x.mutable_grad() = full({2}, 3, kFloat);
   y.mutable_grad() = full({2}, 4, kDouble);
   CHECK(clip_grad_norm_({x, y}, 5) == Approx(std::sqrt(50)));

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <regex>
+#include <set>
 #include <thread>
 
 #include <gradus/benchmarks/nets.h>
@@ -178,6 +180,23 @@ TEST_CASE("explain draws a sum of two paths, and knows who reads whose result", 
   CHECK(explanation.calls[relu].inputs == std::vector<size_t>{conv});
   CHECK(explanation.calls[add].inputs == std::vector<size_t>{relu, mul});
   CHECK_THAT(explanation.html(), contains(" C") && contains("conv: conv2d") && contains(">relu<") && contains(">add<"));
+  // Lines begin below one box and end above another; curves begin and end in the middle of a side.
+  const std::string page = explanation.html();
+  std::set<int> tops;
+  int height = 0;
+  const std::regex box("<rect data-box=\"\\d+\" x=\"\\d+\" y=\"(\\d+)\" width=\"\\d+\" height=\"(\\d+)\"");
+  for (std::sregex_iterator at(page.begin(), page.end(), box), end; at != end; ++at)
+    tops.insert(std::stoi((*at)[1])), height = std::stoi((*at)[2]);
+  CHECK(tops.size() >= 4);
+  const std::regex path("<path d=\"M\\d+ (\\d+) (L|C)[^\"]*?(\\d+)\"/>");
+  int paths = 0;
+  for (std::sregex_iterator at(page.begin(), page.end(), path), end; at != end; ++at, ++paths) {
+    const bool line = (*at)[2] == "L";
+    const int from = std::stoi((*at)[1]) - (line ? height : height / 2);
+    const int to = std::stoi((*at)[3]) - (line ? 0 : height / 2);
+    CHECK((tops.count(from) == 1 && tops.count(to) == 1 && from < to));
+  }
+  CHECK(paths >= 4);
   CHECK(explanation.notes.empty());
 }
 

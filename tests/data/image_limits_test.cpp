@@ -2,7 +2,6 @@
 #include <gradus/data/image_file.h>
 #include <gradus/tests/compare.h>
 #include <gradus/tests/data/image_files.h>
-#include <gradus/tests/io/io_test.h>
 
 using namespace gradus;
 using namespace gradus::test;
@@ -12,10 +11,6 @@ namespace {
 /// An RGB image of 8 bits, all black, with `rows_bytes` bytes of rows in it.
 std::string black_png(uint32_t width, uint32_t height, size_t rows_bytes, int interlace = 0) {
   return png_file(png_header(width, height, 8, 2, interlace) + png_data(std::string(rows_bytes, '\0')));
-}
-
-std::string jpeg_segment(int type, const std::string& data) {
-  return "\xff" + std::string(1, static_cast<char>(type)) + big_endian(data.size() + 2, 2) + data;
 }
 
 // A Huffman table with one symbol, whose code is the bit 0.
@@ -34,9 +29,6 @@ std::string jpeg_head(int type, int width, int height) {
 /// A progressive JPEG in grey with `scans` scans after that of the mean values, each of which says in a few bits for
 /// 32,767 blocks at a time that nothing changes.
 std::string progressive_jpeg(int width, int height, int scans) {
-#include <gradus/tests/compare.h>
-#include <gradus/tests/data/image_files.h>
-#include <gradus/tests/io/io_test.h>
   const auto scan = [&](int first, int last, int bits, const std::string& data) {
     return jpeg_segment(
                0xDA, std::string{1, 1, 0, static_cast<char>(first), static_cast<char>(last), static_cast<char>(bits)}) +
@@ -51,9 +43,7 @@ std::string progressive_jpeg(int width, int height, int scans) {
     runs.push_back(static_cast<char>(std::stoi(bits.substr(i, 8), nullptr, 2)));
     if (runs.back() == '\xff') runs.push_back('\0');
   }
-#include <gradus/tests/compare.h>
-#include <gradus/tests/data/image_files.h>
-#include <gradus/tests/io/io_test.h>
+  std::string file = jpeg_head(0xC2, width, height) + jpeg_table(0x00, 0) + jpeg_table(0x10, 0xE0);
   file += scan(0, 0, 0, std::string(static_cast<size_t>(blocks + 7) / 8, '\0'));
   file += scan(1, 63, 0x01, runs);
   for (int i = 1; i < scans; ++i) file += scan(1, 63, 0x10, runs);  // corrects the last bit, again and again

@@ -307,3 +307,38 @@ TEST_CASE("every naive kernel reports itself to observers, with its bytes") {
   CHECK(recorder.events[0].bytes == (6 + 6 + 4) * 8);
   CHECK(recorder.events[0].shapes[1] == Shape{3, 2});
 }
+
+TEST_CASE("naive convolutions report their FLOPs, forward and backward") {
+  struct Recorder : Observer {
+    std::vector<double> flops;
+    void on_end(const ObservedEvent& event) override { flops.push_back(event.flops); }
+  } recorder;
+  const Array x = Array::empty({2, 3, 5, 7}, DType::f64), w = Array::empty({4, 3, 2, 3}, DType::f64),
+              y = Array::empty({2, 4, 4, 5}, DType::f64);
+  for (const Array& array : {x, w}) naive().fill(array, 1);
+  add_observer(&recorder);
+  naive().conv2d(x, w, y, {});
+  naive().conv2d_backward_data(y, w, x, {});
+  naive().conv2d_backward_weight(y, x, w, {});
+  remove_observer(&recorder);
+  CHECK(recorder.flops == std::vector<double>(3, 2.0 * 2 * 4 * 4 * 5 * 3 * 2 * 3));
+}
+
+TEST_CASE("naive writes the gradients of normalisation's parameters to arrays of any strides") {
+  const Array x = array_of({2, 3}, {1, 2, 4, 3, 5, 9}), dy = array_of({2, 3}, {1, -1, 2, 0.5, 3, -2});
+  const Array mean = array_of({2, 1}, {7.0 / 3, 17.0 / 3}), variance = array_of({2, 1}, {14.0 / 9, 56.0 / 9});
+  NormalizeBackwardArgs args{dy, x, mean, variance};
+  args.axes = 2;
+  const Array dw = Array::empty({1, 3}, DType::f64), db = Array::empty({1, 3}, DType::f64),
+              wide = Array::empty({1, 12}, DType::f64);
+  naive().fill(wide, 0);
+  args.dweight = dw, args.dbias = db;
+  naive().normalize_backward(args);
+  CHECK(same(db, {1.5, 2, 0}));
+  const Array far_dw = wide.slice(1, 0, 6, 2), far_db = wide.slice(1, 6, 12, 2);
+  args.dweight = far_dw, args.dbias = far_db;
+  naive().normalize_backward(args);
+  CHECK(same(far_dw, values(dw)));
+  CHECK(same(far_db, values(db)));
+  CHECK(values(wide)[1] == 0);
+}

@@ -310,3 +310,19 @@ TEST_CASE("modules are recomputed when they are called, and clones of them are n
   CHECK_FALSE((*net)[2]->is_recomputed());
   CHECK(kept_and_gradient(net).first == expected.first);
 }
+
+TEST_CASE("recomputation takes parts that do not overlap, those that save most for their FLOPs", "[plan]") {
+  const BackendGuard guard("naive");  // its scratch memory does not depend on the machine
+  for (const benchmarks::Workload& workload : benchmarks::workloads()) {
+    if (workload.name != "conv10_c1") continue;
+    manual_seed(3);
+    const nn::AnyModule net = workload.make();
+    const auto optimizer = planned_optimizer(PlannedRule::sgd, net.ptr()->parameters());
+    const PlanOptions options = PlanOptions().batch_axis(batch_axis_of(workload));
+    const int64_t budget = plan(net, workload.input(16), *optimizer, options).peak * 81 / 100;
+    std::string parts;
+    for (const RecomputedPart& part : recompute_within(net, workload.input(16), *optimizer, budget, options))
+      parts += " " + part.str();
+    CHECK(parts == " [0, 3) [3, 6) [6, 9) [9, 12)");
+  }
+}

@@ -24,7 +24,7 @@ const std::vector<std::string> kChroma = {"chroma_2x1_22x13.jpg", "chroma_2x1_21
 std::string image_path(const std::string& name) { return source_path("tests/fuzz/image_fuzz/" + name); }
 
 // What Pillow reads (tests/golden/make_images.py).
-Array golden(const std::string& name) {
+Array as_pillow_reads(const std::string& name) {
   static const std::map<std::string, Array> all = io::load_safetensors(source_path("tests/golden/images.safetensors"));
   return all.at(name);
 }
@@ -48,15 +48,16 @@ void put(const TemporaryDirectory& root, const std::string& place, const std::st
 TEST_CASE("images: PNG and JPEG as Pillow reads them", "[data][image]") {
   for (const std::string& name : kPng) {
     INFO(name);
-    CHECK(error(data::read_image(image_path(name)), golden(name)) == 0);
+    CHECK(error(data::read_image(image_path(name)), as_pillow_reads(name)) == 0);
   }
   for (const std::string& name : kJpeg) {
     INFO(name);
-    CHECK(error(data::read_image(image_path(name)), golden(name)) < 3.5 / 255);  // inverse cosine transforms vary
+    CHECK(error(data::read_image(image_path(name)), as_pillow_reads(name)) <
+          3.5 / 255);  // inverse cosine transforms vary
   }
   for (const std::string& name : kChroma) {
     INFO(name);
-    CHECK(error(data::read_image(image_path(name)), golden(name)) < 3.5 / 255);
+    CHECK(error(data::read_image(image_path(name)), as_pillow_reads(name)) < 3.5 / 255);
   }
 }
 
@@ -129,7 +130,7 @@ TEST_CASE("ImageFolder: a folder for each class", "[data][image]") {
   CHECK(sample.target.item<int64_t>() == 1);
   CHECK(sample.data.sizes() == Shape{3, 9, 14});
   CHECK(sample.data[1][3][5].item<float>() ==
-        static_cast<float>(golden("rgb.png").data<uint8_t>()[9 * 14 + 3 * 14 + 5]) / 255.f);
+        static_cast<float>(as_pillow_reads("rgb.png").data<uint8_t>()[9 * 14 + 3 * 14 + 5]) / 255.f);
   CHECK_THROWS_AS(folder.get(4), IndexError);
 
   ImageFolder resized(root.path().string(), data::transforms::ImageSize(8, 6));

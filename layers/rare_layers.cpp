@@ -57,22 +57,14 @@ Tensor bags_of(const BagEnds& ends, int64_t count, Device device) {
   return on_device(bags, device);
 }
 
-/// The rows (n, D) among which maxima are looked for.
+/// The rows among which maxima are looked for.
 Tensor candidates_of(const Tensor& rows, const Tensor& counted) {
-  return rows.detach().masked_fill(counted.logical_not().unsqueeze(-1), -std::numeric_limits<double>::infinity());
+  return rows.detach().masked_fill(counted.logical_not(), -std::numeric_limits<double>::infinity());
 }
 
 /// Where the largest of a bag's rows is for each bag and column: places (bags, D) in rows (n, D), the first of equal
-/// ones. Bags of which none of `counted` (n) is true have no defined place. Here for bags of equal length.
-Tensor places_of_maxima(const Tensor& rows, const Tensor& counted, int64_t bags) {
-  const NoGradGuard no_grad;
-  const int64_t length = rows.size(0) / bags;
-  const Tensor best = candidates_of(rows, counted).reshape({bags, length, rows.size(1)}).argmax(1);  // (bags, D)
-  return best + (arange(bags, TensorOptions(kLong).device(rows.device())) * length).unsqueeze(1);
-}
-
-/// The same for bags of any length. They are padded to one length together with those of up to twice their length, so
-/// that memory is linear in n.
+/// ones. Bags of which none of `counted` (n) is true have no defined place. Bags are padded to one length together with
+/// those of up to twice their length, so that memory is linear in n.
 Tensor places_of_maxima(const Tensor& rows, const Tensor& counted, const BagEnds& ends) {
   const NoGradGuard no_grad;
   const Tensor candidates = candidates_of(rows, counted);
@@ -98,7 +90,8 @@ Tensor places_of_maxima(const Tensor& rows, const Tensor& counted, const BagEnds
 
 }  // namespace
 
-// The rows of all indices (n, D) are looked up once; a bag's are then added, or the largest of them chosen.
+// The rows of all indices are looked up once; a bag's are then added, or the largest of them chosen. Where the indices
+// are a matrix the bags are an axis, and the host has nothing to tell the device.
 Tensor functional::embedding_bag(const Tensor& indices, const Tensor& weight, const EmbeddingBagFuncOptions& options) {
   GRADUS_CHECK(indices.dim() == 1 || (indices.dim() == 2 && !options.offsets().defined()), ShapeError,
                "embedding_bag takes indices (bags, length), or (n) with offsets, got shape ", indices.sizes());
@@ -109,37 +102,36 @@ Tensor functional::embedding_bag(const Tensor& indices, const Tensor& weight, co
   GRADUS_CHECK(
       !is_max || !options.scale_grad_by_freq(), ValueError,
       "mode kMax does not go with scale_grad_by_freq: a row's gradient is that of the bags where it is largest");
-  const bool is_matrix = indices.dim() == 2;  // then the host has nothing to tell the device
+  const bool is_matrix = indices.dim() == 2;
   BagEnds ends;
   if (!is_matrix) ends = ends_of(options.offsets(), indices.size(0), options.include_last_offset());
-  const int64_t bags = is_matrix ? indices.size(0) : static_cast<int64_t>(ends.size()) - 1;
-  const int64_t count = is_matrix ? indices.numel() : bags == 0 ? 0 : ends.back();
-  const Tensor flat = indices.reshape({indices.numel()}).narrow(0, 0, count);  // (n)
+  const int64_t count = ends.size() < 2 ? 0 : ends.back();
+  const auto kept = [&](const Tensor& x) { return is_matrix ? x : x.narrow(0, 0, count); };
+  const Tensor used = kept(indices);  // (bags, length) or (n)
   const int64_t padding = nn::detail::padding_row(options.padding_idx(), weight.size(0));
-  if (options.max_norm()) embedding_renorm_(weight, flat, *options.max_norm(), options.norm_type());
-  Tensor rows = embedding(weight, flat, padding, options.scale_grad_by_freq(), options.sparse());  // (n, D)
-  const Tensor counted = flat != padding;  // of -1, all: indices are not negative
-  const TensorOptions places = TensorOptions(kLong).device(indices.device());
-  const Tensor bag = is_matrix ? arange(bags, places).unsqueeze(1).expand(indices.sizes()).reshape({count})
-                               : bags_of(ends, count, indices.device());
+  if (options.max_norm()) embedding_renorm_(weight, used, *options.max_norm(), options.norm_type());
+  // (bags, length, D) or (n, D)
+  Tensor rows = embedding(weight, used, padding, options.scale_grad_by_freq(), options.sparse());
+  const Tensor counted = (used != padding).unsqueeze(-1);  // of -1, all: indices are not negative
+  const Tensor bag = is_matrix ? Tensor() : bags_of(ends, count, indices.device());
   const DType type = weight.dtype() == kDouble ? kDouble : kFloat;
-  // (bags, …) sums of `parts` (n, …), in float32 for half types.
+  // (bags, …) sums of `parts` (bags, length, …) or (n, …), in float32 for half types.
   const auto sums = [&](const Tensor& parts) {
-    std::vector<int64_t> sizes = parts.sizes().vec();
-    sizes[0] = bags;
-    return zeros(sizes, TensorOptions(type).device(weight.device())).index_add(0, bag, parts.to(type));
+    if (is_matrix) return parts.to(type).sum(1);
+    const Tensor none = zeros({static_cast<int64_t>(ends.size()) - 1, parts.size(1)}, parts.options().dtype(type));
+    return none.index_add(0, bag, parts.to(type));
   };
   if (is_max) {
-    const Tensor none = sums(counted.unsqueeze(-1)) == 0;  // (bags, 1)
-    if (count == 0) return sums(rows).to(weight.dtype());
-    const Tensor chosen = is_matrix ? places_of_maxima(rows, counted, bags) : places_of_maxima(rows, counted, ends);
-    return rows.gather(0, chosen).masked_fill(none, 0.0);
+    if (used.numel() == 0) return sums(rows).to(weight.dtype());
+    const Tensor empty = sums(counted) == 0;  // (bags, 1)
+    const Tensor largest = is_matrix ? rows.gather(1, candidates_of(rows, counted).argmax(1, true)).squeeze(1)
+                                     : rows.gather(0, places_of_maxima(rows, counted, ends));
+    return largest.masked_fill(empty, 0.0);
   }
-  if (padding >= 0) rows = rows.masked_fill(counted.logical_not().unsqueeze(-1), 0.0);
-  if (factors.defined())
-    rows = rows.to(type) * factors.reshape({indices.numel()}).narrow(0, 0, count).to(type).unsqueeze(-1);
+  if (padding >= 0) rows = rows.masked_fill(counted.logical_not(), 0.0);
+  if (factors.defined()) rows = rows.to(type) * kept(factors).to(type).unsqueeze(-1);
   Tensor result = sums(rows);
-  if (options.mode() == kMean) result = result / sums(counted.unsqueeze(-1)).clamp_min(1);
+  if (options.mode() == kMean) result = result / sums(counted).clamp_min(1);
   return result.to(weight.dtype());
 }
 

@@ -78,12 +78,14 @@ bool squares_left_range(const Array& y) {
   });
 }
 
-// f(x / s) s for an f with f(x / s) = f(x) / s, s being the largest |x| along the axes of `mask`; f keeps these axes.
+// f(x / s) s for an f with f(x / s) = f(x) / s, s being the largest |x| along the axes of `mask`, or 1 where that is 0
+// or infinite; f keeps these axes.
 template <class F>
 Array by_scaling(const Array& x, uint32_t mask, bool keepdim, F&& f) {
   const Array largest = reduce(ReduceOp::max, unary(UnaryOp::abs, x), mask, true, x.dtype());
   const Array one = full({}, 1.0, x.dtype(), x.device());
-  const Array s = where(binary_scalar(BinaryOp::eq, largest, 0), one, largest);
+  const Array scalable = where(unary(UnaryOp::isfinite, largest), largest, one);
+  const Array s = where(binary_scalar(BinaryOp::eq, scalable, 0), one, scalable);
   const Array y = binary(BinaryOp::mul, f(binary(BinaryOp::div, x, s)), s);
   return keepdim ? y : drop_axes(y, mask);
 }

@@ -126,7 +126,8 @@ TEST_CASE("a Scalar keeps its kind and converts without undefined behaviour") {
   CHECK(Scalar(-1e30).to_int64() == INT64_MIN);
   CHECK(Scalar(NAN).to_int64() == 0);
   CHECK(Scalar(0.1).to<bool>());
-  CHECK(Scalar(258).to<uint8_t>() == 2);
+  CHECK(Scalar(258).cast<uint8_t>() == 2);
+  CHECK_THROWS_WITH(Scalar(258).to<uint8_t>(), test::contains("258 cannot be converted to type uint8"));
   CHECK(Scalar(2.5).dtype() == DType::f32);
   CHECK(Scalar(2).dtype() == DType::i64);
 }

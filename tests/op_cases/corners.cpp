@@ -19,9 +19,10 @@ struct Corner {
   std::string torch;
 };
 
-Tensor without_nan(const Tensor& x) { return nan_to_num(x, 0, INFINITY, -INFINITY); }
+Tensor without_nan(const Tensor& x) { return where(isnan(x), 0.0, x); }
 std::string without_nan_in_python(int i) {
-  return "x[" + std::to_string(i) + "].nan_to_num(0, float('inf'), -float('inf'))";
+  const std::string x = "x[" + std::to_string(i) + "]";
+  return "torch.where(" + x + ".isnan(), torch.zeros_like(" + x + "), " + x + ")";
 }
 
 void add_unary_corners(CaseList& cases) {
@@ -50,6 +51,8 @@ void add_unary_corners(CaseList& cases) {
       {"silu", [](X x) { return silu(x[0]); }, "F.silu(x[0])"},
       // Where PyTorch's gradient is NaN although there is one, or a NaN has none, the numbers in question are kept out.
       {"mish", [](X x) { return mish(x[0].clamp_max(100)); }, "F.mish(x[0].clamp(max=100))"},
+      {"gelu.tanh", [](X x) { return gelu(x[0].clamp(-100, 100), "tanh"); },
+       "F.gelu(x[0].clamp(-100, 100), approximate='tanh')"},
       // An infinite gradient arrives where the piecewise linear function is flat.
       {"sqrt.of_relu", [](X x) { return sqrt(relu(x[0])); }, "x[0].relu().sqrt()"},
       {"sqrt.of_clamp", [](X x) { return sqrt(clamp(x[0], 0, 1)); }, "x[0].clamp(0, 1).sqrt()"},
@@ -67,7 +70,6 @@ void add_unary_corners(CaseList& cases) {
       {"sqrt.of_abs", [](X x) { return sqrt(abs(x[0])); }, "x[0].abs().sqrt()"},
       {"log.of_relu", [](X x) { return log(relu(x[0])); }, "x[0].relu().log()"},
       {"gelu", [](X x) { return gelu(x[0]); }, "F.gelu(x[0])"},
-      {"gelu.tanh", [](X x) { return gelu(x[0], "tanh"); }, "F.gelu(x[0], approximate='tanh')"},
       {"log_sigmoid", [](X x) { return log_sigmoid(x[0]); }, "F.logsigmoid(x[0])"},
       {"softplus", [](X x) { return softplus(x[0]); }, "F.softplus(x[0])"},
       {"softsign", [](X x) { return softsign(x[0]); }, "F.softsign(x[0])"},

@@ -58,10 +58,11 @@ TEST_CASE("sums of float32 keep what float would lose from block to block") {
   backend("naive").copy(row.view({kBlocks * kLength, 1}).expand({kBlocks * kLength, 5}), columns);
   for (const std::string& name : backend_names()) {
     INFO(name);
-    // In the block of the large number its one may be lost.
-    for (double sum : summed(backend(name), row, 1)) CHECK(std::abs(sum - (kLarge + kBlocks)) <= 2);
-    for (double sum : summed(backend(name), columns, 0)) CHECK(std::abs(sum - (kLarge + kBlocks)) <= 2);
+    // The ones that are added where the large number is may be lost: those of its block, or of its thread on a GPU.
+    const double lost = backend(name).device_type() == DeviceType::cpu ? 2 : 8;
+    for (double sum : summed(backend(name), row, 1)) CHECK(std::abs(sum - (kLarge + kBlocks)) <= lost);
+    for (double sum : summed(backend(name), columns, 0)) CHECK(std::abs(sum - (kLarge + kBlocks)) <= lost);
     for (double mean : summed(backend(name), columns, 0, ReduceOp::mean))
-      CHECK(std::abs(mean * (kBlocks * kLength) - (kLarge + kBlocks)) <= 4);
+      CHECK(std::abs(mean * (kBlocks * kLength) - (kLarge + kBlocks)) <= lost + 2);
   }
 }

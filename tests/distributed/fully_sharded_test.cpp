@@ -105,6 +105,46 @@ TEST_CASE("sharded parameters: units within units, a net without units, and grad
 
 namespace {
 
+struct SkippingImpl : nn::Module {
+  SkippingImpl() {
+    to(kDouble);
+    const NoGradGuard no_grad;
+    for (const Tensor& parameter : parameters())
+      parameter.copy_(linspace(-1, 1, parameter.numel(), kDouble).view(parameter.sizes()));
+  }
+  nn::Linear first = register_module("first", nn::Linear(3, 3));
+  nn::Linear second = register_module("second", nn::Linear(3, 3));
+  bool skips_second = false;
+  Tensor forward(const Tensor& x) { return skips_second ? first(x) : second(first(x)); }
+};
+GRADUS_MODULE(Skipping);
+
+/// Two steps of SGD with momentum, of which the second skips a layer.
+void train_skipping(SkippingImpl& net, const std::vector<Tensor>& parameters) {
+  optim::SGD sgd(parameters, optim::SGDOptions(0.1).momentum(0.9));
+  for (const bool skips : {false, true}) {
+    net.skips_second = skips;
+    sgd.zero_grad();
+    square(net.forward(ones({2, 3}, kDouble))).sum().backward();
+    sgd.step();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("sharded training leaves a unit alone that a pass does not call", "[sharding]") {
+  const Skipping alone;
+  train_skipping(*alone, alone->parameters());
+  expect_ranks("local", 2, [&](ProcessGroup& group) {
+    const Skipping net;
+    FullyShardedDataParallel fsdp(net, shared(group), Options());
+    train_skipping(*net, fsdp.parameters());
+    require(difference_of(values_of(fsdp.full_state_dict()), values_of(alone->state_dict())) < 1e-12, "parameters");
+  });
+}
+
+namespace {
+
 /// Trains by ZeRO `stage`, with Adam, over shares of `batches`; calls `look` at the end, with whole parameters.
 void train_staged(int stage, ProcessGroup& of_rank, const std::vector<Batch>& batches, DType dtype, bool strict,
                   const std::function<void(Net& net)>& look) {

@@ -2,6 +2,7 @@
 #include <gradus/tests/catch.h>
 
 #include <cmath>
+#include <sstream>
 
 #include <gradus/distributed/distributed.h>
 #include <gradus/tests/distributed/processes.h>
@@ -147,6 +148,12 @@ TEST_CASE("verify: a rank that begins with another seed") {
   });
   CHECK_THAT(report.diagnosis(), contains("before training, rank 2's parameter '"));
   CHECK_THAT(report.diagnosis(), contains("it began with other numbers (another seed?)"));
+  std::istringstream table(report.str());
+  std::string line;
+  std::getline(table, line), std::getline(table, line);
+  double step = 0, loss = 0, of_one[3] = {}, between = 0;  // the first row
+  table >> step >> loss >> of_one[0] >> of_one[1] >> of_one[2] >> between;
+  CHECK(between > 0.1);
 
   // Another seed in one process than on all ranks.
   int calls = 0;

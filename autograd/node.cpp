@@ -180,8 +180,8 @@ Saved& Saved::operator=(Own own) {
   return *this = own.array;
 }
 
-// What the keeper gives; nothing where there is none. The numbers stay the keeper's, which is asked each time, so that a
-// pass which wants history gets it.
+// What the keeper gives; nothing where there is none. The numbers stay the keeper's, which is asked each time, so that
+// a pass which wants history gets it.
 std::optional<SavedKeeper::Kept> Saved::from_keeper() const {
   if (!has_keeper_) return std::nullopt;
   Ref<SavedKeeper> keeper;

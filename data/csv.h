@@ -19,8 +19,8 @@ struct Csv {
   std::vector<std::vector<std::string>> rows;  ///< each as many fields as there are names
 
   /// A column as float32 (N). Numbers are read as Python's float() does: blanks around them and a sign may be there. An
-  /// unknown name is a ValueError that lists those there are; a field that is no finite number, or empty, one that names
-  /// its row.
+  /// unknown name is a ValueError that lists those there are; a field that is no finite number, or empty, one that
+  /// names its row.
   Tensor numbers(const std::string& name) const;
   /// A column of words as int64 (N), numbered in the order in which they come first, and the words.
   std::pair<Tensor, std::vector<std::string>> categories(const std::string& name) const;

@@ -24,10 +24,10 @@ void* limited_realloc(void* memory, size_t bytes) {
 
 }  // namespace
 
-// Doubles the width of a row of chroma: each new sample is 3/4 of the nearest one and 1/4 of its neighbour, rounded down
-// and up by turns, as libjpeg does. It takes the place of stb_image's function of this name, which swaps the weights of
-// the next-to-last sample: the macro, which stands for the name only where a parenthesis follows it, gives the definition
-// in stb_image.h another name and leaves the name where its address is taken.
+// Doubles the width of a row of chroma: each new sample is 3/4 of the nearest one and 1/4 of its neighbour, rounded
+// down and up by turns, as libjpeg does. It takes the place of stb_image's function of this name, which swaps the
+// weights of the next-to-last sample: the macro, which stands for the name only where a parenthesis follows it, gives
+// the definition in stb_image.h another name and leaves the name where its address is taken.
 static unsigned char* stbi__resample_row_h_2(unsigned char* out, unsigned char* near, unsigned char*, int w, int) {
   for (int i = 0; i < w; ++i) {
     const int before = near[std::max(i - 1, 0)], after = near[std::min(i + 1, w - 1)];
@@ -71,8 +71,8 @@ Array planes_of(const uint8_t* pixels, int64_t height, int64_t width) {
   return image;
 }
 
-// The colours (3, H, W) of palette indices (H, W), which stb_image took for grey values of so many bits and spread over 0
-// to 255.
+// The colours (3, H, W) of palette indices (H, W), which stb_image took for grey values of so many bits and spread over
+// 0 to 255.
 Array colors_of(const uint8_t* grey, const detail::ImageHeader& header, const std::string& name) {
   const Array image = Array::empty({3, header.height, header.width}, DType::u8);
   const int64_t count = header.height * header.width;

@@ -121,9 +121,9 @@ class JpegChecker {
     }
   }
 
-  // A byte with the kind (0: mean values, 1: the others) and the number, how many codes there are of each length 1 … 16,
-  // and a symbol for each code. There are at most 256 symbols: older releases of stb_image write beyond their arrays
-  // when there are more.
+  // A byte with the kind (0: mean values, 1: the others) and the number, how many codes there are of each length 1 …
+  // 16, and a symbol for each code. There are at most 256 symbols: older releases of stb_image write beyond their
+  // arrays when there are more.
   void read_huffman_tables(io::ByteSpan tables) {
     while (tables.size() >= 17) {
       size_t symbols = 0;

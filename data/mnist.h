@@ -12,9 +12,9 @@ namespace gradus::data::datasets {
 class MNIST : public ImageDataset {
  public:
   /// Reads the two files of `mode` from the folder `root` or, where torchvision puts them, its MNIST/raw, raw or mnist:
-  /// train-images-idx3-ubyte or train-images.idx3-ubyte and so on, plain or with .gz behind. Data sets in the same files
-  /// (Fashion-MNIST, Kuzushiji-MNIST) are read from their own folder, data/FashionMNIST. A missing or malformed file is
-  /// an IoError.
+  /// train-images-idx3-ubyte or train-images.idx3-ubyte and so on, plain or with .gz behind. Data sets in the same
+  /// files (Fashion-MNIST, Kuzushiji-MNIST) are read from their own folder, data/FashionMNIST. A missing or malformed
+  /// file is an IoError.
   explicit MNIST(const std::string& root, Mode mode = Mode::kTrain);
 };
 

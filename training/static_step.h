@@ -48,9 +48,9 @@ class StaticStep : public ReplayedStep {
   StaticStep& operator=(const StaticStep&) = delete;
 
   /// A step on a batch, of tensors anywhere. The first ones are eager; then the step is recorded for each size of batch
-  /// that comes, and run. When an option of an optimizer other than the learning rate changes, it is recorded anew. When
-  /// a module, a parameter, the optimizer's state or the thread changes in a way that the recording does not follow
-  /// (StepConditions), the next step is eager and the one after it recorded anew.
+  /// that comes, and run. When an option of an optimizer other than the learning rate changes, it is recorded anew.
+  /// When a module, a parameter, the optimizer's state or the thread changes in a way that the recording does not
+  /// follow (StepConditions), the next step is eager and the one after it recorded anew.
   ///
   /// Results of recorded steps are overwritten by the next one of their size: read or clone() them before. Gradients
   /// exist within recorded steps alone, which therefore begin with zero_grad(). Other tensors that the step uses

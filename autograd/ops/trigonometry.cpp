@@ -19,8 +19,8 @@ Array step(UnaryOp op, const Array& x) { return ops::unary(op, x, {}, &x); }
 Array step(BinaryOp op, const Array& a, const Array& b) { return ops::binary(op, a, b, &a); }
 Array step(BinaryOp op, const Array& a, double b) { return ops::binary_scalar(op, a, b, /*scalar_first=*/false, &a); }
 
-// (exp(x) + exp(-x)) / 2 = c (exp(x - s) + exp(-x - s)) with c = exp(s) / 2 close to 1: exp(x) itself overflows earlier.
-// s has so few digits that x - s is exact.
+// (exp(x) + exp(-x)) / 2 = c (exp(x - s) + exp(-x - s)) with c = exp(s) / 2 close to 1: exp(x) itself overflows
+// earlier. s has so few digits that x - s is exact.
 Array cosh_of(const Array& x) {
   constexpr double s = 355.0 / 512;
   const Array up = step(UnaryOp::exp, ops::binary_scalar(BinaryOp::sub, x, s, /*scalar_first=*/false));

@@ -26,8 +26,8 @@ bool same_place(const Region& a, const Region& b);
 /// Whether both may have an element in common.
 bool overlap(const Region& a, const Region& b);
 
-/// A dense region as one row of elements, which is cut into axes so that each stride of an operand is one step along one
-/// of them: what the operand reads or writes is a slice of those axes.
+/// A dense region as one row of elements, which is cut into axes so that each stride of an operand is one step along
+/// one of them: what the operand reads or writes is a slice of those axes.
 struct Cut {
   Cut(const Region& region, const Operand& operand);
   /// Where the elements along `inner` are, in the operand's order of these axes.
@@ -36,8 +36,8 @@ struct Cut {
   Dims row;                   ///< the sizes of the axes
   Dims starts, sizes, steps;  ///< what the operand takes of each
   Dims order;                 ///< the axes in the operand's order, then those of which it takes one element
-  /// The operand's axes that are no steps along axes of the row (windows that overlap): they are within the last axis of
-  /// the row, which is taken whole.
+  /// The operand's axes that are no steps along axes of the row (windows that overlap): they are within the last axis
+  /// of the row, which is taken whole.
   Dims inner;
   int64_t inner_start = 0;  ///< in that axis
 

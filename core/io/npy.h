@@ -2,7 +2,8 @@
 //
 //   6 bytes   \x93NUMPY       2 bytes   version: 1.0, 2.0 or 3.0
 //   2 bytes (version 1) or 4  length of the header, little-endian
-//   header    a Python dictionary: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }; Python 2's sizes end in L
+//   header    a Python dictionary: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
+//             (Python 2 writes the sizes as 3L, 4L)
 //   the rest  the elements, row-major or (fortran_order) column-major, in the byte order of descr
 //
 // Everything is checked against the size of the file before anything is allocated: a wrong file is an IoError.

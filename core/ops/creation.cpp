@@ -71,8 +71,8 @@ Array arange(const Scalar& start, const Scalar& end, const Scalar& step, DType d
   return y;
 }
 
-// linspace of whole numbers: first + i step for the first half, last - (steps - 1 - i) step for the other, without their
-// fractions. One operation a kernel, so that no backend contracts two to one that rounds to another integer.
+// linspace of whole numbers: first + i step for the first half, last - (steps - 1 - i) step for the other, without
+// their fractions. One operation a kernel, so that no backend contracts two to one that rounds to another integer.
 static Array whole_linspace(double first, double last, int64_t steps, DType dtype, Device device) {
   const double step = (last - first) / static_cast<double>(steps - 1);
   const Array numbers = Array::empty({steps}, DType::f64, device);

@@ -16,8 +16,8 @@ Array full(const Shape& shape, const Scalar& value, DType dtype, Device device =
 inline Array zeros(const Shape& shape, DType dtype, Device device = {}) { return full(shape, 0, dtype, device); }
 /// start, start + step, … below (or above) end. Integers are counted exactly; for int64 a fraction is cut off first.
 Array arange(const Scalar& start, const Scalar& end, const Scalar& step, DType dtype, Device device = {});
-/// `steps` numbers from start to end, both included. Of integers, fractions of both and of what lies between are cut off;
-/// each is counted from the nearer end.
+/// `steps` numbers from start to end, both included. Of integers, fractions of both and of what lies between are cut
+/// off; each is counted from the nearer end.
 Array linspace(double start, double end, int64_t steps, DType dtype, Device device = {});
 
 // Random numbers: each call is one draw of `generator` (core/random.h).

@@ -20,8 +20,8 @@ inline Array sum(const Array& x, uint32_t mask, bool keepdim = false) {
 std::tuple<Array, Array> arg_reduce(ArgReduceOp op, const Array& x, int axis, bool keepdim);
 /// Sum of squared deviations from the mean over max(0, count - correction), in two passes. Floating types.
 Array variance(const Array& x, uint32_t mask, bool keepdim, double correction);
-/// Its root; on the CPU also where the squares overflow or vanish, as those of float32 numbers beyond 1e19 do. So is the
-/// norm of order 2.
+/// Its root; on the CPU also where the squares overflow or vanish, as those of float32 numbers beyond 1e19 do. So is
+/// the norm of order 2.
 Array deviation(const Array& x, uint32_t mask, bool keepdim, double correction);
 /// (sum |x|^p)^(1/p) for finite p, the number of elements that are not 0 for p = 0. Floating types.
 Array norm(const Array& x, double p, uint32_t mask, bool keepdim);

@@ -31,10 +31,11 @@ struct LaunchOptions {
   std::vector<std::string> command;
 };
 
-/// Options that are out of their range are a ValueError. Runs the job and returns what the launcher's exit code is to be: 0 if all ranks ended well, else that of the first
-/// that did not (128 + the signal that killed it), whose last lines and cause are printed; a rank that was killed comes
-/// before those that its loss ended. Signals that ask this process to end are passed on. When it is killed itself, its
-/// processes are killed too. With several nodes all launchers return the same, when all have ended (nodes.h).
+/// Options that are out of their range are a ValueError. Runs the job and returns what the launcher's exit code is to
+/// be: 0 if all ranks ended well, else that of the first that did not (128 + the signal that killed it), whose last
+/// lines and cause are printed; a rank that was killed comes before those that its loss ended. Signals that ask this
+/// process to end are passed on. When it is killed itself, its processes are killed too. With several nodes all
+/// launchers return the same, when all have ended (nodes.h).
 ///
 /// After a failure of a rank all ranks, on all nodes, are started again, up to max_restarts times: the last attempt
 /// counts. Not after a signal that asks this process to end, nor when a node has been lost.

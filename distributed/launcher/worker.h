@@ -51,8 +51,9 @@ class Worker {
   void open_log(int attempt);
   void log(std::string_view text);
   void print(int stream);
-  /// In the new process: whenever the launcher is killed, from its fork() on, this process ends, and what it starts ends
-  /// with its group. The guard must know the group before the program can start anything, so this process tells it.
+  /// In the new process: whenever the launcher is killed, from its fork() on, this process ends, and what it starts
+  /// ends with its group. The guard must know the group before the program can start anything, so this process tells
+  /// it.
   void begin_under_guard(pid_t launcher) const;
   [[noreturn]] void become(int out, int err, int token, int attempt) const;
 

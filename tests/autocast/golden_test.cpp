@@ -232,8 +232,8 @@ void compare(const std::string& file, DeviceType type, DType half) {
         y = one.run(in);
       }
       CHECK(std::string(gradus::name(y.dtype())) == text_of(golden.at(name + "/type/" + variant)));
-      // PyTorch rounds in between what here is computed in float32: of half logits the log-probabilities, the squares of
-      // half images, and the gates of cells, whatever the type of their state.
+      // PyTorch rounds in between what here is computed in float32: of half logits the log-probabilities, the squares
+      // of half images, and the gates of cells, whatever the type of their state.
       const bool rounds_between = name.starts_with("gru") || name == "lstm_cell" ||
                                   (narrow && (name.starts_with("cross_entropy") || name == "local_response_norm"));
       const DType accuracy = y.dtype() == half || rounds_between ? half : kFloat;

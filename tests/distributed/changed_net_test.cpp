@@ -1,4 +1,5 @@
-// A net that changes after a wrapper of it was made: what the wrapper does not know is an error, never left out silently.
+// A net that changes after a wrapper of it was made: what the wrapper does not know is an error, never left out
+// silently.
 #include <gradus/distributed/parallel/distributed_data_parallel.h>
 #include <gradus/distributed/sharding/fully_sharded.h>
 #include <gradus/distributed/sharding/zero_optimizer.h>

@@ -64,8 +64,8 @@ inline std::vector<Tensor> numbers_of(nn::Module& net) {
   return copies;
 }
 
-/// The largest |a - b| of two lists of tensors, each relative to 1 + its largest |b|. Infinity if the lists are empty or
-/// of other lengths or shapes, or if a number is not finite.
+/// The largest |a - b| of two lists of tensors, each relative to 1 + its largest |b|. Infinity if the lists are empty
+/// or of other lengths or shapes, or if a number is not finite.
 inline double difference_of(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
   double worst = a.empty() || a.size() != b.size() ? INFINITY : 0;
   for (size_t i = 0; i < a.size() && std::isfinite(worst); ++i) {

@@ -194,7 +194,7 @@ static void add_nothing(CaseList& cases) {
   for (const Loss& loss : losses)
     for (const auto& [how, reduction] : {How{"mean", Reduction::mean}, How{"sum", Reduction::sum}, How{"none", Reduction::none}})
       for (const Shape& shape : {Shape{0, 3}, Shape{2, 0}}) {
-        const Run run = [function = loss.run, reduction = reduction](X x) { return TensorList{function(x, reduction)}; };
+        const Run run = [f = loss.run, how = reduction](X x) { return TensorList{f(x, how)}; };
         const std::string what = std::string(shape[0] == 0 ? "no_rows_" : "no_classes_") + how;
         cases.add(named(loss.name, what), {{shape, Fill::any}, {shape, Fill::any}}, run,
                   std::string(loss.torch) + "reduction='" + how + "')").differentiable(1);

@@ -1,5 +1,6 @@
 // Blocks of a cluster that send each other numbers, by the names of their PTX instructions. Devices of compute
-// capability 9.0 and above have them; the host launches kernels with them nowhere else (DeviceProperties::has_clusters).
+// capability 9.0 and above have them; the host launches kernels with them nowhere else
+// (DeviceProperties::has_clusters).
 #pragma once
 
 #include <gradus/backends/cuda/device/mbarrier.cuh>

@@ -11,8 +11,8 @@ namespace gradus::cuda_detail {
 
 /// This thread's stream on device `index`.
 cudaStream_t current_stream(int index);
-/// Of device `index`, limited by the environment variable GRADUS_CUDA_MAX_CAPABILITY and by the code that this build has
-/// for it (device_properties.h). All decisions about kernels start here; asked of CUDA once.
+/// Of device `index`, limited by the environment variable GRADUS_CUDA_MAX_CAPABILITY and by the code that this build
+/// has for it (device_properties.h). All decisions about kernels start here; asked of CUDA once.
 const DeviceProperties& device_properties(int index);
 /// The architecture that the kernels were compiled for which device `index` runs, 10 major + minor. device_properties()
 /// derives it from CMAKE_CUDA_ARCHITECTURES, and a test compares the two: this one loads a kernel.

@@ -105,6 +105,7 @@ class DistributedDataParallel {
   std::optional<Reducer> reducer_;
   struct Buffers {  // of one dtype
     Array flat;
+    /// One buffer, under its dotted name.
     struct Part {
       std::string name;
       Tensor buffer;

@@ -1,6 +1,7 @@
 #include <gradus/autograd/accumulate_grad.h>
 
 #include <algorithm>
+#include <mutex>
 #include <optional>
 
 #include <gradus/autograd/half_copy.h>
@@ -11,6 +12,10 @@
 
 namespace gradus {
 namespace {
+
+// Guards AutogradMeta::accumulator. Every recorded operator passes here for each leaf, and never locks it twice, so it is
+// cheaper than an ObjectLock.
+std::mutex accumulator_mutex;
 
 // True if nobody but `tensor` holds these numbers.
 bool sole_owner(const Tensor& tensor) { return tensor.use_count() == 1 && tensor.array().storage().use_count() == 1; }
@@ -84,13 +89,13 @@ AccumulateGrad::AccumulateGrad(Tensor leaf) : leaf_(std::move(leaf)) {
 
 AccumulateGrad::~AccumulateGrad() {
   AutogradMeta& meta = *leaf_.impl()->meta;
-  const detail::ObjectLock lock(&meta);
+  const std::lock_guard lock(accumulator_mutex);
   if (meta.accumulator == this) meta.accumulator = nullptr;
 }
 
 Ref<Node> accumulator_of(const Tensor& leaf) {
   AutogradMeta& meta = *leaf.impl()->meta;
-  const detail::ObjectLock lock(&meta);
+  const std::lock_guard lock(accumulator_mutex);
   if (meta.accumulator)
     if (Ref<Node> alive = Ref<Node>::lock(meta.accumulator)) return alive;
   Ref<Node> fresh = make_ref<AccumulateGrad>(leaf);
@@ -99,7 +104,7 @@ Ref<Node> accumulator_of(const Tensor& leaf) {
 }
 
 void forget_accumulator(AutogradMeta& meta) {
-  const detail::ObjectLock lock(&meta);
+  const std::lock_guard lock(accumulator_mutex);
   meta.accumulator = nullptr;
 }
 

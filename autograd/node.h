@@ -230,7 +230,7 @@ struct HalfCopy;
 }
 
 /// The autograd half of a tensor; made when first needed. Backward passes of several threads read and write the
-/// accumulator, the gradients and the hooks of a leaf under its ObjectLock.
+/// gradients and the hooks of a leaf under its ObjectLock.
 struct AutogradMeta {
   bool requires_grad = false;  // leaves only; others have a grad_fn
   bool retains_grad = false;

@@ -13,8 +13,8 @@
 namespace gradus {
 namespace {
 
-// Guards AutogradMeta::accumulator. Every recorded operator passes here for each leaf, and never locks it twice, so it is
-// cheaper than an ObjectLock.
+// Guards AutogradMeta::accumulator. Every recorded operator passes here for each leaf and never locks it twice, so it
+// is cheaper than an ObjectLock.
 std::mutex accumulator_mutex;
 
 // True if nobody but `tensor` holds these numbers.

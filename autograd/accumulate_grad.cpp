@@ -50,8 +50,8 @@ void for_each_hook(const AutogradMeta& meta, std::vector<Hook> AutogradMeta::*li
   }
 }
 
-// Adds under the lock, and returns true, unless the sum is a tensor of its own: that has a history, or somebody holds
-// the present gradient, which is returned then.
+// Adds the gradient under the lock and returns true. Returns false, and the present gradient, where the sum must be a
+// new tensor: because it has a history, or because the user also holds the present gradient.
 bool add_in_place(AutogradMeta& meta, const Array& leaf, Tensor& gradient, bool differentiable, Tensor* present) {
   const detail::ObjectLock lock(&meta);
   if (meta.has_half_grad) amp::detail::convert_half_gradient(meta);

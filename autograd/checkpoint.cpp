@@ -8,8 +8,8 @@ namespace {
 
 thread_local constinit bool recomputing = false;
 
-/// Lets this thread draw again what a first run drew; other threads keep the default generator. A capture has a
-/// position of its own, which is put back afterwards.
+/// Lets this thread draw again what a first run drew; other threads keep the default generator. A
+/// captured graph has a separate position, which the destructor restores.
 class GeneratorScope {
  public:
   GeneratorScope(bool active, uint64_t seed, uint64_t offset) : again_(seed), offset_(draw_position()) {

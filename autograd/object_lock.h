@@ -6,9 +6,9 @@
 
 namespace gradus::detail {
 
-/// Locks an object, a node or a leaf's AutogradMeta, until the end of the scope. A fixed pool of mutexes serves all
-/// objects, so that none has a mutex of its own, and two objects may share one. Therefore no thread locks a second
-/// object while it holds this lock, and none calls functions of users or destroys parts of a graph.
+/// Locks an object, a node or a leaf's AutogradMeta, until the end of the scope. Objects have no mutex: a fixed
+/// pool of mutexes serves all of them, and two objects may share one. A thread that holds this lock must not lock a
+/// second object, call a user's function or destroy a part of a graph.
 class ObjectLock {
  public:
   explicit ObjectLock(const void* object);

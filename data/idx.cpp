@@ -36,7 +36,8 @@ io::Bytes read_growing(Read& read, size_t bytes) {
 }
 
 // The array of an IDX file. read(to, bytes) fetches the next bytes and returns how many there were, in all at most
-// `most_bytes`. is_size(bytes) says whether the whole file is known to have so many; it may throw if it has not.
+// `most_bytes`. is_size(bytes) returns true if the whole file is known to have that many bytes; it may throw if it has
+// not.
 template <class Read, class IsSize>
 Array parse(Read read, uint64_t most_bytes, const IsSize& is_size, const std::string& name) {
   std::byte header[4 + 4 * kMaxDims];

@@ -71,8 +71,8 @@ Array planes_of(const uint8_t* pixels, int64_t height, int64_t width) {
   return image;
 }
 
-// The colours (3, H, W) of palette indices (H, W), which stb_image took for grey values of so many bits and spread over
-// 0 to 255.
+// Returns the colours (3, H, W) of palette indices (H, W). stb_image has read the indices as grey values of the
+// header's number of bits and has scaled them to 0 to 255.
 Array colors_of(const uint8_t* grey, const detail::ImageHeader& header, const std::string& name) {
   const Array image = Array::empty({3, header.height, header.width}, DType::u8);
   const int64_t count = header.height * header.width;

@@ -27,7 +27,8 @@ Chunk chunk_at(io::ByteSpan bytes, size_t at, const std::string& name) {
   return {bytes.subspan(at, length + kAroundData), bytes.subspan(at + 8, length)};
 }
 
-/// Samples of a pixel, and whether the colour type has samples of so many bits (table 8 of the standard); 0 if not.
+/// Number of samples of a pixel; 0 if the standard (table 8) does not allow samples of `bits` bits for this colour
+/// type.
 int channels_of(int color, int bits) {
   const bool power_of_two = bits == 1 || bits == 2 || bits == 4 || bits == 8 || bits == 16;
   switch (color) {

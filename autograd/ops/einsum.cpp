@@ -142,8 +142,8 @@ Labelled contracted(Labelled a, Labelled b, const Labels& needed) {
   return {matmul(x, y, Loc{}).reshape(sizes_of(result), Loc{}), result};
 }
 
-// True for at most one sum or product, forward and backward: no operand of two has a label of its own that is summed
-// before, or a size of 1 that stretches.
+// True for at most one sum or product, forward and backward: neither of two operands has a label that only it
+// has and that is summed first, or a size of 1 that is broadcast.
 bool is_one_product(const std::vector<Labelled>& terms, const Labels& output) {
   if (terms.size() != 2) return terms.size() == 1;
   const auto fits = [&](const Labelled& operand, const Labelled& other) {

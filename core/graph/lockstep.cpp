@@ -77,7 +77,7 @@ double allowed(DType dtype, const LockstepTolerance& tolerance) {
   }
 }
 
-/// Is this a result of call `number`? What nothing reads later, in the step or after it, may be anything.
+/// Returns true if this is a result of call `number` that is read later, in the step or after it.
 bool is_compared(const Operand& operand, const Graph& graph, int number) {
   if (operand.buffer < 0 || !operand.is_written) return false;
   const Buffer& buffer = graph.buffers()[static_cast<size_t>(operand.buffer)];

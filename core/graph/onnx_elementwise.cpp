@@ -1,4 +1,4 @@
-// Element-wise operators as ONNX has them: under a name of its own, or as a formula of several nodes. Both are found by
+// Element-wise operators in ONNX: one node under ONNX's name, or a formula of several nodes. Two tables find them by
 // the operator's name in core/unary_ops.h and core/binary_ops.h.
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/graph/onnx_exporter.h>

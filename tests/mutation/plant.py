@@ -185,23 +185,28 @@ class Plantation:
             relative = os.path.relpath(file, self.build.root)
             copy = self._copy_of(relative) if relative in held else file
         words[words.index(file)] = str(copy)
-        for _ in range(12):
+        while True:
+            with self.lock:
+                compiled = self._mutants_in(held)
             result = subprocess.run(self.build.launcher + words + ["-O1", "-w"], cwd=self.build.folder,
                                     capture_output=True, text=True)
             if result.returncode == 0:
                 return made
             with self.lock:
-                self._drop(result.stderr, held)
-        raise RuntimeError(f"{unit} does not compile:\n{result.stderr[-4000:]}")
+                # Another unit with the same header may have dropped the mutant that these messages are about.
+                if compiled == self._mutants_in(held):
+                    self._drop(result.stderr, held)
+
+    def _mutants_in(self, paths):
+        return {number for number, mutation in self.mutants.items() if mutation.path in paths}
 
     def _drop(self, messages, held):
         """Takes out the mutants on whose lines there are errors, or else notes, or else all of the files."""
         lines = re.findall(r"^(\S+?):(\d+)(?::\d+)?:? *(error|.*required from|.*note)?", messages, re.M)
         for wanted in ("error", ""):
             wrong = set()
-            for number, mutation in self.mutants.items():
-                if mutation.path not in held:
-                    continue
+            for number in self._mutants_in(held):
+                mutation = self.mutants[number]
                 source, copy = self.sources[mutation.path], str(self._copy_of(mutation.path))
                 span = range(source.line(source.tokens[mutation.statement.first].begin),
                              source.line(source.tokens[mutation.statement.last - 1].end) + 1)
@@ -210,11 +215,11 @@ class Plantation:
                     wrong.add(number)
             if wrong:
                 break
-        wrong = wrong or {number for number, mutation in self.mutants.items() if mutation.path in held}
+        wrong = wrong or self._mutants_in(held)
         if not wrong:
             raise RuntimeError(f"without mutants this does not compile:\n{messages[-4000:]}")
         for number in wrong:
-            self.uncompilable[number] = self.mutants.pop(number, None) or self.uncompilable[number]
+            self.uncompilable[number] = self.mutants.pop(number)
         for path in held:
             self._write(path)
 

@@ -15,6 +15,7 @@
 #include <iostream>
 #include <limits>
 #include <string_view>
+#include <thread>
 
 #include <gradus/core/error.h>
 #include <gradus/core/parallel.h>
@@ -266,12 +267,24 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
 
 namespace {
 
-int threads_of_this_process() {
+int count_listed_threads() {
   int count = -2;  // . and ..
   DIR* tasks = opendir("/proc/self/task");
   if (tasks == nullptr) return 1;
   while (readdir(tasks) != nullptr) ++count;
   closedir(tasks);
+  return count;
+}
+
+/// Number of threads of this process. A thread that was joined stays listed for a moment until the kernel has removed
+/// it, so a count above one is taken again for up to a second.
+int threads_of_this_process() {
+  const Deadline deadline(Milliseconds(1000));
+  int count = count_listed_threads();
+  while (count > 1 && !deadline.passed()) {
+    std::this_thread::sleep_for(Milliseconds(1));
+    count = count_listed_threads();
+  }
   return count;
 }
 

@@ -402,10 +402,15 @@ TEST_CASE("spawn tells of the first process that failed, and refuses where there
              contains("rank 0 was killed: Killed"));
   CHECK_THAT(in_a_copy([] { spawn([](int) { _exit(4); }, 1); }), contains("rank 0 ended with code 4"));
   CHECK_THAT(in_a_copy([] {
-               std::thread other([] { sleep(1); });
+               std::thread other([] { sleep(30); });
                other.detach();
                spawn([](int) {}, 1);
              }),
              contains("has 2 threads already"));
+  CHECK(in_a_copy([] {  // a thread that is about to end is waited for
+          std::thread other([] { usleep(50'000); });
+          other.detach();
+          spawn([](int) {}, 1);
+        }) == "");
   CHECK_THAT(in_a_copy([] { spawn([](int) {}, 0); }), contains("0 processes"));
 }

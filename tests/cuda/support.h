@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include <gradus/autograd/autograd.h>
+#include <gradus/backends/cuda/runtime/device_properties.h>
 #include <gradus/core/cuda.h>
 #include <gradus/core/cudnn.h>
 #include <gradus/core/observer.h>
@@ -29,6 +31,15 @@ inline int number_behind(const std::string& text, const std::string& mark) {
 /// The compute capability that kernels use, 10 major + minor: that of the device unless the build or
 /// GRADUS_CUDA_MAX_CAPABILITY limits it ("sm_90 used as sm_80").
 inline int cuda_capability() { return number_behind(cuda_runtime().description(cuda_device().index()), "sm_"); }
+/// Returns true if a block has room for the tiles of `direct` for gradients of weights. Cards such as 8.6 and 8.9,
+/// whose blocks have 99 KiB of shared memory, take `implicit_gemm_generic` for most of these layers.
+inline bool has_room_for_direct_wgrad() {
+  const std::string description = cuda_runtime().description(cuda_device().index());
+  const int device = std::stoi(description.substr(description.find("sm_") + 3));
+  const char* limit = std::getenv("GRADUS_CUDA_MAX_CAPABILITY");
+  const int used = limit == nullptr ? device : std::min(device, cuda_detail::parse_max_capability(limit));
+  return cuda_capability() >= 80 && cuda_detail::shared_memory_of_capability(used) >= size_t{163} << 10;
+}
 
 /// The elements of a dense device array, in memory order, after the work that is queued.
 template <class T>

@@ -5,12 +5,12 @@
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/autograd/function.h>
-#include <gradus/core/array.h>
-#include <gradus/core/cuda.h>
-#include <gradus/core/cudnn.h>
+#include <gradus/core/array/array.h>
 #include <gradus/core/error.h>
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
 #include <gradus/core/registry.h>
+#include <gradus/core/runtime/cuda.h>
+#include <gradus/core/runtime/cudnn.h>
 #include <gradus/core/version.h>
 #include <gradus/data/data.h>
 #include <gradus/layers/layers.h>

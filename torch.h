@@ -451,7 +451,7 @@ using torch::upsample_nearest2d;
 using ScalarType = gradus::DType;
 namespace indexing = torch::indexing;
 
-/// The switches of the process that gradus has too, in core/cuda.h and core/cudnn.h. LibTorch's cuDNN is not
+/// The switches of the process that gradus has too, in core/runtime/cuda.h and core/runtime/cudnn.h. LibTorch's cuDNN is not
 /// deterministic unless asked to be; gradus's is.
 class Context {
  public:

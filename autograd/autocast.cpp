@@ -4,7 +4,7 @@
 
 #include <gradus/autograd/half_copy.h>
 #include <gradus/autograd/op_scope.h>
-#include <gradus/core/cuda.h>
+#include <gradus/core/runtime/cuda.h>
 
 namespace gradus::amp {
 namespace {

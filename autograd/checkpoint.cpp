@@ -1,7 +1,7 @@
 #include <gradus/autograd/checkpoint.h>
 
-#include <gradus/core/generator_guard.h>
-#include <gradus/core/random.h>
+#include <gradus/core/runtime/generator_guard.h>
+#include <gradus/core/runtime/random.h>
 
 namespace gradus::autograd {
 namespace {

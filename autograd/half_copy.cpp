@@ -6,7 +6,7 @@
 #include <gradus/autograd/node.h>
 #include <gradus/autograd/object_lock.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/recorded_memory.h>
+#include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus::amp::detail {
 namespace {

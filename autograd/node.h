@@ -17,7 +17,7 @@
 #include <string>
 
 #include <gradus/autograd/tensor.h>
-#include <gradus/core/small_vector.h>
+#include <gradus/core/array/small_vector.h>
 
 namespace gradus {
 

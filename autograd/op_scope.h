@@ -12,7 +12,7 @@
 
 #include <gradus/autograd/autocast.h>
 #include <gradus/autograd/node.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 

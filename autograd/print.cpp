@@ -5,7 +5,7 @@
 #include <ostream>
 
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/recorded_memory.h>
+#include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <gradus/autograd/grad_mode.h>
-#include <gradus/core/array.h>
+#include <gradus/core/array/array.h>
 #include <gradus/core/options.h>
 
 namespace gradus {

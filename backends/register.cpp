@@ -1,8 +1,8 @@
 // The backends of this build, in the order that decides the default: the last one registered for a device type.
 #include <gradus/backends/naive/naive.h>
 #include <gradus/backends/openmp/openmp.h>
-#include <gradus/core/cpu_runtime.h>
 #include <gradus/core/registry.h>
+#include <gradus/core/runtime/cpu_runtime.h>
 #if GRADUS_WITH_CUDA
 #include <gradus/backends/cuda/cuda.h>
 #endif

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include <gradus/benchmarks/timing.h>
-#include <gradus/core/cuda.h>
 #include <gradus/core/ops/creation.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/distributed/comm/init.h>
 #include <gradus/distributed/comm/process_group_factory.h>
 

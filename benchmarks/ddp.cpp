@@ -9,9 +9,9 @@
 #include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/nets.h>
 #include <gradus/benchmarks/timing.h>
-#include <gradus/core/cudnn.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/core/runtime/cudnn.h>
 #include <gradus/distributed/distributed.h>
 
 namespace {

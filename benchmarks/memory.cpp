@@ -10,7 +10,7 @@
 
 #include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/nets.h>
-#include <gradus/core/recorded_memory.h>
+#include <gradus/core/runtime/recorded_memory.h>
 
 namespace {
 

@@ -5,8 +5,8 @@
 #include <chrono>
 #include <vector>
 
-#include <gradus/core/cuda.h>
-#include <gradus/core/runtime.h>
+#include <gradus/core/runtime/cuda.h>
+#include <gradus/core/runtime/runtime.h>
 
 namespace gradus::benchmarks {
 

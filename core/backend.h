@@ -106,7 +106,7 @@ class Backend {
   /// their number.
   virtual void nonzero(const View& x, const MutableView& positions) = 0;
 
-  // ---- Primitives: random numbers, bit-identical on all backends (core/random.h) ----
+  // ---- Primitives: random numbers, bit-identical on all backends (core/runtime/random.h) ----
   virtual void uniform(const MutableView& y, const RandomState& state, double low, double high) = 0;
   virtual void normal(const MutableView& y, const RandomState& state, double mean, double deviation) = 0;
   /// y = 1 with probability p, else 0

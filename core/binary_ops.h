@@ -1,11 +1,11 @@
 // The element-wise operations of two arguments. An operation is a line of the list below, from which its value of
 // BinaryOp, its name, its traits, its case of visit() and what autocast makes of it follow, and a formula in
-// core/scalar_binary.h.
+// core/formulas/scalar_binary.h.
 #pragma once
 
 #include <iterator>
 
-#include <gradus/core/dtype.h>
+#include <gradus/core/array/dtype.h>
 #include <gradus/core/element_ops.h>
 
 namespace gradus {

@@ -1,8 +1,8 @@
 // Arithmetic on sizes that users give, for which 64 bits may not be enough: a ShapeError instead of a wrong number.
 #pragma once
 
-#include <gradus/core/dtype.h>
-#include <gradus/core/shape.h>
+#include <gradus/core/array/dtype.h>
+#include <gradus/core/array/shape.h>
 
 namespace gradus {
 

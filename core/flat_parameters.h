@@ -1,7 +1,7 @@
 // Parameters whose optimizer step is one loop.
 #pragma once
 
-#include <gradus/core/strided_loop.h>
+#include <gradus/core/array/strided_loop.h>
 
 namespace gradus {
 

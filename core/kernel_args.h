@@ -3,9 +3,9 @@
 
 #include <span>
 
+#include <gradus/core/array/view.h>
 #include <gradus/core/element_ops.h>
 #include <gradus/core/fields.h>
-#include <gradus/core/view.h>
 
 namespace gradus {
 
@@ -45,7 +45,7 @@ struct Stencil {
 enum class Reduction : uint8_t { none, mean, sum };
 
 /// A draw from the generator: element i of the result is a function of (seed, offset + *device_offset, i) alone; see
-/// core/random.h for the streams. `device_offset` (device memory, may be null) lets a replayed graph draw anew.
+/// core/runtime/random.h for the streams. `device_offset` (device memory, may be null) lets a replayed graph draw anew.
 struct RandomState {
   uint64_t seed = 0, offset = 0;
   const uint64_t* device_offset = nullptr;
@@ -64,14 +64,14 @@ struct StepBlock {
 struct ScaleBlock {
   static constexpr int scale = 0, growth_tracker = 1, found_inf = 2, size = 3;
 };
-/// How the scale moves: core/loss_scale.h.
+/// How the scale moves: core/formulas/loss_scale.h.
 struct ScaleRule {
   double growth_factor = 2, backoff_factor = 0.5;
   int64_t growth_interval = 2000;
   GRADUS_FIELDS(growth_factor, backoff_factor, growth_interval)
 };
 
-/// What happens to each element in an optimizer step: core/optimizer_rules.h.
+/// What happens to each element in an optimizer step: core/formulas/optimizer_rules.h.
 struct OptimizerRule;
 inline constexpr int kMaxOptimizerStates = 3;
 /// One parameter of an optimizer step; all share a shape, and those that are there a dtype, except that a float32

@@ -1,6 +1,6 @@
 // The element-wise operations of one argument. An operation is a line of the list below, from which its value of
 // UnaryOp, its name, its traits, its case of visit() and what autocast makes of it follow, and a formula in
-// core/scalar_unary.h.
+// core/formulas/scalar_unary.h.
 #pragma once
 
 #include <iterator>

@@ -21,8 +21,8 @@
 #include <vector>
 
 #include <gradus/autograd/tensor.h>
-#include <gradus/core/clock.h>
 #include <gradus/core/ordered_dict.h>
+#include <gradus/core/runtime/clock.h>
 #include <gradus/data/batch_iterator.h>
 #include <gradus/data/prefetcher.h>
 #include <gradus/data/sample.h>

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include <gradus/core/clock.h>
-#include <gradus/core/cuda.h>
+#include <gradus/core/runtime/clock.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/data/batch_iterator.h>
 #include <gradus/data/data_loader.h>
 #include <gradus/data/example.h>

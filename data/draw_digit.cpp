@@ -6,7 +6,7 @@
 //   ink * clamp(1/2 + (radius - d) / softness, 0, 1) + noise
 #include <gradus/data/draw_digit.h>
 
-#include <gradus/core/random.h>
+#include <gradus/core/runtime/random.h>
 #include <gradus/data/digit_strokes.h>
 #include <gradus/data/random_streams.h>
 

@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include <gradus/core/array.h>
+#include <gradus/core/array/array.h>
 #include <gradus/core/io/file.h>
 
 namespace gradus::data {

@@ -1,6 +1,6 @@
 #include <gradus/data/image_dataset.h>
 
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
 
 template class gradus::data::DatasetLoader<gradus::data::datasets::NormalizedImageBatches>;
 

@@ -1,9 +1,9 @@
 #include <gradus/data/prefetcher.h>
 
 #include <gradus/autograd/grad_mode.h>
-#include <gradus/core/deadline.h>
 #include <gradus/core/error.h>
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
+#include <gradus/core/runtime/deadline.h>
 
 #include <algorithm>
 #include <condition_variable>

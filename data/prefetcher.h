@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include <gradus/core/clock.h>
+#include <gradus/core/runtime/clock.h>
 
 namespace gradus::data {
 

@@ -1,4 +1,4 @@
-// Where the data module draws its random numbers: offsets of the Philox stream (core/random.h) that no generator
+// Where the data module draws its random numbers: offsets of the Philox stream (core/runtime/random.h) that no generator
 // reaches by counting from zero. Internal to data.
 #pragma once
 

@@ -6,8 +6,8 @@
 #include <exception>
 #include <string>
 
-#include <gradus/core/random.h>
 #include <gradus/core/rethrow.h>
+#include <gradus/core/runtime/random.h>
 
 namespace gradus::data {
 

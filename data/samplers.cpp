@@ -2,7 +2,7 @@
 
 #include <gradus/autograd/archive.h>
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/core/random.h>
+#include <gradus/core/runtime/random.h>
 #include <gradus/data/random_streams.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include <gradus/data/stl10.h>
 
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
 #include <gradus/data/find_data.h>
 
 namespace gradus::data {

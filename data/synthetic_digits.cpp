@@ -1,6 +1,6 @@
 #include <gradus/data/synthetic_digits.h>
 
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
 #include <gradus/data/draw_digit.h>
 
 namespace gradus::data::datasets {

@@ -13,7 +13,7 @@
 #include <thread>
 #include <unordered_map>
 
-#include <gradus/core/deadline.h>
+#include <gradus/core/runtime/deadline.h>
 #include <gradus/data/random_streams.h>
 
 namespace gradus::data {

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include <gradus/core/clock.h>
 #include <gradus/core/io/tar.h>
+#include <gradus/core/runtime/clock.h>
 #include <gradus/data/any_dataset.h>
 #include <gradus/data/samplers.h>
 

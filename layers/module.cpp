@@ -5,7 +5,7 @@
 #include <typeinfo>
 #include <unordered_set>
 
-#include <gradus/core/random.h>
+#include <gradus/core/runtime/random.h>
 #include <gradus/layers/any_module.h>
 
 namespace gradus::nn {

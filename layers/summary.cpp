@@ -9,7 +9,7 @@
 
 #include <gradus/autograd/node.h>
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus::nn {
 

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include <gradus/core/error.h>
-#include <gradus/core/optimizer_rules.h>
+#include <gradus/core/formulas/optimizer_rules.h>
 
 namespace gradus::optim::detail {
 

@@ -17,7 +17,7 @@
 #include <map>
 
 #include <gradus/core/options.h>
-#include <gradus/core/runtime.h>
+#include <gradus/core/runtime/runtime.h>
 #include <gradus/optim/optimizer.h>
 
 namespace gradus::amp {

@@ -4,12 +4,12 @@
 #include <map>
 
 #include <gradus/autograd/half_copy.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/formulas/optimizer_rules.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/optimizer.h>
-#include <gradus/core/optimizer_rules.h>
-#include <gradus/core/recorded_memory.h>
+#include <gradus/core/runtime/observer.h>
+#include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus::optim {
 

@@ -12,7 +12,7 @@ namespace gradus::optim {
 /// Options that say what kernel runs.
 class KernelOptimizerOptions : public OptimizerOptions {
  public:
-  /// An array of a parameter's shape: its place among those that the rule reads (core/optimizer_rules.h), its name in
+  /// An array of a parameter's shape: its place among those that the rule reads (core/formulas/optimizer_rules.h), its name in
   /// state dicts, and what it holds at first.
   struct StateArray {
     int place;

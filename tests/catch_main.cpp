@@ -22,9 +22,9 @@ using Listener = Catch::TestEventListenerBase;
 #include <string>
 #include <vector>
 
-#include <gradus/core/cudnn.h>
-#include <gradus/core/parallel.h>
-#include <gradus/core/random.h>
+#include <gradus/core/parallel/parallel.h>
+#include <gradus/core/runtime/cudnn.h>
+#include <gradus/core/runtime/random.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/compare.h>
 

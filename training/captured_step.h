@@ -17,8 +17,8 @@
 // the bits of eager ones.
 #pragma once
 
-#include <gradus/core/cuda.h>
 #include <gradus/core/options.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/training/replayed_step.h>
 
 namespace gradus::training {

@@ -26,7 +26,7 @@
 
 #include <gradus/core/io/safetensors.h>
 #include <gradus/core/ordered_dict.h>
-#include <gradus/core/random.h>
+#include <gradus/core/runtime/random.h>
 #include <gradus/layers/module.h>
 
 namespace gradus::training {

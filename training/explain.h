@@ -14,11 +14,11 @@
 #include <string>
 #include <vector>
 
-#include <gradus/core/device.h>
-#include <gradus/core/dtype.h>
+#include <gradus/core/array/dtype.h>
+#include <gradus/core/array/shape.h>
 #include <gradus/core/graph/origin.h>
 #include <gradus/core/options.h>
-#include <gradus/core/shape.h>
+#include <gradus/core/runtime/device.h>
 
 namespace gradus {
 namespace training {

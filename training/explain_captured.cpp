@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <deque>
 
-#include <gradus/core/cuda.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/training/explain_parts.h>
 
 namespace gradus::training {

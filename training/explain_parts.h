@@ -7,8 +7,8 @@
 #include <vector>
 
 #include <gradus/core/graph/call.h>
-#include <gradus/core/observer.h>
 #include <gradus/core/registry.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/training/explain.h>
 
 namespace gradus::training::detail {

@@ -9,7 +9,7 @@
 #include <gradus/core/graph/passes/passes.h>
 #include <gradus/core/graph/recorder.h>
 #include <gradus/core/ops/creation.h>
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
 #include <gradus/training/explain_parts.h>
 
 namespace gradus::training {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include <gradus/core/io/file.h>
-#include <gradus/core/runtime.h>
+#include <gradus/core/runtime/runtime.h>
 #include <gradus/training/explain_parts.h>
 #include <gradus/training/print_to.h>
 

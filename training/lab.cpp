@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <gradus/core/io/file.h>
-#include <gradus/core/runtime.h>
+#include <gradus/core/runtime/runtime.h>
 #include <gradus/layers/module.h>
 #include <gradus/training/lab_parts.h>
 #include <gradus/training/watched_memory.h>

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <gradus/core/view.h>
+#include <gradus/core/array/view.h>
 
 namespace gradus::training::detail {
 

@@ -13,8 +13,8 @@
 #include <gradus/core/graph/memory_plan.h>
 #include <gradus/core/graph/passes/passes.h>
 #include <gradus/core/graph/recorder.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/recorded_memory.h>
+#include <gradus/core/runtime/observer.h>
+#include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include <gradus/core/error.h>
-#include <gradus/core/runtime.h>
+#include <gradus/core/runtime/runtime.h>
 
 namespace gradus::training {
 namespace {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include <gradus/core/device.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/device.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus::training {
 

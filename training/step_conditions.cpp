@@ -9,9 +9,9 @@
 #include <gradus/autograd/grad_mode.h>
 #include <gradus/autograd/node.h>
 #include <gradus/autograd/object_lock.h>
-#include <gradus/core/cuda.h>
-#include <gradus/core/cudnn.h>
 #include <gradus/core/registry.h>
+#include <gradus/core/runtime/cuda.h>
+#include <gradus/core/runtime/cudnn.h>
 
 namespace gradus::training {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/layers/module.h>
 #include <gradus/optim/kernel_optimizer.h>
 

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include <gradus/autograd/node.h>
-#include <gradus/core/ceil_div.h>
-#include <gradus/core/recorded_memory.h>
+#include <gradus/core/formulas/ceil_div.h>
+#include <gradus/core/runtime/recorded_memory.h>
 #include <gradus/training/explain_parts.h>
 
 namespace gradus::training::detail {

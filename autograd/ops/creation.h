@@ -2,7 +2,7 @@
 #pragma once
 
 #include <gradus/autograd/tensor.h>
-#include <gradus/core/random.h>
+#include <gradus/core/runtime/random.h>
 
 namespace gradus {
 
@@ -49,7 +49,7 @@ Tensor tril_indices(int64_t row, int64_t col, int64_t offset = 0, const TensorOp
 Tensor triu_indices(int64_t row, int64_t col, int64_t offset = 0, const TensorOptions& options = {},
                     Loc where = Loc::current());
 
-/// Random numbers of the default generator (core/random.h): the same on every backend for the same manual_seed.
+/// Random numbers of the default generator (core/runtime/random.h): the same on every backend for the same manual_seed.
 Tensor rand(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor randn(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
 /// int64 in [low, high) unless options say otherwise.

@@ -16,7 +16,7 @@
 namespace gradus {
 namespace {
 
-struct Unary final : Node {  // y = op(x); formulas and derivatives in core/scalar_unary.h
+struct Unary final : Node {  // y = op(x); formulas and derivatives in core/formulas/scalar_unary.h
   Saved saved{this, "x or y"};
   UnaryOp op = UnaryOp::neg;
   UnaryArgs args;

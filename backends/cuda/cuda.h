@@ -5,7 +5,7 @@
 #include <string>
 
 #include <gradus/core/backend.h>
-#include <gradus/core/runtime.h>
+#include <gradus/core/runtime/runtime.h>
 
 namespace gradus {
 

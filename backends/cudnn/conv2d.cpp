@@ -6,9 +6,9 @@
 #include <gradus/backends/cudnn/cudnn.h>
 #include <gradus/backends/cudnn/cudnn_backend.h>
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/cuda.h>
-#include <gradus/core/cudnn.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/cuda.h>
+#include <gradus/core/runtime/cudnn.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus {

@@ -9,8 +9,8 @@
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
 #include <gradus/backends/cuda/runtime/device_guard.h>
 #include <gradus/backends/cudnn/handle.h>
-#include <gradus/core/recorded_memory.h>
-#include <gradus/core/runtime.h>
+#include <gradus/core/runtime/recorded_memory.h>
+#include <gradus/core/runtime/runtime.h>
 
 namespace gradus::cudnn_detail {
 namespace {

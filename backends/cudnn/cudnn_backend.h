@@ -1,5 +1,5 @@
 // The backend "cudnn": the backend "cuda" with NVIDIA's convolutions. What cuDNN does not take, or not as well, goes to
-// the base class; observers see by the implementation's name who ran. The switches are in core/cudnn.h.
+// the base class; observers see by the implementation's name who ran. The switches are in core/runtime/cudnn.h.
 #pragma once
 
 #include <gradus/backends/cuda/cuda_backend.h>

@@ -4,7 +4,7 @@
 //   dw[k, c, r, s] = sum over n, p, q  of dy[n, k, p, q] x[n, c, h, w]
 // x (N, C, H, W), w (K, C / groups, R, S), y (N, K, P, Q); any strides, so NCHW and NHWC alike.
 #include <gradus/backends/naive/naive.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 namespace {

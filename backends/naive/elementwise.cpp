@@ -1,10 +1,10 @@
-// Element-wise kernels: core/scalar_unary.h and core/scalar_binary.h one element at a time. dx = dy * op'(saved).
+// Element-wise kernels: core/formulas/scalar_unary.h and core/formulas/scalar_binary.h one element at a time. dx = dy * op'(saved).
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/composites/arithmetic.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/scalar_binary.h>
-#include <gradus/core/scalar_unary.h>
+#include <gradus/core/formulas/scalar_binary.h>
+#include <gradus/core/formulas/scalar_unary.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 

@@ -6,8 +6,8 @@
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/composites/arithmetic.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/wrapping.h>
+#include <gradus/core/formulas/wrapping.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 namespace naive_detail {

@@ -1,12 +1,12 @@
-// Loss scaling: what is found in the gradients, and the scale's next value (core/loss_scale.h).
-#include <gradus/core/loss_scale.h>
+// Loss scaling: what is found in the gradients, and the scale's next value (core/formulas/loss_scale.h).
+#include <gradus/core/formulas/loss_scale.h>
 
 #include <cmath>
 
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/scalar_math.h>
+#include <gradus/core/formulas/scalar_math.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 

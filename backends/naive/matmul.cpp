@@ -1,8 +1,8 @@
 // y[…, m, n] = sum over k of a[…, m, k] b[…, k, n]
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/scalar_math.h>
+#include <gradus/core/formulas/scalar_math.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 

@@ -1,9 +1,9 @@
-// Optimizer steps in double; the formulas are in core/optimizer_rules.h.
+// Optimizer steps in double; the formulas are in core/formulas/optimizer_rules.h.
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/optimizer_rules.h>
-#include <gradus/core/scalar_math.h>
+#include <gradus/core/formulas/optimizer_rules.h>
+#include <gradus/core/formulas/scalar_math.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 namespace {

@@ -1,13 +1,13 @@
-// Random numbers: the streams of core/random.h, element by element in logical order.
+// Random numbers: the streams of core/runtime/random.h, element by element in logical order.
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/random.h>
-#include <gradus/core/scalar_math.h>
+#include <gradus/core/formulas/scalar_math.h>
+#include <gradus/core/runtime/observer.h>
+#include <gradus/core/runtime/random.h>
 
 namespace gradus {
 namespace {

@@ -1,10 +1,10 @@
 // Reductions: an outer walk over the elements of the result, an inner walk over what each of them reduces.
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/scalar_binary.h>
-#include <gradus/core/scalar_math.h>
-#include <gradus/core/wrapping.h>
+#include <gradus/core/formulas/scalar_binary.h>
+#include <gradus/core/formulas/scalar_math.h>
+#include <gradus/core/formulas/wrapping.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 namespace {

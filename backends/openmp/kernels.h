@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <gradus/core/dtype.h>
+#include <gradus/core/array/dtype.h>
 #include <gradus/core/element_ops.h>
-#include <gradus/core/optimizer_rules.h>
+#include <gradus/core/formulas/optimizer_rules.h>
 
 namespace gradus::openmp_detail {
 
@@ -214,7 +214,7 @@ struct NhwcGradientArgs {
   int64_t x_row = 1;
 };
 
-/// The formulas of core/scalar_unary.h and core/scalar_binary.h over contiguous elements; null where an op has none.
+/// The formulas of core/formulas/scalar_unary.h and core/formulas/scalar_binary.h over contiguous elements; null where an op has none.
 /// Results may be the same memory as an operand.
 template <class T>
 struct UnaryKernels {
@@ -345,7 +345,7 @@ struct KernelTable {
   Kernels<double> f64;
   HalfKernels<Half> f16;
   HalfKernels<BFloat16> bf16;
-  /// Philox blocks `first`, first + 1, … of a draw (core/random.h): pairs 2 i and 2 i + 1 are those of block first + i.
+  /// Philox blocks `first`, first + 1, … of a draw (core/runtime/random.h): pairs 2 i and 2 i + 1 are those of block first + i.
   void (*philox)(uint64_t seed, uint64_t offset, uint64_t first, int64_t blocks, uint64_t* pairs);
   /// Kernels<float>::block for A and B of pairs of bfloat16 along the depth, which are the bits of a float:
   /// C[m, n] = sum over k of A[m, k].even B[k, n].even + A[m, k].odd B[k, n].odd. Subnormal numbers count as 0. Null

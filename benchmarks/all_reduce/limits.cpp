@@ -10,7 +10,7 @@
 #include <numeric>
 #include <span>
 
-#include <gradus/core/array.h>
+#include <gradus/core/array/array.h>
 
 namespace gradus::benchmarks {
 namespace {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <gradus/core/error.h>
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
 
 namespace gradus::benchmarks {
 

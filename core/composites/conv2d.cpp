@@ -1,7 +1,7 @@
 // The fused convolutions, operator by operator.
 #include <gradus/core/composites/arithmetic.h>
 
-#include <gradus/core/strided_loop.h>
+#include <gradus/core/array/strided_loop.h>
 
 namespace gradus {
 

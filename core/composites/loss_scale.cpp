@@ -1,7 +1,7 @@
-// Loss scaling (core/loss_scale.h).
+// Loss scaling (core/formulas/loss_scale.h).
 #include <gradus/core/composites/arithmetic.h>
 
-#include <gradus/core/loss_scale.h>
+#include <gradus/core/formulas/loss_scale.h>
 
 namespace gradus {
 

@@ -1,6 +1,6 @@
 // Optimizer steps: the rules' formulas over arrays, each operation one kernel.
 #include <gradus/core/composites/arithmetic.h>
-#include <gradus/core/optimizer_rules.h>
+#include <gradus/core/formulas/optimizer_rules.h>
 
 namespace gradus {
 

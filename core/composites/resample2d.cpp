@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include <gradus/core/runtime.h>
+#include <gradus/core/runtime/runtime.h>
 
 namespace gradus {
 

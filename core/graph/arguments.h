@@ -6,8 +6,8 @@
 #include <variant>
 #include <vector>
 
-#include <gradus/core/scalar.h>
-#include <gradus/core/view.h>
+#include <gradus/core/array/scalar.h>
+#include <gradus/core/array/view.h>
 
 namespace gradus::graph {
 

@@ -3,8 +3,8 @@
 #include <span>
 #include <utility>
 
-#include <gradus/core/random.h>
-#include <gradus/core/recorded_memory.h>
+#include <gradus/core/runtime/random.h>
+#include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus::graph {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <functional>
 
-#include <gradus/core/cuda.h>
 #include <gradus/core/graph/memory_plan.h>
+#include <gradus/core/runtime/cuda.h>
 
 namespace gradus::graph {
 

@@ -7,8 +7,8 @@
 
 #include <gradus/core/graph/recorded_call.h>
 #include <gradus/core/io/npy.h>
-#include <gradus/core/random.h>
 #include <gradus/core/registry.h>
+#include <gradus/core/runtime/random.h>
 
 namespace gradus::graph {
 namespace {

@@ -8,8 +8,8 @@
 #include <mutex>
 #include <vector>
 
-#include <gradus/core/recorded_memory.h>
-#include <gradus/core/runtime.h>
+#include <gradus/core/runtime/recorded_memory.h>
+#include <gradus/core/runtime/runtime.h>
 
 namespace gradus::graph {
 

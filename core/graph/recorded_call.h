@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include <gradus/core/backend_ops.h>
+#include <gradus/core/formulas/optimizer_rules.h>
 #include <gradus/core/graph/call.h>
-#include <gradus/core/optimizer_rules.h>
 
 namespace gradus::graph {
 namespace detail {

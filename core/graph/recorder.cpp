@@ -4,10 +4,10 @@
 #include <set>
 #include <utility>
 
-#include <gradus/core/ceil_div.h>
+#include <gradus/core/formulas/ceil_div.h>
 #include <gradus/core/graph/memory_plan.h>
-#include <gradus/core/parallel.h>
-#include <gradus/core/random.h>
+#include <gradus/core/parallel/parallel.h>
+#include <gradus/core/runtime/random.h>
 
 namespace gradus::graph {
 namespace {

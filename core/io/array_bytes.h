@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include <gradus/core/array.h>
+#include <gradus/core/array/array.h>
 
 namespace gradus::io {
 

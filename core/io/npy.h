@@ -12,7 +12,7 @@
 
 #include <string>
 
-#include <gradus/core/array.h>
+#include <gradus/core/array/array.h>
 #include <gradus/core/io/file.h>
 
 namespace gradus::io {

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include <gradus/core/array.h>
+#include <gradus/core/array/array.h>
 #include <gradus/core/io/file.h>
 
 namespace gradus::io {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <gradus/core/ops/common.h>
-#include <gradus/core/random.h>
+#include <gradus/core/runtime/random.h>
 
 namespace gradus::ops {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <gradus/core/ops/common.h>
-#include <gradus/core/random.h>
+#include <gradus/core/runtime/random.h>
 
 namespace gradus::ops {
 
@@ -20,7 +20,7 @@ Array arange(const Scalar& start, const Scalar& end, const Scalar& step, DType d
 /// off; each is counted from the nearer end.
 Array linspace(double start, double end, int64_t steps, DType dtype, Device device = {});
 
-// Random numbers: each call is one draw of `generator` (core/random.h).
+// Random numbers: each call is one draw of `generator` (core/runtime/random.h).
 void uniform(const Array& into, double low, double high, Generator& generator = default_generator());
 void normal(const Array& into, double mean, double deviation, Generator& generator = default_generator());
 void bernoulli(const Array& into, double p, Generator& generator = default_generator());

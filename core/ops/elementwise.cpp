@@ -4,7 +4,7 @@
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/layout.h>
 #include <gradus/core/ops/reduce.h>
-#include <gradus/core/recorded_memory.h>
+#include <gradus/core/runtime/recorded_memory.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus::ops {

@@ -3,7 +3,7 @@
 
 #include <initializer_list>
 
-#include <gradus/core/array.h>
+#include <gradus/core/array/array.h>
 
 namespace gradus::ops {
 

@@ -7,7 +7,7 @@
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/recorded_memory.h>
+#include <gradus/core/runtime/recorded_memory.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus::ops {

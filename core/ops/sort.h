@@ -4,7 +4,7 @@
 #include <tuple>
 
 #include <gradus/core/ops/common.h>
-#include <gradus/core/random.h>
+#include <gradus/core/runtime/random.h>
 
 namespace gradus::ops {
 

@@ -1,7 +1,7 @@
 // Every wait of this module ends: at what it waits for, or at its deadline.
 #pragma once
 
-#include <gradus/core/deadline.h>
+#include <gradus/core/runtime/deadline.h>
 
 namespace gradus::dist {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include <gradus/core/dtype.h>
+#include <gradus/core/array/dtype.h>
 #include <gradus/core/io/file.h>
 
 namespace gradus::dist {

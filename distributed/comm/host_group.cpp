@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include <gradus/core/error.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/recorded_memory.h>
+#include <gradus/core/runtime/observer.h>
+#include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus::dist {
 namespace {

@@ -18,8 +18,8 @@
 #include <thread>
 
 #include <gradus/core/error.h>
-#include <gradus/core/parallel.h>
-#include <gradus/core/runtime.h>
+#include <gradus/core/parallel/parallel.h>
+#include <gradus/core/runtime/runtime.h>
 #include <gradus/distributed/comm/process_group_factory.h>
 #include <gradus/distributed/comm/shm/shm_group.h>
 #include <gradus/distributed/comm/store/tcp_store.h>

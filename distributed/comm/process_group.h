@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include <gradus/core/array.h>
+#include <gradus/core/array/array.h>
 #include <gradus/distributed/comm/collectives.h>
 #include <gradus/distributed/comm/deadline.h>
 #include <gradus/distributed/comm/status.h>

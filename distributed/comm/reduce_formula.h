@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <type_traits>
 
-#include <gradus/core/dtype.h>
-#include <gradus/core/wrapping.h>
+#include <gradus/core/array/dtype.h>
+#include <gradus/core/formulas/wrapping.h>
 #include <gradus/distributed/comm/descriptor.h>
 
 namespace gradus::dist {

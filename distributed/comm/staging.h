@@ -11,7 +11,7 @@
 #include <functional>
 #include <memory>
 
-#include <gradus/core/array.h>
+#include <gradus/core/array/array.h>
 #include <gradus/distributed/comm/collectives.h>
 
 namespace gradus::dist {

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include <gradus/core/error.h>
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
 #include <gradus/distributed/comm/init.h>
 
 namespace gradus::dist {

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-#include <gradus/core/array.h>
+#include <gradus/core/array/array.h>
 
 namespace gradus::dist {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/random.h>
+#include <gradus/core/runtime/random.h>
 #include <gradus/layers/dropout.h>
 #include <gradus/layers/norm.h>
 

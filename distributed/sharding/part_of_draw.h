@@ -3,8 +3,8 @@
 #pragma once
 
 #include <gradus/autograd/tensor.h>
-#include <gradus/core/parallel.h>
-#include <gradus/core/random.h>
+#include <gradus/core/parallel/parallel.h>
+#include <gradus/core/runtime/random.h>
 
 namespace gradus::dist {
 

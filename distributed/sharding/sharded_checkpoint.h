@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include <gradus/core/array.h>
+#include <gradus/core/array/array.h>
 #include <gradus/distributed/comm/process_group.h>
 #include <gradus/optim/optimizer.h>
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/cuda.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/distributed/comm/process_group_factory.h>
 
 using namespace gradus;

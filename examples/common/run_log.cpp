@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/cudnn.h>
 #include <gradus/core/io/file.h>
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
 #include <gradus/core/registry.h>
+#include <gradus/core/runtime/cudnn.h>
 #include <gradus/data/save_image.h>
 
 using namespace gradus;

@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <iostream>
 
-#include <gradus/core/cuda.h>
-#include <gradus/core/cudnn.h>
-#include <gradus/core/parallel.h>
-#include <gradus/core/random.h>
+#include <gradus/core/parallel/parallel.h>
 #include <gradus/core/registry.h>
+#include <gradus/core/runtime/cuda.h>
+#include <gradus/core/runtime/cudnn.h>
+#include <gradus/core/runtime/random.h>
 
 using namespace gradus;
 

@@ -1,7 +1,7 @@
 // What the parts of training steps take.
 #pragma once
 
-#include <gradus/core/runtime.h>
+#include <gradus/core/runtime/runtime.h>
 
 #include <array>
 #include <deque>

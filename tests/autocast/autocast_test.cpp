@@ -4,7 +4,7 @@
 #include <thread>
 
 #include <gradus/autograd/function.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

@@ -4,7 +4,7 @@
 
 #include <gradus/core/graph/executor.h>
 #include <gradus/core/graph/recorder.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 

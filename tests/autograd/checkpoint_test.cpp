@@ -3,7 +3,7 @@
 #include <gradus/autograd/function.h>
 #include <gradus/autograd/gradcheck.h>
 #include <gradus/autograd/graph_dump.h>
-#include <gradus/core/random.h>
+#include <gradus/core/runtime/random.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

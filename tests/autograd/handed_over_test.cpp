@@ -2,9 +2,9 @@
 // that somebody else holds stays as it is.
 #include <gradus/autograd/autograd.h>
 #include <gradus/autograd/function.h>
-#include <gradus/core/cuda.h>
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
 #include <gradus/core/registry.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include <gradus/core/ops/creation.h>
-#include <gradus/core/random.h>
+#include <gradus/core/runtime/random.h>
 #include <gradus/tests/backends/optimizer_rules.h>
 #include <gradus/tests/backends/support.h>
 

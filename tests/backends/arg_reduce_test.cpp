@@ -1,7 +1,7 @@
 // argmax and argmin of long rows: their places, and that no memory grows with the rows.
 #include <limits>
 
-#include <gradus/core/runtime.h>
+#include <gradus/core/runtime/runtime.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 

@@ -2,7 +2,7 @@
 #include <sstream>
 
 #include <gradus/backends/openmp/conv2d/select.h>
-#include <gradus/core/runtime.h>
+#include <gradus/core/runtime/runtime.h>
 #include <gradus/tests/backends/decisions.h>
 #include <gradus/tests/backends/openmp_compare.h>
 

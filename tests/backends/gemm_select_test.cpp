@@ -2,8 +2,8 @@
 #include <sstream>
 
 #include <gradus/backends/openmp/gemm/select.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/runtime.h>
+#include <gradus/core/runtime/observer.h>
+#include <gradus/core/runtime/runtime.h>
 #include <gradus/tests/backends/decisions.h>
 #include <gradus/tests/backends/openmp_compare.h>
 

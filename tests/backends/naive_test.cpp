@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/optimizer_rules.h>
+#include <gradus/core/formulas/optimizer_rules.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/core/unary_ops.h>
 #include <gradus/tests/backends/openmp_compare.h>
 #include <gradus/tests/backends/support.h>

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <gradus/backends/openmp/openmp.h>
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
 #include <gradus/core/registry.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/compare.h>

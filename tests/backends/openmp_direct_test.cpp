@@ -2,7 +2,7 @@
 // edges of vectors and tiles.
 #include <limits>
 
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/tests/backends/openmp_compare.h>
 
 using namespace gradus;

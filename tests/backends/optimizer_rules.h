@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <gradus/core/backend.h>
-#include <gradus/core/optimizer_rules.h>
+#include <gradus/core/formulas/optimizer_rules.h>
 
 namespace gradus::test {
 

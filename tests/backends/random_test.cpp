@@ -3,8 +3,8 @@
 #include <cmath>
 #include <numeric>
 
-#include <gradus/core/parallel.h>
-#include <gradus/core/random.h>
+#include <gradus/core/parallel/parallel.h>
+#include <gradus/core/runtime/random.h>
 #include <gradus/tests/backends/support.h>
 
 using namespace gradus;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
 
 namespace gradus::test {
 namespace {

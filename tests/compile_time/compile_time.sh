@@ -3,7 +3,7 @@
 # usage: tests/compile_time/compile_time.sh [COMPILER...]      default: g++
 # Each figure is the best of three, in seconds of processor time, which other work on the machine hardly changes. What
 # no machine changes is checked: how many lines the headers are to the compiler. It fails above 69,000 for gradus.h and
-# 84,000 for torch.h; 59,000 and 73,000 of them are the standard library's. Dear are <chrono> (core/clock.h has what
+# 84,000 for torch.h; 59,000 and 73,000 of them are the standard library's. Dear are <chrono> (core/runtime/clock.h has what
 # interfaces need of it), <cmath>, <algorithm>, <thread> and <condition_variable>: in .cpp files programs do not pay.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

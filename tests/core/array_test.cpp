@@ -1,7 +1,7 @@
 #include <vector>
 
-#include <gradus/core/array.h>
-#include <gradus/core/strided_loop.h>
+#include <gradus/core/array/array.h>
+#include <gradus/core/array/strided_loop.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

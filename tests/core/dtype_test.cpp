@@ -1,9 +1,9 @@
 #include <cmath>
 #include <limits>
 
-#include <gradus/core/device.h>
-#include <gradus/core/scalar.h>
-#include <gradus/core/scalar_math.h>
+#include <gradus/core/array/scalar.h>
+#include <gradus/core/formulas/scalar_math.h>
+#include <gradus/core/runtime/device.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

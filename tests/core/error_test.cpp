@@ -1,8 +1,8 @@
 #include <thread>
 
-#include <gradus/core/dtype.h>
+#include <gradus/core/array/dtype.h>
+#include <gradus/core/array/shape.h>
 #include <gradus/core/error.h>
-#include <gradus/core/shape.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

@@ -1,7 +1,7 @@
 #include <thread>
 #include <vector>
 
-#include <gradus/core/intrusive.h>
+#include <gradus/core/array/intrusive.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

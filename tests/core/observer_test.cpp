@@ -1,8 +1,8 @@
 #include <string>
 #include <vector>
 
-#include <gradus/core/observer.h>
 #include <gradus/core/registry.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

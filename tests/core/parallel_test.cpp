@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

@@ -1,4 +1,4 @@
-#include <gradus/core/runtime.h>
+#include <gradus/core/runtime/runtime.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

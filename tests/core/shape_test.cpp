@@ -1,5 +1,5 @@
+#include <gradus/core/array/shape.h>
 #include <gradus/core/checked.h>
-#include <gradus/core/shape.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

@@ -2,8 +2,8 @@
 #include <thread>
 #include <vector>
 
-#include <gradus/core/array.h>
-#include <gradus/core/cpu_runtime.h>
+#include <gradus/core/array/array.h>
+#include <gradus/core/runtime/cpu_runtime.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

@@ -16,7 +16,7 @@
 #include <string>
 #include <thread>
 
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
 #include <gradus/tests/catch.h>
 
 extern "C" int omp_in_parallel() __attribute__((weak));  // of the runtime, where there is one

@@ -1,8 +1,8 @@
 // The backend "cudnn": who runs what, its switches, and capture. That its numbers are right is tested with all
 // backends.
-#include <gradus/core/cudnn.h>
-#include <gradus/core/observer.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/core/runtime/cudnn.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/cuda/support.h>
 

@@ -9,10 +9,10 @@
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/backends/cuda/runtime/device_properties.h>
-#include <gradus/core/cuda.h>
-#include <gradus/core/cudnn.h>
-#include <gradus/core/observer.h>
 #include <gradus/core/registry.h>
+#include <gradus/core/runtime/cuda.h>
+#include <gradus/core/runtime/cudnn.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/compare.h>
 

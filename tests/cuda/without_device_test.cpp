@@ -1,5 +1,5 @@
 // What gradus::cuda says where there is no CUDA; elsewhere there is nothing to say.
-#include <gradus/core/cuda.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
 #include <gradus/data/data.h>
 #include <gradus/tests/catch.h>
 

@@ -1,6 +1,6 @@
 // Images that live on a device: what batch() makes of them, and that every device makes the same.
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/cuda.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/data/data.h>
 #include <gradus/tests/catch.h>
 

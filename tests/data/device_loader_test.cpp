@@ -1,6 +1,6 @@
 // Batches brought to a device ahead of their use are the loader's own.
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/cuda.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/data/data.h>
 #include <gradus/tests/catch.h>
 

@@ -1,7 +1,7 @@
 #include <zlib.h>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
 #include <gradus/data/synthetic_digits.h>
 #include <gradus/tests/catch.h>
 

@@ -2,7 +2,7 @@
 // each point of its course.
 #include <sstream>
 
-#include <gradus/core/generator_guard.h>
+#include <gradus/core/runtime/generator_guard.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/elastic_simulation.h>

@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include <gradus/core/recorded_memory.h>
 #include <gradus/core/registry.h>
+#include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus::test {
 

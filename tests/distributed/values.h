@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include <gradus/core/array.h>
+#include <gradus/core/array/array.h>
 #include <gradus/distributed/comm/descriptor.h>
 
 namespace gradus::test {

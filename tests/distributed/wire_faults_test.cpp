@@ -1,6 +1,6 @@
 // What a network may do to bytes, done by a proxy: the result is right or an error, soon, and never a wrong number.
 #include <gradus/core/io/byte_order.h>
-#include <gradus/core/random.h>
+#include <gradus/core/runtime/random.h>
 #include <gradus/distributed/comm/store/tcp_store.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>

@@ -9,7 +9,7 @@
 #include <functional>
 #include <string>
 
-#include <gradus/core/cuda.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/distributed/comm/init.h>
 #include <gradus/distributed/comm/process_group_factory.h>
 #include <gradus/tests/catch.h>

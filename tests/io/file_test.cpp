@@ -1,6 +1,6 @@
 #include <sys/stat.h>
 
-#include <gradus/core/array.h>
+#include <gradus/core/array/array.h>
 #include <gradus/tests/io/io_test.h>
 
 using namespace gradus;

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include <gradus/core/array.h>
+#include <gradus/core/array/array.h>
 #include <gradus/core/io/file.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/temporary_directory.h>

@@ -49,7 +49,7 @@ RESTRICTED = [
     ),
     (
         re.compile(r"#\s*(include\s*<omp\.h>|pragma\s+omp\s+(parallel|for|task|sections))"),
-        ["core/parallel_openmp.cpp"],
+        ["core/parallel/parallel_openmp.cpp"],
         "threads are used through parallel_for alone",
     ),
 ]

@@ -1,6 +1,6 @@
 // embedding_bag and EmbeddingBag. Numbers are those of PyTorch 1.13; with scale_grad_by_freq those of its embedding,
 // because its embedding_bag divides by how often another row occurs when it runs on the CPU.
-#include <gradus/core/runtime.h>
+#include <gradus/core/runtime/runtime.h>
 #include <gradus/gradus.h>
 #include <gradus/layers/rare_layers.h>
 #include <gradus/tests/catch.h>

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/tests/catch.h>
 
 #include "op_testing.h"

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
 #include <gradus/core/registry.h>
 #include <gradus/tests/op_cases/op_case.h>
 

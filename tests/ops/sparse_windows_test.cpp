@@ -1,6 +1,6 @@
 // Convolutions whose windows lie far apart or reach far beyond the image, against sums over the windows as columns
 // (im2col): what they take in memory is bounded by images and windows, whatever stride, padding and dilation are.
-#include <gradus/core/runtime.h>
+#include <gradus/core/runtime/runtime.h>
 #include <gradus/tests/catch.h>
 
 #include "op_testing.h"

@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include <gradus/autograd/autograd.h>
+#include <gradus/core/formulas/optimizer_rules.h>
 #include <gradus/core/ops/optimizer.h>
-#include <gradus/core/optimizer_rules.h>
 #include <gradus/optim/optim.h>
 #include <gradus/tests/catch.h>
 

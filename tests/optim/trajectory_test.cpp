@@ -1,8 +1,8 @@
 // Optimizers follow PyTorch's trajectories (golden/make_golden.py) on every backend of this machine.
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/cuda.h>
 #include <gradus/core/io/safetensors.h>
 #include <gradus/core/registry.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/optim/optim.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/compare.h>

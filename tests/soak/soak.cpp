@@ -11,8 +11,8 @@
 #include <map>
 #include <set>
 
-#include <gradus/core/random.h>
-#include <gradus/core/runtime.h>
+#include <gradus/core/runtime/random.h>
+#include <gradus/core/runtime/runtime.h>
 #include <gradus/tests/distributed/fault_proxy.h>
 #include <gradus/tests/distributed/processes.h>
 

@@ -8,8 +8,8 @@
 
 #include <gradus/benchmarks/nets.h>
 #include <gradus/core/backend_ops.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/recorded_memory.h>
+#include <gradus/core/runtime/observer.h>
+#include <gradus/core/runtime/recorded_memory.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 

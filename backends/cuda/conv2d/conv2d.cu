@@ -1,8 +1,8 @@
 // Convolution, its fused form with bias and ReLU, and their gradients: from views to plans (select.h), and to the
 // kernels that they name. Bias and ReLU are part of the kernels.
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/core/cuda.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/cuda.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
 
 namespace gradus {

@@ -67,8 +67,8 @@ struct ConvSwitches {
   /// What cuDNN may run: nothing (the backend "cuda"), convolutions, or also what needs an engine with bias and ReLU
   /// and gradients of images as convolutions with flipped and transposed filters.
   enum class Library : uint8_t { none, plain, full } library = Library::none;
-  bool library_tf32 = true, small_convolutions = false;  ///< core/cudnn.h
-  size_t workspace_limit = size_t{256} << 20;            ///< core/cudnn.h
+  bool library_tf32 = true, small_convolutions = false;  ///< core/runtime/cudnn.h
+  size_t workspace_limit = size_t{256} << 20;            ///< core/runtime/cudnn.h
 };
 
 /// What a block computes: rows (channels of the result; direct: of a thread) times columns (pixels of it, or C R S of

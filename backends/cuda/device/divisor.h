@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include <gradus/core/ceil_div.h>
-#include <gradus/core/shape.h>
+#include <gradus/core/array/shape.h>
+#include <gradus/core/formulas/ceil_div.h>
 
 namespace gradus::cuda_detail {
 

@@ -8,7 +8,7 @@
 
 #include <gradus/backends/cuda/device/divisor.h>
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
-#include <gradus/core/strided_loop.h>
+#include <gradus/core/array/strided_loop.h>
 
 namespace gradus::cuda_detail {
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <gradus/backends/cuda/device/math_mode.h>
-#include <gradus/core/dtype.h>
+#include <gradus/core/array/dtype.h>
 #include <gradus/backends/cuda/device/vec.cuh>
 
 namespace gradus::cuda_detail {

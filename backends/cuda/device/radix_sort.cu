@@ -3,7 +3,7 @@
 
 #include <cub/device/device_radix_sort.cuh>
 
-#include <gradus/core/recorded_memory.h>
+#include <gradus/core/runtime/recorded_memory.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 
 namespace gradus::cuda_detail {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include <gradus/core/device.h>
+#include <gradus/core/runtime/device.h>
 
 namespace gradus::cuda_detail {
 

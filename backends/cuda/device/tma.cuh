@@ -6,7 +6,7 @@
 #include <cuda.h>
 
 #include <gradus/backends/cuda/runtime/check.h>
-#include <gradus/core/dtype.h>
+#include <gradus/core/array/dtype.h>
 #include <gradus/backends/cuda/device/mbarrier.cuh>
 
 namespace gradus::cuda_detail {

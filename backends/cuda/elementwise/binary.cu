@@ -1,10 +1,10 @@
 // y = op(a, b), of arrays or of an array and a number, and y = condition ? a : b, element by element; formulas in
-// core/scalar_binary.h. Any strides. Blocks of 256 threads; one for four neighbours, or an element of strided views
+// core/formulas/scalar_binary.h. Any strides. Blocks of 256 threads; one for four neighbours, or an element of strided views
 // (device/map.cuh).
 // Deterministic.
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/scalar_binary.h>
+#include <gradus/core/formulas/scalar_binary.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/map.cuh>
 
 namespace gradus {

@@ -1,9 +1,9 @@
-// y = op(x) and dx = dy op'(saved), element by element; formulas in core/scalar_unary.h. Any strides.
+// y = op(x) and dx = dy op'(saved), element by element; formulas in core/formulas/scalar_unary.h. Any strides.
 // Blocks of 256 threads; one for four neighbours, or for an element of strided views (device/map.cuh). Deterministic.
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/scalar_math.h>
-#include <gradus/core/scalar_unary.h>
+#include <gradus/core/formulas/scalar_math.h>
+#include <gradus/core/formulas/scalar_unary.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/map.cuh>
 
 namespace gradus {

@@ -1,8 +1,8 @@
 // y[…, m, n] = sum over k of a[…, m, k] b[…, k, n], or += it, in int64.  Any strides.
 // Blocks of 256 threads; one for each element of y, which loops over K.  Deterministic: integers.
 #include <gradus/backends/cuda/gemm/gemm.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/scalar_math.h>
+#include <gradus/core/formulas/scalar_math.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 
 namespace gradus::cuda_detail {

@@ -9,8 +9,8 @@
 
 #include <gradus/backends/cuda/gemm/gemm.h>
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/recorded_memory.h>
+#include <gradus/core/runtime/observer.h>
+#include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus::cuda_detail {
 namespace {

@@ -3,7 +3,7 @@
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/gemm/gemm.h>
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
-#include <gradus/core/cuda.h>
+#include <gradus/core/runtime/cuda.h>
 
 namespace gradus {
 namespace {

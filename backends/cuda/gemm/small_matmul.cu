@@ -12,7 +12,7 @@
 #include <cooperative_groups.h>
 
 #include <gradus/backends/cuda/gemm/gemm.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/vec.cuh>
 #include <gradus/backends/cuda/device/warp.cuh>
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/uniform_stencil.h>
+#include <gradus/core/formulas/uniform_stencil.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/image_vec.cuh>
 #include <gradus/backends/cuda/device/map.cuh>
 

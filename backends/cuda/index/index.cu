@@ -7,8 +7,8 @@
 // Where the index does not vary along the other axes, as in the gradient of an embedding, whole slices are sorted.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/device/radix_sort.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/wrapping.h>
+#include <gradus/core/formulas/wrapping.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 
 namespace gradus {

@@ -6,7 +6,7 @@
 #include <cub/device/device_select.cuh>
 
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 
 namespace gradus {

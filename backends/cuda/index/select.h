@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include <gradus/core/dtype.h>
+#include <gradus/core/array/dtype.h>
 
 namespace gradus::cuda_detail {
 

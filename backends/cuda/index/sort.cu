@@ -10,8 +10,8 @@
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/device/radix_sort.h>
 #include <gradus/backends/cuda/index/select.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/sort_key.h>
+#include <gradus/core/formulas/sort_key.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 
 namespace gradus {

@@ -8,7 +8,7 @@
 // has a thread, a longer row a block of 256 or 1,024, which reads it in vectors of 16 bytes. Deterministic: fixed trees
 // and orders.
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/online_softmax.cuh>
 #include <gradus/backends/cuda/device/row.cuh>
 

@@ -2,7 +2,7 @@
 // is no class gives NaN (0 for integers): the host does not wait to look. Any strides. Grid: blocks of 256 threads, one
 // thread for each element of y, or dx (for_each). Deterministic: no sums.
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 
 namespace gradus {

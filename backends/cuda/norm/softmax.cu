@@ -9,7 +9,7 @@
 // Deterministic: fixed trees over a row's threads.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/norm/select.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/online_softmax.cuh>
 #include <gradus/backends/cuda/device/row.cuh>
 

@@ -1,10 +1,10 @@
 // Loss scaling over all gradients in few launches: g *= factor, and whether any was inf or NaN. The scale's formula is
-// in core/loss_scale.h. Grid: blocks of 2,048 elements of one gradient each (device/multi_tensor.cuh); block: 256
+// in core/formulas/loss_scale.h. Grid: blocks of 2,048 elements of one gradient each (device/multi_tensor.cuh); block: 256
 // threads, eight elements a thread. Deterministic: no sums.
-#include <gradus/core/loss_scale.h>
+#include <gradus/core/formulas/loss_scale.h>
 
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/multi_tensor.cuh>
 
 namespace gradus {

@@ -1,10 +1,10 @@
-// Optimizer steps over all parameters in few launches. The formulas are in core/optimizer_rules.h. A parameter, its
+// Optimizer steps over all parameters in few launches. The formulas are in core/formulas/optimizer_rules.h. A parameter, its
 // gradient and its states fill memory alike. Grid: blocks of 1,024 elements of one parameter each
 // (device/multi_tensor.cuh); block: 256 threads, four elements a thread. Deterministic: no sums.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/flat_parameters.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/optimizer_rules.h>
+#include <gradus/core/formulas/optimizer_rules.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/multi_tensor.cuh>
 #include <gradus/backends/cuda/device/vec.cuh>
 

@@ -8,8 +8,8 @@
 // other windows up to 3 x 3 at stride 2, ResNet's, backward gives a thread 2 x 2 pixels, which ask the same four.
 // Deterministic: a thread sums alone, in the order of the windows.
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/scalar_math.h>
+#include <gradus/core/formulas/scalar_math.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/image_vec.cuh>
 
 namespace gradus {

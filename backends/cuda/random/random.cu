@@ -1,11 +1,11 @@
-// Random numbers: the streams of core/random.h, element by element in logical order, hence the same bits as on the CPU.
+// Random numbers: the streams of core/runtime/random.h, element by element in logical order, hence the same bits as on the CPU.
 // Dropout draws, masks and scales in one pass. A permutation is the order of random keys, ties by index. Any strides.
 // Blocks of 256 threads, which loop: one for four neighbours in logical order, which share random words
 // (device/map.cuh). Deterministic: a number depends on seed, offset and index alone.
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/random.h>
-#include <gradus/core/scalar_math.h>
+#include <gradus/core/formulas/scalar_math.h>
+#include <gradus/core/runtime/observer.h>
+#include <gradus/core/runtime/random.h>
 #include <gradus/backends/cuda/device/map.cuh>
 #include <gradus/backends/cuda/device/vec.cuh>
 

@@ -3,8 +3,8 @@
 #include <limits>
 
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/scalar_math.h>
+#include <gradus/core/formulas/scalar_math.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/reduce_kernel.cuh>
 
 namespace gradus {

@@ -1,9 +1,9 @@
 // y = sum, mean, max, min, all, any or prod of x over some axes. Block: 256 threads, of which some share an output; the
 // kernel, and how it is spread over threads: reduce_kernel.cuh. Half types accumulate in float, integers in int64.
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/scalar_binary.h>
-#include <gradus/core/scalar_math.h>
+#include <gradus/core/formulas/scalar_binary.h>
+#include <gradus/core/formulas/scalar_math.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/reduce_kernel.cuh>
 
 namespace gradus {

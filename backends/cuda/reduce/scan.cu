@@ -7,7 +7,7 @@
 #include <cub/block/block_scan.cuh>
 
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 
 namespace gradus {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include <gradus/backends/cuda/runtime/handle_pool.h>
-#include <gradus/core/runtime.h>
+#include <gradus/core/runtime/runtime.h>
 
 namespace gradus::cuda_detail {
 

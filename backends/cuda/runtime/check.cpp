@@ -5,7 +5,7 @@
 
 #include <gradus/backends/cuda/runtime/architectures.h>
 #include <gradus/backends/cuda/runtime/device_guard.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus::cuda_detail {
 namespace {

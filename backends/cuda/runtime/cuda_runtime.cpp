@@ -10,7 +10,7 @@
 #include <gradus/backends/cuda/runtime/architectures.h>
 #include <gradus/backends/cuda/runtime/caching_allocator.h>
 #include <gradus/backends/cuda/runtime/handle_pool.h>
-#include <gradus/core/recorded_memory.h>
+#include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus {
 namespace cuda_detail {

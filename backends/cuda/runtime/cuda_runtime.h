@@ -5,7 +5,7 @@
 
 #include <gradus/backends/cuda/runtime/device_guard.h>
 #include <gradus/backends/cuda/runtime/device_properties.h>
-#include <gradus/core/device.h>
+#include <gradus/core/runtime/device.h>
 
 namespace gradus::cuda_detail {
 

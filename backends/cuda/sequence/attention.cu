@@ -10,8 +10,8 @@
 // Deterministic: sums over lanes are fixed trees, sums over tiles in order.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/sequence/select.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/random.h>
+#include <gradus/core/runtime/observer.h>
+#include <gradus/core/runtime/random.h>
 #include <gradus/backends/cuda/device/vec.cuh>
 #include <gradus/backends/cuda/device/warp.cuh>
 

@@ -11,8 +11,8 @@
 // Deterministic: sums over lanes are fixed trees.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/sequence/select.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/scalar_unary.h>
+#include <gradus/core/formulas/scalar_unary.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/cluster.cuh>
 #include <gradus/backends/cuda/device/warp.cuh>
 

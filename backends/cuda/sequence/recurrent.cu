@@ -2,8 +2,8 @@
 //   c = f c_before + i g,  h = o tanh(c)  with i, f, o = sigmoid and g = tanh of their sums, which are adjacent
 // Blocks of 256 threads; one for each cell.
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/core/lstm_cell.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/formulas/lstm_cell.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 
 namespace gradus {

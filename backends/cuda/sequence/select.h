@@ -5,8 +5,8 @@
 
 #include <gradus/backends/cuda/device/divisor.h>
 #include <gradus/backends/cuda/runtime/device_properties.h>
-#include <gradus/core/dtype.h>
-#include <gradus/core/shape.h>
+#include <gradus/core/array/dtype.h>
+#include <gradus/core/array/shape.h>
 
 namespace gradus::cuda_detail {
 

@@ -4,8 +4,8 @@
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
 #include <gradus/backends/openmp/simd/operand.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 namespace {

@@ -11,7 +11,7 @@
 #include <gradus/backends/openmp/conv2d/conv2d.h>
 #include <gradus/backends/openmp/conv2d/nchw.h>
 
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
 
 namespace gradus::openmp_detail {
 namespace {

@@ -1,12 +1,12 @@
 // Element-wise kernels. Operands are taken a block at a time in the type that they compute in (loops.h), so that every
-// op is one loop over contiguous memory for float, double and int64: the formulas of core/scalar_unary.h and
-// core/scalar_binary.h, by vectors (map_kernel.h) or, for integers, by numbers.
+// op is one loop over contiguous memory for float, double and int64: the formulas of core/formulas/scalar_unary.h and
+// core/formulas/scalar_binary.h, by vectors (map_kernel.h) or, for integers, by numbers.
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/scalar_binary.h>
-#include <gradus/core/scalar_unary.h>
+#include <gradus/core/formulas/scalar_binary.h>
+#include <gradus/core/formulas/scalar_unary.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 namespace {

@@ -2,8 +2,8 @@
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/scratch.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/scalar_math.h>
+#include <gradus/core/formulas/scalar_math.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 namespace {

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include <gradus/backends/openmp/gemm/select.h>
-#include <gradus/core/dtype.h>
-#include <gradus/core/parallel.h>
-#include <gradus/core/shape.h>
+#include <gradus/core/array/dtype.h>
+#include <gradus/core/array/shape.h>
+#include <gradus/core/parallel/parallel.h>
 
 namespace gradus::openmp_detail {
 

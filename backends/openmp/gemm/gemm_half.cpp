@@ -7,8 +7,8 @@
 
 #include <gradus/backends/openmp/gemm/gemm.h>
 #include <gradus/backends/openmp/simd/scratch.h>
-#include <gradus/core/dtype.h>
-#include <gradus/core/parallel.h>
+#include <gradus/core/array/dtype.h>
+#include <gradus/core/parallel/parallel.h>
 
 namespace gradus::openmp_detail {
 namespace {

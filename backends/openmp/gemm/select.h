@@ -6,7 +6,7 @@
 
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/simd/scratch.h>
-#include <gradus/core/dtype.h>
+#include <gradus/core/array/dtype.h>
 
 namespace gradus::openmp_detail {
 

@@ -9,8 +9,8 @@
 #include <gradus/backends/openmp/simd/loops.h>
 #include <gradus/backends/openmp/simd/operand.h>
 #include <gradus/backends/openmp/simd/windows.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/uniform_stencil.h>
+#include <gradus/core/formulas/uniform_stencil.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 namespace {

@@ -15,8 +15,8 @@
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/scratch.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/wrapping.h>
+#include <gradus/core/formulas/wrapping.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 namespace {

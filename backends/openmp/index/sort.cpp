@@ -1,4 +1,4 @@
-// Sorting along an axis. An element becomes an unsigned key (core/sort_key.h); key and index together are never equal,
+// Sorting along an axis. An element becomes an unsigned key (core/formulas/sort_key.h); key and index together are never equal,
 // so any order of them is stable. Threads share the rows. topk does not sort: it selects, then sorts the k that it
 // found; a long row is cut into stretches by its length alone, which threads share.
 #include <algorithm>
@@ -8,8 +8,8 @@
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/scratch.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/sort_key.h>
+#include <gradus/core/formulas/sort_key.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 namespace {

@@ -3,7 +3,7 @@
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
 #include <gradus/backends/openmp/simd/scratch.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus {

@@ -5,7 +5,7 @@
 #include <gradus/backends/openmp/norm/norm.h>
 
 #include <gradus/backends/openmp/openmp_backend.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 namespace {

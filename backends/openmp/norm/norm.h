@@ -14,7 +14,7 @@
 #include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/work_split.h>
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/scalar_math.h>
+#include <gradus/core/formulas/scalar_math.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus::openmp_detail {

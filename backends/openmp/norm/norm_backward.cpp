@@ -7,7 +7,7 @@
 
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/observer.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 namespace {

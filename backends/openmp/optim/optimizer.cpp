@@ -1,5 +1,5 @@
 // Optimizer steps over all parameters at once: they are cut into chunks that the threads share, and each chunk is
-// computed a vector at a time by the formulas of core/optimizer_rules.h, half types through float. Parameters whose
+// computed a vector at a time by the formulas of core/formulas/optimizer_rules.h, half types through float. Parameters whose
 // views differ in layout are NaiveBackend's.
 #include <vector>
 
@@ -7,8 +7,8 @@
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
 #include <gradus/core/flat_parameters.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/optimizer_rules.h>
+#include <gradus/core/formulas/optimizer_rules.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 namespace {

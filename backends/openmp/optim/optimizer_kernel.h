@@ -1,4 +1,4 @@
-// The optimizers' formulas (core/optimizer_rules.h) a vector at a time.
+// The optimizers' formulas (core/formulas/optimizer_rules.h) a vector at a time.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>

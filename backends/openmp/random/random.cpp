@@ -1,4 +1,4 @@
-// Random numbers: the streams of core/random.h, elements shared out among threads. Element i is a function of i alone,
+// Random numbers: the streams of core/runtime/random.h, elements shared out among threads. Element i is a function of i alone,
 // so the result is that of every other backend.
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,8 @@
 #include <gradus/backends/openmp/simd/loops.h>
 #include <gradus/backends/openmp/simd/operand.h>
 #include <gradus/backends/openmp/simd/scratch.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/random.h>
+#include <gradus/core/runtime/observer.h>
+#include <gradus/core/runtime/random.h>
 
 namespace gradus {
 namespace {

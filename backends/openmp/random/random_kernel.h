@@ -1,4 +1,4 @@
-// Random words and normal numbers of core/random.h, a vector at a time: the same operations in the same order, each of
+// Random words and normal numbers of core/runtime/random.h, a vector at a time: the same operations in the same order, each of
 // which rounds as it does for a number, so the bits are the same.
 #pragma once
 

@@ -7,10 +7,10 @@
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/work_split.h>
-#include <gradus/core/observer.h>
-#include <gradus/core/scalar_binary.h>
-#include <gradus/core/scalar_math.h>
-#include <gradus/core/wrapping.h>
+#include <gradus/core/formulas/scalar_binary.h>
+#include <gradus/core/formulas/scalar_math.h>
+#include <gradus/core/formulas/wrapping.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 namespace {

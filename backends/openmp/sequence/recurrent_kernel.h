@@ -1,9 +1,9 @@
 // The element-wise part of an LSTM's step, one row of the batch at a time: six transcendental functions on five rows,
-// read and written once. Formulas: core/lstm_cell.h.
+// read and written once. Formulas: core/formulas/lstm_cell.h.
 #pragma once
 
 #include <gradus/backends/openmp/simd/map_kernel.h>
-#include <gradus/core/lstm_cell.h>
+#include <gradus/core/formulas/lstm_cell.h>
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 

@@ -1,4 +1,4 @@
-// Half-precision numbers to floats and back, a vector at a time, to the bits of core/dtype.h (but for the digits of
+// Half-precision numbers to floats and back, a vector at a time, to the bits of core/array/dtype.h (but for the digits of
 // NaN). bfloat16 is the upper half of a float. binary16 has instructions on AVX2 and AVX-512 machines (F16C); elsewhere
 // its elements are converted one by one.
 #pragma once

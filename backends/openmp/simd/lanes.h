@@ -1,5 +1,5 @@
-// A vector that takes the place of a number: what formulas written for numbers (core/scalar_unary.h,
-// core/optimizer_rules.h) take in place of one. Comparisons give masks, and `select` chooses by them.
+// A vector that takes the place of a number: what formulas written for numbers (core/formulas/scalar_unary.h,
+// core/formulas/optimizer_rules.h) take in place of one. Comparisons give masks, and `select` chooses by them.
 #pragma once
 
 #include <type_traits>

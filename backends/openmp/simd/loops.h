@@ -8,9 +8,9 @@
 #include <cstring>
 
 #include <gradus/backends/openmp/kernels.h>
-#include <gradus/core/parallel.h>
-#include <gradus/core/scalar_math.h>
-#include <gradus/core/strided_loop.h>
+#include <gradus/core/array/strided_loop.h>
+#include <gradus/core/formulas/scalar_math.h>
+#include <gradus/core/parallel/parallel.h>
 
 namespace gradus::openmp_detail {
 

@@ -1,4 +1,4 @@
-// Element-wise kernels: the formulas of core/scalar_unary.h and core/scalar_binary.h a vector at a time, over
+// Element-wise kernels: the formulas of core/formulas/scalar_unary.h and core/formulas/scalar_binary.h a vector at a time, over
 // contiguous elements. Results may be the same memory as an operand.
 #pragma once
 
@@ -8,8 +8,8 @@
 #include <gradus/backends/openmp/simd/log_kernel.h>
 #include <gradus/backends/openmp/simd/pow_kernel.h>
 #include <gradus/backends/openmp/simd/trig_kernel.h>
-#include <gradus/core/scalar_binary.h>
-#include <gradus/core/scalar_unary.h>
+#include <gradus/core/formulas/scalar_binary.h>
+#include <gradus/core/formulas/scalar_unary.h>
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 

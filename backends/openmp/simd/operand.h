@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include <gradus/core/array.h>
+#include <gradus/core/array/array.h>
 #include <gradus/core/backend.h>
 
 namespace gradus::openmp_detail {

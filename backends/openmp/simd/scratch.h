@@ -1,9 +1,9 @@
 // Working memory of a kernel, from the caching allocator, for the length of a scope.
 #pragma once
 
-#include <gradus/core/array.h>
-#include <gradus/core/ceil_div.h>
-#include <gradus/core/parallel.h>
+#include <gradus/core/array/array.h>
+#include <gradus/core/formulas/ceil_div.h>
+#include <gradus/core/parallel/parallel.h>
 
 namespace gradus::openmp_detail {
 

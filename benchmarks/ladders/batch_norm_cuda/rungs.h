@@ -2,7 +2,7 @@
 // biased variance of each channel over images and pixels. A channel is a few long runs of memory: N of them, H W apart.
 #pragma once
 
-#include <gradus/core/device.h>
+#include <gradus/core/runtime/device.h>
 
 namespace gradus::ladders::batch_norm {
 

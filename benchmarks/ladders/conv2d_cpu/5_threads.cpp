@@ -5,7 +5,7 @@
 // Faster by the number of cores, as long as there are bands for all of them. Workspace: packed filters (of wgrad, the
 // sums of 16 chunks), and a band's copies for each thread.
 #include <gradus/benchmarks/ladders/conv2d_cpu/packed.h>
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
 
 namespace gradus::ladders::threads {
 namespace {

@@ -2,8 +2,8 @@
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/benchmarks/ladders/conv2d_cuda/backend.h>
 #include <gradus/benchmarks/ladders/conv2d_cuda/rungs.h>
-#include <gradus/core/observer.h>
 #include <gradus/core/registry.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus::ladders {
 namespace {

@@ -5,8 +5,8 @@
 //   dw[k,r,s,c] = sum over n, p, q of dy[n,p,q,k] x[n, p + r - 1, q + s - 1, c]
 #pragma once
 
-#include <gradus/core/device.h>
-#include <gradus/core/dtype.h>
+#include <gradus/core/array/dtype.h>
+#include <gradus/core/runtime/device.h>
 
 namespace gradus::ladders {
 

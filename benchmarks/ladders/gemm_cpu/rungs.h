@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <gradus/benchmarks/ladders/cpu/vector.h>
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
 
 namespace gradus::ladders {
 

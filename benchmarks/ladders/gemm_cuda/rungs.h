@@ -2,8 +2,8 @@
 // takes part in as many products as the tile is wide: that is what tiles are for.
 #pragma once
 
-#include <gradus/core/device.h>
-#include <gradus/core/dtype.h>
+#include <gradus/core/array/dtype.h>
+#include <gradus/core/runtime/device.h>
 
 namespace gradus::ladders::gemm {
 

@@ -3,7 +3,7 @@
 // is large.
 #pragma once
 
-#include <gradus/core/device.h>
+#include <gradus/core/runtime/device.h>
 
 namespace gradus::ladders::layer_norm {
 

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include <gradus/core/device.h>
+#include <gradus/core/runtime/device.h>
 
 namespace gradus::ladders::max_pool_backward {
 

@@ -2,7 +2,7 @@
 // is read costs one addition, so the limit is the memory's bandwidth.
 #pragma once
 
-#include <gradus/core/device.h>
+#include <gradus/core/runtime/device.h>
 
 namespace gradus::ladders::reduce {
 

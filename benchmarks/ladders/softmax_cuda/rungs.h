@@ -2,7 +2,7 @@
 // maximum. What there is to save is reading x: the first rungs read it three times, the last ones once.
 #pragma once
 
-#include <gradus/core/device.h>
+#include <gradus/core/runtime/device.h>
 
 namespace gradus::ladders::softmax {
 

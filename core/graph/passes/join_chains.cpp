@@ -6,7 +6,7 @@
 
 #include <gradus/core/graph/passes/passes.h>
 #include <gradus/core/graph/recorded_call.h>
-#include <gradus/core/parallel.h>
+#include <gradus/core/parallel/parallel.h>
 
 namespace gradus::graph {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include <gradus/core/ops/creation.h>
-#include <gradus/core/recorded_memory.h>
+#include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus::dist {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <thread>
 
-#include <gradus/core/runtime.h>
+#include <gradus/core/runtime/runtime.h>
 
 namespace gradus::dist {
 namespace {

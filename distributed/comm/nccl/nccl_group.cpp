@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <gradus/core/recorded_memory.h>
+#include <gradus/core/runtime/recorded_memory.h>
 #include <gradus/distributed/comm/nccl/nccl_work.h>
 #include <gradus/distributed/comm/nccl/reduce_kernel.h>
 

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <gradus/core/dtype.h>
-#include <gradus/core/runtime.h>
+#include <gradus/core/array/dtype.h>
+#include <gradus/core/runtime/runtime.h>
 #include <gradus/distributed/comm/descriptor.h>
 
 namespace gradus::dist {

@@ -1,7 +1,7 @@
 // The sums of `strict` collectives on the device.
 #pragma once
 
-#include <gradus/core/runtime.h>
+#include <gradus/core/runtime/runtime.h>
 #include <gradus/distributed/comm/descriptor.h>
 
 namespace gradus::dist {

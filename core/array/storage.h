@@ -1,0 +1,63 @@
+// Bytes on a device, shared by all arrays that view them, and the version counter of those bytes.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include <gradus/core/array/intrusive.h>
+#include <gradus/core/runtime/runtime.h>
+
+namespace gradus {
+
+/// Owner of a block of bytes. Views and detach() share it, and so share its version.
+class Storage {
+ public:
+  Storage() = default;
+  /// `bytes` uninitialised bytes (NaN patterns in debug builds) from the device's caching allocator.
+  static Storage allocate(size_t bytes, Device device);
+  /// Bytes that someone else owns; `deleter` (may be empty) runs when the last owner lets go.
+  static Storage adopt(void* data, size_t bytes, Device device, std::function<void(void*)> deleter);
+  /// Page-locked host memory for asynchronous copies to cuda.
+  static Storage allocate_pinned(size_t bytes);
+
+  /// A part of this storage that holds an unrelated tensor: same memory, kept alive, but a version of its own.
+  /// Gradient buckets and flat parameters are made of these.
+  Storage slice(size_t byte_offset, size_t bytes) const;
+
+  explicit operator bool() const { return static_cast<bool>(impl_); }
+  void* data() const { return impl_ ? impl_->data : nullptr; }
+  size_t bytes() const { return impl_ ? impl_->bytes : 0; }
+  Device device() const { return impl_ ? impl_->device : Device(); }
+  bool pinned() const { return impl_ && impl_->pinned; }
+  uint32_t use_count() const { return impl_ ? impl_->use_count() : 0; }
+  /// True if this handle alone reaches the bytes and may overwrite them: they are the allocator's, nobody shares or
+  /// slices them, and no other stream was announced by record_stream.
+  bool is_exclusive() const { return use_count() == 1 && impl_->runtime && !impl_->on_other_streams; }
+
+  /// Number of in-place writes so far.
+  uint32_t version() const { return impl_ ? impl_->version.load(std::memory_order_relaxed) : 0; }
+  void bump_version() const {
+    if (impl_) impl_->version.fetch_add(1, std::memory_order_relaxed);
+  }
+  /// Keeps the bytes from reuse until the work queued on `stream` is done.
+  void record_stream(const Stream& stream) const;
+
+  friend bool operator==(const Storage& a, const Storage& b) { return a.impl_ == b.impl_; }
+
+ private:
+  struct Impl : RefCounted {
+    void* data = nullptr;
+    size_t bytes = 0;
+    Device device;
+    bool pinned = false;
+    std::atomic<uint32_t> version{0};
+    std::atomic<bool> on_other_streams{false};
+    DeviceRuntime* runtime = nullptr;    // frees `data` when set
+    Ref<Impl> parent;                    // keeps the memory alive for a slice
+    std::function<void(void*)> deleter;  // adopted memory
+    ~Impl();
+  };
+  Ref<Impl> impl_;
+};
+
+}  // namespace gradus

@@ -1,0 +1,318 @@
+// The update rules of optimizers, each formula written once: for numbers (naive, cuda), for vectors of them (openmp)
+// and for whole arrays (the default body of Backend::optimizer_step).
+//
+// A rule is a struct of options. `prepare` makes a Step of it, the constants of the step under way, from the StepBlock;
+// the Step changes one element p by its gradient g and up to three state values s1, s2, s3 (those that the rule's state
+// arrays say; others are not looked at). Three types stand for numbers:
+//   S   what the block holds: double, or an array of one
+//   C   the constants in the type that elements compute in: float or double, or an array of one
+//   V   elements in that type: C itself, a vector of C, or an array
+// so formulas use nothing but arithmetic, comparisons, sqrt, select, maximum and sign.
+#pragma once
+
+#include <cmath>
+#include <variant>
+
+#include <gradus/core/array/dtype.h>
+#include <gradus/core/fields.h>
+
+namespace gradus {
+namespace rules {
+
+/// condition ? a : b. Vectors and arrays have overloads of their own.
+template <class V>
+GRADUS_HOST_DEVICE inline V select(bool condition, V a, V b) {
+  return condition ? a : b;
+}
+/// The larger one; NaN in either stays.
+template <class V>
+GRADUS_HOST_DEVICE inline V maximum(V a, V b) {
+  return select(a <= b, b, select(b < a, a, a + b));
+}
+/// -1, 0 or 1; NaN stays.
+template <class V>
+GRADUS_HOST_DEVICE inline V sign(V x) {
+  return select(x > V(0), V(1), select(x < V(0), V(-1), x));
+}
+
+/// What an exponential average keeps per step. Powers go through the logarithm, taken once on the host: 1 - value^t
+/// then keeps its digits, and a GPU has no double `pow` to compute.
+struct Decay {
+  double value, logarithm;
+  Decay(double value_) : value(value_), logarithm(std::log(value_)) {}  // NOLINT(google-explicit-constructor)
+};
+/// decay^t and 1 - decay^t
+GRADUS_HOST_DEVICE inline double power(const Decay& decay, double t) { return std::exp(t * decay.logarithm); }
+GRADUS_HOST_DEVICE inline double one_minus_power(const Decay& decay, double t) {
+  return -std::expm1(t * decay.logarithm);
+}
+
+/// The StepBlock's entries; `step` counts the step under way.
+template <class S>
+struct BlockValues {
+  S step, learning_rate, gradient_scale, momentum_product;
+};
+
+/// What all rules share. Weight decay joins the gradient, or (decoupled: Loshchilov and Hutter, "Decoupled weight decay
+/// regularization", 2019) multiplies the parameter by 1 - lr weight_decay.
+struct Common {
+  double weight_decay = 0;
+  bool decoupled = false, maximize = false;
+};
+
+/// torch.optim.SGD; s1 is the momentum buffer b, needed if momentum != 0.
+///   b = momentum b + (1 - dampening) g, b = g in the first step;   p -= lr (nesterov ? g + momentum b : b)
+struct Sgd : Common {
+  static constexpr const char* kName = "sgd_step";
+  double momentum = 0, dampening = 0;
+  bool nesterov = false;
+  GRADUS_FIELDS(weight_decay, decoupled, maximize, momentum, dampening, nesterov)
+
+  template <class C>
+  struct Step {
+    C lr, keep, take;
+    decltype(C() <= C()) first;
+    bool has_momentum, nesterov;
+    template <class V>
+    GRADUS_HOST_DEVICE void operator()(V& p, V g, V& buffer, V&, V&) const {
+      if (has_momentum) {
+        buffer = select(first, g, keep * buffer + take * g);  // before the first step it may hold anything
+        if (nesterov) g = g + keep * buffer;
+        else g = buffer;
+      }
+      p = p - lr * g;
+    }
+  };
+  template <class C, class S>
+  GRADUS_HOST_DEVICE Step<C> prepare(const BlockValues<S>& block) const {
+    return {C(block.learning_rate), C(momentum), C(1 - dampening), block.step <= 1.0, momentum != 0, nesterov};
+  }
+};
+
+/// Kingma and Ba, "Adam: a method for stochastic optimization", 2015, as torch.optim.Adam and (decoupled) AdamW; s1, s2
+/// are the moments m, v; with amsgrad (Reddi, Kale and Kumar, "On the convergence of Adam and beyond", 2018) s3 is the
+/// largest v so far, which then takes v's place in the last line.
+///   m += (1 - beta1) (g - m);   v = beta2 v + (1 - beta2) g²
+///   p -= lr / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+struct Adam : Common {
+  static constexpr const char* kName = "adam_step";
+  Decay beta1 = 0.9, beta2 = 0.999;
+  double eps = 1e-8;
+  bool amsgrad = false;
+  GRADUS_FIELDS(weight_decay, decoupled, maximize, beta1, beta2, eps, amsgrad)
+
+  template <class C>
+  struct Step {
+    C rate, take1, keep2, take2, inverse_root_bias2, eps;
+    bool amsgrad;
+    template <class V>
+    GRADUS_HOST_DEVICE void operator()(V& p, V g, V& m, V& v, V& largest) const {
+      using std::sqrt;
+      m = m + take1 * (g - m);
+      v = keep2 * v + take2 * g * g;
+      if (amsgrad) largest = maximum(largest, v);
+      p = p - rate * m / (sqrt(amsgrad ? largest : v) * inverse_root_bias2 + eps);
+    }
+  };
+  template <class C, class S>
+  GRADUS_HOST_DEVICE Step<C> prepare(const BlockValues<S>& block) const {
+    using std::sqrt;
+    return {C(block.learning_rate / one_minus_power(beta1, block.step)),
+            C(1 - beta1.value),
+            C(beta2.value),
+            C(1 - beta2.value),
+            C(1.0 / sqrt(one_minus_power(beta2, block.step))),
+            C(eps),
+            amsgrad};
+  }
+};
+
+/// torch.optim.RMSprop (Hinton, "Neural networks for machine learning", lecture 6e, 2012; centered: Graves, "Generating
+/// sequences with recurrent neural networks", 2013). s1 is the mean square v; s2, where centered, the mean gradient a;
+/// s3, with momentum, the buffer b.
+///   v = alpha v + (1 - alpha) g²;   a = alpha a + (1 - alpha) g;   d = g / (sqrt(v - a²) + eps), a = 0 if not centered
+///   b = momentum b + d;   p -= lr b, or lr d without momentum
+struct Rmsprop : Common {
+  static constexpr const char* kName = "rmsprop_step";
+  double alpha = 0.99, eps = 1e-8, momentum = 0;
+  bool centered = false;
+  GRADUS_FIELDS(weight_decay, decoupled, maximize, alpha, eps, momentum, centered)
+
+  template <class C>
+  struct Step {
+    C lr, keep, take, eps, momentum;
+    bool centered, has_momentum;
+    template <class V>
+    GRADUS_HOST_DEVICE void operator()(V& p, V g, V& v, V& mean, V& buffer) const {
+      using std::sqrt;
+      v = keep * v + take * g * g;
+      V variance = v;
+      if (centered) {
+        mean = keep * mean + take * g;
+        variance = v - mean * mean;
+      }
+      V update = g / (sqrt(variance) + eps);
+      if (has_momentum) update = buffer = momentum * buffer + update;
+      p = p - lr * update;
+    }
+  };
+  template <class C, class S>
+  GRADUS_HOST_DEVICE Step<C> prepare(const BlockValues<S>& block) const {
+    return {C(block.learning_rate), C(alpha), C(1 - alpha), C(eps), C(momentum), centered, momentum != 0};
+  }
+};
+
+/// Duchi, Hazan and Singer, "Adaptive subgradient methods", 2011, as torch.optim.Adagrad; s1 is the sum of squares.
+///   sum += g²;   p -= lr / (1 + (t - 1) lr_decay) g / (sqrt(sum) + eps)
+struct Adagrad : Common {
+  static constexpr const char* kName = "adagrad_step";
+  double lr_decay = 0, eps = 1e-10;
+  GRADUS_FIELDS(weight_decay, decoupled, maximize, lr_decay, eps)
+
+  template <class C>
+  struct Step {
+    C rate, eps;
+    template <class V>
+    GRADUS_HOST_DEVICE void operator()(V& p, V g, V& sum, V&, V&) const {
+      using std::sqrt;
+      sum = sum + g * g;
+      p = p - rate * g / (sqrt(sum) + eps);
+    }
+  };
+  template <class C, class S>
+  GRADUS_HOST_DEVICE Step<C> prepare(const BlockValues<S>& block) const {
+    return {C(block.learning_rate / (1.0 + (block.step - 1.0) * lr_decay)), C(eps)};
+  }
+};
+
+/// Dozat, "Incorporating Nesterov momentum into Adam", 2016, as torch.optim.NAdam since 2.0. The block holds the
+/// product M of mu_1 … mu_t, mu_t = beta1 (1 - 0.96^(t momentum_decay) / 2); m, v as in Adam.
+///   p -= lr ((1 - mu_t) / (1 - M) g + mu_{t+1} / (1 - M mu_{t+1}) m) / (sqrt(v / (1 - beta2^t)) + eps)
+struct Nadam : Common {
+  static constexpr const char* kName = "nadam_step";
+  Decay beta1 = 0.9, beta2 = 0.999, momentum_base = 0.96;
+  double eps = 1e-8, momentum_decay = 4e-3;
+  GRADUS_FIELDS(weight_decay, decoupled, maximize, beta1, beta2, momentum_base, eps, momentum_decay)
+
+  template <class C>
+  struct Step {
+    C gradient_rate, moment_rate, take1, keep2, take2, inverse_root_bias2, eps;
+    template <class V>
+    GRADUS_HOST_DEVICE void operator()(V& p, V g, V& m, V& v, V&) const {
+      using std::sqrt;
+      m = m + take1 * (g - m);
+      v = keep2 * v + take2 * g * g;
+      p = p - (gradient_rate * g + moment_rate * m) / (sqrt(v) * inverse_root_bias2 + eps);
+    }
+  };
+  /// mu_t
+  template <class S>
+  GRADUS_HOST_DEVICE S momentum_at(const S& t) const {
+    return beta1.value * (1.0 - 0.5 * power(momentum_base, t * momentum_decay));
+  }
+  template <class C, class S>
+  GRADUS_HOST_DEVICE Step<C> prepare(const BlockValues<S>& block) const {
+    using std::sqrt;
+    const S next = momentum_at(block.step + 1.0);
+    return {C(block.learning_rate * (1.0 - momentum_at(block.step)) / (1.0 - block.momentum_product)),
+            C(block.learning_rate * next / (1.0 - block.momentum_product * next)),
+            C(1 - beta1.value),
+            C(beta2.value),
+            C(1 - beta2.value),
+            C(1.0 / sqrt(one_minus_power(beta2, block.step))),
+            C(eps)};
+  }
+};
+
+/// Liu et al., "On the variance of the adaptive learning rate and beyond", 2020, as torch.optim.RAdam; m, v as in Adam.
+///   rho_inf = 2 / (1 - beta2) - 1;   rho = rho_inf - 2 t beta2^t / (1 - beta2^t);   u = m / (1 - beta1^t)
+///   rho > 5: p -= lr r u sqrt(1 - beta2^t) / (sqrt(v) + eps),
+///            r² = (rho - 4) (rho - 2) rho_inf / ((rho_inf - 4) (rho_inf - 2) rho)
+///   else:    p -= lr u
+struct Radam : Common {
+  static constexpr const char* kName = "radam_step";
+  Decay beta1 = 0.9, beta2 = 0.999;
+  double eps = 1e-8;
+  GRADUS_FIELDS(weight_decay, decoupled, maximize, beta1, beta2, eps)
+
+  template <class C>
+  struct Step {
+    C rate, rectification, take1, keep2, take2, eps;
+    decltype(C() > C()) rectified;
+    template <class V>
+    GRADUS_HOST_DEVICE void operator()(V& p, V g, V& m, V& v, V&) const {
+      using std::sqrt;
+      m = m + take1 * (g - m);
+      v = keep2 * v + take2 * g * g;
+      const V update = rate * m;
+      p = p - select(rectified, rectification * update / (sqrt(v) + eps), update);
+    }
+  };
+  template <class C, class S>
+  GRADUS_HOST_DEVICE Step<C> prepare(const BlockValues<S>& block) const {
+    using std::sqrt;
+    const double rho_inf = 2 / (1 - beta2.value) - 1, scale = rho_inf / ((rho_inf - 4) * (rho_inf - 2));
+    const S bias2 = one_minus_power(beta2, block.step);
+    const S rho = rho_inf - 2.0 * block.step * power(beta2, block.step) / bias2;
+    return {C(block.learning_rate / one_minus_power(beta1, block.step)),
+            C(sqrt(scale * (rho - 4.0) * (rho - 2.0) / rho * bias2)),
+            C(1 - beta1.value),
+            C(beta2.value),
+            C(1 - beta2.value),
+            C(eps),
+            rho > 5.0};
+  }
+};
+
+/// Chen et al., "Symbolic discovery of optimization algorithms", 2023, algorithm 2; s1 is the momentum m.
+///   p -= lr sign(beta1 m + (1 - beta1) g);   m = beta2 m + (1 - beta2) g
+struct Lion : Common {
+  static constexpr const char* kName = "lion_step";
+  double beta1 = 0.9, beta2 = 0.99;
+  GRADUS_FIELDS(weight_decay, decoupled, maximize, beta1, beta2)
+
+  template <class C>
+  struct Step {
+    C lr, keep1, take1, keep2, take2;
+    template <class V>
+    GRADUS_HOST_DEVICE void operator()(V& p, V g, V& m, V&, V&) const {
+      p = p - lr * sign(keep1 * m + take1 * g);
+      m = keep2 * m + take2 * g;
+    }
+  };
+  template <class C, class S>
+  GRADUS_HOST_DEVICE Step<C> prepare(const BlockValues<S>& block) const {
+    return {C(block.learning_rate), C(beta1), C(1 - beta1), C(beta2), C(1 - beta2)};
+  }
+};
+
+/// The rules as arguments of a template.
+template <template <class...> class List>
+using All = List<Sgd, Adam, Rmsprop, Adagrad, Nadam, Radam, Lion>;
+
+/// The whole change of an element: what all rules share, then Rule's own.
+template <class Rule, class C>
+struct FullStep {
+  C scale, decay, shrink;
+  typename Rule::template Step<C> own;
+  template <class V>
+  GRADUS_HOST_DEVICE void operator()(V& p, V gradient, V& s1, V& s2, V& s3) const {
+    const V g = scale * gradient + decay * p;
+    p = shrink * p;
+    own(p, g, s1, s2, s3);
+  }
+};
+template <class C, class Rule, class S>
+GRADUS_HOST_DEVICE FullStep<Rule, C> full_step(const Rule& rule, const BlockValues<S>& block) {
+  return {C(block.gradient_scale * (rule.maximize ? -1.0 : 1.0)), C(rule.decoupled ? 0.0 : rule.weight_decay),
+          C(1.0 - block.learning_rate * (rule.decoupled ? rule.weight_decay : 0.0)), rule.template prepare<C>(block)};
+}
+
+}  // namespace rules
+
+/// The rule of an optimizer step with its options.
+struct OptimizerRule : rules::All<std::variant> {
+  using rules::All<std::variant>::variant;
+};
+
+}  // namespace gradus

@@ -1,0 +1,108 @@
+// Element-wise functions of two arguments, of numbers or of vectors as core/formulas/scalar_unary.h tells; core/binary_ops.h
+// lists them and has the switch over them.
+#pragma once
+
+#include <gradus/core/binary_ops.h>
+#include <gradus/core/formulas/scalar_math.h>
+
+namespace gradus::scalar {
+
+// clang-format off
+template <BinaryOp op> struct Binary;  // apply(a, b)
+
+template <> struct Binary<BinaryOp::add> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(wrapping_t<T>(a) + wrapping_t<T>(b)); }
+};
+template <> struct Binary<BinaryOp::sub> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(wrapping_t<T>(a) - wrapping_t<T>(b)); }
+};
+template <> struct Binary<BinaryOp::mul> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(wrapping_t<T>(a) * wrapping_t<T>(b)); }
+};
+/// Of integers rounded towards 0, by 0: 0. torch.div promotes them first; ops::divide_integers does not.
+template <> struct Binary<BinaryOp::div> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {
+      if constexpr (std::is_signed_v<T>)
+        if (b == T(-1)) return T(-wrapping_t<T>(a));  // INT64_MIN / -1 traps
+      return b == T(0) ? T(0) : T(a / b);
+    } else return a / b;
+  }
+};
+template <> struct Binary<BinaryOp::pow> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {  // square and multiply; negative exponents follow integer division
+      if constexpr (std::is_signed_v<T>)
+        if (b < T(0)) return a == T(1) ? T(1) : a == T(-1) ? (b % 2 ? T(-1) : T(1)) : T(0);
+      uint64_t result = 1, base = static_cast<uint64_t>(a);
+      for (uint64_t e = static_cast<uint64_t>(b); e; e >>= 1, base *= base)
+        if (e & 1) result *= base;
+      return static_cast<T>(result);
+    } else {
+      using std::pow;
+      if constexpr (std::is_floating_point_v<T>) return b == T(2) ? a * a : pow(a, b);
+      else return select(b == T(2), a * a, pow(a, b));
+    }
+  }
+};
+template <> struct Binary<BinaryOp::maximum> {  // NaN wins
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return select((a < b) | (b != b), b, a); }
+};
+template <> struct Binary<BinaryOp::minimum> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return select((b < a) | (b != b), b, a); }
+};
+template <> struct Binary<BinaryOp::fmod> {  // of integers by 0: 0
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) {
+    if constexpr (std::is_same_v<T, bool>) return false;
+    else if constexpr (std::is_integral_v<T>) return b == T(0) || b == T(-1) ? T(0) : T(a % b);  // INT64_MIN % -1 traps
+    else { using std::fmod; return fmod(a, b); }
+  }
+};
+template <> struct Binary<BinaryOp::remainder> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) {
+    const T r = Binary<BinaryOp::fmod>::apply(a, b);
+    return select((r != T(0)) & ((r < T(0)) ^ (b < T(0))), T(r + b), r);
+  }
+};
+template <> struct Binary<BinaryOp::atan2> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { using std::atan2; return atan2(a, b); }
+};
+template <> struct Binary<BinaryOp::bitwise_and> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(a & b); }
+};
+template <> struct Binary<BinaryOp::bitwise_or> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(a | b); }
+};
+template <> struct Binary<BinaryOp::bitwise_xor> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(a ^ b); }
+};
+template <> struct Binary<BinaryOp::eq> {
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a == b; }
+};
+template <> struct Binary<BinaryOp::ne> {
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a != b; }
+};
+template <> struct Binary<BinaryOp::lt> {
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a < b; }
+};
+template <> struct Binary<BinaryOp::le> {
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a <= b; }
+};
+template <> struct Binary<BinaryOp::gt> {
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a > b; }
+};
+template <> struct Binary<BinaryOp::ge> {
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a >= b; }
+};
+template <> struct Binary<BinaryOp::logical_and> {
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return (a != T(0)) & (b != T(0)); }
+};
+template <> struct Binary<BinaryOp::logical_or> {
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return (a != T(0)) | (b != T(0)); }
+};
+template <> struct Binary<BinaryOp::logical_xor> {
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return (a != T(0)) ^ (b != T(0)); }
+};
+// clang-format on
+
+}  // namespace gradus::scalar

@@ -1,0 +1,68 @@
+// What formulas and kernels compute single elements with, on host and device. T is a number, or a vector of floats or
+// doubles whose comparisons give masks (backends/openmp/simd/lanes.h). Half types compute in float (compute_t).
+#pragma once
+
+#include <cmath>
+#include <type_traits>
+
+#include <gradus/core/array/dtype.h>
+
+namespace gradus::scalar {
+
+/// condition ? a : b. Vectors have an overload of their own.
+template <class T>
+GRADUS_HOST_DEVICE inline T select(bool condition, T a, T b) {
+  return condition ? a : b;
+}
+/// The type that sums and products of T are computed in: integers wrap around, as in PyTorch.
+template <class T>
+using wrapping_t = typename std::conditional_t<std::is_integral_v<T> && std::is_signed_v<T>, std::make_unsigned<T>,
+                                               std::type_identity<T>>::type;
+/// NaN is the number that does not equal itself.
+template <class T>
+GRADUS_HOST_DEVICE inline auto is_nan(T x) {
+  return x != x;
+}
+
+/// 1 / (1 + exp(-x)), and log(1 + exp(x)) without overflow.
+template <class T>
+GRADUS_HOST_DEVICE inline T logistic(T x) {
+  using std::exp;
+  return T(1) / (T(1) + exp(-x));
+}
+template <class T>
+GRADUS_HOST_DEVICE inline T log1p_exp(T x) {
+  using std::exp;
+  using std::log1p;
+  return select(x > T(0), x, T(0)) + log1p(exp(select(x > T(0), -x, x)));
+}
+/// Distribution and density of the normal distribution.
+template <class T>
+GRADUS_HOST_DEVICE inline T normal_distribution(T x) {
+  using std::erf;
+  return T(0.5) * (T(1) + erf(x * T(0.70710678118654752440)));
+}
+template <class T>
+GRADUS_HOST_DEVICE inline T normal_density(T x) {
+  using std::exp;
+  return T(0.39894228040143267794) * exp(T(-0.5) * x * x);
+}
+
+/// x as a To. Floating to integer truncates, through int64: beyond its range saturates, NaN is 0, narrower types wrap.
+/// To boolean tests != 0. To and from half types goes through float.
+template <class To, class From>
+GRADUS_HOST_DEVICE inline To convert(From from) {
+  const compute_t<From> x = from;
+  if constexpr (std::is_same_v<To, From>) {
+    return from;
+  } else if constexpr (std::is_same_v<To, bool>) {
+    return x != compute_t<From>(0);
+  } else if constexpr (std::is_floating_point_v<compute_t<From>> && std::is_integral_v<To>) {
+    const int64_t whole = x >= 0x1p63f ? INT64_MAX : x < -0x1p63f ? INT64_MIN : is_nan(x) ? 0 : static_cast<int64_t>(x);
+    return static_cast<To>(whole);
+  } else {
+    return static_cast<To>(static_cast<compute_t<To>>(x));
+  }
+}
+
+}  // namespace gradus::scalar

@@ -1,0 +1,266 @@
+// parallel_for over helper threads of our own, or over OpenMP's (parallel_openmp.cpp). How the chunks of a call are
+// shared out is parallel_call.h's.
+//
+// The caller has done a late helper's work by the time that it comes: it never waits for a thread that has not started,
+// only for chunks that are being computed. Where a helper keeps losing its core in the midst of them, callers do
+// without helpers for a while.
+//
+// Helpers that have run out of work spin for a moment, so that the next kernel finds them awake (a small net starts one
+// every 10 us, and to wake a sleeping thread takes longer than that), then they sleep.
+#include <pthread.h>
+#include <sched.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <new>
+#include <string_view>
+#include <system_error>
+#include <thread>
+
+#include <gradus/core/error.h>
+#include <gradus/core/parallel/parallel_call.h>
+#include <gradus/core/parallel/parallel_openmp.h>
+
+namespace gradus {
+namespace {
+
+using namespace detail;
+
+constexpr int kMaxCalls = 16;  // at a time; those beyond run serially
+// How often a helper may change its core, and from when on one that has been woken is late.
+constexpr microseconds kMovesApart{1000}, kLate{1000};
+
+std::atomic<int> thread_limit{0};
+
+int default_threads() {
+  if (const char* text = std::getenv("OMP_NUM_THREADS"))
+    if (const int wanted = std::atoi(text); wanted > 0) return wanted;
+  return num_cores();
+}
+
+ThreadRuntime checked(ThreadRuntime runtime) {
+  GRADUS_CHECK(runtime == ThreadRuntime::pool || has_openmp(), ValueError,
+               "the thread runtime openmp is not in this build: configure it with -DGRADUS_OPENMP=ON");
+  return runtime;
+}
+
+ThreadRuntime default_runtime() {
+  const char* wanted = std::getenv("GRADUS_THREAD_RUNTIME");
+  if (wanted == nullptr) return ThreadRuntime::pool;
+  for (const ThreadRuntime runtime : {ThreadRuntime::pool, ThreadRuntime::openmp})
+    if (wanted == std::string_view(name(runtime))) return checked(runtime);
+  GRADUS_FAIL(ValueError, "the variable GRADUS_THREAD_RUNTIME is '", wanted, "', neither pool nor openmp");
+}
+
+std::atomic<ThreadRuntime>& current_runtime() {
+  static std::atomic<ThreadRuntime> runtime{default_runtime()};
+  return runtime;
+}
+
+// The processor that this thread runs on, and a way from it: asks the scheduler for any other that we may use, then for
+// all of them again, which lets the thread stay where it has gone.
+#ifdef __linux__
+int current_cpu() { return sched_getcpu(); }
+void leave_cpu(int cpu) {
+  cpu_set_t allowed;
+  if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  cpu_set_t others = allowed;
+  CPU_CLR(cpu, &others);
+  if (CPU_COUNT(&others) == 0) return;
+  sched_setaffinity(0, sizeof others, &others);
+  sched_setaffinity(0, sizeof allowed, &allowed);
+}
+#else
+int current_cpu() { return -1; }
+void leave_cpu(int) {}
+#endif
+
+// The helpers and the calls that they look at.
+class Pool {
+ public:
+  void run(int64_t chunks, int64_t count, int64_t grain, int threads, const RangeFunction& body) {
+    const Clock::time_point start = Clock::now();
+    const InsideGuard guard;
+    if (helpfulness_.pausing(start)) return run_serially(chunks, count, grain, body);
+    Call* call = claim();
+    threads = std::min(threads, 1 + start_helpers(std::min(threads, kMaxThreads) - 1));
+    if (!call || threads == 1) {
+      if (call) call->release();
+      return run_serially(chunks, count, grain, body);
+    }
+    call->open(chunks, count, grain, threads, body);
+    caller_cpu_.store(current_cpu(), std::memory_order_relaxed);
+    news_.fetch_add(1);
+    for (int i = 1; i < threads; ++i) wake(helpers_[i], start);
+    const int computed = call->join(0);
+    const Clock::time_point alone = Clock::now();
+    const Clock::time_point end = call->wait() ? Clock::now() : alone;
+    helpfulness_.settle(call->units(), computed, start, alone, end);
+    const std::exception_ptr error = call->take_error();
+    call->release();
+    if (error) std::rethrow_exception(error);
+  }
+
+ private:
+  struct alignas(64) Helper {
+    std::atomic<int> asleep{0};
+    std::atomic<Clock::rep> woken{0};  // when
+  };
+
+  // The same one each time, as long as it is free.
+  Call* claim() {
+    static thread_local constinit int last = 0;
+    for (int i = 0; i < kMaxCalls; ++i) {
+      const int at = (last + i) % kMaxCalls;
+      if (!calls_[at].claim()) continue;
+      last = at;
+      int used = calls_used_.load(std::memory_order_relaxed);
+      while (used <= at && !calls_used_.compare_exchange_weak(used, at + 1)) {}
+      return &calls_[at];
+    }
+    return nullptr;
+  }
+
+  // Number of helpers, after an attempt to have `wanted` of them.
+  int start_helpers(int wanted) {
+    int running = helper_count_.load(std::memory_order_acquire);
+    if (running >= wanted) [[likely]]
+      return running;
+    std::lock_guard lock(start_mutex_);
+    forget_at_fork();
+    for (running = helper_count_.load(); running < wanted; helper_count_.store(++running)) {
+      try {
+        std::thread([this, self = running + 1] { help(self); }).detach();
+      } catch (const std::system_error&) {  // no more threads to be had: fewer will do
+        break;
+      }
+    }
+    return running;
+  }
+
+  static void forget_at_fork();
+
+  static void wake(Helper& helper, Clock::time_point now) {
+    if (!helper.asleep.load()) return;
+    helper.woken.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+    if (helper.asleep.exchange(0)) helper.asleep.notify_one();
+  }
+
+  [[noreturn]] void help(int self) {
+    inside_chunk = true;
+    Helper& me = helpers_[self];
+    for (Clock::time_point moved;;) {
+      const uint32_t heard = news_.load();
+      // Schedulers like to wake a thread where its waker runs, and on a busy machine leave it there: the one place
+      // where a helper is of no use.
+      if (const int cpu = current_cpu(); cpu >= 0 && cpu == caller_cpu_.load(std::memory_order_relaxed)) {
+        if (const Clock::time_point now = Clock::now(); now - moved > kMovesApart) {
+          moved = now;
+          leave_cpu(cpu);
+        }
+      }
+      bool computed = false;
+      for (int i = 0; i < calls_used_.load(std::memory_order_relaxed); ++i)
+        computed = calls_[i].join(self) > 0 || computed;
+      if (computed || spin([&] { return news_.load(std::memory_order_acquire) != heard; })) continue;
+      // Who opens a call first tells the news, then looks who sleeps; we say first that we do, then look for news.
+      me.asleep.store(1);
+      if (news_.load() == heard) {
+        me.asleep.wait(1);
+        const Clock::time_point now = Clock::now();
+        const Clock::duration late = now.time_since_epoch() - Clock::duration(me.woken.load(std::memory_order_relaxed));
+        if (late > kLate) helpfulness_.lost(late, now);
+      }
+      me.asleep.store(0);
+    }
+  }
+
+  alignas(64) std::atomic<uint32_t> news_{0};  // calls opened so far
+  std::atomic<int> caller_cpu_{-1};            // where the last one was opened
+  alignas(64) std::atomic<int> calls_used_{0};
+  std::atomic<int> helper_count_{0};
+  std::mutex start_mutex_;
+  Helpfulness helpfulness_;
+  Helper helpers_[kMaxThreads];
+  Call calls_[kMaxCalls];
+};
+
+// Not destroyed at exit, when helpers may still look at it.
+Pool& pool() {
+  alignas(Pool) static unsigned char room[sizeof(Pool)];
+  static Pool* const instance = new (room) Pool;
+  return *instance;
+}
+
+// A forked child has none of the helpers, and calls in whatever state: it starts anew.
+void Pool::forget_at_fork() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { new (&pool()) Pool; });
+  (void)registered;
+}
+
+}  // namespace
+
+int num_cores() {
+  static const int cores = [] {
+#ifdef __linux__
+    cpu_set_t allowed;  // what taskset and batch systems leave us
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return std::max(1, CPU_COUNT(&allowed));
+#endif
+    return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  }();
+  return cores;
+}
+
+int num_threads() {
+  const int limit = thread_limit.load(std::memory_order_relaxed);
+  static const int fallback = default_threads();
+  return limit > 0 ? limit : fallback;
+}
+
+void set_num_threads(int threads) {
+  GRADUS_CHECK(threads > 0, ValueError, "set_num_threads needs a positive number, got ", threads);
+  thread_limit = threads;
+}
+
+const char* name(ThreadRuntime runtime) { return runtime == ThreadRuntime::pool ? "pool" : "openmp"; }
+
+ThreadRuntime thread_runtime() { return current_runtime().load(std::memory_order_relaxed); }
+
+void set_thread_runtime(ThreadRuntime runtime) { current_runtime() = checked(runtime); }
+
+namespace {
+
+int slots_of(int64_t chunks) {
+  if (serial_thread || inside_chunk) return 1;
+  return static_cast<int>(std::clamp<int64_t>(chunks, 1, num_threads()));
+}
+
+void run_chunks(int64_t chunks, int64_t count, int64_t grain, int slots, const RangeFunction& body) {
+  const int threads = static_cast<int>(std::min<int64_t>(chunks, slots));
+  if (threads <= 1 || serial_thread || inside_chunk) return run_serially(chunks, count, grain, body);
+  if (thread_runtime() == ThreadRuntime::openmp && run_on_openmp(chunks, count, grain, threads, body)) return;
+  pool().run(chunks, count, grain, threads, body);
+}
+
+}  // namespace
+
+int parallel_slots(int64_t count, int64_t grain) {
+  return count <= grain ? 1 : slots_of(ceil_div(count, std::max<int64_t>(grain, 1)));
+}
+
+void parallel_for(int64_t count, int64_t grain, RangeFunction body) {
+  if (count <= 0 || skips_chunks) return;
+  if (count <= grain) return body(0, count, 0);
+  grain = std::max<int64_t>(grain, 1);
+  const int64_t chunks = ceil_div(count, grain);
+  run_chunks(chunks, count, grain, slots_of(chunks), body);
+}
+
+void parallel_for(int64_t count, int64_t grain, int slots, RangeFunction body) {
+  if (count <= 0 || skips_chunks) return;
+  if (count <= grain) return body(0, count, 0);
+  grain = std::max<int64_t>(grain, 1);
+  run_chunks(ceil_div(count, grain), count, grain, slots, body);
+}
+
+}  // namespace gradus

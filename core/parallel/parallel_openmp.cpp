@@ -1,0 +1,89 @@
+// parallel_for on OpenMP's threads: the one place that knows OpenMP.
+//
+// OpenMP starts the threads, binds them and has them wait (OMP_PROC_BIND, OMP_WAIT_POLICY, OMP_THREAD_LIMIT); which
+// chunks they take is decided as in the pool. The difference is the barrier at the end: the caller waits for all
+// threads of its team, those too that got no core while the others did their work. Before a call nothing tells that a
+// thread will be late. Afterwards the wait does, and where such waits cost more than the team saves the pool serves
+// calls for a while.
+#include <gradus/core/parallel/parallel_openmp.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include <vector>
+
+#include <gradus/core/parallel/parallel_call.h>
+
+namespace gradus {
+namespace {
+
+using namespace detail;
+
+// One call at a time: each thread that calls has a team of its own, and two teams would wait for each other's cores.
+struct Team {
+  Call call;
+  Helpfulness helpfulness;
+  std::atomic<bool> lost{false};  // in a forked child, of which OpenMP expects threads that it does not have
+};
+
+Team& team() {
+  static Team* const instance = [] {
+    pthread_atfork(nullptr, nullptr, [] { team().lost = true; });
+    return new Team;
+  }();
+  return *instance;
+}
+
+// Where OpenMP binds threads: lets this one run on the cores of the places [first, last).
+void move_to_places(int first, int last) {
+  if (omp_get_proc_bind() == omp_proc_bind_false) return;
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  for (int place = first; place < last; ++place) {
+    std::vector<int> ids(static_cast<size_t>(omp_get_place_num_procs(place)));
+    omp_get_place_proc_ids(place, ids.data());
+    for (int id : ids) CPU_SET(id, &cores);
+  }
+  if (CPU_COUNT(&cores) > 0) sched_setaffinity(0, sizeof cores, &cores);
+}
+
+#ifndef __clang__
+// Where OpenMP binds threads, g++'s runtime binds the program's first one when it is loaded, and that one's threads and
+// processes inherit its core: the pool's helpers, a loader's workers, ranks. So it is freed until it has a team.
+[[maybe_unused]] const bool is_free = (move_to_places(0, omp_get_num_places()), true);
+#endif
+
+}  // namespace
+
+bool has_openmp() { return true; }
+
+bool detail::run_on_openmp(int64_t chunks, int64_t count, int64_t grain, int threads, const RangeFunction& body) {
+  const Clock::time_point start = Clock::now();
+  Team& own = team();
+  if (own.lost || own.helpfulness.pausing(start) || !own.call.claim()) return false;
+  static thread_local const bool is_bound = (move_to_places(omp_get_place_num(), omp_get_place_num() + 1), true);
+  (void)is_bound;
+  threads = std::min(threads, kMaxThreads);
+  own.call.open(chunks, count, grain, threads, body);
+  int computed = 0;
+  Clock::time_point alone = start;
+#pragma omp parallel num_threads(threads)
+  {
+    const InsideGuard guard;
+    const int thread = omp_get_thread_num(), units = own.call.join(thread);
+    if (thread == 0) computed = units, alone = Clock::now();
+  }
+  own.helpfulness.settle(own.call.units(), computed, start, alone, Clock::now());
+  const std::exception_ptr error = own.call.take_error();
+  own.call.release();
+  if (error) std::rethrow_exception(error);
+  return true;
+}
+
+}  // namespace gradus
+#else
+bool gradus::has_openmp() { return false; }
+bool gradus::detail::run_on_openmp(int64_t, int64_t, int64_t, int, const RangeFunction&) { return false; }
+#endif

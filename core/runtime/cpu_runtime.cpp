@@ -1,0 +1,196 @@
+#include <gradus/core/runtime/cpu_runtime.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <new>
+
+#include <gradus/core/formulas/ceil_div.h>
+#include <gradus/core/runtime/recorded_memory.h>
+
+namespace gradus {
+namespace {
+
+constexpr size_t kAlignment = 64, kLimit = size_t{1} << 62;
+constexpr int kShelves = 16;              // for threads' own blocks
+constexpr size_t kOwn = size_t{1} << 20;  // bytes; larger blocks are anyone's
+
+// A block begins with 64 bytes of its own, so that what follows keeps its alignment.
+struct Block {
+  size_t capacity;
+  size_t bytes;  // that were asked for, and are counted
+  Block* next;   // in its free list
+  int shelf;     // where it goes when it is freed
+};
+static_assert(sizeof(Block) <= kAlignment);
+
+// Sizes are rounded up so that few distinct capacities occur: to 64 bytes below 4 KiB, then to an eighth of the power
+// of two below. Each capacity has its free list, numbered in order.
+size_t rounded(size_t bytes) {
+  if (bytes <= 4096) return round_up(bytes, size_t{64});
+  const size_t step = (size_t{1} << (63 - __builtin_clzll(bytes))) / 8;
+  return round_up(bytes, step);
+}
+size_t list_of(size_t capacity) {
+  if (capacity <= 4096) return capacity / 64;
+  const int power = 63 - __builtin_clzll(capacity);
+  return 64 + 8 * static_cast<size_t>(power - 12) + (capacity >> (power - 3)) % 8;
+}
+constexpr size_t kLists = 64 + 8 * (62 - 12) + 1;
+
+// Free lists. Small blocks return to the shelf of the thread that first had them: a thread's scratch memory is then in
+// its core's cache, and threads that allocate at the same time do not wait for each other.
+struct alignas(64) Shelf {
+  std::mutex mutex;
+  Block* free[kLists] = {};  // by list_of(capacity)
+};
+int own_shelf() {
+  static std::atomic<unsigned> threads{0};
+  static thread_local const int shelf = static_cast<int>(threads++ % kShelves);
+  return shelf;
+}
+
+class CpuEvent final : public Event {
+ public:
+  void record(const Stream&) override { time_ = std::chrono::steady_clock::now(); }
+  void block(const Stream&) const override {}
+  void synchronize() const override {}
+  bool query() const override { return true; }
+  double elapsed_ms(const Event& start) const override {
+    return std::chrono::duration<double, std::milli>(time_ - static_cast<const CpuEvent&>(start).time_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point time_;
+};
+
+class CpuRuntime final : public DeviceRuntime {
+ public:
+  DeviceType type() const override { return DeviceType::cpu; }
+  int device_count() const override { return 1; }
+  int current_device() const override { return 0; }
+  void set_current_device(int) override {}
+  std::string description(int) const override { return "CPU"; }
+
+  void* allocate(size_t bytes, const Stream&) override {
+    if (bytes == 0) return nullptr;
+    const int64_t limit = limit_.load(std::memory_order_relaxed), held = allocated_.load(std::memory_order_relaxed);
+    GRADUS_CHECK(bytes >= kLimit || held + static_cast<int64_t>(bytes) <= limit, OutOfMemoryError, bytes,
+                 " bytes more would be beyond the limit of ", limit,
+                 " bytes that set_memory_limit gave the cpu: ", held, " are in tensors");
+    const size_t capacity = bytes < kLimit ? rounded(bytes) : bytes;
+    const int at = capacity <= kOwn ? own_shelf() : kShelves;
+    Block* block = nullptr;
+    if (bytes < kLimit) {
+      std::lock_guard lock(shelves_[at].mutex);
+      Block*& list = shelves_[at].free[list_of(capacity)];
+      if ((block = list)) list = block->next;
+    }
+    if (!block) block = from_system(capacity, bytes, at);
+    block->bytes = bytes;
+    allocations_.fetch_add(1, std::memory_order_relaxed);
+    add(allocated_, peak_allocated_, bytes);
+    return reinterpret_cast<char*>(block) + kAlignment;
+  }
+
+  void free(void* data) noexcept override {
+    if (!data) return;
+    Block* block = reinterpret_cast<Block*>(static_cast<char*>(data) - kAlignment);
+    allocated_.fetch_sub(static_cast<int64_t>(block->bytes), std::memory_order_relaxed);
+    Shelf& shelf = shelves_[block->shelf];
+    std::lock_guard lock(shelf.mutex);
+    Block*& list = shelf.free[list_of(block->capacity)];
+    block->next = list;
+    list = block;
+  }
+
+  void record_stream(void*, const Stream&) override {}
+
+  void empty_cache() override {
+    for (Shelf& shelf : shelves_) {
+      std::lock_guard lock(shelf.mutex);
+      for (Block*& list : shelf.free)
+        while (Block* block = list) {
+          list = block->next;
+          reserved_ -= static_cast<int64_t>(block->capacity);
+          std::free(block);
+        }
+    }
+  }
+
+  MemoryStats memory_stats(int) const override {
+    return {.allocated = allocated_,
+            .peak_allocated = peak_allocated_,
+            .reserved = reserved_,
+            .peak_reserved = peak_reserved_,
+            .allocations = allocations_,
+            .system_allocations = system_allocations_};
+  }
+  void reset_peak_memory_stats(int) override {
+    peak_allocated_ = allocated_.load();
+    peak_reserved_ = reserved_.load();
+  }
+
+  void set_memory_limit(int, int64_t bytes) override { limit_ = bytes; }
+
+  void* allocate_pinned(size_t bytes) override { return allocate(bytes, {}); }
+  void free_pinned(void* data) noexcept override { free(data); }
+
+  void copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes, bool) override {
+    if (bytes && !record_copy(to, to_device, from, from_device, bytes)) std::memcpy(to, from, bytes);
+  }
+
+  Stream current_stream(int) override { return {}; }
+  void set_current_stream(const Stream&) override {}
+  Stream new_stream(int) override { return {}; }
+  std::unique_ptr<Event> new_event(bool) override { return std::make_unique<CpuEvent>(); }
+  void synchronize(int) override {}
+
+  void begin_capture() override {
+    GRADUS_FAIL(DeviceError, "graph capture needs a cuda device; on the cpu run eagerly");
+  }
+  std::unique_ptr<CapturedGraph> end_capture() override {
+    begin_capture();
+    return nullptr;
+  }
+  bool capturing() const override { return is_recording(DeviceType::cpu); }
+
+ private:
+  using Count = std::atomic<int64_t>;
+
+  static void add(Count& total, Count& peak, size_t bytes) {
+    const auto more = static_cast<int64_t>(bytes), now = total.fetch_add(more, std::memory_order_relaxed) + more;
+    for (int64_t most = peak.load(std::memory_order_relaxed);
+         most < now && !peak.compare_exchange_weak(most, now, std::memory_order_relaxed);) {}
+  }
+
+  // Tries once more with an empty cache before giving up.
+  Block* from_system(size_t capacity, size_t bytes, int shelf) {
+    auto ask = [&] { return capacity < kLimit ? std::aligned_alloc(kAlignment, capacity + kAlignment) : nullptr; };
+    void* memory = ask();
+    if (!memory) {
+      empty_cache();
+      memory = ask();
+    }
+    GRADUS_CHECK(memory, OutOfMemoryError, "the cpu has no ", bytes, " bytes: ", allocated_.load(), " are in tensors, ",
+                 reserved_.load(), " reserved, peak ", peak_allocated_.load(),
+                 "; use a smaller batch or free tensors first");
+    ++system_allocations_;
+    add(reserved_, peak_reserved_, capacity);
+    return new (memory) Block{capacity, 0, nullptr, shelf};
+  }
+
+  Shelf shelves_[kShelves + 1];  // the last one is everybody's
+  alignas(64) Count allocated_{0};
+  Count peak_allocated_{0}, reserved_{0}, peak_reserved_{0}, allocations_{0}, system_allocations_{0},
+      limit_{kNoMemoryLimit};
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceRuntime> make_cpu_runtime() { return std::make_unique<CpuRuntime>(); }
+
+}  // namespace gradus

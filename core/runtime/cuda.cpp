@@ -1,0 +1,118 @@
+#include <gradus/core/runtime/cuda.h>
+
+#include <atomic>
+
+#include <gradus/core/registry.h>
+
+namespace gradus::cuda {
+namespace {
+
+DeviceRuntime& cuda_runtime() { return runtime(DeviceType::cuda); }
+
+// Index of a device that exists; -1 is the current one.
+int checked(int index) {
+  DeviceRuntime& cuda = cuda_runtime();
+  if (index == -1) return cuda.current_device();
+  GRADUS_CHECK(index >= 0 && index < cuda.device_count(), DeviceError, "no device cuda:", index, ": this machine has ",
+               cuda.device_count(), " CUDA device", cuda.device_count() == 1 ? "" : "s");
+  return index;
+}
+
+std::atomic<bool> tf32_allowed = false;
+
+}  // namespace
+
+bool is_available() { return device_count() > 0; }
+int device_count() {
+  const DeviceRuntime* cuda = find_runtime(DeviceType::cuda);
+  return cuda ? cuda->device_count() : 0;
+}
+int current_device() { return cuda_runtime().current_device(); }
+void set_device(int index) { cuda_runtime().set_current_device(checked(index)); }
+void synchronize(int index) { cuda_runtime().synchronize(checked(index)); }
+
+MemoryStats memory_stats(int index) { return cuda_runtime().memory_stats(checked(index)); }
+int64_t memory_allocated(int index) { return memory_stats(index).allocated; }
+int64_t max_memory_allocated(int index) { return memory_stats(index).peak_allocated; }
+int64_t memory_reserved(int index) { return memory_stats(index).reserved; }
+std::string memory_summary(int index) {
+  index = checked(index);
+  const MemoryStats stats = memory_stats(index);
+  const auto line = [](const char* what, int64_t now, int64_t peak) {
+    const std::string held = format_bytes(now);
+    return std::string("  ") + what + std::string(14 - held.size(), ' ') + held + ", at most " + format_bytes(peak) +
+           "\n";
+  };
+  return "cuda:" + std::to_string(index) + " " + cuda_runtime().description(index) + "\n" +
+         line("held by tensors    ", stats.allocated, stats.peak_allocated) +
+         line("taken from driver  ", stats.reserved, stats.peak_reserved) +
+         "  allocations: " + std::to_string(stats.allocations) + ", by the driver " +
+         std::to_string(stats.system_allocations) + ", after giving the cache back " + std::to_string(stats.retries) +
+         "\n";
+}
+void reset_peak_memory_stats(int index) { cuda_runtime().reset_peak_memory_stats(checked(index)); }
+void empty_cache() { cuda_runtime().empty_cache(); }
+
+Stream current_stream(int index) { return cuda_runtime().current_stream(checked(index)); }
+Stream new_stream(int index) { return cuda_runtime().new_stream(checked(index)); }
+
+bool matmul_allow_tf32() { return tf32_allowed; }
+void set_matmul_allow_tf32(bool allow) { tf32_allowed = allow; }
+
+Event::Event(bool timing) : event_(cuda_runtime().new_event(timing)) {}
+void Event::record() { record(current_stream()); }
+void Event::record(const Stream& stream) { event_->record(stream); }
+void Event::wait() { wait(current_stream()); }
+void Event::wait(const Stream& stream) { event_->block(stream); }
+void Event::synchronize() const { event_->synchronize(); }
+bool Event::query() const { return event_->query(); }
+double Event::elapsed_time(const Event& end) const { return end.event_->elapsed_ms(*event_); }
+
+Graph::~Graph() { abandon(); }
+
+void Graph::capture_begin() {
+  GRADUS_CHECK(!capturing_ && !graph_, DeviceError, "this graph already holds a capture; reset() it first");
+  DeviceRuntime& cuda = cuda_runtime();
+  if (!random_offset_.defined())
+    random_offset_ = Array::empty({1}, DType::i64, Device(DeviceType::cuda, cuda.current_device()));
+  notify_of_capture();
+  cuda.begin_capture();
+  Generator::begin_capture(static_cast<const uint64_t*>(random_offset_.data()));
+  capturing_ = true;
+}
+
+void Graph::capture_end() {
+  GRADUS_CHECK(capturing_, DeviceError, "capture_end() without capture_begin()");
+  capturing_ = false;
+  notify_of_capture();
+  draws_ = Generator::end_capture();
+  graph_ = cuda_runtime().end_capture();
+}
+
+void Graph::abandon() noexcept {
+  if (!capturing_) return;
+  capturing_ = false;
+  notify_of_capture();
+  Generator::end_capture();
+  try {
+    cuda_runtime().end_capture();
+  } catch (...) {  // the work in between was not capturable: whoever did it has thrown already
+  }
+}
+
+void Graph::replay() {
+  GRADUS_CHECK(graph_, DeviceError, "nothing to replay: capture first");
+  if (draws_ > 0) {  // the value travels as a kernel argument, so replays may queue up
+    const uint64_t offset = default_generator().advance(draws_);
+    current_backend(DeviceType::cuda).fill(random_offset_, Scalar(static_cast<int64_t>(offset)));
+  }
+  graph_->replay();
+  count_replay();
+}
+
+void Graph::reset() {
+  abandon();
+  graph_.reset();
+}
+
+}  // namespace gradus::cuda

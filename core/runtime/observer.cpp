@@ -1,0 +1,77 @@
+#include <gradus/core/runtime/observer.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <shared_mutex>
+#include <vector>
+
+#include <gradus/core/parallel/parallel.h>
+
+namespace gradus {
+namespace {
+
+std::shared_mutex observers_mutex;
+std::vector<Observer*> observers;
+thread_local ObservedEvent* innermost = nullptr;
+
+}  // namespace
+
+double observer_time() {
+  static const auto start = std::chrono::steady_clock::now();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+const ObservedEvent* innermost_event() { return innermost; }
+
+void add_observer(Observer* observer) {
+  std::unique_lock lock(observers_mutex);
+  observers.push_back(observer);
+  detail::observer_count.store(static_cast<int>(observers.size()));
+}
+
+void remove_observer(Observer* observer) {
+  std::unique_lock lock(observers_mutex);
+  observers.erase(std::remove(observers.begin(), observers.end(), observer), observers.end());
+  detail::observer_count.store(static_cast<int>(observers.size()));
+}
+
+void EventScope::begin(ObservedEvent::Kind kind, const char* name, const char* backend, const char* implementation,
+                       Operands operands, int64_t flops, const char* reason) {
+  if (detail::skips_chunks) return;  // nothing is computed
+  event_ = new ObservedEvent;
+  event_->kind = kind;
+  event_->name = name;
+  event_->backend = backend;
+  event_->implementation = implementation;
+  event_->reason = reason;
+  event_->flops = flops;
+  for (const Operand& operand : operands) {
+    const StridedLayout& layout = *operand.layout;
+    if (!*operand.data && layout.ndim() == 0) continue;  // absent
+    event_->bytes += layout.numel() * static_cast<int64_t>(size_of(layout.dtype));
+    if (event_->shape_count < 4) event_->shapes[event_->shape_count++] = layout.shape;
+  }
+  parent_ = innermost;
+  if (parent_) {
+    parent_->leaf = false;
+    event_->depth = parent_->depth + 1;
+  }
+  innermost = event_;
+  event_->start = observer_time();
+  std::shared_lock lock(observers_mutex);
+  for (Observer* observer : observers) observer->on_begin(*event_);
+}
+
+void EventScope::end() noexcept {
+  event_->seconds = observer_time() - event_->start;
+  innermost = parent_;
+  try {
+    std::shared_lock lock(observers_mutex);
+    for (Observer* observer : observers) observer->on_end(*event_);
+  } catch (...) {  // an observer's failure is not the operator's
+  }
+  delete event_;
+}
+
+}  // namespace gradus

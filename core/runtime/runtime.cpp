@@ -1,0 +1,55 @@
+#include <gradus/core/runtime/runtime.h>
+
+#include <atomic>
+#include <iomanip>
+#include <sstream>
+
+namespace gradus {
+
+namespace {
+using CaptureListener = void (*)();
+thread_local constinit CaptureListener capture_listener = nullptr;
+std::atomic<uint64_t> replays{0};
+thread_local constinit int uncounted = 0;
+}  // namespace
+
+void on_capture(void (*notify)()) { capture_listener = notify; }
+void notify_of_capture() {
+  if (capture_listener) capture_listener();
+}
+
+uint64_t replay_count() { return replays.load(std::memory_order_relaxed); }
+void count_replay() {
+  if (uncounted == 0) replays.fetch_add(1, std::memory_order_relaxed);
+}
+UncountedReplays::UncountedReplays() { ++uncounted; }
+UncountedReplays::~UncountedReplays() { --uncounted; }
+
+void set_memory_limit(Device device, int64_t bytes) {
+  GRADUS_CHECK(bytes > 0, ValueError, "set_memory_limit: a limit of ", bytes, " bytes; kNoMemoryLimit ends one");
+  const Device on = settled(device);
+  runtime(on.type()).set_memory_limit(on.index(), bytes);
+}
+
+DeviceGuard::DeviceGuard(Device device) : runtime_(runtime(device.type())), previous_(runtime_.current_device()) {
+  if (device.index() != previous_) runtime_.set_current_device(device.index());
+}
+DeviceGuard::~DeviceGuard() { runtime_.set_current_device(previous_); }
+
+StreamGuard::StreamGuard(const Stream& stream)
+    : runtime_(runtime(stream.device.type())), previous_(runtime_.current_stream(stream.device.index())) {
+  runtime_.set_current_stream(stream);
+}
+StreamGuard::~StreamGuard() { runtime_.set_current_stream(previous_); }
+
+std::string format_bytes(int64_t bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit < 3; ++unit) value /= 1024;
+  std::ostringstream text;
+  text << std::setprecision(value < 1000 ? 3 : 4) << value << " " << units[unit];
+  return std::move(text).str();
+}
+
+}  // namespace gradus

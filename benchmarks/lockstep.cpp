@@ -9,9 +9,9 @@
 #include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/nets.h>
 #include <gradus/core/graph/lockstep.h>
-#include <gradus/core/graph/passes/passes.h>
-#include <gradus/core/graph/recorder.h>
 #include <gradus/core/runtime/cudnn.h>
+#include <gradus/graph/passes/passes.h>
+#include <gradus/graph/recorder.h>
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include <gradus/autograd/node.h>
-#include <gradus/core/graph/recorded_call.h>
+#include <gradus/graph/recorded_call.h>
 #include <gradus/training/explain_parts.h>
 #include <gradus/training/watched_memory.h>
 

@@ -16,9 +16,9 @@
 
 #include <gradus/core/array/dtype.h>
 #include <gradus/core/array/shape.h>
-#include <gradus/core/graph/origin.h>
 #include <gradus/core/options.h>
 #include <gradus/core/runtime/device.h>
+#include <gradus/graph/origin.h>
 
 namespace gradus {
 namespace training {

@@ -6,9 +6,9 @@
 #include <thread>
 #include <vector>
 
-#include <gradus/core/graph/call.h>
 #include <gradus/core/registry.h>
 #include <gradus/core/runtime/observer.h>
+#include <gradus/graph/call.h>
 #include <gradus/training/explain.h>
 
 namespace gradus::training::detail {

@@ -5,11 +5,11 @@
 #include <cstdio>
 #include <map>
 
-#include <gradus/core/graph/executor.h>
-#include <gradus/core/graph/passes/passes.h>
-#include <gradus/core/graph/recorder.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/parallel/parallel.h>
+#include <gradus/graph/executor.h>
+#include <gradus/graph/passes/passes.h>
+#include <gradus/graph/recorder.h>
 #include <gradus/training/explain_parts.h>
 
 namespace gradus::training {

@@ -3,8 +3,8 @@
 #include <gradus/autograd/grad_mode.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/graph/onnx.h>
-#include <gradus/core/graph/recorder.h>
 #include <gradus/core/io/file.h>
+#include <gradus/graph/recorder.h>
 
 namespace gradus {
 namespace {

@@ -10,11 +10,11 @@
 #include <gradus/autograd/autograd.h>
 #include <gradus/autograd/half_copy.h>
 #include <gradus/autograd/node.h>
-#include <gradus/core/graph/memory_plan.h>
-#include <gradus/core/graph/passes/passes.h>
-#include <gradus/core/graph/recorder.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/core/runtime/recorded_memory.h>
+#include <gradus/graph/memory_plan.h>
+#include <gradus/graph/passes/passes.h>
+#include <gradus/graph/recorder.h>
 
 namespace gradus {
 namespace {

@@ -4,7 +4,7 @@
 //   std::cout << report;                                            // parameters, gradients, activations, …, peak
 //   int64_t images = largest_batch(net, {1, 3, 96, 96}, optimizer, int64_t{8} << 30);
 //
-// The step is written down on arrays without memory (core/graph/recorder.h): it computes nothing, and changes neither
+// The step is written down on arrays without memory (graph/recorder.h): it computes nothing, and changes neither
 // the model nor the optimizer. The peak is the allocator's (MemoryStats::peak_allocated) of the model's device, on the
 // current backend and, on the CPU, with the current number of threads.
 #pragma once

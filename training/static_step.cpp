@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include <gradus/core/graph/executor.h>
-#include <gradus/core/graph/passes/passes.h>
-#include <gradus/core/graph/recorder.h>
+#include <gradus/graph/executor.h>
+#include <gradus/graph/passes/passes.h>
+#include <gradus/graph/recorder.h>
 
 namespace gradus::training {
 

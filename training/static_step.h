@@ -62,7 +62,7 @@ class StaticStep : public ReplayedStep {
   /// give_up().
   TensorList operator()(const TensorList& batch);
 
-  /// What ran last, with its graph and the plan of its memory (core/graph/executor.h); null before the first.
+  /// What ran last, with its graph and the plan of its memory (graph/executor.h); null before the first.
   const graph::Executor* executor() const { return last_; }
   /// Forgets the recordings; they are made anew after further eager steps.
   void reset();

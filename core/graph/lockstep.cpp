@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <map>
 
-#include <gradus/core/graph/recorded_call.h>
 #include <gradus/core/io/npy.h>
 #include <gradus/core/registry.h>
 #include <gradus/core/runtime/random.h>
+#include <gradus/graph/recorded_call.h>
 
 namespace gradus::graph {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include <gradus/core/graph/executor.h>
+#include <gradus/graph/executor.h>
 
 namespace gradus::graph {
 

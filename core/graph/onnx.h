@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <gradus/core/graph/graph.h>
+#include <gradus/graph/graph.h>
 
 namespace gradus::graph {
 

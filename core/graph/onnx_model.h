@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include <gradus/core/graph/call.h>
+#include <gradus/graph/call.h>
 
 namespace gradus::graph::onnx {
 

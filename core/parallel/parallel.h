@@ -77,7 +77,7 @@ inline bool in_parallel_region() { return inside_chunk; }
 }  // namespace detail
 
 /// Makes parallel_for do nothing on this thread until the end of the scope: kernels take the memory that they work in,
-/// which is asked for outside of chunks, and compute nothing (core/graph/recorder.h).
+/// which is asked for outside of chunks, and compute nothing (graph/recorder.h).
 class SkipChunksGuard {
  public:
   SkipChunksGuard() : previous_(detail::skips_chunks) { detail::skips_chunks = true; }

@@ -1,4 +1,4 @@
-// Where arrays get their addresses on a thread whose work is recorded instead of run (core/graph/recorder.h).
+// Where arrays get their addresses on a thread whose work is recorded instead of run (graph/recorder.h).
 #pragma once
 
 #include <memory>

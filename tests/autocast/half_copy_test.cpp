@@ -2,10 +2,10 @@
 // parameters.
 #include <algorithm>
 
-#include <gradus/core/graph/executor.h>
-#include <gradus/core/graph/recorder.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/gradus.h>
+#include <gradus/graph/executor.h>
+#include <gradus/graph/recorder.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

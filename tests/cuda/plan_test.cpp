@@ -1,7 +1,7 @@
 // Plans of memory on a GPU against its allocator, and arenas against eager steps.
 #include <gradus/benchmarks/nets.h>
-#include <gradus/core/graph/executor.h>
 #include <gradus/gradus.h>
+#include <gradus/graph/executor.h>
 #include <gradus/tests/cuda/support.h>
 
 using namespace gradus;

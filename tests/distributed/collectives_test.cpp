@@ -5,9 +5,9 @@
 #include <map>
 #include <numeric>
 
-#include <gradus/core/graph/recorder.h>
 #include <gradus/distributed/comm/local/recording_group.h>
 #include <gradus/gradus.h>
+#include <gradus/graph/recorder.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/ranks.h>
 #include <gradus/tests/distributed/values.h>

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cctype>
 
-#include <gradus/core/graph/executor.h>
-#include <gradus/core/graph/text.h>
 #include <gradus/core/registry.h>
+#include <gradus/graph/executor.h>
+#include <gradus/graph/text.h>
 
 namespace {
 

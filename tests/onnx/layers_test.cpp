@@ -5,8 +5,8 @@
 #include <set>
 
 #include <gradus/core/graph/onnx.h>
-#include <gradus/core/graph/recorder.h>
 #include <gradus/core/io/npy.h>
+#include <gradus/graph/recorder.h>
 #include <gradus/layers/rare_layers.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/onnx/exporting.h>

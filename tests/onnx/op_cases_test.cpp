@@ -4,8 +4,8 @@
 #include <regex>
 
 #include <gradus/core/graph/onnx.h>
-#include <gradus/core/graph/recorder.h>
 #include <gradus/core/io/npy.h>
+#include <gradus/graph/recorder.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/onnx/exporting.h>
 #include <gradus/tests/op_cases/op_case.h>

@@ -2,10 +2,10 @@
 #include <algorithm>
 
 #include <gradus/benchmarks/nets.h>
-#include <gradus/core/graph/executor.h>
-#include <gradus/core/graph/passes/passes.h>
-#include <gradus/core/graph/recorder.h>
 #include <gradus/gradus.h>
+#include <gradus/graph/executor.h>
+#include <gradus/graph/passes/passes.h>
+#include <gradus/graph/recorder.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

@@ -2,10 +2,10 @@
 #include <cstring>
 
 #include <gradus/benchmarks/nets.h>
-#include <gradus/core/graph/executor.h>
-#include <gradus/core/graph/recorder.h>
-#include <gradus/core/graph/text.h>
 #include <gradus/gradus.h>
+#include <gradus/graph/executor.h>
+#include <gradus/graph/recorder.h>
+#include <gradus/graph/text.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

@@ -3,8 +3,8 @@
 
 #include <gradus/benchmarks/nets.h>
 #include <gradus/core/graph/lockstep.h>
-#include <gradus/core/graph/recorder.h>
 #include <gradus/gradus.h>
+#include <gradus/graph/recorder.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

@@ -3,8 +3,8 @@
 #include <map>
 
 #include <gradus/benchmarks/nets.h>
-#include <gradus/core/graph/executor.h>
 #include <gradus/gradus.h>
+#include <gradus/graph/executor.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

@@ -1,9 +1,9 @@
 // StaticStep: recorded steps have the bits of eager ones, in planned memory.
 #include <gradus/benchmarks/nets.h>
-#include <gradus/core/graph/executor.h>
-#include <gradus/core/graph/passes/order_for_memory.h>
-#include <gradus/core/graph/recorder.h>
 #include <gradus/gradus.h>
+#include <gradus/graph/executor.h>
+#include <gradus/graph/passes/order_for_memory.h>
+#include <gradus/graph/recorder.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

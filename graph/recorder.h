@@ -15,9 +15,9 @@
 
 #include <optional>
 
-#include <gradus/core/graph/graph.h>
-#include <gradus/core/graph/recorded_call.h>
 #include <gradus/core/registry.h>
+#include <gradus/graph/graph.h>
+#include <gradus/graph/recorded_call.h>
 
 namespace gradus::graph {
 

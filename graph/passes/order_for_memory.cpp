@@ -1,8 +1,8 @@
-#include <gradus/core/graph/passes/order_for_memory.h>
+#include <gradus/graph/passes/order_for_memory.h>
 
 #include <algorithm>
 
-#include <gradus/core/graph/memory_plan.h>
+#include <gradus/graph/memory_plan.h>
 
 namespace gradus::graph {
 namespace {

@@ -1,4 +1,4 @@
-#include <gradus/core/graph/recorded_call.h>
+#include <gradus/graph/recorded_call.h>
 
 #include <algorithm>
 #include <array>

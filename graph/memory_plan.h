@@ -2,7 +2,7 @@
 // overlap. On a GPU, so is what kernels take for themselves.
 #pragma once
 
-#include <gradus/core/graph/graph.h>
+#include <gradus/graph/graph.h>
 
 namespace gradus::graph {
 

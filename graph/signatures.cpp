@@ -1,4 +1,4 @@
-#include <gradus/core/graph/signatures.h>
+#include <gradus/graph/signatures.h>
 
 #include <algorithm>
 #include <cctype>

@@ -1,11 +1,11 @@
-#include <gradus/core/graph/passes/passes.h>
+#include <gradus/graph/passes/passes.h>
 
 #include <algorithm>
 #include <numeric>
 #include <string_view>
 
-#include <gradus/core/graph/memory_plan.h>
-#include <gradus/core/graph/recorded_call.h>
+#include <gradus/graph/memory_plan.h>
+#include <gradus/graph/recorded_call.h>
 
 namespace gradus::graph {
 namespace {

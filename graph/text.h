@@ -22,7 +22,7 @@
 
 #include <string_view>
 
-#include <gradus/core/graph/graph.h>
+#include <gradus/graph/graph.h>
 
 namespace gradus::graph {
 

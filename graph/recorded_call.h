@@ -7,7 +7,7 @@
 
 #include <gradus/core/backend_ops.h>
 #include <gradus/core/formulas/optimizer_rules.h>
-#include <gradus/core/graph/call.h>
+#include <gradus/graph/call.h>
 
 namespace gradus::graph {
 namespace detail {

@@ -2,7 +2,7 @@
 // those of a text (text.h).
 #pragma once
 
-#include <gradus/core/graph/call.h>
+#include <gradus/graph/call.h>
 
 namespace gradus::graph {
 

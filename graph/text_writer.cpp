@@ -1,4 +1,4 @@
-#include <gradus/core/graph/graph.h>
+#include <gradus/graph/graph.h>
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include <gradus/core/graph/executor.h>
+#include <gradus/graph/executor.h>
 
 #include <span>
 #include <utility>

@@ -1,7 +1,7 @@
 // A pass over a recorded step: its calls in an order that needs less memory.
 #pragma once
 
-#include <gradus/core/graph/graph.h>
+#include <gradus/graph/graph.h>
 
 namespace gradus::graph {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string_view>
 
-#include <gradus/core/graph/passes/passes.h>
-#include <gradus/core/graph/recorded_call.h>
 #include <gradus/core/unary_ops.h>
+#include <gradus/graph/passes/passes.h>
+#include <gradus/graph/recorded_call.h>
 
 namespace gradus::graph {
 namespace {

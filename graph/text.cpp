@@ -1,12 +1,12 @@
-#include <gradus/core/graph/text.h>
+#include <gradus/graph/text.h>
 
 #include <algorithm>
 #include <charconv>
 #include <map>
 
-#include <gradus/core/graph/recorded_call.h>
-#include <gradus/core/graph/signatures.h>
 #include <gradus/core/registry.h>
+#include <gradus/graph/recorded_call.h>
+#include <gradus/graph/signatures.h>
 
 namespace gradus::graph {
 namespace {

@@ -1,7 +1,7 @@
 // Passes over a recorded step: each leaves a graph that computes the same bits, but for fuse_relu.
 #pragma once
 
-#include <gradus/core/graph/passes/order_for_memory.h>
+#include <gradus/graph/passes/order_for_memory.h>
 
 namespace gradus::graph {
 

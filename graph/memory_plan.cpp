@@ -1,4 +1,4 @@
-#include <gradus/core/graph/memory_plan.h>
+#include <gradus/graph/memory_plan.h>
 
 #include <algorithm>
 #include <map>

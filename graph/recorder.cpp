@@ -1,13 +1,13 @@
-#include <gradus/core/graph/recorder.h>
+#include <gradus/graph/recorder.h>
 
 #include <algorithm>
 #include <set>
 #include <utility>
 
 #include <gradus/core/formulas/ceil_div.h>
-#include <gradus/core/graph/memory_plan.h>
 #include <gradus/core/parallel/parallel.h>
 #include <gradus/core/runtime/random.h>
+#include <gradus/graph/memory_plan.h>
 
 namespace gradus::graph {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include <gradus/core/graph/arguments.h>
-#include <gradus/core/graph/origin.h>
+#include <gradus/graph/arguments.h>
+#include <gradus/graph/origin.h>
 
 namespace gradus {
 

@@ -4,8 +4,8 @@
 
 #include <functional>
 
-#include <gradus/core/graph/memory_plan.h>
 #include <gradus/core/runtime/cuda.h>
+#include <gradus/graph/memory_plan.h>
 
 namespace gradus::graph {
 

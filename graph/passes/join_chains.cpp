@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <functional>
 
-#include <gradus/core/graph/passes/passes.h>
-#include <gradus/core/graph/recorded_call.h>
 #include <gradus/core/parallel/parallel.h>
+#include <gradus/graph/passes/passes.h>
+#include <gradus/graph/recorded_call.h>
 
 namespace gradus::graph {
 namespace {

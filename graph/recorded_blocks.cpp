@@ -1,4 +1,4 @@
-#include <gradus/core/graph/recorded_blocks.h>
+#include <gradus/graph/recorded_blocks.h>
 
 #include <sys/mman.h>
 

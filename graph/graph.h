@@ -6,8 +6,8 @@
 #include <memory>
 #include <set>
 
-#include <gradus/core/graph/call.h>
-#include <gradus/core/graph/recorded_blocks.h>
+#include <gradus/graph/call.h>
+#include <gradus/graph/recorded_blocks.h>
 
 namespace gradus::graph {
 
@@ -57,7 +57,7 @@ class Graph {
   /// behind its first element, or is not on the CPU.
   void bind(const std::string& name, const Array& array);
 
-  /// All of the graph, as text that parse() reads (core/graph/text.h, where the format is described).
+  /// All of the graph, as text that parse() reads (graph/text.h, where the format is described).
   std::string str() const;
   /// The graph in Graphviz's language: calls, and arrows from who writes a buffer to who reads it.
   std::string dot() const;

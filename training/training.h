@@ -2,12 +2,12 @@
 // early stopping, profiles and curves; and export of what was trained.
 #pragma once
 
+#include <gradus/onnx/export.h>
 #include <gradus/training/captured_step.h>
 #include <gradus/training/checkpoint.h>
 #include <gradus/training/early_stopping.h>
 #include <gradus/training/explain.h>
 #include <gradus/training/interrupt.h>
-#include <gradus/training/onnx.h>
 #include <gradus/training/plan.h>
 #include <gradus/training/profiler.h>
 #include <gradus/training/recomputation.h>

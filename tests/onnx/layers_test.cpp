@@ -4,10 +4,10 @@
 #include <regex>
 #include <set>
 
-#include <gradus/core/graph/onnx.h>
 #include <gradus/core/io/npy.h>
 #include <gradus/graph/recorder.h>
 #include <gradus/layers/rare_layers.h>
+#include <gradus/onnx/recorded_pass.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/onnx/exporting.h>
 

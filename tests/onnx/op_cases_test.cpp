@@ -3,9 +3,9 @@
 #include <fstream>
 #include <regex>
 
-#include <gradus/core/graph/onnx.h>
 #include <gradus/core/io/npy.h>
 #include <gradus/graph/recorder.h>
+#include <gradus/onnx/recorded_pass.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/onnx/exporting.h>
 #include <gradus/tests/op_cases/op_case.h>

@@ -1,4 +1,4 @@
-#include <gradus/core/graph/onnx_exporter.h>
+#include <gradus/onnx/exporter.h>
 
 namespace gradus::graph::onnx {
 

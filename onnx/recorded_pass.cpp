@@ -1,6 +1,6 @@
-#include <gradus/core/graph/onnx.h>
+#include <gradus/onnx/recorded_pass.h>
 
-#include <gradus/core/graph/onnx_exporter.h>
+#include <gradus/onnx/exporter.h>
 
 namespace gradus::graph {
 namespace {

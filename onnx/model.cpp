@@ -1,4 +1,4 @@
-#include <gradus/core/graph/onnx_model.h>
+#include <gradus/onnx/model.h>
 
 #include <algorithm>
 #include <bit>

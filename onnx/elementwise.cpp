@@ -1,8 +1,8 @@
 // Element-wise operators in ONNX: one node under ONNX's name, or a formula of several nodes. Two tables find them by
 // the operator's name in core/unary_ops.h and core/binary_ops.h.
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/graph/onnx_exporter.h>
 #include <gradus/core/unary_ops.h>
+#include <gradus/onnx/exporter.h>
 
 #include <cmath>
 

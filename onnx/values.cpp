@@ -1,4 +1,4 @@
-#include <gradus/core/graph/onnx_values.h>
+#include <gradus/onnx/values.h>
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include <gradus/core/graph/onnx_views.h>
+#include <gradus/onnx/views.h>
 
 #include <algorithm>
 #include <limits>

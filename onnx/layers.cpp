@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <limits>
 
-#include <gradus/core/graph/onnx_exporter.h>
+#include <gradus/onnx/exporter.h>
 
 namespace gradus::graph::onnx {
 

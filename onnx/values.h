@@ -1,7 +1,7 @@
 // Which values of an ONNX model are in the buffers of a recording, and how operands see them.
 #pragma once
 
-#include <gradus/core/graph/onnx_views.h>
+#include <gradus/onnx/views.h>
 
 namespace gradus::graph::onnx {
 

@@ -1,8 +1,8 @@
 // Elements of a buffer, and how a part or another order of them is made of a value of the model.
 #pragma once
 
-#include <gradus/core/graph/onnx_model.h>
 #include <gradus/graph/graph.h>
+#include <gradus/onnx/model.h>
 
 namespace gradus::graph::onnx {
 

@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include <gradus/core/graph/onnx_values.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/onnx/values.h>
 
 namespace gradus::graph::onnx {
 

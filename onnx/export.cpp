@@ -1,10 +1,10 @@
-#include <gradus/training/onnx.h>
+#include <gradus/onnx/export.h>
 
 #include <gradus/autograd/grad_mode.h>
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/core/graph/onnx.h>
 #include <gradus/core/io/file.h>
 #include <gradus/graph/recorder.h>
+#include <gradus/onnx/recorded_pass.h>
 
 namespace gradus {
 namespace {

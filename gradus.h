@@ -13,6 +13,8 @@
 #include <gradus/core/runtime/cudnn.h>
 #include <gradus/core/version.h>
 #include <gradus/data/data.h>
+#include <gradus/inspect/inspect.h>
 #include <gradus/layers/layers.h>
+#include <gradus/onnx/export.h>
 #include <gradus/optim/optim.h>
 #include <gradus/training/training.h>

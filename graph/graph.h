@@ -1,6 +1,6 @@
 // A step written down: the calls of Backend's operations in order, and the memory that they use.
 //
-// core/graph depends on core alone: who knows parameters and optimizers (training/static_step.h) gives it their names.
+// graph depends on core alone: who knows parameters and optimizers (training/static_step.h) gives it their names.
 #pragma once
 
 #include <memory>

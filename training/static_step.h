@@ -1,4 +1,4 @@
-// StaticStep: a training step that is recorded once as a graph (core/graph) and then run from memory that was planned
+// StaticStep: a training step that is recorded once as a graph (graph/) and then run from memory that was planned
 // beforehand: no allocation, reference counting or dispatch between kernels; on a GPU as one captured graph.
 //
 //   training::StaticStep step(kCUDA, {&optimizer}, [&](const TensorList& batch) -> TensorList {

@@ -19,7 +19,7 @@ class RecordedMemory {
   virtual std::shared_ptr<void> allocate(size_t bytes) = 0;
   /// Gives a block numbers from the host, which the recording keeps. A DeviceError for other addresses.
   virtual void fill(void* to, const void* from, size_t bytes) = 0;
-  /// True where kernels run as ever, and blocks are only watched (training/explain.h).
+  /// True where kernels run as ever, and blocks are only watched (inspect/explain/explain.h).
   virtual bool is_watched() const { return false; }
 
   /// The same for a kernel, which takes memory for the duration of its call, on this thread.

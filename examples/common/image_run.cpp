@@ -7,8 +7,8 @@
 
 #include <gradus/distributed/parallel/data_parallel.h>
 #include <gradus/examples/common/model_file.h>
+#include <gradus/inspect/lab/lab.h>
 #include <gradus/layers/sequential.h>
-#include <gradus/training/lab.h>
 
 using namespace gradus;
 

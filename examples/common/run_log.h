@@ -36,7 +36,7 @@
 #include <gradus/examples/common/images.h>
 #include <gradus/examples/common/run_options.h>
 #include <gradus/examples/common/step_clock.h>
-#include <gradus/training/tensorboard.h>
+#include <gradus/inspect/tensorboard.h>
 
 struct EpochResult {
   int epoch = 0;

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include <gradus/training/oversights.h>
+#include <gradus/inspect/oversights.h>
 
 using namespace gradus;
 

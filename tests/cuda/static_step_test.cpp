@@ -1,9 +1,9 @@
 // Static steps on a GPU have the bits of eager ones on both backends, and lockstep crosses devices.
 #include <gradus/benchmarks/nets.h>
-#include <gradus/core/graph/lockstep.h>
 #include <gradus/gradus.h>
 #include <gradus/graph/executor.h>
 #include <gradus/graph/recorder.h>
+#include <gradus/inspect/lockstep.h>
 #include <gradus/tests/cuda/support.h>
 
 using namespace gradus;

@@ -1,9 +1,9 @@
 // Recorded steps on a device other than the CPU, here one whose memory is the host's and whose kernels are openmp's:
 // they have the bits of eager ones, ask the device for nothing while they are recorded, and lockstep crosses devices.
-#include <gradus/core/graph/lockstep.h>
 #include <gradus/gradus.h>
 #include <gradus/graph/executor.h>
 #include <gradus/graph/recorder.h>
+#include <gradus/inspect/lockstep.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/fake_device.h>
 

@@ -6,7 +6,7 @@
 
 #include <gradus/distributed/comm/local/message_log.h>
 #include <gradus/gradus.h>
-#include <gradus/training/lab.h>
+#include <gradus/inspect/lab/lab.h>
 
 using namespace gradus;
 using training::LabRecording;

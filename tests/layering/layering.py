@@ -20,7 +20,10 @@ ALLOWED = {
     "layers": ["core", "autograd", "layers"],
     "optim": ["core", "autograd", "optim"],
     "data": ["core", "autograd", "data"],
-    "training": ["core", "autograd", "layers", "optim", "data", "distributed", "training"],
+    "graph": ["core", "graph"],
+    "training": ["core", "graph", "autograd", "layers", "optim", "data", "distributed", "training"],
+    "inspect": ["core", "graph", "autograd", "layers", "optim", "distributed/comm", "inspect"],
+    "onnx": ["core", "graph", "autograd", "layers", "onnx"],
     "distributed": ["core", "distributed", "autograd", "layers", "optim"],
     "distributed/comm": ["core", "distributed/comm"],
     "distributed/launcher": ["core", "distributed/comm", "distributed/elastic", "distributed/launcher"],
@@ -54,8 +57,8 @@ RESTRICTED = [
     ),
 ]
 
-FOLDERS = ["core", "backends", "autograd", "layers", "optim", "data", "training", "distributed", "examples",
-           "benchmarks", "tests"]
+FOLDERS = ["core", "backends", "autograd", "layers", "optim", "data", "training", "graph", "inspect", "onnx", "compat",
+           "distributed", "examples", "benchmarks", "tests"]
 SUFFIXES = {".h", ".cuh", ".cpp", ".cu"}
 INCLUDE = re.compile(r"\s*#\s*include\s*([<\"])([^>\"]+)[>\"]")
 

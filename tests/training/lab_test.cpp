@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include <gradus/gradus.h>
+#include <gradus/inspect/lab/lab.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/temporary_directory.h>
-#include <gradus/training/lab.h>
 
 using namespace gradus;
 using test::contains;

@@ -2,9 +2,9 @@
 #include <numeric>
 
 #include <gradus/benchmarks/nets.h>
-#include <gradus/core/graph/lockstep.h>
 #include <gradus/gradus.h>
 #include <gradus/graph/recorder.h>
+#include <gradus/inspect/lockstep.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

@@ -1,8 +1,8 @@
 #include <sstream>
 
 #include <gradus/gradus.h>
+#include <gradus/inspect/oversights.h>
 #include <gradus/tests/catch.h>
-#include <gradus/training/oversights.h>
 
 using namespace gradus;
 using test::contains;

@@ -1,4 +1,4 @@
-// What ranks say to each other, written down: for lessons, and for a page to step through (training/lab.h).
+// What ranks say to each other, written down: for lessons, and for a page to step through (inspect/lab/lab.h).
 //
 //   const dist::MessageLog log = dist::record_messages(4, [](dist::ProcessGroup& group) {
 //     const Tensor x = full({4}, group.rank() + 1.0);

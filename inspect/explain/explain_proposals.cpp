@@ -10,7 +10,7 @@
 #include <gradus/graph/executor.h>
 #include <gradus/graph/passes/passes.h>
 #include <gradus/graph/recorder.h>
-#include <gradus/training/explain_parts.h>
+#include <gradus/inspect/explain/explain_parts.h>
 
 namespace gradus::training {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <gradus/core/io/file.h>
 #include <gradus/core/runtime/runtime.h>
-#include <gradus/training/explain_parts.h>
-#include <gradus/training/print_to.h>
+#include <gradus/inspect/explain/explain_parts.h>
+#include <gradus/inspect/print_to.h>
 
 namespace gradus::training {
 namespace {

@@ -1,4 +1,4 @@
-#include <gradus/training/tensorboard.h>
+#include <gradus/inspect/tensorboard.h>
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include <gradus/core/graph/lockstep.h>
+#include <gradus/inspect/lockstep.h>
 
 #include <algorithm>
 #include <cmath>

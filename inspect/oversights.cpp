@@ -1,4 +1,4 @@
-#include <gradus/training/oversights.h>
+#include <gradus/inspect/oversights.h>
 
 #include <iostream>
 #include <set>

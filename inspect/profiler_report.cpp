@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include <gradus/core/io/file.h>
-#include <gradus/training/print_to.h>
-#include <gradus/training/profiler_state.h>
+#include <gradus/inspect/print_to.h>
+#include <gradus/inspect/profiler_state.h>
 
 namespace gradus::training {
 namespace {

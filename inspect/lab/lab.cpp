@@ -1,4 +1,4 @@
-#include <gradus/training/lab.h>
+#include <gradus/inspect/lab/lab.h>
 
 #include <algorithm>
 #include <charconv>
@@ -9,9 +9,9 @@
 
 #include <gradus/core/io/file.h>
 #include <gradus/core/runtime/runtime.h>
+#include <gradus/inspect/explain/watched_memory.h>
+#include <gradus/inspect/lab/lab_parts.h>
 #include <gradus/layers/module.h>
-#include <gradus/training/lab_parts.h>
-#include <gradus/training/watched_memory.h>
 
 namespace gradus::training {
 namespace {

@@ -1,6 +1,6 @@
 // The page of a recording: its look, its script, and how data and picture get into it.
-#include <gradus/training/explain_parts.h>
-#include <gradus/training/lab_parts.h>
+#include <gradus/inspect/explain/explain_parts.h>
+#include <gradus/inspect/lab/lab_parts.h>
 
 namespace gradus::training::detail {
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include <gradus/training/explain.h>
+#include <gradus/inspect/explain/explain.h>
 
 namespace gradus {
 namespace nn {

@@ -1,4 +1,4 @@
-#include <gradus/training/explain.h>
+#include <gradus/inspect/explain/explain.h>
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,8 @@
 
 #include <gradus/autograd/node.h>
 #include <gradus/graph/recorded_call.h>
-#include <gradus/training/explain_parts.h>
-#include <gradus/training/watched_memory.h>
+#include <gradus/inspect/explain/explain_parts.h>
+#include <gradus/inspect/explain/watched_memory.h>
 
 namespace gradus::training {
 namespace {

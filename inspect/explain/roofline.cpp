@@ -4,7 +4,7 @@
 
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>
-#include <gradus/training/explain_parts.h>
+#include <gradus/inspect/explain/explain_parts.h>
 
 namespace gradus::training {
 

@@ -1,4 +1,4 @@
-#include <gradus/training/profiler_state.h>
+#include <gradus/inspect/profiler_state.h>
 
 #include <algorithm>
 #include <cstring>

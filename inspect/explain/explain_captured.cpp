@@ -7,7 +7,7 @@
 #include <deque>
 
 #include <gradus/core/runtime/cuda.h>
-#include <gradus/training/explain_parts.h>
+#include <gradus/inspect/explain/explain_parts.h>
 
 namespace gradus::training {
 namespace {

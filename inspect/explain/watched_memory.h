@@ -12,7 +12,7 @@
 #include <gradus/autograd/node.h>
 #include <gradus/core/formulas/ceil_div.h>
 #include <gradus/core/runtime/recorded_memory.h>
-#include <gradus/training/explain_parts.h>
+#include <gradus/inspect/explain/explain_parts.h>
 
 namespace gradus::training::detail {
 

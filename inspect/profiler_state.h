@@ -8,7 +8,7 @@
 #include <tuple>
 #include <unordered_map>
 
-#include <gradus/training/profiler.h>
+#include <gradus/inspect/profiler.h>
 
 namespace gradus::training {
 

@@ -9,7 +9,7 @@
 #include <gradus/core/registry.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/graph/call.h>
-#include <gradus/training/explain.h>
+#include <gradus/inspect/explain/explain.h>
 
 namespace gradus::training::detail {
 

@@ -2,8 +2,8 @@
 
 #include <gradus/core/io/file.h>
 #include <gradus/distributed/comm/local/message_log.h>
-#include <gradus/training/lab.h>
-#include <gradus/training/lab_parts.h>
+#include <gradus/inspect/lab/lab.h>
+#include <gradus/inspect/lab/lab_parts.h>
 
 void gradus::write_lab(const dist::MessageLog& log, const std::string& path, const std::string& title) {
   training::detail::Texts texts;

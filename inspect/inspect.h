@@ -1,0 +1,6 @@
+// What shows a training run from inside: profiles, explanations of a step, and curves for TensorBoard.
+#pragma once
+
+#include <gradus/inspect/explain/explain.h>
+#include <gradus/inspect/profiler.h>
+#include <gradus/inspect/tensorboard.h>

@@ -6,7 +6,7 @@ if(GRADUS_BUILD_LAUNCHER)
   install(TARGETS gradus-run gradus-info DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 install(FILES gradus.h torch.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradus)
-install(DIRECTORY core autograd layers optim data training graph inspect onnx distributed
+install(DIRECTORY core autograd layers optim data training graph inspect onnx compat distributed
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradus
         FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY ${PROJECT_BINARY_DIR}/include/gradus_libtorch DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

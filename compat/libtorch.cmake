@@ -42,7 +42,7 @@ endforeach()
 foreach(header IN LISTS libtorch_headers)
   file(CONFIGURE OUTPUT ${libtorch_folder}/${header} CONTENT "${libtorch_content}" @ONLY)
 endforeach()
-configure_file(cmake/libtorch_script.h ${libtorch_folder}/torch/script.h COPYONLY)
+configure_file(compat/libtorch_script.h ${libtorch_folder}/torch/script.h COPYONLY)
 
 add_library(gradus_libtorch INTERFACE)
 add_library(gradus::libtorch ALIAS gradus_libtorch)

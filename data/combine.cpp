@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include <gradus/data/samplers.h>
+#include <gradus/data/loader/samplers.h>
 
 namespace gradus::data::datasets::detail {
 

@@ -58,8 +58,8 @@ class BatchDataset {
   /// One sample, of a dataset whose batches are vectors.
   auto get(size_t index) { return std::move(get_batch({index}).at(0)); }
 
-  /// Applies `transform` to every sample, or to the batch behind Stack. A transform is one of data/transforms.h or
-  /// data/image_transforms.h, or any function of the sample (Example<>) or of its data (Tensor).
+  /// Applies `transform` to every sample, or to the batch behind Stack. A transform is one of data/transforms/transforms.h or
+  /// data/transforms/image_transforms.h, or any function of the sample (Example<>) or of its data (Tensor).
   template <class Transform>
   auto map(Transform transform) const& {
     return detail::mapped(self(), std::move(transform));

@@ -9,7 +9,7 @@
 
 #include <gradus/data/dataset.h>
 #include <gradus/data/selection.h>
-#include <gradus/data/transforms.h>
+#include <gradus/data/transforms/transforms.h>
 
 namespace gradus::data::datasets {
 

@@ -1,7 +1,7 @@
 #include <gradus/data/selection.h>
 
 #include <gradus/core/error.h>
-#include <gradus/data/samplers.h>
+#include <gradus/data/loader/samplers.h>
 
 #include <algorithm>
 

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include <gradus/autograd/archive.h>
-#include <gradus/data/batch_iterator.h>
-#include <gradus/data/data_loader.h>
 #include <gradus/data/dataset.h>
+#include <gradus/data/loader/batch_iterator.h>
+#include <gradus/data/loader/data_loader.h>
 
 namespace gradus::data {
 namespace datasets {
@@ -42,7 +42,7 @@ class StatefulDataset {
   /// What save() wrote.
   virtual void load(serialize::InputArchive&) {}
 
-  /// Applies a transform of data/transforms.h to every batch, or to each of its samples.
+  /// Applies a transform of data/transforms/transforms.h to every batch, or to each of its samples.
   template <class Transform>
   auto map(Transform transform) const& {
     return MappedStatefulDataset<Self, Transform>(static_cast<const Self&>(*this), std::move(transform));

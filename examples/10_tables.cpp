@@ -1,7 +1,7 @@
 // 10. A table of numbers and words: what does a house cost? Numbers are normalised, words get a vector each.
 //
 // usage: 10_tables [HOUSES.csv]     columns area, age, town and price; without a file, houses that the program makes up
-#include <gradus/data/csv.h>
+#include <gradus/data/datasets/csv.h>
 #include <gradus/gradus.h>
 
 #include <cmath>

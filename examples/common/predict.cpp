@@ -5,9 +5,9 @@
 #include <filesystem>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/data/image_file.h>
-#include <gradus/data/image_ops.h>
-#include <gradus/data/save_image.h>
+#include <gradus/data/images/image_file.h>
+#include <gradus/data/images/image_ops.h>
+#include <gradus/data/images/save_image.h>
 #include <gradus/examples/common/model_file.h>
 
 using namespace gradus;

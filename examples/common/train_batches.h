@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include <gradus/data/device_images.h>
+#include <gradus/data/loader/device_images.h>
 #include <gradus/examples/common/images.h>
 #include <gradus/training/checkpoint.h>
 

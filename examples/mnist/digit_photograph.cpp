@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/data/image_ops.h>
+#include <gradus/data/images/image_ops.h>
 
 using namespace gradus;
 namespace images = data::transforms::functional;

@@ -1,4 +1,4 @@
-#include <gradus/data/csv.h>
+#include <gradus/data/datasets/csv.h>
 
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>

@@ -1,5 +1,5 @@
 // Image files that stb_image would take on trust: each is an error, or pixels that the file defines.
-#include <gradus/data/image_file.h>
+#include <gradus/data/images/image_file.h>
 #include <gradus/tests/data/image_files.h>
 
 using namespace gradus;

@@ -1,11 +1,11 @@
-// The operations of data/image_ops.h give the bits of their formulas, written here pixel by pixel.
-#include <gradus/data/image_ops.h>
+// The operations of data/images/image_ops.h give the bits of their formulas, written here pixel by pixel.
+#include <gradus/data/images/image_ops.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/data/image_transforms.h>
+#include <gradus/data/transforms/image_transforms.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

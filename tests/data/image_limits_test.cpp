@@ -1,5 +1,5 @@
 // Small image files that would cost gigabytes or minutes to decode: made here, refused by what their headers say.
-#include <gradus/data/image_file.h>
+#include <gradus/data/images/image_file.h>
 #include <gradus/tests/compare.h>
 #include <gradus/tests/data/image_files.h>
 

@@ -1,5 +1,5 @@
-// The operations of data/image_ops.h against golden values (tests/golden/make_image_ops.py) and their formulas.
-#include <gradus/data/image_ops.h>
+// The operations of data/images/image_ops.h against golden values (tests/golden/make_image_ops.py) and their formulas.
+#include <gradus/data/images/image_ops.h>
 
 #include <cmath>
 #include <map>

@@ -1,4 +1,4 @@
-#include <gradus/data/samplers.h>
+#include <gradus/data/loader/samplers.h>
 
 #include <algorithm>
 #include <cmath>

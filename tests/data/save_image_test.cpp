@@ -1,8 +1,8 @@
-#include <gradus/data/save_image.h>
+#include <gradus/data/images/save_image.h>
 
 #include <cmath>
 
-#include <gradus/data/image_file.h>
+#include <gradus/data/images/image_file.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/temporary_directory.h>

@@ -1,6 +1,6 @@
 // Data sets that say themselves what comes next, and those that are shared.
 #include <gradus/data/stateful_dataset.h>
-#include <gradus/data/transforms.h>
+#include <gradus/data/transforms/transforms.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 

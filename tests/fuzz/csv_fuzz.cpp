@@ -1,5 +1,5 @@
 // Any text is a table or an error: rows are as long as the header, and columns can be read or say why not.
-#include <gradus/data/csv.h>
+#include <gradus/data/datasets/csv.h>
 
 #include <cstdint>
 #include <cstdlib>

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <gradus/core/io/byte_order.h>
-#include <gradus/data/image_file.h>
+#include <gradus/data/images/image_file.h>
 
 namespace {
 

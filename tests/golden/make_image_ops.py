@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes image_ops.safetensors: what PyTorch makes of small images, for data/image_ops.h. Affine maps are products of
+"""Writes image_ops.safetensors: what PyTorch makes of small images, for data/images/image_ops.h. Affine maps are products of
 matrices here, inverted by numpy, and pixels are found by grid_sample; colours are Python's colorsys.
 
     tests/golden/make_image_ops.py

@@ -31,7 +31,7 @@ PLANTED = [
     ("graph/graph.h", "#include <gradus/autograd/tensor.h>", "graph may include only core, graph"),
     ("core/ops/matmul.cpp", "#include <gradus/graph/graph.h>", "core may include only core"),
     ("training/checkpoint.h", "#include <gradus/inspect/profiler.h>", "training may include only"),
-    ("data/mnist.h", "#include <gradus/layers/module.h>", "data may include only"),
+    ("data/datasets/mnist.h", "#include <gradus/layers/module.h>", "data may include only"),
     ("distributed/comm/store/store.h", "#include <gradus/autograd/tensor.h>", "distributed/comm may include only"),
     ("distributed/comm/store/store.h", "#include <gradus/distributed/parallel/data_parallel.h>",
      "distributed/comm may include"),

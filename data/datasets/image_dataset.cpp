@@ -1,0 +1,72 @@
+#include <gradus/data/datasets/image_dataset.h>
+
+#include <gradus/core/parallel/parallel.h>
+
+template class gradus::data::DatasetLoader<gradus::data::datasets::NormalizedImageBatches>;
+
+namespace gradus::data::datasets {
+
+template class Dataset<ImageDataset>;
+template class MapDataset<ImageDataset, transforms::Normalize<>>;
+template class MapDataset<NormalizedImages, transforms::Stack<>>;
+
+ImageDataset::ImageDataset(Array images, const Array& labels, int64_t classes, Mode mode, const std::string& name)
+    : bytes_(std::move(images)), mode_(mode), name_(name) {
+  GRADUS_CHECK(bytes_.dtype() == DType::u8 && bytes_.ndim() == 4 && bytes_.is_contiguous(), IoError, "'", name,
+               "': images must be bytes of shape (N, C, H, W), got ", bytes_.dtype(), " of shape ", bytes_.shape());
+  GRADUS_CHECK(labels.dtype() == DType::u8 && labels.ndim() == 1 && labels.is_contiguous(), IoError, "'", name,
+               "': labels must be bytes of shape (N,), got ", labels.dtype(), " of shape ", labels.shape());
+  GRADUS_CHECK(bytes_.size(0) == labels.size(0), IoError, "'", name, "': ", bytes_.size(0), " images but ",
+               labels.size(0), " labels");
+  labels_ = Array::empty(labels.shape(), DType::i64);
+  for (int64_t i = 0; i < labels.numel(); ++i) {
+    const uint8_t label = labels.data<uint8_t>()[i];
+    GRADUS_CHECK(label < classes, IoError, "'", name, "': label ", i, " is ", label, ", but there are ", classes,
+                 " classes");
+    labels_.data<int64_t>()[i] = label;
+  }
+}
+
+// Bytes 0 … 255 to [0, 1].
+void ImageDataset::copy_image(size_t index, float* to) const {
+  GRADUS_CHECK(index < *size(), IndexError, "sample ", index, " of a dataset of ", *size());
+  const int64_t pixels = bytes_.stride(0);
+  const uint8_t* from = bytes_.data<uint8_t>() + static_cast<int64_t>(index) * pixels;
+  for (int64_t i = 0; i < pixels; ++i) to[i] = static_cast<float>(from[i]) / 255.0f;
+}
+
+Example<> ImageDataset::get(size_t index) {
+  const Array image = Array::empty({bytes_.size(1), bytes_.size(2), bytes_.size(3)});
+  copy_image(index, image.data<float>());
+  const Array label = Array::empty({}, DType::i64);
+  *label.data<int64_t>() = labels_.data<int64_t>()[index];
+  return {Tensor(image), Tensor(label)};
+}
+
+Example<> ImageDataset::get_stacked(const std::vector<size_t>& indices) const {
+  const int64_t count = static_cast<int64_t>(indices.size());
+  const Array images = Array::empty({count, bytes_.size(1), bytes_.size(2), bytes_.size(3)});
+  const Array labels = Array::empty({count}, DType::i64);
+  for (int64_t i = 0; i < count; ++i) {
+    const size_t index = indices[static_cast<size_t>(i)];
+    copy_image(index, images.data<float>() + i * images.stride(0));
+    labels.data<int64_t>()[i] = labels_.data<int64_t>()[index];
+  }
+  return {Tensor(images), Tensor(labels)};
+}
+
+std::vector<std::string> ImageDataset::plan() const {
+  return {name_ + ", " + std::to_string(*size()) + " images of " + std::to_string(bytes_.size(1)) + "x" +
+          std::to_string(bytes_.size(2)) + "x" + std::to_string(bytes_.size(3))};
+}
+
+Tensor ImageDataset::images() const {
+  const Array images = Array::empty(bytes_.shape());
+  parallel_for(images.size(0), 512, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      copy_image(static_cast<size_t>(i), images.data<float>() + i * images.stride(0));
+  });
+  return Tensor(images);
+}
+
+}  // namespace gradus::data::datasets

@@ -1,0 +1,93 @@
+#include <gradus/data/datasets/image_folder.h>
+
+#include <gradus/data/images/image_file.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <set>
+
+namespace gradus::data::datasets {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_image(const fs::path& path) {
+  std::string ending = path.extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return ending == ".png" || ending == ".jpg" || ending == ".jpeg";
+}
+
+// What is in a folder, sorted by name.
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    entries.push_back(entry->path());
+  GRADUS_CHECK(!error, IoError, "cannot read the folder '", folder.string(), "': ", error.message());
+  std::sort(entries.begin(), entries.end(),
+            [](const fs::path& a, const fs::path& b) { return a.filename().native() < b.filename().native(); });
+  return entries;
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+// Adds the images in `folder`, then those of its folders. `open` are the folders on the way here: a link back to one of
+// them ends there.
+void add_images(const fs::path& folder, std::set<fs::path>& open, std::vector<std::string>& images) {
+  std::error_code error;
+  const fs::path canonical = fs::canonical(folder, error);
+  if (error || !open.insert(canonical).second) return;
+  const std::vector<fs::path> entries = entries_of(folder);
+  for (const fs::path& entry : entries)
+    if (is_image(entry) && !is_folder(entry)) images.push_back(entry.string());
+  for (const fs::path& entry : entries)
+    if (is_folder(entry)) add_images(entry, open, images);
+  open.erase(canonical);
+}
+
+}  // namespace
+
+ImageFolder::ImageFolder(std::optional<transforms::ImageSize> size, const std::string& root) : size_(size) {
+  GRADUS_CHECK(!size || (size->height > 0 && size->width > 0), ValueError,
+               "ImageFolder needs a height and a width above 0, got ", size->height, " and ", size->width);
+  GRADUS_CHECK(is_folder(root), IoError, "'", root,
+               "' is not a folder; ImageFolder wants one with a folder for each class");
+  auto list = std::make_shared<List>();
+  list->root = root;
+  for (const fs::path& entry : entries_of(root)) {
+    if (!is_folder(entry)) continue;
+    std::vector<std::string> images;
+    std::set<fs::path> open;
+    add_images(entry, open, images);
+    GRADUS_CHECK(!images.empty(), IoError, "no .png, .jpg or .jpeg file in the class folder '", entry.string(), "'");
+    for (std::string& image : images)
+      list->samples.push_back({std::move(image), static_cast<int64_t>(list->classes.size())});
+    list->classes.push_back(entry.filename().string());
+  }
+  GRADUS_CHECK(!list->classes.empty(), IoError, "no folder in '", root,
+               "'; ImageFolder wants one for each class, with its images in it");
+  list_ = std::move(list);
+}
+
+Example<> ImageFolder::get(size_t index) {
+  GRADUS_CHECK(index < *size(), IndexError, "sample ", index, " of a dataset of ", *size());
+  const Sample& sample = list_->samples[index];
+  const Tensor data = unit_floats(read_image(sample.path));
+  const Array label = Array::empty({}, DType::i64);
+  *label.data<int64_t>() = sample.label;
+  return {size_ ? transforms::functional::resize(data, *size_) : data, Tensor(label)};
+}
+
+std::vector<std::string> ImageFolder::plan() const {
+  std::string line = "images in '" + list_->root + "', " + std::to_string(*size()) + " files of " +
+                     std::to_string(classes().size()) + " classes";
+  if (size_) line += ", resized to " + std::to_string(size_->height) + "x" + std::to_string(size_->width);
+  return {line};
+}
+
+}  // namespace gradus::data::datasets

@@ -1,0 +1,353 @@
+#include <gradus/data/datasets/tar_shards.h>
+
+#include <algorithm>
+#include <cctype>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <thread>
+#include <unordered_map>
+
+#include <gradus/core/runtime/deadline.h>
+#include <gradus/data/random_streams.h>
+
+namespace gradus::data {
+namespace detail {
+namespace {
+
+constexpr size_t kFileOverhead = 512;  // of an archive, and about what a name and a map take here
+
+size_t bytes_of(const TarSample& sample) {
+  size_t bytes = sample.key.size();
+  for (const auto& [extension, data] : sample.fields) bytes += data.size() + extension.size() + kFileOverhead;
+  return bytes;
+}
+
+/// The samples of a shard from byte `offset` on, where one begins.
+class TarSampleReader {
+ public:
+  TarSampleReader(const std::string& path, uint64_t offset)
+      : file_(path),
+        tar_([this](uint64_t at, void* to, size_t bytes) { file_.read_at(at, to, bytes); }, file_.size(), path, offset),
+        ahead_(tar_.next()) {}
+
+  /// Where the next sample begins.
+  uint64_t offset() const { return ahead_ ? ahead_->offset : tar_.offset(); }
+
+  std::optional<TarSample> next() {
+    std::optional<TarSample> sample;
+    for (uint64_t bytes = 0; ahead_; ahead_ = tar_.next()) {
+      const std::string& name = ahead_->name;
+      const size_t base = name.rfind('/') + 1, dot = name.find('.', base);  // rfind's npos + 1 is 0
+      if (dot == name.npos || dot == base) continue;                        // as WebDataset has it
+      std::string key = name.substr(0, dot), extension = name.substr(dot + 1);
+      if (sample && sample->key != key) break;
+      if (!sample) sample = TarSample{std::move(key), file_.path(), {}};
+      for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      bytes += ahead_->data.size() + name.size() + kFileOverhead;
+      GRADUS_CHECK(bytes <= io::kMostTarFileBytes, IoError, "'", file_.path(), "', byte ", ahead_->offset, ": sample '",
+                   sample->key, "' is too large: at most ", io::kMostTarFileBytes, " bytes are accepted");
+      const bool is_new = sample->fields.emplace(std::move(extension), std::move(ahead_->data)).second;
+      GRADUS_CHECK(is_new, IoError, "'", file_.path(), "', byte ", ahead_->offset, ": a second file '", name, "'");
+    }
+    return sample;
+  }
+
+ private:
+  io::InputFile file_;
+  io::TarReader tar_;
+  std::optional<io::TarFile> ahead_;  // the first file of the next sample
+};
+
+}  // namespace
+
+/// The samples of tar shards in the order of an epoch, read ahead. Shared with its threads: one that is stuck may come
+/// back when the stream is no longer used.
+///
+/// The shards that a folder is home of are its lane, and a thread of its own reads them. Samples come from the lanes in
+/// turn, so all folders are read at the same time, and their order does not depend on which is faster. When a folder
+/// fails, the lane's thread goes on at the same byte in one that has the same shard; when it does not answer, a new
+/// thread does.
+class TarStream : public std::enable_shared_from_this<TarStream> {
+ public:
+  /// The end of what this returns ends the threads. It waits for their reads, but not for those that have stalled.
+  static std::shared_ptr<TarStream> open(std::vector<std::string> folders, const datasets::TarShardsOptions& options) {
+    const std::shared_ptr<TarStream> stream(new TarStream(std::move(folders), options));
+    return {stream.get(), [stream](TarStream*) { stream->stop(); }};
+  }
+
+  void reset(uint64_t seed, uint64_t epoch) {
+    std::vector<Lane> lanes(folders_.size());
+    for (const size_t shard : order_of(seed, epoch)) lanes[shards_[shard].folders[0]].shards.push_back(shard);
+    shuffle_buffer_.clear();
+    turn_ = drawn_ = 0, seed_ = seed, epoch_ = epoch, error_ = nullptr;
+    std::lock_guard lock(mutex_);
+    drawn_samples_.clear();
+    lanes_.clear();
+    for (Lane& lane : lanes) {
+      if (lane.shards.empty()) continue;
+      begin_shard(lane);
+      lanes_.push_back(start(std::move(lane)));
+    }
+    changed_.notify_all();
+  }
+
+  /// The next sample's number, by which give() finds it; none at the epoch's end. With `drop` give() will not.
+  std::optional<size_t> draw(bool drop) {
+    while (shuffle_buffer_.size() < std::max<size_t>(options_.shuffle_buffer, 1)) {
+      std::optional<Numbered> next = take();
+      if (!next) break;
+      shuffle_buffer_.push_back(std::move(*next));
+    }
+    if (shuffle_buffer_.empty()) return std::nullopt;
+    const auto size = static_cast<int64_t>(shuffle_buffer_.size());
+    const int64_t chosen = random_integer(seed_, shuffle_buffer_stream(epoch_), drawn_++, 0, size);
+    std::swap(shuffle_buffer_[static_cast<size_t>(chosen)], shuffle_buffer_.back());
+    Numbered next = std::move(shuffle_buffer_.back());
+    shuffle_buffer_.pop_back();
+    std::lock_guard lock(mutex_);
+    if (!drop) drawn_samples_.emplace(next.number, std::move(next.sample));
+    return next.number;
+  }
+
+  TarSample give(size_t number) {
+    std::lock_guard lock(mutex_);
+    auto found = drawn_samples_.extract(number);
+    GRADUS_CHECK(!found.empty(), IndexError, "sample ", number,
+                 " of tar shards is given once, after their sampler drew it");
+    return std::move(found.mapped());
+  }
+
+  std::string describe() const {
+    return "tar shards, " + std::to_string(shards_.size()) + " in " + std::to_string(folders_.size()) + " folders";
+  }
+
+ private:
+  struct Numbered {
+    size_t number;  // 2^32 times the shard's, plus the place in it: the same for all ranks and epochs
+    TarSample sample;
+  };
+  struct Shard {
+    std::string name;
+    std::vector<size_t> folders;  // that have it, its home first
+  };
+  struct Lane {
+    std::deque<size_t> shards;        // still to read, the open one first
+    size_t folder = 0, place = 0;     // from which that is read, and the number of the next sample in it
+    uint64_t offset = 0;              // where that sample begins
+    std::set<size_t> failed;          // folders from which it cannot be read
+    std::optional<Deadline> reading;  // of the read that has begun
+    std::deque<Numbered> ready;
+    size_t ready_bytes = 0;
+    std::exception_ptr error;
+
+    bool is_stuck() const { return reading && reading->passed(); }
+  };
+  using LanePtr = std::shared_ptr<Lane>;
+
+  TarStream(std::vector<std::string> folders, const datasets::TarShardsOptions& options)
+      : options_(options), folders_(std::move(folders)) {
+    GRADUS_CHECK(options.rank < options.num_replicas, ValueError, "tar shards for ", options.num_replicas,
+                 " ranks have ranks below that, got rank ", options.rank);
+    std::map<std::string, std::vector<size_t>> holders;  // by name, so that all ranks have one order
+    for (size_t i = 0; i < folders_.size(); ++i) {
+      std::error_code error;
+      for (std::filesystem::directory_iterator entry(folders_[i], error), end; !error && entry != end;
+           entry.increment(error))
+        if (entry->path().extension() == ".tar") holders[entry->path().filename().string()].push_back(i);
+      GRADUS_CHECK(!error, IoError, "cannot read the folder '", folders_[i], "': ", error.message());
+    }
+    GRADUS_CHECK(holders.size() >= options.num_replicas, ValueError, options.num_replicas,
+                 " ranks need as many tar shards, there are ", holders.size());
+    std::vector<size_t> homes(folders_.size());
+    for (auto& [name, owners] : holders) {
+      std::stable_sort(owners.begin(), owners.end(), [&](size_t a, size_t b) { return homes[a] < homes[b]; });
+      ++homes[owners[0]];
+      shards_.push_back({name, owners});
+    }
+  }
+
+  void stop() {
+    error_ = nullptr;
+    std::unique_lock lock(mutex_);
+    lanes_.clear();
+    changed_.notify_all();
+    const auto is_stuck = [](const LanePtr& lane) { return lane->is_stuck(); };
+    changed_.wait_for(lock, bounded(options_.stall_limit), [&] { return std::ranges::all_of(read_, is_stuck); });
+  }
+
+  // The rank's shards. The first of each folder come first, then the second ones: so each part of the order has a share
+  // of every folder.
+  std::vector<size_t> order_of(uint64_t seed, uint64_t epoch) const {
+    const size_t count = shards_.size();
+    std::vector<size_t> order(count), place(count), places(folders_.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    if (options_.shuffle) {
+      samplers::RandomSampler sampler(count);
+      sampler.reset(seed, epoch);
+      order = *sampler.next(count);
+    }
+    for (const size_t shard : order) place[shard] = places[shards_[shard].folders[0]]++;
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return place[a] < place[b]; });
+    const auto bound = [&](size_t rank) {
+      return order.begin() + static_cast<std::ptrdiff_t>(rank * count / options_.num_replicas);
+    };
+    return {bound(options_.rank), bound(options_.rank + 1)};
+  }
+
+  // The next sample of the lane whose turn it is; waits for it.
+  std::optional<Numbered> take() {
+    std::unique_lock lock(mutex_);
+    while (!lanes_.empty()) {
+      turn_ %= lanes_.size();
+      LanePtr& lane = lanes_[turn_];
+      if (!lane->ready.empty()) {
+        Numbered next = std::move(lane->ready.front());
+        lane->ready.pop_front();
+        lane->ready_bytes -= bytes_of(next.sample);
+        ++turn_;
+        changed_.notify_all();
+        return next;
+      }
+      if (lane->error) error_ = std::move(lane->error);
+      if (error_) std::rethrow_exception(error_);
+      if (lane->shards.empty()) {
+        lanes_.erase(lanes_.begin() + static_cast<std::ptrdiff_t>(turn_));
+      } else if (lane->is_stuck()) {
+        // Another folder goes on. What the thread that is stuck brings after all, nobody looks at.
+        Lane other = *lane;
+        GRADUS_CHECK(find_folder(other), IoError, "'", folders_[lane->folder], "' has not answered for ",
+                     options_.stall_limit.count(), " ms, and no other folder has '", shards_[lane->shards.front()].name,
+                     "'");
+        other.reading.reset();
+        lane = start(std::move(other));
+      } else {
+        changed_.wait_for(lock, lane->reading.value_or(Deadline(options_.stall_limit)).left());
+      }
+    }
+    return std::nullopt;
+  }
+
+  // Reads the lane's open shard from a folder that has it and answers; false if there is none to be found.
+  bool find_folder(Lane& lane) const {
+    const std::vector<size_t>& folders = shards_[lane.shards.front()].folders;
+    const auto found = std::ranges::find_if(folders, [&](size_t folder) {
+      const auto is_stuck = [&](const LanePtr& other) { return other->folder == folder && other->is_stuck(); };
+      return !lane.failed.contains(folder) && std::ranges::none_of(read_, is_stuck);
+    });
+    lane.folder = found == folders.end() ? folders[0] : *found;
+    return found != folders.end();
+  }
+
+  void begin_shard(Lane& lane) const {
+    lane.offset = lane.place = 0;
+    lane.failed.clear();
+    if (!lane.shards.empty()) find_folder(lane);
+  }
+
+  LanePtr start(Lane lane) {
+    auto started = std::make_shared<Lane>(std::move(lane));
+    read_.insert(started);
+    std::thread([self = shared_from_this(), started] { self->read(started); }).detach();
+    return started;
+  }
+
+  void read(const LanePtr& lane) {
+    std::unique_ptr<TarSampleReader> reader;
+    std::unique_lock lock(mutex_);
+    const auto is_left = [&] { return std::ranges::find(lanes_, lane) == lanes_.end(); };
+    while (!is_left() && !lane->shards.empty() && !lane->error) {
+      if (lane->ready_bytes >= options_.read_ahead && !lane->ready.empty()) {
+        changed_.wait(lock);
+        continue;
+      }
+      const size_t shard = lane->shards.front();
+      const std::string path = folders_[lane->folder] + "/" + shards_[shard].name;
+      const uint64_t offset = lane->offset;
+      std::optional<TarSample> sample;
+      std::exception_ptr error;
+      lane->reading.emplace(options_.stall_limit);
+      lock.unlock();
+      try {
+        if (!reader) reader = std::make_unique<TarSampleReader>(path, offset);
+        sample = reader->next();
+      } catch (...) { error = std::current_exception(); }
+      lock.lock();
+      lane->reading.reset();
+      changed_.notify_all();
+      if (sample) {
+        lane->offset = reader->offset();
+        lane->ready_bytes += bytes_of(*sample);
+        lane->ready.push_back({shard << 32 | lane->place++, std::move(*sample)});
+        continue;
+      }
+      reader.reset();
+      if (error) {
+        lane->failed.insert(lane->folder);
+        if (!find_folder(*lane)) lane->error = std::move(error);
+      } else {
+        lane->shards.pop_front();
+        begin_shard(*lane);
+      }
+    }
+    read_.erase(lane);
+    changed_.notify_all();
+  }
+
+  const datasets::TarShardsOptions options_;
+  const std::vector<std::string> folders_;
+  std::vector<Shard> shards_;
+
+  // Of the consumer.
+  uint64_t seed_ = 0, epoch_ = 0, drawn_ = 0;
+  size_t turn_ = 0;           // of the lanes
+  std::exception_ptr error_;  // that ended the epoch: not left to a lane, whose thread may outlive it
+  std::vector<Numbered> shuffle_buffer_;
+
+  std::mutex mutex_;  // for all below
+  std::condition_variable changed_;
+  std::vector<LanePtr> lanes_;
+  std::set<LanePtr> read_;                               // lanes with a thread: of lanes_, stuck, or of another epoch
+  std::unordered_map<size_t, TarSample> drawn_samples_;  // by loader workers too
+};
+
+}  // namespace detail
+
+namespace samplers {
+
+void TarShardSampler::reset(uint64_t seed, uint64_t epoch) { stream_->reset(seed, epoch); }
+
+std::optional<std::vector<size_t>> TarShardSampler::next(size_t batch_size) {
+  std::vector<size_t> numbers;
+  while (numbers.size() < batch_size) {
+    const std::optional<size_t> number = stream_->draw(/*drop=*/false);
+    if (!number) break;
+    numbers.push_back(*number);
+  }
+  return numbers.empty() ? std::nullopt : std::optional(std::move(numbers));
+}
+
+void TarShardSampler::skip(uint64_t batches, size_t batch_size) {
+  for (; batches > 0; --batches)
+    for (size_t i = 0; i < batch_size; ++i)
+      if (!stream_->draw(/*drop=*/true)) return;
+}
+
+}  // namespace samplers
+
+namespace datasets {
+
+TarShards::TarShards(std::vector<std::string> folders, const TarShardsOptions& options)
+    : stream_(data::detail::TarStream::open(std::move(folders), options)) {}
+
+TarSample TarShards::get(size_t index) { return stream_->give(index); }
+
+std::vector<std::string> TarShards::plan() const { return {stream_->describe()}; }
+
+}  // namespace datasets
+}  // namespace gradus::data

@@ -1,0 +1,142 @@
+#include <gradus/data/images/image_file.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include <gradus/core/io/file_kind.h>
+#include <gradus/data/images/image_check.h>
+
+namespace {
+
+// What stb_image may allocate at once on this thread, and to what a buffer may grow: a few bytes of PNG can unpack to
+// gigabytes.
+thread_local size_t allocation_limit = 0, growth_limit = 0;
+thread_local bool growth_refused = false;
+
+// Zeroed: older releases of stb_image decode with the Huffman tables that a file does not have.
+void* limited_malloc(size_t bytes) { return bytes <= allocation_limit ? std::calloc(bytes, 1) : nullptr; }
+void* limited_realloc(void* memory, size_t bytes) {
+  growth_refused |= bytes > growth_limit;
+  return growth_refused ? nullptr : std::realloc(memory, bytes);
+}
+
+}  // namespace
+
+// Doubles the width of a row of chroma: each new sample is 3/4 of the nearest one and 1/4 of its neighbour, rounded
+// down and up by turns, as libjpeg does. It takes the place of stb_image's function of this name, which swaps the
+// weights of the next-to-last sample: the macro, which stands for the name only where a parenthesis follows it, gives
+// the definition in stb_image.h another name and leaves the name where its address is taken.
+static unsigned char* stbi__resample_row_h_2(unsigned char* out, unsigned char* near, unsigned char*, int w, int) {
+  for (int i = 0; i < w; ++i) {
+    const int before = near[std::max(i - 1, 0)], after = near[std::min(i + 1, w - 1)];
+    out[2 * i] = static_cast<unsigned char>((3 * near[i] + before + 1) / 4);
+    out[2 * i + 1] = static_cast<unsigned char>((3 * near[i] + after + 2) / 4);
+  }
+  return out;
+}
+#define stbi__resample_row_h_2(out, near, far, w, hs) stb_resample_row_h_2(out, near, far, w, hs)
+
+// stb_image (Sean Barrett, public domain), compiled here alone. CMakeLists.txt gives this file -fwrapv: damaged JPEGs
+// make its arithmetic overflow. It may also shift by more than 31: older releases do, a zero, where the data ran out.
+#define STB_IMAGE_IMPLEMENTATION
+#define STB_IMAGE_STATIC
+#define STBI_ONLY_PNG
+#define STBI_ONLY_JPEG
+#define STBI_NO_STDIO
+#define STBI_MALLOC(bytes) limited_malloc(bytes)
+#define STBI_REALLOC(memory, bytes) limited_realloc(memory, bytes)
+#define STBI_FREE(memory) std::free(memory)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+#include <stb_image.h>
+#pragma GCC diagnostic pop
+#undef stbi__resample_row_h_2
+
+namespace gradus::data {
+namespace {
+
+bool starts_with(io::ByteSpan bytes, std::string_view start) {
+  return bytes.size() >= start.size() && std::memcmp(bytes.data(), start.data(), start.size()) == 0;
+}
+
+// Pixels (H, W, 3) as (3, H, W).
+Array planes_of(const uint8_t* pixels, int64_t height, int64_t width) {
+  const Array image = Array::empty({3, height, width}, DType::u8);
+  const int64_t count = height * width;
+  uint8_t* to = image.data<uint8_t>();
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t c = 0; c < 3; ++c) to[c * count + i] = pixels[3 * i + c];
+  return image;
+}
+
+// Returns the colours (3, H, W) of palette indices (H, W). stb_image has read the indices as grey values of the
+// header's number of bits and has scaled them to 0 to 255.
+Array colors_of(const uint8_t* grey, const detail::ImageHeader& header, const std::string& name) {
+  const Array image = Array::empty({3, header.height, header.width}, DType::u8);
+  const int64_t count = header.height * header.width;
+  const size_t colors = header.palette.size() / 3;
+  uint8_t* const to = image.data<uint8_t>();
+  const int step = header.bits < 8 ? 255 / ((1 << header.bits) - 1) : 1;
+  for (int64_t i = 0; i < count; ++i) {
+    const size_t index = static_cast<size_t>(grey[i] / step);
+    GRADUS_CHECK(index < colors, IoError, "'", name, "' is a damaged PNG file: pixel (", i % header.width, ", ",
+                 i / header.width, ") has colour ", index, " of a palette of ", colors);
+    for (int64_t c = 0; c < 3; ++c)
+      to[c * count + i] = static_cast<uint8_t>(header.palette[3 * index + static_cast<size_t>(c)]);
+  }
+  return image;
+}
+
+}  // namespace
+
+Array decode_image(io::ByteSpan bytes, const std::string& name, int64_t most_pixels) {
+  GRADUS_CHECK(bytes.size() <= kMostImageBytes, IoError, "'", name, "' has ", bytes.size(),
+               " bytes; images have at most ", kMostImageBytes);
+  const bool is_png = starts_with(bytes, "\x89PNG\r\n\x1a\n");
+  GRADUS_CHECK(is_png || starts_with(bytes, "\xff\xd8\xff"), IoError, "'", name, "' is neither a PNG nor a JPEG file",
+               io::described(bytes));
+  const detail::ImageHeader header = is_png ? detail::check_png(bytes, name) : detail::check_jpeg(bytes, name);
+  const int64_t pixels = header.width * header.height;
+  GRADUS_CHECK(pixels <= most_pixels, IoError, "'", name, "' says that it is ", header.width, "x", header.height,
+               " pixels large; at most ", most_pixels, " pixels are read");
+  // Each scan of a progressive JPEG passes over all pixels, with next to no data where nothing changes.
+  GRADUS_CHECK(header.scans <= kMostScannedPixels / pixels, IoError, "'", name, "' has ", header.scans, " scans of ",
+               header.width, "x", header.height, " pixels; at most ", kMostScannedPixels / pixels,
+               " scans of so many pixels are read");
+  // Enough for every buffer of an honest file: 16 bits in four channels, twice, and blocks that stand over the border.
+  allocation_limit =
+      (size_t{1} << 20) + size_t{32} * static_cast<size_t>(header.width + 64) * static_cast<size_t>(header.height + 64);
+  // What grows, by doubling, are the compressed data of a PNG and its unpacked rows, each after a byte for its filter.
+  const size_t row_bits = static_cast<size_t>(header.width) * static_cast<size_t>(header.channels * header.bits);
+  const size_t rows_bytes =
+      (std::max(row_bits / 8, static_cast<size_t>(header.width)) + 1) * static_cast<size_t>(header.height);
+  growth_limit = (size_t{1} << 20) + 2 * std::max(rows_bytes, bytes.size());
+  growth_refused = false;
+
+  const bool has_palette = !header.palette.empty();
+  const io::Bytes indices = has_palette ? detail::png_of_indices(bytes) : io::Bytes();
+  if (has_palette) bytes = indices;
+  int width = 0, height = 0, channels = 0;
+  const std::unique_ptr<stbi_uc, void (*)(void*)> decoded(
+      stbi_load_from_memory(reinterpret_cast<const stbi_uc*>(bytes.data()), static_cast<int>(bytes.size()), &width,
+                            &height, &channels, has_palette ? 1 : 3),
+      stbi_image_free);
+  GRADUS_CHECK(!growth_refused, IoError, "'", name, "' is a damaged PNG file: it unpacks to far more than the ",
+               rows_bytes, " bytes of ", header.width, "x", header.height, " pixels");
+  GRADUS_CHECK(decoded && width == header.width && height == header.height, IoError, "cannot decode '", name,
+               "': ", stbi_failure_reason() ? stbi_failure_reason() : "unknown reason");
+  return has_palette ? colors_of(decoded.get(), header, name) : planes_of(decoded.get(), height, width);
+}
+
+Array read_image(const std::string& path) { return decode_image(io::read_file(path, kMostImageBytes), path); }
+
+Tensor unit_floats(const Array& bytes) {
+  const Array floats = Array::empty(bytes.shape());
+  std::transform(bytes.data<uint8_t>(), bytes.data<uint8_t>() + bytes.numel(), floats.data<float>(),
+                 [](uint8_t value) { return static_cast<float>(value) / 255.0f; });
+  return Tensor(floats);
+}
+
+}  // namespace gradus::data

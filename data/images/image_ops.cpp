@@ -1,0 +1,236 @@
+#include <gradus/data/images/image_ops.h>
+
+#include <gradus/core/io/array_bytes.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace gradus::data::transforms {
+namespace detail {
+
+Planes planes_of(const Tensor& image, std::string_view name) {
+  const Array x = io::contiguous_on_cpu(image.array());
+  GRADUS_CHECK(x.dtype() == DType::f32, DTypeError, name, " needs float32 images, got ", x.dtype());
+  GRADUS_CHECK(x.ndim() >= 2, ShapeError, name, " needs images (…, H, W), got shape ", x.shape());
+  const int64_t height = x.size(-2), width = x.size(-1);
+  GRADUS_CHECK(height > 0 && width > 0, ShapeError, name, " needs images with pixels, got shape ", x.shape());
+  return {x, x.numel() / (height * width), height, width};
+}
+
+Planes planes_like(const Planes& planes, ImageSize size) {
+  GRADUS_CHECK(size.height > 0 && size.width > 0, ValueError, "an image needs a height and a width above 0, got ",
+               size.height, " and ", size.width);
+  Shape shape = planes.array.shape();
+  shape[shape.size() - 2] = size.height, shape[shape.size() - 1] = size.width;
+  return {Array::empty(shape), planes.count, size.height, size.width};
+}
+
+float fill_of(const Fill& fill, const Planes& planes, int64_t i, std::string_view name) {
+  const int64_t count = static_cast<int64_t>(fill.values.size());
+  if (count == 1) return static_cast<float>(fill.values[0]);
+  const Array& x = planes.array;
+  GRADUS_CHECK(x.ndim() >= 3 && x.size(-3) == count, ValueError, name, " has ", count,
+               " fill values for an image of shape ", x.shape());
+  return static_cast<float>(fill.values[static_cast<size_t>(i % count)]);
+}
+
+}  // namespace detail
+
+namespace functional {
+namespace {
+
+using detail::Planes;
+using detail::planes_like;
+using detail::planes_of;
+
+// Row or column `i` of an image with `size` of them that is continued beyond its borders; -1 where that is the fill.
+int64_t source_index(int64_t i, int64_t size, PaddingMode mode) {
+  if (i >= 0 && i < size) return i;
+  switch (mode) {
+    case PaddingMode::kConstant: return -1;
+    case PaddingMode::kEdge: return i < 0 ? 0 : size - 1;
+    case PaddingMode::kReflect: return i < 0 ? -i : 2 * (size - 1) - i;
+    case PaddingMode::kSymmetric: return i < 0 ? -i - 1 : 2 * size - 1 - i;
+  }
+  return -1;
+}
+
+std::vector<int64_t> source_indices(int64_t first, int64_t count, int64_t size, PaddingMode mode) {
+  std::vector<int64_t> indices(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) indices[static_cast<size_t>(i)] = source_index(first + i, size, mode);
+  return indices;
+}
+
+// Rows [top, top + height) and columns [left, left + width) of the image continued beyond its borders.
+Tensor window(const Planes& x, int64_t top, int64_t left, ImageSize size, const Fill& fill, PaddingMode mode,
+              std::string_view name) {
+  const Planes y = planes_like(x, size);
+  const std::vector<int64_t> rows = source_indices(top, size.height, x.height, mode);
+  const std::vector<int64_t> columns = source_indices(left, size.width, x.width, mode);
+  const int64_t first = std::clamp<int64_t>(-left, 0, size.width);              // columns [first, last) are those
+  const int64_t last = std::clamp<int64_t>(x.width - left, first, size.width);  // of the image itself
+  for (int64_t i = 0; i < x.count; ++i) {
+    const float outside = detail::fill_of(fill, x, i, name);
+    float* to = y.plane(i);
+    for (int64_t row : rows) {
+      const float* from = x.plane(i) + row * x.width;
+      const auto pixel = [&](int64_t column) {
+        const int64_t source = columns[static_cast<size_t>(column)];
+        return row < 0 || source < 0 ? outside : from[source];
+      };
+      for (int64_t column = 0; column < first; ++column) to[column] = pixel(column);
+      if (row < 0) std::fill(to + first, to + last, outside);
+      else if (last > first)
+        std::memcpy(to + first, from + left + first, sizeof(float) * static_cast<size_t>(last - first));
+      for (int64_t column = last; column < size.width; ++column) to[column] = pixel(column);
+      to += size.width;
+    }
+  }
+  return Tensor(y.array);
+}
+
+// Of the image with its padding, which must make sense.
+ImageSize padded_size(const Planes& x, const Padding& padding, PaddingMode mode) {
+  const int64_t least = std::min({padding.left, padding.top, padding.right, padding.bottom});
+  GRADUS_CHECK(least >= 0, ValueError, "pad needs paddings of at least 0, got ", least);
+  if (mode == PaddingMode::kReflect || mode == PaddingMode::kSymmetric) {
+    const int64_t spare = mode == PaddingMode::kReflect ? 1 : 0;
+    GRADUS_CHECK(std::max(padding.left, padding.right) <= x.width - spare &&
+                     std::max(padding.top, padding.bottom) <= x.height - spare,
+                 ValueError, "pad cannot mirror more than there is of an image of shape ", x.array.shape());
+  }
+  return {x.height + padding.top + padding.bottom, x.width + padding.left + padding.right};
+}
+
+// Weights of the image's pixels in the pixels of one resized axis.
+struct Taps {
+  std::vector<int64_t> first;  // of each output pixel, with `count` weights from there on
+  std::vector<float> weights;
+  int64_t count = 0;
+};
+
+Taps taps_of(int64_t from, int64_t to, Interpolation interpolation, bool antialias) {
+  const double scale = static_cast<double>(from) / static_cast<double>(to);
+  Taps taps;
+  taps.first.resize(static_cast<size_t>(to));
+  if (interpolation == Interpolation::kNearest) {
+    taps.count = 1;
+    taps.weights.assign(static_cast<size_t>(to), 1);
+    for (int64_t i = 0; i < to; ++i)
+      taps.first[static_cast<size_t>(i)] =
+          std::min(static_cast<int64_t>(std::floor(static_cast<double>(i) * scale)), from - 1);
+    return taps;
+  }
+  const double radius = antialias ? std::max(scale, 1.0) : 1.0;
+  taps.count = std::min(static_cast<int64_t>(std::ceil(2 * radius)) + 1, from);
+  taps.weights.assign(static_cast<size_t>(to * taps.count), 0);
+  for (int64_t i = 0; i < to; ++i) {
+    const double center = (static_cast<double>(i) + 0.5) * scale;
+    const int64_t first = std::clamp<int64_t>(static_cast<int64_t>(std::floor(center - radius)), 0, from - taps.count);
+    taps.first[static_cast<size_t>(i)] = first;
+    float* weights = &taps.weights[static_cast<size_t>(i * taps.count)];
+    double sum = 0;
+    for (int64_t j = 0; j < taps.count; ++j) {
+      const double weight = 1 - std::abs(static_cast<double>(first + j) + 0.5 - center) / radius;
+      weights[j] = static_cast<float>(std::max(weight, 0.0));
+      sum += std::max(weight, 0.0);
+    }
+    for (int64_t j = 0; j < taps.count; ++j) weights[j] = static_cast<float>(weights[j] / sum);
+  }
+  return taps;
+}
+
+}  // namespace
+
+Tensor crop(const Tensor& image, int64_t top, int64_t left, int64_t height, int64_t width) {
+  return window(planes_of(image, "crop"), top, left, {height, width}, 0, PaddingMode::kConstant, "crop");
+}
+
+Tensor center_crop(const Tensor& image, ImageSize size) {
+  const Planes x = planes_of(image, "center_crop");
+  // Halves are rounded to the even number, as Python does.
+  const auto middle = [](int64_t rest) { return static_cast<int64_t>(std::nearbyint(static_cast<double>(rest) / 2)); };
+  return window(x, middle(x.height - size.height), middle(x.width - size.width), size, 0, PaddingMode::kConstant,
+                "center_crop");
+}
+
+Tensor pad(const Tensor& image, const Padding& padding, const Fill& fill, PaddingMode mode) {
+  const Planes x = planes_of(image, "pad");
+  return window(x, -padding.top, -padding.left, padded_size(x, padding, mode), fill, mode, "pad");
+}
+
+Tensor padded_crop(const Tensor& image, const Padding& padding, int64_t top, int64_t left, ImageSize size,
+                   const Fill& fill, PaddingMode mode) {
+  const Planes x = planes_of(image, "padded_crop");
+  const ImageSize padded = padded_size(x, padding, mode);
+  GRADUS_CHECK(top >= 0 && left >= 0 && size.height <= padded.height - top && size.width <= padded.width - left,
+               ValueError, "padded_crop: rows ", top, " + ", size.height, " and columns ", left, " + ", size.width,
+               " are not within a padded image of ", padded.height, "x", padded.width);
+  return window(x, top - padding.top, left - padding.left, size, fill, mode, "padded_crop");
+}
+
+Tensor hflip(const Tensor& image) {
+  const Planes x = planes_of(image, "hflip"), y = planes_like(x, {x.height, x.width});
+  for (int64_t row = 0; row < x.count * x.height; ++row)
+    std::reverse_copy(x.plane(0) + row * x.width, x.plane(0) + (row + 1) * x.width, y.plane(0) + row * x.width);
+  return Tensor(y.array);
+}
+
+Tensor vflip(const Tensor& image) {
+  const Planes x = planes_of(image, "vflip"), y = planes_like(x, {x.height, x.width});
+  for (int64_t i = 0; i < x.count; ++i)
+    for (int64_t row = 0; row < x.height; ++row)
+      std::copy_n(x.plane(i) + (x.height - 1 - row) * x.width, x.width, y.plane(i) + row * x.width);
+  return Tensor(y.array);
+}
+
+Tensor resize(const Tensor& image, ImageSize size, Interpolation interpolation, bool antialias) {
+  const Planes x = planes_of(image, "resize"), narrow = planes_like(x, {x.height, size.width}),
+               y = planes_like(x, size);
+  const Taps columns = taps_of(x.width, size.width, interpolation, antialias);
+  const Taps rows = taps_of(x.height, size.height, interpolation, antialias);
+  for (int64_t row = 0; row < x.count * x.height; ++row) {
+    const float* from = x.plane(0) + row * x.width;
+    float* to = narrow.plane(0) + row * size.width;
+    for (int64_t i = 0; i < size.width; ++i) {
+      const float* weights = &columns.weights[static_cast<size_t>(i * columns.count)];
+      const float* pixels = from + columns.first[static_cast<size_t>(i)];
+      float sum = 0;
+      for (int64_t j = 0; j < columns.count; ++j) sum += weights[j] * pixels[j];
+      to[i] = sum;
+    }
+  }
+  for (int64_t plane = 0; plane < x.count; ++plane)
+    for (int64_t i = 0; i < size.height; ++i) {
+      float* to = y.plane(plane) + i * size.width;
+      std::fill_n(to, size.width, 0.0f);
+      for (int64_t j = 0; j < rows.count; ++j) {
+        const float weight = rows.weights[static_cast<size_t>(i * rows.count + j)];
+        const float* from = narrow.plane(plane) + (rows.first[static_cast<size_t>(i)] + j) * size.width;
+        for (int64_t column = 0; column < size.width; ++column) to[column] += weight * from[column];
+      }
+    }
+  return Tensor(y.array);
+}
+
+Tensor resized_crop(const Tensor& image, int64_t top, int64_t left, int64_t height, int64_t width, ImageSize size,
+                    Interpolation interpolation, bool antialias) {
+  return resize(crop(image, top, left, height, width), size, interpolation, antialias);
+}
+
+Tensor erase(const Tensor& image, int64_t top, int64_t left, int64_t height, int64_t width, const Fill& value) {
+  const Planes x = planes_of(image, "erase"), y = planes_like(x, {x.height, x.width});
+  GRADUS_CHECK(
+      top >= 0 && left >= 0 && height >= 0 && width >= 0 && height <= x.height - top && width <= x.width - left,
+      ValueError, "erase: rows ", top, " + ", height, " and columns ", left, " + ", width,
+      " are not within an image of shape ", x.array.shape());
+  std::copy_n(x.plane(0), x.array.numel(), y.plane(0));
+  for (int64_t i = 0; i < x.count; ++i)
+    for (int64_t row = top; row < top + height; ++row)
+      std::fill_n(y.plane(i) + row * x.width + left, width, detail::fill_of(value, x, i, "erase"));
+  return Tensor(y.array);
+}
+
+}  // namespace functional
+}  // namespace gradus::data::transforms

@@ -1,0 +1,202 @@
+#include <gradus/data/loader/samplers.h>
+
+#include <gradus/autograd/archive.h>
+#include <gradus/autograd/ops/creation.h>
+#include <gradus/core/runtime/random.h>
+#include <gradus/data/random_streams.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace gradus::data::samplers {
+namespace {
+
+std::vector<size_t> count_up(size_t size) {
+  std::vector<size_t> indices(size);
+  std::iota(indices.begin(), indices.end(), size_t{0});
+  return indices;
+}
+
+std::vector<size_t> shuffled(std::vector<size_t> indices, uint64_t seed, uint64_t epoch) {
+  for (size_t i = indices.size(); i > 1; --i) {
+    const int64_t partner = random_integer(seed, order_stream(epoch), i, 0, static_cast<int64_t>(i));
+    std::swap(indices[i - 1], indices[static_cast<size_t>(partner)]);
+  }
+  return indices;
+}
+
+size_t divide_up(size_t count, size_t by) { return count / by + (count % by != 0); }
+
+// In (0, 1]: its logarithm is finite.
+double unit_above_zero(uint64_t seed, uint64_t epoch, size_t i) {
+  return 1.0 - random_uniform<double>(seed, order_stream(epoch), i, 0, 1);
+}
+
+std::vector<size_t> draw_with_replacement(const std::vector<double>& weights, size_t count, uint64_t seed,
+                                          uint64_t epoch) {
+  std::vector<double> cumulative(weights.size());
+  std::partial_sum(weights.begin(), weights.end(), cumulative.begin());
+  std::vector<size_t> indices(count);
+  for (size_t i = 0; i < count; ++i) {
+    const double point = unit_above_zero(seed, epoch, i) * cumulative.back();  // in (0, sum]: never a weight of 0
+    const auto found = std::lower_bound(cumulative.begin(), cumulative.end(), point);
+    indices[i] = static_cast<size_t>(found - cumulative.begin());
+  }
+  return indices;
+}
+
+std::vector<size_t> draw_without_replacement(const std::vector<double>& weights, size_t count, uint64_t seed,
+                                             uint64_t epoch) {
+  std::vector<std::pair<double, size_t>> keys;
+  for (size_t i = 0; i < weights.size(); ++i)
+    if (weights[i] > 0) keys.emplace_back(-random_detail::log(unit_above_zero(seed, epoch, i)) / weights[i], i);
+  std::partial_sort(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(count), keys.end());
+  std::vector<size_t> indices(count);
+  for (size_t i = 0; i < count; ++i) indices[i] = keys[i].second;
+  return indices;
+}
+
+void write_indices(serialize::OutputArchive& archive, const char* key, const std::vector<size_t>& indices) {
+  archive.write(key, tensor(std::vector<int64_t>(indices.begin(), indices.end())));
+}
+
+/// Not negative; anything else is a ValueError.
+std::vector<size_t> read_indices(const serialize::InputArchive& archive, const char* key) {
+  Tensor stored;
+  archive.read(key, stored);
+  std::vector<size_t> indices;
+  const Tensor flat = stored.to(kLong).contiguous();
+  for (int64_t i = 0; i < flat.numel(); ++i) {
+    const int64_t index = flat.data_ptr<int64_t>()[i];
+    GRADUS_CHECK(index >= 0, ValueError, "'", key, "' of a sampler is ", index);
+    indices.push_back(static_cast<size_t>(index));
+  }
+  return indices;
+}
+
+size_t read_index(const serialize::InputArchive& archive, const char* key) {
+  const std::vector<size_t> index = read_indices(archive, key);
+  GRADUS_CHECK(index.size() == 1, ValueError, "'", key, "' of a sampler must be one number");
+  return index[0];
+}
+
+}  // namespace
+
+void SequentialSampler::save(serialize::OutputArchive& archive) const { write_indices(archive, "index", {position_}); }
+void SequentialSampler::load(serialize::InputArchive& archive) { position_ = read_index(archive, "index"); }
+
+std::optional<std::vector<size_t>> SequentialSampler::next(size_t batch_size) {
+  if (position_ >= size_) return std::nullopt;
+  std::vector<size_t> indices(std::min(batch_size, size_ - position_));
+  std::iota(indices.begin(), indices.end(), position_);
+  position_ += indices.size();
+  return indices;
+}
+
+std::optional<size_t> SequentialSampler::batches(size_t batch_size) const { return divide_up(size_, batch_size); }
+
+void OrderSampler::reset(uint64_t seed, uint64_t epoch) {
+  order_ = order(seed, epoch);
+  position_ = 0;
+}
+
+void OrderSampler::reset(std::optional<size_t> new_size) {
+  if (new_size) resize(*new_size);
+  reset(default_generator().seed(), resets_++);
+}
+
+void OrderSampler::resize(size_t new_size) {
+  GRADUS_FAIL(ValueError, "this sampler has ", size(), " samples, and cannot have ", new_size);
+}
+
+void OrderSampler::save(serialize::OutputArchive& archive) const {
+  write_indices(archive, "index", {position_});
+  write_indices(archive, "indices", order_);
+}
+
+void OrderSampler::load(serialize::InputArchive& archive) {
+  const size_t position = read_index(archive, "index");
+  std::vector<size_t> indices = read_indices(archive, "indices");
+  GRADUS_CHECK(indices.empty() || indices.size() == size(), ValueError, "a sampler of ", size(),
+               " samples cannot take up an epoch of ", indices.size());
+  order_ = std::move(indices), position_ = position;
+}
+
+std::optional<std::vector<size_t>> OrderSampler::next(size_t batch_size) {
+  if (order_.empty()) reset();  // nobody has begun an epoch
+  if (position_ >= order_.size()) return std::nullopt;
+  const auto begin = order_.begin() + static_cast<std::ptrdiff_t>(position_);
+  const size_t count = std::min(batch_size, order_.size() - position_);
+  position_ += count;
+  return std::vector<size_t>(begin, begin + static_cast<std::ptrdiff_t>(count));
+}
+
+std::optional<size_t> OrderSampler::batches(size_t batch_size) const { return divide_up(size(), batch_size); }
+
+std::vector<size_t> RandomSampler::order(uint64_t seed, uint64_t epoch) const {
+  return shuffled(count_up(size_), seed, epoch);
+}
+
+std::vector<size_t> SubsetRandomSampler::order(uint64_t seed, uint64_t epoch) const {
+  return shuffled(indices_, seed, epoch);
+}
+
+WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights, size_t num_samples, bool replacement)
+    : weights_(std::move(weights)), num_samples_(num_samples), replacement_(replacement) {
+  size_t positive = 0;
+  double sum = 0;
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    GRADUS_CHECK(std::isfinite(weights_[i]) && weights_[i] >= 0, ValueError,
+                 "WeightedRandomSampler needs weights that are finite and not negative, weight ", i, " is ",
+                 weights_[i]);
+    positive += weights_[i] > 0;
+    sum += weights_[i];
+  }
+  GRADUS_CHECK(std::isfinite(sum), ValueError, "WeightedRandomSampler: the sum of the weights is too large");
+  GRADUS_CHECK(num_samples == 0 || positive > 0, ValueError, "WeightedRandomSampler needs a weight above 0");
+  GRADUS_CHECK(replacement || num_samples <= positive, ValueError, "WeightedRandomSampler cannot draw ", num_samples,
+               " samples without replacement: ", positive, " of ", weights_.size(), " weights are above 0");
+}
+
+std::vector<size_t> WeightedRandomSampler::order(uint64_t seed, uint64_t epoch) const {
+  if (num_samples_ == 0) return {};
+  return replacement_ ? draw_with_replacement(weights_, num_samples_, seed, epoch)
+                      : draw_without_replacement(weights_, num_samples_, seed, epoch);
+}
+
+DistributedSampler::DistributedSampler(size_t size, size_t num_replicas, size_t rank, bool allow_duplicates)
+    : total_(size), num_replicas_(num_replicas), rank_(rank), allow_duplicates_(allow_duplicates) {
+  GRADUS_CHECK(rank < num_replicas, ValueError, "a distributed sampler of ", num_replicas,
+               " replicas has ranks below that, got rank ", rank);
+}
+
+size_t DistributedSampler::size() const {
+  if (allow_duplicates_ || rank_ < total_ % num_replicas_) return divide_up(total_, num_replicas_);
+  return total_ / num_replicas_;
+}
+
+void DistributedSampler::save(serialize::OutputArchive& archive) const {
+  OrderSampler::save(archive);
+  if (epoch_) write_indices(archive, "epoch", {*epoch_});
+}
+
+void DistributedSampler::load(serialize::InputArchive& archive) {
+  OrderSampler::load(archive);
+  Tensor epoch;
+  if (archive.try_read("epoch", epoch)) epoch_ = read_index(archive, "epoch");
+}
+
+std::vector<size_t> DistributedSampler::part(const std::vector<size_t>& all) const {
+  std::vector<size_t> indices(size());
+  for (size_t i = 0; i < indices.size(); ++i) indices[i] = all[(i * num_replicas_ + rank_) % total_];
+  return indices;
+}
+
+std::vector<size_t> DistributedRandomSampler::order(uint64_t seed, uint64_t epoch) const {
+  return part(shuffled(count_up(total()), seed, epoch_or(epoch)));
+}
+
+std::vector<size_t> DistributedSequentialSampler::order(uint64_t, uint64_t) const { return part(count_up(total())); }
+
+}  // namespace gradus::data::samplers

@@ -1,0 +1,197 @@
+#include <gradus/data/transforms/image_transforms.h>
+
+#include <gradus/data/plan.h>
+#include <gradus/data/transforms/draw.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace gradus::data::transforms {
+namespace {
+
+using data::detail::draw_chance;
+using data::detail::draw_integer;
+using data::detail::draw_uniform;
+using data::detail::join_numbers;
+using Range = std::pair<double, double>;
+
+Range checked_range(double low, double high, const char* name) {
+  GRADUS_CHECK(low <= high && std::isfinite(low) && std::isfinite(high), ValueError, name,
+               " needs a range from low to high, got ", low, " and ", high);
+  return {low, high};
+}
+Range positive_range(double low, double high, const char* name) {
+  GRADUS_CHECK(low > 0, ValueError, name, " needs numbers above 0, got ", low);
+  return checked_range(low, high, name);
+}
+Range around_zero(double value, const char* name) {
+  GRADUS_CHECK(value >= 0, ValueError, name, " needs a number of at least 0 or a range, got ", value);
+  return checked_range(-value, value, name);
+}
+double checked_probability(double p, const char* name) {
+  GRADUS_CHECK(p >= 0 && p <= 1, ValueError, name, " needs a probability in [0, 1], got ", p);
+  return p;
+}
+ImageSize checked_size(ImageSize size, const char* name) {
+  GRADUS_CHECK(size.height > 0 && size.width > 0, ValueError, name, " needs a height and a width above 0, got ",
+               size.height, " and ", size.width);
+  return size;
+}
+
+double draw(const Range& range) { return draw_uniform(range.first, range.second); }
+// exp(uniform(log low, log high)): as likely to be twice as half
+double draw_ratio(const Range& range) { return std::exp(draw_uniform(std::log(range.first), std::log(range.second))); }
+
+std::string text_of(ImageSize size) { return std::to_string(size.height) + "x" + std::to_string(size.width); }
+std::string text_of(const Range& range) { return join_numbers({range.first, range.second}); }
+std::string text_of(Interpolation interpolation) {
+  return interpolation == Interpolation::kNearest ? "nearest" : "bilinear";
+}
+
+}  // namespace
+
+Resize::Resize(int64_t shorter_side) : size_(checked_size(shorter_side, "Resize")), shorter_side_(true) {}
+Resize::Resize(ImageSize size) : size_(checked_size(size, "Resize")), shorter_side_(false) {}
+
+Tensor Resize::operator()(const Tensor& image) const {
+  ImageSize size = size_;
+  if (shorter_side_) {
+    const detail::Planes x = detail::planes_of(image, "Resize");
+    // The longer side is rounded down, as torchvision does.
+    if (x.height < x.width) size.width = size.height * x.width / x.height;
+    else size.height = size.width * x.height / x.width;
+  }
+  return functional::resize(image, size, interpolation_, antialias_);
+}
+std::string Resize::describe() const {
+  return "Resize(" + (shorter_side_ ? "shorter side " + std::to_string(size_.height) : text_of(size_)) + ", " +
+         text_of(interpolation_) + (antialias_ ? ", antialias)" : ")");
+}
+
+CenterCrop::CenterCrop(ImageSize size) : size_(checked_size(size, "CenterCrop")) {}
+Tensor CenterCrop::operator()(const Tensor& image) const { return functional::center_crop(image, size_); }
+std::string CenterCrop::describe() const { return "CenterCrop(" + text_of(size_) + ")"; }
+
+Tensor Pad::operator()(const Tensor& image) const { return functional::pad(image, padding_, fill_, mode_); }
+std::string Pad::describe() const {
+  return "Pad(left " + std::to_string(padding_.left) + ", top " + std::to_string(padding_.top) + ", right " +
+         std::to_string(padding_.right) + ", bottom " + std::to_string(padding_.bottom) + ")";
+}
+
+RandomCrop::RandomCrop(ImageSize size) : size_(checked_size(size, "RandomCrop")) {}
+
+Tensor RandomCrop::operator()(const Tensor& image) const {
+  Tensor padded = image;
+  Padding padding = padding_.value_or(0);
+  detail::Planes x = detail::planes_of(image, "RandomCrop");
+  ImageSize room(x.height + padding.top + padding.bottom, x.width + padding.left + padding.right);
+  const int64_t missing_width = std::max<int64_t>(size_.width - room.width, 0);
+  const int64_t missing_height = std::max<int64_t>(size_.height - room.height, 0);
+  if (pad_if_needed_ && missing_width + missing_height > 0) {  // on both sides, as torchvision
+    padded = functional::pad(image, padding, fill_, mode_);
+    padding = {missing_width, missing_height};
+    room.height += 2 * missing_height, room.width += 2 * missing_width;
+  }
+  GRADUS_CHECK(size_.height <= room.height && size_.width <= room.width, ShapeError, "RandomCrop cannot take ",
+               text_of(size_), " out of an image of ", room.height, "x", room.width, "; pad_if_needed() makes room");
+  const int64_t top = draw_integer(0, room.height - size_.height + 1);
+  const int64_t left = draw_integer(0, room.width - size_.width + 1);
+  return functional::padded_crop(padded, padding, top, left, size_, fill_, mode_);
+}
+std::string RandomCrop::describe() const {
+  return "RandomCrop(" + text_of(size_) + (padding_ ? ", padding " + std::to_string(padding_->left) : "") + ")";
+}
+
+RandomResizedCrop::RandomResizedCrop(ImageSize size) : size_(checked_size(size, "RandomResizedCrop")) {}
+RandomResizedCrop& RandomResizedCrop::scale(double low, double high) {
+  return scale_ = positive_range(low, high, "RandomResizedCrop's scale"), *this;
+}
+RandomResizedCrop& RandomResizedCrop::ratio(double low, double high) {
+  return ratio_ = positive_range(low, high, "RandomResizedCrop's ratio"), *this;
+}
+
+Tensor RandomResizedCrop::operator()(const Tensor& image) const {
+  const detail::Planes x = detail::planes_of(image, "RandomResizedCrop");
+  const auto cut = [&](int64_t top, int64_t left, int64_t height, int64_t width) {
+    return functional::resized_crop(image, top, left, height, width, size_, interpolation_, antialias_);
+  };
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const double area = static_cast<double>(x.pixels()) * draw(scale_), ratio = draw_ratio(ratio_);
+    const int64_t width = std::llround(std::sqrt(area * ratio)), height = std::llround(std::sqrt(area / ratio));
+    if (width < 1 || width > x.width || height < 1 || height > x.height) continue;
+    const int64_t top = draw_integer(0, x.height - height + 1);
+    return cut(top, draw_integer(0, x.width - width + 1), height, width);
+  }
+  // As much of the middle as the nearest allowed ratio leaves.
+  const double ratio = static_cast<double>(x.width) / static_cast<double>(x.height);
+  int64_t width = x.width, height = x.height;
+  if (ratio < ratio_.first) height = std::llround(static_cast<double>(width) / ratio_.first);
+  else if (ratio > ratio_.second) width = std::llround(static_cast<double>(height) * ratio_.second);
+  return cut((x.height - height) / 2, (x.width - width) / 2, height, width);
+}
+std::string RandomResizedCrop::describe() const {
+  return "RandomResizedCrop(" + text_of(size_) + ", scale " + text_of(scale_) + "; ratio " + text_of(ratio_) + ")";
+}
+
+RandomHorizontalFlip::RandomHorizontalFlip(double p) : p_(checked_probability(p, "RandomHorizontalFlip")) {}
+Tensor RandomHorizontalFlip::operator()(const Tensor& image) const {
+  return draw_chance(p_) ? functional::hflip(image) : image;
+}
+std::string RandomHorizontalFlip::describe() const { return "RandomHorizontalFlip(" + join_numbers({p_}) + ")"; }
+
+RandomVerticalFlip::RandomVerticalFlip(double p) : p_(checked_probability(p, "RandomVerticalFlip")) {}
+Tensor RandomVerticalFlip::operator()(const Tensor& image) const {
+  return draw_chance(p_) ? functional::vflip(image) : image;
+}
+std::string RandomVerticalFlip::describe() const { return "RandomVerticalFlip(" + join_numbers({p_}) + ")"; }
+
+RandomRotation::RandomRotation(double degrees) : degrees_(around_zero(degrees, "RandomRotation's degrees")) {}
+RandomRotation::RandomRotation(double low, double high)
+    : degrees_(checked_range(low, high, "RandomRotation's degrees")) {}
+Tensor RandomRotation::operator()(const Tensor& image) const {
+  return functional::rotate(image, draw(degrees_), interpolation_, expand_, center_, fill_);
+}
+std::string RandomRotation::describe() const {
+  return "RandomRotation(" + text_of(degrees_) + " degrees, " + text_of(interpolation_) + ")";
+}
+
+RandomAffine::RandomAffine(double degrees) : degrees_(around_zero(degrees, "RandomAffine's degrees")) {}
+RandomAffine::RandomAffine(double low, double high) : degrees_(checked_range(low, high, "RandomAffine's degrees")) {}
+RandomAffine& RandomAffine::translate(double horizontal, double vertical) {
+  translate_ = {checked_probability(horizontal, "RandomAffine's translate"),
+                checked_probability(vertical, "RandomAffine's translate")};
+  return *this;
+}
+RandomAffine& RandomAffine::scale(double low, double high) {
+  return scale_ = positive_range(low, high, "RandomAffine's scale"), *this;
+}
+RandomAffine& RandomAffine::shear(double degrees) {
+  return shear_x_ = around_zero(degrees, "RandomAffine's shear"), *this;
+}
+RandomAffine& RandomAffine::shear(double x_low, double x_high, double y_low, double y_high) {
+  shear_x_ = checked_range(x_low, x_high, "RandomAffine's shear");
+  shear_y_ = checked_range(y_low, y_high, "RandomAffine's shear");
+  return *this;
+}
+
+Tensor RandomAffine::operator()(const Tensor& image) const {
+  const detail::Planes x = detail::planes_of(image, "RandomAffine");
+  const double angle = draw(degrees_);
+  const double most_x = translate_.first * static_cast<double>(x.width);
+  const double most_y = translate_.second * static_cast<double>(x.height);
+  const double move_x = std::nearbyint(draw_uniform(-most_x, most_x));
+  const double move_y = std::nearbyint(draw_uniform(-most_y, most_y));
+  const double scale = scale_ ? draw(*scale_) : 1;
+  const double shear_x = shear_x_ ? draw(*shear_x_) : 0, shear_y = shear_y_ ? draw(*shear_y_) : 0;
+  return functional::affine(image, angle, {move_x, move_y}, scale, {shear_x, shear_y}, interpolation_, fill_, center_);
+}
+std::string RandomAffine::describe() const {
+  std::string text = "RandomAffine(" + text_of(degrees_) + " degrees";
+  if (translate_ != Range(0, 0)) text += "; translate " + text_of(translate_);
+  if (scale_) text += "; scale " + text_of(*scale_);
+  if (shear_x_) text += "; shear " + text_of(*shear_x_);
+  if (shear_y_) text += "; shear y " + text_of(*shear_y_);
+  return text + "; " + text_of(interpolation_) + ")";
+}
+
+}  // namespace gradus::data::transforms

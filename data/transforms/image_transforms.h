@@ -1,0 +1,256 @@
+// Random and fixed transforms of images, with the names, parameters and defaults of torchvision.transforms:
+//
+//   auto train = data::datasets::CIFAR10(root)
+//                    .map(data::transforms::RandomCrop(32).padding(4))
+//                    .map(data::transforms::RandomHorizontalFlip())
+//                    .map(data::transforms::Normalize<>({0.491, 0.482, 0.447}, {0.247, 0.243, 0.262}))
+//                    .map(data::transforms::Stack<>());
+//
+// Images are float32 (…, C, H, W) as in data/images/image_ops.h, which has the formulas. What a transform draws belongs to
+// (seed, epoch, index of the sample), so the number of workers does not change it; outside of a loader it comes from
+// the default generator. Parameters that make no sense are a ValueError when they are set.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <gradus/data/images/image_ops.h>
+
+namespace gradus::data::transforms {
+
+/// Base of the transforms: a function of an image that says what it is.
+class ImageTransform {
+ public:
+  virtual ~ImageTransform() = default;
+  virtual Tensor operator()(const Tensor& image) const = 0;
+  /// "RandomCrop(32x32, padding 4)"
+  virtual std::string describe() const = 0;
+};
+
+// ---- Size and place ----
+
+/// To height x width or, given one number, so that the shorter side has that many pixels.
+class Resize : public ImageTransform {
+ public:
+  explicit Resize(int64_t shorter_side);
+  explicit Resize(ImageSize size);
+  Resize& interpolation(Interpolation value) { return interpolation_ = value, *this; }
+  Resize& antialias(bool value) { return antialias_ = value, *this; }
+  Tensor operator()(const Tensor& image) const override;
+  std::string describe() const override;
+
+ private:
+  ImageSize size_;
+  bool shorter_side_;
+  Interpolation interpolation_ = Interpolation::kBilinear;
+  bool antialias_ = true;
+};
+
+/// The middle of the image; with 0 around it where the image is smaller.
+class CenterCrop : public ImageTransform {
+ public:
+  explicit CenterCrop(ImageSize size);
+  Tensor operator()(const Tensor& image) const override;
+  std::string describe() const override;
+
+ private:
+  ImageSize size_;
+};
+
+class Pad : public ImageTransform {
+ public:
+  explicit Pad(Padding padding, Fill fill = 0, PaddingMode mode = PaddingMode::kConstant)
+      : padding_(padding), fill_(std::move(fill)), mode_(mode) {}
+  Tensor operator()(const Tensor& image) const override;
+  std::string describe() const override;
+
+ private:
+  Padding padding_;
+  Fill fill_;
+  PaddingMode mode_;
+};
+
+/// A part of that size from anywhere in the image, padded before. An image that is too small is a ShapeError, unless
+/// pad_if_needed.
+class RandomCrop : public ImageTransform {
+ public:
+  explicit RandomCrop(ImageSize size);
+  RandomCrop& padding(Padding value) { return padding_ = value, *this; }
+  RandomCrop& pad_if_needed(bool value = true) { return pad_if_needed_ = value, *this; }
+  RandomCrop& fill(Fill value) { return fill_ = std::move(value), *this; }
+  RandomCrop& padding_mode(PaddingMode value) { return mode_ = value, *this; }
+  Tensor operator()(const Tensor& image) const override;
+  std::string describe() const override;
+
+ private:
+  ImageSize size_;
+  std::optional<Padding> padding_;
+  bool pad_if_needed_ = false;
+  Fill fill_;
+  PaddingMode mode_ = PaddingMode::kConstant;
+};
+
+/// A part of random area (a share of the image in `scale`) and aspect ratio (width / height, log-uniform in `ratio`),
+/// resized; the middle of the image after ten draws that do not fit ("Going deeper with convolutions", 2015).
+class RandomResizedCrop : public ImageTransform {
+ public:
+  explicit RandomResizedCrop(ImageSize size);
+  RandomResizedCrop& scale(double low, double high);
+  RandomResizedCrop& ratio(double low, double high);
+  RandomResizedCrop& interpolation(Interpolation value) { return interpolation_ = value, *this; }
+  RandomResizedCrop& antialias(bool value) { return antialias_ = value, *this; }
+  Tensor operator()(const Tensor& image) const override;
+  std::string describe() const override;
+
+ private:
+  ImageSize size_;
+  std::pair<double, double> scale_ = {0.08, 1.0}, ratio_ = {3.0 / 4, 4.0 / 3};
+  Interpolation interpolation_ = Interpolation::kBilinear;
+  bool antialias_ = true;
+};
+
+/// Left and right exchanged with probability p.
+class RandomHorizontalFlip : public ImageTransform {
+ public:
+  explicit RandomHorizontalFlip(double p = 0.5);
+  Tensor operator()(const Tensor& image) const override;
+  std::string describe() const override;
+
+ private:
+  double p_;
+};
+
+/// Top and bottom exchanged with probability p.
+class RandomVerticalFlip : public ImageTransform {
+ public:
+  explicit RandomVerticalFlip(double p = 0.5);
+  Tensor operator()(const Tensor& image) const override;
+  std::string describe() const override;
+
+ private:
+  double p_;
+};
+
+/// Rotated counter-clockwise by an angle in [-degrees, degrees] or [low, high].
+class RandomRotation : public ImageTransform {
+ public:
+  explicit RandomRotation(double degrees);
+  RandomRotation(double low, double high);
+  RandomRotation& interpolation(Interpolation value) { return interpolation_ = value, *this; }
+  RandomRotation& expand(bool value = true) { return expand_ = value, *this; }
+  RandomRotation& center(double x, double y) { return center_ = {x, y}, *this; }
+  RandomRotation& fill(Fill value) { return fill_ = std::move(value), *this; }
+  Tensor operator()(const Tensor& image) const override;
+  std::string describe() const override;
+
+ private:
+  std::pair<double, double> degrees_;
+  Interpolation interpolation_ = Interpolation::kNearest;
+  bool expand_ = false;
+  std::optional<std::pair<double, double>> center_;
+  Fill fill_;
+};
+
+/// Rotated by an angle in [-degrees, degrees] or [low, high], moved by whole pixels up to a share of width and height,
+/// scaled and sheared at random. Only the rotation happens unless the others are asked for:
+///   RandomAffine(10).translate(0.1, 0.1).scale(0.9, 1.1).shear(5).interpolation(Interpolation::kBilinear)
+class RandomAffine : public ImageTransform {
+ public:
+  explicit RandomAffine(double degrees);
+  RandomAffine(double low, double high);
+  /// At most these shares of the image's width and height, in [0, 1].
+  RandomAffine& translate(double horizontal, double vertical);
+  RandomAffine& scale(double low, double high);
+  /// Along x by an angle in [-degrees, degrees].
+  RandomAffine& shear(double degrees);
+  /// Along x, and along y, by angles in these ranges.
+  RandomAffine& shear(double x_low, double x_high, double y_low = 0, double y_high = 0);
+  RandomAffine& interpolation(Interpolation value) { return interpolation_ = value, *this; }
+  RandomAffine& fill(Fill value) { return fill_ = std::move(value), *this; }
+  RandomAffine& center(double x, double y) { return center_ = {x, y}, *this; }
+  Tensor operator()(const Tensor& image) const override;
+  std::string describe() const override;
+
+ private:
+  std::pair<double, double> degrees_;
+  std::pair<double, double> translate_ = {0, 0};
+  std::optional<std::pair<double, double>> scale_, shear_x_, shear_y_;
+  Interpolation interpolation_ = Interpolation::kNearest;
+  Fill fill_;
+  std::optional<std::pair<double, double>> center_;
+};
+
+// ---- Colour ----
+
+/// Grey, in one channel or three equal ones.
+class Grayscale : public ImageTransform {
+ public:
+  explicit Grayscale(int64_t num_output_channels = 1);
+  Tensor operator()(const Tensor& image) const override;
+  std::string describe() const override;
+
+ private:
+  int64_t channels_;
+};
+
+/// Grey with probability p, in as many channels as before.
+class RandomGrayscale : public ImageTransform {
+ public:
+  explicit RandomGrayscale(double p = 0.1);
+  Tensor operator()(const Tensor& image) const override;
+  std::string describe() const override;
+
+ private:
+  double p_;
+};
+
+/// Brightness, contrast and saturation times factors in [max(0, 1 - value), 1 + value], hue turned by a share of the
+/// circle in [-hue, hue] (hue at most 0.5), in random order. What is 0 stays as it is.
+class ColorJitter : public ImageTransform {
+ public:
+  explicit ColorJitter(double brightness = 0, double contrast = 0, double saturation = 0, double hue = 0);
+  Tensor operator()(const Tensor& image) const override;
+  std::string describe() const override;
+
+ private:
+  double brightness_, contrast_, saturation_, hue_;
+};
+
+// ---- Parts that vanish ----
+
+/// With probability p, a rectangle of random area (a share of the image in `scale`) and aspect ratio (height / width,
+/// log-uniform in `ratio`) is filled with a value, or with normal noise ("Random erasing data augmentation", 2017). An
+/// image for which ten draws do not fit stays as it is.
+class RandomErasing : public ImageTransform {
+ public:
+  explicit RandomErasing(double p = 0.5);
+  RandomErasing& scale(double low, double high);
+  RandomErasing& ratio(double low, double high);
+  RandomErasing& value(Fill value) { return value_ = std::move(value), noise_ = false, *this; }
+  /// Standard normal numbers, torchvision's value="random".
+  RandomErasing& random_value() { return noise_ = true, *this; }
+  Tensor operator()(const Tensor& image) const override;
+  std::string describe() const override;
+
+ private:
+  double p_;
+  std::pair<double, double> scale_ = {0.02, 0.33}, ratio_ = {0.3, 3.3};
+  Fill value_;
+  bool noise_ = false;
+};
+
+/// `n_holes` squares of `length` pixels about random middles, as far as they are within the image, filled with a value
+/// (DeVries, Taylor: "Improved regularization of convolutional neural networks with Cutout", 2017).
+class Cutout : public ImageTransform {
+ public:
+  explicit Cutout(int64_t length, int64_t n_holes = 1, Fill fill = 0);
+  Tensor operator()(const Tensor& image) const override;
+  std::string describe() const override;
+
+ private:
+  int64_t length_, holes_;
+  Fill fill_;
+};
+
+}  // namespace gradus::data::transforms

@@ -1,0 +1,194 @@
+// What map() puts behind a dataset, with the names of torch::data::transforms. Transforms of images (affine, crop,
+// flip, colour, …) are in data/transforms/image_transforms.h. explain() shows what describe() says, where a transform has that.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <gradus/data/example.h>
+#include <gradus/data/plan.h>
+
+namespace gradus::data::transforms {
+
+/// A transform of one sample at a time. Derived classes write apply; random ones draw from data::sample_generator().
+template <class Input, class Output>
+class Transform {
+ public:
+  using InputType = Input;
+  using OutputType = Output;
+  using OutputBatchType = std::vector<Output>;
+  static constexpr bool kStacks = false;
+
+  virtual ~Transform() = default;
+  virtual OutputType apply(InputType input) = 0;
+};
+
+/// Any function of a sample: map(Lambda<Example<>>([](Example<> e) { …; return e; })).
+template <class Input, class Output = Input>
+class Lambda : public Transform<Input, Output> {
+ public:
+  explicit Lambda(std::function<Output(Input)> function) : function_(std::move(function)) {}
+  Output apply(Input input) override { return function_(std::move(input)); }
+
+ private:
+  std::function<Output(Input)> function_;
+};
+
+/// A function of the input alone; the target passes through. Derived classes write operator().
+template <class Target = Tensor>
+class TensorTransform : public Transform<Example<Tensor, Target>, Example<Tensor, Target>> {
+ public:
+  virtual Tensor operator()(Tensor input) = 0;
+  Example<Tensor, Target> apply(Example<Tensor, Target> example) override {
+    example.data = (*this)(std::move(example.data));
+    return example;
+  }
+};
+
+/// Any function of the input alone.
+template <class Target = Tensor>
+class TensorLambda : public TensorTransform<Target> {
+ public:
+  explicit TensorLambda(std::function<Tensor(Tensor)> function) : function_(std::move(function)) {}
+  Tensor operator()(Tensor input) override { return function_(std::move(input)); }
+
+ private:
+  std::function<Tensor(Tensor)> function_;
+};
+
+namespace detail {
+/// (image - mean[c]) / deviation[c] for images (…, C, H, W); one mean and deviation serve all channels.
+Tensor normalize(const Tensor& images, const std::vector<double>& mean, const std::vector<double>& deviation);
+/// One tensor of one more dimension.
+Tensor stack(const std::vector<const Tensor*>& tensors);
+void check_normalize(const std::vector<double>& mean, const std::vector<double>& deviation);
+}  // namespace detail
+
+/// (x - mean) / deviation by channel, for float images (C, H, W).
+template <class Target = Tensor>
+class Normalize : public TensorTransform<Target> {
+ public:
+  Normalize(double mean, double deviation) : Normalize(std::vector<double>{mean}, std::vector<double>{deviation}) {}
+  Normalize(std::vector<double> mean, std::vector<double> deviation)
+      : mean_(std::move(mean)), deviation_(std::move(deviation)) {
+    detail::check_normalize(mean_, deviation_);
+  }
+  Tensor operator()(Tensor input) override { return detail::normalize(input, mean_, deviation_); }
+  /// The same for a batch (N, C, H, W).
+  Example<> apply_stacked(Example<> batch) const {
+    batch.data = detail::normalize(batch.data, mean_, deviation_);
+    return batch;
+  }
+  std::string describe() const;
+
+ private:
+  std::vector<double> mean_, deviation_;
+};
+
+/// A transform of a whole batch. Derived classes write apply_batch.
+template <class InputBatch, class OutputBatch>
+class BatchTransform {
+ public:
+  using InputType = void;
+  using InputBatchType = InputBatch;
+  using OutputBatchType = OutputBatch;
+  static constexpr bool kStacks = false;
+
+  virtual ~BatchTransform() = default;
+  virtual OutputBatch apply_batch(InputBatch batch) = 0;
+};
+
+/// Any function of a whole batch.
+template <class InputBatch, class OutputBatch = InputBatch>
+class BatchLambda : public BatchTransform<InputBatch, OutputBatch> {
+ public:
+  explicit BatchLambda(std::function<OutputBatch(InputBatch)> function) : function_(std::move(function)) {}
+  OutputBatch apply_batch(InputBatch batch) override { return function_(std::move(batch)); }
+
+ private:
+  std::function<OutputBatch(InputBatch)> function_;
+};
+
+/// What makes one thing of a batch: a class of your own, or a function.
+template <class T, class BatchType = std::vector<T>>
+using Collation = BatchTransform<BatchType, T>;
+template <class T, class BatchType = std::vector<T>>
+using Collate = BatchLambda<BatchType, T>;
+
+/// Makes one example of a vector of them: data (N, …) and, where there are targets, target (N, …).
+template <class SingleExample = Example<>>
+class Stack : public BatchTransform<std::vector<SingleExample>, SingleExample> {
+ public:
+  static constexpr bool kStacks = true;
+
+  SingleExample apply_batch(std::vector<SingleExample> examples) override {
+    std::vector<const Tensor*> data, target;
+    for (const SingleExample& example : examples) {
+      data.push_back(&example.data);
+      if constexpr (kHasTarget) target.push_back(&example.target);
+    }
+    if constexpr (kHasTarget) return {detail::stack(data), detail::stack(target)};
+    else return {detail::stack(data)};
+  }
+
+ private:
+  static constexpr bool kHasTarget = !std::is_same_v<SingleExample, TensorExample>;
+};
+
+namespace detail {
+
+/// What map() makes of a function: one of the sample, or of its data alone.
+template <class Function, class Sample>
+auto call_on(Function& function, Sample sample) {
+  if constexpr (std::is_invocable_v<Function&, Sample>) {
+    return function(std::move(sample));
+  } else {
+    static_assert(
+        requires { function(std::move(sample.data)); }, "map() takes a function of the sample or of its data");
+    sample.data = function(std::move(sample.data));
+    return sample;
+  }
+}
+
+template <class Function, class Sample>
+class SampleFunction : public Transform<Sample, decltype(call_on(std::declval<Function&>(), std::declval<Sample>()))> {
+ public:
+  explicit SampleFunction(Function function) : function_(std::move(function)) {}
+  auto apply(Sample sample) -> typename SampleFunction::OutputType override {
+    return call_on(function_, std::move(sample));
+  }
+  std::string describe() const { return data::detail::describe(function_); }
+
+ private:
+  Function function_;
+};
+
+template <class Function, class Batch>
+class BatchFunction
+    : public BatchTransform<Batch, decltype(call_on(std::declval<Function&>(), std::declval<Batch>()))> {
+ public:
+  explicit BatchFunction(Function function) : function_(std::move(function)) {}
+  auto apply_batch(Batch batch) -> typename BatchFunction::OutputBatchType override {
+    return call_on(function_, std::move(batch));
+  }
+  std::string describe() const { return data::detail::describe(function_); }
+
+ private:
+  Function function_;
+};
+
+}  // namespace detail
+
+template <class Target>
+std::string Normalize<Target>::describe() const {
+  return "Normalize(mean " + data::detail::join_numbers(mean_) + "; deviation " +
+         data::detail::join_numbers(deviation_) + ")";
+}
+
+// Compiled once.
+extern template class Normalize<>;
+extern template class Stack<>;
+
+}  // namespace gradus::data::transforms

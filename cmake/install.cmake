@@ -1,7 +1,7 @@
 # Headers, library and package files: find_package(gradus CONFIG) works from the build tree and once installed.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS gradus gradus_libtorch EXPORT gradusTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS gradus gradus_heart gradus_libtorch ${room_targets} EXPORT gradusTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(GRADUS_BUILD_LAUNCHER)
   install(TARGETS gradus-run gradus-info DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
@@ -12,6 +12,8 @@ install(DIRECTORY core autograd layers optim data training graph inspect onnx co
 install(DIRECTORY ${PROJECT_BINARY_DIR}/include/gradus_libtorch DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradus)
+list(JOIN rooms ", " component_names)
+string(PREPEND component_names "heart, ")
 configure_file(cmake/gradusConfig.cmake.in gradusConfig.cmake @ONLY)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/gradusConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(EXPORT gradusTargets NAMESPACE gradus:: DESTINATION ${package_dir})

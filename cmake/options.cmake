@@ -8,6 +8,7 @@ option(GRADUS_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(GRADUS_BUILD_LAUNCHER "Build gradus-run and gradus-info" ${PROJECT_IS_TOP_LEVEL})
 option(GRADUS_BUILD_BENCHMARKS "Build the benchmarks" OFF)
 option(GRADUS_BUILD_FUZZERS "Build the libFuzzer targets (clang)" OFF)
+option(GRADUS_UNITY_BUILD "Compile several source files of a folder as one, which takes a third of the time" ON)
 set(GRADUS_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them: address,undefined or thread")
 
 set(GRADUS_CUDA_COMPILE_PTX_FOR "" CACHE STRING

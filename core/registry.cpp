@@ -4,6 +4,8 @@
 #include <mutex>
 #include <utility>
 
+#include <gradus/core/runtime/cpu_runtime.h>
+
 namespace gradus {
 namespace {
 
@@ -21,8 +23,21 @@ Registry& registry() {
   return *instance;
 }
 
+/// By BuiltinBackend; null for rooms that are not linked and for those that were added.
+using AddBackend = void (*)();
+constinit AddBackend builtin_backends[4] = {};
+
+void add_builtin_backends() {
+  register_runtime(make_cpu_runtime());
+  for (AddBackend& add : builtin_backends)
+    if (add != nullptr) {
+      add();  // when it throws, the next use of the registry goes on from here
+      add = nullptr;
+    }
+}
+
 Registry& filled_registry() {
-  static const bool once = (detail::register_builtin_backends(), true);
+  static const bool once = (add_builtin_backends(), true);
   (void)once;
   return registry();
 }
@@ -40,6 +55,11 @@ std::string missing_reason(DeviceType type) {
 
 }  // namespace
 
+bool detail::add_builtin_backend(BuiltinBackend which, void (*add)()) {
+  builtin_backends[static_cast<int>(which)] = add;
+  return true;
+}
+
 void register_backend(std::unique_ptr<Backend> backend) {
   Registry& all = registry();
   std::lock_guard lock(all.mutex);
@@ -51,6 +71,8 @@ void register_runtime(std::unique_ptr<DeviceRuntime> runtime) {
   auto& slot = registry().runtimes[static_cast<int>(runtime->type())];
   if (!slot) slot = std::move(runtime);
 }
+
+bool is_registered(DeviceType type) { return registry().runtimes[static_cast<int>(type)] != nullptr; }
 
 void explain_missing_runtime(DeviceType type, std::string reason) {
   registry().missing_reason[static_cast<int>(type)] = std::move(reason);

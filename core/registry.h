@@ -9,10 +9,13 @@
 
 namespace gradus {
 
-/// Adds a backend under its name(). Called by backends/register.cpp; users may add their own.
+/// Adds a backend under its name(). The backends of gradus are added when the registry is first used; users may add
+/// their own.
 void register_backend(std::unique_ptr<Backend> backend);
 /// Adds the runtime of a device type. The first one stays.
 void register_runtime(std::unique_ptr<DeviceRuntime> runtime);
+/// Returns true if a runtime of this type was added, without asking for the backends of gradus.
+bool is_registered(DeviceType type);
 /// Says why this build's runtime of `type` cannot run here: the text of the DeviceError that asking for it throws.
 void explain_missing_runtime(DeviceType type, std::string reason);
 
@@ -42,9 +45,13 @@ class BackendGuard {
   Backend* previous_;
 };
 
+/// The backends of gradus, in the order in which they are added: the last one of a device type is its default.
+enum class BuiltinBackend { naive, openmp, cuda, cudnn };
+
 namespace detail {
-/// Defined in backends/register.cpp: registers what this build has. Called once, on first use of the registry.
-void register_builtin_backends();
+/// Has `add` called when the registry is first used. Each backend's room calls this from the initialiser of a variable
+/// in its register.cpp, so that a program has the backends whose rooms it links. Always returns true.
+bool add_builtin_backend(BuiltinBackend which, void (*add)());
 }  // namespace detail
 
 }  // namespace gradus

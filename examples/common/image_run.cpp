@@ -8,7 +8,9 @@
 #include <gradus/distributed/parallel/data_parallel.h>
 #include <gradus/examples/common/model_file.h>
 #include <gradus/inspect/lab/lab.h>
+#include <gradus/inspect/profiler.h>
 #include <gradus/layers/sequential.h>
+#include <gradus/onnx/export.h>
 
 using namespace gradus;
 

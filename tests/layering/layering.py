@@ -11,7 +11,6 @@ import sys
 # What each part may include. The longest matching prefix decides; a part not named here may include anything.
 ALLOWED = {
     "core": ["core"],
-    "backends": ["core", "backends"],
     "backends/naive": ["core", "backends/naive"],
     "backends/openmp": ["core", "backends/naive", "backends/openmp"],
     "backends/cuda": ["core", "backends/cuda"],
@@ -47,8 +46,8 @@ RESTRICTED = [
     ),
     (
         re.compile(r"#\s*(el)?if.*\bGRADUS_WITH_"),
-        ["backends/register.cpp", "distributed/comm/process_group_factory.cpp"],
-        "#if GRADUS_WITH_ stands in backends/register.cpp and the process-group factory alone",
+        ["distributed/comm/process_group_factory.cpp"],
+        "#if GRADUS_WITH_ stands in the process-group factory alone",
     ),
     (
         re.compile(r"#\s*(include\s*<omp\.h>|pragma\s+omp\s+(parallel|for|task|sections))"),

@@ -50,6 +50,12 @@ def planted(source, mutation, number):
     return f"(gradus_mutant({number}) ? {cast}({mutated}) : {cast}({original}))"
 
 
+def archive_of(unit):
+    """The archive that holds an object: core/libgradus_core.a for core/CMakeFiles/gradus_core.dir/..."""
+    folder, _, rest = unit.partition("/CMakeFiles/")
+    return f"{folder}/lib{rest.partition('.dir/')[0]}.a"
+
+
 def rewrite(source, numbered):
     """The text of a source with mutants {number: mutation}, whose statements do not overlap."""
     text = source.text
@@ -98,7 +104,7 @@ class Build:
     def units_of(self, file):
         """The library's units that hold a file; none if a test includes it, or too many do."""
         found = self.includers.get(file, set()) & self.units.keys()
-        if len(found) > MAX_UNITS or any(not unit.startswith("CMakeFiles/gradus.dir/") for unit in found):
+        if len(found) > MAX_UNITS or any(unit.startswith(("tests/", "examples/", "benchmarks/")) for unit in found):
             return frozenset()
         return frozenset(found)
 
@@ -132,9 +138,7 @@ class Plantation:
 
     def link(self, programs):
         """Links test programs with the mutants and returns {name: path}."""
-        archive = self.folder / "libgradus.a"
-        archive.unlink(missing_ok=True)
-        self._archive(archive)
+        archives = {archive: self._archive(archive) for archive in {archive_of(unit) for unit in self.objects}}
         trace = self.folder / "trace.o"
         unit = next(unit for unit in self.build.units if unit.endswith("/catch_main.cpp.o"))
         file, command = self.build.units[unit]
@@ -145,7 +149,9 @@ class Plantation:
         made = {}
         for program in programs:
             made[program] = self.folder / program
-            command = self.build.command_of(f"tests/{program}").replace(" libgradus.a", f" {archive}")
+            command = self.build.command_of(f"tests/{program}")
+            for archive, with_mutants in archives.items():
+                command = command.replace(f" {archive} ", f" {with_mutants} ")
             command = command.replace(f" -o tests/{program} ", f" -o {made[program]} {trace} ")
             subprocess.run(command, shell=True, cwd=self.build.folder, check=True)
         return made
@@ -224,9 +230,13 @@ class Plantation:
             self._write(path)
 
     def _archive(self, archive):
-        words = shlex.split(self.build.command_of("libgradus.a"))
+        """Makes the archive of a room with the mutants and returns its path."""
+        made = self.folder / pathlib.Path(archive).name
+        made.unlink(missing_ok=True)
+        words = shlex.split(self.build.command_of(archive))
         objects = [str(self.objects.get(word, self.build.folder / word)) for word in words if word.endswith(".o")]
-        self._run(["ar", "qcT", str(archive), *objects])
+        self._run(["ar", "qcT", str(made), *objects])
+        return made
 
     def _run(self, words):
         subprocess.run(words, cwd=self.build.folder, check=True)

@@ -1,0 +1,7 @@
+// Registers the backend "openmp" in programs that link this room (core/registry.h).
+#include <gradus/backends/openmp/openmp.h>
+#include <gradus/core/registry.h>
+
+extern "C" const bool gradus_openmp_is_registered = gradus::detail::add_builtin_backend(gradus::BuiltinBackend::openmp, [] {
+  gradus::register_backend(gradus::make_openmp_backend());
+});

@@ -62,7 +62,8 @@ class Pages(unittest.TestCase):
                         self.assertIn(anchor, map(heading_id, re.findall(r"^#+ (.*)", path.read_text(), flags=re.M)))
 
     def test_every_page_is_listed(self):
-        for index, pages in (("docs/README.md", "docs/*.md"), ("docs/guide/README.md", "docs/guide/*.md")):
+        for index, pages in (("docs/README.md", "docs/*.md"), ("docs/guide/README.md", "docs/guide/*.md"),
+                             ("docs/decisions/README.md", "docs/decisions/*.md")):
             listed = (ROOT / index).read_text()
             for page in ROOT.glob(pages):
                 if page != ROOT / index:

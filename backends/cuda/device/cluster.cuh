@@ -1,13 +1,12 @@
-// Blocks of a cluster that send each other numbers, by the names of their PTX instructions. Devices of compute
-// capability 9.0 and above have them; the host launches kernels with them nowhere else
-// (DeviceProperties::has_clusters).
+// Exchange of data between the blocks of a cluster. Functions are named after their PTX instructions. Clusters need
+// compute capability 9.0; the host launches such kernels on no older device (DeviceProperties::has_clusters).
 #pragma once
 
 #include <gradus/backends/cuda/device/mbarrier.cuh>
 
 namespace gradus::cuda_detail {
 
-/// The address of the same place in the shared memory of a block of the cluster.
+/// The address in the shared memory of block `block` of the cluster that corresponds to `address` in this block.
 __device__ inline uint32_t mapa(uint32_t address, int block) {
   uint32_t there;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
@@ -18,7 +17,7 @@ __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-/// 16 bytes from the same place in the shared memory of a block of the cluster.
+/// Loads 16 bytes from the shared memory of block `block` of the cluster; `address` is the one in this block.
 __device__ inline float4 load_cluster(uint32_t address, int block) {
   float4 v;
   asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -28,7 +27,8 @@ __device__ inline float4 load_cluster(uint32_t address, int block) {
   return v;
 }
 
-/// Writes a number into the shared memory of a block of the cluster and tells that block's barrier.
+/// Stores `value` in the shared memory of block `block` of the cluster and counts its bytes at that block's barrier.
+/// `to` and `barrier` are the addresses in this block.
 __device__ inline void st_async(float value, const float* to, const Mbarrier* barrier, int block) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
                    mapa(shared_address(to), block)),

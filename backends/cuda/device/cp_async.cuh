@@ -1,12 +1,12 @@
-// Copies from global to shared memory that go past the registers, while the thread goes on. Devices of compute
-// capability 8.0 and above have them; the host launches kernels with them nowhere else.
+// Asynchronous copies from global to shared memory, without registers. They need compute capability 8.0; the host
+// launches such kernels on no older device.
 #pragma once
 
 #include <cstdint>
 
 namespace gradus::cuda_detail {
 
-/// Starts a copy of kBytes (4, 8 or 16) bytes; where it does not count, zeros are written and nothing is read.
+/// Starts a copy of kBytes (4, 8 or 16) bytes. If `counts` is false, it writes zeros and reads nothing.
 template <int kBytes>
 __device__ void cp_async(void* to, const void* from, bool counts) {
 #if __CUDA_ARCH__ >= 800
@@ -18,13 +18,13 @@ __device__ void cp_async(void* to, const void* from, bool counts) {
   __trap();
 #endif
 }
-/// Makes the copies started since the last call a group.
+/// Closes a group of all copies that this thread started since its last call.
 __device__ inline void cp_async_commit() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
-/// Waits for this thread's groups but the last kPending.
+/// Waits until all of this thread's groups except the last kPending are complete.
 template <int kPending>
 __device__ void cp_async_wait() {
 #if __CUDA_ARCH__ >= 800

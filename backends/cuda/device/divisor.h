@@ -1,4 +1,4 @@
-// What kernel arguments are made of. Hosts without CUDA have it too.
+// Types that kernel arguments consist of. They also compile without CUDA.
 #pragma once
 
 #include <algorithm>
@@ -9,9 +9,9 @@
 
 namespace gradus::cuda_detail {
 
-/// Threads of a block where nothing speaks for another number.
+/// The default number of threads of a block.
 inline constexpr uint32_t kThreads = 256;
-/// At most this many elements are indexed by one launch; longer loops are cut (for_each_chunk).
+/// The most elements that one launch indexes; longer loops are divided (for_each_chunk).
 inline constexpr int64_t kMaxChunk = int64_t{1} << 30;
 
 /// Division of a number below 2^31 by a constant in three instructions: n / d = (hi32(n * magic) + n) >> shift
@@ -20,7 +20,7 @@ struct Divisor {
   uint32_t divisor = 1, magic = 1, shift = 0;
 
   Divisor() = default;
-  explicit Divisor(int64_t d) : divisor(static_cast<uint32_t>(std::max<int64_t>(d, 1))) {  // 0: nothing to divide
+  explicit Divisor(int64_t d) : divisor(static_cast<uint32_t>(std::max<int64_t>(d, 1))) {  // 0: of an empty view
     while ((uint64_t{1} << shift) < divisor) ++shift;
     magic = static_cast<uint32_t>(((uint64_t{1} << 32) * ((uint64_t{1} << shift) - divisor)) / divisor + 1);
   }
@@ -31,7 +31,7 @@ struct Divisor {
     return (static_cast<uint32_t>(uint64_t{n} * magic >> 32) + n) >> shift;
 #endif
   }
-  /// n / divisor, leaving the remainder in n.
+  /// Returns n / divisor and sets n to the remainder.
   GRADUS_HOST_DEVICE uint32_t split(uint32_t& n) const {
     const uint32_t q = quotient(n);
     n -= q * divisor;

@@ -1,5 +1,5 @@
-// Vectors of an image's neighbours in memory, channels of a channels-last pixel or columns of a row, that a thread
-// loads and stores at once.
+// Vectors of adjacent elements of an image, which a thread loads and stores at once: channels of a channels-last pixel,
+// or columns of a row.
 #pragma once
 
 #include <gradus/backends/cuda/device/vec.cuh>
@@ -8,23 +8,23 @@ namespace gradus::cuda_detail {
 
 enum class Along { columns, channels };
 
-/// Which of an image's elements are adjacent in memory.
+/// The axis along which elements of the image are adjacent in memory.
 inline Along neighbours_of(const View& image) {
   return image.shape[1] > 1 && image.strides[1] == 1 ? Along::channels : Along::columns;
 }
 
-/// Whether `vec` neighbours at a time can be loaded and stored as a Vec.
+/// Returns true if `vec` neighbours at a time can be loaded and stored as a Vec.
 inline bool can_vectorize(const View& view, Along along, int vec) {
   return vec == 1 || has_vectors_along(view, along == Along::channels ? 1 : 3, vec);
 }
 
-/// The first element of a vector.
+/// The indices of a vector's first element.
 struct Place {
   uint32_t n, c;
   int row, column;
 };
 
-/// All vectors of an image, which threads enumerate in the order of memory.
+/// All vectors of an image, numbered in memory order.
 struct ImageVectors {
   Divisor channels, rows, columns;
   uint32_t count;
@@ -59,7 +59,7 @@ struct Image {
   __device__ T* element(const Place& at) const { return plane(at) + at.row * strides.h + at.column * strides.w; }
 };
 
-/// Calls run<vec>() with the largest vector that fits(vec), a power of two up to kVec; 1 always does.
+/// Calls run<vec>() with the largest power of two up to kVec for which fits(vec) is true; 1 always fits.
 template <int kVec, class Fits, class Run>
 void run_largest(const Fits& fits, const Run& run) {
   if constexpr (kVec > 1) {

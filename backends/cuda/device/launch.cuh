@@ -1,4 +1,4 @@
-// How kernels of this folder are launched and how they index strided views.
+// Launches of kernels, and how kernels index strided views.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,30 +12,30 @@
 
 namespace gradus::cuda_detail {
 
-/// How a kernel is launched, beside its grid and block.
+/// Options of a launch beyond its grid and block.
 struct LaunchOptions {
-  size_t shared_bytes = 0;  ///< dynamic shared memory, which may be more than the 48 KiB that a kernel has unasked
-  dim3 cluster = 1;         ///< blocks of a cluster (DeviceProperties::has_clusters), of which the grid is a multiple
-  /// Its blocks may start while the kernel before it on the stream runs (programmatic dependent launch), once each of
-  /// that one's has called launch_dependents() or ended. All threads call wait_for_grid(), and touch only behind it
-  /// what kernels that may still run write or read. Where blocks form no clusters, the launch is an ordinary one.
+  size_t shared_bytes = 0;  ///< dynamic shared memory, possibly above the default limit of 48 KiB
+  dim3 cluster = 1;         ///< blocks in a cluster (DeviceProperties::has_clusters); the grid is a multiple of it
+  /// Programmatic dependent launch: blocks may start while the previous kernel of the stream runs, as soon as every
+  /// block of that kernel has called launch_dependents() or ended. All threads must call wait_for_grid() before they
+  /// access memory that an earlier kernel may still read or write. On devices without clusters the launch is ordinary.
   bool early = false;
 };
 
-/// Lets the kernel behind this one start, if its launch is early.
+/// Lets the next kernel of the stream start, if its launch is early.
 __device__ inline void launch_dependents() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/// Waits until the kernels before this one have ended.
+/// Waits until the previous kernels of the stream have ended.
 __device__ inline void wait_for_grid() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-/// Selects the device of a kernel call for its lifetime and launches on this thread's stream.
+/// Makes the device of a kernel call current during its own lifetime, and launches on this thread's stream.
 class Launch {
  public:
   explicit Launch(Device device)
@@ -70,8 +70,8 @@ class Launch {
   }
   cudaStream_t stream() const { return stream_; }
   int multiprocessors() const { return properties_.multiprocessors; }
-  /// Blocks for a loop over `count` items with `per_block` of them in flight in a block: enough to fill the device,
-  /// the rest is looped over.
+  /// Number of blocks for a grid-stride loop over `count` items of which a block processes `per_block` at once. At most
+  /// as many as fill the device: the loop covers the rest.
   uint32_t blocks(int64_t count, int64_t per_block) const {
     return static_cast<uint32_t>(std::clamp<int64_t>(ceil_div(count, per_block), 1, 32 * multiprocessors()));
   }
@@ -82,16 +82,16 @@ class Launch {
   const DeviceProperties& properties_;
 };
 
-/// This thread's number in the grid, and the number of threads of the grid (one-dimensional launches).
+/// The index of this thread in a one-dimensional grid, and the grid's number of threads.
 __device__ inline uint32_t thread_index() { return blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ inline uint32_t thread_count() { return gridDim.x * blockDim.x; }
 
-/// A loop nest over N views, as a kernel argument: from a running number to an offset in each view.
+/// A loop nest over N views as a kernel argument. It maps a running index to an offset in each view.
 template <int N>
 struct Geometry {
   int ndim = 0;
   uint32_t numel = 1;
-  bool vectorised = false;  // all views contiguous and aligned to four elements
+  bool vectorised = false;  // the kernel accesses elements as aligned vectors; set by its launch
   Divisor size[kMaxDims];
   int64_t strides[N][kMaxDims] = {};
 
@@ -105,7 +105,7 @@ struct Geometry {
       for (int k = 0; k < N; ++k) at[k] += index * strides[k][axis];
     }
   }
-  /// That of a single view.
+  /// The offset in a single view.
   __device__ int64_t offset(uint32_t i) const requires(N == 1) {
     int64_t at[1];
     offsets(i, at);
@@ -113,11 +113,11 @@ struct Geometry {
   }
 };
 
-/// A loop nest before it is cut to kernel size.
+/// A loop nest on the host. It may have more elements than one launch indexes.
 template <int N>
 struct Nest : StridedLoop<N> {
   using StridedLoop<N>::StridedLoop;
-  /// Iterates in the logical order.
+  /// A nest that iterates in the logical order.
   static Nest logical(const Shape& shape, const Strides* const (&views)[N]) { return Nest(shape, views, true); }
 
   Geometry<N> geometry() const {
@@ -130,7 +130,7 @@ struct Nest : StridedLoop<N> {
   }
 };
 
-/// Calls body(nest, first, base) for chunks of the nest with at most kMaxChunk elements: `first` is the running number
+/// Calls body(chunk, first, base) for chunks of the nest with at most kMaxChunk elements: `first` is the running index
 /// of the chunk's first element, base[k] its offset in view k.
 template <int N, class F>
 void for_each_chunk(const Nest<N>& nest, F&& body, int64_t first = 0,
@@ -138,7 +138,7 @@ void for_each_chunk(const Nest<N>& nest, F&& body, int64_t first = 0,
   if (nest.numel == 0) return;
   if (nest.numel <= kMaxChunk) return body(nest, first, base.data());
   const int axis = static_cast<int>(std::find_if(nest.shape, nest.shape + nest.ndim, [](int64_t n) { return n > 1; }) -
-                                    nest.shape);  // the outermost one that can be cut
+                                    nest.shape);  // the outermost axis that can be divided
   const int64_t size = nest.shape[axis], inner = nest.numel / size, rows = std::max<int64_t>(kMaxChunk / inner, 1);
   Nest<N> chunk = nest;
   for (int64_t row = 0; row < size; row += rows) {
@@ -150,8 +150,8 @@ void for_each_chunk(const Nest<N>& nest, F&& body, int64_t first = 0,
   }
 }
 
-/// f(i, offsets) for each element of the nest, a thread for each; i counts from the chunk's first element, offsets from
-/// it in every view.
+/// Calls f(i, offsets) for each element of the nest, one element per thread and step. The index i and the offsets are
+/// relative to the chunk's first element.
 template <int N, class F>
 __global__ void __launch_bounds__(kThreads) for_each_kernel(Geometry<N> geometry, F f) {
   for (uint32_t i = thread_index(); i < geometry.numel; i += thread_count()) {
@@ -161,7 +161,8 @@ __global__ void __launch_bounds__(kThreads) for_each_kernel(Geometry<N> geometry
   }
 }
 
-/// Runs the function that make(base) returns for each chunk of the nest; base[k]: the chunk's first offset in view k.
+/// For each chunk of the nest, runs the function that make(base) returns over its elements, on the device. base[k] is
+/// the chunk's first offset in view k.
 template <int N, class Make>
 void for_each(const Launch& launch, const Nest<N>& nest, const Make& make) {
   for_each_chunk(nest, [&](const Nest<N>& chunk, int64_t, const int64_t* base) {
@@ -171,7 +172,7 @@ void for_each(const Launch& launch, const Nest<N>& nest, const Make& make) {
   });
 }
 
-/// Calls f.template operator()<n>() for the one of kValues that `value` is.
+/// Calls f.template operator()<n>() with the n of kValues that equals `value`; does nothing if there is none.
 template <int... kValues, class F>
 void visit_constant(int value, F&& f) {
   (void)((kValues == value && (f.template operator()<kValues>(), true)) || ...);
@@ -181,7 +182,7 @@ template <class F>
 void visit_half(DType dtype, F&& f) {
   dtype == DType::f16 ? f.template operator()<Half>() : f.template operator()<BFloat16>();
 }
-/// The same of float32, too.
+/// Calls f.template operator()<T>() with the C++ type of float32 or a half type.
 template <class F>
 void visit_narrow(DType dtype, F&& f) {
   dtype == DType::f32 ? f.template operator()<float>() : visit_half(dtype, f);

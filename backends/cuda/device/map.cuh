@@ -1,6 +1,8 @@
-// y[i] = f(x0[i], x1[i], …): the kernel of all element-wise operators. Contiguous views go in vectors, of eight
-// elements where all have two bytes or less, else of four, and so do rows of whole vectors, along which an operand may
-// be broadcast; others go by their strides.
+// Element-wise operators: y[i] = f(x0[i], x1[i], …), and generators: y[i] = f(i).
+// Layout: any strides. Contiguous views, and rows of whole vectors along which an operand may be broadcast, are
+// accessed in vectors of eight elements (if no type has more than two bytes) or four; other views element by element.
+// Grid: x = blocks of a grid-stride loop (Launch::blocks).  Block: 256 threads; a thread computes one vector or one
+// element a step.  Deterministic: every element is computed independently of the others.
 #pragma once
 
 #include <utility>
@@ -10,11 +12,11 @@
 
 namespace gradus::cuda_detail {
 
-/// Elements that a thread takes at once.
+/// Elements of a vector, which a thread computes at once.
 template <class... T>
 inline constexpr int kMapVec = (... && (sizeof(T) <= 2)) ? 8 : 4;
 
-/// Neighbours along an axis, or the same one as often.
+/// Loads kVec neighbours, or one element that is repeated kVec times.
 template <int kVec, class T>
 __device__ Vec<T, kVec> load_or_repeat(const T* from, bool repeat) {
   if (!repeat) return load<kVec>(from);
@@ -24,7 +26,7 @@ __device__ Vec<T, kVec> load_or_repeat(const T* from, bool repeat) {
   for (T& each : vec.value) each = value;
   return vec;
 }
-/// f of neighbours of each operand.
+/// Applies f to each element of a vector.
 template <class Out, int kVec, class F, class... In>
 __device__ Vec<Out, kVec> map_vec(const F& f, const Vec<In, kVec>&... in) {
   Vec<Out, kVec> out;
@@ -33,9 +35,9 @@ __device__ Vec<Out, kVec> map_vec(const F& f, const Vec<In, kVec>&... in) {
   return out;
 }
 
-/// The views, and how they are walked through: all contiguous, or by strides; where the nest is vectorised, in vectors,
-/// of which operand k has one element where bit k of `repeated` is set. What contiguous views need is in front: a
-/// kernel waits for each line of its parameters.
+/// The views, and how they are indexed: as contiguous memory or by strides. If `nest.vectorised` is set, elements are
+/// accessed in vectors; a vector of operand k is one repeated element if bit k of `repeated` is set. The members that
+/// contiguous views need come first, because a kernel waits for each cache line of its parameters.
 template <int N>
 struct MapViews {
   void* data[N];
@@ -43,8 +45,8 @@ struct MapViews {
   uint32_t repeated;
   Geometry<N> nest;
 
-  /// Single elements take the unrolled loop over axes: a transposing copy does little else. Vectors go through few
-  /// axes, and unrolled ones would cost contiguous views more than they save them.
+  /// Single elements use an unrolled loop over axes, because a transposing copy does little else. Vectors have few
+  /// axes; an unrolled loop for them would slow down contiguous views more than it saves.
   template <bool kVector>
   __device__ void offsets(uint32_t i, int64_t (&at)[N]) const {
 #pragma unroll
@@ -84,13 +86,13 @@ __global__ void __launch_bounds__(kThreads) map_kernel(F f, MapViews<1 + sizeof.
     apply.template operator()<false>(i, operands);
 }
 
-/// Whether view k has one element along the last axis.
+/// Returns true if view k repeats one element along the last axis.
 template <int N>
 bool is_repeated(const Nest<N>& nest, int k) {
   return nest.ndim > 0 && nest.strides[k][nest.ndim - 1] == 0;
 }
-/// Whether view k, from `data` on, consists of aligned vectors: as a whole, if all are contiguous, else each row along
-/// the last axis; an operand's may be one element.
+/// Returns true if view k, from `data` on, can be accessed in aligned vectors: as a whole if all views are contiguous,
+/// otherwise along each row of the last axis. An operand may also repeat one element along that axis.
 template <int kVec, int N, class T>
 bool has_map_vectors(const Nest<N>& nest, int k, const T* data) {
   if (reinterpret_cast<uintptr_t>(data) % std::min<size_t>(16, kVec * sizeof(T)) != 0) return is_repeated(nest, k);
@@ -102,7 +104,7 @@ bool has_map_vectors(const Nest<N>& nest, int k, const T* data) {
   return nest.strides[k][last] == 1 && std::all_of(nest.strides[k], nest.strides[k] + last, is_whole);
 }
 
-/// Runs y = f(x…) over views of the same shape; y may be the same view as an x.
+/// Runs y = f(x…) over views of the same shape; y may be the same view as an operand.
 template <class Out, class... In, class F, class... Views>
 void map(const F& f, const MutableView& y, const Views&... x) {
   static_assert(sizeof...(In) == sizeof...(Views));
@@ -126,8 +128,8 @@ void map(const F& f, const MutableView& y, const Views&... x) {
   });
 }
 
-/// values[k] = f(first + i + k), i being a multiple of four. What f computes for all four alike, as random words, is
-/// computed once where `first` is such a multiple too.
+/// values[k] = f(first + i + k) for k = 0 … 3, where i is a multiple of four. If `first` is a multiple of four too, the
+/// compiler computes what is the same for all four values, such as a block of random words, only once.
 template <class F, class Out>
 __device__ void four_draws(F&& f, uint64_t first, uint32_t i, Out (&values)[4]) {
   if (first % 4 == 0) {
@@ -140,7 +142,7 @@ __device__ void four_draws(F&& f, uint64_t first, uint32_t i, Out (&values)[4]) 
   }
 }
 
-/// y[i] = f(i), i in logical order; each thread makes four neighbours.
+/// y[i] = f(i) for i in logical order; a thread computes four neighbours a step.
 template <class F, class Out>
 __global__ void __launch_bounds__(kThreads) generate_kernel(F f, Geometry<1> geometry, Out* y, uint64_t first) {
   f.begin();
@@ -157,7 +159,7 @@ __global__ void __launch_bounds__(kThreads) generate_kernel(F f, Geometry<1> geo
   }
 }
 
-/// Runs y[i] = f(i). `f.begin()` is called once per thread before.
+/// Runs y[i] = f(i) for i in logical order. Each thread first calls f.begin() once.
 template <class Out, class F>
 void generate(const F& f, const MutableView& y) {
   const Nest<1> nest = Nest<1>::logical(y.shape, {&y.strides});

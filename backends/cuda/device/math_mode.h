@@ -1,16 +1,17 @@
-// What the host knows of mma_tile.cuh: how it multiplies, and the sizes of its tiles.
+// The parts of mma_tile.cuh that host code needs: the math modes and the sizes of tiles.
 #pragma once
 
 #include <cstddef>
 
 namespace gradus::cuda_detail {
 
-/// Which units multiply: the FMA units, exactly; tensor cores, float32 rounded to TF32; tensor cores, half types.
+/// How operands are multiplied: float32 on the FMA units, float32 rounded to TF32 on tensor cores, or half types on
+/// tensor cores.
 enum class MathMode { fma, tf32, half };
 
-/// Results of a warp.
+/// The tile of results that a warp computes.
 inline constexpr int kWarpRows = 32, kWarpColumns = 64;
-/// Depth of a row of a tile in shared memory.
+/// Bytes of depth (the dimension summed over) in a row of a tile in shared memory.
 inline constexpr size_t kRowBytes = 64;
 
 }  // namespace gradus::cuda_detail

@@ -1,5 +1,5 @@
-// Barriers in shared memory that count arrivals and bytes, by the names of their PTX instructions. Devices of compute
-// capability 9.0 and above have all of them; the host launches kernels with them nowhere else.
+// Barriers in shared memory that count arrivals and bytes. Functions are named after their PTX instructions, all of
+// which need compute capability 9.0; the host launches such kernels on no older device.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@ namespace gradus::cuda_detail {
 
 __device__ inline uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
-/// A barrier that opens when so many threads have arrived and the bytes that they have announced have come.
+/// A barrier that completes a phase, and begins the next, when `threads` threads have arrived and all bytes that they
+/// announced have been written.
 struct Mbarrier {
   uint64_t state;
 
@@ -25,9 +26,10 @@ struct Mbarrier {
   __device__ void arrive() {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(this)) : "memory");
   }
-  /// Until it has opened for the time with this parity (the first time's is 0).
+  /// Waits until the phase with this parity is complete. The first phase has parity 0.
   __device__ void wait(uint32_t parity) {
-    // The loop is hidden from the compiler, which would take what follows for divergent and let wgmma wait.
+    // The loop is part of the asm statement: the compiler would consider code after a visible loop divergent, and would
+    // make every wgmma wait for its result.
     asm volatile(
         "{\n\t.reg .pred open;\n"
         "wait_%=:\n\tmbarrier.try_wait.parity.shared::cta.b64 open, [%0], %1;\n\t@!open bra wait_%=;\n\t}" ::"r"(

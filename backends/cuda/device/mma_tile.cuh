@@ -1,7 +1,7 @@
-// Products of two tiles in shared memory whose depth is contiguous: result[row][column] += sum over k of left[row][k]
-// right[column][k]. A row holds 64 bytes of depth, 16 float32 or 32 halves, in four vectors of 16 bytes; a fifth
-// pads it, so that eight adjacent rows are in different banks. A warp makes 32 x 64 results, whoever
-// multiplies: the FMA units or, for half types and TF32, the tensor cores.
+// The product of two tiles in shared memory, by one warp: result[row][column] += sum over k of left[row][k]
+// right[column][k]. The depth k is contiguous in both tiles. A row of a tile holds 64 bytes of depth (16 float32 or 32
+// half-type elements) in four vectors of 16 bytes; a fifth vector of padding places eight adjacent rows in different
+// banks. A warp computes 32 x 64 results, on the FMA units or, for half types and TF32, on tensor cores.
 #pragma once
 
 #include <gradus/backends/cuda/device/math_mode.h>
@@ -11,17 +11,18 @@
 namespace gradus::cuda_detail {
 
 using Vec16 = Vec<uint32_t, 4>;     // 16 bytes of depth
-inline constexpr int kRowVecs = 4;  // of a row
+inline constexpr int kRowVecs = 4;  // vectors of a row, without the padding
 static_assert(kRowVecs * sizeof(Vec16) == kRowBytes);
 using TileRow = Vec16[kRowVecs + 1];
 
-/// The pointer, whole: without this the compiler adds its parts anew for every element.
+/// Returns the pointer, and hides from the compiler how it was computed: otherwise the compiler repeats the address
+/// arithmetic for every element.
 __device__ inline const char* whole(const char* pointer) {
   asm("" : "+l"(pointer));
   return pointer;
 }
 
-/// An element or a vector in global memory that nobody writes meanwhile.
+/// Loads an element or a vector from global memory that no thread writes while the kernel runs.
 template <class T>
 __device__ T load_global(const char* from) {
   if constexpr (std::is_same_v<T, Vec16>) {
@@ -36,7 +37,7 @@ __device__ T load_global(const char* from) {
   }
 }
 
-/// What instructions of tensor cores call a type.
+/// The name of a type in PTX instructions of tensor cores.
 template <class T>
 inline constexpr char kPtxType[] = "tf32";
 template <>
@@ -44,19 +45,19 @@ inline constexpr char kPtxType<Half>[] = "f16";
 template <>
 inline constexpr char kPtxType<BFloat16>[] = "bf16";
 
-/// Two elements as a word.
+/// Packs two half-type elements into a 32-bit word.
 template <class T>
 __device__ uint32_t pair(T low, T high) {
   return static_cast<uint32_t>(low.bits) | static_cast<uint32_t>(high.bits) << 16;
 }
 
-/// How many elements of T a vector and a row hold.
+/// Elements of type T in a Vec16 and in a row of a tile.
 template <class T>
 inline constexpr int kVec16Size = 16 / sizeof(T);
 template <class T>
 inline constexpr int kRowDepth = kRowVecs* kVec16Size<T>;
 
-/// An element as the mode takes it: with TF32 it is rounded to nearest here.
+/// The element as `kMode` multiplies it: rounded to the nearest TF32 number if the mode is tf32, otherwise unchanged.
 template <MathMode kMode, class T>
 __device__ T multiplicand(T value) {
 #if __CUDA_ARCH__ >= 800
@@ -80,8 +81,9 @@ __device__ Vec16 make_vec16(const T (&values)[kVec16Size<T>]) {
   return vec;
 }
 
-/// The FMA units: a lane makes 8 x 8 results, rows 4 and columns 8 apart. Of each pair of lanes the columns, and of
-/// each pair of pairs the rows are the same: such loads of 16 bytes take half the time.
+/// FMA units: a lane computes 8 x 8 results, with rows 4 apart and columns 8 apart. Of every four lanes, lanes 0 and 1
+/// (2 and 3) have the same columns, and lanes 0 and 2 (1 and 3) the same rows: 16-byte loads from shared memory that
+/// repeat addresses in this way take half the time.
 template <MathMode kMode, class T>
 struct MmaTile {
   static_assert(kMode == MathMode::fma && sizeof(T) == 4);
@@ -89,9 +91,9 @@ struct MmaTile {
 
   static __device__ int row() { return threadIdx.x % 2 + threadIdx.x / 16 % 2 * 2; }
   static __device__ int column() { return threadIdx.x / 2 % 8; }
-  /// `left` and `right` begin at the warp's part of the tiles.
+  /// `left` and `right` point to the first rows of the warp's part of the tiles.
   __device__ void multiply(const TileRow* left, const TileRow* right) {
-#pragma unroll 1  // or registers run out
+#pragma unroll 1  // unrolled, the loop would spill registers
     for (int vec = 0; vec < kRowVecs; ++vec) {
       float4 l[8];
 #pragma unroll
@@ -110,7 +112,7 @@ struct MmaTile {
       }
     }
   }
-  /// f(row, column, sum) for the lane's results.
+  /// Calls f(row, column, sum) for each result of the lane.
   template <class F>
   __device__ void for_each(F&& f) const {
 #pragma unroll
@@ -120,7 +122,7 @@ struct MmaTile {
   }
 };
 
-/// Four 8 x 8 matrices of halves, or 8 x 4 of words, from the rows whose addresses the lanes hold.
+/// Loads four matrices of 8 x 8 half-type elements (8 x 4 words). Each lane passes the address of one row of 16 bytes.
 __device__ inline void ldmatrix_x4(uint32_t (&words)[4], const Vec16& row) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(&row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -128,7 +130,7 @@ __device__ inline void ldmatrix_x4(uint32_t (&words)[4], const Vec16& row) {
                : "r"(address));
 }
 
-/// sums (16 x 8) += a (16 rows of 32 bytes of depth) b (8 columns of as much).
+/// sums (16 x 8) += a (16 rows of 32 bytes of depth) b (8 columns of 32 bytes of depth).
 template <class T>
 __device__ void mma_m16n8(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
@@ -137,11 +139,11 @@ __device__ void mma_m16n8(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0,
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "n"(32 / sizeof(T)), "C"(kPtxType<T>));
 #else
-  __trap();  // the host does not launch it on such a device
+  __trap();  // the host launches no such kernel on older devices
 #endif
 }
 
-/// Tensor cores: a warp makes 2 x 8 blocks of 16 x 8 results.
+/// Tensor cores: a warp computes 2 x 8 blocks of 16 x 8 results.
 template <MathMode kMode, class T>
 requires(kMode != MathMode::fma) struct MmaTile<kMode, T> {
   float sums[2][8][4] = {};
@@ -177,7 +179,7 @@ requires(kMode != MathMode::fma) struct MmaTile<kMode, T> {
   }
 };
 
-/// A block's tiles: kWarpsY x kWarpsX warps.
+/// The tiles of a block of kWarpsY x kWarpsX warps.
 template <int kWarpsY_, int kWarpsX_>
 struct BlockTile {
   static constexpr int kWarpsY = kWarpsY_, kWarpsX = kWarpsX_, kThreads = 32 * kWarpsY * kWarpsX;
@@ -189,7 +191,7 @@ struct BlockTile {
   static __device__ int first_column() { return threadIdx.x / 32 % kWarpsX * kWarpColumns; }
 };
 
-/// Calls f.template operator()<MathMode, T>() for a floating type that an engine exists for.
+/// Calls f.template operator()<mode, T>() with T = float for fma and tf32, and with the half type `dtype` for half.
 template <class F>
 void visit_math_mode(DType dtype, MathMode mode, F&& f) {
   switch (mode) {

@@ -1,5 +1,5 @@
-// Kernels over the elements of many tensors in few launches: a block takes kPerBlock elements of one tensor; the
-// tensors' addresses travel as a kernel argument.
+// Kernels over the elements of many tensors in few launches: a block processes kPerBlock elements of one tensor, and
+// the tensors' addresses are a kernel argument.
 #pragma once
 
 #include <iterator>
@@ -10,7 +10,8 @@
 
 namespace gradus::cuda_detail {
 
-/// Up to kMaxTensors tensors, each an Entry (addresses), as an argument: it has to fit in 4 KiB with all others.
+/// Up to kMaxTensors tensors as a kernel argument; an Entry holds the addresses of one tensor. All arguments of a
+/// kernel together must fit in 4 KiB.
 template <class Entry, int kMaxTensors, int64_t kPerBlock>
 struct TensorTable {
   struct Tensor {
@@ -20,13 +21,13 @@ struct TensorTable {
   };
   Tensor tensors[kMaxTensors];
   int count = 0;
-  uint32_t blocks = 0;  // of the launch
+  uint32_t blocks = 0;  // in the grid
 
   void add(const Entry& entry, int64_t numel) {
     tensors[count++] = {entry, numel, blocks};
     blocks += static_cast<uint32_t>(ceil_div(numel, kPerBlock));
   }
-  /// The tensor that this block works on, and which elements of it.
+  /// Returns the tensor that this block processes, and the range [begin, end) of its elements.
   __device__ const Entry& part_of_block(int64_t& begin, int64_t& end) const {
     int low = 0, high = count - 1;
     while (low < high) {
@@ -40,7 +41,8 @@ struct TensorTable {
   }
 };
 
-/// Calls launch(table) for tables of all tensors, each of which add(table, tensor) adds or leaves out.
+/// Calls launch(table) with as many tables as all tensors need. add(table, tensor) adds a tensor to a table or skips
+/// it.
 template <class Table, class Tensors, class Add, class Launch>
 void for_each_table(const Tensors& tensors, Add&& add, Launch&& launch) {
   Table table;
@@ -51,14 +53,15 @@ void for_each_table(const Tensors& tensors, Add&& add, Launch&& launch) {
   if (table.blocks > 0) launch(table);
 }
 
-/// Calls f.operator()<T>() for each type of parameters.
+/// Calls f.operator()<T>() for each type that a parameter can have.
 template <class F>
 void for_each_floating(F&& f) {
   f.template operator()<float>(), f.template operator()<double>();
   f.template operator()<Half>(), f.template operator()<BFloat16>();
 }
 
-/// The tensors that one running index does not serve, which the composites' default bodies handle.
+/// The tensors for which flat() is false: one running index cannot address all their elements, and the default bodies
+/// of the composites process them.
 template <class Tensor, class Flat>
 std::vector<Tensor> not_flat(std::span<const Tensor> tensors, Flat&& flat) {
   std::vector<Tensor> rest;

@@ -1,4 +1,4 @@
-// Sums of exponentials in one pass, which softmax and cross-entropy need.
+// Sums of exponentials in one pass, for softmax and cross-entropy.
 #pragma once
 
 #include <gradus/backends/cuda/device/row.cuh>
@@ -6,22 +6,22 @@
 
 namespace gradus::cuda_detail {
 
-/// exp(x) for a sum to which 1 belongs, good to 2^-22 where x is about 0.
+/// A fast exp(x) for the terms of a sum whose largest term is 1; accurate to 2^-22 for x near 0.
 __device__ inline float rough_exponential(float x) {
   float power;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.44269504f));  // log2(e)
   return power;
 }
 __device__ inline double rough_exponential(double x) { return ::exp(x); }
-/// exp(x) for a result of type T.
+/// exp(x), as accurate as a result of type T needs.
 template <class T>
 __device__ compute_t<T> exponential(compute_t<T> x) {
   if constexpr (sizeof(T) == 2) return rough_exponential(x);
   else return ::exp(x);
 }
 
-/// m = max(x) and sum(exp(x - m)) of numbers that come a few at a time, in one pass (Milakov and Gimelshein 2018).
-/// Where all are -inf the sum stays 0.
+/// m = max(x) and sum(exp(x - m)) of numbers that are added a few at a time, in one pass (Milakov and Gimelshein 2018).
+/// If all numbers are -inf, the sum is 0.
 template <class C>
 struct RunningSum {
   C max = -C(INFINITY), sum = 0;
@@ -37,11 +37,11 @@ struct RunningSum {
     for (int k = 0; k < N; ++k) sum += rough_exponential(x[k] - base);
     max = top;
   }
-  // Without it -inf - -inf would be NaN.
+  // Replaces a maximum of -inf by 0, because -inf - -inf is NaN.
   __device__ static C base_of(C top) { return top == -C(INFINITY) ? C(0) : top; }
 };
 
-/// That of a row, by a block. `shared` has room for 32 values.
+/// The RunningSum of a row, computed by a block; every thread gets it. `shared` has room for 32 values.
 template <class C, class T, class Rows>
 __device__ RunningSum<C> running_sum_of_row(const Rows& rows, const Row<T>& row, C* shared) {
   RunningSum<C> result;

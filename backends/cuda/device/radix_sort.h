@@ -1,4 +1,4 @@
-// Putting numbers in the order of keys, for whatever has to be sorted on the device.
+// Sorts keys and the places they come from, on the device.
 #pragma once
 
 #include <bit>
@@ -9,10 +9,11 @@
 
 namespace gradus::cuda_detail {
 
-/// Bits of the largest of `count` numbers 0 … count - 1.
+/// Number of bits that the numbers 0 … count - 1 need.
 constexpr int bits_of(int64_t count) { return count < 2 ? 0 : static_cast<int>(std::bit_width(uint64_t(count) - 1)); }
 
-/// An array's share of the workspace, and a limit for CUB's: a table of a kilobyte for each few thousand keys.
+/// Bytes of one array in the workspace, and an upper bound of CUB's own scratch memory, which holds a table of about a
+/// kilobyte for every few thousand keys.
 constexpr size_t radix_array_bytes(size_t element, int64_t count) {
   return (element * static_cast<size_t>(count) + 255) / 256 * 256;
 }
@@ -22,7 +23,7 @@ constexpr size_t radix_sort_bytes(size_t key, int64_t count) {
   return 2 * radix_array_bytes(key, count) + 2 * radix_array_bytes(4, count) + radix_scratch_bytes(count);
 }
 
-/// Keys (uint32_t or uint64_t) and the places that they come from, in device memory; at most 2^31 - 1 of them.
+/// Keys (uint32_t or uint64_t) and the places they come from, in device memory; at most 2^31 - 1 keys.
 template <class Key>
 struct RadixSort {
   Key *keys, *other_keys;
@@ -39,15 +40,15 @@ struct RadixSort {
     other_places = reinterpret_cast<int32_t*>(take(place_bytes));
     scratch = at;
   }
-  /// The same places, to be sorted by other keys.
+  /// The places of `other` and its memory, for another sort by keys of another type.
   template <class Other>
   explicit RadixSort(const RadixSort<Other>& other)
       : keys(reinterpret_cast<Key*>(other.keys)), other_keys(reinterpret_cast<Key*>(other.other_keys)),
         places(other.places), other_places(other.other_places), scratch(other.scratch), count(other.count) {
     static_assert(sizeof(Key) <= sizeof(Other));
   }
-  /// keys and places by ascending key, of which the lowest `bits` bits count; of equal keys the earlier one comes
-  /// first. Runs on this thread's stream.
+  /// Sorts `keys` and `places` by the lowest `bits` bits of the keys, in ascending order; equal keys keep their order.
+  /// Runs on this thread's stream.
   void sort(Device device, int bits);
 };
 

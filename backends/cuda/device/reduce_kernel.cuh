@@ -1,13 +1,14 @@
-// The one kernel of reductions: reduce.cu, arg_reduce.cu and the sums of normalisation.
-// Grid: x = blocks of outputs, y = splits of the elements of each; block: 256 threads, of which `lanes` share an output
-// (ReducePlan). Where x allows it a thread loads vectors of up to 16 bytes, along the reduction, whose elements it
-// folds, or across the outputs, to one of which each element belongs.
-// Four of them (eight single elements) are loaded at once: the device is full only when some megabytes are under way.
-// A tree folds the threads of an output; a second launch folds the partial results of splits.
-// Deterministic: the order depends on shape, strides, alignment and device.
+// Reductions: y[o] = fold over i of load(x[o, i], i).  Used by reduce.cu, arg_reduce.cu and the sums of normalisation.
+// Layout: x has any strides; where they allow it, elements are loaded in vectors of up to 16 bytes, either along the
+// reduction (all elements of a vector belong to one output) or across the outputs (each belongs to its own).
+// Grid: x = blocks of outputs, y = splits of the reduction.  Block: 256 threads, of which `lanes` share an output
+// (ReducePlan).  A thread folds every `lanes`-th vector of its split.
+// Pipeline: a thread has four vectors or eight single elements in flight, because the memory's bandwidth is reached
+// only with some megabytes in flight. A tree folds the threads of an output; a second launch folds the splits.
+// Deterministic: the order of folds depends only on shape, strides, alignment and device.
 //
-// An Op has a type A of partial results, neutral(), load(element, its number in the reduction) and fold(A, A).
-// Results have store(offsets of this output in the views of `outer`, A).
+// An Op has a type A of partial results, neutral(), load(element, its index in the reduction) and fold(A, A).
+// Results have store(offsets of the output in the views of `outer`, A).
 #pragma once
 
 #include <gradus/backends/cuda/device/reduce_plan.h>
@@ -15,8 +16,8 @@
 
 namespace gradus::cuda_detail {
 
-/// Vectors of kAlong elements of the reduction or of kAcross outputs: one of the two is 1, `inner` or `outer` counts
-/// vectors. With `partial` the results of the splits go there.
+/// A vector holds kAlong elements of the reduction or kAcross outputs; one of the two is 1, and `inner` or `outer`
+/// counts vectors instead of elements. If `partial` is not null, the results of the splits are stored there.
 template <class Op, int kAlong, int kAcross, class T, int N, class Results>
 __global__ void __launch_bounds__(kThreads, 4)
     reduce_kernel(const T* x, Geometry<N> outer, Geometry<1> inner, ReducePlan plan, typename Op::A* partial,
@@ -35,7 +36,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     if constexpr (kAlong == 1) {
 #pragma unroll
       for (int j = 0; j < kAcross; ++j) total[j] = Op::fold(total[j], Op::load(vec.value[j], i));
-    } else {  // in pairs, so that the chain of dependent folds has one for each vector
+    } else {  // a tree within the vector, so that the chain of dependent folds has only one fold per vector
       A folded[kAlong];
 #pragma unroll
       for (int j = 0; j < kAlong; ++j) folded[j] = Op::load(vec.value[j], i * kAlong + j);
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(kThreads, 4)
       V vectors[kAtOnce];
 #pragma unroll
       for (uint32_t k = 0; k < kAtOnce; ++k) {
-        // Behind the end the last one again: no load waits for a test.
+        // Loads beyond the end repeat the last element, so that no load is conditional.
         vectors[k] = *reinterpret_cast<const V*>(x + base[0] + offset(min(i + k * plan.lanes, end - 1)));
       }
 #pragma unroll
@@ -61,14 +62,13 @@ __global__ void __launch_bounds__(kThreads, 4)
     }
   };
   if (output < outer.numel) {
-    if (outer.ndim == 1) {  // a loop over axes would take as long as a short row
+    if (outer.ndim == 1) {  // the loop over axes would take as long as reducing a short row
 #pragma unroll
       for (int k = 0; k < N; ++k) base[k] = output * outer.strides[k][0];
     } else {
       outer.offsets(output, base);
     }
-    if (kAlong * kAcross > 1 ||
-        inner.ndim <= 2) {  // vectors come with at most two axes; axes that are not there: size 1
+    if (kAlong * kAcross > 1 || inner.ndim <= 2) {  // nests of vectors have at most two axes; a missing axis has size 1
       for_each_load([&](uint32_t i) {
         const uint32_t row = inner.size[1].split(i);
         return row * inner.strides[0][0] + i * inner.strides[0][1];
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kThreads, 4)
       continue;
     }
     if (2 * width * step > 32) __syncthreads();
-    else __syncwarp();  // a warp folds what it wrote itself
+    else __syncwarp();  // the warp reads only what it wrote itself
     if (lane < width) {
 #pragma unroll
       for (int j = 0; j < kAcross; ++j) total[j] = Op::fold(total[j], shared[j][thread + width * step]);
@@ -100,21 +100,21 @@ __global__ void __launch_bounds__(kThreads, 4)
   }
   if (kAcross > 1 && plan.lanes > 1) __syncthreads();
   if (output >= outer.numel) return;
-  for (uint32_t j = lane; j < kAcross; j += plan.lanes) {  // the lanes of an output store its vector
+  for (uint32_t j = lane; j < kAcross; j += plan.lanes) {  // the lanes of a vector of outputs store its elements
     const A result = kAcross > 1 ? shared[j][thread - lane * step] : total[0];
     if (partial) {
       partial[(static_cast<int64_t>(blockIdx.y) * outer.numel + output) * kAcross + j] = result;
     } else {
       int64_t at[N];
 #pragma unroll
-      for (int k = 0; k < N; ++k)  // a vector's stride is that of kAcross outputs
+      for (int k = 0; k < N; ++k)  // the stride of a vector is kAcross times that of an output
         at[k] = base[k] + (kAcross > 1 ? j * (outer.strides[k][outer.ndim - 1] / kAcross) : 0);
       results.store(at, result);
     }
   }
 }
 
-/// True when the last axis of `inner` can be read in aligned vectors of kWidth elements of view 0.
+/// Returns true if the last axis of `inner` can be read in aligned vectors of kWidth elements of view 0.
 template <int kWidth, class T, int M, int N>
 bool has_vectors(const T* x, const Nest<M>& inner, const Nest<N>& other) {
   const int last = inner.ndim - 1;
@@ -125,7 +125,7 @@ bool has_vectors(const T* x, const Nest<M>& inner, const Nest<N>& other) {
          std::all_of(other.strides[0], other.strides[0] + other.ndim, whole);
 }
 
-/// The nest over vectors instead of elements.
+/// The same nest, over vectors of kWidth elements instead of elements.
 template <int kWidth, int N>
 Nest<N> over_vectors(Nest<N> nest) {
   if (kWidth == 1) return nest;
@@ -157,7 +157,7 @@ void reduce_vectors(Device device, const T* x, const Nest<N>& outer, const Nest<
   if (plan.splits == 1) return run(nullptr);
   const Scratch partial(sizeof(A) * plan.splits * static_cast<size_t>(outer.numel), device);
   run(partial.as<A>());
-  Nest<N> in_a_row = outer;  // the same outputs, in a row
+  Nest<N> in_a_row = outer;  // the same outputs, contiguous in `partial`
   int64_t step = 1;
   for (int axis = outer.ndim - 1; axis >= 0; --axis) in_a_row.strides[0][axis] = step, step *= outer.shape[axis];
   const Strides between{outer.numel};
@@ -165,13 +165,13 @@ void reduce_vectors(Device device, const T* x, const Nest<N>& outer, const Nest<
                          results);
 }
 
-/// Elements of a load: 16 bytes, and no more than a thread has registers for, with `room` bytes for values of type A.
+/// Elements of a vector: up to 16 bytes, and at most as many as `room` bytes of registers hold values of type A.
 template <class T, class A>
 constexpr int vector_width(size_t room) {
   return static_cast<int>(std::max<size_t>(std::min(16 / sizeof(T), room / sizeof(A)), 1));
 }
 
-/// A result for each element of `outer`, of the elements of `inner`. Second folds partial results.
+/// Reduces the elements of `inner` for each element of `outer`. `Second` is the Op that folds partial results.
 template <class Op, class Second, class T, int N, class Results>
 void reduce(Device device, const T* x, const Nest<N>& outer, const Nest<1>& inner, const Results& results) {
   constexpr int kAlong = vector_width<T, typename Op::A>(64), kAcross = vector_width<T, typename Op::A>(32);

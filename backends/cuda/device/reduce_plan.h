@@ -1,7 +1,6 @@
-// How a reduction is spread over threads (reduce_kernel.cuh). A block makes `outputs` results with `lanes` threads
-// each: every thread folds a fixed part of the elements, then a tree in shared memory folds the threads. A long
-// reduction is cut into splits, whose partial results a second launch folds. The order depends on shapes and device
-// alone.
+// How a reduction is spread over threads (reduce_kernel.cuh). A block computes `outputs` results with `lanes` threads
+// each: every thread folds a fixed part of the elements, then a tree folds the threads. A long reduction is divided
+// into splits, whose partial results a second launch folds. The plan depends only on shapes and device.
 #pragma once
 
 #include <bit>
@@ -11,19 +10,20 @@
 namespace gradus::cuda_detail {
 
 struct ReducePlan {
-  uint32_t outputs = 1, lanes = kThreads;  // per block; outputs * lanes = kThreads, powers of two
-  bool outputs_adjacent = false;           // neighbouring threads make neighbouring outputs, else fold neighbours
-  uint32_t splits = 1, per_split = 0;      // elements of the reduction in a split
+  uint32_t outputs = 1, lanes = kThreads;  // of a block; powers of two with outputs * lanes = kThreads
+  bool outputs_adjacent = false;           // neighbouring threads have neighbouring outputs instead of the same output
+  uint32_t splits = 1, per_split = 0;      // number of splits, and vectors of the reduction in each
 
-  /// Loads of a thread under way at once.
+  /// Loads of vectors of `width` elements that a thread has in flight.
   GRADUS_HOST_DEVICE static constexpr uint32_t loads_at_once(int width) { return width == 1 ? 8 : 4; }
-  /// For `count` outputs of `reduced` vectors of `width` elements each; `adjacent`: the outputs' vectors are neighbours
-  /// in memory, not the reduction's.
+  /// Plans `count` outputs that each reduce `reduced` vectors of `width` elements. `adjacent` is true if neighbouring
+  /// outputs, not neighbouring elements of the reduction, are adjacent in memory.
   ReducePlan(int64_t count, int64_t reduced, bool adjacent, int width, int multiprocessors)
       : outputs_adjacent(adjacent) {
     const int64_t full = 4 * multiprocessors;  // blocks that are resident at once
-    // A warp reads whole lines of 128 bytes; sectors of 32 where that fills more of the device and no split would. A
-    // row has a warp, which needs no barrier, unless there are too few rows.
+    // Adjacent outputs: a warp reads whole lines of 128 bytes, or sectors of 32 bytes if there are too few outputs to
+    // fill the device and the reduction is too short for splits. Otherwise an output gets a warp, which needs no
+    // barrier, or a block if there are too few outputs.
     const int64_t line = width == 1 ? 32 : 8;
     const bool few = count < line * multiprocessors && reduced < 1024;
     const auto side_by_side = static_cast<uint64_t>(std::min(count, few ? line / 4 : line));
@@ -33,11 +33,12 @@ struct ReducePlan {
     const auto enough = std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(reduced / 4, 1)));
     lanes = static_cast<uint32_t>(std::min(enough, at_most));
     outputs = kThreads / lanes;
-    // Short rows of a warp each would make blocks take turns on the device, and each turn costs the latency of a load
-    // and a tree: half the lanes, which load twice.
+    // With a warp for each short row the blocks would run in several waves, and each wave costs the latency of a load
+    // and of a tree. Half the lanes, with twice the loads, need half the blocks.
     while (!adjacent && lanes > line && reduced <= 8 * lanes && 2 * int64_t{blocks(count)} > 3 * full)
       lanes /= 2, outputs *= 2;
-    // Splits leave each thread two rounds of loads; fewer than four would save no more than the second launch takes.
+    // A split leaves each thread at least two rounds of loads. Fewer than four splits would save no more time than the
+    // second launch takes.
     const int64_t wanted = std::min(full / blocks(count), reduced / (2 * loads_at_once(width) * lanes));
     splits = wanted < 4 ? 1 : static_cast<uint32_t>(wanted);
     per_split = static_cast<uint32_t>(ceil_div(reduced, splits));
@@ -46,7 +47,7 @@ struct ReducePlan {
   uint32_t blocks(int64_t results) const { return static_cast<uint32_t>(ceil_div(results, outputs)); }
 
 #ifdef __CUDACC__
-  // Of this thread, in a grid of blocks(results) x splits.
+  // The lane and the output of this thread in a grid of blocks(results) x splits.
   __device__ uint32_t lane() const { return outputs_adjacent ? quotient(outputs) : threadIdx.x & (lanes - 1); }
   __device__ uint32_t output() const {
     return blockIdx.x * outputs + (outputs_adjacent ? threadIdx.x & (outputs - 1) : quotient(lanes));
@@ -55,7 +56,7 @@ struct ReducePlan {
 #endif
 };
 
-/// Rows of up to so many elements are a warp's; longer ones have a block of more threads.
+/// A row of up to kWarpRow elements is processed by a block of one warp, a longer row by a block of more threads.
 inline constexpr int64_t kWarpRow = 1024;
 inline uint32_t row_threads(int64_t size) { return size <= kWarpRow ? 32 : size <= 4096 ? 256 : 1024; }
 

@@ -1,4 +1,4 @@
-// Rows that a block reads, by vectors where alignment allows.
+// Rows that a block reads and writes, in vectors where their alignment allows it.
 #pragma once
 
 #include <type_traits>
@@ -8,7 +8,7 @@
 
 namespace gradus::cuda_detail {
 
-/// A row that a block reads.
+/// A row whose element i is data[i * step].
 template <class T>
 struct Row {
   T* data;
@@ -24,12 +24,12 @@ struct Row {
     if constexpr (kWidth == 1) data[i * step] = vec.value[0];
     else cuda_detail::store(data + i, vec);
   }
-  /// How many elements behind a multiple of 16 bytes it begins.
+  /// Number of elements from the last 16-byte boundary to the row's first element.
   __device__ uint32_t place() const { return reinterpret_cast<uintptr_t>(data) % 16 / sizeof(T); }
 };
 
-/// Elements [head, tail) of rows of one length can be taken in vectors of 16 bytes, which the rows have at the same
-/// places or not at all.
+/// The elements [head, tail) of several rows of equal length that can be accessed in vectors of 16 bytes. The range is
+/// empty unless all rows are contiguous and begin at the same distance from a 16-byte boundary.
 template <class T, class... Others>
 struct VectorizedRows {
   static constexpr int kWidth = 16 / sizeof(T);
@@ -40,7 +40,7 @@ struct VectorizedRows {
     head = min(size, static_cast<int64_t>((kWidth - row.place()) % kWidth));
     tail = size - (size - head) % kWidth;
   }
-  /// Calls f<width>(first element) for vectors and single elements, spread over a block.
+  /// Calls f<width>(first element) for each vector and for each element outside of vectors, spread over the block.
   template <class F>
   __device__ void for_each_vec(F&& f) const {
 #pragma unroll 4
@@ -50,7 +50,7 @@ struct VectorizedRows {
   }
 };
 
-/// to[i] = f(i, from[i]…) by a block, computed in the type that the elements compute in.
+/// to[i] = f(i, from[i]…) by a block, computed in compute_t of the output's type.
 template <class Rows, class Out, class F, class... In>
 __device__ void map_row(const Rows& rows, const Row<Out>& to, F&& f, const Row<In>&... from) {
   rows.for_each_vec([&]<int kWidth>(int64_t i) {

@@ -1,6 +1,6 @@
-// Copies of whole tiles by the tensor memory accelerator (TMA), by the names of their PTX instructions: one thread asks
-// for a box of a tensor of four dimensions. What a box has outside of the tensor is zeros, and is not stored.
-// Devices of compute capability 9.0.
+// Copies of whole tiles by the tensor memory accelerator (TMA) of devices of compute capability 9.0: one thread starts
+// the copy of a box of a four-dimensional tensor. Elements of the box outside the tensor are loaded as zeros and are
+// not stored. Functions are named after their PTX instructions.
 #pragma once
 
 #include <cuda.h>
@@ -11,7 +11,7 @@
 
 namespace gradus::cuda_detail {
 
-/// A function of the driver, without linking it: a machine that compiles need not have it.
+/// Looks up a function of the driver at run time, so that programs link on machines without a driver.
 template <class F>
 F driver_function(const char* name) {
   void* function = nullptr;
@@ -19,15 +19,15 @@ F driver_function(const char* name) {
   GRADUS_CUDA_CHECK(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found));
   return reinterpret_cast<F>(function);
 }
-/// float32 is rounded to TF32 on its way.
+/// The type of a tensor's elements; float32 is rounded to TF32 by the copy.
 inline CUtensorMapDataType tensor_map_type(DType dtype) {
   if (dtype == DType::f32) return CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
   return dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
 }
 
-/// A tensor and boxes of it: the first dimension is contiguous; steps, of the others, count bytes and are multiples of
-/// 16, as the address is. A row of a box, 64 or 128 bytes, has its pieces of 16 bytes swizzled by their address in
-/// shared memory, as wgmma reads them.
+/// Describes a tensor and its boxes to TMA. The first dimension is contiguous; `steps` are the strides of the others in
+/// bytes. The steps and the address are multiples of 16. A row of a box has 64 or 128 bytes, and its 16-byte pieces are
+/// swizzled by their address in shared memory, as wgmma reads them.
 inline CUtensorMap tensor_map(const void* data, DType dtype, const cuuint64_t (&sizes)[4], const cuuint64_t (&steps)[3],
                               const cuuint32_t (&box)[4]) {
   static const auto encode = driver_function<decltype(&cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
@@ -40,8 +40,9 @@ inline CUtensorMap tensor_map(const void* data, DType dtype, const cuuint64_t (&
   GRADUS_CHECK(result == CUDA_SUCCESS, Error, "cuTensorMapEncodeTiled failed with ", static_cast<int>(result));
   return map;
 }
-/// An image (C, W, H, N), and boxes of 64 channels of `pixels` positions, which go on in the next row and image: one
-/// every `stride` pixels of rows from lower to W + upper, likewise of columns. Offsets and strides of (w, h).
+/// Describes an image (C, W, H, N) and boxes of 64 channels of `pixels` positions to TMA. The positions are every
+/// `stride`-th pixel from `lower` to the image's size + `upper`, first along w, then h, then n; a box continues in the
+/// next row and image. `lower`, `upper` and `stride` have the order (w, h).
 inline CUtensorMap im2col_map(const void* data, DType dtype, const cuuint64_t (&sizes)[4], const cuuint64_t (&steps)[3],
                               const int (&lower)[2], const int (&upper)[2], const cuuint32_t (&stride)[2],
                               cuuint32_t pixels) {
@@ -55,10 +56,10 @@ inline CUtensorMap im2col_map(const void* data, DType dtype, const cuuint64_t (&
   return map;
 }
 
-/// What this thread has written to shared memory is seen by TMA and wgmma after the next barrier.
+/// Makes this thread's writes to shared memory visible to TMA and wgmma after the next barrier.
 __device__ inline void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-/// Fetches what TMA has to know of the tensor, which the first copy would wait for.
+/// Prefetches the description of the tensor, so that the first copy does not wait for it.
 __device__ inline void prefetch(const CUtensorMap& tensor) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&tensor) : "memory");
 }
@@ -71,7 +72,8 @@ __device__ inline void tma_load(uint32_t to, const CUtensorMap& tensor, const Mb
       "l"(&tensor), "r"(shared_address(&barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
       : "memory");
 }
-/// The same of a box of im2col_map() from position (w, h) of image n on, each moved by (s, r).
+/// Starts the copy of a box of im2col_map() from channel c and position (w, h) of image n on, with every position
+/// shifted by (s, r); the barrier counts its bytes.
 __device__ inline void tma_load_im2col(uint32_t to, const CUtensorMap& tensor, const Mbarrier& barrier, int c, int w,
                                        int h, int n, int s, int r) {
   asm volatile(
@@ -81,7 +83,7 @@ __device__ inline void tma_load_im2col(uint32_t to, const CUtensorMap& tensor, c
       "h"(static_cast<uint16_t>(r))
       : "memory");
 }
-/// Starts the copy of a box to memory, as a group of its own.
+/// Starts the copy of a box from shared to global memory, as a group of its own.
 __device__ inline void tma_store(const CUtensorMap& tensor, uint32_t from, int c0, int c1, int c2, int c3) {
   asm volatile(
       "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2,%3,%4,%5}], [%1];\n\t"
@@ -89,7 +91,7 @@ __device__ inline void tma_store(const CUtensorMap& tensor, uint32_t from, int c
       "r"(from), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
       : "memory");
 }
-/// Waits until all of this thread's stores but the last kPending have read shared memory.
+/// Waits until all of this thread's stores except the last kPending have read shared memory.
 template <int kPending>
 __device__ void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");

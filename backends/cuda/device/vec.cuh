@@ -7,12 +7,12 @@
 
 namespace gradus::cuda_detail {
 
-/// N neighbours in memory, which a thread loads and stores at once, as far as they are 16 bytes.
+/// N neighbours in memory, which a thread loads and stores with one instruction for every 16 bytes.
 template <class T, int N>
 struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vec {
   T value[N];
 };
-/// Whether rows of the view along the axis consist of `vec` neighbours each that are aligned as a Vec.
+/// Returns true if the view consists of vectors of `vec` neighbours along `axis` that are aligned as a Vec.
 inline bool has_vectors_along(const View& view, int axis, int64_t vec) {
   const auto size = static_cast<int64_t>(size_of(view.dtype)), aligned = std::min(vec, 16 / size);
   if (view.ndim() == 0 || view.strides[axis] != 1 || view.shape[axis] % vec != 0) return false;
@@ -25,8 +25,8 @@ template <int N, class T>
 __device__ Vec<T, N> load(const T* from) {
   return *reinterpret_cast<const Vec<T, N>*>(from);
 }
-/// To device memory. The compiler takes vectors apart and may then store their elements one by one, each with a
-/// transaction of its own; these stores stay whole.
+/// Stores a vector to device memory. The compiler may split an ordinary store into one store, and one memory
+/// transaction, for each element; the asm statements keep it whole.
 template <int N, class T>
 __device__ void store(T* to, const Vec<T, N>& vec) {
   if constexpr (sizeof(vec) % 8 == 0) {

@@ -1,5 +1,4 @@
-// Reductions over the threads of a warp and of a block, which has whole warps. Fixed trees: the same bits run after
-// run.
+// Reductions over the threads of a warp and of a block of whole warps. Deterministic: values are folded in fixed trees.
 #pragma once
 
 #include <type_traits>
@@ -8,15 +7,16 @@
 
 namespace gradus::cuda_detail {
 
-/// What the lane whose number differs from this one's by the bit `step` has.
+/// The value of the lane whose number differs from this lane's in the bit `step`.
 template <class A>
 __device__ A shfl_xor(const A& value, int step) {
   if constexpr (std::is_arithmetic_v<A>) return __shfl_xor_sync(0xffffffffu, value, step);
   else return value.shfl_xor(step);
 }
 
-/// Adds values over the lanes that differ in the bits from kStep down to kLast; lanes end with equal shares of the
-/// sums, in their order, in front. Each step exchanges half of what is left with a partner, kCount values.
+/// Adds `values` over the lanes whose numbers differ in the bits from kStep down to kLast. Each lane ends with an equal
+/// share of the sums in its first elements of `values`; shares are in the order of the lanes. A step exchanges half of
+/// the remaining values, kCount, with one other lane.
 template <int kStep, int kLast, int kCount, int N, class C>
 __device__ void warp_reduce_scatter(C (&values)[N], int lane) {
   if constexpr (kStep >= kLast) {
@@ -30,7 +30,7 @@ __device__ void warp_reduce_scatter(C (&values)[N], int lane) {
   }
 }
 
-/// fold over groups of kLanes neighbouring lanes of a warp, in a fixed tree; every lane gets the result.
+/// Folds the values of each group of kLanes neighbouring lanes in a fixed tree; every lane gets its group's result.
 template <int kLanes, class A, class F>
 __device__ A group_reduce(A value, F&& fold) {
 #pragma unroll
@@ -42,7 +42,7 @@ __device__ A warp_reduce(A value, F&& fold) {
   return group_reduce<32>(value, fold);
 }
 
-/// fold over all threads of a block; every thread gets the result. `shared` has room for 32 values.
+/// Folds the values of all threads of a block; every thread gets the result. `shared` has room for 32 values.
 template <class A, class F>
 __device__ A block_reduce(A value, A* shared, F&& fold) {
   value = warp_reduce(value, fold);
@@ -63,7 +63,8 @@ struct Add {
   }
 };
 
-/// The larger number; NaN only of two. A sum of exponentials finds NaN by itself.
+/// The larger of two numbers; NaN only if both are NaN. That is enough for softmax, whose sum of exponentials becomes
+/// NaN anyway.
 struct LargerNumber {
   template <class A>
   __device__ A operator()(A a, A b) const {

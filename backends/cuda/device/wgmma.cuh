@@ -1,14 +1,15 @@
-// Products of four warps whose operands stay in shared memory, by the names of their PTX instructions (sm_90a).
+// Warpgroup matrix products (wgmma, sm_90a): four warps multiply two operands that stay in shared memory. Functions are
+// named after their PTX instructions.
 #pragma once
 
 #include <gradus/backends/cuda/device/mma_tile.cuh>
 
 namespace gradus::cuda_detail {
 
-/// A matrix in shared memory as wgmma reads it: lines of kLineBytes, 64 or 128, whose pieces of 16 bytes are swizzled
-/// by their address as TMA has written them, so that a matrix may begin at any line.
-/// Depth contiguous: a line is a row, of as much depth. Transposed: a line holds 32 or 64 rows of one depth, and
-/// `next_rows` bytes behind it is the line of the next 32 or 64.
+/// The descriptor of a matrix in shared memory for wgmma. The matrix consists of lines of kLineBytes (64 or 128) whose
+/// 16-byte pieces are swizzled by their address, as TMA writes them; it may begin at any line.
+/// Contiguous depth: a line is a row with kLineBytes of depth. Transposed: a line holds 32 or 64 rows at one depth, and
+/// the line of the next 32 or 64 rows follows `next_rows` bytes later.
 template <int kLineBytes>
 __device__ uint64_t matrix_descriptor(uint32_t address, uint32_t next_rows = 16) {
   constexpr uint64_t kSwizzle = kLineBytes == 64 ? 2 : 1;
@@ -18,13 +19,13 @@ __device__ uint64_t matrix_descriptor(uint32_t address, uint32_t next_rows = 16)
 
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-/// Until all groups but the last kPending are done.
+/// Waits until all groups except the last kPending have finished.
 template <int kPending>
 __device__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// The registers of 16 to 96 sums, by their numbers in the asm and as its operands.
+// The registers of 16 to 96 sums: their numbers in the text of the asm statement, and its operands.
 // clang-format off
 #define GRADUS_REGISTERS_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define GRADUS_REGISTERS_32 GRADUS_REGISTERS_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
@@ -35,10 +36,10 @@ __device__ void wgmma_wait() {
 #define GRADUS_SUMS(j) "+f"(sums[j][0]), "+f"(sums[j][1]), "+f"(sums[j][2]), "+f"(sums[j][3])
 #define GRADUS_SUMS_4(j) GRADUS_SUMS(j), GRADUS_SUMS(j + 1), GRADUS_SUMS(j + 2), GRADUS_SUMS(j + 3)
 
-/// sums (64 x N) = or += a (64 rows of 32 bytes: 16 half types or 8 of TF32 of depth) b (N rows as deep). Of warp w,
-/// lane l has rows 16 w + l / 4 and 8 below, columns 8 j + 2 (l % 4) and its neighbour: sums[j][0, 1] above,
-/// sums[j][2, 3] below. TF32 cannot be read transposed. The operands behind the sums have the numbers of the arguments
-/// a to type.
+/// sums (64 x N) = or += a (64 rows) b (N rows); a row has 32 bytes of depth, 16 half-type or 8 TF32 elements. Lane l
+/// of warp w holds the columns 8 j + 2 (l % 4) and the next one of two rows: of row 16 w + l / 4 in sums[j][0, 1], and
+/// of the row 8 below in sums[j][2, 3]. TF32 operands cannot be transposed. The macro's arguments `a` to `type` are the
+/// numbers of the asm operands that follow the sums.
 #define GRADUS_WGMMA(N, registers, a, b, add, transpose_a, transpose_b, type, ...)                                    \
   template <class T, bool kTransposeA, bool kTransposeB>                                                              \
   __device__ void wgmma(float (&sums)[N / 8][4], uint64_t a_matrix, uint64_t b_matrix, bool accumulate) {             \

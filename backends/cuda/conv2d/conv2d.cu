@@ -1,5 +1,5 @@
-// Convolution, its fused form with bias and ReLU, and their gradients: from views to plans (select.h), and to the
-// kernels that they name. Bias and ReLU are part of the kernels.
+// Convolution, its fused form with bias and ReLU, and their gradients: describes the problem, asks select() for a plan
+// (select.h) and launches the kernel that the plan names. Bias and ReLU are part of the kernels.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/core/runtime/observer.h>
@@ -22,7 +22,7 @@ Gather make_gather(const ConvProblem& problem, const ConvPhase& phase, int64_t b
   const auto &h = phase.h, &v = phase.w;
   const int64_t groups = problem.geometry.groups, channels = in.shape[1] / groups, taps = int64_t{h.count} * v.count;
   const auto step = [&](int axis) { return backward ? 1 : static_cast<int>(problem.geometry.stride[axis]); };
-  // An empty image has no taps, but the gradient of the weights that would read it has results.
+  // fprop and dgrad of an empty input have no taps. wgrad of an empty input still has results, which are zero.
   const bool reads = in.numel() > 0 || problem.pass == ConvPass::backward_weight;
   Gather gather{.rows = u32(out.shape[1] / groups),
                 .positions = u32(out.shape[0] * h.size * v.size),
@@ -51,8 +51,8 @@ Gather make_gather(const ConvProblem& problem, const ConvPhase& phase, int64_t b
   return gather;
 }
 
-// The result is y, dx, or, with the gradient of the bias, dw. `bias`, `mask`, with the strides of dy, and `masked`,
-// where a dy so masked goes, may be null.
+// Computes y, dx, or dw with the gradient of the bias. `bias`, `mask` (which has the strides of dy) and `masked` (where
+// wgmma_wgrad stores the masked dy) may be null.
 void run(const char* name, const ConvProblem& problem, const View& in, const View& w, const View& bias, const View& out,
          const void* mask = nullptr, const void* masked = nullptr) {
   const bool of_weight = problem.pass == ConvPass::backward_weight;
@@ -75,7 +75,7 @@ void run(const char* name, const ConvProblem& problem, const View& in, const Vie
                         plan,
                         phase,
                         make_gather(problem, phase, bias ? bias.strides[0] : 0),
-                        in.numel() > 0 ? in.data : out.data,  // of an empty image something is read, and does not count
+                        in.numel() > 0 ? in.data : out.data,  // kernels load, and discard, an element of an empty input
                         mask,
                         masked,
                         from(w, phase.h.first, phase.w.first),
@@ -134,9 +134,8 @@ void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const Mu
   backward_weight(dy, nullptr, x, dw, {}, geometry);
 }
 
-// Kernels that read each dy once mask it on the way; others read each many times, so that it pays to mask them first:
-// that of wgmma for dw leaves the masked dy for dx. dbias is summed by the kernel of the weights' gradient, unless that
-// is wgmma_im2col.
+// Kernels that read each element of dy once apply the mask themselves; for the others, which read it many times, dy is
+// masked before. wgmma_wgrad masks dy and stores it for dgrad. The wgrad kernel sums dbias, except wgmma_im2col.
 void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const auto& [dy, x, w, y, geometry, dx, dw, dbias, memory] = args;
   const auto chosen = [&](ConvPass pass, const View& x, const View& w) {
@@ -148,7 +147,7 @@ void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
       chosen(ConvPass::backward_weight, x, dw).algorithm == ConvAlgorithm::wgmma) {
     Array scratch;
     MutableView masked = memory;
-    if (masked.strides != dy.strides || ConvOperand::alignment_of(masked.data) < 16) {  // or absent
+    if (masked.strides != dy.strides || ConvOperand::alignment_of(masked.data) < 16) {  // or `memory` is absent
       scratch = Array::empty_strided(dy.shape, dy.strides, dy.dtype, dy.device);
       masked = scratch;
     }

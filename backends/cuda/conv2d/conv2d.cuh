@@ -1,14 +1,16 @@
-// What the convolution kernels share. Forward and the gradient with respect to the input are one problem, a gather:
-//   forward        y[k, (n,p,q)]  = sum over (c,r,s) of w[k,c,r,s] x[n, c, p stride - padding + r dilation, q …]
-//   backward data  dx[c, (n,h,w)] = sum over (k,r,s) of w[k,c,r,s] dy[n, k, p, q]
-//                  with p stride = h + padding - r dilation, …; under a stride, phase by phase (ConvPhase)
-// Both are out[row, position] = sum over taps (channel, r, s) of a weight and the input element at position plus tap.
-// The gradient of the weights is said in the terms of forward:
+// What the convolution kernels share: convolutions as implicit GEMMs.
+// fprop and dgrad have the same form:
+//   fprop  y[k, (n,p,q)]  = sum over (c,r,s) of w[k,c,r,s] x[n, c, p stride - padding + r dilation, q …]
+//   dgrad  dx[c, (n,h,w)] = sum over (k,r,s) of w[k,c,r,s] dy[n, k, p, q]
+//          with p stride = h + padding - r dilation, …; under a stride, phase by phase (ConvPhase)
+// Both are out[row, position] = sum over taps (channel, r, s) of weight[row, tap] times the input at position plus tap.
+// wgrad has the positions and taps of fprop:
 //   dw[k, (c,r,s)] = sum over (n,p,q) of dy[k, (n,p,q)] x[n, c, p stride - padding + r dilation, q …]
 //   dbias[k]       = sum over (n,p,q) of dy[k, (n,p,q)]
-// One product of dy (rows k, positions) and gathered input (positions, columns (c,r,s)); the bias is one more column,
-// of ones. dy counts only where mask > 0. The sum over positions is cut into splits, whose parts are added in order.
-// x (N, C, H, W), w (K, C / groups, R, S), y (N, K, P, Q), any strides.
+// It is one product of dy (rows k, positions) and the input at the taps (positions, columns (c,r,s)); the bias is one
+// more column, of ones. With a mask, dy counts only where mask > 0. The sum over positions is split (split-K), and the
+// parts are added in order.
+// Layout: x (N, C, H, W), w (K, C / groups, R, S), y (N, K, P, Q), any strides.
 #pragma once
 
 #include <gradus/backends/cuda/conv2d/tile_sizes.h>
@@ -16,32 +18,32 @@
 
 namespace gradus::cuda_detail {
 
-/// Coordinates so far outside that no sum of two of them is inside.
+/// A coordinate so far outside of an image that no sum of two of them is inside.
 inline constexpr int kOutside = -(1 << 29);
-/// The gradient of weights: the column of ones has this h.
+/// wgrad: the column of ones has this h.
 inline constexpr int kOnes = kOutside - 1;
 
-/// A tap's distance from the position that it is added to, in elements of the input and in rows and columns.
+/// The distance of a tap from the position that it is added to, in elements of the input and in rows and columns.
 struct Tap {
   int64_t offset;
   int h, w;
 };
 
-/// 0 <= i < size in one comparison.
+/// Returns true if 0 <= i < size, with one comparison.
 __device__ inline bool within(int i, int size) { return static_cast<uint32_t>(i) < static_cast<uint32_t>(size); }
 
-/// A convolution as a kernel argument. Sizes are per group.
+/// A convolution, as an implicit GEMM, as a kernel argument. Sizes are per group.
 struct Gather {
-  uint32_t rows, positions, depth;  // channels of the output; N * height * width of it; taps
+  uint32_t rows, positions, depth;  // channels of the output; its N * height * width positions; taps
   uint32_t in_channels;
   int in_height, in_width;
-  int step[2], origin[2];         // position (h, w) of the output reads around (h step + origin, …) …
+  int step[2], origin[2];         // position (h, w) of the output reads the input at (h step + origin, …) …
   int tap_step[2];                // … plus (r, s) tap_step
   Divisor out_height, out_width;  // position -> (n, h, w)
   Divisor taps, tap_width;        // depth -> (channel, r, s)
   Strides4 in, out, weight;       // of weights: row, channel, r, s
   int64_t weight_group, bias_step;
-  uint32_t columns, per_split;  // gradient of weights: taps, with the bias's column; positions of a part
+  uint32_t columns, per_split;  // wgrad: taps and the column of the bias; positions of a part
 
   /// (n, h, w) of an output position, or (channel, r, s) of a tap.
   struct Place {
@@ -58,7 +60,7 @@ struct Gather {
     return {channel, r, index};
   }
   __device__ int64_t out_offset(const Place& at) const { return at.outer * out.n + at.h * out.h + at.w * out.w; }
-  /// Where an output position reads, before the tap is added.
+  /// Where an output position reads the input, before a tap is added.
   __device__ Tap corner_of(const Place& at) const {
     const int h = static_cast<int>(at.h) * step[0] + origin[0], w = static_cast<int>(at.w) * step[1] + origin[1];
     return {at.outer * in.n + h * in.h + w * in.w, h, w};
@@ -82,8 +84,8 @@ struct Gather {
     const auto value = static_cast<compute_t<T>>(weights[inside ? at : 0]);
     return inside ? value : compute_t<T>(0);
   }
-  /// The input element at position plus tap, 0 outside the image. Without branches, so that a thread's loads are all
-  /// under way at once: what is outside reads element 0 instead.
+  /// The input element at position plus tap, 0 outside the image. There are no branches, so that all loads of a thread
+  /// are in flight at once: outside the image, element 0 is loaded and discarded.
   template <class T>
   __device__ compute_t<T> input_at(const T* input, const Tap& position, const Tap& tap) const {
     using C = compute_t<T>;
@@ -91,7 +93,7 @@ struct Gather {
     const C value = static_cast<C>(input[inside ? position.offset + tap.offset : 0]);
     return inside ? value : C(0);
   }
-  /// Writes the sum for (row, position) with bias and ReLU. The position exists.
+  /// Stores the sum for (row, position) with bias and ReLU. The position must exist.
   template <class T>
   __device__ void store(T* output, const T* bias, bool relu, uint32_t group, uint32_t row, uint32_t position,
                         compute_t<T> sum) const {
@@ -102,7 +104,7 @@ struct Gather {
     output[out_offset(place_of(position)) + channel * out.c] = static_cast<T>(sum);
   }
 
-  // ---- The gradient of weights ----
+  // ---- wgrad ----
   __device__ Tap column_at(uint32_t column) const {
     return column == depth && column < columns ? Tap{0, kOnes, 0} : tap_at(column);
   }
@@ -112,7 +114,7 @@ struct Gather {
     const auto value = input_at(input, position, column);
     return column.h == kOnes && position.h != kOutside ? compute_t<T>(1) : value;
   }
-  /// dy of a row at a position, 0 from `end`, the last of a split, on.
+  /// dy of a row at a position; 0 from `end`, the end of a split, on.
   template <class T>
   __device__ compute_t<T> gradient_at(const T* gradient, uint32_t row, uint32_t position, uint32_t end) const {
     using C = compute_t<T>;
@@ -120,14 +122,14 @@ struct Gather {
     const C value = static_cast<C>(gradient[counts ? out_offset(place_of(position)) + row * out.c : 0]);
     return counts ? value : C(0);
   }
-  /// Where a split's sums of a group go: (rows, columns) of partial (splits, groups, rows, columns).
+  /// The (rows, columns) sums of a split and a group in partial (splits, groups, rows, columns).
   template <class C>
   __device__ C* partial_of(C* partial, uint32_t split, uint32_t group) const {
     return partial + (static_cast<int64_t>(split) * gridDim.y + group) * rows * columns;
   }
 };
 
-/// Where an operand is, or null: a pointer of the type that a kernel takes.
+/// The address of an operand, or null. It converts to the pointer type of any kernel parameter.
 struct Address {
   const void* data;
   template <class T>
@@ -137,26 +139,26 @@ struct Address {
   explicit operator bool() const { return data; }
 };
 
-/// A phase of a convolution that is planned, with its operands. For the gradient of weights `out` is dy and `in` x, and
-/// `weight` and `bias` are results. `bias` and `mask`, of dy, may be null.
+/// A phase of a planned convolution, with its operands. For wgrad, `out` is dy, `in` is x, and `weight` and `bias` are
+/// results. `bias` and `mask`, the mask of dy, may be null.
 struct ConvCall {
   const ConvProblem& problem;
   const ConvPlan& plan;
   const ConvPhase& phase;
   Gather gather;
-  Address in, mask, masked, weight, bias, out;  // masked: where wgmma's dw leaves the masked dy, or null
+  Address in, mask, masked, weight, bias, out;  // masked: where wgmma_wgrad stores the masked dy, or null
   std::byte* workspace;                         // plan.workspace_bytes
 
   uint32_t groups() const { return static_cast<uint32_t>(problem.geometry.groups); }
-  /// Gradient of weights: the parts of sums that kernels leave, (splits, groups, rows, columns) in the compute type.
+  /// wgrad: the partial sums that kernels store, (splits, groups, rows, columns) in the compute type.
   Address partial() const { return {workspace}; }
-  /// Gradient of weights: tiles of a block, for each of these columns.
+  /// wgrad: the number of tiles for `columns` columns.
   uint32_t tiles(uint32_t columns) const {
     return u32(ceil_div(gather.rows, plan.tile.rows) * ceil_div(columns, plan.tile.columns));
   }
 };
 
-/// Calls f.template operator()<Tile>() for the one of Tiles that is the plan's.
+/// Calls f.template operator()<Tile>() with the one of Tiles whose size is `tile`.
 template <class... Tiles, class F>
 void visit_tiles(const ConvTile& tile, F&& f) {
   const bool found =
@@ -164,7 +166,7 @@ void visit_tiles(const ConvTile& tile, F&& f) {
   GRADUS_CHECK(found, Error, "no kernel for tiles of ", tile.rows, " x ", tile.columns);
 }
 
-// The kernels of ConvAlgorithm, by the plan.
+// The kernels of ConvAlgorithm, launched as planned.
 void direct(const ConvCall& call, const Launch& launch);
 void wgmma_gather(const ConvCall& call, const Launch& launch);
 void wgmma_wgrad(const ConvCall& call, const Launch& launch);
@@ -172,12 +174,12 @@ void wgmma_im2col(const ConvCall& call, const Launch& launch);
 void few_channel_mma_fprop(const ConvCall& call, const Launch& launch);
 void implicit_gemm(const ConvCall& call, const Launch& launch);
 void implicit_gemm_generic(const ConvCall& call, const Launch& launch);
-// Those that leave parts of the weights' gradient. Columns of implicit_gemm_wgrad go tap by tap, channels innermost.
+// These wgrad kernels store partial sums in the workspace. The columns of implicit_gemm_wgrad have the order (r, s, c).
 void direct_wgrad(const ConvCall& call, const Launch& launch);
 void few_channel_mma_wgrad(const ConvCall& call, const Launch& launch);
 void implicit_gemm_wgrad(const ConvCall& call, const Launch& launch);
 void implicit_gemm_generic_wgrad(const ConvCall& call, const Launch& launch);
-/// Adds the parts of sums that are split, in order: split_k.cu.
+/// Adds the partial sums of splits, in order (split_k.cu).
 void add_parts(const ConvCall& call, const Launch& launch);
 
 }  // namespace gradus::cuda_detail

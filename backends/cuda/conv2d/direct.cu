@@ -1,17 +1,17 @@
-// conv2d forward and data gradient, few channels of the result (at most 16 a group), 3x3 or 5x5 without stride or
-// dilation, also depthwise; float32 or half types.
-// out[k,n,p,q] = sum over c,r,s of w[k,c,r,s] in[n,c,p+r,q+s], see conv2d.cuh; any strides.
-// Grid: x = tiles of an image and images, y = groups.  Block: up to 256 threads; one computes 4 neighbouring pixels of
-// kRows (1 to 8) channels: the 8 inputs that it loads for them serve a whole line of taps.
-// Pipeline: input, with zeros around the image, and weights are staged in shared memory as float, as many channels at a
-// time as fit.  Deterministic: one thread makes a result.
+// conv2d fprop and dgrad, few channels of the result (at most 16 a group), 3x3 or 5x5 without stride or dilation, also
+// depthwise; float32 or half types, on the FMA units.
+// out[k,n,p,q] = sum over c,r,s of w[k,c,r,s] in[n,c,p+r,q+s], shifted by the padding (conv2d.cuh);  any strides.
+// Grid: x = tiles of all images, y = groups.  Block: up to 256 threads; a thread computes 4 neighbouring pixels of
+// kRows (1 to 8) channels, and the 8 inputs that it loads for them serve a whole line of taps.
+// Pipeline: the input, with zeros around the image, and the weights are converted to float32 in shared memory, as many
+// channels at a time as fit.  Deterministic: one thread computes a result.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
 #include <gradus/backends/cuda/device/vec.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
-/// The rows' weights for a tap, loaded by 16 bytes where there are as many.
+/// The weights of a thread's rows for a tap, loaded in vectors of 16 bytes from four rows on.
 template <int kRows>
 struct alignas(kRows >= 4 ? 16 : 4 * kRows) RowWeights {
   float value[kRows];
@@ -19,15 +19,15 @@ struct alignas(kRows >= 4 ? 16 : 4 * kRows) RowWeights {
 template <int kRows>
 inline constexpr uint32_t kWeightStep = direct_weight_step(kRows);
 
-/// What a block computes: the tile of the output that starts at (image, line, column), and in shared memory the input
-/// for it (images, channels, lines, quads of pixels) and the weights (channels, taps, rows).
+/// What a block computes: the tile of the output that begins at (image, line, column). Shared memory holds its input
+/// (images, channels, lines, quads of pixels) and weights (channels, taps, rows).
 template <class T, int kSize, int kRows>
 struct DirectBlock {
   static constexpr uint32_t kTaps = kSize * kSize;
   const Gather& gather;
   const DirectTiling& tiling;
   float4* const tile;
-  const uint32_t quads = tiling.quads.divisor, lines = tiling.lines.divisor;  // of a line; of a channel
+  const uint32_t quads = tiling.quads.divisor, lines = tiling.lines.divisor;  // quads of a line; lines of a channel
   const uint32_t tile_quads = tiling.images.divisor * tiling.channels.divisor * lines * quads;
   float* const weights = reinterpret_cast<float*>(tile + tile_quads);
   const uint32_t weight_count = tiling.row_tiles * kRows * tiling.channels.divisor * kTaps;
@@ -41,11 +41,12 @@ struct DirectBlock {
     line = band * tiling.height.divisor, column *= tiling.strips.divisor * kStrip;
   }
 
-  /// Output (h, w) reads from input (h + corner(0), w + corner(1)) on.
+  /// Output (h, w) reads the input from (h + corner(0), w + corner(1)) on.
   __device__ int corner(int axis) const { return gather.origin[axis] + min(gather.tap_step[axis], 0) * (kSize - 1); }
 
-  /// Stages `channels` channels of the input, where a mask (or null) is positive. Neighbouring threads take neighbours
-  /// in a row, which are neighbours in memory where kDense. A batch is loaded before any of it is stored.
+  /// Copies `channels` channels of the input into shared memory; if kMasked, as 0 where the mask is not positive.
+  /// Neighbouring threads copy neighbours in a row, which are adjacent in memory if kDense. All loads of a batch come
+  /// before its stores.
   template <bool kMasked, bool kDense>
   __device__ void stage_input(const T* input, const T* mask, uint32_t first_channel, uint32_t channels) const {
     const int n_stride = static_cast<int>(gather.in.n), c_stride = static_cast<int>(gather.in.c);
@@ -82,7 +83,7 @@ struct DirectBlock {
     }
   }
 
-  /// Some of the weights, by way of a thread's registers.
+  /// Weights that a thread has loaded into registers and not yet stored in shared memory.
   struct WeightBatch {
     T values[kWeightsAtOnce];
     uint32_t to[kWeightsAtOnce];
@@ -113,8 +114,8 @@ struct DirectBlock {
         weights[batch.to[b]] = static_cast<float>(batch.values[b]);
   }
 
-  /// Lines of zeros around the image are multiplied, too: with a test for them the loads for the next line start late
-  /// (gradient of 64 images of LeNet's second layer, on an H200: 9.3 us without, 11.5 with).
+  /// Adds the products of `channels` channels. Lines of zeros around the image are multiplied, too, because a test for
+  /// them would delay the loads of the next line.
   __device__ void multiply(float (&sums)[kRows][kStrip], const float4* from, const float* factors,
                            uint32_t channels) const {
 #pragma unroll 1
@@ -164,7 +165,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const uint32_t channels = min(tiling.channels.divisor, gather.in_channels - first);
     if (first > 0) __syncthreads();
     typename DirectBlock<T, kSize, kRows>::WeightBatch batch;
-    block.load_weights(batch, weight, 0, first, channels);  // on their way while the input is staged
+    block.load_weights(batch, weight, 0, first, channels);  // in flight while the input is copied
     const auto stage_input = [&]<bool kDense>() {
       if (mask) block.template stage_input<true, kDense>(input, mask, first, channels);
       else block.template stage_input<false, kDense>(input, mask, first, channels);

@@ -1,11 +1,13 @@
-// conv2d weight gradient, few channels (C <= 6, no stride or dilation; 3x3, K <= 128; 5x5, K <= 16), on the FMA units.
-// dw[k,c,r,s] = sum over n,p,q of dy[k,n,p,q] x[n,c,p+r,q+s];  dbias[k] = sum of dy[k].
-// Grid: x = blocks that share the tiles (split-K), y = tiles of channels x of filters, z = groups.  Block: 128 to 384
-// threads; one computes all R S sums of some filters and channels over 4 neighbouring pixels a step: the window of x
-// that they slide over serves all of them.
-// Pipeline: dy and mask by cp.async, 1 or 2 steps ahead, each element to the thread that asked for it, so that nobody
-// waits for others; x, with zeros for padding, as the rows of a tile, double-buffered in shared memory.
-// Deterministic: the sums of lanes, warps and blocks are added in a fixed order.
+// conv2d wgrad, few channels (C <= 6, no stride or dilation; 3x3, K <= 128; 5x5, K <= 16); float32 or half types, on
+// the FMA units.
+// dw[k,c,r,s] = sum over n,p,q of dy[n,k,p,q] x[n,c,p+r,q+s];  dbias[k] = sum over n,p,q of dy[n,k,p,q].
+// Layout: any strides of x; dy in whole aligned vectors of pixels or, where filters are innermost, of filters.
+// Grid: x = split-K blocks that share the tiles, y = tiles of channels x tiles of filters, z = groups.  Block: 128 to
+// 384 threads; a thread computes all R S sums of some filters and channels over 4 neighbouring pixels a step, and the
+// window of x that it loads for these pixels serves all of the sums.
+// Pipeline: dy and mask by cp.async, 1 or 2 steps ahead, each element for the thread that copied it, so that threads do
+// not wait for each other; the rows of x of a tile, with zeros for padding, double-buffered in shared memory.
+// Deterministic: the sums of lanes and warps are added in a fixed order, and those of blocks by split_k.cu.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
 #include <gradus/backends/cuda/device/cp_async.cuh>
 #include <gradus/backends/cuda/device/vec.cuh>
@@ -16,38 +18,38 @@ namespace {
 
 constexpr int kQuad = 4;  // neighbouring positions
 
-/// What follows from kDirectWgradSizes[kIndex]. dy's vectors are along its filters or along its pixels.
+/// The constants of the kernel with the sizes kDirectWgradSizes[kIndex]. Vectors of dy run along filters or pixels.
 template <int kIndex>
 struct Shape {
   static constexpr DirectWgradSizes kSizes = kDirectWgradSizes[kIndex];
   static constexpr bool kAlongFilters = kSizes.along_filters;
   static constexpr int kSide = kSizes.side, kChannels = kSizes.channels, kFilters = kSizes.filters;
   static constexpr int kGroups = kSizes.groups, kThreads = kSizes.threads, kWarps = kThreads / 32;
-  static constexpr int kVec = kSizes.vec, kVecs = kQuad * kFilters / kVec;       // elements; of a quad
+  static constexpr int kVec = kSizes.vec, kVecs = kQuad * kFilters / kVec;       // elements of a vector; vectors a step
   static constexpr int kAhead = kSizes.ahead, kStages = kAhead + 1;              // steps
-  static constexpr int kTaps = kChannels * kSide * kSide, kColumns = kTaps + 1;  // the last that of the bias
-  // Lanes side by side take neighbouring filters where these are neighbours in memory, else neighbouring pixels.
+  static constexpr int kTaps = kChannels * kSide * kSide, kColumns = kTaps + 1;  // the last column is the bias's
+  // Neighbouring lanes take neighbouring filters if these are adjacent in memory, otherwise neighbouring pixels.
   static constexpr int kLaneGroups = kSizes.lane_groups(), kWarpGroups = kGroups / kLaneGroups;
   static_assert(kWarps % kWarpGroups == 0);
   static constexpr int kSums = kFilters * kColumns, kSharers = 32 / kLaneGroups;  // lanes that share a group
   static constexpr int kPadded = round_up(kSums, kSharers);
-  // Where a window begins is a multiple of four. A row may end there amid a quad.
+  // The first column of a quad is a multiple of four. If kMayCut, a row may end in the middle of a quad, at kCutAt.
   static constexpr int kCutAt = kSizes.row_unit();
   static constexpr bool kMayCut = kCutAt < kQuad;
 
-  // A thread's place in the block: its group of filters, and its number among those of a group.
+  // The group of filters of this thread, and its index among the threads of that group.
   static __device__ uint32_t group() { return lane() % kLaneGroups + warp() % kWarpGroups * kLaneGroups; }
   static __device__ uint32_t slot() { return lane() / kLaneGroups + warp() / kWarpGroups * kSharers; }
   static __device__ uint32_t warp() { return threadIdx.x / 32; }
   static __device__ uint32_t lane() { return threadIdx.x % 32; }
 };
-/// The kernel's argument: the tiles and the convolution.
+/// The argument of the kernel: the tiles and the convolution.
 struct DirectWgradArgs : DirectWgradTiling {
   Gather g;
 };
-constexpr uint32_t kNowhere = UINT32_MAX, kCut = 1;  // of a window: there is none; the quad ends amid
+constexpr uint32_t kNowhere = UINT32_MAX, kCut = 1;  // a window that does not exist; a flag: its quad is cut
 
-/// Begins to copy the lines of x that a tile reads.
+/// Starts to copy the lines of x that a tile reads.
 template <class T, class S>
 __device__ void load_lines(const DirectWgradArgs& args, const DirectWgradTiling::Tile& tile, const T* x,
                            float* buffer) {
@@ -72,7 +74,7 @@ __device__ void load_lines(const DirectWgradArgs& args, const DirectWgradTiling:
   }
 }
 
-/// A thread's quads of dy and mask, step by step, in shared memory of its own.
+/// Copies a thread's quads of dy and mask, step by step, into shared memory that no other thread uses.
 template <class T, class S, bool kMasked>
 struct GradientLoader {
   using DyVec = Vec<T, S::kVec>;
@@ -80,18 +82,18 @@ struct GradientLoader {
   struct Position {
     uint32_t image, row, column;
   };
-  struct Steps {  // of dy, whose offsets fit in 31 bits
+  struct Steps {  // the strides of dy, whose offsets fit in 31 bits
     uint32_t n, c, h, w;
   };
   const DirectWgradArgs& args;
   const Steps steps{u32(args.g.out.n), u32(args.g.out.c), u32(args.g.out.h), u32(args.g.out.w)};
   const T *dy, *mask;  // from the thread's first filter on
   DyVec* own;          // (stages, vectors)
-  uint32_t filters;    // that exist from there on
+  uint32_t filters;    // number of filters from the thread's first filter on
   Position first, quad;
   DirectWgradTiling::Tile tile;
   uint32_t tile_index = blockIdx.x, step = 0;
-  uint32_t windows[kAhead];  // where in a buffer of x those of the steps under way begin
+  uint32_t windows[kAhead];  // where the windows of the steps in flight begin in a buffer of x
 
   __device__ GradientLoader(const DirectWgradArgs& args, const T* dy, const T* mask, float* memory, uint32_t filter)
       : args(args), dy(dy), mask(mask), own(reinterpret_cast<DyVec*>(memory) + threadIdx.x),
@@ -100,7 +102,7 @@ struct GradientLoader {
     first.row = args.quads.split(first.column), first.image = args.band.split(first.row);
     quad = first;
   }
-  /// Begins to copy the next step's quad.
+  /// Starts to copy the quad of the next step.
   __device__ void load_quad(int stage) {
     const bool exists = quad.image < args.tile_images && tile.image + quad.image < args.images &&
                         tile.row + quad.row < args.g.out_height.divisor;
@@ -137,7 +139,7 @@ struct GradientLoader {
       if (quad.row >= args.band.divisor) quad.row -= args.band.divisor, ++quad.image;
     }
   }
-  /// A stage's quad, 0 where the mask is not positive.
+  /// Reads the quad of a stage, as 0 where the mask is not positive.
   __device__ void read_quad(float (&gradient)[S::kFilters][kQuad], int stage) const {
     const DyVec* const from = own + stage * kStageVecs * S::kThreads;
 #pragma unroll
@@ -158,7 +160,7 @@ struct GradientLoader {
   }
 };
 
-/// sums (filters, channels R S + 1) += gradient (filters, quad) times the windows of x, and the bias's.
+/// sums (filters, channels R S + 1) += gradient (filters, quad) times the windows of x; the last column sums gradient.
 template <class S>
 __device__ void multiply(float (&sums)[S::kPadded], const float (&gradient)[S::kFilters][kQuad], const float* window,
                          bool cut, uint32_t plane_size, uint32_t pitch) {
@@ -190,7 +192,7 @@ __device__ void multiply(float (&sums)[S::kPadded], const float (&gradient)[S::k
     }
 }
 
-/// The block's sums, lanes then warps, go to partial (blocks, groups, rows, columns).
+/// Adds the sums of lanes, then of warps, and stores the block's sums in partial (blocks, groups, rows, columns).
 template <class S>
 __device__ void store_epilogue(const DirectWgradArgs& args, float (&sums)[S::kPadded], float* buffers,
                                uint32_t first_filter, uint32_t channel_tile, float* partial) {
@@ -224,7 +226,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kSizes.blocks)
                         const T* __restrict__ x, float* __restrict__ partial) {
   constexpr int kAhead = S::kAhead;
   extern __shared__ float4 memory[];
-  float* const buffers = reinterpret_cast<float*>(memory);  // two of x, then dy and mask
+  float* const buffers = reinterpret_cast<float*>(memory);  // two buffers of x, then the stages of dy and mask
   const uint32_t channel_tile = blockIdx.y % args.channel_tiles;
   const uint32_t first_filter = blockIdx.y / args.channel_tiles * (S::kFilters * S::kGroups);
   const uint32_t filter = first_filter + S::group() * S::kFilters, plane_size = args.lines.divisor * args.pitch;
@@ -245,7 +247,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kSizes.blocks)
     for (uint32_t step = 0; step < args.steps; ++step) {
       if (step > 0) {
         cp_async_wait<kAhead - 1>();
-      } else {  // this tile's lines came with the first step after the last tile began
+      } else {  // the lines of this tile were committed in the first step of the previous tile
         if (args.steps < kAhead || index == blockIdx.x) cp_async_wait<0>();
         else cp_async_wait<kAhead - 1>();
         __syncthreads();

@@ -1,8 +1,9 @@
-// Convolutions of few input channels by half types, forward by TF32 too, on tensor cores: what the kernels of forward
-// and weight gradient share, how blocks share the output and the input in shared memory. All taps (c, r, s) of a pixel
-// together are one depth of at most 64; a warp gathers its fragments element by element from rows of x that the block
-// has copied. A block's tile is some whole rows of y, which is channels-last and dense. While a tile is computed, the
-// rows of x for the next are under way.
+// Convolutions of few input channels on tensor cores, half types (fprop: also TF32): what fprop and wgrad share.
+// All taps (c, r, s) of a pixel, at most 64, are together the depth of fprop's implicit GEMM and the columns of
+// wgrad's.
+// Tile: whole rows of y, which is channels-last and dense. A block copies the rows of x that a tile reads into shared
+// memory; its warps load their fragments from there, element by element.
+// Pipeline: while a tile is computed, the rows of x for the next tile are copied.
 #pragma once
 
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
@@ -11,13 +12,13 @@
 namespace gradus::cuda_detail {
 
 inline constexpr int kFewChannelThreads = 32 * kFewChannelWarps;
-inline constexpr int kFewChannelStep = 16;  // pixels that a warp takes at a time
+inline constexpr int kFewChannelStep = 16;  // pixels that a warp multiplies at a time
 
-/// The kernels' argument: the tiles and the convolution.
+/// The argument of the kernels: the tiles and the convolution.
 struct FewChannelArgs : FewChannelTiling {
-  Gather g;  // of y from x
+  Gather g;  // y from x
 
-  /// A tile: its first pixel of y, and how many there are.
+  /// A tile: its image, its first row and first pixel of y, and its number of pixels.
   struct Tile {
     uint32_t image, row, first, count;
   };
@@ -30,19 +31,19 @@ struct FewChannelArgs : FewChannelTiling {
     tile.count = min(tile_rows, g.out_height.divisor - tile.row) * g.out_width.divisor;
     return tile;
   }
-  /// Where the taps of a pixel of the tile begin.
+  /// Where the taps of a pixel of the tile begin, in bytes from the beginning of a buffer.
   __device__ uint32_t pixel_at(uint32_t pixel, const Tile& tile) const {
     uint32_t column = pixel;
     const uint32_t row = g.out_width.split(column);
     return pixel < tile.count ? origin + row * row_step + column * column_step : zeros;
   }
-  /// A tap's distance from there. Beyond the last, that of the first.
+  /// The distance of a tap from pixel_at(); beyond the last tap, that of the first.
   __device__ uint32_t tap_at(uint32_t index) const {
     if (index >= g.depth) return 0;
     const Gather::Place at = g.place_of_tap(index);
     return at.outer * tap_channel + at.h * tap_row + at.w * tap_column;
   }
-  /// Begins to copy the lines of a tile; finish_copies() waits for them.
+  /// Starts to copy the lines of x that a tile reads; finish_copies() waits for them.
   template <class T>
   __device__ void copy_lines(const Tile& tile, const T* x, char* buffer) const {
     const int first_row = static_cast<int>(tile.row) * g.step[0] + g.origin[0];
@@ -65,20 +66,20 @@ struct FewChannelArgs : FewChannelTiling {
   }
 };
 
-/// Waits until the block's copies have arrived, and for all of its threads.
+/// Waits until the copies of all threads of the block have arrived.
 __device__ inline void finish_copies() {
   cp_async_commit();
   cp_async_wait<0>();
   __syncthreads();
 }
 
-/// Both buffers as they are before the first copy: zero.
+/// Sets both buffers to zero. Copies never overwrite the zeros between the lines, which are the padding.
 __device__ inline void clear_buffers(const FewChannelArgs& args, Vec16* memory) {
   for (uint32_t i = threadIdx.x; i < 2 * args.size / sizeof(Vec16); i += kFewChannelThreads) memory[i] = {};
   __syncthreads();
 }
 
-/// The element of a pixel's window under a tap.
+/// The element that a tap reads for a pixel.
 template <class T>
 __device__ T element(const char* pixel, uint32_t tap) {
   return *reinterpret_cast<const T*>(pixel + tap);

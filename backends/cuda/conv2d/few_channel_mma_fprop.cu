@@ -1,10 +1,11 @@
-// conv2d forward, few channels (C < 8, C R S <= 64), half types or (C R S <= 32) TF32 on tensor cores; y channels-last.
+// conv2d fprop, few channels (C < 8), K a multiple of 8, no groups, on tensor cores: half types (C R S <= 64) or TF32
+// (C R S <= 32); y NHWC.
 // y[(n,p,q), k] = relu(bias[k] + sum over t = (c,r,s) of x[(n,p,q), t] w[k,t])
 // Grid: x = blocks that share the tiles, y = groups of 32 or 64 filters.  Block: 128 threads; a warp multiplies 16
-// pixels by its filters at a time (mma.m16n8k16, of TF32 k8). Weights and bias stay in registers while a block goes
-// through its tiles.
-// Pipeline: rows of x by cp.async, a tile ahead (few_channel_mma.cuh).
-// Deterministic: one thread makes a result.
+// pixels by the block's filters at a time (mma.m16n8k16, TF32: m16n8k8), and a thread keeps 4 sums of each block of 16
+// pixels x 8 filters. Weights and bias stay in registers for all tiles of the block.
+// Pipeline: rows of x by cp.async, one tile ahead (few_channel_mma.cuh).
+// Deterministic: one warp computes all of a sum.
 #include <gradus/backends/cuda/conv2d/few_channel_mma.cuh>
 
 namespace gradus::cuda_detail {
@@ -12,7 +13,7 @@ namespace {
 
 constexpr int kGroup = kFewChannelFilters;
 
-/// Two sums as a word of two elements, rounded to nearest.
+/// Packs two sums into a word of two elements, rounded to nearest, after ReLU if `relu` is true.
 template <class T>
 __device__ uint32_t round_pair(float low, float high, bool relu) {
   uint32_t word = 0;
@@ -23,21 +24,20 @@ __device__ uint32_t round_pair(float low, float high, bool relu) {
   return word;
 }
 
-/// 4 bytes of depth: two elements or, as TF32, one.
+/// 4 bytes of depth: two half-type elements, or one element rounded to TF32.
 template <class T>
 __device__ uint32_t word_of(const T (&elements)[4 / sizeof(T)]) {
   if constexpr (sizeof(T) == 2) return pair(elements[0], elements[1]);
   else return __float_as_uint(multiplicand<MathMode::tf32>(elements[0]));
 }
 
-/// Filters of a group are so numbered that a lane ends with whole vectors, next to those of the other lanes of its
-/// pixel: the one in element e of its sums by the j-th product.
+/// The filter, in its group, of element e of a lane's sums of the j-th product. Filters are numbered so that a lane
+/// ends with whole vectors, adjacent to those of the other lanes of its pixel.
 template <class T>
 __device__ int filter_of(int j, int part, int e) {
   return sizeof(T) == 2 ? part * 8 + j * 2 + e : j / 2 * 16 + part * 4 + j % 2 * 2 + e;
 }
 
-// Grid: blocks that share the tiles, kGroups groups of filters each.
 template <class T, int kSteps, int kGroups>
 __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
     few_channel_mma_fprop_kernel(FewChannelArgs args, const T* __restrict__ x, const T* __restrict__ weight,
@@ -50,7 +50,8 @@ __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
   clear_buffers(args, memory);
   args.copy_lines(args.tile_at(blockIdx.x), x, buffers);
 
-  // A lane's taps in a step of 16 are 2 part + {0, 1, 8, 9}, in one of 8 part + {0, 4}: two words.
+  // The taps of a lane are two words: 2 part + {0, 1, 8, 9} in a step of 16 taps (half types), part + {0, 4} in a step
+  // of 8 (TF32).
   constexpr int kOfWord = 4 / sizeof(T), kDepth = 8 * kOfWord;
   const auto tap_number = [&](int step, int i) {
     return kDepth * step + kOfWord * part + i % kOfWord + i / kOfWord * kDepth / 2;
@@ -79,7 +80,7 @@ __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
         offsets[e] = args.g.weight_offset(0, args.g.place_of_tap(tap));
       }
 #pragma unroll
-      for (int j = 0; j < 4 * kGroups; ++j) {  // this lane has column `row` of the product
+      for (int j = 0; j < 4 * kGroups; ++j) {  // the lane holds column `row` of the product
         const uint32_t filter = first_filter + j / 4 * kGroup + filter_of<T>(j % 4, row / 2, row % 2);
         const T* const from = weight + filter * args.g.weight.n;
         T elements[kOfWord];

@@ -1,11 +1,11 @@
-// conv2d weight gradient, few channels (C < 8, C R S <= 64), K by 8, no groups, half types on tensor cores; dy NHWC.
-// dw[k,t] = sum over pixels (n,p,q) of dy[(n,p,q), k] x[(n,p,q), t], t = (c,r,s);  the bias is one more t, of ones.
-// Grid: x = blocks that share the tiles (split-K), y = groups of 32 or 64 filters.  Block: 128 threads; a warp takes
-// 16 pixels of the depth at a time, of which a thread keeps 4 sums of each 16 filters x 8 taps.
-// Pipeline: rows of x by cp.async, a tile ahead (few_channel_mma.cuh); dy and the mask go straight from memory into
-// fragments, each read once and a step ahead: a lane takes some neighbouring filters of four pixels, and pairs of
-// pixels are put together in registers.
-// Deterministic: the sums of warps, then of blocks, are added in order.
+// conv2d wgrad, few channels (C < 8, C R S <= 64), K a multiple of 8, no groups, half types on tensor cores; dy NHWC.
+// dw[k,t] = sum over pixels (n,p,q) of dy[(n,p,q), k] x[(n,p,q), t], t = (c,r,s);  dbias is one more column t, of ones.
+// Grid: x = split-K blocks that share the tiles, y = groups of 32 or 64 filters.  Block: 128 threads; a warp multiplies
+// 16 pixels of the depth at a time, and a thread keeps 4 sums of each block of 16 filters x 8 taps.
+// Pipeline: rows of x by cp.async, one tile ahead (few_channel_mma.cuh). dy and the mask are loaded from global memory
+// straight into fragments, each element once and one step ahead: a lane loads neighbouring filters of four pixels, and
+// combines pairs of pixels in registers.
+// Deterministic: the sums of warps are added in order, and those of blocks by split_k.cu.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -14,14 +14,14 @@
 namespace gradus::cuda_detail {
 namespace {
 
-/// All bits of each of two elements that are greater than zero.
+/// Sets all bits of each of two elements that is greater than zero, and clears the bits of the others.
 template <class T>
 __device__ uint32_t positive(uint32_t words) {
   using Two = std::conditional_t<std::is_same_v<T, Half>, __half2, __nv_bfloat162>;
   return __hgt2_mask(reinterpret_cast<const Two&>(words), Two{});
 }
 
-/// What a block computes: filters x columns.
+/// The tile of a block: filters x columns.
 template <int kRows_, int kColumns_>
 struct TileOf {
   static constexpr int kRows = kRows_, kColumns = kColumns_;
@@ -30,18 +30,17 @@ struct TileOf {
 template <int kRows, int kColumns>
 inline constexpr int kBlocks = few_channel_wgrad_blocks(16 * kRows, 8 * kColumns);
 
-/// A block's sums as its warps put them together. A row has one more than the columns, so that rows are in different
-/// banks.
+/// The sums of a warp in shared memory. A row has one element of padding, so that rows begin in different banks.
 template <int kRows, int kColumns>
 using Sums = float[16 * kRows][8 * kColumns + 1];
 
-// Grid: blocks that share the tiles, groups of 16 kRows filters. partial (blocks, filters, columns).
+// partial: (blocks, filters, columns).
 template <class T, int kRows, int kColumns, bool kMasked>
 __global__ void __launch_bounds__(kFewChannelThreads, kBlocks<kRows, kColumns>)
     few_channel_mma_wgrad_kernel(FewChannelArgs args, const T* __restrict__ dy, const T* __restrict__ mask,
                                  const T* __restrict__ x, float* __restrict__ partial) {
-  constexpr int kPixels = 4, kFilters = 16 * kRows;  // of a lane in a step, of a block
-  using Filters = Vec<uint32_t, kRows>;              // 2 kRows neighbours of a pixel
+  constexpr int kPixels = 4, kFilters = 16 * kRows;  // pixels of a lane in a step; filters of a block
+  using Filters = Vec<uint32_t, kRows>;              // 2 kRows neighbouring filters of a pixel
   extern __shared__ Vec16 memory[];
   char* const buffers = reinterpret_cast<char*>(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, part = lane % 4;
@@ -49,7 +48,7 @@ __global__ void __launch_bounds__(kFewChannelThreads, kBlocks<kRows, kColumns>)
                  filter = first_filter + group * 2 * kRows;
   const bool exists = filter < filters;
 
-  // A lane's column in a block of eight is its group. Behind the taps comes the column of ones, then nothing.
+  // A lane's column in a block of eight is its group. The taps are followed by the column of ones, then by zeros.
   uint32_t taps[kColumns], inside[kColumns], instead[kColumns];
 #pragma unroll
   for (int j = 0; j < kColumns; ++j) {
@@ -62,7 +61,7 @@ __global__ void __launch_bounds__(kFewChannelThreads, kBlocks<kRows, kColumns>)
   Filters next[kPixels], next_mask[kPixels];
   const auto fetch = [&](const FewChannelArgs::Tile& tile, uint32_t first) {
 #pragma unroll
-    for (int i = 0; i < kPixels; ++i) {  // neighbouring lanes, neighbouring pixels
+    for (int i = 0; i < kPixels; ++i) {  // neighbouring lanes load neighbouring pixels
       const uint32_t pixel = first + 4 * i + part;
       const bool counts = exists && pixel < tile.count;
       const uint32_t at = counts ? (tile.first + pixel) * filters + filter : 0;

@@ -1,31 +1,30 @@
-// conv2d forward and data gradient, implicit GEMM tap by tap, in any math mode (FMA, TF32, half).
-// out[k, (n,p,q)] = sum over (r,s), c of w[k,c,r,s] in[n, c, p, q shifted by (r,s)], see conv2d.cuh; any strides.
-// Grid: x = tiles of N P Q (BN), y = tiles of rows (BM), z = groups x split-K.  Block: 64 to 128 threads, a warp makes
-// 32 x 64 results, a thread 64 of them.
-// Pipeline: by RegisterLoader the next step is loaded into registers while this one is multiplied (2 stages of shared
-// memory), 16 bytes of depth a load where channels are innermost (kVector), else neighbouring threads take neighbouring
-// pixels. By AsyncLoader, for exact float32 whose channels are not innermost, cp.async past the registers (3 stages).
-// Deterministic: splits are summed in order.
-//
-// Depth: C R S goes tap by tap, a step being kRowDepth channels of one tap (r, s). Whether an output's window has
-// that tap inside the image is then decided once for all channels of a step.
-// Split-K: where output tiles are too few to fill the device, the steps are cut into `splits` parts, which leave their
-// sums in the workspace; split_k.cu adds them in order, so that results do not depend on timing.
+// conv2d fprop and dgrad, implicit GEMM, in any math mode (FMA, TF32, half types).
+// out[k, (n,p,q)] = sum over (r,s), c of w[k,c,r,s] in[n, c, p, q shifted by (r,s)]  (conv2d.cuh);  any strides.
+// Depth: C R S tap by tap; a step is kRowDepth channels of one tap (r, s), so that one test per step decides whether
+// the tap of an output position is inside the image.
+// Grid: x = tiles of positions N P Q (BN), y = tiles of rows K (BM), z = groups x split-K.  Block: 64 to 128 threads; a
+// warp computes 32 x 64 results, a thread 64 of them.
+// Pipeline: RegisterLoader loads the next step into registers while the current step is multiplied (2 stages of shared
+// memory); where channels are innermost (kVector) a load has 16 bytes of depth, otherwise neighbouring threads load
+// neighbouring pixels. AsyncLoader, for exact float32 whose channels are not innermost, uses cp.async (3 stages).
+// Split-K: if there are too few tiles to fill the device, the steps are divided into `splits` parts, whose sums are
+// stored in the workspace.
+// Deterministic: one warp computes all of a sum, or of a split's part of it, and split_k.cu adds the parts in order.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
 #include <gradus/backends/cuda/conv2d/implicit_gemm.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
-/// Steps of the depth.
+/// The steps of the depth.
 struct Steps {
-  uint32_t chunks, count;  // per tap, and of all taps
+  uint32_t chunks, count;  // steps of a tap, and of all taps
   uint32_t packed_rows;    // rows of a group in the packed weights
   uint32_t splits, per_split;
   uint32_t in_h, in_w, in_c, out_c;  // strides in bytes
 };
 
-/// The part of the product that a block computes. Grid: tiles of positions, tiles of rows, groups x splits.
+/// The part of the product that a block computes.
 template <class Tile>
 struct GatherBlock {
   uint32_t group, split, first_step, end_step, first_row, first_position;
@@ -36,8 +35,8 @@ struct GatherBlock {
         first_position(blockIdx.x * Tile::kColumns) {}
 };
 
-/// An output position of the tile: where its image begins and which row and column its taps start from, and where its
-/// result goes (negative: nowhere). Offsets in bytes.
+/// An output position of the tile: the offset of its input image, the row and column at which its taps begin, and the
+/// offset of its result (negative if the position does not exist). Offsets are in bytes.
 struct OutCoord {
   uint32_t image;
   int h, w, out;
@@ -70,7 +69,8 @@ struct GatherShared {
     __syncthreads();
   }
 
-  /// A split's sums go to partial (splits, groups, rows, positions); without splits (null) y = relu(sum + bias).
+  /// Stores the sums of a split in partial (splits, groups, rows, positions) or, if `partial` is null, relu(sum +
+  /// bias).
   template <class Mma, class T>
   __device__ void store_epilogue(const Gather& gather, const Steps& steps, const GatherBlock<Tile>& block,
                                  const Mma& mma, bool relu, T* output, float* partial) const {
@@ -96,7 +96,7 @@ struct GatherShared {
   }
 };
 
-/// What a loader needs for the step that it loads next: a chunk of the channels at tap (r, s), and its weights.
+/// The step that a loader loads next: a chunk of the channels at tap (r, s), and its weights.
 template <class T, class BlockTile>
 struct StepIterator {
   using Tile = BlockTile;
@@ -129,15 +129,15 @@ struct StepIterator {
   }
 };
 
-/// A thread's share of a step, by way of registers. Of the input a column (pixel) has four vectors a step: with kVector
-/// four neighbouring threads load one each, else one thread loads all four.
+/// A thread's share of a step, loaded through registers. A column (pixel) of the input has four vectors a step: with
+/// kVector four neighbouring threads load one vector each, otherwise one thread loads all four.
 template <MathMode kMode_, class T, class Tile, bool kVector>
 struct RegisterLoader : StepIterator<T, Tile> {
   using Loop = RegisterLoop;
   static constexpr MathMode kMode = kMode_;
   static constexpr int kThreads = Tile::kThreads, kSize = kVec16Size<T>;
   static constexpr int kLeft = Tile::kRows * kRowVecs / kThreads, kRight = Tile::kColumns * kRowVecs / kThreads;
-  static constexpr int kColumns = kVector ? kRight : Tile::kColumns / kThreads;  // of the tile, that the thread loads
+  static constexpr int kColumns = kVector ? kRight : Tile::kColumns / kThreads;  // columns that a thread loads
   static constexpr int kColumnStep = kVector ? kThreads / kRowVecs : kThreads;
 
   const OutCoord* coords;
@@ -160,8 +160,8 @@ struct RegisterLoader : StepIterator<T, Tile> {
       left[i] = load_global<Vec16>(reinterpret_cast<const char*>(this->packed + threadIdx.x + i * kThreads));
     const int tap_h = this->tap_h(), tap_w = this->tap_w();
     const uint32_t first_channel = this->first_channel();
-    uint32_t offset[kColumns];  // of the step's first channel under the tap
-    bool exists[kColumns];      // does the image have it?
+    uint32_t offset[kColumns];  // of the step's first channel at the tap
+    bool exists[kColumns];      // the tap is inside the image
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) {
       const OutCoord coord = coords[column_of(i)];
@@ -197,8 +197,9 @@ struct RegisterLoader : StepIterator<T, Tile> {
   }
 };
 
-/// A thread's share of a step, past the registers: BN / warps pixels a warp, in eights. Eight neighbouring threads load
-/// eight neighbouring pixels, the next eight the next channel: no two store to the same bank.
+/// A thread's share of a step, copied by cp.async. A warp copies BN / warps pixels, eight at a time: eight neighbouring
+/// threads copy one channel of eight neighbouring pixels, the next eight threads the next channel, so that no two
+/// threads of a warp store to the same bank.
 template <class Tile>
 struct AsyncLoader : StepIterator<float, Tile> {
   using Loop = AsyncLoop;
@@ -207,7 +208,7 @@ struct AsyncLoader : StepIterator<float, Tile> {
   static constexpr int kPixels = kWarpShare / 8, kLeft = Tile::kRows * kRowVecs;
 
   const int column = threadIdx.x / 32 * kWarpShare + threadIdx.x % 8, channel = threadIdx.x / 8 % 4;
-  OutCoord coords[kPixels];  // with `image` the offset of (h, w)
+  OutCoord coords[kPixels];  // here `image` is the offset of (h, w)
 
   __device__ AsyncLoader(const StepIterator<float, Tile>& first, const OutCoord* block_coords)
       : StepIterator<float, Tile>(first) {
@@ -258,9 +259,9 @@ __global__ void __launch_bounds__(Tile::kThreads, implicit_blocks(Loader::kMode,
   shared.store_epilogue(gather, steps, block, mma, relu, output, partial);
 }
 
-/// packed[group][step][row][k] = the weight of channel chunk * kRowDepth + k at the step's tap, 0 beyond rows and
-/// channels. Neighbouring threads take neighbouring taps, then neighbouring rows or channels, as weights are in memory.
-/// `total` vectors.
+/// packed[group][step][row][k] = the weight of channel chunk * kRowDepth + k at the step's tap, 0 beyond the last row
+/// and channel. Neighbouring threads load neighbouring taps, then neighbouring rows or channels, in the memory order of
+/// the weights. `total` is the number of packed vectors.
 template <MathMode kMode, class T>
 __global__ void __launch_bounds__(kThreads)
     pack_weights_kernel(Gather gather, Steps steps, Divisor chunks, Divisor rows, uint32_t total, const T* weight,
@@ -289,7 +290,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Packs the weights and multiplies; leaves parts where sums are split.
+/// Packs the weights and multiplies. With split-K, add_parts() has to add the parts in the workspace.
 template <class Loader>
 void run(const ConvCall& call, const Launch& launch) {
   using T = typename Loader::Element;

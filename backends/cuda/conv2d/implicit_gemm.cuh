@@ -1,7 +1,7 @@
-// The main loops of the tap-by-tap implicit GEMMs (implicit_gemm.cu, implicit_gemm_wgrad.cu): how the steps of a
-// block's depth come to shared memory while others are multiplied. What a step consists of is the loader's;
-// `Tile::Shared` is one stage, and a warp adds to its `mma`. A loader names its loop, so a kernel with another pipeline
-// is a loader and a loop.
+// The main loops of the implicit GEMMs in implicit_gemm.cu and implicit_gemm_wgrad.cu: how steps of a block's depth are
+// loaded into shared memory while earlier steps are multiplied. `Tile::Shared` is one stage of shared memory, the
+// loader fills it with a step, and `mma` holds the sums of a warp. A loader names its loop (`Loader::Loop`), so that
+// another pipeline needs a loader and a loop.
 #pragma once
 
 #include <gradus/backends/cuda/device/cp_async.cuh>
@@ -14,7 +14,8 @@ __device__ void multiply_stage(const typename Tile::Shared& stage, Mma& mma) {
   mma.multiply(stage.left + Tile::first_row(), stage.right + Tile::first_column());
 }
 
-/// By way of registers: a thread loads its share of the next step, multiplies this one, and stores what has arrived.
+/// Two stages, loaded through registers: a thread loads its share of the next step into registers, multiplies the
+/// current stage, and stores the registers in the other stage.
 struct RegisterLoop {
   static constexpr int kStages = 2;
 
@@ -35,7 +36,7 @@ struct RegisterLoop {
   }
 };
 
-/// By cp.async past the registers, two steps ahead.
+/// Three stages, loaded by cp.async without registers, two steps ahead.
 struct AsyncLoop {
   static constexpr int kStages = 3;
 

@@ -1,36 +1,37 @@
-// conv2d and its gradients, implicit GEMM on the FMA units for all that the other kernels leave: float64, odd numbers
-// of channels, any strides.
-//   out[k, (n,p,q)] = sum over c,r,s of w[k,c,r,s] in[n, c, p, q shifted by (r,s)], see conv2d.cuh
-//   dw[k, (c,r,s)]  = sum over n,p,q of dy[k, (n,p,q)] x[n, c, p, q shifted by (r,s)], see conv2d.cuh
-// Tiles of rows K (BM = 16, 32 or 64) x of columns, N P Q or C R S (BN = 128).
-// Grid: gather: x = tiles of columns, y = of rows, z = groups; dw: x = tiles of columns x of rows, y = groups, z =
-// split-K.  Block: 256 threads; one makes 2, 4 or 8 rows x 4 columns, in steps of 16 of the depth, C R S or N P Q.
-// Pipeline: the next step is loaded element by element into registers while this one is multiplied.
-// Deterministic: one thread makes a result, or a split's part of it, see split_k.cu.
+// conv2d fprop, dgrad and wgrad, implicit GEMM on the FMA units, for problems that no other kernel can compute:
+// float64, odd numbers of channels, any sizes.
+//   out[k, (n,p,q)] = sum over c,r,s of w[k,c,r,s] in[n, c, p, q shifted by (r,s)]  (fprop and dgrad, conv2d.cuh)
+//   dw[k, (c,r,s)]  = sum over n,p,q of dy[k, (n,p,q)] x[n, c, p, q shifted by (r,s)]
+// Layout: any strides.  Tile: rows K (BM = 16, 32 or 64) x columns N P Q, for wgrad C R S (BN = 128).
+// Grid: fprop, dgrad: x = tiles of columns, y = tiles of rows, z = groups; wgrad: x = tiles of columns x tiles of rows,
+// y = groups, z = split-K.  Block: 256 threads; a thread computes (2, 4 or 8) rows x 4 columns, in steps of 16 of the
+// depth C R S, for wgrad N P Q.
+// Pipeline: the next step is loaded element by element into registers while the current step is multiplied.
+// Deterministic: one thread computes a result or, for wgrad, a split's part of it, which split_k.cu adds in order.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
-/// What a block computes. Rows of the tiles in shared memory are padded so that a warp that stores a column of them has
-/// few bank conflicts, and loads stay aligned to four elements.
+/// The tile of a block. The rows of its operands in shared memory are padded so that a warp that stores a column has
+/// few bank conflicts and loads stay aligned to four elements.
 template <int kRows_>
 struct GenericTile {
   static constexpr int kRows = kRows_, kColumns = 128, kDepth = 16, kPad = 4;
   static constexpr int kPerRow = kRows / 8, kPerColumn = 4;  // results of a thread
 };
 
-/// store(row, column, sum) of a thread's results in the block's tile, sums over [begin, end) of the depth. A thread
-/// loads elements left(depth, row), neighbouring threads neighbouring depths of a row, and right(depth, column), the
-/// same or (kAlongColumns) neighbouring columns. prepare(depth) comes before the barrier that precedes the loads of a
-/// step.
+/// Calls store(row, column, sum) for each result of a thread in the block's tile, summed over [begin, end) of the
+/// depth. The operands are left(depth, row) and right(depth, column). Neighbouring threads load neighbouring depths; of
+/// `right`, neighbouring columns if kAlongColumns. prepare(depth) is called before the barrier that precedes the loads
+/// of a step.
 template <class Tile, bool kAlongColumns, class C, class Prepare, class Left, class Right, class Store>
 __device__ void multiply(uint32_t begin, uint32_t end, const Prepare& prepare, const Left& left, const Right& right,
                          const Store& store) {
   constexpr int kDepth = Tile::kDepth, kPerRow = Tile::kPerRow, kPerColumn = Tile::kPerColumn;
   constexpr int kLeft = Tile::kRows * kDepth / kThreads, kRight = Tile::kColumns * kDepth / kThreads;
-  constexpr int kAcross = kAlongColumns ? Tile::kColumns : kDepth;  // neighbours that a round of `right` loads …
-  constexpr int kStep = kThreads / kAcross;                         // … so many times
+  constexpr int kAcross = kAlongColumns ? Tile::kColumns : kDepth;  // neighbours in a round of loads of `right` …
+  constexpr int kStep = kThreads / kAcross;                         // … and the number of such rows
   __shared__ alignas(16) C lefts[kDepth][Tile::kRows + Tile::kPad], rights[kDepth][Tile::kColumns + Tile::kPad];
   const int across = threadIdx.x % kAcross, along = threadIdx.x / kAcross;
   const int left_depth = threadIdx.x % kDepth;
@@ -75,7 +76,7 @@ __global__ void __launch_bounds__(kThreads)
     implicit_gemm_generic_kernel(Gather gather, const T* input, const T* weight, const T* bias, bool relu, T* output) {
   using C = compute_t<T>;
   constexpr uint32_t kDepth = Tile::kDepth;
-  __shared__ Tap taps[2 * kDepth];  // of this step and the next
+  __shared__ Tap taps[2 * kDepth];  // of the current step and the next
   const uint32_t group = blockIdx.z, first_row = blockIdx.y * Tile::kRows, first_position = blockIdx.x * Tile::kColumns;
   weight += group * gather.weight_group;
   input += group * gather.in_channels * gather.in.c;

@@ -1,21 +1,21 @@
-// conv2d weight gradient, implicit GEMM, in any math mode (FMA, TF32, half).
+// conv2d wgrad, implicit GEMM, in any math mode (FMA, TF32, half types).
 // dw[k, (r,s,c)] = sum over (n,p,q) of dy[k, (n,p,q)] x[n, c, p, q shifted by (r,s)];  dbias[k] = sum of dy[k].
-// Grid: x = tiles of K x tiles of C R S, y = groups, z = split-K.  Block: 96 to 192 threads, a warp makes 32 x 64
-// results, a thread 64 of them; the depth is 16 or 32 pixels a step. Columns go tap by tap, channels innermost.
-// Pipeline: by RegisterLoader the next step is loaded into registers while this one is multiplied (2 stages of shared
-// memory). By AsyncLoader, for exact float32 with dy in whole aligned vectors of pixels, cp.async past the registers (3
-// stages).
-// Deterministic: each split leaves its sums in the workspace, see split_k.cu.
+// Layout: any strides. The columns (r,s,c) of the product have the channels innermost; its depth is N P Q.
+// Grid: x = tiles of K x tiles of C R S, y = groups, z = split-K.  Block: 96 to 192 threads; a warp computes 32 x 64
+// results, a thread 64 of them, in steps of 16 (float32) or 32 (half types) pixels of the depth.
+// Pipeline: RegisterLoader loads the next step into registers while the current step is multiplied (2 stages of shared
+// memory). AsyncLoader, for exact float32 with dy in whole aligned vectors of pixels, uses cp.async (3 stages).
+// Deterministic: one warp computes all of a split's sum, and split_k.cu adds the splits in order.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
 #include <gradus/backends/cuda/conv2d/implicit_gemm.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
-/// What a block computes: a tile of filters x columns, from the pixels of its split.
+/// What a block computes: a tile of filters x columns, summed over the pixels of its split.
 struct WgradBlock {
   const Gather& g;
-  const Divisor &channels, &image;  // of a group; the pixels of an image
+  const Divisor &channels, &image;  // channels of a group; pixels of an image
   uint32_t group = blockIdx.y, split = blockIdx.z;
   uint32_t first_row, first_column;
   uint32_t begin = split * g.per_split, end = min(begin + g.per_split, g.positions);
@@ -25,7 +25,7 @@ struct WgradBlock {
     const uint32_t row_tiles = ceil_div(g.rows, rows);
     first_row = blockIdx.x % row_tiles * rows, first_column = blockIdx.x / row_tiles * columns;
   }
-  /// dy of its first filter, and the images of its group.
+  /// The address of dy at the block's first filter, and that of x at the first channel of its group.
   template <class T>
   __device__ const char* gradients(const T* dy) const {
     return reinterpret_cast<const char*>(dy + (static_cast<int64_t>(group) * g.rows + first_row) * g.out.c);
@@ -37,25 +37,27 @@ struct WgradBlock {
   __device__ bool sums_bias() const { return first_column == 0 && g.columns > g.depth; }
 };
 
-/// A pixel of the depth: where dy and the window's corner in x begin, in bytes (of x beyond the largest step that
-/// padding makes before its beginning), and which taps are inside.
+/// A pixel of the depth: the offsets in bytes of dy and of the window's corner in x, and which taps are inside the
+/// image. Offsets in x are increased by RegisterLoader::before, so that they are not negative with padding.
 struct PixelCoord {
   uint32_t dy, x, taps;
 };
 constexpr uint32_t kNowhere = ~uint32_t{0};  // dy of a pixel beyond the end
-/// A column: the distance of its channel and tap from the corner in bytes, and the tap's bit; none beyond the last.
+/// A column: the distance in bytes of its channel and tap from the window's corner, and the bit of its tap in
+/// PixelCoord::taps (0 beyond the last column).
 struct ColumnCoord {
   uint32_t x, bit;
 };
 
-/// Which elements of a tile of kSize rows a thread loads: number i of its kCount is at row(i), depth(i).
-/// Neighbouring threads, neighbours in memory: a warp takes the depth of one row (two, four apart, of floats: they are
-/// in different banks), or, where channels are innermost, 32 rows at one depth, and a thread whole vectors.
+/// The kCount elements of a tile of kSize rows that a thread loads: element i is at row(i), depth(i). Neighbouring
+/// threads load neighbours in memory. A warp loads the depth of one row (float32: of two rows that are four apart, and
+/// so in different banks) or, where channels are innermost (kByChannel), 32 rows at one depth; there a thread loads the
+/// depths of whole vectors.
 template <class T, class Tile, int kSize, bool kByChannel>
 struct Share {
   static constexpr int kWarps = Tile::kThreads / 32, kDepth = kRowDepth<T>, kVec = kVec16Size<T>;
-  static constexpr int kPasses = ceil_div(kSize * kRowVecs, Tile::kThreads);  // of vectors
-  static constexpr int kLines = kDepth == 32 ? 1 : 8;  // rows of a warp in a round, which floats take four turns for
+  static constexpr int kPasses = ceil_div(kSize * kRowVecs, Tile::kThreads);  // vectors of a thread
+  static constexpr int kLines = kDepth == 32 ? 1 : 8;  // rows of a warp in a round; float32 loads them two at a time
   static constexpr int kRounds = ceil_div(kSize, kLines* kWarps);
   static constexpr int kCount = kByChannel ? kPasses * kVec : kRounds * (kDepth == 32 ? 1 : 4);
 
@@ -69,7 +71,7 @@ struct Share {
     if constexpr (kByChannel) return (threadIdx.x + i / kVec * Tile::kThreads) / kSize * kVec + i % kVec;
     else return threadIdx.x % kDepth;
   }
-  /// Not beyond the tile.
+  /// Returns true if element i is inside the tile.
   static __device__ bool inside(int i) {
     if constexpr (kByChannel) return threadIdx.x + i / kVec * Tile::kThreads < kSize * kRowVecs;
     else return row(i) < kSize;
@@ -92,8 +94,8 @@ struct Share {
   }
 };
 
-/// A thread's share of a step, by way of registers. The coordinates of the step after are prepared meanwhile. Which
-/// taps of a pixel are inside the image is a bit mask, made once for each pixel of a block. The gradient of the bias is
+/// A thread's share of a step, loaded through registers; meanwhile the coordinates of the step after it are computed.
+/// Which taps of a pixel are inside the image is a bit mask, which a block computes once for each pixel. dbias is
 /// summed from the dy that a thread loads anyway.
 template <MathMode kMode_, class T, class Tile_, bool kByChannel>
 struct RegisterLoader {
@@ -107,15 +109,15 @@ struct RegisterLoader {
   using Left = Share<T, Tile, kRows, kByChannel>;
   using Right = Share<T, Tile, kColumns, kByChannel>;
   struct Shared {
-    PixelCoord pixels[2][kDepth];  // of a step and the next
+    PixelCoord pixels[2][kDepth];  // of the current step and the next
     ColumnCoord columns[kColumns];
   };
 
   const WgradBlock& block;
   Shared& shared;
   const char *gradients, *images;
-  uint32_t next, row_step, rows;  // pixel to load; bytes from row to row of dy; rows that exist
-  int64_t before;                 // bytes
+  uint32_t next, row_step, rows;  // next pixel to load; bytes from row to row of dy; rows that exist
+  int64_t before;                 // bytes from the first image back to the farthest padding
   int stage = 0;
   T left[Left::kCount], right[Right::kCount];
   float bias[Left::kCount] = {};
@@ -145,7 +147,7 @@ struct RegisterLoader {
     const Gather::Place place = g.place_of(position);
     const Tap at = g.corner_of(place);
     const int width = static_cast<int>(g.tap_width.divisor), count = static_cast<int>(g.taps.divisor);
-    uint32_t inside = 0, taps = 0;  // of a row of taps; of all
+    uint32_t inside = 0, taps = 0;  // bits of one row of taps, and of all taps
     for (int s = 0, w = at.w; s < width; ++s, w += g.tap_step[1])
       inside |= static_cast<uint32_t>(within(w, g.in_width)) << s;
     for (int tap = 0, h = at.h; tap < count; tap += width, h += g.tap_step[0])
@@ -153,7 +155,7 @@ struct RegisterLoader {
     return {static_cast<uint32_t>(g.out_offset(place) * sizeof(T)),
             static_cast<uint32_t>(at.offset * static_cast<int64_t>(sizeof(T)) + before), taps};
   }
-  /// The pixels of the step that begins at `next`.
+  /// Computes the coordinates of the step that begins at `next`.
   __device__ void prepare(int stage) {
     if (threadIdx.x < kDepth) shared.pixels[stage][threadIdx.x] = pixel_at(next + threadIdx.x);
   }
@@ -170,7 +172,7 @@ struct RegisterLoader {
     for (int i = 0; i < Right::kCount; ++i) {
       const ColumnCoord column = shared.columns[Right::row(i)];
       const PixelCoord pixel = pixels[Right::depth(i)];
-      // The offset that neighbouring elements share, column or pixel, is added once.
+      // The offset that is the same for neighbouring elements, that of the column or of the pixel, is added only once.
       const char* const from = kByChannel ? whole(images + column.x) + pixel.x : whole(images + pixel.x) + column.x;
       right[i] = pixel.taps & column.bit ? load_global<T>(from) : T(0.0f);
     }
@@ -183,7 +185,7 @@ struct RegisterLoader {
 #pragma unroll
     for (int i = 0; i < Left::kCount; ++i) bias[i] += static_cast<float>(left[i]);
   }
-  /// To `to`, from row to row `columns` apart; `memory` is that of the stages.
+  /// Stores dbias in `to`, with `columns` elements from row to row. `memory` is that of the stages, now unused.
   __device__ void store_bias(float* to, void* memory) {
     auto* sums = reinterpret_cast<float(*)[kDepth + 1]>(memory);  // (BM, BK)
 #pragma unroll
@@ -199,9 +201,9 @@ struct RegisterLoader {
   }
 };
 
-/// A thread's share of a step, past the registers: dy in vectors of four pixels, x one by one, as a tap shifts it. The
-/// columns that a warp loads belong to one tap, so that what is outside the image is decided once a step. (12 warps a
-/// multiprocessor: with 16 a thread has registers for one multiplication at a time, no more.)
+/// A thread's share of a step, copied by cp.async: dy in vectors of four pixels, x element by element, because taps
+/// shift it. The columns that a warp copies belong to one tap, so that one test per step decides what is outside the
+/// image. A multiprocessor runs 12 warps: with 16, a thread would not have the registers to overlap multiplications.
 template <class Tile_>
 struct AsyncLoader {
   using Tile = Tile_;
@@ -213,9 +215,10 @@ struct AsyncLoader {
                        kBlocks = implicit_blocks(kMode, kWarps);
   static constexpr bool kColumnsFirst = true;
   static constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
-  // x: half a warp takes a column, each lane its pixel; the other half the column four rows on, in other banks.
+  // x: half a warp copies a column, one pixel a lane; the other half copies the column four rows further, in other
+  // banks.
   static constexpr int kWarpShare = kColumns / kWarps, kLoaded = kWarpShare / 2;
-  // dy: four neighbouring threads take a row.
+  // dy: four neighbouring threads copy a row.
   static constexpr int kRowStep = Tile::kThreads / kRowVecs, kPasses = ceil_div(kRows, kRowStep);
   struct Shared {};
 
@@ -223,9 +226,9 @@ struct AsyncLoader {
   const int warp = threadIdx.x / 32, half = threadIdx.x / kDepth % 2, pixel = threadIdx.x % kDepth;
   const int vec = threadIdx.x % kRowVecs, row = threadIdx.x / kRowVecs;
   const char *gradients, *images;
-  uint32_t next, rows;  // pixel to load; rows that exist
-  bool exists;          // the warp's columns
-  int tap_h, tap_w;     // theirs
+  uint32_t next, rows;  // next pixel to load; rows that exist
+  bool exists;          // the warp's columns exist
+  int tap_h, tap_w;     // the tap of the warp's columns
   float bias[kPasses] = {};
 
   __device__ AsyncLoader(const WgradBlock& block, Shared&, const float* dy, const float* x)
@@ -239,7 +242,7 @@ struct AsyncLoader {
     images = block.images(x) + (static_cast<int64_t>(channel) + 4 * half) * g.in.c * kFloat;
     gradients = block.gradients(dy) + row * g.out.c * kFloat;
   }
-  /// Is the row of this pass in the tile?
+  /// Returns true if the row of this pass is in the tile.
   __device__ bool in_tile(int pass) const { return kRows % kRowStep == 0 || row + pass * kRowStep < kRows; }
 
   __device__ void load_tile(typename Tile::Shared& tile) {
@@ -336,7 +339,7 @@ void run(const ConvCall& call, const Launch& launch) {
 
 void implicit_gemm_wgrad(const ConvCall& call, const Launch& launch) {
   const auto [rows, columns] = call.plan.tile;
-  if (call.plan.algorithm == ConvAlgorithm::implicit_gemm_async)  // the tile the other way round
+  if (call.plan.algorithm == ConvAlgorithm::implicit_gemm_async)  // rows and columns of the tile are exchanged
     return visit_tiles<BlockTile<3, 2>, BlockTile<3, 1>>({columns, rows},
                                                          [&]<class Tile>() { run<AsyncLoader<Tile>>(call, launch); });
   visit_math_mode(call.problem.dtype, call.plan.math_mode, [&]<MathMode kMode, class T>() {

@@ -1,5 +1,5 @@
-// The plan of the algorithm that select.cpp has chosen for a gather, that is, a forward convolution or a gradient of
-// images: tile, split-K, workspace; and where few_channel_mma applies.
+// The plan of the algorithm that select.cpp has chosen for fprop or dgrad: tile, split-K, workspace; and which problems
+// few_channel_mma can compute.
 #include <limits>
 
 #include <gradus/backends/cuda/conv2d/tile_sizes.h>
@@ -7,7 +7,7 @@
 namespace gradus::cuda_detail {
 namespace {
 
-/// A gather with the plan that it gets.
+/// An fprop or dgrad problem and the plan to fill in.
 struct GatherPlanner {
   const ConvProblem& p;
   const DeviceProperties& device;
@@ -17,7 +17,8 @@ struct GatherPlanner {
   const int64_t groups = p.geometry.groups, rows = out.shape[1] / groups, channels = in.shape[1] / groups;
   const int64_t height = out.shape[2], width = out.shape[3], element = static_cast<int64_t>(size_of(p.dtype));
 
-  /// How many rows a thread makes. More of them for what it loads, unless multiprocessors then idle.
+  /// The number of rows that a thread computes. Many rows share the input that the thread loads, but leave fewer
+  /// threads for the multiprocessors.
   int direct_rows() const {
     const int64_t strips = out.shape[0] * height * ceil_div(width, kStrip);
     int best = 0;
@@ -33,9 +34,9 @@ struct GatherPlanner {
     constexpr int64_t most_threads = 256;
     const int of_thread = direct_rows();
     const int64_t size = p.w.shape[3], line = ceil_div(width, kStrip), images = out.shape[0];
-    const int64_t row_tiles = ceil_div(rows, of_thread), most = most_threads / row_tiles;  // strips of a block
+    const int64_t row_tiles = ceil_div(rows, of_thread), most = most_threads / row_tiles;  // the most strips of a block
     const int64_t columns = ceil_div(line, std::min(line, most)), strips = ceil_div(line, columns);
-    const int64_t least_bands = ceil_div(device.multiprocessors, columns * images * groups);  // work for all of them
+    const int64_t least_bands = ceil_div(device.multiprocessors, columns * images * groups);  // a block for each
     const int64_t tile_height =
         ceil_div(height, std::min(height, std::max(ceil_div(height, most / strips), least_bands)));
     const int64_t bands = ceil_div(height, tile_height);
@@ -45,7 +46,7 @@ struct GatherPlanner {
     const int64_t of_tap = row_tiles * direct_weight_step(of_thread);
     const int64_t weight_pitch = of_tap + (of_tap >= 8 ? 4 : 0);               // neighbouring taps in different banks
     const int64_t quads = together * (tile_height + size - 1) * (strips + 1);  // of a channel
-    const int64_t bytes = 16 * quads + 4 * size * size * weight_pitch;         // of it and its weights
+    const int64_t bytes = 16 * quads + 4 * size * size * weight_pitch;         // of a channel and its weights
     const int64_t chunks = ceil_div(channels, static_cast<int64_t>(kDirectBytes) / bytes);
     const int64_t of_chunk = ceil_div(channels, chunks);
 
@@ -66,7 +67,7 @@ struct GatherPlanner {
 
     const int64_t block_strips = together * tile_height * strips;
     plan.shared_bytes = static_cast<size_t>(of_chunk * bytes);
-    // More threads than strips where there is much to stage.
+    // A block has more threads than strips if there is much input, or many weights, to copy into shared memory.
     const int64_t weights = row_tiles * of_thread * of_chunk * size * size;
     const int64_t staging = std::max(of_chunk * quads / kQuadsAtOnce, weights / kWeightsAtOnce);
     const int64_t threads = std::max(row_tiles * block_strips, std::min(staging, most_threads));
@@ -85,7 +86,8 @@ struct GatherPlanner {
                                           plan.few_channel.tile_count));
   }
 
-  /// Splits the sums of each phase by splits(blocks, steps); the workspace has packed weights of any phase, then parts.
+  /// Splits the sums of each phase into splits(blocks, steps) parts. The workspace has space for the packed weights of
+  /// any phase, then for its parts.
   template <class F>
   void split(int64_t of_step, F&& splits) const {
     for (ConvPhase& phase : plan.phases) {
@@ -110,7 +112,7 @@ struct GatherPlanner {
                       in.strides[3] % vec == 0 && in.alignment == 16;
     const int64_t resident = implicit_blocks(plan.math_mode, warps_of(plan.tile)) * device.multiprocessors;
     split(static_cast<int64_t>(kRowBytes) / element, [&](int64_t blocks, int64_t steps) {
-      // Where tiles are too few to fill the device, the steps are split.
+      // The steps are split if there are too few tiles to fill the device.
       return std::max<int64_t>(std::min(resident / blocks, steps / 8), 1);
     });
   }
@@ -131,7 +133,7 @@ int64_t balanced_splits(int64_t blocks, int64_t steps, int64_t resident) {
   int64_t best = 1, least = std::numeric_limits<int64_t>::max();
   for (int64_t splits = 1; splits <= std::clamp<int64_t>(most, 1, 1024); ++splits) {
     const int64_t length = ceil_div(steps, splits);
-    if ((splits - 1) * length >= steps && splits > 1) continue;  // the last would be empty
+    if ((splits - 1) * length >= steps && splits > 1) continue;  // the last part would be empty
     const int64_t cost = ceil_div(blocks * splits, resident) * (length + overhead);
     if (cost < least) least = cost, best = splits;
   }
@@ -140,7 +142,7 @@ int64_t balanced_splits(int64_t blocks, int64_t steps, int64_t resident) {
 
 std::optional<FewChannelTiling> few_channel_tiling(const ConvProblem& p, std::optional<MathMode> mode) {
   constexpr int64_t most_channels = 7, most_taps = 64;
-  constexpr int64_t most_pixels = 384, most_bytes = 24 << 10;  // of a tile, unless a row has more; of a buffer
+  constexpr int64_t most_pixels = 384, most_bytes = 24 << 10;  // of a tile of several rows; of a buffer
   const int64_t channels = p.w.shape[1], kernel = p.w.shape[2] * p.w.shape[3];
   const bool tf32 = mode == MathMode::tf32 && p.pass == ConvPass::forward && p.y.shape[1] > kMaxDirectRows;
   if ((mode != MathMode::half && !tf32) || channels > most_channels || channels * kernel > most_taps / (tf32 ? 2 : 1) ||
@@ -148,12 +150,12 @@ std::optional<FewChannelTiling> few_channel_tiling(const ConvProblem& p, std::op
     return std::nullopt;
   for (const ConvOperand* operand : {&p.x, &p.w, &p.y})
     if (operand->numel() == 0 || (operand != &p.w && operand->numel() >= int64_t{1} << 31)) return std::nullopt;
-  const bool inner = p.x.strides[1] == 1 && p.x.strides[3] == channels;  // channels innermost, else planes
+  const bool inner = p.x.strides[1] == 1 && p.x.strides[3] == channels;  // channels are innermost
   if (!inner && p.x.strides[3] != 1) return std::nullopt;
 
   const auto size = static_cast<int64_t>(size_of(p.dtype));
   const int64_t pixel = inner ? channels : 1, planes = inner ? 1 : channels, line = p.x.shape[3] * pixel;
-  const auto up = [&](int64_t elements) { return ceil_div(size * elements, 16) * 16; };  // to bytes of whole vectors
+  const auto up = [&](int64_t elements) { return ceil_div(size * elements, 16) * 16; };  // bytes of whole vectors
   const Conv2dGeometry& geometry = p.geometry;
   const int64_t reach = (p.y.shape[3] - 1) * geometry.stride[1] + (p.w.shape[3] - 1) * geometry.dilation[1] + 1;
   const int64_t front = up(geometry.padding[1] * pixel);
@@ -161,13 +163,12 @@ std::optional<FewChannelTiling> few_channel_tiling(const ConvProblem& p, std::op
   const int64_t tap_rows = (p.w.shape[2] - 1) * geometry.dilation[0] + 1;
   const auto lines_of = [&](int64_t rows) { return ((rows - 1) * geometry.stride[0] + tap_rows) * planes; };
   const auto size_of_buffer = [&](int64_t rows) { return (lines_of(rows) + tap_rows * planes) * pitch; };
-  // (Smaller tiles for few images, so that all multiprocessors have one, took 1 us off the gradient's 6.7 for 32 images
-  // of 3x32x32 and changed nothing else.)
+  // Smaller tiles for small batches, so that every multiprocessor gets a tile, measured almost no faster.
   int64_t rows = std::clamp<int64_t>(most_pixels / p.y.shape[3], 1, p.y.shape[2]);
   while (rows > 1 && size_of_buffer(rows) > most_bytes) --rows;
   if (size_of_buffer(rows) > most_bytes) return std::nullopt;
   const int64_t tiles = ceil_div(p.y.shape[2], rows);
-  rows = ceil_div(p.y.shape[2], tiles);  // much the same for all
+  rows = ceil_div(p.y.shape[2], tiles);  // so that all tiles have nearly the same number of rows
 
   int64_t copy_bytes = p.x.alignment;
   for (const int64_t length : {line, p.x.strides[0], p.x.strides[2], inner ? 0 : p.x.strides[1]})

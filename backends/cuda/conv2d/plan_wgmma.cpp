@@ -1,4 +1,5 @@
-// The plan of the wgmma kernels: tiles of images, the ring of slots in shared memory, split-K.
+// The plan of the wgmma kernels and of wgmma_im2col: tiles of images, the ring of slots in shared memory, clusters and
+// split-K; and which problems they can compute.
 #include <limits>
 
 #include <gradus/backends/cuda/conv2d/tile_sizes.h>
@@ -6,12 +7,12 @@
 namespace gradus::cuda_detail {
 namespace {
 
-constexpr int64_t kSwizzle = 1024;         // what slots are aligned to
-constexpr int64_t kMargin = 2 * kSwizzle;  // to align the first, and the zeros in front of it
+constexpr int64_t kSwizzle = 1024;         // alignment of slots
+constexpr int64_t kMargin = 2 * kSwizzle;  // to align the first slot, and for the zeros in front of it
 
 int64_t up(int64_t bytes) { return ceil_div(bytes, kSwizzle) * kSwizzle; }
 
-/// Tiles of whole rows of at most so many pixels, much the same for all.
+/// Tiles of whole rows with at most `pixels` pixels. All tiles have nearly the same number of rows.
 WgmmaTiling tiles_of_rows(const ConvOperand& image, int64_t pixels) {
   const int64_t height = image.shape[2], width = image.shape[3], pitch = width + 1;
   const int64_t tiles = ceil_div(height, std::max<int64_t>(pixels / pitch, 1)), rows = ceil_div(height, tiles);
@@ -23,9 +24,9 @@ WgmmaTiling tiles_of_rows(const ConvOperand& image, int64_t pixels) {
   tiling.image = Divisor(tiles), tiling.pitches = Divisor(pitch);
   return tiling;
 }
-/// Tiles of 128 pixels, where they are fewer than those of rows.
+/// Tiles of 128 pixels, or tiles of whole rows if these are not more.
 WgmmaTiling tiles_of_pixels(const ConvOperand& image) {
-  WgmmaTiling tiling = tiles_of_rows(image, kWgmmaPixels + 1);  // the last row needs no zero behind it
+  WgmmaTiling tiling = tiles_of_rows(image, kWgmmaPixels + 1);  // the last row needs no pixel of zeros after it
   const int64_t tiles = ceil_div(tiling.height * tiling.pitch - 1, kWgmmaPixels);
   if (tiles >= tiling.image.divisor) return tiling;
   tiling.step = kWgmmaPixels, tiling.tiles = static_cast<int>(tiles * image.shape[0]), tiling.image = Divisor(tiles);
@@ -36,7 +37,7 @@ WgmmaTiling tiles_of_pixels(const ConvOperand& image) {
   return tiling;
 }
 
-/// As many slots as fit beside what else is in shared memory.
+/// Plans as many slots as fit in shared memory beside `others` bytes of dynamic and `static_bytes` of static memory.
 void fill_ring(WgmmaTiling& tiling, int64_t others, int64_t static_bytes, const DeviceProperties& device,
                size_t& shared_bytes) {
   const int64_t beside = others + kMargin, room = static_cast<int64_t>(device.shared_memory) - static_bytes;
@@ -44,8 +45,8 @@ void fill_ring(WgmmaTiling& tiling, int64_t others, int64_t static_bytes, const 
   shared_bytes = static_cast<size_t>(beside + int64_t{tiling.slots} * tiling.slot_bytes);
 }
 
-/// A gather by tiles of so many filters; false where its slots do not fit. A warpgroup that waits for a slot's next
-/// time has seen what was asked for after the time before: there are slots for the tiles of the others and one more.
+/// Plans fprop or dgrad with tiles of `filters` filters. Returns false if too few slots fit: the barriers of a slot can
+/// tell only consecutive rounds apart, so the ring must hold the tiles of all other warpgroups and one slot more.
 bool plan_wgmma_gather(const ConvProblem& p, const DeviceProperties& device, int filters, int line_bytes,
                        int warpgroups, ConvPlan& plan) {
   const int64_t bytes = p.in().shape[1] * static_cast<int64_t>(size_of(p.dtype)), results = p.out().shape[1];
@@ -62,15 +63,15 @@ bool plan_wgmma_gather(const ConvProblem& p, const DeviceProperties& device, int
   return tiling.slots > (warpgroups - 1) * tiling.chunks;
 }
 
-/// False where two slots do not fit.
+/// Plans wgrad. Returns false if two slots do not fit.
 bool plan_wgmma_wgrad(const ConvProblem& p, const DeviceProperties& device, ConvPlan& plan) {
   const int64_t K = p.w.shape[0], C = p.w.shape[1];
   WgmmaTiling& tiling = plan.wgmma = tiles_of_rows(p.x, kWgmmaPixels);
   tiling.line_bytes = C <= 32 ? 64 : 128;
   const int64_t filters = K <= 32 ? 32 : 64, operands = p.mask_alignment > 0 ? 2 : 1;
   const int64_t chunks = ceil_div(2 * C, tiling.line_bytes), groups = ceil_div(K, filters);
-  // Sums of 64 filters and channels cost as much as five tiles: where a block has fewer, it makes one row of taps,
-  // unless three would have to mask.
+  // To store and add the sums of 64 filters and 64 channels costs as much as to multiply five tiles. If a block has
+  // fewer tiles, it computes one row of taps instead of three, unless dy has a mask, which three blocks would apply.
   const bool few = std::min(K, C) > 32 && operands == 1 && tiling.tiles * chunks * groups <= 5 * device.multiprocessors;
   const int tap_rows = few ? 1 : 3;
   const int64_t pixels = (tiling.rows + tap_rows - 1) * tiling.pitch, of_dy = tiling.rows * tiling.pitch;
@@ -81,14 +82,14 @@ bool plan_wgmma_wgrad(const ConvProblem& p, const DeviceProperties& device, Conv
   fill_ring(tiling, 0, kWgradStaticBytes, device, plan.shared_bytes);
   plan.tile = {static_cast<int>(filters), 3 * tap_rows * tiling.line_bytes / 2};
   const int64_t most = std::clamp<int64_t>(device.multiprocessors * tap_rows / (3 * chunks * groups), 1, tiling.tiles);
-  plan.split_k = u32(ceil_div(tiling.tiles, ceil_div(tiling.tiles, most)));  // no fewer tiles for the slowest of them
+  plan.split_k = u32(ceil_div(tiling.tiles, ceil_div(tiling.tiles, most)));  // more splits would not be shorter
   const int64_t sums = groups * filters * chunks * tiling.line_bytes / 2 * 9;
   plan.workspace_bytes = static_cast<size_t>(4 * plan.split_k * (sums + (p.bias ? K : 0)));
   return tiling.slots >= 2;
 }
 
-/// The product of wgmma_im2col: positions of a phase, tiles of rows of all phases, boxes of columns, the most steps of
-/// the depth; elements of dw, else 0.
+/// The size of wgmma_im2col's product: positions of a phase, tiles of rows of all phases, boxes of columns, the most
+/// steps of the depth of any phase, and elements of dw (0 for fprop and dgrad).
 struct Im2colSize {
   int64_t positions, row_tiles, boxes, steps, weights;
 };
@@ -109,25 +110,26 @@ Im2colSize im2col_size(const ConvProblem& p) {
           0};
 }
 
-/// How blocks share it: boxes of a tile, blocks of a cluster and parts of dw, which split the depth; clusters, and how
-/// many of them run at a time with one block on a multiprocessor.
+/// How blocks share the product: boxes of columns in a tile; blocks of a cluster and parts of dw, which split the
+/// depth; the number of clusters, and how many run at a time with one block on a multiprocessor.
 struct Im2colShare {
   int64_t boxes = 1, cluster = 1, parts = 1, clusters = 0, at_once = 1;
   int64_t waves() const { return ceil_div(clusters, at_once); }
 };
-/// What takes the least time, in KiB that a multiprocessor of an H200 loads in it: 72 a microsecond, by one block or by
-/// two. Clusters are of the multiprocessors of one GPC: few of many blocks run at a time. Blocks of a cluster add their
-/// sums in each other's shared memory; parts of dw go through global memory.
+/// Returns the division with the least estimated time. Time is measured in KiB that a multiprocessor of an H200 loads
+/// meanwhile: 72 KiB are a microsecond, with one block or with two. A cluster runs on the multiprocessors of one GPC,
+/// so only few large clusters run at a time. The blocks of a cluster add their sums through distributed shared memory;
+/// parts of dw go through global memory.
 Im2colShare share_im2col(const Im2colSize& size, int64_t multiprocessors) {
   constexpr int64_t clusters_of_132[kMaxIm2colCluster] = {132, 66, 39, 28, 21, 16, 14, 14}, most_parts = 16;
-  constexpr int64_t of_box = 54, of_cluster = 54, of_member = 18, of_parts = 216;  // to begin and end them
+  constexpr int64_t of_box = 54, of_cluster = 54, of_member = 18, of_parts = 216;  // costs of starting and finishing
   Im2colShare best;
   int64_t least = std::numeric_limits<int64_t>::max();
   for (int64_t boxes = 1; boxes <= std::min<int64_t>(size.boxes, 2); ++boxes)
     for (int64_t cluster = 1; cluster <= kMaxIm2colCluster; ++cluster)
       for (int64_t parts = 1; parts <= (size.weights > 0 ? most_parts : 1); ++parts) {
         const int64_t splits = cluster * parts, steps = ceil_div(size.steps, splits);
-        if ((splits - 1) * steps >= size.steps && splits > 1) continue;  // the last would be empty
+        if ((splits - 1) * steps >= size.steps && splits > 1) continue;  // the last part would be empty
         const Im2colShare share = {boxes, cluster, parts, size.row_tiles * ceil_div(size.boxes, boxes) * parts,
                                    std::max<int64_t>(clusters_of_132[cluster - 1] * multiprocessors / 132, 1)};
         int64_t cost = share.waves() * (steps * (2 + boxes) * 8 + of_box * boxes);
@@ -138,7 +140,8 @@ Im2colShare share_im2col(const Im2colSize& size, int64_t multiprocessors) {
   return best;
 }
 
-/// Dense, of two or, with TF32 alone, four bytes, with channels innermost, on Hopper.
+/// Returns true for dense images of half types (with `tf32` also float32) with channels innermost, on Hopper. If
+/// `of_weight_too`, the weights or their gradient must have the same layout.
 bool are_for_hopper(const ConvProblem& p, const DeviceProperties& device, bool of_weight_too, bool tf32 = false) {
   const bool half = p.dtype == DType::f16 || p.dtype == DType::bf16;
   if (!device.wgmma || !(half || (tf32 && p.dtype == DType::f32)) || p.geometry.groups != 1) return false;
@@ -157,15 +160,16 @@ bool plan_wgmma(const ConvProblem& problem, const DeviceProperties& device, Conv
   const int line = bytes <= 64 ? 64 : 128;
   if (problem.out().shape[1] > 32) {
     if (plan_wgmma_gather(problem, device, 64, line, 3, plan)) return true;
-    // TF32 has a kernel with shorter lines and a warpgroup less, before it reads images once for every 32 filters.
+    // With TF32, shorter lines and two warpgroups come before tiles of 32 filters, which read the images twice as
+    // often.
     if (problem.dtype == DType::f32 && plan_wgmma_gather(problem, device, 64, 64, 2, plan)) return true;
   }
   return plan_wgmma_gather(problem, device, 32, line, 3, plan);
 }
 
 bool can_wgmma(const ConvProblem& p, const DeviceProperties& device, bool tf32) {
-  constexpr int64_t most_channels = 128;       // whose filters fit in shared memory
-  tf32 = tf32 && p.pass == ConvPass::forward;  // wgmma does not transpose it
+  constexpr int64_t most_channels = 128;       // the filters of more channels do not fit in shared memory
+  tf32 = tf32 && p.pass == ConvPass::forward;  // wgmma cannot transpose TF32 operands, as dgrad and wgrad need
   if (!are_for_hopper(p, device, p.pass != ConvPass::backward_weight, tf32) || p.w.shape[2] != 3 || p.w.shape[3] != 3 ||
       std::max(p.w.shape[0], p.w.shape[1]) > most_channels)
     return false;
@@ -209,7 +213,7 @@ void plan_im2col(const ConvProblem& p, const DeviceProperties& device, ConvPlan&
   tiling.cluster = u32(share.cluster);
   tiling.z = u32(of_weight ? parts : axes);
   plan.phases.resize(1), plan.phases[0].split_k = plan.split_k = u32(parts), plan.reduce_lanes = 1;
-  plan.phases[0].h.first = plan.phases[0].w.first = 0;  // the kernel adds it
+  plan.phases[0].h.first = plan.phases[0].w.first = 0;  // the kernel adds the first tap of each phase itself
   if (parts > 1) plan.workspace_bytes = static_cast<size_t>(4 * parts * p.w.numel());
   const int slot = plan.tile.columns == 64 ? kIm2colSlotBytes<64> : kIm2colSlotBytes<128>;
   tiling.slots = static_cast<int>(
@@ -225,7 +229,7 @@ bool fills_im2col(const ConvProblem& p, const DeviceProperties& device) {
 
 bool can_im2col(const ConvProblem& p, const DeviceProperties& device) {
   if (!are_for_hopper(p, device, true) || (p.pass == ConvPass::backward_weight && p.bias)) return false;
-  constexpr int64_t most_taps = 16, most_stride = 2;  // of a row; TMA's offsets have few bits
+  constexpr int64_t most_taps = 16, most_stride = 2;  // along an axis; TMA's offsets have few bits
   for (int i = 0; i < 2; ++i)
     if (p.w.shape[2 + i] > most_taps || p.geometry.padding[i] >= p.w.shape[2 + i] || p.geometry.dilation[i] != 1 ||
         p.geometry.stride[i] > most_stride)

@@ -1,4 +1,5 @@
-// The plan of the algorithm that select.cpp has chosen for a gradient of weights: tile, split-K, workspace.
+// The plan of the algorithm that select.cpp has chosen for wgrad: tile, split-K, workspace; and which problems
+// direct_wgrad can compute.
 #include <limits>
 
 #include <gradus/backends/cuda/conv2d/tile_sizes.h>
@@ -6,7 +7,7 @@
 namespace gradus::cuda_detail {
 namespace {
 
-/// A gradient of weights with the plan that it gets.
+/// A wgrad problem and the plan to fill in.
 struct WgradPlanner {
   const ConvProblem& p;
   const DeviceProperties& device;
@@ -18,12 +19,12 @@ struct WgradPlanner {
   int64_t tiles(int64_t of_columns) const {
     return ceil_div(rows, plan.tile.rows) * ceil_div(of_columns, plan.tile.columns);
   }
-  /// Enough splits to fill the device, each long enough to be worth its sum.
+  /// Plans as many splits as give each multiprocessor `waves` blocks, each of at least `shortest` positions.
   void fill(int64_t blocks, int64_t waves, int64_t shortest) const {
     const int64_t wanted = waves * device.multiprocessors / (blocks * groups);
     plan.split_k = u32(std::clamp<int64_t>(std::min(wanted, positions / shortest), 1, 1024));
   }
-  void implicit_gemm_async() const {  // the filters are columns of the tile in shared memory
+  void implicit_gemm_async() const {  // the filters are the columns of the tile in shared memory
     const ConvTile tile = warps_tile(3, rows > 64 ? 2 : 1);
     plan.tile = {tile.columns, tile.rows};
     const int64_t resident = implicit_blocks(MathMode::fma, warps_of(tile)) * device.multiprocessors;
@@ -49,11 +50,12 @@ struct WgradPlanner {
   }
   void direct() const;
 
-  /// Work space for the parts, and who adds them.
+  /// Plans the workspace of the parts and the number of threads that add them.
   void add_parts() const {
     const int64_t parts = int64_t{plan.split_k}, results = groups * rows * columns;
     plan.workspace_bytes = static_cast<size_t>((p.dtype == DType::f64 ? 8 : 4) * parts * results);
-    // One thread sums few parts, many are shared; those of few results always, so that they fill the device.
+    // One thread adds few parts; several threads share many parts, and those of few results, which would not fill the
+    // device.
     constexpr int64_t few = 4096;
     plan.reduce_lanes = parts <= 64 && results > few ? 1 : parts <= 128 && results > few ? 8 : 32;
   }
@@ -66,14 +68,14 @@ int direct_wgrad_shape(int64_t side, int64_t filters, int64_t channels, bool alo
   return (channels % 3 == 0 ? 4 : 6) + (along_filters ? 0 : 1);
 }
 
-/// Floats from line to line of x in shared memory, with zeros beside each.
+/// Floats from line to line of x in shared memory, with the zeros beside each line.
 uint32_t direct_wgrad_pitch(const ConvProblem& p) {
   const int64_t reach =
       std::max(p.geometry.padding[1] + p.x.shape[3], ceil_div(p.y.shape[3], 4) * 4 + p.w.shape[3] - 1);
   return u32(ceil_div(reach, 4) * 4);
 }
 
-/// That each of so many blocks on a multiprocessor may have. The system takes some for each.
+/// The shared memory of each of `blocks` resident blocks of a multiprocessor. The system reserves some for each block.
 size_t shared_memory_of(const DeviceProperties& device, int blocks) {
   constexpr size_t system = 1024;
   return (device.shared_memory + system) / blocks - system;
@@ -91,8 +93,9 @@ void WgradPlanner::direct() const {
   DirectWgradTiling& tiling = plan.direct_wgrad;
   tiling.pitch = direct_wgrad_pitch(p);
 
-  // Of the ways to cut the positions after which the blocks are done soonest, where a tile costs a quarter of a step,
-  // too, or a twentieth later, the one with the smallest tiles: what all blocks read at a time is then close together.
+  // Of the ways to divide the positions into tiles, take the one with the smallest tiles among those that cost at most
+  // 5 % more than the cheapest. With small tiles, what all blocks read at a time is close together. The cost is that of
+  // the slowest block in steps; a tile costs a quarter of a step besides its own steps.
   constexpr int64_t most_images = 16;
   int64_t rows_of_tile = 0;
   const auto cut = [&](int64_t images_of_tile, int64_t band) {
@@ -138,8 +141,8 @@ bool can_direct_wgrad(const ConvProblem& p, const DeviceProperties& device) {
     return false;
   const DirectWgradSizes& shape =
       kDirectWgradSizes[direct_wgrad_shape(side, filters, p.w.shape[1], p.y.strides[1] == 1)];
-  // Do whole vectors of dy exist and are they aligned? (A quad that a row ends in would multiply zeros with elements of
-  // x that no tap reads, and those may be infinite.)
+  // dy must consist of whole aligned vectors. A quad that reaches beyond the end of a row would multiply zeros by
+  // elements of x that no tap reads, and these may be infinite.
   const int along = shape.along_filters ? 1 : 3;
   if (p.y.strides[along] != 1 || width % shape.row_unit() != 0 || (shape.along_filters && filters % shape.vec != 0) ||
       p.y.alignment < shape.vec * static_cast<int64_t>(size_of(p.dtype)))
@@ -154,7 +157,7 @@ ConvTile implicit_wgrad_tile(int64_t rows) { return rows <= kWarpRows ? warps_ti
 
 void plan_wgrad(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan) {
   const WgradPlanner planner{problem, device, plan};
-  int64_t unit = 1;  // of pixels that a part consists of
+  int64_t unit = 1;  // the pixels of a part are a multiple of it
   switch (plan.algorithm) {
     case ConvAlgorithm::implicit_gemm_async: planner.implicit_gemm_async(), unit = 16; break;
     case ConvAlgorithm::implicit_gemm: planner.implicit_gemm(); break;

@@ -1,5 +1,5 @@
-// Which algorithm. Whether one applies, and how its tiles and sums are cut: plan_gather.cpp, plan_wgrad.cpp,
-// plan_wgmma.cpp.
+// Chooses the algorithm of a convolution. plan_gather.cpp, plan_wgrad.cpp and plan_wgmma.cpp know which problems an
+// algorithm can compute, and plan its tiles and split-K.
 #include <gradus/backends/cuda/conv2d/select.h>
 
 #include <cmath>
@@ -10,7 +10,8 @@
 namespace gradus::cuda_detail {
 namespace {
 
-/// What multiplies elements of this type in the kernels for tensor cores' tiles; nothing where there is none.
+/// The math mode of implicit_gemm, few_channel_mma and the wgmma kernels for this type; empty if they do not support
+/// it.
 std::optional<MathMode> math_mode_for(DType dtype, const DeviceProperties& device, bool tf32) {
   const bool tensor_cores = device.has_tensor_cores();
   if (dtype == DType::f32) return tensor_cores && tf32 ? MathMode::tf32 : MathMode::fma;
@@ -18,7 +19,7 @@ std::optional<MathMode> math_mode_for(DType dtype, const DeviceProperties& devic
   return MathMode::half;
 }
 
-/// A problem, and what follows from it at once.
+/// A problem, and what select() derives from it.
 struct Case {
   const ConvProblem& p;
   const DeviceProperties& device;
@@ -35,22 +36,21 @@ struct Case {
   }
 
   // ---- wgmma ----
-  /// Do images fill so many per cent of the tiles?
+  /// Returns true if at least `percent` % of the pixels of wgmma's tiles are inside the image.
   bool fills_wgmma(int64_t percent = 50) const {
     const int64_t height = p.x.shape[2], width = p.x.shape[3];
     return 100 * height * width >= percent * ceil_div(height * (width + 1), kWgmmaPixels) * kWgmmaPixels;
   }
-  /// Filters of more than 64 channels leave room in shared memory for tiles of 32 filters alone, which load images
-  /// again and again. By wgmma and by cuDNN, us, of 96 channels: forward of 64 images of 24x24 21 and 21, of 128 36 and
-  /// 31; gradients of 128 images of 24x24 37 and 51, of 256 69 and 51, of 256 of 16x16 43 and 29. Of 128 channels:
-  /// forward of 64 images of 24x24 25 and 27, of 256 of 16x16 57 and 45, of 512 109 and 62.
+  /// Returns true if cuDNN is faster than wgmma because filters of more than 64 channels leave space in shared memory
+  /// only for tiles of 32 filters, each of which loads the images again. The limits on the size of y were measured on
+  /// an H200 with 96 and 128 channels.
   bool is_crowded() const {
     if (p.pass == ConvPass::backward_weight || depth_channels() <= 64 || rows() <= 32) return false;
     if (!fills_wgmma(85)) return p.y.numel() > int64_t{5} << 18;
     return p.y.numel() > (p.pass == ConvPass::forward ? int64_t{5} << 20 : int64_t{1} << 23);
   }
-  /// What wgmma could run, too: of a depth of more than 64 channels it has filters enough in shared memory for tiles of
-  /// 32 alone, so that 128 images of 128x16x16 take it 28 us, wgmma_im2col 19. Gradients of weights 30 and 26.
+  /// Returns true if wgmma_im2col is faster than wgmma, which from more than 64 channels on has space in shared memory
+  /// only for tiles of 32 filters. The limits on the size of y were measured on an H200.
   bool is_deep() const {
     if (std::min(filters, channels) <= 64 || p.y.numel() > int64_t{1} << 22) return false;
     if (p.pass == ConvPass::backward_weight) return p.mask_alignment == 0;
@@ -61,12 +61,11 @@ struct Case {
     if (wgmma && ((fills_wgmma() && !is_deep()) || !im2col)) return ConvAlgorithm::wgmma;
     return im2col ? std::optional(ConvAlgorithm::wgmma_im2col) : std::nullopt;
   }
-  /// Where they measure faster than cuDNN, us of 128 and of 32 images in brackets. wgmma: where images fill its tiles,
-  /// unless is_crowded(); with TF32 128x32x28x28 12 by 24, 32x64x24x24 to 128 13 by 18, 128x64x32x32 37 by 53.
-  /// wgmma_im2col, where its own fill the device (256 channels of 14x14 leave a quarter idle, 20 by cuDNN's 17):
-  /// 512x4x4 forward 22 [12] by 27 [16]; gradients of images under a stride 5 to 22 by 6 to 31, but 26 by 24 of more
-  /// pixels, and of few without a stride 12 by 11; gradients of weights under a stride, of 64 to 128 channels, 19 [10]
-  /// by 29 [17], of more channels as much as cuDNN or more, of 1x1 9 by 18; without a stride that is deep.
+  /// Returns true if a kernel for Hopper is faster than cuDNN, by measurements on an H200:
+  /// - wgmma, where images fill its tiles, unless is_crowded();
+  /// - wgmma_im2col, from 64 channels on: wgrad under a stride, unless C R S is large, and wgrad without a stride where
+  ///   is_deep(); dgrad under a stride, unless there are many pixels; fprop and other dgrad, where its blocks fill the
+  ///   device, but no dgrad of very few pixels.
   bool prefers_hopper() const {
     const auto made = of_hopper();
     if (made != ConvAlgorithm::wgmma_im2col) return made && fills_wgmma() && !is_crowded();
@@ -74,15 +73,16 @@ struct Case {
     if (p.pass == ConvPass::backward_weight)
       return p.is_strided() ? taps <= 576 : can_wgmma(p, device) && fills_wgmma();
     if (p.pass == ConvPass::backward_data && p.is_strided()) return p.x.numel() <= int64_t{1} << 23;
-    // 96 channels leave a quarter of the columns and of the depth empty: 64 images of 16x16 18 by 14, 128 29 by 21.
+    // Other numbers of channels leave a part of the columns and of the depth empty: with 96 channels, a quarter of
+    // each.
     if (filters % kIm2colBox != 0 || channels % kIm2colBox != 0) return false;
     return fills_im2col(p, device) && (p.pass == ConvPass::forward || p.x.numel() > int64_t{1} << 19);
   }
 
-  // ---- Gathers ----
+  // ---- fprop and dgrad ----
   int64_t rows() const { return p.pass == ConvPass::forward ? filters : channels; }
   int64_t depth_channels() const { return p.pass == ConvPass::forward ? channels : filters; }
-  /// The gradient of a strided convolution.
+  /// Returns true for dgrad under a stride.
   bool skips() const { return p.pass == ConvPass::backward_data && p.is_strided(); }
 
   bool has_direct() const {
@@ -93,7 +93,7 @@ struct Case {
            std::max(p.in().span(), p.w.span()) < kShortSpan;
   }
   bool has_short_images() const { return std::max(p.in().span(), p.out().span()) < kShortSpan; }
-  /// Exact float32 whose kernels keep the FMA units busy.
+  /// Returns true for exact float32 whose implicit GEMM keeps the FMA units busy.
   bool has_exact_gather() const {
     return is_exact() && p.in().numel() > 0 && depth_channels() % 16 == 0 && rows() > kMaxDirectRows &&
            (!skips() || p.in().strides[1] != 1) && has_short_images();
@@ -102,15 +102,15 @@ struct Case {
     if (const auto hopper = of_hopper()) return *hopper;
     if (p.pass == ConvPass::forward && few_channel_tiling(p, mode)) return ConvAlgorithm::few_channel_mma;
     if (has_direct()) return ConvAlgorithm::direct;
-    if (p.in().strides[1] != 1 && has_exact_gather())  // else implicit_gemm loads four channels at once
+    if (p.in().strides[1] != 1 && has_exact_gather())  // with channels innermost implicit_gemm loads four at once
       return ConvAlgorithm::implicit_gemm_async;
     const int64_t bytes = depth_channels() * static_cast<int64_t>(size_of(p.dtype));
     const bool fits = mode && p.in().numel() > 0 && 2 * bytes >= static_cast<int64_t>(kRowBytes) && bytes % 16 == 0;
     return fits && has_short_images() ? ConvAlgorithm::implicit_gemm : ConvAlgorithm::implicit_gemm_generic;
   }
 
-  // ---- Gradients of weights ----
-  /// Are four neighbouring pixels of dy 16 aligned bytes of one image, everywhere?
+  // ---- wgrad ----
+  /// Returns true if dy in float32 consists of aligned vectors of four neighbouring pixels of one image.
   bool has_vectors() const {
     const Strides& strides = p.y.strides;
     return strides[3] == 1 && strides[2] == p.y.shape[3] && p.y.shape[2] * p.y.shape[3] % 4 == 0 &&
@@ -130,7 +130,7 @@ struct Case {
     }
     return ConvAlgorithm::implicit_gemm_generic;
   }
-  /// A mask is applied by kernels that read each dy once, or a few times, and vectors of it.
+  /// Returns true if the kernel applies the mask itself. Kernels that read each element of dy once or a few times do.
   bool takes_mask(ConvAlgorithm algorithm) const {
     if (p.pass == ConvPass::backward_weight)
       return p.mask_alignment == 16 &&
@@ -139,13 +139,13 @@ struct Case {
     return algorithm == ConvAlgorithm::direct && filters <= kMaxDirectRows;
   }
 
-  // ---- cuDNN, or our kernels? Figures are of an H200, the layers of benchmarks/conv2d. ----
+  // ---- cuDNN or our kernels. The limits were measured on an H200 with the layers of benchmarks/conv2d. ----
   static constexpr int64_t kFewChannels = 32;  // for exact float32
   bool library_tf32() const { return switches.library_tf32 && device.has_tensor_cores(); }
   bool exact_library() const { return p.dtype == DType::f32 && !library_tf32(); }
 
-  /// The layout in which the library computes: of the first of the result of a gather, images and weights that can be
-  /// only one of the two.
+  /// The layout in which cuDNN computes: the layout of the first operand that is dense in only one of the two layouts.
+  /// The result of fprop and dgrad is asked first, then the other image, then the weights.
   bool channels_last() const {
     const bool forward = p.pass == ConvPass::forward;
     for (const ConvOperand* operand : {forward ? &p.y : &p.x, forward ? &p.x : &p.y, &p.w})
@@ -153,15 +153,14 @@ struct Case {
     return false;
   }
 
-  /// Exact float32, where our kernels are faster. Milliseconds by them and by cuDNN:
-  /// - gradients of weights, of 128 images, 64 to 512 channels, 3x3: 0.26 to 0.29, 0.31 to 0.78. At 32 filters half of
-  ///   a tile idles. With channels innermost they are behind for many weights (32 images of 512 channels 0.13, 0.08)
-  ///   and many pixels, else ahead (32 of 64 channels 0.11, 0.28).
-  /// - gradients of images under a stride: 0.19 to 0.23, 0.21 to 0.63, unless channels are innermost;
-  /// - results so small that cuDNN's tiles leave much of the device idle (128 images of 512 channels forward 0.26,
-  ///   0.39; with twice the elements 0.27, 0.25), above all where bias and ReLU follow (32 of 64 channels 0.08, 0.28);
-  /// - gradients of so many pixels of few channels that engines that go through Fourier space, cuDNN's best for them,
-  ///   want more scratch than they may have (512 images of 32 channels, 48x48: 1.32, 1.82).
+  /// Returns true if our kernel for exact float32 is faster than cuDNN's. It is faster for
+  /// - wgrad, except with up to 32 filters, where half of a tile is idle, and, with channels innermost, with many
+  ///   weights or many pixels;
+  /// - dgrad under a stride, unless channels are innermost;
+  /// - results so small that cuDNN's tiles leave much of the device idle, above all if bias and ReLU follow;
+  /// - dgrad of many pixels of few channels: cuDNN's best engines for it use Fourier space, and need more scratch
+  /// memory
+  ///   than they may have.
   bool is_better_exact() const {
     if (p.pass == ConvPass::backward_weight) {
       if (filters <= kFewChannels && channels >= kFewChannels) return false;
@@ -175,14 +174,10 @@ struct Case {
     if (p.pass == ConvPass::backward_data && (p.is_strided() || (few && p.x.numel() >= int64_t{1} << 24))) return true;
     return p.out().numel() < int64_t{1} << ((p.bias || p.relu) && !few ? 22 : 21);
   }
-  /// Little arithmetic for each element that is read: then our kernels are faster, above all those for the gradient of
-  /// weights, which mask and sum for the bias on the way. That gradient takes 0.01 ms for conv_c32's first layer and
-  /// 0.03 for stl10_net's first, by cuDNN, with TF32, 0.08 and 0.19. Forward of TF32 takes 16 us for 32 images of
-  /// 3x96x96, by cuDNN 30. Half types use tensor cores in both, cuDNN's with the channels padded to eight: where there
-  /// are eight its gradient of weights is ahead (16 images of 8x28x28 ours 13 us, cuDNN's 17; 8x56x56 33 and 17;
-  /// 8x224x224 449 and 83; all channels-last), and of many pixels its forward (8x112x112 32 and 29).
-  /// From 64 taps on there is arithmetic enough: the gradient for 1x1 kernels, 64 to 128 channels, 128 images of 16x16,
-  /// takes cuDNN 0.02 ms with TF32, us 0.05.
+  /// Returns true if one of our kernels is faster than cuDNN. Ours are faster where there is little arithmetic for each
+  /// element read, that is, for few channels, above all for wgrad, whose kernels also mask dy and sum dbias. For half
+  /// types cuDNN pads channels to eight, so that from eight channels on its wgrad of many pixels, and from more pixels
+  /// on its fprop, are faster. From 64 taps (C R S) on there is enough arithmetic for cuDNN's wgrad.
   bool prefers_own() const {
     if (switches.small_convolutions) return false;
     if (prefers_hopper()) return true;
@@ -197,13 +192,13 @@ struct Case {
   }
   bool is_library() const {
     if (switches.library == ConvSwitches::Library::none) return false;
-    if (p.dtype == DType::bf16 && !device.has_tensor_cores()) return false;  // cuDNN has no engines for it either
+    if (p.dtype == DType::bf16 && !device.has_tensor_cores()) return false;  // cuDNN has no engines for it
     for (const ConvOperand* operand : {&p.x, &p.w, &p.y})
       if (operand->numel() == 0 || operand->numel() >= int64_t{1} << 31) return false;
     return !prefers_own();
   }
-  /// cuDNN's exact float32 computes forward convolutions at 38 to 40 TFLOP/s, gradients of images at 23; for few
-  /// channels it is the other way round.
+  /// Returns true if cuDNN computes dgrad faster as fprop with flipped filters. In exact float32 its fprop reaches
+  /// almost twice the throughput of its dgrad, except for few channels.
   bool is_better_flipped() const {
     if (p.pass != ConvPass::backward_data || !exact_library() || p.geometry.groups != 1 || channels <= kFewChannels)
       return false;
@@ -231,8 +226,7 @@ struct Case {
       plan.flipped = true;
       const ConvProblem flipped = flip_transpose(p);
       plan.channels_last = Case{flipped, device, switches}.channels_last();
-      // Backward is when memory is short, and engines that go through Fourier space want a multiple of what the images
-      // take.
+      // Memory is scarce during backward, and engines that use Fourier space ask for a multiple of the images' size.
       const int64_t images = (p.x.numel() + p.y.numel()) * static_cast<int64_t>(size_of(p.dtype));
       plan.workspace_bytes = std::min(plan.workspace_bytes, static_cast<size_t>(images));
     }
@@ -240,7 +234,7 @@ struct Case {
   }
 };
 
-/// The phase of the results from `at` on, along an axis.
+/// The phase of the results at, at + stride, … along an axis.
 ConvPhase::Axis phase_axis(const ConvProblem& p, int axis, int at) {
   const bool backward = p.pass == ConvPass::backward_data;
   const int sign = backward ? 1 : -1;
@@ -335,7 +329,7 @@ ConvPlan select(const ConvProblem& problem, const DeviceProperties& device, cons
   plan.algorithm = of.choice().algorithm;
   if (plan.algorithm == ConvAlgorithm::library) return of.library_plan();
   if (of.is_empty()) return plan;
-  // Others compute on the FMA units, in the type that they sum in.
+  // The other algorithms multiply on the FMA units, in the type of their sums.
   if (plan.algorithm == ConvAlgorithm::implicit_gemm || plan.algorithm == ConvAlgorithm::few_channel_mma ||
       plan.algorithm == ConvAlgorithm::wgmma || plan.algorithm == ConvAlgorithm::wgmma_im2col)
     plan.math_mode = *of.mode;

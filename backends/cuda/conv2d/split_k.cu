@@ -1,16 +1,19 @@
-// Adds the parts of sums that the splits of the convolution kernels leave in the workspace, in order.
-// Gathers: partial (splits, groups, rows, positions); bias and ReLU follow.
-// Gradient of weights: partial (splits, groups, K, C R S + 1), the last column that of the bias, if it is wanted;
-// columns are (c, r, s), or (r, s, c) from the tap-by-tap kernels.
-// Grid: one thread, or a row of kLanes, for each result.  Deterministic: parts are added in a fixed order.
+// conv2d, split-K: adds the partial sums that the convolution kernels store in the workspace.
+//   fprop, dgrad: out[i] = sum over splits of partial[split, i], + bias, ReLU;  partial: (splits, groups, rows,
+//   positions).
+//   wgrad: dw[i] = sum over splits of partial[split, i];  partial: (splits, groups, K, C R S), with one more column if
+//   dbias is asked for. The columns have the order (c, r, s); those of implicit_gemm_wgrad and wgmma_im2col (r, s, c).
+// Grid: x = blocks of 256 / kLanes results.  Block: 256 threads; kLanes threads (1, 8 or 32) compute a result: each
+// adds every kLanes-th part, with eight loads in flight, and a tree in shared memory adds the threads.
+// Deterministic: parts are added in a fixed order.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
-// The output, or dw (K, C / groups, R, S) and dbias (K), from the parts, a result (group, row, column) per row of
-// kLanes threads, which share its splits. Where one thread has a result, neighbours take neighbours of dw, whose parts
-// come in whole lines to the block's cache; else neighbours in the parts.
+// `to` is the output or dw (K, C / groups, R, S), `bias` is added or is dbias (K). With one thread for a result,
+// neighbouring threads compute neighbours in dw, and the cache holds whole lines of the parts for the block; otherwise
+// neighbouring threads read neighbours in the parts.
 template <class T, uint32_t kLanes, bool kOfWeight>
 __global__ void __launch_bounds__(kThreads)
     split_k_reduce_kernel(Gather g, const compute_t<T>* partial, uint32_t splits, uint32_t results, Divisor columns,
@@ -20,7 +23,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ C shared[kLanes][kOutputs];
   const uint32_t slot = threadIdx.x % kOutputs, lane = threadIdx.x / kOutputs;
   const uint32_t result = blockIdx.x * kOutputs + slot;
-  uint32_t column = result, place = result;  // in the parts
+  uint32_t column = result, place = result;  // place: index in the parts of a split
   const uint32_t k = columns.split(column);
   const bool follows_dw = kOfWeight && kLanes == 1 && channels_innermost && g.weight.c != 1;
   if (follows_dw && column < g.depth) {
@@ -30,7 +33,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   C sum = 0;
   for (uint32_t first = lane; first < splits; first += kBatch * kLanes) {
-    C parts[kBatch];  // all under way at once
+    C parts[kBatch];  // all loads are in flight at once
 #pragma unroll
     for (uint32_t i = 0; i < kBatch; ++i) {
       const uint32_t split = first + i * kLanes;

@@ -1,4 +1,5 @@
-// Sizes that select() and the kernels share, and what select.cpp asks of plan_gather.cpp and plan_wgrad.cpp.
+// Sizes that select() and the kernels share, and the functions of plan_gather.cpp, plan_wgrad.cpp and plan_wgmma.cpp
+// that select.cpp calls.
 #pragma once
 
 #include <algorithm>
@@ -11,46 +12,48 @@ namespace gradus::cuda_detail {
 
 GRADUS_HOST_DEVICE constexpr uint32_t u32(int64_t size) { return static_cast<uint32_t>(size); }
 
-/// Offsets below it, with all taps added, fit in 32 bits.
+/// Offsets below this limit fit in 32 bits even after the offset of any tap is added.
 inline constexpr int64_t kShortSpan = int64_t{1} << 29;
 
-/// direct: rows, at most.
+/// direct: the most rows (channels of the result in a group).
 inline constexpr uint32_t kMaxDirectRows = 16;
 
-/// direct: outputs of a thread for a row, along a line; loads of a thread that are under way together; shared memory
-/// that every device has, less the bias; the choices of a thread's rows, and floats of their weights for one tap.
+/// direct: neighbouring outputs that a thread computes in each of its rows; quads of the input and weights that a
+/// thread loads before it stores them; shared memory that every device has, without the space for the bias; the
+/// possible numbers of rows of a thread, and the floats that their weights for one tap take.
 inline constexpr uint32_t kStrip = 4;
 inline constexpr int kQuadsAtOnce = 2, kWeightsAtOnce = 4;
 inline constexpr size_t kDirectBytes = (size_t{48} << 10) - kMaxDirectRows * sizeof(float);
 inline constexpr int kDirectRowChoices[] = {8, 6, 4, 2, 1};
 constexpr uint32_t direct_weight_step(int rows) { return rows >= 4 ? (rows + 3) / 4 * 4 : rows; }
 
-/// few_channel_mma: filters that the four lanes of a pixel write at once; blocks of a multiprocessor.
+/// few_channel_mma: warps of a block; filters that the four lanes of a pixel store at once; resident blocks of a
+/// multiprocessor.
 inline constexpr int kFewChannelWarps = 4, kFewChannelFilters = 32, kFewChannelBlocks = 4;
 constexpr int few_channel_wgrad_blocks(int rows, int columns) { return rows == 32 && columns <= 32 ? 5 : 3; }
 
-/// implicit_gemm, implicit_gemm_async: a block of y times x warps, and how many blocks of so many warps a
-/// multiprocessor has registers for.
+/// implicit_gemm, implicit_gemm_async: the tile of a block of y x x warps, its number of warps, and how many blocks of
+/// that many warps a multiprocessor has registers for.
 constexpr ConvTile warps_tile(int y, int x) { return {y * kWarpRows, x * kWarpColumns}; }
 constexpr int warps_of(const ConvTile& tile) { return tile.rows / kWarpRows * (tile.columns / kWarpColumns); }
 constexpr int implicit_blocks(MathMode mode, int warps) { return (mode == MathMode::fma ? 12 : 8) / warps; }
 
-/// implicit_gemm_generic: what a block computes.
+/// implicit_gemm_generic: the tile of a block for a result of `rows` rows.
 constexpr ConvTile generic_tile(int64_t rows) { return {rows <= 16 ? 16 : rows <= 32 ? 32 : 64, 128}; }
 
-/// direct, dw: what a block computes and how. dy is copied `vec` elements at a time, along filters or along a row.
+/// direct, wgrad: the sizes of one of its kernels. dy is copied `vec` elements at a time, along filters or along a row.
 struct DirectWgradSizes {
-  int side, channels, filters;  // of the taps' square; of a thread
-  int groups;                   // of filters in a block
+  int side, channels, filters;  // R = S; channels and filters of a thread
+  int groups;                   // groups of filters in a block
   bool along_filters;
   int vec, threads;
-  int blocks, ahead;  // of a multiprocessor; steps that copies are ahead
+  int blocks, ahead;  // resident blocks of a multiprocessor; steps that copies run ahead
 
-  /// Rows of dy are multiples of so many pixels; a quad may be cut amid.
+  /// The widths of dy are multiples of this. With 2, a row may end in the middle of a quad of four pixels.
   constexpr int row_unit() const { return side == 5 ? 2 : 4; }
-  /// Where neighbouring lanes take neighbouring filters.
+  /// Groups of filters in a warp: all if neighbouring lanes take neighbouring filters, otherwise one.
   constexpr int lane_groups() const { return along_filters ? groups : 1; }
-  /// Dynamic shared memory of a block with two buffers of so many floats and elements of so many bytes.
+  /// Dynamic shared memory of a block with two buffers of `buffer` floats, and elements of `element` bytes.
   constexpr size_t shared_bytes(size_t element, uint32_t buffer, bool masked) const {
     const size_t copies = element * 4 * filters * (ahead + 1) * (masked ? 2 : 1) * threads;
     const size_t sharers = 32 / lane_groups(), sums = filters * (channels * side * side + 1);
@@ -65,38 +68,42 @@ inline constexpr DirectWgradSizes kDirectWgradSizes[] = {
     {5, 1, 4, 4, true, 4, 128, 3, 2},
 };
 
-/// wgmma: pixels that a warpgroup multiplies at a time; slots of a ring, at most; static shared memory beside them.
+/// wgmma: pixels that a warpgroup multiplies at a time; the most slots of a ring; static shared memory of the kernels
+/// for fprop and dgrad, and for wgrad.
 inline constexpr int kWgmmaPixels = 128, kMaxWgmmaSlots = 8;
 inline constexpr int64_t kGatherStaticBytes = 1 << 10, kWgradStaticBytes = 10 << 10;
 
-/// wgmma_im2col: rows of a tile; positions, channels or filters of a box, of lines of 128 bytes; blocks of a cluster.
+/// wgmma_im2col: rows of a tile; positions, channels or filters of a box, whose lines have 128 bytes; the most blocks
+/// of a cluster; bytes of a slot of the ring.
 inline constexpr int kIm2colRows = 128, kIm2colBox = 64, kMaxIm2colCluster = 8;
 template <int kColumns>
 inline constexpr int kIm2colSlotBytes = (kIm2colRows + kColumns) * 2 * kIm2colBox;
 
-// What select() asks of an algorithm.
+// Which problems an algorithm can compute, and its plan.
 
-/// How few_channel_mma cuts the output; nothing where it does not apply.
+/// How few_channel_mma divides the output into tiles; empty if it cannot compute the problem.
 std::optional<FewChannelTiling> few_channel_tiling(const ConvProblem& problem, std::optional<MathMode> mode);
-/// True for what direct_wgrad computes: few channels, no stride or dilation, no doubles, and rows of dy, or filters
-/// where these are innermost, that are whole aligned vectors.
+/// Returns true if direct_wgrad can compute the problem: few channels, 3x3 or 5x5, no stride or dilation, no float64,
+/// and dy in whole aligned vectors along its rows or, where filters are innermost, along these.
 bool can_direct_wgrad(const ConvProblem& problem, const DeviceProperties& device);
-/// True for what the wgmma kernels compute: dense half types with channels innermost, 3x3, padding 1, on Hopper; where
-/// TF32 may be used also forward of float32.
+/// Returns true if the wgmma kernels can compute the problem: dense half types with at most 128 channels, which are
+/// innermost, 3x3, padding 1, no stride, on Hopper. If TF32 is allowed (`tf32`), also fprop of float32.
 bool can_wgmma(const ConvProblem& problem, const DeviceProperties& device, bool tf32 = false);
-/// True for what wgmma_im2col computes: the same of any filter size, stride and padding. dbias is not among it.
+/// Returns true if wgmma_im2col can compute the problem: dense half types with channels innermost, filters up to 16x16,
+/// strides up to 2, padding smaller than the filter, on Hopper. It does not compute dbias.
 bool can_im2col(const ConvProblem& problem, const DeviceProperties& device);
-/// Is a device busy with wgmma_im2col's blocks, of which a multiprocessor has two at most?
+/// Returns true if the blocks of wgmma_im2col run in at most two waves, which are at least 80 % full.
 bool fills_im2col(const ConvProblem& problem, const DeviceProperties& device);
-/// The columns of dw that the tiles of `implicit` compute.
+/// The tile of implicit_gemm's wgrad for `rows` filters.
 ConvTile implicit_wgrad_tile(int64_t rows);
 
-/// Into how many parts to cut sums of so many steps, which `blocks` blocks make, for a device that runs `resident` of
-/// them at a time: the whole is done after the fewest steps, where beginning and end of a block cost some, too. Parts
-/// beyond max_waves waves even out little and take memory.
+/// The number of parts into which to split sums of `steps` steps that `blocks` blocks compute, on a device that runs
+/// `resident` blocks at a time: the one after whose steps all blocks are done soonest, where starting and finishing a
+/// block counts as a few steps. More parts than max_waves waves would balance little more and take memory.
 int64_t balanced_splits(int64_t blocks, int64_t steps, int64_t resident);
 
-/// The tile of plan.algorithm, how sums are split, and the workspace. plan_wgmma: false where too few slots fit.
+/// Plan the tile of plan.algorithm, split-K and the workspace. plan_wgmma returns false if too few slots fit in shared
+/// memory.
 void plan_gather(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
 void plan_wgrad(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
 bool plan_wgmma(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);

@@ -1,26 +1,28 @@
-// conv2d fprop and dgrad, 3x3 with padding 1, half types, and fprop of TF32, on tensor cores of Hopper (wgmma).
+// conv2d fprop and dgrad, 3x3 with padding 1: half types, and fprop of TF32, on tensor cores of Hopper (wgmma).
 //   out[n,p,q,k] = sum over r,s,c of in[n, p + r - 1, q + s - 1, c] w[k,r,s,c], + bias, ReLU;  in, out, w: NHWC.
-// Of dgrad `in` is dy and `out` dx, and the filters are flipped and transposed: wgmma reads them so where they are.
-// A tile is 128 pixels, or some whole rows, of an image. TMA loads its rows once, with the row above and below and a
-// zero behind each row: a matrix (pixels, C) with W + 1 pixels a row. What (r,s) multiplies is the same matrix from
-// (r - 1) (W + 1) + s - 1 rows on: the zero ends one row of the image and begins the next.
-// Grid: x = blocks that share the tiles, y = groups of kFilters filters.  Block: 2 or 3 warpgroups that multiply, 128
-// pixels of a tile each, in turn; one more warp whose first lane asks TMA for tiles. Filters stay in shared memory.
-// Pipeline: a ring of slots of a chunk of a tile's channels, 64 or 128 bytes; `full` opens when they have come, `empty`
-// when they have been multiplied.  Deterministic: a warpgroup makes all of a sum.
+// For dgrad, `in` is dy, `out` is dx, and the filters are flipped and transposed; wgmma transposes them as it reads.
+// Tile: 128 pixels, or some whole rows, of an image. TMA loads the rows of a tile once, with the row above, the row
+// below and a pixel of zeros after each row: a matrix (pixels, C) with W + 1 pixels a row. Tap (r,s) multiplies this
+// matrix from row (r - 1) (W + 1) + s - 1 on; a pixel of zeros is the padding of two rows, at the end of one and at the
+// beginning of the next.
+// Grid: x = blocks that share the tiles, y = groups of kFilters (32 or 64) filters.  Block: 2 or 3 warpgroups, which
+// multiply a tile each, in turn, and one more warp, whose first lane starts the TMA copies; a thread of a warpgroup
+// computes kFilters results. The filters stay in shared memory.
+// Pipeline: a ring of slots, each for 64 or 128 bytes of channels of a tile; the barrier `full` opens when a slot is
+// loaded, `empty` when it has been multiplied.  Deterministic: one warpgroup computes all of a sum.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
 #include <gradus/backends/cuda/conv2d/wgmma_tile.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
-constexpr int kBlocks = kWgmmaPixels / 64;  // of 64 pixels
+constexpr int kBlocks = kWgmmaPixels / 64;  // blocks of 64 pixels in a tile
 
 struct GatherBarriers {
-  Mbarrier full[kMaxWgmmaSlots], empty[kMaxWgmmaSlots], filters[kMaxWgmmaSlots][3];  // of a chunk's rows of taps
+  Mbarrier full[kMaxWgmmaSlots], empty[kMaxWgmmaSlots], filters[kMaxWgmmaSlots][3];  // filters: (chunks, rows of taps)
 };
 
-/// The shared memory of a block: filters of all chunks of channels, then the ring.
+/// The shared memory of a block: the filters of all chunks of channels, then the ring.
 template <class T, int kLineBytes, int kFilters>
 struct GatherShared {
   static constexpr int kChannels = kLineBytes / sizeof(T), kFilterBytes = 9 * kFilters * kLineBytes;  // of a chunk
@@ -32,14 +34,14 @@ struct GatherShared {
   __device__ uint32_t slot(uint32_t i) const { return ring + i * slot_bytes; }
 };
 
-/// One thread asks for all that the block reads.
+/// Starts all copies of the block, from one thread.
 template <bool kFlipped, class T, int kLineBytes, int kFilters>
 __device__ void load_tiles(const CUtensorMap& in, const CUtensorMap& w, const WgmmaTiling& tiling,
                            const GatherShared<T, kLineBytes, kFilters>& shared, GatherBarriers& barriers) {
   using Shared = GatherShared<T, kLineBytes, kFilters>;
   constexpr uint32_t kRowBytes = Shared::kFilterBytes / 3;
   const int first_filter = static_cast<int>(blockIdx.y) * kFilters;
-  // Behind each chunk of the first tile come its filters, in the order of their use.
+  // Each chunk of the first tile is followed by its filters, in the order of their use.
   const auto load_filters = [&](int chunk, int row) {
     const int channel = chunk * Shared::kChannels, r = kFlipped ? 2 - row : row;
     barriers.filters[chunk][r].expect_tx(kRowBytes);
@@ -59,16 +61,17 @@ __device__ void load_tiles(const CUtensorMap& in, const CUtensorMap& w, const Wg
     }
 }
 
-/// The products' rows are pixels, 64 of them twice, and their columns filters. Of 64 filters of half types the rows are
-/// filters and the columns all 128 pixels: that reads 6 instead of 8 KB of shared memory a step of depth (128 images of
-/// 64x32x32 19.8 instead of 21.6 us). float32, which movmatrix cannot transpose, takes longer that way (41 by 37 us).
+/// In most kernels a product has 64 pixels as rows and the filters as columns; a warpgroup computes two such products.
+/// For 64 filters of half types the filters are the rows and all 128 pixels the columns of one product, which reads 6
+/// instead of 8 KiB of shared memory for each step of the depth. float32 is slower that way, because movmatrix cannot
+/// transpose it.
 template <class T, int kFilters>
 constexpr bool kFiltersAreRows = sizeof(T) == 2 && kFilters == 64;
 template <class T, int kFilters>
 using GatherSums =
     std::conditional_t<kFiltersAreRows<T, kFilters>, float[kWgmmaPixels / 8][4], float[kBlocks][kFilters / 8][4]>;
 
-/// Starts sums += a chunk's product. (Filters: (9, K, C) or, to be flipped, (9, C, K).)
+/// Starts sums += the product of a chunk. The filters are (9, K, C), or (9, C, K) if they are to be flipped.
 template <class T, bool kFlipped, int kLineBytes, int kFilters>
 __device__ void multiply(GatherSums<T, kFilters>& sums, uint32_t tile, uint32_t filters, Mbarrier (&have_filters)[3],
                          int pitch, bool accumulate) {
@@ -98,7 +101,7 @@ __device__ void multiply(GatherSums<T, kFilters>& sums, uint32_t tile, uint32_t 
   wgmma_commit();
 }
 
-/// A pixel of a tile, in its image.
+/// A pixel of a tile: its index in the image, and whether the tile and the image contain it.
 struct GatherPixel {
   int index;
   bool inside;
@@ -111,7 +114,8 @@ struct GatherPixel {
   }
 };
 
-/// Bias and ReLU, and 16 bytes of neighbouring filters a lane. `to` is the image's, from this block's filters on.
+/// Adds the bias, applies ReLU and stores 16 bytes of neighbouring filters a lane. `to` points to the first filter of
+/// this block in the image's first pixel.
 template <class T, int kEights>
 __device__ void store_epilogue(const float (&sums)[kBlocks][kEights][4], const float (&bias)[kEights][2], bool relu,
                                const WgmmaTiling& tiling, const WgmmaTiling::Tile& tile, T* to, int channels,
@@ -130,7 +134,7 @@ __device__ void store_epilogue(const float (&sums)[kBlocks][kEights][4], const f
         float high = sums[i / 2][first + j][i % 2 * 2 + 1] + bias[first + j][1];
         if (relu) low = low < 0 ? 0 : low, high = high < 0 ? 0 : high;  // a NaN stays
         if constexpr (sizeof(T) == 4) values[j] = {low, high};
-        else words[j] = pair(T(low), T(high));  // in a loop of their own they cost a step of conv10_c32 3 %
+        else words[j] = pair(T(low), T(high));  // a separate loop for these is slower
       }
       if constexpr (sizeof(T) == 2) {
         transpose_quad(words);
@@ -140,7 +144,7 @@ __device__ void store_epilogue(const float (&sums)[kBlocks][kEights][4], const f
       } else {
         const bool odd = threadIdx.x % 2;
 #pragma unroll
-        for (int j = 0; j < 4; j += 2) {  // an even lane takes the neighbour's j-th, an odd one the next
+        for (int j = 0; j < 4; j += 2) {  // an even lane stores both lanes' values j, an odd lane both values j + 1
           const float2 give = odd ? values[j] : values[j + 1], own = odd ? values[j + 1] : values[j];
           const float2 got = {__shfl_xor_sync(~0u, give.x, 1), __shfl_xor_sync(~0u, give.y, 1)};
           const int filter = (first + j + odd) * 8 + static_cast<int>(threadIdx.x % 4 / 2) * 4;
@@ -153,7 +157,7 @@ __device__ void store_epilogue(const float (&sums)[kBlocks][kEights][4], const f
   }
 }
 
-/// The same of filters that are rows: two lanes have 32 bytes of a pixel.
+/// The epilogue for products whose rows are filters: two lanes store 32 bytes of a pixel.
 template <class T>
 __device__ void store_epilogue(const float (&sums)[kWgmmaPixels / 8][4], const float (&bias)[1][2], bool relu,
                                const WgmmaTiling& tiling, const WgmmaTiling::Tile& tile, T* to, int channels,
@@ -184,7 +188,7 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 32, 1)
   __shared__ GatherBarriers barriers;
   const GatherShared<T, kLineBytes, kFilters> shared(memory, tiling);
   launch_dependents();
-  for (int i = threadIdx.x; i < tiling.slots * kLineBytes / 16; i += blockDim.x)  // in front of each slot is a zero
+  for (int i = threadIdx.x; i < tiling.slots * kLineBytes / 16; i += blockDim.x)  // a pixel of zeros before each slot
     store_shared(shared.slot(i / (kLineBytes / 16)) - kLineBytes + i % (kLineBytes / 16) * 16, {});
   if (threadIdx.x == 0) {
     prefetch(in), prefetch(w);
@@ -202,7 +206,7 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 32, 1)
 
   constexpr bool kRows = kFiltersAreRows<T, kFilters>;
   constexpr int kPairs = kRows ? 1 : kFilters / 8;
-  float shift[kPairs][2] = {};  // of this thread's rows or columns
+  float shift[kPairs][2] = {};  // the bias of this thread's filters
 #pragma unroll
   for (int i = 0; i < 2 * kPairs; ++i) {
     const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
@@ -212,19 +216,19 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 32, 1)
   const auto release = [&](int slot) {
     if (threadIdx.x % 32 == 0) barriers.empty[slot].arrive();
   };
-  int count = group * tiling.chunks;  // of chunks of tiles that are before
+  int count = group * tiling.chunks;  // chunks of the block's earlier tiles
   for (int tile = blockIdx.x + group * gridDim.x; tile < tiling.tiles; tile += gridDim.x * kWarpgroups) {
     const WgmmaTiling::Tile at = tiling.tile_at(tile);
     GatherSums<T, kFilters> sums;
     int last_slot = 0;
     for (int chunk = 0; chunk < tiling.chunks; ++chunk) {
       const int slot = (count + chunk) % tiling.slots, round = (count + chunk) / tiling.slots;
-      if (round > 0) barriers.empty[slot].wait((round - 1) % 2);  // else the time before last would count, too
+      if (round > 0) barriers.empty[slot].wait((round - 1) % 2);  // so that `full` cannot be that of round - 2
       barriers.full[slot].wait(round % 2);
       multiply<T, kFlipped, kLineBytes, kFilters>(sums, shared.slot(slot) + at.pixel * kLineBytes,
                                                   shared.filters + chunk * shared.kFilterBytes, barriers.filters[chunk],
                                                   tiling.pitch, chunk > 0);
-      if (chunk > 0) wgmma_wait<1>(), release(last_slot);  // the chunk before
+      if (chunk > 0) wgmma_wait<1>(), release(last_slot);  // the previous chunk
       last_slot = slot;
     }
     wgmma_wait<0>();

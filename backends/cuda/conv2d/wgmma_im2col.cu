@@ -2,15 +2,16 @@
 //   y[n,p,q,k]  = sum over r,s,c of x[n, p stride + r - padding, …, c] w[k,r,s,c], + bias, ReLU
 //   dx[n,h,w,c] = sum over k and the r,s of a phase (ConvPhase) of dy[n,p,q,k] w[k,r,s,c]
 //   dw[k,r,s,c] = sum over n,p,q of dy[n,p,q,k] x[n, p stride + r - padding, …, c];  x, w, y: NHWC
-// An implicit GEMM that TMA gathers for: a box of its im2col mode is what a tap reads for neighbouring positions
-// (n,p,q), across rows and images, with zeros outside of them. So tiles are full whatever the size of images. (An
-// infinity in dy at an edge, times these zeros, is a NaN in dw.)
-//   rows 128 positions (dw: filters), columns 64 or 128 channels of the result (dw: of taps, 64 of a tap at a time),
-//   depth in steps of 64 channels of a tap (dw: positions).
-// Grid: x = tiles of rows, each a cluster of blocks that split the depth, y = tiles of columns, z = phases (dw: parts).
-// Block: 2 warpgroups that multiply, 64 rows each; one more warp whose first lane asks TMA for steps.
-// Pipeline: a ring of slots; `full` opens when a step has come, `empty` when it has been multiplied.
-// Deterministic: blocks of a cluster add their sums in the order of their ranks, split_k.cu adds parts.
+// An implicit GEMM whose image operand TMA loads in its im2col mode: a box is what one tap reads for neighbouring
+// positions (n,p,q), across rows and images, with zeros outside of the images. Tiles are therefore full for images of
+// any size. An infinity in dy at an edge, multiplied by these zeros, becomes a NaN in dw.
+// Tile: rows are 128 positions (wgrad: 128 filters), columns 64 or 128 channels of the result (wgrad: one or two boxes
+// of 64 channels of a tap); a step of the depth is 64 channels of a tap (wgrad: 64 positions).
+// Grid: x = tiles of rows, each of them a cluster of blocks that split the depth, y = tiles of columns, z = phases
+// (wgrad: split-K parts).  Block: 2 warpgroups, which multiply 64 rows each, and one more warp, whose first lane starts
+// the TMA copies; a thread of a warpgroup computes 32 or 64 results.
+// Pipeline: a ring of slots; the barrier `full` opens when a step is loaded, `empty` when it has been multiplied.
+// Deterministic: the sums of a cluster are added in the order of its blocks, and parts by split_k.cu.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
 #include <gradus/backends/cuda/conv2d/wgmma_tile.cuh>
 #include <gradus/backends/cuda/device/cluster.cuh>
@@ -25,7 +26,7 @@ struct Im2colBarriers {
   Mbarrier full[kMaxWgmmaSlots], empty[kMaxWgmmaSlots];
 };
 
-/// Where results go: (rows, columns) of T, or the parts of dw in float32. dw: `rows` filters of `pitch` elements.
+/// The results: an image of T or, for wgrad, `rows` filters of `pitch` elements, as T or as parts in float32.
 template <class T>
 struct Im2colResult {
   T* to;
@@ -33,18 +34,18 @@ struct Im2colResult {
   const T* bias;
   int64_t bias_step;
   bool relu;
-  int rows, channels, pitch;  // channels: of a position, or of a tap
+  int rows, channels, pitch;  // rows: positions or filters; channels of a position, or of a tap
   int height, width;          // of the result's images
 };
 
-/// What a block computes: its part of the depth.
+/// What a block computes: its tile of rows, and its part of the depth.
 template <ConvPass kPass>
 struct Im2colWork {
   static constexpr bool kOfWeight = kPass == ConvPass::backward_weight;
   const Im2colTiling& tiling;
   const ConvPhase::Axis &h, &w;
-  const uint32_t rank, tile, part;  // of the cluster; of rows; of the depth
-  int begin, end;                   // steps
+  const uint32_t rank, tile, part;  // rank in the cluster; tile of rows; split-K part
+  int begin, end;                   // steps of the depth
 
   __device__ explicit Im2colWork(const Im2colTiling& tiling)
       : tiling(tiling), h(tiling.h[kOfWeight ? 0 : blockIdx.z / tiling.phases_w]),
@@ -63,7 +64,8 @@ struct Im2colWork {
     const uint32_t image = tiling.height.split(i);
     return {static_cast<int>(image), static_cast<int>(i), static_cast<int>(index)};
   }
-  /// 64 channels from `channel` on of what tap (r, s) of the phase reads for positions from `at` on.
+  /// Starts the copy of 64 channels, from `channel` on, of what tap (r, s) of the phase reads for the positions from
+  /// `at` on.
   __device__ void load_gathered(uint32_t to, const CUtensorMap& map, const Mbarrier& full, int channel,
                                 const Position& at, int r, int s) const {
     tma_load_im2col(to, map, full, channel, tiling.lower[1] + at.j * tiling.stride[1],
@@ -71,12 +73,12 @@ struct Im2colWork {
   }
 };
 
-/// The slots in turn.
+/// The current slot of the ring.
 struct Im2colRing {
   const uint32_t begin, slot_bytes;
   const int slots;
   int slot = 0;
-  uint32_t parity = 0;  // of the time that `full` opens for
+  uint32_t parity = 0;  // of the current round
 
   __device__ uint32_t address() const { return begin + slot * slot_bytes; }
   __device__ void next() {
@@ -84,7 +86,7 @@ struct Im2colRing {
   }
 };
 
-/// One thread asks for all that the block reads: maps of rows and of columns.
+/// Starts all copies of the block, from one thread. `rows` and `columns` describe the two operands.
 template <ConvPass kPass, int kColumns>
 __device__ void load_steps(const Im2colWork<kPass>& work, const CUtensorMap& rows, const CUtensorMap& columns,
                            Im2colRing ring, Im2colBarriers& barriers) {
@@ -92,12 +94,12 @@ __device__ void load_steps(const Im2colWork<kPass>& work, const CUtensorMap& row
   const Im2colTiling& tiling = work.tiling;
   const int first_row = static_cast<int>(work.tile) * kIm2colRows, column = static_cast<int>(blockIdx.y) * kColumns;
   const auto wait_for_slot = [&]() -> Mbarrier& {
-    barriers.empty[ring.slot].wait(ring.parity ^ 1);  // at first it is
+    barriers.empty[ring.slot].wait(ring.parity ^ 1);  // returns at once in the first round
     barriers.full[ring.slot].expect_tx(kIm2colSlotBytes<kColumns>);
     return barriers.full[ring.slot];
   };
   if constexpr (work.kOfWeight) {
-    int channel[kBoxes], r[kBoxes], s[kBoxes];  // what is behind the last tap counts for nothing
+    int channel[kBoxes], r[kBoxes], s[kBoxes];  // columns beyond the last tap are not stored
     for (int i = 0; i < kBoxes; ++i) {
       const int box = static_cast<int>(blockIdx.y) * kBoxes + i, tap = box / tiling.chunks;
       channel[i] = box % tiling.chunks * kIm2colBox, r[i] = tap / tiling.taps_w, s[i] = tap % tiling.taps_w;
@@ -134,7 +136,8 @@ __device__ void load_steps(const Im2colWork<kPass>& work, const CUtensorMap& row
   }
 }
 
-/// sums = the products of all steps. Rows of dw and columns of gradients have the depth across their lines.
+/// sums = the products of all steps. wgrad's row operand, and the column operand of wgrad and dgrad, are transposed:
+/// the depth runs across their lines.
 template <class T, ConvPass kPass, int kColumns>
 __device__ void multiply(const Im2colWork<kPass>& work, float (&sums)[kColumns / 8][4], Im2colRing ring,
                          Im2colBarriers& barriers) {
@@ -142,7 +145,7 @@ __device__ void multiply(const Im2colWork<kPass>& work, float (&sums)[kColumns /
   constexpr int kStepA = kTransposeA ? 128 : 2, kStepB = kTransposeB ? 128 : 2;  // 16 of depth, in units of 16 bytes
 #pragma unroll
   for (int i = 0; i < kColumns / 2; ++i) sums[i / 4][i % 4] = 0;
-  int before = -1;  // the slot
+  int before = -1;  // the slot of the previous step
   for (int step = work.begin; step < work.end; ++step, ring.next()) {
     uint64_t a = matrix_descriptor<128>(ring.address() + threadIdx.x / 128 * kBoxBytes);
     uint64_t b = matrix_descriptor<128>(ring.address() + kRowBytesOfSlot, kTransposeB ? kBoxBytes : 16);
@@ -154,15 +157,15 @@ __device__ void multiply(const Im2colWork<kPass>& work, float (&sums)[kColumns /
       a += kStepA, b += kStepB;
     }
     wgmma_commit();
-    wgmma_wait<1>();  // the step before
+    wgmma_wait<1>();  // the previous step is done
     if (before >= 0 && threadIdx.x % 32 == 0) barriers.empty[before].arrive();
     before = ring.slot;
   }
   wgmma_wait<0>();
 }
 
-/// A warp's 16 rows from `row` and 32 columns from `column` on of the tile, with bias and ReLU: 16 bytes of
-/// neighbouring channels a lane.
+/// Stores a warp's 16 rows from `row` on and 32 columns from `column` on of the tile, with bias and ReLU. A lane stores
+/// 16 bytes of neighbouring channels.
 template <class T, ConvPass kPass, int kColumns>
 __device__ void store_epilogue(const Im2colWork<kPass>& work, const Im2colResult<T>& result, float (&sums)[4][4],
                                int row, int column) {
@@ -207,12 +210,13 @@ __device__ void store_epilogue(const Im2colWork<kPass>& work, const Im2colResult
   }
 }
 
-/// Adds the sums of the blocks of a cluster, and stores this block's share of them: every so many 16 x 32.
+/// Adds the sums of the blocks of a cluster in the order of their ranks, and stores this block's share of the results.
+/// The tile is divided into parts of 16 x 32 results, which the warps of all blocks take in turn.
 template <class T, ConvPass kPass, int kColumns>
 __device__ void reduce_cluster(const Im2colWork<kPass>& work, const Im2colResult<T>& result,
                                const float (&sums)[kColumns / 8][4], uint32_t ring) {
   const auto blocks = static_cast<int>(work.tiling.cluster), lane = static_cast<int>(threadIdx.x % 32);
-  asm volatile("bar.sync 1, %0;" ::"n"(kConsumers) : "memory");  // both have multiplied what is in the ring
+  asm volatile("bar.sync 1, %0;" ::"n"(kConsumers) : "memory");  // both warpgroups have multiplied all slots
 #pragma unroll
   for (int j = 0; j < kColumns / 8; ++j)
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(ring + (j * kConsumers + threadIdx.x) * 16),
@@ -231,7 +235,7 @@ __device__ void reduce_cluster(const Im2colWork<kPass>& work, const Im2colResult
       }
     store_epilogue<T, kPass, kColumns>(work, result, total, 16 * warp, 32 * quad);
   }
-  cluster_sync();  // nobody leaves while others read
+  cluster_sync();  // a block may not end while other blocks read its shared memory
 }
 
 template <class T, ConvPass kPass, int kColumns>
@@ -270,7 +274,7 @@ void launch_im2col(const ConvCall& call, const Launch& launch) {
   constexpr bool kOfWeight = kPass == ConvPass::backward_weight;
   const Shape &in = p.in().shape, &out = p.out().shape, &filters = p.w.shape;
   const auto size = [](int64_t n) { return static_cast<cuuint64_t>(n); };
-  int upper[2];  // of a box that ends at the last position
+  int upper[2];  // the upper corner of im2col_map() for which boxes end at the last position
   for (int i = 0; i < 2; ++i)
     upper[i] = (static_cast<int>((i == 0 ? tiling.height : tiling.width).divisor) - 1) * tiling.stride[i] + 1 -
                static_cast<int>(in[2 + i]) + tiling.lower[i];

@@ -1,4 +1,4 @@
-// What the wgmma kernels share: tiles of images as TMA loads them.
+// What the wgmma kernels share: images as TMA loads them, and the transpositions of their epilogues.
 #pragma once
 
 #include <gradus/backends/cuda/device/launch.cuh>
@@ -7,7 +7,8 @@
 
 namespace gradus::cuda_detail {
 
-/// Boxes of an image (N, C, H, W), channels innermost: `channels` of `rows` rows of `pitch` pixels.
+/// Describes an image (N, C, H, W) with channels innermost to TMA, in boxes of `rows` rows of `pitch` pixels of
+/// `channels` channels.
 inline CUtensorMap image_map(const void* data, DType dtype, const Shape& shape, cuuint32_t channels, int pitch,
                              int rows) {
   const auto N = static_cast<cuuint64_t>(shape[0]), C = static_cast<cuuint64_t>(shape[1]);
@@ -21,13 +22,13 @@ __device__ inline void store_shared(uint32_t to, const uint4& v) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 
-/// Transposes an 8 x 8 matrix of half types: lane l has two neighbours of row l / 4.
+/// Transposes an 8 x 8 matrix of half types, of which lane l holds two neighbours of row l / 4.
 __device__ inline uint32_t transpose_matrix(uint32_t word) {
   uint32_t result;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(word));
   return result;
 }
-/// Of four lanes, lane i has word j of row j of a 4 x 4 block; afterwards it has row i.
+/// Transposes a 4 x 4 block of words over four lanes: lane i holds column i before and row i afterwards.
 __device__ inline void transpose_quad(uint32_t (&words)[4]) {
 #pragma unroll
   for (int step = 1; step <= 2; step *= 2) {

@@ -1,17 +1,19 @@
 // conv2d wgrad, 3x3 with padding 1, half types on tensor cores of Hopper (wgmma).
 //   dw[k,r,s,c] = sum over n,p,q of dy[n,p,q,k] x[n, p + r - 1, q + s - 1, c];  dbias[k] = sum of dy;  NHWC.
-// dy counts only where mask > 0; it is masked in shared memory and leaves from there for dgrad, to its own place
-// perhaps: blocks with other channels that read it there mask it again, which changes nothing.
-// Tiles are whole rows, as in wgmma_gather.cu: (pixels, C) of x with the row above and below, (pixels, K) of dy, both
-// with W + 1 pixels a row of which dy's last is zero. Pixels are the depth of the product, so wgmma reads both
-// transposed; its columns are 3 taps of a row times the channels: three matrices, each of which begins a pixel behind
-// the other. So an infinity in x at an end of a row or in dy at an edge, times these zeros, is a NaN in other taps.
-// Grid: x = split-K blocks that share the tiles, y = chunks of C, z = groups of 64 filters.
-// Block: warpgroup r of three makes row r of the taps; a fourth asks TMA for tiles, masks dy and sums dbias. Where
-// tiles are few and there is no mask, a third of the blocks makes each row of taps, a warpgroup a tap: that is a third
-// of the splits, whose sums are written and read.
-// Pipeline: a ring of slots; `full` opens when a tile has come, `ready` when it is masked, `empty` when it has been
-// multiplied.  Deterministic: a second kernel sums the splits in order. Their parts are as threads hold them.
+// With a mask, dy counts only where mask > 0. It is masked in shared memory, and the masked dy can be stored for dgrad,
+// even in the place of dy: blocks with other channels that read it from there mask it again, which changes nothing.
+// Tile: whole rows, as in wgmma_gather.cu: (pixels, C) of x with the row above and the row below, and (pixels, K) of
+// dy, both with W + 1 pixels a row, of which the last one of dy is zero. Pixels are the depth of the product, so wgmma
+// reads both operands transposed. The columns of the product are the 3 taps of a row times the channels: three
+// matrices, each of which begins a pixel after the previous one. An infinity in x at an end of a row, or in dy at an
+// edge, multiplied by these zeros, becomes a NaN in other taps.
+// Grid: x = split-K blocks that share the tiles, y = chunks of 32 or 64 channels, z = groups of 32 or 64 filters.
+// Block: warpgroup r of the first three computes row r of the taps, up to 96 sums a thread; the fourth starts the TMA
+// copies, masks dy and sums dbias. If there are few tiles and no mask, a block computes only one row of taps (y counts
+// these, too), one tap a warpgroup: that takes a third of the splits, whose sums have to be stored and added.
+// Pipeline: a ring of slots; the barrier `full` opens when a tile is loaded, `ready` when it is masked, `empty` when it
+// has been multiplied.
+// Deterministic: a second kernel adds the splits in order. Their parts have the layout of the threads' registers.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
 #include <gradus/backends/cuda/conv2d/wgmma_tile.cuh>
 
@@ -24,7 +26,7 @@ struct WgradBarriers {
   Mbarrier full[kMaxWgmmaSlots], ready[kMaxWgmmaSlots], empty[kMaxWgmmaSlots];
 };
 
-/// Parts of a slot: x, with a pixel of zeros in front, dy and the mask.
+/// The addresses of the parts of a slot: x, with a pixel of zeros before it, dy and the mask.
 struct WgradSlot {
   uint32_t x, dy, mask;
 };
@@ -33,14 +35,14 @@ struct WgradMaps {
   CUtensorMap x, dy, mask, masked;
 };
 
-/// What a block computes, and where it is in shared memory.
+/// What a block computes, and the layout of its shared memory.
 template <int kChannels, int kFilterBytes, int kTapRows>
 struct WgmmaWgrad {
   static constexpr int kLineBytes = 2 * kChannels, kFilters = kFilterBytes / 2, kGroups = 3 / kTapRows;
   const WgmmaTiling& tiling;
   const uint32_t ring;
   const int chunk = static_cast<int>(blockIdx.y) / kGroups, first_channel = chunk * kChannels;
-  const int first_tap_row = static_cast<int>(blockIdx.y) % kGroups;  // 0, unless a block makes one row
+  const int first_tap_row = static_cast<int>(blockIdx.y) % kGroups;  // 0, unless a block computes one row of taps
   const int first_filter = static_cast<int>(blockIdx.z) * kFilters;
 
   __device__ WgmmaWgrad(const WgmmaTiling& tiling, const void* memory)
@@ -49,7 +51,7 @@ struct WgmmaWgrad {
     const uint32_t x = ring + i * tiling.slot_bytes, dy = x + tiling.dy_offset;
     return {x, dy, dy + kWgmmaPixels * kFilterBytes};
   }
-  /// What TMA leaves as it is: the pixel in front of x, and what products read behind x and dy.
+  /// Sets to zero what products read and TMA does not write: the pixel before x, and the pixels after x and dy.
   __device__ void zero_margins() const {
     for (int i = 0; i < tiling.slots; ++i) {
       const WgradSlot at = slot(i);
@@ -77,13 +79,13 @@ struct WgmmaWgrad {
   }
 };
 
-/// A thread of the fourth warpgroup: of every 16th or 32nd pixel of dy, 8 neighbouring filters.
+/// A thread of the fourth warpgroup: 8 neighbouring filters of every 16th or 32nd pixel of dy.
 template <class T>
 struct MaskLane {
   float sums[8] = {};
   const uint32_t lane = threadIdx.x % 128;
 
-  /// dy where mask > 0, and its sums. `pixels` of them.
+  /// Sets dy to 0 where mask > 0 does not hold (if kMasked), and adds `pixels` pixels of dy to `sums`.
   template <bool kMasked, int kFilterBytes>
   __device__ void mask_tile(const WgradSlot& slot, uint32_t pixels) {
 #pragma unroll 4
@@ -110,11 +112,11 @@ struct MaskLane {
     return value;
   }
   static __device__ uint32_t masked(uint32_t dy, uint32_t mask) {
-    uint32_t counts;  // all bits of a half set where mask > 0
+    uint32_t counts;  // all bits of an element are set where mask > 0
     asm("set.gt.u32.%3x2 %0, %1, %2;" : "=r"(counts) : "r"(mask), "r"(0), "C"(kPtxType<T>));
     return dy & counts;
   }
-  /// Which 8 filters: TMA has swizzled the pieces of a line by the line's address.
+  /// The first of the 8 filters: TMA has swizzled the 16-byte pieces of a line by the line's address.
   template <int kFilterBytes>
   __device__ uint32_t filter() const {
     const uint32_t piece = lane * 16 % kFilterBytes / 16;
@@ -122,7 +124,7 @@ struct MaskLane {
   }
 };
 
-/// The fourth warpgroup.
+/// The fourth warpgroup: loads tiles, masks dy, stores the masked dy and sums dbias.
 template <bool kMasked, class T, int kChannels, int kFilterBytes, int kTapRows>
 __device__ void feed(const WgmmaWgrad<kChannels, kFilterBytes, kTapRows>& block, const WgradMaps& maps,
                      WgradBarriers& barriers, bool stores, float* dbias, int filters) {
@@ -166,7 +168,7 @@ __device__ void feed(const WgmmaWgrad<kChannels, kFilterBytes, kTapRows>& block,
   dbias[filter] = sum;
 }
 
-/// A warpgroup that multiplies: dw of the taps (r, 0 … 2) or, of a block with one row of taps, of one of them.
+/// A warpgroup that multiplies: computes dw of the taps (r, 0 … 2) or, in a block with one row of taps, of one tap.
 template <class T, int kChannels, int kFilterBytes, int kTapRows>
 __device__ void multiply(const WgmmaWgrad<kChannels, kFilterBytes, kTapRows>& block, WgradBarriers& barriers,
                          float (&sums)[kTapRows * kChannels / 8][4], int group) {
@@ -177,7 +179,7 @@ __device__ void multiply(const WgmmaWgrad<kChannels, kFilterBytes, kTapRows>& bl
   for (int i = 0; static_cast<int>(blockIdx.x + i * gridDim.x) < tiling.tiles; ++i) {
     const int slot = i % tiling.slots;
     const WgradSlot at = block.slot(slot);
-    // 32 filters are both halves of the 64 rows.
+    // With 32 filters, both halves of the 64 rows are the same filters.
     uint64_t a = matrix_descriptor<kFilterBytes>(at.dy, 0);
     uint64_t b =
         matrix_descriptor<kLineBytes>(at.x + (group * (kTapRows == 3 ? tiling.pitch : 1) - 1) * kLineBytes, kLineBytes);
@@ -194,12 +196,13 @@ __device__ void multiply(const WgmmaWgrad<kChannels, kFilterBytes, kTapRows>& bl
   }
 }
 
-/// Where threads put their sums: vectors of (filter, column), (filter, column + 1), and filter + 8, of a split
-/// (groups of filters, chunks of channels, r, columns / 8, threads that have filters); behind them dbias.
+/// Where threads store their sums. A split is an array (groups of filters, chunks of channels, r, columns / 8, threads
+/// that have filters) of vectors of four sums, at (filter, column), (filter, column + 1), and the same columns of
+/// filter + 8; dbias follows it.
 template <int kChannels, int kFilters>
 struct WgradParts {
   static constexpr uint32_t kThreads = 2 * kFilters, kColumns = 3 * kChannels / 8;
-  uint32_t chunks, vecs, of_split;  // chunks of channels; vectors of sums; of them and dbias
+  uint32_t chunks, vecs, of_split;  // chunks of channels; vectors of sums of a split, without and with dbias
 
   WgradParts(int K, int C, bool bias)
       : chunks(ceil_div(C, kChannels)), vecs(ceil_div(K, kFilters) * chunks * 3 * kColumns * kThreads),
@@ -245,7 +248,7 @@ __global__ void __launch_bounds__(kWgradThreads, 1)
                                                                            sums[j][3]};
 }
 
-/// Adds the splits, kLanes threads to a vector.
+/// Adds the splits; kReduceLanes threads share a vector.
 constexpr int kReduceLanes = 16, kReduceVecs = 16;
 template <class T, int kChannels, int kFilters>
 __global__ void __launch_bounds__(kReduceLanes* kReduceVecs)

@@ -1,12 +1,11 @@
-// The algorithms of select.h.
+// The kernels and the library behind select.h.
 #pragma once
 
 #include <gradus/backends/cuda/gemm/select.h>
 
 namespace gradus::cuda_detail {
 
-/// y = a b, plus bias (N, may be null) in every row, plus y if `accumulate`: what a plan is run with, which says of a,
-/// b and y how they are stored.
+/// The operands of a planned product: y = a b, plus bias (N, may be null) in every row, plus y if `accumulate`.
 struct GemmCall {
   const char* name;  ///< of the operator, for observers
   const View &a, &b;
@@ -18,14 +17,14 @@ struct GemmCall {
   int64_t flops() const { return 2 * y.numel() * a.shape[a.ndim() - 1]; }
 };
 
-/// For observers: which clause of select_gemm() leads to an algorithm.
+/// Why select_gemm() chooses an algorithm, for observers.
 const char* reason_for(GemmAlgorithm algorithm);
 
-/// Integers and booleans, modulo 2^64 and then as y's type holds it.
+/// Multiplies integers and booleans modulo 2^64, and converts the sums to the type of y.
 void integer_matmul(const GemmPlan& plan, const GemmCall& call);
 void small_matmul(const GemmPlan& plan, const GemmCall& call);
-/// Float32 without TF32 unless the plan says so, half types accumulating in float32. False, and nothing done, where the
-/// library has no kernel that adds a bias to this product.
+/// Multiplies by cuBLASLt: float32 exactly unless the plan allows TF32, half types with sums in float32. Returns false,
+/// and does nothing, if cuBLASLt has no kernel that adds a bias to this product.
 bool run_library(const GemmPlan& plan, const GemmCall& call);
 
 }  // namespace gradus::cuda_detail

@@ -1,5 +1,6 @@
-// y[…, m, n] = sum over k of a[…, m, k] b[…, k, n], or += it, in int64.  Any strides.
-// Blocks of 256 threads; one for each element of y, which loops over K.  Deterministic: integers.
+// Matrix products of integers: y[…, m, n] = sum over k of a[…, m, k] b[…, k, n], or y += that sum, in int64.
+// Layout: any strides.  Grid: x = blocks of a grid-stride loop over y (for_each).  Block: 256 threads; a thread
+// computes an element of y a step, in a loop over K.  Deterministic: integer arithmetic modulo 2^64 is exact.
 #include <gradus/backends/cuda/gemm/gemm.h>
 #include <gradus/core/formulas/scalar_math.h>
 #include <gradus/core/runtime/observer.h>
@@ -18,7 +19,7 @@ struct IntegerDot {
   int64_t K;
   bool accumulate;
 
-  __device__ void operator()(uint32_t, const int64_t (&at)[3]) const {  // in y, a without k, b without k
+  __device__ void operator()(uint32_t, const int64_t (&at)[3]) const {  // offsets in y, and in a and b at k = 0
     int64_t sum = accumulate ? static_cast<int64_t>(y[at[0]]) : 0;
     for (int64_t k = 0; k < K; ++k)
       sum += static_cast<int64_t>(a[at[1] + k * a_step]) * static_cast<int64_t>(b[at[2] + k * b_step]);

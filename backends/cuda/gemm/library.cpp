@@ -1,5 +1,5 @@
-// Products by cuBLASLt, which adds a bias where it writes the product. It counts in columns: it is asked for yᵀ = bᵀ
-// aᵀ, so that b is its first matrix (N rows) and a its second (M columns).
+// Matrix products by cuBLASLt, whose epilogue can add a bias. cuBLASLt is column-major and computes yᵀ = bᵀ aᵀ, so that
+// b is its first matrix (N rows) and a its second (M columns).
 #include <cublasLt.h>
 
 #include <array>
@@ -34,7 +34,7 @@ int64_t alignment_of(const void* data) {
   return static_cast<int64_t>(address & ~(address - 1));
 }
 
-// The operation and the matrices of one product, which its call and its heuristics are given.
+// cuBLASLt's descriptors of the operation and the matrices of one product.
 struct LtProduct {
   cublasLtMatmulDescOpaque_t operation;
   cublasLtMatrixLayoutOpaque_t a, b, y;
@@ -87,7 +87,7 @@ LtChoice ask_heuristics(cublasLtHandle_t handle, LtProduct& product, const GemmC
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(call.a.data));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(call.y.data));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(call.y.data));
-  // Sums of split products stay in float32.
+  // Partial sums of split-K kernels stay in float32.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   cublasLtMatmulHeuristicResult_t best{};
   int found = 0;
@@ -97,8 +97,8 @@ LtChoice ask_heuristics(cublasLtHandle_t handle, LtProduct& product, const GemmC
   return found > 0 && best.state == CUBLAS_STATUS_SUCCESS ? LtChoice(best.algo) : std::nullopt;
 }
 
-// What cuBLASLt chose before, by all that its choice depends on. One handle per device serves all threads; it lives to
-// the end, as streams do.
+// The kernels that cuBLASLt chose before, by all that its choice depends on. All threads share one handle per device,
+// which is never destroyed.
 struct LtDevice {
   cublasLtHandle_t handle = nullptr;
   std::map<std::array<int64_t, 17>, LtChoice> choices;
@@ -137,7 +137,7 @@ bool run_library(const GemmPlan& plan, const GemmCall& call) {
   const View no_bias;
   EventScope event(name, "cuda", plan.name(), {&a, &b, bias ? bias : &no_bias}, call.flops(),
                    reason_for(plan.algorithm));
-  if (is_recording(DeviceType::cuda)) return true;  // it is the memory alone that somebody wants to know
+  if (is_recording(DeviceType::cuda)) return true;  // a recorded step only measures memory
   constexpr double doubles[] = {0, 1};
   constexpr float floats[] = {0, 1};
   const auto scale = [&](int i) { return y.dtype == DType::f64 ? static_cast<const void*>(doubles + i) : floats + i; };

@@ -1,5 +1,5 @@
-// y = a b, y += a b and y = x wᵀ + bias: from views to plans (select.h), and to the kernels and libraries that they
-// name.
+// y = a b, y += a b and y = x wᵀ + bias: asks select_gemm() for a plan (select.h), copies operands where the plan needs
+// it, and runs the kernel or library that it names.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/gemm/gemm.h>
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
@@ -10,7 +10,7 @@ namespace {
 
 using namespace cuda_detail;
 
-// False where the plan is the library's, and it has no kernel with a bias.
+// Returns false if the plan names cuBLASLt and it has no kernel with a bias.
 bool run(Backend& backend, const GemmPlan& plan, const char* name, View a, View b, const View* bias, MutableView y,
          bool accumulate) {
   const Scratch workspace(plan.workspace_bytes, y.device);

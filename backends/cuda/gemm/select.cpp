@@ -1,4 +1,4 @@
-// Which kernel or library computes a matrix product: select_gemm(), and the plan of each algorithm above it.
+// select_gemm() chooses the kernel or library for a matrix product, and plans it.
 #include <gradus/backends/cuda/gemm/gemm.h>
 
 #include <gradus/backends/cuda/device/divisor.h>
@@ -6,8 +6,8 @@
 namespace gradus::cuda_detail {
 namespace {
 
-// The last two axes (rows, columns) as a column-major matrix: of their transpose, or, `transposed`, of themselves.
-// Nothing without a unit stride.
+// The last two axes (rows, columns) as a column-major matrix (columns, rows) or, `transposed`, (rows, columns). Empty
+// if neither axis has unit stride.
 std::optional<LibraryMatrix> column_major(const View& view) {
   const int n = view.ndim();
   const int64_t rows = std::max<int64_t>(view.shape[n - 2], 1), columns = std::max<int64_t>(view.shape[n - 1], 1);
@@ -19,14 +19,14 @@ std::optional<LibraryMatrix> column_major(const View& view) {
   return std::nullopt;
 }
 
-// True when offsets within the view fit in 31 bits.
+// Returns true if offsets within the view fit in 31 bits.
 bool has_small_span(const View& view) {
   int64_t last = 0;
   for (int i = 0; i < view.ndim(); ++i) last += (view.shape[i] - 1) * view.strides[i];
   return last < int64_t{1} << 31;
 }
 
-// True when the axis has a unit step and rows along it consist of aligned vectors.
+// Returns true if the axis has unit stride and rows along it consist of aligned vectors.
 bool can_vectorize(const View& view, int axis) {
   return view.strides[axis] == 1 && view.shape[axis] % kGemmVec == 0 && view.strides[1 - axis] % kGemmVec == 0 &&
          reinterpret_cast<uintptr_t>(view.data) % (kGemmVec * size_of(view.dtype)) == 0;
@@ -36,8 +36,8 @@ int64_t tiles_of(const View& y, const GemmTile& tile) {
   return ceil_div(y.shape[0], tile.rows) * ceil_div(y.shape[1], tile.columns);
 }
 
-// Blocks of a cluster share K where the tiles leave much of the device idle. The barriers of a cluster cost a
-// microsecond, which a shorter K does not repay.
+// The blocks of a cluster share K if the tiles alone leave much of the device idle. The barriers of a cluster cost a
+// microsecond, which only a long K repays.
 uint32_t split_k_of(int64_t K, int64_t tiles, const DeviceProperties& device) {
   if (K < 512 || !device.has_clusters()) return 1;
   uint32_t split_k = 1;
@@ -45,7 +45,7 @@ uint32_t split_k_of(int64_t K, int64_t tiles, const DeviceProperties& device) {
   return split_k;
 }
 
-// Products of two matrices that are too small to fill the device by cuBLAS's tiles.
+// Plans products of two matrices that are too small to fill the device with the tiles of cuBLAS; otherwise empty.
 std::optional<GemmPlan> small_plan(const View& a, const View& b, const View& y, const DeviceProperties& device) {
   if (a.ndim() != 2 || b.ndim() != 2) return std::nullopt;
   const int64_t M = y.shape[0], N = y.shape[1], K = a.shape[1];
@@ -57,23 +57,24 @@ std::optional<GemmPlan> small_plan(const View& a, const View& b, const View& y, 
   GemmPlan plan;
   plan.a_vectorized = can_vectorize(a, a.strides[1] == 1 ? 1 : 0);
   plan.b_vectorized = can_vectorize(b, b.strides[1] == 1 ? 1 : 0);
-  // A block of small_dots reads twelve rows of K for its 32 results, one of small_tiles 48 for 512: that is for few
-  // results or a short K, and tensor cores take over earlier.
+  // A block of small_dots reads twelve rows of length K for its 32 results, a block of small_tiles 48 rows for 512. So
+  // small_dots is for few results or a short K. The limit is lower for half types, which cuBLAS multiplies on tensor
+  // cores.
   if (a.strides[1] == 1 && b.strides[0] == 1 && K <= 4096 && dots * K <= int64_t{1} << (is_half ? 18 : 19)) {
     plan.algorithm = GemmAlgorithm::small_dots, plan.tile = kDotTile;
-    // Of many blocks each has fewer warps, so that all are in flight at once.
+    // If there are many blocks, each has fewer warps, so that all are resident at once.
     const int64_t rounds = ceil_div(K, plan.a_vectorized && plan.b_vectorized ? 32 * kGemmVec : 32);
     plan.threads = static_cast<uint32_t>(32 * std::min<int64_t>(rounds, dots > 256 ? kGemmWarps / 2 : kGemmWarps));
     return plan;
   }
   plan.algorithm = GemmAlgorithm::small_tiles, plan.tile = kSmallTile, plan.threads = 32 * kGemmWarps;
   plan.split_k = split_k_of(K, tiles, device);
-  // cuBLAS splits long sums, and has tensor cores; but below these sizes it is not worth its workspace.
+  // From these sizes on cuBLAS, which splits long sums and uses tensor cores, is faster.
   if ((is_half && M * N * K >= int64_t{1} << 23) || (K >= 1024 && K > 512 * plan.split_k)) return std::nullopt;
   return plan;
 }
 
-// Where to copy an operand to.
+// Reserves space in the workspace for a dense copy of an operand, and returns its offset.
 size_t reserve(GemmPlan& plan, const View& view) {
   const size_t offset = static_cast<size_t>(ceil_div(static_cast<int64_t>(plan.workspace_bytes), 256)) * 256;
   plan.workspace_bytes = offset + static_cast<size_t>(view.numel()) * size_of(view.dtype);
@@ -85,7 +86,7 @@ View dense(View view) {
   return view;
 }
 
-// Elements from one matrix of the batch to the next; nothing where no one step serves the whole batch.
+// Elements from one matrix of the batch to the next; empty if the batch has no single step.
 std::optional<int64_t> batch_step(const View& view) {
   int64_t step = 0, expected = -1;
   for (int axis = view.ndim() - 3; axis >= 0; --axis) {
@@ -97,7 +98,7 @@ std::optional<int64_t> batch_step(const View& view) {
   return step;
 }
 
-// Can cuBLASLt take the view as it is?
+// Returns true if cuBLASLt can use the view without a copy.
 bool has_library_form(const View& view) { return column_major(view) && batch_step(view); }
 
 }  // namespace
@@ -121,7 +122,7 @@ GemmPlan select_gemm(const View& a, const View& b, const View* bias, const View&
     return *plan;
   }
 
-  // cuBLASLt counts in columns, so it is asked for yᵀ = bᵀ aᵀ.
+  // cuBLASLt is column-major, so it computes yᵀ = bᵀ aᵀ.
   if (!has_library_form(y)) {
     GemmPlan plan = select_gemm(a, b, nullptr, dense(y), device, tf32);
     plan.y_copy = reserve(plan, y);

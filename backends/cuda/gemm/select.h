@@ -1,5 +1,5 @@
-// The one place that decides how the backend "cuda" multiplies matrices: algorithm, math mode, tile, split-K and
-// workspace. Host code without CUDA, so that decisions are tested and planned where there is no GPU.
+// Decides how the backend "cuda" multiplies matrices: algorithm, math mode, tile, split-K and workspace. Host code
+// without CUDA, so that decisions can be tested, and memory planned, on machines without a GPU.
 #pragma once
 
 #include <optional>
@@ -11,54 +11,54 @@
 namespace gradus::cuda_detail {
 
 enum class GemmAlgorithm : uint8_t {
-  integer,      ///< integer_matmul.cu: types that no library multiplies
-  small_dots,   ///< small_matmul.cu: lanes multiply what they loaded; few results, operands contiguous along K
-  small_tiles,  ///< small_matmul.cu: tiles in shared memory; results that do not fill the device
+  integer,      ///< integer_matmul.cu: integers and booleans
+  small_dots,   ///< small_matmul.cu: few results, operands contiguous along K; no shared memory
+  small_tiles,  ///< small_matmul.cu: results that do not fill the device; tiles in shared memory
   library,      ///< library.cpp: cuBLASLt
 };
 
-/// Results of a block.
+/// The tile of results that a block computes.
 struct GemmTile {
   int rows = 0, columns = 0;
 };
 inline constexpr GemmTile kDotTile{8, 4}, kSmallTile{16, 32};
-inline constexpr int kGemmWarps = 8;  ///< of a block, at most
-inline constexpr int kGemmVec = 4;    ///< elements that a lane loads at once where it can
+inline constexpr int kGemmWarps = 8;  ///< the most warps of a block
+inline constexpr int kGemmVec = 4;    ///< elements of a vectorized load
 
-/// A matrix as cuBLASLt has it: column-major, `leading` elements from column to column, multiplied transposed or as it
-/// is.
+/// A matrix as cuBLASLt sees it: column-major, with `leading` elements from column to column. If `transposed`, its
+/// transpose is multiplied.
 struct LibraryMatrix {
   bool transposed = false;
   int64_t leading = 0;
 };
 
-/// Scratch memory of the library, the first of the workspace: what cuBLAS recommends for sm_90.
+/// Scratch memory of cuBLASLt, at the beginning of the workspace: the size that cuBLAS recommends for sm_90.
 inline constexpr size_t kLibraryWorkspace = size_t{32} << 20;
 
-/// A decision. Fields that an algorithm does not use are zero.
+/// The decision of select_gemm(). Fields that an algorithm does not use are zero.
 struct GemmPlan {
   GemmAlgorithm algorithm = GemmAlgorithm::library;
   MathMode math_mode = MathMode::fma;
-  bool swapped = false;        ///< yᵀ = bᵀ aᵀ is computed; what follows is said of that product
-  bool adds_bias = false;      ///< the bias is part of the result, else left to others
-  size_t workspace_bytes = 0;  ///< all scratch memory: first the library's, then copies
-  /// Offsets in the workspace of dense copies; none: the operand is used as it is.
+  bool swapped = false;        ///< yᵀ = bᵀ aᵀ is computed; the other fields describe that product
+  bool adds_bias = false;      ///< the kernel adds the bias; otherwise the caller has to
+  size_t workspace_bytes = 0;  ///< all scratch memory: first cuBLASLt's, then dense copies
+  /// Offsets of dense copies in the workspace; empty if the operand itself is used.
   std::optional<size_t> a_copy = {}, b_copy = {}, y_copy = {};
 
   GemmTile tile = {};    ///< small_*
   uint32_t split_k = 1;  ///< small_tiles: blocks of a cluster that share K; their sums are added in order
-  uint32_t threads = 0;  ///< small_*: of a block
-  bool a_vectorized = false, b_vectorized = false;  ///< small_*: kGemmVec elements at a time
+  uint32_t threads = 0;  ///< small_*: threads of a block
+  bool a_vectorized = false, b_vectorized = false;  ///< small_*: kGemmVec elements are loaded at once
 
   LibraryMatrix a = {}, b = {}, y = {};  ///< library
-  int64_t batch = 1;                     ///< library: products …
-  int64_t batch_steps[3] = {};           ///< … and elements from one matrix of a, b, y to the next
+  int64_t batch = 1;                     ///< library: number of products …
+  int64_t batch_steps[3] = {};           ///< … and elements from one matrix of a, b and y to the next
 
-  /// For observers: "small_dots", "cublaslt", …
+  /// The implementation name that observers see: "small_dots", "cublaslt", …
   const char* name() const;
 };
 
-/// A view of the transposes of its matrices.
+/// The view with each of its matrices transposed.
 template <class AnyView>
 AnyView transposed(AnyView view) {
   const int n = view.ndim();
@@ -67,9 +67,9 @@ AnyView transposed(AnyView view) {
   return view;
 }
 
-/// How to compute y = a b: a (…, M, K), b (…, K, N), y (…, M, N) with the same leading sizes; K and y are not empty.
-/// Of the views shapes, strides, type and the addresses' alignment count; null is aligned. The bias (N,) may be null.
-/// `tf32`: cuda::matmul_allow_tf32().
+/// Plans y = a b: a (…, M, K), b (…, K, N), y (…, M, N) with equal leading sizes; K and y must not be empty. The plan
+/// depends on the shapes, strides and type of the views and on the alignment of their addresses; null counts as
+/// aligned. The bias (N,) may be null. `tf32` is cuda::matmul_allow_tf32().
 GemmPlan select_gemm(const View& a, const View& b, const View* bias, const View& y, const DeviceProperties& device,
                      bool tf32);
 

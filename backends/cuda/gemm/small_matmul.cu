@@ -1,14 +1,15 @@
-// y[m,n] = sum over k of a[m,k] b[k,n], + bias[n], + y[m,n]: products too small to fill the device by cuBLAS's tiles,
-// those of the layers of small nets.  a (M, K), b (K, N), y (M, N): any strides.
+// Matrix products that are too small to fill the device with the tiles of cuBLAS:
+//   y[m,n] = sum over k of a[m,k] b[k,n], + bias[n], + y[m,n].  a (M, K), b (K, N), y (M, N): any strides.
 //
-// small_dots: both operands are contiguous along K, as in y = x wT, and the results are few.
-//   Grid: x = N / 4, y = M / 8.  Block: 32 to 256 threads for 8 x 4 results; a thread has its share of K, a vector of
-//   each operand's row a round, for all 32 of them.  Reductions: over lanes by exchanges, over warps in order.
-// small_tiles: Grid: x = N / 32, y = M / 16, z = split-K, the blocks of a cluster.  Block: 256 threads for 16 x 32
-//   results; each warp has its share of K, 8 deep a round, and a thread of it 4 x 4 sums.
-//   Pipeline: registers hold the next round's tiles while the warp multiplies those in its shared memory; no warp waits
-//   for another before the end, where warps, then blocks of the cluster, add their sums.
-// Deterministic: all sums are added in an order that depends on the plan alone.
+// small_dots: few results, with both operands contiguous along K, as in y = x wᵀ.
+//   Grid: x = N / 4, y = M / 8.  Block: 32 to 256 threads for 8 x 4 results; a thread sums its share of K for all 32
+//   results, and loads a vector of each of the 12 rows a round.  Warps reduce by shuffles; their sums are added in
+// order. small_tiles: Grid: x = N / 32, y = M / 16, z = split-K, the blocks of a cluster.  Block: 256 threads for 16 x
+// 32
+//   results; each warp multiplies its share of K, 8 of the depth a round, and a thread computes 4 x 4 sums.
+//   Pipeline: registers hold the tiles of the next round while the warp multiplies its tiles in shared memory. No warp
+//   waits for another before the end, where the sums of the warps, then of the cluster's blocks, are added.
+// Deterministic: all sums are added in an order that depends only on the plan.
 #include <cooperative_groups.h>
 
 #include <gradus/backends/cuda/gemm/gemm.h>
@@ -20,10 +21,10 @@ namespace gradus::cuda_detail {
 namespace {
 
 constexpr int kRows = kSmallTile.rows, kColumns = kSmallTile.columns, kVec = kGemmVec, kWarps = kGemmWarps;
-constexpr int kDepth = 8, kPad = 4;  // of a warp's tiles in shared memory
+constexpr int kDepth = 8, kPad = 4;  // depth and padding of a warp's tiles in shared memory
 constexpr int kDotRows = kDotTile.rows, kDotColumns = kDotTile.columns;
 
-// In elements; all offsets fit in 31 bits.
+// The strides of a matrix in elements; all offsets fit in 31 bits.
 struct Steps {
   int row, column;
 
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(32 * kWarps) dot_kernel(Operands<T> operands) 
   __shared__ C parts[kWarps][32];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
   const int first_row = blockIdx.y * kDotRows, first_column = blockIdx.x * kDotColumns;
-  // What is outside is read again where it is inside, and not written.
+  // Rows and columns outside of the matrices repeat the last one; their results are not stored.
   const T *a_rows[kDotRows], *b_columns[kDotColumns];
 #pragma unroll
   for (int i = 0; i < kDotRows; ++i) a_rows[i] = operands.a + min(first_row + i, sizes.M - 1) * sizes.a.row;
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(32 * kWarps) dot_kernel(Operands<T> operands) 
   operands.store_epilogue(first_row + lane / kDotColumns, first_column + lane % kDotColumns, sum);
 }
 
-// How a warp brings kDepth of K of kSize rows of a, or columns of b, to its shared memory.
+// Loads kDepth of K of kSize rows of a, or columns of b, into the shared memory of a warp.
 template <class T, int kSize>
 class TileLoader {
  public:
@@ -102,17 +103,17 @@ class TileLoader {
     C value[kDepth][kSize + kPad];
   };
 
-  // `data`: the block's first element, `size`: how many rows or columns there are from it.
+  // `data` points to the block's first element; `size` rows or columns exist from there on.
   __device__ TileLoader(const T* data, int depth_step, int step, int K, int size, bool vectorized)
       : K_(K), size_(size), vectorized_(vectorized), along_tile_(depth_step != 1), depth_step_(depth_step) {
-    // Neighbouring lanes take neighbours in memory.
+    // Neighbouring lanes load neighbours in memory.
     const int width = vectorized ? kVec : 1, e = width * (threadIdx.x % 32);
     depth_ = along_tile_ ? e / kSize : e % kDepth, index_ = along_tile_ ? e % kSize : e / kDepth;
     next_depth_ = along_tile_ ? 32 * width / kSize : 0, next_index_ = along_tile_ ? 0 : 32 * width / kDepth;
     from_ = data + depth_ * depth_step + index_ * step;
     jump_ = next_depth_ * depth_step + next_index_ * step;
   }
-  // To registers, from depth k on; zeros outside.
+  // Loads the tile from depth k on into registers, with zeros outside of the matrix.
   __device__ void load_tile(int k) {
     const T* from = from_ + k * depth_step_;
     const auto inside = [&](int i) { return k + depth_ + i * next_depth_ < K_ && index_ + i * next_index_ < size_; };
@@ -129,7 +130,7 @@ class TileLoader {
       for (int i = 0; i < kValues; ++i) values_[i] = inside(i) ? static_cast<C>(from[i * jump_]) : C(0);
     }
   }
-  // From registers to shared memory.
+  // Stores the registers in shared memory.
   __device__ void store_tile(Tile& tile) const {
     C* to = &tile.value[depth_][index_];
     const int jump = next_depth_ * (kSize + kPad) + next_index_;
@@ -151,7 +152,7 @@ class TileLoader {
   }
 
  private:
-  static constexpr int kValues = kDepth * kSize / 32;  // of a lane
+  static constexpr int kValues = kDepth * kSize / 32;  // values of a lane
 
   int K_, size_;
   bool vectorized_, along_tile_;
@@ -178,7 +179,7 @@ union SmallTileShared {
   }
 };
 
-// The sums of this warp's share of K for the lane's 4 x 4 results.
+// Adds the products of this warp's share of K to the lane's 4 x 4 sums.
 template <class T, class C>
 __device__ void multiply_tiles(const Operands<T>& operands, typename SmallTileShared<T>::Tiles& tiles,
                                C (&sums)[4][4]) {
@@ -239,7 +240,7 @@ __global__ void __launch_bounds__(32 * kWarps, 2) tile_kernel(Operands<T> operan
       sum += *cluster.map_shared_rank(&shared.sums[0][e / kColumns][e % kColumns], part);
     store(e, sum);
   }
-  cluster.sync();  // nobody leaves while others read its sums
+  cluster.sync();  // a block may not end while other blocks read its sums
 #endif
 }
 

@@ -1,14 +1,15 @@
-// Batch norm of images (N, C, H, W), NCHW or NHWC, dense but for x, which may be a slice of the channels of NHWC, and
-// its gradients: the kernels of normalize_channels.cu and normalize_channels_backward.cu, which say what an Op sums and
-// what it stores.
+// Batch norm and its gradients: the kernels of normalize_channels.cu and normalize_channels_backward.cu, whose Op says
+// what is summed and what is stored.
+// Layout: images (N, C, H, W), NCHW or NHWC, dense; x may also be a slice of the channels of NHWC images.
 // Grid: x = channels (NHWC: groups of up to 32 vectors of four channels), y = splits of a channel's elements, as many
-// as fill one wave, at least one. Block: 512 threads; one takes vectors of four elements of its channel (single ones
-// where planes are not made of aligned vectors; NHWC: of its four channels), a few at once, and reads only once what
-// belongs to the channels. Either a block or, NHWC, a cluster of up to eight keeps its channels in registers from sums
-// to results (one launch), or channel_sums_kernel leaves sums of each split and channel_apply_kernel joins those of its
-// channels, which are few and in the cache, and stores the results: the last vectors first, for they are still in the
-// cache.
-// Deterministic: the order of all sums depends on shapes and device alone.
+// as fill one wave, and at least one.  Block: 512 threads; a thread processes vectors of four elements of its channel
+// (NHWC: of its four channels; NCHW: single elements if planes do not consist of aligned vectors), a few at once, and
+// loads the parameters of its channels only once.
+// Pipeline: a block or, for NHWC, a cluster of up to eight blocks keeps its channels in registers from the sums to the
+// results (channel_resident_kernel, one launch). If they do not fit, channel_sums_kernel stores the sums of each split,
+// and channel_apply_kernel adds those of its channels and stores the results, beginning with the last vectors, which
+// are still in the cache.
+// Deterministic: the order of all sums depends only on shapes and device.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -18,38 +19,38 @@
 
 namespace gradus::cuda_detail {
 
-/// Blocks of a multiprocessor: a thread may have 64 registers, of double 128.
+/// Resident blocks of a multiprocessor: a thread may use 64 registers, for float64 128.
 template <class T>
 inline constexpr int kChannelBlocks = sizeof(T) == 8 ? 1 : 2;
 
-/// What a block and a thread have of the images: NHWC, or NCHW in vectors of kVec elements. kSliced: x is a slice of
-/// the channels of NHWC images, whose vectors are aligned as elements are.
+/// The channels and vectors of a block and of a thread, for NHWC, or for NCHW in vectors of kVec elements. kSliced: x
+/// is a slice of the channels of NHWC images, whose elements may not form aligned vectors.
 template <bool kNhwc, int kVec_, bool kSliced = false>
 struct ChannelIterator : ChannelTiling {
-  static constexpr int kVec = kVec_, kChannels = kNhwc ? kVec : 1;  ///< of a thread
+  static constexpr int kVec = kVec_, kChannels = kNhwc ? kVec : 1;  ///< kChannels: channels of a thread
   static constexpr int kMostLeaders = 32 * kChannels;
 
   explicit ChannelIterator(const ChannelTiling& tiling) : ChannelTiling(tiling) {}
 
-  /// A block's channels, each of which has a thread of that number as its leader.
+  /// The number of channels of a block. Thread i leads the i-th of them: `own` functions are about that channel.
   __device__ uint32_t block_channels() const { return kChannels << outputs_log2; }
   __device__ uint32_t own_channel() const { return blockIdx.x * block_channels() + threadIdx.x; }
   __device__ bool is_channel_leader() const { return threadIdx.x < block_channels() && own_channel() < channels; }
-  /// This thread's c-th channel: its number, and that among the block's channels.
+  /// The c-th channel of this thread: its index in the image, and its index among the block's channels.
   __device__ uint32_t channel(int c) const { return kNhwc ? kVec * vec() + c : blockIdx.x; }
   __device__ uint32_t slot(int c) const { return kNhwc ? kVec * (threadIdx.x & (outputs() - 1)) + c : 0; }
-  /// True for threads that have no channel.
+  /// Returns true for threads that have no channel.
   __device__ bool is_idle() const { return kNhwc && vec() >= vectors.divisor; }
 
-  /// Elements of a channel.
+  /// Number of elements of a channel.
   __device__ uint32_t elements() const { return kNhwc ? count : kVec * count; }
 
-  /// Where vector i of this thread begins.
+  /// The offset of vector i of this thread's channels.
   __device__ uint32_t offset(uint32_t i) const { return kNhwc ? kVec * (i * vectors.divisor + vec()) : in_plane(i); }
-  /// Where the channel that this thread leads begins.
+  /// The offset of the first element of the channel that this thread leads.
   __device__ uint32_t own_offset() const { return kNhwc ? own_channel() : in_plane(0); }
 
-  /// This thread's vectors from i on: i, i + lanes and so on, `number` of them.
+  /// `number` vectors of this thread: i, i + lanes, and so on.
   struct Run {
     uint32_t i, number;
   };
@@ -69,15 +70,15 @@ struct ChannelIterator : ChannelTiling {
     const uint32_t first = from + (threadIdx.x >> outputs_log2), stride = kAtOnce << lanes_log2;
     return {first, end, lanes_log2, first < end && !is_idle() ? (end - first + stride - 1) / stride : 0};
   }
-  /// Loads a run; vectors behind it are its last one again. kOnce: nothing reads them again soon, so that the cache may
-  /// keep others.
+  /// Loads a run; beyond its end the last vector is repeated. kOnce: the vectors are not read again soon, and the cache
+  /// should rather keep others.
   template <bool kOnce = false, class T, uint32_t kAtOnce>
   __device__ void load(Vec<T, kVec> (&values)[kAtOnce], const T* x, Run run) const {
 #pragma unroll
     for (uint32_t k = 0; k < kAtOnce; ++k)
       values[k] = load_vector<kOnce>(x + offset(run.i + (min(k, run.number - 1) << lanes_log2)));
   }
-  /// Those of x.
+  /// Loads a run of x, which may be a slice of channels.
   template <class T, uint32_t kAtOnce>
   __device__ void load_x(Vec<T, kVec> (&values)[kAtOnce], const T* x, Run run) const {
     if constexpr (kSliced) {
@@ -96,13 +97,13 @@ struct ChannelIterator : ChannelTiling {
     *reinterpret_cast<Vec<T, kVec>*>(y + offset(run.i + (k << lanes_log2))) = values;
   }
 
-  /// Adds up what the threads of a block have for each of their channels; the leaders get their channel's sums.
+  /// Adds the sums of all threads of a block for each channel; the leaders get the sums of their channel.
   /// `shared` has kChannels * kChannelThreads values.
   template <class C>
   __device__ Sums<C> fold(const Sums<C> (&sums)[kChannels], Sums<C>* shared) const {
     constexpr uint32_t kTeam = kChannelThreads / kChannels, kWarps = kTeam / 32;
     Sums<C> sum = sums[0];
-    if constexpr (kNhwc) {  // a team of threads for each c
+    if constexpr (kNhwc) {  // a team of threads adds the sums of each c
 #pragma unroll
       for (int c = 0; c < kChannels; ++c) shared[c * kChannelThreads + threadIdx.x] = sums[c];
       __syncthreads();
@@ -124,8 +125,8 @@ struct ChannelIterator : ChannelTiling {
     return sum;
   }
 
-  /// Adds up the sums of all splits, which are the blocks of a cluster, in their order, for the leaders.
-  /// `shared` has 32 * kChannels values, and no block may end before leave_cluster().
+  /// Adds the sums of all splits, which are the blocks of a cluster, in their order; the leaders get the result.
+  /// `shared` has 32 * kChannels values. No block may end before it has called leave_cluster().
   template <class C>
   __device__ Sums<C> over_cluster(const Sums<C>& sums, Sums<C>* shared) const {
 #if __CUDA_ARCH__ >= 900
@@ -149,7 +150,8 @@ struct ChannelIterator : ChannelTiling {
 #endif
   }
 
-  /// Adds up the splits' sums of a block's channels, for the leaders. `shared` is fold()'s.
+  /// Adds the sums that all splits stored for a block's channels; the leaders get the result. `shared` is as for
+  /// fold().
   template <class C>
   __device__ Sums<C> over_splits(const Sums<C>* of_splits, Sums<C>* shared) const {
     Sums<C> sums[kChannels] = {};
@@ -174,7 +176,7 @@ struct ChannelIterator : ChannelTiling {
     return cuda_detail::load<kVec>(from);
   }
   __device__ uint32_t outputs() const { return 1u << outputs_log2; }
-  // NHWC: this thread's vector of every pixel; there may be none left for it.
+  // NHWC: this thread's vector of every pixel; it may be beyond the last one.
   __device__ uint32_t vec() const { return (blockIdx.x << outputs_log2) + (threadIdx.x & (outputs() - 1)); }
   __device__ uint32_t in_plane(uint32_t i) const {
     const uint32_t image = vectors.split(i);
@@ -182,21 +184,26 @@ struct ChannelIterator : ChannelTiling {
   }
 };
 
-/// What normalisation makes of x: in one rounding, wherever it is computed.
+/// The normalised x. One function for forward and backward, so that both round in the same way.
 template <class C>
 __device__ C affine(C x, C centre, C scale, C shift) {
   return ::fma(x - centre, scale, shift);
 }
 
-// An Op has types and functions of this thread or, with `own` in their names, of the channel that it leads:
-//   Element, Own (what a leader loads before the sums are known), Line (coefficients of a channel's results),
-//   Vectors<n, kVec> (n of all operands)
-//   load_x(vectors, it, run), load_rest(vectors, it, run): of x, which sums leave alone, and of what they may store
-//   Known known(it, c): what is known of the c-th channel before the sums
-//   terms(vectors, k, j, known), result(vectors, k, j, line): of element j of vector k
-//   load_own(it, writes_stats)
-//   own_line(own, it, sums, has_sums, writes_stats): the coefficients; writes what there is for a channel
-//   store_residual(vectors, it, run)
+// An Op has the following types and functions. Those with `own` in their names are about the channel that the thread
+// leads.
+//   Element
+//   Own: what a leader loads before the sums are known
+//   Known known(it, c): what is known about the thread's c-th channel before the sums
+//   Line: the coefficients of a channel's results
+//   Vectors<n, kVec>: n vectors of every operand
+//   load_x(vectors, it, run): loads x, which channel_sums_kernel does not change
+//   load_rest(vectors, it, run): loads the other operands, which channel_sums_kernel may store
+//   terms(vectors, k, j, known): what element j of vector k adds to the sums
+//   result(vectors, k, j, line): the result of element j of vector k
+//   Own load_own(it, writes_stats)
+//   Line own_line(own, it, sums, has_sums, writes_stats): also stores the results of a channel, such as its statistics
+//   store_residual(vectors, it, run): stores what the sums kernel passes on to the apply kernel, if anything
 
 template <class Op>
 using compute_of = compute_t<typename Op::Element>;
@@ -226,7 +233,7 @@ __device__ void add_terms(Sums<C> (&sums)[kChannels], const Op& op, const auto& 
     }
 }
 
-/// Stores the results of a run.
+/// Computes and stores the results of a run.
 template <uint32_t kVectors, class Op, class It>
 __device__ void store_results(const Op& op, const auto& in, const It& it, typename It::Run run,
                               const typename Op::Line (&lines)[It::kChannels]) {
@@ -241,7 +248,7 @@ __device__ void store_results(const Op& op, const auto& in, const It& it, typena
   }
 }
 
-/// Each thread's coefficients, which the leaders have left in `of_block`.
+/// Loads the coefficients of the thread's channels, which the leaders stored in `of_block`.
 template <class Line, class It>
 __device__ void load_lines(Line (&lines)[It::kChannels], const Line* of_block, const It& it) {
   __syncthreads();
@@ -249,7 +256,7 @@ __device__ void load_lines(Line (&lines)[It::kChannels], const Line* of_block, c
   for (int c = 0; c < it.kChannels; ++c) lines[c] = of_block[it.slot(c)];
 }
 
-/// Sums of every split. A thread loads kVectors of each operand at once.
+/// Stores the sums of every split. A thread loads kVectors vectors of each operand at once.
 template <class Op, uint32_t kVectors, class It>
 __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::Element>)
     channel_sums_kernel(Op op, It it, Sums<compute_of<Op>>* of_splits) {
@@ -270,8 +277,9 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::E
   if (it.is_channel_leader()) of_splits[static_cast<int64_t>(blockIdx.y) * it.channels + it.own_channel()] = sum;
 }
 
-/// Results, by the sums of all splits; null where none are needed. Behind channel_sums_kernel this one is launched
-/// early, and what only kernels before that one have written, x too, is loaded while the sums are still under way.
+/// Stores the results, from the sums of all splits; `of_splits` is null if no sums are needed. After
+/// channel_sums_kernel this kernel is launched early: while the sums are still computed, it loads what
+/// channel_sums_kernel does not write.
 template <class Op, uint32_t kVectors, class It>
 __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::Element>)
     channel_apply_kernel(Op op, It it, const Sums<compute_of<Op>>* of_splits) {
@@ -302,7 +310,7 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::E
   }
 }
 
-/// Both in one launch, where a thread has at most kVectors, which stay in registers.
+/// Sums and results in one launch, if a thread has at most kVectors vectors, which stay in registers.
 template <class Op, uint32_t kVectors, class It>
 __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::Element>*(kVectors == 1 ? 2 : 1))
     channel_resident_kernel(Op op, It it) {
@@ -331,8 +339,8 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::E
   it.leave_cluster();
 }
 
-/// Launches what the plan says: `resident`, or `sums`, of kSums vectors at once, and then `apply`, of kApply; for NHWC
-/// alone where kOnlyNhwc.
+/// Launches the kernels of the plan: `resident`, or `sums`, with kSums vectors at once, and then `apply`, with kApply.
+/// With kOnlyNhwc, only the kernels for NHWC are compiled.
 template <uint32_t kSums, uint32_t kApply, bool kOnlyNhwc = false, class Resident, class SumsOp, class Apply>
 void launch_channels(const Launch& launch, const NormPlan& plan, void* workspace, const Resident& resident,
                      const SumsOp& sums, const Apply& apply) {
@@ -346,8 +354,9 @@ void launch_channels(const Launch& launch, const NormPlan& plan, void* workspace
                              ? channel_resident_kernel<Resident, 1, It>
                              : channel_resident_kernel<Resident, ChannelTiling::kResident, It>,
                          grid, kChannelThreads, resident, it);
-    // The sums wait for loads in the first-level cache, which is small if early blocks inherit a convolution's division
-    // of shared memory and cache.
+    // channel_sums_kernel is not launched early, because its loads need the first-level cache: early blocks would
+    // inherit the division of shared memory and cache of the kernel before, which leaves little cache after a
+    // convolution.
     if (of_splits) launch(channel_sums_kernel<SumsOp, kSums, It>, grid, kChannelThreads, sums, it, of_splits);
     launch.with({.early = of_splits != nullptr}, channel_apply_kernel<Apply, kApply, It>, grid, kChannelThreads, apply,
                 it, of_splits);

@@ -1,5 +1,5 @@
-// Normalisation and its gradients: from views to plans (select.h), and to the kernels that they name.
-//   y = (x - mean) s w + b,  s = 1 / sqrt(variance + eps): the one formula of batch, layer, group and instance norm.
+// Normalisation and its gradients: asks select() for a plan (select.h) and launches the kernels that the plan names.
+//   y = (x - mean) s w + b,  s = 1 / sqrt(variance + eps): the formula of batch, layer, group and instance norm.
 // With g = dy w and h = (x - mean) s:
 //   dx = s (g - avg(g) - h avg(g h)),   dw = sum(dy h),   dbias = sum(dy)
 #include <gradus/backends/cuda/cuda_backend.h>
@@ -25,14 +25,15 @@ void run(const Args& args, const NormPlan& plan) {
   else normalize_channels(args, plan, launch, workspace.data());
 }
 
-// Rows whose parameters differ, as in group norm, are normalised without them, where no half type rounds in between.
+// Rows with different parameters, as in group norm, are normalised without parameters, which other kernels apply. Not
+// for half types, where the result in between would be rounded.
 template <class Args>
 bool has_plain_rows(const Args& without_parameters) {
   return without_parameters.x.dtype == without_parameters.mean.dtype &&
          plan_of(without_parameters).algorithm == NormAlgorithm::rows;
 }
 
-// Where images are not dense and select.h has no kernels for them, a copy in the layout of the result is read.
+// A dense copy, in the layout of `like`, of images for which there are no kernels because they are not dense.
 Array dense_copy(CudaBackend& backend, const View& x, const View& like) {
   const bool nhwc = x.ndim() == 4 && like.strides[1] == 1;
   const Array copy =

@@ -6,7 +6,7 @@
 
 namespace gradus::cuda_detail {
 
-// What normalize.cu calls, one of them as the plan says, with its workspace.
+// The kernels, launched as planned, with the workspace of the plan.
 void normalize_rows(const NormalizeArgs& problem, const NormPlan& plan, const Launch& launch, void*);
 void normalize_rows(const NormalizeBackwardArgs& problem, const NormPlan& plan, const Launch& launch, void* workspace);
 void normalize_channels(const NormalizeArgs& problem, const NormPlan& plan, const Launch& launch, void* workspace);
@@ -28,7 +28,8 @@ __device__ void store_dense(T* y, const compute_t<T> (&values)[kWidth]) {
   *reinterpret_cast<Vec<T, kWidth>*>(y) = vector;
 }
 
-/// A weight or bias, under x's shape: of T or, where `wide`, of the type that T computes in; read as the latter.
+/// A weight or bias, broadcast to the shape of x. Its elements are of type T or, if `wide`, compute_t<T>, and are read
+/// as compute_t<T>.
 template <class T>
 struct Parameter {
   using C = compute_t<T>;
@@ -38,8 +39,8 @@ struct Parameter {
 
   explicit Parameter(const View& view)
       : data(view.data), wide(view.dtype == dtype_of<C>), step(view.ndim() > 1 ? view.strides[1] : 0) {}
-  /// Neighbours, aligned as a Vec of either type. Nothing is converted before all is loaded: loads that a branch waits
-  /// for follow each other instead of being under way together.
+  /// Loads kWidth neighbours, which must be aligned as a Vec of their type. The conversion comes after both branches:
+  /// inside a branch it would wait for its load, and the loads of a thread would not be in flight together.
   template <int kWidth>
   __device__ void load(C (&values)[kWidth], int64_t i) const {
     if constexpr (std::is_same_v<T, C>) return load_dense<kWidth>(values, static_cast<const T*>(data) + i);
@@ -50,7 +51,7 @@ struct Parameter {
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) values[j] = wide ? as_wide.value[j] : static_cast<C>(as_narrow.value[j]);
   }
-  /// Of a channel; what the caller says where there is none.
+  /// The parameter of a channel, or `otherwise` if there is no parameter.
   __device__ C at_or(C otherwise, uint32_t channel) const {
     if (!data) return otherwise;
     C value[1];
@@ -59,15 +60,15 @@ struct Parameter {
   }
 };
 
-/// A pair of sums that are taken at once. Of a gradient: of a and of a h.
+/// Two sums that are computed together: sum(a) and sum(a b).
 template <class C>
 struct alignas(2 * sizeof(C)) Sums {
   C plain, along;
 
-  /// Of distances and their squares: the mean and the variance of `count` numbers.
+  /// The mean and variance of `count` numbers, from the sums of the numbers and of their squares.
   __device__ Sums moments(C count) const {
     const C mean = plain / count, variance = along / count - mean * mean;
-    return {mean, variance < C(0) ? C(0) : variance};  // all alike: 0 but for rounding
+    return {mean, variance < C(0) ? C(0) : variance};  // rounding can make it negative if all numbers are equal
   }
   static __device__ Sums join(const Sums& a, const Sums& b) { return {a.plain + b.plain, a.along + b.along}; }
   __device__ Sums shfl_xor(int step) const {
@@ -75,8 +76,8 @@ struct alignas(2 * sizeof(C)) Sums {
   }
 };
 
-/// RunningStatistics as kernels move them: dense, of the type C that statistics are computed in; null ones are not
-/// kept.
+/// RunningStatistics as kernels update them: dense arrays of the type C in which statistics are computed. Null arrays
+/// are not kept.
 template <class C>
 struct RunningChannels {
   C *mean = nullptr, *variance = nullptr;
@@ -87,18 +88,18 @@ struct RunningChannels {
       : mean(running.mean.as<C>()), variance(running.variance.as<C>()), batches(running.batches.as<int64_t>()),
         momentum(static_cast<C>(running.momentum)), correction(static_cast<C>(running.correction)) {}
 
-  /// A channel's, which can be loaded before the batch's are known.
+  /// The statistics of a channel before the update. They can be loaded before the batch's are known.
   struct Before {
     C mean, variance;
   };
   __device__ Before before(uint32_t channel) const {
     return {mean ? mean[channel] : C(0), variance ? variance[channel] : C(0)};
   }
-  /// One thread does this for each channel.
+  /// Updates a channel; exactly one thread calls it for each channel.
   __device__ void move(uint32_t channel, const Before& before, C batch_mean, C batch_variance) const {
     if (mean) mean[channel] = before.mean * (C(1) - momentum) + batch_mean * momentum;
     if (variance) variance[channel] = before.variance * (C(1) - momentum) + batch_variance * correction * momentum;
-    // Waits for no load.
+    // An atomic addition, because it does not wait for a load.
     if (batches && channel == 0) atomicAdd(reinterpret_cast<unsigned long long*>(batches), 1ull);
   }
 };

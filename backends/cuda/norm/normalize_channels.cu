@@ -1,8 +1,8 @@
-// Batch norm of dense images by channels (grid, block and pipeline: channels.cuh):
-//   y = (x - mean) s w + b,  s = 1 / sqrt(variance + eps);  or relu(that + residual)
-// Moments are taken of the channel's numbers less its first one, which is one of them: that loses at most as many
-// units of the last place as it has numbers, and next to none where the first one is no outlier. It is right also
-// where the mean is large.
+// Batch norm of images by channels: y = (x - mean) s w + b or relu((x - mean) s w + b + residual), with
+// s = 1 / sqrt(variance + eps).  Layout, grid, block, pipeline and order: channels.cuh.
+// Moments are computed of x minus the channel's first element, so that they stay accurate if the mean is large. The
+// error is at most as many units in the last place as the channel has elements, and negligible unless the first element
+// is an outlier.
 #include <gradus/backends/cuda/norm/channels.cuh>
 
 namespace gradus::cuda_detail {
@@ -16,8 +16,8 @@ struct Forward {
   T* out;  // y
   const T *x, *residual;
   Parameter<T> weight, bias;
-  C floor;                  // of results: 0 with ReLU, else -infinity
-  C eps, *mean, *variance;  // results or, where they are fixed, operands
+  C floor;                  // lower limit of results: 0 with ReLU, else -infinity
+  C eps, *mean, *variance;  // results; with fixed statistics, operands
   RunningChannels<C> running;
 
   explicit Forward(const NormalizeArgs& p)
@@ -46,7 +46,7 @@ struct Forward {
   __device__ void load_rest(Vectors<kCount, kVec>& in, const auto& it, auto run) const {
     if constexpr (kResidual) it.template load<true>(in.residual, residual, run);
   }
-  using Known = C;  // what distances are taken from
+  using Known = C;  // the first element, which is subtracted
   __device__ Known known(const auto& it, int c) const { return static_cast<C>(x[it.offset(0) + c]); }
   __device__ Sums<C> terms(const auto& in, uint32_t k, int j, const Known& centre) const {
     const C distance = static_cast<C>(in.x[k].value[j]) - centre;

@@ -1,23 +1,23 @@
-// Gradients of batch norm by channels, or of relu(batch norm + residual), which are those of batch norm for dy where y
-// > 0. Grid, block and pipeline: channels.cuh. With s = 1 / sqrt(variance + eps), n elements of a channel, P = sum(dy)
-// and Q = sum(dy (x - mean)):
+// Gradients of batch norm by channels. With s = 1 / sqrt(variance + eps), n elements of a channel, P = sum(dy) and
+// Q = sum(dy (x - mean)):
 //   dx = s w (dy - P / n - (x - mean) s^2 Q / n),   dw = s Q,   dbias = P,   dresidual = dy where y > 0
-// Of two launches the first one stores dresidual, if it is wanted, which the second one reads in place of dy and y;
-// without a residual both compute from x where y > 0. In one launch that would take longer than reading y. A gradient
-// in two parts is added as it is read, for NHWC alone.
+// For relu(batch norm + residual), dy is replaced by dresidual.  Layout, grid, block, pipeline and order: channels.cuh.
+// With two launches, the first stores dresidual, if it is asked for, and the second reads it instead of dy and y.
+// Without a residual both launches compute from x where y > 0, because reading y twice would take longer; a single
+// launch reads y. For NHWC, a gradient in two parts (dy and addend) is added as it is read.
 #include <gradus/backends/cuda/norm/channels.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
-/// Where dy counts behind a ReLU.
+/// Where dy counts if a ReLU followed batch norm.
 enum class Mask : uint8_t {
-  none,  ///< there was no ReLU
-  y,     ///< where forward's result is positive; stores dresidual, if it is wanted
-  x,     ///< where forward's formula is positive for x: there was no residual
+  none,  ///< everywhere: there was no ReLU
+  y,     ///< where y > 0; dresidual is stored if it is asked for
+  x,     ///< where batch norm of x, computed again, is positive: there was no residual
 };
 
-/// kInParts: the gradient is dy + addend.
+/// The Op (channels.cuh) of the gradients. kInParts: the gradient of y is dy + addend.
 template <class T, Mask kMask, bool kInParts = false>
 struct Backward {
   using Element = T;
@@ -37,7 +37,7 @@ struct Backward {
         eps(static_cast<C>(p.eps)), fixed_statistics(p.fixed_statistics), dweight(p.dweight.as<C>()),
         dbias(p.dbias.as<C>()) {}
 
-  /// y = affine(x, centre, scale, shift); Mask::x alone needs scale and shift.
+  /// y = affine(x, centre, scale, shift).
   struct Known {
     C centre, scale, shift;
   };
@@ -76,11 +76,11 @@ struct Backward {
       }
   }
   __device__ Known known(uint32_t channel) const {
-    // As in forward, to the bit.
+    // The same expressions as in forward, so that the results are bit-identical.
     return {mean[channel], weight.at_or(C(1), channel) / ::sqrt(variance[channel] + eps), bias.at_or(C(0), channel)};
   }
   __device__ Known known(const auto& it, int c) const { return known(it.channel(c)); }
-  /// An element of dy, 0 where it does not count.
+  /// An element of dy, or 0 where dy does not count.
   __device__ C gradient(const auto& in, uint32_t k, int j, const Known& by) const {
     const C value = static_cast<C>(in.dy[k].value[j]);
     if constexpr (kMask != Mask::x) return value;
@@ -115,7 +115,7 @@ struct Backward {
 
 template <class T, bool kInParts>
 void run_behind_relu(const NormalizeBackwardArgs& p, const NormPlan& plan, const Launch& launch, void* workspace) {
-  constexpr uint32_t kMost = sizeof(T) > 2 ? 2 : 4;  // vectors that fit into a thread's registers
+  constexpr uint32_t kMost = sizeof(T) > 2 ? 2 : 4;  // vectors for which a thread has registers
   const Backward<T, Mask::y, kInParts> by_y(p);
   const Backward<T, Mask::x, kInParts> by_x(p);
   Backward<T, Mask::none> of_residual(p);

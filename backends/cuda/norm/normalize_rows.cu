@@ -1,19 +1,20 @@
-// Layer norm, and whatever else normalises contiguous rows, and its gradients (formulas: normalize.cu). x, y, dy, dx
-// (rows, size), weight and bias (size), dense; a row has up to 8,192 elements of float32, backward 4,096.
-// Block: a team of 32 to 512 threads for each row, eight rows where a team is a warp. A thread keeps up to four vectors
-// of 16 bytes (backward: eight elements), or eight (four) single elements, of its row in registers: each array is read
-// once.
-// Forward, grid: a team for each row. The mean comes first, then the moments about it, which put right what the mean
-// lost by rounding.
-// Backward, grid: as many teams as are resident at once, each of which loops over rows and adds up its columns' part of
-// dw and dbias on the way; a second launch joins the parts, in order. Deterministic: fixed trees and orders.
+// Layer norm, and other normalisation of contiguous rows, and its gradients (formulas: normalize.cu).
+// Layout: x, y, dy, dx (rows, size), weight and bias (size), dense. A float32 row has at most 8,192 elements, in
+// backward 4,096.
+// Grid: forward: x = a team of threads for each row; backward: x = as many teams as are resident at once, each of which
+// loops over rows.  Block: a team of 32 to 512 threads, or eight teams of one warp. A thread keeps up to four vectors
+// of 16 bytes (backward: eight elements in vectors), or eight (backward: four) single elements, of its row in
+// registers, so that each array is read once.
+// Phases: forward computes the mean, then the moments about it, which correct the rounding error of the mean. Backward
+// also sums each team's part of dw and dbias; a second launch adds the parts.
+// Deterministic: sums over threads are fixed trees, and parts are added in a fixed order.
 #include <gradus/backends/cuda/device/warp.cuh>
 #include <gradus/backends/cuda/norm/normalize.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
-constexpr int kRowThreads = 512;  // leave a thread 64 registers, of double 128
+constexpr int kRowThreads = 512;  // at most; they leave a thread 64 registers, for float64 128
 
 /// Calls body(k, i) for this thread's vectors of a row: the k-th begins at element i.
 template <int kWidth, int kSteps, class Body>
@@ -32,7 +33,7 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
   using C = compute_t<T>;
   __shared__ Sums<C> shared[32];
   const uint32_t row = blockIdx.x * blockDim.y + threadIdx.y;
-  if (row >= rows) return;  // a warp as one; rows of several warps have a block each
+  if (row >= rows) return;  // whole warps return: a team of several warps is a block
   const int64_t begin = static_cast<int64_t>(row) * size;
   C values[kSteps][kWidth] = {}, sum = 0;
   for_vectors<kWidth, kSteps>(size, [&](int k, uint32_t i) { load_dense<kWidth>(values[k], x + begin + i); });
@@ -50,10 +51,10 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
     }
   });
   distances = block_reduce(distances, shared, Sums<C>::join);
-  // What `about` lost by rounding, which is much where the mean is large.
+  // The rounding error of `about`, which is large if the mean is large.
   const C rest = distances.plain / static_cast<C>(size);
   const C difference = distances.along / static_cast<C>(size) - rest * rest;
-  const C variance = difference < C(0) ? C(0) : difference;  // all alike: 0 but for rounding
+  const C variance = difference < C(0) ? C(0) : difference;  // rounding can make it negative if all are equal
   if (threadIdx.x == 0) means[row] = about + rest, variances[row] = variance;
   const C s = C(1) / ::sqrt(variance + eps);
   for_vectors<kWidth, kSteps>(size, [&](int k, uint32_t i) {
@@ -67,7 +68,8 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
   });
 }
 
-// `partial`: of every team the sums of its rows' columns; null where no parameter's gradient is wanted.
+// `partial` (teams, size) receives the column sums of every team's rows; null if no gradient of a parameter is asked
+// for.
 template <int kWidth, int kSteps, class T>
 __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
     rows_backward_kernel(T* dx, const T* dy, const T* x, const compute_t<T>* means, const compute_t<T>* variances,
@@ -113,7 +115,7 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
       size, [&](int k, uint32_t i) { *reinterpret_cast<Vec<Sums<C>, kWidth>*>(partial + i) = columns[k]; });
 }
 
-/// Where the sums of columns go; either may be null.
+/// Where the column sums are stored: `plain` is dbias, `along` is dw. Either may be null.
 template <class C>
 struct SumResults {
   C *plain, *along;
@@ -124,7 +126,7 @@ struct SumResults {
   }
 };
 
-/// How reduce() adds up pairs of them.
+/// The Op of reduce() that adds pairs of sums.
 template <class C>
 struct AddSums {
   using A = Sums<C>;
@@ -149,7 +151,8 @@ void normalize_rows(const NormalizeBackwardArgs& p, const NormPlan& plan, const 
   const RowTiling& tiling = plan.rows;
   visit_floating(p.x.dtype, [&]<class T>() {
     using C = compute_t<T>;
-    // A thread has eight elements, of four registers or more each; more of them would leave fewer threads.
+    // A thread has eight elements, each of which needs four or more registers; with more elements, fewer threads would
+    // be resident.
     constexpr int kWidth = 16 / sizeof(T);
     Sums<C>* const partial = static_cast<Sums<C>*>(workspace);
     launch(tiling.vectorized ? rows_backward_kernel<kWidth, 8 / kWidth, T> : rows_backward_kernel<1, 4, T>,

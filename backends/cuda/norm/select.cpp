@@ -1,4 +1,4 @@
-// Which kernels normalise, forward and backward, and compute softmax; how their sums are cut.
+// Chooses the kernels for normalisation, its gradients and softmax, and plans their sums.
 #include <gradus/backends/cuda/norm/select.h>
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 namespace gradus::cuda_detail {
 namespace {
 
-/// A pair of sums, in the type that x's computes in.
+/// Bytes of a Sums in compute_t of x's type.
 size_t pair_bytes(const View& x) { return x.dtype == DType::f64 ? 16 : 8; }
 
 DType wide_type(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
@@ -26,22 +26,24 @@ int64_t plane_of(const StridedLayout& x) {
 uint32_t other_axes(const View& x, uint32_t axes) { return ~axes & ((1u << x.ndim()) - 1); }
 bool is_aligned(const void* data, size_t bytes) { return reinterpret_cast<uintptr_t>(data) % bytes == 0; }
 
-/// Statistics, and the sums for weight and bias, are dense arrays of the type that is computed in.
+/// Returns true for a dense array of the type in which elements of type `of` are computed, as statistics and the
+/// gradients of weight and bias must be.
 bool is_dense_wide(const StridedLayout& view, DType of) { return view.dtype == wide_type(of) && is_contiguous(view); }
 
-/// True when kernels that compute in the wide type of `dtype` can move the running statistics.
+/// Returns true if kernels for elements of type `dtype` can update the running statistics.
 bool is_kept_dense(const RunningStatistics& running, DType dtype) {
   const auto serves = [&](const MutableView& view) { return !view.data || is_dense_wide(view, dtype); };
   return serves(running.mean) && serves(running.variance);
 }
 
-/// Rows of the last axes that are contiguous in `images` and the same in the parameters (null: not there). A team keeps
-/// one in at most `vectors` vectors of 16 bytes or `singles` elements of each thread. False where there are none.
+/// Plans rows of the last axes that are contiguous in `images` and have the same parameters (null: absent). Each thread
+/// of a team keeps at most `vectors` vectors of 16 bytes, or `singles` single elements, of a row. Returns false if
+/// there are no such rows.
 bool plan_rows(NormPlan& plan, uint32_t axes, std::initializer_list<View> images,
                std::initializer_list<View> parameters, int64_t vectors, int64_t singles) {
   const View& x = *images.begin();
   const uint32_t others = other_axes(x, axes);
-  if (axes == 0 || (others & (others + 1)) != 0) return false;  // the others are not the first ones
+  if (axes == 0 || (others & (others + 1)) != 0) return false;  // the other axes are not the first ones
   StridedLayout row = x;
   row.shape = reduced_shape(x.shape, others, true), row.strides = contiguous_strides(row.shape);
   const int64_t size = row.numel(), width = 16 / static_cast<int64_t>(size_of(x.dtype));
@@ -63,10 +65,11 @@ bool plan_rows(NormPlan& plan, uint32_t axes, std::initializer_list<View> images
 }
 
 // ---- Channels ----
-/// NHWC: the fewer channels a group of blocks has, the fewer parts each of them joins; but 32 of them are 64 bytes or
-/// more at a place, and where pixels are few wider groups keep all threads busy.
+/// Divides images into channels and splits. NHWC: with fewer channels in a block, fewer splits fill the device, and
+/// fewer partial sums have to be added. But 32 channels are at least 64 adjacent bytes, and with few pixels only blocks
+/// of more channels keep all their threads busy.
 ChannelTiling cut_channels(const View& x, bool nhwc, uint32_t vec, bool takes_sums, const DeviceProperties& device) {
-  constexpr uint32_t threads = kChannelThreads, most_of_cluster = 8;  // that every device with clusters has
+  constexpr uint32_t threads = kChannelThreads, most_of_cluster = 8;  // every device with clusters supports 8 blocks
   ChannelTiling tiling;
   tiling.nhwc = nhwc, tiling.vec = vec, tiling.channels = static_cast<uint32_t>(x.shape[1]);
   const int64_t plane = plane_of(x);
@@ -79,7 +82,7 @@ ChannelTiling cut_channels(const View& x, bool nhwc, uint32_t vec, bool takes_su
   const uint32_t cluster =
       std::bit_ceil(static_cast<uint32_t>(ceil_div(tiling.of_thread(count), ChannelTiling::kResident)));
   tiling.resident = cluster <= (nhwc && device.has_clusters() ? most_of_cluster : 1);
-  const int64_t blocks = (x.dtype == DType::f64 ? 1 : 2) * device.multiprocessors;  // by their registers
+  const int64_t blocks = (x.dtype == DType::f64 ? 1 : 2) * device.multiprocessors;  // resident at once
   const int64_t wanted =
       tiling.resident ? cluster
                       : std::clamp<int64_t>(blocks / tiling.groups(), 1, std::max(count >> tiling.lanes_log2, 1u));
@@ -89,7 +92,7 @@ ChannelTiling cut_channels(const View& x, bool nhwc, uint32_t vec, bool takes_su
   return tiling;
 }
 
-/// Elements from pixel to pixel of images that are a slice of the channels of NHWC images; 0: they are none.
+/// Elements from pixel to pixel if x is a slice of the channels of NHWC images; otherwise 0.
 uint32_t slice_pitch(const View& x) {
   if (x.ndim() != 4) return 0;
   const int64_t width = x.shape[3], plane = plane_of(x);
@@ -98,8 +101,8 @@ uint32_t slice_pitch(const View& x) {
   return fits && has_strides(x, {plane * pitch, 1, width * pitch, pitch}) ? static_cast<uint32_t>(pitch) : 0;
 }
 
-/// Statistics of all axes but that of the channels, images (null data: not there) of one layout, parameters (null:
-/// none) that are broadcast along the axes.
+/// Plans batch norm: statistics over all axes except the channels', images of one layout (null data: absent), and
+/// parameters that are broadcast along the axes (null: absent). Returns false if the problem is not of this kind.
 bool plan_channels(NormPlan& plan, uint32_t axes, std::initializer_list<View> images,
                    std::initializer_list<View> parameters, bool takes_sums, const DeviceProperties& device) {
   const View& x = *images.begin();
@@ -165,7 +168,8 @@ NormPlan select(const NormalizeBackwardArgs& p, const DeviceProperties& device) 
   const auto vectors = static_cast<int64_t>(size_of(x.dtype)) / 2;
   if (needs_sums && !p.y && (!parameter || parameter.shape == reduced_shape(x.shape, other_axes(x, p.axes), true)) &&
       plan_rows(plan, p.axes, {x, dy, dx}, {p.weight}, vectors, 4)) {
-    // As many teams as are in flight at once, but two rows or more for each block: its columns' sums are to be joined.
+    // As many teams as are resident at once, but at least two rows for each block, because the column sums of every
+    // team have to be added.
     RowTiling& rows = plan.rows;
     const int64_t in_flight = int64_t{1024} * device.multiprocessors / rows.threads;
     const int64_t wanted = rows.teams > 1 ? rows.rows : rows.rows / 2;
@@ -176,7 +180,7 @@ NormPlan select(const NormalizeBackwardArgs& p, const DeviceProperties& device) 
   if (!parameter || parameter.shape == p.mean.shape)
     plan_channels(plan, p.axes, {x, dy, p.y, p.addend, dx, p.dresidual}, {p.weight, p.bias},
                   needs_sums || parameter.data || p.dresidual.data, device);
-  // Kernels that add exist for NHWC alone, and not for doubles.
+  // Kernels for a gradient in two parts exist only for dense NHWC, and not for float64.
   if (p.addend && (!plan.channels.nhwc || plan.channels.pitch || x.dtype == DType::f64)) return {};
   return plan;
 }

@@ -1,5 +1,5 @@
-// The one place that decides how the backend "cuda" normalises and takes softmax. Host code without CUDA, so that
-// decisions are tested and planned where there is no GPU.
+// Decides how the backend "cuda" computes normalisation and softmax. Host code without CUDA, so that decisions can be
+// tested, and memory planned, on machines without a GPU.
 #pragma once
 
 #include <gradus/backends/cuda/device/reduce_plan.h>
@@ -9,39 +9,39 @@
 namespace gradus::cuda_detail {
 
 enum class NormAlgorithm : uint8_t {
-  composite,  ///< none of ours: Backend's default body
-  rows,       ///< normalize_rows.cu: contiguous rows, each kept in registers by a team of threads
-  channels,   ///< normalize_channels*.cu: batch norm of dense images, channels kept in registers or cut into splits
+  composite,  ///< no fused kernel: the default body of Backend
+  rows,       ///< normalize_rows.cu: contiguous rows; a team of threads keeps a row in registers
+  channels,   ///< normalize_channels*.cu: batch norm of dense images; channels in registers, or divided into splits
 };
 
-/// Rows of `size` elements, each of a team of `threads`; a block has `teams` of them.
+/// Rows of `size` elements. A team of `threads` threads processes a row, and a block has `teams` teams.
 struct RowTiling {
   uint32_t rows = 0, size = 0, threads = 0, teams = 1, blocks = 0;
-  bool vectorized = false;  ///< 16 bytes at a time, else single elements
+  bool vectorized = false;  ///< 16 bytes at a time instead of single elements
 };
 
-/// Threads of a block where channels are cut.
+/// Threads of a block of the kernels for channels.
 inline constexpr uint32_t kChannelThreads = 512;
 
-/// Images cut among blocks: of each channel `count` vectors of `vec` elements (NCHW), or of each four channels
-/// `count` pixels (NHWC), in `splits`. Splits fill one wave, at least one each.
+/// How blocks share images. NCHW: a channel has `count` vectors of `vec` elements; NHWC: every four channels have
+/// `count` pixels. They are divided into `splits`, as many as fill one wave, and at least one.
 struct ChannelTiling {
   static constexpr uint32_t kResident = 4;  ///< vectors that a thread can keep in registers from pass to pass
 
   bool nhwc = false;
-  uint32_t vec = 4;  ///< NCHW: 1 where planes are not made of aligned vectors
+  uint32_t vec = 4;  ///< NCHW: 1 if planes do not consist of aligned vectors
   uint32_t channels = 0, count = 0;
-  uint32_t pitch = 0;  ///< elements from pixel to pixel where x is a slice of the channels of NHWC images, else 0
-  Divisor vectors;     ///< of a plane; NHWC: of a pixel
+  uint32_t pitch = 0;  ///< elements from pixel to pixel if x is a slice of the channels of NHWC images, else 0
+  Divisor vectors;     ///< vectors of a plane; NHWC: of a pixel
   uint32_t outputs_log2 = 0, lanes_log2 = 0;  ///< vectors of a pixel that a block has; threads for each
   uint32_t splits = 1, per_split = 0;
-  bool resident = false;  ///< a block, or all blocks of a cluster, have their channels in registers: one launch
+  bool resident = false;  ///< the threads of a block or cluster keep its channels in registers: one launch
 
-  /// Blocks along x of the grid, which has `splits` along y.
+  /// Blocks along x of the grid, whose y is `splits`.
   uint32_t groups() const { return nhwc ? ceil_div(vectors.divisor, 1 << outputs_log2) : channels; }
-  /// Partial results of the splits.
+  /// Number of partial sums: one of every split for every channel.
   size_t sums() const { return size_t{splits} * channels; }
-  /// The most vectors of `size` that a thread has.
+  /// The most vectors that a thread has if its block has `size` vectors of a channel.
   uint32_t of_thread(uint32_t size) const { return ceil_div(size, 1 << lanes_log2); }
 };
 
@@ -51,27 +51,28 @@ struct NormPlan {
   RowTiling rows;
   ChannelTiling channels;
 
-  /// For observers: "rows", "channels_resident", "channels_split", …
+  /// The implementation name that observers see: "rows", "channels_resident", "channels_split", …
   const char* name() const;
 };
 
 NormPlan select(const NormalizeArgs& problem, const DeviceProperties& device);
 NormPlan select(const NormalizeBackwardArgs& problem, const DeviceProperties& device);
 
-/// True for NCHW and NHWC images, and for contiguous views. Of the others, slices of NHWC's channels have kernels.
+/// Returns true for dense NCHW and NHWC images, and for contiguous views. Of other views, only slices of the channels
+/// of NHWC images have kernels.
 bool is_dense(const View& x);
 
-/// How softmax, or its gradient, takes rows of `size` elements. No workspace.
+/// How softmax, or its gradient, processes rows. It needs no workspace.
 struct SoftmaxPlan {
-  bool in_registers = false;  ///< `lanes` threads keep a row, `values` each; else a block reads it twice
-  bool vectorized = false;    ///< in registers: loads of 16 bytes, or of all values of a thread
+  bool in_registers = false;  ///< `lanes` threads keep a row, `values` values each; otherwise a block reads it twice
+  bool vectorized = false;    ///< in_registers: loads of 16 bytes, or of all values of a thread if these are fewer
   uint32_t lanes = 0, values = 0;
   uint32_t threads = 0, blocks = 0;
 
-  /// For observers: "lanes" or "block".
+  /// The implementation name that observers see: "lanes" or "block".
   const char* name() const { return in_registers ? "lanes" : "block"; }
 };
-/// The rows are along `axis`; `vectorized`: all views' are aligned vectors of 16 bytes.
+/// Plans rows along `axis`. `vectorized`: the rows of all views consist of aligned vectors of 16 bytes.
 SoftmaxPlan select_softmax(const Shape& shape, int axis, bool vectorized, const DeviceProperties& device);
 
 }  // namespace gradus::cuda_detail

@@ -1,12 +1,14 @@
 // Softmax along an axis, and its gradient.
 //   softmax      y = exp(x - m) / Z,  m = max(x),  Z = sum(exp(x - m));     dx = y (dy - sum(dy y))
 //   log_softmax  y = x - m - ln Z;                                          dx = dy - exp(y) sum(dy)
-// Rows of any strides along any axis. Up to 1,024 elements, 8,192 of rows that are aligned vectors of 16 bytes, stay in
-// registers, two to sixteen a thread: 8, 16 or 32 threads share a row, in blocks of 256, or a block of 128 to 512 has
-// one; as many blocks as hold all rows. Longer: up to 32 blocks a multiprocessor, which loop over rows; the 256 or
-// 1,024 threads of a block go through a row in vectors, first for the maximum and the sum at once (online_softmax.cuh),
-// then for the results.
-// Deterministic: fixed trees over a row's threads.
+// Layout: rows along any axis, of any strides.
+// lanes_kernel: rows of up to 1,024 elements, or 8,192 if they are aligned vectors of 16 bytes, stay in registers.
+//   Grid: x = blocks for all rows.  Block: 256 threads, of which 8, 16 or 32 share a row, or 128 to 512 threads for one
+//   row; a thread keeps two to sixteen elements.
+// block_kernel: longer rows.
+//   Grid: x = up to 32 blocks a multiprocessor, which loop over rows.  Block: 256 or 1,024 threads, which read a row
+//   twice, in vectors: once for the maximum and the sum (online_softmax.cuh), once for the results.
+// Deterministic: sums over a row's threads are fixed trees.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/norm/select.h>
 #include <gradus/core/runtime/observer.h>
@@ -18,11 +20,11 @@ namespace {
 
 using namespace cuda_detail;
 
-// A row's elements as kLanes threads keep them, kCount each, kVec neighbours at a time: a part of a warp, or a block.
+// How kLanes threads, a part of a warp or a block, keep a row: kCount elements each, in vectors of kVec neighbours.
 template <int kLanes, int kCount, int kVec>
 struct Spread {
   static constexpr int kValues = kCount;
-  static constexpr int kBlock = kLanes > 32 ? kLanes : kThreads;  // its threads
+  static constexpr int kBlock = kLanes > 32 ? kLanes : kThreads;  // threads of a block
 
   __device__ static uint32_t row() { return thread_index() / kLanes; }
   __device__ static int element(int k) {
@@ -37,7 +39,7 @@ struct Spread {
       return block_reduce(value, shared, f);
     }
   }
-  /// The values; past the row's end `otherwise`. All loads are under way before the first is waited for.
+  /// Loads the values, or `otherwise` beyond the row's end. All loads are in flight before the first value is used.
   template <class T, class C>
   __device__ static void load(const Row<const T>& row, int size, C otherwise, C (&values)[kValues]) {
     Vec<T, kVec> vecs[kValues / kVec];
@@ -59,12 +61,12 @@ struct Spread {
   }
 };
 
-// The rows of y = softmax(x) or, backward, of dx. Views: the result, x or dy, and y, which forward is the result.
+// The rows of y = softmax(x) or, in backward, of dx. Views: the result, x or dy, and y (in forward, the result).
 template <class T>
 struct Rows {
   uint32_t count;
-  bool log, evenly;                      // evenly: rows are `row_steps` apart
-  int64_t size, steps[3], row_steps[3];  // of a row: elements, steps between them
+  bool log, evenly;                      // evenly: all rows are `row_steps` apart
+  int64_t size, steps[3], row_steps[3];  // elements of a row; strides along and across rows
   T* result;
   const T *x, *y;
   Geometry<3> nest;
@@ -156,7 +158,7 @@ __global__ void __launch_bounds__(1024) block_kernel(Rows<T> rows) {
   }
 }
 
-// Calls f.operator()<Spread>() for a row of T that lanes keep in registers.
+// Calls f.operator()<Spread>() with the Spread of a plan that keeps rows of T in registers.
 template <class T, class F>
 void visit_spread(const SoftmaxPlan& plan, F&& f) {
   constexpr int kFull = 16 / sizeof(T);
@@ -172,7 +174,7 @@ void visit_spread(const SoftmaxPlan& plan, F&& f) {
   else f.template operator()<Spread<512, 16, kFull>>();
 }
 
-// False where there are too many rows.
+// Returns false if there are too many rows for one launch.
 template <bool kBackward>
 bool run(const char* name, const View& x, const View& y, int axis, bool log, const MutableView& result) {
   const Nest<3> nest(reduced_shape(y.shape, 1u << axis, true), {&result.strides, &x.strides, &y.strides});

@@ -1,13 +1,16 @@
-// Attention over short sequences in one launch each way: weights = softmax(scale q kT + mask), y = dropout(weights) v;
-//   dscore = weights (dropout(dy vT) - sum of dy y along the row),  dq = scale dscore k,  dk = scale dscoreT q,
-//   dv = dropout(weights)T dy.
-// q (N, H, L, E), k (N, H, S, E), v (N, H, S, V), y (N, H, L, V): unit steps along E and V; weights (N, H, L, S) dense.
-// Grid: heads times parts of 16 queries (forward), heads times (parts of 16 keys, then of 16 queries) (backward).
-// Block: 128 threads for 16 rows of the weights of a head, or, for dk and dv, 16 columns; a warp has four of these.
-// Phases: products of the 16 rows with tiles of 64 rows of the other side, a lane two dot products for each of its
-//   warp's rows; they stay in shared memory across all tiles; softmax; then sums of the other side's rows weighted by
-//   them, a lane one column in 32.
-// Deterministic: sums over lanes are fixed trees, sums over tiles in order.
+// Attention over short sequences, forward and backward in one launch each:
+//   weights = softmax(scale q kᵀ + mask),  y = dropout(weights) v
+//   dscore = weights (dropout(dy vᵀ) - sum of dy y along the row),  dq = scale dscore k,  dk = scale dscoreᵀ q,
+//   dv = dropout(weights)ᵀ dy
+// Layout: q (N, H, L, E), k (N, H, S, E), v (N, H, S, V), y (N, H, L, V) with unit strides along E and V; weights
+//   (N, H, L, S) dense.
+// Grid: forward: x = heads x parts of 16 queries; backward: x = heads x parts of 16 keys, then heads x parts of 16
+//   queries.
+// Block: 128 threads for 16 rows of a head's weights (for dk and dv: 16 columns); a warp computes four of these.
+// Phases: (1) products of the 16 rows with tiles of 64 rows of the other operand; a lane computes two dot products for
+//   each of its warp's rows, and the products of all tiles stay in shared memory. (2) forward: softmax. (3) sums of the
+//   other operand's rows, weighted by the results; a lane computes every 32nd column.
+// Deterministic: sums over lanes are fixed trees, and sums over tiles are in order.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/sequence/select.h>
 #include <gradus/core/runtime/observer.h>
@@ -23,7 +26,7 @@ using namespace cuda_detail;
 constexpr int kWarps = 4, kBlockThreads = 32 * kWarps, kWarpRows = 4, kRows = kAttentionRows, kTile = kAttentionTile;
 static_assert(kRows == kWarps * kWarpRows);
 
-// A matrix (rows, columns) of each head, columns side by side; steps are in elements.
+// A matrix (rows, columns) of each head, with contiguous columns; strides are in elements.
 template <class T>
 struct HeadRows {
   T* data;
@@ -44,7 +47,8 @@ struct Sizes {
         queries(static_cast<int>(q.shape[2])), keys(static_cast<int>(k.shape[2])) {}
 };
 
-// What is added to the scores, with steps of 0 where it is broadcast; none: data is null. Strides4 of (N, H, L, S).
+// The mask that is added to the scores, with strides of (N, H, L, S), which are 0 along broadcast axes. `data` is null
+// if there is no mask.
 struct Mask {
   const void* data;
   bool boolean;
@@ -55,7 +59,7 @@ struct Mask {
   }
 };
 
-// `random` draws where `drops`.
+// The options of attention. If `drops`, dropout draws from `random`.
 template <class T>
 struct Rule {
   using C = compute_t<T>;
@@ -66,23 +70,24 @@ struct Rule {
 
   Rule(const AttentionRule& rule, bool drops)
       : scale(static_cast<C>(rule.scale)),
-        dropout_scale(static_cast<C>(static_cast<T>(static_cast<C>(1 / (1 - rule.dropout))))),  // as dropout has it
+        dropout_scale(static_cast<C>(static_cast<T>(static_cast<C>(1 / (1 - rule.dropout))))),  // as dropout rounds it
         causal(rule.causal), drops(drops), keep(1 - rule.dropout), random(rule.random) {}
 };
 
-// A block's part of one head, and its shared memory: 16 rows, a tile, a number for each row of the tile, and one or two
-// matrices of 16 rows over the other side's length. Rows are counted from the warp's first.
+// A block's part of one head, and its shared memory: 16 rows of an operand, a tile of the other operand, a number for
+// each row of the tile, and one or two matrices of 16 rows with the other operand's length as columns. The index r of a
+// row counts from the warp's first row.
 template <class T, int kHead>
 struct Block {
   using C = compute_t<T>;
   using Products = C[kWarpRows][2];
   using Sums = C[kWarpRows][kHead / 32];
   using Four = Vec<C, 4>;
-  static constexpr int kPitch = kHead + kAttentionPad;  // eight lanes read four elements each from as many banks
+  static constexpr int kPitch = kHead + kAttentionPad;  // the 4 elements of eight lanes are in different banks
 
   C* memory;                            // (16, kHead), (64, kPitch), (64), (1 or 2, 16, pitch)
   int pitch;                            // of the matrices
-  int head_number, image, head, first;  // first: of the block's rows
+  int head_number, image, head, first;  // first: the block's first row
 
   __device__ Block(const Sizes& sizes, unsigned char* memory, int length, int block, int parts)
       : memory(reinterpret_cast<C*>(memory)), pitch(attention_pitch(length)), head_number(block / parts),
@@ -102,7 +107,7 @@ struct Block {
     return rows.data + image * rows.image + head * rows.head;
   }
 
-  // kCount rows from `from` on to shared memory, zeros outside.
+  // Loads kCount rows, from `from` on, into shared memory, with zeros outside of the matrix.
   template <int kCount>
   __device__ void load(const HeadRows<const T>& matrix, int from, int count, C* to, int to_pitch) const {
     const T* data = of_head(matrix);
@@ -120,7 +125,7 @@ struct Block {
     load<kTile>(matrix, from, count, tile(0), kPitch);
   }
 
-  // Products of the warp's rows with rows lane and lane() + 32 of the tile.
+  // Computes the dot products of the warp's rows with the rows lane() and lane() + 32 of the tile.
   __device__ void multiply(Products& sums) const {
 #pragma unroll
     for (int r = 0; r < kWarpRows; ++r) sums[r][0] = sums[r][1] = C(0);
@@ -139,7 +144,7 @@ struct Block {
       }
     }
   }
-  // f(row, half, row of the tile) for each of the lane's products.
+  // Calls f(row, half, row of the tile) for each of the lane's products.
   template <class F>
   __device__ void for_each_product(F&& f) const {
 #pragma unroll
@@ -148,7 +153,8 @@ struct Block {
       for (int half = 0; half < 2; ++half) f(r, half, lane() + 32 * half);
   }
 
-  // Adds the tile's rows, which are `from` + 0 … 63 of the other side, weighted by the warp's rows of a matrix.
+  // Adds the tile's rows, which are the rows `from` + 0 … 63 of the other operand, weighted by the warp's rows of a
+  // matrix.
   __device__ void add_weighted(int which, int from, Sums& sums) const {
 #pragma unroll 2
     for (int j = 0; j < kTile; j += 4) {
@@ -165,7 +171,7 @@ struct Block {
         }
     }
   }
-  // to = scale times the sums of all `length` rows of the other side, weighted by a matrix.
+  // to = scale times the sums of all `length` rows of `other`, weighted by a matrix.
   __device__ void store_weighted(int which, const HeadRows<const T>& other, int length, C scale, const HeadRows<T>& to,
                                  int count) const {
     Sums sums = {};
@@ -189,7 +195,7 @@ struct Block {
   }
 };
 
-// Folds several numbers side by side over the lanes.
+// Folds several numbers over the lanes of a warp; independent shuffles overlap.
 template <class C, int kCount, class F>
 __device__ void warp_reduce_all(C (&values)[kCount], F&& fold) {
 #pragma unroll
@@ -223,7 +229,7 @@ struct Forward {
   }
 };
 
-// Scores become weights, the warp's rows side by side, which are stored; and dropped.
+// Turns the warp's rows of scores into weights, stores the weights and the mask of kept weights, and applies dropout.
 template <class T, int kHead>
 __device__ void softmax(const Forward<T>& task, const Block<T, kHead>& block) {
   using C = compute_t<T>;
@@ -232,7 +238,7 @@ __device__ void softmax(const Forward<T>& task, const Block<T, kHead>& block) {
   C largest[kWarpRows], sum[kWarpRows];
 #pragma unroll
   for (int r = 0; r < kWarpRows; ++r) largest[r] = -INFINITY, sum[r] = 0;
-  const auto larger = [](C a, C b) { return a < b || b != b ? b : a; };  // a NaN stays
+  const auto larger = [](C a, C b) { return a < b || b != b ? b : a; };  // NaN if one of them is NaN
   for (int key = block.lane(); key < sizes.keys; key += 32)
 #pragma unroll
     for (int r = 0; r < kWarpRows; ++r) largest[r] = larger(largest[r], block.matrix(0, r)[key]);
@@ -299,7 +305,7 @@ struct Backward {
         weights(a.weights.template as<T>()), kept(a.kept.template as<bool>()), dq(a.dq), dk(a.dk), dv(a.dv) {}
 };
 
-// A weight and whether dropout left it: read early, used where the products are there.
+// A weight, and its factor by dropout. It is loaded before the products are computed, and used afterwards.
 template <class T>
 struct Weight {
   using C = compute_t<T>;
@@ -311,12 +317,12 @@ struct Weight {
     value = inside ? static_cast<C>(task.weights[at]) : C(0);
     factor = !task.rule.drops ? C(1) : inside && task.kept[at] ? task.rule.dropout_scale : C(0);
   }
-  // From the product of dy and v, and the sum of dy y along the row.
+  // The gradient of the score, from the product of dy and v, and the sum of dy y along the row.
   __device__ C dscore(C product, C of_row) const { return value * (product * factor - of_row); }
 };
 
-// numbers()[i] = the product of row `first` + i of dy, which is row i at `dy` in shared memory, with that of y; 0 from
-// row `count` on.
+// numbers()[i] = the dot product of row `first` + i of dy, which is row i at `dy` in shared memory, and the same row of
+// y; 0 from row `count` on.
 template <int kCount, class T, int kHead, class C>
 __device__ void row_products(const Block<T, kHead>& block, const C* dy, int pitch, const HeadRows<const T>& y,
                              int first, int count) {
@@ -339,7 +345,8 @@ __device__ void row_products(const Block<T, kHead>& block, const C* dy, int pitc
     if (block.lane() == i) block.numbers()[block.warp() + i * kWarps] = products[i];
 }
 
-// dk and dv of 16 keys, or dq of 16 queries: rows of the weights' gradient are keys or queries.
+// Computes dk and dv of 16 keys, or dq of 16 queries. The rows of the weights' gradient are keys or queries,
+// accordingly.
 template <bool kOfKeys, class T, int kHead>
 __device__ void gradients(const Backward<T>& task, const Block<T, kHead>& block) {
   using C = compute_t<T>;
@@ -374,7 +381,7 @@ __device__ void gradients(const Backward<T>& task, const Block<T, kHead>& block)
   block.store_weighted(0, kOfKeys ? task.q : task.k, columns, task.rule.scale, kOfKeys ? task.dk : task.dq, rows);
 }
 
-// Parts of 16 keys come first.
+// The first blocks compute parts of 16 keys, the others parts of 16 queries.
 template <class T, int kHead>
 __global__ void __launch_bounds__(kBlockThreads) backward_kernel(Backward<T> task) {
   extern __shared__ __align__(16) unsigned char memory[];
@@ -395,7 +402,7 @@ AttentionPlan plan_of(const Args& args, std::initializer_list<const StridedLayou
                           device_properties(args.q.device.index()));
 }
 
-// Calls f.operator()<T, kHead>() for the plan's head.
+// Calls f.operator()<T, kHead>() with the type for `dtype` and the plan's head.
 template <class F>
 void visit_kernel(const AttentionPlan& plan, DType dtype, const F& f) {
   visit_floating(dtype, [&]<class T>() {

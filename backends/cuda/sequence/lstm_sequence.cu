@@ -1,13 +1,14 @@
 // An LSTM over whole sequences in one launch: for every step t, with gates (L, N, 4 H) = W x + biases,
 //   i, f, o = sigmoid, g = tanh of gates[t] + w_hh h[t-1];  c[t] = f c[t-1] + i g,  h[t] = o tanh(c[t]);
 // and the gradients of the gates' sums and of the first states. w_hh (4 H, H), h and c (L, N, H), contiguous.
-// Grid: clusters of four blocks; a cluster takes two sequences through all steps, for sequences do not depend on each
-//   other, and nothing waits for the whole device.
-// Block: a warp for four hidden units. A lane holds its share of their rows of w_hh (backward: columns) in registers,
-//   and ends with one gate of one unit in one sequence.
-// Pipeline: every warp sends what it made of a step to all blocks of the cluster (st.async), whose barriers count the
-//   bytes. Two buffers take turns: what goes into one needs what every warp made of the other, so none is overwritten
-//   unread. What the next step reads of device memory is loaded before the wait.
+// Grid: x = clusters of four blocks. A cluster computes all steps of two sequences: sequences do not depend on each
+//   other, so that no step waits for the whole device.
+// Block: 256 threads; a warp computes four hidden units. A lane keeps its share of their rows of w_hh (backward: of the
+//   columns) in registers, and computes one gate of one unit in one sequence.
+// Pipeline: every warp sends its results of a step to all blocks of the cluster (st.async), whose barriers count the
+//   bytes. There are two buffers. Numbers are sent to one only after the numbers of all warps in the other have been
+//   received, so that no buffer is overwritten before it is read. What the next step reads from global memory is loaded
+//   before the wait.
 // Deterministic: sums over lanes are fixed trees.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/sequence/select.h>
@@ -23,7 +24,7 @@ inline constexpr int kSize = kLstmSize, kBlocks = kLstmBlocks, kSequences = kLst
 inline constexpr int kBlockThreads = kSize / kBlocks / kUnits * kWarp;
 static_assert(kBlocks == kGates && kSequences == 2, "a lane sends to one block, and its lowest bits tell a sequence");
 
-// The hidden states' sizes.
+// The sizes of the hidden states, and the offsets of states, gates and weights.
 struct Sizes {
   int length, batch, size;
   bool reverse;
@@ -35,7 +36,7 @@ struct Sizes {
   __device__ int64_t gate(int t, int sequence, int gate, int unit) const {
     return ((static_cast<int64_t>(t) * batch + sequence) * kGates + gate) * size + unit;
   }
-  // What a gate of unit `to` takes from unit `from`; 0 outside.
+  // The weight with which unit `from` enters a gate of unit `to`; 0 outside of w_hh.
   template <class T>
   __device__ float weight(const T* w_hh, int gate, int to, int from) const {
     return to < size && from < size ? static_cast<float>(w_hh[(gate * size + to) * size + from]) : 0.0f;
@@ -44,7 +45,7 @@ struct Sizes {
 
 #if __CUDA_ARCH__ >= 900
 
-// What went through the cluster after the step before, kWidth numbers of each sequence.
+// The numbers that the blocks of a cluster sent each other in the previous step: kWidth numbers of each sequence.
 template <int kWidth>
 struct Exchange {
   alignas(16) float numbers[2][kSequences][kWidth];
@@ -54,14 +55,14 @@ struct Exchange {
     if (threadIdx.x >= kWarp) return;
     if (threadIdx.x == 0)
       for (Mbarrier& barrier : full) barrier.init();
-    __syncwarp();  // init is compiled to an instruction of the whole warp, expect_tx to one of lane 0
+    __syncwarp();  // init() is compiled to an instruction of the whole warp, expect_tx() to an instruction of lane 0
     if (threadIdx.x == 0)
       for (Mbarrier& barrier : full) barrier.expect_tx(sizeof(numbers[0]));
   }
-  // Until the numbers that were sent in step i - 1 are there.
+  // Waits for the numbers that were sent in step i - 1, and returns them.
   __device__ const float (&received(int i))[kSequences][kWidth] {
     full[i & 1].wait((i - 1) / 2 & 1);
-    if (threadIdx.x == 0) full[i & 1].expect_tx(sizeof(numbers[0]));  // in step i + 1
+    if (threadIdx.x == 0) full[i & 1].expect_tx(sizeof(numbers[0]));  // those of step i + 1
     return numbers[i & 1];
   }
   __device__ void send(int i, int sequence, int at, float value, int block) {
@@ -69,9 +70,9 @@ struct Exchange {
   }
 };
 
-// Sums over all inputs of their products with kRows rows of weights, over kLanes lanes. The lane has of each row the
-// weights of inputs 4 (lane + kLanes chunk) + 0 … 3, and keeps the sum (row, sequence) whose number is the highest bits
-// of its own among the lanes.
+// Multiplies kRows rows of weights with the inputs of all sequences, and sums over kLanes lanes. A lane holds, of each
+// row, the weights of the inputs 4 (lane + kLanes chunk) + 0 … 3. It gets the sum of the (row, sequence) whose index is
+// the highest bits of its own index among the kLanes lanes.
 template <int kLanes, int kRows, int kWeights, int kWidth>
 __device__ float multiply(const float (&weights)[kRows][kWeights], const float (*inputs)[kWidth], int lane) {
   constexpr int kSums = kRows * kSequences, kSharers = kSums < kLanes ? kLanes / kSums : 1;
@@ -94,12 +95,12 @@ __device__ float multiply(const float (&weights)[kRows][kWeights], const float (
 
 #endif
 
-// h and c of every step from `gates`, which is left with the gates' values.
+// Computes h and c of every step. `gates` holds W x + biases before, and the values of the gates afterwards.
 template <class T>
 __global__ void __launch_bounds__(kBlockThreads)
     sequence_kernel(Sizes sizes, T* gates, const T* w_hh, const T* h0, const T* c0, T* cells, T* hidden) {
 #if __CUDA_ARCH__ >= 900
-  // Half a warp multiplies the rows of two units.
+  // Half a warp multiplies the rows of w_hh of two units.
   constexpr int kLanes = 16, kRows = 2 * kGates;
   __shared__ Exchange<kSize> exchange;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   exchange.init();
 
-  // What the lane has in the end: one gate of one unit, in one sequence.
+  // What the lane computes: one gate of one unit, in one sequence.
   const int own = lane & 1, sequence = first + own, gate = lane / 2 % kGates, unit = warps_unit + lane / 8;
   const bool inside = sequence < sizes.batch && unit < sizes.size;
   float c = inside ? static_cast<float>(c0[sequence * sizes.size + unit]) : 0.0f;
@@ -147,18 +148,18 @@ __global__ void __launch_bounds__(kBlockThreads)
       if (gate == 1) hidden[sizes.state(t, sequence, unit)] = h;
     }
   }
-  cluster_sync();  // nobody leaves while others write into its memory
+  cluster_sync();  // a block may not end while other blocks write to its shared memory
 #endif
 }
 
-// Gradients of the gates' sums at every step and of the first states. dc holds the gradient of the last cell and is
-// left with that of c0; dhidden may be null.
+// Computes the gradients of the gates' sums at every step, and of the first states. dc holds the gradient of the last
+// cell state before, and the gradient of c0 afterwards. dhidden may be null.
 template <class T>
 __global__ void __launch_bounds__(kBlockThreads)
     sequence_backward_kernel(Sizes sizes, const T* dhidden, const T* gates, const T* w_hh, const T* c0, const T* cells,
                              T* dc, T* dgates, T* dh0) {
 #if __CUDA_ARCH__ >= 900
-  // A warp multiplies the columns of four units.
+  // A warp multiplies the columns of w_hh of four units.
   constexpr int kWeights = kGates * kSize / kWarp;
   __shared__ Exchange<kGates * kSize> exchange;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
@@ -173,7 +174,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       weights[column][i] = sizes.weight(w_hh, i % kGates, lane + kWarp * (i / kGates), warps_unit + column);
   exchange.init();
 
-  // The lane's gate of its unit, in its sequence.
+  // What the lane computes: the gradient of one gate of one unit, in one sequence.
   const int own = lane / 4 & 1, sequence = first + own, gate = lane % kGates, unit = warps_unit + lane / 8;
   const bool inside = sequence < sizes.batch && unit < sizes.size;
   struct Saved {
@@ -197,7 +198,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   Saved next = saved_of(sizes.length - 1);
   cluster_sync();
 
-  for (int i = 0; i < sizes.length; ++i) {  // backwards
+  for (int i = 0; i < sizes.length; ++i) {  // from the last step to the first
     const int forward = sizes.length - 1 - i, t = sizes.step(forward);
     const Saved saved = next;
     if (forward > 0) next = saved_of(forward - 1);

@@ -1,6 +1,7 @@
-// What follows the matrix products in a step of an LSTM, and its gradient. Any strides.
-//   c = f c_before + i g,  h = o tanh(c)  with i, f, o = sigmoid and g = tanh of their sums, which are adjacent
-// Blocks of 256 threads; one for each cell.
+// The element-wise part of a step of an LSTM, after the matrix products, and its gradient:
+//   c = f c_before + i g,  h = o tanh(c);  i, f, o = sigmoid and g = tanh of the sums in `gates` (N, 4 H).
+// Layout: any strides.  Grid: x = blocks of a grid-stride loop over cells (for_each).  Block: 256 threads; a thread
+// computes one cell a step.  Deterministic: cells are independent of each other.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/formulas/lstm_cell.h>
 #include <gradus/core/runtime/observer.h>
@@ -11,7 +12,7 @@ namespace {
 
 using namespace cuda_detail;
 
-// Views: c, gates, c_before, h. `gate` is the step from one gate to the next.
+// The offsets `at` are those of c, gates, c_before and h. `gate` is the stride from one gate to the next.
 template <class T>
 struct Cell {
   int64_t gate;
@@ -29,7 +30,7 @@ struct Cell {
   }
 };
 
-// Views: dc, dgates, dh, gates, c_before, c.
+// The offsets `at` are those of dc, dgates, dh, gates, c_before and c.
 template <class T>
 struct CellBackward {
   int64_t gate, dgate;

@@ -1,4 +1,4 @@
-// Which kernels compute attention and the steps of LSTMs, and with which tiles.
+// Chooses the kernels for attention and LSTMs, and plans their tiles.
 #include <gradus/backends/cuda/sequence/select.h>
 
 #include <algorithm>
@@ -6,8 +6,8 @@
 namespace gradus::cuda_detail {
 namespace {
 
-// A block has its 16 rows of q, a tile of the other side, a number for each row of the tile, and `matrices` matrices of
-// 16 rows over the other side's length.
+// Bytes of shared memory of a block: 16 rows of its operand, a tile of the other operand, a number for each row of the
+// tile, and `matrices` matrices of 16 rows with the other operand's `length` as columns.
 size_t attention_bytes(size_t element, int head, int64_t length, int matrices) {
   const int numbers = kAttentionRows * head + kAttentionTile * (head + kAttentionPad) + kAttentionTile +
                       matrices * kAttentionRows * attention_pitch(static_cast<int>(length));
@@ -17,7 +17,7 @@ size_t attention_bytes(size_t element, int head, int64_t length, int matrices) {
 }  // namespace
 
 AttentionPlan select_attention(const AttentionProblem& problem, bool backward, const DeviceProperties& device) {
-  constexpr int64_t kLongest = 128, kMostWeights = 1 << 20;  // more are worth cuBLAS's tiles
+  constexpr int64_t kLongest = 128, kMostWeights = 1 << 20;  // beyond these, cuBLAS is faster
   const auto& [dtype, q, k, v, dense] = problem;
   const int64_t heads = q[0] * q[1], queries = q[2], keys = k[2], columns = std::max(q[3], v[3]);
   const bool empty = heads * queries * keys * q[3] * v[3] == 0;
@@ -27,13 +27,13 @@ AttentionPlan select_attention(const AttentionProblem& problem, bool backward, c
   const size_t element = dtype == DType::f64 ? 8 : 4;
   const size_t of_keys = attention_bytes(element, head, keys, 1);
   const size_t of_both = std::max(of_keys, attention_bytes(element, head, queries, 2));
-  if (of_both > device.shared_memory) return {};  // both directions, or neither
+  if (of_both > device.shared_memory) return {};  // forward and backward use the same algorithm
   const int64_t blocks = ceil_div(queries, kAttentionRows) + (backward ? ceil_div(keys, kAttentionRows) : 0);
   return {AttentionAlgorithm::tiles, head, static_cast<uint32_t>(heads * blocks), backward ? of_both : of_keys};
 }
 
 LstmPlan select_lstm(DType dtype, const Shape& states, bool contiguous, const DeviceProperties& device) {
-  constexpr int64_t kMost = int64_t{1} << 24;  // grids and steps are 32-bit numbers
+  constexpr int64_t kMost = int64_t{1} << 24;  // grid sizes and step numbers have 32 bits
   const int64_t length = states[0], batch = states[1], size = states[2];
   const auto within = [](int64_t n, int64_t limit) { return n > 0 && n <= limit; };
   if (!contiguous || !device.has_clusters() || dtype == DType::f64) return {};

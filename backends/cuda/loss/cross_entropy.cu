@@ -1,12 +1,15 @@
 // Cross-entropy of logits x (N, C) with targets t (N):
 //   p = log_softmax(x);  loss_i = -p[i, t_i];  loss = sum or mean of the loss_i that are not ignored
 //   dx = (exp(p) - onehot(t)) dloss / count
-// A target outside [0, C) makes its row's loss and gradient NaN. Any strides.
-// Small (up to 256 rows of 64 classes): one block of up to 1,024 threads, eight lanes for each row, of which a lane
-// keeps two or eight elements in registers; the losses' sum is a tree over the block. Else softmax.cu's kernel and one
-// block of 1,024 threads, a row each in turn, for the losses and their sum. Gradient: an element of up to 1,024 classes
-// has a thread, a longer row a block of 256 or 1,024, which reads it in vectors of 16 bytes. Deterministic: fixed trees
-// and orders.
+// A target outside [0, C) makes the loss and the gradient of its row NaN.  Layout: any strides.
+// Forward, up to 256 rows of 64 classes: one block of up to 1,024 threads; eight lanes share a row, and a lane keeps
+// two
+//   or eight elements in registers. The losses are summed by a tree over the block.
+// Forward, otherwise: log_softmax by softmax.cu, then one block of 1,024 threads, which loop over the rows, for the
+//   losses and their sum.
+// Backward: a thread for each element (grid-stride loop) or, above 1,024 classes, a block of 256 or 1,024 threads for
+//   each row, which it reads in vectors of 16 bytes.
+// Deterministic: sums are fixed trees.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/online_softmax.cuh>
@@ -17,7 +20,7 @@ namespace {
 
 using namespace cuda_detail;
 
-// A matrix or a vector by its strides.
+// A matrix or a vector with any strides.
 template <class T>
 struct Matrix {
   T* data;
@@ -38,7 +41,7 @@ __device__ void store_sum(const Sizes& sizes, C sum, C counted, T* loss, T* weig
   if (sizes.reduction == Reduction::mean) *loss = static_cast<T>(sum / counted);
 }
 
-// One block: the losses of p = log_softmax(x), their sum, and the number of rows that count.
+// The losses of p = log_softmax(x), their sum, and the number of rows that are not ignored, by one block.
 template <class T, class C>
 __global__ void __launch_bounds__(1024)
     losses_kernel(Sizes sizes, Matrix<const T> p, Matrix<const int64_t> target, Matrix<T> losses, T* weight_sum) {
@@ -50,7 +53,7 @@ __global__ void __launch_bounds__(1024)
   for (int64_t i = threadIdx.x; i < sizes.rows; i += blockDim.x) {
     const int64_t t = target(i);
     const bool valid = t >= 0 && t < sizes.classes, counts = t != sizes.ignore_index;
-    const C at_target = static_cast<C>(p(i, valid ? t : 0));  // loaded in any case: the next load does not wait
+    const C at_target = static_cast<C>(p(i, valid ? t : 0));  // always loaded, so that the next load does not wait
     const C loss = !counts ? C(0) : valid ? -at_target : C(NAN);
     if (sizes.reduction == Reduction::none) losses(i) = static_cast<T>(loss);
     sum += loss, counted += counts;
@@ -60,7 +63,7 @@ __global__ void __launch_bounds__(1024)
   if (threadIdx.x == 0) store_sum(sizes, sum, static_cast<C>(counted), losses.data, weight_sum);
 }
 
-// All in one launch of one block: kLanes lanes have a row, a lane at most kValues of its elements.
+// Log-softmax, the losses and their sum, by one block: kLanes lanes share a row, a lane keeps at most kValues elements.
 constexpr int kLanes = 8;
 constexpr int64_t kSmallRows = 256, kSmallClasses = 64;
 template <int kValues, class T, class C>
@@ -111,7 +114,7 @@ struct Backward {
   const T* weight_sum;
   Matrix<T> dx;
 
-  // dx[i, j] as a function of j and p[i, j].
+  // Returns dx[i, j] as a function of j and p[i, j].
   __device__ auto row(int64_t i) const {
     const int64_t t = target(i);
     const bool ignored = t == sizes.ignore_index, valid = t >= 0 && t < sizes.classes;
@@ -123,7 +126,7 @@ struct Backward {
   }
 };
 
-// One thread per element.
+// A thread computes one element a step.
 template <class T, class C>
 __global__ void __launch_bounds__(kThreads) backward_kernel(Backward<T, C> task, Divisor classes, uint32_t numel) {
   for (uint32_t e = thread_index(); e < numel; e += thread_count()) {
@@ -133,7 +136,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Backward<T, C> task,
   }
 }
 
-// One block per row.
+// A block computes one row a step.
 template <class T, class C>
 __global__ void __launch_bounds__(1024, sizeof(T) == 8 ? 1 : 2) long_rows_backward_kernel(Backward<T, C> task) {
   for (int64_t i = blockIdx.x; i < task.sizes.rows; i += gridDim.x) {

@@ -1,6 +1,8 @@
-// y[i] = x[i, target[i]] and its gradient: dx = 0 but for dx[i, target[i]] = dy[i]. Ignored rows give 0. A target that
-// is no class gives NaN (0 for integers): the host does not wait to look. Any strides. Grid: blocks of 256 threads, one
-// thread for each element of y, or dx (for_each). Deterministic: no sums.
+// Picks an element of each row: y[i] = x[i, target[i]], and the gradient: dx = 0 except dx[i, target[i]] = dy[i].
+// Ignored rows give 0. A target that is no class gives NaN (0 for integers), because the host does not wait for the
+// targets to check them.
+// Layout: any strides.  Grid: x = blocks of a grid-stride loop over y, or dx (for_each).  Block: 256 threads; a thread
+// computes one element a step.  Deterministic: there are no sums.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/launch.cuh>
@@ -16,11 +18,11 @@ __device__ T no_class() {
   else return T(0);
 }
 
-// The element of class t of row i: y[i] = x[i, t], or, backward, y[i, t] = x[i]. Views: y, rows of x, target, class of
-// the element of y (backward).
+// With t = target[i], sets y[i] = x[i, t] or, in backward, y[i, t] = x[i]. The offsets `at` are those of y, the row of
+// x, the target and, in backward, the class of the element of y.
 template <bool kBackward, class T>
 struct Pick {
-  int64_t classes, ignore_index, step, first;  // step: of x's classes; first: class of this launch
+  int64_t classes, ignore_index, step, first;  // step: stride of x's classes; first: the launch's first class
   const T* x;
   const int64_t* target;
   T* y;

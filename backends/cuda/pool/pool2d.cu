@@ -1,12 +1,14 @@
-// y[n, c, p, q] = max over r, s of x[n, c, p stride - padding + r dilation, q …], and where in the plane it was found.
-// Backward gathers: dx[n, c, h, w] sums dy of the windows over (h, w) that found their maximum there, in the order of
-// the windows, so that no two threads write one element. x (N, C, H, W), y (N, C, P, Q), any strides.
-//
-// Grid: blocks of 256 threads, which loop over the vectors of the result: neighbours in memory, that is, channels of a
-// channels-last pixel, else a column of a row. Windows of 2 x 2 that tile the image, those of most nets, are constants
-// of the kernels (kTiles), which then take columns up to 16 bytes at a time too: two of the image for one of y. Of
-// other windows up to 3 x 3 at stride 2, ResNet's, backward gives a thread 2 x 2 pixels, which ask the same four.
-// Deterministic: a thread sums alone, in the order of the windows.
+// Max pooling and its gradient.
+//   y[n, c, p, q] = max over r, s of x[n, c, p stride - padding + r dilation, q …]; indices: its position in the plane.
+//   dx[n, c, h, w] = sum of dy over the windows that contain (h, w) and have their maximum there.
+// Layout: x (N, C, H, W), y (N, C, P, Q), any strides.
+// Grid: x = blocks of a grid-stride loop over vectors of the result.  Block: 256 threads; a thread computes one vector
+// a step: channels of a channels-last pixel, otherwise one column of a row.
+// pool_kernel and backward_kernel: for 2 x 2 windows that tile the image the sizes are constants (kTiles), and vectors
+// are also columns, up to 16 bytes of them: two columns of the image for each column of y.
+// backward_2x2_kernel: for other windows up to 3 x 3 at stride 2, a thread computes 2 x 2 pixels, which are contained
+// in the same four windows.
+// Deterministic: a thread computes all of a sum, in the order of the windows.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/formulas/scalar_math.h>
 #include <gradus/core/runtime/observer.h>
@@ -23,7 +25,7 @@ struct Pool {
   int H, W, P, Q;
   Pool2dGeometry window;
   Divisor stride_h, stride_w;
-  ImageVectors vectors;  // of the result: of `pooled`, or backward of `image`
+  ImageVectors vectors;  // of the result: y, or dx in backward
 
   Pool(const Shape& image, const Shape& pooled, const Pool2dGeometry& window, const ImageVectors& vectors)
       : H(static_cast<int>(image[2])), W(static_cast<int>(image[3])), P(static_cast<int>(pooled[2])),
@@ -36,7 +38,7 @@ void check_size(int64_t elements) {
                "; split the batch");
 }
 
-// kTiles: the windows are tiles, all within the image. Others know no vectors of columns.
+// kTiles: the windows tile the image and are inside of it. Only then there are vectors of columns.
 template <bool kTiles, Along kAlong, int kVec, class T>
 __global__ void __launch_bounds__(kThreads)
     pool_kernel(Pool pool, Image<const T> x, Image<T> y, Image<int32_t> indices) {
@@ -58,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
         if (!kTiles && (w < 0 || w >= pool.W)) continue;
         const T* row = image + h * x.strides.h;
         Vec<T, kVec> tap;
-        if constexpr (kTiles && kAlong == Along::columns) {  // every second element of the row over the vector
+        if constexpr (kTiles && kAlong == Along::columns) {  // every second element of the row
           const auto over = load<2 * kVec>(row + (w - s));
 #pragma unroll
           for (int k = 0; k < kVec; ++k) tap.value[k] = over.value[2 * k + s];
@@ -81,7 +83,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The windows that cover position `at` of an axis: from `first` to `last`.
+// The windows that contain position `at` of an axis: from `first` to `last`.
 struct Windows {
   int first, last;
 };
@@ -94,13 +96,13 @@ __device__ Windows windows_over(int at, const Pool2dGeometry& window, int axis, 
   return {first, min(static_cast<int>(stride.quotient(padded)), count - 1)};
 }
 
-// One vector of dx to a thread, from kVec neighbours of dy where it has one window for each.
+// A thread computes one vector of dx a step, from kVec neighbours of dy in each window that contains it.
 template <bool kTiles, Along kAlong, int kVec, class T>
 __global__ void __launch_bounds__(kThreads)
     backward_kernel(Pool pool, Image<const T> dy, Image<const int32_t> indices, Image<T> dx) {
   using C = compute_t<T>;
   constexpr bool kColumns = kAlong == Along::columns;
-  constexpr int kPerWindow = kTiles && kColumns ? 2 : 1;  // neighbours in a vector of dx that have one window
+  constexpr int kPerWindow = kTiles && kColumns ? 2 : 1;  // neighbours in a vector of dx that share a window
   constexpr int kWide = kPerWindow * kVec;
   static_assert(kTiles || !kColumns || kVec == 1);
   for (uint32_t e = thread_index(); e < pool.vectors.count; e += thread_count()) {
@@ -119,7 +121,7 @@ __global__ void __launch_bounds__(kThreads)
         for (int k = 0; k < kWide; ++k)
           if (winner.value[k / kPerWindow] == here + (kColumns ? k : 0))
             sum[k] += static_cast<C>(gradient.value[k / kPerWindow]);
-        if (kTiles) break;  // there is one at most
+        if (kTiles) break;  // at most one window contains a pixel
       }
       if (kTiles) break;
     }
@@ -130,8 +132,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Windows up to 3 x 3 at stride 2: 2 x 2 pixels to a thread (`pool.vectors` counts them), all that may be covered by
-// windows (p, q) to (p + 1, q + 1). `pairs`: two columns can be stored at once.
+// Windows up to 3 x 3 at stride 2: a thread computes 2 x 2 pixels (`pool.vectors` counts such squares), which only the
+// windows (p, q) to (p + 1, q + 1) can contain. `pairs`: two columns can be stored at once.
 template <Along kAlong, int kVec, class T>
 __global__ void __launch_bounds__(kThreads)
     backward_2x2_kernel(Pool pool, bool pairs, Image<const T> dy, Image<const int32_t> indices, Image<T> dx) {
@@ -143,7 +145,7 @@ __global__ void __launch_bounds__(kThreads)
     const T* gradients = dy.plane(at);
     const int32_t* winners = indices.plane(at);
     at.row *= 2, at.column *= 2;
-    Vec<T, kVec> gradient[4];  // of each window: all loads are under way before the first is waited for
+    Vec<T, kVec> gradient[4];  // of each window; all loads are in flight before the first is used
     Vec<int32_t, kVec> winner[4];
 #pragma unroll
     for (int window = 0; window < 4; ++window) {
@@ -177,7 +179,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Whether the kernels for tiles serve: they take whole pairs of columns, or any columns of channels side by side.
+// Returns true if the kernels with kTiles can be used: they need whole pairs of columns, or channels innermost.
 bool takes_tiles(const View& image, const Pool2dGeometry& g) {
   for (int i = 0; i < 2; ++i)
     if (g.kernel[i] != 2 || g.stride[i] != 2 || g.padding[i] != 0 || g.dilation[i] != 1) return false;
@@ -190,8 +192,8 @@ bool takes_2x2(const Pool2dGeometry& g) {
   return true;
 }
 
-// Calls run<kTiles, kAlong, kVec>() with the largest vectors of `pooled` and the indices, and of `image`, that all
-// have.
+// Calls run<kTiles, kAlong, kVec>() with the largest vectors in which `image`, `pooled` and the indices can be
+// accessed.
 template <class T, class Run>
 void visit_vectors(bool tiles, const View& image, const View& pooled, const View& indices, const Run& run) {
   constexpr int kFull = 16 / sizeof(T);

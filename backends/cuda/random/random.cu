@@ -1,7 +1,8 @@
-// Random numbers: the streams of core/runtime/random.h, element by element in logical order, hence the same bits as on the CPU.
-// Dropout draws, masks and scales in one pass. A permutation is the order of random keys, ties by index. Any strides.
-// Blocks of 256 threads, which loop: one for four neighbours in logical order, which share random words
-// (device/map.cuh). Deterministic: a number depends on seed, offset and index alone.
+// Random numbers: y[i] = element i, in logical order, of a stream of core/runtime/random.h, with the same bits as on the CPU.
+// Dropout draws, masks and scales in one pass. A permutation is the order of random keys; equal keys keep their order.
+// Layout: any strides.  Grid: x = blocks of a grid-stride loop (device/map.cuh).  Block: 256 threads; a thread computes
+// four neighbours in logical order a step, which share random words.
+// Deterministic: a number depends only on seed, offset and index.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/formulas/scalar_math.h>
 #include <gradus/core/runtime/observer.h>
@@ -14,14 +15,15 @@ namespace {
 
 using namespace cuda_detail;
 
-// A replayed graph finds a new offset on the device.
+// Adds the offset that is stored on the device, where a replayed graph finds a new one.
 __device__ void add_device_offset(RandomState& state) {
   if (state.device_offset) state.offset += *state.device_offset;
 }
 
 enum class Distribution { uniform, normal, bernoulli, integer, key };
 
-// Between, or with the mean and deviation, or the probability `a`, `b`. Keys are signed numbers in the order of bits.
+// Draws element i of a stream. `a` and `b` are the limits, or the mean and deviation, or `a` is the probability. Keys
+// are signed numbers in the order of their unsigned random bits.
 template <Distribution kOf, class T, class Parameter>
 struct Draw {
   RandomState state;
@@ -38,7 +40,7 @@ struct Draw {
   }
 };
 
-// Views: y, x, mask.
+// The views of `geometry` are y, x and mask.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     dropout_kernel(RandomState state, Geometry<3> geometry, const T* x, T* y, bool* mask, uint64_t first, double keep,

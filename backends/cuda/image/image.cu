@@ -1,6 +1,6 @@
-// y (…, 1, H, W) = 0.2989 R + 0.5870 G + 0.1140 B of x (…, 3, H, W): one read of the picture, one write. Integers
-// compute in double and truncate. Any strides.
-// Blocks of 256 threads; one for four neighbours, or for a pixel of strided views (device/map.cuh). Deterministic.
+// RGB to grayscale: y (…, 1, H, W) = 0.2989 R + 0.5870 G + 0.1140 B of x (…, 3, H, W). Integers are computed in double
+// and truncated.
+// Layout: any strides; grid, block and order: device/map.cuh, with three operands, the channels of x.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/formulas/scalar_math.h>
 #include <gradus/core/runtime/observer.h>

@@ -1,9 +1,11 @@
-// y[n, c, p, q] = sum over k, l of rows.weight[k] columns.weight[l] x[n, c, rows.source[k], columns.source[l]], k and l
-// being the taps of p and q: average pooling, interpolation, and the gradients of both (core/backend.h: Stencil).
-// x (N, C, H, W), y (N, C, P, Q): any strides.
-// Grid: all vectors of y, blocks of 64 or 256 threads; a thread makes an element, or a vector of channels of a
-// channels-last pixel. Stencils travel as kernel parameters to tables in device memory. The mean of whole planes is a
-// reduction, its gradient a map (device/map.cuh).  Deterministic: each sum in the order of its taps.
+// Average pooling, interpolation and the gradients of both, as weighted sums of taps (core/backend.h: Stencil):
+//   y[n, c, p, q] = sum over the taps k of p and l of q of
+//                   rows.weight[k] columns.weight[l] x[n, c, rows.source[k], columns.source[l]].
+// Layout: x (N, C, H, W), y (N, C, P, Q), any strides.
+// Grid: x = blocks of a grid-stride loop over vectors of y.  Block: 64 or 256 threads; a thread computes an element, or
+// a vector of channels of a channels-last pixel, a step. The stencils are copied to device memory as kernel arguments.
+// The mean of whole planes is a reduction (reduce), and its gradient an element-wise map (device/map.cuh).
+// Deterministic: one thread computes all of a sum, in the order of the taps.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -19,13 +21,14 @@ namespace {
 
 using namespace cuda_detail;
 
-// The taps of p are those from begin[p] to begin[p + 1]: elements of the axis, and weights. In device memory.
+// A stencil in device memory. The taps of position p are begin[p] … begin[p + 1] - 1; a tap has a source, which is an
+// index along the axis, and a weight.
 struct Taps {
   const int32_t *begin, *sources;
   const double* weights;
 };
 
-// A part of a table of the host, as a kernel parameter: with the others below the limit of 4 KiB.
+// A part of a host table as a kernel argument. All arguments together must fit in 4 KiB.
 struct Words {
   static constexpr size_t kMost = 960;
   uint32_t word[kMost];
@@ -34,8 +37,8 @@ __global__ void __launch_bounds__(kThreads) copy_words_kernel(Words words, uint3
   for (uint32_t i = threadIdx.x; i < count; i += kThreads) to[i] = words.word[i];
 }
 
-// A stencil in device memory: its weights, `begin`, and sources. The copy waits for nothing, needs no pinned memory,
-// and is part of a captured graph with the contents that the stencil had then.
+// Copies a stencil to device memory: its weights, `begin` and sources. The copy waits for nothing and needs no pinned
+// memory; a captured graph contains it, with the contents of the stencil at the time of the capture.
 class DeviceStencil {
  public:
   DeviceStencil(const Launch& launch, Device device, const Stencil& stencil)
@@ -91,7 +94,7 @@ __global__ void __launch_bounds__(kThreads)
 bool is_mean(const Stencil& stencil) {
   return is_uniform(stencil) && stencil.size_out == 1 && stencil.weight[0] == 1 / static_cast<double>(stencil.size_in);
 }
-// If it spreads one element over the axis, as the gradient of a mean does.
+// Returns true if the stencil spreads one element over the axis, as the gradient of a mean does.
 bool spreads(const Stencil& stencil) { return is_uniform(stencil) && stencil.size_in == 1; }
 
 template <class T>
@@ -110,7 +113,7 @@ void CudaBackend::resample2d(const View& x, const Stencil& rows, const Stencil& 
   GRADUS_CHECK(y.numel() <= kMaxChunk, ShapeError, "cuda resamples to at most ", kMaxChunk, " elements at once, got ",
                y.numel(), "; split the batch");
   if (spread) {
-    View plane = x;  // one element, seen as often as y has elements
+    View plane = x;  // its one element, broadcast to the shape of y
     plane.shape = y.shape;
     plane.strides[2] = plane.strides[3] = 0;
     return visit_floating(y.dtype, [&]<class T>() {
@@ -123,7 +126,7 @@ void CudaBackend::resample2d(const View& x, const Stencil& rows, const Stencil& 
   visit_floating(y.dtype, [&]<class T>() {
     const auto run = [&]<Along kAlong, int kVec>() {
       const ImageVectors vectors(y.shape, kAlong, kVec);
-      // Smaller blocks where there would not be two for every multiprocessor.
+      // Smaller blocks if there would be fewer than two for every multiprocessor.
       const uint32_t threads =
           vectors.count < 2 * kThreads * static_cast<uint32_t>(launch.multiprocessors()) ? 64 : kThreads;
       launch(resample_kernel<kAlong, kVec, T>, launch.blocks(vectors.count, threads), threads, vectors, row_taps.taps(),

@@ -1,6 +1,8 @@
-// Loss scaling over all gradients in few launches: g *= factor, and whether any was inf or NaN. The scale's formula is
-// in core/formulas/loss_scale.h. Grid: blocks of 2,048 elements of one gradient each (device/multi_tensor.cuh); block: 256
-// threads, eight elements a thread. Deterministic: no sums.
+// Loss scaling over all gradients in few launches: g *= factor, and found_inf = 1 if any g is inf or NaN. The formula
+// of the scale is in core/formulas/loss_scale.h.
+// Layout: gradients that one running index addresses; the default body of Backend processes others.
+// Grid: x = blocks for all gradients, 2,048 elements of one gradient each (device/multi_tensor.cuh).  Block: 256
+// threads; a thread scales eight elements.  Deterministic: there are no sums.
 #include <gradus/core/formulas/loss_scale.h>
 
 #include <gradus/backends/cuda/cuda_backend.h>
@@ -15,7 +17,7 @@ using namespace cuda_detail;
 template <class T>
 using Table = TensorTable<T*, 128, 2048>;
 
-// Several threads may find an inf: all write the same 1.
+// Several threads may find an inf or NaN; all of them store the same 1.
 template <class T>
 __global__ void __launch_bounds__(kThreads) unscale_kernel(Table<T> table, const double* factor, double* found_inf) {
   using C = compute_t<T>;

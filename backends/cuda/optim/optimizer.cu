@@ -1,6 +1,8 @@
-// Optimizer steps over all parameters in few launches. The formulas are in core/formulas/optimizer_rules.h. A parameter, its
-// gradient and its states fill memory alike. Grid: blocks of 1,024 elements of one parameter each
-// (device/multi_tensor.cuh); block: 256 threads, four elements a thread. Deterministic: no sums.
+// Optimizer steps over all parameters in few launches. The formulas are in core/formulas/optimizer_rules.h.
+// Layout: a parameter, its gradient and its states have the same dense layout; the default body of Backend processes
+// others.
+// Grid: x = blocks for all parameters, 1,024 elements of one parameter each (device/multi_tensor.cuh).  Block: 256
+// threads; a thread updates four elements.  Deterministic: there are no sums.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/flat_parameters.h>
 #include <gradus/core/formulas/optimizer_rules.h>
@@ -13,7 +15,8 @@ namespace {
 
 using namespace cuda_detail;
 
-// G: of the gradient, T or a half type. H: of the half copy.
+// The addresses of one parameter of type T. G is the type of its gradient, T or a half type; H is the type of its half
+// copy.
 template <class T, class G, class H>
 struct Entry {
   T* parameter;
@@ -25,7 +28,7 @@ constexpr int kPerThread = 4;
 template <class T, class G, class H>
 using Table = TensorTable<Entry<T, G, H>, 62, kPerThread * kThreads>;
 
-// True where all of them begin as vectors of four elements do.
+// Returns true if all addresses are aligned as vectors of four elements.
 template <class T, class G, class H>
 __device__ bool are_aligned(const Entry<T, G, H>& entry) {
   const auto all = [](auto* data) { return reinterpret_cast<uintptr_t>(data) % (kPerThread * sizeof(*data)) == 0; };
@@ -42,7 +45,7 @@ struct Block {
   __device__ double operator[](int i) const { return data[i * step]; }
 };
 
-// Five blocks of a multiprocessor: a thread may have 48 registers, and without the bound takes 51.
+// Five resident blocks a multiprocessor limit a thread to 48 registers; without the limit the compiler uses 51.
 template <class T, class G, class H, class Rule>
 __global__ void __launch_bounds__(kThreads, 5) step_kernel(Table<T, G, H> table, Block block, Rule rule) {
   using C = compute_t<T>;
@@ -50,10 +53,11 @@ __global__ void __launch_bounds__(kThreads, 5) step_kernel(Table<T, G, H> table,
   launch_dependents();
   int64_t begin, end;
   const Entry<T, G, H>& entry = table.part_of_block(begin, end);
-  // A thread's elements are neighbours, one vector; in a part that is not full, each thread has as few as possible.
+  // In a whole block, the elements of a thread are a vector of neighbours; otherwise they are kThreads apart, so that
+  // all threads have nearly the same number.
   const bool whole = begin + kPerThread * kThreads == end && are_aligned(entry);
   const int64_t first = begin + (whole ? kPerThread : 1) * static_cast<int>(threadIdx.x);
-  // All that a thread reads is under way before it waits for the constants, and before it stores anything.
+  // All loads of a thread are in flight before it waits for the constants, and before it stores anything.
   Vec<T, kPerThread> parameters, states[kMaxOptimizerStates] = {};
   Vec<G, kPerThread> gradients;
   if (whole) {
@@ -73,7 +77,7 @@ __global__ void __launch_bounds__(kThreads, 5) step_kernel(Table<T, G, H> table,
     }
   }
   if (block[StepBlock::found_inf] != 0) return;
-  // The constants are costly arithmetic in double: one thread computes them.
+  // The constants need costly arithmetic in float64, so one thread computes them for the block.
   __shared__ rules::FullStep<Rule, C> shared;
   if (threadIdx.x == 0)
     shared = rules::full_step<C>(
@@ -112,10 +116,10 @@ __global__ void advance_kernel(double* block, int64_t step) {
   if (block[StepBlock::found_inf * step] == 0) block[StepBlock::step * step] += 1;
 }
 
-// Parameters without a half copy need no kernels of their own.
+// The type H for a parameter: that of its half copy, or any half type if it has none.
 DType half_type(const ParameterViews& views) { return views.half ? views.half.dtype : DType::bf16; }
 
-// True for the types that kernels have, and where one running index serves all views.
+// Returns true if there is a kernel for the types, and one running index can address all views.
 bool flat(const ParameterViews& views) {
   const DType p_type = views.parameter.dtype, g_type = views.gradient.dtype, h_type = half_type(views);
   const bool has_kernel = g_type == p_type ? !views.half || p_type == DType::f32 : g_type == h_type;

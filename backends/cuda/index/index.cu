@@ -1,10 +1,15 @@
-// gather: y[i] = x[i with index[i] at an axis].  scatter: y[i with index[i] at the axis] = x[i], or += x[i].  Any
-// strides. An index outside the axis gives 0, or writes nothing: the host does not wait to look.
-// Blocks of 256 threads, which loop: one for each element of y (gather), or of the x[i], of which the first of a place
-// adds up all that go there (scatter).
-// Deterministic though several x[i] may go to one place of y: the numbers of the x[i] are sorted by place, which keeps
-// equal ones in order, and one thread adds up a place, or takes the last.
-// Where the index does not vary along the other axes, as in the gradient of an embedding, whole slices are sorted.
+// gather: y[i] = x[i with index[i] at an axis].  scatter: y[i with index[i] at the axis] = x[i], or += x[i].
+// An index outside of the axis gives 0 (gather) or stores nothing (scatter), because the host does not wait for the
+// indices to check them.
+// Layout: any strides.
+// gather: grid: x = blocks of a grid-stride loop over y (for_each); block: 256 threads; a thread copies one element a
+//   step.
+// scatter: the items x[i] are sorted by their place in y. If the index does not vary along the other axes, as in the
+//   gradient of an embedding, an item is a whole slice, otherwise an element. Grid: x = blocks of a grid-stride loop
+// over
+//   items x elements of an item; block: 256 threads; the thread of the first item of a place adds all items of that
+//   place, or stores the last one.
+// Deterministic: the sort is stable, and one thread adds all items of a place, in order.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/device/radix_sort.h>
 #include <gradus/core/formulas/wrapping.h>
@@ -16,7 +21,8 @@ namespace {
 
 using namespace cuda_detail;
 
-// The axis that the index selects along: its size and its step, in x's memory (gather) or between places (scatter).
+// The axis along which the index selects: its size, and its stride in x (gather) or in the numbering of places
+// (scatter).
 struct Axis {
   int64_t size, step;
   __device__ bool holds(int64_t index) const { return index >= 0 && index < size; }
@@ -33,7 +39,7 @@ struct Gather {
   const T* x;
   const int64_t* index;
   T* y;
-  __device__ void operator()(uint32_t, const int64_t (&at)[3]) const {  // in y, x without the axis, index
+  __device__ void operator()(uint32_t, const int64_t (&at)[3]) const {  // offsets in y, x without the axis, index
     const int64_t place = index[at[2]];
     y[at[0]] = axis.holds(place) ? x[at[1] + place * axis.step] : T(0);
   }
@@ -41,8 +47,8 @@ struct Gather {
 
 constexpr uint32_t kNowhere = ~uint32_t{0};
 
-// The places of y, numbered in the logical order, to which items of x go. Views: index, y's logical order without the
-// axis.
+// Computes the place in y, numbered in logical order, of each item of x. The offsets `at` are those in the index, and
+// in the logical order of y without the axis.
 struct FindPlace {
   Axis axis;
   const int64_t* index;
@@ -55,7 +61,8 @@ struct FindPlace {
   }
 };
 
-// Items of x in the order of their places in y; each has the elements of `inner` (views: x, y), one thread for each.
+// Stores items of x that are sorted by their place in y. An item has the elements of `inner`, whose views are x and y;
+// a thread processes one element of one item a step.
 template <bool kAccumulate, class T>
 __global__ void __launch_bounds__(kThreads)
     scatter_kernel(uint32_t items, Geometry<1> x_items, Geometry<1> y_places, Geometry<2> inner, const uint32_t* places,
@@ -65,7 +72,7 @@ __global__ void __launch_bounds__(kThreads)
   for (uint64_t i = thread_index(); i < threads; i += thread_count()) {
     const uint32_t first = static_cast<uint32_t>(i / inner.numel), element = static_cast<uint32_t>(i % inner.numel);
     const uint32_t place = places[first];
-    if (place == kNowhere || (first > 0 && places[first - 1] == place)) continue;  // not the first one of its place
+    if (place == kNowhere || (first > 0 && places[first - 1] == place)) continue;  // not the first item of its place
     int64_t within[2];
     inner.offsets(element, within);
     T& to = y[y_places.offset(place) + within[1]];
@@ -78,7 +85,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Items are slices along the axis, whose places are those of the axis, or single elements.
+// Sorts the items by place and stores them. Items are slices across the axis, whose places are indices of the axis, or
+// single elements.
 template <bool kAccumulate>
 void scatter_sorted(const View& x, int axis, const View& index, const MutableView& y) {
   bool slices = true;
@@ -100,7 +108,7 @@ void scatter_sorted(const View& x, int axis, const View& index, const MutableVie
   for_each(launch, indices, [&](const int64_t*) {
     return FindPlace{{y.shape[axis], slices ? 1 : logical[axis]}, index.as<int64_t>(), by_place.keys, by_place.places};
   });
-  by_place.sort(y.device, bits_of(places.numel) + 1);  // a bit more than places need: kNowhere comes last
+  by_place.sort(y.device, bits_of(places.numel) + 1);  // one bit more than places need, so that kNowhere comes last
   const auto run = [&]<class T>() {
     launch(scatter_kernel<kAccumulate, T>, launch.blocks(count * inner.numel, kThreads), kThreads,
            static_cast<uint32_t>(count), x_items.geometry(), places.geometry(), inner.geometry(), by_place.keys,

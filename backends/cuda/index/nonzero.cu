@@ -1,6 +1,7 @@
-// positions = indices of the true elements in row-major order.  x: any strides.
-// CUB selects the running numbers of the true elements in one pass, which takes a number apart where it is stored.
-// Deterministic: integers.
+// positions = the indices of the true elements of x in row-major order.  Layout: any strides.
+// CUB's DeviceSelect, which chooses grid and block, selects the running indices of the true elements in one pass; its
+// output iterator converts each of them to a row of positions.
+// Deterministic: the results are integers in a defined order.
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/tabulate_output_iterator.h>
 #include <cub/device/device_select.cuh>
@@ -20,7 +21,7 @@ struct IsTrue {
   __device__ bool operator()(uint32_t i) const { return x[geometry.offset(i)]; }
 };
 
-// Takes the running number of a true element apart, to a row of positions.
+// Converts the running index of a true element to a row of positions.
 struct StorePosition {
   int ndim = 0;
   Divisor size[kMaxDims];
@@ -49,7 +50,7 @@ void CudaBackend::nonzero(const View& x, const MutableView& positions) {
                       .row_step = positions.strides[0],
                       .column_step = positions.strides[1]};
   for (int axis = 0; axis < x.ndim(); ++axis) store.size[axis] = Divisor(x.shape[axis]);
-  const Scratch found(sizeof(uint32_t), x.device);  // how many: positions has as many rows
+  const Scratch found(sizeof(uint32_t), x.device);  // CUB stores the count here; `positions` has that many rows
   const auto select = [&](void* memory, size_t& bytes) {
     GRADUS_CUDA_CHECK(cub::DeviceSelect::If(
         memory, bytes, thrust::counting_iterator<uint32_t>(0), thrust::make_tabulate_output_iterator(store),

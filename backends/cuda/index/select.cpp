@@ -1,4 +1,4 @@
-// How rows are sorted. Nothing else in this folder has a choice of algorithms.
+// Chooses how rows are sorted. The other operators of this folder have one algorithm.
 #include <gradus/backends/cuda/index/select.h>
 
 #include <gradus/backends/cuda/device/radix_sort.h>
@@ -7,7 +7,7 @@ namespace gradus::cuda_detail {
 
 SortPlan select_sort(DType dtype, int64_t rows, int64_t size) {
   SortPlan plan;
-  // Blocks of rows of a few elements would be idle for the most part: many of those are sorted at once.
+  // Blocks for rows of a few elements would be mostly idle, so many such rows are sorted together.
   if (size <= kBlockSort && (size >= 64 || rows <= 1 << 14)) {
     plan.algorithm = SortAlgorithm::block_sort;
     plan.slots = size <= 256 ? 256 : size <= 1024 ? 1024 : kBlockSort;

@@ -1,9 +1,11 @@
-// values = x in order along an axis, indices = where each came from, or the k first of both; stable, NaN above all
-// numbers.  Any strides.
-// block_sort (short rows): a block of 32, 128 or 256 threads for each row, eight elements to a thread, whose keys and
-//   places CUB sorts in the block's shared memory.
-// radix_sort: in blocks of 256 a thread makes the key of an element, CUB sorts all of them, and then, stably, by row; a
-//   thread stores an element where it belongs.
+// Sorting and top-k along an axis: values = x in order, indices = where each value comes from, or the first k of both.
+// The order is stable, with NaN above all numbers.  Layout: any strides.
+// block_sort (short rows): grid: x = rows; block: 32, 128 or 256 threads, with eight elements a thread, whose keys and
+//   places CUB's BlockRadixSort sorts in shared memory.
+// radix_sort: a kernel computes the keys of all elements, CUB's device radix sort sorts them by key and then by row,
+// and
+//   a kernel stores the elements. Grid of these kernels: x = blocks of a grid-stride loop over elements; block: 256
+//   threads, one element a thread and step.
 // Deterministic: both sorts are stable.
 #include <cub/block/block_radix_sort.cuh>
 
@@ -19,17 +21,17 @@ namespace {
 
 using namespace cuda_detail;
 
-// The rows of x along an axis, and where the order of each goes, as a kernel argument.
+// The rows of x along an axis, and where their values and indices are stored, as a kernel argument.
 template <class T>
 struct SortedRows {
-  Geometry<3> others;  // the other axes: of x, indices, values
-  struct Steps {       // along the axis
+  Geometry<3> others;  // the other axes of x, indices and values
+  struct Steps {       // strides along the axis
     int64_t x = 0, indices = 0, values = 0;
   } steps;
   const T* x;
   int64_t* indices;
   T* values;       // may be null
-  uint32_t first;  // so many of a row are wanted
+  uint32_t first;  // number of elements of a row that are stored
   bool descending;
 
   SortedRows(const View& x, int axis, bool descending, const MutableView& values, const MutableView& indices)
@@ -46,7 +48,7 @@ struct SortedRows {
     int64_t at[3];
 
     __device__ SortKey<T> key(uint32_t i) const { return sort_key(rows.x[at[0] + i * rows.steps.x], rows.descending); }
-    // Element `from` is the one with `rank` others before it.
+    // Stores element `from`, which has `rank` elements before it in the order.
     __device__ void store(uint32_t rank, uint32_t from) const {
       if (rank >= rows.first) return;
       rows.indices[at[1] + rank * rows.steps.indices] = from;
@@ -60,7 +62,7 @@ struct SortedRows {
   }
 };
 
-// Element k of row r has the place r size + k.
+// Computes the keys of all elements. Element k of row r has the place r size + k.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     keys_kernel(SortedRows<T> rows, Divisor size, uint32_t count, SortKey<T>* keys, int32_t* places) {
@@ -91,7 +93,7 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr int kPerThread = 8;
 
-// Slots behind the row's end have the largest key and come last, as sorting is stable.
+// Slots beyond the row's end have the largest key, and come last because the sort is stable.
 template <uint32_t kSlots, class T>
 __global__ void __launch_bounds__(kSlots / kPerThread) block_sort_kernel(SortedRows<T> rows, uint32_t size) {
   using Sort = cub::BlockRadixSort<SortKey<T>, kSlots / kPerThread, kPerThread, uint32_t>;

@@ -1,5 +1,5 @@
-// Value and index of the extreme element along an axis; grid, block and pipeline: reduce_kernel.cuh. Of equals the
-// first, NaN counts as extreme.
+// argmax and argmin: the value and the index of the extreme element along an axis. The first of equal elements counts,
+// and NaN is the extreme.  Layout, grid, block, pipeline and order: device/reduce_kernel.cuh.
 #include <limits>
 
 #include <gradus/backends/cuda/cuda_backend.h>
@@ -12,24 +12,24 @@ namespace {
 
 using cuda_detail::Nest;
 
-// No wider than need be, for the registers, and without padding.
+// A value and its index. The index is only as wide as the value, to save registers and padding.
 template <class C>
 struct Candidate {
   C value;
   std::conditional_t<sizeof(C) == 8, uint64_t, uint32_t> index;
 };
-// What elements of T are compared as.
+// The type in which elements of T are compared.
 template <class T>
 using Key = std::conditional_t<sizeof(compute_t<T>) < 4, int32_t, compute_t<T>>;
 
-// A fold over candidates: of elements of T, or, where T is a candidate, of those of splits.
+// The Op that folds elements of T, or candidates of splits if T is a Candidate.
 template <bool kMax, class C, class T>
 struct Better {
   using A = Candidate<C>;
   static constexpr C kWorst = std::numeric_limits<C>::has_infinity
                                   ? (kMax ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::infinity())
                                   : (kMax ? std::numeric_limits<C>::lowest() : std::numeric_limits<C>::max());
-  static __device__ A neutral() { return {kWorst, ~decltype(A::index)()}; }  // behind any element that equals it
+  static __device__ A neutral() { return {kWorst, ~decltype(A::index)()}; }  // after any element that equals it
   static __device__ A load(T x, int64_t i) {
     if constexpr (std::is_same_v<T, A>) return x;
     else return {static_cast<C>(x), static_cast<decltype(A::index)>(i)};
@@ -43,7 +43,7 @@ struct Better {
   }
 };
 
-// Views of the outputs: x, indices, values.
+// The offsets `at` are those in x, indices and values.
 template <class T>
 struct Results {
   int64_t* indices;

@@ -1,5 +1,5 @@
-// y = sum, mean, max, min, all, any or prod of x over some axes. Block: 256 threads, of which some share an output; the
-// kernel, and how it is spread over threads: reduce_kernel.cuh. Half types accumulate in float, integers in int64.
+// y = sum, mean, max, min, all, any or prod of x over some axes. Half types are summed in float32, integers in int64.
+// Layout, grid, block, pipeline and order: device/reduce_kernel.cuh.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/formulas/scalar_binary.h>
 #include <gradus/core/formulas/scalar_math.h>
@@ -14,7 +14,7 @@ using cuda_detail::Nest;
 template <class T>
 using accumulate_t = std::conditional_t<is_floating(dtype_of<T>), compute_t<T>, int64_t>;
 
-// What a reduction folds with: its neutral element, an element's contribution, and the fold.
+// The Op of a reduction: its neutral element, what an element contributes, and how two values are folded.
 template <BinaryOp op, class T>
 struct Fold {
   using A = accumulate_t<T>;
@@ -26,19 +26,19 @@ struct Fold {
   static __device__ A load(T x, int64_t) { return static_cast<A>(x); }
   static __device__ A fold(A a, A b) { return scalar::Binary<op>::apply(a, b); }
 };
-// all is the minimum of the truth values, any their maximum.
+// `all` is the minimum of the truth values, `any` their maximum.
 template <BinaryOp op, class T>
 struct Logical : Fold<op, int64_t> {
   static __device__ int64_t neutral() { return op == BinaryOp::minimum; }
   static __device__ int64_t load(T x, int64_t) { return scalar::convert<bool>(x); }
 };
 
-// Views of the outputs: x, y. The result's type need not be x's: a sum of booleans is an int64.
+// The offsets `at` are those in x and y. The type of y may differ from that of x: a sum of booleans is an int64.
 template <class A>
 struct Results {
   void* y;
   DType dtype;
-  double divisor;  // 0: none; means are of floating-point types
+  double divisor;  // 0: the total is not divided; only floating-point types have means
   __device__ void store(const int64_t (&at)[2], A total) const {
     if (divisor != 0) store_as(at[1], total / static_cast<A>(divisor));
     else store_as(at[1], total);

@@ -1,7 +1,5 @@
-// y = op(a, b), of arrays or of an array and a number, and y = condition ? a : b, element by element; formulas in
-// core/formulas/scalar_binary.h. Any strides. Blocks of 256 threads; one for four neighbours, or an element of strided views
-// (device/map.cuh).
-// Deterministic.
+// y = op(a, b), of two arrays or of an array and a number, and y = condition ? a : b, element by element. The formulas
+// are in core/formulas/scalar_binary.h.  Layout, grid, block and order: device/map.cuh.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/formulas/scalar_binary.h>
 #include <gradus/core/runtime/observer.h>
@@ -10,10 +8,10 @@
 namespace gradus {
 namespace {
 
-// Which operand is the number instead of an array.
+// Which operand is a number instead of an array.
 enum class ScalarSide : int { none, left, right };
 
-// One kernel serves both forms: with a number, both arguments are the same array's element.
+// Both forms use one kernel. With a number, a and b are the same element of the array, and the number replaces one.
 template <BinaryOp op, class T>
 struct Binary {
   using C = compute_t<T>;
@@ -39,7 +37,7 @@ void run(BinaryOp op, const View& a, const View& b, ScalarSide side, const Scala
         detail::bad_dtype(a.dtype, needs_integral(kOp) ? "an integer type" : "a floating-point type");
       } else {
         using F = Binary<kOp, T>;
-        // The number keeps its digits where the array's type is a half one, but is compared as one of that type.
+        // With an array of a half type, the number is not rounded to that type, except for comparisons.
         const F f{side,
                   static_cast<typename F::C>(number.cast<std::conditional_t<is_predicate(kOp), T, typename F::C>>())};
         cuda_detail::map<typename F::Result, T, T>(f, y, a, b);

@@ -1,5 +1,5 @@
-// y = value, y = x converted to y's type, y[i] = start + i step. Any strides.
-// Blocks of 256 threads; one for four neighbours, or for an element of strided views (device/map.cuh). Deterministic.
+// fill: y = value; copy: y = x, converted to the type of y; arange: y[i] = start + i step.
+// Layout, grid, block and order: device/map.cuh.
 #include <gradus/backends/cuda/cuda.h>
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/formulas/scalar_math.h>
@@ -20,7 +20,7 @@ struct Convert {
   __device__ To operator()(From x) const { return scalar::convert<To>(x); }
 };
 
-// In the type that naive computes in: double for floating types, int64 for integers.
+// Computes in the same type as the backend "naive": double for floating types, int64 for integers.
 template <class T>
 struct Progression {
   using A = std::conditional_t<is_floating(dtype_of<T>), double, int64_t>;
@@ -40,7 +40,7 @@ void CudaBackend::fill(const MutableView& y, const Scalar& value) {
   visit(y.dtype, [&]<class T>() { cuda_detail::map<T>(Constant<T>{value.cast<T>()}, y); });
 }
 
-// Two equal types move as integers of their size, so that only the real conversions have kernels.
+// Views of equal type are copied as integers of the same size, so that only true conversions need kernels.
 void CudaBackend::copy(const View& x, const MutableView& y) {
   EventScope event("copy", "cuda", "map", {&x});
   if (x.dtype == y.dtype)

@@ -1,5 +1,5 @@
-// y = op(x) and dx = dy op'(saved), element by element; formulas in core/formulas/scalar_unary.h. Any strides.
-// Blocks of 256 threads; one for four neighbours, or for an element of strided views (device/map.cuh). Deterministic.
+// y = op(x) and dx = dy op'(saved), element by element. The formulas are in core/formulas/scalar_unary.h.
+// Layout, grid, block and order: device/map.cuh.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/formulas/scalar_math.h>
 #include <gradus/core/formulas/scalar_unary.h>
@@ -9,8 +9,9 @@
 namespace gradus {
 namespace {
 
-// The normal distribution function with an absolute error of 2^-24: 2^L(|x|) is what is beyond |x|, L a polynomial
-// (scripts/fit_erfc.py). Half the instructions of erf, which bound gelu, and no cancellation where x is negative.
+// The normal distribution function with an absolute error of 2^-24. The probability beyond |x| is 2^L(|x|), where L is
+// a polynomial (scripts/fit_erfc.py). It needs half the instructions of erf, which limit the speed of gelu, and has no
+// cancellation for negative x.
 __device__ float normal_distribution(float x) {
   constexpr float L[] = {-0.9999999783f,   -1.151105723f,    -0.4592049072f,  -0.05250502993f, 0.007075474671f,
                          -1.458730081e-4f, -1.825462004e-4f, 3.862041824e-5f, -2.77201964e-6f};

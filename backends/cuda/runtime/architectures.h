@@ -1,4 +1,4 @@
-// Which devices the machine code of a build runs on. Knows no CUDA, so that it can be tested everywhere.
+// Which devices can run the machine code of a build. Compiles without CUDA, so that it can be tested everywhere.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,10 @@ namespace gradus::cuda_detail {
 // Numbers are 10 major + minor of a compute capability: 90 for Hopper.
 
 /// One entry of CMAKE_CUDA_ARCHITECTURES: "80-real" is machine code, "80-virtual" PTX that the driver compiles, "80"
-/// both. A letter behind the number ("90a") ties the code to that very device.
+/// both. Code with a letter after the number ("90a") runs only on devices of exactly that capability.
 struct Architecture {
   int number = 0;
-  std::string_view kind;  ///< behind the number
+  std::string_view kind;  ///< the text after the number
 
   bool runs_on(int device) const {
     if (!kind.empty() && kind.front() != '-') return number == device;
@@ -23,7 +23,8 @@ struct Architecture {
   }
 };
 
-/// The entries, which spaces separate. Empty where one is no number ("native"): then nobody knows.
+/// The entries of a list separated by spaces. Empty if an entry is not a number ("native"), because the architectures
+/// are then unknown.
 inline std::vector<Architecture> parse_architectures(std::string_view text) {
   std::vector<Architecture> all;
   while (!text.empty()) {
@@ -38,7 +39,8 @@ inline std::vector<Architecture> parse_architectures(std::string_view text) {
   return all;
 }
 
-/// The architecture whose code the device runs; 0 where it runs none. (__CUDA_ARCH__ in kernels is ten times that.)
+/// The architecture whose code the device runs, or 0 if it runs none. __CUDA_ARCH__ in kernels is ten times this
+/// number.
 inline int code_for(std::string_view architectures, int device) {
   const std::vector<Architecture> all = parse_architectures(architectures);
   int newest = 0;
@@ -47,7 +49,7 @@ inline int code_for(std::string_view architectures, int device) {
   return all.empty() ? device : newest;
 }
 
-/// What to say where it does not.
+/// The error message for a device that cannot run the code.
 inline std::string wrong_architecture(std::string_view architectures, int device) {
   std::string compiled;
   for (const Architecture& architecture : parse_architectures(architectures))

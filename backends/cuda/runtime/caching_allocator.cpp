@@ -10,10 +10,11 @@
 namespace gradus::cuda_detail {
 namespace {
 
-// What a request counts as in the statistics, here and in PyTorch's.
+// The bytes for which a request counts in the statistics, as in PyTorch.
 size_t counted(size_t bytes) { return round_up(bytes, 512); }
 
-// The size of a new block. Above 64 KiB an eighth of the power of two below is the step: at most an eighth is wasted.
+// The size of a new block. Above 64 KiB it is a multiple of an eighth of the power of two below, so that at most an
+// eighth is wasted.
 size_t rounded(size_t bytes) {
   return bytes <= 65536 ? counted(bytes) : round_up(bytes, (size_t{1} << (63 - __builtin_clzll(bytes))) / 8);
 }
@@ -101,7 +102,7 @@ void CachingAllocator::make_free(Block* block) {
   free_.emplace(block->pool, block->device, block->stream, block->capacity, block);
 }
 
-// Marks how far the block's users have to get before it may be given out again.
+// Records an event on each stream that uses the block; the block is not reused before all of them are reached.
 void CachingAllocator::wait_for_users(Block* block) {
   const DeviceGuard guard(block->device);
   for (cudaStream_t user : block->users)
@@ -110,7 +111,7 @@ void CachingAllocator::wait_for_users(Block* block) {
   waiting_.push_back(block);
 }
 
-// Gives a block back to the driver.
+// Returns a block to the driver.
 void CachingAllocator::release(Block* block) {
   DeviceGuard guard(block->device);
   RelaxedCapture relaxed;
@@ -140,7 +141,7 @@ void* CachingAllocator::from_system(size_t capacity, size_t bytes, int device) {
     return page_locked_ ? cudaHostAlloc(&data, capacity, cudaHostAllocPortable) : cudaMalloc(&data, capacity);
   };
   cudaError_t error = ask();
-  if (error == cudaErrorMemoryAllocation) {  // once more, with everything that is cached given back
+  if (error == cudaErrorMemoryAllocation) {  // try again after returning all cached blocks to the driver
     cudaGetLastError();
     ++stats_[device].retries;
     collect_finished(true);
@@ -174,7 +175,7 @@ void CachingAllocator::fail_out_of_memory(size_t bytes, int device) const {
               "; use a smaller batch or free tensors first");
 }
 
-// Gives a pool's unused blocks on a device (-1: on all) back to the driver.
+// Returns a pool's unused blocks on a device (-1: on all devices) to the driver.
 void CachingAllocator::release_unused(Pool pool, int device) {
   for (auto next = free_.begin(); next != free_.end();) {
     Block* block = std::get<Block*>(*next);
@@ -212,7 +213,7 @@ void CachingAllocator::release_pool(Pool pool) noexcept {
     for (auto& [data, block] : blocks_)
       if (block.pool == pool) block.orphan = true;
     release_unused(pool);
-  } catch (...) {  // a failed device: nothing to save
+  } catch (...) {  // a failed device: nothing can be released
   }
 }
 

@@ -1,11 +1,13 @@
-// Device memory, or page-locked memory of the host, that is kept for reuse: asking the driver costs a hundred
-// microseconds and a synchronisation, asking this a tenth of one. Blocks are never cut; sizes are rounded so that few
-// distinct ones occur. What a block has beyond what was asked for counts as cached.
+// An allocator of device memory, or of page-locked host memory, that keeps freed blocks for reuse. An allocation by the
+// driver costs a hundred microseconds and a synchronisation; one from the cache a tenth of a microsecond. Blocks are
+// never divided; sizes are rounded so that there are few distinct ones. The part of a block beyond the requested size
+// counts as cached.
 //
-// A block belongs to the stream that it was allocated for. Freed, it may be given out again on that stream at once,
-// because later work there runs after the earlier. Work on other streams is announced by record_stream; the block then
-// waits for events on those, as page-locked memory does for copies (record_copy). Blocks made while a graph is captured
-// belong to the graph's pool, are reused only within the capture, and go back to the driver with the graph.
+// A block belongs to the stream for which it was allocated. Once freed, it can be allocated again on that stream at
+// once, because later work on a stream runs after earlier work. Other streams that use a block are announced by
+// record_stream(); a freed block is then reused only after events on those streams, and page-locked memory after its
+// copies (record_copy()). Blocks that are allocated while a graph is captured belong to the graph's pool, are reused
+// only within the capture, and return to the driver with the graph.
 #pragma once
 
 #include <mutex>
@@ -21,7 +23,7 @@ namespace gradus::cuda_detail {
 
 class CachingAllocator {
  public:
-  /// Names a graph's pool; 0 is the pool of eager work.
+  /// The pool of a captured graph; 0 is the pool of eager work.
   using Pool = uint64_t;
 
   explicit CachingAllocator(int device_count, bool page_locked = false)
@@ -30,7 +32,8 @@ class CachingAllocator {
   void* allocate(size_t bytes, int device, cudaStream_t stream, Pool pool);
   void free(void* data) noexcept;
   void record_stream(void* data, cudaStream_t stream);
-  /// A copy queued on `stream` (of `device`) touches `address`; nothing happens for memory that is not from here.
+  /// Announces that a copy queued on `stream` (of `device`) accesses `address`. Does nothing for memory that is not
+  /// from this allocator.
   void record_copy(const void* address, int device, cudaStream_t stream);
   void empty_cache();
   MemoryStats stats(int device) const;
@@ -38,22 +41,22 @@ class CachingAllocator {
   void reset_peaks(int device);
 
   Pool new_pool();
-  /// The graph is gone: its unused blocks go back to the driver now, the others when they are freed.
+  /// Called when a graph is destroyed: its unused blocks return to the driver now, the others when they are freed.
   void release_pool(Pool pool) noexcept;
 
  private:
   struct Block {
     void* data = nullptr;
     size_t capacity = 0;
-    size_t counted = 0;  // of which as allocated
+    size_t counted = 0;  // bytes that count as allocated in the statistics
     int device = 0;
     cudaStream_t stream = nullptr;
     Pool pool = 0;
-    bool orphan = false;                 // its graph is gone
-    std::vector<cudaStream_t> users;     // other streams that work on it
-    std::vector<PooledEvent> waits_for;  // not given out again before these are reached
+    bool orphan = false;                 // its graph was destroyed
+    std::vector<cudaStream_t> users;     // other streams that use the block
+    std::vector<PooledEvent> waits_for;  // the block is not reused before these events are reached
   };
-  /// Pool, device, stream and capacity, by which free blocks are found, and the block.
+  /// A free block, after the key by which it is found: pool, device, stream and capacity.
   using Free = std::tuple<Pool, int, cudaStream_t, size_t, Block*>;
 
   Block* find_free(int device, cudaStream_t stream, Pool pool, size_t capacity);
@@ -70,10 +73,10 @@ class CachingAllocator {
   mutable std::mutex mutex_;
   std::unordered_map<void*, Block> blocks_;
   std::set<Free> free_;
-  std::vector<Block*> waiting_;   // freed; their events are recorded
-  std::vector<Block*> deferred_;  // freed during a capture, where events cannot be recorded
+  std::vector<Block*> waiting_;   // freed blocks that wait for their events
+  std::vector<Block*> deferred_;  // blocks freed during a capture, in which events cannot be recorded
   std::vector<MemoryStats> stats_;
-  std::vector<int64_t> limits_;  // of stats_.allocated
+  std::vector<int64_t> limits_;  // upper limits of stats_.allocated
   Pool last_pool_ = 0;
 };
 

@@ -10,7 +10,7 @@
 namespace gradus::cuda_detail {
 namespace {
 
-// What to do about an error, where we know.
+// What the user can do about an error, if that is known.
 std::string remedy(cudaError_t error) {
   switch (error) {
     case cudaErrorNoKernelImageForDevice:
@@ -45,7 +45,7 @@ bool is_set(const char* variable) {
 
 }  // namespace
 
-// Events have names for wait_for_launch only while somebody observes.
+// Ops have events, whose names wait_for_launch() reports, only while there is an observer.
 const bool synchronizes_launches = [] {
   const bool wanted = is_set("GRADUS_CUDA_SYNCHRONIZE");
   static Observer nobody;
@@ -64,7 +64,7 @@ std::string_view compiled_architectures() { return GRADUS_CUDA_ARCHITECTURES; }
 void check(const char* call, cudaError_t error) {
   if (error == cudaSuccess) [[likely]]
     return;
-  cudaGetLastError();  // clears errors that do not stick, so that the next call does not report this one
+  cudaGetLastError();  // clears the error if it is not permanent, so that the next call does not report it again
   GRADUS_FAIL(DeviceError, call, " failed: ", cudaGetErrorName(error), " (", cudaGetErrorString(error), ")",
               remedy(error));
 }

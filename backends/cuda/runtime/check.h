@@ -1,4 +1,5 @@
-// Errors of the CUDA libraries become DeviceError with the call, the error's name and the op that was running.
+// Turns errors of the CUDA libraries into DeviceError, with the call, the name of the error and the op that was
+// running.
 #pragma once
 
 #include <cublas_v2.h>
@@ -14,23 +15,23 @@ namespace gradus::cuda_detail {
 void check(const char* call, cudaError_t error);
 void check(const char* call, cublasStatus_t status);
 
-/// The environment variable GRADUS_CUDA_SYNCHRONIZE, set and not "0": wait for every kernel where it is launched.
+/// True if the environment variable GRADUS_CUDA_SYNCHRONIZE is set and not "0": every launch then waits for its kernel.
 extern const bool synchronizes_launches;
 void wait_for_launch(cudaStream_t stream);
 
-/// Stands behind every launch: throws when it was refused, and, with GRADUS_CUDA_SYNCHRONIZE, when the kernel failed.
-/// Without, a kernel's failure is found by whoever waits next, under the name of a later op.
+/// Called after every launch. Throws if the launch was refused and, with GRADUS_CUDA_SYNCHRONIZE, if the kernel failed.
+/// Without it, the failure of a kernel is reported by the next call that waits for the device, in a later op.
 inline void check_launch(cudaStream_t stream) {
   check("kernel launch", cudaGetLastError());
   if (synchronizes_launches) [[unlikely]]
     wait_for_launch(stream);
 }
 
-/// True when the work before the event is done.
+/// Returns true if the work before the event is done.
 inline bool is_done(cudaEvent_t event) {
   const cudaError_t state = cudaEventQuery(event);
   if (state == cudaErrorNotReady) {
-    cudaGetLastError();  // or the next launch would report it
+    cudaGetLastError();  // clears the error, which the next launch would report
     return false;
   }
   check("cudaEventQuery", state);

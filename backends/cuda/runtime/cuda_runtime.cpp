@@ -16,7 +16,7 @@ namespace gradus {
 namespace cuda_detail {
 namespace {
 
-// The capture that this thread is in.
+// The capture that this thread has begun.
 struct Capture {
   int device = 0;
   cudaStream_t stream = nullptr, previous_stream = nullptr;
@@ -25,7 +25,8 @@ struct Capture {
 thread_local std::optional<Capture> capture;
 thread_local cudaStream_t chosen_stream[kMaxDevices] = {};  // null: the device's shared stream
 
-// What another stream does is neither recorded nor ordered with what is, unless it waits for an event of the capture.
+// Throws unless `stream` is part of the capture. The work of another stream is not recorded, and not ordered with the
+// recorded work, unless that stream waits for an event of the capture.
 void check_part_of_capture(cudaStream_t stream) {
   if (stream == capture->stream) return;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -43,7 +44,7 @@ cudaStream_t make_stream(int device) {
   return stream;
 }
 
-// The stream of threads that chose none; made on first use, alive to the end.
+// The stream of all threads that did not choose one. It is created on first use and never destroyed.
 cudaStream_t shared_stream(int device) {
   static std::once_flag made[kMaxDevices];
   static cudaStream_t streams[kMaxDevices];
@@ -59,12 +60,12 @@ class CudaEvent final : public Event {
     if (!event_) event_.emplace(stream.device.index());
     GRADUS_CHECK(event_->device() == stream.device.index(), DeviceError, "an event of cuda:", event_->device(),
                  " cannot be recorded on a stream of ", stream.device);
-    const bool in_graph = kTiming && this_thread_captures();  // each replay records it anew
+    const bool in_graph = kTiming && this_thread_captures();  // every replay records the event again
     GRADUS_CUDA_CHECK(cudaEventRecordWithFlags(*event_, static_cast<cudaStream_t>(stream.handle),
                                                in_graph ? cudaEventRecordExternal : cudaEventRecordDefault));
   }
   void block(const Stream& stream) const override {
-    if (!event_) return;  // nothing recorded: nothing to wait for
+    if (!event_) return;  // the event was never recorded
     const DeviceGuard guard(stream.device.index());
     const bool in_graph = kTiming && this_thread_captures();
     GRADUS_CUDA_CHECK(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.handle), *event_,
@@ -89,7 +90,7 @@ class CudaEvent final : public Event {
 
 class CudaGraph final : public CapturedGraph {
  public:
-  /// Takes over the recorded graph and its memory.
+  /// Takes ownership of the recorded graph and of its memory pool.
   CudaGraph(cudaGraph_t graph, int device, CachingAllocator& allocator, CachingAllocator::Pool pool)
       : device_(device), allocator_(allocator), pool_(pool) {
     DeviceGuard guard(device_);
@@ -99,7 +100,7 @@ class CudaGraph final : public CapturedGraph {
     GRADUS_CUDA_CHECK(error);
   }
   ~CudaGraph() override {
-    if (last_stream_) cudaStreamSynchronize(last_stream_);  // its memory goes back to the driver now
+    if (last_stream_) cudaStreamSynchronize(last_stream_);  // before the graph's memory returns to the driver
     cudaGraphExecDestroy(executable_);
     allocator_.release_pool(pool_);
   }
@@ -213,7 +214,7 @@ class CudaRuntime final : public DeviceRuntime {
   CachingAllocator allocator_, pinned_;
 };
 
-// Between two places on devices the copy is ordered by streams alone, whatever `non_blocking` says.
+// A copy between devices, or within a device, is only ordered by streams; `non_blocking` has no effect on it.
 void CudaRuntime::copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes,
                        bool non_blocking) {
   if (bytes == 0 || record_copy(to, to_device, from, from_device, bytes)) return;
@@ -236,7 +237,7 @@ void CudaRuntime::copy(void* to, Device to_device, const void* from, Device from
   }
 }
 
-// Runs on the receiver's stream after what the sender has queued; the sender's stream then waits for it.
+// Copies on the receiver's stream after the work that is queued on the sender's stream, which then waits for the copy.
 void CudaRuntime::copy_between_devices(void* to, int to_device, const void* from, int from_device, size_t bytes) {
   CudaEvent<false> ready, done;
   ready.record(current_stream(from_device));
@@ -248,12 +249,12 @@ void CudaRuntime::copy_between_devices(void* to, int to_device, const void* from
   done.block(current_stream(from_device));
 }
 
-// The capture has a stream of its own, so that other threads that share the current one are not recorded.
+// The capture uses a new stream, so that other threads that share the current stream are not recorded.
 void CudaRuntime::begin_capture() {
   GRADUS_CHECK(!capture, DeviceError, "this thread captures a graph already; captures do not nest");
   Capture begun{.device = current_device()};
   begun.stream = make_stream(begun.device);
-  const cudaStreamCaptureMode mode =  // while work is recorded kernels are only asked for what memory they take
+  const cudaStreamCaptureMode mode =  // a recorded step launches no kernels, and only measures memory
       is_recording(DeviceType::cuda) ? cudaStreamCaptureModeRelaxed : cudaStreamCaptureModeThreadLocal;
   const cudaError_t error = cudaStreamBeginCapture(begun.stream, mode);
   if (error != cudaSuccess) cudaStreamDestroy(begun.stream);
@@ -291,7 +292,7 @@ int capability_of(int device) {
          attribute_of(device, cudaDevAttrComputeCapabilityMinor);
 }
 
-// Above all capabilities where the environment does not limit them.
+// The limit of the environment variable, or a number above all capabilities if it is not set.
 int max_capability() {
   static const int limit = [] {
     const char* text = std::getenv("GRADUS_CUDA_MAX_CAPABILITY");
@@ -300,7 +301,8 @@ int max_capability() {
   return limit;
 }
 
-// Why none of the devices runs this build's code; empty where one does. (The others say so at their first kernel.)
+// The error message if no device can run the code of this build; otherwise empty. If only some devices can, the others
+// fail at their first kernel.
 std::string unserved_devices(int count) {
   std::string first;
   for (int device = 0; device < count; ++device) {
@@ -342,7 +344,7 @@ Scratch::~Scratch() { runtime(DeviceType::cuda).free(data_); }
 
 std::unique_ptr<DeviceRuntime> make_cuda_runtime(std::string* why_not) {
   int count = 0;
-  cuda_detail::max_capability();  // throws for a wrong one, also where there is no device
+  cuda_detail::max_capability();  // throws for an invalid value, even on a machine without a device
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaErrorInsufficientDriver) {
     *why_not =

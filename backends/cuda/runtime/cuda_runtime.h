@@ -1,4 +1,4 @@
-// What the kernels of this folder need from the runtime: the stream to launch on, and scratch memory.
+// What the kernels need from the runtime: the stream to launch on, the properties of the device, and scratch memory.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@ namespace gradus::cuda_detail {
 
 /// This thread's stream on device `index`.
 cudaStream_t current_stream(int index);
-/// Of device `index`, limited by the environment variable GRADUS_CUDA_MAX_CAPABILITY and by the code that this build
-/// has for it (device_properties.h). All decisions about kernels start here; asked of CUDA once.
+/// The properties of device `index`, limited by the environment variable GRADUS_CUDA_MAX_CAPABILITY and by the code
+/// that this build has for the device (device_properties.h). All choices of kernels use them; CUDA is asked only once.
 const DeviceProperties& device_properties(int index);
-/// The architecture that the kernels were compiled for which device `index` runs, 10 major + minor. device_properties()
-/// derives it from CMAKE_CUDA_ARCHITECTURES, and a test compares the two: this one loads a kernel.
+/// The architecture, 10 major + minor, of the kernels that device `index` runs. This function loads a kernel and asks
+/// CUDA; device_properties() derives the same number from CMAKE_CUDA_ARCHITECTURES, and a test compares the two.
 int loaded_code(int index);
 
 /// Device memory for the duration of a kernel call; later work of the stream may reuse it.

@@ -1,4 +1,4 @@
-// Small guards around the state that CUDA keeps per thread.
+// Guards of the state that CUDA keeps for each thread.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -25,7 +25,7 @@ class DeviceGuard {
   int previous_ = 0;
 };
 
-/// Allows this thread calls such as cudaMalloc while it captures; they are not part of the graph.
+/// Allows calls such as cudaMalloc while this thread captures a graph. They do not become part of the graph.
 class RelaxedCapture {
  public:
   RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -37,7 +37,7 @@ class RelaxedCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-/// True between begin_capture and end_capture of this thread.
+/// Returns true between begin_capture() and end_capture() of this thread.
 bool this_thread_captures();
 
 }  // namespace gradus::cuda_detail

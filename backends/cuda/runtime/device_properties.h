@@ -1,5 +1,5 @@
-// What decisions on the host depend on of a device. Without CUDA, so that they are tested and planned where there is no
-// GPU.
+// The properties of a device on which host decisions depend. Compiles without CUDA, so that decisions can be tested,
+// and memory planned, on machines without a GPU.
 #pragma once
 
 #include <algorithm>
@@ -14,23 +14,24 @@ namespace gradus::cuda_detail {
 // Compute capabilities are numbers, 10 major + minor: 90 for Hopper.
 
 struct DeviceProperties {
-  /// What kernels may use: of the device's, the limit's and that of the code which runs on it the lowest.
+  /// The capability that kernels may use: the lowest of the device's, of the user's limit and of the code's that the
+  /// device runs.
   int compute_capability;
   int multiprocessors;
-  size_t shared_memory;  ///< bytes, the most that a block may ask for
+  size_t shared_memory;  ///< the most bytes of shared memory that a block may ask for
   bool wgmma = false;    ///< the instructions of sm_90a, which only devices of capability 9.0 have
 
   bool has_tensor_cores() const { return compute_capability >= 80; }  ///< for bfloat16 and TF32 too
-  bool has_async_copies() const { return compute_capability >= 80; }  ///< from global to shared memory
-  bool has_clusters() const { return compute_capability >= 90; }      ///< of blocks, and early launches
+  bool has_async_copies() const { return compute_capability >= 80; }  ///< cp.async, from global to shared memory
+  bool has_clusters() const { return compute_capability >= 90; }      ///< also programmatic dependent launches
 };
 
-/// One H200.
+/// An H200.
 inline constexpr DeviceProperties kH200 = {
     .compute_capability = 90, .multiprocessors = 132, .shared_memory = 227 << 10, .wgmma = true};
 
-/// Bytes of shared memory that a block of a device may ask for ("Technical Specifications per Compute Capability" in
-/// the CUDA Programming Guide).
+/// Bytes of shared memory that a block may ask for on a device of this capability ("Technical Specifications per
+/// Compute Capability" in the CUDA Programming Guide).
 constexpr size_t shared_memory_of_capability(int capability) {
   constexpr std::pair<int, size_t> kibibytes[] = {{120, 99}, {90, 227}, {89, 99}, {87, 163}, {86, 99}, {80, 163}};
   for (const auto& [from, size] : kibibytes)
@@ -38,7 +39,7 @@ constexpr size_t shared_memory_of_capability(int capability) {
   return size_t{64} << 10;
 }
 
-/// No device that CUDA 13 compiles for is older.
+/// The oldest capability for which CUDA 13 compiles.
 inline constexpr int kOldestCapability = 75;
 
 /// The value of GRADUS_CUDA_MAX_CAPABILITY, "8.0" or "80". Throws ValueError.
@@ -58,7 +59,7 @@ inline int parse_max_capability(std::string_view text) {
   return capability;
 }
 
-/// A device as kernels may use it that are compiled for the capability `code` and are not to use more than `limit`.
+/// The properties of `device` for kernels that are compiled for the capability `code` and limited to `limit`.
 constexpr DeviceProperties limited(DeviceProperties device, int code, int limit) {
   const int real = device.compute_capability;
   if (limit < real) device.shared_memory = std::min(device.shared_memory, shared_memory_of_capability(limit));

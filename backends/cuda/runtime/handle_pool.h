@@ -1,5 +1,5 @@
-// What is dear to make and kept for reuse: the handles of NVIDIA's libraries, which serve one thread at a time, and
-// events.
+// Pools of objects that are expensive to create: events, and handles of NVIDIA's libraries that one thread at a time
+// may use.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace gradus::cuda_detail {
 
 inline constexpr int kMaxDevices = 64;
 
-/// A handle for a device, made by `make` while that device is current, or one that nobody uses any more; left to the
-/// next when it is destroyed.
+/// Holds a handle for a device: an unused one from the pool, or a new one from `make`, which is called while that
+/// device is current. The destructor returns the handle to the pool.
 template <class Handle, Handle (*make)()>
 class Pooled {
  public:
@@ -52,8 +52,8 @@ class Pooled {
   std::unique_ptr<std::remove_pointer_t<Handle>, Leave> handle_;
 };
 
-/// An event. To make or destroy one waits for as long as another thread's launch waits for its queue, which watchdogs
-/// of collectives must not: they are kept.
+/// Creates an event. Creating or destroying an event blocks while a launch of another thread waits for a full queue.
+/// The watchdogs of collectives must not block, so they use pooled events.
 template <unsigned kFlags>
 cudaEvent_t make_event() {
   cudaEvent_t event = nullptr;
@@ -64,7 +64,7 @@ template <bool kTiming>
 using PooledTimer = Pooled<cudaEvent_t, make_event<kTiming ? cudaEventDefault : cudaEventDisableTiming>>;
 using PooledEvent = PooledTimer<false>;
 
-/// Forgets the events that are reached; true when none is left.
+/// Removes the events that are reached; returns true if none is left.
 inline bool forget_reached(std::vector<PooledEvent>& events) {
   std::erase_if(events, [](const PooledEvent& event) { return is_done(event); });
   return events.empty();

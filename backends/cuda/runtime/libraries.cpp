@@ -1,4 +1,4 @@
-// Which libraries the backend calls, with their versions, and for what its own kernels were compiled.
+// The versions of the libraries that the backend calls, and the architecture of its kernels.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/runtime/check.h>
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
@@ -6,7 +6,7 @@
 namespace gradus {
 namespace {
 
-// CUDA counts in one number: 13020 is 13.2.
+// CUDA encodes a version in one number: 13020 is 13.2.
 std::string release(int number) { return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10); }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Which code of this build a device runs, asked of CUDA.
+// Asks CUDA which code of this build a device runs.
 #include <gradus/backends/cuda/runtime/check.h>
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
 

@@ -1,7 +1,7 @@
-// The backend "cuda": our own kernels, a folder for each family (README.md), and cuBLAS for matrix products.
-// Deterministic: no atomics on floating-point numbers, sums in an order that depends on shapes and device alone.
-// Nothing here waits for the device or reads back, so every operator may be captured into a graph. The cuDNN backend
-// derives from this one.
+// The backend "cuda": our own kernels, with a folder for each family (README.md), and cuBLAS for matrix products.
+// Deterministic: there are no atomics on floating-point numbers, and the order of sums depends only on shapes and
+// device. No operator waits for the device or copies from it, so that every operator can be captured into a graph. The
+// backend "cudnn" derives from this class.
 #pragma once
 
 #include <gradus/core/backend.h>

@@ -3,7 +3,7 @@
 namespace gradus::cudnn_detail {
 namespace {
 
-// What to do about an error, where we know.
+// What the user can do about an error, if that is known.
 const char* remedy(cudnnStatus_t status) {
   switch (status) {
     case CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED:

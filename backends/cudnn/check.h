@@ -1,5 +1,4 @@
-// Errors of cuDNN become DeviceError with the call, what cuDNN says of it, the op that was running and what it was
-// running on.
+// Turns errors of cuDNN into DeviceError, with the call, cuDNN's message, the op that was running and its operands.
 #pragma once
 
 #include <string>
@@ -10,7 +9,7 @@
 
 namespace gradus::cudnn_detail {
 
-/// What this thread asks of cuDNN for the lifetime of the object: messages name it by `describe(subject)`.
+/// Names what this thread uses cuDNN for during the lifetime of the object: error messages contain describe(subject).
 class Subject {
  public:
   template <class T>
@@ -23,7 +22,7 @@ class Subject {
   Subject(const Subject&) = delete;
   Subject& operator=(const Subject&) = delete;
 
-  /// "" where there is none.
+  /// The description of this thread's subject, or "" if it has none.
   static std::string current() { return current_ ? current_->describe_(current_->subject_) : ""; }
 
  private:
@@ -41,7 +40,7 @@ inline void check(const char* call, cudnnStatus_t status) {
     fail_cudnn(call, status);
 }
 
-/// True for what cuDNN says of a problem that it has no kernel for or does not take at all.
+/// Returns true for the errors with which cuDNN refuses a problem that it does not support.
 inline bool is_unsupported(cudnnStatus_t status) {
   const int category = static_cast<int>(CUDNN_STATUS_CATEGORY(status));
   return category == CUDNN_STATUS_NOT_SUPPORTED || category == CUDNN_STATUS_BAD_PARAM;

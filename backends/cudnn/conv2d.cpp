@@ -1,6 +1,6 @@
-// Convolution by cuDNN, where select() (backends/cuda/conv2d/select.h) leaves it to the library. Its engines take
-// operands that are all NCHW or all NHWC. What is not as the plan says is copied; a net that is channels-last
-// throughout is never transposed.
+// Convolutions by cuDNN, where select() (backends/cuda/conv2d/select.h) leaves them to the library. cuDNN's engines
+// need operands that are all NCHW or all NHWC. Operands in another layout than the plan's are copied; nothing is copied
+// in a net that is channels-last throughout.
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
 #include <gradus/backends/cudnn/conv_plan.h>
 #include <gradus/backends/cudnn/cudnn.h>
@@ -18,7 +18,7 @@ using cuda_detail::ConvOperand;
 using cuda_detail::ConvPass;
 using Library = cuda_detail::ConvSwitches::Library;
 
-// A convolution with its operands; `out` is the one of x, w and y that is the result.
+// A convolution with its operands. `out` is the result: one of x, w and y.
 struct Convolution {
   cuda_detail::ConvProblem problem;
   const View x, w, y;
@@ -29,7 +29,7 @@ struct Convolution {
               const Conv2dGeometry& geometry)
       : problem{pass, y.dtype, ConvOperand(x), ConvOperand(w), ConvOperand(y), geometry}, x(x), w(w), y(y), out(out) {}
 
-  /// What select() leaves to cuDNN; nothing where the base class's kernels run.
+  /// The plan if select() leaves the convolution to cuDNN; empty if a kernel of the base class computes it.
   std::optional<cuda_detail::ConvPlan> plan(Library library) const {
     const cuda_detail::DeviceProperties& device = cuda_detail::device_properties(y.device.index());
     const cuda_detail::ConvSwitches switches = {.tf32 = cuda::matmul_allow_tf32(),
@@ -43,7 +43,7 @@ struct Convolution {
   int64_t flops() const { return 2 * y.numel() * w.numel() / w.shape[0]; }
 };
 
-// What cuDNN is asked for.
+// The convolution in cuDNN's terms.
 cudnn_detail::ConvProblem request(const Convolution& c, const cuda_detail::ConvPlan& plan) {
   const auto sizes = [](const View& view) {
     return std::array<int64_t, 4>{view.shape[0], view.shape[1], view.shape[2], view.shape[3]};
@@ -67,7 +67,7 @@ cudnn_detail::ConvProblem request(const Convolution& c, const cuda_detail::ConvP
           .workspace_limit = plan.workspace_bytes};
 }
 
-// An operand where engines can reach it: dense, aligned, in the plan's layout. Where it is, or in a copy.
+// An operand as engines need it: dense, aligned and in the layout of the plan. If it is not, a copy takes its place.
 class Reachable {
  public:
   Reachable(Backend& backend, const View& x, bool channels_last, bool is_result) : data_(x.data) {
@@ -79,7 +79,7 @@ class Reachable {
     data_ = copy_.data();
   }
   const void* data() const { return data_; }
-  /// Puts the result into its place.
+  /// Copies the result to `out` if it is in a copy.
   void deliver(Backend& backend, const MutableView& out) const {
     if (copy_.defined()) backend.copy(copy_, out);
   }
@@ -89,7 +89,7 @@ class Reachable {
   Array copy_;
 };
 
-// Runs what is planned by an engine of cuDNN's; false where none takes it.
+// Runs an engine of cuDNN as planned; returns false if none supports the problem.
 bool run_engine(Backend& backend, const char* name, const Convolution& c, const cuda_detail::ConvPlan& plan) {
   const ConvPass pass = c.problem.pass;
   const Reachable x(backend, c.x, plan.channels_last, pass == ConvPass::backward_data);
@@ -113,7 +113,7 @@ bool run_engine(Backend& backend, const char* name, const Convolution& c, const 
   return true;
 }
 
-// The filters of flip_transpose(): w (K, C, R, S) as (C, K, R, S), with the last tap first.
+// The filters of flip_transpose(): a copy of w (K, C, R, S) as (C, K, R, S), with the taps in reverse order.
 Array flip_transpose_filters(Backend& backend, const View& w, const ConvOperand& flipped) {
   View from = w;
   std::swap(from.shape[0], from.shape[1]), std::swap(from.strides[0], from.strides[1]);
@@ -125,8 +125,8 @@ Array flip_transpose_filters(Backend& backend, const View& w, const ConvOperand&
   return dense;
 }
 
-// Runs it in the first of the ways that select() leaves to cuDNN for which there is an engine: by that plan. Nothing
-// where the base class is to run it.
+// Tries the plans that select() leaves to cuDNN, first with all that cuDNN may do (Library::full), then as a plain
+// convolution, and returns the plan that ran. Empty if the base class has to compute the convolution.
 std::optional<cuda_detail::ConvPlan> run_library(Backend& backend, const char* name, const Convolution& c) {
   for (const Library library : {Library::full, Library::plain}) {
     const auto plan = c.plan(library);
@@ -145,7 +145,7 @@ std::optional<cuda_detail::ConvPlan> run_library(Backend& backend, const char* n
   return std::nullopt;
 }
 
-// (K) as (1, K, 1, 1) broadcast to y's shape.
+// The bias (K) as (1, K, 1, 1), broadcast to the shape of y.
 View along_channels(const View& bias, const Shape& shape) {
   View wide = bias;
   wide.shape = shape, wide.strides = {0, bias.strides[0], 0, 0};
@@ -154,7 +154,7 @@ View along_channels(const View& bias, const Shape& shape) {
 
 }  // namespace
 
-// Where no engine has bias and ReLU in it, they follow.
+// If the engine does not include bias and ReLU, separate kernels apply them.
 void CudnnBackend::conv2d_bias_relu(const Conv2dArgs& args) {
   const View& bias = args.bias;
   const MutableView& y = args.y;
@@ -179,7 +179,8 @@ void CudnnBackend::conv2d_backward_weight(const View& dy, const View& x, const M
     CudaBackend::conv2d_backward_weight(dy, x, dw, geometry);
 }
 
-// dy is masked once for the three gradients, or by the base class's kernel where that makes dw.
+// If a kernel of the base class computes dw, it also applies the mask. Otherwise dy is masked once for all three
+// gradients.
 void CudnnBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const View& dw = args.dw;
   if (dw && !Convolution(ConvPass::backward_weight, args.x, dw, args.dy, args.dw, args.geometry).plan(Library::full))

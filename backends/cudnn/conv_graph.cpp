@@ -16,7 +16,7 @@ cudnnDataType_t type_of(DType dtype) {
 // Half types are summed in float32.
 cudnnDataType_t sum_type(DType dtype) { return dtype == DType::f64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT; }
 
-// The attributes of the three convolutions.
+// The names of the attributes of the three passes of a convolution.
 struct Names {
   cudnnBackendDescriptorType_t operation;
   cudnnBackendAttributeName_t convolution, x, w, y, alpha, beta;
@@ -92,10 +92,10 @@ class GraphBuilder {
   const Descriptor& tensor(TensorId id, const std::array<int64_t, 4>& sizes) {
     return tensor(id, type_of(problem_.dtype), sizes, true);
   }
-  // What one node hands to the next, of y's sizes.
+  // A virtual tensor with the sizes of y, which one node passes to the next.
   const Descriptor& in_registers() { return tensor(next_id_++, sum_type(problem_.dtype), problem_.y, false); }
 
-  // alpha and beta of cuDNN's nodes: doubles where it computes in double.
+  // Sets alpha or beta of a node, which are doubles if cuDNN computes in double.
   void set_scale(Descriptor& operation, cudnnBackendAttributeName_t name, double value) const {
     if (problem_.dtype == DType::f64) operation.set(name, value);
     else operation.set(name, static_cast<float>(value));
@@ -122,7 +122,7 @@ class GraphBuilder {
     add(std::move(operation));
   }
 
-  // out = in + other_scale other, or relu(in) where there is no other.
+  // Adds a node: out = in + other_scale other, or relu(in) if `other` is null.
   void add_pointwise(cudnnPointwiseMode_t mode, const Descriptor& in, const Descriptor* other, double other_scale,
                      const Descriptor& out) {
     Descriptor pointwise(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);

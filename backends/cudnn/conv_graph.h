@@ -1,5 +1,4 @@
-// A convolution as cuDNN's graph interface describes it: a convolution node and, where asked for, nodes that add the
-// bias and cut off at 0.
+// A convolution in cuDNN's graph interface: a convolution node and, if asked for, nodes for the bias and ReLU.
 #pragma once
 
 #include <deque>
@@ -10,20 +9,20 @@
 
 namespace gradus::cudnn_detail {
 
-/// The tensors of the graph that are in memory.
+/// The ids of the graph's tensors that are in memory.
 enum TensorId : int64_t { kX = 1, kW, kY, kBias, kAddend };
 
-/// The address that every tensor in memory has a multiple of.
+/// The alignment in bytes that every tensor in memory must have.
 inline constexpr int64_t kAlignment = 16;
 
 struct ConvGraph {
   Descriptor descriptor{CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR};
-  std::deque<Descriptor> parts;  // that the descriptor refers to
+  std::deque<Descriptor> parts;  // the descriptors to which `descriptor` refers
   bool addend = false;
 };
 
-/// The graph of `problem`; null where cuDNN does not take it. With `addend` it is y = relu(conv + 0 addend + bias), the
-/// pattern of the engines that were compiled with a bias.
+/// The graph of `problem`, or null if cuDNN does not support it. With `addend` it is y = relu(conv + 0 addend + bias),
+/// the pattern for which cuDNN has precompiled engines with a bias.
 std::shared_ptr<const ConvGraph> make_graph(const ConvProblem& problem, cudnnHandle_t handle, bool addend);
 
 }  // namespace gradus::cudnn_detail

@@ -15,11 +15,11 @@
 namespace gradus::cudnn_detail {
 namespace {
 
-// Of cuDNN 9.14 on an H200: its gradients of float32 weights have relative errors of 5e-4 for images of one channel and
-// of 3e-5 for 32 (the kernels of "cuda" 1e-7 and 8e-7), but nothing is noted of it.
+// This engine of cuDNN 9.14 has relative errors of 5e-4 in float32 weight gradients of one channel (our kernels: 1e-7),
+// but no numerical note says so.
 constexpr int64_t kInaccurateWeightEngine = 17;
 
-// Does the engine keep to what the problem allows? What cuDNN notes of its numerics decides.
+// Returns true if the engine computes only as the problem allows, according to cuDNN's numerical notes.
 bool is_allowed(const Descriptor& config, const ConvProblem& problem) {
   const auto engines = config.parts(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
   const Descriptor& engine = engines.at(0);
@@ -38,7 +38,7 @@ bool is_allowed(const Descriptor& config, const ConvProblem& problem) {
   return true;
 }
 
-// Engines for the graph, the one that cuDNN expects to be fastest first.
+// The engines for the graph, in the order in which cuDNN expects them to be fast.
 std::vector<Descriptor> engines_for(const ConvGraph& graph, cudnnBackendHeurMode_t mode) {
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.descriptor);
@@ -48,7 +48,8 @@ std::vector<Descriptor> engines_for(const ConvGraph& graph, cudnnBackendHeurMode
                           heuristics.count_parts(CUDNN_ATTR_ENGINEHEUR_RESULTS));
 }
 
-// Milliseconds of the fastest of three runs after a first one; infinity where the engine fails, for want of memory say.
+// Milliseconds of the fastest of three runs after a first run; infinity if the engine fails, for example for lack of
+// memory.
 double time_of(const ConvPlan& plan, const ConvProblem& problem, const ConvOperands& operands) try {
   DeviceRuntime& cuda = runtime(DeviceType::cuda);
   const Stream stream = cuda.current_stream(problem.device);
@@ -65,9 +66,8 @@ double time_of(const ConvPlan& plan, const ConvProblem& problem, const ConvOpera
   return fastest;
 } catch (const Error&) { return std::numeric_limits<double>::infinity(); }
 
-// The first allowed engine that takes the problem or, where they are timed, the fastest of the first kMostTimed. Mode B
-// knows the gradients of weights better than A: with TF32 those of benchmarks/conv2d's layers took 1.0 ms together
-// instead of 1.6 on an H200, in NHWC 0.9 instead of 1.1; the others came out even.
+// The first allowed engine that supports the problem or, if engines are timed, the fastest of the first kMostTimed.
+// Heuristic mode B is asked before mode A because it finds faster engines for wgrad, and equally fast ones otherwise.
 std::unique_ptr<ConvPlan> choose_plan(const ConvProblem& problem, const ConvOperands& operands, bool addend) {
   constexpr int kMostTimed = 10;
   const cudnnHandle_t handle = handle_of(problem.device);
@@ -92,13 +92,13 @@ std::unique_ptr<ConvPlan> choose_plan(const ConvProblem& problem, const ConvOper
 }
 
 std::unique_ptr<ConvPlan> make_plan(const ConvProblem& problem, const ConvOperands& operands) {
-  const cuda_detail::RelaxedCapture relaxed;  // engines load code
+  const cuda_detail::RelaxedCapture relaxed;  // engines load code, which is not part of a captured graph
   auto plan = choose_plan(problem, operands, false);
   if (!plan && problem.bias && problem.relu) plan = choose_plan(problem, operands, true);
   return plan;
 }
 
-// A captured graph goes on using the code of its engines, so plans that it was made with stay loaded to the end.
+// A captured graph keeps using the code of its engines, so plans that were captured stay loaded until the program ends.
 void keep_loaded(std::shared_ptr<const ConvPlan> plan) {
   static std::mutex mutex;
   static auto* const kept = new std::vector<std::shared_ptr<const ConvPlan>>;
@@ -108,15 +108,15 @@ void keep_loaded(std::shared_ptr<const ConvPlan> plan) {
 
 }  // namespace
 
-// The plans of a thread: executing one from two threads at a time is not safe with every engine.
+// The plans of one thread. They are not shared, because some engines cannot be executed by two threads at a time.
 class PlanCache {
  public:
-  /// Problems that no engine takes are remembered too.
+  /// The plan for a problem; null if no engine supports it, which is cached, too.
   const ConvPlan* find(ConvProblem problem, const ConvOperands& operands) {
     const bool captures = cuda_detail::this_thread_captures();
     auto found = entries_.find(problem);
     if (found == entries_.end() && problem.timed && captures) {
-      problem.timed = false;  // nothing runs, so nothing can be timed
+      problem.timed = false;  // nothing runs during a capture, so engines cannot be timed
       found = entries_.find(problem);
     }
     if (found == entries_.end()) {
@@ -163,7 +163,7 @@ ConvPlan::ConvPlan(const ConvProblem& problem, std::shared_ptr<const ConvGraph> 
       plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
   plan_.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle);
   plan_.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config_);
-  // Whatever is wrong with one engine, the next may do.
+  // Any error only excludes this engine; the next one may work.
   if (cudnnBackendFinalize(plan_.get()) != CUDNN_STATUS_SUCCESS) return;
   workspace_ = static_cast<size_t>(plan_.values<int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, 1).at(0));
   supported_ = workspace_ <= problem.workspace_limit;
@@ -173,7 +173,7 @@ void ConvPlan::run(const ConvOperands& operands) const {
   const Subject subject(problem_);
   const cuda_detail::DeviceGuard guard(problem_.device);
   const cuda_detail::Scratch workspace(workspace_, Device(DeviceType::cuda, problem_.device));
-  if (is_recording(DeviceType::cuda)) return;  // it is the memory alone that somebody wants to know
+  if (is_recording(DeviceType::cuda)) return;  // a recorded step only measures memory
   std::vector<int64_t> ids = {kX, kW, kY};
   std::vector<void*> data;
   for (const void* each : {operands.x, operands.w, operands.y}) data.push_back(const_cast<void*>(each));

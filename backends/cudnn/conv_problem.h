@@ -1,4 +1,4 @@
-// What cuDNN is asked to convolve, in one comparable value: plans are cached by it.
+// A convolution that cuDNN is asked for, as one comparable value: the key by which plans are cached.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ struct ConvProblem {
   ConvPass pass = ConvPass::forward;
   bool bias = false, relu = false;  // forward
   DType dtype = DType::f32;
-  bool channels_last = false;      // all operands, dense and aligned
+  bool channels_last = false;      // the layout of all operands, which are dense and aligned
   std::array<int64_t, 4> x, w, y;  // sizes
   std::array<int64_t, 2> stride, padding, dilation;
   int device = 0;
@@ -24,7 +24,7 @@ struct ConvProblem {
   friend auto operator<=>(const ConvProblem&, const ConvProblem&) = default;
 };
 
-/// For messages: "y of x (8, 3, 32, 32), w (16, 3, 3, 3), …".
+/// Describes the problem in messages: "y of x (8, 3, 32, 32), w (16, 3, 3, 3), …".
 std::string describe(const ConvProblem& problem);
 
 }  // namespace gradus::cudnn_detail

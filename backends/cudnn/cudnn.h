@@ -1,4 +1,4 @@
-// What the registry gets from this folder.
+// The backend that this folder provides to the registry.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace gradus {
 
-/// The backend "cudnn": the backend "cuda" with NVIDIA's convolutions where they are faster. Needs the cuda runtime.
+/// The backend "cudnn": the backend "cuda" with cuDNN's convolutions where they are faster. Needs the CUDA runtime.
 std::unique_ptr<Backend> make_cudnn_backend();
 
 }  // namespace gradus

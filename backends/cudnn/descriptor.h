@@ -1,5 +1,5 @@
-// The objects of cuDNN's graph interface: descriptors with typed attributes, which are set, frozen by finalize() and
-// then used by others.
+// The objects of cuDNN's graph interface: descriptors with typed attributes. Attributes are set, then frozen by
+// finalize(); after that, other descriptors can refer to the object.
 #pragma once
 
 #include <algorithm>
@@ -73,7 +73,7 @@ class Descriptor {
     set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, handles.size(), handles.data());
   }
 
-  /// Freezes the attributes. False where they describe what cuDNN does not do.
+  /// Freezes the attributes. Returns false if they describe something that cuDNN does not support.
   [[nodiscard]] bool finalize() {
     const cudnnStatus_t status = cudnnBackendFinalize(handle_);
     if (is_unsupported(status)) return false;
@@ -90,7 +90,7 @@ class Descriptor {
     found.resize(static_cast<size_t>(std::min(count, most)));
     return found;
   }
-  /// How many descriptors an attribute holds, and the first `count` of them, which are of type `type`.
+  /// The number of descriptors that an attribute holds; parts() returns the first `count` of them, of type `type`.
   int64_t count_parts(cudnnBackendAttributeName_t name) const {
     int64_t count = 0;
     GRADUS_CUDNN_CHECK(cudnnBackendGetAttribute(handle_, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr));

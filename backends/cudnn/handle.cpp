@@ -17,7 +17,6 @@ Context* make_context() {
 
 }  // namespace
 
-// A thread's own, which others get when it ends.
 Context& context_of(int index) {
   thread_local std::optional<cuda_detail::Pooled<Context*, make_context>> contexts[cuda_detail::kMaxDevices];
   if (!contexts[index]) contexts[index].emplace(index);
@@ -33,7 +32,7 @@ cudnnHandle_t handle_of(int index) {
 
 }  // namespace gradus::cudnn_detail
 
-// cuDNN counts in one number: 91300 is 9.13.0.
+// cuDNN encodes its version in one number: 91300 is 9.13.0.
 std::string gradus::CudnnBackend::libraries() const {
   const size_t version = cudnnGetVersion();
   return CudaBackend::libraries() + ", cuDNN " + std::to_string(version / 10000) + "." +

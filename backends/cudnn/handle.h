@@ -1,4 +1,4 @@
-// This thread's cuDNN handle.
+// The cuDNN handles and plans of a thread.
 #pragma once
 
 #include <memory>
@@ -15,9 +15,10 @@ struct Context {
   std::shared_ptr<PlanCache> plans;
 };
 
-/// This thread's of device `index`, which is the current one. A later thread gets it when this one has ended.
+/// This thread's context for device `index`, which must be the current device. When the thread ends, the context is
+/// left to a later thread.
 Context& context_of(int index);
-/// Its handle, which works on this thread's stream of device `index`, which is the current one.
+/// The handle of that context, set to this thread's stream. Device `index` must be the current device.
 cudnnHandle_t handle_of(int index);
 
 }  // namespace gradus::cudnn_detail

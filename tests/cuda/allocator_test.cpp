@@ -1,4 +1,4 @@
-// The caching allocator: reuse per stream, statistics, record_stream, out of memory.
+// The caching allocator: reuse per stream, statistics, record_stream, and running out of memory.
 #include <gradus/tests/cuda/support.h>
 
 using namespace gradus;
@@ -9,7 +9,7 @@ namespace {
 void* allocate(size_t bytes, const Stream& stream) { return cuda_runtime().allocate(bytes, stream); }
 void release(void* data) { cuda_runtime().free(data); }
 
-// Keeps a stream busy for a while: fills of a large array.
+// Keeps a stream busy for a while by filling a large array.
 void keep_busy(const Stream& stream, const Array& large) {
   cuda::StreamGuard guard(stream);
   for (int i = 0; i < 50; ++i) current_backend(DeviceType::cuda).fill(large, i);
@@ -99,7 +99,7 @@ TEST_CASE("out of memory: cached blocks are given back and the request repeated,
   cuda::synchronize();
   cuda::empty_cache();
   const Stream stream = cuda::current_stream();
-  // The device's memory, found by halving: two different sizes that do not fit side by side.
+  // Find the largest size that can be allocated. A second block of three quarters of it does not fit beside the first.
   size_t bytes = size_t{1} << 42;
   void* block = nullptr;
   while (!block) {
@@ -110,7 +110,7 @@ TEST_CASE("out of memory: cached blocks are given back and the request repeated,
   }
   release(block);
   const int64_t retries = cuda::memory_stats().retries;
-  block = allocate(bytes - bytes / 4, stream);  // too small for the cached block: that one has to go
+  block = allocate(bytes - bytes / 4, stream);  // too small to reuse the cached block, which has to be released
   CHECK(block != nullptr);
   CHECK(cuda::memory_stats().retries == retries + 1);
   CHECK_THROWS_AS(allocate(bytes, stream), OutOfMemoryError);

@@ -1,4 +1,4 @@
-// Which devices a build serves, and what it says to the others. Needs no CUDA.
+// Which devices a build supports, and the error message for the others. Needs no CUDA.
 #include <limits>
 
 #include <gradus/backends/cuda/runtime/architectures.h>
@@ -22,7 +22,7 @@ TEST_CASE("machine code runs on its own generation, PTX on later ones too") {
   CHECK(code_for("75-real 80-real 90", 70) == 0);
   CHECK(code_for("90a-real", 90) == 90);
   CHECK(code_for("90a", 100) == 0);
-  CHECK(code_for("native", 90) == 90);  // nobody knows: the first launch will tell
+  CHECK(code_for("native", 90) == 90);  // unknown: the first launch fails if the code does not run
 }
 
 TEST_CASE("a device runs the newest code that it can run") {
@@ -41,7 +41,7 @@ TEST_CASE("kernels use what device, code and limit have in common") {
   CHECK((whole.wgmma && whole.has_clusters() && whole.has_tensor_cores() && whole.has_async_copies()));
   struct Limit {
     int capability;
-    size_t kibibytes;  // of shared memory for a block
+    size_t kibibytes;  // shared memory of a block
   };
   for (const auto& [capability, kibibytes] : {Limit{75, 64}, {80, 163}, {86, 99}, {89, 99}, {90, 227}, {100, 227}}) {
     INFO(capability);
@@ -54,14 +54,14 @@ TEST_CASE("kernels use what device, code and limit have in common") {
     CHECK(device.has_async_copies() == (capability >= 80));
     CHECK(device.multiprocessors == kH200.multiprocessors);
   }
-  // Code for an older device limits what kernels do, but not their shared memory.
+  // Code for an older device limits the instructions of kernels, but not their shared memory.
   for (const int code : {75, 80}) {
     const DeviceProperties device = limited(kH200, code, no_limit);
     CHECK((device.compute_capability == code && device.shared_memory == kH200.shared_memory && !device.wgmma));
   }
   constexpr DeviceProperties blackwell = {
       .compute_capability = 100, .multiprocessors = 148, .shared_memory = 227 << 10};
-  for (const int code : {90, 100})  // has no wgmma, whatever the code is
+  for (const int code : {90, 100})  // the device has no wgmma, whatever code it runs
     CHECK((!limited(blackwell, code, no_limit).wgmma && limited(blackwell, code, no_limit).has_clusters()));
   CHECK_FALSE(limited(blackwell, 100, 90).wgmma);
   // A device has no more shared memory than its own.

@@ -1,5 +1,5 @@
-// A whole training step with all that may belong to it: captured and eager give the same bits. What cannot be captured
-// names the operator, and the process goes on.
+// Whole training steps, with schedules, clipping and mixed precision: captured and eager steps give the same bits. The
+// error for what cannot be captured names the operator, and the process continues.
 #include <gradus/gradus.h>
 #include <gradus/tests/cuda/support.h>
 
@@ -31,7 +31,8 @@ nn::Sequential small_net() {
                         nn::Flatten(), nn::Linear(6 * 14 * 14, 32), nn::ReLU(), nn::Dropout(0.2), nn::Linear(32, 10));
 }
 
-// Epochs of five batches, the last one smaller. In one step the gradients overflow.
+// Trains for epochs of five batches, the last of which is smaller. If the loss is scaled, the gradients of one step
+// overflow.
 Run train(bool captured, const Setup& setup) {
   constexpr int kEpochs = 3, kBatches = 5;
   manual_seed(5);
@@ -95,7 +96,7 @@ void check_same_bits(const Setup& setup) {
     CHECK(eager.parameters[i].isfinite().all().item<bool>());
   }
   REQUIRE(eager.statistics.size() == 3);
-  for (int i = 0; i < 2; ++i)  // those of images with infinities are NaN
+  for (int i = 0; i < 2; ++i)  // statistics of images with infinities are NaN
     CHECK((setup.scaled || eager.statistics[i].equal(captured.statistics[i])));
   for (const Run* run : {&eager, &captured}) CHECK(run->statistics[2].item<int64_t>() == 15);
   CHECK(eager.scale == captured.scale);
@@ -175,9 +176,9 @@ TEST_CASE("what cannot be captured names the operator, and the thread goes on") 
     cuda::Graph graph;
     CHECK_THROWS_WITH(graph.capture(attempt), contains(name) && contains("captured graph"));
     CHECK_FALSE(cuda_runtime().capturing());
-    CHECK((x + 1).sum().item<float>() > 6);  // eager work goes on
+    CHECK((x + 1).sum().item<float>() > 6);  // eager work continues
     const Tensor y = zeros({6}, on_device);
-    graph.capture([&] { y.add_(x); });  // and the graph captures what can be
+    graph.capture([&] { y.add_(x); });  // the same graph can capture other work
     graph.replay();
     CHECK(y.equal(x));
   }
@@ -223,7 +224,7 @@ TEST_CASE("a captured step that fails drops its gradients, and goes on eagerly a
         const Tensor loss = (w * batch[0]).sum();
         scaler.scale(loss).backward();
         scaler.step(optimizer);
-        last_loss = loss.item<double>();  // waits
+        last_loss = loss.item<double>();  // waits for the device, so the step cannot be captured
         scaler.update();
         return {};
       },
@@ -246,12 +247,11 @@ TEST_CASE("weights that autocast has cast are cast anew in a capture") {
   const Tensor w = rand({4, 4}, on_device).requires_grad_(), x = rand({4, 4}, on_device);
   const amp::Autocast autocast(kCUDA);
   const NoGradGuard no_grad;
-  matmul(x, w);  // keeps the cast
+  matmul(x, w);  // autocast keeps the cast weight
   Tensor y;
   cuda::Graph graph;
   graph.capture([&] { y = matmul(x, w); });
-  CHECK(
-      matmul(x, w).isfinite().all().item<bool>());  // an eager product takes nothing of what the capture only recorded
+  CHECK(matmul(x, w).isfinite().all().item<bool>());  // an eager product does not use the cast that was only recorded
   w.mul_(2);
   graph.replay();
   CHECK(y.equal(matmul(x, w)));
@@ -276,7 +276,7 @@ TEST_CASE("an Autocast guard learns from a float16 net on the device") {
   nn::Sequential net(nn::Linear(8, 64), nn::ReLU(), nn::Linear(64, 4));
   net->to(device);
   optim::Adam optimizer(net->parameters(), optim::AdamOptions(5e-3));
-  amp::GradScaler scaler(amp::GradScalerOptions().init_scale(0x1p40));  // far too large: the first steps are left out
+  amp::GradScaler scaler(amp::GradScalerOptions().init_scale(0x1p40));  // far too large: the first steps are skipped
   const Tensor x = randn({64, 8}).to(device), labels = randint(0, 4, {64}).to(device);
   Tensor loss;
   for (int i = 0; i < 150; ++i) {

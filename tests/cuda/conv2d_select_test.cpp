@@ -1,7 +1,7 @@
-// Which convolution kernels the backends "cuda" and "cudnn" run, decided without a GPU for the properties of an H200:
-// decisions for the layers of known nets are written down in conv2d_plans.txt, one a line. Where a change is meant,
+// Which convolution kernels the backends "cuda" and "cudnn" run, decided without a GPU for the properties of an H200.
+// The expected decisions for the layers of known nets are in conv2d_plans.txt, one per line. After an intended change,
 //   GRADUS_WRITE_DECISIONS=1 build/cpu-release/tests/test_cuda "plans of convolutions on CUDA are those written down"
-// overwrites them, and the difference shows what changed.
+// overwrites that file, and its diff shows what changed.
 #include <set>
 #include <sstream>
 
@@ -65,8 +65,8 @@ constexpr ConvLayer conv_layers[] = {
     {32, 8, 40, 30, 8, 3, 5},                         //
 };
 
-/// "fma 64x64 /4 1048576": implementation, tile, split-K (parts x blocks of a cluster), bytes of workspace; "fused nhwc
-/// 268435456": the library's.
+/// Describes a plan: "implicit_gemm_fma 64x128 /4 1048576" is implementation, tile, split-K (parts x blocks of a
+/// cluster) and bytes of workspace; "fused nhwc 268435456" is a plan of cuDNN.
 std::string describe_plan(const ConvPlan& plan) {
   std::ostringstream text;
   text << plan.name() << " ";
@@ -86,7 +86,7 @@ struct ConvType {
 constexpr ConvType conv_types[] = {
     {"f32 ", DType::f32, false}, {"tf32", DType::f32, true}, {"bf16", DType::bf16, false}, {"f64 ", DType::f64, false}};
 
-/// Calls f(problem, switches of "cuda", label) for all that is asked of a layer.
+/// Calls f(problem, switches of "cuda", label) for all results, types and layouts of a layer.
 template <class F>
 void for_each_problem(const ConvLayer& layer, F&& f) {
   constexpr const char* results[] = {"y ", "dx", "dw"};
@@ -115,7 +115,7 @@ std::string plans_of(const ConvLayer& layer) {
     const std::string chosen = describe_plan(select(problem, kH200, with_library(switches)));
     if (chosen != plan) plan += std::string(plan.size() < 32 ? 32 - plan.size() : 0, ' ') + " | " + chosen;
     const std::string operands = label.substr(0, 7), layout = label.substr(8);
-    if (layout == "nchw") nchw = plan;  // and waits for NHWC
+    if (layout == "nchw") nchw = plan;  // written together with the plan for NHWC
     else if (nchw == plan) text << operands << " any   " << plan << "\n";
     else text << operands << " nchw  " << nchw << "\n" << operands << " nhwc  " << plan << "\n";
   });
@@ -159,7 +159,7 @@ TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their m
       const ConvPlan plan = select(problem, kH200, switches);
       const int64_t images = problem.y.shape[0], positions = images * problem.y.shape[2] * problem.y.shape[3];
       const int64_t bytes = problem.dtype == DType::f64 ? 8 : 4;
-      const auto packed = [&](int64_t steps) {  // bytes of weights, of all rows of the tiles
+      const auto packed = [&](int64_t steps) {  // bytes of the packed weights, for all rows of the tiles
         const int64_t rows = problem.out().shape[1] / layer.groups;
         return static_cast<size_t>(layer.groups * steps * ceil_div(rows, plan.tile.rows) * plan.tile.rows * 64);
       };
@@ -210,7 +210,7 @@ TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their m
       const int64_t depth = static_cast<int64_t>(kRowBytes) / static_cast<int64_t>(size_of(problem.dtype));
       const int64_t chunks = ceil_div(problem.in().shape[1] / layer.groups, depth);
       int64_t results = 0, taps = 0;  // of all phases
-      size_t partial = 0;             // bytes, of any
+      size_t partial = 0;             // bytes, the most of any phase
       for (const ConvPhase& phase : plan.phases) {
         const int64_t steps = chunks * phase.h.count * phase.w.count;
         const int64_t made = problem.out().shape[0] * problem.out().shape[1] * phase.h.size * phase.w.size;
@@ -237,7 +237,7 @@ TEST_CASE("plans of convolutions on CUDA: an older device has neither tensor cor
       CHECK(plan.algorithm != ConvAlgorithm::few_channel_mma);
       CHECK(plan.algorithm != ConvAlgorithm::implicit_gemm_async);
       if (problem.pass == ConvPass::backward_weight) CHECK(plan.algorithm != ConvAlgorithm::direct);
-      // cuDNN multiplies bfloat16 and TF32 on no such device.
+      // cuDNN supports neither bfloat16 nor TF32 on such a device.
       ConvSwitches library = with_library(switches);
       library.library_tf32 = true;
       const ConvPlan chosen = select(problem, turing, library);
@@ -277,7 +277,7 @@ TEST_CASE("plans of convolutions on CUDA: strides, alignment and masks") {
   CHECK_FALSE(choose(first, kH200, switches).takes_mask);
   first.mask_alignment = 0, first.y.alignment = 8;
   CHECK(name(first) == "direct");
-  // Of TF32 forward, of at most 32 taps.
+  // With TF32, few_channel_mma computes only fprop, with at most 32 taps.
   const auto of_tf32 = [](int64_t channels, ConvPass pass) {
     ConvSwitches tf32 = with_library({});
     tf32.tf32 = true;
@@ -321,7 +321,7 @@ TEST_CASE("plans of convolutions on CUDA: wgmma takes 3x3 of dense half types, c
     CHECK_FALSE(takes(problem({32, 64, 24, 24, 128, 3, 3, 1, 1, 1, 2})));  // groups
     CHECK_FALSE(takes(problem({32, 64, 24, 24, 128, 5, 5, 1, 1})));
     CHECK_FALSE(takes(problem({32, 64, 24, 128, 128, 3, 3, 1, 1})));  // a row is wider than a tile
-    CHECK_FALSE(takes(problem({32, 36, 24, 24, 128, 3, 3, 1, 1})));   // no whole vectors of channels
+    CHECK_FALSE(takes(problem({32, 36, 24, 24, 128, 3, 3, 1, 1})));   // channels are not whole vectors
     CHECK_FALSE(takes(problem({32, 8, 24, 24, 128, 3, 3, 1, 1})));
     CHECK_FALSE(takes(problem({32, 64, 24, 24, 136, 3, 3, 1, 1})));
     ConvProblem odd = problem(layer);
@@ -334,7 +334,7 @@ TEST_CASE("plans of convolutions on CUDA: wgmma takes 3x3 of dense half types, c
     switches.small_convolutions = true;
     CHECK(choose(problem(layer), kH200, switches).algorithm == ConvAlgorithm::library);
   }
-  // Of TF32 it reads filters straight alone: forward, where their channels fit.
+  // wgmma cannot transpose TF32 filters, so it computes only fprop of TF32, where the filters fit in shared memory.
   const auto of_tf32 = [](const ConvLayer& of, ConvPass pass) {
     ConvSwitches switches = with_library({});
     switches.tf32 = true;
@@ -371,12 +371,12 @@ TEST_CASE("plans of convolutions on CUDA: wgmma_im2col takes any filter size, st
     CHECK_FALSE(takes({32, 256, 8, 8, 256, 3, 3, 1, 1}, true, limited(other, 90, 1000)));
     CHECK_FALSE(takes({32, 256, 8, 8, 256, 3, 3, 1, 1}, true, limited(kH200, 90, 89)));
     CHECK_FALSE(takes({32, 256, 8, 8, 256, 3, 3, 3, 1}));        // stride
-    CHECK_FALSE(takes({32, 256, 8, 8, 256, 1, 1, 1, 1}));        // padding of more than the filter
+    CHECK_FALSE(takes({32, 256, 8, 8, 256, 1, 1, 1, 1}));        // padding as large as the filter
     CHECK_FALSE(takes({32, 256, 8, 8, 256, 3, 3, 1, 2, 2}));     // dilation
     CHECK_FALSE(takes({32, 256, 8, 8, 256, 3, 3, 1, 1, 1, 2}));  // groups
-    CHECK_FALSE(takes({32, 260, 8, 8, 256, 3, 3, 1, 1}));        // no whole vectors of channels
+    CHECK_FALSE(takes({32, 260, 8, 8, 256, 3, 3, 1, 1}));        // channels are not whole vectors
   }
-  // A cluster splits the depth where tiles are few; the gradient of weights goes on in parts that split_k.cu adds.
+  // If there are few tiles, a cluster splits the depth; wgrad is also split into parts, which split_k.cu adds.
   CHECK(select(conv_problem({32, 512, 4, 4, 512, 3, 3, 1, 1}, ConvPass::forward, DType::bf16, true), kH200, {})
             .im2col.cluster == 6);
   ConvProblem few = conv_problem({128, 64, 32, 32, 128, 3, 3, 2, 1}, ConvPass::backward_weight, DType::bf16, true);
@@ -403,7 +403,7 @@ TEST_CASE("plans of convolutions on CUDA: cuDNN keeps what wgmma and wgmma_im2co
   CHECK(chosen(Pass::forward, square(32, 128, 16, 128)) == wgmma);
   CHECK(chosen(Pass::forward, square(32, 128, 28, 128)) == wgmma);
   CHECK(chosen(Pass::forward, square(32, 128, 56, 128)) == library);  // wide rows
-  // Of more than 64 channels wgmma has tiles of 32 filters alone.
+  // With more than 64 channels, wgmma has only tiles of 32 filters.
   CHECK(chosen(Pass::forward, square(512, 128, 16, 128)) == library);
   CHECK(chosen(Pass::forward, square(64, 96, 16, 96)) == library);
   CHECK(chosen(Pass::forward, square(64, 128, 24, 128)) == wgmma);
@@ -430,7 +430,7 @@ TEST_CASE("plans of convolutions on CUDA: cuDNN keeps what wgmma and wgmma_im2co
   CHECK(chosen(Pass::backward_weight, square(32, 128, 16, 128)) == im2col);
   CHECK(chosen(Pass::backward_weight, square(32, 256, 8, 256)) == library);
   CHECK(chosen(Pass::backward_weight, square(32, 64, 32, 64)) == wgmma);
-  // A block makes one row of taps where it has few tiles and does not mask.
+  // A block computes one row of taps if it has few tiles and no mask.
   ConvProblem problem = conv_problem(square(32, 64, 32, 64), Pass::backward_weight, DType::bf16, true);
   CHECK(select(problem, kH200, {}).tile.columns == 3 * 64);
   problem.mask_alignment = 16;
@@ -450,7 +450,7 @@ TEST_CASE("plans of convolutions on CUDA: what cuDNN may do") {
   switches.library = ConvSwitches::Library::none;
   CHECK(select(forward, kH200, switches).algorithm == ConvAlgorithm::implicit_gemm);
 
-  // Exact float32: the gradient of images is a convolution of dy with flipped filters, and takes less workspace.
+  // In exact float32, dgrad is a convolution of dy with flipped filters, and its workspace is limited.
   const ConvProblem data = conv_problem({128, 64, 32, 32, 96, 5, 3, 1, 1}, ConvPass::backward_data, DType::f32, false);
   switches = with_library({.library_tf32 = false});
   plan = select(data, kH200, switches);
@@ -465,7 +465,8 @@ TEST_CASE("plans of convolutions on CUDA: what cuDNN may do") {
   switches.library = ConvSwitches::Library::plain;
   CHECK_FALSE(select(data, kH200, switches).flipped);
 
-  // Few channels are ours unless cuDNN is to have all; so is what no engine takes.
+  // Our kernels compute few channels, unless small_convolutions is set, and problems without elements, which cuDNN does
+  // not support.
   ConvProblem few = conv_problem({4, 6, 9, 9, 16, 3, 3}, ConvPass::forward, DType::f32, false);
   switches = with_library({});
   CHECK(select(few, kH200, switches).algorithm == ConvAlgorithm::direct);
@@ -474,7 +475,7 @@ TEST_CASE("plans of convolutions on CUDA: what cuDNN may do") {
   few.x.shape[0] = few.y.shape[0] = 0;
   CHECK(select(few, kH200, switches).algorithm != ConvAlgorithm::library);
 
-  // Eight channels fill what cuDNN pads them to: of half types and many pixels they are its.
+  // cuDNN pads half-type channels to eight, so with eight channels and many pixels it is chosen.
   switches.small_convolutions = false;
   for (const auto& [pixels, pass, library] : {std::tuple(28, ConvPass::backward_weight, false),
                                               {56, ConvPass::backward_weight, true},

@@ -1,5 +1,5 @@
-// The backend "cuda": which of its convolution kernels runs what. That its numbers are right is tested with all
-// backends.
+// The backend "cuda": which kernel computes which convolution, and the results of the kernels for special cases. The
+// tests of all backends cover the results in general.
 #include <algorithm>
 #include <cmath>
 #include <thread>
@@ -20,7 +20,7 @@ struct TF32 {
   const bool before;
 };
 
-// Forward and backward of a convolution; the kernels that ran for them.
+// The results of the forward and backward pass of a convolution, and the kernels that ran.
 struct Convolution {
   Tensor y, dx, dw;
   std::string kernels;
@@ -38,7 +38,7 @@ Convolution run(const Tensor& x, const Tensor& w, int64_t stride = 1) {
 
 TEST_CASE("convolutions: few channels are computed directly, many by implicit GEMM, odd ones by its generic loads") {
   if (no_cuda_device()) return;
-  const bool ampere = cuda_capability() >= 80;  // has asynchronous copies and tensor cores for all types
+  const bool ampere = cuda_capability() >= 80;  // asynchronous copies, and tensor cores for all types
   const TF32 exact(false);
   manual_seed(1);
   const auto few = [](int64_t size, int64_t stride = 1, DType dtype = kFloat) {
@@ -110,7 +110,8 @@ TEST_CASE("few channels of float32 are rounded to TF32 where that is allowed, wi
     Shape x, w;
     int64_t stride, padding;
   };
-  // One step of the depth to four, parts of a group of filters, images in planes, more tiles than blocks.
+  // The layers need one to four steps of the depth, a part of a group of filters, NCHW images, and more tiles than
+  // blocks.
   const Layer layers[] = {{{9, 3, 33, 35}, {40, 3, 3, 3}, 1, 1},   {{5, 1, 28, 28}, {32, 1, 3, 3}, 1, 1},
                           {{3, 7, 10, 12}, {24, 7, 2, 2}, 2, 0},   {{4, 2, 9, 9}, {24, 2, 2, 2}, 1, 1},
                           {{600, 3, 32, 32}, {32, 3, 3, 3}, 1, 1}, {{2, 1, 16, 20}, {64, 1, 5, 5}, 2, 2}};
@@ -151,7 +152,7 @@ TEST_CASE(
     Shape x, w;
     int64_t padding;
   };
-  // More tiles than the device has room for blocks, so that these walk on.
+  // There are more tiles than resident blocks, so that a block computes several.
   const Layer layers[] = {{{700, 3, 20, 16}, {32, 3, 3, 3}, 1},
                           {{900, 1, 16, 12}, {24, 1, 3, 3}, 1},
                           {{900, 1, 28, 28}, {1, 1, 3, 3}, 1},
@@ -191,7 +192,7 @@ TEST_CASE("what the thin kernels pad with meets no infinity") {
   };
   const TF32 allowed(true);
   for (const DType dtype : {kHalf, kFloat})
-    for (const int64_t channels : {2, 3, 4, 6})  // two to four steps of depth
+    for (const int64_t channels : {2, 3, 4, 6})  // two to four steps of the depth
       for (const int64_t bad : {int64_t{0}, channels - 1}) {
         if (dtype == kFloat && channels > 3) continue;
         const Tensor images = zeros({1, channels, 6, 6});
@@ -220,8 +221,8 @@ TEST_CASE("wgmma: y, dx, dw and dbias of half types are right, and have the same
     Shape x;
     int64_t K;
   };
-  // Odd sizes, one image, one pixel, more tiles than blocks, channels in two chunks, several groups of filters, rows so
-  // wide that few of them fit in shared memory.
+  // The layers have odd sizes, one image, one pixel, more tiles than blocks, channels in two chunks, several groups of
+  // filters, and rows so wide that few of them fit in shared memory.
   const Layer layers[] = {{{3, 32, 9, 7}, 40},    {{1, 16, 5, 4}, 48},    {{1, 16, 1, 1}, 16},
                           {{70, 32, 28, 28}, 32}, {{2, 128, 17, 13}, 72}, {{9, 64, 24, 24}, 128},
                           {{40, 64, 32, 32}, 64}, {{3, 96, 20, 127}, 24}, {{30, 32, 48, 48}, 64},
@@ -244,7 +245,7 @@ TEST_CASE("wgmma: y, dx, dw and dbias of half types are right, and have the same
           const auto leaf = [&](const Tensor& from) { return from.detach().to(type).requires_grad_(); };
           const Tensor in = leaf(x), weight = leaf(w), shift = leaf(bias);
           const Tensor y = relu ? conv2d_relu(in, weight, shift, 1, 1) : conv2d(in, weight, shift, 1, 1);
-          y.backward(relu ? y.detach() * 0.03125 : dy.to(type));  // sums of dy are to fit in half types
+          y.backward(relu ? y.detach() * 0.03125 : dy.to(type));  // scaled so that sums of dy fit in half types
           return TensorList{y.detach(), in.grad(), weight.grad(), shift.grad()};
         };
         for (const bool relu : {true, false}) {
@@ -276,8 +277,8 @@ TEST_CASE("wgmma: y of float32 is rounded to TF32 where that is allowed, with th
   const CudnnSwitches restored;
   const TF32 allowed(true);
   manual_seed(10);
-  // One chunk of channels and more, a part of one, one pixel, more tiles than blocks, several groups of filters; two
-  // warpgroups, of more than 32 channels and filters.
+  // The layers have one or more chunks of channels, a part of a chunk, one pixel, more tiles than blocks, and several
+  // groups of filters. Those with more than 32 channels and filters use two warpgroups.
   const std::pair<Shape, int64_t> layers[] = {{{3, 32, 9, 7}, 40},    {{1, 16, 1, 1}, 16},    {{70, 32, 28, 28}, 32},
                                               {{9, 64, 24, 24}, 128}, {{40, 64, 32, 32}, 64}, {{3, 48, 20, 37}, 24},
                                               {{6, 24, 13, 100}, 72}, {{30, 32, 48, 48}, 64}, {{5, 40, 17, 21}, 72}};
@@ -300,7 +301,7 @@ TEST_CASE("wgmma: y of float32 is rounded to TF32 where that is allowed, with th
     cuda::Graph graph;
     graph.capture([&] { captured = forward(kFloat); });
     graph.replay();
-    // Before Hopper other kernels run, of which those for at most 16 filters are exact.
+    // On devices before Hopper other kernels run. Those for at most 16 filters compute exactly.
     const auto rounds = [&](const char* name) {
       return kernels.contain(std::string(name) + "/wgmma") ||
              kernels.contain(std::string(name) + "/implicit_gemm_tf32");
@@ -324,7 +325,8 @@ TEST_CASE("wgmma_im2col: y, dx and dw of half types are right, and have the same
     Shape x;
     int64_t K, R, S, stride, padding;
   };
-  // Odd sizes, one image, few pixels, many filters, tiles across images, clusters, parts of dw, channels in part.
+  // The layers have odd sizes, one image, few pixels, many filters, tiles across images, clusters, parts of dw, and
+  // channels that fill a box only in part.
   const Layer layers[] = {
       {{2, 256, 8, 8}, 256, 3, 3, 1, 1},   {{4, 512, 4, 4}, 512, 3, 3, 1, 1},  {{3, 64, 32, 32}, 128, 3, 3, 2, 1},
       {{64, 64, 30, 30}, 72, 3, 3, 2, 1},  {{3, 64, 16, 16}, 128, 1, 1, 2, 0}, {{2, 256, 14, 14}, 64, 1, 1, 1, 0},

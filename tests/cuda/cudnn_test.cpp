@@ -1,5 +1,5 @@
-// The backend "cudnn": who runs what, its switches, and capture. That its numbers are right is tested with all
-// backends.
+// The backend "cudnn": which backend computes which convolution, the switches, and capture. The tests of all backends
+// cover the results in general.
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/runtime/cudnn.h>
 #include <gradus/core/runtime/observer.h>
@@ -11,7 +11,7 @@ using namespace gradus::test;
 
 namespace {
 
-// True, and the case is skipped, where there is no cuDNN or nothing to run it on.
+// Returns true, and marks the test case as skipped, in a build without cuDNN or on a machine without a device.
 bool no_cudnn() { return !cudnn::is_available() && skip("cuDNN"); }
 
 Tensor image_of(const Shape& shape, MemoryFormat format = MemoryFormat::contiguous, DType dtype = kFloat) {
@@ -37,8 +37,8 @@ TEST_CASE("convolutions run on cuDNN, and nothing is transposed on the way") {
   if (no_cudnn()) return;
   const CudnnSwitches restored;
   const BackendGuard guard("cudnn");
-  cudnn::set_allow_tf32(true);                  // exact float32 turns its weights around
-  const bool ampere = cuda_capability() >= 80;  // on which cuDNN has TF32 and bfloat16
+  cudnn::set_allow_tf32(true);                  // in exact float32, dgrad copies the weights to flip them
+  const bool ampere = cuda_capability() >= 80;  // cuDNN supports TF32 and bfloat16
   for (DType dtype : {kFloat, kHalf, kBFloat16})
     for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
       if (dtype == kBFloat16 && !ampere) continue;
@@ -85,7 +85,7 @@ TEST_CASE("small convolutions are the base class's unless cuDNN is to run them t
   if (cuda_capability() >= 80) {
     CHECK_THAT(kernels_of({4, 3, 9, 9}, {32, 3, 3, 3}, kBFloat16), contains("cudnn/conv2d_backward_weight"));
     CHECK_THAT(kernels_of({4, 64, 9, 9}, {64, 64, 3, 3}, kBFloat16), !contains("cuda/conv2d"));
-    CHECK_THAT(kernels_of({4, 64, 8, 8}, {64, 64, 3, 3}), !contains("cudnn/conv2d"));  // little and exact
+    CHECK_THAT(kernels_of({4, 64, 8, 8}, {64, 64, 3, 3}), !contains("cudnn/conv2d"));  // small and exact
     CHECK_THAT(kernels_of({64, 64, 32, 32}, {64, 64, 3, 3}),
                contains("cudnn/conv2d_bias_relu") && contains("cudnn/conv2d_backward_data") &&
                    contains("cuda/conv2d_backward_weight/implicit_gemm_async"));
@@ -121,7 +121,7 @@ TEST_CASE("TF32 is what float32 convolutions use where it is allowed, to its acc
     rounded.backward(exact.detach());
     const bool rounds = cuda_capability() >= 80;
     CHECK(kernels.contain("cudnn/conv2d/engine_tf32") == rounds);
-    CHECK((error(rounded, exact) > tolerance_of(kFloat)) == rounds);  // of float32's 24 bits 11 are left
+    CHECK((error(rounded, exact) > tolerance_of(kFloat)) == rounds);  // TF32 keeps 11 of float32's 24 bits
     CHECK(error(rounded, exact) < 2e-3);
     CHECK(error(w.grad(), exact_gradient) < 2e-3);
     CHECK(error(exact, conv2d(x.to(kDouble), w.detach().to(kDouble), {}, 1, 1)) <= tolerance_of(kFloat));
@@ -173,7 +173,7 @@ TEST_CASE("a captured convolution is replayed, also where its engine would have 
                  bias = image_of({40});
     Tensor y;
     cuda::Graph graph;
-    graph.capture([&] { y = conv2d_relu(x, w, bias, 2, 1); });  // its first call: the plan is made during the capture
+    graph.capture([&] { y = conv2d_relu(x, w, bias, 2, 1); });  // the first call: the plan is made during the capture
     x.copy_(image_of(x.sizes()));
     graph.replay();
     cudnn::set_benchmark(false);

@@ -1,4 +1,4 @@
-// data_parallel on GPUs: the results and gradients of one GPU, and of threads on the cpu.
+// data_parallel on GPUs: the same results and gradients as on one GPU, and as with threads on the CPU.
 #include <gradus/distributed/parallel/data_parallel.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/cuda/support.h>
@@ -11,7 +11,7 @@ namespace {
 
 using Devices = std::vector<Device>;
 
-/// The first GPU twice, and two GPUs where there are two.
+/// The first GPU twice and, on a machine with two GPUs, the first two.
 std::vector<Devices> pairs_of_gpus() {
   std::vector<Devices> pairs = {{"cuda:0", "cuda:0"}};
   if (cuda::device_count() > 1) pairs.push_back({"cuda:0", "cuda:1"});
@@ -33,7 +33,7 @@ nn::Sequential make_net() {
                         nn::MaxPool2d(2), nn::Flatten(), nn::Linear(16, 6));
 }
 
-/// The result, the gradients of the input and of all parameters.
+/// The result, and the gradients of the input and of all parameters.
 template <class Forward>
 TensorList run(const nn::Sequential& net, const Tensor& x, const Forward& forward) {
   net->zero_grad();
@@ -52,7 +52,7 @@ void check_against_one_gpu(const Devices& devices) {
     net->to(kDouble);
     const Tensor x = randn({7, 2, 4, 4}, kDouble).to(devices[0]);
     const Device last = devices.back();
-    // Moves the net to the first device.
+    // data_parallel() moves the net to the first device.
     const TensorList actual =
         run(net, x, [&](const Tensor& input) { return data_parallel(net, input, devices, last); });
     CHECK(actual[0].device() == last);
@@ -63,7 +63,7 @@ void check_against_one_gpu(const Devices& devices) {
       if (i > 0) CHECK(actual[i].device() == devices[0]);
       CHECK(difference(actual[i].cpu(), expected[i].cpu(), 1e-12) == "");
     }
-    // The same bits, also on streams of the caller's own.
+    // The bits are the same on other current streams.
     const StreamGuard first(cuda_runtime().new_stream(devices[0].index())),
         second(cuda_runtime().new_stream(last.index()));
     cuda::synchronize(devices[0].index()), cuda::synchronize(last.index());
@@ -86,13 +86,13 @@ TEST_CASE("data_parallel on two GPUs") {
   check_against_one_gpu({"cuda:0", "cuda:1"});
   CHECK(cuda::current_device() == 0);
 
-  // A net whose parameters are elsewhere moves to the first device named.
+  // A net on another device moves to the first device of the list.
   nn::Linear linear(3, 2);
   linear->to("cuda:0");
   const Tensor x = randn({4, 3}), expected = linear(x.to("cuda:0")).cpu();
   CHECK(difference(data_parallel(linear, x, Devices{"cuda:1", "cuda:0"}).cpu(), expected, 1e-5) == "");
   CHECK(linear->weight.device() == Device("cuda:1"));
-  // All GPUs, and one.
+  // Without a list all GPUs are used; a list may name only one.
   CHECK(difference(data_parallel(linear, randn({0, 3}).to("cuda:1")), zeros({0, 2}), 0) == "");
   CHECK(data_parallel(linear, x, Devices{"cuda:1"}).device() == Device("cuda:1"));
 }

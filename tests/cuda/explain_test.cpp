@@ -1,4 +1,4 @@
-// What explain says of steps on a GPU.
+// The output of explain() for steps on a GPU.
 #include <cmath>
 
 #include <gradus/benchmarks/nets.h>
@@ -11,7 +11,7 @@ using namespace gradus::test;
 
 namespace {
 
-/// cuda, but for relu, which computes its result three hundred times.
+/// The backend "cuda", except that it computes the result of unary operators three hundred times.
 class SlowReluOnGpu final : public BackendInterceptor<SlowReluOnGpu> {
  public:
   std::string_view name() const override { return "planted"; }
@@ -101,5 +101,5 @@ TEST_CASE("explain on a GPU names what something keeps from step to step", "[exp
     return proposal.change.find("let go of (4, 8) made by mul") != std::string::npos;
   });
   CHECK(named != explanation.smaller.end());
-  for (const Tensor& tensor : kept) CHECK(tensor.equal(x * 2));  // also where a capture made them
+  for (const Tensor& tensor : kept) CHECK(tensor.equal(x * 2));  // also those that a captured step made
 }

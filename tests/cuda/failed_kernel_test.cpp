@@ -1,5 +1,5 @@
-// A kernel that fails takes the process's CUDA context with it: this program runs once more, as a child that makes one
-// fail, and the parent reads what it said.
+// Errors of a failed kernel. A failed kernel destroys the CUDA context of its process, so this program runs itself as a
+// child process in which a kernel fails, and reads the child's output.
 #include <array>
 #include <cstdio>
 #include <memory>
@@ -14,7 +14,7 @@ using namespace gradus::test;
 
 namespace {
 
-// What the test case below prints under this environment.
+// The output of the hidden test case below in this environment.
 std::string output_of_child(const std::string& environment) {
   const std::string command =
       environment + " /proc/" + std::to_string(getpid()) + "/exe '[writes where nothing is]' 2>&1";
@@ -28,7 +28,7 @@ std::string output_of_child(const std::string& environment) {
 
 }  // namespace
 
-// Hidden: run by the test below alone.
+// Hidden: runs only in the child process of the test below.
 TEST_CASE("a kernel writes where nothing is", "[.][writes where nothing is]") {
   const Storage nowhere = Storage::adopt(reinterpret_cast<void*>(uintptr_t{64}), 4096, cuda_device(), {});
   const Tensor x(Array(nowhere, 0, {1024}, {1}, DType::f32));

@@ -1,8 +1,8 @@
-// How the backend "cuda" multiplies matrices, decided without a GPU for the properties of an H200: decisions for the
-// linear layers of known nets, for products of attention and for squares are written down in gemm_plans.txt. Where a
-// change is meant,
+// How the backend "cuda" multiplies matrices, decided without a GPU for the properties of an H200. The expected
+// decisions for linear layers of known nets, products of attention and square matrices are in gemm_plans.txt. After an
+// intended change,
 // GRADUS_WRITE_DECISIONS=1 build/cpu-release/tests/test_cuda "plans of matrix products on CUDA are those written down"
-// overwrites them, and the difference shows what changed.
+// overwrites that file, and its diff shows what changed.
 #include <sstream>
 
 #include <gradus/backends/cuda/gemm/select.h>
@@ -33,7 +33,8 @@ View matrix_of(Shape shape, DType dtype, bool transposed = false) {
   return view;
 }
 
-// "small_tiles 16x32 /4": implementation, tile and split-K; "cublaslt tn": which operands it transposes.
+// Describes a plan: "small_tiles 16x32 /4 0" is implementation, tile, split-K and bytes of workspace; "cublaslt tn …"
+// tells which operands cuBLASLt transposes.
 std::string describe_gemm(const GemmPlan& plan) {
   std::ostringstream text;
   text << plan.name();
@@ -131,7 +132,7 @@ TEST_CASE("plans of matrix products on CUDA: operands without a unit stride are 
   CHECK((plan.a_copy == 32 * kMiB && plan.b_copy == 34 * kMiB && plan.y_copy == 36 * kMiB));
   CHECK(plan.workspace_bytes == 40 * kMiB);
 
-  // Small products take any strides, aligned or not.
+  // The kernels for small products support any strides and alignment.
   View x = matrix_of({8, 64}, DType::f32), w = matrix_of({8, 64}, DType::f32, true);
   y = matrix_of({8, 8}, DType::f32), y.strides = {16, 2};
   plan = plan_gemm(x, w, nullptr, y);

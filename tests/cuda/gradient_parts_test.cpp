@@ -1,5 +1,5 @@
-// A gradient that reaches a batch norm with a ReLU in two parts, as that of a residual block does: its kernel adds them
-// (Node::takes_parts), and the bits are those of a sum that the engine has made.
+// A gradient that reaches batch norm with ReLU in two parts, as in a residual block. The kernel of batch norm adds the
+// parts (Node::takes_parts), with the same bits as if the autograd engine had added them.
 #include <gradus/gradus.h>
 #include <gradus/tests/cuda/support.h>
 
@@ -12,12 +12,12 @@ struct PartsCase {
   Shape x;
   DType dtype;
   bool channels_last, residual;
-  int users;  // of the result
+  int users;  // number of operators that use the result
   bool wants_dx = true;
 };
 
-// Gradients of weight, bias, x and the residual, if there is one, and how many kernels backward took. With a hook,
-// which sees the gradient, the engine adds.
+// The gradients of weight, bias, x and, if there is one, the residual, and the number of kernels that backward ran.
+// With a hook, which has to see the whole gradient, the engine adds the parts.
 TensorList gradients_of(const PartsCase& c, bool hook, size_t* kernels) {
   manual_seed(11);
   const auto format = c.channels_last ? MemoryFormat::channels_last : MemoryFormat::contiguous;

@@ -1,5 +1,5 @@
-// Captured graphs: the same bits as eager work, memory of their own, random numbers that go on, and what cannot be
-// captured.
+// Captured graphs: results with the same bits as eager work, the graph's own memory, random numbers that continue from
+// replay to replay, and errors for what cannot be captured.
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/unary_ops.h>
 #include <gradus/tests/cuda/support.h>
@@ -15,7 +15,7 @@ Array empty_on_device(const Shape& shape, DType dtype = DType::f32) {
   return Array::empty(shape, dtype, cuda_device());
 }
 
-// y = dropout(x w), with scratch memory on the way.
+// y = sigmoid(dropout(x w)), and a random permutation, with scratch memory in between.
 void random_step(const Array& x, const Array& w, const Array& mask, const Array& y) {
   const Array product = empty_on_device(y.shape());
   cuda_backend().matmul(x, w, product, false);
@@ -75,7 +75,7 @@ TEST_CASE("replays draw the random numbers that eager steps would draw") {
   CHECK(to_host<float>(y) == eager[0]);
   graph.replay();
   CHECK(to_host<float>(y) == eager[1]);
-  random_step(x, w, mask, y);  // an eager step in between goes on where the replays stopped
+  random_step(x, w, mask, y);  // an eager step continues the random numbers of the replays
   CHECK(to_host<float>(y) == eager[2]);
   graph.replay();
   CHECK(to_host<float>(y) == eager[3]);
@@ -92,7 +92,7 @@ TEST_CASE("a graph keeps its memory from others and gives it back") {
   {
     cuda::Graph graph;
     graph.capture([&] {
-      for (int i = 0; i < 3; ++i) {  // one scratch block serves all three: it is reused within the capture
+      for (int i = 0; i < 3; ++i) {  // all three use the same scratch block, which is reused within the capture
         const Array scratch = empty_on_device({1 << 20});
         cuda_backend().binary(BinaryOp::add, x, y, scratch);
         cuda_backend().copy(View(scratch), y);
@@ -101,13 +101,13 @@ TEST_CASE("a graph keeps its memory from others and gives it back") {
       cuda_backend().copy(View(y), kept);
     });
     CHECK(cuda::memory_reserved() - with_inputs <= 2 * (4 << 20) + 4096);
-    const Array other = empty_on_device({1 << 20});  // does not get the graph's memory
+    const Array other = empty_on_device({1 << 20});  // is not allocated in the graph's memory
     cuda_backend().fill(other, 100);
     graph.replay();
     CHECK(to_host<float>(other)[5] == 100.0f);
     CHECK(to_host<float>(kept)[5] == 3.0f);
   }
-  CHECK(to_host<float>(kept)[7] == 3.0f);  // outlives the graph
+  CHECK(to_host<float>(kept)[7] == 3.0f);  // the result outlives the graph
   kept = Array();
   cuda::empty_cache();
   CHECK(cuda::memory_reserved() == with_inputs);

@@ -1,4 +1,5 @@
-// Half copies and half gradients of parameters on a GPU: eager, captured and static steps have the bits of conversions.
+// Half copies and half gradients of parameters on a GPU: eager, captured and static steps give the same bits as with
+// conversions in every step.
 #include <gradus/gradus.h>
 #include <gradus/tests/cuda/support.h>
 
@@ -12,12 +13,12 @@ enum class Steps { eager, captured, recorded };
 struct HalfSetup {
   DType half = kBFloat16;
   MemoryFormat format = MemoryFormat::contiguous;
-  bool clamped = false;     // the step changes parameters behind the optimizer's back
+  bool clamped = false;     // the step also changes parameters without the optimizer
   bool open_guard = false;  // autocast is on until the step's end
 };
 
-// Losses and parameters after ten steps: with fp16 the first ones overflow. In between, a weight is changed by hand and
-// a state is loaded.
+// Losses of ten steps, and the parameters after them. With float16 the first steps overflow. Between two steps a weight
+// is changed by hand, and between two others a state is loaded.
 TensorList train_halves(const HalfSetup& setup, Steps steps, bool copies) {
   manual_seed(8);
   const Device device = cuda_device();

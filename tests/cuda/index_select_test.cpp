@@ -1,7 +1,7 @@
-// How the backend "cuda" sorts, decided without a GPU for the properties of an H200; decisions
-// are written down in index_plans.txt. Where a change is meant,
+// How the backend "cuda" sorts, decided without a GPU for the properties of an H200. The expected decisions are in
+// index_plans.txt. After an intended change,
 //   GRADUS_WRITE_DECISIONS=1 build/cpu-release/tests/test_cuda "plans of sorting on CUDA are those written down"
-// overwrites them, and the difference shows what changed.
+// overwrites that file, and its diff shows what changed.
 #include <sstream>
 
 #include <gradus/backends/cuda/index/select.h>

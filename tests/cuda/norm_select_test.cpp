@@ -1,7 +1,7 @@
 // Which kernels of normalisation and softmax the backend "cuda" runs, decided without a GPU for the properties of an
-// H200: decisions are written down in norm_plans.txt, one a line. Where a change is meant,
+// H200. The expected decisions are in norm_plans.txt, one per line. After an intended change,
 //   GRADUS_WRITE_DECISIONS=1 build/cpu-release/tests/test_cuda "plans of normalisation on CUDA are those written down"
-// overwrites them, and the difference shows what changed.
+// overwrites that file, and its diff shows what changed.
 #include <set>
 #include <sstream>
 
@@ -48,18 +48,18 @@ const NormLayer norm_layers[] = {
 MutableView view_of(DType dtype, const Shape& shape, const Strides& strides, uintptr_t address = 4096) {
   MutableView view;
   view.dtype = dtype, view.shape = shape, view.strides = strides;
-  view.data = reinterpret_cast<void*>(address);  // of which only the alignment counts
+  view.data = reinterpret_cast<void*>(address);  // only its alignment matters
   return view;
 }
 MutableView dense(DType dtype, const Shape& shape) { return view_of(dtype, shape, contiguous_strides(shape)); }
 
-/// What is asked of a layer.
+/// A variant of a layer.
 struct NormCase {
   DType dtype = DType::f32;
   bool channels_last = false, backward = false, fixed = false, relu = false;
   bool residual = false, wants_dresidual = false, in_parts = false;
-  int64_t slice = 0;         ///< images: channels that x has beside these
-  uintptr_t address = 4096;  ///< of x and what has its shape
+  int64_t slice = 0;         ///< more channels in the images of which x is a slice
+  uintptr_t address = 4096;  ///< of x and of the views with its shape
   DeviceProperties device = kH200;
 };
 
@@ -108,7 +108,8 @@ NormPlan plan_of(const NormLayer& layer, const NormCase& c) {
                 c.device);
 }
 
-/// "channels_split 64x/4 2048": algorithm, blocks, /splits, workspace; rows: rows of a block x threads of each.
+/// Describes a plan: "channels_split 64/4 of 1x512, 2048 bytes" is algorithm, blocks, /splits, outputs x lanes of a
+/// block, workspace; "rows 128 of 8x32" is algorithm, blocks, rows of a block x threads of a row.
 std::string describe(const NormPlan& plan) {
   std::ostringstream text;
   text << plan.name();
@@ -229,7 +230,7 @@ TEST_CASE("plans of normalisation on CUDA: alignment, ReLU and older devices") {
   CHECK_FALSE(plan_of(rows, {.address = 4100}).rows.vectorized);
   CHECK(name(rows, {.fixed = true}) == "composite");
   CHECK(name(rows, {.relu = true}) == "composite");
-  // Without clusters, channels of NHWC that need several blocks take two launches.
+  // Without clusters, NHWC channels that need several blocks take two launches.
   constexpr DeviceProperties ampere = limited(kH200, 90, 80);
   CHECK(plan_of(late, {.channels_last = true}).channels.resident);
   CHECK_FALSE(plan_of(late, {.channels_last = true, .device = ampere}).channels.resident);

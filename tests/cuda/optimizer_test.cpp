@@ -1,4 +1,4 @@
-// Optimizer steps in captured graphs: the learning rate reaches replays, and what cannot be captured says so.
+// Optimizer steps in captured graphs: replays use the current learning rate, and steps that cannot be captured throw.
 #include <gradus/gradus.h>
 #include <gradus/tests/cuda/support.h>
 

@@ -1,4 +1,4 @@
-// Plans of memory on a GPU against its allocator, and arenas against eager steps.
+// Compares memory plans on a GPU with its allocator, and the arenas of static steps with eager steps.
 #include <gradus/benchmarks/nets.h>
 #include <gradus/gradus.h>
 #include <gradus/graph/executor.h>
@@ -32,7 +32,7 @@ int64_t peak_on_gpu(const std::function<void()>& f) {
   return cuda::max_memory_allocated();
 }
 
-/// Plans a step of the net and runs it, eagerly and as a static step.
+/// Plans the memory of a step of the net, runs the step eagerly and as a static step, and compares the peaks.
 void check_plan_on_gpu(const benchmarks::Workload& workload, const PlannedOnGpu& setup) {
   INFO(workload.name << " " << setup.batch << " " << setup.adamw << " recompute " << static_cast<int>(setup.recompute)
                      << " on " << current_backend(DeviceType::cuda).name());
@@ -48,7 +48,7 @@ void check_plan_on_gpu(const benchmarks::Workload& workload, const PlannedOnGpu&
   if (setup.recompute == Recompute::full) recompute_all(net, shape, *optimizer, options);
   if (without > 0) recompute_within(net, shape, *optimizer, without * 9 / 10, options);
   const MemoryReport report = plan(net, shape, *optimizer, options);
-  CHECK(cuda::memory_allocated() - before == report.parameters + report.buffers);  // the plan left nothing behind
+  CHECK(cuda::memory_allocated() - before == report.parameters + report.buffers);  // planning leaves no allocations
   const auto take_step = [&](const Tensor& x, const Tensor& target) {
     optimizer->zero_grad();
     Tensor loss;
@@ -63,7 +63,7 @@ void check_plan_on_gpu(const benchmarks::Workload& workload, const PlannedOnGpu&
   {
     const Tensor x = rand(shape).to(device), target = randint(0, 10, {setup.batch}, kLong).to(device);
     for (int i = 0; i < 2; ++i)
-      take_step(x, target);  // the first leaves float32 gradients, as copies are not there yet
+      take_step(x, target);  // the first step has float32 gradients, because there are no half copies yet
     CHECK(peak_on_gpu([&] { take_step(x, target); }) - before == report.peak);
   }
   if (!setup.runs_static) return;
@@ -117,7 +117,7 @@ TEST_CASE("arenas on a GPU, scratch memory and all, are no larger than what eage
                    << ", lower bound " << report.static_lower_bound);
       CHECK(report.static_arena <= eager);
       CHECK(static_cast<double>(report.static_arena) <= 1.02 * static_cast<double>(report.static_lower_bound));
-      // How much cuDNN wants for itself at the peak depends on the device.
+      // The workspace of cuDNN at the peak depends on the device.
       if (backend == std::string("cuda") && (workload.name == "stl10_net" || workload.name == "resnet18"))
         CHECK(static_cast<double>(report.static_arena) <= 0.9 * static_cast<double>(eager));
     }

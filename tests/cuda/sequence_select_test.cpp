@@ -1,7 +1,7 @@
 // How the backend "cuda" computes attention and LSTMs over sequences, decided without a GPU for the properties of an
-// H200; decisions are written down in sequence_plans.txt. Where a change is meant,
+// H200. The expected decisions are in sequence_plans.txt. After an intended change,
 // GRADUS_WRITE_DECISIONS=1 build/cpu-release/tests/test_cuda "plans of attention and LSTMs on CUDA are those written *"
-// overwrites them, and the difference shows what changed.
+// overwrites that file, and its diff shows what changed.
 #include <sstream>
 
 #include <gradus/backends/cuda/sequence/select.h>
@@ -58,7 +58,7 @@ TEST_CASE("plans of attention on CUDA: operands without dense rows, and devices 
   problem.dense = false;
   CHECK(select_attention(problem, false, kH200).algorithm == AttentionAlgorithm::products);
   constexpr DeviceProperties turing = limited(kH200, 75, 75);
-  for (const bool backward : {false, true}) {  // both directions, or neither
+  for (const bool backward : {false, true}) {  // forward and backward use the same algorithm
     CHECK(plan_attention(DType::f32, 1, 1, 128, 128, 64, 64, backward, turing).shared_bytes <= turing.shared_memory);
     CHECK(plan_attention(DType::f64, 1, 1, 128, 128, 128, 128, backward, turing).algorithm ==
           AttentionAlgorithm::products);

@@ -1,4 +1,4 @@
-// Static steps on a GPU have the bits of eager ones on both backends, and lockstep crosses devices.
+// Static steps on a GPU give the same bits as eager steps on both backends, and lockstep works across devices.
 #include <gradus/benchmarks/nets.h>
 #include <gradus/gradus.h>
 #include <gradus/graph/executor.h>
@@ -18,7 +18,8 @@ struct StaticSetup {
   bool scaled = false, clipped = false;
 };
 
-/// Steps on batches of two, and of three in between: losses, then parameters, buffers and the scale.
+/// Trains on batches of two, and on some batches of three in between. Returns the losses, then parameters, buffers, the
+/// scale if it is used, and random numbers.
 TensorList train_on_gpu(const benchmarks::Workload& workload, const StaticSetup& setup, bool recorded) {
   manual_seed(11);
   const Device device = cuda_device();
@@ -61,7 +62,7 @@ TensorList train_on_gpu(const benchmarks::Workload& workload, const StaticSetup&
   for (const Tensor& tensor : parameters) results.push_back(tensor.detach());
   for (const Tensor& tensor : net.ptr()->buffers()) results.push_back(tensor);
   if (setup.scaled) results.push_back(full({}, scaler.get_scale(), kDouble));
-  results.push_back(rand({2}));  // the generator is where eager steps leave it
+  results.push_back(rand({2}));  // the generator is in the same state as after eager steps
   return results;
 }
 
@@ -80,7 +81,7 @@ benchmarks::Workload workload_named(std::string_view name) {
   throw ValueError("no such net");
 }
 
-/// cuda, but for relu, which is wrong where it is positive.
+/// The backend "cuda", except that the results of unary operators are 0.5 everywhere.
 class WrongReluOnGpu final : public BackendInterceptor<WrongReluOnGpu> {
  public:
   std::string_view name() const override { return "wrong_relu"; }
@@ -171,7 +172,7 @@ TEST_CASE("a recorded step on a GPU keeps numbers from the host, and names what 
   };
   const auto with_numbers = step_of([&](const Tensor& x) {
     const Tensor numbers = tensor({1.0f, 2.0f, 3.0f, 4.0f});
-    CHECK(numbers[1].item<float>() == 2);  // the host computes
+    CHECK(numbers[1].item<float>() == 2);  // numbers on the host can be read during the recording
     return (x * (numbers + 1).to(device) * w).sum();
   });
   for (int i = 0; i < 4; ++i) {
@@ -218,12 +219,12 @@ TEST_CASE("the recording on a GPU knows the peak of the eager step to the byte",
   const BackendGuard guard("cuda");
   const Device device = cuda_device();
   const Tensor w = randn({301, 10}).to(device).requires_grad_(), x = randn({301, 10}).to(device);
-  const auto step = [&] { (w * x + 1).tanh().backward(x); };  // whose kernels take no memory for themselves
+  const auto step = [&] { (w * x + 1).tanh().backward(x); };  // its kernels use no scratch memory
   graph::Recorder recorder(device);
   step();
   const graph::Graph graph = recorder.finish();
   CHECK(graph.device() == device);
-  w.mutable_grad() = Tensor();  // nothing has computed it
+  w.mutable_grad() = Tensor();  // the recording did not compute it
   const int64_t held = cuda::memory_allocated();
   cuda::reset_peak_memory_stats();
   step();
@@ -255,7 +256,7 @@ TEST_CASE("lockstep crosses devices and finds the wrong operation on a GPU", "[l
         const auto agreed = graph::lockstep(executor, backend(a), backend(b));
         CHECK((agreed ? agreed->str() : "") == "");
       }
-      if (workload.name != "lenet" && workload.name != "pure_linear") continue;  // with a ReLU apart from convolutions
+      if (workload.name != "lenet" && workload.name != "pure_linear") continue;  // only these have a separate ReLU
       const auto found = graph::lockstep(executor, backend(a), wrong);
       REQUIRE(found);
       CHECK_THAT(found->str(), contains("unary (relu of ") && contains("allowed: 1e-05"));

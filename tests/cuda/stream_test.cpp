@@ -1,4 +1,4 @@
-// Streams, events, copies, and the errors of each.
+// Streams, events, copies and devices, and their errors.
 #include <cstdlib>
 #include <thread>
 
@@ -74,7 +74,7 @@ TEST_CASE("'cuda' without an index is the thread's current device") {
     CHECK(zeros({2}, kCUDA).device() == Device(kCUDA, index));
     const Tensor x = ones({3}).to("cuda");
     CHECK(x.device() == Device(kCUDA, index));
-    CHECK(x.to("cuda").array().data() == x.array().data());  // it is there already
+    CHECK(x.to("cuda").array().data() == x.array().data());  // no copy: x is already on the device
     CHECK(ones({3}).cuda().device() == Device(kCUDA, index));
   }
   cuda::set_device(count - 1);
@@ -108,7 +108,7 @@ TEST_CASE("devices that do not exist are named") {
   CHECK(Array::empty({2}, DType::f32, Device(DeviceType::cuda, -1)).device() == cuda_device());
   const std::string description = cuda_runtime().description(0);
   CHECK_THAT(description, contains("GiB, sm_"));
-  // What decisions count on is what runs.
+  // The capability that decisions use is that of the code that runs.
   const int code = number_behind(backend("cuda").libraries(), "kernels for sm_"), used = cuda_capability();
   const int real = std::stoi(description.substr(description.find("sm_") + 3));
   CHECK(used <= code);

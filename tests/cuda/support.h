@@ -1,4 +1,4 @@
-// What the tests of CUDA share. They build everywhere and run where there is a device.
+// Helpers of the CUDA tests, which build everywhere and run on machines with a device.
 #pragma once
 
 #include <algorithm>
@@ -18,21 +18,21 @@
 
 namespace gradus::test {
 
-/// True, and the case is skipped, on a machine without a device:  if (no_cuda_device()) return;
+/// Returns true, and marks the test case as skipped, on a machine without a device:  if (no_cuda_device()) return;
 inline bool no_cuda_device() { return !cuda::is_available() && skip("1 CUDA device"); }
 
 inline Device cuda_device() { return Device(DeviceType::cuda, cuda::current_device()); }
 inline DeviceRuntime& cuda_runtime() { return runtime(DeviceType::cuda); }
 
-/// The number behind the last `mark` of the text.
+/// The number after the last `mark` in the text.
 inline int number_behind(const std::string& text, const std::string& mark) {
   return std::stoi(text.substr(text.rfind(mark) + mark.size()));
 }
-/// The compute capability that kernels use, 10 major + minor: that of the device unless the build or
+/// The compute capability that kernels use, 10 major + minor: the device's, unless the build or
 /// GRADUS_CUDA_MAX_CAPABILITY limits it ("sm_90 used as sm_80").
 inline int cuda_capability() { return number_behind(cuda_runtime().description(cuda_device().index()), "sm_"); }
-/// Returns true if a block has room for the tiles of `direct` for gradients of weights. Cards such as 8.6 and 8.9,
-/// whose blocks have 99 KiB of shared memory, take `implicit_gemm_generic` for most of these layers.
+/// Returns true if a block has enough shared memory for the tiles of direct_wgrad. Devices of capability 8.6 and 8.9,
+/// with 99 KiB for a block, use implicit_gemm_generic for most of the layers tested here.
 inline bool has_room_for_direct_wgrad() {
   const std::string description = cuda_runtime().description(cuda_device().index());
   const int device = std::stoi(description.substr(description.find("sm_") + 3));
@@ -41,7 +41,7 @@ inline bool has_room_for_direct_wgrad() {
   return cuda_capability() >= 80 && cuda_detail::shared_memory_of_capability(used) >= size_t{163} << 10;
 }
 
-/// The elements of a dense device array, in memory order, after the work that is queued.
+/// Copies the elements of a dense device array in memory order, after all queued work.
 template <class T>
 std::vector<T> to_host(const Array& x) {
   std::vector<T> values(static_cast<size_t>(x.numel()));
@@ -49,7 +49,7 @@ std::vector<T> to_host(const Array& x) {
   return values;
 }
 
-/// A one-dimensional device array of these elements.
+/// A one-dimensional device array with these elements.
 template <class T>
 Array to_device(const std::vector<T>& values) {
   Array x = Array::empty({static_cast<int64_t>(values.size())}, dtype_of<T>, cuda_device());
@@ -57,7 +57,7 @@ Array to_device(const std::vector<T>& values) {
   return x;
 }
 
-/// The kernels that ran, as "backend/name/implementation".
+/// Records the kernels that run during its lifetime, as "backend/name/implementation".
 class Kernels : public Observer {
  public:
   Kernels() { add_observer(this); }
@@ -80,7 +80,7 @@ class Kernels : public Observer {
   std::vector<std::string> ran_;
 };
 
-/// Sets cuDNN's switches back at the end of the scope.
+/// Restores cuDNN's switches at the end of the scope.
 struct CudnnSwitches {
   const bool tf32 = cudnn::allow_tf32(), deterministic = cudnn::deterministic(), benchmark = cudnn::benchmark();
   const bool small = cudnn::small_convolutions();

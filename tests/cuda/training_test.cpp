@@ -1,5 +1,5 @@
-// Training LeNet with dropout: eager and captured steps give the same bits, on every backend of the device; the losses
-// are those of the CPU but for rounding, and for what rounding turns into.
+// Training of LeNet with dropout. Eager and captured steps give the same bits on every backend of the device, and the
+// losses equal those of the CPU except for rounding and its consequences.
 #include <gradus/gradus.h>
 #include <gradus/tests/cuda/support.h>
 
@@ -22,7 +22,7 @@ struct Run {
 
 constexpr int kWarmUp = 3;
 
-// `steps` steps of `batch` images, those from the `captured_from`th on replayed.
+// Trains for `steps` steps of `batch` images. Steps from `captured_from` on are replayed.
 template <class MakeOptimizer>
 Run train(Device device, int steps, int captured_from, MakeOptimizer make_optimizer, int64_t batch = 64,
           uint64_t seed = 5) {
@@ -103,30 +103,30 @@ TEST_CASE("a captured step gives the bits of an eager one, with every other opti
   with(RMSpropOptions(1e-3).centered(true).momentum(0.9), [](auto& p, auto& options) { return RMSprop(p, options); });
   with(AdagradOptions(1e-2).lr_decay(0.1), [](auto& p, auto& options) { return Adagrad(p, options); });
   with(NAdamOptions(1e-3), [](auto& p, auto& options) { return NAdam(p, options); });
-  with(RAdamOptions(1e-3), [](auto& p, auto& options) { return RAdam(p, options); });  // rectified while it is replayed
+  with(RAdamOptions(1e-3), [](auto& p, auto& options) { return RAdam(p, options); });  // rectifies during the replays
   with(LionOptions(1e-4), [](auto& p, auto& options) { return Lion(p, options); });
 }
 
 TEST_CASE("LeNet's first 100 losses are the CPU's, from the same weights and with the same dropout masks") {
   if (no_cuda_device()) return;
-  // Sooner or later rounding puts some activation on the other side of zero or makes another one the largest of its
-  // window, which moves losses by 1e-2. Four images and this seed keep clear of it: the CPU's losses move by less than
-  // 1e-5 when every step changes all weights by 3e-7 of themselves, and two backends of the CPU are 1e-6 apart.
+  // Sooner or later rounding changes the sign of an activation, or the position of a window's maximum, and then losses
+  // change by 1e-2. That does not happen with four images and this seed: if every step changes all weights by a
+  // relative 3e-7, the CPU's losses change by less than 1e-5, and two backends of the CPU differ by 1e-6.
   const auto losses = [](Device device) { return train(device, 100, 100, sgd, 4, 6).losses; };
   const auto first_losses = [](Device device) { return train(device, 15, 15, sgd).losses; };
   const std::vector<double> expected = losses(Device(kCPU)), first_expected = first_losses(Device(kCPU));
   CHECK(expected.back() < 0.5);
   on_every_backend([&] {
     const CudnnSwitches restored;
-    cudnn::set_small_convolutions(false);  // as users have it
+    cudnn::set_small_convolutions(false);  // the default
     const std::vector<double> found = losses(cuda_device());
     CHECK(found == losses(cuda_device()));
     CHECK(error(found, expected) < 3.5e-5);  // 1e-4 of losses up to 2.7
     CHECK(error(first_losses(cuda_device()), first_expected) < 4e-6);
-    cudnn::set_small_convolutions(true);  // of cuDNN's own engines for float32 some go by FFT
+    cudnn::set_small_convolutions(true);  // some of cuDNN's float32 engines use FFT
     CHECK(error(first_losses(cuda_device()), first_expected) < 4e-5);
 
-    // Drawn where they lie.
+    // Parameters are drawn on their device, with the same bits on every device.
     nn::Linear here(400, 120), there(400, 120);
     there->to(cuda_device());
     for (nn::Linear& layer : {std::ref(here), std::ref(there)}) {

@@ -1,4 +1,4 @@
-// What gradus::cuda says where there is no CUDA; elsewhere there is nothing to say.
+// The errors of gradus::cuda on a machine without CUDA.
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/tests/catch.h>
 

@@ -261,7 +261,7 @@ struct AsyncLoader {
     const char* from = images + (inside ? int64_t{offset} * kFloat : 0);
     to += warp * kWarpShare + 4 * half;
 #pragma unroll
-    for (int i = 0; i < kLoaded; ++i) {  // rows 0 to 3, 8 to 11, …
+    for (int i = 0; i < kLoaded; ++i) {  // the first half warp copies the rows 0 to 3, 8 to 11, … of the warp's share
       cp_async<4>(reinterpret_cast<float*>(to[i / 4 * 8 + i % 4]) + pixel, from, inside);
       from += (i % 4 == 3 ? 5 : 1) * g.in.c * kFloat;
     }

@@ -44,7 +44,7 @@ struct GatherPlanner {
     const int64_t together = bands * columns == 1 ? std::clamp<int64_t>(fitting, 1, images) : 1;
 
     const int64_t of_tap = row_tiles * direct_weight_step(of_thread);
-    const int64_t weight_pitch = of_tap + (of_tap >= 8 ? 4 : 0);               // neighbouring taps in different banks
+    const int64_t weight_pitch = of_tap + (of_tap >= 8 ? 4 : 0);               // keeps neighbouring taps in other banks
     const int64_t quads = together * (tile_height + size - 1) * (strips + 1);  // of a channel
     const int64_t bytes = 16 * quads + 4 * size * size * weight_pitch;         // of a channel and its weights
     const int64_t chunks = ceil_div(channels, static_cast<int64_t>(kDirectBytes) / bytes);

@@ -2,7 +2,7 @@
 // Layout: any strides. Contiguous views, and rows of whole vectors along which an operand may be broadcast, are
 // accessed in vectors of eight elements (if no type has more than two bytes) or four; other views element by element.
 // Grid: x = blocks of a grid-stride loop (Launch::blocks).  Block: 256 threads; a thread computes one vector or one
-// element a step.  Deterministic: every element is computed independently of the others.
+// element (generators: four neighbours) a step.  Deterministic: every element is computed independently of the others.
 #pragma once
 
 #include <utility>

@@ -38,7 +38,7 @@ void check_size(int64_t elements) {
                "; split the batch");
 }
 
-// kTiles: the windows tile the image and are inside of it. Only then there are vectors of columns.
+// kTiles: the windows tile the image and are inside of it. Only these kernels have vectors of columns.
 template <bool kTiles, Along kAlong, int kVec, class T>
 __global__ void __launch_bounds__(kThreads)
     pool_kernel(Pool pool, Image<const T> x, Image<T> y, Image<int32_t> indices) {

@@ -24,7 +24,7 @@ struct AttentionProblem {
 struct AttentionPlan {
   AttentionAlgorithm algorithm = AttentionAlgorithm::products;
   int head = 0;             ///< tiles: columns of q, k and v in shared memory: 32, 64 or 128
-  uint32_t blocks = 0;      ///< tiles
+  uint32_t blocks = 0;      ///< tiles: blocks of the grid
   size_t shared_bytes = 0;  ///< tiles: shared memory of a block
 
   const char* name() const { return algorithm == AttentionAlgorithm::tiles ? "tiles" : "products"; }

@@ -1,6 +1,6 @@
 // conv2d fprop and dgrad, few channels of the result (at most 16 a group), 3x3 or 5x5 without stride or dilation, also
 // depthwise; float32 or half types, on the FMA units.
-// out[k,n,p,q] = sum over c,r,s of w[k,c,r,s] in[n,c,p+r,q+s], shifted by the padding (conv2d.cuh);  any strides.
+// out[n,k,p,q] = sum over c,r,s of w[k,c,r,s] in[n,c,p+r,q+s], shifted by the padding (conv2d.cuh);  any strides.
 // Grid: x = tiles of all images, y = groups.  Block: up to 256 threads; a thread computes 4 neighbouring pixels of
 // kRows (1 to 8) channels, and the 8 inputs that it loads for them serve a whole line of taps.
 // Pipeline: the input, with zeros around the image, and the weights are converted to float32 in shared memory, as many

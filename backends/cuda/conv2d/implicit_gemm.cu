@@ -2,8 +2,8 @@
 // out[k, (n,p,q)] = sum over (r,s), c of w[k,c,r,s] in[n, c, p, q shifted by (r,s)]  (conv2d.cuh);  any strides.
 // Depth: C R S tap by tap; a step is kRowDepth channels of one tap (r, s), so that one test per step decides whether
 // the tap of an output position is inside the image.
-// Grid: x = tiles of positions N P Q (BN), y = tiles of rows K (BM), z = groups x split-K.  Block: 64 to 128 threads; a
-// warp computes 32 x 64 results, a thread 64 of them.
+// Grid: x = tiles of positions N P Q (BN), y = tiles of rows K, for dgrad C (BM), z = groups x split-K.  Block: 64 to
+// 128 threads; a warp computes 32 x 64 results, a thread 64 of them.
 // Pipeline: RegisterLoader loads the next step into registers while the current step is multiplied (2 stages of shared
 // memory); where channels are innermost (kVector) a load has 16 bytes of depth, otherwise neighbouring threads load
 // neighbouring pixels. AsyncLoader, for exact float32 whose channels are not innermost, uses cp.async (3 stages).

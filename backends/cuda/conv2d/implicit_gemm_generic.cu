@@ -2,7 +2,7 @@
 // float64, odd numbers of channels, any sizes.
 //   out[k, (n,p,q)] = sum over c,r,s of w[k,c,r,s] in[n, c, p, q shifted by (r,s)]  (fprop and dgrad, conv2d.cuh)
 //   dw[k, (c,r,s)]  = sum over n,p,q of dy[k, (n,p,q)] x[n, c, p, q shifted by (r,s)]
-// Layout: any strides.  Tile: rows K (BM = 16, 32 or 64) x columns N P Q, for wgrad C R S (BN = 128).
+// Layout: any strides.  Tile: rows K, for dgrad C (BM = 16, 32 or 64) x columns N P Q, for wgrad C R S (BN = 128).
 // Grid: fprop, dgrad: x = tiles of columns, y = tiles of rows, z = groups; wgrad: x = tiles of columns x tiles of rows,
 // y = groups, z = split-K.  Block: 256 threads; a thread computes (2, 4 or 8) rows x 4 columns, in steps of 16 of the
 // depth C R S, for wgrad N P Q.

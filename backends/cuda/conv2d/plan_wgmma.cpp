@@ -82,7 +82,7 @@ bool plan_wgmma_wgrad(const ConvProblem& p, const DeviceProperties& device, Conv
   fill_ring(tiling, 0, kWgradStaticBytes, device, plan.shared_bytes);
   plan.tile = {static_cast<int>(filters), 3 * tap_rows * tiling.line_bytes / 2};
   const int64_t most = std::clamp<int64_t>(device.multiprocessors * tap_rows / (3 * chunks * groups), 1, tiling.tiles);
-  plan.split_k = u32(ceil_div(tiling.tiles, ceil_div(tiling.tiles, most)));  // more splits would not be shorter
+  plan.split_k = u32(ceil_div(tiling.tiles, ceil_div(tiling.tiles, most)));  // as few as have the same longest split
   const int64_t sums = groups * filters * chunks * tiling.line_bytes / 2 * 9;
   plan.workspace_bytes = static_cast<size_t>(4 * plan.split_k * (sums + (p.bias ? K : 0)));
   return tiling.slots >= 2;

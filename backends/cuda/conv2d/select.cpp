@@ -159,8 +159,7 @@ struct Case {
   /// - dgrad under a stride, unless channels are innermost;
   /// - results so small that cuDNN's tiles leave much of the device idle, above all if bias and ReLU follow;
   /// - dgrad of many pixels of few channels: cuDNN's best engines for it use Fourier space, and need more scratch
-  /// memory
-  ///   than they may have.
+  ///   memory than they may have.
   bool is_better_exact() const {
     if (p.pass == ConvPass::backward_weight) {
       if (filters <= kFewChannels && channels >= kFewChannels) return false;

@@ -179,8 +179,7 @@ struct Im2colTiling {
   Divisor height, width;                      // positions of an image
   int positions = 0, chunks = 0, taps_w = 0;  // positions of all images; chunks of 64 channels of a tap; taps of a row
   int slots = 0;
-  uint32_t row_tiles = 0, column_tiles = 0, z = 0,
-           cluster = 1;  // z: phases (wgrad: parts); cluster: blocks on the depth
+  uint32_t row_tiles = 0, column_tiles = 0, z = 0, cluster = 1;  // z: phases, wgrad: parts; cluster: splits the depth
 };
 
 /// The decision of select(). Fields that an algorithm does not use are zero.

@@ -97,9 +97,9 @@ bool fills_im2col(const ConvProblem& problem, const DeviceProperties& device);
 /// The tile of implicit_gemm's wgrad for `rows` filters.
 ConvTile implicit_wgrad_tile(int64_t rows);
 
-/// The number of parts into which to split sums of `steps` steps that `blocks` blocks compute, on a device that runs
-/// `resident` blocks at a time: the one after whose steps all blocks are done soonest, where starting and finishing a
-/// block counts as a few steps. More parts than max_waves waves would balance little more and take memory.
+/// Into how many parts to split sums of `steps` steps that `blocks` blocks compute, on a device that runs `resident`
+/// blocks at a time: the number for which the last block is done after the fewest steps, where starting and finishing a
+/// block counts as a few steps. Parts beyond max_waves waves would balance little more and take memory.
 int64_t balanced_splits(int64_t blocks, int64_t steps, int64_t resident);
 
 /// Plan the tile of plan.algorithm, split-K and the workspace. plan_wgmma returns false if too few slots fit in shared

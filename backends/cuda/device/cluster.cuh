@@ -17,7 +17,7 @@ __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-/// Loads 16 bytes from the shared memory of block `block` of the cluster; `address` is the one in this block.
+/// Loads 16 bytes from the shared memory of block `block` of the cluster, at the address that corresponds to `address`.
 __device__ inline float4 load_cluster(uint32_t address, int block) {
   float4 v;
   asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"

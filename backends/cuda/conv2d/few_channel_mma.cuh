@@ -1,6 +1,5 @@
 // Convolutions of few input channels on tensor cores, half types (fprop: also TF32): what fprop and wgrad share.
-// All taps (c, r, s) of a pixel, at most 64, are together the depth of fprop's implicit GEMM and the columns of
-// wgrad's.
+// All taps (c, r, s) of a pixel, at most 64, are together the depth of fprop's implicit GEMM, or wgrad's columns.
 // Tile: whole rows of y, which is channels-last and dense. A block copies the rows of x that a tile reads into shared
 // memory; its warps load their fragments from there, element by element.
 // Pipeline: while a tile is computed, the rows of x for the next tile are copied.

@@ -69,8 +69,7 @@ struct GatherShared {
     __syncthreads();
   }
 
-  /// Stores the sums of a split in partial (splits, groups, rows, positions) or, if `partial` is null, relu(sum +
-  /// bias).
+  /// Stores the sums of a split in partial (splits, groups, rows, positions) or, if it is null, relu(sum + bias).
   template <class Mma, class T>
   __device__ void store_epilogue(const Gather& gather, const Steps& steps, const GatherBlock<Tile>& block,
                                  const Mma& mma, bool relu, T* output, float* partial) const {

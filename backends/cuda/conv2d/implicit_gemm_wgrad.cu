@@ -215,8 +215,7 @@ struct AsyncLoader {
                        kBlocks = implicit_blocks(kMode, kWarps);
   static constexpr bool kColumnsFirst = true;
   static constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
-  // x: half a warp copies a column, one pixel a lane; the other half copies the column four rows further, in other
-  // banks.
+  // x: half a warp copies a column, one pixel a lane; the other half the column four rows further, in other banks.
   static constexpr int kWarpShare = kColumns / kWarps, kLoaded = kWarpShare / 2;
   // dy: four neighbouring threads copy a row.
   static constexpr int kRowStep = Tile::kThreads / kRowVecs, kPasses = ceil_div(kRows, kRowStep);

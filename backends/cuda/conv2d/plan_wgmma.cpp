@@ -160,8 +160,7 @@ bool plan_wgmma(const ConvProblem& problem, const DeviceProperties& device, Conv
   const int line = bytes <= 64 ? 64 : 128;
   if (problem.out().shape[1] > 32) {
     if (plan_wgmma_gather(problem, device, 64, line, 3, plan)) return true;
-    // With TF32, shorter lines and two warpgroups come before tiles of 32 filters, which read the images twice as
-    // often.
+    // With TF32, shorter lines and two warpgroups come before tiles of 32 filters, which read images twice as often.
     if (problem.dtype == DType::f32 && plan_wgmma_gather(problem, device, 64, 64, 2, plan)) return true;
   }
   return plan_wgmma_gather(problem, device, 32, line, 3, plan);

@@ -54,8 +54,7 @@ struct WgradPlanner {
   void add_parts() const {
     const int64_t parts = int64_t{plan.split_k}, results = groups * rows * columns;
     plan.workspace_bytes = static_cast<size_t>((p.dtype == DType::f64 ? 8 : 4) * parts * results);
-    // One thread adds few parts; several threads share many parts, and those of few results, which would not fill the
-    // device.
+    // One thread adds few parts. Several threads share many parts, or those of too few results to fill the device.
     constexpr int64_t few = 4096;
     plan.reduce_lanes = parts <= 64 && results > few ? 1 : parts <= 128 && results > few ? 8 : 32;
   }

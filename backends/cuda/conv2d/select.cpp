@@ -10,8 +10,7 @@
 namespace gradus::cuda_detail {
 namespace {
 
-/// The math mode of implicit_gemm, few_channel_mma and the wgmma kernels for this type; empty if they do not support
-/// it.
+/// The math mode of implicit_gemm, few_channel_mma and the wgmma kernels for this type; empty if it is unsupported.
 std::optional<MathMode> math_mode_for(DType dtype, const DeviceProperties& device, bool tf32) {
   const bool tensor_cores = device.has_tensor_cores();
   if (dtype == DType::f32) return tensor_cores && tf32 ? MathMode::tf32 : MathMode::fma;
@@ -73,8 +72,7 @@ struct Case {
     if (p.pass == ConvPass::backward_weight)
       return p.is_strided() ? taps <= 576 : can_wgmma(p, device) && fills_wgmma();
     if (p.pass == ConvPass::backward_data && p.is_strided()) return p.x.numel() <= int64_t{1} << 23;
-    // Other numbers of channels leave a part of the columns and of the depth empty: with 96 channels, a quarter of
-    // each.
+    // Other numbers of channels leave a part of the columns and the depth empty: with 96 channels, a quarter of each.
     if (filters % kIm2colBox != 0 || channels % kIm2colBox != 0) return false;
     return fills_im2col(p, device) && (p.pass == ConvPass::forward || p.x.numel() > int64_t{1} << 19);
   }

@@ -221,8 +221,7 @@ ConvChoice choose(const ConvProblem& problem, const DeviceProperties& device, co
 /// Chooses the algorithm for `problem` and plans it completely.
 ConvPlan select(const ConvProblem& problem, const DeviceProperties& device, const ConvSwitches& switches);
 
-/// Rewrites dgrad without a stride as the forward convolution of dy with flipped and transposed filters, which are
-/// dense.
+/// Rewrites dgrad without a stride as the forward convolution of dy with dense, flipped and transposed filters.
 ConvProblem flip_transpose(const ConvProblem& problem);
 
 }  // namespace gradus::cuda_detail

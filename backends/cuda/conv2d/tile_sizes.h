@@ -102,8 +102,7 @@ ConvTile implicit_wgrad_tile(int64_t rows);
 /// block counts as a few steps. Parts beyond max_waves waves would balance little more and take memory.
 int64_t balanced_splits(int64_t blocks, int64_t steps, int64_t resident);
 
-/// Plan the tile of plan.algorithm, split-K and the workspace. plan_wgmma returns false if too few slots fit in shared
-/// memory.
+/// Plan the tile of plan.algorithm, split-K and the workspace. plan_wgmma returns false if too few slots fit.
 void plan_gather(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
 void plan_wgrad(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);
 bool plan_wgmma(const ConvProblem& problem, const DeviceProperties& device, ConvPlan& plan);

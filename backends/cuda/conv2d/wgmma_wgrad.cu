@@ -8,9 +8,10 @@
 // matrices, each of which begins a pixel after the previous one. An infinity in x at an end of a row, or in dy at an
 // edge, multiplied by these zeros, becomes a NaN in other taps.
 // Grid: x = split-K blocks that share the tiles, y = chunks of 32 or 64 channels, z = groups of 32 or 64 filters.
-// Block: warpgroup r of the first three computes row r of the taps, up to 96 sums a thread; the fourth starts the TMA
-// copies, masks dy and sums dbias. If there are few tiles and no mask, a block computes only one row of taps (y counts
-// these, too), one tap a warpgroup: that takes a third of the splits, whose sums have to be stored and added.
+// Block: 512 threads; warpgroup r of the first three computes row r of the taps, up to 96 sums a thread; the fourth
+// starts the TMA copies, masks dy and sums dbias. If there are few tiles and no mask, a block computes only one row of
+// taps (y counts these, too), one tap a warpgroup: that takes a third of the splits, whose sums have to be stored and
+// added.
 // Pipeline: a ring of slots; the barrier `full` opens when a tile is loaded, `ready` when it is masked, `empty` when it
 // has been multiplied.
 // Deterministic: a second kernel adds the splits in order. Their parts have the layout of the threads' registers.

@@ -41,8 +41,7 @@ struct TensorTable {
   }
 };
 
-/// Calls launch(table) with as many tables as all tensors need. add(table, tensor) adds a tensor to a table or skips
-/// it.
+/// Calls launch(table) with as many tables as all tensors need. add(table, tensor) adds or skips a tensor.
 template <class Table, class Tensors, class Add, class Launch>
 void for_each_table(const Tensors& tensors, Add&& add, Launch&& launch) {
   Table table;

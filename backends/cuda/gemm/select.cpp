@@ -58,8 +58,7 @@ std::optional<GemmPlan> small_plan(const View& a, const View& b, const View& y, 
   plan.a_vectorized = can_vectorize(a, a.strides[1] == 1 ? 1 : 0);
   plan.b_vectorized = can_vectorize(b, b.strides[1] == 1 ? 1 : 0);
   // A block of small_dots reads twelve rows of length K for its 32 results, a block of small_tiles 48 rows for 512. So
-  // small_dots is for few results or a short K. The limit is lower for half types, which cuBLAS multiplies on tensor
-  // cores.
+  // small_dots is for few results or a short K. Half types have a lower limit: cuBLAS multiplies them on tensor cores.
   if (a.strides[1] == 1 && b.strides[0] == 1 && K <= 4096 && dots * K <= int64_t{1} << (is_half ? 18 : 19)) {
     plan.algorithm = GemmAlgorithm::small_dots, plan.tile = kDotTile;
     // If there are many blocks, each has fewer warps, so that all are resident at once.

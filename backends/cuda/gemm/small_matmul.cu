@@ -3,10 +3,11 @@
 //
 // small_dots: few results, with both operands contiguous along K, as in y = x wᵀ.
 //   Grid: x = N / 4, y = M / 8.  Block: 32 to 256 threads for 8 x 4 results; a thread sums its share of K for all 32
-//   results, and loads a vector of each of the 12 rows a round.  Warps reduce by shuffles; their sums are added in
-// order. small_tiles: Grid: x = N / 32, y = M / 16, z = split-K, the blocks of a cluster.  Block: 256 threads for 16 x
-// 32
-//   results; each warp multiplies its share of K, 8 of the depth a round, and a thread computes 4 x 4 sums.
+//   results, and loads a vector of each of the 12 rows a round.  Warps reduce by shuffles, and their sums are added in
+//   order.
+// small_tiles: results that do not fill the device.
+//   Grid: x = N / 32, y = M / 16, z = split-K, the blocks of a cluster.  Block: 256 threads for 16 x 32 results; each
+//   warp multiplies its share of K, 8 of the depth a round, and a thread computes 4 x 4 sums.
 //   Pipeline: registers hold the tiles of the next round while the warp multiplies its tiles in shared memory. No warp
 //   waits for another before the end, where the sums of the warps, then of the cluster's blocks, are added.
 // Deterministic: all sums are added in an order that depends only on the plan.

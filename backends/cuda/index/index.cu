@@ -6,9 +6,8 @@
 //   step.
 // scatter: the items x[i] are sorted by their place in y. If the index does not vary along the other axes, as in the
 //   gradient of an embedding, an item is a whole slice, otherwise an element. Grid: x = blocks of a grid-stride loop
-// over
-//   items x elements of an item; block: 256 threads; the thread of the first item of a place adds all items of that
-//   place, or stores the last one.
+//   over items x elements of an item; block: 256 threads; the thread of the first item of a place adds all items of
+//   that place, or stores the last one.
 // Deterministic: the sort is stable, and one thread adds all items of a place, in order.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/device/radix_sort.h>
@@ -21,8 +20,7 @@ namespace {
 
 using namespace cuda_detail;
 
-// The axis along which the index selects: its size, and its stride in x (gather) or in the numbering of places
-// (scatter).
+// The axis along which the index selects: its size, and its stride in x (gather) or in the places' numbers (scatter).
 struct Axis {
   int64_t size, step;
   __device__ bool holds(int64_t index) const { return index >= 0 && index < size; }

@@ -3,8 +3,7 @@
 // block_sort (short rows): grid: x = rows; block: 32, 128 or 256 threads, with eight elements a thread, whose keys and
 //   places CUB's BlockRadixSort sorts in shared memory.
 // radix_sort: a kernel computes the keys of all elements, CUB's device radix sort sorts them by key and then by row,
-// and
-//   a kernel stores the elements. Grid of these kernels: x = blocks of a grid-stride loop over elements; block: 256
+//   and a kernel stores the elements. Grid of these kernels: x = blocks of a grid-stride loop over elements; block: 256
 //   threads, one element a thread and step.
 // Deterministic: both sorts are stable.
 #include <cub/block/block_radix_sort.cuh>

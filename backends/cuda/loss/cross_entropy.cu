@@ -3,8 +3,7 @@
 //   dx = (exp(p) - onehot(t)) dloss / count
 // A target outside [0, C) makes the loss and the gradient of its row NaN.  Layout: any strides.
 // Forward, up to 256 rows of 64 classes: one block of up to 1,024 threads; eight lanes share a row, and a lane keeps
-// two
-//   or eight elements in registers. The losses are summed by a tree over the block.
+//   two or eight elements in registers. The losses are summed by a tree over the block.
 // Forward, otherwise: log_softmax by softmax.cu, then one block of 1,024 threads, which loop over the rows, for the
 //   losses and their sum.
 // Backward: a thread for each element (grid-stride loop) or, above 1,024 classes, a block of 256 or 1,024 threads for

@@ -150,8 +150,7 @@ struct ChannelIterator : ChannelTiling {
 #endif
   }
 
-  /// Adds the sums that all splits stored for a block's channels; the leaders get the result. `shared` is as for
-  /// fold().
+  /// Adds the sums that all splits stored for a block's channels, for the leaders. `shared` is as for fold().
   template <class C>
   __device__ Sums<C> over_splits(const Sums<C>* of_splits, Sums<C>* shared) const {
     Sums<C> sums[kChannels] = {};
@@ -190,8 +189,7 @@ __device__ C affine(C x, C centre, C scale, C shift) {
   return ::fma(x - centre, scale, shift);
 }
 
-// An Op has the following types and functions. Those with `own` in their names are about the channel that the thread
-// leads.
+// An Op has the following types and functions, of which `own` ones are about the channel that the thread leads.
 //   Element
 //   Own: what a leader loads before the sums are known
 //   Known known(it, c): what is known about the thread's c-th channel before the sums

@@ -68,8 +68,7 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
   });
 }
 
-// `partial` (teams, size) receives the column sums of every team's rows; null if no gradient of a parameter is asked
-// for.
+// `partial` (teams, size) receives the column sums of every team's rows; null without gradients of parameters.
 template <int kWidth, int kSteps, class T>
 __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
     rows_backward_kernel(T* dx, const T* dy, const T* x, const compute_t<T>* means, const compute_t<T>* variances,

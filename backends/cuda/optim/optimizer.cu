@@ -1,6 +1,5 @@
 // Optimizer steps over all parameters in few launches. The formulas are in core/formulas/optimizer_rules.h.
-// Layout: a parameter, its gradient and its states have the same dense layout; the default body of Backend processes
-// others.
+// Layout: a parameter, its gradient and its states have one dense layout; Backend's default body processes others.
 // Grid: x = blocks for all parameters, 1,024 elements of one parameter each (device/multi_tensor.cuh).  Block: 256
 // threads; a thread updates four elements.  Deterministic: there are no sums.
 #include <gradus/backends/cuda/cuda_backend.h>
@@ -15,8 +14,7 @@ namespace {
 
 using namespace cuda_detail;
 
-// The addresses of one parameter of type T. G is the type of its gradient, T or a half type; H is the type of its half
-// copy.
+// The addresses of a parameter of type T. G is the type of its gradient, T or a half type; H that of its half copy.
 template <class T, class G, class H>
 struct Entry {
   T* parameter;

@@ -192,8 +192,7 @@ bool takes_2x2(const Pool2dGeometry& g) {
   return true;
 }
 
-// Calls run<kTiles, kAlong, kVec>() with the largest vectors in which `image`, `pooled` and the indices can be
-// accessed.
+// Calls run<kTiles, kAlong, kVec>() with the largest vectors that `image`, `pooled` and the indices consist of.
 template <class T, class Run>
 void visit_vectors(bool tiles, const View& image, const View& pooled, const View& indices, const Run& run) {
   constexpr int kFull = 16 / sizeof(T);

@@ -39,8 +39,7 @@ inline std::vector<Architecture> parse_architectures(std::string_view text) {
   return all;
 }
 
-/// The architecture whose code the device runs, or 0 if it runs none. __CUDA_ARCH__ in kernels is ten times this
-/// number.
+/// The architecture whose code the device runs, or 0 if it runs none; __CUDA_ARCH__ in kernels is ten times it.
 inline int code_for(std::string_view architectures, int device) {
   const std::vector<Architecture> all = parse_architectures(architectures);
   int newest = 0;

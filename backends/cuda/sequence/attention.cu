@@ -153,8 +153,7 @@ struct Block {
       for (int half = 0; half < 2; ++half) f(r, half, lane() + 32 * half);
   }
 
-  // Adds the tile's rows, which are the rows `from` + 0 … 63 of the other operand, weighted by the warp's rows of a
-  // matrix.
+  // Adds the tile's rows, which are rows `from` + 0 … 63 of the other operand, weighted by the warp's matrix rows.
   __device__ void add_weighted(int which, int from, Sums& sums) const {
 #pragma unroll 2
     for (int j = 0; j < kTile; j += 4) {

@@ -1,4 +1,5 @@
-// The fields of a struct of arguments, listed once: calls are recorded, printed and read back without knowing it.
+// The fields of a struct of arguments, listed once: calls are recorded and printed without code for each
+// struct.
 #pragma once
 
 #include <string_view>

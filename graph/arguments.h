@@ -1,4 +1,4 @@
-// The arguments of recorded calls by name: how they are written down, read back, and looked at by exporters.
+// The arguments of recorded calls by name, for printing, for exporters and for the page of a recorded step.
 #pragma once
 
 #include <span>
@@ -11,30 +11,25 @@
 
 namespace gradus::graph {
 
-/// A value of an enumeration: which of the names it has.
+/// A value of an enumeration, and the names of all its values.
 struct Choice {
   size_t number = 0;
   std::span<const char* const> names;
 };
 
-/// An argument that is no operand.
+/// An argument that is not an operand.
 using Value = std::variant<bool, int64_t, double, Scalar, Choice, std::vector<int64_t>, std::vector<double>>;
 
-/// Sees the arguments of a call by name, in order, and may change them. Those in structs and lists have dotted names:
-/// "x", "geometry.stride", "parameters.2.gradient". Without an override an argument is passed over.
+/// Sees the arguments of a call by name, in order. Members of structs and elements of lists have dotted names: "x",
+/// "geometry.stride", "parameters.2.gradient". A function that is not overridden ignores its arguments.
 class ArgumentVisitor {
  public:
   virtual ~ArgumentVisitor() = default;
-  /// An operand that is read; it may be absent.
-  virtual void operand(const std::string&, View&) {}
-  /// One that is written, or read and written.
-  virtual void operand(const std::string&, MutableView&) {}
-  /// A change keeps the alternative of the variant.
-  virtual void value(const std::string&, Value&) {}
-  /// Of a list, before its elements.
-  virtual void length(const std::string&, size_t&) {}
-  /// What a random call adds to its offset, where a change says that it does.
-  virtual const uint64_t* generator_offset() const { return nullptr; }
+  /// An operand that is read. It may be absent.
+  virtual void operand(const std::string&, const View&) {}
+  /// An operand that is written, or read and written. It may be absent.
+  virtual void operand(const std::string&, const MutableView&) {}
+  virtual void value(const std::string&, const Value&) {}
 };
 
 }  // namespace gradus::graph

@@ -41,8 +41,6 @@ Executor::Executor(Graph graph) : graph_(std::move(graph)), plan_(plan_memory(gr
   arena_ = Storage::allocate(plan_.bytes, graph_.device_);
   for (size_t i = 0; i < plan_.offsets.size(); ++i) {
     Buffer& buffer = graph_.buffers_[i];
-    GRADUS_CHECK(!buffer.external || buffer.memory, ValueError, "buffer %", i, " '", buffer.name,
-                 "' of the graph is not bound to an array");
     if (!buffer.external) buffer.memory = static_cast<char*>(arena_.data()) + plan_.offsets[i];
   }
   for (const auto& call : graph_.calls_) place(*call);
@@ -103,25 +101,6 @@ void Executor::run_captured() {
   if (state_ == State::launched) captured_.capture([this] { run_calls_with_scratch(); }), captured_.replay();
   else run_calls_with_scratch(), count_replay();
   state_ = state_ == State::loaded ? State::launched : State::captured;
-}
-
-Array Executor::result(const std::string& name) const {
-  const Operand* last = nullptr;
-  for (const auto& call : graph_.calls_)
-    for (const Operand& operand : call->operands) {
-      if (operand.buffer < 0) continue;
-      const Buffer& buffer = graph_.buffers_[static_cast<size_t>(operand.buffer)];
-      if (buffer.name == name && (buffer.result || buffer.external)) last = &operand;
-    }
-  GRADUS_CHECK(last, ValueError, "the graph has no result '", name, "'");
-  return array_of(*last);
-}
-
-Array Executor::array_of(const Operand& operand) const {
-  const Buffer& buffer = graph_.buffers_[static_cast<size_t>(operand.buffer)];
-  const Storage storage =
-      Storage::adopt(buffer.memory + operand.offset, buffer.bytes - operand.offset, graph_.device_, nullptr);
-  return Array(storage, 0, operand.layout.shape, operand.layout.strides, operand.layout.dtype);
 }
 
 Array Executor::result(const Array& recorded) const {

@@ -11,8 +11,7 @@ namespace gradus::graph {
 
 class Executor {
  public:
-  /// Takes the arena from the device's runtime. An external buffer of a graph read from text that is not bound is a
-  /// ValueError.
+  /// Takes the arena from the device's runtime.
   explicit Executor(Graph graph);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -39,12 +38,6 @@ class Executor {
   void place(Call& call) const;
   /// The array with the numbers that `recorded`, a result or an array from before the step, has after a run.
   Array result(const Array& recorded) const;
-  /// The numbers of the first result or external buffer with this name, as the last call that uses it sees them; a
-  /// ValueError where there is none.
-  Array result(const std::string& name) const;
-
-  /// The elements of an operand that has some, as long as this lives.
-  Array array_of(const Operand& operand) const;
 
   const Graph& graph() const { return graph_; }
   const MemoryPlan& plan() const { return plan_; }

@@ -1,6 +1,7 @@
 #include <gradus/graph/graph.h>
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 #include <string_view>
 
@@ -10,6 +11,87 @@ namespace {
 std::string description_of(const Operand& operand) {
   return to_string(operand.layout.shape) + " " + std::string(name(operand.layout.dtype));
 }
+
+std::string text_of(double number) {
+  char digits[40];
+  return {digits, std::to_chars(digits, digits + sizeof digits, number).ptr};
+}
+std::string text_of(int64_t number) { return std::to_string(number); }
+std::string text_of(bool flag) { return flag ? "true" : "false"; }
+std::string text_of(const Choice& choice) { return choice.names[choice.number]; }
+std::string text_of(const Scalar& scalar) {
+  if (scalar.kind() == Scalar::Kind::boolean) return text_of(scalar.to_bool());
+  return scalar.is_floating() ? text_of(scalar.to_double()) : text_of(scalar.to_int64());
+}
+template <class T>
+std::string text_of(const std::vector<T>& list) {
+  std::string text;
+  for (const T& element : list) text += (text.empty() ? "" : ", ") + text_of(element);
+  return "[" + text + "]";
+}
+
+/// Graph::str().
+class GraphPrinter final : public ArgumentVisitor {
+ public:
+  explicit GraphPrinter(const Graph& graph) : graph_(graph), numbers_(graph.buffers().size(), -1) {}
+
+  std::string print() {
+    std::string text;
+    for (const auto& call : graph_.calls())
+      for (const Operand& operand : call->operands) {
+        if (operand.buffer < 0 || numbers_[static_cast<size_t>(operand.buffer)] >= 0) continue;
+        const Buffer& buffer = graph_.buffers()[static_cast<size_t>(operand.buffer)];
+        if (!buffer.external && !buffer.result) continue;
+        text += name_of(operand.buffer) + " = " +
+                (buffer.constant   ? "constant"
+                 : buffer.external ? "external"
+                                   : "result") +
+                (buffer.name.empty() ? "" : " " + buffer.name) + ", " + std::to_string(buffer.bytes) + " bytes\n";
+      }
+    for (const auto& call : graph_.calls()) {
+      operand_ = call->operands.data();
+      inputs_.clear(), outputs_.clear();
+      call->visit_arguments(*this);
+      text +=
+          outputs_ + " = " + call->name + (inputs_.empty() ? "" : " ") + inputs_ + "  # " + call->origin.str() + "\n";
+    }
+    return text;
+  }
+
+  void operand(const std::string& name, const View& view) override {
+    if (view) append(inputs_, name, next_operand());
+  }
+  void operand(const std::string& name, const MutableView& view) override {
+    if (view) append(outputs_, name, next_operand());
+  }
+  void value(const std::string& name, const Value& value) override {
+    append(inputs_, name, std::visit([](const auto& v) { return text_of(v); }, value));
+  }
+
+ private:
+  static void append(std::string& list, const std::string& name, const std::string& argument) {
+    list += (list.empty() ? "" : ", ") + name + " " + argument;
+  }
+  std::string next_operand() {
+    const Operand& operand = *operand_++;
+    const StridedLayout& layout = operand.layout;
+    return (operand.buffer < 0 ? "none" : name_of(operand.buffer)) +
+           (operand.offset > 0 ? "+" + std::to_string(operand.offset) : "") + " " + to_string(layout.shape) +
+           (layout.strides == contiguous_strides(layout.shape) ? "" : " strides " + to_string(layout.strides)) + " " +
+           std::string(gradus::name(layout.dtype));
+  }
+  std::string name_of(int buffer) {
+    int& number = numbers_[static_cast<size_t>(buffer)];
+    if (number < 0) number = next_number_++;
+    return "%" + std::to_string(number);
+  }
+
+  const Graph& graph_;
+  std::vector<int> numbers_;  // by buffer; -1 before its first use
+  int next_number_ = 0;
+  const Operand* operand_ = nullptr;  // the call's next one
+  std::string inputs_, outputs_;      // of the call
+};
 
 }  // namespace
 
@@ -57,7 +139,7 @@ Buffer* Graph::find(const void* data) {
   const auto at = static_cast<const char*>(data);
   const auto behind = std::upper_bound(buffers_.begin(), buffers_.end(), at,
                                        [](const char* address, const Buffer& buffer) { return address < buffer.data; });
-  if (behind == buffers_.begin() || !std::prev(behind)->data) return nullptr;  // those read from text have none
+  if (behind == buffers_.begin()) return nullptr;
   Buffer& buffer = *std::prev(behind);
   return at < buffer.data + buffer.bytes ? &buffer : nullptr;
 }
@@ -116,20 +198,9 @@ void Graph::check_released() const {
   }
 }
 
-void Graph::bind(const std::string& name, const Array& array) {
-  for (size_t i = 0; i < buffers_.size(); ++i) {
-    Buffer& buffer = buffers_[i];
-    if (!buffer.external || buffer.constant || buffer.data || (buffer.name != name && "%" + std::to_string(i) != name))
-      continue;
-    GRADUS_CHECK(array.defined() && array.device().is_cpu(), ValueError, "'", name, "' needs an array on the CPU");
-    const size_t there = array.storage().bytes() - static_cast<size_t>(array.offset()) * size_of(array.dtype());
-    GRADUS_CHECK(there >= buffer.bytes, ValueError, "'", name, "' has ", buffer.bytes, " bytes in the graph, but ",
-                 there, " in the array that it is bound to");
-    buffer.memory = static_cast<char*>(array.data());
-    constants_.push_back(array);
-    return;
-  }
-  GRADUS_FAIL(ValueError, "the graph has no buffer '", name, "' that could be bound to an array");
+std::string Graph::str() const {
+  GraphPrinter printer(*this);
+  return printer.print();
 }
 
 std::string Graph::dot() const {

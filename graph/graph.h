@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <set>
 
 #include <gradus/graph/call.h>
 #include <gradus/graph/recorded_blocks.h>
@@ -52,12 +51,16 @@ class Graph {
   /// them. Names the call that made it.
   void check_released() const;
 
-  /// Places an external buffer of a graph that was read from text, by its name (or "%3", its number there): runs use
-  /// the array's memory, which stays. A ValueError where there is no such buffer, or the array has not as many bytes
-  /// behind its first element, or is not on the CPU.
-  void bind(const std::string& name, const Array& array);
-
-  /// All of the graph, as text that parse() reads (graph/text.h, where the format is described).
+  /// The graph as text for people, one line for each call:
+  ///
+  ///   %0 = external x, 48 bytes
+  ///   %1 = external w, 24 bytes
+  ///   y %2 (4, 2) float32 = matmul a %0 (4, 3) float32, b %1 (3, 2) float32, accumulate false  # matmul, a.cpp:41
+  ///
+  /// Buffers are numbered in the order in which the calls use them; those that exist before or after the step come
+  /// first, with their names. A call has its outputs, "=", the operation of core/backend.h and its other arguments by
+  /// name. An operand is a buffer, the offset of its first element in bytes unless that is 0 (%3+64), its shape, its
+  /// strides in elements unless they are row-major, and its type. The comment is the call's origin.
   std::string str() const;
   /// The graph in Graphviz's language: calls, and arrows from who writes a buffer to who reads it.
   std::string dot() const;
@@ -72,7 +75,6 @@ class Graph {
  private:
   friend class Recorder;
   friend class Executor;
-  friend class TextReader;
 
   Buffer* find(const void* data);
   void find_uses();
@@ -81,8 +83,7 @@ class Graph {
   Backend* backend_ = nullptr;  // that was current
   std::vector<std::unique_ptr<Call>> calls_;
   std::vector<Buffer> buffers_;
-  std::vector<Array> constants_;  // external ones that the step itself made, and those that were bound
-  std::set<std::string> files_;   // names that origins refer to, where no program has them
+  std::vector<Array> constants_;  // the memory of buffers that are constants
   std::shared_ptr<RecordedBlocks> blocks_;
   Array offset_;        // of the generator (int64 scalar on the device), which recorded draws add to their own
   uint64_t draws_ = 0;  // of one run

@@ -25,7 +25,6 @@ struct OwnedStencil {
   OwnedStencil(const Stencil& stencil)  // NOLINT(google-explicit-constructor)
       : size_in(stencil.size_in), size_out(stencil.size_out), begin(stencil.begin.begin(), stencil.begin.end()),
         source(stencil.source.begin(), stencil.source.end()), weight(stencil.weight.begin(), stencil.weight.end()) {}
-  OwnedStencil() = default;
   operator Stencil() const { return {size_in, size_out, begin, source, weight}; }  // NOLINT
   int64_t size_in = 0, size_out = 0;
   std::vector<int64_t> begin, source;
@@ -53,7 +52,7 @@ void show_draws(Argument& argument, Call::Visitor& visitor) {
 }
 
 /// visit_arguments() of the operation with the call's name: compiled once, as it is a lot for all operations.
-void visit_recorded(Call& call, ArgumentVisitor& visitor);
+void visit_recorded(const Call& call, ArgumentVisitor& visitor);
 
 template <class... Params>
 class RecordedCall final : public Call {
@@ -61,8 +60,6 @@ class RecordedCall final : public Call {
   using Method = void (Backend::*)(Params...);
   RecordedCall(Method called, const std::remove_cvref_t<Params>&... arguments)
       : method_(called), arguments_(owned(arguments)...) {}
-  /// With arguments that visit_arguments() is to set.
-  explicit RecordedCall(Method called) requires(sizeof...(Params) > 0) : method_(called) {}
   Method method() const { return method_; }
   const auto& arguments() const { return arguments_; }
   auto& arguments() { return arguments_; }
@@ -85,8 +82,7 @@ class RecordedCall final : public Call {
   std::tuple<typename Owned<std::remove_cvref_t<Params>>::type...> arguments_;
 };
 
-/// A RecordedCall with arguments, or with none that are set yet. By `new`, since std::make_unique would be compiled for
-/// each operation.
+/// A RecordedCall with these arguments. Uses `new`, because std::make_unique would be compiled for each operation.
 template <class... Params, class... Arguments>
 std::unique_ptr<Call> make_call(void (Backend::*method)(Params...), const Arguments&... arguments) {
   return std::unique_ptr<Call>(new RecordedCall<Params...>(method, arguments...));
@@ -97,8 +93,5 @@ std::unique_ptr<Call> make_call(void (Backend::*method)(Params...), const Argume
 /// A backend with the name, the device type and the libraries of `like`, which must outlive it. It runs nothing itself
 /// but gives each call, with its arguments, to `sink`.
 std::unique_ptr<Backend> call_backend(Backend& like, std::function<void(std::unique_ptr<Call>)> sink);
-
-/// A call of the operation whose arguments are yet to be set; null where there is no such operation.
-std::unique_ptr<Call> make_call(std::string_view operation);
 
 }  // namespace gradus::graph

@@ -15,13 +15,13 @@ std::vector<int64_t> axes_of(uint32_t mask);
 /// The arguments of a call by name.
 struct Arguments final : ArgumentVisitor {
   explicit Arguments(Call& call) : next(call.operands.data()) { call.visit_arguments(*this); }
-  void operand(const std::string& name, View& view) override {
+  void operand(const std::string& name, const View& view) override {
     if (view) operands[name] = next++;
   }
-  void operand(const std::string& name, MutableView& view) override {
+  void operand(const std::string& name, const MutableView& view) override {
     if (view) operands[name] = next++;
   }
-  void value(const std::string& name, Value& value) override { values[name] = value; }
+  void value(const std::string& name, const Value& value) override { values[name] = value; }
 
   const Operand* next;
   std::map<std::string, const Operand*> operands;

@@ -54,8 +54,8 @@ class LabWatch final : public detail::StepWatch {
     struct Operands final : graph::ArgumentVisitor {
       Operands(LabWatch& watch, std::vector<LabRecording::Operand>& list, bool has_run)
           : watch(watch), list(list), has_run(has_run) {}
-      void operand(const std::string& name, View& view) override { see(name, view, false); }
-      void operand(const std::string& name, MutableView& view) override { see(name, view, true); }
+      void operand(const std::string& name, const View& view) override { see(name, view, false); }
+      void operand(const std::string& name, const MutableView& view) override { see(name, view, true); }
       void see(const std::string& name, const View& view, bool is_written) {
         if (view.numel() == 0 || !view.data) return;
         if (!has_run)

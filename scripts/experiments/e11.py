@@ -49,14 +49,13 @@ def measure_modes(net, place, modes, arguments, more):
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "rows.jsonl"
         turns = ",".join(MODES[mode] for _ in range(arguments.rounds) for mode in modes)
-        command = [program("benchmarks/train_step"), *options, "--mode", turns, "--json", str(file)]
-        _, recording = call(command, gpus=int(place != "CPU"))
+        call([program("benchmarks/train_step"), *options, "--mode", turns, "--json", str(file)])
         lines = list(map(json.loads, file.read_text().splitlines()))
     runs = {}
     for number, mode in enumerate(modes):
         rounds = lines[number::len(modes)]
         runs[mode] = {"options": options, **rounds[0], "rounds_ms": [line["step_ms"] for line in rounds],
-                      "step_ms": statistics.median(line["step_ms"] for line in rounds), "gpu_over_time": recording}
+                      "step_ms": statistics.median(line["step_ms"] for line in rounds)}
         runs[mode]["device_name"] = runs[mode].pop("machine")  # a run's machine is more
     return runs
 

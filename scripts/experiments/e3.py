@@ -14,12 +14,10 @@ ELSEWHERE = {"loops in Python": 205, "a CUDA kernel": 0.18}  # seconds, reported
 
 def measure(row, picture_file, more):
     command = [program("benchmarks/grayscale"), "--backends", row, *more]
-    output, recording = call([*command, "--picture", picture_file] if picture_file else command,
-                             gpus=int(row == "cuda"))
+    output, _ = call([*command, "--picture", picture_file] if picture_file else command)
     if not output:
         raise Skipped(f"this build and machine have no backend {row}")
-    return {"options": more, "device": "cuda" if row == "cuda" else "cpu", **json.loads(output),
-            "gpu_over_time": recording}
+    return {"options": more, "device": "cuda" if row == "cuda" else "cpu", **json.loads(output)}
 
 
 def draw(runs, path):

@@ -5,11 +5,11 @@ import os
 import threading
 import time
 
-POINTS = 200  # that a recording is thinned to
+POINTS = 20  # of the curves that a recording keeps
 ABOUT_RECORDINGS = (
-    "<h2>The GPU over time</h2><p>By NVML: memory in use with what the driver and the libraries take themselves, and "
-    "the share of the driver's last period in which a kernel ran; that of the first points is still the program's "
-    "before.</p>")
+    "<h2>The GPU over time</h2><p>By NVML: memory in use, including what the driver and the libraries take themselves, "
+    "and the share of the driver's last period in which a kernel ran; the first points still show the program that ran "
+    "before. A point stands for a twentieth of the run: the most memory, the mean utilisation.</p>")
 
 
 class NvmlError(Exception):
@@ -80,6 +80,22 @@ def thinned(samples):
     return [(group[0][0], max(s[1] for s in group), sum(s[2] for s in group) / len(group)) for group in groups]
 
 
+def mean_while_busy(percents):
+    """The mean from the first to the last sample at which a kernel ran at all."""
+    busy = [place for place, percent in enumerate(percents) if percent > 0]
+    part = percents[busy[0] : busy[-1] + 1] if busy else [0]
+    return sum(part) / len(part)
+
+
+def summary(samples):
+    """Of (seconds, bytes, percent): the most bytes in use, the mean utilisation, and both as coarse curves."""
+    seconds, memory, utilisation = zip(*thinned(samples))
+    return {"most_memory_bytes": max(s[1] for s in samples),
+            "mean_utilisation": round(mean_while_busy([s[2] for s in samples]), 2),
+            "seconds": [round(s, 3) for s in seconds], "memory_bytes": list(memory),
+            "utilisation": [round(u, 1) for u in utilisation]}
+
+
 class GpuRecorder:
     """Samples one of the GPUs in a thread while the block runs.
 
@@ -120,12 +136,8 @@ class GpuRecorder:
             self._reason = str(error)
 
     def recording(self):
-        """{"seconds": […], "memory_bytes": […], "utilisation": […]}, or {"none": why}."""
-        if self._reason:
-            return {"none": self._reason}
-        seconds, memory, utilisation = zip(*thinned(self._samples))
-        return {"every_seconds": self._every, "seconds": [round(s, 3) for s in seconds], "memory_bytes": list(memory),
-                "utilisation": [round(u, 1) for u in utilisation]}
+        """What summary() says of the samples, or {"none": why}."""
+        return {"none": self._reason} if self._reason else summary(self._samples)
 
 
 def by_gpu(recordings):
@@ -137,19 +149,6 @@ def by_gpu(recordings):
         else:
             single[label] = found
     return {label: one for label, one in single.items() if one and "none" not in one}
-
-
-def most_memory(recording):
-    """Bytes in use at most."""
-    return max(recording["memory_bytes"])
-
-
-def mean_utilisation(recording):
-    """Percent, from the first to the last point at which a kernel ran at all."""
-    percents = recording["utilisation"]
-    busy = [place for place, percent in enumerate(percents) if percent > 0]
-    part = percents[busy[0] : busy[-1] + 1] if busy else [0]
-    return sum(part) / len(part)
 
 
 def draw_recordings(recordings, path):

@@ -3,7 +3,7 @@
 import pathlib
 from typing import NamedTuple
 
-from gpu_recorder import by_gpu, mean_utilisation, most_memory
+from gpu_recorder import by_gpu
 from record import Runs, arguments_of, mean, pyplot, table, train, where
 
 
@@ -110,7 +110,8 @@ def line_of(row, runs):
         f"{mean(epoch['test_loss'] for epoch in last):.4f}",
         spread(map(seconds_of, runs), "{:.2f}"), f"{mean(map(step_ms, runs)):.3f}",
         f"{max(epoch['peak_allocated_bytes'] for epoch in newest['epochs']) / 2**20:.0f}", f"{reserved_of(newest):.0f}",
-        several((most_memory(one) / 2**20 for one in gpus), "{:.0f}"), several(map(mean_utilisation, gpus), "{:.0f}"),
+        several((one["most_memory_bytes"] / 2**20 for one in gpus), "{:.0f}"),
+        several((one["mean_utilisation"] for one in gpus), "{:.0f}"),
         newest["code"]]
 
 

@@ -167,8 +167,10 @@ class Recorder(unittest.TestCase):
                 threading.Event().wait(0.001)
         recording = recorder.recording()
         self.assertGreaterEqual(len(recording["seconds"]), 5)
-        self.assertEqual(recording["memory_bytes"][:2], [1 << 20, 2 << 20])
-        self.assertEqual(recording["utilisation"][:2], [1, 2])
+        self.assertLessEqual(len(recording["seconds"]), gpu_recorder.POINTS)
+        self.assertEqual(recording["seconds"], sorted(recording["seconds"]))
+        self.assertEqual(recording["memory_bytes"][-1], nvml.looks << 20)
+        self.assertEqual(recording["most_memory_bytes"], nvml.looks << 20)
         self.assertEqual(gpu_recorder.Gpu(nvml).name(), "A GPU")
 
     def test_says_why_there_is_nothing(self):
@@ -189,19 +191,20 @@ class Recorder(unittest.TestCase):
     def test_a_program_that_needs_more_gpus_is_skipped(self):
         with unittest.mock.patch("ctypes.CDLL", return_value=Nvml()):
             self.assertEqual(record.call(["echo", "done"]), ("done\n", None))
-            self.assertEqual(record.call(["echo"], gpus=1)[1]["memory_bytes"][0] % (1 << 20), 0)
+            self.assertEqual(record.call(["echo"], gpus=1)[1]["most_memory_bytes"] % (1 << 20), 0)
             with self.assertRaisesRegex(record.Skipped, "this needs 2 GPUs, here are 1"):
                 record.call(["echo"], gpus=2)
         with unittest.mock.patch("ctypes.CDLL", return_value=Nvml(count=2)):
             self.assertEqual([set(one) for one in record.call(["echo"], gpus=2)[1]],
-                             [{"every_seconds", "seconds", "memory_bytes", "utilisation"}] * 2)
+                             [{"most_memory_bytes", "mean_utilisation", "seconds", "memory_bytes", "utilisation"}] * 2)
         with unittest.mock.patch("ctypes.CDLL", side_effect=OSError("no library")):
             self.assertIn("no library", record.call(["echo"], gpus=2)[1][1]["none"])
 
     def test_figures_of_recordings(self):
-        recording = {"seconds": [0, 1, 2, 3, 4], "memory_bytes": [5, 6, 9, 9, 7], "utilisation": [0, 40, 0, 80, 0]}
-        self.assertEqual(gpu_recorder.most_memory(recording), 9)
-        self.assertEqual(gpu_recorder.mean_utilisation(recording), 40)
+        recording = gpu_recorder.summary([(0, 5, 0), (1, 6, 40), (2, 9, 0), (3, 9, 80), (4, 7, 0)])
+        self.assertEqual(recording, {"most_memory_bytes": 9, "mean_utilisation": 40, "seconds": [0, 1, 2, 3, 4],
+                                     "memory_bytes": [5, 6, 9, 9, 7], "utilisation": [0, 40, 0, 80, 0]})
+        self.assertEqual(gpu_recorder.summary([(0, 5, 0)])["mean_utilisation"], 0)
         none = {"none": "no driver"}
         self.assertEqual(gpu_recorder.by_gpu({"a": recording, "b": [recording, none, recording], "c": none, "d": None}),
                          {"a": recording, "b, GPU 0": recording, "b, GPU 2": recording})
@@ -209,7 +212,8 @@ class Recorder(unittest.TestCase):
     def test_a_long_recording_is_thinned(self):
         thin = gpu_recorder.thinned([(float(i), i, i % 2) for i in range(1000)])
         self.assertEqual(len(thin), gpu_recorder.POINTS)
-        self.assertEqual(thin[1], (5.0, 9, 3 / 5))
+        self.assertEqual(thin[1], (50.0, 99, 1 / 2))
+        self.assertEqual(gpu_recorder.summary([(i, i, 3 * (i == 500)) for i in range(1000)])["mean_utilisation"], 3)
 
 
 class Experiments(unittest.TestCase):

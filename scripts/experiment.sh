@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Runs an experiment: trains or measures on real data, adds a JSON line a run to benchmarks/experiments/NAME.jsonl, and draws
-# benchmarks/experiments/NAME.html and NAME_*.png of all the runs that the file holds.
+# Runs an experiment: trains or measures on real data, adds a JSON line for each run to benchmarks/experiments/NAME.jsonl, and
+# draws the page benchmarks/experiments/NAME.html and its pictures NAME_*.png from all runs in the file.
 # usage: scripts/experiment.sh E9 [--help and other options of scripts/experiments/e9.py]
-# Builds with CUDA where nvcc and a GPU are. GRADUS_BUILD=DIR takes the programs that are in that build folder instead.
+#        scripts/experiment.sh E9 --render      only draws the page; builds and runs nothing
+# Builds with CUDA if there are nvcc and a GPU. GRADUS_BUILD=DIR takes the programs of that build folder instead.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -14,7 +15,9 @@ if [ -z "$name" ] || [ ! -f "$program" ]; then
 fi
 shift
 
-if [ -z "${GRADUS_BUILD:-}" ]; then
+if [ -z "${GRADUS_BUILD:-}" ] && [[ " $* " == *" --render "* ]]; then
+  scripts/install_dependencies.sh report
+elif [ -z "${GRADUS_BUILD:-}" ]; then
   scripts/install_dependencies.sh build report
   preset=cpu-release
   if { command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]; } > /dev/null && nvidia-smi > /dev/null 2>&1; then preset=cuda; fi

@@ -285,6 +285,10 @@ class Experiment(ScriptTest):
         build, said = self.check(GRADUS_BUILD="/a/build")
         self.assertEqual((build, said), ("/a/build", ""))
 
+    def test_render_builds_nothing(self):
+        result = self.run_script("experiment.sh", "E9", "--render", GRADUS_BUILD="")
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (0, " --render\n", "install\n"))
+
     def test_names_the_experiments_that_there_are(self):
         for locale in ("C", "C.UTF-8", "en_US.UTF-8"):  # where it is installed; else it is C
             result = self.run_script("experiment.sh", "E99", LC_ALL=locale)

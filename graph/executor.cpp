@@ -9,8 +9,8 @@
 namespace gradus::graph {
 namespace {
 
-/// The memory of a step's kernels on a GPU, which is part of the arena. Whatever they ask for beyond what they did in
-/// the recording, after a switch was changed say, comes from the runtime.
+/// Gives the kernels of a step on a GPU their workspace from the arena. Requests beyond those in the recording, for
+/// example after a setting was changed, go to the runtime.
 class ScratchSlots final : public RecordedMemory {
  public:
   ScratchSlots() : before_(std::exchange(gradus::detail::recorded_memory, this)) {}

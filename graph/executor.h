@@ -1,5 +1,5 @@
-// Runs a graph: its calls in order, on buffers that all have their place in one block of memory. Between two kernels
-// nothing is allocated, counted or looked up. On a GPU the calls are captured and launched as a whole.
+// Runs a graph: its calls in order, on buffers at fixed places in one block of memory. Nothing is allocated, counted or
+// looked up between two kernels. On a GPU the calls are captured and launched together.
 #pragma once
 
 #include <functional>
@@ -11,19 +11,20 @@ namespace gradus::graph {
 
 class Executor {
  public:
-  /// Takes the arena from the device's runtime.
+  /// Allocates the arena from the device's runtime.
   explicit Executor(Graph graph);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  /// Reads and writes external buffers in their place. Draws from the default generator what the eager step would. On a
-  /// GPU the first run launches kernel by kernel, which loads them and has their plans made; later ones are replays.
+  /// Runs the step. External buffers are read and written in place, and random numbers are those that the eager step
+  /// would draw from the default generator. On a GPU the first run launches kernels one by one, which loads them and
+  /// lets libraries choose algorithms, the second one captures them, and later ones are replays.
   void run() {
     advance_generator();
     if (graph_.device_.is_cuda()) run_captured();
     else run_calls();
   }
-  /// A run in which f runs the calls; it may place operands elsewhere (place()) if it places them back.
+  /// A run in which f runs each call. f may move a call's operands with place() if it moves them back.
   template <class F>
   void for_each_call(const F& f) {
     advance_generator();
@@ -32,16 +33,17 @@ class Executor {
       f(*call);
     }
   }
-  /// Puts a call's operands and the generator's offset on a device, where `memory` has the first byte of each buffer.
+  /// Points a call's operands to memory on a device and its random draws to `offset`. memory(i) is the first byte of
+  /// buffer i.
   static void place(Call& call, Device device, const std::function<char*(int buffer)>& memory, const void* offset);
-  /// Puts them into the executor's own memory.
+  /// Points them to the executor's own memory again.
   void place(Call& call) const;
-  /// The array with the numbers that `recorded`, a result or an array from before the step, has after a run.
+  /// The array that holds, after a run, the values of `recorded`: a result of the recording or an array from before it.
   Array result(const Array& recorded) const;
 
   const Graph& graph() const { return graph_; }
   const MemoryPlan& plan() const { return plan_; }
-  /// Of the generator, which recorded draws add to their own (int64 scalar).
+  /// The generator's offset, which recorded draws add to their own (int64 scalar).
   const Array& offset() const { return graph_.offset_; }
 
  private:

@@ -187,7 +187,7 @@ void Graph::find_uses() {
 void Graph::check_released() const {
   for (const auto& [data, block] : blocks_->blocks()) {
     const Buffer* const buffer = buffer_of(data);
-    if (!buffer && device_.is_cpu()) continue;  // nothing has computed anything there, and it is memory
+    if (!buffer && device_.is_cpu()) continue;  // no call uses it, and on the CPU it is ordinary memory
     GRADUS_CHECK(buffer && buffer->first_use >= 0, ValueError, "an array of ", block.bytes, " bytes that the step ",
                  "made without computing anything in it is kept beyond the step: make it before");
     const Origin& origin = calls_[static_cast<size_t>(buffer->first_use)]->origin;
@@ -205,7 +205,7 @@ std::string Graph::str() const {
 
 std::string Graph::dot() const {
   std::string text = "digraph step {\n  node [shape=box];\n";
-  std::vector<std::string> writers(buffers_.size());  // the call that wrote a buffer last, or its own node
+  std::vector<std::string> writers(buffers_.size());  // the last call that wrote a buffer, or the buffer's own node
   for (size_t i = 0; i < calls_.size(); ++i) {
     const Call& call = *calls_[i];
     const std::string node = "call" + std::to_string(i);

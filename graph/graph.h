@@ -1,6 +1,7 @@
-// A step written down: the calls of Backend's operations in order, and the memory that they use.
+// A recorded step: the calls of Backend's operations in order, and the memory that they use.
 //
-// graph depends on core alone: who knows parameters and optimizers (training/static_step.h) gives it their names.
+// This room depends on core alone. Code that knows parameters and optimizers (training/static_step.h) names the
+// buffers.
 #pragma once
 
 #include <memory>
@@ -10,45 +11,46 @@
 
 namespace gradus::graph {
 
-/// Memory that calls read and write. One that is external was there before the step: parameters, inputs, what the
-/// optimizer keeps. Of the others nothing is left after the step, unless it is a result.
+/// Memory that calls read and write. An external buffer existed before the step: a parameter, an input or optimizer
+/// state. The contents of other buffers are lost after the step, unless they are results.
 struct Buffer {
   Buffer(const char* data_, size_t bytes_, char* memory_ = nullptr) : data(data_), bytes(bytes_), memory(memory_) {}
 
-  const char* data = nullptr;  ///< where it was when the step was recorded
+  const char* data = nullptr;  ///< its address when the step was recorded
   size_t bytes = 0;
-  char* memory = nullptr;  ///< where it is when the step is run; of those that are not external a matter of the plan
+  char* memory = nullptr;  ///< its address when the step runs; the memory plan sets it unless the buffer is external
   std::string name;        ///< "features.0.weight"; may be empty
   bool external = false, result = false;
-  bool kept = false;      ///< somebody had an array in it when the recording ended: a gradient, a loss
-  bool constant = false;  ///< an external one with numbers that the step itself made
-  /// The calls that use it, first and last, by number.
+  bool kept = false;      ///< an array used it when the recording ended, for example a gradient or the loss
+  bool constant = false;  ///< external, with values that the step itself copied from the host
+  /// Numbers of the first and the last call that use it.
   int first_use = -1, last_use = -1;
 };
 
 class Graph {
  public:
   const std::vector<std::unique_ptr<Call>>& calls() const { return calls_; }
-  /// That runs the calls.
+  /// The device that runs the calls.
   Device device() const { return device_; }
-  /// In the order of their addresses.
+  /// Sorted by their addresses in the recording.
   const std::vector<Buffer>& buffers() const { return buffers_; }
-  /// The one that had this address when the step was recorded; null if there is none.
+  /// The buffer that contained this address when the step was recorded; null if there is none.
   const Buffer* buffer_of(const void* data) const;
 
-  /// Names the buffer of an array, if a call uses it.
+  /// Names the buffer of an array. Does nothing if no call uses it.
   void set_name(const Array& array, const std::string& name);
-  /// The array is wanted after the step.
+  /// Marks the array's buffer as a result, so that its contents are kept after the step.
   void set_result(const Array& array);
-  /// Puts call order[i] at place i. Which orders compute the same is for the caller to know (order_for_memory.h).
+  /// Moves call order[i] to position i. The caller must choose an order that computes the same results
+  /// (order_for_memory.h).
   void reorder(const std::vector<size_t>& order);
-  /// The calls, to be given back by set_calls() (passes/).
+  /// Moves the calls out, for a pass that changes them and gives them back by set_calls().
   std::vector<std::unique_ptr<Call>> take_calls() { return std::move(calls_); }
   void set_calls(std::vector<std::unique_ptr<Call>> calls);
-  /// By buffer, whether somebody still has an array in it.
+  /// For each buffer, whether an array still uses it.
   std::vector<bool> held() const;
-  /// A ValueError where somebody still has an array of the recorded step, whose numbers no run of the graph would give
-  /// them. Names the call that made it.
+  /// Throws a ValueError that names the call if an array made by the recorded step is still in use. Runs of the graph
+  /// compute elsewhere, so such an array would never get its values.
   void check_released() const;
 
   /// The graph as text for people, one line for each call:
@@ -62,13 +64,13 @@ class Graph {
   /// name. An operand is a buffer, the offset of its first element in bytes unless that is 0 (%3+64), its shape, its
   /// strides in elements unless they are row-major, and its type. The comment is the call's origin.
   std::string str() const;
-  /// The graph in Graphviz's language: calls, and arrows from who writes a buffer to who reads it.
+  /// The graph in Graphviz's language: a node for each call, and arrows from the writer of a buffer to its readers.
   std::string dot() const;
 
-  /// What the eager step takes at its peak, in bytes beyond those that were allocated before it: to the byte the
-  /// allocator's count, kernels' own memory included.
+  /// The eager step's peak in bytes, beyond what was allocated before it and including the workspace of kernels.
+  /// Exactly the allocator's count.
   int64_t eager_peak() const { return eager_peak_; }
-  /// What the eager step allocates, in order, and when its peak is.
+  /// What the eager step allocates, in order, and the time of its peak.
   const std::vector<Allocation>& allocations() const { return allocations_; }
   int64_t peak_time() const { return peak_time_; }
 
@@ -80,13 +82,13 @@ class Graph {
   void find_uses();
 
   Device device_;
-  Backend* backend_ = nullptr;  // that was current
+  Backend* backend_ = nullptr;  // the current one when the step was recorded
   std::vector<std::unique_ptr<Call>> calls_;
   std::vector<Buffer> buffers_;
   std::vector<Array> constants_;  // the memory of buffers that are constants
   std::shared_ptr<RecordedBlocks> blocks_;
-  Array offset_;        // of the generator (int64 scalar on the device), which recorded draws add to their own
-  uint64_t draws_ = 0;  // of one run
+  Array offset_;        // the generator's offset (int64 scalar on the device), which recorded draws add to their own
+  uint64_t draws_ = 0;  // by how much a run advances the generator
   std::vector<Allocation> allocations_;
   int64_t eager_peak_ = 0, peak_time_ = 0;
 };

@@ -10,9 +10,10 @@ namespace gradus::graph {
 
 namespace {
 
-/// The intervals in an order, each at the lowest offset where none that is placed is in the way. Returns the bytes.
+/// Places the intervals in this order, each at the lowest offset where it overlaps no earlier one. Returns the bytes
+/// that they need.
 size_t place_in_order(std::vector<Interval>& intervals, const std::vector<size_t>& order) {
-  std::vector<size_t> placed;  // by offset
+  std::vector<size_t> placed;  // sorted by offset
   size_t bytes = 0;
   for (size_t i : order) {
     Interval& interval = intervals[i];
@@ -32,7 +33,7 @@ size_t place_in_order(std::vector<Interval>& intervals, const std::vector<size_t
 }
 
 Peak peak_of(const std::vector<Interval>& intervals) {
-  std::map<int64_t, int64_t> change;  // of the bytes that are in use, by time
+  std::map<int64_t, int64_t> change;  // how the bytes in use change at each time
   for (const Interval& interval : intervals) {
     change[interval.first] += static_cast<int64_t>(interval.bytes);
     change[interval.last + 1] -= static_cast<int64_t>(interval.bytes);
@@ -44,10 +45,11 @@ Peak peak_of(const std::vector<Interval>& intervals) {
   return peak;
 }
 
-/// What a graph's calls use: its own buffers, and the memory that kernels take for themselves.
+/// The intervals of a graph: its own buffers, and the workspace of its calls.
 struct Used {
   explicit Used(const Graph& graph) {
-    const size_t alignment = graph.device().is_cuda() ? 512 : 64;  // the allocators', which kernels are chosen by
+    // The alignment of the allocators, on which the choice of kernels depends.
+    const size_t alignment = graph.device().is_cuda() ? 512 : 64;
     for (size_t i = 0; i < graph.buffers().size(); ++i) {
       const Buffer& buffer = graph.buffers()[i];
       if (buffer.external || buffer.first_use < 0) continue;
@@ -61,14 +63,14 @@ struct Used {
       calls.push_back(i);
     }
   }
-  std::vector<Interval> intervals;     // those of buffers first
-  std::vector<size_t> buffers, calls;  // whose they are
+  std::vector<Interval> intervals;     // of buffers, then of calls
+  std::vector<size_t> buffers, calls;  // which buffers and calls these are
 };
 
 }  // namespace
 
 size_t place(std::vector<Interval>& intervals) {
-  constexpr int kAttempts = 64;  // what sticks out is placed first the next time
+  constexpr int kAttempts = 64;  // after each one, the interval that ends highest moves to the front
   const size_t bound = peak_of(intervals).bytes;
   const auto span = [](const Interval& interval) { return static_cast<double>(interval.last - interval.first + 1); };
   const auto area = [&](const Interval& interval) { return static_cast<double>(interval.bytes) * span(interval); };

@@ -1,39 +1,40 @@
-// Where the buffers of a graph are in one block of memory, the arena, so that those that live at the same time do not
-// overlap. On a GPU, so is what kernels take for themselves.
+// Places the buffers of a graph in one block of memory, the arena, so that buffers that are in use at the same time do
+// not overlap. On a GPU the arena also contains the workspace of kernels.
 #pragma once
 
 #include <gradus/graph/graph.h>
 
 namespace gradus::graph {
 
-/// Memory that is in use from time `first` to time `last`.
+/// Memory that is in use from time `first` to time `last`, both included.
 struct Interval {
   size_t bytes;
   int64_t first, last;
   size_t offset = 0;
 };
 
-/// Gives each interval an offset, the lowest one where none that is placed is in the way. Of several orders (by bytes,
-/// by time, by their product, each with what sticks out moved to the front some times) the one counts that needs the
-/// fewest bytes, which are returned.
+/// Gives each interval an offset and returns the bytes that all of them need. Intervals are placed one after the other,
+/// each at the lowest offset where it overlaps no earlier one. Several orders are tried: by bytes, by duration and by
+/// their product, each repeatedly with the interval that ends highest moved to the front. The one that needs fewest
+/// bytes wins.
 size_t place(std::vector<Interval>& intervals);
 
 struct MemoryPlan {
-  /// By buffer, from the start of the arena; of external ones 0. Multiples of 64, on a GPU of 512.
+  /// The offset of each buffer in the arena, a multiple of 64, on a GPU of 512; 0 for external buffers.
   std::vector<size_t> offsets;
-  std::vector<size_t> scratch;  ///< the same of each call's scratch memory
+  std::vector<size_t> scratch;  ///< the offset of each call's workspace
   size_t bytes = 0;             ///< of the arena
-  size_t lower_bound = 0;       ///< the largest sum of what lives at the same time
+  size_t lower_bound = 0;       ///< the most bytes that are in use at the same time
 };
 
-/// When most of it is in use, and how much: no order of placing needs less.
+/// The most bytes that are in use at the same time, which no placement can go below.
 struct Peak {
   size_t bytes = 0;
-  int64_t call = 0;  ///< by number
+  int64_t call = 0;  ///< position of the call at which they are in use
 };
 Peak peak_of(const Graph& graph);
 
-/// A buffer lives from the first call that uses it to the last.
+/// Plans the arena. A buffer is in use from the first call that uses it to the last.
 MemoryPlan plan_memory(const Graph& graph);
 
 }  // namespace gradus::graph

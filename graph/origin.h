@@ -1,4 +1,4 @@
-// Where a recorded call, or memory, comes from.
+// The place in the user's program that a recorded call or an allocation comes from.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace gradus::graph {
 
-/// What a user knows a call by.
+/// The operator, the layer and the source line that made a call.
 struct Origin {
-  std::string op;      ///< "conv2d"; "" outside of any
-  std::string module;  ///< "features.3"; "" outside of any, and in the backward pass
+  std::string op;      ///< for example "conv2d"; empty outside operators
+  std::string module;  ///< for example "features.3"; empty outside modules and in the backward pass
   SourceLocation where;
 
-  /// What runs on this thread.
+  /// The origin of what this thread runs now.
   static Origin current();
   std::string str() const;  ///< "conv2d of features.3, train.cpp:41"
 };

@@ -15,8 +15,8 @@ char* map(size_t bytes) {
   void* const data = bytes < size_t{1} << 62 ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
                                              : MAP_FAILED;
-  GRADUS_CHECK(data != MAP_FAILED, OutOfMemoryError, "a recorded step has no addresses for an array of ", bytes,
-               " bytes");
+  GRADUS_CHECK(data != MAP_FAILED, OutOfMemoryError, "there are no addresses left for an array of ", bytes,
+               " bytes in a recorded step");
   return static_cast<char*>(data);
 }
 
@@ -44,8 +44,8 @@ void RecordedBlocks::fill(void* to, const void* from, size_t bytes) {
   const auto block = behind == blocks_.begin() ? blocks_.end() : std::prev(behind);
   GRADUS_CHECK(
       block != blocks_.end() && static_cast<char*>(to) < block->first + block->second.bytes && !block->second.filled,
-      DeviceError, "in a recorded step numbers from the host go into a new array alone, once: copy them to ",
-      "others before the step");
+      DeviceError, "a recorded step can copy values from the host only into a new array, and only once: ",
+      "fill other arrays before the step");
   std::memcpy(to, from, bytes);
   block->second.filled = true;
 }

@@ -1,5 +1,5 @@
-// The memory of arrays that a recorded step makes: addresses, behind which the system puts zeros where somebody looks.
-// On a GPU, too, they are addresses of the host, which no device has.
+// The memory of arrays that a recorded step makes: address ranges without physical memory. The system supplies zeros
+// when one is read. For a step on a GPU, too, they are addresses of the host.
 #pragma once
 
 #include <limits>
@@ -13,22 +13,22 @@
 
 namespace gradus::graph {
 
-/// Memory that a step takes and gives back, where it is eager. Times count what it takes and gives back before.
+/// Memory that the eager step allocates and frees. A time is the number of allocations and frees before it.
 struct Allocation {
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
   const char* data = nullptr;
   int64_t bytes = 0;
-  int64_t begin = 0, end = kNever;  ///< it is there at the times [begin, end); never given back: what the step leaves
-  int call = 0;                     ///< that follows, or whose workspace this is, by number
-  bool is_workspace = false;        ///< a kernel's own
+  int64_t begin = 0, end = kNever;  ///< allocated during the times [begin, end); kNever if the step does not free it
+  int call = 0;                     ///< number of the call that follows, or whose workspace this is
+  bool is_workspace = false;        ///< allocated by a kernel for itself
 };
 
-/// Lives until the last of its blocks is freed.
+/// The blocks of one recording. Exists until the last block is freed.
 class RecordedBlocks final : public RecordedMemory, public std::enable_shared_from_this<RecordedBlocks> {
  public:
   struct Block {
     size_t bytes;
-    size_t allocation;  // its number
+    size_t allocation;  // index in allocations()
     bool used = true, filled = false;
   };
 
@@ -38,31 +38,32 @@ class RecordedBlocks final : public RecordedMemory, public std::enable_shared_fr
   RecordedBlocks& operator=(const RecordedBlocks&) = delete;
 
   DeviceType type() const override { return device_.type(); }
-  /// Addresses that are nobody's block, and lead to zeros too.
+  /// An address range that belongs to no block. It reads as zeros, too.
   static std::shared_ptr<char> addresses(size_t bytes);
   std::shared_ptr<void> allocate(size_t bytes) override;
   void fill(void* to, const void* from, size_t bytes) override;
-  /// From here on blocks that are freed go back to the system; until then no address is given twice.
+  /// Ends the recording: blocks that are freed later go back to the system. Before that, no address is used twice.
   void close();
 
   struct Workspace {
-    int64_t peak;                    ///< the most bytes that were there at a time
-    std::vector<Allocation> pieces;  ///< in order
+    int64_t peak;                    ///< the most bytes that were allocated at the same time
+    std::vector<Allocation> pieces;  ///< its allocations in order
   };
-  /// What is allocated from begin_workspace to end_workspace is the workspace of call `call`, and its memory goes back
-  /// to the system at once.
+  /// Allocations between begin_workspace() and end_workspace() are the workspace of call number `call`. Their memory
+  /// goes back to the system as soon as it is freed.
   void begin_workspace(int call);
   Workspace end_workspace();
 
-  /// By address, those too that are free.
+  /// All blocks by address. Until close(), this includes freed ones.
   std::map<const char*, Block> blocks() const;
-  /// Whether an address is in a block.
+  /// Returns true if the address is in a block.
   bool contains(const char* data) const;
   std::vector<Allocation> allocations() const;
   int64_t time() const { return time_; }
-  /// The most bytes at a time that were in these blocks and in those of the runtime, beyond the latter's at the start.
+  /// The most bytes that these blocks and the runtime's held at the same time, beyond what the runtime held at the
+  /// start.
   int64_t peak() const { return peak_; }
-  /// When that was.
+  /// The time of the peak.
   int64_t peak_time() const { return peak_time_; }
 
  private:

@@ -36,7 +36,7 @@ struct RuleNames {
 };
 std::span<const char* const> names_of(const OptimizerRule&) { return rules::All<RuleNames>::names; }
 
-// Takes the first name off "x, w, bias".
+// Removes the first name from a list such as "x, w, bias" and returns it.
 std::string take_name(std::string_view& names) {
   const size_t end = names.find(", ");
   const std::string name(names.substr(0, end));
@@ -46,7 +46,7 @@ std::string take_name(std::string_view& names) {
 
 // ---- Arguments ----
 
-// Shows `argument`, which is called `name`, or what it is made of.
+// Shows the visitor the argument `name`, or its members or elements one by one.
 template <class T>
 void visit_argument(const std::string& name, const T& argument, ArgumentVisitor& visitor);
 
@@ -95,7 +95,7 @@ void visit(const Call& call, void (Backend::*)(Params...), std::string_view name
              static_cast<const RecordedCall<Params...>&>(call).arguments());
 }
 
-// Whether "x, w, y" has a name for each parameter.
+// Returns true if a list such as "x, w, y" has a name for each parameter.
 template <class... Params>
 constexpr bool names_all(std::string_view names, void (Backend::*)(Params...)) {
   return std::count(names.begin(), names.end(), ',') + 1 == static_cast<std::ptrdiff_t>(sizeof...(Params));

@@ -1,4 +1,4 @@
-// A call of any operation of Backend, made from the method and its arguments.
+// A recorded call of any operation of Backend, made from the method and its arguments.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 namespace gradus::graph {
 namespace detail {
 
-/// An argument that lives as long as the call. Most do anyway; those that refer to arrays of the caller copy them.
+/// The type that a call stores an argument as. Arguments that refer to arrays of the caller are copied.
 template <class T>
 struct Owned {
   using type = T;
@@ -51,7 +51,8 @@ void show_draws(Argument& argument, Call::Visitor& visitor) {
   else if constexpr (requires { argument.rule.random; }) visitor.draw(argument.rule.random);
 }
 
-/// visit_arguments() of the operation with the call's name: compiled once, as it is a lot for all operations.
+/// RecordedCall::visit_arguments(), for the operation with the call's name. Defined in recorded_call.cpp, because the
+/// code for all operations takes long to compile.
 void visit_recorded(const Call& call, ArgumentVisitor& visitor);
 
 template <class... Params>
@@ -90,8 +91,8 @@ std::unique_ptr<Call> make_call(void (Backend::*method)(Params...), const Argume
 
 }  // namespace detail
 
-/// A backend with the name, the device type and the libraries of `like`, which must outlive it. It runs nothing itself
-/// but gives each call, with its arguments, to `sink`.
+/// A backend with the name, the device type and the libraries of `like`, which must outlive it. It runs nothing: it
+/// passes each call with its arguments to `sink`.
 std::unique_ptr<Backend> call_backend(Backend& like, std::function<void(std::unique_ptr<Call>)> sink);
 
 }  // namespace gradus::graph

@@ -21,7 +21,7 @@ struct ForEachView final : Call::Visitor {
   F f;
 };
 
-/// Exchanges the addresses of a call's operands for others, and, visiting once more, back.
+/// Swaps the addresses of a call's operands with `addresses`. A second visit swaps them back.
 struct SwapAddresses final : Call::Visitor {
   void read(View& view) override { std::swap(view.data, *next++); }
   void write(MutableView& view) override {
@@ -32,14 +32,14 @@ struct SwapAddresses final : Call::Visitor {
   const void** next = nullptr;
 };
 
-/// While work is recorded, the runtime keeps no graph of what it captures.
+/// Captures work on the GPU and discards the captured graph.
 class ThrownAwayCapture {
  public:
   explicit ThrownAwayCapture(DeviceRuntime& runtime) : runtime_(runtime) { runtime.begin_capture(); }
   ~ThrownAwayCapture() {
     try {
       runtime_.end_capture();
-    } catch (const Error&) {  // of a call that threw, which says why
+    } catch (const Error&) {  // the call itself threw, and its exception says why
     }
   }
   ThrownAwayCapture(const ThrownAwayCapture&) = delete;
@@ -52,9 +52,9 @@ class ThrownAwayCapture {
 }  // namespace
 
 Recorder::Recorder(Device device) {
-  GRADUS_CHECK(!gradus::detail::recorded_memory, DeviceError, "this thread's work is being recorded already");
+  GRADUS_CHECK(!gradus::detail::recorded_memory, DeviceError, "this thread is already recording a step");
   graph_.device_ = settled(device);
-  GRADUS_CHECK(!runtime(device.type()).capturing(), DeviceError, "this thread captures a graph already");
+  GRADUS_CHECK(!runtime(device.type()).capturing(), DeviceError, "this thread is already capturing a graph");
   graph_.backend_ = &current_backend(device.type());
   graph_.offset_ = Array::empty({}, DType::i64, graph_.device_);
   graph_.blocks_ = std::make_shared<RecordedBlocks>(graph_.device_);
@@ -76,8 +76,8 @@ void Recorder::end() noexcept {
   notify_of_capture();
 }
 
-// The gradients of a convolution on a GPU, whose kernels have memory of their own, are two calls where they are
-// independent: the one of the weights can wait for memory (passes/order_for_memory.h).
+// On a GPU the two gradients of a convolution become separate calls if they are independent. Then the weight gradient,
+// whose kernel needs workspace, can run later, when more memory is free (passes/order_for_memory.h).
 void Recorder::on_call(std::unique_ptr<Call> call) {
   if (auto* const gradients = dynamic_cast<detail::RecordedCall<const Conv2dBackwardArgs&>*>(call.get())) {
     Conv2dBackwardArgs& args = std::get<0>(gradients->arguments());
@@ -102,8 +102,8 @@ void Recorder::add(std::unique_ptr<Call> call) {
   graph_.calls_.push_back(std::move(call));
 }
 
-// The backend runs the call without what it would compute. On a GPU its kernels are captured, and the capture is thrown
-// away; what they take from the runtime is the workspace.
+// Runs the call dry, that is, without computing anything. On a GPU its kernels are captured and the capture is
+// discarded. What the call allocates from the runtime meanwhile is its workspace.
 void Recorder::find_workspace(Call& call) {
   const BackendGuard guard(*graph_.backend_);
   const SkipChunksGuard skip;
@@ -125,8 +125,8 @@ void Recorder::find_workspace(Call& call) {
   for (const Interval& interval : intervals) call.scratch.push_back({interval.bytes, interval.offset});
 }
 
-// Single numbers that kernels of the host write all the same, sums of chunks say, must not reach memory that was there
-// before: other addresses take its place, as aligned as those of allocators.
+// A dry run on the CPU still writes single values, for example sums of chunks. So that these do not reach memory from
+// before the step, the call gets other addresses instead, with the alignment of the original ones.
 void Recorder::run_dry(Call& call) {
   constexpr size_t kAlignment = 512;
   SwapAddresses swap;
@@ -140,11 +140,11 @@ void Recorder::run_dry(Call& call) {
     most = std::max({most, static_cast<size_t>(-begin), static_cast<size_t>(end)});
   });
   call.visit(find);
-  if (most > scrap_bytes_)  // on both sides of the first element
+  if (most > scrap_bytes_)  // the scrap extends to both sides of the first element
     scrap_bytes_ = round_up(most, kAlignment), scrap_ = RecordedBlocks::addresses(2 * scrap_bytes_ + kAlignment);
   for (const void*& address : swap.addresses)
     if (written.contains(address))
-      address = scrap_.get() + scrap_bytes_ + reinterpret_cast<uintptr_t>(address) % kAlignment;  // as it was
+      address = scrap_.get() + scrap_bytes_ + reinterpret_cast<uintptr_t>(address) % kAlignment;  // keeps alignment
 
   const auto exchange = [&] {
     swap.next = swap.addresses.data();
@@ -156,7 +156,7 @@ void Recorder::run_dry(Call& call) {
 }
 
 Graph Recorder::finish() {
-  GRADUS_CHECK(guard_, DeviceError, "this recording has been finished");
+  GRADUS_CHECK(guard_, DeviceError, "this recording is already finished");
   end();
   graph_.eager_peak_ = graph_.blocks_->peak(), graph_.peak_time_ = graph_.blocks_->peak_time();
   graph_.allocations_ = graph_.blocks_->allocations();
@@ -168,8 +168,8 @@ Graph Recorder::finish() {
   return std::move(graph_);
 }
 
-// Blocks of the recording are buffers. Of memory that was there before, only what operands cover is known; those that
-// overlap are of one buffer.
+// Each block of the recording is a buffer. Of memory from before the step only the parts that operands cover are known;
+// overlapping parts form one buffer.
 void Recorder::find_buffers() {
   std::vector<Buffer>& buffers = graph_.buffers_;
   const std::map<const char*, RecordedBlocks::Block> all = graph_.blocks_->blocks();
@@ -210,15 +210,15 @@ void Recorder::find_operands() {
       buffer->first_use = 0;
       GRADUS_CHECK(!buffer->constant || !writes, ValueError, "'", call.origin.op, "' at ", call.origin.where.file, ":",
                    call.origin.where.line,
-                   " writes into an array that the step filled with numbers from the host, which ",
-                   "a recorded step does once: fill it with an operator (zeros, full), or before the step");
+                   " writes into an array that the step filled with values from the host, which ",
+                   "happens only once, while recording: fill it with an operator (zeros, full) or before the step");
     });
     call.visit(use);
   }
   graph_.find_uses();
 }
 
-// An array of the step that a call reads before any call has written it has numbers from the host.
+// Makes a constant of a buffer whose values come from the host: a call reads it before any call writes it.
 void Recorder::make_constant(Buffer& buffer) {
   const Array copy = Array::empty({static_cast<int64_t>(buffer.bytes)}, DType::u8, graph_.device_);
   runtime(graph_.device_.type()).copy(copy.data(), graph_.device_, buffer.data, Device(), buffer.bytes, false);

@@ -1,16 +1,16 @@
-// Writes a step down: what this thread would run on a device is recorded instead, on arrays without memory.
+// Records a step: the calls that this thread would run on a device are stored instead, with arrays without memory.
 //
 //   graph::Recorder recorder;
 //   Tensor loss = step(x, y);                     // computes nothing
 //   graph::Graph recorded = recorder.finish();
 //
-// Kernels are asked for nothing but the memory that they take for themselves.
+// Kernels run only to find out how much workspace they need.
 //
-// Arrays made meanwhile have shapes, strides and addresses, but nothing computes their numbers: reading one (item(),
-// print) is an error that names the line. Those that were there before are read and written when the graph is run, in
-// their place. Numbers that the step puts into an array by itself (tensor({1, 2})) become part of the graph; those that
-// a step on a GPU computes on the host, too, which happens once. Random operators draw anew in each run what the eager
-// step would, from the seed at the time of recording.
+// Arrays made while recording have shapes, strides and addresses, but no values: reading one (item(), print) is an
+// error that names the line. Arrays from before the recording are read and written in place when the graph runs. Values
+// that the step copies into an array from the host (tensor({1, 2})) become constants of the graph. So does what a step
+// on a GPU computes on the CPU, which happens once, while recording. Random operators draw new numbers in each run, the
+// same ones as in an eager step, from the seed at the time of recording.
 #pragma once
 
 #include <optional>
@@ -23,18 +23,19 @@ namespace gradus::graph {
 
 class Recorder {
  public:
-  /// Records until finish(). Operations keep the layouts that the device's current backend would give results.
+  /// Records until finish(). Results have the layouts that the device's current backend would give them.
   explicit Recorder(Device device = Device());
-  /// Gives up a recording that did not come to its end.
+  /// Discards a recording that was not finished.
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  /// Now, as Allocation counts it, and the number of calls so far.
+  /// The current time in the unit of Allocation: allocations and frees so far.
   int64_t time() const { return graph_.blocks_->time(); }
+  /// The number of calls so far.
   size_t size() const { return graph_.calls_.size(); }
-  /// What was recorded. A ValueError where a call writes into an array that the step filled with numbers from the host.
-  /// (Calls that have an operand on another device of the type are one at once.)
+  /// Ends the recording and returns it. Throws a ValueError if a call writes into an array that the step filled with
+  /// values from the host. A call with an operand on another device of this type throws one immediately.
   Graph finish();
 
  private:
@@ -48,9 +49,9 @@ class Recorder {
   void make_constant(Buffer& buffer);
 
   Graph graph_;
-  std::unique_ptr<Backend> calls_;     // gives its calls to on_call()
-  std::optional<BackendGuard> guard_;  // while this records
-  std::shared_ptr<char> scrap_;        // addresses that stand for memory outside of the step that a call would write
+  std::unique_ptr<Backend> calls_;     // passes its calls to on_call()
+  std::optional<BackendGuard> guard_;  // set while this records
+  std::shared_ptr<char> scrap_;        // dry runs write here instead of into memory from before the step
   size_t scrap_bytes_ = 0;
 };
 

@@ -13,14 +13,14 @@
 namespace gradus::graph {
 namespace {
 
-/// Bytes of a device, on another or the same.
+/// Copies bytes to the same or another device.
 Storage copy_of(const void* data, size_t bytes, Device from, Device to) {
   const Storage copy = Storage::allocate(bytes, to);
   runtime(from.is_cuda() ? from.type() : to.type()).copy(copy.data(), copy.device(), data, from, bytes, false);
   return copy;
 }
 
-/// What the buffers that a call uses hold, by their numbers.
+/// Copies of the buffers that a call uses, by number.
 using Contents = std::map<int, Storage>;
 
 Contents contents_for(const Call& call, const Graph& graph, Device to) {
@@ -33,7 +33,8 @@ Contents contents_for(const Call& call, const Graph& graph, Device to) {
   return contents;
 }
 
-/// Elements of a device as float64 on the host; booleans as their bytes, for nobody may have written them yet.
+/// Elements on a device as float64 on the host. Booleans are read as bytes, because memory that was never written may
+/// hold other values than 0 and 1.
 Array as_double(const StridedLayout& layout, const void* data, Device device) {
   const Array dense = Array::empty(layout.shape, DType::f64);
   if (dense.numel() == 0) return dense;
@@ -46,14 +47,14 @@ Array as_double(const StridedLayout& layout, const void* data, Device device) {
   return dense;
 }
 
-/// Those of an operand.
+/// The elements of an operand.
 Array as_double(const Operand& operand, const Contents& contents) {
   if (operand.buffer < 0) return Array::empty(operand.layout.shape, DType::f64);
   const Storage& buffer = contents.at(operand.buffer);
   return as_double(operand.layout, static_cast<const char*>(buffer.data()) + operand.offset, buffer.device());
 }
 
-/// The largest |a - b| relative to the largest finite |b|, to 1/1000 where that is less.
+/// The largest |a - b|, relative to the largest finite |b| or to 1/1000 if that is larger.
 double error(const Array& a, const Array& b) {
   if (!(a.shape() == b.shape())) return INFINITY;
   const double *const x = a.data<double>(), *const y = b.data<double>();
@@ -84,7 +85,7 @@ bool is_compared(const Operand& operand, const Graph& graph, int number) {
   return buffer.external || buffer.kept || buffer.last_use > number;
 }
 
-/// What a call wrote, by operand; nothing of those that it read.
+/// The results of a call, by operand; undefined arrays for operands that it only read.
 struct Results final : Call::Visitor {
   explicit Results(Call& call) { call.visit(*this); }
   void read(View&) override { arrays.emplace_back(); }
@@ -92,7 +93,7 @@ struct Results final : Call::Visitor {
   std::vector<Array> arrays;
 };
 
-/// Places the operands of half types on float32 copies.
+/// Replaces operands of half types by float32 copies.
 struct Widen final : Call::Visitor {
   explicit Widen(Backend& backend) : backend(backend) {}
   void read(View& view) override {
@@ -115,7 +116,7 @@ struct Widen final : Call::Visitor {
   std::vector<std::pair<View, MutableView>> results;
 };
 
-/// What is in the buffers that were there before the step, to be put back.
+/// Saves the external buffers and the generator's offset, to restore them later.
 class State {
  public:
   explicit State(const Graph& graph) : graph_(graph) {
@@ -145,7 +146,7 @@ std::optional<Mismatch> lockstep(Executor& executor, const std::function<void()>
   const Graph& graph = executor.graph();
   Backend& backend = current_backend(graph.device().type());
   const State state(graph);
-  std::vector<std::vector<Array>> eager;  // by call and operand
+  std::vector<std::vector<Array>> eager;  // results by call and operand
   const std::unique_ptr<Backend> calls = call_backend(backend, [&](const std::unique_ptr<Call>& call) {
     call->run(backend);
     eager.push_back(Results(*call).arrays);

@@ -1,5 +1,5 @@
-// Element-wise operators in ONNX: one node under ONNX's name, or a formula of several nodes. Two tables find them by
-// the operator's name in core/unary_ops.h and core/binary_ops.h.
+// Element-wise operators in ONNX. Each is one node or a formula of several nodes, found by the operator's name in
+// core/unary_ops.h and core/binary_ops.h.
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/unary_ops.h>
 #include <gradus/onnx/exporter.h>
@@ -44,7 +44,7 @@ const std::map<std::string_view, Exporter::UnaryFormula>& Exporter::unary_formul
          return e.node("Mul", {x, x});
        }},
       {"expm1",
-       [](E& e, Name& x, double, double) {  // exp(x) - 1 loses the digits of small x
+       [](E& e, Name& x, double, double) {  // exp(x) - 1 = tanh(x / 2) (exp(x) + 1), accurate for small x
          const std::string half = e.node("Tanh", {e.node("Mul", {x, e.number(0.5)})});
          return e.node("Mul", {half, e.node("Add", {e.node("Exp", {x}), e.number(1)})});
        }},
@@ -98,10 +98,10 @@ const std::map<std::string_view, Exporter::UnaryFormula>& Exporter::unary_formul
          return e.node("Mul", {x, e.node("Sigmoid", {x})});
        }},
       {"softplus",
-       [](E& e, Name& x, double a, double b) {  // x where a x is above b
+       [](E& e, Name& x, double a, double b) {  // x where a x > b
          const std::string scaled = e.node("Mul", {x, e.number(a)});
          const std::string y = e.node("Div", {e.node("Softplus", {scaled}), e.number(a)});
-         if (b >= 20 && e.type_ != DType::f64) return y;  // which makes no difference then
+         if (b >= 20 && e.type_ != DType::f64) return y;  // equals x there, up to rounding
          return e.node("Where", {e.node("Greater", {scaled, e.number(b)}), x, y});
        }},
       {"mish",
@@ -141,9 +141,9 @@ const std::map<std::string_view, Exporter::BinaryFormula>& Exporter::binary_form
          return e.node("Sub", {a, e.node("Mul", {b, e.node("Floor", {e.node("Div", {a, b})})})});
        }},
       {"atan2",
-       [](E& e, Name& a, Name& b) {  // half a turn more or less where b is negative; 0 where both are
+       [](E& e, Name& a, Name& b) {  // adds or subtracts pi if b < 0; 0 if a and b are 0
          const std::string zero = e.number(0),
-                           divisor = e.node("Where", {e.node("Equal", {b, zero}), zero, b});  // no -0
+                           divisor = e.node("Where", {e.node("Equal", {b, zero}), zero, b});  // -0 becomes 0
          const std::string half_turn = e.node("Where", {e.node("Less", {a, zero}), e.number(-kPi), e.number(kPi)});
          const std::string turn = e.node("Where", {e.node("Less", {b, zero}), half_turn, zero});
          const std::string angle = e.node("Add", {e.node("Atan", {e.node("Div", {a, divisor})}), turn});

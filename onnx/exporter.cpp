@@ -44,7 +44,7 @@ void Exporter::run(Call& call) {
   };
   const auto translation = translations.find(call.name);
   call_ = &call;
-  if (translation == translations.end()) {  // an error where something reads it
+  if (translation == translations.end()) {  // an error only if something reads the results
     for (const Operand& operand : call.operands)
       if (operand.is_written) values_.write(&call, operand, "");
     return;
@@ -56,7 +56,7 @@ void Exporter::run(Call& call) {
 
 void Exporter::reduce() {
   const std::vector<int64_t> axes = axes_of(static_cast<uint32_t>(value<int64_t>("axes")));
-  if (numel_of(shape("x")) == 0) {  // runtimes differ
+  if (numel_of(shape("x")) == 0) {  // runtimes disagree on empty inputs
     const Array y = Array::empty(shape("y"), dtype("y"));
     backend("naive").reduce(choice<ReduceOp>("op"), Array::empty(shape("x"), dtype("x")),
                             static_cast<uint32_t>(value<int64_t>("axes")), y);
@@ -68,7 +68,7 @@ void Exporter::reduce() {
   const std::string x = read("x"), wide = cast(x, dtype("x"), dtype("y"));
   const DType type = dtype("y"), ordered = type == DType::boolean ? DType::i32 : type;
   switch (choice<ReduceOp>("op")) {
-    case ReduceOp::sum:  // whose axes are an input since opset 13
+    case ReduceOp::sum:  // its axes are an input since opset 13
       return write("y", node("ReduceSum", {wide, model_.add_sizes(axes)}, {{"keepdims", int64_t{1}}}));
     case ReduceOp::mean: return write("y", reduced("ReduceMean", wide));
     case ReduceOp::prod: return write("y", reduced("ReduceProd", wide));
@@ -83,7 +83,7 @@ void Exporter::reduce() {
   }
 }
 
-// ONNX's TopK breaks ties as gradus does: of equal elements the first comes first. Runtimes have it for few types.
+// ONNX's TopK breaks ties like gradus: equal elements keep their order. Runtimes implement it for few types.
 void Exporter::sort_by(bool largest) {
   const DType type = dtype("x");
   const DType wide =
@@ -101,7 +101,7 @@ void Exporter::sort_by(bool largest) {
   write("indices", values + ".1");
 }
 
-// An index that is the same along all other axes takes whole slices, as embeddings and index_select do.
+// If the index is constant along all other axes, as in embeddings and index_select, whole slices are gathered.
 void Exporter::gather() {
   const auto axis = static_cast<int>(value<int64_t>("axis"));
   const StridedLayout& index = operand("index").layout;

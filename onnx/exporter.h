@@ -1,4 +1,4 @@
-// From the calls of a recording to the nodes of an ONNX model: one function an operation.
+// Translates the calls of a recording to nodes of an ONNX model, with one function for each operation.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace gradus::graph::onnx {
 
-/// The axes of a mask.
+/// The axes whose bits are set in a mask.
 std::vector<int64_t> axes_of(uint32_t mask);
 
 /// The arguments of a call by name.
@@ -28,12 +28,12 @@ struct Arguments final : ArgumentVisitor {
   std::map<std::string, Value> values;
 };
 
-/// What the outputs of `linear` are made of, for who can do more with that.
+/// The operands of a `linear` call. The LSTM needs them, because its ONNX operator includes this product.
 struct Linear {
   std::string x, w, bias;
 };
 
-/// Makes nodes of one call after the other.
+/// Adds the nodes of one call after the other.
 class Exporter {
  public:
   Exporter(Model& model, const Graph& graph) : model_(model), values_(model, graph) {}
@@ -64,8 +64,8 @@ class Exporter {
     changed.layout.shape = shape, changed.layout.strides = strides;
     return values_.read(call_, changed);
   }
-  /// Operands of an element-wise operator, which repeats them itself; one of them has the result's shape where they
-  /// would all be smaller.
+  /// Reads the operands of an element-wise operator, which broadcasts them itself. If all of them are repeated along an
+  /// axis, the first one is expanded, so that the result has its full shape.
   Names read_broadcast(const Names& names) {
     uint32_t repeated = ~0u;
     for (const std::string& name : names) {
@@ -85,7 +85,7 @@ class Exporter {
     return model_.add(call_, op, std::move(inputs), std::move(attributes));
   }
   std::string constant(const Scalar& number, DType dtype) { return model_.add_constant(ops::full({}, number, dtype)); }
-  std::string number(double number) { return constant(number, type_); }  // of the type that the call computes in
+  std::string number(double number) { return constant(number, type_); }  // in the type that the call computes in
   std::string cast(const std::string& x, DType from, DType to) {
     static constexpr int64_t codes[kDTypeCount] = {1, 11, 10, 16, 7, 6, 2, 9};
     return from == to ? x : node("Cast", {x}, {{"to", codes[static_cast<int>(to)]}});
@@ -108,7 +108,7 @@ class Exporter {
   }
   void where() {
     const Names inputs = read_broadcast({"condition", "a", "b"});
-    const DType type = dtype("y"), wide = type == DType::boolean ? DType::u8 : type;  // which runtimes have
+    const DType type = dtype("y"), wide = type == DType::boolean ? DType::u8 : type;  // runtimes lack bool
     write("y", cast(node("Where", {inputs[0], cast(inputs[1], type, wide), cast(inputs[2], type, wide)}), wide, type));
   }
 
@@ -117,24 +117,24 @@ class Exporter {
     write("y", unary(choice<UnaryOp>("op"), read("x"), value<double>("a"), value<double>("b")));
   }
   std::string unary(UnaryOp op, const std::string& x, double a, double b);
-  /// What a call computes in a formula of several nodes.
+  /// Adds the nodes of an operator that ONNX does not have and returns the result.
   using UnaryFormula = std::string (*)(Exporter& e, const std::string& x, double a, double b);
   using BinaryFormula = std::string (*)(Exporter& e, const std::string& a, const std::string& b);
   static const std::map<std::string_view, UnaryFormula>& unary_formulas();
   static const std::map<std::string_view, BinaryFormula>& binary_formulas();
-  /// Both are operands of a logical operator, which ONNX has for booleans alone.
+  /// A logical operator, which ONNX defines for booleans only.
   std::string logical(const char* op, const std::string& a, const std::string& b) {
     return node(op, {cast(a, type_, DType::boolean), cast(b, type_, DType::boolean)});
   }
-  /// x where it is above 0, elsewhere `below`.
+  /// x where x > 0, `below` elsewhere.
   std::string above_zero(const std::string& x, const std::string& below) {
     return node("Where", {node("Greater", {x, number(0)}), x, below});
   }
-  /// Of a type for which there are tests for NaN and infinities.
+  /// x in a type for which runtimes have IsNaN and IsInf.
   std::string as_real(const std::string& x) { return cast(x, type_, type_ == DType::f64 ? type_ : DType::f32); }
-  /// A bound of Clip; integers have none that is infinite.
+  /// A bound of Clip. Infinite bounds of integers are left out.
   std::string bound(double number) { return std::isinf(number) && !is_floating(type_) ? "" : this->number(number); }
-  /// Attributes are numbers of float32.
+  /// Returns true if the number can be an attribute. Attributes are float32.
   bool is_attribute(double number) const { return type_ != DType::f64 || static_cast<float>(number) == number; }
 
   void binary() {
@@ -178,7 +178,7 @@ class Exporter {
     write("y", node("ScatterElements", {read("y"), read("index"), read("x")},
                     {{"axis", value<int64_t>("axis")}, {"reduction", reduction}}));
   }
-  void pick() {  // the negative of what the loss of ONNX gives
+  void pick() {  // ONNX's loss is the negative of the picked element
     write("y",
           node("Neg", {node("NegativeLogLikelihoodLoss", {read("x"), read("target")},
                             {{"reduction", std::string("none")}, {"ignore_index", value<int64_t>("ignore_index")}})}));
@@ -232,12 +232,12 @@ class Exporter {
             {"pads", std::vector<int64_t>{padding[0], padding[1], padding[0], padding[1]}},
             {"dilations", value<std::vector<int64_t>>("geometry.dilation")}};
   }
-  /// The matrix (size_out, size_in) of a stencil.
+  /// The stencil as a matrix (size_out, size_in), or its transpose.
   std::string stencil_matrix(const std::string& name, bool transposed);
 
   Model& model_;
   Values values_;
-  std::map<std::string, Linear> linears_;  // by value
+  std::map<std::string, Linear> linears_;  // by the name of their output
   const Call* call_ = nullptr;
   const Arguments* arguments_ = nullptr;
   DType type_ = DType::f32;

@@ -1,4 +1,4 @@
-// Convolutions, pooling, normalisation, recurrent layers and attention as ONNX has them.
+// Convolutions, pooling, normalisation, recurrent layers and attention in ONNX.
 #include <algorithm>
 #include <limits>
 
@@ -17,8 +17,8 @@ void Exporter::convolution() {
   write("y", relu ? node("Relu", {y}) : y);
 }
 
-// The result is cut at its end by less than at its start where its size asks for that, and by zeros beyond what windows
-// reach. ONNX's own attribute for that, output_padding, is smaller than gradus allows.
+// The end of the result is cut less than its start, or padded with zeros beyond the last window, depending on the size
+// of `dx`. ONNX's attribute output_padding cannot express this, because its range is smaller than the one in gradus.
 void Exporter::transposed_convolution() {
   const Shape &x = shape("dy"), &w = shape("w"), &y = shape("dx");
   std::vector<int64_t> cut = value<std::vector<int64_t>>("geometry.padding");
@@ -54,7 +54,8 @@ void Exporter::max_pool() {
   const std::string x = read("x");
   write("y", node("MaxPool", {x}, attributes));
   if (!has("indices")) return;
-  // ONNX counts through the whole tensor, gradus through one image. A node of its own, left out where nothing reads it.
+  // ONNX's indices count through the whole tensor, gradus's through one image. They come from a second MaxPool node,
+  // which is removed if nothing reads it.
   const std::string places = model_.add(call_, "MaxPool", {x}, attributes, 2) + ".1";
   const std::string pixels = constant(shape("x")[2] * shape("x")[3], DType::i64);
   write("indices", cast(node("Mod", {places, pixels}), DType::i64, DType::i32));
@@ -72,7 +73,7 @@ std::string Exporter::stencil_matrix(const std::string& name, bool transposed) {
   return model_.add_constant(ops::cast(transposed ? matrix.transpose(0, 1) : matrix, type_));
 }
 
-// Averages and interpolation are linear in rows and in columns: y = R x Cᵀ.
+// Averages and interpolation are linear along rows and columns: y = R x Cᵀ.
 void Exporter::resample() {
   type_ = dtype("y");
   const std::string rows = node("MatMul", {stencil_matrix("rows", false), read("x")});
@@ -86,13 +87,13 @@ void Exporter::normalize() {
   const std::vector<int64_t> axes = axes_of(mask);
   const bool fixed = value<bool>("fixed_statistics");
   const double eps = value<double>("eps");
-  const auto parameter = [&](const std::string& name, int first, int last) {  // along these axes of x
+  const auto parameter = [&](const std::string& name, int first, int last) {  // its part along axes [first, last)
     const Strides& strides = operand(name).layout.strides;
     Dims part_shape, part_strides;
     for (int i = first; i < last; ++i) part_shape.push_back(x.shape[i]), part_strides.push_back(strides[i]);
     return cast(read(name, part_shape, part_strides), dtype(name), type_);
   };
-  const auto is_along = [&](const std::string& name, int first, int last) {  // and the same along the others
+  const auto is_along = [&](const std::string& name, int first, int last) {  // constant along all other axes
     for (int i = 0; has(name) && i < x.ndim(); ++i)
       if ((i < first || i >= last) && x.shape[i] > 1 && operand(name).layout.strides[i] != 0) return false;
     return true;
@@ -102,7 +103,7 @@ void Exporter::normalize() {
   };
   const uint32_t all = (1u << x.ndim()) - 1;
   const bool is_batch_norm = fixed && x.ndim() >= 2 && mask == (all & ~2u) && parameters_are_along(1, 2);
-  const int first = x.ndim() - static_cast<int>(axes.size());  // of a layer norm's axes, which are the last ones
+  const int first = x.ndim() - static_cast<int>(axes.size());  // a layer norm's axes are the last ones
   const bool is_layer_norm =
       !fixed && !axes.empty() && axes.front() == first && has("weight") && parameters_are_along(first, x.ndim());
   std::string y;
@@ -134,7 +135,7 @@ void Exporter::normalize() {
   }
   if (has("residual")) y = node("Add", {y, read("residual")});
   write("y", value<bool>("relu") ? node("Relu", {y}) : y);
-  // Running statistics that a training step moves: a model keeps nothing between runs.
+  // A training step updates running statistics, but a model keeps no state between runs.
   for (const char* statistic : {"running.mean", "running.variance", "running.batches"})
     if (has(statistic)) write(statistic, "");
 }
@@ -151,7 +152,7 @@ void Exporter::lstm_cell() {
   write("h", node("Mul", {o, node("Tanh", {c})}));
 }
 
-// ONNX's operator does the product with w_ih, too, and has the gates in the order i, o, f, g.
+// ONNX's LSTM includes the product with w_ih, and its gates are in the order i, o, f, g.
 void Exporter::lstm() {
   const Shape& gates = shape("gates");  // (L, N, 4 H)
   const int64_t length = gates[0], batch = gates[1], hidden = gates[2] / 4;
@@ -172,11 +173,11 @@ void Exporter::lstm() {
   const auto without_axis = [&](const std::string& value, int64_t axis) {
     return node("Squeeze", {value, model_.add_sizes(axis)});
   };
-  // (L N, F) as (L, N, F), whose last size is whatever it is.
+  // From (L N, F) to (L, N, F); the runtime infers F.
   const std::string x = node("Reshape", {linear.x, model_.add_sizes({length, batch, -1})});
   std::string bias;
   if (!linear.bias.empty()) {
-    const std::string zeros = model_.add_constant(ops::zeros({gates[2]}, dtype("gates")));  // of w_hh
+    const std::string zeros = model_.add_constant(ops::zeros({gates[2]}, dtype("gates")));  // the bias of w_hh
     bias = with_axis(node("Concat", {reordered(linear.bias), zeros}, {{"axis", int64_t{0}}}), 0);
   }
   const bool reverse = value<bool>("reverse");
@@ -187,7 +188,7 @@ void Exporter::lstm() {
                                    attributes, 3);
   values_.write(call_, sums, "");
   write("hidden", without_axis(y, 1));
-  // Of the cells the last step's alone.
+  // Only the last step's cell is an output in ONNX.
   write("cells", "");
   Operand last = operand("cells");
   last.offset += reverse ? 0 : static_cast<size_t>((length - 1) * batch * hidden) * size_of(last.layout.dtype);

@@ -15,7 +15,7 @@ namespace {
 
 using io::ProtobufMessage;
 
-// Numbers of fields and enumerations, from onnx/onnx.proto.
+// Versions and enumerations from onnx/onnx.proto.
 constexpr int kIrVersion = 8, kOpset = 17;
 enum AttributeType : int64_t { kFloat = 1, kInt = 2, kString = 3, kInts = 7 };
 constexpr int kInt64 = 7;
@@ -89,7 +89,7 @@ ProtobufMessage message_of(const Port& port) {
   return message.text(1, port.name).message(2, type);
 }
 
-/// `number` and `larger` are those of two batches: the size that gives both.
+/// The size that is `number` with a batch of `batch` and `larger` with one of `larger_batch`.
 Size unified(int64_t number, int64_t larger, int64_t batch, int64_t larger_batch, const Call* call) {
   if (number == larger) return {number, false};
   GRADUS_CHECK(number % batch == 0 && number / batch * larger_batch == larger, ValueError,
@@ -130,7 +130,7 @@ std::string Model::add(const Call* call, const std::string& op, Names inputs, At
 std::string Model::add_sizes(const Dims& numbers) {
   const std::string name = "sizes_" + std::to_string(count_++);
   for (int64_t number : numbers) sizes[name].push_back({number, false});
-  sizes[name];  // those of a scalar, too
+  sizes[name];  // creates the entry also if there are no numbers
   return name;
 }
 
@@ -157,8 +157,8 @@ void Model::remove_unused() {
 
 void Model::make_dynamic(const Model& larger, int64_t batch, int64_t larger_batch) {
   const auto fail = [&](const Call* call) {
-    GRADUS_FAIL(ValueError, "to_onnx: ", description_of(call), ": recorded with a batch of ", batch,
-                " the pass is another than with one of ", larger_batch);
+    GRADUS_FAIL(ValueError, "to_onnx: ", description_of(call), ": the pass recorded with a batch of ", batch,
+                " differs from the one with a batch of ", larger_batch);
   };
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (i >= larger.nodes.size()) fail(nodes[i].call);
@@ -185,7 +185,7 @@ void Model::make_dynamic(const Model& larger, int64_t batch, int64_t larger_batc
 void Model::compute_sizes(int64_t batch_axis) {
   std::vector<Node> before;
   std::string batch;
-  std::map<std::string, bool> only_reshapes;  // what all users of the sizes are
+  std::map<std::string, bool> only_reshapes;  // true for sizes that only Reshape nodes use
   for (const Node& node : nodes)
     for (const std::string& input : node.inputs)
       only_reshapes[input] = node.op == "Reshape" && (!only_reshapes.count(input) || only_reshapes[input]);
@@ -202,7 +202,7 @@ void Model::compute_sizes(int64_t batch_axis) {
     if (count == 1 && only_reshapes[name] &&
         std::none_of(numbers.begin(), numbers.end(), [](const Size& s) { return s.number <= 0; }))
       for (Size& size : numbers)
-        if (size.is_of_batch) size = {-1, false};  // Reshape finds it out
+        if (size.is_of_batch) size = {-1, false};  // Reshape infers it
     if (count == 0 || !numbers.empty()) sizes[name] = numbers;
     if (std::none_of(numbers.begin(), numbers.end(), [](const Size& s) { return s.is_of_batch; })) continue;
     if (batch.empty())

@@ -1,4 +1,4 @@
-// An ONNX model in memory: what an export makes of a recording, before it becomes bytes.
+// An ONNX model in memory, before it is written as bytes.
 #pragma once
 
 #include <map>
@@ -17,9 +17,9 @@ using Names = std::vector<std::string>;
 
 struct Node {
   std::string op;
-  Names inputs, outputs;  ///< values by name; an optional one that is left out is ""
+  Names inputs, outputs;  ///< names of values; empty for an optional input that is left out
   Attributes attributes;
-  const Call* call = nullptr;  ///< that it stands for
+  const Call* call = nullptr;  ///< the call that it was translated from
 };
 
 /// A size in the model: a number, or a multiple of the batch.
@@ -28,7 +28,7 @@ struct Size {
   bool is_of_batch = false;
 };
 
-/// What goes in or comes out.
+/// An input or output of the model.
 struct Port {
   std::string name;
   DType dtype;
@@ -39,24 +39,24 @@ class Model {
  public:
   std::vector<Node> nodes;
   std::vector<std::pair<std::string, Array>> weights;
-  std::map<std::string, std::vector<Size>> sizes;  ///< one-dimensional values that operators take shapes from
+  std::map<std::string, std::vector<Size>> sizes;  ///< one-dimensional integer inputs, for example target shapes
   std::vector<Port> inputs, outputs;
 
-  /// Adds a node, and returns the name of its (first) output; further ones have ".1", ".2" behind it.
+  /// Adds a node and returns the name of its first output. Names of further outputs end in ".1", ".2" and so on.
   std::string add(const Call* call, const std::string& op, Names inputs, Attributes attributes = {}, int outputs = 1);
-  /// The name of a value with these numbers, int64.
+  /// Adds an int64 vector of these numbers and returns its name.
   std::string add_sizes(const Dims& numbers);
-  /// The name of a value that every run has.
+  /// Adds a constant and returns its name.
   std::string add_constant(const Array& array);
 
-  /// Leaves out what no output needs.
+  /// Removes nodes, weights and sizes that no output depends on.
   void remove_unused();
-  /// Makes of this model, recorded for a batch of `batch`, and of the same for `larger_batch` one for any: numbers that
-  /// scale with the batch become sizes of it. Numbers that differ otherwise are a ValueError.
+  /// Generalises this model to any batch size, by comparing it (for a batch of `batch`) with the model for a batch of
+  /// `larger_batch`. Sizes that scale with the batch become multiples of it. Throws a ValueError for other differences.
   void make_dynamic(const Model& larger, int64_t batch, int64_t larger_batch);
-  /// Puts nodes that compute them in the place of sizes of the batch, which is axis `batch_axis` of the first input.
+  /// Replaces sizes that depend on the batch by nodes that compute them from axis `batch_axis` of the first input.
   void compute_sizes(int64_t batch_axis);
-  /// The file.
+  /// The bytes of the file.
   std::string bytes() const;
 
  private:

@@ -32,8 +32,8 @@ void Values::write(const Call* call, const Operand& operand, const std::string& 
   }
 }
 
-// A block inside of equal elements is what Pad makes. In general the part is spread over the whole region, by indices
-// along the axes of which it has a part only, and a mask chooses between the spread part and what was there before.
+// A block surrounded by equal elements is a Pad. In the general case, indices spread the part over the whole region
+// along the axes that it covers only partly, and a mask selects between the spread part and the earlier value.
 Region Values::with_part(const Call* call, Region region, const Operand& operand, const std::string& value) {
   if (region.layout.dtype != operand.layout.dtype) fail(call, operand, "that holds another type");
   const Cut cut(region, operand);
@@ -53,7 +53,7 @@ Region Values::with_part(const Call* call, Region region, const Operand& operand
   part.reshape(cut.sizes);
   std::string whole;
   if (region.value.empty() || value.empty()) {
-    whole = "";  // if one of the two is unknown, so is what they make up
+    whole = "";  // unknown if one of the two is unknown
     if (value.empty()) region.call = call;
   } else if (is_block && !region.filled_with.empty()) {
     whole = model_.add(call, "Pad", {part.value(), model_.add_sizes(pads), region.filled_with});
@@ -127,7 +127,7 @@ std::string Values::read(const Call* call, const Operand& operand, uint32_t may_
   if (wanted.numel() == 0) return model_.add_constant(Array::empty(wanted.shape, wanted.dtype));
   if (operand.buffer < 0) fail(call, operand, "that no call and no input or weight has");
   if (extent_of(wanted).begin < 0) return read_reversed(call, operand);
-  const Region region = find(call, operand);  // a copy: nodes may be added
+  const Region region = find(call, operand);  // a copy, because nodes may be added
   GRADUS_CHECK(!region.value.empty(), ValueError, "to_onnx: ", description_of(region.call),
                " has no counterpart in ONNX here; its result is used by ", description_of(call));
   if (region.layout.dtype != wanted.dtype) fail(call, operand, "that holds another type");
@@ -150,10 +150,10 @@ std::string Values::read(const Call* call, const Operand& operand, uint32_t may_
   return view.value();
 }
 
-/// Axes with negative strides: read forwards, then turned around.
+/// An operand with negative strides: its elements in the order of memory, then reversed along these axes.
 std::string Values::read_reversed(const Call* call, Operand operand) {
   Dims axes, last, before_first, steps;
-  operand.offset += static_cast<size_t>(extent_of(operand.layout).begin);  // of the element that is first in memory
+  operand.offset += static_cast<size_t>(extent_of(operand.layout).begin);  // the element that is first in memory
   for (int i = 0; i < operand.layout.ndim(); ++i) {
     if (operand.layout.strides[i] >= 0) continue;
     operand.layout.strides[i] = -operand.layout.strides[i];
@@ -182,7 +182,7 @@ Region& Values::find(const Call* call, const Operand& operand) {
   return regions[parts[0]];
 }
 
-/// Slices of one array, one behind the other along an axis, become one value. Others stay as they are.
+/// Joins adjacent slices of one array along an axis into one value. Does nothing for other parts.
 void Values::concatenate(const Call* call, const Operand& operand, std::vector<size_t>& parts) {
   std::vector<Region>& regions = regions_[static_cast<size_t>(operand.buffer)];
   std::sort(parts.begin(), parts.end(), [&](size_t a, size_t b) { return regions[a].offset < regions[b].offset; });
@@ -212,8 +212,8 @@ void Values::concatenate(const Call* call, const Operand& operand, std::vector<s
   replace_parts(regions, parts, std::move(whole));
 }
 
-/// Parts of an array that the pass made become one value: each is put into a row of zeros, which is what the elements
-/// are that no call has written.
+/// Joins parts of an array that the pass made into one value. Each is inserted into a row of zeros, which stand for the
+/// elements that no call has written.
 void Values::join(const Call* call, const Operand& operand, std::vector<size_t>& parts) {
   const auto buffer = static_cast<size_t>(operand.buffer);
   std::vector<Region>& regions = regions_[buffer];
@@ -235,7 +235,7 @@ void Values::join(const Call* call, const Operand& operand, std::vector<size_t>&
   replace_parts(regions, parts, std::move(whole));
 }
 
-/// One region in the place of several, of which `parts` then is the only one.
+/// Replaces several regions by one, whose index is `parts` afterwards.
 void Values::replace_parts(std::vector<Region>& regions, std::vector<size_t>& parts, Region whole) {
   std::sort(parts.begin(), parts.end());
   for (size_t i = parts.size(); i-- > 0;) regions.erase(regions.begin() + static_cast<std::ptrdiff_t>(parts[i]));
@@ -243,7 +243,7 @@ void Values::replace_parts(std::vector<Region>& regions, std::vector<size_t>& pa
   regions.push_back(std::move(whole));
 }
 
-/// An array from before the pass that nobody has named: a row of numbers of the model's own.
+/// An array from before the pass without a name becomes a constant of the model, as one row of elements.
 Region& Values::external(const Call* call, const Operand& operand) {
   const auto at = static_cast<size_t>(operand.buffer);
   const Buffer& buffer = buffers_[at];

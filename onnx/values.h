@@ -1,4 +1,4 @@
-// Which values of an ONNX model are in the buffers of a recording, and how operands see them.
+// Tracks which values of an ONNX model are in the buffers of a recording, and converts them to what operands read.
 #pragma once
 
 #include <gradus/onnx/views.h>
@@ -10,17 +10,18 @@ class Values {
   Values(Model& model, const Graph& graph)
       : model_(model), buffers_(graph.buffers()), regions_(graph.buffers().size()) {}
 
-  /// `value`, of the operand's shape, is what its elements are from now on. Where they are a part of what is known,
-  /// nodes are added that put the part in its place. `filled_with` is the scalar that all of them are, if there is one.
+  /// Records that the operand's elements are `value` from now on, which has the operand's shape. If they are a part of
+  /// a known region, nodes are added that insert the part. `filled_with` is a scalar that all elements equal, if there
+  /// is one.
   void write(const Call* call, const Operand& operand, const std::string& value, const std::string& filled_with = "");
-  /// Of what `whole` wrote only `part` is known from now on.
+  /// Records that of the elements written by `whole` only `part` is known from now on.
   void replace(const Operand& whole, const Operand& part, const std::string& value);
-  /// The value of an array from before the pass, or from outside. What is known already is passed over.
+  /// Records the value of an array from before or outside the pass. Does nothing for elements that are known already.
   void define(const Array& array, const std::string& value);
-  /// The value that an operand reads, of its shape: nodes are added that make it of what was written. Axes in
-  /// `may_be_1` that the operand repeats (stride 0) stay of size 1. A ValueError where there is no such value.
+  /// The value that an operand reads, in its shape. Adds the nodes that derive it from what was written. Axes in the
+  /// mask `may_be_1` that the operand repeats (stride 0) keep size 1. Throws a ValueError if there is no such value.
   std::string read(const Call* call, const Operand& operand, uint32_t may_be_1 = 0);
-  /// The elements of the array as an operand; of buffer -1 where no call uses them and nothing defines them.
+  /// The elements of the array as an operand. Its buffer is -1 if no call uses them and define() did not get them.
   Operand operand_of(const Array& array) const;
 
  private:
@@ -33,7 +34,7 @@ class Values {
   Region& external(const Call* call, const Operand& operand);
 
   Model& model_;
-  std::vector<Buffer> buffers_;               // those of the graph, then others that define() was given
+  std::vector<Buffer> buffers_;               // the graph's, then others from define()
   std::vector<std::vector<Region>> regions_;  // by buffer
 };
 

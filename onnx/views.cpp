@@ -32,7 +32,8 @@ bool same_place(const Region& a, const Region& b) {
          a.layout.dtype == b.layout.dtype;
 }
 
-// Slices of one array have its strides: they are apart along an axis, or their distance is no sum of steps along axes.
+// Slices of one array have its strides. They are disjoint if they are apart along an axis, or if no sum of steps along
+// axes gives their distance.
 bool overlap(const Region& a, const Region& b) {
   if (b.offset < a.offset) return overlap(b, a);
   if (b.offset >= end_of(a)) return false;
@@ -68,7 +69,8 @@ Cut::Cut(const Region& region, const Operand& operand) {
   while (!cut_first(count, axes, region, operand)) --count;
 }
 
-// Each axis takes steps of its stride off the row, or of a part of the stride where only a part divides what is left.
+// Divides the row for the first `count` axes, from the widest stride to the narrowest. An axis is divided in steps of
+// its stride, or of the greatest common divisor with what is left of the row.
 bool Cut::cut_first(int count, const Dims& axes, const Region& region, const Operand& operand) {
   const StridedLayout& wanted = operand.layout;
   const int64_t distance =
@@ -82,7 +84,7 @@ bool Cut::cut_first(int count, const Dims& axes, const Region& region, const Ope
     if (extent > 1) row.push_back(extent), starts.push_back(start), sizes.push_back(size), steps.push_back(step);
     return start + (size - 1) * step < extent;
   };
-  Dims place = Dims::filled(wanted.ndim(), -1);  // in `row`, of each axis that is read
+  Dims place = Dims::filled(wanted.ndim(), -1);  // each operand axis's position in `row`
   for (int i = 0; i < axes.size(); ++i) {
     const int at = static_cast<int>(axes[i]);
     if (i >= count) {

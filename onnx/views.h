@@ -1,4 +1,4 @@
-// Elements of a buffer, and how a part or another order of them is made of a value of the model.
+// Regions of a buffer that values of the model describe, and the nodes that turn a value into a view of it.
 #pragma once
 
 #include <gradus/graph/graph.h>
@@ -6,47 +6,47 @@
 
 namespace gradus::graph::onnx {
 
-/// Elements of a buffer that a value of the model stands for.
+/// Elements of a buffer whose contents are a value of the model.
 struct Region {
-  int64_t offset = 0;  ///< in bytes; before the buffer where calls use the end of a larger array alone
+  int64_t offset = 0;  ///< in bytes; negative if calls use only the end of a larger array
   StridedLayout layout;
-  std::string value;             ///< "" where the model has none
-  const Call* call = nullptr;    ///< that wrote it
-  std::string filled_with = {};  ///< the scalar that all elements are, where they are equal
+  std::string value;             ///< empty if the model has no value for it
+  const Call* call = nullptr;    ///< the call that wrote it
+  std::string filled_with = {};  ///< a scalar that all elements equal; empty if there is none
 };
 
-/// Where it ends, in bytes.
+/// The offset of its end in bytes.
 int64_t end_of(const Region& region);
-/// That an operand is.
+/// The region that an operand covers.
 Region region_of(const Operand& operand, const std::string& value = {});
-/// Whether there is nothing between its elements.
+/// Returns true if there are no gaps between its elements.
 bool is_dense(const Region& region);
-/// Whether both are the same elements in the same order.
+/// Returns true if both consist of the same elements in the same order.
 bool same_place(const Region& a, const Region& b);
-/// Whether both may have an element in common.
+/// Returns true if both may have an element in common.
 bool overlap(const Region& a, const Region& b);
 
-/// A dense region as one row of elements, which is cut into axes so that each stride of an operand is one step along
-/// one of them: what the operand reads or writes is a slice of those axes.
+/// Describes an operand as a slice of a dense region. The region's elements form one row, which is divided into axes
+/// such that each stride of the operand is a step along one of them.
 struct Cut {
   Cut(const Region& region, const Operand& operand);
-  /// Where the elements along `inner` are, in the operand's order of these axes.
+  /// The places of the elements along `inner` in the row's last axis, in the operand's order.
   Array inner_places(const StridedLayout& wanted) const;
 
   Dims row;                   ///< the sizes of the axes
-  Dims starts, sizes, steps;  ///< what the operand takes of each
-  Dims order;                 ///< the axes in the operand's order, then those of which it takes one element
-  /// The operand's axes that are no steps along axes of the row (windows that overlap): they are within the last axis
-  /// of the row, which is taken whole.
+  Dims starts, sizes, steps;  ///< the operand's slice of each axis
+  Dims order;                 ///< the axes in the operand's order, then those from which it takes one element
+  /// The operand's axes that are not steps along axes of the row, for example overlapping windows. Their elements are
+  /// in the last axis of the row, which is read completely.
   Dims inner;
-  int64_t inner_start = 0;  ///< in that axis
+  int64_t inner_start = 0;  ///< the first element in that axis
 
  private:
   Cut() = default;
   bool cut_first(int count, const Dims& axes, const Region& region, const Operand& operand);
 };
 
-/// Views of a value, each node made only where it changes something.
+/// Applies views to a value one after the other. A node is added only if it changes something.
 class ViewChain {
  public:
   ViewChain(Model& model, const Call* call, std::string value, Dims shape)
@@ -66,7 +66,7 @@ class ViewChain {
     else reshape(shape);
   }
   void reshape(const Dims& shape) { shape_ = shape; }
-  /// Of each axis shape[i] elements, starts[i], starts[i] + steps[i], …
+  /// Takes shape[i] elements of each axis: starts[i], starts[i] + steps[i], …
   void slice(const Dims& starts, const Dims& shape, const Dims& steps) {
     Dims axes, from, to, by;
     for (int i = 0; i < shape.size(); ++i) {
@@ -76,7 +76,7 @@ class ViewChain {
     }
     if (!axes.empty()) add("Slice", {from, to, axes, by}, {}, shape);
   }
-  /// Of the last axis the elements with these numbers, which have axes of their own.
+  /// Replaces the last axis by the axes of `places`, which hold the indices of the elements to take.
   void gather(const Array& places) {
     Dims shape(shape_.begin(), static_cast<size_t>(shape_.size() - 1));
     for (int64_t size : places.shape()) shape.push_back(size);
@@ -90,7 +90,7 @@ class ViewChain {
   }
 
  private:
-  void make() {  // the last reshape
+  void make() {  // adds the node of a pending reshape
     if (!(shape_ == made_)) value_ = model_.add(call_, "Reshape", {value_, model_.add_sizes(shape_)});
     made_ = shape_;
   }
@@ -104,7 +104,7 @@ class ViewChain {
   Model& model_;
   const Call* const call_;
   std::string value_;
-  Dims shape_, made_;  // of the view, and of the value so far
+  Dims shape_, made_;  // shapes of the view and of value_; they differ while a reshape is pending
 };
 
 }  // namespace gradus::graph::onnx

@@ -1,5 +1,6 @@
-// A convolution or a normalisation and the ReLU behind it become one call, where the user did not write the fused
-// layer; so do, in the backward pass, the mask of a ReLU and the gradient behind it. The kernel may be another one.
+// Merges a convolution or a normalisation with the ReLU after it into one call, for nets that do not use the fused
+// layer. In the backward pass it merges the mask of a ReLU with the gradient after it. The fused call may run another
+// kernel.
 #include <algorithm>
 #include <string_view>
 
@@ -18,7 +19,7 @@ bool is_same(const StridedLayout& a, const StridedLayout& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides;
 }
 
-/// Where operands are in memory when the step is recorded, in order.
+/// The addresses of a call's operands in the recording, in order.
 struct Addresses final : Call::Visitor {
   explicit Addresses(Call& call) { call.visit(*this); }
   void read(View& view) override { all.push_back(view.data); }
@@ -26,7 +27,7 @@ struct Addresses final : Call::Visitor {
   std::vector<const void*> all;
 };
 
-/// A call of `method` in place of two, whose operands are theirs.
+/// A call of `method` that replaces two calls and has their operands.
 template <class Args>
 std::unique_ptr<Call> merged(void (Backend::*method)(const Args&), const char* name, const Args& args, Call& one,
                              Call& other) {
@@ -46,7 +47,7 @@ std::unique_ptr<Call> merged(void (Backend::*method)(const Args&), const char* n
   return call;
 }
 
-/// The graph's calls while some of them are taken out.
+/// Holds the graph's calls while some of them are merged.
 class Fusion {
  public:
   explicit Fusion(Graph& graph) : graph_(graph), held_(graph.held()), calls_(graph.take_calls()) {}
@@ -69,7 +70,7 @@ class Fusion {
            std::any_of(calls_[call]->operands.begin(), calls_[call]->operands.end(),
                        [&](const Operand& one) { return one.buffer == buffer && (one.is_written || !writes); });
   }
-  /// The step's own, which nothing but some calls sees.
+  /// Returns true for a buffer that only the graph's calls use.
   bool is_inner(int buffer) const {
     const auto at = static_cast<size_t>(buffer);
     return buffer >= 0 && !graph_.buffers()[at].external && !graph_.buffers()[at].result && !held_[at];
@@ -81,7 +82,7 @@ class Fusion {
     return recorded && calls_[call]->name == std::string_view(name) ? &std::get<0>(recorded->arguments()) : nullptr;
   }
 
-  /// The call that writes what the ReLU alone reads gives the ReLU's result.
+  /// If only the ReLU reads what a call writes, the call computes the ReLU as well.
   void fuse_forward(size_t at, const Relu& relu) {
     const Operand &from = relu.operands[0], &to = relu.operands[1];
     if (!is_inner(from.buffer) || !is_same(from.layout, to.layout)) return;
@@ -106,7 +107,7 @@ class Fusion {
     if (calls_[at]) fuse(args_of<NormalizeArgs>(writer, "normalize"), &Backend::normalize, "normalize");
   }
 
-  /// The gradient that alone reads what the mask of the ReLU writes does the masking.
+  /// If only one gradient reads what the mask of the ReLU writes, the gradient does the masking as well.
   void fuse_backward(size_t at, const ReluBackward& mask) {
     const View &dy = std::get<1>(mask.arguments()), &saved = std::get<2>(mask.arguments());
     const MutableView& dx = std::get<3>(mask.arguments());

@@ -1,6 +1,7 @@
-// Element-wise calls in a row become one call, which goes through all of them block by block: the threads are started
-// once, and what nothing else reads is never written to memory, but to a block for each thread that stays in its cache.
-// A block has the elements that the kernels give to one thread anyway, so that each computes what it did.
+// Merges consecutive element-wise calls into one call that runs all of them block by block. Threads are started once,
+// and intermediate results that no other call reads go into a block for each thread, which stays in its cache, instead
+// of into memory. Blocks have the size of the chunks that the kernels give to a thread anyway, so that results are the
+// same.
 #include <algorithm>
 #include <functional>
 
@@ -12,14 +13,15 @@ namespace gradus::graph {
 namespace {
 
 constexpr int64_t kBlock = 16384;            // elements; kGrain of backends/openmp/simd/loops.h, or a multiple
-constexpr int64_t kWorthwhile = 4 * kBlock;  // below, operands stay in the cache without that
-/// Runs a call on elements [begin, end) of its operands. Those without memory, whose `data` is null, are in a block of
-/// `scratch`, by number; `blocks` has an entry for each operand.
+constexpr int64_t kWorthwhile = 4 * kBlock;  // elements; smaller operands stay in the cache anyway
+/// Runs a call on elements [begin, end) of its operands. `blocks` has an entry for each operand: the number of its
+/// block in `scratch`, or -1 if it is in memory.
 using Part =
     std::function<void(Backend& backend, const std::vector<int>& blocks, char* scratch, int64_t begin, int64_t end)>;
-constexpr size_t kBlockBytes = static_cast<size_t>(kBlock) * 8;  // of any type
+constexpr size_t kBlockBytes = static_cast<size_t>(kBlock) * 8;  // enough for any type
 
-/// This thread's, for so many blocks; no array's, so that nobody takes it for a tensor that something keeps.
+/// This thread's memory for so many blocks. It does not come from the allocator, whose counts would show it as memory
+/// that an array keeps.
 char* scratch_for(size_t blocks) {
   constexpr size_t kAlignment = 64;
   static thread_local std::vector<char> memory;
@@ -34,7 +36,7 @@ bool is_one_element(const StridedLayout& layout) {
   return true;
 }
 
-/// For a call of `method` whose operands are dense, or one element.
+/// The part of a call of `method`, or null for another call. Each operand must be dense or a repeated single element.
 template <class... Params>
 Part part_by(void (Backend::*method)(Params...), const Call& call) {
   const auto* const recorded = dynamic_cast<const detail::RecordedCall<Params...>*>(&call);
@@ -67,7 +69,7 @@ Part part_of(const Call& call) {
 
 class Chain final : public Call {
  public:
-  /// `own`: by buffer, whether nothing but these calls uses it.
+  /// own[i] is true if only these calls use buffer i.
   Chain(std::vector<std::unique_ptr<Call>> calls, const std::vector<bool>& own)
       : calls_(std::move(calls)), numel_(calls_.front()->operands.back().layout.numel()) {
     name = "chain", origin = calls_.front()->origin;
@@ -99,8 +101,8 @@ class Chain final : public Call {
  private:
   const std::vector<std::unique_ptr<Call>> calls_;
   std::vector<Part> parts_;
-  std::vector<std::vector<int>> blocks_;  // of the operands of each call
-  size_t count_ = 0;                      // of blocks
+  std::vector<std::vector<int>> blocks_;  // for each call, its operands' blocks
+  size_t count_ = 0;                      // number of blocks
   const int64_t numel_;
 };
 
@@ -113,7 +115,8 @@ bool is_dense(const StridedLayout& layout) {
   return last + 1 == layout.numel();
 }
 
-/// All operands of a call have its result's elements in the same order, or are one element for all.
+/// Returns true for an element-wise call with a large dense result whose operands all have the result's strides or
+/// repeat a single element.
 bool is_flat(const Call& call) {
   if (call.operands.empty() || !part_of(call)) return false;
   const StridedLayout& result = call.operands.back().layout;
@@ -127,7 +130,8 @@ bool is_flat(const Call& call) {
   });
 }
 
-/// A call may join others: it uses what they use, and what one of them writes is seen in one way by all.
+/// Returns true if the call may join the others: it shares an operand with them, and all see a buffer that one of them
+/// writes with the same offset, type and strides.
 bool joins(const Call& call, const std::vector<std::unique_ptr<Call>>& others) {
   const StridedLayout &result = call.operands.back().layout, &last = others.back()->operands.back().layout;
   if (result.shape != last.shape || result.strides != last.strides) return false;

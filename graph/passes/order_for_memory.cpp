@@ -7,7 +7,8 @@
 namespace gradus::graph {
 namespace {
 
-/// For each call those that must come later: who reads what it writes, and who writes what it reads or writes.
+/// For each call the calls that must come later: those that read what it writes, and those that write what it reads or
+/// writes.
 struct Dependencies {
   explicit Dependencies(const Graph& graph) : successors(graph.calls().size()), waits_for(graph.calls().size()) {
     struct Uses {
@@ -38,23 +39,23 @@ struct Dependencies {
   std::vector<size_t> waits_for;
 };
 
-/// What a call that is ready would do to the memory in use.
+/// How a call that is ready would change the memory in use.
 struct Effect {
-  int64_t used, peak;      // before it
-  int64_t fresh, scratch;  // what it takes, and takes while it runs
-  int64_t freed;           // what it is the last to use
+  int64_t used, peak;      // before the call
+  int64_t fresh, scratch;  // bytes of buffers that it is the first to use, and of its workspace
+  int64_t freed;           // bytes of buffers that it is the last to use
   int64_t peak_with(int64_t more) const { return std::max(peak, used + fresh + scratch + more); }
 };
-/// Which call comes next: the one with the least of this, of several the first.
+/// The next call is the one with the smallest rank; of several, the first in the graph.
 using Rank = int64_t (*)(const Effect& effect);
 constexpr Rank kRanks[] = {[](const Effect& effect) { return effect.peak_with(0); },
-                           [](const Effect& effect) { return effect.peak_with(effect.scratch / 4); },  // not so tight
+                           [](const Effect& effect) { return effect.peak_with(effect.scratch / 4); },  // leaves slack
                            [](const Effect& effect) { return effect.fresh - effect.freed; }};
 
 std::vector<size_t> order_by(Rank rank, const Graph& graph, Dependencies dependencies) {
   const size_t count = graph.calls().size();
   std::vector<std::vector<size_t>> buffers_of(count);
-  std::vector<size_t> uses(graph.buffers().size());  // that are still to come
+  std::vector<size_t> uses(graph.buffers().size());  // remaining ones
   std::vector<bool> lives(graph.buffers().size());
   for (size_t i = 0; i < count; ++i) {
     for (const Operand& operand : graph.calls()[i]->operands)

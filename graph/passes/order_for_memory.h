@@ -1,14 +1,14 @@
-// A pass over a recorded step: its calls in an order that needs less memory.
+// A pass over a recorded step that reorders its calls to need less memory.
 #pragma once
 
 #include <gradus/graph/graph.h>
 
 namespace gradus::graph {
 
-/// The order that needs the smallest arena of those in which, of the calls whose operands are ready, the next is the
-/// first that does not raise the peak, or the one that adds least: gradients of large weights, which nothing reads
-/// before the optimizer, wait until activations are gone. Kernels' own memory counts. The order stays as it was where
-/// that would save less than a twentieth. Each call computes what it did before.
+/// Tries several greedy orders and keeps the one with the smallest arena, workspace of kernels included. Each order
+/// picks, among the calls whose operands are ready, the one that raises the peak least or adds least memory. Gradients
+/// of large weights, which only the optimizer reads, then wait until activations are freed. If no order saves a
+/// twentieth of the arena, the graph stays as it is. Each call computes the same as before.
 void order_for_memory(Graph& graph);
 
 }  // namespace gradus::graph

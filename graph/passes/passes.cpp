@@ -10,14 +10,14 @@
 namespace gradus::graph {
 namespace {
 
-constexpr size_t kLargeGradient = size_t{1} << 19;  // bytes; a call for each smaller one costs more than it saves
+constexpr size_t kLargeGradient = size_t{1} << 19;  // bytes; for smaller gradients a call of their own costs too much
 
 using Calls = std::vector<std::unique_ptr<Call>>;
 using Update = detail::RecordedCall<std::span<const ParameterViews>, const View&, const OptimizerRule&>;
 
 size_t place(const Operand& operand) { return static_cast<size_t>(operand.buffer); }
 
-/// The update of some parameters of a call, which are given with their operands.
+/// Some of the parameters that a call updates, with their operands.
 struct UpdatePart {
   std::vector<ParameterViews> parameters;
   std::vector<Operand> operands;
@@ -31,7 +31,8 @@ struct UpdatePart {
   }
 };
 
-/// Large gradients that live when most memory is in use, by buffer, if they are a twentieth of it together.
+/// For each buffer, whether it is a large gradient in use at the peak of memory. None if they are less than a twentieth
+/// of the peak together.
 std::vector<bool> gradients_at_peak(const Graph& graph) {
   const Peak peak = peak_of(graph);
   std::vector<bool> at_peak(graph.buffers().size());
@@ -50,10 +51,10 @@ std::vector<bool> gradients_at_peak(const Graph& graph) {
   return at_peak;
 }
 
-/// Calls for each parameter with such a gradient, and one for the others.
+/// Splits an update into one call for each parameter with such a gradient, and one for all others.
 Calls split(const Update& whole, const std::vector<bool>& at_peak) {
   const std::vector<ParameterViews>& all = std::get<0>(whole.arguments());
-  std::vector<UpdatePart> parts(1);  // the first: small ones
+  std::vector<UpdatePart> parts(1);  // the first one is for all others
   auto operand = whole.operands.begin();
   for (const ParameterViews& views : all) {
     std::vector<Operand> operands;
@@ -97,12 +98,12 @@ void remove_dead_code(Graph& graph) {
 
 void update_early(Graph& graph) {
   struct Placed {
-    size_t behind;  // how many of the calls that stay where they are
+    size_t behind;  // the number of unmoved calls that it must follow
     std::unique_ptr<Call> call;
   };
   const std::vector<bool> at_peak = gradients_at_peak(graph);
   std::vector<Placed> placed;
-  std::vector<size_t> last_read(graph.buffers().size()), last_write(graph.buffers().size());  // the same, after it
+  std::vector<size_t> last_read(graph.buffers().size()), last_write(graph.buffers().size());  // as `behind`
   size_t staying = 0;
   const auto place_call = [&](std::unique_ptr<Call> call, bool early) {
     size_t behind = early ? 0 : ++staying;
@@ -123,7 +124,7 @@ void update_early(Graph& graph) {
     Calls parts;
     if (whole && !whole->operands.empty()) parts = split(*whole, at_peak);
     else parts.push_back(std::move(call));
-    // Steps are counted before the update.
+    // advance_step, which counts the steps, must stay before the update.
     const bool early = whole || parts[0]->name == std::string_view("advance_step");
     for (auto& part : parts) place_call(std::move(part), early);
   }
@@ -135,7 +136,7 @@ void update_early(Graph& graph) {
 
 void work_in_place(Graph& graph) {
   const std::vector<bool> held = graph.held();
-  std::vector<int> instead(graph.buffers().size());  // of a buffer
+  std::vector<int> instead(graph.buffers().size());  // the buffer that replaces each one
   std::iota(instead.begin(), instead.end(), 0);
   std::vector<int> last_use;
   for (const Buffer& buffer : graph.buffers()) last_use.push_back(buffer.last_use);
@@ -155,7 +156,7 @@ void work_in_place(Graph& graph) {
       const Buffer& other = graph.buffers()[place(operand)];
       const bool is_same = operand.layout.dtype == result.layout.dtype && operand.layout.shape == result.layout.shape &&
                            operand.layout.strides == result.layout.strides && other.bytes == buffer.bytes;
-      // It may be read by this call in one way alone.
+      // The call must not read the buffer through a second operand.
       const auto readers = std::count_if(call.operands.begin(), call.operands.end(),
                                          [&](const Operand& any) { return any.buffer == operand.buffer; });
       return is_same && readers == 1 && !other.external && !other.result && !held[place(operand)] &&
@@ -177,7 +178,7 @@ void run_passes(Graph& graph, bool fuse) {
   update_early(graph);
   order_for_memory(graph);
   work_in_place(graph);
-  if (graph.device().is_cpu()) join_chains(graph);  // its blocks are in the caches of cores
+  if (graph.device().is_cpu()) join_chains(graph);  // it relies on the caches of CPU cores
 }
 
 }  // namespace gradus::graph

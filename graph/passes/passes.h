@@ -1,30 +1,32 @@
-// Passes over a recorded step: each leaves a graph that computes the same bits, but for fuse_relu.
+// Passes over a recorded step. After each of them except fuse_relu, the graph still computes the same bits.
 #pragma once
 
 #include <gradus/graph/passes/order_for_memory.h>
 
 namespace gradus::graph {
 
-/// Takes out calls whose results nothing reads and nobody has an array of.
+/// Removes calls whose results no other call reads and no array uses.
 void remove_dead_code(Graph& graph);
 
-/// Updates, which optimizers make in one call for all parameters, come as early as the gradients are complete and
-/// nothing reads the old parameters any more. Large gradients that live at the peak, if they are a twentieth of it, get
-/// calls of their own: they do not wait for the end of the backward pass beside each other.
+/// Moves optimizer updates to the first point where the gradients are complete and no later call reads the old
+/// parameters. An optimizer updates all parameters in one call; if large gradients make up a twentieth of the peak of
+/// memory or more, each of them gets an update of its own, so that their memory is free before the backward pass ends.
 void update_early(Graph& graph);
 
-/// Results of element-wise calls take the buffer of an operand that is not used later and has their layout.
+/// Lets element-wise calls write into the buffer of an operand that has the result's layout and is not used later.
 void work_in_place(Graph& graph);
 
-/// Element-wise calls in a row that use the same large operands run block by block, as one call "chain"; what nothing
-/// else reads takes no memory.
+/// Merges consecutive element-wise calls that share large operands into one call "chain", which runs all of them block
+/// by block. Intermediate results that no other call reads need no memory.
 void join_chains(Graph& graph);
 
-/// A convolution or normalisation and the ReLU behind it become one call where nothing else reads what is between them,
-/// and so does its gradient with the mask before it. Kernels, and with them roundings, may be others.
+/// Merges a convolution or normalisation with the ReLU after it if nothing else reads the intermediate result, and, in
+/// the backward pass, the mask of the ReLU with the gradient after it. Other kernels may run, so that roundings may
+/// differ.
 void fuse_relu(Graph& graph);
 
-/// All of these and order_for_memory, in the order in which they help each other; fuse_relu if asked.
+/// Runs all of these and order_for_memory() in an order in which each helps the next; fuse_relu() only if `fuse` is
+/// set.
 void run_passes(Graph& graph, bool fuse = false);
 
 }  // namespace gradus::graph

@@ -155,7 +155,7 @@ TEST_CASE("static steps on a GPU whose kernels take over ReLUs agree with eager 
   }
 }
 
-TEST_CASE("a recorded step on a GPU keeps numbers from the host, and names what it cannot do", "[static_step]") {
+TEST_CASE("a recorded step on a GPU keeps values from the host, and errors name the operator", "[static_step]") {
   if (no_cuda_device()) return;
   const Device device = cuda_device();
   const Tensor w = ones({4}).to(device).requires_grad_(), before = zeros({4}).to(device);
@@ -205,7 +205,7 @@ TEST_CASE("a recorded step on a GPU keeps numbers from the host, and names what 
                before.copy_(ones({4}));
                return (x * w + before).sum();
              }),
-             contains("numbers from the host"));
+             contains("values from the host"));
   Tensor kept;
   CHECK_THAT(message_of([&](const Tensor& x) {
                kept = tensor({1.0f, 2.0f}).to(device);

@@ -1,5 +1,6 @@
-// Recorded steps on a device other than the CPU, here one whose memory is the host's and whose kernels are openmp's:
-// they have the bits of eager ones, ask the device for nothing while they are recorded, and lockstep crosses devices.
+// Recorded steps on a device other than the CPU, here a fake one with the host's memory and openmp's kernels. Their
+// results equal those of eager steps bit for bit, recording does not use the device, and lockstep compares across
+// devices.
 #include <gradus/gradus.h>
 #include <gradus/graph/executor.h>
 #include <gradus/graph/recorder.h>
@@ -14,14 +15,14 @@ namespace {
 
 const Device kOther(kCUDA, 0);
 
-/// Kernels of openmp on operands that say that they are on the other device.
+/// Runs openmp's kernels on operands that are marked as being on the other device.
 class OtherBackend final : public BackendInterceptor<OtherBackend> {
  public:
   std::string_view name() const override { return "other"; }
   DeviceType device_type() const override { return DeviceType::cuda; }
   template <class... Params>
   void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
-    runtime(DeviceType::cuda).synchronize(0);  // copies are queued
+    runtime(DeviceType::cuda).synchronize(0);  // waits for queued copies
     (backend("openmp").*method)(arguments...);
     const auto look_at = [&](const auto& view) {
       if (!(view.device == kOther)) throw ValueError(std::string(name) + " was given an operand elsewhere");
@@ -33,7 +34,7 @@ class OtherBackend final : public BackendInterceptor<OtherBackend> {
   bool is_wrong = false;
 };
 
-/// On a machine with a GPU tests/cuda has the same cases.
+/// Null on a machine with a GPU, where tests/cuda has the same cases.
 OtherBackend* other_backend() {
   static OtherBackend* const made = [] {
     if (!test::use_fake_device()) return static_cast<OtherBackend*>(nullptr);
@@ -76,7 +77,7 @@ struct MixedTraining {
 
 }  // namespace
 
-TEST_CASE("static steps on another device have the bits of eager ones") {
+TEST_CASE("static steps on another device equal eager ones bit for bit") {
   if (!other_backend()) return;
   const auto train = [](bool recorded) {
     manual_seed(7);
@@ -88,7 +89,7 @@ TEST_CASE("static steps on another device have the bits of eager ones") {
         },
         training::StaticStepOptions().enabled(recorded));
     TensorList results;
-    for (int64_t size : {2, 3, 2}) {  // no recording runs twice, which would be a capture
+    for (int64_t size : {2, 3, 2}) {  // no recording runs twice in a row, as the second run would be captured
       const TensorList of_step = step({randn({size, 2, 6, 6}), randint(0, 10, {size}, kLong)});
       for (const Tensor& result : of_step) results.push_back(result.detach().clone().cpu());
     }
@@ -103,7 +104,7 @@ TEST_CASE("static steps on another device have the bits of eager ones") {
   for (size_t i = 0; i < eager.size(); ++i) CHECK(recorded[i].equal(eager[i]));
 }
 
-TEST_CASE("lockstep crosses devices, and finds what is wrong on the other one") {
+TEST_CASE("lockstep compares across devices and finds a wrong kernel on the other one") {
   OtherBackend* const other = other_backend();
   if (!other) return;
   for (const Device device : {Device(kCPU), kOther}) {
@@ -132,7 +133,7 @@ TEST_CASE("lockstep crosses devices, and finds what is wrong on the other one") 
   }
 }
 
-TEST_CASE("a recording on another device keeps numbers from the host, and names what it cannot do") {
+TEST_CASE("a recording on another device keeps values from the host, and errors name the operator") {
   if (!other_backend()) return;
   const Tensor before = ones({4}).to(kOther);
   const auto message_of = [](const auto& step) -> std::string {
@@ -145,16 +146,16 @@ TEST_CASE("a recording on another device keeps numbers from the host, and names 
     return "";
   };
   CHECK(message_of([&] { (before * (tensor({1.0f, 2.0f}).sum() * 2).to(kOther)).sum(); }) == "");
-  CHECK(message_of([&] { CHECK(ones({3}).sum().item<float>() == 3); }) == "");  // the host computes
+  CHECK(message_of([&] { CHECK(ones({3}).sum().item<float>() == 3); }) == "");  // computed on the host
   CHECK_THAT(message_of([&] { (before * 2).sum().item<float>(); }), contains("[item] reading a number"));
   CHECK_THAT(message_of([&] { (before * 2).str(); }), contains("printing a tensor"));
   CHECK_THAT(message_of([&] { (before * 2).cpu(); }), contains("[to] a copy between devices"));
-  CHECK_THAT(message_of([&] { before.copy_(ones({4})); }), contains("[copy_]") && contains("numbers from the host"));
+  CHECK_THAT(message_of([&] { before.copy_(ones({4})); }), contains("[copy_]") && contains("values from the host"));
   CHECK_THAT(message_of([&] {
                const Tensor numbers = ones({4}).to(kOther);
                numbers.copy_(zeros({4}));
              }),
-             contains("into a new array alone, once"));
+             contains("only into a new array, and only once"));
   CHECK_THAT(message_of([&] { (before * 2).copy_(zeros({4})); }), contains("'mul' at") && contains("from the host"));
   CHECK_THAT(message_of([&] { ones({4}).to(kOther).add_(1); }), contains("'add_' at") && contains("from the host"));
   CHECK_THAT(message_of([&] { zeros({2}, TensorOptions(kFloat).device(Device(kCUDA, 1))); }),

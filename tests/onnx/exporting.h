@@ -1,4 +1,4 @@
-// Modules of any function, and models of modules: what the tests of exports share.
+// Helpers of the export tests: modules made from functions, and modules exported to files.
 #pragma once
 
 #include <gradus/gradus.h>
@@ -11,7 +11,7 @@
 
 namespace gradus::test {
 
-/// A module of any function.
+/// A module whose forward pass is any function.
 struct Lambda : nn::Module {
   explicit Lambda(std::function<Tensor(const Tensor&)> f) : f(std::move(f)) {}
   Tensor forward(const Tensor& x) { return f(x); }
@@ -21,15 +21,15 @@ inline nn::AnyModule module_of(std::function<Tensor(const Tensor&)> f) {
   return nn::AnyModule(std::make_shared<Lambda>(std::move(f)));
 }
 
-/// The model as it was written to a file.
+/// Exports a model and reads the file back.
 inline ModelFile exported(const nn::AnyModule& model, const Tensor& input, const OnnxOptions& options = {}) {
   const TemporaryDirectory folder;
   export_onnx(model, input, (folder.path() / "model.onnx").string(), options);
   return ModelFile((folder.path() / "model.onnx").string());
 }
 
-/// Where onnx_test.py looks for MODEL.onnx and, for each run, MODEL.RUN.INPUT.npy and MODEL.RUN.OUTPUT.npy; without it
-/// a folder that is removed again.
+/// The folder in which onnx_test.py looks for MODEL.onnx and, for each run, MODEL.RUN.INPUT.npy and
+/// MODEL.RUN.OUTPUT.npy. A temporary folder if onnx_test.py did not start the program.
 class RuntimeFolder {
  public:
   std::string operator/(const std::string& file) const { return path_ + "/" + file; }

@@ -1,5 +1,5 @@
-// Each layer as a net of its own, for batches of any size, and nets whose output is no result of a kernel. onnx_test.py
-// runs the models.
+// Exports each layer as a net of its own, for batches of any size, and nets whose outputs are not results of kernels.
+// onnx_test.py runs the models.
 #include <fstream>
 #include <regex>
 #include <set>
@@ -16,16 +16,16 @@ using test::module_of;
 
 namespace {
 
-/// A net and the sizes of its input; the size along batch_axis is that of the batch.
+/// A net and the sizes of its input. The size along batch_axis is the batch size.
 struct LayerNet {
   std::string name;
   nn::AnyModule module;
   Shape shape;
   std::optional<int64_t> batch_axis = 0;
-  int64_t words = 0;  // inputs are integers below it
+  int64_t words = 0;  // if positive, inputs are integers below it
 };
 
-/// A layer of two operands, which are the halves of the input's channels.
+/// A layer with two operands: the two halves of the input's channels.
 template <class Layer>
 struct OfHalves : nn::Module {
   explicit OfHalves(Layer made) : layer(register_module("layer", made)) {}
@@ -40,7 +40,7 @@ nn::AnyModule of_halves(Layer layer) {
   return nn::AnyModule(std::make_shared<OfHalves<Layer>>(layer));
 }
 
-/// A layer whose result is a tuple, of which `pick` makes one tensor.
+/// A layer that returns a tuple, which `pick` turns into one tensor.
 template <class Layer>
 struct Picked : nn::Module {
   Picked(Layer made, std::function<Tensor(Layer&, const Tensor&)> pick)
@@ -210,7 +210,7 @@ std::vector<LayerNet> sequence_layers() {
   return nets;
 }
 
-/// Layers of two tensors or more, losses among them, of (N, 6).
+/// Layers with two or more inputs of shape (N, 6), including losses.
 std::vector<LayerNet> layers_of_two() {
   std::vector<LayerNet> nets;
   const auto add = [&](const std::string& name, nn::AnyModule net) { nets.push_back({name, std::move(net), {0, 6}}); };
@@ -238,7 +238,7 @@ std::vector<LayerNet> layers_of_two() {
   return nets;
 }
 
-/// Outputs that are views of the input or of an intermediate result, or do not depend on the input.
+/// Nets whose outputs are views of the input or of an intermediate result, or do not depend on the input.
 std::vector<LayerNet> views_as_outputs() {
   std::vector<LayerNet> nets;
   const auto add = [&](const std::string& name, std::function<Tensor(const Tensor&)> f) {
@@ -271,7 +271,7 @@ std::vector<LayerNet> views_as_outputs() {
   return nets;
 }
 
-/// Writes into parts of arrays, and operators whose nodes no layer above needs.
+/// Nets that write into parts of arrays, and operators that no layer above uses.
 std::vector<LayerNet> other_nets() {
   std::vector<LayerNet> nets;
   const auto add = [&](const std::string& name, std::function<Tensor(const Tensor&)> f, Shape shape = {0, 5}) {
@@ -348,7 +348,7 @@ TEST_CASE("each layer for onnxruntime", "[onnxruntime]") {
         io::save_npy(folder / (net.name + "." + std::to_string(batch) + ".output.npy"), net.module.forward(x).array());
       }
     }
-  // Every layer has a net here, and a place in the page about exports. Containers have no forward of their own.
+  // Every layer must have a net here and be listed in docs/guide/export.md. Containers have no forward of their own.
   std::ifstream page_file("docs/guide/export.md");
   const std::string page{std::istreambuf_iterator<char>(page_file), {}};
   const std::regex declared("\nGRADUS_MODULE\\((\\w+)\\);");
@@ -360,7 +360,7 @@ TEST_CASE("each layer for onnxruntime", "[onnxruntime]") {
       const std::string layer = (*found)[1];
       CAPTURE(layer);
       if (layer.ends_with("List") || layer.ends_with("Dict")) continue;
-      CHECK((exported.contains(layer) || layer == "BCELoss"));  // which reads a number, to check its range
+      CHECK((exported.contains(layer) || layer == "BCELoss"));  // reads a number to check its range
       CHECK(page.find("`" + layer + "`") != std::string::npos);
     }
   }

@@ -1,4 +1,4 @@
-// Reads of an ONNX file what tests ask for, by the wire format alone.
+// Reads the parts of an ONNX file that tests check, straight from the wire format.
 #pragma once
 
 #include <gradus/core/io/file.h>
@@ -33,8 +33,8 @@ struct ModelFile {
 
   uint64_t opset = 0;
   std::vector<Node> nodes;
-  std::map<std::string, std::string> weights;  // shapes by name
-  std::vector<std::string> inputs, outputs;    // "input (batch, 3)"
+  std::map<std::string, std::string> weights;  // the shape of each, by name
+  std::vector<std::string> inputs, outputs;    // for example "input (batch, 3)"
 
  private:
   static uint64_t varint(std::string_view& text) {
@@ -46,7 +46,7 @@ struct ModelFile {
       if (byte < 128) return value;
     }
   }
-  /// Calls f(number of the field, its value, or its bytes).
+  /// Calls f(field number, integer value, bytes) for each field. Only one of value and bytes is used.
   template <class F>
   static void each_field(std::string_view text, const F& f) {
     while (!text.empty()) {

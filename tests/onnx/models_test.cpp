@@ -1,5 +1,5 @@
-// Exported models: what they are made of, and what cannot be exported. onnx_test.py runs those that the last case
-// writes.
+// The nodes of exported models, and errors for nets that cannot be exported. onnx_test.py runs the models that the last
+// case writes.
 #include <filesystem>
 #include <fstream>
 
@@ -16,7 +16,7 @@ using test::module_of;
 
 namespace {
 
-/// As examples/mnist has it.
+/// The LeNet of examples/mnist.
 struct SimpleConv : nn::Module {
   nn::ConvReLU2d c1 = register_module("c1", nn::ConvReLU2d(1, 16, 5));
   nn::Linear f1 = register_module("f1", nn::Linear(16 * 12 * 12, 64));
@@ -25,7 +25,7 @@ struct SimpleConv : nn::Module {
   Tensor forward(const Tensor& images) { return f2(relu(f1(max_pool2d(c1(images), 2).flatten(1)))); }
 };
 
-/// An embedding and a bidirectional LSTM of two layers: words (L, N) to classes.
+/// An embedding and a bidirectional LSTM of two layers, from words (L, N) to classes.
 struct WordNet : nn::Module {
   nn::Embedding embedding = register_module("embedding", nn::Embedding(20, 12));
   nn::LSTM lstm = register_module("lstm", nn::LSTM(nn::LSTMOptions(12, 8).num_layers(2).bidirectional(true)));
@@ -37,8 +37,8 @@ struct WordNet : nn::Module {
   }
 };
 
-/// Two encoder layers, of which the first one has an autoregressive mask, and causal attention on top; (N, L, F), with
-/// vectors for the positions.
+/// Position vectors, two encoder layers of which the first has an autoregressive mask, and causal attention. The input
+/// is (N, L, F).
 struct Transformer : nn::Module {
   Tensor positions = register_parameter("positions", randn({6, 16}) * 0.1);
   nn::TransformerEncoderLayer first = register_module(
@@ -47,7 +47,7 @@ struct Transformer : nn::Module {
       "second",
       nn::TransformerEncoderLayer(nn::TransformerEncoderLayerOptions(16, 2).dim_feedforward(24).activation(kGELU)));
   nn::Linear fc = register_module("fc", nn::Linear(16, 10));
-  Tensor mask = (ones({6, 6}).tril() - 1) * 1e9;  // no parameter: a constant of the model
+  Tensor mask = (ones({6, 6}).tril() - 1) * 1e9;  // not a parameter, but a constant of the model
 
   Tensor forward(const Tensor& x) {
     const Tensor sequence = (x + positions).transpose(0, 1);  // (L, N, F)
@@ -56,7 +56,7 @@ struct Transformer : nn::Module {
   }
 };
 
-/// All element-wise operators and reductions of (N, 10).
+/// All element-wise operators and reductions on an input (N, 10).
 Tensor operators(const Tensor& x) {
   const Tensor p = x.abs() + 0.5, q = x.flip(1).abs() + 0.25;
   TensorList terms = {x.neg(),
@@ -188,7 +188,7 @@ std::vector<Case> cases() {
           image_net("transformer", [] { return std::make_shared<Transformer>(); }, {6, 16})};
 }
 
-/// Biases and statistics that are not those of a new layer.
+/// Sets biases and statistics to other values than those of a new layer.
 void shake(nn::Module& model) {
   const NoGradGuard no_grad;
   for (const auto& buffer : model.named_buffers()) {
@@ -209,7 +209,7 @@ std::string message_of(const std::function<Tensor(const Tensor&)>& f, const Tens
 
 }  // namespace
 
-TEST_CASE("an exported LeNet is what it is made of", "[onnx]") {
+TEST_CASE("an exported LeNet has the expected nodes", "[onnx]") {
   const nn::Sequential net = benchmarks::lenet();
   const ModelFile model = exported(nn::AnyModule(net), randn({1, 1, 28, 28}));
   CHECK(model.opset == 17);
@@ -227,11 +227,11 @@ TEST_CASE("an exported LeNet is what it is made of", "[onnx]") {
   CHECK(fixed.inputs == std::vector<std::string>{"input (4, 1, 28, 28)"});
 }
 
-TEST_CASE("strides of a recording become operators on values", "[onnx]") {
+TEST_CASE("strides of a recording become ONNX operators", "[onnx]") {
   using Ops = std::vector<std::string>;
   const auto ops = [](const std::function<Tensor(const Tensor&)>& f, const Shape& shape) {
     Ops list = exported(module_of(f), randn(shape)).ops();
-    list.pop_back();  // Identity gives the output its name
+    list.pop_back();  // the Identity that names the output
     return list;
   };
   CHECK(ops([](const Tensor& x) { return x.transpose(1, 2).relu(); }, {2, 3, 4}) == Ops{"Transpose", "Relu"});
@@ -250,7 +250,7 @@ TEST_CASE("strides of a recording become operators on values", "[onnx]") {
   CHECK(repeated.outputs == std::vector<std::string>{"output (batch, 5, 3)"});
 }
 
-TEST_CASE("what cannot be exported is named with its line", "[onnx]") {
+TEST_CASE("errors of the export name operator and line", "[onnx]") {
   CHECK_THAT(message_of([](const Tensor& x) { return x.cumprod(1); }),
              contains("a running product has no counterpart") && contains("cumprod") && contains("models_test.cpp:"));
   CHECK_THAT(message_of([](const Tensor& x) { return rand({2, 3}) + x.sum(); }), contains("'uniform' (rand"));
@@ -283,7 +283,7 @@ TEST_CASE("models for onnxruntime", "[onnxruntime]") {
     for (int64_t batch : {2, 5}) {
       const Tensor input = c.input(batch);
       const std::string name = folder / (c.name + "." + std::to_string(batch));
-      CHECK(model.forward(input).std(0).min().item<double>() > 1e-6);  // it counts what the input is
+      CHECK(model.forward(input).std(0).min().item<double>() > 1e-6);  // the output depends on the input
       io::save_npy(name + ".input.npy", input.array());
       io::save_npy(name + ".output.npy", model.forward(input).array());
     }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Exported models pass ONNX's checker, and onnxruntime computes with them what gradus computed, for batches of the size
-that was recorded and of another. Needs a Python with onnx and onnxruntime (scripts/onnx_venv.sh makes one); says so
-where there is none.
+"""Exported models pass ONNX's checker, and onnxruntime computes the same results as gradus, for batches of the recorded
+size and of another one. Needs a Python with onnx and onnxruntime, which scripts/onnx_venv.sh makes. Otherwise the tests
+are skipped.
 
 usage: onnx_test.py BUILD_DIR/tests/test_onnx      The Python with onnxruntime runs: onnx_test.py --check FOLDER
 """
@@ -17,8 +17,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHONS = (sys.executable, "/usr/bin/python3", ROOT / "build/onnx-venv/bin/python3")
 TEST_ONNX = ""
-TOLERANCES = {"float16": 1e-2, "float32": 3e-5, "float64": 1e-7}  # of the largest number; attributes are float32
-# Numbers at the ends of the range, for which the standard's operators are defined otherwise, or not at all.
+TOLERANCES = {"float16": 1e-2, "float32": 3e-5, "float64": 1e-7}  # relative to the largest; attributes are float32
+# Cases with NaN, infinities and other extreme values, for which ONNX's operators are defined differently or not at all.
 DIFFERING = ("avg_pool2d.special", "max_pool2d.special", "remainder.special", "remainder.corner_pairs", "sign.special",
              "div.floor_special", "sort.special", "median.special")
 
@@ -32,7 +32,7 @@ def python_with_onnxruntime():
 
 
 def difference(numpy, output, expected):
-    """The largest one, relative to the largest number; 0 for equal integers, infinite for another shape or type."""
+    """The largest difference relative to the largest number. 0 for equal arrays, infinite if shapes or types differ."""
     if output.shape != expected.shape or output.dtype != expected.dtype:
         return float("inf")
     if output.size == 0 or numpy.array_equal(output, expected):
@@ -48,7 +48,7 @@ def difference(numpy, output, expected):
 
 
 def check(folder):
-    """Prints one line a model: its largest difference, or what onnxruntime lacks; exit status 1 if one is too large."""
+    """Prints a line for each model: its largest difference, or what onnxruntime lacks. Returns 1 if one is wrong."""
     import numpy
     import onnx
     import onnxruntime
@@ -71,7 +71,7 @@ def check(folder):
                 for port, output in zip(session.get_outputs(), outputs):
                     expected = load(port)
                     worst = max(worst, difference(numpy, output, expected) / TOLERANCES.get(str(expected.dtype), 1))
-        except Exception as error:  # onnxruntime's own classes
+        except Exception as error:  # onnxruntime has exception classes of its own
             if "NOT_IMPLEMENTED" not in str(error) and "is not supported" not in str(error):
                 raise
             print(f"{path.stem}: not run: {str(error).splitlines()[0]}")
@@ -85,10 +85,10 @@ def check(folder):
 
 class Models(unittest.TestCase):
     def run_models(self, case):
-        """The lines of check() about the models that a case of test_onnx writes."""
+        """The lines that check() prints for the models that a case of test_onnx writes."""
         python = python_with_onnxruntime()
         if not python:
-            self.skipTest("for want of onnxruntime")
+            self.skipTest("there is no Python with onnxruntime")
         with tempfile.TemporaryDirectory() as folder:
             environment = {**os.environ, "GRADUS_ONNX_FOLDER": folder}
             made = subprocess.run([TEST_ONNX, case], capture_output=True, text=True, env=environment, cwd=ROOT)
@@ -116,4 +116,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "--check":
         sys.exit(check(sys.argv[2]))
     TEST_ONNX = sys.argv.pop(1)
-    unittest.main(verbosity=2)  # which names the skipped ones
+    unittest.main(verbosity=2)  # so that skipped tests are named

@@ -1,5 +1,5 @@
-// Every operator and layer of the list of op cases as a model of its own, which onnx_test.py runs, in the types that
-// onnxruntime knows. What cannot be exported is listed here, and in docs/guide/export.md.
+// Writes a model for every op case and every type that onnxruntime supports; onnx_test.py runs the models. What cannot
+// be exported is listed here and in docs/guide/export.md.
 #include <fstream>
 #include <regex>
 
@@ -58,7 +58,7 @@ TEST_CASE("op cases for onnxruntime", "[onnxruntime]") {
       save(named_arrays("input", inputs));
       save(named_arrays("output", op_case.run(inputs)));
     }
-  // What the page about exports says that there is no way to export.
+  // Everything that docs/guide/export.md lists as impossible to export.
   const std::regex known(
       "reading a number cannot be part|"
       "'(uniform|normal|bernoulli|randint|randperm|dropout)' |a running product|an operator on bits|"

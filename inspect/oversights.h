@@ -1,5 +1,5 @@
-// What is easily forgotten in a training program, and goes wrong without an error: a layer that was never registered,
-// one that forward() leaves out, one that the optimizer does not know.
+// Finds mistakes in a training program that cause no error: a layer that was not registered, one that forward() does
+// not use, one whose parameters the optimizer does not have.
 //
 //   loss.backward();
 //   if (step == 0) training::warn_of_oversights(*net, loss, &optimizer);
@@ -14,15 +14,16 @@
 
 namespace gradus::training {
 
-/// A line for each of these, to be asked after loss.backward() and before gradients are set to zero:
-/// - a parameter of `net` that requires a gradient and has none: forward() does not use it, or not this time
-/// - a tensor that requires a gradient, takes part in the loss and is no parameter of `net`: it was not registered, so
-///   it is neither saved nor moved with the net, nor among parameters()
-/// - with an optimizer, a parameter that requires a gradient and that it does not change
-/// A loss without a graph is an AutogradError.
+/// Returns a line for each of these. Call it after loss.backward() and before gradients are set to zero.
+/// - A parameter of `net` requires a gradient and has none: forward() does not use it, or not in this step.
+/// - A tensor requires a gradient and takes part in the loss, but is not a parameter of `net`: it was not registered,
+/// so it
+///   is not saved or moved with the net, and not in parameters().
+/// - An optimizer is given, and a parameter that requires a gradient is not among its parameters.
+/// Throws an AutogradError if the loss has no graph.
 std::vector<std::string> find_oversights(const nn::Module& net, const Tensor& loss,
                                          const optim::Optimizer* optimizer = nullptr);
-/// Prints them to the stream, stderr unless given, after "warning: ".
+/// Prints these lines after "warning: " to the stream, by default stderr.
 void warn_of_oversights(const nn::Module& net, const Tensor& loss, const optim::Optimizer* optimizer = nullptr);
 void warn_of_oversights(const nn::Module& net, const Tensor& loss, const optim::Optimizer* optimizer,
                         std::ostream& stream);

@@ -23,7 +23,7 @@ Profiler::~Profiler() { stop(); }
 
 void Profiler::stop() {
   if (!state_->running) return;
-  remove_observer(this);  // waits for calls of other threads
+  remove_observer(this);  // waits until other threads have left this observer
   state_->running = false;
   state_->end = observer_time();
 }
@@ -77,7 +77,7 @@ void Profiler::State::on_end(const ObservedEvent& event) {
   thread.frames.pop_back();
 
   const bool is_kernel = event.kind == Kind::kernel;
-  // Totals count leaves: what a composite says of itself, its parts say too.
+  // Only leaves are counted, because the parts of a composite kernel report its work again.
   const int64_t bytes = event.leaf ? event.bytes : 0, flops = event.leaf ? event.flops : 0;
   Row& own = row(is_kernel ? kernels : operators, event);
   ++own.calls;
@@ -89,7 +89,7 @@ void Profiler::State::on_end(const ObservedEvent& event) {
   own.bytes += bytes + frame.bytes;
   own.flops += flops + frame.flops;
 
-  // The nearest open event of the same kind has this one inside; the nearest operator gets a kernel's bytes.
+  // The nearest open event of the same kind contains this one. A kernel's bytes belong to the nearest open operator.
   const auto nearest = [&](Kind kind) -> Frame* {
     for (auto open = thread.frames.rbegin(); open != thread.frames.rend(); ++open)
       if (open->event->kind == kind) return &*open;

@@ -1,4 +1,4 @@
-// Profiler: where the time, the memory and the arithmetic of a run go.
+// Profiler: measures the time, memory and arithmetic of operators, kernels and layers.
 //
 //   training::Profiler profiler;
 //   train_one_epoch();
@@ -17,14 +17,15 @@
 namespace gradus::training {
 
 struct ProfilerOptions {
-  /// Events and points of the memory curve that the trace holds at most; later ones are counted in the tables alone.
+  /// The most events, and the most points of the memory curve, that the trace stores. Later events are only counted in
+  /// the tables.
   size_t max_trace_events = 1'000'000;
-  /// Whose memory is watched.
+  /// The device whose memory is watched.
   Device device;
 };
 
-/// An observer of all threads from its construction to stop(). Times are the host's; what a GPU does meanwhile is not
-/// seen. Bytes are what kernels read and write at least; FLOPs are counted where a kernel says them.
+/// Observes all threads from its construction to stop(). Times are measured on the host, so asynchronous work of a GPU
+/// is not included. Bytes are the least that kernels read and write. FLOPs are counted if a kernel reports them.
 class Profiler final : public Observer {
  public:
   explicit Profiler(const ProfilerOptions& options = {});
@@ -32,47 +33,47 @@ class Profiler final : public Observer {
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
 
-  /// Ends the profile; events that are open are left out.
+  /// Ends the profile. Events that have not ended are left out.
   void stop();
-  /// From the beginning to stop(), or to now.
+  /// From the construction to stop(), or to now if it still runs.
   double seconds() const;
 
   struct Row {
     std::string name;                     ///< of the operator or kernel
-    std::string backend, implementation;  ///< of a kernel
+    std::string backend, implementation;  ///< of a kernel; empty for an operator
     int64_t calls = 0;
-    double total_seconds = 0;      ///< with all that it calls
-    double self_seconds = 0;       ///< operators: without other operators; kernels: without other kernels
-    int64_t bytes = 0, flops = 0;  ///< of its own kernels
+    double total_seconds = 0;      ///< including everything that it calls
+    double self_seconds = 0;       ///< without other operators (or, for kernels, other kernels) that it calls
+    int64_t bytes = 0, flops = 0;  ///< of the kernels that it runs itself
   };
   struct ModuleRow {
-    std::string path;                                  ///< "" for what is done outside of layers
-    double forward_seconds = 0, backward_seconds = 0;  ///< with those of the modules inside
+    std::string path;                                  ///< empty for work outside layers
+    double forward_seconds = 0, backward_seconds = 0;  ///< including the modules inside
     int64_t bytes = 0, flops = 0;
   };
   struct MemoryPoint {
-    double seconds;  ///< since the beginning
+    double seconds;  ///< since the construction
     int64_t bytes;   ///< allocated
   };
   struct MemoryPeak {
     int64_t bytes = 0;
     double seconds = 0;
-    std::string name, module;  ///< what ran
+    std::string name, module;  ///< the operator or kernel that ran, and its layer
   };
 
-  /// What users call, the most costly (by self time) first. "backward" is one of them; the nodes that it runs are
-  /// others.
+  /// The operators that users call, sorted by self time. "backward" is one of them, and each kind of node that it runs
+  /// is another.
   std::vector<Row> operators() const;
   std::vector<Row> kernels() const;
-  /// Layers and the modules around them, in order of their first use.
+  /// Layers and the modules that contain them, in the order of their first use.
   std::vector<ModuleRow> modules() const;
   std::vector<MemoryPoint> memory_timeline() const;
   MemoryPeak memory_peak() const;
 
-  /// All this as text: the `rows` most costly operators and kernels, every module, the peak of memory.
+  /// All results as text: the `rows` most costly operators and kernels, every module, and the peak of memory.
   std::string table(size_t rows = 20) const;
-  /// Every event and the memory curve in the format of Chrome's trace viewer (JSON, "Trace Event Format"). IoError
-  /// where it cannot be written.
+  /// Writes every event and the memory curve in the format of Chrome's trace viewer (JSON, "Trace Event Format").
+  /// Throws an IoError if the file cannot be written.
   void save_trace(const std::string& path) const;
 
   void on_begin(const ObservedEvent& event) override;

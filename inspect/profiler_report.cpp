@@ -1,4 +1,4 @@
-// What a Profiler has seen, as lists, as text, and as a trace.
+// The results of a Profiler as lists, as text and as a trace.
 #include <algorithm>
 #include <cstdio>
 
@@ -24,7 +24,7 @@ std::vector<Profiler::Row> sorted(std::vector<Profiler::Row> rows) {
 double share(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 double rate(int64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds / 1e9 : 0; }
 
-/// "12.3 MB".
+/// For example "12.3 MB".
 std::string bytes_text(int64_t bytes) {
   const char* const units[] = {"B", "kB", "MB", "GB", "TB"};
   double size = static_cast<double>(bytes);
@@ -57,7 +57,7 @@ std::vector<Profiler::Row> Profiler::kernels() const {
 
 std::vector<Profiler::ModuleRow> Profiler::modules() const {
   std::lock_guard lock(state_->mutex);
-  // A module may do nothing itself: the paths above each one that does have rows too.
+  // Modules that only contain other modules get rows, too.
   std::vector<ModuleRow> rows;
   const auto meet = [&](const std::string& path) {
     const bool known = std::any_of(rows.begin(), rows.end(), [&](const ModuleRow& row) { return row.path == path; });

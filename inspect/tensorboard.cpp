@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kBufferBytes = 1 << 16;
 
-// Numbers of fields, from tensorflow/core/util/event.proto and tensorflow/core/framework/summary.proto, tensor.proto.
+// Field numbers from tensorflow/core/util/event.proto and tensorflow/core/framework/summary.proto and tensor.proto.
 namespace event_field {
 constexpr int wall_time = 1, step = 2, file_version = 3, summary = 5, session_log = 7;
 }
@@ -39,7 +39,7 @@ std::string host_name() {
   return gethostname(name, sizeof name - 1) == 0 && name[0] ? name : "localhost";
 }
 
-/// TFRecord's masked checksum: data that hold checksums of their own do not meet them again.
+/// TFRecord's masked checksum. The mask avoids computing the CRC of data that contain CRCs of the same kind.
 uint32_t masked_crc(std::string_view bytes) {
   const uint32_t crc = io::crc32c(std::as_bytes(std::span(bytes)));
   return (crc >> 15 | crc << 17) + 0xa282ead8u;
@@ -81,14 +81,14 @@ io::ProtobufMessage histogram(const Tensor& values, const std::string& tag) {
   for (int64_t i = 0; i < count; ++i) {
     sum += data[i];
     squares += data[i] * data[i];
-    // A bucket holds its lower edge and not its upper one; the last one holds both, and what lies beyond.
+    // A bucket includes its lower edge, but not its upper one. The last bucket includes both and everything above.
     const auto above = std::upper_bound(edges.begin(), edges.end(), data[i]) - edges.begin();
     ++counts[static_cast<size_t>(std::clamp<std::ptrdiff_t>(above - 1, 0, std::ssize(counts) - 1))];
   }
-  // Only what lies between the first and the last bucket in use, after an empty one as a left end.
+  // Written are the buckets from the first to the last non-empty one, preceded by an empty one.
   const auto used = [](double number) { return number > 0; };
   const auto first = std::find_if(counts.begin(), counts.end(), used) - counts.begin();
-  const auto last = counts.rend() - std::find_if(counts.rbegin(), counts.rend(), used);  // one past it
+  const auto last = counts.rend() - std::find_if(counts.rbegin(), counts.rend(), used);  // one past the last
   std::vector<double> limits(edges.begin() + first, edges.begin() + last + 1);
   std::vector<double> inside{0};
   inside.insert(inside.end(), counts.begin() + first, counts.begin() + last);
@@ -103,7 +103,7 @@ io::ProtobufMessage histogram(const Tensor& values, const std::string& tag) {
   return message;
 }
 
-/// (C, H, W) as rows of pixels.
+/// The bytes of an image (C, H, W) in rows of pixels.
 io::Bytes pixels_of(const Tensor& image) {
   const NoGradGuard no_grad;
   Tensor pixels = image.detach().cpu();
@@ -141,7 +141,7 @@ SummaryWriter::SummaryWriter(const std::string& log_dir, const SummaryWriterOpti
 SummaryWriter::~SummaryWriter() {
   try {
     flush();
-  } catch (const std::exception&) {  // destructors never throw; flush() says what went wrong
+  } catch (const std::exception&) {  // destructors never throw; call flush() to see errors
   }
   close(descriptor_);
 }
@@ -166,19 +166,19 @@ void SummaryWriter::add_image(const std::string& tag, const Tensor& image, int64
   const int64_t channels = planes.size(0), height = planes.size(1), width = planes.size(2);
   const io::Bytes png = io::encode_png(pixels_of(planes), height, width, channels);
   io::ProtobufMessage picture;
-  picture.integer(1, height).integer(2, width).integer(3, channels);  // its colour space is the number of channels
+  picture.integer(1, height).integer(2, width).integer(3, channels);  // channels is also the colour space
   picture.text(4, {reinterpret_cast<const char*>(png.data()), png.size()});
   add_value(io::ProtobufMessage().text(value_field::tag, tag).message(value_field::image, picture), step);
 }
 
 void SummaryWriter::add_text(const std::string& tag, const std::string& text, int64_t step) {
   constexpr int kString = 7;  // DT_STRING
-  io::ProtobufMessage shape;  // one element
+  io::ProtobufMessage shape;  // (1,)
   shape.message(2, io::ProtobufMessage().integer(1, 1));
   io::ProtobufMessage strings;
   strings.integer(1, kString).message(2, shape).text(8, text);
   const io::ProtobufMessage metadata =
-      io::ProtobufMessage().message(1, io::ProtobufMessage().text(1, "text"));  // the plugin
+      io::ProtobufMessage().message(1, io::ProtobufMessage().text(1, "text"));  // plugin name
   io::ProtobufMessage value;
   value.text(value_field::tag, tag + "/text_summary").message(value_field::tensor, strings);
   add_value(value.message(value_field::metadata, metadata), step);
@@ -208,7 +208,7 @@ void SummaryWriter::flush() {
     if (put < 0 && errno == EINTR) continue;
     if (put <= 0) {
       const std::string cause = std::strerror(errno);
-      buffer_.erase(0, written);  // the rest is tried again by the next flush
+      buffer_.erase(0, written);  // the next flush() tries the rest again
       GRADUS_FAIL(IoError, "cannot write '", path_, "': ", cause);
     }
     written += static_cast<size_t>(put);

@@ -1,5 +1,5 @@
-// CapturedStep: a training step that is captured in a CUDA graph and replayed, so that the device never waits for the
-// host to launch a kernel.
+// CapturedStep: a training step that is captured as a CUDA graph and replayed, so that the device does not wait for the
+// host between kernels.
 //
 //   training::CapturedStep step(kCUDA, {&optimizer}, [&](const TensorList& batch) -> TensorList {
 //     optimizer.zero_grad();
@@ -13,8 +13,8 @@
 //     schedule.step();
 //   }
 //
-// Dropout, clip_grad_norm_on_device_, amp::Autocast and amp::GradScaler may be part of the step. Replayed steps give
-// the bits of eager ones.
+// Dropout, clip_grad_norm_on_device_, amp::Autocast and amp::GradScaler may be part of the step. Replayed steps equal
+// eager ones bit for bit.
 #pragma once
 
 #include <gradus/core/options.h>
@@ -24,37 +24,38 @@
 namespace gradus::training {
 
 struct CapturedStepOptions {
-  /// Eager steps before the capture, at least 1: kernels are loaded, the state of optimizer and scaler is made.
+  /// Eager steps before the capture, at least 1. They load kernels and create the state of optimizer and gradient
+  /// scaler.
   GRADUS_ARG(int, warm_up) = 3;
-  /// false: every step is eager.
+  /// If false, every step is eager.
   GRADUS_ARG(bool, enabled) = true;
 };
 
 class CapturedStep : public ReplayedStep {
  public:
-  /// `optimizers` are those that the step uses; they must live as long as this, and be KernelOptimizers, which read
-  /// their scalars from device memory, else a ValueError. On the cpu every step is eager.
+  /// `optimizers` are those that the step uses. They must outlive this object. Throws a ValueError if one is not a
+  /// KernelOptimizer, which reads its scalars from device memory. On the CPU every step is eager.
   CapturedStep(Device device, std::vector<optim::Optimizer*> optimizers, Function step,
                CapturedStepOptions options = {});
 
-  /// A step on a batch, of tensors anywhere. Once `warm_up` eager steps in a row had batches of one size, that size is
-  /// captured; from then on such batches are copied to where the captured step reads them, the optimizers' learning
-  /// rates are uploaded, and the step is replayed. Batches of other sizes, the last of an epoch, go the eager way. When
-  /// another option of an optimizer changes (OneCycleLR moves momenta), the step is captured anew. When a module, a
-  /// parameter, the optimizer's state or the thread changes in a way that the capture does not follow (StepConditions),
-  /// eager steps come first.
+  /// Trains on a batch, whose tensors may be on any device. After `warm_up` consecutive eager steps with batches of one
+  /// size, the step is captured for this size. From then on, each such batch is copied to the inputs of the captured
+  /// step, the optimizers' learning rates are uploaded, and the step is replayed. Batches of other sizes, such as the
+  /// last one of an epoch, run eagerly. If another option of an optimizer changes (OneCycleLR changes momenta), the
+  /// step is captured again. If a module, a parameter, the optimizer's state or the thread changes in a way that
+  /// invalidates the capture (StepConditions), the step is captured again after `warm_up` eager steps.
   ///
-  /// Results of replayed steps live where the next replay writes: read or clone() them before. Gradients that are
-  /// looked at after the step belong to the last eager one, or to the capture.
+  /// Results of a replayed step are overwritten by the next replay, so read or clone() them before. Gradients that are
+  /// visible after a step are those of the last eager step or of the capture.
   ///
-  /// What cannot be captured throws and names the operator: what waits for the device (item(), printing, copies to the
-  /// host, shapes that depend on numbers) or allocates on a stream that the capture does not know. The batch is not
-  /// trained on then, gradients are dropped, and later calls go on, eagerly after give_up().
+  /// Throws an error that names the operator if the step cannot be captured: it waits for the device (item(), printing,
+  /// copies to the host, shapes that depend on values) or allocates on a stream that is not part of the capture. Then
+  /// the batch is not trained on and gradients are dropped. Later calls are possible; after give_up() they are eager.
   TensorList operator()(const TensorList& batch);
 
   /// True once steps are replayed.
   bool captured() const { return captured_; }
-  /// Forgets the capture; it is made anew after further eager steps.
+  /// Discards the capture. A new one is made after further eager steps.
   void reset();
   /// Makes every further step eager.
   void give_up();
@@ -64,10 +65,10 @@ class CapturedStep : public ReplayedStep {
 
   const CapturedStepOptions options_;
   bool wanted_;
-  Signature signature_;  // of the captured step, or of the last eager ones
-  int eager_steps_ = 0;  // in a row with this signature
+  Signature signature_;  // of the captured step, or of the last eager steps
+  int eager_steps_ = 0;  // number of consecutive eager steps with this signature
   bool captured_ = false;
-  TensorList inputs_, outputs_;  // of the captured step
+  TensorList inputs_, outputs_;  // those of the captured step
   std::vector<double> captured_options_;
   StepParts parts_;
   StepConditions conditions_;

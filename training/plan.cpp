@@ -19,8 +19,8 @@
 namespace gradus {
 namespace {
 
-/// What they hold, as the allocator of their device counts it. A tensor in the memory of another, as a shard is,
-/// counts once, and one of repeated elements as these.
+/// The bytes of the tensors as the allocator of their device counts them. Memory that several tensors share, for
+/// example shards, counts once. Repeated elements count once, too.
 int64_t bytes_of(const std::vector<Tensor>& tensors) {
   std::map<uintptr_t, uintptr_t> blocks;
   int64_t bytes = 0;
@@ -40,7 +40,7 @@ int64_t bytes_of(const std::vector<Tensor>& tensors) {
   return bytes;
 }
 
-/// Takes the gradients and half copies that parameters have, and those that a recording gives them, from them.
+/// Removes the gradients and half copies of parameters during a recording, and restores them afterwards.
 class WithoutGradients {
  public:
   explicit WithoutGradients(std::vector<Tensor> parameters) : parameters_(std::move(parameters)) {
@@ -51,7 +51,7 @@ class WithoutGradients {
   }
   ~WithoutGradients() {
     for (size_t i = 0; i < kept_.size(); ++i) {
-      amp::detail::drop_half_gradient(*parameters_[i].impl()->meta);  // a recorded one has no memory to convert from
+      amp::detail::drop_half_gradient(*parameters_[i].impl()->meta);  // a recorded one has no values to convert
       parameters_[i].mutable_grad() = kept_[i];
       parameters_[i].impl()->meta->half_copy = half_copies_[i];
     }
@@ -65,7 +65,7 @@ class WithoutGradients {
   std::vector<std::shared_ptr<amp::detail::HalfCopy>> half_copies_;
 };
 
-/// What is there before the step, on arrays without memory too.
+/// What exists before the step, also recorded with arrays without memory.
 struct Before {
   Tensor x, target;
   std::unique_ptr<optim::KernelOptimizer::FreshState> state;
@@ -88,7 +88,7 @@ struct Before {
   }
 };
 
-/// Which calls are of operators that a checkpoint runs again, by the events of these.
+/// Finds the calls of operators that the backward pass computes again, by observing these operators.
 class RecomputedCalls final : public Observer {
  public:
   explicit RecomputedCalls(const graph::Recorder& recorder) : recorder_(recorder) { add_observer(this); }
@@ -104,7 +104,7 @@ class RecomputedCalls final : public Observer {
     if (std::this_thread::get_id() != thread_ || !autograd::is_recomputing() || --depth_ > 0) return;
     for (size_t call = first_; call < recorder_.size(); ++call) ops_[call] = op_;
   }
-  /// By number, with the operator's name.
+  /// The operator's name for each such call, by the number of the call.
   const std::map<size_t, std::string>& ops() const { return ops_; }
 
  private:
@@ -116,13 +116,13 @@ class RecomputedCalls final : public Observer {
   std::map<size_t, std::string> ops_;
 };
 
-/// A step that is written down.
+/// A recorded step.
 struct Recorded {
   graph::Graph graph;
   int64_t backward_begin = 0, step_begin = 0, end = 0;
   size_t forward_calls = 0;
-  std::map<size_t, std::string> recomputed;                    // calls, by number, and their operators
-  std::vector<std::pair<const void*, std::string>> gradients;  // where they are, and whose
+  std::map<size_t, std::string> recomputed;                    // operators of recomputed calls, by number
+  std::vector<std::pair<const void*, std::string>> gradients;  // addresses, and names of the parameters
 };
 
 Recorded record(const nn::AnyModule& model, Before& before, optim::KernelOptimizer* optimizer,
@@ -165,7 +165,7 @@ Recorded record(const nn::AnyModule& model, Before& before, optim::KernelOptimiz
   return recorded;
 }
 
-/// Multiplications and additions of a call, by the shapes of its operands.
+/// Multiplications and additions of a call, estimated from the shapes of its operands.
 double flops_of(const graph::Call& call) {
   const auto numel = [&](size_t i) { return static_cast<double>(call.operands[i].layout.numel()); };
   const auto last = [&](size_t i) {
@@ -254,15 +254,15 @@ class Reporter {
     report_.static_lower_bound = static_cast<int64_t>(plan.lower_bound);
     report_.static_peak = report_.parameters + report_.buffers + report_.optimizer_state + report_.inputs + buckets_ +
                           constants + report_.static_arena;
-    // Then the workspace and the generator's offset; on a GPU the arena has the former, and the captured graph an
-    // offset of its own.
+    // Adds the workspace and the generator's offset. On a GPU the arena includes the workspace, and the captured graph
+    // has a second offset.
     report_.static_peak +=
         device.is_cpu() ? report_.workspace + counted(sizeof(int64_t)) : 2 * counted(sizeof(int64_t));
   }
 
   Recorded recorded_;
   MemoryReport report_;
-  const int64_t buckets_;  // gradients that were there before the step
+  const int64_t buckets_;  // bytes of gradients that exist before the step
 };
 
 MemoryReport plan_step(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer* optimizer,
@@ -270,7 +270,7 @@ MemoryReport plan_step(const nn::AnyModule& model, const Shape& input_shape, opt
   GRADUS_CHECK(!model.is_empty(), ValueError, "plan: the model is an empty AnyModule");
   auto* const kernel_optimizer = dynamic_cast<optim::KernelOptimizer*>(optimizer);
   GRADUS_CHECK(!optimizer || kernel_optimizer, ValueError,
-               "plan: an optimizer that is no KernelOptimizer cannot be recorded");
+               "plan: an optimizer that is not a KernelOptimizer cannot be recorded");
   const std::vector<Tensor> parameters = model.ptr()->parameters();
   const Device device = parameters.empty() ? Device() : parameters[0].device();
   for (const Tensor& parameter : parameters)
@@ -278,12 +278,12 @@ MemoryReport plan_step(const nn::AnyModule& model, const Shape& input_shape, opt
                  device, " and ", parameter.device());
   std::vector<Tensor> held = parameters;
   if (optimizer)
-    for (const Tensor& parameter : optimizer->parameters())  // the module's, or their shards
+    for (const Tensor& parameter : optimizer->parameters())  // the model's parameters or their shards
       if (std::ranges::find(parameters, parameter.impl(), &Tensor::impl) == parameters.end()) held.push_back(parameter);
   const WithoutGradients without_gradients(held);
   Before before(device, input_shape, parameters, kernel_optimizer, options);
   MemoryReport start;
-  std::vector<Tensor> slots;  // of gradients: the buckets of DistributedDataParallel
+  std::vector<Tensor> slots;  // memory bound to gradients: the buckets of DistributedDataParallel
   for (const Tensor& parameter : held)
     if (const Array& slot = parameter.impl()->meta->bound_grad; slot.defined()) slots.emplace_back(slot);
   start.gradients = bytes_of(slots);

@@ -1,12 +1,12 @@
-// The memory of a training step, known to the byte before anything runs.
+// Predicts the memory of a training step exactly, before anything runs.
 //
 //   const MemoryReport report = plan(net, {64, 1, 28, 28}, optimizer);
 //   std::cout << report;                                            // parameters, gradients, activations, …, peak
 //   int64_t images = largest_batch(net, {1, 3, 96, 96}, optimizer, int64_t{8} << 30);
 //
-// The step is written down on arrays without memory (graph/recorder.h): it computes nothing, and changes neither
-// the model nor the optimizer. The peak is the allocator's (MemoryStats::peak_allocated) of the model's device, on the
-// current backend and, on the CPU, with the current number of threads.
+// The step is recorded with arrays without memory (graph/recorder.h). This computes nothing and changes neither
+// the model nor the optimizer. The peak is that of the allocator of the model's device (MemoryStats::peak_allocated),
+// for the current backend and, on the CPU, the current number of threads.
 #pragma once
 
 #include <functional>
@@ -21,26 +21,26 @@ namespace gradus {
 struct PlanOptions {
   /// The loss of the model's output. Default: cross_entropy.
   GRADUS_ARG(std::function<Tensor(const Tensor& output, const Tensor& target)>, loss);
-  /// Shape and type of the target; by default (N), int64, with the input's size N along batch_axis.
+  /// Shape and type of the target. Default: (N), int64, where N is the input's size along batch_axis.
   GRADUS_ARG(std::optional<Shape>, target_shape);
   GRADUS_ARG(DType, target_dtype) = DType::i64;
   GRADUS_ARG(DType, input_dtype) = DType::f32;
-  /// The axis of the input that images or sequences are counted along.
+  /// The axis of the input that counts images or sequences.
   GRADUS_ARG(int, batch_axis) = 0;
-  /// Forward and loss run under amp::Autocast with this type.
+  /// If set, the forward pass and the loss run under amp::Autocast with this type.
   GRADUS_ARG(std::optional<DType>, autocast) = absent<DType>();
 };
 
 enum class MemoryKind : uint8_t {
   parameters,       ///< and buffers
-  optimizer_state,  ///< with the numbers that its kernels read, and the half copies of parameters that they write
+  optimizer_state,  ///< including the scalars that its kernels read and copies of parameters in half types
   inputs,           ///< and targets
   gradients,        ///< of parameters
-  activations,      ///< what forward makes
-  recomputed,       ///< activations that backward makes again
-  backward,         ///< what it makes besides, gradients of activations above all
-  optimizer,        ///< what the optimizer's step makes
-  workspace,        ///< what kernels take for themselves
+  activations,      ///< everything that the forward pass allocates
+  recomputed,       ///< activations that the backward pass computes again
+  backward,         ///< other memory of the backward pass, mostly gradients of activations
+  optimizer,        ///< temporary memory of the optimizer's step
+  workspace,        ///< scratch memory of kernels
 };
 constexpr int kMemoryKinds = 9;
 const char* name(MemoryKind kind);
@@ -49,26 +49,26 @@ const char* name(MemoryKind kind);
 struct MemorySpan {
   MemoryKind kind = MemoryKind::activations;
   int64_t bytes = 0;
-  int64_t begin = 0, end = 0;  ///< times, MemoryReport::end at most
-  std::string module, op;      ///< that it is made in: "features.3", "conv2d"; of gradients the parameter's name
+  int64_t begin = 0, end = 0;  ///< times, at most MemoryReport::end
+  std::string module, op;      ///< where it is allocated: "features.3", "conv2d"; for a gradient, op is the parameter
 };
 
-/// In bytes.
+/// The memory of a step in bytes.
 struct MemoryReport {
   int64_t parameters = 0, buffers = 0, inputs = 0, optimizer_state = 0;
   int64_t gradients = 0;    ///< of all parameters; with DistributedDataParallel, its buckets
-  int64_t activations = 0;  ///< what forward leaves for backward, the loss included
-  int64_t workspace = 0;    ///< the most that a kernel takes for itself
-  /// Of the eager step, with parameters, buffers, inputs and state: the sum of at_peak.
+  int64_t activations = 0;  ///< kept from the forward for the backward pass, including the loss
+  int64_t workspace = 0;    ///< the largest scratch memory of a kernel
+  /// The peak of the eager step, including parameters, buffers, inputs and state. The sum of at_peak.
   int64_t peak = 0;
-  int64_t at_peak[kMemoryKinds] = {};  ///< by MemoryKind
-  /// The same step by training::StaticStep: its arena, what no plan of its order goes below, and the peak, to which the
-  /// caller's batch comes.
+  int64_t at_peak[kMemoryKinds] = {};  ///< the parts of the peak, by MemoryKind
+  /// The same step as a training::StaticStep: its arena, a lower bound for any plan of this order of calls, and the
+  /// peak, which does not include the caller's batch.
   int64_t static_arena = 0, static_lower_bound = 0, static_peak = 0;
-  /// Of the operations of forward, and of those that are run again in backward (an estimate by shapes).
+  /// FLOPs of the forward pass and of what the backward pass computes again, estimated from shapes.
   double forward_flops = 0, recomputed_flops = 0;
 
-  /// In the order of their begin. Times count allocations and releases.
+  /// Sorted by begin. A time is the number of allocations and releases before it.
   std::vector<MemorySpan> timeline;
   int64_t backward_begin = 0, step_begin = 0, end = 0, peak_time = 0;
 
@@ -76,16 +76,17 @@ struct MemoryReport {
 };
 std::ostream& operator<<(std::ostream& stream, const MemoryReport& report);
 
-/// Of a training step: zero_grad, forward, loss, backward, optimizer step, where the optimizer has its state already. A
-/// model on several devices is a DeviceError, an optimizer that is no KernelOptimizer a ValueError; what cannot be
-/// recorded (a forward that reads a number back) is an error that names the line.
+/// Plans a training step (zero_grad, forward, loss, backward, optimizer step), including the optimizer's state, which
+/// an optimizer allocates in its first step. Throws a DeviceError if the model is on several devices, a ValueError if
+/// the optimizer is not a KernelOptimizer, and an error that names the line if the step cannot be recorded, for example
+/// because forward() reads a number back.
 MemoryReport plan(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer& optimizer,
                   const PlanOptions& options = {});
-/// Of a forward pass under NoGradGuard.
+/// Plans a forward pass under NoGradGuard.
 MemoryReport plan(const nn::AnyModule& model, const Shape& input_shape, const PlanOptions& options = {});
 
-/// The largest batch with which the eager step's peak is within `bytes`; 0 where one image is too much. The input's
-/// size along batch_axis does not matter.
+/// The largest batch for which the eager step's peak is at most `bytes`, or 0 if even a batch of one is too large. The
+/// input's size along batch_axis is ignored.
 int64_t largest_batch(const nn::AnyModule& model, Shape input_shape, optim::Optimizer& optimizer, int64_t bytes,
                       const PlanOptions& options = {});
 

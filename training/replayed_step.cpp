@@ -3,7 +3,7 @@
 namespace gradus::training {
 namespace {
 
-// All numbers but the learning rates, which replays read from device memory.
+// Collects all numbers except the learning rates, which replays read from device memory.
 class NumberCollector final : public optim::NumberVisitor {
  public:
   using NumberVisitor::operator();

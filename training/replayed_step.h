@@ -1,4 +1,4 @@
-// What CapturedStep and StaticStep have in common: a step that is written down once and then replayed.
+// The common base of CapturedStep and StaticStep: a step that is recorded once and then replayed.
 #pragma once
 
 #include <functional>
@@ -12,30 +12,29 @@ namespace gradus::training {
 
 class ReplayedStep {
  public:
-  /// What a step does with the tensors of a batch, which are on the device by then. Returns what the caller wants to
-  /// see.
+  /// A training step on the tensors of a batch, which are already on the device. Returns the results for the caller.
   using Function = std::function<TensorList(const TensorList& batch)>;
 
  protected:
-  /// `name` is what errors call the step.
+  /// `name` is the step's name in errors.
   ReplayedStep(const char* name, Device device, const std::vector<optim::Optimizer*>& optimizers, Function step);
 
-  /// What a recording is good for: shapes, orders in memory and types.
+  /// The shapes, strides and types of the batches that a recording accepts.
   using Signature = std::vector<std::tuple<Shape, Strides, DType>>;
   static Signature signature_of(const TensorList& batch);
 
   TensorList run_eagerly(const TensorList& batch) const;
-  /// A copy of the batch on the device, for recorded work to read.
+  /// A copy of the batch on the device, which recorded work reads.
   TensorList make_inputs(const TensorList& batch) const;
   void upload_learning_rates() const;
   std::vector<Tensor> parameters() const;
-  /// Where the gradients are that parameters have now.
+  /// The addresses of the parameters' current gradients.
   std::vector<const void*> gradient_addresses() const;
-  /// Nothing has computed gradients that a recording left.
+  /// Drops the gradients that a recording leaves, because nothing has computed them.
   void drop_gradients() const;
-  /// All numbers but the learning rates: what recorded kernels have as arguments.
+  /// All numeric options except the learning rates. Recorded kernels have them as arguments.
   std::vector<double> options_of_optimizers() const;
-  /// What else a recording that uses `parts` depends on, as it is now.
+  /// The current values of everything else that a recording with these parts depends on.
   StepConditions conditions(const StepParts& parts) const { return {optimizers_, parts}; }
   /// False if a recording with these conditions and parts must be made again.
   bool hold(StepConditions& conditions, const StepParts& parts) const { return conditions.hold(optimizers_, parts); }

@@ -1,5 +1,5 @@
-// StaticStep: a training step that is recorded once as a graph (graph/) and then run from memory that was planned
-// beforehand: no allocation, reference counting or dispatch between kernels; on a GPU as one captured graph.
+// StaticStep: a training step that is recorded once as a graph (core/graph) and then runs in memory planned in advance,
+// without allocation, reference counting or dispatch between kernels. On a GPU it runs as one captured graph.
 //
 //   training::StaticStep step(kCUDA, {&optimizer}, [&](const TensorList& batch) -> TensorList {
 //     optimizer.zero_grad();
@@ -13,7 +13,7 @@
 //     schedule.step();
 //   }
 //
-// The interface is CapturedStep's. Runs give the bits of eager steps, unless fuse_relu() is asked for.
+// The interface is that of CapturedStep. Results equal those of eager steps bit for bit, unless fuse_relu() is set.
 #pragma once
 
 #include <gradus/core/options.h>
@@ -26,52 +26,53 @@ class Executor;
 namespace gradus::training {
 
 struct StaticStepOptions {
-  /// Eager steps before the first recording, at least 1: they make the state of optimizers and scaler.
+  /// Eager steps before the first recording, at least 1. They create the state of optimizers and gradient scaler.
   GRADUS_ARG(int, warm_up) = 1;
-  /// Of so many sizes of batches the step is recorded; further sizes go the eager way.
+  /// The most batch sizes for which the step is recorded. Batches of further sizes run eagerly.
   GRADUS_ARG(int, recordings) = 4;
-  /// Convolutions and normalisations compute the ReLU behind them, and their gradients its mask, where the net has
-  /// layers of their own for that: faster, but results agree with eager ones up to rounding alone.
+  /// Lets convolutions and normalisations compute the ReLU layer after them, and their gradients its mask. This is
+  /// faster, but results agree with eager ones only up to rounding.
   GRADUS_ARG(bool, fuse_relu) = false;
-  /// false: every step is eager.
+  /// If false, every step is eager.
   GRADUS_ARG(bool, enabled) = true;
 };
 
 class StaticStep : public ReplayedStep {
  public:
-  /// `optimizers` are those that the step uses; they must live as long as this, and be KernelOptimizers, else a
-  /// ValueError.
+  /// `optimizers` are those that the step uses. They must outlive this object. Throws a ValueError if one is not a
+  /// KernelOptimizer.
   StaticStep(Device device, const std::vector<optim::Optimizer*>& optimizers, Function step,
              StaticStepOptions options = {});
   ~StaticStep();
   StaticStep(const StaticStep&) = delete;
   StaticStep& operator=(const StaticStep&) = delete;
 
-  /// A step on a batch, of tensors anywhere. The first ones are eager; then the step is recorded for each size of batch
-  /// that comes, and run. When an option of an optimizer other than the learning rate changes, it is recorded anew.
-  /// When a module, a parameter, the optimizer's state or the thread changes in a way that the recording does not
-  /// follow (StepConditions), the next step is eager and the one after it recorded anew.
+  /// Trains on a batch, whose tensors may be on any device. The first steps are eager. Then the step is recorded for
+  /// each new batch size, and the recording is run. If an option of an optimizer other than the learning rate changes,
+  /// the step is recorded again. If a module, a parameter, the optimizer's state or the thread changes in a way that
+  /// invalidates the recording (StepConditions), the next step is eager and the one after it is recorded again.
   ///
-  /// Results of recorded steps are overwritten by the next one of their size: read or clone() them before. Gradients
-  /// exist within recorded steps alone, which therefore begin with zero_grad(). Other tensors that the step uses
-  /// without being given them have to stay where they are until reset().
+  /// Results of a recorded step are overwritten by the next step of the same size, so read or clone() them before.
+  /// Gradients exist only within recorded steps, which must therefore begin with zero_grad(). Other tensors that the
+  /// step uses must keep their memory until reset().
   ///
-  /// What cannot be recorded throws and names the operator: reading a number back (item(), printing, shapes that
-  /// depend on numbers), gradients of earlier steps, or a tensor of the step that something keeps and that is not among
-  /// its results. The batch is not trained on then, gradients are dropped, and later calls go on, eagerly after
-  /// give_up().
+  /// Throws an error that names the operator if the step cannot be recorded: it reads a number back (item(), printing,
+  /// shapes that depend on values), uses gradients of earlier steps, or makes a tensor that is kept but is not among
+  /// its results. Then the batch is not trained on and gradients are dropped. Later calls are possible; after give_up()
+  /// they are eager.
   TensorList operator()(const TensorList& batch);
 
-  /// What ran last, with its graph and the plan of its memory (graph/executor.h); null before the first.
+  /// The executor of the last recorded step, with its graph and memory plan (graph/executor.h). Null before the
+  /// first.
   const graph::Executor* executor() const { return last_; }
-  /// Forgets the recordings; they are made anew after further eager steps.
+  /// Discards the recordings. New ones are made after further eager steps.
   void reset();
   /// Makes every further step eager.
   void give_up();
 
  private:
   struct Recording;
-  /// The batch's recording; null where its step is to be eager.
+  /// The recording for this batch; null if its step must be eager.
   Recording* recording_of(const TensorList& batch);
   std::unique_ptr<Recording> record(const TensorList& batch) const;
 

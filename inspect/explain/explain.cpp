@@ -18,12 +18,12 @@ using detail::ThreadObserver;
 using detail::WatchedMemory;
 using Kind = ObservedEvent::Kind;
 
-/// Layers are known by their name, other operators by their line.
+/// Operators in layers are named by the layer, others by their source line.
 std::string name_of(const graph::Origin& origin) {
   return origin.module.empty() ? origin.str() : origin.op + " of " + origin.module;
 }
 
-/// The innermost module that has both inside: "layer1.0" of "layer1.0.conv1" and "layer1.0.bn1".
+/// The innermost module that contains both: "layer1.0" for "layer1.0.conv1" and "layer1.0.bn1".
 std::string common_module(const std::string& a, const std::string& b) {
   for (std::string module = a;; module.resize(module.rfind('.'))) {
     if (b == module || b.rfind(module + ".", 0) == 0) return module;
@@ -31,7 +31,7 @@ std::string common_module(const std::string& a, const std::string& b) {
   }
 }
 
-/// What the kernels of a step took, in order.
+/// The times of a step's kernels, in order.
 struct KernelTimes final : ThreadObserver {
   void on_end(const ObservedEvent& event) override {
     if (is_mine(event, Kind::kernel) && event.leaf) names.push_back(event.name), seconds.push_back(event.seconds);
@@ -40,7 +40,7 @@ struct KernelTimes final : ThreadObserver {
   std::vector<double> seconds;
 };
 
-/// Sees what is saved for the backward pass, and leaves it with who saves it.
+/// Records what is saved for the backward pass, without taking it over.
 class SavedWatcher final : public SavedKeeper {
  public:
   SavedWatcher(WatchedMemory& memory, detail::StepWatch* watch)
@@ -65,7 +65,7 @@ class SavedWatcher final : public SavedKeeper {
   SavedKeeper* const before_;
 };
 
-/// Runs calls on another backend and writes them down, with their kernels.
+/// Runs calls on another backend and records them with their kernels.
 class Watcher final : public ThreadObserver {
  public:
   Watcher(Backend& runs, WatchedMemory& memory, const OpenOperators& operators, detail::StepWatch* watch)
@@ -96,7 +96,7 @@ class Watcher final : public ThreadObserver {
     if (watch_) watch_->on_call(call, /*has_run=*/false);
     call.run(runs_);
     if (watch_) watch_->on_call(call, /*has_run=*/true);
-    if (std::string_view(call.name) == "optimizer_step" && !kernels.empty())  // its kernel does not say
+    if (std::string_view(call.name) == "optimizer_step" && !kernels.empty())  // its kernel reports no bytes
       kernels.back().bytes = bytes;
     memory_.calls = calls.size();
   }
@@ -139,7 +139,7 @@ class Watcher final : public ThreadObserver {
   const OpenOperators& operators_;
   detail::StepWatch* const watch_;
   const std::unique_ptr<Backend> calls_;
-  std::map<const void*, size_t> writers_;  // of memory that was there before
+  std::map<const void*, size_t> writers_;  // the last writer of memory from before the watched steps
 };
 
 double seconds_of(const std::function<void()>& work) {
@@ -148,7 +148,7 @@ double seconds_of(const std::function<void()>& work) {
   return observer_time() - start;
 }
 
-/// The least times of kernels, of what is between them, and of steps.
+/// Measures the least times of kernels, of the gaps between them and of steps.
 void time_steps(Explanation& explanation, const std::function<void()>& step, int count) {
   explanation.step_seconds = explanation.between_seconds = INFINITY;
   std::vector<double> least(explanation.kernels.size(), INFINITY);
@@ -169,7 +169,7 @@ void time_steps(Explanation& explanation, const std::function<void()>& step, int
   else explanation.notes.emplace_back("steps differ from each other: the times of kernels are those of one step");
 }
 
-/// What follows from the times of kernels.
+/// Fills in what follows from the times of kernels.
 void compare_with_roofline(Explanation& explanation) {
   for (Explanation::Kernel& kernel : explanation.kernels) {
     const double seconds = explanation.roofline.seconds_at_least(kernel.bytes, kernel.flops);
@@ -178,7 +178,7 @@ void compare_with_roofline(Explanation& explanation) {
   }
 }
 
-constexpr int kWatchedSteps = 3;  // what the first of them left behind at the end of the last is a leak
+constexpr int kWatchedSteps = 3;  // memory of the first that still exists after the last is a leak
 
 void explain_memory(Explanation& explanation, const WatchedMemory& memory) {
   explanation.peak_bytes = memory.peak(), explanation.peak_call = memory.peak_call();
@@ -201,7 +201,7 @@ void explain_memory(Explanation& explanation, const WatchedMemory& memory) {
   std::stable_sort(explanation.leaks.begin(), explanation.leaks.end(), larger);
 }
 
-/// Steps with every call and block watched: what ran, and what lived when.
+/// Runs steps while all calls and memory blocks are recorded. Returns the calls of the last step.
 detail::WatchedCalls watch_steps(Explanation& explanation, Device device, Backend& backend,
                                  const std::function<void()>& step, detail::StepWatch* watch) {
   struct MemoryScope {
@@ -263,7 +263,7 @@ Explanation detail::explain(const std::function<void()>& step, const ExplainOpti
   explanation.roofline = measure_roofline(device);
   for (int i = 0; i < options.warm_up(); ++i) step();
   const detail::WatchedCalls calls = watch_steps(explanation, device, backend, step, watch);
-  step();  // its memory is the runtime's again
+  step();  // replaces gradients in watched memory by ones in the runtime's
   if (device.is_cuda()) detail::time_captured_step(explanation, step, options.steps());
   else time_steps(explanation, step, options.steps());
   compare_with_roofline(explanation);

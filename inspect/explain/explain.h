@@ -1,5 +1,5 @@
-// explain: a training step that says what it does: which kernels run, why those, how far from what the machine can do,
-// what is kept for the backward pass, and which changes would save most.
+// explain: analyses a training step. It tells which kernels run and why these were chosen, how far they are from the
+// limits of the machine, what is kept for the backward pass, and which changes would save most time and memory.
 //
 //   auto explanation = training::explain([&] {
 //     optimizer.zero_grad();
@@ -7,7 +7,7 @@
 //     optimizer.step();
 //   });
 //   std::cout << explanation.str();
-//   explanation.save_html("explain.html");     // the same, with the net drawn; needs no network
+//   explanation.save_html("explain.html");     // the same with a drawing of the net, as one file
 #pragma once
 
 #include <functional>
@@ -24,29 +24,29 @@ namespace gradus {
 namespace training {
 
 struct ExplainOptions {
-  /// That the step trains on.
+  /// The device that the step trains on.
   GRADUS_ARG(Device, device) = kCPU;
-  /// Steps before the first one that is looked at: they make the optimizer's state.
+  /// Steps before the analysis. They create the optimizer's state.
   GRADUS_ARG(int, warm_up) = 2;
-  /// Steps that are timed for each figure, of which the fastest counts: what it takes when nothing disturbs it.
+  /// Number of timed steps for each figure. The fastest one counts, because it is disturbed least by other programs.
   GRADUS_ARG(int, steps) = 6;
-  /// Also time steps with other settings and run some operations in another layout, for the proposals.
+  /// Whether to time steps with other settings and operations in another layout, for more proposals.
   GRADUS_ARG(bool, proposals) = true;
 };
 
-/// What the device can do: the rates of our largest kernels, measured. A kernel that computes `flops` and moves
-/// `bytes` takes max(flops / peak, bytes / bandwidth) at least (Williams, Waterman and Patterson, "Roofline", 2009).
+/// The limits of the device, measured with kernels of this library. A kernel that computes `flops` and moves `bytes`
+/// takes at least max(flops / peak, bytes / bandwidth) (Williams, Waterman and Patterson, "Roofline", 2009).
 struct Roofline {
   struct Level {
-    int64_t bytes;     ///< that fit
-    double bandwidth;  ///< bytes a second
+    int64_t bytes;     ///< data of at most this size has this bandwidth
+    double bandwidth;  ///< bytes per second
   };
-  double peak = 0;            ///< float32 operations a second, of a large matrix product on all threads
-  std::vector<Level> levels;  ///< from the smallest
+  double peak = 0;            ///< float32 operations per second, in a large matrix product on all threads
+  std::vector<Level> levels;  ///< of the memory hierarchy, smallest first
 
   double seconds_at_least(int64_t bytes, int64_t flops) const;
 };
-/// Measured with the CPU's default backend, or on a GPU with "cuda", in about half a second.
+/// Measures the limits in about half a second, with the CPU's default backend, or with "cuda" on a GPU.
 Roofline measure_roofline(Device device = kCPU);
 
 class Explanation {
@@ -54,76 +54,77 @@ class Explanation {
   /// A kernel that ran in the step.
   struct Kernel {
     std::string name, backend, implementation;
-    std::string reason;  ///< the clause of select() that chose it; "" where there is nothing to choose
-    std::string op;      ///< of the user, in the backward pass the node's: "conv2d_relu", "Conv2dRelu"
-    std::string module;  ///< "features.3"; may be empty
+    std::string reason;  ///< why this implementation was chosen; empty if there was no choice
+    std::string op;      ///< the user's operator ("conv2d_relu"), in the backward pass the node ("Conv2dRelu")
+    std::string module;  ///< for example "features.3"; may be empty
     bool backward = false;
     std::vector<Shape> shapes;     ///< of the first operands
-    int64_t bytes = 0, flops = 0;  ///< read and written at least; computed, where the kernel says that
+    int64_t bytes = 0, flops = 0;  ///< least bytes read and written; operations, if the kernel reports them
     double seconds = 0;
-    double roofline = 0;  ///< the least time of such a kernel, as a share of its time
-    size_t call = 0;      ///< whose part it is, or that was the last one before
+    double roofline = 0;  ///< the least possible time divided by the kernel's time
+    size_t call = 0;      ///< the call that ran it, or else the last call before it
   };
   /// A call of the backend.
   struct Call {
     std::string name;
     graph::Origin origin;
-    std::string op;  ///< as of its kernels
+    std::string op;  ///< as in Kernel
     bool backward = false;
     std::vector<size_t> inputs;  ///< earlier calls whose results it reads or changes
     Shape result;
-    double seconds = 0;  ///< of its kernels
+    double seconds = 0;  ///< time of its kernels
   };
   /// Memory that the forward pass keeps for the backward pass.
   struct Saved {
     std::string made_by;               ///< "conv2d of features.0, train.cpp:41"
     std::vector<std::string> kept_by;  ///< the operators that saved it: "max_pool2d of features.1"
-    std::string until;                 ///< what ran when it was let go
-    std::string module;                ///< that has who made it and who saved it inside; "" if none has
+    std::string until;                 ///< the operator that ran when it was released
+    std::string module;                ///< innermost module with its maker and its keepers; empty if there is none
     Shape shape;
     DType dtype = DType::f32;
     int64_t bytes = 0;
     size_t from_call = 0, to_call = 0;
-    bool at_peak = false;  ///< lived when most memory was in use
+    bool at_peak = false;  ///< whether it existed when most memory was in use
   };
-  /// Memory of one step that is still there when two more have ended.
+  /// Memory of one step that still exists after two more steps.
   struct Leak {
     std::string made_by;
     Shape shape;
-    int64_t bytes = 0;  ///< of each step
+    int64_t bytes = 0;  ///< per step
   };
   struct Proposal {
     std::string change;
-    double seconds = 0;  ///< of a step that it would save
-    int64_t bytes = 0;   ///< or bytes
-    std::string basis;   ///< where the figure is from: "measured", …
+    double seconds = 0;  ///< time that it would save per step, or 0
+    int64_t bytes = 0;   ///< memory that it would save, or 0
+    std::string basis;   ///< how the figure was found, for example "measured"
   };
 
   std::vector<Kernel> kernels;  ///< in order
   std::vector<Call> calls;
-  double step_seconds = 0;     ///< of a step that nobody looks at; on a GPU of one that is replayed from a capture
-  double between_seconds = 0;  ///< of an observed one, outside of its kernels; on a GPU the rest of step_seconds
-  int64_t peak_bytes = 0;      ///< beyond what was there before the step
-  size_t peak_call = 0;        ///< where it is reached
+  double step_seconds = 0;     ///< of a step without observers; on a GPU of a captured step in replay
+  double between_seconds = 0;  ///< time of an observed step outside kernels; on a GPU the rest of step_seconds
+  int64_t peak_bytes = 0;      ///< beyond what was allocated before the step
+  size_t peak_call = 0;        ///< the call in which the peak is reached
   std::vector<Saved> saved;    ///< largest first
   std::vector<Leak> leaks;
   std::vector<Proposal> faster, smaller;  ///< at most three of each, best first
-  std::vector<std::string> notes;         ///< what could not be found out, and why
+  std::vector<std::string> notes;         ///< what could not be determined, and why
   Roofline roofline;
 
   double kernel_seconds() const;
-  /// Tables: the kernels in order (the `rows` most costly ones alone, if there are more), what is saved, the proposals.
+  /// Tables of the kernels in order, of saved memory and of the proposals. If there are more than `rows` kernels, only
+  /// the most costly ones are listed.
   std::string str(size_t rows = 60) const;
-  /// A page without references to anything outside of it.
+  /// A self-contained HTML page.
   std::string html(const std::string& title = "a training step") const;
-  /// IoError where it cannot be written.
+  /// Writes the page. Throws an IoError if that fails.
   void save_html(const std::string& path, const std::string& title = "a training step") const;
 };
 
-/// Runs `step`, which trains on options.device(), some dozens of times with real effects on what it trains: as it is,
-/// with observers, once with all calls of the backend and all memory of this thread watched, and with other settings.
-/// What other threads compute besides parallel_for is not seen. An exception of the step is passed on. On a GPU the
-/// step is also captured, which a step cannot be that reads a number back: a DeviceError names the line.
+/// Runs `step`, which trains on options.device(), several dozen times: unchanged, with observers, with all backend
+/// calls and all memory of this thread recorded, and with other settings. Every run really trains. Work of other
+/// threads outside parallel_for is not seen. Exceptions of the step are passed on. On a GPU the step is also captured.
+/// If it reads a number back, this is impossible, and a DeviceError names the line.
 Explanation explain(const std::function<void()>& step, const ExplainOptions& options = {});
 
 }  // namespace training

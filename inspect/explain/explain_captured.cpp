@@ -1,6 +1,6 @@
-// Times of steps on a GPU. Its kernels run behind the host's back, one after the other without a look at the host when
-// the step is captured as a graph. A step's time is that of the graph as it is. The kernels' are from a second graph,
-// which has an event before and behind each of them; what such a pair takes with nothing in between is taken off.
+// Times of steps on a GPU. In a captured step, kernels run one after the other without waiting for the host. The step's
+// time is that of the unchanged graph. Kernels are timed in a second graph, which has an event before and after each
+// kernel; the time of such a pair without a kernel in between is subtracted.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -36,7 +36,7 @@ class KernelEvents final : public detail::ThreadObserver {
     open_.back()->leaf = event.leaf;
     open_.pop_back();
   }
-  /// In order.
+  /// The innermost kernels, in order.
   std::vector<const Timed*> leaves() const {
     std::vector<const Timed*> leaves;
     for (const Timed& kernel : kernels_)
@@ -49,7 +49,7 @@ class KernelEvents final : public detail::ThreadObserver {
   std::vector<Timed*> open_;
 };
 
-/// The least seconds between two events of a graph with no kernel in between.
+/// The least seconds between two events of a graph without a kernel in between.
 double seconds_of_empty_pair() {
   constexpr int kPairs = 16, kReplays = 8;
   std::vector<EventPair> pairs(kPairs);
@@ -69,7 +69,7 @@ double seconds_of_empty_pair() {
 }  // namespace
 
 double detail::least_captured_seconds(int count, const std::function<void()>& work) {
-  constexpr int kReplays = 4;  // in a row, as in training
+  constexpr int kReplays = 4;  // one after the other, as in training
   cuda::Graph graph;
   graph.capture(work);
   EventPair events;
@@ -104,7 +104,7 @@ void detail::time_captured_step(Explanation& explanation, const std::function<vo
     }
   }
   explanation.step_seconds = least_captured_seconds(count, step);
-  step();  // gradients are the runtime's again
+  step();  // replaces gradients in the graph's memory by ones in the runtime's
   double sum = 0;
   for (double& seconds : least) sum += seconds = std::max(seconds - empty, 0.0);
   const double scale = sum > explanation.step_seconds ? explanation.step_seconds / sum : 1;

@@ -1,4 +1,4 @@
-// What explanations, their proposals and lab pages share.
+// Declarations shared by explanations, their proposals and lab pages.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace gradus::training::detail {
 
-/// An observer of this thread, as long as it lives.
+/// An observer of this thread, registered during its lifetime.
 class ThreadObserver : public Observer {
  public:
   ThreadObserver() { add_observer(this); }
@@ -30,41 +30,41 @@ class ThreadObserver : public Observer {
   const std::thread::id thread_ = std::this_thread::get_id();
 };
 
-/// Seconds of the fastest of `count` calls of work(), after one more: what it takes when nothing disturbs it.
+/// Seconds of the fastest of `count` calls of work(), after one untimed call.
 double least_seconds(int count, const std::function<void()>& work);
 
-/// On a GPU: seconds of work(), captured and replayed, each the fastest of `count`.
+/// Seconds of work() on a GPU, captured and replayed: the fastest of `count` measurements.
 double least_captured_seconds(int count, const std::function<void()>& work);
-/// Fills in the seconds of a step that is captured, of its kernels and of the gaps between them.
+/// Fills in the times of a captured step, of its kernels and of the gaps between them.
 void time_captured_step(Explanation& explanation, const std::function<void()>& step, int count);
 
-/// The calls of Explanation::calls, with their arguments.
+/// The calls of Explanation::calls with their arguments.
 using WatchedCalls = std::vector<std::unique_ptr<graph::Call>>;
 
 class WatchedMemory;
 
-/// Looks on while an explanation watches steps, the last of which is the one that it tells of.
+/// Callbacks for the steps that an explanation watches. Only the last of these steps is reported.
 class StepWatch {
  public:
   virtual ~StepWatch() = default;
   virtual void begin_step(WatchedMemory& memory) = 0;
   virtual void end_step() = 0;
-  /// Before a call of the backend runs, and when it has.
+  /// Called before and after a call of the backend runs.
   virtual void on_call(graph::Call& call, bool has_run) = 0;
-  /// The forward pass keeps an array for the backward pass.
+  /// Called when the forward pass keeps an array for the backward pass.
   virtual void on_saved(const Array& array) = 0;
 };
 /// explain(); `watch` may be null.
 Explanation explain(const std::function<void()>& step, const ExplainOptions& options, StepWatch* watch);
 
-/// For HTML.
+/// The text with HTML's special characters escaped.
 std::string escaped(const std::string& text);
-/// The net as SVG: a box for each layer or operator in a row of calls, whose <rect> has its number as "data-box". Adds
-/// the number of each call's box to `box_of`, SIZE_MAX for calls of no box, where that is not null. "" for more boxes
-/// than a reader or a browser could cope with.
+/// The net as SVG, with a box for each layer or operator. The <rect> of a box has its number as "data-box". Unless
+/// `box_of` is null, it gets the number of each call's box, SIZE_MAX for calls without one. Empty if there are too many
+/// boxes to draw.
 std::string picture_of(const Explanation& explanation, std::vector<size_t>* box_of = nullptr);
 
-/// Fills `faster` and `smaller`.
+/// Fills in Explanation::faster and Explanation::smaller.
 void add_proposals(Explanation& explanation, const WatchedCalls& calls, Backend& backend,
                    const std::function<void()>& step, const ExplainOptions& options);
 

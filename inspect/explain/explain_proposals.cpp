@@ -1,5 +1,5 @@
-// What would save most: figures from measurements where a change can be tried from outside, else from the times and
-// bytes of what it would take away.
+// Which changes would save most. A change that can be tried from outside is measured; for others the time and bytes of
+// what they would remove are added up.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -17,7 +17,7 @@ namespace {
 
 using Proposal = Explanation::Proposal;
 constexpr size_t kProposals = 3;
-constexpr double kWorthwhile = 0.02;  // of the step
+constexpr double kWorthwhile = 0.02;  // least saving to be proposed, as a share of the step
 
 class Proposals {
  public:
@@ -55,7 +55,7 @@ class Proposals {
     if (bytes > 0) explanation_.smaller.push_back({std::move(change), 0, bytes, std::move(basis)});
   }
 
-  // A ReLU behind a convolution or a normalisation is part of the fused layer's kernel, forward and backward.
+  // Fused layers compute the ReLU after a convolution or normalisation in the same kernel, forward and backward.
   void add_fusions() {
     double convolutions = 0, normalisations = 0;
     for (size_t i = 0; i < explanation_.calls.size(); ++i) {
@@ -75,10 +75,10 @@ class Proposals {
     faster("fuse batch norms and their ReLU: nn::BNReLU2d", normalisations, "time of the ReLUs");
   }
 
-  // What the user can do about these depends on the kernel: they are named.
+  // Names the slow kernels. What the user can do about them depends on the kernel.
   void add_slow_kernels() {
     constexpr double kSlow = 0.1;
-    std::map<std::string, std::pair<double, double>> slow;  // seconds beyond the roofline, and all
+    std::map<std::string, std::pair<double, double>> slow;  // seconds beyond the roofline, and in total
     for (const Explanation::Kernel& kernel : explanation_.kernels) {
       if (kernel.roofline >= kSlow) continue;
       auto& [beyond, all] = slow[kernel.name + " by " + kernel.backend + "/" + kernel.implementation];
@@ -98,7 +98,8 @@ class Proposals {
               leak.bytes, "of each step");
   }
 
-  // By the module, or the one around it, that keeps most; what others made for it has to stay.
+  // Proposes the module that keeps most, with the modules inside it. What other modules made for it cannot be
+  // recomputed.
   void add_recomputation() {
     std::map<std::string, int64_t> bytes;
     for (const Explanation::Saved& saved : explanation_.saved)
@@ -129,7 +130,7 @@ class Proposals {
     smaller("mixed precision: amp::Autocast with kBFloat16", bytes, "half of what is saved in float32 at the peak");
   }
 
-  // The calls that have images among their operands, with images and weights in one order and in the other.
+  // Times the calls that have images among their operands, with images and weights in either memory order.
   void add_layout() {
     double seconds[2] = {};
     bool is_contiguous = false;
@@ -144,7 +145,7 @@ class Proposals {
   static bool is_image(const StridedLayout& layout) {
     return layout.ndim() == 4 && layout.shape[1] > 1 && layout.shape[2] * layout.shape[3] > 1;
   }
-  // Sets `is_contiguous` if one of them is not channels-last now.
+  // Returns true if the call has images. Sets `is_contiguous` if one of them is not channels-last.
   static bool takes_images(graph::Call& call, bool& is_contiguous) {
     struct Images final : graph::Call::Visitor {
       void read(View& view) override { look(view); }
@@ -172,7 +173,7 @@ class Proposals {
       void write(MutableView& view) override {
         const bool images = is_image(view);
         if (images) view.strides = channels_last ? channels_last_strides(view.shape) : contiguous_strides(view.shape);
-        int64_t last = 0;  // of the elements that it covers
+        int64_t last = 0;  // position of the last element
         for (int i = 0; i < view.ndim(); ++i) last += (view.shape[i] - 1) * view.strides[i];
         arrays.push_back(Array::empty({std::max<int64_t>(last, 0) + 1}, view.dtype, view.device));
         ops::fill(arrays.back(), 0);
@@ -184,11 +185,11 @@ class Proposals {
     call.visit(place);
     const auto run = [&] { call.run(backend_); };
     if (!on_gpu_) return detail::least_seconds(options_.steps(), run);
-    run();  // loads its kernels
+    run();  // loads the kernels
     return detail::least_captured_seconds(options_.steps(), run);
   }
 
-  /// Seconds of an eager step, and of changed(), in turns.
+  /// The least seconds of an eager step and of changed(), measured alternately.
   std::pair<double, double> compare(const std::function<void()>& changed) const {
     std::pair<double, double> least(on_gpu_ ? INFINITY : explanation_.step_seconds, INFINITY);
     const auto seconds_of = [&](const std::function<void()>& work) {
@@ -234,7 +235,7 @@ class Proposals {
     } catch (const Error& error) {
       explanation_.notes.push_back(std::string("the step cannot be a StaticStep: ") + error.what());
     }
-    step_();  // gradients that nothing computed are gone
+    step_();  // replaces gradients of the recording, which have no values
   }
 
   Explanation& explanation_;

@@ -1,4 +1,4 @@
-// Explanations as tables and as a page.
+// Explanations as text tables and as an HTML page.
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
@@ -34,7 +34,7 @@ std::string figure_of(const Explanation::Proposal& proposal) {
   return proposal.bytes > 0 ? format_bytes(proposal.bytes) : text;
 }
 
-/// Numbers of the `rows` most costly kernels, in order.
+/// Indices of the `rows` most costly kernels, in the order in which they ran.
 std::vector<size_t> most_costly(const std::vector<Explanation::Kernel>& kernels, size_t rows) {
   std::vector<size_t> numbers(kernels.size());
   std::iota(numbers.begin(), numbers.end(), size_t{0});
@@ -61,7 +61,7 @@ using detail::escaped;
 
 // ---- The page -------------------------------------------------------------------------------------------------------
 
-/// Calls of the forward pass in a row that are of one layer, or of one operator outside of layers.
+/// Consecutive calls of the forward pass that belong to one layer, or to one operator outside layers.
 struct Box {
   std::string key, title;
   Shape result;
@@ -70,7 +70,7 @@ struct Box {
   size_t rank = 0, column = 0;
 };
 
-/// "crossentropy" for both cross_entropy and CrossEntropy: operators have the names of their nodes.
+/// "crossentropy" for both cross_entropy and CrossEntropy, the names of an operator and its node.
 std::string plain_name(const std::string& name) {
   std::string text;
   for (const char c : name)
@@ -102,7 +102,8 @@ std::vector<Box> boxes_of(const Explanation& explanation, std::vector<size_t>& b
       if (box_of[input] != boxes.size() - 1) box.inputs.insert(box_of[input]);
   }
   std::string last;
-  for (; at < explanation.calls.size() && explanation.calls[at].backward; ++at) {  // the last box of a layer first
+  // If a layer has several boxes, the backward pass reaches its last box first.
+  for (; at < explanation.calls.size() && explanation.calls[at].backward; ++at) {
     const std::string key = key_of(explanation.calls[at]);
     std::vector<size_t>& list = of_key[key];
     if (key != last && !last.empty() && of_key[last].size() > 1) of_key[last].pop_back();
@@ -143,10 +144,10 @@ std::string detail::escaped(const std::string& text) {
   return result;
 }
 
-// One box below the other in the order of their data, and lines from who computes to who reads. The redder a box, the
-// more of the step's time is its.
+// Draws boxes below each other in the order of their data, and lines from the box that computes data to those that read
+// it. The redder a box, the larger its share of the step's time.
 std::string detail::picture_of(const Explanation& explanation, std::vector<size_t>* box_of) {
-  const auto fitting = [](const std::string& title) {  // its end says more than its beginning
+  const auto fitting = [](const std::string& title) {  // cuts the beginning, as the end tells more
     constexpr size_t kMost = 44;
     return escaped(title.size() > kMost ? "\u2026" + title.substr(title.size() - kMost + 1) : title);
   };
@@ -170,7 +171,7 @@ std::string detail::picture_of(const Explanation& explanation, std::vector<size_
       const size_t x1 = kMargin + box.column * kStepX, y1 = box.rank * kStepY;
       if (box.rank == from.rank + 1)
         print_to(svg, "<path d=\"M%zu %zu L%zu %zu\"/>\n", x0 + kWidth / 2, y0, x1 + kWidth / 2, y1);
-      else  // past what is between, on the left
+      else  // a curve to the left, around the boxes in between
         print_to(svg, "<path d=\"M%zu %zu C%zu %zu %zu %zu %zu %zu\"/>\n", x0, y0 - kHeight / 2, x0 - kMargin,
                  y0 + kStepY / 2, x1 - kMargin, y1 - kStepY / 2, x1, y1 + kHeight / 2);
     }

@@ -1,4 +1,4 @@
-// What the pages of lab.h are made of.
+// Parts of the pages of lab.h.
 #pragma once
 
 #include <map>
@@ -9,13 +9,14 @@
 
 namespace gradus::training::detail {
 
-/// The first `count` elements of an array of the CPU as "1 0.5 nan", each so that it is read back to the same bits.
+/// The first `count` elements of an array on the CPU as text such as "1 0.5 nan", with enough digits to restore all
+/// bits.
 std::string first_numbers(const View& x, int64_t count);
 
-/// Pages have so many bytes of rows and texts at most: then no more rows follow.
+/// The limit for the rows and texts of a page in bytes. Further rows are left out.
 inline constexpr size_t kMostBytes = 24 << 20;
 
-/// Texts of a page, each once: rows have their numbers.
+/// The texts of a page. Each is stored once, and rows refer to it by number.
 class Texts {
  public:
   size_t operator()(const std::string& text) {
@@ -32,7 +33,8 @@ class Texts {
   size_t bytes_ = 0;
 };
 
-/// The page of data in JSON, with `picture` as it is. What the data hold cannot become a part of the page's HTML.
+/// The page for data in JSON. `picture` is HTML and is inserted unchanged. The data are escaped, so that their texts
+/// cannot become a part of the page's HTML.
 std::string lab_page(const std::string& title, const std::string& picture, const std::string& json);
 
 }  // namespace gradus::training::detail

@@ -34,9 +34,10 @@ TEST_CASE("oversights: layers that are idle, not registered, unknown to the opti
   const std::vector<std::string> lines = training::find_oversights(net, loss, &sgd);
   REQUIRE(lines.size() == 6);
   CHECK(lines[0] == "parameter 'idle.weight' got no gradient: does forward() use it?");
-  CHECK(lines[1] == "parameter 'idle.weight' is not among those of the optimizer: it stays as it is");
+  CHECK(lines[1] == "parameter 'idle.weight' is not in the optimizer, so it will not change");
   CHECK_THAT(lines[2], contains("'idle.bias' got no gradient"));
-  CHECK_THAT(lines[4] + lines[5], contains("a tensor of shape (2, 4) gets a gradient but is no parameter of the net"));
+  CHECK_THAT(lines[4] + lines[5],
+             contains("a tensor of shape (2, 4) gets a gradient but is not a parameter of the net"));
   CHECK_THAT(lines[4] + lines[5], contains("a tensor of shape (2,) "));
 
   std::ostringstream said;

@@ -75,7 +75,7 @@ struct Before {
          const PlanOptions& options) {
     const int axis = options.batch_axis();
     GRADUS_CHECK(axis >= 0 && axis < shape.size(), ValueError, "plan: an input of shape ", shape, " has no axis ", axis,
-                 " that images would be counted along (PlanOptions::batch_axis)");
+                 ", which PlanOptions::batch_axis names");
     graph::Recorder recorder(device);
     x = empty(shape, TensorOptions(options.input_dtype()).device(device));
     if (optimizer) {

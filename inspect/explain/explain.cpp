@@ -166,7 +166,7 @@ void time_steps(Explanation& explanation, const std::function<void()>& step, int
   }
   if (same)
     for (size_t k = 0; k < least.size(); ++k) explanation.kernels[k].seconds = least[k];
-  else explanation.notes.emplace_back("steps differ from each other: the times of kernels are those of one step");
+  else explanation.notes.emplace_back("steps differ: the times of kernels are those of one step");
 }
 
 /// Fills in what follows from the times of kernels.

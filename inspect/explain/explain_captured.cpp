@@ -95,8 +95,8 @@ void detail::time_captured_step(Explanation& explanation, const std::function<vo
     bool same = timed.size() == least.size();
     for (size_t k = 0; same && k < least.size(); ++k)
       same = std::string_view(timed[k]->name) == explanation.kernels[k].name;
-    GRADUS_CHECK(same, ValueError, "explain: the captured step has other kernels than the step before it (",
-                 timed.size(), " and ", least.size(), "): each step must do the same");
+    GRADUS_CHECK(same, ValueError, "explain: the captured step has other kernels than the eager one (", timed.size(),
+                 " and ", least.size(), "): each step must do the same");
     for (int i = 0; i <= count; ++i) {
       graph.replay();
       cuda::synchronize();

@@ -93,9 +93,9 @@ class Proposals {
 
   void add_leaks() {
     for (const Explanation::Leak& leak : explanation_.leaks)
-      smaller("let go of " + to_string(leak.shape) + " made by " + leak.made_by +
-                  ", which something keeps from step to step",
-              leak.bytes, "of each step");
+      smaller("release " + to_string(leak.shape) + " made by " + leak.made_by +
+                  ", which the program keeps from step to step",
+              leak.bytes, "per step");
   }
 
   // Proposes the module that keeps most, with the modules inside it. What other modules made for it cannot be
@@ -220,7 +220,7 @@ class Proposals {
 
   void add_static_step() {
     if (!explanation_.leaks.empty())
-      return explanation_.notes.emplace_back("something keeps tensors, so the step cannot be a StaticStep"), void();
+      return explanation_.notes.emplace_back("a step whose tensors are kept cannot be a StaticStep"), void();
     try {
       graph::Recorder recorder(device_);
       step_();

@@ -193,7 +193,7 @@ std::string detail::picture_of(const Explanation& explanation, std::vector<size_
 std::string Explanation::str(size_t rows) const {
   std::string text = summary_of(*this);
   print_to(text, "\n%4s %-4s %-18s %-20s %-46s %10s %8s %9s %8s  %s\n", "", "", "operator", "module",
-           "kernel: implementation", "bytes", "MFLOP", "ms", "roofline", "why that one");
+           "kernel: implementation", "bytes", "MFLOP", "ms", "roofline", "reason");
   for (const size_t i : most_costly(kernels, rows)) {
     const Kernel& kernel = kernels[i];
     print_to(text, "%4zu %-4s %-18s %-20s %-46s %10s %8.2f %9.4f %6.0f %%  %s\n", i, kernel.backward ? "back" : "",
@@ -202,12 +202,12 @@ std::string Explanation::str(size_t rows) const {
              format_bytes(kernel.bytes).c_str(), static_cast<double>(kernel.flops) / 1e6, 1e3 * kernel.seconds,
              100 * kernel.roofline, kernel.reason.c_str());
   }
-  if (kernels.size() > rows) print_to(text, "and %zu that take less\n", kernels.size() - rows);
+  if (kernels.size() > rows) print_to(text, "and %zu cheaper ones\n", kernels.size() - rows);
   print_to(text, "     between kernels %.4f ms\n", 1e3 * between_seconds);
 
   int64_t bytes = 0;
   for (const Saved& one : saved) bytes += one.bytes;
-  print_to(text, "\nmost memory: %s beyond what was there before, in call %zu; saved for the backward pass: %s\n",
+  print_to(text, "\nmost memory: %s beyond what was allocated before, in call %zu; saved for the backward pass: %s\n",
            format_bytes(peak_bytes).c_str(), peak_call, format_bytes(bytes).c_str());
   for (size_t i = 0; i < std::min<size_t>(saved.size(), 20); ++i)
     print_to(text, "  %10s %-22s of %s; kept by %s; until %s%s\n", format_bytes(saved[i].bytes).c_str(),
@@ -222,7 +222,7 @@ std::string Explanation::str(size_t rows) const {
     print_to(text, list == &faster ? "\nwhat would save time:\n" : "\nwhat would save memory:\n");
     for (const Proposal& proposal : *list)
       print_to(text, "  %s: %s (%s)\n", proposal.change.c_str(), figure_of(proposal).c_str(), proposal.basis.c_str());
-    if (list->empty()) text += "  nothing that was tried\n";
+    if (list->empty()) text += "  nothing found\n";
   }
   for (const std::string& note : notes) text += "note: " + note + "\n";
   return text;
@@ -245,10 +245,9 @@ std::string Explanation::html(const std::string& title) const {
   for (const std::string& note : notes) page += "<p>" + escaped(note) + "</p>\n";
   page +=
       "<h2>The net</h2>\n<p>Results, and the time of forward and backward kernels.</p>\n" + detail::picture_of(*this);
-  page +=
-      "<h2>Kernels</h2>\n<table>" + row_of({"", "pass", "operator", "module", "kernel", "backend: implementation",
-                                            "why that one", "operands", "bytes", "MFLOP", "ms", "% of the roofline"},
-                                           "th");
+  page += "<h2>Kernels</h2>\n<table>" + row_of({"", "pass", "operator", "module", "kernel", "backend: implementation",
+                                                "reason", "operands", "bytes", "MFLOP", "ms", "% of the roofline"},
+                                               "th");
   for (size_t i = 0; i < kernels.size(); ++i) {
     const Kernel& kernel = kernels[i];
     page += row_of({std::to_string(i), kernel.backward ? "backward" : "forward", kernel.op, kernel.module, kernel.name,
@@ -258,7 +257,7 @@ std::string Explanation::html(const std::string& title) const {
   }
   page += row_of({"", "", "between kernels", "", "", "", "", "", "", "", number("%.4f", 1e3 * between_seconds), ""});
   page += "</table>\n<h2>Saved for the backward pass</h2>\n<p>Most memory: " + format_bytes(peak_bytes) +
-          " beyond what was there before the step, in call " + std::to_string(peak_call) + ".</p>\n<table>" +
+          " beyond what was allocated before the step, in call " + std::to_string(peak_call) + ".</p>\n<table>" +
           row_of({"bytes", "shape", "made by", "kept by", "until", "at the peak"}, "th");
   for (const Saved& one : saved)
     page += row_of({format_bytes(one.bytes), to_string(one.shape), one.made_by, joined(one.kept_by), one.until,

@@ -272,7 +272,7 @@ function stepPage(data, choose) {
                                                                                   : blocks[one[1]][5] > call[7]));
     add(detail, 'h3', `Saved for the backward pass: ${kept.length}`);
     const read = new Set(call[5] ? call[10].map((operand) => operand[1]) : []);
-    addTable(detail, ['kept by', 'memory', 'shape', 'version', 'let go in'], kept.slice(0, 200).map((one) => {
+    addTable(detail, ['kept by', 'memory', 'shape', 'version', 'released in'], kept.slice(0, 200).map((one) => {
       const block = blocks[one[1]], row = [texts[one[3]], blockName(block), texts[one[2]], one[4], texts[block[2]]];
       if (read.has(one[1]) || one[0] === at) row.style = 'here';
       return row;

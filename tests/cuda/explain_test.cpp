@@ -76,7 +76,7 @@ TEST_CASE("explain on a GPU has the times of a captured step, and names a slow k
   CHECK(named);
 }
 
-TEST_CASE("explain on a GPU names what something keeps from step to step", "[explain]") {
+TEST_CASE("explain on a GPU names memory that the program keeps from step to step", "[explain]") {
   if (no_cuda_device()) return;
   const Device device = cuda_device();
   const nn::Linear net(8, 2);
@@ -98,7 +98,7 @@ TEST_CASE("explain on a GPU names what something keeps from step to step", "[exp
   CHECK_THAT(explanation.leaks[0].made_by, contains("mul, explain_test.cpp:"));
   CHECK(explanation.leaks[0].shape == Shape{4, 8});
   const auto named = std::find_if(explanation.smaller.begin(), explanation.smaller.end(), [](const auto& proposal) {
-    return proposal.change.find("let go of (4, 8) made by mul") != std::string::npos;
+    return proposal.change.find("release (4, 8) made by mul") != std::string::npos;
   });
   CHECK(named != explanation.smaller.end());
   for (const Tensor& tensor : kept) CHECK(tensor.equal(x * 2));  // also those that a captured step made

@@ -88,7 +88,7 @@ class Models(unittest.TestCase):
         """The lines that check() prints for the models that a case of test_onnx writes."""
         python = python_with_onnxruntime()
         if not python:
-            self.skipTest("there is no Python with onnxruntime")
+            self.skipTest("for want of onnxruntime")
         with tempfile.TemporaryDirectory() as folder:
             environment = {**os.environ, "GRADUS_ONNX_FOLDER": folder}
             made = subprocess.run([TEST_ONNX, case], capture_output=True, text=True, env=environment, cwd=ROOT)

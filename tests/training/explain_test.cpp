@@ -143,7 +143,7 @@ TEST_CASE("explain shows a step that cannot be recorded, and says why it cannot"
   CHECK(std::isfinite(loss));
 }
 
-TEST_CASE("explain names what something keeps from step to step", "[explain]") {
+TEST_CASE("explain names memory that the program keeps from step to step", "[explain]") {
   ExplainedNet step(nn::Sequential(nn::Linear(8, 2)), {4, 8});
   std::vector<Tensor> kept;
   const Explanation explanation = explain(
@@ -157,7 +157,7 @@ TEST_CASE("explain names what something keeps from step to step", "[explain]") {
   CHECK_THAT(explanation.leaks[0].made_by, contains("mul, explain_test.cpp:"));
   CHECK(explanation.leaks[0].shape == Shape{4, 8});
   CHECK(explanation.leaks[0].bytes == 128);
-  CHECK(any_of(explanation.smaller, "let go of (4, 8) made by mul"));
+  CHECK(any_of(explanation.smaller, "release (4, 8) made by mul"));
   CHECK_THAT(explanation.str(), contains("kept from step to step: 128 B (4, 8), made by mul"));
   for (const Tensor& tensor : kept) CHECK(tensor.equal(step.x * 2));  // they are the step's own, and stay good
 }

@@ -10,6 +10,7 @@ install(DIRECTORY core autograd layers optim data training graph inspect onnx co
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradus
         FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY ${PROJECT_BINARY_DIR}/include/gradus_libtorch DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES scripts/gdb/gradus.py DESTINATION ${CMAKE_INSTALL_DATADIR}/gradus/gdb)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradus)
 list(JOIN rooms ", " component_names)

@@ -96,6 +96,7 @@ def is_there(want, build):
         "PyTorch": lambda: has_module("torch"),
         "onnxruntime": lambda: has_module("onnxruntime", build.parent / "onnx-venv/bin/python3"),
         "chromium": lambda: shutil.which("chromium"),
+        "gdb": lambda: shutil.which("gdb"),
         "matplotlib": lambda: has_module("matplotlib"),
     }
     return bool(tests[want]()) if want in tests else None

@@ -4,7 +4,7 @@
 #include <string>
 
 #define GRADUS_VERSION_MAJOR 0
-#define GRADUS_VERSION_MINOR 1
+#define GRADUS_VERSION_MINOR 2
 #define GRADUS_VERSION_PATCH 0
 
 namespace gradus {

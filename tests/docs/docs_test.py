@@ -70,6 +70,18 @@ class Pages(unittest.TestCase):
                     self.assertIn(f"({page.relative_to((ROOT / index).parent)})", listed)
 
 
+class Version(unittest.TestCase):
+    def test_files_name_the_version_of_the_headers(self):
+        macros = dict(re.findall(r"#define GRADUS_VERSION_(\w+) (\d+)", next(ROOT.glob("core/**/version.h")).read_text()))
+        minor = f"{macros['MAJOR']}.{macros['MINOR']}"
+        version = f"{minor}.{macros['PATCH']}"
+        for file, line in (("CHANGELOG.md", rf"## {version}(, .*)?"), ("CITATION.cff", f"version: {version}")):
+            with self.subTest(file=file):
+                found = re.search(r"^(## \d|version: ).*", (ROOT / file).read_text(), re.M)
+                self.assertRegex(found[0], f"^{line}$")
+        self.assertIn(f"find_package(gradus {minor})", (ROOT / "docs/guide/install.md").read_text())
+
+
 class Blocks(unittest.TestCase):
     """The C++ and CUDA blocks do what the pages say."""
 

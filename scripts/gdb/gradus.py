@@ -82,7 +82,7 @@ def elements_text(address, dtype, shape, strides):
             texts.append(part(axis + 1, offset + i * strides[axis]))
         return f"[{', '.join(texts)}]"
 
-    return part(0, 0)
+    return "[]" if 0 in shape else part(0, 0)
 
 
 def array_text(array):

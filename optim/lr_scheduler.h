@@ -1,5 +1,6 @@
-// Learning rates that change with the epoch, or whatever one call of step() stands for. Names and values are those of
-// torch.optim.lr_scheduler (the Python classes; LibTorch's C++ has but few of them).
+// Learning rates that change with the epoch, or with whatever else one call of step() stands for, and
+// ReduceLROnPlateau, which follows a metric. Names and values are those of torch.optim.lr_scheduler in Python, since
+// LibTorch has only a few of these classes.
 //
 // Warm-up, then cosine:
 //   SequentialLR schedule(optimizer, {std::make_shared<LinearLR>(optimizer, 0.1, 1.0, 5),
@@ -165,5 +166,104 @@ class SequentialLR final : public LRScheduler {
   std::vector<std::shared_ptr<LRScheduler>> schedulers_;
   std::vector<int64_t> milestones_;
 };
+
+enum class AnnealStrategy { cos, linear };
+
+/// Of max_lr, base_momentum and max_momentum one number serves all groups, or each group has its own.
+struct OneCycleLROptions {
+  using Numbers = std::vector<double>;
+  OneCycleLROptions(double max_lr, int64_t total_steps) : max_lr_({max_lr}), total_steps_(total_steps) {}
+  OneCycleLROptions(Numbers max_lr, int64_t total_steps) : max_lr_(std::move(max_lr)), total_steps_(total_steps) {}
+  GRADUS_ARG(Numbers, max_lr);
+  GRADUS_ARG(int64_t, total_steps);
+  GRADUS_ARG(double, pct_start) = 0.3;
+  GRADUS_ARG(AnnealStrategy, anneal_strategy) = AnnealStrategy::cos;
+  GRADUS_ARG(bool, cycle_momentum) = true;
+  GRADUS_ARG(Numbers, base_momentum) = {0.85};
+  GRADUS_ARG(Numbers, max_momentum) = {0.95};
+  GRADUS_ARG(double, div_factor) = 25;
+  GRADUS_ARG(double, final_div_factor) = 1e4;
+  GRADUS_ARG(bool, three_phase) = false;
+};
+
+/// torch.optim.lr_scheduler.OneCycleLR (Smith and Topin, "Super-convergence", 2018): the rate goes from max_lr /
+/// div_factor up to max_lr in the first pct_start of total_steps, then down to the first rate / final_div_factor; with
+/// three_phase it comes down to the first rate as fast as it went up, then further. Between those points it follows
+/// half a cosine or a line. Momentum (SGD's and RMSprop's, else the first beta) goes the opposite way, from
+/// max_momentum to base_momentum and back; it is an option of the optimizer, so steps replayed from a captured graph do
+/// not see it, and a training::CapturedStep captures each step anew.
+///
+/// step() is called after each batch; more than total_steps calls are a ValueError, as are options out of range and
+/// cycle_momentum with an optimizer that has no momentum.
+class OneCycleLR final : public LRScheduler {
+ public:
+  OneCycleLR(Optimizer& optimizer, OneCycleLROptions options);
+  void step() override;
+  void set_step_count(int64_t step_count) override;
+
+ private:
+  enum class Point { low, high, end };
+  struct Phase {
+    double last_step;
+    Point from, to;
+  };
+  double rate(int64_t step_count, size_t group) const override;
+  void visit_state(NumberVisitor& visitor) override;
+  template <class PointValue>
+  double anneal(int64_t step_count, PointValue value) const;
+  void check_step_count(int64_t step_count) const;
+  void set_momenta(int64_t step_count);
+
+  OneCycleLROptions options_;
+  std::vector<Phase> phases_;
+};
+
+/// torch::optim::ReduceLROnPlateauScheduler. After each epoch step(metric) compares the metric with the best one so
+/// far; after more than `patience` epochs without a better one the rates are multiplied by `factor`, down to `min_lr`
+/// (one for all groups, one for each, or none). Better means by more than `threshold`: a fraction of the best (rel) or
+/// a difference (abs). `cooldown` epochs after a reduction do not count. Changes of at most eps are not made.
+class ReduceLROnPlateauScheduler {
+ public:
+  enum SchedulerMode { min, max };
+  enum ThresholdMode { rel, abs };
+  /// factor not in (0, 1), negative numbers or a wrong number of minima are a ValueError.
+  explicit ReduceLROnPlateauScheduler(Optimizer& optimizer, SchedulerMode mode = min, double factor = 0.1,
+                                      int64_t patience = 10, double threshold = 1e-4,
+                                      ThresholdMode threshold_mode = rel, int64_t cooldown = 0,
+                                      std::vector<double> min_lr = {}, double eps = 1e-8, bool verbose = false);
+  ReduceLROnPlateauScheduler(const ReduceLROnPlateauScheduler&) = delete;
+  ReduceLROnPlateauScheduler& operator=(const ReduceLROnPlateauScheduler&) = delete;
+
+  /// A NaN is never better.
+  void step(double metric);
+  double best() const { return best_; }
+  std::vector<double> get_last_lr() const;
+
+  /// What a checkpoint needs, the groups' rates included.
+  StateDict state_dict() const;
+  /// What does not fit is a ValueError, and nothing changes.
+  void load_state_dict(const StateDict& state);
+
+ private:
+  bool is_better(double metric) const;
+  void reduce();
+  void visit_state(NumberVisitor& visitor);
+
+  Optimizer& optimizer_;
+  SchedulerMode mode_;
+  double factor_;
+  int64_t patience_;
+  double threshold_;
+  ThresholdMode threshold_mode_;
+  int64_t cooldown_;
+  std::vector<double> min_lr_;
+  double eps_;
+  bool verbose_;
+  double best_;
+  int64_t epoch_ = 0, bad_epochs_ = 0, cooldown_left_ = 0;
+};
+
+/// Its name in Python.
+using ReduceLROnPlateau = ReduceLROnPlateauScheduler;
 
 }  // namespace gradus::optim

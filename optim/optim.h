@@ -10,8 +10,6 @@
 #include <gradus/optim/lion.h>
 #include <gradus/optim/lr_scheduler.h>
 #include <gradus/optim/nadam.h>
-#include <gradus/optim/one_cycle_lr.h>
 #include <gradus/optim/radam.h>
-#include <gradus/optim/reduce_lr_on_plateau.h>
 #include <gradus/optim/rmsprop.h>
 #include <gradus/optim/sgd.h>

@@ -6,6 +6,44 @@
 
 namespace gradus::optim {
 
+namespace {
+
+std::vector<double> rates_of(const Optimizer& optimizer) {
+  std::vector<double> rates;
+  for (const OptimizerParamGroup& group : optimizer.param_groups()) rates.push_back(group.options().get_lr());
+  return rates;
+}
+
+/// Shows the rates of the groups, which the visitor may change.
+void visit_rates(Optimizer& optimizer, NumberVisitor& visitor) {
+  std::vector<double> rates = rates_of(optimizer);
+  for (size_t group = 0; group < rates.size(); ++group) {
+    visitor("lr." + std::to_string(group), rates[group]);
+    optimizer.set_lr(group, rates[group]);
+  }
+}
+
+/// Calls `visit` with a visitor that reads the numbers of `state`. If they do not fit, reads those of `before` and
+/// throws.
+template <class Visit>
+void load_numbers(const StateDict& state, const StateDict& before, const Visit& visit) {
+  const OpContext context("scheduler load_state_dict");
+  const auto read = [&](const StateDict& from) {
+    StateReader reader(from);
+    NumberReader numbers(reader);
+    visit(numbers);
+    reader.check_all_used("schedule");
+  };
+  try {
+    read(state);
+  } catch (...) {
+    read(before);
+    throw;
+  }
+}
+
+}  // namespace
+
 LRScheduler::LRScheduler(Optimizer& optimizer) : optimizer_(optimizer) { groups(); }
 
 size_t LRScheduler::groups() {
@@ -14,11 +52,7 @@ size_t LRScheduler::groups() {
   return bases_.size();
 }
 
-std::vector<double> LRScheduler::get_last_lr() const {
-  std::vector<double> rates;
-  for (const OptimizerParamGroup& group : optimizer_.param_groups()) rates.push_back(group.options().get_lr());
-  return rates;
-}
+std::vector<double> LRScheduler::get_last_lr() const { return rates_of(optimizer_); }
 
 void LRScheduler::step() {
   ++step_count_;
@@ -48,24 +82,11 @@ StateDict LRScheduler::state_dict() const {
 }
 
 void LRScheduler::load_state_dict(const StateDict& state) {
-  const OpContext context("scheduler load_state_dict");
   groups();
-  const StateDict before = state_dict();
-  const auto read = [this](const StateDict& from) {
-    StateReader reader(from);
-    NumberReader numbers(reader);
+  load_numbers(state, state_dict(), [this](NumberVisitor& numbers) {
     visit_state(numbers);
-    std::vector<double> rates = get_last_lr();
-    for (size_t group = 0; group < rates.size(); ++group) numbers("lr." + std::to_string(group), rates[group]);
-    reader.check_all_used("schedule");
-    for (size_t group = 0; group < rates.size(); ++group) optimizer_.set_lr(group, rates[group]);
-  };
-  try {
-    read(state);
-  } catch (...) {
-    read(before);
-    throw;
-  }
+    visit_rates(optimizer_, numbers);
+  });
 }
 
 SequentialLR::SequentialLR(Optimizer& optimizer, std::vector<std::shared_ptr<LRScheduler>> schedulers,
@@ -190,22 +211,14 @@ void ReduceLROnPlateauScheduler::reduce() {
   }
 }
 
-std::vector<double> ReduceLROnPlateauScheduler::get_last_lr() const {
-  std::vector<double> rates;
-  for (const OptimizerParamGroup& group : optimizer_.param_groups()) rates.push_back(group.options().get_lr());
-  return rates;
-}
+std::vector<double> ReduceLROnPlateauScheduler::get_last_lr() const { return rates_of(optimizer_); }
 
 void ReduceLROnPlateauScheduler::visit_state(NumberVisitor& visitor) {
   visitor("best", best_);
   visitor("epoch", epoch_);
   visitor("bad_epochs", bad_epochs_);
   visitor("cooldown_left", cooldown_left_);
-  std::vector<double> rates = get_last_lr();
-  for (size_t group = 0; group < rates.size(); ++group) {
-    visitor("lr." + std::to_string(group), rates[group]);
-    optimizer_.set_lr(group, rates[group]);
-  }
+  visit_rates(optimizer_, visitor);
 }
 
 StateDict ReduceLROnPlateauScheduler::state_dict() const {
@@ -216,20 +229,7 @@ StateDict ReduceLROnPlateauScheduler::state_dict() const {
 }
 
 void ReduceLROnPlateauScheduler::load_state_dict(const StateDict& state) {
-  const OpContext context("scheduler load_state_dict");
-  const StateDict before = state_dict();
-  const auto read = [this](const StateDict& from) {
-    StateReader reader(from);
-    NumberReader numbers(reader);
-    visit_state(numbers);
-    reader.check_all_used("schedule");
-  };
-  try {
-    read(state);
-  } catch (...) {
-    read(before);
-    throw;
-  }
+  load_numbers(state, state_dict(), [this](NumberVisitor& numbers) { visit_state(numbers); });
 }
 
 }  // namespace gradus::optim

@@ -45,17 +45,15 @@ void step_parameter(const ParameterViews& views, const Step& step) {
 
 void NaiveBackend::optimizer_step(std::span<const ParameterViews> parameters, const View& block,
                                   const OptimizerRule& rule) {
-  std::visit(
-      [&](const auto& known) {
-        EventScope event(known.kName, "naive", "loops", {&block});
-        const auto entry = [&](int i) { return block.as<double>()[i * block.strides[0]]; };
-        if (entry(StepBlock::found_inf) != 0) return;
-        const auto step = rules::full_step<double>(
-            known, rules::BlockValues<double>{entry(StepBlock::step), entry(StepBlock::learning_rate),
-                                              entry(StepBlock::gradient_scale), entry(StepBlock::momentum_product)});
-        for (const ParameterViews& views : parameters) step_parameter(views, step);
-      },
-      static_cast<const rules::All<std::variant>&>(rule));
+  rule.visit([&](const auto& known) {
+    EventScope event(known.kName, "naive", "loops", {&block});
+    const auto entry = [&](int i) { return block.as<double>()[i * block.strides[0]]; };
+    if (entry(StepBlock::found_inf) != 0) return;
+    const auto step = rules::full_step<double>(
+        known, rules::BlockValues<double>{entry(StepBlock::step), entry(StepBlock::learning_rate),
+                                          entry(StepBlock::gradient_scale), entry(StepBlock::momentum_product)});
+    for (const ParameterViews& views : parameters) step_parameter(views, step);
+  });
 }
 
 }  // namespace gradus

@@ -110,14 +110,12 @@ void Backend::advance_step(const MutableView& block) {
 void Backend::optimizer_step(std::span<const ParameterViews> parameters, const View& block, const OptimizerRule& rule) {
   const Array found_inf = Array::empty({}, DType::boolean, block.device);
   binary_scalar(BinaryOp::ne, entry(block, StepBlock::found_inf), 0.0, /*scalar_first=*/false, found_inf);
-  std::visit(
-      [&](const auto& known) {
-        for (const ParameterViews& views : parameters) {
-          if (views.parameter.dtype == DType::f64) step<double>(*this, views, block, found_inf, known);
-          else step<float>(*this, views, block, found_inf, known);
-        }
-      },
-      static_cast<const rules::All<std::variant>&>(rule));
+  rule.visit([&](const auto& known) {
+    for (const ParameterViews& views : parameters) {
+      if (views.parameter.dtype == DType::f64) step<double>(*this, views, block, found_inf, known);
+      else step<float>(*this, views, block, found_inf, known);
+    }
+  });
 }
 
 }  // namespace gradus

@@ -2,14 +2,15 @@
 // and for whole arrays (the default body of Backend::optimizer_step).
 //
 // A rule is a struct of options. `prepare` makes a Step of it, the constants of the step under way, from the StepBlock;
-// the Step changes one element p by its gradient g and up to three state values s1, s2, s3 (those that the rule's state
-// arrays say; others are not looked at). Three types stand for numbers:
+// the Step changes one element p by its gradient g and up to three state values s1, s2, s3, those that have a name in
+// `state_names`; it does not look at the others. Three types stand for numbers:
 //   S   what the block holds: double, or an array of one
 //   C   the constants in the type that elements compute in: float or double, or an array of one
 //   V   elements in that type: C itself, a vector of C, or an array
 // so formulas use nothing but arithmetic, comparisons, sqrt, select, maximum and sign.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <variant>
 
@@ -60,6 +61,9 @@ struct Common {
   bool decoupled = false, maximize = false;
 };
 
+/// The names of the arrays of s1, s2 and s3 in state dicts, which are PyTorch's; null for those that are not needed.
+using StateNames = std::array<const char*, 3>;
+
 /// torch.optim.SGD; s1 is the momentum buffer b, needed if momentum != 0.
 ///   b = momentum b + (1 - dampening) g, b = g in the first step;   p -= lr (nesterov ? g + momentum b : b)
 struct Sgd : Common {
@@ -67,6 +71,7 @@ struct Sgd : Common {
   double momentum = 0, dampening = 0;
   bool nesterov = false;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, momentum, dampening, nesterov)
+  StateNames state_names() const { return {momentum != 0 ? "momentum_buffer" : nullptr}; }  ///< of b
 
   template <class C>
   struct Step {
@@ -100,6 +105,8 @@ struct Adam : Common {
   double eps = 1e-8;
   bool amsgrad = false;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, beta1, beta2, eps, amsgrad)
+  /// Of m, v and the largest v.
+  StateNames state_names() const { return {"exp_avg", "exp_avg_sq", amsgrad ? "max_exp_avg_sq" : nullptr}; }
 
   template <class C>
   struct Step {
@@ -137,6 +144,10 @@ struct Rmsprop : Common {
   double alpha = 0.99, eps = 1e-8, momentum = 0;
   bool centered = false;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, alpha, eps, momentum, centered)
+  /// Of v, a and b.
+  StateNames state_names() const {
+    return {"square_avg", centered ? "grad_avg" : nullptr, momentum != 0 ? "momentum_buffer" : nullptr};
+  }
 
   template <class C>
   struct Step {
@@ -168,6 +179,7 @@ struct Adagrad : Common {
   static constexpr const char* kName = "adagrad_step";
   double lr_decay = 0, eps = 1e-10;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, lr_decay, eps)
+  StateNames state_names() const { return {"sum"}; }  ///< of the sum
 
   template <class C>
   struct Step {
@@ -190,9 +202,11 @@ struct Adagrad : Common {
 ///   p -= lr ((1 - mu_t) / (1 - M) g + mu_{t+1} / (1 - M mu_{t+1}) m) / (sqrt(v / (1 - beta2^t)) + eps)
 struct Nadam : Common {
   static constexpr const char* kName = "nadam_step";
-  Decay beta1 = 0.9, beta2 = 0.999, momentum_base = 0.96;
+  Decay beta1 = 0.9, beta2 = 0.999;
   double eps = 1e-8, momentum_decay = 4e-3;
+  Decay momentum_base = 0.96;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, beta1, beta2, momentum_base, eps, momentum_decay)
+  StateNames state_names() const { return {"exp_avg", "exp_avg_sq"}; }  ///< of m and v
 
   template <class C>
   struct Step {
@@ -234,6 +248,7 @@ struct Radam : Common {
   Decay beta1 = 0.9, beta2 = 0.999;
   double eps = 1e-8;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, beta1, beta2, eps)
+  StateNames state_names() const { return {"exp_avg", "exp_avg_sq"}; }  ///< of m and v
 
   template <class C>
   struct Step {
@@ -270,6 +285,7 @@ struct Lion : Common {
   static constexpr const char* kName = "lion_step";
   double beta1 = 0.9, beta2 = 0.99;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, beta1, beta2)
+  StateNames state_names() const { return {"exp_avg"}; }  ///< of m
 
   template <class C>
   struct Step {
@@ -313,6 +329,15 @@ GRADUS_HOST_DEVICE FullStep<Rule, C> full_step(const Rule& rule, const BlockValu
 /// The rule of an optimizer step with its options.
 struct OptimizerRule : rules::All<std::variant> {
   using rules::All<std::variant>::variant;
+  /// f(the rule).
+  template <class F>
+  decltype(auto) visit(const F& f) const {
+    return std::visit(f, static_cast<const rules::All<std::variant>&>(*this));
+  }
+  /// Those of the rule itself.
+  rules::StateNames state_names() const {
+    return visit([](const auto& rule) { return rule.state_names(); });
+  }
 };
 
 }  // namespace gradus

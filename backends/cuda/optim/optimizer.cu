@@ -144,23 +144,21 @@ void CudaBackend::advance_step(const MutableView& block) {
 
 void CudaBackend::optimizer_step(std::span<const ParameterViews> parameters, const View& block,
                                  const OptimizerRule& rule) {
-  std::visit(
-      [&]<class Rule>(const Rule& known) {
-        EventScope event(known.kName, "cuda", "multi_tensor", {&block});
-        const Launch launch(block.device);
-        const auto step = [&]<class T, class G, class H>() {
-          static_assert(sizeof(Table<T, G, H>) + sizeof(Block) + sizeof(Rule) <= 4096);
-          for_each_table<Table<T, G, H>>(parameters, add_flat<T, G, H>, [&](const Table<T, G, H>& table) {
-            launch.with({.early = true}, step_kernel<T, G, H, Rule>, table.blocks, kThreads, table,
-                        Block{block.as<double>(), block.strides[0]}, known);
-          });
-        };
-        for_each_floating([&]<class T>() { step.template operator()<T, T, BFloat16>(); });
-        step.template operator()<float, float, Half>();
-        step.template operator()<float, BFloat16, BFloat16>();
-        step.template operator()<float, Half, Half>();
-      },
-      static_cast<const rules::All<std::variant>&>(rule));
+  rule.visit([&]<class Rule>(const Rule& known) {
+    EventScope event(known.kName, "cuda", "multi_tensor", {&block});
+    const Launch launch(block.device);
+    const auto step = [&]<class T, class G, class H>() {
+      static_assert(sizeof(Table<T, G, H>) + sizeof(Block) + sizeof(Rule) <= 4096);
+      for_each_table<Table<T, G, H>>(parameters, add_flat<T, G, H>, [&](const Table<T, G, H>& table) {
+        launch.with({.early = true}, step_kernel<T, G, H, Rule>, table.blocks, kThreads, table,
+                    Block{block.as<double>(), block.strides[0]}, known);
+      });
+    };
+    for_each_floating([&]<class T>() { step.template operator()<T, T, BFloat16>(); });
+    step.template operator()<float, float, Half>();
+    step.template operator()<float, BFloat16, BFloat16>();
+    step.template operator()<float, Half, Half>();
+  });
   if (const auto rest = not_flat(parameters, flat); !rest.empty()) Backend::optimizer_step(rest, block, rule);
 }
 

@@ -59,21 +59,19 @@ void OpenmpBackend::optimizer_step(std::span<const ParameterViews> parameters, c
     for (int64_t begin = 0; begin < total; begin += kGrain)
       chunks.push_back({&views, begin, std::min(kGrain, total - begin)});
   }
-  std::visit(
-      [&]<class Rule>(const Rule& known) {
-        EventScope event(Rule::kName, "openmp", kernel_table().vectors, {&block});
-        const auto entry = [&](int i) { return block.as<double>()[i * block.strides[0]]; };
-        if (entry(StepBlock::found_inf) != 0) return;
-        const rules::BlockValues<double> values{entry(StepBlock::step), entry(StepBlock::learning_rate),
-                                                entry(StepBlock::gradient_scale), entry(StepBlock::momentum_product)};
-        const auto single = rules::full_step<float>(known, values);
-        const auto wide = rules::full_step<double>(known, values);
-        parallel_each(static_cast<int64_t>(chunks.size()), 1, [&](int64_t i) {
-          if (chunks[i].views->parameter.dtype == DType::f64) step_chunk(chunks[i], wide);
-          else step_chunk(chunks[i], single);
-        });
-      },
-      static_cast<const rules::All<std::variant>&>(rule));
+  rule.visit([&]<class Rule>(const Rule& known) {
+    EventScope event(Rule::kName, "openmp", kernel_table().vectors, {&block});
+    const auto entry = [&](int i) { return block.as<double>()[i * block.strides[0]]; };
+    if (entry(StepBlock::found_inf) != 0) return;
+    const rules::BlockValues<double> values{entry(StepBlock::step), entry(StepBlock::learning_rate),
+                                            entry(StepBlock::gradient_scale), entry(StepBlock::momentum_product)};
+    const auto single = rules::full_step<float>(known, values);
+    const auto wide = rules::full_step<double>(known, values);
+    parallel_each(static_cast<int64_t>(chunks.size()), 1, [&](int64_t i) {
+      if (chunks[i].views->parameter.dtype == DType::f64) step_chunk(chunks[i], wide);
+      else step_chunk(chunks[i], single);
+    });
+  });
 }
 
 }  // namespace gradus

@@ -36,55 +36,40 @@ Array with_layout_of(const Array& like, const Array& x) {
   return copy;
 }
 
-/// Kernels want all arrays of a parameter to share one dense layout. Copies stand in for those that do not; `finish`
-/// writes back the ones that the step changed.
-class AlignedEntry {
- public:
-  explicit AlignedEntry(const OptimizerEntry& entry) : original_(entry) {
-    const Array& parameter = entry.parameter;
-    check_floating(parameter, "a parameter");
-    check_partner(parameter, entry.gradient, "the gradient", parameter.dtype() == DType::f32);
-    aligned_.parameter = parameter.is_dense() ? parameter : clone(parameter);
-    aligned_.gradient = with_layout_of(aligned_.parameter, entry.gradient);
-    for (int k = 0; k < kMaxOptimizerStates; ++k) aligned_.states[k] = align_state(entry.states[k]);
-    if (!entry.half.defined()) return;
-    GRADUS_CHECK(parameter.is_dense() && entry.half.shape() == parameter.shape() &&
-                     entry.half.strides() == parameter.strides() && entry.half.device() == parameter.device(),
-                 ShapeError, "the half copy of shape ", entry.half.shape(), " and strides ", entry.half.strides(),
-                 " is not like its parameter, of shape ", parameter.shape(), " and strides ", parameter.strides());
+/// The arrays of an entry in one dense layout, as kernels want them: copies of those that have another.
+OptimizerEntry align(const OptimizerEntry& entry) {
+  const Array& parameter = entry.parameter;
+  check_floating(parameter, "a parameter");
+  check_partner(parameter, entry.gradient, "the gradient", parameter.dtype() == DType::f32);
+  OptimizerEntry aligned{parameter.is_dense() ? parameter : clone(parameter), {}, {}, entry.half};
+  aligned.gradient = with_layout_of(aligned.parameter, entry.gradient);
+  for (int k = 0; k < kMaxOptimizerStates; ++k) {
+    if (!entry.states[k].defined()) continue;
+    check_partner(parameter, entry.states[k], "the optimizer's state");
+    aligned.states[k] = with_layout_of(aligned.parameter, entry.states[k]);
   }
+  GRADUS_CHECK(!entry.half.defined() ||
+                   (parameter.is_dense() && entry.half.shape() == parameter.shape() &&
+                    entry.half.strides() == parameter.strides() && entry.half.device() == parameter.device()),
+               ShapeError, "the half copy of shape ", entry.half.shape(), " and strides ", entry.half.strides(),
+               " is not like its parameter, of shape ", parameter.shape(), " and strides ", parameter.strides());
+  return aligned;
+}
 
-  ParameterViews views() const {
-    ParameterViews views;
-    views.parameter = aligned_.parameter;
-    views.gradient = aligned_.gradient;
-    for (int k = 0; k < kMaxOptimizerStates; ++k)
-      if (aligned_.states[k].defined()) views.states[k] = aligned_.states[k];
-    if (original_.half.defined()) views.half = original_.half;
-    return views;
-  }
+ParameterViews views_of(const OptimizerEntry& entry) {
+  ParameterViews views{entry.parameter, entry.gradient, {}};
+  for (int k = 0; k < kMaxOptimizerStates; ++k)
+    if (entry.states[k].defined()) views.states[k] = entry.states[k];
+  if (entry.half.defined()) views.half = entry.half;
+  return views;
+}
 
-  void finish() const {
-    write_back(original_.parameter, aligned_.parameter);
-    for (int k = 0; k < kMaxOptimizerStates; ++k) write_back(original_.states[k], aligned_.states[k]);
-    if (original_.half.defined()) original_.half.bump_version();
-  }
-
- private:
-  Array align_state(const Array& state) const {
-    if (!state.defined()) return state;
-    check_partner(aligned_.parameter, state, "the optimizer's state");
-    return with_layout_of(aligned_.parameter, state);
-  }
-  static void write_back(const Array& original, const Array& aligned) {
-    if (!original.defined()) return;
-    if (original.storage() == aligned.storage()) original.bump_version();
-    else copy_into(original, aligned);
-  }
-
-  const OptimizerEntry& original_;
-  OptimizerEntry aligned_;
-};
+/// Gives `original` what the step wrote into `aligned`.
+void write_back(const Array& original, const Array& aligned) {
+  if (!original.defined()) return;
+  if (original.storage() == aligned.storage()) original.bump_version();
+  else copy_into(original, aligned);
+}
 
 }  // namespace
 
@@ -111,16 +96,20 @@ void optimizer_step(std::span<const OptimizerEntry> entries, const Array& block,
   check_block(block);
   // Lists that keep their memory from step to step: of 100 parameters they are so large that the C library would give
   // it back to the system, page by page, and ask for it again.
-  static thread_local std::vector<AlignedEntry> aligned;
+  static thread_local std::vector<OptimizerEntry> aligned;
   static thread_local std::vector<ParameterViews> views;
   aligned.clear(), views.clear();
   for (const OptimizerEntry& entry : entries) {
     check_same_device({&block, &entry.parameter});
-    aligned.emplace_back(entry);
+    aligned.push_back(align(entry));
+    views.push_back(views_of(aligned.back()));
   }
-  for (const AlignedEntry& entry : aligned) views.push_back(entry.views());
   if (!views.empty()) backend_of(block).optimizer_step(views, block, rule);
-  for (const AlignedEntry& entry : aligned) entry.finish();
+  for (size_t i = 0; i < entries.size(); ++i) {
+    write_back(entries[i].parameter, aligned[i].parameter);
+    for (int k = 0; k < kMaxOptimizerStates; ++k) write_back(entries[i].states[k], aligned[i].states[k]);
+    if (entries[i].half.defined()) entries[i].half.bump_version();
+  }
   aligned.clear();  // holds no array any longer than the step
 }
 

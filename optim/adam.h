@@ -1,21 +1,21 @@
-// Adam and AdamW.
+// Optimizers that keep averages of the gradient and of its square: Adam, AdamW, NAdam and RAdam. Their formulas are in
+// core/formulas/optimizer_rules.h.
 #pragma once
 
-#include <gradus/optim/kernel_optimizer.h>
+#include <gradus/optim/optimizer.h>
 
 namespace gradus::optim {
 
-/// Options of Adam, or of AdamW, which decouples the weight decay.
+/// Options of Adam and of AdamW, which decouples the weight decay.
 template <bool kDecoupled>
-class AdamOptionsOf final : public OptimizerCloneableOptions<AdamOptionsOf<kDecoupled>, KernelOptimizerOptions> {
+class AdamOptionsOf final : public OptimizerCloneableOptions<AdamOptionsOf<kDecoupled>> {
  public:
   using Betas = NumberVisitor::Betas;
   AdamOptionsOf(double lr = 1e-3) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   const char* name() const override { return kDecoupled ? "AdamWOptions" : "AdamOptions"; }
-  void visit(NumberVisitor& visitor) override;
   void check() const override;
   OptimizerRule rule() const override;
-  std::vector<KernelOptimizerOptions::StateArray> state_arrays() const override;
+  GRADUS_FIELDS(lr_, betas_, eps_, weight_decay_, amsgrad_, maximize_)
   GRADUS_ARG(double, lr);
   GRADUS_ARG(Betas, betas) = {0.9, 0.999};
   GRADUS_ARG(double, eps) = 1e-8;
@@ -33,16 +33,85 @@ using AdamWOptions = AdamOptionsOf<true>;
 ///   p = p - lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + eps)
 /// amsgrad (Reddi, Kale and Kumar, "On the convergence of Adam and beyond", 2018): the largest v so far in place of v.
 /// Negative options or betas outside [0, 1) are a ValueError.
-class Adam final : public KernelOptimizerWith<AdamOptions> {
+class Adam final : public Optimizer {
  public:
-  using KernelOptimizerWith::KernelOptimizerWith;
+  explicit Adam(std::vector<OptimizerParamGroup> groups, AdamOptions defaults = {})
+      : Optimizer(std::move(groups), defaults) {}
+  explicit Adam(std::vector<Tensor> params, AdamOptions defaults = {}) : Optimizer(std::move(params), defaults) {}
 };
 
 /// Loshchilov and Hutter, "Decoupled weight decay regularization", 2019, as torch.optim.AdamW: Adam, but for weight
 /// decay, which leaves the gradient alone and shrinks the parameter before the step: p = p (1 - lr weight_decay).
-class AdamW final : public KernelOptimizerWith<AdamWOptions> {
+class AdamW final : public Optimizer {
  public:
-  using KernelOptimizerWith::KernelOptimizerWith;
+  explicit AdamW(std::vector<OptimizerParamGroup> groups, AdamWOptions defaults = {})
+      : Optimizer(std::move(groups), defaults) {}
+  explicit AdamW(std::vector<Tensor> params, AdamWOptions defaults = {}) : Optimizer(std::move(params), defaults) {}
+};
+
+class NAdamOptions final : public OptimizerCloneableOptions<NAdamOptions> {
+ public:
+  using Betas = NumberVisitor::Betas;
+  NAdamOptions(double lr = 2e-3) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
+  const char* name() const override { return "NAdamOptions"; }
+  void check() const override;
+  OptimizerRule rule() const override;
+  /// Also multiplies the block's momentum product by mu_t.
+  void advance(const Array& block) const override;
+  std::vector<std::pair<int, const char*>> counters() const override;
+  GRADUS_FIELDS(lr_, betas_, eps_, weight_decay_, momentum_decay_, decoupled_weight_decay_, maximize_)
+  GRADUS_ARG(double, lr);
+  GRADUS_ARG(Betas, betas) = {0.9, 0.999};
+  GRADUS_ARG(double, eps) = 1e-8;
+  GRADUS_ARG(double, weight_decay) = 0;
+  GRADUS_ARG(double, momentum_decay) = 4e-3;
+  /// As in AdamW.
+  GRADUS_ARG(bool, decoupled_weight_decay) = false;
+  /// Goes up the gradient, not down.
+  GRADUS_ARG(bool, maximize) = false;
+};
+
+/// Dozat, "Incorporating Nesterov momentum into Adam", 2016, as torch.optim.NAdam of PyTorch 2 (in 1.13 mu_t counts
+/// twice in the last product). In step t with gradient g, m and v as in Adam, and M = mu_1 … mu_t:
+///   mu_t = beta1 (1 - 0.96^(t momentum_decay) / 2)
+///   p = p - lr ((1 - mu_t) / (1 - M) g + mu_{t+1} / (1 - M mu_{t+1}) m) / (sqrt(v / (1 - beta2^t)) + eps)
+/// Negative options or betas outside [0, 1) are a ValueError.
+class NAdam final : public Optimizer {
+ public:
+  explicit NAdam(std::vector<OptimizerParamGroup> groups, NAdamOptions defaults = {})
+      : Optimizer(std::move(groups), defaults) {}
+  explicit NAdam(std::vector<Tensor> params, NAdamOptions defaults = {}) : Optimizer(std::move(params), defaults) {}
+};
+
+class RAdamOptions final : public OptimizerCloneableOptions<RAdamOptions> {
+ public:
+  using Betas = NumberVisitor::Betas;
+  RAdamOptions(double lr = 1e-3) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
+  const char* name() const override { return "RAdamOptions"; }
+  void check() const override;
+  OptimizerRule rule() const override;
+  GRADUS_FIELDS(lr_, betas_, eps_, weight_decay_, decoupled_weight_decay_, maximize_)
+  GRADUS_ARG(double, lr);
+  GRADUS_ARG(Betas, betas) = {0.9, 0.999};
+  GRADUS_ARG(double, eps) = 1e-8;
+  GRADUS_ARG(double, weight_decay) = 0;
+  /// As in AdamW.
+  GRADUS_ARG(bool, decoupled_weight_decay) = false;
+  /// Goes up the gradient, not down.
+  GRADUS_ARG(bool, maximize) = false;
+};
+
+/// Liu et al., "On the variance of the adaptive learning rate and beyond", 2020, as torch.optim.RAdam. In step t, m and
+/// v as in Adam:
+///   rho_inf = 2 / (1 - beta2) - 1;   rho = rho_inf - 2 t beta2^t / (1 - beta2^t);   u = m / (1 - beta1^t)
+///   rho > 5: p = p - lr r u sqrt(1 - beta2^t) / (sqrt(v) + eps),
+///            r² = (rho - 4) (rho - 2) rho_inf / ((rho_inf - 4) (rho_inf - 2) rho);   else p = p - lr u
+/// Negative options or betas outside [0, 1) are a ValueError.
+class RAdam final : public Optimizer {
+ public:
+  explicit RAdam(std::vector<OptimizerParamGroup> groups, RAdamOptions defaults = {})
+      : Optimizer(std::move(groups), defaults) {}
+  explicit RAdam(std::vector<Tensor> params, RAdamOptions defaults = {}) : Optimizer(std::move(params), defaults) {}
 };
 
 }  // namespace gradus::optim

@@ -7,7 +7,6 @@
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/optimizer.h>
-#include <gradus/optim/kernel_optimizer.h>
 
 namespace gradus::amp {
 namespace {
@@ -109,10 +108,9 @@ void GradScaler::step(optim::Optimizer& optimizer) {
   Progress& progress = progress_of(optimizer);
   GRADUS_CHECK(progress.stage != Stage::stepped, ValueError,
                "was called for this optimizer already since the last update()");
-  auto* const kernel_optimizer = dynamic_cast<optim::KernelOptimizer*>(&optimizer);
-  if (progress.stage == Stage::ready) progress.scaling = look_at(optimizer, /*divide=*/!kernel_optimizer);
-  if (kernel_optimizer) {
-    kernel_optimizer->step_scaled(progress.scaling);
+  if (progress.stage == Stage::ready) progress.scaling = look_at(optimizer, /*divide=*/!optimizer.has_rule());
+  if (optimizer.has_rule()) {
+    optimizer.step_scaled(progress.scaling);
   } else {
     bool found_inf = false;
     for (const Array& pair : progress.scaling) found_inf = found_inf || ops::item(pair.select(0, 1)).to_bool();

@@ -49,8 +49,8 @@ class GradScaler {
   void unscale_(optim::Optimizer& optimizer);
 
   /// optimizer.step() with unscaled gradients; where one of them is inf or NaN nothing changes. Gradients that
-  /// unscale_() has not seen stay multiplied; the step divides. Optimizers that are no KernelOptimizer wait for the
-  /// device.
+  /// unscale_() has not seen stay multiplied; the step divides. For an optimizer without a rule (has_rule()), the host
+  /// waits for the device.
   void step(optim::Optimizer& optimizer);
 
   /// To be called once after the steps of all optimizers: the scale of the next iteration, or a given one.

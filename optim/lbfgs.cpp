@@ -9,7 +9,6 @@
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/optim/check_options.h>
 
 namespace gradus::optim {
 namespace {
@@ -43,14 +42,6 @@ double cubic_minimum(const Point& a, const Point& b, double low, double high) {
 }
 
 }  // namespace
-
-void LBFGSOptions::visit(NumberVisitor& visitor) {
-  visitor("lr", lr_);
-  visitor("max_iter", max_iter_);
-  visitor("tolerance_grad", tolerance_grad_);
-  visitor("tolerance_change", tolerance_change_);
-  visitor("history_size", history_size_);
-}
 
 void LBFGSOptions::check() const {
   detail::check_not_negative("lr", lr_);

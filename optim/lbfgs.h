@@ -11,8 +11,8 @@ class LBFGSOptions final : public OptimizerCloneableOptions<LBFGSOptions> {
  public:
   LBFGSOptions(double lr = 1) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   const char* name() const override { return "LBFGSOptions"; }
-  void visit(NumberVisitor& visitor) override;
   void check() const override;
+  GRADUS_FIELDS(lr_, max_iter_, tolerance_grad_, tolerance_change_, history_size_)
   GRADUS_ARG(double, lr);
   /// Most iterations in a step, and most calls of the closure there; 5/4 max_iter unless set.
   GRADUS_ARG(int64_t, max_iter) = 20;

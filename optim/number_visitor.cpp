@@ -1,5 +1,6 @@
 #include <gradus/optim/number_visitor.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include <gradus/core/ops/creation.h>
@@ -24,6 +25,13 @@ void NumberVisitor::operator()(const std::string& name, int64_t& value) {
 void NumberVisitor::operator()(const std::string& name, Betas& value) {
   (*this)(name + ".0", std::get<0>(value));
   (*this)(name + ".1", std::get<1>(value));
+}
+
+std::string detail::take_option_name(std::string_view& members) {
+  const size_t end = std::min(members.find("_,"), members.size() - 1);
+  const std::string name(members.substr(0, end));
+  members.remove_prefix(std::min(end + 3, members.size()));
+  return name;
 }
 
 void NumberWriter::operator()(const std::string& name, double& value) {

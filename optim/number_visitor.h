@@ -1,7 +1,8 @@
-// How options and counters get into state dicts and back: every class shows its numbers by name, once for both ways.
+// How options and counters get into state dicts and back: a class shows its numbers by name, once for both directions.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <tuple>
 
 #include <gradus/autograd/tensor.h>
@@ -12,7 +13,7 @@ namespace gradus::optim {
 /// Numbers by name, as safetensors files hold them.
 using StateDict = OrderedDict<std::string, Tensor>;
 
-/// Is shown numbers by their names, and may change them.
+/// Visits numbers by their names, and may change them.
 class NumberVisitor {
  public:
   using Betas = std::tuple<double, double>;
@@ -24,7 +25,19 @@ class NumberVisitor {
   void operator()(const std::string& name, Betas& value);  ///< as name.0 and name.1
 };
 
-/// Appends them to a state dict as float64 scalars.
+namespace detail {
+/// Takes the first name off the list that GRADUS_FIELDS makes of members ("lr_, betas_"), without its underscore.
+std::string take_option_name(std::string_view& members);
+}  // namespace detail
+
+/// Shows the members of an object that GRADUS_FIELDS lists.
+template <class Object>
+void visit_fields(Object& object, NumberVisitor& visitor) {
+  std::string_view members = Object::field_names();
+  object.with_fields([&](auto&... fields) { (visitor(detail::take_option_name(members), fields), ...); });
+}
+
+/// Appends numbers to a state dict as float64 scalars.
 class NumberWriter final : public NumberVisitor {
  public:
   explicit NumberWriter(StateDict& state, std::string prefix = "") : state_(state), prefix_(std::move(prefix)) {}
@@ -43,7 +56,7 @@ class StateReader {
   bool contains(const std::string& key) const { return state_.contains(key); }
   const Tensor& get(const std::string& key);
   double number(const std::string& key);
-  /// To be called at the end: entries that nobody asked for belong to something else.
+  /// Call this at the end: an entry that was not read belongs to something else.
   void check_all_used(const char* owner) const;
 
  private:
@@ -51,7 +64,7 @@ class StateReader {
   size_t used_ = 0;
 };
 
-/// Takes them from a state dict. Those that it lacks are an error, or where `may_lack` keep their values.
+/// Reads numbers from a state dict. A number that it lacks is an error or, with `may_lack`, keeps its value.
 class NumberReader final : public NumberVisitor {
  public:
   explicit NumberReader(StateReader& reader, std::string prefix = "", bool may_lack = false)

@@ -1,15 +1,11 @@
 // Optimizers, learning-rate schedules, gradient clipping, running averages of parameters.
 #pragma once
 
-#include <gradus/optim/adagrad.h>
 #include <gradus/optim/adam.h>
 #include <gradus/optim/averaged_parameters.h>
 #include <gradus/optim/clip_grad.h>
 #include <gradus/optim/grad_scaler.h>
 #include <gradus/optim/lbfgs.h>
-#include <gradus/optim/lion.h>
 #include <gradus/optim/lr_scheduler.h>
-#include <gradus/optim/nadam.h>
-#include <gradus/optim/radam.h>
 #include <gradus/optim/rmsprop.h>
 #include <gradus/optim/sgd.h>

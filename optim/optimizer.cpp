@@ -1,9 +1,16 @@
 #include <gradus/optim/optimizer.h>
 
+#include <algorithm>
 #include <cmath>
 #include <typeinfo>
 
 #include <gradus/autograd/archive.h>
+#include <gradus/autograd/grad_mode.h>
+#include <gradus/autograd/half_copy.h>
+#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/optimizer.h>
+#include <gradus/core/runtime/observer.h>
+#include <gradus/optim/optimizer_state.h>
 
 namespace gradus::optim {
 namespace {
@@ -17,7 +24,7 @@ void check(const OptimizerOptions& options) {
 
 std::string options_prefix(size_t group) { return "param_groups." + std::to_string(group) + "."; }
 
-/// The numbers that it is shown.
+/// Collects the numbers that it is shown.
 class NumberList final : public NumberVisitor {
  public:
   using NumberVisitor::operator();
@@ -25,13 +32,41 @@ class NumberList final : public NumberVisitor {
   std::vector<double> numbers;
 };
 
+/// Copies the gradients' factor and whether one of them is inf or NaN from `scaling`, on the block's device.
+void take_scaling(const std::vector<Array>& scaling, const Array& block) {
+  const auto here = std::ranges::find(scaling, block.device(), &Array::device);
+  GRADUS_CHECK(here != scaling.end(), DeviceError, "loss scaling knows of no gradients on ", block.device());
+  static_assert(StepBlock::found_inf == StepBlock::gradient_scale + 1);
+  ops::copy_into(block.slice(0, StepBlock::gradient_scale, StepBlock::found_inf + 1), *here);
+}
+
 }  // namespace
+
+void detail::check_not_negative(const char* option, double value) {
+  GRADUS_CHECK(value >= 0 && std::isfinite(value), ValueError, option, " must be finite and not negative, got ", value);
+}
+
+void detail::check_betas(const NumberVisitor::Betas& betas) {
+  const auto check = [](const char* option, double beta) {
+    GRADUS_CHECK(beta >= 0 && beta < 1, ValueError, option, " must be in [0, 1), got ", beta);
+  };
+  check("betas[0]", std::get<0>(betas));
+  check("betas[1]", std::get<1>(betas));
+}
 
 void OptimizerOptions::visit(NumberVisitor& visitor) {
   double lr = get_lr();
   visitor("lr", lr);
   set_lr(lr);
 }
+
+OptimizerRule OptimizerOptions::rule() const {
+  GRADUS_FAIL(ValueError, name(), " have no rule: an optimizer with these options has to override step()");
+}
+
+void OptimizerOptions::advance(const Array& block) const { ops::advance_step(block); }
+
+std::vector<std::pair<int, const char*>> OptimizerOptions::counters() const { return {{StepBlock::step, "step"}}; }
 
 bool operator==(const OptimizerOptions& a, const OptimizerOptions& b) {
   if (typeid(a) != typeid(b)) return false;
@@ -97,8 +132,14 @@ void Optimizer::check_type(const OptimizerOptions& options) const {
                ", this optimizer takes ", defaults.name());
 }
 
+const OptimizerOptions& Optimizer::options_of(size_t group) const {
+  const OptimizerOptions& options = groups_[group].options();
+  check_type(options);  // set_options() accepts any
+  return options;
+}
+
 Optimizer::Optimizer(std::vector<OptimizerParamGroup> groups, std::unique_ptr<OptimizerOptions> defaults)
-    : defaults_(std::move(defaults)) {
+    : defaults_(std::move(defaults)), state_(std::make_unique<OptimizerState>()) {
   check(*defaults_);
   bool empty = true;
   for (OptimizerParamGroup& group : groups) {
@@ -107,6 +148,77 @@ Optimizer::Optimizer(std::vector<OptimizerParamGroup> groups, std::unique_ptr<Op
   }
   GRADUS_CHECK(!empty, ValueError,
                "the optimizer got no parameters; was parameters() called before the modules were registered?");
+}
+
+Optimizer::Optimizer(std::vector<OptimizerParamGroup> groups, const OptimizerOptions& defaults)
+    : Optimizer(std::move(groups), defaults.clone()) {
+  has_rule_ = true;
+}
+
+Optimizer::Optimizer(std::vector<Tensor> params, const OptimizerOptions& defaults)
+    : Optimizer(std::vector{OptimizerParamGroup(std::move(params))}, defaults) {}
+
+Tensor Optimizer::step(LossClosure closure) {
+  Tensor loss;
+  if (closure) {
+    const AutoGradMode with_grad(true);
+    loss = closure();
+  }
+  step_groups(/*scaling=*/nullptr);
+  return loss;
+}
+
+void Optimizer::step_scaled(const std::vector<Array>& scaling) { step_groups(&scaling); }
+
+void Optimizer::step_groups(const std::vector<Array>* scaling) {
+  const OpContext context("optimizer step");
+  GRADUS_CHECK(has_rule(), ValueError, "this optimizer has no rule: it has to override step()");
+  const EventScope event("optimizer_step");
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    const std::vector<Tensor>& parameters = groups_[group].params();
+    OptimizerState::Members with_gradient;
+    for (size_t i = 0; i < parameters.size(); ++i)
+      if (amp::detail::gradient_for_step(parameters[i]).defined()) with_gradient.push_back(i);
+    for (const auto& [cohort, members] : state_->cohorts_of_step(group, groups_[group], with_gradient))
+      step_cohort(state_->cohorts[cohort], members, scaling);
+  }
+}
+
+void Optimizer::step_cohort(Cohort& cohort, const std::vector<size_t>& members, const std::vector<Array>* scaling) {
+  const std::vector<Tensor>& parameters = groups_[cohort.group].params();
+  const OptimizerOptions& options = options_of(cohort.group);
+  const OptimizerRule rule = options.rule();
+  const rules::StateNames names = rule.state_names();
+  cohort.upload(options.get_lr());
+
+  std::vector<ops::OptimizerEntry> entries;
+  entries.reserve(members.size());
+  for (size_t i : members) {
+    const Array& parameter = parameters[i].array();
+    ops::OptimizerEntry entry{
+        parameter, amp::detail::gradient_for_step(parameters[i]), {}, amp::detail::half_copy_for_step(parameters[i])};
+    for (int k = 0; k < kMaxOptimizerStates; ++k)
+      if (names[k]) entry.states[k] = state_->states[cohort.group][i].array(k, parameter, options.initial_state());
+    entries.push_back(std::move(entry));
+  }
+  if (scaling) take_scaling(*scaling, cohort.block);
+  options.advance(cohort.block);
+  ops::optimizer_step(entries, cohort.block, rule);
+  for (size_t i = 0; i < members.size(); ++i)
+    if (entries[i].half.defined()) amp::detail::half_copy_written(parameters[members[i]]);
+  if (!scaling) return;
+  ops::set_step_block(cohort.block, StepBlock::gradient_scale, 1);
+  ops::set_step_block(cohort.block, StepBlock::found_inf, 0);
+}
+
+std::vector<Array> Optimizer::step_blocks() const {
+  std::vector<Array> blocks;
+  for (const Cohort& cohort : state_->cohorts) blocks.push_back(cohort.block);
+  return blocks;
+}
+
+void Optimizer::upload_learning_rates() {
+  for (Cohort& cohort : state_->cohorts) cohort.upload(groups_[cohort.group].options().get_lr());
 }
 
 std::vector<Tensor> Optimizer::parameters() const {
@@ -119,6 +231,8 @@ void Optimizer::set_lr(size_t group, double lr) {
   GRADUS_CHECK(group < groups_.size(), IndexError, "parameter group ", group, " of ", groups_.size());
   GRADUS_CHECK(lr >= 0 && std::isfinite(lr), ValueError, "learning rate must be finite and not negative, got ", lr);
   groups_[group].options().set_lr(lr);
+  for (Cohort& cohort : state_->cohorts)
+    if (cohort.group == group) cohort.upload(lr);
 }
 
 void Optimizer::set_lr(double lr) {
@@ -127,6 +241,10 @@ void Optimizer::set_lr(double lr) {
 
 Optimizer::StateDict Optimizer::state_dict() const {
   StateDict state("Optimizer state");
+  if (has_rule()) {
+    for (const OptimizerParamGroup& group : groups_) check_type(group.options());
+    state_->write(state, groups_);
+  }
   for (size_t group = 0; group < groups_.size(); ++group) {
     NumberWriter writer(state, options_prefix(group));
     groups_[group].options().clone()->visit(writer);
@@ -135,11 +253,29 @@ Optimizer::StateDict Optimizer::state_dict() const {
 }
 
 void Optimizer::load_state_dict(const StateDict& state) {
+  const OpContext context("optimizer load_state_dict");
   StateReader reader(state);
-  for (size_t group = 0; group < groups_.size(); ++group) {
-    NumberReader option_reader(reader, options_prefix(group), /*may_lack=*/true);
-    groups_[group].options().visit(option_reader);
+  const auto read_options = [&](std::vector<OptimizerParamGroup>& groups) {
+    for (size_t group = 0; group < groups.size(); ++group) {
+      NumberReader numbers(reader, options_prefix(group), /*may_lack=*/true);
+      groups[group].options().visit(numbers);
+    }
+  };
+  if (has_rule()) {
+    // Everything is read and checked before anything changes.
+    std::vector<OptimizerParamGroup> groups = groups_;
+    read_options(groups);
+    for (size_t group = 0; group < groups.size(); ++group) {
+      GRADUS_CHECK(reader.contains(options_prefix(group) + "lr"), ValueError, "the state has no '",
+                   options_prefix(group), "lr'");
+      groups[group].options().check();
+    }
+    auto loaded = std::make_unique<OptimizerState>();
+    loaded->read(reader, groups);
+    reader.check_all_used("optimizer");
+    state_ = std::move(loaded);
   }
+  read_options(groups_);  // in place, since users hold references to options
 }
 
 void Optimizer::save(serialize::OutputArchive& archive) const {

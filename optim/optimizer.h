@@ -1,31 +1,44 @@
 // Optimizer: parameter groups with options, and one step over all of them. Names and semantics follow torch::optim.
+//
+// An optimizer such as Adam (adam.h) adds only its options. They give the rule, which is the formula for one element
+// (core/formulas/optimizer_rules.h), and Optimizer does the rest: in a step it applies the rule by one kernel to all parameters
+// that have a gradient and share a step count. The kernel reads its scalars, such as the learning rate, from device
+// memory, and nothing is read back. So a step can be captured in a graph: take one eager step first (it allocates the
+// state), capture, then replay; set_lr() between replays reaches them.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include <gradus/autograd/tensor.h>
+#include <gradus/core/fields.h>
 #include <gradus/core/options.h>
 #include <gradus/core/ordered_dict.h>
 #include <gradus/optim/number_visitor.h>
 
-namespace gradus::serialize {
+namespace gradus {
+struct OptimizerRule;  // core/formulas/optimizer_rules.h
+namespace serialize {
 class InputArchive;  // autograd/archive.h
 class OutputArchive;
-}  // namespace gradus::serialize
+}  // namespace serialize
+}  // namespace gradus
 
 namespace gradus::optim {
 
-/// Options of a parameter group; each optimizer derives its own, from OptimizerCloneableOptions as a rule.
+struct Cohort;  // optimizer_state.h
+struct OptimizerState;
+
+/// Options of a parameter group. Each optimizer derives its own, usually from OptimizerCloneableOptions.
 class OptimizerOptions {
  public:
   virtual ~OptimizerOptions() = default;
   virtual std::unique_ptr<OptimizerOptions> clone() const = 0;
-  /// Of the class: "AdamOptions".
+  /// The name of the class: "AdamOptions".
   virtual const char* name() const { return "options"; }
   virtual double get_lr() const = 0;
   virtual void set_lr(double lr) = 0;
@@ -33,22 +46,42 @@ class OptimizerOptions {
   virtual void visit(NumberVisitor& visitor);
   /// Throws a ValueError that names the option and its value where options make no sense.
   virtual void check() const {}
+
+  /// The rule with these options. A ValueError unless overridden, as for optimizers that have their own step().
+  virtual OptimizerRule rule() const;
+  /// The value of all elements of the rule's state arrays before the first step.
+  virtual double initial_state() const { return 0; }
+  /// Counts a step in the block of scalars (StepBlock), before the kernel runs.
+  virtual void advance(const Array& block) const;
+  /// The scalars that advance() changes: their places in the block, and their names in state dicts.
+  virtual std::vector<std::pair<int, const char*>> counters() const;
 };
-/// Of one class, with the same numbers.
+/// True for options of one class with the same numbers.
 bool operator==(const OptimizerOptions& a, const OptimizerOptions& b);
 
-/// The part of its options that every optimizer writes alike; Derived has an option `lr`.
-template <class Derived, class Base = OptimizerOptions>
-class OptimizerCloneableOptions : public Base {
+/// Implements what is the same for all options. Derived has an option `lr`. If state dicts hold others too, it lists
+/// all of them with GRADUS_FIELDS.
+template <class Derived>
+class OptimizerCloneableOptions : public OptimizerOptions {
  public:
   std::unique_ptr<OptimizerOptions> clone() const override {
     return std::unique_ptr<OptimizerOptions>(new Derived(static_cast<const Derived&>(*this)));
   }
   double get_lr() const override { return static_cast<const Derived&>(*this).lr(); }
   void set_lr(double lr) override { static_cast<Derived&>(*this).lr(lr); }
+  void visit(NumberVisitor& visitor) override {
+    if constexpr (requires { Derived::field_names(); }) visit_fields(static_cast<Derived&>(*this), visitor);
+    else OptimizerOptions::visit(visitor);
+  }
 };
 
-/// Parameters that share options. Without options of its own a group has the optimizer's defaults.
+namespace detail {
+/// Parts of OptimizerOptions::check(): a number that is finite and not negative, and betas in [0, 1).
+void check_not_negative(const char* option, double value);
+void check_betas(const NumberVisitor::Betas& betas);
+}  // namespace detail
+
+/// Parameters that share options. A group that is made without options gets the optimizer's defaults.
 class OptimizerParamGroup {
  public:
   OptimizerParamGroup(std::vector<Tensor> params);  // NOLINT(google-explicit-constructor)
@@ -85,9 +118,9 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Changes the parameters by their gradients; those whose gradient is undefined stay. `closure`, where given,
-  /// computes the loss and its gradients first; its loss is returned.
-  virtual Tensor step(LossClosure closure = nullptr) = 0;
+  /// Changes the parameters by their gradients; parameters whose gradient is undefined stay as they are. `closure`, if
+  /// given, computes the loss and its gradients first; its loss is returned.
+  virtual Tensor step(LossClosure closure = nullptr);
 
   /// Drops (or, without set_to_none, zeroes) the gradients of all parameters.
   void zero_grad(bool set_to_none = true);
@@ -105,27 +138,51 @@ class Optimizer {
 
   /// Sets the learning rate of one group, or of all. Unlike group.options().set_lr(lr), which the next step() sees,
   /// this also reaches steps replayed from a captured graph.
-  virtual void set_lr(size_t group, double lr);
+  void set_lr(size_t group, double lr);
   void set_lr(double lr);
 
-  /// What a checkpoint needs to go on as if nothing had happened; by default the options of the groups. Parameters are
-  /// numbered as in parameters().
+  /// What a checkpoint needs to continue with the same bits: the state of the parameters, numbered as in parameters(),
+  /// and the options of the groups.
   virtual StateDict state_dict() const;
-  /// The parameters must be those of the optimizer that `state` came from, in the same order.
+  /// The parameters must be those of the optimizer that `state` came from, in the same order. An optimizer with a rule
+  /// does not change if `state` does not fit.
   virtual void load_state_dict(const StateDict& state);
   /// The state dict into an archive, and back.
   virtual void save(serialize::OutputArchive& archive) const;
   /// What save() wrote.
   virtual void load(serialize::InputArchive& archive);
 
+  /// False for an optimizer that overrides step() instead of giving a rule.
+  bool has_rule() const { return has_rule_; }
+  /// step() on gradients that a loss scale still multiplies (amp::GradScaler). For each device that has gradients,
+  /// `scaling` holds an array there of two float64 numbers: the factor for the gradients, and whether one of them is
+  /// inf or NaN (not 0: nothing changes).
+  void step_scaled(const std::vector<Array>& scaling);
+  /// The blocks of scalars in device memory that the steps read (StepBlock), usually one per group and device.
+  std::vector<Array> step_blocks() const;
+  /// Writes learning rates that were set in the groups' options to the blocks, as the next step() would, so that
+  /// replayed steps read them.
+  void upload_learning_rates();
+
  protected:
+  /// For an optimizer that overrides step().
   Optimizer(std::vector<OptimizerParamGroup> groups, std::unique_ptr<OptimizerOptions> defaults);
+  /// For an optimizer whose steps apply the rule of the options.
+  Optimizer(std::vector<OptimizerParamGroup> groups, const OptimizerOptions& defaults);
+  Optimizer(std::vector<Tensor> params, const OptimizerOptions& defaults);
   /// Options of another optimizer are a ValueError.
   void check_type(const OptimizerOptions& options) const;
 
  private:
+  friend class FreshState;
+  const OptimizerOptions& options_of(size_t group) const;
+  void step_groups(const std::vector<Array>* scaling);
+  void step_cohort(Cohort& cohort, const std::vector<size_t>& members, const std::vector<Array>* scaling);
+
   std::unique_ptr<OptimizerOptions> defaults_;
   std::vector<OptimizerParamGroup> groups_;
+  std::unique_ptr<OptimizerState> state_;
+  bool has_rule_ = false;
 };
 
 }  // namespace gradus::optim

@@ -1,46 +1,32 @@
 #include <gradus/optim/rmsprop.h>
 
-#include <gradus/optim/check_options.h>
+#include <gradus/core/formulas/optimizer_rules.h>
 
 namespace gradus::optim {
 
-using detail::check_not_negative;
-
-void RMSpropOptions::visit(NumberVisitor& visitor) {
-  visitor("lr", lr_);
-  visitor("alpha", alpha_);
-  visitor("eps", eps_);
-  visitor("weight_decay", weight_decay_);
-  visitor("momentum", momentum_);
-  visitor("centered", centered_);
-  visitor("maximize", maximize_);
-}
-
 void RMSpropOptions::check() const {
-  check_not_negative("lr", lr_);
-  check_not_negative("alpha", alpha_);
-  check_not_negative("eps", eps_);
-  check_not_negative("weight_decay", weight_decay_);
-  check_not_negative("momentum", momentum_);
+  detail::check_not_negative("lr", lr_);
+  detail::check_not_negative("alpha", alpha_);
+  detail::check_not_negative("eps", eps_);
+  detail::check_not_negative("weight_decay", weight_decay_);
+  detail::check_not_negative("momentum", momentum_);
   GRADUS_CHECK(alpha_ <= 1, ValueError, "alpha must not be above 1, got ", alpha_);
 }
 
 OptimizerRule RMSpropOptions::rule() const {
-  rules::Rmsprop rule;
-  rule.alpha = alpha_;
-  rule.eps = eps_;
-  rule.momentum = momentum_;
-  rule.centered = centered_;
-  rule.weight_decay = weight_decay_;
-  rule.maximize = maximize_;
-  return {rule};
+  return rules::Rmsprop{{weight_decay_, /*decoupled=*/false, maximize_}, alpha_, eps_, momentum_, centered_};
 }
 
-std::vector<KernelOptimizerOptions::StateArray> RMSpropOptions::state_arrays() const {
-  std::vector<StateArray> arrays = {{0, "square_avg"}};
-  if (centered_) arrays.push_back({1, "grad_avg"});
-  if (momentum_ != 0) arrays.push_back({2, "momentum_buffer"});
-  return arrays;
+void AdagradOptions::check() const {
+  detail::check_not_negative("lr", lr_);
+  detail::check_not_negative("lr_decay", lr_decay_);
+  detail::check_not_negative("weight_decay", weight_decay_);
+  detail::check_not_negative("initial_accumulator_value", initial_accumulator_value_);
+  detail::check_not_negative("eps", eps_);
+}
+
+OptimizerRule AdagradOptions::rule() const {
+  return rules::Adagrad{{weight_decay_, /*decoupled=*/false, maximize_}, lr_decay_, eps_};
 }
 
 }  // namespace gradus::optim

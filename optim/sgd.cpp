@@ -1,42 +1,33 @@
 #include <gradus/optim/sgd.h>
 
-#include <gradus/optim/check_options.h>
+#include <cmath>
+
+#include <gradus/core/formulas/optimizer_rules.h>
 
 namespace gradus::optim {
 
-using detail::check_not_negative;
-
-void SGDOptions::visit(NumberVisitor& visitor) {
-  visitor("lr", lr_);
-  visitor("momentum", momentum_);
-  visitor("dampening", dampening_);
-  visitor("weight_decay", weight_decay_);
-  visitor("nesterov", nesterov_);
-  visitor("maximize", maximize_);
-}
-
 void SGDOptions::check() const {
-  check_not_negative("lr", lr_);
-  check_not_negative("momentum", momentum_);
-  check_not_negative("weight_decay", weight_decay_);
+  detail::check_not_negative("lr", lr_);
+  detail::check_not_negative("momentum", momentum_);
+  detail::check_not_negative("weight_decay", weight_decay_);
   GRADUS_CHECK(std::isfinite(dampening_), ValueError, "dampening must be finite, got ", dampening_);
   GRADUS_CHECK(!nesterov_ || (momentum_ > 0 && dampening_ == 0), ValueError,
                "nesterov needs a momentum and no dampening, got momentum ", momentum_, " and dampening ", dampening_);
 }
 
 OptimizerRule SGDOptions::rule() const {
-  rules::Sgd rule;
-  rule.momentum = momentum_;
-  rule.dampening = dampening_;
-  rule.nesterov = nesterov_;
-  rule.weight_decay = weight_decay_;
-  rule.maximize = maximize_;
-  return {rule};
+  return rules::Sgd{{weight_decay_, /*decoupled=*/false, maximize_}, momentum_, dampening_, nesterov_};
 }
 
-std::vector<KernelOptimizerOptions::StateArray> SGDOptions::state_arrays() const {
-  if (momentum_ == 0) return {};
-  return {{0, "momentum_buffer"}};
+void LionOptions::check() const {
+  detail::check_not_negative("lr", lr_);
+  detail::check_not_negative("weight_decay", weight_decay_);
+  detail::check_betas(betas_);
+}
+
+OptimizerRule LionOptions::rule() const {
+  const auto [beta1, beta2] = betas_;
+  return rules::Lion{{weight_decay_, /*decoupled=*/true, maximize_}, beta1, beta2};
 }
 
 }  // namespace gradus::optim

@@ -12,8 +12,9 @@ import sys
 
 FOLDERS = ["autograd", "core", "data", "distributed", "graph", "inspect", "layers", "onnx", "optim", "training"]
 # Not for users: how kernels, process groups and graphs are made.
-INTERNAL = re.compile(r"^(core/(composites|formulas|backend_ops|kernel_args|array/strided_loop)|graph/|onnx/(?!export)|"
-                      r"inspect/profiler_state|distributed/(comm/(local|mpi|nccl|shm|tcp)|elastic|launcher)/)")
+INTERNAL = re.compile(r"^(core/(composites|graph|backend_ops|kernel_args|scalar_\w+|strided_loop|uniform_stencil|"
+                      r"sort_key)|optim/optimizer_state|training/profiler_state|"
+                      r"distributed/(comm/(local|mpi|nccl|shm|tcp)|elastic|launcher)/)")
 BUDGET = "docs/undocumented.txt"
 OVERVIEW = "docs/reference.md"
 NAMESPACES = {
@@ -101,6 +102,7 @@ def for_doxygen(path):
     text = re.sub(r"\bGRADUS_ARG\((.+), (\w+)\)", r"\1 \2", text)
     holder = r"/** Holds a \1Impl. */ using \1 = ModuleHolder<\1Impl>"
     text = re.sub(r"^GRADUS_MODULE\((\w+)\)", holder, text, flags=re.M)
+    text = re.sub(r"^ *GRADUS_FIELDS\(.*\)\n", "", text, flags=re.M)
     text = re.sub(r"^( *[^\s/].*[;,}])(  +)//(?= )", r"\1\2///<", text, flags=re.M)  # a remark behind a declaration
     return "\n".join(with_groups(list(with_code(text.split("\n")))))
 

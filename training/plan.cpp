@@ -15,6 +15,7 @@
 #include <gradus/graph/memory_plan.h>
 #include <gradus/graph/passes/passes.h>
 #include <gradus/graph/recorder.h>
+#include <gradus/optim/optimizer_state.h>
 
 namespace gradus {
 namespace {
@@ -68,10 +69,10 @@ class WithoutGradients {
 /// What exists before the step, also recorded with arrays without memory.
 struct Before {
   Tensor x, target;
-  std::unique_ptr<optim::KernelOptimizer::FreshState> state;
+  std::unique_ptr<optim::FreshState> state;
   amp::detail::RecordedHalfCopies half_copies;
 
-  Before(Device device, const Shape& shape, const std::vector<Tensor>& parameters, optim::KernelOptimizer* optimizer,
+  Before(Device device, const Shape& shape, const std::vector<Tensor>& parameters, optim::Optimizer* optimizer,
          const PlanOptions& options) {
     const int axis = options.batch_axis();
     GRADUS_CHECK(axis >= 0 && axis < shape.size(), ValueError, "plan: an input of shape ", shape, " has no axis ", axis,
@@ -81,7 +82,7 @@ struct Before {
     if (optimizer) {
       target = empty(options.target_shape().value_or(Shape{shape[axis]}),
                      TensorOptions(options.target_dtype()).device(device));
-      state = std::make_unique<optim::KernelOptimizer::FreshState>(*optimizer);
+      state = std::make_unique<optim::FreshState>(*optimizer);
       if (options.autocast()) half_copies = amp::detail::RecordedHalfCopies(parameters, *options.autocast());
     }
     recorder.finish();
@@ -125,8 +126,7 @@ struct Recorded {
   std::vector<std::pair<const void*, std::string>> gradients;  // addresses, and names of the parameters
 };
 
-Recorded record(const nn::AnyModule& model, Before& before, optim::KernelOptimizer* optimizer,
-                const PlanOptions& options) {
+Recorded record(const nn::AnyModule& model, Before& before, optim::Optimizer* optimizer, const PlanOptions& options) {
   Recorded recorded;
   const Device device = before.x.device();
   graph::Recorder recorder(device);
@@ -268,9 +268,8 @@ class Reporter {
 MemoryReport plan_step(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer* optimizer,
                        const PlanOptions& options) {
   GRADUS_CHECK(!model.is_empty(), ValueError, "plan: the model is an empty AnyModule");
-  auto* const kernel_optimizer = dynamic_cast<optim::KernelOptimizer*>(optimizer);
-  GRADUS_CHECK(!optimizer || kernel_optimizer, ValueError,
-               "plan: an optimizer that is not a KernelOptimizer cannot be recorded");
+  GRADUS_CHECK(!optimizer || optimizer->has_rule(), ValueError,
+               "plan: an optimizer without a rule (Optimizer::has_rule) cannot be recorded");
   const std::vector<Tensor> parameters = model.ptr()->parameters();
   const Device device = parameters.empty() ? Device() : parameters[0].device();
   for (const Tensor& parameter : parameters)
@@ -281,7 +280,7 @@ MemoryReport plan_step(const nn::AnyModule& model, const Shape& input_shape, opt
     for (const Tensor& parameter : optimizer->parameters())  // the model's parameters or their shards
       if (std::ranges::find(parameters, parameter.impl(), &Tensor::impl) == parameters.end()) held.push_back(parameter);
   const WithoutGradients without_gradients(held);
-  Before before(device, input_shape, parameters, kernel_optimizer, options);
+  Before before(device, input_shape, parameters, optimizer, options);
   MemoryReport start;
   std::vector<Tensor> slots;  // memory bound to gradients: the buckets of DistributedDataParallel
   for (const Tensor& parameter : held)
@@ -290,7 +289,7 @@ MemoryReport plan_step(const nn::AnyModule& model, const Shape& input_shape, opt
   start.parameters = bytes_of(held), start.buffers = bytes_of(model.ptr()->buffers());
   start.inputs = bytes_of({before.x, before.target});
   start.optimizer_state = before.state ? before.state->bytes() : 0;
-  Recorded recorded = record(model, before, kernel_optimizer, options);
+  Recorded recorded = record(model, before, optimizer, options);
   start.optimizer_state += before.half_copies.bytes();
   return Reporter(std::move(recorded), start).run();
 }

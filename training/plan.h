@@ -14,7 +14,7 @@
 #include <optional>
 
 #include <gradus/layers/any_module.h>
-#include <gradus/optim/kernel_optimizer.h>
+#include <gradus/optim/optimizer.h>
 
 namespace gradus {
 
@@ -76,10 +76,9 @@ struct MemoryReport {
 };
 std::ostream& operator<<(std::ostream& stream, const MemoryReport& report);
 
-/// Plans a training step (zero_grad, forward, loss, backward, optimizer step), including the optimizer's state, which
-/// an optimizer allocates in its first step. Throws a DeviceError if the model is on several devices, a ValueError if
-/// the optimizer is not a KernelOptimizer, and an error that names the line if the step cannot be recorded, for example
-/// because forward() reads a number back.
+/// Of a training step: zero_grad, forward, loss, backward, optimizer step, where the optimizer has its state already. A
+/// model on several devices is a DeviceError, an optimizer without a rule (has_rule()) a ValueError; what cannot be
+/// recorded (a forward that reads a number back) is an error that names the line.
 MemoryReport plan(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer& optimizer,
                   const PlanOptions& options = {});
 /// Plans a forward pass under NoGradGuard.

@@ -17,13 +17,12 @@ class NumberCollector final : public optim::NumberVisitor {
 
 ReplayedStep::ReplayedStep(const char* name, Device device, const std::vector<optim::Optimizer*>& optimizers,
                            Function step)
-    : device_(device), step_(std::move(step)) {
+    : device_(device), step_(std::move(step)), optimizers_(optimizers) {
   const OpContext context(name);
-  for (optim::Optimizer* optimizer : optimizers) {
-    optimizers_.push_back(dynamic_cast<optim::KernelOptimizer*>(optimizer));
-    GRADUS_CHECK(optimizers_.back(), ValueError,
-                 "a replayed step needs optimizers that read their scalars from device memory (KernelOptimizer)");
-  }
+  for (optim::Optimizer* optimizer : optimizers)
+    GRADUS_CHECK(optimizer && optimizer->has_rule(), ValueError,
+                 "a replayed step needs optimizers with a rule, which read their scalars from device memory "
+                 "(Optimizer::has_rule)");
 }
 
 ReplayedStep::Signature ReplayedStep::signature_of(const TensorList& batch) {
@@ -45,12 +44,12 @@ TensorList ReplayedStep::make_inputs(const TensorList& batch) const {
 }
 
 void ReplayedStep::upload_learning_rates() const {
-  for (optim::KernelOptimizer* optimizer : optimizers_) optimizer->upload_learning_rates();
+  for (optim::Optimizer* optimizer : optimizers_) optimizer->upload_learning_rates();
 }
 
 std::vector<Tensor> ReplayedStep::parameters() const {
   std::vector<Tensor> all;
-  for (optim::KernelOptimizer* optimizer : optimizers_)
+  for (optim::Optimizer* optimizer : optimizers_)
     for (const Tensor& parameter : optimizer->parameters()) all.push_back(parameter);
   return all;
 }
@@ -63,12 +62,12 @@ std::vector<const void*> ReplayedStep::gradient_addresses() const {
 }
 
 void ReplayedStep::drop_gradients() const {
-  for (optim::KernelOptimizer* optimizer : optimizers_) optimizer->zero_grad();
+  for (optim::Optimizer* optimizer : optimizers_) optimizer->zero_grad();
 }
 
 std::vector<double> ReplayedStep::options_of_optimizers() const {
   NumberCollector collector;
-  for (optim::KernelOptimizer* optimizer : optimizers_)
+  for (optim::Optimizer* optimizer : optimizers_)
     for (optim::OptimizerParamGroup& group : optimizer->param_groups()) group.options().visit(collector);
   return collector.numbers;
 }

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include <gradus/autograd/half_copy.h>
-#include <gradus/optim/kernel_optimizer.h>
+#include <gradus/optim/optimizer.h>
 #include <gradus/training/step_conditions.h>
 
 namespace gradus::training {
@@ -43,7 +43,7 @@ class ReplayedStep {
   const Function step_;
 
  private:
-  std::vector<optim::KernelOptimizer*> optimizers_;
+  std::vector<optim::Optimizer*> optimizers_;
 };
 
 /// Copies a batch into the tensors that recorded work reads.

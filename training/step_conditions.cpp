@@ -28,7 +28,7 @@ std::string print(const nn::Module& module) {
 
 // Calls `on_number` and `on_storage` with all conditions but the options of modules.
 template <class OnNumber, class OnStorage>
-void visit_conditions(const std::vector<optim::KernelOptimizer*>& optimizers, const StepParts& parts,
+void visit_conditions(const std::vector<optim::Optimizer*>& optimizers, const StepParts& parts,
                       const OnNumber& on_number, const OnStorage& on_storage) {
   const auto on_numbers = [&](std::initializer_list<int64_t> numbers) {
     for (const int64_t number : numbers) on_number(number);
@@ -51,7 +51,7 @@ void visit_conditions(const std::vector<optim::KernelOptimizer*>& optimizers, co
       on_numbers({device, static_cast<int64_t>(autocast.dtype[device]), autocast.cache_enabled});
   on_numbers({GradMode::is_enabled(), InferenceMode::is_enabled(), static_cast<int64_t>(get_default_dtype()),
               cuda::matmul_allow_tf32(), cudnn::allow_tf32(), cudnn::deterministic(), cudnn::small_convolutions()});
-  for (optim::KernelOptimizer* optimizer : optimizers) {
+  for (optim::Optimizer* optimizer : optimizers) {
     for (const auto& group : optimizer->param_groups())
       for (const Tensor& parameter : group.params()) on_tensor(parameter);
     for (const Array& block : optimizer->step_blocks()) on_storage(block.storage());
@@ -88,7 +88,7 @@ StepParts StepPartsCollector::finish() const {
   return parts;
 }
 
-StepConditions::StepConditions(const std::vector<optim::KernelOptimizer*>& optimizers, const StepParts& parts) {
+StepConditions::StepConditions(const std::vector<optim::Optimizer*>& optimizers, const StepParts& parts) {
   visit_conditions(
       optimizers, parts, [&](int64_t number) { numbers_.push_back(number); },
       [&](const Storage& storage) {
@@ -102,7 +102,7 @@ StepConditions::StepConditions(const std::vector<optim::KernelOptimizer*>& optim
     }
 }
 
-bool StepConditions::hold(const std::vector<optim::KernelOptimizer*>& optimizers, const StepParts& parts) {
+bool StepConditions::hold(const std::vector<optim::Optimizer*>& optimizers, const StepParts& parts) {
   size_t visited = 0;
   bool same = true;
   const auto compare = [&](int64_t number) {

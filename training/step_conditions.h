@@ -8,7 +8,7 @@
 
 #include <gradus/core/runtime/observer.h>
 #include <gradus/layers/module.h>
-#include <gradus/optim/kernel_optimizer.h>
+#include <gradus/optim/optimizer.h>
 
 namespace gradus::training {
 
@@ -42,10 +42,10 @@ class StepPartsCollector final : public Observer {
 class StepConditions {
  public:
   StepConditions() = default;
-  StepConditions(const std::vector<optim::KernelOptimizer*>& optimizers, const StepParts& parts);
+  StepConditions(const std::vector<optim::Optimizer*>& optimizers, const StepParts& parts);
   /// True if nothing has changed. Called before every replay, so it compares in place and prints only the modules whose
   /// bytes differ.
-  bool hold(const std::vector<optim::KernelOptimizer*>& optimizers, const StepParts& parts);
+  bool hold(const std::vector<optim::Optimizer*>& optimizers, const StepParts& parts);
 
  private:
   struct ModuleOptions {

@@ -15,7 +15,7 @@ namespace {
 
 Tensor parameter() { return tensor({1.0, -2.0, 3.0}).to(kFloat).requires_grad_(); }
 
-// An optimizer that is no KernelOptimizer.
+// An optimizer without a rule.
 class PlainDescent final : public optim::Optimizer {
  public:
   struct Options : optim::OptimizerCloneableOptions<Options> {

@@ -1,0 +1,171 @@
+#include <gradus/optim/optimizer_state.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/optimizer.h>
+#include <gradus/core/runtime/recorded_memory.h>
+
+namespace gradus::optim {
+
+static_assert(kMaxOptimizerStates == std::tuple_size_v<rules::StateNames>);
+
+namespace {
+
+void check_not_capturing(Device device, const char* what) {
+  GRADUS_CHECK(!runtime(device.type()).capturing(), ValueError, what,
+               " in a captured step: take an eager step with the same gradients before the capture");
+}
+
+std::string state_prefix(size_t parameter) { return "state." + std::to_string(parameter) + "."; }
+
+}  // namespace
+
+void Cohort::upload(double lr) {
+  if (lr == learning_rate) return;
+  // Recorded, this write would undo every later set_lr at each replay.
+  GRADUS_CHECK(!runtime(block.device().type()).capturing(), ValueError, "the learning rate changed from ",
+               learning_rate, " to ", lr, " in a captured step: call optimizer.set_lr() before the capture");
+  ops::set_step_block(block, StepBlock::learning_rate, lr);
+  learning_rate = lr;
+}
+
+const Array& ParameterState::array(int k, const Array& parameter, double initial) {
+  if (!arrays[k].defined()) {
+    check_not_capturing(parameter.device(), "the optimizer's state cannot be allocated");
+    arrays[k] = Array::empty_like(parameter);
+    ops::fill(arrays[k], initial);
+  }
+  return arrays[k];
+}
+
+int OptimizerState::add_cohort(size_t group, const OptimizerParamGroup& parameters, Device device) {
+  check_not_capturing(device, "the optimizer's state cannot be allocated");
+  const double lr = parameters.options().get_lr();
+  cohorts.push_back({group, ops::step_block(lr, device), lr});
+  return static_cast<int>(cohorts.size() - 1);
+}
+
+std::map<int, OptimizerState::Members> OptimizerState::cohorts_of_step(size_t group,
+                                                                       const OptimizerParamGroup& parameters,
+                                                                       const Members& taking_part) {
+  states.resize(std::max(states.size(), group + 1));
+  states[group].resize(parameters.params().size());
+
+  std::map<std::string, int> newcomers;  // cohort by device
+  std::map<int, Members> members;
+  for (size_t i : taking_part) {
+    int& cohort = states[group][i].cohort;
+    if (cohort < 0) {
+      const Device device = parameters.params()[i].device();
+      const auto [entry, is_new] = newcomers.try_emplace(device.str(), -1);
+      if (is_new) entry->second = add_cohort(group, parameters, device);
+      cohort = entry->second;
+    }
+    members[cohort].push_back(i);
+  }
+
+  std::map<int, size_t> sizes;
+  for (const ParameterState& state : states[group]) ++sizes[state.cohort];
+  std::map<int, Members> whole;
+  for (auto& [cohort, leaving] : members) {
+    int number = cohort;
+    if (leaving.size() < sizes[cohort]) {
+      Cohort split = cohorts[cohort];
+      check_not_capturing(split.block.device(), "parameters that had gradients in earlier steps have none");
+      split.block = ops::clone(split.block);
+      number = static_cast<int>(cohorts.size());
+      cohorts.push_back(std::move(split));
+      for (size_t i : leaving) states[group][i].cohort = number;
+    }
+    whole.emplace(number, std::move(leaving));
+  }
+  return whole;
+}
+
+void OptimizerState::write(StateDict& state, const std::vector<OptimizerParamGroup>& groups) const {
+  size_t number = 0;
+  for (size_t group = 0; group < groups.size(); ++group) {
+    const OptimizerOptions& options = groups[group].options();
+    const rules::StateNames names = options.rule().state_names();
+    for (size_t i = 0; i < groups[group].params().size(); ++i) {
+      const std::string prefix = state_prefix(number++);
+      if (group >= states.size() || i >= states[group].size() || states[group][i].cohort < 0) continue;
+      ParameterState parameter = states[group][i];
+      // Copies: a cohort shares the block, and later steps change it.
+      for (const auto& [index, name] : options.counters())
+        state.append(prefix + name, Tensor(ops::clone(cohorts[parameter.cohort].block.select(0, index))));
+      for (int k = 0; k < kMaxOptimizerStates; ++k)
+        if (names[k])
+          state.append(prefix + names[k],
+                       Tensor(parameter.array(k, groups[group].params()[i].array(), options.initial_state())));
+    }
+  }
+}
+
+void OptimizerState::read(StateReader& reader, const std::vector<OptimizerParamGroup>& groups) {
+  size_t number = 0;
+  for (size_t group = 0; group < groups.size(); ++group) {
+    const OptimizerOptions& options = groups[group].options();
+    const rules::StateNames names = options.rule().state_names();
+    std::map<std::pair<std::string, std::vector<double>>, int> cohort_of;  // by device and counters
+    states.emplace_back();
+    for (const Tensor& parameter : groups[group].params()) {
+      ParameterState& loaded = states[group].emplace_back();
+      const std::string prefix = state_prefix(number++);
+      if (!reader.contains(prefix + "step")) continue;  // it made none
+      std::vector<double> counts;
+      for (const auto& [index, name] : options.counters()) {
+        counts.push_back(reader.number(prefix + name));
+        GRADUS_CHECK(counts.back() >= 0 && std::isfinite(counts.back()), ValueError, "'", prefix, name,
+                     "' must be finite and not negative, is ", counts.back());
+      }
+      const auto [entry, is_new] = cohort_of.try_emplace({parameter.device().str(), counts}, -1);
+      if (is_new) {
+        entry->second = add_cohort(group, groups[group], parameter.device());
+        for (size_t k = 0; k < counts.size(); ++k)
+          ops::set_step_block(cohorts.back().block, options.counters()[k].first, counts[k]);
+      }
+      loaded.cohort = entry->second;
+      for (int k = 0; k < kMaxOptimizerStates; ++k) {
+        if (!names[k]) continue;
+        const Tensor& source = reader.get(prefix + names[k]);
+        GRADUS_CHECK(source.sizes() == parameter.sizes(), ShapeError, "'", prefix, names[k], "' has shape ",
+                     source.sizes(), ", its parameter ", parameter.sizes());
+        loaded.arrays[k] = Array::empty_like(parameter.array());
+        ops::copy_into(loaded.arrays[k], source.array());
+      }
+    }
+  }
+}
+
+FreshState::FreshState(Optimizer& optimizer) : optimizer_(optimizer) {
+  auto fresh = std::make_unique<OptimizerState>();
+  for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {
+    const OptimizerOptions& options = optimizer.options_of(group);
+    const rules::StateNames names = options.rule().state_names();
+    const OptimizerParamGroup& parameters = optimizer.param_groups()[group];
+    OptimizerState::Members trainable;
+    for (size_t i = 0; i < parameters.params().size(); ++i)
+      if (parameters.params()[i].requires_grad()) trainable.push_back(i);
+    for (const auto& [cohort, members] : fresh->cohorts_of_step(group, parameters, trainable)) {
+      const Array& block = fresh->cohorts[cohort].block;
+      bytes_ += counted_bytes(block.nbytes(), block.device().type());
+      for (size_t i : members)
+        for (int k = 0; k < kMaxOptimizerStates; ++k) {
+          if (!names[k]) continue;
+          const Array& array =
+              fresh->states[group][i].array(k, parameters.params()[i].array(), options.initial_state());
+          bytes_ += counted_bytes(array.nbytes(), array.device().type());
+        }
+    }
+  }
+  kept_ = std::exchange(optimizer.state_, std::move(fresh));
+}
+
+FreshState::~FreshState() { optimizer_.state_ = std::move(kept_); }
+
+}  // namespace gradus::optim

@@ -22,7 +22,7 @@ struct Cohort {
   Array block;           // StepBlock
   double learning_rate;  // in the block
 
-  /// Writes a learning rate to the block, if it is another one.
+  /// Writes a learning rate to the block if it has another.
   void upload(double lr);
 };
 

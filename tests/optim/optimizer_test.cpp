@@ -273,6 +273,32 @@ TEST_CASE("options of another optimizer are found by the next step") {
   CHECK(first_of(a) == 0.5);
 }
 
+TEST_CASE("an optimizer of one's own has the rule of its options, or has to override step()") {
+  struct OwnOptions : OptimizerCloneableOptions<OwnOptions> {
+    GRADUS_ARG(double, lr) = 0.25;
+  };
+  struct WithoutRule : Optimizer {
+    explicit WithoutRule(std::vector<Tensor> params)
+        : Optimizer({OptimizerParamGroup(std::move(params))}, std::make_unique<OwnOptions>()) {}
+  };
+  struct WithRule : Optimizer {
+    WithRule(std::vector<Tensor> params, const OptimizerOptions& options) : Optimizer(std::move(params), options) {}
+  };
+  const Tensor a = parameter(1);
+  set_gradient(a, 1);
+  WithoutRule without({a});
+  CHECK_FALSE(without.has_rule());
+  CHECK(without.step_blocks().empty());
+  CHECK_THROWS_WITH(without.step(), contains("override step()"));
+  WithRule wrong({a}, OwnOptions());
+  CHECK_THROWS_WITH(wrong.step(), contains("override step()"));
+  CHECK(first_of(a) == 1);
+  WithRule own({a}, SGDOptions(0.5));
+  CHECK(own.has_rule());
+  own.step();
+  CHECK(first_of(a) == 0.5);
+}
+
 TEST_CASE("array-level steps name what does not fit") {
   const Array p = Array::empty({2}, DType::f32), block = ops::step_block(0.1, {});
   auto step = [&](const Array& gradient, const Array& state) {

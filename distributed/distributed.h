@@ -1,4 +1,4 @@
-// Processes that work together: #include <gradus/distributed/distributed.h>.
+// Everything for training with several processes: #include <gradus/distributed/distributed.h>.
 #pragma once
 
 #include <gradus/distributed/comm/init.h>

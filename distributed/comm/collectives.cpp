@@ -6,15 +6,14 @@
 namespace gradus::dist {
 namespace {
 
-/// Up to here the time of an all-reduce is that of its hops.
+/// Up to this size the latency of its hops determines the time of an all-reduce.
 constexpr size_t kShortBytes = 16 << 10;
-/// What a rank sums at a time: short enough for the second-level cache and, with its header, just short of six full
-/// packets of loopback, which carry 65464 bytes over IPv6 and 19 more over IPv4: what is left over would cost a packet
-/// of its own.
+/// Bytes that a rank sums at a time. They fit in the second-level cache and, with their header, just fit in six full
+/// packets of loopback, which carry 65464 bytes over IPv6 and 19 more over IPv4. A remainder would cost another packet.
 constexpr size_t kSegmentBytes = 384 * 1024 - 512;
 static_assert(kSegmentBytes + MessageHeader::kBytes <= 6 * 65464 && kSegmentBytes % 128 == 0);
-/// Up to so many ranks everybody can speak with everybody at once: two exchanges a segment instead of a ring's 2 (n -
-/// 1).
+/// Up to this number of ranks, every rank communicates with every other rank directly: two exchanges for each segment,
+/// instead of the 2 (n - 1) of a ring.
 constexpr int kFewRanks = 4;
 
 }  // namespace
@@ -47,8 +46,8 @@ void Collectives::run(const Collective& call, const Deadline& deadline) {
 void Collectives::all_reduce(const Collective& call, const Deadline& deadline) {
   const Descriptor& d = call.descriptor;
   const size_t bytes = d.count * size_of(d.dtype);
-  const bool is_half =
-      d.dtype == DType::f16 || d.dtype == DType::bf16;  // whose partial sums would be rounded at each hop
+  // A ring would round the partial sums of half types at each hop.
+  const bool is_half = d.dtype == DType::f16 || d.dtype == DType::bf16;
   if (bytes <= kShortBytes) all_reduce_short(call, deadline);
   else if (d.strict || is_half || size() <= kFewRanks) all_reduce_by_parts(call, deadline);
   else all_reduce_ring(call, deadline);
@@ -132,7 +131,7 @@ void Collectives::reduce_scatter(const Collective& call, const Deadline& deadlin
   std::byte* theirs = scratch(std::min(d.count * element, kSegmentBytes) * static_cast<size_t>(size()));
   std::vector<const void*> operands(static_cast<size_t>(size()));
   size_t begin = 0;
-  do {  // once for an empty vector too: its descriptors are compared
+  do {  // once even for an empty vector, so that descriptors are compared
     const size_t count = std::min(segment, d.count - begin);
     for (int r = 0; r < size(); ++r) {
       std::byte* place = theirs + count * element * static_cast<size_t>(r);

@@ -1,6 +1,6 @@
-// The collectives as messages. All sums are taken in the order of the ranks, by one rank for each part of the vector,
-// whose result the others receive: so all ranks have the same bits, and the same in every run. The ring is the
-// exception; its order is that of its hops, which is fixed as well.
+// Collectives built from messages between ranks. Each part of a vector is summed by one rank, in the order of the
+// ranks, and that rank sends the result to the others. All ranks therefore get the same bits, in every run. The ring
+// all-reduce sums in the order of its hops instead, which is fixed as well.
 #pragma once
 
 #include <optional>
@@ -11,21 +11,22 @@
 
 namespace gradus::dist {
 
-/// A collective that is about to run: `count` elements of the descriptor's type. Where it has a root, `in` is what a
-/// rank contributes and `out` what it gets, either null where there is nothing.
+/// A collective that is about to run, on `count` elements of the descriptor's type. In a collective with a root, `in`
+/// is what this rank contributes and `out` is where it receives; each is null if this rank has none.
 struct Collective {
   Descriptor descriptor;
   const void* in = nullptr;
   void* out = nullptr;
-  int peer = -1;       // the other end of a message, and
-  bool sends = false;  // which end this one is
-  /// all_to_all_v, all_gather_v: the elements of `in` that go to each rank, and those of `out` that come from it.
+  int peer = -1;       // the other rank of a point-to-point message
+  bool sends = false;  // true if this rank sends that message
+  /// all_to_all_v, all_gather_v: the elements of `in` for each rank, and those of `out` from each rank.
   std::vector<Range> in_parts = {}, out_parts = {};
-  /// The call of which this is a piece: what ranks tell each other, and compare.
+  /// The call of which this collective is a piece, if it is one. Ranks compare this descriptor.
   std::optional<Descriptor> whole = std::nullopt;
 
+  /// The descriptor that messages carry.
   const Descriptor& told() const { return whole ? *whole : descriptor; }
-  /// The same of all_to_all too, whose parts have descriptor.count elements.
+  /// The elements for and from one rank. The parts of all_to_all have descriptor.count elements each.
   Range in_part(int rank) const { return part(in_parts, rank); }
   Range out_part(int rank) const { return part(out_parts, rank); }
 
@@ -36,8 +37,8 @@ struct Collective {
   }
 };
 
-/// Runs on every rank of the transport at about the same time. Scratch memory is kept from one call to the next.
-/// Messages may run at the same time as each other (host_group.h).
+/// Runs collectives; every rank of the transport calls run() at about the same time. Scratch memory is reused between
+/// calls. Point-to-point messages may run at the same time as each other (host_group.h).
 class Collectives {
  public:
   explicit Collectives(Transport& transport) : transport_(transport) {}
@@ -46,23 +47,24 @@ class Collectives {
 
  private:
   void all_reduce(const Collective& call, const Deadline& deadline);
-  /// Everybody sends everything to everybody: one hop, for vectors so short that hops are what costs.
+  /// Every rank sends its vector to every other rank. One hop, for vectors so short that latency dominates.
   void all_reduce_short(const Collective& call, const Deadline& deadline);
-  /// Everybody sums one part and sends it to the others, segment by segment: for few ranks, and where the order
-  /// matters.
+  /// Each rank sums one part and sends it to the others, segment by segment. For few ranks, and for sums in the order
+  /// of the ranks.
   void all_reduce_by_parts(const Collective& call, const Deadline& deadline);
-  /// Partial sums travel round, then the sums (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for
-  /// clusters of workstations", 2009): each rank speaks with its neighbours alone.
+  /// Partial sums travel around a ring, followed by the sums (Patarasuk and Yuan, "Bandwidth optimal all-reduce
+  /// algorithms for clusters of workstations", 2009). Each rank communicates with its two neighbours only.
   void all_reduce_ring(const Collective& call, const Deadline& deadline);
   void reduce_scatter(const Collective& call, const Deadline& deadline);
   void all_gather(const Collective& call, const Deadline& deadline);
-  /// all_to_all, all_to_all_v, all_gather_v: everybody sends everybody a part.
+  /// all_to_all, all_to_all_v, all_gather_v: every rank sends a part to every other rank.
   void all_to_all(const Collective& call, const Deadline& deadline);
-  /// The root says to all that it is there: two ranks that take each other for the root would wait in silence.
+  /// Lets the root tell every rank that it is there. Without this, two ranks that each believe the other is the root
+  /// would deadlock.
   void greet_all();
-  /// reduce and gather: to the root, which greets again when it has heard from all.
+  /// reduce and gather: every rank sends to the root, which greets all again when it has received everything.
   void to_root(const Collective& call, const Deadline& deadline);
-  /// broadcast and scatter: from the root, which waits until all have said that they are there.
+  /// broadcast and scatter: the root waits until every rank has said that it is there, then sends.
   void from_root(const Collective& call, const Deadline& deadline);
   void send_or_receive(const Collective& call, const Deadline& deadline);
 
@@ -75,7 +77,7 @@ class Collectives {
   int size() const { return transport_.size(); }
   bool is_mine(int rank) const { return rank == transport_.rank(); }
 
-  /// What begins at one the kernel copies fastest.
+  /// The unit of scratch memory, because the kernel copies fastest to and from the beginning of a cache line.
   struct alignas(64) CacheLine {
     std::byte bytes[64];
   };

@@ -1,5 +1,5 @@
-// What ranks tell each other beside the bodies of messages: over connections of their own (tcp) or under a tag of its
-// own (mpi), so that it comes through while a body is stuck.
+// Control messages between ranks. They travel apart from the bodies of messages, over connections of their own (tcp) or
+// under a tag of their own (mpi), so that they arrive even while a body is stuck.
 #pragma once
 
 #include <gradus/core/io/file.h>
@@ -8,16 +8,16 @@
 namespace gradus::dist {
 
 enum class Control : uint8_t {
-  failure = 1,  // what encode() makes of it
-  question,     // are you there?
-  answer,       // in a collective, so able to go on
-  leave,        // tcp
+  failure = 1,  // the payload comes from encode()
+  question,     // asks whether the receiver is in a collective
+  answer,       // the sender is in a collective and can make progress
+  leave,        // tcp: the sender leaves the group
   header,       // mpi: a MessageHeader, whose body follows
 };
 
-/// The payload of Control::failure: a failure as bytes, with the first 2048 of its message.
+/// Encodes a failure as the payload of Control::failure, with at most 2048 bytes of its message.
 io::Bytes encode(const CommStatus& failure);
-/// The other way round. A CommError for bytes that are none.
+/// The inverse of encode(). Throws a CommError if the payload is malformed.
 CommStatus decode_failure(io::ByteSpan payload);
 
 }  // namespace gradus::dist

@@ -1,4 +1,4 @@
-// Every wait of this module ends: at what it waits for, or at its deadline.
+// Timeouts of the distributed module. Every wait ends when its condition holds or when its deadline passes.
 #pragma once
 
 #include <gradus/core/runtime/deadline.h>
@@ -8,9 +8,9 @@ namespace gradus::dist {
 using gradus::Deadline;
 using gradus::Milliseconds;
 
-/// How long a wait lasts unless its caller says otherwise.
+/// Default timeout of a wait.
 inline constexpr Milliseconds kDefaultTimeout{60'000};
-/// From then on a warning says whom a rank waits for.
+/// A rank that has waited this long prints a warning that names the ranks it is waiting for.
 inline constexpr Milliseconds kPatience{10'000};
 
 }  // namespace gradus::dist

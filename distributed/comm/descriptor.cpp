@@ -68,7 +68,7 @@ MessageHeader MessageHeader::decode(io::ByteSpan bytes) {
                    kind <= static_cast<uint8_t>(CollectiveKind::barrier) &&
                    reduce <= static_cast<uint8_t>(ReduceKind::prod) && dtype < kDTypeCount &&
                    flags <= (kStrict | kOnDevice),
-               CommError, "a message begins with bytes that are no header, or were damaged on their way");
+               CommError, "a message does not begin with a valid header: it may have been damaged on its way");
   MessageHeader header;
   header.descriptor = {.epoch = io::read_big_endian<uint32_t>(p + 4),
                        .sequence = io::read_big_endian<uint64_t>(p + 8),

@@ -40,7 +40,8 @@ io::Bytes Frame::encode() const {
 std::optional<Frame> FrameReader::next() {
   if (buffer_.size() < Frame::kHeaderBytes) return std::nullopt;
   const std::byte* header = buffer_.data();
-  GRADUS_CHECK(io::read_big_endian<uint32_t>(header) == kMagic, CommError, "what came is no frame of gradus");
+  GRADUS_CHECK(io::read_big_endian<uint32_t>(header) == kMagic, CommError,
+               "the bytes that arrived are not a frame of gradus");
   const auto version = io::read_big_endian<uint8_t>(header + 4);
   GRADUS_CHECK(version == Frame::kVersion, CommError, "the other side speaks version ", version,
                " of the protocol, this one ", Frame::kVersion);

@@ -1,11 +1,11 @@
-// Messages between a store and its clients, in network byte order whatever the machine:
+// The format of messages between a store and its clients. Numbers are in network byte order on every machine.
 //
 //   offset  0  magic "GRDS"            4 bytes
 //           4  version                 1
 //           5  type                    1   what the payload is: store_protocol.h
-//           6  CRC-32C, its low half   2   of the header's bytes up to 20 but these: a damaged length is not waited for
+//           6  CRC-32C, its low half   2   of bytes 0-5 and 8-19, so that a damaged length is found before it is used
 //           8  request id              8   a reply carries its request's
-//          16  length of the payload   4
+//           8  request id              8   a reply has the id of its request
 //          20  CRC-32C                 4   of these 20 bytes and the payload
 //          24  payload
 //
@@ -33,15 +33,15 @@ struct Frame {
   io::Bytes encode() const;
 };
 
-/// Cuts frames out of a stream of bytes that may come in pieces of any size and from anybody. It holds what came, and
-/// never reserves what a length only promises.
+/// Extracts frames from a stream of bytes that arrive in pieces of any size and may come from an untrusted sender. It
+/// buffers only bytes that have arrived and never reserves memory for an announced length.
 class FrameReader {
  public:
   explicit FrameReader(uint32_t payload_limit) : payload_limit_(payload_limit) {}
 
   void set_payload_limit(uint32_t bytes) { payload_limit_ = bytes; }
   void append(io::ByteSpan bytes) { buffer_.insert(buffer_.end(), bytes.begin(), bytes.end()); }
-  /// The next complete frame, or nothing until more bytes come. Bytes that are no frame are a CommError.
+  /// Returns the next complete frame, or nothing until more bytes arrive. Throws a CommError if the bytes are no frame.
   std::optional<Frame> next();
 
  private:
@@ -49,7 +49,7 @@ class FrameReader {
   io::Bytes buffer_;
 };
 
-/// Writes the parts of a payload.
+/// Writes a payload part by part.
 class PayloadWriter {
  public:
   PayloadWriter& number(uint64_t value);
@@ -61,7 +61,7 @@ class PayloadWriter {
   io::Bytes payload_;
 };
 
-/// Reads them; a payload that ends too early is a CommError.
+/// Reads a payload part by part. Throws a CommError if the payload ends too early.
 class PayloadReader {
  public:
   explicit PayloadReader(io::ByteSpan payload) : rest_(payload) {}
@@ -71,7 +71,7 @@ class PayloadReader {
   /// The next `count` bytes.
   io::ByteSpan bytes(size_t count);
   bool at_end() const { return rest_.empty(); }
-  /// A payload with bytes left over is a CommError.
+  /// Throws a CommError if bytes are left over.
   void expect_end() const;
 
  private:

@@ -9,11 +9,11 @@
 namespace gradus::dist {
 namespace {
 
-/// From here on a second lane is worth its thread.
+/// From this size on, a second lane is faster although it needs a thread.
 constexpr size_t kTwoLaneBytes = 2 << 20;
 
-/// Calls with the same number are done one after the other. Collectives (0) besides wait for all in front of them, as
-/// all behind them do.
+/// Calls with the same number run one after the other. A collective (0) also waits for all earlier calls, and all later
+/// calls wait for it.
 int order_of(const Collective& call) {
   return call.descriptor.kind == CollectiveKind::send ? 1 + 2 * call.peer + call.sends : 0;
 }
@@ -82,7 +82,7 @@ void HostGroup::execute(Job& job) noexcept {
   } catch (const CollectiveError& error) { failure = fail(error.status()); } catch (const std::exception& error) {
     failure = fail({CommFailure::aborted, rank(), error.what()});
   }
-  job.in = job.out = Array();  // whoever waits may count on their memory
+  job.in = job.out = Array();  // released before wait() returns, because callers may rely on that
   job.work->finish(std::move(failure));
 }
 
@@ -118,7 +118,7 @@ void HostGroup::run_staged(const Job& job, const Deadline& deadline) {
     } catch (const CollectiveError& error) { failure = error.status(); } catch (const std::exception& error) {
       failure = {CommFailure::aborted, rank(), error.what()};
     }
-    if (!failure.ok()) other.announce(failure);  // which makes it end as well
+    if (!failure.ok()) other.announce(failure);  // ends the other lane as well
     return failure;
   };
   CommStatus of_second;
@@ -166,7 +166,7 @@ void HostGroup::carry_out(Job& job, std::unique_lock<std::mutex>& lock) {
   changed_.notify_all();
 }
 
-void HostGroup::work_off() {
+void HostGroup::run_thread() {
   std::unique_lock lock(mutex_);
   while (true) {
     std::shared_ptr<Job> job;
@@ -190,7 +190,7 @@ HostGroup::WorkPtr HostGroup::submit(const Collective& call, const Array& in, co
   }
   std::unique_lock lock(mutex_);
   if (options.async && !async_orders_.contains(order_of(call))) {
-    threads_.emplace_back([this] { work_off(); });
+    threads_.emplace_back([this] { run_thread(); });
     async_orders_.insert(order_of(call));
   }
   Job job{call, options.timeout.value_or(timeout()), in, out, std::move(ready), nullptr, options.async};

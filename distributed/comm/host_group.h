@@ -1,7 +1,7 @@
-// Groups whose collectives threads of this process carry out: all but nccl. A call that is `async` runs on a thread of
-// the group, others on that of their caller. They are done in the order of the calls, but messages wait only for
-// collectives and for the messages of their own direction between the same two ranks: so a send that nobody takes yet
-// holds up no recv.
+// Process groups whose collectives run on threads of this process: all groups except nccl's. An `async` call runs on a
+// thread of the group, any other call on its caller's thread. Calls run in the order in which they are made, except for
+// point-to-point messages: a message waits only for earlier collectives and for earlier messages in the same direction
+// between the same two ranks. A send that has no matching recv yet therefore does not delay a recv.
 #pragma once
 
 #include <condition_variable>
@@ -19,22 +19,22 @@ namespace gradus::dist {
 class HostGroup : public ProcessGroup {
  protected:
   HostGroup(int rank, int size, uint32_t epoch, Milliseconds timeout) : ProcessGroup(rank, size, epoch, timeout) {}
-  /// Ends the threads, behind what is under way. The destructors of final classes call it: threads call methods of
-  /// theirs.
+  /// Finishes the calls in progress and joins the threads. The destructor of each final class must call it, because the
+  /// threads call virtual methods of that class.
   void stop();
 
-  /// Does the work, or throws a CollectiveError. Called in the order above: messages may run at the same time, each on
-  /// a thread of its own.
+  /// Does the work, or throws a CollectiveError. Calls come in the order described above. Messages may run at the same
+  /// time, each on its own thread.
   virtual void run(const Collective& call, const Deadline& deadline) = 0;
-  /// A second way between the same ranks, which carries half of a large array of a device at the same time as the
-  /// first: what a thread copies into and out of sockets is what such arrays wait for.
+  /// Adds a second set of connections between the same ranks. It carries half of a large device array while the first
+  /// carries the other half, because such arrays are limited by how fast one thread copies to and from sockets.
   void add_lane(std::unique_ptr<HostGroup> lane) { second_lane_ = std::move(lane); }
-  /// Failures are announced on both.
+  /// Announces a failure on the second lane, if there is one.
   void announce_on_lane(const CommStatus& failure) noexcept {
     if (second_lane_) second_lane_->announce(failure);
   }
 
-  /// Arrays of a device go by way of the host's memory.
+  /// Device arrays are copied through host memory.
   bool serves(Device) const override { return true; }
   std::string places() const override { return "all devices"; }
 
@@ -43,34 +43,35 @@ class HostGroup : public ProcessGroup {
   struct Job {
     Collective call;
     Milliseconds timeout;
-    Array in, out;                 // keep the memory
-    std::shared_ptr<Event> ready;  // of the caller's stream, where the memory is a device's
+    Array in, out;                 // keep the memory alive
+    std::shared_ptr<Event> ready;  // recorded on the caller's stream if the arrays are in device memory
     std::shared_ptr<HostWork> work;
     bool async = false, begun = false;
   };
 
   WorkPtr submit(const Collective& call, const Array& in, const Array& out, const CollectiveOptions& options) override;
-  /// True if nothing in front of it holds it up.
+  /// Returns true if the job does not have to wait for an earlier one.
   bool may_begin(const Job& job) const;
-  /// The first call that a thread of the group can carry out now; null if there is none.
+  /// The first `async` call that a thread of the group can carry out now; null if there is none.
   std::shared_ptr<Job> next() const;
   void carry_out(Job& job, std::unique_lock<std::mutex>& lock);
   void execute(Job& job) noexcept;
   void run_staged(const Job& job, const Deadline& deadline);
-  /// Part of it, on this lane.
+  /// Transfers the elements of `range` on this lane.
   void run_staged(const Job& job, const Range& range, const Deadline& deadline);
-  /// A call with parts of different lengths, on copies of its arrays.
+  /// Runs a call with parts of different lengths on host copies of its arrays.
   void run_on_host(const Job& job, const Deadline& deadline);
-  void work_off();
+  /// The loop of a thread of the group.
+  void run_thread();
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::shared_ptr<Job>> jobs_;  // that have not ended
+  std::vector<std::shared_ptr<Job>> jobs_;  // calls that have not ended, in the order in which they were made
   bool stopping_ = false;
-  std::list<Staging> staging_;  // that no call uses now
+  std::list<Staging> staging_;  // not in use by any call
   std::unique_ptr<HostGroup> second_lane_;
-  std::set<int> async_orders_;        // order_of() the calls that were async: as many can run at the same time
-  std::vector<std::thread> threads_;  // for each of these one
+  std::set<int> async_orders_;        // values of order_of() for all `async` calls so far
+  std::vector<std::thread> threads_;  // one for each of async_orders_
 };
 
 }  // namespace gradus::dist

@@ -28,7 +28,7 @@
 namespace gradus::dist {
 namespace {
 
-/// Of a variable that is set; a value that is no number from `least` to `most` is a ValueError.
+/// The value of a variable, if it is set. Throws a ValueError unless it is a number from `least` to `most`.
 std::optional<int> number_in(const char* variable, int least = 0, int most = std::numeric_limits<int>::max()) {
   const char* text = std::getenv(variable);
   if (text == nullptr) return std::nullopt;
@@ -46,10 +46,10 @@ int needed(const char* variable, const char* beside, int least = 0, int most = s
   return *value;
 }
 
-/// Names of the variables with which a launcher says the same.
+/// Names of the environment variables in which one launcher describes a process.
 struct Launcher {
   const char *rank, *size, *local_rank, *local_size;
-  const char* local_sizes = "";  // of all nodes, as a list
+  const char* local_sizes = "";  // a list of the local sizes of all nodes
 };
 constexpr Launcher kLaunchers[] = {
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
@@ -57,8 +57,8 @@ constexpr Launcher kLaunchers[] = {
     {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"},
 };
 
-/// How many ranks node number `node` has by a list of Slurm's: "2(x3),1" is 2 on each of three nodes, then 1. Nothing
-/// where the list is something else or ends before that node.
+/// Number of ranks on node number `node` according to a list of Slurm: "2(x3),1" is 2 on each of three nodes, then 1.
+/// Nothing if the list has another form or ends before that node.
 std::optional<int> ranks_on_node(std::string_view list, int node) {
   const auto take = [&](std::string_view text) {
     const bool found = list.starts_with(text);
@@ -78,23 +78,25 @@ std::optional<int> ranks_on_node(std::string_view list, int node) {
   return std::nullopt;
 }
 
-/// Variables of torchrun without local ones are those of a PyTorchJob, which has a machine (a pod) for each rank, or
-/// were set by hand on one machine, where the ranks then meet.
+/// Whether a rank whose launcher sets no local variables is alone on its machine. The variables are those of a
+/// PyTorchJob, where each rank has a machine (a pod), or were set by hand on one machine, where the ranks meet at a
+/// loopback address.
 bool is_alone(const JobEnvironment& job) { return job.store && !is_loopback(job.store->host); }
 
-/// What a group stands on, in the order in which it is made.
+/// What a group needs, in the order in which it is made.
 struct Job {
   std::unique_ptr<TcpStoreServer> server;
   std::shared_ptr<Store> store;
   std::unique_ptr<ProcessGroup> group;
 };
 
-/// Groups of all ranks that this process has made. Each meets under keys of its own: what an earlier one, or a former
-/// attempt of the job, left in the store is none of its business.
+/// Number of groups of all ranks that this process has made. Each group meets under keys of its own, apart from what an
+/// earlier group or an earlier attempt of the job has left in the store.
 std::atomic<int> worlds = 0;
 
-/// All ranks say something about themselves; true if they say the same.
-bool all_say(const std::string& what, const std::string& own, Store& store, int rank, int size, Milliseconds timeout) {
+/// Publishes `own` under the name `what` and returns true if all ranks publish the same.
+bool all_agree(const std::string& what, const std::string& own, Store& store, int rank, int size,
+               Milliseconds timeout) {
   const auto key = [&](int r) { return what + "/" + std::to_string(r); };
   store.set(key(rank), own);
   for (int r = 0; r < size; ++r)
@@ -145,7 +147,7 @@ JobEnvironment job_environment() {
     std::optional<int> local_size = list ? ranks_on_node(list, number_in("SLURM_NODEID").value_or(0)) : std::nullopt;
     if (!local_size) local_size = number_in(launcher.local_size, 1);
     job.local_world_size = local_size.value_or(is_alone(job) ? 1 : job.world_size);
-    // Slurm's number for each node is a limit, which may be above the number of all.
+    // Slurm's number of tasks on each node is a limit, which may exceed the number of all tasks.
     const bool is_exact = *launcher.local_sizes == '\0';
     GRADUS_CHECK(!is_exact || job.local_world_size <= job.world_size, ValueError, launcher.local_size, " is ",
                  job.local_world_size, ", but ", launcher.size, " is ", job.world_size);
@@ -164,7 +166,7 @@ JobEnvironment job_environment() {
 
 void set_job_environment(const JobEnvironment& job, int token) {
   const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };
-  // What is not said is not inherited either: a launcher, or spawn(), may run in a rank.
+  // Variables that are not set below must not be inherited either, because a launcher or spawn() may run in a rank.
   for (const char* name : {"RANK", "LOCAL_RANK", "GROUP_RANK", "GRADUS_WORKER", "GRADUS_SPARE"}) unsetenv(name);
   if (job.worker) set("GRADUS_WORKER", std::to_string(*job.worker));
   if (job.spare) {
@@ -184,7 +186,7 @@ void set_job_environment(const JobEnvironment& job, int token) {
 
 namespace {
 
-/// OpenMP's threads wait for one another in every kernel, so each of them needs a core.
+/// OpenMP's threads wait for one another in every kernel, so each of them needs a core. The pool's threads do not.
 void share_cores(const JobEnvironment& job) {
   const int64_t ranks = job.local_world_size;
   if (ranks > 1 && ranks * num_threads() > num_cores()) set_thread_runtime(ThreadRuntime::pool);
@@ -198,10 +200,10 @@ std::unique_ptr<ProcessGroup> make_group(const std::shared_ptr<Store>& store, co
   share_cores(job);
   const int rank = job.rank, size = job.world_size;
   std::string backend = options.backend;
-  const auto all_say = [&](const std::string& what, const std::string& own) {
-    return dist::all_say(what, own, *store, rank, size, options.timeout);
+  const auto all_agree = [&](const std::string& what, const std::string& own) {
+    return dist::all_agree(what, own, *store, rank, size, options.timeout);
   };
-  if (backend == "auto") backend = all_say("host", host_identity()) ? "shm" : "tcp";
+  if (backend == "auto") backend = all_agree("host", host_identity()) ? "shm" : "tcp";
   if (backend == "shm") return std::make_unique<ShmGroup>(*store, rank, size, ShmOptions{options.timeout});
   if (backend == "tcp") {
     const bool is_local = !job.store || is_loopback(job.store->host);
@@ -211,7 +213,7 @@ std::unique_ptr<ProcessGroup> make_group(const std::shared_ptr<Store>& store, co
     tcp.timeout = options.timeout;
     tcp.checksum = options.checksum;
     const bool has_cuda = find_runtime(DeviceType::cuda) != nullptr;
-    tcp.two_lanes = all_say("cuda", has_cuda ? "yes" : "no") && has_cuda;
+    tcp.two_lanes = all_agree("cuda", has_cuda ? "yes" : "no") && has_cuda;
     return std::make_unique<TcpGroup>(*store, rank, size, tcp);
   }
   GRADUS_CHECK(backend != "mpi", ValueError, "the backend 'mpi' has the ranks that mpirun started, and no others can ",
@@ -276,8 +278,8 @@ int count_listed_threads() {
   return count;
 }
 
-/// Number of threads of this process. A thread that was joined stays listed for a moment until the kernel has removed
-/// it, so a count above one is taken again for up to a second.
+/// Number of threads of this process. A joined thread stays listed for a moment until the kernel has removed it, so a
+/// count above one is repeated for up to a second.
 int threads_of_this_process() {
   const Deadline deadline(Milliseconds(1000));
   int count = count_listed_threads();
@@ -288,14 +290,14 @@ int threads_of_this_process() {
   return count;
 }
 
-/// A process of spawn(): what it threw comes back through a pipe.
+/// A process of spawn(). The message of what it throws comes back through a pipe.
 struct Child {
   pid_t pid = -1;
   FileDescriptor pipe;
   std::string error;
 };
 
-/// Reads what has come; true, once, when the process has closed its end.
+/// Reads what has arrived. Returns true, once, when the process has closed its end.
 bool has_ended(Child& child) {
   char text[4096];
   const ssize_t got = read(child.pipe.number(), text, sizeof text);
@@ -305,10 +307,10 @@ bool has_ended(Child& child) {
   return true;
 }
 
-/// How long processes that are asked to end may take.
+/// How long processes may take to end after SIGTERM.
 constexpr Milliseconds kGrace{5000};
 
-/// Those of one spawn(). Whatever throws, none of them outlives it.
+/// The processes of one spawn(). None of them outlives this object, whatever spawn() throws.
 struct Children {
   std::vector<Child> all;
 
@@ -323,21 +325,21 @@ struct Children {
   }
 };
 
-/// What was printed reaches its file: neither a copy of this process prints it again, nor does _exit() lose it.
+/// Flushes all output, so that a copy of this process does not print it again and _exit() does not lose it.
 void flush_output() {
   std::cout.flush();
   std::clog.flush();
   std::fflush(nullptr);
 }
 
-/// The end of a copy, without what its parent has for its own.
+/// Ends a copy of this process without the exit handlers and static destructors of its parent.
 [[noreturn]] void leave(int code, void* = nullptr) {
   flush_output();
   _exit(code);
 }
 
-/// A copy of this process that SIGTERM, by which spawn() ends the others when one has failed, ends from its first
-/// moment on, whatever handler this process has.
+/// Forks a copy that SIGTERM ends from its first moment on, whatever handler this process has installed. spawn() ends
+/// the other ranks by SIGTERM when one has failed.
 pid_t fork_without_handler() {
   sigset_t terminate, before;
   sigemptyset(&terminate);
@@ -349,10 +351,11 @@ pid_t fork_without_handler() {
   return pid;
 }
 
-/// Nothing leaves it: outside is the parent's program.
+/// Runs fn(rank) and ends the process. Nothing may be thrown past this function, because its caller is the parent's
+/// program.
 [[noreturn]] void run_child(const std::function<void(int)>& fn, int rank, int size, const Address& store, int token,
                             int error_pipe) noexcept {
-  on_exit(leave, nullptr);  // where exit() in fn comes to first
+  on_exit(leave, nullptr);  // exit() in fn calls this handler first
   int code = 1;
   const auto report = [&](const char* error) {
     [[maybe_unused]] const ssize_t written = write(error_pipe, error, std::strlen(error));
@@ -362,7 +365,7 @@ pid_t fork_without_handler() {
     fn(rank);
     code = 0;
   } catch (const std::exception& error) { report(error.what()); } catch (...) {
-    report("threw something that is no std::exception");
+    report("threw something that is not a std::exception");
   }
   leave(code);
 }
@@ -380,7 +383,7 @@ void spawn(const std::function<void(int rank)>& fn, int size) {
       "device is used, or start the program with gradus-run");
   flush_output();
   const Token token = Token::random();
-  // A port of this process's own, which its children cannot take; its server starts when they are there.
+  // The server has a thread, so it starts after the children have been forked.
   const uint16_t port = find_free_port();
   const FileDescriptor token_file = token.to_descriptor();
   const pid_t parent = getpid();
@@ -395,7 +398,7 @@ void spawn(const std::function<void(int rank)>& fn, int size) {
     GRADUS_CHECK(child.pid >= 0, CommError, "cannot start rank ", rank, ": ", std::strerror(errno));
     if (child.pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != parent) _exit(1);  // it ended before this process could ask to be killed with it
+      if (getppid() != parent) _exit(1);  // the parent ended before prctl() took effect
       run_child(fn, rank, size, {"127.0.0.1", port}, token_file.number(), write_end.number());
     }
   }

@@ -11,7 +11,7 @@
 namespace gradus::dist {
 namespace {
 
-/// A collective in which each rank has x.numel() elements of x's type.
+/// Describes a collective in which each rank has x.numel() elements of x's type.
 Collective describe(CollectiveKind kind, const Array& x, int root = -1, ReduceKind reduce = ReduceKind::sum) {
   Collective call;
   call.descriptor.kind = kind;
@@ -27,7 +27,7 @@ Collective describe(CollectiveKind kind, const Array& x, int root = -1, ReduceKi
 
 void check_ranks(int rank, int size) {
   GRADUS_CHECK(0 < size && size <= kMaxRanks, ValueError, "a group has 1 to ", kMaxRanks, " ranks, not ", size);
-  GRADUS_CHECK(0 <= rank && rank < size, ValueError, "rank ", rank, " is none of the ranks 0 to ", size - 1);
+  GRADUS_CHECK(0 <= rank && rank < size, ValueError, "rank ", rank, " is not one of the ranks 0 to ", size - 1);
 }
 
 ProcessGroup::ProcessGroup(int rank, int size, uint32_t epoch, Milliseconds timeout)
@@ -63,7 +63,7 @@ void ProcessGroup::check_apart(const Array& x, const Array& y) const {
 }
 
 void ProcessGroup::check_rank(int rank, const char* name) const {
-  GRADUS_CHECK(0 <= rank && rank < size_, ValueError, name, " ", rank, " is none of the ranks 0 to ", size_ - 1);
+  GRADUS_CHECK(0 <= rank && rank < size_, ValueError, name, " ", rank, " is not one of the ranks 0 to ", size_ - 1);
 }
 
 CommStatus ProcessGroup::status() const {
@@ -81,7 +81,7 @@ void ProcessGroup::complete(CommStatus* status) const {
   std::string which = " (group " + std::to_string(epoch_) + ": its ranks are the ranks ";
   for (size_t r = 0; r < ranks_.size(); ++r) which += (r == 0 ? "" : ", ") + std::to_string(ranks_[r]);
   which += ")";
-  // What another rank has announced says it already.
+  // A failure that another rank has announced says this already.
   if (status->message.find(which) == std::string::npos) status->message += which;
 }
 
@@ -295,7 +295,7 @@ ProcessGroup::WorkPtr ProcessGroup::barrier(const CollectiveOptions& options) {
 
 namespace {
 
-/// The newest epoch that a group of this process has.
+/// The newest epoch of all groups of this process.
 std::atomic<int64_t> newest_epoch = 0;
 
 std::string call_of(const std::vector<int>& ranks) {
@@ -310,12 +310,12 @@ std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& gro
                                         std::optional<Milliseconds> timeout) {
   const OpContext context("new_group");
   std::sort(ranks.begin(), ranks.end());
-  GRADUS_CHECK(!ranks.empty(), ValueError, "a group of no ranks");
+  GRADUS_CHECK(!ranks.empty(), ValueError, "the list of ranks is empty");
   for (size_t i = 0; i < ranks.size(); ++i) {
     group->check_rank(ranks[i], "rank");
     GRADUS_CHECK(i == 0 || ranks[i] != ranks[i - 1], ValueError, "rank ", ranks[i], " is listed twice");
   }
-  // Each says whom it lists, and the newest epoch that it knows: one behind all of these is new to all.
+  // Each rank sends its list and the newest epoch that it knows. The epoch after all of these is new to every rank.
   const auto size = static_cast<size_t>(group->size());
   Array own = Array::empty({static_cast<int64_t>(size) + 1}, DType::i64);
   std::fill_n(own.data<int64_t>(), size + 1, 0);
@@ -341,7 +341,7 @@ std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& gro
 
   const auto mine = std::find(ranks.begin(), ranks.end(), group->rank());
   if (mine == ranks.end()) return nullptr;
-  struct Family {  // what the new group stands on goes after it
+  struct Family {  // the parent is destroyed after the group that depends on it
     std::shared_ptr<ProcessGroup> parent;
     std::unique_ptr<ProcessGroup> child;
   };
@@ -349,7 +349,7 @@ std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& gro
   family->parent = group;
   family->child = group->make_group(ranks, static_cast<int>(mine - ranks.begin()), static_cast<uint32_t>(epoch),
                                     timeout.value_or(group->timeout()));
-  const std::lock_guard lock(family->child->mutex_);  // a watchdog may be at work already
+  const std::lock_guard lock(family->child->mutex_);  // a watchdog may already use the group
   for (size_t i = 0; i < ranks.size(); ++i) family->child->ranks_[i] = group->ranks_[static_cast<size_t>(ranks[i])];
   family->child->strict_ = group->strict_;
   return {family, family->child.get()};

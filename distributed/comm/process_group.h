@@ -1,12 +1,12 @@
-// Collectives between the ranks of a group, named as in torch.distributed. All ranks call the same ones in the same
-// order.
+// Collectives between the ranks of a group, named as in torch.distributed. All ranks must call the same collectives in
+// the same order.
 //
-// A call returns when its work is done, or throws. With `async` it returns at once, and Work::wait() says how it went.
-// Tensors must not be touched meanwhile. The work is done in the order of the calls, except that of messages (send,
-// recv): they wait for collectives in front of them, but for no messages except those of the same direction between the
-// same two ranks. Over NCCL they wait for all in front of them.
+// A call returns when its work is done, or throws. With `async` it returns at once, and Work::wait() reports the
+// outcome; until then the tensors must not be touched. Work is done in the order of the calls, except for messages
+// (send, recv): a message waits for earlier collectives, but of the earlier messages only for those in the same
+// direction between the same two ranks. Over NCCL a message waits for all earlier calls.
 //
-// The first failure of a group ends it: it reaches every rank, and all calls from then on throw it.
+// The first failure ends the group: it reaches every rank, and every later call throws it.
 #pragma once
 
 #include <memory>
@@ -23,35 +23,35 @@
 
 namespace gradus::dist {
 
-/// The largest job.
+/// The largest number of ranks in a job.
 inline constexpr int kMaxRanks = 1 << 16;
-/// The most ranks that share a host's memory, and the most processes that a launcher or spawn() starts.
+/// The largest number of ranks that share a host's memory, and of processes that a launcher or spawn() starts.
 inline constexpr int kMaxRanksOfHost = 1024;
 
-/// A ValueError unless 0 <= rank < size <= kMaxRanks. It is checked before anything is allocated for each rank.
+/// Throws a ValueError unless 0 <= rank < size <= kMaxRanks. Called before anything is allocated for each rank.
 void check_ranks(int rank, int size);
 
-/// A collective on its way.
+/// A collective in progress.
 class Work {
  public:
   virtual ~Work() = default;
   /// Number of the collective in its group, from 1.
   virtual uint64_t sequence() const = 0;
-  /// Whether it has ended, well or not.
+  /// Whether the collective has ended, successfully or not.
   virtual bool is_completed() const = 0;
-  /// What became of it; ok while it runs.
+  /// The outcome; ok while the collective runs.
   virtual CommStatus status() const = 0;
-  /// Returns when it is done, or throws the CollectiveError that ended it.
+  /// Returns when the work is done, or throws the CollectiveError that ended it.
   virtual void wait() const = 0;
-  /// False if it is not done within `timeout`. It goes on.
+  /// Returns false if the work is not done within `timeout`. The work goes on.
   virtual bool wait(Milliseconds timeout) const = 0;
 };
 
 struct CollectiveOptions {
   bool async = false;
-  /// Sums in the order of the ranks whatever the size, so that all transports give the same bits.
+  /// Reduce in the order of the ranks whatever the size, so that all transports give the same bits.
   bool strict = false;
-  /// Of the whole collective; none: the group's.
+  /// Timeout of the whole collective. Default: the group's.
   std::optional<Milliseconds> timeout = std::nullopt;
 };
 
@@ -71,88 +71,90 @@ class ProcessGroup {
   int size() const { return size_; }
   /// The ranks of this group as their numbers in the group of all ranks (torch.distributed.get_process_group_ranks).
   const std::vector<int>& ranks() const { return ranks_; }
-  /// Of each collective that has none of its own.
+  /// Timeout of each collective that is called without one.
   Milliseconds timeout() const { return timeout_; }
   void set_timeout(Milliseconds timeout) { timeout_ = timeout; }
-  /// Whether all sums of this group, and of groups that are made of it later, are as with CollectiveOptions::strict.
-  /// The same on all ranks.
+  /// Sets whether all reductions of this group, and of groups made from it later, are as with
+  /// CollectiveOptions::strict. Must be the same on all ranks.
   void set_strict(bool strict) { strict_ = strict; }
 
-  /// Uninitialised memory of the kind that the group's collectives are fastest with. All ranks call this at the same
-  /// point, with the same arguments but for the device.
+  /// Returns uninitialised memory of the kind with which the group's collectives are fastest. All ranks must call this
+  /// at the same point, with the same arguments except for the device.
   virtual Array empty(const Shape& shape, DType dtype, Device device = {}) {
     return Array::empty(shape, dtype, device);
   }
 
-  // Arrays are contiguous; shapes may differ between ranks where their numbers of elements agree. A `peer` or `root` is
-  // a rank of this group.
+  // Arrays must be contiguous. Shapes may differ between ranks if their numbers of elements agree. A `peer` or `root`
+  // is a rank of this group. n is the number of ranks, and "the sum" is the reduction that `kind` names.
 
-  /// x = the `kind` of all ranks' x.
+  /// x = the sum of all ranks' x.
   WorkPtr all_reduce(const Array& x, ReduceKind kind = ReduceKind::sum, const CollectiveOptions& options = {});
-  /// The same of several arrays of one dtype, as one collective of all their elements. Where the group coalesces(), it
-  /// copies none of them; elsewhere it does its work by way of a copy, and at once.
+  /// The sums of several arrays of one dtype, as one collective of all their elements. If the group coalesces(),
+  /// nothing is copied. Otherwise the arrays are copied into one, and the call blocks even if it is `async`.
   WorkPtr all_reduce_coalesced(const std::vector<Array>& arrays, ReduceKind kind = ReduceKind::sum,
                                const CollectiveOptions& options = {});
   /// Whether all_reduce_coalesced() works without a copy.
   virtual bool coalesces() const { return false; }
-  /// The same, of which only the root gets the result; the x of the others stay as they are.
+  /// Like all_reduce(), but only the root gets the result. On the other ranks x is unchanged.
   WorkPtr reduce(const Array& x, int root, ReduceKind kind = ReduceKind::sum, const CollectiveOptions& options = {});
   /// x = the root's x.
   WorkPtr broadcast(const Array& x, int root, const CollectiveOptions& options = {});
-  /// y (n x.numel()) = all ranks' x, one behind the other.
+  /// y (n * x.numel() elements) = the concatenation of all ranks' x.
   WorkPtr all_gather(const Array& x, const Array& y, const CollectiveOptions& options = {});
-  /// y = this rank's part of the `kind` of all ranks' x (n y.numel()).
+  /// y = this rank's part of the sum of all ranks' x (n * y.numel() elements).
   WorkPtr reduce_scatter(const Array& x, const Array& y, ReduceKind kind = ReduceKind::sum,
                          const CollectiveOptions& options = {});
-  /// The root's y (n x.numel()) = all ranks' x. The others give an undefined y.
+  /// On the root, y (n * x.numel() elements) = the concatenation of all ranks' x. The other ranks pass an undefined y.
   WorkPtr gather(const Array& x, const Array& y, int root, const CollectiveOptions& options = {});
-  /// y = this rank's part of the root's x (n y.numel()). The others give an undefined x.
+  /// y = this rank's part of the root's x (n * y.numel() elements). The other ranks pass an undefined x.
   WorkPtr scatter(const Array& x, const Array& y, int root, const CollectiveOptions& options = {});
-  /// Part r of y = this rank's part of rank r's x, both of n equal parts, one behind the other.
+  /// Part r of y = this rank's part of rank r's x. Both x and y consist of n equal parts.
   WorkPtr all_to_all(const Array& x, const Array& y, const CollectiveOptions& options = {});
-  /// The same with parts of any lengths: x holds sent[r] elements for rank r, y received[r] from it, which is what that
-  /// rank says it sends; else a CollectiveError (mismatch), over NCCL a timeout. (all_to_all_single with split sizes)
+  /// all_to_all() with parts of any lengths (all_to_all_single with split sizes): x holds sent[r] elements for rank r,
+  /// and y gets received[r] elements from it. If rank r sends another number of elements, the call throws a
+  /// CollectiveError: a mismatch, over NCCL a timeout.
   WorkPtr all_to_all_v(const Array& x, const std::vector<int64_t>& sent, const Array& y,
                        const std::vector<int64_t>& received, const CollectiveOptions& options = {});
-  /// all_gather of counts[r] elements of rank r; all ranks give the same counts.
+  /// all_gather() of counts[r] elements from rank r. All ranks must pass the same counts.
   WorkPtr all_gather_v(const Array& x, const Array& y, const std::vector<int64_t>& counts,
                        const CollectiveOptions& options = {});
-  /// all_gather of arrays of the CPU, whatever devices the group serves.
+  /// all_gather() of CPU arrays, whatever devices the group serves.
   virtual void gather_on_host(const Array& x, const Array& y) { all_gather(x, y); }
-  /// The peer calls recv() with as many elements of the same type. Messages between two ranks are numbered by
-  /// themselves.
+  /// Sends x to `peer`, which must call recv() with as many elements of the same type. Messages are numbered separately
+  /// for each pair of ranks and each direction.
   WorkPtr send(const Array& x, int peer, const CollectiveOptions& options = {});
   WorkPtr recv(const Array& x, int peer, const CollectiveOptions& options = {});
   /// Returns when all ranks have called it.
   WorkPtr barrier(const CollectiveOptions& options = {});
 
-  /// Ends the group on all ranks; what runs and what is called later throws Aborted with this cause. From any thread.
+  /// Ends the group on all ranks. Calls in progress and later calls throw a CollectiveError (aborted) with this cause.
+  /// May be called from any thread.
   void abort(const std::string& cause);
-  /// The failure that ended the group; ok while it lives.
+  /// The failure that ended the group; ok if it has not ended.
   CommStatus status() const;
 
  protected:
   ProcessGroup(int rank, int size, uint32_t epoch, Milliseconds timeout);
 
-  /// True if the group takes arrays that lie on this device.
+  /// Returns true if the group takes arrays on this device.
   virtual bool serves(Device device) const = 0;
-  /// Which those are, for messages.
+  /// The devices that the group serves, for error messages.
   virtual std::string places() const = 0;
-  /// Does the work of a call whose arguments are right, now or later. `in` and `out` are what `call` points to.
+  /// Does the work of a call whose arguments have been checked, now or later. `in` and `out` own what `call` points to.
   virtual WorkPtr submit(const Collective& call, const Array& in, const Array& out,
                          const CollectiveOptions& options) = 0;
-  /// The same for a call of several arrays, where the group coalesces(): call.descriptor.count is that of all.
+  /// submit() for several arrays, in groups that coalesce. call.descriptor.count is the number of all their elements.
   virtual WorkPtr submit_coalesced(const Collective& call, const std::vector<Array>& arrays,
                                    const CollectiveOptions& options);
-  /// Tells the other ranks. May come from any thread, once.
+  /// Tells the other ranks about the failure that ended the group. Called once, from any thread.
   virtual void announce(const CommStatus& failure) noexcept = 0;
-  /// A group of these ranks of this one, to which this rank belongs as number `rank`. They meet under this epoch.
+  /// Makes a group of these ranks of this group, in which this process is rank `rank`. They meet under this epoch.
   virtual std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,
                                                    Milliseconds timeout) = 0;
 
-  /// Throws what ended the group; else the descriptor of a call gets the next number.
+  /// Throws the failure that ended the group, if any; otherwise gives the call the next sequence number.
   void take_number(Collective* call);
-  /// Ends the group, unless it has ended. Returns the failure that counts.
+  /// Ends the group, unless it has ended already. Returns the failure that ended it.
   CommStatus fail(CommStatus status) noexcept;
 
  private:
@@ -161,14 +163,14 @@ class ProcessGroup {
 
   void check_array(const Array& x, const char* name) const;
   void check_parts(const Array& whole, const char* whole_name, const Array& part, const char* part_name) const;
-  /// x and y are of one kind, but not the same.
+  /// Checks that x and y have the same device and dtype and are not the same memory.
   void check_apart(const Array& x, const Array& y) const;
   void check_rank(int rank, const char* name) const;
-  /// The parts of x, one behind the other, that have so many elements.
+  /// The consecutive parts of x with these numbers of elements.
   std::vector<Range> parts_of(const Array& x, const char* name, const std::vector<int64_t>& counts) const;
   WorkPtr message(const Array& x, int peer, bool sends, const CollectiveOptions& options);
   WorkPtr launch(Collective call, const Array& in, const Array& out, const CollectiveOptions& options);
-  /// Says which group of which ranks a failure is of.
+  /// Adds to the message of a failure which group it belongs to and which ranks the group has.
   void complete(CommStatus* status) const;
 
   const int rank_, size_;
@@ -179,15 +181,15 @@ class ProcessGroup {
 
   mutable std::mutex mutex_;
   uint64_t sequence_ = 0;
-  std::vector<uint64_t> sent_, received_;  // messages to and from each rank
+  std::vector<uint64_t> sent_, received_;  // numbers of messages to and from each rank
   CommStatus failure_;
 };
 
-/// A group of some of the ranks of `group`, in ascending order as in torch.distributed.new_group. All ranks of `group`
-/// call this with the same list, in the same order as their other calls; those that are not on it get null. Ranks that
-/// disagree about the list all get a CollectiveError (mismatch), and a rank that does not call this ends `group`, as it
-/// would in any collective. The new group keeps `group` alive but fails on its own: its failures count its own ranks
-/// from 0 and say which these are.
+/// Makes a group of some of the ranks of `group`, in ascending order as in torch.distributed.new_group. All ranks of
+/// `group` must call this with the same list, in the same order as their other calls; ranks that are not on the list
+/// get null. If ranks disagree about the list, all of them get a CollectiveError (mismatch). A rank that does not call
+/// this ends `group`, as in any collective. The new group keeps `group` alive but fails independently of it. Messages
+/// of its failures count its ranks from 0 and say which ranks of the job these are.
 std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& group, std::vector<int> ranks,
                                         std::optional<Milliseconds> timeout = std::nullopt);
 

@@ -1,4 +1,4 @@
-// Makes groups of the backends that only some builds have.
+// Makes groups of the backends that a build may lack: NCCL and MPI.
 #pragma once
 
 #include <memory>
@@ -11,23 +11,23 @@ namespace gradus::dist {
 struct NcclOptions {
   Milliseconds timeout = kDefaultTimeout;
   uint32_t epoch = 0;
-  /// Index of this rank's GPU; no two ranks share one.
+  /// Index of this rank's GPU. No two ranks may share one.
   int device = 0;
-  /// Compare each call with those of the other ranks before it is launched. Slow; without, a mismatch is found when the
-  /// deadline has passed.
+  /// Compare each call with those of the other ranks before it is launched. This is slow; without it, a mismatch is
+  /// found only after the deadline has passed.
   bool debug = false;
 };
 
-/// Of the NCCL of this build, 22807 for 2.28.7 say; 0 if there is none.
+/// Version of NCCL in this build, for example 22807 for 2.28.7; 0 if there is none.
 int nccl_version();
-/// A group over NCCL. A CommError with the remedy where this build has none.
+/// Makes a group over NCCL. Throws a CommError with the remedy if this build has no NCCL.
 std::unique_ptr<ProcessGroup> make_nccl_group(std::shared_ptr<Store> store, int rank, int size,
                                               const NcclOptions& options);
 
 /// Whether this build has MPI.
 bool has_mpi();
-/// A group of all processes of the MPI job, which know each other without a store. A CommError with the remedy where
-/// this build has no MPI.
+/// Makes a group of all processes of the MPI job, which find each other without a store. Throws a CommError with the
+/// remedy if this build has no MPI.
 std::unique_ptr<ProcessGroup> make_mpi_group(Milliseconds timeout);
 
 }  // namespace gradus::dist

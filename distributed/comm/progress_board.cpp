@@ -10,9 +10,9 @@
 namespace gradus::dist {
 namespace {
 
-/// Calls that an answer tells of: more than ranks run ahead of each other.
+/// Number of calls in an answer: more than ranks can run ahead of each other.
 constexpr size_t kCallsKept = 64;
-/// A rank that is there answers within this time; its watchdog looks ten times as often.
+/// A live rank answers within this time. Its watchdog polls ten times as often.
 constexpr Milliseconds kAnswerTime{1000};
 constexpr Milliseconds kPause{1};
 
@@ -39,7 +39,7 @@ std::string ProgressBoard::meet(const std::string& value, const Deadline& deadli
       if (!store_->check({key("here", r)})) missing += (missing.empty() ? "" : ", ") + std::to_string(r);
     if (missing.empty()) return store_->get(key("here", 0));
     GRADUS_CHECK(!deadline.passed(), CommError, "rank ", rank_, " waited ", deadline.timeout().count(),
-                 " ms for these ranks, which did not come: ", missing);
+                 " ms for these ranks, which did not arrive: ", missing);
     std::this_thread::sleep_for(kPause);
   }
 }
@@ -68,7 +68,7 @@ void ProgressBoard::compare(const std::string& scope, const Descriptor& call, co
                                       deadline.timeout()));
     std::this_thread::sleep_for(kPause);
   }
-  store_->delete_key(key(scope, number - 1, rank_));  // all have come here, so they have read it
+  store_->delete_key(key(scope, number - 1, rank_));  // all ranks have come here, so they have read it
 }
 
 CommStatus ProgressBoard::failure() {
@@ -124,8 +124,8 @@ std::vector<int> ProgressBoard::missing(const Descriptor& call, uint64_t reached
   std::vector<int> silent, late;
   for (int r = 0; r < size_; ++r) silent.push_back(r);
   for (const Deadline deadline(kAnswerTime); !silent.empty() && !deadline.passed();) {
-    answer(reached);  // to itself too, and to others who ask at the same time
-    if (const CommStatus ended = failure(); !ended.ok()) throw CollectiveError(ended);  // another knows already
+    answer(reached);  // for this rank too, and for others that ask at the same time
+    if (const CommStatus ended = failure(); !ended.ok()) throw CollectiveError(ended);
     std::erase_if(silent, [&](int r) {
       const Answer answer = answer_of(r);
       if (answer.alarm < alarm) return false;

@@ -1,11 +1,11 @@
-// What the ranks of a group tell each other by way of a store when their messages say nothing, since a library carries
-// them: who has come to which call, and which failure has ended the group.
+// What the ranks of a group tell each other through a store when a library carries their messages and so cannot report
+// progress: which rank has reached which call, and which failure has ended the group.
 //
-//   alarm             a number that grows with every question and every failure: all a rank has to look at
-//   answer/<r>        the last alarm that rank r has heard, and where it was then
-//   failure           the first one
-//   call/<s>/<r>      rank r's call number s, where calls are compared before they are launched
-//   left/<r>          rank r has taken leave
+//   alarm             a counter that each question and each failure increments: the only key that ranks poll
+//   answer/<r>        the last alarm that rank r has seen, and the calls it had reached by then
+//   failure           the first failure
+//   call/<s>/<r>      rank r's call number s, if calls are compared before they are launched
+//   left/<r>          set when rank r leaves the group
 #pragma once
 
 #include <deque>
@@ -22,31 +22,32 @@
 
 namespace gradus::dist {
 
-/// Several threads may use one. None of its methods waits in the store, whose other users it would hold up.
+/// Several threads may share one board. No method waits inside the store, because that would hold up its other users.
 class ProgressBoard {
  public:
   ProgressBoard(std::shared_ptr<Store> store, int rank, int size);
 
-  /// Returns when all ranks have called this, with the value that rank 0 gave; a CommError names who did not come.
+  /// Returns when all ranks have called this, with the value that rank 0 passed. Throws a CommError that names the
+  /// missing ranks if the deadline passes.
   std::string meet(const std::string& value, const Deadline& deadline);
 
-  /// Remembers a call that is about to be launched.
+  /// Records a call that is about to be launched.
   void note(const Descriptor& call);
-  /// Compares a call with those of `others`, who compare it too. A CollectiveError: Mismatch, Timeout, or the failure
-  /// that a rank has announced. Calls of the same scope are numbered on their own.
+  /// Compares a call with those of the ranks `others`, which must call this too. Throws a CollectiveError: mismatch,
+  /// timeout, or the failure that a rank has announced. Calls are numbered separately in each scope.
   void compare(const std::string& scope, const Descriptor& call, const std::vector<int>& others,
                const Deadline& deadline);
 
-  /// Answers what others ask. `reached` is the last call that this rank's device has come to. Returns the failure of
-  /// the group, ok if there is none.
+  /// Answers the questions of other ranks. `reached` is the last call that this rank's device has reached. Returns the
+  /// failure of the group, or ok if there is none.
   CommStatus look(uint64_t reached);
-  /// Makes this the failure of the group unless there is one; returns the one that counts.
+  /// Makes this the failure of the group unless it already has one. Returns the failure of the group.
   CommStatus announce(const CommStatus& failure);
   void leave();
   bool has_left(int rank);
 
-  /// Asks the others; those of them whose devices have not come to `call`, or who do not answer. A CollectiveError
-  /// where a rank has launched another call of this number, or has left.
+  /// Asks the other ranks. Returns those whose devices have not reached `call` and those that do not answer. Throws a
+  /// CollectiveError if a rank has launched another call with this number or has left the group.
   std::vector<int> missing(const Descriptor& call, uint64_t reached);
 
  private:
@@ -56,7 +57,7 @@ class ProgressBoard {
     std::vector<Descriptor> calls;
   };
 
-  /// Hears the latest alarm; false if it has before.
+  /// Answers the latest alarm. Returns false if this rank has answered it before.
   bool answer(uint64_t reached);
   Answer answer_of(int rank);
   CommStatus failure();
@@ -64,7 +65,7 @@ class ProgressBoard {
   const std::shared_ptr<Store> store_;
   const int rank_, size_;
   std::mutex mutex_;
-  std::deque<Descriptor> calls_;  // the last that were launched
+  std::deque<Descriptor> calls_;  // the most recently launched ones
   int64_t answered_ = 0;
 };
 

@@ -9,14 +9,14 @@
 namespace gradus::dist {
 namespace {
 
-// Each y may be an x, but then at the same element: nothing that a loop writes is read by a later turn of it.
+// A y may be an x, but then at the same element: no iteration of a loop reads what another one writes.
 #if defined(__clang__)
-#define GRADUS_INDEPENDENT_TURNS
+#define GRADUS_INDEPENDENT_ITERATIONS
 #else
-#define GRADUS_INDEPENDENT_TURNS _Pragma("GCC ivdep") _Pragma("GCC unroll 4")
+#define GRADUS_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep") _Pragma("GCC unroll 4")
 #endif
 
-/// Two ranks, the most frequent case: from both to one or two places without a stop in between.
+/// Two ranks, the most frequent case: combines them and writes one or two results in a single pass.
 template <class T, ReduceKind kind>
 void reduce_two(const T* a, const T* b, T* y, T* z, size_t count) {
   using Sum = compute_t<T>;
@@ -24,10 +24,10 @@ void reduce_two(const T* a, const T* b, T* y, T* z, size_t count) {
     return static_cast<T>(finish<kind>(combine<kind>(static_cast<Sum>(a[i]), static_cast<Sum>(b[i])), 2));
   };
   if (y == z) {
-    GRADUS_INDEPENDENT_TURNS
+    GRADUS_INDEPENDENT_ITERATIONS
     for (size_t i = 0; i < count; ++i) y[i] = result(i);
   } else {
-    GRADUS_INDEPENDENT_TURNS
+    GRADUS_INDEPENDENT_ITERATIONS
     for (size_t i = 0; i < count; ++i) {
       const T both = result(i);
       y[i] = both;
@@ -35,9 +35,9 @@ void reduce_two(const T* a, const T* b, T* y, T* z, size_t count) {
     }
   }
 }
-#undef GRADUS_INDEPENDENT_TURNS
+#undef GRADUS_INDEPENDENT_ITERATIONS
 
-/// Block by block, whose sums stay in the first-level cache while all ranks' elements go by.
+/// Works block by block, so that the sums stay in the first-level cache while the elements of all ranks are added.
 template <class T, ReduceKind kind>
 void reduce_many(std::span<const void* const> x, std::span<void* const> y, size_t count) {
   constexpr size_t kBlock = 512;

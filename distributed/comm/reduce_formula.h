@@ -1,4 +1,4 @@
-// What a reduction does to the elements of several ranks, for host and device.
+// The formulas by which reductions combine the elements of several ranks, for host and device.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace gradus::dist {
 
-/// NaN wins, as in torch.maximum; NCCL leaves it open.
+/// The result is NaN if either operand is, as in torch.maximum. NCCL leaves this case undefined.
 template <class T>
 GRADUS_HOST_DEVICE T larger(T a, T b) {
   return a > b || a != a ? a : b;
@@ -20,7 +20,7 @@ GRADUS_HOST_DEVICE T smaller(T a, T b) {
   return a < b || a != a ? a : b;
 }
 
-/// Two ranks' elements as one.
+/// Combines the elements of two ranks.
 template <ReduceKind kind, class T>
 GRADUS_HOST_DEVICE T combine(T a, T b) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -37,13 +37,13 @@ GRADUS_HOST_DEVICE T combine(T a, T b) {
   return a;
 }
 
-/// f.operator()<T, kind>()
+/// Calls f.operator()<T, kind>().
 template <class F>
 void visit_reduction(DType dtype, ReduceKind kind, F&& f) {
   visit(dtype, [&]<class T> {
     switch (kind) {
       case ReduceKind::sum: return f.template operator()<T, ReduceKind::sum>();
-      case ReduceKind::avg:  // of booleans there is none
+      case ReduceKind::avg:  // undefined for booleans
         if constexpr (!std::is_same_v<T, bool>) return f.template operator()<T, ReduceKind::avg>();
         return;
       case ReduceKind::min: return f.template operator()<T, ReduceKind::min>();
@@ -53,7 +53,7 @@ void visit_reduction(DType dtype, ReduceKind kind, F&& f) {
   });
 }
 
-/// What avg still does to a sum.
+/// Turns a sum into an average if `kind` is avg.
 template <ReduceKind kind, class Sum>
 GRADUS_HOST_DEVICE Sum finish(Sum sum, size_t ranks) {
   if constexpr (kind == ReduceKind::avg) return static_cast<Sum>(sum / static_cast<Sum>(ranks));

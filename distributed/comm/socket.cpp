@@ -42,7 +42,7 @@ FileDescriptor open_socket(int family) {
   }
 }
 
-/// One attempt; nothing if refused or unreachable, with errno set.
+/// Makes one attempt. Returns no descriptor if it is refused or the address is unreachable, with errno set.
 FileDescriptor try_to_connect(const addrinfo& to, const Deadline& deadline) {
   FileDescriptor descriptor = open_socket(to.ai_family);
   if (!descriptor) return {};
@@ -103,12 +103,12 @@ Address Address::parse(const std::string& text) {
     if (address.host.front() == '[' && address.host.back() == ']')
       address.host = address.host.substr(1, address.host.size() - 2);
     else if (address.host.find(':') != std::string::npos)
-      address.host.clear();  // an IPv6 literal without brackets: where its port begins is anybody's guess
+      address.host.clear();  // in an IPv6 literal without brackets the beginning of the port is ambiguous
     const char *begin = text.data() + colon + 1, *end = text.data() + text.size();
     const auto [rest, error] = std::from_chars(begin, end, address.port);
     if (error != std::errc() || rest != end) address.host.clear();
   }
-  GRADUS_CHECK(!address.host.empty(), ValueError, "'", text, "' is no address: host:port or [IPv6 literal]:port");
+  GRADUS_CHECK(!address.host.empty(), ValueError, "'", text, "' is not an address: host:port or [IPv6 literal]:port");
   return address;
 }
 
@@ -144,8 +144,8 @@ Connection Connection::open(const Address& to, const Deadline& deadline) {
     const int error = errno;
     GRADUS_CHECK(error != EMFILE && error != ENFILE, CommError, "no descriptor is left for a connection to ", to.str(),
                  ": ", cause(error), " (this process may have ", descriptor_limit(), ": ulimit -n)");
-    GRADUS_CHECK(deadline.left() > kPause, CommError, "nobody accepts at ", to.str(), ": ", cause(error), " (waited ",
-                 deadline.timeout().count(), " ms)");
+    GRADUS_CHECK(deadline.left() > kPause, CommError, "cannot connect to ", to.str(), ": ", cause(error),
+                 " (tried for ", deadline.timeout().count(), " ms)");
     std::this_thread::sleep_for(kPause);
   }
 }
@@ -195,7 +195,7 @@ Listener::Listener(const Address& at) : address_(at) {
   for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next) {
     FileDescriptor descriptor = open_socket(address->ai_family);
     const int on = 1;
-    // A port that a dead process used a moment ago counts as free.
+    // A port that was in use by a process that has just ended counts as free.
     setsockopt(descriptor.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (descriptor && bind(descriptor.number(), address->ai_addr, address->ai_addrlen) == 0 &&
         listen(descriptor.number(), SOMAXCONN) == 0) {
@@ -219,7 +219,7 @@ std::optional<Connection> Listener::accept(const Deadline& deadline) const {
     FileDescriptor descriptor(accept4(this->descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (descriptor) return Connection(std::move(descriptor));
     const int error = errno;
-    // What went wrong with a connection before it was accepted concerns the other side alone (accept(2)).
+    // An error of a connection before it was accepted concerns only the other side (accept(2)).
     const bool none = error == EAGAIN || error == EWOULDBLOCK;
     if (error == EMFILE && raise_descriptor_limit()) continue;
     const bool lasting = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM || error == EBADF;

@@ -15,7 +15,7 @@
 
 namespace gradus::dist {
 
-/// A file descriptor that is closed at the end of its owner's life.
+/// An owning file descriptor, closed by its destructor.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -38,26 +38,27 @@ class FileDescriptor {
   int number_ = -1;
 };
 
-/// How many descriptors this process may have (RLIMIT_NOFILE): the soft limit.
+/// The soft limit on the number of file descriptors of this process (RLIMIT_NOFILE).
 size_t descriptor_limit();
-/// Raises it to the hard one. False if it is that already.
+/// Raises the soft limit to the hard limit. Returns false if it cannot be raised.
 bool raise_descriptor_limit();
 
-// Strangers, connections that have not proved yet that they belong to the job, must not use up the descriptors of a
-// process.
+// A stranger is a connection that has not proved yet that it belongs to the job. Strangers must not use up the file
+// descriptors of a process.
 
-/// So many are kept at a time; then nobody is accepted until those are dropped that have had kStrangerTime.
+/// The largest number of strangers at a time. When it is reached, connections are accepted again only after strangers
+/// older than kStrangerTime have been dropped.
 size_t most_strangers();
 inline constexpr Milliseconds kStrangerTime{200};
 
-/// The other side ended the connection.
+/// Thrown when the other side has closed the connection.
 class ConnectionClosed : public CommError {
  public:
   using CommError::CommError;
 };
 
-/// Calls connect(), which also shakes hands, again when the other side ends the connection meanwhile, until the
-/// deadline: that it had too many strangers is no refusal.
+/// Calls connect(), which connects and shakes hands, until it succeeds or the deadline passes. A connection that the
+/// other side closes is tried again, because that side may only have had too many strangers.
 template <class F>
 auto connect_again(const Deadline& deadline, F&& connect) {
   constexpr Milliseconds kPause{20};
@@ -71,7 +72,7 @@ auto connect_again(const Deadline& deadline, F&& connect) {
   }
 }
 
-/// Where a socket listens: a name, an IPv4 or an IPv6 literal, and a port. Literals are taken as given.
+/// Where a socket listens: a host (a name, an IPv4 or an IPv6 literal) and a port. Literals are used as given.
 struct Address {
   std::string host;
   uint16_t port = 0;
@@ -91,20 +92,21 @@ class Connection {
   Connection() = default;
   explicit Connection(FileDescriptor descriptor);
 
-  /// Tries until somebody accepts or the deadline passes: the other side may not be up yet.
+  /// Tries until the other side accepts or the deadline passes, because the other side may not have started yet.
   static Connection open(const Address& to, const Deadline& deadline);
 
   int descriptor() const { return descriptor_.number(); }
   explicit operator bool() const { return static_cast<bool>(descriptor_); }
   void close() { descriptor_.reset(); }
 
-  /// Sends all bytes, or throws: a ConnectionClosed, or a CommError that says who was late. `peer` names the other side
-  /// in it.
+  /// Sends all bytes. Throws a ConnectionClosed if the other side has closed the connection, or a CommError if the
+  /// deadline passes. Messages call the other side `peer`.
   void send(io::ByteSpan bytes, const Deadline& deadline, const std::string& peer) const;
-  /// Fills `bytes`, or throws likewise.
+  /// Fills `bytes`. Throws as send() does.
   void receive(std::span<std::byte> bytes, const Deadline& deadline, const std::string& peer) const;
 
-  /// What the kernel takes or gives at once: a number of bytes, 0 if none now, nothing if the connection is gone.
+  /// Transfer as many bytes as the kernel takes or gives at once. Return their number, 0 if there are none now, or
+  /// nothing if the connection is gone.
   std::optional<size_t> send_some(io::ByteSpan bytes) const;
   std::optional<size_t> receive_some(std::span<std::byte> bytes) const;
 
@@ -116,13 +118,13 @@ class Connection {
 class Listener {
  public:
   Listener() = default;
-  /// Port 0: one that is free. A port that is taken is a CommError that says so.
+  /// Port 0 selects a free port. Throws a CommError if the port is taken.
   explicit Listener(const Address& at);
 
   int descriptor() const { return descriptor_.number(); }
   uint16_t port() const { return address_.port; }
   const Address& address() const { return address_; }
-  /// The next connection; nothing when none came before the deadline. A CommError when no descriptor is left.
+  /// The next connection; nothing if none arrives in time. Throws a CommError if no file descriptor is left.
   std::optional<Connection> accept(const Deadline& deadline) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace gradus::dist {
 namespace {
 
-/// Long enough for the wire, short enough that the first and the last copy, which nothing hides, cost little.
+/// Long enough for the wire, short enough that the first and the last copy, which overlap with nothing, cost little.
 constexpr size_t kPieceBytes = 1 << 20;
 
 bool has_blocks_before(CollectiveKind kind) {
@@ -50,7 +50,7 @@ void Staging::await(const Event& event, const Descriptor& call, const Deadline& 
       throw CollectiveError({CommFailure::timeout, rank_,
                              "[" + call.str() + "] rank " + std::to_string(rank_) + " waited " +
                                  std::to_string(deadline.timeout().count()) + " ms for its own " + device_.str() +
-                                 ": what the stream has to do before takes longer"});
+                                 ": earlier work on the stream takes longer"});
     std::this_thread::yield();
   }
 }
@@ -61,7 +61,7 @@ void Staging::run(const Collective& call, const Range& range, const Array& in, c
   const bool before = has_blocks_before(d.kind), after = has_blocks_after(d.kind);
   Side from, to;
   if (call.in != nullptr) from = {const_cast<std::byte*>(at(call.in, 0, d.dtype)), before ? ranks_ : 1, 0};
-  // A reduction is done where its operand lies.
+  // A reduction writes its result over its operand.
   const bool in_place = d.kind == CollectiveKind::all_reduce || d.kind == CollectiveKind::reduce;
   if (call.out != nullptr) to = {at(call.out, 0, d.dtype), after ? ranks_ : 1, in_place ? 0 : kPieceBytes};
 
@@ -94,7 +94,7 @@ void Staging::run(const Collective& call, const Range& range, const Array& in, c
       slot(i).emptied->record(up_);
     }
     await(*slot(pieces - 1).emptied, d, deadline);
-  } catch (...) {  // copies may be under way still
+  } catch (...) {  // copies may still be in progress
     for (const Stream& stream : {down_, up_}) {
       in.storage().record_stream(stream);
       out.storage().record_stream(stream);

@@ -1,6 +1,6 @@
-// Collectives of arrays that lie on a device, over transports that read the host's memory alone: piece by piece through
-// pinned buffers. Every piece is a collective of its own, so that while one is on the wire the next is copied off the
-// device and the last one back:
+// Collectives of device arrays over transports that can read only host memory. An array passes through pinned buffers
+// piece by piece. Each piece is a collective of its own, so that while one piece is on the wire, the next is copied off
+// the device and the previous one back to it:
 //
 //   off the device   | piece 0 | piece 1 | piece 2 | …
 //   wire                       | piece 0 | piece 1 | piece 2 | …
@@ -22,14 +22,14 @@ class Staging {
   Staging(Device device, int rank, int ranks);
 
   Device device() const { return device_; }
-  /// Does what `call` says with memory of the device, for the elements of `range`, by way of `carry_out`, which does
-  /// the same with the host's. The work that `ready` stands behind comes first. Returns when the result is in the
-  /// device's memory. `in` and `out` own what the call points to.
+  /// Does what `call` says for the elements of `range` of arrays in device memory. For each piece, `carry_out` runs the
+  /// same collective on host memory. Work begins once the event `ready` has occurred. Returns when the result is in
+  /// device memory. `in` and `out` own what `call` points to.
   void run(const Collective& call, const Range& range, const Array& in, const Array& out, const Event& ready,
            const Deadline& deadline, const std::function<void(const Collective&)>& carry_out);
 
  private:
-  /// Where a piece is while it is on its way.
+  /// The buffer of a piece while it is in transit.
   struct Slot {
     Storage memory;
     std::unique_ptr<Event> filled, emptied;
@@ -37,10 +37,10 @@ class Staging {
   struct Piece {
     size_t begin, count;
   };
-  /// Part of a call: blocks of its elements, one behind the other in a slot.
+  /// The input or output of a call: blocks of its elements, which are consecutive in a slot.
   struct Side {
     std::byte* data = nullptr;
-    size_t blocks = 0, offset = 0;  // in the slot
+    size_t blocks = 0, offset = 0;  // offset in the slot
   };
 
   Slot& slot(size_t piece) { return slots_[piece % slots_.size()]; }
@@ -54,7 +54,7 @@ class Staging {
   const int rank_;
   const size_t ranks_;
   DeviceRuntime& runtime_;
-  const Stream down_, up_;  // off the device, and back
+  const Stream down_, up_;  // copies from the device, and to it
   std::array<Slot, 3> slots_;
 };
 

@@ -1,4 +1,4 @@
-// Why a collective failed. The first failure reaches every rank of the group and is what every later call reports.
+// Why a collective failed. The first failure reaches every rank of the group, and every later call reports it.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@ namespace gradus::dist {
 
 enum class CommFailure : uint8_t {
   none,
-  timeout,    ///< the deadline passed: `rank` did not come, or did not go on
-  peer_lost,  ///< `rank` ended, or its connection did
+  timeout,    ///< the deadline passed: `rank` did not join the call, or made no progress in it
+  peer_lost,  ///< the process or the connection of `rank` ended
   mismatch,   ///< ranks called different collectives, or the same with different arguments
-  aborted,    ///< somebody called abort(), or the group had failed before
+  aborted,    ///< abort() was called, or the group had failed before
 };
 
 struct CommStatus {
   CommFailure failure = CommFailure::none;
-  int rank = -1;        ///< whom it is about; -1 where it is about nobody alone
+  int rank = -1;        ///< the rank that the failure is about; -1 if it is about no single rank
   std::string message;  ///< names the collective, its sequence number, the ranks and the cause
 
   bool ok() const { return failure == CommFailure::none; }
 };
 
-/// What a collective throws.
+/// The exception that collectives throw.
 class CollectiveError : public CommError {
  public:
   explicit CollectiveError(CommStatus status) : CommError(status.message), status_(std::move(status)) {}
@@ -38,21 +38,21 @@ class CollectiveError : public CommError {
   CommStatus status_;
 };
 
-// The failures that transports find, in the same words on all of them.
+// Failures that transports find. All transports describe them in the same words.
 
-/// `receiver` got a message of another call than its own.
+/// `receiver` got a message that belongs to another call than its own.
 CommStatus mismatch(int sender, const Descriptor& theirs, int receiver, const Descriptor& ours);
-/// `sender`, in the same call, sends more or fewer bytes than are due.
+/// `sender`, in the same call, sends more or fewer bytes than `due`.
 CommStatus wrong_length(const Descriptor& call, int sender, uint64_t bytes, uint64_t due);
-/// `rank` ended, for this cause, or has taken leave.
+/// `rank` ended unexpectedly with this cause (peer_lost), or left the group in order (peer_left).
 CommStatus peer_lost(const Descriptor& call, int rank, const std::string& cause);
 CommStatus peer_left(const Descriptor& call, int rank);
-/// `waiting` has waited for these ranks as long as it may.
+/// `waiting` has waited for the ranks `awaited` until its deadline.
 CommStatus timed_out(const Descriptor& call, int waiting, const std::vector<int>& awaited, Milliseconds timeout);
-/// Says on stderr whom a rank has been waiting for since kPatience.
+/// Prints to stderr which ranks `waiting` has been waiting for during the last kPatience.
 void warn_of_waiting(const Descriptor& call, int waiting, const std::vector<int>& awaited);
 
-/// True if two ranks that are in these two collectives cannot both be right: the same number, but not the same call.
+/// True if two ranks in these two calls cannot both be right: the calls have the same number but differ.
 bool contradicts(const Descriptor& theirs, const Descriptor& ours);
 
 }  // namespace gradus::dist

@@ -1,5 +1,6 @@
-// The secret of a job: who knows it may speak to its store and its ranks. It is handed down by an inherited descriptor
-// or a file that its owner alone can read, never on a command line, which everybody on the machine can see.
+// The secret of a job: a process that knows it may talk to the job's store and ranks. It is passed on through an
+// inherited descriptor or a file that only its owner can read, never on a command line, which every user of the machine
+// can see.
 #pragma once
 
 #include <array>
@@ -15,26 +16,29 @@ namespace gradus::dist {
 /// 256 bits.
 using Digest = std::array<std::byte, 32>;
 
-/// HMAC-SHA256 (RFC 2104, FIPS 180-4) of the parts, one behind the other.
+/// HMAC-SHA256 (RFC 2104, FIPS 180-4) of the concatenated parts.
 Digest hmac_sha256(const Digest& key, std::initializer_list<io::ByteSpan> parts);
 /// Compares in a time that does not depend on the contents.
 bool same_digest(const Digest& a, io::ByteSpan b);
-/// From the kernel's generator.
+/// Random bytes from the kernel's generator.
 Digest random_digest();
 
 class Token {
  public:
-  /// No secret: for jobs on the loopback interface of one's own machine.
+  /// An empty token, which is no secret. For jobs on the loopback interface of a machine without other users.
   Token() = default;
   static Token random();
-  /// A file of 64 hexadecimal digits, owned by this user and readable by no other; anything else is an IoError.
+  /// Reads 64 hexadecimal digits from a file that this user owns and no other user can read. Throws an IoError
+  /// otherwise.
   static Token from_file(const std::string& path);
-  /// The same from a descriptor of a file or memfd_create(2), which stays open: children of this process read it too.
+  /// Reads the same from a descriptor of a file or of memfd_create(2). It stays open, because children of this process
+  /// read it too.
   static Token from_descriptor(int descriptor);
-  /// What GRADUS_TOKEN_FD or GRADUS_TOKEN_FILE names; no secret where neither is set. The launcher sets the first.
+  /// Reads what GRADUS_TOKEN_FD or GRADUS_TOKEN_FILE names. Empty if neither is set. The launcher sets the first.
   static Token from_environment();
 
-  /// A memfd_create(2) that from_descriptor() reads, for a child; it ends with exec unless it is duplicated.
+  /// Returns a memfd_create(2) descriptor for a child, which reads it with from_descriptor(). It is closed on exec
+  /// unless it is duplicated.
   FileDescriptor to_descriptor() const;
 
   bool empty() const { return empty_; }
@@ -49,14 +53,14 @@ class Token {
   Digest key_ = {};
 };
 
-/// Both sides of a connection prove that they know the token without sending it, each over a number that the other has
-/// just drawn, so that what somebody recorded proves nothing later:
+/// Both sides of a connection prove that they know the token without sending it. Each proof covers a number that the
+/// other side has just drawn at random, so that a recorded proof is useless later:
 ///
 ///   server -> client   challenge: s
 ///   client -> server   c, HMAC(token, "client" purpose s c)
 ///   server -> client   HMAC(token, "server" purpose s c)
 ///
-/// `purpose` keeps a proof given to the store from opening a data connection.
+/// `purpose` prevents a proof given to the store from opening a data connection.
 struct Handshake {
   static Digest client_proof(const Token& token, std::string_view purpose, const Digest& s, const Digest& c);
   static Digest server_proof(const Token& token, std::string_view purpose, const Digest& s, const Digest& c);

@@ -1,5 +1,5 @@
-// Messages between the ranks of a group: what the algorithms of collectives.h stand on. tcp (between processes) and
-// local (between threads) are transports.
+// The exchange of messages between the ranks of a group, on which the algorithms of collectives.h are built. Transports
+// are tcp and mpi (between processes) and local (between threads).
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace gradus::dist {
 struct Transfer {
   int peer = -1;
   bool sends = false;
-  std::byte* data = nullptr;  // not written where `sends`
+  std::byte* data = nullptr;  // not written if `sends`
   size_t bytes = 0;
 
   static Transfer to(int peer, const void* data, size_t bytes) {
@@ -32,14 +32,14 @@ class Transport {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// Carries out all transfers at the same time; those with the same peer and direction one after the other, as listed.
-  /// Each message carries the descriptor, and the receiver compares it with its own; else the body is void. Throws a
-  /// CollectiveError: Timeout, PeerLost, Mismatch, or the failure that another rank has announced. Several threads may
-  /// call this at the same time if no two of them share a peer and a direction.
+  /// Carries out all transfers at the same time; those with the same peer and direction run one after the other, as
+  /// listed. Each message carries the descriptor. The receiver compares it with its own and ignores the body if they
+  /// differ. Throws a CollectiveError: timeout, peer_lost, mismatch, or the failure that another rank has announced.
+  /// Several threads may call this at the same time if no two of them share a peer and a direction.
   virtual void exchange(std::span<const Transfer> transfers, const Descriptor& descriptor,
                         const Deadline& deadline) = 0;
 
-  /// Tells all ranks why this one will take part in nothing more. The first failure of a group is the one that counts.
+  /// Tells all ranks why this rank takes no further part. The first failure of a group is the one that counts.
   virtual void announce(const CommStatus& failure) noexcept = 0;
 };
 

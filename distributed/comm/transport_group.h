@@ -1,4 +1,4 @@
-// The process group over any transport.
+// A process group over any transport.
 #pragma once
 
 #include <utility>

@@ -563,7 +563,7 @@ TEST_CASE("wrong arguments of collectives name what is wrong", "[collectives]") 
   CHECK_THROWS_WITH(group.all_reduce(on_gpu), contains("[all_reduce] x is on cuda:0"));
   CHECK_THROWS_WITH(group.all_gather(x, on_gpu), contains("[all_gather] y is on cuda:0"));
   CHECK_THROWS_WITH(group.all_reduce(x.transpose(0, 1)), contains("x of shape (3, 4) is not contiguous"));
-  CHECK_THROWS_WITH(group.broadcast(x, 1), contains("[broadcast] root 1 is none of the ranks 0 to 0"));
+  CHECK_THROWS_WITH(group.broadcast(x, 1), contains("[broadcast] root 1 is not one of the ranks 0 to 0"));
   CHECK_THROWS_WITH(group.send(x, 0), contains("is this rank itself"));
   CHECK_THROWS_WITH(group.all_gather(x, Array::empty({4}, DType::f32)),
                     contains("y has 4 elements, but 1 ranks with 12 in x need 12"));

@@ -233,7 +233,7 @@ TEST_CASE("where a job's store cannot be is told with the variables that name th
   CHECK_THAT(message("0", "192.0.2.1", 29500), contains("this machine does not have that address"));  // of RFC 5737
   const Listener taken({"127.0.0.1", 0});
   CHECK_THAT(message("0", "127.0.0.1", taken.port()), contains("cannot serve") && contains("is taken"));
-  CHECK_THAT(message("1", "127.0.0.1", find_free_port()), contains("did not reach") && contains("nobody accepts at"));
+  CHECK_THAT(message("1", "127.0.0.1", find_free_port()), contains("did not reach") && contains("cannot connect to"));
   for (const auto& [variable, value] : {std::pair{"GRADUS_TOKEN_FD", "99999"}, std::pair{"GRADUS_TOKEN_FILE", ""}}) {
     const Environment environment(std::vector<std::pair<const char*, const char*>>{{variable, value}});
     CHECK_THROWS_WITH(init_process_group(), contains("the variable " + std::string(variable) + ": cannot "));
@@ -256,8 +256,8 @@ TEST_CASE("a group of more ranks than there can be is refused at once, by every 
     if (size > 0) CHECK_THROWS_WITH(spawn([](int) {}, size), contains("1 to 1024 are possible"));
   }
   CHECK_THROWS_WITH(ShmGroup(store, 0, kMaxRanksOfHost + 1), contains("at most 1024 ranks share memory"));
-  CHECK_THROWS_WITH(TcpGroup(store, 2, 2), contains("rank 2 is none of the ranks 0 to 1"));
-  CHECK_THROWS_WITH(TcpGroup(store, -1, 2), contains("rank -1 is none of"));
+  CHECK_THROWS_WITH(TcpGroup(store, 2, 2), contains("rank 2 is not one of the ranks 0 to 1"));
+  CHECK_THROWS_WITH(TcpGroup(store, -1, 2), contains("rank -1 is not one of"));
   FewDescriptors few(64, 64, [] {
     HashStore store;
     try {
@@ -360,7 +360,7 @@ TEST_CASE("what a process of spawn throws, leaves by and prints stays its own", 
                  spawn([](int rank) { throw rank; }, 1);
                } catch (int) { note('c'); }  // the child, in the parent's program
              }),
-             contains("rank 0: threw something that is no std::exception"));
+             contains("rank 0: threw something that is not a std::exception"));
   CHECK_THAT(in_a_copy([&] {
                std::atexit([] { [[maybe_unused]] const auto written = write(fileno(notes), "h", 1); });
                spawn([](int) { std::exit(3); }, 1);

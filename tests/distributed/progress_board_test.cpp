@@ -54,7 +54,7 @@ TEST_CASE("ranks that do not come to a board are named", "[progress_board]") {
   });
   CHECK_THROWS_WITH(zero.meet("a", Deadline(Milliseconds(50))), contains("rank 0 waited 50 ms for these ranks"));
   other.join();
-  CHECK_THAT(message, contains("did not come: 1"));
+  CHECK_THAT(message, contains("did not arrive: 1"));
   ProgressBoard one(store, 1, 3);
   CHECK(one.meet("c", Deadline(Milliseconds(50))) == "a");
 }

@@ -69,8 +69,8 @@ TEST_CASE("a sub-group outlives the handle of the group that it is of", "[sub_gr
 
 TEST_CASE("wrong lists of ranks", "[sub_groups]") {
   const auto group = std::make_shared<LocalGroup>(std::make_shared<LocalWorld>(1), 0);
-  CHECK_THROWS_WITH(new_group(group, {}), contains("[new_group] a group of no ranks"));
-  CHECK_THROWS_WITH(new_group(group, {1}), contains("[new_group] rank 1 is none of the ranks 0 to 0"));
+  CHECK_THROWS_WITH(new_group(group, {}), contains("[new_group] the list of ranks is empty"));
+  CHECK_THROWS_WITH(new_group(group, {1}), contains("[new_group] rank 1 is not one of the ranks 0 to 0"));
   CHECK_THROWS_WITH(new_group(group, {-1}), contains("rank -1 is none"));
   CHECK_THROWS_WITH(new_group(group, {0, 0}), contains("rank 0 is listed twice"));
 

@@ -187,6 +187,6 @@ TEST_CASE("a rank that does not come to a new group over NCCL is named", "[fault
         },
         2);
   } catch (const CommError& error) { message = error.what(); }
-  CHECK_THAT(message, contains("rank 0 waited 1000 ms for these ranks, which did not come: 1"));
+  CHECK_THAT(message, contains("rank 0 waited 1000 ms for these ranks, which did not arrive: 1"));
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
 }

@@ -101,7 +101,7 @@ void LocalTransport::receive(const Transfer& transfer, const Descriptor& descrip
     throw CollectiveError(peer.left ? peer_left(descriptor, transfer.peer)
                                     : peer_lost(descriptor, transfer.peer, "it crashed"));
   if (inbox.empty()) {
-    // Whoever has not come is to blame; if all have, then the one whose message is missing.
+    // A rank that has not joined the call is to blame; if all have, the rank whose message is missing.
     int culprit = transfer.peer;
     for (size_t r = 0; r < world_->ranks_.size(); ++r)
       if (world_->ranks_[r].exchanges == 0 && !world_->ranks_[r].left) culprit = static_cast<int>(r);

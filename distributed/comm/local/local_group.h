@@ -1,5 +1,5 @@
-// Ranks that are threads of one process: real arithmetic, without sockets. For tests, and for lessons, since what goes
-// wrong can be scripted.
+// Ranks that are threads of one process: real arithmetic without sockets. For tests and for lessons, because faults can
+// be scripted.
 #pragma once
 
 #include <condition_variable>
@@ -13,12 +13,12 @@
 
 namespace gradus::dist {
 
-/// What happens to `rank` in its collective number `sequence`.
+/// A fault that happens to `rank` in its collective number `sequence`.
 struct LocalFault {
   enum class Kind : uint8_t {
-    delay,     ///< it comes late, by `delay`
+    delay,     ///< the rank is late by `delay`
     drop,      ///< its messages are lost
-    crash,     ///< it ends, and its call with an error
+    crash,     ///< it ends, and its call throws
     mismatch,  ///< it calls the collective for one element more
   };
   int rank = 0;
@@ -29,14 +29,14 @@ struct LocalFault {
 
 struct MessageLog;
 
-/// What the ranks of a group share.
+/// The state that the ranks of a group share.
 class LocalWorld {
  public:
-  /// Messages are written down in `log` where it is not null (message_log.h).
-  /// A size that is not 1 to kMaxRanks is a ValueError.
+  /// Records messages in `log` if it is not null (message_log.h). Throws a ValueError if the size is not 1 to
+  /// kMaxRanks.
   explicit LocalWorld(int size, std::vector<LocalFault> script = {}, MessageLog* log = nullptr);
   int size() const { return static_cast<int>(ranks_.size()); }
-  /// What the ranks of one of its sub-groups share. Nothing is scripted there.
+  /// The state that the ranks of a sub-group share. Sub-groups have no scripted faults.
   std::shared_ptr<LocalWorld> group(uint32_t epoch, int size);
 
  private:
@@ -47,14 +47,14 @@ class LocalWorld {
     size_t number;
   };
   struct Rank {
-    std::map<size_t, std::deque<Message>> inbox;  // by sender; a message makes the entry
+    std::map<size_t, std::deque<Message>> inbox;  // by sender, with entries for those that have sent something
     bool lost = false, left = false;
-    int exchanges = 0;  // that it is in
+    int exchanges = 0;  // in progress
   };
 
   const std::vector<LocalFault> script_;
   MessageLog* const log_;
-  size_t messages_ = 0;  // so far
+  size_t messages_ = 0;  // sent so far
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Rank> ranks_;
@@ -73,13 +73,14 @@ class LocalTransport final : public Transport {
   void announce(const CommStatus& failure) noexcept override;
 
  private:
-  /// Changes what this rank does as the script has it; false if its messages are lost.
+  /// Carries out the scripted faults of this call, which may change the descriptor. Returns false if this rank's
+  /// messages are lost.
   bool follow_script(Descriptor* descriptor);
   void post(const Transfer& transfer, const Descriptor& descriptor);
-  /// For the log, if there is one.
+  /// Records a message in the log, if there is one.
   void note(const Transfer& transfer, const LocalWorld::Message& message);
   void note_failure(const CollectiveError& error);
-  /// A message of another call with this number is an error, whoever it is from.
+  /// Throws if any rank has sent a message of a different call with this number.
   void find_contradiction(const Descriptor& descriptor) const;
   void receive(const Transfer& transfer, const Descriptor& descriptor, const Deadline& deadline,
                std::unique_lock<std::mutex>& lock);

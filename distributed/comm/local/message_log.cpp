@@ -6,7 +6,7 @@
 namespace gradus::dist {
 
 MessageLog record_messages(int ranks, const std::function<void(ProcessGroup&)>& work, std::vector<LocalFault> script) {
-  GRADUS_CHECK(ranks > 0, ValueError, "record_messages: there must be a rank, got ", ranks);
+  GRADUS_CHECK(ranks > 0, ValueError, "record_messages: the number of ranks must be positive, got ", ranks);
   MessageLog log;
   log.ranks = ranks;
   const auto world = std::make_shared<LocalWorld>(ranks, std::move(script), &log);
@@ -19,7 +19,7 @@ MessageLog record_messages(int ranks, const std::function<void(ProcessGroup&)>& 
     threads.emplace_back([&] {
       try {
         work(*group);
-      } catch (const CommError&) {  // is in the log; one that dies does not say goodbye
+      } catch (const CommError&) {  // is in the log; a rank that crashes does not leave the group in order
         return;
       } catch (...) {
         const std::lock_guard lock(mutex);

@@ -1,4 +1,4 @@
-// What ranks say to each other, written down: for lessons, and for a page to step through (inspect/lab/lab.h).
+// Records the messages that ranks send each other, for lessons and for a page that steps through them (inspect/lab/lab.h).
 //
 //   const dist::MessageLog log = dist::record_messages(4, [](dist::ProcessGroup& group) {
 //     const Tensor x = full({4}, group.rank() + 1.0);
@@ -16,25 +16,25 @@
 namespace gradus::dist {
 
 struct MessageLog {
-  static constexpr size_t kElements = 64;  ///< of a message that are kept: its first ones
+  static constexpr size_t kElements = 64;  ///< the first elements of a message, which are the ones kept
 
   struct Event {
     enum class Kind : uint8_t { sends, receives, fails } kind = Kind::sends;
     int rank = 0;
-    int peer = -1;            ///< the other rank; -1 of one that fails
-    size_t message = 0;       ///< its number, which both ends tell
-    std::string text;         ///< the call, "all_reduce #1 (sum of 4 float32)", or why it fails
+    int peer = -1;            ///< the other rank; -1 for a failure
+    size_t message = 0;       ///< number of the message, the same at both ends
+    std::string text;         ///< the call, "all_reduce #1 (sum of 4 float32)", or the cause of the failure
     DType dtype = DType::u8;  ///< of the elements
-    size_t bytes = 0;         ///< of the message
+    size_t bytes = 0;         ///< length of the whole message
     std::vector<std::byte> body;
   };
   int ranks = 0;
   std::vector<Event> events;  ///< in the order in which they happened
 };
 
-/// Runs `work` in `ranks` threads, each with a group of all of them (LocalGroup; not its sub-groups), and returns their
-/// messages. A rank that fails, by `script` or because of another one, is in the log; other exceptions of `work` are
-/// passed on, the first one.
+/// Runs `work` in `ranks` threads, each with a group of all of them, and returns the messages of that group; messages
+/// of sub-groups are not recorded. The failure of a rank, by `script` or because of another rank, becomes an event of
+/// the log. The first other exception that `work` throws is passed on.
 MessageLog record_messages(int ranks, const std::function<void(ProcessGroup&)>& work,
                            std::vector<LocalFault> script = {});
 

@@ -21,7 +21,7 @@ class DoneWork final : public Work {
   const uint64_t sequence_;
 };
 
-/// Part `to` of y = part `from` of x, unless that is what it is, or the step is recorded and has no numbers.
+/// Copies part `from` of x to part `to` of y, unless they are the same memory or the step is being recorded.
 void copy_part(const Array& x, int64_t from, const Array& y, int64_t to, size_t bytes) {
   const Device device = x.device();
   if (is_recording(device.type()) || bytes == 0) return;
@@ -63,7 +63,7 @@ ProcessGroup::WorkPtr RecordingGroup::submit(const Collective& call, const Array
       break;
     case all_gather_v:
       bytes_[kind] += static_cast<int64_t>(in.nbytes()) * others;
-      for (int r = 0; r < size(); ++r) {  // of others' parts as much as this rank has, then zeros
+      for (int r = 0; r < size(); ++r) {  // as much of each part as this rank has, then zeros
         const Range part = call.out_part(r);
         const Array to =
             out.view({out.numel()}).slice(0, static_cast<int64_t>(part.begin), static_cast<int64_t>(part.end));
@@ -72,7 +72,7 @@ ProcessGroup::WorkPtr RecordingGroup::submit(const Collective& call, const Array
       }
       break;
     case barrier: break;
-    default: GRADUS_FAIL(CommError, "a RecordingGroup does no ", name(kind));
+    default: GRADUS_FAIL(CommError, "a RecordingGroup does not support ", name(kind));
   }
   return std::make_shared<DoneWork>(numbered.descriptor.sequence);
 }

@@ -1,4 +1,5 @@
-// A rank of a group without the others: what it would send is counted, and gradus::plan says what memory it would take.
+// One rank of a group whose other ranks do not exist. It counts what it would send, and gradus::plan reports the memory
+// that it would need.
 //
 //   const auto group = std::make_shared<dist::RecordingGroup>(0, 64);   // rank 0 of 64
 //   dist::FullyShardedDataParallel fsdp(net, group);
@@ -14,15 +15,15 @@
 
 namespace gradus::dist {
 
-/// The other ranks are taken to do as this one: they send what it sends to them, in their place. Of reductions this
-/// rank's numbers stay as they are.
+/// The other ranks are assumed to do the same as this one: this rank receives what it sends to them. The result of a
+/// reduction is this rank's own operand.
 class RecordingGroup final : public ProcessGroup {
  public:
   RecordingGroup(int rank, int size) : ProcessGroup(rank, size, 0, kDefaultTimeout) {}
   std::string_view backend() const override { return "recording"; }
 
-  /// Bytes that leave this rank, by kind: of c bytes a broadcast sends c to each rank, all_gather and reduce_scatter
-  /// (n - 1) / n c, all_reduce twice that.
+  /// Bytes that leave this rank in collectives of this kind. With n ranks and an array of c bytes, a broadcast sends c
+  /// bytes to each rank, all_gather and reduce_scatter send (n - 1) / n * c, and all_reduce twice that.
   int64_t bytes(CollectiveKind kind) const {
     const auto found = bytes_.find(kind);
     return found == bytes_.end() ? 0 : found->second;

@@ -125,7 +125,7 @@ class Mpi(unittest.TestCase):
         self.expect_success(mpirun(2, "own"))
         result = mpirun(1, "own_single")
         self.assertNotEqual(result.returncode, 0)
-        self.assertIn("let it call MPI_Init_thread with MPI_THREAD_MULTIPLE", result.stderr)
+        self.assertIn("call MPI_Init_thread with MPI_THREAD_MULTIPLE", result.stderr)
 
     def test_a_program_that_does_not_call_init_process_group_in_time(self):
         result = mpirun(2, "own_late")

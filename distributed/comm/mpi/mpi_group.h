@@ -1,4 +1,4 @@
-// The process group over MPI: of the processes that mpirun, or srun, has started together.
+// The process group over MPI, for processes that mpirun or srun has started together.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace gradus::dist {
 
 class MpiGroup final : public TransportGroup<MpiTransport> {
  public:
-  /// Of all processes of the job. All make as many in the same order.
+  /// Makes a group of all processes of the job. All processes must make the same groups in the same order.
   static std::unique_ptr<MpiGroup> of_all(Milliseconds timeout);
   ~MpiGroup() override { stop(); }
 

@@ -21,14 +21,14 @@ void finalize(int exit_code, void* = nullptr) {
 }
 
 void initialize() {
-  GRADUS_CHECK(!is_finalized(), CommError, "this program has called MPI_Finalize, behind which there is no MPI");
+  GRADUS_CHECK(!is_finalized(), CommError, "this program has called MPI_Finalize, after which MPI cannot be used");
   int initialized = 0, level = MPI_THREAD_SINGLE;
   MPI_Initialized(&initialized);
   if (initialized) {
     GRADUS_MPI_CHECK(MPI_Query_thread(&level));
     GRADUS_CHECK(level >= MPI_THREAD_MULTIPLE, CommError,
-                 "this program has initialised MPI for fewer threads than call it here: let it call MPI_Init_thread "
-                 "with MPI_THREAD_MULTIPLE, or leave it to init_process_group");
+                 "this program has initialised MPI without support for several threads: call MPI_Init_thread with "
+                 "MPI_THREAD_MULTIPLE, or leave the initialisation to init_process_group");
     return;
   }
   GRADUS_MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level));
@@ -50,13 +50,13 @@ void check_mpi(const char* call, int code) {
 }
 
 MpiJob& MpiJob::get(Milliseconds timeout) {
-  static MpiJob* job = new MpiJob(timeout);  // never destroyed: groups may be static objects, which end after it
+  static MpiJob* job = new MpiJob(timeout);  // never destroyed, because static objects may hold groups
   return *job;
 }
 
 MpiJob::MpiJob(Milliseconds timeout) {
   initialize();
-  static MPI_Comm communicator = MPI_COMM_NULL;  // both outlive an attempt that fails: the next one goes on with them
+  static MPI_Comm communicator = MPI_COMM_NULL;  // both survive a failed attempt, and the next attempt continues
   static MPI_Request request = MPI_REQUEST_NULL;
   if (communicator == MPI_COMM_NULL && request == MPI_REQUEST_NULL)
     GRADUS_MPI_CHECK(MPI_Comm_idup(MPI_COMM_WORLD, &communicator, &request));
@@ -74,7 +74,7 @@ MpiJob::MpiJob(Milliseconds timeout) {
   void* largest = nullptr;
   int found = 0;
   GRADUS_MPI_CHECK(MPI_Comm_get_attr(communicator_, MPI_TAG_UB, &largest, &found));
-  largest_tag_ = found ? *static_cast<int*>(largest) : 32767;  // which all have
+  largest_tag_ = found ? *static_cast<int*>(largest) : 32767;  // the minimum that MPI guarantees
 }
 
 void MpiJob::post(int rank, int tag, io::Bytes bytes) {

@@ -1,4 +1,4 @@
-// The job of which MPI makes this process a part: one for all groups, from the first group to the end of the program.
+// The MPI job to which this process belongs. All groups share it, from the first group to the end of the program.
 #pragma once
 
 #include <mpi.h>
@@ -12,38 +12,38 @@
 
 namespace gradus::dist {
 
-/// A CommError that names the call and MPI's error, unless the code is success.
+/// Throws a CommError that names the call and MPI's error, unless the code is success.
 void check_mpi(const char* call, int code);
 #define GRADUS_MPI_CHECK(call) ::gradus::dist::check_mpi(#call, call)
 
 class MpiJob {
  public:
-  /// Initialises MPI, unless the program has, and waits until all processes of the job have called this. A CommError
-  /// where MPI cannot be called by several threads, or after `timeout` (of the waiting for programs that initialise MPI
-  /// by themselves: MPI_Init has no deadline).
+  /// Initialises MPI, unless the program has done so, and waits until all processes of the job have called this. Throws
+  /// a CommError if several threads cannot call MPI, or if the other processes have not called this after `timeout`.
+  /// MPI_Init itself has no deadline.
   ///
-  /// Who initialises MPI finalizes it. Here that is when the program exits: with code 0 it waits in MPI_Finalize for
-  /// the other processes, which is without a deadline too; with another code MPI is not finalized, by which mpirun
-  /// knows that the job has failed, and ends it.
+  /// MPI that was initialised here is finalized when the program exits. With exit code 0 the program waits in
+  /// MPI_Finalize for the other processes, also without a deadline. With another code MPI is not finalized, which tells
+  /// mpirun that the job has failed and must be ended.
   static MpiJob& get(Milliseconds timeout);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// Ours alone: what the program sends by itself does not come here.
+  /// A communicator that only this library uses, apart from the messages of the program.
   MPI_Comm communicator() const { return communicator_; }
-  /// The largest tag that a message may have.
+  /// The largest tag of a message.
   int largest_tag() const { return largest_tag_; }
 
-  /// A short message. It is on its way when this returns; nobody waits for it. Nothing happens once MPI is finalized.
+  /// Starts to send a short message and does not wait for it. Does nothing once MPI is finalized.
   void post(int rank, int tag, io::Bytes bytes);
-  /// Waits until what was posted has left this process, but not longer than `timeout`.
+  /// Waits until all posted messages have left this process, but at most `timeout`.
   void flush(Milliseconds timeout);
 
   struct Posted {
     int rank = -1;
     io::Bytes bytes;
   };
-  /// A posted message with this tag that has come, from whichever rank, if there is one.
+  /// The next posted message with this tag from any rank, if one has arrived.
   std::optional<Posted> next(int tag) const;
 
  private:

@@ -10,11 +10,11 @@
 namespace gradus::dist {
 namespace {
 
-/// A rank that is there answers within this time.
+/// A live rank answers within this time.
 constexpr Milliseconds kAnswerTime{300};
-/// How long a rank that has failed waits for its announcement to leave, and for bodies that are on their way.
+/// How long a rank that has failed waits for its announcement to leave, and for bodies that are in transit.
 constexpr Milliseconds kLastWordsTime{300};
-/// Of a body, at a time: MPI counts in int, and tests send several.
+/// Bytes of a body that are sent at a time. MPI counts in int, and tests send bodies of several pieces.
 constexpr size_t kLargestPiece = 64 << 20;
 
 int position(const std::vector<int>& ranks, int rank) {
@@ -23,12 +23,12 @@ int position(const std::vector<int>& ranks, int rank) {
 
 int tag_of(int64_t group, const MpiJob& job) {
   GRADUS_CHECK(2 * group < job.largest_tag(), CommError, "the MPI library has tags up to ", job.largest_tag(),
-               ", which are used up by as many groups: make fewer, or take the backend 'tcp'");
+               ", too few for this many groups: make fewer, or take the backend 'tcp'");
   return static_cast<int>(2 * group);
 }
 
-/// Between two looks for news: nothing while news is likely, so that messages are fast, then less and less of the
-/// processor.
+/// Waits between two polls: not at all while a message is likely to arrive, so that messages are fast, then longer and
+/// longer, to free the processor.
 class Pause {
  public:
   void operator()() {
@@ -52,8 +52,8 @@ class MpiTransport::Exchange {
       : transport_(transport), lock_(transport.mutex_), descriptor_(descriptor) {
     for (const Transfer& transfer : transfers) messages_.push_back({transfer});
   }
-  /// Takes back what is under way. Of a message that has begun to move MPI cannot take back the memory: it gets the
-  /// time to arrive.
+  /// Cancels receives and waits for a moment. MPI cannot give back the memory of a message that has begun to move, so
+  /// such a message gets the time to arrive.
   ~Exchange() {
     for (Message& message : messages_)
       if (message.request != MPI_REQUEST_NULL && !message.transfer.sends) MPI_Cancel(&message.request);
@@ -80,13 +80,14 @@ class MpiTransport::Exchange {
   struct Message {
     Transfer transfer;
     bool has_header = false;
-    size_t done = 0, moving = 0;  // bytes of the body
+    size_t done = 0, moving = 0;  // bytes of the body that have moved, and that MPI is moving
     MPI_Request request = MPI_REQUEST_NULL;
 
     bool finished() const { return has_header && done == transfer.bytes; }
   };
 
-  /// True when all is done. Of the messages with the same peer and direction only the first that is not finished moves.
+  /// Returns true when all is done. Of the messages with the same peer and direction only the first unfinished one
+  /// moves.
   bool advance_all() {
     hear();
     bool finished = true;
@@ -101,7 +102,7 @@ class MpiTransport::Exchange {
     return finished;
   }
 
-  /// False if the message waits for MPI or for its peer.
+  /// Returns false if the message waits for MPI or for its peer.
   bool advance(Message& message) {
     const Transfer& transfer = message.transfer;
     auto& headers = transport_.headers_[static_cast<size_t>(transfer.peer)];
@@ -137,14 +138,14 @@ class MpiTransport::Exchange {
       fail(wrong_length(descriptor_, transfer.peer, header.body_bytes, transfer.bytes));
   }
 
-  /// A message of this very collective that tells of another is an error, whoever it is from: else two ranks might wait
-  /// for each other, or for third ones, and nobody would ever say why.
+  /// Throws if the header belongs to a different call with this call's number, even if this rank does not wait for the
+  /// sender. Otherwise ranks might wait for each other, directly or through others, and time out without the cause.
   void find_contradiction(size_t sender, const MessageHeader& header) {
     if (contradicts(header.descriptor, descriptor_))
       fail(mismatch(static_cast<int>(sender), header.descriptor, rank(), descriptor_));
   }
 
-  /// Takes in what has been posted to this rank.
+  /// Reads the messages that were posted to this rank.
   void hear() {
     while (const std::optional<MpiJob::Posted> posted = transport_.job_.next(transport_.tag_)) {
       const auto sender = static_cast<size_t>(position(transport_.ranks_, posted->rank));
@@ -169,8 +170,8 @@ class MpiTransport::Exchange {
     lock_.lock();
   }
 
-  /// Whom this rank waits for: those who are not in the collective and so do not answer or, if all do, those whose
-  /// messages are missing.
+  /// The ranks that this rank waits for: those that are not in the collective and so do not answer or, if all answer,
+  /// those whose messages are missing.
   std::vector<int> awaited_ranks() {
     std::vector<bool>& answered = transport_.answered_;
     answered.assign(answered.size(), false);
@@ -187,7 +188,7 @@ class MpiTransport::Exchange {
     return awaited;
   }
 
-  /// Tells the others before the memory of a body that nobody has taken is the caller's again.
+  /// Tells the others about the failure before the caller gets back the memory of bodies that nobody has received.
   [[noreturn]] void fail(const CommStatus& status) {
     transport_.announce(status);
     throw CollectiveError(transport_.failure());
@@ -199,7 +200,7 @@ class MpiTransport::Exchange {
   std::unique_lock<std::mutex> lock_;
   const Descriptor& descriptor_;
   std::vector<Message> messages_;
-  std::vector<bool> held_;  // by peer and direction: a message that could not move
+  std::vector<bool> held_;  // by peer and direction: whether an earlier message could not move
   bool moved_ = false;
 };
 
@@ -234,7 +235,7 @@ void MpiTransport::announce(const CommStatus& failure) noexcept {
     for (int r = 0; r < size(); ++r)
       if (r != rank_) post(r, Control::failure, encode(failure));
     job_.flush(kLastWordsTime);
-  } catch (const CommError&) {}  // MPI tells nobody any more: the others end by their deadlines
+  } catch (const CommError&) {}  // MPI no longer works, so the other ranks end by their deadlines
 }
 
 }  // namespace gradus::dist

@@ -1,7 +1,7 @@
-// Messages over MPI: a header, posted, and a body in pieces of at most 64 MiB. MPI carries the bytes; what is sent in
-// which order, what is summed, and how long a rank waits are decided here as on the other transports. A group is a tag
-// (of posted messages; the next one is that of bodies) in the one communicator of the job, so that making one needs no
-// collective of MPI's, which would wait without a deadline.
+// Messages over MPI: a posted header, and a body in pieces of at most 64 MiB. MPI only carries the bytes. The order of
+// messages, the arithmetic and the deadlines are the same as on the other transports. Each group uses two tags of the
+// job's one communicator, one for posted messages and the next one for bodies. Making a group therefore needs no
+// collective of MPI, which would wait without a deadline.
 #pragma once
 
 #include <atomic>
@@ -19,12 +19,13 @@ class MpiJob;
 
 class MpiTransport final : public Transport {
  public:
-  /// Between these ranks of the job, in ascending order. No other group that two of them share has this number.
+  /// Connects these ranks of the job, in ascending order. Groups that share two or more ranks must have different
+  /// numbers.
   MpiTransport(MpiJob& job, std::vector<int> ranks, int64_t group);
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(ranks_.size()); }
-  /// As numbers of the job.
+  /// The ranks of the group as numbers in the job.
   const std::vector<int>& ranks() const { return ranks_; }
   MpiJob& job() const { return job_; }
   void exchange(std::span<const Transfer> transfers, const Descriptor& descriptor, const Deadline& deadline) override;
@@ -39,11 +40,11 @@ class MpiTransport final : public Transport {
   MpiJob& job_;
   const std::vector<int> ranks_;
   const int rank_, tag_;
-  std::mutex mutex_;                                // of what follows: an exchange holds it, except while it waits
-  std::vector<std::deque<MessageHeader>> headers_;  // that have come, by sender
-  std::vector<bool> answered_;                      // the last question whether it is there
+  std::mutex mutex_;                                // guards the members below; an exchange holds it unless it waits
+  std::vector<std::deque<MessageHeader>> headers_;  // that have arrived, by sender
+  std::vector<bool> answered_;                      // by rank: whether it has answered the last question
   std::mutex failure_mutex_;
-  CommStatus failure_;  // the first that this rank has announced or heard of
+  CommStatus failure_;  // the first failure that this rank has announced or heard of
   std::atomic<bool> failed_ = false;
 };
 

@@ -11,28 +11,28 @@
 namespace gradus::dist {
 namespace {
 
-/// What ending a communicator may take.
+/// How long ending a communicator may take.
 constexpr Milliseconds kEndTime{5000};
 
-/// Does it on a thread of its own, which is left behind if it does not return.
+/// Does the work on a thread of its own, which is detached if it does not return in time. Returns whether it did.
 bool within(Milliseconds time, int device, std::function<void()> work) noexcept {
   try {
     const auto done = std::make_shared<std::promise<void>>();
     const std::future<void> finished = done->get_future();
     std::thread([done, device, work = std::move(work)] {
       try {
-        runtime(DeviceType::cuda).set_current_device(device);  // or NCCL would wake another one
+        runtime(DeviceType::cuda).set_current_device(device);  // otherwise NCCL would initialise another device
         work();
-      } catch (const std::exception&) {}  // the device has failed: there is nothing to end any more
+      } catch (const std::exception&) {}  // the device has failed, so there is nothing left to end
       done->set_value();
     }).detach();
     return finished.wait_for(time) == std::future_status::ready;
-  } catch (const std::exception&) {  // no thread could be had
+  } catch (const std::exception&) {  // no thread could be started
     return false;
   }
 }
 
-/// Waits for what a call of a non-blocking communicator has begun.
+/// Waits until a call of a communicator that does not block has completed.
 void settle(const char* call, ncclResult_t result, ncclComm_t communicator, int rank, const Deadline& deadline) {
   while (result == ncclInProgress || result == ncclSuccess) {
     GRADUS_NCCL_CHECK(ncclCommGetAsyncError(communicator, &result));
@@ -73,9 +73,9 @@ Communicator::Communicator(const std::string& unique_id, int rank, int size, con
                " bytes as the id of an NCCL communicator, whose ids have ", sizeof id.internal,
                ": do all ranks run the same version of NCCL?");
   std::memcpy(id.internal, unique_id.data(), unique_id.size());
-  // To connect is what may take for ever, so that is done by a communicator whose calls do not block. They start a
-  // thread each, though, which short collectives cannot afford: those go through its twin, whose calls return when the
-  // work is queued.
+  // Connecting may take forever, so it is done on a communicator whose calls do not block. Each of its calls starts a
+  // thread, though, which is too slow for short collectives. They use a second communicator, split off from the first,
+  // whose calls block until the work is queued.
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   ncclComm_t first = nullptr;

@@ -1,4 +1,4 @@
-// An NCCL communicator whose every wait is bounded.
+// An NCCL communicator in which every wait has a deadline.
 #pragma once
 
 #include <nccl.h>
@@ -12,30 +12,30 @@
 
 namespace gradus::dist {
 
-/// A CommError that names the call and NCCL's error, unless the result is success (or, where nothing waits, in
-/// progress).
+/// Throws a CommError that names the call and NCCL's error, unless the result is success (or "in progress", for
+/// communicators that do not block).
 void check_nccl(const char* call, ncclResult_t result);
 #define GRADUS_NCCL_CHECK(call) ::gradus::dist::check_nccl(#call, call)
 
 class Communicator {
  public:
-  /// Of the library that is loaded.
+  /// Version of the NCCL library that is loaded.
   static int version();
-  /// The bytes by which ranks find each other: one rank makes them, all give them to the constructor.
+  /// The bytes by which ranks find each other. One rank makes them, and all ranks pass them to the constructor.
   static std::string unique_id();
 
-  /// Connects with the other ranks, each on the device that is current on its thread. A CommError after the deadline.
+  /// Connects with the other ranks, each on the current device of its thread. Throws a CommError after the deadline.
   Communicator(const std::string& unique_id, int rank, int size, const Deadline& deadline);
-  /// Ends orderly if that takes no longer than a few seconds, else by force.
+  /// Destroys the communicator, or aborts it if that takes longer than a few seconds.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
   ncclComm_t get() const { return communicator_; }
-  /// What went wrong behind the calls' backs; "" if nothing did.
+  /// The error that NCCL found asynchronously; "" if there is none.
   std::string error() const;
-  /// Makes what runs on the device return, on all streams. Returns within seconds, even if NCCL does not. From any
-  /// thread; later calls do nothing.
+  /// Makes NCCL's kernels on the device return, on all streams. Returns within seconds even if NCCL does not. May be
+  /// called from any thread; later calls do nothing.
   void abort() noexcept;
 
  private:

@@ -12,7 +12,7 @@
 namespace gradus::dist {
 namespace {
 
-/// Scratch of a sum in the order of the ranks.
+/// Bytes of scratch memory for a reduction in the order of the ranks.
 constexpr size_t kScratchBytes = 64 << 20;
 
 cudaStream_t cuda(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle); }
@@ -32,7 +32,7 @@ ncclDataType_t nccl_type(DType dtype) {
 }
 
 ncclRedOp_t nccl_op(DType dtype, ReduceKind kind) {
-  const bool boolean = dtype == DType::boolean;  // of 0 and 1 "or" is the larger, "and" the smaller
+  const bool boolean = dtype == DType::boolean;  // stored as 0 and 1: "or" is the maximum, "and" the minimum
   switch (kind) {
     case ReduceKind::sum: return boolean ? ncclMax : ncclSum;
     case ReduceKind::avg: return ncclAvg;
@@ -69,7 +69,7 @@ void NcclGroup::connect(const Deadline& deadline) {
   }
   communicator_ = std::make_unique<Communicator>(id, rank(), size(), deadline);
   token_ = Storage::allocate(1, device_);
-  // What ranks still have to set up between them they do at their first collective: now, when all are there.
+  // Ranks set up further connections in their first collective, so it runs now, while all are present.
   const Collective barrier{{.kind = CollectiveKind::barrier}};
   NcclWork first(barrier, deadline.timeout(), runtime_, device_, false);
   first.begin(runtime_.current_stream(device_.index()), stream_);
@@ -84,7 +84,7 @@ void NcclGroup::connect(const Deadline& deadline) {
 }
 
 NcclGroup::~NcclGroup() {
-  while (status().ok()) {  // the watchdog sees to it that this ends
+  while (status().ok()) {  // the watchdog ends the group if this takes too long
     forget_completed();
     {
       const std::lock_guard lock(mutex_);
@@ -104,7 +104,7 @@ NcclGroup::~NcclGroup() {
   }
   try {
     board_.leave();
-  } catch (const CommError&) {  // the store may have gone before
+  } catch (const CommError&) {  // the store may have ended first
   }
 }
 
@@ -145,7 +145,7 @@ NcclGroup::WorkPtr NcclGroup::submit_coalesced(const Collective& call, const std
                                                const CollectiveOptions& options) {
   const DeviceGuard guard(device_);
   const NcclWorkPtr work = launch(call, arrays, options);
-  work->keep(arrays);  // until somebody waits: cheaper than record_stream() of each
+  work->keep(arrays);  // until a caller waits, which is cheaper than record_stream() for each array
   if (!options.async) work->wait();
   return work;
 }
@@ -164,12 +164,13 @@ NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, const std::vector<Arra
     const std::lock_guard lock(mutex_);
     pending_.push_back(work);
   }
-  // A capture has only the current stream, which it would not let wait for what came before; what is recorded has a
-  // branch of its own.
+  // During a capture only the current stream is recorded, and it cannot wait for earlier work outside the capture.
+  // Captured collectives run on a branch of their own.
   const Stream current = runtime_.current_stream(device_.index()),
                stream = options.async || captured ? stream_ : current;
   work->begin(current, stream);
-  if (!captured && last_ && !(last_stream_ == stream)) last_->block(stream);  // one after the other on all ranks
+  if (!captured && last_ && !(last_stream_ == stream))
+    last_->block(stream);  // calls run in the same order on all ranks
   if (several.empty()) queue(call, stream);
   else queue_coalesced(call, several, stream);
   work->end(stream);
@@ -179,7 +180,7 @@ NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, const std::vector<Arra
   }
   return work;
 } catch (const CollectiveError& error) { throw CollectiveError(end(error.status())); } catch (const CommError& error) {
-  const CommStatus ended = ending_rank(call.descriptor);  // or the error is this rank's own
+  const CommStatus ended = ending_rank(call.descriptor);  // if no rank has ended, the error is this rank's own
   throw CollectiveError(end(
       !ended.ok() ? ended
                   : CommStatus{CommFailure::aborted, rank(), "rank " + std::to_string(rank()) + ": " + error.what()}));
@@ -208,7 +209,7 @@ void NcclGroup::queue(const Collective& call, const Stream& stream) {
   const ncclRedOp_t op = nccl_op(d.dtype, d.reduce);
   const bool reduces = d.kind == CollectiveKind::all_reduce || d.kind == CollectiveKind::reduce ||
                        d.kind == CollectiveKind::reduce_scatter;
-  // An average of integers is rounded towards 0, which NCCL does not promise.
+  // Averages of integers are rounded toward 0, which NCCL does not guarantee.
   if (reduces && (d.strict || (d.reduce == ReduceKind::avg && !is_floating(d.dtype))))
     return queue_in_order(call, stream);
   switch (d.kind) {
@@ -247,7 +248,7 @@ void NcclGroup::queue_coalesced(Collective call, const std::vector<Array>& array
     for (const Array& x : arrays) lines.push_back({x.data(), x.data(), static_cast<size_t>(x.numel())});
     return peers_->all_reduce(call.descriptor, lines, stream);
   }
-  const bool fused = !call.descriptor.strict;  // a sum in the order of the ranks is two steps
+  const bool fused = !call.descriptor.strict;  // a strict sum takes two steps, which cannot be fused
   if (fused) GRADUS_NCCL_CHECK(ncclGroupStart());
   for (const Array& x : arrays) {
     call.in = call.out = x.data();
@@ -293,7 +294,7 @@ void NcclGroup::queue_in_order(const Collective& call, const Stream& stream) {
   const ncclDataType_t type = nccl_type(d.dtype);
   const size_t length = std::min<size_t>(d.count, kScratchBytes / ranks / size_of(d.dtype));
   if (length == 0) return;
-  const StreamGuard guard(stream);  // whose memory it is
+  const StreamGuard guard(stream);  // the scratch memory belongs to this stream
   const Array scratch = Array::empty({static_cast<int64_t>(length * ranks)}, d.dtype, device_);
   for (size_t begin = 0; begin < d.count; begin += length) {
     const size_t count = std::min(length, d.count - begin);

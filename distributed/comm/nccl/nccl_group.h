@@ -1,10 +1,11 @@
-// The process group over NCCL: ranks with a GPU each.
+// The process group over NCCL, for ranks with a GPU each.
 //
-// A call queues its work on the current stream, or, if it is `async`, on a stream of the group behind what the current
-// stream has to do; the host goes on, as in torch.distributed. The device does one call after the other, messages too:
-// around a ring some ranks have to receive first, even if the others' sends are `async`. A thread, the watchdog, sees
-// to deadlines: it finds out who is missing, tells all ranks by way of the store, and makes the device give up.
-// Sums and averages of floating-point numbers go past NCCL where GPUs reach each other's memory (PeerMemory).
+// A call queues its work on the current stream. An `async` call uses a stream of the group instead, which first waits
+// for the current stream. The host does not wait, as in torch.distributed. The device runs all calls one after the
+// other, messages included: in a ring some ranks must therefore receive first, even if the sends are `async`. A thread,
+// the watchdog, enforces the deadlines: it finds out which ranks are missing, tells all ranks through the store, and
+// makes the device give up. Sums and averages of floating-point numbers bypass NCCL if the GPUs can access each other's
+// memory (PeerMemory).
 #pragma once
 
 #include <atomic>
@@ -24,9 +25,9 @@ namespace gradus::dist {
 
 class NcclGroup final : public ProcessGroup {
  public:
-  /// Meets the other ranks by way of the store.
+  /// Meets the other ranks through the store.
   NcclGroup(std::shared_ptr<Store> store, int rank, int size, const NcclOptions& options);
-  /// Waits for what is under way.
+  /// Waits for the calls in progress.
   ~NcclGroup() override;
 
   std::string_view backend() const override { return "nccl"; }
@@ -34,8 +35,8 @@ class NcclGroup final : public ProcessGroup {
 
  private:
   class NcclWork;
-  /// How often the watchdog looks.
-  static constexpr Milliseconds kLookOut{100};
+  /// Time between two polls of the watchdog.
+  static constexpr Milliseconds kPollInterval{100};
   /// How long a process with a GPU may take to end once its connections are closed.
   static constexpr Milliseconds kExitTime{2000};
   using NcclWorkPtr = std::shared_ptr<NcclWork>;
@@ -51,7 +52,7 @@ class NcclGroup final : public ProcessGroup {
                                            Milliseconds timeout) override;
 
   void connect(const Deadline& deadline);
-  /// Numbers the call and queues its work, of one array or several. The lock is held no longer than that.
+  /// Numbers the call and queues its work, on one array or several. Holds the lock only while it does so.
   NcclWorkPtr launch(Collective call, const std::vector<Array>& several, const CollectiveOptions& options);
   void compare(const Collective& call, const Deadline& deadline);
   /// Queues the work on a stream.
@@ -59,19 +60,19 @@ class NcclGroup final : public ProcessGroup {
   void queue_coalesced(Collective call, const std::vector<Array>& arrays, const Stream& stream);
   void queue_point_to_point(const Collective& call, const Stream& stream);
   void queue_in_order(const Collective& call, const Stream& stream);
-  /// Ends the group by this failure, or by that which another rank was the first to announce.
+  /// Ends the group by this failure, or by an earlier one that another rank has announced. Returns the one that counts.
   CommStatus end(const CommStatus& status) noexcept;
 
   void watch();
-  void look_after();
+  void watch_once();
   void forget_completed();
-  /// The last collective that the device has come to.
+  /// Number of the last collective that the device has reached.
   uint64_t reached() const;
-  /// The failure of a call where the process of a rank of this host has ended; ok if none has.
+  /// The failure of `call` if the process of a rank on this host has ended; otherwise ok.
   CommStatus ended_rank(const Descriptor& call);
-  /// The same behind an error of NCCL: it may know of a rank's end before the process has ended.
+  /// Like ended_rank(), but waits a moment, because NCCL may report a rank's end before the process has ended.
   CommStatus ending_rank(const Descriptor& call);
-  /// Throws what is behind an error that NCCL reports.
+  /// Throws the cause of an error that NCCL reports.
   [[noreturn]] void explain(const std::string& error, const Descriptor& waiting);
   void look_for_dead_ranks(const Descriptor& waiting);
 
@@ -82,12 +83,12 @@ class NcclGroup final : public ProcessGroup {
   const Stream stream_;
   ProgressBoard board_;
   std::unique_ptr<Communicator> communicator_;
-  std::unique_ptr<PeerMemory> peers_;                   // null: all by NCCL
+  std::unique_ptr<PeerMemory> peers_;                   // null if NCCL does everything
   Storage token_;                                       // a byte on the device, for barriers
-  std::vector<std::optional<ProcessWatch>> processes_;  // of this host, by rank
+  std::vector<std::optional<ProcessWatch>> processes_;  // by rank; empty for ranks of other hosts
 
-  std::timed_mutex launch_mutex_;  // all ranks queue the same calls in the same order
-  NcclWorkPtr last_;               // that was queued
+  std::timed_mutex launch_mutex_;  // keeps the order in which calls are numbered and queued
+  NcclWorkPtr last_;               // the call that was queued last, and its stream
   Stream last_stream_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,4 +1,4 @@
-// How a group over NCCL notices that it gets no further, finds out why, and ends.
+// The watchdog of a group over NCCL: notices that the group makes no progress, finds out why, and ends it.
 #include <algorithm>
 
 #include <gradus/distributed/comm/nccl/nccl_work.h>
@@ -9,7 +9,7 @@ CommStatus NcclGroup::end(const CommStatus& status) noexcept {
   CommStatus first = status;
   try {
     first = board_.announce(status);
-  } catch (const std::exception&) {  // the store may have gone
+  } catch (const std::exception&) {  // the store may have ended
   }
   return fail(first);
 }
@@ -23,7 +23,7 @@ void NcclGroup::announce(const CommStatus& failure) noexcept {
   try {
     board_.announce(failure);
   } catch (const std::exception&) {}
-  // Whoever is about to queue something comes to an end; if NCCL holds him, only this lets him go.
+  // Waits for a thread that is queueing work. If NCCL holds that thread, only abort() below releases it.
   std::unique_lock launching(launch_mutex_, std::defer_lock);
   const bool waited = launching.try_lock_for(std::chrono::seconds(1));
   if (peers_) peers_->stop();
@@ -53,11 +53,11 @@ void NcclGroup::watch() {
   runtime_.set_current_device(device_.index());
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    changed_.wait_for(lock, kLookOut, [&] { return stopping_; });
+    changed_.wait_for(lock, kPollInterval, [&] { return stopping_; });
     if (stopping_) return;
     lock.unlock();
     if (status().ok()) try {
-        look_after();
+        watch_once();
       } catch (const CollectiveError& error) { end(error.status()); } catch (const std::exception& error) {
         end({CommFailure::aborted, rank(), "rank " + std::to_string(rank()) + ": " + error.what()});
       }
@@ -65,7 +65,7 @@ void NcclGroup::watch() {
   }
 }
 
-void NcclGroup::look_after() {
+void NcclGroup::watch_once() {
   forget_completed();
   NcclWorkPtr waiting;
   {
@@ -75,7 +75,7 @@ void NcclGroup::look_after() {
   CommStatus announced;
   try {
     announced = board_.look(reached());
-  } catch (const CommError&) {  // the store ends with its job: that matters to who waits
+  } catch (const CommError&) {  // the store ends with its job, which is an error only if a call is in progress
     if (waiting) throw;
   }
   if (!announced.ok()) throw CollectiveError(announced);
@@ -100,7 +100,7 @@ CommStatus NcclGroup::ended_rank(const Descriptor& call) {
     if (!process || !process->has_ended()) continue;
     try {
       if (board_.has_left(r)) return peer_left(call, r);
-    } catch (const CommError&) {}  // the store was that rank's
+    } catch (const CommError&) {}  // the store ended with that rank
     return peer_lost(call, r, "its process ended");
   }
   return {};
@@ -123,7 +123,7 @@ void NcclGroup::explain(const std::string& error, const Descriptor& waiting) {
 void NcclGroup::look_for_dead_ranks(const Descriptor& waiting) {
   const CommStatus ended = ended_rank(waiting);
   if (ended.ok()) return;
-  std::this_thread::sleep_for(kLookOut);  // what it did before it ended may complete the collective
+  std::this_thread::sleep_for(kPollInterval);  // work that the rank did before it ended may complete the collective
   forget_completed();
   const std::lock_guard lock(mutex_);
   if (!pending_.empty() && pending_.front()->call() == waiting) throw CollectiveError(ended);

@@ -1,4 +1,4 @@
-// A collective over NCCL on its way: two events of the stream that it runs on.
+// A collective over NCCL in progress, represented by two events on the stream that it runs on.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace gradus::dist {
 
 class NcclGroup::NcclWork final : public Work {
  public:
-  /// `captured`: it runs when the graph is replayed, and what it needs belongs to the graph.
+  /// `captured`: the work runs when a graph is replayed, and the graph owns what it needs.
   NcclWork(const Collective& call, Milliseconds timeout, DeviceRuntime& runtime, Device device, bool captured)
       : call_(call.descriptor), peer_(call.peer), deadline_(timeout), runtime_(runtime), device_(device),
         captured_(captured), ready_(runtime.new_event(false)), done_(runtime.new_event(false)) {}
@@ -27,14 +27,14 @@ class NcclGroup::NcclWork final : public Work {
     const std::lock_guard lock(mutex_);
     return failure_;
   }
-  /// Makes the current stream wait; the host goes on.
+  /// Makes the current stream wait. The host does not wait.
   void wait() const override {
     if (const CommStatus failure = status(); !failure.ok()) throw CollectiveError(failure);
     const Stream waiting = runtime_.current_stream(device_.index());
     block(waiting);
     release(waiting);
   }
-  /// Makes the host wait.
+  /// Makes the host wait, then the current stream.
   bool wait(Milliseconds timeout) const override {
     for (const Deadline end(timeout); !is_completed(); std::this_thread::sleep_for(std::chrono::microseconds(20)))
       if (end.passed()) return false;
@@ -44,45 +44,45 @@ class NcclGroup::NcclWork final : public Work {
 
   const Descriptor& call() const { return call_; }
   bool is_message() const { return call_.kind == CollectiveKind::send; }
-  /// The other end of a message.
+  /// The other rank of a message.
   int peer() const { return peer_; }
   const Deadline& deadline() const { return deadline_; }
-  /// True from when a warning is due.
+  /// True once the other ranks should be warned about.
   bool is_long() const { return patience_.passed(); }
-  /// True once the device has come to it.
+  /// True once the device has reached this work.
   bool is_reached() const {
     const std::lock_guard lock(mutex_);
     return queued_ && ready_->query();
   }
-  /// What it was waiting for is over: it failed, unless it was done.
+  /// Marks the work as failed, unless it is done.
   void fail(const CommStatus& failure) {
     const std::lock_guard lock(mutex_);
     if (!queued_ || !done_->query()) failure_ = failure;
   }
-  /// `stream` waits for what `before` has to do,
+  /// Makes `stream`, on which the work runs, wait for what is queued on `before`.
   void begin(const Stream& before, const Stream& stream) {
     before_ = before;
     stream_ = stream;
     ready_->record(before);
     if (!(stream == before)) ready_->block(stream);
   }
-  /// and this is where the work ends.
+  /// Records the end of the work on `stream`.
   void end(const Stream& stream) {
     const std::lock_guard lock(mutex_);
     done_->record(stream);
-    queued_ = !captured_;  // events of a capture cannot be asked
+    queued_ = !captured_;  // events of a capture cannot be queried
   }
-  /// `stream` waits for it.
+  /// Makes `stream` wait for this work.
   void block(const Stream& stream) const { done_->block(stream); }
-  /// Memory that must not be used anew before somebody has waited for this.
+  /// Keeps arrays alive until a caller has waited for this work.
   void keep(std::vector<Array> arrays) {
     const std::lock_guard lock(mutex_);
     kept_ = std::move(arrays);
   }
 
  private:
-  /// What is kept may be used anew by the stream that it is of, which now waits for this. A capture keeps it for its
-  /// replays.
+  /// Releases the arrays that were kept. The stream that they belong to may reuse their memory, since it now waits for
+  /// this work. A captured work keeps them for its replays.
   void release(const Stream& waiting) const {
     const std::lock_guard lock(mutex_);
     if (captured_) return;

@@ -1,7 +1,7 @@
-// y = finish(x_0 + x_1 + … of all ranks), in the order of the ranks, so that all have the same bits.
+// y = finish(x_0 + x_1 + … of all ranks), summed in the order of the ranks, so that all ranks get the same bits.
 //
-// Blocks of the same number on all GPUs wait for each other by flags in each other's memory (exchange()). They are few,
-// since the multiprocessors on which they wait are missing in the backward pass.
+// Blocks with the same number on all GPUs wait for each other through flags in each other's memory (exchange()). There
+// are few blocks, because the backward pass cannot use the multiprocessors on which they wait.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -16,17 +16,17 @@ namespace {
 
 constexpr unsigned kBlocks = 32, kThreads = 256;
 
-/// What each rank's memory begins with, a row for each block. The last row is wait_kernel()'s.
+/// The beginning of each rank's memory, with a row for each block. The last row belongs to wait_kernel().
 struct Flags {
-  uint32_t arrived[kBlocks + 1][kMaxPeers];  // how many exchanges the block of that rank has come to
-  uint32_t exchanges[kBlocks + 1];           // and that of this rank
+  uint32_t arrived[kBlocks + 1][kMaxPeers];  // number of exchanges that this block of each other rank has reached
+  uint32_t exchanges[kBlocks + 1];           // the same number for this rank
 };
 static_assert(sizeof(Flags) <= kPeerFlagBytes);
 
 __device__ Flags& flags_of(const Peers& peers, int rank) { return *reinterpret_cast<Flags*>(peers.memory[rank]); }
 
-/// Returns when the blocks of this number of all ranks are here; what they wrote before can be read then. False if the
-/// group was stopped before: another rank's memory may be gone.
+/// Waits until this block has arrived here on all ranks. What they wrote before can then be read. Returns false if the
+/// group was stopped meanwhile; another rank's memory may then be gone.
 __device__ bool exchange(const Peers& peers, unsigned block) {
   using Flag = cuda::atomic_ref<uint32_t, cuda::thread_scope_system>;
   Flags& own = flags_of(peers, peers.rank);
@@ -47,7 +47,7 @@ __device__ bool exchange(const Peers& peers, unsigned block) {
   return __syncthreads_and(arrived);
 }
 
-/// A part of an array, which may end within it or be aligned to no more than its elements.
+/// Loads a part of an array. The array may end inside the part, and may be aligned to its elements only.
 template <class T>
 __device__ uint4 load_part(const T* x, size_t part, size_t count) {
   constexpr size_t kElements = kPartBytes / sizeof(T);
@@ -70,11 +70,12 @@ __device__ void store_part(T* y, size_t part, size_t count, const uint4& value) 
   for (size_t k = 0; k < kElements && begin + k < count; ++k) y[begin + k] = reinterpret_cast<const T*>(&value)[k];
 }
 
-/// Parts that a block sums at a time: 4 a thread, of half types 2.
+/// Number of parts that a block sums at a time: 4 for each thread, 2 for half types.
 template <class T>
 constexpr size_t kPartsOfBlock = (sizeof(T) < 4 ? 2 : 4) * kThreads;
 
-/// store(part, sum) for the parts from `begin` to `end`, by one block; load(rank, part) gives a rank's summand.
+/// Sums the parts from `begin` to `end` in one block. load(rank, part) returns the operand of a rank, and store(part,
+/// sum) stores the sum.
 template <class T, ReduceKind kind, class Load, class Store>
 __device__ void reduce_parts(size_t begin, size_t end, int ranks, Load load, Store store) {
   constexpr int kElements = kPartBytes / sizeof(T), kUnroll = kPartsOfBlock<T> / kThreads;
@@ -108,12 +109,12 @@ __device__ void reduce_parts(size_t begin, size_t end, int ranks, Load load, Sto
 
 __global__ void wait_kernel(const __grid_constant__ Peers peers) { exchange(peers, kBlocks); }
 
-/// Parts [begin, end) of a line, which a block has in its staging from `staged` on.
+/// Parts [begin, end) of a line. A block has them in its staging memory from part `staged` on.
 struct Section {
   size_t begin, end, staged;
 };
 
-/// f(line, section) for what is the block's: `per_block` parts of all lines behind each other.
+/// Calls f(line, section) for each section of this block: it has `per_block` parts of all lines, taken consecutively.
 template <class T, class F>
 __device__ void for_each_section(const PeerLines& lines, size_t per_block, F f) {
   constexpr size_t kElements = kPartBytes / sizeof(T);
@@ -126,8 +127,8 @@ __device__ void for_each_section(const PeerLines& lines, size_t per_block, F f) 
   }
 }
 
-// Each block has its own part of the staging memory, of which the halves take turns: who comes to a half again has
-// waited for all ranks in between, so nobody reads it any longer.
+// Each block has its own piece of staging memory in each of the two halves, which take turns. When a rank comes back to
+// a half it has waited for all ranks in between, so none of them still reads it.
 template <class T, ReduceKind kind>
 __global__ void __launch_bounds__(kThreads)
     all_reduce_lines_kernel(const __grid_constant__ Peers peers, const __grid_constant__ PeerLines lines,
@@ -170,7 +171,7 @@ void check(const char* what, cudaError_t error) {
 }
 void check_launch() { check("a kernel was not launched", cudaGetLastError()); }
 
-/// f.operator()<T, kind>()
+/// Calls f.operator()<T, kind>().
 template <class F>
 void visit_floating_sum(DType dtype, ReduceKind kind, F f) {
   visit_floating(dtype, [&]<class T> {
@@ -179,14 +180,14 @@ void visit_floating_sum(DType dtype, ReduceKind kind, F f) {
   });
 }
 
-/// Waits for the other ranks to come here, too.
+/// Waits until all ranks have reached this point of their streams.
 void wait_for_peers(const Stream& stream, const Peers& peers) {
   wait_kernel<<<1, 32, 0, cuda_stream(stream)>>>(peers);
   check_launch();
 }
 
-/// This rank's share of a sum: of `count` elements at `in` and of what the other ranks have put into their slots of
-/// this rank's memory. The sum goes to `out` and into the rank's own slot. Waits for nobody.
+/// Sums this rank's share: the `count` elements at `in` and what the other ranks have put into their slots of this
+/// rank's memory. The sum goes to `out` and into the rank's own slot. Does not wait for other ranks.
 void reduce_slots(const Stream& stream, const Peers& peers, DType dtype, ReduceKind kind, const void* in, void* out,
                   size_t count) {
   if (count == 0) return;
@@ -212,8 +213,8 @@ void all_reduce_lines(const Stream& stream, const Peers& peers, DType dtype, Red
   check_launch();
 }
 
-// All ranks have read a slot before its next owner writes it: the slots of others are read between the two waits, and a
-// rank's own between the second wait and the first of the next call.
+// A slot is written only after all ranks have read it: the slots of other ranks are read between the two waits, and a
+// rank's own slot between the second wait and the first wait of the next call.
 void all_reduce_shares(const Stream& stream, const Peers& peers, DType dtype, ReduceKind kind, const void* in,
                        void* out, size_t count) {
   const size_t width = size_of(dtype), unit = kPartBytes / width, ranks = static_cast<size_t>(peers.size);

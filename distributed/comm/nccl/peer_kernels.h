@@ -1,4 +1,4 @@
-// Kernels that sum what is in several GPUs' memory. All ranks launch the same ones in the same order.
+// Kernels that sum arrays in the memory of several GPUs. All ranks must launch the same kernels in the same order.
 #pragma once
 
 #include <cstddef>
@@ -11,18 +11,18 @@
 namespace gradus::dist {
 
 inline constexpr int kMaxPeers = 8, kMaxPeerLines = 48;
-/// What is moved at a time. Each line of a collective begins a new one.
+/// Bytes of a part, the unit in which data is moved. Each line of a collective begins with a new part.
 inline constexpr size_t kPartBytes = 16;
 
 inline constexpr size_t kPeerFlagBytes = 4096;
 
-/// The memory of all ranks, as this rank's GPU sees it. Each has, from offset 0: flags, two halves of `staging` bytes
-/// for sums in one kernel, and a slot of `slot` bytes for each rank.
+/// The memory of all ranks as this rank's GPU sees it. The memory of each rank consists of flags, two halves of
+/// `staging` bytes for all_reduce_lines(), and a slot of `slot` bytes for each rank.
 struct Peers {
   std::byte* memory[kMaxPeers];
   int rank, size;
   size_t staging, slot;
-  const int* stopped;  // on the host: not 0 once waiting is over
+  const int* stopped;  // in host memory; nonzero once kernels must stop waiting
 
   /// Bytes of each rank's memory.
   size_t bytes() const { return kPeerFlagBytes + 2 * staging + static_cast<size_t>(size) * slot; }
@@ -32,7 +32,7 @@ struct Peers {
   }
 };
 
-/// Several arrays, of one or more elements each.
+/// Several arrays (lines) of one or more elements each.
 struct PeerLines {
   const void* in[kMaxPeerLines];
   void* out[kMaxPeerLines];
@@ -40,11 +40,11 @@ struct PeerLines {
   int size = 0;
 };
 
-/// The `sum` or `avg`, in the order of the ranks, of floating-point lines of `staging` bytes at most, in one kernel:
-/// each rank puts its own where the others read them.
+/// Computes the `sum` or `avg`, in the order of the ranks, of floating-point lines of at most `staging` bytes in all,
+/// in one kernel. Each rank copies its lines to its staging memory, where the other ranks read them.
 void all_reduce_lines(const Stream& stream, const Peers& peers, DType dtype, ReduceKind kind, const PeerLines& lines);
-/// The same of an array of as many bytes as all slots have at most, by the copy engines: each rank sends every other
-/// that one's share of the array, sums its own share, and fetches the others' sums.
+/// Computes the same for one array that fits in the slots, by the copy engines. Each rank owns a share of the array: it
+/// receives that share from every other rank, sums it, and the others fetch the sum.
 void all_reduce_shares(const Stream& stream, const Peers& peers, DType dtype, ReduceKind kind, const void* in,
                        void* out, size_t count);
 

@@ -12,18 +12,18 @@
 namespace gradus::dist {
 namespace {
 
-/// Of a rank's memory: for sums in one kernel, what all other ranks' lines may take together;
+/// Bytes of a rank's memory for sums in one kernel, in two halves. All lines of a call must fit in one.
 constexpr size_t kStagingBytes = 4 << 20;
-/// and the slots of all ranks, which hold the largest sum.
+/// Bytes of the slots of all ranks together: the longest array that is summed here.
 constexpr size_t kSlotBytes = 64 << 20;
-/// Of staging memory, which is cut into a piece for each block, and of slots.
+/// Alignment of slots, and of the pieces of staging memory that belong to a block.
 constexpr size_t kAlignment = 4096;
-/// How long memory that other ranks may still have open is waited for.
+/// How long to wait for other ranks to close this rank's memory before it is freed.
 constexpr Milliseconds kEndTime{500};
 
-/// The other ranks do without, too, so what fails is no error.
+/// Clears the error of a call. A failure is not an error, because all ranks then do without peer memory.
 bool succeeds(cudaError_t error) {
-  cudaGetLastError();  // or the next launch would report it
+  cudaGetLastError();  // otherwise the next launch would report the error
   return error == cudaSuccess;
 }
 
@@ -32,7 +32,7 @@ bool is_switched_off() {
   return value != nullptr && std::string(value) != "0";
 }
 
-/// Atomic operations in another GPU's memory are what NVLink has and PCIe lacks.
+/// Atomic operations in another GPU's memory are possible over NVLink, but not over PCIe.
 bool reaches_by_nvlink(int device, const std::string& bus) {
   int peer = 0, atomics = 0;
   return succeeds(cudaDeviceGetByPCIBusId(&peer, bus.c_str())) && peer != device &&
@@ -68,7 +68,7 @@ std::unique_ptr<PeerMemory> PeerMemory::connect(std::shared_ptr<Store> store, in
   return opened ? std::move(memory) : nullptr;
 }
 
-/// What others open it by, "" if there is none: the IPC handle, then the number of the GPU's bus.
+/// What other ranks need to open this rank's memory: the IPC handle, then the bus number of the GPU. "" on failure.
 std::string PeerMemory::allocate() {
   void* memory = nullptr;
   const size_t bytes = peers_.bytes();
@@ -103,10 +103,11 @@ bool PeerMemory::open(int peer, const std::string& handle) {
 }
 
 PeerMemory::~PeerMemory() {
-  if (stopped_ != nullptr && *stopped_ != 0) return;  // the device may never come to an end, which freeing waits for
+  if (stopped_ != nullptr && *stopped_ != 0) return;  // freeing would wait for kernels that may never end
   for (int r = 0; r < peers_.size; ++r)
     if (r != peers_.rank && peers_.memory[r] != nullptr) succeeds(cudaIpcCloseMemHandle(peers_.memory[r]));
-  // Memory must not be freed while others have it open; if they do not close it soon, the end of the process frees it.
+  // Memory must not be freed while other ranks have it open. If they do not close it soon, it is freed when the process
+  // ends.
   bool closed = true;
   try {
     store_->set(key("closed", peers_.rank), "1");

@@ -1,8 +1,8 @@
-// All-reduces between GPUs of one host that read and write each other's memory by NVLink.
+// All-reduces between GPUs of one host that access each other's memory over NVLink.
 //
-// NCCL's kernels take longer than this where little is summed, and keep multiprocessors from the backward pass where it
-// is much. Here up to 4 MiB are summed in one kernel, and up to 64 MiB are moved by the copy engines. That takes 72 MiB
-// of each GPU's memory. Longer arrays, which nothing hides anyway, are NCCL's.
+// NCCL's kernels take longer for small sums, and for large ones they take multiprocessors away from the backward pass.
+// Here sums of up to 4 MiB take one kernel, and the copy engines move arrays of up to 64 MiB. This needs 72 MiB of
+// memory on each GPU. Longer arrays are left to NCCL, because they cannot be overlapped with other work anyway.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace gradus::dist {
 
-/// An array of a sum, in place or not.
+/// An array to be reduced, in place or not.
 struct PeerLine {
   const void* in;
   void* out;
@@ -23,19 +23,19 @@ struct PeerLine {
 
 class PeerMemory {
  public:
-  /// Called by all ranks with the device of each current, after they know to be `on_one_host`. Null on all of them if
-  /// one cannot reach another's memory by NVLink, or has NCCL_P2P_DISABLE set as for NCCL.
+  /// All ranks must call this, each with its device current. Returns null on all ranks unless they are `on_one_host`
+  /// and each can access the memory of the others over NVLink, or if NCCL_P2P_DISABLE is set on any of them.
   static std::unique_ptr<PeerMemory> connect(std::shared_ptr<Store> store, int rank, int size, bool on_one_host,
                                              const Deadline& deadline);
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
-  /// Whether it does what this is; the same on all ranks.
+  /// Whether the call can be done here. The answer is the same on all ranks.
   bool serves(const Descriptor& call) const;
-  /// Queues the sum or average of each line, with the bits of reduce_in_order().
+  /// Queues the sum or average of each line. The bits are those of reduce_in_order().
   void all_reduce(const Descriptor& call, const std::vector<PeerLine>& lines, const Stream& stream) const;
-  /// Makes kernels that wait for other ranks return, now and later. From any thread.
+  /// Makes kernels that wait for other ranks return, now and in the future. May be called from any thread.
   void stop() noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// y[i] = finish(combine(… combine(x[0][i], x[1][i]) …, x[ranks - 1][i])), one thread for each element.
+// y[i] = finish(combine(… combine(x[0][i], x[1][i]) …, x[ranks - 1][i])), with one thread for each element.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The sums of `strict` collectives on the device.
+// The reductions of `strict` collectives on the device.
 #pragma once
 
 #include <gradus/core/runtime/runtime.h>
@@ -6,8 +6,8 @@
 
 namespace gradus::dist {
 
-/// y[i] = the `kind` of x[i], x[count + i], x[2 count + i], … of all ranks, taken in this order, with the bits of
-/// reduce_in_order(). Queued on the stream.
+/// y[i] = the sum, maximum, … (`kind`) of x[i], x[count + i], x[2 count + i], … of all ranks, combined in this order.
+/// The bits are those of reduce_in_order(). Queued on the stream.
 void reduce_in_order_on(const Stream& stream, DType dtype, ReduceKind kind, const void* x, int ranks, void* y,
                         size_t count);
 

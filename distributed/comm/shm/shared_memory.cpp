@@ -23,7 +23,7 @@ SharedMemory::SharedMemory(FileDescriptor descriptor, size_t bytes)
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_.number(), 0);
   GRADUS_CHECK(data != MAP_FAILED, CommError, "cannot map ", bytes, " bytes of shared memory: ", std::strerror(errno));
   data_ = static_cast<std::byte*>(data);
-  madvise(data, bytes, MADV_HUGEPAGE);  // fewer page faults and TLB misses, where the kernel grants it
+  madvise(data, bytes, MADV_HUGEPAGE);  // fewer page faults and TLB misses, if the kernel supports it
 }
 
 SharedMemory SharedMemory::create(size_t bytes) {

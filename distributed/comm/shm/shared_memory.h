@@ -1,4 +1,4 @@
-// Memory that several processes of one host and user map.
+// Memory that several processes of one host and one user map.
 #pragma once
 
 #include <atomic>
@@ -11,13 +11,14 @@
 
 namespace gradus::dist {
 
-/// Has no name in any file system, so nothing of it is left when its last process ends, however that ends.
+/// Shared memory without a name in any file system, so that nothing is left of it once its last process has ended, in
+/// whatever way.
 class SharedMemory {
  public:
   SharedMemory() = default;
-  /// Zeros.
+  /// Makes memory that is filled with zeros.
   static SharedMemory create(size_t bytes);
-  /// What another process created, by its path(). A CommError where this process cannot reach it.
+  /// Maps memory that another process has created, by its path(). Throws a CommError if this process cannot access it.
   static SharedMemory open(const std::string& path, size_t bytes);
   ~SharedMemory();
   SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }
@@ -25,7 +26,7 @@ class SharedMemory {
 
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
-  /// Where other processes find it while this object lives.
+  /// The path by which other processes can open the memory while this object exists.
   std::string path() const;
 
  private:
@@ -36,16 +37,17 @@ class SharedMemory {
   size_t bytes_ = 0;
 };
 
-/// Sleeps until `word` is woken, if it still holds `value`; not longer than `timeout`. May return early.
+/// Sleeps until `word` is woken, but at most `timeout`. Returns at once if it does not hold `value`, and may return
+/// early.
 void futex_wait(const std::atomic<uint32_t>& word, uint32_t value, Milliseconds timeout);
 /// Wakes all processes that sleep on `word`.
 void futex_wake(const std::atomic<uint32_t>& word);
 
-/// What processes have in common if they can share memory: the same boot of the same machine, the same processes in
-/// sight, the same user.
+/// A string that is equal in processes which can share memory: those in the same boot of a machine, in the same PID
+/// namespace and of the same user.
 std::string host_identity();
 
-/// A process, as opposed to a later one of the same number.
+/// Watches a process. Unlike a process number, it is never mistaken for a later process.
 class ProcessWatch {
  public:
   ProcessWatch() = default;
@@ -53,7 +55,7 @@ class ProcessWatch {
   bool has_ended() const;
 
  private:
-  FileDescriptor descriptor_;  // pidfd_open(2), or none where the kernel lacks it
+  FileDescriptor descriptor_;  // from pidfd_open(2); empty if the kernel lacks it
   int pid_ = 0;
 };
 

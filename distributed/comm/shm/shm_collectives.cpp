@@ -1,4 +1,4 @@
-// The collectives of ranks on one host, piece by piece.
+// The collectives of ranks on one host, which move data piece by piece.
 #include <algorithm>
 #include <cstring>
 
@@ -7,10 +7,10 @@
 namespace gradus::dist {
 namespace {
 
-/// Up to here each of several ranks sums everything, which is shorter than another fence.
+/// Up to this size each rank sums all elements itself, because that takes less time than another fence.
 constexpr size_t kShortBytes = 32 << 10;
 
-/// body(begin, count) for pieces of at most `piece` of `count` elements.
+/// Calls body(begin, count) for pieces of at most `piece` of `count` elements.
 template <class F>
 void for_pieces(size_t count, size_t piece, F&& body) {
   for (size_t begin = 0; begin < count; begin += piece) body(begin, std::min(piece, count - begin));
@@ -22,7 +22,7 @@ void ShmGroup::all_reduce_in_place(const Collective& call, const Deadline& deadl
   const Descriptor& d = call.descriptor;
   const std::shared_ptr<Bucket> bucket = buckets_[static_cast<size_t>(place_.bucket)].lock();
   const Range mine = part_of(d.count, size(), rank());
-  std::vector<void*> parts;  // of all ranks: what this one sums, and where the sums go
+  std::vector<void*> parts;  // of all ranks: the operands of this rank's sums, and where the sums go
   for (size_t r = 0; r < static_cast<size_t>(size()); ++r)
     parts.push_back(at(bucket->memory.data() + r * bucket->bytes_each + place_.offset, mine.begin, d.dtype));
   reduce_in_order(d.dtype, d.reduce, std::vector<const void*>(parts.begin(), parts.end()), parts, mine.size());
@@ -39,19 +39,19 @@ void ShmGroup::show(const Collective& call, size_t piece) {
 void ShmGroup::all_reduce(const Collective& call, Arrays arrays, const Deadline& deadline) {
   const Descriptor& d = call.descriptor;
   if (d.count == 0) return;
-  if (arrays == Arrays::mixed) {  // the ranks whose arrays all see have shown nothing yet
+  if (arrays == Arrays::mixed) {  // ranks whose arrays are in a bucket have not written a piece yet
     show(call, 0);
     fence(d, deadline);
   }
   const size_t element = size_of(d.dtype), length = kSlotBytes / element, pieces = (d.count + length - 1) / length;
-  // A piece is shown in one step and taken in the next by everybody, who sums it all: two ranks read no more of each
-  // other's memory so than by parts. More ranks each sum a part in the step between.
+  // Two ranks each sum every piece entirely, one step after it is written: that reads no more of the other's memory
+  // than summing by parts. More ranks sum a part each, and all parts are read in the step after that.
   const bool by_parts = size() > 2 && d.count * element > kShortBytes;
   const size_t taken_after = by_parts ? 2 : 1, steps = pieces + taken_after;
   const auto count_of = [&](size_t piece) { return std::min(length, d.count - piece * length); };
   std::vector<const void*> operands(static_cast<size_t>(size()));
 
-  for (size_t step = 1; step < steps; ++step) {  // begin() has done the first
+  for (size_t step = 1; step < steps; ++step) {  // begin() has done step 0
     ++pieces_;
     show(call, step);
     if (by_parts && step <= pieces) {
@@ -131,7 +131,7 @@ void ShmGroup::scatter(const Collective& call, const Deadline& deadline) {
 size_t ShmGroup::longest_part(const Collective& call, const Deadline& deadline) {
   if (call.in_parts.empty()) return call.descriptor.count;
   const auto ranks = static_cast<size_t>(size());
-  std::vector<uint64_t> counts(ranks * ranks);  // that rank r sends to rank s: [r][s]
+  std::vector<uint64_t> counts(ranks * ranks);  // [r][s]: elements that rank r sends to rank s
   for (int r = 0; r < size(); ++r) counts[static_cast<size_t>(r)] = call.in_part(r).size();
   std::memcpy(slot(rank()), counts.data(), ranks * sizeof(uint64_t));
   fence(call.descriptor, deadline);

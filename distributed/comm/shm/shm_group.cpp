@@ -15,12 +15,12 @@ namespace {
 
 constexpr size_t kMailBytes = 64 << 10;
 constexpr uint32_t kLayoutVersion = 1;
-/// How often a rank that sleeps looks whether those it waits for still live.
-constexpr Milliseconds kLookOut{20};
-/// Within this time it shows that it does.
+/// How often a sleeping rank checks whether the ranks it waits for are alive.
+constexpr Milliseconds kPollInterval{20};
+/// A rank that waits for others shows it within this time.
 constexpr Milliseconds kAnswerTime{300};
 constexpr std::chrono::microseconds kSpin{50};
-/// From then on it lets others have its core meanwhile: on a busy machine the one that it waits for may be among them.
+/// After this time a spinning rank yields its core between polls, because the rank it waits for may need it.
 constexpr std::chrono::microseconds kOwnSpin{5};
 
 void pause() {
@@ -35,12 +35,12 @@ size_t round_up(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 }  // namespace
 
-/// What a rank called.
+/// A call of a rank.
 struct ShmGroup::CallRecord {
   Descriptor descriptor;
   Place place;
 
-  /// Of this record in a word, in which two that differ agree once in 2^64.
+  /// A hash of this record. Two different records have equal hashes with a probability of 2^-64.
   uint64_t digest() const {
     uint64_t digest = 0;
     const auto add = [&](uint64_t value) {
@@ -60,15 +60,15 @@ struct ShmGroup::CallRecord {
 };
 
 struct alignas(64) ShmGroup::RankLine {
-  std::atomic<uint32_t> fences;  // that it has reached
+  std::atomic<uint32_t> fences;  // number of fences that the rank has reached
   std::atomic<uint32_t> left;
   int32_t pid;
-  std::atomic<uint32_t> looks;     // grows while it waits for others
-  uint64_t digest[2];              // of its calls, in the line that the others wait for anyway
-  alignas(64) CallRecord call[2];  // the last, and that before it
+  std::atomic<uint32_t> heartbeats;  // grows while the rank waits for others
+  uint64_t digest[2];                // of its calls, in the cache line that the others wait for anyway
+  alignas(64) CallRecord call[2];    // the last call and the one before
 };
 
-/// A pipe of two pieces from one rank to another.
+/// A queue of two pieces from one rank to another.
 struct alignas(64) ShmGroup::Mailbox {
   std::atomic<uint32_t> written;
   alignas(64) std::atomic<uint32_t> read;
@@ -78,7 +78,7 @@ struct alignas(64) ShmGroup::Mailbox {
 
 struct ShmGroup::Header {
   uint32_t layout, size;
-  std::atomic<uint32_t> sleepers;  // ranks that may sleep on any word of the segment
+  std::atomic<uint32_t> sleepers;  // number of ranks that may be sleeping on any word of the segment
   std::atomic<uint32_t> failed;    // 1 while the failure is being written, then 2
   CommFailure failure;
   int32_t failure_rank;
@@ -122,7 +122,8 @@ ShmGroup::ShmGroup(std::shared_ptr<Store> store, int rank, int size, const ShmOp
                  " is not on the host of rank 0, or runs as another user or in another container: use a tcp group");
     memory_ = SharedMemory::open(value.substr(end + 1), bytes);
     GRADUS_CHECK(header().layout == kLayoutVersion && header().size == static_cast<uint32_t>(size), CommError,
-                 "rank 0 has ", header().size, " ranks and another version of gradus, rank ", rank, " has ", size);
+                 "rank 0 made a group of ", header().size, " ranks, rank ", rank, " one of ", size,
+                 ", or they run different versions of gradus");
   }
   line(rank).pid = getpid();
   std::vector<std::string> keys;
@@ -149,13 +150,13 @@ ShmGroup::~ShmGroup() {
 
 void ShmGroup::advance(std::atomic<uint32_t>& word) {
   word.fetch_add(1);
-  // Sequentially consistent like the sleeper's increment and its look at the word: one of the two sees the other.
+  // This load and the sleeper's increment and load are sequentially consistent, so one of the two sees the other.
   if (header().sleepers.load() > 0) futex_wake(word);
 }
 
 void ShmGroup::check_failure() {
   if (header().failed.load() == 0) return;
-  while (header().failed.load() == 1) pause();  // it is being written
+  while (header().failed.load() == 1) pause();  // the failure is being written
   throw CollectiveError({header().failure, header().failure_rank, header().message});
 }
 
@@ -168,10 +169,10 @@ void ShmGroup::announce(const CommStatus& failure) noexcept {
   std::memcpy(header().message, failure.message.data(), length);
   header().message[length] = '\0';
   header().failed.store(2);
-  // Ranks that sleep look every kLookOut.
+  // Sleeping ranks poll the failure every kPollInterval, so they need not be woken.
 }
 
-void ShmGroup::look_after(int peer, const Descriptor& descriptor) {
+void ShmGroup::check_peer(int peer, const Descriptor& descriptor) {
   check_failure();
   if (line(peer).left.load() != 0) throw CollectiveError(peer_left(descriptor, peer));
   if (line(peer).pid != getpid() && processes_[static_cast<size_t>(peer)].has_ended())
@@ -202,28 +203,28 @@ void ShmGroup::await(std::atomic<uint32_t>& word, uint32_t value, int peer, cons
   while (true) {
     const uint32_t seen = word.load();
     if (static_cast<int32_t>(seen - value) >= 0) return;
-    look_after(peer, descriptor);
+    check_peer(peer, descriptor);
     if (deadline.passed())
       throw CollectiveError(timed_out(descriptor, rank(), awaited_ranks(peer, descriptor), deadline.timeout()));
     if (patience.passed() && !std::exchange(warned, true))
       warn_of_waiting(descriptor, rank(), awaited_ranks(peer, descriptor));
-    line(rank()).looks.fetch_add(1);
-    futex_wait(word, seen, std::min(kLookOut, std::max(deadline.left(), Milliseconds(1))));
+    line(rank()).heartbeats.fetch_add(1);
+    futex_wait(word, seen, std::min(kPollInterval, std::max(deadline.left(), Milliseconds(1))));
   }
 }
 
 std::vector<int> ShmGroup::awaited_ranks(int peer, const Descriptor& descriptor) {
-  std::vector<uint32_t> looks;
-  for (int r = 0; r < size(); ++r) looks.push_back(line(r).looks.load());
+  std::vector<uint32_t> heartbeats;
+  for (int r = 0; r < size(); ++r) heartbeats.push_back(line(r).heartbeats.load());
   const auto is_silent = [&](int r) {
-    return r != rank() && line(r).left.load() == 0 && line(r).looks.load() == looks[static_cast<size_t>(r)];
+    return r != rank() && line(r).left.load() == 0 && line(r).heartbeats.load() == heartbeats[static_cast<size_t>(r)];
   };
   std::vector<int> silent;
   const Deadline deadline(kAnswerTime);
   do {
-    std::this_thread::sleep_for(kLookOut);
-    line(rank()).looks.fetch_add(1);  // others may ask too
-    look_after(peer, descriptor);
+    std::this_thread::sleep_for(kPollInterval);
+    line(rank()).heartbeats.fetch_add(1);  // other ranks may be looking for silent ranks too
+    check_peer(peer, descriptor);
     silent.clear();
     for (int r = 0; r < size(); ++r)
       if (is_silent(r)) silent.push_back(r);
@@ -254,7 +255,7 @@ ShmGroup::Arrays ShmGroup::begin(const Collective& call, const Deadline& deadlin
     const CallRecord& theirs = line(r).call[turn];
     if (theirs.descriptor != own.descriptor)
       throw CollectiveError(mismatch(r, theirs.descriptor, rank(), own.descriptor));
-    arrays = Arrays::mixed;  // their places differ
+    arrays = Arrays::mixed;  // the calls agree, but the arrays are in different places
   }
   return arrays;
 }
@@ -286,10 +287,10 @@ void ShmGroup::send(const Collective& call, const Deadline& deadline) {
   const size_t element = size_of(d.dtype), piece = kMailBytes / element;
   Mailbox& box = mailbox(rank(), call.peer);
   size_t begin = 0;
-  do {  // once for an empty message too
+  do {  // once even for an empty message
     const size_t count = std::min(piece, d.count - begin);
     const uint32_t number = box.written.load();
-    await(box.read, number - 1, call.peer, d, deadline);  // one of the two places is free
+    await(box.read, number - 1, call.peer, d, deadline);  // until one of the two pieces is free
     box.call[number % 2] = MessageHeader{call.told()}.encode();
     if (count > 0) std::memcpy(box.data[number % 2], at(call.in, begin, d.dtype), count * element);
     advance(box.written);
@@ -318,7 +319,7 @@ Array ShmGroup::empty(const Shape& shape, DType dtype, Device device) {
   const OpContext context("shm_group.empty");
   if (!device.is_cpu()) return ProcessGroup::empty(shape, dtype, device);
   const size_t bytes = round_up(std::max<size_t>(1, checked_bytes(shape, dtype)));
-  checked_product(static_cast<int64_t>(bytes), size());  // of all ranks
+  checked_product(static_cast<int64_t>(bytes), size());  // the bytes of all ranks together
   const std::string key = store_key_ + "/bucket/" + std::to_string(buckets_.size());
   const auto bucket = std::make_shared<Bucket>();
   bucket->bytes_each = bytes;

@@ -1,8 +1,9 @@
-// The process group of ranks on one host: they read each other's memory instead of sending it.
+// The process group of ranks on one host, which read each other's memory instead of sending messages.
 //
-// Every rank has a slot that all map. A rank copies a piece of what it contributes into its slot; a fence; then each
-// reads what it needs from the slots of the others. Slots take turns, so one fence a piece is enough: nobody writes to
-// a slot before all have passed the next fence, and so have read it.
+// Every rank has slots in memory that all ranks map. To exchange a piece of data, each rank copies its contribution
+// into a slot, all ranks pass a fence (a barrier), and each rank reads what it needs from the slots of the others. The
+// slots of a rank take turns, so one fence for each piece is enough: a rank writes to a slot again only after all ranks
+// have passed a later fence, and so have read it.
 #pragma once
 
 #include <memory>
@@ -22,30 +23,31 @@ struct ShmOptions {
 
 class ShmGroup final : public HostGroup {
  public:
-  /// Meets the other ranks by way of the store, which has to outlive the group. A CommError if they are not all on this
-  /// host, a ValueError if there are more than kMaxRanksOfHost.
+  /// Meets the other ranks through the store, which must outlive the group. Throws a CommError if the ranks are not all
+  /// on this host, and a ValueError if there are more than kMaxRanksOfHost.
   ShmGroup(Store& store, int rank, int size, const ShmOptions& options = {})
       : ShmGroup(borrow(store), rank, size, options) {}
   ~ShmGroup() override;
 
   std::string_view backend() const override { return "shm"; }
-  /// On the cpu an array that all ranks see, each its own: all_reduce of it copies nothing.
+  /// On the CPU, returns an array in memory that all ranks map: all_reduce() of such arrays copies nothing.
   Array empty(const Shape& shape, DType dtype, Device device = {}) override;
 
  private:
-  struct Header;    // of the segment: who failed
-  struct RankLine;  // what the others see of a rank
+  struct Header;    // of the segment: which rank failed
+  struct RankLine;  // the state of a rank that the others see
   struct CallRecord;
   struct Mailbox;
-  /// Where the data of a call lie: in which memory of empty(), if any, and where there.
+  /// Where the array of a call is: the number of the bucket and the offset in it, or no bucket (-1).
   struct Place {
     int32_t bucket = -1;
     uint64_t offset = 0;
     friend bool operator==(const Place&, const Place&) = default;
   };
-  /// Where those of all ranks do: in arrays of their own, at the same place of the same memory of empty(), or neither.
+  /// Where the arrays of all ranks are: in memory of their own, at the same place of the same bucket, or in different
+  /// places.
   enum class Arrays { own, shared, mixed };
-  /// Memory of empty(), seen by this rank: the parts of all ranks.
+  /// Memory made by empty(), as mapped by this rank. It has a part for each rank.
   struct Bucket {
     SharedMemory memory;
     size_t bytes_each;
@@ -58,44 +60,44 @@ class ShmGroup final : public HostGroup {
   void run(const Collective& call, const Deadline& deadline) override;
   void announce(const CommStatus& failure) noexcept override;
 
-  /// What a rank shows at a time: with the slots of the others it stays in the second-level cache.
+  /// Bytes that a rank writes at a time. With the slots of the other ranks they fit in the second-level cache.
   static constexpr size_t kSlotBytes = 256 << 10;
-  /// all_reduce shows a piece while the others may still take the one that came three steps before.
+  /// all_reduce() writes a piece while other ranks may still read the piece of three steps before.
   static constexpr uint32_t kSlots = 4;
 
-  /// all_reduce and reduce.
+  /// Does all_reduce() and reduce().
   void all_reduce(const Collective& call, Arrays arrays, const Deadline& deadline);
   void all_reduce_in_place(const Collective& call, const Deadline& deadline);
   void reduce_scatter(const Collective& call, const Deadline& deadline);
   void all_gather(const Collective& call, const Deadline& deadline);
   void broadcast(const Collective& call, const Deadline& deadline);
   void scatter(const Collective& call, const Deadline& deadline);
-  /// Of all parts that one rank sends another. Throws if two ranks disagree about one.
+  /// The length of the longest part that any rank sends another. Throws if two ranks disagree about a length.
   size_t longest_part(const Collective& call, const Deadline& deadline);
   void all_to_all(const Collective& call, const Deadline& deadline);
   void send(const Collective& call, const Deadline& deadline);
   void receive(const Collective& call, const Deadline& deadline);
 
-  /// Says what this rank calls and passes the first fence, behind which all compare. What is to be reduced has its
-  /// first piece shown by then, unless it lies in memory of empty().
+  /// Publishes this rank's call, passes the first fence, and compares the calls of all ranks. The first piece of a
+  /// reduction is already in its slot by then, unless the array is in a bucket.
   Arrays begin(const Collective& call, const Deadline& deadline);
   Place locate(const void* data, size_t bytes) const;
-  /// Copies a piece of all_reduce into this rank's slot, if there are so many.
+  /// Copies a piece of a reduction into this rank's slot, if there is such a piece.
   void show(const Collective& call, size_t piece);
   void fence(const Descriptor& descriptor, const Deadline& deadline);
-  /// Waits until `word` has come to `value` or past it, as `peer` makes it.
+  /// Waits until `peer` has advanced `word` to `value` or beyond.
   void await(std::atomic<uint32_t>& word, uint32_t value, int peer, const Descriptor& descriptor,
              const Deadline& deadline);
   void advance(std::atomic<uint32_t>& word);
-  void look_after(int peer, const Descriptor& descriptor);
-  /// Whom this rank waits for in the end: those that wait for nobody themselves, stopped or not yet in the call; else
-  /// `peer`.
+  void check_peer(int peer, const Descriptor& descriptor);
+  /// The ranks that hold up this rank: those that do not wait for others, because they are stopped or not yet in the
+  /// call. If there are none, `peer`.
   std::vector<int> awaited_ranks(int peer, const Descriptor& descriptor);
   void check_failure();
 
   Header& header() const;
   RankLine& line(int rank) const;
-  /// The slot of `rank` for the piece that is under way, or for one before it.
+  /// The slot of `rank` for the current piece, or for the piece `ago` steps before it.
   std::byte* slot(int rank, uint32_t ago = 0) const;
   Mailbox& mailbox(int from, int to) const;
 
@@ -104,7 +106,7 @@ class ShmGroup final : public HostGroup {
   SharedMemory memory_;
   std::vector<ProcessWatch> processes_;
   std::vector<std::weak_ptr<Bucket>> buckets_;
-  Place place_;  // of the call that runs
+  Place place_;  // of the current call's array
   uint32_t fences_ = 0, calls_ = 0, pieces_ = 0;
   bool spins_ = false;
 };

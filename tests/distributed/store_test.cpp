@@ -118,7 +118,7 @@ TEST_CASE("set, get, add, compare_set, check and delete", "[store]") {
   CHECK(store.add("count", 5) == 5);
   CHECK(store.add("count", -7) == -2);
   CHECK(store.get("count") == "-2");
-  CHECK_THROWS_WITH(store.add("a", 1), contains("'a' holds no number"));
+  CHECK_THROWS_WITH(store.add("a", 1), contains("'a' does not hold a number"));
   store.set("large", std::to_string(INT64_MAX));
   CHECK_THROWS_WITH(store.add("large", 1), contains("range of int64"));
   CHECK(store.get("large") == std::to_string(INT64_MAX));
@@ -155,7 +155,7 @@ TEST_CASE("a wait ends when all keys are there, or names those that are missing"
   late.join();
 
   const Milliseconds waited = time_of([&] {
-    CHECK_THROWS_WITH(any.store->wait({"x", "z"}, Milliseconds(60)), contains("nobody set 'z' within 60 ms"));
+    CHECK_THROWS_WITH(any.store->wait({"x", "z"}, Milliseconds(60)), contains("no process set 'z' within 60 ms"));
   });
   CHECK(waited >= Milliseconds(59));
   CHECK_THROWS_AS(any.store->get("z", Milliseconds(1)), CommError);
@@ -176,7 +176,7 @@ TEST_CASE("a wait may be as long as there are numbers, and as short", "[store]")
   CHECK(any.store->get("x") == "1");
   late.join();
   for (const Milliseconds none : {Milliseconds(0), Milliseconds(-1), Milliseconds::min()})
-    CHECK_THROWS_WITH(any.store->get("y", none), contains("nobody set 'y'"));
+    CHECK_THROWS_WITH(any.store->get("y", none), contains("no process set 'y'"));
   CHECK(any.store->get("x") == "1");
 }
 

@@ -9,7 +9,7 @@ namespace gradus::dist {
 void detail::fail_to_find(const std::vector<std::string>& missing, Milliseconds timeout) {
   std::string names;
   for (const std::string& key : missing) names += (names.empty() ? "'" : ", '") + key + "'";
-  GRADUS_FAIL(CommError, "[store] nobody set ", names, " within ", timeout.count(),
+  GRADUS_FAIL(CommError, "[store] no process set ", names, " within ", timeout.count(),
               " ms: a process of the job did not start, or ended early");
 }
 
@@ -46,7 +46,7 @@ int64_t StoreTable::add(const std::string& key, int64_t amount) {
     const char* end = text->data() + text->size();
     const auto [rest, error] = std::from_chars(text->data(), end, sum);
     GRADUS_CHECK(error == std::errc() && rest == end, CommError, "[store] '", key,
-                 "' holds no number that could be added to");
+                 "' does not hold a number to add to");
   }
   GRADUS_CHECK(!__builtin_add_overflow(sum, amount, &sum), CommError, "[store] '", key,
                "' would leave the range of int64");

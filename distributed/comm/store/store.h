@@ -1,4 +1,4 @@
-// Where the processes of a job find each other: a small table of bytes that all of them read and write, as c10d::Store.
+// A small key-value table through which the processes of a job find each other, as c10d::Store.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +22,8 @@ struct StoreLimits {
   size_t key_bytes = 1 << 10;
   size_t value_bytes = 1 << 22;
   size_t total_bytes = 1 << 26;  // keys and values together
-  // Of a server: until a client has proved that it knows the token, and clients that have not.
+  // Limits of a server: how long a client may take to prove that it knows the token, and how many such clients there
+  // may be.
   Milliseconds handshake{5000};
   size_t strangers = most_strangers();
 };
@@ -31,42 +32,42 @@ class Store {
  public:
   virtual ~Store() = default;
 
-  /// Of get() and wait() without one.
+  /// Timeout of get() and wait() without one.
   void set_timeout(Milliseconds timeout) { timeout_ = timeout; }
   Milliseconds timeout() const { return timeout_; }
 
-  /// Whatever the key held.
+  /// Sets the key to this value, whatever it held before.
   virtual void set(const std::string& key, std::string_view value) = 0;
-  /// The value, as soon as there is one. A key that nobody sets before the deadline is a CommError that names it.
+  /// Waits until the key exists and returns its value. Throws a CommError that names the key after the timeout.
   std::string get(const std::string& key) { return get(key, timeout_); }
   virtual std::string get(const std::string& key, Milliseconds timeout) = 0;
-  /// Returns when all keys are there, or throws likewise.
+  /// Returns when all keys exist, or throws likewise.
   void wait(const std::vector<std::string>& keys) { wait(keys, timeout_); }
   virtual void wait(const std::vector<std::string>& keys, Milliseconds timeout) = 0;
-  /// True if all keys are there now.
+  /// True if all keys exist now.
   virtual bool check(const std::vector<std::string>& keys) = 0;
-  /// Adds to the decimal number that `key` holds, 0 if it holds none, and returns the sum.
+  /// Adds to the decimal number that `key` holds (0 if there is no such key) and returns the sum.
   virtual int64_t add(const std::string& key, int64_t amount) = 0;
-  /// Sets `key` to `desired` if it holds `expected`, or if it holds nothing and `expected` is empty. Returns what it
-  /// holds then, "" if nothing.
+  /// Sets `key` to `desired` if it holds `expected`, or if it does not exist and `expected` is empty. Returns the value
+  /// that it holds afterwards, "" if it does not exist.
   virtual std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired) = 0;
-  /// True if the key was there.
+  /// Removes a key. Returns true if it existed.
   virtual bool delete_key(const std::string& key) = 0;
-  /// How many keys there are.
+  /// The number of keys.
   virtual int64_t num_keys() = 0;
 
  private:
   Milliseconds timeout_ = kDefaultTimeout;
 };
 
-/// The table itself, without locks or waits. Every method may throw a CommError for what the limits forbid.
+/// The table itself, without locks or waits. Every method may throw a CommError if a limit is exceeded.
 class StoreTable {
  public:
   explicit StoreTable(const StoreLimits& limits) : limits_(limits) {}
 
   void set(const std::string& key, std::string_view value);
   const std::string* find(const std::string& key) const;
-  /// Those of `keys` that it does not hold.
+  /// Those of `keys` that do not exist.
   std::vector<std::string> missing(const std::vector<std::string>& keys) const;
   int64_t add(const std::string& key, int64_t amount);
   std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired);
@@ -79,7 +80,7 @@ class StoreTable {
   size_t bytes_ = 0;
 };
 
-/// Within one process: for threads, and for tests.
+/// A store within one process, for threads and for tests.
 class HashStore final : public Store {
  public:
   explicit HashStore(const StoreLimits& limits = {}) : table_(limits) {}
@@ -101,7 +102,7 @@ class HashStore final : public Store {
   StoreTable table_;
 };
 
-/// Another store under keys that begin with `prefix/`: several groups share a job's store.
+/// A view of another store in which all keys begin with `prefix/`, so that several groups can share a job's store.
 class PrefixStore final : public Store {
  public:
   PrefixStore(std::string prefix, std::shared_ptr<Store> store)
@@ -120,7 +121,7 @@ class PrefixStore final : public Store {
     return store_->compare_set(prefix_ + key, expected, desired);
   }
   bool delete_key(const std::string& key) override { return store_->delete_key(prefix_ + key); }
-  /// Of the whole store.
+  /// The number of keys in the whole store.
   int64_t num_keys() override { return store_->num_keys(); }
 
  private:
@@ -133,7 +134,7 @@ class PrefixStore final : public Store {
   std::shared_ptr<Store> store_;
 };
 
-/// A store that its caller keeps alive.
+/// A shared pointer to a store that the caller keeps alive.
 inline std::shared_ptr<Store> borrow(Store& store) { return {std::shared_ptr<void>(), &store}; }
 
 namespace detail {

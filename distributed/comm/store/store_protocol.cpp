@@ -38,7 +38,7 @@ StoreRequest StoreRequest::decode(const Frame& frame) {
       break;
     case StoreMessage::delete_key: read_key(); break;
     case StoreMessage::num_keys: break;
-    default: GRADUS_FAIL(CommError, "a frame of type ", int{frame.type}, " is no request to a store");
+    default: GRADUS_FAIL(CommError, "a frame of type ", int{frame.type}, " is not a request to a store");
   }
   payload.expect_end();
   return request;
@@ -54,7 +54,7 @@ StoreAnswer StoreAnswer::decode(const Frame& frame) {
     case StoreMessage::timed_out:
       while (!payload.at_end()) answer.missing.emplace_back(payload.string());
       break;
-    default: GRADUS_FAIL(CommError, "a frame of type ", int{frame.type}, " is no answer of a store");
+    default: GRADUS_FAIL(CommError, "a frame of type ", int{frame.type}, " is not an answer of a store");
   }
   payload.expect_end();
   return answer;

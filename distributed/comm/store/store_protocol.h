@@ -1,5 +1,5 @@
-// What a TcpStore asks its server and what that answers. After the handshake (token.h) a client has one request at a
-// time on its way; its answer carries the request's id.
+// The messages between a TcpStore and its server. After the handshake (token.h) a client has at most one request in
+// progress. The answer has the id of the request.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace gradus::dist {
 
-/// Type of a frame, and its payload.
+/// Type of a frame. The comments describe the payload.
 enum class StoreMessage : uint8_t {
   challenge = 1,  // server: s, 32 bytes
   proof,          // client: c, 32 bytes, and its proof, 32 bytes
@@ -24,9 +24,9 @@ enum class StoreMessage : uint8_t {
   compare_set,    // key, expected, desired
   delete_key,     // key
   num_keys,       // nothing
-  done,           // server: number, string: what the request asked for, 0 and "" where that is nothing
+  done,           // server: the number and the string that the request asked for, 0 and "" if there is none
   timed_out,      // server: the keys that are missing
-  refused,        // server: the message. Instead of a welcome too
+  refused,        // server: an error message; may replace a welcome
 };
 
 struct StoreRequest {
@@ -37,17 +37,17 @@ struct StoreRequest {
   Milliseconds timeout{0};
 
   Frame encode(uint64_t id) const;
-  /// A frame that is no request is a CommError.
+  /// Throws a CommError if the frame is not a request.
   static StoreRequest decode(const Frame& frame);
 };
 
 struct StoreAnswer {
   StoreMessage kind = StoreMessage::done;  ///< done, timed_out or refused
   int64_t number = 0;
-  std::string text = {};                  ///< of refused: the message
-  std::vector<std::string> missing = {};  ///< of timed_out
+  std::string text = {};                  ///< of `done`: the string; of `refused`: the message
+  std::vector<std::string> missing = {};  ///< of `timed_out`
 
-  /// A frame that is no answer is a CommError.
+  /// Throws a CommError if the frame is not an answer.
   static StoreAnswer decode(const Frame& frame);
 };
 

@@ -7,16 +7,16 @@
 namespace gradus::dist {
 namespace {
 
-/// What a server may answer: a value of any store, and some.
+/// The longest answer that is accepted: a value of any store, with some margin.
 constexpr uint32_t kAnswerLimit = 1u << 30;
-/// How much longer than a wait its answer may take.
+/// How much longer than its timeout the answer to a wait may take.
 constexpr Milliseconds kGrace{10'000};
 
 Digest read_digest(const Frame& frame, StoreMessage expected, const std::string& peer) {
   if (frame.type == static_cast<uint8_t>(StoreMessage::refused))
     GRADUS_FAIL(CommError, peer, " did not accept this process: ", PayloadReader(frame.payload).string());
   GRADUS_CHECK(frame.type == static_cast<uint8_t>(expected) && frame.payload.size() == sizeof(Digest), CommError, peer,
-               " does not shake hands as a store does");
+               " does not answer with the handshake of a store");
   Digest digest;
   std::copy(frame.payload.begin(), frame.payload.end(), digest.begin());
   return digest;

@@ -1,4 +1,4 @@
-// A store that one process of the job serves over TCP and all others reach.
+// A store that one process of the job serves over TCP, and to which all processes connect.
 #pragma once
 
 #include <atomic>
@@ -16,12 +16,12 @@
 namespace gradus::dist {
 
 /// Serves a table to clients that know the token, on a thread of its own, until it is destroyed. Clients that send
-/// anything but requests, or do not prove in time that they know the token, are dropped; the others do not notice. It
-/// takes as many clients as its descriptors allow (RLIMIT_NOFILE, raised to the hard limit where that is needed); more
-/// are refused.
+/// anything but requests, or do not prove in time that they know the token, are dropped without effect on the others.
+/// The number of clients is limited by the file descriptors (RLIMIT_NOFILE, which is raised to the hard limit if
+/// necessary); clients beyond that are refused.
 class TcpStoreServer {
  public:
-  /// Port 0: one that is free. Without a token only loopback addresses are served, anything else is a CommError.
+  /// Port 0 selects a free port. Without a token only loopback addresses can be served; others throw a CommError.
   explicit TcpStoreServer(const Address& at = {"127.0.0.1", 0}, const Token& token = {},
                           const StoreLimits& limits = {});
   ~TcpStoreServer();
@@ -29,7 +29,7 @@ class TcpStoreServer {
   TcpStoreServer& operator=(const TcpStoreServer&) = delete;
 
   const Address& address() const { return listener_.address(); }
-  /// Clients that are connected now.
+  /// Number of connected clients.
   int clients() const { return client_count_; }
 
  private:
@@ -38,7 +38,7 @@ class TcpStoreServer {
   void serve();
   void accept();
   void read(Client& client);
-  /// Every request that has come, up to one that has to wait.
+  /// Answers every request that has arrived, up to the first that has to wait.
   void answer_all(Client& client);
   void answer(Client& client, const Frame& frame);
   void check_proof(Client& client, const Frame& frame);
@@ -50,7 +50,7 @@ class TcpStoreServer {
   const Token token_;
   const StoreLimits limits_;
   Listener listener_;
-  FileDescriptor stop_;  // eventfd(2): readable when the thread is to end
+  FileDescriptor stop_;  // eventfd(2): becomes readable when the thread must end
   StoreTable table_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::atomic<int> client_count_ = 0;
@@ -58,14 +58,14 @@ class TcpStoreServer {
   std::thread thread_;
 };
 
-/// A client of such a server. Several threads may share one, but a wait of one holds up the others: clone() it for
-/// them.
+/// A client of a TcpStoreServer. Several threads may share a client, but while one of them waits the others are held
+/// up. A thread that should not be held up needs its own client: clone().
 class TcpStore final : public Store {
  public:
-  /// Connects, trying again until `timeout`; that is also the timeout of waits from then on.
+  /// Connects, retrying until `timeout`, which also becomes the timeout of later waits.
   explicit TcpStore(const Address& server, const Token& token = {}, Milliseconds timeout = kDefaultTimeout);
 
-  /// Another connection to the same server.
+  /// Makes another connection to the same server.
   std::unique_ptr<TcpStore> clone() const { return std::make_unique<TcpStore>(server_, token_, timeout()); }
 
   using Store::get;
@@ -80,15 +80,15 @@ class TcpStore final : public Store {
   int64_t num_keys() override;
 
  private:
-  /// Sends the request and waits for its answer. An error on the way closes the connection: what would come next on it
-  /// belongs to nobody.
+  /// Sends the request and waits for its answer. An error closes the connection, because later bytes on it could not be
+  /// assigned to a request.
   StoreAnswer ask(const StoreRequest& request);
   Frame receive(const Deadline& deadline);
   void shake_hands(const Deadline& deadline);
 
   const Address server_;
   const Token token_;
-  const std::string peer_;  // how messages call the other side
+  const std::string peer_;  // the name of the server in messages
   std::mutex mutex_;
   Connection connection_;
   FrameReader reader_;

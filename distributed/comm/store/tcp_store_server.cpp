@@ -12,10 +12,10 @@
 namespace gradus::dist {
 namespace {
 
-/// Clients that the descriptors allow: what is left is for strangers and for whatever else this process does.
+/// The largest number of clients. The other descriptors are for strangers and for the rest of the process.
 size_t most_clients() { return descriptor_limit() / 4 * 3; }
 
-/// What a client may send before it has proved that it knows the token.
+/// Bytes that a client may send before it has proved that it knows the token.
 constexpr uint32_t kStrangerLimit = 2 * sizeof(Digest);
 constexpr Milliseconds kPauseWithoutDescriptors{100};
 
@@ -27,7 +27,7 @@ Frame done(uint64_t id, int64_t number, std::string_view text = {}) {
 }  // namespace
 
 struct TcpStoreServer::Client {
-  /// A request whose keys are not all there yet.
+  /// A request for keys that do not all exist yet.
   struct Waiter {
     StoreRequest request;
     uint64_t id;
@@ -49,13 +49,14 @@ struct TcpStoreServer::Client {
     if (!sent) lost = true;
     else output.erase(output.begin(), output.begin() + static_cast<ptrdiff_t>(*sent));
   }
-  /// Nothing of its is read meanwhile, so what it can make the server hold is one request and one answer.
+  /// Whether an answer is due or on its way. No request is read meanwhile, so a client can make the server hold only
+  /// one request and one answer.
   bool busy() const { return waiter || !output.empty(); }
 
   Connection connection;
   FrameReader reader;
   io::Bytes output;
-  Deadline handshake, haste{kStrangerTime};
+  Deadline handshake, grace{kStrangerTime};
   Digest challenge;
   bool trusted = false, lost = false;
   std::optional<Waiter> waiter;
@@ -63,7 +64,7 @@ struct TcpStoreServer::Client {
 
 TcpStoreServer::TcpStoreServer(const Address& at, const Token& token, const StoreLimits& limits)
     : token_(token), limits_(limits), table_(limits) {
-  listener_ = Listener(at);  // first: whether the name resolves to an address of this machine comes before the token
+  listener_ = Listener(at);  // before the token is checked, so that a wrong host name is reported first
   GRADUS_CHECK(!token.empty() || is_loopback(at.host), CommError, "[store] ", at.host,
                " can be reached from other machines, so the store needs a token: Token::random()");
   stop_ = FileDescriptor(eventfd(0, EFD_CLOEXEC));
@@ -89,7 +90,7 @@ void TcpStoreServer::serve() {
       entries.push_back({client->connection.descriptor(), events, 0});
     }
     const int ready = poll(entries.data(), entries.size(), static_cast<int>(next_deadline(full).count()));
-    if (ready < 0) continue;  // a signal
+    if (ready < 0) continue;  // interrupted by a signal
     if (entries[0].revents != 0) return;
 
     out_of_descriptors_ = false;
@@ -102,7 +103,7 @@ void TcpStoreServer::serve() {
     }
     for (const auto& client : clients_) {
       answer_all(*client);
-      if (!client->trusted && (full ? client->haste : client->handshake).passed()) client->lost = true;
+      if (!client->trusted && (full ? client->grace : client->handshake).passed()) client->lost = true;
     }
     resolve_waiters();
     std::erase_if(clients_, [](const auto& client) { return client->lost; });
@@ -119,7 +120,7 @@ void TcpStoreServer::accept() {
       clients_.push_back(std::make_unique<Client>(std::move(*connection), limits_));
     }
   } catch (const CommError& error) {
-    out_of_descriptors_ = true;  // those that are connected may go, and then there is room again
+    out_of_descriptors_ = true;  // until a connected client leaves
     if (!std::exchange(warned_, true)) std::fprintf(stderr, "gradus: [store] %s\n", error.what());
   }
 }
@@ -131,7 +132,7 @@ size_t TcpStoreServer::strangers() const {
 Milliseconds TcpStoreServer::next_deadline(bool full) const {
   Milliseconds next = out_of_descriptors_ ? kPauseWithoutDescriptors : Milliseconds(3'600'000);
   for (const auto& client : clients_) {
-    if (!client->trusted) next = std::min(next, (full ? client->haste : client->handshake).left());
+    if (!client->trusted) next = std::min(next, (full ? client->grace : client->handshake).left());
     if (client->waiter) next = std::min(next, client->waiter->deadline.left());
   }
   return next;
@@ -155,7 +156,7 @@ void TcpStoreServer::answer_all(Client& client) {
       answer(client, *frame);
     }
   } catch (const CommError&) {
-    client.lost = true;  // not a client of ours
+    client.lost = true;  // not a client of this store
   }
 }
 
@@ -170,13 +171,13 @@ void TcpStoreServer::answer(Client& client, const Frame& frame) {
 }
 
 void TcpStoreServer::check_proof(Client& client, const Frame& frame) {
-  GRADUS_CHECK(frame.type == static_cast<uint8_t>(StoreMessage::proof), CommError, "a proof of the token is due");
+  GRADUS_CHECK(frame.type == static_cast<uint8_t>(StoreMessage::proof), CommError, "expected a proof of the token");
   PayloadReader payload(frame.payload);
   Digest number;
   const io::ByteSpan bytes = payload.bytes(sizeof number);
   std::copy(bytes.begin(), bytes.end(), number.begin());
   const io::ByteSpan proof = payload.bytes(sizeof(Digest));
-  const auto refuse = [&](const std::string& why) {  // a client that is dropped without a word comes again
+  const auto refuse = [&](const std::string& why) {  // a client that is dropped without an answer would try again
     client.send({static_cast<uint8_t>(StoreMessage::refused), 0, PayloadWriter().string(why).take()});
     client.lost = true;
   };
@@ -199,14 +200,14 @@ void TcpStoreServer::run(Client& client, const StoreRequest& request, uint64_t i
     case StoreMessage::get:
     case StoreMessage::wait:
       client.waiter = Client::Waiter{request, id, Deadline(request.timeout)};
-      return;  // resolve_waiters() answers, perhaps in this round
+      return;  // resolve_waiters() answers, perhaps at once
     case StoreMessage::check: return client.send(done(id, table_.missing(request.keys).empty()));
     case StoreMessage::add: return client.send(done(id, table_.add(request.keys[0], request.amount)));
     case StoreMessage::compare_set:
       return client.send(done(id, 0, table_.compare_set(request.keys[0], request.expected, request.value)));
     case StoreMessage::delete_key: return client.send(done(id, table_.erase(request.keys[0])));
     case StoreMessage::num_keys: return client.send(done(id, table_.size()));
-    default: GRADUS_FAIL(CommError, "no request");
+    default: GRADUS_FAIL(CommError, "not a request");
   }
 }
 

@@ -1,4 +1,4 @@
-// The process group over TCP: ranks of one host or of several.
+// The process group over TCP, for ranks on one host or several.
 #pragma once
 
 #include <gradus/distributed/comm/tcp/tcp_transport.h>
@@ -8,7 +8,7 @@ namespace gradus::dist {
 
 class TcpGroup final : public TransportGroup<TcpTransport> {
  public:
-  /// Meets the other ranks by way of the store, which has to outlive the group.
+  /// Meets the other ranks through the store, which must outlive the group.
   TcpGroup(Store& store, int rank, int size, const TcpOptions& options = {})
       : TcpGroup(borrow(store), rank, size, options) {}
   ~TcpGroup() override { stop(); }

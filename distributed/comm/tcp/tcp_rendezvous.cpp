@@ -13,23 +13,23 @@
 namespace gradus::dist {
 namespace {
 
-// The side that accepts sends a challenge s of 32 bytes. The other answers
+// The handshake of a connection. The accepting side sends a challenge s of 32 bytes. The connecting side answers
 //   0  magic "GRDH"   4 bytes      8  its rank        4      32  c      32
 //   4  version        1           12  size of group   4      64  proof  32
 //   5  byte order     1           16  epoch           4
 //   6  channel        1           20  zero           12
-// and the first ends with its byte order, 1 byte, and its proof, 32; or with kRefused and zeros.
+// and the accepting side ends with its byte order, 1 byte, and its proof, 32 bytes; or with kRefused and zeros.
 constexpr uint32_t kMagic = 0x47524448;  // "GRDH"
 constexpr uint8_t kVersion = 1;
 constexpr std::byte kRefused{2};
 constexpr size_t kHelloBytes = 96, kReplyBytes = 33;
-enum class Channel : uint8_t { up = 0, control = 1, down = 2 };  // up: messages of the side that connects
+enum class Channel : uint8_t { up = 0, control = 1, down = 2 };  // up: messages sent by the connecting side
 constexpr Channel kChannels[] = {Channel::up, Channel::down, Channel::control};
 
 uint8_t code_of(std::endian order) { return order == std::endian::big ? 1 : 0; }
 std::endian order_of(std::byte code) { return code == std::byte{1} ? std::endian::big : std::endian::little; }
 
-/// What both proofs of a connection are about.
+/// The text that both proofs of a connection cover.
 std::string purpose(int from, int to, uint32_t epoch, Channel channel) {
   return "ranks " + std::to_string(from) + " " + std::to_string(to) + " epoch " + std::to_string(epoch) + " channel " +
          std::to_string(static_cast<int>(channel));
@@ -37,7 +37,7 @@ std::string purpose(int from, int to, uint32_t epoch, Channel channel) {
 
 void copy_digest(io::ByteSpan from, Digest* to) { std::copy_n(from.begin(), to->size(), to->begin()); }
 
-/// Loopback has no bandwidth to estimate: algorithms that pace by an estimate (bbr) send several times slower on it.
+/// Loopback has no bandwidth to estimate. Algorithms that pace by an estimate (bbr) are several times slower on it.
 void choose_congestion_control(const Connection& connection, bool loopback) {
   if (!loopback) return;
   for (const char* algorithm : {"cubic", "reno"})
@@ -65,7 +65,7 @@ class Rendezvous {
     GRADUS_CHECK(needed < descriptor_limit() || (raise_descriptor_limit() && needed < descriptor_limit()), CommError,
                  "a tcp group of ", peers_.size(), " ranks takes ", needed,
                  " descriptors for its connections, and this process may have ", descriptor_limit(), " (ulimit -n)");
-    const Listener listener({options_.host, 0});  // which says so if the name does not resolve
+    const Listener listener({options_.host, 0});  // throws if the name does not resolve
     GRADUS_CHECK(!options_.token.empty() || is_loopback(options_.host), CommError, options_.host,
                  " can be reached from other machines, so its ranks need a token");
     store_.set(key_of(rank_), listener.address().str());
@@ -80,20 +80,20 @@ class Rendezvous {
   }
 
  private:
-  /// A connection whose hello has not come whole.
+  /// A connection whose hello has not arrived completely.
   struct Stranger {
     Connection connection;
     Digest s = random_digest();
     std::byte hello[kHelloBytes];
     size_t got = 0;
-    Deadline deadline{Milliseconds(5000)}, haste{kStrangerTime};
+    Deadline deadline{Milliseconds(5000)}, grace{kStrangerTime};
   };
 
   static std::string key_of(int rank) { return "address/" + std::to_string(rank); }
   Connection& place(int peer, Channel channel) {
     TcpPeer& entry = peers_[static_cast<size_t>(peer)];
     if (channel == Channel::control) return entry.control;
-    return (channel == Channel::up) == (rank_ > peer) ? entry.out : entry.in;  // it connects to the ranks before it
+    return (channel == Channel::up) == (rank_ > peer) ? entry.out : entry.in;  // a rank connects to the ranks before it
   }
 
   void connect(int peer, const Address& address, Channel channel) {
@@ -125,7 +125,7 @@ class Rendezvous {
     place(peer, channel) = std::move(connection);
   }
 
-  /// Until all ranks behind this one have come. Strangers are dropped, and hold up nobody.
+  /// Accepts connections until all ranks after this one have connected. Strangers are dropped and delay no rank.
   void accept_others(const Listener& listener) {
     std::vector<Stranger> strangers;
     bool out_of_descriptors = false;
@@ -143,7 +143,7 @@ class Rendezvous {
       for (const Stranger& stranger : strangers) entries.push_back({stranger.connection.descriptor(), POLLIN, 0});
       poll(entries.data(), entries.size(), std::min(deadline_.poll_timeout(), full ? 50 : 1000));
       std::erase_if(strangers, [&](Stranger& stranger) {
-        return !hear(stranger) || (full ? stranger.haste : stranger.deadline).passed();
+        return !hear(stranger) || (full ? stranger.grace : stranger.deadline).passed();
       });
       out_of_descriptors = false;
       try {
@@ -155,13 +155,13 @@ class Rendezvous {
           if (!stranger.connection.send_some(stranger.s)) strangers.pop_back();
         }
       } catch (const CommError&) {
-        if (strangers.empty()) throw;  // nobody could make way
+        if (strangers.empty()) throw;  // there is no stranger to drop
         out_of_descriptors = true;
       }
     }
   }
 
-  /// Takes what came; false when the stranger is none any more, or was dropped.
+  /// Reads what has arrived. Returns false when the stranger has become a peer or must be dropped.
   bool hear(Stranger& stranger) {
     const std::optional<size_t> got = stranger.connection.receive_some(std::span(stranger.hello).subspan(stranger.got));
     if (!got) return false;
@@ -180,7 +180,7 @@ class Rendezvous {
     const std::string about = purpose(peer, rank_, options_.epoch, channel);
     std::byte reply[kReplyBytes] = {kRefused};
     if (!fits || !same_digest(Handshake::client_proof(options_.token, about, stranger.s, c), {hello + 64, 32})) {
-      stranger.connection.send_some(reply);  // a rank that is dropped without a word comes again
+      stranger.connection.send_some(reply);  // a rank that is dropped without an answer would try again
       return false;
     }
     reply[0] = std::byte{code_of(std::endian::native)};

@@ -20,9 +20,9 @@
 namespace gradus::dist {
 namespace {
 
-/// A rank that is there answers within this time.
+/// A live rank answers within this time.
 constexpr Milliseconds kAnswerTime{300};
-/// What a rank says before it goes comes this much later than the end of its other connections, at most.
+/// Control messages that a rank sent before it ended may arrive this much later than the end of its other connections.
 constexpr Milliseconds kLastWordsTime{100};
 
 Frame control_frame(Control type, io::Bytes payload = {}) {
@@ -38,7 +38,7 @@ class TcpTransport::Exchange {
       : transport_(transport), lock_(transport.mutex_, std::defer_lock), peers_(transport.peers_),
         descriptor_(descriptor) {
     messages_.resize(transfers.size());
-    inspected_.assign(peers_.size(), descriptor.kind == CollectiveKind::send);  // which contradicts nothing
+    inspected_.assign(peers_.size(), descriptor.kind == CollectiveKind::send);  // a message contradicts nothing
     for (size_t i = 0; i < transfers.size(); ++i) {
       messages_[i].transfer = transfers[i];
       if (!transfers[i].sends) continue;
@@ -64,14 +64,15 @@ class TcpTransport::Exchange {
   struct Message {
     Transfer transfer;
     std::array<std::byte, MessageHeader::kBytes> header;
-    size_t done = 0;  // bytes of the header and the body
+    size_t done = 0;  // bytes of the header and the body that have moved
     MessageHeader arrived;
 
     size_t total() const { return MessageHeader::kBytes + transfer.bytes; }
     bool finished() const { return done == total(); }
   };
 
-  /// True when all is done. Of the messages with the same peer and direction only the first that is not finished moves.
+  /// Returns true when all is done. Of the messages with the same peer and direction only the first unfinished one
+  /// moves.
   bool advance_all() {
     moved_ = false;
     bool finished = true;
@@ -96,7 +97,8 @@ class TcpTransport::Exchange {
     return count(message, sent);
   }
 
-  /// The header and the body in one call: what came of a body whose header says otherwise is the body of a failed call.
+  /// Receives the header and the body in one call. If the header turns out to be wrong, the call fails, and it does not
+  /// matter that part of the body has been written.
   bool receive_some(Message& message) {
     const bool had_header = message.done >= MessageHeader::kBytes;
     std::array<iovec, 2> parts = parts_left(message);
@@ -111,7 +113,7 @@ class TcpTransport::Exchange {
     return moved;
   }
 
-  /// What of the header and of the body has still to move.
+  /// The parts of the header and of the body that have not moved yet.
   static std::array<iovec, 2> parts_left(Message& message) {
     const size_t in_header = std::min(message.done, MessageHeader::kBytes), in_body = message.done - in_header;
     return {{{message.header.data() + in_header, MessageHeader::kBytes - in_header},
@@ -144,7 +146,7 @@ class TcpTransport::Exchange {
     io::convert_byte_order(transfer.data, transfer.bytes / size, size, peer_of(message).byte_order);
   }
 
-  /// Until something can move or a rank has something to say, but not longer than `timeout`.
+  /// Waits until something can move or a control message arrives, but at most `timeout`.
   void wait(Milliseconds timeout) {
     entries_.clear();
     entries_.push_back({transport_.wake_.number(), POLLIN, 0});
@@ -172,24 +174,25 @@ class TcpTransport::Exchange {
       if (!held_[2 * r] && !inspected_[r] && entries_[2 + 3 * r].revents != 0) inspect(static_cast<int>(r));
   }
 
-  /// A message that this rank does not wait for: if it belongs to this very collective and tells of another, then the
-  /// two ranks wait for each other, or for third ones, and nobody would ever say why. It stays where it is.
+  /// Looks at a message that this rank does not wait for. If it belongs to a different call with this call's number,
+  /// throws, because ranks might otherwise wait for each other, directly or through others, and time out without the
+  /// cause. The message stays in the socket.
   void inspect(int rank) {
     std::array<std::byte, MessageHeader::kBytes> header;
     const ssize_t got = recv(peers_[static_cast<size_t>(rank)].in.descriptor(), header.data(), header.size(), MSG_PEEK);
-    if (got > 0 && got < static_cast<ssize_t>(header.size())) return;  // the rest is on its way
+    if (got > 0 && got < static_cast<ssize_t>(header.size())) return;  // the rest has not arrived yet
     inspected_[static_cast<size_t>(rank)] = true;
     if (got <= 0) return;
     Descriptor theirs;
     try {
       theirs = MessageHeader::decode(header).descriptor;
     } catch (const CommError&) {
-      return;  // for the collective that reads it
+      return;  // the collective that reads the message reports the error
     }
     if (contradicts(theirs, descriptor_)) fail(mismatch(rank, theirs, transport_.rank_, descriptor_));
   }
 
-  /// Reads what a rank says on its control connection, and closes that when the rank has.
+  /// Reads the control messages of a rank, and closes the control connection if the rank has closed it.
   void hear(int rank) {
     Peer& peer = peers_[static_cast<size_t>(rank)];
     std::byte chunk[1 << 12];
@@ -204,7 +207,7 @@ class TcpTransport::Exchange {
         fail(peer_lost(descriptor_, rank, error.what()));
       }
     }
-    // A rank that died matters to those who wait for it; they tell the others.
+    // The end of a rank is reported by the ranks that wait for it, which tell the others.
     const bool waited_for = held_[2 * static_cast<size_t>(rank)] || held_[2 * static_cast<size_t>(rank) + 1];
     if (!peer.control && waited_for && !peer.left) lose(rank, "its connection was closed");
   }
@@ -223,7 +226,7 @@ class TcpTransport::Exchange {
       case Control::question: say(rank, control_frame(Control::answer)); break;
       case Control::answer: peer.answered = true; break;
       case Control::leave: peer.left = true; break;
-      default: break;  // of a later version
+      default: break;  // from a later version
     }
   }
 
@@ -234,7 +237,7 @@ class TcpTransport::Exchange {
     if (control) control.send_some(bytes);
   }
 
-  /// Ranks that do not answer although they are asked: stopped, not yet in the collective, or cut off.
+  /// The ranks that do not answer a question: they are stopped, not yet in the collective, or cut off.
   std::vector<int> silent_ranks() {
     const auto other = [&](size_t r) { return static_cast<int>(r) != transport_.rank_ && !peers_[r].left; };
     for (size_t r = 0; r < peers_.size(); ++r)
@@ -250,7 +253,7 @@ class TcpTransport::Exchange {
     return silent;
   }
 
-  /// Whom this rank waits for: those who are silent or, if all answer, those whose messages are missing.
+  /// The ranks that this rank waits for: silent ranks or, if all answer, those whose messages are missing.
   std::vector<int> awaited_ranks() {
     std::vector<int> awaited = silent_ranks();
     for (size_t r = 0; awaited.empty() && r < peers_.size(); ++r)
@@ -259,8 +262,8 @@ class TcpTransport::Exchange {
   }
 
   [[noreturn]] void lose(int rank, const std::string& cause) {
-    // It may have said why before it went, on the connection that is not in step with this one; or another rank has,
-    // which knows better.
+    // The rank may have announced the cause before it ended, on the control connection, which is not synchronised with
+    // this one. Or another rank may have announced it and knows the cause better.
     held_.assign(held_.size(), false);
     for (size_t r = 0; r < peers_.size(); ++r)
       if (static_cast<int>(r) != transport_.rank_) hear(static_cast<int>(r));
@@ -270,7 +273,7 @@ class TcpTransport::Exchange {
     fail(peer.left ? peer_left(descriptor_, rank) : peer_lost(descriptor_, rank, cause));
   }
 
-  /// What another exchange has just heard of the cause comes first.
+  /// A failure that another exchange has just heard of takes precedence.
   [[noreturn]] void fail(CommStatus status) {
     throw CollectiveError(transport_.heard_.ok() ? std::move(status) : transport_.heard_);
   }
@@ -282,8 +285,8 @@ class TcpTransport::Exchange {
   std::vector<Peer>& peers_;
   const Descriptor& descriptor_;
   std::vector<Message> messages_;
-  std::vector<bool> held_;       // by peer and direction: a message that could not move
-  std::vector<bool> inspected_;  // by peer: nothing more to learn from what it sends
+  std::vector<bool> held_;       // by peer and direction: whether an earlier message could not move
+  std::vector<bool> inspected_;  // by peer: whether its next message needs no inspection
   std::vector<pollfd> entries_;
   bool moved_ = false;
 };

@@ -12,7 +12,7 @@ BucketPlan plan_buckets(const std::vector<Array>& parameters, const std::vector<
     size_t bytes = 0;
   };
   BucketPlan plan;
-  std::vector<Open> open;  // at most one of each dtype and device
+  std::vector<Open> open;  // at most one for each dtype and device
   for (const size_t index : order) {
     const Array& parameter = parameters[index];
     const auto takes = [&](const Open& bucket) {

@@ -41,7 +41,7 @@ std::vector<std::shared_ptr<Module>> replicate(const Module& module, const std::
     const TensorList copies = replica.parameters();
     for (size_t i = 0; i < copies.size(); ++i) {
       copies[i].set_requires_grad(false);
-      copies[i].copy_(parameters[i]);  // recorded: the copy is no leaf any more
+      copies[i].copy_(parameters[i]);  // recorded by autograd, so the copy is not a leaf any more
     }
     if (!is_first) continue;
     auto own = replica.named_buffers();
@@ -54,7 +54,7 @@ std::vector<std::shared_ptr<Module>> replicate(const Module& module, const std::
 TensorList run_replicas(const std::vector<Device>& devices, const std::function<Tensor(size_t)>& forward) {
   GRADUS_CHECK(!SavedKeeper::current(), AutogradError,
                "parallel_apply cannot run again inside of a checkpointed function: call checkpoint() in the modules");
-  // These settings are thread-local: the replicas' threads get the caller's.
+  // These settings are thread-local, so the threads of the replicas must copy them from the caller.
   const bool inference_enabled = InferenceMode::is_enabled(), grad_enabled = GradMode::is_enabled(),
              anomaly_enabled = AnomalyGuard::is_enabled();
   const amp::AutocastSettings autocast_settings = amp::Autocast::settings();
@@ -100,7 +100,7 @@ std::vector<Device> devices_or_gpus(std::optional<std::vector<Device>> devices) 
     devices.emplace();
     for (int i = 0; i < cuda::device_count(); ++i) devices->push_back(Device(kCUDA, i));
   }
-  GRADUS_CHECK(!devices->empty(), DeviceError, "data_parallel needs devices and finds no GPU: name some, {kCPU, kCPU}");
+  GRADUS_CHECK(!devices->empty(), DeviceError, "data_parallel found no GPU: name devices, such as {kCPU, kCPU}");
   for (Device& device : *devices) device = settled(device);
   return *std::move(devices);
 }

@@ -1,9 +1,9 @@
-// One process, several devices: each runs a replica of a module on its part of the batch (torch::nn::parallel).
+// One process, several devices: each device runs a replica of a module on its part of the batch (torch::nn::parallel).
 //
 //   Tensor y = nn::parallel::data_parallel(net, x);   // on all GPUs; y and the gradients are those of net(x)
 //
-// Batch norm sees each part by itself, as in PyTorch. Several processes (DistributedDataParallel) are faster: their
-// replicas stay where they are, and nothing is copied but gradients.
+// Batch norm normalises each part separately, as in PyTorch. Training with several processes (DistributedDataParallel)
+// is faster, because their replicas stay on the devices and only gradients are copied.
 #pragma once
 
 #include <functional>
@@ -15,24 +15,25 @@
 
 namespace gradus::nn::parallel {
 
-/// Consecutive parts of x along `dim`, one on each device, as even as chunk() makes them: there are fewer where x is
-/// short. Differentiable.
+/// Splits x along `dim` into consecutive parts, one on each device, as chunk() does. If x is too short, there are fewer
+/// parts than devices. Differentiable.
 TensorList scatter(const Tensor& x, const std::vector<Device>& devices, int64_t dim = 0);
-/// The parts joined along `dim` on `device`; scalars become a vector. Differentiable.
+/// Joins the parts along `dim` on `device`. Scalars become a vector. Differentiable.
 Tensor gather(const TensorList& parts, Device device, int64_t dim = 0);
 
 namespace detail {
 std::vector<std::shared_ptr<Module>> replicate(const Module& module, const std::vector<Device>& devices);
-/// forward(i) for each device in a thread of its own.
+/// Runs forward(i) for each device on a thread of its own.
 TensorList run_replicas(const std::vector<Device>& devices, const std::function<Tensor(size_t)>& forward);
-/// `devices`, or all GPUs where there are none given.
+/// `devices`, or all GPUs if no devices are given.
 std::vector<Device> devices_or_gpus(std::optional<std::vector<Device>> devices);
 void move_to(Module& module, Device device);
 }  // namespace detail
 
-/// A clone of the module on each device. Its parameters are differentiable copies, so that backward adds their
-/// gradients up in the module's own. The first replica shares the module's buffers that are on its device: running
-/// statistics are those of its part. Replicas have no hooks; a module that cannot be cloned is a ValueError.
+/// Clones the module onto each device. The parameters of the clones are differentiable copies, so that backward adds
+/// their gradients to those of the module. The first replica shares the buffers of the module that are on its device,
+/// so running statistics are those of its part of the batch. Replicas have no hooks. Throws a ValueError if the module
+/// cannot be cloned.
 template <class M>
 std::vector<std::shared_ptr<M>> replicate(const std::shared_ptr<M>& module, const std::vector<Device>& devices) {
   std::vector<std::shared_ptr<M>> replicas;
@@ -45,10 +46,11 @@ std::vector<std::shared_ptr<M>> replicate(const ModuleHolder<M>& module, const s
   return replicate(module.ptr(), devices);
 }
 
-/// Calls replicas[i] (holders or shared_ptr of modules) with inputs[i] on devices[i], or where the input is, and brings
-/// the results there. Each runs in a thread of its own, with the caller's grad mode, autocast, backends and streams,
-/// and draws its random numbers from a generator of its own: they depend on the default generator, from which each call
-/// draws once, and on i. An exception names the replica and its device; of several, the first replica's is thrown.
+/// Calls replicas[i] (module holders or shared pointers) with inputs[i] on devices[i], by default the device of the
+/// input, and moves the results there. Each replica runs on a thread of its own with the caller's grad mode, autocast,
+/// backends and streams. Its random numbers come from a generator of its own, seeded by i and by one draw from the
+/// default generator in each call. An exception names the replica and its device. If several replicas throw, the
+/// exception of the first one is passed on.
 template <class ModuleType>
 TensorList parallel_apply(const std::vector<ModuleType>& replicas, const TensorList& inputs,
                           std::optional<std::vector<Device>> devices = std::nullopt) {
@@ -63,9 +65,9 @@ TensorList parallel_apply(const std::vector<ModuleType>& replicas, const TensorL
       *devices, [&](size_t i) { return call(*replicas[i], inputs[i].to((*devices)[i])).to((*devices)[i]); });
 }
 
-/// module(input), the batch (dimension `dim`) being shared out among the devices; the result is on `output_device`, by
-/// default the first one. `devices`: all GPUs. A device may be named several times: {kCPU, kCPU} is two threads. The
-/// module itself moves to the first device. On one device, or of one sample, this is the plain forward.
+/// Computes module(input) with the batch (dimension `dim`) divided among `devices`, by default all GPUs. The result is
+/// on `output_device`, by default the first device. A device may be named several times: {kCPU, kCPU} is two threads.
+/// The module itself moves to the first device. With one device or one sample this is the plain forward.
 template <class M>
 Tensor data_parallel(const std::shared_ptr<M>& module, const Tensor& input,
                      std::optional<std::vector<Device>> devices = std::nullopt,

@@ -46,12 +46,12 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, std::shared
   GRADUS_CHECK(!parameters_.empty(), ValueError, "no parameter of ", module.name(), " requires gradients");
   for (const auto& item : all) broadcast_from_first(*group_, item.value().array());
   gather_buffers(module.named_buffers());
-  if (!options_.broadcast_buffers()) buffers_.clear();  // once was enough
+  if (!options_.broadcast_buffers()) buffers_.clear();  // the first broadcast was enough
   reducer_.emplace(trained, group_, reducer_options);
   for (size_t i = 0; i < parameters_.size(); ++i)
     hooks_.push_back(parameters_[i].register_post_accumulate_grad_hook([this, i](const Tensor&) { on_gradient(i); }));
   const WatchedNetOptions watched = {.wrapper = "DistributedDataParallel",
-                                     .may_freeze = true,  // which the reducer reports, unless it counts as 0
+                                     .may_freeze = true,  // the reducer reports frozen parameters
                                      .watches_buffers = options_.broadcast_buffers()};
   watched_ = std::make_shared<WatchedNet>(module, watched);
   forward_hook_ = module.register_forward_hook(
@@ -110,7 +110,7 @@ void DistributedDataParallel::on_gradient(size_t index) {
   if (!synchronizes_) return;
   const OpContext context("DistributedDataParallel");
   if (!reducer_->in_pass()) {
-    if (!checked_) watched_->check(*group_);  // where a part of the net was called alone
+    if (!checked_) watched_->check(*group_);  // the forward pass may have called only a part of the net
     at_end_of_backward(
         group_, parameters_[0].device(), [this] { finish(); }, [this] { reducer_->cancel(); });
     if (joining_) announce(true);
@@ -125,7 +125,7 @@ void DistributedDataParallel::finish() {
     for (const Buffers& buffers : buffers_)
       for (const auto& [name, buffer, place] : buffers.parts)
         GRADUS_CHECK(buffer.array().data() == place.data(), ValueError, "the buffer '", name, "' of shape ",
-                     buffer.sizes(), " was moved or replaced: bring the net to its device and dtype before");
+                     buffer.sizes(), " was moved or replaced: move the net to its device and dtype first");
   } catch (const CollectiveError&) { throw; } catch (const Error& error) {
     group_->abort(error.what());
     throw;

@@ -1,6 +1,6 @@
-// Data-parallel training over the ranks of a process group: each rank has the whole net and a share of every batch;
-// gradients are averaged during backward(), so that all ranks take the same step
-// (torch.nn.parallel.DistributedDataParallel).
+// Data-parallel training over the ranks of a process group (torch.nn.parallel.DistributedDataParallel). Each rank has
+// the whole net and a share of every batch. Gradients are averaged during backward(), so that all ranks take the same
+// step.
 //
 //   auto group = dist::init_process_group();
 //   dist::DistributedDataParallel ddp(net, group);
@@ -8,7 +8,7 @@
 //   loss_function(net(images), labels).backward();   // the gradients are averages over the ranks
 //   optimizer.step();
 //
-// The net itself is used as before: nothing is wrapped around it, so state_dict() and printing show its own names.
+// The net is used as before. Nothing is wrapped around it, so state_dict() and printing show its own names.
 #pragma once
 
 #include <functional>
@@ -25,47 +25,49 @@
 namespace gradus::dist {
 
 struct DistributedDataParallelOptions {
-  /// Gradients are sent in buckets of this size, in MiB, except the first one, which is smaller so that sending begins
-  /// early.
+  /// Size in MiB of the buckets in which gradients are sent. The first bucket has a size of its own, which is smaller
+  /// so that sending begins early.
   GRADUS_ARG(double, bucket_cap_mb) = 25;
   GRADUS_ARG(double, first_bucket_mb) = 1;
-  /// A parameter that a backward pass gives no gradient counts as 0. Otherwise it is an AutogradError that names it and
-  /// ends the group, since the other ranks wait for it.
+  /// Whether a parameter without a gradient in a backward pass counts as having the gradient 0. Otherwise the pass
+  /// throws an AutogradError that names the parameter, and ends the group because the other ranks wait for the
+  /// gradient.
   GRADUS_ARG(bool, find_unused_parameters) = false;
-  /// Buffers (running statistics) become rank 0's at the end of every backward pass.
+  /// Whether buffers (running statistics) get the values of rank 0 at the end of every backward pass.
   GRADUS_ARG(bool, broadcast_buffers) = true;
-  /// Sums in the order of the ranks, so that every transport gives the same bits. Slower for large buckets.
+  /// Sum in the order of the ranks, so that every transport gives the same bits. Slower for large buckets.
   GRADUS_ARG(bool, strict) = false;
-  /// kHalf or kBFloat16: gradients are sent in this type, half the bytes. Each is rounded to 11 or 8 bits on every
-  /// rank, and the average once more.
+  /// The type in which gradients are sent, kHalf or kBFloat16, which halves the bytes. Each gradient is then rounded to
+  /// 11 or 8 bits on every rank, and the average is rounded once more.
   GRADUS_ARG(std::optional<DType>, gradient_compression) = std::nullopt;
 };
 
 class DistributedDataParallel {
  public:
-  /// All ranks call this with nets of the same parameters, which become rank 0's values; so do buffers. The net must be
-  /// on its device by then, and in its dtype. Parameters that do not require gradients are left out. If the nets of two
-  /// ranks differ (check_same_on_all_ranks), all get a ValueError.
+  /// All ranks must call this with nets that have the same parameters. Parameters and buffers get the values of rank 0.
+  /// The net must already be on its device and in its dtype. Gradients of frozen parameters are not averaged. If the
+  /// nets of two ranks differ (check_same_on_all_ranks), all ranks get a ValueError.
   ///
-  /// The net must stay as it is: a parameter that requires gradients later is an AutogradError in the next backward
-  /// pass, and one that is added, replaced, removed or moved is a ValueError there, which names it; so are buffers,
-  /// with broadcast_buffers. Make another DistributedDataParallel for the changed net. A net that no shared_ptr holds
-  /// must outlive this object.
+  /// The net must not change afterwards. The next backward pass throws an AutogradError if a frozen parameter requires
+  /// gradients by then, and a ValueError that names the parameter if one was added, replaced, removed or moved. With
+  /// broadcast_buffers this holds for buffers too. Make another DistributedDataParallel for a changed net. A net that
+  /// is not owned by a shared_ptr must outlive this object.
   DistributedDataParallel(nn::Module& module, std::shared_ptr<ProcessGroup> group,
                           DistributedDataParallelOptions options = {});
   template <class M>
   DistributedDataParallel(const nn::ModuleHolder<M>& module, std::shared_ptr<ProcessGroup> group,
                           DistributedDataParallelOptions options = {})
       : DistributedDataParallel(*module, std::move(group), std::move(options)) {}
-  /// The net keeps its weights; its gradients are no longer averaged.
+  /// Ends the averaging of gradients. The net keeps its weights.
   ~DistributedDataParallel();
   DistributedDataParallel(const DistributedDataParallel&) = delete;
   DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
-  /// What averages the gradients.
+  /// The group over which gradients are averaged.
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
 
-  /// Until its end, backward() adds up gradients on each rank alone. The first backward() after it averages the sums.
+  /// While this object exists, backward() adds up gradients on each rank separately. The first backward() after its end
+  /// averages the sums.
   class NoSync {
    public:
     explicit NoSync(DistributedDataParallel& ddp) : ddp_(ddp), previous_(std::exchange(ddp.synchronizes_, false)) {}
@@ -79,18 +81,18 @@ class DistributedDataParallel {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
-  /// What to multiply a mean loss over `samples` of this rank with, where all ranks together have `global_samples` in
-  /// the step: the average over the ranks is then that over the samples. 1 if all have as many.
+  /// The factor for a mean loss over `samples` of this rank if all ranks together have `global_samples` in the step.
+  /// With it, the average over the ranks is the mean over all samples. It is 1 if all ranks have the same number.
   double loss_weight(int64_t samples, int64_t global_samples) const;
 
  private:
   friend class Join;
 
   void gather_buffers(const OrderedDict<std::string, Tensor>& buffers);
-  /// Compares the net with what it was, when backward reaches its outputs.
+  /// Adds hooks to the outputs that compare the net with its recorded state when backward reaches them.
   void watch_outputs(const TensorList& outputs);
   void on_gradient(size_t index);
-  /// Tells the ranks of a Join that this one takes part in the coming pass, or does not. Returns how many do.
+  /// Tells the ranks of a Join whether this one takes part in the coming pass. Returns the number of ranks that do.
   Array announce(bool takes_part);
   void finish();
 
@@ -99,13 +101,13 @@ class DistributedDataParallel {
   std::vector<Tensor> parameters_;
   std::vector<unsigned> hooks_;  // of the parameters
   nn::Module& module_;
-  std::shared_ptr<const WatchedNet> watched_;  // outputs of the net, which may outlive this object, refer to it
-  bool checked_ = false;                       // in the backward pass that is under way
+  std::shared_ptr<const WatchedNet> watched_;  // hooks of outputs, which may outlive this object, refer to it weakly
+  bool checked_ = false;                       // whether the net was checked in the current backward pass
   unsigned forward_hook_ = 0;
   std::optional<Reducer> reducer_;
-  struct Buffers {  // of one dtype
+  struct Buffers {  // all buffers of one dtype
     Array flat;
-    /// One buffer, under its dotted name.
+    /// One buffer with its dotted name.
     struct Part {
       std::string name;
       Tensor buffer;
@@ -123,8 +125,9 @@ class DistributedDataParallel {
 ///   for (auto& batch : *loader) { …backward(); optimizer.step(); }
 ///   join.finish([&] { optimizer.step(); });
 ///
-/// A rank that has no more batches takes part in the others' steps with gradients of 0, and makes the same optimizer
-/// steps, until all have come to finish(). Averages are still over all ranks. All ranks have a Join, or none.
+/// A rank that has no more batches takes part in the steps of the others with gradients of 0, and makes the same
+/// optimizer steps, until all ranks have called finish(). Averages are still taken over all ranks. Either all ranks use
+/// a Join or none does.
 class Join {
  public:
   explicit Join(DistributedDataParallel& ddp) : ddp_(ddp), previous_(std::exchange(ddp.joining_, true)) {}
@@ -132,7 +135,7 @@ class Join {
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
 
-  /// Calls `step` after each pass of the others.
+  /// Takes part in the passes of the other ranks and calls `step` after each.
   void finish(const std::function<void()>& step);
 
  private:

@@ -10,7 +10,7 @@
 namespace gradus::dist {
 namespace {
 
-/// Where a parameter's gradient begins in its bucket: vector instructions and cache lines end before.
+/// Alignment of a gradient in its bucket, in bytes, for vector instructions and cache lines.
 constexpr int64_t kAlignment = 64;
 
 int64_t aligned_count(const Tensor& parameter) {
@@ -25,9 +25,9 @@ Reducer::Reducer(const OrderedDict<std::string, Tensor>& parameters, std::shared
     : names_(parameters.keys()), parameters_(parameters.values()), group_(std::move(group)),
       options_(std::move(options)), in_place_(group_->coalesces() && !options_.compression), slots_(parameters_.size()),
       bucket_of_(parameters_.size()), arrived_(parameters_.size()) {
-  std::vector<size_t> last_first(parameters_.size());  // a guess: backward goes through the layers in reverse
-  std::iota(last_first.rbegin(), last_first.rend(), size_t{0});
-  plan(last_first);
+  std::vector<size_t> reversed(parameters_.size());  // a guess, because backward goes through the layers in reverse
+  std::iota(reversed.rbegin(), reversed.rend(), size_t{0});
+  plan(reversed);
 }
 
 void Reducer::plan(const std::vector<size_t>& order) {
@@ -53,7 +53,7 @@ void Reducer::plan(const std::vector<size_t>& order) {
     bucket.sent = compressed ? group_->empty({count}, *options_.compression, first.device()) : bucket.flat;
     for (const size_t i : members) {
       slots_[i] = slice_like(bucket.flat, begin, parameters_[i].array());
-      parameters_[i].bind_grad(slots_[i]);  // takes the present gradient along
+      parameters_[i].bind_grad(slots_[i]);  // copies a gradient that exists already
       begin += aligned_count(parameters_[i]);
     }
   }
@@ -61,8 +61,8 @@ void Reducer::plan(const std::vector<size_t>& order) {
 
 void Reducer::add(size_t index) {
   GRADUS_CHECK(!arrived_[index], AutogradError, "the gradient of '", names_[index],
-               "' came twice in one backward pass");
-  // Somebody may have put another tensor into the slot, or moved the parameter.
+               "' was added twice in one backward pass");
+  // The caller may have replaced the gradient by another tensor, or moved the parameter.
   if (!in_place_ && parameters_[index].grad().array().data() != slots_[index].data())
     parameters_[index].bind_grad(slots_[index]);
   in_pass_ = true;
@@ -121,7 +121,7 @@ void Reducer::finalize() {
     if (bucket.is_compressed()) ops::copy_into(bucket.flat, bucket.sent);
     for (const size_t i : bucket.members) slots_[i].bump_version();
   }
-  // A plan of its own needs numbers from the device, which a capture does not have.
+  // Planning by order reads numbers from the device, which is impossible during a capture.
   if (!planned_by_order_ && !runtime(parameters_[0].device().type()).capturing()) plan_by_order_of_first_rank();
   cancel();
 }

@@ -1,15 +1,16 @@
-// Averages gradients over the ranks of a group while the backward pass is still computing others.
+// Averages gradients over the ranks of a group while the backward pass is still computing other gradients.
 //
-//   add(i)       gradient i is ready. Buckets that are full are all-reduced, in the order of the plan, which is the
-//                same on all ranks
+//   add(i)       gradient i is ready. Full buckets are all-reduced in the order of the plan, which is the same on all
+//                ranks
 //   flush()      no more gradients will be added in this pass
-//   finalize()   waits for the buckets: from here on the gradients are averages
+//   finalize()   waits for the buckets, after which the gradients are averages
 //
 // A bucket is a block of memory, and the gradients of its parameters are views of it, so that nothing is copied before
-// it is sent: over shm it is shared memory. Over nccl, which takes several arrays at a time, gradients stay where they
-// are.
+// it is sent. Over shm it is shared memory. Over nccl, which can send several arrays at once, gradients keep their own
+// memory.
 //
-// The first pass shows in which order gradients are ready; the buckets are then planned anew by rank 0's order.
+// The first pass shows in which order gradients become ready. The buckets are then planned again, in the order of rank
+// 0.
 #pragma once
 
 #include <memory>
@@ -26,34 +27,34 @@ namespace gradus::dist {
 
 struct ReducerOptions {
   BucketSizes bucket_sizes;
-  bool zero_unused = false;          ///< a parameter that gets no gradient counts as 0 instead of being an error
+  bool zero_unused = false;          ///< a parameter without a gradient counts as 0 instead of being an error
   bool strict = false;               ///< CollectiveOptions::strict
   std::optional<DType> compression;  ///< the half type in which gradients are sent
 };
 
 class Reducer {
  public:
-  /// Of parameters that require gradients, the same on all ranks and in the same order in memory.
+  /// The parameters must require gradients, and must be the same on all ranks with the same strides.
   Reducer(const OrderedDict<std::string, Tensor>& parameters, std::shared_ptr<ProcessGroup> group,
           ReducerOptions options);
 
-  /// A second gradient of one parameter in the same pass is an AutogradError.
+  /// Throws an AutogradError if gradient `index` was already added in this pass.
   void add(size_t index);
-  /// Instead: this rank has nothing to contribute to the others' pass.
+  /// Called instead of add() if this rank has nothing to contribute to the pass of the other ranks.
   void add_zeros();
-  /// Parameters without a gradient in this pass are an AutogradError that names them, unless they count as 0.
+  /// Throws an AutogradError that names the parameters without a gradient in this pass, unless they count as 0.
   void flush();
   void finalize();
-  /// Forgets the pass: some of its collectives may not have begun on this rank.
+  /// Forgets the pass. Some of its collectives may not have begun on this rank.
   void cancel();
-  /// True from the first add() of a pass to its end.
+  /// True from the first add() of a pass to the end of the pass.
   bool in_pass() const { return in_pass_; }
 
  private:
   struct Bucket {
     std::vector<size_t> members;
-    Array flat;  // all members, each from a multiple of 64 bytes on; undefined if they stay where they are
-    Array sent;  // flat itself, or its copy in the half type
+    Array flat;  // all members, each aligned to 64 bytes; undefined if gradients keep their own memory
+    Array sent;  // `flat` itself, or its copy in the half type
     size_t missing = 0;
     ProcessGroup::WorkPtr work;
 
@@ -61,9 +62,9 @@ class Reducer {
   };
 
   void launch_full();
-  /// This rank's gradient becomes 0.
+  /// Sets this rank's gradient to 0.
   void set_zero(size_t index);
-  /// Puts the gradients into buckets by the `order` in which they are expected.
+  /// Distributes the gradients over buckets by the `order` in which they are expected.
   void plan(const std::vector<size_t>& order);
   void plan_by_order_of_first_rank();
 
@@ -71,13 +72,13 @@ class Reducer {
   std::vector<Tensor> parameters_;
   const std::shared_ptr<ProcessGroup> group_;
   const ReducerOptions options_;
-  const bool in_place_;  // gradients stay where they are
+  const bool in_place_;  // gradients keep their own memory
   std::vector<Bucket> buckets_;
-  std::vector<Array> slots_;       // by parameter: its part of a bucket, if it has one
+  std::vector<Array> slots_;       // by parameter: its part of a bucket, unless in_place_
   std::vector<size_t> bucket_of_;  // by parameter
   std::vector<bool> arrived_;      // by parameter, in this pass
-  std::vector<size_t> order_;      // in which gradients were added in this pass
-  size_t next_ = 0;                // bucket to launch
+  std::vector<size_t> order_;      // parameters in the order in which their gradients were added in this pass
+  size_t next_ = 0;                // the bucket to launch next
   bool in_pass_ = false, planned_by_order_ = false;
 };
 

@@ -12,7 +12,7 @@
 namespace gradus::dist {
 namespace {
 
-/// A line for each parameter, then for each buffer.
+/// A description of a net: a line for each parameter, then a line for each buffer.
 using Net = std::string;
 
 Net describe(const nn::Module& module) {
@@ -27,7 +27,7 @@ Net describe(const nn::Module& module) {
   return std::move(text).take();
 }
 
-/// The text of rank `root`, on all ranks, which may have texts of other lengths.
+/// Returns the text of rank `root` on all ranks. Their own texts may have other lengths.
 std::string broadcast_text(ProcessGroup& group, const std::string& own, int root, Device device) {
   const auto from_root = [&](const Array& x) {
     const Array there = ops::to_device(x, device);
@@ -42,7 +42,7 @@ std::string broadcast_text(ProcessGroup& group, const std::string& own, int root
   return {reinterpret_cast<const char*>(text.data<uint8_t>()), static_cast<size_t>(sent)};
 }
 
-/// The net's lines that begin with `kind`, without that.
+/// The lines of the description that begin with `kind`, without that prefix.
 std::vector<std::string> lines_of(const Net& net, const std::string& kind) {
   std::istringstream stream(net);
   std::vector<std::string> lines;
@@ -51,7 +51,8 @@ std::vector<std::string> lines_of(const Net& net, const std::string& kind) {
   return lines;
 }
 
-/// Between the nets of rank 0 and of another rank, which are not the same: of their parameters, else of their buffers.
+/// Describes the first difference between the nets of rank 0 and another rank: of their parameters or, if these are the
+/// same, of their buffers.
 std::string difference(const Net& first, const Net& other, int rank) {
   std::string kind = "parameter";
   std::vector<std::string> a = lines_of(first, "parameter "), b = lines_of(other, "parameter ");
@@ -61,7 +62,7 @@ std::string difference(const Net& first, const Net& other, int rank) {
   const std::string in_a = at < a.size() ? a[at] : "none", in_b = at < b.size() ? b[at] : "none";
   gradus::detail::Message text;
   if (a.size() == b.size())
-    text << "rank 0 has the " << kind << ' ' << in_a << ", rank " << rank << " at its place " << in_b;
+    text << "rank 0 has the " << kind << ' ' << in_a << ", rank " << rank << " has in its place " << in_b;
   else
     text << "rank 0 has " << a.size() << ' ' << kind << "s, rank " << rank << " has " << b.size()
          << "; the first that differs is on rank 0 " << in_a << ", on rank " << rank << ' ' << in_b;

@@ -1,4 +1,4 @@
-// What ranks that train one net have to agree on before they begin.
+// Checks what ranks that train one net must agree on before they begin.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace gradus::dist {
 
-/// x becomes rank 0's, whatever its order in memory.
+/// Copies the x of rank 0 to all ranks, whatever its strides.
 void broadcast_from_first(ProcessGroup& group, const Array& x);
-/// A ValueError on all ranks, which names both sides, if the nets of two ranks differ in the number of parameters or
-/// buffers, or in the name, shape, order in memory or dtype of one, or if it is frozen on one rank alone. A net without
-/// parameters is a ValueError too, and ends the group: the other ranks would wait.
+/// Throws a ValueError on all ranks, which describes both sides, if the nets of two ranks differ in the number of
+/// parameters or buffers, in the name, shape, strides or dtype of one, or in whether it is frozen. A net without
+/// parameters is a ValueError too and ends the group, because the other ranks would wait.
 void check_same_on_all_ranks(ProcessGroup& group, const nn::Module& module);
 
 }  // namespace gradus::dist

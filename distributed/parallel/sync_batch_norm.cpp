@@ -21,14 +21,14 @@ using enum BinaryOp;
 
 Array array_of(const Tensor& x) { return x.defined() ? x.array() : Array(); }
 
-/// Of the elements of all ranks, float64: (C), and how many there are in a channel, (1).
+/// Statistics of the elements of all ranks in float64: (C), and the number of elements in a channel, (1).
 struct Statistics {
   Array mean, variance, unbiased_variance, count;
 };
 
-/// Every rank merges what all have found (Chan, Golub and LeVeque, "Algorithms for computing the sample variance",
-/// 1983): the same numbers in the same order, so all have the same bits. Sizes stay on the device, and the host does
-/// not wait.
+/// Every rank merges the statistics of all ranks (Chan, Golub and LeVeque, "Algorithms for computing the sample
+/// variance", 1983) in the same order, so that all ranks get the same bits. The counts stay on the device, so the host
+/// does not wait.
 Statistics statistics_of_all(const Array& x, uint32_t axes, ProcessGroup& group) {
   const int64_t channels = x.shape()[1], own_count = x.numel() / channels;
   const Array own = ops::zeros({1 + 2 * channels}, DType::f64, x.device());  // count, means, variances
@@ -55,7 +55,7 @@ Statistics statistics_of_all(const Array& x, uint32_t axes, ProcessGroup& group)
   return result;
 }
 
-/// y = (x - mean) / sqrt(variance + eps) * weight + bias by the statistics of all ranks.
+/// y = (x - mean) / sqrt(variance + eps) * weight + bias with the statistics of all ranks.
 struct SyncNormalize final : Node {
   Saved x{this, "x"}, weight{this, "weight"}, mean{this, "mean"}, variance{this, "variance"}, count{this, "count"};
   std::shared_ptr<ProcessGroup> group;
@@ -72,7 +72,7 @@ struct SyncNormalize final : Node {
     const Statistics all = statistics_of_all(X, axes, *group);
     const ops::Normalized result =
         ops::normalize(X, axes, shaped(w), shaped(b), eps, shaped(all.mean), shaped(all.variance));
-    // The second run of a checkpointed function sees the batch that the first one has counted.
+    // The second run of a checkpointed function sees a batch that the first run has already counted.
     if (running.mean.defined() && !autograd::is_recomputing())
       ops::update_running_statistics(running, ops::cast(all.mean, result.mean.dtype()),
                                      ops::cast(all.unbiased_variance, result.mean.dtype()));
@@ -82,8 +82,8 @@ struct SyncNormalize final : Node {
     return result.y;
   }
 
-  // With h = (x - mean) s, s = 1 / sqrt(variance + eps) and averages over the elements of all ranks,
-  // dx = s weight dy, as with fixed statistics, - s weight (avg(dy) + h avg(dy h)), through the statistics.
+  // With h = (x - mean) s, s = 1 / sqrt(variance + eps) and averages over the elements of all ranks, dx is the sum of s
+  // weight dy, as for fixed statistics, and of -s weight (avg(dy) + h avg(dy h)), which comes from the statistics.
   Grads backward(const Tensor& dy) override {
     GRADUS_CHECK(!GradMode::is_enabled(), AutogradError,
                  "SyncBatchNorm is not differentiable twice: convert no batch norm where create_graph is needed");

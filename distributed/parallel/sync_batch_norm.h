@@ -8,14 +8,14 @@
 
 namespace gradus::nn {
 
-/// x (N, C) or (N, C, …), normalised in training for each channel over the batches of all ranks, which may differ in
-/// size and on some be empty: as one process would do it with the whole batch, and with the running statistics that it
-/// would have. In evaluation, and in a group of one rank, plain batch norm. (torch.nn.SyncBatchNorm)
+/// Batch norm of x (N, C) or (N, C, …) that in training uses the statistics of the batches of all ranks. These may
+/// differ in size, and some may be empty. Results and running statistics are those of one process with the whole batch.
+/// In evaluation, and in a group of one rank, this is plain batch norm. (torch.nn.SyncBatchNorm)
 ///
-/// All ranks call forward, and backward, in the same order and mode: each is a collective of the group, with its
-/// deadline. x is on a device that the group serves. As in PyTorch the gradient of x is that of the sum of all ranks'
-/// losses, and those of weight and bias are this rank's share: averaged over the ranks, as data-parallel training does
-/// with all of them, they are those of the mean loss. Not differentiable twice.
+/// All ranks must call forward and backward in the same order and mode, because each call is a collective of the group,
+/// with its timeout. x must be on a device that the group serves. As in PyTorch, the gradient of x is that of the sum
+/// of all ranks' losses, and the gradients of weight and bias are this rank's share. Averaged over the ranks, as
+/// data-parallel training does with all gradients, they are those of the mean loss. Not differentiable twice.
 struct SyncBatchNormImpl : Cloneable<SyncBatchNormImpl, detail::BatchNormBase> {
   SyncBatchNormImpl(const BatchNormOptions& options, const std::shared_ptr<dist::ProcessGroup>& group);
   void reset() override { register_tensors(); }
@@ -24,9 +24,9 @@ struct SyncBatchNormImpl : Cloneable<SyncBatchNormImpl, detail::BatchNormBase> {
 };
 GRADUS_MODULE(SyncBatchNorm);
 
-/// Makes every batch norm of `module` and below (BatchNorm1d, BatchNorm2d, BNReLU2d) work like SyncBatchNorm. They stay
-/// the same modules, so that members that hold them do, with their parameters, buffers, names and hooks; clones of them
-/// are synchronised too. (torch.nn.SyncBatchNorm.convert_sync_batchnorm)
+/// Makes every batch norm in `module` (BatchNorm1d, BatchNorm2d, BNReLU2d) work like SyncBatchNorm. The module objects
+/// stay the same, so that members which hold them remain valid, with their parameters, buffers, names and hooks. Clones
+/// of them are synchronised too. (torch.nn.SyncBatchNorm.convert_sync_batchnorm)
 void convert_sync_batchnorm(Module& module, const std::shared_ptr<dist::ProcessGroup>& group);
 
 }  // namespace gradus::nn

@@ -26,14 +26,14 @@ constexpr const char* kNames[] = {"gradient", "parameter", "buffer"};
 
 double norm_of(const Tensor& x) { return x.to(kDouble).norm().item<double>(); }
 
-/// The elements of all tensors.
+/// The elements of all tensors as one vector.
 Tensor joined(const nn::StateDict& tensors) {
-  TensorList rows = {empty({0}, kDouble)};  // where there are none
+  TensorList rows = {empty({0}, kDouble)};  // cat() needs at least one tensor
   for (const auto& item : tensors) rows.push_back(item->to(kDouble).flatten());
   return cat(rows);
 }
 
-/// |difference| / |of|, infinite where that is no number.
+/// |difference| / |of|; infinite if that is not a number.
 double relative(double difference, double of) {
   const double ratio = std::abs(difference / of);
   return difference == 0 ? 0 : std::isnan(ratio) ? std::numeric_limits<double>::infinity() : ratio;
@@ -50,7 +50,7 @@ void find_differences(const State& a, const State& b, Observation& found) {
     VerifyReport::Difference& worst = found.differences[kind];
     for (size_t i = 0; i < b[kind].size(); ++i) {
       const Tensor of = b[kind][i]->to(kDouble), there = a[kind][i]->to(kDouble);
-      // NaN and infinities have no distance: they must be in the same places.
+      // NaN and infinities have no distance, so they only have to be at the same places.
       const bool finite = std::isfinite(norm_of(of) + norm_of(there));
       const double from_b = there.sizes() != of.sizes() ? std::numeric_limits<double>::infinity()
                             : finite                    ? relative(norm_of(there - of), std::max(norm_of(of), least))
@@ -137,7 +137,7 @@ void TrainingComparison::compare_ranks(State own, Observation found) {
 
 void TrainingComparison::compare_alone(const State& alone, Observation found) {
   GRADUS_CHECK(compared_ < of_ranks_.size(), ValueError, "the ranks made ", of_ranks_.size() - 1,
-               " steps, one process makes more");
+               " steps, one process made more");
   const State ranks = std::exchange(of_ranks_[compared_], State());
   find_differences(ranks, alone, found);
   const Tensor a = joined(ranks[kGradients]), b = joined(alone[kGradients]);
@@ -167,7 +167,7 @@ VerifyReport TrainingComparison::report() const {
   return report_;
 }
 
-// ---- What it means ----
+// ---- The diagnosis ----
 
 namespace {
 
@@ -178,7 +178,7 @@ std::string text(const Parts&... parts) {
   return std::move(message).take();
 }
 
-/// "gradient 'fc.weight'"
+/// For example "gradient 'fc.weight'".
 std::string named(const VerifyReport& report, Kind kind, const VerifyReport::Difference& of) {
   return text(kNames[kind], " '", report.names[kind][static_cast<size_t>(of.index)], "'");
 }
@@ -189,10 +189,10 @@ std::string cause_of_batch_norm(const VerifyReport& report) {
 }
 
 std::string cause_between_ranks(const VerifyReport& report, size_t step, Kind kind) {
-  if (step == 0) return "it began with other numbers (another seed?); DistributedDataParallel makes them rank 0's";
+  if (step == 0) return "it began with different numbers (another seed?); DistributedDataParallel copies rank 0's";
   if (kind == kGradients) return "gradients are not averaged over the ranks, as DistributedDataParallel does";
-  if (kind == kParameters) return "with the same gradients its optimizer made another step";
-  return report.batch_norm.empty() ? "nothing makes it rank 0's" : cause_of_batch_norm(report);
+  if (kind == kParameters) return "with the same gradients its optimizer made a different step";
+  return report.batch_norm.empty() ? "nothing copies it from rank 0" : cause_of_batch_norm(report);
 }
 
 std::string cause_of_loss(const std::vector<Observation>& ranks) {
@@ -200,7 +200,7 @@ std::string cause_of_loss(const std::vector<Observation>& ranks) {
     for (size_t b = 0; b < a; ++b)
       if (ranks[a].samples > 0 && ranks[a].loss == ranks[b].loss)
         return text("ranks ", b, " and ", a, " had the same batch");
-  return "the batches of the ranks are not the parts of the whole one";
+  return "the batches of the ranks are not the parts of the whole batch";
 }
 
 bool is_uneven(const VerifyReport::Step& step) {
@@ -218,31 +218,31 @@ std::string cause_of_gradients(const VerifyReport& report, size_t index) {
   if (is_near(step.alone.gradient_rest, 0) && !is_near(factor, 1))
     return text("all gradients are ", factor, " times those of one process",
                 is_near(factor, ranks) ? ": sums, not averages" : "");
-  // A weight that is missing shows in the first step with uneven parts.
+  // A missing weight of the loss shows in the first step whose parts have different sizes.
   if (std::ranges::find_if(report.steps, is_uneven) == report.steps.begin() + static_cast<std::ptrdiff_t>(index)) {
     std::string samples;
     for (const Observation& rank : step.ranks) samples += text(samples.empty() ? "" : ", ", rank.samples);
     return text("parts have ", samples,
                 " samples: multiply each rank's mean loss by DistributedDataParallel::loss_weight");
   }
-  return "all was the same a step before, so it may be rounding that activations near 0 or the learning rate amplify";
+  return "one step earlier all was equal, so it may be rounding, amplified by activations near 0 or the learning rate";
 }
 
-/// Of a difference from one process that is the same on all ranks; without a kind, of the loss.
+/// The cause of a difference from one process that is the same on all ranks. Without a `kind`, it is one of the loss.
 std::string cause_from_alone(const VerifyReport& report, size_t step, std::optional<Kind> kind) {
   const Observation& alone = report.steps[step].alone;
-  if (step == 0) return "the two trainings began with other numbers";
+  if (step == 0) return "the two trainings began with different numbers";
   if (!report.dropout.empty())
     return text("dropout '", report.dropout,
-                "' draws other numbers on each rank, and hides what else differs: compare with p = 0");
+                "' draws different numbers on each rank, which hides other differences: compare with p = 0");
   if (alone.draws != 0)
-    return "random numbers are drawn in the step, others on each rank (augmentation on a device?): compare without";
+    return "each rank draws different random numbers in the step (augmentation on a device?): compare without them";
   if (!report.batch_norm.empty()) return cause_of_batch_norm(report);
   if (!kind) return cause_of_loss(report.steps[step].ranks);
   if (kind == kGradients) return cause_of_gradients(report, step);
-  if (kind == kBuffers) return "it is what rank 0 wrote, which saw its own part of the batch alone";
-  if (alone.parameter_gradient >= 1e-6) return "with the same gradients the optimizer made another step";
-  return "its gradient is 0 but for rounding, of which the optimizer makes steps; leave out a bias before batch norm";
+  if (kind == kBuffers) return "it comes from rank 0, which saw only its own part of the batch";
+  if (alone.parameter_gradient >= 1e-6) return "with the same gradients the optimizer made a different step";
+  return "its gradient is 0 except for rounding, which the optimizer turns into steps; omit a bias before batch norm";
 }
 
 }  // namespace
@@ -253,8 +253,8 @@ std::string VerifyReport::diagnosis() const {
     const std::string when = i == 0 ? "before training" : text("in step ", i);
     if (!std::isfinite(alone.loss))
       return text(when, ", the loss of one process alone is ", alone.loss,
-                  ", which is not the ranks' doing: "
-                  "AnomalyGuard names the operator that made it, or says that the data held it");
+                  ", which the ranks have not caused: "
+                  "AnomalyGuard names the operator that produced it, or says that it was in the data");
     for (const Kind kind : kKinds)
       for (size_t rank = 0; rank < ranks.size(); ++rank)
         if (const Difference& found = ranks[rank].differences[kind]; found.relative > tolerance)
@@ -315,7 +315,7 @@ VerifyReport verify(const std::shared_ptr<ProcessGroup>& group, const std::funct
     for (int64_t step = 0; step < options.steps(); ++step) {
       const TensorList batch = alone ? batch_of(step, 0, 1) : batch_of(step, group->rank(), group->size());
       const int64_t samples = batch.at(0).size(0);
-      const Tensor average = full({1}, samples, dtype(kDouble).device(batch[0].device()));  // of the ranks' samples
+      const Tensor average = full({1}, samples, dtype(kDouble).device(batch[0].device()));  // over the ranks
       if (!alone) group->all_reduce(average.array(), ReduceKind::avg);
       training.optimizer->zero_grad();
       const Tensor loss = training.loss(batch);
@@ -331,7 +331,7 @@ VerifyReport verify(const std::shared_ptr<ProcessGroup>& group, const std::funct
       train(/*alone=*/true);
     }
   } catch (const std::exception& error) {
-    group->abort(error.what());  // the others wait
+    group->abort(error.what());  // the other ranks wait
     throw;
   }
   return comparison.report();

@@ -1,7 +1,8 @@
-// Is a training over ranks the training of one process? Both make the same steps from the same start with the same
-// batches; loss, gradients, parameters and buffers are compared by name after each step.
+// Checks whether training over ranks equals training in one process. Both trainings make the same steps from the same
+// start with the same batches. Loss, gradients, parameters and buffers are compared by name after each step.
 //
-// verify() trains by itself. A program with a training loop of its own calls it twice, watched by a TrainingComparison:
+// verify() runs both trainings. A program with a training loop of its own runs it twice, watched by a
+// TrainingComparison:
 //
 //   dist::TrainingComparison comparison(group);
 //   train(…);                            // calls observe() before the first step and after each
@@ -25,62 +26,64 @@
 
 namespace gradus::dist {
 
-/// How far apart the two trainings are, the same on all ranks.
+/// The differences between the two trainings, the same on all ranks.
 struct VerifyReport {
   enum Kind { kGradients, kParameters, kBuffers };
-  /// Of the tensor a that differs most from its counterpart b: |a - b| / |b| in Euclidean norms, where |b| counts as no
-  /// less than 1e-3 of that of all the kind's tensors: a gradient that is 0 but for rounding has no digits to compare.
-  /// Infinite where one is no number.
+  /// Of the tensor a that differs most from its counterpart b: |a - b| / |b| in Euclidean norms. |b| counts as at least
+  /// 1e-3 of the norm of all tensors of the kind, because a gradient that is 0 except for rounding has no digits to
+  /// compare. Infinite if NaN and infinities are not at the same places in both.
   struct Difference {
     double relative = 0;
     double index = 0;  ///< in `names`
   };
-  /// What observe() finds after a step: numbers of one type, as ranks send them to each other.
+  /// What observe() finds after a step. All members are doubles, so that ranks can send them to each other as an array.
   struct Observation {
-    double loss = 0, samples = 0;             ///< the mean over so many
-    std::array<Difference, 3> differences{};  ///< by Kind: of a rank from rank 0, of rank 0 from one process
-    // Of one process alone:
-    double gradient_factor = 1, gradient_rest = 0;  ///< |a - factor b| = rest |b| for all gradients of rank 0, a, and b
-    double parameter_gradient = 1;  ///< norm of the gradient of the parameter that differs most, of all gradients: 1
+    double loss = 0, samples = 0;             ///< mean loss over this number of samples
+    std::array<Difference, 3> differences{};  ///< by Kind: of this rank from rank 0, or of rank 0 from one process
+    // The other members describe the training in one process:
+    double gradient_factor = 1, gradient_rest = 0;  ///< |a - factor b| = rest |b|: a, all gradients of the ranks, and b
+    double parameter_gradient = 1;  ///< norm of the gradient of the parameter that differs most; that of all is 1
     double draws = 0;               ///< 1 if random numbers were drawn from the default generator
-    double gradients = 0;           ///< parameters that have one
+    double gradients = 0;           ///< number of parameters that have a gradient
   };
   struct Step {
     std::vector<Observation> ranks;
     double loss = 0, samples = 0;  ///< of all ranks together
     Observation alone;
   };
-  std::array<std::vector<std::string>, 3> names;  ///< by Kind, those of gradients are the parameters'
+  std::array<std::vector<std::string>, 3> names;  ///< by Kind; gradients have the names of their parameters
   std::vector<Step> steps;                        ///< the first one is the state before training
   double tolerance = 0;
-  /// The first dropout module, which draws other numbers on each rank, and the first batch norm that uses the
-  /// statistics of each rank's part alone; "" if there is none.
+  /// The first dropout module, which draws different numbers on each rank, and the first batch norm that uses only the
+  /// statistics of each rank's part; "" if there is none.
   std::string dropout, batch_norm;
 
-  /// The first difference beyond the tolerance, with its cause where that can be told; "" if there is none. Without a
-  /// step, or a gradient in one, there is nothing to compare, which is said as well.
+  /// Describes the first difference beyond the tolerance, with its cause if that is known; "" if there is none. Also
+  /// reports that there was nothing to compare, because no step was made or a step had no gradients.
   std::string diagnosis() const;
   bool ok() const { return diagnosis().empty(); }
-  /// A line for each step, and the diagnosis.
+  /// A line for each step, followed by the diagnosis.
   std::string str() const;
 };
 
-/// Watches a training. All members but report() are collectives, called at the same point on all ranks.
+/// Watches a training. All members except report() are collectives, which all ranks must call at the same point.
 class TrainingComparison {
  public:
-  /// Differences up to `tolerance` count as rounding; 1e-3 is enough for some ten steps in float32. A ValueError if it
-  /// is negative or NaN.
+  /// Differences up to `tolerance` count as rounding. 1e-3 is enough for about ten steps in float32. Throws a
+  /// ValueError if it is negative or NaN.
   explicit TrainingComparison(std::shared_ptr<ProcessGroup> group, double tolerance = 1e-3);
 
-  /// Before the first step: all ranks hold the weights that they begin with.
+  /// Call this before the first step, when all ranks have their initial weights.
   void observe(nn::Module& model) { observe(model, 0, 0); }
-  /// After a step of the optimizer, with the gradients still there. `loss` is the mean over this rank's `samples`, any
-  /// number if there are none. Rank 0 keeps all this in host memory until it has been compared.
+  /// Call this after each step of the optimizer, while the gradients still exist. `loss` is the mean over this rank's
+  /// `samples`, and any number if there are none. Rank 0 keeps all tensors in host memory until they have been
+  /// compared.
   void observe(nn::Module& model, double loss, int64_t samples);
-  /// Ends the training over ranks. True on rank 0, where observe() from now on sees that of one process and compares.
-  /// The others follow in here, with the group's deadline for each step, and get false.
+  /// Ends the training over ranks. Returns true on rank 0, where observe() from now on watches the training in one
+  /// process and compares it. The other ranks stay in this call, wait for each step at most the group's timeout, and
+  /// get false.
   bool alone();
-  /// After the last step alone.
+  /// The result, after the last step of the training in one process.
   VerifyReport report() const;
 
  private:
@@ -92,14 +95,14 @@ class TrainingComparison {
 
   const std::shared_ptr<ProcessGroup> group_;
   VerifyReport report_;
-  std::vector<State> of_ranks_;  // on rank 0, by step
+  std::vector<State> of_ranks_;  // on rank 0: the states of the training over ranks, by step
   Device device_;                // of the model
-  size_t compared_ = 0;          // steps, with those alone
+  size_t compared_ = 0;          // steps that were compared with one process
   bool alone_ = false;
-  uint64_t offset_ = 0;  // of the default generator at the last observe() alone
+  uint64_t offset_ = 0;  // of the default generator at the last observe() in one process
 };
 
-/// What verify() trains.
+/// The training that verify() runs.
 struct VerifiedTraining {
   std::shared_ptr<nn::Module> model;
   std::unique_ptr<optim::Optimizer> optimizer;
@@ -110,17 +113,17 @@ struct VerifiedTraining {
 struct VerifyOptions {
   using Wrap = std::function<std::shared_ptr<void>(nn::Module& model, const std::shared_ptr<ProcessGroup>& group)>;
   GRADUS_ARG(int64_t, steps) = 10;
-  GRADUS_ARG(double, tolerance) = 1e-3;  ///< of TrainingComparison
-  /// Makes of a model one that trains over ranks; what it returns lives as long as the training.
+  GRADUS_ARG(double, tolerance) = 1e-3;  ///< as in TrainingComparison
+  /// Turns a model into one that trains over ranks. The returned object is kept until the end of the training.
   GRADUS_ARG(Wrap, wrap) = [](nn::Module& model, const std::shared_ptr<ProcessGroup>& group) {
     return std::make_shared<DistributedDataParallel>(model, group);
   };
 };
 
-/// Trains over the ranks of `group`, then on rank 0 alone, and compares. `make` makes the same training each time: the
-/// default generator is then in the state in which verify() found it. `batch_of` gives a rank's part of the batch of a
-/// step, from 0 on, with a row of each tensor for each sample: for rank 0 of 1 the whole batch. Losses are weighted by
-/// the sizes of the parts.
+/// Trains over the ranks of `group`, then on rank 0 alone, and compares. `make` must make the same training each time;
+/// before each call the default generator has the state that it had when verify() was called. `batch_of` returns a
+/// rank's part of the batch of a step, counted from 0, as tensors with one row for each sample. For rank 0 of 1 it
+/// returns the whole batch. Losses are weighted by the sizes of the parts.
 VerifyReport verify(const std::shared_ptr<ProcessGroup>& group, const std::function<VerifiedTraining()>& make,
                     const std::function<TensorList(int64_t step, int rank, int ranks)>& batch_of,
                     const VerifyOptions& options = {});

@@ -7,12 +7,12 @@
 namespace gradus::dist {
 namespace {
 
-/// The members of any module that hold its own tensors: listing them by name takes ten times as long.
+/// Gives access to the tensors of any module. Listing them by name takes ten times as long.
 struct Members : nn::Module {
   static constexpr auto kParameters = &Members::parameters_, kBuffers = &Members::buffers_;
 };
 
-/// visit(tensor) for the parameters, and the buffers if they are asked for, of all modules, in a fixed order.
+/// Calls visit(tensor) for the parameters of all modules, and for the buffers if requested, in a fixed order.
 template <class Visit>
 void visit_tensors_of(const nn::Module& net, bool with_buffers, const Visit& visit) {
   const std::function<void(const nn::Module&)> visit_module = [&](const nn::Module& module) {
@@ -83,12 +83,12 @@ void WatchedNet::compare(const Entries& before, const OrderedDict<std::string, T
     if (entry != before.end() && is_same(*entry, *item)) continue;
     const std::string remedy = ": make the " + wrapper + " after changes of the net";
     GRADUS_CHECK(entry != before.end(), ValueError, "the ", kind, " '", item.key(), "' was added after the ", wrapper,
-                 " was made, which does not know it", remedy);
+                 " was made", remedy);
     GRADUS_CHECK(entry->tensor.impl() == item->impl(), ValueError, "the ", kind, " '", item.key(),
-                 "' was replaced by another tensor after the ", wrapper, " was made, which does not know it", remedy);
+                 "' was replaced by another tensor after the ", wrapper, " was made", remedy);
     GRADUS_CHECK(entry->requires_grad || !item->requires_grad(), AutogradError, "the ", kind, " '", item.key(),
                  "' requires gradients, but did not when the ", wrapper,
-                 " was made: its gradient would stay this rank's own. Make the ", wrapper, " after requires_grad_()");
+                 " was made: its gradient would not be averaged. Make the ", wrapper, " after requires_grad_()");
     GRADUS_CHECK(entry->requires_grad == item->requires_grad() || options_.may_freeze, AutogradError, "the ", kind,
                  " '", item.key(), "' was frozen after the ", wrapper, " was made", remedy);
     GRADUS_FAIL(ValueError, "the ", kind, " '", item.key(), "' is of shape ", item->sizes(), ", ", item->dtype(),

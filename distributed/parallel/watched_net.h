@@ -1,5 +1,6 @@
-// A wrapper that averages or shards the gradients of a net works on the parameters that the net had when it was made.
-// This finds out whether the net still has these and no others, so that none is left out silently.
+// A wrapper that averages or shards the gradients of a net works on the parameters that the net had when the wrapper
+// was made. A WatchedNet finds out whether the net still has exactly these parameters, so that none is silently left
+// out.
 #pragma once
 
 #include <memory>
@@ -12,22 +13,22 @@
 namespace gradus::dist {
 
 struct WatchedNetOptions {
-  std::string wrapper;  ///< its name, for messages
-  /// A parameter that required gradients may be frozen: the wrapper treats one without a gradient as it documents.
+  std::string wrapper;  ///< name of the wrapper, for messages
+  /// Parameters may be frozen later. The wrapper treats them like parameters without a gradient.
   bool may_freeze = false;
-  /// The wrapper itself replaces the numbers of parameters, so their dtype and device tell nothing.
+  /// Dtype and device of parameters may change, because the wrapper itself replaces their data.
   bool may_move = false;
   bool watches_buffers = false;
 };
 
-/// A net as its wrapper saw it.
+/// A net in the state in which its wrapper saw it.
 class WatchedNet {
  public:
   WatchedNet(nn::Module& module, WatchedNetOptions options);
 
-  /// Compares the net with what it was. A parameter that has begun, or ceased, to require gradients is an
-  /// AutogradError; one that was added, replaced, removed, or moved to another device or dtype is a ValueError, and so
-  /// are buffers. The error names it, and ends the group: the other ranks may wait for this one.
+  /// Compares the net with its recorded state. Throws an AutogradError if a parameter has begun or ceased to require
+  /// gradients, and a ValueError if a parameter or buffer was added, replaced, removed, or moved to another device or
+  /// dtype. The error names the tensor and ends the group, because the other ranks may wait for this one.
   void check(ProcessGroup& group) const;
 
  private:
@@ -47,10 +48,10 @@ class WatchedNet {
   void compare(const Entries& before, const OrderedDict<std::string, Tensor>& now, const char* kind) const;
 
   nn::Module& module_;
-  const std::shared_ptr<nn::Module> alive_;  // where the module is held by a shared_ptr
+  const std::shared_ptr<nn::Module> alive_;  // keeps the module alive if a shared_ptr owns it
   const WatchedNetOptions options_;
   const Entries parameters_, buffers_;  // by name
-  Entries in_order_;                    // of all modules, without names
+  Entries in_order_;                    // of all modules in a fixed order, without names
 };
 
 }  // namespace gradus::dist

@@ -220,7 +220,7 @@ TEST_CASE("an exception says which replica threw it", "[data_parallel]") {
   CHECK_THROWS_WITH(data_parallel(plain, x, cpus(2)), contains("cannot be cloned"));
   CHECK_THROWS_WITH(parallel_apply(std::vector{module}, {x, x}), contains("1 modules, 2 inputs and 2 devices"));
   CHECK_THROWS_AS(data_parallel(module, x, std::vector<Device>()), DeviceError);
-  if (!cuda::is_available()) CHECK_THROWS_WITH(data_parallel(module, x), contains("finds no GPU"));
+  if (!cuda::is_available()) CHECK_THROWS_WITH(data_parallel(module, x), contains("found no GPU"));
   CHECK_THROWS_WITH(
       autograd::checkpoint([&](const Tensor& of) { return data_parallel(module, of, cpus(2)); }, x.requires_grad_()),
       contains("call checkpoint() in the modules"));

@@ -301,7 +301,7 @@ TEST_CASE("ddp: nets that differ are told on every rank") {
   });
   CHECK(results[2].error ==
         "[DistributedDataParallel] the nets differ: rank 0 has the parameter 0.weight of shape (4, 3), strides (3, 1), "
-        "float32, rank 2 at its place 0.weight of shape (5, 3), strides (3, 1), float32");
+        "float32, rank 2 has in its place 0.weight of shape (5, 3), strides (3, 1), float32");
   for (const int rank : {0, 1})
     CHECK(results[static_cast<size_t>(rank)].error.find("rank 2 has other parameters") != std::string::npos);
 }
@@ -327,7 +327,7 @@ TEST_CASE("ddp: nets of different numbers of layers, and other differences, are 
         "rank 0 has 4 parameters, rank 1 has 2; the first that differs is on rank 0 1.weight of shape (2,), strides "
         "(1,), float32, on rank 1 none");
   CHECK(errors_of([](nn::Sequential& net) { net->parameters()[1].requires_grad_(false); }) ==
-        "rank 0 has the parameter 0.bias of shape (2,), strides (1,), float32, rank 1 at its place 0.bias of shape "
+        "rank 0 has the parameter 0.bias of shape (2,), strides (1,), float32, rank 1 has in its place 0.bias of shape "
         "(2,), strides (1,), float32, frozen");
   CHECK(errors_of([](nn::Sequential& net) { net->register_buffer("more", zeros({1})); }) ==
         "rank 0 has 3 buffers, rank 1 has 4; the first that differs is on rank 0 1.running_mean of shape (2,), strides "

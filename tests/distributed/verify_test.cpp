@@ -147,7 +147,7 @@ TEST_CASE("verify: a rank that begins with another seed") {
         group, [&] { return train_net(group->rank() == 2 ? 5 : 1); }, parts, wrapped(average_only));
   });
   CHECK_THAT(report.diagnosis(), contains("before training, rank 2's parameter '"));
-  CHECK_THAT(report.diagnosis(), contains("it began with other numbers (another seed?)"));
+  CHECK_THAT(report.diagnosis(), contains("it began with different numbers (another seed?)"));
   std::istringstream table(report.str());
   std::string line;
   std::getline(table, line), std::getline(table, line);
@@ -162,7 +162,7 @@ TEST_CASE("verify: a rank that begins with another seed") {
         group, [&] { return train_net(++calls == 2 ? 5 : 1); }, parts, VerifyOptions().steps(1));
   });
   CHECK_THAT(alone.diagnosis(), contains("before training, the parameter '"));
-  CHECK_THAT(alone.diagnosis(), contains("the two trainings began with other numbers"));
+  CHECK_THAT(alone.diagnosis(), contains("the two trainings began with different numbers"));
 }
 
 TEST_CASE("verify: batch norm of each rank alone, and of all") {
@@ -202,7 +202,7 @@ TEST_CASE("verify: dropout hides what differs") {
           group, [&] { return train_around([&] { return nn::Dropout(p); }); }, parts, VerifyOptions().steps(2));
     });
   };
-  CHECK_THAT(report(0.5).diagnosis(), contains("dropout '1' draws other numbers on each rank"));
+  CHECK_THAT(report(0.5).diagnosis(), contains("dropout '1' draws different numbers on each rank"));
   CHECK(report(0).diagnosis() == "");
 
   const auto draw = [](int64_t, int rank, int ranks) {
@@ -213,7 +213,7 @@ TEST_CASE("verify: dropout hides what differs") {
     return verify(
         group, [] { return train_net(1); }, draw, VerifyOptions().steps(2));
   });
-  CHECK_THAT(drawn.diagnosis(), contains("random numbers are drawn in the step"));
+  CHECK_THAT(drawn.diagnosis(), contains("each rank draws different random numbers in the step"));
 }
 
 TEST_CASE("verify: a rank that has the wrong batch") {
@@ -231,7 +231,7 @@ TEST_CASE("verify: a rank that has the wrong batch") {
   CHECK_THAT(report([&](int64_t step, int rank, int ranks) { return parts(rank == 2 ? 1 - step : step, rank, ranks); }),
              contains("in step 1, the loss is "));
   CHECK_THAT(report([&](int64_t step, int rank, int ranks) { return parts(rank == 2 ? 1 - step : step, rank, ranks); }),
-             contains("the batches of the ranks are not the parts of the whole one"));
+             contains("the batches of the ranks are not the parts of the whole batch"));
   CHECK(report([&](int64_t step, int rank, int ranks) {
           return parts(step, rank == 2 ? 1 : rank, ranks);
         }).starts_with("in step 1, the ranks have 9 samples and one process 8"));
@@ -280,7 +280,7 @@ TEST_CASE("verify: an optimizer that makes another step") {
         parts, VerifyOptions().steps(1));
   });
   CHECK_THAT(report.diagnosis(), contains("in step 1, rank 1's parameter '"));
-  CHECK_THAT(report.diagnosis(), contains("with the same gradients its optimizer made another step"));
+  CHECK_THAT(report.diagnosis(), contains("with the same gradients its optimizer made a different step"));
 }
 
 TEST_CASE("verify: a gradient that differs late may be rounding, in the first uneven step it is a missing weight") {
@@ -299,8 +299,8 @@ TEST_CASE("verify: a gradient that differs late may be rounding, in the first un
   report.steps[2].alone.differences[VerifyReport::kGradients] = {0.1, 0};
   report.steps[2].alone.gradient_rest = 0.1;
   CHECK(report.diagnosis() ==
-        "in step 2, the gradient 'weight' of the ranks is not that of one process (relative difference 0.1): all was "
-        "the same a step before, so it may be rounding that activations near 0 or the learning rate amplify");
+        "in step 2, the gradient 'weight' of the ranks is not that of one process (relative difference 0.1): one "
+        "step earlier all was equal, so it may be rounding, amplified by activations near 0 or the learning rate");
   report.steps[1] = parts(4, 4);
   CHECK_THAT(report.diagnosis(), contains("parts have 4, 3 samples"));
 }
@@ -321,7 +321,7 @@ TEST_CASE("verify: a parameter that has no effect on the loss drifts by rounding
                   }));
   });
   CHECK_THAT(report.diagnosis(), contains("in step 1, the parameter '1.bias' of the ranks is not that of one process"));
-  CHECK_THAT(report.diagnosis(), contains("its gradient is 0 but for rounding"));
+  CHECK_THAT(report.diagnosis(), contains("its gradient is 0 except for rounding"));
 }
 
 TEST_CASE("verify: a loss that is no number, and an exception in one process, reach all ranks") {
@@ -337,7 +337,7 @@ TEST_CASE("verify: a loss that is no number, and an exception in one process, re
         parts, VerifyOptions().steps(1));
   });
   CHECK_FALSE(report.ok());
-  CHECK_THAT(report.diagnosis(), contains("the loss of one process alone is nan, which is not the ranks' doing"));
+  CHECK_THAT(report.diagnosis(), contains("the loss of one process alone is nan, which the ranks have not caused"));
   const auto results = run_ranks("local", 2, [&](ProcessGroup& group) {
     verify(
         Group(std::shared_ptr<void>(), &group), [] { return train_net(1); },
@@ -381,7 +381,7 @@ TEST_CASE("verify: observations that do not match say so") {
     other.observe(*net);
     other.alone();
     require(error_of([&] { other.observe(*nn::ReLU()); }).find("other parameters than") != std::string::npos, "model");
-    require(error_of([&] { comparison.observe(*net); }).find("one process makes more") != std::string::npos, "more");
+    require(error_of([&] { comparison.observe(*net); }).find("one process made more") != std::string::npos, "more");
   });
 }
 

@@ -187,8 +187,8 @@ class Ranks(unittest.TestCase):
                       self.run_command([*images, "--sync-batch-norm", "--lr", "0", "--spawn", "2"])[0])
         for options, cause in (
             (["--augment", "none"], "batch norm 'bn1' uses the statistics of each rank's part alone"),
-            (["--no-batch-norm", "--dropout", "0.5"], "dropout 'dropout' draws other numbers on each rank"),
-            (["--no-batch-norm", "--device-data"], "random numbers are drawn in the step"),
+            (["--no-batch-norm", "--dropout", "0.5"], "dropout 'dropout' draws different numbers on each rank"),
+            (["--no-batch-norm", "--device-data"], "each rank draws different random numbers in the step"),
         ):
             with self.subTest(options=options):
                 for command in ([*images, "--spawn", "2"], [self.launcher, "--nproc", "2", *images]):

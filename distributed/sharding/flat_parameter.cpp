@@ -14,12 +14,12 @@
 namespace gradus::dist {
 namespace {
 
-/// Where a parameter begins in the line, and a shard too: vector instructions and cache lines end before.
+/// Alignment of parameters and shards in the line, in bytes, for vector instructions and cache lines.
 constexpr int64_t kAlignment = 64;
 
 }  // namespace
 
-/// Gives backward the values of a parameter that were released after forward had used them.
+/// Provides backward with the values of a parameter that was released after forward had used it.
 class FlatParameter::Keeper final : public SavedKeeper {
  public:
   Keeper(FlatParameter* flat, const Tensor& parameter) : flat_(flat), parameter_(parameter) {}
@@ -27,17 +27,17 @@ class FlatParameter::Keeper final : public SavedKeeper {
     flat_ = nullptr;
     parameter_ = Tensor();
   }
-  /// The place is the version of the shard that forward saw.
+  /// Returns the version of the shard that forward used as the place of the saved value.
   std::optional<size_t> take(const Array&, const Tensor&) override {
     if (flat_ == nullptr) return std::nullopt;
     return flat_->gathered_version_;
   }
   Kept give(size_t version) override {
-    GRADUS_CHECK(flat_, AutogradError, "the sharded net whose parameter backward needs has gone");
+    GRADUS_CHECK(flat_, AutogradError, "backward needs a parameter of a sharded net that no longer exists");
     flat_->gather();
     GRADUS_CHECK(version == flat_->gathered_version_, AutogradError,
-                 "a sharded parameter that forward used was changed since, by an optimizer's step perhaps: call "
-                 "backward() before");
+                 "a sharded parameter that forward used was changed afterwards, perhaps by an optimizer step: call "
+                 "backward() before that");
     return {parameter_.array(), parameter_};
   }
   void drop(size_t) override {}
@@ -71,7 +71,7 @@ FlatParameter::FlatParameter(const OrderedDict<std::string, Tensor>& parameters,
 
   const Device home = options_.home.value_or(device_);
   if (options_.keep_whole) whole_ = ops::cast(line, dtype_);
-  // Where the line stays and is what the optimizer updates, the shard is a part of it.
+  // If the whole line stays and is what the optimizer updates, the shard is a view of it.
   const bool is_part = options_.keep_whole && dtype_ == first.dtype() && home == device_;
   const Array part = line.slice(0, group_->rank() * count, (group_->rank() + 1) * count);
   shard_ = Tensor(is_part ? slice_like(whole_, group_->rank() * count, part) : ops::clone(ops::to_device(part, home)));
@@ -166,7 +166,7 @@ void FlatParameter::finish_reduce() {
   gradients_ = Array();
   for (const Tensor& parameter : parameters_) {
     parameter.mutable_grad() = Tensor();
-    parameter.set_data(parameter.data());  // which ends the binding
+    parameter.set_data(parameter.data());  // ends the binding
   }
   const Array part = ops::cast(ops::to_device(std::exchange(reduced_, Array()), shard_.device()), shard_.dtype());
   Tensor& gradient = shard_.mutable_grad();

@@ -1,11 +1,11 @@
-// The parameters of a net, or of a part of it, as one line of memory, of which every rank owns an equal part, its
-// shard: what an optimizer updates on this rank (Rajbhandari et al., "ZeRO: memory optimizations toward training
-// trillion parameter models", 2020).
+// The parameters of a net, or of a part of it, in one block of memory (the line). Every rank owns an equal part of the
+// line, its shard, which is what an optimizer updates on this rank (Rajbhandari et al., "ZeRO: memory optimizations
+// toward training trillion parameter models", 2020).
 //
 //   whole   | weight | bias |   weight 2    | bias 2 | 0 0 |
 //   owner   |   rank 0    |   rank 1    |     rank 2       |
 //
-// The whole line is there between gather() and release(), and the parameters are views of it.
+// The whole line exists between gather() and release(), and the parameters are views of it.
 #pragma once
 
 #include <memory>
@@ -21,72 +21,74 @@
 namespace gradus::dist {
 
 struct FlatParameterOptions {
-  bool keep_whole = false;                    ///< release() does nothing: the line stays
-  std::optional<DType> dtype = std::nullopt;  ///< of the line and of gradients; the shard keeps the parameters' own
-  std::optional<Device> home = std::nullopt;  ///< where the shard lies; none: where the parameters do
+  bool keep_whole = false;                    ///< release() does nothing, so the whole line stays
+  std::optional<DType> dtype = std::nullopt;  ///< of the line and of gradients; the shard keeps the parameters' dtype
+  std::optional<Device> home = std::nullopt;  ///< device of the shard; default: that of the parameters
   bool strict = false;                        ///< CollectiveOptions::strict
 };
 
 class FlatParameter {
  public:
-  /// A parameter in the line.
+  /// The place of a parameter in the line.
   struct Place {
     int64_t begin;
     Shape shape;
     Strides strides;
   };
 
-  /// Parameters of one dtype on one device, with the same values on all ranks, which call this alike. At the end the
-  /// parameters are released. Others are a ValueError.
+  /// All ranks must call this with the same parameters and values. Throws a ValueError unless all parameters have one
+  /// dtype and device. Ends with a release().
   FlatParameter(const OrderedDict<std::string, Tensor>& parameters, std::shared_ptr<ProcessGroup> group,
                 FlatParameterOptions options = {});
   FlatParameter(const FlatParameter&) = delete;
   FlatParameter& operator=(const FlatParameter&) = delete;
-  /// The parameters own memory again: the last values that this rank had, NaN where they were released.
+  /// Gives the parameters memory of their own: the last values that this rank had, or NaN if they are released.
   ~FlatParameter();
 
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
   const std::vector<std::string>& names() const { return names_; }
   const std::vector<Tensor>& parameters() const { return parameters_; }
   const std::vector<Place>& places() const { return places_; }
-  /// Elements of the line without the padding at its end, and of a shard.
+  /// Number of elements of the line without the padding at its end.
   int64_t numel() const { return numel_; }
+  /// Number of elements of a shard.
   int64_t shard_numel() const { return shard_.numel(); }
-  /// This rank's part, a leaf of one dimension.
+  /// This rank's shard, a leaf of one dimension.
   const Tensor& shard() const { return shard_; }
 
   // ---- Collectives: all ranks call these in the same order. ----
-  /// The parameters get the values of all shards, unless they have them. begin_gather() does not wait.
+  /// Give the parameters the values of all shards, unless they have them already. begin_gather() does not wait.
   void begin_gather();
   void gather();
-  /// The parameters' memory goes; until gather() they are NaN and take no memory.
+  /// Frees the memory of the parameters. Until gather() they are NaN and take no memory.
   void release();
 
-  /// A ValueError that names a parameter whose numbers somebody else has moved or replaced: gather() would lose them.
+  /// Throws a ValueError that names a parameter whose data was moved or replaced from outside: gather() would lose it.
   void check_places() const;
 
-  /// Backward adds the parameters' gradients to a line of zeros from here on; those that are there are taken along.
+  /// From here on, backward adds the gradients of the parameters to a line, which begins with those that exist already
+  /// and zeros elsewhere.
   void bind_gradients();
   bool has_bound_gradients() const { return gradients_.defined(); }
-  /// Averages that line over the ranks and adds this rank's part to the shard's gradient. begin_reduce() does not wait,
-  /// finish_reduce() drops the line.
+  /// Average the line of gradients over the ranks and add this rank's part to the gradient of the shard. begin_reduce()
+  /// does not wait; finish_reduce() waits and frees the line.
   void begin_reduce();
   void finish_reduce();
 
-  /// How the shards, and what is like them, divide the line, for checkpoints.
+  /// How shards, and arrays with the same layout, divide the line; for checkpoints.
   Cut cut() const;
-  /// What this rank owns of a parameter: `count` elements from its element `first` on, which are at `begin` in the
-  /// shard.
+  /// The part of a parameter that this rank owns: `count` elements from element `first` of the parameter on. They begin
+  /// at element `begin` of the shard.
   struct OwnPart {
     size_t parameter;
     int64_t first, begin, count;
   };
   std::vector<OwnPart> own_parts() const;
-  /// The elements of parameter i, or of an array like it, in the order of the line.
+  /// The elements of x, an array with the shape of parameter i, in the order of the line.
   Array in_line(size_t i, const Array& x) const;
-  /// A line like the shards' of all ranks: `part` of each, one behind the other, cut into the parameters' shapes.
+  /// Gathers a `part` with the layout of a shard from each rank, and cuts the result into the parameters' shapes.
   std::vector<Array> gather_like(const Array& part) const;
-  /// This rank's part of such arrays.
+  /// This rank's part of arrays with the shapes of the parameters.
   Array part_like(const std::vector<Array>& arrays) const;
 
  private:
@@ -101,14 +103,14 @@ class FlatParameter {
   const FlatParameterOptions options_;
   const std::vector<std::string> names_;
   const std::vector<Tensor> parameters_;
-  std::vector<Array> pointed_;  // by parameter: what its numbers were made; undefined before the first time
+  std::vector<Array> pointed_;  // by parameter: the data that point() gave it; undefined before
   std::vector<Place> places_;
   std::vector<Ref<Keeper>> keepers_;
   int64_t numel_ = 0;
   Device device_;
   DType dtype_;
   Tensor shard_;
-  uint32_t gathered_version_ = 0;  // of the shard
+  uint32_t gathered_version_ = 0;  // of the shard at the last gather()
   Array whole_, gradients_, reduced_, nan_;
   ProcessGroup::WorkPtr gathering_, reducing_;
 };

@@ -47,7 +47,7 @@ void FullyShardedDataParallel::make_units(nn::Module& module) {
   for (const auto& item : module.named_modules("", false))
     if (is_unit(item.key(), *item.value())) units_.emplace_back(item.key(), *item.value());
 
-  // A parameter belongs to the innermost unit that it is in, and where it is in several side by side, to the net's.
+  // A parameter belongs to the innermost unit that contains it, or to the net's own if several separate units do.
   const auto contains = [](const Unit& outer, const Unit& inner) {
     return outer.name.empty() || inner.name.starts_with(outer.name + ".") || inner.name == outer.name;
   };
@@ -115,7 +115,7 @@ void FullyShardedDataParallel::before_forward(size_t u, TensorList& inputs) {
 
 void FullyShardedDataParallel::after_forward(size_t u, const TensorList& outputs) {
   Unit& unit = units_[u];
-  if (autograd::is_recomputing()) return;  // backward goes on with it
+  if (autograd::is_recomputing()) return;  // backward continues with the recomputed values
   bool recorded = false;
   for (const Tensor& output : outputs) {
     if (!output.defined() || !output.requires_grad()) continue;
@@ -152,13 +152,13 @@ void FullyShardedDataParallel::on_gradient(size_t u) {
   const OpContext context("FullyShardedDataParallel");
   begin_pass();
   Unit& unit = units_[u];
-  // A unit that was called twice gets its gradients twice, and is done at the end of the pass.
+  // A unit that was called twice gets its gradients twice, so it is reduced at the end of the pass.
   if (++unit.arrived == unit.flat->parameters().size() && unit.calls <= 1 && unit.flat->has_bound_gradients())
     reduce(unit);
 }
 
 void FullyShardedDataParallel::reduce(Unit& unit) {
-  finish_reduce();  // one line of gradients at a time, and the next
+  finish_reduce();  // so that only one line of gradients is being sent while the next one fills
   if (!unit.flat->has_bound_gradients()) unit.flat->bind_gradients();
   unit.flat->begin_reduce();
   unit.flat->release();
@@ -222,7 +222,7 @@ nn::StateDict FullyShardedDataParallel::full_state_dict() {
   for (const auto& item : module_.state_dict()) {
     const auto key = keys_.find(item.key());
     const auto found = key == keys_.end() ? values.end() : values.find(key->second);
-    const bool is_sharded = found != values.end();  // the others are frozen, or buffers
+    const bool is_sharded = found != values.end();  // otherwise a frozen parameter or a buffer
     state.insert(item.key(), Tensor(is_sharded ? found->second : ops::clone(ops::to_device(item->array(), Device()))));
   }
   return state;
@@ -249,7 +249,7 @@ void FullyShardedDataParallel::load_full_state_dict(const nn::StateDict& state) 
     ops::copy_into(unit.flat->shard().array(), unit.flat->part_like(arrays));
   }
   for (const auto& item : own)
-    if (const auto key = keys_.find(item.key()); key == keys_.end() || !is_sharded(key->second))  // frozen, or a buffer
+    if (const auto key = keys_.find(item.key()); key == keys_.end() || !is_sharded(key->second))  // frozen, or buffer
       ops::copy_into(item->array(), state[item.key()].array());
 }
 
@@ -258,7 +258,7 @@ std::vector<CheckpointEntry> FullyShardedDataParallel::checkpoint_entries() cons
   for (const Unit& unit : units_)
     if (unit.flat) entries.push_back({"unit." + unit.name, unit.flat->shard().array(), unit.flat->cut()});
   for (const auto& item : module_.state_dict())
-    if (const auto key = keys_.find(item.key()); key == keys_.end() || !is_sharded(key->second))  // frozen, or a buffer
+    if (const auto key = keys_.find(item.key()); key == keys_.end() || !is_sharded(key->second))  // frozen, or buffer
       entries.push_back({"whole." + item.key(), item->array()});
   return entries;
 }

@@ -1,6 +1,6 @@
-// Data-parallel training of nets that are too large to be on every rank (torch.distributed.fsdp; ZeRO stages 2 and 3).
-// A net is cut into units. Of each unit's parameters, gradients and optimizer state a rank keeps its shard
-// (flat_parameter.h); the whole parameters are there while the unit computes.
+// Data-parallel training of nets that are too large for one rank (torch.distributed.fsdp; ZeRO stages 2 and 3). A net
+// is divided into units. Each rank keeps its shard of the parameters, gradients and optimizer state of each unit
+// (flat_parameter.h). The whole parameters of a unit exist only while the unit computes.
 //
 //   forward    gather 1 | compute 1, release | compute 2, release | …
 //                       | gather 2           | gather 3           |
@@ -15,7 +15,7 @@
 //   adam.step();
 //   adam.zero_grad();
 //
-// The net is used as before. Its own parameters are NaN and take no memory outside of their unit's computation.
+// The net is used as before. Its own parameters are NaN and take no memory while their unit does not compute.
 #pragma once
 
 #include <functional>
@@ -41,30 +41,30 @@ enum class ShardingStrategy : uint8_t {
 
 struct FullyShardedDataParallelOptions {
   GRADUS_ARG(ShardingStrategy, sharding_strategy) = ShardingStrategy::full_shard;
-  /// Whether a module is a unit; unset: the net's children are. What is in no unit belongs to the net's own, which is
-  /// gathered from the beginning of forward to the end of backward.
+  /// Whether a module is a unit. By default the net's children are. Parameters outside of all units belong to the net's
+  /// own unit, which is gathered from the beginning of forward to the end of backward.
   GRADUS_ARG(std::function<bool(const std::string& name, const nn::Module& module)>, is_unit);
-  /// kBFloat16: parameters are gathered and gradients sent in this type; shards stay float32. What goes into the net is
-  /// converted too.
+  /// kBFloat16: parameters are gathered and gradients are sent in this type, while shards stay float32. Floating-point
+  /// inputs of the net are converted too.
   GRADUS_ARG(std::optional<DType>, param_dtype) = std::nullopt;
-  /// Shards, their gradients and the optimizer's state lie on the CPU.
+  /// Keep shards, their gradients and the optimizer's state on the CPU.
   GRADUS_ARG(bool, cpu_offload) = false;
-  /// Whether a unit's gradients are sent while backward computes the next one's: then two units' gradients are there at
-  /// once, otherwise one unit's, for which backward waits.
+  /// Whether a unit's gradients are sent while backward computes those of the next unit. The gradients of two units
+  /// then exist at once. Otherwise only one unit's do, and backward waits for them to be sent.
   GRADUS_ARG(bool, overlap_reduce) = true;
-  /// Sums in the order of the ranks, so that every transport gives the same bits.
+  /// Sum in the order of the ranks, so that every transport gives the same bits.
   GRADUS_ARG(bool, strict) = false;
 };
 
 /// Shards a net over the ranks of a group, unit by unit (torch.distributed.fsdp.FullyShardedDataParallel).
 class FullyShardedDataParallel {
  public:
-  /// All ranks call this with nets of the same parameters, which become rank 0's values; so do buffers. The net must be
-  /// on its device by then, and all of it in one dtype. Parameters that do not require gradients stay whole. If the
-  /// nets of two ranks differ (check_same_on_all_ranks), all get a ValueError.
+  /// All ranks must call this with nets that have the same parameters. Parameters and buffers get the values of rank 0.
+  /// The net must already be on its device and have one dtype. Frozen parameters stay whole. If the nets of two ranks
+  /// differ (check_same_on_all_ranks), all ranks get a ValueError.
   ///
-  /// The net must stay as it is: a parameter that is frozen or requires gradients later is an AutogradError in the next
-  /// backward pass, and one that is added, replaced, removed or moved is a ValueError, which names it.
+  /// The net must not change afterwards. The next backward pass throws an AutogradError if a parameter was frozen or
+  /// unfrozen, and a ValueError that names the parameter if one was added, replaced, removed or moved.
   FullyShardedDataParallel(nn::Module& module, std::shared_ptr<ProcessGroup> group,
                            FullyShardedDataParallelOptions options = {});
   template <class M>
@@ -75,24 +75,26 @@ class FullyShardedDataParallel {
   FullyShardedDataParallel(const FullyShardedDataParallel&) = delete;
   FullyShardedDataParallel& operator=(const FullyShardedDataParallel&) = delete;
 
-  /// This rank's shards, one of each unit: for an optimizer that treats all elements alike, as all of optim/ do.
+  /// This rank's shards, one for each unit, for an optimizer that treats all elements alike, as all optimizers of
+  /// optim/ do.
   std::vector<Tensor> parameters() const;
-  /// Whose ranks share the parameters.
+  /// The group whose ranks share the parameters.
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
 
-  /// Scales the gradients so that their norm over all ranks is at most max_norm. Returns the norm. Collective.
+  /// Scales the gradients so that their norm over all ranks is at most max_norm. Returns the norm. A collective.
   Tensor clip_grad_norm_(double max_norm, double norm_type = 2);
 
-  // ---- Saving. All collective. ----
-  /// Parameters and buffers of the whole net by their names, on the CPU, on every rank.
+  // ---- Saving. All of these are collectives. ----
+  /// The parameters and buffers of the whole net by name, on the CPU, on every rank.
   nn::StateDict full_state_dict();
-  /// Takes such a dict, which every rank has, from a net on any number of ranks. Names or shapes that do not fit are a
-  /// ValueError and change nothing.
+  /// Loads such a dict, which every rank must have. It may come from a net on any number of ranks. Throws a ValueError
+  /// if names do not fit and a ShapeError if shapes do not; nothing has changed then.
   void load_full_state_dict(const nn::StateDict& state);
-  /// Each rank writes its shards and its part of the optimizer's state into a file of the folder, and rank 0 an index
-  /// (sharded_checkpoint.h). Until that is there, what the folder held before can be loaded.
+  /// Each rank writes its shards and its part of the optimizer's state to a file in the folder, and rank 0 writes an
+  /// index (sharded_checkpoint.h). Until the index has been written, the previous checkpoint in the folder can be
+  /// loaded.
   void save(const std::string& folder, const optim::Optimizer& optimizer);
-  /// Reads such a folder, which any number of ranks may have written. A folder of another net is an IoError.
+  /// Loads such a folder, which may come from any number of ranks. Throws an IoError if it belongs to another net.
   void load(const std::string& folder, optim::Optimizer& optimizer);
 
  private:
@@ -101,10 +103,10 @@ class FullyShardedDataParallel {
         : name(std::move(name_)), module(&module_), alive(module_.weak_from_this().lock()) {}
     std::string name;
     nn::Module* module;
-    std::shared_ptr<nn::Module> alive;    // where the module is held by a shared_ptr
-    std::unique_ptr<FlatParameter> flat;  // null where it has no parameters of its own
+    std::shared_ptr<nn::Module> alive;    // keeps the module alive if a shared_ptr owns it
+    std::unique_ptr<FlatParameter> flat;  // null if the unit has no parameters of its own
     std::vector<unsigned> module_hooks, parameter_hooks;
-    size_t calls = 0, arrived = 0;  // of forward, and gradients, since the last pass
+    size_t calls = 0, arrived = 0;  // calls of forward, and gradients, since the last pass
     bool reduced = false;
   };
 
@@ -115,20 +117,20 @@ class FullyShardedDataParallel {
   void on_gradient(size_t unit);
   void begin_pass();
   void reduce(Unit& unit);
-  void finish_reduce();  // of the unit that is reducing_, if there is one
+  void finish_reduce();  // of the unit reducing_, if there is one
   void finish_pass();
   bool is_sharded(const std::string& parameter) const;
   std::vector<CheckpointEntry> checkpoint_entries() const;
-  /// The next unit with parameters before (-1) or behind (1) this one in forward; null if there is none.
+  /// The next unit with parameters before (-1) or after (1) this one in forward; null if there is none.
   FlatParameter* neighbour(size_t unit, int step);
 
   nn::Module& module_;
   const std::shared_ptr<ProcessGroup> group_;
   const FullyShardedDataParallelOptions options_;
   Device device_;
-  std::vector<Unit> units_;                  // the net's own first
-  std::vector<size_t> order_;                // in which forward first came to them
-  std::map<std::string, std::string> keys_;  // of the state dict: the name of the parameter, which may have several
+  std::vector<Unit> units_;                  // the net's own unit first
+  std::vector<size_t> order_;                // units in the order in which forward first reached them
+  std::map<std::string, std::string> keys_;  // parameters by key of the state dict; a parameter may have several keys
   Unit* reducing_ = nullptr;
   bool in_pass_ = false;
   std::optional<WatchedNet> watched_;

@@ -1,5 +1,6 @@
-// How sharded weights start: every rank draws its part of what one process would draw for the whole weight, so that any
-// number of ranks begins with the same numbers, and no rank holds more than its part. Internal to distributed/sharding.
+// Initial values of sharded weights. Every rank draws its part of what one process would draw for the whole weight, so
+// that training begins with the same numbers on any number of ranks, and no rank holds more than its part. Internal to
+// distributed/sharding.
 #pragma once
 
 #include <gradus/autograd/tensor.h>
@@ -8,9 +9,9 @@
 
 namespace gradus::dist {
 
-/// Writes into `part` (rows, columns), float32 on the cpu, what one draw of the default generator for a whole matrix
-/// with `whole_columns` would have there: row i of the part is row row_of(i) of the whole, from `first_column` on.
-/// element(state, n) is element n of the draw; the generator advances as it does for the whole.
+/// Fills `part` (rows, columns), float32 on the CPU, with its elements of one draw of the default generator for a whole
+/// matrix with `whole_columns`: row i of the part is row row_of(i) of the whole, from `first_column` on. element(state,
+/// n) is element n of the draw. The generator advances as it does for the whole matrix.
 template <class RowOf, class Element>
 void draw_part(const Tensor& part, int64_t whole_columns, int64_t first_column, const RowOf& row_of,
                const Element& element) {
@@ -32,7 +33,7 @@ void draw_uniform_part(const Tensor& part, int64_t whole_columns, int64_t first_
   });
 }
 
-/// N(0, 1), as nn::Embedding.
+/// Draws from N(0, 1), as nn::Embedding does.
 template <class RowOf>
 void draw_normal_part(const Tensor& part, const RowOf& row_of) {
   draw_part(part, part.size(1), 0, row_of, [&](const RandomState& state, uint64_t n) {

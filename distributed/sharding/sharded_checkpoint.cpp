@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kSave = "gradus:save";  // in each file: of which save it is
+constexpr const char* kSave = "gradus:save";  // metadata key for the number of the save
 constexpr const char* kOptimizer = "optimizer.";
 
 std::string rank_file(const std::string& folder, int64_t rank, const std::string& save) {
@@ -28,7 +28,7 @@ std::string rank_file(const std::string& folder, int64_t rank, const std::string
 }
 std::string index_file(const std::string& folder) { return folder + "/index.json"; }
 
-/// Calls `write`. Where it fails on any rank, all get an error.
+/// Calls `write`. If it fails on any rank, all ranks get an error.
 void write_on_all_ranks(ProcessGroup& group, Device device, const std::function<void()>& write) {
   std::exception_ptr failure;
   try {
@@ -40,7 +40,7 @@ void write_on_all_ranks(ProcessGroup& group, Device device, const std::function<
   GRADUS_CHECK(ops::item(failures).to<int64_t>() == 0, IoError, "another rank could not write its part");
 }
 
-/// What earlier saves left. Files that cannot be removed stay.
+/// Removes the files of earlier saves. Files that cannot be removed stay.
 void remove_other_saves(const std::string& folder, const std::string& save) {
   std::error_code ignored;
   for (const auto& file : std::filesystem::directory_iterator(folder, ignored)) {
@@ -50,7 +50,7 @@ void remove_other_saves(const std::string& folder, const std::string& save) {
   }
 }
 
-/// How the parameter is cut, and with it what an optimizer keeps for each of its elements.
+/// How a parameter is divided, and with it the state that an optimizer keeps for each of its elements.
 std::optional<Cut> cut_of(const Tensor& parameter, const std::vector<CheckpointEntry>& entries) {
   const auto found = std::ranges::find_if(entries, [&](const CheckpointEntry& entry) {
     return entry.array.data() == parameter.array().data() && entry.array.shape() == parameter.sizes();
@@ -73,20 +73,20 @@ class Reader {
     try {
       save_ = index.at("save").get<std::string>();
       ranks_ = index.at("ranks").get<int64_t>();
-      GRADUS_CHECK(0 < ranks_ && ranks_ <= 1 << 20, IoError, path, ": it is of ", ranks_, " ranks");
+      GRADUS_CHECK(0 < ranks_ && ranks_ <= 1 << 20, IoError, path, ": it is for ", ranks_, " ranks");
       GRADUS_CHECK(save_.find('/') == std::string::npos, IoError, path, ": a save '", save_, "'");
       for (const auto& [name, cut] : index.at("tensors").items()) {
         std::optional<Cut>& read = cuts_[name];
         if (cut.is_null()) continue;
         read = Cut{cut.at("size").get<int64_t>(), cut.at("length").get<int64_t>(), cut.at("dim").get<int>(),
                    cut.at("blocks").get<int64_t>(), cut.at("layout").get<std::string>()};
-        // Parts are as long as the whole at most, but for padding.
+        // Without padding, a part is at most as long as the whole.
         GRADUS_CHECK(0 < read->length && read->length - 64 <= read->size && (read->size - 1) / ranks_ < read->length,
                      IoError, path, ": ", ranks_, " parts of ", read->length, " are not the ", read->size, " of '",
                      name, "'");
       }
     } catch (const json::exception& error) {
-      GRADUS_FAIL(IoError, path, ": no index of a sharded checkpoint: ", error.what());
+      GRADUS_FAIL(IoError, path, ": not the index of a sharded checkpoint: ", error.what());
     }
   }
 
@@ -101,7 +101,7 @@ class Reader {
     }
   }
 
-  /// Parts of rank `rank`; an entry without an array is as it was saved.
+  /// Reads the parts for rank `rank`. An entry without an array gets the shape with which it was saved.
   std::map<std::string, Array> read(int rank, const std::vector<CheckpointEntry>& entries) const {
     std::map<std::string, Array> arrays;
     for (int64_t r = 0; r < ranks_; ++r) {
@@ -119,7 +119,8 @@ class Reader {
       const std::string path = rank_file(folder_, r, save_);
       const io::Safetensors file = io::load_safetensors_with_metadata(path);
       const auto save = file.metadata.find(kSave);
-      GRADUS_CHECK(save != file.metadata.end() && save->second == save_, IoError, path, ": it is not of save ", save_);
+      GRADUS_CHECK(save != file.metadata.end() && save->second == save_, IoError, path, ": it does not belong to save ",
+                   save_);
       for (const CheckpointEntry& entry : entries) {
         const auto [begin, end] = part_of_file(entry);
         if (r > 0 && begin >= end) continue;
@@ -206,13 +207,13 @@ void load_sharded_checkpoint(const std::string& folder, int rank, const std::vec
   for (const auto& [name, cut] : reader.cuts()) {
     if (!name.starts_with(kOptimizer)) {
       GRADUS_CHECK(std::ranges::find(entries, name, &CheckpointEntry::name) != entries.end(), IoError,
-                   index_file(folder), ": it has '", name, "', which this net has not");
+                   index_file(folder), ": it has '", name, "', which this net does not have");
       continue;
     }
     if (!load_state) continue;
     const auto entry = state_entry(name.substr(std::string(kOptimizer).size()));
     GRADUS_CHECK(!cut || (entry && entry->parameter < parameters.size()), IoError, index_file(folder), ": '", name,
-                 "' is of none of ", parameters.size(), " parameters");
+                 "' belongs to none of the ", parameters.size(), " parameters");
     if (cut)
       wanted.push_back({name, parameters[entry->parameter].array(), cut_of(parameters[entry->parameter], entries)});
     else wanted.push_back({name, Array()});

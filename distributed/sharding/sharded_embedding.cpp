@@ -24,7 +24,7 @@ namespace {
 using dist::ProcessGroup;
 using enum BinaryOp;
 
-/// x (rows, columns), of which each rank gets sent[rank] rows; returns the received[rank] rows of each, by rank.
+/// Sends sent[rank] rows of x (rows, columns) to each rank, and returns the received[rank] rows of each, by rank.
 Array exchange_rows(ProcessGroup& group, const Array& x, std::vector<int64_t> sent, std::vector<int64_t> received) {
   const int64_t columns = x.shape()[1], rows = std::accumulate(received.begin(), received.end(), int64_t{0});
   const Array y = Array::empty({rows, columns}, x.dtype(), x.device());
@@ -61,7 +61,7 @@ struct ShardedLookup final : Node {
   }
 };
 
-/// The x with m x = 1 mod rows, by Euclid's algorithm; 0 where m and rows have a factor in common.
+/// The x with m x = 1 mod rows, by Euclid's algorithm; 0 if m and rows have a common factor.
 int64_t inverse_of(int64_t m, int64_t rows) {
   int64_t rest = rows, next = m, x = 0, next_x = 1;
   while (next != 0) {
@@ -90,9 +90,9 @@ void ShardedEmbeddingImpl::reset() {
     multiplier_ = std::llround(static_cast<double>(rows) * (std::sqrt(5.0) - 1) / 2);
     while ((inverse_ = inverse_of(multiplier_, rows)) == 0) ++multiplier_;
   }
-  rows_a_rank_ = (rows + group->size() - 1) / group->size();
+  rows_per_rank_ = (rows + group->size() - 1) / group->size();
   gradients_ = std::make_shared<detail::RowGradients>();
-  const int64_t first = group->rank() * rows_a_rank_, count = std::clamp<int64_t>(rows - first, 0, rows_a_rank_);
+  const int64_t first = group->rank() * rows_per_rank_, count = std::clamp<int64_t>(rows - first, 0, rows_per_rank_);
   const std::string suffix = "_" + std::to_string(group->rank()) + "_of_" + std::to_string(group->size());
   weight = register_parameter("weight" + suffix, empty({count, columns}));
   squares = register_buffer("squares" + suffix, zeros({count}));
@@ -101,7 +101,7 @@ void ShardedEmbeddingImpl::reset() {
 
 ShardedEmbeddingImpl::Place ShardedEmbeddingImpl::place_of(int64_t row) const {
   const int64_t place = row * multiplier_ % options.num_embeddings();
-  return {place / rows_a_rank_, place % rows_a_rank_};
+  return {place / rows_per_rank_, place % rows_per_rank_};
 }
 
 detail::LookupRoute ShardedEmbeddingImpl::route(const Array& indices) const {
@@ -110,7 +110,7 @@ detail::LookupRoute ShardedEmbeddingImpl::route(const Array& indices) const {
   const int64_t count = given.numel(), ranks = group->size(), rows = options.num_embeddings();
   const int64_t bad = std::find_if(index, index + count, [&](int64_t i) { return i < 0 || i >= rows; }) - index;
 
-  // Everybody learns how many indices to expect of each rank; -1 from one that cannot go on.
+  // Every rank learns how many indices to expect from each rank; -1 from a rank with an invalid index.
   const Array counts = ops::full({ranks}, bad < count ? -1 : 0, DType::i64);
   int64_t* sent = counts.data<int64_t>();
   if (bad == count)
@@ -125,7 +125,7 @@ detail::LookupRoute ShardedEmbeddingImpl::route(const Array& indices) const {
     GRADUS_CHECK(received[r] >= 0, IndexError, "rank ", r, " looks up an index outside of the table of ", rows,
                  " rows");
 
-  // By rank, those of a rank in their own order.
+  // Sorts the indices by rank, and keeps the order of those for the same rank.
   detail::LookupRoute route{{sent, sent + ranks}, {received, received + ranks}, {}, {}};
   std::vector<int64_t> next(static_cast<size_t>(ranks), 0);
   std::partial_sum(route.sent.begin(), route.sent.end() - 1, next.begin() + 1);
@@ -165,9 +165,9 @@ ShardedEmbeddingImpl::RowGradient ShardedEmbeddingImpl::row_gradient() const {
 }
 
 std::vector<dist::ShardedModule::Part> ShardedEmbeddingImpl::parts() const {
-  // Rows by the place that place_of() gives them, which no number of ranks changes.
+  // The order of the rows is that of place_of(), which does not depend on the number of ranks.
   const dist::Cut cut = {.size = options.num_embeddings(),
-                         .length = rows_a_rank_,
+                         .length = rows_per_rank_,
                          .layout = options.placement() == RowPlacement::hash ? "rows by hash" : "rows by range"};
   const std::string suffix = "_" + std::to_string(group->rank()) + "_of_" + std::to_string(group->size());
   return {{"weight" + suffix, "weight", cut}, {"squares" + suffix, "squares", cut}};

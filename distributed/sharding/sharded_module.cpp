@@ -10,7 +10,7 @@
 namespace gradus::dist {
 namespace {
 
-/// The sharded modules of a net under all their names, as "blocks.1.".
+/// The sharded modules of a net by the prefixes of their names, such as "blocks.1.". A module may have several.
 using ShardedModules = std::map<std::string, const ShardedModule*>;
 ShardedModules sharded_modules(const nn::Module& net, const std::string& prefix = "") {
   ShardedModules found;
@@ -20,12 +20,12 @@ ShardedModules sharded_modules(const nn::Module& net, const std::string& prefix 
   return found;
 }
 
-/// The parts of a net by their names in its state dict.
+/// The divided tensors of a net, by their names in its state dict.
 std::map<std::string, ShardedModule::Part> parts_of(const nn::Module& net) {
   std::map<std::string, ShardedModule::Part> parts;
   for (const auto& [prefix, module] : sharded_modules(net))
     for (ShardedModule::Part part : module->parts()) {
-      part.of_what = prefix + part.of_what;
+      part.checkpoint_name = prefix + part.checkpoint_name;
       parts[prefix + part.name] = std::move(part);
     }
   return parts;
@@ -37,7 +37,7 @@ std::vector<CheckpointEntry> entries_of(const nn::Module& net) {
   for (const auto& item : net.state_dict()) {
     const auto part = parts.find(item.key());
     if (part == parts.end()) entries.push_back({item.key(), item->array()});
-    else entries.push_back({part->second.of_what, item->array(), part->second.cut});
+    else entries.push_back({part->second.checkpoint_name, item->array(), part->second.cut});
   }
   return entries;
 }
@@ -68,7 +68,7 @@ Tensor clip_grad_norm_(const nn::Module& net, const std::shared_ptr<ProcessGroup
   GRADUS_CHECK(group, ValueError, "the process group is null");
   const NoGradGuard no_grad;
   const auto parts = parts_of(net);
-  std::vector<Tensor> all, counted;  // what is whole counts on rank 0 alone
+  std::vector<Tensor> all, counted;  // tensors that are whole on every rank count on rank 0 only
   for (const auto& item : net.named_parameters()) {
     if (!item->grad().defined()) continue;
     all.push_back(item->grad());

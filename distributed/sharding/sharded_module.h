@@ -1,5 +1,5 @@
-// What nets have in common some of whose tensors are parts: tensor-parallel layers and sharded tables, beside layers
-// that are whole on every rank.
+// Functions for nets in which some tensors are divided among ranks, those of tensor-parallel layers and sharded tables,
+// and others are whole on every rank.
 //
 //   dist::clip_grad_norm_(*net, group, 1.0);
 //   optimizer.step();
@@ -17,34 +17,35 @@
 
 namespace gradus::dist {
 
-/// Of a module whose own parameters or buffers, some of them, are cut over the ranks of a group.
+/// A module whose own parameters or buffers are divided, in part or all, over the ranks of a group.
 class ShardedModule {
  public:
   struct Part {
-    std::string name;     ///< of the parameter or buffer
-    std::string of_what;  ///< its name in a checkpoint, the same on all ranks
+    std::string name;             ///< of the parameter or buffer
+    std::string checkpoint_name;  ///< its name in a checkpoint, the same on all ranks
     Cut cut;
   };
   virtual ~ShardedModule() = default;
   virtual std::vector<Part> parts() const = 0;
-  /// Gradients of parts that are not in their grad(), summed up, to be scaled in place.
+  /// Summed gradients of parts that are not in their grad(). The caller scales them in place.
   virtual std::vector<Tensor> part_gradients() const { return {}; }
 };
 
-/// The norm of all ranks' gradients, taken as one vector, on `device`. Collective.
+/// The norm of the gradients of all ranks, taken as one vector, on `device`. A collective.
 Tensor norm_over_ranks(const std::vector<Tensor>& gradients, double norm_type, ProcessGroup& group, Device device);
 
-// `group` is that over whose ranks the net is cut: of a mesh, the line of it. What is not cut is the same on all of
-// these ranks. All are collective.
+// `group` has the ranks among which the net is divided; in a mesh, one line of it. Tensors that are not divided must be
+// the same on all of these ranks. All functions are collectives.
 
-/// Scales the gradients so that the norm of the whole net's is at most max_norm. Returns the norm.
+/// Scales the gradients so that the norm of the whole net's gradient is at most max_norm. Returns the norm.
 Tensor clip_grad_norm_(const nn::Module& net, const std::shared_ptr<ProcessGroup>& group, double max_norm,
                        double norm_type = 2);
 
-/// Writes the net and, where given, its optimizer's state into a folder (sharded_checkpoint.h).
+/// Writes the net and, if given, its optimizer's state to a folder (sharded_checkpoint.h).
 void save_sharded(const std::string& folder, const nn::Module& net, const std::shared_ptr<ProcessGroup>& group,
                   const optim::Optimizer* optimizer = nullptr);
-/// Reads such a folder, which may be of another number of ranks. One of another net is an IoError that changes nothing.
+/// Loads such a folder, which may come from any number of ranks. If it belongs to another net, throws an IoError and
+/// changes nothing.
 void load_sharded(const std::string& folder, const nn::Module& net, const std::shared_ptr<ProcessGroup>& group,
                   optim::Optimizer* optimizer = nullptr);
 

@@ -1,4 +1,4 @@
-// Which parameter an entry of an optimizer's state dict is of. Internal to distributed/sharding.
+// Finds the parameter to which an entry of an optimizer's state dict belongs. Internal to distributed/sharding.
 #pragma once
 
 #include <cstdio>
@@ -7,13 +7,13 @@
 
 namespace gradus::dist {
 
-/// Of "state.3.exp_avg": 3 and "exp_avg".
+/// The parts of a key: 3 and "exp_avg" for "state.3.exp_avg".
 struct StateEntry {
   size_t parameter;
   std::string name;
 };
 
-/// Nothing for entries that are of no parameter: "param_groups.0.lr".
+/// Nothing for entries that belong to no parameter, such as "param_groups.0.lr".
 inline std::optional<StateEntry> state_entry(const std::string& key) {
   size_t parameter = 0;
   int length = 0;

@@ -21,7 +21,7 @@
 namespace gradus::dist {
 namespace {
 
-/// x (…, n d, …) as (n, …, d, …): what goes to each rank, or came from it, one behind the other.
+/// Views x (…, n d, …) as (n, …, d, …): the parts for or from each rank, one after the other.
 Array by_ranks(const Array& x, int dim, int ranks) {
   Shape shape = x.shape();
   shape[dim] /= ranks;
@@ -50,7 +50,7 @@ Array part_of_sum(const Array& x, int dim, ProcessGroup& group) {
   return y;
 }
 
-/// What an operator does with x. Each is the gradient of the one beside it: partner().
+/// What an operator does with x. Partners, each the gradient of the other, are next to each other: partner().
 enum class Exchange : uint8_t { copy, reduce, scatter, gather, all_gather_sequence, reduce_scatter_sequence };
 constexpr std::array kExchangeNames = {"copy_to_ranks",     "reduce_from_ranks",   "scatter_to_ranks",
                                        "gather_from_ranks", "all_gather_sequence", "reduce_scatter_sequence"};
@@ -98,8 +98,8 @@ Tensor exchanged(Exchange exchange, const Tensor& x, int64_t dim, const std::sha
   return apply<ExchangeNode>(op, x, exchange, along, group);
 }
 
-/// Which of `numbers` (classes, rows of a table) are not among the `count` of this rank from `first` on, and the others
-/// counted from there.
+/// `elsewhere` marks those of `numbers` (classes, rows of a table) that are not among the `count` numbers of this rank,
+/// which begin at `first`. `local` has the others, counted from `first`.
 struct OwnNumbers {
   Tensor local, elsewhere;
   OwnNumbers(const Tensor& numbers, int64_t first, int64_t count) {
@@ -109,8 +109,8 @@ struct OwnNumbers {
   }
 };
 
-/// On the cpu, an IndexError for the first number outside [0, size) that is not `ignored`; elsewhere the host does not
-/// wait to look.
+/// On the CPU, throws an IndexError for the first number outside [0, size) that is not `ignored`. On other devices it
+/// checks nothing, because the host would have to wait.
 void check_numbers(const Tensor& numbers, int64_t size, const char* what, std::optional<int64_t> ignored) {
   GRADUS_CHECK(numbers.dtype() == kLong || numbers.dtype() == kInt, DTypeError, what, " must be int64 or int32, got ",
                numbers.dtype());
@@ -156,7 +156,7 @@ Tensor parallel_cross_entropy(const Tensor& logits, const Tensor& targets, const
   check_numbers(targets, classes, "targets", ignore_index);
   const Tensor x = size_of(logits.dtype()) < 4 ? logits.to(kFloat) : logits;
 
-  const Tensor largest = x.detach().amax({-1}, true).contiguous();  // (…, 1): keeps exponentials at most 1
+  const Tensor largest = x.detach().amax({-1}, true).contiguous();  // (…, 1); subtracted, it keeps exponentials <= 1
   group->all_reduce(largest.array(), ReduceKind::max);
   const Tensor shifted = x - largest;  // (…, C / n)
   const OwnNumbers own(targets, group->rank() * own_classes, own_classes);
@@ -176,7 +176,7 @@ Tensor parallel_cross_entropy(const Tensor& logits, const Tensor& targets, const
 namespace gradus::nn {
 namespace {
 
-/// The equal part of `count` things that a rank has.
+/// Each rank's part of `count` things.
 int64_t equal_part(int64_t count, const char* of_what, const std::shared_ptr<dist::ProcessGroup>& group) {
   GRADUS_CHECK(group, ValueError, "a tensor-parallel layer needs a process group");
   GRADUS_CHECK(count > 0 && count % group->size() == 0, ValueError, count, " ", of_what,
@@ -184,18 +184,19 @@ int64_t equal_part(int64_t count, const char* of_what, const std::shared_ptr<dis
   return count / group->size();
 }
 
-/// What init::kaiming_uniform_ with a = sqrt(5) draws from, as init::reset_weight_and_bias says, and its bias.
+/// The bounds for the weights, as init::kaiming_uniform_ with a = sqrt(5) (init::reset_weight_and_bias), and the bias.
 double weight_bound(int64_t fan_in) {
   return std::sqrt(3.0) * (init::calculate_gain(kLeakyReLU, std::sqrt(5.0)) / std::sqrt(static_cast<double>(fan_in)));
 }
 double bias_bound(int64_t fan_in) { return 1 / std::sqrt(static_cast<double>(fan_in)); }
 
-/// x for a layer of which each rank has some of the outputs, and y of one of which each rank has some of the inputs.
+/// Prepares x for a layer whose outputs are divided among the ranks.
 Tensor for_all_ranks(const Tensor& x, std::optional<int64_t> sequence_dim,
                      const std::shared_ptr<dist::ProcessGroup>& group) {
   return sequence_dim ? dist::all_gather_sequence(x, group, *sequence_dim, Loc{})
                       : dist::copy_to_ranks(x, group, Loc{});
 }
+/// Sums y of a layer whose inputs are divided among the ranks.
 Tensor sum_of_ranks(const Tensor& y, std::optional<int64_t> sequence_dim,
                     const std::shared_ptr<dist::ProcessGroup>& group) {
   return sequence_dim ? dist::reduce_scatter_sequence(y, group, *sequence_dim, Loc{})
@@ -255,7 +256,7 @@ Tensor RowParallelLinearImpl::forward(const Tensor& x) {
   const Tensor own = options.input_is_parallel() ? x : dist::scatter_to_ranks(x, group, -1, Loc{});
   const Tensor y = sum_of_ranks(linear(own, weight), options.sequence_dim(), group);
   if (!bias.defined()) return y;
-  // Added once, behind the sum. To a part of the sequence each rank has its own gradient of it.
+  // The bias is added once, after the sum. If the sequence is divided, each rank has a gradient of it, to be summed.
   return y + (options.sequence_dim() ? dist::copy_to_ranks(bias, group, Loc{}) : bias);
 }
 
@@ -298,12 +299,12 @@ ParallelSelfAttentionImpl::ParallelSelfAttentionImpl(const ParallelSelfAttention
 
 void ParallelSelfAttentionImpl::reset() {
   const int64_t size = options.embed_dim(), heads = options.num_heads();
-  GRADUS_CHECK(size > 0 && heads > 0 && size % heads == 0, ValueError, "embed_dim ", size, " does not make ", heads,
-               " heads of one size");
+  GRADUS_CHECK(size > 0 && heads > 0 && size % heads == 0, ValueError, "embed_dim ", size, " cannot be divided among ",
+               heads, " heads");
   const int64_t own = equal_part(heads, "heads", group) * (size / heads), first = group->rank() * own;
   in_proj_weight = register_parameter("in_proj_weight", empty({3 * own, size}));
   in_proj_bias = register_parameter("in_proj_bias", options.bias() ? zeros({3 * own}) : Tensor());
-  // Numbers come in the order of MultiheadAttention's, and its start: xavier_uniform_ and biases of 0.
+  // Draws in the order of MultiheadAttention, with its initial values: xavier_uniform_, and biases of 0.
   const auto out_options =
       RowParallelLinearOptions(size, size).bias(options.bias()).sequence_dim(options.sequence_dim());
   out_proj = register_module("out_proj", RowParallelLinear(out_options, group));

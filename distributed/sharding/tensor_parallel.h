@@ -1,19 +1,20 @@
-// Tensor parallelism: layers whose weights are cut over the ranks of a group, so that a net is held and computed by all
-// of them together. Every rank gets the same samples and computes the same loss.
+// Tensor parallelism: layers whose weights are divided among the ranks of a group, so that all ranks together hold and
+// compute one net. Every rank gets the same samples and computes the same loss.
 //
 //   x (whole) ─copy─> column-parallel linear ─> y (own columns) ─> gelu ─> row-parallel linear ─reduce─> z (whole)
 //
 // Shoeybi et al., "Megatron-LM: training multi-billion parameter language models using model parallelism", 2019.
-// With `sequence_dim`, what lies between such pairs (norms, dropout, residuals) is cut along that dimension of the
-// activations, (N, L, E): 1, instead of being held by every rank: an all-gather in front of the column-parallel layer,
-// a reduce-scatter behind the row-parallel one, as many bytes as the all-reduce that they replace. Korthikanti et al.,
-// "Reducing activation recomputation in large transformer models", 2022.
+// With `sequence_dim`, the activations between such pairs of layers (norms, dropout, residuals) are divided along that
+// dimension, which is 1 for (N, L, E), instead of being held by every rank. An all-gather before the column-parallel
+// layer and a reduce-scatter after the row-parallel one then replace the all-reduce; together they send as many bytes.
+// Korthikanti et al., "Reducing activation recomputation in large transformer models", 2022.
 //
-// All ranks construct the layers from the same state of the default generator: together they have the numbers that the
-// plain layer would have, whatever the number of ranks, and no rank draws more than its part. All ranks call forward
-// and backward in the same order: they are collectives of the group, with its deadline. Sizes that the ranks cannot
-// share equally are a ValueError. Parameters that are whole on every rank (norms, the bias of RowParallelLinear) get
-// the same gradient on all. Activations that are whole are the same on all ranks only if dropout draws the same there.
+// All ranks must construct the layers from the same state of the default generator. Together they then have the numbers
+// of the plain layer, whatever the number of ranks, and no rank draws more than its part. All ranks must call forward
+// and backward in the same order, because both are collectives of the group, with its timeout. Sizes that cannot be
+// divided equally are a ValueError. Parameters that are whole on every rank (norms, the bias of RowParallelLinear) get
+// the same gradient on all ranks. Whole activations are the same on all ranks only if dropout draws the same numbers
+// there.
 #pragma once
 
 #include <memory>
@@ -27,9 +28,9 @@
 
 namespace gradus::dist {
 
-// The conjugate operators of the two papers. The gradient of each is its partner, so that all can be differentiated any
-// number of times. x is floating, on a device that the group serves; results are contiguous memory of their own. A
-// dimension that the ranks cannot share equally is a ShapeError.
+// The conjugate operators of the two papers. The gradient of each is its partner, so all can be differentiated any
+// number of times. x must be floating-point and on a device that the group serves. Results are contiguous and have
+// memory of their own. A dimension that cannot be divided equally is a ShapeError.
 
 /// y = x, which is the same on all ranks;  dx = sum of all ranks' dy.
 Tensor copy_to_ranks(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, Loc where = Loc::current());
@@ -38,21 +39,21 @@ Tensor reduce_from_ranks(const Tensor& x, const std::shared_ptr<ProcessGroup>& g
 /// y (…, d / n, …) = this rank's part of x (…, d, …), which is the same on all ranks;  dx = all ranks' dy.
 Tensor scatter_to_ranks(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, int64_t dim = -1,
                         Loc where = Loc::current());
-/// y (…, d n, …) = all ranks' x (…, d, …), side by side;  dx = this rank's part of dy, which is the same on all ranks.
+/// y (…, d n, …) = all ranks' x (…, d, …), concatenated;  dx = this rank's part of dy, which is the same on all ranks.
 Tensor gather_from_ranks(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, int64_t dim = -1,
                          Loc where = Loc::current());
-/// y (…, d n, …) = all ranks' x (…, d, …);  dx = this rank's part of the sum of all ranks' dy.
+/// y (…, d n, …) = all ranks' x (…, d, …), concatenated;  dx = this rank's part of the sum of all ranks' dy.
 Tensor all_gather_sequence(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, int64_t dim,
                            Loc where = Loc::current());
 /// y (…, d / n, …) = this rank's part of the sum of all ranks' x (…, d, …);  dx = all ranks' dy.
 Tensor reduce_scatter_sequence(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, int64_t dim,
                                Loc where = Loc::current());
 
-/// cross_entropy of logits of which each rank has the columns of its part of the classes, (…, C / n) as a
-/// ColumnParallelLinear gives them, at int64 classes `targets` (…), the same on all ranks: 0 … C - 1 or ignore_index.
-/// The loss is the same on all ranks. No rank holds more than its part: three numbers a row are exchanged (the largest
-/// logit; the sum of the exponentials and the target's logit), and nothing in the backward pass. Half types are
-/// computed in float32. A target that is no class is an IndexError on the cpu, NaN elsewhere.
+/// cross_entropy of logits whose classes are divided among the ranks: each rank has (…, C / n), as a
+/// ColumnParallelLinear returns them. The int64 `targets` (…), 0 … C - 1 or ignore_index, must be the same on all
+/// ranks, and so is the loss. No rank holds more than its part. For each row, the ranks exchange three numbers (the
+/// largest logit, the sum of the exponentials and the target's logit), and nothing in the backward pass. Half types are
+/// computed in float32. A target that is not a class is an IndexError on the CPU, and gives NaN on other devices.
 Tensor parallel_cross_entropy(const Tensor& logits, const Tensor& targets, const std::shared_ptr<ProcessGroup>& group,
                               Reduction reduction = Reduction::mean, int64_t ignore_index = -100,
                               Loc where = Loc::current());
@@ -67,14 +68,15 @@ struct ColumnParallelLinearOptions {
   GRADUS_ARG(int64_t, in_features);
   GRADUS_ARG(int64_t, out_features);
   GRADUS_ARG(bool, bias) = true;
-  /// Whether every rank gets all of y instead of its own columns.
+  /// Whether every rank gets all columns of y instead of its own.
   GRADUS_ARG(bool, gather_output) = false;
-  /// The dimension along which x is cut over the ranks; none: every rank has all of it.
+  /// The dimension along which x is divided among the ranks. By default every rank has all of it.
   GRADUS_ARG(std::optional<int64_t>, sequence_dim);
 };
 
-/// Linear of which each rank has some of the outputs: x (…, in) to y (…, out / n), or with gather_output (…, out).
-/// Parameters `weight` (out / n, in) and `bias` (out / n): rows rank out / n, … of Linear's.
+/// A Linear whose outputs are divided among the ranks: maps x (…, in) to y (…, out / n), or to (…, out) with
+/// gather_output. The parameters `weight` (out / n, in) and `bias` (out / n) are the rows of Linear's from rank * out /
+/// n on.
 struct ColumnParallelLinearImpl : Cloneable<ColumnParallelLinearImpl>, dist::ShardedModule {
   ColumnParallelLinearImpl(const ColumnParallelLinearOptions& options, std::shared_ptr<dist::ProcessGroup> group);
   void reset() override;
@@ -93,15 +95,15 @@ struct RowParallelLinearOptions {
   GRADUS_ARG(int64_t, in_features);
   GRADUS_ARG(int64_t, out_features);
   GRADUS_ARG(bool, bias) = true;
-  /// Whether x is this rank's columns, as a ColumnParallelLinear gives them, or all of them.
+  /// Whether x has only this rank's columns, as a ColumnParallelLinear returns them, or all columns.
   GRADUS_ARG(bool, input_is_parallel) = true;
-  /// The dimension along which y is cut over the ranks; none: every rank gets all of it.
+  /// The dimension along which y is divided among the ranks. By default every rank gets all of it.
   GRADUS_ARG(std::optional<int64_t>, sequence_dim);
 };
 
-/// Linear of which each rank has some of the inputs: x (…, in / n), or without input_is_parallel (…, in), to (…, out),
-/// the sum of all ranks' products. Parameters `weight` (out, in / n), columns rank in / n, … of Linear's, and `bias`
-/// (out), whole on every rank.
+/// A Linear whose inputs are divided among the ranks: maps x (…, in / n), or (…, in) without input_is_parallel, to (…,
+/// out), the sum of all ranks' products. The parameter `weight` (out, in / n) has the columns of Linear's from rank *
+/// in / n on. `bias` (out) is whole on every rank.
 struct RowParallelLinearImpl : Cloneable<RowParallelLinearImpl>, dist::ShardedModule {
   RowParallelLinearImpl(const RowParallelLinearOptions& options, std::shared_ptr<dist::ProcessGroup> group);
   void reset() override;
@@ -119,13 +121,13 @@ struct VocabParallelEmbeddingOptions {
       : num_embeddings_(num_embeddings), embedding_dim_(embedding_dim) {}
   GRADUS_ARG(int64_t, num_embeddings);
   GRADUS_ARG(int64_t, embedding_dim);
-  /// The dimension along which y is cut over the ranks; none: every rank gets all of it.
+  /// The dimension along which y is divided among the ranks. By default every rank gets all of it.
   GRADUS_ARG(std::optional<int64_t>, sequence_dim);
 };
 
-/// Embedding of which each rank has some of the rows, `weight` (num_embeddings / n, embedding_dim): int64 or int32
-/// indices (…), the same on all ranks, to (…, embedding_dim), the sum of what all ranks find. An index outside of the
-/// table is an IndexError on the cpu, zeros elsewhere.
+/// An Embedding whose rows are divided among the ranks, with `weight` (num_embeddings / n, embedding_dim). Maps int64
+/// or int32 indices (…), the same on all ranks, to (…, embedding_dim), the sum of what all ranks find. An index outside
+/// of the table is an IndexError on the CPU, and gives zeros on other devices.
 struct VocabParallelEmbeddingImpl : Cloneable<VocabParallelEmbeddingImpl>, dist::ShardedModule {
   VocabParallelEmbeddingImpl(const VocabParallelEmbeddingOptions& options, std::shared_ptr<dist::ProcessGroup> group);
   void reset() override;
@@ -143,14 +145,14 @@ struct ParallelSelfAttentionOptions {
   GRADUS_ARG(int64_t, embed_dim);
   GRADUS_ARG(int64_t, num_heads);
   GRADUS_ARG(bool, bias) = true;
-  /// The dimension along which x and y are cut over the ranks; none: every rank has all of them.
+  /// The dimension along which x and y are divided among the ranks. By default every rank has all of them.
   GRADUS_ARG(std::optional<int64_t>, sequence_dim);
 };
 
-/// MultiheadAttention of a sequence with itself of which each rank has some of the heads: x (N, L, E) to y of the same
-/// shape. mask (L, L): where a boolean one is false there is no attention, a floating one is added. Parameters
-/// `in_proj_weight` (3 E / n, E) and `in_proj_bias` (3 E / n), the rows of MultiheadAttention's that are the queries,
-/// keys and values of this rank's heads, and `out_proj`, a RowParallelLinear.
+/// Self-attention as MultiheadAttention, with the heads divided among the ranks: maps x (N, L, E) to y of the same
+/// shape. A boolean mask (L, L) permits attention where it is true, and a floating-point mask is added. The parameters
+/// `in_proj_weight` (3 E / n, E) and `in_proj_bias` (3 E / n) are the rows of MultiheadAttention's for the queries,
+/// keys and values of this rank's heads. `out_proj` is a RowParallelLinear.
 struct ParallelSelfAttentionImpl : Cloneable<ParallelSelfAttentionImpl>, dist::ShardedModule {
   ParallelSelfAttentionImpl(const ParallelSelfAttentionOptions& options, std::shared_ptr<dist::ProcessGroup> group);
   void reset() override;
@@ -164,8 +166,8 @@ struct ParallelSelfAttentionImpl : Cloneable<ParallelSelfAttentionImpl>, dist::S
 };
 GRADUS_MODULE(ParallelSelfAttention);
 
-/// LayerNorm of activations that are cut along the sequence: the gradients of `weight` and `bias`, which are whole on
-/// every rank, are summed over the ranks.
+/// LayerNorm of activations that are divided along the sequence. `weight` and `bias` are whole on every rank, and their
+/// gradients are summed over the ranks.
 struct SequenceParallelLayerNormImpl : Cloneable<SequenceParallelLayerNormImpl> {
   SequenceParallelLayerNormImpl(const LayerNormOptions& options, std::shared_ptr<dist::ProcessGroup> group);
   void reset() override;

@@ -1,6 +1,7 @@
-// An optimizer whose state is divided among the ranks (torch.distributed.optim.ZeroRedundancyOptimizer; ZeRO stage 1):
-// each rank keeps the state of its shard of the parameters, updates that, and gets the others' from the others. With
-// DistributedDataParallel, which averages the gradients, it takes the same steps as the optimizer alone.
+// An optimizer whose state is divided among the ranks (torch.distributed.optim.ZeroRedundancyOptimizer; ZeRO stage 1).
+// Each rank keeps the state of its shard of the parameters, updates the shard, and receives the other shards from the
+// other ranks. With DistributedDataParallel, which averages the gradients, it takes the same steps as the plain
+// optimizer.
 //
 //   dist::ZeroRedundancyOptimizer zero(net, group, [](auto shards) {
 //     return std::make_unique<optim::Adam>(shards, 1e-3);
@@ -24,43 +25,43 @@
 
 namespace gradus::dist {
 
-/// An optimizer whose state is shared out over the ranks of a group (ZeRO 1).
+/// Divides the state of an optimizer among the ranks of a group (ZeRO 1).
 class ZeroRedundancyOptimizer {
  public:
   using Make = std::function<std::unique_ptr<optim::Optimizer>(std::vector<Tensor> shards)>;
 
-  /// The parameters of `module` that require gradients, of one dtype on one device, with the same values on all ranks.
-  /// `make` gets this rank's parts of them, one for each parameter that it owns some of, in which all elements are
-  /// treated alike.
+  /// Shards the parameters of `module` that require gradients. They must have one dtype and device, and the same values
+  /// on all ranks. `make` gets this rank's parts, one for each parameter of which it owns elements. It must return an
+  /// optimizer of these parts that treats all elements alike.
   ZeroRedundancyOptimizer(nn::Module& module, std::shared_ptr<ProcessGroup> group, const Make& make);
   template <class M>
   ZeroRedundancyOptimizer(const nn::ModuleHolder<M>& module, std::shared_ptr<ProcessGroup> group, const Make& make)
       : ZeroRedundancyOptimizer(*module, std::move(group), make) {}
 
-  /// Collective. A parameter without a gradient counts as one whose gradient is 0. One that has begun to require
-  /// gradients since the construction is an AutogradError; one that was added, replaced, removed or moved since is a
-  /// ValueError, which names it.
+  /// Updates the parameters. A collective. The gradient of a parameter without one counts as 0. Throws an AutogradError
+  /// if a parameter has begun to require gradients since the construction, and a ValueError that names the parameter if
+  /// one was added, replaced, removed or moved.
   void step();
-  /// Makes all gradients undefined or 0, on this rank.
+  /// Makes all gradients of this rank undefined or 0.
   void zero_grad();
-  /// The optimizer of this rank's parts: for schedules of its learning rate, and for gradus::plan.
+  /// The optimizer of this rank's parts, for schedules of the learning rate and for gradus::plan.
   optim::Optimizer& local() { return *local_; }
 
-  /// The state for all parameters, numbered as in module.parameters(), on the CPU of every rank: what the optimizer
-  /// alone would give. Collective.
+  /// The state for all parameters that require gradients, numbered in the order of module.parameters(), on the CPU of
+  /// every rank. It equals the state of the plain optimizer. A collective.
   optim::StateDict state_dict() const;
-  /// Takes such a state, from any number of ranks or from the optimizer alone.
+  /// Loads such a state, which may come from any number of ranks or from the plain optimizer.
   void load_state_dict(const optim::StateDict& state);
 
-  /// Each rank writes its part of the parameters and of the state into a file of the folder, rank 0 what else the net
-  /// has, and an index (sharded_checkpoint.h). Collective.
+  /// Each rank writes its part of the parameters and of the state to a file in the folder. Rank 0 also writes the rest
+  /// of the net and an index (sharded_checkpoint.h). A collective.
   void save(const std::string& folder) const;
-  /// Reads such a folder, which any number of ranks may have written. A folder of another net is an IoError.
-  /// Collective.
+  /// Loads such a folder, which may come from any number of ranks. Throws an IoError if it belongs to another net. A
+  /// collective.
   void load(const std::string& folder);
 
  private:
-  /// The state as if the shard were one parameter.
+  /// The state in the form that it would have if the shard were one parameter.
   optim::StateDict shard_state() const;
   void load_shard_state(const optim::StateDict& state);
   std::vector<CheckpointEntry> checkpoint_entries() const;
@@ -69,7 +70,7 @@ class ZeroRedundancyOptimizer {
   FlatParameter flat_;
   std::vector<FlatParameter::OwnPart> parts_;
   WatchedNet watched_;
-  std::vector<Tensor> shards_;  // the parts as leaves; an empty one where this rank owns padding alone
+  std::vector<Tensor> shards_;  // the parts as leaves, or one empty leaf if this rank owns only padding
   std::unique_ptr<optim::Optimizer> local_;
 };
 

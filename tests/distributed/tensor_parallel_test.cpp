@@ -324,7 +324,7 @@ TEST_CASE("tensor_parallel: a mesh of two by two trains with DistributedDataPara
   expect_ranks("local", 4, [&](ProcessGroup& group) {
     const auto cube = make_mesh(shared(group), {1, 4, 1});
     require(cube.size() == 3 && cube[0]->size() == 1 && cube[1]->size() == 4 && cube[2]->size() == 1, "three sizes");
-    require_message([&] { make_mesh(shared(group), {2, 3}); }, "a mesh of sizes (2, 3) is not one of 4 ranks");
+    require_message([&] { make_mesh(shared(group), {2, 3}); }, "a mesh of sizes (2, 3) does not have 4 ranks");
     require_message([&] { make_mesh(shared(group), {-2, -2}); }, "a dimension of -2 ranks");
   });
 }
@@ -435,7 +435,7 @@ TEST_CASE("tensor_parallel: what ranks cannot share is an error that names both 
     require_message([&] { nn::ParallelSelfAttention(nn::ParallelSelfAttentionOptions(6, 3), group); },
                     "3 heads cannot be shared equally by 2");
     require_message([&] { nn::ParallelSelfAttention(nn::ParallelSelfAttentionOptions(6, 4), group); },
-                    "embed_dim 6 does not make 4 heads");
+                    "embed_dim 6 cannot be divided among 4 heads");
     require_message([&] { nn::ColumnParallelLinear(nn::ColumnParallelLinearOptions(4, 8), none); },
                     "needs a process group");
     require_message([&] { nn::SequenceParallelLayerNorm(nn::LayerNormOptions({4}), none); }, "needs a process group");

@@ -10,16 +10,16 @@
 namespace gradus::dist {
 namespace {
 
-/// After a failure: how long a worker waits for a list without somebody before it takes it that nobody has died.
-constexpr Milliseconds kUntilNobodyDied{1000};
-/// Groups in a row that may fail though nobody died.
+/// How long a worker waits after a failure for the next list of workers before it assumes that no worker has died.
+constexpr Milliseconds kNextListTime{1000};
+/// Number of groups in a row that may fail although no worker has died.
 constexpr int kMostRenewals = 3;
-/// Of ranks that have all said that they come: one that does not has died since.
+/// Timeout for connecting ranks that have all said that they are ready. A rank that does not connect has died since.
 constexpr Milliseconds kMeeting{10'000};
-/// How long a spare waits until it looks whether the job's store is still there.
-constexpr Milliseconds kUntilLookingAgain{600'000};
+/// How often a waiting spare checks whether the job's store still exists.
+constexpr Milliseconds kStoreCheckInterval{600'000};
 
-/// All ranks' numbers.
+/// The numbers of all ranks.
 std::vector<int64_t> gather(ProcessGroup& group, int64_t number) {
   const Array own = Array::empty({1}, DType::i64), all = Array::empty({group.size()}, DType::i64);
   *own.data<int64_t>() = number;
@@ -27,7 +27,7 @@ std::vector<int64_t> gather(ProcessGroup& group, int64_t number) {
   return {all.data<int64_t>(), all.data<int64_t>() + group.size()};
 }
 
-/// The root's bytes, on all ranks, by way of the device that the group serves.
+/// Copies the root's bytes to all ranks, through the device that the group serves.
 void broadcast(ProcessGroup& group, std::vector<std::byte>& bytes, int root, Device device) {
   const auto size = gather(group, static_cast<int64_t>(bytes.size()))[static_cast<size_t>(root)];
   bytes.resize(static_cast<size_t>(size));
@@ -43,7 +43,7 @@ void broadcast(ProcessGroup& group, std::vector<std::byte>& bytes, int root, Dev
 
 ElasticPlace ElasticPlace::from_environment(const InitOptions& options) {
   JobEnvironment job = job_environment();
-  if (!job.worker) {  // a job of one worker, whose group is that of all ranks and is not made again
+  if (!job.worker) {  // not an elastic job: the group of all ranks, which is made only once
     Membership membership(std::make_shared<HashStore>());
     membership.begin(Members::first(1, 0, 1));
     const auto connect = [job, options](const Members&, int,
@@ -88,7 +88,7 @@ ElasticTraining::ElasticTraining(std::optional<Parts> parts, ElasticOptions opti
     : parts_(std::move(parts)), options_(std::move(options)),
       place_(place ? std::move(*place) : ElasticPlace::from_environment(options_.group)) {
   GRADUS_CHECK(parts_ || options_.on_group, ValueError,
-               "without a state that ranks could copy, on_group has to load it");
+               "without a state that ranks can copy, on_group is needed to load it");
   has_state_ = place_.membership.list(0).rank_of(place_.worker).has_value();
 }
 
@@ -100,7 +100,7 @@ bool ElasticTraining::run(int64_t steps, const std::function<void(int64_t step)>
     try {
       while (step_ < steps) {
         this->compute(compute);
-        has_state_ = false;  // if update() throws, it is half an update
+        has_state_ = false;  // if update() throws, the state is incomplete
         update();
         has_state_ = true;
         ++step_;
@@ -123,7 +123,7 @@ void ElasticTraining::compute(const std::function<void(int64_t step)>& compute) 
   const Position before = position();
   try {
     compute(step_);
-    group_->barrier();  // the vote; on a GPU it is behind the sums in their stream
+    group_->barrier();  // the vote; on a GPU, the stream runs it after the sums of the gradients
   } catch (...) {
     restore(before);
     throw;
@@ -147,8 +147,9 @@ bool ElasticTraining::join() {
       if (parts_) copy_newest();
       if (options_.on_group) options_.on_group(group_);
       const std::vector<int64_t> steps = gather(*group_, step_);
-      GRADUS_CHECK(std::ranges::count(steps, step_) == group_->size(), ValueError, "ranks go on from different steps, ",
-                   "this one from ", step_, ": on_group has to bring all to the same");
+      GRADUS_CHECK(std::ranges::count(steps, step_) == group_->size(), ValueError,
+                   "ranks would continue from different steps, ", "this one from ", step_,
+                   ": on_group must set the same step on all");
       has_state_ = true;
       return true;
     } catch (const CommError& error) {
@@ -165,22 +166,22 @@ std::optional<Members> ElasticTraining::next_members() {
   Members members = membership.latest();
   if (members.generation == generation_ && !membership.is_finished()) {
     try {
-      members = membership.after(generation_, kUntilNobodyDied);
+      members = membership.after(generation_, kNextListTime);
     } catch (const CommError&) {
       GRADUS_CHECK(++renewals_ <= kMostRenewals, CommError, "step ", step_, " failed ", kMostRenewals + 1,
-                   " times though all workers live: ", failure_);
+                   " times although all workers are alive: ", failure_);
       members = membership.renew(generation_);
     }
   }
   while (true) {
     if (membership.is_finished()) return std::nullopt;
-    GRADUS_CHECK(members.end.empty(), CommError, "the job has lost a worker (", members.end, ") and has no spare; ",
-                 "with fewer than ", members.min_ranks, " ranks it does not go on");
+    GRADUS_CHECK(members.end.empty(), CommError, "the job has lost a worker (", members.end, ") and has no spare; it ",
+                 "needs at least ", members.min_ranks, " ranks");
     if (members.rank_of(place_.worker)) return members;
     GRADUS_CHECK(members.has_spare(place_.worker), CommError, "worker ", place_.worker,
-                 " was taken out of the job: it did not answer for ", options_.group.timeout.count(), " ms");
+                 " was removed from the job because it did not answer for ", options_.group.timeout.count(), " ms");
     try {
-      members = membership.after(members.generation, kUntilLookingAgain);
+      members = membership.after(members.generation, kStoreCheckInterval);
     } catch (const CommError&) {
       members = membership.latest();  // throws if the store has ended
     }
@@ -190,7 +191,7 @@ std::optional<Members> ElasticTraining::next_members() {
 void ElasticTraining::copy_newest() {
   const std::vector<int64_t> steps = gather(*group_, has_state_ ? step_ : -1);
   const auto newest = std::max_element(steps.begin(), steps.end());
-  GRADUS_CHECK(*newest >= 0, CommError, "no worker that is left has the state of the training: begin again from a ",
+  GRADUS_CHECK(*newest >= 0, CommError, "no remaining worker has the state of the training: start again from a ",
                "checkpoint (gradus-run --max-restarts)");
   if (std::all_of(steps.begin(), steps.end(), [&](int64_t step) { return step == *newest; })) return;
   const int root = static_cast<int>(newest - steps.begin());
@@ -219,7 +220,7 @@ void ElasticTraining::restore(const Position& position) {
   if (!parts_) return;
   const NoGradGuard no_grad;
   parts_->position.from_bytes(position.parts);
-  parts_->module->zero_grad();  // a sum of some of the step's shares
+  parts_->module->zero_grad();  // the gradients may be incomplete sums
   const TensorList buffers = parts_->module->buffers();
   for (size_t i = 0; i < buffers.size(); ++i) buffers[i].copy_(position.buffers[i]);
   default_generator().set_state(default_generator().seed(), position.offset);

@@ -1,4 +1,4 @@
-// Training that goes on when a rank dies: data-parallel steps under `gradus-run --spares K`.
+// Training that survives the loss of a rank: data-parallel steps under `gradus-run --spares K`.
 //
 //   training::Checkpoint state, position;
 //   state.add("model", *net).add("optimizer", sgd);
@@ -12,21 +12,24 @@
 //   const auto compute = [&](int64_t step) { auto& batch = loader->next_batch(); …forward…; loss.backward(); };
 //   elastic.run(steps, compute, [&] { sgd.step(), sgd.zero_grad(); });
 //
-// A step is compute() (forward and backward, whose gradients the group averages), a vote, and update() (the optimizer's
-// step). update() is called when the vote says that all ranks have their gradients. When a rank dies, the others throw
-// out of whatever collective they are in, and
+// A step consists of compute() (forward and backward, whose gradients the group averages), a vote, and update() (the
+// optimizer's step). update() is called if the vote says that all ranks have their gradients. When a rank dies, the
+// collectives of the other ranks throw, and these ranks
 //
-//   1. wait for the next list of workers (membership.h): a spare has taken the dead rank's place, or all move up;
-//   2. meet as a new group, and say which step they have finished last. It may be one more on some, if the
-//      rank died while it voted: the newest counts;
-//   3. whoever is behind, as a spare is, copies state and position from a rank that is not;
+//   1. wait for the next list of workers (membership.h), in which a spare has taken the dead rank's place, or the ranks
+//      after it have moved up;
+//   2. meet as a new group and compare the numbers of the steps that they have finished. They may differ by one if the
+//      rank died during the vote. The highest number counts;
+//   3. copy state and position from a rank with that number, if they have a lower one or are new;
 //   4. repeat the step that was not finished, from the position before it.
 //
-// So the numbers are those of a run in which nobody died, where all ranks draw as many random numbers (on_group sets
-// the seed, if ranks have different ones) and the sums have the same order (unless there are fewer ranks than before).
+// The results are therefore those of a run without losses, if all ranks draw the same number of random numbers
+// (on_group sets the seed if ranks have different seeds) and sums have the same order (which they have while the number
+// of ranks stays the same).
 //
-// Where ranks hold different parts of the state, as with ZeRO and tensor parallelism, it dies with them. Then all go
-// back to the last checkpoint, whoever takes the dead rank's place too: see the second constructor.
+// If ranks hold different parts of the state, as with ZeRO and tensor parallelism, a part is lost with its rank. All
+// ranks, including the one that takes the dead rank's place, then go back to the last checkpoint: see the second
+// constructor.
 #pragma once
 
 #include <cstddef>
@@ -45,30 +48,31 @@ namespace gradus::dist {
 
 struct ElasticOptions {
   InitOptions group = {};
-  /// Called once, when this worker has a rank, which is a spare's when it takes a place, with that rank's number on its
-  /// machine: moves the net to the GPU of that number.
+  /// Called once, when this worker gets a rank, which for a spare is when it takes a rank's place. The argument is the
+  /// number of the rank on its machine. This is where the net moves to the GPU with that number.
   std::function<void(int local_rank)> on_rank = {};
-  /// Called with each group, before its first step: makes what depends on it (DistributedDataParallel, a loader's
-  /// part).
+  /// Called with each group, before its first step. Makes the objects that depend on the group
+  /// (DistributedDataParallel, a loader's part).
   std::function<void(const std::shared_ptr<ProcessGroup>&)> on_group = {};
-  /// Called when the last step is done, before the job counts as finished: on all ranks, and again if one dies
-  /// meanwhile. Where rank 0 saves the model.
+  /// Called on all ranks after the last step, before the job counts as finished, and again if a rank dies meanwhile.
+  /// This is where rank 0 saves the model.
   std::function<void()> on_finish = {};
 };
 
-/// How a worker of a job takes part in it. Tests make their own.
+/// The place of a worker in its job: its number, the lists of workers, and how it connects. Tests make their own.
 struct ElasticPlace {
   int worker = 0;
   Membership membership;
-  /// Over NCCL with the GPU of that number, or of the rank's.
+  /// Makes the group of the members. Over NCCL, this rank uses the GPU `device`, or by default the one with its number.
   std::function<std::shared_ptr<ProcessGroup>(const Members&, int rank, std::optional<int> device)> connect;
-  bool goes_on = true;                           ///< false: what ends a group ends the training
-  std::optional<int> local_rank = std::nullopt;  ///< where it is not the rank among the members
-  /// As gradus-run says in the environment. Without --spares and --min-nproc the job does not go on without a rank.
+  bool goes_on = true;                           ///< false: a failure of the group ends the training
+  std::optional<int> local_rank = std::nullopt;  ///< default: the rank among the members
+  /// The place that gradus-run describes in the environment. Without --spares and --min-nproc the loss of a rank ends
+  /// the job.
   static ElasticPlace from_environment(const InitOptions& options);
 };
 
-/// What one worker copies from another, by its bytes: a training::Checkpoint, which must live as long as this.
+/// A training::Checkpoint as bytes, which one worker copies from another. The checkpoint must outlive this object.
 struct ElasticState {
   template <class Part>
   requires requires(Part& part, std::vector<std::byte> bytes) { bytes = part.to_bytes(), part.from_bytes(bytes); }
@@ -81,41 +85,41 @@ struct ElasticState {
 
 class ElasticTraining {
  public:
-  /// Data-parallel training: who comes anew copies from the others. `state` is what update() changes, `position` what
-  /// compute() does; the module's buffers and how many numbers were drawn from the default generator are part of the
-  /// position by themselves. All must live as long as this.
+  /// Data-parallel training, in which new ranks copy from the others. `state` has what update() changes, `position`
+  /// what compute() changes. The buffers of the module and the number of draws from the default generator belong to the
+  /// position without being added. All of these must outlive this object.
   ElasticTraining(nn::Module& module, ElasticState state, ElasticState position, ElasticOptions options = {},
                   std::optional<ElasticPlace> place = std::nullopt);
-  /// Training with shards: nothing is copied. on_group makes the net, the optimizer and what wraps them anew, loads the
-  /// last sharded checkpoint, if there is one, and says with set_step() how many steps it had finished.
+  /// Training with shards, in which nothing is copied. on_group makes the net, the optimizer and their wrappers again,
+  /// loads the last sharded checkpoint if there is one, and reports the number of finished steps with set_step().
   explicit ElasticTraining(ElasticOptions options, std::optional<ElasticPlace> place = std::nullopt);
 
-  /// Trains until `steps` steps are finished. In a spare it returns when the job is done, or trains from when the spare
-  /// is given a rank. False: the job is finished, and this process has no part in its result.
+  /// Trains until `steps` steps are finished. In a spare it returns when the job is done, or trains from the moment in
+  /// which the spare gets a rank. Returns false if the job is finished and this process has no part in its result.
   ///
-  /// Throws a CommError when the job cannot go on: there are too few workers left, or none that has the state; this
-  /// worker was taken out of the job because it did not answer; or three groups in a row failed though nobody died.
-  /// What compute() and update() throw, CollectiveErrors of a lost rank aside, ends this worker.
+  /// Throws a CommError if the job cannot continue: too few workers are left, none of them has the state, this worker
+  /// was removed from the job because it did not answer, or groups failed repeatedly although no worker had died. An
+  /// exception of compute() or update() ends this worker, unless it is the CollectiveError of a lost rank.
   bool run(int64_t steps, const std::function<void(int64_t step)>& compute, const std::function<void()>& update);
 
-  /// Steps that are finished.
+  /// Number of finished steps.
   int64_t step() const { return step_; }
-  /// Goes on from another step: what a checkpoint said, before run() or in on_group.
+  /// Continues from another step, such as that of a checkpoint. Call this before run() or in on_group.
   void set_step(int64_t step) { step_ = step; }
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
-  /// How often this worker has met others anew.
+  /// Generation of the list of workers (membership.h) by which this worker last met the others.
   int64_t generation() const { return generation_; }
 
  private:
   struct Parts;
   ElasticTraining(std::optional<Parts> parts, ElasticOptions options, std::optional<ElasticPlace> place);
 
-  /// What ranks have in common.
+  /// What all ranks have in common.
   struct Parts {
     nn::Module* module;
     ElasticState state, position;
   };
-  /// What compute() changes, as it was before.
+  /// What compute() changes, as it was before the call.
   struct Position {
     std::vector<std::byte> parts;
     std::vector<Tensor> buffers;
@@ -124,13 +128,13 @@ class ElasticTraining {
   Position position() const;
   void restore(const Position& position);
 
-  /// Where what ranks have in common is; the CPU if there is nothing.
+  /// Device of what the ranks have in common; the CPU if they have nothing.
   Device device() const;
-  /// Meets the others as the newest list has them; false if the job is finished.
+  /// Meets the other workers of the newest list. Returns false if the job is finished.
   bool join();
-  /// The list of the next group that this worker is to be in; nothing if the job is finished.
+  /// The next list in which this worker has a rank; nothing if the job is finished.
   std::optional<Members> next_members();
-  /// Brings all ranks to the newest finished step of any.
+  /// Copies the state of the rank with the highest number of finished steps to all ranks.
   void copy_newest();
   void compute(const std::function<void(int64_t step)>& compute);
 
@@ -140,7 +144,7 @@ class ElasticTraining {
   std::shared_ptr<ProcessGroup> group_;
   int64_t step_ = 0, generation_ = -1;
   bool has_state_ = false, has_had_rank_ = false;
-  int renewals_ = 0;  // groups that failed since the last finished step though nobody died
+  int renewals_ = 0;  // groups that failed since the last finished step although no worker had died
   std::string failure_;
 };
 

@@ -76,7 +76,7 @@ Members Members::parse(const std::string& text) {
   const bool valid = members.str() == text && members.generation >= 0 && members.min_ranks > 0 &&
                      all.size() == members.ranks.size() + members.spares.size() && (all.empty() || *all.begin() >= 0) &&
                      (!members.end.empty() || members.ranks.size() >= static_cast<size_t>(members.min_ranks));
-  GRADUS_CHECK(valid, CommError, "no list of a job's workers: '", text, "'");  // its end may be cut off by a 0
+  GRADUS_CHECK(valid, CommError, "not a list of a job's workers: '", text, "'");
   return members;
 }
 
@@ -107,10 +107,10 @@ bool Membership::meet(const Members& members, int worker, Milliseconds timeout) 
   try {
     return store_->get(met, timeout) == "all";
   } catch (const CommError&) {
-    const std::string cause = "did not come within " + std::to_string(timeout.count()) + " ms";
+    const std::string cause = "did not arrive within " + std::to_string(timeout.count()) + " ms";
     for (size_t r = 0; r < all.size(); ++r)
       if (!store_->check({all[r]})) remove(members.ranks[r], cause);
-    if (store_->check(all)) store_->compare_set(met, "", "all");  // if the last to come went no further
+    if (store_->check(all)) store_->compare_set(met, "", "all");  // in case the last to arrive died before it did so
     return store_->get(met, timeout) == "all";
   }
 }

@@ -1,5 +1,6 @@
-// Which processes are the ranks of a job that goes on when one of them dies: a list for each generation of its group,
-// in the job's store. Whoever finds that a worker has died adds the next list; compare_set lets one of them win.
+// Which processes are the ranks of a job that survives the loss of a worker. The job's store has a list of workers for
+// each generation of the group. A process that finds out that a worker has died adds the next list. If several do so at
+// once, compare_set() lets one of them win.
 #pragma once
 
 #include <cstdint>
@@ -12,59 +13,60 @@
 
 namespace gradus::dist {
 
-/// The workers of one generation. A worker is a process by the number that the launcher started it under: of N ranks
-/// and K spares, 0 to N - 1 begin as the ranks of these numbers, N to N + K - 1 as spares.
+/// The workers of one generation. The launcher numbers them: of N ranks and K spares, workers 0 to N - 1 begin as the
+/// ranks with these numbers, and workers N to N + K - 1 begin as spares.
 struct Members {
   int64_t generation = 0;
-  std::vector<int> ranks;   ///< the worker that each rank is
-  std::vector<int> spares;  ///< workers that wait for a place
-  int min_ranks = 1;        ///< with fewer the job does not go on
-  std::string end;          ///< why it does not; "" while it does
+  std::vector<int> ranks;   ///< by rank: the worker that has this rank
+  std::vector<int> spares;  ///< workers that wait for a rank's place
+  int min_ranks = 1;        ///< the job ends if fewer ranks are left
+  std::string end;          ///< why the job ended; "" while it continues
 
-  /// Generation 0.
+  /// The list of generation 0.
   static Members first(int ranks, int spares, int min_ranks);
-  /// The next generation: a spare takes the worker's place; without one, the ranks behind it move up by one, or the job
-  /// ends if that leaves fewer than min_ranks. The same members, once more, if it is none of them. `cause` is
-  /// what happened to it.
+  /// The list of the next generation, without `worker`. If the worker was a rank, a spare takes its place. Without a
+  /// spare the ranks after it move up by one, or the job ends if fewer than min_ranks are left. If the worker is not a
+  /// member, the members stay the same. `cause` says what happened to it.
   Members without(int worker, const std::string& cause) const;
-  /// Nothing for a spare, and for who is no member any more.
+  /// Empty for spares and for former members.
   std::optional<int> rank_of(int worker) const;
   bool has_spare(int worker) const;
   bool has(int worker) const { return rank_of(worker) || has_spare(worker); }
 
-  /// "generation 2 ranks 0 4 2 spares 5 min_ranks 3", with " end <cause>" behind it when there is one, and back. What
-  /// str() would not have written is a CommError.
+  /// "generation 2 ranks 0 4 2 spares 5 min_ranks 3", followed by " end <cause>" if the job has ended. parse() is the
+  /// inverse, and throws a CommError if str() cannot have written the text.
   std::string str() const;
   static Members parse(const std::string& text);
 };
 
-/// The lists of a job's attempt, in its store. For one thread; others have one of their own.
+/// The lists of one attempt of a job, in its store. Each thread needs an object of its own.
 class Membership {
  public:
   explicit Membership(std::shared_ptr<Store> store) : store_(std::move(store)) {}
-  /// What the keys of an attempt, counted from 0, begin with in the job's store: `store` above is a PrefixStore of it.
+  /// The prefix of the keys of an attempt, counted from 0, in the job's store. The constructor takes a PrefixStore with
+  /// it.
   static std::string prefix(int attempt) { return "attempt/" + std::to_string(attempt) + "/elastic"; }
 
-  /// Generation 0, by the launcher before it starts a worker.
+  /// Adds generation 0. The launcher calls this before it starts a worker.
   void begin(const Members& first) { store_->set(key(0), first.str()); }
   /// The newest list.
   Members latest();
   bool has(int64_t generation) { return store_->check({key(generation)}); }
-  /// The list of a generation that there is.
+  /// The list of a generation that exists.
   Members list(int64_t generation);
-  /// The list after `generation`, as soon as there is one; a CommError if there is none by then.
+  /// Waits for a list after `generation` and returns the newest one. Throws a CommError after the timeout.
   Members after(int64_t generation, Milliseconds timeout);
-  /// Returns true when the workers of all ranks of the list have called this, false when there is a newer list.
-  /// Those that have not by the deadline are removed, which makes one.
+  /// Waits for the workers of all ranks in the list. Returns true when all have called this, or false if there is a
+  /// newer list. Workers that have not called it after the timeout are removed, which makes a newer list.
   bool meet(const Members& members, int worker, Milliseconds timeout);
-  /// Adds a list without `worker`, unless the newest one is already. Returns the newest.
+  /// Adds a list without `worker`, unless the newest one has no such worker already. Returns the newest list.
   Members remove(int worker, const std::string& cause);
-  /// The first cause that remove() was given for it; "" if there is none.
+  /// The first cause with which remove() was called for the worker; "" if there is none.
   std::string cause_of(int worker);
-  /// Adds the same members once more: they meet anew after a failure that nobody died of. Returns the newest; nothing
-  /// is added if there is one after `generation` already.
+  /// Adds a list with the same members, so that they meet again after a failure in which no worker died. Adds nothing
+  /// if there is a list after `generation` already. Returns the newest list.
   Members renew(int64_t generation);
-  /// The job's work is done, and who dies from here on is missed by nobody. Wakes all that wait for a list.
+  /// Says that the job's work is done, after which the loss of a worker is no failure. Wakes all that wait for a list.
   void finish();
   bool is_finished() { return store_->check({kFinished}); }
 
@@ -73,11 +75,11 @@ class Membership {
  private:
   static constexpr const char* kFinished = "finished";
   static std::string key(int64_t generation) { return "members/" + std::to_string(generation); }
-  /// Whether those of a list have met: "all", or "newer" when there is another list before they have.
+  /// Key that says whether the workers of a list have met: "all", or "newer" if a newer list was added before.
   static std::string met_key(int64_t generation) { return "met/" + std::to_string(generation); }
   static std::string cause_key(int worker) { return "cause/" + std::to_string(worker); }
-  /// The newest list, once those that meet by the one before it can know that there is one. Whoever adds a list calls
-  /// this before and after: if it dies in between, the next does so in its stead.
+  /// Returns the newest list, after telling the workers that meet by the list before it that it exists. A process that
+  /// adds a list calls this before and after. If it dies in between, the next process that adds a list tells them.
   Members announce_latest();
 
   std::shared_ptr<Store> store_;

@@ -1,4 +1,4 @@
-// One run of all ranks of a job on this machine.
+// One attempt of a job: a run of all its ranks on this machine.
 #pragma once
 
 #include <gradus/distributed/launcher/job.h>
@@ -6,9 +6,9 @@
 
 namespace gradus::dist {
 
-/// Starts the ranks for attempt number `number`, counted from 0, unless somebody has asked the job to end by then,
-/// looks after them until all have ended, and cleans up. Returns how the attempt ended, on all nodes: `restart` if the
-/// next one is to be run. After the last one all that can be written has been.
+/// Starts the ranks for attempt `number`, counted from 0, unless the job was asked to end before. Supervises them until
+/// all have ended, and cleans up. Returns how the attempt ended on all nodes; `restart` is true if there must be
+/// another attempt. After the last attempt all output that can be written has been written.
 Outcome run_attempt(Job& job, int number);
 
 }  // namespace gradus::dist

@@ -10,17 +10,17 @@
 
 namespace {
 
-/// For numbers: CLI11 takes an empty text for 0, and leaves out blanks. What is wrong; "" if nothing is.
+/// Checks the text of a number, because CLI11 reads an empty text as 0 and ignores blanks. Returns an error or "".
 std::string reject_blanks(const std::string& text) {
   const bool is_fine = !text.empty() && text.find_first_of(" \t\n\v\f\r") == std::string::npos;
-  return is_fine ? "" : "'" + text + "' is no number";
+  return is_fine ? "" : "'" + text + "' is not a number";
 }
 
-/// A duration that an option gives in seconds.
+/// Converts the value of an option in seconds.
 gradus::Milliseconds milliseconds(const char* option, double seconds) {
   constexpr double kMost = std::chrono::duration<double>(gradus::kLongestWait).count();
   GRADUS_CHECK(0 <= seconds && seconds <= kMost, ValueError, option, " is ", seconds, ", not 0 to ", kMost,
-               " seconds");  // NaN is not either
+               " seconds");  // also fails for NaN
   return gradus::Milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
@@ -31,29 +31,29 @@ int main(int argc, char** argv) {
   LaunchOptions options;
   std::string rendezvous;
   double grace = 5;
-  CLI::App app("Starts the processes of a job on this machine and looks after them");
+  CLI::App app("Starts the processes of a job on this machine and supervises them");
   const std::string most_processes = std::to_string(kMaxRanksOfHost), most_ranks = std::to_string(kMaxRanks);
   const auto add_number = [&](const char* name, auto& number, const std::string& help) {
     return app.add_option(name, number, help)->check(reject_blanks);
   };
-  add_number("--nproc", options.processes, "processes on this machine, with spares at most " + most_processes)
+  add_number("--nproc", options.processes, "number of ranks on this machine; with spares at most " + most_processes)
       ->capture_default_str();
   add_number("--nnodes", options.nodes,
-             "machines, each with a launcher of its own; --nproc times this is at most " + most_ranks)
+             "number of machines, each with its own launcher; --nproc times --nnodes is at most " + most_ranks)
       ->capture_default_str();
-  add_number("--node-rank", options.node_rank, "which of them this is")->capture_default_str();
-  app.add_option("--rdzv", rendezvous, "host:port of machine 0, where all meet");
-  add_number("--max-restarts", options.max_restarts, "how often all start again after one has failed")
+  add_number("--node-rank", options.node_rank, "number of this machine, from 0")->capture_default_str();
+  app.add_option("--rdzv", rendezvous, "host:port of machine 0, where all launchers meet");
+  add_number("--max-restarts", options.max_restarts, "how often all ranks are restarted after one has failed")
       ->capture_default_str();
   add_number("--spares", options.spares,
-             "more processes, which wait to take the place of a rank that dies; on one machine, and not for MPI's "
-             "ranks, which mpirun starts")
+             "number of additional processes that wait to replace a rank that dies; only on one machine, and not for "
+             "ranks that mpirun starts")
       ->capture_default_str();
   add_number("--min-nproc", options.min_processes,
-             "go on with so many ranks when one dies and no spare is left [--nproc]");
-  app.add_option("--log-dir", options.log_directory, "a file for each process's output");
-  add_number("--grace", grace, "seconds that ranks have to end when asked to, 0 or more")->capture_default_str();
-  app.prefix_command();  // from the program's name on, all is the program's
+             "smallest number of ranks to continue with when one dies and no spare is left [--nproc]");
+  app.add_option("--log-dir", options.log_directory, "directory for a log of each process's output");
+  add_number("--grace", grace, "seconds that ranks may take to end when asked to, 0 or more")->capture_default_str();
+  app.prefix_command();  // everything from the program's name on belongs to the program
   CLI11_PARSE(app, argc, argv);
   options.command = app.remaining();
   try {

@@ -20,7 +20,8 @@ GuardProcess::GuardProcess() {
   const FileDescriptor read_end(ends[0]);
   pid_ = fork();
   GRADUS_CHECK(pid_ >= 0, CommError, "cannot start a process: ", std::strerror(errno));
-  setpgid(pid_, pid_);  // in both processes: whichever comes first. Signals to the launcher's group do not reach it
+  // Both processes do this, because either may run first. Signals to the launcher's group then do not reach the guard.
+  setpgid(pid_, pid_);
   if (pid_ != 0) return;
   pipe_.reset();
   std::vector<pid_t> groups;

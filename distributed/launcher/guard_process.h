@@ -1,4 +1,4 @@
-// What ends the ranks of a launcher that is killed itself.
+// Ends the ranks of a launcher that is itself killed.
 #pragma once
 
 #include <sys/types.h>
@@ -7,23 +7,23 @@
 
 namespace gradus::dist {
 
-/// A process that outlives this one, if need be, by as long as it takes to kill the process groups that it watches.
+/// A process that kills the process groups it watches when this process ends, in whatever way.
 class GuardProcess {
  public:
   GuardProcess();
-  /// Kills what is still watched.
+  /// Kills the groups that are still watched.
   ~GuardProcess();
   GuardProcess(const GuardProcess&) = delete;
   GuardProcess& operator=(const GuardProcess&) = delete;
 
-  /// May be called in a child of this process too, before it calls exec.
+  /// May be called in a child of this process too, before the child calls exec.
   void watch(pid_t group) { tell(group); }
   void forget(pid_t group) { tell(-group); }
 
  private:
   void tell(pid_t group);
 
-  FileDescriptor pipe_;  // the guard acts when this end is closed, by whatever ends the processes that have it
+  FileDescriptor pipe_;  // the guard acts when no process has this end any more, because they have closed it or ended
   pid_t pid_ = -1;
 };
 

@@ -11,7 +11,7 @@
 namespace gradus::dist {
 namespace {
 
-/// One that is closed would be given to a pipe, and then be taken for stdout.
+/// Opens standard descriptors that are closed. Otherwise a pipe could get such a number and be mistaken for stdout.
 void reserve_standard_descriptors() {
   int number = 0;
   while (number <= STDERR_FILENO)
@@ -19,10 +19,10 @@ void reserve_standard_descriptors() {
   close(number);
 }
 
-/// A number that an option gives is `least` to `most`.
-void check_range(const char* option, int64_t value, int64_t least, int64_t most, const char* which_is = "") {
+/// Throws a ValueError unless the value of an option is between `least` and `most`.
+void check_range(const char* option, int64_t value, int64_t least, int64_t most, const char* explanation = "") {
   GRADUS_CHECK(least <= value && value <= most, ValueError, option, " is ", value, ", not ", least, " to ", most,
-               which_is);
+               explanation);
 }
 
 void check_options(const LaunchOptions& options) {
@@ -30,25 +30,26 @@ void check_options(const LaunchOptions& options) {
                "a job needs processes: --nproc and --nnodes are ", options.processes, " and ", options.nodes);
   GRADUS_CHECK(options.max_restarts >= 0, ValueError, "--max-restarts is ", options.max_restarts, ", not 0 or more");
   GRADUS_CHECK(options.spares >= 0, ValueError, "--spares is ", options.spares, ", not 0 or more");
-  check_range("--nproc", options.processes, 1, kMaxRanksOfHost, ", the most processes of a machine");
+  check_range("--nproc", options.processes, 1, kMaxRanksOfHost, ", the largest number of processes on a machine");
   check_range("--spares", options.spares, 0, kMaxRanksOfHost - options.processes,
-              ", which with --nproc are the most processes of a machine");
+              ", which with --nproc is the largest number of processes on a machine");
   check_range("--min-nproc", options.min_processes.value_or(options.processes), 1, options.processes,
               ", the value of --nproc");
-  check_range("--nnodes", options.nodes, 1, kMaxRanks / options.processes, ", with which a job has its most ranks");
+  check_range("--nnodes", options.nodes, 1, kMaxRanks / options.processes,
+              ", with which a job has the largest number of ranks");
   check_range("--grace", options.grace.count(), 0, kLongestWait.count(), ", in milliseconds");
-  GRADUS_CHECK(0 <= options.node_rank && options.node_rank < options.nodes, ValueError, "node rank ", options.node_rank,
-               " is none of 0 to ", options.nodes - 1);
+  GRADUS_CHECK(0 <= options.node_rank && options.node_rank < options.nodes, ValueError, "--node-rank is ",
+               options.node_rank, ", not 0 to ", options.nodes - 1);
   GRADUS_CHECK(options.nodes == 1 || options.rendezvous, ValueError,
-               "several nodes meet at an address of the first: --rdzv host:port");
+               "several nodes need an address at which to meet: --rdzv host:port");
   GRADUS_CHECK(options.nodes == 1 || options.rendezvous->port != 0, ValueError,
-               "several nodes meet at a port that all know: --rdzv ", options.rendezvous->str(), " has port 0");
+               "several nodes need a port that all of them know: --rdzv ", options.rendezvous->str(), " has port 0");
   GRADUS_CHECK(options.nodes == 1 || (options.spares == 0 && !options.min_processes), ValueError,
                "--spares and --min-nproc are for jobs on one machine, but --nnodes is ", options.nodes);
   GRADUS_CHECK(!options.command.empty(), ValueError, "no program to run");
 }
 
-/// For two pipes from each process, and its log.
+/// Makes sure that there are enough descriptors for two pipes from each process, and its log.
 void reserve_descriptors(const LaunchOptions& options) {
   constexpr size_t kOwn = 64;
   const auto processes = static_cast<size_t>(options.processes + options.spares);
@@ -67,9 +68,9 @@ Job::Job(const LaunchOptions& options) : options(options) {
   block_signals();
   token = options.nodes == 1 ? Token::random() : Token::from_environment();
   GRADUS_CHECK(!token.empty(), ValueError,
-               "several nodes need the same secret: put it into a file (chmod 600) and set GRADUS_TOKEN_FILE on all");
-  guard.emplace();    // before there is anything that it should not inherit
-  orphans.emplace();  // ranks that are started from here on may leave some
+               "several nodes need the same secret: put it into a file (chmod 600) and set GRADUS_TOKEN_FILE on each");
+  guard.emplace();    // before there are descriptors that it must not inherit
+  orphans.emplace();  // before ranks are started, which may leave orphans
   address = options.rendezvous.value_or(Address{"127.0.0.1", 0});
   if (options.node_rank == 0) {
     server = std::make_unique<TcpStoreServer>(address, token);
@@ -82,15 +83,15 @@ void Job::block_signals() {
   sigset_t blocked;
   sigemptyset(&blocked);
   sigaddset(&blocked, SIGCHLD);
-  signal(SIGCHLD, SIG_DFL);  // whoever ignored it would get no statuses
+  signal(SIGCHLD, SIG_DFL);  // if it were ignored, there would be no exit statuses
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
     struct sigaction action;
     sigaction(number, nullptr, &action);
-    if (action.sa_handler != SIG_IGN) sigaddset(&blocked, number);  // nohup and "&" of shells ignore some
+    if (action.sa_handler != SIG_IGN) sigaddset(&blocked, number);  // nohup and "&" of shells ignore some signals
   }
   sigprocmask(SIG_BLOCK, &blocked, &signals_before_);
   signals = FileDescriptor(signalfd(-1, &blocked, SFD_CLOEXEC | SFD_NONBLOCK));
-  signal(SIGPIPE, SIG_IGN);  // nobody may read what the ranks print
+  signal(SIGPIPE, SIG_IGN);  // the output of ranks may have no reader
 }
 
 void Job::open_output() {
@@ -98,7 +99,7 @@ void Job::open_output() {
   struct stat out = {}, err = {};
   const bool same = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 && out.st_dev == err.st_dev &&
                     out.st_ino == err.st_ino;
-  if (!same) writers[1] = std::make_shared<LineWriter>(STDERR_FILENO);  // else lines stay whole and in order
+  if (!same) writers[1] = std::make_shared<LineWriter>(STDERR_FILENO);  // a single writer keeps lines in order
 }
 
 bool Job::is_elastic() const {

@@ -1,4 +1,4 @@
-// What all attempts of a job have in common.
+// What all attempts of a job share.
 #pragma once
 
 #include <signal.h>
@@ -16,24 +16,24 @@
 
 namespace gradus::dist {
 
-/// This process as a launcher: its signals, its output, the job's store, and what cleans up after ranks.
+/// The launcher's process: its signals, its output, the job's store, and the cleanup after ranks.
 struct Job {
   explicit Job(const LaunchOptions& options);
 
-  /// The next signal that has come; none if there is no more. Readable when there is one: `signals`.
+  /// The next pending signal, or none. The descriptor `signals` is readable while there is one.
   std::optional<int> next_signal();
-  /// In a process that is about to become a rank: signals as this process was given them.
+  /// Called in a process that is about to become a rank: restores the signal settings that the launcher was given.
   void restore_signals() const;
 
   void say(const std::string& text) { writers[1]->put("gradus-run: " + text + "\n"); }
-  /// It may go on when a worker has died.
+  /// Whether the job survives the loss of a worker.
   bool is_elastic() const;
   /// "restart 1 of 3"
   std::string restart(int number) const;
 
   const LaunchOptions& options;
   FileDescriptor signals;
-  int interrupted = 0, interruptions = 0;  // the signal by which somebody has asked to end, and how often
+  int interrupted = 0, interruptions = 0;  // the last signal that asked the job to end, and the number of such signals
   std::optional<GuardProcess> guard;
   std::optional<Orphans> orphans;
   Token token;

@@ -24,7 +24,7 @@ size_t write_all(int descriptor, std::string_view text) {
     const ssize_t written = write(descriptor, text.data(), text.size());
     pollfd entry = {descriptor, POLLOUT, 0};
     if (written >= 0) text.remove_prefix(static_cast<size_t>(written));
-    else if (errno == EAGAIN) poll(&entry, 1, -1);  // somebody else made it non-blocking
+    else if (errno == EAGAIN) poll(&entry, 1, -1);  // another process made the descriptor non-blocking
     else if (errno != EINTR) break;
   }
   return size - text.size();
@@ -57,9 +57,9 @@ struct LineWriter::State {
   const FileDescriptor emptied{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<std::string> blocks;  // of whole lines
+  std::deque<std::string> blocks;  // each of whole lines
   size_t waiting = 0, gone = 0, lost = 0;
-  std::string cause;  // of what was lost
+  std::string cause;  // why bytes were lost
   bool stopped = false;
 };
 
@@ -77,7 +77,7 @@ void LineWriter::put(std::string_view line) {
     return;
   }
   std::deque<std::string>& blocks = state_->blocks;
-  // As many lines at once as no pipe tears apart, whoever else writes to it.
+  // A block has as many lines as a pipe keeps together, whatever other processes write to it.
   if (blocks.empty() || blocks.back().size() + line.size() > PIPE_BUF) blocks.emplace_back();
   blocks.back() += line;
   state_->waiting += line.size();
@@ -110,9 +110,10 @@ void LineWriter::give_up(std::string_view cause) {
   state_->changed.notify_one();
 }
 
-std::string LineWriter::losses() const {
+std::string LineWriter::losses(std::string_view what) const {
   const std::lock_guard lock(state_->mutex);
-  return state_->lost == 0 ? "" : std::to_string(state_->lost) + " bytes were lost: " + state_->cause;
+  if (state_->lost == 0) return "";
+  return std::to_string(state_->lost) + " bytes of " + std::string(what) + " were lost: " + state_->cause;
 }
 
 }  // namespace gradus::dist

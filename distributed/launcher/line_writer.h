@@ -1,4 +1,4 @@
-// Lines for a file that may be read slowly, or not at all.
+// Writes lines to a file whose reader may be slow or absent.
 #pragma once
 
 #include <cstddef>
@@ -8,39 +8,40 @@
 
 namespace gradus::dist {
 
-/// Writes lines to a descriptor on a thread of its own, so that whoever has lines never waits for whoever reads them.
-/// (A non-blocking descriptor would be so for every process that shares it, the user's shell among them.)
+/// Writes lines to a descriptor on a thread of its own, so that the thread that has lines never waits for their reader.
+/// A non-blocking descriptor would not do: it would be non-blocking for every process that shares it, such as the
+/// user's shell.
 class LineWriter {
  public:
   explicit LineWriter(int descriptor);
-  /// Does not wait for what is not written yet.
+  /// Does not wait for lines that are not written yet.
   ~LineWriter();
   LineWriter(const LineWriter&) = delete;
   LineWriter& operator=(const LineWriter&) = delete;
 
-  /// Takes any line at once; full() says when it is better to have no more for a while.
+  /// Accepts any line at once. full() says when the caller should send no more for a while.
   void put(std::string_view line);
   bool full() const { return waiting() >= (1 << 20); }
-  /// Bytes that are not written yet.
+  /// Number of bytes that are not written yet.
   size_t waiting() const;
-  /// Bytes that left, written or lost: what grows while somebody reads.
+  /// Number of bytes that were written or lost. It grows while there is a reader.
   size_t gone() const;
-  /// A descriptor that becomes readable when nothing waits any more, until acknowledge().
+  /// A descriptor that becomes readable when no bytes are waiting any more, until acknowledge().
   int emptied() const;
   void acknowledge();
 
-  /// Drops what waits and all that comes, because of `cause`.
+  /// Drops the waiting lines and all later ones, because of `cause`.
   void give_up(std::string_view cause);
-  /// "<number> bytes were lost: <cause>", "" if none were.
-  std::string losses() const;
+  /// "<number> bytes of <what> were lost: <cause>"; "" if none were.
+  std::string losses(std::string_view what) const;
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // the thread's too: it may be in a write that never returns
+  std::shared_ptr<State> state_;  // shared with the thread, which may be in a write that never returns
 };
 
-/// Writes all of `text`, waiting for as long as it takes. Returns the number of bytes that were written, fewer than
-/// there are after an error, which errno says.
+/// Writes all of `text`, however long that takes. Returns the number of bytes that were written, which is smaller than
+/// the length of the text after an error. The error is in errno.
 size_t write_all(int descriptor, std::string_view text);
 
 }  // namespace gradus::dist

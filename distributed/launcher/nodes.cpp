@@ -12,9 +12,9 @@ namespace {
 
 constexpr Milliseconds kBeat{500};
 constexpr Milliseconds kSilence{15'000};
-/// How long a node that has ended well waits for one that has not joined the job yet.
+/// How long a node that has succeeded waits for a node that has not joined the job yet.
 constexpr Milliseconds kUntilJoined{60'000};
-/// Of connecting, and of an answer of the store, which has 10 s more: less than kSilence together.
+/// Timeout for connecting, and for an answer of the store, which gets 10 s more. Together they are below kSilence.
 constexpr Milliseconds kNodeRequest{2'000};
 std::string seconds(Milliseconds time) { return std::to_string(time.count() / 1000) + " s"; }
 
@@ -32,7 +32,7 @@ Outcome decode(const std::string& text) {
 
 std::string find(Store& store, const std::string& key) { return store.check({key}) ? store.get(key) : ""; }
 
-/// What `key` holds: `proposed`, if it held nothing.
+/// Sets `key` to `proposed` if it holds nothing, and returns what it holds then.
 std::optional<Outcome> settle(Store& store, const std::string& key, const std::optional<Outcome>& proposed) {
   const std::string found = proposed ? store.compare_set(key, "", encode(*proposed)) : find(store, key);
   return found.empty() ? std::nullopt : std::optional(decode(found));
@@ -121,9 +121,9 @@ void Nodes::run() {
       else follow(*store);
     } catch (const std::exception& error) {
       if (store || (patience_ && patience_->passed())) {
-        const std::string lost = std::string("node 0 was ") + (store ? "lost: " : "not reached: ") + error.what();
+        const std::string lost = std::string("node 0 ") + (store ? "was lost: " : "cannot be reached: ") + error.what();
         const Outcome cause = this->failure().value_or(failure.value_or(Outcome{1, lost}));
-        finish({cause.code, cause.cause});  // never a restart of one node alone
+        finish({cause.code, cause.cause});  // one node alone never restarts
       }
     }
     std::unique_lock lock(mutex_);

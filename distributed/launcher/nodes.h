@@ -1,4 +1,4 @@
-// What the launchers of a job that runs on several nodes tell one another.
+// Lets the launchers of a job that runs on several nodes agree about its failure and its outcome.
 #pragma once
 
 #include <condition_variable>
@@ -15,44 +15,45 @@
 
 namespace gradus::dist {
 
-/// How an attempt of the job ended, or a node's part of it: well, with code 0, or not, for a reason.
+/// How an attempt of the job, or a node's part of it, ended: with code 0 if it succeeded, otherwise with a cause.
 struct Outcome {
   int code = 0;
   std::string cause = {};
-  bool restart = false;  // all ranks are to be started again
+  bool restart = false;  // all ranks must be started again
 };
 
-/// Launchers meet in the job's store, each on a thread of its own, and look into it every half second. The first that
-/// has a failure to report writes it down, for all to find and to end their ranks. When the ranks of all nodes have
-/// ended, node 0 writes the outcome down: that failure, if there is one. A node whose launcher is silent for 15 s is
-/// lost, and with it the job, which is not started again; node 0, which serves the store, is lost at once when its
+/// Launchers communicate through the job's store. Each has a thread that reads it every half second. The first launcher
+/// with a failure publishes it, and all launchers then end their ranks. When the ranks of all nodes have ended, node 0
+/// publishes the outcome, which is that failure if there is one. A node whose launcher is silent for 15 s counts as
+/// lost, and the job with it; there is no restart then. Node 0, which serves the store, counts as lost as soon as its
 /// connections are closed.
 ///
-/// Keys, which begin with "gradus-run/<attempt>/": "failure" and "outcome": "<code> <1: restart, 0: end> <cause>";
-/// "node/<K>", for all nodes but 0: "running <beat>", "ended <beat>", and "left" when that node has read the outcome.
+/// All keys begin with "gradus-run/<attempt>/". "failure" and "outcome" have the value "<code> <1: restart, 0: end>
+/// <cause>". "node/<K>", for every node except 0, has the value "running <beat>", "ended <beat>", or "left" when that
+/// node has read the outcome.
 class Nodes {
  public:
-  /// This is node number `node` of `count`, in this attempt, counted from 0.
+  /// For node number `node` of `count`, in this attempt, counted from 0.
   Nodes(int node, int count, const Address& store, const Token& token, int attempt);
   ~Nodes();
   Nodes(const Nodes&) = delete;
   Nodes& operator=(const Nodes&) = delete;
 
-  /// This node's part of the job has failed, or is about to end so. The first failure counts; a later one that is not
-  /// to be followed by a restart takes that from it.
+  /// Says that this node's part of the job has failed or is about to fail. The first failure counts. A later one
+  /// without a restart cancels the restart of the first.
   void failed(const Outcome& own);
-  /// The ranks of this node have ended.
+  /// Says that the ranks of this node have ended.
   void ended();
   /// The first failure on any node, once it is known.
   std::optional<Outcome> failure() const;
-  /// Of all nodes, once all others know it as well, or cannot be told: node 0 serves the store until then.
+  /// The outcome of all nodes, once all others know it as well or cannot be told. Node 0 serves the store until then.
   std::optional<Outcome> outcome() const;
-  /// A descriptor that becomes readable when one of these two has changed, until acknowledge().
+  /// A descriptor that becomes readable when failure() or outcome() changes, until acknowledge().
   int changed() const { return changed_.number(); }
   void acknowledge();
 
  private:
-  /// What node 0 knows of another.
+  /// What node 0 knows about another node.
   struct Other {
     std::string said;
     Deadline silence;
@@ -61,20 +62,20 @@ class Nodes {
   void run();
   void lead(Store& store);
   void follow(Store& store);
-  /// The first failure of the job, if there is one: `proposed`, unless another was there before. That one is not
-  /// followed by a restart if `proposed` is not.
+  /// Publishes `proposed` as the failure of the job, unless there is one already, and returns the failure, if any. If
+  /// `proposed` has no restart, neither has the failure.
   std::optional<Outcome> settle_failure(Store& store, const std::optional<Outcome>& proposed);
   void finish(const Outcome& outcome);
-  /// How this node's part of the job has failed, and whether its ranks have ended.
+  /// The failure of this node's part of the job, if any, and whether its ranks have ended.
   std::pair<std::optional<Outcome>, bool> own() const;
 
   const int node_;
   const Address address_;
   const Token token_;
-  const std::string keys_;  // what those of this attempt begin with
+  const std::string keys_;  // prefix of the keys of this attempt
   const FileDescriptor changed_;
   std::vector<Other> others_;         // nodes 1, 2, …
-  std::optional<Deadline> patience_;  // with nodes that have not joined when this one has ended
+  std::optional<Deadline> patience_;  // for nodes that have not joined when this one has ended
   int64_t beat_ = 0;
 
   mutable std::mutex mutex_;

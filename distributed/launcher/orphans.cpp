@@ -13,14 +13,14 @@
 namespace gradus::dist {
 namespace {
 
-/// The processes whose parent is this one.
+/// The children of this process.
 std::set<pid_t> children() {
   std::set<pid_t> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const pid_t pid = std::atoi(entry.path().filename().c_str());
     std::string line;
     if (pid <= 0 || !std::getline(std::ifstream(entry.path() / "stat"), line)) continue;
-    pid_t parent = 0;  // in "pid (name) state parent …", where the name may hold anything
+    pid_t parent = 0;  // in "pid (name) state parent …", where the name may contain anything
     if (std::sscanf(line.c_str() + line.rfind(')') + 1, " %*c %d", &parent) == 1 && parent == getpid())
       found.insert(pid);
   }

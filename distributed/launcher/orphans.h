@@ -1,4 +1,4 @@
-// Processes that nobody waits for any more.
+// Ends processes that ranks have left behind.
 #pragma once
 
 #include <sys/types.h>
@@ -7,16 +7,16 @@
 
 namespace gradus::dist {
 
-/// What the processes of a job start in sessions of their own (setsid) and leave behind. From the construction of this
-/// object on such a process becomes a child of this one, not of init, when its parent ends (PR_SET_CHILD_SUBREAPER).
+/// The processes that a job starts in sessions of their own (setsid) and leaves behind. After the construction of this
+/// object, such a process becomes a child of this one, not of init, when its parent ends (PR_SET_CHILD_SUBREAPER).
 class Orphans {
  public:
-  /// The children that this process has now, of whoever called exec, do not count.
+  /// Children that this process has already, from the program that called exec, do not count.
   Orphans();
 
-  /// A child of this process, of whatever kind, has been waited for: its number may soon be another's.
+  /// Call this when any child of this process has been waited for, because its number may soon be reused.
   void forget(pid_t child) { others_.erase(child); }
-  /// Kills the children of this process; false if there are none. When they have died, their children are orphans too.
+  /// Kills the orphans. Returns false if there are none. When they have died, their children become orphans too.
   bool kill_all() const;
 
  private:

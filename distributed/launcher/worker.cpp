@@ -39,9 +39,9 @@ Worker::Worker(Job& job, int number, int attempt) : job_(job), number_(number) {
   GRADUS_CHECK(pid_ >= 0, CommError, "cannot start ", name(), ": ", std::strerror(errno));
   if (pid_ == 0) {
     begin_under_guard(launcher);
-    become(out_end.number(), err_end.number(), token.number(), attempt);
+    run_program(out_end.number(), err_end.number(), token.number(), attempt);
   }
-  setpgid(pid_, pid_);  // the child does so too: whoever comes first
+  setpgid(pid_, pid_);  // the child does this too, because either may run first
   running_ = true;
   for (Output& output : output_) fcntl(output.pipe.number(), F_SETFL, O_NONBLOCK);
 }
@@ -49,11 +49,11 @@ Worker::Worker(Job& job, int number, int attempt) : job_(job), number_(number) {
 void Worker::begin_under_guard(pid_t launcher) const {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != launcher) _exit(1);  // it ended before the line above
+  if (getppid() != launcher) _exit(1);  // the launcher ended before the line above
   job_.guard->watch(getpid());
 }
 
-void Worker::become(int out, int err, int token, int attempt) const {
+void Worker::run_program(int out, int err, int token, int attempt) const {
   const LaunchOptions& options = job_.options;
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
@@ -118,12 +118,12 @@ void Worker::print(int stream) {
   if (last_lines_.size() > kLastLines) last_lines_.pop_front();
 }
 
-/// One file for all attempts.
+/// Opens the log file, which all attempts share.
 void Worker::open_log(int attempt) {
   const std::string& directory = job_.options.log_directory;
   mkdir(directory.c_str(), 0777);
   log_path_ = directory + (rank_ ? "/rank" + std::to_string(*rank_) : "/spare" + std::to_string(number_)) + ".log";
-  // O_NONBLOCK: a pipe by that name that nobody reads is an error.
+  // With O_NONBLOCK, opening a pipe without a reader is an error.
   const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | (attempt == 0 ? O_TRUNC : O_APPEND);
   log_ = FileDescriptor(open(log_path_.c_str(), flags, 0666));
   GRADUS_CHECK(log_, IoError, "cannot write '", log_path_, "': ", std::strerror(errno));
@@ -140,8 +140,8 @@ void Worker::log(std::string_view text) {
 
 std::string Worker::losses() const {
   if (lost_ == 0) return "";
-  return "of the output of " + name() + " in '" + log_path_ + "' " + std::to_string(lost_) +
-         " bytes were lost: " + cause_of_loss_;
+  return std::to_string(lost_) + " bytes of the output of " + name() + " in '" + log_path_ +
+         "' were lost: " + cause_of_loss_;
 }
 
 }  // namespace gradus::dist

@@ -165,10 +165,10 @@ std::string find_fault(const Case& job, const Outcome& outcome) {
     crashed += end == "crashed";
     trained += end == "trained";
     named += end.find("has lost a worker") != std::string::npos ||
-             end.find("no worker that is left has the state") != std::string::npos;
+             end.find("no remaining worker has the state") != std::string::npos;
     if (end == "crashed" || end == "trained" || end == "spare") continue;
     if (end.find("has lost a worker") != std::string::npos && crashed <= job.ranks + job.spares) continue;
-    if (end.find("no worker that is left has the state") != std::string::npos) continue;
+    if (end.find("no remaining worker has the state") != std::string::npos) continue;
     return end;
   }
   const int left = job.ranks + job.spares - crashed;

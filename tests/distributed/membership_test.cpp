@@ -45,7 +45,7 @@ std::shared_ptr<Store> store_of(const Members& first) {
 void expect_parse_error(const std::string& text) {
   INFO(text.substr(0, 100));
   CHECK_THROWS_AS(Members::parse(text), CommError);
-  CHECK_THROWS_WITH(Members::parse(text), contains("no list of a job's workers: '"));
+  CHECK_THROWS_WITH(Members::parse(text), contains("not a list of a job's workers: '"));
 }
 
 }  // namespace
@@ -164,7 +164,7 @@ TEST_CASE("what a store holds in a list's place is an error for all who read or 
   for (const std::string& text : {std::string("\xff\0garbage", 9), std::string(1 << 20, '1')}) {
     const auto store = store_of(Members::first(2, 1, 1));
     store->set("members/1", text);
-    expect_error(store, "no list of a job's workers: '");
+    expect_error(store, "not a list of a job's workers: '");
   }
   const auto store = store_of(Members::first(2, 1, 1));
   store->set("members/1", "generation 7 ranks 0 1 spares 2 min_ranks 1");
@@ -260,7 +260,7 @@ TEST_CASE("ranks meet when all have come, those that have not are removed, and a
   Membership membership(store);
   const Members second = membership.latest();
   CHECK(second.str() == "generation 1 ranks 0 3 2 spares min_ranks 3");
-  CHECK(membership.cause_of(1) == "did not come within 50 ms");
+  CHECK(membership.cause_of(1) == "did not arrive within 50 ms");
   CHECK(!membership.meet(first, 1, kAMinute));  // too late
   // The others meet, each as often as it asks.
   for (const std::string& error : at_once(store, 6, [&](int thread, Membership&own) {

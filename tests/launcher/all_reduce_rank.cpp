@@ -1,5 +1,5 @@
-// A rank for launcher_test.py: sums up again and again. In the first attempt of the job the last rank is killed in the
-// midst of it.
+// A rank for launcher_test.py that repeats an all-reduce. In the first attempt of the job the last rank is killed
+// meanwhile.
 // usage: all_reduce_rank tcp|shm
 #include <signal.h>
 #include <unistd.h>

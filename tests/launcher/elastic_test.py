@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gradus-run --spares and --min-nproc: who takes a dead worker's place, what counts as a failure, and what is said.
+"""gradus-run --spares and --min-nproc: which worker replaces a dead one, what is a failure, and what is printed.
 
 usage: elastic_test.py GRADUS_RUN ELASTIC_WORKER
 """
@@ -20,7 +20,7 @@ KILLED = "was killed by Killed (signal 9), possibly out of memory"
 
 
 def command(*options, script):
-    """A job of elastic_worker (elastic_worker.cpp): "LAST EVENT…"."""
+    """Starts a job of elastic_worker (elastic_worker.cpp) with the arguments in `script`: "LAST EVENT…"."""
     return [launcher_test.LAUNCHER, *options, WORKER, *script.split()]
 
 
@@ -33,8 +33,8 @@ def said(result):
 
 
 def failed(rank, cause, min_ranks):
-    """What is said when the job does not go on."""
-    return (f"rank {rank} {cause}; fewer than {min_ranks} ranks do not go on; the others were ended. "
+    """The message when the job cannot continue."""
+    return (f"rank {rank} {cause}; the job needs at least {min_ranks} ranks; the others were stopped. "
             "Its last lines:")
 
 
@@ -43,17 +43,17 @@ class Elastic(unittest.TestCase):
     expect_nothing_left = launcher_test.Launcher.expect_nothing_left
 
     def expect_met(self, result, generation, *workers):
-        """The ranks of the generation are these workers, and have said so."""
+        """The ranks of the generation have printed that they are these workers."""
         lines = [line for line in result.stdout.splitlines() if f"generation {generation}:" in line]
         self.assertEqual(sorted(lines), [f"[{rank}] generation {generation}: worker {worker} is rank {rank} of "
                                          f"{len(workers)}" for rank, worker in enumerate(workers)],
                          result.stdout + result.stderr)
 
     def start(self, *options, script):
-        """A launcher in the background; returns it and how to read its output until all of the patterns have come."""
+        """Starts a launcher. Returns it and a function that reads its output until all patterns have been found."""
         process = subprocess.Popen(command(*options, script=script), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    text=True)
-        for clean_up in process.stderr.close, process.stdout.close, process.wait, process.kill:  # the last one first
+        for clean_up in process.stderr.close, process.stdout.close, process.wait, process.kill:  # in reverse
             self.addCleanup(clean_up)
 
         def read_until(*patterns):
@@ -67,7 +67,7 @@ class Elastic(unittest.TestCase):
 
         return process, read_until
 
-    def test_workers_learn_who_they_are(self):
+    def test_workers_learn_their_numbers(self):
         program = """
 import os, time
 names = ["GRADUS_WORKER", "GRADUS_SPARE", "RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"]
@@ -76,13 +76,14 @@ if "GRADUS_SPARE" in os.environ: time.sleep(1000)
 if os.environ["RANK"] == "0": time.sleep(1)
 """
         plain = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-        # As in a rank of another job, whose number is none of a spare's.
+        # As in a rank of another job, whose numbers must not be inherited.
         env = {**plain, "RANK": "9", "LOCAL_RANK": "9", "GROUP_RANK": "9", "GRADUS_WORKER": "9", "GRADUS_SPARE": "1"}
         share = str(max(1, len(os.sched_getaffinity(0)) // 2))
         result = launcher_test.run("--nproc", "2", "--spares", "1", program=program, env=env)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertEqual(sorted(result.stdout.splitlines()),
-                         [f"[0] 0 - 0 0 0 2 2 {share}", f"[1] 1 - 1 1 0 2 2 {share}", f"[spare 2] 2 1 - - - 2 2 {share}"])
+                         [f"[0] 0 - 0 0 0 2 2 {share}", f"[1] 1 - 1 1 0 2 2 {share}",
+                          f"[spare 2] 2 1 - - - 2 2 {share}"])
         result = launcher_test.run("--nproc", "2", program=program, env=env)
         self.assertEqual(sorted(result.stdout.splitlines()),
                          [f"[0] - - 0 0 0 2 2 {share}", f"[1] - - 1 1 0 2 2 {share}"])
@@ -95,17 +96,17 @@ if os.environ["RANK"] == "0": time.sleep(1)
             self.assertEqual(said(result), [f"rank 1 {cause}; worker 3, a spare, takes its place"])
             self.assertIn("[spare 4] worker 4, a spare, pid", result.stdout)
 
-    def test_fewer_ranks_go_on(self):
+    def test_fewer_ranks_continue(self):
         result = run("--nproc", "4", "--min-nproc", "2", script="2 0:0:kill 2:1:fail")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.expect_met(result, 2, 1, 3)
-        self.assertEqual(said(result), [f"rank 0 {KILLED}; ranks that are left: 3",
-                                        "rank 1 ended with code 7; ranks that are left: 2"])
+        self.assertEqual(said(result), [f"rank 0 {KILLED}; ranks left: 3",
+                                        "rank 1 ended with code 7; ranks left: 2"])
 
-    def test_fewer_than_the_minimum_do_not(self):
+    def test_fewer_ranks_than_the_minimum_do_not_continue(self):
         result = run("--nproc", "3", "--min-nproc", "2", script="9 1:0:kill 2:1:kill")
         self.assertEqual(result.returncode, 128 + signal.SIGKILL)
-        self.assertEqual(said(result), [f"rank 1 {KILLED}; ranks that are left: 2", failed(1, KILLED, 2)])
+        self.assertEqual(said(result), [f"rank 1 {KILLED}; ranks left: 2", failed(1, KILLED, 2)])
         self.assertIn("\n  generation 1: worker 2 is rank 1 of 2\n", result.stderr)
 
     def test_a_death_without_a_spare_ends_the_job(self):
@@ -115,39 +116,39 @@ if os.environ["RANK"] == "0": time.sleep(1)
                                         failed(2, "ended with code 7", 3)])
 
     def test_two_die_at_once(self):
-        """One of them has a spare."""
+        """A spare replaces one of them."""
         result = run("--nproc", "3", "--spares", "1", "--min-nproc", "2", script="2 1:0:kill 2:0:kill")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.expect_met(result, 2, 0, 3)
         self.assertEqual([re.sub(".*; ", "", line) for line in said(result)],
-                         ["worker 3, a spare, takes its place", "ranks that are left: 2"])
+                         ["worker 3, a spare, takes its place", "ranks left: 2"])
 
     def test_a_spare_that_dies_while_it_waits(self):
         for event, cause in [("kill", KILLED), ("fail", "ended with code 7")]:
             result = run("--nproc", "2", "--spares", "2", script=f"2 2:0:{event} 0:1:kill")
             self.assertEqual(result.returncode, 0, result.stderr)
             self.expect_met(result, 2, 3, 1)
-            self.assertEqual(said(result), [f"spare 2 {cause}; spares that are left: 1",
+            self.assertEqual(said(result), [f"spare 2 {cause}; spares left: 1",
                                             f"rank 0 {KILLED}; worker 3, a spare, takes its place"])
         result = run("--nproc", "2", "--spares", "1", script="9 2:0:kill 0:1:kill")
         self.assertEqual(result.returncode, 128 + signal.SIGKILL)
-        self.assertEqual(said(result), [f"spare 2 {KILLED}; spares that are left: 0", failed(0, KILLED, 2)])
+        self.assertEqual(said(result), [f"spare 2 {KILLED}; spares left: 0", failed(0, KILLED, 2)])
 
     def test_a_rank_that_stops_is_removed_by_the_others_and_killed(self):
-        """While they go on: nothing else ends it."""
+        """The others continue meanwhile, and nothing but the launcher ends the stopped rank."""
         process, read_until = self.start("--nproc", "3", "--spares", "1", script="9 1:0:stop")
         stopped, *_ = read_until(r"worker 1 pid (\d+)", *(f"generation 1: worker {worker}" for worker in (0, 2, 3)))
         self.assertTrue(launcher_test.wait_until(lambda: not launcher_test.alive(int(stopped[1]))))
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(20), 128 + signal.SIGTERM)
-        self.assertEqual(process.stderr.read(), "gradus-run: rank 1 did not come within 1000 ms; "
+        self.assertEqual(process.stderr.read(), "gradus-run: rank 1 did not arrive within 1000 ms; "
                                                 "worker 3, a spare, takes its place\n")
 
-    def test_too_many_that_stop_end_the_job(self):
+    def test_too_many_stopped_ranks_end_the_job(self):
         result = run("--nproc", "3", "--min-nproc", "2", script="9 1:0:stop 2:0:stop")
         self.assertEqual(result.returncode, 1)
-        cause = "did not come within 1000 ms"
-        self.assertEqual(said(result), [f"rank 1 {cause}; ranks that are left: 2", failed(1, cause, 2)])
+        cause = "did not arrive within 1000 ms"
+        self.assertEqual(said(result), [f"rank 1 {cause}; ranks left: 2", failed(1, cause, 2)])
 
     def test_a_death_after_the_work_is_done_is_no_failure(self):
         for script, ranks in [("0 1:0:finish 1:0:kill", [1]), ("0 0:0:finish 0:0:kill 1:0:finish 1:0:kill", [0, 1])]:
@@ -157,7 +158,7 @@ if os.environ["RANK"] == "0": time.sleep(1)
                                                     for rank in ranks])
 
     def test_a_restart_has_all_its_spares_again(self):
-        """In the first attempt a spare dies, then a rank. In the second one the spare takes the rank's place."""
+        """In the first attempt a spare dies, then a rank. In the second attempt the spare takes the rank's place."""
         program = """
 import os, sys, time
 attempt, is_spare = os.environ["TORCHELASTIC_RESTART_COUNT"], "GRADUS_SPARE" in os.environ
@@ -176,12 +177,12 @@ sys.exit(0 if is_spare and attempt == "1" else 7)
             result = launcher_test.run("--nproc", "1", "--spares", "1", "--max-restarts", "1", program=program,
                                        cwd=directory)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(said(result), ["spare 1 ended with code 7; spares that are left: 0",
+        self.assertEqual(said(result), ["spare 1 ended with code 7; spares left: 0",
                                         failed(0, "ended with code 7", 1), "restart 1 of 1",
                                         "rank 0 ended with code 7; worker 1, a spare, takes its place"])
 
     def test_spares_are_asked_to_end(self):
-        """When the ranks have ended well, or when somebody asks the job to end. The grace is theirs too."""
+        """When the ranks have succeeded, or when the job is asked to end. Spares have the same grace period."""
         program = """
 import os, signal, sys, time
 def asked(*_):
@@ -206,7 +207,7 @@ if INTERRUPTED:
                 self.assertEqual((result.stdout, result.stderr), ("[spare 1] asked to end\n", ""))
 
     def test_a_killed_launcher_leaves_no_spares(self):
-        """Neither one that has a rank's place, nor one that waits, nor one that has stopped."""
+        """Neither a spare that has replaced a rank, nor one that waits, nor one that is stopped."""
         process, read_until = self.start("--nproc", "2", "--spares", "3", script="9 0:0:kill")
         found = read_until(*(rf"worker {worker}(?:, a spare,)? pid (\d+)" for worker in range(5)),
                            r"\[0\] generation 1: worker 2 ", r"\[1\] generation 1: worker 1 ")
@@ -228,7 +229,7 @@ if INTERRUPTED:
     def test_nonsense_in_the_store_ends_the_job(self):
         result = run("--nproc", "2", "--spares", "1", script="9 1:0:scribble")
         self.assertEqual(result.returncode, 2)
-        self.assertEqual(said(result), ["no list of a job's workers: 'nonsense'"])
+        self.assertEqual(said(result), ["not a list of a job's workers: 'nonsense'"])
 
     def test_wrong_options(self):
         several = ["--nnodes", "2", "--rdzv", "127.0.0.1:1"]

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""dist::ElasticTraining in real processes: a rank is killed at a random point, and the losses are the unbroken run's.
+"""dist::ElasticTraining in processes: a rank is killed at a random point, and the losses equal an unbroken run's.
 
 usage: elastic_training_test.py GRADUS_RUN ELASTIC_TRAINING_WORKER [--kills N] [--ranks N] [--seed S] [--backend NAME...]
-With --kills N kills N ranks with each backend, one a job, and prints the times from the death to the next step. For nccl
-set NCCL_P2P_DISABLE=1: a GPU whose peer is killed while it reads its memory may need a reset.
+With --kills N kills N ranks with each backend, one in each job, and prints the times from the death to the next step.
+For nccl set NCCL_P2P_DISABLE=1, because a GPU may need a reset if its peer is killed while reading its memory.
 """
 
 import argparse
@@ -27,7 +27,7 @@ BACKENDS = ["tcp", "shm"]
 
 
 class Job:
-    """A job of elastic_training_worker.cpp that trains. Its output is read line by line while it runs."""
+    """A job of elastic_training_worker.cpp. Its output is read line by line while it runs."""
 
     def __init__(self, backend, scheme, *options):
         self.folder = tempfile.mkdtemp()
@@ -60,7 +60,7 @@ class Job:
         os.kill(self.pids[worker], number)
 
     def finish(self):
-        """Reads the rest; the exit code and what the launcher said."""
+        """Reads the rest of the output. Returns the exit code and the launcher's messages."""
         while self.read_line():
             pass
         _, said = self.process.communicate()
@@ -74,7 +74,7 @@ class ElasticTraining(unittest.TestCase):
     chance = random.Random(1)
 
     def break_job(self, backend, scheme, victims, *options, number=signal.SIGKILL):
-        """A job whose workers get a signal at random points, one after the other. With it, what the launcher said."""
+        """Runs a job in which these workers get a signal at random points. Returns it and the launcher's messages."""
         job = Job(backend, scheme, *options)
         for worker in victims:
             at = len(job.steps) + self.chance.randrange(STEPS // len(victims) - 2)
@@ -86,7 +86,7 @@ class ElasticTraining(unittest.TestCase):
         return job, said
 
     def unbroken(self, backend, scheme):
-        """The losses of a run in which nobody dies."""
+        """The losses of a run in which no worker dies."""
         job = Job(backend, scheme)
         code, said = job.finish()
         self.assertEqual((code, said), (0, ""))
@@ -96,7 +96,7 @@ class ElasticTraining(unittest.TestCase):
         self.assertLess(sum(job.losses[-10:]), sum(job.losses[:10]))
         return job.losses
 
-    def test_a_spare_goes_on_in_the_place_of_a_rank(self):
+    def test_a_spare_replaces_a_rank(self):
         for backend in BACKENDS:
             losses = self.unbroken(backend, "ddp")
             for victim in 0, 1:
@@ -108,7 +108,7 @@ class ElasticTraining(unittest.TestCase):
         job, _ = self.break_job("shm", "ddp", [1, 0], "--spares", "2")
         self.assertEqual(job.losses, self.unbroken("shm", "ddp"))
 
-    def test_a_spare_that_dies_is_missed_by_nobody(self):
+    def test_the_death_of_a_spare_changes_nothing(self):
         job, _ = self.break_job("tcp", "ddp", [3], "--spares", "1")
         self.assertEqual(job.losses, self.unbroken("tcp", "ddp"))
 
@@ -123,7 +123,7 @@ class ElasticTraining(unittest.TestCase):
             for got, expected in zip(job.losses, self.unbroken(backend, "alike"), strict=True):
                 self.assertAlmostEqual(got, expected, delta=1e-9)
 
-    def test_shards_go_back_to_their_checkpoint(self):
+    def test_shards_return_to_their_checkpoint(self):
         for backend, scheme in ("tcp", "sharded"), ("shm", "sharded"), ("tcp", "tensor"):
             losses = self.unbroken(backend, scheme)
             job, _ = self.break_job(backend, scheme, [1], "--spares", "1")
@@ -134,7 +134,7 @@ class ElasticTraining(unittest.TestCase):
 
 
 def measure(kills, backends):
-    """Kills a rank of each of so many jobs and prints what the others lost."""
+    """Kills a rank in each of `kills` jobs and prints how much time the others lost."""
     case = ElasticTraining("unbroken")
     print("| backend | kills | losses as unbroken | median, s | 90 % | longest |\n|---|---|---|---|---|---|")
     for backend in backends:

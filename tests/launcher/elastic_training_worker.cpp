@@ -1,11 +1,11 @@
 // A worker for elastic_training_test.py: trains a net with dist::ElasticTraining and prints the loss of every step, in
 // hexadecimal. Ranks wait at most 5 s for each other.
 // usage: elastic_training_worker BACKEND ddp|alike|sharded|tensor STEPS STEP_MS FOLDER
-//   ddp      dropout, batch norm and a loader; the loss of a run that a spare has come to is the unbroken run's
-//   alike    all samples are computed alike, so that fewer ranks have the same loss but for rounding
+//   ddp      dropout, batch norm and a loader; if a spare replaces a rank, the losses equal those of an unbroken run
+//   alike    all samples are computed in the same way, so that fewer ranks have the same losses except for rounding
 //   sharded  FullyShardedDataParallel, which saves a checkpoint in FOLDER after every tenth step
-//   tensor   tensor-parallel layers, likewise
-// With nccl for BACKEND each rank has the GPU of its number; a spare has that of the rank whose place it takes.
+//   tensor   tensor-parallel layers, which save checkpoints likewise
+// With BACKEND nccl each rank uses the GPU with its number, and a spare that of the rank whose place it takes.
 #include <unistd.h>
 
 #include <chrono>
@@ -26,7 +26,7 @@ constexpr size_t kBatch = 12;  // of all ranks together
 constexpr int64_t kMicroBatch = 4;
 constexpr dist::Milliseconds kTimeout{5000};
 
-/// CLOCK_MONOTONIC, which Python's time.monotonic() reads too.
+/// CLOCK_MONOTONIC, the clock that Python's time.monotonic() reads.
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 struct Arguments {
@@ -67,7 +67,7 @@ auto make_loader() {
       data::datasets::TensorDataset(x, y).map(data::transforms::Stack<>()), data::DataLoaderOptions(kBatch).seed(7));
 }
 
-/// What the ranks have in common about a step: the mean of their losses.
+/// The mean of the losses of all ranks.
 double mean_over(dist::ProcessGroup& group, const Tensor& loss) {
   const Tensor mean = loss.detach().clone();
   group.all_reduce(mean.array(), dist::ReduceKind::avg);
@@ -92,7 +92,7 @@ void report_losses(dist::ElasticTraining& elastic, const Tensor& losses) {
   std::puts(line.c_str());
 }
 
-/// Data-parallel: whoever is left has everything.
+/// Data-parallel training, in which every rank has the whole state.
 void train_replicas(const Arguments& arguments) {
   const bool alike = arguments.scheme == "alike";
   nn::Sequential net = make_net(alike);
@@ -128,7 +128,7 @@ void train_replicas(const Arguments& arguments) {
         data::samples_in_batch(kSamples, kBatch, static_cast<size_t>(loader->state().batches - 1)));
     const Tensor x = batch.data.to(device), y = batch.target.to(device);
     Tensor sum = zeros({}, dtype(kDouble).device(device));
-    // Fewer ranks have larger shares of the same batch, which they compute one micro-batch after the other.
+    // With fewer ranks, each has a larger share of the same batch and computes it in several micro-batches.
     for (int64_t begin = 0; begin < samples; begin += kMicroBatch) {
       const int64_t count = std::min(kMicroBatch, samples - begin);
       std::optional<dist::DistributedDataParallel::NoSync> more;
@@ -150,11 +150,11 @@ void train_replicas(const Arguments& arguments) {
   elastic->run(arguments.steps, compute, update);
 }
 
-/// Every rank has a part, so all go back to the newest checkpoint.
+/// Training in which every rank has a part of the state, so that all ranks return to the newest checkpoint.
 void train_shards(const Arguments& arguments) {
   struct Run {
     nn::Sequential net;
-    std::unique_ptr<dist::FullyShardedDataParallel> fsdp;  // null where the net's own layers are parts
+    std::unique_ptr<dist::FullyShardedDataParallel> fsdp;  // null if the net's own layers are divided
     std::unique_ptr<optim::Adam> adam;
     decltype(make_loader()) loader = make_loader();
   };
@@ -163,7 +163,7 @@ void train_shards(const Arguments& arguments) {
   const Tensor losses = zeros({arguments.steps}, dtype(kDouble));
   std::optional<dist::ElasticTraining> elastic;
   const auto path_of = [&](int64_t step) { return arguments.folder / ("step_" + std::to_string(step)); };
-  /// Beside the shards: what all ranks have alike. Written by rank 0 when the shards are there.
+  /// The state that is the same on all ranks, besides the shards. Rank 0 writes it after the shards.
   const auto others = [&] {
     training::Checkpoint checkpoint;
     checkpoint.add("loader", *run->loader).add("losses", losses);

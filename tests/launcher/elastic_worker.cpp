@@ -1,11 +1,11 @@
-// A worker for elastic_test.py, of a job that goes on when one of them dies. Ranks meet in each generation of their
-// list and then wait for the next; in generation LAST, or after a restart in the first that they meet in, they end.
-// usage: elastic_worker LAST [WORKER:GENERATION:EVENT]…, in the first attempt:
-//   kill           is killed when those of the generation have met, a spare as soon as it waits
-//   fail           ends with code 7 likewise
-//   stop           stops (SIGSTOP) before they meet
-//   scribble       writes nonsense where the next list is to be
-//   finish         says that the job's work is done, and ends unless it is killed
+// A worker for elastic_test.py, in a job that survives the loss of a worker. The ranks of each generation meet and then
+// wait for the next list. They end in generation LAST or, after a restart, in the first generation in which they meet.
+// usage: elastic_worker LAST [WORKER:GENERATION:EVENT]…, where events happen in the first attempt only:
+//   kill           the worker is killed when the ranks of the generation have met, a spare as soon as it waits
+//   fail           it ends with code 7 at the same point
+//   stop           it stops (SIGSTOP) before the ranks meet
+//   scribble       it writes nonsense under the key of the next list
+//   finish         it says that the job's work is done, and ends unless it is killed
 #include <signal.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@
 using namespace gradus;
 
 int main(int argc, char** argv) try {
-  constexpr dist::Milliseconds kTimeout{20'000}, kUntilRemoved{1'000};  // the latter where somebody stops
+  constexpr dist::Milliseconds kTimeout{20'000}, kUntilRemoved{1'000};  // the latter if a worker stops
   const dist::JobEnvironment job = dist::job_environment();
   const bool first = job.restarts == 0;
   const int worker = job.worker.value(), last = first ? std::atoi(argv[1]) : 0;
@@ -41,7 +41,7 @@ int main(int argc, char** argv) try {
     membership.store().set(point + std::to_string(worker), "yes");
     membership.store().wait(all, kTimeout);
   };
-  // No deadline is missed, and no line left out, because a process is slow to start.
+  // Waits for all workers, so that a process that is slow to start misses no deadline and no line is left out.
   meet_all("up/");
   std::printf("worker %d%s pid %d\n", worker, job.spare ? ", a spare," : "", getpid());
   std::fflush(stdout);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gradus-run: what ranks are told, how their output arrives, whose failure counts, and that nothing is left behind.
+"""gradus-run: the variables of ranks, their output, which failure counts, and that nothing is left behind.
 
 usage: launcher_test.py GRADUS_RUN ALL_REDUCE_RANK
 """
@@ -22,13 +22,13 @@ import time
 import unittest
 
 LAUNCHER = ALL_REDUCE_RANK = None
-# In the environment of every process that a test starts, however far below and whoever is its parent now.
+# Present in the environment of every process that a test starts, directly or through other processes.
 MARK = f"GRADUS_LAUNCHER_TEST={os.getpid()}"
 os.environ.update([MARK.split("=")])
-# A shell's "&" has it ignored, and so would what is started here.
+# A shell's "&" ignores SIGINT, and processes that are started here would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A rank that writes the numbers of its process and of one that it starts, then sleeps.
+# A rank that prints its process number and that of a child, then sleeps.
 SLEEPER = """
 import os, subprocess, sys, time
 child = subprocess.Popen(["sleep", "1000"])
@@ -55,7 +55,7 @@ def wait_until(condition, seconds=10):
 
 
 def unread(pipe):
-    """Bytes that wait in a pipe."""
+    """Number of unread bytes in a pipe."""
     return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0]
 
 
@@ -69,7 +69,7 @@ def run(*options, program, **more):
 
 
 class Launched:
-    """A launcher in the background and the processes below it."""
+    """A launcher in the background and its processes."""
 
     def __init__(self, *options, program, ranks):
         self.process = subprocess.Popen(command("--nproc", str(ranks), *options, program=program),
@@ -90,14 +90,14 @@ class Launched:
 
 
 def belongings():
-    """What this process and those below it have: descriptors, processes, shared memory, temporary files of ours."""
+    """The descriptors, processes, shared memory and temporary files of this process and its descendants."""
     found = set()
     for number in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{number}")
-            if "/Testing/Temporary/" not in target:  # the log of ctest, which another ctest may delete meanwhile
+            if "/Testing/Temporary/" not in target:  # the log of ctest, which another ctest may delete
                 found.add(("descriptor", number, target))
-        except FileNotFoundError:  # of the folder itself
+        except FileNotFoundError:  # the descriptor by which the folder was read
             pass
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -121,7 +121,7 @@ class Launcher(unittest.TestCase):
         wait_until(lambda: not belongings() - self.before)
         self.assertEqual(belongings() - self.before, set())
 
-    def test_ranks_learn_who_they_are(self):
+    def test_ranks_learn_their_numbers(self):
         program = """
 import os
 names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR",
@@ -137,7 +137,7 @@ print("token", len(token), os.environ["GRADUS_STORE"] == os.environ["MASTER_ADDR
                          {f"[{r}] token 64 True" for r in range(3)})
         self.assertNotIn("token", " ".join(command(program="")))
 
-    def test_threads_of_the_user_are_left_alone(self):
+    def test_a_thread_count_of_the_user_is_kept(self):
         program = "import os; print(os.environ['OMP_NUM_THREADS'])"
         result = run("--nproc", "2", program=program, env={**os.environ, "OMP_NUM_THREADS": "7"})
         self.assertEqual(sorted(result.stdout.splitlines()), ["[0] 7", "[1] 7"])
@@ -147,7 +147,7 @@ print("token", len(token), os.environ["GRADUS_STORE"] == os.environ["MASTER_ADDR
                                 text=True, timeout=60, check=False)
         self.assertEqual(result.stdout, "[0] --nproc 9 -x\n")
 
-    def test_output_comes_in_whole_lines_and_into_files(self):
+    def test_output_is_printed_in_whole_lines_and_written_to_files(self):
         program = """
 import os, sys, time
 for i in range(200):
@@ -179,7 +179,7 @@ time.sleep(1000)
 """
         begin = time.monotonic()
         result = run("--nproc", "3", program=program)
-        self.assertLess(time.monotonic() - begin, 5)  # they end when asked to, before the grace is over
+        self.assertLess(time.monotonic() - begin, 5)  # they end when asked to, before the grace period is over
         self.assertEqual(result.returncode, 7)
         self.assertIn("rank 1 ended with code 7", result.stderr)
         self.assertIn("  about to fail\n", result.stderr)
@@ -194,7 +194,7 @@ time.sleep(1000)
         self.assertIn("(signal 6)", result.stderr)
         self.assertNotIn("memory", result.stderr)
 
-    def test_a_killed_rank_comes_before_those_that_miss_it(self):
+    def test_a_killed_rank_takes_precedence_over_those_that_miss_it(self):
         program = """
 import os, signal, sys, time
 if os.environ["RANK"] == "0":
@@ -204,7 +204,7 @@ open(os.environ["DYING"], "w").close()
 time.sleep(0.04)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-        for end in ["os._exit(1)", "os.abort()"]:  # abort(): as an exception that nobody catches
+        for end in ["os._exit(1)", "os.abort()"]:  # abort() as after an uncaught exception
             with tempfile.TemporaryDirectory() as directory:
                 result = run("--nproc", "2", program=program,
                              env={**os.environ, "DYING": directory + "/dying", "END": end})
@@ -219,9 +219,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 
     def test_wrong_options(self):
         for options, message in [(["--nproc", "0"], "a job needs processes"),
-                                 (["--nnodes", "2"], "several nodes meet at an address"),
+                                 (["--nnodes", "2"], "several nodes need an address at which to meet"),
                                  (["--nnodes", "2", "--node-rank", "2", "--rdzv", "a:1"],
-                                  "node rank 2 is none of 0 to 1"),
+                                  "--node-rank is 2, not 0 to 1"),
                                  (["--max-restarts", "-1"], "--max-restarts is -1, not 0 or more"),
                                  (["--rdzv", "nonsense"], "'nonsense' is not an address"),
                                  (["--rdzv", ""], "'' is not an address"),
@@ -253,10 +253,11 @@ os.kill(os.getpid(), signal.SIGKILL)
         result = run("--nproc", "40", program="", preexec_fn=limit(100, 100))
         self.assertEqual(result.returncode, 2)
         self.assertIn("the output of 40 processes takes 144 descriptors, and this process may have 100", result.stderr)
-        result = subprocess.run([LAUNCHER, "--nproc", "40", "true"], preexec_fn=limit(100, 144), timeout=60, check=False)
+        result = subprocess.run([LAUNCHER, "--nproc", "40", "true"], preexec_fn=limit(100, 144), timeout=60,
+                                check=False)
         self.assertEqual(result.returncode, 0)
 
-    def test_a_rank_that_ignores_the_request_to_end_is_killed_after_the_grace(self):
+    def test_a_rank_that_ignores_the_request_to_end_is_killed_after_the_grace_period(self):
         program = """
 import os, signal, sys, time
 if os.environ["RANK"] == "0":
@@ -283,7 +284,7 @@ sys.exit(3)
             self.assertTrue(job.all_gone())
             job.close()
 
-    def test_a_killed_launcher_leaves_nothing(self):
+    def test_a_killed_launcher_leaves_nothing_behind(self):
         for ranks in (1, 3):
             job = Launched(program=SLEEPER, ranks=ranks)
             begin = time.monotonic()
@@ -293,7 +294,7 @@ sys.exit(3)
             self.assertLess(time.monotonic() - begin, 3)
             job.close()
 
-    def test_a_launcher_that_is_killed_while_it_starts_leaves_nothing(self):
+    def test_a_launcher_that_is_killed_while_it_starts_leaves_nothing_behind(self):
         moments = random.Random(1)
         for number in [signal.SIGKILL, signal.SIGTERM] * 4:
             processes = []
@@ -308,7 +309,7 @@ sys.exit(3)
             time.sleep(1)
             self.assertEqual(belongings() - self.before, set())
 
-    def test_what_ranks_leave_behind_is_ended(self):
+    def test_what_ranks_leave_behind_is_killed(self):
         program = "import subprocess as s; print(s.Popen(['sleep', '1000'], stdout=s.DEVNULL).pid)"
         result = run("--nproc", "2", program=program)
         self.assertEqual(result.returncode, 0)
@@ -317,7 +318,7 @@ sys.exit(3)
         self.assertTrue(wait_until(lambda: not any(alive(pid) for pid in pids)))
 
     def flooded(self, *options, program, **streams):
-        """A launcher and its rank's output in a pipe that nobody reads, once both have no room left."""
+        """A launcher whose output is a pipe without a reader, once the pipe and the launcher's buffer are full."""
         process = subprocess.Popen(command(*options, program=program), **streams)
         blocked = process.stdout or process.stderr
         self.addCleanup(blocked.close)
@@ -327,7 +328,7 @@ sys.exit(3)
         time.sleep(0.5)
         return process
 
-    def test_a_rank_that_floods_does_not_keep_signals_waiting(self):
+    def test_a_rank_that_floods_its_output_does_not_delay_signals(self):
         process = subprocess.Popen([LAUNCHER, "sh", "-c", "echo up >&2; yes & yes & yes"], stdout=subprocess.DEVNULL,
                                    stderr=subprocess.PIPE)
         self.addCleanup(process.stderr.close)
@@ -338,7 +339,7 @@ sys.exit(3)
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(60), 128 + signal.SIGINT)
 
-    def test_a_rank_that_floods_does_not_keep_others_waiting(self):
+    def test_a_rank_that_floods_its_output_does_not_delay_other_ranks(self):
         program = """
 import os, sys
 if os.environ["RANK"] == "0":
@@ -353,7 +354,7 @@ sys.exit(3)
             self.assertIn(b"[1] rank 1 was here\n", file.read())
         self.assertEqual(result.returncode, 3)
 
-    def test_a_blocked_stream_keeps_no_signal_waiting(self):
+    def test_a_blocked_stream_does_not_delay_signals(self):
         for number, name in [(1, "stdout"), (2, "stderr")]:
             with tempfile.TemporaryFile() as other:
                 streams = {"stdout": other, "stderr": other, name: subprocess.PIPE}
@@ -363,7 +364,7 @@ sys.exit(3)
                 self.assertEqual(process.wait(60), 128 + signal.SIGTERM)
                 other.seek(0)
                 if name == "stdout":
-                    self.assertRegex(other.read(), rb"gradus-run: of stdout \d+ bytes were lost: nobody took them\n")
+                    self.assertRegex(other.read(), rb"gradus-run: \d+ bytes of stdout were lost: they were not read\n")
 
     def test_a_blocked_stdout_does_not_hide_a_failure(self):
         program = """
@@ -381,7 +382,7 @@ sys.exit(7)
             errors.seek(0)
             self.assertIn(b"gradus-run: rank 1 ended with code 7", errors.read())
 
-    def test_nothing_is_lost_when_somebody_reads_late(self):
+    def test_nothing_is_lost_when_the_reader_is_late(self):
         program = "for i in range(60000): print(i, 'x' * 90)"
         process = self.flooded("--nproc", "2", program=program, stdout=subprocess.PIPE)
         lines = process.communicate(timeout=60)[0].decode().splitlines()
@@ -390,9 +391,9 @@ sys.exit(7)
             self.assertEqual([line for line in lines if line.startswith(f"[{rank}] ")],
                              [f"[{rank}] {i} {'x' * 90}" for i in range(60000)])
 
-    def test_nothing_is_lost_where_stdout_does_not_block(self):
+    def test_nothing_is_lost_if_stdout_is_non_blocking(self):
         read_end, write_end = os.pipe()
-        os.set_blocking(write_end, False)  # as some other process may have done
+        os.set_blocking(write_end, False)  # as another process may have done
         with open(read_end, encoding="ascii") as output, subprocess.Popen([LAUNCHER, "seq", "50000"], stdout=write_end):
             os.close(write_end)
             time.sleep(0.5)
@@ -404,25 +405,25 @@ sys.exit(7)
             program = "print('x' * 99999)"
             result = run("--nproc", "1", "--log-dir", directory, program=program)
             self.assertEqual((result.returncode, len(result.stdout)), (0, 2 * len("[0] \n") + 99999))
-            self.assertIn(f"of the output of rank 0 in '{directory}/rank0.log' 100000 bytes were lost: No space left",
+            self.assertIn(f"100000 bytes of the output of rank 0 in '{directory}/rank0.log' were lost: No space left",
                           result.stderr)
             result = subprocess.run(command(program=program), stdout=full, stderr=subprocess.PIPE, timeout=60,
                                     check=False)
             self.assertEqual(result.returncode, 0)
-            self.assertIn(b"gradus-run: of stdout 100009 bytes were lost: No space left", result.stderr)
+            self.assertIn(b"gradus-run: 100009 bytes of stdout were lost: No space left", result.stderr)
             os.remove(directory + "/rank0.log")
             os.mkfifo(directory + "/rank0.log")
             result = run("--nproc", "1", "--log-dir", directory, program=program)
             self.assertEqual(result.returncode, 2)
             self.assertIn("cannot write", result.stderr)
 
-    def test_a_line_without_an_end_comes_in_pieces(self):
+    def test_a_line_without_an_end_is_printed_in_pieces(self):
         result = run("--nproc", "1", program="print('x' * 1000000, end='')")
         pieces = result.stdout.splitlines()
         self.assertEqual("".join(piece.removeprefix("[0] ") for piece in pieces), "x" * 1000000)
         self.assertLessEqual(max(map(len, pieces)), 4 + 65536)
 
-    def test_a_rank_may_close_its_output_and_go_on(self):
+    def test_a_rank_may_close_its_output_and_continue(self):
         result = run(program="import os, time; os.close(1); os.close(2); time.sleep(0.3); os._exit(3)")
         self.assertEqual(result.returncode, 3)
 
@@ -431,9 +432,9 @@ sys.exit(7)
             subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", LAUNCHER, "--log-dir", directory, "sh", "-c",
                             "readlink /proc/$PPID/fd/[012]; echo err >&2"], timeout=60, check=True)
             self.assertEqual(sorted(pathlib.Path(directory, "rank0.log").read_text(encoding="utf-8").split()),
-                             ["/dev/null"] * 3 + ["err"])  # and no pipe of the launcher's own
+                             ["/dev/null"] * 3 + ["err"])  # and not a pipe of the launcher
 
-    def test_a_signal_that_is_ignored_stays_so(self):
+    def test_an_ignored_signal_stays_ignored(self):
         ignore = lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
         process = subprocess.Popen(command(program="import time; print('up', flush=True); time.sleep(1000)"),
                                    stdout=subprocess.PIPE, preexec_fn=ignore)
@@ -447,8 +448,8 @@ sys.exit(7)
         ignore = lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         self.assertEqual(run("--nproc", "2", program="raise SystemExit(5)", preexec_fn=ignore).returncode, 5)
 
-    def test_sessions_of_their_own_are_ended(self):
-        # One that the rank starts, and one that is started by one that ignores requests to end.
+    def test_processes_in_sessions_of_their_own_are_killed(self):
+        # The rank starts a process in a session of its own that ignores SIGTERM, and which starts another such session.
         program = """
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -465,7 +466,7 @@ print(child.stdout.readline().decode().strip(), child.pid, flush=True)
             self.assertFalse(any(alive(pid) for pid in job.pids))  # they were waited for
             job.close()
 
-    def test_children_of_whoever_called_exec_are_left_alone(self):
+    def test_children_from_before_exec_are_left_alone(self):
         result = subprocess.run(["sh", "-c", 'sleep 1000 >&- 2>&- & echo $!; exec "$@"', "sh", LAUNCHER, "true"],
                                 capture_output=True, text=True, timeout=60, check=True)
         child = int(result.stdout)
@@ -478,7 +479,7 @@ class Restarts(unittest.TestCase):
     expect_nothing_left = Launcher.expect_nothing_left
     flooded = Launcher.flooded
 
-    def test_all_ranks_start_again(self):
+    def test_all_ranks_restart(self):
         program = """
 import os, sys, time
 count = os.environ["TORCHELASTIC_RESTART_COUNT"]
@@ -501,10 +502,10 @@ if count == "0": sys.exit(7)
         lines = result.stdout.splitlines()
         self.assertEqual(set(lines[:3]), {f"[{rank}] attempt 0 of 3" for rank in range(3)})
         self.assertEqual(set(lines[3:]), {f"[{rank}] attempt 1 of 3" for rank in range(3)})
-        self.assertEqual(result.stderr, "gradus-run: rank 1 ended with code 7; the others were ended. Its last lines:\n"
-                                        "  attempt 0 of 3\ngradus-run: restart 1 of 3\n")
+        self.assertEqual(result.stderr, "gradus-run: rank 1 ended with code 7; the others were stopped. "
+                                        "Its last lines:\n  attempt 0 of 3\ngradus-run: restart 1 of 3\n")
 
-    def test_what_fails_always_is_given_up(self):
+    def test_a_job_that_always_fails_is_given_up(self):
         program = """
 import os, sys
 print(len(os.listdir(f"/proc/{os.getppid()}/fd")), "descriptors")
@@ -529,7 +530,7 @@ sys.exit(10 + int(os.environ["TORCHELASTIC_RESTART_COUNT"]))
             job.close()
 
     def test_a_request_to_end_after_a_failure(self):
-        """While a rank that has been asked to end because of it takes its time."""
+        """The request comes while a rank that was asked to end because of the failure has not ended yet."""
         program = """
 import os, signal, sys, time
 def slow(*_): print("pids", os.getpid(), flush=True)
@@ -550,7 +551,7 @@ while True: time.sleep(1)
                 self.assertEqual(process.wait(20), 3)
                 self.assertNotIn("restart", process.stderr.read())
 
-    def test_output_is_not_lost_when_somebody_reads_late(self):
+    def test_output_is_not_lost_when_the_reader_is_late(self):
         program = """
 import os, sys
 for i in range(5000): print(i, "x" * 90)
@@ -558,13 +559,13 @@ sys.exit(os.environ["TORCHELASTIC_RESTART_COUNT"] < "3")
 """
         process = self.flooded("--max-restarts", "3", program=program, stdout=subprocess.PIPE,
                                stderr=subprocess.DEVNULL)
-        time.sleep(6)  # longer than the output of a job that has ended is kept
+        time.sleep(6)  # longer than output is kept after the end of a job
         lines = process.communicate(timeout=60)[0].decode().splitlines()
         self.assertEqual(process.returncode, 0)
         self.assertEqual(lines, [f"[0] {i} {'x' * 90}" for i in range(5000)] * 4)
 
     def test_groups_meet_again(self):
-        """The last rank is killed in the midst of an all_reduce."""
+        """The last rank is killed during an all_reduce."""
         for backend in ["tcp", "shm"]:
             result = subprocess.run([LAUNCHER, "--nproc", "3", "--max-restarts", "1", ALL_REDUCE_RANK, backend],
                                     capture_output=True, text=True, timeout=60, check=False)
@@ -579,7 +580,7 @@ def has_socket(pid):
 
 
 class Node(subprocess.Popen):
-    """The launcher of one node of a job of two, with one rank, which writes "up" when it is."""
+    """The launcher of one node of a job of two, with one rank, which prints "up" when it has started."""
 
     def __init__(self, job, number, program, options):
         super().__init__(command(*options, "--nnodes", "2", "--node-rank", str(number), "--rdzv", job.address,
@@ -588,14 +589,14 @@ class Node(subprocess.Popen):
                          env={**os.environ, "GRADUS_TOKEN_FILE": job.token})
 
     def end(self):
-        """The exit code, and what was written to stderr. `lines`: what the rank wrote since it was up."""
+        """Returns the exit code and stderr. `lines` becomes what the rank has printed after its first "up"."""
         code = self.wait(120)
         self.lines = [line.split(" ", 1)[1] for line in self.stdout.read().splitlines()]
         return code, self.stderr.read()
 
 
 class Job:
-    """Two launchers on this machine that think they are on two."""
+    """Two launchers on this machine that act as two nodes."""
 
     def __init__(self, test, programs, *options):
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -617,38 +618,38 @@ class SeveralNodes(unittest.TestCase):
     expect_nothing_left = Launcher.expect_nothing_left
 
     def expect(self, job, code, *causes):
-        """Both launchers end with `code`, and each with its cause on stderr."""
+        """Both launchers end with `code`, and each prints its cause to stderr."""
         for node, cause in zip(job.nodes, causes):
             found, errors = node.end()
             self.assertIn(cause, errors)
             self.assertEqual(found, code, errors)
 
-    def test_all_end_well_together(self):
+    def test_all_nodes_succeed_together(self):
         job = Job(self, ["", "time.sleep(2)"])
         self.assertEqual([node.end() for node in job.nodes], [(0, ""), (0, "")])
 
-    def test_a_failure_ends_all(self):
+    def test_a_failure_ends_all_nodes(self):
         job = Job(self, ["time.sleep(1000)", "time.sleep(1); sys.exit(7)"])
         self.expect(job, 7, "gradus-run: the job failed: rank 1 on node 1 ended with code 7\n",
-                    "gradus-run: rank 1 on node 1 ended with code 7; the others were ended.")
-        # Perhaps before node 1 has joined.
+                    "gradus-run: rank 1 on node 1 ended with code 7; the others were stopped.")
+        # The failure may come before node 1 has joined.
         job = Job(self, ["os.kill(os.getpid(), signal.SIGKILL)", "time.sleep(1000)"])
         self.expect(job, 137, "gradus-run: rank 0 on node 0 was killed by Killed (signal 9)",
                     "gradus-run: the job failed: rank 0 on node 0 was killed by Killed (signal 9)")
 
-    def test_a_failure_after_the_others_have_ended_counts_for_all(self):
+    def test_a_failure_after_the_others_have_ended_counts_for_all_nodes(self):
         for programs in [["", "time.sleep(2); sys.exit(7)"], ["time.sleep(2); sys.exit(7)", ""]]:
             self.expect(Job(self, programs), 7, "ended with code 7", "ended with code 7")
 
-    def test_a_request_to_end_reaches_all(self):
+    def test_a_request_to_end_reaches_all_nodes(self):
         for number in range(2):
             job = Job(self, ["time.sleep(1000)"] * 2, "--max-restarts", "3")
             job.nodes[number].send_signal(signal.SIGTERM)
             cause = f"gradus-run: the job failed: node {number} was asked to end: Terminated (signal 15)\n"
             self.expect(job, 143, *["" if node == number else cause for node in range(2)])
 
-    def test_all_start_again_together(self):
-        """One rank fails; the other ignores requests to end, and nobody starts before it is gone."""
+    def test_all_nodes_restart_together(self):
+        """One rank fails, the other ignores requests to end, and no rank restarts before it has ended."""
         fails = """
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
     while not os.path.exists(os.environ["DEAF"]): time.sleep(0.01)
@@ -675,14 +676,14 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
                     self.assertEqual(re.findall("restart . of .", text), ["restart 1 of 2"])
                     self.assertEqual(job.nodes[number].lines, ["up", "alive: False"] if number == failing else ["up"])
 
-    def test_what_fails_always_is_given_up(self):
+    def test_a_job_that_always_fails_is_given_up(self):
         fails = "sys.exit(10 + int(os.environ['TORCHELASTIC_RESTART_COUNT']))"
         job = Job(self, ["time.sleep(1000)", fails], "--max-restarts", "2")
         self.expect(job, 12, *["restart 2 of 2"] * 2)
         self.assertEqual(job.nodes[1].lines, ["up"] * 2)
 
     def test_a_request_to_end_after_a_failure_of_another_node(self):
-        """While a rank that has been asked to end because of it takes its time."""
+        """The request comes while a rank that was asked to end because of the failure has not ended yet."""
         slow = "signal.signal(signal.SIGTERM, lambda *_: print('asked to end', flush=True))\nwhile True: time.sleep(1)"
         job = Job(self, ["time.sleep(1); sys.exit(3)", slow], "--max-restarts", "3", "--grace", "2")
         self.assertRegex(job.nodes[1].stdout.readline(), "asked to end")
@@ -694,7 +695,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
             self.assertIn(cause, errors)
             self.assertNotIn("restart", errors)
 
-    def test_a_request_to_end_in_a_later_attempt_reaches_all(self):
+    def test_a_request_to_end_in_a_later_attempt_reaches_all_nodes(self):
         program = "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': sys.exit(3)\ntime.sleep(1000)"
         job = Job(self, [program] * 2, "--max-restarts", "3")
         for node in job.nodes:
@@ -702,14 +703,14 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
         job.nodes[1].send_signal(signal.SIGTERM)
         self.expect(job, 143, "restart 1 of 3\ngradus-run: the job failed: node 1 was asked to end", "restart 1 of 3\n")
 
-    def test_a_launcher_that_is_lost_ends_all(self):
-        """Killed or stopped, which is what a machine without a network looks like to others. Within 15 s each."""
+    def test_the_loss_of_a_launcher_ends_all_nodes(self):
+        """A launcher is killed, or stopped, which looks like a lost network. The others notice it within 15 s."""
         jobs = {(lost, number): Job(self, ["time.sleep(1000)"] * 2, "--max-restarts", "3")
                 for lost in range(2) for number in [signal.SIGKILL, signal.SIGSTOP]}
-        missing = Job(self, ["time.sleep(1000)"] * 2, "--max-restarts", "3")  # whose other rank fails because of it
+        missing = Job(self, ["time.sleep(1000)"] * 2, "--max-restarts", "3")  # and a rank fails
         for job in [*jobs.values(), missing]:
             self.assertTrue(wait_until(lambda: has_socket(job.nodes[1].pid), 60))
-        time.sleep(1)  # and until they have joined
+        time.sleep(1)  # until they have joined
         for (lost, number), job in jobs.items():
             job.nodes[lost].send_signal(number)
         missing.nodes[1].send_signal(signal.SIGSTOP)

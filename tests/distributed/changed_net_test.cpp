@@ -1,5 +1,5 @@
-// A net that changes after a wrapper of it was made: what the wrapper does not know is an error, never left out
-// silently.
+// A net that changes after a wrapper of it was made: parameters that the wrapper does not know are an error, and are
+// never silently left out.
 #include <gradus/distributed/parallel/distributed_data_parallel.h>
 #include <gradus/distributed/sharding/fully_sharded.h>
 #include <gradus/distributed/sharding/zero_optimizer.h>
@@ -57,7 +57,7 @@ const std::vector<Change>& changes() {
 
 void pass(const Watched& net) { net(randn({5, 3}, net->head->weight.dtype())).sum().backward(); }
 
-/// The change comes after one pass, on all ranks alike: none has anything to disagree about.
+/// The change comes after one pass and is the same on all ranks, so that they do not disagree.
 void expect_error(const std::function<std::function<void()>(const Watched&, ProcessGroup&)>& wrap,
                   const std::function<void(WatchedImpl&)>& change, const std::string& expected) {
   const auto results = run_ranks("local", 2, [&](ProcessGroup& group) {
@@ -104,7 +104,7 @@ TEST_CASE("ddp: a change of the net after construction is an error that names it
       "the buffer 'more' was added after the DistributedDataParallel was made");
 }
 
-TEST_CASE("ddp: a change on one rank alone ends the group of all", "[changed_net]") {
+TEST_CASE("ddp: a change on one rank ends the group on all ranks", "[changed_net]") {
   const auto results = run_ranks("tcp", 2, [&](ProcessGroup& group) {
     const Watched net;
     const DistributedDataParallel ddp(net, shared(group));
@@ -116,7 +116,7 @@ TEST_CASE("ddp: a change on one rank alone ends the group of all", "[changed_net
   CHECK_THAT(results[0].error, contains("rank 1 ended the group: "));
 }
 
-TEST_CASE("ddp: what it averages stays allowed", "[changed_net]") {
+TEST_CASE("ddp: changes that do not affect the averages are allowed", "[changed_net]") {
   expect_ranks("local", 2, [](ProcessGroup& group) {
     const Watched net;
     std::optional<DistributedDataParallel> ddp;
@@ -134,14 +134,14 @@ TEST_CASE("ddp: what it averages stays allowed", "[changed_net]") {
     {
       const NoGradGuard no_grad;
       net->body->weight.requires_grad_(true);
-      net(ones({1, 3}));  // no gradients, so nothing that could stay away
+      net(ones({1, 3}));  // without gradients, so no gradient can be missing
       net->body->weight.requires_grad_(false);
     }
     net->train();
   });
 }
 
-TEST_CASE("ddp: a change within no_sync, between it and the next pass, and a net that outlives its ddp",
+TEST_CASE("ddp: a change during no_sync, a change between it and the next pass, and a net that outlives its ddp",
           "[changed_net]") {
   const auto results = run_ranks("local", 2, [](ProcessGroup& group) {
     const Watched net;
@@ -157,7 +157,7 @@ TEST_CASE("ddp: a change within no_sync, between it and the next pass, and a net
       loss = net(randn({5, 3})).sum();
     }
     net->body->weight.requires_grad_(true);
-    loss.backward();  // of a ddp that has gone
+    loss.backward();  // its ddp has been destroyed
     net->body->weight.requires_grad_(false);
     DistributedDataParallel ddp(net, shared(group));
     const auto alone = ddp.no_sync();

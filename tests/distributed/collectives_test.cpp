@@ -1,5 +1,5 @@
-// Every collective on every transport against sums computed here, the same bits on all ranks, and what disagreements
-// give.
+// Every collective on every transport compared with sums computed here, equal bits on all ranks, and the errors of
+// ranks that disagree.
 #include <atomic>
 #include <cmath>
 #include <map>
@@ -18,7 +18,7 @@ using namespace gradus::test;
 
 namespace {
 
-/// Elements a rank: none, some, what one hop carries, and several segments.
+/// Numbers of elements for each rank: none, some, as many as one hop carries, and several segments.
 std::vector<int64_t> counts(bool many) {
   return many ? std::vector<int64_t>{0, 1, 3, 1000, 4097, 300'001} : std::vector<int64_t>{0, 3, 5000};
 }
@@ -107,7 +107,7 @@ TEST_CASE("broadcast, all_gather, gather, scatter, send, recv and barrier", "[co
       group.all_gather(x, all);
       for (int r = 0; r < ranks; ++r)
         require(equals<float>(all, r * count, count, [&](int64_t i) { return element(r, i); }), "all_gather");
-      if (ranks > 1) {  // once round, even ranks sending first
+      if (ranks > 1) {  // once around the ring; even ranks send first
         const int next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
         const Array arrived = Array::empty({count}, DType::f32);
         if (rank % 2 == 0) group.send(x, next);
@@ -133,7 +133,7 @@ TEST_CASE("all_to_all, and parts of different lengths", "[collectives]") {
         require(equals<float>(y, r * count, count, [&](int64_t i) { return element(r, rank * count + i); }),
                 "all_to_all");
 
-      // Rank r sends rank s (2 r + s) % 3 times `count` elements: some send nothing, and some get nothing.
+      // Rank r sends (2 r + s) % 3 * `count` elements to rank s: some send nothing, and some get nothing.
       const auto length = [&](int from, int to) { return (2 * from + to) % 3 * count; };
       std::vector<int64_t> sent, received, lengths;
       for (int r = 0; r < ranks; ++r) {
@@ -148,7 +148,7 @@ TEST_CASE("all_to_all, and parts of different lengths", "[collectives]") {
       group.all_to_all_v(uneven, sent, arrived, received, {.async = true})->wait();
       int64_t begin = 0;
       for (int r = 0; r < ranks; ++r) {
-        int64_t first = 0;  // of what r sends here
+        int64_t first = 0;  // of the elements that r sends to this rank
         for (int s = 0; s < rank; ++s) first += length(r, s);
         require(equals<float>(arrived, begin, length(r, rank), [&](int64_t i) { return element(r, first + i); }),
                 "all_to_all_v");
@@ -166,11 +166,11 @@ TEST_CASE("all_to_all, and parts of different lengths", "[collectives]") {
   });
 }
 
-TEST_CASE("ranks learn that their counts disagree", "[collectives]") {
+TEST_CASE("counts that disagree are an error on all ranks", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const auto results = run_ranks(transport, 3,
                                  [](ProcessGroup& group) {
-                                   // Rank 2 sends rank 0 one element more than that expects.
+                                   // Rank 2 sends rank 0 one element more than rank 0 expects.
                                    const std::vector<int64_t> sent = {group.rank() == 2 ? 3 : 2, 2, 2};
                                    const Array x = contribution<float>(0, sent[0] + 4);
                                    const int64_t own = group.rank() == 0 ? sent[0] : 2;
@@ -186,8 +186,9 @@ TEST_CASE("ranks learn that their counts disagree", "[collectives]") {
   }
 }
 
-TEST_CASE("all ranks get the same bits, strict ones the same on every transport and in every run", "[collectives]") {
-  const int ranks = GENERATE(3, 5);  // of which five form a ring
+TEST_CASE("all ranks get the same bits, and strict sums the same on every transport and in every run",
+          "[collectives]") {
+  const int ranks = GENERATE(3, 5);  // five ranks use a ring
   const int64_t count = GENERATE(100, 200'000);
   const DType dtype = GENERATE(DType::f32, DType::bf16, DType::f16);
   const auto results = [&](const std::string& transport, bool strict) {
@@ -204,7 +205,7 @@ TEST_CASE("all ranks get the same bits, strict ones the same on every transport 
   const std::string strict = results("local", true);
   CHECK(results("tcp", true) == strict);
   CHECK(results("shm", true) == strict);
-  CHECK(results("shm", false) == strict);  // shared memory has no other order
+  CHECK(results("shm", false) == strict);  // shared memory always sums in the order of the ranks
   const std::string relaxed = results("tcp", false);
   CHECK(results("tcp", false) == relaxed);
   CHECK(results("local", false) == relaxed);
@@ -212,11 +213,11 @@ TEST_CASE("all ranks get the same bits, strict ones the same on every transport 
   CHECK((relaxed == strict) == !in_a_ring);
 }
 
-TEST_CASE("set_strict is for all collectives of a group, and of groups that are made of it", "[collectives]") {
+TEST_CASE("set_strict applies to all collectives of a group and of groups made from it", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const bool in_group = GENERATE(false, true);
   const auto results = run_ranks(transport, 2, [&](ProcessGroup& group) {
-    group.set_strict(group.rank() == 0);  // to be seen in what the other rank says
+    group.set_strict(group.rank() == 0);  // the other rank's error shows it
     const auto shared_group = shared(group);
     const Array x = contribution<float>(group.rank(), 5);
     (in_group ? new_group(shared_group, {0, 1}) : shared_group)->all_reduce(x);
@@ -224,7 +225,7 @@ TEST_CASE("set_strict is for all collectives of a group, and of groups that are 
   for (const RankResult& result : results) CHECK(result.status.failure == CommFailure::mismatch);
 }
 
-TEST_CASE("a RecordingGroup counts what uneven parts send, and fills what would come", "[collectives]") {
+TEST_CASE("a RecordingGroup counts the bytes of uneven parts and fills what it would receive", "[collectives]") {
   RecordingGroup group(1, 3);
   const Array x = contribution<float>(1, 4), all = Array::empty({9}, DType::f32), y = Array::empty({6}, DType::f32);
   group.all_gather_v(x, all, {2, 4, 3});
@@ -237,7 +238,7 @@ TEST_CASE("a RecordingGroup counts what uneven parts send, and fills what would 
   CHECK(group.bytes(CollectiveKind::all_to_all_v) == 4 * 2);
 }
 
-TEST_CASE("asynchronous work is done in order while its callers go on", "[collectives]") {
+TEST_CASE("asynchronous work is done in order while its callers continue", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   expect_ranks(transport, 3, [](ProcessGroup& group) {
     std::vector<Array> x;
@@ -247,7 +248,7 @@ TEST_CASE("asynchronous work is done in order while its callers go on", "[collec
       works.push_back(group.all_reduce(x.back(), ReduceKind::sum, {.async = true}));
     }
     Array last = contribution<float>(group.rank(), 10);
-    group.all_reduce(last);  // behind the others
+    group.all_reduce(last);  // after the others
     for (size_t i = 0; i < works.size(); ++i) {
       require(works[i]->is_completed() && works[i]->status().ok(), "an earlier one is done");
       require(works[i]->sequence() == i + 1, "sequence");
@@ -258,9 +259,9 @@ TEST_CASE("asynchronous work is done in order while its callers go on", "[collec
   });
 }
 
-TEST_CASE("around a ring everybody sends before it receives, whatever the size", "[collectives]") {
+TEST_CASE("in a ring every rank can send before it receives, whatever the size", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
-  const int64_t count = GENERATE(10, 3'000'000);  // what the way between two ranks holds, and more
+  const int64_t count = GENERATE(10, 3'000'000);  // fits in the buffers between two ranks, and does not
   CAPTURE(transport, count);
   const auto body = [&](ProcessGroup& group) {
     const int n = group.size(), next = (group.rank() + 1) % n, previous = (group.rank() + n - 1) % n;
@@ -274,14 +275,14 @@ TEST_CASE("around a ring everybody sends before it receives, whatever the size",
   expect_ranks(transport, 3, body, {.timeout = Milliseconds(10'000)});
 }
 
-TEST_CASE("messages wait for none of other ranks or the other direction", "[collectives]") {
+TEST_CASE("messages do not wait for messages of other ranks or of the other direction", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   constexpr int64_t kCount = 1'000'000;
   const TcpOptions options{.timeout = Milliseconds(10'000)};
-  SECTION("in whatever order they are called") {
+  SECTION("in any order of calls") {
     const auto body = [&](ProcessGroup& group) {
       const Array x = contribution<float>(group.rank(), kCount), y = x.slice(0, 0, kCount / 2);
-      if (group.rank() == 0) {  // rank 2 serves both orders the other way round
+      if (group.rank() == 0) {  // rank 2 calls both in the opposite order
         const auto a = group.send(x, 1, {.async = true}), b = group.send(y, 2, {.async = true});
         b->wait();
         const Array from_1 = Array::empty({kCount}, DType::f32), from_2 = Array::empty({kCount / 2}, DType::f32);
@@ -304,7 +305,7 @@ TEST_CASE("messages wait for none of other ranks or the other direction", "[coll
     };
     expect_ranks(transport, 3, body, options);
   }
-  SECTION("all at once, those between two ranks in their order") {
+  SECTION("all at once, but in order between two ranks") {
     const auto body = [&](ProcessGroup& group) {
       std::vector<std::shared_ptr<Work>> works;
       std::vector<std::pair<int, Array>> arrived;
@@ -318,7 +319,7 @@ TEST_CASE("messages wait for none of other ranks or the other direction", "[coll
         }
       }
       Array x = contribution<float>(group.rank(), 1000);
-      group.all_reduce(x);  // behind all of them
+      group.all_reduce(x);  // after all of them
       for (const auto& work : works) require(work->is_completed() && work->status().ok(), "a message is done");
       for (const auto& [peer, y] : arrived)
         require(equals<float>(y, 0, y.numel(), [&, from = peer](int64_t i) { return element(from, i); }), "message");
@@ -326,7 +327,7 @@ TEST_CASE("messages wait for none of other ranks or the other direction", "[coll
     };
     expect_ranks(transport, 4, body, options);
   }
-  SECTION("but all end with the first that fails") {
+  SECTION("all end with the first one that fails") {
     const auto body = [&](ProcessGroup& group) {
       if (group.rank() == 1) return;
       const Array x = contribution<float>(group.rank(), kCount);
@@ -341,7 +342,7 @@ TEST_CASE("messages wait for none of other ranks or the other direction", "[coll
   }
 }
 
-TEST_CASE("a timeout of any length is that of a wait", "[collectives]") {
+TEST_CASE("a wait accepts a timeout of any length", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const auto body = [](ProcessGroup& group) {
     if (group.rank() == 1) std::this_thread::sleep_for(Milliseconds(50));
@@ -367,7 +368,7 @@ TEST_CASE("a timeout of any length is that of a wait", "[collectives]") {
   }
 }
 
-TEST_CASE("ranks that disagree all learn who called what", "[collectives]") {
+TEST_CASE("ranks that disagree all learn which rank called what", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const int odd = GENERATE(0, 1, 2);
   const std::string difference = GENERATE("count", "dtype", "op", "kind", "root", "strict", "order");
@@ -421,13 +422,13 @@ TEST_CASE("both ends of a message learn that they disagree", "[collectives]") {
   }
 }
 
-TEST_CASE("a failed group goes on failing, with the first cause", "[collectives]") {
+TEST_CASE("a failed group keeps failing with the first cause", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const auto results =
       run_ranks(transport, 3,
                 [&](ProcessGroup& group) {
                   const Array x = contribution<float>(0, 10);
-                  if (group.rank() == 1) {  // when the others have nothing under way
+                  if (group.rank() == 1) {  // while the others have no call in progress
                     group.recv(x, 0);
                     group.recv(x, 2);
                     group.abort("enough");
@@ -480,18 +481,18 @@ TEST_CASE("a rank that never calls is named when the deadline passes", "[collect
   }
 }
 
-TEST_CASE("at the end of a chain of ranks that wait for each other is the one that is named", "[collectives]") {
+TEST_CASE("of a chain of ranks that wait for each other, the last one is named", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "shm", "tcp");
   std::atomic<int> ended = 0;
   const auto results = run_ranks(transport, 4,
                                  [&](ProcessGroup& group) {
                                    const Array x = contribution<float>(0, 10);
                                    group.barrier();
-                                   if (group.rank() == 0) {  // does not send
+                                   if (group.rank() == 0) {  // never sends
                                      while (ended < 3) std::this_thread::sleep_for(Milliseconds(1));
                                      return;
                                    }
-                                   // Of rank 3, who waits for 2, who waits for 1, the deadline is the first.
+                                   // Rank 3 waits for 2, which waits for 1. The deadline of rank 3 is the first.
                                    const Milliseconds timeout(group.rank() == 3 ? 200 : 400);
                                    try {
                                      group.recv(x, group.rank() - 1, {.timeout = timeout});
@@ -507,7 +508,7 @@ TEST_CASE("at the end of a chain of ranks that wait for each other is the one th
   }
 }
 
-TEST_CASE("a rank that leaves is missed by those who need it, and by nobody else", "[collectives]") {
+TEST_CASE("a rank that leaves is an error only for ranks that need it", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const auto results = run_ranks(transport, 3,
                                  [&](ProcessGroup& group) {
@@ -539,7 +540,7 @@ TEST_CASE("scripted faults of local groups", "[collectives]") {
   for (const RankResult& result : run({1, 2, Kind::delay, Milliseconds(50)}, Milliseconds(5000)))
     CHECK(result.error.empty());
   const auto dropped = run({1, 3, Kind::drop}, Milliseconds(100));
-  CHECK(dropped[1].status.ok());  // it got what the others sent, and left
+  CHECK(dropped[1].status.ok());  // it received what the others sent, and left
   for (int rank : {0, 2}) {
     CHECK_FALSE(dropped[static_cast<size_t>(rank)].status.ok());
     CHECK(dropped[static_cast<size_t>(rank)].status.rank == 1);
@@ -554,7 +555,7 @@ TEST_CASE("scripted faults of local groups", "[collectives]") {
   }
 }
 
-TEST_CASE("wrong arguments of collectives name what is wrong", "[collectives]") {
+TEST_CASE("errors about arguments of collectives say what is wrong", "[collectives]") {
   LocalGroup group(std::make_shared<LocalWorld>(1), 0);
   const Array x = Array::empty({4, 3}, DType::f32);
   CHECK_THROWS_WITH(group.all_reduce(Array()), contains("[all_reduce] x is undefined"));
@@ -583,10 +584,10 @@ TEST_CASE("wrong arguments of collectives name what is wrong", "[collectives]") 
     const graph::Recorder recorder;
     CHECK_THROWS_WITH(group.all_reduce(x), contains("[all_reduce]") && contains("cannot be part of a recorded step"));
   }
-  group.all_reduce(x);  // and none of it ended the group
+  group.all_reduce(x);  // none of the errors has ended the group
 }
 
-TEST_CASE("arrays in shared memory are reduced where they lie", "[collectives]") {
+TEST_CASE("arrays in shared memory are reduced in place", "[collectives]") {
   const int ranks = GENERATE(1, 2, 3);
   expect_ranks("shm", ranks, [&](ProcessGroup& group) {
     auto& shm = dynamic_cast<ShmGroup&>(group);
@@ -599,7 +600,7 @@ TEST_CASE("arrays in shared memory are reduced where they lie", "[collectives]")
         group.all_reduce(bucket, ReduceKind::avg);
         require(equals<float>(bucket, 0, count, expected), "in one bucket");
       }
-      // One rank's lies elsewhere, or at another place of its bucket: the others notice.
+      // The array of one rank is elsewhere, or at another place of its bucket, which the others notice.
       const Array x = group.rank() == 0 ? Array::empty({count}, DType::f32)
                                         : other.slice(0, group.rank() % 2, count + group.rank() % 2);
       std::copy_n(own.data<float>(), count, x.data<float>());
@@ -609,7 +610,7 @@ TEST_CASE("arrays in shared memory are reduced where they lie", "[collectives]")
   });
 }
 
-TEST_CASE("a token is needed by ranks too, and checksums change nothing", "[collectives]") {
+TEST_CASE("ranks need a token too, and checksums do not change results", "[collectives]") {
   const Token token = Token::random();
   TcpOptions options{.token = token, .checksum = true};
   expect_ranks(
@@ -625,10 +626,10 @@ TEST_CASE("a token is needed by ranks too, and checksums change nothing", "[coll
   CHECK_THROWS_WITH(TcpGroup(store, 0, 2, {.timeout = Milliseconds(50)}), contains("did not connect: 1"));
 }
 
-TEST_CASE("shared memory of more bytes than there are is refused") {
+TEST_CASE("more shared memory than can be addressed is an error") {
   const std::vector<RankResult> results = run_ranks("shm", 2, [](ProcessGroup& group) {
     auto& shm = dynamic_cast<ShmGroup&>(group);
-    for (const DType dtype : {kFloat, kByte}) {  // too many for a rank, and for both together
+    for (const DType dtype : {kFloat, kByte}) {  // too many bytes for one rank, and for both together
       std::string refusal;
       try {
         shm.empty({int64_t{1} << 62}, dtype);

@@ -1,4 +1,4 @@
-// Replicas of a module on several devices against the module alone. "Several devices" are the cpu, several times.
+// Replicas of a module on several devices compared with the plain module. The devices are the CPU, named several times.
 #include <gradus/distributed/parallel/data_parallel.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
@@ -12,7 +12,7 @@ namespace {
 
 std::vector<Device> cpus(size_t count) { return std::vector<Device>(count, Device(kCPU)); }
 
-/// Holders as members, a tied parameter and a frozen one; every sample by itself.
+/// Has module holders as members, a tied parameter and a frozen one, and computes every sample separately.
 struct TwoBranchesImpl : nn::Cloneable<TwoBranchesImpl> {
   TwoBranchesImpl() { TwoBranchesImpl::reset(); }
   void reset() override {
@@ -30,7 +30,7 @@ struct TwoBranchesImpl : nn::Cloneable<TwoBranchesImpl> {
 };
 GRADUS_MODULE(TwoBranches);
 
-/// Calls a function.
+/// A module that calls a function.
 struct CallImpl : nn::Cloneable<CallImpl> {
   explicit CallImpl(std::function<Tensor(const Tensor&, bool is_training)> function) : function(std::move(function)) {}
   void reset() override {}
@@ -41,7 +41,7 @@ GRADUS_MODULE(Call);
 
 }  // namespace
 
-TEST_CASE("data_parallel gives the results and gradients of the module alone", "[data_parallel]") {
+TEST_CASE("data_parallel has the results and gradients of the plain module", "[data_parallel]") {
   const size_t devices = GENERATE(1, 2, 3, 4);
   const int64_t samples = GENERATE(1, 2, 7, 8);
   CAPTURE(devices, samples);
@@ -73,12 +73,12 @@ TEST_CASE("data_parallel gives the results and gradients of the module alone", "
     CAPTURE(gradient.key());
     CHECK(difference(actual.gradients[gradient.key()], *gradient, 1e-12) == "");
   }
-  // The sums are taken in one order, whichever replica is done first.
+  // The gradients are added in a fixed order, whichever replica finishes first.
   const Result again = run([&](const Tensor& input) { return data_parallel(net, input, cpus(devices)); });
   for (const auto& gradient : actual.gradients) CHECK(again.gradients[gradient.key()].equal(*gradient));
 }
 
-TEST_CASE("an optimizer trains the module by its replicas", "[data_parallel]") {
+TEST_CASE("an optimizer trains the module through its replicas", "[data_parallel]") {
   manual_seed(2);
   TwoBranches alone;
   alone->to(kDouble);
@@ -94,7 +94,7 @@ TEST_CASE("an optimizer trains the module by its replicas", "[data_parallel]") {
     mse_loss(data_parallel(shared_out, x, cpus(3)), target).backward();
     a.step(), b.step();
   }
-  CHECK(accumulated == 3);  // once a step, with the sum of all replicas
+  CHECK(accumulated == 3);  // once for each step, with the sum of all replicas
   for (size_t i = 0; i < alone->parameters().size(); ++i)
     CHECK(difference(shared_out->parameters()[i], alone->parameters()[i], 1e-12) == "");
 }
@@ -117,7 +117,7 @@ TEST_CASE("scatter and gather: other dimensions, short batches, scalars", "[data
   CHECK(data_parallel(sum, ones({0, 2}), cpus(2)).equal(zeros({2})));
 }
 
-TEST_CASE("modules of one's own in parallel_apply", "[data_parallel]") {
+TEST_CASE("parallel_apply with different modules", "[data_parallel]") {
   manual_seed(3);
   const std::vector<nn::Linear> modules = {nn::Linear(3, 2), nn::Linear(4, 2)};
   const TensorList inputs = {randn({5, 3}), randn({1, 4})};
@@ -141,7 +141,7 @@ TEST_CASE("the first replica shares the buffers of the module", "[data_parallel]
   CHECK(norm->running_mean.equal(first_half->running_mean));
   CHECK(norm->running_var.equal(first_half->running_var));
   CHECK(norm->num_batches_tracked.item<int64_t>() == 1);
-  norm->eval();  // the replicas evaluate then
+  norm->eval();  // the replicas are in evaluation mode too
   CHECK(data_parallel(norm, x, cpus(2)).allclose(norm(x)));
   CHECK(norm->num_batches_tracked.item<int64_t>() == 1);
 }
@@ -163,7 +163,7 @@ TEST_CASE("replicas draw random numbers of their own, the same in every run", "[
   CHECK((kept > 0.3 && kept < 0.7));
 }
 
-TEST_CASE("the threads of the replicas work as the caller does", "[data_parallel]") {
+TEST_CASE("the threads of the replicas have the settings of the caller", "[data_parallel]") {
   struct Seen {
     bool grad, training, inference, anomaly;
     std::string backend;

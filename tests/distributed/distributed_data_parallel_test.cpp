@@ -1,5 +1,4 @@
-// Training over ranks: N of them with a share of every batch make the steps that one process makes with the whole of
-// it.
+// Training over ranks: N ranks with a share of every batch make the steps that one process makes with whole batches.
 #include <gradus/tests/catch.h>
 
 #include <cmath>
@@ -17,7 +16,7 @@ TEST_CASE("ddp: ranks with shares of a batch make the steps of one process") {
   const int ranks = GENERATE(1, 2, 3, 4);
   const bool strict = GENERATE(false, true);
   CAPTURE(kind, ranks, strict);
-  const auto batches = make_batches(3, 7, kDouble);  // shares of 1 to 7 samples
+  const auto batches = make_batches(3, 7, kDouble);  // shares have 1 to 7 samples
   const Net alone = make_net(1, kDouble);
   optim::SGD sgd(alone->parameters(), optim::SGDOptions(0.1).momentum(0.9));
   for (const Batch& batch : batches) {
@@ -27,7 +26,7 @@ TEST_CASE("ddp: ranks with shares of a batch make the steps of one process") {
   }
   const std::vector<Tensor> expected = numbers_of(*alone);
   expect_ranks(kind, ranks, [&](ProcessGroup& group) {
-    const Net net = make_net(1 + static_cast<uint64_t>(group.rank()), kDouble);  // become rank 0's
+    const Net net = make_net(1 + static_cast<uint64_t>(group.rank()), kDouble);  // gets the values of rank 0
     DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group}, small_buckets().strict(strict));
     optim::SGD sgd(net->parameters(), optim::SGDOptions(0.1).momentum(0.9));
     for (const Batch& batch : batches) {
@@ -41,7 +40,7 @@ TEST_CASE("ddp: ranks with shares of a batch make the steps of one process") {
   });
 }
 
-TEST_CASE("ddp: strict sums have the bits of one process that adds up the shares and divides once") {
+TEST_CASE("ddp: strict averages have the bits of one process that sums the shares and divides once") {
   const std::string kind = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const int ranks = GENERATE(2, 3, 4);
   CAPTURE(kind, ranks);
@@ -121,7 +120,7 @@ TEST_CASE("ddp: gradients are parts of few buckets, before and after zero_grad")
       loss_of(net, batch).backward();
       require(net->out->weight.grad().array().data() == place, "the slot stays");
     }
-    // Another tensor in the slot counts, and goes back into the bucket.
+    // Another tensor as the gradient counts, and is copied back into the bucket.
     net->zero_grad();
     net->out->weight.mutable_grad() = ones_like(net->out->weight);
     loss_of(net, batch).backward();
@@ -130,7 +129,7 @@ TEST_CASE("ddp: gradients are parts of few buckets, before and after zero_grad")
   });
 }
 
-TEST_CASE("ddp: no_sync adds up on each rank, the next pass averages the sums") {
+TEST_CASE("ddp: no_sync accumulates on each rank, and the next pass averages the sums") {
   const auto batches = make_batches(3, 8, kDouble);
   const Net alone = make_net(1, kDouble);
   for (const Batch& batch : batches) loss_of(alone, batch).backward();
@@ -157,7 +156,7 @@ TEST_CASE("ddp: no_sync adds up on each rank, the next pass averages the sums") 
   });
 }
 
-TEST_CASE("ddp: a parameter without a gradient is named on its rank, and ends the others' wait") {
+TEST_CASE("ddp: a parameter without a gradient is named on its rank and ends the wait of the others") {
   const std::string kind = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const auto results = run_ranks(kind, 3, [&](ProcessGroup& group) {
     const Net net = make_net(1, kFloat);
@@ -174,7 +173,7 @@ TEST_CASE("ddp: a parameter without a gradient is named on its rank, and ends th
   }
 }
 
-TEST_CASE("ddp: find_unused_parameters counts them as 0") {
+TEST_CASE("ddp: find_unused_parameters counts missing gradients as 0") {
   const Tensor images = randn({2, 1, 4, 4}, kDouble);
   const Net alone = make_net(1, kDouble);
   (alone(images).sum() / 2).backward();
@@ -191,7 +190,7 @@ TEST_CASE("ddp: find_unused_parameters counts them as 0") {
   });
 }
 
-TEST_CASE("ddp: buffers follow rank 0, or without broadcast_buffers begin with its numbers and go their own way") {
+TEST_CASE("ddp: buffers follow rank 0, or only begin with its values without broadcast_buffers") {
   const bool broadcast = GENERATE(true, false);
   CAPTURE(broadcast);
   expect_ranks("shm", 2, [&](ProcessGroup& group) {
@@ -232,7 +231,7 @@ TEST_CASE("ddp: an inf on one rank makes all scalers skip the same step") {
   });
 }
 
-TEST_CASE("ddp: norms and clipping see the global gradient") {
+TEST_CASE("ddp: norms and clipping use the global gradient") {
   const auto batches = make_batches(1, 8, kDouble);
   const Net alone = make_net(1, kDouble);
   loss_of(alone, batches[0]).backward();
@@ -247,7 +246,7 @@ TEST_CASE("ddp: norms and clipping see the global gradient") {
 }
 
 TEST_CASE("ddp: ranks with fewer batches take part in the others' steps") {
-  // Rank r has r + 1 batches; in step k the ranks k and after it have one.
+  // Rank r has r + 1 batches, so in step k rank k and the ranks after it have one.
   const auto batches = make_batches(3, 4, kDouble);
   const Net alone = make_net(1, kDouble);
   optim::Adam adam(alone->parameters(), optim::AdamOptions(0.01));
@@ -273,11 +272,11 @@ TEST_CASE("ddp: ranks with fewer batches take part in the others' steps") {
     }
     require(steps == 3, "all ranks make 3 steps");
     require(difference_of(numbers_of(*net), expected) < 1e-12, "the same steps");
-    loss_of(net, batches[0]).backward();  // and go on without it
+    loss_of(net, batches[0]).backward();  // works without a Join too
   });
 }
 
-TEST_CASE("ddp: gradients in a half type are off by its rounding") {
+TEST_CASE("ddp: gradients in a half type differ by its rounding") {
   const DType type = GENERATE(kBFloat16, kHalf);
   const auto batches = make_batches(1, 8, kFloat);
   const Net alone = make_net(1, kFloat);
@@ -294,7 +293,7 @@ TEST_CASE("ddp: gradients in a half type are off by its rounding") {
   });
 }
 
-TEST_CASE("ddp: nets that differ are told on every rank") {
+TEST_CASE("ddp: nets that differ are an error on every rank") {
   const auto results = run_ranks("tcp", 3, [&](ProcessGroup& group) {
     nn::Sequential net(nn::Linear(3, group.rank() == 2 ? 5 : 4), nn::Linear(4, 2));
     const DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group});
@@ -306,7 +305,7 @@ TEST_CASE("ddp: nets that differ are told on every rank") {
     CHECK(results[static_cast<size_t>(rank)].error.find("rank 2 has other parameters") != std::string::npos);
 }
 
-TEST_CASE("ddp: nets of different numbers of layers, and other differences, are told on every rank by both sides") {
+TEST_CASE("ddp: errors about nets that differ describe both sides on every rank") {
   const auto errors_of = [](const std::function<void(nn::Sequential&)>& change_net_of_rank_1) {
     const auto results = run_ranks("local", 3, [&](ProcessGroup& group) {
       nn::Sequential net(nn::Linear(2, 2), nn::BatchNorm1d(2));
@@ -354,7 +353,7 @@ TEST_CASE("ddp: an exception in one rank's backward pass reaches the others") {
           std::string::npos);
 }
 
-TEST_CASE("ddp: wrong options and nets say so") {
+TEST_CASE("ddp: wrong options and nets are errors") {
   expect_ranks("local", 1, [&](ProcessGroup& group) {
     const std::shared_ptr<ProcessGroup> shared{std::shared_ptr<void>(), &group};
     nn::Linear net(2, 2);
@@ -376,7 +375,7 @@ TEST_CASE("ddp: wrong options and nets say so") {
   });
 }
 
-TEST_CASE("bucket plan: every parameter once, by type, closed at its size") {
+TEST_CASE("bucket plan: every parameter once, one dtype in each bucket, closed at its size") {
   const auto array = [](int64_t count, DType dtype) { return Array::empty({count}, dtype); };
   const std::vector<Array> parameters = {array(100, DType::f32), array(1000, DType::f32), array(10, DType::f64),
                                          array(300, DType::f32), array(10, DType::f32)};

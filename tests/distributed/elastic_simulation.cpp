@@ -15,15 +15,15 @@ using dist::Milliseconds;
 
 namespace {
 
-/// Threads that run one at a time pass the turn on at once where they share a core, whatever else the machine does.
+/// Keeps the threads, which run one at a time, on one core, so that they pass the turn on at once on any busy machine.
 void stay_on(int core) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   CPU_SET(core, &cores);
-  sched_setaffinity(0, sizeof cores, &cores);  // slower where it is not allowed
+  sched_setaffinity(0, sizeof cores, &cores);  // if this is not allowed, the simulation is only slower
 }
 
-/// Of virtual time: longer than all deadlines of a job together.
+/// A virtual time that is longer than all deadlines of a job together.
 constexpr Milliseconds kForEver = std::chrono::hours(24 * 365);
 
 class DoneWork final : public dist::Work {
@@ -139,7 +139,7 @@ void Simulation::point(const std::string& name, const std::function<void(unsigne
 bool Simulation::wait(const std::function<bool()>& ready, Milliseconds timeout) {
   if (ready()) return true;
   Actor& actor = actors_[current_];
-  const bool yields = timeout == Milliseconds(0);  // it can go on at its next turn
+  const bool yields = timeout == Milliseconds(0);  // the worker can continue at its next turn
   actor.deadline = std::min(now_ + timeout, kForEver);
   if (!yields) actor.ready = ready;
   pass_on();

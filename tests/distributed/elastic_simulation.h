@@ -1,5 +1,6 @@
-// Workers of an elastic job whose every interleaving is decided here: threads that run one at a time, a store and
-// groups whose waits are turns of the others, deadlines in virtual time, and workers that crash where a schedule says.
+// Simulates the workers of an elastic job with every interleaving under control. The workers are threads that run one
+// at a time. While a store or a group waits, other workers run; deadlines are in virtual time; and workers crash at the
+// points of a schedule.
 #pragma once
 
 #include <condition_variable>
@@ -17,20 +18,20 @@
 
 namespace gradus::test {
 
-/// A worker ends at its point number `point`, counted from 0. What it has sent there has reached the workers of the set
-/// `reached` (a bit each) and no others.
+/// A worker crashes at its point number `point`, counted from 0. What it sends there has reached the workers in the set
+/// `reached` (one bit each) and no others.
 struct SimulatedCrash {
   int worker = 0, point = 0;
   unsigned reached = 0;
 };
 
-/// Crashes as text, "1@17:0 4@3:5", and back: the line that replays a schedule.
+/// Converts crashes to text, such as "1@17:0 4@3:5", and back. The text replays a schedule.
 std::string to_line(const std::vector<SimulatedCrash>& crashes);
 std::vector<SimulatedCrash> from_line(const std::string& line);
 
 class Simulation {
  public:
-  /// A place in a worker's course: number `order` of all.
+  /// A place in a worker's course. `order` is its number among the points of all workers.
   struct Point {
     std::string name;
     bool sends = false;
@@ -39,28 +40,28 @@ class Simulation {
 
   explicit Simulation(std::vector<SimulatedCrash> crashes) : crashes_(std::move(crashes)) {}
 
-  /// Runs body(worker) for each of `count` workers until all have ended. on_death(worker) is called, in turns with the
-  /// others as the launcher would, when one has crashed or thrown.
+  /// Runs body(worker) for each of `count` workers until all have ended. When a worker has crashed or thrown, calls
+  /// on_death(worker) as the launcher would, in turns with the other workers.
   void run(int count, const std::function<void(int)>& body, const std::function<void(int)>& on_death);
 
-  // ---- for the store and the groups, in a worker's turn ----
-  /// A place where a crash may happen, and where others get their turn. send(reached) is what the worker says to
-  /// others, none if it crashes; to the set `reached` alone if it crashes as it `sends`.
+  // ---- Called by the store and the groups, in a worker's turn ----
+  /// A place where a crash may happen, and where other workers get their turn. send(reached) sends what the worker says
+  /// to the workers in `reached`: all of them, or fewer if it crashes while it `sends`.
   void point(const std::string& name, const std::function<void(unsigned reached)>& send = {});
-  /// Others run until `ready`; false if that is not before `timeout` of virtual time has passed.
+  /// Runs other workers until `ready`. Returns false if `timeout` of virtual time passes before.
   bool wait(const std::function<bool()>& ready, dist::Milliseconds timeout);
 
-  /// For whatever reason.
+  /// Whether the worker has ended, for whatever reason.
   bool has_ended(int worker) const { return actors_[static_cast<size_t>(worker)].done; }
   bool has_crashed(int worker) const { return actors_[static_cast<size_t>(worker)].crashed; }
   const std::vector<Point>& points(int worker) const { return actors_[static_cast<size_t>(worker)].points; }
-  /// What a worker threw, "" if nothing; of number `count`: why the simulation could not go on.
+  /// What a worker threw, "" if nothing. For worker number `count`: why the simulation could not continue.
   const std::string& error(int worker) const { return actors_[static_cast<size_t>(worker)].error; }
 
  private:
-  /// What ends a worker; no std::exception, so nobody takes it for an error.
+  /// Thrown to end a worker. It is not a std::exception, so that it is never taken for an error.
   struct Crash {};
-  /// Sleeps until it is given. (std::binary_semaphore yields before, which is slow where there is other work.)
+  /// Sleeps until the turn is given. std::binary_semaphore yields first, which is slow on a busy machine.
   class Turn {
    public:
     void give() {
@@ -80,7 +81,7 @@ class Simulation {
   };
   struct Actor {
     Turn turn;
-    std::function<bool()> ready;  // empty: it can run
+    std::function<bool()> ready;  // empty: the worker can run
     dist::Milliseconds deadline{0};
     bool crashed = false, done = false;
     std::string error;
@@ -88,19 +89,19 @@ class Simulation {
   };
 
   void act(size_t index, const std::function<void()>& body);
-  /// Gives the turn to the next that can run.
+  /// Gives the turn to the next worker that can run.
   void pass_on();
 
   const std::vector<SimulatedCrash> crashes_;
   std::deque<Actor> actors_;  // the workers, and the launcher
-  std::vector<int> deaths_;   // that the launcher has not seen
+  std::vector<int> deaths_;   // of workers, which the launcher has not seen yet
   size_t current_ = 0;
   int points_ = 0;
   dist::Milliseconds now_{0};
   bool stuck_ = false;
 };
 
-/// The job's store in a simulation: every request is a point.
+/// The job's store in a simulation. Every request is a point.
 class SimulatedStore final : public dist::Store {
  public:
   SimulatedStore(Simulation& simulation, std::shared_ptr<dist::StoreTable> table)
@@ -141,22 +142,22 @@ class SimulatedStore final : public dist::Store {
   const std::shared_ptr<dist::StoreTable> table_;
 };
 
-/// What the ranks of a group in a simulation share: what each has said in each of its collectives, and to whom.
+/// The state that the ranks of a group share in a simulation: what each has said in each collective, and to whom.
 struct SimulatedWorld {
   struct Said {
     std::vector<std::byte> bytes;
     unsigned reached = 0;
   };
   std::vector<int> workers;  // by rank
-  unsigned came = 0;         // ranks that have connected
+  unsigned came = 0;         // ranks that have connected, as bits
   std::map<uint64_t, std::map<int, Said>> calls;
   dist::CommStatus failure;
 };
 
-/// A group whose collectives are two points each: before a rank says its part, and as it does.
+/// A group whose collectives have two points each: before a rank sends its part, and while it does.
 class SimulatedGroup final : public dist::ProcessGroup {
  public:
-  /// Returns when all ranks have come; a CommError if one has died before.
+  /// Returns when all ranks have connected. Throws a CommError if one has died before.
   static std::shared_ptr<SimulatedGroup> connect(Simulation& simulation, std::shared_ptr<SimulatedWorld> world,
                                                  int rank);
   SimulatedGroup(Simulation& simulation, std::shared_ptr<SimulatedWorld> world, int rank)

@@ -1,5 +1,5 @@
-// The protocol by which training goes on when ranks die, in simulated time: every crash of one worker, and of two, at
-// each point of its course.
+// The protocol of training that survives the loss of ranks, in simulated time: every crash of one worker, and of two,
+// at each point of its course.
 #include <sstream>
 
 #include <gradus/core/runtime/generator_guard.h>
@@ -41,14 +41,14 @@ double expected_weight() {
   return weight;
 }
 
-/// How a worker ended: "trained", "spare", "crashed", or what it threw.
+/// How a worker ended: "trained", "spare", "crashed", or the message of an exception.
 struct Outcome {
   std::vector<std::string> workers;
   std::vector<std::vector<Simulation::Point>> points;
   std::string stuck;
 };
 
-/// The worlds of generations.
+/// The simulated groups by generation.
 using Worlds = std::map<int64_t, std::shared_ptr<SimulatedWorld>>;
 
 ElasticPlace place_of(int worker, Simulation& simulation, const std::shared_ptr<StoreTable>& table, Worlds& worlds) {
@@ -91,7 +91,7 @@ std::string train_elastic(const ElasticPlace& place, int worker) {
   return right ? "trained" : "trained wrongly";
 }
 
-/// Each rank has a weight of its own, which dies with it. `files` are checkpoints: each rank's weight after a step.
+/// Each rank has a weight of its own, which is lost with it. `files` are checkpoints: each rank's weight after a step.
 using Files = std::map<int64_t, std::map<int, double>>;
 
 std::string train_shards(const ElasticPlace& place, Files& files) {
@@ -157,7 +157,7 @@ Outcome run_schedule(const Case& job, const std::vector<SimulatedCrash>& crashes
   return outcome;
 }
 
-/// What is wrong about an outcome; "" if nothing is.
+/// Describes what is wrong with an outcome; "" if nothing is.
 std::string find_fault(const Case& job, const Outcome& outcome) {
   if (!outcome.stuck.empty()) return outcome.stuck;
   int crashed = 0, trained = 0, named = 0;
@@ -172,7 +172,7 @@ std::string find_fault(const Case& job, const Outcome& outcome) {
     return end;
   }
   const int left = job.ranks + job.spares - crashed;
-  // With enough workers left, one of whom must have the state, all of them end right.
+  // If enough workers are left and one of them has the state, all of them must have the right result.
   const bool must_go_on = left >= job.min_ranks && (job.sharded || crashed < job.ranks);
   if (must_go_on && named > 0) return "the job ended though there were enough workers";
   if (must_go_on && trained < std::max(1, job.min_ranks - crashed)) return "too few workers trained";
@@ -180,7 +180,7 @@ std::string find_fault(const Case& job, const Outcome& outcome) {
   return "";
 }
 
-/// All crashes of one worker that may follow in this course: behind point number `order` of all.
+/// All crashes of one worker that can follow in this course, after the point that is number `order` of all points.
 std::vector<SimulatedCrash> crashes_after(const Outcome& course, int order, bool all_subsets) {
   std::vector<SimulatedCrash> crashes;
   const auto workers = static_cast<int>(course.points.size());
@@ -201,8 +201,8 @@ std::vector<SimulatedCrash> crashes_after(const Outcome& course, int order, bool
   return crashes;
 }
 
-/// Of two crashes, every `stride`-th pair from number `from` on; 0: one crash alone. Returns how many schedules there
-/// were.
+/// Checks schedules with one crash if `stride` is 0, otherwise every `stride`-th pair of crashes from number `from` on.
+/// Returns the number of schedules.
 int check_schedules(const Case& job, int stride, int from = 0) {
   int schedules = 0, pairs = 0;
   const auto check = [&](const std::vector<SimulatedCrash>& crashes) {
@@ -227,22 +227,23 @@ int check_schedules(const Case& job, int stride, int from = 0) {
 
 }  // namespace
 
-TEST_CASE("elastic training: after any one crash it ends with the numbers of an unbroken run", "[elastic]") {
+TEST_CASE("elastic training: after any single crash it has the results of an unbroken run", "[elastic]") {
   const Case job = GENERATE(Case{2, 1, 2}, Case{3, 1, 3}, Case{4, 1, 4}, Case{2, 0, 1}, Case{3, 0, 2}, Case{4, 0, 1},
                             Case{2, 1, 2, true}, Case{3, 1, 3, true}, Case{4, 1, 4, true});
   CAPTURE(job.ranks, job.spares, job.min_ranks, job.sharded);
   CHECK(check_schedules(job, 0) > 80);
 }
 
-TEST_CASE("elastic training: after two crashes it ends right or says why not", "[elastic]") {
+TEST_CASE("elastic training: after two crashes it has the right results or says why not", "[elastic]") {
   const Case job =
       GENERATE(Case{2, 1, 2}, Case{2, 1, 1}, Case{3, 1, 3}, Case{4, 1, 4}, Case{4, 1, 1}, Case{2, 1, 2, true});
   CAPTURE(job.ranks, job.spares, job.min_ranks, job.sharded);
   CHECK(check_schedules(job, job.ranks == 2 ? 101 : 1511) > 200);
 }
 
-// 725,000 schedules, 300 a second; test_distributed "[enumerate]" runs it, GRADUS_ELASTIC_PART="3/32" one of 32 parts.
-TEST_CASE("elastic training: after any two crashes it ends right or says why not", "[.][enumerate]") {
+// 725,000 schedules, 300 in a second. Run test_distributed "[enumerate]"; GRADUS_ELASTIC_PART="3/32" runs one of 32
+// parts.
+TEST_CASE("elastic training: after any two crashes it has the right results or says why not", "[.][enumerate]") {
   const Case job = GENERATE(Case{2, 1, 2}, Case{2, 1, 1}, Case{3, 1, 3}, Case{3, 1, 1}, Case{4, 1, 4}, Case{4, 1, 1},
                             Case{2, 1, 2, true}, Case{3, 1, 3, true}, Case{4, 1, 4, true});
   CAPTURE(job.ranks, job.spares, job.min_ranks, job.sharded);
@@ -256,10 +257,10 @@ TEST_CASE("elastic training: after any two crashes it ends right or says why not
   CHECK(schedules > 10'000 / parts);
 }
 
-TEST_CASE("elastic training: a schedule is replayed by its line", "[elastic]") {
+TEST_CASE("elastic training: a line of text replays a schedule", "[elastic]") {
   const std::string line = "1@17:5 2@3:0";
   CHECK(to_line(from_line(line)) == line);
-  // What GRADUS_ELASTIC_SCHEDULE holds: "4 1 4 0 1@17:5 2@3:0".
+  // For example GRADUS_ELASTIC_SCHEDULE="4 1 4 0 1@17:5 2@3:0".
   if (const char* schedule = std::getenv("GRADUS_ELASTIC_SCHEDULE")) {
     std::istringstream in(schedule);
     Case job{};

@@ -1,5 +1,5 @@
-// A device made of host memory and threads, for tests of what is ordered by streams and events: each stream is a thread
-// that does its work late.
+// A device made of host memory and threads, for tests of the order that streams and events impose. Each stream is a
+// thread that does its work late.
 #pragma once
 
 #include <chrono>
@@ -114,7 +114,7 @@ class FakeRuntime final : public DeviceRuntime {
       owner = owners_.extract(data).mapped();
     }
     if (recorded) drain();
-    static_cast<FakeStream*>(owner.handle)->push([data] { std::free(data); });  // what is queued there may still use it
+    static_cast<FakeStream*>(owner.handle)->push([data] { std::free(data); });  // queued work may still use the memory
   }
   void record_stream(void* data, const Stream&) override {
     const std::lock_guard lock(mutex_);
@@ -164,7 +164,7 @@ class FakeRuntime final : public DeviceRuntime {
   bool capturing() const override { return is_capturing() || is_recording(DeviceType::cuda); }
 
  private:
-  /// Waits for all that is queued anywhere.
+  /// Waits for all work that is queued on any stream.
   void drain() {
     std::vector<Stream> streams;
     {
@@ -188,10 +188,10 @@ class FakeRuntime final : public DeviceRuntime {
   std::mutex mutex_;
   std::vector<std::unique_ptr<FakeStream>> streams_;
   std::map<void*, Stream> owners_;
-  std::set<void*> recorded_;  // memory that streams may still use when it is freed
+  std::set<void*> recorded_;  // memory that other streams may still use when it is freed
 };
 
-/// Makes the fake the runtime of cuda; false where there is a real one.
+/// Makes the fake the runtime of CUDA devices. Returns false if there is a real one.
 inline bool use_fake_device() {
   static const bool used = [] {
     if (find_runtime(DeviceType::cuda) != nullptr) return false;

@@ -50,14 +50,14 @@ void FaultProxy::serve() {
           entries.push_back(
               {(writes ? pipe->to : pipe->from)->descriptor(), static_cast<short>(writes ? POLLOUT : POLLIN), 0});
       }
-    constexpr int kLookOutMs = 5;  // for stop_
-    poll(entries.data(), entries.size(), kLookOutMs);
+    constexpr int kPollMs = 5;  // so that stop_ is noticed
+    poll(entries.data(), entries.size(), kPollMs);
     while (std::optional<Connection> client = listener_.accept(Deadline(Milliseconds(0)))) {
       Pair& pair = pairs_.emplace_back();
       pair.client = std::move(*client);
       try {
         pair.server = Connection::open(target_, Deadline(Milliseconds(1000)));
-      } catch (const CommError&) {  // it has ended meanwhile
+      } catch (const CommError&) {  // the other side has ended meanwhile
         pairs_.pop_back();
         continue;
       }
@@ -75,7 +75,7 @@ bool FaultProxy::is_target(const Pair& pair, const Pipe& pipe) const {
          static_cast<int>(io::read_big_endian<uint32_t>(&pair.hello[8])) == fault_.from;
 }
 
-/// Moves what can be moved; false when the connections have ended.
+/// Moves the bytes that can be moved. Returns false when the connections have ended.
 bool FaultProxy::pump(Pair& pair, Pipe& pipe) {
   std::byte chunk[1 << 14];
   if (pipe.waiting.empty() && !pipe.ended) {
@@ -104,7 +104,7 @@ bool FaultProxy::pump(Pair& pair, Pipe& pipe) {
   return !(pair.up.ended && pair.up.told && pair.down.ended && pair.down.told);
 }
 
-/// Does the harm, if it is due, to bytes that begin at `begin` of their direction.
+/// Applies the fault, if it is due, to bytes that begin at offset `begin` of their direction.
 void FaultProxy::strike(Pair& pair, Pipe& pipe, io::Bytes* bytes, size_t begin) {
   if (fault_.kind == WireFault::Kind::none || fault_.kind == WireFault::Kind::trickle) return;
   const size_t place = handshake_bytes(protocol_, fault_.upwards) + fault_.after;

@@ -1,4 +1,4 @@
-// A TCP proxy that does harm to what passes: between the ranks of a group, or between a store and its clients.
+// A TCP proxy that damages what passes, between the ranks of a group or between a store and its clients.
 #pragma once
 
 #include <atomic>
@@ -18,23 +18,23 @@ namespace gradus::test {
 struct WireFault {
   enum class Kind : uint8_t {
     none,
-    trickle,     ///< all connections, both directions: the first `after` bytes go alone
-    flip,        ///< the bit number `bit` of the next byte is inverted
+    trickle,     ///< on all connections, in both directions, the first `after` bytes arrive one at a time
+    flip,        ///< bit number `bit` of the next byte is inverted
     reset,       ///< both ends get a reset
-    half_close,  ///< nothing comes any more, and the receiver sees the end
-    swallow,     ///< nothing comes any more, and the receiver sees nothing
+    half_close,  ///< no more bytes arrive, and the receiver sees the end
+    swallow,     ///< no more bytes arrive, and the receiver sees nothing
   };
   Kind kind = Kind::none;
-  int from = 1;             // ranks: the one that connects to the rank behind the proxy
-  bool on_control = false;  // ranks: which of their connections, that of failures or those of messages
-  bool upwards = true;      // what the side that connects sends, or what it gets
-  size_t after = 0;         // bytes behind the handshake that come through
+  int from = 1;             // ranks: the rank that connects to the one behind the proxy
+  bool on_control = false;  // ranks: on the control connection, or on those of messages
+  bool upwards = true;      // what the connecting side sends, or what it receives
+  size_t after = 0;         // bytes after the handshake that pass unharmed
   int bit = 0;
 };
 
 class FaultProxy {
  public:
-  /// What is behind it, and so how long the handshakes are, which come through unharmed.
+  /// The protocol behind the proxy, which determines the length of the handshakes. These pass unharmed.
   enum class Protocol : uint8_t { store, ranks };
 
   FaultProxy(const dist::Address& target, Protocol protocol, const WireFault& fault);
@@ -46,15 +46,15 @@ class FaultProxy {
  private:
   struct Pipe {
     dist::Connection *from = nullptr, *to = nullptr;
-    size_t passed = 0;  // bytes that were read
+    size_t passed = 0;  // number of bytes that were read
     io::Bytes waiting;
-    bool ended = false, cut = false;  // nothing more comes, or passes
-    bool told = false;                // the receiver of that
+    bool ended = false, cut = false;  // no more bytes come, or none may pass
+    bool told = false;                // the receiver has been told about that
   };
   struct Pair {
     dist::Connection client, server;
     Pipe up, down;
-    io::Bytes hello;  // its beginning
+    io::Bytes hello;  // the beginning of it
   };
 
   void serve();
@@ -71,7 +71,7 @@ class FaultProxy {
   std::thread thread_;
 };
 
-/// A store in which the address of rank 0 is that of a proxy in front of it.
+/// A store in which the address of rank 0 is that of a proxy before it.
 class ProxiedStore final : public dist::Store {
  public:
   ProxiedStore(dist::Store& store, const WireFault& fault) : store_(store), fault_(fault) {}
@@ -103,7 +103,7 @@ struct Outcome {
   bool struck;
 };
 
-/// All that is sent to and by rank 0 passes a proxy.
+/// Runs ranks in threads. Everything that is sent to and by rank 0 passes a proxy.
 inline Outcome run_through_proxy(int size, const WireFault& fault, const std::function<void(dist::ProcessGroup&)>& body,
                                  const dist::TcpOptions& options = {.timeout = dist::Milliseconds(10'000)}) {
   dist::HashStore store;
@@ -111,7 +111,7 @@ inline Outcome run_through_proxy(int size, const WireFault& fault, const std::fu
   const auto begin = std::chrono::steady_clock::now();
   std::vector<RankResult> ranks = run_ranks("tcp", size, body, options, {}, &proxied);
   const auto time = std::chrono::duration_cast<dist::Milliseconds>(std::chrono::steady_clock::now() - begin);
-  // Where another rank has told of the failure, the proxy may not have come to its part yet.
+  // If another rank has announced the failure, the proxy may not have applied its fault yet.
   for (const dist::Deadline patience(dist::Milliseconds(2000)); !proxied.has_struck() && !patience.passed();) {
     if (fault.kind == WireFault::Kind::trickle) break;
     std::this_thread::sleep_for(dist::Milliseconds(1));

@@ -1,4 +1,4 @@
-// Ranks that are processes, and what the survivors say when one of them is killed, stopped or cut off.
+// Ranks that are processes, and the errors of the survivors when one of them is killed, stopped or cut off.
 #include <gradus/core/ops/creation.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
@@ -11,7 +11,7 @@ using std::chrono::steady_clock;
 
 namespace {
 
-/// Collectives of several kinds and sizes, for ever.
+/// Repeats collectives of several kinds and sizes without end.
 void communicate_without_end(ProcessGroup& group, Store& store) {
   const int64_t ranks = group.size();
   const Array x = ops::full({100'000}, 1.0, DType::f32), all = Array::empty({100'000 * ranks}, DType::f32);
@@ -53,7 +53,8 @@ TEST_CASE("a rank that is killed in a collective is named by all survivors withi
   CHECK(steady_clock::now() - begin < std::chrono::seconds(1));
 }
 
-TEST_CASE("a rank that is stopped past the deadline is named, and waited for when it is not", "[faults][processes]") {
+TEST_CASE("a rank that is stopped past the deadline is named, and awaited if it continues before",
+          "[faults][processes]") {
   const auto kind = GENERATE(as<std::string>(), "tcp", "shm");
   CAPTURE(kind);
   constexpr int kRanks = 3, kVictim = 1;

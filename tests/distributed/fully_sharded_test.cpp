@@ -1,4 +1,4 @@
-// Parameters, gradients and optimizer state divided among ranks: the numbers of one process.
+// Parameters, gradients and optimizer state that are divided among ranks, compared with those of one process.
 #include <cmath>
 #include <filesystem>
 #include <numeric>
@@ -25,7 +25,7 @@ std::unique_ptr<optim::Optimizer> adam(const std::vector<Tensor>& parameters) {
   return std::make_unique<optim::Adam>(parameters, optim::AdamOptions(0.01).weight_decay(0.1));
 }
 
-/// Steps from `begin` on over the whole batches on one process.
+/// Makes steps from `begin` on with the whole batches in one process.
 void train_alone(Net& net, optim::Optimizer& optimizer, const std::vector<Batch>& batches, int begin = 0) {
   for (size_t step = static_cast<size_t>(begin); step < batches.size(); ++step) {
     optimizer.zero_grad();
@@ -34,7 +34,7 @@ void train_alone(Net& net, optim::Optimizer& optimizer, const std::vector<Batch>
   }
 }
 
-/// The same on this rank's shares.
+/// Makes the same steps with this rank's shares.
 void train_sharded(Net& net, FullyShardedDataParallel& fsdp, optim::Optimizer& optimizer,
                    const std::vector<Batch>& batches, size_t begin, size_t end) {
   for (size_t step = begin; step < end; ++step) {
@@ -65,7 +65,7 @@ TEST_CASE("sharded training has the parameters of one process", "[sharding]") {
   alone->eval();
 
   expect_ranks(transport, ranks, [&](ProcessGroup& group) {
-    Net net = make_net(1 + static_cast<uint64_t>(group.rank()), kDouble);  // rank 0's values count
+    Net net = make_net(1 + static_cast<uint64_t>(group.rank()), kDouble);  // gets the values of rank 0
     FullyShardedDataParallel fsdp(net, shared(group), Options().sharding_strategy(strategy));
     const auto optimizer = adam(fsdp.parameters());
     train_sharded(net, fsdp, *optimizer, batches, 0, batches.size());
@@ -119,7 +119,7 @@ struct SkippingImpl : nn::Module {
 };
 GRADUS_MODULE(Skipping);
 
-/// Two steps of SGD with momentum, of which the second skips a layer.
+/// Makes two steps of SGD with momentum; the second pass skips a layer.
 void train_skipping(SkippingImpl& net, const std::vector<Tensor>& parameters) {
   optim::SGD sgd(parameters, optim::SGDOptions(0.1).momentum(0.9));
   for (const bool skips : {false, true}) {
@@ -132,7 +132,7 @@ void train_skipping(SkippingImpl& net, const std::vector<Tensor>& parameters) {
 
 }  // namespace
 
-TEST_CASE("sharded training leaves a unit alone that a pass does not call", "[sharding]") {
+TEST_CASE("sharded training does not change a unit that a pass does not call", "[sharding]") {
   const Skipping alone;
   train_skipping(*alone, alone->parameters());
   expect_ranks("local", 2, [&](ProcessGroup& group) {
@@ -145,7 +145,7 @@ TEST_CASE("sharded training leaves a unit alone that a pass does not call", "[sh
 
 namespace {
 
-/// Trains by ZeRO `stage`, with Adam, over shares of `batches`; calls `look` at the end, with whole parameters.
+/// Trains by ZeRO `stage` with Adam over shares of `batches`. Calls `look` at the end, when parameters are whole.
 void train_staged(int stage, ProcessGroup& of_rank, const std::vector<Batch>& batches, DType dtype, bool strict,
                   const std::function<void(Net& net)>& look) {
   const auto group = shared(of_rank);
@@ -192,7 +192,7 @@ TEST_CASE("strict sharded training has the bits of one process that adds the sha
   });
 }
 
-TEST_CASE("sharded training in float32 is that of one process after 100 steps", "[sharding]") {
+TEST_CASE("sharded training in float32 equals that of one process after 100 steps", "[sharding]") {
   const int ranks = GENERATE(2, 3, 4), stage = GENERATE(1, 2, 3);
   CAPTURE(ranks, stage);
   std::vector<Batch> batches = make_batches(5, 12, kFloat);
@@ -209,7 +209,7 @@ TEST_CASE("sharded training in float32 is that of one process after 100 steps", 
   });
 }
 
-TEST_CASE("a checkpoint of ZeroRedundancyOptimizer goes on with another number of ranks", "[sharding]") {
+TEST_CASE("a checkpoint of ZeroRedundancyOptimizer continues on another number of ranks", "[sharding]") {
   const int before = GENERATE(1, 2, 3, 4), after = GENERATE(1, 2, 4);
   CAPTURE(before, after);
   const TemporaryDirectory folder;
@@ -234,7 +234,7 @@ TEST_CASE("a checkpoint of ZeroRedundancyOptimizer goes on with another number o
   expect_ranks("local", after, [&](ProcessGroup& group) { train_some(group, 7, 2, batches.size()); });
 }
 
-TEST_CASE("a sharded checkpoint goes on with another number of ranks", "[sharding]") {
+TEST_CASE("a sharded checkpoint continues on another number of ranks", "[sharding]") {
   const int before = GENERATE(1, 2, 3), after = GENERATE(1, 2, 4);
   CAPTURE(before, after);
   const TemporaryDirectory folder;
@@ -258,7 +258,7 @@ TEST_CASE("a sharded checkpoint goes on with another number of ranks", "[shardin
     const nn::StateDict state = fsdp.full_state_dict();
     require(difference_of(values_of(state), values_of(alone->state_dict())) < 1e-12, "parameters");
     Net whole = make_net(9, kDouble);
-    whole->load_state_dict(state);  // a net of one process takes it, and gives it back
+    whole->load_state_dict(state);  // a net of one process loads the state, and gives it back
     for (const Tensor& shard : fsdp.parameters()) shard.detach().zero_();
     fsdp.load_full_state_dict(whole->state_dict());
     require(difference_of(values_of(fsdp.full_state_dict()), values_of(state)) == 0, "the full state");
@@ -296,7 +296,8 @@ TEST_CASE("a damaged sharded checkpoint is an error that changes nothing", "[sha
   fails(changed("'conv.weight' of shape (3, 1, 3, 3)", "'conv.weight' of shape (1, 3, 3, 3)"), "'unit.conv' is 1 x 35");
   fails(changed("\"save\": \"", "\"save\": \"1"), ".safetensors");
   fails(changed("\"save\": \"", "\"save\": \"../"), "a save '../");
-  const auto of_conv = [&](const char* key, const std::string& value) {  // whose line has 48 elements
+  // Changes the entry of the convolution, whose line has 48 elements.
+  const auto of_conv = [&](const char* key, const std::string& value) {
     const size_t at = good.find(':', good.find('"' + std::string(key) + '"', good.find("\"unit.conv\""))) + 2;
     return good.substr(0, at) + value + good.substr(good.find_first_of(",\n", at));
   };
@@ -314,7 +315,7 @@ TEST_CASE("a damaged sharded checkpoint is an error that changes nothing", "[sha
 
 namespace {
 
-/// Saves shards of nothing but `value`.
+/// Saves shards in which every element is `value`.
 void save_value(ProcessGroup& group, const std::string& folder, double value) {
   Net net = make_net(1, kFloat);
   FullyShardedDataParallel fsdp(net, shared(group));
@@ -323,7 +324,7 @@ void save_value(ProcessGroup& group, const std::string& folder, double value) {
   fsdp.save(folder, sgd);
 }
 
-/// The value of what was saved; an error if there are several.
+/// The value of the elements that were saved. Throws if there are several values.
 double loaded_value(const std::string& folder) {
   LocalGroup group(std::make_shared<LocalWorld>(1), 0);
   Net net = make_net(1, kFloat);
@@ -340,7 +341,7 @@ double loaded_value(const std::string& folder) {
 }  // namespace
 
 TEST_CASE("a save that ends at any of its collectives leaves the old checkpoint or the new one", "[sharding]") {
-  uint64_t begin = 0, end = 0;  // of the second save's collectives
+  uint64_t begin = 0, end = 0;  // sequence numbers of the second save's collectives
   {
     const TemporaryDirectory folder;
     expect_ranks("local", 2, [&](ProcessGroup& group) {
@@ -392,7 +393,7 @@ TEST_CASE("a save that is killed leaves the old checkpoint or the new one", "[sh
   CHECK(loaded_value(folder.path().string()) >= static_cast<double>(saves) + 1);
 }
 
-TEST_CASE("ZeroRedundancyOptimizer takes the steps of its optimizer alone", "[sharding]") {
+TEST_CASE("ZeroRedundancyOptimizer takes the steps of the plain optimizer", "[sharding]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const int ranks = GENERATE(1, 2, 3, 4);
   CAPTURE(transport, ranks);
@@ -416,7 +417,7 @@ TEST_CASE("ZeroRedundancyOptimizer takes the steps of its optimizer alone", "[sh
     step(zero, 1);
     const optim::StateDict state = zero.state_dict();
     step(zero, 2);
-    zero.load_state_dict(state);  // its moments of two steps ago, and then those of the optimizer alone
+    zero.load_state_dict(state);  // its own moments of two steps ago, then those of the plain optimizer
     optim::StateDict again = zero.state_dict();
     for (const auto& item : state) require(difference_of({again[item.key()]}, {item.value()}) == 0, "the state");
     zero.load_state_dict(reference->state_dict());
@@ -440,7 +441,7 @@ TEST_CASE("ZeroRedundancyOptimizer takes the steps of its optimizer alone", "[sh
   });
 }
 
-TEST_CASE("sharding: what cannot be", "[sharding]") {
+TEST_CASE("sharding: errors", "[sharding]") {
   LocalGroup group(std::make_shared<LocalWorld>(1), 0);
   Net net = make_net(1, kFloat);
   CHECK_THROWS_WITH(FullyShardedDataParallel(net, nullptr), contains("the process group is null"));
@@ -463,7 +464,7 @@ TEST_CASE("sharding: what cannot be", "[sharding]") {
 
 namespace {
 
-/// Many layers of 128 x 128 without bias, 64 KiB each, each of which keeps its input of one row for backward.
+/// Many layers of 128 x 128 without bias, 64 KiB each. Each keeps its input of one row for backward.
 struct DeepImpl : nn::Module {
   static constexpr int64_t kLayers = 64, kLayerBytes = 128 * 128 * 4;
   std::vector<nn::Linear> layers;
@@ -479,7 +480,7 @@ struct DeepImpl : nn::Module {
 };
 using Deep = nn::ModuleHolder<DeepImpl>;
 
-/// The most that tensors of this process hold in the third of three steps, without what they held before `make`.
+/// The most memory that tensors of this process have in the third of three steps, beyond what they had before `make`.
 template <class Make>
 int64_t peak_bytes(const Make& make) {
   DeviceRuntime& cpu = runtime(DeviceType::cpu);
@@ -501,7 +502,7 @@ void check_bytes(const char* what, int64_t measured, int64_t formula) {
 
 namespace {
 
-/// A net of which each rank of `group` has its share by ZeRO `stage`, and what takes a step; 0 is
+/// A net that is sharded over `group` by ZeRO `stage`, and what is needed for a step. Stage 0 is
 /// DistributedDataParallel.
 struct Staged {
   Deep net;
@@ -533,7 +534,7 @@ struct Staged {
 
 }  // namespace
 
-TEST_CASE("sharding: the memory of a rank is what formula and plan say", "[sharding][processes]") {
+TEST_CASE("sharding: the memory of a rank is that of the formula and the plan", "[sharding][processes]") {
   const int ranks = GENERATE(1, 2, 4);
   CAPTURE(ranks);
   Processes processes("tcp", ranks, Milliseconds(60'000), [](ProcessGroup& of_rank, Store&) {
@@ -550,10 +551,10 @@ TEST_CASE("sharding: the memory of a rank is what formula and plan say", "[shard
     const Case cases[] = {
         {"DDP", 0, {}, P + G + S + A},
         {"ZeRO 1", 1, {}, P + G + S / N + A},
-        // One unit's gradients that backward adds to, and where they are not waited for, one's that are sent.
+        // The gradients of one unit and, if backward does not wait for them, those of a unit that are being sent.
         {"ZeRO 2", 2, {}, P + (G + S) / N + 2 * layer + A},
         {"ZeRO 2 without overlap", 2, one_line, P + (G + S) / N + layer + A},
-        // The unit's parameters and the next one's.
+        // The parameters of the unit and of the next one.
         {"ZeRO 3", 3, {}, (P + G + S) / N + 2 * layer + 2 * layer + A},
         {"ZeRO 3 without overlap", 3, one_line, (P + G + S) / N + 2 * layer + layer + A},
         {"ZeRO 2 in bfloat16", 2, half, P / 2 + (P + G + S) / N + 2 * layer / 2 + A / 2},
@@ -565,7 +566,7 @@ TEST_CASE("sharding: the memory of a rank is what formula and plan say", "[shard
         return [=] { staged->step(); };
       });
       check_bytes(name, measured, formula);
-      if (group->rank() > 0) continue;  // whose plan is as long
+      if (group->rank() > 0) continue;  // the plan is the same
       Staged staged(stage, std::make_shared<RecordingGroup>(group->rank(), group->size()), options);
       const auto loss = [](const Tensor& y, const Tensor&) { return y.sum(); };
       const int64_t planned = plan(staged.net, {1, 128}, staged.optimizer(), PlanOptions().loss(loss)).peak;
@@ -576,7 +577,7 @@ TEST_CASE("sharding: the memory of a rank is what formula and plan say", "[shard
   for (int rank = 0; rank < ranks; ++rank) CHECK(processes.result(rank).error == "");
 }
 
-TEST_CASE("sharding: DistributedDataParallel and ZeRO 1 send what the formula says", "[sharding]") {
+TEST_CASE("sharding: DistributedDataParallel and ZeRO 1 send the bytes of the formula", "[sharding]") {
   const int ranks = GENERATE(2, 8, 64), stage = GENERATE(0, 1);
   const auto group = std::make_shared<RecordingGroup>(1, ranks);
   Staged staged(stage, group);
@@ -603,7 +604,7 @@ TEST_CASE("sharding: a net beyond one rank's limit trains on two", "[sharding][p
   optim::Adam whole(alone->parameters(), optim::AdamOptions(1e-3));
   train_deep(alone, whole);
   Processes processes("tcp", 2, Milliseconds(20'000), [&](ProcessGroup& group, Store&) {
-    set_memory_limit(Device(), runtime(DeviceType::cpu).memory_stats(0).allocated + P * 5 / 2);  // of 4 P for one rank
+    set_memory_limit(Device(), runtime(DeviceType::cpu).memory_stats(0).allocated + P * 5 / 2);  // one rank needs 4 P
     bool is_too_large = false;
     try {
       const Deep net;
@@ -622,7 +623,7 @@ TEST_CASE("sharding: a net beyond one rank's limit trains on two", "[sharding][p
   for (const int rank : {0, 1}) CHECK(processes.result(rank).error == "");
 }
 
-TEST_CASE("sharding: plan says the memory of one rank of many, and what a step sends is by the formula", "[sharding]") {
+TEST_CASE("sharding: the plan for one rank of many, and the bytes of a step, are those of the formula", "[sharding]") {
   const int ranks = GENERATE(2, 8, 64);
   const auto strategy = GENERATE(ShardingStrategy::full_shard, ShardingStrategy::shard_grad_op);
   const auto group = std::make_shared<RecordingGroup>(1, ranks);
@@ -644,7 +645,7 @@ TEST_CASE("sharding: plan says the memory of one rank of many, and what a step s
     net->forward(ones({1, 128})).sum().backward();
     adam.step();
   };
-  step();  // after which shards have changed
+  step();  // so that the shards have changed
   group->reset_bytes();
   step();
   CHECK(group->bytes(CollectiveKind::reduce_scatter) == P / N * (N - 1));

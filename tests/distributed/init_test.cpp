@@ -1,4 +1,4 @@
-// How processes learn who they are, meet and are started from one program.
+// How processes learn their ranks, meet, and are started from one program.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ using namespace gradus::test;
 
 namespace {
 
-/// The variables of launchers are these, and no others, until the end of the scope.
+/// Sets these variables of launchers, and clears all others, until the end of the scope.
 class Environment {
  public:
   explicit Environment(const std::vector<std::pair<const char*, const char*>>& variables) {
@@ -58,7 +58,7 @@ class Environment {
   }
 };
 
-/// What `body` throws in a copy of this process, which has one thread, or how it ends that; "" if neither.
+/// Runs `body` in a copy of this process, which has one thread. Returns what it throws or how it ends; "" if neither.
 std::string in_a_copy(const std::function<void()>& body) {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
@@ -97,7 +97,7 @@ TEST_CASE("the variables of four launchers", "[init]") {
                                 {"LOCAL_WORLD_SIZE", "4"},
                                 {"MASTER_ADDR", "node0"},
                                 {"MASTER_PORT", "29500"},
-                                {"TORCHELASTIC_RESTART_COUNT", "1"}});  // of this node: others may count otherwise
+                                {"TORCHELASTIC_RESTART_COUNT", "1"}});  // of this node; others may differ
     const JobEnvironment job = job_environment();
     CHECK(job.restarts == 0);
     CHECK((job.rank == 5 && job.world_size == 8 && job.local_rank == 1 && job.local_world_size == 4));
@@ -135,7 +135,7 @@ TEST_CASE("the variables of four launchers", "[init]") {
   }
 }
 
-TEST_CASE("what srun sets: how many ranks are on a node is a list", "[init]") {
+TEST_CASE("variables of srun: the number of ranks on each node is a list", "[init]") {
   const auto on_node = [](const char* node, const char* list, const char* per_node = nullptr) {
     std::vector<std::pair<const char*, const char*>> variables = {{"SLURM_PROCID", "6"},
                                                                   {"SLURM_NTASKS", "9"},
@@ -153,11 +153,11 @@ TEST_CASE("what srun sets: how many ranks are on a node is a list", "[init]") {
   CHECK(on_node("3", "2(x3),1(x2),1") == 1);
   CHECK(on_node("1", "4,5") == 5);
   CHECK(on_node("0", "9") == 9);
-  CHECK(on_node("5", "4,5", "3") == 3);  // a list of other nodes: what was asked for
+  CHECK(on_node("5", "4,5", "3") == 3);  // the list is of other nodes, so the number that was requested counts
   CHECK(on_node("0", "many") == 9);
 }
 
-TEST_CASE("what a PyTorchJob of Kubernetes sets: a rank is alone in its pod", "[init]") {
+TEST_CASE("variables of a PyTorchJob of Kubernetes: a rank is alone in its pod", "[init]") {
   for (const char* rank : {"0", "2"}) {
     const Environment pod({{"RANK", rank},
                            {"WORLD_SIZE", "3"},
@@ -215,7 +215,7 @@ TEST_CASE("variables that are missing or wrong are named", "[init]") {
                     contains("there are 2 ranks, but they cannot meet: start them with gradus-run"));
 }
 
-TEST_CASE("where a job's store cannot be is told with the variables that name the place", "[init]") {
+TEST_CASE("an error about the place of a job's store names the variables that set it", "[init]") {
   const auto message = [](const char* rank, const char* host, uint16_t port) {
     const std::string port_text = std::to_string(port);
     const Environment environment(
@@ -230,7 +230,7 @@ TEST_CASE("where a job's store cannot be is told with the variables that name th
                       "no-such-host.invalid:1: the name 'no-such-host.invalid' does not resolve to an address: "));
   CHECK_THAT(message("1", "no-such-host.invalid", 1),
              contains("rank 1 did not reach the store") && contains("does not resolve to an address: "));
-  CHECK_THAT(message("0", "192.0.2.1", 29500), contains("this machine does not have that address"));  // of RFC 5737
+  CHECK_THAT(message("0", "192.0.2.1", 29500), contains("this machine does not have that address"));  // see RFC 5737
   const Listener taken({"127.0.0.1", 0});
   CHECK_THAT(message("0", "127.0.0.1", taken.port()), contains("cannot serve") && contains("is taken"));
   CHECK_THAT(message("1", "127.0.0.1", find_free_port()), contains("did not reach") && contains("cannot connect to"));
@@ -240,7 +240,7 @@ TEST_CASE("where a job's store cannot be is told with the variables that name th
   }
 }
 
-TEST_CASE("a group of more ranks than there can be is refused at once, by every backend", "[init]") {
+TEST_CASE("every backend refuses a group of too many ranks at once", "[init]") {
   HashStore store;
   const auto shared_store = std::make_shared<HashStore>();
   for (const int size : {INT_MAX, kMaxRanks + 1, 0, -1}) {
@@ -269,7 +269,7 @@ TEST_CASE("a group of more ranks than there can be is refused at once, by every 
     throw std::runtime_error("nobody was refused");
   });
   CHECK(few.succeeds());
-  CHECK(LocalWorld(kMaxRanks).size() == kMaxRanks);  // whose memory grows with messages alone
+  CHECK(LocalWorld(kMaxRanks).size() == kMaxRanks);  // its memory grows only with messages
 }
 
 TEST_CASE("one process without a launcher is a group of one", "[init]") {
@@ -280,7 +280,7 @@ TEST_CASE("one process without a launcher is a group of one", "[init]") {
     group->barrier();
   }
   CHECK_THROWS_WITH(init_process_group({.backend = "gloo"}), contains("no communication backend 'gloo'"));
-  // Of an elastic job, whose groups meet by way of its store.
+  // An elastic job, whose groups meet through its store.
   CHECK_THROWS_WITH(make_group(std::make_shared<HashStore>(), {}, {.backend = "mpi"}), contains("that mpirun started"));
   if (nccl_version() == 0)
     CHECK_THROWS_WITH(init_process_group({.backend = "nccl"}), contains("this build has no NCCL: install it"));
@@ -308,7 +308,7 @@ TEST_CASE("spawn runs a function in several processes, which meet", "[init][proc
   CHECK(error == "");
 }
 
-TEST_CASE("ranks with more threads than the machine has cores compute with the pool", "[init][processes]") {
+TEST_CASE("ranks with more threads than the machine has cores use the pool", "[init][processes]") {
   if (!has_openmp() && skip("OpenMP")) return;
   const Environment none({});
   const std::string error = in_a_copy([] {
@@ -328,7 +328,7 @@ TEST_CASE("ranks with more threads than the machine has cores compute with the p
   CHECK(error == "");
 }
 
-TEST_CASE("one job makes several groups of all ranks, one after the other and side by side", "[init][processes]") {
+TEST_CASE("one job makes several groups of all ranks, one after the other and at the same time", "[init][processes]") {
   const Environment none({});
   const std::string error = in_a_copy([] {
     spawn(
@@ -350,15 +350,15 @@ TEST_CASE("one job makes several groups of all ranks, one after the other and si
   CHECK(error == "");
 }
 
-TEST_CASE("what a process of spawn throws, leaves by and prints stays its own", "[init][processes]") {
+TEST_CASE("exceptions, exits and output of a process of spawn do not affect its parent", "[init][processes]") {
   const Environment none({});
-  static std::FILE* notes = nullptr;  // who came where, in all processes
+  static std::FILE* notes = nullptr;  // notes of all processes about the points they have passed
   notes = std::tmpfile();
   const auto note = [](char who) { [[maybe_unused]] const auto written = write(fileno(notes), &who, 1); };
   CHECK_THAT(in_a_copy([&] {
                try {
                  spawn([](int rank) { throw rank; }, 1);
-               } catch (int) { note('c'); }  // the child, in the parent's program
+               } catch (int) { note('c'); }  // would be the child in the parent's program
              }),
              contains("rank 0: threw something that is not a std::exception"));
   CHECK_THAT(in_a_copy([&] {
@@ -367,7 +367,7 @@ TEST_CASE("what a process of spawn throws, leaves by and prints stays its own", 
              }),
              contains("rank 0 ended with code 3"));
   CHECK(in_a_copy([&] {
-          std::ios::sync_with_stdio(false);  // std::cout has a buffer of its own then
+          std::ios::sync_with_stdio(false);  // gives std::cout a buffer of its own
           dup2(fileno(notes), STDOUT_FILENO);
           std::cout << "1";
           spawn([](int) { std::cout << "2"; }, 1);
@@ -379,7 +379,7 @@ TEST_CASE("what a process of spawn throws, leaves by and prints stays its own", 
   std::fclose(notes);
 }
 
-TEST_CASE("spawn tells of the first process that failed, and refuses where there are threads", "[init][processes]") {
+TEST_CASE("spawn names the first process that failed, and refuses to run if there are threads", "[init][processes]") {
   const Environment none({});
   const auto begin = std::chrono::steady_clock::now();
   CHECK_THAT(in_a_copy([] {
@@ -391,7 +391,7 @@ TEST_CASE("spawn tells of the first process that failed, and refuses where there
                    3);
              }),
              contains("rank 1: what went wrong"));
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));  // the others end when they are asked to
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));  // the others end when asked to
   CHECK_THAT(in_a_copy([] {
                spawn(
                    [](int rank) {
@@ -407,7 +407,7 @@ TEST_CASE("spawn tells of the first process that failed, and refuses where there
                spawn([](int) {}, 1);
              }),
              contains("has 2 threads already"));
-  CHECK(in_a_copy([] {  // a thread that is about to end is waited for
+  CHECK(in_a_copy([] {  // spawn() waits for a thread that is about to end
           std::thread other([] { usleep(50'000); });
           other.detach();
           spawn([](int) {}, 1);

@@ -1,5 +1,5 @@
-// After every test case this process has the descriptors and children that it had before, and neither shared memory nor
-// temporary files of ours are left.
+// Checks after every test case that this process has the same descriptors and children as before, and that it has left
+// neither shared memory nor temporary files.
 #include <dirent.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@
 #include <thread>
 
 #include <gradus/core/registry.h>
-#define CATCH_CONFIG_EXTERNAL_INTERFACES  // version 2: listeners
+#define CATCH_CONFIG_EXTERNAL_INTERFACES  // for listeners in Catch2 version 2
 #include <gradus/tests/catch.h>
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_test_case_info.hpp>
@@ -37,13 +37,13 @@ std::set<std::string> entries_of(const std::string& folder) {
   return names;
 }
 
-/// What there is of ours, in words.
+/// Descriptors, children, shared memory and temporary files of this process, as text.
 std::set<std::string> belongings() {
   std::set<std::string> found;
   const std::string own = "/proc/self/fd";
   for (const std::string& number : entries_of(own)) {
     char target[256] = {};
-    if (readlink((own + "/" + number).c_str(), target, sizeof target - 1) < 0) continue;  // the folder itself
+    if (readlink((own + "/" + number).c_str(), target, sizeof target - 1) < 0) continue;  // of the folder itself
     found.insert("descriptor " + number + ": " + target);
   }
   for (const std::string& task : entries_of("/proc/self/task")) {
@@ -62,7 +62,7 @@ class LeakCheck : public Listener {
   using Listener::Listener;
 
   void testRunStarting(const Catch::TestRunInfo&) override {
-    find_runtime(DeviceType::cuda);  // a driver opens descriptors of its own, once
+    find_runtime(DeviceType::cuda);  // a driver opens descriptors once, which it keeps
   }
 
   void testCaseStarting(const Catch::TestCaseInfo& info) override {
@@ -72,7 +72,7 @@ class LeakCheck : public Listener {
 
   void testCaseEnded(const Catch::TestCaseStats&) override {
     std::set<std::string> left;
-    for (int tries = 0; tries < 100; ++tries) {  // the kernel ends processes and threads in its own time
+    for (int tries = 0; tries < 100; ++tries) {  // the kernel may take a moment to end processes and threads
       left.clear();
       const std::set<std::string> now = belongings();
       std::set_difference(now.begin(), now.end(), before_.begin(), before_.end(), std::inserter(left, left.end()));
@@ -80,7 +80,7 @@ class LeakCheck : public Listener {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     for (const std::string& name : left) std::fprintf(stderr, "'%s' leaves %s\n", name_.c_str(), name.c_str());
-    [[maybe_unused]] static const int at_the_end = std::atexit([] {  // behind the summary
+    [[maybe_unused]] static const int at_the_end = std::atexit([] {  // after the summary
       std::fflush(nullptr);
       _exit(1);
     });

@@ -1,5 +1,5 @@
-// Ranks on hosts of their own, joined by a cable that is pulled. Each rank is a thread in a network namespace; to make
-// one takes root, so elsewhere the tests say why they are left out.
+// Ranks on different hosts, joined by a cable that is pulled. Each rank is a thread in a network namespace of its own.
+// Making one needs root; without it the tests are skipped with a message.
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -22,10 +22,10 @@ namespace {
 
 constexpr const char* kAddresses[] = {"10.97.0.1", "10.97.0.2"};
 
-/// In the network namespace of the thread that calls.
+/// Runs ip(8) in the network namespace of the calling thread.
 bool run_ip(const std::string& arguments) { return std::system(("ip " + arguments + " 2> /dev/null").c_str()) == 0; }
 
-/// Whether there is the right to make network namespaces, and what makes cables in them: veth devices and ip(8).
+/// Whether this process may make network namespaces, and has what makes cables in them: veth devices and ip(8).
 bool can_make_hosts() {
   bool can = false;
   std::thread([&] {
@@ -34,7 +34,7 @@ bool can_make_hosts() {
   return can;
 }
 
-/// Two hosts and a cable. The namespaces go when the threads in them have ended.
+/// Runs two ranks on two hosts with a cable. The namespaces end with their threads.
 std::vector<RankResult> run_on_two_hosts(const std::function<void(ProcessGroup&)>& body, const TcpOptions& options) {
   HashStore store;
   std::vector<RankResult> results(2);
@@ -97,7 +97,8 @@ TEST_CASE("a link that fails is noticed by the deadline on both sides", "[faults
         group.set_timeout(timeout);
         if (group.rank() == 0) {
           broken = steady_clock::now();
-          // One way: its frames go to an Ethernet address that nobody has; what comes the other way still arrives.
+          // One way: frames go to an Ethernet address that no host has, while those of the other direction still
+          // arrive.
           const bool cut = what == "one way"
                                ? run_ip("neigh replace 10.97.0.2 lladdr 02:00:00:00:00:99 dev cable nud permanent")
                                : run_ip("link set cable down");

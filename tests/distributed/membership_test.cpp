@@ -1,4 +1,5 @@
-// The lists of a job's workers: what follows from a loss, text that no list is, and several that change them at once.
+// The lists of a job's workers: the consequences of a loss, text that is not a list, and several threads that change
+// them.
 #include <algorithm>
 #include <barrier>
 #include <functional>
@@ -17,14 +18,14 @@ namespace {
 
 constexpr Milliseconds kAMinute{60'000};
 
-/// The store of a new job, in which its workers have been written down.
+/// The store of a new job with its first list of workers.
 std::shared_ptr<Store> store_of(const Members& first) {
   const auto store = std::make_shared<HashStore>();
   Membership(store).begin(first);
   return store;
 }
 
-/// Calls body(index, membership) on `count` threads, which begin together; what one throws is returned.
+/// Calls body(index, membership) on `count` threads that begin together. Returns what each one throws.
 [[nodiscard]] std::vector<std::string> at_once(const std::shared_ptr<Store>& store, int count,
                                                const std::function<void(int, Membership&)>& body) {
   std::vector<std::string> errors(static_cast<size_t>(count));
@@ -50,7 +51,7 @@ void expect_parse_error(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a lost rank's place goes to the first spare, then to the ranks behind it, and then the job ends",
+TEST_CASE("a lost rank is replaced by the first spare, then by the ranks after it, and then the job ends",
           "[membership]") {
   Members members = Members::first(3, 2, 2);
   CHECK(members.str() == "generation 0 ranks 0 1 2 spares 3 4 min_ranks 2");
@@ -69,14 +70,14 @@ TEST_CASE("a lost rank's place goes to the first spare, then to the ranks behind
   CHECK(Members::first(1, 0, 1).without(0, "").end == "a rank was lost");
 }
 
-TEST_CASE("the cause of a job's end comes back as it was", "[membership]") {
+TEST_CASE("the cause of a job's end is read as it was written", "[membership]") {
   using namespace std::string_literals;
   Members members = Members::first(1, 1, 2);
   for (const std::string& cause : {"end"s, " "s, "  x "s, "two\nlines\n"s, "\0"s, "ranks 1 end"s, "\xff\xfe"s})
     CHECK(Members::parse((members.end = cause, members.str())).end == cause);
 }
 
-TEST_CASE("text that is no list of workers is an error", "[membership]") {
+TEST_CASE("text that is not a list of workers is an error", "[membership]") {
   using namespace std::string_literals;
   const std::string many(1 << 22, '7');
   for (const std::string& text : {""s,
@@ -116,7 +117,7 @@ TEST_CASE("text that is no list of workers is an error", "[membership]") {
                                   std::string(1 << 22, '\0'),
                                   std::string(1 << 22, ' ')})
     expect_parse_error(text);
-  // Not all of 4 MiB is repeated.
+  // The message does not repeat all of 4 MiB.
   CHECK_THROWS_WITH(Members::parse(many), contains("[... 4194304 bytes ...]"));
 
   std::string long_list = "generation 0 ranks";
@@ -146,11 +147,11 @@ TEST_CASE("a list with any byte lost or changed is an error, or another list", "
       if (changed != text) lists += check(changed);
     }
   }
-  CHECK(lists > 0);  // those with other numbers
+  CHECK(lists > 0);  // lists with other numbers
   CHECK(lists < 100);
 }
 
-TEST_CASE("what a store holds in a list's place is an error for all who read or change lists", "[membership]") {
+TEST_CASE("other text under the key of a list is an error for all that read or change lists", "[membership]") {
   const auto expect_error = [](const std::shared_ptr<Store>& store, const std::string& message) {
     Membership membership(store);
     CHECK_THROWS_WITH(membership.latest(), contains(message));
@@ -158,7 +159,7 @@ TEST_CASE("what a store holds in a list's place is an error for all who read or 
     CHECK_THROWS_WITH(membership.remove(0, "x"), contains(message));
     CHECK_THROWS_WITH(membership.renew(0), contains(message));
     CHECK_THROWS_WITH(membership.finish(), contains(message));
-    CHECK(membership.is_finished());  // it is said before anybody is to be woken
+    CHECK(membership.is_finished());  // set before the waiting processes are woken
     CHECK(!membership.has(2));
   };
   for (const std::string& text : {std::string("\xff\0garbage", 9), std::string(1 << 20, '1')}) {
@@ -171,19 +172,19 @@ TEST_CASE("what a store holds in a list's place is an error for all who read or 
   expect_error(store, "the list of a job's workers of generation 1 is 'generation 7 ranks 0 1");
 
   Membership membership(store_of(Members::first(2, 1, 1)));
-  CHECK_THROWS_AS(membership.remove(0, std::string(1 << 23, 'x')), CommError);  // more than a store takes
+  CHECK_THROWS_AS(membership.remove(0, std::string(1 << 23, 'x')), CommError);  // longer than a store accepts
   CHECK(membership.latest().generation == 0);
   CHECK(membership.remove(0, "x").str() == "generation 1 ranks 2 1 spares min_ranks 1");
 }
 
-TEST_CASE("of several that remove workers at once, one makes each list, and all agree", "[membership]") {
+TEST_CASE("if several threads remove workers at once, one makes each list and all agree", "[membership]") {
   constexpr int kThreads = 6, kRounds = 60;
   for (int round = 0; round < kRounds; ++round) {
     const Members first = Members::first(5, 2, 2);
     const auto store = store_of(first);
     std::vector<int> workers = {0, 1, 2, 3, 4, 5, 6};
     std::shuffle(workers.begin(), workers.end(), engine());
-    // Each of three workers by two threads at once, or one by all.
+    // Either two threads at once remove each of three workers, or all threads remove the same one.
     const auto worker_of = [&](int thread) { return workers[static_cast<size_t>(round % 4 == 0 ? 0 : thread / 2)]; };
     std::vector<std::string> found(kThreads);
     const auto errors = at_once(store, kThreads, [&](int thread, Membership& membership) {
@@ -215,7 +216,7 @@ TEST_CASE("of several that remove workers at once, one makes each list, and all 
   }
 }
 
-TEST_CASE("when removers leave too few workers, the job ends once, and for all", "[membership]") {
+TEST_CASE("when too few workers are left, the job ends once, and for all", "[membership]") {
   for (int round = 0; round < 30; ++round) {
     const auto store = store_of(Members::first(4, 1, 3));
     std::vector<std::string> ends(4);
@@ -225,18 +226,18 @@ TEST_CASE("when removers leave too few workers, the job ends once, and for all",
     for (const std::string& error : errors) CHECK(error.empty());
     Membership membership(store);
     const Members last = membership.latest();
-    CHECK(last.generation == 3);  // a spare, one rank less, the end
+    CHECK(last.generation == 3);  // a spare replaces a rank, one rank less, the end
     CHECK(last.ranks.size() == 2);
     CHECK(last.end.starts_with("lost "));
     CHECK(std::ranges::count(ends, last.end) >= 2);
     for (const std::string& end : ends) CHECK((end.empty() || end == last.end));
-    CHECK(membership.renew(last.generation).str() == last.str());  // nothing follows it
+    CHECK(membership.renew(last.generation).str() == last.str());  // no list follows the end
     membership.finish();
     CHECK(membership.latest().str() == last.str());
   }
 }
 
-TEST_CASE("several that renew a list make one", "[membership]") {
+TEST_CASE("several threads that renew a list make one list", "[membership]") {
   for (int round = 0; round < 30; ++round) {
     const auto store = store_of(Members::first(4, 0, 4));
     const auto errors = at_once(store, 4, [&](int, Membership& membership) {
@@ -248,11 +249,10 @@ TEST_CASE("several that renew a list make one", "[membership]") {
   }
 }
 
-TEST_CASE("ranks meet when all have come, those that have not are removed, and a newer list ends the wait",
-          "[membership]") {
+TEST_CASE("ranks meet when all have arrived, the others are removed, and a newer list ends the wait", "[membership]") {
   const auto store = store_of(Members::first(3, 1, 3));
   const Members first = Membership(store).latest();
-  // Worker 1 does not come.
+  // Worker 1 does not arrive.
   for (const std::string& error : at_once(store, 2, [&](int thread, Membership&membership) {
          if (membership.meet(first, 2 * thread, Milliseconds(50))) throw Error("met without worker 1");
        }))
@@ -262,12 +262,12 @@ TEST_CASE("ranks meet when all have come, those that have not are removed, and a
   CHECK(second.str() == "generation 1 ranks 0 3 2 spares min_ranks 3");
   CHECK(membership.cause_of(1) == "did not arrive within 50 ms");
   CHECK(!membership.meet(first, 1, kAMinute));  // too late
-  // The others meet, each as often as it asks.
+  // The others meet, however often they ask.
   for (const std::string& error : at_once(store, 6, [&](int thread, Membership&own) {
          if (!own.meet(second, second.ranks[static_cast<size_t>(thread / 2)], kAMinute)) throw Error("a newer list");
        }))
     CHECK(error.empty());
-  // Two wait, and the third is known to be dead.
+  // Two workers wait, and the third is known to be dead.
   const Members third = membership.renew(second.generation);
   for (const std::string& error : at_once(store, 3, [&](int thread, Membership&own) {
          if (thread == 2) own.remove(2, "was killed");
@@ -278,12 +278,12 @@ TEST_CASE("ranks meet when all have come, those that have not are removed, and a
   CHECK(membership.latest().str() == "generation 3 ranks 0 3 spares min_ranks 3 end was killed");
 }
 
-TEST_CASE("finish() wakes all that wait, for a list or for others", "[membership]") {
+TEST_CASE("finish() wakes all that wait for a list or for other workers", "[membership]") {
   for (int round = 0; round < 20; ++round) {
     const auto store = store_of(Members::first(3, 2, 3));
     const Members first = Membership(store).latest();
     const auto errors = at_once(store, 6, [&](int thread, Membership& membership) {
-      if (thread < 2) {  // the last rank does not come, for it has trained already
+      if (thread < 2) {  // the last rank does not arrive, because it has finished training
         if (membership.meet(first, thread, kAMinute)) throw Error("met without worker 2");
       } else if (thread < 4) {
         if (membership.after(0, kAMinute).generation == 0) throw Error("woken without a list");
@@ -297,6 +297,6 @@ TEST_CASE("finish() wakes all that wait, for a list or for others", "[membership
     const Members last = membership.latest();
     CHECK((last.ranks == first.ranks && last.spares == first.spares && last.end.empty()));
     CHECK(last.generation >= 1);
-    CHECK(last.generation <= 2);  // each of the two that finished may have added one
+    CHECK(last.generation <= 2);  // each of the two that called finish() may have added a list
   }
 }

@@ -1,4 +1,4 @@
-// record_messages: who sent what to whom, in an order in which it can have happened.
+// record_messages() logs which rank sent what to which rank, in an order in which it can have happened.
 #include <cstring>
 #include <map>
 #include <set>
@@ -26,7 +26,7 @@ void sum_of_ranks(dist::ProcessGroup& group) {
 TEST_CASE("a log has every message twice, sent and then received", "[message_log]") {
   const MessageLog log = dist::record_messages(4, sum_of_ranks);
   CHECK(log.ranks == 4);
-  REQUIRE(log.events.size() == 24);  // so short an array goes from everybody to everybody
+  REQUIRE(log.events.size() == 24);  // for such a short array every rank sends to every other rank
   std::map<size_t, const MessageLog::Event*> sent;
   std::set<std::pair<int, int>> pairs;
   for (const MessageLog::Event& event : log.events) {
@@ -50,7 +50,7 @@ TEST_CASE("a log has every message twice, sent and then received", "[message_log
   CHECK(pairs.size() == 12);
 }
 
-TEST_CASE("of a long message the log keeps the first elements", "[message_log]") {
+TEST_CASE("the log keeps the first elements of a long message", "[message_log]") {
   const MessageLog log = dist::record_messages(2, [](dist::ProcessGroup& group) {
     const Tensor x = zeros({1000}, kLong);
     if (group.rank() == 0) group.send(x.array(), 1);
@@ -62,7 +62,7 @@ TEST_CASE("of a long message the log keeps the first elements", "[message_log]")
   CHECK(log.events[1].dtype == DType::i64);
 }
 
-TEST_CASE("a log has a rank that dies, and how the others learn of it", "[message_log]") {
+TEST_CASE("a log shows a rank that dies, and how the others learn of it", "[message_log]") {
   const MessageLog log = dist::record_messages(
       4, [](dist::ProcessGroup& group) { group.all_reduce(zeros({2}).array()); }, {{.rank = 2, .sequence = 1}});
   std::vector<int> failed;
@@ -77,7 +77,7 @@ TEST_CASE("a log has a rank that dies, and how the others learn of it", "[messag
   CHECK_THAT(log.events.back().text, contains("crashed"));
 }
 
-TEST_CASE("what else goes wrong in a rank is the caller's", "[message_log]") {
+TEST_CASE("other exceptions of a rank are passed to the caller", "[message_log]") {
   CHECK_THROWS_AS(dist::record_messages(2,
                                         [](dist::ProcessGroup& group) {
                                           GRADUS_CHECK(group.rank() != 1, ValueError, "not me");

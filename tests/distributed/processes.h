@@ -24,8 +24,8 @@
 
 namespace gradus::test {
 
-/// fork() as soon as the other threads of this process sleep: what one of them holds, above all AddressSanitizer's
-/// allocator, would be held in the copy for ever.
+/// Calls fork() when the other threads of this process sleep. A lock that one of them held, such as that of
+/// AddressSanitizer's allocator, would be held in the copy forever.
 inline pid_t fork_at_rest() {
   const auto others_sleep = [] {
     for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -41,7 +41,7 @@ inline pid_t fork_at_rest() {
   return fork();
 }
 
-/// A process of the test that may have so many descriptors, `soft` at first. It runs body() and ends with the scope.
+/// A process of the test with limits on its descriptors. It runs body() and ends with the scope.
 class FewDescriptors {
  public:
   FewDescriptors(rlim_t soft, rlim_t hard, const std::function<void()>& body) : pid_(fork_at_rest()) {
@@ -64,7 +64,7 @@ class FewDescriptors {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
-  /// Waits for its end; true if body() returned.
+  /// Waits for the end of the process. Returns true if body() returned.
   [[nodiscard]] bool succeeds() {
     int status = 1;
     waitpid(std::exchange(pid_, -1), &status, 0);
@@ -75,7 +75,7 @@ class FewDescriptors {
   pid_t pid_;
 };
 
-/// Processes of this test: they reach each other by a store that the test serves.
+/// Ranks that are processes of this test. They meet through a store that the test serves.
 class Processes {
  public:
   Processes(const std::string& kind, int size, dist::Milliseconds timeout,
@@ -83,7 +83,7 @@ class Processes {
     const dist::Token token = dist::Token::random();
     server_ = std::make_unique<dist::TcpStoreServer>(dist::Address{"127.0.0.1", 0}, token);
     store_ = std::make_unique<dist::TcpStore>(server_->address(), token);
-    int gate[2];  // closed once all are there: until then the server's thread has nothing to do
+    int gate[2];  // closed when all processes exist; the server's thread has nothing to do before
     if (pipe(gate) != 0) throw std::runtime_error("no pipe");
     for (int rank = 0; rank < size; ++rank) {
       const pid_t pid = fork_at_rest();
@@ -107,7 +107,8 @@ class Processes {
   void signal(int rank, int number) const { kill(pids_[static_cast<size_t>(rank)], number); }
   /// How the body of a rank ended.
   [[nodiscard]] RankResult result(int rank) {
-    // Longer than any body takes on two busy cores under a sanitizer; one that waits for a peer ends by itself.
+    // This is longer than any body takes on two busy cores under a sanitizer. A body that waits for a peer ends by
+    // itself.
     const std::string text = store_->get("result/" + std::to_string(rank), dist::Milliseconds(180'000));
     RankResult result;
     int failure = 0, begin = 0;
@@ -135,7 +136,7 @@ class Processes {
       }
       store.set("result/" + std::to_string(rank), std::to_string(static_cast<int>(status.failure)) + " " +
                                                       std::to_string(status.rank) + " " + status.message);
-    } catch (...) {}  // nobody hears of it: result() says so
+    } catch (...) {}  // the result cannot be sent, and result() reports that
     _exit(0);
   }
 

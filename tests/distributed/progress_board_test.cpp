@@ -1,4 +1,4 @@
-// What ranks tell each other by way of a store.
+// What ranks tell each other through a store.
 #include <thread>
 
 #include <gradus/distributed/comm/progress_board.h>
@@ -15,7 +15,7 @@ Descriptor call(uint64_t sequence, uint64_t count = 10) {
   return {.sequence = sequence, .kind = CollectiveKind::all_reduce, .dtype = DType::f32, .count = count};
 }
 
-/// What `body` throws.
+/// The failure that `body` throws.
 template <class F>
 CommStatus failure_of(F&& body) {
   try {
@@ -24,7 +24,7 @@ CommStatus failure_of(F&& body) {
   return {};
 }
 
-/// Looks at the board as a rank's watchdog does, until the end of the scope.
+/// Polls the board as a rank's watchdog does, until the end of the scope.
 class Watchdog {
  public:
   Watchdog(ProgressBoard& board, uint64_t reached)
@@ -43,7 +43,7 @@ class Watchdog {
 
 }  // namespace
 
-TEST_CASE("ranks that do not come to a board are named", "[progress_board]") {
+TEST_CASE("ranks that do not arrive at a board are named", "[progress_board]") {
   const auto store = std::make_shared<HashStore>();
   ProgressBoard zero(store, 0, 3), two(store, 2, 3);
   std::string message;
@@ -59,13 +59,13 @@ TEST_CASE("ranks that do not come to a board are named", "[progress_board]") {
   CHECK(one.meet("c", Deadline(Milliseconds(50))) == "a");
 }
 
-TEST_CASE("a board tells who has not come to a call", "[progress_board]") {
+TEST_CASE("a board tells which ranks have not reached a call", "[progress_board]") {
   const auto store = std::make_shared<HashStore>();
   ProgressBoard zero(store, 0, 4), one(store, 1, 4), two(store, 2, 4), three(store, 3, 4);
   for (ProgressBoard* board : {&zero, &one, &two}) board->note(call(1));
   zero.note(call(2));
   one.note(call(2));
-  const Watchdog of_one(one, 1), of_two(two, 1);  // one's device is still at the first; three is silent
+  const Watchdog of_one(one, 1), of_two(two, 1);  // their devices are still at the first call; three is silent
   CHECK(zero.missing(call(2), 2) == std::vector<int>{1, 2, 3});
   CHECK(zero.missing(call(1), 2) == std::vector<int>{3});
   three.leave();
@@ -74,10 +74,10 @@ TEST_CASE("a board tells who has not come to a call", "[progress_board]") {
   CHECK(left.rank == 3);
 }
 
-TEST_CASE("a board finds another call of the same number", "[progress_board]") {
+TEST_CASE("a board finds a different call with the same number", "[progress_board]") {
   const auto store = std::make_shared<HashStore>();
   ProgressBoard zero(store, 0, 2), one(store, 1, 2);
-  for (uint64_t i = 1; i <= 100; ++i) {  // more than an answer tells of
+  for (uint64_t i = 1; i <= 100; ++i) {  // more calls than an answer contains
     zero.note(call(i));
     one.note(call(i, i == 99 ? 11 : 10));
   }
@@ -89,7 +89,7 @@ TEST_CASE("a board finds another call of the same number", "[progress_board]") {
                                       "(sum of 10 float32)"));
 }
 
-TEST_CASE("calls that are compared before they are launched", "[progress_board]") {
+TEST_CASE("calls are compared before they are launched", "[progress_board]") {
   const auto store = std::make_shared<HashStore>();
   ProgressBoard zero(store, 0, 2), one(store, 1, 2);
   const Deadline deadline(Milliseconds(5000));
@@ -99,7 +99,7 @@ TEST_CASE("calls that are compared before they are launched", "[progress_board]"
     of_one = failure_of([&] { one.compare("call", call(21, 11), {0}, deadline); });
   });
   for (uint64_t i = 1; i <= 20; ++i) zero.compare("call", call(i), {1}, deadline);
-  CHECK(store->num_keys() <= 4);  // nothing piles up
+  CHECK(store->num_keys() <= 4);  // old keys are removed
   const CommStatus status = failure_of([&] { zero.compare("call", call(21), {1}, deadline); });
   other.join();
   CHECK(of_one.failure == CommFailure::mismatch);
@@ -110,7 +110,7 @@ TEST_CASE("calls that are compared before they are launched", "[progress_board]"
   CHECK_THAT(late.message, contains("waited 20 ms for rank 1"));
 }
 
-TEST_CASE("the first failure on a board is the one that all see", "[progress_board]") {
+TEST_CASE("all ranks see the first failure on a board", "[progress_board]") {
   const auto store = std::make_shared<HashStore>();
   ProgressBoard zero(store, 0, 2), one(store, 1, 2);
   CHECK(zero.look(0).ok());

@@ -13,19 +13,19 @@
 
 namespace gradus::test {
 
-/// The group of the test's thread, for what wants to share it.
+/// A shared pointer to the group of the test's thread.
 inline std::shared_ptr<dist::ProcessGroup> shared(dist::ProcessGroup& group) {
   return {std::shared_ptr<void>(), &group};
 }
 
-/// How a rank ended: what it threw, "" if nothing; a CollectiveError is left in `status`.
+/// How a rank ended: the message of what it threw, "" if nothing. For a CollectiveError, `status` is its status.
 struct RankResult {
   dist::CommStatus status;
   std::string error;
 };
 
-/// Calls body(group) for each rank of a new group of this kind ("local", "shm" or "tcp") at the same time. They meet by
-/// way of `meeting_place`, where there is one.
+/// Calls body(group) for each rank of a new group of this kind ("local", "shm" or "tcp") at the same time. The ranks
+/// meet through `meeting_place`, if there is one.
 [[nodiscard]] inline std::vector<RankResult> run_ranks(const std::string& kind, int size,
                                                        const std::function<void(dist::ProcessGroup&)>& body,
                                                        dist::TcpOptions options = {},
@@ -56,7 +56,7 @@ struct RankResult {
   return results;
 }
 
-/// The same where nothing may fail.
+/// Like run_ranks(), for bodies in which nothing may fail.
 inline void expect_ranks(const std::string& kind, int size, const std::function<void(dist::ProcessGroup&)>& body,
                          const dist::TcpOptions& options = {}) {
   for (const RankResult& result : run_ranks(kind, size, body, options))

@@ -1,4 +1,4 @@
-// Tables spread over ranks against one table in one process.
+// Tables that are distributed over ranks, compared with a table in one process.
 #include <gradus/tests/catch.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ nn::Embedding make_plain_table(int64_t rows, int64_t columns, DType dtype) {
   return table;
 }
 
-/// "" if this rank's rows of `x` are those of `whole`, to the bit with a tolerance of 0.
+/// "" if this rank's rows of `x` equal those of `whole`; with a tolerance of 0, to the bit.
 std::string difference_of_rows(const nn::ShardedEmbedding& table, const Tensor& x, const Tensor& whole,
                                double tolerance) {
   int64_t own = 0;
@@ -49,19 +49,19 @@ std::string difference_of_rows(const nn::ShardedEmbedding& table, const Tensor& 
   return own == x.size(0) ? "" : "another number of rows";
 }
 
-/// Indices of a rank in a step: with duplicates, of different shapes, none on the last of several ranks.
+/// Indices of a rank in a step: with duplicates, of different shapes, and none on the last of several ranks.
 Tensor indices_of(int rank, int ranks, int step, int64_t rows) {
   if (ranks > 1 && rank == ranks - 1 && step == 0) return empty({0, 2}, kLong);
   const Tensor numbers = arange(6 + 2 * rank) * (3 + step) + 5 * rank;
   return (numbers.square().remainder(rows)).reshape({-1, 2});
 }
-/// A loss that has another gradient for each element.
+/// A loss that has a different gradient for each element.
 Tensor loss_of_vectors(const Tensor& y, int rank) {
   const Tensor weights = (arange(y.numel(), y.options()) * 0.37 + rank).sin().reshape(y.sizes());
   return (y * weights).sum() + (y * y).sum() * 0.1;
 }
 
-/// Row-wise Adagrad, row by row.
+/// Row-wise Adagrad, one row after the other.
 void adagrad_rows(const Tensor& weight, const Tensor& gradient, std::map<int64_t, double>* squares, double lr) {
   for (int64_t row = 0; row < weight.size(0); ++row) {
     if (gradient[row].abs().sum().item<double>() == 0) continue;
@@ -131,7 +131,7 @@ TEST_CASE("sharded_embedding: rows, gradients and steps are those of one table",
   });
 }
 
-TEST_CASE("sharded_embedding: 100 steps beside DistributedDataParallel keep the losses of one process",
+TEST_CASE("sharded_embedding: 100 steps with DistributedDataParallel have the losses of one process",
           "[sharded_embedding]") {
   const int64_t rows = 29, columns = 6, samples = 12;
   const int ranks = GENERATE(2, 3, 4);
@@ -186,7 +186,7 @@ TEST_CASE("sharded_embedding: 100 steps beside DistributedDataParallel keep the 
 
 namespace {
 
-/// A table, and a layer that is whole on every rank.
+/// A net with a table, and a layer that is whole on every rank.
 struct TableNetImpl : nn::Module {
   nn::ShardedEmbedding table{nullptr};
   nn::Linear output{nullptr};
@@ -202,7 +202,7 @@ struct TableNetImpl : nn::Module {
 
 }  // namespace
 
-TEST_CASE("sharded_embedding: clipped over all ranks, and from a checkpoint on with another number of them",
+TEST_CASE("sharded_embedding: clipping over all ranks, and a checkpoint that another number of ranks loads",
           "[sharded_embedding]") {
   const int before = GENERATE(1, 2, 3, 4), after = GENERATE(1, 2, 4);
   const auto placement = before % 2 == 0 ? nn::RowPlacement::range : nn::RowPlacement::hash;
@@ -265,7 +265,7 @@ TEST_CASE("sharded_embedding: clipped over all ranks, and from a checkpoint on w
   expect_ranks("local", after, [&](ProcessGroup& group) { train(group, true); });
 }
 
-TEST_CASE("sharded_embedding: a table beyond one rank's limit trains on two", "[sharded_embedding][processes]") {
+TEST_CASE("sharded_embedding: a table beyond the limit of one rank trains on two", "[sharded_embedding][processes]") {
   constexpr int64_t kRows = 100'000, kColumns = 32, kBytes = kRows * kColumns * 4;
   Processes processes("tcp", 2, Milliseconds(20'000), [&](ProcessGroup& group, Store&) {
     set_memory_limit(Device(), runtime(DeviceType::cpu).memory_stats(0).allocated + kBytes * 3 / 4);
@@ -288,16 +288,16 @@ TEST_CASE("sharded_embedding: a table beyond one rank's limit trains on two", "[
   for (const int rank : {0, 1}) CHECK(processes.result(rank).error == "");
 }
 
-TEST_CASE("sharded_embedding: a step writes the rows that were looked up, and no others", "[sharded_embedding]") {
+TEST_CASE("sharded_embedding: a step writes only the rows that were looked up", "[sharded_embedding]") {
   expect_ranks("local", 2, [](ProcessGroup& group) {
     const auto table = make_table(group, {1000, 4}, kFloat);
     const Tensor before = table->weight.detach().clone();
-    // Two passes add up.
+    // The gradients of two passes are added.
     for (int pass = 0; pass < 2; ++pass) table(tensor({3, 3, 700 + pass}).to(kLong)).sum().backward();
     const auto gradient = table->row_gradient();
     const Tensor expected_rows = group.rank() == 0 ? tensor({3}) : tensor({200, 201});
     require(gradient.rows.equal(expected_rows.to(kLong)), "rows");
-    // Of two ranks' mean loss: row 3 twice on both in two passes.
+    // Of the mean loss of two ranks: both look up row 3 twice in each of two passes.
     require((gradient.values == (group.rank() == 0 ? 4.0 : 1.0)).all().item<bool>(), "values");
     table->adagrad_step(0.5);
     const Tensor changed = (table->weight.detach() != before).any(1).nonzero().flatten();
@@ -315,7 +315,8 @@ TEST_CASE("sharded_embedding: a step writes the rows that were looked up, and no
   });
 }
 
-TEST_CASE("sharded_embedding: hashing spreads neighbours, any number of ranks starts alike", "[sharded_embedding]") {
+TEST_CASE("sharded_embedding: hashing spreads neighbours, and any number of ranks has the same initial values",
+          "[sharded_embedding]") {
   const int ranks = GENERATE(1, 2, 3, 4);
   const auto placement = GENERATE(nn::RowPlacement::range, nn::RowPlacement::hash);
   CAPTURE(ranks);
@@ -324,12 +325,12 @@ TEST_CASE("sharded_embedding: hashing spreads neighbours, any number of ranks st
     const auto table = make_table(group, nn::ShardedEmbeddingOptions(1000, 3).placement(placement), kFloat);
     require(difference_of_rows(table, table->weight.detach(), plain->weight.detach(), 0).empty(), "start");
     require(table->weight.size(0) <= (1000 + ranks - 1) / ranks, "a rank has its share alone");
-    int64_t own = 0;  // of the first hundred
+    int64_t own = 0;  // number of this rank's rows among the first hundred
     for (int64_t row = 0; row < 100; ++row) own += table->place_of(row).rank == group.rank();
     if (placement == nn::RowPlacement::hash) require(std::abs(own - 100 / ranks) <= 3, "spread");
     else require(own == (group.rank() == 0 ? 100 : 0), "neighbours");
     const auto copy = [&] {
-      const std::lock_guard lock(generator_mutex);  // a clone draws before it copies
+      const std::lock_guard lock(generator_mutex);  // clone() draws random numbers before it copies
       return std::dynamic_pointer_cast<nn::ShardedEmbeddingImpl>(table->clone());
     }();
     require(copy->weight.equal(table->weight) && copy->place_of(77).row == table->place_of(77).row, "clone");
@@ -338,14 +339,14 @@ TEST_CASE("sharded_embedding: hashing spreads neighbours, any number of ranks st
   });
 }
 
-TEST_CASE("sharded_embedding: a lookup sends what the formula says", "[sharded_embedding]") {
+TEST_CASE("sharded_embedding: a lookup sends the bytes of the formula", "[sharded_embedding]") {
   const int ranks = GENERATE(2, 4);
   const auto group = std::make_shared<RecordingGroup>(1, ranks);
   nn::ShardedEmbedding table(nn::ShardedEmbeddingOptions(4000, 8), group);
   const Tensor indices = arange(4000).reshape({2, 2000}).to(kLong);
   const Tensor y = table(indices);
   using enum CollectiveKind;
-  const int64_t elsewhere = 4000 / ranks * (ranks - 1);  // indices of rows of other ranks
+  const int64_t elsewhere = 4000 / ranks * (ranks - 1);  // number of indices whose rows other ranks own
   CHECK(group->bytes(all_to_all) == 8 * (ranks - 1));
   CHECK(group->bytes(all_to_all_v) == elsewhere * (8 + 8 * 4));
   group->reset_bytes();
@@ -356,7 +357,7 @@ TEST_CASE("sharded_embedding: a lookup sends what the formula says", "[sharded_e
   CHECK(table->weight.numel() + table->squares.numel() == 4000 / ranks * (8 + 1));
 }
 
-TEST_CASE("sharded_embedding: a bad index on one rank is an error on all, and the group lives on",
+TEST_CASE("sharded_embedding: a bad index on one rank is an error on all, and the group stays usable",
           "[sharded_embedding]") {
   const std::string kind = GENERATE(as<std::string>(), "local", "shm", "tcp");
   expect_ranks(kind, 3, [](ProcessGroup& group) {
@@ -371,7 +372,7 @@ TEST_CASE("sharded_embedding: a bad index on one rank is an error on all, and th
   });
 }
 
-TEST_CASE("sharded_embedding: what it cannot do is an error", "[sharded_embedding]") {
+TEST_CASE("sharded_embedding: errors", "[sharded_embedding]") {
   expect_ranks("local", 2, [](ProcessGroup& group) {
     const auto made = [&](int64_t rows, int64_t columns, nn::RowPlacement placement = nn::RowPlacement::range) {
       return nn::ShardedEmbedding(nn::ShardedEmbeddingOptions(rows, columns).placement(placement), shared(group));

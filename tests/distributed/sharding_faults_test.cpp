@@ -1,4 +1,4 @@
-// Nets that are divided among ranks when one of these is killed in the midst of a step.
+// Nets that are divided among ranks, of which one is killed during a step.
 #include <gradus/distributed/sharding/fully_sharded.h>
 #include <gradus/distributed/sharding/sharded_embedding.h>
 #include <gradus/distributed/sharding/tensor_parallel.h>
@@ -13,7 +13,7 @@ using namespace gradus::test;
 
 namespace {
 
-/// Calls `step` for ever, and says when it has done so some times.
+/// Calls `step` without end, and reports when it has done so several times.
 void step_without_end(Store& store, const std::function<void()>& step) {
   for (int64_t i = 0;; ++i) {
     step();
@@ -63,7 +63,7 @@ void train_table(const std::shared_ptr<ProcessGroup>& group, Store& store) {
 
 }  // namespace
 
-TEST_CASE("sharding: a rank that is killed in a step is named by all survivors, who keep nothing of it",
+TEST_CASE("sharding: a rank that is killed in a step is named by all survivors, which keep no memory of the step",
           "[faults][sharding][processes]") {
   const auto kind = GENERATE(as<std::string>(), "tcp", "shm");
   const auto train = GENERATE(&train_fully_sharded, &train_zero, &train_tensor_parallel, &train_table);
@@ -76,7 +76,7 @@ TEST_CASE("sharding: a rank that is killed in a step is named by all survivors, 
     try {
       train(shared(group), store);
     } catch (const CollectiveError&) {
-      // A thread of the group may be about to let go of what it was sending.
+      // A thread of the group may not have released yet what it was sending.
       for (const Deadline patience(Milliseconds(5000)); held() != before && !patience.passed();)
         std::this_thread::yield();
       if (held() != before) throw std::runtime_error(std::to_string(held() - before) + " bytes are left");

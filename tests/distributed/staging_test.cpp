@@ -1,4 +1,4 @@
-// Collectives of arrays on a device, by way of the host's memory: right numbers whatever the streams are late with.
+// Collectives of device arrays by way of host memory: the results are right however late the streams are.
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/fake_device.h>
@@ -11,15 +11,15 @@ using namespace gradus::test;
 
 namespace {
 
-/// True, and the case is skipped, where a real device is in the fake's place: tests/distributed_gpu has the same for
-/// it.
+/// Skips the case and returns true if there is a real device instead of the fake one. tests/distributed_gpu has the
+/// same tests for a real device.
 bool no_fake_device() { return !use_fake_device() && skip("a machine without CUDA devices"); }
 
 Array on_device(int64_t count, DType dtype = DType::f32, int index = 0) {
   return Array::empty({count}, dtype, Device(DeviceType::cuda, index));
 }
 
-/// Queues on the current stream: x[i] = rank + i % 7, after a while.
+/// Queues x[i] = rank + i % 7 on the current stream, after a delay.
 void fill_late(const Array& x, int rank) {
   static_cast<FakeStream*>(runtime(DeviceType::cuda).current_stream(0).handle)->push([x, rank] {
     std::this_thread::sleep_for(Milliseconds(2));
@@ -35,7 +35,7 @@ bool holds(const Array& x, int64_t begin, int64_t count, const std::function<dou
 
 }  // namespace
 
-TEST_CASE("arrays of a device go through all collectives", "[staging]") {
+TEST_CASE("all collectives take arrays of a device", "[staging]") {
   if (no_fake_device()) return;
   const auto way = GENERATE(as<std::string>(), "shm", "tcp", "tcp, two lanes");
   const int ranks = GENERATE(1, 3);
@@ -43,7 +43,7 @@ TEST_CASE("arrays of a device go through all collectives", "[staging]") {
   const auto body = [&](ProcessGroup& group) {
     const int rank = group.rank(), root = ranks - 1;
     const auto of = [](int r) { return [r](int64_t i) { return static_cast<double>(r + i % 7); }; };
-    for (const int64_t count : {0, 1, 262'144, 600'003}) {  // none, one piece, exactly one, several
+    for (const int64_t count : {0, 1, 262'144, 600'003}) {  // no piece, one, exactly one, several
       const int64_t whole = count * ranks;
       const Array x = on_device(count), all = on_device(whole);
       const auto mean = [&](int64_t i) { return (ranks - 1) / 2.0 + static_cast<double>(i % 7); };
@@ -97,7 +97,7 @@ TEST_CASE("arrays of a device go through all collectives", "[staging]") {
   expect_ranks(way.substr(0, 3), ranks, body, {.two_lanes = way.size() > 3});
 }
 
-TEST_CASE("sums of arrays of a device have the bits of those of the host", "[staging]") {
+TEST_CASE("sums of device arrays have the bits of host arrays", "[staging]") {
   if (no_fake_device()) return;
   const auto transport = GENERATE(as<std::string>(), "shm", "tcp");
   expect_ranks(transport, 3, [](ProcessGroup& group) {
@@ -117,7 +117,7 @@ TEST_CASE("asynchronous work on a device keeps its arrays and the order of calls
     std::vector<std::shared_ptr<Work>> works;
     const Array last = on_device(300'000);
     for (int i = 0; i < 5; ++i) {
-      const Array x = i < 4 ? on_device(400'000) : last;  // the others are let go while they are on their way
+      const Array x = i < 4 ? on_device(400'000) : last;  // the other arrays are released while in transit
       fill_late(x, group.rank());
       works.push_back(group.all_reduce(x, ReduceKind::sum, {.async = true}));
     }
@@ -126,7 +126,7 @@ TEST_CASE("asynchronous work on a device keeps its arrays and the order of calls
   });
 }
 
-TEST_CASE("arrays of a device are sent around a ring before they are received", "[staging]") {
+TEST_CASE("in a ring every rank can send a device array before it receives one", "[staging]") {
   if (no_fake_device()) return;
   const auto way = GENERATE(as<std::string>(), "shm", "tcp", "tcp, two lanes");
   const int64_t count = GENERATE(10, 3'000'000);
@@ -143,7 +143,7 @@ TEST_CASE("arrays of a device are sent around a ring before they are received", 
   expect_ranks(way.substr(0, 3), 3, body, {.timeout = Milliseconds(10'000), .two_lanes = way.size() > 3});
 }
 
-TEST_CASE("ranks that disagree about arrays of a device learn the whole call", "[staging]") {
+TEST_CASE("ranks that disagree about device arrays learn the whole call", "[staging]") {
   if (no_fake_device()) return;
   const auto way = GENERATE(as<std::string>(), "shm", "tcp", "tcp, two lanes");
   const auto difference = GENERATE(as<std::string>(), "pieces", "last piece", "device");
@@ -164,7 +164,7 @@ TEST_CASE("ranks that disagree about arrays of a device learn the whole call", "
   }
 }
 
-TEST_CASE("a device that does not come to a collective is named when the deadline passes", "[staging]") {
+TEST_CASE("a device that does not reach a collective is named when the deadline passes", "[staging]") {
   if (no_fake_device()) return;
   const auto transport = GENERATE(as<std::string>(), "shm", "tcp");
   const auto results = run_ranks(transport, 2, [](ProcessGroup& group) {
@@ -173,7 +173,7 @@ TEST_CASE("a device that does not come to a collective is named when the deadlin
       static_cast<FakeStream*>(runtime(DeviceType::cuda).current_stream(0).handle)->push([] {
         std::this_thread::sleep_for(Milliseconds(600));
       });
-    // Rank 1's deadline is the first.
+    // The deadline of rank 1 is the first.
     group.all_reduce(x, ReduceKind::sum, {.timeout = Milliseconds(group.rank() == 1 ? 200 : 5000)});
   });
   for (const RankResult& result : results) {
@@ -202,7 +202,7 @@ TEST_CASE("a failure on one lane ends the other", "[staging]") {
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
 }
 
-TEST_CASE("what arrays of a device may not do", "[staging]") {
+TEST_CASE("errors about arrays of a device", "[staging]") {
   if (no_fake_device()) return;
   expect_ranks("shm", 1, [](ProcessGroup& group) {
     const auto message = [&](const Array& x, const Array& y) {
@@ -217,6 +217,6 @@ TEST_CASE("what arrays of a device may not do", "[staging]") {
     const std::string captured = message(on_device(3), on_device(3));
     runtime(DeviceType::cuda).end_capture();
     require(captured.find("cannot be part of a captured graph") != std::string::npos, captured);
-    group.barrier();  // and none of it ended the group
+    group.barrier();  // none of the errors has ended the group
   });
 }

@@ -1,4 +1,4 @@
-// Stores: the table, the same behaviour in a process and over TCP, and what a server does with clients that are none.
+// Stores: the table, the same behaviour in one process and over TCP, and how a server treats connections of strangers.
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -24,7 +24,7 @@ using std::chrono::steady_clock;
 
 namespace {
 
-/// One store of each kind, with whatever serves it.
+/// A store of each kind, with its server if it needs one.
 struct AnyStore {
   std::unique_ptr<TcpStoreServer> server;
   std::unique_ptr<Store> store;
@@ -68,7 +68,7 @@ io::Bytes random_bytes(uint64_t seed, size_t count) {
   return bytes;
 }
 
-/// The header of a frame that announces a payload of this length, as whoever knows the protocol can make it.
+/// The header of a frame that announces a payload of this length, as any program that knows the protocol can make it.
 io::Bytes frame_header(uint8_t type, uint32_t length) {
   io::Bytes bytes = Frame{type, 0, {}}.encode();
   io::write_big_endian(length, &bytes[16]);
@@ -83,7 +83,7 @@ size_t resident_bytes() {
   return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
-/// Sends bytes to a server as a stranger does, and says whether it was dropped within a second.
+/// Sends bytes to a server as a stranger does. Returns whether the connection was dropped within a second.
 bool is_dropped(const Address& address, const io::Bytes& bytes) {
   const Deadline deadline(Milliseconds(1000));
   const Connection stranger = Connection::open(address, deadline);
@@ -161,10 +161,10 @@ TEST_CASE("a wait ends when all keys are there, or names those that are missing"
   CHECK_THROWS_AS(any.store->get("z", Milliseconds(1)), CommError);
   any.store->set_timeout(Milliseconds(5));
   CHECK_THROWS_WITH(any.store->get("w"), contains("within 5 ms"));
-  CHECK(any.store->get("x") == "1");  // and it goes on working
+  CHECK(any.store->get("x") == "1");  // the store still works
 }
 
-TEST_CASE("a wait may be as long as there are numbers, and as short", "[store]") {
+TEST_CASE("a wait accepts the longest and the shortest timeout", "[store]") {
   const auto kind = GENERATE(as<std::string>(), "hash", "tcp4");
   AnyStore any = make_store(kind);
   const std::unique_ptr<Store> other = kind == "hash" ? nullptr : dynamic_cast<TcpStore&>(*any.store).clone();
@@ -194,7 +194,7 @@ TEST_CASE("a prefix separates groups", "[store]") {
   CHECK(a.num_keys() == 2);
 }
 
-TEST_CASE("limits of keys, values and the whole are errors for the caller alone", "[store]") {
+TEST_CASE("limits of keys, values and the whole store are errors only for the caller", "[store]") {
   const auto kind = GENERATE(as<std::string>(), "hash", "tcp4");
   StoreLimits limits;
   limits.key_bytes = 10, limits.value_bytes = 100, limits.total_bytes = 250;
@@ -205,14 +205,14 @@ TEST_CASE("limits of keys, values and the whole are errors for the caller alone"
   store.set("a", std::string(100, 'v'));
   store.set("b", std::string(100, 'v'));
   CHECK_THROWS_WITH(store.set("c", std::string(100, 'v')), contains("it would hold 303 bytes"));
-  store.set("a", "");  // a value that goes makes room
+  store.set("a", "");  // removing a value makes room
   store.set("c", std::string(100, 'v'));
   CHECK(store.delete_key("b"));
   store.set("d", std::string(100, 'v'));
   CHECK(store.num_keys() == 3);
 }
 
-TEST_CASE("many clients count together", "[store]") {
+TEST_CASE("many clients increment one number", "[store]") {
   const Token token = Token::random();
   TcpStoreServer server({"localhost", 0}, token);
   constexpr int kThreads = 6, kRounds = 50;
@@ -242,7 +242,7 @@ TEST_CASE("a server that ends is an error for its clients, at once and from then
   CHECK_THROWS_WITH(store.get("a"), contains("lost in an earlier call"));
 }
 
-TEST_CASE("no server, a taken port, an open address without a token, a name that is none", "[store]") {
+TEST_CASE("no server, a taken port, an open address without a token, a name that does not resolve", "[store]") {
   const uint16_t port = find_free_port();
   CHECK_THROWS_WITH(TcpStore({"127.0.0.1", port}, {}, Milliseconds(60)), contains("cannot connect to 127.0.0.1:"));
   const TcpStoreServer server;
@@ -253,7 +253,7 @@ TEST_CASE("no server, a taken port, an open address without a token, a name that
   CHECK_THROWS_WITH(TcpStoreServer({"no.such.host.invalid", 0}, Token::random()), contains("no.such.host.invalid"));
 }
 
-TEST_CASE("addresses are read and written with both kinds of literals", "[store]") {
+TEST_CASE("addresses are read and written with IPv4 and IPv6 literals", "[store]") {
   for (const char* text : {"127.0.0.1:80", "node-3.cluster:29500", "[::1]:65535", "[fe80::1%eth0]:1"})
     CHECK(Address::parse(text).str() == text);
   CHECK(Address::parse("[::1]:7").host == "::1");
@@ -261,7 +261,7 @@ TEST_CASE("addresses are read and written with both kinds of literals", "[store]
     CHECK_THROWS_WITH(Address::parse(text), contains("is not an address"));
 }
 
-TEST_CASE("a wrong token is refused by the server, and by the client where the server has it", "[store]") {
+TEST_CASE("a wrong token is refused by the server, and by the client if the server has it", "[store]") {
   const Token token = Token::random();
   const TcpStoreServer server({"127.0.0.1", 0}, token);
   CHECK_THROWS_WITH(TcpStore(server.address(), Token::random()), contains("is the token that of its job?"));
@@ -269,7 +269,7 @@ TEST_CASE("a wrong token is refused by the server, and by the client where the s
   CHECK_NOTHROW(TcpStore(server.address(), token));
 }
 
-TEST_CASE("a proof that was recorded opens nothing later", "[store]") {
+TEST_CASE("a recorded proof is useless later", "[store]") {
   const Token token = Token::random();
   const TcpStoreServer server({"127.0.0.1", 0}, token);
   const Deadline deadline(Milliseconds(2000));
@@ -294,7 +294,7 @@ TEST_CASE("a proof that was recorded opens nothing later", "[store]") {
   CHECK(is_dropped(server.address(), recorded));
 }
 
-TEST_CASE("strangers are dropped and nobody else notices", "[store]") {
+TEST_CASE("strangers are dropped without effect on other clients", "[store]") {
   const Token token = Token::random();
   StoreLimits limits;
   limits.handshake = Milliseconds(100);
@@ -307,7 +307,7 @@ TEST_CASE("strangers are dropped and nobody else notices", "[store]") {
   SECTION("a request before the proof") {
     CHECK(is_dropped(server.address(), StoreRequest{StoreMessage::num_keys}.encode(1).encode()));
   }
-  SECTION("absurd lengths, for which no memory is taken") {
+  SECTION("huge lengths, for which no memory is reserved") {
     const size_t before = resident_bytes();
     for (int i = 0; i < 200; ++i) {
       io::Bytes bytes = frame_header(2, i % 2 == 0 ? 0xffff'ffffu : 65);
@@ -331,7 +331,7 @@ TEST_CASE("strangers are dropped and nobody else notices", "[store]") {
     const Deadline deadline(Milliseconds(1000));
     const Connection a = Connection::open(server.address(), deadline), b = Connection::open(server.address(), deadline);
     eventually([&] { return server.clients() == 3; });
-    CHECK_NOTHROW(TcpStore(server.address(), token));  // one of them makes way
+    CHECK_NOTHROW(TcpStore(server.address(), token));  // one of the strangers is dropped for it
   }
   store.set("a", "1");
   CHECK(store.get("a") == "1");
@@ -339,13 +339,13 @@ TEST_CASE("strangers are dropped and nobody else notices", "[store]") {
   CHECK(open_descriptors() == descriptors);
 }
 
-TEST_CASE("silent strangers keep neither clients out nor the server from its descriptors", "[store][processes]") {
+TEST_CASE("silent strangers neither keep clients out nor use up the server's descriptors", "[store][processes]") {
   const Token token = Token::random();
   const Address address{"127.0.0.1", find_free_port()};
   constexpr int kDescriptors = 128, kStrangers = 150, kFiles = 32;
   FewDescriptors server(kDescriptors, kDescriptors, [&] {
     StoreLimits limits;
-    limits.handshake = Milliseconds(60'000);  // to wait for that is no way out
+    limits.handshake = Milliseconds(60'000);  // too long to wait for
     TcpStoreServer server(address, token, limits);
     TcpStore store(address, token);
     store.wait({"besieged"});
@@ -363,11 +363,11 @@ TEST_CASE("silent strangers keep neither clients out nor the server from its des
   CHECK(server.succeeds());
 }
 
-TEST_CASE("a store takes as many clients as its descriptors allow, and refuses more with a word",
+TEST_CASE("a store takes as many clients as its descriptors allow, and tells others that it is full",
           "[store][processes]") {
   const Token token = Token::random();
   const Address address{"127.0.0.1", find_free_port()};
-  FewDescriptors server(48, 160, [&] {  // the soft limit is raised when that is needed
+  FewDescriptors server(48, 160, [&] {  // the soft limit is raised when necessary
     const TcpStoreServer server(address, token);
     pause();
   });
@@ -382,15 +382,15 @@ TEST_CASE("a store takes as many clients as its descriptors allow, and refuses m
   eventually([&] {
     try {
       return TcpStore(address, token, Milliseconds(1000)).num_keys() == 0;
-    } catch (const CommError&) { return false; }  // it has not noticed yet that a client has gone
+    } catch (const CommError&) { return false; }  // the server has not noticed yet that a client has left
   });
 }
 
-TEST_CASE("clients that are dropped before they were known come again", "[store]") {
+TEST_CASE("clients that are dropped before the handshake try again", "[store]") {
   const Token token = Token::random();
   const Listener door({"127.0.0.1", 0});
   std::thread server([&] {
-    for (int i = 0; i < 3; ++i) door.accept(Deadline(Milliseconds(5000)));  // and closed
+    for (int i = 0; i < 3; ++i) door.accept(Deadline(Milliseconds(5000)));  // and closes the connection
     const std::optional<Connection> last = door.accept(Deadline(Milliseconds(5000)));
     if (!last) return;
     Digest s = {};
@@ -405,7 +405,7 @@ TEST_CASE("clients that are dropped before they were known come again", "[store]
   server.join();
 }
 
-TEST_CASE("frames come through in pieces of any size, and damaged ones do not", "[store]") {
+TEST_CASE("frames are read from pieces of any size, and damaged ones are errors", "[store]") {
   const Frame frame{7, 0x0123456789abcdefu, random_bytes(2, 300)};
   const io::Bytes bytes = frame.encode();
   const size_t piece = GENERATE(1u, 2u, 23u, 24u, 25u, 324u, 1000u);
@@ -421,7 +421,7 @@ TEST_CASE("frames come through in pieces of any size, and damaged ones do not", 
     }
   }
   CHECK(frames == 2);
-  FrameReader none(64);  // a length beyond the limit is refused as soon as it can be read
+  FrameReader none(64);  // a length beyond the limit is an error as soon as it has been read
   none.append(frame_header(7, 65));
   CHECK_THROWS_WITH(none.next(), contains("announces 65 bytes; at most 64"));
   for (size_t bit = 0; bit < bytes.size() * 8; bit += 7) {
@@ -433,7 +433,7 @@ TEST_CASE("frames come through in pieces of any size, and damaged ones do not", 
   }
 }
 
-TEST_CASE("a token is read from what its owner alone can read", "[token]") {
+TEST_CASE("a token is read only from a file that no other user can read", "[token]") {
   const Token token = Token::random();
   CHECK(token.hex().size() == 64);
   CHECK(Token::random().hex() != token.hex());

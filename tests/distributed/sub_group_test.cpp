@@ -1,4 +1,4 @@
-// Groups of some of the ranks: who belongs, that they do not disturb each other, and how their failures are told.
+// Groups of some of the ranks: their members, that they do not affect each other, and their failures.
 #include <atomic>
 
 #include <gradus/core/ops/creation.h>
@@ -13,7 +13,7 @@ using namespace gradus::test;
 
 namespace {
 
-/// The sum of 2^rank over the group: tells exactly who took part.
+/// The sum of 2^rank over the group, which tells exactly which ranks took part.
 double members(ProcessGroup& group, int world_rank, int64_t count = 1000) {
   const Array x = ops::full({count}, static_cast<double>(1 << world_rank), DType::f32);
   group.all_reduce(x);
@@ -23,11 +23,11 @@ double members(ProcessGroup& group, int world_rank, int64_t count = 1000) {
 
 }  // namespace
 
-TEST_CASE("sub-groups that overlap keep to themselves", "[sub_groups]") {
+TEST_CASE("sub-groups that overlap do not affect each other", "[sub_groups]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   expect_ranks(transport, 4, [](ProcessGroup& world) {
     const int rank = world.rank();
-    // Order does not matter, and each rank numbers the calls of each group on its own.
+    // The order of the list does not matter, and the calls of each group are numbered separately.
     const auto low = new_group(shared(world), {2, 0, 1}), high = new_group(shared(world), {1, 2, 3}),
                alone = new_group(shared(world), {3}), all = new_group(shared(world), {0, 1, 2, 3});
     require((low != nullptr) == (rank <= 2) && (high != nullptr) == (rank >= 1) && (alone != nullptr) == (rank == 3),
@@ -48,7 +48,7 @@ TEST_CASE("sub-groups that overlap keep to themselves", "[sub_groups]") {
     }
     if (alone) require(members(*alone, rank) == 8, "a group of one");
     require(members(*all, rank) == 15 && members(world, rank) == 15, "all");
-    // A group of a group: its list counts that group's ranks.
+    // The list of a group within a group counts the ranks of the outer group.
     if (high) {
       const auto inner = new_group(high, {0, 2});
       require((inner != nullptr) == (rank != 2), "null outside");
@@ -58,7 +58,7 @@ TEST_CASE("sub-groups that overlap keep to themselves", "[sub_groups]") {
   });
 }
 
-TEST_CASE("a sub-group outlives the handle of the group that it is of", "[sub_groups]") {
+TEST_CASE("a sub-group outlives the handle of its parent group", "[sub_groups]") {
   const auto world = std::make_shared<LocalWorld>(1);
   std::shared_ptr<ProcessGroup> group = std::make_shared<LocalGroup>(world, 0);
   const auto inner = new_group(group, {0}, Milliseconds(1234));
@@ -67,7 +67,7 @@ TEST_CASE("a sub-group outlives the handle of the group that it is of", "[sub_gr
   CHECK(members(*inner, 0) == 1);
 }
 
-TEST_CASE("wrong lists of ranks", "[sub_groups]") {
+TEST_CASE("errors about lists of ranks", "[sub_groups]") {
   const auto group = std::make_shared<LocalGroup>(std::make_shared<LocalWorld>(1), 0);
   CHECK_THROWS_WITH(new_group(group, {}), contains("[new_group] the list of ranks is empty"));
   CHECK_THROWS_WITH(new_group(group, {1}), contains("[new_group] rank 1 is not one of the ranks 0 to 0"));
@@ -116,14 +116,14 @@ TEST_CASE("a rank that does not take part in a new group is named", "[sub_groups
   }
 }
 
-TEST_CASE("a failure of a sub-group says of which ranks, ends it, and leaves the others alone", "[sub_groups]") {
+TEST_CASE("a failure of a sub-group names its ranks, ends it, and does not affect the other groups", "[sub_groups]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   expect_ranks(transport, 4, [](ProcessGroup& world) {
     const int rank = world.rank();
     const auto group = new_group(shared(world), {1, 3}, Milliseconds(200));
     if (group) {
       if (rank == 3) std::this_thread::sleep_for(Milliseconds(600));
-      std::string messages[3];  // of calls one behind the other; the first of rank 3 may find what it needs
+      std::string messages[3];  // of consecutive calls; the first call of rank 3 may still succeed
       for (std::string& message : messages) try {
           group->all_reduce(ops::full({10}, 1, DType::f32));
         } catch (const CollectiveError& error) {

@@ -1,4 +1,4 @@
-// SyncBatchNorm against batch norm of the whole batch in one process.
+// SyncBatchNorm compared with batch norm of the whole batch in one process.
 #include <sstream>
 #include <thread>
 
@@ -16,7 +16,7 @@ using namespace gradus::test;
 
 namespace {
 
-/// Samples of each rank: uneven, and with four ranks one has none.
+/// Numbers of samples of each rank: uneven, and with four ranks one has none.
 std::vector<int64_t> shares(int ranks) {
   switch (ranks) {
     case 1: return {8};
@@ -26,12 +26,12 @@ std::vector<int64_t> shares(int ranks) {
   }
 }
 
-/// One training step: the results of a norm and what its backward makes of dy.
+/// One training step: the outputs of a norm, and the gradients of its backward pass for dy.
 struct Step {
   Tensor x, dy, y, dx, dweight, dbias, running_mean, running_var, batches;
 };
 
-/// Forward and backward of a module with one batch norm, whose tensors it finds by the end of their names.
+/// Runs forward and backward of a module with one batch norm, whose tensors are found by the end of their names.
 template <class M>
 void run(M& module, Step* step) {
   step->x = step->x.detach().requires_grad_();
@@ -51,7 +51,7 @@ void run(M& module, Step* step) {
   }
 }
 
-/// Parameters that are not ones and zeros, the same in every call.
+/// Sets parameters that are not ones and zeros, and are the same in every call.
 template <class M>
 void fill_parameters(M& module, DType dtype) {
   module.to(dtype);
@@ -63,7 +63,7 @@ void fill_parameters(M& module, DType dtype) {
   }
 }
 
-/// What is wrong, "" if nothing: `whole` is one process with the whole batch, `parts` are the ranks.
+/// Describes what is wrong, "" if nothing. `whole` is one process with the whole batch, `parts` are the ranks.
 std::string difference_of(const std::vector<Step>& parts, const Step& whole, double forward, double backward) {
   TensorList y, dx;
   Tensor dweight = zeros_like(whole.dweight), dbias = zeros_like(whole.dbias);
@@ -106,8 +106,7 @@ std::vector<Step> split(const Step& whole, int ranks) {
   return parts;
 }
 
-/// `steps` batches one after the other by SyncBatchNorm on so many ranks and by a norm of type Plain; compares the
-/// last.
+/// Runs `steps` batches by SyncBatchNorm on `ranks` ranks and by a norm of type Plain, and compares the last one.
 template <class Plain>
 std::string difference_from(const nn::BatchNormOptions& options, const std::vector<Step>& batches, int ranks,
                             double tolerance) {
@@ -153,7 +152,7 @@ TEST_CASE("SyncBatchNorm of the ranks' shares is batch norm of the whole batch",
   std::vector<Step> channels_last = batches({5, 6, 7});
   for (Step& batch : channels_last) batch.x = batch.x.to(MemoryFormat::channels_last);
   CHECK(difference_from<nn::BatchNorm2d>(options, channels_last, ranks, tolerance) == "");
-  // The plain average over all batches.
+  // A momentum of nullopt: the plain average over all batches.
   CHECK(difference_from<nn::BatchNorm2d>(nn::BatchNormOptions(5).momentum(std::nullopt), batches({5, 6, 7}), ranks,
                                          tolerance) == "");
 }
@@ -166,7 +165,7 @@ TEST_CASE("SyncBatchNorm of half types is computed in float32", "[sync_batch_nor
                                          tolerance_of(dtype)) == "");
 }
 
-TEST_CASE("a mean that is large beside the deviation costs no precision", "[sync_batch_norm]") {
+TEST_CASE("a mean that is large compared with the deviation costs no precision", "[sync_batch_norm]") {
   const int ranks = GENERATE(2, 3, 4);
   manual_seed(9);
   const Step batch = whole_batch({5, 6, 7}, kFloat, 1e3, 1);
@@ -181,11 +180,11 @@ TEST_CASE("a mean that is large beside the deviation costs no precision", "[sync
     fill_parameters(*norm, kFloat);
     run(*norm, &parts[static_cast<size_t>(group.rank())]);
   });
-  // float32 holds such a mean to 3e-5, and the gradients feel it; a difference of squares would lose all digits.
+  // float32 holds such a mean to 3e-5, which affects the gradients. A difference of squares would lose all digits.
   CHECK(difference_of(parts, exact, tolerance_of(kFloat), 5e-5) == "");
 }
 
-TEST_CASE("without parameters, running statistics or a gradient of x", "[sync_batch_norm]") {
+TEST_CASE("SyncBatchNorm without parameters, running statistics or a gradient of x", "[sync_batch_norm]") {
   manual_seed(10);
   const Step batch = whole_batch({5, 6, 7}, kDouble);
   const auto options = nn::BatchNormOptions(5).affine(false).track_running_stats(false);
@@ -207,7 +206,7 @@ TEST_CASE("without parameters, running statistics or a gradient of x", "[sync_ba
   CHECK(difference(parts[0].dbias + parts[1].dbias + parts[2].dbias, affine->bias.grad(), 1e-12) == "");
 }
 
-TEST_CASE("convert_sync_batchnorm keeps the modules and all they hold", "[sync_batch_norm]") {
+TEST_CASE("convert_sync_batchnorm keeps the modules and everything in them", "[sync_batch_norm]") {
   manual_seed(11);
   NormNet net;
   net->to(kDouble);
@@ -242,7 +241,7 @@ TEST_CASE("convert_sync_batchnorm keeps the modules and all they hold", "[sync_b
     (outputs[rank] * dys[rank]).sum().backward();
     for (const auto& parameter : own->named_parameters()) gradients[rank].insert(parameter.key(), parameter->grad());
     states[rank] = own->state_dict();
-    if (rank > 0) return;  // evaluation needs nobody else
+    if (rank > 0) return;  // evaluation needs no other rank
     own->eval();
     evaluated[0] = own(x);
   });
@@ -251,7 +250,7 @@ TEST_CASE("convert_sync_batchnorm keeps the modules and all they hold", "[sync_b
     Tensor sum = gradients[0][parameter.key()];
     for (size_t r = 1; r < 3; ++r) sum = sum + gradients[r][parameter.key()];
     CAPTURE(parameter.key());
-    // Those of bn, behind which there is another norm, are 0 but for rounding.
+    // The gradients of bn, which another norm follows, are 0 except for rounding.
     CHECK(difference(sum, parameter->grad(), 1e-11) == "");
   }
   original->load_state_dict(states[2]);
@@ -287,8 +286,7 @@ TEST_CASE("BNReLU2d with a residual, clones and checkpoints are synchronised too
   }
 }
 
-TEST_CASE("a rank in another mode is an error that says so, and so is what SyncBatchNorm cannot do",
-          "[sync_batch_norm]") {
+TEST_CASE("a rank in another mode, and what SyncBatchNorm cannot do, are errors that say so", "[sync_batch_norm]") {
   const auto train_beside = [](int milliseconds, const std::function<void(ProcessGroup&)>& after_evaluation) {
     return run_ranks("local", 2,
                      [&](ProcessGroup& group) {
@@ -327,7 +325,7 @@ TEST_CASE("a rank in another mode is an error that says so, and so is what SyncB
 
 TEST_CASE("SyncBatchNorm between processes over shared memory", "[sync_batch_norm][processes]") {
   Processes processes("shm", 2, Milliseconds(20'000), [](ProcessGroup& group, Store&) {
-    manual_seed(13);  // all ranks know the whole batch
+    manual_seed(13);  // so that all ranks know the whole batch
     Step whole = whole_batch({5, 6, 7}, kDouble);
     std::vector<Step> parts = split(whole, 2);
     nn::BatchNorm2d plain(5), norm(5);

@@ -1,4 +1,4 @@
-// Tensor-parallel layers against the plain ones in one process.
+// Tensor-parallel layers compared with the plain layers in one process.
 #include <gradus/tests/catch.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kVocabulary = 24, kWidth = 24, kHeads = 12, kLength = 12;
 
-/// A decoder of one block, of plain layers.
+/// A decoder with one block of plain layers.
 struct PlainDecoderImpl : nn::Module {
   nn::Embedding embed = register_module("embed", nn::Embedding(kVocabulary, kWidth));
   nn::LayerNorm norm1 = register_module("norm1", nn::LayerNorm(std::vector<int64_t>{kWidth}));
@@ -44,7 +44,7 @@ struct PlainDecoderImpl : nn::Module {
 };
 GRADUS_MODULE(PlainDecoder);
 
-/// The same of tensor-parallel layers, with or without sequence parallelism.
+/// The same decoder of tensor-parallel layers, with or without sequence parallelism.
 struct ParallelDecoderImpl : nn::Module {
   using Group = std::shared_ptr<ProcessGroup>;
   nn::VocabParallelEmbedding embed{nullptr};
@@ -101,7 +101,7 @@ M make_seeded(DType dtype, uint64_t seed, const Args&... args) {
   return module;
 }
 
-/// The part of a plain layer's tensor that a rank has in its place.
+/// The part of a plain layer's tensor that belongs to a rank.
 Tensor part_for(const std::string& name, const Tensor& whole, const Tensor& own, int rank, int ranks) {
   if (whole.sizes() == own.sizes()) return whole;
   if (name.find("in_proj") != std::string::npos)
@@ -110,7 +110,7 @@ Tensor part_for(const std::string& name, const Tensor& whole, const Tensor& own,
   return whole.narrow(dim, rank * own.size(dim), own.size(dim));
 }
 
-/// "" if all parameters, or with `gradients` their gradients, are parts of the plain ones.
+/// "" if all parameters, or with `gradients` their gradients, equal the parts of the plain ones.
 std::string difference_of_parts(nn::Module& parallel, const OrderedDict<std::string, Tensor>& plain, int rank,
                                 int ranks, double tolerance, bool gradients) {
   for (const auto& item : parallel.named_parameters()) {
@@ -130,7 +130,7 @@ Text make_text(int64_t samples) {
   return {all.narrow(1, 0, kLength).contiguous(), all.narrow(1, 1, kLength).contiguous()};
 }
 
-/// Parameters and gradients of a plain decoder after steps of SGD, and the losses.
+/// The parameters and gradients of a plain decoder after steps of SGD, and the losses.
 struct PlainRun {
   std::vector<double> losses;
   OrderedDict<std::string, Tensor> gradients, parameters;
@@ -190,7 +190,7 @@ TEST_CASE("tensor_parallel: exchanges have the gradients of what they compute", 
   expect_ranks("local", ranks, [&](ProcessGroup& own_group) {
     const auto group = shared(own_group);
     const double own = 0.5 + group->rank();
-    // All ranks compute the same function of the same x, so that they can check its gradients in step.
+    // All ranks compute the same function of the same x, so that all check its gradients with the same calls.
     const autograd::GradcheckFunction functions[] = {
         [&](const TensorList& in) -> TensorList {
           return {reduce_from_ranks(copy_to_ranks(in[0], group) * own, group)};
@@ -252,7 +252,7 @@ TEST_CASE("tensor_parallel: a transformer makes the step of one process", "[tens
   });
 }
 
-TEST_CASE("tensor_parallel: 100 steps in float32 keep the losses of one process", "[tensor_parallel]") {
+TEST_CASE("tensor_parallel: 100 steps in float32 have the losses of one process", "[tensor_parallel]") {
   manual_seed(12);
   const std::vector<Text> texts(100, make_text(2));
   const PlainRun plain = run_plain(kFloat, texts, 0.2);
@@ -273,7 +273,7 @@ TEST_CASE("tensor_parallel: 100 steps in float32 keep the losses of one process"
   });
 }
 
-TEST_CASE("tensor_parallel: a step sends what the formula says", "[tensor_parallel]") {
+TEST_CASE("tensor_parallel: a step sends the bytes of the formula", "[tensor_parallel]") {
   const int ranks = GENERATE(2, 3, 4);
   const bool cuts = GENERATE(false, true);
   CAPTURE(ranks, cuts);
@@ -284,9 +284,9 @@ TEST_CASE("tensor_parallel: a step sends what the formula says", "[tensor_parall
   loss.backward();
   using enum CollectiveKind;
   const int64_t positions = 2 * kLength, activation = positions * kWidth * 8, others = ranks - 1;
-  // The loss: the largest logit of each row, then the sum of exponentials and the target's logit.
+  // The loss sends the largest logit of each row, then the sum of exponentials and the target's logit.
   int64_t reduced = 3 * positions * 8;
-  // Behind embedding, attention and MLP, and, backward, in front of attention, MLP and head.
+  // After embedding, attention and MLP, and in backward before attention, MLP and head.
   if (!cuts) reduced += 6 * activation;
   else reduced += (3 * 2 + 2) * kWidth * 8;  // gradients of three norms and two biases
   const int64_t gathered = cuts ? 6 * activation / ranks : 0;
@@ -308,7 +308,7 @@ TEST_CASE("tensor_parallel: a mesh of two by two trains with DistributedDataPara
     require(mesh[0]->ranks() == std::vector<int>{column, column + 2} && mesh[0]->rank() == row, "data dimension");
     require(mesh[1]->ranks() == std::vector<int>{2 * row, 2 * row + 1} && mesh[1]->rank() == column,
             "tensor dimension");
-    // The second copy of the net begins with other numbers, which become those of the first.
+    // The second copy of the net begins with different numbers, and gets those of the first.
     const auto net = make_seeded<ParallelDecoder>(kDouble, row == 0 ? 3 : 99, mesh[1], cuts);
     const DistributedDataParallel ddp(net, mesh[0], small_buckets());
     optim::SGD sgd(net->parameters(), optim::SGDOptions(0.1));
@@ -329,7 +329,7 @@ TEST_CASE("tensor_parallel: a mesh of two by two trains with DistributedDataPara
   });
 }
 
-TEST_CASE("tensor_parallel: clipped over all ranks, and from a checkpoint on with another number of them",
+TEST_CASE("tensor_parallel: clipping over all ranks, and a checkpoint that another number of ranks loads",
           "[tensor_parallel]") {
   const int before = GENERATE(1, 2, 3, 4), after = GENERATE(1, 2, 4);
   const bool cuts = before % 2 == 0;
@@ -395,12 +395,12 @@ TEST_CASE("tensor_parallel: strict sums have the same bits on every transport", 
     });
 }
 
-TEST_CASE("tensor_parallel: cross-entropy is that of all classes", "[tensor_parallel]") {
+TEST_CASE("tensor_parallel: cross-entropy equals that over all classes", "[tensor_parallel]") {
   const int ranks = GENERATE(1, 2, 4, 8);
   const Reduction reduction = GENERATE(Reduction::mean, Reduction::sum, Reduction::none);
   const int64_t ignored = GENERATE(int64_t{-100}, int64_t{3});
   CAPTURE(ranks, ignored);
-  Tensor logits = randn({5, 8}, kDouble) * 1000;  // exponentials of these overflow
+  Tensor logits = randn({5, 8}, kDouble) * 1000;  // their exponentials overflow
   const Tensor targets = tensor({1, 3, 7, 3, 0}).to(kLong), weights = arange(1, 6).to(kDouble);
   const auto weighted = [&](const Tensor& loss) {
     return reduction == Reduction::none ? (loss * weights).sum() : loss * 3.0;
@@ -422,7 +422,8 @@ TEST_CASE("tensor_parallel: cross-entropy is that of all classes", "[tensor_para
   });
 }
 
-TEST_CASE("tensor_parallel: what ranks cannot share is an error that names both numbers", "[tensor_parallel]") {
+TEST_CASE("tensor_parallel: sizes that cannot be divided among the ranks are errors that name both numbers",
+          "[tensor_parallel]") {
   expect_ranks("local", 2, [](ProcessGroup& own) {
     const auto group = shared(own);
     const std::shared_ptr<ProcessGroup> none;
@@ -458,7 +459,7 @@ TEST_CASE("tensor_parallel: what ranks cannot share is an error that names both 
     require_message([&] { embed(targets(-1)); }, "indices: number 1 of them, -1, is outside [0, 4)");
     require_message([&] { embed(ones({2})); }, "indices must be int64 or int32, got float32");
 
-    // Nothing was sent by all these; and the other ways of the linear layers.
+    // None of these calls has sent anything. The linear layers in their other modes:
     manual_seed(1);
     const Tensor x = ones({2, 3, 4}).cumsum(2);
     const auto all = nn::ColumnParallelLinear(nn::ColumnParallelLinearOptions(4, 6).gather_output(true), group)(x);

@@ -1,4 +1,4 @@
-// A small net to train over ranks, its batches, and how far two trainings are apart.
+// A small net to train over ranks, its batches, and a measure of the difference between two trainings.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace gradus::test {
 
-/// A convolution, a layer that is used twice and a frozen one; its parameters need several small buckets.
+/// A net with a convolution, a layer that is used twice and a frozen one. Its parameters need several small buckets.
 struct NetImpl : nn::Module {
   nn::Conv2d conv = register_module("conv", nn::Conv2d(1, 3, 3));
   nn::Linear twice = register_module("twice", nn::Linear(12, 12));
@@ -29,7 +29,7 @@ struct NetImpl : nn::Module {
 };
 using Net = nn::ModuleHolder<NetImpl>;
 
-inline std::mutex generator_mutex;  // rank threads share the default generator
+inline std::mutex generator_mutex;  // the threads of the ranks share the default generator
 
 inline Net make_net(uint64_t seed, DType dtype) {
   const std::lock_guard lock(generator_mutex);
@@ -65,25 +65,25 @@ inline std::vector<Tensor> numbers_of(nn::Module& net) {
 }
 
 /// The largest |a - b| of two lists of tensors, each relative to 1 + its largest |b|. Infinity if the lists are empty
-/// or of other lengths or shapes, or if a number is not finite.
+/// or have different lengths or shapes, or if a number is not finite.
 inline double difference_of(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
   double worst = a.empty() || a.size() != b.size() ? INFINITY : 0;
   for (size_t i = 0; i < a.size() && std::isfinite(worst); ++i) {
     if (!(a[i].sizes() == b[i].sizes())) return INFINITY;
     const double difference =
         (a[i] - b[i]).abs().max().to(kDouble).item<double>() / (1 + b[i].abs().max().to(kDouble).item<double>());
-    worst = std::isfinite(difference) ? std::max(worst, difference) : INFINITY;  // std::max would pass over a NaN
+    worst = std::isfinite(difference) ? std::max(worst, difference) : INFINITY;  // std::max would ignore a NaN
   }
   return worst;
 }
 
-/// Several buckets, even of this small net.
+/// Options with which even this small net has several buckets.
 inline dist::DistributedDataParallelOptions small_buckets() {
   return dist::DistributedDataParallelOptions().first_bucket_mb(1e-4).bucket_cap_mb(5e-4);
 }
 
-/// Trains over the ranks of `group`: steps of SGD on this rank's share of one batch. `after_step` is called behind
-/// each.
+/// Trains over the ranks of `group` by steps of SGD with this rank's share of one batch. Calls `after_step` after each
+/// step.
 inline void train(dist::ProcessGroup& group, int steps, const std::function<void(int step, Net& net)>& after_step = {},
                   Device device = {}) {
   Net net = make_net(1, kFloat);

@@ -1,5 +1,4 @@
-// What goes wrong in the midst of training: the faults of collectives once more, in backward passes that average
-// gradients.
+// Faults during training: the faults of collectives again, in backward passes that average gradients.
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/fault_proxy.h>
@@ -18,7 +17,7 @@ namespace {
 
 constexpr int kForEver = 1 << 30;
 
-/// Trains for ever; rank 0 saves the net after each step.
+/// Trains without end. Rank 0 saves the net after each step.
 auto train_and_save(const std::string& path) {
   return [path](ProcessGroup& group, Store& store) {
     set_num_threads(1);
@@ -33,7 +32,7 @@ void wait_until_running(Store& store, int ranks) {
   while (store.add("running", 0) < ranks) std::this_thread::sleep_for(Milliseconds(1));
 }
 
-/// Whether the checkpoint is whole, some steps old and finite.
+/// Whether the checkpoint is complete, some steps old and finite.
 bool is_intact(const std::string& path) {
   Net net;
   int step = 0;
@@ -45,7 +44,8 @@ bool is_intact(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("training: a rank that is killed is named by all survivors, the checkpoint stays", "[faults][processes]") {
+TEST_CASE("training: a rank that is killed is named by all survivors, and the checkpoint stays intact",
+          "[faults][processes]") {
   const auto kind = GENERATE(as<std::string>(), "tcp", "shm");
   const int ranks = GENERATE(2, 3), victim = GENERATE(0, 1);
   const uint64_t point = GENERATE(1, 2, 3);
@@ -86,7 +86,7 @@ TEST_CASE("training: a rank that is stopped past the deadline is named", "[fault
   CHECK(is_intact(path));
 }
 
-TEST_CASE("training: a rank that makes another call in the midst of a step is told on all ranks", "[faults]") {
+TEST_CASE("training: a rank that makes a different call during a step is an error on all ranks", "[faults]") {
   const auto kind = GENERATE(as<std::string>(), "local", "tcp", "shm");
   CAPTURE(kind);
   const auto results = run_ranks(kind, 3, [](ProcessGroup& group) {
@@ -104,7 +104,7 @@ TEST_CASE("training: a rank that makes another call in the midst of a step is to
   }
 }
 
-TEST_CASE("training: a rank that skips a pass is missed by the others' deadline", "[faults]") {
+TEST_CASE("training: a rank that skips a pass is named when the deadline of the others passes", "[faults]") {
   const auto kind = GENERATE(as<std::string>(), "local", "tcp", "shm");
   CAPTURE(kind);
   std::atomic<bool> failed = false;
@@ -142,7 +142,7 @@ TEST_CASE("training: connections that are reset, bits that flip, bytes that are 
   CHECK(outcome.time < std::chrono::seconds(4));
 }
 
-TEST_CASE("training: what threads do late or not at all", "[faults]") {
+TEST_CASE("training: ranks that are late, crash or lose messages", "[faults]") {
   using Fault = LocalFault::Kind;
   const Fault kind = GENERATE(Fault::delay, Fault::drop, Fault::crash, Fault::mismatch);
   CAPTURE(static_cast<int>(kind));
@@ -153,7 +153,7 @@ TEST_CASE("training: what threads do late or not at all", "[faults]") {
     const CommFailure found = results[rank].status.failure;
     switch (kind) {
       case Fault::delay: CHECK(results[rank].error == ""); break;
-      case Fault::drop:  // missed by the deadline, or noticed by what came in its place
+      case Fault::drop:  // noticed at the deadline, or by the message that came instead
         CHECK((found == CommFailure::timeout || found == CommFailure::mismatch));
         break;
       case Fault::crash: CHECK(!results[rank].error.empty()); break;

@@ -1,4 +1,4 @@
-// What ranks contribute to the collectives of tests, and what must come out.
+// The contributions of ranks to the collectives of tests, and the expected results.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace gradus::test {
 
 using dist::ReduceKind;
 
-/// What rank r contributes: small numbers, so that sums are exact in every type.
+/// The contribution of rank r: small numbers, so that sums are exact in every type.
 inline double element(int rank, int64_t i) {
   return static_cast<double>((i * 7 + rank * 3) % 5 + (rank == 1 ? -1 : 0));
 }
@@ -24,7 +24,7 @@ Array contribution(int rank, int64_t count) {
   return x;
 }
 
-/// The `kind` of what all ranks contribute.
+/// The contributions of all ranks, reduced by `kind`.
 inline double reduced(ReduceKind kind, int ranks, int64_t i) {
   double result = element(0, i);
   for (int r = 1; r < ranks; ++r) {
@@ -50,7 +50,7 @@ bool equals(const Array& x, int64_t begin, int64_t count, const F& expected) {
   return true;
 }
 
-/// On the rank threads: Catch's assertions are not made for several.
+/// Checks a condition on the threads of ranks, because Catch's assertions must not be used in several threads.
 inline void require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
 }

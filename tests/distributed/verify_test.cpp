@@ -1,4 +1,4 @@
-// verify(): a right training is told from wrong ones, whose mistake is named.
+// verify() accepts right trainings and names the mistake of wrong ones.
 #include <gradus/tests/catch.h>
 
 #include <cmath>
@@ -18,7 +18,7 @@ namespace {
 
 using Group = std::shared_ptr<ProcessGroup>;
 
-/// What all ranks of a group report, which is the same.
+/// The report of all ranks of a group, which must be the same.
 VerifyReport report_of(const std::string& kind, int ranks, const std::function<VerifyReport(const Group&)>& body) {
   std::vector<VerifyReport> reports(static_cast<size_t>(ranks));
   expect_ranks(kind, ranks, [&](ProcessGroup& group) {
@@ -36,7 +36,7 @@ VerifiedTraining train_net(uint64_t seed) {
           }};
 }
 
-/// A convolution, `middle` and a linear layer; a factory, as each rank has modules of its own.
+/// A factory of nets with a convolution, `middle` and a linear layer, because each rank needs modules of its own.
 template <class MakeMiddle>
 VerifiedTraining train_around(const MakeMiddle& make_middle) {
   const std::lock_guard lock(generator_mutex);
@@ -47,7 +47,7 @@ VerifiedTraining train_around(const MakeMiddle& make_middle) {
           [net](const TensorList& batch) { return cross_entropy(net(batch[0]), batch[1]); }};
 }
 
-/// Parts of batches of 7 samples, made once.
+/// The parts of batches of 7 samples, which are made once.
 auto parts_of(std::vector<Batch> batches) {
   return [batches = std::move(batches)](int64_t step, int rank, int ranks) {
     const Batch part = share(batches[static_cast<size_t>(step)], rank, ranks);
@@ -57,7 +57,7 @@ auto parts_of(std::vector<Batch> batches) {
 
 VerifyOptions wrapped(const VerifyOptions::Wrap& wrap) { return VerifyOptions().steps(3).wrap(wrap); }
 
-/// A hook on each gradient that averages it: data-parallel training that begins with whatever weights there are.
+/// Averages each gradient in a hook: data-parallel training that does not copy the initial weights.
 std::shared_ptr<void> average_only(nn::Module& model, const Group& group) {
   for (const Tensor& parameter : model.parameters())
     if (parameter.requires_grad())
@@ -71,7 +71,7 @@ std::shared_ptr<void> average_only(nn::Module& model, const Group& group) {
 
 }  // namespace
 
-TEST_CASE("verify: ranks that train as one process are told to") {
+TEST_CASE("verify: ranks that train like one process pass") {
   const auto [kind, ranks] = GENERATE(
       table<std::string, int>({{"local", 1}, {"local", 2}, {"local", 3}, {"local", 4}, {"shm", 3}, {"tcp", 2}}));
   CAPTURE(kind, ranks);
@@ -91,7 +91,7 @@ TEST_CASE("verify: ranks that train as one process are told to") {
   CHECK_THAT(report.str(), contains("They make the same steps"));
 }
 
-TEST_CASE("verify: shares may be empty, in float64 the two agree to its digits") {
+TEST_CASE("verify: shares may be empty, and in float64 the two agree to its precision") {
   const auto parts = parts_of(make_batches(3, 2, kDouble));
   const auto make = [] {
     const Net net = make_net(1, kDouble);
@@ -155,7 +155,7 @@ TEST_CASE("verify: a rank that begins with another seed") {
   table >> step >> loss >> of_one[0] >> of_one[1] >> of_one[2] >> between;
   CHECK(between > 0.1);
 
-  // Another seed in one process than on all ranks.
+  // The training in one process begins with another seed than the ranks.
   int calls = 0;
   const VerifyReport alone = report_of("local", 1, [&](const Group& group) {
     return verify(
@@ -165,7 +165,7 @@ TEST_CASE("verify: a rank that begins with another seed") {
   CHECK_THAT(alone.diagnosis(), contains("the two trainings began with different numbers"));
 }
 
-TEST_CASE("verify: batch norm of each rank alone, and of all") {
+TEST_CASE("verify: batch norm over each rank, and over all ranks") {
   const auto parts = parts_of(make_batches(3, 8, kFloat));
   const auto make = [] { return train_around([] { return nn::BatchNorm2d(3); }); };
   const VerifyReport plain =
@@ -183,7 +183,7 @@ TEST_CASE("verify: batch norm of each rank alone, and of all") {
   });
   INFO(synchronized.str());
   CHECK(synchronized.ok());
-  // Buffers that nothing keeps the same.
+  // Buffers that nothing keeps equal.
   const VerifyReport buffers = report_of("local", 2, [&](const Group& group) {
     return verify(group, make, parts, wrapped([](nn::Module& model, const Group& of) {
                     return std::make_shared<DistributedDataParallel>(
@@ -194,7 +194,7 @@ TEST_CASE("verify: batch norm of each rank alone, and of all") {
   CHECK_THAT(buffers.diagnosis(), contains("nn::convert_sync_batchnorm"));
 }
 
-TEST_CASE("verify: dropout hides what differs") {
+TEST_CASE("verify: dropout hides other differences") {
   const auto parts = parts_of(make_batches(2, 8, kFloat));
   const auto report = [&](double p) {
     return report_of("local", 2, [&](const Group& group) {
@@ -267,7 +267,7 @@ TEST_CASE("verify: a training loop that forgets the weight of uneven parts") {
                                             "DistributedDataParallel::loss_weight"));
 }
 
-TEST_CASE("verify: an optimizer that makes another step") {
+TEST_CASE("verify: an optimizer that makes a different step") {
   const auto parts = parts_of(make_batches(1, 8, kFloat));
   const VerifyReport report = report_of("local", 3, [&](const Group& group) {
     return verify(
@@ -283,7 +283,7 @@ TEST_CASE("verify: an optimizer that makes another step") {
   CHECK_THAT(report.diagnosis(), contains("with the same gradients its optimizer made a different step"));
 }
 
-TEST_CASE("verify: a gradient that differs late may be rounding, in the first uneven step it is a missing weight") {
+TEST_CASE("verify: a gradient that differs late may be rounding, but in the first uneven step it is a missing weight") {
   VerifyReport report;
   report.tolerance = 1e-3;
   report.names[VerifyReport::kGradients] = {"weight"};
@@ -324,7 +324,7 @@ TEST_CASE("verify: a parameter that has no effect on the loss drifts by rounding
   CHECK_THAT(report.diagnosis(), contains("its gradient is 0 except for rounding"));
 }
 
-TEST_CASE("verify: a loss that is no number, and an exception in one process, reach all ranks") {
+TEST_CASE("verify: a NaN loss and an exception in one process reach all ranks") {
   const auto parts = parts_of(make_batches(1, 8, kFloat));
   const VerifyReport report = report_of("local", 2, [&](const Group& group) {
     return verify(
@@ -351,7 +351,7 @@ TEST_CASE("verify: a loss that is no number, and an exception in one process, re
   CHECK_THAT(results[1].error, contains("rank 0 ended the group: out of memory"));
 }
 
-TEST_CASE("verify: observations that do not match say so") {
+TEST_CASE("verify: observations that do not match are errors") {
   CHECK_THROWS_WITH(TrainingComparison(nullptr), contains("needs a process group"));
   for (const double tolerance : {-1e-3, std::nan("")})
     expect_ranks("local", 1, [&](ProcessGroup& group) {
@@ -385,7 +385,7 @@ TEST_CASE("verify: observations that do not match say so") {
   });
 }
 
-TEST_CASE("tests of trainings tell NaN, missing tensors and other shapes from equal ones") {
+TEST_CASE("the tests' comparison of trainings notices NaN, missing tensors and other shapes") {
   const Tensor x = ones({3});
   CHECK(difference_of({x, x}, {x, x}) == 0);
   CHECK(difference_of({x}, {x * 3}) == 0.5);
@@ -396,7 +396,7 @@ TEST_CASE("tests of trainings tell NaN, missing tensors and other shapes from eq
   CHECK(difference_of({x}, {ones({1})}) == INFINITY);
 }
 
-TEST_CASE("verify: gradients that are cleared before they are seen are no agreement") {
+TEST_CASE("verify: gradients that are cleared before observe() do not count as equal") {
   const auto parts = parts_of(make_batches(2, 4, kFloat));
   const bool cleared = GENERATE(false, true);
   const VerifyReport report = report_of("local", 2, [&](const Group& group) {
@@ -424,12 +424,12 @@ TEST_CASE("verify: gradients that are cleared before they are seen are no agreem
   if (cleared) CHECK_THAT(report.diagnosis(), contains("no parameter has a gradient"));
 }
 
-TEST_CASE("verify: between processes the random numbers begin again", "[processes]") {
+TEST_CASE("verify: random numbers are reset for the training in one process", "[processes]") {
   Processes processes("shm", 2, Milliseconds(20'000), [](ProcessGroup& group, Store&) {
     manual_seed(3);
     const auto parts = parts_of(make_batches(3, 6, kFloat));
     const auto make = [] {
-      nn::Sequential net(nn::Flatten(), nn::Linear(16, 8), nn::Tanh(), nn::Linear(8, 4));  // of the default generator
+      nn::Sequential net(nn::Flatten(), nn::Linear(16, 8), nn::Tanh(), nn::Linear(8, 4));  // from the default generator
       return VerifiedTraining{net.ptr(), std::make_unique<optim::SGD>(net->parameters(), 0.1),
                               [net](const TensorList& batch) { return cross_entropy(net(batch[0]), batch[1]); }};
     };

@@ -1,4 +1,4 @@
-// What a network may do to bytes, done by a proxy: the result is right or an error, soon, and never a wrong number.
+// Faults of a network, made by a proxy: the result is right, or an error soon, and never a wrong number.
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/runtime/random.h>
 #include <gradus/distributed/comm/store/tcp_store.h>
@@ -15,7 +15,7 @@ using Kind = WireFault::Kind;
 
 namespace {
 
-/// Sums of several sizes, and messages; throws an Error where one is wrong.
+/// Computes sums of several sizes and sends messages. Throws an Error if a result is wrong.
 void communicate(ProcessGroup& group, int rounds, int64_t most) {
   const int n = group.size();
   for (int64_t i = 0; i < rounds; ++i) {
@@ -32,7 +32,7 @@ void communicate(ProcessGroup& group, int rounds, int64_t most) {
 
 size_t random_below(uint64_t seed, uint64_t index, size_t end) { return philox(seed, index, 0).word[0] % end; }
 
-/// What rank 1 of two says to rank 0 on one of its connections, whose challenge was `s`.
+/// What rank 1 of two sends to rank 0 on one of its connections after the challenge `s`.
 io::Bytes hello_of_rank_1(const Token& token, const Digest& s, uint8_t channel = 0) {
   io::Bytes bytes(96);
   io::write_big_endian(uint32_t{0x47524448}, &bytes[0]);
@@ -48,7 +48,7 @@ io::Bytes hello_of_rank_1(const Token& token, const Digest& s, uint8_t channel =
   return bytes;
 }
 
-/// A connection to a rank that has sent its challenge and got the answer.
+/// Connects to a rank, which has sent its challenge and received the answer when this returns.
 Connection knock(const Address& address, const std::function<io::Bytes(const Digest&)>& answer,
                  const Deadline& deadline) {
   Connection connection = Connection::open(address, deadline);
@@ -58,7 +58,7 @@ Connection knock(const Address& address, const std::function<io::Bytes(const Dig
   return connection;
 }
 
-/// Whether the rank closes that connection, with a word or without.
+/// Whether the rank closes that connection, with or without an error message.
 bool is_turned_away(const Address& address, const std::function<io::Bytes(const Digest&)>& answer) {
   const Deadline deadline(Milliseconds(3000));
   const Connection stranger = knock(address, answer, deadline);
@@ -74,7 +74,7 @@ bool is_turned_away(const Address& address, const std::function<io::Bytes(const 
 
 }  // namespace
 
-TEST_CASE("bytes that come one at a time change nothing", "[faults]") {
+TEST_CASE("bytes that arrive one at a time change nothing", "[faults]") {
   const Outcome outcome = run_through_proxy(3, {.kind = Kind::trickle, .after = 100'000},
                                             [](ProcessGroup& group) { communicate(group, 6, 400); });
   for (const RankResult& rank : outcome.ranks) CHECK(rank.error == "");
@@ -96,7 +96,7 @@ TEST_CASE("a connection that is reset or half closed ends the group at once, on 
   CHECK(outcome.time < std::chrono::seconds(2));
 }
 
-TEST_CASE("a control connection that ends instead of telling of a failure is one", "[faults]") {
+TEST_CASE("a control connection that ends instead of announcing a failure is a failure", "[faults]") {
   const Kind kind = GENERATE(Kind::reset, Kind::half_close);
   const bool upwards = GENERATE(true, false);
   CAPTURE(static_cast<int>(kind), upwards);
@@ -118,7 +118,7 @@ TEST_CASE("a control connection that ends instead of telling of a failure is one
 TEST_CASE("bits that flip on the wire are an error on all ranks", "[faults]") {
   const bool upwards = GENERATE(true, false);
   const uint64_t number = GENERATE(range(0, 14));
-  // In the first header, in the first body, and somewhere.
+  // In the first header, in the first body, and at a random place.
   const size_t after = number < 5    ? random_below(1, number, 64)
                        : number < 10 ? 64 + random_below(2, number, 1000)
                                      : random_below(3, number, 100'000);
@@ -136,7 +136,7 @@ TEST_CASE("bits that flip on the wire are an error on all ranks", "[faults]") {
   CHECK(outcome.time < std::chrono::seconds(2));
 }
 
-TEST_CASE("bits that flip in what announces a failure do not hide it", "[faults]") {
+TEST_CASE("bits that flip in the announcement of a failure do not hide it", "[faults]") {
   const auto after = GENERATE(range(0, 80, 5));
   const WireFault fault{.kind = Kind::flip, .on_control = true, .after = static_cast<size_t>(after), .bit = after % 8};
   CAPTURE(after, fault.bit);
@@ -153,18 +153,18 @@ TEST_CASE("bits that flip in what announces a failure do not hide it", "[faults]
   CHECK(outcome.time < std::chrono::seconds(1));
 }
 
-TEST_CASE("bytes that are lost without a word are missed by the deadline", "[faults]") {
+TEST_CASE("bytes that are lost without an error are noticed at the deadline", "[faults]") {
   const auto after = GENERATE(as<size_t>(), 0, 20, 3000);
   const WireFault fault{.kind = Kind::swallow, .after = after};
   const Outcome outcome = run_through_proxy(3, fault, [](ProcessGroup& group) { communicate(group, 1000, 9000); },
                                             {.timeout = Milliseconds(300)});
   CHECK(outcome.struck);
   for (const RankResult& rank : outcome.ranks) CHECK(rank.status.failure == CommFailure::timeout);
-  for (const RankResult& rank : outcome.ranks) CHECK((rank.status.rank == 0 || rank.status.rank == 1));  // an end of it
+  for (const RankResult& rank : outcome.ranks) CHECK((rank.status.rank == 0 || rank.status.rank == 1));  // one end
   CHECK(outcome.time < std::chrono::seconds(2));
 }
 
-TEST_CASE("a store behind a bad network gives the right value or an error", "[faults]") {
+TEST_CASE("a store in a bad network gives the right value or an error", "[faults]") {
   const Kind kind = GENERATE(Kind::trickle, Kind::flip, Kind::reset, Kind::half_close);
   const bool upwards = GENERATE(true, false);
   const uint64_t number = GENERATE(range(0, 6));
@@ -193,13 +193,13 @@ TEST_CASE("a store behind a bad network gives the right value or an error", "[fa
     CHECK_THAT(error, contains(upwards ? "closed the connection" : "damaged") || contains("not a frame") ||
                           contains("version"));
   else CHECK_THAT(error, contains("closed the connection"));
-  CHECK(steady_clock::now() - begin < std::chrono::seconds(5));  // not by a deadline; 0.1 s on idle cores
-  TcpStore other(server.address(), token);                       // the server goes on
+  CHECK(steady_clock::now() - begin < std::chrono::seconds(5));  // not at a deadline; 0.1 s on idle cores
+  TcpStore other(server.address(), token);                       // the server still works
   other.set("after", "1");
   CHECK(other.get("after") == "1");
 }
 
-TEST_CASE("strangers at the door of a rank are dropped, and hold up nobody", "[faults]") {
+TEST_CASE("strangers that connect to a rank are dropped and delay no rank", "[faults]") {
   const Token token = Token::random();
   const TcpOptions options{.token = token, .timeout = Milliseconds(5000)};
   HashStore store;
@@ -223,7 +223,7 @@ TEST_CASE("strangers at the door of a rank are dropped, and hold up nobody", "[f
   CHECK(errors[1] == "");
 }
 
-TEST_CASE("a rank has more strangers at its door than descriptors", "[faults][processes]") {
+TEST_CASE("more strangers connect to a rank than it has descriptors", "[faults][processes]") {
   constexpr int kDescriptors = 128, kStrangers = 150;
   const Token token = Token::random();
   const TcpOptions options{.token = token, .timeout = Milliseconds(20'000)};
@@ -259,7 +259,7 @@ TEST_CASE("ranks that have another token or number of ranks are refused at once"
   CHECK_THAT(error, contains("which did not connect: 1"));
 }
 
-TEST_CASE("the right token opens the door of a rank, and what was recorded there opens no other", "[faults]") {
+TEST_CASE("a rank accepts a peer with the right token, and a recorded handshake is useless elsewhere", "[faults]") {
   const Token token = Token::random();
   std::vector<io::Bytes> recorded;
   for (const bool again : {false, true}) {

@@ -1,4 +1,4 @@
-// Every collective of arrays on GPUs, over nccl, tcp and shm, against sums computed here.
+// Every collective of arrays on GPUs, over nccl, tcp and shm, compared with sums computed here.
 #include <cmath>
 #include <cstring>
 
@@ -11,7 +11,7 @@ using namespace gradus::test;
 
 namespace {
 
-/// NCCL needs a GPU for each rank; through the host ranks may share one.
+/// NCCL needs a GPU for each rank. Through host memory ranks may share one.
 bool cannot_run(const std::string& backend, int ranks = 2) {
   return backend == "nccl" ? no_nccl_for(ranks) : fewer_gpus_than(1);
 }
@@ -47,8 +47,7 @@ void check_reductions(ProcessGroup& group) {
       }
 }
 
-/// Sums of many arrays in one call, of which some are short, some long, and all begin at the second element of their
-/// memory.
+/// Sums many arrays in one call. Some are short and some long, and all begin at the second element of their memory.
 template <class T>
 void check_coalesced(ProcessGroup& group) {
   std::vector<int64_t> counts(60, 3);
@@ -93,11 +92,11 @@ void check_moves(ProcessGroup& group) {
     for (int r = 0; r < ranks; ++r)
       require(equals<T>(on_host(exchanged), r * count, count, [&](int64_t i) { return element(r, rank * count + i); }),
               "all_to_all" + what);
-    std::vector<int64_t> counts(static_cast<size_t>(ranks), 0);  // rank 1 alone has something
+    std::vector<int64_t> counts(static_cast<size_t>(ranks), 0);  // only rank 1 has elements
     counts[1] = count;
     group.all_gather_v(rank == 1 ? own : empty(0), arrived, counts);
     require(equals<T>(on_host(arrived), 0, count, of(1)), "all_gather_v" + what);
-    std::vector<int64_t> sent(counts.size(), 0), received(counts.size(), 0);  // once round
+    std::vector<int64_t> sent(counts.size(), 0), received(counts.size(), 0);  // once around the ring
     sent[static_cast<size_t>(next)] = received[static_cast<size_t>(previous)] = count;
     group.all_to_all_v(own, sent, arrived, received);
     require(equals<T>(on_host(arrived), 0, count, of(previous)), "all_to_all_v" + what);
@@ -125,7 +124,7 @@ TEST_CASE("reductions of every type on GPUs", "[collectives]") {
     check_reductions<int32_t>(group);
     for (const ReduceKind kind : {ReduceKind::sum, ReduceKind::min, ReduceKind::max, ReduceKind::prod})
       for (const bool strict : {false, true}) {
-        const int sets = 1 << group.size();  // of ranks that say true
+        const int sets = 1 << group.size();  // all sets of ranks that contribute true
         const Array bits = Array::empty({sets}, DType::boolean);
         for (int i = 0; i < sets; ++i) bits.data<bool>()[i] = (i >> group.rank()) & 1;
         const Array x = on_device(bits);
@@ -150,7 +149,8 @@ TEST_CASE("broadcast, all_gather, gather, scatter, send and recv on GPUs", "[col
   });
 }
 
-TEST_CASE("sums on GPUs have the same bits on all ranks and each time, strict ones on all backends", "[collectives]") {
+TEST_CASE("sums on GPUs have the same bits on all ranks and in all runs, and strict sums on all backends",
+          "[collectives]") {
   if (no_nccl_for(2)) return;
   two_ranks({.backend = "nccl", .timeout = kTimeout}, [&](ProcessGroup& nccl) {
     const auto tcp = init_process_group({.backend = "tcp", .timeout = kTimeout}),
@@ -179,7 +179,7 @@ TEST_CASE("sums on GPUs have the same bits on all ranks and each time, strict on
   });
 }
 
-TEST_CASE("calls wait for the current stream, and their results are there for it", "[collectives]") {
+TEST_CASE("calls wait for the current stream, and their results are ready for it", "[collectives]") {
   const auto backend = GENERATE(as<std::string>(), "nccl", "tcp", "shm");
   if (cannot_run(backend)) return;
   CAPTURE(backend);
@@ -199,7 +199,7 @@ TEST_CASE("calls wait for the current stream, and their results are there for it
       const Array y = Array::empty(x.shape(), x.dtype(), device);
       kernels.copy(x, y);
       results.push_back(y);
-      const Array gone = Array::empty({1'000'000}, DType::f32, device);  // freed while it is on its way
+      const Array gone = Array::empty({1'000'000}, DType::f32, device);  // freed while it is in transit
       kernels.fill(gone, 1);
       works.push_back(group.all_reduce(gone, ReduceKind::sum, {.async = true}));
     }
@@ -239,13 +239,13 @@ TEST_CASE("collectives over NCCL are part of a captured graph", "[collectives]")
       require(equals<float>(on_host(y), 0, count, [&](int64_t) { return 2 * i + 1; }), "replay");
     }
     kernels.fill(x, 1);
-    group.all_reduce(x);  // eagerly again
+    group.all_reduce(x);  // without the graph again
     require(equals<float>(on_host(x), 0, count, [](int64_t) { return 2; }), "after the graph");
     graph.reset();
   });
 }
 
-TEST_CASE("all_reduce_coalesced over NCCL sums several arrays where they are", "[collectives]") {
+TEST_CASE("all_reduce_coalesced over NCCL sums several arrays in place", "[collectives]") {
   if (no_nccl_for(2)) return;
   two_ranks({.backend = "nccl", .timeout = kTimeout}, [](ProcessGroup& group) {
     for (const bool strict : {false, true}) {
@@ -261,7 +261,7 @@ TEST_CASE("all_reduce_coalesced over NCCL sums several arrays where they are", "
     check_coalesced<float>(group);
     check_coalesced<double>(group);
     check_coalesced<BFloat16>(group);
-    const int64_t large = 20'000'000;  // more than GPUs share memory for
+    const int64_t large = 20'000'000;  // larger than the memory that GPUs share
     const Array x = on_device(contribution<float>(group.rank(), large));
     group.all_reduce(x);
     require(equals<float>(on_host(x), 0, large, [](int64_t i) { return reduced(ReduceKind::sum, 2, i); }),
@@ -269,14 +269,14 @@ TEST_CASE("all_reduce_coalesced over NCCL sums several arrays where they are", "
   });
 }
 
-TEST_CASE("short sums over NCCL that follow each other at once do not disturb each other", "[collectives]") {
+TEST_CASE("short sums over NCCL in quick succession do not affect each other", "[collectives]") {
   if (no_nccl_for(2)) return;
   two_ranks({.backend = "nccl", .timeout = kTimeout}, [](ProcessGroup& group) {
     Backend& kernels = current_backend(DeviceType::cuda);
     std::vector<Array> arrays;
     std::vector<std::shared_ptr<Work>> works;
     for (int i = 0; i < 100; ++i) {
-      const int64_t count = i % 7 == 6 ? 2'000'000 : 1 + 977 * i % 40'000;  // by one block and by many, and by copies
+      const int64_t count = i % 7 == 6 ? 2'000'000 : 1 + 977 * i % 40'000;  // for one block, for many, and for copies
       arrays.push_back(Array::empty({count}, DType::f32, Device(DeviceType::cuda, cuda::current_device())));
       kernels.fill(arrays.back(), i + group.rank());
       works.push_back(group.all_reduce(arrays.back(), ReduceKind::sum, {.async = true}));
@@ -289,7 +289,7 @@ TEST_CASE("short sums over NCCL that follow each other at once do not disturb ea
   });
 }
 
-TEST_CASE("what goes through the host is no part of a captured graph", "[collectives]") {
+TEST_CASE("collectives through the host cannot be part of a captured graph", "[collectives]") {
   if (fewer_gpus_than(1)) return;
   two_ranks({.backend = "shm", .timeout = kTimeout}, [](ProcessGroup& group) {
     const Array x = Array::empty({10}, DType::f32, Device(DeviceType::cuda, cuda::current_device()));
@@ -321,7 +321,7 @@ TEST_CASE("sub-groups over NCCL", "[collectives]") {
   });
 }
 
-TEST_CASE("sub-groups over NCCL are on their way at the same time", "[collectives]") {
+TEST_CASE("collectives of several sub-groups over NCCL run at the same time", "[collectives]") {
   if (no_nccl_for(4)) return;
   on_ranks(4, {.backend = "nccl", .timeout = kTimeout}, [](ProcessGroup& world) {
     const int rank = world.rank(), half = rank / 2;
@@ -333,7 +333,7 @@ TEST_CASE("sub-groups over NCCL are on their way at the same time", "[collective
     const auto sum_of_half = [](int h) { return [h](int64_t i) { return element(2 * h, i) + element(2 * h + 1, i); }; };
     require(equals<float>(on_host(x), 0, 1000, sum_of_half(half)), "the half's sum");
     if (outer) {
-      outer->broadcast(x, 1);  // the world's rank 3
+      outer->broadcast(x, 1);  // rank 3 of the world
       require(equals<float>(on_host(x), 0, 1000, sum_of_half(1)), "from rank 3 to rank 0");
     }
     world.barrier();

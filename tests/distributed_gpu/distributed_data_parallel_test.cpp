@@ -1,4 +1,4 @@
-// Training over ranks with GPUs: the steps of one process, eagerly and captured.
+// Training over ranks with GPUs makes the steps of one process, eagerly and captured.
 #include <cmath>
 
 #include <gradus/tests/distributed/training.h>
@@ -12,7 +12,7 @@ namespace {
 
 Batch on_gpu(const Batch& batch) { return {batch.images.to(kCUDA), batch.labels.to(kCUDA)}; }
 
-/// The parameters after `steps` steps of SGD over `group`'s ranks, captured or not.
+/// The parameters after `steps` steps of SGD over the ranks of `group`, captured or not.
 std::vector<Tensor> train(ProcessGroup& group, DType dtype, const std::vector<Batch>& batches, bool captured) {
   const Net net = make_net(1 + static_cast<uint64_t>(group.rank()), dtype);
   net->to(kCUDA);
@@ -95,7 +95,7 @@ TEST_CASE("ddp on GPUs: an inf on one rank makes all captured steps skip", "[ddp
   });
 }
 
-TEST_CASE("ddp on GPUs: what goes through the host cannot be captured, and says so", "[ddp]") {
+TEST_CASE("ddp on GPUs: collectives through the host cannot be captured, with an error that says so", "[ddp]") {
   if (fewer_gpus_than(1)) return;
   two_ranks({.backend = "shm", .timeout = kTimeout}, [](ProcessGroup& group) {
     std::string message;

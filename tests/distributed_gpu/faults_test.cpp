@@ -1,5 +1,6 @@
-// What ranks of a group over NCCL say when one of them calls something else, nothing, or ends. Where a rank ends, GPUs
-// speak through host memory or sockets: it must not end in the middle of what another GPU reads.
+// The errors of ranks over NCCL when one of them makes a different call, makes none, or ends. In tests in which a rank
+// ends, GPUs communicate through host memory or sockets, because a rank must not end while another GPU reads its
+// memory.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -15,7 +16,7 @@ using namespace gradus::test;
 
 namespace {
 
-/// Two ranks over NCCL, with direct access of one GPU to the other's memory or without.
+/// Runs two ranks over NCCL, with or without direct access of one GPU to the other's memory.
 void two_linked(bool direct, Milliseconds timeout, const std::function<void(ProcessGroup&)>& body) {
   setenv("NCCL_P2P_DISABLE", direct ? "0" : "1", 1);
   setenv("NCCL_SHM_DISABLE", direct ? "0" : "1", 1);
@@ -31,7 +32,7 @@ Array ones(int64_t count) {
   return x;
 }
 
-/// Waits on the host for a sum.
+/// Computes a sum and waits for it on the host.
 void sum(ProcessGroup& group, int64_t count) {
   group.all_reduce(ones(count), ReduceKind::sum, {.async = true})->wait(Milliseconds(60'000));
 }
@@ -48,7 +49,7 @@ TEST_CASE("a rank that never calls is named when the deadline passes", "[faults]
   CAPTURE(direct);
   two_linked(direct, Milliseconds(20'000), [](ProcessGroup& group) {
     sum(group, 1000);
-    if (group.rank() == 1) {  // learns it without a call of its own
+    if (group.rank() == 1) {  // learns of the failure without a call of its own
       for (int i = 0; i < 100 && group.status().ok(); ++i) std::this_thread::sleep_for(Milliseconds(100));
       require(group.status().failure == CommFailure::timeout && group.status().rank == 1, group.status().message);
       return;
@@ -62,17 +63,17 @@ TEST_CASE("a rank that never calls is named when the deadline passes", "[faults]
     require(failure.seconds < 10, told(failure));
     const Failure again = failure_of([&] { sum(group, 10); });
     require(again.status.message == failure.status.message && again.seconds < 1, told(again));
-    cuda::synchronize();  // the device has given up
+    cuda::synchronize();  // returns because the device has given up
   });
 }
 
-TEST_CASE("a rank whose device does not come to a collective is named", "[faults]") {
+TEST_CASE("a rank whose device does not reach a collective is named", "[faults]") {
   if (no_nccl_for(2)) return;
   const bool direct = GENERATE(true, false);
   CAPTURE(direct);
   two_linked(direct, Milliseconds(20'000), [](ProcessGroup& group) {
     sum(group, 1000);
-    if (group.rank() == 1) {  // some seconds of work in front of it
+    if (group.rank() == 1) {  // first queues some seconds of work
       const Array large = Array::empty({int64_t{1} << 31}, DType::f32, Device(DeviceType::cuda, 1));
       for (int i = 0; i < 1500; ++i) current_backend(DeviceType::cuda).fill(large, i);
     }
@@ -84,7 +85,7 @@ TEST_CASE("a rank whose device does not come to a collective is named", "[faults
   });
 }
 
-TEST_CASE("calls that differ are told on both sides before they are launched, where that is asked for", "[faults]") {
+TEST_CASE("calls that differ are an error on both sides before they are launched, if debug is on", "[faults]") {
   if (no_nccl_for(2)) return;
   setenv("GRADUS_NCCL_DEBUG", "1", 1);
   for (const std::string difference : {"count", "dtype", "kind"})
@@ -106,7 +107,7 @@ TEST_CASE("calls that differ are told on both sides before they are launched, wh
   unsetenv("GRADUS_NCCL_DEBUG");
 }
 
-TEST_CASE("abort ends what waits on the other ranks' devices", "[faults]") {
+TEST_CASE("abort ends the work that waits on other ranks' devices", "[faults]") {
   if (no_nccl_for(2)) return;
   const bool direct = GENERATE(true, false);
   CAPTURE(direct);
@@ -131,7 +132,7 @@ TEST_CASE("a rank whose process has ended is named", "[faults]") {
     sum(group, 1000);
     group.barrier();
     cuda::synchronize();
-    if (group.rank() == 1) _exit(0);  // takes no leave
+    if (group.rank() == 1) _exit(0);  // without leaving the group
     const Failure failure = failure_of([&] { sum(group, 1000); });
     require(failure.status.failure == CommFailure::peer_lost && failure.status.rank == 1, told(failure));
     require(failure.seconds < 8, told(failure));
@@ -145,14 +146,14 @@ TEST_CASE("training over NCCL: a rank whose process ends, or that makes no more 
   two_apart(Milliseconds(20'000), [&](ProcessGroup& group) {
     const Device device(DeviceType::cuda, cuda::current_device());
     const auto wait = [&](int step, Net&) {
-      if (step < 3) return;  // the net and its communication are set up
+      if (step < 3) return;  // until the net and its communication are set up
       if (step == 3) {
         cuda::synchronize();
         group.barrier();
         group.set_timeout(Milliseconds(1000));
       }
       if (group.rank() == 0) return;
-      if (ends) _exit(0);  // takes no leave
+      if (ends) _exit(0);  // without leaving the group
       for (int i = 0; i < 100 && group.status().ok(); ++i) std::this_thread::sleep_for(Milliseconds(100));
       throw CollectiveError(group.status());
     };
@@ -163,7 +164,7 @@ TEST_CASE("training over NCCL: a rank whose process ends, or that makes no more 
   });
 }
 
-TEST_CASE("a rank that has left is missed", "[faults]") {
+TEST_CASE("a rank that has left is named", "[faults]") {
   if (no_nccl_for(2)) return;
   two_apart(Milliseconds(20'000), [](ProcessGroup& group) {
     sum(group, 1000);
@@ -175,7 +176,7 @@ TEST_CASE("a rank that has left is missed", "[faults]") {
   });
 }
 
-TEST_CASE("a rank that does not come to a new group over NCCL is named", "[faults]") {
+TEST_CASE("a rank that does not join a new group over NCCL is named", "[faults]") {
   if (no_nccl_for(1)) return;
   const auto begin = std::chrono::steady_clock::now();
   std::string message;

@@ -1,4 +1,5 @@
-// Parameters, gradients and optimizer state divided among GPUs: the numbers of one process, nets beyond one's limit.
+// Parameters, gradients and optimizer state that are divided among GPUs: the results of one process, and nets that are
+// too large for one GPU.
 #include <cmath>
 
 #include <gradus/distributed/sharding/fully_sharded.h>
@@ -19,7 +20,7 @@ std::unique_ptr<optim::Optimizer> adam(const std::vector<Tensor>& parameters) {
   return std::make_unique<optim::Adam>(parameters, optim::AdamOptions(0.01));
 }
 
-/// The parameters after Adam's steps over the whole batches on one GPU.
+/// The parameters after steps of Adam with the whole batches on one GPU.
 std::vector<Tensor> train_alone(const std::vector<Batch>& batches) {
   const Net net = make_net(1, kDouble);
   net->to(kCUDA);
@@ -38,7 +39,7 @@ Batch own_share(const Batch& batch, const ProcessGroup& group) {
   return {own.images.to(kCUDA), own.labels.to(kCUDA)};
 }
 
-/// Layers of 4 MiB.
+/// A net of layers with 4 MiB each.
 nn::Sequential deep() {
   nn::Sequential net;
   for (int i = 0; i < 16; ++i) net->push_back(nn::Linear(nn::LinearOptions(1024, 1024).bias(false)));
@@ -86,7 +87,7 @@ TEST_CASE("sharded training on GPUs has the parameters of one process", "[shardi
   });
 }
 
-TEST_CASE("a net beyond the limit of one GPU trains on two", "[sharding]") {
+TEST_CASE("a net beyond the memory limit of one GPU trains on two", "[sharding]") {
   if (no_nccl_for(2)) return;
   const auto losses = [](ProcessGroup& group, int64_t limit, DType dtype) {
     manual_seed(1);
@@ -109,7 +110,7 @@ TEST_CASE("a net beyond the limit of one GPU trains on two", "[sharding]") {
     set_memory_limit(kCUDA, kNoMemoryLimit);
     return values;
   };
-  // Parameters, gradients and state are 256 MiB: 128 a rank, four units of 4 MiB, and the 32 MiB that cuBLAS works in.
+  // Parameters, gradients and state are 256 MiB. A rank needs 128 MiB, four units of 4 MiB, and 32 MiB for cuBLAS.
   const int64_t limit = int64_t{192} << 20;
   on_ranks(1, {.backend = "nccl", .timeout = kTimeout}, [&](ProcessGroup& group) {
     bool refused = false;
@@ -128,7 +129,7 @@ TEST_CASE("a net beyond the limit of one GPU trains on two", "[sharding]") {
   });
 }
 
-TEST_CASE("tensor parallel layers on GPUs are the plain layers", "[sharding]") {
+TEST_CASE("tensor-parallel layers on GPUs equal the plain layers", "[sharding]") {
   if (no_nccl_for(2)) return;
   two_ranks({.backend = "nccl", .timeout = kTimeout}, [](ProcessGroup& group) {
     manual_seed(5);

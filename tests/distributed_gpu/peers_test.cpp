@@ -1,4 +1,4 @@
-// The sums of GPUs that reach each other's memory, without NVLink: streams of one GPU are the ranks.
+// The sums of GPUs that access each other's memory, tested without NVLink: the ranks are streams of one GPU.
 #include <cstdlib>
 
 #include <gradus/distributed/comm/nccl/peer_kernels.h>
@@ -11,7 +11,7 @@ using namespace gradus::test;
 
 namespace {
 
-/// Each round has other values, so that what a former one left behind is a wrong result.
+/// The summands differ between rounds, so that a leftover of an earlier round gives a wrong result.
 double summand(int rank, int round, int64_t i) { return static_cast<double>((i * 7 + rank * 3 + round * 11) % 13); }
 
 template <class T>
@@ -39,7 +39,7 @@ struct StreamRanks {
   }
 };
 
-/// Sums of these counts, one after the other on each stream; all that take more than the staging memory by shares.
+/// Computes sums of these counts, one after the other on each stream. Sums that exceed the staging memory go by shares.
 template <class T>
 void check_sums(int ranks, const std::vector<int64_t>& counts) {
   StreamRanks on(ranks, size_t{1} << 20, size_t{4} << 20);
@@ -49,7 +49,7 @@ void check_sums(int ranks, const std::vector<int64_t>& counts) {
     for (int r = 0; r < ranks; ++r)
       arrays[static_cast<size_t>(round)].push_back(
           on_device(summands<T>(r, round, counts[static_cast<size_t>(round)])));
-  for (int r = 0; r < ranks; ++r)  // the first rank's stream waits until the last one's has been given its work
+  for (int r = 0; r < ranks; ++r)  // the first stream waits until the last one has its work
     for (int round = 0; round < rounds; ++round) {
       const Array& x = arrays[static_cast<size_t>(round)][static_cast<size_t>(r)];
       const Stream& stream = on.streams[static_cast<size_t>(r)];
@@ -80,11 +80,11 @@ void check_sums(int ranks, const std::vector<int64_t>& counts) {
 
 }  // namespace
 
-TEST_CASE("sums in each other's memory follow each other without a mix-up, in one kernel and by shares") {
+TEST_CASE("successive sums in each other's memory do not mix, in one kernel or by shares") {
   if (fewer_gpus_than(1)) return;
   dist::spawn(
       [](int) {
-        // A kernel that is loaded when it is first needed waits until those that run have ended: the other streams'.
+        // Without this, a kernel that is loaded when it is first needed waits for the running kernels of other streams.
         setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/1);
         for (const int ranks : {2, 4}) {
           check_sums<float>(ranks, {1'000'001, 300'001, 1'000'001, 17, 600'000, 900'000, 5, 1, 900'000, 800'000});

@@ -1,4 +1,5 @@
-// Ranks with GPUs. They are processes, since a process that has used a device cannot be copied; so this one uses none.
+// Ranks with GPUs. They are processes, and because a process that has used a device cannot be copied, this one uses
+// none.
 #pragma once
 
 #include <sys/wait.h>
@@ -17,10 +18,10 @@
 
 namespace gradus::test {
 
-/// For calls that nothing disturbs.
+/// Timeout of calls that nothing disturbs.
 inline constexpr dist::Milliseconds kTimeout{20'000};
 
-/// Number of GPUs of this machine, as a copy of this process finds it.
+/// Number of GPUs of this machine, as seen by a copy of this process.
 inline int gpu_count() {
   static const int count = [] {
     const pid_t pid = fork();
@@ -32,13 +33,13 @@ inline int gpu_count() {
   return count;
 }
 
-/// True, and the case is skipped, where it cannot run.
+/// Skips the case and returns true if there are fewer GPUs.
 inline bool fewer_gpus_than(int needed) {
   return gpu_count() < needed && skip(std::to_string(needed) + " CUDA device" + (needed > 1 ? "s" : ""));
 }
 inline bool no_nccl_for(int ranks) { return fewer_gpus_than(ranks) || (dist::nccl_version() == 0 && skip("NCCL")); }
 
-/// Ranks in a group, each with a GPU of its own if there are enough. Throws what the first rank that fails throws.
+/// Runs ranks in a group, each with a GPU of its own if there are enough. Throws what the first rank that fails throws.
 inline void on_ranks(int ranks, const dist::InitOptions& options,
                      const std::function<void(dist::ProcessGroup&)>& body) {
   const int gpus = gpu_count();
@@ -58,7 +59,7 @@ inline std::shared_ptr<dist::ProcessGroup> shared(dist::ProcessGroup& group) {
   return {std::shared_ptr<void>(), &group};
 }
 
-/// A copy of x on this rank's device, or back on the host.
+/// Copies x to this rank's device, or back to the host.
 inline Array on_device(const Array& x) {
   const Array y = Array::empty(x.shape(), x.dtype(), Device(DeviceType::cuda, cuda::current_device()));
   runtime(DeviceType::cuda).copy(y.data(), y.device(), x.data(), Device(), x.nbytes(), /*non_blocking=*/false);
@@ -70,7 +71,7 @@ inline Array on_host(const Array& x) {
   return y;
 }
 
-/// What `body` throws, and after how long.
+/// What `body` throws, and how long that took.
 struct Failure {
   dist::CommStatus status;
   double seconds = 0;

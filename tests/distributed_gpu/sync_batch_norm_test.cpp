@@ -1,4 +1,4 @@
-// SyncBatchNorm of ranks with GPUs against batch norm of the whole batch, and as part of a captured graph.
+// SyncBatchNorm of ranks with GPUs compared with batch norm of the whole batch, and as part of a captured graph.
 #include <gradus/distributed/parallel/sync_batch_norm.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/compare.h>
@@ -12,19 +12,19 @@ namespace {
 
 constexpr int64_t kChannels = 5, kSamples = 8;
 
-/// What one of two ranks has of a batch that both know: 3 and 5 samples.
+/// The share of one of two ranks in a batch that both know: 3 and 5 samples.
 Tensor share_of(const Tensor& whole, int rank) {
   return rank == 0 ? whole.slice(0, 0, 3) : whole.slice(0, 3, kSamples);
 }
 
-/// Compares on the host, and throws.
+/// Compares on the host, and throws if the tensors differ.
 void require_equal(const std::string& what, const Tensor& actual, const Tensor& expected, double tolerance) {
   const std::string found = difference(actual.detach().cpu(), expected.detach().cpu(), tolerance);
   require(found.empty(), what + ": " + found);
 }
 
-/// `passes` training passes of a converted norm over this rank's share, the last `replays` of them replayed, against as
-/// many of one process over the whole batch.
+/// Compares `passes` training passes of a converted norm over this rank's share, the last `replays` of them replayed,
+/// with as many passes of one process over the whole batch.
 void check_norm(ProcessGroup& group, DType dtype, MemoryFormat format, int passes, int replays) {
   manual_seed(3);
   const Device device(DeviceType::cuda, cuda::current_device());
@@ -69,7 +69,7 @@ void check_norm(ProcessGroup& group, DType dtype, MemoryFormat format, int passe
 TEST_CASE("SyncBatchNorm of ranks with GPUs", "[sync_batch_norm]") {
   const auto backend = GENERATE(as<std::string>(), "nccl", "shm");
   CAPTURE(backend);
-  if (backend == "nccl" ? no_nccl_for(2) : fewer_gpus_than(1)) return;  // through the host ranks may share a GPU
+  if (backend == "nccl" ? no_nccl_for(2) : fewer_gpus_than(1)) return;  // through host memory ranks may share a GPU
   two_ranks({.backend = backend, .timeout = kTimeout}, [](ProcessGroup& group) {
     for (const DType dtype : {kDouble, kFloat, kHalf, kBFloat16})
       for (const MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last})
@@ -77,7 +77,8 @@ TEST_CASE("SyncBatchNorm of ranks with GPUs", "[sync_batch_norm]") {
   });
 }
 
-TEST_CASE("SyncBatchNorm over NCCL is part of a captured graph: the host waits for nothing", "[sync_batch_norm]") {
+TEST_CASE("SyncBatchNorm over NCCL can be part of a captured graph, because the host does not wait",
+          "[sync_batch_norm]") {
   if (no_nccl_for(2)) return;
   two_ranks({.backend = "nccl", .timeout = kTimeout}, [](ProcessGroup& group) {
     check_norm(group, kFloat, MemoryFormat::contiguous, /*passes=*/5, /*replays=*/3);

@@ -41,7 +41,7 @@ class FrameReader {
 
   void set_payload_limit(uint32_t bytes) { payload_limit_ = bytes; }
   void append(io::ByteSpan bytes) { buffer_.insert(buffer_.end(), bytes.begin(), bytes.end()); }
-  /// Returns the next complete frame, or nothing until more bytes arrive. Throws a CommError if the bytes are no frame.
+  /// Returns the next complete frame, or nothing until more bytes arrive. Throws a CommError for anything else.
   std::optional<Frame> next();
 
  private:

@@ -40,9 +40,10 @@ std::optional<int> number_in(const char* variable, int least = 0, int most = std
   return value;
 }
 
-int needed(const char* variable, const char* beside, int least = 0, int most = std::numeric_limits<int>::max()) {
+int required_number(const char* variable, const char* other, int least = 0,
+                    int most = std::numeric_limits<int>::max()) {
   const std::optional<int> value = number_in(variable, least, most);
-  GRADUS_CHECK(value, ValueError, "the variable ", variable, " is not set, but ", beside, " is");
+  GRADUS_CHECK(value, ValueError, "the variable ", variable, " is not set, but ", other, " is");
   return *value;
 }
 
@@ -121,7 +122,7 @@ JobEnvironment job_environment() {
     job.restarts = number_in("TORCHELASTIC_RESTART_COUNT").value_or(0);
   } else if (const char* host = std::getenv("MASTER_ADDR")) {
     GRADUS_CHECK(*host != '\0', ValueError, "the variable MASTER_ADDR is empty: it names the machine of rank 0");
-    const int port = needed("MASTER_PORT", "MASTER_ADDR");
+    const int port = required_number("MASTER_PORT", "MASTER_ADDR");
     GRADUS_CHECK(0 < port && port < 65536, ValueError, "MASTER_PORT is ", port,
                  ", not the number of a port, 1 to 65535");
     job.store = Address{host, static_cast<uint16_t>(port)};
@@ -130,15 +131,15 @@ JobEnvironment job_environment() {
   job.spare = job.worker && std::getenv("GRADUS_SPARE") != nullptr;
   if (job.spare) {
     job.rank = job.local_rank = -1;
-    job.world_size = needed("WORLD_SIZE", "GRADUS_SPARE", 1, kMaxRanks);
-    job.local_world_size = needed("LOCAL_WORLD_SIZE", "GRADUS_SPARE", 1, kMaxRanks);
+    job.world_size = required_number("WORLD_SIZE", "GRADUS_SPARE", 1, kMaxRanks);
+    job.local_world_size = required_number("LOCAL_WORLD_SIZE", "GRADUS_SPARE", 1, kMaxRanks);
     return job;
   }
   bool found = false;
   for (const Launcher& launcher : kLaunchers) {
     if (std::getenv(launcher.rank) == nullptr) continue;
     job.rank = *number_in(launcher.rank);
-    job.world_size = needed(launcher.size, launcher.rank, 1, kMaxRanks);
+    job.world_size = required_number(launcher.size, launcher.rank, 1, kMaxRanks);
     GRADUS_CHECK(job.rank < job.world_size, ValueError, launcher.rank, " is ", job.rank, ", but ", launcher.size,
                  " is ", job.world_size);
     const std::optional<int> local_rank = number_in(launcher.local_rank);
@@ -159,7 +160,7 @@ JobEnvironment job_environment() {
     found = true;
     break;
   }
-  if (!found && std::getenv("WORLD_SIZE") != nullptr) needed("RANK", "WORLD_SIZE");
+  if (!found && std::getenv("WORLD_SIZE") != nullptr) required_number("RANK", "WORLD_SIZE");
   job.serves = job.store && std::getenv("GRADUS_STORE") == nullptr && job.rank == 0;
   return job;
 }
@@ -186,7 +187,8 @@ void set_job_environment(const JobEnvironment& job, int token) {
 
 namespace {
 
-/// OpenMP's threads wait for one another in every kernel, so each of them needs a core. The pool's threads do not.
+/// Takes the thread pool instead of OpenMP if the ranks of this machine have more threads than there are cores. OpenMP's
+/// threads wait for one another in every kernel, so each of them needs a core.
 void share_cores(const JobEnvironment& job) {
   const int64_t ranks = job.local_world_size;
   if (ranks > 1 && ranks * num_threads() > num_cores()) set_thread_runtime(ThreadRuntime::pool);
@@ -333,7 +335,7 @@ void flush_output() {
 }
 
 /// Ends a copy of this process without the exit handlers and static destructors of its parent.
-[[noreturn]] void leave(int code, void* = nullptr) {
+[[noreturn]] void end_copy(int code, void* = nullptr) {
   flush_output();
   _exit(code);
 }
@@ -355,7 +357,7 @@ pid_t fork_without_handler() {
 /// program.
 [[noreturn]] void run_child(const std::function<void(int)>& fn, int rank, int size, const Address& store, int token,
                             int error_pipe) noexcept {
-  on_exit(leave, nullptr);  // exit() in fn calls this handler first
+  on_exit(end_copy, nullptr);  // exit() in fn calls this handler first
   int code = 1;
   const auto report = [&](const char* error) {
     [[maybe_unused]] const ssize_t written = write(error_pipe, error, std::strlen(error));
@@ -367,7 +369,7 @@ pid_t fork_without_handler() {
   } catch (const std::exception& error) { report(error.what()); } catch (...) {
     report("threw something that is not a std::exception");
   }
-  leave(code);
+  end_copy(code);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ constexpr Milliseconds kNextListTime{1000};
 /// Number of groups in a row that may fail although no worker has died.
 constexpr int kMostRenewals = 3;
 /// Timeout for connecting ranks that have all said that they are ready. A rank that does not connect has died since.
-constexpr Milliseconds kMeeting{10'000};
+constexpr Milliseconds kConnectTime{10'000};
 /// How often a waiting spare checks whether the job's store still exists.
 constexpr Milliseconds kStoreCheckInterval{600'000};
 
@@ -63,7 +63,7 @@ ElasticPlace ElasticPlace::from_environment(const InitOptions& options) {
     job.world_size = job.local_world_size = static_cast<int>(members.ranks.size());
     const std::string keys = prefix + "/group/" + std::to_string(members.generation);
     InitOptions meeting = options;
-    meeting.timeout = std::min(options.timeout, kMeeting);
+    meeting.timeout = std::min(options.timeout, kConnectTime);
     if (device) meeting.device = device;
     struct Met {
       std::shared_ptr<Store> store;

@@ -278,14 +278,14 @@ class Attempt {
   void flush() {
     LineWriter &out = *job_.writers[0], &err = *job_.writers[1];
     int interruptions = job_.interruptions;
-    size_t gone = 0;
+    size_t completed = 0;
     Deadline patience(kGiveUpTime);
     something_read_ = true;
     while (something_read_ || out.waiting() + err.waiting() > 0) {
       step(something_read_ ? Milliseconds(0) : patience.left());
       const bool interrupted = std::exchange(interruptions, job_.interruptions) < job_.interruptions;
-      const size_t before = std::exchange(gone, out.gone() + err.gone());
-      if (gone > before && !interrupted) patience = Deadline(kGiveUpTime);
+      const size_t before = std::exchange(completed, out.completed() + err.completed());
+      if (completed > before && !interrupted) patience = Deadline(kGiveUpTime);
       if (!patience.passed() && !interrupted) continue;
       if (out.waiting() + err.waiting() == 0) return;
       for (const auto& writer : job_.writers)

@@ -47,7 +47,7 @@ struct LineWriter::State {
       if (stopped) return;
       if (written < block.size()) cause = std::strerror(error);
       lost += block.size() - written;
-      gone += block.size();
+      completed += block.size();
       waiting -= block.size();
       if (waiting == 0) eventfd_write(emptied.number(), 1);
     }
@@ -58,7 +58,7 @@ struct LineWriter::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::string> blocks;  // each of whole lines
-  size_t waiting = 0, gone = 0, lost = 0;
+  size_t waiting = 0, completed = 0, lost = 0;
   std::string cause;  // why bytes were lost
   bool stopped = false;
 };
@@ -89,9 +89,9 @@ size_t LineWriter::waiting() const {
   return state_->waiting;
 }
 
-size_t LineWriter::gone() const {
+size_t LineWriter::completed() const {
   const std::lock_guard lock(state_->mutex);
-  return state_->gone;
+  return state_->completed;
 }
 
 int LineWriter::emptied() const { return state_->emptied.number(); }

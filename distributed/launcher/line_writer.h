@@ -25,7 +25,7 @@ class LineWriter {
   /// Number of bytes that are not written yet.
   size_t waiting() const;
   /// Number of bytes that were written or lost. It grows while there is a reader.
-  size_t gone() const;
+  size_t completed() const;
   /// A descriptor that becomes readable when no bytes are waiting any more, until acknowledge().
   int emptied() const;
   void acknowledge();

@@ -19,7 +19,7 @@ struct LocalFault {
     delay,     ///< the rank is late by `delay`
     drop,      ///< its messages are lost
     crash,     ///< it ends, and its call throws
-    mismatch,  ///< it calls the collective for one element more
+    mismatch,  ///< it calls the collective with one more element
   };
   int rank = 0;
   uint64_t sequence = 1;

@@ -16,7 +16,7 @@
 namespace gradus::dist {
 
 struct MessageLog {
-  static constexpr size_t kElements = 64;  ///< the first elements of a message, which are the ones kept
+  static constexpr size_t kElements = 64;  ///< how many elements of a message are kept
 
   struct Event {
     enum class Kind : uint8_t { sends, receives, fails } kind = Kind::sends;

@@ -7,7 +7,7 @@
 
 namespace gradus::dist {
 
-// Groups of all ranks have even numbers, sub-groups odd ones, made from epochs that are new to all their ranks.
+// Groups of all ranks have even numbers. Sub-groups have odd numbers, from epochs that are new to all their ranks.
 
 std::unique_ptr<MpiGroup> MpiGroup::of_all(Milliseconds timeout) {
   static std::atomic<int64_t> made = 0;

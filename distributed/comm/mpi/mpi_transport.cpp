@@ -27,8 +27,8 @@ int tag_of(int64_t group, const MpiJob& job) {
   return static_cast<int>(2 * group);
 }
 
-/// Waits between two polls: not at all while a message is likely to arrive, so that messages are fast, then longer and
-/// longer, to free the processor.
+/// Waits between two polls: at first not at all, so that messages are fast, then by yielding and at last by sleeping, to
+/// free the processor.
 class Pause {
  public:
   void operator()() {
@@ -89,7 +89,7 @@ class MpiTransport::Exchange {
   /// Returns true when all is done. Of the messages with the same peer and direction only the first unfinished one
   /// moves.
   bool advance_all() {
-    hear();
+    read_posted();
     bool finished = true;
     held_.assign(2 * transport_.ranks_.size(), false);
     for (Message& message : messages_) {
@@ -146,7 +146,7 @@ class MpiTransport::Exchange {
   }
 
   /// Reads the messages that were posted to this rank.
-  void hear() {
+  void read_posted() {
     while (const std::optional<MpiJob::Posted> posted = transport_.job_.next(transport_.tag_)) {
       const auto sender = static_cast<size_t>(position(transport_.ranks_, posted->rank));
       const io::ByteSpan payload = io::ByteSpan(posted->bytes).subspan(1);
@@ -179,7 +179,7 @@ class MpiTransport::Exchange {
     for (int r = 0; r < transport_.size(); ++r)
       if (r != rank()) transport_.post(r, Control::question);
     const Deadline deadline(kAnswerTime);
-    for (Pause pause; std::ranges::count(answered, false) > 0 && !deadline.passed(); wait(pause)) hear();
+    for (Pause pause; std::ranges::count(answered, false) > 0 && !deadline.passed(); wait(pause)) read_posted();
     std::vector<int> awaited;
     for (int r = 0; r < transport_.size(); ++r)
       if (!answered[static_cast<size_t>(r)]) awaited.push_back(r);

@@ -180,7 +180,7 @@ NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, const std::vector<Arra
   }
   return work;
 } catch (const CollectiveError& error) { throw CollectiveError(end(error.status())); } catch (const CommError& error) {
-  const CommStatus ended = ending_rank(call.descriptor);  // if no rank has ended, the error is this rank's own
+  const CommStatus ended = wait_for_ended_rank(call.descriptor);  // if no rank has ended, the error is this rank's own
   throw CollectiveError(end(
       !ended.ok() ? ended
                   : CommStatus{CommFailure::aborted, rank(), "rank " + std::to_string(rank()) + ": " + error.what()}));

@@ -71,7 +71,7 @@ class NcclGroup final : public ProcessGroup {
   /// The failure of `call` if the process of a rank on this host has ended; otherwise ok.
   CommStatus ended_rank(const Descriptor& call);
   /// Like ended_rank(), but waits a moment, because NCCL may report a rank's end before the process has ended.
-  CommStatus ending_rank(const Descriptor& call);
+  CommStatus wait_for_ended_rank(const Descriptor& call);
   /// Throws the cause of an error that NCCL reports.
   [[noreturn]] void explain(const std::string& error, const Descriptor& waiting);
   void look_for_dead_ranks(const Descriptor& waiting);

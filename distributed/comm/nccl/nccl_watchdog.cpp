@@ -106,7 +106,7 @@ CommStatus NcclGroup::ended_rank(const Descriptor& call) {
   return {};
 }
 
-CommStatus NcclGroup::ending_rank(const Descriptor& call) {
+CommStatus NcclGroup::wait_for_ended_rank(const Descriptor& call) {
   CommStatus ended;
   for (const Deadline end(kExitTime); (ended = ended_rank(call)).ok() && !end.passed();)
     std::this_thread::sleep_for(Milliseconds(10));
@@ -114,7 +114,7 @@ CommStatus NcclGroup::ending_rank(const Descriptor& call) {
 }
 
 void NcclGroup::explain(const std::string& error, const Descriptor& waiting) {
-  if (const CommStatus ended = ending_rank(waiting); !ended.ok()) throw CollectiveError(ended);
+  if (const CommStatus ended = wait_for_ended_rank(waiting); !ended.ok()) throw CollectiveError(ended);
   const std::vector<int> missing = board_.missing(waiting, reached());
   if (!missing.empty()) throw CollectiveError(peer_lost(waiting, missing[0], error));
   throw CollectiveError({CommFailure::aborted, -1, "[" + waiting.str() + "] " + error});

@@ -47,7 +47,7 @@ class NcclGroup::NcclWork final : public Work {
   /// The other rank of a message.
   int peer() const { return peer_; }
   const Deadline& deadline() const { return deadline_; }
-  /// True once the other ranks should be warned about.
+  /// True once a warning about missing ranks is due.
   bool is_long() const { return patience_.passed(); }
   /// True once the device has reached this work.
   bool is_reached() const {

@@ -12,7 +12,8 @@
 namespace gradus::dist {
 namespace {
 
-/// Bytes of a rank's memory for sums in one kernel, in two halves. All lines of a call must fit in one.
+/// The lines of all other ranks together may have this size in a sum in one kernel. Each rank has two halves of
+/// kStagingBytes / (ranks - 1) bytes for its own lines.
 constexpr size_t kStagingBytes = 4 << 20;
 /// Bytes of the slots of all ranks together: the longest array that is summed here.
 constexpr size_t kSlotBytes = 64 << 20;

@@ -143,7 +143,7 @@ class Rendezvous {
       for (const Stranger& stranger : strangers) entries.push_back({stranger.connection.descriptor(), POLLIN, 0});
       poll(entries.data(), entries.size(), std::min(deadline_.poll_timeout(), full ? 50 : 1000));
       std::erase_if(strangers, [&](Stranger& stranger) {
-        return !hear(stranger) || (full ? stranger.grace : stranger.deadline).passed();
+        return !read_hello(stranger) || (full ? stranger.grace : stranger.deadline).passed();
       });
       out_of_descriptors = false;
       try {
@@ -162,7 +162,7 @@ class Rendezvous {
   }
 
   /// Reads what has arrived. Returns false when the stranger has become a peer or must be dropped.
-  bool hear(Stranger& stranger) {
+  bool read_hello(Stranger& stranger) {
     const std::optional<size_t> got = stranger.connection.receive_some(std::span(stranger.hello).subspan(stranger.got));
     if (!got) return false;
     stranger.got += *got;

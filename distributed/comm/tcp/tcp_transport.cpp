@@ -106,7 +106,7 @@ class TcpTransport::Exchange {
     packet.msg_iov = parts.data();
     packet.msg_iovlen = parts.size();
     const ssize_t got = recvmsg(peer_of(message).in.descriptor(), &packet, 0);
-    if (got == 0) lose(message.transfer.peer, "its connection was closed");
+    if (got == 0) fail_lost(message.transfer.peer, "its connection was closed");
     const bool moved = count(message, got);
     if (!had_header && message.done >= MessageHeader::kBytes) check_header(message);
     if (message.finished()) check_body(message);
@@ -124,7 +124,8 @@ class TcpTransport::Exchange {
     if (bytes > 0) message.done += static_cast<size_t>(bytes);
     if (bytes >= 0) return bytes > 0;
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
-    lose(message.transfer.peer, errno == EPIPE || errno == ECONNRESET ? "its connection was closed" : strerror(errno));
+    fail_lost(message.transfer.peer,
+              errno == EPIPE || errno == ECONNRESET ? "its connection was closed" : strerror(errno));
   }
 
   void check_header(Message& message) {
@@ -169,7 +170,7 @@ class TcpTransport::Exchange {
       throw CollectiveError(transport_.announced_);
     }
     for (size_t r = 0; r < peers_.size(); ++r)
-      if (entries_[1 + 3 * r].revents != 0) hear(static_cast<int>(r));
+      if (entries_[1 + 3 * r].revents != 0) read_control(static_cast<int>(r));
     for (size_t r = 0; r < peers_.size(); ++r)
       if (!held_[2 * r] && !inspected_[r] && entries_[2 + 3 * r].revents != 0) inspect(static_cast<int>(r));
   }
@@ -193,7 +194,7 @@ class TcpTransport::Exchange {
   }
 
   /// Reads the control messages of a rank, and closes the control connection if the rank has closed it.
-  void hear(int rank) {
+  void read_control(int rank) {
     Peer& peer = peers_[static_cast<size_t>(rank)];
     std::byte chunk[1 << 12];
     while (peer.control) {
@@ -209,7 +210,7 @@ class TcpTransport::Exchange {
     }
     // The end of a rank is reported by the ranks that wait for it, which tell the others.
     const bool waited_for = held_[2 * static_cast<size_t>(rank)] || held_[2 * static_cast<size_t>(rank) + 1];
-    if (!peer.control && waited_for && !peer.left) lose(rank, "its connection was closed");
+    if (!peer.control && waited_for && !peer.left) fail_lost(rank, "its connection was closed");
   }
 
   void close_control(Peer& peer) {
@@ -261,15 +262,15 @@ class TcpTransport::Exchange {
     return awaited;
   }
 
-  [[noreturn]] void lose(int rank, const std::string& cause) {
+  [[noreturn]] void fail_lost(int rank, const std::string& cause) {
     // The rank may have announced the cause before it ended, on the control connection, which is not synchronised with
     // this one. Or another rank may have announced it and knows the cause better.
     held_.assign(held_.size(), false);
     for (size_t r = 0; r < peers_.size(); ++r)
-      if (static_cast<int>(r) != transport_.rank_) hear(static_cast<int>(r));
+      if (static_cast<int>(r) != transport_.rank_) read_control(static_cast<int>(r));
     Peer& peer = peers_[static_cast<size_t>(rank)];
     const Deadline last_words(kLastWordsTime);
-    while (peer.control && !peer.left && wait_for(peer.control.descriptor(), POLLIN, last_words)) hear(rank);
+    while (peer.control && !peer.left && wait_for(peer.control.descriptor(), POLLIN, last_words)) read_control(rank);
     fail(peer.left ? peer_left(descriptor_, rank) : peer_lost(descriptor_, rank, cause));
   }
 

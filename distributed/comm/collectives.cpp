@@ -231,7 +231,7 @@ void Collectives::send_or_receive(const Collective& call, const Deadline& deadli
   const size_t bytes = call.descriptor.count * size_of(call.descriptor.dtype);
   const Transfer message =
       call.sends ? Transfer::to(call.peer, call.in, bytes) : Transfer::from(call.peer, call.out, bytes);
-  transport_.exchange({&message, 1}, call.told(), deadline);
+  transport_.exchange({&message, 1}, call.message_descriptor(), deadline);
 }
 
 }  // namespace gradus::dist

@@ -25,7 +25,7 @@ struct Collective {
   std::optional<Descriptor> whole = std::nullopt;
 
   /// The descriptor that messages carry.
-  const Descriptor& told() const { return whole ? *whole : descriptor; }
+  const Descriptor& message_descriptor() const { return whole ? *whole : descriptor; }
   /// The elements for and from one rank. The parts of all_to_all have descriptor.count elements each.
   Range in_part(int rank) const { return part(in_parts, rank); }
   Range out_part(int rank) const { return part(out_parts, rank); }
@@ -69,7 +69,7 @@ class Collectives {
   void send_or_receive(const Collective& call, const Deadline& deadline);
 
   void exchange(const Collective& call, const Deadline& deadline) {
-    transport_.exchange(transfers_, call.told(), deadline);
+    transport_.exchange(transfers_, call.message_descriptor(), deadline);
     transfers_.clear();
   }
   std::byte* scratch(size_t bytes);

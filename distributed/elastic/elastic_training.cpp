@@ -53,7 +53,7 @@ ElasticPlace ElasticPlace::from_environment(const InitOptions& options) {
       if (device) meeting.device = device;
       return init_process_group(meeting);
     };
-    return {0, membership, connect, /*goes_on=*/false, job.local_rank};
+    return {0, membership, connect, /*survives_losses=*/false, job.local_rank};
   }
   const std::string prefix = Membership::prefix(job.restarts);
   const auto store = std::make_shared<TcpStore>(*job.store, Token::from_environment(), options.timeout);
@@ -112,7 +112,7 @@ bool ElasticTraining::run(int64_t steps, const std::function<void(int64_t step)>
       return true;
     } catch (const CommError& error) {
       const CommFailure failure = group_->status().failure;
-      if (!place_.goes_on || failure == CommFailure::none || failure == CommFailure::mismatch) throw;
+      if (!place_.survives_losses || failure == CommFailure::none || failure == CommFailure::mismatch) throw;
       failure_ = error.what();
       group_.reset();
     }
@@ -153,7 +153,7 @@ bool ElasticTraining::join() {
       has_state_ = true;
       return true;
     } catch (const CommError& error) {
-      if (!place_.goes_on || (group_ && group_->status().failure == CommFailure::mismatch)) throw;
+      if (!place_.survives_losses || (group_ && group_->status().failure == CommFailure::mismatch)) throw;
       failure_ = error.what();
       group_.reset();
     }

@@ -65,7 +65,7 @@ struct ElasticPlace {
   Membership membership;
   /// Makes the group of the members. Over NCCL, this rank uses the GPU `device`, or by default the one with its number.
   std::function<std::shared_ptr<ProcessGroup>(const Members&, int rank, std::optional<int> device)> connect;
-  bool goes_on = true;                           ///< false: a failure of the group ends the training
+  bool survives_losses = true;                   ///< false: a failure of the group ends the training
   std::optional<int> local_rank = std::nullopt;  ///< default: the rank among the members
   /// The place that gradus-run describes in the environment. Without --spares and --min-nproc the loss of a rank ends
   /// the job.

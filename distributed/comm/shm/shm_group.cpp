@@ -244,11 +244,11 @@ ShmGroup::Arrays ShmGroup::begin(const Collective& call, const Deadline& deadlin
   const uint32_t turn = calls_++ % 2;
   CallRecord& own = line(rank()).call[turn];
   place_ = d.kind == CollectiveKind::all_reduce ? locate(call.out, d.count * size_of(d.dtype)) : Place{};
-  own = {call.told(), place_};
+  own = {call.message_descriptor(), place_};
   line(rank()).digest[turn] = own.digest();
   const bool reduces = d.kind == CollectiveKind::all_reduce || d.kind == CollectiveKind::reduce;
   if (reduces && place_.bucket < 0) show(call, 0);
-  fence(call.told(), deadline);
+  fence(call.message_descriptor(), deadline);
   Arrays arrays = place_.bucket >= 0 ? Arrays::shared : Arrays::own;
   for (int r = 0; r < size(); ++r) {
     if (line(r).digest[turn] == line(rank()).digest[turn]) continue;
@@ -291,7 +291,7 @@ void ShmGroup::send(const Collective& call, const Deadline& deadline) {
     const size_t count = std::min(piece, d.count - begin);
     const uint32_t number = box.written.load();
     await(box.read, number - 1, call.peer, d, deadline);  // until one of the two pieces is free
-    box.call[number % 2] = MessageHeader{call.told()}.encode();
+    box.call[number % 2] = MessageHeader{call.message_descriptor()}.encode();
     if (count > 0) std::memcpy(box.data[number % 2], at(call.in, begin, d.dtype), count * element);
     advance(box.written);
     begin += count;
@@ -308,7 +308,8 @@ void ShmGroup::receive(const Collective& call, const Deadline& deadline) {
     const uint32_t number = box.read.load();
     await(box.written, number + 1, call.peer, d, deadline);
     const Descriptor theirs = MessageHeader::decode(box.call[number % 2]).descriptor;
-    if (theirs != call.told()) throw CollectiveError(mismatch(call.peer, theirs, rank(), call.told()));
+    if (theirs != call.message_descriptor())
+      throw CollectiveError(mismatch(call.peer, theirs, rank(), call.message_descriptor()));
     if (count > 0) std::memcpy(at(call.out, begin, d.dtype), box.data[number % 2], count * element);
     advance(box.read);
     begin += count;

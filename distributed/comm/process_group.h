@@ -63,7 +63,7 @@ class ProcessGroup {
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
 
-  /// "tcp", "shm", "local", "nccl" or "mpi"
+  /// "tcp", "shm", "local", "nccl", "mpi" or "recording"
   virtual std::string_view backend() const = 0;
   /// This process's number in the group, from 0.
   int rank() const { return rank_; }

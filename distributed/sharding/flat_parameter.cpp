@@ -27,7 +27,7 @@ class FlatParameter::Keeper final : public SavedKeeper {
     flat_ = nullptr;
     parameter_ = Tensor();
   }
-  /// Returns the version of the shard that forward used as the place of the saved value.
+  /// The place of a saved value is the version of the shard that forward used.
   std::optional<size_t> take(const Array&, const Tensor&) override {
     if (flat_ == nullptr) return std::nullopt;
     return flat_->gathered_version_;

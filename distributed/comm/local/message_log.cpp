@@ -19,7 +19,7 @@ MessageLog record_messages(int ranks, const std::function<void(ProcessGroup&)>& 
     threads.emplace_back([&] {
       try {
         work(*group);
-      } catch (const CommError&) {  // is in the log; a rank that crashes does not leave the group in order
+      } catch (const CommError&) {  // it is in the log; a rank that crashes does not leave in order
         return;
       } catch (...) {
         const std::lock_guard lock(mutex);

@@ -1,13 +1,13 @@
-// THE seam: every kernel that the framework needs, as one interface.
+// The seam between operators and kernels: one interface with every kernel that the framework needs.
 //
 // Rules. Arguments are non-owning views. Outputs are preallocated with their final shape: a backend never allocates a
-// result, infers a shape or knows autograd. Views may have any strides (0 where broadcast); outputs never overlap
-// themselves, and an output may be the same view as an input only where a method says so. Every kernel accepts
-// zero-size views. All views of a call live on one device of the backend's type and, unless a method says otherwise,
-// share a dtype. Shapes are checked by core/ops before the call; backends do not check again.
+// result, never infers a shape and knows nothing of autograd. Views may have any strides (0 where broadcast). The
+// elements of an output never overlap, and an output may be the same view as an input only where a method says so.
+// Every kernel accepts zero-size views. All views of a call are on one device of the backend's type and, unless a
+// method says otherwise, have the same dtype. core/ops checks shapes before the call; backends do not check them again.
 //
-// Two tiers. Primitives are pure virtual. Composites have default bodies made of primitives (core/composites), which
-// a backend overrides to fuse; tests call the defaults and compare them with the overrides.
+// Two tiers. Primitives are pure virtual. Composites have default bodies that call primitives (core/composites); a
+// backend overrides a composite to fuse it. Tests compare the overrides with the defaults.
 #pragma once
 
 #include <string_view>
@@ -21,16 +21,17 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
   virtual DeviceType device_type() const = 0;
-  /// The vendor's libraries that the kernels call, with their versions, for reports: "CUDA 13.0, …". Empty without any.
+  /// The vendor libraries that the kernels call, with their versions, for reports: "CUDA 13.0, …". Empty if there are
+  /// none.
   virtual std::string libraries() const { return ""; }
-  /// A backend whose calls take the scratch memory that those of this one take, and need not compute anything under a
-  /// SkipChunksGuard: recorders learn from it how much memory a call needs.
+  /// Returns a backend whose calls allocate the same scratch memory as this backend's calls, and which may skip the
+  /// arithmetic under a SkipChunksGuard. Recorders use it to measure how much memory a call needs.
   virtual Backend& dry_run() { return *this; }
 
   // ---- Primitives: memory ----
   /// y[i] = value
   virtual void fill(const MutableView& y, const Scalar& value) = 0;
-  /// y[i] = x[i] with conversion between any two dtypes (float to integer truncates, to boolean tests != 0).
+  /// y[i] = x[i], converted between any two dtypes (float to integer truncates; any value but 0 becomes true).
   virtual void copy(const View& x, const MutableView& y) = 0;
   /// y[i] = start + i * step for a 1-D y
   virtual void arange(const MutableView& y, const Scalar& start, const Scalar& step) = 0;
@@ -38,85 +39,87 @@ class Backend {
   // ---- Primitives: element-wise. y may be the same view as an input. ----
   /// y = op(x); predicates write booleans.
   virtual void unary(UnaryOp op, const View& x, const MutableView& y, const UnaryArgs& args) = 0;
-  /// dx = dy * op'(saved), where saved is x or y as saves_output(op) in core/unary_ops.h tells.
+  /// dx = dy * op'(saved), where `saved` is y if saves_output(op) (core/unary_ops.h) and x otherwise.
   virtual void unary_backward(UnaryOp op, const View& dy, const View& saved, const MutableView& dx,
                               const UnaryArgs& args) = 0;
   /// y = op(a, b); a and b are already broadcast to y's shape. Predicates write booleans.
   virtual void binary(BinaryOp op, const View& a, const View& b, const MutableView& y) = 0;
-  /// y = op(a, scalar), or op(scalar, a) when `scalar_first`; the scalar is converted to a's dtype,
-  /// to float32 where that is a half type. Predicates compare with it as an element of a's dtype.
+  /// y = op(a, scalar), or op(scalar, a) if `scalar_first`. The scalar is converted to a's dtype, or to float32 if that
+  /// is a half type; predicates always convert it to a's dtype.
   virtual void binary_scalar(BinaryOp op, const View& a, const Scalar& scalar, bool scalar_first,
                              const MutableView& y) = 0;
-  /// y = condition ? a : b; condition is boolean, all broadcast to y's shape.
+  /// y = condition ? a : b; condition is boolean; all are already broadcast to y's shape.
   virtual void where(const View& condition, const View& a, const View& b, const MutableView& y) = 0;
 
   // ---- Primitives: reductions ----
-  /// y = reduction of x over the axes in `axes` (bit i is axis i); y keeps x's rank with size 1 at those axes. sum,
-  /// mean and prod accumulate half types in float or wider and integers in int64; x and y may differ in dtype (sum of
-  /// booleans into int64). all and any write booleans.
+  /// y = reduction of x over `axes` (bit i is axis i); y has x's rank, with size 1 at those axes. sum, mean and prod
+  /// accumulate half types in float32 or wider and integers in int64. x and y may differ in dtype (sum of booleans into
+  /// int64). all and any write booleans.
   virtual void reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) = 0;
-  /// Value and index (int64) of the extreme element along `axis`; of equals the first, NaN counts as extreme.
-  /// values and indices keep the rank with size 1; values may be absent.
+  /// Value and index (int64) of the extreme element along `axis`. Among equal elements the first is taken; NaN counts
+  /// as extreme. Both outputs keep x's rank, with size 1 at `axis`; `values` may be absent.
   virtual void arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,
                           const MutableView& indices) = 0;
 
   // ---- Primitives: linear algebra, convolution, pooling ----
-  /// y = a b, or y += a b: a (…, M, K), b (…, K, N), y (…, M, N), same leading sizes (strides 0 where broadcast).
+  /// y = a b, or y += a b if `accumulate`: a (…, M, K), b (…, K, N), y (…, M, N) with equal leading sizes (strides 0
+  /// where broadcast).
   virtual void matmul(const View& a, const View& b, const MutableView& y, bool accumulate) = 0;
-  /// y (N, K, P, Q) = x (N, C, H, W) * w (K, C / groups, R, S): cross-correlation. Layouts by strides.
+  /// y (N, K, P, Q) = x (N, C, H, W) * w (K, C / groups, R, S): cross-correlation. Strides express the layout.
   virtual void conv2d(const View& x, const View& w, const MutableView& y, const Conv2dGeometry& geometry) = 0;
-  /// dx of conv2d from dy and w.
+  /// dx of conv2d, from dy and w.
   virtual void conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
                                     const Conv2dGeometry& geometry) = 0;
-  /// dw of conv2d from dy and x.
+  /// dw of conv2d, from dy and x.
   virtual void conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
                                       const Conv2dGeometry& geometry) = 0;
-  /// y = maximum of each window, indices (int32) = h * W + w of it in the input plane; first of equals, NaN wins. A
-  /// window that lies outside the image has -infinity and index -1, which the backward kernel skips.
+  /// y = maximum of each window; indices (int32) = h * W + w, the position of that maximum in the input plane. Among
+  /// equal elements the first is taken; NaN counts as the maximum. A window entirely outside the image gives -infinity
+  /// and index -1, which the backward kernel skips.
   virtual void max_pool2d(const View& x, const MutableView& y, const MutableView& indices,
                           const Pool2dGeometry& geometry) = 0;
-  /// dx = 0, then dx[indices] += dy; summed in a fixed order where windows overlap.
+  /// dx = 0, then dx[indices] += dy, added in a fixed order where windows overlap.
   virtual void max_pool2d_backward(const View& dy, const View& indices, const MutableView& dx,
                                    const Pool2dGeometry& geometry) = 0;
 
-  // ---- Primitives: gather by class index (losses). target is int64 (N). Rows with target == ignore_index count not.
-  // ----
-  /// y[i] = x[i, target[i]] for x (N, C); 0 for ignored rows. A target outside [0, C) is an IndexError (cpu) or NaN
-  /// (cuda, where the host does not wait to look).
+  // ---- Primitives: selection by class index (losses). target is int64 (N); rows with target == ignore_index are
+  // skipped.
+  /// y[i] = x[i, target[i]] for x (N, C); 0 for skipped rows. A target outside [0, C) throws an IndexError on the CPU
+  /// and gives NaN on CUDA, where the host does not wait for the result.
   virtual void pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) = 0;
-  /// dx = 0, then dx[i, target[i]] = dy[i]; ignored rows stay 0.
+  /// dx = 0, then dx[i, target[i]] = dy[i]; skipped rows stay 0.
   virtual void pick_backward(const View& dy, const View& target, int64_t ignore_index, const MutableView& dx) = 0;
 
   // ---- Primitives: scans, sorting, indexing ----
-  /// y[k] = op over x[0 … k] along `axis` (over x[k … n - 1] when `reverse`), accumulated as reduce does; x and y may
-  /// differ in dtype.
+  /// y[k] = op over x[0 … k] along `axis` (over x[k … n - 1] if `reverse`), accumulated in the same types as in reduce.
+  /// x and y may differ in dtype.
   virtual void scan(ScanOp op, const View& x, int axis, bool reverse, const MutableView& y) = 0;
-  /// values = x in order along `axis`, indices (int64) = where each came from. Stable; NaN is larger than all numbers.
-  /// Both have x's shape; values may be absent.
+  /// values = x sorted along `axis`; indices (int64) = the position in x of each value. Stable; NaN is larger than all
+  /// numbers. Both outputs have x's shape; `values` may be absent.
   virtual void sort(const View& x, int axis, bool descending, const MutableView& values,
                     const MutableView& indices) = 0;
-  /// y[i] = x[i with index[i] at `axis`], for y of index's shape; x's other sizes are at least y's. index is int64
-  /// (stride 0 where broadcast); negative or too large: IndexError (cpu), 0 (cuda, where the host does not wait to
-  /// look).
+  /// y[i] = x[i with index[i] at `axis`]; y has index's shape, and x is at least as large as y along every other axis.
+  /// index is int64 (strides 0 where broadcast). An index that is negative or too large throws an IndexError on the CPU
+  /// and gives 0 on CUDA, where the host does not wait for the result.
   virtual void gather(const View& x, int axis, const View& index, const MutableView& y) = 0;
-  /// y[i with index[i] at `axis`] = x[i], or += x[i], for x of index's shape, in the logical order of i, whatever the
-  /// number of threads (of equal places the last wins). Indices as in gather; bad ones write nothing.
+  /// y[i with index[i] at `axis`] = x[i], or += x[i] if `accumulate`; x has index's shape. Elements are written in the
+  /// logical order of i for any number of threads, so the last of several writes to one place wins. Indices as in
+  /// gather; invalid ones write nothing.
   virtual void scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) = 0;
-  /// positions (int64, (count, x.ndim())) = indices of the true elements of a boolean x in row-major order; count is
-  /// their number.
+  /// positions (int64, (count, x.ndim())) = indices of the `count` true elements of a boolean x, in row-major order.
   virtual void nonzero(const View& x, const MutableView& positions) = 0;
 
   // ---- Primitives: random numbers, bit-identical on all backends (core/runtime/random.h) ----
   virtual void uniform(const MutableView& y, const RandomState& state, double low, double high) = 0;
   virtual void normal(const MutableView& y, const RandomState& state, double mean, double deviation) = 0;
-  /// y = 1 with probability p, else 0
+  /// y = 1 with probability p, else 0.
   virtual void bernoulli(const MutableView& y, const RandomState& state, double p) = 0;
-  /// integers in [low, high)
+  /// Integers in [low, high).
   virtual void randint(const MutableView& y, const RandomState& state, int64_t low, int64_t high) = 0;
-  /// y (int64, 1-D) = a permutation of 0 … n - 1
+  /// y (int64, 1-D) = a permutation of 0 … n - 1.
   virtual void randperm(const MutableView& y, const RandomState& state) = 0;
 
-  // ---- Composites. core/kernel_args.h says what those with an argument struct compute. ----
+  // ---- Composites. Those with an argument struct are documented at the struct, in core/kernel_args.h. ----
   /// y = x wᵀ + bias: x (M, K), w (N, K), bias (N) or absent, y (M, N).
   virtual void linear(const View& x, const View& w, const View& bias, const MutableView& y);
   /// y = exp(x - max) / sum(exp(x - max)) along `axis`, or its logarithm.
@@ -132,46 +135,47 @@ class Backend {
                        const MutableView& y);
   /// dx = dy * mask / (1 - p)
   virtual void dropout_backward(const View& dy, const View& mask, double p, const MutableView& dx);
-  /// y[k] = b[k] + a[k] y[k - 1] along `axis` (b[k] + a[k] y[k + 1] when `reverse`), nothing being added at the start;
-  /// accumulated as reduce does. With it the gradient of a running product needs no division.
+  /// y[k] = b[k] + a[k] y[k - 1] along `axis` (b[k] + a[k] y[k + 1] if `reverse`); the first y computed is b alone.
+  /// Accumulated in the same types as in reduce. The gradient of a running product uses it to avoid a division.
   virtual void linear_recurrence(const View& a, const View& b, int axis, bool reverse, const MutableView& y);
-  /// y (N, C, P, Q) = x (N, C, H, W) with `rows` (H to P) and `columns` (W to Q) applied to its last two axes.
+  /// y (N, C, P, Q) = x (N, C, H, W) resampled by `rows` (H to P) and `columns` (W to Q).
   virtual void resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y);
   /// Batch, layer, group and instance norm.
   virtual void normalize(const NormalizeArgs& args);
   virtual void normalize_backward(const NormalizeBackwardArgs& args);
-  /// Moves the running statistics towards those of a batch (N, C), averaged over its rows.
+  /// Updates the running statistics with the mean over rows of batch_mean and batch_variance, (N, C) each.
   virtual void update_running_statistics(const View& batch_mean, const View& batch_variance,
                                          const RunningStatistics& running);
-  /// What follows the products in a step of an LSTM (Hochreiter and Schmidhuber 1997). gates (N, 4 H) holds the sums
-  /// that go into i, f, g and o and is left with i, f, o = sigmoid and g = tanh of them: c = f c_before + i g, h = o
-  /// tanh(c). c_before, c and h are (N, H).
+  /// The element-wise part of an LSTM step (Hochreiter and Schmidhuber 1997), after the matrix products. gates (N, 4 H)
+  /// holds the pre-activations of i, f, g and o and is overwritten with i, f, o = sigmoid and g = tanh of them. Then c
+  /// = f c_before + i g and h = o tanh(c). c_before, c and h are (N, H).
   virtual void lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c, const MutableView& h);
-  /// Its gradient: dgates (N, 4 H), of the sums, from gates as lstm_cell left them, from dh, and from dc, which holds
-  /// c's gradient by way of the next step and is left with c_before's.
+  /// Gradient of lstm_cell: dgates (N, 4 H) is the gradient of the pre-activations; gates are those that lstm_cell
+  /// wrote. On entry dc holds the gradient of c from the next step, on return the gradient of c_before.
   virtual void lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c,
                                   const MutableView& dc, const MutableView& dgates);
   virtual void lstm_sequence(const LstmArgs& args);
   virtual void lstm_sequence_backward(const LstmBackwardArgs& args);
   virtual void attention(const AttentionArgs& args);
   virtual void attention_backward(const AttentionBackwardArgs& args);
-  /// y (…, 1, H, W) = 0.2989 R + 0.5870 G + 0.1140 B of x (…, 3, H, W) (ITU-R BT.601; experiment E3).
+  /// y (…, 1, H, W) = 0.2989 R + 0.5870 G + 0.1140 B of x (…, 3, H, W) (ITU-R BT.601).
   virtual void rgb_to_grayscale(const View& x, const MutableView& y);
-  /// block.step += 1 unless found_inf (double arithmetic; StepBlock)
+  /// block.step += 1 unless block.found_inf is set; double arithmetic (StepBlock).
   virtual void advance_step(const MutableView& block);
-  /// One step of the rule over all parameters. The block counts it already.
+  /// One step of the rule for all parameters; block.step already counts this step.
   virtual void optimizer_step(std::span<const ParameterViews> parameters, const View& block, const OptimizerRule& rule);
-  /// found_inf (float64 scalar) = 1 if an element of a gradient is inf or NaN, else it stays; then every element times
-  /// `factor` (float64 scalar; absent: the gradients stay).
+  /// Sets found_inf (float64 scalar) to 1 if any gradient element is inf or NaN, and otherwise leaves it as it is; then
+  /// multiplies every element by `factor` (float64 scalar). If `factor` is absent, the gradients are not changed.
   virtual void unscale(std::span<const MutableView> gradients, const View& factor, const MutableView& found_inf);
-  /// The scale of the next step (ScaleBlock), found_inf = 0.
+  /// Computes the scale of the next step from a ScaleBlock and resets its found_inf to 0.
   virtual void update_scale(const MutableView& block, const ScaleRule& rule);
-  /// The first of sort's values and indices along `axis`, as many as the outputs have there; both are wanted.
+  /// The first k of sort's values and indices along `axis`, where k is the outputs' size there. Both outputs are
+  /// required.
   virtual void topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices);
 
  protected:
-  /// dy where y > 0 and 0 elsewhere: in `masked` if that is given, else in memory that `scratch` then holds, in dy's
-  /// order.
+  /// Returns dy where y > 0 and 0 elsewhere. The result is stored in `masked` if that is given, else in memory that
+  /// `scratch` then owns, with dy's strides.
   View masked_by_relu(const View& dy, const View& y, const MutableView& masked, Array& scratch);
 };
 

@@ -1,5 +1,5 @@
-// The list of the seam's operations, and what is made of it: a backend whose calls all arrive at one place. Recorders,
-// and with them static graphs and memory plans, are written on that.
+// The list of the seam's operations, and BackendInterceptor, made from it: a backend that forwards every call to one
+// function. Recorders, and with them static graphs and memory plans, are built on it.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace gradus {
 
-/// Every operation of Backend and the names of its parameters, in the order of the declarations.
+/// Every operation of Backend with the names of its parameters, in the order of the declarations.
 /// tests/training/recording_backend_test.cpp compares the list with the class.
 // clang-format off
 #define GRADUS_BACKEND_OPS(OP)                                                                                   \
@@ -37,7 +37,7 @@ namespace gradus {
 
 namespace detail {
 
-/// Base with each of the layers on top.
+/// Base with each of the layers derived from it in turn.
 template <class Base, template <class...> class... Layers>
 struct Stack {
   using type = Base;
@@ -50,7 +50,7 @@ struct InterceptorRoot : Backend {
   Derived& derived() { return static_cast<Derived&>(*this); }
 };
 
-// For each operation a layer that overrides it, with the parameters that Backend's method has.
+// For each operation, a layer that overrides it, with the parameter types of Backend's method.
 #define GRADUS_INTERCEPT(op, ...)                                                           \
   template <class Base, class Method = decltype(&Backend::op)>                              \
   struct intercept_##op;                                                                    \
@@ -68,15 +68,15 @@ using AllIntercepted = typename Stack<InterceptorRoot<Derived> GRADUS_BACKEND_OP
 
 }  // namespace detail
 
-/// A backend that runs nothing itself: each operation calls derived.call(name, method, arguments...), where `method` is
-/// Backend's, so that (other.*method)(arguments...) runs it on another backend. Views, spans and stencils among the
-/// arguments live for the call.
+/// A backend that runs nothing itself. Each operation calls derived.call(name, method, arguments...), where `method` is
+/// Backend's member function, so that (other.*method)(arguments...) runs it on another backend. Views, spans and
+/// stencils among the arguments are valid for the duration of the call.
 template <class Derived>
 class BackendInterceptor : public detail::AllIntercepted<Derived> {};
 
-/// Calls f with each View (read) and MutableView (written, or read and written) of an argument of an operation: itself,
-/// or those in a struct or span of them, in order. Absent ones are passed over. f may change the views of an argument
-/// that it may change: memory plans put them elsewhere.
+/// Calls f with each View (read) and MutableView (written, or read and written) of an operation's argument: the
+/// argument itself, or the views in it if it is a struct or a span, in order. Absent views are skipped. f may change
+/// the views of a mutable argument; memory plans assign them new addresses this way.
 template <class Argument, class F>
 void for_each_operand(Argument&& argument, const F& f) {
   using Type = std::remove_cvref_t<Argument>;

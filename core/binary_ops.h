@@ -1,6 +1,6 @@
-// The element-wise operations of two arguments. An operation is a line of the list below, from which its value of
-// BinaryOp, its name, its traits, its case of visit() and what autocast makes of it follow, and a formula in
-// core/formulas/scalar_binary.h.
+// The element-wise operations of two arguments. To add an operation, add a line to the list below and a formula to
+// core/formulas/scalar_binary.h. Its BinaryOp value, name, traits, autocast rule and the case in visit() are generated from the
+// line.
 #pragma once
 
 #include <iterator>
@@ -11,8 +11,8 @@
 namespace gradus {
 
 // clang-format off
-// OP(name, ElementTypes, whether results are booleans, the CastRule of autocast on CUDA). Of the first part, operations
-// without derivative, autograd/ops/comparison.cpp makes the functions and methods of Tensor from the list.
+// OP(name, ElementTypes, whether results are booleans, CastRule of autocast on CUDA). autograd/ops/comparison.cpp
+// generates the functions and methods of Tensor from the first part, which has the operations without a derivative.
 #define GRADUS_BINARY_COMPARISONS(OP)        \
   OP(bitwise_and, integral, false, none)     \
   OP(bitwise_or,  integral, false, none)     \
@@ -40,32 +40,32 @@ namespace gradus {
   GRADUS_BINARY_COMPARISONS(OP)
 
 #define GRADUS_VALUE(op, ...) op,
-/// The operations of the list.
+/// An element-wise operation of two arguments.
 enum class BinaryOp : uint8_t { GRADUS_BINARY_OPS(GRADUS_VALUE) };
 #undef GRADUS_VALUE
 
 #define GRADUS_NAME(op, ...) #op,
-/// Their names, in order.
+/// Names of the operations, in the order of the enum.
 inline constexpr const char* kBinaryNames[] = {GRADUS_BINARY_OPS(GRADUS_NAME)};
 #undef GRADUS_NAME
-/// Their number.
+/// Number of operations.
 inline constexpr int kBinaryOps = std::size(kBinaryNames);
 /// "add"
 constexpr const char* name(BinaryOp op) { return kBinaryNames[static_cast<int>(op)]; }
 
-/// What the list says of an operation.
+/// The columns of the list for one operation.
 struct BinaryTraits {
   ElementTypes types;
   bool is_predicate;
 };
 #define GRADUS_TRAITS(op, types, is_predicate, ...) {ElementTypes::types, is_predicate},
-/// Of all, in order.
+/// Traits of all operations, in the order of the enum.
 inline constexpr BinaryTraits kBinaryTraits[] = {GRADUS_BINARY_OPS(GRADUS_TRAITS)};
 #undef GRADUS_TRAITS
-/// Of `op`.
+/// Traits of `op`.
 constexpr const BinaryTraits& traits(BinaryOp op) { return kBinaryTraits[static_cast<int>(op)]; }
 
-/// Calls f.template operator()<op>(): the one switch over binary ops.
+/// Calls f.template operator()<op>(). This is the only switch over binary ops.
 template <class F>
 decltype(auto) visit(BinaryOp op, F&& f) {
   switch (op) {
@@ -77,14 +77,14 @@ decltype(auto) visit(BinaryOp op, F&& f) {
 }
 // clang-format on
 
-/// True for the ops that integers do not have: array ops promote to a floating type first.
+/// True if `op` is not defined for integers; array ops then promote them to a floating type first.
 constexpr bool needs_floating(BinaryOp op) { return traits(op).types == ElementTypes::floating; }
-/// True for the ops that floating types do not have.
+/// True if `op` is not defined for floating types.
 constexpr bool needs_integral(BinaryOp op) { return traits(op).types == ElementTypes::integral; }
-/// True where kernels have `op` for elements of type T.
+/// True if kernels implement `op` for elements of type T.
 template <BinaryOp op, class T>
 constexpr bool is_defined = is_floating(dtype_of<T>) ? !needs_integral(op) : !needs_floating(op);
-/// True where results are boolean.
+/// True if the results of `op` are boolean.
 constexpr bool is_predicate(BinaryOp op) { return traits(op).is_predicate; }
 
 }  // namespace gradus

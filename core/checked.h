@@ -1,4 +1,4 @@
-// Arithmetic on sizes that users give, for which 64 bits may not be enough: a ShapeError instead of a wrong number.
+// Arithmetic on sizes from users. Throws a ShapeError if a result does not fit in 64 bits.
 #pragma once
 
 #include <gradus/core/array/dtype.h>
@@ -21,7 +21,7 @@ inline int64_t checked_product(int64_t a, int64_t b) {
   return product;
 }
 
-/// Bytes of a dense array. A negative size or an overflow is a ShapeError.
+/// Number of bytes of a dense array. Throws a ShapeError for a negative size or an overflow.
 inline size_t checked_bytes(const Shape& shape, DType dtype) {
   int64_t bytes = 0;
   GRADUS_CHECK(!__builtin_mul_overflow(numel_of(shape), static_cast<int64_t>(size_of(dtype)), &bytes), ShapeError,

@@ -1,7 +1,7 @@
-// Exceptions, and the context that every message is prefixed with.
+// Exceptions, and the context that prefixes every message.
 //
 //   [conv2d] layer 'features.3': weight expects 3 input channels, got x of shape (8, 4, 32, 32) (at train.cpp:41)
-//    op       module path         both sides                                                     user's line
+//  op       module path         both sides                                                     user's line
 //
 // The op, the module path and the user's line come from the thread's OpContext and ModuleFrame stacks.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace gradus {
 
-/// Where the user called an operator. Our own small type: clang 14 has no std::source_location.
+/// Where the user called an operator. A type of our own, since clang 14 has no std::source_location.
 struct SourceLocation {
   const char* file = "";
   int line = 0;
@@ -27,7 +27,7 @@ struct SourceLocation {
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
-  /// LibTorch's names for what(): no message has a backtrace.
+  /// LibTorch's names for what(). Messages contain no backtrace.
   const char* what_without_backtrace() const noexcept { return what(); }
   std::string msg() const { return what(); }  ///< the same as what()
 };
@@ -38,22 +38,22 @@ class ShapeError : public Error { using Error::Error; };
 class DTypeError : public Error { using Error::Error; };
 /// Tensors on different devices, or a device that this build or machine does not have.
 class DeviceError : public Error { using Error::Error; };
-/// An index, label or range outside what it indexes.
+/// An index, label or range is out of bounds.
 class IndexError : public Error { using Error::Error; };
 /// A value (option, probability, name) that the operation does not accept.
 class ValueError : public Error { using Error::Error; };
-/// Autograd cannot do what was asked: stale saved tensors, freed graphs, in-place on leaves.
+/// Autograd cannot do what was requested: stale saved tensors, freed graphs, in-place operations on leaves.
 class AutogradError : public Error { using Error::Error; };
 /// A file is missing, truncated or malformed.
 class IoError : public Error { using Error::Error; };
 /// Not enough memory on the device.
 class OutOfMemoryError : public Error { using Error::Error; };
-/// A process of the job is gone, late or in disagreement.
+/// A process of the job is lost, late, or inconsistent with the others.
 class CommError : public Error { using Error::Error; };
 // clang-format on
 
-/// The operator that runs on this thread, for messages and observers. Contexts nest; messages name the outermost,
-/// which is the one that the user called.
+/// The operator that runs on this thread, for messages and observers. Contexts nest; messages name the outermost, which
+/// is the operator that the user called.
 class OpContext {
  public:
   explicit OpContext(const char* name_, SourceLocation where_ = {"", 0}) noexcept
@@ -90,7 +90,7 @@ class ModuleFrame {
   ModuleFrame* const parent;
 
   static ModuleFrame* current() noexcept { return current_; }
-  /// Dotted path of the innermost module, "" outside any.
+  /// Dotted path of the innermost module; "" outside any module.
   static std::string current_path();
 
  private:
@@ -99,10 +99,10 @@ class ModuleFrame {
 
 namespace detail {
 
-/// `text`, or where it is longer than 400 bytes its beginning, its length and its end: names come from files too.
+/// Returns `text`, or if it is longer than 400 bytes its beginning, its length and its end. Names may come from files.
 std::string shortened(std::string_view text);
 
-/// The text of a message, part by part; each part is shortened.
+/// A message that is concatenated from parts; each part is shortened.
 class Message {
  public:
   // clang-format off
@@ -126,7 +126,7 @@ class Message {
   std::string text_;
 };
 
-/// Adds the op, module path and user's line of this thread to `message`.
+/// Adds this thread's op, module path and user's line to `message`.
 std::string with_context(std::string message);
 
 template <class Kind, class... Parts>

@@ -1,10 +1,9 @@
-// The fields of a struct of arguments, listed once: calls are recorded and printed without code for each
-// struct.
+// Lists the fields of an argument struct once, so that generic code can record, print and read back any call.
 #pragma once
 
 #include <string_view>
 
-/// with_fields(f): f(all fields of a struct, in order); field_names(): "x, w, bias".
+/// Defines with_fields(f), which calls f with all fields of the struct in order, and field_names(): "x, w, bias".
 #define GRADUS_FIELDS(...)                  \
   template <class F>                        \
   decltype(auto) with_fields(F&& f) {       \

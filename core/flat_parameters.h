@@ -1,11 +1,12 @@
-// Parameters whose optimizer step is one loop.
+// Parameters whose optimizer step is a single loop.
 #pragma once
 
 #include <gradus/core/array/strided_loop.h>
 
 namespace gradus {
 
-/// If a parameter and all that goes with it are in memory in the same order, without gaps: one running index serves.
+/// True if a parameter, its gradient and its states have the same element order in memory and no gaps, so that one
+/// running index addresses all of them.
 inline bool fill_memory_alike(const ParameterViews& views) {
   const Strides& p = views.parameter.strides;
   const auto strides_of = [&](const MutableView& view) { return view.data ? &view.strides : &p; };

@@ -1,12 +1,12 @@
-// How options structs of layers and optimizers are written.
+// Helpers for the options structs of layers and optimizers.
 #pragma once
 
 #include <optional>
 
 namespace gradus {
 
-/// No number, with initialised bytes. Options are copied while such a field is empty, and g++ 12 and 13 warn of
-/// uninitialised numbers in programs that copy an empty std::optional.
+/// An empty optional whose bytes are initialised. Options are copied while such a field is empty, and g++ 12 and 13
+/// warn about uninitialised numbers in programs that copy an empty std::optional.
 template <class T>
 std::optional<T> absent() {
   std::optional<T> result(T{});
@@ -16,7 +16,7 @@ std::optional<T> absent() {
 
 }  // namespace gradus
 
-/// A field of an options struct with a setter that chains and getters (options.bias() = false): LibTorch's TORCH_ARG.
+/// A field of an options struct with a chaining setter and getters (options.bias() = false), as LibTorch's TORCH_ARG.
 ///   struct LinearOptions { … GRADUS_ARG(bool, bias) = true; };
 ///   LinearOptions(784, 10).bias(false)
 #define GRADUS_ARG(T, name)                          \

@@ -1,4 +1,4 @@
-// OrderedDict: a dictionary that remembers the order of insertion, as torch::OrderedDict.
+// OrderedDict: a dictionary that keeps insertion order, as torch::OrderedDict.
 #pragma once
 
 #include <initializer_list>
@@ -10,7 +10,7 @@
 
 namespace gradus {
 
-/// Items in order of insertion, found by key. Modules have tens of entries, so a search walks the list.
+/// Items in insertion order, found by key. Modules have tens of entries, so a search is a linear scan.
 ///   for (auto& item : net->named_parameters()) use(item.key(), item.value());
 template <class Key, class Value>
 class OrderedDict {
@@ -31,7 +31,7 @@ class OrderedDict {
     std::pair<Key, Value> pair_;
   };
 
-  /// `key_description` names what a key is in messages: "Parameter".
+  /// Messages call a key `key_description`: "Parameter".
   explicit OrderedDict(std::string key_description = "Key") : key_description_(std::move(key_description)) {}
   OrderedDict(std::initializer_list<Item> items) : OrderedDict() {
     for (const Item& item : items) insert(item.key(), item.value());
@@ -43,7 +43,7 @@ class OrderedDict {
   auto begin() const { return items_.begin(); }
   auto end() { return items_.end(); }
   auto end() const { return items_.end(); }
-  /// The first and the last item; of an empty dictionary an IndexError.
+  /// The first and the last item; throws an IndexError if the dictionary is empty.
   const Item& front() const {
     GRADUS_CHECK(!is_empty(), IndexError, "Called front() on an empty OrderedDict");
     return items_.front();
@@ -56,7 +56,7 @@ class OrderedDict {
   Item& operator[](size_t index) { return items_[index]; }
   const Item& operator[](size_t index) const { return items_[index]; }
 
-  /// The value of `key`, or null.
+  /// The value of `key`, or null if it is absent.
   Value* find(const Key& key) {
     for (Item& item : items_)
       if (item.key() == key) return &item.value();
@@ -64,7 +64,7 @@ class OrderedDict {
   }
   const Value* find(const Key& key) const { return const_cast<OrderedDict*>(this)->find(key); }
   bool contains(const Key& key) const { return find(key) != nullptr; }
-  /// The value of `key`; an absent key is an IndexError.
+  /// The value of `key`; throws an IndexError if it is absent.
   Value& operator[](const Key& key) {
     Value* value = find(key);
     GRADUS_CHECK(value, IndexError, key_description_, " '", key, "' is not defined");
@@ -72,7 +72,7 @@ class OrderedDict {
   }
   const Value& operator[](const Key& key) const { return const_cast<OrderedDict&>(*this)[key]; }
 
-  /// Appends; a key that is there already is a ValueError.
+  /// Appends an item; throws a ValueError if the key exists already.
   Value& insert(Key key, Value value) {
     GRADUS_CHECK(!find(key), ValueError, key_description_, " '", key, "' already defined");
     return items_.emplace_back(std::move(key), std::move(value)).value();

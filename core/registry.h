@@ -1,4 +1,4 @@
-// Which backends exist, and which one is current on this thread for each device type.
+// Which backends exist, and which of them is current on this thread for each device type.
 #pragma once
 
 #include <memory>
@@ -9,32 +9,29 @@
 
 namespace gradus {
 
-/// Adds a backend under its name(). The backends of gradus are added when the registry is first used; users may add
-/// their own.
+/// Adds a backend under its name(). Called by backends/register.cpp; users may add backends too.
 void register_backend(std::unique_ptr<Backend> backend);
-/// Adds the runtime of a device type. The first one stays.
+/// Adds the runtime of a device type. A later runtime of the same type is ignored.
 void register_runtime(std::unique_ptr<DeviceRuntime> runtime);
-/// Returns true if a runtime of this type was added, without asking for the backends of gradus.
-bool is_registered(DeviceType type);
-/// Says why this build's runtime of `type` cannot run here: the text of the DeviceError that asking for it throws.
+/// Sets the reason why this build's runtime of `type` cannot run here; it becomes the text of the DeviceError.
 void explain_missing_runtime(DeviceType type, std::string reason);
 
-/// The backend of that name; DeviceError lists those that exist.
+/// The backend of that name. Throws a DeviceError that lists the existing backends.
 Backend& backend(std::string_view name);
 bool has_backend(std::string_view name);
-/// Names in order of registration.
+/// Names in the order of registration.
 std::vector<std::string> backend_names();
 
-/// The backend that runs operators on `type` in this thread. Default: the one registered last for the type.
+/// The backend that runs operators on `type` on this thread. Default: the last one registered for the type.
 Backend& current_backend(DeviceType type);
-/// Makes `name` current for its device type on this thread and the default of threads that never chose.
+/// Makes `name` current for its device type on this thread, and the default of threads that never chose a backend.
 void set_backend(std::string_view name);
 
 /// Makes `name` current for its device type on this thread until the end of the scope.
 class BackendGuard {
  public:
   explicit BackendGuard(std::string_view name) : BackendGuard(backend(name)) {}
-  /// The same for one that may be none of the registered ones.
+  /// The same for a backend that need not be registered.
   explicit BackendGuard(Backend& chosen);
   ~BackendGuard();
   BackendGuard(const BackendGuard&) = delete;
@@ -49,9 +46,8 @@ class BackendGuard {
 enum class BuiltinBackend { naive, openmp, cuda, cudnn };
 
 namespace detail {
-/// Has `add` called when the registry is first used. Each backend's room calls this from the initialiser of a variable
-/// in its register.cpp, so that a program has the backends whose rooms it links. Always returns true.
-bool add_builtin_backend(BuiltinBackend which, void (*add)());
+/// Defined in backends/register.cpp: registers the backends of this build. Called once, on first use of the registry.
+void register_builtin_backends();
 }  // namespace detail
 
 }  // namespace gradus

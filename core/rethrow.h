@@ -1,12 +1,12 @@
-// Exceptions that leave the place, thread or sample, that their message should name.
+// Adds context, such as a thread or sample, to the message of a propagating exception.
 #pragma once
 
 #include <string>
 
 namespace gradus {
 
-/// Throws the std::exception that is being handled again, with `prefix` before its message: of the same kind if it is
-/// one of gradus', else as an Error.
+/// Rethrows the std::exception that is being handled with `prefix` before its message. Exceptions of gradus keep their
+/// type; others become an Error.
 [[noreturn]] void rethrow_with_prefix(const std::string& prefix);
 
 }  // namespace gradus

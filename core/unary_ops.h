@@ -1,6 +1,6 @@
-// The element-wise operations of one argument. An operation is a line of the list below, from which its value of
-// UnaryOp, its name, its traits, its case of visit() and what autocast makes of it follow, and a formula in
-// core/formulas/scalar_unary.h.
+// The element-wise operations of one argument. To add an operation, add a line to the list below and a formula to
+// core/formulas/scalar_unary.h. Its UnaryOp value, name, traits, autocast rule and the case in visit() are generated from the
+// line.
 #pragma once
 
 #include <iterator>
@@ -9,12 +9,14 @@
 
 namespace gradus {
 
-/// What the derivative is computed from, argument or result; 0 wherever there is one; none: results are boolean.
+/// What the derivative is computed from: the argument x or the result y. zero: the derivative is 0 wherever it exists.
+/// none: results are boolean.
 enum class Derivative : uint8_t { of_x, of_y, zero, none };
 
 // clang-format off
-// OP(name, ElementTypes, Derivative, the CastRule of autocast on CUDA). autograd/ops/unary.cpp makes methods of Tensor
-// (x.exp() and x.exp_()) and functions of the first, functions of the second; the last, with UnaryArgs, have their own.
+// OP(name, ElementTypes, Derivative, CastRule of autocast on CUDA). autograd/ops/unary.cpp generates methods of Tensor
+// (x.exp() and x.exp_()) and functions from the first list, and functions only from the additions of the second. The
+// additions of the third take UnaryArgs and are written by hand.
 #define GRADUS_UNARY_METHODS(OP)           \
   OP(neg,         any,      of_x, none)    \
   OP(abs,         any,      of_x, none)    \
@@ -60,32 +62,32 @@ enum class Derivative : uint8_t { of_x, of_y, zero, none };
   OP(softplus,    floating, of_x, float32)
 
 #define GRADUS_VALUE(op, ...) op,
-/// The operations of the list.
+/// An element-wise operation of one argument.
 enum class UnaryOp : uint8_t { GRADUS_UNARY_OPS(GRADUS_VALUE) };
 #undef GRADUS_VALUE
 
 #define GRADUS_NAME(op, ...) #op,
-/// Their names, in order.
+/// Names of the operations, in the order of the enum.
 inline constexpr const char* kUnaryNames[] = {GRADUS_UNARY_OPS(GRADUS_NAME)};
 #undef GRADUS_NAME
-/// Their number.
+/// Number of operations.
 inline constexpr int kUnaryOps = std::size(kUnaryNames);
 /// "exp"
 constexpr const char* name(UnaryOp op) { return kUnaryNames[static_cast<int>(op)]; }
 
-/// What the list says of an operation.
+/// The columns of the list for one operation.
 struct UnaryTraits {
   ElementTypes types;
   Derivative derivative;
 };
 #define GRADUS_TRAITS(op, types, derivative, ...) {ElementTypes::types, Derivative::derivative},
-/// Of all, in order.
+/// Traits of all operations, in the order of the enum.
 inline constexpr UnaryTraits kUnaryTraits[] = {GRADUS_UNARY_OPS(GRADUS_TRAITS)};
 #undef GRADUS_TRAITS
-/// Of `op`.
+/// Traits of `op`.
 constexpr const UnaryTraits& traits(UnaryOp op) { return kUnaryTraits[static_cast<int>(op)]; }
 
-/// Calls f.template operator()<op>(): the one switch over unary ops.
+/// Calls f.template operator()<op>(). This is the only switch over unary ops.
 template <class F>
 decltype(auto) visit(UnaryOp op, F&& f) {
   switch (op) {
@@ -97,15 +99,15 @@ decltype(auto) visit(UnaryOp op, F&& f) {
 }
 // clang-format on
 
-/// True for the ops that integers do not have: array ops promote to a floating type first.
+/// True if `op` is not defined for integers; array ops then promote them to a floating type first.
 constexpr bool needs_floating(UnaryOp op) { return traits(op).types == ElementTypes::floating; }
-/// True where unary_backward takes the output y; else it takes the input x.
+/// True if unary_backward takes the output y, false if it takes the input x.
 constexpr bool saves_output(UnaryOp op) { return traits(op).derivative == Derivative::of_y; }
-/// True where the derivative is 0 wherever there is one.
+/// True if the derivative is 0 wherever it exists.
 constexpr bool is_step_function(UnaryOp op) { return traits(op).derivative == Derivative::zero; }
-/// True where results are boolean.
+/// True if the results of `op` are boolean.
 constexpr bool is_predicate(UnaryOp op) { return traits(op).derivative == Derivative::none; }
-/// The unary ops that have a derivative.
+/// True if `op` has a derivative.
 constexpr bool has_derivative(UnaryOp op) { return !is_predicate(op); }
 
 }  // namespace gradus

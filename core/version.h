@@ -9,7 +9,7 @@
 
 namespace gradus {
 
-/// "major.minor.patch" of the library that is linked; the macros are those of the headers that were included.
+/// "major.minor.patch" of the library that is linked; the macros give the version of the included headers.
 std::string version();
 
 }  // namespace gradus

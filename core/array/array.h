@@ -8,7 +8,7 @@
 
 namespace gradus {
 
-/// Order of the elements of an image batch in memory. The logical order is always N, C, H, W. The last two names are
+/// Order in memory of the elements of an image batch. The logical order is always N, C, H, W. The capitalised names are
 /// LibTorch's.
 enum class MemoryFormat : uint8_t { contiguous, channels_last, Contiguous = contiguous, ChannelsLast = channels_last };
 
@@ -22,9 +22,9 @@ class Array {
   /// Uninitialised, on `device`.
   static Array empty(const Shape& shape, DType dtype = DType::f32, Device device = {},
                      MemoryFormat format = MemoryFormat::contiguous);
-  /// Uninitialised with strides of your own, which must be dense and non-overlapping (a permutation of row-major).
+  /// Uninitialised, with the given strides, which must be dense and non-overlapping (a permutation of row-major).
   static Array empty_strided(const Shape& shape, const Strides& strides, DType dtype, Device device = {});
-  /// Uninitialised with x's shape, where x is dense its strides, and its dtype and device unless others are given.
+  /// Uninitialised, with x's shape, dtype (unless another is given) and device, and with x's strides if x is dense.
   static Array empty_like(const Array& x);
   static Array empty_like(const Array& x, DType dtype);
   static Array empty_like(const Array& x, DType dtype, Device device);
@@ -42,7 +42,7 @@ class Array {
   Device device() const { return storage_.device(); }
   size_t nbytes() const { return static_cast<size_t>(numel_) * size_of(dtype_); }
 
-  /// First element. The typed form checks the type.
+  /// Address of the first element. The typed form checks the dtype.
   void* data() const { return static_cast<char*>(storage_.data()) + offset_ * static_cast<int64_t>(size_of(dtype_)); }
   template <class T>
   T* data() const {
@@ -52,8 +52,9 @@ class Array {
 
   /// Row-major without gaps (or, for channels_last, NHWC without gaps). Axes of size 1 may have any stride.
   bool is_contiguous(MemoryFormat format = MemoryFormat::contiguous) const;
-  /// True if x (N, C, H, W) lies in memory with channels innermost and more than one pixel. One channel lies both ways:
-  /// then its stride says what is meant, which `to(format)` sets and results inherit; 1 is channels-last.
+  /// True if x (N, C, H, W) has more than one pixel and channels are innermost in memory. With one channel both layouts
+  /// address the same memory; then a channel stride of 1 means channels-last. `to(format)` sets this stride and results
+  /// inherit it.
   bool is_channels_last() const;
   /// True if the elements fill a block of memory exactly once, in any order of axes.
   bool is_dense() const;
@@ -61,10 +62,10 @@ class Array {
   bool may_overlap() const;
 
   uint32_t version() const { return storage_.version(); }
-  /// Every operation that writes calls this.
+  /// Every operation that writes must call this.
   void bump_version() const { storage_.bump_version(); }
 
-  // Views: same storage, no copy. Errors name the shape and what was asked of it.
+  // Views share the storage and copy nothing. Errors name the shape and the requested change.
   Array as_strided(const Shape& shape, const Strides& strides, int64_t offset) const;
   Array transpose(int64_t a, int64_t b) const;
   Array permute(const Dims& order) const;
@@ -73,9 +74,9 @@ class Array {
   Array select(int64_t axis, int64_t index) const;
   Array unsqueeze(int64_t axis) const;
   Array squeeze(int64_t axis) const;
-  /// Strides under which this array's elements appear as `shape` without copying; false where there are none.
+  /// Finds strides under which this array's elements appear as `shape` without a copy; returns false if there are none.
   bool view_strides(const Shape& shape, Strides* strides) const;
-  /// Same elements as `shape`, no copy; ShapeError when that cannot be (use ops::reshape).
+  /// Same elements as `shape` without a copy. Throws a ShapeError if that is impossible (use ops::reshape).
   Array view(const Shape& shape) const;
 
  private:

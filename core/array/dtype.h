@@ -1,4 +1,4 @@
-// Element types: their names, sizes, C++ types, promotion rules, and `visit`, the one switch over them.
+// Element types: their names, sizes, C++ types and promotion rules, and `visit`, the only switch over them.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ inline constexpr DType kFloat = DType::f32, kFloat32 = DType::f32, kDouble = DTy
                        kInt64 = DType::i64, kInt = DType::i32, kInt32 = DType::i32, kByte = DType::u8,
                        kUInt8 = DType::u8, kBool = DType::boolean;
 
-/// IEEE binary16, storage only: arithmetic goes through float. Conversion rounds to nearest even.
+/// IEEE binary16 for storage only: arithmetic goes through float. Conversion rounds to nearest even.
 struct Half {
   uint16_t bits = 0;
   Half() = default;
@@ -36,7 +36,7 @@ struct Half {
   GRADUS_HOST_DEVICE static float to_float(uint16_t bits);
 };
 
-/// The upper 16 bits of an IEEE binary32, storage only. Conversion rounds to nearest even.
+/// The upper 16 bits of an IEEE binary32, for storage only. Conversion rounds to nearest even.
 struct BFloat16 {
   uint16_t bits = 0;
   BFloat16() = default;
@@ -113,10 +113,10 @@ GRADUS_HOST_DEVICE inline float Half::to_float(uint16_t bits) {
 namespace detail {
 inline DType default_dtype = DType::f32;
 }
-/// The type of tensors made of nothing or of fractions where none is named, and of the quotient of integers; of the
-/// whole process, float32 to begin with.
+/// The dtype of new floating-point tensors if none is given, and of the quotient of integers. Applies to the whole
+/// process; float32 at the start.
 inline DType get_default_dtype() { return detail::default_dtype; }
-/// A type that is not floating is a DTypeError.
+/// Throws a DTypeError if `dtype` is not a floating type.
 void set_default_dtype(DType dtype);
 
 // clang-format off
@@ -133,7 +133,7 @@ template <> struct DTypeOf<long long> { static constexpr DType value = DType::i6
 template <class T> inline constexpr DType dtype_of = DTypeOf<T>::value;
 // clang-format on
 
-/// The type in which a T is computed: half types compute in float.
+/// The type in which operations on T compute: float for half types, otherwise T.
 template <class T>
 using compute_t = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
 
@@ -143,11 +143,11 @@ constexpr size_t size_of(DType dtype) {
 }
 constexpr bool is_floating(DType dtype) { return dtype <= DType::bf16; }
 constexpr bool is_integral(DType dtype) { return dtype >= DType::i64 && dtype <= DType::u8; }
-/// "Float", "Double", … as LibTorch prints them.
+/// "Float", "Double", …, as LibTorch prints them.
 std::string_view type_name(DType dtype);
-/// "float32", "int64", … as numpy and PyTorch's Python side spell them.
+/// "float32", "int64", …, as NumPy and PyTorch name them.
 std::string_view name(DType dtype);
-/// The smallest type that holds both (torch.promote_types).
+/// The smallest type that can hold both (torch.promote_types).
 DType promote_types(DType a, DType b);
 
 inline detail::Message& operator<<(detail::Message& message, DType dtype) { return message << name(dtype); }
@@ -172,7 +172,7 @@ decltype(auto) visit(DType dtype, F&& f) {
   detail::bad_dtype(dtype, "a known element type");
 }
 
-/// Calls f.template operator()<Bits>() with the unsigned integer of an element's size, as which elements move
+/// Calls f.template operator()<Bits>() with the unsigned integer type of the element's size, for moving elements
 /// unchanged.
 template <class F>
 void visit_bits(DType dtype, F&& f) {
@@ -184,7 +184,7 @@ void visit_bits(DType dtype, F&& f) {
   }
 }
 
-/// `visit` over the floating types; others are a DTypeError.
+/// `visit` for floating types; throws a DTypeError for others.
 template <class F>
 decltype(auto) visit_floating(DType dtype, F&& f) {
   switch (dtype) {
@@ -196,7 +196,7 @@ decltype(auto) visit_floating(DType dtype, F&& f) {
   }
 }
 
-/// `visit` over all types but boolean; boolean is a DTypeError.
+/// `visit` for all types except boolean, for which it throws a DTypeError.
 template <class F>
 decltype(auto) visit_numeric(DType dtype, F&& f) {
   if (dtype == DType::boolean) detail::bad_dtype(dtype, "a numeric type");

@@ -1,4 +1,4 @@
-// Reference counting inside the object: one pointer per handle, no control block.
+// Reference counting inside the object: a handle is one pointer, without a control block.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ class RefCounted {
   mutable std::atomic<uint32_t> count_{0};
 };
 
-/// Shared owner of a RefCounted object. The last owner calls T::destroy(T*) where T has one, else delete.
+/// Shared owner of a RefCounted object. The last owner calls T::destroy(T*) if T has one, else delete.
 template <class T>
 class Ref {
  public:
@@ -53,9 +53,9 @@ class Ref {
   explicit operator bool() const noexcept { return object_ != nullptr; }
   friend bool operator==(const Ref& a, const Ref& b) noexcept { return a.object_ == b.object_; }
 
-  /// Gives the reference up without releasing it.
+  /// Gives up the pointer without decrementing the count.
   T* leak() noexcept { return std::exchange(object_, nullptr); }
-  /// A Ref to an object that may already be on its way out; null when its count was zero.
+  /// A Ref to an object that may be in destruction; null if its count is zero.
   static Ref lock(T* object) noexcept {
     Ref ref;
     uint32_t count = object->count_.load(std::memory_order_relaxed);

@@ -10,7 +10,7 @@
 
 namespace gradus {
 
-/// A C++ number given where a tensor could stand (LibTorch's Scalar).
+/// A C++ number where a tensor could be passed (LibTorch's Scalar).
 class Scalar {
  public:
   enum class Kind : uint8_t { boolean, integer, floating };
@@ -27,7 +27,7 @@ class Scalar {
   Kind kind() const { return kind_; }
   bool is_floating() const { return kind_ == Kind::floating; }
   double to_double() const { return is_floating() ? floating_ : static_cast<double>(integer_); }
-  /// Truncates a floating value; values beyond the range saturate, NaN is 0.
+  /// Truncates a floating value; values out of range saturate, NaN gives 0.
   int64_t to_int64() const {
     if (!is_floating()) return integer_;
     if (!(floating_ == floating_)) return 0;
@@ -36,7 +36,7 @@ class Scalar {
     return static_cast<int64_t>(floating_);
   }
   bool to_bool() const { return is_floating() ? floating_ != 0 : integer_ != 0; }
-  /// The value as a T. Narrowing wraps, as a C++ cast of integers does.
+  /// The value as a T. Narrowing wraps, as a C++ cast between integers does.
   template <class T>
   T cast() const {
     if constexpr (std::is_same_v<T, bool>) return to_bool();
@@ -44,8 +44,8 @@ class Scalar {
     else if constexpr (std::is_same_v<T, double>) return to_double();
     else return T(static_cast<float>(to_double()));
   }
-  /// True if a T can hold the value up to rounding and its fraction. As in PyTorch only floating types hold NaN and
-  /// infinities, and unsigned types hold negative integers modulo their size.
+  /// True if a T can hold the value up to rounding and a dropped fraction. As in PyTorch, only floating types hold NaN
+  /// and infinities, and unsigned types accept negative integers modulo 2^bits.
   template <class T>
   bool fits() const {
     if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, double>) {
@@ -69,7 +69,7 @@ class Scalar {
       return !(value - value == 0) || (value >= -most && value <= most);
     }
   }
-  /// The value as a T. One that does not fit is a ValueError.
+  /// The value as a T; throws a ValueError if it does not fit.
   template <class T>
   T to() const {
     if (!fits<T>()) [[unlikely]] {
@@ -81,8 +81,8 @@ class Scalar {
   // LibTorch's names: x.item().toFloat().
   float toFloat() const { return to<float>(); }
   double toDouble() const { return to_double(); }
-  bool isFloatingPoint() const { return is_floating(); }  ///< a fraction, as is_floating()
-  /// A whole number; true and false are some where `include_bool` says so.
+  bool isFloatingPoint() const { return is_floating(); }  ///< same as is_floating()
+  /// True for an integer, and for a bool if `include_bool`.
   bool isIntegral(bool include_bool) const {
     return kind_ == Kind::integer || (include_bool && kind_ == Kind::boolean);
   }
@@ -90,7 +90,7 @@ class Scalar {
   int toInt() const { return to<int>(); }
   int64_t toLong() const { return to<int64_t>(); }
   bool toBool() const { return to_bool(); }
-  /// Element type of a tensor made of this number alone: bool, int64 or the default type.
+  /// Dtype of a tensor made from this number alone: bool, int64 or the default dtype.
   DType dtype() const {
     return kind_ == Kind::floating ? get_default_dtype() : kind_ == Kind::integer ? DType::i64 : DType::boolean;
   }

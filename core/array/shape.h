@@ -1,4 +1,4 @@
-// Sizes and strides: up to eight int64 values in place, no allocation.
+// Sizes and strides: up to eight int64 values stored in place, without allocation.
 #pragma once
 
 #include <concepts>
@@ -50,9 +50,9 @@ class Dims {
   int64_t* begin() { return values_; }
   int64_t* end() { return values_ + size_; }
   std::vector<int64_t> vec() const { return {begin(), end()}; }
-  /// For functions that take lists of any length.
+  /// For functions that accept lists of any length.
   operator std::vector<int64_t>() const { return vec(); }  // NOLINT(google-explicit-constructor)
-  /// Without the first `start`.
+  /// The list without its first `start` elements.
   Dims slice(size_t start) const {
     GRADUS_CHECK(start <= static_cast<size_t>(size_), IndexError, "slice(", start, ") of a list of ", size_);
     return Dims(values_ + start, static_cast<size_t>(size_) - start);
@@ -99,23 +99,24 @@ std::string to_string(const Dims& dims);
 std::string to_string(const std::vector<int64_t>& sizes);
 inline detail::Message& operator<<(detail::Message& message, const Dims& dims) { return message << to_string(dims); }
 
-/// Product of the sizes (1 for a scalar). A negative size or an overflow is a ShapeError.
+/// Product of the sizes (1 for a scalar). Throws a ShapeError for a negative size or an overflow.
 int64_t numel_of(const Shape& shape);
 /// Row-major strides.
 Strides contiguous_strides(const Shape& shape);
-/// The axes from the one with the widest stride to the one with the narrowest.
+/// The axes in the order of decreasing stride.
 Dims axes_by_stride(const Strides& strides);
 /// NHWC strides of a four-dimensional NCHW shape.
 Strides channels_last_strides(const Shape& shape);
-/// NumPy broadcasting; a ShapeError names both sides.
+/// NumPy broadcasting; throws a ShapeError that names both shapes.
 Shape broadcast_shapes(const Shape& a, const Shape& b);
-/// Axis in [0, ndim) of a possibly negative `axis`; scalars accept 0 and -1. Else an IndexError.
+/// Converts a possibly negative `axis` to [0, ndim); scalars accept 0 and -1. Throws an IndexError otherwise.
 int normalize_axis(int64_t axis, int ndim);
-/// Bit i set for each axis in `axes` (negative allowed, repeats are an error); all axes when empty.
+/// A mask with bit i set for each axis in `axes` (negative allowed, repeats are an error); all bits set if `axes` is
+/// empty.
 uint32_t axis_mask(const Dims& axes, int ndim);
-/// `shape` with the axes of `mask` set to 1 (keepdim) or removed.
+/// `shape` with the axes in `mask` set to 1 (keepdim) or removed.
 Shape reduced_shape(const Shape& shape, uint32_t mask, bool keepdim);
-/// Replaces one -1 so that the product is `numel` (view, reshape). Else a ShapeError names both sides.
+/// Replaces a single -1 so that the product is `numel` (view, reshape). Throws a ShapeError that names both shapes.
 Shape infer_shape(const Shape& wanted, int64_t numel, const Shape& from);
 
 }  // namespace gradus

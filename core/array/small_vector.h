@@ -1,4 +1,4 @@
-// A vector with room for N elements in place: edges and gradients rarely number more.
+// A vector with in-place storage for N elements, for lists that are rarely longer, such as edges and gradients.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +45,7 @@ class SmallVector {
   template <class... Args>
   T& emplace_back(Args&&... args) {
     if (size_ == capacity_) {
-      T value(std::forward<Args>(args)...);  // the argument may live in here
+      T value(std::forward<Args>(args)...);  // the argument may be an element of this vector
       reserve(capacity_ * 2);
       return *new (data_ + size_++) T(std::move(value));
     }
@@ -82,7 +82,7 @@ class SmallVector {
     data_ = in_place();
     capacity_ = N;
   }
-  // Leaves `other` empty; this must be empty and in place.
+  // Moves `other`'s elements here and leaves it empty; this vector must be empty and in place.
   void take(SmallVector& other) noexcept {
     if (other.data_ != other.in_place()) {
       data_ = std::exchange(other.data_, other.in_place());

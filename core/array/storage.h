@@ -9,19 +9,19 @@
 
 namespace gradus {
 
-/// Owner of a block of bytes. Views and detach() share it, and so share its version.
+/// Owner of a block of bytes. Views and detach() share it, and with it the version counter.
 class Storage {
  public:
   Storage() = default;
-  /// `bytes` uninitialised bytes (NaN patterns in debug builds) from the device's caching allocator.
+  /// Allocates `bytes` uninitialised bytes (NaN patterns in debug builds) from the device's caching allocator.
   static Storage allocate(size_t bytes, Device device);
-  /// Bytes that someone else owns; `deleter` (may be empty) runs when the last owner lets go.
+  /// Wraps bytes that someone else allocated; `deleter` (may be empty) runs when the last owner releases them.
   static Storage adopt(void* data, size_t bytes, Device device, std::function<void(void*)> deleter);
-  /// Page-locked host memory for asynchronous copies to cuda.
+  /// Allocates page-locked host memory for asynchronous copies to cuda.
   static Storage allocate_pinned(size_t bytes);
 
-  /// A part of this storage that holds an unrelated tensor: same memory, kept alive, but a version of its own.
-  /// Gradient buckets and flat parameters are made of these.
+  /// A part of this storage that holds an unrelated tensor. It shares the memory and keeps it alive, but has its own
+  /// version counter. Used for gradient buckets and flat parameters.
   Storage slice(size_t byte_offset, size_t bytes) const;
 
   explicit operator bool() const { return static_cast<bool>(impl_); }
@@ -30,8 +30,8 @@ class Storage {
   Device device() const { return impl_ ? impl_->device : Device(); }
   bool pinned() const { return impl_ && impl_->pinned; }
   uint32_t use_count() const { return impl_ ? impl_->use_count() : 0; }
-  /// True if this handle alone reaches the bytes and may overwrite them: they are the allocator's, nobody shares or
-  /// slices them, and no other stream was announced by record_stream.
+  /// True if only this handle refers to the bytes, so that it may overwrite them: they come from the allocator, no
+  /// other handle or slice shares them, and record_stream has announced no other stream.
   bool is_exclusive() const { return use_count() == 1 && impl_->runtime && !impl_->on_other_streams; }
 
   /// Number of in-place writes so far.
@@ -39,7 +39,7 @@ class Storage {
   void bump_version() const {
     if (impl_) impl_->version.fetch_add(1, std::memory_order_relaxed);
   }
-  /// Keeps the bytes from reuse until the work queued on `stream` is done.
+  /// Prevents the bytes from being reused until the work queued on `stream` is complete.
   void record_stream(const Stream& stream) const;
 
   friend bool operator==(const Storage& a, const Storage& b) { return a.impl_ == b.impl_; }

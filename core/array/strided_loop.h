@@ -1,12 +1,12 @@
-// One nest of loops over N operands of the same shape: axes sorted and merged so that few, long loops remain.
+// A loop nest over N operands of the same shape. Axes are sorted and merged, so that a few long loops remain.
 #pragma once
 
 #include <gradus/core/backend.h>
 
 namespace gradus {
 
-/// The loop nest of an element-wise kernel. Axis 0 is the outermost; strides are in elements. Order of iteration is
-/// the first operand's order in memory, or the logical order.
+/// The loop nest of an element-wise kernel. Axis 0 is the outermost; strides are in elements. Elements are visited in
+/// the order of the first operand in memory, or in the logical order.
 template <int N>
 struct StridedLoop {
   int ndim = 0;
@@ -28,9 +28,9 @@ struct StridedLoop {
     merge();
   }
 
-  /// True when operand k is visited in steps of one element through a single loop.
+  /// True if a single loop visits operand k in steps of one element.
   bool contiguous(int k) const { return ndim == 0 || (ndim == 1 && strides[k][0] == 1); }
-  /// True when all operands are.
+  /// True if that holds for all operands.
   bool all_contiguous() const {
     for (int k = 0; k < N; ++k)
       if (!contiguous(k)) return false;
@@ -38,7 +38,7 @@ struct StridedLoop {
   }
 
  private:
-  // Insertion sort by the first operand's strides, wide to narrow; ties by the next operand.
+  // Insertion sort by decreasing strides of the first operand; ties are resolved by the next operand.
   void sort() {
     for (int i = 1; i < ndim; ++i)
       for (int j = i; j > 0 && wider(j, j - 1); --j) swap(j, j - 1);
@@ -57,7 +57,7 @@ struct StridedLoop {
     exchange(shape[a], shape[b]);
     for (int k = 0; k < N; ++k) exchange(strides[k][a], strides[k][b]);
   }
-  // Joins axis i + 1 into axis i where every operand steps through both as through one.
+  // Merges axis i + 1 into axis i if, for every operand, the two can be traversed as one.
   void merge() {
     int out = 0;
     for (int i = 1; i < ndim; ++i) {

@@ -1,4 +1,4 @@
-// Views: what kernels get of arrays. They own nothing and are as cheap to copy as their sizes and strides.
+// Views: the form in which kernels receive arrays. A view owns nothing and is cheap to copy.
 #pragma once
 
 #include <type_traits>
@@ -7,7 +7,7 @@
 
 namespace gradus {
 
-/// How elements lie in memory.
+/// Dtype, device, shape and strides of the elements.
 struct StridedLayout {
   DType dtype = DType::f32;
   Device device;
@@ -25,8 +25,8 @@ struct StridedLayout {
   }
 };
 
-/// Read-only view of an array's elements. The empty one, View() or that of an undefined array, stands for an operand
-/// that is absent, and tests false; one of an array without elements does not.
+/// Read-only view of an array's elements. An absent operand is passed as an empty view, View() or the view of an
+/// undefined array, which converts to false; the view of a zero-size array converts to true.
 struct View : StridedLayout {
   const void* data = nullptr;
 
@@ -54,13 +54,13 @@ struct MutableView : StridedLayout {
   }
 };
 
-/// Its address; null where it is absent.
+/// Address of the view; null if the operand is absent.
 template <class AnyView>
 const AnyView* if_present(const AnyView& view) {
   return view ? &view : nullptr;
 }
 
-/// Elements [start, start + length) of an axis.
+/// Elements [start, start + length) along an axis.
 template <class AnyView>
 AnyView narrow(AnyView view, int axis, int64_t start, int64_t length) {
   using Byte = std::conditional_t<std::is_same_v<AnyView, View>, const char, char>;

@@ -1,4 +1,4 @@
-// Division that rounds up, on hosts and in kernels.
+// Division that rounds up, for host and device code.
 #pragma once
 
 #include <type_traits>
@@ -7,13 +7,13 @@
 
 namespace gradus {
 
-/// whole / part, rounded up, of numbers that are not negative.
+/// whole / part rounded up, for non-negative numbers.
 template <class Whole, class Part>
 GRADUS_HOST_DEVICE constexpr std::common_type_t<Whole, Part> ceil_div(Whole whole, Part part) {
   return (whole + part - 1) / part;
 }
 
-/// The smallest multiple of `part` that is not below `whole`.
+/// The smallest multiple of `part` that is at least `whole`.
 template <class Whole, class Part>
 GRADUS_HOST_DEVICE constexpr std::common_type_t<Whole, Part> round_up(Whole whole, Part part) {
   return ceil_div(whole, part) * part;

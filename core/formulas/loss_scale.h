@@ -1,15 +1,15 @@
-// How the scale of the loss moves from step to step: down at once when gradients overflow, up after many steps in which
-// they did not (Micikevicius et al., "Mixed precision training", 2018; torch.amp.GradScaler).
+// Update of the loss scale from step to step: it shrinks at once when gradients overflow, and grows after many steps
+// without overflow (Micikevicius et al., "Mixed precision training", 2018; torch.amp.GradScaler).
 #pragma once
 
 #include <gradus/core/backend.h>
 
 namespace gradus {
 
-/// The scale multiplies float32 losses and stays one of their numbers.
+/// The scale multiplies float32 losses, so it must stay a finite float32.
 inline constexpr double kLargestScale = 0x1.fffffep+127;
 
-/// The block for the next step; `step` is the distance between its entries in memory.
+/// Updates the block for the next step; `step` is the distance between its entries in memory.
 GRADUS_HOST_DEVICE inline void move_scale(double* block, int64_t step, const ScaleRule& rule) {
   double& scale = block[ScaleBlock::scale * step];
   double& tracker = block[ScaleBlock::growth_tracker * step];

@@ -1,18 +1,19 @@
-// The element-wise part of an LSTM's step and its gradient (Backend::lstm_cell), each written once. C is a number on
-// host or device, or a vector of them (core/formulas/scalar_math.h).
+// The element-wise part of an LSTM step (Backend::lstm_cell) and its gradient, each written once. C is a number on host
+// or device, or a vector of numbers (core/formulas/scalar_math.h).
 #pragma once
 
 #include <gradus/core/formulas/scalar_math.h>
 
 namespace gradus::scalar {
 
-/// A cell after a step: its input gate, forget gate, candidate and output gate, and the states.
+/// The state after a step: input gate, forget gate, candidate and output gate in `gates`, the cell state c and the
+/// hidden state h.
 template <class C>
 struct LstmCell {
   C gates[4], c, h;
 };
 
-/// c = f c_before + i g,  h = o tanh(c)  of what goes into the gates: i, f, o = sigmoid and g = tanh of their sums.
+/// From pre-activations: i, f, o = sigmoid and g = tanh of them; then c = f c_before + i g and h = o tanh(c).
 template <class C>
 GRADUS_HOST_DEVICE LstmCell<C> lstm_cell(C input, C forget, C candidate, C output, C c_before) {
   using std::tanh;
@@ -21,13 +22,13 @@ GRADUS_HOST_DEVICE LstmCell<C> lstm_cell(C input, C forget, C candidate, C outpu
   return {{i, f, g, o}, c, o * tanh(c)};
 }
 
-/// Gradients of the gates' sums, and of the state before.
+/// Gradients of the four pre-activations and of c_before.
 template <class C>
 struct LstmCellGradient {
   C sums[4], dc_before;
 };
 
-/// From the gates, the gradient of h, and what later steps say of that of c.
+/// dh is the gradient of h, dc the gradient of c from later steps.
 template <class C>
 GRADUS_HOST_DEVICE LstmCellGradient<C> lstm_cell_backward(C i, C f, C g, C o, C c_before, C c, C dh, C dc) {
   using std::tanh;

@@ -1,13 +1,13 @@
-// The update rules of optimizers, each formula written once: for numbers (naive, cuda), for vectors of them (openmp)
+// The update rules of optimizers. Each formula is written once and used for numbers (naive, cuda), for vectors (openmp)
 // and for whole arrays (the default body of Backend::optimizer_step).
 //
-// A rule is a struct of options. `prepare` makes a Step of it, the constants of the step under way, from the StepBlock;
-// the Step changes one element p by its gradient g and up to three state values s1, s2, s3, those that have a name in
-// `state_names`; it does not look at the others. Three types stand for numbers:
-//   S   what the block holds: double, or an array of one
-//   C   the constants in the type that elements compute in: float or double, or an array of one
+// A rule is a struct of options. `prepare` computes the constants of the current step from the StepBlock and returns
+// them as a Step. The Step updates one element p from its gradient g and up to three state values s1, s2, s3; a rule
+// ignores the ones it does not need. There are three numeric types:
+//   S   type of the block's values: double, or an array of one element
+//   C   constants in the type that elements are computed in: float or double, or an array of one element
 //   V   elements in that type: C itself, a vector of C, or an array
-// so formulas use nothing but arithmetic, comparisons, sqrt, select, maximum and sign.
+// Formulas therefore use only arithmetic, comparisons, sqrt, select, maximum and sign.
 #pragma once
 
 #include <array>
@@ -20,24 +20,24 @@
 namespace gradus {
 namespace rules {
 
-/// condition ? a : b. Vectors and arrays have overloads of their own.
+/// condition ? a : b. Vectors and arrays have their own overloads.
 template <class V>
 GRADUS_HOST_DEVICE inline V select(bool condition, V a, V b) {
   return condition ? a : b;
 }
-/// The larger one; NaN in either stays.
+/// The larger of a and b; NaN if either is NaN.
 template <class V>
 GRADUS_HOST_DEVICE inline V maximum(V a, V b) {
   return select(a <= b, b, select(b < a, a, a + b));
 }
-/// -1, 0 or 1; NaN stays.
+/// -1, 0 or 1; NaN for NaN.
 template <class V>
 GRADUS_HOST_DEVICE inline V sign(V x) {
   return select(x > V(0), V(1), select(x < V(0), V(-1), x));
 }
 
-/// What an exponential average keeps per step. Powers go through the logarithm, taken once on the host: 1 - value^t
-/// then keeps its digits, and a GPU has no double `pow` to compute.
+/// A decay rate of an exponential average. Powers are computed through the logarithm, which the host takes once: 1 -
+/// value^t then keeps its precision, and a GPU need not compute `pow` in double.
 struct Decay {
   double value, logarithm;
   Decay(double value_) : value(value_), logarithm(std::log(value_)) {}  // NOLINT(google-explicit-constructor)
@@ -48,14 +48,14 @@ GRADUS_HOST_DEVICE inline double one_minus_power(const Decay& decay, double t) {
   return -std::expm1(t * decay.logarithm);
 }
 
-/// The StepBlock's entries; `step` counts the step under way.
+/// The StepBlock's entries; `step` already counts the current step.
 template <class S>
 struct BlockValues {
   S step, learning_rate, gradient_scale, momentum_product;
 };
 
-/// What all rules share. Weight decay joins the gradient, or (decoupled: Loshchilov and Hutter, "Decoupled weight decay
-/// regularization", 2019) multiplies the parameter by 1 - lr weight_decay.
+/// Options shared by all rules. Weight decay is added to the gradient, or, if decoupled (Loshchilov and Hutter,
+/// "Decoupled weight decay regularization", 2019), multiplies the parameter by 1 - lr weight_decay.
 struct Common {
   double weight_decay = 0;
   bool decoupled = false, maximize = false;
@@ -81,7 +81,7 @@ struct Sgd : Common {
     template <class V>
     GRADUS_HOST_DEVICE void operator()(V& p, V g, V& buffer, V&, V&) const {
       if (has_momentum) {
-        buffer = select(first, g, keep * buffer + take * g);  // before the first step it may hold anything
+        buffer = select(first, g, keep * buffer + take * g);  // uninitialised before the first step
         if (nesterov) g = g + keep * buffer;
         else g = buffer;
       }
@@ -94,9 +94,9 @@ struct Sgd : Common {
   }
 };
 
-/// Kingma and Ba, "Adam: a method for stochastic optimization", 2015, as torch.optim.Adam and (decoupled) AdamW; s1, s2
-/// are the moments m, v; with amsgrad (Reddi, Kale and Kumar, "On the convergence of Adam and beyond", 2018) s3 is the
-/// largest v so far, which then takes v's place in the last line.
+/// Kingma and Ba, "Adam: a method for stochastic optimization", 2015, as torch.optim.Adam and (decoupled) AdamW. s1 and
+/// s2 are the moments m and v. With amsgrad (Reddi, Kale and Kumar, "On the convergence of Adam and beyond", 2018) s3
+/// is the largest v so far, which replaces v in the last line.
 ///   m += (1 - beta1) (g - m);   v = beta2 v + (1 - beta2) g²
 ///   p -= lr / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 struct Adam : Common {
@@ -135,8 +135,8 @@ struct Adam : Common {
 };
 
 /// torch.optim.RMSprop (Hinton, "Neural networks for machine learning", lecture 6e, 2012; centered: Graves, "Generating
-/// sequences with recurrent neural networks", 2013). s1 is the mean square v; s2, where centered, the mean gradient a;
-/// s3, with momentum, the buffer b.
+/// sequences with recurrent neural networks", 2013). s1 is the mean square v, s2 (if centered) the mean gradient a, s3
+/// (with momentum) the buffer b.
 ///   v = alpha v + (1 - alpha) g²;   a = alpha a + (1 - alpha) g;   d = g / (sqrt(v - a²) + eps), a = 0 if not centered
 ///   b = momentum b + d;   p -= lr b, or lr d without momentum
 struct Rmsprop : Common {
@@ -197,8 +197,8 @@ struct Adagrad : Common {
   }
 };
 
-/// Dozat, "Incorporating Nesterov momentum into Adam", 2016, as torch.optim.NAdam since 2.0. The block holds the
-/// product M of mu_1 … mu_t, mu_t = beta1 (1 - 0.96^(t momentum_decay) / 2); m, v as in Adam.
+/// Dozat, "Incorporating Nesterov momentum into Adam", 2016, as torch.optim.NAdam since 2.0; m and v as in Adam. The
+/// block holds M, the product of mu_1 … mu_t, where mu_t = beta1 (1 - 0.96^(t momentum_decay) / 2).
 ///   p -= lr ((1 - mu_t) / (1 - M) g + mu_{t+1} / (1 - M mu_{t+1}) m) / (sqrt(v / (1 - beta2^t)) + eps)
 struct Nadam : Common {
   static constexpr const char* kName = "nadam_step";
@@ -238,7 +238,8 @@ struct Nadam : Common {
   }
 };
 
-/// Liu et al., "On the variance of the adaptive learning rate and beyond", 2020, as torch.optim.RAdam; m, v as in Adam.
+/// Liu et al., "On the variance of the adaptive learning rate and beyond", 2020, as torch.optim.RAdam; m and v as in
+/// Adam.
 ///   rho_inf = 2 / (1 - beta2) - 1;   rho = rho_inf - 2 t beta2^t / (1 - beta2^t);   u = m / (1 - beta1^t)
 ///   rho > 5: p -= lr r u sqrt(1 - beta2^t) / (sqrt(v) + eps),
 ///            r² = (rho - 4) (rho - 2) rho_inf / ((rho_inf - 4) (rho_inf - 2) rho)
@@ -302,11 +303,11 @@ struct Lion : Common {
   }
 };
 
-/// The rules as arguments of a template.
+/// All rules, as arguments of the template List.
 template <template <class...> class List>
 using All = List<Sgd, Adam, Rmsprop, Adagrad, Nadam, Radam, Lion>;
 
-/// The whole change of an element: what all rules share, then Rule's own.
+/// The complete update of an element: the part shared by all rules, then the rule's own formula.
 template <class Rule, class C>
 struct FullStep {
   C scale, decay, shrink;
@@ -326,7 +327,7 @@ GRADUS_HOST_DEVICE FullStep<Rule, C> full_step(const Rule& rule, const BlockValu
 
 }  // namespace rules
 
-/// The rule of an optimizer step with its options.
+/// The rule of an optimizer step, with its options.
 struct OptimizerRule : rules::All<std::variant> {
   using rules::All<std::variant>::variant;
   /// f(the rule).

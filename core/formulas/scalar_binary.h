@@ -1,5 +1,5 @@
-// Element-wise functions of two arguments, of numbers or of vectors as core/formulas/scalar_unary.h tells; core/binary_ops.h
-// lists them and has the switch over them.
+// Element-wise functions of two numbers or vectors (see core/formulas/scalar_unary.h for the types). core/binary_ops.h has the
+// list of functions and the switch over them.
 #pragma once
 
 #include <gradus/core/binary_ops.h>
@@ -19,7 +19,8 @@ template <> struct Binary<BinaryOp::sub> {
 template <> struct Binary<BinaryOp::mul> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(wrapping_t<T>(a) * wrapping_t<T>(b)); }
 };
-/// Of integers rounded towards 0, by 0: 0. torch.div promotes them first; ops::divide_integers does not.
+/// Integer division rounds towards 0; division by 0 gives 0. torch.div promotes integers first; ops::divide_integers
+/// does not.
 template <> struct Binary<BinaryOp::div> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) {
     if constexpr (std::is_integral_v<T>) {
@@ -45,13 +46,13 @@ template <> struct Binary<BinaryOp::pow> {
     }
   }
 };
-template <> struct Binary<BinaryOp::maximum> {  // NaN wins
+template <> struct Binary<BinaryOp::maximum> {  // NaN if either is NaN
   template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return select((a < b) | (b != b), b, a); }
 };
 template <> struct Binary<BinaryOp::minimum> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return select((b < a) | (b != b), b, a); }
 };
-template <> struct Binary<BinaryOp::fmod> {  // of integers by 0: 0
+template <> struct Binary<BinaryOp::fmod> {  // integer modulo by 0 gives 0
   template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) {
     if constexpr (std::is_same_v<T, bool>) return false;
     else if constexpr (std::is_integral_v<T>) return b == T(0) || b == T(-1) ? T(0) : T(a % b);  // INT64_MIN % -1 traps

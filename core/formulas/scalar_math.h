@@ -1,5 +1,6 @@
-// What formulas and kernels compute single elements with, on host and device. T is a number, or a vector of floats or
-// doubles whose comparisons give masks (backends/openmp/simd/lanes.h). Half types compute in float (compute_t).
+// Helpers for formulas and kernels that compute single elements, on host and device. T is a number, or a vector of
+// floats or doubles whose comparisons give masks (backends/openmp/simd/lanes.h). Half types compute in float
+// (compute_t).
 #pragma once
 
 #include <cmath>
@@ -9,22 +10,23 @@
 
 namespace gradus::scalar {
 
-/// condition ? a : b. Vectors have an overload of their own.
+/// condition ? a : b. Vectors have their own overload.
 template <class T>
 GRADUS_HOST_DEVICE inline T select(bool condition, T a, T b) {
   return condition ? a : b;
 }
-/// The type that sums and products of T are computed in: integers wrap around, as in PyTorch.
+/// The type in which sums and products of T are computed. Signed integers use the unsigned type, so they wrap around,
+/// as in PyTorch.
 template <class T>
 using wrapping_t = typename std::conditional_t<std::is_integral_v<T> && std::is_signed_v<T>, std::make_unsigned<T>,
                                                std::type_identity<T>>::type;
-/// NaN is the number that does not equal itself.
+/// NaN is the only value that does not equal itself.
 template <class T>
 GRADUS_HOST_DEVICE inline auto is_nan(T x) {
   return x != x;
 }
 
-/// 1 / (1 + exp(-x)), and log(1 + exp(x)) without overflow.
+/// 1 / (1 + exp(-x)). log1p_exp below is log(1 + exp(x)) without overflow.
 template <class T>
 GRADUS_HOST_DEVICE inline T logistic(T x) {
   using std::exp;
@@ -36,7 +38,7 @@ GRADUS_HOST_DEVICE inline T log1p_exp(T x) {
   using std::log1p;
   return select(x > T(0), x, T(0)) + log1p(exp(select(x > T(0), -x, x)));
 }
-/// Distribution and density of the normal distribution.
+/// Distribution and density functions of the standard normal distribution.
 template <class T>
 GRADUS_HOST_DEVICE inline T normal_distribution(T x) {
   using std::erf;
@@ -48,8 +50,8 @@ GRADUS_HOST_DEVICE inline T normal_density(T x) {
   return T(0.39894228040143267794) * exp(T(-0.5) * x * x);
 }
 
-/// x as a To. Floating to integer truncates, through int64: beyond its range saturates, NaN is 0, narrower types wrap.
-/// To boolean tests != 0. To and from half types goes through float.
+/// x converted to To. Floating to integer truncates, through int64: values out of range saturate, NaN gives 0, narrower
+/// types wrap. Any value but 0 becomes true. Conversions to and from half types go through float.
 template <class To, class From>
 GRADUS_HOST_DEVICE inline To convert(From from) {
   const compute_t<From> x = from;

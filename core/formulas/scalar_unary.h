@@ -1,8 +1,8 @@
-// Element-wise functions of one argument with their derivatives, each written once; core/unary_ops.h lists them and has
-// the switch over them. T is a number (float, double, or an integer type for the functions that integers have,
-// needs_floating), on host and device, or a vector of floats or doubles, whose comparisons give masks
-// (backends/openmp/simd/lanes.h). So formulas choose with `select` instead of ?: and combine truths with & | ! instead
-// of && and ||: both sides are computed.
+// Element-wise functions of one argument with their derivatives, each written once. core/unary_ops.h has the list of
+// functions and the switch over them. T is a number (float, double, or an integer type for functions that integers
+// have, see needs_floating), on host and device, or a vector of floats or doubles, whose comparisons give masks
+// (backends/openmp/simd/lanes.h). Formulas therefore use `select` instead of ?: and combine conditions with & | !
+// instead of && and ||; both branches are computed.
 #pragma once
 
 #include <gradus/core/formulas/scalar_math.h>
@@ -137,8 +137,8 @@ template <> struct Unary<UnaryOp::relu> {  // NaN passes through
     return select(y <= T(0), T(0), T(1));
   }
 };
-/// min(max(x, a), b): b where a > b. NaN passes through; the derivative is 1 on the closed interval. The bounds of
-/// integers may be fractions or out of range.
+/// min(max(x, a), b); b if a > b. NaN passes through. The derivative is 1 on the closed interval. For integers the
+/// bounds may be fractions or out of range.
 template <> struct Unary<UnaryOp::clamp> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs& args) {
     if constexpr (std::is_integral_v<T>) {
@@ -191,7 +191,7 @@ template <> struct Unary<UnaryOp::gelu_tanh> {
     return x * logistic(T(1.59576912160573071176) * (x + T(0.044715) * x * x * x));
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
-    // Constant beyond 30, where squares may overflow.
+    // The result no longer changes beyond 30, where squares may overflow.
     const T z = select(x > T(30), T(30), select(x < T(-30), T(-30), x));
     const T s = logistic(T(1.59576912160573071176) * (z + T(0.044715) * z * z * z));
     return s + z * s * (T(1) - s) * T(1.59576912160573071176) * (T(1) + T(0.134145) * z * z);
@@ -214,7 +214,7 @@ template <> struct Unary<UnaryOp::softplus> {
     return select(z > T(args.b), T(1), logistic(z));
   }
 };
-/// x tanh(softplus(x)). With e = exp(x) and n = e (e + 2) the hyperbolic tangent is n / (n + 2): 1 beyond 20.
+/// x tanh(softplus(x)). With e = exp(x) and n = e (e + 2), tanh(softplus(x)) = n / (n + 2), which is 1 for x > 20.
 template <> struct Unary<UnaryOp::mish> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
     using std::exp;
@@ -257,8 +257,8 @@ template <> struct Unary<UnaryOp::isinf> {
 };
 // clang-format on
 
-/// dx = dy op'(saved). Where a piecewise linear function is flat it is 0, whatever dy is: that of sqrt(relu(x)) is
-/// infinite at 0, and infinity times 0 would be NaN.
+/// dx = dy op'(saved). Where a piecewise linear function is flat, dx is 0 for any dy. Otherwise the gradient of
+/// sqrt(relu(x)) at 0, where dy is infinite, would be infinity times 0 = NaN.
 template <UnaryOp op, class T>
 GRADUS_HOST_DEVICE T backward(T dy, T saved, const UnaryArgs& args) {
   if constexpr (op == UnaryOp::relu) {

@@ -1,4 +1,4 @@
-// Keys to sort by: unsigned integers that are in order as the numbers are.
+// Sort keys: unsigned integers that have the same order as the numbers.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace gradus {
 
-/// Of as many bits as the type has that a T is computed in, 32 at least.
+/// An unsigned integer as wide as the type that T is computed in, at least 32 bits.
 template <class T>
 using SortKey = std::conditional_t<sizeof(compute_t<T>) == 8, uint64_t, uint32_t>;
 
-/// The key by which `element` comes in ascending, or descending, order. Both zeros have one key, and every NaN is above
-/// all numbers. Of signed integers the sign bit is turned; of floating-point numbers it is turned in positive ones and
-/// everything in negative ones. Keys of single bytes differ in their lowest 8 bits alone.
+/// The key of `element` for ascending or descending order. Both zeros have the same key, and every NaN is above all
+/// numbers. Signed integers have their sign bit flipped; floating-point numbers have the sign bit flipped if positive
+/// and all bits flipped if negative. Keys of one-byte types differ only in their lowest 8 bits.
 template <class T>
 GRADUS_HOST_DEVICE SortKey<T> sort_key(T element, bool descending) {
   using Key = SortKey<T>;

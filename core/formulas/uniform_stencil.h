@@ -1,11 +1,11 @@
-// Stencils that are sums.
+// Detects stencils that are plain sums.
 #pragma once
 
 #include <gradus/core/kernel_args.h>
 
 namespace gradus {
 
-/// If every y[p] is the sum of all of x times one number: a mean of the axis, or the gradient of one.
+/// True if every y[p] is the sum of all x times one constant: a mean over the axis, or its gradient.
 inline bool is_uniform(const Stencil& stencil) {
   const auto count = static_cast<int64_t>(stencil.weight.size());
   bool uniform = count > 0 && count == stencil.size_in * stencil.size_out;

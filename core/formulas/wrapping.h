@@ -1,4 +1,5 @@
-// Arithmetic of integers that wraps around instead of being undefined: what is stored in a narrower type wraps anyway.
+// Integer arithmetic that wraps around instead of overflowing, which is undefined. Results stored in a narrower type
+// wrap anyway.
 #pragma once
 
 #include <cstdint>

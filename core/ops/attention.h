@@ -6,18 +6,18 @@
 
 namespace gradus::ops {
 
-/// The result (N, H, L, V), and what its gradient needs: the softmax's weights (N, H, L, S) and, with dropout, which of
-/// them stayed.
+/// The result (N, H, L, V) and what its gradient needs: the softmax weights (N, H, L, S) and, with dropout, a boolean
+/// mask of the weights that were kept.
 struct AttentionResult {
   Array y, weights, kept;
 };
 
-/// dropout(softmax(scale q kᵀ + mask)) v of q (N, H, L, E), k (N, H, S, E), v (N, H, S, V). mask, which may be
-/// undefined, broadcasts to (N, H, L, S) and is boolean (false: no attention) or of q's type (added). Draws for dropout
-/// come from `generator`. y's axes lie in memory in the order of q's.
+/// dropout(softmax(scale q kᵀ + mask)) v for q (N, H, L, E), k (N, H, S, E), v (N, H, S, V). `mask` may be undefined;
+/// it broadcasts to (N, H, L, S) and is boolean (false: the pair is masked out) or of q's type (added to the scores).
+/// Dropout draws from `generator`. y's axes have the same order in memory as q's.
 AttentionResult attention(const Array& q, const Array& k, const Array& v, const Array& mask, AttentionRule rule,
                           Generator& generator = default_generator());
-/// Into dq, dk and dv, which have the shapes of q, k and v.
+/// Writes the gradients into dq, dk and dv, which have the shapes of q, k and v.
 void attention_backward(const Array& dy, const Array& q, const Array& k, const Array& v, const AttentionResult& result,
                         const AttentionRule& rule, const Array& dq, const Array& dk, const Array& dv);
 

@@ -1,4 +1,4 @@
-// What every array operator starts with: the backend to call and the checks that several families share.
+// Used by every array operator: the backend to call, and checks that several families share.
 #pragma once
 
 #include <initializer_list>
@@ -10,15 +10,16 @@ namespace gradus::ops {
 /// The backend that runs operators on x in this thread.
 inline Backend& backend_of(const Array& x) { return current_backend(x.device().type()); }
 
-/// All arrays on one device; else a DeviceError that names two of them.
+/// Throws a DeviceError that names two arrays on different devices, if there are any.
 void check_same_device(std::initializer_list<const Array*> arrays);
-/// `x` has `ndim` dimensions, described in messages as `layout`, "(N, C, H, W)".
+/// Throws unless `x` has `ndim` dimensions. Messages describe the expected shape as `layout`, for example "(N, C, H,
+/// W)".
 void check_ndim(const Array& x, int ndim, const char* what, const char* layout);
-/// `x` has a floating type.
+/// Throws unless `x` has a floating type.
 void check_floating(const Array& x, const char* what);
-/// a and b have one dtype; else a DTypeError that names both.
+/// Throws a DTypeError that names both dtypes unless they are equal.
 void check_same_dtype(const Array& a, const char* name_a, const Array& b, const char* name_b);
-/// `into` can take a result of this shape and dtype without losing its kind (float into int loses).
+/// Throws unless `into` has this shape and can hold values of this dtype's kind (an integer type cannot hold floats).
 void check_into(const Array& into, const Shape& shape, DType dtype);
 
 }  // namespace gradus::ops

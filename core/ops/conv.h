@@ -5,14 +5,14 @@
 
 namespace gradus::ops {
 
-/// A ValueError if `padding` is negative or more than images could need.
+/// Throws a ValueError if `padding` is negative or unreasonably large (above 2^40).
 void check_padding(int64_t padding);
 /// Checks x (N, C, H, W), w (K, C / groups, R, S), bias (K) or undefined, and returns the result's shape (N, K, P, Q).
 Shape conv2d_shape(const Array& x, const Array& w, const Array& bias, const Conv2dGeometry& geometry);
-/// conv2d plus bias, then ReLU if asked.
+/// conv2d plus bias, then ReLU if `relu`.
 Array conv2d(const Array& x, const Array& w, const Array& bias, bool relu, const Conv2dGeometry& geometry);
-/// Gradients of conv2d; y_if_relu is the result where ReLU was applied, else undefined. Unwanted ones are undefined.
-/// With `may_overwrite_dy` the backend may use dy's memory.
+/// Gradients of conv2d; those that are not wanted are undefined. `y_if_relu` is the forward result if ReLU was applied,
+/// else undefined. With `may_overwrite_dy` the backend may reuse dy's memory.
 struct Conv2dGradients {
   Array dx, dw, dbias;
 };

@@ -1,4 +1,4 @@
-// Arrays from nothing.
+// Operators that create arrays.
 #pragma once
 
 #include <gradus/core/ops/common.h>
@@ -6,18 +6,19 @@
 
 namespace gradus::ops {
 
-/// A ValueError unless a number of this type can be `value` but for rounding and the fraction: as in PyTorch NaN and
-/// infinities are floating numbers alone, and of u8 -1 is 255.
+/// Throws a ValueError unless `value` is in the range of this type; rounding and a dropped fraction are allowed. As in
+/// PyTorch, NaN and infinities fit floating types only, and u8 accepts -1 as 255.
 void check_fits(const Scalar& value, DType dtype);
-/// Writes value, which fits, into every element of `into`.
+/// Writes `value`, which must fit, into every element of `into`.
 void fill(const Array& into, const Scalar& value);
 Array full(const Shape& shape, const Scalar& value, DType dtype, Device device = {},
            MemoryFormat format = MemoryFormat::contiguous);
 inline Array zeros(const Shape& shape, DType dtype, Device device = {}) { return full(shape, 0, dtype, device); }
-/// start, start + step, … below (or above) end. Integers are counted exactly; for int64 a fraction is cut off first.
+/// start, start + step, … up to but excluding end. Integers are counted exactly; for int64 fractions are truncated
+/// first.
 Array arange(const Scalar& start, const Scalar& end, const Scalar& step, DType dtype, Device device = {});
-/// `steps` numbers from start to end, both included. Of integers, fractions of both and of what lies between are cut
-/// off; each is counted from the nearer end.
+/// `steps` evenly spaced numbers from start to end, both included. For integer types, start, end and the numbers
+/// between are truncated; each number is computed from the nearer end.
 Array linspace(double start, double end, int64_t steps, DType dtype, Device device = {});
 
 // Random numbers: each call is one draw of `generator` (core/runtime/random.h).

@@ -8,7 +8,7 @@
 
 namespace gradus::ops {
 
-/// (x * mask / (1 - p), boolean mask), the mask drawn from `generator`.
+/// Returns (x * mask / (1 - p), boolean mask); the mask is drawn from `generator`.
 std::tuple<Array, Array> dropout(const Array& x, double p, Generator& generator = default_generator());
 /// dy * mask / (1 - p)
 Array dropout_backward(const Array& dy, const Array& mask, double p);

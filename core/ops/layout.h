@@ -1,4 +1,4 @@
-// Which memory layout a result has. These functions decide it for every operator.
+// The memory layout of results. These functions decide it for every operator.
 #pragma once
 
 #include <initializer_list>
@@ -7,11 +7,11 @@
 
 namespace gradus::ops {
 
-/// Layout of what convolution and pooling return: channels-last if the input or the weight (may be undefined) is.
+/// Layout of the result of convolution and pooling: channels-last if the input or the weight (may be undefined) is.
 MemoryFormat output_format(const Array& x, const Array& weight = {});
 
-/// An uninitialised result of an element-wise operator: the layout of the first operand of this shape without gaps
-/// and in an order that is told (Array::is_channels_last), else row-major.
+/// Returns an uninitialised result for an element-wise operator. It takes the layout of the first operand that has this
+/// shape, has no gaps and is not both row-major and channels-last; without such an operand it is row-major.
 Array output_like(const Shape& shape, DType dtype, Device device, std::initializer_list<const Array*> operands);
 
 }  // namespace gradus::ops

@@ -7,10 +7,10 @@
 
 namespace gradus::ops {
 
-/// Reduction over the axes in `mask` (see axis_mask). sum and prod of integers and booleans are int64 unless `dtype`
-/// says else; mean needs a floating type; max and min of an empty set are a ShapeError.
+/// Reduction over the axes in `mask` (see axis_mask) with a result of type `dtype`. mean needs a floating type; max and
+/// min of an empty set are a ShapeError.
 Array reduce(ReduceOp op, const Array& x, uint32_t mask, bool keepdim, DType dtype);
-/// The type in which sum accumulates by default.
+/// The default result type of sum and prod: int64 for integers and booleans.
 inline DType sum_type(DType dtype) { return is_floating(dtype) ? dtype : DType::i64; }
 /// sum over `mask` in sum_type(x).
 inline Array sum(const Array& x, uint32_t mask, bool keepdim = false) {
@@ -18,16 +18,17 @@ inline Array sum(const Array& x, uint32_t mask, bool keepdim = false) {
 }
 /// (values, int64 indices) of the extremes along `axis`.
 std::tuple<Array, Array> arg_reduce(ArgReduceOp op, const Array& x, int axis, bool keepdim);
-/// Sum of squared deviations from the mean over max(0, count - correction), in two passes. Floating types.
+/// Variance over `mask`: sum of squared deviations from the mean / max(0, count - correction), in two passes. For
+/// floating types.
 Array variance(const Array& x, uint32_t mask, bool keepdim, double correction);
-/// Its root; on the CPU also where the squares overflow or vanish, as those of float32 numbers beyond 1e19 do. So is
-/// the norm of order 2.
+/// Square root of the variance. On the CPU it is also correct where squares overflow or underflow (float32 beyond
+/// 1e19). norm of order 2 has the same property.
 Array deviation(const Array& x, uint32_t mask, bool keepdim, double correction);
-/// (sum |x|^p)^(1/p) for finite p, the number of elements that are not 0 for p = 0. Floating types.
+/// (sum |x|^p)^(1/p) for finite p; for p = 0 the number of nonzero elements. For floating types.
 Array norm(const Array& x, double p, uint32_t mask, bool keepdim);
-/// log(sum(exp(x))); integers become float32.
+/// log(sum(exp(x))); integers are converted to float32.
 Array logsumexp(const Array& x, uint32_t mask, bool keepdim);
-/// Undoes broadcasting: sums x down to `shape`.
+/// Reverses broadcasting: sums x down to `shape`.
 Array sum_to(const Array& x, const Shape& shape);
 
 }  // namespace gradus::ops

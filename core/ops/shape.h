@@ -7,9 +7,9 @@
 
 namespace gradus::ops {
 
-/// A view where strides allow it, else a row-major copy.
+/// A view if the strides allow it, else a row-major copy.
 Array reshape(const Array& x, const Shape& shape);
-/// Joins along an existing axis; dtypes are promoted.
+/// Concatenates along an existing axis; dtypes are promoted.
 Array cat(const std::vector<Array>& arrays, int64_t axis);
 
 }  // namespace gradus::ops

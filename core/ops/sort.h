@@ -1,4 +1,4 @@
-// Sorting along an axis, and what stands on it.
+// Sorting along an axis, and operators built on it.
 #pragma once
 
 #include <tuple>
@@ -11,14 +11,14 @@ namespace gradus::ops {
 /// (values, int64 indices) of a stable sort; see Backend::sort.
 std::tuple<Array, Array> sort(const Array& x, int axis, bool descending);
 Array argsort(const Array& x, int axis, bool descending);
-/// The k first of sort's values and indices; k is at most the size of the axis (1 of a scalar).
+/// The first k of sort's values and indices; k is at most the size of the axis (1 for a scalar).
 std::tuple<Array, Array> topk(const Array& x, int64_t k, int axis, bool largest);
-/// (different elements, for each of x's elements its place among them, how often each occurs), of the flattened and,
-/// where asked for, sorted x; else only equal neighbours become one. Waits for the device.
+/// Returns (distinct elements, for each element of x the index of its value among them, number of occurrences of each).
+/// x is flattened and, if `sorted`, sorted; otherwise only equal neighbours are merged. Waits for the device.
 std::tuple<Array, Array, Array> unique(const Array& x, bool sorted);
-/// num_samples int64 indices of the categories in x (C) or (N, C), drawn with probabilities in proportion to x.
-/// Negative or infinite numbers, or fewer categories above 0 than have to be different, are a ValueError on the cpu;
-/// elsewhere the host does not wait to look.
+/// num_samples int64 indices of the categories in x (C) or (N, C), drawn with probabilities proportional to x. On the
+/// CPU a ValueError is thrown for negative or infinite probabilities, and for too few positive ones without
+/// replacement; on other devices the host does not wait to check.
 Array multinomial(const Array& x, int64_t num_samples, bool replacement, Generator& generator = default_generator());
 
 }  // namespace gradus::ops

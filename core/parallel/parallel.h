@@ -1,5 +1,5 @@
-// The one way to use several CPU threads. Work is cut by shape and not by thread count, so results do not depend on the
-// number of threads. The threads are our own (parallel.cpp), started when first needed and shared by all callers, or
+// The only way to use several CPU threads. Work is split by shape, not by thread count, so results do not depend on the
+// number of threads. The threads are either our own (parallel.cpp), started on first use and shared by all callers, or
 // OpenMP's (parallel_openmp.cpp).
 #pragma once
 
@@ -9,34 +9,34 @@
 
 namespace gradus {
 
-/// Cores that this process may run on (taskset's), as of the first call.
+/// Number of cores that this process may run on (taskset restricts them), as of the first call.
 int num_cores();
 
-/// Threads that one call of parallel_for may use, the caller included. Starts as OMP_NUM_THREADS or num_cores().
+/// Maximum number of threads of one parallel_for call, including the caller. Starts as OMP_NUM_THREADS or num_cores().
 int num_threads();
-/// A ValueError unless `threads` is positive.
+/// Throws a ValueError unless `threads` is positive.
 void set_num_threads(int threads);
 
-/// Whose threads help the callers of parallel_for; chunks, results and errors are the same.
+/// Which threads run parallel_for. Chunks, results and errors are the same for both.
 enum class ThreadRuntime {
-  pool,    ///< our own, bound to no core
-  openmp,  ///< OpenMP's, a team for each thread that calls; OMP_PROC_BIND, OMP_WAIT_POLICY and so on hold
+  pool,    ///< our own threads, not bound to cores
+  openmp,  ///< OpenMP's, one team per calling thread; OMP_PROC_BIND, OMP_WAIT_POLICY etc. apply
 };
 /// "pool" or "openmp".
 const char* name(ThreadRuntime runtime);
 
-/// The pool, unless the environment variable GRADUS_THREAD_RUNTIME (pool, openmp) or set_thread_runtime asks for
-/// OpenMP. The pool still serves the calls that OpenMP cannot (docs/threads.md): those beside a call of another thread,
-/// those in a child forked after OpenMP's threads had started, and for a while all, where threads have come late.
+/// The pool, unless the environment variable GRADUS_THREAD_RUNTIME (pool, openmp) or set_thread_runtime selects OpenMP.
+/// Even then the pool serves the calls that OpenMP cannot (docs/threads.md): calls concurrent with another thread's
+/// call, calls in a child forked after OpenMP's threads had started, and, for a while, all calls after OpenMP's threads
+/// have started late.
 ThreadRuntime thread_runtime();
-/// A ValueError where this build has no OpenMP. init_process_group() chooses the pool where the ranks of a machine have
-/// more threads than cores; a later call decides again.
+/// Throws a ValueError if this build has no OpenMP. init_process_group() selects the pool if the ranks of a machine
+/// have more threads than cores; a later call overrides that.
 void set_thread_runtime(ThreadRuntime runtime);
 /// Whether this build has OpenMP (GRADUS_OPENMP).
 bool has_openmp();
 
-/// A reference to a callable void(int64_t begin, int64_t end) or void(int64_t begin, int64_t end, int slot); does not
-/// own it.
+/// A non-owning reference to a callable void(int64_t begin, int64_t end) or void(int64_t begin, int64_t end, int slot).
 class RangeFunction {
  public:
   template <class F>
@@ -55,17 +55,18 @@ class RangeFunction {
   void (*call_)(void*, int64_t, int64_t, int);
 };
 
-/// Calls body(begin, end) for the chunks [0, grain), [grain, 2 grain), … of [0, count), several at a time. Which chunks
-/// there are depends on count and grain alone. The first exception of a chunk is rethrown here after all have ended.
-/// Nested calls run serially on the calling thread. Any number of threads may call at once; they share the helpers. The
-/// caller waits only for chunks that a helper has begun, so a helper that gets no core holds nobody up (one of OpenMP's
-/// does, now and then). A forked child may call too, unless it was forked from within a chunk.
+/// Calls body(begin, end) for the chunks [0, grain), [grain, 2 grain), … of [0, count), several at a time. The chunks
+/// depend on count and grain alone. The first exception of a chunk is rethrown here after all chunks have ended. Nested
+/// calls run serially on the calling thread. Any number of threads may call concurrently; they share the helper
+/// threads. The caller waits only for chunks that a helper has begun, so a helper that gets no core does not delay it
+/// (except that OpenMP's threads occasionally do). A forked child may call too, unless it was forked from within a
+/// chunk.
 void parallel_for(int64_t count, int64_t grain, RangeFunction body);
 
-/// The most threads that a call of parallel_for would use now: 1 inside another call and on a serial thread.
+/// The most threads that a parallel_for call would use now; 1 inside another call and on a serial thread.
 int parallel_slots(int64_t count, int64_t grain);
-/// The same on at most `slots` threads. The body is told which of them it runs on, slot < slots: two chunks of a call
-/// that have the same slot run one after the other, so `slots` buffers are enough working memory for all of them.
+/// The same on at most `slots` threads. The body is told its thread's number, slot < slots. Chunks of a call with the
+/// same slot run one after the other, so `slots` buffers are enough working memory for all of them.
 void parallel_for(int64_t count, int64_t grain, int slots, RangeFunction body);
 
 namespace detail {
@@ -76,8 +77,8 @@ inline thread_local constinit bool skips_chunks = false;
 inline bool in_parallel_region() { return inside_chunk; }
 }  // namespace detail
 
-/// Makes parallel_for do nothing on this thread until the end of the scope: kernels take the memory that they work in,
-/// which is asked for outside of chunks, and compute nothing (graph/recorder.h).
+/// Makes parallel_for do nothing on this thread until the end of the scope. Kernels then still allocate their scratch
+/// memory, which happens outside of chunks, but compute nothing (graph/recorder.h).
 class SkipChunksGuard {
  public:
   SkipChunksGuard() : previous_(detail::skips_chunks) { detail::skips_chunks = true; }
@@ -89,8 +90,8 @@ class SkipChunksGuard {
   bool previous_;
 };
 
-/// Makes parallel_for run serially on this thread until the end of the scope: the workers of a data loader leave the
-/// other cores to the kernels. Results are the same, as ever.
+/// Makes parallel_for run serially on this thread until the end of the scope, with the same results. Workers of a data
+/// loader use it to leave the other cores to the kernels.
 class SerialGuard {
  public:
   SerialGuard() : previous_(detail::serial_thread) { detail::serial_thread = true; }

@@ -1,10 +1,10 @@
-// A call of parallel_for while threads are at work on it, whoever started them: the pool's helpers (parallel.cpp) or
-// OpenMP (parallel_openmp.cpp).
+// The state of a running parallel_for call, shared by the threads that work on it: the pool's helpers (parallel.cpp) or
+// OpenMP's (parallel_openmp.cpp).
 //
-// The chunks of a call are dealt out before it starts: each of its threads owns a stretch of consecutive chunks and
-// takes them from the front; whoever has none left steals from the back of the others' stretches. On a quiet machine,
-// then, the same thread gets the same part of a tensor, kernel after kernel, and finds it in its cache. On a busy one,
-// where a thread may start milliseconds late, the others have done its work by then.
+// The chunks of a call are distributed before it starts: each thread owns a range of consecutive chunks and takes them
+// from the front. A thread whose range is empty steals from the back of the other ranges. On an idle machine the same
+// thread therefore gets the same part of a tensor in every kernel and finds it in its cache. On a busy machine, where a
+// thread may start milliseconds late, the other threads have done its work by then.
 #pragma once
 
 #include <algorithm>
@@ -21,12 +21,12 @@ namespace gradus::detail {
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-constexpr int kMaxThreads = 128;  // of one call, the caller included
-// How long a thread spins before it sleeps; how much of a gap between two looks at the clock, in which the core may
-// have been given to others, counts as that.
+constexpr int kMaxThreads = 128;  // in one call, including the caller
+// kSpin: how long a thread spins before it sleeps. kGap: the most that a gap between two reads of the clock adds to the
+// time spun; during a longer gap the core was given to another process.
 constexpr microseconds kSpin{200}, kGap{50};
-// What other threads are credited with at most, for a call and in all; and the longest time that callers do without
-// them.
+// kMostGain and kMostCredit limit the time that helpers can be credited with, per call and in total. kLongestPause
+// limits the time during which callers work without helpers.
 constexpr microseconds kMostGain{1000}, kMostCredit{100'000}, kLongestPause{1'000'000};
 
 struct InsideGuard {
@@ -42,8 +42,9 @@ inline void pause() {
 #endif
 }
 
-// Spins until `done()`; false when that has taken more than kSpin. Time in which the core was given to others does not
-// count. It never yields: who has yielded comes back when a busy scheduler sees fit, who has slept is woken at once.
+// Spins until `done()`. Returns false after spinning for kSpin, not counting time in which the core was given to
+// another process. It never yields: on a busy machine the scheduler resumes a yielding thread late, but wakes a
+// sleeping thread at once.
 template <class Done>
 bool spin(Done&& done) {
   Clock::duration spun{0};
@@ -67,8 +68,8 @@ inline void run_serially(int64_t chunks, int64_t count, int64_t grain, const Ran
   for (int64_t chunk = 0; chunk < chunks; ++chunk) run_chunk(chunk, count, grain, 0, body);
 }
 
-// Units [first, last) that nobody has taken yet, for one call: {generation : 32, first : 16, last : 16} in one word, so
-// that whoever takes a unit knows in the same moment that it belongs to the call that he has read about.
+// Units [first, last) that no thread has taken yet, for one call. {generation : 32, first : 16, last : 16} are in one
+// word, so that taking a unit also checks atomically that it belongs to the call that the thread has read.
 struct alignas(64) Stretch {
   std::atomic<uint64_t> word{0};
 
@@ -76,7 +77,7 @@ struct alignas(64) Stretch {
     word.store(uint64_t{generation} << 32 | static_cast<uint64_t>(first) << 16 | static_cast<uint64_t>(last),
                std::memory_order_release);
   }
-  // A unit, or -1 where there is none left.
+  // Takes a unit; returns -1 if none is left.
   int take(uint32_t generation, bool from_front) {
     uint64_t seen = word.load(std::memory_order_acquire);
     for (;;) {
@@ -89,18 +90,18 @@ struct alignas(64) Stretch {
   }
 };
 
-// A call of parallel_for that helpers may join. Calls are reused and never freed: a helper that comes late reads of
-// another call, or of none, and finds no unit of the generation that it knows.
+// A call of parallel_for that helpers may join. Calls are reused and never freed: a late helper reads another call, or
+// none, and finds no unit of its generation.
 class Call {
  public:
-  // Makes the call the caller's own; false when it is another's.
+  // Makes the caller the owner of this call; false if another thread owns it.
   bool claim() {
     return !claimed_.load(std::memory_order_relaxed) && !claimed_.exchange(true, std::memory_order_acquire);
   }
   void release() { claimed_.store(false, std::memory_order_release); }
 
   void open(int64_t chunks, int64_t count, int64_t grain, int threads, const RangeFunction& body) {
-    // Claiming costs the more, the more there are to claim: many chunks are taken several at a time.
+    // Taking a unit has a cost, so with many chunks a unit has several of them.
     const int units = static_cast<int>(std::min<int64_t>(chunks, threads * 64));
     body_.store(&body, std::memory_order_relaxed);
     chunks_.store(chunks, std::memory_order_relaxed);
@@ -109,13 +110,13 @@ class Call {
     units_.store(units, std::memory_order_relaxed);
     unfinished_.store(units, std::memory_order_relaxed);
     ++generation_;
-    // Rounded up: the caller, who starts first, has the longest stretch.
+    // Rounded up, so that the caller, which starts first, has the longest range.
     auto begin = [&](int thread) { return ceil_div(thread * units, threads); };
     for (int i = 0; i < threads; ++i) stretches_[i].fill(generation_, begin(i), begin(i + 1));
     header_.store(uint64_t{generation_} << 32 | static_cast<uint64_t>(threads), std::memory_order_release);
   }
 
-  // Computes units until none is left to begin: as the call's thread `self`, 0 being the caller. Returns their number.
+  // Computes units until none is left to begin, as thread `self` of the call (0: the caller). Returns their number.
   int join(int self) {
     const uint64_t header = header_.load(std::memory_order_acquire);
     const auto generation = static_cast<uint32_t>(header >> 32);
@@ -126,12 +127,12 @@ class Call {
       Stretch& stretch = stretches_[(self + i) % threads];
       for (int unit; (unit = stretch.take(generation, i == 0)) >= 0; ++computed) compute(unit, self);
     }
-    // From here on the call may be over and its place taken by the next one.
+    // After this line the call may be over and the object reused by the next call.
     if (computed > 0 && unfinished_.fetch_sub(computed) == computed) unfinished_.notify_one();
     return computed;
   }
 
-  // Waits for what helpers have begun; false when there was nothing to wait for.
+  // Waits for the units that helpers have begun; false if there was nothing to wait for.
   bool wait() {
     header_.store(0, std::memory_order_relaxed);
     auto finished = [&] { return unfinished_.load(std::memory_order_acquire) == 0; };
@@ -143,7 +144,7 @@ class Call {
 
   int units() const { return units_.load(std::memory_order_relaxed); }
 
-  // The first exception.
+  // Returns and clears the first exception.
   std::exception_ptr take_error() {
     if (!failed_.load(std::memory_order_relaxed)) [[likely]]
       return nullptr;
@@ -166,7 +167,7 @@ class Call {
     }
   }
 
-  std::atomic<uint64_t> header_{0};  // {generation : 32, threads : 32}; no threads: closed
+  std::atomic<uint64_t> header_{0};  // {generation : 32, threads : 32}; 0 threads: closed
   std::atomic<const RangeFunction*> body_{nullptr};
   std::atomic<int64_t> chunks_{0}, count_{0}, grain_{0};
   std::atomic<int> units_{0};
@@ -178,17 +179,18 @@ class Call {
   Stretch stretches_[kMaxThreads];
 };
 
-// When callers do without helpers: on a machine with more work than cores. A helper that loses its core in the midst of
-// a chunk stalls the call until the scheduler's next round, and one that has slept may be woken on the core of its
-// caller, who then waits as long. (A call on OpenMP's threads waits for those that have no chunk, too.) Where that has
-// cost more than helpers have saved, nobody asks for help for some time, and twice as long each time it happens again
-// soon.
+// Decides when callers work without helpers, which pays on a machine with more work than cores. A helper that loses its
+// core within a chunk stalls the call until the scheduler's next round, and a helper that slept may be woken on its
+// caller's core and stall the caller as long. (A call on OpenMP's threads also waits for threads without a chunk.) If
+// these stalls have cost more than helpers have saved, no caller requests help for some time, and for twice as long
+// each time it happens again soon.
 class Helpfulness {
  public:
   bool pausing(Clock::time_point now) const {
     return now.time_since_epoch().count() < pause_end_.load(std::memory_order_relaxed);
   }
-  // A call whose caller has computed some of its units from `start` to `alone`, and waited for the others until `end`.
+  // Accounts for a call whose caller computed `computed` units from `start` to `alone`, then waited for helpers until
+  // `end`.
   void settle(int units, int computed, Clock::time_point start, Clock::time_point alone, Clock::time_point end) {
     computed = std::max(computed, 1);
     const Clock::duration unit = (alone - start) / computed, waited = end - alone;

@@ -8,15 +8,15 @@
 
 namespace gradus {
 
-/// CPU and CUDA are LibTorch's spelling.
+/// The upper-case names are LibTorch's.
 enum class DeviceType : uint8_t { cpu = 0, cuda = 1, CPU = cpu, CUDA = cuda };
 inline constexpr int kDeviceTypeCount = 2;
 
 /// LibTorch's names.
 inline constexpr DeviceType kCPU = DeviceType::cpu, kCUDA = DeviceType::cuda;
 
-/// One device of this machine. "cuda" without an index, here -1, is the device that is current on the thread that
-/// allocates or moves there (settled() in core/runtime/runtime.h); a tensor's device always has its index.
+/// One device of this machine. Without an index (here -1), "cuda" means the current device of the thread that allocates
+/// on it or copies to it (settled() in core/runtime/runtime.h). A tensor's device always has an index.
 class Device {
  public:
   Device() = default;
@@ -28,8 +28,8 @@ class Device {
   Device(const std::string& text) : Device(std::string_view(text)) {}  // NOLINT
 
   DeviceType type() const { return type_; }       ///< cpu or cuda
-  int index() const { return index_; }            ///< -1: the device that is current
-  bool has_index() const { return index_ >= 0; }  ///< not -1
+  int index() const { return index_; }            ///< -1: the current device
+  bool has_index() const { return index_ >= 0; }  ///< false if the index is -1
   bool is_cpu() const { return type_ == DeviceType::cpu; }
   bool is_cuda() const { return type_ == DeviceType::cuda; }
   std::string str() const;

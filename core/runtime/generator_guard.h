@@ -1,12 +1,12 @@
-// Another default generator for a thread.
+// Replaces a thread's default generator.
 #pragma once
 
 #include <gradus/core/runtime/random.h>
 
 namespace gradus {
 
-/// Makes `generator` what default_generator() is on this thread until the end of the scope: threads that work side by
-/// side draw numbers that do not depend on who comes first.
+/// Makes `generator` the default_generator() of this thread until the end of the scope. With one each, concurrent
+/// threads draw numbers that do not depend on their timing.
 class GeneratorGuard {
  public:
   explicit GeneratorGuard(Generator& generator);
@@ -18,7 +18,7 @@ class GeneratorGuard {
   Generator* const previous_;
 };
 
-/// The number of the default generator's next draw: in a capture on this thread the capture's own.
+/// The offset of the default generator's next draw; during a capture on this thread, the offset within the capture.
 uint64_t draw_position();
 void set_draw_position(uint64_t seed, uint64_t position);
 

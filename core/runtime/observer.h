@@ -1,5 +1,5 @@
-// Observers see every operator and every kernel: profiler, trace, FLOP counts, "which backend really ran this".
-// With no observer attached the cost is one predictable branch.
+// Observers are told of every operator and every kernel that runs. The profiler, traces, FLOP counts and "which backend
+// really ran this" are observers. With no observer attached the cost is one predictable branch.
 #pragma once
 
 #include <atomic>
@@ -9,19 +9,19 @@
 
 namespace gradus {
 
-/// One operator (opened by OpScope) or one kernel (opened by the backend that runs it). Events nest; a leaf holds no
-/// other event, and totals count leaves only.
+/// One operator (opened by OpScope) or one kernel (opened by the backend that runs it). Events nest. An event that
+/// contains no other event is a leaf; totals count leaves only.
 struct ObservedEvent {
   enum class Kind : uint8_t { op, kernel } kind = Kind::op;
   const char* name = "";            ///< "matmul"
   const char* backend = "";         ///< kernels: "openmp"
   const char* implementation = "";  ///< kernels: "blocked_avx512"
-  const char* reason = "";          ///< kernels: why that implementation; "" where there is no other
+  const char* reason = "";          ///< kernels: why this implementation was chosen; "" if there is only one
   int shape_count = 0;
   Shape shapes[4];                ///< the first operands
-  int64_t bytes = 0;              ///< kernels: read and written at least
+  int64_t bytes = 0;              ///< kernels: lower bound on the bytes read and written
   int64_t flops = 0;              ///< kernels: floating-point operations
-  double start = 0, seconds = 0;  ///< host time since the first look at this clock; cuda work is asynchronous
+  double start = 0, seconds = 0;  ///< host time in seconds since the first event; cuda kernels run asynchronously
   int depth = 0;
   bool leaf = true;
 };
@@ -33,15 +33,15 @@ class Observer {
   virtual void on_end(const ObservedEvent&) {}
 };
 
-/// Attaches an observer to the whole process; the caller keeps it alive until it is removed. Calls come from any
-/// thread.
+/// Attaches an observer to the whole process. The caller keeps it alive until it is removed. Its methods are called
+/// from any thread.
 void add_observer(Observer* observer);
 void remove_observer(Observer* observer);
 
-/// The innermost event that is open on this thread; null where none is, or nobody observes.
+/// The innermost open event of this thread, or null if no event is open or no observer is attached.
 const ObservedEvent* innermost_event();
 
-/// Now, on the clock of ObservedEvent::start.
+/// The current time on the clock of ObservedEvent::start.
 double observer_time();
 
 namespace detail {
@@ -49,12 +49,12 @@ inline std::atomic<int> observer_count{0};
 }
 inline bool observing() { return detail::observer_count.load(std::memory_order_relaxed) != 0; }
 
-/// Opens an event for its lifetime when somebody observes. Backends open one around each kernel, naming what it reads
-/// and writes:
+/// Opens an event for the lifetime of the scope if an observer is attached. A backend opens one around each kernel and
+/// names the operands that the kernel reads and writes:
 ///   EventScope kernel("matmul", "openmp", "blocked_avx512", {&a, &b, &y}, 2 * M * N * K);
 class EventScope {
  public:
-  /// A view of either kind, looked at when somebody observes; an absent one has no shape.
+  /// A view or mutable view, read only if an observer is attached. An absent view has no shape.
   struct Operand {
     const StridedLayout* layout;
     const void* const* data;
@@ -62,7 +62,7 @@ class EventScope {
     Operand(const AnyView* view) : layout(view), data(&view->data) {}  // NOLINT(google-explicit-constructor)
   };
   using Operands = std::initializer_list<Operand>;
-  /// A kernel. `reason` says which clause of the family's select() chose the implementation.
+  /// A kernel. `reason` names the clause of the family's select() that chose the implementation.
   EventScope(const char* name, const char* backend, const char* implementation, Operands operands, int64_t flops = 0,
              const char* reason = "") {
     if (observing()) [[unlikely]]

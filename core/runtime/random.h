@@ -1,8 +1,8 @@
 // Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as
 // 1, 2, 3", SC 2011). One stream definition for all backends.
 //
-// A draw is (seed, offset): the generator hands out a new offset for every random operator. Element i of the result, i
-// counted in logical row-major order, is a function of (seed, offset, i):
+// A draw is (seed, offset): the generator assigns a new offset to every random operator. Element i of the result, where
+// i is the row-major logical index, is a function of (seed, offset, i):
 //   words(i)   = philox(key = seed, counter = {i lo, i hi, offset lo, offset hi}): four 32-bit words
 //   uniform    : float and halves  (words(i / 4)[i % 4] >> 8) * 2^-24;
 //                double            53 bits of word pair i % 2 of words(i / 2)
@@ -104,7 +104,7 @@ GRADUS_HOST_DEVICE inline double unit(uint64_t bits) { return times(static_cast<
 
 }  // namespace random_detail
 
-/// In [0, 1) with 24 bits: the stream of float uniforms.
+/// A number in [0, 1) with 24 bits: the stream of float uniforms.
 GRADUS_HOST_DEVICE inline float random_unit_float(uint64_t seed, uint64_t offset, uint64_t i) {
   return static_cast<float>(philox(seed, offset, i >> 2).word[i & 3] >> 8) * 0x1p-24f;
 }
@@ -112,7 +112,7 @@ GRADUS_HOST_DEVICE inline float random_unit_float(uint64_t seed, uint64_t offset
 GRADUS_HOST_DEVICE inline uint64_t random_bits64(uint64_t seed, uint64_t offset, uint64_t i) {
   return random_detail::pair(philox(seed, offset, i >> 1), i);
 }
-/// Element i of uniform(low, high) in T, from its philox block (i / 4, of doubles i / 2); never `high` itself.
+/// Element i of uniform(low, high) in T, from its philox block (i / 4, or i / 2 for doubles). Never `high` itself.
 template <class T>
 GRADUS_HOST_DEVICE inline T random_uniform_of(const PhiloxWords& words, uint64_t i, double low, double high) {
   const double unit = sizeof(T) == 8 ? random_detail::unit(random_detail::pair(words, i))
@@ -130,7 +130,7 @@ GRADUS_HOST_DEVICE inline T random_uniform(uint64_t seed, uint64_t offset, uint6
 GRADUS_HOST_DEVICE inline bool random_bernoulli(uint64_t seed, uint64_t offset, uint64_t i, double p) {
   return static_cast<double>(random_unit_float(seed, offset, i)) < p;
 }
-/// In [low, high), low < high.
+/// An integer in [low, high), where low < high.
 GRADUS_HOST_DEVICE inline int64_t random_integer(uint64_t seed, uint64_t offset, uint64_t i, int64_t low,
                                                  int64_t high) {
   const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low),
@@ -143,7 +143,7 @@ GRADUS_HOST_DEVICE inline int64_t random_integer(uint64_t seed, uint64_t offset,
 #endif
   return static_cast<int64_t>(static_cast<uint64_t>(low) + scaled);
 }
-/// Standard normal, elements 2 i and 2 i + 1 (Box and Muller 1958).
+/// Elements 2 i and 2 i + 1 of the standard normal stream (Box and Muller 1958).
 struct NormalPair {
   double even, odd;
 };
@@ -171,30 +171,31 @@ GRADUS_HOST_DEVICE inline T random_normal(uint64_t seed, uint64_t offset, uint64
       static_cast<compute_t<T>>(random_detail::fused(deviation, random_normal(seed, offset, i), mean)));
 }
 
-/// Hands out draws. Thread-safe; two threads that share one get different offsets in no fixed order.
+/// Hands out draws. Thread-safe, but threads that share a generator get its offsets in no fixed order.
 class Generator {
  public:
   explicit Generator(uint64_t seed = 67280421310721ull) : seed_(seed) {}
   void manual_seed(uint64_t seed) { seed_ = seed, offset_ = 0; }
   uint64_t seed() const { return seed_; }
   uint64_t offset() const { return offset_; }
-  /// Restores a saved position.
+  /// Restores a saved state.
   void set_state(uint64_t seed, uint64_t offset) { seed_ = seed, offset_ = offset; }
-  /// The next draw; while this thread captures a graph, one whose offset is relative to the graph's device offset.
+  /// The next draw. While this thread captures a graph, its offset is relative to the graph's device offset.
   RandomState next();
 
-  /// Graph capture on this thread: draws between begin and end count from 0 and add `*device_offset` at replay.
+  /// Graph capture on this thread: draws between begin_capture and end_capture count from 0; a replay adds
+  /// `*device_offset`.
   static void begin_capture(const uint64_t* device_offset);
-  /// Number of draws in the capture.
+  /// Returns the number of draws in the capture.
   static uint64_t end_capture();
-  /// Skips `draws` and returns the offset before them: what a replay writes to its device offset.
+  /// Skips `draws` draws and returns the offset before them, which a replay writes to its device offset.
   uint64_t advance(uint64_t draws) { return offset_.fetch_add(draws); }
 
  private:
   std::atomic<uint64_t> seed_, offset_{0};
 };
 
-/// The generator of all random operators that are not given one; the same on every device.
+/// The generator of all random operators that are not given one; it is shared by all devices.
 Generator& default_generator();
 /// Restarts the default generator (torch.manual_seed).
 void manual_seed(uint64_t seed);

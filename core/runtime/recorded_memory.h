@@ -1,4 +1,4 @@
-// Where arrays get their addresses on a thread whose work is recorded instead of run (graph/recorder.h).
+// The source of array addresses on a thread whose work is recorded instead of run (graph/recorder.h).
 #pragma once
 
 #include <memory>
@@ -9,22 +9,22 @@
 
 namespace gradus {
 
-/// Blocks that no later one shares an address with, so that an address tells which array a kernel was given.
+/// Allocates blocks that never share an address, so that an address identifies the array that a kernel was given.
 class RecordedMemory {
  public:
   virtual ~RecordedMemory() = default;
-  /// Of the devices whose work is recorded.
+  /// The type of the devices whose work is recorded.
   virtual DeviceType type() const = 0;
-  /// Aligned to 64 bytes; given back with its last owner, on any thread. Null where the runtime is to be asked.
+  /// A block aligned to 64 bytes; its last owner frees it, on any thread. Null if the runtime should allocate instead.
   virtual std::shared_ptr<void> allocate(size_t bytes) = 0;
-  /// Gives a block numbers from the host, which the recording keeps. A DeviceError for other addresses.
+  /// Copies data from the host into a block; the recording keeps the data. Throws a DeviceError for other addresses.
   virtual void fill(void* to, const void* from, size_t bytes) = 0;
-  /// True where kernels run as ever, and blocks are only watched (inspect/explain/explain.h).
+  /// True if kernels run as usual and blocks are only observed (inspect/explain/explain.h).
   virtual bool is_watched() const { return false; }
 
-  /// The same for a kernel, which takes memory for the duration of its call, on this thread.
+  /// Allocates scratch memory for a kernel, for the duration of its call on this thread.
   void* take(size_t bytes);
-  /// False for memory that is not from take().
+  /// Frees memory from take(); returns false for any other memory.
   bool give_back(void* data) noexcept;
 
  private:
@@ -32,33 +32,33 @@ class RecordedMemory {
 };
 
 namespace detail {
-/// This thread's. Recorders set it.
+/// The RecordedMemory of this thread. Recorders set it.
 inline thread_local constinit RecordedMemory* recorded_memory = nullptr;
 }  // namespace detail
 
-/// This thread's for devices of a type.
+/// The RecordedMemory of this thread if it records devices of this type, else null.
 inline RecordedMemory* recorded_memory_of(DeviceType type) {
   RecordedMemory* const memory = detail::recorded_memory;
   return memory && memory->type() == type ? memory : nullptr;
 }
 
-/// Is this thread's work on such devices recorded? Their runtime is capturing() then, and what their kernels capture is
-/// thrown away.
+/// True if this thread's work on such devices is recorded. Their runtime is then capturing(), and what kernels capture
+/// is discarded.
 inline bool is_recording(DeviceType type) {
   const RecordedMemory* const memory = recorded_memory_of(type);
   return memory && !memory->is_watched();
 }
 
-/// What so many bytes of an array count as in MemoryStats.
+/// The size that MemoryStats counts for an array of `bytes` bytes.
 inline int64_t counted_bytes(size_t bytes, DeviceType type) {
   return static_cast<int64_t>(type == DeviceType::cuda ? round_up(bytes, size_t{512}) : bytes);
 }
 
-/// A DeviceError where this thread's work on such devices is recorded: `what` needs numbers that nothing has computed.
+/// Throws a DeviceError if this thread's work on such devices is recorded: `what` needs numbers that are not computed.
 void check_not_recording(DeviceType type, const char* what);
 
-/// A copy between devices where this thread's work is recorded: takes numbers from the host, and is a DeviceError for
-/// what else it may be. False where nothing is recorded.
+/// Handles a copy between devices while this thread's work is recorded: records a copy from the host, throws a
+/// DeviceError for other copies. Returns false if nothing is recorded.
 bool record_copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes);
 
 }  // namespace gradus

@@ -1,4 +1,4 @@
-// Memory is not compute: one DeviceRuntime per device type owns memory, streams, events and captured graphs.
+// Memory is separate from compute: one DeviceRuntime per device type owns memory, streams, events and captured graphs.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace gradus {
 
-/// An ordered queue of work on a device. The CPU has one, whose work is done when the call returns.
+/// An ordered queue of work on a device. The CPU has one stream, and its work is complete when the call returns.
 struct Stream {
   Device device;
   void* handle = nullptr;  ///< cudaStream_t on cuda
@@ -31,7 +31,7 @@ class Event {
   virtual double elapsed_ms(const Event& start) const = 0;
 };
 
-/// Work recorded once by begin_capture / end_capture and replayed many times, with the memory it uses.
+/// Work recorded once between begin_capture and end_capture and replayed many times, with the memory that it uses.
 class CapturedGraph {
  public:
   virtual ~CapturedGraph() = default;
@@ -39,14 +39,14 @@ class CapturedGraph {
   virtual void replay() = 0;
 };
 
-/// Bytes and counts of a device's allocator. `allocated` is what tensors asked for (on cuda in steps of 512 bytes),
-/// `reserved` what the system gave.
+/// Bytes and counts of a device's allocator. `allocated` is what tensors requested (on cuda rounded up to multiples of
+/// 512 bytes), `reserved` is what the allocator obtained from the system.
 struct MemoryStats {
   int64_t allocated = 0, peak_allocated = 0;
   int64_t reserved = 0, peak_reserved = 0;
-  int64_t allocations = 0;         ///< calls since start
-  int64_t system_allocations = 0;  ///< of these, how many went to the system
-  int64_t retries = 0;             ///< of these, how many the system could serve only after the cache was given back
+  int64_t allocations = 0;         ///< calls since the start of the process
+  int64_t system_allocations = 0;  ///< allocations that requested memory from the system
+  int64_t retries = 0;             ///< allocations that succeeded only after cached memory was returned to the system
 };
 
 constexpr int64_t kNoMemoryLimit = std::numeric_limits<int64_t>::max();
@@ -62,58 +62,60 @@ class DeviceRuntime {
   /// One line for reports: model name and memory.
   virtual std::string description(int index) const = 0;
 
-  /// At least `bytes` bytes aligned to 64, for use on `stream`. Never null for bytes > 0; OutOfMemoryError names the
-  /// request and the statistics.
+  /// Returns at least `bytes` bytes aligned to 64, for use on `stream`. Never null for bytes > 0. Throws an
+  /// OutOfMemoryError that names the request and the statistics.
   virtual void* allocate(size_t bytes, const Stream& stream) = 0;
-  /// Returns memory to the cache of the stream it was allocated on; work queued there may still use it. Never throws.
+  /// Returns memory to the cache of the stream that it was allocated on; work queued there may still use it. Never
+  /// throws.
   virtual void free(void* data) noexcept = 0;
-  /// Keeps `data` from being reused until the work queued on `stream` so far is done.
+  /// Prevents `data` from being reused until the work queued on `stream` so far is complete.
   virtual void record_stream(void* data, const Stream& stream) = 0;
-  /// Gives cached, unused memory back to the system.
+  /// Returns cached, unused memory to the system.
   virtual void empty_cache() = 0;
   virtual MemoryStats memory_stats(int index) const = 0;
   virtual void reset_peak_memory_stats(int index) = 0;
-  /// What tensors may hold at once, MemoryStats::allocated; kNoMemoryLimit: what the system gives.
+  /// Limits the bytes that tensors hold at once (MemoryStats::allocated). kNoMemoryLimit removes the limit.
   virtual void set_memory_limit(int index, int64_t bytes) = 0;
 
-  /// Page-locked host memory where copies to the device need it; plain memory on the CPU.
+  /// Page-locked host memory if copies to the device need it; plain memory on the CPU.
   virtual void* allocate_pinned(size_t bytes) = 0;
   virtual void free_pinned(void* data) noexcept = 0;
 
-  /// Copies bytes between memory of this device type and the host or itself, on the current stream. Returns when the
-  /// copy is done unless `non_blocking`.
+  /// Copies bytes on the current stream, within this device type or between it and the host. Returns when the copy is
+  /// complete unless `non_blocking`.
   virtual void copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes,
                     bool non_blocking) = 0;
 
-  /// This thread's stream on device `index`; never the legacy null stream.
+  /// This thread's current stream on device `index`; never the legacy null stream.
   virtual Stream current_stream(int index) = 0;
   virtual void set_current_stream(const Stream& stream) = 0;
   virtual Stream new_stream(int index) = 0;
   virtual std::unique_ptr<Event> new_event(bool timing) = 0;
   virtual void synchronize(int index) = 0;
 
-  /// Records what this thread enqueues on its current stream instead of running it; memory comes from a private pool
-  /// that the graph owns.
+  /// Records the work that this thread enqueues on its current stream instead of running it. Memory comes from a
+  /// private pool that the graph owns.
   virtual void begin_capture() = 0;
   virtual std::unique_ptr<CapturedGraph> end_capture() = 0;
   virtual bool capturing() const = 0;
 };
 
-/// The runtime of a device type. Without a build or driver for it: DeviceError with the remedy.
+/// The runtime of a device type. Throws a DeviceError with the remedy if the build or the driver does not support it.
 DeviceRuntime& runtime(DeviceType type);
-/// Same, null when there is none.
+/// Same, but null if it is not available.
 DeviceRuntime* find_runtime(DeviceType type);
 
-/// Tensors on this device may hold so many bytes at once, and what would take more is an OutOfMemoryError: to try what
-/// a smaller device could train. kNoMemoryLimit ends it; another number below 1 is a ValueError.
+/// Limits the bytes that tensors on this device hold at once; an allocation above the limit throws an OutOfMemoryError.
+/// Use it to try what a smaller device could train. kNoMemoryLimit removes the limit; any other value below 1 is a
+/// ValueError.
 void set_memory_limit(Device device, int64_t bytes);
 
-/// `device` with its index: -1 becomes the type's current device on this thread.
+/// Returns `device` with a definite index: -1 becomes the type's current device on this thread.
 inline Device settled(Device device) {
   return device.index() < 0 ? Device(device.type(), runtime(device.type()).current_device()) : device;
 }
 
-/// Makes `device` the current one of its type on this thread until the end of the scope (c10::DeviceGuard).
+/// Makes `device` the current device of its type on this thread until the end of the scope (c10::DeviceGuard).
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device);
@@ -126,7 +128,7 @@ class DeviceGuard {
   const int previous_;
 };
 
-/// Makes `stream` the current one of its device on this thread until the end of the scope (c10::StreamGuard).
+/// Makes `stream` the current stream of its device on this thread until the end of the scope (c10::StreamGuard).
 class StreamGuard {
  public:
   explicit StreamGuard(const Stream& stream);
@@ -139,13 +141,15 @@ class StreamGuard {
   const Stream previous_;
 };
 
-/// This thread calls `notify` (null: nobody) whenever a recording of its work begins or ends: for who keeps results
-/// that eager work and a recorded step must not share. Those who record call notify_of_capture().
+/// Registers a function that is called whenever a recording of this thread's work begins or ends (null removes it).
+/// Caches use it to drop results that eager work and a recorded step must not share. Recorders call
+/// notify_of_capture().
 void on_capture(void (*notify)());
 void notify_of_capture();
 
-/// How many recorded graphs have run. They write arrays without counting in their versions: for who keeps something
-/// that eager work has made of an array. A thread may leave out its own, where it knows what they write.
+/// Number of recorded graphs that have run. A replay writes arrays without changing their version counters, so caches
+/// of values derived from an array compare this count as well. A thread that knows what its own replays write excludes
+/// them with UncountedReplays.
 uint64_t replay_count();
 void count_replay();
 class UncountedReplays {
@@ -156,7 +160,7 @@ class UncountedReplays {
   UncountedReplays& operator=(const UncountedReplays&) = delete;
 };
 
-/// A number of bytes for people: "1.5 MiB".
+/// Formats a number of bytes for display: "1.5 MiB".
 std::string format_bytes(int64_t bytes);
 
 }  // namespace gradus

@@ -1,4 +1,4 @@
-// Arrays as the bytes that files hold.
+// Conversion of arrays to and from the bytes in files.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace gradus::io {
 /// `x` itself if it is row-major on the CPU, else a copy that is.
 Array contiguous_on_cpu(const Array& x);
 
-/// A boolean that is neither 0 nor 1 has no meaning in C++: an IoError. Other types may hold any bits.
+/// Throws an IoError if a boolean is neither 0 nor 1, which C++ does not define. Other types may hold any bits.
 void check_booleans(const Array& x, const std::string& what);
 
 }  // namespace gradus::io

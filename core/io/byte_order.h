@@ -1,4 +1,4 @@
-// Numbers in files by explicit byte order, so that a big-endian machine reads the same files.
+// Numbers in files with explicit byte order, so that a big-endian machine reads the same files.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ void write_big_endian(T value, std::byte* bytes) {
   for (size_t i = 0; i < sizeof(T); ++i) bytes[sizeof(T) - 1 - i] = static_cast<std::byte>(value >> (8 * i) & 0xff);
 }
 
-/// Turns `count` elements of `size` bytes from the order of the file into this machine's, or back.
+/// Converts `count` elements of `size` bytes between the byte order of the file and this machine's, in place.
 inline void convert_byte_order(void* data, size_t count, size_t size, std::endian file_order) {
   if (file_order == std::endian::native || size == 1) return;
   std::byte* element = static_cast<std::byte*>(data);

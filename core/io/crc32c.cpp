@@ -5,9 +5,9 @@
 namespace gradus::io {
 namespace {
 
-constexpr size_t kStep = 8;  // bytes taken at once: they are looked up independently of each other
+constexpr size_t kStep = 8;  // bytes per step; their table look-ups are independent of each other
 
-/// [k][byte]: the remainder of a byte with k zero bytes behind it, by the polynomial 0x1EDC6F41, bits reversed.
+/// [k][byte]: the remainder of a byte followed by k zero bytes, for the polynomial 0x1EDC6F41, bits reversed.
 constexpr auto kRemainders = [] {
   std::array<std::array<uint32_t, 256>, kStep> tables{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -23,8 +23,8 @@ constexpr auto kRemainders = [] {
 
 }  // namespace
 
-// Eight bytes at once as Kounavis and Berry, "A systematic approach to building high performance software-based CRC
-// generators", 2005, have it.
+// Eight bytes per step, after Kounavis and Berry, "A systematic approach to building high performance software-based
+// CRC generators", 2005.
 uint32_t crc32c(ByteSpan bytes, uint32_t before) {
   uint32_t crc = ~before;
   for (; bytes.size() >= kStep; bytes = bytes.subspan(kStep)) {

@@ -7,7 +7,8 @@
 
 namespace gradus::io {
 
-/// Of `bytes` behind others whose checksum is `before`: crc32c(b, crc32c(a)) is that of a and b together.
+/// Checksum of `bytes`, continued from `before`, the checksum of preceding bytes: crc32c(b, crc32c(a)) is that of a and
+/// b concatenated.
 uint32_t crc32c(ByteSpan bytes, uint32_t before = 0);
 
 }  // namespace gradus::io

@@ -33,7 +33,7 @@ std::string directory_of(const std::string& path) {
 }  // namespace
 
 InputFile::InputFile(const std::string& path) : path_(path) {
-  // Non-blocking, so that a named pipe is refused below instead of waited for.
+  // Non-blocking, so that opening a named pipe does not wait; the pipe is rejected below.
   descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) fail("open", path);
   struct stat status;
@@ -82,7 +82,7 @@ GzipReader::GzipReader(ByteSpan bytes, std::string name)
         delete stream;
       }) {
   GRADUS_CHECK(is_gzip(bytes), IoError, "'", name_, "' is not a gzip file");
-  constexpr int kGzipOnly = 16;  // zlib's flag beside the size of the window
+  constexpr int kGzipOnly = 16;  // zlib's flag, added to the window size
   GRADUS_CHECK(inflateInit2(stream_.get(), MAX_WBITS + kGzipOnly) == Z_OK, IoError, "cannot set up zlib for '", name_,
                "'");
 }
@@ -101,7 +101,7 @@ size_t GzipReader::read(void* to, size_t bytes) {
     filled += room - stream_->avail_out;
     if (status == Z_STREAM_END) {
       ended_ = consumed_ == bytes_.size();
-      // Another member may follow; its header is checked as the first one's was.
+      // Another member may follow; its header is checked like the first one's.
       GRADUS_CHECK(ended_ || (is_gzip(bytes_.subspan(consumed_)) && inflateReset(stream_.get()) == Z_OK), IoError, "'",
                    name_, "' has ", bytes_.size() - consumed_, " bytes after its gzip data");
       continue;
@@ -117,7 +117,7 @@ size_t GzipReader::read(void* to, size_t bytes) {
 std::optional<uint32_t> GzipReader::size_in_trailer() const {
   constexpr size_t kHeader = 10, kTrailer = 8;
   if (bytes_.size() < kHeader + kTrailer) return std::nullopt;
-  // Each member begins with two magic bytes, the method 8 and flags of which the highest three are 0 (RFC 1952, 2.3).
+  // Each member begins with two magic bytes, the method 8, and flags whose highest three bits are 0 (RFC 1952, 2.3).
   const std::byte begin[] = {std::byte{0x1f}, std::byte{0x8b}, std::byte{8}};
   for (auto at = bytes_.begin() + kHeader;; ++at) {
     at = std::search(at, bytes_.end() - 1, std::begin(begin), std::end(begin));
@@ -129,7 +129,7 @@ std::optional<uint32_t> GzipReader::size_in_trailer() const {
 
 namespace {
 
-/// Makes a system call, or the fault that a test has put in its place; begins anew when a signal interrupts it.
+/// Makes a system call, or the fault that a test has installed instead. Restarts the call if a signal interrupts it.
 template <class Call>
 auto system_call(const char* name, const Call& call, size_t* bytes = nullptr) -> decltype(call()) {
   for (;;) {
@@ -143,14 +143,14 @@ auto system_call(const char* name, const Call& call, size_t* bytes = nullptr) ->
 int open_file(const std::string& path, int flags, mode_t mode = 0) {
   return system_call("open", [&] { return open(path.c_str(), flags | O_CLOEXEC, mode); });
 }
-/// False when another process holds the lock. File systems that know no locks count as locked.
+/// False if another process holds the lock. Files on file systems without locks count as locked.
 bool lock_file(int descriptor) {
   return system_call("lock", [&] { return flock(descriptor, LOCK_EX | LOCK_NB); }) == 0 || errno != EWOULDBLOCK;
 }
 int sync_file(int descriptor) {
   return system_call("sync", [&] { return fsync(descriptor); });
 }
-/// Closed whatever it says; a descriptor must not be closed twice, not even after EINTR.
+/// Ignores errors: a descriptor must not be closed twice, not even after EINTR.
 void close_file(int descriptor) {
   if (const FileFault fault = file_fault.load(std::memory_order_relaxed)) fault("close", nullptr);
   close(descriptor);
@@ -163,7 +163,7 @@ bool all_digits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return '0' <= c && c <= '9'; });
 }
 
-/// True for the names of temporary files for `target`: target.<process>-<number>.tmp.
+/// True for names of temporary files of `target`: target.<process>-<number>.tmp.
 bool is_temporary_name(std::string_view name, std::string_view target) {
   constexpr std::string_view kEnd = ".tmp";
   if (!name.starts_with(target) || !name.ends_with(kEnd) || name.size() < target.size() + 1 + kEnd.size()) return false;
@@ -173,7 +173,7 @@ bool is_temporary_name(std::string_view name, std::string_view target) {
          all_digits(middle.substr(dash + 1));
 }
 
-/// The file that open(path, O_CREAT) would write to: `path` with the symbolic links followed that it names.
+/// The file that open(path, O_CREAT) would write to: `path` with symbolic links resolved.
 std::string follow_links(const std::string& path) {
   constexpr int kMostLinks = 40;  // the kernel's limit
   std::filesystem::path target = path;
@@ -181,24 +181,25 @@ std::string follow_links(const std::string& path) {
     std::error_code no_link;
     const std::filesystem::path next = std::filesystem::read_symlink(target, no_link);
     if (no_link) return target.string();
-    target = target.parent_path() / next;  // `next` alone where it is absolute
+    target = target.parent_path() / next;  // only `next` if that is absolute
   }
   errno = ELOOP;
   fail("write", path);
 }
 
-/// Gives a new file the owner, group and permissions of `old`. What its group may do is for that group alone: where it
-/// cannot be set, the group may do what all others may.
+/// Gives a new file the owner, group and permissions of `old`. If the group cannot be set, the group's permissions are
+/// reduced to those of all others, because they were meant for the old group.
 bool copy_permissions(int descriptor, const struct stat& old) {
   mode_t mode = old.st_mode & 0777;
   if (fchown(descriptor, old.st_uid, old.st_gid) != 0 && fchown(descriptor, static_cast<uid_t>(-1), old.st_gid) != 0)
     mode = (mode & ~mode_t{070}) | (mode & 07) << 3;
-  struct stat status;  // file systems without permissions may refuse to set those that all their files have
+  struct stat status;  // file systems without permissions may refuse a mode that the file has already
   return system_call("mode", [&] { return fchmod(descriptor, mode); }) == 0 ||
          (fstat(descriptor, &status) == 0 && (status.st_mode & 0777) == mode);
 }
 
-/// Removes the temporary files of writers that died: those that nobody has locked. What fails is left to the next save.
+/// Removes temporary files whose writers died, which are those that no process has locked. A failure is left to the
+/// next save.
 void remove_leftovers(const std::string& path) {
   const std::string directory = directory_of(path), target = path.substr(path.rfind('/') + 1);
   if (system_call("list", [] { return 0; }) != 0) return;
@@ -229,7 +230,8 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(follow_li
     descriptor_ = open_file(temporary_path_, O_WRONLY | O_CREAT | O_EXCL, replaces ? 0600 : 0666);
     if (descriptor_ < 0 && errno == EEXIST) continue;
     if (descriptor_ < 0) fail("write", path);
-    // The lock says that the writer lives. Another process may have taken the file for a leftover before it was locked.
+    // The lock shows that the writer is alive. Before the file was locked, another process may have removed it as a
+    // leftover.
     if (lock_file(descriptor_) && fstat(descriptor_, &status) == 0 && status.st_nlink > 0) return;
     unlink_file(temporary_path_);
     close_file(descriptor_);
@@ -247,7 +249,7 @@ void AtomicFile::write(const void* data, size_t bytes) {
     size_t wanted = bytes;
     const ssize_t put = system_call(
         "write", [&] { return ::write(descriptor_, cursor, wanted); }, &wanted);
-    if (put == 0) errno = ENOSPC;  // POSIX has no better word for it
+    if (put == 0) errno = ENOSPC;  // the closest error that POSIX has
     if (put <= 0) fail("write", path_);
     cursor += put, bytes -= static_cast<size_t>(put);
   }
@@ -257,12 +259,13 @@ void AtomicFile::commit() {
   struct stat old;
   if (stat(target_.c_str(), &old) == 0 && !copy_permissions(descriptor_, old)) fail("write", path_);
   if (sync_file(descriptor_) != 0) fail("write", path_);
-  // Renamed while the lock is held: nobody takes the file for a leftover.
+  // Renamed while the lock is held, so that no process removes the file as a leftover.
   if (system_call("rename", [&] { return rename(temporary_path_.c_str(), target_.c_str()); }) != 0)
     fail("write", path_);
   temporary_path_.clear();
-  close_file(std::exchange(descriptor_, -1));  // what it might complain of, the flush has written
-  // The new name is on disk once the directory is. Some file systems cannot flush directories and say EINVAL.
+  close_file(std::exchange(descriptor_, -1));  // the flush has already reported any write error
+  // The new name is on disk only after the directory is flushed. Some file systems cannot flush directories and return
+  // EINVAL.
   const std::string directory = directory_of(target_);
   const int descriptor = open_file(directory, O_RDONLY | O_DIRECTORY);
   if (descriptor < 0) fail("flush directory", directory);

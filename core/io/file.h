@@ -1,5 +1,5 @@
-// Files as bytes: reading with a limit, gzip, and writing that leaves the old file or the new one, never half of
-// either. Every error is an IoError that names the path and the cause.
+// Files as bytes: reading with a size limit, gzip, and writing that leaves either the complete old file or the complete
+// new one. Every error is an IoError that names the path and the cause.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,11 @@ namespace gradus::io {
 using Bytes = std::vector<std::byte>;
 using ByteSpan = std::span<const std::byte>;
 
-/// What read_file accepts unless told otherwise: 2 GiB.
+/// Default size limit of read_file: 2 GiB.
 inline constexpr uint64_t kReadLimit = uint64_t{1} << 31;
 
-/// Bytes that one byte of deflate's (gzip, PNG) can unpack to: a code of one bit for 258 bytes, and one for their
-/// distance.
+/// Maximum number of bytes that one byte of deflate data (gzip, PNG) can expand to: one bit codes a length of 258 bytes
+/// and one bit their distance.
 inline constexpr int kMostDeflateRatio = 1032;
 
 /// A regular file open for reading.
@@ -35,11 +35,11 @@ class InputFile {
   InputFile& operator=(const InputFile&) = delete;
 
   const std::string& path() const { return path_; }
-  /// Bytes in the file when it was opened.
+  /// Size of the file in bytes when it was opened.
   uint64_t size() const { return size_; }
-  /// Fills `to` with the bytes from `offset` on; a file that ends before that is an IoError.
+  /// Fills `to` with the bytes from `offset` on. Throws an IoError if the file ends before that.
   void read_at(uint64_t offset, void* to, size_t bytes) const;
-  /// The first `bytes` bytes, or all of a shorter file.
+  /// The first `bytes` bytes, or the whole file if it is shorter.
   Bytes start(size_t bytes) const;
 
  private:
@@ -48,22 +48,22 @@ class InputFile {
   uint64_t size_ = 0;
 };
 
-/// The whole file, which may have at most `limit` bytes.
+/// Reads the whole file. Throws an IoError if it has more than `limit` bytes.
 Bytes read_file(const std::string& path, uint64_t limit = kReadLimit);
 
-/// True if `bytes` begin as gzip (RFC 1952) does.
+/// True if `bytes` begins with a gzip header (RFC 1952).
 bool is_gzip(ByteSpan bytes);
 
-/// Decompresses a gzip file, all its members, as far as is asked for: the reader of a format whose header tells a size
-/// decompresses no more than that. `bytes` must stay there; `name` stands for the file in messages.
+/// Decompresses a gzip file with all its members, only as far as requested: the reader of a format whose header states
+/// a size decompresses no more than that. `bytes` must outlive the reader; `name` identifies the file in messages.
 class GzipReader {
  public:
   GzipReader(ByteSpan bytes, std::string name);
-  /// Fills `to` with the next bytes and returns their number: fewer than `bytes` where the data end, checksums
-  /// verified.
+  /// Fills `to` with the next bytes and returns their number, which is less than `bytes` only at the end of the data,
+  /// after its checksums were verified.
   size_t read(void* to, size_t bytes);
-  /// What the data unpack to, in bytes modulo 2^32, as the end of the file says without being verified. None where the
-  /// file may have several members: then it is the size of the last one.
+  /// Decompressed size in bytes modulo 2^32, as stated at the end of the file (not verified). Empty if the file may
+  /// have several members, since it is then the size of the last one.
   std::optional<uint32_t> size_in_trailer() const;
 
  private:
@@ -74,18 +74,18 @@ class GzipReader {
   std::unique_ptr<z_stream_s, void (*)(z_stream_s*)> stream_;
 };
 
-/// A file that appears under its name only when complete. Bytes go to a temporary file in the same directory,
+/// A file that appears under its name only when complete. Bytes are written to a temporary file in the same directory,
 /// <name>.<process>-<number>.tmp; commit() flushes it to disk, renames it and flushes the directory. Without commit()
-/// the temporary file is removed. One that a process left behind when it was killed is removed by the next AtomicFile
-/// of the same name: writers hold a lock on theirs.
+/// the temporary file is removed. A temporary file of a killed process is removed by the next AtomicFile of the same
+/// name, which recognises it by the missing lock of its writer.
 ///
-/// A symbolic link is followed: the file that it names is replaced, or made where it is missing, and the link stays.
-/// What is there and no regular file (a directory, device or pipe) is an IoError, and stays. The new file has the
-/// permissions of the one that it replaces, and its owner and group where the process may set them; other hard links
-/// keep the old one.
+/// Symbolic links are followed: the file that the link names is replaced or created, and the link stays. If the path is
+/// something other than a regular file (a directory, device or pipe), an IoError is thrown and nothing changes. The new
+/// file has the permissions of the one that it replaces, and its owner and group if the process may set them. Other
+/// hard links keep the old file.
 ///
-/// When commit() fails, the old file is there; only when flushing the directory fails, the last step, it is the new
-/// one, which a power cut may still undo.
+/// If commit() fails, the old file is in place, with one exception: if the last step, flushing the directory, fails,
+/// the new file is in place, but a power failure may still undo that.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::string& path);
@@ -97,11 +97,11 @@ class AtomicFile {
   void commit();
 
  private:
-  std::string path_, target_, temporary_path_;  // target_ is path_ with symbolic links followed
+  std::string path_, target_, temporary_path_;  // target_ is path_ with symbolic links resolved
   int descriptor_ = -1;
 };
 
-/// Writes `bytes` as the whole file, by way of AtomicFile.
+/// Writes `bytes` as the whole file, through AtomicFile.
 void write_file(const std::string& path, ByteSpan bytes);
 void write_file(const std::string& path, std::string_view text);
 

@@ -66,25 +66,26 @@ bool has(std::string_view text, size_t offset, std::string_view magic) {
   return text.size() >= offset + magic.size() && text.substr(offset, magic.size()) == magic;
 }
 
-// Magic numbers of two bytes could begin anything, so what follows must fit: the fields of a BMP that are always zero.
+// Two magic bytes alone are too common, so the fields of a BMP header that are always zero are checked too.
 bool is_bmp(std::string_view text) { return has(text, 6, "\0\0\0\0"sv); }
 
-// Netpbm: P1 … P7 and white space.
+// Netpbm begins with P1 … P7 and white space.
 bool is_netpbm(std::string_view text) {
   return text.size() > 2 && text[0] == 'P' && text[1] >= '1' && text[1] <= '7' && (text[2] == '\n' || text[2] == ' ');
 }
 
-// A pickle of protocol 2 and up begins with its protocol; what torch.save of old wrote goes on with a long integer.
+// A pickle of protocol 2 or later begins with its protocol number; old versions of torch.save write a long integer
+// next.
 bool is_pickle(std::string_view text) { return text.size() > 2 && text[0] == '\x80' && text[1] >= 2 && text[1] <= 5; }
 
-// ONNX is a message of protocol buffers; field 1 is the version of its format, fields 2 (the producer) or 7 (the graph)
-// follow.
+// An ONNX file is a protocol-buffers message: field 1, the version of the format, is followed by field 2 (the producer)
+// or 7 (the graph).
 bool is_onnx(std::string_view text) {
   return text.size() > 2 && text[0] == '\x08' && text[1] >= 1 && text[1] <= 32 &&
          (text[2] == '\x12' || text[2] == '\x3a');
 }
 
-// A zip archive, by the name of its first member.
+// Identifies a zip archive by the name of its first member.
 std::string zip_kind(std::string_view text) {
   std::string_view name;
   if (text.size() > 30)

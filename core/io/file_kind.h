@@ -1,4 +1,4 @@
-// What a file is whose reader is not the right one, told by its first bytes: the end of an error message.
+// Recognises files of other formats by their first bytes, for the error messages of readers.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace gradus::io {
 
-/// Bytes of a file's start that `described` looks at.
+/// Number of bytes at the start of a file that `described` examines.
 inline constexpr size_t kFileKindBytes = 512;
 
-/// "; it is a GIF image", or "; it is a file of torch.save, …" with the Python lines that convert it: the end of the
-/// message of a reader that does not know the file which begins with `start`. Empty for unknown files.
+/// Describes a file that begins with `start`, as the end of an error message of a reader that cannot read it: "; it is
+/// a GIF image", or "; it is a file of torch.save, …" with the Python lines that convert it. Empty for unknown files.
 std::string described(ByteSpan start);
 
 }  // namespace gradus::io

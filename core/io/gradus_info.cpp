@@ -1,4 +1,4 @@
-// gradus-info FILE…: what a file or folder is that gradus or another framework has written.
+// gradus-info FILE…: shows what a file or folder written by gradus or another framework contains.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace gradus;
 
-/// Lines of names and what they have, in two columns.
+/// Prints pairs of names and descriptions in two columns.
 void print_columns(const std::vector<std::pair<std::string, std::string>>& lines) {
   size_t width = 0;
   for (const auto& [name, text] : lines) width = std::max(width, name.size());
@@ -48,7 +48,7 @@ void print_safetensors(const std::string& path) {
   print_columns(lines);
 }
 
-/// A checkpoint of several ranks (distributed/sharding/sharded_checkpoint.h).
+/// Prints a checkpoint of several ranks (distributed/sharding/sharded_checkpoint.h).
 void print_folder(const std::string& path) {
   const std::string index = path + "/index.json";
   GRADUS_CHECK(std::filesystem::exists(index), IoError, "'", path,

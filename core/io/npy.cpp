@@ -26,7 +26,7 @@ struct NpyHeader {
   Shape shape;
 };
 
-// Reads the header's dictionary: the three keys in any order, with the literals that NumPy writes.
+// Reads the header's dictionary, whose three keys may come in any order, with the literals that NumPy writes.
 class NpyHeaderReader {
  public:
   NpyHeaderReader(std::string_view text, const std::string& file) : text_(text), file_(file) {}
@@ -130,7 +130,8 @@ class NpyHeaderReader {
   NpyHeader header_;
 };
 
-// Bytes of the elements, which must fit in 64 bits (also beside a size of zero: strides are made of sizes).
+// Number of bytes of the elements. It must fit in 64 bits even if one size is zero, since the other sizes become
+// strides.
 uint64_t byte_count(const NpyHeader& header, const std::string& file) {
   int64_t product = static_cast<int64_t>(size_of(header.dtype));
   bool empty = false, overflow = false;
@@ -186,8 +187,8 @@ void save_npy(const std::string& path, const Array& array) {
                                    [&](const NpyType& code) { return code.dtype == array.dtype(); });
   std::string sizes;
   for (int64_t size : array.shape()) sizes += std::to_string(size) + ", ";
-  if (array.ndim() > 1) sizes.resize(sizes.size() - 2);        // (3, 4), but
-  else if (array.ndim() == 1) sizes.resize(sizes.size() - 1);  // (3,)
+  if (array.ndim() > 1) sizes.resize(sizes.size() - 2);        // (3, 4) without a trailing comma
+  else if (array.ndim() == 1) sizes.resize(sizes.size() - 1);  // (3,) with one
   std::string header = std::string("{'descr': '") + (size_of(array.dtype()) == 1 ? '|' : '<') +
                        std::string(known->code) + "', 'fortran_order': False, 'shape': (" + sizes + "), }";
   constexpr size_t kBeforeHeader = 10, kAlignment = 64;

@@ -1,4 +1,4 @@
-// npy, NumPy's file of one array.
+// npy: NumPy's file format for one array.
 //
 //   6 bytes   \x93NUMPY       2 bytes   version: 1.0, 2.0 or 3.0
 //   2 bytes (version 1) or 4  length of the header, little-endian
@@ -6,7 +6,7 @@
 //             (Python 2 writes the sizes as 3L, 4L)
 //   the rest  the elements, row-major or (fortran_order) column-major, in the byte order of descr
 //
-// Everything is checked against the size of the file before anything is allocated: a wrong file is an IoError.
+// Everything is checked against the size of the file before anything is allocated; an invalid file is an IoError.
 // Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 #pragma once
 
@@ -17,14 +17,14 @@
 
 namespace gradus::io {
 
-/// The array of a file, on the CPU. dtypes: f2 f4 f8 i4 i8 u1 b1 in either byte order. A Fortran-ordered array keeps
-/// its order in memory and so comes back with column-major strides.
+/// Loads the array of a file into CPU memory. dtypes: f2 f4 f8 i4 i8 u1 b1 in either byte order. An array in Fortran
+/// order keeps its order in memory, so its strides are column-major.
 Array load_npy(const std::string& path);
-/// A whole file in memory; `name` stands for it in messages.
+/// Parses a file in memory; `name` identifies it in messages.
 Array parse_npy(ByteSpan bytes, const std::string& name);
 
-/// Writes `array` (any strides and device) row-major and little-endian, by way of AtomicFile. NumPy has no bfloat16: a
-/// DTypeError.
+/// Writes `array` (any strides and device) row-major and little-endian, through AtomicFile. Throws a DTypeError for
+/// bfloat16, which NumPy does not have.
 void save_npy(const std::string& path, const Array& array);
 
 }  // namespace gradus::io

@@ -11,7 +11,7 @@ void append(Bytes& out, std::string_view text) {
   for (char c : text) out.push_back(static_cast<std::byte>(c));
 }
 
-/// PNG counts in big-endian.
+/// Numbers in PNG files are big-endian.
 void append(Bytes& out, uint32_t number) {
   for (int shift = 24; shift >= 0; shift -= 8) out.push_back(static_cast<std::byte>(number >> shift));
 }
@@ -29,7 +29,7 @@ void append_chunk(Bytes& out, std::string_view type, ByteSpan data) {
 }  // namespace
 
 Bytes encode_png(ByteSpan pixels, int64_t height, int64_t width, int64_t channels) {
-  constexpr int64_t kMost = 1 << 16;  // of either side: all sizes fit into 32 bits
+  constexpr int64_t kMost = 1 << 16;  // limit for height and width, so that all sizes fit in 32 bits
   GRADUS_CHECK(channels >= 1 && channels <= 4, ValueError, "a PNG has 1 to 4 channels, not ", channels);
   GRADUS_CHECK(height > 0 && width > 0 && height <= kMost && width <= kMost && height * width * channels < 1 << 30,
                ValueError, "a PNG of ", height, " rows of ", width, " pixels cannot be written");
@@ -37,7 +37,7 @@ Bytes encode_png(ByteSpan pixels, int64_t height, int64_t width, int64_t channel
   GRADUS_CHECK(pixels.size() == row * rows, ValueError, height, " rows of ", width, " pixels with ", channels,
                " channels have ", row * rows, " bytes, got ", pixels.size());
 
-  Bytes lines;  // each row after a byte that says how it is filtered: not at all
+  Bytes lines;  // each row follows a byte that names its filter: none
   lines.reserve((row + 1) * rows);
   for (size_t i = 0; i < rows; ++i) {
     lines.push_back(std::byte{0});

@@ -1,4 +1,4 @@
-// Writing protocol buffers: the few wire types that event files and ONNX models need.
+// Writing protocol buffers: only the wire types that event files and ONNX models need.
 // Format: https://protobuf.dev/programming-guides/encoding.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace gradus::io {
 
-/// One message, field by field. Bytes are little-endian whatever the machine.
+/// One message, written field by field. Bytes are little-endian on every machine.
 class ProtobufMessage {
  public:
   ProtobufMessage& integer(int field, int64_t value) {

@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t kPrefixBytes = 8;
 constexpr uint64_t kMostHeaderBytes = 100'000'000;  // the reference implementation's limit
 
-// Length of the header, from the first bytes of a file of `file_bytes`.
+// Length of the header, from the first bytes of a file of `file_bytes` bytes.
 uint64_t header_length(ByteSpan start, uint64_t file_bytes, const std::string& name) {
   const bool has_header = start.size() > kPrefixBytes && start[kPrefixBytes] == std::byte{'{'};
   const std::string kind = has_header ? "" : described(start);
@@ -29,7 +29,7 @@ uint64_t header_length(ByteSpan start, uint64_t file_bytes, const std::string& n
   return length;
 }
 
-// The tensors of a checked header; read(offset, to, bytes) fetches data.
+// The tensors of a checked header; read(offset, to, bytes) reads their data.
 template <class Read>
 std::map<std::string, Array> read_tensors(const SafetensorsHeader& header, const std::string& name, const Read& read) {
   std::map<std::string, Array> tensors;
@@ -88,7 +88,7 @@ Safetensors parse_safetensors(ByteSpan bytes, const std::string& name) {
 
 namespace {
 
-/// write(data, bytes) for one piece of the file after the other.
+/// Calls write(data, bytes) for one piece of the file after another.
 template <class Write>
 void write_safetensors(const std::vector<std::pair<std::string, Array>>& tensors, const Metadata& metadata,
                        const Write& write) {

@@ -11,13 +11,13 @@ struct DTypeCode {
   const char* code;
   DType dtype;
 };
-// Widest first, as the reference implementation sorts them.
+// Widest dtype first, the order of the reference implementation.
 constexpr DTypeCode kDTypeCodes[] = {{"I64", DType::i64}, {"F64", DType::f64},     {"F32", DType::f32},
                                      {"I32", DType::i32}, {"BF16", DType::bf16},   {"F16", DType::f16},
                                      {"U8", DType::u8},   {"BOOL", DType::boolean}};
 
-// Receives the JSON as it is read. The grammar is small: an object of objects, with strings and lists of integers.
-// Repeated names are seen here; a JSON tree would have dropped them.
+// Receives the JSON while it is parsed. The grammar is small: an object of objects, with strings and lists of integers.
+// Repeated names are detected here; a parsed JSON tree would have dropped them.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderReader(const std::string& file, SafetensorsHeader* header) : file_(file), header_(header) {}
@@ -118,8 +118,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool in_metadata_ = false, in_array_ = false;
 };
 
-// Bytes of a tensor, or false where they do not fit in 64 bits. Sizes beside a zero must fit too: strides are made of
-// them.
+// Number of bytes of a tensor; false if it does not fit in 64 bits. Sizes beside a zero must fit too, since they become
+// strides.
 bool byte_count(const SafetensorsEntry& entry, uint64_t* bytes) {
   int64_t product = static_cast<int64_t>(size_of(entry.dtype));
   bool empty = false;
@@ -142,13 +142,13 @@ int safetensors_rank(DType dtype) {
 SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_bytes, const std::string& file) {
   GRADUS_CHECK(!json.empty() && json.front() == '{', IoError, "'", file,
                "' is not a safetensors file: no '{' at byte 8");
-  const size_t nul = json.find('\0');  // the JSON parser would end there
+  const size_t nul = json.find('\0');  // the JSON parser would stop there
   GRADUS_CHECK(nul == json.npos, IoError, "'", file, "': the header has a NUL at its byte ", nul);
   SafetensorsHeader header;
   HeaderReader reader(file, &header);
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
 
-  // Tensors without elements lie between their neighbours: they sort before one that begins at the same byte.
+  // A tensor without elements is between its neighbours: it sorts before one that begins at the same byte.
   std::stable_sort(header.entries.begin(), header.entries.end(),
                    [](const auto& a, const auto& b) { return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; });
   uint64_t covered = 0;

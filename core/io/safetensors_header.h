@@ -5,7 +5,7 @@
 
 namespace gradus::io {
 
-/// Where one tensor lies; offsets count from the end of the header.
+/// Type and position of one tensor; offsets count from the end of the header.
 struct SafetensorsEntry {
   std::string name;
   DType dtype = DType::f32;
@@ -14,21 +14,21 @@ struct SafetensorsEntry {
 };
 
 struct SafetensorsHeader {
-  std::vector<SafetensorsEntry> entries;  ///< in order of their offsets
+  std::vector<SafetensorsEntry> entries;  ///< sorted by offset
   Metadata metadata;
 };
 
-/// Parses and checks a header: known dtypes, sizes that fit the shapes, and offsets that cover `data_bytes` bytes
-/// exactly once.
+/// Parses and checks a header: dtypes must be known, sizes must match the shapes, and offsets must cover `data_bytes`
+/// bytes exactly once.
 SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_bytes, const std::string& file);
 
-/// The header of a file; reads no tensor.
+/// The header of a file; no tensor is read.
 SafetensorsHeader read_safetensors_header(const std::string& path);
 
-/// The header of `entries`, padded with spaces so that the data begins at a multiple of 8.
+/// Formats the header of `entries`, padded with spaces so that the data begins at a multiple of 8.
 std::string write_safetensors_header(const std::vector<SafetensorsEntry>& entries, const Metadata& metadata);
 
-/// Order of dtypes in files that the reference implementation writes: the widest first.
+/// Rank of a dtype in the order of the reference implementation's files: widest first.
 int safetensors_rank(DType dtype);
 
 }  // namespace gradus::io

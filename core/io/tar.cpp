@@ -11,9 +11,9 @@
 namespace gradus::io {
 namespace {
 
-// An archive is a row of blocks: a header, then the file's bytes filled up with zeros; two blocks of zeros are the end.
+// An archive is a sequence of blocks: a header, then the file's bytes padded with zeros. Two blocks of zeros end it.
 constexpr size_t kBlock = 512;
-constexpr uint64_t kMostRecordBytes = uint64_t{1} << 20;  // of a long name or pax records
+constexpr uint64_t kMostRecordBytes = uint64_t{1} << 20;  // for a long name or pax records
 
 struct Field {
   size_t offset, size;
@@ -24,7 +24,7 @@ constexpr Field kName{0, 100}, kMode{100, 8}, kUser{108, 8}, kGroup{116, 8}, kSi
 std::string_view as_text(ByteSpan bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 std::string_view up_to_nul(std::string_view text) { return text.substr(0, text.find('\0')); }
 
-/// The sum of the header's bytes, those of the checksum taken for spaces.
+/// The sum of the header's bytes, with the checksum field counted as spaces.
 uint64_t checksum_of(std::string_view block) {
   const auto add = [](uint64_t sum, char c) { return sum + static_cast<unsigned char>(c); };
   const std::string filled = std::string(block).replace(kChecksum.offset, kChecksum.size, kChecksum.size, ' ');
@@ -62,7 +62,7 @@ uint64_t TarReader::number(std::string_view digits, int base) const {
   return value;
 }
 
-// Octal digits between spaces or zeros; or, where the first bit is set, the rest as a big-endian number.
+// A number in octal digits between spaces or zeros or, if the first bit is set, big-endian in the remaining bits.
 uint64_t TarReader::field_number(std::string_view field) const {
   if (static_cast<unsigned char>(field[0]) < 0x80) {
     field = up_to_nul(field);
@@ -79,7 +79,7 @@ uint64_t TarReader::field_number(std::string_view field) const {
   return value;
 }
 
-// Records "27 path=a/very/long/name\n", which begin with their own length.
+// Parses records such as "27 path=a/very/long/name\n", which begin with their own length.
 void TarReader::read_pax(std::string_view records, Extended& extended) const {
   while (!records.empty()) {
     const size_t begin = std::min(records.find(' '), records.size() - 1) + 1, equals = records.find('=');
@@ -102,7 +102,7 @@ std::optional<TarFile> TarReader::next() {
     const Bytes bytes = read(kBlock, kBlock);
     const std::string_view block = as_text(bytes);
     const auto field = [&](const Field& f) { return block.substr(f.offset, f.size); };
-    offset_ -= kBlock;  // for messages, and to find the end again
+    offset_ -= kBlock;  // back to the block's start, for messages and for repeated reads of the end
     if (block.find_first_not_of('\0') == block.npos) return std::nullopt;
     const std::string_view sum = field(kChecksum);
     const bool has_sum = sum.find_first_of("01234567") != sum.npos &&
@@ -114,13 +114,13 @@ std::optional<TarFile> TarReader::next() {
     offset_ += kBlock;
     const char type = field(kType)[0];
     check(type != 'S', "sparse files in archives are not supported");
-    if (type == 'L' || type == 'K' || type == 'x' || type == 'g') {  // of the next file, 'g' of all
+    if (type == 'L' || type == 'K' || type == 'x' || type == 'g') {  // headers for the next file, or ('g') for all
       const Bytes header = read(size, kMostRecordBytes);
       if (type == 'L') extended.name = up_to_nul(as_text(header));
       if (type == 'x') read_pax(as_text(header), extended);
       continue;
     }
-    if (type < '1' || type > '6') {  // links, devices, folders and pipes have no data
+    if (type < '1' || type > '6') {  // '1' to '6' are links, devices, folders and pipes, which have no data
       const bool has_prefix = field(kMagic).starts_with(std::string_view("ustar\0", 6)) && field(kPrefix)[0] != '\0';
       const std::string prefix = has_prefix ? std::string(up_to_nul(field(kPrefix))) + "/" : "";
       file.name = extended.name.value_or(prefix + std::string(up_to_nul(field(kName))));
@@ -138,7 +138,7 @@ void TarWriter::write_entry(char type, std::string_view name, ByteSpan data) {
   const auto put = [&](const Field& field, std::string_view text) {
     std::memcpy(block + field.offset, text.data(), std::min(text.size(), field.size));
   };
-  const auto put_octal = [&](const Field& field, uint64_t value) {  // ends with a zero byte
+  const auto put_octal = [&](const Field& field, uint64_t value) {  // ends with a NUL
     std::snprintf(block + field.offset, field.size, "%0*llo", static_cast<int>(field.size) - 1,
                   static_cast<unsigned long long>(value));
   };

@@ -1,5 +1,5 @@
 // Tar archives, read and written file by file: ustar and pax (POSIX.1-2017, utility pax, "pax Interchange Format" and
-// "ustar Interchange Format"), and what GNU tar adds for long names and large sizes.
+// "ustar Interchange Format"), and GNU tar's extensions for long names and large sizes.
 #pragma once
 
 #include <functional>
@@ -9,35 +9,35 @@
 
 namespace gradus::io {
 
-/// What a file in an archive may have: 256 MiB.
+/// Maximum size of a file in an archive: 256 MiB.
 inline constexpr uint64_t kMostTarFileBytes = uint64_t{1} << 28;
 
 /// A regular file in an archive.
 struct TarFile {
   std::string name;
-  uint64_t offset = 0;  ///< of its headers; a reader may start there
+  uint64_t offset = 0;  ///< offset of its headers; a reader may start there
   Bytes data;
 };
 
-/// Reads an archive from one of its headers on. Links, directories and devices are passed over. An archive that is
-/// truncated or damaged, a sparse file, one of more than kMostTarFileBytes, and a name that leads out of the folder
-/// where the archive is unpacked are an IoError that names the archive and the byte.
+/// Reads an archive, starting at one of its headers. Links, directories and devices are skipped. Throws an IoError that
+/// names the archive and the byte for a truncated or damaged archive, a sparse file, a file of more than
+/// kMostTarFileBytes, and a name that leads out of the folder where the archive is unpacked.
 class TarReader {
  public:
   /// Fills `to` with the `bytes` bytes at `offset`, or throws.
   using ReadAt = std::function<void(uint64_t offset, void* to, size_t bytes)>;
 
-  /// `archive` stands for the archive of `size` bytes in messages.
+  /// `archive` identifies the archive, which has `size` bytes, in messages.
   TarReader(ReadAt read_at, uint64_t size, std::string archive, uint64_t offset = 0)
       : read_at_(std::move(read_at)), size_(size), offset_(offset), archive_(std::move(archive)) {}
 
-  /// The next file, none at the end.
+  /// The next file; empty at the end.
   std::optional<TarFile> next();
-  /// Where the next file's headers begin, or the end of the archive.
+  /// Offset of the next file's headers, or of the end of the archive.
   uint64_t offset() const { return offset_; }
 
  private:
-  struct Extended {  // what headers in front of a file's say about it
+  struct Extended {  // data from the headers that precede a file's own
     std::optional<std::string> name;
     std::optional<uint64_t> size;
   };
@@ -57,7 +57,7 @@ class TarReader {
 class TarWriter {
  public:
   explicit TarWriter(const std::string& path) : file_(path) {}
-  /// A name that TarReader would refuse, or more than kMostTarFileBytes, are a ValueError.
+  /// Throws a ValueError for a name that TarReader would reject and for more than kMostTarFileBytes.
   void add(const std::string& name, ByteSpan data);
   void add(const std::string& name, std::string_view text) { add(name, std::as_bytes(std::span<const char>(text))); }
   void commit();

@@ -12,7 +12,7 @@ namespace detail {
 std::string shortened(std::string_view text) {
   constexpr size_t kMost = 400, kBeginning = 250, kEnd = 100;
   if (text.size() <= kMost) return std::string(text);
-  // Characters of UTF-8 stay whole.
+  // Never splits a UTF-8 character.
   const auto continues = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };
   size_t beginning = kBeginning, end = text.size() - kEnd;
   while (beginning > 0 && continues(beginning)) --beginning;
@@ -37,7 +37,7 @@ std::string with_context(std::string message) {
   if (const std::string path = ModuleFrame::current_path(); !path.empty())
     text.append("layer '").append(shortened(path)).append("': ");
   text.append(message);
-  // The user's line is worth naming only where the user wrote the call: inside a built-in layer it is ours.
+  // The source line is useful only if the user wrote the call; inside a built-in layer it is in the library.
   if (outermost && outermost->where.line > 0 && !ModuleFrame::current()) {
     const char* slash = std::strrchr(outermost->where.file, '/');
     text.append(" (at ").append(slash ? slash + 1 : outermost->where.file).append(":");

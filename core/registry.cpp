@@ -17,7 +17,7 @@ struct Registry {
   std::atomic<Backend*> default_backend[kDeviceTypeCount] = {};
 };
 
-// Never destroyed: storages in static variables free themselves through it at exit.
+// Never destroyed, because storages in static variables use it to free themselves at exit.
 Registry& registry() {
   static Registry* instance = new Registry;
   return *instance;

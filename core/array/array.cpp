@@ -67,7 +67,7 @@ bool Array::is_dense() const {
 bool Array::may_overlap() const {
   if (numel_ == 0) return false;
   const Dims axes = axes_by_stride(strides_);
-  int64_t reach = 0;  // largest offset addressed by the narrower axes
+  int64_t reach = 0;  // largest offset that the narrower axes address
   for (int i = axes.size() - 1; i >= 0; --i) {
     const int axis = static_cast<int>(axes[i]);
     if (shape_[axis] == 1) continue;
@@ -111,7 +111,7 @@ Array Array::transpose(int64_t a, int64_t b) const {
 Array Array::permute(const Dims& order) const {
   GRADUS_CHECK(order.size() == ndim(), ShapeError, "permute ", order, " does not list the ", ndim(),
                " dimensions of shape ", shape_);
-  axis_mask(order, ndim());  // each axis once
+  axis_mask(order, ndim());  // checks that each axis appears once
   Array out = *this;
   for (int i = 0; i < order.size(); ++i) {
     const int axis = normalize_axis(order[i], ndim());
@@ -191,7 +191,7 @@ bool Array::view_strides(const Shape& shape, Strides* strides) const {
     *strides = contiguous_strides(shape);
     return true;
   }
-  // Walk both shapes from the right; each block of this array's axes that is dense in itself may be cut anew.
+  // Walk both shapes from the right. Each group of this array's axes that is dense in itself may be split differently.
   *strides = Dims::filled(shape.size(), 1);
   int to = shape.size() - 1;
   int64_t block = 1, base = ndim() ? strides_[ndim() - 1] : 1;

@@ -7,11 +7,11 @@
 namespace gradus {
 namespace {
 
-// Apart from allocate(), which is shorter without it. None where the runtime is to be asked.
+// Kept out of allocate() to keep that small. Returns an empty Storage if the runtime should allocate instead.
 [[gnu::noinline]] Storage allocate_recorded(size_t bytes, Device device) {
   const std::shared_ptr<void> block = recorded_memory_of(device.type())->allocate(bytes);
   if (!block) return {};
-  return Storage::adopt(block.get(), bytes, settled(device), [block](void*) {});  // keeps it
+  return Storage::adopt(block.get(), bytes, settled(device), [block](void*) {});  // the deleter keeps the block alive
 }
 
 }  // namespace
@@ -28,13 +28,13 @@ Storage Storage::allocate(size_t bytes, Device device) {
   storage.impl_ = make_ref<Impl>();
   DeviceRuntime& owner = runtime(device.type());
   const Stream stream = owner.current_stream(device.index());
-  storage.impl_->device = stream.device;  // index -1 is settled here
+  storage.impl_->device = stream.device;  // gives index -1 its actual value
   storage.impl_->bytes = bytes;
   if (bytes == 0) return storage;
   storage.impl_->data = owner.allocate(bytes, stream);
   storage.impl_->runtime = &owner;
 #ifndef NDEBUG
-  if (device.is_cpu()) std::memset(storage.impl_->data, 0xff, bytes);  // 0xff…ff is NaN in every floating type
+  if (device.is_cpu()) std::memset(storage.impl_->data, 0xff, bytes);  // all bits set is NaN in every floating type
 #endif
   return storage;
 }

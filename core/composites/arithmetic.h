@@ -1,6 +1,6 @@
-// What the composites' default bodies are written with: each body is its formula, spelled in primitives. They run on
-// every backend, use scratch memory freely, and never read a value back to the host, so they may be captured into a
-// graph. Half types (and integers where the formula is not one of integers) compute in float.
+// Helpers for the default bodies of composites. Each body is its formula, written with primitives. The bodies run on
+// every backend, allocate scratch memory freely and never copy a value back to the host, so they can be captured into a
+// graph. Half types (and integers, unless the formula is defined for integers) compute in float.
 #pragma once
 
 #include <gradus/core/backend.h>
@@ -9,10 +9,10 @@
 
 namespace gradus::composites {
 
-/// What a formula of that type computes in.
+/// The type that a formula on `dtype` computes in.
 constexpr DType wide_type(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
-/// The same elements under another shape and strides.
+/// The same elements with another shape and strides.
 template <class AnyView>
 AnyView reshaped(AnyView view, const Shape& shape, const Strides& strides) {
   view.shape = shape, view.strides = strides;
@@ -28,7 +28,7 @@ inline View expanded(const View& view, const Shape& shape) {
   return reshaped(view, shape, strides);
 }
 
-/// A vector as the axis `axis` of an array of `ndim` axes, the others of size 1.
+/// A vector as an array of `ndim` axes: `axis` has the vector's size, the others have size 1.
 template <class AnyView>
 AnyView along(const AnyView& vector, int axis, int ndim) {
   Shape shape = Dims::filled(ndim, 1);
@@ -37,7 +37,7 @@ AnyView along(const AnyView& vector, int axis, int ndim) {
   return reshaped(vector, shape, strides);
 }
 
-/// Memory for numbers that lie as those of `view` do, without gaps.
+/// An uninitialised array with the shape and element order of `view`, without gaps.
 Array empty_like(const View& view);
 
 /// An entry of the StepBlock as a scalar.
@@ -46,10 +46,10 @@ AnyView entry(const AnyView& block, int index) {
   return reshaped(narrow(block, 0, index, 1), {}, {});
 }
 
-/// The axis as a set of axes; none of a scalar.
+/// The mask of reduced axes that holds `axis`; empty for a scalar.
 constexpr uint32_t bit(int axis, int ndim) { return ndim ? 1u << axis : 0; }
 
-/// Array arithmetic by one backend. Every result is new scratch memory.
+/// Array arithmetic on one backend. Every result is new scratch memory.
 class Arithmetic {
  public:
   explicit Arithmetic(Backend& backend) : backend_(backend) {}
@@ -59,7 +59,7 @@ class Arithmetic {
     backend_.copy(x, y);
     return y;
   }
-  /// x in the type that its formula computes in.
+  /// x converted to the type that its formula computes in.
   Array widen(const View& x) const { return cast(x, wide_type(x.dtype)); }
 
   Array operator()(UnaryOp op, const View& x) const {

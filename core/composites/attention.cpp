@@ -1,4 +1,4 @@
-// Attention and its gradient: matrix products, softmax and dropout.
+// Attention and its gradient, composed of matrix products, softmax and dropout.
 #include <gradus/core/composites/arithmetic.h>
 
 #include <limits>
@@ -16,14 +16,14 @@ View transposed(View view) {
   return view;
 }
 
-// Of each matrix of a batch.
+// Batched matrix product.
 Array product(Backend& backend, const View& a, const View& b) {
   Array y = Array::empty({a.shape[0], a.shape[1], a.shape[2], b.shape[3]}, a.dtype, a.device);
   backend.matmul(a, b, y, /*accumulate=*/false);
   return y;
 }
 
-// (1, 1, L, S): the keys that a query sees which sees no later ones.
+// The causal mask (1, 1, L, S): true where the key is not later than the query.
 Array earlier_keys(Backend& backend, const Array& scores) {
   const auto numbers = [&](int axis) {
     const Array count = Array::empty({scores.shape()[axis]}, DType::i64, scores.device());

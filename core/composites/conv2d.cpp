@@ -1,4 +1,4 @@
-// The fused convolutions, operator by operator.
+// The fused convolutions, composed of their single operators.
 #include <gradus/core/composites/arithmetic.h>
 
 #include <gradus/core/array/strided_loop.h>
@@ -16,7 +16,7 @@ Array composites::empty_like(const View& view) {
 
 void Backend::conv2d_bias_relu(const Conv2dArgs& args) {
   const auto& [x, w, bias, relu, geometry, y] = args;
-  if (bias && y.dtype != wide_type(y.dtype)) {  // the sum with bias, not the one before, is rounded
+  if (bias && y.dtype != wide_type(y.dtype)) {  // only the sum with bias is rounded, not the convolution
     const Arithmetic math(*this);
     const Array sum = Array::empty(y.shape, wide_type(y.dtype), y.device);
     conv2d_bias_relu({math.widen(x), math.widen(w), math.widen(bias), relu, geometry, sum});
@@ -30,7 +30,7 @@ void Backend::conv2d_bias_relu(const Conv2dArgs& args) {
 void Backend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const auto& [dy, x, w, y, geometry, dx, dw, dbias, masked] = args;
   Array scratch;
-  const View gradient = y ? masked_by_relu(dy, y, masked, scratch) : dy;  // of the sum before relu
+  const View gradient = y ? masked_by_relu(dy, y, masked, scratch) : dy;  // gradient of the sum before ReLU
   if (dx) conv2d_backward_data(gradient, w, dx, geometry);
   if (dw) conv2d_backward_weight(gradient, x, dw, geometry);
   if (dbias) reduce(ReduceOp::sum, gradient, 0b1101, along(dbias, 1, 4));  // over N, P, Q

@@ -1,4 +1,4 @@
-// Grey from red, green and blue.
+// RGB to grayscale.
 #include <gradus/core/composites/arithmetic.h>
 
 namespace gradus {

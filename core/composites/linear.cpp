@@ -1,4 +1,4 @@
-// y = x wT + bias, a matrix product onto the bias.
+// y = x wᵀ + bias: a matrix product added to the bias.
 #include <gradus/core/composites/arithmetic.h>
 
 namespace gradus {

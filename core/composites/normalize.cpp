@@ -1,4 +1,4 @@
-// Normalisation over any axes, with its gradient, and batch norm's running statistics.
+// Normalisation over any axes with its gradient, and batch norm's running statistics.
 #include <gradus/core/composites/arithmetic.h>
 
 namespace gradus {
@@ -6,7 +6,7 @@ namespace gradus {
 using namespace composites;
 using enum BinaryOp;
 
-// The running statistics and the ReLU follow what the backend itself has for the rest.
+// Running statistics and ReLU are separate calls; the normalisation itself may be the backend's own override.
 void Backend::normalize(const NormalizeArgs& args) {
   const auto& [x, axes, weight, bias, residual, relu, eps, fixed_statistics, y, mean, variance, running] = args;
   if (running) {
@@ -22,7 +22,7 @@ void Backend::normalize(const NormalizeArgs& args) {
   if (relu) {
     NormalizeArgs plain = args;
     plain.relu = false, plain.residual = {};
-    if (residual && y.dtype != wide_type(y.dtype)) {  // the sum with residual, not the one before, is rounded
+    if (residual && y.dtype != wide_type(y.dtype)) {  // only the sum with residual is rounded, not its operands
       const Arithmetic math(*this);
       const Array wide = math.widen(x), sum = Array::empty(y.shape, wide.dtype(), y.device);
       const Array w = weight ? math.widen(weight) : Array(), b = bias ? math.widen(bias) : Array();

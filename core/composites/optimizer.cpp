@@ -1,4 +1,4 @@
-// Optimizer steps: the rules' formulas over arrays, each operation one kernel.
+// Optimizer steps: the rules' formulas applied to whole arrays, one kernel per operation.
 #include <gradus/core/composites/arithmetic.h>
 #include <gradus/core/formulas/optimizer_rules.h>
 
@@ -12,7 +12,7 @@ struct Mask {
   Array array;
 };
 
-// An array of T, or a number known to the host, that stands for an element in a formula.
+// A value in a rule's formula: an array, or a number known to the host.
 template <class T>
 class Elements {
  public:
@@ -59,7 +59,7 @@ class Elements {
 
   static Array scratch(const Shape& shape, DType dtype, Device device) { return Array::empty(shape, dtype, device); }
   Elements(Backend* backend, Array array) : backend_(backend), array_(std::move(array)) {}
-  // At most one of a and b is a number.
+  // At most one of a and b is a number known to the host.
   Elements(BinaryOp op, const Elements& a, const Elements& b) : backend_(a.backend_ ? a.backend_ : b.backend_) {
     const Array& known = a.backend_ ? a.array_ : b.array_;
     const Shape shape = broadcast_shapes(a.array_shape(), b.array_shape());

@@ -1,4 +1,4 @@
-// A linear recurrence, the cell of an LSTM, and an LSTM over a sequence: each step is a product and a cell.
+// A linear recurrence, the LSTM cell, and an LSTM over a sequence, in which each step is a product and a cell.
 #include <gradus/core/composites/arithmetic.h>
 
 #include <utility>
@@ -17,7 +17,7 @@ AnyView gate(const AnyView& gates, int part) {
   return narrow(gates, 1, part * size, size);
 }
 
-// What step t has of (L, N, …).
+// The part of (L, N, …) that belongs to step t.
 template <class AnyView>
 AnyView at_step(const AnyView& view, int64_t t) {
   AnyView step = narrow(view, 0, t, 1);
@@ -25,14 +25,14 @@ AnyView at_step(const AnyView& view, int64_t t) {
   return step;
 }
 
-// The steps in the order in which they are computed.
+// Maps the order of computation to step numbers.
 struct Steps {
   int64_t count;
   bool reverse;
   int64_t operator[](int64_t i) const { return reverse ? count - 1 - i : i; }
 };
 
-// State before computed step i, of those after each step.
+// The state before the i-th computed step, from the initial state and the states after each step.
 View before(const View& initial, const View& states, const Steps& steps, int64_t i) {
   return i == 0 ? initial : at_step(states, steps[i - 1]);
 }
@@ -86,7 +86,7 @@ void Backend::lstm_sequence(const LstmArgs& args) {
   const auto& [gates, w_hh, h0, c0, reverse, cells, hidden] = args;
   View transposed = w_hh;
   std::swap(transposed.shape[0], transposed.shape[1]), std::swap(transposed.strides[0], transposed.strides[1]);
-  const Array w = Array::empty(transposed.shape, w_hh.dtype, w_hh.device);  // products read its rows as they are
+  const Array w = Array::empty(transposed.shape, w_hh.dtype, w_hh.device);  // row-major, as the products read it
   copy(transposed, w);
   const Steps steps{gates.shape[0], reverse};
   for (int64_t i = 0; i < steps.count; ++i) {
@@ -99,7 +99,7 @@ void Backend::lstm_sequence(const LstmArgs& args) {
 void Backend::lstm_sequence_backward(const LstmBackwardArgs& args) {
   const auto& [dhidden, gates, w_hh, c0, cells, reverse, dc, dgates, dh0] = args;
   const Steps steps{gates.shape[0], reverse};
-  // Of the states after each step; where none is given, one place serves all.
+  // Gradients of the hidden states. Without dhidden, dh0 is reused for every step.
   Array sums;
   if (dhidden) {
     sums = Array::empty(dhidden.shape, dhidden.dtype, dhidden.device);

@@ -11,9 +11,9 @@ namespace gradus {
 using namespace composites;
 using enum BinaryOp;
 
-// Products with the stencils as dense matrices, which come from the host. A product meets every element of x, and 0
-// times an infinity is NaN: so infinities and NaN are left out of it, and further products count which windows they lie
-// in.
+// Multiplies by the stencils as dense matrices, which are built on the host. Every element of x takes part in every
+// product, and 0 times infinity is NaN. So infinities and NaN are replaced by 0, and further products count in which
+// windows they occur.
 void Backend::resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) {
   if (y.numel() == 0) return;
   const Arithmetic math(*this);
@@ -21,7 +21,7 @@ void Backend::resample2d(const View& x, const Stencil& rows, const Stencil& colu
   constexpr double infinity = std::numeric_limits<double>::infinity();
   using Entry = double (*)(double weight);
 
-  // The matrix (in, out) of what `entry` makes of the stencil's weights, on x's device.
+  // The dense matrix (in, out) with entry(weight) for each of the stencil's weights, on x's device.
   const auto dense = [&](const Stencil& stencil, Entry entry) {
     const Array host = Array::empty({stencil.size_in, stencil.size_out}, DType::f64);
     double* entries = host.data<double>();
@@ -34,7 +34,7 @@ void Backend::resample2d(const View& x, const Stencil& rows, const Stencil& colu
     runtime(x.device.type()).copy(here.data(), x.device, host.data(), Device(), host.nbytes(), /*non_blocking=*/false);
     return math.cast(here, wide);
   };
-  // values (N, C, A, in) times that matrix: (N, C, A, out)
+  // values (N, C, A, in) times that matrix; the result is (N, C, A, out).
   const auto product = [&](const View& values, const Stencil& stencil, Entry entry) {
     const Shape lead = {values.shape[0], values.shape[1]};
     const Array matrix = dense(stencil, entry);
@@ -50,7 +50,8 @@ void Backend::resample2d(const View& x, const Stencil& rows, const Stencil& colu
     const Array finite = Array::empty(values.shape, wide, x.device);
     math.where(math(UnaryOp::isfinite, values), values, nothing, finite);
 
-    // How often each window meets +inf, -inf and NaN, counting what weights below 0 and of 0 make of infinities.
+    // How often +inf, -inf and NaN occur in each window. A negative weight changes the sign of an infinity; a zero
+    // weight turns it into NaN.
     constexpr Entry positive = [](double weight) { return weight > 0 ? 1.0 : 0.0; };
     Array ups = product(up, stencil, positive), downs = product(down, stencil, positive);
     Array nans = product(nan, stencil, [](double) { return 1.0; });

@@ -1,4 +1,4 @@
-// The first of all elements in order.
+// topk as the first k elements of a full sort.
 #include <gradus/core/composites/arithmetic.h>
 
 namespace gradus {

@@ -5,7 +5,7 @@
 namespace gradus::ops {
 namespace {
 
-// An array whose axes lie in memory in the order of x's, without gaps.
+// An array of the given shape without gaps, whose axes have the same order in memory as x's.
 Array empty_in_order_of(const Array& x, const Shape& shape) {
   const Dims order = axes_by_stride(x.strides());
   Strides strides = Dims::filled(x.ndim(), 1);

@@ -27,12 +27,13 @@ void check_geometry(const Conv2dGeometry& g) {
   GRADUS_CHECK(g.groups > 0, ValueError, "groups must be positive, got ", g.groups);
 }
 
-// The kernel's extent along an axis, in pixels.
+// The filter's extent along an axis, in pixels.
 __int128 reach_of(const Conv2dGeometry& g, const Shape& w, int i) {
   return static_cast<__int128>(g.dilation[i]) * (w[2 + i] - 1) + 1;
 }
 
-// The same convolution by steps and distances no longer than x with its padding: longer ones make no difference.
+// The same convolution with strides and distances limited to x's size including padding; larger ones make no
+// difference.
 Conv2dGeometry bounded(Conv2dGeometry g, const Shape& x, const Shape& w) {
   for (int i = 0; i < 2; ++i) {
     const __int128 room = x[2 + i] + 2 * static_cast<__int128>(g.padding[i]) - reach_of(g, w, i);
@@ -42,8 +43,9 @@ Conv2dGeometry bounded(Conv2dGeometry g, const Shape& x, const Shape& w) {
   return g;
 }
 
-// A convolution whose windows lie so far apart, or whose taps reach so far beyond the image, that passing over what is
-// between them would be most of the work: it is done on an image of the pixels under the taps, window by window.
+// A convolution whose windows are so far apart, or whose taps reach so far beyond the image, that most of the work
+// would be skipping the pixels between. It instead runs on an image of just the pixels under the taps, window by
+// window.
 class SparseWindows {
  public:
   SparseWindows(const Conv2dGeometry& g, const Shape& x, const Shape& w, const Shape& y)
@@ -61,19 +63,19 @@ class SparseWindows {
   const Conv2dGeometry& geometry() const { return geometry_; }
   const Shape& shape() const { return shape_; }
 
-  /// x's pixels under the taps; zeros where those are in the padding.
+  /// x's pixels under the taps; zeros for taps in the padding.
   Array gather(const Array& x) const {
     return each_axis(x, shape_, [](const Array& image, const Array& under) { copy_into(under, image); });
   }
-  /// The gradient of gather: the image onto which these pixels add up.
+  /// The gradient of gather: adds the pixels back onto an image of x's shape.
   Array scatter(const Array& pixels) const {
     return each_axis(pixels, x_shape_,
                      [](const Array& image, const Array& under) { binary(BinaryOp::add, image, under, &image); });
   }
 
  private:
-  // `from` with the sizes of `to` along the axes that change, where move(image, pixels under a tap) is called for every
-  // tap.
+  // Converts `from` to the sizes of `to` along the affected axes. For every tap it calls move(image, pixels under the
+  // tap).
   template <class Move>
   Array each_axis(Array from, const Shape& to, Move&& move) const {
     for (int i = 0; i < 2; ++i) {
@@ -93,7 +95,7 @@ class SparseWindows {
     const int axis = 2 + i;
     const int64_t stride = given_.stride[i], taps = taps_[i];
     for (int64_t r = 0; r < taps; ++r) {
-      const int64_t start = r * given_.dilation[i] - given_.padding[i];  // of the first window's tap
+      const int64_t start = r * given_.dilation[i] - given_.padding[i];  // position of the tap in the first window
       const int64_t room = x_shape_[axis] - 1 - start;
       const int64_t first = start < 0 ? (-start - 1) / stride + 1 : 0;
       const int64_t last = room < 0 ? -1 : std::min(room / stride, windows_[i] - 1);
@@ -105,7 +107,7 @@ class SparseWindows {
 
   Conv2dGeometry given_, geometry_;
   Shape x_shape_, shape_;
-  int64_t taps_[2] = {0, 0}, windows_[2] = {0, 0};  // along the axes that change
+  int64_t taps_[2] = {0, 0}, windows_[2] = {0, 0};  // along the affected axes, else 0
 };
 
 }  // namespace
@@ -134,7 +136,7 @@ Shape conv2d_shape(const Array& x, const Array& w, const Array& bias, const Conv
   Shape out = {in[0], filter[0], 0, 0};
   for (int i = 0; i < 2; ++i) {
     GRADUS_CHECK(filter[2 + i] > 0, ShapeError, "kernel sizes must be positive, got weight ", filter);
-    // Exact in 128 bits whatever the options are.
+    // Exact in 128 bits for any options.
     const __int128 padded = static_cast<__int128>(in[2 + i]) + 2 * static_cast<__int128>(g.padding[i]);
     const __int128 reach = reach_of(g, filter, i);
     GRADUS_CHECK(padded >= reach && padded <= INT64_MAX, ShapeError, "kernel reaches over ",

@@ -9,7 +9,7 @@
 namespace gradus::ops {
 namespace {
 
-// How many of first, first + by, … lie before `last`.
+// Number of elements of first, first + by, … before `last`.
 int64_t count_steps(double first, double last, double by) {
   GRADUS_CHECK(std::isfinite(first) && std::isfinite(last) && std::isfinite(by), ValueError,
                "bounds and step must be finite, got ", first, ", ", last, ", ", by);
@@ -20,7 +20,7 @@ int64_t count_steps(double first, double last, double by) {
   return static_cast<int64_t>(count);
 }
 
-// The same of integers, beyond what a double tells apart.
+// The same for integers, exact beyond the 53 bits of a double.
 int64_t count_whole(int64_t first, int64_t last, int64_t by) {
   GRADUS_CHECK(by != 0, ValueError, "step must not be 0");
   GRADUS_CHECK(first == last || (first < last) == (by > 0), ValueError, "from ", first, " to ", last,
@@ -71,8 +71,9 @@ Array arange(const Scalar& start, const Scalar& end, const Scalar& step, DType d
   return y;
 }
 
-// linspace of whole numbers: first + i step for the first half, last - (steps - 1 - i) step for the other, without
-// their fractions. One operation a kernel, so that no backend contracts two to one that rounds to another integer.
+// linspace for integer types, truncated: first + i step for the first half, last - (steps - 1 - i) step for the second.
+// Each operation is its own kernel, so that no backend contracts a product and a sum into one that rounds to another
+// integer.
 static Array whole_linspace(double first, double last, int64_t steps, DType dtype, Device device) {
   const double step = (last - first) / static_cast<double>(steps - 1);
   const Array numbers = Array::empty({steps}, DType::f64, device);
@@ -101,7 +102,7 @@ Array linspace(double start, double end, int64_t steps, DType dtype, Device devi
     return whole_linspace(start, end, steps, dtype, device);
   }
   backend_of(y).arange(y, start, (end - start) / static_cast<double>(steps - 1));
-  fill(y.select(0, steps - 1), end);  // exactly the end, whatever the step was rounded to
+  fill(y.select(0, steps - 1), end);  // exactly `end`, however the step was rounded
   return y;
 }
 

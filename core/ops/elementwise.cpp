@@ -12,7 +12,7 @@ namespace {
 
 int kind(DType dtype) { return is_floating(dtype) ? 2 : dtype == DType::boolean ? 0 : 1; }
 
-// Runs `compute` into `into` (through a temporary where types differ), or into a fresh result.
+// Calls `compute` to write into `into` (through a temporary if the types differ), or into a new result.
 template <class Compute>
 Array produce(const Shape& shape, DType dtype, Device device, std::initializer_list<const Array*> operands,
               const Array* into, Compute&& compute) {
@@ -34,22 +34,23 @@ Array produce(const Shape& shape, DType dtype, Device device, std::initializer_l
   return *into;
 }
 
-// Where an operand shares memory with `into` without being the same view, the kernel would read what it has written.
+// Copies x if it shares memory with `into` without being the same view; otherwise the kernel would read what it has
+// written.
 Array apart_from(const Array& x, const Array* into) {
   if (!into || !(x.storage() == into->storage())) return x;
   const bool same = x.offset() == into->offset() && x.shape() == into->shape() && x.strides() == into->strides();
   return same ? x : clone(x);
 }
 
-// What the kernel reads: x in `dtype`, broadcast to `shape`, apart from `into`. Mostly x itself; else it is put into
-// `room`.
+// The operand that the kernel reads: x in `dtype`, broadcast to `shape`, and not overlapping `into`. Usually this is x
+// itself; otherwise the converted array is stored in `room`.
 const Array& operand(const Array& x, DType dtype, const Shape& shape, const Array* into, Array* room) {
   if (x.dtype() == dtype && x.shape() == shape && (!into || !(x.storage() == into->storage()))) [[likely]]
     return x;
   return *room = apart_from(cast(x, dtype).expand(shape), into);
 }
 
-// The type that `op` computes in on operands of the promoted type `dtype`.
+// The type in which `op` computes if the promoted type of the operands is `dtype`.
 DType compute_type(BinaryOp op, DType dtype) {
   GRADUS_CHECK(op != BinaryOp::sub || dtype != DType::boolean, DTypeError,
                "subtraction of booleans is not defined; use logical operators or convert with .to(kInt)");
@@ -63,7 +64,8 @@ bool divides_integers(BinaryOp op, DType dtype) {
   return (op == BinaryOp::div || op == BinaryOp::fmod || op == BinaryOp::remainder) && !is_floating(dtype);
 }
 
-// As in PyTorch nobody looks on a GPU, where the host would have to wait; there the result is 0.
+// Checks on the CPU only, because on a GPU the host would have to wait. As in PyTorch there is no error there; the
+// result is 0.
 void check_divisor(const Array& b) {
   if (!b.device().is_cpu()) return;
   const Array fine = reduce(ReduceOp::all, b, axis_mask({}, b.ndim()), false, DType::boolean);
@@ -108,7 +110,7 @@ Array unary_backward(UnaryOp op, const Array& dy, const Array& saved, const Unar
 }
 
 Array binary(BinaryOp op, const Array& a, const Array& b, const Array* into) {
-  // A scalar on the host goes with an array on any device.
+  // A 0-d array on the host combines with an array on any device.
   if (!(a.device() == b.device())) {
     if (b.ndim() == 0 && b.device().is_cpu() && b.dtype() != DType::boolean) {
       const DType dtype = result_type(a, b);
@@ -163,7 +165,7 @@ void copy_into(const Array& into, const Array& x, bool non_blocking) {
     backend_of(into).copy(apart_from(x.expand(into.shape()), &into), into);
     return;
   }
-  // Between devices bytes travel in one block: pack and convert on the source, spread out on the destination.
+  // Copies between devices move one contiguous block: convert and pack on the source, then unpack on the destination.
   const Array packed = contiguous(cast(x, into.dtype()).expand(into.shape()));
   if (into.is_contiguous()) {
     DeviceRuntime& mover = runtime(into.device().is_cuda() ? into.device().type() : x.device().type());

@@ -18,7 +18,7 @@ Array as_int64(const Array& index) {
 // A scalar as a vector of one element.
 Array with_axis(const Array& x) { return x.ndim() == 0 ? x.unsqueeze(0) : x; }
 
-// A vector of indices along `axis` of a result of this shape: it does not vary along the other axes.
+// Expands a vector of indices along `axis` to `shape`; it does not vary along the other axes.
 Array along(const Array& index, int axis, const Shape& shape) {
   Strides strides = Dims::filled(shape.size(), 0);
   strides[axis] = index.strides()[0];
@@ -30,7 +30,7 @@ Array index_vector(const Array& index) {
   return with_axis(as_int64(index));
 }
 
-// What the kernel reads must not be what it writes.
+// Copies x if it shares memory with `into`, because the kernel must not read what it writes.
 Array apart_from(const Array& x, const Array& into) { return x.storage() == into.storage() ? clone(x) : x; }
 
 void check_index_shape(const Array& index, const Array& x, int axis, const char* what) {
@@ -54,7 +54,7 @@ Array index_select(const Array& x, int axis, const Array& index) {
   check_same_device({&x, &index});
   const Array places = as_int64(index);
   if (places.ndim() == 0) return index_select(x, axis, places.unsqueeze(0)).squeeze(axis);
-  // The kernel's x has V elements at the first of the index's dimensions and does not vary along the others.
+  // For the kernel, x gets the index's other dimensions with stride 0, and the index gets x's other axes with stride 0.
   Shape shape = x.shape(), from_shape = x.shape();
   Strides from_strides = x.strides(), index_strides = Dims::filled(x.ndim(), 0);
   shape[axis] = places.shape()[0], index_strides[axis] = places.strides()[0];

@@ -35,7 +35,7 @@ Array matmul(const Array& a, const Array& b) {
                lead_b, " of ", b.shape());
   Shape lead = broadcast_shapes(lead_a, lead_b);
 
-  // (…, M, K) with one matrix on the right is one tall product.
+  // (…, M, K) times a single matrix is one product with more rows.
   if (lead_b.size() == 0 && lead_a.size() > 0) {
     Shape shape = lead;
     shape.push_back(m), shape.push_back(n);

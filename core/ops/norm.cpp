@@ -15,18 +15,19 @@ void check_parameter(const Array& x, const Array& parameter, const char* name) {
   if (!wider) check_same_dtype(x, "input", parameter, name);
 }
 
-// A weight or bias, where there is one, under x's shape.
+// Expands a weight or bias to x's shape; an absent one stays absent.
 View broadcast(const Array& parameter, const Array& x) {
   return parameter.defined() ? parameter.expand(x.shape()) : parameter;
 }
 
-// What results have the layout of. That of a slice of channels-last images is channels-last, as LibTorch's.
+// Returns an uninitialised result with x's layout. As in LibTorch, a slice of channels-last images gives a
+// channels-last result.
 Array empty_result(const Array& x) {
   const bool slice = x.ndim() == 4 && !x.is_dense() && x.strides()[1] == 1 && x.shape()[1] > 1;
   return slice ? Array::empty(x.shape(), x.dtype(), x.device(), MemoryFormat::channels_last) : Array::empty_like(x);
 }
 
-// `array` as x lies in memory: the kernels walk both at once.
+// Returns `array` with x's strides, copied if necessary, because the kernels walk both with one index.
 Array aligned_with(const Array& x, const Array& array) {
   if (!x.is_dense() || array.strides() == x.strides()) return array;
   Array aligned = Array::empty_like(x, array.dtype());
@@ -34,7 +35,7 @@ Array aligned_with(const Array& x, const Array& array) {
   return aligned;
 }
 
-// Views of what is kept, which is about to be written.
+// Views of the running statistics for a kernel that writes them; increments their version counters.
 RunningStatistics running_of(const KeptStatistics& kept, double correction) {
   for (const Array* statistic : {&kept.mean, &kept.variance, &kept.batches}) statistic->bump_version();
   return {.mean = kept.mean,
@@ -68,7 +69,7 @@ Normalized normalize(const Array& x, uint32_t axes, const Array& weight, const A
     return result;
   }
   const Array aligned = relu && residual.defined() ? aligned_with(x, residual) : Array();
-  const double count = static_cast<double>(x.numel() / result.mean.numel());  // that each of the statistics is of
+  const double count = static_cast<double>(x.numel() / result.mean.numel());  // elements per mean
   backend_of(x).normalize({.x = x,
                            .axes = axes,
                            .weight = broadcast(weight, x),

@@ -59,7 +59,7 @@ Array max_pool2d_backward(const Array& dy, const Array& indices, const Shape& x_
 }
 
 Array pick_from_planes(const Array& x, const Array& indices) {
-  // One row per window, so that Backend::pick gathers: (N C P Q, H W) with every plane repeated by a stride of 0.
+  // One row per window, for Backend::pick: (N C P Q, H W), where every plane is repeated with stride 0.
   const int64_t n = x.shape()[0], c = x.shape()[1], hw = x.shape()[2] * x.shape()[3];
   const int64_t windows = indices.shape()[2] * indices.shape()[3];
   Array y = Array::empty(indices.shape(), x.dtype(), x.device());

@@ -9,7 +9,7 @@
 namespace gradus::ops {
 namespace {
 
-// (L, N, C) as (L N, C).
+// (L, N, C) reshaped to (L N, C).
 Array flat(const Array& x) { return contiguous(x).view({x.shape()[0] * x.shape()[1], x.shape()[2]}); }
 
 }  // namespace
@@ -53,7 +53,7 @@ LstmGradients lstm_backward(const Array& dhidden, const Array& dlast_cell, const
   const Array all = flat(dgates), all_transposed = all.transpose(0, 1);
   if (need_dx) gradients.dx = matmul(dgates, weights.w_ih);
   gradients.dw_ih = matmul(all_transposed, flat(x));
-  // Step i had the state after step i - 1 as its input, the first one h0.
+  // The state input of a step is the hidden state of the step before; for the first step it is h0.
   gradients.dw_hh = matmul(dgates.select(0, first).transpose(0, 1), h0);
   if (length > 1) {
     const int64_t from = reverse ? 0 : 1, to = reverse ? length - 1 : length, earlier = reverse ? 1 : -1;

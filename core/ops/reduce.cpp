@@ -13,7 +13,7 @@
 namespace gradus::ops {
 namespace {
 
-// The same elements without the axes of size 1 in `mask`.
+// The same elements without the axes in `mask`, which have size 1.
 Array drop_axes(const Array& x, uint32_t mask) {
   Shape shape;
   Strides strides;
@@ -59,11 +59,12 @@ std::tuple<Array, Array> arg_reduce(ArgReduceOp op, const Array& x, int axis, bo
 
 namespace {
 
-// Half types are widened where elements are squared or raised to a power: their range is small.
+// Half types are widened before elements are squared or raised to a power, because their range is small.
 Array widened(const Array& x) { return cast(x, x.dtype() == DType::f64 ? DType::f64 : DType::f32); }
 
-// Whether squares of about the size of y², a dense result, may have left the range of their type. That takes a look at
-// the numbers, which on a GPU the host would have to wait for; there such results are infinite or 0, as PyTorch's.
+// True if some values of y, roots of sums of squares in a dense array, are so small or large that the squares may have
+// left the range of their type. It reads the values, for which the host would have to wait on a GPU; there such results
+// are infinite or 0, as in PyTorch.
 bool squares_left_range(const Array& y) {
   if (!y.device().is_cpu() || is_recording(DeviceType::cpu)) return false;
   return visit_floating(y.dtype(), [&]<class T> {
@@ -78,8 +79,8 @@ bool squares_left_range(const Array& y) {
   });
 }
 
-// f(x / s) s for an f with f(x / s) = f(x) / s, s being the largest |x| along the axes of `mask`, or 1 where that is 0
-// or infinite; f keeps these axes.
+// Computes f(x / s) s, which equals f(x) for homogeneous f. s is the largest |x| along the axes in `mask`, or 1 if that
+// is 0 or infinite. f keeps these axes.
 template <class F>
 Array by_scaling(const Array& x, uint32_t mask, bool keepdim, F&& f) {
   const Array largest = reduce(ReduceOp::max, unary(UnaryOp::abs, x), mask, true, x.dtype());
@@ -95,7 +96,7 @@ Array root_of_squares(const Array& x, uint32_t mask, bool keepdim, double by) {
   const Array sum = reduce(ReduceOp::sum, unary(UnaryOp::square, x), mask, keepdim, x.dtype());
   return unary(UnaryOp::sqrt, by == 1 ? sum : binary_scalar(BinaryOp::div, sum, by));
 }
-// The same where squares leave the range of x's type.
+// The same, also correct if squares leave the range of x's type.
 Array safe_root_of_squares(const Array& x, uint32_t mask, bool keepdim, double by) {
   const Array y = root_of_squares(x, mask, keepdim, by);
   if (x.numel() == 0 || !squares_left_range(y)) return y;
@@ -138,7 +139,7 @@ Array logsumexp(const Array& x, uint32_t mask, bool keepdim) {
     return full(reduced_shape(x.shape(), mask, keepdim), -HUGE_VAL,
                 is_floating(x.dtype()) ? x.dtype() : get_default_dtype(), x.device());
   const Array largest = reduce(ReduceOp::max, wide, mask, true, wide.dtype());
-  // Infinite maxima are not subtracted: infinity - infinity is NaN.
+  // An infinite maximum is not subtracted, because infinity - infinity is NaN.
   const Array shift = where(unary(UnaryOp::isinf, largest), full({}, 0.0, wide.dtype(), x.device()), largest);
   const Array powers = unary(UnaryOp::exp, binary(BinaryOp::sub, wide, shift));
   const Array log = unary(UnaryOp::log, reduce(ReduceOp::sum, powers, mask, true, wide.dtype()));

@@ -11,7 +11,7 @@ namespace gradus::ops {
 OwnedStencil OwnedStencil::transposed() const {
   OwnedStencil result(size_out());
   std::vector<int64_t> next(static_cast<size_t>(size_in) +
-                            1);  // count, then begin, then end of every element's entries
+                            1);  // first counts, then begins, then ends of the entries of each element
   for (int64_t from : source) ++next[static_cast<size_t>(from) + 1];
   for (size_t i = 1; i < next.size(); ++i) next[i] += next[i - 1];
   result.begin = next;
@@ -72,7 +72,7 @@ OwnedStencil adaptive_average_stencil(int64_t size_in, int64_t size_out) {
 }
 
 OwnedStencil nearest_stencil(int64_t size_in, int64_t size_out, double scale, bool exact) {
-  // In float, as PyTorch: which pixel is nearest hangs on the last bit.
+  // In float, as in PyTorch, because the last bit can decide which pixel is nearest.
   const float step = static_cast<float>(1 / scale);
   OwnedStencil stencil(size_in);
   for (int64_t p = 0; p < size_out; ++p) {
@@ -83,7 +83,7 @@ OwnedStencil nearest_stencil(int64_t size_in, int64_t size_out, double scale, bo
   return stencil;
 }
 
-// Where output position p lies among the input's, as a number of pixels.
+// Position of output p in the input, in pixels.
 static double position_of(int64_t p, int64_t size_in, int64_t size_out, double scale, bool align_corners) {
   const double at = static_cast<double>(p);
   if (!align_corners) return (at + 0.5) / scale - 0.5;
@@ -108,7 +108,7 @@ OwnedStencil linear_stencil(int64_t size_in, int64_t size_out, double scale, boo
 }
 
 OwnedStencil cubic_stencil(int64_t size_in, int64_t size_out, double scale, bool align_corners) {
-  constexpr double a = -0.75;  // of Keys' kernel (1981), as in PyTorch and OpenCV
+  constexpr double a = -0.75;  // parameter of Keys' kernel (1981), as in PyTorch and OpenCV
   const auto near = [](double x) { return ((a + 2) * x - (a + 3)) * x * x + 1; };
   const auto far = [](double x) { return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a; };
   OwnedStencil stencil(size_in);

@@ -12,8 +12,8 @@
 namespace gradus::ops {
 namespace {
 
-// Without replacement: every category runs a race of exponential time with its weight as rate; the first arrivals are
-// the samples (Efraimidis and Spirakis 2006).
+// Sampling without replacement: every category draws an exponentially distributed time with its weight as rate; the
+// num_samples earliest categories are the samples (Efraimidis and Spirakis 2006).
 Array race(const Array& weights, int64_t num_samples, Generator& generator) {
   const Array u = Array::empty(weights.shape(), DType::f64, weights.device());
   uniform(u, 0, 1, generator);
@@ -23,15 +23,15 @@ Array race(const Array& weights, int64_t num_samples, Generator& generator) {
   return contiguous(argsort(speeds, 1, true).slice(1, 0, num_samples));
 }
 
-// With replacement: the category of a number in [0, total) is the count of running sums that it has passed. Sorted
-// together with the running sums, the numbers find that out in one go.
+// Sampling with replacement: the category of a random number in [0, total) is the count of running sums that do not
+// exceed it. Sorting the numbers together with the running sums gives all these counts at once.
 Array wheel(const Array& weights, int64_t num_samples, Generator& generator) {
   const int64_t rows = weights.shape()[0], categories = weights.shape()[1];
   const Array sums = scan(ScanOp::sum, weights, 1, false, DType::f64);
   const Array total = sums.slice(1, categories - 1, categories);
   const Array u = Array::empty({rows, num_samples}, DType::f64, weights.device());
   uniform(u, 0, 1, generator);
-  // Rounding must not make it the total itself: no category is there.
+  // Rounding must not produce the total itself, which belongs to no category.
   const Array below = binary_scalar(BinaryOp::mul, total, 1 - 0x1p-53);
   const Array numbers = binary(BinaryOp::minimum, binary(BinaryOp::mul, u, total), below);
   const Array order = argsort(cat({sums, numbers}, 1), 1, false);

@@ -1,11 +1,12 @@
-// parallel_for over helper threads of our own, or over OpenMP's (parallel_openmp.cpp). How the chunks of a call are
-// shared out is parallel_call.h's.
+// parallel_for on our own helper threads, or on OpenMP's (parallel_openmp.cpp). parallel_call.h distributes the chunks
+// of a call.
 //
-// The caller has done a late helper's work by the time that it comes: it never waits for a thread that has not started,
-// only for chunks that are being computed. Where a helper keeps losing its core in the midst of them, callers do
-// without helpers for a while.
+// The caller never waits for a helper that has not started, only for chunks that are being computed: by the time a late
+// helper comes, the caller has done its work. If helpers keep losing their cores within chunks, callers work without
+// helpers for a while.
 //
-// Helpers that have run out of work spin for a moment, so that the next kernel finds them awake (a small net starts one
+// Helpers without work spin for a moment, so that the next kernel finds them awake (a small net starts a kernel every
+// 10 us, and waking a sleeping thread takes longer), then they sleep.
 // every 10 us, and to wake a sleeping thread takes longer than that), then they sleep.
 #include <pthread.h>
 #include <sched.h>
@@ -26,8 +27,9 @@ namespace {
 
 using namespace detail;
 
-constexpr int kMaxCalls = 16;  // at a time; those beyond run serially
-// How often a helper may change its core, and from when on one that has been woken is late.
+constexpr int kMaxCalls = 16;  // at a time; further calls run serially
+// kMovesApart: minimum time between two moves of a helper to another core. kLate: delay after which a woken helper
+// counts as late.
 constexpr microseconds kMovesApart{1000}, kLate{1000};
 
 std::atomic<int> thread_limit{0};
@@ -57,8 +59,9 @@ std::atomic<ThreadRuntime>& current_runtime() {
   return runtime;
 }
 
-// The processor that this thread runs on, and a way from it: asks the scheduler for any other that we may use, then for
-// all of them again, which lets the thread stay where it has gone.
+// current_cpu() is the core that this thread runs on. leave_cpu() moves the thread to another core: it asks the
+// scheduler for any allowed core except `cpu`, then for all allowed cores again, which lets the thread stay where it
+// has moved.
 #ifdef __linux__
 int current_cpu() { return sched_getcpu(); }
 void leave_cpu(int cpu) {
@@ -75,7 +78,7 @@ int current_cpu() { return -1; }
 void leave_cpu(int) {}
 #endif
 
-// The helpers and the calls that they look at.
+// The helper threads and the calls that they work on.
 class Pool {
  public:
   void run(int64_t chunks, int64_t count, int64_t grain, int threads, const RangeFunction& body) {
@@ -104,10 +107,10 @@ class Pool {
  private:
   struct alignas(64) Helper {
     std::atomic<int> asleep{0};
-    std::atomic<Clock::rep> woken{0};  // when
+    std::atomic<Clock::rep> woken{0};  // time of the last wake-up
   };
 
-  // The same one each time, as long as it is free.
+  // Returns the call object that this thread used last if it is free, else another free one.
   Call* claim() {
     static thread_local constinit int last = 0;
     for (int i = 0; i < kMaxCalls; ++i) {
@@ -121,7 +124,7 @@ class Pool {
     return nullptr;
   }
 
-  // Number of helpers, after an attempt to have `wanted` of them.
+  // Starts helpers until there are `wanted` if possible, and returns their number.
   int start_helpers(int wanted) {
     int running = helper_count_.load(std::memory_order_acquire);
     if (running >= wanted) [[likely]]
@@ -131,7 +134,7 @@ class Pool {
     for (running = helper_count_.load(); running < wanted; helper_count_.store(++running)) {
       try {
         std::thread([this, self = running + 1] { help(self); }).detach();
-      } catch (const std::system_error&) {  // no more threads to be had: fewer will do
+      } catch (const std::system_error&) {  // the system grants no more threads; fewer will do
         break;
       }
     }
@@ -151,8 +154,8 @@ class Pool {
     Helper& me = helpers_[self];
     for (Clock::time_point moved;;) {
       const uint32_t heard = news_.load();
-      // Schedulers like to wake a thread where its waker runs, and on a busy machine leave it there: the one place
-      // where a helper is of no use.
+      // Schedulers tend to wake a thread on its waker's core, and on a busy machine leave it there. On the caller's
+      // core a helper is useless, so it moves away.
       if (const int cpu = current_cpu(); cpu >= 0 && cpu == caller_cpu_.load(std::memory_order_relaxed)) {
         if (const Clock::time_point now = Clock::now(); now - moved > kMovesApart) {
           moved = now;
@@ -163,7 +166,8 @@ class Pool {
       for (int i = 0; i < calls_used_.load(std::memory_order_relaxed); ++i)
         computed = calls_[i].join(self) > 0 || computed;
       if (computed || spin([&] { return news_.load(std::memory_order_acquire) != heard; })) continue;
-      // Who opens a call first tells the news, then looks who sleeps; we say first that we do, then look for news.
+      // A caller first increments news_, then looks for sleeping helpers. A helper does the reverse: it first marks
+      // itself as asleep, then reads news_ again. So no call is missed.
       me.asleep.store(1);
       if (news_.load() == heard) {
         me.asleep.wait(1);
@@ -176,7 +180,7 @@ class Pool {
   }
 
   alignas(64) std::atomic<uint32_t> news_{0};  // calls opened so far
-  std::atomic<int> caller_cpu_{-1};            // where the last one was opened
+  std::atomic<int> caller_cpu_{-1};            // core on which the last call was opened
   alignas(64) std::atomic<int> calls_used_{0};
   std::atomic<int> helper_count_{0};
   std::mutex start_mutex_;
@@ -185,14 +189,14 @@ class Pool {
   Call calls_[kMaxCalls];
 };
 
-// Not destroyed at exit, when helpers may still look at it.
+// Not destroyed at exit, because helpers may still read it.
 Pool& pool() {
   alignas(Pool) static unsigned char room[sizeof(Pool)];
   static Pool* const instance = new (room) Pool;
   return *instance;
 }
 
-// A forked child has none of the helpers, and calls in whatever state: it starts anew.
+// A forked child has no helper threads, and the calls are in an arbitrary state, so the pool is constructed again.
 void Pool::forget_at_fork() {
   static const int registered = pthread_atfork(nullptr, nullptr, [] { new (&pool()) Pool; });
   (void)registered;
@@ -203,7 +207,7 @@ void Pool::forget_at_fork() {
 int num_cores() {
   static const int cores = [] {
 #ifdef __linux__
-    cpu_set_t allowed;  // what taskset and batch systems leave us
+    cpu_set_t allowed;  // cores that taskset and batch systems allow
     if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return std::max(1, CPU_COUNT(&allowed));
 #endif
     return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));

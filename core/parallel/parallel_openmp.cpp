@@ -1,10 +1,10 @@
-// parallel_for on OpenMP's threads: the one place that knows OpenMP.
+// parallel_for on OpenMP's threads. No other file uses OpenMP.
 //
-// OpenMP starts the threads, binds them and has them wait (OMP_PROC_BIND, OMP_WAIT_POLICY, OMP_THREAD_LIMIT); which
-// chunks they take is decided as in the pool. The difference is the barrier at the end: the caller waits for all
-// threads of its team, those too that got no core while the others did their work. Before a call nothing tells that a
-// thread will be late. Afterwards the wait does, and where such waits cost more than the team saves the pool serves
-// calls for a while.
+// OpenMP starts the threads, binds them and lets them wait (OMP_PROC_BIND, OMP_WAIT_POLICY, OMP_THREAD_LIMIT). The
+// chunks are distributed as in the pool. The difference is the barrier at the end: the caller waits for all threads of
+// its team, including those that got no core while the others did their work. Whether a thread will be late cannot be
+// known before a call; it shows in the wait afterwards. If such waits cost more time than the team saves, the pool
+// serves calls for a while.
 #include <gradus/core/parallel/parallel_openmp.h>
 
 #ifdef _OPENMP
@@ -21,11 +21,11 @@ namespace {
 
 using namespace detail;
 
-// One call at a time: each thread that calls has a team of its own, and two teams would wait for each other's cores.
+// At most one call runs at a time: each calling thread has its own team, and two teams would compete for cores.
 struct Team {
   Call call;
   Helpfulness helpfulness;
-  std::atomic<bool> lost{false};  // in a forked child, of which OpenMP expects threads that it does not have
+  std::atomic<bool> lost{false};  // true in a forked child, which does not have the threads that OpenMP expects
 };
 
 Team& team() {
@@ -36,7 +36,7 @@ Team& team() {
   return *instance;
 }
 
-// Where OpenMP binds threads: lets this one run on the cores of the places [first, last).
+// If OpenMP binds threads, allows this thread to run on the cores of the places [first, last).
 void move_to_places(int first, int last) {
   if (omp_get_proc_bind() == omp_proc_bind_false) return;
   cpu_set_t cores;
@@ -50,8 +50,9 @@ void move_to_places(int first, int last) {
 }
 
 #ifndef __clang__
-// Where OpenMP binds threads, g++'s runtime binds the program's first one when it is loaded, and that one's threads and
-// processes inherit its core: the pool's helpers, a loader's workers, ranks. So it is freed until it has a team.
+// If OpenMP binds threads, g++'s runtime binds the program's first thread when it is loaded, and the threads and
+// processes that this thread starts (the pool's helpers, a loader's workers, ranks) inherit its core. So the thread is
+// unbound until it has a team.
 [[maybe_unused]] const bool is_free = (move_to_places(0, omp_get_num_places()), true);
 #endif
 

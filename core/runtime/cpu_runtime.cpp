@@ -15,20 +15,20 @@ namespace gradus {
 namespace {
 
 constexpr size_t kAlignment = 64, kLimit = size_t{1} << 62;
-constexpr int kShelves = 16;              // for threads' own blocks
-constexpr size_t kOwn = size_t{1} << 20;  // bytes; larger blocks are anyone's
+constexpr int kShelves = 16;              // free lists that belong to threads
+constexpr size_t kOwn = size_t{1} << 20;  // bytes; all threads share larger blocks
 
-// A block begins with 64 bytes of its own, so that what follows keeps its alignment.
+// Header of a block. It takes 64 bytes, so that the memory after it stays aligned.
 struct Block {
   size_t capacity;
-  size_t bytes;  // that were asked for, and are counted
+  size_t bytes;  // requested and counted
   Block* next;   // in its free list
-  int shelf;     // where it goes when it is freed
+  int shelf;     // shelf that the block returns to when it is freed
 };
 static_assert(sizeof(Block) <= kAlignment);
 
-// Sizes are rounded up so that few distinct capacities occur: to 64 bytes below 4 KiB, then to an eighth of the power
-// of two below. Each capacity has its free list, numbered in order.
+// Sizes are rounded up so that there are few distinct capacities: up to 4 KiB to a multiple of 64 bytes, above to a
+// multiple of an eighth of the next lower power of two. Each capacity has its own free list, numbered in order.
 size_t rounded(size_t bytes) {
   if (bytes <= 4096) return round_up(bytes, size_t{64});
   const size_t step = (size_t{1} << (63 - __builtin_clzll(bytes))) / 8;
@@ -41,8 +41,8 @@ size_t list_of(size_t capacity) {
 }
 constexpr size_t kLists = 64 + 8 * (62 - 12) + 1;
 
-// Free lists. Small blocks return to the shelf of the thread that first had them: a thread's scratch memory is then in
-// its core's cache, and threads that allocate at the same time do not wait for each other.
+// Free lists. Small blocks return to the shelf of the thread that first allocated them: a thread's scratch memory then
+// stays in its core's cache, and threads that allocate at the same time do not wait for each other.
 struct alignas(64) Shelf {
   std::mutex mutex;
   Block* free[kLists] = {};  // by list_of(capacity)
@@ -167,7 +167,7 @@ class CpuRuntime final : public DeviceRuntime {
          most < now && !peak.compare_exchange_weak(most, now, std::memory_order_relaxed);) {}
   }
 
-  // Tries once more with an empty cache before giving up.
+  // Empties the cache and tries once more before it throws.
   Block* from_system(size_t capacity, size_t bytes, int shelf) {
     auto ask = [&] { return capacity < kLimit ? std::aligned_alloc(kAlignment, capacity + kAlignment) : nullptr; };
     void* memory = ask();
@@ -183,7 +183,7 @@ class CpuRuntime final : public DeviceRuntime {
     return new (memory) Block{capacity, 0, nullptr, shelf};
   }
 
-  Shelf shelves_[kShelves + 1];  // the last one is everybody's
+  Shelf shelves_[kShelves + 1];  // the last one is shared by all threads
   alignas(64) Count allocated_{0};
   Count peak_allocated_{0}, reserved_{0}, peak_reserved_{0}, allocations_{0}, system_allocations_{0},
       limit_{kNoMemoryLimit};

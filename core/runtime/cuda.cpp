@@ -9,7 +9,7 @@ namespace {
 
 DeviceRuntime& cuda_runtime() { return runtime(DeviceType::cuda); }
 
-// Index of a device that exists; -1 is the current one.
+// Returns the index of an existing device; -1 becomes the current device.
 int checked(int index) {
   DeviceRuntime& cuda = cuda_runtime();
   if (index == -1) return cuda.current_device();
@@ -96,13 +96,13 @@ void Graph::abandon() noexcept {
   Generator::end_capture();
   try {
     cuda_runtime().end_capture();
-  } catch (...) {  // the work in between was not capturable: whoever did it has thrown already
+  } catch (...) {  // the work could not be captured, and the operator responsible has thrown already
   }
 }
 
 void Graph::replay() {
   GRADUS_CHECK(graph_, DeviceError, "nothing to replay: capture first");
-  if (draws_ > 0) {  // the value travels as a kernel argument, so replays may queue up
+  if (draws_ > 0) {  // the value is a kernel argument, so several replays may be queued
     const uint64_t offset = default_generator().advance(draws_);
     current_backend(DeviceType::cuda).fill(random_offset_, Scalar(static_cast<int64_t>(offset)));
   }

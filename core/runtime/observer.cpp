@@ -69,7 +69,7 @@ void EventScope::end() noexcept {
   try {
     std::shared_lock lock(observers_mutex);
     for (Observer* observer : observers) observer->on_end(*event_);
-  } catch (...) {  // an observer's failure is not the operator's
+  } catch (...) {  // an observer's exception must not become the operator's
   }
   delete event_;
 }

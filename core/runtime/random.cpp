@@ -7,7 +7,7 @@ namespace {
 thread_local bool capturing = false;
 thread_local uint64_t captured_draws = 0;
 thread_local const uint64_t* captured_offset = nullptr;
-thread_local constinit Generator* guarded = nullptr;  // what a GeneratorGuard made this thread's default
+thread_local constinit Generator* guarded = nullptr;  // this thread's default inside a GeneratorGuard
 }  // namespace
 
 RandomState Generator::next() {

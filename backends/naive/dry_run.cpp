@@ -1,12 +1,12 @@
-// NaiveBackend for who wants to know how much memory its calls take. Its kernels take none, and are left out; what is
-// composed of them takes arrays for what is in between.
+// A NaiveBackend that only measures how much scratch memory each call needs. Its kernels need none and are skipped;
+// composites allocate arrays for their intermediate results.
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/backend_ops.h>
 
 namespace gradus {
 namespace naive_detail {
 
-// For each operation a layer: Backend's composite where NaiveBackend has no kernel of its own, else nothing.
+// For each operation, a layer that calls Backend's composite, or does nothing if NaiveBackend has its own kernel.
 #define GRADUS_LEAVE_OUT(op, ...)                                                                                      \
   template <class Base, class Method = decltype(&Backend::op)>                                                         \
   struct leave_out_##op;                                                                                               \

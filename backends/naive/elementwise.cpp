@@ -1,4 +1,5 @@
-// Element-wise kernels: core/formulas/scalar_unary.h and core/formulas/scalar_binary.h one element at a time. dx = dy * op'(saved).
+// Element-wise kernels: the formulas of core/formulas/scalar_unary.h and core/formulas/scalar_binary.h applied to one element at a time.
+// dx = dy * op'(saved).
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/composites/arithmetic.h>
@@ -10,7 +11,7 @@ namespace gradus {
 
 using naive_detail::for_each;
 
-// Whether `number` is rounded where it becomes an element of a half type.
+// True if converting `number` to a half type rounds it.
 static bool loses_digits(const Scalar& number, DType dtype) {
   if (dtype != DType::f16 && dtype != DType::bf16) return false;
   return visit_floating(dtype, [&]<class T> { return static_cast<double>(number.cast<T>()) != number.to_double(); });
@@ -84,7 +85,7 @@ void NaiveBackend::binary_scalar(BinaryOp op, const View& a, const Scalar& scala
     const T value = scalar.cast<T>();
     std::memcpy(element, &value, sizeof value);
   });
-  View b = a;  // one element, seen as often as a has elements
+  View b = a;  // one element with stride 0, so that it has a's shape
   b.data = element;
   b.strides = Dims::filled(a.ndim(), 0);
   if (scalar_first) binary(op, b, a, y);

@@ -1,6 +1,6 @@
 // gather   y[…, i, …] = x[…, index[…, i, …], …]
 // scatter  y[…, index[…, i, …], …] = x[…, i, …], or += x[…, i, …]
-// where i is at `axis`, in the logical order of x; and nonzero, which finds indices.
+// with i at `axis`, in the logical order of x; and nonzero, which returns indices.
 #include <gradus/backends/naive/index.h>
 
 #include <gradus/backends/naive/loops.h>
@@ -52,7 +52,7 @@ namespace {
 
 using naive_detail::for_each;
 
-// `strides` for walking all axes but `axis`.
+// `strides` with stride 0 at `axis`, for loops over the other axes.
 Strides without_step(Strides strides, int axis) {
   strides[axis] = 0;
   return strides;

@@ -1,4 +1,4 @@
-// What the naive kernels share: one odometer, and the type they accumulate in.
+// Shared by the naive kernels: the loop over elements and the type of accumulators.
 #pragma once
 
 #include <gradus/core/backend.h>
@@ -9,17 +9,17 @@ namespace gradus::naive_detail {
 template <class T>
 using accumulate_t = std::conditional_t<is_floating(dtype_of<T>), double, int64_t>;
 
-/// The offsets of one element after the other, in logical row-major order, under N operands' strides.
+/// The offsets of the elements in logical row-major order, one after another, for N operands with their own strides.
 template <int N>
 struct Odometer {
   const Shape& shape;
   const Strides* const (&strides)[N];
   int64_t at[N] = {}, index[kMaxDims] = {};
 
-  /// Moves on to the next element; false behind the last. Not inlined: it is most of a kernel's code and compile time,
-  /// which an element-wise kernel pays for each operator and dtype.
+  /// Moves to the next element; returns false after the last. Not inlined, because it is most of a kernel's code and
+  /// compile time, and element-wise kernels are instantiated for each operator and dtype.
   [[gnu::noinline]] bool next() {
-    for (int axis = shape.size() - 1; axis >= 0; --axis) {  // the last axis turns fastest
+    for (int axis = shape.size() - 1; axis >= 0; --axis) {  // the last axis varies fastest
       for (int k = 0; k < N; ++k) at[k] += (*strides[k])[axis];
       if (++index[axis] < shape[axis]) return true;
       for (int k = 0; k < N; ++k) at[k] -= (*strides[k])[axis] * shape[axis];
@@ -29,8 +29,8 @@ struct Odometer {
   }
 };
 
-/// Calls f(at) for every index of `shape` in logical row-major order; at[k] is the offset in elements that the index
-/// has under operand k's strides. A shape with a zero has no index, the shape () of a scalar has one.
+/// Calls f(at) for every index of `shape` in logical row-major order; at[k] is the offset of that element, in elements,
+/// for operand k's strides. A shape with a zero has no index, and the shape () of a scalar has one.
 template <int N, class F>
 void for_each(const Shape& shape, const Strides* const (&strides)[N], F&& f) {
   if (numel_of(shape) == 0) return;
@@ -39,7 +39,7 @@ void for_each(const Shape& shape, const Strides* const (&strides)[N], F&& f) {
   while (odometer.next());
 }
 
-/// `shape` with size 1 at `axis`: the outer loop of kernels that walk `axis` themselves.
+/// `shape` with size 1 at `axis`, for the outer loop of kernels that loop over `axis` themselves.
 inline Shape without_axis(const Shape& shape, int axis) {
   Shape outer = shape;
   if (outer.size() > 0) outer[axis] = 1;

@@ -18,7 +18,7 @@ namespace {
 using naive_detail::class_of;
 using naive_detail::for_each;
 
-// One row of softmax: `size` elements, `x_step` and `y_step` apart.
+// One row of softmax: `size` elements with strides `x_step` and `y_step`.
 template <class T>
 void softmax_row(const T* x, int64_t x_step, T* y, int64_t y_step, int64_t size, bool log) {
   double max = -std::numeric_limits<double>::infinity(), sum = 0;
@@ -96,7 +96,7 @@ void NaiveBackend::cross_entropy(const CrossEntropyArgs& args) {
   const MutableView &log_probabilities = args.log_probabilities, &loss = args.loss, &weight_sum = args.weight_sum;
   EventScope event("cross_entropy", "naive", "loops", {&x, &target, &log_probabilities}, 5 * x.numel());
   const int64_t classes = x.shape[1];
-  softmax(x, 1, /*log=*/true, log_probabilities);  // of the backend that derives from this one
+  softmax(x, 1, /*log=*/true, log_probabilities);  // virtual: a derived backend's softmax
   visit_floating(x.dtype, [&]<class T> {
     double sum = 0;
     int64_t counted = 0;

@@ -1,11 +1,11 @@
-// The classes that losses are told.
+// Access to the target classes of losses.
 #pragma once
 
 #include <gradus/core/backend.h>
 
 namespace gradus::naive_detail {
 
-/// target[row], or -1 where that is `ignore_index`; an IndexError if it is not one of the classes.
+/// Returns target[row], or -1 if that is `ignore_index`. Throws an IndexError if it is not a valid class.
 int64_t class_of(const View& target, int64_t row, int64_t ignore_index, int64_t classes);
 
 }  // namespace gradus::naive_detail

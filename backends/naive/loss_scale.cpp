@@ -1,4 +1,4 @@
-// Loss scaling: what is found in the gradients, and the scale's next value (core/formulas/loss_scale.h).
+// Loss scaling: detection of inf and NaN in gradients, and the scale's next value (core/formulas/loss_scale.h).
 #include <gradus/core/formulas/loss_scale.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// The reference backend: every kernel as plain loops over strided views, single-threaded, accumulating in double (int64
-// for integers). It is what the other backends are compared with, and the first one to read.
+// The reference backend: every kernel is plain loops over strided views, single-threaded, and accumulates in double
+// (int64 for integers). The other backends are compared with it, and it is the one to read first.
 #pragma once
 
 #include <memory>
@@ -91,7 +91,7 @@ class NaiveBackend : public Backend {
 };
 
 namespace naive_detail {
-/// Whether normalize and its gradient are composed of other operations.
+/// True if normalize or its gradient is composed of other operations for these arguments.
 inline bool is_composed(const NormalizeArgs& args) { return args.relu || args.running; }
 inline bool is_composed(const NormalizeBackwardArgs& args) { return static_cast<bool>(args.y); }
 }  // namespace naive_detail

@@ -1,5 +1,4 @@
-// y = (x - mean) s w + b with s = 1 / sqrt(variance + eps); mean and variance over `axes` in two passes,
-// in double.
+// y = (x - mean) s w + b with s = 1 / sqrt(variance + eps); mean and variance over `axes` in two passes, in double.
 // With g = dy w and h = (x - mean) s:  dx = s (g - avg(g) - h avg(g h)),  dw = sum(dy h),  db = sum(dy).
 #include <cmath>
 #include <vector>
@@ -14,7 +13,7 @@ namespace {
 
 using naive_detail::for_each;
 
-// Element `at` of a view of any floating type; and the way back.
+// Reads or writes element `at` of a view of any floating type.
 double load(const View& x, int64_t at) {
   double value = 0;
   visit_floating(x.dtype, [&]<class T> { value = static_cast<double>(x.as<T>()[at]); });
@@ -24,7 +23,7 @@ void store(const MutableView& y, int64_t at, double value) {
   visit_floating(y.dtype, [&]<class T> { y.as<T>()[at] = scalar::convert<T>(value); });
 }
 
-// `shape` with size 1 at the axes of `axes`, or at the others.
+// `shape` with size 1 at `axes`, or, with `others`, at the other axes.
 Shape kept(const Shape& shape, uint32_t axes, bool others) {
   Shape result = shape;
   for (int i = 0; i < shape.size(); ++i)
@@ -80,7 +79,7 @@ void NaiveBackend::normalize_backward(const NormalizeBackwardArgs& args) {
   EventScope event("normalize_backward", "naive", "loops", {&dy, &x}, 12 * x.numel());
   const Shape outer = kept(x.shape, args.axes, false), inner = kept(x.shape, args.axes, true);
   const Parameter w(args.weight, x.ndim(), 1);
-  // The gradients of the parameters add up in double, at the offsets of row-major arrays of their shape.
+  // Gradients of the parameters accumulate in double, in row-major arrays of the parameters' shape.
   const Shape shape = dweight ? dweight.shape : dbias ? dbias.shape : Dims::filled(x.ndim(), 1);
   Strides p = contiguous_strides(shape);
   for (int i = 0; i < p.size(); ++i)

@@ -1,5 +1,5 @@
-// y[n, c, p, q] = max over r, s of x[n, c, p stride - padding + r dilation, q …], and where in the plane it was found.
-// dx[n, c, index] += dy[n, c, p, q]: the gradient goes to the element that won. x (N, C, H, W), y (N, C, P, Q).
+// y[n, c, p, q] = max over r, s of x[n, c, p stride - padding + r dilation, q …], with the index of the maximum in the
+// plane. dx[n, c, index] += dy[n, c, p, q]: only the maximum receives the gradient. x (N, C, H, W), y (N, C, P, Q).
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -54,7 +54,7 @@ void NaiveBackend::max_pool2d_backward(const View& dy, const View& indices, cons
           for (int64_t q = 0; q < dy.shape[3]; ++q) {
             const Strides &g = dy.strides, &i = indices.strides;
             const int32_t index = indices.as<int32_t>()[n * i[0] + c * i[1] + p * i[2] + q * i[3]];
-            if (index < 0) continue;  // the window lay outside the image
+            if (index < 0) continue;  // the window is entirely outside the image
             plane[static_cast<size_t>(index)] +=
                 static_cast<double>(dy.as<T>()[n * g[0] + c * g[1] + p * g[2] + q * g[3]]);
           }

@@ -1,4 +1,4 @@
-// Random numbers: the streams of core/runtime/random.h, element by element in logical order.
+// Random numbers: the streams of core/runtime/random.h, one element at a time in logical order.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -14,7 +14,7 @@ namespace {
 
 uint64_t offset_of(const RandomState& state) { return state.offset + (state.device_offset ? *state.device_offset : 0); }
 
-// y[i] = draw(seed, offset, i), i counted in logical row-major order.
+// y[i] = draw(seed, offset, i), where i is the row-major logical index.
 template <class T, class F>
 void draw_each(const MutableView& y, const RandomState& state, F&& draw) {
   const uint64_t offset = offset_of(state);

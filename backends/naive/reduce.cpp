@@ -1,4 +1,4 @@
-// Reductions: an outer walk over the elements of the result, an inner walk over what each of them reduces.
+// Reductions: an outer loop over the elements of the result, an inner loop over the elements that each one reduces.
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/formulas/scalar_binary.h>
@@ -11,7 +11,7 @@ namespace {
 
 using naive_detail::for_each;
 
-// Which sizes of x are reduced: x's shape with 1 at the axes that stay.
+// x's shape with size 1 at the axes that are not reduced.
 Shape reduced_sizes(const Shape& shape, uint32_t axes) {
   Shape inner = shape;
   for (int i = 0; i < inner.size(); ++i)
@@ -32,7 +32,7 @@ void sum(const View& x, uint32_t axes, bool mean, const MutableView& y) {
   });
 }
 
-// Maximum or minimum: the element that `op` prefers to all others.
+// Maximum or minimum, as a running op(result, element).
 template <BinaryOp op, class T>
 void extreme(const View& x, uint32_t axes, const MutableView& y) {
   using C = compute_t<T>;
@@ -46,7 +46,7 @@ void extreme(const View& x, uint32_t axes, const MutableView& y) {
   });
 }
 
-// all: no element is zero; any: some element is not.
+// all: no element is zero. any: some element is not zero.
 template <class T>
 void logical(const View& x, uint32_t axes, bool all, const MutableView& y) {
   const Shape inner = reduced_sizes(x.shape, axes);

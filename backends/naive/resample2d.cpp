@@ -1,5 +1,5 @@
-// y[n, c, p, q] = sum over r, s of rows.weight[r] columns.weight[s] x[n, c, rows.source[r], columns.source[s]], r and s
-// over the stencils' entries for p and q.
+// y[n, c, p, q] = sum over r, s of rows.weight[r] columns.weight[s] x[n, c, rows.source[r], columns.source[s]], where r
+// and s run over the stencils' entries for p and q.
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/formulas/scalar_math.h>
 #include <gradus/core/runtime/observer.h>

@@ -1,4 +1,4 @@
-// Running totals along an axis, and the linear recurrence y[k] = b[k] + a[k] y[k - 1].
+// Running sums and products along an axis, and the linear recurrence y[k] = b[k] + a[k] y[k - 1].
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/formulas/scalar_math.h>

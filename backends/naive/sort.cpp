@@ -1,4 +1,4 @@
-// Sorting along an axis: indices are put in order by the elements that they name.
+// Sorting along an axis: indices are sorted by the elements that they refer to.
 #include <algorithm>
 #include <numeric>
 #include <vector>

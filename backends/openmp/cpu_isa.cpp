@@ -1,4 +1,4 @@
-// Which instruction set the kernels use.
+// Selects the instruction set of the kernels.
 #include <atomic>
 #include <cstdlib>
 #include <string_view>
@@ -20,7 +20,7 @@ CpuIsa initial_isa() {
 }
 
 #if defined(__x86_64__)
-// Some processors with AVX-512 multiply bfloat16 too.
+// Some processors with AVX-512 also have bfloat16 dot products.
 const openmp_detail::KernelTable& avx512_table() {
   static const openmp_detail::KernelTable table = [] {
     openmp_detail::KernelTable best = openmp_detail::avx512::kernels();

@@ -1,5 +1,5 @@
-// What the files compiled once per instruction set offer to the rest of the backend: a table of plain functions.
-// Nothing in here generates code, so that no function compiled for AVX-512 can end up serving an older processor.
+// Interface of the files that are compiled once per instruction set: a table of plain functions. This header generates
+// no code, so that no function compiled for AVX-512 can be linked into code for an older processor.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace gradus::openmp_detail {
 
-/// C = A B for one block: C is rows x columns, A is packed by pack_a or read in place, rows of B are b_row_stride
-/// apart. B is read in tiles of Kernels::tile_columns columns, tile t from b + t * b_tile_step on, by whole vectors, so
-/// its rows must be readable up to the next multiple of the vector size. Of C only the block is written.
+/// C = A B for one block of rows x columns. A is packed by pack_a or read in place; rows of B have stride b_row_stride.
+/// B is read in tiles of Kernels::tile_columns columns (tile t starts at b + t * b_tile_step) in whole vectors, so its
+/// rows must be readable up to the next multiple of the vector size. Only the block of C is written.
 template <class T>
 struct BlockArgs {
   int64_t rows, columns, depth;
@@ -21,7 +21,7 @@ struct BlockArgs {
   int64_t a_step = 0, a_row_stride = 1;  ///< 0: packed; else A[m, k] is a[m * a_row_stride + k * a_step]
   const T* b;
   int64_t b_row_stride, b_tile_step;
-  bool b_packed = false;  ///< by pack_b: tiles follow each other in memory
+  bool b_packed = false;  ///< by pack_b: tiles are contiguous in memory
   T* c;
   int64_t c_row_stride;
   bool accumulate = false;         ///< C += A B
@@ -29,22 +29,22 @@ struct BlockArgs {
   const T* column_bias = nullptr;  ///< C[m, n] += column_bias[n]
 };
 
-/// A part of a direct convolution's sum: the `rows` planes (at most kDirectReach) from `offset` on, a row apart each,
-/// the first of which starts at row `row` of its plane.
+/// A term of a direct convolution's sum: `rows` planes (at most kDirectReach), each shifted by one row, starting at
+/// `offset`. The first one starts at row `row` of its plane.
 struct DirectTerm {
   int64_t offset, rows, row;
 };
 constexpr int64_t kDirectReach = 5;
 
 /// out[k, i, j] = bias[k] + sum over terms t and r < t.rows of w[k, t, r] * planes[t.offset + (i + r) * pitch + j],
-/// then max(., 0) if asked, for `filters` filters, whose weights, `weight_count` each, follow each other. Whole vectors
-/// of the planes are read; of `out` only (filters, rows, columns) is written.
+/// then max(., 0) if `relu`. There are `filters` filters, each with `weight_count` contiguous weights. Whole vectors of
+/// the planes are read; only (filters, rows, columns) of `out` is written.
 template <class T>
 struct DirectArgs {
   int64_t filters, rows, columns;
   const T* planes;
   int64_t pitch;
-  int64_t rows_begin, rows_end;  ///< of the planes; all others are zeros
+  int64_t rows_begin, rows_end;  ///< rows of the planes that are not zero
   const DirectTerm* terms;
   int64_t term_count;
   const T* weights;
@@ -55,10 +55,9 @@ struct DirectArgs {
   int64_t out_step, out_pitch;
 };
 
-/// Its gradient with respect to w, vectors of sums to be added up later: for every filter k, term and r < t.rows,
-/// sums[k * sums_step + …][lane] += sum over i and those j that are `lane` modulo the vector size of
-/// g[k * g_step + i * g_pitch + j] * planes[t.offset + (i + r) * pitch + j]. Whole vectors of g are read, which is 0
-/// behind its columns.
+/// Gradient of DirectArgs with respect to w, as vectors of partial sums. For every filter k, term and r < t.rows,
+/// sums[k * sums_step + …][lane] += the sum over i, and over j with j % vector size == lane, of g[k * g_step + i *
+/// g_pitch + j] * planes[t.offset + (i + r) * pitch + j]. Whole vectors of g are read; g must be 0 after its columns.
 template <class T>
 struct DirectSumsArgs {
   int64_t filters, rows, columns;
@@ -80,21 +79,20 @@ struct Matrix {
   Matrix transposed() const { return {data, column_stride, row_stride}; }
 };
 
-/// c (rows, columns) = a (rows, depth) b (depth, columns) + the terms that are given. B's elements may be of a half
-/// type.
+/// c (rows, columns) = a (rows, depth) b (depth, columns) + the given terms. B's elements may have a half type.
 template <class T, class B = T>
 struct GemmArgs {
   int64_t rows, columns, depth;
   Matrix<const T> a;
   Matrix<const B> b;
   Matrix<T> c;
-  bool accumulate = false;         ///< c is a term
-  const T* row_bias = nullptr;     ///< one element for each row of c
-  const T* column_bias = nullptr;  ///< one for each column
+  bool accumulate = false;         ///< c is one of the terms
+  const T* row_bias = nullptr;     ///< one element per row of c
+  const T* column_bias = nullptr;  ///< one element per column of c
 };
 
-/// Rows of every `step`-th element that are copied with `left` and `right` zeros around each: to[0 … left + count +
-/// right). Where mask (laid out like `from`) is given, elements with mask <= 0 become zero.
+/// Copies rows of every `step`-th element and surrounds each with `left` and `right` zeros: to[0 … left + count +
+/// right). If `mask` is given (same layout as `from`), elements with mask <= 0 become zero.
 template <class T>
 struct RowsArgs {
   int64_t rows, count;
@@ -107,7 +105,7 @@ struct RowsArgs {
   int64_t step = 1;
 };
 
-/// out[c * out_stride + r] = in[r * in_stride + c]; where mask (laid out like `in`) is given and not > 0, 0.
+/// out[c * out_stride + r] = in[r * in_stride + c], or 0 if `mask` (same layout as `in`) is given and not > 0.
 template <class T>
 struct TransposeArgs {
   const T* in;
@@ -117,21 +115,21 @@ struct TransposeArgs {
   const T* mask = nullptr;
 };
 
-/// `count` elements of a parameter in an optimizer step, with the states of a rule; unused ones are null.
+/// Updates `count` elements of a parameter in an optimizer step, with the states of a rule; unused states are null.
 template <class T, class Rule>
 struct StepKernel {
   void (*step)(const rules::FullStep<Rule, T>& rule, int64_t count, T* parameter, const T* gradient, T* const* states);
 };
-/// A kernel for each rule, found by its base class.
+/// One kernel for each rule; the rule's base class selects it.
 template <class T>
 struct StepKernels {
   template <class... Rule>
   struct List : StepKernel<T, Rule>... {};
 };
 
-/// Max pooling of outputs that see the same taps, `rows` rows of `lanes` neighbours: (r, c) is the largest of
-/// x[r * x_row + c * x_lane + offsets[t]], whose place in its plane is places[t] + r * place_row + c * place_lane.
-/// Without taps it is -infinity at place -1.
+/// Max pooling of outputs with the same taps: `rows` rows of `lanes` neighbours. Output (r, c) is the largest of x[r *
+/// x_row + c * x_lane + offsets[t]], whose index in its plane is places[t] + r * place_row + c * place_lane. Without
+/// taps it is -infinity with index -1.
 template <class T>
 struct PoolArgs {
   int64_t rows, lanes;
@@ -146,8 +144,8 @@ struct PoolArgs {
   int64_t y_row, index_row;
 };
 
-/// y[q] = sum over k < taps of weights[k * pitch + q] * x[sources[k * pitch + q]] for q < columns; negative sources
-/// count not. The tables are readable up to the next multiple of the vector size.
+/// y[q] = sum over k < taps of weights[k * pitch + q] * x[sources[k * pitch + q]] for q < columns; negative sources are
+/// skipped. The tables must be readable up to the next multiple of the vector size.
 template <class T>
 struct GatherArgs {
   using Source = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
@@ -158,21 +156,21 @@ struct GatherArgs {
   T* y;
 };
 
-/// Pixels of several images: `count` of images, rows and columns, and the steps from one to the next in each of the two
-/// images that a kernel goes through at once.
+/// Pixels of several images: the `count` of images, rows and columns, and the corresponding strides of the two image
+/// batches that a kernel reads or writes together.
 struct PixelBox {
   int64_t count[3];
   int64_t x_step[3], y_step[3];
 };
 
-/// A part of the depth of a pixel product: `length` elements from `from` elements behind the pixel on, times as many
-/// rows of the weights from row `row` on.
+/// A run of the depth of a pixel product: `length` elements starting `from` elements after the pixel, multiplied by as
+/// many rows of the weights, starting at `row`.
 struct DepthRun {
   int64_t from, row, length;
 };
 
-/// Memory that is read or written soon: for each tile of pixels that a kernel works on, it fetches the next `bytes` of
-/// every place into the second-level cache.
+/// Memory that is needed soon. For each tile of pixels that a kernel computes, it prefetches the next `bytes` of every
+/// place into the second-level cache.
 struct FetchAhead {
   struct Place {
     const char* at = nullptr;
@@ -181,9 +179,9 @@ struct FetchAhead {
   Place places[3];
 };
 
-/// For every pixel of the box and j < columns: y[j] = sum over runs and i < run.length of
-/// x[run.from + i] * weights[run.row + i][j]. A row of the weights is Kernels::tile_columns long, which `columns` is at
-/// most; what follows the columns is 0. Of a depthwise convolution x[run.from + i + j] counts instead.
+/// For every pixel of the box and j < columns: y[j] = sum over runs and i < run.length of x[run.from + i] *
+/// weights[run.row + i][j]. A row of the weights has Kernels::tile_columns elements, zero after `columns`. With
+/// `depthwise`, x[run.from + i + j] takes the place of x[run.from + i].
 template <class T>
 struct NhwcProductArgs {
   PixelBox box;
@@ -194,14 +192,14 @@ struct NhwcProductArgs {
   const T* weights;
   int64_t columns;
   bool accumulate = false;  ///< y += the sum
-  const T* bias = nullptr;  ///< y[j] += bias[j], unless it accumulates
-  bool relu = false;        ///< y = max(y, 0), last
+  const T* bias = nullptr;  ///< y[j] += bias[j]; not combined with accumulate
+  bool relu = false;        ///< finally y = max(y, 0)
   bool depthwise = false;
-  FetchAhead* ahead = nullptr;  ///< what is fetched meanwhile; is moved on
+  FetchAhead* ahead = nullptr;  ///< prefetched during the call, which advances it
 };
 
-/// out[m * tile_columns + j] += sum over the pixels of the box of x[m] * dy[j] for m < rows and j < columns, with
-/// tile_rows and tile_columns of Kernels at most. Of a depthwise convolution x[m * x_row + j] counts instead.
+/// out[m * tile_columns + j] += sum over the pixels of the box of x[m] * dy[j] for m < rows and j < columns, which are
+/// at most Kernels::tile_rows and tile_columns. With `depthwise`, x[m * x_row + j] takes the place of x[m].
 template <class T>
 struct NhwcGradientArgs {
   PixelBox box;
@@ -209,13 +207,13 @@ struct NhwcGradientArgs {
   const T* dy;
   int64_t rows, columns;
   T* out;
-  FetchAhead* ahead = nullptr;  ///< one tile's share is fetched
+  FetchAhead* ahead = nullptr;  ///< one tile's share is prefetched
   bool depthwise = false;
   int64_t x_row = 1;
 };
 
-/// The formulas of core/formulas/scalar_unary.h and core/formulas/scalar_binary.h over contiguous elements; null where an op has none.
-/// Results may be the same memory as an operand.
+/// The formulas of core/formulas/scalar_unary.h and core/formulas/scalar_binary.h over contiguous elements; null if the op has no such
+/// kernel. Results may be in the same memory as an operand.
 template <class T>
 struct UnaryKernels {
   void (*apply)(const T* x, T* y, int64_t count, const UnaryArgs& args) = nullptr;
@@ -227,25 +225,25 @@ struct BinaryKernels {
   void (*apply)(const T* a, const T* b, T* y, int64_t count) = nullptr;
   void (*predicate)(const T* a, const T* b, bool* y, int64_t count) = nullptr;
 };
-/// A half type and float.
+/// Kernels that convert between a half type and float.
 template <class H>
 struct HalfKernels {
   void (*widen)(const H* x, float* y, int64_t count);
   void (*narrow)(const float* x, H* y, int64_t count);
-  /// Of a half type's B, whose elements are widened as they are read.
+  /// Products with a B of a half type, whose elements are converted while they are read.
   void (*row_dots)(const GemmArgs<float, H>&);
   void (*combine_rows)(const GemmArgs<float, H>&);
 };
 
-/// Rows of neighbouring elements, `stride` apart.
+/// Rows of contiguous elements; `stride` is the distance between rows.
 template <class T>
 struct RowsOf {
   T* data;
   int64_t stride, rows, lanes;
 };
 
-/// A run of normalisation's gradient, in one pass: out = the sums of g[i] w[i] and of g[i] w[i] (x[i] - shift);
-/// dw[i] += g[i] ((x[i] - shift - low) scale) and db[i] += g[i].
+/// A run of normalisation's gradient, in one pass: out = the sums of g[i] w[i] and of g[i] w[i] (x[i] - shift); dw[i]
+/// += g[i] ((x[i] - shift - low) scale) and db[i] += g[i].
 template <class T>
 struct GradientSumsArgs {
   int64_t count;
@@ -256,17 +254,18 @@ struct GradientSumsArgs {
 
 template <class T>
 struct Kernels {
-  int vector_size;   ///< elements in a vector
-  int tile_rows;     ///< most rows of a register tile
-  int pixel_rows;    ///< most pixels of a tile of nhwc_product
+  int vector_size;   ///< elements per vector
+  int tile_rows;     ///< maximum rows of a register tile
+  int pixel_rows;    ///< maximum pixels of a tile of nhwc_product
   int tile_columns;  ///< columns of a register tile
-  /// A (rows, depth) by strides, into rows * depth elements.
+  /// Packs A (rows, depth), given by strides, into rows * depth elements.
   void (*pack_a)(const T* a, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t depth, T* packed);
-  /// B (depth, columns) by strides, into tiles of depth x tile_columns, the last one filled up with zeros.
+  /// Packs B (depth, columns), given by strides, into tiles of depth x tile_columns; the last tile is padded with
+  /// zeros.
   void (*pack_b)(const T* b, int64_t row_stride, int64_t column_stride, int64_t depth, int64_t columns, T* packed);
   void (*block)(const BlockArgs<T>&);
-  /// A product whose A and B are contiguous along the depth; and C += A B without further terms where the rows of B and
-  /// C are contiguous.
+  /// row_dots: a product whose A and B are contiguous along the depth. combine_rows: C += A B without other terms, for
+  /// contiguous rows of B and C.
   void (*row_dots)(const GemmArgs<T>&);
   void (*combine_rows)(const GemmArgs<T>&);
   void (*direct)(const DirectArgs<T>&);
@@ -278,11 +277,13 @@ struct Kernels {
   rules::All<StepKernels<T>::template List> steps;
   T (*sum)(const T* x, int64_t count);
   double (*product)(const T* x, int64_t count);
-  /// The largest or smallest element, NaN if there is one; and the first index of a value, NaN too, or `count`.
+  /// The largest or smallest element, or NaN if there is one. The third function returns the first index of a value,
+  /// which may be NaN, or `count`.
   T (*max)(const T* x, int64_t count);
   T (*min)(const T* x, int64_t count);
   int64_t (*find)(const T* x, T value, int64_t count);
-  /// The first index of an element above `limit`, a number, (or below it), NaN being above all numbers; or `count`.
+  /// The first index of an element above `limit` (or below it if not `above`), or `count`. `limit` is not NaN; NaN
+  /// elements count as above all numbers.
   int64_t (*find_beyond)(const T* x, T limit, bool above, int64_t count);
   /// y[i] = exp(x[i] - shift); returns the sum of y. y may be null or x.
   T (*exp_sum)(const T* x, T shift, T* y, int64_t count);
@@ -290,12 +291,12 @@ struct Kernels {
   T (*sum_about)(const T* x, T shift, int64_t count);
   T (*squares_about)(const T* x, T shift, int64_t count);
   void (*products_about)(const T* g, const T* x, T shift, int64_t count, T (&out)[2]);
-  /// y[i] = (x[i] - shift) scale + offset, then times w[i] plus b[i] unless they are null.
+  /// y[i] = (x[i] - shift) scale + offset, then times w[i] plus b[i] unless these are null.
   void (*affine)(const T* x, T shift, T scale, T offset, const T* w, const T* b, T* y, int64_t count);
-  /// y[i] = g[i] w[i] a + (x[i] - shift) b + c; w may be null: 1.
+  /// y[i] = g[i] w[i] a + (x[i] - shift) b + c; a null w means 1.
   void (*combine)(const T* g, const T* w, const T* x, T shift, T a, T b, T c, T* y, int64_t count);
-  /// The same lane by lane, over the rows: sums of x - shift, of its squares, of g and of g (x - shift);
-  /// y = (x - shift) scale + offset; y = g a + (x - shift) b + c.
+  /// The same for each lane, over the rows: sums of x - shift, of its squares, of g and of g (x - shift); y = (x -
+  /// shift) scale + offset; y = g a + (x - shift) b + c.
   void (*lane_sums)(const RowsOf<const T>& x, const T* shift, T* sum);
   void (*lane_squares)(const RowsOf<const T>& x, const T* shift, T* sum);
   void (*lane_products)(const RowsOf<const T>& g, const RowsOf<const T>& x, const T* shift, T* plain, T* product);
@@ -307,20 +308,20 @@ struct Kernels {
   const BinaryKernels<T>* binary_ops;
   const UnaryKernels<T>& of(UnaryOp op) const { return unary_ops[static_cast<size_t>(op)]; }
   const BinaryKernels<T>& of(BinaryOp op) const { return binary_ops[static_cast<size_t>(op)]; }
-  /// y[i] = condition[i] ? a[i] : b[i], bit by bit; an operand with step 0 is one number.
+  /// y[i] = condition[i] ? a[i] : b[i], copied bit by bit; an operand with step 0 is a single value.
   void (*choose)(const bool* condition, const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t count);
-  /// y[i] = element i of uniform(low, high), and mean + deviation times normal number i, of these pairs. Of an odd
-  /// `count` both pairs of the last block are read.
+  /// y[i] = element i of uniform(low, high), or mean + deviation times normal number i, computed from these pairs. If
+  /// `count` is odd, both pairs of the last block are read.
   void (*uniform)(const uint64_t* pairs, int64_t count, double low, double high, T* y);
   void (*normal)(const uint64_t* pairs, int64_t count, double mean, double deviation, T* y);
-  /// One row of an LSTM's step, and of its gradient (Backend::lstm_cell): `size` elements of each, four times as many
-  /// of the gates, i, f, g, o.
+  /// One batch row of an LSTM step and of its gradient (Backend::lstm_cell): `size` elements of each operand, and 4 *
+  /// `size` of the gates, in the order i, f, g, o.
   void (*lstm_cell)(T* gates, const T* c_before, T* c, T* h, int64_t size);
   void (*lstm_cell_backward)(const T* dh, const T* gates, const T* c_before, const T* c, T* dc, T* dgates,
                              int64_t size);
   void (*max_pool)(const PoolArgs<T>&);
-  /// The gradient of a plane, `width` wide, for 2 x 2 windows with stride 2 that cover it but for an odd last row or
-  /// column, which is not written; dy and indices are dense.
+  /// The gradient of a plane, `width` wide, for 2 x 2 windows with stride 2. An odd last row or column is outside all
+  /// windows and is not written. dy and indices are dense.
   void (*max_pool_backward_2x2)(const T* dy, const int32_t* indices, int64_t rows, int64_t columns, T* dx,
                                 int64_t width);
   void (*gather_columns)(const GatherArgs<T>&);
@@ -332,7 +333,7 @@ struct Kernels {
   void (*weighted_sum)(const T* x, int64_t terms, const int64_t* offsets, const T* weights, T* y, int64_t count);
   void (*nhwc_product)(const NhwcProductArgs<T>&);
   void (*nhwc_gradient)(const NhwcGradientArgs<T>&);
-  /// out[j] += sum over the pixels of dy[j], for j < columns (the steps are the box's y_step).
+  /// out[j] += sum over the pixels of dy[j], for j < columns; the strides are the box's y_step.
   void (*nhwc_sums)(const PixelBox& box, const T* dy, int64_t columns, T* out);
 };
 
@@ -345,15 +346,15 @@ struct KernelTable {
   Kernels<double> f64;
   HalfKernels<Half> f16;
   HalfKernels<BFloat16> bf16;
-  /// Philox blocks `first`, first + 1, … of a draw (core/runtime/random.h): pairs 2 i and 2 i + 1 are those of block first + i.
+  /// Philox blocks `first`, first + 1, … of a draw (core/runtime/random.h). Pairs 2 i and 2 i + 1 come from block first + i.
   void (*philox)(uint64_t seed, uint64_t offset, uint64_t first, int64_t blocks, uint64_t* pairs);
-  /// Kernels<float>::block for A and B of pairs of bfloat16 along the depth, which are the bits of a float:
-  /// C[m, n] = sum over k of A[m, k].even B[k, n].even + A[m, k].odd B[k, n].odd. Subnormal numbers count as 0. Null
-  /// where this machine has none.
+  /// Kernels<float>::block for A and B of pairs of bfloat16 along the depth, each pair stored as the bits of a float:
+  /// C[m, n] = sum over k of A[m, k].even B[k, n].even + A[m, k].odd B[k, n].odd. Subnormal numbers count as 0. Null if
+  /// this processor has no such instruction.
   void (*bf16_pairs_block)(const BlockArgs<float>&) = nullptr;
 };
 
-// Each in kernels_<set>.cpp.
+// Each function is defined in kernels_<set>.cpp.
 namespace baseline {
 const KernelTable& kernels();
 }
@@ -363,12 +364,12 @@ const KernelTable& kernels();
 namespace avx512 {
 const KernelTable& kernels();
 }
-/// KernelTable::bf16_pairs_block for processors with AVX512_BF16.
+/// KernelTable::bf16_pairs_block of processors with AVX512_BF16.
 void bf16_pairs_block_avx512(const BlockArgs<float>& args);
-/// The table of cpu_isa().
+/// The table of the current cpu_isa().
 const KernelTable& kernel_table();
 
-/// The register tiles of an instruction set and type.
+/// Size of the register tiles of an instruction set and type: elements per vector, rows and columns.
 struct Registers {
   int64_t vector, rows, columns;
 };
@@ -377,7 +378,7 @@ inline Registers registers(const KernelTable& table, DType dtype) {
   return {table.f32.vector_size, table.f32.tile_rows, table.f32.tile_columns};
 }
 
-/// Kernels<T>, of half types HalfKernels<T>.
+/// Kernels<T>, or HalfKernels<T> for half types.
 template <class T>
 const auto& kernels_of(const KernelTable& table) {
   if constexpr (std::is_same_v<T, float>) return table.f32;

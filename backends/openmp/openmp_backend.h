@@ -1,5 +1,5 @@
-// The kernels of the openmp backend, by file (README.md). What is not overridden here is NaiveBackend's or
-// composed (core/composites).
+// The operators of the openmp backend, by file (README.md). Those that are not overridden here come from NaiveBackend
+// or are composed (core/composites).
 #pragma once
 
 #include <gradus/backends/naive/naive.h>

@@ -1,5 +1,6 @@
-// The convolution entries, which run the plan of select.h: half types are widened to float, weights made dense, and the
-// relu of the fused forms is applied to sums in registers (forward) or while dy is laid out (backward).
+// The convolution methods of the backend. They run the plan of select.h. Half types are converted to float and weights
+// made dense. ReLU of the fused forms is applied to the sums in registers (forward) or while dy is copied to the
+// kernels' layout (backward).
 #include <gradus/backends/openmp/conv2d/conv2d.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
@@ -14,19 +15,19 @@ using namespace openmp_detail;
 
 int64_t flops(const Shape& y, const Shape& w) { return 2 * y[0] * y[1] * y[2] * y[3] * w[1] * w[2] * w[3]; }
 
-// An operand of the kernels, in `dtype`, and contiguous if `dense`.
+// An operand for the kernels: converted to `dtype`, and contiguous if `dense`.
 template <class AnyView>
 Operand<AnyView> operand_of(Backend& backend, const AnyView& given, DType dtype, bool dense) {
   return {backend, given, given.data && needs_copy(given, dtype, dense), dtype, copy_format(given, dense)};
 }
 
-// The images of a view, or sizes like `like`'s where it has no elements, though perhaps a place for them.
+// The images of `view`, or, if `view` has no elements or is absent, only sizes taken from `like`.
 template <class T, class AnyView>
 Images<T> images_or_sizes(const AnyView& view, const StridedLayout& like) {
   return view.data && view.numel() > 0 ? Images<T>(view) : Images<T>(like);
 }
 
-// Runs the plan's algorithm, unless there is nothing to do.
+// Runs the plan's algorithm; does nothing if the result is empty.
 template <class T>
 void run_plan(const ConvPlan& plan, const ConvOperands<T>& operands) {
   const auto run_tiles = [&](const auto& tiles) {
@@ -81,7 +82,7 @@ void OpenmpBackend::conv2d_backward_weight(const View& dy, const View& x, const 
 void OpenmpBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const View &dy = args.dy, &x = args.x, &w = args.w, &y = args.y;
   const Conv2dGeometry& geometry = args.geometry;
-  // The kernels sum up dbias beside an element of dw.
+  // The kernels compute dbias only together with dw.
   if (args.dbias && (!args.dw || args.dw.numel() == 0)) return Backend::conv2d_bias_relu_backward(args);
   const ConvSettings settings = current_settings();
   const ConvBackwardPlan plan =

@@ -1,10 +1,11 @@
-// Convolution with few channels by planes (nchw.h): an output plane is a sum of shifted input planes (direct_kernel.h),
-// each times a number. An output costs its C R S multiply-adds and little else, down to a single channel in a group.
-//   y, dx   terms of the sum are the taps in a column of the kernel, for each channel. A stride splits x into phases;
-//           of dx, the pixels whose coordinates are equal mod stride share their taps and are computed in one pass
-//   dw      dot products of dy with the planes that the forward pass reads, lane by lane; db sums dy
-// A unit of work is a band of rows of one group of one image: all that needs its planes is computed while they are in
-// the cache, so the backward pass reads dy, y and x from memory once.
+// Convolution with few channels, on planes (nchw.h): an output plane is a weighted sum of shifted input planes
+// (direct_kernel.h). An output costs its C R S multiply-adds and little else, even with a single channel per group.
+//   y, dx   the terms of the sum are the taps in a column of the filter, for each channel. A stride splits x into
+//   phases;
+//           for dx, pixels with equal coordinates mod stride have the same taps and are computed in one pass
+//   dw      dot products of dy with the planes that the forward pass reads, in vector lanes; db sums dy
+// The unit of work is a band of rows of one group of one image. Everything that needs its planes is computed while they
+// are in the cache, so the backward pass reads dy, y and x from memory once.
 #include <utility>
 #include <vector>
 
@@ -16,20 +17,20 @@
 namespace gradus::openmp_detail {
 namespace {
 
-// A sum over planes: the terms for the kernel, and where the weights that they take are.
+// A sum over planes: the kernel's terms, and the offsets of their weights.
 struct Terms {
   std::vector<DirectTerm> terms;
   std::vector<int64_t> weights;
 };
 
-// Kernels have `kernel_columns` columns, those of neighbouring channels are `channel_stride` apart.
+// Filters have `kernel_columns` columns; the filters of neighbouring channels are `channel_stride` apart.
 Terms terms_of(const PlaneLayout& layout, const WindowAxis& rows, const WindowAxis& columns, int64_t kernel_columns,
                int64_t channel_stride) {
-  const auto phase_of = [&](int axis, const WindowAxis::Tap& tap) {  // and row (column) in the phase
+  const auto phase_of = [&](int axis, const WindowAxis::Tap& tap) {  // and the row (column) within the phase
     const int64_t at = tap.at + layout.shift[axis];
     return std::pair(at % layout.split[axis], at / layout.split[axis]);
   };
-  std::vector<std::vector<WindowAxis::Tap>> runs;  // taps that read neighbouring rows of a phase make one term
+  std::vector<std::vector<WindowAxis::Tap>> runs;  // taps that read consecutive rows of a phase form one term
   for (int64_t phase = 0; phase < layout.split[0]; ++phase) {
     int64_t next = -1;
     for (const WindowAxis::Tap& tap : rows.taps) {
@@ -54,7 +55,7 @@ Terms terms_of(const PlaneLayout& layout, const WindowAxis& rows, const WindowAx
   return result;
 }
 
-// Output pixels that share their terms, and the weights of the terms for every output channel.
+// Output pixels with the same terms, and the weights of the terms for every output channel.
 template <class T>
 struct Pass {
   WindowAxis rows, columns;
@@ -76,7 +77,7 @@ std::vector<Pass<T>> passes_of(const PlaneLayout& layout, const ConvOperands<T>&
   return passes;
 }
 
-// Rows [first, first + band) of passes, for the output channels of group g of image n.
+// Rows [first, first + band) of the passes, for the output channels of group g of image n.
 template <class T>
 struct Band {
   const ConvOperands<T>& o;
@@ -86,8 +87,8 @@ struct Band {
   const Kernels<T>& kernels = o.kernels();
   const int64_t count = o.filters();
 
-  /// Passes from `pass` on share their rows; their columns go to their places one by one, or, where those are not
-  /// neighbours, by way of `sums`.
+  /// Runs `column_passes` passes, which compute the same rows but different columns. Columns that are not contiguous in
+  /// y are computed in `sums` and then copied.
   void run(const Pass<T>* pass, size_t column_passes, T* sums) const {
     const Images<T> y = o.y.from_channel(g * count);
     const int64_t height = rows(*pass), h_step = y.h_stride * pass->rows.out_step;
@@ -154,7 +155,7 @@ void run(const DirectTiles& t, const ConvOperands<T>& o) {
   const auto taps = static_cast<int64_t>(terms.weights.size());
   const int64_t plane = t.in.channel_stride();
 
-  // Sums are made apart for each group and part of the items; a part's dw is followed by its db.
+  // Each group and each part of the items has its own sums; a part's dw is followed by its db.
   const int64_t weights = o.x.C * taps, part_size = weights + o.x.C;
   const Scratch<T> partial(t.partial_size);
   const int64_t size = t.in_size + t.x_size + t.sums_size + t.vectors_size;

@@ -1,18 +1,18 @@
-// Convolution and its gradient with respect to the image, as one kind of product over pixels:
+// Convolution and its gradient with respect to the image, both computed as a matrix product over pixels:
 //   y[pixel, k] = sum over taps and channels of x[pixel + tap, c] w[tap, c, k]
 //   forward        pixel (i, j) of y reads (i stride - padding + r dilation, …) of x
-//   backward_data  the pixels of dx whose coordinates are equal mod stride form one pass, whose taps are those with
-//                  h + padding - r dilation divisible by the stride; they read dy at the quotient
-// Padding is never read: the pixels are cut into boxes that have the same taps inside the image, the border's and the
-// interior, so zeros are neither stored nor multiplied. Within a row of taps the channels of neighbouring pixels follow
-// each other in memory and become one long run of the depth.
+//   backward_data  pixels of dx with equal coordinates mod stride form one pass; its taps are those for which
+//                  h + padding - r dilation is divisible by the stride, and they read dy at the quotient
+// Padding is never read. The pixels are divided into boxes, for the border and the interior, whose pixels have the same
+// taps inside the image, so zeros are neither stored nor multiplied. Within a row of taps the channels of neighbouring
+// pixels are contiguous in memory and form one long run of the depth.
 //
-// In a depthwise convolution k has one channel of x, itself: a register tile has the filters of many groups, the depth
-// is the taps alone, and every lane reads a channel of its own.
+// In a depthwise convolution, output channel k reads only channel k of x. A register tile then has the filters of many
+// groups, the depth is the taps alone, and every lane reads its own channel.
 //
-// The threads share out parts of the output: some images or a band of rows, and some of the filters. Inside, one tile
-// of filters after the other, and a block of its weights that fits in the first-level cache is applied to all pixels
-// of the part.
+// Threads share parts of the output: some images or a band of rows, and some of the filters. Within a part the loop
+// goes over tiles of filters and blocks of their weights that fit in the first-level cache; each block is applied to
+// all pixels of the part.
 #include <vector>
 
 #include <gradus/backends/openmp/conv2d/conv2d.h>
@@ -22,8 +22,8 @@
 namespace gradus::openmp_detail {
 namespace {
 
-// One pair of axes: its weights, in tiles of depth (taps, then channels) by columns, and how boxes of pixels go through
-// them.
+// One pair of axes: its weights, in tiles of depth (taps, then channels) by columns, and the boxes of pixels with the
+// runs of the depth that each reads.
 template <class T>
 struct Pass {
   struct Box {
@@ -45,16 +45,18 @@ struct Pass {
       for (const Span& column : across) boxes.push_back({row, column, {}});
   }
 
-  // Cuts the depth into blocks of at most `most` rows. Sums go through it in order, so no bit depends on the cuts.
+  // Divides the depth into blocks of at most `most` rows. Sums run through the blocks in order, so the division does
+  // not change any bit.
   void cut(int64_t most, int64_t row_step, int64_t pixel_step) {
-    blocks = std::max<int64_t>(1, ceil_div(depth, most));  // without taps what is written is the bias
+    // at least one block, which writes the bias even without taps
+    blocks = std::max<int64_t>(1, ceil_div(depth, most));
     const int64_t length = ceil_div(depth, blocks), S = static_cast<int64_t>(columns.taps.size());
     for (int64_t block = 0; block < blocks; ++block)
       for (Box& box : boxes) {
         std::vector<DepthRun>& runs = box.runs.emplace_back();
         for (int64_t r = box.rows.first_tap; r < box.rows.last_tap; ++r)
           for (int64_t s = box.columns.first_tap; s < box.columns.last_tap; ++s) {
-            const int64_t tap = (r * S + s) * channels;  // its first row
+            const int64_t tap = (r * S + s) * channels;  // first row of this tap
             const int64_t begin = std::max(tap, block * length), end = std::min(tap + channels, (block + 1) * length);
             if (begin >= end) continue;
             const int64_t from = rows.at(0, r) * row_step + columns.at(0, s) * pixel_step + begin - tap;
@@ -74,7 +76,7 @@ class NhwcConvolution {
       : t_(tiles), o_(operands), kernels_(o_.kernels()), axes_{o_.axes(0), o_.axes(1)},
         tiles_(o_.geometry, o_.x, o_.y, kernels_.tile_columns, is_depthwise(o_.geometry, o_.x, o_.y)), x_(o_.x),
         y_(o_.y), source_(kernels_, x_, o_.mask), target_(kernels_, y_) {
-    if (!x_.data) x_.data = y_.data;  // an image without pixels is never read, but places in it are computed
+    if (!x_.data) x_.data = y_.data;  // an empty image is never read, but addresses in it are computed
     for (const WindowAxis& rows : axes_[0])
       for (const WindowAxis& columns : axes_[1]) {
         passes_.emplace_back(rows, columns, o_.channels(), tiles_.count(), kernels_.tile_columns);
@@ -89,7 +91,7 @@ class NhwcConvolution {
     });
     parallel_each<T>(t_.parts, 1, t_.in_size + t_.out_size, [&](int64_t i, T* memory) {
       FetchAhead next;
-      if ((i + 1) % t_.filter_parts == 0 && i + 1 < t_.parts) {  // the next part reads something else
+      if ((i + 1) % t_.filter_parts == 0 && i + 1 < t_.parts) {  // the next part reads another part of x
         const ImagePart read = read_by(part_at(i + 1));
         next = {{source_.memory(read), source_.mask_memory(read)}};
       }
@@ -99,7 +101,7 @@ class NhwcConvolution {
 
  private:
   struct Part {
-    int64_t n, n_end, row, row_end, tile, tile_end;  // rows are those of every pass
+    int64_t n, n_end, row, row_end, tile, tile_end;  // rows are counted within each pass
   };
   Part part_at(int64_t i) const {
     const int64_t tile = i % t_.filter_parts * t_.filter_tiles, row = i / t_.filter_parts % t_.bands * t_.rows;
@@ -109,19 +111,19 @@ class NhwcConvolution {
             tile, std::min(tile + t_.filter_tiles, tiles_.count())};
   }
 
-  // What a part reads.
+  // The part of x that a part of the output reads.
   ImagePart read_by(const Part& part) const {
     const int64_t step = axes_[0][0].step;
     return rows_of(x_, part.n, part.n_end, part.row * step + t_.least, (part.row_end - 1) * step + t_.most + 1);
   }
 
-  // Packs the weights of a tile's channels from `begin` on for all passes. Where neighbours in memory are taps, they
-  // are laid out in `by_channel` first.
+  // Packs the weights of a tile for the channels from `begin` on, for all passes. If taps are contiguous in memory, the
+  // weights are first rearranged in `by_channel`.
   void pack(int64_t tile, int64_t begin, T* by_channel) const {
     const int64_t width = tiles_.width, count = std::min(o_.channels() - begin, kPackedChannels);
     const int64_t all_taps = o_.w.H * o_.w.W;
     const T* from = o_.weights_of(tiles_, tile, begin);
-    const int64_t together = o_.channel_stride() == all_taps ? count : 1;  // channels that follow each other in memory
+    const int64_t together = o_.channel_stride() == all_taps ? count : 1;  // channels that are contiguous in memory
     for (int64_t c = 0; by_channel && c < count; c += together)
       kernels_.pack_b(from + c * o_.channel_stride(), 1, o_.filter_stride(), together * all_taps, tiles_.columns(tile),
                       by_channel + c * all_taps * width);
@@ -140,7 +142,7 @@ class NhwcConvolution {
     }
   }
 
-  // `next` is what is fetched meanwhile.
+  // Computes a part; `next` is prefetched meanwhile.
   void run(const Part& part, FetchAhead next, T* in, T* out) const {
     const auto [n, n_end, begin, end, tile, tile_end] = part;
     const Pixels<const T> from = source_.load(read_by(part), in);
@@ -183,7 +185,7 @@ class NhwcConvolution {
   const NhwcTiles& t_;
   const ConvOperands<T>& o_;
   const Kernels<T>& kernels_;
-  const std::vector<WindowAxis> axes_[2];  // every pair is a pass
+  const std::vector<WindowAxis> axes_[2];  // every pair of axes is a pass
   const FilterTiles tiles_;
   Images<const T> x_;
   const Images<T>& y_;

@@ -1,12 +1,13 @@
-// Gradient of a convolution with respect to the weights, as a product for every tap:
+// Gradient of a convolution with respect to the weights, as a matrix product for every tap:
 //   dw[tap, c, k] = sum over pixels of x[pixel stride + tap, c] dy[pixel, k]
-// over the pixels for which the tap is inside the image: the depth of the product. A register tile of input channels by
-// filters stays put while a block of pixels, few enough for the first-level cache, goes through all taps. Where the
-// channels are few, a tile has those of several taps in a row of the kernel: in memory, they follow each other. In a
-// depthwise convolution a tile has such taps by filters, each of which reads a channel of its own.
+// over the pixels for which the tap is inside the image; they are the depth of the product. A register tile of input
+// channels by filters stays in registers while a block of pixels, small enough for the first-level cache, is processed
+// for all taps. If there are few channels, a tile combines those of several taps in a row of the filter, which are
+// contiguous in memory. In a depthwise convolution a tile is such taps by filters, and each filter reads its own
+// channel.
 //
-// The threads share out parts: some of the images, and some of the filters. A part sums on its own; the parts of the
-// same filters are added in order, so that threads change no bit.
+// Threads share parts: some of the images, and some of the filters. Each part has its own sums; the parts of the same
+// filters are added in order, so the number of threads does not change any bit.
 #include <vector>
 
 #include <gradus/backends/openmp/conv2d/conv2d.h>
@@ -49,7 +50,7 @@ class WeightGradient {
  private:
   WindowAxis axis(int i) const { return conv_axes(false, o_.geometry, i, dy_.size(i), x_.size(i), o_.dw.size(i))[0]; }
 
-  // The positions at which each tap of an axis reads the image.
+  // For each tap of an axis, the range of output positions at which it reads inside the image.
   static std::vector<Span> spans_of_taps(const WindowAxis& axis) {
     std::vector<Span> spans;
     for (const WindowAxis::Tap& tap : axis.taps) {
@@ -60,21 +61,21 @@ class WeightGradient {
     return spans;
   }
 
-  // Rows of the register tiles of a run.
+  // Total number of register-tile rows of a run of taps.
   int64_t height(const Span& run) const { return (run.last_tap - run.first_tap) * channels_; }
   int64_t part_size() const { return tiles_.count() * taps_ * channels_ * width_; }
   ImagePart item_at(int64_t item, int64_t channel, int64_t channel_end) const {
     const int64_t n = item / t_.bands * t_.item_images, p = item % t_.bands * t_.item_rows;
     return {n, std::min(n + t_.item_images, dy_.N), p, std::min(p + t_.item_rows, dy_.H), channel, channel_end};
   }
-  // What is read of x along with a part of dy.
+  // The part of x that is read with a part of dy.
   ImagePart read_with(const ImagePart& dy) const {
     const auto row = [&](int64_t p) { return p * o_.geometry.stride[0] - o_.geometry.padding[0]; };
     const int64_t reach = (o_.dw.H - 1) * o_.geometry.dilation[0] + 1;
     return rows_of(x_, dy.image, dy.image_end, row(dy.row), row(dy.row_end - 1) + reach);
   }
 
-  // Sums of one part for tiles [tile, tile_end): for every tile, (tap, channel, column).
+  // Sums of one part, for tiles [tile, tile_end). The layout for every tile is (tap, channel, column).
   void sum_part(int64_t part, int64_t tile, int64_t tile_end, T* sums, T* bias_sums, T* x_memory, T* dy_memory) const {
     const int64_t first = tiles_.first(tile), last = tiles_.end(tile_end - 1);
     const int64_t tile_size = taps_ * channels_ * width_;
@@ -106,7 +107,7 @@ class WeightGradient {
     }
   }
 
-  // Adds the block's share in one tile of filters, `offset` channels into dy's pixels.
+  // Adds the block's contribution for one tile of filters; the tile starts at channel `offset` of dy's pixels.
   void sum_block(const ImagePart& block, int64_t tile, const Pixels<const T>& x, const Pixels<const T>& dy,
                  int64_t offset, FetchAhead& next, T* sums) const {
     NhwcGradientArgs<T> args;
@@ -137,8 +138,9 @@ class WeightGradient {
       }
   }
 
-  // Writes dw for channels from `c` on of a tile: the parts' sums are added, then each tap's (channel, column)
-  // is transposed to channels-last weights; or (tap, channel, column) becomes (channel, tap, column) first.
+  // Writes dw for the channels of a tile from `c` on. Adds the parts' sums. Then, for channels-last weights, transposes
+  // each tap's (channel, column); for contiguous weights, first reorders (tap, channel, column) to (channel, tap,
+  // column).
   void add_up(int64_t tile, int64_t c, const T* sums, T* total, T* by_channel) const {
     const int64_t count = std::min(channels_ - c, kPackedChannels);
     const bool neighbouring_taps = o_.dw.tap_stride() == 1;
@@ -167,10 +169,10 @@ class WeightGradient {
   const Images<const T>&dy_, &x_;
   const NhwcSource<T> gradients_, images_;
   const FilterTiles tiles_;
-  const int64_t width_, channels_, taps_;  // columns of a tile; input channels of a group
-  const std::vector<Span> rows_;           // by row of the kernel
-  const std::vector<Span> runs_;  // Neighbouring taps, which are neighbours in memory: together rows of register tiles.
-  int64_t panels_ = 0;            // register tiles for a run, at most
+  const int64_t width_, channels_, taps_;  // columns of a tile; input channels of a group; R S
+  const std::vector<Span> rows_;           // for each row of the filter
+  const std::vector<Span> runs_;           // taps that are contiguous in memory and share register tiles
+  int64_t panels_ = 0;                     // maximum number of register tiles for a run
 };
 
 }  // namespace

@@ -1,10 +1,10 @@
-// Convolutions with few channels, vectors along the image row: a plane of sums over shifted planes, and its gradient
-// with respect to the weights.
+// Convolutions with few channels, vectorised along the image row: a plane that is a weighted sum of shifted planes, and
+// the gradient with respect to the weights.
 //   direct        out[i, j] = bias + sum over terms t, r of w[t, r] plane[t][i + r, j]
-//   direct_sums  dw[t, r] += sum over i, j of g[i, j] plane[t][i + r, j]
-// A tile is P neighbouring output rows of one vector: a row of the plane that is loaded once serves all of the tile's
-// rows that it reaches, R of them for a term of R rows. With one channel a loaded vector would else serve one
-// multiplication.
+//  direct_sums  dw[t, r] += sum over i, j of g[i, j] plane[t][i + r, j]
+// A tile is one vector of P neighbouring output rows. Each row of the plane is loaded once and used for all rows of the
+// tile that it contributes to: R of them for a term of R rows. Otherwise, with one channel, each loaded vector would be
+// used for only one multiplication.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>
@@ -14,11 +14,11 @@ namespace gradus::openmp_detail::GRADUS_ISA {
 
 constexpr int kDirectTileRows = 8;
 
-/// Filters that share what is loaded.
+/// Number of filters that share each load.
 template <class T>
 constexpr int kDirectFilters = kRegisters == 32 && sizeof(T) == 4 ? 2 : 1;
 
-/// sum[f][p] += sum over r < R of w[f * w_step + r] x[p + r], over rows `begin` to `end` of x: the others are zeros.
+/// sum[f][p] += sum over r < R of w[f * w_step + r] x[p + r]. Rows of x outside [begin, end) are zeros.
 template <class T, int F, int P, int R>
 inline __attribute__((always_inline)) void add_term(Vector<T> (&sum)[F][P], const T* x, int64_t pitch, const T* w,
                                                     int64_t w_step, int64_t begin, int64_t end) {
@@ -29,7 +29,7 @@ inline __attribute__((always_inline)) void add_term(Vector<T> (&sum)[F][P], cons
     for (int r = 0; r < R; ++r) weight[f][r] = broadcast(w[f * w_step + r]);
 #pragma GCC unroll 16
   for (int h = 0; h < P + R - 1; ++h, x += pitch) {
-    if (F > 1 && (h < begin || h >= end)) continue;  // for one filter asking costs as much
+    if (F > 1 && (h < begin || h >= end)) continue;  // with one filter the test costs as much as the work
     const Vector<T> v = in_register<T>(load(x));
 #pragma GCC unroll 8
     for (int p = 0; p < P; ++p)
@@ -67,7 +67,7 @@ void direct_tile(const DirectArgs<T>& args, int64_t filter, int64_t row, int64_t
 template <class T>
 void direct(const DirectArgs<T>& args) {
   const int64_t tiles = (args.rows + kDirectTileRows - 1) / kDirectTileRows;
-  for (int64_t i = 0; i < tiles; ++i) {  // of nearly equal height
+  for (int64_t i = 0; i < tiles; ++i) {  // tiles of nearly equal height
     const int64_t row = args.rows * i / tiles, end = args.rows * (i + 1) / tiles;
     with_constant<kDirectTileRows>(end - row, [&]<int P> {
       for (int64_t column = 0; column < args.columns; column += kLanes<T>) {
@@ -80,8 +80,8 @@ void direct(const DirectArgs<T>& args) {
   }
 }
 
-/// P rows of g for F filters against `Terms` planes. Lanes from `left` on are outside: what the planes hold there must
-/// not count, not even an infinity times zero.
+/// P rows of g for F filters times `Terms` planes. Lanes from `left` on are outside the image; the values of the planes
+/// there must not contribute, not even as infinity times zero.
 template <class T, int P, int R, int Terms, int F, class Some>
 inline __attribute__((always_inline)) void add_products(Vector<T> (&sum)[F][Terms][R], const T* g,
                                                         const DirectSumsArgs<T>& args, const T* const (&x)[Terms],
@@ -106,7 +106,7 @@ inline __attribute__((always_inline)) void add_products(Vector<T> (&sum)[F][Term
   }
 }
 
-/// All of g, for F filters, against the planes of `Terms` terms of R rows.
+/// All rows of g, for F filters, times the planes of `Terms` terms of R rows each.
 template <class T, int R, int Terms, int F>
 void sum_products(const DirectSumsArgs<T>& args, const DirectTerm* terms, const T* g, T* sums) {
   const T* x[Terms];
@@ -134,11 +134,11 @@ void sum_products(const DirectSumsArgs<T>& args, const DirectTerm* terms, const 
       for (int r = 0; r < R; ++r) store(sums + (f * args.sums_step + t * R + r) * kLanes<T>, sum[f][t][r]);
 }
 
-/// As many terms from `terms` on as have its R rows, several at a time to keep the multipliers busy; returns their
+/// Processes the leading terms that have R rows, several at a time to keep the multipliers busy, and returns their
 /// number.
 template <class T, int R, int F>
 int64_t sum_terms_of_height(const DirectSumsArgs<T>& args, const DirectTerm* terms, const T* g, T* sums) {
-  // F * kTogether * R sums, F * 4 rows of g and a vector of x
+  // Registers: F * kTogether * R sums, F * 4 rows of g and a vector of x.
   constexpr int kTogether = R <= 2 ? 4 : R == 3 ? 3 : 2;
   int64_t equal = 1;
   while (terms + equal < args.terms + args.term_count && terms[equal].rows == R) ++equal;

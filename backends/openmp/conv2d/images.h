@@ -1,4 +1,4 @@
-// Images, and filters, under one-letter sizes.
+// Sizes and strides of images and filters, under one-letter names.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct ImageLayout {
   /// Height or width.
   int64_t size(int axis) const { return axis == 0 ? H : W; }
   int64_t numel() const { return N * C * H * W; }
-  /// Elements between neighbouring taps of filters: 1, or as many as a channels-last filter has channels.
+  /// Elements between neighbouring taps of filters: 1 if contiguous, the number of channels if channels-last.
   int64_t tap_stride() const { return W > 1 ? w_stride : H > 1 ? h_stride : 1; }
 };
 
@@ -30,12 +30,12 @@ struct Images : ImageLayout {
   T* data = nullptr;
 
   Images() = default;
-  /// Sizes alone.
+  /// Sizes and strides only; data stays null.
   explicit Images(const StridedLayout& x) : ImageLayout(x) {}
   template <class AnyView>
   explicit Images(const AnyView& x) : ImageLayout(x), data(x.template as<std::remove_const_t<T>>()) {}
 
-  /// The images from a channel on.
+  /// The images without the channels before `channel`.
   Images from_channel(int64_t channel) const {
     Images part = *this;
     if (data) part.data += channel * c_stride;
@@ -43,13 +43,13 @@ struct Images : ImageLayout {
   }
 };
 
-/// True if every group has one channel on either side.
+/// True if every group has one input channel and one output channel.
 inline bool is_depthwise(const Conv2dGeometry& g, const ImageLayout& in, const ImageLayout& out) {
   return g.groups > 1 && in.C == g.groups && out.C == g.groups;
 }
 
-/// Register tiles of filters: tile i has columns(i) <= `width` of them from first(i) on, all of one group. If
-/// `depthwise`, all groups count as one: lane j of a tile reads channel j.
+/// Register tiles of filters: tile i has columns(i) <= `width` filters of one group, starting at first(i). With
+/// `depthwise` all groups count as one, and lane j of a tile reads channel j.
 struct FilterTiles {
   bool depthwise;
   int64_t groups, filters, channels, width;  ///< filters and channels of a group
@@ -63,12 +63,12 @@ struct FilterTiles {
   int64_t first(int64_t tile) const { return group(tile) * filters + tile % of_group() * width; }
   int64_t columns(int64_t tile) const { return std::min(width, filters - tile % of_group() * width); }
   int64_t end(int64_t tile) const { return first(tile) + columns(tile); }
-  /// The first channel that it reads.
+  /// The first input channel that the tile reads.
   int64_t source(int64_t tile) const { return depthwise ? first(tile) : group(tile) * channels; }
 };
 
-/// How a convolution's result goes along an axis: its `size` elements, or `backward`, where the result is the gradient
-/// of the image, those that are equal mod stride, together.
+/// The axes of a convolution's result. Forward there is one, with all `size` elements. With `backward` the result is
+/// the gradient of the image, and there is one for each residue mod stride.
 inline std::vector<WindowAxis> conv_axes(bool backward, const Conv2dGeometry& g, int axis, int64_t size, int64_t source,
                                          int64_t kernel) {
   const auto of = [&](auto make) {

@@ -1,10 +1,10 @@
-// Images laid out so that a convolution reads them with plain vector loads, without an im2col: every channel becomes a
-// plane with the padding written out, in which the rows follow each other at a fixed pitch. Output pixel (p, q) is
-// position p * pitch + q, and what tap (r, s) reads for all output pixels is the plane shifted by one offset. Positions
-// between the end of an output row and the next row are computed in vain.
+// A layout of images that a convolution can read with plain vector loads, without im2col. Every channel becomes a plane
+// that includes the padding, with a fixed row pitch. Output pixel (p, q) is at position p * pitch + q, and the inputs
+// of tap (r, s) for all output pixels are the plane shifted by one offset. The positions between the end of an output
+// row and the next row are computed and discarded.
 //
-// A stride is undone by splitting: with stride 2, even and odd rows (columns) form planes of their own, called phases,
-// in which consecutive output pixels are consecutive again.
+// A stride is handled by splitting: with stride 2, even and odd rows (columns) form separate planes, called phases, in
+// which the inputs of consecutive output pixels are consecutive again.
 #pragma once
 
 #include <algorithm>
@@ -26,22 +26,21 @@ struct PlaneLayout {
     return channel * channel_stride() + (row_phase * split[1] + column_phase) * plane() + row * pitch + column;
   }
 
-  /// All rows that hold the image, of some phase or other, are in [first_inside(), last_inside()], counted as in
-  /// first_row.
+  /// In every phase, all rows that contain image data are in [first_inside(), last_inside()], counted like first_row.
   int64_t first_inside() const { return shift[0] / split[0]; }
   int64_t last_inside(int64_t H) const { return (H - 1 + shift[0]) / split[0]; }
 };
 
-/// Writes rows first_row … first_row + layout.rows of image n to `planes`. Where `mask` is given (laid out in memory
-/// like the images), only elements with mask > 0 count.
+/// Writes rows first_row … first_row + layout.rows of image n to `planes`. If `mask` is given (same layout as the
+/// images), elements with mask <= 0 are replaced by 0.
 template <class T>
 void fill_planes(const Kernels<T>& kernels, const PlaneLayout& layout, const Images<const T>& x, int64_t n,
                  int64_t first_row, const T* mask, T* planes) {
   const int64_t pitch = layout.pitch, *step = layout.split;
-  // Channels that are neighbours in memory are moved together, unless so few that strided loads are cheaper.
+  // Channels that are contiguous in memory are moved together, unless there are so few that strided loads are cheaper.
   const bool together = x.c_stride == 1 && x.w_stride != 1 && layout.channels > 4;
-  // Rows (columns) [begin, end) of a phase hold the image, h = (first_row + i) * step + phase - shift; the others are
-  // 0.
+  // Rows (columns) [begin, end) of a phase contain image data, with h = (first_row + i) * step + phase - shift. The
+  // others are 0.
   const auto span = [](int64_t offset, int64_t step, int64_t size, int64_t most, int64_t* begin, int64_t* end) {
     *begin = std::min(offset < 0 ? ceil_div(-offset, step) : 0, most);
     *end = std::max(*begin, offset < size ? std::min(ceil_div(size - offset, step), most) : 0);

@@ -1,6 +1,6 @@
-// Images as pixels: the channels of a pixel side by side, as channels-last memory has them. A convolution with many
-// channels reads and writes pixels in vectors of channels. Channels-last images are used in place; of others, the
-// part that a thread works on is transposed to its own memory and back.
+// Images as pixels, that is with the channels of a pixel contiguous, as in channels-last memory. A convolution with
+// many channels reads and writes pixels in vectors of channels. Channels-last images are used in place; for other
+// layouts, the part that a thread works on is transposed to scratch memory and back.
 #pragma once
 
 #include <gradus/backends/openmp/conv2d/images.h>
@@ -18,19 +18,19 @@ struct ImagePart {
   int64_t channels() const { return channel_end - channel; }
 };
 
-/// Rows [row, row_end) of images, but for those that the images do not have, with all channels.
+/// Rows [row, row_end) of images, limited to the rows that exist, with all channels.
 inline ImagePart rows_of(const ImageLayout& x, int64_t image, int64_t image_end, int64_t row, int64_t row_end) {
   const int64_t begin = std::clamp<int64_t>(row, 0, x.H);
   return {image, image_end, begin, std::clamp<int64_t>(row_end, begin, x.H), 0, x.C};
 }
 
-/// Where pixels are, counted as in the whole batch: the first channel of pixel (h, w) of image n, out of those of a
-/// part, is data[origin + n * step[0] + h * step[1] + w * step[2]].
+/// Locates pixels by their indices in the whole batch: the part's first channel of pixel (h, w) of image n is
+/// data[origin + n * step[0] + h * step[1] + w * step[2]].
 template <class T>
 struct Pixels {
   T* data;
   int64_t origin, step[3];
-  /// In the images themselves; in memory that has the part alone.
+  /// The first constructor is for pixels in the images themselves, the second for `memory` that holds only the part.
   Pixels(const Images<T>& x, const ImagePart& part)
       : data(x.data), origin(part.channel * x.c_stride), step{x.n_stride, x.h_stride, x.w_stride} {}
   Pixels(const ImageLayout& x, const ImagePart& part, T* memory)
@@ -40,13 +40,13 @@ struct Pixels {
   T* at(int64_t n, int64_t h, int64_t w) const { return data + origin + n * step[0] + h * step[1] + w * step[2]; }
 };
 
-/// Cuts every place, of which `bytes` are all that is wanted, for `tiles` tiles.
+/// Divides the bytes of every place by `tiles`, so that each tile prefetches its share.
 inline void share_out(FetchAhead& ahead, int64_t tiles) {
   for (FetchAhead::Place& place : ahead.places) place.bytes = ceil_div(place.bytes, std::max<int64_t>(tiles, 1));
 }
 
 inline bool has_pixels(const ImageLayout& x) { return x.c_stride == 1 || x.C == 1; }
-/// True where pixels are read in place; a mask is applied to a copy.
+/// True if pixels can be read in place. A mask requires a copy.
 inline bool in_place(const ImageLayout& x, bool mask) { return !mask && has_pixels(x); }
 
 /// Calls move(plane, pixels, columns) for matrices of `part`: channel c of position i is at offset
@@ -62,8 +62,8 @@ void for_each_matrix(const Images<T>& x, const ImagePart& part, F&& move) {
            (n * rows + h) * x.W * part.channels(), columns);
 }
 
-/// The memory of a part of images that are laid out like `images` from `data` on, for fetching it ahead: its rows of
-/// pixels, or the planes of its channels. None where it is not dense.
+/// The memory range of a part, for prefetching: its rows of pixels, or the planes of its channels. `data` has the
+/// layout of `images`. Empty if the part is not dense.
 template <class T>
 FetchAhead::Place memory_of(const Images<T>& images, T* data, const ImagePart& part) {
   const bool pixels = has_pixels(images);
@@ -75,7 +75,7 @@ FetchAhead::Place memory_of(const Images<T>& images, T* data, const ImagePart& p
           part.images() * (end - begin) * size * int64_t{sizeof(T)}};
 }
 
-/// A batch that is read as pixels. With a mask (laid out in memory like x), only elements with mask > 0 count.
+/// A batch that is read as pixels. With a mask (same layout as x), elements with mask <= 0 are replaced by 0.
 template <class T>
 class NhwcSource {
  public:
@@ -83,15 +83,15 @@ class NhwcSource {
       : kernels_(kernels), x_(x), mask_(mask) {}
 
   bool in_place() const { return openmp_detail::in_place(x_, mask_); }
-  /// What is between neighbours of a row, for parts with that many channels.
+  /// Elements between neighbouring pixels of a row and between rows, for parts with that many channels.
   int64_t pixel_step(int64_t channels) const { return in_place() ? x_.w_stride : channels; }
   int64_t row_step(int64_t channels) const { return in_place() ? x_.h_stride : x_.W * channels; }
 
-  /// The memory of a part, for fetching it ahead, and of its mask.
+  /// The memory ranges of a part and of its mask, for prefetching.
   FetchAhead::Place memory(const ImagePart& part) const { return memory_of<const T>(x_, x_.data, part); }
   FetchAhead::Place mask_memory(const ImagePart& part) const { return memory_of<const T>(x_, mask_, part); }
 
-  /// `memory` is not used where pixels are read in place.
+  /// Returns the pixels of a part: in place if possible, else copied to `memory`.
   Pixels<const T> load(const ImagePart& part, T* memory) const {
     if (in_place()) return Pixels<const T>(x_, part);
     const int64_t channels = part.channels();
@@ -125,11 +125,11 @@ class NhwcTarget {
  public:
   NhwcTarget(const Kernels<T>& kernels, const Images<T>& y) : kernels_(kernels), y_(y) {}
 
-  /// The memory that store() writes.
+  /// The memory that store() writes, for prefetching.
   FetchAhead::Place memory(const ImagePart& part) const {
     return has_pixels(y_) || part.rows() < y_.H ? FetchAhead::Place{} : memory_of<T>(y_, y_.data, part);
   }
-  /// Where to write a part; store() then brings it to its place.
+  /// The pixels to which a part is to be written. If they are in `memory`, store() then copies them to y.
   Pixels<T> pixels(const ImagePart& part, T* memory) const {
     return has_pixels(y_) ? Pixels<T>(y_, part) : Pixels<T>(y_, part, memory);
   }

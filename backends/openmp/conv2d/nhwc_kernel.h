@@ -1,22 +1,21 @@
-// The register tiles of convolutions over pixels (conv2d_nhwc.cpp): images whose channels are innermost.
+// Register tiles of convolutions over pixels (conv2d_nhwc.cpp), for images whose channels are innermost.
 //   product   y[pixel, k] = sum over the depth of x[pixel, depth] w[depth, k]: up to kPixelRows pixels by two vectors
 //             of filters stay in registers; each step of the depth (taps and channels) loads two vectors of weights and
 //             multiplies them with one broadcast element of each pixel.
-//   gradient  dw[c, k] = sum over pixels of x[pixel, c] dy[pixel, k]: channels for rows and pixels for depth.
-// In a depthwise convolution (`depthwise`) lane k takes channel k of x in place of a broadcast one.
-// Nothing is packed but the weights: pixels are read in place. How threads share the pixels: conv2d_nhwc.cpp,
-// conv2d_nhwc_weight.cpp.
+//   gradient  dw[c, k] = sum over pixels of x[pixel, c] dy[pixel, k]: rows are channels and the depth is pixels.
+// With `depthwise`, lane k multiplies channel k of x instead of a broadcast element.
+// Only weights are packed; pixels are read in place. conv2d_nhwc.cpp and conv2d_nhwc_weight.cpp distribute the pixels
+// among threads.
 #pragma once
 
 #include <gradus/backends/openmp/simd/gemm_kernel.h>
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 
-// Fewer rows than a tile of a packed product has, since every row needs a pointer, and general registers are few as
-// well.
+// Fewer rows than a tile of a packed product, since every row needs a pointer in a general register, and these are few.
 constexpr int kPixelRows = kRegisters == 32 ? 8 : kTileRows;
 
-/// Fetches what one tile is to fetch, if anything.
+/// Prefetches one tile's share, if anything.
 inline void fetch(FetchAhead* ahead) {
   if (!ahead) return;
   for (FetchAhead::Place& place : ahead->places) {
@@ -31,7 +30,7 @@ void product_tile(const T* const* from, T* const* to, const NhwcProductArgs<T>& 
   const bool whole = last >= kLanes<T>;
   const auto read = [&](const T* at, int v) { return load_some(at + v * kLanes<T>, v < NV - 1 || whole, last); };
 #pragma GCC unroll 16
-  for (int m = 0; m < MR; ++m)  // written when all is summed up
+  for (int m = 0; m < MR; ++m)  // prefetched for the stores after the sums
 #pragma GCC unroll 2
     for (int v = 0; v < NV; ++v) __builtin_prefetch(to[m] + v * kLanes<T>, 1);
   Vector<T> sum[MR][NV];
@@ -145,7 +144,7 @@ void nhwc_gradient(const NhwcGradientArgs<T>& args) {
 template <class T>
 void nhwc_sums(const PixelBox& box, const T* dy, int64_t columns, T* out) {
   for_lanes<T>(columns, [&](int64_t column, auto lanes) {
-    Vector<T> sum[4] = {};  // several, since an addition waits for the one before
+    Vector<T> sum[4] = {};  // several, so that consecutive additions are independent
     for (int64_t n = 0; n < box.count[0]; ++n)
       for (int64_t p = 0; p < box.count[1]; ++p) {
         const T* at = dy + n * box.y_step[0] + p * box.y_step[1] + column;

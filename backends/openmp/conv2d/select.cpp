@@ -6,30 +6,31 @@
 namespace gradus::openmp_detail {
 namespace {
 
-// ---- Which algorithm ------------------------------------------------------------------------------------------------
+// ---- The algorithm
+// ---------------------------------------------------------------------------------------------------
 
 bool has_channels_last(const ImageLayout& x) { return x.c_stride == 1 && x.C > 1; }
 
-// Dense planes for which it pays to put the channels last for a while.
+// Dense planes so small that converting them to channels-last and back pays off.
 bool has_small_planes(const ImageLayout& x) {
   return x.C >= 16 && x.H * x.W <= 400 && (x.W == 1 || x.w_stride == 1) && (x.H == 1 || x.h_stride == x.W);
 }
 
-// One channel in a group, and lanes of channels are faster than `direct`'s lanes of pixels.
+// True if each group has one channel and vectors of channels are faster than `direct`'s vectors of pixels.
 bool prefers_depthwise(const Conv2dGeometry& g, const ImageLayout& in, const ImageLayout& out) {
   return is_depthwise(g, in, out) &&
          ((has_channels_last(in) && has_channels_last(out)) || (has_small_planes(in) && has_small_planes(out)));
 }
 
-// Too few channels on both sides to fill a register tile of pixels by channels even of short vectors: both gradients
-// are direct's then, which computes them at once.
+// True if both sides have too few channels to fill a register tile of pixels by channels, even with short vectors. Then
+// `direct` computes both gradients, in one pass.
 bool has_few_channels(const StridedLayout& w, const Conv2dGeometry& g) {
   const int64_t channels = w.shape[1], filters = w.shape[0] / g.groups;
   return filters <= 4 && channels * filters <= 9;
 }
 
-// The algorithm of a pass between images `in` and `out` with sums for `columns` channels of one group:
-// implicit_gemm_nhwc where these fill vectors well enough for it to be fast.
+// The algorithm of a pass from `in` to `out` with sums for `columns` channels of a group: implicit_gemm_nhwc if these
+// channels fill vectors well enough to make it fast.
 ConvAlgorithm algorithm_of(const ConvSettings& settings, DType dtype, const Conv2dGeometry& g, const ImageLayout& in,
                            const ImageLayout& out, const StridedLayout& w, int64_t columns) {
   if (prefers_depthwise(g, in, out)) return ConvAlgorithm::depthwise;
@@ -38,14 +39,14 @@ ConvAlgorithm algorithm_of(const ConvSettings& settings, DType dtype, const Conv
   return fills && !has_few_channels(w, g) ? ConvAlgorithm::implicit_gemm_nhwc : ConvAlgorithm::direct;
 }
 
-// The clause that led to the algorithm.
+// The reason for the algorithm, for reports.
 const char* reason_for(ConvAlgorithm algorithm, bool few_channels) {
   if (algorithm == ConvAlgorithm::depthwise) return "one channel in a group, in vectors of channels";
   if (algorithm == ConvAlgorithm::implicit_gemm_nhwc) return "channels fill vectors";
   return few_channels ? "few channels on both sides" : "channels do not fill vectors";
 }
 
-// Channels-last weights, which implicit_gemm_nhwc uses as they are.
+// Channels-last weights; implicit_gemm_nhwc uses them without a copy.
 bool is_channels_last(const StridedLayout& w) {
   int64_t expected = 1;
   for (int axis : {1, 3, 2, 0}) {
@@ -55,31 +56,32 @@ bool is_channels_last(const StridedLayout& w) {
   return w.shape[1] > 1;
 }
 
-// ---- How its work is cut --------------------------------------------------------------------------------------------
+// ---- The tiles
+// -------------------------------------------------------------------------------------------------------
 
-// A convolution, or the gradient of an image, which is one too.
+// A convolution, or the gradient of an image, which is computed as a convolution.
 struct ConvProblem {
   const ConvSettings& settings;
-  DType dtype;             // that it computes in
-  ImageLayout in, w, out;  // what is read, the weights, what is written
+  DType dtype;             // in which it computes
+  ImageLayout in, w, out;  // the images read, the weights, the images written
   const Conv2dGeometry& g;
   bool backward, mask;
 
   int64_t element() const { return static_cast<int64_t>(size_of(dtype)); }
-  // Of `out`, but for gradients of weights.
+  // The axes of `out`, except in gradients of weights, where `out` is dy.
   std::vector<WindowAxis> axes(int axis) const {
     return conv_axes(backward, g, axis, out.size(axis), in.size(axis), w.size(axis));
   }
   int64_t threads(int64_t chunks) const { return std::min<int64_t>(settings.threads, chunks); }
 };
 
-constexpr int64_t kCacheBytes = int64_t{512} << 10;  // what is worked on together: in the second-level cache
-constexpr int64_t kParts = 16;                       // for the threads to share, if there is work for as many
-constexpr int64_t kPartElements = int64_t{1} << 23;  // sums of all parts together, at most
-constexpr int64_t kChunkWork = int64_t{1} << 17;     // multiply-adds that are worth a chunk of parallel work
+constexpr int64_t kCacheBytes = int64_t{512} << 10;  // size of a part's data, for the second-level cache
+constexpr int64_t kParts = 16;                       // parts for the threads to share, if there is enough work
+constexpr int64_t kPartElements = int64_t{1} << 23;  // maximum size of the sums of all parts together
+constexpr int64_t kChunkWork = int64_t{1} << 17;     // minimum multiply-adds of a parallel chunk
 constexpr int64_t kChunksWanted = 32;
 
-// What the taps of axes read: rows (columns) from `least` to `most` beyond a position's place.
+// The rows (columns) that the taps of axes read, relative to an output position: from `least` to `most`.
 struct TapRange {
   int64_t least = 0, most = 0, total = 0;  // total: taps of all axes
 };
@@ -94,12 +96,12 @@ TapRange tap_range(const std::vector<WindowAxis>& axes) {
   return range;
 }
 
-// Each sets the tiles and returns the bytes of scratch memory that the kernel takes.
+// Each `cut` sets the tiles and returns the bytes of scratch memory that the kernel needs.
 
 int64_t cut(NhwcTiles& t, const ConvProblem& p) {
-  constexpr int64_t kLeastPixels = 128;  // in a part, if it can be: they share what loading the weights costs
-  constexpr int64_t kDepth = 288;        // 36 KiB for a tile
-  const WindowAxis rows = p.axes(0)[0], columns = p.axes(1)[0];  // of the first pass, which has most
+  constexpr int64_t kLeastPixels = 128;  // per part if possible, to amortise loading the weights
+  constexpr int64_t kDepth = 288;        // 36 KiB per tile
+  const WindowAxis rows = p.axes(0)[0], columns = p.axes(1)[0];  // of the first pass, which is the largest
   const TapRange taps = tap_range(p.axes(0));
   t.least = taps.least, t.most = taps.total ? taps.most : -1;
   const int64_t width = registers(p.settings.table, p.dtype).columns, channels = p.in.C / p.g.groups;
@@ -107,10 +109,11 @@ int64_t cut(NhwcTiles& t, const ConvProblem& p) {
   const int64_t tiles = FilterTiles(p.g, p.in, p.out, width, depthwise).count(), images = p.out.N;
 
   const int64_t row_bytes = (rows.step * p.in.W * p.in.C + rows.out_step * p.out.W * p.out.C) * p.element();
-  // All parts of the filters read the same channels, or, depthwise, pixels that are laid out as a whole.
+  // All parts of the filters read the same channels; depthwise, they read whole pixels.
   const int64_t most_filter_parts = depthwise ? 1 : ceil_div(tiles, 2), wanted = ceil_div(kParts, most_filter_parts);
   t.images = 1, t.rows = rows.size;
-  // What a part reads and writes, half of it if that is several images, is in the cache beside what the next one reads.
+  // The data that a part reads and writes fits in the cache. A part of several images uses only half of it, which
+  // leaves room for prefetching the next part.
   const int64_t fit = kCacheBytes / std::max<int64_t>(row_bytes, 1);  // rows
   if (fit >= 2 * rows.size) {
     t.images =
@@ -145,8 +148,9 @@ int64_t cut(NhwcTiles& t, const ConvProblem& p) {
 
 // The gradient of the weights: `in` is x and `out` is dy.
 int64_t cut(NhwcWeightTiles& t, const ConvProblem& p) {
-  constexpr int64_t kFilterPartsEnough = 8;  // to do without parts of the batch, whose sums take memory
-  constexpr int64_t kPixels = 256;           // in a block
+  // enough parts without splitting the batch, which would need memory for sums
+  constexpr int64_t kFilterPartsEnough = 8;
+  constexpr int64_t kPixels = 256;  // pixels per block
   const ImageLayout &x = p.in, &dy = p.out;
   const Registers tile = registers(p.settings.table, p.dtype);
   const bool depthwise = is_depthwise(p.g, x, dy);
@@ -194,23 +198,23 @@ int64_t cut(NhwcWeightTiles& t, const ConvProblem& p) {
          p.element();
 }
 
-// How many rows of `total` are worked on together: `fit` at most, in bands of nearly equal height.
+// Number of rows of `total` in a band: at most `fit`, with bands of nearly equal height.
 int64_t band_of(int64_t total, int64_t fit) {
   const int64_t most = std::max<int64_t>(1, std::min(total, fit));
   return std::max<int64_t>(1, ceil_div(total, std::max<int64_t>(1, ceil_div(total, most))));
 }
 
-// Backward, `wants_out`: dx, and `wants_dw`: dw and dbias.
+// Backward, `wants_out` requests dx, and `wants_dw` requests dw and dbias.
 int64_t cut(DirectTiles& t, const ConvProblem& p, bool wants_out = true, bool wants_dw = false) {
-  constexpr int64_t kBandBytes = int64_t{32} << 10;       // of planes, which every filter reads anew,
-  constexpr int64_t kLeastRows = 16;                      // but as many rows as two tiles have
-  constexpr int64_t kGradientBytes = int64_t{256} << 10;  // of planes of x and dy
+  constexpr int64_t kBandBytes = int64_t{32} << 10;       // for planes, which every filter reads again,
+  constexpr int64_t kLeastRows = 16;                      // but at least the rows of two tiles
+  constexpr int64_t kGradientBytes = int64_t{256} << 10;  // for planes of x and dy
   const int64_t vector = registers(p.settings.table, p.dtype).vector, groups = p.g.groups;
   const int64_t channels = p.in.C / groups, filters = p.out.C / groups;
-  int64_t positions[2] = {0, 0}, reach[2] = {0, 0}, x_reach[2] = {0, 0};  // positions: of a pass or of dy
-  t.weights_size = wants_out ? p.w.N * p.w.C : 0;                         // those of all passes
+  int64_t positions[2] = {0, 0}, reach[2] = {0, 0}, x_reach[2] = {0, 0};  // positions: size of a pass or of dy
+  t.weights_size = wants_out ? p.w.N * p.w.C : 0;                         // of all passes
   t.in.channels = channels, t.x.channels = p.backward ? filters : 0;
-  // What an axis adds to planes; `reach`: rows (columns) beyond an output's place.
+  // Adds an axis to `planes`. `reach`: number of rows (columns) read beyond an output's position.
   const auto add_axis = [](PlaneLayout& planes, int axis, const std::vector<WindowAxis>& passes, int64_t& reach) {
     const TapRange taps = tap_range(passes);
     planes.split[axis] = passes[0].step, planes.shift[axis] = std::max<int64_t>(0, -taps.least);
@@ -261,7 +265,7 @@ int64_t cut(DirectTiles& t, const ConvProblem& p, bool wants_out = true, bool wa
 
 // ---- Copies of operands ---------------------------------------------------------------------------------------------
 
-// x as the kernels see it.
+// The layout of x after the copy that the kernels need, if any.
 ImageLayout seen(const StridedLayout& x, DType dtype, bool dense) {
   ImageLayout images(x);
   if (!needs_copy(x, dtype, dense)) return images;
@@ -274,14 +278,14 @@ int64_t copy_bytes(const StridedLayout* x, DType dtype, bool dense) {
   return x && needs_copy(*x, dtype, dense) ? x->numel() * static_cast<int64_t>(size_of(dtype)) : 0;
 }
 
-// Sets the tiles and adds what the kernel takes.
+// Sets the tiles and adds the kernel's scratch memory.
 template <class Tiles, class... Wanted>
 void cut_into(ConvPlan& plan, Tiles tiles, const ConvProblem& p, const Wanted&... wanted) {
   plan.workspace_bytes += cut(tiles, p, wanted...);
   plan.tiles = tiles;
 }
 
-// The tiles of y from x, or of dx from dy.
+// Sets the tiles of y from x, or of dx from dy.
 void cut_images(ConvPlan& plan, const ConvProblem& p) {
   if (p.out.numel() == 0) return;
   if (plan.algorithm == ConvAlgorithm::direct) cut_into(plan, DirectTiles{}, p);

@@ -1,6 +1,6 @@
-// Element-wise kernels. Operands are taken a block at a time in the type that they compute in (loops.h), so that every
-// op is one loop over contiguous memory for float, double and int64: the formulas of core/formulas/scalar_unary.h and
-// core/formulas/scalar_binary.h, by vectors (map_kernel.h) or, for integers, by numbers.
+// Element-wise kernels. Operands are converted block by block to the type of the computation (loops.h), so that every
+// op is one loop over contiguous float, double or int64: the formulas of core/formulas/scalar_unary.h and core/formulas/scalar_binary.h,
+// applied to vectors (map_kernel.h) or, for integers, to numbers.
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
@@ -13,7 +13,7 @@ namespace {
 
 using namespace openmp_detail;
 
-// The loops that integers have instead of vector kernels. Results are apart from operands.
+// The loops for integers, which have no vector kernels. Results must not overlap operands.
 template <UnaryOp op, class C, class To>
 void loop(const C* __restrict x, To* __restrict y, int64_t count, const UnaryArgs& args) {
   for (int64_t i = 0; i < count; ++i) y[i] = scalar::Unary<op>::apply(x[i], args);
@@ -23,7 +23,7 @@ void loop(const C* __restrict a, const C* __restrict b, To* __restrict y, int64_
   for (int64_t i = 0; i < count; ++i) y[i] = scalar::Binary<op>::apply(a[i], b[i]);
 }
 
-// An op's UnaryKernels or BinaryKernels.
+// The UnaryKernels or BinaryKernels of an op.
 template <class C, class Op>
 auto kernels_of_op(Op op) {
   if constexpr (std::is_floating_point_v<C>) {
@@ -41,11 +41,11 @@ auto kernels_of_op(Op op) {
   }
 }
 
-// What an observer reads: "vectors_avx2" or "loops".
+// The implementation name for observers: "vectors_avx2" or "loops".
 const char* implementation(DType dtype) { return is_floating(dtype) ? kernel_table().vectors : "loops"; }
 
-// An operand's elements along a run, `step` apart: in place where that is possible, else block by block in
-// a buffer, which an operand that does not vary fills but once.
+// An operand's elements along a run, with stride `step`: in place if possible, else copied block by block to a buffer.
+// With stride 0 the buffer is filled only once.
 template <class C>
 class Source {
  public:
@@ -66,8 +66,8 @@ class Source {
   C buffer_[kBlock];
 };
 
-// Where a block of results is computed: in place, or in a buffer that finish() moves to its place. Loops over integers
-// want their results apart from operands, which may be the same view.
+// Where a block of results is computed: in place, or in a buffer that finish() copies to y. Integer loops always use
+// the buffer, because y may be the same view as an operand.
 template <class C>
 class Result {
  public:
@@ -87,7 +87,8 @@ class Result {
   C buffer_[kBlock];
 };
 
-// y = f(x) and y = f(a, b) over a nest whose operand 0 is y: f(from …, to, count) for blocks of neighbours.
+// y = f(x) or y = f(a, b) over a nest whose operand 0 is y. Calls f(from …, to, count) for blocks of contiguous
+// elements.
 template <class C, class To = C, int N, class F, class... Views>
 void map_runs(const StridedLoop<N>& nest, const MutableView& y, F f, const Views&... operands) {
   const auto run_all = [&]<size_t... k>(std::index_sequence<k...>) {
@@ -108,7 +109,7 @@ void map_runs(const StridedLoop<N>& nest, const MutableView& y, F f, const Views
   run_all(std::make_index_sequence<sizeof...(Views)>());
 }
 
-// Ops that make truths, bytes of 0 or 1, of truths by the same formula as of bytes.
+// True if the op gives the right booleans (bytes 0 or 1) when booleans are treated as integers.
 constexpr bool combines_truths(BinaryOp op) {
   using enum BinaryOp;
   return op == bitwise_and || op == bitwise_or || op == bitwise_xor || op == logical_and || op == logical_or ||
@@ -165,7 +166,7 @@ void OpenmpBackend::binary(BinaryOp op, const View& a, const View& b, const Muta
 
 void OpenmpBackend::binary_scalar(BinaryOp op, const View& a, const Scalar& scalar, bool scalar_first,
                                   const MutableView& y) {
-  // The usual power; its formula is the same.
+  // The most common power; square computes the same formula.
   if (op == BinaryOp::pow && !scalar_first && scalar.to_double() == 2) return unary(UnaryOp::square, a, y, {});
   NaiveBackend::binary_scalar(op, a, scalar, scalar_first, y);
 }
@@ -175,7 +176,7 @@ void OpenmpBackend::where(const View& condition, const View& a, const View& b, c
   const StridedLoop<4> nest(y.shape, {&y.strides, &condition.strides, &a.strides, &b.strides});
   const int64_t step[4] = {step_of(nest, 0), step_of(nest, 1), step_of(nest, 2), step_of(nest, 3)};
   const bool vectors = step[0] == 1 && step[1] == 1 && step[2] <= 1 && step[3] <= 1 && step[2] >= 0 && step[3] >= 0;
-  visit_bits(y.dtype, [&]<class Bits> {  // elements are moved, whatever they mean
+  visit_bits(y.dtype, [&]<class Bits> {  // moves elements by size, whatever their type
     parallel_runs(nest, [&](const int64_t* at, int64_t count) {
       Bits* out = y.as<Bits>() + at[0];
       const bool* test = condition.as<bool>() + at[1];

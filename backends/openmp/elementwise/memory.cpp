@@ -1,4 +1,4 @@
-// fill and copy: elements are moved by size; conversion is one loop for every pair of types.
+// fill and copy. Elements are moved by size; conversion is one loop for every pair of types.
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/scratch.h>
@@ -10,7 +10,7 @@ namespace {
 
 using namespace openmp_detail;
 
-// Short runs of neighbours: rows of a matrix that are put in another order. Returns whether that is so.
+// Copies rows of a matrix to another order, as short contiguous runs. Returns false if the nest is not of this form.
 template <class T>
 bool copy_short_rows(const StridedLoop<2>& nest, const View& x, const MutableView& y) {
   constexpr int64_t kShort = 1024 / sizeof(T);
@@ -28,11 +28,11 @@ bool copy_short_rows(const StridedLoop<2>& nest, const View& x, const MutableVie
   return true;
 }
 
-// Where x's neighbours are along another axis than y's, the two axes are a matrix that is transposed, by vectors and in
-// pieces that stay in the cache. Returns whether that is so.
+// Transposes, in vectors and in pieces that fit in the cache, if x is contiguous along another axis than y. Returns
+// false if the nest is not of this form.
 template <class T>
 bool copy_transposed(const StridedLoop<2>& nest, const View& x, const MutableView& y) {
-  constexpr int64_t kPiece = 64;  // columns of a piece
+  constexpr int64_t kPiece = 64;  // columns per piece
   const int inner = nest.ndim - 1;
   int other = inner;
   while (other >= 0 && nest.strides[1][other] != 1) --other;
@@ -61,7 +61,7 @@ void OpenmpBackend::fill(const MutableView& y, const Scalar& value) {
     const T element = value.cast<T>();
     unsigned char bytes[sizeof(T)];
     std::memcpy(bytes, &element, sizeof(T));
-    const bool same_bytes = std::count(bytes, bytes + sizeof(T), bytes[0]) == sizeof(T);  // zeros above all
+    const bool same_bytes = std::count(bytes, bytes + sizeof(T), bytes[0]) == sizeof(T);  // mostly zeros
     parallel_runs(nest, [&](const int64_t* at, int64_t count) {
       T* out = y.as<T>() + at[0];
       if (step == 1 && same_bytes)

@@ -1,9 +1,9 @@
-// C = A B by the plan of select.h; half types: gemm_half.cpp. Few rows read B where it is, the others are products of
-// register tiles. Small ones run on one thread, with what is contiguous read in place. Others in the manner of Goto and
-// van de Geijn ("Anatomy of high-performance matrix multiplication", 2008): one block of the depth after another, its
-// part of B is packed once for all threads, which then share out blocks of C, cut by its shape alone. Whoever takes a
-// block packs its part of A, which stays in the second-level cache while the tiles of B, each of which stays in the
-// first, go by.
+// C = A B by the plan of select.h; half types: gemm_half.cpp. With few rows, B is read in place; other products use
+// register tiles. Small products run on one thread and read contiguous operands in place. Large ones follow Goto and
+// van de Geijn ("Anatomy of high-performance matrix multiplication", 2008): for each block of the depth, B is packed
+// once for all threads, which then share blocks of C, divided by C's shape alone. The thread that computes a block
+// packs the block's part of A, which stays in the second-level cache, while each tile of B stays in the first-level
+// cache.
 #include <algorithm>
 
 #include <gradus/backends/openmp/gemm/gemm.h>
@@ -13,7 +13,8 @@
 namespace gradus::openmp_detail {
 namespace {
 
-// A product of register tiles. What the plan says to read in place is not packed; of B those are whole vectors.
+// A product by register tiles. Operands that the plan says to read in place are not packed; columns of B in place are
+// whole vectors.
 template <class T>
 class TiledProduct {
  public:
@@ -23,7 +24,7 @@ class TiledProduct {
                                               : plan.columns_in_place),
         tiles_(ceil_div(args.columns - packed_columns_begin_, width_)) {}
 
-  // One block of the depth after another, by all threads.
+  // Processes one block of the depth after another, on all threads.
   void run() {
     const Scratch<T> packed_b(tiles_ * width_ * plan_.depth_at_once);
     packed_b_ = packed_b.get();
@@ -36,7 +37,7 @@ class TiledProduct {
       parallel_each<T>(blocks, 1, packed_a_size, [&](int64_t i, T* packed_a) { multiply(i, packed_a); });
     }
   }
-  // By this thread, with memory for packed operands.
+  // Runs on this thread; `packed` has room for the packed operands.
   void run_small(T* packed) {
     packed_b_ = packed + plan_.a_size, depth_ = args_.depth;
     if (tiles_ > 0) pack_b(0, tiles_);
@@ -52,7 +53,7 @@ class TiledProduct {
                     count, packed_b_ + offset * depth_);
   }
 
-  // Block i of C: its columns of B that are read in place, then those that are packed.
+  // Computes block i of C, first the columns whose B is read in place, then those whose B is packed.
   void multiply(int64_t i, T* packed_a) const {
     const int64_t row = i % cut_.row_blocks * cut_.rows, column = i / cut_.row_blocks * cut_.columns;
     const int64_t height = std::min(cut_.rows, args_.rows - row), end = std::min(args_.columns, column + cut_.columns);
@@ -64,7 +65,7 @@ class TiledProduct {
     BlockArgs<T> block;
     block.rows = height, block.depth = depth_;
     block.a = plan_.a_in_place ? from : packed_a;
-    // Of a single column the stride says nothing.
+    // With a depth of 1, the column stride is irrelevant.
     if (plan_.a_in_place) block.a_row_stride = a.row_stride, block.a_step = depth_ == 1 ? 1 : a.column_stride;
     block.c_row_stride = args_.c.row_stride;
     block.accumulate = args_.accumulate || first_ > 0;
@@ -79,7 +80,7 @@ class TiledProduct {
     block.b = args_.b.data + first_ * args_.b.row_stride + column;
     block.b_row_stride = args_.b.row_stride, block.b_tile_step = width_;
     columns(column, split);
-    if (split == end) return;  // nothing is packed
+    if (split == end) return;  // there are no packed columns
     block.b = packed_b_ + (split - packed_columns_begin_) * depth_, block.b_packed = true;
     block.b_row_stride = width_, block.b_tile_step = depth_ * width_;
     columns(split, end);
@@ -90,9 +91,9 @@ class TiledProduct {
   const Cut cut_;
   const GemmArgs<T>& args_;
   const int64_t width_;                 // of a tile
-  const int64_t packed_columns_begin_;  // columns before are read in place
-  const int64_t tiles_;                 // that are packed
-  int64_t first_ = 0, depth_ = 0;       // the part of the depth that is multiplied now
+  const int64_t packed_columns_begin_;  // columns before this one are read in place
+  const int64_t tiles_;                 // number of packed tiles
+  int64_t first_ = 0, depth_ = 0;       // the current block of the depth
   T* packed_b_ = nullptr;
 };
 
@@ -109,7 +110,7 @@ void product(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<T>&
   }
 }
 
-// Product `index` of a batch.
+// The arguments of product `index` of a batch.
 template <class T>
 GemmArgs<T> product_of(GemmArgs<T> args, const GemmBatch& batch, int64_t index) {
   for (int axis = batch.shape.size() - 1; axis >= 0; --axis) {
@@ -128,15 +129,17 @@ template <class T>
 void gemm(const KernelTable& table, const GemmPlan& plan, GemmArgs<T> args, GemmBatch batch) {
   if (args.rows == 0 || args.columns == 0) return;
   if (plan.transposed) args = transposed(args), std::swap(batch.a, batch.b);
-  const int64_t products = numel_of(batch.shape), packed_size = plan.a_size + plan.b_size;  // packed: small products
-  // The others of a batch take theirs in chunks, which a dry run leaves out: at most so much at a time.
+  // packed_size: small products only
+  const int64_t products = numel_of(batch.shape), packed_size = plan.a_size + plan.b_size;
+  // In a batch, products other than small ones allocate inside parallel chunks, which a dry run skips. So a dry run
+  // allocates their maximum here.
   const bool in_chunks = detail::skips_chunks && products > 1 && plan.algorithm != GemmAlgorithm::small;
   const Scratch<uint8_t> of_batch(in_chunks ? static_cast<int64_t>(plan.workspace_bytes) : 0);
   const auto run = [&](int64_t i, [[maybe_unused]] T* packed) {
     if constexpr (sizeof(T) == 2) half_gemm(table, plan, product_of(args, batch, i));
     else product(kernels_of<T>(table), plan, product_of(args, batch, i), packed);
   };
-  if (products == 1) return run(0, Scratch<T>(packed_size).get());  // a dry run sees the memory that it takes
+  if (products == 1) return run(0, Scratch<T>(packed_size).get());  // not in a chunk, so that a dry run allocates too
   parallel_each<T>(products, plan.products_at_once, packed_size, run);
 }
 template void gemm(const KernelTable&, const GemmPlan&, GemmArgs<float>, GemmBatch);

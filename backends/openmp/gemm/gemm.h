@@ -11,12 +11,12 @@
 
 namespace gradus::openmp_detail {
 
-/// How the operands of a batch of such products follow each other: shape.size() strides each.
+/// The strides between the products of a batch, for each operand; each list has as many entries as `shape`.
 struct GemmBatch {
   Dims shape = {}, a = {}, b = {}, c = {};
 };
 
-/// The plan of such products.
+/// Selects the plan for a product or a batch of products.
 template <class T>
 GemmPlan plan_of(const KernelTable& table, const GemmArgs<T>& args, const GemmBatch& batch = {}) {
   const auto strides = [](const auto& m) { return GemmProblem::Strides{m.row_stride, m.column_stride}; };
@@ -32,15 +32,15 @@ GemmPlan plan_of(const KernelTable& table, const GemmArgs<T>& args, const GemmBa
                       .products = numel_of(batch.shape)});
 }
 
-/// Runs the plan. The rows of c, or its columns, are contiguous.
+/// Runs the plan. c must be contiguous along rows or along columns.
 template <class T>
 void gemm(const KernelTable& table, const GemmPlan& plan, GemmArgs<T> args, GemmBatch batch = {});
 
-/// One product of half types.
+/// A single product of half types.
 template <class H>
 void half_gemm(const KernelTable& table, const GemmPlan& plan, const GemmArgs<H>& args);
 
-/// Columns [begin, end) of such a product.
+/// The product restricted to columns [begin, end).
 template <class T, class B>
 GemmArgs<T, B> columns_of(GemmArgs<T, B> args, int64_t begin, int64_t end) {
   args.columns = end - begin;
@@ -49,8 +49,8 @@ GemmArgs<T, B> columns_of(GemmArgs<T, B> args, int64_t begin, int64_t end) {
   return args;
 }
 
-/// One product of algorithm `combine_rows` or `row_dots`, which reads B where it is: its columns are shared out. The
-/// kernels are those of B's type, which may be a half type.
+/// A single product by `combine_rows` or `row_dots`, which read B in place; threads share its columns. The kernels are
+/// those for B's type, which may be a half type.
 template <class AnyKernels, class T, class B>
 void few_rows_gemm(const AnyKernels& kernels, const GemmPlan& plan, const GemmArgs<T, B>& args) {
   parallel_for(args.columns, plan.grain, [&](int64_t begin, int64_t end) {
@@ -66,7 +66,7 @@ void few_rows_gemm(const AnyKernels& kernels, const GemmPlan& plan, const GemmAr
   });
 }
 
-/// C^T = B^T A^T
+/// The transposed product: C^T = B^T A^T.
 template <class T>
 GemmArgs<T> transposed(GemmArgs<T> args) {
   std::swap(args.rows, args.columns);

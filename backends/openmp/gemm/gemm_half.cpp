@@ -1,7 +1,8 @@
-// Products of half types, summed in float and rounded once. B is packed for all threads, widened to float; then they
-// share out blocks of C, cut by its shape alone, and whoever takes a block packs its part of A and keeps the block's
-// sums until the depth ends. Where the processor has dot products of bfloat16, the elements of A and B stay as they
-// are, in pairs along the depth that take the place of floats. With a few rows of C, B is widened as it is read.
+// Products of half types, summed in float and rounded once. B is packed for all threads and converted to float. Then
+// the threads share blocks of C, divided by C's shape alone; the thread that computes a block packs the block's part of
+// A and keeps the block's sums through the whole depth. If the processor has bfloat16 dot products, elements of A and B
+// are not converted; pairs of them along the depth are packed like floats. If C has few rows, B is converted while it
+// is read.
 #include <algorithm>
 #include <cstring>
 
@@ -13,7 +14,7 @@
 namespace gradus::openmp_detail {
 namespace {
 
-// One product.
+// A single product.
 template <class H>
 class HalfProduct {
  public:
@@ -30,7 +31,7 @@ class HalfProduct {
   }
 
  private:
-  // B is read once, or a few times, in place.
+  // B is read in place, once or a few times.
   void few_rows() const {
     const int64_t rows = args_.rows, columns = args_.columns, depth = args_.depth;
     const Scratch<float> a(rows * depth), sums(rows * columns), bias(columns);
@@ -48,10 +49,10 @@ class HalfProduct {
     finish(0, rows, 0, columns, sums.get(), columns);
   }
 
-  // `count` columns of C from `first` on.
+  // Computes `count` columns of C, starting at `first`.
   void columns(int64_t first, int64_t count) const {
     const int64_t tile = kernels_.tile_columns, tiles = ceil_div(count, tile), width = tiles * tile;
-    const Scratch<float> packed_b(width * steps_);  // for one block of the depth after another
+    const Scratch<float> packed_b(width * steps_);  // holds one block of the depth at a time
     const int64_t groups = ceil_div(tiles, kTilesTogether), depth_blocks = ceil_div(steps_, steps_at_once_);
     const int64_t grain = ceil_div(kLeastPacked, kTilesTogether * tile * steps_at_once_);
     const int64_t packed_floats = slot_size(std::min(kTilesTogether * tile, count) * steps_at_once_);
@@ -92,8 +93,9 @@ class HalfProduct {
     });
   }
 
-  // use(rows [row, row + rows) and steps [k, k + length) of a matrix): as floats, or as pairs along the steps, which
-  // are there already where steps follow each other in memory; else in `floats`.
+  // Calls use(matrix) with rows [row, row + rows) and steps [k, k + length) of a matrix, as floats or as pairs along
+  // the steps. Pairs are used in place if steps are contiguous and aligned; otherwise the elements are written to
+  // `floats`.
   template <class Use>
   void with_floats(const Matrix<const H>& from, int64_t row, int64_t rows, int64_t k, int64_t length, float* floats,
                    Use&& use) const {
@@ -109,7 +111,8 @@ class HalfProduct {
     }
     for (int64_t i = 0; i < length; ++i) {
       const H* column = data + i * (pairs_ ? 2 : 1) * from.column_stride;
-      const H* next = 2 * i + 1 < elements ? column + from.column_stride : nullptr;  // an odd element's pair is zero
+      // The last odd element is paired with zero.
+      const H* next = 2 * i + 1 < elements ? column + from.column_stride : nullptr;
       if (pairs_) pair_up(column, next, from.row_stride, rows, floats + i * rows);
       else widen(column, from.row_stride, rows, floats + i * rows);
     }
@@ -118,7 +121,7 @@ class HalfProduct {
 
   bool has_start() const { return args_.accumulate || args_.row_bias || args_.column_bias; }
 
-  // What is added to the product, for a part of C; `bias` has room for its columns.
+  // Computes the terms that are added to the product, for a part of C; `bias` has room for its columns.
   void start(int64_t row, int64_t rows, int64_t column, int64_t columns, float* bias, float* sums,
              int64_t stride) const {
     if (args_.column_bias) widen(args_.column_bias + column, 1, columns, bias);
@@ -143,12 +146,12 @@ class HalfProduct {
     }
   }
 
-  // `count` elements, `step` apart.
+  // Converts `count` elements with stride `step`.
   void widen(const H* from, int64_t step, int64_t count, float* to) const {
     if (step == 1) return halves_.widen(from, to, count);
     for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i * step]);
   }
-  // The bits of even elements and, above them, those of odd ones, or zeros if `odd` is null.
+  // Combines the bits of an even element (low half) and the next odd one (high half; zeros if `odd` is null).
   static void pair_up(const H* even, const H* odd, int64_t step, int64_t count, float* to) {
     for (int64_t i = 0; i < count; ++i) {
       const uint32_t pair = even[i * step].bits | (odd ? static_cast<uint32_t>(odd[i * step].bits) << 16 : 0u);

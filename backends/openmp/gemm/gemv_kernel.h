@@ -1,8 +1,9 @@
-// Products with a single row, or few: every element of B is used once or a few times, so it is read in place.
+// Products with a single row or a few rows. Every element of B is used only once or a few times, so B is read in place.
 //   row_dots      C[m, n] = sum over k of A[m, k] B[k, n], both contiguous along k: a tile of sums, each a whole
 //                 vector, stays in registers while k runs; the lanes are added at the end
-//   combine_rows  C[m, n] += sum over k of A[m, k] B[k, n], B contiguous along n: several rows of B for one pass over C
-// B's elements are floating-point numbers of the same type, or of a half type (half_kernel.h).
+//   combine_rows  C[m, n] += sum over k of A[m, k] B[k, n], B contiguous along n: each pass over C adds several rows of
+//   B
+// B's elements are of the same floating type, or of a half type (half_kernel.h).
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>
@@ -48,7 +49,7 @@ void row_dots_tile(const GemmArgs<T, B>& args, int64_t row, int64_t column) {
   }
 }
 
-// As many rows of A as leave registers for four sums of each; a single row has eight.
+// As many rows of A as leave registers for four sums per row. A single row has eight sums.
 template <class T, class B, int MR>
 void row_dots_panel(const GemmArgs<T, B>& args, int64_t row) {
   constexpr int kColumns = MR == 1 ? 8 : 4;
@@ -65,8 +66,8 @@ void row_dots(const GemmArgs<T, B>& args) {
   if (row < args.rows) with_constant<kMost - 1>(args.rows - row, [&]<int MR> { row_dots_panel<T, B, MR>(args, row); });
 }
 
-// Rows `row` to row + MR of C, to which the sum of `count` rows of B is added: fewer roundings of large sums than one
-// by one.
+// Adds the sum of `count` rows of B to rows [row, row + MR) of C. This rounds the large sums in C less often than
+// adding each row of B.
 template <class T, class B, int MR, int count>
 inline void combine_some(const GemmArgs<T, B>& args, int64_t row, int64_t first) {
   const auto* b = args.b.data + first * args.b.row_stride;
@@ -99,7 +100,7 @@ inline void combine_some(const GemmArgs<T, B>& args, int64_t row, int64_t first)
   if (n < args.columns) step(n, false);
 }
 
-// The elements of A stay in registers while a pass over C lasts.
+// The elements of A stay in registers during a pass over C.
 template <class T, class B, int MR>
 void combine_panel(const GemmArgs<T, B>& args, int64_t row) {
   constexpr int kTogether = MR == 1 ? 8 : (kRegisters == 32 ? 16 : 8) / MR;

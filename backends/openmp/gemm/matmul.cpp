@@ -1,4 +1,4 @@
-// y = a b over leading batch axes, and y = x wT + bias: by gemm.h, but integers are NaiveBackend's.
+// y = a b over leading batch axes, and y = x wᵀ + bias, by gemm.h. Integers are left to NaiveBackend.
 #include <gradus/backends/openmp/gemm/gemm.h>
 #include <gradus/backends/openmp/openmp.h>
 #include <gradus/backends/openmp/openmp_backend.h>
@@ -16,7 +16,7 @@ Matrix<T> last_axes(const AnyView& view) {
   return {view.template as<std::remove_const_t<T>>(), view.strides[n - 2], view.strides[n - 1]};
 }
 
-// Joins the innermost batch axis with the rows where b is the same for all of it: one product instead of many.
+// Merges the innermost batch axis into the rows if b does not vary along it: one product instead of many.
 void join_rows(View* a, View* b, MutableView* y) {
   while (y->ndim() > 2) {
     const int at = y->ndim() - 3;
@@ -37,13 +37,13 @@ Dims batch_strides(const Strides& strides) { return {strides.data(), static_cast
 
 int64_t flops(const View& a, const View& y) { return 2 * y.numel() * a.shape[a.ndim() - 1]; }
 
-// True where neither rows nor columns are contiguous: such products go through memory of their own.
+// True if neither rows nor columns are contiguous; such products are computed in a contiguous copy.
 bool has_gaps(const MutableView& y) {
   const int rows = y.ndim() - 2, columns = y.ndim() - 1;
   return y.strides[columns] != 1 && y.strides[rows] != 1 && y.shape[columns] != 1 && y.shape[rows] != 1;
 }
 
-// Plans, opens the event of an operator and runs the plan.
+// Selects a plan, opens the operator's event and runs the plan.
 template <class T>
 void run(const char* op, EventScope::Operands operands, int64_t flops, const GemmArgs<T>& args,
          const GemmBatch& batch = {}) {

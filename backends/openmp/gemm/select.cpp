@@ -1,5 +1,5 @@
-// Which algorithm computes a matrix product: choose(), of half types cut_half(); how its blocks are
-// cut: the functions below them.
+// Selects the algorithm of a matrix product (choose(), or cut_half() for half types) and the sizes of its blocks (the
+// functions below them).
 #include <gradus/backends/openmp/gemm/select.h>
 
 #include <algorithm>
@@ -10,18 +10,19 @@
 namespace gradus::openmp_detail {
 namespace {
 
-constexpr int64_t kFewRows = 6;                      // of C, for which B is multiplied where it is
+constexpr int64_t kFewRows = 6;                      // maximum rows of C with which B is read in place
 constexpr int64_t kLongRow = 2048;                   // elements
-constexpr int64_t kSmallProduct = int64_t{1} << 19;  // multiplications: more are worth several threads
-constexpr int64_t kLeastChunk = int64_t{1} << 16;    // multiplications that are worth a chunk of parallel work
-constexpr int64_t kManyProducts = 16;                // from here on threads share whole products, however large
+constexpr int64_t kSmallProduct = int64_t{1} << 19;  // multiplications; larger products use several threads
+constexpr int64_t kLeastChunk = int64_t{1} << 16;    // minimum multiplications of a parallel chunk
+constexpr int64_t kManyProducts = 16;                // from this number on threads share whole products of any size
 
 bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
 bool is_small(const GemmProblem& p) { return p.depth <= kSmallDepth && p.rows * p.columns * p.depth <= kSmallProduct; }
 
-// True if each element of B is read so rarely, and sums are so long, that vectors of partial sums beat packing: with
-// tens of rows packed operands cost as much to make, and to fetch from the other cores that made them, as to multiply.
+// True if each element of B is read so few times, and sums are so long, that vectors of partial sums are faster than
+// packing. With tens of rows, packing and fetching packed operands from other cores' caches costs as much as
+// multiplying.
 bool dots_pay(const GemmProblem& p) {
   constexpr int64_t kLongSum = 256, kSomeRows = 32, kRowsOfDots = 128, kProductOfDots = int64_t{1} << 25;
   if (p.rows <= kFewRows) return true;
@@ -29,7 +30,7 @@ bool dots_pay(const GemmProblem& p) {
   return p.rows <= kSomeRows || (p.rows <= kRowsOfDots && p.rows * p.columns * p.depth <= kProductOfDots);
 }
 
-// The clause that led to the algorithm.
+// The reason for the algorithm, for reports.
 const char* reason_for(GemmAlgorithm algorithm, bool half) {
   switch (algorithm) {
     case GemmAlgorithm::combine_rows: return "few rows, and B's rows are contiguous";
@@ -47,12 +48,12 @@ void transpose(GemmPlan& plan, GemmProblem& p) {
   p.a = p.a.transposed(), p.b = p.b.transposed(), p.c = p.c.transposed();
 }
 
-// Of f32 and f64; C's rows are contiguous if either its rows or its columns are.
+// For f32 and f64. C's rows are contiguous if either its rows or its columns were.
 void choose(GemmPlan& plan, GemmProblem& p) {
   using enum GemmAlgorithm;
-  constexpr int64_t kNarrow = 32, kDeep = 4096;  // too few columns to pay for packing a depth
+  constexpr int64_t kNarrow = 32, kDeep = 4096;  // too few columns for packing a deep product to pay off
   const bool a_along_depth = p.a.column == 1, b_along_depth = p.b.row == 1;
-  // The strides of a single column or row say nothing.
+  // The strides of a single column or row are irrelevant.
   const bool b_along_rows = p.b.column == 1 && !(b_along_depth && p.depth > p.columns);
   if (b_along_rows && (p.rows == 1 || (p.rows <= kFewRows && !is_small(p)))) {
     plan.algorithm = combine_rows;
@@ -66,14 +67,14 @@ void choose(GemmPlan& plan, GemmProblem& p) {
   }
 }
 
-// Cuts C into blocks for the threads and the second-level cache.
+// Divides C into blocks for the threads and the second-level cache.
 Cut cut_of(int64_t rows, int64_t columns, int64_t depth, const Registers& tile) {
-  constexpr int64_t kRowPanels = 20;                 // register tiles in a block of C, at most
-  constexpr int64_t kRowPanelsWanted = 5;            // below, B's tiles are loaded for too little
-  constexpr int64_t kColumnTilesWanted = 8;          // below, A is packed for too little
+  constexpr int64_t kRowPanels = 20;                 // maximum register tiles in a block of C, along rows
+  constexpr int64_t kRowPanelsWanted = 5;            // with fewer, loading B's tiles is not amortised
+  constexpr int64_t kColumnTilesWanted = 8;          // with fewer, packing A is not amortised
   constexpr int64_t kBlocksWanted = 8;               // blocks of C for the threads to share
-  constexpr int64_t kLeastBlock = int64_t{1} << 18;  // multiplications that are worth a block of their own
-  constexpr int64_t kShallow = 32;  // a depth with which C costs more to write than to compute: row by row
+  constexpr int64_t kLeastBlock = int64_t{1} << 18;  // minimum multiplications of a block
+  constexpr int64_t kShallow = 32;                   // depth up to which writing C dominates: row by row
   int64_t row_step = depth <= kShallow ? std::min(rows, tile.rows) : rows, column_step = columns;
   while (row_step > tile.rows * kRowPanels) row_step = ceil_div(row_step, 2);
   const auto blocks = [&] { return ceil_div(rows, row_step) * ceil_div(columns, column_step); };
@@ -87,7 +88,8 @@ Cut cut_of(int64_t rows, int64_t columns, int64_t depth, const Registers& tile) 
   return {row_step, column_step, ceil_div(rows, row_step), ceil_div(columns, column_step)};
 }
 
-// Cuts C where `most` columns of B are packed at a time; returns the most bytes(cut, columns) of the parts.
+// Divides C where at most `most` columns of B are packed at a time. Returns the larger bytes(cut, columns) of the
+// parts.
 template <class Bytes>
 int64_t cut_columns(GemmPlan& plan, const GemmProblem& p, int64_t depth, int64_t most, const Registers& tile,
                     Bytes bytes) {
@@ -98,13 +100,13 @@ int64_t cut_columns(GemmPlan& plan, const GemmProblem& p, int64_t depth, int64_t
   return std::max(bytes(plan.cut, first), bytes(plan.last_cut, last));
 }
 
-// Each sets the rest of the plan; they return the bytes that one product takes with some threads.
+// Each function below sets the rest of the plan and returns the scratch bytes of one product for that many threads.
 
 int64_t cut_small(GemmPlan& plan, const GemmProblem& p, const Registers& tile) {
-  constexpr int64_t kColumnsInPlace = 4;  // tiles of C for which rows of A are not packed
+  constexpr int64_t kColumnsInPlace = 4;  // in tiles of C: with fewer columns rows of A are not packed
   const int64_t element = static_cast<int64_t>(size_of(p.dtype));
-  const bool rows_collide = p.a.row * element % 4096 == 0;  // in one set of the first-level cache
-  const bool repeats = p.depth > 1 && p.a.column == 0;      // BlockArgs::a_step has another meaning for 0
+  const bool rows_collide = p.a.row * element % 4096 == 0;  // rows map to one set of the first-level cache
+  const bool repeats = p.depth > 1 && p.a.column == 0;      // BlockArgs::a_step uses 0 for packed operands
   plan.a_in_place =
       !repeats && (p.a.row == 1 || !(p.columns > kColumnsInPlace * tile.columns || (rows_collide && p.rows > 4)));
   plan.columns_in_place = p.b.column == 1 ? p.columns / tile.vector * tile.vector : 0;
@@ -114,10 +116,10 @@ int64_t cut_small(GemmPlan& plan, const GemmProblem& p, const Registers& tile) {
 }
 
 int64_t cut_blocked(GemmPlan& plan, const GemmProblem& p, const Registers& tile, int threads) {
-  constexpr int64_t kColumnsAtOnce = 4096;  // most columns of B that are packed at a time
-  constexpr int64_t kDepthBlock = 384;      // rows of a packed tile of B: about the first-level cache
-  constexpr int64_t kDepthInPlace = 512;    // operands deeper than this are packed, whatever their layout
-  constexpr int64_t kRowsInPlace = 128;     // rows of C for which B is not packed
+  constexpr int64_t kColumnsAtOnce = 4096;  // maximum columns of B packed at a time
+  constexpr int64_t kDepthBlock = 384;      // rows of a packed tile of B, about the size of the first-level cache
+  constexpr int64_t kDepthInPlace = 512;    // deeper operands are packed for any layout
+  constexpr int64_t kRowsInPlace = 128;     // maximum rows of C with which B is not packed
   plan.a_in_place = p.a.row == 1 && p.a.column != 0 && p.depth <= kDepthInPlace;
   plan.b_in_place = p.b.column == 1 && p.depth <= kDepthInPlace && p.rows <= kRowsInPlace;
   const int64_t most = plan.a_in_place || plan.b_in_place ? kDepthInPlace : kDepthBlock;
@@ -132,10 +134,10 @@ int64_t cut_blocked(GemmPlan& plan, const GemmProblem& p, const Registers& tile,
 
 int64_t cut_half(GemmPlan& plan, const GemmProblem& p, const KernelTable& table, const Registers& tile, int threads) {
   using enum GemmAlgorithm;
-  constexpr int64_t kDepthBlock = 384;               // as above
-  constexpr int64_t kColumnsAtOnce = 1024;           // most columns of B that are packed at a time,
-  constexpr int64_t kMostPacked = int64_t{1} << 22;  // and about as many elements,
-  constexpr int64_t kLeastColumnsAtOnce = 128;       // but at least so many columns
+  constexpr int64_t kDepthBlock = 384;               // as in cut_blocked
+  constexpr int64_t kColumnsAtOnce = 1024;           // maximum columns of B packed at a time,
+  constexpr int64_t kMostPacked = int64_t{1} << 22;  // limited to about this many elements,
+  constexpr int64_t kLeastColumnsAtOnce = 128;       // but at least this many columns
   constexpr int64_t kFloat = sizeof(float);
   if (p.rows <= kFewRows && (p.b.column == 1 || p.b.row == 1)) {
     plan.algorithm = p.b.column == 1 ? combine_rows : row_dots;
@@ -173,7 +175,7 @@ GemmPlan select_gemm(const KernelTable& table, int threads, GemmProblem p) {
   if (half) {
     if (p.columns <= kFewRows && p.rows > kFewRows) transpose(plan, p);
   } else {
-    // Rows of C are contiguous if either way they are, and a single column is a single row.
+    // Rows of C are made contiguous by transposing if only its columns are. A single column is treated as a single row.
     const bool by_rows = p.c.column == 1 || p.columns == 1, by_columns = p.c.row == 1 || p.rows == 1;
     if (by_columns && (!by_rows || (p.columns == 1 && p.rows > 1))) transpose(plan, p);
   }
@@ -185,7 +187,7 @@ GemmPlan select_gemm(const KernelTable& table, int threads, GemmProblem p) {
     plan.products_at_once = share ? ceil_div(kLeastChunk, work + 1) : p.products;
     chunks = ceil_div(p.products, plan.products_at_once);
   }
-  const int inside = chunks > 1 ? 1 : threads;  // threads of one product
+  const int inside = chunks > 1 ? 1 : threads;  // threads per product
 
   int64_t bytes = 0;
   if (half) {
@@ -193,7 +195,7 @@ GemmPlan select_gemm(const KernelTable& table, int threads, GemmProblem p) {
   } else {
     choose(plan, p);
     switch (plan.algorithm) {
-      case combine_rows: {  // parts of rows that are long enough to be read from memory one after another
+      case combine_rows: {  // rows are divided into parts long enough to be streamed from memory
         const int64_t columns = std::max(kLeastChunk / (p.rows * p.depth), std::min(p.columns / 4, kLongRow));
         plan.grain = round_up(columns + 1, 64);
         break;

@@ -1,7 +1,8 @@
-// y[n, c, p, q] = sum over r, s of rows.weight[r] columns.weight[s] x[n, c, rows.source[r], columns.source[s]]. Lanes
-// are the columns of a plane: the input rows of p are added up, weighed, into one, then that row's columns. Where the
-// channels are closer (channels-last), lanes are the channels of a pixel. A row that takes what the one before took is
-// copied from it. Half types, and images with gaps between neighbours, go through copies.
+// y[n, c, p, q] = sum over r, s of rows.weight[r] columns.weight[s] x[n, c, rows.source[r], columns.source[s]]. Vectors
+// run along the columns of a plane: the input rows of p are first combined into one weighted row, then that row's
+// columns. If channels are closer in memory (channels-last), vectors run along the channels of a pixel. An output row
+// with the same inputs as the row before is copied from it. Half types, and images with gaps between neighbours, are
+// copied first.
 #include <vector>
 
 #include <gradus/backends/openmp/kernels.h>
@@ -17,8 +18,7 @@ namespace {
 
 using namespace openmp_detail;
 
-// The entries of a stencil for each output position, with weights in the type
-// that is computed in.
+// The entries of a stencil for each output position, with weights in the type of the computation.
 template <class C>
 class Taps {
  public:
@@ -35,10 +35,10 @@ class Taps {
   const C* weights(int64_t p) const { return weights_.get() + begin(p); }
   int64_t count() const { return static_cast<int64_t>(stencil_.weight.size()); }
   int64_t positions() const { return stencil_.size_out; }
-  /// Entries of a position, at most.
+  /// Maximum number of entries of a position.
   int64_t most() const { return most_; }
 
-  /// If it takes what the one before it takes.
+  /// True if position p has the same entries as position p - 1.
   bool repeats(int64_t p) const {
     if (p == 0 || size(p) != size(p - 1)) return false;
     for (int64_t i = 0; i < size(p); ++i) {
@@ -47,8 +47,8 @@ class Taps {
     }
     return true;
   }
-  /// If every position reads `most()` neighbours with the same weights, `step`
-  /// further than the one before: pooling.
+  /// True if every position reads `most()` neighbours with the same weights, `step` further than the position before:
+  /// pooling.
   bool is_regular(int64_t* step) const {
     *step = positions() > 1 && size(0) > 0 && size(1) > 0 ? source(begin(1)) - source(begin(0)) : 1;
     if (most_ == 0 || *step <= 0) return false;
@@ -59,7 +59,7 @@ class Taps {
     }
     return true;
   }
-  /// If every element of the input is taken twice, with one weight: enlarging by two.
+  /// True if every input element is used for two positions with the same weight: nearest enlargement by two.
   bool doubles() const {
     for (int64_t p = 0; p < positions(); ++p)
       if (size(p) != 1 || source(begin(p)) != p / 2 || weight(begin(p)) != weight(0)) return false;
@@ -72,7 +72,7 @@ class Taps {
   int64_t most_ = 0;
 };
 
-// How a row's columns are computed, by the pattern of their taps.
+// Computes the columns of a row with the kernel for the pattern of their taps.
 template <class C>
 class Columns {
  public:
@@ -106,7 +106,7 @@ class Columns {
   std::vector<C> weights_;
 };
 
-// Of images whose channels, if `channels`, or columns are side by side.
+// Resampling of images whose columns, or with `channels` whose channels, are contiguous.
 template <class C>
 class Resample2d {
  public:
@@ -142,7 +142,7 @@ class Resample2d {
       }
     });
   }
-  // A row that takes what the row before it took is copied from that.
+  // A row with the same inputs as the row before is copied from it.
   void by_planes() const {
     const int64_t N = y_.shape[0], K = y_.shape[1], P = y_.shape[2], Q = y_.shape[3], W = x_.shape[3];
     const int64_t work = ceil_div(rows_.count(), P) * W + columns_.count() + Q;
@@ -160,7 +160,7 @@ class Resample2d {
       }
     });
   }
-  // Planes without gaps, of each of which all results are the sum times one number.
+  // For dense planes in which every result is the sum of the plane times one constant.
   void uniform() const {
     const int64_t K = y_.shape[1], from = x_.shape[2] * x_.shape[3], to = y_.shape[2] * y_.shape[3];
     const C weight = rows_.weight(0) * columns_.weight(0);
@@ -178,7 +178,7 @@ class Resample2d {
   const MutableView& y_;
   const Taps<C> rows_, columns_;
   const Columns<C> across_;
-  const Scratch<int64_t> row_offsets_;  // of the rows' sources
+  const Scratch<int64_t> row_offsets_;  // offsets of the rows' sources
 };
 
 }  // namespace

@@ -1,5 +1,4 @@
-// Weighted sums of rows, of columns and of pixels: the steps of pooling by
-// averages and of interpolation.
+// Weighted sums of rows, columns and pixels, used by average pooling and interpolation.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>

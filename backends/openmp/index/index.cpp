@@ -1,10 +1,12 @@
-// gather and scatter. Elements are moved by size.
+// gather, scatter and nonzero. Elements are moved by size.
 //
-// Where the index does not vary along neighbours in memory (rows of a matrix: index_select, embedding and its gradient)
-// rows are copied or added whole; else the innermost loop runs over elements. gather shares the elements of y among the
-// threads. scatter shares what is beside `axis`, so that all that goes to one place is written by one thread, in
-// order; of rows it shares the places: each thread takes those that go to its part of y.
+// If the index does not vary along contiguous elements (rows of a matrix: index_select, embedding and its gradient),
+// whole rows are copied or added; otherwise the innermost loop runs over elements. gather divides the elements of y
+// among the threads. scatter divides the axes other than `axis`, so that everything that goes to one place is written
+// by one thread, in order; when it moves rows, it divides the places, and each thread takes the rows that go to its
+// part of y.
 //
+// nonzero counts the true elements of each chunk, then writes each chunk's indices after those of the chunks before.
 // nonzero counts the true elements of each chunk, and then writes the chunks to where the counts before them end.
 #include <atomic>
 #include <bit>
@@ -23,11 +25,11 @@ namespace {
 
 using namespace openmp_detail;
 
-constexpr int64_t kColumns = 16;   // at least so many neighbours for a thread: a cache line of floats
-constexpr int64_t kMostParts = 8;  // of the places that rows go to
+constexpr int64_t kColumns = 16;   // minimum contiguous elements per thread: a cache line of floats
+constexpr int64_t kMostParts = 8;  // maximum parts that the places are divided into
 
-// Whether `count` indices that are `step` apart are all in [0, size): neither they nor what is left to the last one
-// have a sign.
+// True if `count` indices with stride `step` are all in [0, size): then neither an index nor size - 1 - index has its
+// sign bit set.
 bool inside(const int64_t* index, int64_t step, int64_t count, int64_t size) {
   const auto last = static_cast<uint64_t>(size - 1);
   uint64_t signs = 0;
@@ -60,7 +62,7 @@ void write_run(const T* from, int64_t from_step, T* to, int64_t to_step, int64_t
     for (int64_t i = 0; i < count; ++i) write(to[i * to_step], from[i * from_step]);
 }
 
-// Rows of neighbours, the innermost axis of the nest (y, x, index), each with one index.
+// Copies contiguous rows, the innermost axis of the nest (y, x, index); each row has one index.
 template <class T>
 void gather_rows(const StridedLoop<3>& nest, const View& x, int64_t x_row, const View& index, const MutableView& y) {
   const int64_t length = nest.shape[nest.ndim - 1];
@@ -75,9 +77,9 @@ void gather_rows(const StridedLoop<3>& nest, const View& x, int64_t x_row, const
   parallel_runs(rows, gather_run, ceil_div(kGrain, length));
 }
 
-// Adds or copies row i of x, `count` neighbours, to row index[i] of y; rows are x_row, y_row and index_row apart.
-// Threads share the places by their low bits, of which no run of frequent places makes one part much larger than the
-// others; each goes through all of the index.
+// Adds or copies row i of x, `count` contiguous elements, to row index[i] of y. x_row, y_row and index_row are the
+// strides between rows. Threads divide the places by their low bits, so that a range of frequent places does not make
+// one part much larger than the others; each thread reads the whole index.
 template <class T, class Write>
 void scatter_rows(const T* x, int64_t x_row, int64_t rows, int64_t count, const int64_t* index, int64_t index_row, T* y,
                   int64_t y_row, Write write) {

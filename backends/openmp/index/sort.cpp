@@ -1,6 +1,6 @@
-// Sorting along an axis. An element becomes an unsigned key (core/formulas/sort_key.h); key and index together are never equal,
-// so any order of them is stable. Threads share the rows. topk does not sort: it selects, then sorts the k that it
-// found; a long row is cut into stretches by its length alone, which threads share.
+// Sorting along an axis. An element becomes an unsigned key (core/formulas/sort_key.h). Key and index together are unique, so
+// any sorting algorithm is stable. Threads share the rows. topk selects the first k, then sorts only these; a long row
+// is divided into segments by its length alone, which threads share.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -16,10 +16,10 @@ namespace {
 
 using namespace openmp_detail;
 
-constexpr int64_t kStretch = 65536;  // of a row that is worked on apart
-constexpr int64_t kShort = 64;       // up to here comparing is faster than counting
+constexpr int64_t kStretch = 65536;  // elements of a segment of a row
+constexpr int64_t kShort = 64;       // up to this size comparing is faster than counting
 
-// A key and, below it, an index in one number.
+// A key (upper half) and an index (lower half) in one number.
 template <class Word>
 struct Entry {
   using Key = std::conditional_t<sizeof(Word) == 8, uint32_t, uint64_t>;
@@ -32,9 +32,10 @@ struct Entry {
   bool operator<(const Entry& other) const { return bits < other.bits; }
 };
 
-// One row's entries in order: a radix sort (Knuth, "The Art of Computer Programming", volume 3, 5.2.5). Digit by digit
-// from the lowest, entries go to where the entries with smaller digits end, those with the same digit in the order that
-// they have: so it is stable. `room` is as large; returns where the result is.
+// Sorts one row's entries by radix sort (Knuth, "The Art of Computer Programming", volume 3, 5.2.5). For each digit,
+// from the lowest, entries are moved behind all entries with smaller digits; entries with equal digits keep their
+// order, so the sort is stable. `room` has the same size as `entries`; the result is in one of the two and its address
+// is returned.
 template <class Entry>
 Entry* sort_entries(Entry* entries, Entry* room, int64_t size) {
   if (size <= kShort) {
@@ -45,7 +46,7 @@ Entry* sort_entries(Entry* entries, Entry* room, int64_t size) {
     const auto digit = [shift](const Entry& entry) { return static_cast<int>(entry.key_bits() >> shift & 255); };
     int64_t places[256] = {}, place = 0;
     for (int64_t i = 0; i < size; ++i) ++places[digit(entries[i])];
-    if (places[digit(entries[0])] == size) continue;  // all are equal
+    if (places[digit(entries[0])] == size) continue;  // all entries have this digit
     for (int64_t& count : places) place += std::exchange(count, place);
     for (int64_t i = 0; i < size; ++i) room[places[digit(entries[i])]++] = entries[i];
     std::swap(entries, room);
@@ -53,22 +54,23 @@ Entry* sort_entries(Entry* entries, Entry* room, int64_t size) {
   return entries;
 }
 
-// The first k of elements [begin, end), in no order; all of them if there are fewer. Returns their number. Entries are
-// gathered while they come before the last of the best k so far, and thinned out when there are `capacity` of them.
+// Writes the first k of elements [begin, end) to `found`, unordered, or all of them if there are fewer. Returns their
+// number. Entries are collected if they come before the last of the best k so far; when there are `capacity` entries,
+// only the best k are kept.
 template <class Entry, class T>
 int64_t first_of(const T* in, int64_t step, int64_t begin, int64_t end, bool descending, int64_t k, Entry* found,
                  int64_t capacity) {
   using Key = typename Entry::Key;
-  int64_t held = 0, last = -1;  // last: the index of the last of the best k, once there were more than those
+  int64_t held = 0, last = -1;  // last: index of the last of the best k; -1 until there are more than k
   Key limit = 0;
   const auto key = [&](int64_t i) { return sort_key(in[i * step], descending); };
   const auto thin = [&] {
     std::nth_element(found, found + k - 1, found + held);
     held = k, last = found[k - 1].index(), limit = found[k - 1].key_bits();
   };
-  const auto next = [&](int64_t i) {  // of equal elements the first stays
+  const auto next = [&](int64_t i) {  // among equal elements the first is kept
     if constexpr (std::is_floating_point_v<T>)
-      if (step == 1 && in[last] == in[last])  // a NaN is no limit for vectors
+      if (step == 1 && in[last] == in[last])  // the vector search needs a limit that is not NaN
         return i + kernels_of<T>(kernel_table()).find_beyond(in + i, in[last], descending, end - i);
     while (i < end && key(i) >= limit) ++i;
     return i;
@@ -82,13 +84,13 @@ int64_t first_of(const T* in, int64_t step, int64_t begin, int64_t end, bool des
   return held;
 }
 
-// Calls order(in, entries, room) for every row of x along the axis, elements that are step_along(x, axis) apart: it
-// returns the row's first entries in order. Writes what they name: as many as `indices` has.
+// Calls order(in, entries, room) for every row of x along the axis; the row's elements have stride step_along(x, axis).
+// It returns the row's first entries in order, and their values and indices are written, as many as `indices` has.
 template <class T, class Entry, class F>
 void write_rows(const View& x, int axis, const MutableView& values, const MutableView& indices, int64_t room_size,
                 F&& order) {
   constexpr int64_t words = sizeof(Entry) / sizeof(int64_t);
-  const MutableView& second = values.data ? values : indices;  // values may be unwanted
+  const MutableView& second = values.data ? values : indices;  // values may be absent
   const RowsAlong<3> rows(x.shape, axis, {&indices.strides, &x.strides, &second.strides});
   const int64_t count = indices.ndim() ? indices.shape[axis] : 1;
   parallel_each<int64_t>(rows.nest.numel, ceil_div(kGrain, rows.size), 2 * room_size * words,
@@ -136,7 +138,7 @@ void OpenmpBackend::topk(const View& x, int axis, bool largest, const MutableVie
   const int64_t size = x.ndim() ? x.shape[axis] : 1, along = step_along(x, axis),
                 k = indices.ndim() ? indices.shape[axis] : 1;
   if (x.numel() == 0 || k == 0) return;
-  // Each stretch of a row finds its own first k in memory of its own; these are put in order together.
+  // Each segment of a row selects its own first k into separate memory; these entries are then sorted together.
   const int64_t stretches = ceil_div(size, std::max(kStretch, 8 * k)), stretch = ceil_div(size, stretches);
   const int64_t capacity = std::min(stretch, 2 * k + 32) + 1;
   visit_entries(x.dtype, size, [&]<class T, class Entry> {

@@ -1,4 +1,4 @@
-// The gradient of cross-entropy, a row at a time: dx = (softmax(x) - onehot(target)) dloss. Forward: naive/loss.cpp.
+// The gradient of cross-entropy, row by row: dx = (softmax(x) - onehot(target)) dloss. Forward: naive/loss.cpp.
 #include <gradus/backends/naive/loss.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>

@@ -1,7 +1,7 @@
-// y = (x - mean) s w + b with s = 1 / sqrt(variance + eps). Moments are taken of blocks that stay in the cache, in two
-// passes around a number of the block, and added up in double: right also where the mean is large. The residual and the
-// ReLU that may follow are applied to blocks of results before these leave the cache. How
-// threads share the elements: norm.h.
+// y = (x - mean) s w + b with s = 1 / sqrt(variance + eps). Moments are computed for blocks that stay in the cache, in
+// two passes, relative to a value of the block, and combined in double, so they are accurate even if the mean is large.
+// The residual and ReLU are applied to blocks of results while they are in the cache. norm.h describes how threads
+// share the elements.
 #include <gradus/backends/openmp/norm/norm.h>
 
 #include <gradus/backends/openmp/openmp_backend.h>
@@ -38,7 +38,7 @@ class Normalize {
   template <int64_t most, class AddMoments, class Write>
   void run_by(AddMoments add_moments, Write write) const {
     const WorkSplit split(outer_, inner_.numel, most);
-    if (split.stretches == 1)  // a block is still in the cache
+    if (split.stretches == 1)  // the block is still in the cache
       return split.each([&](const LaneBlock& block, int64_t, int64_t begin, int64_t end) {
         Moments total[most];
         Statistics<C> found[most];
@@ -62,7 +62,7 @@ class Normalize {
     });
   }
 
-  // ---- One outer element after the other ----
+  // ---- One outer element at a time ----
 
   static Moments of_block(const C* x, int64_t count) {
     const double n = static_cast<double>(count);
@@ -148,7 +148,7 @@ class Normalize {
     return {view, k, outer_, o, inner_, block};
   }
 
-  // The ReLU on a block of results, which then go to their place.
+  // Applies the ReLU to a block of results, if there is one, and stores the block.
   template <int64_t most>
   void finish(const BlockOf<most, MutableView>& y, const RowsOf<C>& to, const Offsets& o, const Block<most>& block,
               C* residual, const C* results) const {
@@ -160,7 +160,7 @@ class Normalize {
 
   static const Kernels<C>& kernels() { return kernels_of<C>(kernel_table()); }
 
-  // Of an outer element: those that are given, or, written down, those of its moments.
+  // The statistics of an outer element: the given ones, or those computed from its moments, which are then also stored.
   Statistics<C> statistics_of(int64_t o, const Moments& moments) const {
     const Offsets at = offsets_of(outer_, o);
     if (fixed_) return {load_number(mean_, at[5]), load_number(variance_, at[6]), eps_};
@@ -176,7 +176,7 @@ class Normalize {
   const double eps_;
   const bool fixed_, relu_;
   const StridedLoop<7> outer_;  // x, y, weight, bias, residual, mean, variance
-  const StridedLoop<5> inner_;  // the first five of them
+  const StridedLoop<5> inner_;  // the first five of these
 };
 
 }  // namespace

@@ -1,10 +1,10 @@
-// What the two directions of normalisation share. The axes fall in two: the outer ones, each of whose elements has a
-// mean and a variance, and the inner ones, over which these are taken.
+// Shared by normalisation and its gradient. The axes are divided into outer ones, each of whose elements has a mean and
+// a variance, and inner ones, over which these are computed.
 //
-// Two loop orders. By rows: one outer element after the other, its inner elements in runs along memory (layer norm;
-// batch norm of planes). By lanes: neighbouring outer elements together where they are closer than inner ones, a vector
-// of them for every inner element (channels-last batch norm). Long inner ranges are cut into stretches, by shape alone,
-// so that threads can share them; what stretches found is combined in order.
+// There are two loop orders. By rows: one outer element at a time, with its inner elements in runs along memory (layer
+// norm; batch norm of planes). By lanes: if neighbouring outer elements are closer in memory than inner ones, a vector
+// of them for every inner element (channels-last batch norm). Long inner ranges are divided into segments
+// ("stretches"), by shape alone, so that threads can share them; the results of the segments are combined in order.
 #pragma once
 
 #include <cmath>
@@ -28,7 +28,7 @@ bool varies(const StridedLoop<N>& nest, int operand) {
   return false;
 }
 
-/// A weight or bias; an absent one's place is taken by one number, of stride 0.
+/// A weight or bias. An absent one is replaced by the constant `absent` with stride 0.
 template <class C>
 View parameter(const View& given, int ndim, const C& absent) {
   if (given) return given;
@@ -37,12 +37,12 @@ View parameter(const View& given, int ndim, const C& absent) {
   return {everywhere, &absent};
 }
 
-/// The strides of an operand, those of an absent one 0.
+/// The strides of an operand, or zeros if it is absent.
 inline Strides strides_or_zero(const StridedLayout& view, int ndim) {
   return view.ndim() > 0 ? view.strides : Dims::filled(ndim, 0);
 }
 
-/// Count, mean and sum of squared deviations, and how they add up (Chan, Golub and LeVeque 1983).
+/// Count, mean and sum of squared deviations, and how to combine two of them (Chan, Golub and LeVeque 1983).
 struct Moments {
   double count = 0, mean = 0, squares = 0;
   void add(const Moments& other) {
@@ -54,24 +54,25 @@ struct Moments {
   }
 };
 
-/// True where lanes are the better order: operand 0 is what is read.
+/// True if vectors along outer elements are the better order; operand 0 is the input.
 template <int N, int M>
 bool prefers_lanes(const StridedLoop<N>& outer, const StridedLoop<M>& inner) {
   return outer.ndim > 0 && inner.numel > 1 && outer.strides[0][outer.ndim - 1] < step_of(inner, 0) &&
          outer.shape[outer.ndim - 1] >= 4;
 }
 
-/// What is computed at once: `rows` rows of `lanes` elements. With `most` > 1 the rows are inner elements, from number
-/// `first` of a run on, and the lanes outer ones; else the only row has inner elements of one outer one.
+/// A unit of computation: `rows` rows of `lanes` elements. With `most` > 1, rows are inner elements, starting at
+/// element `first` of a run, and lanes are outer elements. Otherwise the only row has inner elements of one outer
+/// element.
 template <int64_t most>
 struct Block {
   static constexpr int64_t kMostRows = most > 1 ? kLaneRows : 1, kLanes = most > 1 ? most : kBlock;
   static constexpr int64_t kSize = kMostRows * kLanes;
-  const int64_t* run;  ///< where each operand's run begins
+  const int64_t* run;  ///< offset of each operand's run
   int64_t first, rows, lanes;
 };
 
-/// Calls f(block) for the blocks of inner elements [begin, end) of so many outer ones.
+/// Calls f(block) for the blocks of inner elements [begin, end) of `outer_count` outer elements.
 template <int64_t most, int N, class F>
 void for_each_block(const StridedLoop<N>& inner, int64_t outer_count, int64_t begin, int64_t end, F&& f) {
   constexpr int64_t step = most > 1 ? kLaneRows : kBlock;
@@ -83,14 +84,14 @@ void for_each_block(const StridedLoop<N>& inner, int64_t outer_count, int64_t be
   });
 }
 
-/// An operand's part of a block.
+/// The part of an operand that belongs to a block.
 template <int64_t most, class AnyView>
 struct BlockOf {
   const AnyView* view;
-  int64_t offset, row, lane;  ///< of the first element; steps
+  int64_t offset, row, lane;  ///< offset of the first element; strides
   int64_t rows, lanes;
 
-  /// Of operand k of both nests, for the outer element at `outer_at`.
+  /// The part of operand k of both nests, for the outer element at `outer_at`.
   template <class Outer, class Offsets, class Inner>
   BlockOf(const AnyView& view, int k, const Outer& outer, const Offsets& outer_at, const Inner& inner,
           const Block<most>& block)
@@ -103,7 +104,7 @@ struct BlockOf {
   bool in_place() const {
     return view->dtype == dtype_of<C> && lane == 1;
   }
-  /// In place where that is possible, else converted into `buffer`.
+  /// Returns the elements in place if possible, else converted into `buffer`.
   template <class C>
   [[gnu::always_inline]] RowsOf<const C> load(C* buffer) const {
     if (in_place<C>()) return {view->template as<C>() + offset, row, rows, lanes};
@@ -111,8 +112,8 @@ struct BlockOf {
       load_block(*view, offset + r * row, lane, lanes, buffer + r * Block<most>::kLanes);
     return {buffer, Block<most>::kLanes, rows, lanes};
   }
-  /// Where results are computed, in place or in `buffer`, from where store() moves them to their place, if they have
-  /// one.
+  /// Returns where to compute results: in place, or in `buffer`, which store() then copies to the operand if that is
+  /// present.
   template <class C>
   RowsOf<C> results(C* buffer) const {
     if (view->data && in_place<C>()) return {view->template as<C>() + offset, row, rows, lanes};
@@ -126,15 +127,15 @@ struct BlockOf {
   }
 };
 
-/// Calls f(row, count) for the rows of a block, or once for all of them where they follow each other in memory.
+/// Calls f(row, count) for each row of a block, or once for all rows if they are contiguous in memory.
 template <class F>
 void for_rows(int64_t rows, int64_t lanes, bool dense, F&& f) {
   if (dense) return f(0, rows * lanes);
   for (int64_t r = 0; r < rows; ++r) f(r, lanes);
 }
 
-/// The ReLU that may follow a normalisation, on results while they are in the cache; and the gradient behind it.
-/// A residual without data is none.
+/// The ReLU after a normalisation, applied to results while they are in the cache, and its gradient. A residual whose
+/// data is null is absent.
 template <class C>
 void relu_after_sum(const RowsOf<C>& y, const RowsOf<const C>& residual) {
   const Kernels<C>& kernels = kernels_of<C>(kernel_table());
@@ -154,7 +155,7 @@ void relu_gradient(const RowsOf<const C>& dy, const RowsOf<const C>& y, const Ro
   });
 }
 
-/// One element of a view of any floating type.
+/// Reads or writes one element of a view of any floating type.
 inline double load_number(const View& x, int64_t at) {
   double value = 0;
   visit_floating(x.dtype, [&]<class T> { value = static_cast<double>(x.as<T>()[at]); });
@@ -164,7 +165,7 @@ inline void store_number(const MutableView& y, int64_t at, double value) {
   visit_floating(y.dtype, [&]<class T> { y.as<T>()[at] = scalar::convert<T>(value); });
 }
 
-/// A mean as a number of type C and the rest, and 1 / sqrt(variance + eps).
+/// A mean, split into a number of type C and the rest, and 1 / sqrt(variance + eps).
 template <class C>
 struct Statistics {
   Statistics() = default;

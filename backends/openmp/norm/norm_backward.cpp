@@ -1,8 +1,8 @@
 // With g = dy w, s = 1 / sqrt(variance + eps) and h = (x - mean) s:  dx = s (g - avg(g) - h avg(g h)),  dw = sum(dy h),
-// db = sum(dy). Where the weight is one number per outer element, sum(dy) and sum(dy h) serve all three; else (layer
-// and group norm) each thread adds up dw and db of its own rows, and those are summed in order. Behind a ReLU, dy is
-// masked as the sums are taken and stored in dresidual, or where dx will be, for the second pass. How threads share the
-// elements: norm.h.
+// db = sum(dy). If the weight is constant for each outer element, sum(dy) and sum(dy h) are enough for all three.
+// Otherwise (layer and group norm) each thread sums dw and db of its own rows, and these sums are added in order. With
+// a ReLU, the first pass masks dy while it computes the sums and stores it in dresidual, or in dx, for the second pass.
+// norm.h describes how threads share the elements.
 #include <gradus/backends/openmp/norm/norm.h>
 
 #include <gradus/backends/openmp/openmp_backend.h>
@@ -14,13 +14,13 @@ namespace {
 
 using namespace openmp_detail;
 
-constexpr int64_t kFlush = 64;  // rows after which sums of floats go into sums of doubles
+constexpr int64_t kFlush = 64;  // rows after which float sums are added to double sums
 
 // Sums of g and of g (x - mean) over a range.
 struct Sums {
   double plain = 0, product = 0;
   void add(const Sums& other) { plain += other.plain, product += other.product; }
-  // Those of a block around the first part of the mean, times a weight.
+  // Adds the sums of a block, which are relative to the mean's high part, times a weight.
   template <class C>
   void add(const Statistics<C>& of, const C (&sums)[2], double weight) {
     const double sum = static_cast<double>(sums[0]);
@@ -59,7 +59,7 @@ class NormalizeBackward {
   template <int64_t most>
   void run_by() const {
     const WorkSplit split(outer_, inner_.numel, most);
-    std::vector<Statistics<C>> known;  // of lanes, which are read once for each stretch
+    std::vector<Statistics<C>> known;  // for lanes: computed once and used by every segment
     for (int64_t o = 0; most > 1 && o < outer_.numel; ++o) known.push_back(statistics_of(offsets_of(outer_, o)));
     const auto statistics = [&](const LaneBlock& block, Statistics<C>& own) -> const Statistics<C>* {
       if (most > 1) return &known[static_cast<size_t>(block.begin)];
@@ -70,7 +70,7 @@ class NormalizeBackward {
       if constexpr (most > 1) write_lanes(block, of, sums, begin, end);
       else write_row(offsets_of(outer_, block.begin), *of, *sums, begin, end);
     };
-    const bool at_once = split.stretches == 1;  // a block is still in the cache
+    const bool at_once = split.stretches == 1;  // the block is still in the cache
     std::vector<Sums> partial(static_cast<size_t>(outer_.numel * split.stretches));
     split.each([&](const LaneBlock& block, int64_t s, int64_t begin, int64_t end) {
       Statistics<C> own;
@@ -93,9 +93,9 @@ class NormalizeBackward {
     write_parameters_of_outer(total);
   }
 
-  // ---- One outer element after the other ----
+  // ---- One outer element at a time ----
 
-  // Rows in groups, each of which adds up the gradients of the parameters in memory of its own.
+  // Divides the rows into groups; each group sums the gradients of the parameters in its own memory.
   void rows_with_parameters() const {
     const int64_t most = std::clamp<int64_t>((int64_t{1} << 20) / parameters_, 1, kWantedStretches);
     const int64_t group = std::max({ceil_div(outer_.numel, most), ceil_div(kGrain, inner_.numel),
@@ -114,7 +114,7 @@ class NormalizeBackward {
         const Statistics<C> statistics = statistics_of(at);
         const Sums sums = sums_of(at, statistics, 0, inner_.numel, buffer, buffer + parameters_);
         if (dx_) write_row(at, statistics, sums, 0, inner_.numel);
-        if ((o - begin) % kFlush == kFlush - 1 || o + 1 == end) flush();  // sums of floats stay short
+        if ((o - begin) % kFlush == kFlush - 1 || o + 1 == end) flush();  // keeps float sums short
       }
     });
     for (int64_t g = 1; g < groups; ++g)
@@ -122,8 +122,8 @@ class NormalizeBackward {
     write_parameters(totals.get(), totals.get() + parameters_);
   }
 
-  // Sums over inner elements [begin, end): of dy where the weight is one number per outer element, else of dy w. Adds
-  // dy h and dy to dw and db where these are given.
+  // Sums over inner elements [begin, end): of dy if the weight is constant for each outer element, else of dy w. Also
+  // adds dy h to dw and dy to db if these are given.
   Sums sums_of(const Offsets& o, const Statistics<C>& of, int64_t begin, int64_t end, C* dw, C* db) const {
     Sums total;
     const int64_t w_step = step_of(inner_, 3), p_step = inner_.ndim > 0 ? step_of(inner_, 4) : 0;
@@ -152,18 +152,18 @@ class NormalizeBackward {
     return total;
   }
 
-  // The weight of a block, where that varies between runs alone; else 1.
+  // The weight of a block if the weight varies only between runs, else 1.
   double constant_weight(const Offsets& o, const Block<1>& block) const {
     return by_element_ && step_of(inner_, 3) == 0 ? load_number(weight_, o[3] + block.run[3]) : 1;
   }
 
-  // An operand's part of a block.
+  // The part of an operand that belongs to a block.
   template <int64_t most, class AnyView>
   BlockOf<most, AnyView> part(const AnyView& view, int k, const Offsets& o, const Block<most>& block) const {
     return {view, k, outer_, o, inner_, block};
   }
 
-  // dy of a block; behind a ReLU what that lets through, and 0, put down in masked_ for the second pass.
+  // dy of a block. With a ReLU it is masked and stored in masked_ for the second pass.
   template <int64_t most>
   RowsOf<const C> gradient(const Offsets& o, const Block<most>& block, C* buffer) const {
     const RowsOf<const C> dy = part(dy_, 1, o, block).load(buffer);
@@ -175,7 +175,7 @@ class NormalizeBackward {
     masked.store(to, buffer);
     return {to.data, to.stride, to.rows, to.lanes};
   }
-  // What the second pass reads: dy, or what the first one has put down of it.
+  // The gradient for the second pass: dy, or the masked dy that the first pass has stored.
   template <int64_t most>
   RowsOf<const C> second_gradient(const Offsets& o, const Block<most>& block, C* buffer) const {
     return masked_ ? part(masked_, 6, o, block).load(buffer) : part(dy_, 1, o, block).load(buffer);
@@ -195,7 +195,7 @@ class NormalizeBackward {
   void write_row(const Offsets& o, const Statistics<C>& of, const Sums& sums, int64_t begin, int64_t end) const {
     const double w0 = by_element_ ? 1 : load_number(weight_, o[3]);
     const Coefficients k = coefficients(of, sums, w0);
-    const bool varies = by_element_ && step_of(inner_, 3) != 0;  // the weight, along the run
+    const bool varies = by_element_ && step_of(inner_, 3) != 0;  // the weight varies along the run
     for_each_block<1>(inner_, 1, begin, end, [&](const Block<1>& block) {
       const C a = static_cast<C>(k.a * constant_weight(o, block)), b = static_cast<C>(k.b), c = static_cast<C>(k.c);
       C x_buffer[kBlock], dy_buffer[kBlock], w_buffer[kBlock], dx_buffer[kBlock];
@@ -274,7 +274,7 @@ class NormalizeBackward {
     return {load_number(mean_, at[7]), load_number(variance_, at[8]), eps_};
   }
   Strides zero_if_absent(const StridedLayout& view) const { return strides_or_zero(view, x_.ndim()); }
-  // Row-major strides, 0 where the size is 1.
+  // Row-major strides, with 0 for axes of size 1.
   static Strides broadcast_strides(const Shape& shape) {
     Strides strides = contiguous_strides(shape);
     for (int i = 0; i < shape.size(); ++i)
@@ -283,17 +283,17 @@ class NormalizeBackward {
   }
 
   static constexpr C kOne = 1;
-  const View &dy_, &x_, &mean_, &variance_, &y_;  // y: the result, where a ReLU follows
+  const View &dy_, &x_, &mean_, &variance_, &y_;  // y: the forward result if a ReLU was applied
   const View weight_;
   const double eps_;
   const bool fixed_;
-  const MutableView &dx_, &dweight_, &dbias_, &masked_;  // masked: where dy goes that the ReLU lets through
-  const Shape shape_;                                    // of the parameters, in x's rank
-  const Strides dense_;                                  // of a row-major array of theirs
+  const MutableView &dx_, &dweight_, &dbias_, &masked_;  // masked: receives the masked dy
+  const Shape shape_;                                    // shape of the parameters, with x's rank
+  const Strides dense_;                                  // strides of a row-major array of this shape
   const int64_t parameters_;
   const StridedLoop<9> outer_;  // x, dy, dx, weight, parameters, y, masked, mean, variance
-  const StridedLoop<7> inner_;  // the first seven of them
-  const bool by_element_;       // weight or parameters change along the inner axes
+  const StridedLoop<7> inner_;  // the first seven of these
+  const bool by_element_;       // the weight or its gradient varies along the inner axes
 };
 
 }  // namespace

@@ -2,7 +2,8 @@
 //   softmax      y = exp(x - m) / Z,  m = max(x),  Z = sum(exp(x - m));   dx = y (dy - sum(dy y))
 //   log_softmax  y = x - m - ln Z;                                       dx = dy - exp(y) sum(dy)
 //
-// A row at a time; where other elements are closer in memory (the channels of an image), of rows that were transposed.
+// Rows are computed one at a time. If other elements are closer in memory (the channels of an image), rows are
+// transposed in the cache first.
 #include <cmath>
 
 #include <gradus/backends/openmp/openmp_backend.h>
@@ -16,7 +17,7 @@ namespace {
 
 using namespace openmp_detail;
 
-// y may be x. Needs the largest element and the sum first, so that nothing overflows.
+// y may be x. The largest element and the sum are computed first, so that nothing overflows.
 template <class C>
 void softmax_row(const Kernels<C>& kernels, const C* x, C* y, int64_t size, bool log) {
   const C max = kernels.max(x, size);

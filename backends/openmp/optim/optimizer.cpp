@@ -1,6 +1,6 @@
-// Optimizer steps over all parameters at once: they are cut into chunks that the threads share, and each chunk is
-// computed a vector at a time by the formulas of core/formulas/optimizer_rules.h, half types through float. Parameters whose
-// views differ in layout are NaiveBackend's.
+// Optimizer steps for all parameters at once. The parameters are divided into chunks, which the threads share; each
+// chunk is computed in vectors by the formulas of core/formulas/optimizer_rules.h, half types through float. Parameters whose
+// views differ in layout are left to NaiveBackend.
 #include <vector>
 
 #include <gradus/backends/openmp/kernels.h>
@@ -15,13 +15,13 @@ namespace {
 
 using namespace openmp_detail;
 
-// Elements [begin, begin + count) of a parameter's memory.
+// Elements [begin, begin + count) of a parameter, in memory order.
 struct Chunk {
   const ParameterViews* views;
   int64_t begin, count;
 };
 
-// A block at a time in the type that elements compute in: where they are, half types by way of buffers.
+// Updates a chunk block by block in the type of the computation: in place, or through buffers for half types.
 template <class T, class Rule>
 void step_chunk(const Chunk& chunk, const rules::FullStep<Rule, T>& step) {
   const ParameterViews& views = *chunk.views;

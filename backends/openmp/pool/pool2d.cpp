@@ -1,6 +1,6 @@
-// y[n, c, p, q] = max over r, s of x[n, c, p stride - padding + r dilation, q …] and where in the plane it was found;
-// dx[n, c, index] += dy[n, c, p, q]. Vector kernels (pool_kernel.h) take the columns of dense planes or the channels of
-// channels-last pixels, of float and double; other layouts and half types go through copies.
+// y[n, c, p, q] = max over r, s of x[n, c, p stride - padding + r dilation, q …], with the index of the maximum in the
+// plane; dx[n, c, index] += dy[n, c, p, q]. Vector kernels (pool_kernel.h) process the columns of dense planes or the
+// channels of channels-last pixels, for float and double. Other layouts and half types are copied first.
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
@@ -13,7 +13,7 @@ namespace {
 
 using namespace openmp_detail;
 
-// Neighbours in a row of the result that see the same taps: the kernel's arguments for those of the first image.
+// Neighbours in an output row that have the same taps, with the kernel's arguments for the first image.
 template <class T>
 struct WindowRun {
   PoolArgs<T> args;
@@ -21,7 +21,8 @@ struct WindowRun {
   std::vector<int32_t> places;
 };
 
-// Lanes are the channels of a pixel, or neighbouring pixels of a plane, of which all channels are done in turn.
+// With `channels`, lanes are the channels of a pixel; otherwise they are neighbouring pixels of a plane, one channel at
+// a time.
 template <class T>
 void max_pool(const View& x, const MutableView& y, const MutableView& indices, const Pool2dGeometry& g, bool channels) {
   const auto axis = [&](int i) {
@@ -64,7 +65,7 @@ void max_pool(const View& x, const MutableView& y, const MutableView& indices, c
   });
 }
 
-// A plane of each channel, or, with the channels innermost, an image, at a time.
+// Processes one plane of a channel at a time or, if channels are innermost, one image at a time.
 template <class T>
 void max_pool_backward(const View& dy, const View& indices, const MutableView& dx, bool channels, bool two_by_two) {
   const int64_t H = dx.shape[2], W = dx.shape[3], P = dy.shape[2], Q = dy.shape[3];
@@ -75,24 +76,24 @@ void max_pool_backward(const View& dy, const View& indices, const MutableView& d
     const int32_t* index = indices.as<int32_t>() + n * indices.strides[0] + c * indices.strides[1];
     T* plane = dx.as<T>() + n * dx.strides[0] + c * dx.strides[1];
     if (two_by_two && !channels) {
-      if (H % 2 || W % 2) std::fill_n(plane, H * W, T(0));  // the kernel leaves out an odd last row or column
+      if (H % 2 || W % 2) std::fill_n(plane, H * W, T(0));  // the kernel does not write an odd last row or column
       return kernels_of<T>(kernel_table()).max_pool_backward_2x2(gradient, index, P, Q, plane, W);
     }
     std::fill_n(plane, H * W * lanes, T(0));
     const int64_t neighbours = channels ? lanes : P * Q;
     for (int64_t q = 0; q < P * Q * lanes; q += neighbours, gradient += neighbours, index += neighbours)
       for (int64_t k = 0; k < neighbours; ++k)
-        if (index[k] >= 0)  // < 0: a window outside the image
+        if (index[k] >= 0)  // -1: the window is outside the image
           plane[channels ? index[k] * lanes + k : index[k]] += gradient[k];
   });
 }
 
-// Images without gaps, of which channels are innermost.
+// True for images without gaps whose channels are innermost.
 bool has_dense_pixels(const StridedLayout& x) {
   return has_channels_last(x) && x.strides[3] == x.shape[1] && x.strides[2] == x.shape[3] * x.shape[1];
 }
 
-// Types and layouts that kernels lack go through images of float or double.
+// Operands of types and layouts that the kernels lack are copied to float or double images.
 struct PoolLayout {
   DType dtype;
   MemoryFormat format;
@@ -130,7 +131,8 @@ void OpenmpBackend::max_pool2d_backward(const View& dy, const View& indices, con
   const auto& [dtype, format, channels, copies] = layout;
   const Input gradient(*this, dy, copies, dtype, format), places(*this, indices, copies, DType::i32, format);
   const Output out(*this, dx, copies, dtype, format);
-  bool two_by_two = dy.shape[2] == dx.shape[2] / 2 && dy.shape[3] == dx.shape[3] / 2;  // by steps of two, inside
+  // True for 2 x 2 windows with stride 2 and no padding.
+  bool two_by_two = dy.shape[2] == dx.shape[2] / 2 && dy.shape[3] == dx.shape[3] / 2;
   for (int i : {0, 1})
     two_by_two = two_by_two && geometry.kernel[i] == 2 && geometry.stride[i] == 2 && geometry.dilation[i] == 1 &&
                  geometry.padding[i] == 0;

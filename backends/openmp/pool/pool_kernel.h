@@ -1,4 +1,4 @@
-// Max pooling by vectors: the first of equals wins, and NaN over all.
+// Max pooling in vectors: among equal elements the first wins, and NaN wins over all.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>
@@ -6,7 +6,7 @@
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 
-/// Indices of the lanes.
+/// Loads indices as a mask-sized integer vector.
 template <class T, class Some>
 inline Mask<T> load_indices(Some lanes, const int32_t* from) {
   Mask<T> index{};
@@ -20,13 +20,13 @@ inline void store_indices(Some lanes, int32_t* to, Mask<T> index) {
   for (int64_t i = 0; i < lanes.count; ++i) to[i] = static_cast<int32_t>(index[i]);
 }
 
-/// Lanes whose value replaces the best so far: it is larger, or the first NaN.
+/// Lanes whose value replaces the best so far, because it is larger or the first NaN.
 template <class T>
 inline Mask<T> wins(Vector<T> value, Vector<T> best) {
   return ~(value <= best) & (best == best);
 }
 
-/// `step` is args.x_lane if that is known at compile time, or 0.
+/// `step` is args.x_lane if it is a compile-time constant, else 0.
 template <class T, int step>
 inline void max_pool_by(const PoolArgs<T>& args) {
   using Integer = IntegerOf<T>;
@@ -55,7 +55,7 @@ void max_pool(const PoolArgs<T>& args) {
   else max_pool_by<T, 0>(args);
 }
 
-/// The gradient of pooling by 2 x 2 windows that do not overlap: every input looks whether its window chose it.
+/// The gradient of pooling with 2 x 2 windows that do not overlap: every input checks whether its window selected it.
 template <class T>
 void max_pool_backward_2x2(const T* dy, const int32_t* indices, int64_t rows, int64_t columns, T* dx, int64_t width) {
   using Integer = IntegerOf<T>;

@@ -1,5 +1,5 @@
-// Random numbers: the streams of core/runtime/random.h, elements shared out among threads. Element i is a function of i alone,
-// so the result is that of every other backend.
+// Random numbers: the streams of core/runtime/random.h, divided among threads. Element i is a function of i alone, so the
+// result is the same as on every other backend.
 #include <algorithm>
 #include <cmath>
 
@@ -17,8 +17,8 @@ using namespace openmp_detail;
 
 uint64_t offset_of(const RandomState& state) { return state.offset + (state.device_offset ? *state.device_offset : 0); }
 
-// Calls draw(first element, count, their pairs of random words) for blocks of up to kBlock of `numel` elements, of
-// which `per_block` come from one philox block.
+// Calls draw(first element, count, pairs of random words) for blocks of up to kBlock of `numel` elements. One philox
+// block yields `per_block` elements.
 template <int64_t per_block, class F>
 void each_block(const RandomState& state, int64_t numel, F&& draw) {
   static_assert(kBlock % per_block == 0 && kGrain % kBlock == 0);
@@ -32,7 +32,7 @@ void each_block(const RandomState& state, int64_t numel, F&& draw) {
   });
 }
 
-// draw(count, pairs, out) for such blocks of y; by way of contiguous memory where y is not.
+// Calls draw(count, pairs, out) for such blocks of y; through contiguous memory if y is not contiguous.
 template <class T, int64_t per_block, class F>
 void draw_blocks(Backend& backend, const RandomState& state, const MutableView& y, F&& draw) {
   const Output row_major(backend, y, !is_row_major(y), y.dtype, MemoryFormat::contiguous);
@@ -42,7 +42,7 @@ void draw_blocks(Backend& backend, const RandomState& state, const MutableView& 
   row_major.finish();
 }
 
-// Words 2 i and 2 i + 1 are the halves of pair i.
+// Word i of the stream: words 2 i and 2 i + 1 are the halves of pair i.
 uint32_t word_of(const uint64_t* pairs, int64_t i) { return static_cast<uint32_t>(pairs[i / 2] >> (i % 2 * 32)); }
 
 }  // namespace
@@ -76,7 +76,8 @@ void OpenmpBackend::dropout(const View& x, double p, const RandomState& state, c
   visit_floating(x.dtype, [&]<class T> {
     using C = compute_t<T>;
     const C scale = Scalar(1 / (1 - p)).cast<C>();
-    // random_bernoulli: the upper 24 bits of a word times 2^-24 are less than 1 - p if they are less than this.
+    // A word's upper 24 bits times 2^-24 are less than 1 - p exactly if these bits are less than `limit` (see
+    // random_bernoulli).
     const auto limit = static_cast<uint32_t>(std::ceil(std::clamp(1 - p, 0.0, 1.0) * 0x1p24));
     each_block<4>(state, x.numel(), [&](int64_t first, int64_t count, const uint64_t* pairs) {
       const T* in = x.as<T>() + first;

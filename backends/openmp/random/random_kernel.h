@@ -1,5 +1,5 @@
-// Random words and normal numbers of core/runtime/random.h, a vector at a time: the same operations in the same order, each of
-// which rounds as it does for a number, so the bits are the same.
+// Random words and normal numbers of core/runtime/random.h, computed in vectors with the same operations in the same order.
+// Each operation rounds as it does for a single number, so the bits are the same.
 #pragma once
 
 #include <gradus/backends/openmp/simd/lanes.h>
@@ -7,7 +7,7 @@
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 
-/// a b + c in one rounding, on every instruction set.
+/// a b + c with a single rounding, on every instruction set.
 inline Lanes<double> fused(Lanes<double> a, Lanes<double> b, Lanes<double> c) {
 #if defined(__AVX2__) || defined(__aarch64__)
   return multiply_add(a, b, c);
@@ -16,13 +16,13 @@ inline Lanes<double> fused(Lanes<double> a, Lanes<double> b, Lanes<double> c) {
 #endif
 }
 
-/// Philox blocks first, first + 1, …: of each the two pairs of words, lower word in the lower half.
+/// Philox blocks first, first + 1, …: writes two pairs of words per block, the lower word in the lower half.
 inline void philox_pairs(uint64_t seed, uint64_t offset, uint64_t first, int64_t blocks, uint64_t* pairs) {
   constexpr int64_t lanes = kLanes<double>;
   const Words zero{}, multiplier0 = zero + uint64_t{0xD2511F53}, multiplier1 = zero + uint64_t{0xCD9E8D57};
   Words number = first + reinterpret_cast<Words>(lane_numbers<double>());
   for (int64_t b = 0; b < blocks; b += lanes, number += static_cast<uint64_t>(lanes)) {
-    // The upper halves of words count not, until the end.
+    // The upper halves of the 64-bit words are ignored until the end.
     Words c0 = number, c1 = number >> 32, c2 = zero + offset, c3 = zero + (offset >> 32);
     auto key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(seed >> 32);
 #pragma GCC unroll 10
@@ -40,7 +40,8 @@ inline void philox_pairs(uint64_t seed, uint64_t offset, uint64_t first, int64_t
   }
 }
 
-/// Random bits to [0, 1). Halves of 21 and 32 bits become numbers by way of the exponents whose last place is theirs.
+/// Converts random bits to [0, 1). Halves of 21 and 32 bits are inserted into the mantissas of 2^84 and 2^52, which are
+/// then subtracted.
 inline Lanes<double> unit(Words bits) {
   const Words top = bits >> 11;
   const auto number = [](Words x) { return Lanes<double>(reinterpret_cast<Vector<double>>(x)); };
@@ -49,13 +50,13 @@ inline Lanes<double> unit(Words bits) {
   return (high + low) * 0x1p-53;
 }
 
-/// y[i] = element i of uniform(low, high) of these pairs (random_uniform_of): a float takes a word, a double a pair.
+/// y[i] = element i of uniform(low, high) from these pairs (random_uniform_of). A float uses a word, a double a pair.
 template <class T>
 void uniform(const uint64_t* pairs, int64_t count, double low, double high, T* y) {
   using L = Lanes<double>;
   constexpr int64_t lanes = kLanes<double>, per_pair = sizeof(T) == 4 ? 2 : 1;
   const L low_v = low, range = high + -low;
-  T limit = static_cast<T>(high);  // the least T that is not below `high`
+  T limit = static_cast<T>(high);  // the smallest T that is at least `high`
   if (static_cast<double>(limit) < high) limit = __builtin_nextafterf(limit, Bits<T>::infinity);
   const auto between = [&](L unit) { return fused(unit, range, low_v); };
   for (int64_t i = 0; i < count; i += per_pair * lanes) {
@@ -64,14 +65,14 @@ void uniform(const uint64_t* pairs, int64_t count, double low, double high, T* y
     __builtin_memcpy(&bits, pairs + i / per_pair,
                      static_cast<size_t>((held + per_pair - 1) / per_pair) * sizeof *pairs);
     const auto write = [&](Lanes<T> values) {
-      // Rounding may have brought a number up to `high`.
+      // Rounding may have raised a number to `high`.
       if (low < high) values = select(values < Lanes<T>(limit), values, Lanes<T>(low));
       store_some<T>(y + i, values.v, held == kLanes<T>, held);
     };
     if constexpr (sizeof(T) == 8) {
       write(between(unit(bits)));
     } else {
-      const auto number = [](Words x) {  // of 24 bits
+      const auto number = [](Words x) {  // converts 24 bits
         return (L(reinterpret_cast<Vector<double>>(x | uint64_t{0x4330000000000000})) - 0x1p52) * 0x1p-24;
       };
       const L even = between(number((bits >> 8) & 0xffffffu)), odd = between(number(bits >> 40));
@@ -111,12 +112,13 @@ inline CosineSine cos_sin_turn(Lanes<double> v) {
   s = s * a;
   const Mask<double> quarter = (quadrant + L(Bits<double>::whole)).bits();
   const Mask<double> turned = (quarter & 1) != 0;
-  const auto signed_by = [](L x, Mask<double> bit) { return L::from_bits(x.bits() ^ (bit << 62)); };  // bit 1
+  // Bit 1 becomes the sign.
+  const auto signed_by = [](L x, Mask<double> bit) { return L::from_bits(x.bits() ^ (bit << 62)); };
   return {signed_by(select(turned, s, c), (quarter + 1) & 2), signed_by(select(turned, c, s), quarter & 2)};
 }
 
-/// y[i] = mean + deviation times element i of the normal numbers of these pairs. Of an odd `count` all of the last
-/// block are read.
+/// y[i] = mean + deviation times element i of the normal numbers of these pairs. If `count` is odd, the whole last
+/// block is read.
 template <class T>
 void normal(const uint64_t* pairs, int64_t count, double mean, double deviation, T* y) {
   using L = Lanes<double>;

@@ -1,6 +1,6 @@
-// Reductions. Threads share out blocks of the result and stretches of what each of them reduces (WorkSplit); the
-// stretches of an element are combined in order. Sums of floats are added up in float over short runs and from there on
-// in double.
+// Reductions. Threads share blocks of results and segments ("stretches") of the elements that each result reduces
+// (WorkSplit); the segments of a result are combined in order. Sums of floats are accumulated in float over short runs,
+// and in double beyond.
 #include <limits>
 
 #include <gradus/backends/openmp/kernels.h>
@@ -18,9 +18,9 @@ namespace {
 using namespace openmp_detail;
 
 constexpr int64_t kRows = 64;
-constexpr int64_t kSummed = 2 * kBlock;  // elements that are added up in their own type and in place
+constexpr int64_t kSummed = 2 * kBlock;  // elements that are summed in their own type, in place
 
-// What a reduction folds with.
+// The neutral element of the reduction.
 template <BinaryOp op, class A>
 constexpr A start_of() {
   using Limits = std::numeric_limits<A>;
@@ -33,7 +33,7 @@ A combine(A total, A x) {
   return A(scalar::Binary<op>::apply(total, x));
 }
 
-// Calls f.template operator()<op>() with what combines; a mean is a sum here.
+// Calls f.template operator()<op>() with the combining operation; that of a mean is the sum.
 template <class F>
 void visit_combine(ReduceOp op, F&& f) {
   using enum BinaryOp;
@@ -47,7 +47,7 @@ void visit_combine(ReduceOp op, F&& f) {
   }
 }
 
-// `count` neighbours.
+// Reduces `count` contiguous elements.
 template <BinaryOp op, class C>
 accumulator_t<C> reduce_block(const C* x, int64_t count) {
   using A = accumulator_t<C>;
@@ -63,7 +63,7 @@ accumulator_t<C> reduce_block(const C* x, int64_t count) {
   return total;
 }
 
-// Whether all or any of `count` bytes are not 0.
+// True if all (logical_and) or any of `count` bytes are not 0.
 bool reduce_bytes(BinaryOp op, const unsigned char* x, int64_t count) {
   if (op == BinaryOp::logical_and) return std::memchr(x, 0, static_cast<size_t>(count)) == nullptr;
   unsigned char found = 0;
@@ -71,7 +71,7 @@ bool reduce_bytes(BinaryOp op, const unsigned char* x, int64_t count) {
   return found != 0;
 }
 
-// One element: elements [begin, end) of the reduced nest, starting at `offset`.
+// Reduces elements [begin, end) of the reduced nest, starting at `offset`, to one result.
 template <BinaryOp op, class C>
 accumulator_t<C> reduce_runs(const View& x, int64_t offset, const StridedLoop<1>& nest, int64_t begin, int64_t end) {
   using A = accumulator_t<C>;
@@ -96,7 +96,8 @@ accumulator_t<C> reduce_runs(const View& x, int64_t offset, const StridedLoop<1>
   return total;
 }
 
-// `count` neighbours of the result at once, `step` apart in x: their reduced elements follow each other.
+// Computes `count` neighbouring results at once, whose inputs have stride `step` in x; the reduced elements are
+// processed one after another.
 template <BinaryOp op, class C>
 void reduce_columns(const View& x, int64_t offset, int64_t step, int64_t count, const StridedLoop<1>& nest,
                     int64_t begin, int64_t end, accumulator_t<C>* totals) {
@@ -105,7 +106,7 @@ void reduce_columns(const View& x, int64_t offset, int64_t step, int64_t count, 
       std::is_floating_point_v<C> && (op == BinaryOp::add || op == BinaryOp::maximum || op == BinaryOp::minimum);
   std::fill_n(totals, count, start_of<op, A>());
   const int64_t row_step = step_of(nest, 0);
-  C part[kBlock];  // of up to kRows rows: short sums
+  C part[kBlock];  // for up to kRows rows, so that sums are short
   int64_t held = 0;
   const auto add_to_totals = [&](const C* row) {
     for (int64_t j = 0; j < count; ++j) totals[j] = combine<op, A>(totals[j], static_cast<A>(row[j]));
@@ -126,7 +127,7 @@ void reduce_columns(const View& x, int64_t offset, int64_t step, int64_t count, 
   if (held > 0) add_to_totals(part);
 }
 
-// Results [begin, end) of y from their totals; of means, which are of `count` elements each, the quotient.
+// Writes results [begin, end) of y from their totals. For means, divides by `count`, the number of elements.
 template <class A>
 void store_totals(const A* totals, const StridedLoop<2>& outer, int64_t begin, int64_t end, int64_t count,
                   const MutableView& y) {
@@ -151,7 +152,7 @@ void reduce_as(ReduceOp asked, const View& x, uint32_t axes, const MutableView& 
   const StridedLoop<1> inner = nest_of<1>(x.shape, axes, true, {x.strides});
   if (outer.numel == 0) return;
   const int64_t x_step = step_of(outer, 1);
-  // Neighbours together where they are closer in memory than what one of them reduces.
+  // Neighbouring results are computed together if they are closer in memory than the elements that one result reduces.
   const bool columns =
       outer.ndim > 0 && outer.shape[outer.ndim - 1] > 1 && x_step < step_of(inner, 0) && inner.numel > 1;
   const WorkSplit split(outer, inner.numel, columns ? kBlock : 1);
@@ -164,7 +165,7 @@ void reduce_as(ReduceOp asked, const View& x, uint32_t axes, const MutableView& 
     });
   });
 
-  // The stretches of an element in order, neighbours side by side.
+  // Combines the segments of a result in order; threads share the results.
   parallel_for(outer.numel, std::max<int64_t>(1, kGrain / split.stretches), [&](int64_t begin, int64_t end) {
     for (int64_t s = 1; s < split.stretches; ++s)
       for (int64_t i = begin; i < end; ++i) partial[i] = combine<op, A>(partial[i], partial[s * outer.numel + i]);
@@ -172,14 +173,14 @@ void reduce_as(ReduceOp asked, const View& x, uint32_t axes, const MutableView& 
   });
 }
 
-// The extreme of a row whose elements come part by part, and its place, the first of equal ones. A NaN is beyond all
-// numbers.
+// The extreme element and its position in a row that is processed part by part; among equal elements the first. NaN is
+// more extreme than all numbers.
 template <class C>
 struct Best {
   C value;
   int64_t place;  // -1: none yet
 
-  // Elements [begin, begin + count) of the row.
+  // Processes elements [begin, begin + count) of the row.
   void add(ArgReduceOp op, const C* x, int64_t begin, int64_t count) {
     const bool largest = op == ArgReduceOp::argmax;
     if constexpr (std::is_floating_point_v<C>) {
@@ -215,7 +216,8 @@ void OpenmpBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const Mu
   const RowsAlong<3> rows(x.shape, axis, {&x.strides, &indices.strides, &value_strides});
   const auto bytes = static_cast<int64_t>(size_of(x.dtype));
   visit_compute(x.dtype, [&]<class C> {
-    // Rows in place are looked at whole; others part by part, so that a buffer does not grow with them.
+    // Contiguous rows are processed whole, others in parts, so that the buffer size does not depend on the row's
+    // length.
     constexpr int64_t kMostInBuffer = 1024;
     const bool in_place = rows.together == 1 && rows.along[0] == 1 && x.dtype == dtype_of<C>;
     const int64_t length = in_place ? rows.size : std::min(rows.size, kMostInBuffer);
@@ -241,8 +243,8 @@ void OpenmpBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const Mu
   });
 }
 
-// Running totals along an axis. Rows are shared out among the threads; rows that are neighbours in memory go together,
-// so that the inner loop runs over them. A row is one chain of sums, whatever the number of threads.
+// Running sums and products along an axis. Threads share the rows. Rows that are neighbours in memory are processed
+// together, so that the inner loop runs over them. The sums of a row are one chain for any number of threads.
 void OpenmpBackend::scan(ScanOp op, const View& x, int axis, bool reverse, const MutableView& y) {
   if (is_floating(x.dtype) && !is_floating(y.dtype)) return NaiveBackend::scan(op, x, axis, reverse, y);
   EventScope event(op == ScanOp::sum ? "cumsum" : "cumprod", "openmp", "loops", {&x, &y}, x.numel());
@@ -250,7 +252,8 @@ void OpenmpBackend::scan(ScanOp op, const View& x, int axis, bool reverse, const
   const StridedLoop<2> nest(reduced_shape(y.shape, 1u << axis, true), {&y.strides, &x.strides});
   if (size == 0 || nest.numel == 0) return;
   const int64_t y_step = step_of(nest, 0), x_step = step_of(nest, 1);
-  // At a time: a block of one row, or, where neighbours are closer than the elements of a row, an element of several.
+  // The unit is a block of one row or, if neighbouring rows are closer in memory than the elements of a row, one
+  // element of several rows.
   const bool apart = x_step >= x_along;
   const int64_t together = apart ? 1 : 64, block = apart ? kBlock : 1;
   const auto scan_rows = [&]<class C, class U>(const int64_t* at, int64_t rows) {  // loads as C, stores as U

@@ -1,4 +1,4 @@
-// Sums and extremes of contiguous elements, a vector at a time.
+// Sums and extremes of contiguous elements, in vectors.
 #pragma once
 
 #include <gradus/backends/openmp/simd/norm_kernel.h>
@@ -8,7 +8,7 @@ namespace gradus::openmp_detail::GRADUS_ISA {
 template <class T>
 T sum(const T* x, int64_t count) {
   constexpr int64_t step = 4 * kLanes<T>;
-  Vector<T> part[4] = {};  // four chains of additions, each of which waits for itself alone
+  Vector<T> part[4] = {};  // four independent chains of additions
   int64_t i = 0;
   for (; i + step <= count; i += step)
 #pragma GCC unroll 4
@@ -38,10 +38,10 @@ T exp_sum(const T* x, T shift, T* y, int64_t count) {
   return total;
 }
 
-/// The product, multiplied in double: products of floats leave the range of floats soon.
+/// The product, computed in double because products of floats leave the float range quickly.
 template <class T>
 double product(const T* x, int64_t count) {
-  constexpr int chains = 64;  // which compilers make vectors of
+  constexpr int chains = 64;  // independent chains, which compilers vectorise
   double part[chains];
   for (double& p : part) p = 1;
   int64_t i = 0;
@@ -52,12 +52,12 @@ double product(const T* x, int64_t count) {
   return part[0];
 }
 
-/// In each lane the larger (or smaller) of two, or NaN: once it is in a lane nothing is better, but for another NaN.
+/// In each lane the larger (or smaller) of the two, or NaN. Once NaN is in a lane, it stays.
 template <class T, bool largest>
 inline Vector<T> better(Vector<T> best, Vector<T> v) {
   return ((largest ? v > best : v < best) | (v != v)) ? v : best;
 }
-/// The best of all lanes: halves are compared until one is left.
+/// The best of all lanes, by comparing halves until one lane is left.
 template <class T, bool largest, int width = kLanes<T> / 2>
 inline T best_lane(Vector<T> best) {
   best = better<T, largest>(best, rotated<T, width>(best));
@@ -65,12 +65,12 @@ inline T best_lane(Vector<T> best) {
   else return best_lane<T, largest, width / 2>(best);
 }
 
-/// The largest (or smallest) element, NaN if there is one; count > 0.
+/// The largest (or smallest) element, or NaN if there is one. Requires count > 0.
 template <class T, bool largest>
 T extreme(const T* x, int64_t count) {
   constexpr int64_t lanes = kLanes<T>, step = 4 * lanes;
   Vector<T> best[4] = {broadcast(x[0]), broadcast(x[0]), broadcast(x[0]), broadcast(x[0])};
-  Mask<T> nan{};  // bounds let NaN pass, so it is looked for apart
+  Mask<T> nan{};  // at_least and at_most may drop NaN, so it is tracked separately
   int64_t i = 0;
   for (; i + step <= count; i += step)
 #pragma GCC unroll 4
@@ -86,7 +86,7 @@ T extreme(const T* x, int64_t count) {
   return best_lane<T, largest>(best[0]);
 }
 
-/// Index of the first element for which `holds`, a mask of vectors and a truth of numbers; `count` if there is none.
+/// Index of the first element for which `holds` is true (a mask for vectors, a bool for numbers), or `count`.
 template <class T, class F>
 inline int64_t first_where(const T* x, int64_t count, F holds) {
   int64_t i = 0;

@@ -1,4 +1,4 @@
-// The fused steps of recurrent layers: rows of the batch in parallel, each by one vector kernel.
+// Fused element-wise steps of recurrent layers: rows of the batch run in parallel, each in one vector kernel.
 #include <algorithm>
 
 #include <gradus/backends/openmp/openmp_backend.h>
@@ -10,7 +10,7 @@ namespace {
 
 using namespace openmp_detail;
 
-// Rows without gaps between their elements, which are all of one type that has vectors.
+// True if all views have contiguous rows and the same type, for which vector kernels exist.
 bool vectorizable(std::initializer_list<const StridedLayout*> views) {
   for (const StridedLayout* view : views) {
     const bool dense = view->strides[1] == 1 || view->shape[1] <= 1;

@@ -1,5 +1,5 @@
-// The element-wise part of an LSTM's step, one row of the batch at a time: six transcendental functions on five rows,
-// read and written once. Formulas: core/formulas/lstm_cell.h.
+// The element-wise part of an LSTM step, one batch row at a time. Fusing its six transcendental functions reads and
+// writes each operand once. Formulas: core/formulas/lstm_cell.h.
 #pragma once
 
 #include <gradus/backends/openmp/simd/map_kernel.h>

@@ -1,11 +1,12 @@
-// The error function of vectors; exp_kernel.h tells what the bounds mean.
+// The error function of vectors. exp_kernel.h explains the error bounds.
 #pragma once
 
 #include <gradus/backends/openmp/simd/exp_kernel.h>
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 
-/// erf(x) / x = 2 / sqrt(pi) sum over k of (-1)^k x^2k / (k! (2 k + 1)), Abramowitz and Stegun 7.1.5; less 1.
+/// erf(x) / x - 1, where erf(x) / x = 2 / sqrt(pi) sum over k of (-1)^k x^2k / (k! (2 k + 1)) (Abramowitz and Stegun
+/// 7.1.5).
 constexpr Coefficients<float, 11> erf_series_less_one() {
   Coefficients<float, 11> series{};
   double factorial = 1;
@@ -16,8 +17,8 @@ constexpr Coefficients<float, 11> erf_series_less_one() {
   return series;
 }
 
-/// erf(x) to within 2 ulp: up to 1 its Taylor series, from there on 1 - exp(-x^2) Q(x) with a fitted Q, up to where
-/// that is 1. Doubles, which no net needs here, go to the C library.
+/// erf(x) to within 2 ulp: the Taylor series up to 1, then 1 - exp(-x^2) Q(x) with a fitted Q, until the result rounds
+/// to 1. Doubles, which no net needs here, use the C library.
 inline Lanes<float> erf(Lanes<float> x) {
   constexpr auto series = erf_series_less_one();
   constexpr float end = 4, centre = 1.5f;
@@ -33,9 +34,9 @@ inline Lanes<double> erf(Lanes<double> x) {
   return one_by_one([&](int i) { return __builtin_erf(x.v[i]); });
 }
 
-/// The normal distribution function of floats with an absolute error of at most 2^-24: exp(-x^2 / 2) R(|x|) is what
-/// is beyond |x|. It takes the place of (1 + erf(x / sqrt(2))) / 2 in gelu: half the work, of which gelu's derivative
-/// needs the exponential anyway, and no cancellation where x is negative.
+/// The normal distribution function of floats with an absolute error of at most 2^-24: the probability beyond |x| is
+/// exp(-x^2 / 2) R(|x|) with a fitted R. gelu uses it instead of (1 + erf(x / sqrt(2))) / 2: it takes half the work
+/// (gelu's derivative needs the exponential anyway) and has no cancellation for negative x.
 inline Lanes<float> normal_distribution(Lanes<float> x) {
   constexpr float end = 5.3f, centre = 1.25f;
   constexpr Coefficients<float, 12> series = {{0.230760329016f, -0.110492150817f, 0.0463222011631f, -0.0175271944219f,

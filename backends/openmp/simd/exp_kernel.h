@@ -1,9 +1,10 @@
-// Exponentials and what follows from them, for vectors of floats and doubles. Each has a bound on its error in units of
-// the last place of the exact result, which tests/backends/vector_math_test.cpp holds it to over the whole range.
+// Exponentials and functions based on them, for vectors of floats and doubles. Each function states a bound on its
+// error in units of the last place (ulp) of the exact result; tests/backends/vector_math_test.cpp checks the bounds
+// over the whole range.
 //
-// x = n ln 2 + r with whole n and |r| <= ln 2 / 2, so exp(x) = 2^n exp(r). ln 2 is taken in two parts (Cody and Waite,
-// "Software Manual for the Elementary Functions", 1980): n times the first is exact, and the second brings the digits
-// that the first lacks. exp(r) is its Taylor polynomial, of which degree 7 (13 for double) leaves less than 0.1 ulp.
+// x = n ln 2 + r with an integer n and |r| <= ln 2 / 2, so exp(x) = 2^n exp(r). ln 2 is split into two parts (Cody and
+// Waite, "Software Manual for the Elementary Functions", 1980): n times the first part is exact, and the second part
+// adds the missing digits. exp(r) is a Taylor polynomial; degree 7 (13 for double) has an error below 0.1 ulp.
 #pragma once
 
 #include <gradus/backends/openmp/simd/lanes.h>
@@ -22,7 +23,7 @@ struct ByLn2 {
   Lanes<T> r;
   Lanes<T> whole;  // n
 };
-/// For x whose n fits into an exponent, give or take a factor of two.
+/// For x whose n is within a factor of two of the exponent range.
 template <class T>
 inline ByLn2<T> reduce_by_ln2(Lanes<T> x) {
   const Lanes<T> magic = T(1.5) * Bits<T>::whole;
@@ -31,13 +32,13 @@ inline ByLn2<T> reduce_by_ln2(Lanes<T> x) {
   return {shifted.bits() - magic.bits(), multiply_add(n, Lanes<T>(-Ln2<T>::low), r), n};
 }
 
-/// 2^n for exponents of normal numbers.
+/// 2^n, for exponents of normal numbers.
 template <class T>
 inline Lanes<T> power_of_two(Mask<T> n) {
   return Lanes<T>::from_bits((n + Bits<T>::bias) << Bits<T>::mantissa);
 }
 
-/// 1 / first!, 1 / (first + step)!, … with alternating signs where `alternating`.
+/// 1 / first!, 1 / (first + step)!, …, with alternating signs if `alternating`.
 template <class T, int count>
 constexpr Coefficients<T, count> inverse_factorials(int first, int step, bool alternating) {
   Coefficients<T, count> series{};
@@ -55,8 +56,8 @@ inline Lanes<T> bounded(Lanes<T> x, T low, T high) {
   return at_least(broadcast(low), at_most(broadcast(high), x.v));
 }
 
-/// 2^n exp(r). Without an instruction for it 2^n comes in two factors, so that subnormal results and overflow come out
-/// right.
+/// 2^n exp(r). Instruction sets without a scaling instruction multiply by 2^n in two factors, so that subnormal results
+/// and overflow are correct.
 template <class T>
 inline Lanes<T> exp_of_reduced(ByLn2<T> x) {
   constexpr auto series = inverse_factorials < T, Bits<T>::single ? 8 : 14 > (0, 1, false);
@@ -67,14 +68,15 @@ inline Lanes<T> exp_of_reduced(ByLn2<T> x) {
   return polynomial(x.r, series) * power_of_two<T>(half) * power_of_two<T>(x.n - half);
 #endif
 }
-/// exp(x) to within 2 ulp. Beyond the bounds it is 0 or infinity.
+/// exp(x) to within 2 ulp; 0 or infinity beyond the bounds.
 template <class T>
 inline Lanes<T> exp(Lanes<T> x) {
   constexpr T lowest = Bits<T>::single ? T(-104) : T(-746), highest = Bits<T>::single ? T(89) : T(710);
   return exp_of_reduced(reduce_by_ln2(bounded(x, lowest, highest)));
 }
 
-/// exp(x) - 1 to within 2 ulp: with q = exp(r) - 1 it is 2^n q + (2^n - 1), the halves of both, doubled at the end.
+/// expm1(x) = exp(x) - 1 to within 2 ulp. With q = exp(r) - 1 it is 2^n q + (2^n - 1). Both terms are halved, and the
+/// sum is doubled at the end.
 template <class T>
 inline Lanes<T> expm1(Lanes<T> x) {
   constexpr T lowest = Bits<T>::single ? T(-18) : T(-38), highest = Bits<T>::single ? T(89) : T(710);
@@ -89,7 +91,7 @@ inline Lanes<T> expm1(Lanes<T> x) {
 /// tanh(x) to within 3 ulp: e / (e + 2) with e = exp(2 |x|) - 1.
 template <class T>
 inline Lanes<T> tanh(Lanes<T> x) {
-  const Lanes<T> size = absolute(x), limit = Bits<T>::single ? T(10) : T(20);  // 1 beyond, as far as digits go
+  const Lanes<T> size = absolute(x), limit = Bits<T>::single ? T(10) : T(20);  // tanh rounds to 1 beyond the limit
   const Lanes<T> e = expm1(Lanes<T>(2) * select(size > limit, limit, size));
   return with_sign_of(e / (e + Lanes<T>(2)), x);
 }

@@ -1,8 +1,8 @@
-// The register tile of matrix products and convolutions, and the packing that feeds it.
+// The register tile of matrix products and convolutions, and the packing of its operands.
 //   C[m, n] = sum over k of A[m, k] B[k, n]:  a tile of MR rows by NV vectors of C stays in registers while k runs;
 //   each step loads NV vectors of B's row k and multiplies them with MR broadcast elements of A.
-// A is packed in panels of at most kTileRows rows of nearly equal height, a panel of height h as depth x h.
-// Which tiles a thread computes: gemm/gemm.cpp, conv2d/conv2d_nhwc.cpp.
+// A is packed in panels of nearly equal height, at most kTileRows rows; a panel of height h is stored as depth x h.
+// gemm/gemm.cpp and conv2d/conv2d_nhwc.cpp distribute the tiles among threads.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 
-// NV vectors of B, one broadcast of A, and MR * NV accumulators have to fit the registers.
+// The registers must hold NV vectors of B, one broadcast element of A, and MR * NV accumulators.
 constexpr int kTileVectors = 2;
 constexpr int kTileRows = kRegisters == 32 ? 14 : kVectorBytes == 32 ? 6 : 5;
 template <class T>
@@ -22,21 +22,21 @@ constexpr int kTileColumns = kTileVectors* kLanes<T>;
 inline int64_t panel_count(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 inline int64_t panel_begin(int64_t rows, int64_t count, int64_t i) { return rows * i / count; }
 
-/// Memory that is wanted after a tile, fetched into the second-level cache: a line for each step of the depth.
+/// Memory that is needed after a tile, prefetched into the second-level cache: one cache line per step of the depth.
 struct FetchLines {
   const char* at;
-  int64_t step;  ///< bytes, or 0: there is none
+  int64_t step;  ///< bytes; 0 if there is nothing to prefetch
 };
 
-/// What a tile does with an element of A in all lanes, a vector of B and the sums.
+/// How a tile combines a broadcast element of A, a vector of B and the sums.
 template <class T>
 struct MultiplyAdd {
   static Vector<T> apply(Vector<T> a, Vector<T> b, Vector<T> sum) { return multiply_add(a, b, sum); }
 };
 
-// The first rows and columns of a block, whose biases are not null here and whose A has the strides that `args` says.
-// The biases are the first terms of the sums, so that they cost no pass over the finished tile. The rows of C are far
-// apart, so that hardware does not prefetch them: they are prefetched before the sums are made.
+// Computes the first MR rows and NV vectors of a block. `args` points to them, has no null biases, and has the strides of
+// A even if A is packed. Biases are the initial values of the sums, so they need no separate pass. The rows of C are far
+// apart, which defeats the hardware prefetcher, so they are prefetched before the sums are computed.
 template <class T, class Step, int MR, int NV, bool kRows>
 [[gnu::noinline]] void tile(const BlockArgs<T>& args, FetchLines ahead) {
   const int64_t rest = args.columns - (NV - 1) * kLanes<T>;  // only the last vector may be partial
@@ -94,7 +94,7 @@ void block(const BlockArgs<T>& args) {
     part.column_bias = args.column_bias ? args.column_bias + column : zeros;
     for (int64_t i = 0; i < panels; ++i) {
       const int64_t row = panel_begin(args.rows, panels, i), height = panel_begin(args.rows, panels, i + 1) - row;
-      const int64_t fetched = i * args.depth * kLineBytes;  // of the next tile of B
+      const int64_t fetched = i * args.depth * kLineBytes;  // offset in the next tile of B
       const bool fetch = args.b_packed && part.columns > kTileColumns<T> && fetched < args.depth * tile_bytes;
       if (packed) part.a = args.a + row * args.depth, part.a_step = height;
       else part.a = args.a + row * args.a_row_stride;
@@ -138,7 +138,7 @@ void pack_b(const T* b, int64_t row_stride, int64_t column_stride, int64_t depth
   const int64_t whole = columns / kWidth, rest = columns % kWidth;
   T* last = packed + whole * depth * kWidth;
   if (rest) __builtin_memset(last, 0, static_cast<size_t>(depth * kWidth) * sizeof(T));
-  if (column_stride == 1) {  // row by row: memory is read in order
+  if (column_stride == 1) {  // by rows, so that memory is read in order
     for (int64_t k = 0; k < depth; ++k) {
       const T* from = b + k * row_stride;
       T* to = packed + k * kWidth;

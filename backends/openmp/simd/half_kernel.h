@@ -1,6 +1,6 @@
-// Half-precision numbers to floats and back, a vector at a time, to the bits of core/array/dtype.h (but for the digits of
-// NaN). bfloat16 is the upper half of a float. binary16 has instructions on AVX2 and AVX-512 machines (F16C); elsewhere
-// its elements are converted one by one.
+// Conversion between half types and floats, in vectors, with the same bits as core/array/dtype.h (except for the payload of
+// NaN). bfloat16 is the upper half of a float. AVX2 and AVX-512 machines have instructions for binary16 (F16C); on
+// others its elements are converted one by one.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>
@@ -11,7 +11,7 @@ namespace gradus::openmp_detail::GRADUS_ISA {
 constexpr int kHalfBytes = kVectorBytes / 2;
 typedef uint16_t HalfBits __attribute__((vector_size(kHalfBytes)));
 
-/// A vector of floats from the bits of a half type H, and back.
+/// Converts the bits of a half type H to a vector of floats, and back.
 template <class H>
 inline Floats floats_of(HalfBits bits) {
   return reinterpret_cast<Floats>(__builtin_convertvector(bits, Mask<float>) << 16);
@@ -21,7 +21,7 @@ inline HalfBits bits_of(Floats x) {
   using Unsigned = VectorOf<float>::Unsigned;
   const Unsigned bits = reinterpret_cast<Unsigned>(x);
   const Unsigned rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;  // to nearest even
-  const Unsigned result = x == x ? rounded : ((bits >> 16) | 0x40);     // NaN stays quiet
+  const Unsigned result = x == x ? rounded : ((bits >> 16) | 0x40);     // keeps NaN quiet
   return __builtin_convertvector(result, HalfBits);
 }
 template <>
@@ -49,7 +49,7 @@ inline HalfBits bits_of<Half>(Floats x) {
 #endif
 }
 
-/// Floats from memory of a half type: a whole vector, or its first `count` lanes.
+/// Loads floats from memory of a half type: a whole vector, or its first `count` lanes.
 template <class H>
 requires(sizeof(H) == 2) inline Floats load_some(const H* from, bool whole, int64_t count) {
   HalfBits bits{};

@@ -1,5 +1,5 @@
-// A vector that takes the place of a number: what formulas written for numbers (core/formulas/scalar_unary.h,
-// core/formulas/optimizer_rules.h) take in place of one. Comparisons give masks, and `select` chooses by them.
+// Lanes: a vector that can be used like a number in formulas such as those of core/formulas/scalar_unary.h and
+// core/formulas/optimizer_rules.h. Comparisons give masks, and `select` chooses by a mask.
 #pragma once
 
 #include <type_traits>
@@ -32,11 +32,11 @@ struct Lanes {
   friend Mask<T> operator!=(Lanes a, Lanes b) { return a.v != b.v; }
   friend Lanes select(Mask<T> where, Lanes a, Lanes b) { return where ? a.v : b.v; }
   friend Lanes sqrt(Lanes x) { return square_root(x.v); }
-  /// a b + c, in one rounding where the instruction set has that.
+  /// a b + c, with a single rounding if the instruction set has fused multiply-add.
   friend Lanes multiply_add(Lanes a, Lanes b, Lanes c) { return GRADUS_ISA::multiply_add(a.v, b.v, c.v); }
 };
 
-/// How a T is made of bits, and constants that follow from it.
+/// The bit layout of T, and constants that follow from it.
 template <class T>
 struct Bits {
   static constexpr bool single = sizeof(T) == 4;
@@ -44,11 +44,12 @@ struct Bits {
   static constexpr IntegerOf<T> sign = static_cast<IntegerOf<T>>(1) << (8 * sizeof(T) - 1);
   static constexpr T infinity = static_cast<T>(__builtin_inf()), nan = static_cast<T>(__builtin_nan(""));
   static constexpr T smallest_normal = single ? T(0x1p-126) : T(0x1p-1022);
-  /// Above it all numbers are whole; x + 1.5 whole rounds to the nearest whole number, which then is in the low bits.
+  /// All numbers of at least this size are integers. x + 1.5 whole rounds to the nearest integer, which is then in the
+  /// low bits.
   static constexpr T whole = single ? T(0x1p23) : T(0x1p52);
 };
 
-/// Signs are bits: these take NaN and zeros of both signs as they come.
+/// These functions act on the sign bit, so NaN and zeros of both signs need no special case.
 template <class T>
 inline Lanes<T> absolute(Lanes<T> x) {
   return Lanes<T>::from_bits(x.bits() & ~Bits<T>::sign);
@@ -58,7 +59,7 @@ inline Lanes<T> with_sign_of(Lanes<T> x, Lanes<T> sign) {
   return Lanes<T>::from_bits((x.bits() & ~Bits<T>::sign) | (sign.bits() & Bits<T>::sign));
 }
 
-/// Rounding to whole numbers: exact, and zeros keep their sign. Beyond `whole`, and NaN, stay as they are.
+/// Rounds to integers: exact, and zeros keep their sign. NaN and numbers beyond `whole` are unchanged.
 template <class T>
 inline Lanes<T> rint(Lanes<T> x) {
   const Lanes<T> size = absolute(x), whole = Bits<T>::whole;
@@ -93,8 +94,8 @@ inline Lanes<T> polynomial(Lanes<T> x, const Coefficients<T, count>& of) {  // H
   return y;
 }
 
-/// Floats as two vectors of doubles, and back. What floats cannot hold with a digit to spare (quotients, reduced
-/// arguments, logarithms of powers) is computed between the two.
+/// Floats as two vectors of doubles, and back. Used where float precision is not enough for intermediate values
+/// (quotients, reduced arguments, logarithms of powers).
 struct Wide {
   Lanes<double> low, high;
 };
@@ -112,7 +113,8 @@ inline Lanes<float> narrowed(Wide x, Indices<i...>) {
 }
 inline Lanes<float> narrowed(Wide x) { return narrowed(x, IndicesUpTo<kLanes<float>>()); }
 
-/// y where all lanes are `usual`, which is nearly always; else the other lanes are computed one by one by f(i).
+/// Returns y if all lanes are `usual`, which is almost always the case; otherwise computes the other lanes one by one
+/// as f(i).
 template <class T, class F>
 inline Lanes<T> or_one_by_one(Mask<T> usual, Lanes<T> y, F f) {
   if (any(~usual)) [[unlikely]]
@@ -120,7 +122,7 @@ inline Lanes<T> or_one_by_one(Mask<T> usual, Lanes<T> y, F f) {
       if (!usual[i]) y.v[i] = f(i);
   return y;
 }
-/// The same of doubles, all of them.
+/// The same for doubles, with all lanes computed one by one.
 template <class F>
 inline Lanes<double> one_by_one(F f) {
   return or_one_by_one(Mask<double>{}, Lanes<double>{}, f);

@@ -1,9 +1,9 @@
-// Logarithms and powers of vectors; exp_kernel.h tells what the bounds mean.
+// Logarithms of vectors. exp_kernel.h explains the error bounds.
 //
-// x = 2^k m with m in [sqrt(1/2), sqrt(2)), so log(x) = k ln 2 + log(m), ln 2 in two parts of which k times the first
+// x = 2^k m with m in [sqrt(1/2), sqrt(2)), so log(x) = k ln 2 + log(m), with ln 2 in two parts; k times the first part
 // is exact. With f = m - 1, s = f / (2 + f) and z = s^2,
 //   log(1 + f) = 2 atanh(s) = f - (f^2 / 2 - s (f^2 / 2 + R)),   R = z (2/3 + 2/5 z + 2/7 z^2 + …),
-// where f is exact and all else is small beside it (the arrangement of FDLIBM, Sun Microsystems 1993).
+// where f is exact and all other terms are small compared with it (the arrangement of FDLIBM, Sun Microsystems 1993).
 #pragma once
 
 #include <gradus/backends/openmp/simd/exp_kernel.h>
@@ -31,7 +31,7 @@ inline ByPowersOfTwo<T> split_exponent(Lanes<T> x) {
   constexpr IntegerOf<T> root_half = B::single ? IntegerOf<T>(0x3f3504f3) : IntegerOf<T>(0x3fe6a09e667f3bcd);
   const Mask<T> tiny = x < Lanes<T>(B::smallest_normal);
   const Mask<T> bits = select(tiny, x * Lanes<T>(B::whole), x).bits() + (one - root_half);
-  // The exponent, still with its bias, becomes a floating-point number by way of the low bits of `whole`.
+  // The biased exponent is converted to floating point through the low bits of `whole`.
   const Unsigned exponent = reinterpret_cast<Unsigned>(bits) >> B::mantissa;
   const Lanes<T> whole = B::whole;
   const Lanes<T> k = Lanes<T>::from_bits(reinterpret_cast<Mask<T>>(exponent) | whole.bits()) -
@@ -40,7 +40,7 @@ inline ByPowersOfTwo<T> split_exponent(Lanes<T> x) {
   return {k, m - Lanes<T>(1)};
 }
 
-/// What is subtracted from f to give log(1 + f).
+/// f - log(1 + f)
 template <class T>
 inline Lanes<T> below_f(Lanes<T> f) {
   constexpr auto series = atanh_series < T, Bits<T>::single ? 4 : 9 > (3);
@@ -48,7 +48,8 @@ inline Lanes<T> below_f(Lanes<T> f) {
   return half_square - s * multiply_add(z, polynomial(z, series), half_square);
 }
 
-/// y for positive finite x, else what a logarithm is there: infinity, -infinity of 0, NaN of NaN and negative numbers.
+/// y for positive finite x. Otherwise the logarithm's special values: infinity for infinity, -infinity for 0, NaN for
+/// NaN and negative numbers.
 template <class T>
 inline Lanes<T> with_edges_of_log(Lanes<T> x, Lanes<T> y) {
   const Lanes<T> infinity = Bits<T>::infinity;
@@ -56,7 +57,7 @@ inline Lanes<T> with_edges_of_log(Lanes<T> x, Lanes<T> y) {
   return select(x > Lanes<T>(0), select(x < infinity, y, x), outside);
 }
 
-/// k ln 2 + log(1 + f) where f + rest is the exact f.
+/// k ln 2 + log(1 + f), where f + rest is the exact value of f.
 template <class T>
 inline Lanes<T> logarithm(Lanes<T> k, Lanes<T> f, Lanes<T> rest) {
   const Lanes<T> small = multiply_add(k, Lanes<T>(Ln2<T>::low), rest) - below_f(f);
@@ -70,7 +71,7 @@ inline Lanes<T> log(Lanes<T> x) {
   return with_edges_of_log(x, logarithm<T>(k, f, Lanes<T>(0)));
 }
 
-/// log(1 + x) to within 2 ulp: what rounding took from u = 1 + x is added to its f.
+/// log(1 + x) to within 2 ulp. The rounding error of u = 1 + x is added to u's f.
 template <class T>
 inline Lanes<T> log1p(Lanes<T> x) {
   const Lanes<T> u = Lanes<T>(1) + x, big = u - Lanes<T>(1), lost = (Lanes<T>(1) - (u - big)) + (x - big);
@@ -80,7 +81,7 @@ inline Lanes<T> log1p(Lanes<T> x) {
   return select(u == Lanes<T>(1), x, with_edges_of_log(u, logarithm(k, sum, rest)));
 }
 
-/// Logarithms to the bases 2 and 10, to within 2 ulp; exact for powers of 2 in base 2.
+/// Logarithms to base 2 and 10, to within 2 ulp; log2 of a power of 2 is exact.
 template <class T>
 inline Lanes<T> log2(Lanes<T> x) {
   const auto [k, f] = split_exponent(x);
@@ -88,7 +89,7 @@ inline Lanes<T> log2(Lanes<T> x) {
 }
 template <class T>
 inline Lanes<T> log10(Lanes<T> x) {
-  // log10(2) in two parts; the first has few bits, so that k times it is exact.
+  // log10(2) in two parts. The first has few bits, so that k times it is exact.
   constexpr T high = Bits<T>::single ? T(0x1.344p-2) : T(0x1.34413509f0000p-2);
   constexpr T low = Bits<T>::single ? T(4.605038981195213738895e-06) : T(1.733665960375285410528e-12);
   const auto [k, f] = split_exponent(x);

@@ -1,6 +1,6 @@
-// What the element-wise kernels share: a parallel loop over runs of elements, and blocks of elements in the type that
-// they are computed in. Three types suffice: float (and the half types), double, int64 (and all narrower integers, for
-// which wrapping at the end is the same as wrapping at every step).
+// Shared by the element-wise kernels: a parallel loop over runs of elements, and conversion of blocks of elements to
+// the type of the computation. Three types are enough: float (also for half types), double, and int64 (also for
+// narrower integers, since wrapping once at the end equals wrapping at every step).
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,10 @@
 
 namespace gradus::openmp_detail {
 
-/// Elements of a chunk of parallel work, and of a block that is converted at a time.
+/// kGrain: elements of a chunk of parallel work. kBlock: elements that are converted at a time.
 inline constexpr int64_t kGrain = 16384, kBlock = 512;
 
-/// Calls f.template operator()<C>() with the type that `dtype` computes in.
+/// Calls f.template operator()<C>() with the type that computations on `dtype` use.
 template <class F>
 decltype(auto) visit_compute(DType dtype, F&& f) {
   if (dtype == DType::f64) return f.template operator()<double>();
@@ -25,7 +25,7 @@ decltype(auto) visit_compute(DType dtype, F&& f) {
   return f.template operator()<int64_t>();
 }
 
-/// The same of floating-point types alone.
+/// The same for floating-point types only; throws a DTypeError for others.
 template <class F>
 decltype(auto) visit_wide(DType dtype, F&& f) {
   GRADUS_CHECK(is_floating(dtype), DTypeError, "needs a floating-point type, got ", dtype);
@@ -33,11 +33,11 @@ decltype(auto) visit_wide(DType dtype, F&& f) {
   return f.template operator()<float>();
 }
 
-/// What elements are added up in.
+/// The type of accumulators.
 template <class C>
 using accumulator_t = std::conditional_t<std::is_floating_point_v<C>, double, int64_t>;
 
-/// Calls f.template operator()<T>() with an element type that computes in C.
+/// Calls f.template operator()<T>() with the element type `dtype`, which computes in C.
 template <class C, class F>
 void visit_stored(DType dtype, F&& f) {
   visit(dtype, [&]<class T> {
@@ -49,7 +49,7 @@ void visit_stored(DType dtype, F&& f) {
 template <class T>
 inline constexpr bool is_half = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 
-/// Neighbouring elements converted: half types by vectors.
+/// Converts contiguous elements; half types in vectors.
 template <class T, class C>
 void convert_block(const T* from, C* to, int64_t count) {
   if constexpr (is_half<T> && std::is_same_v<C, float>) kernels_of<T>(kernel_table()).widen(from, to, count);
@@ -58,7 +58,7 @@ void convert_block(const T* from, C* to, int64_t count) {
     for (int64_t i = 0; i < count; ++i) to[i] = scalar::convert<C>(from[i]);
 }
 
-/// Elements offset, offset + step, … of x, as they are where that is possible, else converted into `buffer`.
+/// Elements offset, offset + step, … of x: in place if possible, else converted into `buffer`.
 template <class C>
 const C* load_block(const View& x, int64_t offset, int64_t step, int64_t count, C* buffer) {
   if (step == 1 && x.dtype == dtype_of<C>) return x.as<C>() + offset;
@@ -72,7 +72,7 @@ const C* load_block(const View& x, int64_t offset, int64_t step, int64_t count, 
   return buffer;
 }
 
-/// The other way.
+/// Writes a block back, with conversion; the inverse of load_block.
 template <class C>
 void store_block(const C* buffer, const MutableView& y, int64_t offset, int64_t step, int64_t count) {
   visit_stored<C>(y.dtype, [&]<class T> {
@@ -86,7 +86,7 @@ void store_block(const C* buffer, const MutableView& y, int64_t offset, int64_t 
   });
 }
 
-/// Calls f(i) for i < count, by several threads, `grain` of them one after another.
+/// Calls f(i) for i < count on several threads, in chunks of `grain` consecutive i.
 template <class F>
 void parallel_each(int64_t count, int64_t grain, F&& f) {
   parallel_for(count, grain, [&](int64_t begin, int64_t end) {
@@ -94,13 +94,13 @@ void parallel_each(int64_t count, int64_t grain, F&& f) {
   });
 }
 
-/// If elements follow each other in memory in row-major order.
+/// True if the elements are contiguous in row-major order.
 inline bool is_row_major(const StridedLayout& x) {
   return StridedLoop<1>(x.shape, {&x.strides}, /*logical_order=*/true).all_contiguous();
 }
 
-/// Calls run(offsets, count) for elements [begin, end) of the nest, cut where the innermost axis ends: `count`
-/// elements, of which operand k's start at offsets[k] and are loop.strides[k][loop.ndim - 1] apart.
+/// Calls run(offsets, count) for elements [begin, end) of the nest, in runs that end where the innermost axis ends. The
+/// elements of operand k start at offsets[k] with stride loop.strides[k][loop.ndim - 1].
 template <int N, class F>
 void for_each_run(const StridedLoop<N>& loop, int64_t begin, int64_t end, F&& run) {
   if (begin >= end) return;
@@ -115,7 +115,7 @@ void for_each_run(const StridedLoop<N>& loop, int64_t begin, int64_t end, F&& ru
     const int64_t count = inner < 0 ? 1 : std::min(loop.shape[inner] - place[inner], end - begin);
     run(offsets, count);
     if ((begin += count) >= end) return;
-    // To the start of the next line, as an odometer turns.
+    // Move to the start of the next innermost line, like an odometer.
     for (int k = 0; k < N; ++k) offsets[k] -= place[inner] * loop.strides[k][inner];
     place[inner] = 0;
     for (int axis = inner - 1; axis >= 0; --axis) {
@@ -127,13 +127,13 @@ void for_each_run(const StridedLoop<N>& loop, int64_t begin, int64_t end, F&& ru
   }
 }
 
-/// The same over the whole nest, by several threads.
+/// The same for the whole nest, on several threads.
 template <int N, class F>
 void parallel_runs(const StridedLoop<N>& loop, F&& run, int64_t grain = kGrain) {
   parallel_for(loop.numel, grain, [&](int64_t begin, int64_t end) { for_each_run(loop, begin, end, run); });
 }
 
-/// Where the operands' elements number `index` are.
+/// The operands' offsets of element `index`.
 template <int N>
 std::array<int64_t, N> offsets_of(const StridedLoop<N>& loop, int64_t index) {
   std::array<int64_t, N> offsets{};
@@ -141,7 +141,7 @@ std::array<int64_t, N> offsets_of(const StridedLoop<N>& loop, int64_t index) {
   return offsets;
 }
 
-/// Step of operand k within a run.
+/// The stride of operand k within a run.
 template <int N>
 int64_t step_of(const StridedLoop<N>& loop, int k) {
   return loop.ndim > 0 ? loop.strides[k][loop.ndim - 1] : 1;

@@ -1,5 +1,5 @@
-// Element-wise kernels: the formulas of core/formulas/scalar_unary.h and core/formulas/scalar_binary.h a vector at a time, over
-// contiguous elements. Results may be the same memory as an operand.
+// Element-wise kernels: the formulas of core/formulas/scalar_unary.h and core/formulas/scalar_binary.h applied to vectors of contiguous
+// elements. Results may be in the same memory as an operand.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>
@@ -13,7 +13,7 @@
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 
-/// Results of a formula: numbers, or truths as booleans, 1 or 0.
+/// Stores the results of a formula: numbers, or masks as booleans 1 or 0.
 template <class T, class Some>
 inline void put_results(Some lanes, T* to, Lanes<T> y) {
   lanes.put(to, y.v);
@@ -27,7 +27,7 @@ inline void put_results(Some lanes, bool* to, Mask<T> where) {
     for (int64_t i = 0; i < lanes.count; ++i) to[i] = bytes[i] != 0;
 }
 
-// Arguments are copied, so that the stores cannot change them: they stay in registers.
+// Arguments are copied to locals, which stay in registers because the stores cannot change them.
 
 template <class T, UnaryOp op, class To>
 void unary(const T* x, To* y, int64_t count, const UnaryArgs& arguments) {
@@ -54,7 +54,7 @@ void binary(const T* a, const T* b, To* y, int64_t count) {
   });
 }
 
-// The kernels of an op, and the tables of all.
+// The kernels of one op, and the tables of all ops.
 
 template <class T, UnaryOp op>
 constexpr UnaryKernels<T> unary_kernels() {
@@ -76,8 +76,8 @@ template <class T> constexpr BinaryKernels<T> kBinaryTable[] = {GRADUS_BINARY_OP
 #undef GRADUS_BINARY
 // clang-format on
 
-/// y[i] = condition[i] ? a[i] : b[i], bit by bit; an operand with step 0 is one number. Doubles are used for any eight
-/// bytes, floats for four.
+/// y[i] = condition[i] ? a[i] : b[i], copied bit by bit; an operand with step 0 is a single value. The double kernel
+/// serves all 8-byte types, the float kernel all 4-byte types.
 template <class T>
 void choose(const bool* condition, const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t count) {
   using Bytes = typename VectorOf<T>::Bytes;

@@ -1,4 +1,4 @@
-// Moving matrices: transposed, or row by row with margins of zeros and an optional mask.
+// Moving matrices: transposed, or row by row with zero margins and an optional mask.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>
@@ -6,7 +6,7 @@
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 
-// Exchanges the off-diagonal blocks of size `distance` of two rows.
+// Exchanges the off-diagonal blocks of size `distance` between two rows.
 template <class T, int distance>
 inline void exchange(Vector<T>& a, Vector<T>& b) {
   const Vector<T> low = shuffled<[](int i) { return i & distance ? kLanes<T> + i - distance : i; }>(a, b);
@@ -14,7 +14,7 @@ inline void exchange(Vector<T>& a, Vector<T>& b) {
   a = low;
 }
 
-// Transposes a square block in registers: blocks of half the size are exchanged, then transposed in turn.
+// Transposes a square block in registers: exchanges the off-diagonal blocks of half the size, then transposes all four.
 template <class T, int distance = kLanes<T> / 2>
 inline void transpose_block(Vector<T>* row) {
 #pragma GCC unroll 16
@@ -53,8 +53,8 @@ void transpose(const TransposeArgs<T>& args) {
   }
 }
 
-/// Zeros in to[begin, end), 0 <= begin <= end <= total, written as whole vectors that may reach over what is beside
-/// them in [0, total).
+/// Writes zeros to to[begin, end), 0 <= begin <= end <= total, in whole vectors that may also overwrite neighbours in
+/// [0, total).
 template <class T>
 inline void clear_generously(T* to, int64_t begin, int64_t end, int64_t total) {
   constexpr int64_t lanes = kLanes<T>;
@@ -72,7 +72,7 @@ void copy_rows(const RowsArgs<T>& args) {
   const T* mask = args.mask;
   T* to = args.to;
   const int64_t count = args.count, step = args.step, total = args.left + count + args.right;
-  // Where there is room, the last vector is written whole: with the zeros behind it.
+  // If there is room, the last vector is written whole, including the zeros after the data.
   const int64_t padded = (count + lanes - 1) / lanes * lanes;
   const bool room = padded <= count + args.right;
   for (int64_t r = 0; r < args.rows; ++r, from += args.from_stride, to += args.to_stride) {

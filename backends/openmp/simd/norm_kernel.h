@@ -1,5 +1,5 @@
-// What normalisation needs: affine maps of contiguous elements, and the same and sums for many lanes at once, rows of
-// which follow each other in memory (channels-last images). How threads share them: norm/norm.h.
+// Kernels of normalisation: affine maps and sums of contiguous elements, and the same for many lanes at once
+// (channels-last images). norm/norm.h describes how threads share them.
 #pragma once
 
 #include <gradus/backends/openmp/simd/map_kernel.h>
@@ -81,8 +81,7 @@ void lane_combine(const RowsOf<const T>& g, const RowsOf<const T>& x, const T* s
     });
 }
 
-/// Adds up in chains, each of which waits for itself alone: add(totals, i, lanes) adds what the elements from i on
-/// give.
+/// Sums in several independent chains: add(totals, i, lanes) adds the contribution of the elements from i on.
 template <class T, int sums, class F>
 inline void sum_in_chains(int64_t count, T (&out)[sums], F add) {
   constexpr int chains = 4;

@@ -1,4 +1,4 @@
-// Operands in the type and layout that a kernel takes.
+// Operands converted to the type and layout of a kernel.
 #pragma once
 
 #include <type_traits>
@@ -8,8 +8,8 @@
 
 namespace gradus::openmp_detail {
 
-/// What a kernel reads (a View) or writes (a MutableView): the given view, or, if `copies`, a copy of it in `dtype` and
-/// `format`. What was written to a copy is brought to its place by finish().
+/// An operand that a kernel reads (View) or writes (MutableView): the given view or, if `copies`, a copy in `dtype` and
+/// `format`. finish() copies results from the copy back to the given view.
 template <class AnyView>
 class Operand {
  public:

@@ -1,4 +1,4 @@
-// Rows: runs along an axis that are moved, or worked on, whole.
+// Rows: runs along an axis that are moved or processed as a whole.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace gradus::openmp_detail {
 
-/// A nest with elements without one of its axes.
+/// A non-empty nest without one of its axes.
 template <int N>
 StridedLoop<N> without_axis(StridedLoop<N> nest, int axis) {
   nest.numel /= nest.shape[axis];
@@ -19,7 +19,7 @@ StridedLoop<N> without_axis(StridedLoop<N> nest, int axis) {
   return nest;
 }
 
-/// The axes of `shape` in (or not in) `axes` as a nest over N operands.
+/// The axes of `shape` that are in `axes` (`inner`) or not in `axes`, as a nest over N operands.
 template <int N>
 StridedLoop<N> nest_of(Shape shape, uint32_t axes, bool inner, const std::array<Strides, N>& strides) {
   for (int i = 0; i < shape.size(); ++i)
@@ -32,26 +32,26 @@ StridedLoop<N> nest_of(Shape shape, uint32_t axes, bool inner, const std::array<
 /// The step to the next element along an axis.
 inline int64_t step_along(const StridedLayout& view, int axis) { return view.ndim() ? view.strides[axis] : 0; }
 
-/// The rows along an axis of N operands over one shape. Where other elements are closer in memory than those of operand
-/// 0's rows (the channels of an image), neighbouring rows go together, transposed while they are in the cache.
+/// The rows along an axis of N operands with the same shape. If other elements are closer in memory than those of a row
+/// of operand 0 (the channels of an image), neighbouring rows are processed together and transposed in the cache.
 template <int N>
 struct RowsAlong {
   static constexpr int64_t kMostTogether = 256;
 
-  StridedLoop<N> nest;  ///< of rows
+  StridedLoop<N> nest;  ///< over the rows
   int64_t size, together = 1, along[N];
-  int64_t pitch;  ///< from row to row in a buffer
+  int64_t pitch;  ///< distance between rows in a buffer
 
   RowsAlong(const Shape& shape, int axis, const Strides* const (&strides)[N])
       : nest(reduced_shape(shape, 1u << axis, true), strides), size(shape.size() ? shape[axis] : 1),
-        pitch(size % 256 ? size : size + 16) {  // in different sets of the first-level cache
-    constexpr int64_t kElements = 16384;        // of rows that go together
+        pitch(size % 256 ? size : size + 16) {  // puts rows in different sets of the first-level cache
+    constexpr int64_t kElements = 16384;        // elements of the rows that are processed together
     for (int k = 0; k < N; ++k) along[k] = shape.size() ? (*strides[k])[axis] : 0;
     if (size > 1 && nest.ndim > 0 && nest.shape[nest.ndim - 1] >= 8 && step_of(nest, 0) < along[0])
       together = std::clamp<int64_t>(kElements / size, 16, kMostTogether);
   }
 
-  /// The same with rows of `count` elements: a part of each row, `offsets` then being those of its first element.
+  /// The same for parts of `count` elements of each row; `offsets` must then refer to the first element of the part.
   RowsAlong of_size(int64_t count) const {
     RowsAlong part = *this;
     part.size = count;
@@ -59,10 +59,10 @@ struct RowsAlong {
     return part;
   }
 
-  /// Elements of a buffer for rows that go together.
+  /// Buffer size, in elements, for the rows that are processed together.
   int64_t room() const { return together * pitch; }
-  /// Calls f(memory, offsets, rows) for neighbouring rows that go together; chunks by shape. `memory` is the thread's,
-  /// for so many buffers.
+  /// Calls f(memory, offsets, rows) for groups of neighbouring rows, in chunks divided by shape. `memory` belongs to
+  /// the thread and has room for `buffers` buffers.
   template <class C, class F>
   void each(int64_t buffers, F&& f) const {
     each_with_room<C>(buffers * room(), std::forward<F>(f));
@@ -82,7 +82,7 @@ struct RowsAlong {
     });
   }
 
-  /// `count` rows of operand k, `pitch` apart: in place where that is possible, else in `buffer`.
+  /// `count` rows of operand k with distance `pitch`: in place if possible, else in `buffer`.
   template <class C>
   const C* load(int k, const View& x, const int64_t* at, int64_t count, C* buffer) const {
     if (count == 1) return load_block(x, at[k], along[k], size, buffer);
@@ -98,7 +98,7 @@ struct RowsAlong {
     }
     return buffer;
   }
-  /// The other way.
+  /// Writes rows from a buffer back; the inverse of load.
   template <class C>
   void store(int k, const C* buffer, const MutableView& y, const int64_t* at, int64_t count) const {
     if (count > 1 && can_transpose<C>(k, y))
@@ -114,8 +114,8 @@ struct RowsAlong {
   }
 };
 
-/// Copies `rows` rows of `length` neighbours each, row i from from(i) to to(i). Rows to come are fetched ahead: where
-/// they are, the hardware cannot know.
+/// Copies `rows` rows of `length` contiguous elements, row i from from(i) to to(i). Later rows are prefetched, because
+/// the hardware cannot predict their addresses.
 template <class T, class From, class To>
 void copy_rows(int64_t rows, int64_t length, From from, To to) {
   constexpr int64_t kAhead = 4, kLine = 64 / sizeof(T);

@@ -1,4 +1,4 @@
-// Working memory of a kernel, from the caching allocator, for the length of a scope.
+// Working memory of a kernel, from the caching allocator, for the duration of a scope.
 #pragma once
 
 #include <gradus/core/array/array.h>
@@ -22,9 +22,9 @@ class Scratch {
   T* data_;
 };
 
-/// Calls f(begin, end, memory) for the chunks of a parallel_for. `memory` has `size` elements for each thread, which
-/// are taken before: what a kernel takes does not depend on which threads come in time. It is aligned to 64 bytes where
-/// slot_size() made `size`.
+/// Calls f(begin, end, memory) for the chunks of a parallel_for. `memory` has `size` elements for each thread, all
+/// allocated before the loop, so that a kernel's memory use does not depend on which threads take part. It is aligned
+/// to 64 bytes if `size` is a result of slot_size().
 template <class T, class F>
 void parallel_chunks(int64_t count, int64_t grain, int64_t size, F&& f) {
   const int slots = parallel_slots(count, grain);
@@ -32,7 +32,7 @@ void parallel_chunks(int64_t count, int64_t grain, int64_t size, F&& f) {
   parallel_for(count, grain, slots,
                [&](int64_t begin, int64_t end, int slot) { f(begin, end, memory.get() + slot * size); });
 }
-/// The same for each i < count: f(i, memory).
+/// The same with f(i, memory) for each i < count.
 template <class T, class F>
 void parallel_each(int64_t count, int64_t grain, int64_t size, F&& f) {
   parallel_chunks<T>(count, grain, size, [&](int64_t begin, int64_t end, T* memory) {

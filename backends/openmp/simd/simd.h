@@ -1,6 +1,6 @@
-// Vectors of the width that this file is compiled for. Arithmetic is the compilers' vector extension; what it lacks
-// (fused multiply-add, square roots, partial loads …) each instruction set has below. Included once per instruction
-// set, in the namespace GRADUS_ISA, and by kernel headers only.
+// Vectors of the width that this file is compiled for. Arithmetic uses the compilers' vector extension; each
+// instruction set defines the missing operations below (fused multiply-add, square roots, partial loads, …). Included
+// once per instruction set, in the namespace GRADUS_ISA, by kernel headers only.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct VectorOf<float> {
   typedef float Type __attribute__((vector_size(kVectorBytes)));
   typedef int32_t Mask __attribute__((vector_size(kVectorBytes)));
   typedef uint32_t Unsigned __attribute__((vector_size(kVectorBytes)));
-  typedef uint8_t Bytes __attribute__((vector_size(kVectorBytes / 4)));  // one a lane
+  typedef uint8_t Bytes __attribute__((vector_size(kVectorBytes / 4)));  // one per lane
 };
 template <>
 struct VectorOf<double> {
@@ -50,7 +50,7 @@ constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
 template <class V>
 constexpr int kLaneCount = sizeof(V) / sizeof(V{}[0]);
 
-/// The integer of T's size, as masks and lane numbers have it.
+/// The integer type of T's size, used for masks and lane numbers.
 template <class T>
 using IntegerOf = decltype(Mask<T>{}[0] + 0);
 
@@ -60,7 +60,7 @@ using Indices = std::integer_sequence<int, i...>;
 template <int count>
 using IndicesUpTo = std::make_integer_sequence<int, count>;
 
-/// Lane i is lane from(i) of a followed by b; `from` is known at compile time.
+/// Lane i of the result is lane from(i) of a followed by b; `from` is known at compile time.
 template <auto from, class V, int... i>
 inline V shuffled(V a, V b, Indices<i...>) {
   return __builtin_shufflevector(a, b, from(i)...);
@@ -81,14 +81,14 @@ inline void store(T* to, Vector<T> v) {
   __builtin_memcpy(to, &v, sizeof v);
 }
 
-/// All lanes equal.
+/// A vector with x in all lanes.
 template <class T>
 inline Vector<T> broadcast(T x) {
   const Vector<T> first{x};
   return shuffled<[](int) { return 0; }>(first, first);
 }
 
-/// 0, 1, 2, …
+/// The vector 0, 1, 2, …
 template <class T>
 inline Mask<T> lane_numbers() {
   Mask<T> lane;
@@ -96,7 +96,7 @@ inline Mask<T> lane_numbers() {
   return lane;
 }
 
-/// The larger (smaller) of both, one instruction; NaN where x is NaN.
+/// The larger (smaller) of the two, in one instruction; NaN if x is NaN.
 template <class V>
 inline V at_least(V bound, V x) {
   return x < bound ? bound : x;
@@ -106,14 +106,14 @@ inline V at_most(V bound, V x) {
   return x > bound ? bound : x;
 }
 
-// What follows has every instruction set its own of:
-//   multiply_add(a, b, c)           a b + c, in one rounding where the instruction set has that
+// Each instruction set defines:
+//   multiply_add(a, b, c)           a b + c, with one rounding if the instruction set has fused multiply-add
 //   square_root(x)
-//   load_first(from, count)         the first `count` lanes, 0 < count < lanes; the others are 0. Memory behind them is
-//                                   not touched
+//   load_first(from, count)         the first `count` lanes, 0 < count < lanes; the others are 0. Memory after them
+//                                   is not read
 //   store_first(to, v, count)
-//   gather(from, index)             from[index] in every lane whose index is not negative, 0 in the others
-//   any(mask)                       true where a lane of the mask is set; lanes are all ones or zero
+//   gather(from, index)             from[index] in every lane whose index is not negative, else 0
+//   any(mask)                       true if a lane of the mask is set; lanes are all ones or all zeros
 //   multiply_low_halves(a, b)       the products of the lower halves of 64-bit words
 
 using Words = VectorOf<double>::Unsigned;  // of 64 bits
@@ -156,7 +156,7 @@ inline Words multiply_low_halves(Words a, Words b) {
   return reinterpret_cast<Words>(
       _mm512_maskz_mul_epu32(0xff, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
 }
-/// x 2^n for whole n, rounded once.
+/// x 2^n for integer n, rounded once.
 inline Floats times_power_of_two(Floats x, Floats n) { return _mm512_maskz_scalef_ps(0xffff, x, n); }
 inline Doubles times_power_of_two(Doubles x, Doubles n) { return _mm512_maskz_scalef_pd(0xff, x, n); }
 
@@ -245,8 +245,8 @@ inline Words multiply_low_halves(Words a, Words b) { return (a & UINT32_MAX) * (
 
 #endif
 
-/// v in a register: compilers else read a vector from memory again for every use, which costs where it straddles lines
-/// of the cache.
+/// Forces v into a register. Otherwise compilers read the vector from memory again for every use, which is slow if it
+/// crosses a cache line.
 template <class T>
 inline Vector<T> in_register(Vector<T> v) {
 #if defined(__AVX2__)
@@ -255,7 +255,7 @@ inline Vector<T> in_register(Vector<T> v) {
   return v;
 }
 
-/// A whole vector, or its first `count` lanes.
+/// Loads a whole vector, or its first `count` lanes.
 template <class T>
 inline Vector<T> load_some(const T* from, bool whole, int64_t count) {
   return whole ? load(from) : load_first(from, count);
@@ -265,8 +265,8 @@ inline void store_some(T* to, Vector<T> v, bool whole, int64_t count) {
   whole ? store(to, v) : store_first(to, v, count);
 }
 
-/// How one vector of elements is read and written: all lanes, or the first `count`. Lanes that are not there read as 0,
-/// and keep makes them 0.
+/// How a vector of elements is read and written: all lanes, or the first `count`. Missing lanes are read as 0, and
+/// `keep` sets them to 0.
 template <class T>
 struct AllLanes {
   static constexpr int64_t count = kLanes<T>;
@@ -282,7 +282,7 @@ struct FirstLanes {
   Vector<T> keep(Vector<T> v) const { return lane_numbers<T>() < static_cast<IntegerOf<T>>(count) ? v : Vector<T>{}; }
 };
 
-/// Calls f(i, lanes) for the vectors of `count` elements; each starts at element i.
+/// Calls f(i, lanes) for the vectors that cover `count` elements; the vector starts at element i.
 template <class T, class F>
 inline void for_lanes(int64_t count, F f) {
   int64_t i = 0;
@@ -290,7 +290,7 @@ inline void for_lanes(int64_t count, F f) {
   if (i < count) f(i, FirstLanes<T>{count - i});
 }
 
-/// Calls f.template operator()<n>() with n = value, a constant from 1 to `most`.
+/// Calls f.template operator()<n>() with the compile-time constant n equal to `value`, which is from 1 to `most`.
 template <int most, class F>
 inline void with_constant(int64_t value, F f) {
   if constexpr (most > 1)
@@ -298,7 +298,7 @@ inline void with_constant(int64_t value, F f) {
   f.template operator()<most>();
 }
 
-/// Lanes 0, 2, 4, … of a followed by those of b; and the others.
+/// Lanes 0, 2, 4, … of a, followed by those of b. odd_lanes: the same with lanes 1, 3, 5, …
 template <class V>
 inline V even_lanes(V a, V b) {
   return shuffled<[](int i) { return 2 * i; }>(a, b);
@@ -307,18 +307,18 @@ template <class V>
 inline V odd_lanes(V a, V b) {
   return shuffled<[](int i) { return 2 * i + 1; }>(a, b);
 }
-/// Sums of neighbours: a[0] + a[1], a[2] + a[3], …, then b's.
+/// Sums of neighbouring lanes: a[0] + a[1], a[2] + a[3], …, then those of b.
 template <class V>
 inline V add_pairs(V a, V b) {
   return even_lanes(a, b) + odd_lanes(a, b);
 }
 
-/// Lane i is lane i + width, counted round.
+/// Rotates: lane i of the result is lane i + width, modulo the number of lanes.
 template <class T, int width>
 inline Vector<T> rotated(Vector<T> v) {
   return shuffled<[](int i) { return (i + width) % kLanes<T>; }>(v, v);
 }
-/// Sum of the lanes: the upper half is added to the lower one until one is left.
+/// Sum of the lanes, by repeatedly adding the upper half to the lower half.
 template <class T, int width = kLanes<T> / 2>
 inline T sum_of(Vector<T> v) {
   v += rotated<T, width>(v);
@@ -326,7 +326,7 @@ inline T sum_of(Vector<T> v) {
   else return sum_of<T, width / 2>(v);
 }
 
-/// The sums of the lanes of `count` vectors, four at a time by adding neighbours.
+/// The lane sums of `count` vectors, four vectors at a time by adding neighbouring lanes.
 template <class T, int count>
 inline void lane_sums(const Vector<T>* v, T* sums) {
   if constexpr (kLanes<T> >= 4 && count % 4 == 0) {

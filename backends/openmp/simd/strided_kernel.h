@@ -1,4 +1,4 @@
-// Vectors of elements that are not adjacent: a fixed step apart, by index, or two vectors interleaved.
+// Vectors of elements that are not contiguous: at a fixed stride, by index, or two vectors interleaved.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>
@@ -6,13 +6,13 @@
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 
-/// The lanes of one vector of outputs that exist, and how to read their inputs.
+/// The valid lanes of a vector of outputs, and the stride of their inputs.
 template <class T>
 struct Strip {
   int64_t count;  ///< outputs, 0 < count <= lanes
-  int64_t step;   ///< between their inputs
+  int64_t step;   ///< distance between their inputs
 
-  /// `count` elements that are `step` apart. Reads nothing behind the last of them.
+  /// Loads `count` elements with stride `step`. Reads nothing after the last of them.
   Vector<T> load_inputs(const T* from) const {
     constexpr int64_t lanes = kLanes<T>;
     if (step == 1) return count == lanes ? load(from) : load_first(from, count);
@@ -38,7 +38,7 @@ inline V interleave_high(V a, V b) {
   return shuffled<[](int i) { return kLaneCount<V> / 2 + i / 2 + i % 2 * kLaneCount<V>; }>(a, b);
 }
 
-/// Stores a[0], b[0], a[1], … : the first `count` of them, at least one.
+/// Stores the first `count` (at least one) of a[0], b[0], a[1], b[1], …
 template <class T>
 inline void store_interleaved(T* to, Vector<T> a, Vector<T> b, int64_t count) {
   constexpr int64_t lanes = kLanes<T>;

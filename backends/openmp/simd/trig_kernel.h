@@ -1,16 +1,16 @@
-// Sines, cosines and arctangents of vectors; exp_kernel.h tells what the bounds mean.
+// Sines, cosines and arctangents of vectors. exp_kernel.h explains the error bounds.
 //
-// x = n pi/2 + r with whole n and |r| <= pi/4; sin(r) and cos(r) are their Taylor polynomials, and n modulo 4 tells
-// which of them, and its sign, is wanted. r is found in double, with pi/2 in three parts of 33, 33 and 53 bits (Cody
-// and Waite): n times the first two is exact for |n| < 2^20, with or without fused multiply-add. Larger arguments, of
-// which there are few, go to the C library, whose reduction is exact.
+// x = n pi/2 + r with an integer n and |r| <= pi/4. sin(r) and cos(r) are Taylor polynomials, and n modulo 4 selects
+// one of them and its sign. r is computed in double, with pi/2 in three parts of 33, 33 and 53 bits (Cody and Waite): n
+// times the first two is exact for |n| < 2^20, with or without fused multiply-add. Larger arguments are rare and use
+// the C library, whose reduction is exact.
 #pragma once
 
 #include <gradus/backends/openmp/simd/exp_kernel.h>
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 
-/// Arguments up to here are reduced in vectors.
+/// The largest |x| that is reduced in vectors.
 inline constexpr double kMostRadians = 1e6;
 
 template <class T>
@@ -68,9 +68,9 @@ constexpr Coefficients<T, count> arctangent_series() {
   return series;
 }
 
-/// The angle of (x, y) to within 4 ulp. In the first octant it is the arctangent of t = min / max, and beyond pi/8 it
-/// is pi/4 + the arctangent of (t - 1) / (t + 1), so that the Taylor series has arguments up to tan(pi/8). Reflections
-/// bring the other octants. Two zeros, infinities and NaN go to the C library.
+/// The angle of (x, y) to within 4 ulp. In the first octant it is the arctangent of t = min / max; beyond pi/8 it is
+/// pi/4 + the arctangent of (t - 1) / (t + 1), so that the arguments of the Taylor series are at most tan(pi/8). The
+/// other octants are reflections. Two zeros, infinities and NaN use the C library.
 inline float atan2_of(float y, float x) { return __builtin_atan2f(y, x); }
 inline double atan2_of(double y, double x) { return __builtin_atan2(y, x); }
 template <class T>

@@ -1,5 +1,5 @@
-// Windows that slide over an image, for kernels whose lanes are channels: which elements of the window are inside the
-// image is settled before the arithmetic begins, so that padding costs nothing and nothing outside is read.
+// Windows that slide over an image, for kernels whose vectors run along channels. Which elements of a window are inside
+// the image is determined before the arithmetic begins, so padding costs nothing and nothing outside the image is read.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +10,14 @@
 
 namespace gradus::openmp_detail {
 
-/// Images (N, C, H, W) whose channels are neighbours in memory, or whose planes have no gaps.
+/// True for images (N, C, H, W) whose channels are contiguous. has_dense_planes: true if their planes have no gaps.
 inline bool has_channels_last(const StridedLayout& x) { return x.shape[1] > 1 && x.strides[1] == 1; }
 inline bool has_dense_planes(const StridedLayout& x) {
   return (x.shape[3] == 1 || x.strides[3] == 1) && (x.shape[2] == 1 || x.strides[2] == x.shape[3]);
 }
 
-/// One axis: positions out_begin + i out_step of the result, i < size, take from i step + tap.at of the source.
+/// One axis of a sliding window: position out_begin + i out_step of the result, i < size, reads i step + tap.at of the
+/// source for each tap.
 struct WindowAxis {
   struct Tap {
     int64_t index, at;  ///< row (column) of the window
@@ -24,11 +25,11 @@ struct WindowAxis {
   int64_t size, out_begin, out_step, step, source;
   std::vector<Tap> taps;
 
-  /// Where tap t of position i is.
+  /// The source position of tap t for result i.
   int64_t at(int64_t i, int64_t t) const { return i * step + taps[static_cast<size_t>(t)].at; }
 };
 
-/// Positions [begin, end) of an axis, for which taps [first_tap, last_tap) are inside the image.
+/// Positions [begin, end) of an axis for which exactly the taps [first_tap, last_tap) are inside the image.
 struct Span {
   int64_t begin, end, first_tap, last_tap;
 };
@@ -46,7 +47,7 @@ inline std::vector<Span> spans_of(const WindowAxis& axis) {
   return spans;
 }
 
-/// The result of sliding a window: `size` positions over `source` elements.
+/// The axis of a forward pass: `size` windows that slide over `source` elements.
 inline WindowAxis forward_axis(int64_t size, int64_t source, int64_t window, int64_t stride, int64_t padding,
                                int64_t dilation) {
   WindowAxis axis{size, 0, 1, stride, source, {}};
@@ -54,8 +55,8 @@ inline WindowAxis forward_axis(int64_t size, int64_t source, int64_t window, int
   return axis;
 }
 
-/// The way back, from `source` windows to `size` elements: one axis for each coordinate mod stride, since those see the
-/// same taps. Taps are in the order of the windows.
+/// The axes of a backward pass, from `source` windows to `size` elements: one for each coordinate mod stride, since
+/// equal residues have the same taps. Taps are in the order of the windows.
 inline std::vector<WindowAxis> backward_axes(int64_t size, int64_t source, int64_t window, int64_t stride,
                                              int64_t padding, int64_t dilation) {
   std::vector<WindowAxis> axes;

@@ -1,4 +1,5 @@
-// How threads share what is reduced: blocks of results, and stretches of what each of them takes in.
+// How threads share a reduction: blocks of results, and segments ("stretches") of the elements that each result
+// reduces.
 #pragma once
 
 #include <gradus/backends/openmp/simd/loops.h>
@@ -8,13 +9,13 @@ namespace gradus::openmp_detail {
 
 inline constexpr int64_t kWantedStretches = 64;
 
-/// `count` neighbours of the innermost outer axis from outer element `begin` on, or one outer element.
+/// `count` neighbours along the innermost outer axis, starting at outer element `begin`, or a single outer element.
 struct LaneBlock {
   int64_t begin, count;
 };
 
-/// Work over outer elements and, for each, a range of inner ones: blocks of at most `most` neighbouring outer elements,
-/// and inner ranges cut into `stretches`, by shape alone.
+/// Divides work over outer elements, each with a range of inner elements, into blocks of at most `most` neighbouring
+/// outer elements and inner ranges of `stretches` segments. Depends on the shape only.
 struct WorkSplit {
   int64_t most, lanes, blocks, inner, length, stretches;
 
@@ -28,7 +29,7 @@ struct WorkSplit {
   }
   int64_t width() const { return std::min(most, lanes); }
 
-  /// Calls f(block, stretch, begin, end), by several threads.
+  /// Calls f(block, stretch, begin, end) on several threads.
   template <class F>
   void each(F&& f) const {
     parallel_for(blocks * stretches, ceil_div(kGrain, width() * std::clamp<int64_t>(inner, 1, length)),

@@ -9,14 +9,14 @@ using gradus::test::contains;
 
 namespace {
 
-// 0, 1, 2, … in memory order.
+// The numbers 0, 1, 2, … in memory order.
 Array counting(const Shape& shape) {
   const Array x = Array::empty(shape, DType::i64);
   for (int64_t i = 0; i < x.numel(); ++i) x.data<int64_t>()[i] = i;
   return x;
 }
 
-// Elements in logical order, by index arithmetic alone.
+// Elements in logical order, computed by index arithmetic only.
 std::vector<int64_t> elements(const Array& x) {
   std::vector<int64_t> out;
   for (int64_t i = 0; i < x.numel(); ++i) {
@@ -32,7 +32,7 @@ std::vector<int64_t> elements(const Array& x) {
 
 }  // namespace
 
-TEST_CASE("new arrays have the layout that was asked for") {
+TEST_CASE("new arrays have the requested layout") {
   const Array x = Array::empty({2, 3, 4, 5}, DType::f16, {}, MemoryFormat::channels_last);
   CHECK(x.strides() == Strides{60, 1, 15, 3});
   CHECK(x.is_contiguous(MemoryFormat::channels_last));
@@ -86,7 +86,7 @@ TEST_CASE("slice follows Python's rules") {
   CHECK(elements(x.slice(0, 100, 200)).empty());
   CHECK(elements(x.slice(0, -100, INT64_MAX, INT64_MAX)) == std::vector<int64_t>{0});
   CHECK(elements(x.slice(0, 1, 10, 2).slice(0, 1, 5, 2)) == std::vector<int64_t>{3, 7});
-  CHECK(x.view({5, 2}).slice(0, 1, 5, INT64_MAX).strides() == Strides{2, 1});  // one element: no step is taken
+  CHECK(x.view({5, 2}).slice(0, 1, 5, INT64_MAX).strides() == Strides{2, 1});  // one element, so the step is not used
   CHECK_THROWS_AS(x.slice(0, 0, 1, 0), ValueError);
   CHECK_THROWS_AS(x.slice(1, 0, 1), IndexError);
   CHECK_THROWS_AS(counting({}).slice(0, 0, 1), IndexError);
@@ -133,7 +133,7 @@ TEST_CASE("as_strided stays inside its storage") {
   CHECK_THROWS_AS(x.as_strided({-1}, {1}, 0), ShapeError);
 }
 
-TEST_CASE("view exists exactly where elements can be regrouped without a copy") {
+TEST_CASE("view succeeds exactly if elements can be regrouped without a copy") {
   const Array x = counting({4, 6});
   CHECK(elements(x.view({2, -1})) == elements(x));
   CHECK(x.view({24}).strides() == Strides{1});
@@ -149,7 +149,7 @@ TEST_CASE("view exists exactly where elements can be regrouped without a copy") 
   CHECK(counting({1}).view({}).ndim() == 0);
   CHECK(counting({}).view({1, 1}).shape() == Shape{1, 1});
   CHECK(counting({1, 3}).expand({2, 3}).select(1, 0).view({2, 1}).strides() == Strides{0, 0});
-  // Nothing is stepped over along an axis of size 1: its stride may be any number.
+  // The stride of an axis of size 1 is never used, so it may be any number.
   for (const auto& [shape, strides] :
        std::initializer_list<std::pair<Shape, Strides>>{{{1, 4, 6}, {5, 6, 1}},
                                                         {{4, 1, 6}, {6, 77, 1}},
@@ -168,7 +168,7 @@ TEST_CASE("view exists exactly where elements can be regrouped without a copy") 
 }
 
 TEST_CASE("view agrees with the definition on random strided arrays") {
-  // Whenever view succeeds the elements must come in the same order.
+  // If view succeeds, the elements must be in the same order.
   uint32_t state = 1;
   auto draw = [&](uint32_t n) { return state = state * 1664525u + 1013904223u, (state >> 16) % n; };
   const Shape targets[] = {{24}, {2, 12}, {12, 2}, {2, 3, 4}, {4, 3, 2}, {2, 2, 2, 3}, {1, 24, 1}, {3, 8}};
@@ -200,7 +200,8 @@ TEST_CASE("a strided loop visits each element once, in few long runs") {
   const Array turned = a.permute({2, 0, 1});  // merges back into memory order
   const StridedLoop<1> sorted(turned.shape(), {&turned.strides()});
   CHECK(sorted.all_contiguous());
-  const StridedLoop<1> logical(turned.shape(), {&turned.strides()}, /*logical_order=*/true);  // (4) of (2, 3) as one
+  // Merges to axis (4), then (2, 3).
+  const StridedLoop<1> logical(turned.shape(), {&turned.strides()}, /*logical_order=*/true);
   CHECK((logical.ndim == 2 && logical.shape[0] == 4 && logical.shape[1] == 6));
   CHECK((logical.strides[0][0] == 1 && logical.strides[0][1] == 4));
   const Array scalar = counting({}), empty = counting({0, 2});

@@ -1,4 +1,4 @@
-// The measure that all tests compare numbers by.
+// The error measure by which all tests compare numbers.
 #include <cmath>
 
 #include <gradus/tests/catch.h>

@@ -18,7 +18,7 @@ T from_bits(uint16_t bits) {
   return x;
 }
 
-// Round to nearest, ties to even, done in double: `digits` of mantissa after the leading one, exponents from `lowest`.
+// Rounds to nearest, ties to even, in double: `digits` bits of mantissa after the leading one, exponents from `lowest`.
 double rounded(double x, int digits, int lowest, double largest) {
   if (x == 0 || !std::isfinite(x)) return x;
   const int exponent = std::max(std::ilogb(x), lowest);
@@ -29,7 +29,7 @@ double rounded(double x, int digits, int lowest, double largest) {
 
 }  // namespace
 
-TEST_CASE("every half and bfloat16 pattern survives the way to float and back") {
+TEST_CASE("every half and bfloat16 pattern survives a round trip through float") {
   for (uint32_t bits = 0; bits < 65536; ++bits) {
     const uint16_t pattern = static_cast<uint16_t>(bits);
     const Half half = from_bits<Half>(pattern);
@@ -54,7 +54,7 @@ TEST_CASE("half and bfloat16 have their IEEE values") {
   CHECK(static_cast<float>(from_bits<BFloat16>(0xff80)) == -INFINITY);
   CHECK(static_cast<float>(Half(65519.9f)) == 65504.0f);
   CHECK(static_cast<float>(Half(65520.0f)) == INFINITY);
-  CHECK(Half(std::ldexp(1.0f, -25)).bits == 0);  // half of the smallest: ties to even zero
+  CHECK(Half(std::ldexp(1.0f, -25)).bits == 0);  // half of the smallest number: a tie, rounds to zero
   CHECK(Half(std::nextafter(std::ldexp(1.0f, -25), 1.0f)).bits == 1);
   CHECK(std::isnan(static_cast<float>(BFloat16(NAN))));
   CHECK(static_cast<float>(BFloat16(std::numeric_limits<float>::max())) == INFINITY);
@@ -69,7 +69,7 @@ TEST_CASE("conversion to half and bfloat16 rounds to nearest even") {
     if (static_cast<float>(BFloat16(x)) != static_cast<float>(rounded(x, 7, -126, 0x1.fep127)))
       FAIL("bfloat16 of " << x);
   }
-  // Every tie between two neighbours.
+  // All ties between two neighbouring numbers.
   for (uint32_t bits = 0; bits < 0x7bff; ++bits) {
     const float low = from_bits<Half>(static_cast<uint16_t>(bits));
     const float high = from_bits<Half>(static_cast<uint16_t>(bits + 1));
@@ -132,7 +132,7 @@ TEST_CASE("a Scalar keeps its kind and converts without undefined behaviour") {
   CHECK(Scalar(2).dtype() == DType::i64);
 }
 
-TEST_CASE("element conversion saturates through int64, tests truth and rounds halves once") {
+TEST_CASE("element conversion saturates through int64, maps nonzero to true, rounds half types once") {
   using scalar::convert;
   CHECK(convert<int32_t>(-3.9f) == -3);
   CHECK(convert<int64_t>(0x1p63) == INT64_MAX);
@@ -149,7 +149,7 @@ TEST_CASE("element conversion saturates through int64, tests truth and rounds ha
 
 TEST_CASE("devices parse and print") {
   CHECK(Device("cpu") == Device());
-  CHECK(Device("cuda") == Device(kCUDA));  // the current device, whichever that will be
+  CHECK(Device("cuda") == Device(kCUDA));  // the current device
   CHECK(Device("cuda").index() == -1);
   CHECK(Device("cuda").str() == "cuda");
   CHECK_FALSE(Device("cuda") == Device("cuda:0"));

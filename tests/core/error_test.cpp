@@ -20,7 +20,7 @@ std::string path_of(const void* module) { return *static_cast<const std::string*
 
 }  // namespace
 
-TEST_CASE("a failed check throws its kind with all parts") {
+TEST_CASE("a failed check throws the given type with all parts of its message") {
   CHECK_THROWS_AS([] { GRADUS_CHECK(false, IoError, "x"); }(), IoError);
   CHECK_THROWS_AS([] { GRADUS_FAIL(ValueError, "x"); }(), Error);
   CHECK_NOTHROW([] { GRADUS_CHECK(true, IoError, "x"); }());
@@ -41,11 +41,11 @@ TEST_CASE("long parts of a message are shortened") {
           const OpContext context(name.c_str());
           GRADUS_FAIL(IoError, "x");
         }).size() < 400);
-  // Lists are put together from parts: only the long names among them are shortened.
+  // Lists are concatenated from parts, and only the long names among them are shortened.
   detail::Message list;
   for (int i = 0; i < 300; ++i) list << "'name', ";
   CHECK(message_of([&] { GRADUS_FAIL(IoError, list); }).size() == 300 * 8);
-  // No character of UTF-8 is cut.
+  // UTF-8 characters are not split.
   std::string umlauts;
   for (int i = 0; i < 1000; ++i) umlauts += "\u00e4";
   for (const char* before : {"", "x"}) {

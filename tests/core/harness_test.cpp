@@ -1,5 +1,5 @@
-// What tests/catch_main.cpp and tests/catch.h add to Catch2, seen from outside: this program runs once more with hidden
-// cases that hang, fail or should not run.
+// Tests what tests/catch_main.cpp and tests/catch.h add to Catch2. The program runs itself again with hidden test cases
+// that hang, fail or should not run.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ struct Outcome {
   int status;
 };
 
-// This program with those arguments and variables.
+// Runs this program with the given arguments and environment variables.
 Outcome run_harness(const std::string& arguments, const std::string& environment = "") {
   const std::string command = environment + " /proc/" + std::to_string(getpid()) + "/exe " + arguments + " 2>&1";
   FILE* child = popen(command.c_str(), "r");
@@ -47,13 +47,13 @@ TEST_CASE("vectors and tensors differ", "[.][differ]") {
   CHECK(x.data_ptr<float>() == nullptr);
 }
 
-TEST_CASE("a case that does not end is named and fails") {
+TEST_CASE("a test case that hangs is named and fails") {
   const Outcome outcome = run_harness("'[hangs]'", "GRADUS_TEST_TIMEOUT=1");
   CHECK(outcome.status == 1);
   CHECK_THAT(outcome.output, contains("'zz zz' is still running after 1 s"));
 }
 
-TEST_CASE("a failed check of many numbers prints the first of them, and soon") {
+TEST_CASE("a failed check of many numbers prints only the first ones") {
   const Outcome outcome = run_harness("'[differ]'", "GRADUS_TEST_TIMEOUT=60");
   CHECK(outcome.status != 0);
   CHECK(outcome.output.size() < 8000);
@@ -62,7 +62,7 @@ TEST_CASE("a failed check of many numbers prints the first of them, and soon") {
 }
 
 TEST_CASE("filters that only exclude cases leave hidden ones hidden") {
-  // Every case but the hidden "zz zz" has one of these letters in its name.
+  // Every test case except the hidden "zz zz" has one of these letters in its name.
   for (const char* filter : {"'~*a*~*e*~*i*'", "'~*a*' '~*e*' '~*i*'", "'exclude:*a*,~[sort]exclude:*b*' '~*a*'",
                              "'~[.]~*a*~*e*~*i*'", "'~\"*a*\"~\"*e*\"~\"*i*\"'"}) {
     CAPTURE(filter);

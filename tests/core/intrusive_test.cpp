@@ -44,7 +44,7 @@ TEST_CASE("the last Ref deletes the object") {
   CHECK(alive == 0);
 }
 
-TEST_CASE("a type may destroy itself its own way") {
+TEST_CASE("a type may have its own destroy function") {
   int destroyed = 0;
   Ref<Pooled> object(new Pooled);
   object->destroyed = &destroyed;
@@ -52,7 +52,7 @@ TEST_CASE("a type may destroy itself its own way") {
   CHECK(destroyed == 1);
 }
 
-TEST_CASE("lock revives nothing") {
+TEST_CASE("lock does not revive an object whose count is zero") {
   int alive = 0;
   const Ref<Counted> a = make_ref<Counted>(&alive);
   CHECK(Ref<Counted>::lock(a.get()) == a);
@@ -61,7 +61,7 @@ TEST_CASE("lock revives nothing") {
   CHECK_FALSE(static_cast<bool>(Ref<Counted>::lock(&never_owned)));
 }
 
-TEST_CASE("counts survive several threads") {
+TEST_CASE("reference counts are correct with several threads") {
   int alive = 0;
   {
     const Ref<Counted> shared = make_ref<Counted>(&alive);

@@ -16,7 +16,7 @@ struct Recorder : Observer {
   void on_end(const ObservedEvent& event) override { ended.push_back(event); }
 };
 
-// Observes for its lifetime.
+// An observer that is attached during its lifetime.
 struct Observing : Recorder {
   Observing() { add_observer(this); }
   ~Observing() override { remove_observer(this); }
@@ -24,10 +24,10 @@ struct Observing : Recorder {
 
 }  // namespace
 
-TEST_CASE("with no observer events do nothing") {
+TEST_CASE("events do nothing without an observer") {
   CHECK_FALSE(observing());
   EventScope op("add");
-  Observing late;  // events that are open already stay unseen
+  Observing late;  // does not see events that are already open
   CHECK(observing());
 }
 
@@ -78,7 +78,7 @@ TEST_CASE("several observers see the same events; a failing one does not harm th
   CHECK(second.ended.size() == 1);
 }
 
-TEST_CASE("a composite's default body shows the primitives that it is made of") {
+TEST_CASE("observers see the primitives that a composite's default body calls") {
   const Array x = Array::empty({2, 3}), y = Array::empty({2, 3});
   Backend& naive = backend("naive");
   naive.fill(x, 1);

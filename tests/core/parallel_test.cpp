@@ -19,7 +19,7 @@ using namespace gradus;
 
 namespace {
 
-// Sets the number of threads for its lifetime.
+// Sets the number of threads for the duration of the scope.
 struct Threads {
   explicit Threads(int count) : before(num_threads()) { set_num_threads(count); }
   ~Threads() { set_num_threads(before); }
@@ -61,7 +61,7 @@ TEST_CASE("every element is visited once") {
   CHECK(std::all_of(visits.begin(), visits.end(), [](const auto& count) { return count == 1; }));
 }
 
-TEST_CASE("chunks of one slot run one after the other, and slots are fewer than threads and chunks") {
+TEST_CASE("chunks of a slot run one after another, with at most as many slots as threads and chunks") {
   CHECK(parallel_slots(0, 1) == 1);
   for (int threads : {1, 2, 5}) {
     const Threads use(threads);
@@ -84,7 +84,7 @@ TEST_CASE("chunks of one slot run one after the other, and slots are fewer than 
   }
 }
 
-TEST_CASE("an exception of a chunk arrives at the caller, and later work is unharmed") {
+TEST_CASE("an exception in a chunk reaches the caller and does not affect later calls") {
   for (int threads : {1, 4}) {
     const Threads use(threads);
     auto run = [] {
@@ -115,7 +115,7 @@ TEST_CASE("nested calls run serially on the calling thread") {
   CHECK_FALSE(detail::in_parallel_region());
 }
 
-TEST_CASE("a serial thread keeps its work, chunk by chunk, until its guards end") {
+TEST_CASE("a serial thread computes all chunks itself until its guards end") {
   const Threads use(4);
   const auto self = std::this_thread::get_id();
   auto all_here = [&] {
@@ -133,7 +133,7 @@ TEST_CASE("a serial thread keeps its work, chunk by chunk, until its guards end"
     CHECK(all_here());
   }
   std::thread([] {
-    CHECK_FALSE(detail::serial_thread);  // the guard was another thread's
+    CHECK_FALSE(detail::serial_thread);  // the guard belonged to another thread
   }).join();
   CHECK_FALSE(detail::serial_thread);
 }
@@ -150,7 +150,7 @@ TEST_CASE("several threads may call at once") {
   CHECK(total == 4 * 50 * 100);
 }
 
-TEST_CASE("calls of many threads, of all sizes, with failures among them, each get their own result") {
+TEST_CASE("concurrent calls of all sizes, some of which fail, each get their own result") {
   const Threads use(4);
   std::atomic<int> wrong{0};
   std::vector<std::thread> callers;
@@ -185,13 +185,13 @@ TEST_CASE("a call does not wait for helpers that are busy with another") {
     });
   });
   while (begun == 0) std::this_thread::yield();
-  CHECK(chunks_of(10, 1).size() == 10);  // whoever helps the first call is held there
+  CHECK(chunks_of(10, 1).size() == 10);  // the helpers of the first call are held there
   second_done = true;
   first.join();
   CHECK(begun == 2);
 }
 
-TEST_CASE("after a call that a helper has stalled, callers do without helpers for a while") {
+TEST_CASE("after a helper has stalled a call, callers work without helpers for a while") {
   const Threads use(2);
   set_thread_runtime(ThreadRuntime::pool);
   const std::thread::id caller = std::this_thread::get_id();
@@ -201,7 +201,7 @@ TEST_CASE("after a call that a helper has stalled, callers do without helpers fo
     parallel_for(2, 1, [&](int64_t, int64_t) {
       if (std::this_thread::get_id() == caller) return std::this_thread::sleep_for(1ms);
       stalled = true;
-      std::this_thread::sleep_for(200ms);  // as if its core were given to others
+      std::this_thread::sleep_for(200ms);  // as if its core were given to another process
     });
   std::atomic<int> calls = 0, helped = 0;
   parallel_for(8, 1, [&](int64_t, int64_t) {
@@ -211,10 +211,10 @@ TEST_CASE("after a call that a helper has stalled, callers do without helpers fo
   });
   CHECK(calls == 8);
   CHECK(helped == 0);
-  std::this_thread::sleep_for(1100ms);  // the longest pause: other tests want helpers
+  std::this_thread::sleep_for(1100ms);  // the longest pause; other tests need helpers
 }
 
-TEST_CASE("more calls at a time than the pool has places for") {
+TEST_CASE("more concurrent calls than the pool has room for") {
   const Threads use(2);
   constexpr int kCallers = 24;
   std::atomic<int> arrived{0}, chunks{0};
@@ -224,7 +224,7 @@ TEST_CASE("more calls at a time than the pool has places for") {
       std::atomic<bool> counted{false};
       parallel_for(3, 1, [&](int64_t, int64_t) {
         if (!counted.exchange(true)) ++arrived;
-        while (arrived < kCallers) std::this_thread::yield();  // so all of them are under way together
+        while (arrived < kCallers) std::this_thread::yield();  // so all calls overlap
         ++chunks;
       });
     });
@@ -232,7 +232,7 @@ TEST_CASE("more calls at a time than the pool has places for") {
   CHECK(chunks == 3 * kCallers);
 }
 
-TEST_CASE("chunks without number are each called once") {
+TEST_CASE("each of very many chunks is called once") {
   const Threads use(3);
   std::atomic<int64_t> calls{0}, sum{0};
   parallel_for(200001, 2, [&](int64_t begin, int64_t end) {
@@ -243,9 +243,9 @@ TEST_CASE("chunks without number are each called once") {
   CHECK(sum == int64_t{200001} * 200000 / 2);
 }
 
-// ThreadSanitizer starts no threads in the child of a threaded process.
+// Under ThreadSanitizer, a child forked from a threaded process cannot start threads.
 #ifndef GRADUS_THREAD_SANITIZER
-TEST_CASE("a forked child computes with helpers of its own, and exits as if nothing had happened") {
+TEST_CASE("a forked child starts its own helpers and exits normally") {
   const Threads use(4);
   CHECK(chunks_of(100, 1).size() == 100);  // the parent has helpers
   std::fflush(nullptr);

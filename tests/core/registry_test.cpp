@@ -10,7 +10,7 @@ using gradus::test::contains;
 
 namespace {
 
-// A user's backend: naive under another name.
+// A user-defined backend: naive under another name.
 class OtherBackend final : public NaiveBackend {
  public:
   std::string_view name() const override { return "other"; }
@@ -18,7 +18,7 @@ class OtherBackend final : public NaiveBackend {
 
 }  // namespace
 
-TEST_CASE("the built-in backends are there, naive first, and the last one for a device is its default") {
+TEST_CASE("the built-in backends are registered, naive first, and the last one of a device is its default") {
   const auto names = backend_names();
   REQUIRE_FALSE(names.empty());
   CHECK(names[0] == "naive");

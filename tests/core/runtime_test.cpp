@@ -3,7 +3,7 @@
 
 using namespace gradus;
 
-TEST_CASE("bytes are written for people") {
+TEST_CASE("format_bytes chooses readable units") {
   CHECK(format_bytes(0) == "0 B");
   CHECK(format_bytes(1000) == "1000 B");
   CHECK(format_bytes(1023) == "1023 B");
@@ -14,5 +14,5 @@ TEST_CASE("bytes are written for people") {
 
 TEST_CASE("a settled device has an index") {
   CHECK(settled(Device("cpu")) == Device());
-  CHECK(settled(Device(kCUDA, 3)) == Device("cuda:3"));  // asks no runtime
+  CHECK(settled(Device(kCUDA, 3)) == Device("cuda:3"));  // does not need a runtime
 }

@@ -33,7 +33,7 @@ TEST_CASE("shapes print as Python tuples") {
   CHECK(to_string(Shape{2, 0, 4}) == "(2, 0, 4)");
 }
 
-TEST_CASE("numel_of counts, and refuses negative sizes and overflow") {
+TEST_CASE("numel_of rejects negative sizes and overflow") {
   CHECK(numel_of({}) == 1);
   CHECK(numel_of({2, 3, 4}) == 24);
   CHECK(numel_of({2, 0, 4}) == 0);
@@ -43,7 +43,7 @@ TEST_CASE("numel_of counts, and refuses negative sizes and overflow") {
   CHECK_THROWS_AS(numel_of({int64_t{1} << 40, int64_t{1} << 40, 0}), ShapeError);
 }
 
-TEST_CASE("sizes that do not fit in 64 bits are refused") {
+TEST_CASE("sizes that do not fit in 64 bits are rejected") {
   CHECK(checked_sum(INT64_MAX, -1) == INT64_MAX - 1);
   CHECK(checked_product(int64_t{1} << 31, int64_t{1} << 31) == int64_t{1} << 62);
   CHECK(checked_bytes({3, 0, 5}, DType::f64) == 0);
@@ -63,7 +63,7 @@ TEST_CASE("row-major and channels-last strides") {
   CHECK_THROWS_AS(channels_last_strides({2, 3, 4}), ShapeError);
 }
 
-TEST_CASE("broadcasting follows numpy and names both sides where it fails") {
+TEST_CASE("broadcasting follows NumPy and names both shapes if it fails") {
   CHECK(broadcast_shapes({2, 1, 4}, {3, 1}) == Shape{2, 3, 4});
   CHECK(broadcast_shapes({}, {5}) == Shape{5});
   CHECK(broadcast_shapes({0}, {1}) == Shape{0});
@@ -98,7 +98,7 @@ TEST_CASE("one size may be inferred") {
   CHECK_THROWS_AS(infer_shape({-1, -1}, 12, {12}), ShapeError);
   CHECK_THROWS_AS(infer_shape({5, -1}, 12, {12}), ShapeError);
   CHECK_THROWS_AS(infer_shape({-2, 6}, 12, {12}), ShapeError);
-  CHECK_THROWS_AS(infer_shape({0, -1}, 0, {0}), ShapeError);  // any size would do
+  CHECK_THROWS_AS(infer_shape({0, -1}, 0, {0}), ShapeError);  // ambiguous
   CHECK_THROWS_AS(infer_shape({INT64_MAX, INT64_MAX}, 1, {1}), ShapeError);
   CHECK_THROWS_WITH(infer_shape({5, 5}, 12, {3, 4}), contains("(3, 4)") && contains("(5, 5)"));
 }

@@ -10,7 +10,7 @@ using namespace gradus;
 
 namespace {
 
-// Keys of elements in ascending order are in ascending order, and those for descending order the other way round.
+// Requires that the keys of ascending elements are ascending, and that the keys for descending order are descending.
 template <class T>
 void check_order(const std::vector<T>& ascending) {
   for (size_t i = 1; i < ascending.size(); ++i) {
@@ -31,7 +31,7 @@ void check_floating(T lowest, T smallest, T highest) {
 
 }  // namespace
 
-TEST_CASE("sort keys are in order as the numbers are") {
+TEST_CASE("sort keys have the same order as the numbers") {
   check_floating<float>(std::numeric_limits<float>::lowest(), 1e-45f, std::numeric_limits<float>::max());
   check_floating<double>(std::numeric_limits<double>::lowest(), 5e-324, std::numeric_limits<double>::max());
   check_floating<Half>(Half(-65504.0f), Half(6e-8f), Half(65504.0f));

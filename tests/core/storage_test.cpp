@@ -44,7 +44,7 @@ TEST_CASE("a slice keeps its memory alive, and slices of slices too") {
   CHECK(runtime(DeviceType::cpu).memory_stats(0).allocated == before.allocated);
 }
 
-TEST_CASE("adopted memory is handed back once, by the last owner") {
+TEST_CASE("adopted memory is released once, by the last owner") {
   int returned = 0;
   float numbers[4] = {1, 2, 3, 4};
   {
@@ -75,7 +75,7 @@ TEST_CASE("empty and undefined storages are harmless") {
   CHECK(Storage::allocate_pinned(0).data() == nullptr);
 }
 
-TEST_CASE("storage is exclusive while one handle reaches the allocator's bytes, on one stream") {
+TEST_CASE("storage is exclusive while a single handle on a single stream refers to the allocator's bytes") {
   const Storage storage = Storage::allocate(64, {});
   CHECK(storage.is_exclusive());
   {
@@ -95,11 +95,11 @@ TEST_CASE("storage is exclusive while one handle reaches the allocator's bytes, 
   CHECK_FALSE(Storage().is_exclusive());
 }
 
-TEST_CASE("the cpu allocator reuses freed blocks, counts, and aligns to 64 bytes") {
+TEST_CASE("the cpu allocator reuses freed blocks, counts bytes and aligns to 64 bytes") {
   const std::unique_ptr<DeviceRuntime> cpu = make_cpu_runtime();
   void* a = cpu->allocate(1000, {});
   CHECK(reinterpret_cast<uintptr_t>(a) % 64 == 0);
-  CHECK(cpu->memory_stats(0).allocated == 1000);  // what was asked for; the block has 1024
+  CHECK(cpu->memory_stats(0).allocated == 1000);  // the requested bytes; the block has 1024
   CHECK(cpu->memory_stats(0).system_allocations == 1);
   cpu->free(a);
   CHECK(cpu->memory_stats(0).allocated == 0);

@@ -1,5 +1,5 @@
-// parallel_for on OpenMP's threads: when they compute, when the pool does in their place. What holds for both is in
-// parallel_test.cpp, which runs once more with OpenMP's (test_core_with_openmp_threads).
+// parallel_for on OpenMP's threads: when they compute, and when the pool does instead. What is true for both is tested
+// in parallel_test.cpp, which also runs with OpenMP's threads (test_core_with_openmp_threads).
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@
 #include <gradus/core/parallel/parallel.h>
 #include <gradus/tests/catch.h>
 
-extern "C" int omp_in_parallel() __attribute__((weak));  // of the runtime, where there is one
+extern "C" int omp_in_parallel() __attribute__((weak));  // of OpenMP's runtime; null without one
 
 namespace thread_runtime_test {
 
@@ -27,7 +27,7 @@ using namespace gradus;
 using namespace gradus::test;
 using namespace std::chrono_literals;
 
-/// Whether OpenMP's threads have computed all chunks of a call.
+/// True if OpenMP's threads compute all chunks of a call.
 bool runs_on_openmp() {
   std::atomic<int> chunks{0}, elsewhere{0};
   parallel_for(8, 1, [&](int64_t, int64_t) {
@@ -39,8 +39,8 @@ bool runs_on_openmp() {
   return elsewhere == 0;
 }
 
-/// The same of a call soon: on a busy machine a thread of OpenMP's comes late now and then, and the pool serves calls
-/// for up to a second.
+/// The same, with retries. On a busy machine an OpenMP thread is sometimes late, and then the pool serves calls for up
+/// to a second.
 bool runs_on_openmp_soon() {
   const auto end = std::chrono::steady_clock::now() + 30s;
   while (!runs_on_openmp()) {
@@ -56,7 +56,7 @@ bool use_openmp(int threads) {
   return has_openmp() || !skip("OpenMP");
 }
 
-/// The status of a copy of this process, which does `body` or is killed after 20 s.
+/// Forks a child that runs `body`, kills it after 20 s, and returns its exit status.
 int status_of_copy(bool (*body)()) {
   std::fflush(nullptr);
   const pid_t child = fork();
@@ -90,7 +90,7 @@ TEST_CASE("a build without OpenMP says so") {
   CHECK(thread_runtime() == ThreadRuntime::pool);
 }
 
-TEST_CASE("OpenMP's threads compute, as many as there are to be") {
+TEST_CASE("OpenMP's threads compute, at most the configured number") {
   if (!use_openmp(2)) return;
   for (int threads : {4, 2, 3}) {
     set_num_threads(threads);
@@ -110,7 +110,7 @@ TEST_CASE("OpenMP's threads compute, as many as there are to be") {
   CHECK_FALSE(runs_on_openmp());
 }
 
-TEST_CASE("of several callers one has OpenMP's threads, and the pool serves the others") {
+TEST_CASE("of several concurrent callers one uses OpenMP's threads and the others the pool") {
   if (!use_openmp(2)) return;
   REQUIRE(runs_on_openmp_soon());
   std::atomic<bool> begun{false}, second_done{false}, first_on_openmp{true};
@@ -128,7 +128,7 @@ TEST_CASE("of several callers one has OpenMP's threads, and the pool serves the 
   CHECK_FALSE((first_on_openmp && second_on_openmp));
 }
 
-TEST_CASE("after a thread of OpenMP's has come late, the pool serves calls for a while") {
+TEST_CASE("after an OpenMP thread was late, the pool serves calls for a while") {
   if (!use_openmp(2)) return;
   const std::thread::id caller = std::this_thread::get_id();
   std::atomic<bool> stalled = false;
@@ -138,7 +138,7 @@ TEST_CASE("after a thread of OpenMP's has come late, the pool serves calls for a
       if (std::this_thread::get_id() == caller) return std::this_thread::sleep_for(1ms);
       if (!omp_in_parallel()) return;
       stalled = true;
-      std::this_thread::sleep_for(200ms);  // as if its core were given to others
+      std::this_thread::sleep_for(200ms);  // as if its core were given to another process
     });
   REQUIRE(stalled);
   CHECK_FALSE(runs_on_openmp());
@@ -166,8 +166,8 @@ TEST_CASE("an unknown runtime in the environment is an error that names the vari
   CHECK_THAT(said, contains("GRADUS_THREAD_RUNTIME is 'fibers', neither pool nor openmp"));
 }
 
-// With OMP_PROC_BIND set, and in a process of its own: OpenMP's runtime may bind threads when it is loaded.
-TEST_CASE("OpenMP binds the threads of a team, and none before there is one", "[.bound]") {
+// Runs with OMP_PROC_BIND set and in a separate process, because OpenMP's runtime may bind threads when it is loaded.
+TEST_CASE("OpenMP binds the threads of a team, and none before the first team", "[.bound]") {
   const int cores = cores_of(getppid());
   CHECK(num_cores() == cores);
   CHECK(cores_of(0) == cores);
@@ -179,7 +179,7 @@ TEST_CASE("OpenMP binds the threads of a team, and none before there is one", "[
   std::atomic<bool> bound = false, unbound = false;  // threads of a team
   const auto end = std::chrono::steady_clock::now() + 30s;
   while (!bound && !unbound &&
-         std::chrono::steady_clock::now() < end) {  // on a busy machine the pool serves calls, too
+         std::chrono::steady_clock::now() < end) {  // on a busy machine the pool also serves calls
     parallel_for(8, 1, [&](int64_t, int64_t) {
       if (omp_in_parallel()) (cores_of(0) == 1 ? bound : unbound) = true;
     });

@@ -1,5 +1,5 @@
-// Saving, with a fault at each of its system calls: the old file or the new one is there, whole, and nothing stays
-// behind after the next save.
+// Saving with a fault at each of its system calls. Afterwards either the complete old file or the complete new one is
+// in place, and the next save removes all temporary files.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -23,7 +23,7 @@ size_t open_descriptors() {
   return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
 }
 
-/// Writes in several pieces, as savers of tensors do.
+/// Writes in several pieces, as tensors are saved.
 void save(const std::string& path, const std::string& text) {
   io::AtomicFile file(path);
   for (size_t i = 0; i < text.size(); i += 4) file.write(text.data() + i, std::min<size_t>(4, text.size() - i));
@@ -55,7 +55,7 @@ TEST_CASE("a save that fails at any system call leaves the old file or the new o
   const bool first_save = GENERATE(false, true);
   if (!first_save) {
     save(path, "the old text");
-    REQUIRE(chmod(path.c_str(), 0640) == 0);  // not that of temporary files
+    REQUIRE(chmod(path.c_str(), 0640) == 0);  // not the mode of temporary files
   }
   const int calls = static_cast<int>(calls_of_a_save(path).size());
   const size_t descriptors = open_descriptors();
@@ -80,14 +80,14 @@ TEST_CASE("a save that fails at any system call leaves the old file or the new o
     const bool exists = std::filesystem::exists(path);
     if (exists) CHECK((content(path) == "the new text" || (thrown && !first_save && content(path) == "the old text")));
     else CHECK((thrown && first_save));
-    CHECK(directory.count() == (exists ? 1 : 0));  // a process that lives cleans up after itself
+    CHECK(directory.count() == (exists ? 1 : 0));  // a process that survives removes its temporary file
     CHECK(open_descriptors() == descriptors);
     save(path, "the next text");
     CHECK(content(path) == "the next text");
     CHECK(directory.count() == 1);
   }
-  // open, three writes, the two flushes, rename and opening the directory, for an old file its mode; some directories
-  // cannot be flushed (EINVAL).
+  // Fault points: open, three writes, two flushes, rename, opening the directory, and, if there is an old file, setting
+  // its mode. EINVAL from flushing a directory is not an error.
   CHECK(failures == (error == FileFaults::kShort ? 0 : (error == EINVAL ? 7 : 8) + (first_save ? 0 : 1)));
 }
 
@@ -118,10 +118,10 @@ TEST_CASE("a process that dies at any system call of a save leaves the old file 
     CHECK(content(path) == "the next text");
     CHECK(directory.count() == 1);
   }
-  CHECK(left_over == 7);  // from open, which came second, to rename
+  CHECK(left_over == 7);  // at each fault from open, the second one, to rename
 }
 
-TEST_CASE("interrupted system calls begin anew", "[io]") {
+TEST_CASE("interrupted system calls are restarted", "[io]") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("a");
   for (int at = 0; at < 13; ++at) {
@@ -132,7 +132,7 @@ TEST_CASE("interrupted system calls begin anew", "[io]") {
   CHECK(directory.count() == 1);
 }
 
-TEST_CASE("a save removes leftovers of its own name alone, and of the dead alone", "[io]") {
+TEST_CASE("a save removes only leftovers of its own name whose process has died", "[io]") {
   const TemporaryDirectory directory;
   const auto touch = [&](const std::string& name) {
     close(open(directory.file(name).c_str(), O_CREAT | O_WRONLY, 0600));
@@ -147,7 +147,7 @@ TEST_CASE("a save removes leftovers of its own name alone, and of the dead alone
   CHECK(std::filesystem::exists(directory.file("w.5-5.tmp")));
   close(living);
 
-  // Two writers of one name at a time, in one process.
+  // Two concurrent writers of one name in one process.
   io::AtomicFile first(directory.file("w")), second(directory.file("w"));
   first.write("first", 5);
   second.write("second", 6);
@@ -172,13 +172,13 @@ TEST_CASE("a save keeps the permissions, owner and group of the file that it rep
     CHECK((status.st_mode & 07777) == mode);
   }
   umask(umask_before);
-  // Nobody else reads a private file while it is written.
+  // Other users cannot read a private file while it is written.
   REQUIRE(chmod(path.c_str(), 0600) == 0);
   io::AtomicFile file(path);
   for (const auto& entry : std::filesystem::directory_iterator(directory.path()))
     CHECK((entry.status().permissions() & std::filesystem::perms(077)) == std::filesystem::perms::none);
 
-  if (geteuid() != 0) return;  // others cannot give files away
+  if (geteuid() != 0) return;  // other users cannot change the owner of a file
   REQUIRE(chown(path.c_str(), 1234, 4321) == 0);
   save(path, "newest");
   REQUIRE(stat(path.c_str(), &status) == 0);
@@ -190,12 +190,12 @@ TEST_CASE("a save follows symbolic links and leaves them", "[io]") {
   const TemporaryDirectory directory, elsewhere;
   const std::string target = elsewhere.file("weights"), link = directory.file("latest");
   fs::create_symlink(target, link);
-  save(link, "into the void");  // the target is not there yet
+  save(link, "into the void");  // the target does not exist yet
   CHECK(fs::is_symlink(link));
   CHECK(content(target) == "into the void");
 
   fs::create_directory(directory.path() / "below");
-  fs::create_symlink("../latest", directory.path() / "below/link");  // relative to its folder
+  fs::create_symlink("../latest", directory.path() / "below/link");  // relative to the link's folder
   save(directory.file("below/link"), "by two links");
   CHECK(fs::is_symlink(directory.path() / "below/link"));
   CHECK(fs::is_symlink(link));
@@ -209,7 +209,7 @@ TEST_CASE("a save follows symbolic links and leaves them", "[io]") {
   CHECK(fs::is_symlink(directory.file("a")));
 }
 
-TEST_CASE("a save refuses what is no regular file, and leaves it there", "[io]") {
+TEST_CASE("a save rejects a path that is not a regular file and leaves it unchanged", "[io]") {
   namespace fs = std::filesystem;
   const TemporaryDirectory directory;
   REQUIRE(mkfifo(directory.file("pipe").c_str(), 0600) == 0);

@@ -13,7 +13,7 @@ using namespace std::string_literals;
 
 namespace {
 
-/// The first local header of a zip archive, as torch.save and numpy.savez write it.
+/// The first local header of a zip archive, as written by torch.save and numpy.savez.
 std::string zip_start(const std::string& name) {
   return "PK\3\4\0\0\x08\x08"s + std::string(18, '\0') + little_endian(name.size(), 2) + little_endian(0, 2) + name +
          std::string(100, '\0');
@@ -21,7 +21,7 @@ std::string zip_start(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("a file of torch.save is told as such, with how to convert it", "[io][safetensors]") {
+TEST_CASE("a file of torch.save is recognised, and the message says how to convert it", "[io][safetensors]") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("x.pt");
   const std::string now = zip_start("archive/data.pkl"),
@@ -41,7 +41,7 @@ TEST_CASE("a file of torch.save is told as such, with how to convert it", "[io][
   check(then, "it is a pickle of Python, as torch.save wrote before PyTorch 1.6");
 }
 
-TEST_CASE("files of other formats are told as such by every reader", "[io][safetensors][npy]") {
+TEST_CASE("every reader recognises files of other formats", "[io][safetensors][npy]") {
   const auto says = [](const std::string& file, const std::string& what) {
     CAPTURE(what);
     CHECK_THROWS_WITH(io::parse_safetensors(bytes_of(file), "f"),
@@ -63,7 +63,7 @@ TEST_CASE("files of other formats are told as such by every reader", "[io][safet
                     contains("it is an array of NumPy"));
   CHECK_THROWS_WITH(io::parse_npy(bytes_of(little_endian(64, 8) + "{\"w\":{"), "f"),
                     contains("it is a safetensors file"));
-  // What is a safetensors file after all, but damaged, or anything else, is told as before.
+  // Damaged safetensors files and unknown files give the same messages as before.
   CHECK_THROWS_WITH(io::parse_safetensors(bytes_of(little_endian(64, 8) + "{\"w\":{"), "f"), contains("is truncated"));
   CHECK_THROWS_WITH(io::parse_safetensors(bytes_of("some text, no more"), "f"), contains("announces a header of"));
   CHECK(io::described({}).empty());

@@ -8,7 +8,7 @@ using namespace gradus::test;
 
 namespace {
 
-/// What is in a gzip file, read in pieces.
+/// The contents of a gzip file, read in pieces of the given size.
 std::string gunzip(const std::string& packed, size_t piece = 1000) {
   io::GzipReader reader(bytes_of(packed), "name");
   std::string text, next(piece, '\0');
@@ -29,12 +29,12 @@ TEST_CASE("files are written whole and read back", "[io]") {
   io::write_file(path, "first");
   io::write_file(path, "second");
   CHECK(text_of(io::read_file(path)) == "second");
-  CHECK(directory.count() == 1);  // no temporary file stays
+  CHECK(directory.count() == 1);  // no temporary file is left
   io::write_file(path, "");
   CHECK(io::read_file(path).empty());
 }
 
-TEST_CASE("a file that is not committed leaves the old one and no trace", "[io]") {
+TEST_CASE("without commit() the old file stays and no temporary file is left", "[io]") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("weights");
   io::write_file(path, "old");
@@ -89,6 +89,6 @@ TEST_CASE("gzip files are decompressed", "[io]") {
   for (size_t length = 2; length < packed.size(); length += length < 40 ? 1 : 97)
     CHECK_THROWS_AS(gunzip(packed.substr(0, length)), IoError);
   std::string broken = packed;
-  broken[packed.size() - 6] ^= 1;  // a bit of the checksum
+  broken[packed.size() - 6] ^= 1;  // one bit of the checksum
   CHECK_THROWS_WITH(gunzip(broken), contains("bad gzip data"));
 }

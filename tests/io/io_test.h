@@ -1,4 +1,4 @@
-// What the tests of file formats share.
+// Shared by the tests of file formats.
 #pragma once
 
 #include <sys/resource.h>
@@ -20,14 +20,14 @@ namespace gradus::test {
 
 inline io::ByteSpan bytes_of(const std::string& text) { return std::as_bytes(std::span<const char>(text)); }
 
-/// `value` as `size` little-endian bytes.
+/// The `size` little-endian bytes of `value`.
 inline std::string little_endian(uint64_t value, int size) {
   std::string bytes;
   for (int i = 0; i < size; ++i) bytes.push_back(static_cast<char>(value >> (8 * i) & 0xff));
   return bytes;
 }
 
-/// `text` as a gzip file of one member.
+/// A gzip file with `text` as its only member.
 inline std::string gzip(const std::string& text) {
   z_stream stream = {};
   REQUIRE(deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
@@ -42,14 +42,14 @@ inline std::string gzip(const std::string& text) {
   return out;
 }
 
-/// By how many MiB `refused`, which throws an IoError, raises the most memory that a process has had. Runs it in a
-/// child; 255 if it does not throw.
+/// Runs `refused`, which must throw an IoError, in a child process. Returns by how many MiB it raises the process's
+/// peak memory, or 255 if it does not throw.
 template <class Function>
 int peak_memory_of(const Function& refused) {
   const auto peak = [] {
     rusage usage = {};
     getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_maxrss / 1024;  // from KiB
+    return usage.ru_maxrss / 1024;  // KiB to MiB
   };
   const pid_t child = fork();
   REQUIRE(child >= 0);

@@ -28,7 +28,7 @@ TEST_CASE("npy: writes NumPy's bytes", "[io][npy]") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("c.npy");
   io::save_npy(path, array_of<float>({2, 3}, {0, 1, 2, 3, 4, 5}));
-  // numpy.save of the same array (1.24)
+  // The bytes that numpy.save (1.24) writes for the same array.
   const std::string expected = std::string("\x93NUMPY\x01\0v\0", 10) +
                                "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }" + std::string(58, ' ') +
                                "\n" + std::string("\0\0\0\0\0\0\x80?\0\0\0@\0\0@@\0\0\x80@\0\0\xa0@", 24);

@@ -16,7 +16,7 @@ TEST_CASE("CRC-32C gives the check values of RFC 3720", "[io]") {
   CHECK(io::crc32c({}) == 0);
 }
 
-TEST_CASE("a CRC-32C goes on behind what it has seen, cut anywhere", "[io]") {
+TEST_CASE("a CRC-32C can be continued after any prefix", "[io]") {
   const std::string text = "123456789 and more than twice the eight bytes that are taken at once";
   const io::ByteSpan span = bytes_of(text);
   const uint32_t whole = io::crc32c(span);
@@ -66,7 +66,7 @@ TEST_CASE("a PNG holds its pixels", "[io]") {
   }
 }
 
-TEST_CASE("pictures that cannot be are refused", "[io]") {
+TEST_CASE("invalid pictures are rejected", "[io]") {
   const io::Bytes pixels(12);
   CHECK_THROWS_WITH(io::encode_png(pixels, 2, 2, 5), contains("1 to 4 channels"));
   CHECK_THROWS_WITH(io::encode_png(pixels, 0, 2, 1), contains("0 rows"));

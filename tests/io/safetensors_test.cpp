@@ -20,7 +20,7 @@ std::string error_of(const std::string& file) {
   return "(no error)";
 }
 
-// What the reference implementation (0.6) writes for the tensors of reference_tensors().
+// The file that the reference implementation (0.6) writes for the tensors of reference_tensors().
 const std::string kReferenceFile =
     std::string("\x88\x01\0\0\0\0\0\0", 8) +
     R"({"__metadata__":{"format":"pt"},"steps":{"dtype":"I64","shape":[],"data_offsets":[0,8]},)"
@@ -105,7 +105,7 @@ TEST_CASE("safetensors: every dtype and any strides survive", "[io][safetensors]
   CHECK(loaded.count("naïve \"quoted\"") == 1);
 }
 
-TEST_CASE("safetensors: what cannot be saved is refused before anything is written", "[io][safetensors]") {
+TEST_CASE("safetensors: invalid tensors are rejected before anything is written", "[io][safetensors]") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("x.safetensors");
   const Array one = array_of<float>({1}, {1});
@@ -148,7 +148,7 @@ TEST_CASE("safetensors: hostile files are errors", "[io][safetensors]") {
     CHECK_THAT(error_of(little_endian(0, 8)), contains("not a safetensors file"));
     CHECK_THAT(error_of(""), contains("has 0 bytes"));
   }
-  SECTION("headers that are not what they should be") {
+  SECTION("invalid headers") {
     auto header = [&](const std::string& json) { return error_of(file_of(json, data)); };
     auto tensor = [&](const std::string& fields) {
       return header(std::string("{\"a\":{").append(fields).append("}}"));
@@ -157,7 +157,7 @@ TEST_CASE("safetensors: hostile files are errors", "[io][safetensors]") {
     CHECK_THAT(header("{\"a\""), contains("not JSON"));
     CHECK_THAT(header(good + "{}"), contains("not JSON"));
     CHECK_THAT(header("{\"a\xff\":1}"), contains("not JSON"));
-    for (const char* hidden : {"", "{}", "not even JSON"})  // is read to its length, not to a NUL
+    for (const char* hidden : {"", "{}", "not even JSON"})  // the header is read to its full length, not to a NUL
       CHECK_THAT(header(good + '\0' + hidden), contains("NUL at its byte " + std::to_string(good.size())));
     CHECK_THAT(header(std::string("{\"a\0\":1}", 8)), contains("NUL at its byte 3"));
     CHECK_THAT(header("{\"a\":1}"), contains("a number"));

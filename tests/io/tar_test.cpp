@@ -1,4 +1,4 @@
-// Archives as tar, GNU tar and pax write them, and damaged ones.
+// Archives as written by tar, GNU tar and pax, and damaged ones.
 #include <cstdio>
 
 #include <gradus/core/io/tar.h>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kBlock = 512;
 
-// The header of a file of a type; fields that are given by their byte are put over it, and the checksum is right.
+// The header of a file of the given type. `fields` are written over it at their byte offsets; the checksum is correct.
 std::string header(const std::string& name, size_t size, char type = '0',
                    const std::vector<std::pair<size_t, std::string>>& fields = {}) {
   std::string block(kBlock, '\0');
@@ -44,13 +44,13 @@ io::TarReader reader_of(const std::string& archive, uint64_t offset = 0) {
   return io::TarReader(read_at, archive.size(), "test.tar", offset);
 }
 
-// "name=data name=data …"
+// The files of an archive as "name=data name=data …".
 std::string contents(const std::string& archive, uint64_t offset = 0) {
   io::TarReader reader = reader_of(archive, offset);
   std::string all;
   while (const auto file = reader.next())
     all += file->name + "=" + std::string(reinterpret_cast<const char*>(file->data.data()), file->data.size()) + " ";
-  CHECK_FALSE(reader.next());  // it stays at the end
+  CHECK_FALSE(reader.next());  // next() keeps returning nothing at the end
   return all;
 }
 
@@ -65,7 +65,7 @@ std::string as_text(const io::Bytes& bytes) { return {reinterpret_cast<const cha
 
 }  // namespace
 
-TEST_CASE("tar: what was written is read, from any file on", "[io][tar]") {
+TEST_CASE("tar: written archives are read, starting at any file", "[io][tar]") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("a.tar"),
                     long_name = std::string(60, 'd') + "/" + std::string(95, 'n') + ".txt";
@@ -87,7 +87,7 @@ TEST_CASE("tar: what was written is read, from any file on", "[io][tar]") {
   CHECK(reader.offset() == 3 * kBlock);
   CHECK(reader.next()->offset == 3 * kBlock);  // with its extended header
   CHECK(contents(archive, 3 * kBlock) == rest);
-  // Other programs agree.
+  // Other programs read the archive too.
   CHECK(std::system(("tar -tf '" + path + "' > '" + directory.file("list") + "'").c_str()) == 0);
   CHECK(as_text(io::read_file(directory.file("list"))) == "a.txt\nempty\n" + long_name + "\nb/c.txt\n");
 }
@@ -95,9 +95,10 @@ TEST_CASE("tar: what was written is read, from any file on", "[io][tar]") {
 TEST_CASE("tar: formats and kinds of files", "[io][tar]") {
   const std::string name(150, 'n');
   CHECK(contents(kEnd).empty());
-  CHECK(contents(entry("x", "1") + std::string(kBlock, '\0')) == "x=1 ");  // a lone block of zeros will do
+  CHECK(contents(entry("x", "1") + std::string(kBlock, '\0')) == "x=1 ");  // one block of zeros is enough
   CHECK(contents(entry("x", "1", '\0') + kEnd) == "x=1 ");
-  CHECK(contents(header("x", 0, '0', {{257, std::string(8, '\0')}, {345, "junk"}}) + kEnd) == "x= ");  // before ustar
+  // Without the ustar magic the prefix field is ignored.
+  CHECK(contents(header("x", 0, '0', {{257, std::string(8, '\0')}, {345, "junk"}}) + kEnd) == "x= ");
   CHECK(contents(header("x", 0, '0', {{345, "dir"}}) + kEnd) == "dir/x= ");
   CHECK(contents(entry("././@LongLink", name + std::string(1, '\0'), 'L') + entry("short", "1") + kEnd) ==
         name + "=1 ");
@@ -108,20 +109,20 @@ TEST_CASE("tar: formats and kinds of files", "[io][tar]") {
   const std::string base256 = std::string("\x80\0\0\0\0\0\0\0\0\0\0\x03", 12);
   CHECK(contents(header("x", 0, '0', {{124, base256}}) + padded("abc") + kEnd) == "x=abc ");
   CHECK(contents(header("x", 0, '0', {{124, "         3  "}}) + padded("abc") + kEnd) == "x=abc ");
-  // Links, folders and pipes have no data, whatever size they say; an unknown type has.
+  // Links, folders and pipes have no data, whatever size they state; an unknown type has data.
   CHECK(contents(header("link", 700, '2') + header("dir/", 0, '5') + header("pipe", 0, '6') + entry("v", "data", 'V') +
                  entry("x", "1") + kEnd) == "x=1 ");
 }
 
 TEST_CASE("tar: damaged and hostile archives are errors", "[io][tar]") {
   const std::string archive = entry("first", "1") + entry("second", std::string(600, 'x')) + kEnd;
-  // Cut anywhere; only one of the two blocks at the end may be missing.
+  // Truncated at any point. Only one of the two blocks at the end may be missing.
   for (size_t size = 0; size < archive.size() - kBlock; size += 64) {
     INFO("cut to " << size);
     CHECK_THAT(archive_error(archive.substr(0, size)), contains("'test.tar', byte ") && contains("truncated"));
   }
   for (size_t i = 0; i < kBlock; ++i) {
-    if (i == 155) continue;  // comes after the checksum's end
+    if (i == 155) continue;  // this byte is after the end of the checksum
     std::string damaged = archive;
     damaged[2 * kBlock + i] ^= 1;
     INFO("byte " << i);

@@ -1,4 +1,4 @@
-// Every backend gives naive's attention and its gradient, and the default bodies give the overrides'.
+// Attention and its gradient agree with naive on every backend, and default bodies agree with their overrides.
 #include <gradus/tests/backends/support.h>
 
 using namespace gradus;
@@ -6,7 +6,7 @@ using namespace gradus::test;
 
 namespace {
 
-// Sizes: images, heads, queries, keys, and the columns of q and k and of v.
+// Sizes: images, heads, queries, keys, columns of q and k, columns of v.
 struct Sizes {
   int64_t N, H, L, S, E, V;
 };
@@ -51,7 +51,7 @@ TEST_CASE("attention and its gradient agree on every backend") {
         };
         check_agreement("attention", {q, k, v, mask}, {weights, kept, y}, forward(false), forward(true), 8);
 
-        // Consistent numbers: the gradient may be computed from y, too.
+        // y is computed from the other operands, because a backend may compute the gradient from y.
         forward(false)(backend("naive"), {q, k, v, mask}, {weights, kept, y});
         const Array dq = some(q.shape(), 1), dk = some(k.shape(), 1), dv = some(v.shape(), 1);
         auto backward = [&](bool defaults) {
@@ -76,7 +76,7 @@ TEST_CASE("attention and its gradient agree on every backend") {
       }
 }
 
-TEST_CASE("attention sees nothing through a boolean mask that is false") {
+TEST_CASE("attention ignores keys where a boolean mask is false") {
   for (const std::string& name : backend_names()) {
     Backend& b = backend(name);
     if (b.device_type() != DeviceType::cpu) continue;

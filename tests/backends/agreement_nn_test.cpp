@@ -1,5 +1,5 @@
-// Every backend gives naive's results, and every composite's default body gives its override's: convolution, pooling,
-// losses, dropout, optimizer steps.
+// Convolution, pooling, losses, dropout and optimizer steps: every backend agrees with naive, and every composite's
+// default body agrees with its override.
 #include <array>
 #include <cmath>
 
@@ -18,7 +18,7 @@ struct ConvCase {
   Shape x, w, y;
 };
 
-// Geometries of all kinds, some with outputs that do not reach the input's border.
+// Random geometries of all kinds, some with outputs that do not reach the input's border.
 ConvCase random_conv(Maker& make) {
   ConvCase c;
   c.geometry.groups = make.integer(1, 3);
@@ -89,7 +89,7 @@ TEST_CASE("convolution agrees on every backend, fused and composed") {
       };
       check_agreement("conv2d_bias_relu", {x, w, bias}, {y}, forward(false), forward(true), 4);
 
-      // With some gradients not wanted; what stays unwritten must agree too.
+      // Some gradients are not requested; the arrays that stay unwritten must agree too.
       const int wanted = static_cast<int>(make.integer(1, 7));
       const bool in_place = make.integer(0, 1) && !dy.may_overlap();
       auto backward = [&](bool defaults) {
@@ -113,7 +113,7 @@ TEST_CASE("convolution agrees on every backend, fused and composed") {
     }
 }
 
-TEST_CASE("NaN passes through convolution, bias and ReLU, and nothing of y's memory is read") {
+TEST_CASE("NaN passes through convolution, bias and ReLU, and y's previous contents are not read") {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const Conv2dGeometry geometry{{1, 1}, {1, 1}, {1, 1}, 1};
   Maker make(25);
@@ -121,7 +121,7 @@ TEST_CASE("NaN passes through convolution, bias and ReLU, and nothing of y's mem
     for (Layout layout : {Layout::contiguous, Layout::channels_last}) {
       const Array x = make({2, 16, 6, 6}, dtype, layout, -1, 1), w = make({16, 16, 3, 3}, dtype, layout, -1, 1);
       const Array bias = make({16}, dtype), y = make({2, 16, 6, 6}, dtype, layout);
-      ops::fill(x.select(0, 1).select(1, 2), nan);  // a row of the second image
+      ops::fill(x.select(0, 1).select(1, 2), nan);  // one row of the second image
       ops::fill(y, nan);
       check_agreement(
           "conv2d_bias_relu", {x, w, bias}, {y},
@@ -140,8 +140,8 @@ TEST_CASE("max pooling agrees on every backend, with ties, NaN and windows in th
       Pool2dGeometry geometry;
       int64_t input[2], output[2];
       for (int i = 0; i < 2; ++i) {
-        const bool tiles = round % 4 == 0;  // windows side by side, here and there with a rest behind them
-        const bool overlap = round >= 25;   // windows of stride 2 over 2 x 2 pixels
+        const bool tiles = round % 4 == 0;  // adjacent windows, sometimes with a remainder
+        const bool overlap = round >= 25;   // stride 2, windows of up to 3 x 3
         geometry.kernel[i] = make.integer(1, overlap ? 3 : 4);
         geometry.stride[i] = overlap ? 2 : tiles ? geometry.kernel[i] : make.integer(1, 4);
         geometry.dilation[i] = overlap || tiles ? 1 : make.integer(1, 3);
@@ -199,13 +199,13 @@ TEST_CASE("softmax and its gradient agree on every backend") {
   for (DType dtype : kFloatingDTypes)
     for (const Shape& shape : shapes)
       for (bool log : {false, true}) {
-        const bool packs = shape.size() == 2 && shape[0] == 9;  // rows that are taken in packs, where they begin at one
+        const bool packs = shape.size() == 2 && shape[0] == 9;  // rows long enough for vectors, if they are aligned
         Maker& make = packs ? make_packs : make_any;
         const int axis = shape.empty() ? 0 : packs ? 1 : static_cast<int>(make.integer(0, shape.size() - 1));
         const auto layout = [&](const auto& all) { return packs ? Layout::contiguous : make.choice(all); };
         const Array x = make(shape, dtype, layout(kInputLayouts), -20, 20);
         const Array y = make(shape, dtype, layout(kOutputLayouts));
-        const Array dy = make(shape, dtype, layout(kOutputLayouts));  // a constant one would cancel to nothing
+        const Array dy = make(shape, dtype, layout(kOutputLayouts));  // a constant dy would cancel to zero
         const Array dx = make(shape, dtype, layout(kOutputLayouts));
         auto forward = [&](bool defaults) {
           return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
@@ -231,10 +231,8 @@ TEST_CASE("pick, cross-entropy and their gradients agree on every backend") {
     for (int64_t rows : {0, 1, 5, 64, 150})
       for (Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum})
         for (int64_t ignored : {int64_t{-100}, int64_t{3}}) {
-          const int64_t classes = rows == 5     ? 3001
-                                  : rows == 150 ? 60
-                                                : make.integer(4, 12);  // long rows and short ones
-          const bool dense = rows == 5 && ignored < 0;                  // long rows at every alignment
+          const int64_t classes = rows == 5 ? 3001 : rows == 150 ? 60 : make.integer(4, 12);  // long and short rows
+          const bool dense = rows == 5 && ignored < 0;  // long rows at every alignment
           const auto layout = [&](const auto& all) { return dense ? Layout::contiguous : make.choice(all); };
           const Array x = make({rows, classes}, dtype, layout(kInputLayouts), -10, 10);
           const Array target =
@@ -290,7 +288,7 @@ TEST_CASE("dropout agrees on every backend") {
   for (DType dtype : kFloatingDTypes)
     for (double p : {0.0, 0.3, 1.0})
       for (const Shape& shape : {Shape{}, Shape{0, 4}, Shape{33, 7}, Shape{2, 3, 4, 5}}) {
-        const bool dense = shape == Shape{33, 7};  // taken four at a time
+        const bool dense = shape == Shape{33, 7};  // four elements at a time
         const auto layout = [&](const auto& all) { return dense ? Layout::contiguous : make.choice(all); };
         const Array x = make(shape, dtype, layout(kInputLayouts));
         const Array mask = make(shape, DType::boolean, layout(kOutputLayouts));
@@ -376,11 +374,11 @@ TEST_CASE("optimizer steps agree on every backend") {
           "advance_step", {}, {block}, [](Backend& b, const Arrays&, const Arrays& out) { b.advance_step(out[0]); },
           [](Backend& b, const Arrays&, const Arrays& out) { b.Backend::advance_step(out[0]); });
 
-      // Two parameters: a scalar and a matrix, each with a gradient and three states of the same strides.
+      // Two parameters, a scalar and a matrix. Each has a gradient and three states of the same strides.
       constexpr int kArrays = 1 + kMaxOptimizerStates;
       Arrays in{block}, out;
       const Layout layout = make.choice(kOutputLayouts);
-      // Of float32 parameters, half copies, and gradients in a half type too.
+      // float32 parameters also have half copies, and gradients of a half type.
       const DType half = round & 2 ? DType::bf16 : DType::f16;
       const bool has_half = dtype == DType::f32 && round % 3 > 0 && !found_inf,
                  half_gradient = has_half && round % 3 == 2;

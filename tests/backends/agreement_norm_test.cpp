@@ -1,4 +1,4 @@
-// Normalisation and resampling: every backend gives naive's results, and the default bodies give the overrides'.
+// Normalisation and resampling: every backend agrees with naive, and default bodies agree with their overrides.
 #include <array>
 #include <cmath>
 #include <functional>
@@ -24,7 +24,7 @@ struct NormCase {
   Shape parameters;
 };
 
-// Batch, layer, group and instance norm, few and many of each.
+// Batch, layer, group and instance norm, with few and many of each size.
 const NormCase kNormCases[] = {
     {{4, 3, 2, 5}, 0b1101, {1, 3, 1, 1}},
     {{2, 130, 3, 3}, 0b1101, {1, 130, 1, 1}},
@@ -41,8 +41,8 @@ const NormCase kNormCases[] = {
     {{0, 3, 2, 2}, 0b1101, {1, 3, 1, 1}},
 };
 
-/// Forward and backward, with or without the ReLU that follows; `image` makes an array of x's shape, `slice` x itself
-/// where it differs from the others.
+/// Checks forward and backward, with or without the ReLU that follows. `image` creates an array of x's shape; `slice`,
+/// if given, creates x itself.
 void check_normalize(Maker& make, DType dtype, const NormCase& c, bool fixed, bool relu,
                      const std::function<Array()>& image, const std::function<Array()>& slice = {}) {
   const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;
@@ -76,7 +76,7 @@ void check_normalize(Maker& make, DType dtype, const NormCase& c, bool fixed, bo
     backend("naive").normalize({.x = x, .axes = c.axes, .eps = 1e-3, .y = y, .mean = mean, .variance = variance});
   const Array dy = image(), dx = image(), dresidual = image(), addend = image();
   const bool in_parts = make.integer(0, 1) > 0, alone = relu && !added && make.integer(0, 2) > 0;
-  if (alone) {  // where y > 0, which a backend may compute from x
+  if (alone) {  // a backend may compute y > 0 from x
     backend("naive").normalize({.x = x,
                                 .axes = c.axes,
                                 .weight = weighed ? w.expand(c.x) : Array(),
@@ -114,10 +114,11 @@ void check_normalize(Maker& make, DType dtype, const NormCase& c, bool fixed, bo
   const Arrays gradients = relu && added ? Arrays{dx, dw, db, dresidual} : Arrays{dx, dw, db};
   check_agreement(name + "_backward", {dy, x, w, mean, variance, residual, addend, b}, gradients, backward(false),
                   backward(true),
-                  30);  // sums over images whose terms cancel, of a single channel at times
+                  30);  // sums whose terms cancel, sometimes over a single channel
 }
 
-/// Those of means, variances and the number of batches, at out[first] and behind, that `which` has a bit for.
+/// Running statistics from out[first], out[first + 1] and out[first + 2] (means, variances, number of batches); bit i
+/// of `which` selects whether entry i is given.
 RunningStatistics running_of(const Arrays& out, size_t first, int which) {
   RunningStatistics running;
   if (which & 1) running.mean = out[first];
@@ -140,7 +141,7 @@ TEST_CASE("normalisation and its gradients agree on every backend") {
           });
 }
 
-TEST_CASE("batch norm of images that all lie alike agrees on every backend") {
+TEST_CASE("batch norm of images with equal strides agrees on every backend") {
   Maker make(41);
   const NormCase cases[] = {
       {{4, 8, 6, 6}, 0b1101, {1, 8, 1, 1}},
@@ -155,10 +156,10 @@ TEST_CASE("batch norm of images that all lie alike agrees on every backend") {
       {{6, 1, 5, 5}, 0b1101, {1, 1, 1, 1}},
       {{5, 3, 7, 5}, 0b1101, {1, 3, 1, 1}},
       {{4, 33, 4, 5}, 0b1101, {1, 33, 1, 1}},
-      // A block has all of its channels, a thread several packets of them.
+      // A block has all channels, and a thread several vectors of them.
       {{3, 8, 12, 12}, 0b1101, {1, 8, 1, 1}},
       {{2, 5, 40, 40}, 0b1101, {1, 5, 1, 1}},
-      // Channels-last: many splits, the last one shorter, and a group of channels that is not full; in one launch and
+      // Channels-last: many splits with a shorter last one, and a group of channels that is not full; in one launch and
       // in two.
       {{2, 24, 29, 31}, 0b1101, {1, 24, 1, 1}},
       {{3, 24, 29, 31}, 0b1101, {1, 24, 1, 1}}};
@@ -173,8 +174,8 @@ TEST_CASE("batch norm of images that all lie alike agrees on every backend") {
 
 TEST_CASE("layer norm of contiguous rows agrees on every backend") {
   Maker make(47);
-  // Vectors with and without a tail; a warp and a block for a row; rows for every team and several for each; too long
-  // ones.
+  // Vectors with and without a tail; one warp or one block per row; one or several rows for each; rows that are too
+  // long.
   const NormCase cases[] = {
       {{70, 8}, 0b10, {1, 8}},      {{13, 33}, 0b10, {1, 33}},    {{9, 3}, 0b10, {1, 3}},
       {{5, 1023}, 0b10, {1, 1023}}, {{40, 520}, 0b10, {1, 520}},  {{2, 4, 6, 10}, 0b1100, {1, 1, 6, 10}},
@@ -189,7 +190,7 @@ TEST_CASE("layer norm of contiguous rows agrees on every backend") {
         });
 }
 
-TEST_CASE("batch norm of images that begin anywhere agrees on every backend") {
+TEST_CASE("batch norm of images at any offset agrees on every backend") {
   Maker make(53);
   const NormCase c = {{4, 8, 6, 6}, 0b1101, {1, 8, 1, 1}};
   for (DType dtype : kFloatingDTypes)
@@ -200,7 +201,7 @@ TEST_CASE("batch norm of images that begin anywhere agrees on every backend") {
 
 TEST_CASE("batch norm of slices of channels agrees on every backend") {
   Maker make(59);
-  // In one launch and in two; pixels that begin at a multiple of a vector and elsewhere; sizes of one.
+  // In one launch and in two; pixels that start at a multiple of a vector or elsewhere; sizes of one.
   const Shape shapes[] = {{4, 8, 6, 6}, {3, 24, 29, 31}, {2, 4, 1, 3}, {1, 12, 5, 1}, {40, 64, 1, 1}, {3, 6, 4, 5}};
   for (DType dtype : kFloatingDTypes)
     for (const Shape& shape : shapes)
@@ -273,7 +274,7 @@ TEST_CASE("batch norm in training agrees on every backend") {
           }
 }
 
-TEST_CASE("normalisation is right where the mean is large") {
+TEST_CASE("normalisation is accurate if the mean is large") {
   Maker make(37);
   for (const std::string& name : backend_names()) {
     const BackendGuard guard(name);
@@ -282,13 +283,13 @@ TEST_CASE("normalisation is right where the mean is large") {
       for (const NormCase& c : {NormCase{{8, 5, 40, 40}, 0b1101, {}}, NormCase{{8, 8, 40, 40}, 0b1101, {}},
                                 NormCase{{6, 5, 40, 40}, 0b1110, {}}}) {
         CAPTURE(name, test::name(layout), c.axes);
-        const Array x = make(c.x, DType::f32, layout, 10000 - 4, 10000 + 4);  // eighths: exact in float32
+        const Array x = make(c.x, DType::f32, layout, 10000 - 4, 10000 + 4);  // multiples of 1/8 are exact in float32
         const ops::Normalized y = ops::normalize(copy_to(x, device), c.axes, {}, {}, 1e-5);
         Array exact = Array::empty(c.x, DType::f64);
         backend("naive").copy(x, exact);
         const ops::Normalized expected = ops::normalize(exact, c.axes, {}, {}, 1e-5);
-        // Where y is made by a second launch, by way of the mean in float32: half a unit in its last place, over the
-        // deviation.
+        // If a second launch computes y, it reads the mean in float32, so the error is half a unit in the mean's last
+        // place, divided by the deviation.
         const bool rounded = device.type() == DeviceType::cuda;
         CHECK(error(y.y, expected.y) < (rounded ? 4e-4 : 2e-6));
         CHECK(error(y.variance, expected.variance) < 2e-6);
@@ -332,7 +333,7 @@ TEST_CASE("resampling leaves infinities and NaN in the windows that contain them
   const ops::OwnedStencil averages = ops::average_stencil(12, 6, 2, 2, 0, false, 0),
                           parts = ops::adaptive_average_stencil(12, 5),
                           cubic = ops::cubic_stencil(12, 8, 8. / 12, false),  // weights of both signs
-      linear = ops::linear_stencil(12, 23, 23. / 12, true);                   // and of 0
+      linear = ops::linear_stencil(12, 23, 23. / 12, true);                   // and zero weights
   for (DType dtype : {DType::f32, DType::f64, DType::bf16})
     for (const auto* rows : {&averages, &parts, &cubic, &linear})
       for (const auto* columns : {&averages, &parts, &cubic, &linear}) {

@@ -1,13 +1,12 @@
-// Every backend gives naive's results for the steps of recurrent layers, and their default bodies give their
-// overrides'.
+// Steps of recurrent layers: every backend agrees with naive, and default bodies agree with their overrides.
 #include <gradus/tests/backends/support.h>
 
 using namespace gradus;
 using namespace gradus::test;
 
-TEST_CASE("an LSTM's step and its gradient agree on every backend") {
+TEST_CASE("an LSTM step and its gradient agree on every backend") {
   Maker make(61);
-  const Shape shapes[] = {{0, 3}, {3, 0}, {1, 1}, {2, 7}, {3, 16}, {5, 33}, {40, 100}};  // vectors, their ends, chunks
+  const Shape shapes[] = {{0, 3}, {3, 0}, {1, 1}, {2, 7}, {3, 16}, {5, 33}, {40, 100}};  // vectors, tails, chunks
   for (DType dtype : kFloatingDTypes)
     for (const Shape& shape : shapes)
       for (Layout layout : kOutputLayouts) {
@@ -38,7 +37,7 @@ TEST_CASE("an LSTM's step and its gradient agree on every backend") {
 TEST_CASE("an LSTM over sequences and its gradient agree on every backend") {
   Maker make(62);
   constexpr bool kBoth[] = {false, true};
-  // (L, N, H): hidden sizes of both kernels and their ends, more sequences than fit beside each other.
+  // (L, N, H): hidden sizes for both kernels and their tails, and more sequences than run at the same time.
   const Shape shapes[] = {{1, 1, 1},    {3, 0, 2},   {4, 2, 7},  {3, 3, 64}, {5, 2, 65},
                           {2, 36, 128}, {2, 71, 66}, {2, 71, 3}, {2, 2, 129}};
   for (DType dtype : kFloatingDTypes)
@@ -91,7 +90,7 @@ TEST_CASE("an LSTM over sequences and its gradient agree on every backend") {
       }
 }
 
-TEST_CASE("gates that are saturated stay numbers") {
+TEST_CASE("saturated LSTM gates give finite states") {
   for (const std::string& name : backend_names()) {
     Backend& b = backend(name);
     if (b.device_type() != DeviceType::cpu) continue;

@@ -1,4 +1,5 @@
-// Every backend gives naive's results, for all dtypes, shapes and strides: memory, element-wise, reductions, matmul.
+// Memory, element-wise operations, reductions and matmul: every backend agrees with naive for all dtypes, shapes and
+// strides.
 #include <cmath>
 #include <limits>
 
@@ -21,7 +22,7 @@ std::vector<Op> all_ops(int count) {
   return ops;
 }
 
-// Writes NaN, infinities and zeros over a few elements of a floating array.
+// Overwrites a few elements of a floating-point array with NaN, infinities and zeros.
 void sprinkle(const Array& x, Maker& make) {
   if (x.numel() == 0 || !is_floating(x.dtype())) return;
   visit_floating(x.dtype(), [&]<class T> {
@@ -113,7 +114,7 @@ TEST_CASE("binary ops agree on every backend") {
       if (is_floating(dtype) ? needs_integral(op) : needs_floating(op)) continue;
       for (int round = 0; round < 5; ++round) {
         const Shape shape = make.choice(kShapes);
-        const double low = op == BinaryOp::pow ? 0.5 : -3;  // a negative base has no real power
+        const double low = op == BinaryOp::pow ? 0.5 : -3;  // a real power needs a positive base
         const Array a = make(shape, dtype, make.choice(kInputLayouts), low);
         const Array b = make(shape, dtype, make.choice(kInputLayouts), low);
         if (round % 2) sprinkle(a, make), sprinkle(b, make);
@@ -142,7 +143,7 @@ TEST_CASE("rows of whole vectors, broadcast along one axis or the other, agree o
   Maker make(30);
   for (DType dtype : kAllDTypes)
     for (const int64_t width : {4, 8, 12, 40, 42})
-      for (const int64_t begin : {0, 1, 8}) {  // in rows of 64: aligned or not
+      for (const int64_t begin : {0, 1, 8}) {  // within rows of 64: aligned or not
         const auto rows = [&] { return make({6, 64}, dtype).slice(1, begin, begin + width); };
         const Array row = make({1, width}, dtype).expand({6, width}), column = make({6, 1}, dtype).expand({6, width});
         const Array condition = make({6, 1}, DType::boolean).expand({6, width});
@@ -202,7 +203,7 @@ TEST_CASE("reductions agree on every backend") {
     }
 }
 
-TEST_CASE("reductions by packets and in parts agree on every backend") {
+TEST_CASE("reductions in vectors and in parts agree on every backend") {
   using enum Layout;
   struct Case {
     Shape shape;
@@ -210,13 +211,13 @@ TEST_CASE("reductions by packets and in parts agree on every backend") {
     Layout layout = contiguous;
   };
   const Case cases[] = {
-      {{40000}, 1},                             // all, in parts
-      {{40003}, 1},                             // with a tail
-      {{4, 3, 64, 48}, 0b1101},                 // channels: whole planes
-      {{16, 40, 8, 4}, 0b1101, channels_last},  // pixels of whole packets
-      {{9, 6, 7, 5}, 0b1101},                   // neither planes
-      {{9, 6, 7, 5}, 0b1101, channels_last},    // nor pixels of whole packets
-      {{3, 5, 16, 8}, 0b0110},                  // axes in the middle
+      {{40000}, 1},                             // all elements, in parts
+      {{40003}, 1},                             // the same with a tail
+      {{4, 3, 64, 48}, 0b1101},                 // per channel: whole planes
+      {{16, 40, 8, 4}, 0b1101, channels_last},  // per channel: pixels that fill whole vectors
+      {{9, 6, 7, 5}, 0b1101},                   // planes that do not fill vectors
+      {{9, 6, 7, 5}, 0b1101, channels_last},    // pixels that do not fill vectors
+      {{3, 5, 16, 8}, 0b0110},                  // the middle axes
       {{3, 70, 32}, 0b010},
       {{7, 40, 6}, 0b101},
       {{700, 32}, 0b01},  // columns, rows
@@ -236,7 +237,7 @@ TEST_CASE("reductions by packets and in parts agree on every backend") {
   Maker make(11);
   for (const Case& c : cases)
     for (DType dtype : kAllDTypes)
-      for (bool shifted : {false, true}) {  // by an element: nothing is aligned
+      for (bool shifted : {false, true}) {  // by one element, so that nothing is aligned
         Array x = make(c.shape, dtype, c.layout);
         if (shifted && c.layout == contiguous)
           x = make({x.numel() + 1}, dtype).as_strided(c.shape, contiguous_strides(c.shape), 1);
@@ -272,8 +273,8 @@ TEST_CASE("sums of many short rows agree on every backend") {
     }
 }
 
-TEST_CASE("a long sum keeps its digits on every backend") {
-  // 2^21 thirds: a plain running float sum is off by 1e-3 relative, pairwise or blocked summation by 1e-6.
+TEST_CASE("a long sum keeps its precision on every backend") {
+  // 2^21 thirds: a plain running sum in float has a relative error of 1e-3, pairwise or blocked summation one of 1e-6.
   const Array x = Array::empty({1 << 21});
   for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = 1.0f / 3;
   check_agreement(

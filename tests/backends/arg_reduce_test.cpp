@@ -1,4 +1,4 @@
-// argmax and argmin of long rows: their places, and that no memory grows with the rows.
+// argmax and argmin of long rows: their results, and that their memory does not grow with the rows.
 #include <limits>
 
 #include <gradus/core/runtime/runtime.h>
@@ -9,7 +9,7 @@ using namespace gradus;
 
 namespace {
 
-/// The place of the first extreme of a row, as the definition has it.
+/// The index of the first extreme element of a row, by definition.
 int64_t place_of(const std::vector<double>& row, bool largest) {
   int64_t best = 0;
   for (int64_t i = 1; i < static_cast<int64_t>(row.size()); ++i) {
@@ -44,10 +44,10 @@ TEST_CASE("argmax and argmin of rows longer than a buffer", "[backends]") {
           }
         };
         check(x.to(device));
-        check(x.to(device).t().contiguous().t());           // rows go together
+        check(x.to(device).t().contiguous().t());           // neighbouring rows are processed together
         check(stack({x, x}, -1).to(device).select(-1, 1));  // every second element
         if (!is_floating(dtype) || size < 3) continue;
-        const Tensor holes = x.clone();  // NaN in the second part, and a larger number before and after it
+        const Tensor holes = x.clone();  // NaN in the second part, with larger numbers before and after it
         holes.select(1, size - 2).fill_(std::numeric_limits<double>::quiet_NaN());
         check(holes.to(device));
         check(holes.to(device).t().contiguous().t());
@@ -55,7 +55,7 @@ TEST_CASE("argmax and argmin of rows longer than a buffer", "[backends]") {
   }
 }
 
-TEST_CASE("argmax takes no memory that grows with its rows", "[backends]") {
+TEST_CASE("argmax's memory does not grow with the row length", "[backends]") {
   constexpr int64_t kElements = int64_t{1} << 22, kMost = 1 << 20;
   DeviceRuntime& cpu = runtime(DeviceType::cpu);
   for (const std::string& name : backend_names()) {

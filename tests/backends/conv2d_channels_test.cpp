@@ -1,6 +1,5 @@
-// Convolutions with enough channels for the kernels that work in large tiles, and those with so few that there are
-// kernels of their own, stencils and for half types: tails of rows, columns and channels, groups, strides, dilation,
-// every layout.
+// Convolutions with enough channels for kernels with large tiles, and with so few that special kernels are used
+// (stencils, and kernels for half types): tails of rows, columns and channels, groups, strides, dilation, every layout.
 #include <gradus/tests/backends/support.h>
 
 using namespace gradus;
@@ -28,51 +27,50 @@ const ConvCase kCases[] = {
     {2, 32, 9, 8, 32, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},    // whole tiles of channels
     {1, 16, 8, 8, 64, {1, 1}, {{1, 1}, {0, 0}, {1, 1}, 1}},    // one tap
     {3, 40, 7, 5, 33, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},    // tails everywhere
-    {2, 19, 11, 6, 70, {5, 3}, {{1, 1}, {2, 0}, {1, 1}, 1}},   // channels that fill no piece of 16 bytes
+    {2, 19, 11, 6, 70, {5, 3}, {{1, 1}, {2, 0}, {1, 1}, 1}},   // channels that do not fill 16 bytes
     {2, 32, 10, 11, 40, {3, 3}, {{2, 2}, {1, 1}, {1, 1}, 1}},  // strided
     {1, 24, 12, 9, 48, {3, 2}, {{3, 1}, {2, 1}, {2, 3}, 1}},   // strided and dilated
     {2, 20, 6, 7, 36, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 2}},    // groups
-    {1, 1, 9, 9, 1, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 24}},     // by depth
-    {1, 64, 5, 5, 130, {3, 3}, {{1, 1}, {4, 4}, {1, 1}, 1}},   // more padding than the kernel reaches
+    {1, 1, 9, 9, 1, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 24}},     // depthwise
+    {1, 64, 5, 5, 130, {3, 3}, {{1, 1}, {4, 4}, {1, 1}, 1}},   // more padding than the filter reaches
     {1, 72, 6, 6, 20, {6, 6}, {{1, 1}, {3, 3}, {1, 1}, 1}},    // more taps than a mask has bits
-    {1, 32, 8, 8, 80, {3, 3}, {{2, 1}, {1, 1}, {1, 1}, 2}},    // two tiles of filters, a stride along one axis, groups
-    {2, 32, 7, 8, 48, {1, 1}, {{2, 2}, {0, 0}, {1, 1}, 1}},    // a stride that passes elements by
+    {1, 32, 8, 8, 80, {3, 3}, {{2, 1}, {1, 1}, {1, 1}, 2}},    // two tiles of filters, stride along one axis, groups
+    {2, 32, 7, 8, 48, {1, 1}, {{2, 2}, {0, 0}, {1, 1}, 1}},    // stride larger than the filter
     {2, 3, 8, 10, 40, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 2}},    // few channels, many filters
     {0, 2, 5, 5, 3, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},      // no images
     // Stencils:
     {2, 6, 14, 14, 16, {5, 5}, {{1, 1}, {0, 0}, {1, 1}, 1}},   // strips with a tail
     {3, 3, 7, 8, 4, {3, 3}, {{1, 1}, {2, 0}, {1, 1}, 1}},      // whole strips, uneven padding
-    {2, 2, 3, 2, 5, {5, 5}, {{1, 1}, {4, 5}, {1, 1}, 1}},      // an image smaller than what is read around it
-    {1, 2, 3, 1100, 1, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},   // several tiles a line
+    {2, 2, 3, 2, 5, {5, 5}, {{1, 1}, {4, 5}, {1, 1}, 1}},      // an image smaller than the padding around it
+    {1, 2, 3, 1100, 1, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},   // several tiles per line
     {1, 16, 5, 6, 12, {5, 5}, {{1, 1}, {2, 2}, {1, 1}, 3}},    // groups
-    {14, 1, 5, 5, 1, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 24}},    // several images a block, by depth
+    {14, 1, 5, 5, 1, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 24}},    // several images per block, depthwise
     {1, 150, 4, 9, 10, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},   // more channels than are staged at a time
-    {33, 1, 28, 28, 16, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},  // large enough for eight rows a thread,
-    {60, 1, 28, 28, 6, {5, 5}, {{1, 1}, {2, 2}, {1, 1}, 1}},   // for six
+    {33, 1, 28, 28, 16, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},  // large enough for eight rows per thread,
+    {60, 1, 28, 28, 6, {5, 5}, {{1, 1}, {2, 2}, {1, 1}, 1}},   // or for six
 };
 
 const ConvCase kFewChannels[] = {
-    {2, 3, 20, 28, 32, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},  // several tiles an image
+    {2, 3, 20, 28, 32, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},  // several tiles per image
     {3, 1, 9, 11, 24, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},   // lines of odd length
     {2, 2, 13, 10, 40, {5, 4}, {{2, 3}, {2, 1}, {1, 2}, 1}},  // strided and dilated, a tail of filters
-    {1, 4, 8, 17, 72, {4, 4}, {{1, 1}, {3, 0}, {1, 1}, 1}},   // all taps that there may be, two groups of filters
-    {2, 7, 4, 4, 8, {1, 1}, {{1, 1}, {0, 0}, {1, 1}, 1}},     // one tap a channel
+    {1, 4, 8, 17, 72, {4, 4}, {{1, 1}, {3, 0}, {1, 1}, 1}},   // maximum number of taps, two groups of filters
+    {2, 7, 4, 4, 8, {1, 1}, {{1, 1}, {0, 0}, {1, 1}, 1}},     // one tap per channel
     {1, 3, 3, 3, 136, {3, 3}, {{1, 1}, {4, 5}, {1, 1}, 1}},   // more padding than image
-    {1, 3, 5, 660, 16, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},  // lines of which shared memory just holds enough
-    {1, 3, 5, 900, 16, {5, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},  // and lines of which it does not
+    {1, 3, 5, 660, 16, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},  // lines that just fit in shared memory
+    {1, 3, 5, 900, 16, {5, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},  // lines that do not fit
 };
 
-// 3x3 and 5x5 taps without stride, of few channels or filters, whose gradient of weights has a kernel of its own on a
-// GPU.
+// 3x3 and 5x5 filters with stride 1 and few channels or filters. Their weight gradient has its own kernel on a GPU.
 const ConvCase kSliding[] = {
     {3, 3, 9, 12, 32, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},  // whole pieces
     {9, 1, 13, 8, 1, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},   // one filter of one channel
     {2, 2, 7, 12, 7, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},   // few filters
     {2, 6, 5, 14, 36, {3, 3}, {{1, 1}, {2, 2}, {1, 1}, 1}},  // more padding than usual, tiles of channels and filters
-    {5, 2, 8, 18, 20, {3, 3}, {{1, 1}, {0, 0}, {1, 1}, 2}},  // none, groups
-    {3, 1, 11, 10, 6, {5, 5}, {{1, 1}, {2, 2}, {1, 1}, 1}},  // a row ends amid a quad
+    {5, 2, 8, 18, 20, {3, 3}, {{1, 1}, {0, 0}, {1, 1}, 2}},  // no padding, groups
+    {3, 1, 11, 10, 6, {5, 5}, {{1, 1}, {2, 2}, {1, 1}, 1}},  // a row ends within a group of four
     {2, 3, 9, 10, 14, {5, 5}, {{1, 1}, {0, 1}, {1, 1}, 1}},  // a tail of filters
-    {1, 3, 4, 6, 8, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},    // rows of dy that are no pieces
+    {1, 3, 4, 6, 8, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},    // rows of dy that do not fill vectors
 };
 
 void check_fused(const ConvCase& c, const Array& x, const Array& w, const Array& bias, const Array& y) {
@@ -93,7 +91,7 @@ void check_weight_gradient(const ConvCase& c, const Array& dy, const Array& x, c
       {}, 4);
 }
 
-// The gradients of weights and bias alone, dy masked by y.
+// The gradients of weights and bias only, with dy masked by y.
 void check_masked_gradient(const ConvCase& c, const Array& dy, const Array& x, const Array& w, const Array& y,
                            const Array& dw, const Array& dbias) {
   check_agreement(

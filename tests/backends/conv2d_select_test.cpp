@@ -1,4 +1,4 @@
-// What select_conv2d() decides (backends/openmp/conv2d/select.h), and that the kernels take the memory that it says.
+// The choices of select_conv2d() (backends/openmp/conv2d/select.h), and that kernels allocate the memory of the plan.
 #include <sstream>
 
 #include <gradus/backends/openmp/conv2d/select.h>
@@ -43,7 +43,7 @@ struct Operands {
         y(layout({l.N, l.K, l.out(l.H), l.out(l.W)}, dtype, format)) {}
 };
 
-// The tiles that matter, in the words of select.h.
+// Prints the important tiles under their names in select.h.
 struct Printer {
   std::ostream& out;
   bool backward;
@@ -69,7 +69,7 @@ void print(std::ostream& out, const char* pass, const ConvPlan& plan) {
   out << " | " << plan.workspace_bytes << '\n';
 }
 
-// The three passes; both gradients where they are computed at once.
+// The plans of the three passes, or of both gradients together if one pass computes them.
 std::string decisions(const Layer& l, const std::string& isa, const KernelTable& table, DType dtype,
                       MemoryFormat format, int threads = 2) {
   const Operands o(l, dtype, format);
@@ -143,7 +143,7 @@ TEST_CASE("the number of threads changes nothing but the workspace of a convolut
 
 namespace {
 
-// Bytes that f() takes from the allocator at a time.
+// The most bytes that f() holds from the allocator.
 template <class F>
 int64_t peak(F&& f) {
   DeviceRuntime& memory = runtime(DeviceType::cpu);
@@ -153,7 +153,8 @@ int64_t peak(F&& f) {
   return memory.memory_stats(0).peak_allocated - before;
 }
 
-// Forward, and the gradients that `wants` has bits for (dx, dw): the plan's workspace, to the byte.
+// Forward, and the gradients selected by the bits of `wants` (dx, dw): the allocated memory must equal the plan's
+// workspace.
 void check_workspace(const Layer& l, DType dtype, MemoryFormat format, int wants) {
   INFO(l << ", " << name(dtype) << (format == MemoryFormat::contiguous ? ", nchw" : ", nhwc") << ", " << name(cpu_isa())
          << ", gradients " << wants);
@@ -192,7 +193,7 @@ void check_workspace(const Layer& l, DType dtype, MemoryFormat format, int wants
 
 }  // namespace
 
-TEST_CASE("openmp convolutions take the scratch memory that their plan says") {
+TEST_CASE("openmp convolutions allocate the scratch memory of their plan") {
   const Layer layers[] = {
       {.N = 3, .C = 1, .H = 28, .W = 28, .K = 2, .R = 3, .padding = 1},
       {.N = 2, .C = 3, .H = 60, .W = 57, .K = 3, .R = 5, .stride = 2, .padding = 2},

@@ -1,4 +1,4 @@
-// What the tests of select functions share.
+// Shared by the tests of select functions.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace gradus::test {
 
-/// The instruction sets of x86-64, whatever the processor has: their tables are numbers.
+/// The tables of all x86-64 instruction sets. Plans only read sizes from them, so any processor can use them.
 inline std::vector<std::pair<std::string, const openmp_detail::KernelTable*>> all_instruction_sets() {
 #if defined(__x86_64__)
   return {{"baseline", &openmp_detail::baseline::kernels()},

@@ -1,5 +1,5 @@
-// Sums whose results are known to the last digit: no row may be left out at the end of a block, and what goes from one
-// block to the next has more digits than float.
+// Sums whose exact results are known. They show that no row at the end of a block is missed, and that partial sums
+// passed between blocks are more precise than float.
 #include <gradus/tests/backends/support.h>
 
 using namespace gradus;
@@ -7,7 +7,7 @@ using namespace gradus::test;
 
 namespace {
 
-// The sums of x (R, C) over `axis` on that backend.
+// The sums of x (R, C) over `axis` on the given backend.
 std::vector<double> summed(Backend& backend, const Array& x, int axis, ReduceOp op = ReduceOp::sum) {
   const Device device(backend.device_type());
   Shape kept = x.shape();
@@ -24,7 +24,7 @@ Array with_gaps(const Shape& shape, DType dtype) {
 
 }  // namespace
 
-TEST_CASE("sums of ones count rows and columns, whatever their number") {
+TEST_CASE("sums of ones count any number of rows and columns") {
   for (const std::string& name : backend_names()) {
     Backend& backend = gradus::backend(name);
     for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::i64})
@@ -44,8 +44,8 @@ TEST_CASE("sums of ones count rows and columns, whatever their number") {
   }
 }
 
-TEST_CASE("sums of float32 keep what float would lose from block to block") {
-  // 2^24 and then a one in each block: float has no 2^24 + 1, so that a float total would stay at 2^24.
+TEST_CASE("sums of float32 keep digits between blocks that float would lose") {
+  // 2^24, then a one in each block. A float cannot represent 2^24 + 1, so a float total would stay at 2^24.
   constexpr int64_t kBlocks = 64, kLength = 2048;
   constexpr double kLarge = 0x1p24;
   const Array row = Array::empty({1, kBlocks * kLength}, DType::f32);
@@ -58,7 +58,7 @@ TEST_CASE("sums of float32 keep what float would lose from block to block") {
   backend("naive").copy(row.view({kBlocks * kLength, 1}).expand({kBlocks * kLength, 5}), columns);
   for (const std::string& name : backend_names()) {
     INFO(name);
-    // The ones that are added where the large number is may be lost: those of its block, or of its thread on a GPU.
+    // The ones that are added to the large number may be lost: those in its block, or in its thread on a GPU.
     const double lost = backend(name).device_type() == DeviceType::cpu ? 2 : 8;
     for (double sum : summed(backend(name), row, 1)) CHECK(std::abs(sum - (kLarge + kBlocks)) <= lost);
     for (double sum : summed(backend(name), columns, 0)) CHECK(std::abs(sum - (kLarge + kBlocks)) <= lost);

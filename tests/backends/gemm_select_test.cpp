@@ -1,4 +1,4 @@
-// What select_gemm() decides (backends/openmp/gemm/select.h), and that products take the memory that it says.
+// The choices of select_gemm() (backends/openmp/gemm/select.h), and that products allocate the memory of the plan.
 #include <sstream>
 
 #include <gradus/backends/openmp/gemm/select.h>
@@ -16,7 +16,7 @@ struct Sizes {
   int64_t m, n, k, products = 1;
 };
 
-// y = a b of row-major matrices, of their transposes (t), or both.
+// y = a b for row-major matrices, or for their transposes.
 GemmProblem problem_of(const Sizes& s, DType dtype, bool a_transposed, bool b_transposed) {
   return {.dtype = dtype,
           .rows = s.m,
@@ -67,7 +67,7 @@ TEST_CASE("the openmp backend chooses the listed algorithms and blocks for matri
     for (const auto& [isa, table] : test::all_instruction_sets())
       for (DType dtype : {DType::f32, DType::f64, DType::bf16})
         for (int layout = 0; layout < 4; ++layout) {
-          // One way for the others: those differ from AVX-512 in tiles alone.
+          // The other instruction sets and types differ from AVX-512 only in tile sizes, so one layout is enough.
           if ((isa != "avx512" || dtype != DType::f32) && layout != 2) continue;
           const bool a = layout & 1, b = layout & 2;
           out << isa << ' ' << name(dtype) << (a ? " At" : " A") << (b ? "Bt" : "B") << " | "
@@ -92,7 +92,7 @@ TEST_CASE("the number of threads changes nothing but the workspace of a product'
   CHECK(larger);
 }
 
-TEST_CASE("openmp matrix products take the scratch memory that their plan says, and say what they run as") {
+TEST_CASE("openmp matrix products allocate the scratch memory of their plan and report its algorithm") {
   struct Last final : Observer {
     std::string implementation;
     void on_end(const ObservedEvent& event) override { implementation = event.implementation; }
@@ -124,7 +124,7 @@ TEST_CASE("openmp matrix products take the scratch memory that their plan says, 
             test::openmp().matmul(a, b, y, false);
             const int64_t taken = memory.memory_stats(0).peak_allocated - before;
             CHECK(last.implementation == table.gemm[static_cast<int>(plan.algorithm)]);
-            // Of a batch of blocked products each takes its own, when a thread comes to it.
+            // In a batch of blocked products each product allocates its own memory when a thread starts it.
             if (threads == 1 || s.products == 1) CHECK(taken == plan.workspace_bytes);
             else CHECK(taken <= plan.workspace_bytes);
           }

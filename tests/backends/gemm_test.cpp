@@ -1,4 +1,4 @@
-// The algorithms of matrix products on the openmp backend (backends/openmp/gemm/select.h), each against naive.
+// The algorithms of matrix products on the openmp backend (backends/openmp/gemm/select.h), compared with naive.
 #include <array>
 
 #include <gradus/backends/openmp/gemm/gemm.h>
@@ -10,7 +10,7 @@ using namespace gradus::test;
 
 namespace {
 
-// A matrix (rows, columns) of one of four kinds: row-major, column-major, rows with gaps, every second column.
+// A matrix (rows, columns) in one of four layouts: row-major, column-major, rows with gaps, every second column.
 Array matrix(int64_t rows, int64_t columns, DType dtype, int layout) {
   switch (layout) {
     case 1: return random({columns, rows}, dtype).transpose(0, 1);
@@ -20,7 +20,7 @@ Array matrix(int64_t rows, int64_t columns, DType dtype, int layout) {
   }
 }
 
-// Sums of k products: the error grows with k, but slowly.
+// The error of a sum of k products grows with k, but slowly.
 double allowed(DType dtype, int64_t k) { return tolerance_of(dtype) * (k > 256 ? 8 : 4); }
 
 void check_product(DType dtype, int64_t m, int64_t n, int64_t k, int layout_a, int layout_b, bool accumulate) {
@@ -58,7 +58,7 @@ TEST_CASE("products in all transposes and layouts") {
   check_product(DType::f32, 30, 20, 1024, 0, 0, false);
 }
 
-TEST_CASE("products with one row or column, or few") {
+TEST_CASE("products with one or a few rows or columns") {
   for (DType dtype : {DType::f32, DType::f64})
     for (int64_t few : {1, 2, 3, 4, 5, 6, 7})
       for (const auto& [n, k] : {std::array<int64_t, 2>{1, 1}, {9, 50}, {50, 9}, {67, 131}, {33, 32}})
@@ -67,13 +67,13 @@ TEST_CASE("products with one row or column, or few") {
           check_product(dtype, few, n, k, layout / 2 * 3, layout % 2, few % 2);
           check_product(dtype, n, few, k, layout / 2 * 3, layout % 2, few % 2);
         }
-  check_product(DType::f32, 1, 700, 300, 0, 0, false);  // shared out among threads
+  check_product(DType::f32, 1, 700, 300, 0, 0, false);  // divided among threads
   check_product(DType::f32, 1, 700, 300, 0, 1, false);
   check_product(DType::f32, 700, 2, 300, 0, 1, true);
-  for (DType dtype : {DType::f32, DType::f64})  // deep ones: the depth is shared out
+  for (DType dtype : {DType::f32, DType::f64})  // deep products: the depth is divided among threads
     for (const auto& [m, n, k] : {std::array<int64_t, 3>{128, 10, 5003}, {7, 300, 4096}, {32, 33, 4111}})
       for (bool accumulate : {false, true}) check_product(dtype, m, n, k, 0, 1, accumulate);
-  // Long sums of one sign keep their digits.
+  // Long sums of numbers of the same sign keep their precision.
   for (const auto& [m, n] : {std::array<int64_t, 2>{1, 1}, {1, 20}, {3, 20}, {20, 20}}) {
     const Array tenths = Array::empty({m, 5000}, DType::f32), ones = Array::empty({5000, n}, DType::f32);
     naive().fill(tenths, 0.1), naive().fill(ones, 1);
@@ -81,7 +81,7 @@ TEST_CASE("products with one row or column, or few") {
             [&](Backend& on, const Array& y) { on.matmul(tenths, ones, y, false); });
   }
   const Array a = random({1, 300}), b = random({300, 50}), wide = random({50, 2});
-  compare(wide, 1e-4, [&](Backend& on, const Array& y) {  // a column of a wider matrix
+  compare(wide, 1e-4, [&](Backend& on, const Array& y) {  // c is a column of a wider matrix
     on.matmul(b.transpose(0, 1), a.transpose(0, 1), y.slice(1, 1, 2), true);
   });
 }
@@ -95,7 +95,7 @@ TEST_CASE("products of tens of rows, both operands contiguous along a long depth
   }
 }
 
-TEST_CASE("products of nothing, and of infinities") {
+TEST_CASE("empty products, and products of infinities") {
   for (const auto& [m, n, k] :
        {std::array<int64_t, 3>{0, 5, 3}, {4, 0, 3}, {1, 0, 3}, {4, 5, 0}, {1, 5, 0}, {40, 1, 0}})
     for (DType dtype : {DType::f32, DType::bf16})
@@ -111,7 +111,7 @@ TEST_CASE("products of nothing, and of infinities") {
 }
 
 TEST_CASE("batches of products") {
-  // Small ones, some with packing, some without; many larger ones; few larger ones.
+  // Small products with and without packing; many larger ones; few larger ones.
   for (const auto& sizes :
        {std::array<int64_t, 4>{7, 16, 16, 32}, {64, 5, 17, 9}, {20, 1, 40, 33}, {17, 20, 70, 60}, {3, 90, 80, 100}})
     for (int layout = 0; layout < 8; ++layout) {
@@ -132,8 +132,8 @@ TEST_CASE("batches of products") {
     }
 }
 
-// C = C + A B + row_bias + column_bias, in every way and in all types.
-TEMPLATE_TEST_CASE("a product begins with biases and what C holds", "", float, double, Half, BFloat16) {
+// C = C + A B + row_bias + column_bias, for all combinations of terms and all types.
+TEMPLATE_TEST_CASE("a product adds biases and the previous C", "", float, double, Half, BFloat16) {
   using T = TestType;
   const DType dtype = dtype_of<T>;
   for (const auto& sizes :
@@ -174,7 +174,7 @@ TEMPLATE_TEST_CASE("a product begins with biases and what C holds", "", float, d
     }
 }
 
-TEST_CASE("half types are widened or paired block by block") {
+TEST_CASE("half types are converted or paired block by block") {
   for (DType dtype : {DType::bf16, DType::f16})
     for (int layout_a = 0; layout_a < 4; ++layout_a)
       for (int layout_b = 0; layout_b < 4; ++layout_b) {
@@ -182,14 +182,14 @@ TEST_CASE("half types are widened or paired block by block") {
         check_product(dtype, 40, 45, 71, layout_a, layout_b, true);
       }
   check_product(DType::bf16, 600, 530, 40, 0, 1, false);
-  check_product(DType::bf16, 30, 40, 1301, 1, 0, true);  // odd depth, several blocks of it
+  check_product(DType::bf16, 30, 40, 1301, 1, 0, true);  // odd depth of several blocks
   check_product(DType::f16, 9, 1100, 530, 0, 0, false);
   check_product(DType::bf16, 1, 200, 300, 0, 1, false);
-  check_product(DType::bf16, 300, 2100, 90, 0, 0, false);   // more columns than are packed at once
+  check_product(DType::bf16, 300, 2100, 90, 0, 0, false);   // more columns than are packed at a time
   check_product(DType::bf16, 20, 300, 40000, 1, 1, false);  // packed in narrow strips
 }
 
-TEST_CASE("half types with one row or column, or few, are widened as they are read") {
+TEST_CASE("half types with one or a few rows or columns are converted while they are read") {
   for (DType dtype : {DType::bf16, DType::f16})
     for (int64_t few : {1, 2, 3, 5, 6})
       for (const auto& [n, k] : {std::array<int64_t, 2>{1, 1}, {9, 50}, {700, 33}, {67, 131}})
@@ -199,9 +199,9 @@ TEST_CASE("half types with one row or column, or few, are widened as they are re
         }
 }
 
-// Where bfloat16 has instructions, their sums differ from float's by float roundings alone: at most one rounding of the
-// result goes the other way.
-TEST_CASE("dot products of bfloat16 agree with widened ones") {
+// If the processor has bfloat16 instructions, their sums differ from float's only by float roundings, which may change
+// the rounded result by one unit in the last place.
+TEST_CASE("dot products of bfloat16 agree with products of converted floats") {
   if (best_cpu_isa() != CpuIsa::avx512) return;
   const CpuIsa before = cpu_isa();
   const Array a = random({65, 201}, DType::bf16), b = random({201, 70}, DType::bf16);

@@ -1,4 +1,4 @@
-// Pooling around the packs of neighbours that vector kernels take: tails, odd sizes, views that no vector fits.
+// Pooling at sizes around the width of vectors: tails, odd sizes, and views that are not aligned.
 #include <cmath>
 
 #include <gradus/core/ops/pool.h>
@@ -17,7 +17,7 @@ constexpr Pool2dGeometry kOthers[] = {{{3, 3}, {2, 2}, {1, 1}, {1, 1}}, {{3, 3},
                                       {{2, 2}, {3, 3}, {0, 0}, {1, 1}}, {{2, 3}, {1, 2}, {1, 0}, {2, 1}},
                                       {{2, 2}, {2, 2}, {1, 1}, {1, 1}}, {{1, 2}, {1, 2}, {0, 0}, {1, 1}}};
 
-// Images with a margin before and after those elements that lie side by side.
+// Extra elements before and after the contiguous elements of an image.
 struct Margin {
   int64_t before, after;
 };
@@ -45,30 +45,31 @@ void check(Maker& make, const Array& x, Layout layout, Margin margin, const Pool
         {}, 2);
   };
   check_backward(make_image(make, shape, x.dtype(), layout, margin));
-  check_backward(make({}, x.dtype()).expand(shape));  // as a sum's gradient
+  check_backward(make({}, x.dtype()).expand(shape));  // like the gradient of a sum
 }
 
 }  // namespace
 
-TEST_CASE("max pooling agrees on every backend around the packs of vector kernels") {
+TEST_CASE("max pooling agrees on every backend at sizes around the width of vectors") {
   Maker make(26);
   for (DType dtype : kFloatingDTypes)
     for (const Shape& image : kImages)
       for (Layout layout : {Layout::contiguous, Layout::channels_last})
         for (const Margin& margin : kMargins) {
-          const Array x = make_image(make, image, dtype, layout, margin);  // eighths: most windows have ties
+          // Multiples of 1/8, so that most windows have ties.
+          const Array x = make_image(make, image, dtype, layout, margin);
           if (x.numel() > 0) visit_floating(dtype, [&]<class T> { *static_cast<T*>(x.data()) = T(NAN); });
           check(make, x, layout, margin, kTiles, false);
           check(make, x, layout, margin, kTiles, true);
           const Pool2dGeometry other = make.choice(kOthers);
           if (image[2] >= 3 && image[3] >= 3) check(make, x, layout, margin, other, false);
-          // Results in another layout than the image's.
+          // The result has another layout than the image.
           check(make, x, layout == Layout::contiguous ? Layout::channels_last : Layout::contiguous, margin, kTiles,
                 false);
         }
 }
 
-TEST_CASE("averages of equal windows and their gradients agree on every backend around the packs of vector kernels") {
+TEST_CASE("average pooling and its gradient agree on every backend at sizes around the width of vectors") {
   Maker make(27);
   const auto halves = [](int64_t size) { return ops::average_stencil(size, size / 2, 2, 2, 0, false, 0); };
   const auto thirds = [](int64_t size) { return ops::average_stencil(size, size - 1, 2, 1, 0, false, 3); };

@@ -1,4 +1,4 @@
-// The reference itself: naive against results worked out by hand or by the definition.
+// The reference backend: naive compared with results computed by hand or by definition.
 #include <cmath>
 
 #include <gradus/core/binary_ops.h>
@@ -76,7 +76,7 @@ TEST_CASE("naive element-wise formulas at their special points") {
   CHECK(values(half) == Values{0.5, -1});
 }
 
-TEST_CASE("naive ops that integers do not have say so by type") {
+TEST_CASE("naive ops that are not defined for integers name the type") {
   const Array x = array_of({2}, {1, 2}, DType::i64);
   CHECK_THROWS_AS(naive().unary(UnaryOp::exp, x, x, {}), DTypeError);
   CHECK_THROWS_WITH(naive().unary(UnaryOp::exp, x, x, {}), contains("int64"));
@@ -103,7 +103,7 @@ TEST_CASE("naive reduces over any axes, empty ones included") {
   CHECK(reduce(ReduceOp::any, Array::empty({0}, DType::boolean), 1, {1}, DType::boolean) == Values{0});
   CHECK(reduce(ReduceOp::sum, array_of({3}, {1, 1, 0}, DType::boolean), 1, {1}, DType::i64) == Values{2});
   CHECK(std::isnan(reduce(ReduceOp::max, array_of({3}, {1, kNaN, 3}), 1, {1})[0]));
-  // int64 sums do not pass through double.
+  // int64 sums are not accumulated in double.
   const Array large = array_of({2}, {0, 1}, DType::i64);
   large.data<int64_t>()[0] = int64_t{1} << 60;
   const Array total = Array::empty({1}, DType::i64);
@@ -180,7 +180,7 @@ TEST_CASE("naive max pooling: first of equals, NaN wins, padding never does") {
   naive().max_pool2d_backward(array_of({1, 1, 1, 2}, {5, 7}), indices, dx, g);
   CHECK(values(dx) == Values{5, 0, 7, 0, 0, 0, 0, 0});
 
-  // Dilation 3 steps over a plane of 2 x 2: every window lies in the padding.
+  // With dilation 3 the taps skip a plane of 2 x 2, so every window is entirely in the padding.
   Pool2dGeometry outside = g;
   outside.padding[0] = outside.padding[1] = 1, outside.dilation[0] = outside.dilation[1] = 3;
   const Array small = array_of({1, 1, 2, 2}, {1, 2, 3, 4}), value = Array::empty({1, 1, 1, 1}, DType::f64);
@@ -200,7 +200,7 @@ TEST_CASE("softmax survives large logits; rows of -inf give NaN") {
   CHECK(same(y, {0.5, 0.5, 0, 1, kNaN, kNaN}));
 }
 
-TEST_CASE("cross-entropy: mean over counted rows, NaN when none counts, a bad target is an IndexError") {
+TEST_CASE("cross-entropy: mean over rows not ignored, NaN if all are ignored, IndexError for a bad target") {
   const Array x = array_of({3, 2}, {0, 0, 0, std::log(3.0), 5, 5}), target = array_of({3}, {0, 1, -100}, DType::i64);
   const Array log_probabilities = Array::empty_like(x), loss = Array::empty({}, DType::f64),
               count = Array::empty({}, DType::f64);
@@ -260,7 +260,7 @@ TEST_CASE("SGD follows torch.optim.SGD over three steps") {
     parameter -= 0.1 * momentum_buffer;
     CHECK(same(p, {parameter}));
   }
-  // Found an inf: neither the step count nor the parameter moves.
+  // An inf was found: neither the step count nor the parameter changes.
   block.data<double>()[StepBlock::found_inf] = 1;
   const Array gradient = scalar_of(kInf);
   ParameterViews views;
@@ -284,7 +284,7 @@ TEST_CASE("Adam's first step is the learning rate in the gradient's direction") 
     if (defaults) naive().Backend::optimizer_step({&views, 1}, block, {rules::Adam()});
     else naive().optimizer_step({&views, 1}, block, {rules::Adam()});
     CHECK(error(values(p), {0.75, 1.25}) <= 1e-7);
-    CHECK(same(m, {0.6, -0.1}));  // the gradient counts gradient_scale = 2 times
+    CHECK(same(m, {0.6, -0.1}));  // the gradient is multiplied by gradient_scale = 2
     CHECK(same(v, {0.036, 0.001}));
   }
 }

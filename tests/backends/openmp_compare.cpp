@@ -5,8 +5,8 @@
 
 namespace gradus::test {
 
-// Those of this processor. ThreadSanitizer makes every test ten times slower, and sees the same threads read and write
-// the same memory at each: the best one alone there.
+// The instruction sets of this processor. ThreadSanitizer makes every test ten times slower, and memory accesses of
+// threads are the same for all sets, so there only the best one is tested.
 std::vector<CpuIsa> instruction_sets() {
 #ifdef GRADUS_THREAD_SANITIZER
   return {best_cpu_isa()};

@@ -1,4 +1,4 @@
-// The openmp backend against naive on random operands: at every instruction set, with one and with two threads.
+// Compares the openmp backend with naive on random operands, for every instruction set and with one and two threads.
 #pragma once
 
 #include <cstring>
@@ -16,16 +16,16 @@ namespace gradus::test {
 inline Backend& naive() { return backend("naive"); }
 inline Backend& openmp() { return backend("openmp"); }
 
-/// Those of this processor; under ThreadSanitizer the best one alone.
+/// The instruction sets of this processor; under ThreadSanitizer only the best one.
 std::vector<CpuIsa> instruction_sets();
 
-/// Normal numbers.
+/// An array of standard normal numbers.
 Array random(const Shape& shape, DType dtype = DType::f32, MemoryFormat format = MemoryFormat::contiguous);
-/// Doubles in logical order.
+/// x as contiguous doubles in logical order.
 Array dense(const Array& x);
 bool same_bits(const Array& a, const Array& b);
 
-// Runs f(backend) into arrays like `out` on naive and on openmp at every instruction set and at one and two threads.
+// Runs f(backend) on naive and on openmp (every instruction set, one and two threads), with outputs like `out`.
 template <class F>
 void compare(const Array& out, double allowed, F&& f) {
   const auto fresh = [&] {

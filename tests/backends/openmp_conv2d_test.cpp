@@ -1,4 +1,4 @@
-// Convolutions of the openmp backend: planes, and pixels at sizes around the edges of tiles.
+// Convolutions of the openmp backend: on planes and on pixels, at sizes around the edges of tiles.
 #include <limits>
 
 #include <gradus/tests/backends/openmp_compare.h>
@@ -86,26 +86,26 @@ Conv2dGeometry square(int64_t padding, int64_t stride = 1, int64_t dilation = 1,
 TEST_CASE("openmp convolution over pixels agrees with naive") {
   const ConvCase cases[] = {
       {2, 16, 7, 9, 16, 3, 3, square(1)},     // one tile
-      {1, 32, 14, 14, 32, 3, 3, square(1)},   // all of the depth in one block
-      {3, 17, 5, 6, 33, 3, 3, square(1)},     // a tile and a column
-      {2, 48, 6, 5, 31, 3, 3, square(1)},     // blocks of rows of taps, the last of one row
-      {2, 70, 5, 5, 40, 5, 5, square(2)},     // a row of taps is more than a block
-      {1, 300, 3, 4, 64, 3, 3, square(1)},    // the channels of a tap are
-      {9, 16, 2, 2, 80, 3, 3, square(1)},     // images of few pixels go together
-      {40, 32, 1, 1, 32, 3, 3, square(1)},    // nothing but padding around a pixel
+      {1, 32, 14, 14, 32, 3, 3, square(1)},   // the whole depth in one block
+      {3, 17, 5, 6, 33, 3, 3, square(1)},     // a tile and one more column
+      {2, 48, 6, 5, 31, 3, 3, square(1)},     // blocks of rows of taps, the last with one row
+      {2, 70, 5, 5, 40, 5, 5, square(2)},     // a row of taps is longer than a block
+      {1, 300, 3, 4, 64, 3, 3, square(1)},    // the channels of a tap are longer than a block
+      {9, 16, 2, 2, 80, 3, 3, square(1)},     // several small images per part
+      {40, 32, 1, 1, 32, 3, 3, square(1)},    // only padding around one pixel
       {2, 32, 9, 9, 32, 3, 3, square(1, 2)},  // strides
       {2, 32, 8, 8, 64, 1, 1, square(0, 2)},
       {2, 24, 11, 8, 32, 3, 2, {{3, 2}, {2, 1}, {2, 3}, 1}},
       {1, 16, 9, 9, 16, 3, 3, square(0, 4)},  // pixels that no tap reads
       {2, 32, 6, 6, 48, 1, 1, square(0)},
-      {2, 32, 3, 3, 32, 1, 1, square(2)},  // outputs of padding alone
+      {2, 32, 3, 3, 32, 1, 1, square(2)},  // outputs that read only padding
       {1, 16, 12, 12, 16, 7, 7, square(3)},
       {2, 16, 10, 10, 16, 3, 3, square(4, 1, 4)},
       {2, 48, 6, 6, 96, 3, 3, square(1, 1, 1, 3)},  // groups
       {2, 64, 5, 5, 80, 3, 3, square(1, 2, 1, 2)},
       {1, 64, 30, 40, 32, 3, 3, square(1)},  // several bands of rows
       {0, 32, 8, 8, 32, 3, 3, square(1)},
-      {5, 1, 28, 28, 32, 3, 3, square(1)},  // few channels: the taps of a row in one tile of the weights' gradient
+      {5, 1, 28, 28, 32, 3, 3, square(1)},  // few channels: the weight gradient's tile has a row of taps
       {2, 3, 13, 12, 32, 7, 7, square(3, 2)},
       {2, 6, 9, 5, 16, 3, 3, square(1)},
       {2, 2, 2, 3, 16, 5, 5, square(4)},
@@ -128,7 +128,7 @@ TEST_CASE("openmp convolution reads and writes slices of larger images") {
     compare(x, 2e-4, [&](Backend& on, const Array& y) { on.conv2d(inner(dy), w, inner(y), g); });
     compare(x, 2e-4, [&](Backend& on, const Array& dx) { on.conv2d_backward_data(inner(dy), w, inner(dx), g); });
     compare(w, 2e-4, [&](Backend& on, const Array& dw) { on.conv2d_backward_weight(inner(dy), inner(x), dw, g); });
-    // A gradient that is laid out unlike the image that it belongs to.
+    // The gradient has another layout than its image.
     const Array other =
         random({2, 32, 7, 6}, DType::f32,
                format == MemoryFormat::contiguous ? MemoryFormat::channels_last : MemoryFormat::contiguous);
@@ -137,8 +137,8 @@ TEST_CASE("openmp convolution reads and writes slices of larger images") {
   }
 }
 
-TEST_CASE("openmp convolution of no images leaves the memory around them alone, on more threads than there is work") {
-  const auto none = [](const Array& images) { return images.slice(0, 1, 1); };  // has an address all the same
+TEST_CASE("openmp convolution of no images writes no memory, even with more threads than work") {
+  const auto none = [](const Array& images) { return images.slice(0, 1, 1); };  // empty, but with an address
   for (int64_t channels : {2, 32})
     for (int64_t groups : {1, 3})
       for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
@@ -164,7 +164,7 @@ TEST_CASE("openmp convolution of no images leaves the memory around them alone, 
       }
 }
 
-TEST_CASE("openmp convolution of no channels has a gradient of its bias") {
+TEST_CASE("openmp convolution without input channels has a gradient of its bias") {
   for (int64_t filters : {3, 32}) {
     const Array dy = random({2, filters, 3, 3}), x = random({2, 0, 5, 5}), w = random({filters, 0, 3, 3});
     compare(random({filters}), 1e-5, [&](Backend& on, const Array& dbias) {
@@ -174,7 +174,7 @@ TEST_CASE("openmp convolution of no channels has a gradient of its bias") {
   }
 }
 
-TEST_CASE("a NaN in an image or a gradient reaches the outputs that see it and no others") {
+TEST_CASE("a NaN in an image or a gradient reaches exactly the outputs that depend on it") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Conv2dGeometry g = square(1);
   for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {

@@ -1,5 +1,5 @@
-// Convolutions with few channels in a group: the openmp backend's direct algorithm against naive, at sizes around the
-// edges of vectors and tiles.
+// Convolutions with few channels per group: the openmp backend's direct algorithm compared with naive, at sizes around
+// the edges of vectors and tiles.
 #include <limits>
 
 #include <gradus/core/runtime/observer.h>
@@ -37,7 +37,7 @@ void forward(Backend& on, const Operands& o, const Conv2dGeometry& g, const Arra
   on.conv2d_bias_relu({.x = o.x, .w = o.w, .bias = o.bias, .relu = true, .geometry = g, .y = y});
 }
 
-// All three gradients in one call, side by side in one array, so that one comparison sees them.
+// All three gradients from one call, concatenated to one array for one comparison.
 Array gradients(Backend& on, const Operands& o, const Conv2dGeometry& g, bool relu) {
   const Array all = Array::empty({o.x.numel() + o.w.numel() + o.bias.numel()}, o.x.dtype());
   const Array dx = Array::empty_like(o.x), dw = Array::empty_like(o.w), db = Array::empty_like(o.bias);
@@ -69,7 +69,7 @@ void check(const Case& c, DType dtype, MemoryFormat format) {
 
 }  // namespace
 
-TEST_CASE("convolutions with few channels, few in a group, and one in each say what they run as") {
+TEST_CASE("convolutions with few channels, few per group and one per group report their algorithm") {
   struct Last final : Observer {
     std::string implementation;
     void on_end(const ObservedEvent& event) override { implementation = event.implementation; }
@@ -110,13 +110,13 @@ TEST_CASE("convolution with few channels agrees with naive") {
       {2, 3, 14, 35, 3, 7, 7, padded(3)},
       {2, 3, 17, 34, 3, 7, 7, padded(3, 2)},
       {1, 1, 20, 12, 2, 9, 2, padded(4)},  // more rows than a term has
-      {1, 2, 5, 7, 2, 3, 3, padded(4)},    // more padding than the kernel reaches
+      {1, 2, 5, 7, 2, 3, 3, padded(4)},    // more padding than the filter reaches
       {1, 2, 5, 7, 2, 1, 1, padded(2)},
       {2, 2, 12, 21, 2, 3, 3, padded(0)},
       {2, 3, 11, 13, 2, 3, 3, padded(1, 2)},
       {2, 2, 12, 10, 3, 3, 2, {{3, 2}, {2, 0}, {2, 3}, 1}},
       {1, 2, 13, 20, 2, 3, 3, padded(2, 1, 2)},
-      {1, 2, 9, 9, 3, 3, 3, padded(0, 4)},  // pixels that no window sees
+      {1, 2, 9, 9, 3, 3, 3, padded(0, 4)},  // pixels that no window reads
       {2, 1, 8, 8, 1, 8, 8, padded(0)},
       {1, 1, 300, 40, 2, 3, 3, padded(1)},  // several bands
       {1, 3, 150, 130, 2, 3, 3, padded(1, 2)},
@@ -143,18 +143,18 @@ TEST_CASE("depthwise convolution agrees with naive") {
   check(cases[0], DType::f16, MemoryFormat::channels_last);
 }
 
-TEST_CASE("convolution with few channels: what is not finite stays where it belongs") {
+TEST_CASE("convolution with few channels: infinities and NaN reach only outputs that depend on them") {
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const Case c{1, 1, 9, 20, 1, 3, 3, padded(0)};
   for (float value : {infinity, -infinity, nan}) {
     Operands o(c, DType::f32, MemoryFormat::contiguous);
     INFO(value);
-    o.x.data<float>()[3 * 20 + 19] = value;  // read by the last column of the kernel alone
+    o.x.data<float>()[3 * 20 + 19] = value;  // read only by the last column of the filter
     compare(o.y, 2e-4, [&](Backend& on, const Array& out) { forward(on, o, c.g, out); });
     compare(o.w, 2e-4, [&](Backend& on, const Array& out) { on.conv2d_backward_weight(o.dy, o.x, out, c.g); });
     o.dy.data<float>()[2 * 18 + 9] = value;
     compare(o.x, 2e-4, [&](Backend& on, const Array& out) { on.conv2d_backward_data(o.dy, o.w, out, c.g); });
-    // Where relu cut the result off, the gradient does not exist, whatever it holds.
+    // If ReLU is inactive, dy must not contribute, even if it is not finite.
     o.x.data<float>()[3 * 20 + 19] = 1, o.y.data<float>()[2 * 18 + 9] = -1;
     const Array masked = gradients(openmp(), o, c.g, true);
     o.dy.data<float>()[2 * 18 + 9] = 0;

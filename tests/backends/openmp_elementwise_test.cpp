@@ -15,7 +15,7 @@ constexpr DType kAllTypes[] = {DType::f32, DType::f64, DType::f16, DType::bf16,
                                DType::i64, DType::i32, DType::u8,  DType::boolean};
 constexpr DType kFloatTypes[] = {DType::f32, DType::f64, DType::f16, DType::bf16};
 
-// Small integers as any type, so that integer types see more than 0.
+// Small integers in any type, so that integer types get values other than 0.
 Array integers(const Shape& shape, DType dtype, int low = -3, int high = 5) {
   Array x = Array::empty(shape, DType::f64), y = Array::empty(shape, dtype);
   for (int64_t i = 0; i < x.numel(); ++i)
@@ -143,13 +143,13 @@ TEST_CASE("openmp reductions agree with naive") {
                             ReduceOp::prod}) {
           // Long products leave the range of their type.
           if (op == ReduceOp::prod && numel_of(shape) > 300) continue;
-          if (op == ReduceOp::mean && !is_floating(dtype)) continue;  // core/ops asks for a floating type
+          if (op == ReduceOp::mean && !is_floating(dtype)) continue;  // core/ops requires a floating-point type
           const bool logical = op == ReduceOp::all || op == ReduceOp::any;
           const bool counts = (op == ReduceOp::sum || op == ReduceOp::prod) && !is_floating(dtype);
           const DType result = logical ? DType::boolean : counts ? DType::i64 : dtype;
           INFO("op " << static_cast<int>(op) << " shape " << to_string(shape) << " axes " << axes << " type "
                      << static_cast<int>(dtype));
-          // Long sums of both signs may cancel to little more than their rounding.
+          // Long sums of both signs may cancel to little more than their rounding errors.
           compare(Array::empty(out, result), tolerance_of(dtype) * (numel_of(shape) > 10000 ? 4 : 1),
                   [&](Backend& on, const Array& y) { on.reduce(op, x, axes, y); });
         }
@@ -288,7 +288,7 @@ TEST_CASE("openmp random numbers are naive's, bit for bit") {
   for (const Shape& shape : {Shape{100003}, Shape{16389}, Shape{517}, Shape{3, 5, 7}, Shape{}, Shape{0}}) {
     for (DType dtype : kFloatTypes) {
       compare(Array::empty(shape, dtype), 0, [&](Backend& on, const Array& y) { on.uniform(y, state, -1, 2); });
-      // An interval so narrow that some numbers round up to its end.
+      // An interval so narrow that some numbers would be rounded up to its end.
       compare(Array::empty(shape, dtype), 0, [&](Backend& on, const Array& y) { on.uniform(y, state, 1, 1 + 1e-6); });
       compare(Array::empty(shape, dtype), 0, [&](Backend& on, const Array& y) { on.normal(y, state, 1, 3); });
       const Array x = random(shape, dtype);
@@ -309,8 +309,8 @@ TEST_CASE("openmp random numbers are naive's, bit for bit") {
 }
 
 TEST_CASE("openmp optimizer steps agree with naive") {
-  const Shape shape = {37, 900};  // chunks, blocks of them and a rest
-  // Uniform in [low, high).
+  const Shape shape = {37, 900};  // chunks, blocks within them, and a remainder
+  // Uniform numbers in [low, high).
   const auto between = [&](double low, double high, DType dtype) {
     Array x = Array::empty(shape, dtype);
     naive().uniform(x, {engine()(), 0}, low, high);
@@ -321,7 +321,7 @@ TEST_CASE("openmp optimizer steps agree with naive") {
       Array block = Array::empty({StepBlock::size}, DType::f64);
       double* values = block.data<double>();
       values[0] = variant == 1 ? 1 : 40, values[1] = 0.1, values[2] = 0.5, values[3] = variant == 3, values[4] = 0.3;
-      const bool turned = variant == 2;  // an order in memory that is not the logical one
+      const bool turned = variant == 2;  // memory order differs from logical order
       const auto view = [&](const Array& x) { return turned ? x.transpose(0, 1) : x; };
       rules::Common common;
       common.weight_decay = variant ? 0.01 : 0, common.decoupled = variant == 1, common.maximize = variant == 2;
@@ -329,7 +329,7 @@ TEST_CASE("openmp optimizer steps agree with naive") {
       for (int k = 0; k < kMaxOptimizerStates; ++k) parts[1 + k] = between(kStateLow[k], kStateHigh[k], dtype);
       const Array g = random(shape, dtype);
       for (const NamedRule& named : optimizer_rules(common))
-        for (int which = 0; which <= kMaxOptimizerStates; ++which) {  // whose new values are compared
+        for (int which = 0; which <= kMaxOptimizerStates; ++which) {  // selects the array that is compared
           if (which > 0 && !named.uses(which - 1)) continue;
           INFO(named.name << " variant " << variant << " type " << static_cast<int>(dtype) << " array " << which);
           compare(parts[which], tolerance_of(dtype), [&](Backend& on, const Array& out) {

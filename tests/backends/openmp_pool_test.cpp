@@ -1,4 +1,4 @@
-// Pooling and resampling of the openmp backend against naive, at sizes around the edges of vectors.
+// Pooling and resampling of the openmp backend compared with naive, at sizes around the edges of vectors.
 #include <limits>
 
 #include <gradus/core/ops/pool.h>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr MemoryFormat kFormats[] = {MemoryFormat::contiguous, MemoryFormat::channels_last};
 
-// Values and the indices that go with them, as one array of doubles.
+// Values and indices concatenated to one array of doubles.
 Array joined(const Array& values, const Array& indices) {
   const Array all = Array::empty({2, values.numel()}, DType::f64);
   naive().copy(values, all.select(0, 0).view(values.shape()));
@@ -115,7 +115,7 @@ TEST_CASE("openmp resampling agrees with naive around the edges of vectors") {
                  DType::bf16);
 }
 
-TEST_CASE("openmp resampling: what is not finite stays where it belongs") {
+TEST_CASE("openmp resampling: infinities and NaN reach only outputs that depend on them") {
   const float infinity = std::numeric_limits<float>::infinity();
   Array x = random({1, 1, 4, 20});
   x.data<float>()[0] = infinity;

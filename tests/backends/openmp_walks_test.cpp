@@ -1,5 +1,5 @@
-// The ways in which kernels of the openmp backend walk memory: by rows, by lanes, by strips, through buffers. Sizes lie
-// around the edges of vectors, strips and stretches.
+// The orders in which kernels of the openmp backend traverse memory: by rows, by lanes, by strips, through buffers.
+// Sizes are around the edges of vectors, strips and segments.
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr DType kFloatTypes[] = {DType::f32, DType::f64, DType::f16, DType::bf16};
 
-// Numbers among which equal ones are frequent.
+// Random multiples of 1/8, which often have equal elements.
 Array eighths(const Shape& shape, DType dtype) {
   const Array x = random(shape, DType::f64), y = Array::empty(shape, dtype);
   for (int64_t i = 0; i < x.numel(); ++i) x.data<double>()[i] = std::round(x.data<double>()[i] * 8) / 8;
@@ -34,7 +34,7 @@ TEST_CASE("openmp softmax by rows and by lanes agrees with naive") {
           naive().softmax(x, axis, log, y);
           compare(y, tolerance_of(dtype), [&](Backend& on, const Array& out) { on.softmax(x, axis, log, out); });
           compare(x, tolerance_of(dtype), [&](Backend& on, const Array& out) { on.softmax(out, axis, log, out); });
-          // Sums of many half-precision terms: a few more roundings.
+          // Sums of many half-precision terms have a few more rounding errors.
           compare(dy, 4 * tolerance_of(dtype),
                   [&](Backend& on, const Array& dx) { on.softmax_backward(dx, y, axis, log, dx); });
           const int last = shape.size() - 1;
@@ -122,7 +122,7 @@ TEST_CASE("openmp copies between memory orders agree with naive") {
     }
 }
 
-TEST_CASE("openmp copies what lies backwards") {
+TEST_CASE("openmp copies arrays with negative strides") {
   for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::u8})
     for (const Shape& shape : {Shape{3, 1000}, Shape{70, 33}, Shape{5, 1}}) {
       const Array x = eighths(shape, dtype);
@@ -140,7 +140,7 @@ TEST_CASE("openmp copies what lies backwards") {
     }
 }
 
-// Whole numbers in [0, size), some of which are much more frequent.
+// Integers in [0, size), with small ones more frequent.
 static Array places_in(const Shape& shape, int64_t size) {
   const Array index = Array::empty(shape, DType::i64);
   for (int64_t i = 0; i < index.numel(); ++i) {
@@ -149,22 +149,22 @@ static Array places_in(const Shape& shape, int64_t size) {
   }
   return index;
 }
-// A vector of indices along `axis`, the same for all that lies beside it.
+// A vector of indices along `axis`, expanded to `shape`.
 static Array along(const Array& index, int axis, const Shape& shape) {
   Strides strides = Dims::filled(shape.size(), 0);
   strides[axis] = 1;
   return Array(index.storage(), 0, shape, strides, DType::i64);
 }
 
-TEST_CASE("openmp gathers and scatters rows and elements as naive does, in its order") {
+TEST_CASE("openmp gather and scatter of rows and elements agree with naive, also in the order of writes") {
   struct Case {
-    int64_t places, rows, columns;  // rows of x, which have `places` to go to
+    int64_t places, rows, columns;  // x has `rows` rows, which go to `places` places
   };
-  // Rows around the size of a chunk; many of them, and few; one column.
+  // Numbers of rows around the size of a chunk; many and few places; one column.
   const Case cases[] = {{300, 5000, 40}, {5, 3, 20000}, {1000, 700, 130}, {40, 3000, 15}, {1, 900, 64}, {50, 70, 1}};
   for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::u8})
     for (const Case& c : cases)
-      for (bool turned : {false, true}) {  // the axis is the last one
+      for (bool turned : {false, true}) {  // the index is along the last axis
         INFO(c.places << " places, " << c.rows << " rows of " << c.columns << " type " << name(dtype) << turned);
         const auto shape = [&](int64_t rows) { return turned ? Shape{c.columns, rows} : Shape{rows, c.columns}; };
         const int axis = turned ? 1 : 0;
@@ -179,7 +179,7 @@ TEST_CASE("openmp gathers and scatters rows and elements as naive does, in its o
       }
 }
 
-TEST_CASE("openmp gather and scatter name the index that is outside, and a bad one writes nothing") {
+TEST_CASE("openmp gather and scatter name an invalid index and write nothing") {
   const Array x = random({40, 30}), rows = random({50, 30}), y = Array::empty({50, 30});
   for (int64_t bad : {int64_t{-1}, int64_t{40}, INT64_MIN, INT64_MAX})
     for (bool by_element : {false, true}) {
@@ -195,12 +195,12 @@ TEST_CASE("openmp gather and scatter name the index that is outside, and a bad o
     }
 }
 
-TEST_CASE("openmp converts half types to the bit") {
+TEST_CASE("openmp converts half types with exact bits") {
   for (DType half : {DType::f16, DType::bf16}) {
-    const Array all = Array::empty({65536}, half);  // every number that there is
+    const Array all = Array::empty({65536}, half);  // all bit patterns
     for (int i = 0; i < 65536; ++i) static_cast<uint16_t*>(all.data())[i] = static_cast<uint16_t>(i);
     compare(Array::empty({65536}), 0, [&](Backend& on, const Array& y) { on.copy(all, y); });
-    // Floats between neighbours, at the middle, and a little to both sides of it.
+    // Floats at and between neighbouring half values: in the middle, and slightly to both sides of it.
     const Array wide = Array::empty({65536}), floats = Array::empty({4 * 65535 + 3});
     naive().copy(all, wide);
     const float* w = wide.data<float>();
@@ -214,7 +214,7 @@ TEST_CASE("openmp converts half types to the bit") {
   }
 }
 
-TEST_CASE("openmp where chooses vectors of all sizes, with numbers for operands") {
+TEST_CASE("openmp where agrees with naive for elements of all sizes and scalar operands") {
   const Array condition = eighths({9, 77}, DType::boolean);
   for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i64, DType::u8}) {
     const Array a = eighths({9, 77}, dtype), b = eighths({9, 77}, dtype), one = eighths({1, 1}, dtype).expand({9, 77});

@@ -1,4 +1,4 @@
-// Optimizer rules with options that reach each of their branches.
+// Optimizer rules with options that reach all of their branches.
 #pragma once
 
 #include <vector>
@@ -11,14 +11,14 @@ namespace gradus::test {
 struct NamedRule {
   const char* name;
   OptimizerRule rule;
-  int states;  // bit k: states[k] is used
+  int states;  // bit k is set if states[k] is used
   bool uses(int state) const { return states >> state & 1; }
 };
 
-/// Where the states' elements may lie: the second one's squares below the first one's, as RMSprop's are.
+/// Ranges of the states' elements. The square of the second one is below the first one, as RMSprop requires.
 inline constexpr double kStateLow[] = {0.5, 0.125, -1}, kStateHigh[] = {2, 0.625, 1};
 
-/// `weight_decay`, `decoupled` and `maximize` go into all of them.
+/// All rules get `weight_decay`, `decoupled` and `maximize` from `common`.
 inline std::vector<NamedRule> optimizer_rules(const rules::Common& common) {
   std::vector<NamedRule> list;
   auto add = [&](const char* name, auto rule, int states) {

@@ -1,4 +1,4 @@
-// Random numbers: Philox against published answers, the same bits on every backend, and the right distributions.
+// Random numbers: Philox compared with published results, equal bits on every backend, and correct distributions.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -27,7 +27,7 @@ Moments moments_of(const std::vector<double>& x) {
   return m;
 }
 
-// Correlation of elements `lag` apart.
+// Correlation between elements that are `lag` apart.
 double correlation(const std::vector<double>& x, size_t lag) {
   const Moments m = moments_of(x);
   double sum = 0;
@@ -52,12 +52,12 @@ TEST_CASE("Philox4x32-10 gives the known answers of its reference implementation
   };
   CHECK(words(0, 0, 0) == std::vector<uint32_t>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   CHECK(words(~0ull, ~0ull, ~0ull) == std::vector<uint32_t>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
-  // Counter and key of the digits of pi: 243f6a88 85a308d3 13198a2e 03707344, a4093822 299f31d0.
+  // Counter and key are digits of pi: 243f6a88 85a308d3 13198a2e 03707344, a4093822 299f31d0.
   CHECK(words(0x299f31d0a4093822ull, 0x0370734413198a2eull, 0x85a308d3243f6a88ull) ==
         std::vector<uint32_t>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
-TEST_CASE("random numbers are the same bits on every backend, whatever the layout") {
+TEST_CASE("random numbers have the same bits on every backend and in every layout") {
   Maker make(40);
   const Shape shapes[] = {{}, {0}, {1}, {5}, {1023}, {7, 33}, {3, 4, 5, 6}, {100003}};
   const uint64_t device_offset = 5;
@@ -84,7 +84,7 @@ TEST_CASE("random numbers are the same bits on every backend, whatever the layou
           same_bits("randperm", DType::i64,
                     [&](Backend& b, const Arrays&, const Arrays& out) { b.randperm(out[0], state); });
       }
-  // On host memory the device offset is a plain pointer.
+  // In host memory the device offset is an ordinary pointer.
   const Array plain = Array::empty({100}), shifted = Array::empty({100});
   for (const std::string& name : backend_names()) {
     if (backend(name).device_type() != DeviceType::cpu) continue;
@@ -133,7 +133,7 @@ TEST_CASE("uniform draws are uniform, independent and below the upper bound") {
     for (int count : bins) chi_squared += std::pow(count - kMany / 20.0, 2) / (kMany / 20.0);
     CHECK(chi_squared < 43.8);  // 19 degrees of freedom, 0.1 %
   }
-  // Half types round to few values near the bound, and still never give it.
+  // Half types have few values near the bound, and rounding must still not reach it.
   for (DType dtype : {DType::f16, DType::bf16}) {
     const auto x = drawn([](Backend& b, const Array& y) { b.uniform(y, {1, 2, nullptr}, -1, 1); }, dtype);
     CHECK(*std::max_element(x.begin(), x.end()) < 1);
@@ -159,7 +159,7 @@ TEST_CASE("normal draws have the moments and tails of a normal distribution") {
   CHECK(share_beyond(3) == Approx(0.0027).margin(0.0006));
 }
 
-TEST_CASE("the normal draws' own logarithm, sine and cosine are the mathematical ones") {
+TEST_CASE("the logarithm, sine and cosine of normal draws are accurate") {
   for (int i = 1; i <= 10000; ++i) {
     const double v = i / 10001.0;
     double cosine, sine;
@@ -172,14 +172,14 @@ TEST_CASE("the normal draws' own logarithm, sine and cosine are the mathematical
   CHECK(random_detail::log(0x1p-53) == Approx(-53 * std::log(2.0)));
 }
 
-TEST_CASE("bernoulli keeps the given share") {
+TEST_CASE("bernoulli draws have the given probability") {
   for (double p : {0.0, 0.1, 0.5, 1.0}) {
     const auto x = drawn([&](Backend& b, const Array& y) { b.bernoulli(y, {5, 6, nullptr}, p); }, DType::boolean);
     CHECK(moments_of(x).mean == Approx(p).margin(0.003));
   }
 }
 
-TEST_CASE("randint covers its range evenly, the whole of int64 included") {
+TEST_CASE("randint covers its range evenly, also the whole range of int64") {
   const auto x = drawn([](Backend& b, const Array& y) { b.randint(y, {5, 6, nullptr}, -3, 4); }, DType::i64);
   for (int value = -3; value < 4; ++value)
     CHECK(static_cast<double>(std::count(x.begin(), x.end(), value)) == Approx(kMany / 7.0).epsilon(0.03));

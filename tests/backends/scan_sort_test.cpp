@@ -1,5 +1,4 @@
-// Scans, linear recurrences and sorting: what they give, and that every backend gives the same, in every layout and
-// type.
+// Scans, linear recurrences and sorting: their results, and that every backend gives the same in every layout and type.
 #include <limits>
 
 #include <gradus/core/unary_ops.h>
@@ -46,7 +45,7 @@ TEST_CASE("scans are running sums and products, from either end") {
         Values{200, 300, 350});
 }
 
-TEST_CASE("a linear recurrence weighs the sum so far; the first weight does not count") {
+TEST_CASE("a linear recurrence scales the sum so far; the first weight is not used") {
   const Array a = array_of({4}, {kInf, 2, 0, 3}), b = array_of({4}, {1, 10, 100, 1000});
   const auto run = [&](bool reverse) {
     return run_naive({4}, DType::f64, [&](Backend& backend, const Array& y) {
@@ -57,7 +56,7 @@ TEST_CASE("a linear recurrence weighs the sum so far; the first weight does not 
   CHECK(run(true) == Values{1 + 2 * (10 + 2 * (100 + 2 * 1000.0)), 10 + 2 * (100 + 2 * 1000.0), 2100, 1000});
 }
 
-TEST_CASE("sort is stable, puts NaN last and takes zeros of both signs as equal") {
+TEST_CASE("sort is stable, puts NaN last and treats zeros of both signs as equal") {
   const auto sort = [](const Values& numbers, bool descending, DType dtype = DType::f64) {
     const int64_t n = static_cast<int64_t>(numbers.size());
     const Array x = array_of({n}, numbers, dtype), sorted = Array::empty({n}, dtype);
@@ -130,7 +129,7 @@ TEST_CASE("sorts agree on every backend") {
         b.sort(in[0], axis, round % 2, MutableView(), out[0]);
       });
     }
-  // Rows around the sizes at which kernels change, many of them and few.
+  // Row lengths around the sizes at which other kernels take over; many rows and few.
   for (const Shape& shape : {Shape{5, 63}, Shape{17000, 3}, Shape{300, 65}, Shape{3, 2048}, Shape{2, 2049}})
     for (DType dtype : {DType::f32, DType::f64, DType::u8}) {
       const Array x = make(shape, dtype, Layout::contiguous, 0, 100);
@@ -159,7 +158,7 @@ TEST_CASE("topk agrees on every backend, with ties and NaN") {
       check(x, axis, round % 2, make(shape, dtype, make.choice(kOutputLayouts)),
             make(shape, DType::i64, make.choice(kOutputLayouts)));
     }
-  // k and rows around the sizes at which kernels change.
+  // k and row lengths around the sizes at which other kernels take over.
   const std::pair<Shape, int64_t> sizes[] = {{{3, 1000}, 1},    {{3, 1000}, 5},     {{200, 33}, 32}, {{2, 1024}, 1024},
                                              {{2, 1030}, 1025}, {{1, 140000}, 100}, {{2, 9000}, 700}};
   for (const auto& [shape, k] : sizes)
@@ -173,7 +172,7 @@ TEST_CASE("topk agrees on every backend, with ties and NaN") {
       }
 }
 
-TEST_CASE("openmp scans and sorts rows of every length alike, whatever the number of threads") {
+TEST_CASE("openmp scans and sorts of rows of every length agree with naive on any number of threads") {
   for (const Shape& shape : {Shape{100000}, Shape{3, 40000}, Shape{40000, 3}, Shape{500, 70}, Shape{70, 500}})
     for (int axis = 0; axis < shape.size(); ++axis)
       for (DType dtype : {DType::f32, DType::f64, DType::bf16}) {

@@ -101,9 +101,9 @@ void check_agreement(const std::string& what, const Arrays& in, const Arrays& ou
       INFO("output " << i);
       const double allowed = std::min(factor * tolerance_of(out[i].dtype()), 0.2);
       REQUIRE(error(outputs[i], expected[i]) <= allowed);
-      REQUIRE(error(whole_storage(outputs[i]), whole_storage(expected[i])) <= allowed);  // gaps too
+      REQUIRE(error(whole_storage(outputs[i]), whole_storage(expected[i])) <= allowed);  // including the gaps
     }
-    if (device.is_cpu()) {  // the same bits on one thread
+    if (device.is_cpu()) {  // one thread must give the same bits
       const Arrays serial = copies(out, device);
       {
         const SerialGuard one_thread;

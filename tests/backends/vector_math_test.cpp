@@ -1,5 +1,5 @@
-// The vector functions of the openmp backend against the C library in the next wider type: their errors stay within the
-// bounds that their comments state, at every instruction set, over the whole range.
+// The vector functions of the openmp backend compared with the C library in the next wider type. Their errors must be
+// within the bounds stated in their comments, for every instruction set and over the whole range.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -19,7 +19,8 @@ using Numbers = std::vector<T>;
 template <class T>
 using wider_t = std::conditional_t<sizeof(T) == 4, double, long double>;
 
-// Numbers of all exponents and both signs, the special ones, and many between -20 and 20, where most functions bend.
+// Numbers with all exponents and both signs, special values, and many numbers between -20 and 20, where most functions
+// change quickly.
 template <class T>
 Numbers<T> whole_range(int64_t count) {
   using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
@@ -33,13 +34,13 @@ Numbers<T> whole_range(int64_t count) {
   const Bits step = std::numeric_limits<Bits>::max() / static_cast<Bits>(count) | 1;
   for (int64_t i = 0; i < count; ++i) {
     const T v = std::bit_cast<T>(static_cast<Bits>(step * static_cast<Bits>(i)));
-    // Signalling NaN become quiet on their way through the wider type, where alone 1 to the power of NaN is 1.
+    // The conversion to the wider type makes signalling NaN quiet, and pow(1, NaN) is 1 only for a quiet NaN.
     x.push_back(std::isnan(v) ? std::copysign(Limits::quiet_NaN(), v) : v);
   }
   std::uniform_real_distribution<T> middle(T(-20), T(20)), unit(T(-1), T(1)), exponents(T(-700), T(700));
   for (int64_t i = 0; i < count; ++i)
     x.push_back(middle(engine())), x.push_back(unit(engine())), x.push_back(exponents(engine()));
-  for (int n = 1; n < 5000; n += 7) x.push_back(static_cast<T>(n * 1.57079632679489661923L));  // sin or cos almost 0
+  for (int n = 1; n < 5000; n += 7) x.push_back(static_cast<T>(n * 1.57079632679489661923L));  // sin or cos is almost 0
   return x;
 }
 
@@ -50,7 +51,7 @@ Array as_array(const Numbers<T>& x) {
   return a;
 }
 
-// |got - exact| in units of the last place of `exact` as a T; an infinity counts as the number after the largest.
+// |got - exact| in units of the last place of `exact` as a T. An infinity counts as the number after the largest one.
 template <class T>
 double error_in_ulp(T got, wider_t<T> exact) {
   using W = wider_t<T>;
@@ -63,7 +64,7 @@ double error_in_ulp(T got, wider_t<T> exact) {
   return static_cast<double>(std::abs(g - e) / std::ldexp(W(1), exponent - Limits::digits + 1));
 }
 
-// Runs `run` at every instruction set and requires that its result is within `bound` of `exact`.
+// Runs `run` for every instruction set and requires that its result is within `bound` of `exact`.
 template <class T, class Run, class Exact, class Describe>
 void check_bound(const std::string& what, int64_t count, double bound, Run&& run, Exact&& exact, Describe&& describe) {
   Numbers<wider_t<T>> expected;
@@ -112,7 +113,7 @@ void check_binary(BinaryOp op, double bound, const Numbers<T>& a, const Numbers<
       [&](int64_t i) { return std::to_string(at(a, i)) + " and " + std::to_string(at(b, i)); });
 }
 
-// Every number of the range with one from anywhere in it, and the special ones with each other.
+// Every number of the range paired with a random one, and all pairs of special values.
 template <class T>
 void check_pairs(BinaryOp op, double bound, wider_t<T> (*exact)(wider_t<T>, wider_t<T>)) {
   Numbers<T> a = whole_range<T>(20000), b = a;
@@ -135,7 +136,7 @@ W floored_remainder(W a, W b) {
   check<float>(op, single_bound, [](auto... x) -> double { return f(x...); }); \
   check<double>(op, double_bound, [](auto... x) -> long double { return f(x...); })
 
-TEST_CASE("vector functions keep their bounds") {
+TEST_CASE("vector functions stay within their error bounds") {
   GRADUS_BOTH(check_unary, UnaryOp::exp, 2, 2, std::exp);
   GRADUS_BOTH(check_unary, UnaryOp::expm1, 2, 2, std::expm1);
   GRADUS_BOTH(check_unary, UnaryOp::log, 2, 2, std::log);
@@ -149,21 +150,21 @@ TEST_CASE("vector functions keep their bounds") {
   GRADUS_BOTH(check_unary, UnaryOp::sqrt, 0.5, 0.501, std::sqrt);
 }
 
-TEST_CASE("vectors round to whole numbers exactly") {
+TEST_CASE("vectors round to integers exactly") {
   GRADUS_BOTH(check_unary, UnaryOp::floor, 0, 0, std::floor);
   GRADUS_BOTH(check_unary, UnaryOp::ceil, 0, 0, std::ceil);
   GRADUS_BOTH(check_unary, UnaryOp::round, 0, 0, std::rint);
   GRADUS_BOTH(check_unary, UnaryOp::trunc, 0, 0, std::trunc);
 }
 
-TEST_CASE("vector powers and angles keep their bounds, remainders are exact") {
+TEST_CASE("vector powers and angles stay within their error bounds, and remainders are exact") {
   GRADUS_BOTH(check_pairs, BinaryOp::pow, 2, 2, std::pow);
   GRADUS_BOTH(check_pairs, BinaryOp::atan2, 4, 4, std::atan2);
   GRADUS_BOTH(check_pairs, BinaryOp::fmod, 0, 0, std::fmod);
   GRADUS_BOTH(check_pairs, BinaryOp::remainder, 0.5, 0.5, floored_remainder);
 }
 
-TEST_CASE("powers near the ends of the range, of negative numbers, and in small whole steps") {
+TEST_CASE("powers near the ends of the range, of negative numbers, and with small integer exponents") {
   const auto check = [](auto zero) {
     using T = decltype(zero);
     Numbers<T> a, b;

@@ -67,7 +67,7 @@ GRADUS_BINARY_COMPARISONS(GRADUS_COMPARISON)
 
 Tensor bitwise_not(const Tensor& x, Loc where) {
   OpScope op("bitwise_not", where);
-  GRADUS_CHECK(!is_floating(x.dtype()), DTypeError, "integers and booleans have bits, ", x.dtype(), " has not");
+  GRADUS_CHECK(!is_floating(x.dtype()), DTypeError, "bitwise operations need integers or booleans, got ", x.dtype());
   return x.dtype() == DType::boolean ? logical_not(x) : -1 - x;  // two's complement
 }
 

@@ -32,7 +32,7 @@ void print_safetensors(const std::string& path) {
   };
   std::string kind = "tensors";
   if (!note("gradus:checkpoint").empty()) kind = "a checkpoint of a run, by gradus " + note("gradus:version");
-  else if (!note("program").empty()) kind = "a net that " + note("program") + " has trained";
+  else if (!note("program").empty()) kind = "a net trained by " + note("program");
   std::printf("%s: %s (safetensors)\n", path.c_str(), kind.c_str());
   print_columns({header.metadata.begin(), header.metadata.end()});
   int64_t numbers = 0;
@@ -52,7 +52,7 @@ void print_safetensors(const std::string& path) {
 void print_folder(const std::string& path) {
   const std::string index = path + "/index.json";
   GRADUS_CHECK(std::filesystem::exists(index), IoError, "'", path,
-               "' is a folder without an index.json: no checkpoint ", "of several ranks");
+               "' is a folder without an index.json, so it is not a checkpoint of several ranks");
   const std::vector<std::byte> bytes = io::read_file(index);
   const auto json = nlohmann::json::parse(reinterpret_cast<const char*>(bytes.data()),
                                           reinterpret_cast<const char*>(bytes.data() + bytes.size()));
@@ -76,8 +76,8 @@ void print_file(const std::string& path) {
 int main(int argc, char** argv) {
   if (argc < 2 || std::string(argv[1]) == "--help") {
     std::puts(
-        "usage: gradus-info FILE...\n\nSays what a safetensors file, a checkpoint, a folder with the checkpoint "
-        "of several ranks or a .npy file\nholds: from what run, with which settings, which tensors.");
+        "usage: gradus-info FILE...\n\nShows what a safetensors file, a checkpoint, a folder with a checkpoint of "
+        "several ranks or a .npy file\ncontains: the run that wrote it, the run's settings, and the tensors.");
     return argc < 2 ? 2 : 0;
   }
   int failures = 0;

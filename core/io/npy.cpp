@@ -50,7 +50,7 @@ class NpyHeaderReader {
       }
     }
     skip_spaces();
-    GRADUS_CHECK(text_.empty(), IoError, "'", file_, "': the header goes on after its dictionary");
+    GRADUS_CHECK(text_.empty(), IoError, "'", file_, "': the header continues after its dictionary");
     GRADUS_CHECK(descr && order && shape, IoError, "'", file_, "': the header needs descr, fortran_order and shape");
     return header_;
   }
@@ -66,14 +66,14 @@ class NpyHeaderReader {
     return true;
   }
   void expect(char wanted) {
-    GRADUS_CHECK(accept(wanted), IoError, "'", file_, "': the header misses a '", wanted, "'");
+    GRADUS_CHECK(accept(wanted), IoError, "'", file_, "': the header lacks a '", wanted, "'");
   }
   std::string_view quoted() {
     skip_spaces();
     const char quote = !text_.empty() && text_.front() == '"' ? '"' : '\'';
     expect(quote);
     const size_t end = text_.find(quote);
-    GRADUS_CHECK(end != text_.npos, IoError, "'", file_, "': the header has an open quote");
+    GRADUS_CHECK(end != text_.npos, IoError, "'", file_, "': the header has a string without an end");
     const std::string_view inside = text_.substr(0, end);
     text_.remove_prefix(end + 1);
     return inside;
@@ -119,7 +119,7 @@ class NpyHeaderReader {
     for (; digits < text_.size() && text_[digits] >= '0' && text_[digits] <= '9'; ++digits)
       fits = fits && !__builtin_mul_overflow(value, 10, &value) &&
              !__builtin_add_overflow(value, text_[digits] - '0', &value);
-    GRADUS_CHECK(digits > 0 && fits, IoError, "'", file_, "': the shape has a size that is no count of elements");
+    GRADUS_CHECK(digits > 0 && fits, IoError, "'", file_, "': the shape has an invalid size");
     text_.remove_prefix(digits);
     if (text_.starts_with('L')) text_.remove_prefix(1);  // Python 2 wrote (3L, 4L)
     return value;

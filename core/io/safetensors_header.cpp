@@ -92,7 +92,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool number_integer(int64_t) override { unexpected("a negative number"); }
-  bool number_float(double, const std::string&) override { unexpected("a number that is no 64-bit integer"); }
+  bool number_float(double, const std::string&) override { unexpected("a number that is not a 64-bit integer"); }
   bool boolean(bool) override { unexpected("a boolean"); }
   bool null() override { unexpected("null"); }
   bool binary(nlohmann::json::binary_t&) override { unexpected("binary data"); }
@@ -107,7 +107,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   std::string where() const { return "'" + file_ + "': tensor '" + name_ + "' "; }
   [[noreturn]] void unexpected(const char* what) const {
     if (depth_ == 0) GRADUS_FAIL(IoError, "'", file_, "': the header is not a JSON object");
-    GRADUS_FAIL(IoError, "'", file_, "': the header has ", what, " under '", name_, "', where none belongs");
+    GRADUS_FAIL(IoError, "'", file_, "': the header has ", what, " under '", name_, "', where it is not allowed");
   }
 
   const std::string& file_;
@@ -161,7 +161,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_
     GRADUS_CHECK(bytes == entry.end - entry.begin, IoError, where, "of shape ", entry.shape, " and ", entry.dtype,
                  " has ", bytes, " bytes, but its data_offsets span ", entry.end - entry.begin);
     GRADUS_CHECK(entry.begin == covered, IoError, where, "begins at byte ", entry.begin,
-                 ", but the ones before end at ", covered);
+                 ", but the tensors before it end at ", covered);
     covered = entry.end;
   }
   GRADUS_CHECK(covered == data_bytes, IoError, "'", file, "' has ", data_bytes - covered,

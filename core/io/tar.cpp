@@ -108,7 +108,7 @@ std::optional<TarFile> TarReader::next() {
     const bool has_sum = sum.find_first_of("01234567") != sum.npos &&
                          sum.find_first_not_of(std::string_view("01234567 \0", 10)) == sum.npos;
     const std::string kind = offset_ == 0 && !has_sum ? described(bytes) : "";
-    check(kind.empty(), "this is no tar archive", kind);
+    check(kind.empty(), "this is not a tar archive", kind);
     check(field_number(field(kChecksum)) == checksum_of(block), "the checksum of a tar header is wrong");
     const uint64_t size = field_number(field(kSize));
     offset_ += kBlock;

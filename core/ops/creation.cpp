@@ -14,7 +14,7 @@ int64_t count_steps(double first, double last, double by) {
   GRADUS_CHECK(std::isfinite(first) && std::isfinite(last) && std::isfinite(by), ValueError,
                "bounds and step must be finite, got ", first, ", ", last, ", ", by);
   GRADUS_CHECK(by != 0, ValueError, "step must not be 0");
-  GRADUS_CHECK((last - first) / by >= 0, ValueError, "from ", first, " to ", last, " is not reached by step ", by);
+  GRADUS_CHECK((last - first) / by >= 0, ValueError, "step ", by, " does not lead from ", first, " to ", last);
   const double count = std::ceil((last - first) / by);
   GRADUS_CHECK(count < 0x1p62, ValueError, "range from ", first, " to ", last, " has too many elements");
   return static_cast<int64_t>(count);
@@ -23,8 +23,8 @@ int64_t count_steps(double first, double last, double by) {
 // The same for integers, exact beyond the 53 bits of a double.
 int64_t count_whole(int64_t first, int64_t last, int64_t by) {
   GRADUS_CHECK(by != 0, ValueError, "step must not be 0");
-  GRADUS_CHECK(first == last || (first < last) == (by > 0), ValueError, "from ", first, " to ", last,
-               " is not reached by step ", by);
+  GRADUS_CHECK(first == last || (first < last) == (by > 0), ValueError, "step ", by, " does not lead from ", first,
+               " to ", last);
   const auto magnitude = [](__int128 x) { return x < 0 ? -x : x; };
   const __int128 distance = magnitude(static_cast<__int128>(last) - first), length = magnitude(by);
   const __int128 count = (distance + length - 1) / length;
@@ -63,8 +63,8 @@ Array arange(const Scalar& start, const Scalar& end, const Scalar& step, DType d
     count = count_whole(start.to_int64(), end.to_int64(), step.to_int64());
   } else {
     count = count_steps(start.to_double(), end.to_double(), step.to_double());
-    GRADUS_CHECK(!is_integral(dtype) || step.to_int64() != 0, ValueError, "step must not be 0, as ", step.to_double(),
-                 " is in ", dtype);
+    GRADUS_CHECK(!is_integral(dtype) || step.to_int64() != 0, ValueError, "step must not be 0, but ", step.to_double(),
+                 " is 0 in ", dtype);
   }
   Array y = Array::empty({count}, dtype, device);
   if (y.numel() > 0) backend_of(y).arange(y, start, step);

@@ -54,8 +54,8 @@ const Array& operand(const Array& x, DType dtype, const Shape& shape, const Arra
 DType compute_type(BinaryOp op, DType dtype) {
   GRADUS_CHECK(op != BinaryOp::sub || dtype != DType::boolean, DTypeError,
                "subtraction of booleans is not defined; use logical operators or convert with .to(kInt)");
-  GRADUS_CHECK(!needs_integral(op) || !is_floating(dtype), DTypeError, "integers and booleans have bits, ", dtype,
-               " has not");
+  GRADUS_CHECK(!needs_integral(op) || !is_floating(dtype), DTypeError,
+               "bitwise operations need integers or booleans, got ", dtype);
   const bool fractions = op == BinaryOp::div || needs_floating(op);
   return fractions && !is_floating(dtype) ? get_default_dtype() : dtype;
 }

@@ -76,8 +76,8 @@ void index_into(const Array& into, int axis, const Array& index, const Array& so
   const Array places = index_vector(index), to = with_axis(into), from = with_axis(source);
   Shape shape = to.shape();
   shape[axis] = places.numel();
-  GRADUS_CHECK(from.shape() == shape, ShapeError, "a source of shape ", source.shape(), " does not go with ",
-               places.numel(), " indices of dimension ", axis, " of shape ", into.shape(), ", which need ", shape);
+  GRADUS_CHECK(from.shape() == shape, ShapeError, "source has shape ", source.shape(), ", but ", places.numel(),
+               " indices along dimension ", axis, " of shape ", into.shape(), " need ", shape);
   into.bump_version();
   if (from.numel() > 0)
     backend_of(into).scatter(apart_from(from, into), axis, apart_from(along(places, axis, shape), into), accumulate,
@@ -98,8 +98,8 @@ void scatter_into(const Array& into, int axis, const Array& index, const Array& 
   check_same_dtype(into, "the tensor", source, "the source");
   const Array places = with_axis(as_int64(index)), to = with_axis(into), from = with_axis(source);
   check_index_shape(places, to, axis, "the tensor");
-  GRADUS_CHECK(from.shape() == places.shape(), ShapeError, "source of shape ", source.shape(),
-               " does not go with an index of shape ", index.shape());
+  GRADUS_CHECK(from.shape() == places.shape(), ShapeError, "source has shape ", source.shape(),
+               ", but index has shape ", index.shape());
   into.bump_version();
   if (from.numel() > 0)
     backend_of(into).scatter(apart_from(from, into), axis, apart_from(places, into), accumulate, to);

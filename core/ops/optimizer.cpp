@@ -51,7 +51,7 @@ class AlignedEntry {
     GRADUS_CHECK(parameter.is_dense() && entry.half.shape() == parameter.shape() &&
                      entry.half.strides() == parameter.strides() && entry.half.device() == parameter.device(),
                  ShapeError, "the half copy of shape ", entry.half.shape(), " and strides ", entry.half.strides(),
-                 " is not like its parameter, of shape ", parameter.shape(), " and strides ", parameter.strides());
+                 " does not match its parameter of shape ", parameter.shape(), " and strides ", parameter.strides());
   }
   GRADUS_CHECK(!entry.half.defined() ||
                    (parameter.is_dense() && entry.half.shape() == parameter.shape() &&

@@ -50,7 +50,7 @@ void check_weights(const Array& weights, int64_t distinct) {
   GRADUS_CHECK(all_of(fine), ValueError, "probabilities must be finite and not negative");
   const Array possible = sum(binary_scalar(BinaryOp::gt, weights, 0), 0b10);
   GRADUS_CHECK(all_of(binary_scalar(BinaryOp::ge, possible, distinct)), ValueError, "a row needs at least ", distinct,
-               " probabilities above 0 for as many different samples");
+               " probabilities above 0");
 }
 
 }  // namespace

@@ -78,9 +78,9 @@ class CpuRuntime final : public DeviceRuntime {
   void* allocate(size_t bytes, const Stream&) override {
     if (bytes == 0) return nullptr;
     const int64_t limit = limit_.load(std::memory_order_relaxed), held = allocated_.load(std::memory_order_relaxed);
-    GRADUS_CHECK(bytes >= kLimit || held + static_cast<int64_t>(bytes) <= limit, OutOfMemoryError, bytes,
-                 " bytes more would be beyond the limit of ", limit,
-                 " bytes that set_memory_limit gave the cpu: ", held, " are in tensors");
+    GRADUS_CHECK(bytes >= kLimit || held + static_cast<int64_t>(bytes) <= limit, OutOfMemoryError, "allocating ", bytes,
+                 " more bytes would exceed the limit of ", limit, " bytes set by set_memory_limit for the cpu: ", held,
+                 " are in tensors");
     const size_t capacity = bytes < kLimit ? rounded(bytes) : bytes;
     const int at = capacity <= kOwn ? own_shelf() : kShelves;
     Block* block = nullptr;
@@ -175,8 +175,8 @@ class CpuRuntime final : public DeviceRuntime {
       empty_cache();
       memory = ask();
     }
-    GRADUS_CHECK(memory, OutOfMemoryError, "the cpu has no ", bytes, " bytes: ", allocated_.load(), " are in tensors, ",
-                 reserved_.load(), " reserved, peak ", peak_allocated_.load(),
+    GRADUS_CHECK(memory, OutOfMemoryError, "cannot allocate ", bytes, " bytes on the cpu: ", allocated_.load(),
+                 " are in tensors, ", reserved_.load(), " reserved, peak ", peak_allocated_.load(),
                  "; use a smaller batch or free tensors first");
     ++system_allocations_;
     add(reserved_, peak_reserved_, capacity);

@@ -26,7 +26,8 @@ UncountedReplays::UncountedReplays() { ++uncounted; }
 UncountedReplays::~UncountedReplays() { --uncounted; }
 
 void set_memory_limit(Device device, int64_t bytes) {
-  GRADUS_CHECK(bytes > 0, ValueError, "set_memory_limit: a limit of ", bytes, " bytes; kNoMemoryLimit ends one");
+  GRADUS_CHECK(bytes > 0, ValueError, "set_memory_limit: the limit must be positive, got ", bytes,
+               " bytes; kNoMemoryLimit removes it");
   const Device on = settled(device);
   runtime(on.type()).set_memory_limit(on.index(), bytes);
 }

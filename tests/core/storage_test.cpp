@@ -163,11 +163,11 @@ TEST_CASE("tensors on the cpu hold no more than their limit") {
   set_memory_limit(Device(), held + 1000);
   {
     const Storage storage = Storage::allocate(1000, Device());
-    CHECK_THROWS_WITH(Storage::allocate(1, Device()), contains("1 bytes more would be beyond the limit of ") &&
-                                                          contains("that set_memory_limit gave the cpu"));
+    CHECK_THROWS_WITH(Storage::allocate(1, Device()), contains("allocating 1 more bytes would exceed the limit of ") &&
+                                                          contains("set by set_memory_limit for the cpu"));
   }
   Storage::allocate(1000, Device());
-  CHECK_THROWS_WITH(set_memory_limit(Device(), 0), contains("a limit of 0 bytes"));
+  CHECK_THROWS_WITH(set_memory_limit(Device(), 0), contains("must be positive, got 0 bytes"));
   set_memory_limit(Device(), kNoMemoryLimit);
   Storage::allocate(2000, Device());
 }

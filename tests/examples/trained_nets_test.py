@@ -165,12 +165,12 @@ class TrainedNets(unittest.TestCase):
             return subprocess.run([PROGRAMS.parent / "gradus-info", *paths], capture_output=True, text=True, timeout=60)
 
         said = info(self.folder / "trained" / "model.safetensors").stdout
-        for line in ("a net that mnist has trained", "simple_conv", '["0","1"', "0.1307", "float32 (10, 64)",
+        for line in ("a net trained by mnist", "simple_conv", '["0","1"', "0.1307", "float32 (10, 64)",
                      "in 6 tensors"):
             self.assertIn(line, said)
         self.says("mnist", "--model", "pure_linear", "--epochs", "1", "--checkpoint", self.folder / "a.checkpoint", out="c")
         self.assertIn("a checkpoint of a run", info(self.folder / "a.checkpoint").stdout)
-        for wrong, message in (("nothing", "there is no"), (".", "no checkpoint"), ("2.png", "safetensors")):
+        for wrong, message in (("nothing", "there is no"), (".", "not a checkpoint"), ("2.png", "safetensors")):
             write_png(self.folder / "2.png", 4, 4, lambda x, y: 0)
             done = info(self.folder / wrong)
             self.assertEqual(done.returncode, 1)

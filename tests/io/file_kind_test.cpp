@@ -73,5 +73,5 @@ TEST_CASE("every reader recognises files of other formats", "[io][safetensors][n
   const std::string packed = gzip(std::string(4096, 'x')) + std::string(1024, '\0');
   io::TarReader tar([&](uint64_t at, void* to, size_t bytes) { std::memcpy(to, packed.data() + at, bytes); },
                     packed.size(), "a.tar");
-  CHECK_THROWS_WITH(tar.next(), contains("'a.tar', byte 0: this is no tar archive; it is compressed by gzip"));
+  CHECK_THROWS_WITH(tar.next(), contains("'a.tar', byte 0: this is not a tar archive; it is compressed by gzip"));
 }

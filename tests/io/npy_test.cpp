@@ -81,21 +81,21 @@ TEST_CASE("npy: hostile files are errors", "[io][npy]") {
   CHECK_THAT(error_of(std::string("\x93NUMPY\2\0\xff\xff\xff\xff", 12)), contains("truncated"));
 
   auto header = [](const std::string& text) { return error_of(file_of(text, std::string(8, '\1'))); };
-  CHECK_THAT(header(""), contains("misses a '{'"));
+  CHECK_THAT(header(""), contains("lacks a '{'"));
   CHECK_THAT(header("{}"), contains("needs descr, fortran_order and shape"));
   CHECK_THAT(header("{'colour': 1}"), contains("unknown header field"));
   CHECK(header("{'" + std::string(60'000, 'x') + "': 1}").size() < 1000);  // long names are shortened
   CHECK_THAT(header("{'descr': '<f4', 'descr': '<f4'}"), contains("twice"));
-  CHECK_THAT(header("{'descr': '<f4"), contains("open quote"));
+  CHECK_THAT(header("{'descr': '<f4"), contains("string without an end"));
   CHECK_THAT(header("{'descr': ''}"), contains("not supported"));
   CHECK_THAT(header("{'descr': '<c8'}"), contains("'<c8' is not supported"));
   CHECK_THAT(header("{'descr': '|O'}"), contains("not supported"));
   CHECK_THAT(header("{'descr': '|f4'}"), contains("not supported"));
-  CHECK_THAT(header("{'descr': [('a', '<f4')]}"), contains("misses a '''"));
+  CHECK_THAT(header("{'descr': [('a', '<f4')]}"), contains("lacks a '''"));
   CHECK_THAT(header("{'fortran_order': 1}"), contains("neither True nor False"));
-  CHECK_THAT(header("{'shape': (-2,)}"), contains("no count of elements"));
-  CHECK_THAT(header("{'shape': (99999999999999999999,)}"), contains("no count of elements"));
-  CHECK_THAT(header("{'shape': 2}"), contains("misses a '('"));
+  CHECK_THAT(header("{'shape': (-2,)}"), contains("invalid size"));
+  CHECK_THAT(header("{'shape': (99999999999999999999,)}"), contains("invalid size"));
+  CHECK_THAT(header("{'shape': 2}"), contains("lacks a '('"));
   CHECK_THAT(header("{'shape': (1,1,1,1,1,1,1,1,1)}"), contains("more than 8 dimensions"));
   CHECK_THAT(header(header_of("<f4", "2,") + "}"), contains("goes on"));
   CHECK_THAT(header(header_of("<f4", "4611686018427387904,")), contains("too large"));

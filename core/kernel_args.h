@@ -140,8 +140,9 @@ struct NormalizeArgs {
   GRADUS_FIELDS(x, axes, weight, bias, residual, relu, eps, fixed_statistics, y, mean, variance, running)
 };
 
-/// Gradients of NormalizeArgs; absent ones are not computed. With g = dy * weight, s = 1 / sqrt(variance + eps) and h =
-/// (x - mean) s: dx = s (g - avg(g) - h avg(g h)), averages over `axes` (dx = s g with fixed statistics).
+/// Gradients of NormalizeArgs; absent ones are not computed.
+/// With g = dy * weight, s = 1 / sqrt(variance + eps) and h = (x - mean) s:
+///   dx = s (g - avg(g) - h avg(g h)), averages over `axes` (dx = s g with fixed statistics).
 struct NormalizeBackwardArgs {
   View dy, x, mean, variance, weight = {};
   View y = {};         ///< the forward result if ReLU was applied: dy is then masked by y > 0

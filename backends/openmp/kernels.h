@@ -56,8 +56,9 @@ struct DirectArgs {
 };
 
 /// Gradient of DirectArgs with respect to w, as vectors of partial sums. For every filter k, term and r < t.rows,
-/// sums[k * sums_step + …][lane] += the sum over i, and over j with j % vector size == lane, of g[k * g_step + i *
-/// g_pitch + j] * planes[t.offset + (i + r) * pitch + j]. Whole vectors of g are read; g must be 0 after its columns.
+/// sums[k * sums_step + …][lane] += the sum over i, and over j with j % vector size == lane, of
+///   g[k * g_step + i * g_pitch + j] * planes[t.offset + (i + r) * pitch + j].
+/// Whole vectors of g are read; g must be 0 after its columns.
 template <class T>
 struct DirectSumsArgs {
   int64_t filters, rows, columns;
@@ -91,8 +92,8 @@ struct GemmArgs {
   const T* column_bias = nullptr;  ///< one element per column of c
 };
 
-/// Copies rows of every `step`-th element and surrounds each with `left` and `right` zeros: to[0 … left + count +
-/// right). If `mask` is given (same layout as `from`), elements with mask <= 0 become zero.
+/// Copies rows of every `step`-th element and surrounds each row with `left` and `right` zeros; a row is written to
+/// to[0 … left + count + right). If `mask` is given (same layout as `from`), elements with mask <= 0 become zero.
 template <class T>
 struct RowsArgs {
   int64_t rows, count;
@@ -127,9 +128,9 @@ struct StepKernels {
   struct List : StepKernel<T, Rule>... {};
 };
 
-/// Max pooling of outputs with the same taps: `rows` rows of `lanes` neighbours. Output (r, c) is the largest of x[r *
-/// x_row + c * x_lane + offsets[t]], whose index in its plane is places[t] + r * place_row + c * place_lane. Without
-/// taps it is -infinity with index -1.
+/// Max pooling of outputs with the same taps: `rows` rows of `lanes` neighbours. Output (r, c) is the largest of
+///   x[r * x_row + c * x_lane + offsets[t]],
+/// whose index in its plane is places[t] + r * place_row + c * place_lane. Without taps it is -infinity with index -1.
 template <class T>
 struct PoolArgs {
   int64_t rows, lanes;
@@ -179,9 +180,10 @@ struct FetchAhead {
   Place places[3];
 };
 
-/// For every pixel of the box and j < columns: y[j] = sum over runs and i < run.length of x[run.from + i] *
-/// weights[run.row + i][j]. A row of the weights has Kernels::tile_columns elements, zero after `columns`. With
-/// `depthwise`, x[run.from + i + j] takes the place of x[run.from + i].
+/// For every pixel of the box and j < columns, computes the sum over runs and i < run.length
+///   y[j] = sum of x[run.from + i] * weights[run.row + i][j].
+/// A row of the weights has Kernels::tile_columns elements, zero after `columns`. With `depthwise`, x[run.from + i + j]
+/// takes the place of x[run.from + i].
 template <class T>
 struct NhwcProductArgs {
   PixelBox box;
@@ -295,8 +297,8 @@ struct Kernels {
   void (*affine)(const T* x, T shift, T scale, T offset, const T* w, const T* b, T* y, int64_t count);
   /// y[i] = g[i] w[i] a + (x[i] - shift) b + c; a null w means 1.
   void (*combine)(const T* g, const T* w, const T* x, T shift, T a, T b, T c, T* y, int64_t count);
-  /// The same for each lane, over the rows: sums of x - shift, of its squares, of g and of g (x - shift); y = (x -
-  /// shift) scale + offset; y = g a + (x - shift) b + c.
+  /// The same for each lane, over the rows: sums of x - shift, of its squares, of g and of g (x - shift);
+  /// y = (x - shift) scale + offset; y = g a + (x - shift) b + c.
   void (*lane_sums)(const RowsOf<const T>& x, const T* shift, T* sum);
   void (*lane_squares)(const RowsOf<const T>& x, const T* shift, T* sum);
   void (*lane_products)(const RowsOf<const T>& g, const RowsOf<const T>& x, const T* shift, T* plain, T* product);
@@ -314,8 +316,8 @@ struct Kernels {
   /// `count` is odd, both pairs of the last block are read.
   void (*uniform)(const uint64_t* pairs, int64_t count, double low, double high, T* y);
   void (*normal)(const uint64_t* pairs, int64_t count, double mean, double deviation, T* y);
-  /// One batch row of an LSTM step and of its gradient (Backend::lstm_cell): `size` elements of each operand, and 4 *
-  /// `size` of the gates, in the order i, f, g, o.
+  /// One batch row of an LSTM step and of its gradient (Backend::lstm_cell): `size` elements of each operand, and four
+  /// times as many of the gates, in the order i, f, g, o.
   void (*lstm_cell)(T* gates, const T* c_before, T* c, T* h, int64_t size);
   void (*lstm_cell_backward)(const T* dh, const T* gates, const T* c_before, const T* c, T* dc, T* dgates,
                              int64_t size);

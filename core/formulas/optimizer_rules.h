@@ -36,8 +36,8 @@ GRADUS_HOST_DEVICE inline V sign(V x) {
   return select(x > V(0), V(1), select(x < V(0), V(-1), x));
 }
 
-/// A decay rate of an exponential average. Powers are computed through the logarithm, which the host takes once: 1 -
-/// value^t then keeps its precision, and a GPU need not compute `pow` in double.
+/// A decay rate of an exponential average. The host takes its logarithm once, and powers are computed from that: this
+/// keeps the precision of 1 - value^t and saves a GPU the computation of `pow` in double.
 struct Decay {
   double value, logarithm;
   Decay(double value_) : value(value_), logarithm(std::log(value_)) {}  // NOLINT(google-explicit-constructor)

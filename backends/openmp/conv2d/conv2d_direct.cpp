@@ -1,7 +1,6 @@
 // Convolution with few channels, on planes (nchw.h): an output plane is a weighted sum of shifted input planes
 // (direct_kernel.h). An output costs its C R S multiply-adds and little else, even with a single channel per group.
-//   y, dx   the terms of the sum are the taps in a column of the filter, for each channel. A stride splits x into
-//   phases;
+//   y, dx   terms of the sum are the taps in a column of the filter, for each channel. A stride splits x into phases;
 //           for dx, pixels with equal coordinates mod stride have the same taps and are computed in one pass
 //   dw      dot products of dy with the planes that the forward pass reads, in vector lanes; db sums dy
 // The unit of work is a band of rows of one group of one image. Everything that needs its planes is computed while they

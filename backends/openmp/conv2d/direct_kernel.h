@@ -1,7 +1,7 @@
 // Convolutions with few channels, vectorised along the image row: a plane that is a weighted sum of shifted planes, and
 // the gradient with respect to the weights.
 //   direct        out[i, j] = bias + sum over terms t, r of w[t, r] plane[t][i + r, j]
-//  direct_sums  dw[t, r] += sum over i, j of g[i, j] plane[t][i + r, j]
+//   direct_sums   dw[t, r] += sum over i, j of g[i, j] plane[t][i + r, j]
 // A tile is one vector of P neighbouring output rows. Each row of the plane is loaded once and used for all rows of the
 // tile that it contributes to: R of them for a term of R rows. Otherwise, with one channel, each loaded vector would be
 // used for only one multiplication.

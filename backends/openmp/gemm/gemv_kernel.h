@@ -1,8 +1,8 @@
 // Products with a single row or a few rows. Every element of B is used only once or a few times, so B is read in place.
 //   row_dots      C[m, n] = sum over k of A[m, k] B[k, n], both contiguous along k: a tile of sums, each a whole
 //                 vector, stays in registers while k runs; the lanes are added at the end
-//   combine_rows  C[m, n] += sum over k of A[m, k] B[k, n], B contiguous along n: each pass over C adds several rows of
-//   B
+//   combine_rows  C[m, n] += sum over k of A[m, k] B[k, n], B contiguous along n: each pass over C adds several of
+//                 B's rows
 // B's elements are of the same floating type, or of a half type (half_kernel.h).
 #pragma once
 

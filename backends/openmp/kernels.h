@@ -227,7 +227,7 @@ struct BinaryKernels {
   void (*apply)(const T* a, const T* b, T* y, int64_t count) = nullptr;
   void (*predicate)(const T* a, const T* b, bool* y, int64_t count) = nullptr;
 };
-/// Kernels that convert between a half type and float.
+/// Kernels of a half type: conversion to and from float, and products with few rows.
 template <class H>
 struct HalfKernels {
   void (*widen)(const H* x, float* y, int64_t count);
@@ -244,8 +244,8 @@ struct RowsOf {
   int64_t stride, rows, lanes;
 };
 
-/// A run of normalisation's gradient, in one pass: out = the sums of g[i] w[i] and of g[i] w[i] (x[i] - shift); dw[i]
-/// += g[i] ((x[i] - shift - low) scale) and db[i] += g[i].
+/// A run of normalisation's gradient, in one pass: out = the sums of g[i] w[i] and of g[i] w[i] (x[i] - shift),
+/// dw[i] += g[i] ((x[i] - shift - low) scale), and db[i] += g[i].
 template <class T>
 struct GradientSumsArgs {
   int64_t count;
@@ -279,10 +279,10 @@ struct Kernels {
   rules::All<StepKernels<T>::template List> steps;
   T (*sum)(const T* x, int64_t count);
   double (*product)(const T* x, int64_t count);
-  /// The largest or smallest element, or NaN if there is one. The third function returns the first index of a value,
-  /// which may be NaN, or `count`.
+  /// The largest or smallest element, or NaN if there is one.
   T (*max)(const T* x, int64_t count);
   T (*min)(const T* x, int64_t count);
+  /// The first index of `value`, which may be NaN, or `count` if it does not occur.
   int64_t (*find)(const T* x, T value, int64_t count);
   /// The first index of an element above `limit` (or below it if not `above`), or `count`. `limit` is not NaN; NaN
   /// elements count as above all numbers.

@@ -191,7 +191,7 @@ template <> struct Unary<UnaryOp::gelu_tanh> {
     return x * logistic(T(1.59576912160573071176) * (x + T(0.044715) * x * x * x));
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const UnaryArgs&) {
-    // The result no longer changes beyond 30, where squares may overflow.
+    // The derivative no longer changes beyond 30, where squares may overflow.
     const T z = select(x > T(30), T(30), select(x < T(-30), T(-30), x));
     const T s = logistic(T(1.59576912160573071176) * (z + T(0.044715) * z * z * z));
     return s + z * s * (T(1) - s) * T(1.59576912160573071176) * (T(1) + T(0.134145) * z * z);

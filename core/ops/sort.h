@@ -17,8 +17,8 @@ std::tuple<Array, Array> topk(const Array& x, int64_t k, int axis, bool largest)
 /// x is flattened and, if `sorted`, sorted; otherwise only equal neighbours are merged. Waits for the device.
 std::tuple<Array, Array, Array> unique(const Array& x, bool sorted);
 /// num_samples int64 indices of the categories in x (C) or (N, C), drawn with probabilities proportional to x. On the
-/// CPU a ValueError is thrown for negative or infinite probabilities, and for too few positive ones without
-/// replacement; on other devices the host does not wait to check.
+/// CPU a ValueError is thrown for negative or infinite probabilities and for too few positive ones; on other devices
+/// the host does not wait to check.
 Array multinomial(const Array& x, int64_t num_samples, bool replacement, Generator& generator = default_generator());
 
 }  // namespace gradus::ops

@@ -18,7 +18,7 @@ struct Stream {
   friend bool operator==(const Stream& a, const Stream& b) { return a.device == b.device && a.handle == b.handle; }
 };
 
-/// A point in a stream's work that others can wait for.
+/// A point in a stream's work that other streams and the host can wait for.
 class Event {
  public:
   virtual ~Event() = default;

@@ -19,8 +19,8 @@ enum class ConvAlgorithm : uint8_t {
 
 // Below, a `…_size` is a number of elements of scratch memory, per thread unless marked "shared".
 
-constexpr int64_t kPackedChannels =
-    32;  ///< of a tile of filters, whose weights are packed, or whose gradients are added up, at once
+/// Channels of a tile of filters whose weights are packed together, or whose gradients are summed together.
+constexpr int64_t kPackedChannels = 32;
 
 /// y from x, or dx from dy, by implicit_gemm_nhwc or depthwise. A part is some images, or a band of rows of one image,
 /// and some tiles of filters. Rows are counted within a pass.

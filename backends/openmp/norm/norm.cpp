@@ -141,7 +141,7 @@ class Normalize {
     });
   }
 
-  // ---- Both ----
+  // ---- Both loop orders ----
 
   template <int64_t most, class AnyView>
   BlockOf<most, AnyView> part(const AnyView& view, int k, const Offsets& o, const Block<most>& block) const {

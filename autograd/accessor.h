@@ -1,11 +1,11 @@
-// Element access to a CPU tensor without checks on each element.
+// Element access to a CPU tensor without bounds checks.
 #pragma once
 
 #include <gradus/autograd/tensor.h>
 
 namespace gradus {
 
-/// a[i][j] of a CPU tensor; as fast as a pointer. Does not keep the tensor alive.
+/// Gives access to an element of a CPU tensor as a[i][j], as fast as a pointer does. It does not keep the tensor alive.
 template <class T, int N>
 class TensorAccessor {
  public:

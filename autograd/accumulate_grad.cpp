@@ -13,11 +13,11 @@
 namespace gradus {
 namespace {
 
-// Guards AutogradMeta::accumulator. Every recorded operator passes here for each leaf and never locks it twice, so it
-// is cheaper than an ObjectLock.
+// Guards AutogradMeta::accumulator. Every recorded operator locks it once for each of its leaves, so a plain mutex,
+// which is cheaper than an ObjectLock, is enough.
 std::mutex accumulator_mutex;
 
-// True if nobody but `tensor` holds these numbers.
+// True if nothing but `tensor` refers to its storage.
 bool sole_owner(const Tensor& tensor) { return tensor.use_count() == 1 && tensor.array().storage().use_count() == 1; }
 
 // A copy of `gradient` with the leaf's strides.
@@ -31,7 +31,7 @@ void add_to(const Array& sum, const Array& gradient) {
   ops::binary(BinaryOp::add, sum, ops::cast(gradient, sum.dtype()), &sum);
 }
 
-// A copy of the first hook whose id is at least `id`.
+// Returns a copy of the first hook whose id is at least `id`.
 template <class Hook>
 std::optional<Hook> hook_from(unsigned id, const AutogradMeta& meta, std::vector<Hook> AutogradMeta::*list) {
   const detail::ObjectLock lock(&meta);
@@ -39,7 +39,8 @@ std::optional<Hook> hook_from(unsigned id, const AutogradMeta& meta, std::vector
   return found == (meta.*list).end() ? std::nullopt : std::optional(*found);
 }
 
-// Calls `call` with each hook. No lock is held then: a hook may wait for other threads, and add or remove hooks.
+// Calls `call` with each hook. No lock is held during a call, because a hook may wait for other threads or change the
+// hooks.
 template <class Hook, class Call>
 void for_each_hook(const AutogradMeta& meta, std::vector<Hook> AutogradMeta::*list, const Call& call) {
   if (!meta.has_hooks.load(std::memory_order_acquire)) return;
@@ -50,8 +51,8 @@ void for_each_hook(const AutogradMeta& meta, std::vector<Hook> AutogradMeta::*li
   }
 }
 
-// Adds the gradient under the lock and returns true. Returns false, and the present gradient, where the sum must be a
-// new tensor: because it has a history, or because the user also holds the present gradient.
+// Adds the gradient under the lock and returns true. If the sum must be a new tensor, because it has a history or
+// because the user also holds the current gradient, returns false and the current gradient in `present`.
 bool add_in_place(AutogradMeta& meta, const Array& leaf, Tensor& gradient, bool differentiable, Tensor* present) {
   const detail::ObjectLock lock(&meta);
   if (meta.has_half_grad) amp::detail::convert_half_gradient(meta);
@@ -120,7 +121,7 @@ void AccumulateGrad::accumulate(Tensor gradient) const {
 
 Tensor run_hooks(const Tensor& leaf, Tensor gradient) {
   for_each_hook(*leaf.impl()->meta, &AutogradMeta::hooks, [&](const auto& hook) {
-    // Of a half type where another thread has added the hook since takes_half().
+    // The gradient is still of a half type if another thread added the hook after takes_half() was called.
     if (gradient.dtype() != leaf.dtype()) gradient = gradient.to(leaf.dtype());
     Tensor replaced = hook(gradient);
     if (!replaced.defined()) return;
@@ -145,7 +146,7 @@ void accumulate_grad(const Tensor& leaf, Tensor gradient) {
     Tensor sum = present + gradient;
     const detail::ObjectLock lock(&meta);
     if (!meta.grad.is_same(present)) continue;  // another thread has replaced it
-    std::swap(meta.grad, sum);                  // the old one is destroyed after the lock
+    std::swap(meta.grad, sum);                  // the old gradient is destroyed after the lock is released
     return;
   }
 }

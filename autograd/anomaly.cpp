@@ -1,4 +1,4 @@
-// Anomaly mode: who made the first NaN or infinity, an operator or what it was given?
+// Anomaly mode: finds the operator that produced the first NaN or infinity, or the input that already contained it.
 #include <string>
 
 #include <gradus/autograd/engine.h>
@@ -40,10 +40,10 @@ std::string place_of(const Node& node, const char* direction) {
 
 std::string kind_of(const Tensor& input) {
   if (!input.is_leaf()) return "a result of " + std::string(input.grad_fn()->name());
-  return input.requires_grad() ? "a parameter" : "a tensor without history, data perhaps";
+  return input.requires_grad() ? "a parameter" : "a tensor without history, such as data";
 }
 
-// What the inputs of the last recorded node had before it ran; "" where all were finite.
+// The anomaly found in the inputs of the last recorded node before it ran; "" if all were finite.
 struct Inputs {
   uint64_t node = 0;  // its sequence number
   std::string anomaly;
@@ -65,8 +65,8 @@ void note_inputs(const Node& node, const Tensor* const* inputs, size_t count) {
 void check_result(const Node& node, const Array& result) {
   if (!is_anomalous(result)) return;
   const bool from_input = last_inputs.node == node.sequence() && !last_inputs.anomaly.empty();
-  GRADUS_CHECK(!from_input, AutogradError, place_of(node, "forward"), " gives ", anomaly_in(result),
-               " in a tensor of shape ", result.shape(), ", but did not make the first one: its ", last_inputs.anomaly);
+  GRADUS_CHECK(!from_input, AutogradError, place_of(node, "forward"), " returned ", anomaly_in(result),
+               " in a tensor of shape ", result.shape(), ", but did not produce it: its ", last_inputs.anomaly);
   GRADUS_FAIL(AutogradError, place_of(node, "forward"), " made a NaN or inf in a tensor of shape ", result.shape());
 }
 
@@ -80,14 +80,14 @@ std::string anomaly_before_backward(const Node& node, const Grads& dys, const Te
   for (const Saved* saved = node.saved(); saved; saved = saved->next())
     if (is_anomalous(saved->peek()))
       return text_of("'", saved->name(), "' of shape ", saved->peek().shape(), ", which it saved in forward, ",
-                     "already held ", anomaly_in(saved->peek()), ": put forward under AnomalyGuard, too");
+                     "already held ", anomaly_in(saved->peek()), ": run forward under AnomalyGuard, too");
   return "";
 }
 
 void check_gradient(const Node& node, const Array& gradient, const std::string& before) {
   if (!is_anomalous(gradient)) return;
-  GRADUS_CHECK(before.empty(), AutogradError, place_of(node, "backward"), " gives ", anomaly_in(gradient),
-               " in a tensor of shape ", gradient.shape(), ", but did not make the first one: ", before);
+  GRADUS_CHECK(before.empty(), AutogradError, place_of(node, "backward"), " returned ", anomaly_in(gradient),
+               " in a tensor of shape ", gradient.shape(), ", but did not produce it: ", before);
   GRADUS_FAIL(AutogradError, place_of(node, "backward"), " made a NaN or inf in a tensor of shape ", gradient.shape());
 }
 

@@ -23,13 +23,14 @@ void OutputArchive::save_to(const std::string& path) const { io::save_safetensor
 void OutputArchive::save_to(std::ostream& stream) const {
   const std::vector<std::byte> bytes = io::format_safetensors(tensors, metadata);
   stream.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  GRADUS_CHECK(stream, IoError, "the stream did not take an archive of ", bytes.size(), " bytes");
+  GRADUS_CHECK(stream, IoError, "could not write an archive of ", bytes.size(), " bytes to the stream");
 }
 
 void OutputArchive::save_to(const Writer& writer) const {
   const std::vector<std::byte> bytes = io::format_safetensors(tensors, metadata);
   const size_t taken = writer(bytes.data(), bytes.size());
-  GRADUS_CHECK(taken == bytes.size(), IoError, "of an archive of ", bytes.size(), " bytes ", taken, " were taken");
+  GRADUS_CHECK(taken == bytes.size(), IoError, "an archive has ", bytes.size(), " bytes, but only ", taken,
+               " were written");
 }
 
 void InputArchive::load_from(const std::string& path, std::optional<Device> device) {
@@ -51,7 +52,7 @@ void InputArchive::load_from(const char* bytes, size_t count, std::optional<Devi
 void InputArchive::load_from(const Reader& reader, const std::function<size_t()>& size, std::optional<Device> device) {
   std::string text(size(), '\0');
   const size_t given = reader(0, text.data(), text.size());
-  GRADUS_CHECK(given == text.size(), IoError, "of an archive of ", text.size(), " bytes ", given, " could be read");
+  GRADUS_CHECK(given == text.size(), IoError, "an archive has ", text.size(), " bytes, but only ", given, " were read");
   load_from(text.data(), text.size(), device);
 }
 
@@ -68,7 +69,7 @@ bool InputArchive::try_read(const std::string& key, Tensor& tensor, bool /*is_bu
 }
 
 void InputArchive::read(const std::string& key, Tensor& tensor, bool is_buffer) const {
-  GRADUS_CHECK(try_read(key, tensor, is_buffer), IoError, "the archive holds no tensor '", prefix_, key, "'");
+  GRADUS_CHECK(try_read(key, tensor, is_buffer), IoError, "the archive contains no tensor '", prefix_, key, "'");
 }
 
 bool InputArchive::try_read(const std::string& key, InputArchive& nested) const {
@@ -81,7 +82,7 @@ bool InputArchive::try_read(const std::string& key, InputArchive& nested) const 
 }
 
 void InputArchive::read(const std::string& key, InputArchive& nested) const {
-  GRADUS_CHECK(try_read(key, nested), IoError, "the archive holds nothing below '", prefix_, key, "'");
+  GRADUS_CHECK(try_read(key, nested), IoError, "the archive contains no name below '", prefix_, key, "'");
 }
 
 std::vector<std::string> InputArchive::keys() const {

@@ -1,5 +1,5 @@
-// Archives: tensors under names, in memory until they go to a file or a stream, as safetensors. The classes follow
-// torch::serialize.
+// Archives hold named tensors in memory until they are written to a file or a stream in the safetensors format. The
+// classes follow torch::serialize.
 #pragma once
 
 #include <functional>
@@ -14,57 +14,58 @@
 
 namespace gradus::serialize {
 
-/// What is to be saved. An archive written into another one has its names behind "key.".
+/// An archive to write to. A nested archive written under `key` prefixes its names with "key.".
 ///   serialize::OutputArchive archive;
 ///   archive.write("epoch", tensor(epoch));
 ///   net->save(archive);
 ///   archive.save_to("net.safetensors");
 class OutputArchive {
  public:
-  using Writer = std::function<size_t(const void* bytes, size_t count)>;  // returns how many it took
+  using Writer = std::function<size_t(const void* bytes, size_t count)>;  // returns how many bytes it wrote
 
-  /// A name that is there already is a ValueError when the archive is saved.
+  /// A name that was written before is reported as a ValueError when the archive is saved.
   void write(const std::string& key, const Tensor& tensor, bool is_buffer = false);
   void write(const std::string& key, const OutputArchive& nested);
-  /// Writes all to a file: it is the old one or the new one, whatever happens.
+  /// Writes the archive to a file. If this fails, the old file remains intact.
   void save_to(const std::string& path) const;
-  /// The same bytes to a stream, or to a function.
+  /// Writes the same bytes to a stream.
   void save_to(std::ostream& stream) const;
-  /// Bytes that the function does not take are an IoError.
+  /// Passes the same bytes to a function. Throws an IoError if it writes fewer bytes than it was given.
   void save_to(const Writer& writer) const;
 
-  /// What the file will hold; tied tensors as layers/serialize.h tells.
+  /// The content of the file. Tied tensors are stored as layers/serialize.h describes.
   std::vector<std::pair<std::string, Array>> tensors;
   io::Metadata metadata{{"format", "pt"}};
 };
 
-/// What was saved, here or by PyTorch's safetensors. Errors as of io::load_safetensors.
+/// Reads archives that were saved by gradus or by PyTorch's safetensors. Throws the same errors as
+/// io::load_safetensors.
 class InputArchive {
  public:
-  using Reader = std::function<size_t(uint64_t position, void* bytes, size_t count)>;  // returns how many it gave
+  using Reader = std::function<size_t(uint64_t position, void* bytes, size_t count)>;  // returns how many bytes it read
 
-  /// Tensors go to `device` when they are read.
+  /// Tensors are placed on `device` when they are read.
   void load_from(const std::string& path, std::optional<Device> device = std::nullopt);
   void load_from(std::istream& stream, std::optional<Device> device = std::nullopt);
   void load_from(const char* bytes, size_t count, std::optional<Device> device = std::nullopt);
   void load_from(const Reader& reader, const std::function<size_t()>& size,
                  std::optional<Device> device = std::nullopt);
 
-  /// The tensor of that name. One that is defined stays the same tensor and gets the numbers (set_data). False
-  /// where there is none.
+  /// Reads the tensor named `key`. If `tensor` is defined, its data are replaced (set_data), so that its other handles
+  /// see them too. Returns false if the archive has no such tensor.
   bool try_read(const std::string& key, Tensor& tensor, bool is_buffer = false) const;
-  /// An IoError where there is none.
+  /// Like try_read, but throws an IoError if the archive has no such tensor.
   void read(const std::string& key, Tensor& tensor, bool is_buffer = false) const;
-  /// The names behind "key.".
+  /// Makes `nested` the part of the archive whose names begin with "key.".
   bool try_read(const std::string& key, InputArchive& nested) const;
-  /// An IoError where there are none.
+  /// Like try_read, but throws an IoError if there is no such name.
   void read(const std::string& key, InputArchive& nested) const;
-  /// Names of tensors and of what is nested, in the order of the alphabet.
+  /// Names of tensors and of nested archives in alphabetical order.
   std::vector<std::string> keys() const;
 
-  /// All that was loaded.
+  /// The whole file, whichever part of it this archive is.
   const io::Safetensors& file() const { return *file_; }
-  /// Of the names that belong to this archive: "" or "key.".
+  /// What the names of this archive begin with in the file: "" or "key.".
   const std::string& prefix() const { return prefix_; }
 
  private:

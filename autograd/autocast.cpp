@@ -13,16 +13,16 @@ using detail::autocast;
 
 int slot_of(const Tensor& x) { return static_cast<int>(x.device().type()); }
 
-// True for what rules may speak of.
+// True if cast rules apply to x.
 bool is_castable(const Tensor& x) {
   return x.defined() && is_floating(x.dtype()) && x.dtype() != DType::f64 && autocast.settings.enabled[slot_of(x)];
 }
 
 CastRule rule_for(const Tensor& x) { return autocast.rules.on[slot_of(x)]; }
 
-// The casts of parameters, by parameter and type.
+// The cached casts of parameters, by parameter and type.
 struct CacheEntry {
-  Tensor parameter;  // keeps its address from being another's
+  Tensor parameter;  // held so that no other tensor can get the same address
   uint32_t version = 0;
   bool with_history = false;
   Tensor cast;
@@ -38,10 +38,11 @@ Tensor cast_to(DType dtype, const Tensor& x) {
   return x.to(dtype, false, false, Loc{});
 }
 
-// The copy in a half type that an optimizer keeps of a parameter, in the parameter's history.
+// Makes an optimizer's half-type copy of a parameter a result computed from the parameter, so that gradients reach it.
 struct HalfCast final : Node {
   Array forward(const Array&, const Array& copy) { return copy; }
-  Grads backward(const Tensor& dy) override { return {dy}; }  // the engine converts it, or the optimizer reads it so
+  // The engine converts dy, unless the optimizer reads gradients of a half type.
+  Grads backward(const Tensor& dy) override { return {dy}; }
 };
 
 Tensor cast_parameter(DType dtype, const Tensor& x) {
@@ -49,8 +50,8 @@ Tensor cast_parameter(DType dtype, const Tensor& x) {
   return copy.defined() ? gradus::detail::apply_as_is<HalfCast>(x, copy) : cast_to(dtype, x);
 }
 
-// The cast of a parameter lives as long as the parameter's numbers do. One made without history serves no recorded
-// step.
+// Returns a cast that is valid until the parameter changes. A cast that was made without recording is not used while
+// recording.
 Tensor cached_cast(DType dtype, const Tensor& x) {
   const bool kept = autocast.settings.cache_enabled && x.dtype() == DType::f32 && x.is_leaf() && x.requires_grad();
   if (!kept) return cast_to(dtype, x);
@@ -65,7 +66,7 @@ Tensor cached_cast(DType dtype, const Tensor& x) {
 
 Autocast::Autocast(DeviceType device, std::optional<DType> dtype, bool enabled, bool cache_enabled) {
   const DType type = dtype.value_or(device == DeviceType::cuda ? DType::f16 : DType::bf16);
-  GRADUS_CHECK(type == DType::f16 || type == DType::bf16, DTypeError, "autocast is to float16 or bfloat16, got ", type);
+  GRADUS_CHECK(type == DType::f16 || type == DType::bf16, DTypeError, "autocast needs float16 or bfloat16, got ", type);
   AutocastSettings settings = autocast.settings;
   settings.enabled[static_cast<int>(device)] = enabled;
   settings.dtype[static_cast<int>(device)] = type;
@@ -127,7 +128,7 @@ Tensor Casts::operator()(const Tensor& x) const {
     case CastRule::widest: return cast_to(widest_, x);
     case CastRule::refused:
       GRADUS_FAIL(ValueError, "is not safe in ", autocast.settings.dtype[slot_of(x)],
-                  ", in which a sigmoid is soon 0 or 1: leave out the sigmoid and call "
+                  ", where a sigmoid soon rounds to 0 or 1: drop the sigmoid and call "
                   "binary_cross_entropy_with_logits, or switch autocast off around it");
     default: return x;
   }

@@ -1,12 +1,12 @@
-// Mixed precision: matrix products in a half type, what needs range or digits in float32 (torch.autocast; Micikevicius
-// et al., "Mixed precision training", 2018).
+// Mixed precision: matrix products run in a half type, and operators that need range or precision in float32
+// (torch.autocast; Micikevicius et al., "Mixed precision training", 2018).
 //
 //   amp::Autocast autocast(kCUDA);                // float16 until the end of the scope; kBFloat16 as second argument
 //   Tensor loss = cross_entropy(net->forward(x), labels);
 //
-// Parameters stay float32. What an operator does with floating inputs stands in PyTorch's lists (autocast_lists.cpp);
-// OpScope looks it up and apply casts, so that no operator knows of it. Casts are differentiable: gradients come back
-// in the type of what was cast.
+// Parameters stay float32. PyTorch's lists (autocast_lists.cpp) give each operator a rule for its floating inputs.
+// OpScope looks up the rule and apply() casts the inputs, so operators contain no code for this. Casts are
+// differentiable: each gradient has the type that the tensor had before its cast.
 #pragma once
 
 #include <optional>
@@ -17,21 +17,21 @@
 namespace gradus {
 namespace amp {
 
-/// What an operator does with inputs of floating types other than float64.
+/// What an operator does with inputs of floating types. float64 inputs are never cast.
 enum class CastRule : uint8_t {
-  none,            ///< takes them as they are; the operators it is composed of follow their own rules
-  keep,            ///< takes them as they are, and so do those operators; as with all below
-  lower,           ///< in the guard's type
-  float32,         ///< in float32
-  float32_result,  ///< reads them as they are, accumulates and answers in float32
-  widest,          ///< in the widest type among its inputs
-  refused,         ///< an error
+  none,     ///< leaves inputs as they are; the operators it is composed of follow their own rules
+  keep,     ///< leaves inputs as they are; this and all rules below also hold for the operators it is composed of
+  lower,    ///< casts to the guard's type
+  float32,  ///< casts to float32
+  float32_result,  ///< leaves inputs as they are, accumulates in float32 and returns float32
+  widest,          ///< casts to the widest type among its inputs
+  refused,         ///< throws an error
 };
 
-/// The rule of the operator that opens its scope under this name.
+/// The rule of the operator named `op`, the name it gives its OpScope.
 CastRule cast_rule(DeviceType device, std::string_view op);
 
-/// Which operators of a thread are autocast, and how.
+/// The device types for which a thread's operators are autocast, and to which type.
 struct AutocastSettings {
   bool enabled[kDeviceTypeCount] = {};
   DType dtype[kDeviceTypeCount] = {};
@@ -39,23 +39,23 @@ struct AutocastSettings {
   bool any() const { return enabled[0] || enabled[1]; }
 };
 
-/// Until the end of the scope, this thread's operators on tensors of a device type follow their rules. Guards nest, and
-/// one with enabled = false switches the others off. backward() needs no guard: its operators run in the types that
-/// the forward ones had.
+/// Until the end of the scope, this thread's operators on tensors of a device type follow their cast rules. Guards can
+/// be nested, and a guard with enabled = false switches autocast off. backward() needs no guard: its operators run in
+/// the types of the forward pass.
 ///
-/// The cast of a float32 parameter is kept for its next use (unless cache_enabled is false), until the parameter
-/// changes, the outermost guard ends, or the capture of a graph begins or ends.
+/// The cast of a float32 parameter is cached (unless cache_enabled is false) until the parameter changes, the outermost
+/// guard ends, or the capture of a graph begins or ends.
 class Autocast {
  public:
-  /// dtype is kHalf or kBFloat16, anything else a DTypeError. Default: kHalf on cuda, kBFloat16 on the cpu.
+  /// dtype is kHalf or kBFloat16; any other type is a DTypeError. Default: kHalf on cuda, kBFloat16 on the cpu.
   explicit Autocast(DeviceType device, std::optional<DType> dtype = {}, bool enabled = true, bool cache_enabled = true);
-  /// Takes over what another guard set; autograd's checkpoints do.
+  /// Applies the settings of another guard, as a checkpointed function does when it is recomputed.
   explicit Autocast(const AutocastSettings& settings);
   ~Autocast();
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
 
-  /// Of this thread.
+  /// The settings of this thread.
   static const AutocastSettings& settings();
   static bool is_enabled(DeviceType device) { return settings().enabled[static_cast<int>(device)]; }
 
@@ -66,7 +66,7 @@ class Autocast {
 
 namespace detail {
 
-/// The rules of an operator.
+/// The cast rules of one operator, for each device type.
 struct CastRules {
   CastRule on[kDeviceTypeCount] = {};
   bool any() const { return on[0] != CastRule::none || on[1] != CastRule::none; }
@@ -75,19 +75,19 @@ struct CastRules {
 struct AutocastThread {
   bool active = false;  // settings.any()
   AutocastSettings settings;
-  CastRules rules;  // of the operators that are open: the outermost one that has a rule decides
+  CastRules rules;  // rules of the open operators; the outermost operator that has a rule decides
   int guards = 0;
 };
 inline thread_local constinit AutocastThread autocast;
 
-/// Adds the rules of `op` to those of this thread, and returns what these were.
+/// Adds the rules of `op` to those of this thread, and returns the rules that were in effect before.
 CastRules open_rules(const char* op);
 
-/// The type that the rules of this thread give to x.
+/// The type to which this thread's rules cast x.
 DType type_for(const Tensor& x);
 DType type_for(const Tensor& x, const Tensor& other);
 
-/// Casts the inputs of an operator as the rules of this thread say.
+/// Casts the inputs of an operator by this thread's rules.
 class Casts {
  public:
   Casts(const Tensor* const* inputs, size_t count);

@@ -1,6 +1,6 @@
-// Which operator computes in what: the lists of PyTorch 2.11's aten/src/ATen/autocast_mode.h, for the operators that
-// are here. tests/golden/autocast_*.safetensors hold what PyTorch made of them on either device. An operator that is
-// not listed takes its inputs as they are, and mixed ones are promoted as ever.
+// The cast rule of each operator, from the lists of PyTorch 2.11's aten/src/ATen/autocast_mode.h.
+// tests/golden/autocast_*.safetensors contain PyTorch's results on both devices. An operator that is not listed takes
+// its inputs as they are, and mixed types are promoted as usual.
 #include <unordered_map>
 
 #include <gradus/autograd/autocast.h>
@@ -20,7 +20,7 @@ const Lists& lists() {
     const auto add = [&](CastRule cpu, CastRule cuda, std::initializer_list<std::string_view> ops) {
       for (std::string_view op : ops) lists[op] = {{cpu, cuda}};
     };
-    // Products.
+    // Matrix products and convolutions.
     add(lower, lower,
         {"addmm", "baddbmm", "bmm", "conv1d", "conv2d", "conv2d_relu", "conv_transpose1d", "conv_transpose2d", "linear",
          "lstm", "matmul", "mm", "prelu", "scaled_dot_product_attention"});
@@ -29,13 +29,13 @@ const Lists& lists() {
     add(keep, widest, {"dot"});
     add(none, widest, {"bilinear", "cross", "index_put", "scatter_add", "tensordot"});
     add(widest, none, {"index_copy"});
-    // Element-wise functions: float32 where results or slopes leave the range of float16.
+    // Element-wise functions: float32 if results or derivatives may leave the range of float16.
 #define GRADUS_OP(op, types, results, on_cuda) add(none, on_cuda, {#op});
     GRADUS_UNARY_OPS(GRADUS_OP)
     GRADUS_BINARY_OPS(GRADUS_OP)
 #undef GRADUS_OP
     add(none, float32, {"tan"});
-    // Sums of many terms, and what divides by them.
+    // Sums of many terms, and operators that divide by such sums.
     add(none, float32,
         {"cosine_similarity", "group_norm", "interpolate", "layer_norm", "log_softmax", "logsumexp", "norm", "softmax",
          "softmin"});

@@ -1,4 +1,4 @@
-// Tensors, operators and the engine: what layers, optimizers and data sets are built on.
+// Tensors, operators and the engine: the base of layers, optimizers and data sets.
 #pragma once
 
 #include <gradus/autograd/accessor.h>

@@ -8,8 +8,8 @@ namespace {
 
 thread_local constinit bool recomputing = false;
 
-/// Lets this thread draw again what a first run drew; other threads keep the default generator. A
-/// captured graph has a separate position, which the destructor restores.
+/// Makes this thread draw the random numbers of an earlier run again; other threads keep the default generator. A
+/// captured graph has a position of its own, which the destructor restores.
 class GeneratorScope {
  public:
   GeneratorScope(bool active, uint64_t seed, uint64_t offset) : again_(seed), offset_(draw_position()) {
@@ -53,13 +53,13 @@ Recomputation::Recomputation(std::function<void(const TensorList&)> run, const T
   owner_.set_name("checkpoint");
   for (const Tensor& input : inputs) {
     inputs_.push_back(std::make_unique<Saved>(&owner_, "input"));
-    *inputs_.back() = input;  // in a checkpoint inside another, the outer one takes it over
+    *inputs_.back() = input;  // the keeper of an enclosing checkpoint may take the data
     input_has_history_.push_back(input.requires_grad() && !input.is_leaf());
   }
 }
 
 std::optional<size_t> Recomputation::take(const Array& array, const Tensor& tensor) {
-  // A parameter is there anyway: keeping it costs nothing, and its version stays under watch.
+  // A parameter stays in memory in any case. Saving it directly costs nothing, and its version is checked.
   if (tensor.defined() && tensor.is_leaf() && tensor.requires_grad()) return std::nullopt;
   if (!running_again_) {
     places_.push_back({array.shape(), array.dtype(), false, {}});
@@ -96,7 +96,8 @@ void Recomputation::run_again() {
   TensorList inputs;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     Tensor input = (*inputs_[i])();
-    // The bare numbers that an outer checkpoint has made again: give them a history, so that their gradient is wanted.
+    // An enclosing checkpoint has recomputed the data without a history. Attach a history, so that a gradient is
+    // computed.
     if (input_has_history_[i] && !input.requires_grad()) {
       input = input.detach();
       input.impl()->need_meta().grad_fn = make_ref<Node>();

@@ -1,11 +1,12 @@
-// Activation checkpointing: memory for time. What a part of a net would save for backward is dropped, and made again by
-// running that part a second time when backward comes to it. Chen, Xu, Zhang, Guestrin, "Training deep nets with
-// sublinear memory cost", 2016; semantics of torch.utils.checkpoint.checkpoint(use_reentrant=False).
+// Activation checkpointing trades time for memory. What a part of a net would save for backward is dropped, and that
+// part runs a second time when backward reaches it. Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear
+// memory cost", 2016; semantics of torch.utils.checkpoint.checkpoint(use_reentrant=False).
 //
 //   Tensor h = autograd::checkpoint([&](const Tensor& x) { return block->forward(x); }, x);
 //
-// The graph is the same as without: parameters and other tensors that the function reaches get their gradients, hooks
-// run, grad() and create_graph work. Only what its nodes saved is missing until the second run.
+// The graph is the same as without a checkpoint: parameters and other tensors that the function uses get their
+// gradients, hooks run, grad() and create_graph work. Only the tensors that its nodes save are missing until the second
+// run.
 #pragma once
 
 #include <functional>
@@ -20,20 +21,20 @@
 namespace gradus::autograd {
 
 struct CheckpointOptions {
-  /// The second run draws the random numbers of the first: dropout makes the same mask.
+  /// The second run draws the same random numbers as the first, so that dropout uses the same mask.
   bool preserve_rng_state = true;
 };
 
-/// Keeps the inputs of a function instead of what its run would save.
+/// Keeps the inputs of a function instead of the tensors that its nodes would save.
 class Recomputation final : public SavedKeeper {
  public:
-  /// `run` calls the function with tensors like `inputs`; its results are dropped.
+  /// `run` calls the function with copies of `inputs` and discards its results.
   Recomputation(std::function<void(const TensorList&)> run, const TensorList& inputs, CheckpointOptions options);
   std::optional<size_t> take(const Array& array, const Tensor& tensor) override;
   Kept give(size_t place) override;
   void drop(size_t place) override;
 
-  /// Makes a keeper that of this thread until the end of the scope.
+  /// Makes `keeper` the current keeper of this thread until the end of the scope.
   class Scope {
    public:
     explicit Scope(SavedKeeper* keeper) : previous_(std::exchange(current_, keeper)) {}
@@ -55,26 +56,27 @@ class Recomputation final : public SavedKeeper {
   void run_again();
 
   std::function<void(const TensorList&)> run_;
-  Node owner_;  // in whose name the inputs are saved
+  Node owner_;  // the inputs are saved on behalf of this node
   std::vector<std::unique_ptr<Saved>> inputs_;
   std::vector<bool> input_has_history_;
   const bool preserve_rng_state_;
-  uint64_t seed_, offset_;                // of the default generator, before the first run
-  const amp::AutocastSettings autocast_;  // of the first run
+  uint64_t seed_, offset_;                // state of the default generator before the first run
+  const amp::AutocastSettings autocast_;  // settings during the first run
   std::vector<Place> places_;
-  std::recursive_mutex mutex_;  // of what follows, and of places_ once the first run is over
+  std::recursive_mutex mutex_;  // guards the fields below, and places_ once the first run is over
   bool running_again_ = false;
-  size_t next_place_ = 0;  // while running again
+  size_t next_place_ = 0;  // during the second run
   bool filled_ = false, with_history_ = false;
 };
 
-/// True while a checkpointed function runs for the second time: a layer that counts its calls leaves this one out.
+/// True while a checkpointed function runs for the second time. A layer that counts its calls must not count this one.
 bool is_recomputing();
 
-/// function(inputs…), without keeping what it saves for backward. Inputs are tensors, lists of them, or values that are
-/// copied; the result is whatever the function returns. Other tensors may be captured. The function must compute the
-/// same each time, from the same numbers: an AutogradError says when it saved something else the second time, or when
-/// an input was changed in place in between. Checkpoints nest. Under NoGradGuard it is a plain call.
+/// Returns function(inputs…) without keeping what it saves for backward. Inputs are tensors, lists of tensors, or
+/// values that are copied; the result is whatever the function returns. The function may capture other tensors. It must
+/// compute the same results from the same numbers each time: an AutogradError reports that it saved something else in
+/// the second run, or that an input was changed in place in between. Checkpoints can be nested. Under NoGradGuard this
+/// is a plain call.
 template <class Function, class... Inputs>
 auto checkpoint(const CheckpointOptions& options, Function function, const Inputs&... inputs) {
   if (!GradMode::is_enabled()) return function(inputs...);
@@ -86,7 +88,7 @@ auto checkpoint(const CheckpointOptions& options, Function function, const Input
   };
   (collect(inputs), ...);
 
-  // The arguments of the second run: tensors come from the list, where their versions are checked.
+  // Arguments of the second run: tensors come from the list, which checks their versions.
   auto replace = []<class Input>(const Input& input, const TensorList& list, size_t& next) {
     if constexpr (std::is_same_v<Input, Tensor>) {
       return list[next++];
@@ -98,7 +100,7 @@ auto checkpoint(const CheckpointOptions& options, Function function, const Input
       return input;
     }
   };
-  // A tensor's place is all that is kept of it; holding on to it would keep the numbers.
+  // Only the position of a tensor is kept. A handle would keep its memory alive.
   auto forget = []<class Input>(const Input& input) {
     if constexpr (std::is_same_v<Input, Tensor>) return Tensor();
     else if constexpr (std::is_same_v<Input, TensorList>) return TensorList(input.size());
@@ -108,7 +110,8 @@ auto checkpoint(const CheckpointOptions& options, Function function, const Input
     size_t next = 0;
     std::apply(
         [&](const auto&... argument) {
-          // Braces: from left to right. With its types, as one input that is a tuple would become the tuple.
+          // Braces evaluate from left to right. Without the explicit type, a single input that is a tuple would become
+          // the tuple.
           const std::tuple<decltype(replace(argument, list, next))...> again{replace(argument, list, next)...};
           std::apply(function, again);
         },

@@ -1,13 +1,13 @@
-// Operators that are composed of others. In half types each of the parts would round what it hands on, and soon leave
-// the range of float16: so the composition computes in float32, forward and backward, and rounds its results and the
-// gradients of its inputs once.
+// Operators composed of other operators. In half types each part would round its result, and intermediate values might
+// overflow float16. A composition therefore computes in float32, forward and backward, and rounds only its results and
+// the gradients of its inputs.
 //
 //   Tensor tanhshrink(const Tensor& x, Loc where) {
 //     OpScope op("tanhshrink", where);
 //     return composed(op, [](const Tensor& x) { return x - tanh(x); }, x);
 //   }
 //
-// A node whose backward is such a composition says so by Node::backward_in_float32.
+// A node whose backward is such a composition returns true from Node::backward_in_float32.
 #pragma once
 
 #include <span>
@@ -17,7 +17,7 @@
 namespace gradus {
 namespace detail {
 
-/// The half types among the inputs of a composition, as they are or as autocast makes them.
+/// Describes the half types among the inputs of a composition, as given or as autocast casts them.
 class HalfInputs {
  public:
   HalfInputs(const OpScope& op, const Tensor* const* inputs, size_t count) : op_(op) {
@@ -32,7 +32,8 @@ class HalfInputs {
   }
 
   bool any() const { return any_; }
-  /// What the composition computes with: x in float32. Where autocast makes x a half type, it is rounded first.
+  /// Converts an input to float32, the type in which the composition computes. If autocast casts x to a half type, x is
+  /// rounded to that type first.
   Tensor operator()(const Tensor& x) const {
     const bool cast = x.defined() && is_half(op_.type_of(x)) && !is_half(x.dtype());
     return widened(cast ? x.to(op_.type_of(x), false, false, Loc{}) : x);
@@ -49,13 +50,14 @@ class HalfInputs {
  private:
   const OpScope& op_;
   bool any_ = false;
-  DType type_;  // of the results: the inputs', where arrays count more than scalars
+  DType type_;  // of the results: the inputs' promoted type; scalars count only if all inputs are scalars
 };
 
 }  // namespace detail
 
-/// f(inputs…), where half types are computed in float32: f gets them converted, and its results of type float32 are
-/// rounded to the inputs' type, or to the one that autocast gives the operator. Undefined inputs stay so.
+/// Returns f(inputs…), computed in float32 if inputs are of a half type: f gets converted inputs, and its float32
+/// results are rounded to the inputs' type, or to the type that autocast chooses for the operator. Undefined inputs
+/// stay undefined.
 template <class F, class... Inputs>
 auto composed(const OpScope& op, F&& f, const Inputs&... inputs) {
   const auto pointers = detail::tensor_pointers(inputs...);
@@ -68,7 +70,7 @@ auto composed(const OpScope& op, F&& f, const Inputs&... inputs) {
   return results;
 }
 
-/// The same for a list of inputs.
+/// Like composed(), for a list of inputs.
 template <class F>
 Tensor composed_of_list(const OpScope& op, F&& f, const TensorList& inputs) {
   std::vector<const Tensor*> pointers;

@@ -16,27 +16,27 @@
 namespace gradus {
 namespace {
 
-// Where a caller of grad() wants a gradient: at the entry of a node.
+// A gradient requested by a caller of grad(), taken from the gradients that arrive at a node.
 struct Capture {
   Edge at;
   Tensor gradient;
 };
 
-// What a pass knows of a node.
+// State of a node during one backward pass.
 struct NodeState {
   Node* node = nullptr;
-  int waiting = 0;  // edges into this node that have not delivered yet
+  int waiting = 0;  // number of incoming edges that have not delivered a gradient yet
   bool queued = false;
-  bool wanted = true;  // leads to a capture
-  Grads gradients;     // of its outputs, summed so far
-  Tensor addend;       // to gradients[0]: the node adds it (Node::takes_parts)
+  bool wanted = true;  // true if the node leads to a capture
+  Grads gradients;     // gradients of its outputs, summed so far
+  Tensor addend;       // second summand of gradients[0], which the node adds itself (Node::takes_parts)
 };
 
-// The states of a pass, found by node: an open table, in which nodes lie where their sequence numbers say. Nodes of one
-// graph were numbered one after the other, so they rarely meet.
+// Maps nodes to their states: a hash table with open addressing, hashed by sequence number. The nodes of a graph have
+// nearly consecutive numbers, so collisions are rare.
 class StateTable {
  public:
-  // The state of `node`, made where there was none; `fresh` tells. Takes the place of references handed out before.
+  // Returns the state of `node`, and sets *fresh if it was created. Invalidates references returned before.
   NodeState& find_or_add(Node* node, bool* fresh) {
     if (2 * (states_.size() + 1) > places_.size()) grow();
     uint32_t& place = place_of(node);
@@ -65,15 +65,15 @@ class StateTable {
   }
 
   std::vector<NodeState> states_;
-  std::vector<uint32_t> places_;  // indices into states_; their number is a power of two
+  std::vector<uint32_t> places_;  // indices into states_; the size is a power of two
 };
 
-// One pass over a graph. Its nodes live at least as long, since the roots hold them.
+// One backward pass over a graph. The roots keep all nodes alive while it runs.
 class BackwardPass {
  public:
   BackwardPass(bool keep_graph, bool create_graph) : keep_graph_(keep_graph), create_graph_(create_graph) {}
 
-  // With captures, runs only what leads to them and leaves the leaves' grad() alone.
+  // With captures, runs only the nodes that lead to them, and does not change grad() of the leaves.
   void run(const std::vector<Edge>& roots, Grads root_gradients, std::vector<Capture>* captures) {
     captures_ = captures;
     discover(roots);
@@ -83,7 +83,7 @@ class BackwardPass {
       NodeState& state = states_[root.node.get()];
       if (state.waiting == 0 && !state.queued) enqueue(state);
     }
-    const amp::detail::AutocastOff off;  // each node runs in the types of its forward
+    const amp::detail::AutocastOff off;  // nodes run in the types of their forward pass
     BackwardPass* const outer = std::exchange(current_, this);
     struct Restore {
       BackwardPass* outer;
@@ -98,7 +98,7 @@ class BackwardPass {
   }
 
   static BackwardPass* current() { return current_; }
-  // True if nobody but the running node's backward, to which it was given, holds `dy`.
+  // True if `dy` was passed to the node that is running and nothing else refers to its data.
   bool hands_over(const Tensor& dy) const {
     const auto is_dy = [&](const Tensor& given) { return &given == &dy; };
     return given_ && std::any_of(given_->begin(), given_->end(), is_dy) && is_exclusive(dy);
@@ -112,7 +112,7 @@ class BackwardPass {
     bool operator<(const Ready& other) const { return priority < other.priority; }
   };
 
-  // Finds the nodes behind the roots and how many edges lead into each.
+  // Finds all nodes that the roots lead to and counts the edges into each.
   void discover(const std::vector<Edge>& roots) {
     bool fresh = false;
     for (const Edge& root : roots) states_.find_or_add(root.node.get(), &fresh);
@@ -120,7 +120,8 @@ class BackwardPass {
       for (const Edge& edge : states_.all()[next].node->edges())
         if (edge.node) ++states_.find_or_add(edge.node.get(), &fresh).waiting;
     if (!captures_) return;
-    // Edges lead to nodes made earlier, accumulators to none: from the oldest on, wanted spreads upwards.
+    // Edges lead to nodes made earlier, and accumulators have no edges. Visiting accumulators first and then nodes by
+    // age therefore decides `wanted` for the targets of all edges of a node before the node itself.
     std::vector<Node*> found;
     for (const NodeState& state : states_.all()) found.push_back(state.node);
     std::sort(found.begin(), found.end(), [](Node* a, Node* b) {
@@ -140,7 +141,7 @@ class BackwardPass {
     ready_.push({state.node->is_accumulator() ? UINT64_MAX : state.node->sequence(), &state});
   }
 
-  // True if nobody else reaches the numbers of `gradient`, so that they may be overwritten.
+  // True if nothing else refers to the data of `gradient`, so that they may be overwritten.
   static bool is_exclusive(const Tensor& gradient) {
     return gradient.use_count() == 1 && gradient.array().storage().is_exclusive() && !gradient.array().may_overlap();
   }
@@ -165,10 +166,10 @@ class BackwardPass {
     }
   }
 
-  // True if nobody but the node itself, which takes it in parts, sees the gradient of its output.
+  // True if the node accepts two summands and nothing else needs their sum.
   bool adds(const Node& node) const { return node.takes_parts() && !create_graph_ && !captures_ && !node.is_watched(); }
 
-  // Runs a node, inside the layer that made it.
+  // Runs a node as part of the layer that made it.
   void execute(NodeState& state) {
     if (state.node->module_path().empty()) return run(state);
     const ModuleFrame frame(state.node, [](const void* of) { return static_cast<const Node*>(of)->module_path(); });
@@ -231,7 +232,7 @@ class BackwardPass {
     }
   }
 
-  // Shows the gradients of a node's outputs to its hooks, which may replace them, and to tensors that retain them.
+  // Passes the gradients of a node's outputs to its hooks, which may replace them, and to tensors that retain them.
   static void show(const Node& node, Grads& dys) {
     unsigned id = 0;
     while (const std::optional<Node::OutputHook> hook = node.output_hook_from(id)) {
@@ -245,7 +246,7 @@ class BackwardPass {
       if (dys[output_nr].defined()) accumulate_grad(tensor, dys[output_nr]);
   }
 
-  // Is it the whole gradient of a leaf that takes it in the half type of its copy?
+  // True if `gradient` is the whole gradient of a leaf that accepts it in a half type.
   bool stays_half(const NodeState& next, const Tensor& gradient) const {
     if (!next.node->is_accumulator() || captures_ || create_graph_ || next.waiting > 1 || !next.gradients.empty())
       return false;
@@ -254,7 +255,7 @@ class BackwardPass {
            gradient.device() == leaf.device && static_cast<const AccumulateGrad*>(next.node)->takes_half();
   }
 
-  // The gradient in the shape, type and place of the output it belongs to.
+  // Converts a gradient to the shape and type of its output, and checks its device.
   static Tensor fitting(const Node& node, uint32_t output_nr, Tensor gradient, const char* from) {
     const Node::OutputInfo& info = node.outputs()[output_nr];
     if (!(gradient.sizes() == info.shape)) {
@@ -264,22 +265,22 @@ class BackwardPass {
                       have = gradient.sizes()[static_cast<int>(gradient.dim()) - i];
         expanded = want == have || want == 1;
       }
-      GRADUS_CHECK(expanded, AutogradError, from, " gave a gradient of shape ", gradient.sizes(), ", expected shape ",
-                   info.shape);
+      GRADUS_CHECK(expanded, AutogradError, from, " returned a gradient of shape ", gradient.sizes(),
+                   ", expected shape ", info.shape);
       const int lead = static_cast<int>(gradient.dim()) - info.shape.size();
       Dims dims;
       for (int i = 0; i < gradient.dim(); ++i)
         if (i < lead || (info.shape[i - lead] == 1 && gradient.size(i) != 1)) dims.push_back(i);
       gradient = gradient.sum(dims, true).reshape(info.shape);
     }
-    GRADUS_CHECK(gradient.device() == info.device, DeviceError, from, " gave a gradient on ", gradient.device(),
+    GRADUS_CHECK(gradient.device() == info.device, DeviceError, from, " returned a gradient on ", gradient.device(),
                  " for a tensor on ", info.device);
     if (gradient.dtype() != info.dtype) gradient = gradient.to(info.dtype);
     return gradient;
   }
 
   const bool keep_graph_, create_graph_;
-  const Grads* given_ = nullptr;  // to the node whose backward runs
+  const Grads* given_ = nullptr;  // arguments of the running node's backward
   std::vector<Capture>* captures_ = nullptr;
   StateTable states_;
   std::priority_queue<Ready> ready_;
@@ -289,7 +290,7 @@ class BackwardPass {
 
 thread_local constinit BackwardPass* BackwardPass::current_ = nullptr;
 
-// Edges of the tensors to differentiate, and their gradients with ones filled in for scalars.
+// Collects the edges of the tensors to differentiate, and their gradients, with ones for scalars without a gradient.
 void collect_roots(const TensorList& tensors, const TensorList& gradients, bool create_graph, std::vector<Edge>* roots,
                    Grads* root_gradients) {
   GRADUS_CHECK(gradients.empty() || gradients.size() == tensors.size(), ValueError, tensors.size(), " tensors but ",

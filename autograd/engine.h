@@ -1,4 +1,5 @@
-// The engine: walks the graph from outputs to leaves, each node once all gradients of its outputs have arrived.
+// The engine walks the graph from outputs to leaves. It runs each node once all gradients of the node's outputs have
+// arrived.
 #pragma once
 
 #include <gradus/autograd/node.h>
@@ -7,21 +8,21 @@
 namespace gradus {
 namespace autograd {
 
-/// Sum of gradients of `tensors` with respect to the graph's leaves (or to `inputs` alone), accumulated into grad().
-/// `grad_tensors[i]` may be undefined for a single-element tensor (it counts as 1). torch::autograd::backward.
+/// Adds the gradients of `tensors` with respect to the graph's leaves (or only to `inputs`) to their grad().
+/// `grad_tensors[i]` may be undefined for a single-element tensor, which means 1. (torch::autograd::backward)
 void backward(const TensorList& tensors, const TensorList& grad_tensors = {},
               std::optional<bool> retain_graph = std::nullopt, bool create_graph = false, const TensorList& inputs = {},
               Loc where = Loc::current());
 
-/// The gradients of `outputs` with respect to `inputs`, without touching grad(). An input that the outputs do not
-/// depend on is an AutogradError, or undefined with `allow_unused`. torch::autograd::grad.
+/// Returns the gradients of `outputs` with respect to `inputs`, without changing grad(). If the outputs do not depend
+/// on an input, this is an AutogradError, or with `allow_unused` an undefined gradient. (torch::autograd::grad)
 TensorList grad(const TensorList& outputs, const TensorList& inputs, const TensorList& grad_outputs = {},
                 std::optional<bool> retain_graph = std::nullopt, bool create_graph = false, bool allow_unused = false,
                 Loc where = Loc::current());
 
-/// Keeps other threads' backward passes from the gradient of a leaf until the end of the scope: a hook may then read or
-/// write leaf.grad() beside them. Hold it under NoGradGuard, for one leaf at a time, and for the reading alone: other
-/// leaves may share the lock.
+/// Prevents backward passes of other threads from changing the gradient of a leaf until the end of the scope, so that a
+/// hook may read or write leaf.grad(). Hold it under NoGradGuard, for one leaf at a time, and only while accessing the
+/// gradient: leaves may share a lock.
 class GradLock {
  public:
   explicit GradLock(const Tensor& leaf) : lock_(leaf.impl()->meta.get()) {}
@@ -30,14 +31,16 @@ class GradLock {
   const gradus::detail::ObjectLock lock_;
 };
 
-/// Runs `done` at the end of the backward pass in progress on this thread. Outside one it is an AutogradError.
+/// Calls `done` at the end of the backward pass in progress on this thread. Throws an AutogradError outside of a
+/// backward pass.
 void queue_callback(std::function<void()> done);
 
 }  // namespace autograd
 
-/// While on, every recorded operator and every backward is checked: an AutogradError names the operator and layer that
-/// made the first NaN or inf, or the input, gradient or saved tensor that already had one
-/// (torch::autograd::AnomalyMode). Belongs to a thread; costs a pass over every tensor that is read or made.
+/// While anomaly detection is enabled, every recorded operator and every backward of this thread is checked: an
+/// AutogradError names the operator and layer that produced the first NaN or infinity, or the input, gradient or saved
+/// tensor that already contained it (torch::autograd::AnomalyMode). Every tensor that is read or made is scanned, which
+/// costs time.
 class AnomalyGuard {
  public:
   explicit AnomalyGuard(bool enabled = true) : previous_(enabled_) { enabled_ = enabled; }
@@ -52,17 +55,19 @@ class AnomalyGuard {
 };
 
 namespace detail {
-/// For AnomalyGuard, before the forward of a recorded node: remembers which input already holds a NaN or inf.
+/// For AnomalyGuard, before the forward of a recorded node: remembers which input already contains a NaN or infinity.
 void note_inputs(const Node& node, const Tensor* const* inputs, size_t count);
-/// After it: an AutogradError that names the operator and its layer, or the input that note_inputs found, if `result`
-/// holds a NaN or inf.
+/// For AnomalyGuard, after forward: if `result` contains a NaN or infinity, throws an AutogradError that names the
+/// operator and its layer, or the input that note_inputs found.
 void check_result(const Node& node, const Array& result);
-/// Says which gradient that reaches `node`, or which tensor that it saved, already holds a NaN or inf; "" for none.
+/// Describes which incoming gradient of `node`, or which tensor it saved, already contains a NaN or infinity; "" if
+/// none does.
 std::string anomaly_before_backward(const Node& node, const Grads& dys, const Tensor& addend);
-/// An AutogradError that names the node, or what was found `before`, if `gradient` holds a NaN or inf.
+/// If `gradient` contains a NaN or infinity, throws an AutogradError that names the node, or describes what
+/// anomaly_before_backward found (`before`).
 void check_gradient(const Node& node, const Array& gradient, const std::string& before);
-/// For a node's backward: true if the engine gave it `dy` and nobody else holds those numbers, so that it may overwrite
-/// them.
+/// For a node's backward: returns true if the engine passed it `dy` and nothing else holds that memory, so that it may
+/// be overwritten.
 bool is_handed_over(const Tensor& dy);
 }  // namespace detail
 

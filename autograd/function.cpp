@@ -13,7 +13,7 @@ struct SavedValue::Held : std::variant<bool, int64_t, double, std::string, Tenso
   template <class T>
   static const T& get(const std::shared_ptr<const Held>& held, const char* wanted) {
     const T* found = held ? std::get_if<T>(held.get()) : nullptr;
-    GRADUS_CHECK(found, ValueError, "saved_data holds no ", wanted, " here");
+    GRADUS_CHECK(found, ValueError, "this entry of saved_data is not a ", wanted);
     return *found;
   }
 };
@@ -97,7 +97,7 @@ TensorList run_function(const Ref<FunctionNode>& node, const TensorList& inputs,
   auto listed = [&](const TensorList& list, const Tensor& tensor) {
     return std::any_of(list.begin(), list.end(), same(tensor));
   };
-  for (const Tensor& written : context.dirty_) written.array().bump_version();  // perhaps through data_ptr
+  for (const Tensor& written : context.dirty_) written.array().bump_version();  // forward may use data_ptr
   const TensorList raw = results;
   for (Tensor& result : results) {
     if (!result.defined() || !is_floating(result.dtype()) || listed(context.non_differentiable_, result)) {
@@ -109,7 +109,7 @@ TensorList run_function(const Ref<FunctionNode>& node, const TensorList& inputs,
       detail::finish_in_place(result, node);
       continue;
     }
-    // An input handed through, or a view made inside, becomes a tensor of its own.
+    // An input that forward returns unchanged, or a view made inside, becomes a new tensor.
     result = detail::finish_output(node, result.array());
   }
   for (const Tensor& tensor : context.to_save_) {

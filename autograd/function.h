@@ -1,9 +1,13 @@
-// Operators of the user's own: forward and backward as static functions of a struct (torch::autograd::Function).
+// User-defined operators: forward and backward as static functions of a struct (torch::autograd::Function).
 //
 //   struct Square : autograd::Function<Square> {
-//     static Tensor forward(AutogradContext* ctx, const Tensor& x) { ctx->save_for_backward({x}); return x * x; }
-//     static TensorList backward(AutogradContext* ctx, const TensorList& dy) { return {2 *
-//     ctx->get_saved_variables()[0] * dy[0]}; }
+//     static Tensor forward(AutogradContext* ctx, const Tensor& x) {
+//       ctx->save_for_backward({x});
+//       return x * x;
+//     }
+//     static TensorList backward(AutogradContext* ctx, const TensorList& dy) {
+//       return {2 * ctx->get_saved_variables()[0] * dy[0]};
+//     }
 //   };
 //   Tensor y = Square::apply(x);
 #pragma once
@@ -19,7 +23,7 @@ namespace autograd {
 
 using variable_list = TensorList;
 
-/// A value kept in ctx->saved_data; asked for as another type it is a ValueError.
+/// A value kept in ctx->saved_data. Reading it as another type is a ValueError.
 class SavedValue {
  public:
   SavedValue() = default;
@@ -40,21 +44,21 @@ class SavedValue {
 
  private:
   struct Held;
-  std::shared_ptr<const Held> held_;  // copies share it
+  std::shared_ptr<const Held> held_;  // shared by copies
 };
 
 class FunctionNode;
 
-/// What forward leaves for backward.
+/// Carries what forward saves to backward.
 class AutogradContext {
  public:
-  /// Inputs or outputs of forward that backward needs; checked on use for changes in place.
+  /// Saves inputs or outputs of forward for backward. Changes in place are detected when they are read.
   void save_for_backward(TensorList tensors) { to_save_ = std::move(tensors); }
   TensorList get_saved_variables() const;
-  /// Inputs that forward wrote in place and returns.
+  /// Declares inputs that forward changed in place and returns.
   void mark_dirty(const TensorList& inputs) { dirty_ = inputs; }
   void mark_non_differentiable(const TensorList& outputs) { non_differentiable_ = outputs; }
-  /// Whether missing gradients reach backward as zeros (default) or undefined.
+  /// If true (default), missing gradients are passed to backward as zeros, else as undefined tensors.
   void set_materialize_grads(bool materialize) { materialize_ = materialize; }
   bool needs_input_grad(size_t input) const;
   std::map<std::string, SavedValue> saved_data;
@@ -89,19 +93,20 @@ class FunctionNode final : public Node {
                                  std::vector<int> input_of_argument,
                                  const std::function<TensorList(AutogradContext*)>& forward);
   Backward backward_;
-  std::recursive_mutex mutex_;  // one thread at a time in backward_: functions of users change their context
+  std::recursive_mutex mutex_;  // serializes calls of backward_, because user functions may change their context
   std::vector<std::unique_ptr<Saved>> kept_;
-  std::vector<int> input_of_argument_;  // argument position -> edge, -1 where the argument is no tensor
+  std::vector<int> input_of_argument_;  // argument position -> edge, -1 if the argument is not a tensor
 };
 
-/// Runs `forward` without recording and ties its results to `inputs`.
+/// Runs `forward` without recording and connects its results to `inputs` in the graph.
 TensorList run_function(const Ref<FunctionNode>& node, const TensorList& inputs, std::vector<int> input_of_argument,
                         const std::function<TensorList(AutogradContext*)>& forward);
 
 template <class T>
 struct Function {
-  /// Calls T::forward(ctx, args…). backward must return one gradient per argument (undefined for non-tensors; of a list
-  /// one for each tensor), and may return undefined ones for further arguments of forward, which had their defaults.
+  /// Calls T::forward(ctx, args…). backward must return one gradient per argument: an undefined one for an argument
+  /// that is not a tensor, and one per tensor for a list. It may return further undefined gradients for parameters of
+  /// forward that were left at their defaults.
   template <class... Args>
   static auto apply(Args&&... args) {
     TensorList inputs;

@@ -1,4 +1,4 @@
-// Whether operators record how to differentiate them. Per thread.
+// Grad mode, a setting of each thread: whether operators are recorded for differentiation.
 #pragma once
 
 namespace gradus {
@@ -8,7 +8,7 @@ inline thread_local constinit bool grad_enabled = true;
 inline thread_local constinit bool inference_enabled = false;
 }  // namespace detail
 
-/// True where operators on tensors that require gradients are recorded.
+/// Returns true if operators on tensors that require gradients are recorded.
 struct GradMode {
   static bool is_enabled() { return detail::grad_enabled; }
   static void set_enabled(bool enabled) { detail::grad_enabled = enabled; }
@@ -26,14 +26,15 @@ class AutoGradMode {
   bool previous_;
 };
 
-/// Records nothing until the end of the scope (torch::NoGradGuard).
+/// Disables recording until the end of the scope (torch::NoGradGuard).
 class NoGradGuard : public AutoGradMode {
  public:
   NoGradGuard() : AutoGradMode(false) {}
 };
 
-/// Like NoGradGuard, and tensors made inside keep no trace of views; outside they can neither be written in place nor
-/// be kept for backward (c10::InferenceMode). InferenceMode(false) takes back both for its scope.
+/// Like NoGradGuard; in addition, views made inside are not tracked. Outside the scope, tensors made inside can be
+/// neither changed in place nor saved for backward (c10::InferenceMode). InferenceMode(false) suspends an enclosing
+/// InferenceMode.
 class InferenceMode {
  public:
   explicit InferenceMode(bool enabled = true) : grad_(!enabled), previous_(detail::inference_enabled) {

@@ -9,7 +9,7 @@
 namespace gradus::autograd {
 namespace {
 
-// Floating results of f, those without a history included.
+// Returns the floating results of f, including those without a history.
 TensorList results_of(const GradcheckFunction& f, const TensorList& inputs) {
   TensorList all = f(inputs), kept;
   for (Tensor& result : all)
@@ -17,8 +17,8 @@ TensorList results_of(const GradcheckFunction& f, const TensorList& inputs) {
   return kept;
 }
 
-// The gradients of the results, weighted by `weights`, with respect to `wanted`. Results without a history and inputs
-// that nothing depends on contribute zeros.
+// Returns the gradients of the results, weighted by `weights`, with respect to `wanted`. Results without a history, and
+// inputs that no result depends on, contribute zeros.
 TensorList gradients_of(const TensorList& results, const TensorList& wanted, const TensorList& weights,
                         bool create_graph) {
   TensorList tracked, tracked_weights, gradients(wanted.size());
@@ -33,7 +33,7 @@ TensorList gradients_of(const TensorList& results, const TensorList& wanted, con
   return gradients;
 }
 
-// Fixed weights in [0.5, 1.5): their weighted sum of results has a gradient that tells elements apart.
+// Fixed weights in [0.5, 1.5). Because they differ, an error that permutes elements changes the weighted sum.
 Tensor weights_like(const Tensor& y, uint64_t draw) {
   Tensor weights = empty({y.numel()}, TensorOptions(kDouble));
   double* data = weights.data_ptr<double>();
@@ -43,14 +43,14 @@ Tensor weights_like(const Tensor& y, uint64_t draw) {
 }
 
 double weighted_sum(const GradcheckFunction& f, const TensorList& inputs, const TensorList& weights) {
-  // Gradients stay on: the function may compute gradients itself.
+  // Recording stays enabled, because the function may itself compute gradients.
   const TensorList results = results_of(f, inputs);
-  GRADUS_CHECK(results.size() == weights.size(), AutogradError, "gradcheck: the function gives ", weights.size(),
-               " floating results, and ", results.size(), " when an input moves");
+  GRADUS_CHECK(results.size() == weights.size(), AutogradError, "gradcheck: the function returns ", weights.size(),
+               " floating results, but ", results.size(), " after an input changed");
   double sum = 0;
   for (size_t i = 0; i < results.size(); ++i) {
     GRADUS_CHECK(results[i].sizes() == weights[i].sizes(), AutogradError, "gradcheck: result ", i, " has shape ",
-                 weights[i].sizes(), ", and ", results[i].sizes(), " when an input moves");
+                 weights[i].sizes(), ", but ", results[i].sizes(), " after an input changed");
     if (results[i].numel() > 0) sum += (results[i].detach() * weights[i]).sum().item<double>();
   }
   return sum;
@@ -77,7 +77,7 @@ bool gradcheck(const GradcheckFunction& f, const TensorList& inputs, double eps,
 
   for (size_t k = 0; k < wanted.size(); ++k) {
     const Tensor gradient = analytic[k].cpu().contiguous();
-    // Perturb through a flat view that shares the input's numbers, logical order.
+    // Perturbs each element, in logical order, through an array that shares the input's storage.
     const Array& numbers = wanted[k].array();
     for (int64_t i = 0; i < numbers.numel(); ++i) {
       Array element = numbers;
@@ -108,7 +108,7 @@ bool gradgradcheck(const GradcheckFunction& f, const TensorList& inputs, double 
                    bool raise) {
   const TensorList results = results_of(f, inputs);
   TensorList all = inputs;
-  for (size_t i = 0; i < results.size(); ++i) {  // second derivatives also in dy
+  for (size_t i = 0; i < results.size(); ++i) {  // second derivatives are also taken with respect to dy
     all.push_back(weights_like(results[i], 100 + i));
     if (results[i].requires_grad()) all.back().set_requires_grad(true);
   }

@@ -10,7 +10,7 @@
 namespace gradus::autograd {
 namespace {
 
-// Every node behind `root`, each once.
+// Returns every node in the graph of `root` once.
 std::vector<Ref<Node>> nodes_behind(const Tensor& root) {
   std::vector<Ref<Node>> found;
   std::set<Node*> seen;
@@ -28,7 +28,7 @@ std::vector<Ref<Node>> nodes_behind(const Tensor& root) {
 
 std::string describe(const Array& array) { return std::string(gradus::name(array.dtype())) + to_string(array.shape()); }
 
-// The numbers of a small tensor in row-major order, behind `before`; empty for others.
+// Formats the elements of a small tensor in row-major order with `before` as a prefix; "" for larger tensors.
 std::string numbers(const char* before, const Tensor& x) {
   constexpr int64_t kMost = 8;
   if (!x.defined() || x.numel() == 0 || x.numel() > kMost) return "";
@@ -78,7 +78,7 @@ std::string graph_to_dot(const Tensor& root) {
 }
 
 int64_t saved_bytes(const Tensor& root) {
-  std::map<const void*, int64_t> storages;  // by first byte
+  std::map<const void*, int64_t> storages;  // keyed by the address of the first byte
   for (const Ref<Node>& node : nodes_behind(root))
     for (const Saved* saved = node->saved(); saved; saved = saved->next())
       if (saved->peek().defined())

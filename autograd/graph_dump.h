@@ -1,4 +1,4 @@
-// The recorded graph as a picture.
+// Renders the recorded graph.
 #pragma once
 
 #include <string>
@@ -9,13 +9,14 @@
 namespace gradus {
 namespace autograd {
 
-/// Graphviz source of the graph behind `root`: nodes with their layer, edges with shapes, what each node saved with its
-/// bytes, and the numbers of tensors of at most eight elements, with the gradients of leaves where there are some
-/// (after backward with retain_graph). `dot -Tsvg` draws it.
+/// Returns Graphviz source of the graph that ends in `root`: nodes with their layers, edges with shapes, and the
+/// tensors each node saved with their sizes in bytes. Tensors of at most eight elements are shown with their values,
+/// and leaves with their gradients if they have any (after backward with retain_graph). Draw it with `dot -Tsvg`.
 std::string graph_to_dot(const Tensor& root);
-/// Bytes of distinct storages that the graph behind `root` keeps alive for backward.
+/// Total size in bytes of the distinct storages that the graph of `root` keeps alive for backward.
 int64_t saved_bytes(const Tensor& root);
-/// The leaves behind `root` that require gradients, each once. Those of a part that backward recomputes are not seen.
+/// The leaves in the graph of `root` that require gradients, each once. Leaves used only inside a checkpointed part are
+/// not found.
 std::vector<Tensor> leaves_behind(const Tensor& root);
 
 }  // namespace autograd

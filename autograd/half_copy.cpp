@@ -11,7 +11,7 @@
 namespace gradus::amp::detail {
 namespace {
 
-// Guards AutogradMeta::half_copy: several threads may start graphs from the same parameters.
+// Guards AutogradMeta::half_copy, because several threads may start graphs from the same parameters.
 std::mutex half_copy_mutex;
 
 bool recording(Device device) { return runtime(device.type()).capturing(); }
@@ -48,7 +48,7 @@ Array half_copy_for_cast(const Tensor& parameter, DType dtype) {
     if (!is_known || !copy->recorded) return {};
     copy->read = true;
   } else if (GradMode::is_enabled() && !is_known) {
-    copy = std::make_shared<HalfCopy>();  // recordings keep the one that they read
+    copy = std::make_shared<HalfCopy>();  // recordings keep the copy that they read
     copy->dtype = dtype;
   } else if (!is_known) {
     return {};
@@ -69,7 +69,7 @@ Array half_copy_for_step(const Tensor& parameter) {
   } else if (copy->numbers.storage().use_count() > 1) {
     return {};
   }
-  refresh(*copy, parameter);  // an inf or NaN may be found, and nothing written
+  refresh(*copy, parameter);  // needed if the step writes nothing because it finds an infinity or NaN
   return copy->numbers;
 }
 
@@ -89,7 +89,7 @@ void keep_half_gradient(AutogradMeta& meta, const Array& gradient) {
 
 void convert_half_gradient(AutogradMeta& meta) {
   const gradus::detail::ObjectLock lock(&meta);
-  if (!meta.has_half_grad) return;  // another thread was here
+  if (!meta.has_half_grad) return;  // another thread has already converted it
   GRADUS_CHECK(meta.recorded_half_grad || !recording(meta.half_grad.device()), ValueError,
                "a recorded step uses a gradient of shape ", meta.half_grad.shape(),
                " from before it: call zero_grad() in the step, or grad() before the recording");
@@ -104,7 +104,7 @@ void drop_half_gradient(AutogradMeta& meta) {
 
 RecordedHalfCopies::RecordedHalfCopies(std::vector<Tensor> parameters) : parameters_(std::move(parameters)) {
   for (const Tensor& parameter : parameters_) {
-    parameter.grad();  // float32 before the recording adds to it
+    parameter.grad();  // converts it to float32 before the recording adds to it
     const std::shared_ptr<HalfCopy>& copy = slot_of(parameter);
     copies_.push_back(copy && copy->numbers.defined() && fits(*copy, parameter) ? copy : nullptr);
   }
@@ -150,7 +150,7 @@ void RecordedHalfCopies::refresh() const {
 
 void RecordedHalfCopies::replayed() const {
   for (size_t i = 0; i < copies_.size(); ++i) {
-    parameters_[i].array().bump_version();  // replays do not
+    parameters_[i].array().bump_version();  // replays do not increase the version
     if (copies_[i]) mark_current(*copies_[i], parameters_[i]);
   }
 }

@@ -1,9 +1,10 @@
-// Copies of parameters in the half type that autocast takes them in. An optimizer writes them with the parameters, so
-// that the next step converts nothing.
+// Copies of parameters in the half type to which autocast casts them. The optimizer writes them together with the
+// parameters, so that the next step needs no conversion.
 //
-// A copy is up to date until something else writes the parameter: eager operators count in its version, and recorded
-// graphs, which write without counting, in replay_count(). Autocast converts then, and the optimizer's next step makes
-// the copy anew. Recorded steps read copies only where RecordedHalfCopies brings them up to date before each replay.
+// A copy is current until something other than the optimizer writes the parameter. Eager operators increase the
+// parameter's version; recorded graphs write without doing so and increase replay_count() instead. If the copy is out
+// of date, autocast converts the parameter, and the optimizer's next step renews the copy. Recorded steps read copies
+// only under a RecordedHalfCopies, which renews outdated copies before each replay.
 #pragma once
 
 #include <memory>
@@ -20,45 +21,48 @@ namespace gradus::amp::detail {
 struct HalfCopy {
   DType dtype = DType::bf16;
   bool wanted = false;    // autocast has asked for it since the optimizer's last step
-  bool recorded = false;  // the recording under way may read and write it
-  bool read = false;      // it did
+  bool recorded = false;  // the current recording may read and write it
+  bool read = false;      // the current recording has read it
   Array numbers;          // undefined before the first step
-  uint32_t version = 0;   // of the parameter, when both were the same
-  uint64_t replays = 0;   // replay_count() then
+  uint32_t version = 0;   // the parameter's version when the copy was current
+  uint64_t replays = 0;   // replay_count() when the copy was current
 };
 
-/// The copy where it is up to date, else undefined. Where gradients are recorded, the optimizer's next step writes it.
+/// Returns the copy if it is current, else an undefined array. If gradients are recorded, requests that the optimizer's
+/// next step write the copy.
 Array half_copy_for_cast(const Tensor& parameter, DType dtype);
-/// What the optimizer's step is to write: the copy, up to date, where autocast has asked for it since the last step.
-/// Undefined where the copy is still read: by a graph that is kept for another backward pass.
+/// The copy that the optimizer's step must write, made current, if autocast has asked for it since the last step.
+/// Undefined if something still reads the copy, such as a graph retained for another backward pass.
 Array half_copy_for_step(const Tensor& parameter);
-/// After that.
+/// Marks the copy as current after the optimizer's step.
 void half_copy_written(const Tensor& parameter);
 
-/// The leaf's gradient in the type that backward has made it in: the half type of a copy, which is float32 for whoever
-/// looks at grad(), or grad() itself.
+/// The leaf's gradient in the type that backward produced: a half type if autocast read a half copy (grad() would
+/// convert it to float32), else grad() itself.
 Array gradient_for_step(const Tensor& leaf);
-/// Keeps a gradient of a half type as the leaf's.
+/// Stores a gradient of a half type for the leaf.
 void keep_half_gradient(AutogradMeta& meta, const Array& gradient);
-/// Makes that float32. In a recording, one from before it is a ValueError: each replay would add to its first state.
+/// Converts the stored half gradient to float32. While recording, a gradient from before the recording is a ValueError:
+/// each replay would add to that same gradient.
 void convert_half_gradient(AutogradMeta& meta);
 void drop_half_gradient(AutogradMeta& meta);
 
-/// The copies that a recorded step reads, which are up to date before and after each replay.
+/// The copies that a recorded step reads. They are current before and after each replay.
 class RecordedHalfCopies {
  public:
   RecordedHalfCopies() = default;
-  /// For the recording that follows, of a step that changes `parameters` and no others.
+  /// For the recording that follows, of a step that changes only `parameters`.
   explicit RecordedHalfCopies(std::vector<Tensor> parameters);
-  /// For a step that is planned: as if the optimizer kept copies in this type of all of them. The caller puts back
-  /// AutogradMeta::half_copy.
+  /// For planning a step: behaves as if the optimizer kept copies of all parameters in this type. The caller must
+  /// restore AutogradMeta::half_copy.
   RecordedHalfCopies(std::vector<Tensor> parameters, DType dtype);
   RecordedHalfCopies(RecordedHalfCopies&&) = default;
   RecordedHalfCopies& operator=(RecordedHalfCopies&&) = default;
   ~RecordedHalfCopies() { close(); }
-  /// The recording's last work: converts what the step has changed behind the optimizer's back, as clamp_ does.
+  /// Ends the recording: converts parameters that the step changed other than through the optimizer, for example by
+  /// clamp_.
   void end_recording();
-  /// Of the copies that were read.
+  /// Total size of the copies that were read.
   int64_t bytes() const;
   template <class F>
   void replay(const F& run) const {
@@ -74,7 +78,7 @@ class RecordedHalfCopies {
   void close() const;
 
   std::vector<Tensor> parameters_;
-  std::vector<std::shared_ptr<HalfCopy>> copies_;  // of the parameters, or null; the recording knows their addresses
+  std::vector<std::shared_ptr<HalfCopy>> copies_;  // one per parameter, or null; the recorded kernels use these
 };
 
 }  // namespace gradus::amp::detail

@@ -12,10 +12,10 @@ namespace gradus {
 namespace {
 
 std::atomic<uint64_t> next_sequence{1};
-// Nodes waiting to be deleted by the outermost Node::destroy of this thread.
+// Nodes that the outermost Node::destroy of this thread will delete.
 thread_local constinit std::vector<Node*>* condemned = nullptr;
 
-// The mutex that serves an object.
+// The mutex that guards an object.
 std::recursive_mutex& mutex_of(const void* object) {
   struct alignas(64) Padded {
     std::recursive_mutex mutex;
@@ -25,7 +25,7 @@ std::recursive_mutex& mutex_of(const void* object) {
   return pool[(address / 64 ^ address / 4096) % pool.size()].mutex;
 }
 
-// Holds a flag for the length of a few copies.
+// A spin lock on a flag, held while a few handles are copied.
 class FlagLock {
  public:
   explicit FlagLock(std::atomic_flag& flag) : flag_(flag) {
@@ -51,8 +51,8 @@ unsigned detail::new_hook_id() {
 Node::Node() : sequence_(next_sequence.fetch_add(1, std::memory_order_relaxed)) {}
 
 void Node::destroy(Node* node) {
-  // Deleting a node drops its edges and saved tensors, which may drop the next node, and so on down the graph: collect
-  // instead of recursing.
+  // Deleting a node releases its edges and saved tensors, which may delete the next node, and so on through the graph.
+  // Nodes are therefore collected and deleted in a loop instead of recursively.
   if (condemned) {
     condemned->push_back(node);
     return;
@@ -69,7 +69,9 @@ void Node::destroy(Node* node) {
 }
 
 Grads Node::backward(const Tensor&) { GRADUS_FAIL(AutogradError, name_, " has no derivative"); }
-Grads Node::backward_of_sum(const Tensor&, const Tensor&) { GRADUS_FAIL(AutogradError, name_, " takes no parts"); }
+Grads Node::backward_of_sum(const Tensor&, const Tensor&) {
+  GRADUS_FAIL(AutogradError, name_, " does not take a sum as two parts");
+}
 
 void Node::release_saved() {
   for (Saved* saved = first_saved_; saved; saved = saved->next_) saved->release();
@@ -83,7 +85,7 @@ unsigned Node::add_output_hook(uint32_t output_nr, std::function<Tensor(const Te
 }
 
 bool Node::remove_output_hook(uint32_t output_nr, unsigned id) {
-  OutputHook removed;  // destroyed after the lock, as it may hold anything
+  OutputHook removed;  // destroyed after the lock is released, because its captures may run any destructor
   const detail::ObjectLock lock(this);
   const auto found = std::find_if(output_hooks_.begin(), output_hooks_.end(),
                                   [&](const OutputHook& hook) { return hook.id == id && hook.output_nr == output_nr; });
@@ -117,7 +119,8 @@ std::vector<std::pair<uint32_t, Tensor>> Node::retaining() const {
   std::vector<std::pair<uint32_t, Tensor>> tensors;
   const detail::ObjectLock lock(this);
   for (const Retain& retain : retains_)
-    if (Ref<TensorImpl> alive = Ref<TensorImpl>::lock(retain.tensor))  // else its destructor waits for the lock
+    // Fails if the tensor is being destroyed; its destructor waits for the lock.
+    if (Ref<TensorImpl> alive = Ref<TensorImpl>::lock(retain.tensor))
       tensors.emplace_back(retain.output_nr, Tensor(std::move(alive)));
   return tensors;
 }
@@ -126,7 +129,7 @@ Tensor Node::input(size_t i) const {
   const Tensor& tensor = *inputs_[i];
   const bool overwritten = in_place_ && tensor.array().storage() == inputs_[0]->array().storage();
   if (!overwritten) return tensor;
-  // The operator will write over these numbers: keep a copy, with the history that they had.
+  // The operator will overwrite this data, so return a copy with the same history.
   Tensor copy(ops::clone(tensor.array()));
   const Edge& edge = edges_[i];
   if (edge.node) {
@@ -161,7 +164,7 @@ void Saved::keep(const Array& array, const Tensor& tensor) {
 
 Saved& Saved::operator=(const Tensor& tensor) {
   if (!tensor.defined()) return *this;
-  const bool recorded = !owner_->edges().empty();  // else the node lives for the call alone
+  const bool recorded = !owner_->edges().empty();  // else the node exists only during the call
   GRADUS_CHECK(
       !(recorded && tensor.impl()->inference), AutogradError,
       "Inference tensors cannot be saved for backward. This one was made in InferenceMode; clone() it outside");
@@ -180,8 +183,8 @@ Saved& Saved::operator=(Own own) {
   return *this = own.array;
 }
 
-// What the keeper gives; nothing where there is none. The numbers stay the keeper's, which is asked each time, so that
-// a pass which wants history gets it.
+// Asks the keeper for the data; returns nothing if there is no keeper. The data are not stored here, so that a later
+// pass that needs them with a history can ask again.
 std::optional<SavedKeeper::Kept> Saved::from_keeper() const {
   if (!has_keeper_) return std::nullopt;
   Ref<SavedKeeper> keeper;
@@ -244,7 +247,7 @@ Array Saved::array() const {
 }
 
 void Saved::release() {
-  // Taken out under the lock and dropped after it.
+  // Moved out under the lock, destroyed after it is released.
   Array array;
   Tensor tensor;
   Ref<SavedKeeper> keeper;

@@ -1,4 +1,4 @@
-// What several backward passes may touch at once is locked by object: the gradient and the hooks of a leaf, the hooks
+// Locks for state that several backward passes may access at once: the gradient and the hooks of a leaf, and the hooks
 // of a node.
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace gradus::detail {
 
-/// Locks an object, a node or a leaf's AutogradMeta, until the end of the scope. Objects have no mutex: a fixed
-/// pool of mutexes serves all of them, and two objects may share one. A thread that holds this lock must not lock a
+/// Locks a node or a leaf's AutogradMeta until the end of the scope. Objects have no mutex of their own: a fixed pool
+/// of mutexes serves all objects, so two objects may share a mutex. A thread that holds this lock must not lock a
 /// second object, call a user's function or destroy a part of a graph.
 class ObjectLock {
  public:

@@ -1,10 +1,12 @@
-// OpScope and apply: how every differentiable operator is opened, recorded and run.
+// OpScope and apply open, record and run every differentiable operator.
 //
-//   Tensor matmul(const Tensor& a, const Tensor& b, Loc where) { OpScope op("matmul", where); return apply<MatMul>(op,
-//   a, b); }
+//   Tensor matmul(const Tensor& a, const Tensor& b, Loc where) {
+//     OpScope op("matmul", where);
+//     return apply<MatMul>(op, a, b);
+//   }
 //
-// apply calls N's forward with the arrays of its tensor arguments and its other arguments as they are. When a gradient
-// will be wanted it keeps the node, ties it to the inputs, and makes it the history of the results.
+// apply<N> calls N's forward with the arrays of its tensor arguments, and with its other arguments unchanged. If an
+// input requires gradients, it keeps the node, connects it to the inputs and makes it the history of the results.
 #pragma once
 
 #include <array>
@@ -16,8 +18,8 @@
 
 namespace gradus {
 
-/// Opens an operator: its name and the user's line for messages, its event for observers, its autocast rule. Operators
-/// that this one is composed of follow that rule, too.
+/// Opens an operator: sets its name and the user's source line for messages, its event for observers and its autocast
+/// rule, which also applies to the operators it is composed of.
 class OpScope {
  public:
   OpScope(const char* name, Loc where) : context_(name, where), event_(name) {
@@ -29,10 +31,10 @@ class OpScope {
       amp::detail::autocast.rules = outer_rules_;
   }
   const char* name() const { return context_.name; }
-  /// The type in which this operator takes x: under autocast perhaps not x's own. For operators that speak of types
-  /// before apply sees x.
+  /// The type to which autocast casts x in this operator, x's own type without autocast. For operators that need the
+  /// type before they call apply().
   DType type_of(const Tensor& x) const { return autocast_ ? amp::detail::type_for(x) : x.dtype(); }
-  /// The same beside another input, which may be wider.
+  /// The type to which autocast casts x in this operator, which may depend on a second input with a wider type.
   DType type_of(const Tensor& x, const Tensor& other) const {
     return autocast_ ? amp::detail::type_for(x, other) : x.dtype();
   }
@@ -61,7 +63,7 @@ constexpr std::string_view short_type_name() {
   return text.substr(start);
 }
 
-/// The same, terminated by a zero for those who print it.
+/// short_type_name() as a zero-terminated string.
 template <class T>
 const char* node_name() {
   static constexpr auto text = [] {
@@ -100,24 +102,25 @@ auto tensor_pointers(const Args&... args) {
 }
 
 bool any_requires_grad(const Tensor* const* tensors, size_t count);
-/// The first one defined; else an exception.
+/// Throws if the first tensor is undefined. Other inputs may be undefined.
 void check_inputs(const Tensor* const* tensors, size_t count);
 void begin_node(Node& node, const Tensor* const* tensors, size_t count, const char* name);
 Tensor finish_output(const Ref<Node>& node, Array output);
 Tensor plain_output(Array output);
 Tensor finish_view(const Ref<Node>& node, const Tensor& of, Array output);
-/// Checks that `self` may be written by an operator: leaf, view, overlap.
+/// Checks that an operator may write `self`: that it is no leaf that requires gradients, that its view allows it, and
+/// that its elements do not overlap.
 void check_in_place(const Tensor& self, bool recording);
-/// Makes `node` the history of self, or of self's base when it is a view.
+/// Makes `node` the history of `self`, or of its base if it is a view.
 void finish_in_place(const Tensor& self, const Ref<Node>& node);
-/// Checks that `self` may become another tensor: it is no leaf that gradients are recorded for.
+/// Throws if gradients are recorded and `self` is a leaf that requires them.
 void check_not_leaf(const Tensor& self);
-/// Makes `self` that view of itself, with `node` (or null) as its history.
+/// Replaces `self` by a view of itself, with `node` (or null) as its history.
 void finish_view_in_place(const Tensor& self, const Ref<Node>& node, Array view);
 
 }  // namespace detail
 
-/// Lets apply reach what Node keeps for it.
+/// Gives apply() access to the private fields of Node that it sets.
 struct ApplyAccess {
   static void set_inputs(Node& node, const Tensor* const* inputs, bool in_place) {
     node.inputs_ = inputs;
@@ -128,8 +131,8 @@ struct ApplyAccess {
 
 namespace detail {
 
-/// Runs forward on a recorded node, or on one that lives for the call alone, and hands (node or null, result) to
-/// finish.
+/// Runs forward, either on a recorded node or on a temporary one, and passes the node (null if not recorded) and the
+/// result to `finish`.
 template <class N, class Finish, class... Args>
 auto run_node(bool recording, const Tensor* const* inputs, size_t count, bool in_place, Finish&& finish,
               const Args&... args) {
@@ -150,7 +153,7 @@ auto run_node(bool recording, const Tensor* const* inputs, size_t count, bool in
 
 namespace detail {
 
-/// apply, without a look at autocast.
+/// apply() without autocast.
 template <class N, class... Args>
 auto apply_as_is(const Args&... args) {
   const auto inputs = detail::tensor_pointers(args...);
@@ -196,7 +199,7 @@ Tensor apply_view(OpScope&, const Tensor& of, const Args&... args) {
   return detail::run_node<N>(recording, inputs.data(), inputs.size(), false, finish, of, args...);
 }
 
-/// Like apply_view, for an operator that makes `self` that view of itself (unsqueeze_).
+/// Like apply_view, for an operator that replaces `self` by a view of itself (unsqueeze_).
 template <class N, class... Args>
 const Tensor& apply_view_in_place(OpScope&, const Tensor& self, const Args&... args) {
   const auto inputs = detail::tensor_pointers(self, args...);

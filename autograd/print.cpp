@@ -10,7 +10,8 @@
 namespace gradus {
 namespace {
 
-// How the numbers of one tensor are written: all in fixed or scientific notation, one width, perhaps a common factor.
+// How the elements of a tensor are printed: all in fixed or all in scientific notation, with one width and possibly a
+// common factor.
 struct Format {
   double scale = 1;
   int width = 0;
@@ -18,8 +19,8 @@ struct Format {
   bool scientific = false;
 };
 
-// LibTorch's choice: integers without point; four digits after it; a factor 10^k where values are large or small but of
-// like size; scientific notation where they are not.
+// Chooses the format as LibTorch does: integers without a decimal point, other values with four decimals; a common
+// factor 10^k if all values are large or all are small; scientific notation if magnitudes differ widely.
 Format format_for(const std::vector<double>& values) {
   Format format;
   bool integers = true;
@@ -74,7 +75,7 @@ std::string scale_line(const Format& format) {
 
 constexpr int kLineWidth = 80;
 
-// Rows of numbers, in groups of columns that fit the line.
+// Prints rows of numbers, in groups of as many columns as fit into a line.
 std::string matrix(const double* values, int64_t rows, int64_t columns, const Format& format) {
   const int64_t per_line = std::max<int64_t>(1, kLineWidth / (format.width + 1));
   std::string text = scale_line(format);

@@ -30,7 +30,7 @@ unsigned add_hook(AutogradMeta& meta, std::vector<Hook> AutogradMeta::*list, Cal
   return (meta.*list).back().id;
 }
 
-// The hook with this id, which is no longer in the list; the caller destroys it without the lock.
+// Removes the hook with this id from the list and returns it, so that the caller can destroy it without the lock.
 template <class Hook>
 std::optional<Hook> take_hook(AutogradMeta& meta, std::vector<Hook> AutogradMeta::*list, unsigned id) {
   const detail::ObjectLock lock(&meta);
@@ -67,7 +67,7 @@ bool Tensor::requires_grad() const {
   if (!impl_ || !impl_->meta) return false;
   const ViewInfo* view = impl_->meta->view.get();
   if (view) refresh_view(*this);
-  // A view made without recording wants what its base wants, though it leads nowhere.
+  // A view made without recording requires gradients if its base does, although none can flow through it.
   return impl_->meta->requires_grad || impl_->meta->grad_fn || (view && view->made_in && view->base.requires_grad());
 }
 
@@ -103,7 +103,7 @@ Ref<Node> Tensor::grad_fn() const {
         !view->made_in || view->version == version() || !GradMode::is_enabled() || !view->base.requires_grad(),
         AutogradError, "A view was created in ", view->made_in,
         " mode and its base or another view of its base has been modified inplace with grad mode enabled; make "
-        "the view outside, or anew");
+        "the view outside of that mode, or make it again");
   }
   return impl_->meta->grad_fn;
 }
@@ -223,7 +223,7 @@ void Tensor::set_data(const Tensor& other) const {
   GRADUS_CHECK(!requires_grad() || is_floating(other.dtype()), DTypeError,
                "a tensor that requires gradients cannot hold ", other.dtype());
   impl_->array = other.array();
-  // A living accumulator describes the old numbers.
+  // An existing accumulator still describes the old data.
   if (AutogradMeta* meta = meta_of(*this)) {
     forget_accumulator(*meta);
     meta->bound_grad = Array();
@@ -248,7 +248,7 @@ bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_
   OpContext context("allclose");
   const Array a = ops::cast(ops::to_device(array(), Device()), DType::f64);
   const Array b = ops::cast(ops::to_device(other.array(), Device()), DType::f64);
-  // |a - b| <= atol + rtol |b|, or equal (infinities), or both NaN where that counts as close.
+  // a - b| <= atol + rtol |b|, or equal (infinities), or, with equal_nan, both NaN.
   const Array distance = ops::unary(UnaryOp::abs, ops::binary(BinaryOp::sub, a, b));
   const Array allowed =
       ops::binary_scalar(BinaryOp::add, ops::binary_scalar(BinaryOp::mul, ops::unary(UnaryOp::abs, b), rtol), atol);

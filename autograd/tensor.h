@@ -1,7 +1,7 @@
-// Tensor: an Array that remembers where it came from. Names, defaults and semantics follow LibTorch's torch::Tensor.
+// Tensor: an Array with autograd state. Names, defaults and semantics follow LibTorch's torch::Tensor.
 //
-// A Tensor is one pointer; copies are the same tensor. Methods are const: what they change is the tensor, not the
-// handle. Operators live in autograd/ops, one file per family; those that users call as methods are declared here too.
+// A Tensor is one pointer; copies refer to the same tensor. Methods are const because they change the tensor, not the
+// handle. Operators are in autograd/ops, one file per family; those that users call as methods are also declared here.
 #pragma once
 
 #include <concepts>
@@ -21,11 +21,11 @@ class Tensor;
 class Node;
 struct TensorImpl;
 
-/// How elements are laid out; LibTorch has others.
+/// Memory layout of the elements. Only strided layouts exist; LibTorch has others.
 enum class TensorLayout : uint8_t { strided };
 inline constexpr TensorLayout kStrided = TensorLayout::strided;
 
-/// Element type, device and whether gradients are wanted, for creation functions: dtype(kDouble).device("cuda").
+/// Element type, device and requires_grad for creation functions: dtype(kDouble).device("cuda").
 struct TensorOptions {
   TensorOptions() = default;
   TensorOptions(DType dtype) : dtype_(dtype) {}                         // NOLINT(google-explicit-constructor)
@@ -44,8 +44,8 @@ struct TensorOptions {
     return o;
   }
   TensorOptions device(DeviceType type, int index) const { return device(Device(type, index)); }
-  TensorOptions device_index(int index) const { return device(Device(DeviceType::cuda, index)); }  ///< of a GPU
-  TensorOptions layout(TensorLayout) const { return *this; }                                       ///< there is one
+  TensorOptions device_index(int index) const { return device(Device(DeviceType::cuda, index)); }  ///< a GPU by index
+  TensorOptions layout(TensorLayout) const { return *this; }                                       ///< always strided
   TensorOptions requires_grad(bool wanted) const {
     TensorOptions o = *this;
     o.requires_grad_ = wanted;
@@ -60,8 +60,8 @@ struct TensorOptions {
   DType dtype() const { return dtype_.value_or(get_default_dtype()); }
   Device device_or(Device fallback) const { return has_device_ ? device_ : fallback; }
   Device device() const { return device_; }
-  bool requires_grad() const { return requires_grad_; }  ///< what was asked for
-  TensorLayout layout() const { return kStrided; }       ///< there is one
+  bool requires_grad() const { return requires_grad_; }  ///< as set by the caller
+  TensorLayout layout() const { return kStrided; }       ///< always strided
   MemoryFormat memory_format() const { return format_; }
   bool has_dtype() const { return dtype_.has_value(); }
   bool has_device() const { return has_device_; }
@@ -75,13 +75,13 @@ struct TensorOptions {
 };
 inline TensorOptions dtype(DType type) { return TensorOptions(type); }
 inline TensorOptions device(Device device) { return TensorOptions(device); }
-inline TensorOptions layout(TensorLayout layout) { return TensorOptions().layout(layout); }  ///< there is one
+inline TensorOptions layout(TensorLayout layout) { return TensorOptions().layout(layout); }  ///< always strided
 inline TensorOptions requires_grad(bool wanted = true) { return TensorOptions().requires_grad(wanted); }
 
 using TensorList = std::vector<Tensor>;
 using Loc = SourceLocation;
 
-/// One argument of a binary operator: a tensor or a number, and the line on which it was written.
+/// One argument of a binary operator: a tensor or a number, and the source line of the call.
 struct Operand {
   Operand(const Tensor& tensor_, Loc where_ = Loc::current()) : tensor(&tensor_), where(where_) {}  // NOLINT
   template <class T>
@@ -93,7 +93,8 @@ struct Operand {
   Loc where;
 };
 
-/// What a parameter takes that is a flag and nothing else: a number, which C++ would make a bool of, is a dimension.
+/// The type of a parameter that accepts only a flag. A `bool` parameter would also accept a number, which means a
+/// dimension in the overloads beside it.
 template <class T>
 concept Flag = std::same_as<T, bool> || std::same_as<T, std::optional<bool>>;
 
@@ -105,23 +106,23 @@ struct TensorIndex;
 class Tensor {
  public:
   Tensor() noexcept;
-  /// A leaf that holds `array`.
+  /// Makes a leaf that holds `array`.
   explicit Tensor(Array array, bool requires_grad = false);
   explicit Tensor(Ref<TensorImpl> impl);
   Tensor(const Tensor&);
   Tensor(Tensor&&) noexcept;
   Tensor& operator=(const Tensor&) &;
   Tensor& operator=(Tensor&&) & noexcept;
-  /// x[i] = y writes into x, as in LibTorch: assigned to, a view that has no name copies the numbers.
+  /// x[i] = y writes into x, as in LibTorch: assignment to a temporary view copies the data.
   const Tensor& operator=(const Tensor& source) && { return copy_(source); }
   const Tensor& operator=(Tensor&& source) && { return copy_(source); }
   const Tensor& operator=(const Scalar& value) && { return fill_(value); }
   ~Tensor();
 
-  // ---- What it is ----
+  // ---- Properties ----
   bool defined() const { return static_cast<bool>(impl_); }
   bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
-  /// The numbers. An undefined tensor is an Error.
+  /// The data. Throws an Error if the tensor is undefined.
   const Array& array() const;
   TensorImpl* impl() const { return impl_.get(); }
   uint32_t use_count() const;
@@ -143,17 +144,17 @@ class Tensor {
   TensorOptions options() const { return TensorOptions(dtype()).device(device()); }
   bool is_cuda() const { return device().is_cuda(); }
   bool is_cpu() const { return device().is_cpu(); }                         ///< on the host
-  int64_t get_device() const { return is_cuda() ? device().index() : -1; }  ///< its index, -1 on the host
-  /// Made in InferenceMode.
+  int64_t get_device() const { return is_cuda() ? device().index() : -1; }  ///< index of the GPU, -1 for the CPU
+  /// True if the tensor was made in InferenceMode.
   bool is_inference() const;
   bool is_floating_point() const { return is_floating(dtype()); }
   bool is_contiguous(MemoryFormat format = MemoryFormat::contiguous) const { return array().is_contiguous(format); }
   uint32_t version() const { return array().version(); }
   uint32_t _version() const { return version(); }
 
-  // ---- Reading numbers ----
-  /// The single element, converted; waits for the device. Another number of elements is a ShapeError, and a value that
-  /// T cannot hold a ValueError (Scalar::fits).
+  // ---- Access to elements ----
+  /// Returns the single element, converted to T; waits for the device. Throws a ShapeError if there is not exactly one
+  /// element, and a ValueError if T cannot represent the value (Scalar::fits).
   template <class T>
   T item(Loc where = Loc::current()) const {
     const Scalar value = item_scalar(where);
@@ -161,19 +162,19 @@ class Tensor {
     return value.to<T>();
   }
   Scalar item(Loc where = Loc::current()) const { return item_scalar(where); }
-  /// Address of the first element, on its device. The typed form checks the type.
+  /// Address of the first element, on the tensor's device. The typed form checks the element type.
   void* data_ptr() const { return array().data(); }
   template <class T>
   T* data_ptr() const {
     return array().template data<T>();
   }
-  /// Element access on the CPU: auto a = x.accessor<float, 2>(); a[i][j].
+  /// Access to single elements on the CPU: auto a = x.accessor<float, 2>(); a[i][j].
   template <class T, int N>
   TensorAccessor<T, N> accessor() const;
 
   // ---- Autograd ----
   bool requires_grad() const;
-  /// Leaves only; floating types only.
+  /// Only for leaves, and only for floating types.
   const Tensor& set_requires_grad(bool wanted, Loc where = Loc::current()) const;
   const Tensor& requires_grad_(bool wanted = true, Loc where = Loc::current()) const {
     return set_requires_grad(wanted, where);
@@ -185,18 +186,19 @@ class Tensor {
   uint32_t output_nr() const;
   /// The accumulated gradient, or an undefined tensor.
   const Tensor& grad() const;
-  /// The slot itself, to assign to.
+  /// A reference to the gradient, for assignment.
   Tensor& mutable_grad() const;
   void zero_grad(bool set_to_none = true) const;
   void retain_grad() const;
   bool retains_grad() const;
-  /// Makes gradients accumulate into `storage` (same shape, dtype and device: a part of a bucket). zero_grad keeps the
-  /// binding and makes grad() read as undefined; the first write overwrites, later writes add.
+  /// Makes gradients accumulate into `storage`, which must have this tensor's shape, dtype and device and may be part
+  /// of a larger buffer. zero_grad keeps the binding and makes grad() undefined; the next gradient overwrites the
+  /// storage, later ones add.
   void bind_grad(const Array& storage) const;
-  /// Computes gradients of the graph's leaves (torch::Tensor::backward).
+  /// Computes gradients of this tensor with respect to the graph's leaves (torch::Tensor::backward).
   void backward(const Tensor& gradient = {}, std::optional<bool> retain_graph = std::nullopt, bool create_graph = false,
                 std::optional<TensorList> inputs = std::nullopt, Loc where = Loc::current()) const;
-  /// For these tensors alone; none in braces means all.
+  /// Computes gradients only for `inputs`. Empty braces mean all leaves.
   void backward(const Tensor& gradient, std::optional<bool> retain_graph, bool create_graph,
                 std::initializer_list<Tensor> inputs, Loc where = Loc::current()) const {
     backward(gradient, retain_graph, create_graph,
@@ -204,25 +206,25 @@ class Tensor {
   }
   /// Calls `hook` with each gradient of this tensor; a defined result replaces it. Returns an id for remove_hook.
   unsigned register_hook(std::function<Tensor(const Tensor&)> hook) const;
-  /// A hook that returns nothing only looks.
+  /// A hook that returns nothing does not replace the gradient.
   template <class F>
   requires std::is_void_v<std::invoke_result_t<F, const Tensor&>>
   unsigned register_hook(F look) const {
     return register_hook(std::function<Tensor(const Tensor&)>(
         [look = std::move(look)](const Tensor& gradient) { return look(gradient), Tensor(); }));
   }
-  /// Takes out a hook of either kind; an id that is not there is an IndexError.
+  /// Removes a hook of either kind. Throws an IndexError if there is no hook with this id.
   void remove_hook(unsigned id) const;
-  /// Calls `hook` with this leaf after a gradient was accumulated into it. Returns an id for remove_hook.
+  /// Calls `hook` with this leaf after each gradient is accumulated into it. Returns an id for remove_hook.
   unsigned register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const;
-  /// Same numbers, no history; shares storage and version.
+  /// The same data without history. Shares storage and version.
   Tensor detach(Loc where = Loc::current()) const;
   const Tensor& detach_() const;
-  /// LibTorch's set_data: this tensor's numbers become those of `other`.
+  /// LibTorch's set_data: this tensor refers to the data of `other` from now on.
   void set_data(const Tensor& other) const;
   Tensor data() const { return detach(); }
-  Tensor variable_data() const { return detach(); }  ///< as detach()
-  Tensor tensor_data() const { return detach(); }    ///< as detach()
+  Tensor variable_data() const { return detach(); }  ///< same as detach()
+  Tensor tensor_data() const { return detach(); }    ///< same as detach()
 
   // ---- Moving and converting ----
   Tensor to(DType dtype, bool non_blocking = false, bool copy = false, Loc where = Loc::current()) const;
@@ -233,10 +235,10 @@ class Tensor {
   Tensor to(Device device, DType dtype, bool non_blocking = false, bool copy = false, Loc where = Loc::current()) const;
   Tensor to(const TensorOptions& options, bool non_blocking = false, bool copy = false,
             Loc where = Loc::current()) const;
-  /// contiguous(format), and images or filters of one channel, which lie both ways, are from then on taken as of
-  /// `format`: it decides how a convolution's result lies.
+  /// Converts to contiguous(format). Images or filters with one channel have the same strides in both formats; they are
+  /// marked as `format`, which then determines the format of a convolution's result.
   Tensor to(MemoryFormat format, Loc where = Loc::current()) const;
-  /// The conversion, then to(*format) where there is one.
+  /// Converts device and dtype, then calls to(*format) if a format is given.
   Tensor to(Device device, DType dtype, bool non_blocking, bool copy, std::optional<MemoryFormat> format,
             Loc where = Loc::current()) const;
   Tensor to(DType type, bool non_blocking, bool copy, std::optional<MemoryFormat> format,
@@ -253,7 +255,7 @@ class Tensor {
   Tensor cuda(Loc where = Loc::current()) const { return to(Device(DeviceType::cuda), false, false, where); }
   Tensor clone(Loc where = Loc::current()) const;
   Tensor contiguous(MemoryFormat format = MemoryFormat::contiguous, Loc where = Loc::current()) const;
-  /// New tensors with this one's dtype and device, unless options say otherwise.
+  /// New tensors with this tensor's dtype and device, unless options say otherwise.
   Tensor new_empty(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current()) const;
   Tensor new_zeros(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current()) const;
   Tensor new_ones(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current()) const;
@@ -262,8 +264,8 @@ class Tensor {
 
   // ---- Views and shapes (autograd/ops/shape.cpp) ----
   Tensor view(IntArrayRef size, Loc where = Loc::current()) const;
-  /// The same bytes as elements of another type, without history. A wider or narrower type divides or multiplies the
-  /// last size: rows must be contiguous there.
+  /// Reinterprets the bytes as elements of another type, without history. If the size of the element type differs, the
+  /// last dimension is scaled accordingly and must be contiguous.
   Tensor view(std::same_as<DType> auto dtype, Loc where = Loc::current()) const {  // {} is a list of sizes
     return view_as_type(dtype, where);
   }
@@ -284,17 +286,17 @@ class Tensor {
   Tensor squeeze(int64_t dim, Loc where = Loc::current()) const;
   Tensor movedim(int64_t source, int64_t destination, Loc where = Loc::current()) const;
   Tensor unflatten(int64_t dim, IntArrayRef sizes, Loc where = Loc::current()) const;
-  /// The windows of `size` elements along `dim`, one every `step` elements: (…, windows, …, size). They may overlap.
+  /// Windows of `size` elements along `dim`, `step` elements apart: (…, windows, …, size). Windows may overlap.
   Tensor unfold(int64_t dim, int64_t size, int64_t step, Loc where = Loc::current()) const;
   Tensor diagonal(int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1, Loc where = Loc::current()) const;
-  /// The same memory with another shape, in row-major order; more of it, of undefined contents, where the elements need
-  /// more. Not for tensors that require gradients.
+  /// Changes the shape in row-major order. Keeps the memory, or allocates more with undefined contents if the new shape
+  /// needs it. Not for tensors that require gradients.
   const Tensor& resize_(IntArrayRef size, Loc where = Loc::current()) const;
-  /// To the other's sizes.
+  /// Resizes to the sizes of `other`.
   const Tensor& resize_as_(const Tensor& other, Loc where = Loc::current()) const {
     return resize_(other.sizes(), where);
   }
-  /// The tensor itself becomes that view. A leaf that requires gradients is an AutogradError.
+  /// These methods replace the tensor by the view. Throws an AutogradError for a leaf that requires gradients.
   const Tensor& transpose_(int64_t dim0, int64_t dim1, Loc where = Loc::current()) const;
   const Tensor& t_(Loc where = Loc::current()) const;
   const Tensor& unsqueeze_(int64_t dim, Loc where = Loc::current()) const;
@@ -302,14 +304,15 @@ class Tensor {
   const Tensor& squeeze_(int64_t dim, Loc where = Loc::current()) const;
   Tensor T(Loc where = Loc::current()) const { return t(where); }
   Tensor mT(Loc where = Loc::current()) const { return transpose(-2, -1, where); }
-  /// Views of consecutive parts along `dim`: of one size (the last may be smaller), of given sizes, a number of them.
+  /// Views of consecutive parts along `dim`: of equal size (the last may be smaller), of given sizes, or a given number
+  /// of parts.
   std::vector<Tensor> split(int64_t split_size, int64_t dim = 0, Loc where = Loc::current()) const;
   std::vector<Tensor> split(const std::vector<int64_t>& split_sizes, int64_t dim = 0, Loc where = Loc::current()) const;
   std::vector<Tensor> split_with_sizes(const std::vector<int64_t>& split_sizes, int64_t dim = 0,
                                        Loc where = Loc::current()) const;
   std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0, Loc where = Loc::current()) const;
   std::vector<Tensor> unbind(int64_t dim = 0, Loc where = Loc::current()) const;
-  /// Copies in another arrangement.
+  /// Repeated and rearranged copies.
   Tensor repeat(IntArrayRef repeats, Loc where = Loc::current()) const;
   Tensor tile(IntArrayRef repeats, Loc where = Loc::current()) const;
   Tensor repeat_interleave(int64_t repeats, std::optional<int64_t> dim = {}, Loc where = Loc::current()) const;
@@ -321,12 +324,12 @@ class Tensor {
   Tensor as_strided(IntArrayRef size, IntArrayRef stride, std::optional<int64_t> storage_offset = {},
                     Loc where = Loc::current()) const;
   Tensor operator[](int64_t index) const { return select(0, index, Loc{}); }
-  /// x.index({0, Slice(1, 3), None, Ellipsis, mask, rows}): integers, slices, None and Ellipsis give a view; with masks
-  /// or index tensors the result is a copy, as in NumPy and PyTorch.
+  /// x.index({0, Slice(1, 3), None, Ellipsis, mask, rows}). Integers, slices, None and Ellipsis return a view; with
+  /// masks or index tensors the result is a copy, as in NumPy and PyTorch.
   Tensor index(std::initializer_list<TensorIndex> indices, Loc where = Loc::current()) const;
   Tensor index(const std::vector<TensorIndex>& indices, Loc where = Loc::current()) const;
-  /// Writes `value` (broadcast) into what index() would show, or, where it accumulates, adds it there: as often as an
-  /// element is shown.
+  /// Writes `value` (broadcast) into the elements that index() would return. With accumulate, adds it to them,
+  /// repeatedly for an element that is selected several times.
   const Tensor& index_put_(std::initializer_list<TensorIndex> indices, const Operand& value,
                            bool accumulate = false) const;
   const Tensor& index_put_(const std::vector<TensorIndex>& indices, const Operand& value,
@@ -412,14 +415,14 @@ class Tensor {
   Tensor addcdiv(const Tensor& a, const Tensor& b, const Scalar& value = 1, Loc where = Loc::current()) const;
   Tensor where(const Tensor& condition, const Operand& other) const;
 
-  // ---- In place: versions are bumped, history is rebased, a leaf that requires gradients is an AutogradError ----
+  // ---- In place: increases the version, updates the history; an AutogradError for a leaf that requires gradients ----
   const Tensor& add_(const Operand& other, const Scalar& alpha = 1) const;
   const Tensor& sub_(const Operand& other, const Scalar& alpha = 1) const;
   const Tensor& mul_(const Operand& other) const;
   const Tensor& div_(const Operand& other, std::optional<std::string_view> rounding_mode = {}) const;
   const Tensor& zero_(Loc where = Loc::current()) const;
   const Tensor& fill_(const Scalar& value, Loc where = Loc::current()) const;
-  const Tensor& fill_(const Tensor& value, Loc where = Loc::current()) const;  ///< of one element
+  const Tensor& fill_(const Tensor& value, Loc where = Loc::current()) const;  ///< value has one element
   const Tensor& copy_(const Tensor& source, bool non_blocking = false, Loc where = Loc::current()) const;
   const Tensor& pow_(const Operand& exponent) const;
   const Tensor& fmod_(const Operand& other) const;
@@ -460,8 +463,8 @@ class Tensor {
   const Tensor& uniform_(double low = 0, double high = 1, Loc where = Loc::current()) const;
   const Tensor& normal_(double mean = 0, double std = 1, Loc where = Loc::current()) const;
   const Tensor& bernoulli_(double p = 0.5, Loc where = Loc::current()) const;
-  /// Whole numbers in [low, high), from 0 on where only `high` is given, and up to the largest that the type has, or
-  /// all below which it has, where none is.
+  /// Random integers in [low, high); low defaults to 0. Without bounds, integers from 0 to the largest value of the
+  /// type, or, for floating types, to the largest up to which the type represents all integers.
   const Tensor& random_(Loc where = Loc::current()) const;
   const Tensor& random_(int64_t high, Loc where = Loc::current()) const { return random_(0, high, where); }
   const Tensor& random_(int64_t low, int64_t high, Loc where = Loc::current()) const;
@@ -479,7 +482,7 @@ class Tensor {
   Tensor min(Loc where = Loc::current()) const;
   std::tuple<Tensor, Tensor> max(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
   std::tuple<Tensor, Tensor> min(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
-  /// maximum and minimum of two tensors.
+  /// The element-wise maximum and minimum of two tensors.
   Tensor max(const Tensor& other, Loc where = Loc::current()) const;
   Tensor min(const Tensor& other, Loc where = Loc::current()) const;
   Tensor argmax(std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
@@ -492,7 +495,7 @@ class Tensor {
   Tensor amin(IntArrayRef dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
   Tensor prod(std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
   Tensor prod(int64_t dim, bool keepdim = false, std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
-  /// correction (1 unless given) is subtracted from the count; true and false are 1 and 0, LibTorch's `unbiased`.
+  /// correction (1 unless given) is subtracted from the count. true and false mean 1 and 0, as LibTorch's `unbiased`.
   Tensor var(IntArrayRef dim = {}, std::optional<Scalar> correction = {}, bool keepdim = false,
              Loc where = Loc::current()) const;
   Tensor std(IntArrayRef dim = {}, std::optional<Scalar> correction = {}, bool keepdim = false,
@@ -512,7 +515,7 @@ class Tensor {
   std::tuple<Tensor, Tensor> median(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
   std::tuple<Tensor, Tensor> sort(int64_t dim = -1, bool descending = false, Loc where = Loc::current()) const;
   Tensor argsort(int64_t dim = -1, bool descending = false, Loc where = Loc::current()) const;
-  /// LibTorch's `stable` changes nothing: all sorts are.
+  /// Accepts LibTorch's `stable` and ignores it, because all sorts are stable.
   std::tuple<Tensor, Tensor> sort(Flag auto, int64_t dim = -1, bool descending = false,
                                   Loc where = Loc::current()) const {
     return sort(dim, descending, where);
@@ -536,16 +539,16 @@ class Tensor {
                  Loc where = Loc::current()) const;
   Tensor matmul(const Tensor& other, Loc where = Loc::current()) const;
   Tensor mm(const Tensor& other, Loc where = Loc::current()) const { return matmul(other, where); }
-  /// Of x converted to `dtype` first, where given.
+  /// If `dtype` is given, x is converted to it first.
   Tensor softmax(int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
   Tensor log_softmax(int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
   bool allclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false) const;
-  /// Same sizes, dtype and elements.
+  /// True if sizes, dtype and all elements are equal.
   bool equal(const Tensor& other) const;
 
-  /// As LibTorch prints it.
+  /// Formatted as LibTorch prints tensors.
   std::string str() const;
-  std::string toString() const;  ///< device and type: CPUFloatType
+  std::string toString() const;  ///< device and type, such as CPUFloatType
 
  private:
   Scalar item_scalar(Loc where) const;
@@ -565,7 +568,7 @@ Tensor operator<(const Operand& a, const Operand& b);
 Tensor operator<=(const Operand& a, const Operand& b);
 Tensor operator>(const Operand& a, const Operand& b);
 Tensor operator>=(const Operand& a, const Operand& b);
-/// Logical on booleans, bit by bit on integers.
+/// Logical on booleans, bitwise on integers.
 Tensor operator&(const Operand& a, const Operand& b);
 Tensor operator|(const Operand& a, const Operand& b);
 Tensor operator^(const Operand& a, const Operand& b);

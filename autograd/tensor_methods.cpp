@@ -1,11 +1,11 @@
-// Methods of Tensor, and operators, that are other names for functions of autograd/ops; more are in ops/unary.cpp and
+// Methods and operators of Tensor that forward to functions in autograd/ops. More are in ops/unary.cpp and
 // ops/comparison.cpp.
 #include <gradus/autograd/autograd.h>
 
 namespace gradus {
 namespace {
 
-// The left operand of a method. Its line is not one of the user's: the other operand has that.
+// The left operand of a method call. It has no source line; the line of the call comes with the other operand.
 Operand self(const Tensor& x) { return Operand(x, Loc{}); }
 
 }  // namespace

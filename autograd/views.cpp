@@ -12,7 +12,7 @@ ViewGeometry geometry_of(const Array& array, int64_t base_offset) {
   return {array.shape(), array.strides(), array.offset() - base_offset};
 }
 
-// Elements from the first to the last that the geometry addresses, counted from the base's first element.
+// Number of elements from the first to the last that the geometry addresses, counted from the base's first element.
 int64_t span_of(const ViewGeometry& geometry) {
   int64_t last = geometry.offset;
   for (int i = 0; i < geometry.shape.size(); ++i) {
@@ -26,9 +26,9 @@ Tensor view_of(const Tensor& buffer, const ViewGeometry& geometry) {
   return buffer.as_strided(geometry.shape, geometry.strides, geometry.offset, Loc{});
 }
 
-// Adds `values` to the elements of `buffer` that `window` shows.
+// Adds `values` to the elements of `buffer` in `window`.
 void add_to_window(const Tensor& buffer, ViewGeometry window, Tensor values) {
-  // Axes of stride 0 show one element many times.
+  // An axis with stride 0 contains the same element several times.
   for (int i = 0; i < window.shape.size(); ++i)
     if (window.strides[i] == 0 && window.shape[i] > 1) {
       values = values.sum({i}, true);
@@ -39,7 +39,7 @@ void add_to_window(const Tensor& buffer, ViewGeometry window, Tensor values) {
     target.add_(values);
     return;
   }
-  // Overlapping windows: slice after slice along the shortest axis, until a slice shows no element twice.
+  // Overlapping windows: add one slice after another along the shortest axis, until a slice contains no element twice.
   int axis = -1;
   for (int i = 0; i < window.shape.size(); ++i)
     if (window.shape[i] > 1 && (axis < 0 || window.shape[i] < window.shape[axis])) axis = i;
@@ -55,8 +55,8 @@ struct AsStridedView final : Node {
   Grads backward(const Tensor& dy) override { return {gradient_of_base(dy, base, view)}; }
 };
 
-// A write into a view, seen from its base: the written elements' gradient goes through the operator that wrote, the
-// others' passes by.
+// A write into a view, as an operator on the base: the gradient of the written elements passes through the operator
+// that wrote them, the gradient of all other elements is unchanged.
 struct CopySlices final : Node {
   ViewGeometry base, view;
   Ref<Node> write;  // its input 0 is the old view
@@ -75,7 +75,7 @@ struct CopySlices final : Node {
   void release_saved() override { write->release_saved(); }
 };
 
-// Makes `node` the history of self.
+// Makes `node` the history of `self`.
 void replace_history(const Tensor& self, const Ref<Node>& node) {
   AutogradMeta& meta = self.impl()->need_meta();
   if (meta.retains_grad && meta.grad_fn) meta.grad_fn->remove_retain(self.impl());
@@ -100,8 +100,8 @@ void refresh_view(const Tensor& view) {
   ViewInfo& info = *meta.view;
   const bool current = info.version.load(std::memory_order_acquire) == view.version();
   if (info.made_in || current || !info.base.requires_grad()) return;
-  Edge edge = gradient_edge(info.base);  // takes the lock of a leaf
-  Ref<Node> old;                         // destroyed after the lock
+  Edge edge = gradient_edge(info.base);  // locks the mutex of a leaf
+  Ref<Node> old;                         // destroyed after the lock is released
   std::lock_guard lock(refresh_mutex);
   if (info.version.load(std::memory_order_relaxed) == view.version()) return;
   const Array& base = info.base.array();
@@ -128,8 +128,8 @@ void rebase_history(const Tensor& view, const Ref<Node>& node) {
   AutogradMeta& base_meta = info.base.impl()->need_meta();
   base_meta.output_nr = slices->add_output(base);
   base_meta.grad_fn = std::move(slices);
-  // The view's own history, and that of its siblings, is made from the base's when next asked for: their version is
-  // old.
+  // The histories of the view and of other views of the base are outdated now. They are derived from the base's history
+  // when they are next needed.
 }
 
 namespace detail {

@@ -10,7 +10,7 @@
 namespace gradus {
 namespace {
 
-// The constants that make mean 0 and variance 1 a fixed point (Klambauer et al. 2017, equation 14).
+// The constants for which mean 0 and variance 1 are a fixed point (Klambauer et al. 2017, equation 14).
 constexpr double kSeluAlpha = 1.6732632423543772848170429916717, kSeluScale = 1.0507009873554804934193349852946;
 
 void check_bounds(double min_val, double max_val) {
@@ -26,7 +26,7 @@ UnaryOp gelu_op(std::string_view approximate) {
 
 void check_alpha(double alpha) { GRADUS_CHECK(alpha != 0, ValueError, "alpha must not be 0: x is divided by it"); }
 
-// What rrelu multiplies x with.
+// The random factors of rrelu.
 Tensor random_slopes(const Tensor& x, double lower, double upper) {
   const NoGradGuard no_grad;
   return where(x > 0, 1.0, empty_like(x).uniform_(lower, upper));
@@ -81,7 +81,8 @@ Tensor hardsigmoid(const Tensor& x, Loc where) {
 Tensor softshrink(const Tensor& x, double lambda, Loc at) {
   OpScope op("softshrink", at);
   GRADUS_CHECK(lambda >= 0, ValueError, "lambda must not be negative, got ", lambda);
-  // Chosen, or an infinite gradient would be inf - inf where the function is flat.
+  // `where` is used so that x - clamp(x) is not differentiated where the function is flat: an infinite gradient would
+  // become inf - inf.
   const auto shrunk = [lambda](const Tensor& x) {
     return where((x >= -lambda).logical_and(x <= lambda), 0.0, x - clamp(x, -lambda, lambda));
   };
@@ -125,7 +126,7 @@ Tensor glu(const Tensor& x, int64_t dim, Loc where) {
   GRADUS_CHECK(x.dim() > 0, ShapeError, "glu needs a dimension to halve, got a scalar");
   const int64_t size = x.size(dim);
   GRADUS_CHECK(size % 2 == 0, ShapeError, "dimension ", dim, " of shape ", x.sizes(),
-               " has no halves: its size is odd");
+               " cannot be halved: its size is odd");
   const auto gated = [&](const Tensor& x) {
     return x.narrow(dim, 0, size / 2) * sigmoid(x.narrow(dim, size / 2, size / 2));
   };

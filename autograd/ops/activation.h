@@ -1,5 +1,5 @@
-// Activation functions (torch.nn.functional), element by element unless they say otherwise. relu, sigmoid, tanh and
-// clamp are in elementwise.h, softmax and log_softmax in loss.h. Names that end in _ write into x.
+// Activation functions (torch.nn.functional), applied to each element unless stated otherwise. relu, sigmoid, tanh and
+// clamp are in elementwise.h, softmax and log_softmax in loss.h. Functions whose names end in _ change x in place.
 #pragma once
 
 #include <string_view>
@@ -16,8 +16,8 @@ Tensor elu(const Tensor& x, double alpha = 1, double scale = 1, double input_sca
 Tensor selu(const Tensor& x, Loc where = Loc::current());
 /// x for x > 0, else alpha (exp(x / alpha) - 1)  (Barron 2017)
 Tensor celu(const Tensor& x, double alpha = 1, Loc where = Loc::current());
-/// x Phi(x), Phi the normal distribution (Hendrycks and Gimpel 2016). approximate: "none" or
-/// "tanh", which is x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+/// x Phi(x), where Phi is the cumulative distribution function of the standard normal distribution (Hendrycks and
+/// Gimpel 2016). approximate: "none", or "tanh" for x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
 Tensor gelu(const Tensor& x, std::string_view approximate = "none", Loc where = Loc::current());
 /// x sigmoid(x), also called swish
 Tensor silu(const Tensor& x, Loc where = Loc::current());
@@ -29,11 +29,11 @@ Tensor mish(const Tensor& x, Loc where = Loc::current());
 Tensor log_sigmoid(const Tensor& x, Loc where = Loc::current());
 /// x / (1 + |x|)
 Tensor softsign(const Tensor& x, Loc where = Loc::current());
-/// x within [min_val, max_val], as clamp, but with the gradient 0 at the bounds
+/// x clamped to [min_val, max_val], with gradient 0 at the bounds
 Tensor hardtanh(const Tensor& x, double min_val = -1, double max_val = 1, Loc where = Loc::current());
 /// min(max(x, 0), 6)
 Tensor relu6(const Tensor& x, Loc where = Loc::current());
-/// relu6(x + 3) / 6, and x times that  (Howard et al. 2019)
+/// relu6(x + 3) / 6, and its product with x  (Howard et al. 2019)
 Tensor hardsigmoid(const Tensor& x, Loc where = Loc::current());
 Tensor hardswish(const Tensor& x, Loc where = Loc::current());
 /// x moved towards 0 by lambda, and 0 within [-lambda, lambda]
@@ -44,12 +44,13 @@ Tensor hardshrink(const Tensor& x, double lambda = 0.5, Loc where = Loc::current
 Tensor tanhshrink(const Tensor& x, Loc where = Loc::current());
 /// x where x > threshold, else value
 Tensor threshold(const Tensor& x, double threshold, double value, Loc where = Loc::current());
-/// x for x > 0, else weight x: one weight, or one for each channel, dimension 1 of x.
+/// x for x > 0, else weight x. There is one weight, or one for each channel (dimension 1 of x).
 Tensor prelu(const Tensor& x, const Tensor& weight, Loc where = Loc::current());
-/// x for x > 0, else r x with r drawn for each element from [lower, upper), or their mean where not training.
+/// x for x > 0, else r x. In training r is drawn from [lower, upper) for each element, otherwise r is the mean of the
+/// bounds.
 Tensor rrelu(const Tensor& x, double lower = 1.0 / 8, double upper = 1.0 / 3, bool training = false,
              Loc where = Loc::current());
-/// a sigmoid(b) of the halves a and b of x along `dim`  (Dauphin et al. 2017)
+/// a sigmoid(b), where a and b are the halves of x along `dim`  (Dauphin et al. 2017)
 Tensor glu(const Tensor& x, int64_t dim = -1, Loc where = Loc::current());
 /// softmax(-x, dim)
 Tensor softmin(const Tensor& x, int64_t dim, Loc where = Loc::current());

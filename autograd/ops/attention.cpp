@@ -28,7 +28,7 @@ struct Embedding final : Node {  // Y[…, :] = W[indices[…], :]
     return ops::index_select(W, 0, places);
   }
   bool backward_in_float32() const override { return by_freq; }
-  Grads backward(const Tensor& dy) override {  // dW = the sum (by_freq: the mean) of dY's rows that each row went to
+  Grads backward(const Tensor& dy) override {  // dW[v] = sum (by_freq: mean) of the rows of dY with index v
     const Tensor dW = zeros(shape, dy.options()), flat = indices().reshape({-1});
     dW.index_add_(0, flat, dy.reshape({flat.numel(), shape[1]}));
     if (by_freq) {
@@ -53,7 +53,7 @@ Tensor embedding(const Tensor& weight, const Tensor& indices, int64_t padding_id
                  Loc where) {
   OpScope op("embedding", where);
   check_embedding(weight, indices);
-  GRADUS_CHECK(!sparse, ValueError, "gradients are dense here; leave sparse false");
+  GRADUS_CHECK(!sparse, ValueError, "sparse gradients are not supported; sparse must be false");
   GRADUS_CHECK(padding_idx >= -1 && padding_idx < weight.size(0), IndexError, "padding_idx ", padding_idx,
                " is not a row of weight ", weight.sizes());
   return apply<Embedding>(op, weight, indices.array(), padding_idx, scale_grad_by_freq);
@@ -75,7 +75,8 @@ const Tensor& embedding_renorm_(const Tensor& weight, const Tensor& indices, dou
 
 namespace {
 
-// softmax(scale q kᵀ + mask), of differentiable operators. A mask is boolean or added; causal: query i sees keys 0 … i.
+// softmax(scale q kᵀ + mask) from differentiable operators. The mask is boolean or added. With `causal`, query i sees
+// keys 0 … i.
 Tensor attention_weights(const Tensor& q, const Tensor& k, const Tensor& mask, double scale, bool causal, Loc where) {
   constexpr double nothing = -std::numeric_limits<double>::infinity();
   Tensor scores = matmul(q * scale, k.transpose(-2, -1, where), where);  // (…, L, S)
@@ -86,7 +87,7 @@ Tensor attention_weights(const Tensor& q, const Tensor& k, const Tensor& mask, d
   return scores.softmax(-1, {}, where);
 }
 
-// What q (N, H, L, E), k and v are made of, and what backward needs besides.
+// Base of the attention nodes: the parts of forward and backward that do not depend on how q, k and v are passed.
 struct AttentionNode : Node {
   Saved mask{this, "mask"}, y{this, "y"}, weights{this, "weights"}, kept{this, "kept"};
   AttentionRule rule;
@@ -101,7 +102,7 @@ struct AttentionNode : Node {
     return result;
   }
   ops::AttentionResult result() const { return {y.array(), weights.array(), kept.defined() ? kept.array() : Array()}; }
-  // The same of differentiable operators: what second derivatives are taken of.
+  // Computes the result from differentiable operators, for second derivatives.
   Tensor composed(const Tensor& q, const Tensor& k, const Tensor& v) const {
     Tensor chosen = attention_weights(q, k, mask.defined() ? mask() : Tensor(), rule.scale, rule.causal, Loc{});
     if (kept.defined()) chosen = chosen * (kept().to(chosen.dtype()) * (1 / (1 - rule.dropout)));
@@ -109,7 +110,8 @@ struct AttentionNode : Node {
   }
 };
 
-// A view of a saved input through which gradients have gradients, so that one tensor in two places counts once in each.
+// Returns a view of a saved input. Differentiating with respect to views gives a separate gradient for each input, even
+// if the same tensor was passed as several inputs.
 Tensor view_of(const Saved& saved) {
   const Tensor tensor = saved();
   return tensor.view(tensor.sizes());
@@ -136,7 +138,7 @@ struct Attention final : AttentionNode {
   }
 };
 
-// q, k and v side by side in one array (N, L, 3 H E): their gradients, too, become one array.
+// q, k and v packed side by side into one array (N, L, 3 H E). Their gradients form one such array, too.
 template <class T>
 struct Parts {
   T q, k, v;
@@ -155,7 +157,7 @@ struct Parts {
   }
 };
 
-// (N, H, L, E) and (N, L, H E)
+// Shape: (N, H, L, E) -> (N, L, H E)
 Array side_by_side(const Array& y) {
   const Shape& shape = y.shape();
   return y.transpose(1, 2).view({shape[0], shape[2], shape[1] * shape[3]});
@@ -191,7 +193,7 @@ struct PackedAttention final : AttentionNode {
   }
 };
 
-// Whether the kernels serve a mask for scores of that type and shape: as it is, and without a gradient.
+// True if the kernels accept the mask for scores of this type and shape: no conversion is needed, and no gradient.
 bool is_plain_mask(const Tensor& mask, DType dtype, const Shape& scores) {
   if (!mask.defined()) return true;
   const bool plain = mask.dtype() == kBool || (mask.dtype() == dtype && !mask.requires_grad());
@@ -215,7 +217,8 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
                key.sizes(), " differ in their last dimension");
   GRADUS_CHECK(key.size(-2) == value.size(-2), ShapeError, "key of shape ", key.sizes(), " and value of shape ",
                value.sizes(), " differ in their number of rows");
-  GRADUS_CHECK(!is_causal || !attn_mask.defined(), ValueError, "is_causal is a mask of its own; give it or attn_mask");
+  GRADUS_CHECK(!is_causal || !attn_mask.defined(), ValueError,
+               "is_causal already is a mask; pass only one of is_causal and attn_mask");
   AttentionRule rule;
   rule.scale = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
   rule.dropout = dropout_p, rule.causal = is_causal;

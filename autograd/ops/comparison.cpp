@@ -1,4 +1,4 @@
-// Comparisons, logic, and the choice between two.
+// Comparisons, logical operators, and where().
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/operand.h>
@@ -58,7 +58,7 @@ Tensor compare(const char* name, BinaryOp op, const Operand& a, const Operand& b
 
 }  // namespace
 
-// The functions and methods of core/binary_ops.h's list.
+// Defines the functions and methods listed in core/binary_ops.h.
 #define GRADUS_COMPARISON(op, ...)                                                           \
   Tensor op(const Operand& a, const Operand& b) { return compare(#op, BinaryOp::op, a, b); } \
   Tensor Tensor::op(const Operand& other) const { return gradus::op(Operand(*this, Loc{}), other); }

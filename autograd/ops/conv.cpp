@@ -18,7 +18,7 @@ Tensor conv2d_plain(const Tensor& x, const Tensor& w, const Tensor& bias, bool r
 Tensor conv2d_backward_data(const Tensor& dy, const Tensor& w, const Shape& shape, const Conv2dGeometry& geometry);
 Tensor conv2d_backward_weight(const Tensor& dy, const Tensor& x, const Shape& shape, const Conv2dGeometry& geometry);
 
-// The two gradients of convolution are linear in each argument, and each other's derivatives.
+// Both gradients of a convolution are linear in each argument, and each is a derivative of the other.
 struct Conv2dBackwardData final : Node {  // dx = dy * w, transposed
   Saved dy{this, "dy"}, w{this, "weight"};
   Conv2dGeometry geometry;
@@ -103,7 +103,7 @@ Conv2dGeometry geometry_of(Pair stride, Pair padding, Pair dilation, int64_t gro
   return {{stride.h, stride.w}, {padding.h, padding.w}, {dilation.h, dilation.w}, groups};
 }
 
-// Padding by name is conv2d's own where both ends get the same, else zeros are written out.
+// Padding by name is passed to the kernel if it is equal on both sides; otherwise the extra zeros are added to x first.
 Tensor run_conv2d(OpScope& op, const Tensor& x, const Tensor& w, const Tensor& bias, bool relu, ConvPadding padding,
                   Conv2dGeometry geometry) {
   int64_t more[2] = {0, 0};
@@ -117,7 +117,7 @@ Tensor run_conv2d(OpScope& op, const Tensor& x, const Tensor& w, const Tensor& b
   return batched(wide, 4, [&](const Tensor& image) { return apply<Conv2d>(op, image, w, bias, relu, geometry); });
 }
 
-// (N, C, L) as images of one row; weights alike.
+// Treats (N, C, L) as images of one row, and weights likewise.
 Tensor with_row(const Tensor& x, const char* what, const char* layout, bool or_unbatched) {
   GRADUS_CHECK(x.dim() == 3 || (or_unbatched && x.dim() == 2), ShapeError, what, " must be ", layout, ", got shape ",
                x.sizes());
@@ -147,12 +147,13 @@ Tensor run_conv_transpose2d(OpScope& op, const Tensor& x, const Tensor& w, const
     const __int128 size = static_cast<__int128>(x.size(2 + i) - 1) * g.stride[i] -
                           2 * static_cast<__int128>(g.padding[i]) +
                           static_cast<__int128>(g.dilation[i]) * (w.size(2 + i) - 1) + extra[i] + 1;
-    GRADUS_CHECK(size > 0, ShapeError, "padding ", g.padding[i], " leaves nothing of the result: x ", x.sizes(),
-                 ", weight ", w.sizes());
+    GRADUS_CHECK(size > 0, ShapeError, "padding ", g.padding[i], " leaves an empty result: x ", x.sizes(), ", weight ",
+                 w.sizes());
     GRADUS_CHECK(size < (static_cast<__int128>(1) << 40), ShapeError, "stride ", g.stride[i], " and dilation ",
                  g.dilation[i], " make the result too large: x ", x.sizes(), ", weight ", w.sizes());
     shape[2 + i] = static_cast<int64_t>(size);
-    extra[i] /= g.stride[i];  // more windows of a convolution of the result than x has pixels: zeros stand for them
+    // A convolution of the result has this many more windows than x has pixels. They are treated as zeros.
+    extra[i] /= g.stride[i];
   }
   GRADUS_CHECK(!bias.defined() || bias.sizes() == Shape({shape[1]}), ShapeError, "bias must have shape (", shape[1],
                ",) to go with weight ", w.sizes(), " in ", g.groups, " groups, got ", bias.sizes());
@@ -183,7 +184,7 @@ Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, int64_t stri
   const int64_t channels = x.dim() > 1 ? x.size(-2) : 0, wanted = w.defined() && w.dim() == 3 ? w.size(1) : channels;
   GRADUS_CHECK(groups != 1 || channels == wanted, ShapeError, "weight expects ", wanted,
                " input channels, got x of shape ",
-               x.sizes());  // before x is seen as an image
+               x.sizes());  // before x is treated as an image
   padding.h = 0;
   const Conv2dGeometry geometry = geometry_of({1, stride}, 0, {1, dilation}, groups);
   return run_conv2d(op, sequence(x), filter(w), bias, false, padding, geometry).squeeze(-2);

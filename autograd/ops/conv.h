@@ -1,4 +1,4 @@
-// Convolution, with and without the fused ReLU, and its transpose.
+// Convolution, its fusion with ReLU, and transposed convolution.
 #pragma once
 
 #include <gradus/autograd/tensor.h>
@@ -22,11 +22,11 @@ struct Pair {
   int64_t h, w;
 };
 
-/// Padding by name (torch::kValid, torch::kSame): none, or as much as gives the result the size of x. Where that is an
-/// odd number, the end gets one more than the start. `same` needs stride 1.
+/// Padding by name (torch::kValid, torch::kSame). `valid` is no padding; `same` gives the result the size of x and
+/// needs stride 1. If the total padding is odd, the end gets one element more than the start.
 enum class AutoPadding : uint8_t { valid, same };
 inline constexpr AutoPadding kValid = AutoPadding::valid, kSame = AutoPadding::same;
-/// Padding of a convolution: one number, a pair, or a name, "valid" or "same" too.
+/// Padding of a convolution: one number, a pair, or a name, also as the string "valid" or "same".
 struct ConvPadding : Pair {
   using Pair::Pair;
   ConvPadding(Pair pair) : Pair(pair) {}                                       // NOLINT(google-explicit-constructor)
@@ -40,22 +40,22 @@ struct ConvPadding : Pair {
   bool same = false;
 };
 
-/// Cross-correlation of x (N, C, H, W) with w (K, C / groups, R, S), plus bias (K) where defined; result (N, K, P, Q).
+/// Cross-correlation of x (N, C, H, W) with w (K, C / groups, R, S), plus bias (K) if defined; result (N, K, P, Q).
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias = {}, Pair stride = 1, ConvPadding padding = 0,
               Pair dilation = 1, int64_t groups = 1, Loc where = Loc::current());
-/// relu(conv2d(…)) in one kernel, and one for its backward, where the backend has them.
+/// relu(conv2d(…)), in one kernel forward and one kernel backward if the backend has them.
 Tensor conv2d_relu(const Tensor& x, const Tensor& w, const Tensor& bias = {}, Pair stride = 1, ConvPadding padding = 0,
                    Pair dilation = 1, int64_t groups = 1, Loc where = Loc::current());
-/// Cross-correlation of x (N, C, L) with w (K, C / groups, R), plus bias (K) where defined; result (N, K, P).
+/// Cross-correlation of x (N, C, L) with w (K, C / groups, R), plus bias (K) if defined; result (N, K, P).
 Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias = {}, int64_t stride = 1, ConvPadding padding = 0,
               int64_t dilation = 1, int64_t groups = 1, Loc where = Loc::current());
 
-/// The transpose of conv2d (its gradient with respect to x), plus bias (K) where defined: x (N, C, H, W) and w
-/// (C, K / groups, R, S) give (N, K, P, Q) with P = (H - 1) stride - 2 padding + dilation (R - 1) + output_padding + 1.
-/// output_padding, less than stride or dilation, picks one of the sizes that conv2d maps to H.
+/// The transpose of conv2d (its gradient with respect to x), plus bias (K) if defined: x (N, C, H, W) and w (C, K /
+/// groups, R, S) give (N, K, P, Q) with P = (H - 1) stride - 2 padding + dilation (R - 1) + output_padding + 1. conv2d
+/// maps several sizes P to the same H; output_padding, less than stride or dilation, selects one of them.
 Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias = {}, Pair stride = 1, Pair padding = 0,
                         Pair output_padding = 0, int64_t groups = 1, Pair dilation = 1, Loc where = Loc::current());
-/// The same for x (N, C, L) and w (C, K / groups, R).
+/// The transpose of conv1d, for x (N, C, L) and w (C, K / groups, R).
 Tensor conv_transpose1d(const Tensor& x, const Tensor& w, const Tensor& bias = {}, int64_t stride = 1,
                         int64_t padding = 0, int64_t output_padding = 0, int64_t groups = 1, int64_t dilation = 1,
                         Loc where = Loc::current());

@@ -9,12 +9,12 @@
 namespace gradus {
 namespace {
 
-struct To final : Node {  // the same numbers in another type or on another device
+struct To final : Node {  // converts type or device
   DType dtype = DType::f32;
   Device device;
   Array forward(const Array& x, Device target, DType type, bool non_blocking) {
     dtype = x.dtype(), device = x.device();
-    // Convert where fewer bytes travel.
+    // Convert on the side where fewer bytes need to be transferred.
     if (size_of(type) < size_of(dtype)) return ops::to_device(ops::cast(x, type), target, non_blocking);
     return ops::cast(ops::to_device(x, target, non_blocking), type);
   }
@@ -38,7 +38,7 @@ struct Copy final : Node {  // self = source
   Grads backward(const Tensor& dy) override { return {Tensor(), needs_grad(1) ? dy.to(device, dtype) : Tensor()}; }
 };
 
-struct Fill final : Node {  // self = value: its past no longer counts
+struct Fill final : Node {  // self = value: the old history has no effect on the result
   Array forward(const Array& self, const Scalar& value) {
     ops::fill(self, value);
     return self;
@@ -147,7 +147,7 @@ struct RandomIntegers final : Node {
   Grads backward(const Tensor& dy) override { return {zeros_like(dy)}; }
 };
 
-// The first whole number that the type does not have, or from which on it leaves some out.
+// The first integer that the type cannot represent, or the first beyond which it does not represent all integers.
 int64_t end_of_integers(DType dtype) {
   return visit(dtype, [&]<class T>() -> int64_t {
     if constexpr (std::is_same_v<T, Half>) return (1 << 11) + 1;

@@ -25,7 +25,7 @@ Tensor filled(const Shape& size, const Scalar& value, const TensorOptions& optio
   return finished(ops::full(size, value, options.dtype(), options.device(), options.memory_format()), options);
 }
 
-// These options, with x's dtype and device where they name none.
+// Options with x's dtype and device unless `options` set them.
 TensorOptions options_like(const Tensor& x, const TensorOptions& options) {
   return options.dtype(options.dtype_or(x.dtype())).device(options.device_or(x.device()));
 }
@@ -164,12 +164,12 @@ Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, const Ten
 Tensor logspace(const Scalar& start, const Scalar& end, int64_t steps, double base, const TensorOptions& options,
                 Loc where) {
   OpScope op("logspace", where);
-  GRADUS_CHECK(options.dtype() != kBool, DTypeError, "needs a type of numbers, got ", options.dtype());
+  GRADUS_CHECK(options.dtype() != kBool, DTypeError, "needs a numeric type, got ", options.dtype());
   const bool whole = !is_floating(options.dtype());
   const auto bound = [&](const Scalar& x) { return whole ? std::trunc(x.to_double()) : x.to_double(); };
   const Array exponents = ops::linspace(bound(start), bound(end), steps, DType::f64, options.device());
   Array powers = ops::binary_scalar(BinaryOp::pow, exponents, base, true);
-  if (whole) {  // 999.9999999999999 is 10^3
+  if (whole) {  // rounds, because pow may return 999.9999999999999 for 10^3
     const Array nearest = ops::unary(UnaryOp::round, powers);
     const Array error = ops::unary(UnaryOp::abs, ops::binary(BinaryOp::sub, powers, nearest));
     const Array allowed = ops::binary_scalar(BinaryOp::mul, ops::unary(UnaryOp::abs, nearest), 0x1p-50);
@@ -178,7 +178,7 @@ Tensor logspace(const Scalar& start, const Scalar& end, int64_t steps, double ba
   return finished(ops::cast(powers, options.dtype()), options);
 }
 
-// Indices of a triangle: the true elements of column - row <= offset, or of >=.
+// Indices of the elements of a triangle: those for which `compare` holds between column - row and offset.
 static Tensor triangle(const char* name, BinaryOp compare, int64_t row, int64_t col, int64_t offset,
                        const TensorOptions& options, Loc where) {
   OpScope op(name, where);
@@ -230,7 +230,7 @@ Tensor normal(double mean, double std, IntArrayRef size, const TensorOptions& op
 Tensor bernoulli(const Tensor& x, Loc where) {
   OpScope op("bernoulli", where);
   NoGradGuard no_grad;
-  // As in PyTorch not on a GPU: the host would wait for it.
+  // Not checked on a GPU, as in PyTorch: the host would have to wait for the result.
   GRADUS_CHECK(!x.device().is_cpu() || logical_and(x >= 0, x <= 1).all().item<bool>(), ValueError,
                "probabilities must be in [0, 1]");
   return (rand_like(x) < x).to(x.dtype());
@@ -263,17 +263,17 @@ Tensor from_blob(void* data, IntArrayRef size, IntArrayRef strides, std::functio
 namespace detail {
 namespace {
 
-// Shape of nested braces, all rows of equal length; collects the numbers in order.
+// Determines the shape of nested braces, checks that all rows have equal length, and collects the numbers in order.
 void flatten(const NestedNumbers& numbers, int depth, Shape* shape, std::vector<Scalar>* values) {
   if (numbers.leaf) {
-    GRADUS_CHECK(depth == shape->size(), ShapeError, "a number stands where a row of ", (*shape)[shape->size() - 1],
-                 " is expected");
+    GRADUS_CHECK(depth == shape->size(), ShapeError, "found a number instead of a row of ",
+                 (*shape)[shape->size() - 1]);
     values->push_back(numbers.scalar);
     return;
   }
   const int64_t count = static_cast<int64_t>(numbers.children.size());
   if (depth == shape->size()) {
-    GRADUS_CHECK(values->empty(), ShapeError, "a row stands where a number is expected");
+    GRADUS_CHECK(values->empty(), ShapeError, "found a row instead of a number");
     shape->push_back(count);
   }
   GRADUS_CHECK((*shape)[depth] == count, ShapeError, "rows of different lengths: ", (*shape)[depth], " and ", count);
@@ -302,7 +302,7 @@ Tensor tensor_of(const void* data, int64_t count, DType dtype, const TensorOptio
   OpContext context("tensor");
   Array host = Array::empty({count}, dtype);
   if (count > 0) std::memcpy(host.data(), data, host.nbytes());
-  // As of literals: what C++ computes in says little about what the numbers are for.
+  // Types are chosen as for literals: int becomes int64, and float and double become the default type.
   const DType wanted = dtype == DType::i32                          ? DType::i64
                        : dtype == DType::f32 || dtype == DType::f64 ? get_default_dtype()
                                                                     : dtype;

@@ -1,4 +1,4 @@
-// Tensors from nothing: constants, ranges, random numbers, data of the user's.
+// Functions that create tensors: constants, ranges, random numbers, and data supplied by the user.
 #pragma once
 
 #include <gradus/autograd/tensor.h>
@@ -9,12 +9,12 @@ namespace gradus {
 Tensor empty(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor zeros(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor ones(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
-/// Without a dtype in `options`, the value's: bool, int64 or float32. What the dtype cannot hold (300
-/// in uint8, NaN in int64) is a ValueError; of unsigned types -1 is the largest number.
+/// If `options` set no dtype, it follows the value: bool, int64 or float32. A value that the dtype cannot represent
+/// (300 in uint8, NaN in int64) is a ValueError; in unsigned types, -1 is the largest number.
 Tensor full(IntArrayRef size, const Scalar& value, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor eye(int64_t n, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor eye(int64_t n, int64_t m, const TensorOptions& options = {}, Loc where = Loc::current());
-/// x's shape and, unless options say otherwise, dtype and device.
+/// Tensors with x's shape and, unless options say otherwise, its dtype and device.
 Tensor empty_like(const Tensor& x, Loc where = Loc::current());
 Tensor zeros_like(const Tensor& x, Loc where = Loc::current());
 Tensor ones_like(const Tensor& x, Loc where = Loc::current());
@@ -31,16 +31,16 @@ Tensor randint_like(const Tensor& x, int64_t high, const TensorOptions& options 
 Tensor randint_like(const Tensor& x, int64_t low, int64_t high, const TensorOptions& options = {},
                     Loc where = Loc::current());
 
-/// start, start + step, … below end. int64 when all three are integers, else the default type.
+/// start, start + step, … up to but excluding end. int64 if all three are integers, else the default type.
 Tensor arange(const Scalar& end, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor arange(const Scalar& start, const Scalar& end, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const TensorOptions& options = {},
               Loc where = Loc::current());
-/// `steps` values from start to end, both included. Of an integer type, fractions are cut off: of start and end first,
-/// then of what lies between, which is counted from the nearer end, as on PyTorch's GPUs.
+/// `steps` values from start to end, both included. With an integer dtype, start and end are truncated first, then the
+/// values in between, each computed from the nearer end as on PyTorch's GPUs.
 Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, const TensorOptions& options = {},
                 Loc where = Loc::current());
-/// `steps` values from base^start to base^end, both included. Of an integer type, fractions are cut off alike.
+/// `steps` values from base^start to base^end, both included. Values of an integer dtype are truncated as in linspace.
 Tensor logspace(const Scalar& start, const Scalar& end, int64_t steps, double base = 10,
                 const TensorOptions& options = {}, Loc where = Loc::current());
 /// int64 (2, count): rows and columns of the elements on and below (tril) or above (triu) a diagonal of a matrix.
@@ -49,30 +49,30 @@ Tensor tril_indices(int64_t row, int64_t col, int64_t offset = 0, const TensorOp
 Tensor triu_indices(int64_t row, int64_t col, int64_t offset = 0, const TensorOptions& options = {},
                     Loc where = Loc::current());
 
-/// Random numbers of the default generator (core/runtime/random.h): the same on every backend for the same manual_seed.
+/// Random numbers from the default generator (core/runtime/random.h): the same on every backend after the same manual_seed.
 Tensor rand(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor randn(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
 /// int64 in [low, high) unless options say otherwise.
 Tensor randint(int64_t low, int64_t high, IntArrayRef size, const TensorOptions& options = {},
                Loc where = Loc::current());
 Tensor randint(int64_t high, IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
-/// A permutation of 0 … n - 1, int64.
+/// A random permutation of 0 … n - 1, int64.
 Tensor randperm(int64_t n, const TensorOptions& options = {}, Loc where = Loc::current());
-/// Normal numbers of that mean and standard deviation.
+/// Normally distributed numbers with the given mean and standard deviation.
 Tensor normal(double mean, double std, IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
 /// 1 with probability x[i], else 0. On the CPU a probability that is not in [0, 1] is a ValueError.
 Tensor bernoulli(const Tensor& x, Loc where = Loc::current());
 
-/// A view of memory that the caller keeps alive (or that `deleter` frees); cpu unless options name a device.
+/// A view of memory that the caller keeps alive, or that `deleter` frees. On the CPU unless options name a device.
 Tensor from_blob(void* data, IntArrayRef size, const TensorOptions& options = {});
 Tensor from_blob(void* data, IntArrayRef size, std::function<void(void*)> deleter, const TensorOptions& options = {});
-/// With strides of your own, in elements; a negative one is a ValueError.
+/// from_blob with explicit strides in elements. A negative stride is a ValueError.
 Tensor from_blob(void* data, IntArrayRef size, IntArrayRef strides, const TensorOptions& options = {});
 Tensor from_blob(void* data, IntArrayRef size, IntArrayRef strides, std::function<void(void*)> deleter,
                  const TensorOptions& options = {});
 
 namespace detail {
-/// Braces of numbers, nested at will: tensor({{1., 2.}, {3., 4.}}).
+/// Numbers in braces, nested to any depth: tensor({{1., 2.}, {3., 4.}}).
 struct NestedNumbers {
   template <class T>
   requires std::is_arithmetic_v<T> NestedNumbers(T value)
@@ -86,7 +86,8 @@ Tensor tensor_of(const NestedNumbers& numbers, const TensorOptions& options);
 Tensor tensor_of(const void* data, int64_t count, DType dtype, const TensorOptions& options);
 }  // namespace detail
 
-/// A tensor of the given numbers. dtype: the default one for floats and doubles, int64 for int and int64, else theirs.
+/// A tensor of the given numbers. dtype: the default type for float and double, int64 for int and int64_t, else the
+/// numbers' own type.
 inline Tensor tensor(std::initializer_list<detail::NestedNumbers> numbers, const TensorOptions& options = {}) {
   return detail::tensor_of(detail::NestedNumbers(numbers), options);
 }

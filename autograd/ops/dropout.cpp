@@ -42,7 +42,7 @@ void check_probability(double p) {
   GRADUS_CHECK(p >= 0 && p <= 1, ValueError, "dropout probability must be in [0, 1], got ", p);
 }
 
-// Ones that dropout may zero: of x's shape, or one for each channel of x (N, C, …).
+// Ones for dropout to act on: of x's shape, or one for each channel of x (N, C, …).
 Tensor ones_for(const Tensor& x, bool channels) {
   ops::check_floating(x.array(), "input");
   const NoGradGuard no_grad;
@@ -53,7 +53,7 @@ Tensor ones_for(const Tensor& x, bool channels) {
   return ones(shape, x.options());
 }
 
-// x * scale + shift leaves mean and variance as they were: a dropped element is -alpha', SELU's lower limit.
+// x * scale + shift preserves mean and variance; before that, dropped elements are set to SELU's lower limit, -alpha'.
 struct AlphaNoise {
   Tensor scale, shift;
   AlphaNoise(const Tensor& x, double p, bool channels) {

@@ -1,5 +1,5 @@
-// einsum: each operand is a tensor whose dimensions have labels. Two operands become one by a matrix product over the
-// labels that nobody needs any more, or by an element-wise product where there are none; from left to right.
+// einsum. Each dimension of an operand has a label. Operands are contracted from left to right: by a matrix product
+// over the labels that no later operand and not the result needs, or by an element-wise product if there are none.
 #include <algorithm>
 
 #include <gradus/autograd/composed.h>
@@ -10,7 +10,7 @@
 namespace gradus {
 namespace {
 
-// Letters are themselves; -1, -2, … are the dimensions of "...", from the last.
+// Letters are their own labels; -1, -2, … are the dimensions of "...", counted from the last.
 using Labels = std::vector<int>;
 
 struct Labelled {
@@ -25,7 +25,7 @@ int place_of(const Labels& labels, int label) {
 
 constexpr int kEllipsis = 0;
 
-// "ij...k" as labels, with kEllipsis for the three points.
+// Parses a term such as "ij...k" into labels, with kEllipsis for the three dots.
 Labels parse_term(std::string_view term, std::string_view equation) {
   Labels labels;
   for (size_t i = 0; i < term.size(); ++i) {
@@ -33,7 +33,7 @@ Labels parse_term(std::string_view term, std::string_view equation) {
     if (c == ' ') continue;
     if (c == '.') {
       GRADUS_CHECK(term.substr(i, 3) == "..." && !has(labels, kEllipsis), ValueError, "\"", equation,
-                   "\": a point that is not of one \"...\" in \"", term, "\"");
+                   "\": a '.' that does not belong to a single \"...\" in \"", term, "\"");
       labels.push_back(kEllipsis);
       i += 2;
       continue;
@@ -45,7 +45,7 @@ Labels parse_term(std::string_view term, std::string_view equation) {
   return labels;
 }
 
-// `labels` with the dimensions of the ellipsis, of which there are `count`, in its place.
+// Replaces the ellipsis in `labels` by the labels of its `count` dimensions.
 Labels with_ellipsis(const Labels& labels, int count) {
   Labels result;
   for (int label : labels) {
@@ -56,7 +56,7 @@ Labels with_ellipsis(const Labels& labels, int count) {
   return result;
 }
 
-// Labels that stand twice become the diagonal.
+// Takes the diagonal of dimensions that have the same label.
 Labelled without_repeats(Labelled operand, std::string_view equation) {
   Labels& labels = operand.labels;
   for (size_t i = 0; i < labels.size(); ++i) {
@@ -71,12 +71,12 @@ Labelled without_repeats(Labelled operand, std::string_view equation) {
     labels.erase(twin);
     labels.erase(labels.begin() + first);
     labels.push_back(label);
-    i = static_cast<size_t>(-1);  // dimensions moved: from the start
+    i = static_cast<size_t>(-1);  // dimensions have moved: start again
   }
   return operand;
 }
 
-// Sums over the labels that `needed` does not have.
+// Sums over the labels that are not in `needed`.
 Labelled summed(const Labelled& operand, const Labels& needed) {
   Labelled result{operand.x, {}};
   Dims dims;
@@ -88,7 +88,7 @@ Labelled summed(const Labelled& operand, const Labels& needed) {
   return result;
 }
 
-// x with its dimensions in this order and new ones of size 1 for labels that it does not have.
+// Permutes x's dimensions into this order and inserts dimensions of size 1 for missing labels.
 Tensor arranged(const Labelled& operand, const Labels& order) {
   Dims dims;
   for (int label : order)
@@ -112,7 +112,7 @@ Labels joined(const Labels& a, const Labels& b, const Labels& c) {
   return result;
 }
 
-// The product of a and b, summed over the labels that `needed` does not have.
+// The product of a and b, summed over the labels that are not in `needed`.
 Labelled contracted(Labelled a, Labelled b, const Labels& needed) {
   a = summed(a, joined(needed, b.labels, {}));
   b = summed(b, joined(needed, a.labels, {}));
@@ -123,7 +123,7 @@ Labelled contracted(Labelled a, Labelled b, const Labels& needed) {
   const Labels result = joined(batch, rows, columns);
   if (inner.empty()) return {arranged(a, result) * arranged(b, result), result};
 
-  // Sizes of 1 stretch to the other's.
+  // A size of 1 broadcasts to the other operand's size.
   const auto size_of = [&](int label) {
     const int64_t in_a = has(a.labels, label) ? a.x.size(place_of(a.labels, label)) : 1;
     const int64_t in_b = has(b.labels, label) ? b.x.size(place_of(b.labels, label)) : 1;
@@ -142,8 +142,8 @@ Labelled contracted(Labelled a, Labelled b, const Labels& needed) {
   return {matmul(x, y, Loc{}).reshape(sizes_of(result), Loc{}), result};
 }
 
-// True for at most one sum or product, forward and backward: neither of two operands has a label that only it
-// has and that is summed first, or a size of 1 that is broadcast.
+// True if forward and backward are at most one sum or product each: no operand has a label of its own that is summed
+// first, or a dimension of size 1 that is broadcast.
 bool is_one_product(const std::vector<Labelled>& terms, const Labels& output) {
   if (terms.size() != 2) return terms.size() == 1;
   const auto fits = [&](const Labelled& operand, const Labelled& other) {
@@ -196,7 +196,7 @@ Tensor einsum(std::string_view equation, const TensorList& operands, Loc where) 
     for (size_t i = 0; i < output.size(); ++i)
       GRADUS_CHECK(output[i] < 0 || (has(letters, output[i]) && place_of(output, output[i]) == static_cast<int>(i)),
                    ValueError, "\"", equation, "\": '", static_cast<char>(output[i]),
-                   "' of the result stands twice or in no operand");
+                   "' occurs twice in the result or in no operand");
   } else {
     output = with_ellipsis({kEllipsis}, ellipsis);
     std::sort(letters.begin(), letters.end());
@@ -204,7 +204,7 @@ Tensor einsum(std::string_view equation, const TensorList& operands, Loc where) 
       if (std::count(letters.begin(), letters.end(), letter) == 1) output.push_back(letter);
   }
 
-  // One size for each label, or 1.
+  // The sizes of a label must be equal in all operands, or 1.
   for (const Labelled& a : terms)
     for (const Labelled& b : terms)
       for (size_t i = 0; i < a.labels.size(); ++i) {

@@ -30,7 +30,7 @@ struct Mul final : Node {  // y = a b
     if (needs_grad(1)) a = input(0);
     return ops::binary(BinaryOp::mul, A, B, destination(A));
   }
-  bool backward_in_float32() const override { return has_broadcast_input(); }  // a sum of products
+  bool backward_in_float32() const override { return has_broadcast_input(); }  // the gradient is a sum of products
   Grads backward(const Tensor& dy) override {                                  // da = dy b,  db = dy a
     return {needs_grad(0) ? dy * b() : Tensor(), needs_grad(1) ? dy * a() : Tensor()};
   }
@@ -115,7 +115,7 @@ struct RPowScalar final : Node {  // y = s^b
     return Y;
   }
   bool backward_in_float32() const override { return true; }
-  Grads backward(const Tensor& dy) override {  // db = dy y ln s; at s = 0 the limit 0 where b >= 0
+  Grads backward(const Tensor& dy) override {  // db = dy y ln s; for s = 0 the limit 0 if b >= 0
     const double base = s.to_double();
     const Tensor slope = dy * (y() * std::log(base));
     return {base == 0 ? where(b() >= 0, 0.0, slope) : slope};
@@ -140,7 +140,7 @@ struct Pow final : Node {  // y = a^b
   }
 };
 
-struct Extreme final : Node {  // y = max(a, b) or min(a, b); at a tie each gets half, beside a NaN each gets dy
+struct Extreme final : Node {  // y = max(a, b) or min(a, b); if a = b each gets half of dy, at a NaN both get dy
   Saved a{this, "a"}, b{this, "b"};
   BinaryOp op = BinaryOp::maximum;
   const char* name() const override { return op == BinaryOp::maximum ? "Maximum" : "Minimum"; }
@@ -169,7 +169,7 @@ struct Modulo final : Node {  // y = a - q b, q = a / b rounded towards 0 (fmod)
   bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {  // da = dy,  db = -dy q
     if (!needs_grad(1)) return {dy, Tensor()};
-    // Not floor(a / b): 1 / 0.1 is rounded up to 10, but the remainder is that of 9 tenths.
+    // Not floor(a / b): 1 / 0.1 rounds to 10, but the remainder belongs to the quotient 9.
     return {dy, -dy * div(a(), b(), op == BinaryOp::fmod ? "trunc" : "floor")};
   }
 };
@@ -182,8 +182,8 @@ struct Atan2 final : Node {  // y = the angle of (b, a)
     return ops::binary(BinaryOp::atan2, A, B);
   }
   bool backward_in_float32() const override { return true; }
-  // da = dy b / (a² + b²),  db = -dy a / (a² + b²); 0 at the origin. Of a and b in units of the larger one, for their
-  // squares may overflow or vanish.
+  // da = dy b / (a² + b²),  db = -dy a / (a² + b²), and 0 at the origin. Both are divided by the larger magnitude
+  // first, because their squares may overflow or underflow.
   Grads backward(const Tensor& dy) override {
     const Tensor size = maximum(a().detach().abs(), b().detach().abs());
     const Tensor unit = where((size > 0).logical_and(isfinite(size)), size, 1.0), A = a() / unit, B = b() / unit;
@@ -192,11 +192,12 @@ struct Atan2 final : Node {  // y = the angle of (b, a)
   }
 };
 
-struct RoundedDiv final : Node {  // y = a / b rounded towards 0, or down: constant between its steps
+struct RoundedDiv final : Node {  // y = a / b rounded towards 0, or down; piecewise constant
   Array forward(const Array& A, const Array& B, bool down) {
     const DType dtype = ops::result_type(A, B);
     const bool whole = !is_floating(dtype), half = !whole && dtype != kFloat && dtype != kDouble;
-    const auto operand = [&](const Array& x, const Array& other) {  // a number of the host goes with any device
+    // A number is on the CPU and may be combined with any device.
+    const auto operand = [&](const Array& x, const Array& other) {
       const Array y = ops::cast(x, half ? kFloat : dtype);
       const bool moves = y.ndim() == 0 && y.device().is_cpu() && !other.device().is_cpu();
       return moves ? ops::full({}, ops::item(y), y.dtype(), other.device()) : y;
@@ -204,9 +205,9 @@ struct RoundedDiv final : Node {  // y = a / b rounded towards 0, or down: const
     const Array a = operand(A, B), b = operand(B, A);
     const Array plain = whole ? ops::divide_integers(a, b) : ops::binary(BinaryOp::div, a, b);
     if (!down) return whole ? plain : ops::cast(ops::unary(UnaryOp::trunc, plain), dtype);
-    // Not floor(a / b): 1 / 0.1 is rounded up to 10, although 0.1 is a little more than a tenth.
+    // Not floor(a / b): 1 / 0.1 rounds to 10, although the double 0.1 is slightly larger than a tenth.
     const Array rest = ops::binary(BinaryOp::fmod, a, b), rest_down = ops::binary(BinaryOp::remainder, a, b);
-    const auto one_less = [&](const Array& q) {  // where the remainders towards 0 and down differ
+    const auto one_less = [&](const Array& q) {  // where truncation and floor differ, the quotient is one less
       return ops::binary(BinaryOp::sub, q, ops::binary(BinaryOp::ne, rest, rest_down));
     };
     if (whole) return one_less(plain);
@@ -217,7 +218,7 @@ struct RoundedDiv final : Node {  // y = a / b rounded towards 0, or down: const
   Grads backward(const Tensor& dy) override { return {zeros_like(dy), zeros_like(dy)}; }
 };
 
-// N of two operands that are made tensors where they are numbers.
+// Runs N on two operands, converting numbers to tensors.
 template <class N, class... Options>
 Tensor of_tensors(const char* name, const Operand& a, const Operand& b, const Options&... options) {
   OpScope scope(name, line_of(a, b));
@@ -244,7 +245,7 @@ const Tensor& modulo_(const char* name, BinaryOp op, const Tensor& self, const O
   return apply_in_place<Modulo>(scope, self, as_tensor(other, self), op);
 }
 
-// Like PyTorch's, the alpha of add and sub is a number of the result's type.
+// As in PyTorch, the alpha of add and sub must be representable in the result's type.
 void check_alpha(const Operand& a, const Operand& b, const Scalar& alpha) {
   const DType type = a.tensor && b.tensor ? ops::result_type(a.tensor->array(), b.tensor->array())
                      : a.tensor           ? promote_with_scalar(a.tensor->dtype(), b.scalar)
@@ -255,7 +256,7 @@ void check_alpha(const Operand& a, const Operand& b, const Scalar& alpha) {
   ops::check_fits(alpha, type);
 }
 
-// b alpha, for add and sub.
+// b multiplied by alpha, for add and sub.
 Operand scaled(const Operand& b, const Scalar& alpha, Tensor* room) {
   if (alpha.to_double() == 1) return b;
   if (!b.tensor) {
@@ -267,7 +268,7 @@ Operand scaled(const Operand& b, const Scalar& alpha, Tensor* room) {
   return Operand(*room, b.where);
 }
 
-// a + b or a - b, of which one at least is a tensor.
+// a + b or a - b, where at least one operand is a tensor.
 template <class OfTensors>
 Tensor sum_of(OpScope& op, BinaryOp kind, const Operand& a, const Operand& b) {
   if (a.tensor && b.tensor) return apply<OfTensors>(op, *a.tensor, *b.tensor);
@@ -330,7 +331,7 @@ Tensor div(const Operand& a, const Operand& b, std::optional<std::string_view> r
   }
   if (a.tensor && b.tensor) return apply<Div>(op, *a.tensor, *b.tensor);
   if (a.tensor) return apply<MulScalar>(op, *a.tensor, BinaryOp::div, b.scalar);
-  OpScope reciprocal("reciprocal", Loc{});  // whose autocast rule it has in PyTorch
+  OpScope reciprocal("reciprocal", Loc{});  // PyTorch applies the autocast rule of reciprocal
   return apply<RDivScalar>(op, b.tensor ? *b.tensor : number_tensor(b.scalar), a.scalar);
 }
 
@@ -353,7 +354,7 @@ Tensor fmod(const Operand& a, const Operand& b) { return modulo("fmod", BinaryOp
 Tensor remainder(const Operand& a, const Operand& b) { return modulo("remainder", BinaryOp::remainder, a, b); }
 Tensor atan2(const Operand& a, const Operand& b) { return of_tensors<Atan2>("atan2", a, b); }
 
-// From the nearer end, so that weights 0 and 1 give start and end to the bit.
+// Interpolates from the nearer end, so that weights 0 and 1 return start and end exactly.
 Tensor lerp(const Tensor& start, const Tensor& end, const Operand& weight) {
   OpScope op("lerp", weight.where);
   if (!weight.tensor) {

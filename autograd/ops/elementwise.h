@@ -8,17 +8,18 @@ namespace gradus {
 Tensor add(const Operand& a, const Operand& b, const Scalar& alpha = 1);
 Tensor sub(const Operand& a, const Operand& b, const Scalar& alpha = 1);
 Tensor mul(const Operand& a, const Operand& b);
-/// True division: integers become float32. With rounding_mode "trunc" (towards 0) or "floor" (down) the quotient of
-/// integers is an integer, and the gradient 0.
+/// True division: integers become float32. With rounding_mode "trunc" (towards 0) or "floor" (down), the quotient of
+/// integers is an integer and the gradient is 0.
 Tensor div(const Operand& a, const Operand& b, std::optional<std::string_view> rounding_mode = {});
 /// div(a, b, "floor")
 Tensor floor_divide(const Operand& a, const Operand& b);
 Tensor pow(const Operand& base, const Operand& exponent);
-/// NaN wins; at a tie each side gets half of the gradient.
+/// If an element is NaN the result is NaN. Of two equal elements each gets half of the gradient.
 Tensor maximum(const Operand& a, const Operand& b);
 Tensor minimum(const Operand& a, const Operand& b);
-/// The remainder of a / b truncated towards zero (sign of a, as C's fmod), or rounded down (sign of b, as Python's %).
-/// Of integers by 0: a ValueError on the CPU, and 0 on a GPU, where looking for it would make the host wait.
+/// The remainder of a / b with the quotient truncated towards zero (fmod: sign of a, as in C) or rounded down
+/// (remainder: sign of b, as Python's %). For integers, division by 0 is a ValueError on the CPU; on a GPU the result
+/// is 0, because a check would make the host wait.
 Tensor fmod(const Operand& a, const Operand& b);
 Tensor remainder(const Operand& a, const Operand& b);
 /// The angle of the point (b, a) in [-pi, pi]; integers become float32.
@@ -37,19 +38,19 @@ Tensor sqrt(const Tensor& x, Loc where = Loc::current());
 Tensor reciprocal(const Tensor& x, Loc where = Loc::current());
 Tensor rsqrt(const Tensor& x, Loc where = Loc::current());
 Tensor square(const Tensor& x, Loc where = Loc::current());
-/// -1, 0 or 1. sign and the roundings have the gradient 0.
+/// -1, 0 or 1. sign and the rounding functions below have gradient 0.
 Tensor sign(const Tensor& x, Loc where = Loc::current());
 Tensor floor(const Tensor& x, Loc where = Loc::current());
 Tensor ceil(const Tensor& x, Loc where = Loc::current());
-/// To the nearest integer, halves to the even one.
+/// Rounds to the nearest integer, and halves to the even integer.
 Tensor round(const Tensor& x, Loc where = Loc::current());
-/// Towards zero.
+/// Rounds towards zero.
 Tensor trunc(const Tensor& x, Loc where = Loc::current());
 Tensor sin(const Tensor& x, Loc where = Loc::current());
 Tensor cos(const Tensor& x, Loc where = Loc::current());
 Tensor tan(const Tensor& x, Loc where = Loc::current());
-/// Compositions of other operators, half types through float32; accurate to a few units in the last place, and so are
-/// the derivatives, which come from the parts. Outside of the function's domain NaN.
+/// These functions are composed of other operators and compute half types in float32. They and their derivatives are
+/// accurate to a few units in the last place. Outside of the function's domain the result is NaN.
 Tensor sinh(const Tensor& x, Loc where = Loc::current());
 Tensor cosh(const Tensor& x, Loc where = Loc::current());   ///< (e^x + e^-x) / 2
 Tensor asin(const Tensor& x, Loc where = Loc::current());   ///< in [-pi/2, pi/2]
@@ -60,7 +61,8 @@ Tensor acosh(const Tensor& x, Loc where = Loc::current());  ///< the inverse of 
 Tensor atanh(const Tensor& x, Loc where = Loc::current());  ///< the inverse of tanh
 /// log(exp(a) + exp(b)) without overflow.
 Tensor logaddexp(const Tensor& a, const Tensor& b, Loc where = Loc::current());
-/// x with `nan` for NaN and, unless others are given, the type's largest and lowest number for the infinities.
+/// Replaces NaN by `nan`, and the infinities by posinf and neginf, or by the type's largest and lowest number if not
+/// given.
 Tensor nan_to_num(const Tensor& x, std::optional<double> nan = {}, std::optional<double> posinf = {},
                   std::optional<double> neginf = {}, Loc where = Loc::current());
 Tensor erf(const Tensor& x, Loc where = Loc::current());
@@ -71,13 +73,14 @@ Tensor log10(const Tensor& x, Loc where = Loc::current());
 Tensor relu(const Tensor& x, Loc where = Loc::current());
 Tensor sigmoid(const Tensor& x, Loc where = Loc::current());
 Tensor tanh(const Tensor& x, Loc where = Loc::current());
-/// min(max(x, min), max), the bounds being numbers or tensors that broadcast: where min > max it is max. A bound that
-/// is NaN gives NaN. Gradients go to what the result is taken from, at a bound to x.
+/// min(max(x, min), max), where the bounds are numbers or tensors that broadcast. Where min > max, the result is max. A
+/// NaN bound gives NaN. The gradient goes to whichever of x, min and max the result was taken from, and to x if x
+/// equals a bound.
 Tensor clamp(const Tensor& x, std::optional<Operand> min, std::optional<Operand> max = {}, Loc where = Loc::current());
 inline Tensor clamp_min(const Tensor& x, const Operand& min) { return clamp(x, min, {}, min.where); }
 inline Tensor clamp_max(const Tensor& x, const Operand& max) { return clamp(x, {}, max, max.where); }
 
-/// Comparisons give booleans and have no gradient.
+/// Comparisons return booleans and have no gradient.
 Tensor eq(const Operand& a, const Operand& b);
 Tensor ne(const Operand& a, const Operand& b);
 Tensor lt(const Operand& a, const Operand& b);
@@ -91,10 +94,10 @@ Tensor logical_not(const Tensor& x, Loc where = Loc::current());
 Tensor isfinite(const Tensor& x, Loc where = Loc::current());
 Tensor isnan(const Tensor& x, Loc where = Loc::current());
 Tensor isinf(const Tensor& x, Loc where = Loc::current());
-/// |a - b| <= atol + rtol |b|, element by element; equal infinities are close, NaN to NaN with equal_nan.
+/// True where |a - b| <= atol + rtol |b|. Equal infinities are close; NaN is close to NaN only with equal_nan.
 Tensor isclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false,
                Loc where = Loc::current());
-/// Bit by bit on integers, logical on booleans; floating types are a DTypeError. The operators & | ^ ~.
+/// Bitwise on integers, logical on booleans; floating types are a DTypeError. Also available as the operators & | ^ ~.
 Tensor bitwise_and(const Operand& a, const Operand& b);
 Tensor bitwise_or(const Operand& a, const Operand& b);
 Tensor bitwise_xor(const Operand& a, const Operand& b);

@@ -1,4 +1,4 @@
-// Reading and writing by index tensors and masks: gather and scatter are each other's gradient.
+// Reading and writing through index tensors and masks. gather and scatter are each other's gradients.
 #include <gradus/autograd/ops/index.h>
 
 #include <algorithm>
@@ -72,12 +72,12 @@ struct Scatter final : Node {  // y[i with index[i] at axis] = source[i], or += 
   }
 };
 
-// A number as a tensor of x's type and this shape, without memory for each element.
+// Expands a number to a tensor of x's type and the given shape without allocating every element.
 Tensor filled(const Tensor& x, const Scalar& value, const Shape& shape) {
   return full({}, value, x.options(), Loc{}).expand(shape, Loc{});
 }
 
-// The value of masked_fill in x's type.
+// Converts the value of masked_fill to x's type.
 Tensor fill_value(const Tensor& x, const Operand& value) {
   if (!value.tensor) return filled(x, value.scalar, {});
   GRADUS_CHECK(value.tensor->numel() == 1, ShapeError, "the value must be a number or have one element, got shape ",
@@ -90,7 +90,7 @@ Tensor scaled(const Tensor& source, const Scalar& alpha) {
   return alpha.to_double() == 1 ? source : mul({source, Loc{}}, {alpha, Loc{}});
 }
 
-// What goes with index: a source may be larger than it.
+// The part of the source that corresponds to the index; a source may be larger than the index.
 Tensor source_for(const Tensor& x, const Tensor& index, const Operand& source) {
   if (!source.tensor) return filled(x, source.scalar, index.sizes());
   Tensor part = *source.tensor;

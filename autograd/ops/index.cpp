@@ -1,4 +1,4 @@
-// x.index({…}) and x.index_put_({…}, value), composed of views and of index_select and index_copy_.
+// x.index({…}) and x.index_put_({…}, value), composed of views, index_select and index_copy_.
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/axes.h>
 #include <gradus/autograd/ops/creation.h>
@@ -9,15 +9,15 @@
 namespace gradus {
 namespace {
 
-// What is left of an index when integers, slices, None and Ellipsis have become a view of the tensor: the elements
-// `places` (int64, of any shape) of the `span` dimensions from `axis` on, counted as if these were one.
+// The advanced part of an index, after integers, slices, None and Ellipsis have been applied as a view. It selects the
+// elements `places` (int64, of any shape) from the `span` dimensions starting at `axis`, flattened to one dimension.
 struct Advanced {
   Tensor view;
-  int axis = 0, span = 0;  // span 0: the view is all
+  int axis = 0, span = 0;  // span == 0: no advanced part, the view is the result
   Tensor places;
 };
 
-// One index tensor, or one mask, which stands for the places where it is true.
+// One index tensor, or the positions at which one mask is true.
 struct Entry {
   int axis, span;
   Tensor places, mask;
@@ -42,19 +42,19 @@ Entry entry_of_mask(const Tensor& x, int dimension, int axis, const Tensor& mask
   return {axis, span, {}, mask};
 }
 
-// Indices and masks on the cpu may select from a tensor on any device.
+// Indices and masks on the CPU may index a tensor on any device.
 Tensor on_device_of(const Tensor& x, const Tensor& index) {
   return index.device().is_cpu() ? index.to(x.device(), index.dtype(), false, false, Loc{}) : index;
 }
 
-// Dimensions [axis, axis + span) of `shape`, multiplied.
+// The product of the dimensions [axis, axis + span) of `shape`.
 int64_t joined_size(const Shape& shape, int axis, int span) {
   int64_t size = 1;
   for (int i = axis; i < axis + span; ++i) size *= shape[i];
   return size;
 }
 
-// Brings the indexed dimensions together: where they are, if they are neighbours, else to the front, as NumPy does.
+// Makes the indexed dimensions adjacent: in place if they already are, else at the front, as in NumPy.
 void bring_together(Tensor* view, std::vector<Entry>* entries) {
   bool neighbours = true;
   for (size_t i = 1; i < entries->size(); ++i)
@@ -77,18 +77,18 @@ Resolved resolve(const Tensor& x, std::vector<TensorIndex> indices) {
   int64_t consumed = 0, ellipses = 0;
   for (TensorIndex& index : indices) {
     GRADUS_CHECK(index.kind != Kind::tensor || index.tensor.defined(), ValueError, "an index tensor is undefined");
-    if (index.kind == Kind::tensor && index.tensor.dtype() == kByte)  // a mask, as in NumPy of old
+    if (index.kind == Kind::tensor && index.tensor.dtype() == kByte)  // a mask, as in older NumPy versions
       index.tensor = index.tensor.to(kBool, false, false, Loc{});
     consumed += dimensions_of(index);
     ellipses += index.kind == Kind::ellipsis;
   }
-  GRADUS_CHECK(ellipses <= 1, IndexError, "only one Ellipsis can stand in an index, got ", ellipses);
+  GRADUS_CHECK(ellipses <= 1, IndexError, "an index can contain only one Ellipsis, got ", ellipses);
   GRADUS_CHECK(consumed <= x.dim(), IndexError, consumed, " indices for a tensor of shape ", x.sizes());
 
   Resolved result{x, {}};
   Tensor& view = result.view;
-  int axis = 0, dimension = 0;            // of the view, and of x
-  const auto new_axis = [&](bool keep) {  // true and false: a new dimension, of which one element or none is taken
+  int axis = 0, dimension = 0;            // axis counts dimensions of the view, dimension those of x
+  const auto new_axis = [&](bool keep) {  // true and false insert a new dimension and take one or none of its elements
     view = view.unsqueeze(axis, Loc{});
     result.entries.push_back({axis++, 1, zeros({keep ? 1 : 0}, TensorOptions(kLong).device(x.device())), {}});
   };
@@ -142,12 +142,12 @@ Advanced combined(Resolved resolved) {
   return result;
 }
 
-// The indexed dimensions as one; a view where strides allow.
+// Flattens the indexed dimensions to one; a view if the strides allow it.
 Tensor joined(const Advanced& index) {
   return index.span == 1 ? index.view : index.view.flatten(index.axis, index.axis + index.span - 1, Loc{});
 }
 
-// The view's shape with these sizes instead of the indexed dimensions.
+// The view's shape with the indexed dimensions replaced by `sizes`.
 Shape with_sizes(const Advanced& index, const Shape& sizes) {
   Shape shape;
   for (int i = 0; i < index.axis; ++i) shape.push_back(index.view.sizes()[i]);
@@ -156,14 +156,14 @@ Shape with_sizes(const Advanced& index, const Shape& sizes) {
   return shape;
 }
 
-// mask, of the dimensions [axis, axis + mask.dim()), as one that broadcasts to a tensor of `ndim` dimensions.
+// Extends a mask of the dimensions [axis, axis + mask.dim()) so that it broadcasts to a tensor of `ndim` dimensions.
 Tensor mask_for(const Tensor& mask, int axis, int64_t ndim) {
   Shape shape = mask.sizes();
   while (axis + shape.size() < ndim) shape.push_back(1);
   return mask.reshape(shape, Loc{});
 }
 
-// Leading dimensions of size 1 that `shape` has not are as good as absent: x[0] = ones(1, 1, 3).
+// Drops leading dimensions of size 1 that `shape` does not have, so that x[0] = ones(1, 1, 3) is accepted.
 Tensor fitted(Tensor value, const Shape& shape) {
   while (value.dim() > shape.size() && value.size(0) == 1) value = value.select(0, 0, Loc{});
   return value;

@@ -27,7 +27,7 @@ struct Cat final : Node {
   }
 };
 
-// Split and unbind: several views, whose gradients are joined in one go.
+// Split and unbind return several views, whose gradients are joined in one operation.
 struct Split final : Node {
   Shape shape;
   int64_t axis = 0;
@@ -49,7 +49,7 @@ struct Split final : Node {
 };
 
 struct Unbind final : Node {
-  Shape shape;  // of a part
+  Shape shape;  // of one part
   int64_t axis = 0;
   size_t count = 0;
   Grads backward_all(const Grads& dys) override {
@@ -59,7 +59,7 @@ struct Unbind final : Node {
   }
 };
 
-// The node of an operator with several views of x, null while nothing is recorded.
+// Makes the node of an operator that returns several views of x; null while nothing is recorded.
 template <class N>
 Ref<N> begin_views(const Tensor& x, const char* name) {
   const Tensor* input = &x;
@@ -81,9 +81,9 @@ TensorList run_split(const Tensor& x, const std::vector<int64_t>& sizes, int axi
   return parts;
 }
 
-// `dim`, which a scalar does not have.
+// Converts `dim` to an axis. Throws for scalars, which have no dimensions.
 int axis_of_array(const Tensor& x, int64_t dim) {
-  GRADUS_CHECK(x.dim() > 0, ShapeError, "a scalar has no dimension to go along; reshape it to (1) first");
+  GRADUS_CHECK(x.dim() > 0, ShapeError, "a scalar has no dimensions; reshape it to (1) first");
   return axis_of(x, dim);
 }
 
@@ -176,7 +176,7 @@ TensorList split(const Tensor& x, const std::vector<int64_t>& split_sizes, int64
   OpScope op("split", where);
   const int axis = axis_of_array(x, dim);
   const int64_t size = x.sizes()[axis];
-  int64_t sum = 0;  // stays small, whatever the sizes are
+  int64_t sum = 0;  // cannot overflow, because it is checked after each addition
   for (int64_t part : split_sizes) {
     GRADUS_CHECK(part >= 0, ValueError, "sizes must not be negative, got ", part);
     if (sum <= size) sum += std::min(part, size + 1);

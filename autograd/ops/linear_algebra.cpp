@@ -31,8 +31,8 @@ void check_product(const Tensor& a, const Tensor& b) {
 
 void check_batches(const Tensor& a, const Tensor& b) {
   GRADUS_CHECK(a.dim() == 3 && b.dim() == 3 && a.size(0) == b.size(0), ShapeError,
-               "needs two batches of as many matrices, (B, M, K) and (B, K, N), got shapes ", a.sizes(), " and ",
-               b.sizes());
+               "needs two batches with the same number of matrices, (B, M, K) and (B, K, N), got shapes ", a.sizes(),
+               " and ", b.sizes());
   check_product(a, b);
 }
 
@@ -41,7 +41,7 @@ void check_broadcasts(const Tensor& x, const Shape& product) {
                " does not broadcast to the product's ", product);
 }
 
-struct AddMM final : Node {  // Y = X + A B, of matrices or batches of them
+struct AddMM final : Node {  // Y = X + A B, for matrices or batches
   Saved a{this, "a"}, b{this, "b"};
 
   Array forward(const Array& X, const Array& A, const Array& B) {
@@ -50,7 +50,7 @@ struct AddMM final : Node {  // Y = X + A B, of matrices or batches of them
     return ops::addmm(X, A, B);
   }
 
-  Grads backward(const Tensor& dy) override {  // dX = dY summed over what was broadcast,  dA = dY Bᵀ,  dB = Aᵀ dY
+  Grads backward(const Tensor& dy) override {  // dX = dY, summed over broadcast dimensions,  dA = dY Bᵀ,  dB = Aᵀ dY
     Grads gradients(3);
     if (needs_grad(0)) gradients[0] = dy;
     if (needs_grad(1)) gradients[1] = matmul(dy, b().transpose(-2, -1));
@@ -59,7 +59,7 @@ struct AddMM final : Node {  // Y = X + A B, of matrices or batches of them
   }
 };
 
-// beta x + alpha product. x must broadcast to the product; with beta 0 its numbers do not count, NaN or not, and its
+// beta x + alpha product. x must broadcast to the product. If beta is 0, x is ignored, even if it contains NaN, and its
 // gradient is 0.
 Tensor blend(const Tensor& x, const Tensor& product, const Scalar& of_x, const Scalar& of_product) {
   const DType type = promote_types(x.dtype(), product.dtype());
@@ -71,7 +71,7 @@ Tensor blend(const Tensor& x, const Tensor& product, const Scalar& of_x, const S
   return beta.to_double() == 1 ? x + scaled : x * beta + scaled;
 }
 
-// The same of the product of a and b.
+// beta x + alpha a b, computed with blend().
 Tensor blended(const OpScope& op, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta,
                const Scalar& alpha, Loc where) {
   const auto blend_product = [&](const Tensor& x, const Tensor& a, const Tensor& b) {
@@ -80,7 +80,8 @@ Tensor blended(const OpScope& op, const Tensor& x, const Tensor& a, const Tensor
   return composed(op, blend_product, x, a, b);
 }
 
-// The same for matrices or batches of them, whose sizes fit. Where nothing is scaled x is the first term of the sums.
+// beta x + alpha a b for matrices or batches with matching sizes. If beta and alpha are 1, the kernel starts its sums
+// with x.
 Tensor add_product(OpScope& op, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta,
                    const Scalar& alpha, Loc where) {
   const bool plain = beta.to_double() == 1 && alpha.to_double() == 1 && op.type_of(x) == op.type_of(a) &&
@@ -166,7 +167,7 @@ Tensor cross(const Tensor& a, const Tensor& b, std::optional<int64_t> dim, Loc w
 
 Tensor tensordot(const Tensor& a, const Tensor& b, IntArrayRef dims_a, IntArrayRef dims_b, Loc where) {
   OpScope op("tensordot", where);
-  GRADUS_CHECK(dims_a.size() == dims_b.size(), ShapeError, "dimensions ", dims_a, " and ", dims_b, " are not as many");
+  GRADUS_CHECK(dims_a.size() == dims_b.size(), ShapeError, "dimensions ", dims_a, " and ", dims_b, " differ in number");
   int64_t depth = 1;
   uint32_t used_a = 0, used_b = 0;
   Dims order_a, order_b, shape;
@@ -175,7 +176,7 @@ Tensor tensordot(const Tensor& a, const Tensor& b, IntArrayRef dims_a, IntArrayR
     const int64_t size = a.size(from_a);
     GRADUS_CHECK(size == b.size(from_b), ShapeError, "dimension ", from_a, " of shape ", a.sizes(), " and dimension ",
                  from_b, " of shape ", b.sizes(), " differ");
-    GRADUS_CHECK(!(used_a & (1u << from_a)) && !(used_b & (1u << from_b)), IndexError, "a dimension stands twice in ",
+    GRADUS_CHECK(!(used_a & (1u << from_a)) && !(used_b & (1u << from_b)), IndexError, "a dimension occurs twice in ",
                  dims_a, " or ", dims_b);
     used_a |= 1u << from_a, used_b |= 1u << from_b;
     depth *= size;
@@ -199,7 +200,8 @@ Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim, double e
   const int axis = normalize_axis(dim, shape.size());
   const DType dtype = promote_types(op.type_of(a), op.type_of(b)), wide = dtype == kDouble ? kDouble : kFloat;
   GRADUS_CHECK(is_floating(dtype), DTypeError, "needs a floating type, got ", a.dtype(), " and ", b.dtype());
-  // Each is divided first: a product of large norms could overflow. sqrt(max(x², eps²)) has a gradient at 0.
+  // Each vector is divided by its norm first, because a product of two norms could overflow. sqrt(max(x², eps²)) has a
+  // gradient at 0.
   const auto unit = [&](const Tensor& x) {
     const Tensor full = x.to(wide, false, false, where).expand(shape, where);
     return full / (full * full).sum({axis}, true, std::nullopt, where).clamp(eps * eps, {}, where).sqrt(where);

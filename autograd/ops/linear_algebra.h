@@ -5,10 +5,11 @@
 
 namespace gradus {
 
-/// (B, M, K) (B, K, N): one product for each of the batch.
+/// (B, M, K) (B, K, N) -> (B, M, N): one product for each batch element.
 Tensor bmm(const Tensor& a, const Tensor& b, Loc where = Loc::current());
-/// beta * x + alpha * a b, with x broadcast to the product's shape: of matrices, of a matrix and a vector, of batches.
-/// With beta 0, NaN and infinities of x do not count, and its gradient is 0.
+/// beta * x + alpha * a b, with x broadcast to the product's shape. addmm multiplies matrices, addmv a matrix and a
+/// vector, baddbmm batches of matrices. If beta is 0, NaN and infinities in x have no effect, and the gradient of x is
+/// 0.
 Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1,
              Loc where = Loc::current());
 Tensor addmv(const Tensor& x, const Tensor& matrix, const Tensor& vector, const Scalar& beta = 1,
@@ -21,16 +22,16 @@ Tensor dot(const Tensor& a, const Tensor& b, Loc where = Loc::current());
 Tensor outer(const Tensor& a, const Tensor& b, Loc where = Loc::current());
 /// Sum of the diagonal of a matrix.
 Tensor trace(const Tensor& x, Loc where = Loc::current());
-/// The vector product of a and b along a dimension of size 3; without dim, the first such.
+/// The vector product of a and b along a dimension of size 3, by default the first such dimension.
 Tensor cross(const Tensor& a, const Tensor& b, std::optional<int64_t> dim = {}, Loc where = Loc::current());
 
-/// torch.einsum: "bij,bjk->bik", "...ij->...ji", "ii", "i , i". Each letter names a dimension; operands are multiplied
-/// and letters that the result does not have are summed over. A letter twice in one operand is its diagonal; without
-/// "->" the result has the letters that stand once, in alphabetical order, behind the dimensions of "...", which
-/// broadcast. Operands are contracted from left to right by matmul.
+/// torch.einsum: "bij,bjk->bik", "...ij->...ji", "ii", "i , i". Each letter names a dimension. Operands are multiplied,
+/// and letters missing from the result are summed over. A letter that occurs twice in one operand selects the diagonal.
+/// Without "->" the result has the dimensions of "...", which broadcast, and then the letters that occur once, in
+/// alphabetical order. Operands are contracted from left to right with matmul.
 Tensor einsum(std::string_view equation, const TensorList& operands, Loc where = Loc::current());
-/// Sum of products over the dimensions dims_a of a and dims_b of b, in pairs; the result has a's other dimensions, then
-/// b's.
+/// Sum of products over the dimensions dims_a of a, paired with dims_b of b. The result has the remaining dimensions of
+/// a, followed by those of b.
 Tensor tensordot(const Tensor& a, const Tensor& b, IntArrayRef dims_a, IntArrayRef dims_b, Loc where = Loc::current());
 
 /// a·b / (max(|a|, eps) max(|b|, eps)) along `dim`.

@@ -25,7 +25,7 @@ struct Softmax final : Node {  // y = softmax(x) or log_softmax(x) along axis
     y = own(Y);
     return Y;
   }
-  bool backward_in_float32() const override { return GradMode::is_enabled(); }  // else one kernel
+  bool backward_in_float32() const override { return GradMode::is_enabled(); }  // else one kernel computes it
   Grads backward(const Tensor& dy) override { return {softmax_backward(dy, y(), axis, log)}; }
 };
 
@@ -43,7 +43,7 @@ struct Pick final : Node {  // y[i] = x[i, target[i]], 0 in ignored rows
   Saved target{this, "target"};
   int64_t ignore_index = 0;
   Shape shape;
-  struct Backward final : Node {  // dx = 0 but dx[i, target[i]] = dy[i]
+  struct Backward final : Node {  // dx[i, target[i]] = dy[i], else 0
     Saved target{this, "target"};
     int64_t ignore_index = 0;
     const char* name() const override { return "PickBackward"; }
@@ -97,8 +97,8 @@ struct CrossEntropy final : Node {  // loss of logits x at classes target
   }
 };
 
-// Calls rows(x (N, C), classes (N)). (C) with a scalar target counts as a batch of one, each place of (N, C, d1, …) as
-// a row.
+// Calls rows(x (N, C), classes (N)). An input (C) with a scalar target is treated as a batch of one; each position of
+// (N, C, d1, …) is treated as a row.
 template <class Rows>
 Tensor over_rows(const Tensor& x, const Tensor& target, Reduction reduction, Rows&& rows) {
   if (x.dim() == 1) {
@@ -112,7 +112,7 @@ Tensor over_rows(const Tensor& x, const Tensor& target, Reduction reduction, Row
   } else {
     return rows(x, target);
   }
-  Dims order = {0};  // the classes last
+  Dims order = {0};  // moves the classes to the end
   for (int i = 2; i < x.dim(); ++i) order.push_back(i);
   order.push_back(1);
   const Tensor last = x.dim() == 1 ? x : x.permute(order);
@@ -125,14 +125,14 @@ void check_weight(const Tensor& weight, const Tensor& x, int64_t classes) {
                " needs a weight of shape (", classes, ",), got ", weight.sizes());
 }
 
-// -log_probabilities[i, target[i]] in every row, 0 in ignored ones, as smoothed and weighed as asked.
+// -log_probabilities[i, target[i]] for each row, 0 for ignored rows, with label smoothing and weights applied.
 Tensor likelihood(OpScope& op, const Tensor& log_probabilities, const Tensor& classes, const Tensor& weight,
                   Reduction reduction, int64_t ignore_index, double smoothing) {
   const int64_t count = log_probabilities.size(1);
   check_weight(weight, log_probabilities, count);
   const DType dtype = op.type_of(log_probabilities);
   Tensor losses = -apply<Pick>(op, log_probabilities, classes.array(), ignore_index);  // (N)
-  Tensor weights, each;                                                                // (N): of the rows;  (C)
+  Tensor weights, each;                                                                // shapes (N) and (C)
   if (weight.defined()) {
     each = weight.to(dtype);
     weights = apply<Pick>(op, each.expand(log_probabilities.sizes()), classes.array(), ignore_index);
@@ -149,7 +149,7 @@ Tensor likelihood(OpScope& op, const Tensor& log_probabilities, const Tensor& cl
   return losses.sum() / Tensor(ops::count_targets(classes.array(), ignore_index, dtype));
 }
 
-// Cross-entropy of logits x with the probabilities `target` of x's shape.
+// Cross-entropy of logits x, where `target` contains class probabilities in x's shape.
 Tensor cross_entropy_of_probabilities(const OpScope& op, const Tensor& x, const Tensor& target, const Tensor& weight,
                                       Reduction reduction, double smoothing, Loc where) {
   const int64_t axis = x.dim() == 1 ? 0 : 1, classes = x.size(axis);
@@ -165,7 +165,7 @@ Tensor cross_entropy_of_probabilities(const OpScope& op, const Tensor& x, const 
   const Tensor losses = -(log_softmax(x, axis, {}, where) * wanted).sum({axis});
   if (reduction == Reduction::none) return losses;
   if (reduction == Reduction::sum) return losses.sum();
-  return x.numel() > 0 ? losses.mean() : losses.sum() / 0.0;  // of no classes NaN as of no rows
+  return x.numel() > 0 ? losses.mean() : losses.sum() / 0.0;  // without classes NaN, as without rows
 }
 
 }  // namespace

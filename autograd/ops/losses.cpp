@@ -1,5 +1,5 @@
-// Most losses are compositions of differentiable operators: their derivatives of any order come with them. Half types
-// are converted to float once, at the start, and the loss back at the end.
+// Most losses are compositions of differentiable operators, which therefore have derivatives of any order. Half types
+// are converted to float32 once at the start, and the loss is converted back at the end.
 #include <gradus/autograd/ops/losses.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kPi = 3.14159265358979323846;
 
-// x in the type that losses compute in.
+// Converts x to the type in which losses are computed.
 Tensor wide(const Tensor& x) { return x.to(x.dtype() == kDouble ? kDouble : kFloat); }
 
 Tensor reduced(const Tensor& losses, Reduction reduction, DType dtype) {
@@ -30,15 +30,15 @@ Tensor reduced(const Tensor& losses, Reduction reduction, DType dtype) {
 
 void check_input(const Tensor& x) { ops::check_floating(x.array(), "input"); }
 
-// x and target fit together by broadcasting one of them; `what` names the second in messages. Where both would grow, as
-// (4, 1) and (4) to (4, 4), rows would meet all the others.
+// Checks that one of x and target broadcasts to the other; `what` names the second in messages. If both had to be
+// expanded, as (4, 1) and (4) to (4, 4), every row would be compared with every other row.
 void check_broadcast(const Tensor& x, const Tensor& target, const char* what = "target") {
   check_input(x);
   bool fits = true;
   for (int64_t i = 1; i <= std::min(x.dim(), target.dim()); ++i)
     fits = fits && (x.size(-i) == target.size(-i) || x.size(-i) == 1 || target.size(-i) == 1);
   GRADUS_CHECK(fits, ShapeError, "input of shape ", x.sizes(), " and ", what, " of shape ", target.sizes(),
-               " do not fit together");
+               " cannot be broadcast to each other");
   const Shape both = broadcast_shapes(x.sizes(), target.sizes());
   GRADUS_CHECK(both == x.sizes() || both == target.sizes(), ShapeError, "input of shape ", x.sizes(), " and ", what,
                " of shape ", target.sizes(), " would both be broadcast to ", both,
@@ -51,7 +51,7 @@ void check_same_shape(const Tensor& x, const Tensor& target, const char* what = 
                " of the same shape, got ", target.sizes());
 }
 
-// On the CPU, where looking costs little. A comparison with NaN is false.
+// Checked only on the CPU, where it costs little. A comparison with NaN is false, so NaN is rejected.
 void check_all(const Tensor& x, bool (*holds)(double least, double most), const char* what, const char* range) {
   if (!x.device().is_cpu() || x.numel() == 0) return;
   const Tensor numbers = x.detach();
@@ -66,7 +66,7 @@ Tensor difference(const Tensor& x, const Tensor& target) {
 
 Tensor clamped_log(const Tensor& x) { return x.log().clamp(-100); }
 
-struct BinaryCrossEntropy final : Node {  // y = -(t log x + (1 - t) log(1 - x)), logarithms not less than -100
+struct BinaryCrossEntropy final : Node {  // y = -(t log x + (1 - t) log(1 - x)), logarithms are at least -100
   Saved x{this, "x"}, target{this, "target"};
   Array forward(const Array& X, const Array& t) {
     x = input(0);
@@ -79,9 +79,9 @@ struct BinaryCrossEntropy final : Node {  // y = -(t log x + (1 - t) log(1 - x))
     return ops::binary(BinaryOp::sub, ops::binary(BinaryOp::mul, other, log(rest)),
                        ops::binary(BinaryOp::mul, t, log(X)));
   }
-  Grads backward(const Tensor& dy) override {  // finite also at 0 and 1
+  Grads backward(const Tensor& dy) override {  // finite even where x is 0 or 1
     const Tensor p = x(), t = target();
-    constexpr double kLeast = 1e-12f;  // PyTorch's, in doubles too
+    constexpr double kLeast = 1e-12f;  // PyTorch's value, also for doubles
     return {needs_grad(0) ? dy * ((p - t) / ((1 - p) * p).clamp(kLeast)) : Tensor(),
             needs_grad(1) ? dy * (clamped_log(1 - p) - clamped_log(p)) : Tensor()};
   }
@@ -115,7 +115,7 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction
   GRADUS_CHECK(beta >= 0, ValueError, "beta must not be negative, got ", beta);
   const Tensor d = difference(x, target).abs();
   if (beta == 0) return reduced(d, reduction, op.type_of(x));
-  // No square of what is far: an infinite d would have the gradient 0 * inf in the part that is not chosen.
+  // Large d are not squared: an infinite d would give the gradient 0 * inf in the branch that is not selected.
   const Tensor is_far = d >= beta, near = gradus::where(is_far, 0.0, d);
   return reduced(gradus::where(is_far, d - 0.5 * beta, near * near * (0.5 / beta)), reduction, op.type_of(x));
 }
@@ -151,7 +151,7 @@ Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, const Tensor& va
   check_broadcast(x, given, "variance");
   check_all(
       given, [](double least, double) { return least >= 0; }, "variance", "not negative");
-  const Tensor v = given + (given.detach().clamp(eps) - given.detach());  // max(variance, eps), with slope 1 throughout
+  const Tensor v = given + (given.detach().clamp(eps) - given.detach());  // max(variance, eps) with slope 1 everywhere
   const Tensor losses = (v.log() + d * d / v) * 0.5;
   return reduced(full ? losses + 0.5 * std::log(2 * kPi) : losses, reduction, op.type_of(x));
 }
@@ -242,7 +242,7 @@ Tensor cosine_embedding_loss(const Tensor& x1, const Tensor& x2, const Tensor& t
                ShapeError, "inputs of shape ", x1.sizes(),
                " need (N, D) and a target (N), or (D) and a scalar target, got ", target.sizes());
   const Tensor a = wide(x1), b = wide(x2), t = wide(target);
-  constexpr double tiny = 1e-12;  // PyTorch's
+  constexpr double tiny = 1e-12;  // PyTorch's value
   const Tensor length = (((a * a).sum({-1}) + tiny) * ((b * b).sum({-1}) + tiny)).sqrt();
   const Tensor cosine = (a * b).sum({-1}) / length;
   const Tensor alike = gradus::where(t == 1, 1 - cosine, 0.0);
@@ -260,7 +260,7 @@ Tensor multi_margin_loss(const Tensor& x, const Tensor& target, int64_t p, doubl
                x.sizes(), " and ", target.sizes());
   const bool single = x.dim() == 1;
   const Tensor z = wide(single ? x.unsqueeze(0) : x), classes = single ? target.unsqueeze(0) : target;
-  const int64_t no_class = std::numeric_limits<int64_t>::min();  // none is ignored
+  const int64_t no_class = std::numeric_limits<int64_t>::min();  // no class is ignored
   const auto pick = [&](const Tensor& from) {
     return -nll_loss(from, classes, {}, Reduction::none, no_class, where).unsqueeze(1);  // (N, 1)
   };

@@ -1,6 +1,6 @@
-// Losses beyond cross-entropy. x and target have one shape, or one of them broadcasts to the other's; `reduction` takes
-// the mean or the sum over all elements (or rows) of the loss, or leaves them. Formulas, names and defaults are those
-// of torch.nn.functional.
+// Losses beyond cross-entropy. x and target have the same shape or broadcast to it. `reduction` returns the mean or the
+// sum of the loss over all elements (or rows), or the loss itself. Formulas, names and defaults are those of
+// torch.nn.functional.
 #pragma once
 
 #include <gradus/autograd/tensor.h>
@@ -8,7 +8,7 @@
 
 namespace gradus {
 
-/// torch::kBatchMean: kl_div's sum divided by the number of rows, its mathematical definition.
+/// torch::kBatchMean: kl_div's sum divided by the number of rows, which is the mathematical definition.
 struct BatchMean {};
 inline constexpr BatchMean kBatchMean{};
 struct KLDivReduction {
@@ -31,30 +31,31 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction
 /// d² / 2 where d <= delta, else delta (d - delta / 2).
 Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean, double delta = 1,
                   Loc where = Loc::current());
-/// exp(x) - target x, or with log_input false x - target log(x + eps); `full` adds Stirling's approximation of
+/// exp(x) - target x, or, if log_input is false, x - target log(x + eps). `full` adds Stirling's approximation of
 /// log(target!) where target > 1.
 Tensor poisson_nll_loss(const Tensor& x, const Tensor& target, bool log_input = true, bool full = false,
                         double eps = 1e-8, Reduction reduction = Reduction::mean, Loc where = Loc::current());
-/// (log(v) + (x - target)² / v) / 2 with v = max(variance, eps), whose gradient goes to variance as if it were v;
-/// `full` adds log(2 pi) / 2. variance has x's shape, or one number for each row.
+/// (log(v) + (x - target)² / v) / 2 with v = max(variance, eps), where the gradient of v is passed to variance
+/// unchanged. `full` adds log(2 pi) / 2. variance has x's shape, or one element for each row.
 Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, const Tensor& variance, bool full = false,
                          double eps = 1e-6, Reduction reduction = Reduction::mean, Loc where = Loc::current());
 
 // ---- Probabilities ----
-/// -weight (target log x + (1 - target) log(1 - x)) for probabilities x; the logarithms are not less than -100.
+/// -weight (target log x + (1 - target) log(1 - x)) for probabilities x. The logarithms are clamped to at least -100.
 Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight = {},
                             Reduction reduction = Reduction::mean, Loc where = Loc::current());
-/// The same of sigmoid(x), safe for large x; pos_weight multiplies the term of target.
+/// binary_cross_entropy of sigmoid(x), computed without overflow for large x. pos_weight multiplies the term with
+/// target.
 Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight = {},
                                         const Tensor& pos_weight = {}, Reduction reduction = Reduction::mean,
                                         Loc where = Loc::current());
-/// target (log target - x) for log-probabilities x; target is a probability, or with log_target its logarithm.
+/// target (log target - x) for log-probabilities x. target contains probabilities, or with log_target their logarithms.
 Tensor kl_div(const Tensor& x, const Tensor& target, KLDivReduction reduction = Reduction::mean,
               bool log_target = false, Loc where = Loc::current());
-/// log(1 + exp(-target x)), target 1 or -1.
+/// log(1 + exp(-target x)), where target is 1 or -1.
 Tensor soft_margin_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean,
                         Loc where = Loc::current());
-/// Mean over the C classes of weight * binary_cross_entropy_with_logits for x (…, C) and target of 0 and 1.
+/// Mean over the C classes of weight * binary_cross_entropy_with_logits, for x (…, C) and targets 0 or 1.
 Tensor multilabel_soft_margin_loss(const Tensor& x, const Tensor& target, const Tensor& weight = {},
                                    Reduction reduction = Reduction::mean, Loc where = Loc::current());
 

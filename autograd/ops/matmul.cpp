@@ -6,13 +6,13 @@
 namespace gradus {
 namespace {
 
-// (…, K) as a matrix. The number of rows is told and not inferred: with K = 0 there are no elements to infer it from.
+// Reshapes (…, K) to a matrix. The number of rows is passed because it cannot be inferred for K = 0.
 Tensor as_rows(const Tensor& x) {
   const Shape lead(x.sizes().data(), static_cast<size_t>(x.dim() - 1));
   return x.reshape({numel_of(lead), x.size(-1)});
 }
 
-struct MatMul final : Node {  // Y = A B, with vectors taken as a row on the left and a column on the right
+struct MatMul final : Node {  // Y = A B; a vector is a row on the left and a column on the right
   Saved a{this, "a"}, b{this, "b"};
   bool row = false, column = false;
 
@@ -36,7 +36,7 @@ struct MatMul final : Node {  // Y = A B, with vectors taken as a row on the lef
     if (needs_grad(1)) {
       Tensor A = row ? a().unsqueeze(0) : a();
       const bool shared = edges()[1].node && !column && b_is_matrix() && A.dim() > 2;
-      if (shared) {  // one matrix for all batches: one tall product instead of a sum of many
+      if (shared) {  // one matrix for all batches: compute one tall product instead of a sum of products
         A = as_rows(A);
         dY = as_rows(dY);
       }
@@ -49,7 +49,7 @@ struct MatMul final : Node {  // Y = A B, with vectors taken as a row on the lef
  private:
   const Shape& shape_of(size_t i) const { return edges()[i].node->outputs()[edges()[i].input].shape; }
   bool b_is_matrix() const { return shape_of(1).size() == 2; }
-  // True if the gradient of operand i is a sum of products over batches, which no product is itself.
+  // True if the gradient of operand i is a sum of products over batches instead of a single product.
   bool sums_batches(size_t i) const {
     if (!needs_grad(i)) return false;
     const Shape &shape = shape_of(i), &y = outputs()[0].shape;

@@ -5,7 +5,7 @@
 
 namespace gradus {
 
-/// torch.matmul: vectors, matrices and batches with broadcasting.
+/// torch.matmul: products of vectors, matrices and batches, with broadcasting.
 Tensor matmul(const Tensor& a, const Tensor& b, Loc where = Loc::current());
 Tensor mm(const Tensor& a, const Tensor& b, Loc where = Loc::current());
 /// x wᵀ + bias: x (…, in), w (out, in), bias (out) or undefined.

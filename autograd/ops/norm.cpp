@@ -18,17 +18,17 @@
 namespace gradus {
 namespace {
 
-// How a normalisation sees x and its parameters.
+// The shapes in which a normalization reads x and its parameters.
 struct NormGeometry {
-  Shape shape;        // x's, with the channels split where they form groups
-  uint32_t axes = 0;  // of `shape`, over which the statistics are
-  Shape parameters;   // weight and bias in `shape`'s rank, 1 where they are broadcast
+  Shape shape;        // x's shape, with channels split into groups if there are any
+  uint32_t axes = 0;  // axes of `shape` over which statistics are computed
+  Shape parameters;   // shape of weight and bias with `shape`'s rank, 1 for broadcast dimensions
 };
 
-// The running statistics, where there are any.
+// The running statistics, if there are any.
 struct Running {
   ops::KeptStatistics kept;
-  bool use = false;  // instead of x's own
+  bool use = false;  // true: used in place of x's own statistics
 };
 
 std::vector<int64_t> axes_of(uint32_t mask) {
@@ -55,13 +55,13 @@ struct Normalize final : Node {
     const auto parameter = [&](const Array& p) { return p.defined() ? ops::reshape(p, g.parameters) : p; };
     const Shape statistics = reduced_shape(g.shape, g.axes, true);
     const auto given = [&](const Array& p) { return fixed ? ops::reshape(p, statistics) : Array(); };
-    // The second run of a checkpointed function sees the batch that the first one has counted.
+    // When a checkpointed function is recomputed, the first run has already updated the running statistics.
     const bool counts = !fixed && !autograd::is_recomputing();
     const ops::Normalized result =
         ops::normalize(ops::reshape(X, g.shape), g.axes, parameter(w), parameter(b), eps, given(running.kept.mean),
                        given(running.kept.variance), relu, residual, counts ? running.kept : ops::KeptStatistics());
     if (needs_grad(0) || needs_grad(1)) x = input(0);
-    const bool masks = alone && needs_grad(1);  // which takes weight and bias
+    const bool masks = alone && needs_grad(1);  // the ReLU mask is then recomputed from weight and bias
     if (w.defined() && (needs_grad(0) || masks)) weight = input(1);
     if (b.defined() && alone && (needs_grad(0) || masks)) bias = input(2);
     if (needs_grad(0) || needs_grad(1)) mean = result.mean, variance = result.variance;
@@ -70,7 +70,7 @@ struct Normalize final : Node {
     return Y;
   }
 
-  // A CPU adds in place instead.
+  // On a CPU, the engine adds the gradients in place instead.
   bool takes_parts() const override { return relu && outputs()[0].device.is_cuda(); }
   Grads backward(const Tensor& dy) override { return backward_of_sum(dy, {}); }
   Grads backward_of_sum(const Tensor& dy, const Tensor& addend) override {
@@ -99,7 +99,7 @@ struct Normalize final : Node {
   }
 
  private:
-  // Sums of what weight and bias were broadcast to.
+  // Sums a gradient over the dimensions along which weight and bias were broadcast.
   Tensor sum_to_parameters(const Tensor& terms) const {
     uint32_t summed = 0;
     for (int i = 0; i < geometry.shape.size(); ++i)
@@ -107,8 +107,8 @@ struct Normalize final : Node {
     return (summed ? terms.sum(axes_of(summed), true) : terms).reshape(weight_shape);
   }
 
-  // The formulas of Backend::normalize_backward in operators that can be differentiated again; also those that need no
-  // x.
+  // The formulas of Backend::normalize_backward in differentiable operators. Also used if only gradients are needed
+  // that do not depend on x.
   Grads differentiable_backward(const Tensor& dy) {
     const Tensor dz = relu ? unary_backward(UnaryOp::relu, dy, y()) : dy;
     Grads gradients(relu ? 4 : 3);
@@ -132,7 +132,7 @@ struct Normalize final : Node {
   }
 };
 
-// Channels of x (N, C, …).
+// Returns the number of channels of x (N, C, …).
 int64_t channels_of(const Tensor& x) {
   GRADUS_CHECK(x.dim() >= 2, ShapeError, "input must have at least 2 dimensions (N, C, …), got shape ", x.sizes());
   return x.size(1);
@@ -147,7 +147,7 @@ void check_eps(double eps) { GRADUS_CHECK(eps >= 0, ValueError, "eps must not be
 
 Array array_of(const Tensor& x) { return x.defined() ? x.array() : Array(); }
 
-// Checks what batch and instance norm are given.
+// Checks the arguments of batch_norm and instance_norm.
 Running check_running(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& bias,
                       bool use, double momentum, const Tensor& batches, const char* otherwise) {
   channels_of(x);
@@ -161,7 +161,7 @@ Running check_running(const Tensor& x, const Tensor& mean, const Tensor& var, co
   return {{array_of(mean), array_of(var), array_of(batches), momentum}, use};
 }
 
-// x (N, C, …) with statistics over `axes` and a parameter for each channel.
+// Geometry of x (N, C, …) with statistics over `axes` and parameters for each channel.
 NormGeometry by_channel(const Tensor& x, uint32_t axes) {
   NormGeometry geometry{x.sizes(), axes, Dims::filled(static_cast<int>(x.dim()), 1)};
   geometry.parameters[1] = x.size(1);
@@ -170,7 +170,7 @@ NormGeometry by_channel(const Tensor& x, uint32_t axes) {
 
 uint32_t all_axes(int64_t ndim) { return (1u << ndim) - 1; }
 
-// Statistics of one value are useless: its deviation is 0.
+// Rejects statistics over a single value, because its deviation from the mean is always 0.
 void check_several(const Tensor& x, int64_t statistics) {
   GRADUS_CHECK(x.numel() != statistics, ShapeError, "training needs more than 1 value per channel, got input of shape ",
                x.sizes());
@@ -259,7 +259,8 @@ Tensor normalize(const Tensor& x, double p, int64_t dim, double eps, Loc where) 
   OpScope op("normalize", where);
   GRADUS_CHECK(p > 0, ValueError, "p must be positive, got ", p);
   ops::check_floating(x.array(), "input");
-  // In float: eps would be 0 in half types. It counts inside of the root, so that zeros have a gradient.
+  // Computed in float32, because eps would be 0 in half types. The maximum is taken before the root, so that the
+  // gradient at 0 exists.
   const Tensor wide = x.to(x.dtype() == kDouble ? kDouble : kFloat);
   const Tensor sum = p == 2 ? (wide * wide).sum({dim}, true) : wide.abs().pow(p).sum({dim}, true);
   const Tensor least = sum.clamp(std::pow(eps, p));
@@ -271,7 +272,7 @@ Tensor local_response_norm(const Tensor& x, int64_t size, double alpha, double b
   GRADUS_CHECK(x.dim() >= 3, ShapeError, "input must have at least 3 dimensions (N, C, L, …), got shape ", x.sizes());
   GRADUS_CHECK(size > 0, ValueError, "size must be positive, got ", size);
   const int64_t channels = x.size(1);
-  ops::OwnedStencil neighbours(channels);  // outside of the channels there are zeros
+  ops::OwnedStencil neighbours(channels);  // the neighbours of the first and last channels include zeros
   for (int64_t c = 0; c < channels; ++c) {
     for (int64_t i = std::max<int64_t>(0, c - size / 2); i < std::min(channels, c - size / 2 + size); ++i)
       neighbours.add(i, 1 / static_cast<double>(size));

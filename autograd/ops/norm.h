@@ -1,34 +1,36 @@
-// Normalisation: y = (x - mean) / sqrt(variance + eps) * weight + bias, with the statistics of …
+// Normalization: y = (x - mean) / sqrt(variance + eps) * weight + bias. The functions differ in what the statistics
+// cover.
 #pragma once
 
 #include <gradus/autograd/tensor.h>
 
 namespace gradus {
 
-/// … each channel of x (N, C) or (N, C, L) or (N, C, H, W), over all the rest (Ioffe and Szegedy 2015). In training
-/// they are the batch's (biased variance), and running_mean and running_var (C), where defined, move towards them
-/// (unbiased variance) by `momentum`, and num_batches_tracked (int64 scalar), where defined, is counted up; else they
-/// are the running ones. weight and bias (C) where defined. (torch.nn.functional.batch_norm)
+/// Statistics of each channel of x (N, C), (N, C, L) or (N, C, H, W), over all other dimensions (Ioffe and Szegedy
+/// 2015). In training they are those of the batch, with the biased variance. If defined, running_mean and running_var
+/// (C) move towards them by `momentum`, with the unbiased variance, and num_batches_tracked (int64 scalar) is
+/// incremented. Outside of training the running statistics are used. weight and bias (C) may be undefined.
+/// (torch.nn.functional.batch_norm)
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight = {},
                   const Tensor& bias = {}, bool training = false, double momentum = 0.1, double eps = 1e-5,
                   const Tensor& num_batches_tracked = {}, Loc where = Loc::current());
-/// relu(batch_norm(…) + residual), the sum where residual, of x's shape and type, is defined: one kernel forward and
-/// one backward, where the backend has them. It keeps x and its result, not what lies between. Under autocast a
-/// residual of another type than x is added as three operators would.
+/// relu(batch_norm(…) + residual), where residual is optional and has x's shape and type. Runs as one kernel forward
+/// and one kernel backward if the backend has them, and saves only x and the result for backward. Under autocast, a
+/// residual whose type differs from x's is added as by three separate operators.
 Tensor batch_norm_relu(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                        const Tensor& weight = {}, const Tensor& bias = {}, bool training = false, double momentum = 0.1,
                        double eps = 1e-5, const Tensor& residual = {}, const Tensor& num_batches_tracked = {},
                        Loc where = Loc::current());
-/// … each sample, over the last dimensions, which are `normalized_shape`; weight and bias of that shape where defined
-/// (Ba et al. 2016).
+/// Statistics of each sample, over its last dimensions, which must equal `normalized_shape`. weight and bias have that
+/// shape or are undefined (Ba et al. 2016).
 Tensor layer_norm(const Tensor& x, IntArrayRef normalized_shape, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5, Loc where = Loc::current());
-/// … each of `num_groups` groups of channels of each sample of x (N, C, …); weight and bias (C) where defined (Wu and
-/// He 2018).
+/// Statistics of each of `num_groups` groups of channels of each sample of x (N, C, …). weight and bias (C) may be
+/// undefined (Wu and He 2018).
 Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5, Loc where = Loc::current());
-/// … each channel of each sample of x (N, C, …), or without `use_input_stats` the running ones, which otherwise move
-/// towards the batch's average as in batch_norm.
+/// Statistics of each channel of each sample of x (N, C, …). With `use_input_stats`, the running statistics move
+/// towards the batch's average as in batch_norm; otherwise they are used in place of x's own.
 Tensor instance_norm(const Tensor& x, const Tensor& running_mean = {}, const Tensor& running_var = {},
                      const Tensor& weight = {}, const Tensor& bias = {}, bool use_input_stats = true,
                      double momentum = 0.1, double eps = 1e-5, const Tensor& num_batches_tracked = {},

@@ -1,25 +1,25 @@
-// What operators of two Operands share.
+// Helpers of binary operators, whose arguments are two Operands.
 #pragma once
 
 #include <gradus/autograd/tensor.h>
 
 namespace gradus {
 
-/// The line of the call: binary operators take it through their operands.
+/// Source line of the call, which binary operators receive through their operands.
 inline Loc line_of(const Operand& a, const Operand& b) { return a.where.line ? a.where : b.where; }
 
-/// No operand is an undefined tensor; else a ValueError.
+/// Throws a ValueError if an operand is an undefined tensor.
 void check_operands(const Operand& a, const Operand& b);
 
-/// A number as a scalar tensor of the type that it has alone.
+/// Converts a number to a scalar tensor of the number's own type.
 Tensor number_tensor(const Scalar& number);
 
-/// The number as PyTorch converts it to `dtype`: without its fraction for integers. One that does not fit is a
+/// Converts a number to `dtype` as PyTorch does, which drops the fraction for integers. A number out of range is a
 /// ValueError (ops::check_fits).
 Scalar number_of(const Scalar& number, DType dtype);
 
-/// x itself; a number becomes a scalar tensor of the type of the tensor on the other side, unless the number is of a
-/// higher kind (torch.result_type).
+/// Returns x if it is a tensor. A number becomes a scalar tensor of the other operand's type, unless the number is of a
+/// higher category, as a float next to an integer tensor (torch.result_type).
 Tensor as_tensor(const Operand& x, const Operand& other, Device device = {});
 
 }  // namespace gradus

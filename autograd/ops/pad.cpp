@@ -12,7 +12,7 @@
 namespace gradus {
 namespace {
 
-// Elements more at the start and at the end of every dimension; negative: fewer.
+// Number of elements added at the start and the end of every dimension; a negative number crops.
 struct Margins {
   Dims before, after;
   static Margins negated(const Margins& of) {
@@ -23,7 +23,7 @@ struct Margins {
   }
 };
 
-// The part of x (of a shape with `margins` around another) that is not in the margins.
+// The part of x without its margins.
 Array inside(Array x, const Margins& margins) {
   for (int i = 0; i < x.ndim(); ++i) {
     const int64_t size = x.shape()[i];
@@ -32,7 +32,7 @@ Array inside(Array x, const Margins& margins) {
   return x;
 }
 
-struct ConstantPad final : Node {  // y = value but for x in its midst
+struct ConstantPad final : Node {  // y = x surrounded by `value`
   Margins margins;
   Array forward(const Array& x, const Margins& m, double value) {
     margins = m;
@@ -61,8 +61,8 @@ Tensor constant_pad(OpScope& op, const Tensor& x, IntArrayRef pad, double value)
   return apply<ConstantPad>(op, x, margins, value);
 }
 
-// Where the elements of an axis with `before` and `after` more come from. A circular axis is cropped first and goes
-// round what is left; the others repeat what they crop, too.
+// Lists, for each element of an axis extended by `before` and `after`, the index it is copied from. A circular axis is
+// cropped first and repeats what remains; the other modes also repeat elements that they crop.
 ops::OwnedStencil source_stencil(PadMode mode, int64_t size, int64_t before, int64_t after, const Tensor& x) {
   const bool round = mode == kCircular;
   const int64_t first = round ? std::max<int64_t>(0, -before) : 0,
@@ -74,7 +74,7 @@ ops::OwnedStencil source_stencil(PadMode mode, int64_t size, int64_t before, int
                                 : "replicated",
                " axis of size ", size, " may be at most ", most, ": input of shape ", x.sizes());
   GRADUS_CHECK(size + before + after > 0 && size + std::min(before, after) >= 0, ShapeError, "padding (", before, ", ",
-               after, ") leaves nothing of an axis of size ", size, ": input of shape ", x.sizes());
+               after, ") leaves no element of an axis of size ", size, ": input of shape ", x.sizes());
   std::vector<int64_t> sources;
   for (int64_t i = -before; i < size + after; ++i) {
     if (i >= first && i < last) sources.push_back(i);
@@ -85,7 +85,7 @@ ops::OwnedStencil source_stencil(PadMode mode, int64_t size, int64_t before, int
   return ops::OwnedStencil::selection(size, sources);
 }
 
-// The last two axes of x (N, C, H, W), then, where three are padded, the one before as rows of its own.
+// Pads the last two axes of x (N, C, H, W) together and then, if three axes are padded, the third axis from the end.
 Tensor source_pad(OpScope& op, const Tensor& x, IntArrayRef pad, PadMode mode) {
   const int count = pad.size() / 2;
   const auto stencil = [&](int i, int64_t size) {  // i axes from the end
@@ -135,8 +135,8 @@ struct Windows {
   }
 };
 
-// Calls body(tap, what it reads in `image`, which has its padding) for every tap (r, s); the part has shape (N, C, P,
-// Q).
+// Calls body(tap, elements) for every tap (r, s), where `elements` is the part of `image` that the tap reads, of shape
+// (N, C, P, Q). `image` includes the padding.
 template <class Body>
 void for_each_tap(const Array& image, const Windows& w, Body&& body) {
   for (int64_t r = 0; r < w.kernel.h; ++r)
@@ -149,7 +149,7 @@ void for_each_tap(const Array& image, const Windows& w, Body&& body) {
 
 struct Fold;
 
-struct Unfold final : Node {  // y[n, c, tap, p, q] = x[n, c, p stride + r dilation, q …], x with its padding
+struct Unfold final : Node {  // y[n, c, tap, p, q] = x[n, c, p stride + r dilation, q …], x including its padding
   Windows windows{0, 0, 0, 0, 0, 0};
   Array forward(const Array& x, const Windows& w) {
     windows = w;
@@ -158,7 +158,7 @@ struct Unfold final : Node {  // y[n, c, tap, p, q] = x[n, c, p stride + r dilat
     for_each_tap(x, w, [&](int64_t tap, const Array& part) { ops::copy_into(y.select(2, tap), part); });
     return y;
   }
-  bool backward_in_float32() const override { return true; }  // a sum over the taps
+  bool backward_in_float32() const override { return true; }  // the gradient is a sum over the taps
   Grads backward(const Tensor& dy) override;
 };
 
@@ -201,7 +201,7 @@ Tensor pad(const Tensor& x, IntArrayRef pad, PadMode mode, double value, Loc whe
       "got pad ",
       pad, " for input of shape ", x.sizes());
   const auto padded = [&](const Tensor& x) { return source_pad(op, x, pad, mode); };
-  return count < 3 ? padded(x) : composed(op, padded, x);  // the gradient of three dimensions is two sums
+  return count < 3 ? padded(x) : composed(op, padded, x);  // the gradient for three dimensions consists of two sums
 }
 
 Tensor unfold(const Tensor& x, Pair kernel_size, Pair dilation, Pair padding, Pair stride, Loc where) {
@@ -241,7 +241,7 @@ Tensor fold(const Tensor& columns, Pair output_size, Pair kernel_size, Pair dila
 
 // ---- Pixels and channels ----
 
-// (lead, C, H, W): the leading dimensions as one.
+// Merges the leading dimensions: (…, C, H, W) -> (lead, C, H, W).
 static Tensor as_images(const Tensor& x, int64_t factor, const char* what) {
   GRADUS_CHECK(x.dim() >= 3, ShapeError, "input must have at least 3 dimensions (…, C, H, W), got shape ", x.sizes());
   GRADUS_CHECK(factor > 0, ValueError, what, " must be positive, got ", factor);

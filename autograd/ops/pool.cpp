@@ -18,7 +18,7 @@ struct MaxPool2dBackward final : Node {  // dx[indices] += dy, linear in dy
     OpScope op("pick_from_planes", Loc{});
     return {apply<PickFromPlanes>(op, g, indices.array())};
   }
-  struct PickFromPlanes final : Node {  // y = x[indices] plane by plane; the third derivative is not needed by anything
+  struct PickFromPlanes final : Node {  // y = x[indices] for each plane; there is no third derivative
     Array forward(const Array& x, const Array& at) { return ops::pick_from_planes(x, at); }
   };
 };
@@ -85,8 +85,8 @@ Tensor run_adaptive_avg_pool2d(OpScope& op, const Tensor& x, int64_t h, int64_t 
   return resample2d(op, x, ops::adaptive_average_stencil(x.size(2), h), ops::adaptive_average_stencil(x.size(3), w));
 }
 
-// The elements of every part of adaptive pooling one behind the other, the parts of one size: short ones repeat their
-// last.
+// Selects the elements of all parts of an adaptive pooling, one part after another. All parts get the same length:
+// shorter ones repeat their last element.
 ops::OwnedStencil parts_of(int64_t size_in, int64_t size_out, int64_t* length) {
   *length = 1;
   for (int64_t p = 0; p < size_out; ++p)
@@ -107,7 +107,8 @@ Tensor run_adaptive_max_pool2d(OpScope& op, const Tensor& x, int64_t h, int64_t 
   return std::get<0>(apply<MaxPool2d>(op, as_is ? x : resample2d(op, x, down, across), geometry, false));
 }
 
-// Checks an adaptive pooling and runs it on x as a batch. `averages`: images without pixels have a mean, NaN.
+// Checks an adaptive pooling and runs it on x as a batch. With `averages`, images without pixels are allowed; their
+// mean is NaN.
 template <class Run>
 Tensor run_adaptive(OpScope& op, const Tensor& x, OutputSize size, bool averages, Run&& run) {
   return batched(x, 4, [&](const Tensor& image) {

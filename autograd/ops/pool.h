@@ -7,7 +7,7 @@
 
 namespace gradus {
 
-/// The stride of a pooling of images: absent ({}, nullopt), the kernel's size.
+/// The stride of an image pooling. If absent ({} or nullopt), it is the kernel's size.
 struct PoolStride : std::optional<Pair> {
   PoolStride() = default;
   PoolStride(int64_t h, int64_t w) : optional(Pair(h, w)) {}
@@ -18,7 +18,7 @@ struct PoolStride : std::optional<Pair> {
 /// Maximum over windows of x (N, C, H, W) or (C, H, W); stride defaults to the kernel's size.
 Tensor max_pool2d(const Tensor& x, Pair kernel_size, PoolStride stride = {}, Pair padding = 0, Pair dilation = 1,
                   bool ceil_mode = false, Loc where = Loc::current());
-/// The same and the int64 index h * W + w of each maximum in its plane.
+/// max_pool2d that also returns the int64 index h * W + w of each maximum in its plane.
 std::tuple<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel_size, PoolStride stride = {},
                                                    Pair padding = 0, Pair dilation = 1, bool ceil_mode = false,
                                                    Loc where = Loc::current());
@@ -29,15 +29,15 @@ std::tuple<Tensor, Tensor> max_pool1d_with_indices(const Tensor& x, int64_t kern
                                                    int64_t dilation = 1, bool ceil_mode = false,
                                                    Loc where = Loc::current());
 
-/// Mean over windows; stride defaults to the kernel's size. The sum is divided by `divisor_override` where given, else
-/// by the number of elements of the window: those in the image and, with `count_include_pad`, those in the padding.
+/// Mean over windows; stride defaults to the kernel's size. The sum is divided by `divisor_override` if given, else by
+/// the number of elements in the window, where padding counts only with `count_include_pad`.
 Tensor avg_pool2d(const Tensor& x, Pair kernel_size, PoolStride stride = {}, Pair padding = 0, bool ceil_mode = false,
                   bool count_include_pad = true, std::optional<int64_t> divisor_override = {},
                   Loc where = Loc::current());
 Tensor avg_pool1d(const Tensor& x, int64_t kernel_size, std::optional<int64_t> stride = {}, int64_t padding = 0,
                   bool ceil_mode = false, bool count_include_pad = true, Loc where = Loc::current());
 
-/// Size of the result of an adaptive pooling: one number for both directions or a pair; an absent one keeps x's size.
+/// Output size of an adaptive pooling: one number for both directions, or a pair. An absent size keeps x's size.
 struct OutputSize {
   OutputSize(int64_t both) : h(both), w(both) {}  // NOLINT
   OutputSize(std::optional<int64_t> h_, std::optional<int64_t> w_) : h(h_), w(w_) {}
@@ -46,11 +46,11 @@ struct OutputSize {
       : OutputSize(Pair(sizes).h, Pair(sizes).w) {}  // NOLINT(google-explicit-constructor)
   std::optional<int64_t> h, w;
 };
-/// Mean over windows that cut H into output_size.h parts, and W alike: part p is [floor(p H / P), ceil((p + 1) H / P)).
-/// Images without pixels have the mean NaN, and no other sizes than 1: a ShapeError.
+/// Mean over windows that divide H into P = output_size.h parts, where part p is [floor(p H / P), ceil((p + 1) H / P)),
+/// and W likewise. The mean of an image without pixels is NaN, and its output size must be 1 (ShapeError).
 Tensor adaptive_avg_pool2d(const Tensor& x, OutputSize output_size, Loc where = Loc::current());
 Tensor adaptive_avg_pool1d(const Tensor& x, int64_t output_size, Loc where = Loc::current());
-/// Maximum over the same windows.
+/// Maximum over windows that divide H and W as in adaptive_avg_pool2d.
 Tensor adaptive_max_pool2d(const Tensor& x, OutputSize output_size, Loc where = Loc::current());
 Tensor adaptive_max_pool1d(const Tensor& x, int64_t output_size, Loc where = Loc::current());
 

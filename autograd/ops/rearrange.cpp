@@ -1,4 +1,4 @@
-// Copies in another arrangement: repeated, reversed, shifted, with parts set to 0.
+// Rearranged copies: repeated, reversed, shifted, or with parts set to 0.
 #include <algorithm>
 #include <cmath>
 
@@ -14,7 +14,7 @@
 namespace gradus {
 namespace {
 
-struct Diag final : Node {  // a square matrix with x on one of its diagonals, else 0
+struct Diag final : Node {  // a square matrix with x on one of its diagonals and zeros elsewhere
   int64_t offset = 0;
   Array forward(const Array& x, int64_t number) {
     offset = number;
@@ -32,7 +32,7 @@ struct Flip final : Node {
     mask = axes;
     Array y = Array::empty(x.shape(), x.dtype(), x.device(), ops::output_format(x));
     if (x.numel() == 0) return y;
-    // Seen from the last element backwards.
+    // Negative strides, starting at the last element of each flipped axis.
     Strides strides = x.strides();
     int64_t first = x.offset();
     for (int i = 0; i < x.ndim(); ++i)
@@ -61,23 +61,23 @@ struct Roll final : Node {  // along one dimension
   Grads backward(const Tensor& dy) override { return {dy.roll({-shift}, {axis}, Loc{})}; }
 };
 
-// A new dimension of size `count` at `at`, joined with the one from `start` on: before a dimension it repeats the whole
-// of it, behind it each element.
+// Inserts a dimension of size `count` at `at` and merges it with dimension `start`. Inserted before that dimension, it
+// repeats the whole dimension; inserted after it, it repeats each element.
 Tensor repeat_along(const Tensor& x, int at, int start, int64_t count) {
   const Tensor room = x.unsqueeze(at, Loc{});
   Shape shape = room.sizes();
   shape[at] = count;
-  const Tensor repeated = room.expand(shape, Loc{});  // checks that there are not too many
+  const Tensor repeated = room.expand(shape, Loc{});  // throws if there are too many elements
   Shape joined = x.sizes();
   joined[start] *= count;
   return repeated.reshape(joined, Loc{});
 }
 
-// true where tril keeps an element: column - row <= diagonal.
+// True for the elements that tril keeps: column - row <= diagonal.
 Tensor lower_triangle(const Tensor& x, int64_t diagonal, Loc where) {
   GRADUS_CHECK(x.dim() >= 2, ShapeError, "needs at least two dimensions, got shape ", x.sizes());
   diagonal = std::clamp(diagonal, -x.size(-2), x.size(-1));
-  // Floats are exact up to 2^24, and compared by vectors.
+  // Float32 represents integers up to 2^24 exactly, and its comparisons are vectorized.
   const DType dtype = x.size(-2) + x.size(-1) < (1 << 23) ? kFloat : kLong;
   const TensorOptions options = TensorOptions(dtype).device(x.device());
   const Tensor rows = arange(x.size(-2), options, where).unsqueeze(1, where),
@@ -104,7 +104,8 @@ Tensor repeat(const Tensor& x, IntArrayRef repeats, Loc where) {
       if (repeats[i] != 1) y = repeat_along(y, i, i, repeats[i]);
     return y;
   };
-  const Tensor y = repeated > 1 ? composed(op, by_dimensions, x) : by_dimensions(x);  // whose gradient is one sum
+  // In a composition, the gradient of several repeated dimensions is rounded only once.
+  const Tensor y = repeated > 1 ? composed(op, by_dimensions, x) : by_dimensions(x);
   return y.array().storage() == x.array().storage() ? y.clone(where) : y;
 }
 
@@ -145,7 +146,7 @@ Tensor roll(const Tensor& x, IntArrayRef shifts, IntArrayRef dims, Loc where) {
     GRADUS_CHECK(shifts.size() == 1, ValueError, "without dims one shift is needed, got ", shifts);
     return apply<Roll>(op, x.reshape({-1}, where), 0, shifts[0]).reshape(x.sizes(), where);
   }
-  GRADUS_CHECK(shifts.size() == dims.size(), ValueError, "shifts ", shifts, " and dims ", dims, " are not as many");
+  GRADUS_CHECK(shifts.size() == dims.size(), ValueError, "shifts ", shifts, " and dims ", dims, " differ in number");
   GRADUS_CHECK(x.dim() > 0, ShapeError, "a scalar has no dimension to roll along");
   Tensor y = x;
   for (int i = 0; i < dims.size(); ++i) y = apply<Roll>(op, y, axis_of(x, dims[i]), shifts[i]);

@@ -10,7 +10,7 @@
 namespace gradus {
 namespace {
 
-// The same operator as lstm_sequence, of differentiable operators: what second derivatives are taken of.
+// lstm_sequence composed of differentiable operators, for second derivatives.
 std::tuple<Tensor, Tensor> lstm_by_steps(const TensorList& in, bool reverse) {
   const TensorList steps = unbind(linear(in[0], in[3], in[5]));
   TensorList hidden(steps.size());
@@ -55,8 +55,8 @@ struct Lstm final : Node {
     return wanted;
   }
 
-  // Gradients that have gradients themselves: those of the composition, taken at views of the inputs, so that one
-  // tensor in two places counts once in each.
+  // Computes gradients that are differentiable, through lstm_by_steps. Differentiating with respect to views of the
+  // inputs gives a separate gradient for each, even if the same tensor was passed as several inputs.
   Grads backward_by_steps(const Grads& dys) {
     TensorList inputs, wanted;
     for (const Saved* saved : {&x, &h0, &c0, &w_ih, &w_hh, &b_ih, &b_hh}) {

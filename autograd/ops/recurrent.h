@@ -1,4 +1,4 @@
-// Recurrent operators. The layers that are made of them: layers/rnn.h, where the formulas are.
+// Operators for recurrent nets. The layers that use them, and the formulas, are in layers/rnn.h.
 #pragma once
 
 #include <tuple>
@@ -7,14 +7,14 @@
 
 namespace gradus {
 
-/// One step of an LSTM from W x + b_ih, `from_input` (N, 4 H), and the states h (N, H or the size that w_hh takes) and
-/// c (N, H): the new h and c. b_hh may be undefined.
+/// One step of an LSTM. `from_input` (N, 4 H) is W x + b_ih; h (N, H, or the input size of w_hh) and c (N, H) are the
+/// previous states. Returns the new h and c. b_hh may be undefined.
 std::tuple<Tensor, Tensor> lstm_step(const Tensor& from_input, const Tensor& h, const Tensor& c, const Tensor& w_hh,
                                      const Tensor& b_hh);
 
-/// An LSTM in one direction over x (L, N, I), from h0 and c0 (N, H): the hidden states (L, N, H) and the last cell
-/// state (N, H). w_ih (4 H, I), w_hh (4 H, H), gates in the order i, f, g, o; biases (4 H), or both undefined.
-/// `reverse` goes from the last step to the first.
+/// Runs an LSTM in one direction over x (L, N, I) from h0 and c0 (N, H). Returns the hidden states (L, N, H) and the
+/// last cell state (N, H). w_ih (4 H, I) and w_hh (4 H, H) contain the gates in the order i, f, g, o; the biases (4 H)
+/// are both defined or both undefined. `reverse` runs from the last step to the first.
 std::tuple<Tensor, Tensor> lstm_sequence(const Tensor& x, const Tensor& h0, const Tensor& c0, const Tensor& w_ih,
                                          const Tensor& w_hh, const Tensor& b_ih = {}, const Tensor& b_hh = {},
                                          bool reverse = false, Loc where = Loc::current());

@@ -10,7 +10,7 @@ namespace gradus {
 namespace {
 
 struct Resample2d final : Node {    // y = rows x columnsᵀ, plane by plane
-  ops::OwnedStencil rows, columns;  // transposed
+  ops::OwnedStencil rows, columns;  // transposed for backward
   Array forward(const Array& x, const ops::OwnedStencil& r, const ops::OwnedStencil& c) {
     if (needs_grad(0)) rows = r.transposed(), columns = c.transposed();
     return ops::resample2d(x, r, c);
@@ -26,7 +26,7 @@ const char* name_of(InterpolateMode mode) {
   return names[static_cast<int>(mode)];
 }
 
-// Size of the result of one axis, and what divides its positions into the input's.
+// Input and output size of one axis, and the scale that converts output positions to input positions.
 struct Axis {
   int64_t in, out;
   double scale;
@@ -91,7 +91,7 @@ Tensor interpolate(const Tensor& x, std::optional<IntArrayRef> size, std::option
                 : wanted == 3 ? "(N, C, L)"
                               : "(N, C, H, W)"),
                ", got shape ", x.sizes());
-  GRADUS_CHECK(by_corners || !align_corners.has_value(), ValueError, "align_corners means nothing for mode ",
+  GRADUS_CHECK(by_corners || !align_corners.has_value(), ValueError, "align_corners has no effect in mode ",
                name_of(mode));
   std::vector<Axis> axes = axes_of(x, size, scale_factor, recompute_scale_factor.value_or(false));
   const bool sequence = x.dim() == 3;

@@ -1,5 +1,5 @@
-// Running sums and products, and products. Nothing is divided by elements that may be 0: the gradient of a running
-// product is what stands before an element times a linear recurrence over what stands behind it.
+// Running sums and products, and products. Nothing is divided by elements, which may be 0: the gradient of a running
+// product is the product of the elements before an element, times a linear recurrence over the elements after it.
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/axes.h>
 #include <gradus/autograd/ops/creation.h>
@@ -12,7 +12,7 @@
 namespace gradus {
 namespace {
 
-// y[k] = x[k - 1], and `fill` at the start; or, backwards, y[k] = x[k + 1], and `fill` at the end.
+// y[k] = x[k - 1] with `fill` at the start, or, if `backwards`, y[k] = x[k + 1] with `fill` at the end.
 Tensor shifted(const Tensor& x, int axis, bool backwards, double fill) {
   const int64_t size = x.size(axis);
   const Tensor edge = full_like(x.narrow(axis, 0, 1).detach(), fill);
@@ -27,13 +27,14 @@ struct CumSum final : Node {
     this->axis = axis, this->reverse = reverse;
     return ops::scan(ScanOp::sum, x, axis, reverse, dtype);
   }
-  Grads backward(const Tensor& dy) override {  // the sum of what an element went into
+  Grads backward(const Tensor& dy) override {  // the sum of the gradients of all sums that contain an element
     OpScope op("cumsum_backward", Loc{});
     return {apply<CumSum>(op, dy, axis, !reverse, dy.dtype())};
   }
 };
 
-// y[k] = b[k] + a[k] y[k - 1], or y[k + 1] where reverse. Its gradient is one, too, from the other end:
+// y[k] = b[k] + a[k] y[k - 1], or y[k + 1] if `reverse`. Its gradient is also a linear recurrence, in the other
+// direction:
 // db[k] = dy[k] + a[k + 1] db[k + 1],  da[k] = db[k] y[k - 1]
 struct LinearRecurrence final : Node {
   Saved a{this, "a"}, y{this, "y"};
@@ -54,7 +55,7 @@ struct LinearRecurrence final : Node {
   }
 };
 
-// y[k] = x[0] … x[k], or x[k] … x[n - 1] where reverse. With r[k] = dy[k] + x[k + 1] r[k + 1], dx[k] = y[k - 1] r[k].
+// y[k] = x[0] … x[k], or x[k] … x[n - 1] if `reverse`. dx[k] = y[k - 1] r[k] with r[k] = dy[k] + x[k + 1] r[k + 1].
 struct CumProd final : Node {
   Saved x{this, "x"}, y{this, "y"};
   int axis = 0;
@@ -76,7 +77,8 @@ struct CumProd final : Node {
   }
 };
 
-// The product along an axis: dx is dy times what stands before an element times what stands behind it.
+// The product along an axis. dx is dy times the product of the elements before and the product of those after an
+// element.
 struct Prod final : Node {
   Saved x{this, "x"};
   int axis = 0;

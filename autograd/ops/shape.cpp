@@ -14,7 +14,7 @@
 namespace gradus {
 namespace {
 
-// dx is 0 but where `window` of it, which has dy's shape, shows dy.
+// Returns a dx that is 0 except for the elements that `window` selects, which are dy.
 template <class Window>
 Tensor embed(const Tensor& dy, const Shape& shape, Window&& window) {
   Tensor dx = zeros(shape, dy.options());
@@ -32,7 +32,7 @@ struct View_ final : Node {  // y = x under another shape
   Grads backward(const Tensor& dy) override { return {dy.reshape(shape)}; }
 };
 
-struct Reshape final : Node {  // where no view is possible: a copy
+struct Reshape final : Node {  // a copy, where no view is possible
   Shape shape;
   bool channels_last = false;
   Array forward(const Array& x, const Shape& size) {
@@ -40,7 +40,8 @@ struct Reshape final : Node {  // where no view is possible: a copy
     channels_last = x.is_channels_last();
     return ops::reshape(x, size);
   }
-  // In x's layout, which the convolution behind wants: made here, the copy outlives dy instead of lying beside it.
+  // Restores x's layout for the convolution whose output was reshaped. Converting here lets dy be freed; a conversion
+  // in the convolution's backward would keep both copies in memory.
   Grads backward(const Tensor& dy) override {
     const Tensor dx = dy.reshape(shape);
     return {channels_last ? dx.contiguous(MemoryFormat::channels_last) : dx};
@@ -67,7 +68,7 @@ struct Permute final : Node {
   Grads backward(const Tensor& dy) override { return {dy.permute(inverse)}; }
 };
 
-struct Expand final : Node {  // the engine sums dy back to x's shape
+struct Expand final : Node {  // the engine sums dy to x's shape
   Array forward(const Array& x, const Shape& size) { return x.expand(size); }
   Grads backward(const Tensor& dy) override { return {dy}; }
 };
@@ -121,7 +122,7 @@ struct Squeeze final : Node {
 };
 
 struct AsStrided final : Node {
-  ViewGeometry base, view;  // offsets count from x's first element
+  ViewGeometry base, view;  // offsets are relative to x's first element
   Array forward(const Array& x, const Shape& size, const Strides& stride, int64_t storage_offset) {
     Array y = x.as_strided(size, stride, storage_offset);
     GRADUS_CHECK(!needs_grad(0) || !x.may_overlap(), AutogradError, "elements of the input, of shape ", x.shape(),
@@ -178,7 +179,7 @@ struct UnfoldAlong final : Node {  // y[…, i, …, k] = x[…, i step + k, …
   }
 };
 
-// ---- Views of one tensor, for the methods that return them and those that make the tensor one ----
+// ---- Views of one tensor, for methods that return the view and methods that replace the tensor by it ----
 
 uint32_t squeezed_axis(const Tensor& x, int64_t dim) { return 1u << axis_of(x, dim); }
 int64_t new_axis(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim()) + 1); }
@@ -271,7 +272,7 @@ Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length, Loc where) con
   const int64_t size = this->size(dim);
   if (start < 0) start += size;
   GRADUS_CHECK(start >= 0 && length >= 0 && start <= size && length <= size - start, IndexError, length,
-               " elements from ", start, " on are not in dimension ", dim, " of size ", size);
+               " elements from index ", start, " are out of range for dimension ", dim, " of size ", size);
   return slice(dim, start, start + length, 1, where);
 }
 
@@ -386,9 +387,9 @@ Tensor Tensor::diagonal(int64_t offset, int64_t dim1, int64_t dim2, Loc where) c
 Tensor movedim(const Tensor& x, IntArrayRef source, IntArrayRef destination, Loc where) {
   OpScope op("movedim", where);
   GRADUS_CHECK(source.size() == destination.size(), ShapeError, "sources ", source, " and destinations ", destination,
-               " are not as many");
+               " differ in number");
   Dims order = Dims::filled(static_cast<int>(x.dim()), -1);
-  uint32_t moved = axis_mask(source, static_cast<int>(x.dim()));  // repeats are errors
+  uint32_t moved = axis_mask(source, static_cast<int>(x.dim()));  // throws on repeated dimensions
   axis_mask(destination, static_cast<int>(x.dim()));
   if (source.empty()) moved = 0;
   for (int i = 0; i < source.size(); ++i) order[axis_of(x, destination[i])] = axis_of(x, source[i]);

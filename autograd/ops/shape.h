@@ -1,28 +1,29 @@
-// Views, joining and rearranging. Negative dimensions count from the last.
+// Views, joining and rearranging. Negative dimensions count from the end.
 #pragma once
 
 #include <gradus/autograd/tensor.h>
 
 namespace gradus {
 
-/// Joins tensors along a dimension that exists; other sizes must agree, dtypes are promoted. Tensors of shape (0,) join
-/// anything.
+/// Joins tensors along an existing dimension. The other sizes must agree; dtypes are promoted. Tensors of shape (0,)
+/// may be joined with any shape.
 Tensor cat(const TensorList& tensors, int64_t dim = 0, Loc where = Loc::current());
 /// Joins tensors of one shape along a new dimension.
 Tensor stack(const TensorList& tensors, int64_t dim = 0, Loc where = Loc::current());
-/// cat along the columns (vectors: along themselves), the rows, the third dimension; smaller tensors get dimensions as
-/// by atleast_1d, atleast_2d, atleast_3d.
+/// cat along the columns (hstack; vectors along their only dimension), the rows (vstack) or the third dimension
+/// (dstack). Tensors with fewer dimensions are extended by atleast_1d, atleast_2d and atleast_3d.
 Tensor hstack(const TensorList& tensors, Loc where = Loc::current());
 Tensor vstack(const TensorList& tensors, Loc where = Loc::current());
 Tensor dstack(const TensorList& tensors, Loc where = Loc::current());
-/// Views with at least so many dimensions: () is (1), (1, 1), (1, 1, 1); (N) is (1, N), (1, N, 1); (M, N) is (M, N, 1).
+/// Views with at least 1, 2 or 3 dimensions: () becomes (1), (1, 1), (1, 1, 1); (N) becomes (1, N), (1, N, 1); (M, N)
+/// becomes (M, N, 1).
 Tensor atleast_1d(const Tensor& x, Loc where = Loc::current());
 Tensor atleast_2d(const Tensor& x, Loc where = Loc::current());
 Tensor atleast_3d(const Tensor& x, Loc where = Loc::current());
 
 Tensor reshape(const Tensor& x, IntArrayRef size, Loc where = Loc::current());
 Tensor flatten(const Tensor& x, int64_t start_dim = 0, int64_t end_dim = -1, Loc where = Loc::current());
-/// The dimension `dim` as several of these sizes, one of which may be -1.
+/// Splits dimension `dim` into dimensions of the given sizes, one of which may be -1.
 Tensor unflatten(const Tensor& x, int64_t dim, IntArrayRef sizes, Loc where = Loc::current());
 Tensor t(const Tensor& x, Loc where = Loc::current());
 Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1, Loc where = Loc::current());
@@ -37,38 +38,39 @@ Tensor squeeze(const Tensor& x, int64_t dim, Loc where = Loc::current());
 Tensor unsqueeze(const Tensor& x, int64_t dim, Loc where = Loc::current());
 Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length, Loc where = Loc::current());
 Tensor select(const Tensor& x, int64_t dim, int64_t index, Loc where = Loc::current());
-/// x[…, i, i + offset, …]: the diagonals of the matrices in dim1 and dim2, as a view's last dimension.
+/// x[…, i, i + offset, …]: the diagonals of the matrices in dim1 and dim2, as the last dimension of a view.
 Tensor diagonal(const Tensor& x, int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1, Loc where = Loc::current());
 Tensor broadcast_to(const Tensor& x, IntArrayRef size, Loc where = Loc::current());
-/// All tensors expanded to the shape that they have together.
+/// Expands all tensors to their common broadcast shape.
 TensorList broadcast_tensors(const TensorList& tensors, Loc where = Loc::current());
 
-/// Views of consecutive parts along `dim`: of one size (the last may be smaller), or of given sizes.
+/// Views of consecutive parts along `dim`, of equal size (the last may be smaller) or of the given sizes.
 TensorList split(const Tensor& x, int64_t split_size, int64_t dim = 0, Loc where = Loc::current());
 TensorList split(const Tensor& x, const std::vector<int64_t>& split_sizes, int64_t dim = 0, Loc where = Loc::current());
 TensorList split_with_sizes(const Tensor& x, const std::vector<int64_t>& split_sizes, int64_t dim = 0,
                             Loc where = Loc::current());
-/// At most `chunks` parts of one size, the last may be smaller; fewer where the sizes say so.
+/// At most `chunks` parts of equal size, of which the last may be smaller. There are fewer parts if the size is not
+/// divisible.
 TensorList chunk(const Tensor& x, int64_t chunks, int64_t dim = 0, Loc where = Loc::current());
-/// The parts of size 1, without the dimension.
+/// The slices along `dim`, without that dimension.
 TensorList unbind(const Tensor& x, int64_t dim = 0, Loc where = Loc::current());
 
-/// Copies in another arrangement. repeat and tile say how often each dimension is repeated; repeat needs a number for
-/// each, tile takes missing ones, in front, as 1.
+/// Repeated copies. `repeats` gives the number of repetitions of each dimension; repeat needs a number for each
+/// dimension, while tile treats missing leading numbers as 1.
 Tensor repeat(const Tensor& x, IntArrayRef repeats, Loc where = Loc::current());
 Tensor tile(const Tensor& x, IntArrayRef repeats, Loc where = Loc::current());
-/// Every element `repeats` times in a row; without `dim`, of the flattened tensor.
+/// Repeats every element `repeats` times in a row; without `dim`, flattens x first.
 Tensor repeat_interleave(const Tensor& x, int64_t repeats, std::optional<int64_t> dim = {}, Loc where = Loc::current());
 Tensor flip(const Tensor& x, IntArrayRef dims, Loc where = Loc::current());
 Tensor fliplr(const Tensor& x, Loc where = Loc::current());
 Tensor flipud(const Tensor& x, Loc where = Loc::current());
-/// Element i becomes element i + shift, those beyond the end come in at the start; without `dims`, of the flattened
-/// tensor.
+/// Moves element i to i + shift; elements moved beyond the end reenter at the start. Without `dims`, x is treated as
+/// flattened.
 Tensor roll(const Tensor& x, IntArrayRef shifts, IntArrayRef dims = {}, Loc where = Loc::current());
-/// The matrices in the last two dimensions, with 0 above (tril) or below (triu) the diagonal with that number.
+/// The matrices in the last two dimensions, with the elements above (tril) or below (triu) the given diagonal set to 0.
 Tensor tril(const Tensor& x, int64_t diagonal = 0, Loc where = Loc::current());
 Tensor triu(const Tensor& x, int64_t diagonal = 0, Loc where = Loc::current());
-/// Of a matrix a copy of its diagonal; of a vector the square matrix with that diagonal, else 0.
+/// For a matrix, a copy of its diagonal; for a vector, a square matrix with that diagonal and zeros elsewhere.
 Tensor diag(const Tensor& x, int64_t diagonal = 0, Loc where = Loc::current());
 
 }  // namespace gradus

@@ -15,7 +15,7 @@
 namespace gradus {
 namespace {
 
-struct Reorder final : Node {  // y[i] = x[order[i]] along an axis, order being a permutation of it
+struct Reorder final : Node {  // y[i] = x[order[i]] along an axis, where order is a permutation
   Saved order{this, "order"};
   int axis = 0;
   Array forward(const Array& x, const Array& order, int axis) {
@@ -28,7 +28,7 @@ struct Reorder final : Node {  // y[i] = x[order[i]] along an axis, order being 
   }
 };
 
-struct Sort final : Node {  // (values, indices); gradients go back to where the values came from
+struct Sort final : Node {  // (values, indices); gradients go to the elements from which the values were taken
   Saved indices{this, "indices"};
   int axis = 0;
   std::tuple<Array, Array> forward(const Array& x, int axis, bool descending) {
@@ -43,7 +43,7 @@ struct Sort final : Node {  // (values, indices); gradients go back to where the
   }
 };
 
-struct TopK final : Node {  // (values, indices); gradients go back to where the values came from
+struct TopK final : Node {  // (values, indices); gradients go to the elements from which the values were taken
   Saved indices{this, "indices"};
   Shape shape;
   int axis = 0;
@@ -58,7 +58,7 @@ struct TopK final : Node {  // (values, indices); gradients go back to where the
   }
 };
 
-struct Median final : Node {  // of all elements: equal ones share the gradient
+struct Median final : Node {  // over all elements; equal elements share the gradient
   Saved x{this, "x"}, y{this, "y"};
   Array forward(const Array& X) {
     if (needs_grad(0)) x = input(0);
@@ -86,7 +86,7 @@ struct NotDifferentiable final : Node {
 
 int64_t size_along(const Tensor& x, int axis) { return x.dim() ? x.size(axis) : 1; }
 
-// Elements [begin, begin + count) of both along `axis`, in memory of their own; scalars are their only element.
+// Copies the elements [begin, begin + count) of both tensors along `axis`. A scalar is returned unchanged.
 std::tuple<Tensor, Tensor> part(const std::tuple<Tensor, Tensor>& sorted, int axis, int64_t begin, int64_t count) {
   const auto& [values, indices] = sorted;
   if (values.dim() == 0) return sorted;
@@ -175,7 +175,8 @@ std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& x, int64_t dim, bool
   GRADUS_CHECK(count == 0 || length > 0, ShapeError, "the slices along dimension ", dim, " of shape ", x.sizes(),
                " have no elements");
   const Tensor columns = x.detach().movedim(axis, 0).reshape({count, length}).t();  // (length, count)
-  // Column after column: which place each slice has among those that are different so far.
+  // Processes one column after another. `place` is the rank of each slice among the distinct slices of the columns so
+  // far.
   const TensorOptions integers = TensorOptions(kLong).device(x.device());
   Tensor place = zeros({count}, integers);
   for (int64_t i = 0; i < length; ++i)

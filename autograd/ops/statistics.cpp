@@ -32,7 +32,7 @@ struct Var final : Node {
   Grads backward(const Tensor& dy) override { return {variance_backward(dy, x(), mask, correction)}; }
 };
 
-struct Std final : Node {  // the root of the variance; its gradient at 0 is taken as 0
+struct Std final : Node {  // the root of the variance; its gradient at 0 is defined as 0
   Saved x{this, "x"}, y{this, "y"};
   uint32_t mask = 0;
   double correction = 1;
@@ -60,7 +60,7 @@ struct Norm final : Node {  // y = (sum |x|^p)^(1/p), p finite
     if (needs_grad(0)) y = own(Y);
     return Y;
   }
-  Grads backward(const Tensor& dy) override {  // dx = dy sign(x) |x|^(p - 1) y^(1 - p); 0 where y or x is
+  Grads backward(const Tensor& dy) override {  // dx = dy sign(x) |x|^(p - 1) y^(1 - p); 0 where y or x is 0
     const Tensor X = x(), Y = y();
     if (p == 0) return {zeros_like(X)};
     if (p == 2) return {X * restore_axes(where(Y == 0, 0.0, dy / Y), X.sizes(), mask)};
@@ -81,7 +81,7 @@ struct LogSumExp final : Node {  // dx = dy exp(x - y), the softmax
     return Y;
   }
   Grads backward(const Tensor& dy) override {
-    const Tensor X = x(), Y = y(), finite = where(Y == -HUGE_VAL, 0.0, Y);  // of -infinities alone: 0, not NaN
+    const Tensor X = x(), Y = y(), finite = where(Y == -HUGE_VAL, 0.0, Y);  // 0, not NaN, if all elements are -infinity
     return {restore_axes(dy, X.sizes(), mask) * exp(X - restore_axes(finite, X.sizes(), mask))};
   }
 };

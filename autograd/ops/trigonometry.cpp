@@ -1,5 +1,5 @@
-// Hyperbolic functions and the inverses of trigonometric and hyperbolic ones: compositions of kernels with a derivative
-// in closed form. No part overflows, or loses its digits, where the result does not.
+// Hyperbolic functions and the inverses of trigonometric and hyperbolic functions, composed of kernels, with
+// derivatives in closed form. No intermediate value overflows or loses precision unless the result does.
 #include <cmath>
 
 #include <gradus/autograd/composed.h>
@@ -14,13 +14,13 @@ namespace {
 
 enum class TrigFunction : uint8_t { sinh, cosh, asin, acos, atan, asinh, acosh, atanh };
 
-// Kernels that write over their first operand: steps of a formula.
+// Kernels that overwrite their first operand: steps of a formula.
 Array step(UnaryOp op, const Array& x) { return ops::unary(op, x, {}, &x); }
 Array step(BinaryOp op, const Array& a, const Array& b) { return ops::binary(op, a, b, &a); }
 Array step(BinaryOp op, const Array& a, double b) { return ops::binary_scalar(op, a, b, /*scalar_first=*/false, &a); }
 
-// (exp(x) + exp(-x)) / 2 = c (exp(x - s) + exp(-x - s)) with c = exp(s) / 2 close to 1: exp(x) itself overflows
-// earlier. s has so few digits that x - s is exact.
+// (exp(x) + exp(-x)) / 2 = c (exp(x - s) + exp(-x - s)) with c = exp(s) / 2, which is close to 1. exp(x) itself would
+// overflow earlier than the result. s has few significant bits, so that x - s is exact.
 Array cosh_of(const Array& x) {
   constexpr double s = 355.0 / 512;
   const Array up = step(UnaryOp::exp, ops::binary_scalar(BinaryOp::sub, x, s, /*scalar_first=*/false));
@@ -28,13 +28,14 @@ Array cosh_of(const Array& x) {
   return step(BinaryOp::mul, step(BinaryOp::add, up, down), std::exp(s) / 2);
 }
 
-// atan2(a, sqrt((1 - x) (1 + x))) for asin, the other way round for acos: exact at both ends.
+// sqrt((1 - x) (1 + x)). asin is atan2(x, this) and acos is atan2(this, x), which are accurate at both ends of the
+// range.
 Array root_of_rest(const Array& x) {
   const Array rest = ops::binary_scalar(BinaryOp::sub, x, 1, /*scalar_first=*/true);
   return step(UnaryOp::sqrt, step(BinaryOp::mul, rest, ops::binary_scalar(BinaryOp::add, x, 1, false)));
 }
 
-// Beyond this asinh(x) and acosh(x) are ln(2 x) = f(kLarge) + ln(x / kLarge).
+// For larger x, asinh(x) and acosh(x) are ln(2 x) = f(kLarge) + ln(x / kLarge).
 constexpr double kLarge = 1e9;
 
 Array below_large(const Array& x) { return ops::unary(UnaryOp::clamp, x, {-HUGE_VAL, kLarge}); }
@@ -42,7 +43,7 @@ Array log_above_large(const Array& x) {
   return step(UnaryOp::log, step(BinaryOp::div, ops::unary(UnaryOp::clamp, x, {kLarge, HUGE_VAL}), kLarge));
 }
 
-// ln(a + sqrt(a² + 1)) of a = |x|, with x's sign
+// ln(a + sqrt(a² + 1)) for a = |x|, with x's sign
 Array asinh_of(const Array& x) {
   const Array a = ops::unary(UnaryOp::abs, x), b = below_large(a), square = ops::unary(UnaryOp::square, b);
   const Array root = step(UnaryOp::sqrt, ops::binary_scalar(BinaryOp::add, square, 1, false));
@@ -51,7 +52,7 @@ Array asinh_of(const Array& x) {
   return step(BinaryOp::mul, y, ops::unary(UnaryOp::sign, x));
 }
 
-// ln(x + sqrt(x² - 1)), in terms of x - 1
+// ln(x + sqrt(x² - 1)), computed from x - 1
 Array acosh_of(const Array& x) {
   const Array above = step(BinaryOp::sub, below_large(x), 1);
   const Array more = step(UnaryOp::sqrt, ops::binary_scalar(BinaryOp::add, above, 2, false));
@@ -83,7 +84,7 @@ Tensor trig_slope(TrigFunction function, const Tensor& x) {
     case TrigFunction::asin: return rsqrt((1 - x) * (1 + x));
     case TrigFunction::acos: return -rsqrt((1 - x) * (1 + x));
     case TrigFunction::atan: return reciprocal(1 + square(x));
-    case TrigFunction::asinh: {  // 1 / sqrt(1 + x²), divided by the larger of 1 and |x|, whose square may overflow
+    case TrigFunction::asinh: {  // 1 / sqrt(1 + x²), divided by max(1, |x|) because the square may overflow
       const Tensor r = reciprocal(clamp_min(abs(x.detach()), 1));
       return r * rsqrt(square(r) + square(x * r));
     }

@@ -16,7 +16,7 @@
 namespace gradus {
 namespace {
 
-struct Unary final : Node {  // y = op(x); formulas and derivatives in core/formulas/scalar_unary.h
+struct Unary final : Node {  // y = op(x); the formulas are in core/formulas/scalar_unary.h
   Saved saved{this, "x or y"};
   UnaryOp op = UnaryOp::neg;
   UnaryArgs args;
@@ -25,13 +25,13 @@ struct Unary final : Node {  // y = op(x); formulas and derivatives in core/form
     this->op = op;
     this->args = args;
     const bool keep =
-        needs_grad(0) && op != UnaryOp::neg && !is_step_function(op);  // constant derivatives need nothing
+        needs_grad(0) && op != UnaryOp::neg && !is_step_function(op);  // constant derivatives need no saved tensor
     if (keep && !saves_output(op)) saved = input(0);
     Array y = ops::unary(op, x, args, destination(x));
     if (keep && saves_output(op)) saved = own(y);
     return y;
   }
-  bool backward_in_float32() const override { return GradMode::is_enabled(); }  // else one kernel
+  bool backward_in_float32() const override { return GradMode::is_enabled(); }  // else one kernel computes it
   Grads backward(const Tensor& dy) override {
     if (op == UnaryOp::neg) return {-dy};
     if (is_step_function(op)) return {zeros_like(dy)};
@@ -39,13 +39,13 @@ struct Unary final : Node {  // y = op(x); formulas and derivatives in core/form
   }
 };
 
-struct UnaryBackward final : Node {  // dx = dy op'(saved), linear in dy; see unary_backward for derivatives
+struct UnaryBackward final : Node {  // dx = dy op'(saved), linear in dy; unary_backward handles higher derivatives
   Array forward(const Array& dy, const Array& saved, UnaryOp op, const UnaryArgs& args) {
     return ops::unary_backward(op, dy, saved, args);
   }
 };
 
-// The derivatives once more, in operators that have derivatives themselves. saved is y where saves_output(op), else x.
+// The derivatives composed of differentiable operators. saved is y if saves_output(op) is true, else x.
 Tensor slope(UnaryOp op, const Tensor& saved, const UnaryArgs& args) {
   switch (op) {
     case UnaryOp::abs: return sign(saved);
@@ -59,7 +59,7 @@ Tensor slope(UnaryOp op, const Tensor& saved, const UnaryArgs& args) {
     case UnaryOp::erf: return exp(-square(saved)) * (2 * std::numbers::inv_sqrtpi);
     case UnaryOp::sigmoid: return saved * (1 - saved);
     case UnaryOp::tanh: return 1 - square(saved);
-    case UnaryOp::elu:  // exp only where it counts: elsewhere it might overflow
+    case UnaryOp::elu:  // exp only where the result is used; elsewhere it might overflow
       return where(saved > 0, 1.0, exp(clamp_max(saved, 0) * args.b) * (args.a * args.b));
     case UnaryOp::gelu: {
       const Tensor density = exp(square(saved) * -0.5) * (std::numbers::inv_sqrtpi / std::numbers::sqrt2);
@@ -86,7 +86,7 @@ Tensor slope(UnaryOp op, const Tensor& saved, const UnaryArgs& args) {
 
 using Bound = std::optional<Operand>;
 
-// The nearest number that `dtype` has: no uint8 is less than -1.
+// Clamps an integer bound to the range of `dtype`; no uint8 is less than -1.
 Scalar within(const Scalar& bound, DType dtype) {
   if (bound.is_floating()) return bound;
   return visit(dtype, [&]<class T>() -> Scalar {
@@ -95,7 +95,7 @@ Scalar within(const Scalar& bound, DType dtype) {
   });
 }
 
-struct ClampIntegers final : Node {  // y = min(max(x, a), b) without derivative, for bounds that a double would round
+struct ClampIntegers final : Node {  // y = min(max(x, a), b), no derivative, for bounds that no double represents
   Array forward(const Array& x, const Bound& min, const Bound& max) {
     Array y = x;
     if (min) y = ops::binary_scalar(BinaryOp::maximum, y, min->scalar, false, destination(x));
@@ -104,7 +104,7 @@ struct ClampIntegers final : Node {  // y = min(max(x, a), b) without derivative
   }
 };
 
-// How x is clamped: by numbers in one kernel, by integers that no double is, or by tensors or NaN.
+// Selects how x is clamped: by numbers in one kernel, by integers that a double cannot represent, or by tensors or NaN.
 struct Clamp {
   Clamp(const Tensor& x, const Bound& min, const Bound& max) {
     GRADUS_CHECK(min || max, ValueError, "clamp needs a lower or an upper bound");
@@ -122,7 +122,7 @@ struct Clamp {
   bool by_tensors = false, fractions = false, in_one_kernel = true;
 };
 
-// Of tensors: what is NaN, a bound too, stays so.
+// Clamps by tensors. If x or a bound is NaN, the result is NaN.
 Tensor clamp_by_choice(const Tensor& x, const Bound& min, const Bound& max) {
   Tensor y = x;
   if (min) y = where((y >= *min).logical_or(isnan(y)), y, *min);
@@ -148,8 +148,9 @@ Tensor unary_backward(UnaryOp op, const Tensor& dy, const Tensor& saved, const U
     OpScope scope("unary_backward", Loc{});
     return apply<UnaryBackward>(scope, dy, saved, op, args);
   }
-  // Piecewise linear functions choose; where the slope is a reciprocal, dy is divided: its second derivative divides by
-  // one factor after the other and does not square, which would overflow. The others multiply.
+  // Piecewise linear functions use `where`. If the derivative is a reciprocal, dy is divided by its factors: the second
+  // derivative then divides by one factor after another and contains no square, which could overflow. All others
+  // multiply.
   switch (op) {
     case UnaryOp::log: return dy / saved;
     case UnaryOp::log1p: return dy / (saved + 1);
@@ -165,7 +166,7 @@ Tensor unary_backward(UnaryOp op, const Tensor& dy, const Tensor& saved, const U
   }
 }
 
-// The functions and methods of core/unary_ops.h's list.
+// Defines the functions and methods listed in core/unary_ops.h.
 #define GRADUS_FUNCTION(op, ...) \
   Tensor op(const Tensor& x, Loc where) { return unary(#op, UnaryOp::op, x, where); }
 GRADUS_UNARY_FUNCTIONS(GRADUS_FUNCTION)
@@ -195,7 +196,7 @@ Tensor tan(const Tensor& x, Loc where) {
 Tensor logaddexp(const Tensor& a, const Tensor& b, Loc where) {
   OpScope op("logaddexp", where);
   const auto sum = [](const Tensor& a, const Tensor& b) {
-    const Tensor distance = abs(gradus::where(a == b, 0, a - b));  // of equal infinities 0
+    const Tensor distance = abs(gradus::where(a == b, 0, a - b));  // 0 for equal infinities
     return maximum(a, b) + log1p(exp(-distance));
   };
   return composed(op, sum, a, b);

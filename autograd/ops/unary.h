@@ -1,5 +1,5 @@
-// Element-wise functions of one argument by their UnaryOp: what the operators of elementwise.h and activation.h are
-// made of. Those that are rarely called are declared here, where torch.h has them and gradus.h has not.
+// Element-wise functions of one argument, selected by a UnaryOp. The operators of elementwise.h and activation.h are
+// built on them. Rarely used functions are declared here; torch.h exports them, gradus.h does not.
 #pragma once
 
 #include <gradus/autograd/tensor.h>
@@ -7,12 +7,12 @@
 
 namespace gradus {
 
-/// y = op(x), an operator called `name`.
+/// y = op(x). `name` is the operator's name in messages.
 Tensor unary(const char* name, UnaryOp op, const Tensor& x, Loc where, const UnaryArgs& args = {});
 /// x = op(x)
 const Tensor& unary_(const char* name, UnaryOp op, const Tensor& x, Loc where, const UnaryArgs& args = {});
-/// dy * op'(saved), saved being y or x as saves_output(op) tells. One kernel, or, where its own gradient will be
-/// wanted, differentiable operators.
+/// dy * op'(saved), where saved is y if saves_output(op) is true, else x. Runs as one kernel, or, if its own gradient
+/// is needed, as differentiable operators.
 Tensor unary_backward(UnaryOp op, const Tensor& dy, const Tensor& saved, const UnaryArgs& args = {});
 
 }  // namespace gradus

@@ -52,8 +52,8 @@ TEST_CASE("anomaly mode names the operator that made the first NaN") {
     const Tensor w = leaf({1, 2}), nan = numbers({1, NAN}), inf = numbers({INFINITY, 1});
     const AnomalyGuard anomaly;
     const ModuleFrame frame(nullptr, encoder_path);
-    CHECK_THROWS_WITH(w * nan, contains("Mul in layer 'encoder.0'") && contains("did not make the first one") &&
-                                   contains("input 1 of shape (2,), a tensor without history, data perhaps, already "
+    CHECK_THROWS_WITH(w * nan, contains("Mul in layer 'encoder.0'") && contains("but did not produce it") &&
+                                   contains("input 1 of shape (2,), a tensor without history, such as data, already "
                                             "held a NaN"));
     CHECK_THROWS_WITH(nan * w, contains("input 0"));
     CHECK_THROWS_WITH(w.clone().mul_(inf), contains("input 1") && contains("already held an inf"));

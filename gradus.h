@@ -1,6 +1,7 @@
-// What a program that trains a net in one process needs: tensors and autograd, layers, optimizers, data and training.
-// Left out are several processes (distributed/distributed.h), seldom used operators and layers (each says its header),
-// metrics, the lab page and other tools; gradus/torch.h has all that LibTorch's <torch/torch.h> has.
+// Everything that a program needs to train a net in one process: tensors and autograd, layers, optimizers, data and
+// training. Not included are distributed training (distributed/distributed.h), rarely used operators and layers,
+// metrics, the lab page and other tools, which have headers of their own. gradus/torch.h covers all of LibTorch's
+// <torch/torch.h>.
 #pragma once
 
 #include <gradus/autograd/autograd.h>

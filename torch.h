@@ -1,4 +1,518 @@
-// LibTorch's names for gradus. The header is compat/torch.h; this one keeps the path short.
+// LibTorch's names. With this header, everything in gradus is also in torch::, and a LibTorch training program compiles
+// unchanged after
+//   #include <torch/torch.h>   becomes   #include <gradus/torch.h>
+//
+// This header is optional and takes longer to compile than gradus.h, which declares everything under gradus::. It adds
+// what LibTorch spells differently: TORCH_MODULE and similar macros, torch::indexing, torch::save and torch::load of
+// tensors and optimizers, at:: and c10::.
 #pragma once
 
-#include <gradus/compat/torch.h>
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include <gradus/autograd/archive.h>
+#include <gradus/autograd/ops/unary.h>
+#include <gradus/data/stateful_dataset.h>
+#include <gradus/gradus.h>
+#include <gradus/layers/rare_layers.h>
+
+namespace gradus {
+
+namespace autograd {
+using Variable = Tensor;
+using tensor_list = TensorList;
+using gradus::AutoGradMode;
+using gradus::GradMode;
+using gradus::InferenceMode;
+using gradus::Node;
+/// Makes a leaf of this data.
+inline Tensor make_variable(const Tensor& data, bool requires_grad = false) {
+  return data.detach().set_requires_grad(requires_grad);
+}
+/// Detects the first NaN or infinity while it exists. With `check_nan` false it detects none.
+struct DetectAnomalyGuard : AnomalyGuard {
+  explicit DetectAnomalyGuard(bool check_nan = true) : AnomalyGuard(check_nan) {}
+};
+}  // namespace autograd
+
+/// Prints a number; an integer without a decimal point.
+inline std::ostream& operator<<(std::ostream& stream, const Scalar& number) {
+  return number.is_floating() ? stream << number.to_double() : stream << number.to_int64();
+}
+inline std::ostream& operator<<(std::ostream& stream, const TensorOptions& options) {
+  return stream << "TensorOptions(dtype=" << options.dtype() << ", device=" << options.device()
+                << ", layout=Strided, requires_grad=" << (options.requires_grad() ? "true" : "false") << ")";
+}
+inline std::ostream& operator<<(std::ostream& stream, DeviceType type) { return stream << name(type); }
+inline std::ostream& operator<<(std::ostream& stream, TensorLayout) { return stream << "Strided"; }
+/// Prints the address, as LibTorch does for its shared_ptr<Node>.
+inline std::ostream& operator<<(std::ostream& stream, const Ref<Node>& node) { return stream << node.get(); }
+
+namespace cuda {
+/// Returns true if convolutions on the GPU can use cuDNN.
+inline bool cudnn_is_available() { return is_available() && cudnn::is_available(); }
+}  // namespace cuda
+
+namespace nn {
+/// LibTorch's utilities for modules.
+namespace utils {
+/// Concatenates all parameters to one vector.
+inline Tensor parameters_to_vector(const std::vector<Tensor>& parameters) {
+  TensorList flat;
+  for (const Tensor& parameter : parameters) flat.push_back(parameter.reshape(-1));
+  return cat(flat);
+}
+/// Sets the parameters to consecutive parts of the vector.
+inline void vector_to_parameters(const Tensor& vector, const std::vector<Tensor>& parameters) {
+  int64_t at = 0;
+  for (const Tensor& parameter : parameters) {
+    parameter.set_data(vector.detach().narrow(0, at, parameter.numel()).reshape(parameter.sizes()).clone());
+    at += parameter.numel();
+  }
+  GRADUS_CHECK(at == vector.numel(), ShapeError, "the parameters have ", at, " elements, the vector ", vector.numel());
+}
+}  // namespace utils
+namespace functional {
+/// Takes `beta` as a separate argument.
+inline Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, const SmoothL1LossFuncOptions& options, double beta,
+                             Loc where = Loc::current()) {
+  return gradus::smooth_l1_loss(x, target, options.reduction(), beta, where);
+}
+}  // namespace functional
+}  // namespace nn
+
+}  // namespace gradus
+
+namespace torch {
+
+using namespace gradus;
+
+// Names that also exist in std, or in a program before it includes this header, are declared explicitly to be found
+// first.
+using gradus::Loc;
+using gradus::Operand;
+using gradus::Pair;
+using gradus::Scalar;
+using gradus::Tensor;
+
+using Dtype = DType;
+using ScalarType = DType;
+using Layout = TensorLayout;
+using std::make_optional;
+using std::make_unique;
+using std::nullopt;
+using std::nullopt_t;
+using std::optional;
+
+/// A non-owning list of numbers or objects as an argument: a vector, an array, one element or a braced list.
+template <class T>
+class ArrayRef : public std::span<const T> {
+ public:
+  ArrayRef() = default;
+  ArrayRef(const T& one) : std::span<const T>(&one, 1) {}                                                // NOLINT
+  ArrayRef(const T* data, size_t count) : std::span<const T>(data, count) {}                             // NOLINT
+  ArrayRef(const std::vector<T>& list) requires(!std::is_same_v<T, bool>) : std::span<const T>(list) {}  // NOLINT
+  ArrayRef(std::initializer_list<T> list) : std::span<const T>(list.begin(), list.size()) {}             // NOLINT
+  template <size_t N>
+  ArrayRef(const std::array<T, N>& list) : std::span<const T>(list) {}  // NOLINT
+  template <size_t N>
+  ArrayRef(const T (&list)[N]) : std::span<const T>(list, N) {}                                        // NOLINT
+  ArrayRef(const Dims& dims) requires(std::is_same_v<T, int64_t>) : std::span<const T>(dims) {}        // NOLINT
+  operator Dims() const requires(std::is_same_v<T, int64_t>) { return {this->data(), this->size()}; }  // NOLINT
+  /// Returns an element. Throws an IndexError if there is none.
+  const T& at(size_t i) const {
+    GRADUS_CHECK(i < this->size(), IndexError, "at(", i, ") of a list of ", this->size());
+    return (*this)[i];
+  }
+  /// Returns a part of the list, or everything from `first` on.
+  ArrayRef slice(size_t first, size_t count) const { return {this->data() + first, count}; }
+  ArrayRef slice(size_t first) const { return slice(first, this->size() - first); }
+  /// Returns true if the elements are equal.
+  bool equals(ArrayRef other) const { return std::equal(this->begin(), this->end(), other.begin(), other.end()); }
+  std::vector<T> vec() const { return {this->begin(), this->end()}; }  ///< a copy
+  operator std::vector<T>() const { return vec(); }                    // NOLINT(google-explicit-constructor)
+  friend bool operator==(ArrayRef a, ArrayRef b) { return a.equals(b); }
+};
+using gradus::tensor;
+/// Makes a tensor from a list as from a vector.
+template <class T>
+Tensor tensor(ArrayRef<T> numbers, const TensorOptions& options = {}) {
+  return gradus::detail::tensor_of(numbers.data(), static_cast<int64_t>(numbers.size()), dtype_of<T>, options);
+}
+
+/// for (auto i : c10::irange(n)): 0 … n - 1, or `first` … `last` - 1.
+template <std::integral T>
+class IntegerRange {
+ public:
+  /// Points to one number of the range.
+  struct Iterator {
+    T value;
+    T operator*() const { return value; }
+    Iterator& operator++() { return ++value, *this; }
+    bool operator!=(Iterator other) const { return value != other.value; }
+  };
+  IntegerRange(T first, T last) : first_(first), last_(std::max(first, last)) {}
+  Iterator begin() const { return {first_}; }  ///< the first number
+  Iterator end() const { return {last_}; }     ///< one past the last number
+
+ private:
+  T first_, last_;
+};
+/// 0 … last - 1
+template <std::integral T>
+IntegerRange<T> irange(T last) {
+  return {0, last};
+}
+/// first … last - 1
+template <std::integral F, std::integral L>
+IntegerRange<L> irange(F first, L last) {
+  return {static_cast<L>(first), last};
+}
+
+/// In gradus an element type is just an enumerator, so that these return their arguments.
+inline DType typeMetaToScalarType(DType type) { return type; }
+inline DType scalarTypeToTypeMeta(DType type) { return type; }  ///< returns its argument
+
+/// torch::Reduction::Sum is LibTorch's own spelling of an enumerator.
+struct Reduction {
+  static constexpr gradus::Reduction None = gradus::Reduction::none, Mean = gradus::Reduction::mean,
+                                     Sum = gradus::Reduction::sum;
+};
+
+inline constexpr DType kF32 = kFloat32, kF64 = kFloat64, kF16 = kFloat16, kI64 = kInt64, kI32 = kInt32, kU8 = kUInt8;
+
+inline int get_num_threads() { return num_threads(); }
+
+/// Concatenates all arguments as text.
+template <class... Args>
+std::string str(const Args&... args) {
+  std::ostringstream stream;
+  (stream << ... << args);
+  return std::move(stream).str();
+}
+
+/// D numbers, or one number for all D: sizes, strides and padding in options.
+template <size_t D, class T = int64_t>
+class ExpandingArray {
+ public:
+  ExpandingArray(std::initializer_list<T> values) : ExpandingArray(std::vector<T>(values)) {}  // NOLINT
+  ExpandingArray(const std::vector<T>& values) {                                               // NOLINT
+    GRADUS_CHECK(values.size() == D, ValueError, "expected ", D, " numbers, got ", values.size());
+    for (size_t i = 0; i < D; ++i) values_[i] = values[i];
+  }
+  ExpandingArray(T value) { values_.fill(value); }                     // NOLINT(google-explicit-constructor)
+  ExpandingArray(const std::array<T, D>& values) : values_(values) {}  // NOLINT(google-explicit-constructor)
+  const std::array<T, D>& operator*() const { return values_; }
+  const std::array<T, D>* operator->() const { return &values_; }
+  size_t size() const { return D; }
+  operator Pair() const requires(D == 2) { return {values_[0], values_[1]}; }  // NOLINT(google-explicit-constructor)
+  operator IntArrayRef() const { return {values_.data(), D}; }                 // NOLINT(google-explicit-constructor)
+
+ private:
+  std::array<T, D> values_;
+};
+
+namespace indexing {
+using gradus::Ellipsis;
+using gradus::None;
+using gradus::Slice;
+using gradus::TensorIndex;
+}  // namespace indexing
+
+// ---- Operators with a different name in gradus ----
+
+/// Normally distributed numbers, with mean and standard deviation for each element; either may be a single number.
+inline Tensor normal(const Tensor& mean, const Tensor& std, Loc where = Loc::current()) {
+  const NoGradGuard no_grad;
+  const Tensor spread = std + zeros_like(mean);
+  return gradus::randn_like(spread, where) * spread + mean;
+}
+inline Tensor normal(const Tensor& mean, double std = 1, Loc where = Loc::current()) {
+  const NoGradGuard no_grad;
+  return gradus::randn_like(mean, where) * std + mean;
+}
+inline Tensor normal(double mean, const Tensor& std, Loc where = Loc::current()) {
+  const NoGradGuard no_grad;
+  return gradus::randn_like(std, where) * std + mean;
+}
+using gradus::normal;
+
+inline Tensor constant_pad_nd(const Tensor& x, IntArrayRef padding, const Scalar& value = 0) {
+  return gradus::pad(x, padding, kConstant, value.to_double());
+}
+inline Tensor reflection_pad1d(const Tensor& x, ExpandingArray<2> padding) { return gradus::pad(x, padding, kReflect); }
+inline Tensor reflection_pad2d(const Tensor& x, ExpandingArray<4> padding) { return gradus::pad(x, padding, kReflect); }
+inline Tensor replication_pad1d(const Tensor& x, ExpandingArray<2> padding) {
+  return gradus::pad(x, padding, kReplicate);
+}
+inline Tensor replication_pad2d(const Tensor& x, ExpandingArray<4> padding) {
+  return gradus::pad(x, padding, kReplicate);
+}
+/// Writes the result into `out`, which must have the result's shape.
+inline const Tensor& add_out(const Tensor& out, const Tensor& a, const Tensor& b, const Scalar& alpha = 1) {
+  return out.copy_(gradus::add(a, b, alpha));
+}
+inline Tensor divide(const Operand& a, const Operand& b, std::optional<std::string_view> rounding_mode = {}) {
+  return gradus::div(a, b, rounding_mode);
+}
+inline Tensor frobenius_norm(const Tensor& x, IntArrayRef dim, bool keepdim = false) {
+  return gradus::norm(x, 2, dim, keepdim);
+}
+/// A tensor without dimensions, by default of the default type.
+inline Tensor scalar_tensor(const Scalar& value, const TensorOptions& options = {}) {
+  return gradus::full({}, value, options.dtype(options.dtype()));
+}
+/// Another name of cross_entropy.
+inline Tensor cross_entropy_loss(const Tensor& x, const Tensor& target, const Tensor& weight = {},
+                                 gradus::Reduction reduction = gradus::Reduction::mean, int64_t ignore_index = -100,
+                                 double label_smoothing = 0) {
+  return gradus::cross_entropy(x, target, weight, reduction, ignore_index, label_smoothing);
+}
+/// Interpolates to the given size (height, width).
+inline Tensor upsample_nearest2d(const Tensor& x, IntArrayRef output_size) {
+  return gradus::interpolate(x, output_size);
+}
+inline Tensor logsigmoid(const Tensor& x) { return gradus::log_sigmoid(x); }
+/// LibTorch's operator ignores dimensions of size 1 in the target's shape; F::binary_cross_entropy and BCELoss do not.
+/// A template, so that unqualified calls in a program with `using namespace torch` are not ambiguous.
+template <class... Rest>
+Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, Rest&&... rest) {
+  const bool fits = x.squeeze().sizes() == target.squeeze().sizes();
+  return gradus::binary_cross_entropy(x, fits ? target.reshape(x.sizes()) : target, std::forward<Rest>(rest)...);
+}
+using gradus::cat;  // the same function, so that unqualified calls are not ambiguous after `using namespace torch`
+inline Tensor concat(const TensorList& tensors, int64_t dim = 0, Loc where = Loc::current()) {
+  return gradus::cat(tensors, dim, where);
+}
+
+inline bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false) {
+  return a.allclose(b, rtol, atol, equal_nan);
+}
+inline bool equal(const Tensor& a, const Tensor& b) { return a.equal(b); }
+
+// ---- Operators whose last argument in LibTorch is cudnn_enabled. It is ignored: the current backend chooses the
+// kernel. LibTorch's batch_norm and instance_norm take the running statistics after weight and bias. ----
+
+using gradus::batch_norm;
+using gradus::group_norm;
+using gradus::instance_norm;
+using gradus::layer_norm;
+
+inline Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
+                         const Tensor& running_var, bool training, double momentum, double eps, bool /*cudnn_enabled*/,
+                         Loc where = Loc::current()) {
+  return gradus::batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps, {}, where);
+}
+inline Tensor instance_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
+                            const Tensor& running_var, bool use_input_stats, double momentum, double eps,
+                            bool /*cudnn_enabled*/, Loc where = Loc::current()) {
+  return gradus::instance_norm(x, running_mean, running_var, weight, bias, use_input_stats, momentum, eps, {}, where);
+}
+inline Tensor layer_norm(const Tensor& x, IntArrayRef normalized_shape, const Tensor& weight, const Tensor& bias,
+                         double eps, bool /*cudnn_enabled*/, Loc where = Loc::current()) {
+  return gradus::layer_norm(x, normalized_shape, weight, bias, eps, where);
+}
+inline Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight, const Tensor& bias, double eps,
+                         bool /*cudnn_enabled*/, Loc where = Loc::current()) {
+  return gradus::group_norm(x, num_groups, weight, bias, eps, where);
+}
+
+// ---- Files, all in the safetensors format, which PyTorch can read from Python, too. ----
+
+using gradus::load;
+using gradus::save;
+
+namespace detail {
+
+/// Writes a value to the archive: a tensor as "tensor", a vector of tensors as "0", "1", …. A module, an optimizer
+/// (momenta, step counts, learning rates) or a sampler writes itself.
+template <class T>
+void write(serialize::OutputArchive& archive, const T& value) {
+  if constexpr (std::is_same_v<T, Tensor>) archive.write("tensor", value);
+  else if constexpr (std::is_same_v<T, std::vector<Tensor>>)
+    for (size_t i = 0; i < value.size(); ++i) archive.write(std::to_string(i), value[i]);
+  else if constexpr (requires { value.save(archive); }) value.save(archive);
+  else value->save(archive);
+}
+
+template <class T>
+void read(serialize::InputArchive& archive, T& value, std::optional<Device> device) {
+  if constexpr (std::is_same_v<T, Tensor>) {
+    value = Tensor();
+    archive.read("tensor", value);
+  } else if constexpr (std::is_same_v<T, std::vector<Tensor>>) {
+    value.assign(archive.keys().size(), Tensor());
+    for (size_t i = 0; i < value.size(); ++i) archive.read(std::to_string(i), value[i]);
+  } else if constexpr (requires { value.load(archive); }) {
+    value.load(archive);
+  } else {
+    value->load(archive);
+    if constexpr (requires { value->to(*device); })
+      if (device) value->to(*device);
+  }
+}
+
+}  // namespace detail
+
+/// Saves to a file, a stream, or a function that receives bytes.
+template <class T, class To>
+void save(const T& value, To&& to) {
+  serialize::OutputArchive archive;
+  detail::write(archive, value);
+  archive.save_to(std::forward<To>(to));
+}
+
+template <class To>
+void save(const std::vector<Tensor>& value, To&& to) {  // this overload accepts braces
+  serialize::OutputArchive archive;
+  detail::write(archive, value);
+  archive.save_to(std::forward<To>(to));
+}
+
+/// Loads from a path, a stream, (bytes, count), or (function that reads bytes, function that returns the size). A
+/// device as an additional last argument is where tensors and modules are placed; an optimizer's state is placed with
+/// its parameters.
+template <class T, class... From>
+void load(T& value, From&&... from) {
+  serialize::InputArchive archive;
+  archive.load_from(std::forward<From>(from)...);
+  std::optional<Device> device;
+  if constexpr (sizeof...(From) > 1)
+    if constexpr (std::is_convertible_v<decltype(std::get<sizeof...(From) - 1>(std::tie(from...))),
+                                        std::optional<Device>>)
+      device = std::get<sizeof...(From) - 1>(std::tie(from...));
+  detail::read(archive, value, device);
+}
+}  // namespace torch
+
+namespace caffe2 {
+/// Describes an element type.
+struct TypeMeta {
+  /// Returns the enumerator of C++ type T.
+  template <class T>
+  static gradus::DType Make() {
+    return gradus::dtype_of<T>;
+  }
+};
+}  // namespace caffe2
+
+namespace c10 {
+using gradus::BFloat16;
+using gradus::Device;
+using gradus::DeviceType;
+using gradus::Error;
+using gradus::get_default_dtype;
+using gradus::Half;
+using gradus::IndexError;
+using gradus::InferenceMode;
+using gradus::IntArrayRef;
+using gradus::Scalar;
+using gradus::TensorOptions;
+using gradus::ValueError;
+using std::get;
+using std::get_if;
+using std::holds_alternative;
+using std::make_optional;
+using std::nullopt;
+using std::nullopt_t;
+using std::optional;
+using std::string_view;
+using std::variant;
+using std::visit;
+using DeviceIndex = int;
+using ScalarType = gradus::DType;
+using OptionalIntArrayRef = std::optional<gradus::IntArrayRef>;
+using torch::ArrayRef;
+using torch::irange;
+using torch::str;
+}  // namespace c10
+
+namespace at {
+using namespace gradus;  // in LibTorch, operators are in at:: and torch::, too
+using torch::ArrayRef;
+using torch::batch_norm;
+using torch::cross_entropy_loss;
+using torch::group_norm;
+using torch::instance_norm;
+using torch::irange;
+using torch::layer_norm;
+using torch::normal;
+using torch::Reduction;
+using torch::tensor;
+using torch::upsample_nearest2d;
+using ScalarType = gradus::DType;
+namespace indexing = torch::indexing;
+
+/// The process-wide switches that gradus also has, in core/runtime/cuda.h and core/runtime/cudnn.h. LibTorch's cuDNN is deterministic
+/// only on request; gradus's is by default.
+class Context {
+ public:
+  bool hasCUDA() const { return cuda::is_available(); }
+  bool hasCuDNN() const { return cudnn::is_available(); }
+  bool benchmarkCuDNN() const { return cudnn::benchmark(); }
+  void setBenchmarkCuDNN(bool on) { cudnn::set_benchmark(on); }
+  bool deterministicCuDNN() const { return cudnn::deterministic(); }
+  void setDeterministicCuDNN(bool on) { cudnn::set_deterministic(on); }
+  bool allowTF32CuDNN() const { return cudnn::allow_tf32(); }
+  void setAllowTF32CuDNN(bool on) { cudnn::set_allow_tf32(on); }
+  bool allowTF32CuBLAS() const { return cuda::matmul_allow_tf32(); }
+  void setAllowTF32CuBLAS(bool on) { cuda::set_matmul_allow_tf32(on); }
+  /// Same as deterministicCuDNN(), because all other kernels are deterministic anyway.
+  bool deterministicAlgorithms() const { return cudnn::deterministic(); }
+  /// Same as setDeterministicCuDNN().
+  void setDeterministicAlgorithms(bool on, bool /*warn_only*/ = false) { cudnn::set_deterministic(on); }
+  /// Does nothing: half types are always accumulated in float32.
+  void setAllowFP16ReductionCuBLAS(bool /*on*/) {}
+};
+inline Context& globalContext() {
+  static Context context;
+  return context;
+}
+}  // namespace at
+
+namespace std {  // LibTorch declares it here, where it is found for elements of every type
+/// Prints the first hundred elements, separated by spaces.
+template <class T>
+ostream& operator<<(ostream& stream, const vector<T>& list) {  // NOLINT(cert-dcl58-cpp)
+  for (size_t i = 0; i < list.size() && i < 100; ++i) stream << (i ? " " : "") << list[i];
+  return list.size() > 100 ? stream << " ..." : stream;
+}
+}  // namespace std
+
+/// In LibTorch, marks the symbols that a shared library exports.
+#define TORCH_API
+/// Declares `Name`, the holder of `NameImpl`.
+#define TORCH_MODULE(Name) GRADUS_MODULE(Name)
+/// Declares a field of an options struct.
+#define TORCH_ARG(T, name) GRADUS_ARG(T, name)
+/// Throws torch::Error with the other arguments unless the condition holds.
+#define TORCH_CHECK(condition, ...) \
+  GRADUS_CHECK(condition, Error, "Expected " #condition " to be true. " __VA_OPT__(, ) __VA_ARGS__)
+#define TORCH_INTERNAL_ASSERT(condition, ...) TORCH_CHECK(condition __VA_OPT__(, ) __VA_ARGS__)
+#define AT_ASSERT(condition, ...) TORCH_CHECK(condition __VA_OPT__(, ) __VA_ARGS__)
+#define AT_ERROR(...) GRADUS_FAIL(Error, __VA_ARGS__)
+#define TORCH_CHECK_INDEX(condition, ...) GRADUS_CHECK(condition, IndexError, "" __VA_ARGS__)
+#define TORCH_CHECK_VALUE(condition, ...) GRADUS_CHECK(condition, ValueError, "" __VA_ARGS__)
+/// Prints a warning to stderr, every time or only the first time that the statement runs.
+#define TORCH_WARN(...) \
+  (std::cerr << "[W " __FILE__ << ":" << __LINE__ << "] Warning: " << ::torch::str(__VA_ARGS__) << "\n")
+#define TORCH_WARN_ONCE(...) \
+  do { [[maybe_unused]] static const bool warned = (TORCH_WARN(__VA_ARGS__), true); } while (false)
+/// The version of LibTorch whose interface this header follows; gradus's own is GRADUS_VERSION_….
+#define TORCH_VERSION_MAJOR 1
+#define TORCH_VERSION_MINOR 13
+#define TORCH_VERSION_PATCH 1
+#define TORCH_VERSION "1.13.1"
+/// LibTorch needs this for default arguments of forward; gradus does not.
+#define FORWARD_HAS_DEFAULT_ARGS(...)

@@ -18,7 +18,7 @@
 namespace gradus {
 namespace {
 
-// The shapes in which a normalization reads x and its parameters.
+// The shapes in which a normalisation reads x and its parameters.
 struct NormGeometry {
   Shape shape;        // x's shape, with channels split into groups if there are any
   uint32_t axes = 0;  // axes of `shape` over which statistics are computed

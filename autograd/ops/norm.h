@@ -1,4 +1,4 @@
-// Normalization: y = (x - mean) / sqrt(variance + eps) * weight + bias. The functions differ in what the statistics
+// Normalisation: y = (x - mean) / sqrt(variance + eps) * weight + bias. The functions differ in what the statistics
 // cover.
 #pragma once
 

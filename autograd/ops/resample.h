@@ -13,7 +13,7 @@ inline constexpr InterpolateMode kNearest = InterpolateMode::nearest, kBilinear 
 
 /// Resizes x (N, C, L) or (N, C, H, W) to `size`, or to its size times `scale_factor`; both take one number for all
 /// axes or one per axis. With `align_corners`, output pixel p samples position p (size_in - 1) / (size_out - 1), so
-/// that the centers of the corner pixels coincide; otherwise position (p + 1/2) / scale - 1/2, so that the images'
+/// that the centres of the corner pixels coincide; otherwise position (p + 1/2) / scale - 1/2, so that the images'
 /// edges coincide. nearest takes pixel floor(p / scale). scale is scale_factor if given, unless recompute_scale_factor
 /// requests the quotient of the sizes. bicubic uses Keys' kernel with a = -0.75; area is adaptive_avg_pool.
 /// (torch.nn.functional.interpolate)

@@ -1,4 +1,4 @@
-// Fused attention against the composition that it stands for.
+// Fused attention compared with the composition of operators that it replaces.
 #include <cmath>
 
 #include <gradus/autograd/autograd.h>
@@ -18,7 +18,7 @@ Tensor composed(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor&
   return matmul((added.defined() ? scores + added : scores).softmax(-1), v);
 }
 
-// Parts of (N, L, 3 H E).
+// The queries, keys and values in a packed tensor (N, L, 3 H E).
 TensorList parts_of(const Tensor& packed, int64_t heads) {
   TensorList parts;
   for (const Tensor& part : chunk(packed, 3, -1))
@@ -26,7 +26,7 @@ TensorList parts_of(const Tensor& packed, int64_t heads) {
   return parts;
 }
 
-// First and second derivatives of a loss that weighs every element differently.
+// First and second derivatives of a loss in which every element has a different weight.
 TensorList derivatives(const Tensor& y, const TensorList& inputs) {
   const Tensor weights = arange(1, 1 + y.numel(), 1, TensorOptions(kDouble)).view(y.sizes()).cos();
   const Tensor loss = (y * weights).sum();
@@ -46,7 +46,7 @@ void check_same(const TensorList& ours, const TensorList& wanted) {
 
 }  // namespace
 
-TEST_CASE("fused attention gives the numbers and derivatives of its composition") {
+TEST_CASE("fused attention has the values and derivatives of its composition") {
   manual_seed(4);
   const Tensor q = random({kImages, kHeads, kQueries, kSize}), k = random({kImages, kHeads, kKeys, kSize});
   const Tensor v = random({kImages, kHeads, kKeys, 3});
@@ -55,11 +55,11 @@ TEST_CASE("fused attention gives the numbers and derivatives of its composition"
     CHECK(ours.allclose(wanted, 1e-12, 1e-12));
     check_same(derivatives(ours, {q, k, v}), derivatives(wanted, {q, k, v}));
   }
-  const Tensor x = random({kImages, kHeads, kQueries, kSize});  // in three places
+  const Tensor x = random({kImages, kHeads, kQueries, kSize});  // the same tensor as query, key and value
   check_same(derivatives(scaled_dot_product_attention(x, x, x), {x}), derivatives(composed(x, x, x, {}), {x}));
 }
 
-TEST_CASE("attention of a sequence to itself is that of its parts") {
+TEST_CASE("self_attention of a packed tensor equals attention of its parts") {
   manual_seed(5);
   const Tensor packed = random({kQueries, kImages, 3 * kHeads * kSize});
   for (const Tensor& p : {packed.transpose(0, 1), packed}) {
@@ -73,7 +73,7 @@ TEST_CASE("attention of a sequence to itself is that of its parts") {
   CHECK_THROWS_AS(self_attention(packed[0], kHeads), ShapeError);
 }
 
-TEST_CASE("masks with gradients get them") {
+TEST_CASE("masks that require gradients get them") {
   manual_seed(6);
   const Tensor packed = random({kImages, kQueries, 3 * kHeads * kSize}), mask = random({kQueries, kQueries});
   const TensorList parts = parts_of(packed, kHeads);
@@ -81,7 +81,7 @@ TEST_CASE("masks with gradients get them") {
   check_same(derivatives(self_attention(packed, kHeads, mask), {packed, mask}), derivatives(wanted, {packed, mask}));
 }
 
-TEST_CASE("dropout of attention's weights: gradients and their gradients see what was drawn") {
+TEST_CASE("first and second derivatives of attention with dropout use the drawn mask") {
   const Tensor packed = random({kImages, kQueries, 3 * kHeads * kSize});
   const auto loss = [](const TensorList& in) {
     manual_seed(7);

@@ -1,4 +1,4 @@
-// Activation checkpointing: the same numbers as without, from less memory.
+// Activation checkpointing: the same results as without it, with less memory.
 #include <gradus/autograd/autograd.h>
 #include <gradus/autograd/function.h>
 #include <gradus/autograd/gradcheck.h>
@@ -14,7 +14,7 @@ using test::contains;
 
 namespace {
 
-/// Two layers with a parameter each.
+/// Two layers with one parameter each.
 struct Block {
   Tensor w1 = randn({8, 8}, dtype(kDouble)).set_requires_grad(true);
   Tensor w2 = randn({8, 8}, dtype(kDouble)).set_requires_grad(true);
@@ -60,7 +60,7 @@ TEST_CASE("a checkpoint changes neither results nor gradients", "[checkpoint]") 
 TEST_CASE("a checkpoint's function may have several inputs and outputs, captured tensors and plain arguments",
           "[checkpoint]") {
   const Tensor a = randn({3}, dtype(kDouble)).set_requires_grad(true), b = randn({3}, dtype(kDouble));
-  const Tensor c = randn({3}, dtype(kDouble)).set_requires_grad(true), captured = c.exp();  // no leaf
+  const Tensor c = randn({3}, dtype(kDouble)).set_requires_grad(true), captured = c.exp();  // not a leaf
   const auto function = [&](const Tensor& u, const Tensor& v, double factor) {
     const Tensor inside = (u * v).exp();
     return std::tuple(inside * captured, inside.sigmoid() * factor);
@@ -81,13 +81,13 @@ TEST_CASE("a checkpoint's function may have several inputs and outputs, captured
   CHECK(gradcheck([&](const TensorList& inputs) { return checkpoint(listed, inputs); }, {a, c}));
 }
 
-TEST_CASE("a checkpoint is differentiated by grad(), partly, and twice", "[checkpoint]") {
+TEST_CASE("checkpoints work with grad(), with some of the inputs, and twice", "[checkpoint]") {
   const Block block;
   const Tensor x = randn({2, 8}, dtype(kDouble)).set_requires_grad(true);
   const auto saving = [&](const TensorList& inputs) { return TensorList{checkpoint(block, inputs[0])}; };
   CHECK(gradcheck(saving, {x}));
   CHECK(gradgradcheck(saving, {x}));
-  // One pass without history, then one with it over the same retained graph.
+  // First a pass without history, then one with history over the same retained graph.
   const Tensor y = checkpoint(block, x), plain = block(x);
   const auto penalty = [&](const Tensor& output) {
     const Tensor first = autograd::grad({output.sum()}, {x}, {}, true)[0];
@@ -101,7 +101,7 @@ TEST_CASE("a checkpoint is differentiated by grad(), partly, and twice", "[check
   CHECK(autograd::grad({y.sum()}, {block.w2})[0].allclose(autograd::grad({plain.sum()}, {block.w2})[0]));
 }
 
-TEST_CASE("dropout makes the same mask again, and later draws do not notice", "[checkpoint]") {
+TEST_CASE("dropout makes the same mask again without affecting later draws", "[checkpoint]") {
   const auto noisy = [](const Tensor& t) { return dropout((t * 2).exp(), 0.5).sigmoid(); };
   const Tensor x = rand({64}).set_requires_grad(true);
   const auto run = [&](bool saving) {
@@ -121,7 +121,7 @@ TEST_CASE("dropout makes the same mask again, and later draws do not notice", "[
   CHECK_FALSE(x.grad().equal(plain[2]));
 }
 
-TEST_CASE("checkpoints nest", "[checkpoint]") {
+TEST_CASE("checkpoints can be nested", "[checkpoint]") {
   const Block inner, outer;
   const Tensor x = randn({4, 8}, dtype(kDouble)).set_requires_grad(true);
   const auto nested = [&](const Tensor& t) {
@@ -144,19 +144,19 @@ TEST_CASE("checkpoints nest", "[checkpoint]") {
       [&](const TensorList& inputs) { return TensorList{checkpoint(inner, checkpoint(outer, inputs[0]))}; }, {x}));
 }
 
-TEST_CASE("a function that does something else the second time is refused", "[checkpoint]") {
+TEST_CASE("a function that behaves differently the second time is an error", "[checkpoint]") {
   const Tensor x = randn({4}).set_requires_grad(true);
   int runs = 0;
-  SECTION("more") {
+  SECTION("saves more tensors") {
     const Tensor y = checkpoint([&](const Tensor& t) { return ++runs == 1 ? (t * 2).exp() : (t * 2).exp().exp(); }, x);
     CHECK_THROWS_AS(y.sum().backward(), AutogradError);
     CHECK_THROWS_WITH(y.sum().backward(), contains("saved more than 1 tensors"));
   }
-  SECTION("less") {
+  SECTION("saves fewer tensors") {
     const Tensor y = checkpoint([&](const Tensor& t) { return ++runs == 1 ? (t * 2).exp().exp() : (t * 2).exp(); }, x);
     CHECK_THROWS_WITH(y.sum().backward(), contains("saved 2 tensors") && contains("and 1 when it ran again"));
   }
-  SECTION("another shape") {
+  SECTION("saves a tensor of another shape") {
     const Tensor y =
         checkpoint([&](const Tensor& t) { return (++runs == 1 ? t * 2 : (t * 2).narrow(0, 0, 2)).exp().sum(); }, x);
     CHECK_THROWS_WITH(y.backward(), contains("(4)") || contains("(4,)"));
@@ -177,7 +177,7 @@ TEST_CASE("a function that does something else the second time is refused", "[ch
   }
 }
 
-TEST_CASE("an exception in either run leaves the thread as it was", "[checkpoint]") {
+TEST_CASE("an exception in either run leaves the thread's state unchanged", "[checkpoint]") {
   const Tensor x = randn({4}).set_requires_grad(true);
   CHECK_THROWS_AS(checkpoint([](const Tensor& t) { return t.matmul(zeros({3})); }, x), ShapeError);
   CHECK(SavedKeeper::current() == nullptr);
@@ -199,7 +199,7 @@ TEST_CASE("an exception in either run leaves the thread as it was", "[checkpoint
   CHECK(x.grad().allclose(2 * (x.detach() * 2).exp()));
 }
 
-TEST_CASE("a second run knows that it is one", "[checkpoint]") {
+TEST_CASE("is_recomputing is true only in the second run", "[checkpoint]") {
   std::vector<bool> seen;
   const Tensor x = randn({4}).set_requires_grad(true);
   checkpoint([&](const Tensor& t) { return seen.push_back(autograd::is_recomputing()), t.exp(); }, x).sum().backward();
@@ -208,7 +208,7 @@ TEST_CASE("a second run knows that it is one", "[checkpoint]") {
   CHECK_FALSE(checkpoint([](const Tensor& t) { return t.exp(); }, x).requires_grad());
 }
 
-TEST_CASE("batch norm counts a batch once", "[checkpoint]") {
+TEST_CASE("batch norm updates running statistics only once per batch", "[checkpoint]") {
   const Tensor x = randn({4, 3, 2, 2}).set_requires_grad(true), weight = ones({3}), bias = zeros({3});
   const auto run = [&](bool saving) {
     x.zero_grad();
@@ -225,7 +225,7 @@ TEST_CASE("batch norm counts a batch once", "[checkpoint]") {
   for (size_t i = 0; i < plain.size(); ++i) CHECK(plain[i].equal(saved[i]));
 }
 
-TEST_CASE("operators of the user's own are made again too", "[checkpoint]") {
+TEST_CASE("user-defined functions are recomputed, too", "[checkpoint]") {
   struct Cube : autograd::Function<Cube> {
     static Tensor forward(AutogradContext* ctx, const Tensor& x) {
       ctx->save_for_backward({x});
@@ -244,12 +244,12 @@ TEST_CASE("operators of the user's own are made again too", "[checkpoint]") {
   CHECK(gradgradcheck(function, {x}));
 }
 
-TEST_CASE("checkpoints lower the peak of memory", "[checkpoint]") {
+TEST_CASE("checkpoints lower peak memory", "[checkpoint]") {
   constexpr int64_t kBytes = 256 * 1024;  // of one activation
   const Tensor x = randn({256, 256}).set_requires_grad(true);
   const auto segment = [](const Tensor& t) {
     Tensor y = t;
-    for (int i = 0; i < 4; ++i) y = (y * 0.5).sigmoid();  // saves two activations a turn, one in four for all others
+    for (int i = 0; i < 4; ++i) y = (y * 0.5).sigmoid();  // sigmoid saves its output
     return y;
   };
   const auto net = [&](bool saving) {
@@ -270,13 +270,13 @@ TEST_CASE("checkpoints lower the peak of memory", "[checkpoint]") {
     };
     checkpoint(half, checkpoint(half, x)).sum().backward();
   });
-  CHECK(allocated() == before);  // all is freed
+  CHECK(allocated() == before);  // everything is freed
   CHECK(plain >= 32 * kBytes);   // 32 outputs of sigmoid
   CHECK(saved <= 8 * kBytes + 8 * kBytes);
   CHECK(nested < saved);
 }
 
-TEST_CASE("a very long chain of checkpoints is run and taken down", "[checkpoint]") {
+TEST_CASE("a very long chain of checkpoints runs and is destroyed", "[checkpoint]") {
   const Tensor x = ones({1}).set_requires_grad(true);
   Tensor y = x;
   for (int i = 0; i < 20000; ++i) y = checkpoint([](const Tensor& t) { return (t * 1.0).sigmoid() * 1.0; }, y);

@@ -1,4 +1,4 @@
-// Anomaly mode, gradcheck's verdicts, the graph as text, errors that cite lines.
+// Anomaly mode, gradcheck, the graph as text, and errors that name source lines.
 #include <algorithm>
 
 #include <gradus/autograd/autograd.h>
@@ -27,7 +27,7 @@ std::string encoder_path(const void*) { return "encoder.0"; }
 
 }  // namespace
 
-TEST_CASE("anomaly mode names the operator that made the first NaN") {
+TEST_CASE("anomaly mode names the operator that produced the first NaN") {
   const Tensor x = leaf({0, 1});
   SECTION("forward") {
     const AnomalyGuard anomaly;
@@ -38,7 +38,7 @@ TEST_CASE("anomaly mode names the operator that made the first NaN") {
     const AnomalyGuard anomaly;
     CHECK_THROWS_WITH(x.sqrt().sum().backward(), contains("sqrt") && contains("backward"));
   }
-  SECTION("and its layer") {
+  SECTION("with its layer") {
     const AnomalyGuard anomaly;
     Tensor y;
     {
@@ -48,7 +48,7 @@ TEST_CASE("anomaly mode names the operator that made the first NaN") {
     }
     CHECK_THROWS_WITH(y.sum().backward(), contains("encoder.0"));
   }
-  SECTION("and not one that was given it") {
+  SECTION("not an operator whose input contained it") {
     const Tensor w = leaf({1, 2}), nan = numbers({1, NAN}), inf = numbers({INFINITY, 1});
     const AnomalyGuard anomaly;
     const ModuleFrame frame(nullptr, encoder_path);
@@ -70,7 +70,7 @@ TEST_CASE("anomaly mode names the operator that made the first NaN") {
     CHECK_THROWS_WITH(before * 2, contains("a result of Mul"));
     CHECK_THROWS_WITH((w / (w - w)).sum(), contains("made a NaN or inf"));
   }
-  SECTION("and not one whose gradient, or whose forward, had it") {
+  SECTION("not an operator whose gradient or saved tensor contained it") {
     const Tensor w = leaf({1, 4}), y = (w * 2).exp();
     const AnomalyGuard anomaly;
     CHECK_THROWS_WITH(
@@ -96,7 +96,7 @@ TEST_CASE("anomaly mode names the operator that made the first NaN") {
   }
 }
 
-TEST_CASE("gradcheck tells right from wrong") {
+TEST_CASE("gradcheck accepts correct and rejects wrong gradients") {
   const TensorList x = {tensor(std::vector<double>{0.5, 2.0}, dtype(kDouble).requires_grad(true))};
   const auto wrong = [](const TensorList& v) { return TensorList{WrongGradient::apply(v[0])}; };
   CHECK(!autograd::gradcheck(wrong, x, 1e-6, 1e-5, 1e-3, false));
@@ -104,8 +104,8 @@ TEST_CASE("gradcheck tells right from wrong") {
   CHECK_THROWS_WITH(autograd::gradcheck(wrong, x), contains("input 0"));
   CHECK(autograd::gradcheck([](const TensorList& v) { return TensorList{v[0] * v[0]}; }, x));
 
-  SECTION("first gradients right, second wrong") {
-    // The gradient 3 x dy / 1.5 = 2 x dy is right; detached from x it hides its own derivative.
+  SECTION("correct first derivatives, wrong second derivatives") {
+    // The gradient 3 x dy / 1.5 = 2 x dy is correct, but detaching it from x hides its own derivative.
     struct Hidden : autograd::Function<Hidden> {
       static Tensor forward(AutogradContext* ctx, const Tensor& v) {
         ctx->save_for_backward({v});
@@ -120,7 +120,7 @@ TEST_CASE("gradcheck tells right from wrong") {
     CHECK(!autograd::gradgradcheck(hidden, x, 1e-6, 1e-5, 1e-3, false));
   }
   SECTION("a gradient without history is a constant") {
-    // The gradient 2 x dy is right, but depends on nothing: neither on x nor on dy.
+    // The gradient 2 x dy is correct, but has no history: it depends neither on x nor on dy.
     struct Detached : autograd::Function<Detached> {
       static Tensor forward(AutogradContext* ctx, const Tensor& v) {
         ctx->save_for_backward({v});
@@ -130,7 +130,7 @@ TEST_CASE("gradcheck tells right from wrong") {
         return {(2 * ctx->get_saved_variables()[0] * dy[0]).detach()};
       }
     };
-    // The gradient for a is right, that for b detached: the product's second derivatives are missing.
+    // The gradient of a is correct, that of b is detached: the product's second derivatives are missing.
     struct HalfDetached : autograd::Function<HalfDetached> {
       static Tensor forward(AutogradContext* ctx, const Tensor& a, const Tensor& b) {
         ctx->save_for_backward({a, b});
@@ -141,7 +141,7 @@ TEST_CASE("gradcheck tells right from wrong") {
         return {dy[0] * saved[1], (dy[0] * saved[0]).detach()};
       }
     };
-    // An undefined gradient where there is one.
+    // Returns an undefined gradient for an input that has one.
     struct Undefined : autograd::Function<Undefined> {
       static Tensor forward(AutogradContext* ctx, const Tensor& a, const Tensor& b) {
         ctx->save_for_backward({a, b});
@@ -161,7 +161,7 @@ TEST_CASE("gradcheck tells right from wrong") {
     CHECK_FALSE(autograd::gradgradcheck(half_detached, two, 1e-6, 1e-5, 1e-3, false));
     CHECK_FALSE(autograd::gradcheck(undefined, two, 1e-6, 1e-5, 1e-3, false));
   }
-  SECTION("a result without history has the gradient 0") {
+  SECTION("the gradient of a result without history is 0") {
     const auto of_two = [](const TensorList& v) { return TensorList{v[0] * 2, v[0].detach() * 3}; };
     CHECK_FALSE(autograd::gradcheck(of_two, x, 1e-6, 1e-5, 1e-3, false));
     CHECK_FALSE(
@@ -169,7 +169,7 @@ TEST_CASE("gradcheck tells right from wrong") {
     CHECK(autograd::gradcheck([](const TensorList& v) { return TensorList{v[0] * 2, floor(v[0] + 0.25) + 1}; }, x));
     CHECK(autograd::gradcheck([](const TensorList& v) { return TensorList{v[0] * 2, Tensor(), v[0] > 1}; }, x));
     CHECK_THROWS_AS(autograd::gradcheck([](const TensorList& v) { return TensorList{v[0] > 1}; }, x), ValueError);
-    // Its numbers count also where it has lost its history.
+    // The values of a result count even if it has lost its history.
     const auto stops = [](const TensorList& v) {
       return TensorList{v[0][0].item<double>() > 0.5 ? (v[0] * 2).detach() : v[0] * 2};
     };
@@ -186,7 +186,7 @@ TEST_CASE("gradcheck tells right from wrong") {
   }
 }
 
-TEST_CASE("errors cite the line and the layer") {
+TEST_CASE("errors name the source line and the layer") {
   const Tensor a = ones({2, 3});
   try {
     matmul(a, a);
@@ -200,7 +200,7 @@ TEST_CASE("errors cite the line and the layer") {
   CHECK_THROWS_WITH(a + ones({7}), contains("[add] layer 'encoder.0'") && contains("(2, 3)") && contains("(7,)"));
 }
 
-TEST_CASE("the graph prints as Graphviz source") {
+TEST_CASE("the graph is dumped as Graphviz source") {
   const Tensor x = tensor({{1., 2.}, {3., 4.}}, requires_grad());
   const Tensor y = (matmul(x, x).sigmoid() * 2).sum();
   const std::string dot = autograd::graph_to_dot(y);
@@ -221,8 +221,8 @@ TEST_CASE("saved bytes count each storage once") {
   const Tensor x(ones({256}).array(), true);
   CHECK(autograd::saved_bytes((x + 1).sum()) == 0);
   CHECK(autograd::saved_bytes(x * x) == 1024);            // x, saved twice
-  CHECK(autograd::saved_bytes(x.exp()) == 1024);          // its own result
-  CHECK(autograd::saved_bytes(x.exp() * x) == 2 * 1024);  // exp's result, x
+  CHECK(autograd::saved_bytes(x.exp()) == 1024);          // exp's own result
+  CHECK(autograd::saved_bytes(x.exp() * x) == 2 * 1024);  // exp's result and x
   const Tensor y = x.exp().exp();
   CHECK(autograd::saved_bytes(y) == 2 * 1024);
   y.sum().backward();

@@ -1,4 +1,4 @@
-// The engine: shapes of graphs, several passes, second derivatives, very long chains.
+// The engine: graphs of various shapes, repeated passes, second derivatives, very long chains.
 #include <cmath>
 
 #include <gradus/autograd/autograd.h>
@@ -28,17 +28,17 @@ TEST_CASE("a tensor used several ways gets the sum of its gradients") {
     (b + c).backward();
     CHECK(x.grad().item<double>() == Approx(2 * 6 * 3 + 3 * std::exp(6.0)));
   }
-  SECTION("a ladder of diamonds, each node run once") {
+  SECTION("in a ladder of diamonds each node runs once") {
     Tensor y = x;
     for (int i = 0; i < 40; ++i) y = y * 0.5 + y * 0.5;  // 2^40 paths
     y.backward();
     CHECK(x.grad().item<double>() == 1.0);
   }
-  SECTION("one tensor in both places") {
+  SECTION("one tensor as both operands") {
     (x * x).backward();
     CHECK(x.grad().item<double>() == 4.0);
   }
-  SECTION("a late short path and an early long one") {
+  SECTION("a short path made late and a long path made early") {
     Tensor y = x;
     for (int i = 0; i < 10; ++i) y = y * 2;
     (y + x).backward();
@@ -49,7 +49,7 @@ TEST_CASE("a tensor used several ways gets the sum of its gradients") {
 TEST_CASE("a graph is used once unless it is retained") {
   const Tensor x = leaf({1, 2});
   const Tensor y = (x * x).sum();
-  SECTION("a second pass says what was freed and what to do") {
+  SECTION("the error of a second pass names what was freed and the remedy") {
     y.backward();
     CHECK_THROWS_WITH(y.backward(), contains("retain_graph") && contains("Mul"));
     CHECK(x.grad().equal(numbers({2, 4})));
@@ -61,7 +61,7 @@ TEST_CASE("a graph is used once unless it is retained") {
     CHECK(x.grad().equal(numbers({6, 12})));
     CHECK_THROWS_AS(y.backward(), AutogradError);
   }
-  SECTION("graphs that saved nothing may run again") {
+  SECTION("a graph that saved nothing can run again") {
     const Tensor z = (x + 1).sum();
     z.backward();
     z.backward();
@@ -69,7 +69,7 @@ TEST_CASE("a graph is used once unless it is retained") {
   }
 }
 
-TEST_CASE("backward needs something to start from") {
+TEST_CASE("backward without a graph is an error") {
   const Tensor x = leaf({1, 2});
   CHECK_THROWS_WITH((x * x).backward(), contains("scalar"));
   CHECK_THROWS_WITH((x * x).backward(ones({3})), contains("(3,)") && contains("(2,)"));
@@ -90,7 +90,7 @@ TEST_CASE("several outputs in one pass") {
   CHECK(!indices.requires_grad());
 }
 
-TEST_CASE("grad() returns gradients and leaves the slots alone") {
+TEST_CASE("grad() returns gradients and does not change grad() of leaves") {
   const Tensor x = leaf({1, 2}), w = leaf({3, 4}), other = leaf({5});
   const Tensor a = x * w, y = (a * a).sum();
 
@@ -106,11 +106,11 @@ TEST_CASE("grad() returns gradients and leaves the slots alone") {
     CHECK(g[0].defined());
     CHECK(!g[1].defined());
   }
-  SECTION("an input that needs none is an error") {
+  SECTION("an input that does not require gradients is an error") {
     CHECK_THROWS_AS(autograd::grad({y}, {numbers({1})}), AutogradError);
   }
   SECTION("the output itself") { CHECK(autograd::grad({y}, {y})[0].item<double>() == 1.0); }
-  SECTION("only the way to the inputs is run") {
+  SECTION("only nodes that lead to the inputs run") {
     int calls = 0;
     const Tensor side = x * 2;
     side.register_hook([&](const Tensor& g) {
@@ -120,7 +120,7 @@ TEST_CASE("grad() returns gradients and leaves the slots alone") {
     autograd::grad({(side + w).sum()}, {w});
     CHECK(calls == 0);
   }
-  SECTION("backward with inputs accumulates into these alone") {
+  SECTION("backward with inputs accumulates only into these") {
     y.backward({}, false, false, TensorList{w});
     CHECK(w.grad().equal(numbers({6, 32})));
     CHECK(!x.grad().defined());
@@ -145,7 +145,7 @@ TEST_CASE("create_graph makes gradients that can be differentiated") {
     CHECK(autograd::grad({penalty}, {z})[0].item<double>() == 2 * 12.0 * 12.0);
     z.zero_grad();
   }
-  SECTION("without it they cannot") {
+  SECTION("without create_graph they cannot be differentiated") {
     const Tensor z = leaf({2}), dz = autograd::grad({z * z * z}, {z})[0];
     CHECK(!dz.requires_grad());
   }
@@ -172,7 +172,7 @@ TEST_CASE("a hundred thousand chained operators do not overflow the stack") {
     CHECK(x.grad().item<double>() == 1.0 * std::numeric_limits<double>::infinity());
     y = Tensor();
   }
-  SECTION("dropped without backward") {
+  SECTION("destroyed without backward") {
     Tensor y = x;
     for (int i = 0; i < kLength; ++i) y = y.sigmoid();
     y = Tensor();
@@ -202,7 +202,7 @@ TEST_CASE("nothing is kept alive once a graph is gone") {
   }
   CHECK(x.use_count() == held);
   {
-    const Tensor y = x.sigmoid();  // saves its own output: no cycle
+    const Tensor y = x.sigmoid();  // saves its own output without a reference cycle
     CHECK(y.requires_grad());
   }
   {
@@ -212,7 +212,7 @@ TEST_CASE("nothing is kept alive once a graph is gone") {
   CHECK(x.use_count() == held);
 }
 
-TEST_CASE("saved tensors are released as the pass goes") {
+TEST_CASE("saved tensors are released during the pass") {
   const Tensor x(zeros({1000}).array(), true);
   const int64_t before = runtime(DeviceType::cpu).memory_stats(0).allocated;
   const Tensor y = x.exp().exp().exp().sum();
@@ -262,7 +262,7 @@ TEST_CASE("a pass that throws leaves the engine usable") {
   CHECK(GradMode::is_enabled());
 }
 
-TEST_CASE("the same program gives the same bits") {
+TEST_CASE("the same program gives identical results") {
   const auto run = [] {
     manual_seed(5);
     const Tensor x = randn({17, 33}, requires_grad()), w = randn({21, 33}, requires_grad());

@@ -1,4 +1,4 @@
-// Operators of the user's own.
+// User-defined operators.
 #include <gradus/autograd/autograd.h>
 #include <gradus/autograd/function.h>
 #include <gradus/autograd/gradcheck.h>
@@ -21,7 +21,7 @@ struct Cube : autograd::Function<Cube> {
   }
 };
 
-// Saves its result; differentiates through it.
+// Saves its result and differentiates through it.
 struct Exponential : autograd::Function<Exponential> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x) {
     const Tensor y = x.exp();
@@ -33,7 +33,7 @@ struct Exponential : autograd::Function<Exponential> {
   }
 };
 
-// Two tensors, a number, and values in saved_data.
+// Has two tensor arguments, a number, and values in saved_data.
 struct Scaled : autograd::Function<Scaled> {
   static inline bool needs[2];
   static TensorList forward(AutogradContext* ctx, const Tensor& a, double factor, const Tensor& b) {
@@ -105,7 +105,7 @@ TEST_CASE("a function of one tensor") {
   CHECK(!Cube::apply(numbers({2})).requires_grad());
 }
 
-TEST_CASE("functions made of operators can be differentiated twice") {
+TEST_CASE("functions composed of operators can be differentiated twice") {
   const TensorList x = {tensor(std::vector<double>{0.3, -0.7, 1.1}, dtype(kDouble).requires_grad(true))};
   CHECK(autograd::gradcheck([](const TensorList& v) { return TensorList{Cube::apply(v[0])}; }, x));
   CHECK(autograd::gradgradcheck([](const TensorList& v) { return TensorList{Cube::apply(v[0])}; }, x));
@@ -113,14 +113,14 @@ TEST_CASE("functions made of operators can be differentiated twice") {
   CHECK(autograd::gradgradcheck([](const TensorList& v) { return TensorList{Exponential::apply(v[0])}; }, x));
 }
 
-TEST_CASE("a function that saves its result holds no cycle") {
+TEST_CASE("a function that saves its result makes no reference cycle") {
   const Tensor x = leaf({1});
   const uint32_t held = x.use_count();
   { Exponential::apply(x); }
   CHECK(x.use_count() == held);
 }
 
-TEST_CASE("several arguments and results, values beside tensors") {
+TEST_CASE("several arguments and results, and arguments that are not tensors") {
   const Tensor a = leaf({1, 2}), b = numbers({3, 4});
   const TensorList y = Scaled::apply(a, 10.0, b);
   CHECK(y[0].detach().equal(numbers({30, 80})));

@@ -1,5 +1,5 @@
-// The backward of conv2d_relu masks the gradient that it is given where that lies, if nobody else holds it. A gradient
-// that somebody else holds stays as it is.
+// The backward of conv2d_relu applies the ReLU mask in place if nothing else holds the incoming gradient. A gradient
+// that something else holds is not changed.
 #include <gradus/autograd/autograd.h>
 #include <gradus/autograd/function.h>
 #include <gradus/core/parallel/parallel.h>
@@ -11,8 +11,8 @@ using namespace gradus;
 
 namespace {
 
-// Depthwise, channels-last and with six taps, so that no backend on a GPU masks in the convolutions themselves; openmp
-// does not with half types.
+// A depthwise channels-last convolution with six taps, for which no GPU backend applies the mask inside the convolution
+// kernels. openmp does not do so for half types.
 struct Convolution {
   explicit Convolution(Device device, DType dtype = kFloat) {
     const auto images = [&](int64_t height) {
@@ -23,11 +23,11 @@ struct Convolution {
     bias = randn({8}).to(device, dtype).set_requires_grad(true);
   }
   Tensor operator()() const { return conv2d_relu(x, w, bias, 1, {0, 1}, 1, 8); }
-  // Gradients of x, w and bias from `given`, by operators that are not fused.
+  // Gradients of x, w and bias for `given`, computed by operators that are not fused.
   TensorList expected(const Tensor& given) const {
     return autograd::grad({relu(conv2d(x, w, bias, 1, {0, 1}, 1, 8))}, {x, w, bias}, {given});
   }
-  // That they were accumulated, `times` times.
+  // Checks that the gradients were accumulated, `times` times.
   void check_gradients(int times = 1) const {
     const TensorList wanted = expected(dy);
     const Tensor leaves[] = {x, w, bias};
@@ -37,14 +37,14 @@ struct Convolution {
   Tensor x, w, bias, dy;
 };
 
-// Hands on a given gradient instead of its own.
+// Returns a chosen gradient in place of its own.
 struct Replace : autograd::Function<Replace> {
   static inline Tensor (*gradient)();
   static Tensor forward(AutogradContext*, const Tensor& y) { return y * 1; }
   static TensorList backward(AutogradContext*, const TensorList&) { return {gradient()}; }
 };
 
-// Calls check(device) with every backend that this machine has.
+// Calls check(device) for every backend that is available.
 template <class Check>
 void on_every_backend(const Check& check) {
   for (const std::string& name : backend_names()) {
@@ -59,9 +59,9 @@ void on_every_backend(const Check& check) {
 
 }  // namespace
 
-TEST_CASE("a gradient that nobody else holds is masked where it lies") {
+TEST_CASE("a gradient that nothing else holds is masked in place") {
   const int threads = num_threads();
-  set_num_threads(1);  // scratch of several may come and go at any time
+  set_num_threads(1);  // with several threads, scratch memory could be allocated at any time
   on_every_backend([](Device device) {
     const Convolution convolution(device, current_backend(device.type()).name() == "openmp" ? kBFloat16 : kFloat);
     Array kept;
@@ -75,7 +75,7 @@ TEST_CASE("a gradient that nobody else holds is masked where it lies") {
       autograd::grad({loss}, {convolution.x, convolution.w, convolution.bias});
       return memory.memory_stats(device.index()).peak_allocated - before;
     };
-    peak(true);  // libraries take what they keep
+    peak(true);  // libraries allocate the memory that they keep
     kept = Array();
     const int64_t copied = peak(true);
     CHECK(Tensor(kept).equal(convolution.dy));
@@ -85,33 +85,33 @@ TEST_CASE("a gradient that nobody else holds is masked where it lies") {
   set_num_threads(threads);
 }
 
-TEST_CASE("gradients are right when the given one is overwritten") {
+TEST_CASE("gradients are correct when the incoming gradient is overwritten") {
   on_every_backend([](Device device) {
     const Convolution c(device);
-    SECTION("with a graph that is kept") {
+    SECTION("with a retained graph") {
       const Tensor loss = (c() * c.dy).sum();
       loss.backward({}, /*retain_graph=*/true);
       loss.backward();
       c.check_gradients(2);
     }
-    SECTION("the sum of two uses") {
+    SECTION("with the sum of the gradients of two uses") {
       const Tensor y = c();
       ((y * c.dy).sum() + (y * c.dy).sum()).backward();
       c.check_gradients(2);
     }
-    SECTION("in another layout, of which a copy is made") {
+    SECTION("with a gradient in another layout, which is copied") {
       const Tensor y = c(), dy = c.dy.contiguous();
       const Tensor copy = dy.clone();
       y.backward(dy);
       CHECK(dy.equal(copy));
       c.check_gradients();
     }
-    SECTION("in a checkpoint") {
+    SECTION("in a checkpointed function") {
       const Tensor y = autograd::checkpoint([&](const Tensor&) { return c() * c.dy; }, c.x);
       y.sum().backward();
       c.check_gradients();
     }
-    SECTION("to be differentiated") {
+    SECTION("with create_graph") {
       const Tensor loss = (c() * c.dy).sum();
       const TensorList wanted = c.expected(c.dy);
       const TensorList found = autograd::grad({loss}, {c.x, c.w, c.bias}, {}, std::nullopt, /*create_graph=*/true);
@@ -125,27 +125,27 @@ TEST_CASE("gradients are right when the given one is overwritten") {
   });
 }
 
-TEST_CASE("a gradient that somebody else holds stays as it is") {
+TEST_CASE("a gradient that something else holds is not changed") {
   on_every_backend([](Device device) {
     const Convolution c(device);
     const Tensor copy = c.dy.clone();
     const Tensor y = c();
-    SECTION("the user's") {
+    SECTION("the user's gradient") {
       y.backward(c.dy, /*retain_graph=*/true);
       CHECK(c.dy.equal(copy));
       y.backward(c.dy);
       c.check_gradients(2);
     }
-    SECTION("the user's, through operators that hand it on") {
+    SECTION("the user's gradient, passed through other operators") {
       (y.view({4, 8, 64}) + 1).backward(c.dy.view({4, 8, 64}));
       c.check_gradients();
     }
-    SECTION("the user's, for chosen inputs") {
+    SECTION("the user's gradient, for selected inputs") {
       const TensorList found = autograd::grad({y}, {c.x, c.w, c.bias}, {c.dy});
       const TensorList wanted = c.expected(c.dy);
       for (size_t i = 0; i < found.size(); ++i) CHECK(found[i].allclose(wanted[i], 1e-4, 1e-4));
     }
-    SECTION("the user's, given to the node itself") {
+    SECTION("the user's gradient, passed directly to the node") {
       const Tensor own = c.dy.clone();
       Grads found;
       {
@@ -155,30 +155,30 @@ TEST_CASE("a gradient that somebody else holds stays as it is") {
       CHECK(own.equal(copy));
       CHECK(found[0].allclose(c.expected(c.dy)[0], 1e-4, 1e-4));
     }
-    SECTION("two nodes'") {
+    SECTION("the gradient of two nodes") {
       const Tensor other = c();
       ((y + other) * c.dy).sum().backward();
       c.check_gradients(2);
     }
-    SECTION("a hook's") {
+    SECTION("a gradient that a hook keeps") {
       Tensor seen;
       y.register_hook([&](const Tensor& dy) { return seen = dy, Tensor(); });
       (y * c.dy).sum().backward();
       CHECK(seen.equal(copy));
       c.check_gradients();
     }
-    SECTION("retain_grad's") {
+    SECTION("a gradient kept by retain_grad") {
       y.retain_grad();
       (y * c.dy).sum().backward();
       CHECK(y.grad().equal(copy));
       c.check_gradients();
     }
-    SECTION("a captured one") {
+    SECTION("a captured gradient") {
       const TensorList found = autograd::grad({(y * c.dy).sum()}, {y, c.x});
       CHECK(found[0].equal(copy));
       CHECK(found[1].allclose(c.expected(c.dy)[0], 1e-4, 1e-4));
     }
-    SECTION("a function's own") {
+    SECTION("a gradient that a user-defined function keeps") {
       static Tensor own;
       own = c.dy;
       Replace::gradient = [] { return own; };
@@ -186,7 +186,7 @@ TEST_CASE("a gradient that somebody else holds stays as it is") {
       own = Tensor();
       c.check_gradients();
     }
-    SECTION("memory that was not allocated here") {
+    SECTION("memory that the user allocated") {
       static Array own;
       own = c.dy.array();
       Replace::gradient = [] {

@@ -1,4 +1,4 @@
-// Writing in place where gradients are recorded: versions, leaves, views and their bases.
+// In-place operators while gradients are recorded: versions, leaves, views and their bases.
 #include <gradus/autograd/autograd.h>
 #include <gradus/autograd/gradcheck.h>
 #include <gradus/tests/autograd/tensors.h>
@@ -9,7 +9,7 @@ using namespace gradus::test;
 
 namespace {
 
-/// Gradient of sum(weights * f(x)) at a fixed x of that shape.
+/// Checks the gradient of sum(weights * f(x)) at a fixed x of the given shape.
 template <class F>
 void check_gradient(IntArrayRef shape, F f) {
   manual_seed(3);
@@ -21,7 +21,7 @@ void check_gradient(IntArrayRef shape, F f) {
 
 }  // namespace
 
-TEST_CASE("every write bumps the version that views and detached tensors share") {
+TEST_CASE("every write increases the version that views and detached tensors share") {
   const Tensor x = zeros({2, 3});
   const Tensor row = x[0], cut = x.detach();
   const uint32_t start = x.version();
@@ -43,7 +43,7 @@ TEST_CASE("every write bumps the version that views and detached tensors share")
   CHECK(x.version() == start + 11);
 }
 
-TEST_CASE("a saved tensor that was changed since is an error that names it") {
+TEST_CASE("a saved tensor that was changed is an error that names it") {
   SECTION("an input") {
     const Tensor x = leaf({1, 2});
     const Tensor a = x * 2, y = a * a;
@@ -74,7 +74,7 @@ TEST_CASE("a saved tensor that was changed since is an error that names it") {
     }
     CHECK_THROWS_AS(y.backward(), AutogradError);
   }
-  SECTION("what was not saved may change") {
+  SECTION("tensors that were not saved may change") {
     const Tensor x = leaf({1, 2}), a = x * 1, y = a + 1;
     a.zero_();
     y.sum().backward();
@@ -82,7 +82,7 @@ TEST_CASE("a saved tensor that was changed since is an error that names it") {
   }
 }
 
-TEST_CASE("a leaf that requires gradients is not written in place") {
+TEST_CASE("a leaf that requires gradients cannot be written in place") {
   const Tensor x = leaf({1, 2, 3, 4});
   CHECK_THROWS_WITH(x.add_(1), contains("leaf") && contains("[add_]"));
   CHECK_THROWS_AS(x.zero_(), AutogradError);
@@ -99,7 +99,7 @@ TEST_CASE("a leaf that requires gradients is not written in place") {
   CHECK(x.is_leaf());
 }
 
-TEST_CASE("an expanded tensor is not written in place") {
+TEST_CASE("an expanded tensor cannot be written in place") {
   const Tensor x = zeros({1, 3}).expand({2, 3});
   CHECK_THROWS_WITH(x.add_(1), contains("expand"));
   CHECK_THROWS_AS(x.copy_(ones({2, 3})), ShapeError);
@@ -117,7 +117,7 @@ TEST_CASE("an in-place operator on a result becomes part of its history") {
   CHECK(x.grad().equal(numbers({15, 21})));
   CHECK(w.grad().equal(numbers({3, 6})));
 
-  SECTION("a plain tensor takes up history from what is written into it") {
+  SECTION("a tensor without history gets that of the values written into it") {
     const Tensor z = zeros({2});
     z.add_(w);
     CHECK((z.requires_grad() && !z.is_leaf()));
@@ -161,13 +161,13 @@ TEST_CASE("writing into a view rebases the history of its base") {
     CHECK(x.grad().equal(tensor({{200., 1600.}, {6., 8.}})));
     CHECK(w.grad().equal(numbers({20, 160})));
   }
-  SECTION("the view's own history follows") {
+  SECTION("the view's own history is updated") {
     const Tensor x = leaf({1, 2, 3}), base = x * 2, v = base.slice(0, 0, 2);
     v.add_(1);
     v.sum().backward({}, true);
     CHECK(x.grad().equal(numbers({2, 2, 0})));
   }
-  SECTION("siblings see each other's writes") {
+  SECTION("views of one base see each other's writes") {
     const Tensor x = leaf({1, 2, 3}), base = x * 1;
     const Tensor a = base.slice(0, 0, 2), b = base.slice(0, 1, 3);
     a.mul_(10);
@@ -178,14 +178,14 @@ TEST_CASE("writing into a view rebases the history of its base") {
     base.sum().backward();
     CHECK(x.grad().equal(numbers({10, 1000, 100})));
   }
-  SECTION("a write into the base reaches the view") {
+  SECTION("a write into the base updates the view") {
     const Tensor x = leaf({1, 2, 3}), base = x * 1, v = base.slice(0, 1, 3);
     base.mul_(5);
     CHECK(v.detach().equal(numbers({10, 15})));
     (v * v).sum().backward();
     CHECK(x.grad().equal(numbers({0, 100, 150})));
   }
-  SECTION("a view of a plain tensor gives it history") {
+  SECTION("a write into a view of a tensor without history gives it one") {
     const Tensor base = zeros({3}), w = leaf({5});
     base.slice(0, 1, 2).copy_(w);
     CHECK((base.requires_grad() && !base.is_leaf()));
@@ -194,7 +194,7 @@ TEST_CASE("writing into a view rebases the history of its base") {
   }
 }
 
-TEST_CASE("gradients through writes into views are right") {
+TEST_CASE("gradients through writes into views are correct") {
   using List = const TensorList&;
   SECTION("a column") {
     check_gradient({3, 4}, [](List x) {
@@ -250,7 +250,7 @@ TEST_CASE("gradients through writes into views are right") {
   }
 }
 
-TEST_CASE("views made without recording cannot rebase") {
+TEST_CASE("views made without recording cannot be written while recording") {
   const Tensor x = leaf({1, 2, 3}), base = x * 1;
   Tensor v;
   {
@@ -264,7 +264,7 @@ TEST_CASE("views made without recording cannot rebase") {
   CHECK(base.equal(numbers({2, 4, 3})));
 }
 
-TEST_CASE("inference tensors stay out of graphs") {
+TEST_CASE("inference tensors cannot be recorded") {
   Tensor x;
   {
     const InferenceMode inference;
@@ -283,7 +283,7 @@ TEST_CASE("inference tensors stay out of graphs") {
   CHECK_NOTHROW(x + x);
 }
 
-TEST_CASE("assigning to x[i] writes into x, assigning to a name does not") {
+TEST_CASE("assigning to x[i] writes into x, assigning to a variable does not") {
   const Tensor x = zeros({2, 3}), row = tensor({1., 2., 3.});
   x[0] = row;
   x[1][2] = 7;

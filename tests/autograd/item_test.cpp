@@ -1,4 +1,4 @@
-// A number of a tensor, or a Scalar, as a C++ type: what does not fit is an error, as in PyTorch.
+// Conversion of a tensor's element or a Scalar to a C++ type: a value that does not fit is an error, as in PyTorch.
 #include <limits>
 
 #include <gradus/autograd/autograd.h>
@@ -18,7 +18,7 @@ T item_of(double value) {
 
 }  // namespace
 
-TEST_CASE("item of a number that the type cannot hold is an error") {
+TEST_CASE("item of a value that the type cannot represent is an error") {
   CHECK_THROWS_WITH(full({1}, 1e20).item<int>(),
                     contains("[item]") && contains("cannot be converted to type int32 without overflow"));
   CHECK_THROWS_AS(item_of<int64_t>(1e20), ValueError);
@@ -50,7 +50,7 @@ TEST_CASE("item of a number that the type cannot hold is an error") {
   CHECK_THROWS_AS(item_of<BFloat16>(3.4e38), ValueError);
 }
 
-TEST_CASE("item of an integer wraps into unsigned types alone") {
+TEST_CASE("item of an integer wraps only for unsigned types") {
   const auto of = [](int64_t value) { return tensor({value}, kLong); };
   CHECK_THROWS_AS(of(int64_t{1} << 31).item<int>(), ValueError);
   CHECK_THROWS_AS(of(-(int64_t{1} << 31) - 1).item<int>(), ValueError);
@@ -64,7 +64,7 @@ TEST_CASE("item of an integer wraps into unsigned types alone") {
   CHECK(of(300).item<bool>());
 }
 
-TEST_CASE("conversions of a Scalar are those of item") {
+TEST_CASE("conversions of a Scalar follow the rules of item") {
   CHECK_THROWS_AS(Scalar(1e20).toInt(), ValueError);
   CHECK_THROWS_AS(Scalar(1e20).toLong(), ValueError);
   CHECK_THROWS_AS(Scalar(kNaN).toLong(), ValueError);
@@ -75,7 +75,7 @@ TEST_CASE("conversions of a Scalar are those of item") {
   CHECK(Scalar(kNaN).toBool());
 }
 
-TEST_CASE("numbers that do not fit an operator's type are errors where PyTorch's are") {
+TEST_CASE("numbers that do not fit an operator's type are errors as in PyTorch") {
   const Tensor u8 = tensor({5}, kByte), i32 = tensor({5}, kInt), i64 = tensor({5}, kLong), f32 = tensor({5}, kFloat),
                f16 = tensor({5}, kHalf), yes = tensor({1}, kBool), at = tensor({0}, kLong);
   for (const Scalar& value : {Scalar(300), Scalar(-256), Scalar(256.0), Scalar(-1.0), Scalar(kNaN), Scalar(kInf)}) {

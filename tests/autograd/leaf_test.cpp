@@ -1,4 +1,4 @@
-// Leaves and their gradients: accumulation, slots bound to given storage, hooks.
+// Leaves and their gradients: accumulation, gradients bound to storage, hooks.
 #include <gradus/autograd/autograd.h>
 #include <gradus/tests/autograd/tensors.h>
 #include <gradus/tests/catch.h>
@@ -6,7 +6,7 @@
 using namespace gradus;
 using namespace gradus::test;
 
-TEST_CASE("leaves are what the user made, the rest has history") {
+TEST_CASE("leaves are tensors made by the user, results have history") {
   const Tensor x = leaf({1, 2}), constant = numbers({3, 4});
   const Tensor y = x * constant;
   CHECK((x.is_leaf() && x.requires_grad() && !x.grad_fn()));
@@ -30,7 +30,7 @@ TEST_CASE("leaves are what the user made, the rest has history") {
     CHECK(same.is_same(x));
     CHECK(!same.is_same(x.detach()));
   }
-  SECTION("NoGradGuard records nothing, and nests") {
+  SECTION("NoGradGuard disables recording and can be nested") {
     {
       const NoGradGuard no_grad;
       CHECK(!(x * 2).requires_grad());
@@ -42,7 +42,7 @@ TEST_CASE("leaves are what the user made, the rest has history") {
     }
     CHECK((x * 2).requires_grad());
   }
-  SECTION("detach cuts the history and shares numbers and version") {
+  SECTION("detach drops the history and shares data and version") {
     const Tensor z = y.detach();
     CHECK((z.is_leaf() && !z.requires_grad()));
     CHECK(z.data_ptr() == y.data_ptr());
@@ -65,13 +65,13 @@ TEST_CASE("gradients accumulate over passes until zeroed") {
   CHECK(x.grad().equal(numbers({5, 7})));
   CHECK(!x.grad().requires_grad());
 
-  SECTION("a gradient that somebody holds is not changed under them") {
+  SECTION("a gradient that the user holds is not changed") {
     const Tensor held = x.grad();
     x.sum().backward();
     CHECK(held.equal(numbers({5, 7})));
     CHECK(x.grad().equal(numbers({6, 8})));
   }
-  SECTION("zero_grad drops it or writes zeros") {
+  SECTION("zero_grad drops the gradient or sets it to zero") {
     x.zero_grad(false);
     CHECK(x.grad().equal(numbers({0, 0})));
     x.zero_grad();
@@ -90,7 +90,7 @@ TEST_CASE("gradients accumulate over passes until zeroed") {
     CHECK(z.grad().equal(numbers({2, 2})));
     CHECK(z.grad().data_ptr() != dy.data_ptr());
   }
-  SECTION("two leaves that get one gradient do not share it") {
+  SECTION("two leaves with the same gradient do not share its memory") {
     const Tensor a = leaf({1, 2}), b = leaf({3, 4});
     (a + b).backward(numbers({1, 1}));
     CHECK(a.grad().data_ptr() != b.grad().data_ptr());
@@ -100,7 +100,7 @@ TEST_CASE("gradients accumulate over passes until zeroed") {
   }
 }
 
-TEST_CASE("non-leaves keep a gradient when asked") {
+TEST_CASE("non-leaves retain a gradient on request") {
   const Tensor x = leaf({1, 2});
   const Tensor y = x * x, z = y * 3;
   CHECK_THROWS_AS(numbers({1}).retain_grad(), AutogradError);
@@ -112,7 +112,7 @@ TEST_CASE("non-leaves keep a gradient when asked") {
   CHECK(y.grad().equal(numbers({3, 3})));
   CHECK(!z.grad().defined());
 
-  SECTION("the tensor may die before the pass") {
+  SECTION("the tensor may be destroyed before the pass") {
     const Tensor w = x * x;
     { w.mul(2).retain_grad(); }
     w.sum().backward();
@@ -120,44 +120,44 @@ TEST_CASE("non-leaves keep a gradient when asked") {
   }
 }
 
-TEST_CASE("a bound slot receives the gradient in place") {
+TEST_CASE("a gradient is accumulated into bound storage") {
   const Tensor x = leaf({1, 2});
   const Tensor bucket = full({4}, 9.0, kDouble);
   const Array slot = bucket.slice(0, 1, 3).array();
   x.bind_grad(slot);
   CHECK(!x.grad().defined());
 
-  (x * x).sum().backward();  // overwrites
+  (x * x).sum().backward();  // overwrites the storage
   CHECK(x.grad().data_ptr() == slot.data());
   CHECK(bucket.equal(numbers({9, 2, 4, 9})));
-  (x * x).sum().backward();  // adds
+  (x * x).sum().backward();  // adds to it
   CHECK(bucket.equal(numbers({9, 4, 8, 9})));
 
-  x.zero_grad();  // reads as undefined, stays bound
+  x.zero_grad();  // grad() is undefined, but stays bound
   CHECK(!x.grad().defined());
   x.sum().backward();
   CHECK(x.grad().data_ptr() == slot.data());
   CHECK(bucket.equal(numbers({9, 1, 1, 9})));
 
-  SECTION("what x had accumulated moves into the slot") {
+  SECTION("a gradient accumulated before moves into the storage") {
     const Tensor y = leaf({1, 2});
     y.sum().backward();
     y.bind_grad(slot);
     CHECK(bucket.equal(numbers({9, 1, 1, 9})));
     CHECK(y.grad().equal(numbers({1, 1})));
   }
-  SECTION("slots have to fit") {
+  SECTION("bound storage must match the tensor") {
     CHECK_THROWS_AS(x.bind_grad(zeros({3}, kDouble).array()), Error);
     CHECK_THROWS_AS(x.bind_grad(zeros({2}, kFloat).array()), Error);
     CHECK_THROWS_AS((x * 2).bind_grad(slot), AutogradError);
   }
-  SECTION("gradients with a graph do not go there") {
+  SECTION("gradients with create_graph are an error") {
     const Tensor y = (x * x * x).sum();
     CHECK_THROWS_AS(y.backward({}, true, true), AutogradError);
   }
 }
 
-TEST_CASE("gradients keep the strides of what they belong to") {
+TEST_CASE("gradients have the strides of their tensors") {
   const Tensor x(randn({3, 4}).t().array(), true);
   (x * ones({4, 3})).sum().backward();
   CHECK(x.grad().strides() == x.strides());
@@ -188,7 +188,7 @@ TEST_CASE("tensor hooks see and replace gradients") {
     CHECK(x.grad().equal(numbers({2, 2})));
     CHECK(calls == std::vector<std::string>{"double", "look"});
   }
-  SECTION("once for the summed gradient") {
+  SECTION("once, for the summed gradient") {
     int count = 0;
     x.register_hook([&](const Tensor&) {
       ++count;
@@ -198,13 +198,13 @@ TEST_CASE("tensor hooks see and replace gradients") {
     CHECK(count == 1);
     CHECK(x.grad().equal(numbers({3, 5})));
   }
-  SECTION("on a result, before the gradient goes on") {
+  SECTION("on a result, before its node's backward") {
     const Tensor y = x * 3;
     y.register_hook([](const Tensor& g) { return g * 10; });
     y.sum().backward();
     CHECK(x.grad().equal(numbers({30, 30})));
   }
-  SECTION("a removed hook is silent") {
+  SECTION("a removed hook is not called") {
     const Tensor y = x * 3;
     const unsigned on_leaf = x.register_hook([](const Tensor& g) { return g * 10; });
     const unsigned on_result = y.register_hook([](const Tensor& g) { return g * 10; });
@@ -213,7 +213,7 @@ TEST_CASE("tensor hooks see and replace gradients") {
     y.sum().backward();
     CHECK(x.grad().equal(numbers({3, 3})));
   }
-  SECTION("a hook may remove itself, or add another") {
+  SECTION("a hook may remove itself or add another hook") {
     const Tensor y = x * 3;
     unsigned on_leaf = 0, on_result = 0;
     std::vector<double> kept(100, 1.0);
@@ -253,19 +253,19 @@ TEST_CASE("tensor hooks see and replace gradients") {
     CHECK_THROWS_WITH(x.sum().backward(), contains("stop here"));
     CHECK(!x.grad().defined());
   }
-  SECTION("tensors without gradients take no hooks") {
+  SECTION("tensors that do not require gradients cannot have hooks") {
     CHECK_THROWS_AS(numbers({1}).register_hook([](const Tensor& g) { return g; }), AutogradError);
   }
 }
 
-TEST_CASE("post-accumulate hooks run once the gradient is in place") {
+TEST_CASE("post-accumulate hooks run after the gradient is accumulated") {
   const Tensor x = leaf({1, 2});
   int calls = 0;
   const unsigned id = x.register_post_accumulate_grad_hook([&](const Tensor& parameter) {
     ++calls;
     CHECK(parameter.is_same(x));
     CHECK(parameter.grad().defined());
-    // An optimizer in the backward pass.
+    // An optimizer that runs during the backward pass.
     const NoGradGuard no_grad;
     parameter.sub_(parameter.grad());
     parameter.zero_grad();
@@ -282,7 +282,7 @@ TEST_CASE("post-accumulate hooks run once the gradient is in place") {
   CHECK_THROWS_AS((x * 2).register_post_accumulate_grad_hook([](const Tensor&) {}), AutogradError);
 }
 
-TEST_CASE("set_data gives a tensor other numbers") {
+TEST_CASE("set_data replaces a tensor's data") {
   const Tensor x = leaf({1, 2});
   x.sum().backward();
   x.set_data(numbers({5, 6, 7}));

@@ -1,4 +1,4 @@
-// The fused LSTM against the composition of its steps.
+// The fused LSTM compared with the composition of its steps.
 #include <gradus/autograd/autograd.h>
 #include <gradus/autograd/gradcheck.h>
 #include <gradus/autograd/ops/recurrent.h>
@@ -23,7 +23,7 @@ Inputs random_inputs(DType dtype = kDouble) {
       make({4 * kHidden, kHidden}),    make({4 * kHidden}),     make({4 * kHidden})};
 }
 
-// What the operator stands for.
+// The composition that the operator replaces.
 std::tuple<Tensor, Tensor> composed(const Inputs& in, bool reverse) {
   Tensor h = in.h0, c = in.c0;
   TensorList hidden(kLength);
@@ -39,7 +39,7 @@ std::tuple<Tensor, Tensor> fused(const Inputs& in, bool reverse) {
   return lstm_sequence(in.x, in.h0, in.c0, in.w_ih, in.w_hh, in.b_ih, in.b_hh, reverse);
 }
 
-// One number that depends on all outputs, each element with a weight of its own.
+// A scalar that depends on all outputs, with a different weight for each element.
 Tensor total(const std::tuple<Tensor, Tensor>& outputs, bool of_hidden, bool of_cell) {
   const auto weighted = [](const Tensor& t) {
     return (t * arange(1, 1 + t.numel(), 1, TensorOptions(t.dtype())).view(t.sizes()).cos()).sum();
@@ -51,7 +51,7 @@ Tensor total(const std::tuple<Tensor, Tensor>& outputs, bool of_hidden, bool of_
 
 }  // namespace
 
-TEST_CASE("the fused LSTM gives the numbers and gradients of its steps") {
+TEST_CASE("the fused LSTM has the values and gradients of its steps") {
   const Inputs in = random_inputs();
   for (bool reverse : {false, true})
     for (int used = 1; used < 4; ++used) {
@@ -65,7 +65,7 @@ TEST_CASE("the fused LSTM gives the numbers and gradients of its steps") {
     }
 }
 
-TEST_CASE("the fused LSTM's gradients have gradients") {
+TEST_CASE("gradients of the fused LSTM can be differentiated") {
   const Inputs in = random_inputs();
   for (bool reverse : {false, true}) {
     auto second = [&](const Tensor& loss) {
@@ -80,7 +80,7 @@ TEST_CASE("the fused LSTM's gradients have gradients") {
   }
 }
 
-TEST_CASE("one tensor in two places of the fused LSTM counts in both") {
+TEST_CASE("one tensor as two arguments of the fused LSTM gets both gradients") {
   Inputs in = random_inputs();
   in.c0 = in.h0;
   in.b_hh = in.b_ih;
@@ -92,7 +92,7 @@ TEST_CASE("one tensor in two places of the fused LSTM counts in both") {
   }
 }
 
-TEST_CASE("the fused LSTM without biases, and where only some gradients are wanted") {
+TEST_CASE("the fused LSTM without biases, and with only some gradients required") {
   Inputs in = random_inputs();
   in.x = in.x.detach(), in.h0 = in.h0.detach();
   const auto [hidden, cell] = lstm_sequence(in.x, in.h0, in.c0, in.w_ih, in.w_hh);
@@ -105,7 +105,7 @@ TEST_CASE("the fused LSTM without biases, and where only some gradients are want
   CHECK(std::get<0>(composed(zero_bias, false)).allclose(hidden, 1e-12, 1e-12));
 }
 
-TEST_CASE("wrong calls of the fused LSTM name what does not fit") {
+TEST_CASE("wrong arguments of the fused LSTM are named in errors") {
   const Inputs in = random_inputs();
   CHECK_THROWS_AS(lstm_sequence(in.x[0], in.h0, in.c0, in.w_ih, in.w_hh), ShapeError);
   CHECK_THROWS_AS(lstm_sequence(in.x, in.h0, in.c0, in.w_hh, in.w_hh), ShapeError);

@@ -1,4 +1,4 @@
-// Backward passes of several threads that meet: in leaves, and in a graph that they share.
+// Backward passes of several threads that meet in leaves or in a shared graph.
 #include <atomic>
 #include <barrier>
 #include <thread>
@@ -14,7 +14,8 @@ namespace {
 constexpr int kPasses = 4, kRounds = 150;
 constexpr double kTotal = kPasses * kRounds;
 
-// body(thread) in kPasses threads, which begin at once; rethrows what the first failing one threw.
+// Runs body(thread) in kPasses threads that start at the same time; rethrows the exception of the first thread that
+// failed.
 void at_once(const std::function<void(int)>& body) {
   std::barrier start(kPasses);
   std::vector<std::exception_ptr> errors(kPasses);
@@ -45,43 +46,43 @@ bool holds(const Tensor& gradient, double value) {
 
 }  // namespace
 
-TEST_CASE("threads add to the gradient of a leaf without losing any") {
+TEST_CASE("threads accumulate into one leaf without losing gradients") {
   const Tensor w = parameter();
-  SECTION("that is new each time, or taken over") {
+  SECTION("into a new or a reused gradient") {
     at_once_repeatedly([&] { w.sum().backward(); });
     CHECK(holds(w.grad(), kTotal));
   }
-  SECTION("that is bound to storage") {
+  SECTION("into bound storage") {
     const Array slot = ones({3, 5}, kDouble).array();
     w.bind_grad(slot);
     at_once_repeatedly([&] { (w * 2).sum().backward(); });
     CHECK(holds(w.grad(), 2 * kTotal));
     CHECK(holds(Tensor(slot), 2 * kTotal));
   }
-  SECTION("that somebody else holds") {
+  SECTION("into a gradient that the user holds") {
     w.sum().backward();
     const Tensor held = w.grad();
     at_once_repeatedly([&] { w.sum().backward(); });
     CHECK(holds(w.grad(), kTotal + 1));
     CHECK(holds(held, 1));
   }
-  SECTION("that is named as an input of backward") {
+  SECTION("into a leaf named as an input of backward") {
     const Tensor v = parameter();
     at_once_repeatedly([&] { (w * v).sum().backward({}, std::nullopt, false, {w}); });
     CHECK(holds(w.grad(), kTotal));
     CHECK_FALSE(v.grad().defined());
   }
-  SECTION("that has a history") {
+  SECTION("into a gradient with a history") {
     at_once([&](int) {
       for (int round = 0; round < 20; ++round) (w * w * w).sum().backward({}, true, true);
     });
     CHECK(holds(w.grad().detach(), 3 * 20 * kPasses));
     CHECK(holds(autograd::grad({w.grad().sum()}, {w})[0], 6 * 20 * kPasses));
-    w.zero_grad();  // a gradient with a history and its leaf keep each other alive
+    w.zero_grad();  // a gradient with a history and its leaf form a reference cycle
   }
 }
 
-TEST_CASE("threads bring the first gradient of a leaf") {
+TEST_CASE("threads add the first gradient of a leaf") {
   for (int round = 0; round < 100; ++round) {
     const Tensor w = parameter();
     if (round % 2) w.bind_grad(zeros({3, 5}, kDouble).array());
@@ -90,7 +91,7 @@ TEST_CASE("threads bring the first gradient of a leaf") {
   }
 }
 
-TEST_CASE("threads bring gradients of a half type under autocast") {
+TEST_CASE("threads add gradients of a half type under autocast") {
   const Tensor x = ones({2, 5}), held = parameter(kFloat);
   const auto pass = [&](const Tensor& w) {
     const amp::Autocast autocast(kCPU, kBFloat16);
@@ -102,7 +103,7 @@ TEST_CASE("threads bring gradients of a half type under autocast") {
     REQUIRE(holds(w.grad(), 2 * kPasses));
     w.zero_grad();
     pass(w);
-    // All convert the half gradient when they look at it first.
+    // All threads convert the half gradient when they first read it.
     at_once([&](int) {
       if (!holds(w.grad(), 2)) throw ValueError("another gradient");
     });
@@ -111,7 +112,7 @@ TEST_CASE("threads bring gradients of a half type under autocast") {
   CHECK(holds(held.grad(), 2 * kTotal));
 }
 
-TEST_CASE("threads call hooks, while others come and go") {
+TEST_CASE("threads call hooks while others are added and removed") {
   const Tensor w = parameter();
   std::atomic<int> seen = 0, done = 0;
   w.register_hook([&](const Tensor& gradient) {
@@ -136,10 +137,10 @@ TEST_CASE("threads call hooks, while others come and go") {
   CHECK(holds(w.grad(), 2 * kTotal));
 }
 
-TEST_CASE("hooks of a leaf run without its lock") {
+TEST_CASE("hooks of a leaf run without holding its lock") {
   const Tensor w = parameter();
   std::barrier all(kPasses);
-  w.register_hook([&](const Tensor&) { all.arrive_and_wait(); });  // each waits until all passes are in it
+  w.register_hook([&](const Tensor&) { all.arrive_and_wait(); });  // each call waits until all passes are in the hook
   w.register_post_accumulate_grad_hook([&](const Tensor&) { all.arrive_and_wait(); });
   at_once([&](int) { w.sum().backward(); });
   CHECK(holds(w.grad(), kPasses));
@@ -160,7 +161,7 @@ TEST_CASE("a hook that removes itself does not hide the next one") {
   CHECK(second == 2);
 }
 
-TEST_CASE("a gradient that a hook keeps is not taken over") {
+TEST_CASE("a gradient that a hook keeps is copied") {
   const Tensor w = parameter();
   const Tensor kept = full({3, 5}, 7, kDouble);
   w.register_hook([&](const Tensor&) { return kept; });
@@ -170,7 +171,7 @@ TEST_CASE("a gradient that a hook keeps is not taken over") {
   CHECK(holds(kept, 7));
 }
 
-TEST_CASE("threads go through one graph that is retained") {
+TEST_CASE("threads run backward on one retained graph") {
   const Tensor w = parameter();
   const Tensor x = w * 2;
   SECTION("from several losses") {
@@ -178,7 +179,7 @@ TEST_CASE("threads go through one graph that is retained") {
     at_once_repeatedly([&] { (h * 3).sum().backward({}, true); });
     CHECK(holds(w.grad().div(kTotal).round(), 24));
   }
-  SECTION("with gradients that are retained and seen by hooks") {
+  SECTION("with retain_grad and hooks") {
     const Tensor h = x * x;
     std::atomic<int> seen = 0;
     h.retain_grad();
@@ -194,7 +195,7 @@ TEST_CASE("threads go through one graph that is retained") {
     CHECK(holds(w.grad(), 8 * kTotal));
     CHECK(seen == kTotal);
   }
-  SECTION("while tensors that retain its gradients are destroyed") {
+  SECTION("while tensors that retain gradients are destroyed") {
     const Tensor loss = (x * x).sum();
     at_once_repeatedly([&] {
       Tensor result = x * x;
@@ -213,13 +214,13 @@ TEST_CASE("threads go through one graph that is retained") {
       if (!holds(autograd::grad({slope.sum()}, {w}, {}, true)[0], 48)) throw ValueError("another second derivative");
     });
   }
-  SECTION("that was checkpointed, with dropout") {
+  SECTION("with a checkpoint and dropout") {
     const auto part = [](const Tensor& at) { return dropout(at.exp(), 0.5, true); };
     const Tensor h = autograd::checkpoint(part, x);
     const Tensor expected = autograd::grad({h.sum()}, {w}, {}, true)[0];
     at_once([&](int) {
       for (int round = 0; round < 20; ++round) {
-        randn({4});  // others' draws change nothing
+        randn({4});  // draws of other threads have no effect
         if (!autograd::grad({h.sum()}, {w}, {}, true, round % 2 == 0)[0].detach().equal(expected))
           throw ValueError("another mask");
       }
@@ -227,7 +228,7 @@ TEST_CASE("threads go through one graph that is retained") {
   }
 }
 
-TEST_CASE("of threads that use up one graph some are told so") {
+TEST_CASE("threads that use one graph without retaining it succeed or get an error") {
   for (int round = 0; round < 50; ++round) {
     const Tensor w = parameter();
     const auto part = [](const Tensor& at) { return at.exp() * at; };
@@ -260,14 +261,14 @@ struct CountedSquare : autograd::Function<CountedSquare> {
 
 }  // namespace
 
-TEST_CASE("threads go through one custom function one after the other") {
+TEST_CASE("calls of a user-defined function are serialized") {
   const Tensor w = parameter();
   const Tensor y = CountedSquare::apply(w);
   at_once_repeatedly([&] { y.sum().backward({}, true); });
   CHECK(holds(w.grad(), 2 * kTotal));
 }
 
-TEST_CASE("threads run forward while others run backward, and own modes stay their own") {
+TEST_CASE("threads run forward and backward at once, with separate grad modes") {
   const Tensor w = parameter(), base = ones({15}, dtype(kDouble).requires_grad(true));
   at_once([&](int thread) {
     for (int round = 0; round < kRounds; ++round) {

@@ -1,4 +1,4 @@
-// Tensors of a few given numbers.
+// Tensors with a few given elements.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Threads: independent graphs, and graphs that share parameters which nobody writes.
+// Threads with independent graphs, and with graphs that share parameters that no thread writes.
 #include <thread>
 
 #include <gradus/autograd/autograd.h>
@@ -20,7 +20,7 @@ Tensor loss_of(const Tensor& x, const Tensor& w) { return (linear(x, w).tanh() *
 
 }  // namespace
 
-TEST_CASE("threads run graphs of their own") {
+TEST_CASE("threads run separate graphs") {
   std::vector<TensorList> results(kThreads);
   in_threads([&](int i) {
     const Tensor x = linspace(-1, 1, 60).reshape({4, 15});
@@ -36,7 +36,7 @@ TEST_CASE("threads run graphs of their own") {
   for (const TensorList& result : results) CHECK(result[0].equal(results[0][0]));
 }
 
-TEST_CASE("threads share parameters that nobody writes") {
+TEST_CASE("threads share parameters that none of them writes") {
   const Tensor w(linspace(1, -1, 90).reshape({6, 15}).array(), true);
   const Tensor base(linspace(0, 1, 60).array(), true);
   std::vector<TensorList> results(kThreads);
@@ -51,17 +51,17 @@ TEST_CASE("threads share parameters that nobody writes") {
   CHECK(!w.grad().defined());
 }
 
-TEST_CASE("threads read one view of a result whose base was written") {
+TEST_CASE("threads read one view of a result after its base was written") {
   const Tensor x(linspace(0, 1, 8).array(), true);
   const Tensor base = x * 1;
   const Tensor view = base.slice(0, 2, 6);
-  base.mul_(3);  // the view's history is made anew when first asked for: by all threads at once
+  base.mul_(3);  // the view's history is renewed on first use: by all threads at once
   std::vector<Tensor> results(kThreads);
   in_threads([&](int i) { results[static_cast<size_t>(i)] = autograd::grad({(view * view).sum()}, {view})[0]; });
   for (const Tensor& result : results) CHECK(result.equal(results[0]));
 }
 
-TEST_CASE("grad mode and anomaly mode belong to a thread") {
+TEST_CASE("grad mode and anomaly mode are settings of a thread") {
   const Tensor x(ones({2}).array(), true);
   const NoGradGuard no_grad;
   const AnomalyGuard anomaly;

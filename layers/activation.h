@@ -1,5 +1,5 @@
-// Activations: layers without parameters (but PReLU's) that work element by element or along one dimension. Formulas
-// and their sources stand in autograd/ops/activation.h; with `inplace` the input is overwritten.
+// Activation layers. All but PReLU have no parameters, and they apply to each element or along one dimension. Formulas
+// and references are in autograd/ops/activation.h. With `inplace` the input is overwritten.
 #pragma once
 
 #include <string>
@@ -53,7 +53,8 @@ struct RReLUOptions {
   GRADUS_ARG(double, upper) = 1.0 / 3;
   GRADUS_ARG(bool, inplace) = false;
 };
-/// x for x > 0, else r x: in training r is drawn for each element from [lower, upper), else it is their mean.
+/// x for x > 0, else r x. In training r is drawn from [lower, upper) for each element, otherwise it is the mean of the
+/// bounds.
 struct RReLUImpl : detail::PlainLayer<RReLUImpl, RReLUOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x);
@@ -104,7 +105,8 @@ struct GELUOptions {
       : approximate_(std::move(approximate)) {}  // NOLINT(google-explicit-constructor)
   GRADUS_ARG(std::string, approximate);
 };
-/// x Phi(x), Phi the normal distribution; approximate: "none" or "tanh".
+/// x Phi(x), where Phi is the cumulative distribution function of the standard normal distribution; approximate: "none"
+/// or "tanh".
 struct GELUImpl : detail::PlainLayer<GELUImpl, GELUOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x);
@@ -183,7 +185,7 @@ struct HardtanhOptions {
   GRADUS_ARG(double, max_val) = 1;
   GRADUS_ARG(bool, inplace) = false;
 };
-/// x within [min_val, max_val], else the nearer bound; a range that is empty is a ValueError.
+/// x clamped to [min_val, max_val]. An empty range is a ValueError.
 struct HardtanhImpl : detail::PlainLayer<HardtanhImpl, HardtanhOptions> {
   explicit HardtanhImpl(const HardtanhOptions& options_ = {}) : PlainLayer(options_) { HardtanhImpl::reset(); }
   void reset() override;
@@ -245,7 +247,7 @@ struct GLUOptions {
   GLUOptions(int64_t dim = -1) : dim_(dim) {}  // NOLINT(google-explicit-constructor)
   GRADUS_ARG(int64_t, dim);
 };
-/// a sigmoid(b) of the halves a and b of x along dim.
+/// a sigmoid(b), where a and b are the halves of x along dim.
 struct GLUImpl : detail::PlainLayer<GLUImpl, GLUOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x);
@@ -296,7 +298,8 @@ struct PReLUOptions {
   GRADUS_ARG(int64_t, num_parameters);
   GRADUS_ARG(double, init) = 0.25;
 };
-/// x for x > 0, else weight x. Parameter `weight` (num_parameters): one, or one for each channel, dimension 1 of x.
+/// x for x > 0, else weight x. Parameter `weight` (num_parameters): one number, or one for each channel (dimension 1 of
+/// x).
 struct PReLUImpl : Cloneable<PReLUImpl> {
   explicit PReLUImpl(const PReLUOptions& options_ = {}) : options(options_) { PReLUImpl::reset(); }
   void reset() override;

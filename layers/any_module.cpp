@@ -7,7 +7,7 @@
 namespace gradus::nn {
 
 void AnyValue::fail_cast(const std::type_info& wanted) const {
-  GRADUS_FAIL(ValueError, "a value was asked for as ", detail::demangled(wanted), ", but it is ",
+  GRADUS_FAIL(ValueError, "a value was requested as ", detail::demangled(wanted), ", but it is ",
               detail::demangled(type_info()));
 }
 
@@ -32,7 +32,7 @@ void fail_argument(size_t i, const std::type_info& wanted, const std::type_info&
 
 void fail_argument_count(const Module& module, size_t most, size_t given) {
   GRADUS_FAIL(ValueError, "forward of ", module.name(), " takes ", most,
-              " arguments (those without default at least), ", "got ", given);
+              " arguments (fewer where parameters have defaults), ", "got ", given);
 }
 
 }  // namespace detail
@@ -40,7 +40,7 @@ void fail_argument_count(const Module& module, size_t most, size_t given) {
 Tensor AnyModule::operator()(const Tensor& x) const { return forward(x); }
 
 AnyValue AnyModule::forward_any(std::span<AnyValue> values) const {
-  GRADUS_CHECK(module_, ValueError, "forward of an AnyModule that is empty");
+  GRADUS_CHECK(module_, ValueError, "cannot call forward of an empty AnyModule");
   if (any_forward_) return any_forward_(*module_, values);
   if (values.size() != 1) detail::fail_argument_count(*module_, 1, values.size());
   return AnyValue(tensor_forward_(*module_, detail::argument<const Tensor&>(values, 0)));

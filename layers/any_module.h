@@ -1,4 +1,4 @@
-// AnyModule: any module behind one type. What comes in and goes out of its forward is held by AnyValue.
+// AnyModule holds a module of any type. Arguments and results of its forward are passed as AnyValues.
 #pragma once
 
 #include <any>
@@ -13,17 +13,17 @@ namespace gradus::nn {
 class AnyValue {
  public:
   AnyValue() = default;
-  /// Arrays become pointers: AnyValue("text") holds a const char*.
+  /// Arrays decay to pointers: AnyValue("text") holds a const char*.
   template <class T>
   requires(!std::is_same_v<std::remove_cvref_t<T>, AnyValue>) explicit AnyValue(T&& value)
       : value_(std::forward<T>(value)) {}
 
-  /// The value if it is a T, or null. Nothing is converted: an int is no int64_t.
+  /// Returns the value if it is a T, else null. Types are not converted: an int is not an int64_t.
   template <class T>
   T* try_get() {
     return std::any_cast<T>(&value_);
   }
-  /// The value; another type is a ValueError that names both.
+  /// Returns the value. If it is of another type, throws a ValueError that names both types.
   template <class T>
   T& get() {
     T* value = try_get<T>();
@@ -31,7 +31,7 @@ class AnyValue {
       fail_cast(typeid(T));
     return *value;
   }
-  /// Of the value; void where there is none.
+  /// Type of the value; void if there is none.
   const std::type_info& type_info() const { return value_.type(); }
 
  private:
@@ -41,10 +41,11 @@ class AnyValue {
 
 namespace detail {
 
-/// As in source: "gradus::nn::LinearImpl".
+/// Name of a type as in source code: "gradus::nn::LinearImpl".
 std::string demangled(const std::type_info& type);
 [[noreturn]] void fail_cast(const Module& module, const std::type_info& wanted);
-/// `module` as an M or as what M holds; another type is a ValueError that names both.
+/// Returns `module` as an M, or as the module type that holder M holds. Throws a ValueError that names both types if it
+/// is of another type.
 template <class M>
 auto& checked_as(Module& module) {
   auto* found = module.as<M>();
@@ -57,12 +58,12 @@ auto& checked_as(Module& module) {
 
 using AnyForward = AnyValue (*)(Module& module, std::span<AnyValue> values);
 
-/// The parameters of a forward that is neither overloaded nor a template.
+/// The parameter types of a forward that is neither overloaded nor a template.
 template <class Function>
 struct ForwardSignature;
 template <class Result, class M, class... Args>
 struct ForwardSignature<Result (M::*)(Args...)> {
-  /// Whether it is Tensor forward(Tensor), which is called without AnyValue.
+  /// True for Tensor forward(Tensor), which is called without AnyValue.
   static constexpr bool is_plain = false;
   template <class Called>
   static AnyValue call(Module& module, std::span<AnyValue> values);
@@ -84,7 +85,7 @@ concept HasSignature = requires {
   ForwardSignature<decltype(&M::forward)>::is_plain;
 };
 
-/// The I-th value as an Arg; another type is a ValueError.
+/// Returns the I-th value as an Arg. Another type is a ValueError.
 template <class Arg>
 Arg&& argument(std::span<AnyValue> values, size_t i) {
   using Value = std::remove_cvref_t<Arg>;
@@ -99,7 +100,7 @@ template <class Called>
 AnyValue ForwardSignature<Result (M::*)(Args...)>::call(Module& module, std::span<AnyValue> values) {
   Called& called = static_cast<Called&>(module);
   AnyValue result;
-  // With N arguments, where the rest have defaults.
+  // Calls forward with N arguments; the remaining parameters have defaults.
   auto call_with = [&]<size_t... I>(std::index_sequence<I...>) {
     using All = std::tuple<Args&&...>;
     if constexpr (requires { called.forward(std::declval<std::tuple_element_t<I, All>>()...); }) {
@@ -119,9 +120,9 @@ AnyValue ForwardSignature<Result (M::*)(Args...)>::call(Module& module, std::spa
 
 }  // namespace detail
 
-/// Holds a module of any type and calls its forward (torch::nn::AnyModule). What forward takes and gives is found out
-/// from its declaration, and default arguments may be left out; where forward is overloaded or a template it must be
-/// Tensor forward(Tensor).
+/// Holds a module of any type and calls its forward (torch::nn::AnyModule). The types of arguments and result are
+/// deduced from the declaration of forward, and default arguments may be omitted. If forward is overloaded or a
+/// template, it is called as Tensor forward(Tensor).
 class AnyModule {
  public:
   AnyModule() = default;
@@ -149,8 +150,8 @@ class AnyModule {
     return *this = AnyModule(std::move(module));
   }
 
-  /// Calls the module: any.forward(x), or where the result is no tensor any.forward<Result>(x, y). Types are those that
-  /// forward is declared with; others, or another number of arguments, are a ValueError.
+  /// Calls the module: any.forward(x), or any.forward<Result>(x, y) if the result is not a tensor. Argument types must
+  /// be exactly those of forward's declaration; other types or a wrong number of arguments are a ValueError.
   template <class Result = Tensor, class... Args>
   Result forward(Args&&... args) const {
     if constexpr (std::is_same_v<Result, Tensor> && sizeof...(Args) == 1 &&
@@ -160,28 +161,28 @@ class AnyModule {
     AnyValue values[sizeof...(Args) + 1] = {AnyValue(std::forward<Args>(args))...};
     return std::move(forward_any({values, sizeof...(Args)}).template get<Result>());
   }
-  /// The same with arguments and result of any type.
+  /// Calls the module with arguments and a result of any type.
   AnyValue forward_any(std::span<AnyValue> values) const;
   Tensor operator()(const Tensor& x) const;
 
-  /// Whether it holds no module.
+  /// True if it holds no module.
   bool is_empty() const { return module_ == nullptr; }
-  /// Whether one tensor to a tensor is a way to call it.
+  /// True if the module can be called with one tensor and returns a tensor.
   bool maps_tensor() const { return tensor_forward_ != nullptr; }
-  /// The module; where there is none it is a ValueError, as for all that follows.
+  /// The module. Throws a ValueError if there is none, as do the functions below.
   const std::shared_ptr<Module>& ptr() const;
-  /// The same as an M; another type is a ValueError.
+  /// The module as an M. Another type is a ValueError.
   template <class M>
   std::shared_ptr<M> ptr() const {
     return std::shared_ptr<M>(ptr(), &get<M>());
   }
-  /// The module as an M, or a holder of it: any.get<nn::LinearImpl>(), any.get<nn::Linear>().
+  /// The module as an M, or as a holder M: any.get<nn::LinearImpl>(), any.get<nn::Linear>().
   template <class M>
   decltype(auto) get() const {
     if constexpr (requires { typename M::ContainedType; }) return M(ptr<typename M::ContainedType>());
     else return detail::checked_as<M>(*ptr());
   }
-  /// Of the module's own type.
+  /// The type of the module itself.
   const std::type_info& type_info() const;
   /// A copy that calls a clone of the module.
   AnyModule clone(const std::optional<Device>& device = std::nullopt) const {
@@ -192,16 +193,16 @@ class AnyModule {
 
  private:
   std::shared_ptr<Module> module_;
-  Tensor (*tensor_forward_)(Module&, const Tensor&) = nullptr;  // where maps_tensor()
-  detail::AnyForward any_forward_ = nullptr;                    // where there are other ways to call it
+  Tensor (*tensor_forward_)(Module&, const Tensor&) = nullptr;  // set if maps_tensor()
+  detail::AnyForward any_forward_ = nullptr;                    // set if forward can be called in another way
 };
 
-/// A module with the name that it gets in a container: {"fc", nn::Linear(3, 4)}.
+/// A module with its name in a container: {"fc", nn::Linear(3, 4)}.
 class NamedAnyModule {
  public:
   template <class M>
   NamedAnyModule(std::string name, M&& module) : name_(std::move(name)), module_(std::forward<M>(module)) {}
-  /// As given.
+  /// The name, as given.
   const std::string& name() const { return name_; }
   /// The module, which may be changed.
   AnyModule& module() { return module_; }

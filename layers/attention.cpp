@@ -26,8 +26,8 @@ MultiheadAttentionImpl::MultiheadAttentionImpl(const MultiheadAttentionOptions& 
 
 void MultiheadAttentionImpl::reset() {
   const int64_t size = options.embed_dim(), heads = options.num_heads();
-  GRADUS_CHECK(size > 0 && heads > 0 && size % heads == 0, ValueError, "embed_dim ", size, " does not make ", heads,
-               " heads of one size");
+  GRADUS_CHECK(size > 0 && heads > 0 && size % heads == 0, ValueError, "embed_dim ", size, " cannot be divided into ",
+               heads, " heads of equal size");
   GRADUS_CHECK(options.dropout() >= 0 && options.dropout() <= 1, ValueError, "dropout must be in [0, 1], got ",
                options.dropout());
   const int64_t kdim = options.kdim().value_or(size), vdim = options.vdim().value_or(size);
@@ -79,7 +79,7 @@ Tensor MultiheadAttentionImpl::combined_mask(const Tensor& attn_mask, const Tens
     const Tensor padding = added(key_padding_mask, "key_padding_mask").view({batch, 1, 1, keys});
     combined = combined.defined() ? combined + padding : padding;
   }
-  // Keys that are added behind the others are never masked.
+  // Keys appended by add_bias_kv and add_zero_attn are never masked.
   const int64_t more = options.add_bias_kv() + options.add_zero_attn();
   return combined.defined() && more > 0 ? pad(combined, {0, more}) : combined;
 }
@@ -93,21 +93,20 @@ std::tuple<Tensor, Tensor> MultiheadAttentionImpl::forward(const Tensor& query, 
                ShapeError, "query, key and value need two or three dimensions each, got shapes ", query.sizes(), ", ",
                key.sizes(), " and ", value.sizes());
   const bool batched = query.dim() == 3;
-  const bool steps_first = batched && !options.batch_first();  // (L, N, features)
-  auto arranged = [&](const Tensor& x) {                       // (N, L, features)
+  const bool steps_first = batched && !options.batch_first();  // the inputs are (L, N, features)
+  auto arranged = [&](const Tensor& x) {                       // to (N, L, features)
     return !batched ? x.unsqueeze(0) : steps_first ? x.transpose(0, 1) : x;
   };
   const Tensor q_in = arranged(query), k_in = arranged(key), v_in = arranged(value);
   const int64_t size = options.embed_dim(), heads = options.num_heads(), head = size / heads;
   const int64_t batch = q_in.size(0), queries = q_in.size(1), keys = k_in.size(1);
   GRADUS_CHECK(k_in.size(0) == batch && v_in.size(0) == batch && v_in.size(1) == keys, ShapeError,
-               "query, key and value do not belong together: shapes ", query.sizes(), ", ", key.sizes(), " and ",
-               value.sizes());
+               "query, key and value do not match: shapes ", query.sizes(), ", ", key.sizes(), " and ", value.sizes());
   const Tensor mask = combined_mask(
       attn_mask, batched || !key_padding_mask.defined() ? key_padding_mask : key_padding_mask.unsqueeze(0), batch,
       queries, keys, query.dtype());
 
-  // Linear layers take the arguments as they lie in memory.
+  // Linear layers get the arguments in their original layout, without a transposed copy.
   const double dropped = is_training() ? options.dropout() : 0;
   const auto output_of = [&](const Tensor& mixed) {  // (N, L, features)
     const Tensor output = out_proj(steps_first ? mixed.transpose(0, 1) : mixed);

@@ -6,7 +6,7 @@ namespace gradus::nn {
 
 namespace {
 
-/// Clones modules, and one that is met twice once.
+/// Clones modules. A module that occurs several times is cloned once.
 class Cloner {
  public:
   explicit Cloner(const std::optional<Device>& device) : device_(device) {}
@@ -26,7 +26,7 @@ class Cloner {
 // ---- ModuleList ----
 
 void ModuleListImpl::insert(size_t index, std::shared_ptr<Module> module) {
-  GRADUS_CHECK(index <= size(), IndexError, "position ", index, " in a ModuleList of ", size());
+  GRADUS_CHECK(index <= size(), IndexError, "position ", index, " is out of range for a ModuleList of ", size());
   GRADUS_CHECK(module, ValueError, "a ModuleList got a null module");
   modules_.insert(modules_.begin() + static_cast<std::ptrdiff_t>(index), module);
   for (size_t i = index; i + 1 < modules_.size(); ++i) replace_module(std::to_string(i), modules_[i]);
@@ -34,7 +34,7 @@ void ModuleListImpl::insert(size_t index, std::shared_ptr<Module> module) {
 }
 
 const std::shared_ptr<Module>& ModuleListImpl::ptr(size_t index) const {
-  GRADUS_CHECK(index < size(), IndexError, "module ", index, " of a ModuleList of ", size());
+  GRADUS_CHECK(index < size(), IndexError, "index ", index, " is out of range for a ModuleList of ", size());
   return modules_[index];
 }
 
@@ -89,7 +89,7 @@ ModuleDict::ModuleDict(std::initializer_list<Item> items) : ModuleHolder(std::ma
 
 namespace {
 
-/// As LibTorch has it: "(0): Parameter containing: [Float of size [2, 3]]".
+/// Prints in LibTorch's format: "(0): Parameter containing: [Float of size [2, 3]]".
 void print_parameters(std::ostream& stream, const char* name, const OrderedDict<std::string, Tensor>& parameters) {
   stream << "gradus::nn::" << name << "(\n";
   for (const auto& item : parameters) {
@@ -100,7 +100,7 @@ void print_parameters(std::ostream& stream, const char* name, const OrderedDict<
   stream << ")";
 }
 
-/// Registers copies of what the original of this clone holds.
+/// Registers copies of the parameters that the original of this clone holds.
 void register_copies(Module& module, OrderedDict<std::string, Tensor>& tensors) {
   for (auto& item : tensors)
     item.value() = module.register_parameter(item.key(), item->detach().clone(), item->requires_grad());
@@ -120,7 +120,7 @@ void ParameterListImpl::extend(const std::vector<Tensor>& parameters) {
 }
 
 Tensor ParameterListImpl::operator[](size_t index) const {
-  GRADUS_CHECK(index < size(), IndexError, "parameter ", index, " of a ParameterList of ", size());
+  GRADUS_CHECK(index < size(), IndexError, "index ", index, " is out of range for a ParameterList of ", size());
   return tensors_[index].value();
 }
 

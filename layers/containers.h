@@ -1,5 +1,5 @@
-// ModuleList and ModuleDict hold modules, ParameterList and ParameterDict tensors, so that a module with any number of
-// them registers all. They have no forward: the module that owns them calls what they hold.
+// ModuleList and ModuleDict hold modules, ParameterList and ParameterDict hold tensors, so that a module can register
+// any number of them. They have no forward: the module that owns a container calls its elements.
 #pragma once
 
 #include <concepts>
@@ -31,7 +31,7 @@ class ModuleListImpl : public Cloneable<ModuleListImpl> {
   template <class M>
   requires std::derived_from<std::remove_cvref_t<M>, Module>
   void push_back(M&& module) { push_back(std::make_shared<std::remove_cvref_t<M>>(std::forward<M>(module))); }
-  /// Appends the modules of a container: another list, a Sequential, a vector of pointers.
+  /// Appends the modules of a container: another list, a Sequential, or a vector of pointers.
   template <class Container>
   void extend(const Container& container) {
     for (const auto& module : container) {
@@ -39,7 +39,7 @@ class ModuleListImpl : public Cloneable<ModuleListImpl> {
       else push_back(std::shared_ptr<Module>(module));
     }
   }
-  /// Before position `index`, which may be size(); an index beyond is an IndexError.
+  /// Inserts before position `index`, which may be size(). A larger index is an IndexError.
   void insert(size_t index, std::shared_ptr<Module> module);
   template <class M>
   void insert(size_t index, const ModuleHolder<M>& holder) {
@@ -52,10 +52,10 @@ class ModuleListImpl : public Cloneable<ModuleListImpl> {
   ConstIterator begin() const { return modules_.begin(); }
   Iterator end() { return modules_.end(); }
   ConstIterator end() const { return modules_.end(); }
-  /// The module at `index`; an index beyond the end is an IndexError.
+  /// The module at `index`. An index beyond the end is an IndexError.
   const std::shared_ptr<Module>& ptr(size_t index) const;
   const std::shared_ptr<Module>& operator[](size_t index) const { return ptr(index); }
-  /// The same as an M (an Impl or a holder of it): blocks->at<nn::Linear>(0).weight. Another type is a ValueError.
+  /// The module as an M (an Impl or its holder): blocks->at<nn::Linear>(0).weight. Another type is a ValueError.
   template <class M>
   auto& at(size_t index) const {
     return detail::checked_as<M>(*ptr(index));
@@ -85,33 +85,33 @@ class ModuleDictImpl : public Cloneable<ModuleDictImpl> {
   }
   explicit ModuleDictImpl(const Modules& modules) { update(modules); }
 
-  /// Adds a module, or puts another under a name that is there.
+  /// Adds a module, or replaces the module of that name.
   void insert(const std::string& name, std::shared_ptr<Module> module);
   template <class M>
   void insert(const std::string& name, const ModuleHolder<M>& holder) {
     insert(name, std::shared_ptr<Module>(holder.ptr()));
   }
-  /// Inserts all of them.
+  /// Inserts all modules.
   void update(const Modules& modules);
-  /// Inserts all of them.
+  /// Inserts all modules of another ModuleDict.
   void update(const ModuleDictImpl& other) { update(other.named_children()); }
-  /// Inserts all of them.
+  /// Inserts all modules in the given order.
   void update(const std::vector<std::pair<std::string, std::shared_ptr<Module>>>& modules);
-  /// Takes the module out; an absent name is an IndexError.
+  /// Removes and returns the module. An unknown name is an IndexError.
   std::shared_ptr<Module> pop(const std::string& name);
-  /// Takes all modules out.
+  /// Removes all modules.
   void clear();
 
   size_t size() const { return children_.size(); }
   bool empty() const { return size() == 0; }
   bool contains(const std::string& name) const { return children_.contains(name); }
-  /// Over items with key() and value().
+  /// Iterates over items with key() and value().
   auto begin() const { return children_.begin(); }
   auto end() const { return children_.end(); }
   std::vector<std::string> keys() const { return named_children().keys(); }
   std::vector<std::shared_ptr<Module>> values() const { return children(); }
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> items() const { return named_children().pairs(); }
-  /// The module of that name; an absent one is an IndexError.
+  /// The module of that name. An unknown name is an IndexError.
   std::shared_ptr<Module> operator[](const std::string& name) const { return named_children()[name]; }
   template <class M>
   auto& at(const std::string& name) const {
@@ -129,7 +129,7 @@ class ModuleDictImpl : public Cloneable<ModuleDictImpl> {
 class ModuleDict : public ModuleHolder<ModuleDictImpl> {
  public:
   using Impl = ModuleDictImpl;
-  /// A module of any type under a name.
+  /// A module of any type with its name.
   struct Item {
     template <class M>
     Item(std::string name_, const ModuleHolder<M>& holder) : name(std::move(name_)), module(holder.ptr()) {}
@@ -154,7 +154,7 @@ class ParameterListImpl : public Cloneable<ParameterListImpl> {
   }
   void reset() override;
 
-  /// Adds a parameter, which wants gradients if it did before.
+  /// Adds a parameter. It requires gradients if `parameter` does.
   void append(const Tensor& parameter);
   void push_back(const Tensor& parameter) { append(parameter); }
   void extend(const std::vector<Tensor>& parameters);
@@ -164,10 +164,10 @@ class ParameterListImpl : public Cloneable<ParameterListImpl> {
   ParameterListImpl& operator+=(const ParameterListImpl& other) { return extend(other), *this; }
   size_t size() const { return tensors_.size(); }
   bool is_empty() const { return size() == 0; }
-  /// The parameter at `index`; an index beyond the end is an IndexError.
+  /// The parameter at `index`. An index beyond the end is an IndexError.
   Tensor operator[](size_t index) const;
   Tensor at(size_t index) const { return (*this)[index]; }
-  /// Over items with key(), the position as text, and value().
+  /// Iterates over items with key(), the position as text, and value().
   auto begin() const { return tensors_.begin(); }
   auto end() const { return tensors_.end(); }
   void pretty_print(std::ostream& stream) const override;
@@ -184,25 +184,25 @@ class ParameterDictImpl : public Cloneable<ParameterDictImpl> {
   explicit ParameterDictImpl(const OrderedDict<std::string, Tensor>& parameters) { update(parameters); }
   void reset() override;
 
-  /// Adds a parameter, or puts another under a name that is there; it wants gradients if it did before.
+  /// Adds a parameter, or replaces the parameter of that name. It requires gradients if `parameter` does.
   void insert(const std::string& name, const Tensor& parameter);
-  /// Inserts all of them.
+  /// Inserts all parameters.
   void update(const OrderedDict<std::string, Tensor>& parameters);
-  /// Inserts all of them.
+  /// Inserts all parameters of another ParameterDict.
   void update(const ParameterDictImpl& other) { update(other.tensors_); }
-  /// Takes the parameter out; an absent name is an IndexError.
+  /// Removes and returns the parameter. An unknown name is an IndexError.
   Tensor pop(const std::string& name);
-  /// Takes all parameters out.
+  /// Removes all parameters.
   void clear();
   size_t size() const { return tensors_.size(); }
   bool empty() const { return size() == 0; }
   bool contains(const std::string& name) const { return tensors_.contains(name); }
   std::vector<std::string> keys() const { return tensors_.keys(); }
   std::vector<Tensor> values() const { return tensors_.values(); }
-  /// The parameter of that name; an absent one is an IndexError.
+  /// The parameter of that name. An unknown name is an IndexError.
   const Tensor& operator[](const std::string& name) const { return tensors_[name]; }
   const Tensor& get(const std::string& name) const { return tensors_[name]; }
-  /// Over items with key() and value().
+  /// Iterates over items with key() and value().
   auto begin() const { return tensors_.begin(); }
   auto end() const { return tensors_.end(); }
   void pretty_print(std::ostream& stream) const override;

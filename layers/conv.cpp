@@ -11,7 +11,7 @@ namespace gradus::nn {
 
 namespace {
 
-/// A size of one or two dimensions as a list.
+/// Converts a size of one or two dimensions to a list.
 Dims dims_of(int64_t size) { return {size}; }
 Dims dims_of(Pair size) { return {size.h, size.w}; }
 int64_t size_from(const Dims& dims, int64_t) { return dims[0]; }
@@ -26,7 +26,7 @@ constexpr bool is_transposed = requires(const Options& options) {
   options.output_padding();
 };
 
-/// The output_padding by which a transposed convolution gives `wanted`, the last sizes of its result.
+/// Computes the output_padding for which the last sizes of a transposed convolution's result are `wanted`.
 template <size_t D>
 auto output_padding_for(const ConvTransposeOptions<D>& options, const Tensor& x, const IntArrayRef& wanted) {
   const Dims kernel = dims_of(options.kernel_size()), stride = dims_of(options.stride());
@@ -90,7 +90,7 @@ Tensor ConvBase<Options>::padded(const Tensor& x) const {
   } else {
     const Dims kernel = dims_of(options.kernel_size()), dilation = dims_of(options.dilation());
     const Dims size = dims_of(options.padding().size);
-    Dims sides;  // from the last dimension on
+    Dims sides;  // starting with the last dimension
     for (int i = kernel.size() - 1; i >= 0; --i) {
       const int64_t total = options.padding().name == AutoPadding::same ? dilation[i] * (kernel[i] - 1) : 2 * size[i];
       sides.push_back(total / 2);

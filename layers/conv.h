@@ -1,4 +1,4 @@
-// Convolutions and their transposes.
+// Convolutions and transposed convolutions.
 #pragma once
 
 #include <gradus/autograd/ops/conv.h>
@@ -8,7 +8,7 @@
 
 namespace gradus {
 
-/// LibTorch's name of padding with zeros in the options of convolutions; the others are kReflect, kReplicate,
+/// LibTorch's name for zero padding in the options of convolutions. The other modes are kReflect, kReplicate and
 /// kCircular.
 inline constexpr PadMode kZeros = PadMode::constant;
 
@@ -25,10 +25,10 @@ struct ConvPadding {
   std::optional<AutoPadding> name = absent<AutoPadding>();
 };
 
-/// Options of convolutions in D directions.
+/// Options of convolutions over D dimensions.
 template <size_t D>
 struct ConvOptions {
-  using Size = std::conditional_t<D == 1, int64_t, Pair>;  ///< of images: one number for both, or {height, width}
+  using Size = std::conditional_t<D == 1, int64_t, Pair>;  ///< for images a number, or {height, width}
   ConvOptions(int64_t in_channels, int64_t out_channels, Size kernel_size)
       : in_channels_(in_channels), out_channels_(out_channels), kernel_size_(kernel_size) {}
   GRADUS_ARG(int64_t, in_channels);
@@ -39,14 +39,14 @@ struct ConvOptions {
   GRADUS_ARG(Size, dilation) = 1;
   GRADUS_ARG(int64_t, groups) = 1;
   GRADUS_ARG(bool, bias) = true;
-  /// What the padding holds: kZeros, kReflect, kReplicate or kCircular.
+  /// Content of the padding: kZeros, kReflect, kReplicate or kCircular.
   GRADUS_ARG(PadMode, padding_mode) = kZeros;
 };
 using Conv1dOptions = ConvOptions<1>;
 using Conv2dOptions = ConvOptions<2>;
 using ConvReLU2dOptions = Conv2dOptions;
 
-/// As ConvOptions.
+/// Options of transposed convolutions over D dimensions.
 template <size_t D>
 struct ConvTransposeOptions {
   using Size = std::conditional_t<D == 1, int64_t, Pair>;
@@ -57,7 +57,7 @@ struct ConvTransposeOptions {
   GRADUS_ARG(Size, kernel_size);
   GRADUS_ARG(Size, stride) = 1;
   GRADUS_ARG(Size, padding) = 0;
-  /// Added to one side of the result's size, which stride > 1 leaves open.
+  /// Added to one side of the result. With stride > 1 several output sizes are possible, and this selects one.
   GRADUS_ARG(Size, output_padding) = 0;
   GRADUS_ARG(int64_t, groups) = 1;
   GRADUS_ARG(bool, bias) = true;
@@ -68,7 +68,7 @@ using ConvTranspose2dOptions = ConvTransposeOptions<2>;
 
 namespace detail {
 
-/// What all convolutions share: parameters `weight` and `bias` (out), started as PyTorch does.
+/// Base of all convolutions: parameters `weight` and `bias` (out), initialised as in PyTorch.
 template <class Options>
 struct ConvBase : Module {
   explicit ConvBase(const Options& options_) : options(options_) { register_parameters(); }
@@ -79,16 +79,15 @@ struct ConvBase : Module {
 
  protected:
   void register_parameters();
-  /// Padding before the convolution, where it holds something else than zeros.
+  /// Pads x before the convolution, for padding modes other than zeros.
   Tensor padded(const Tensor& x) const;
   void print(std::ostream& stream, const char* name) const;
 };
 
 }  // namespace detail
 
-/// Cross-correlation of sequences: x (N, in, L) to (N, out, P), P = (L + 2 padding - dilation (kernel - 1) - 1) /
-/// stride +
-/// 1. Parameter `weight` (out, in / groups, kernel).
+/// Cross-correlation of sequences: x (N, in, L) to (N, out, P) with P = (L + 2 padding - dilation (kernel - 1) - 1) /
+/// stride + 1. Parameter `weight` (out, in / groups, kernel).
 struct Conv1dImpl : Cloneable<Conv1dImpl, detail::ConvBase<Conv1dOptions>> {
   Conv1dImpl(int64_t in_channels, int64_t out_channels, int64_t kernel_size)
       : Conv1dImpl(Conv1dOptions(in_channels, out_channels, kernel_size)) {}
@@ -99,8 +98,8 @@ struct Conv1dImpl : Cloneable<Conv1dImpl, detail::ConvBase<Conv1dOptions>> {
 };
 GRADUS_MODULE(Conv1d);
 
-/// Cross-correlation of images: x (N, in, H, W) to (N, out, P, Q), P and Q as for Conv1d. Parameter `weight`
-/// (out, in / groups, height, width).
+/// Cross-correlation of images: x (N, in, H, W) to (N, out, P, Q), with P and Q as in Conv1d. Parameter `weight` (out,
+/// in / groups, height, width).
 struct Conv2dImpl : Cloneable<Conv2dImpl, detail::ConvBase<Conv2dOptions>> {
   Conv2dImpl(int64_t in_channels, int64_t out_channels, Pair kernel_size)
       : Conv2dImpl(Conv2dOptions(in_channels, out_channels, kernel_size)) {}
@@ -111,7 +110,7 @@ struct Conv2dImpl : Cloneable<Conv2dImpl, detail::ConvBase<Conv2dOptions>> {
 };
 GRADUS_MODULE(Conv2d);
 
-/// relu(Conv2d(x)) in one kernel forward and one backward, where the backend has them. Parameters as Conv2d.
+/// relu(Conv2d(x)), in one kernel forward and one kernel backward if the backend has them. Parameters as in Conv2d.
 struct ConvReLU2dImpl : Cloneable<ConvReLU2dImpl, detail::ConvBase<Conv2dOptions>> {
   ConvReLU2dImpl(int64_t in_channels, int64_t out_channels, Pair kernel_size)
       : ConvReLU2dImpl(ConvReLU2dOptions(in_channels, out_channels, kernel_size)) {}
@@ -122,9 +121,9 @@ struct ConvReLU2dImpl : Cloneable<ConvReLU2dImpl, detail::ConvBase<Conv2dOptions
 };
 GRADUS_MODULE(ConvReLU2d);
 
-/// The transpose of Conv1d: x (N, in, L) to (N, out, P), P = (L - 1) stride - 2 padding + dilation (kernel - 1) +
-/// output_padding + 1. Parameter `weight` (in, out / groups, kernel). An output_size, where given to forward, picks the
-/// output_padding that leads to it.
+/// The transpose of Conv1d: x (N, in, L) to (N, out, P) with P = (L - 1) stride - 2 padding + dilation (kernel - 1) +
+/// output_padding + 1. Parameter `weight` (in, out / groups, kernel). If forward gets an output_size, output_padding is
+/// chosen to produce it.
 struct ConvTranspose1dImpl : Cloneable<ConvTranspose1dImpl, detail::ConvBase<ConvTranspose1dOptions>> {
   ConvTranspose1dImpl(int64_t in_channels, int64_t out_channels, int64_t kernel_size)
       : ConvTranspose1dImpl(ConvTranspose1dOptions(in_channels, out_channels, kernel_size)) {}
@@ -135,7 +134,7 @@ struct ConvTranspose1dImpl : Cloneable<ConvTranspose1dImpl, detail::ConvBase<Con
 };
 GRADUS_MODULE(ConvTranspose1d);
 
-/// The transpose of Conv2d: x (N, in, H, W) to (N, out, P, Q), P and Q as for ConvTranspose1d. Parameter `weight`
+/// The transpose of Conv2d: x (N, in, H, W) to (N, out, P, Q), with P and Q as in ConvTranspose1d. Parameter `weight`
 /// (in, out / groups, height, width).
 struct ConvTranspose2dImpl : Cloneable<ConvTranspose2dImpl, detail::ConvBase<ConvTranspose2dOptions>> {
   ConvTranspose2dImpl(int64_t in_channels, int64_t out_channels, Pair kernel_size)

@@ -1,4 +1,4 @@
-// Distances and similarities of pairs of vectors.
+// Distances and similarities between pairs of vectors, and Bilinear.
 #pragma once
 
 #include <gradus/core/options.h>
@@ -42,8 +42,8 @@ struct BilinearOptions {
   GRADUS_ARG(bool, bias) = true;
 };
 
-/// y[k] = aᵀ weight[k] b + bias[k]: a (…, in1), b (…, in2), y (…, out). Parameters `weight` (out, in1, in2) and `bias`
-/// (out).
+/// y[k] = aᵀ weight[k] b + bias[k]. Shapes: a (…, in1), b (…, in2), y (…, out). Parameters `weight` (out, in1, in2) and
+/// `bias` (out).
 struct BilinearImpl : Cloneable<BilinearImpl> {
   BilinearImpl(int64_t in1_features, int64_t in2_features, int64_t out_features)
       : BilinearImpl(BilinearOptions(in1_features, in2_features, out_features)) {}

@@ -1,4 +1,4 @@
-// Dropout and its variants: in training each zeroes at random and scales the rest; in evaluation all are the identity.
+// Dropout and its variants. In training each zeroes random elements and scales the others; in evaluation all return x.
 #pragma once
 
 #include <gradus/core/options.h>
@@ -16,7 +16,7 @@ using AlphaDropoutOptions = DropoutOptions;
 using FeatureAlphaDropoutOptions = DropoutOptions;
 
 namespace detail {
-/// p outside [0, 1] is a ValueError.
+/// Base of all dropout layers. A p outside of [0, 1] is a ValueError.
 template <class Derived>
 struct DropoutLayer : PlainLayer<Derived, DropoutOptions> {
   explicit DropoutLayer(const DropoutOptions& options_ = {}) : PlainLayer<Derived, DropoutOptions>(options_) {
@@ -34,7 +34,7 @@ struct DropoutImpl : detail::DropoutLayer<DropoutImpl> {
 };
 GRADUS_MODULE(Dropout);
 
-/// The same for whole channels of x (N, C, H, W) or (C, H, W).
+/// Drops whole channels of x (N, C, H, W) or (C, H, W).
 struct Dropout2dImpl : detail::DropoutLayer<Dropout2dImpl> {
   using DropoutLayer::DropoutLayer;
   Tensor forward(const Tensor& x);
@@ -42,7 +42,7 @@ struct Dropout2dImpl : detail::DropoutLayer<Dropout2dImpl> {
 };
 GRADUS_MODULE(Dropout2d);
 
-/// Keeps mean 0 and variance 1, for nets of SELU; by elements.
+/// Drops elements and preserves mean 0 and variance 1, for nets with SELU.
 struct AlphaDropoutImpl : detail::DropoutLayer<AlphaDropoutImpl> {
   using DropoutLayer::DropoutLayer;
   Tensor forward(const Tensor& x);
@@ -50,7 +50,7 @@ struct AlphaDropoutImpl : detail::DropoutLayer<AlphaDropoutImpl> {
 };
 GRADUS_MODULE(AlphaDropout);
 
-/// The same by whole channels of x (N, C, …).
+/// AlphaDropout of whole channels of x (N, C, …).
 struct FeatureAlphaDropoutImpl : detail::DropoutLayer<FeatureAlphaDropoutImpl> {
   using DropoutLayer::DropoutLayer;
   Tensor forward(const Tensor& x);

@@ -22,7 +22,7 @@ void EmbeddingImpl::reset() {
   GRADUS_CHECK(rows > 0 && columns > 0, ValueError, "Embedding of ", rows, " rows with ", columns, " columns");
   if (options.padding_idx()) options.padding_idx(detail::padding_row(options.padding_idx(), rows));
   if (options._weight().defined()) {
-    const Tensor given = std::exchange(options, EmbeddingOptions(options)._weight(Tensor()))._weight();  // serves once
+    const Tensor given = std::exchange(options, EmbeddingOptions(options)._weight(Tensor()))._weight();  // used once
     GRADUS_CHECK(given.sizes() == Shape({rows, columns}), ShapeError, "the weight of an Embedding of ", rows,
                  " rows with ", columns, " columns has shape ", given.sizes());
     weight = register_parameter("weight", given);

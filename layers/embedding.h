@@ -1,4 +1,4 @@
-// Embedding: a table of vectors, looked up by index.
+// Embedding: a table of vectors that are looked up by index.
 #pragma once
 
 #include <optional>
@@ -13,21 +13,21 @@ struct EmbeddingOptions {
       : num_embeddings_(num_embeddings), embedding_dim_(embedding_dim) {}
   GRADUS_ARG(int64_t, num_embeddings);
   GRADUS_ARG(int64_t, embedding_dim);
-  /// A row that starts as zeros and gets no gradient; negative ones count from the end.
+  /// Index of a row that is initialised with zeros and gets no gradient. Negative indices count from the end.
   GRADUS_ARG(std::optional<int64_t>, padding_idx) = absent<int64_t>();
-  /// Rows that are looked up and have a larger norm are scaled down to it.
+  /// Rows that are looked up and whose norm exceeds max_norm are scaled down to it.
   GRADUS_ARG(std::optional<double>, max_norm) = absent<double>();
   GRADUS_ARG(double, norm_type) = 2;
-  /// Whether a row's gradient is divided by how often the indices have it.
+  /// If true, the gradient of a row is divided by the number of its occurrences in the indices.
   GRADUS_ARG(bool, scale_grad_by_freq) = false;
-  /// There are no sparse gradients: forward refuses true.
+  /// There are no sparse gradients: if true, forward throws.
   GRADUS_ARG(bool, sparse) = false;
-  /// The table to start with, instead of N(0, 1); the layer takes it out of its options.
+  /// Initial table in place of N(0, 1). The layer removes it from its options.
   GRADUS_ARG(Tensor, _weight);
 };
 
 struct EmbeddingFromPretrainedOptions {
-  /// Whether the table is not trained.
+  /// If true, the table is not trained.
   GRADUS_ARG(bool, freeze) = true;
   GRADUS_ARG(std::optional<int64_t>, padding_idx) = absent<int64_t>();
   GRADUS_ARG(std::optional<double>, max_norm) = absent<double>();
@@ -37,11 +37,12 @@ struct EmbeddingFromPretrainedOptions {
 };
 
 namespace detail {
-/// The row that padding_idx means, -1 without one; negative ones count from the end. Else an IndexError.
+/// Converts padding_idx, which may count from the end, to a row; -1 if absent. Throws an IndexError if there is no such
+/// row.
 int64_t padding_row(std::optional<int64_t> padding_idx, int64_t rows);
 }  // namespace detail
 
-/// Rows of the parameter `weight` (num_embeddings, embedding_dim): int64 indices x (…) give (…, embedding_dim).
+/// Looks up rows of the parameter `weight` (num_embeddings, embedding_dim): int64 indices x (…) to (…, embedding_dim).
 struct EmbeddingImpl : Cloneable<EmbeddingImpl> {
   EmbeddingImpl(int64_t num_embeddings, int64_t embedding_dim)
       : EmbeddingImpl(EmbeddingOptions(num_embeddings, embedding_dim)) {}
@@ -59,7 +60,7 @@ class Embedding : public ModuleHolder<EmbeddingImpl> {
  public:
   using ModuleHolder<EmbeddingImpl>::ModuleHolder;
   using Impl = EmbeddingImpl;
-  /// An embedding whose table is `embeddings` (num_embeddings, embedding_dim).
+  /// Makes an embedding with the table `embeddings` (num_embeddings, embedding_dim).
   static Embedding from_pretrained(const Tensor& embeddings, const EmbeddingFromPretrainedOptions& options = {});
 };
 

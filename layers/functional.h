@@ -85,7 +85,7 @@ inline Tensor glu(const Tensor& x, const GLUFuncOptions& options = {}, Loc where
 struct SoftmaxFuncOptions {
   SoftmaxFuncOptions(int64_t dim) : dim_(dim) {}  // NOLINT(google-explicit-constructor)
   GRADUS_ARG(int64_t, dim);
-  /// What x is converted to first.
+  /// If set, x is converted to this type first.
   GRADUS_ARG(std::optional<DType>, dtype) = absent<DType>();
 };
 inline Tensor softmax(const Tensor& x, const SoftmaxFuncOptions& options, Loc where = Loc::current()) {
@@ -131,7 +131,7 @@ inline Tensor one_hot(const Tensor& x, int64_t num_classes = -1, Loc where = Loc
   return gradus::one_hot(x, num_classes, where);
 }
 
-/// The fields of EmbeddingOptions that the function takes.
+/// The fields of EmbeddingOptions that apply to the function.
 struct EmbeddingFuncOptions {
   GRADUS_ARG(std::optional<int64_t>, padding_idx) = absent<int64_t>();
   GRADUS_ARG(std::optional<double>, max_norm) = absent<double>();
@@ -147,7 +147,7 @@ inline Tensor embedding(const Tensor& indices, const Tensor& weight, const Embed
   return gradus::embedding(weight, indices, padding, options.scale_grad_by_freq(), options.sparse(), where);
 }
 
-/// Size is int64_t for sequences, Pair for images.
+/// Size is int64_t for sequences and Pair for images.
 template <class Size>
 struct ConvFuncOptions {
   GRADUS_ARG(Tensor, bias) = {};

@@ -1,4 +1,4 @@
-// Functional: a function as a module.
+// Functional: a module that calls a function.
 #pragma once
 
 #include <gradus/layers/module.h>
@@ -6,10 +6,11 @@
 namespace gradus::nn {
 
 /// Calls function(x, args…): nn::Functional(relu), nn::Functional(log_softmax, 1), nn::Functional([](Tensor x) { … }).
-/// A last parameter of type SourceLocation, which operators have, is filled in, and one optional one in front of it.
+/// Operators have a last parameter of type SourceLocation, and some an optional parameter before it; both may be
+/// omitted in args.
 struct FunctionalImpl : Cloneable<FunctionalImpl> {
   using Function = std::function<Tensor(const Tensor&)>;
-  /// Whether f(x, args…) is a tensor.
+  /// True if f(x, args…) returns a tensor.
   template <class F, class... Args>
   static constexpr bool takes = std::is_invocable_r_v<Tensor, const F&, const Tensor&, const Args&...>;
   template <class F, class... Args>

@@ -61,8 +61,8 @@ namespace {
 
 double normal_cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 
-/// The x with normal_cdf(x) = p, 0 < p < 1: Winitzki's closed form ("A handy approximation for the error function and
-/// its inverse", 2008), then two of Halley's steps, which leave rounding errors.
+/// Returns the x with normal_cdf(x) = p for 0 < p < 1: Winitzki's closed form ("A handy approximation for the error
+/// function and its inverse", 2008), refined to rounding error by two of Halley's steps.
 double normal_quantile(double p) {
   const double z = 2 * p - 1, a = 0.147, log_term = std::log(4 * p * (1 - p)), pi = std::acos(-1.0);  // ln(1 - z²)
   const double b = 2 / (pi * a) + log_term / 2;
@@ -75,8 +75,9 @@ double normal_quantile(double p) {
   return x;
 }
 
-/// The columns of q (rows, columns), rows >= columns, row-major, made orthonormal one after the other; twice, because
-/// once leaves rounding errors that grow with the condition (Giraud, Langou, Rozloznik 2005).
+/// Makes the columns of q (rows, columns), row-major with rows >= columns, orthonormal one after another. Each column
+/// is orthogonalised twice, because a single pass leaves errors that grow with the condition number (Giraud, Langou,
+/// Rozloznik 2005).
 void orthonormalize_columns(double* q, int64_t rows, int64_t columns) {
   for (int64_t j = 0; j < columns; ++j) {
     for (int pass = 0; pass < 2; ++pass)
@@ -97,7 +98,7 @@ Tensor trunc_normal_(Tensor tensor, double mean, double std, double low, double 
   GRADUS_CHECK(low <= high && std > 0, ValueError, "trunc_normal_ needs low <= high and std > 0, got [", low, ", ",
                high, "] and ", std);
   NoGradGuard no_grad;
-  // The lower tail keeps its digits, so an interval above the mean is drawn mirrored.
+  // normal_cdf is more precise in the lower tail, so an interval above the mean is mirrored.
   const double side = low > mean ? -1 : 1;
   double from = (low - mean) / std * side, to = (high - mean) / std * side;
   if (side < 0) std::swap(from, to);
@@ -106,7 +107,8 @@ Tensor trunc_normal_(Tensor tensor, double mean, double std, double low, double 
   double* data = numbers.data_ptr<double>();
   for (int64_t i = 0; i < numbers.numel(); ++i) {
     const double p = mass_below + mass * data[i];
-    // Where the interval holds no mass that a double can tell from none, it is at the end nearest the mean.
+    // If the probability mass of the interval is too small for a double, use the end of the interval nearest to the
+    // mean.
     const double x = p > 0 && p < 1 ? std::clamp(normal_quantile(p), from, to) : p > 0 || mass == 0 ? to : from;
     data[i] = mean + std * side * x;
   }
@@ -125,8 +127,8 @@ Tensor eye_(Tensor tensor) {
 Tensor dirac_(Tensor tensor, int64_t groups) {
   GRADUS_CHECK(tensor.dim() >= 3, ShapeError, "dirac_ needs a convolution weight (out, in, kernel…), got shape ",
                tensor.sizes());
-  GRADUS_CHECK(groups > 0 && tensor.size(0) % groups == 0, ValueError, tensor.size(0), " output channels do not make ",
-               groups, " groups");
+  GRADUS_CHECK(groups > 0 && tensor.size(0) % groups == 0, ValueError, tensor.size(0),
+               " output channels cannot be divided into ", groups, " groups");
   NoGradGuard no_grad;
   tensor.zero_();
   const int64_t out = tensor.size(0) / groups, shared = std::min(out, tensor.size(1));
@@ -144,7 +146,7 @@ Tensor orthogonal_(Tensor tensor, double gain) {
   NoGradGuard no_grad;
   if (tensor.numel() == 0) return tensor;
   const int64_t rows = tensor.size(0), columns = tensor.numel() / rows;
-  // Normal columns made orthonormal are spread evenly over all such matrices.
+  // Orthonormalised normal columns are uniformly distributed over all matrices with orthonormal columns.
   Tensor numbers = randn({std::max(rows, columns), std::min(rows, columns)}, kDouble);
   orthonormalize_columns(numbers.data_ptr<double>(), numbers.size(0), numbers.size(1));
   if (rows < columns) numbers = numbers.t();

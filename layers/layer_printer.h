@@ -1,4 +1,4 @@
-// How layers print themselves. Internal to layers.
+// Helpers with which layers print themselves. Not part of the public interface.
 #pragma once
 
 #include <ostream>
@@ -23,12 +23,12 @@ class LayerPrinter {
     print(value);
     return *this;
   }
-  /// The same where `shown`: for options that LibTorch prints when they are not the default.
+  /// Prints the value only if `shown`, for options that LibTorch prints only if they differ from the default.
   template <class T>
   LayerPrinter& operator()(const char* label, const T& value, bool shown) {
     return shown ? (*this)(label, value) : *this;
   }
-  /// A value without a label.
+  /// Prints a value without a label.
   template <class T>
   LayerPrinter& value(const T& value) {
     (*this)();

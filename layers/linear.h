@@ -13,7 +13,7 @@ struct LinearOptions {
   GRADUS_ARG(bool, bias) = true;
 };
 
-/// y = x wᵀ + bias: x (…, in_features), y (…, out_features). Parameters `weight` (out, in) and `bias` (out).
+/// y = x wᵀ + bias. Shapes: x (…, in_features), y (…, out_features). Parameters `weight` (out, in) and `bias` (out).
 struct LinearImpl : Cloneable<LinearImpl> {
   LinearImpl(int64_t in_features, int64_t out_features) : LinearImpl(LinearOptions(in_features, out_features)) {}
   explicit LinearImpl(const LinearOptions& options);
@@ -27,7 +27,7 @@ struct LinearImpl : Cloneable<LinearImpl> {
 };
 GRADUS_MODULE(Linear);
 
-/// Gives back what it gets: a place in a net for a layer that is not wanted.
+/// Returns its input. A placeholder for a disabled layer.
 struct IdentityImpl : Cloneable<IdentityImpl> {
   void reset() override {}
   Tensor forward(const Tensor& x) { return x; }
@@ -40,7 +40,7 @@ struct FlattenOptions {
   GRADUS_ARG(int64_t, end_dim) = -1;
 };
 
-/// Makes dimensions start_dim to end_dim one: (N, C, H, W) to (N, C H W).
+/// Merges dimensions start_dim to end_dim: (N, C, H, W) to (N, C H W).
 struct FlattenImpl : Cloneable<FlattenImpl> {
   explicit FlattenImpl(const FlattenOptions& options_ = {}) : options(options_) {}
   void reset() override {}
@@ -57,7 +57,7 @@ struct UnflattenOptions {
   GRADUS_ARG(std::vector<int64_t>, sizes);
 };
 
-/// Makes dimension `dim` several: (N, C H W) to (N, C, H, W). One of the sizes may be -1.
+/// Splits dimension `dim`: (N, C H W) to (N, C, H, W). One of the sizes may be -1.
 struct UnflattenImpl : Cloneable<UnflattenImpl> {
   UnflattenImpl(int64_t dim, std::vector<int64_t> sizes) : options(dim, std::move(sizes)) {}
   explicit UnflattenImpl(const UnflattenOptions& options_) : options(options_) {}

@@ -1,5 +1,5 @@
-// Losses as modules. Formulas, and the shapes that broadcast, stand in autograd/ops/losses.h and loss.h; reduction is
-// kMean, kSum or kNone.
+// Losses as modules. Formulas and broadcasting rules are in autograd/ops/losses.h and loss.h. The reduction is kMean,
+// kSum or kNone.
 #pragma once
 
 #include <gradus/autograd/ops/losses.h>
@@ -8,7 +8,7 @@
 
 namespace gradus {
 
-/// LibTorch's names of what a loss does with the values of a batch.
+/// LibTorch's names for the reduction of a loss over a batch.
 inline constexpr Reduction kNone = Reduction::none, kMean = Reduction::mean, kSum = Reduction::sum;
 
 namespace nn {
@@ -69,7 +69,7 @@ struct PoissonNLLLossOptions {
   GRADUS_ARG(double, eps) = 1e-8;
   GRADUS_ARG(Reduction, reduction) = kMean;
 };
-/// exp(x) - target x; without log_input x - target log(x + eps); full adds Stirling's approximation of log(target!).
+/// exp(x) - target x, or x - target log(x + eps) without log_input. full adds Stirling's approximation of log(target!).
 struct PoissonNLLLossImpl : detail::PlainLayer<PoissonNLLLossImpl, PoissonNLLLossOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x, const Tensor& target);
@@ -81,7 +81,7 @@ struct BCELossOptions {
   GRADUS_ARG(Tensor, weight);
   GRADUS_ARG(Reduction, reduction) = kMean;
 };
-/// -weight (target log x + (1 - target) log(1 - x)) of probabilities x.
+/// -weight (target log x + (1 - target) log(1 - x)) for probabilities x.
 struct BCELossImpl : detail::PlainLayer<BCELossImpl, BCELossOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x, const Tensor& target);
@@ -94,7 +94,7 @@ struct BCEWithLogitsLossOptions {
   GRADUS_ARG(Reduction, reduction) = kMean;
   GRADUS_ARG(Tensor, pos_weight);
 };
-/// BCELoss of sigmoid(x), safe for large x; pos_weight multiplies the term of target.
+/// BCELoss of sigmoid(x), computed without overflow for large x. pos_weight multiplies the term with target.
 struct BCEWithLogitsLossImpl : detail::PlainLayer<BCEWithLogitsLossImpl, BCEWithLogitsLossOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x, const Tensor& target);
@@ -109,7 +109,7 @@ struct KLDivLossOptions {
   GRADUS_ARG(KLDivReduction, reduction);
   GRADUS_ARG(bool, log_target) = false;
 };
-/// target (log target - x) of log-probabilities x; log_target says that target is a logarithm already.
+/// target (log target - x) for log-probabilities x. With log_target, target already is a logarithm.
 struct KLDivLossImpl : detail::PlainLayer<KLDivLossImpl, KLDivLossOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x, const Tensor& target);
@@ -121,7 +121,7 @@ struct SoftMarginLossOptions {
   SoftMarginLossOptions(Reduction reduction = kMean) : reduction_(reduction) {}  // NOLINT(google-explicit-constructor)
   GRADUS_ARG(Reduction, reduction);
 };
-/// log(1 + exp(-target x)), target 1 or -1.
+/// log(1 + exp(-target x)), where target is 1 or -1.
 struct SoftMarginLossImpl : detail::PlainLayer<SoftMarginLossImpl, SoftMarginLossOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x, const Tensor& target);
@@ -173,8 +173,8 @@ struct TripletMarginLossOptions {
   GRADUS_ARG(bool, swap) = false;
   GRADUS_ARG(Reduction, reduction) = kMean;
 };
-/// max(0, |anchor - positive| - |anchor - negative| + margin) with the p-norm; swap takes the smaller of the negative's
-/// distances from anchor and positive.
+/// max(0, |anchor - positive| - |anchor - negative| + margin) with the p-norm. swap uses the smaller of the distances
+/// from the negative to anchor and to positive.
 struct TripletMarginLossImpl : detail::PlainLayer<TripletMarginLossImpl, TripletMarginLossOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& anchor, const Tensor& positive, const Tensor& negative);
@@ -213,8 +213,8 @@ struct NLLLossOptions {
   GRADUS_ARG(int64_t, ignore_index) = -100;
   GRADUS_ARG(Reduction, reduction) = kMean;
 };
-/// -x[target] of log-probabilities x (N, C, …) and int64 classes target (N, …). Targets equal to ignore_index do not
-/// count; weight (C), where set, weighs the classes.
+/// -x[target] for log-probabilities x (N, C, …) and int64 classes target (N, …). Targets equal to ignore_index are
+/// skipped; weight (C), if set, weights the classes.
 struct NLLLossImpl : detail::PlainLayer<NLLLossImpl, NLLLossOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x, const Tensor& target);
@@ -228,8 +228,8 @@ struct CrossEntropyLossOptions {
   GRADUS_ARG(Reduction, reduction) = kMean;
   GRADUS_ARG(double, label_smoothing) = 0;
 };
-/// NLLLoss of log_softmax(x); target may also hold the classes' probabilities, in x's shape. With label_smoothing e the
-/// target's probability is 1 - e + e / C and that of the others e / C.
+/// NLLLoss of log_softmax(x). target may also contain class probabilities in x's shape. With label_smoothing e, the
+/// target class has probability 1 - e + e / C and every other class e / C.
 struct CrossEntropyLossImpl : detail::PlainLayer<CrossEntropyLossImpl, CrossEntropyLossOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x, const Tensor& target);

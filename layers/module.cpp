@@ -16,7 +16,7 @@ std::string join_name(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : name.empty() ? prefix : prefix + "." + name;
 }
 
-/// Collects tensors, each once.
+/// Collects tensors without duplicates.
 class UniqueTensors {
  public:
   void add(const std::string& name, const Tensor& tensor) {
@@ -30,7 +30,7 @@ class UniqueTensors {
 
 }  // namespace
 
-// ---- Life ----
+// ---- Construction and destruction ----
 
 Module::Module() = default;
 Module::Module(std::string name) : own_name_(std::move(name)) {}
@@ -55,14 +55,15 @@ Module& Module::operator=(const Module& other) {
 }
 
 namespace {
-// Children of modules that are gone, for the outermost destructor of this thread to let go of.
+// Children of destroyed modules, which the outermost destructor of this thread releases.
 thread_local constinit std::vector<std::shared_ptr<Module>>* orphans = nullptr;
 }  // namespace
 
 Module::~Module() {
   release_children();
   if (children_.is_empty()) return;
-  // A child's end is the end of its own children, and so on down the tree: collect instead of recursing.
+  // Destroying a child destroys its children, and so on down the tree. Children are therefore released in a loop
+  // instead of recursively.
   std::vector<std::shared_ptr<Module>> children = children_.values();
   children_.clear();
   if (orphans) {
@@ -95,10 +96,10 @@ void Module::adopt(const std::string& name, Module& child) {
 
 namespace {
 
-using TensorClones = std::map<const TensorImpl*, Tensor>;  // parameters of the clone by those of the original
+using TensorClones = std::map<const TensorImpl*, Tensor>;  // maps parameters of the original to those of the clone
 thread_local constinit TensorClones* tensor_clones = nullptr;
 
-/// The clones that are made from the outermost clone() on: tied parameters stay tied.
+/// Parameters cloned since the outermost clone() started, so that tied parameters remain tied.
 struct CloneScope {
   CloneScope() : outer(tensor_clones) {
     if (!outer) tensor_clones = &own;
@@ -114,7 +115,7 @@ struct CloneScope {
 
 struct Module::Cloning {
   const Module& original;
-  std::vector<Tensor> replaced;  // what reset() registered in the place of a parameter that has its clone
+  std::vector<Tensor> replaced;  // parameters made by reset() and replaced by clones made before
 
   Tensor clone_of(const std::string& name, Tensor fresh) {
     const Tensor* source = original.parameters_.find(name);
@@ -133,7 +134,7 @@ void Module::finish_clone(const Module& original, const std::optional<Device>& d
   Generator& generator = default_generator();
   const uint64_t seed = generator.seed(), offset = generator.offset();
   const bool children_too = rebuild(original, device);
-  generator.set_state(seed, offset);  // cloning draws no numbers
+  generator.set_state(seed, offset);  // cloning must not change the state of the generator
   cloning_ = nullptr;
 
   copy_numbers(original, device);
@@ -246,17 +247,17 @@ void Module::unregister_module(const std::string& name) {
 
 // ---- Listing ----
 
-/// visit(prefix, module) for this module and all below it, depth first, each once.
+/// Calls visit(prefix, module) for this module and all its submodules, depth first, each once.
 template <class Visit>
 void Module::visit_modules(const std::string& prefix, Visit&& visit) const {
   struct Level {
     const Module* module;
-    size_t next_child, name_above;  // length of the name of the module above
+    size_t next_child, name_above;  // name_above: length of the parent's name
   };
   std::unordered_set<const Module*> seen{this};
   std::string name = prefix;
   visit(name, *this);
-  std::vector<Level> levels{{this, 0, 0}};  // not the thread's stack, which deep nets would overflow
+  std::vector<Level> levels{{this, 0, 0}};  // an explicit stack, because deep nets would overflow the thread's
   while (!levels.empty()) {
     Level& level = levels.back();
     if (level.next_child == level.module->children_.size()) {
@@ -364,7 +365,7 @@ void Module::apply(const std::function<void(const std::string&, const std::share
 
 // ---- Moving ----
 
-/// Replaces the numbers of every parameter, its gradient and every buffer by convert(tensor).
+/// Replaces the data of every parameter, its gradient and every buffer by convert(tensor).
 template <class Convert>
 void Module::convert_tensors(Convert&& convert) {
   NoGradGuard no_grad;

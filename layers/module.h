@@ -1,4 +1,4 @@
-// Module: what holds parameters, buffers and other modules under names. The base of every layer and every net.
+// Module: holds named parameters, buffers and submodules. The base of every layer and every net.
 //
 //   struct NetImpl : nn::Module {
 //     nn::Linear fc1 = register_module("fc1", nn::Linear(784, 64));
@@ -31,16 +31,16 @@ class Module;
 template <class Contained>
 class ModuleHolder;
 
-/// Parameters and buffers under their dotted names: what files hold.
+/// Parameters and buffers by their dotted names: the content of a weight file.
 using StateDict = OrderedDict<std::string, Tensor>;
 
-/// Called with the tensors among the arguments of forward, before it; what it assigns to `inputs` is what forward gets.
+/// Called before forward with its tensor arguments. The hook may change `inputs`, which forward then receives.
 using ForwardPreHook = std::function<void(Module& module, TensorList& inputs)>;
-/// Called with the tensors of forward's result (those of tuples and vectors in order), which it may replace.
+/// Called after forward with the tensors of its result (those in tuples and vectors in order), which it may replace.
 using ForwardHook = std::function<void(Module& module, const TensorList& inputs, TensorList& outputs)>;
-/// Called in the backward pass once the gradients of the module's inputs are known; undefined where nobody wants one.
-/// What it assigns to `grad_inputs` flows on. Without an input that wants gradients it is called with those of the
-/// outputs alone.
+/// Called in the backward pass when the gradients of the module's inputs are known; gradients that are not needed are
+/// undefined. The hook may replace `grad_inputs`. If no input requires gradients, it is called with the gradients of
+/// the outputs only.
 using BackwardHook = std::function<void(Module& module, TensorList& grad_inputs, const TensorList& grad_outputs)>;
 
 namespace detail {
@@ -48,31 +48,32 @@ struct ModuleHooks;
 class HookedCall;
 }  // namespace detail
 
-/// Keys on which a module and a state dict do not agree.
+/// The differences between the keys of a module and those of a state dict.
 struct IncompatibleKeys {
   std::vector<std::string> missing_keys, unexpected_keys;
 };
 
-/// Names, defaults and semantics follow torch::nn::Module. Modules live in shared_ptr: std::make_shared, or a holder.
+/// Names, defaults and semantics follow torch::nn::Module. A module must be owned by a shared_ptr: use std::make_shared
+/// or a holder.
 class Module : public std::enable_shared_from_this<Module> {
  public:
   Module();
-  /// A module with a name of its own, which name() returns.
+  /// Makes a module whose name() is `name`.
   explicit Module(std::string name);
   /// Shares parameters, buffers and children with `other` but has no parent and no hooks; clone() makes an independent
   /// copy.
   Module(const Module& other);
-  /// Takes over what `other` holds.
+  /// Moves the content of `other` into this module.
   Module(Module&& other);
   virtual ~Module();
 
-  // ---- Registration. Names are not empty and hold no dot; a name that is taken is a ValueError. ----
-  /// Returns `tensor`, which wants gradients from now on. An undefined tensor (no bias) keeps the name only.
+  // ---- Registration. Names must be nonempty, unique and contain no dot; otherwise a ValueError is thrown. ----
+  /// Returns `tensor`, which requires gradients from now on. An undefined tensor (no bias) only reserves the name.
   Tensor register_parameter(std::string name, Tensor tensor, bool requires_grad = true);
-  /// Puts another tensor under a name that exists, to tie two parameters into one:
+  /// Replaces the tensor of an existing name, to tie two parameters:
   ///   decoder->weight = decoder->replace_parameter("weight", encoder->weight);
   Tensor replace_parameter(const std::string& name, Tensor tensor, bool requires_grad = true);
-  /// A tensor that is saved and moved with the module but not trained.
+  /// Registers a tensor that is saved and moved with the module but not trained.
   Tensor register_buffer(std::string name, Tensor tensor);
   template <class M>
   std::shared_ptr<M> register_module(std::string name, std::shared_ptr<M> module) {
@@ -83,7 +84,7 @@ class Module : public std::enable_shared_from_this<Module> {
   std::shared_ptr<M> register_module(std::string name, ModuleHolder<M> holder) {
     return register_module(std::move(name), holder.ptr());
   }
-  /// Puts another module under a name that exists.
+  /// Replaces the module of an existing name.
   template <class M>
   std::shared_ptr<M> replace_module(const std::string& name, std::shared_ptr<M> module) {
     replace_child(name, module);
@@ -95,7 +96,7 @@ class Module : public std::enable_shared_from_this<Module> {
   }
   void unregister_module(const std::string& name);
 
-  // ---- Listing: own entries first, then those of children, depth first, each tensor and module once. ----
+  // ---- Listing: own entries first, then those of children, depth first; each tensor and module appears once. ----
   std::vector<Tensor> parameters(bool recurse = true) const;
   OrderedDict<std::string, Tensor> named_parameters(bool recurse = true) const;
   std::vector<Tensor> buffers(bool recurse = true) const;
@@ -105,17 +106,17 @@ class Module : public std::enable_shared_from_this<Module> {
   std::vector<std::shared_ptr<Module>> modules(bool include_self = true) const;
   OrderedDict<std::string, std::shared_ptr<Module>> named_modules(const std::string& name_prefix = {},
                                                                   bool include_self = true) const;
-  /// Number of elements of all parameters (of those that want gradients, when asked).
+  /// Number of elements of all parameters, or only of those that require gradients.
   int64_t num_parameters(bool only_trainable = false) const;
 
   // ---- Mode ----
-  /// Training mode of this module and all below it; dropout looks at it.
+  /// Sets training mode for this module and all submodules. Dropout, for example, depends on it.
   virtual void train(bool on = true);
   void eval() { train(false); }
   bool is_training() const { return is_training_; }
   /// Drops (or, without set_to_none, zeroes) the gradients of all parameters.
   void zero_grad(bool set_to_none = true);
-  /// Calls `function` with this module, then with all below it.
+  /// Calls `function` with this module and all its submodules.
   void apply(const std::function<void(Module&)>& function);
   void apply(const std::function<void(const std::shared_ptr<Module>&)>& function);
   void apply(const std::function<void(const Module&)>& function) const;
@@ -125,62 +126,66 @@ class Module : public std::enable_shared_from_this<Module> {
   void apply(const std::function<void(const std::string&, const std::shared_ptr<Module>&)>& function,
              const std::string& name_prefix = {});
 
-  // ---- Hooks: called in order of registration when the module is called, net(x), also by a container; as in PyTorch
-  // net->forward(x) passes them by. They return an id for remove_hook. Copies and clones have none. ----
+  // ---- Hooks: run in order of registration when the module is called as net(x), also by a container. As in PyTorch,
+  // net->forward(x) does not run them. Registration returns an id for remove_hook. Copies and clones have no hooks.
+  // ----
   unsigned register_forward_pre_hook(ForwardPreHook hook);
   unsigned register_forward_hook(ForwardHook hook);
-  /// The module then works on copies of its inputs, so that the hook sees what it does to them in place.
+  /// With such a hook, the module receives copies of its inputs, so that in-place operators do not change what the hook
+  /// sees.
   unsigned register_backward_hook(BackwardHook hook);
-  /// An id that is not there is an IndexError.
+  /// Throws an IndexError if there is no hook with this id.
   void remove_hook(unsigned id);
   bool has_hooks() const { return hooks_ != nullptr; }
 
-  /// Whether calls of the module, net(x), are checkpoints (autograd/checkpoint.h): what it would keep for backward is
-  /// made again there. training/recomputation.h finds out where that pays.
+  /// If on, calls of the module, net(x), are checkpointed (autograd/checkpoint.h): what it would save for backward is
+  /// computed again there. training/recomputation.h determines where this is worthwhile.
   void recompute(bool on = true);
   bool is_recomputed() const;
 
-  // ---- Moving. Parameters stay the same tensors; gradients move with them. Only floating types are converted. ----
+  // ---- Moving and converting. Parameters remain the same tensors; gradients move with them. Only floating types are
+  // converted. ----
   void to(Device device, DType dtype, bool non_blocking = false);
   void to(DType dtype, bool non_blocking = false);
   void to(Device device, bool non_blocking = false);
   void to(DeviceType type, bool non_blocking = false) { to(Device(type), non_blocking); }
-  /// Order in memory of all 4-D parameters and buffers.
+  /// Memory format of all 4-D parameters and buffers.
   void to(MemoryFormat format);
 
   // ---- Saving ----
-  /// Parameters and buffers, detached: they share memory with the module. Tied tensors appear under each name.
+  /// Detached parameters and buffers, which share memory with the module. Tied tensors are listed under each of their
+  /// names.
   StateDict state_dict() const;
-  /// Copies `state` into the parameters and buffers. When strict, keys that are missing or unexpected are a ValueError;
-  /// sizes that differ always are a ShapeError. Nothing is copied unless everything fits.
+  /// Copies `state` into the parameters and buffers. If strict, missing and unexpected keys are a ValueError. Different
+  /// sizes are always a ShapeError. If there is an error, nothing is copied.
   IncompatibleKeys load_state_dict(const StateDict& state, bool strict = true);
 
-  /// The state dict into an archive, and back.
+  /// Writes the state dict into an archive, or reads it from one.
   virtual void save(serialize::OutputArchive& archive) const;
   virtual void load(serialize::InputArchive& archive);
 
-  /// An independent copy, on `device` if one is given: with the members, numbers and ties of this module and of all
-  /// below it. Layers and modules derived from Cloneable have it; for others it is a ValueError. Below a Cloneable the
-  /// others keep the members that its reset() gives them; their numbers are copied.
+  /// Makes an independent copy, on `device` if given, with the members, data and ties of this module and all its
+  /// submodules. Defined for layers and modules derived from Cloneable; others throw a ValueError. As submodules of a
+  /// Cloneable, other modules keep the members that its reset() gives them, and their data are copied.
   virtual std::shared_ptr<Module> clone(const std::optional<Device>& device = std::nullopt) const;
 
-  /// Name of the type, "NetImpl", or what the constructor was given.
+  /// The name passed to the constructor, or by default the type name, such as "NetImpl".
   std::string name() const;
-  /// Dotted path from the outermost module, "features.3"; "" for that module itself.
+  /// Dotted path from the outermost module, such as "features.3"; "" for the outermost module.
   std::string path() const;
-  /// The first module that registered this one; null for the outermost.
+  /// The module that registered this one first; null for the outermost module.
   const Module* parent() const { return parent_; }
-  /// The module whose forward `frame` stands for; null where the frame is not a module's.
+  /// The module that `frame` belongs to; null if it is not a module's frame.
   static const Module* of(const ModuleFrame& frame) {
     return frame.path == &path_of ? static_cast<const Module*>(frame.module) : nullptr;
   }
-  /// Writes the line that stands for this module in a printed tree.
+  /// Writes the line of this module in a printed tree.
   virtual void pretty_print(std::ostream& stream) const;
-  /// The bytes of the object itself, by which a change of its options is noticed cheaply (training/step_conditions.h);
-  /// empty unless the module is a Cloneable.
+  /// The bytes of the object itself, which reveal changes of its options cheaply (training/step_conditions.h). Empty
+  /// unless the module is a Cloneable.
   virtual std::span<const std::byte> object_bytes() const { return {}; }
 
-  /// This module as an M (an Impl or a holder of it), or null when it is none: module->as<nn::Linear>().
+  /// This module as an M (an Impl or its holder), or null if it is of another type: module->as<nn::Linear>().
   template <class M>
   auto* as() {
     if constexpr (requires { typename M::ContainedType; }) return dynamic_cast<typename M::ContainedType*>(this);
@@ -193,17 +198,17 @@ class Module : public std::enable_shared_from_this<Module> {
   }
 
  protected:
-  /// Names this layer in the messages and recorded nodes of what its forward runs:  auto frame = enter();
+  /// Opens the scope of a forward: messages and recorded nodes inside it name this layer:  auto frame = enter();
   ModuleFrame enter() const { return ModuleFrame(static_cast<const Module*>(this), &path_of); }
 
-  /// Shares what `other` holds, as the copy constructor does; keeps the own parent and hooks.
+  /// Shares the content of `other` as the copy constructor does, but keeps this module's parent and hooks.
   Module& operator=(const Module& other);
 
   /// Makes this fresh copy of `original` independent of it.
   void finish_clone(const Module& original, const std::optional<Device>& device);
-  /// Registers anew what `original` holds. True if the children, too, are yet to become clones.
+  /// Registers everything that `original` has registered. Returns true if the children still have to be cloned.
   virtual bool rebuild(const Module& original, const std::optional<Device>& device);
-  /// Becomes a clone of `original`. Called for a module that the clone of its parent has made.
+  /// Becomes a clone of `original`. Called for a submodule that the reset() of its cloned parent has made.
   virtual void assign_clone(const Module& original, const std::optional<Device>& device);
 
   OrderedDict<std::string, Tensor> parameters_{"Parameter"}, buffers_{"Buffer"};
@@ -228,27 +233,27 @@ class Module : public std::enable_shared_from_this<Module> {
   friend std::ostream& operator<<(std::ostream& stream, const Module& module);
   friend class detail::HookedCall;
 
-  std::shared_ptr<detail::ModuleHooks> hooks_;  // null while there are none
+  std::shared_ptr<detail::ModuleHooks> hooks_;  // null if there are none
   std::string own_name_;
   bool is_training_ = true;
-  Cloning* cloning_ = nullptr;  // while this clone registers what the original holds
-  Module* parent_ = nullptr;    // the first module that registered this one; its destructor clears this
+  Cloning* cloning_ = nullptr;  // set while this clone registers what the original has registered
+  Module* parent_ = nullptr;    // the module that registered this one first; its destructor resets this
   std::string name_in_parent_;
 };
 
-/// The tree of modules as LibTorch prints it.
+/// Prints the tree of modules as LibTorch does.
 std::ostream& operator<<(std::ostream& stream, const Module& module);
 
-/// A module that clones itself. Derived registers all its parameters, buffers and children in reset(), which its
-/// constructor calls too, and keeps what register_parameter returns. Other members are copied; for modules within
-/// modules by Derived's copy assignment, as in LibTorch.
+/// A module that can be cloned. Derived registers all its parameters, buffers and children in reset(), which its
+/// constructor also calls, and stores what register_parameter returns. Other members are copied, for submodules by
+/// Derived's copy assignment, as in LibTorch.
 template <class Derived, class Base = Module>
 class Cloneable : public Base {
  public:
   using Base::Base;
   virtual void reset() = 0;
   std::shared_ptr<Module> clone(const std::optional<Device>& device = std::nullopt) const override {
-    // By way of Module, so that the compiler makes one kind of shared_ptr for all layers.
+    // The conversion to Module makes the compiler instantiate only one kind of shared_ptr for all layers.
     std::shared_ptr<Module> copy(static_cast<Module*>(new Derived(static_cast<const Derived&>(*this))));
     static_cast<Cloneable&>(*copy).finish_clone(*this, device);
     return copy;
@@ -273,7 +278,7 @@ namespace detail {
 
 struct NoOptions {};
 
-/// A layer without parameters: options, and a forward that the derived layer writes.
+/// Base of layers without parameters, which consist of options and a forward.
 template <class Derived, class Options = NoOptions>
 class PlainLayer : public Cloneable<Derived> {
  public:

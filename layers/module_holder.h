@@ -1,5 +1,5 @@
 // How modules are called: call(module, x…) runs forward between the module's hooks. ModuleHolder is a shared pointer to
-// a module that constructs and calls like a value (torch::nn::ModuleHolder).
+// a module that is constructed and called like a value (torch::nn::ModuleHolder).
 #pragma once
 
 #include <gradus/autograd/checkpoint.h>
@@ -14,16 +14,16 @@ class HookedCall {
  public:
   explicit HookedCall(Module& module);
   ~HookedCall();
-  /// Runs the hooks before forward on `inputs`.
+  /// Runs the forward pre-hooks on `inputs`.
   void before(TensorList inputs);
-  /// Runs those after it on `outputs`, which they may replace.
+  /// Runs the forward hooks on `outputs`, which they may replace.
   void after(TensorList& outputs);
   const TensorList& inputs() const { return inputs_; }
 
  private:
   struct BackwardCall;
   Module& module_;
-  const std::shared_ptr<ModuleHooks> hooks_;  // stay alive when a hook removes itself
+  const std::shared_ptr<ModuleHooks> hooks_;  // remain valid if a hook removes itself
   TensorList inputs_;
   std::shared_ptr<BackwardCall> backward_;
 };
@@ -31,7 +31,7 @@ class HookedCall {
 template <class T>
 constexpr bool is_tensor_argument = std::is_same_v<std::remove_cvref_t<T>, Tensor>;
 
-/// visit(tensor) for the tensors of a result: one, or those in tuples and vectors.
+/// Calls visit(tensor) for each tensor of a result: a tensor, or tensors in tuples and vectors.
 template <class Result, class Visit>
 void visit_tensors(Result& result, const Visit& visit) {
   if constexpr (is_tensor_argument<Result>) visit(result);
@@ -41,7 +41,7 @@ void visit_tensors(Result& result, const Visit& visit) {
     for (auto& part : result) visit_tensors(part, visit);
 }
 
-/// The I-th of the arguments, taken from the hooked inputs if it is a tensor.
+/// The I-th argument; a tensor is taken from `inputs`, where hooks may have replaced it.
 template <size_t I, class... Args>
 decltype(auto) hooked_argument(const TensorList& inputs, std::tuple<Args&&...>& args) {
   using Arg = std::tuple_element_t<I, std::tuple<Args&&...>>;
@@ -58,7 +58,7 @@ decltype(auto) hooked_argument(const TensorList& inputs, std::tuple<Args&&...>& 
   }
 }
 
-/// module.forward(args…), as a checkpoint where the module is recomputed.
+/// Returns module.forward(args…), as a checkpoint if the module is recomputed.
 template <class M, class... Args>
 auto forward_of(M& module, Args&&... args) -> decltype(module.forward(std::forward<Args>(args)...)) {
   if constexpr (requires(const std::remove_cvref_t<Args>&... fixed) {
@@ -100,7 +100,7 @@ auto call_hooked(M& module, Args&&... args) -> decltype(module.forward(std::forw
   }
 }
 
-/// The same for Tensor forward(Tensor), which most modules have: compiled once.
+/// call_hooked for Tensor forward(Tensor), which most modules have. Not a template, so it is compiled only once.
 Tensor call_hooked_tensor(Module& module, const Tensor& x, Tensor (*forward)(Module& module, const Tensor& x));
 template <class M>
 concept TensorForward = requires(M& module, const Tensor& x) {
@@ -110,7 +110,7 @@ concept TensorForward = requires(M& module, const Tensor& x) {
 
 }  // namespace detail
 
-/// module.forward(args…) between the module's hooks.
+/// Returns module.forward(args…) and runs the module's hooks.
 template <class M, class... Args>
 auto call(M& module, Args&&... args) -> decltype(module.forward(std::forward<Args>(args)...)) {
   if (module.has_hooks()) [[unlikely]] {
@@ -126,7 +126,7 @@ auto call(M& module, Args&&... args) -> decltype(module.forward(std::forward<Arg
 
 namespace detail {
 
-/// What holders of all types share, so that it is compiled once.
+/// The part of all holders that does not depend on the type, compiled only once.
 class AnyHolder {
  public:
   explicit operator bool() const { return impl_ != nullptr; }
@@ -150,18 +150,18 @@ class AnyHolder {
 
 }  // namespace detail
 
-/// Copies are the same module. A holder made from nullptr is empty until a module is assigned.
+/// Copies refer to the same module. A holder made from nullptr is empty until a module is assigned.
 template <class Contained>
 class ModuleHolder : public detail::AnyHolder {
  public:
   using ContainedType = Contained;
 
-  /// A module made without arguments; where it needs some, write nullptr for an empty holder.
+  /// Makes a module without arguments. If the module needs arguments, use nullptr for an empty holder.
   ModuleHolder() requires std::is_default_constructible_v<Contained> : AnyHolder(new Contained()) {}
   ModuleHolder(std::nullptr_t) {}  // NOLINT(google-explicit-constructor)
   ModuleHolder(std::shared_ptr<Contained> module)
       : AnyHolder(std::move(module)) {}  // NOLINT(google-explicit-constructor)
-  /// A module made from the arguments of its constructor.
+  /// Makes a module with the given constructor arguments.
   template <class Head, class... Tail>
   requires std::is_constructible_v<Contained, Head, Tail...>
   explicit ModuleHolder(Head&& head, Tail&&... tail)
@@ -171,13 +171,13 @@ class ModuleHolder : public detail::AnyHolder {
   Contained& operator*() const { return *get(); }
   Contained* get() const { return static_cast<Contained*>(&module()); }
   std::shared_ptr<Contained> ptr() const { return {impl_, get()}; }
-  /// Calls the module: its forward, and its hooks.
+  /// Calls the module: runs its forward and its hooks.
   template <class M = Contained, class... Args>
   auto operator()(Args&&... args) const -> decltype(std::declval<M&>().forward(std::forward<Args>(args)...)) {
     return call(static_cast<M&>(*get()), std::forward<Args>(args)...);
   }
 
-  /// (*holder)[index], of containers.
+  /// (*holder)[index], for containers.
   template <class Index>
   requires requires(Contained& module, Index&& index) { module[std::forward<Index>(index)]; }
   decltype(auto) operator[](Index&& index) const { return (*get())[std::forward<Index>(index)]; }

@@ -1,4 +1,4 @@
-// Hooks of modules: their registration, and the two nodes by which a module's backward pass is seen from outside.
+// Hooks of modules: registration, and the two nodes that observe a module's backward pass.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -28,15 +28,15 @@ struct ModuleHooks {
   }
 };
 
-/// What the gradients of one call's outputs and inputs share.
+/// State of one call that is shared by the nodes for its outputs and its inputs.
 struct HookedCall::BackwardCall {
   Module* module;
-  std::shared_ptr<const Module> alive;  // where the module is held by a shared_ptr
+  std::shared_ptr<const Module> alive;  // null if no shared_ptr owns the module
   ModuleHooks::List<BackwardHook> hooks;
   size_t inputs = 0;
   bool inputs_recorded = false;
   std::mutex mutex;
-  std::map<std::thread::id, TensorList> grad_outputs;  // of the passes in progress: a pass stays on its thread
+  std::map<std::thread::id, TensorList> grad_outputs;  // of the passes in progress; a pass stays on its thread
 
   void keep(const TensorList& gradients) {
     const std::lock_guard lock(mutex);
@@ -61,7 +61,7 @@ struct HookedCall::BackwardCall {
 
 namespace {
 
-/// Sees the gradients of a module's outputs; passes them on as they are.
+/// Observes the gradients of a module's outputs and passes them on unchanged.
 struct ModuleOutputs final : Node {
   std::function<void(const TensorList&)> seen;
   Grads backward_all(const Grads& dys) override {
@@ -70,7 +70,7 @@ struct ModuleOutputs final : Node {
   }
 };
 
-/// Sees the gradients of a module's inputs; hooks may replace them.
+/// Observes the gradients of a module's inputs, which hooks may replace.
 struct ModuleInputs final : Node {
   std::function<TensorList(TensorList)> replace;
   Grads backward_all(const Grads& dys) override {
@@ -84,7 +84,7 @@ bool any_recorded(const TensorList& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& x) { return x.defined() && x.requires_grad(); });
 }
 
-/// Puts `node` behind each of `tensors`, which get numbers by array_of.
+/// Makes `tensors` the outputs of `node`, with data array_of(array).
 template <class ArrayOf>
 void record(const Ref<Node>& node, TensorList& tensors, const ArrayOf& array_of) {
   for (const Tensor& tensor : tensors) node->edges().push_back(tensor.defined() ? gradient_edge(tensor) : Edge{});
@@ -108,7 +108,7 @@ HookedCall::~HookedCall() = default;
 
 void HookedCall::before(TensorList inputs) {
   inputs_ = std::move(inputs);
-  const auto forward_pre = hooks_->forward_pre;  // a hook may add or remove hooks
+  const auto forward_pre = hooks_->forward_pre;  // a copy, because a hook may add or remove hooks
   for (const auto& [id, hook] : forward_pre) {
     const size_t expected = inputs_.size();
     hook(module_, inputs_);
@@ -126,7 +126,7 @@ void HookedCall::before(TensorList inputs) {
   auto node = make_ref<ModuleInputs>();
   node->set_name("ModuleInputs");
   node->replace = [call = backward_](TensorList gradients) { return call->run(std::move(gradients)); };
-  // Copies: what the module writes into its inputs must not pass this node by.
+  // Copies, so that in-place operators of the module do not replace the recorded inputs.
   record(node, inputs_, [](const Array& array) { return ops::clone(array); });
 }
 

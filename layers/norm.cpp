@@ -136,8 +136,8 @@ void LayerNormImpl::pretty_print(std::ostream& stream) const {
 
 void GroupNormImpl::reset() {
   const int64_t groups = options.num_groups(), channels = options.num_channels();
-  GRADUS_CHECK(groups > 0 && channels > 0 && channels % groups == 0, ValueError, channels, " channels do not make ",
-               groups, " groups");
+  GRADUS_CHECK(groups > 0 && channels > 0 && channels % groups == 0, ValueError, channels,
+               " channels cannot be divided into ", groups, " groups");
   weight = register_parameter("weight", options.affine() ? empty({channels}) : Tensor());
   bias = register_parameter("bias", options.affine() ? empty({channels}) : Tensor());
   reset_parameters();

@@ -1,4 +1,4 @@
-// Normalisation. Formulas and their sources stand in autograd/ops/norm.h.
+// Normalisation. Formulas and references are in autograd/ops/norm.h.
 #pragma once
 
 #include <functional>
@@ -10,16 +10,16 @@
 
 namespace gradus::nn {
 
-/// Of batch normalisation. Without momentum (std::nullopt) the running statistics are the plain average over all
+/// Options of batch normalisation. Without momentum (std::nullopt), the running statistics are the average over all
 /// batches.
 struct BatchNormOptions {
   BatchNormOptions(int64_t num_features) : num_features_(num_features) {}  // NOLINT(google-explicit-constructor)
   GRADUS_ARG(int64_t, num_features);
   GRADUS_ARG(double, eps) = 1e-5;
   GRADUS_ARG(std::optional<double>, momentum) = 0.1;
-  /// Whether there are a weight and a bias.
+  /// True: there are a weight and a bias.
   GRADUS_ARG(bool, affine) = true;
-  /// Whether there are running statistics, which evaluation uses; else it uses the batch's.
+  /// True: keeps running statistics, which are used in evaluation. Otherwise evaluation uses the batch's statistics.
   GRADUS_ARG(bool, track_running_stats) = true;
 };
 using BatchNorm1dOptions = BatchNormOptions;
@@ -39,8 +39,8 @@ using InstanceNorm2dOptions = InstanceNormOptions;
 
 namespace detail {
 
-/// Parameters `weight` (ones) and `bias` (zeros) where affine; buffers `running_mean` (zeros), `running_var` (ones) and
-/// `num_batches_tracked` (int64) where statistics are tracked; all of (num_features) but the last.
+/// Parameters `weight` (ones) and `bias` (zeros) if affine. Buffers `running_mean` (zeros), `running_var` (ones) and
+/// `num_batches_tracked` (int64 scalar) if statistics are tracked. All others have shape (num_features).
 template <class Options>
 struct NormBase : Module {
   explicit NormBase(const Options& options_) : options(options_) { register_tensors(); }
@@ -52,19 +52,19 @@ struct NormBase : Module {
 
  protected:
   void register_tensors();
-  /// What the running statistics move by in this batch.
+  /// The weight of this batch in the running statistics.
   double next_momentum() const;
-  /// Whether the statistics are the batch's.
+  /// True if the batch's statistics are used.
   bool uses_batch() const { return is_training() || !running_mean.defined(); }
   Tensor instance_normalized(const Tensor& x);
   void print(std::ostream& stream, const char* name) const;
 };
 
-/// What BatchNorm1d, BatchNorm2d and BNReLU2d have in common.
+/// Base of BatchNorm1d, BatchNorm2d and BNReLU2d.
 struct BatchNormBase : NormBase<BatchNormOptions> {
   using NormBase::NormBase;
-  /// Where set, takes the place of batch_norm in training and moves the running statistics by `momentum`: batch norm
-  /// with the statistics of all ranks (nn::convert_sync_batchnorm sets it).
+  /// If set, replaces batch_norm in training and moves the running statistics by `momentum`. nn::convert_sync_batchnorm
+  /// sets it to use the statistics of all ranks.
   std::function<Tensor(const Tensor& x, const BatchNormBase& norm, double momentum)> synchronized;
 
  protected:
@@ -92,12 +92,12 @@ struct BatchNorm2dImpl : Cloneable<BatchNorm2dImpl, detail::BatchNormBase> {
 };
 GRADUS_MODULE(BatchNorm2d);
 
-/// relu(BatchNorm2d(x)), or, as at the end of a residual block, relu(BatchNorm2d(x) + residual), in one kernel forward
-/// and one backward, where the backend has them. Parameters and buffers as BatchNorm2d. (torch.nn.intrinsic.BNReLU2d)
+/// relu(BatchNorm2d(x)), or relu(BatchNorm2d(x) + residual) for the end of a residual block, in one kernel forward and
+/// one kernel backward if the backend has them. Parameters and buffers as in BatchNorm2d. (torch.nn.intrinsic.BNReLU2d)
 struct BNReLU2dImpl : Cloneable<BNReLU2dImpl, detail::BatchNormBase> {
   explicit BNReLU2dImpl(const BNReLU2dOptions& options_) : Cloneable(options_) {}
   void reset() override { register_tensors(); }
-  /// residual, where defined, has the shape and type of x.
+  /// residual is undefined or has the shape and type of x.
   Tensor forward(const Tensor& x, const Tensor& residual = {});
   void pretty_print(std::ostream& stream) const override { print(stream, "BNReLU2d"); }
 };

@@ -8,10 +8,10 @@
 
 namespace gradus::nn {
 
-/// In D directions. The stride is the kernel's size unless set.
+/// Options for D dimensions. The stride defaults to the kernel's size.
 template <size_t D>
 struct MaxPoolOptions {
-  using Size = std::conditional_t<D == 1, int64_t, Pair>;                                ///< one number per direction
+  using Size = std::conditional_t<D == 1, int64_t, Pair>;                                ///< one per direction
   MaxPoolOptions(Size kernel_size) : kernel_size_(kernel_size), stride_(kernel_size) {}  // NOLINT
   MaxPoolOptions(int64_t kernel_size) requires(D > 1)                                    // NOLINT
       : MaxPoolOptions(Size(kernel_size)) {}
@@ -28,7 +28,7 @@ using MaxPool2dOptions = MaxPoolOptions<2>;
 struct MaxPool1dImpl : detail::PlainLayer<MaxPool1dImpl, MaxPool1dOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x);
-  /// The maxima and the int64 index of each in its sequence.
+  /// forward() that also returns the int64 index of each maximum in its sequence.
   std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x);
   void pretty_print(std::ostream& stream) const override;
 };
@@ -38,7 +38,7 @@ GRADUS_MODULE(MaxPool1d);
 struct MaxPool2dImpl : detail::PlainLayer<MaxPool2dImpl, MaxPool2dOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x);
-  /// The maxima and the int64 index h * W + w of each in its plane.
+  /// forward() that also returns the int64 index h * W + w of each maximum in its plane.
   std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x);
   void pretty_print(std::ostream& stream) const override;
 };
@@ -50,7 +50,7 @@ struct AvgPool1dOptions {
   GRADUS_ARG(int64_t, stride);
   GRADUS_ARG(int64_t, padding) = 0;
   GRADUS_ARG(bool, ceil_mode) = false;
-  /// Whether the padding counts among what the sum is divided by.
+  /// True: padding counts as elements of the window when its sum is divided.
   GRADUS_ARG(bool, count_include_pad) = true;
 };
 
@@ -70,7 +70,7 @@ struct AvgPool2dOptions {
   GRADUS_ARG(Pair, padding) = 0;
   GRADUS_ARG(bool, ceil_mode) = false;
   GRADUS_ARG(bool, count_include_pad) = true;
-  /// What the sum is divided by instead of the number of elements.
+  /// If set, the divisor of the sum, in place of the number of elements.
   GRADUS_ARG(std::optional<int64_t>, divisor_override) = absent<int64_t>();
 };
 
@@ -91,11 +91,11 @@ struct AdaptivePoolOptions {
 };
 using AdaptiveAvgPool1dOptions = AdaptivePoolOptions<int64_t>;
 using AdaptiveMaxPool1dOptions = AdaptivePoolOptions<int64_t>;
-/// {height, width}, either of which may be std::nullopt: the input's.
+/// {height, width}. A std::nullopt keeps the size of the input.
 using AdaptiveAvgPool2dOptions = AdaptivePoolOptions<OutputSize>;
 using AdaptiveMaxPool2dOptions = AdaptivePoolOptions<OutputSize>;
 
-/// Mean, or maximum, over windows that cut the input into output_size parts.
+/// Mean over windows that divide the input into output_size parts.
 struct AdaptiveAvgPool1dImpl : detail::PlainLayer<AdaptiveAvgPool1dImpl, AdaptiveAvgPool1dOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x);
@@ -113,7 +113,8 @@ GRADUS_MODULE(AdaptiveAvgPool2d);
 struct AdaptiveMaxPool1dImpl : detail::PlainLayer<AdaptiveMaxPool1dImpl, AdaptiveMaxPool1dOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x);
-  /// The same and the int64 index of each maximum in its sequence. Window by window, so slow where there are many.
+  /// forward() that also returns the int64 index of each maximum in its sequence. Processes one window after another,
+  /// so it is slow for many windows.
   std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x);
   void pretty_print(std::ostream& stream) const override;
 };
@@ -122,7 +123,7 @@ GRADUS_MODULE(AdaptiveMaxPool1d);
 struct AdaptiveMaxPool2dImpl : detail::PlainLayer<AdaptiveMaxPool2dImpl, AdaptiveMaxPool2dOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x);
-  /// The same and the int64 index h * W + w of each maximum in its plane, as slowly.
+  /// forward() that also returns the int64 index h * W + w of each maximum in its plane. Slow for many windows.
   std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x);
   void pretty_print(std::ostream& stream) const override;
 };

@@ -27,7 +27,7 @@ EmbeddingBagMode::EmbeddingBagMode(Reduction reduction) : kind(reduction == kSum
 
 namespace {
 
-/// Bag i is the flat indices [ends[i], ends[i + 1]).
+/// Bag i contains the flat indices [ends[i], ends[i + 1]).
 using BagEnds = std::vector<int64_t>;
 
 BagEnds ends_of(const Tensor& offsets, int64_t count, bool include_last_offset) {
@@ -49,7 +49,7 @@ Tensor on_device(const std::vector<int64_t>& numbers, Device device) {
   return numbers.empty() ? empty({0}, TensorOptions(kLong).device(device)) : tensor(numbers, kLong).to(device);
 }
 
-/// The bag (n) of each index.
+/// The bag of each index, shape (n).
 Tensor bags_of(const BagEnds& ends, int64_t count, Device device) {
   std::vector<int64_t> bags(static_cast<size_t>(count));
   for (size_t bag = 0; bag + 1 < ends.size(); ++bag)
@@ -57,14 +57,14 @@ Tensor bags_of(const BagEnds& ends, int64_t count, Device device) {
   return on_device(bags, device);
 }
 
-/// The rows among which maxima are looked for.
+/// The rows from which maxima are chosen; rows that are not counted are -infinity.
 Tensor candidates_of(const Tensor& rows, const Tensor& counted) {
   return rows.detach().masked_fill(counted.logical_not(), -std::numeric_limits<double>::infinity());
 }
 
-/// Where the largest of a bag's rows is for each bag and column: places (bags, D) in rows (n, D), the first of equal
-/// ones. Bags of which none of `counted` (n) is true have no defined place. Bags are padded to one length together with
-/// those of up to twice their length, so that memory is linear in n.
+/// For each bag and column, the position in rows (n, D) of the largest element: shape (bags, D). Of equal elements the
+/// first is chosen. For a bag in which `counted` (n) is false everywhere, the position is unspecified. Bags whose
+/// lengths have the same number of bits are padded to one length and processed together, so that memory is linear in n.
 Tensor places_of_maxima(const Tensor& rows, const Tensor& counted, const BagEnds& ends) {
   const NoGradGuard no_grad;
   const Tensor candidates = candidates_of(rows, counted);
@@ -90,8 +90,8 @@ Tensor places_of_maxima(const Tensor& rows, const Tensor& counted, const BagEnds
 
 }  // namespace
 
-// The rows of all indices are looked up once; a bag's are then added, or the largest of them chosen. Where the indices
-// are a matrix the bags are an axis, and the host has nothing to tell the device.
+// Looks up the rows of all indices once, then adds the rows of each bag or chooses the largest. If the indices are a
+// matrix, bags are an axis, and no data have to be copied from the host.
 Tensor functional::embedding_bag(const Tensor& indices, const Tensor& weight, const EmbeddingBagFuncOptions& options) {
   GRADUS_CHECK(indices.dim() == 1 || (indices.dim() == 2 && !options.offsets().defined()), ShapeError,
                "embedding_bag takes indices (bags, length), or (n) with offsets, got shape ", indices.sizes());
@@ -99,9 +99,9 @@ Tensor functional::embedding_bag(const Tensor& indices, const Tensor& weight, co
   GRADUS_CHECK(!factors.defined() || (options.mode() == kSum && factors.sizes() == indices.sizes()), ValueError,
                "per_sample_weights go with mode kSum and have the shape of the indices");
   const bool is_max = options.mode() == EmbeddingBagMode::max;
-  GRADUS_CHECK(
-      !is_max || !options.scale_grad_by_freq(), ValueError,
-      "mode kMax does not go with scale_grad_by_freq: a row's gradient is that of the bags where it is largest");
+  GRADUS_CHECK(!is_max || !options.scale_grad_by_freq(), ValueError,
+               "mode kMax cannot be combined with scale_grad_by_freq: a row gets gradients only from bags in which it "
+               "is largest");
   const bool is_matrix = indices.dim() == 2;
   BagEnds ends;
   if (!is_matrix) ends = ends_of(options.offsets(), indices.size(0), options.include_last_offset());
@@ -112,7 +112,7 @@ Tensor functional::embedding_bag(const Tensor& indices, const Tensor& weight, co
   if (options.max_norm()) embedding_renorm_(weight, used, *options.max_norm(), options.norm_type());
   // (bags, length, D) or (n, D)
   Tensor rows = embedding(weight, used, padding, options.scale_grad_by_freq(), options.sparse());
-  const Tensor counted = (used != padding).unsqueeze(-1);  // of -1, all: indices are not negative
+  const Tensor counted = (used != padding).unsqueeze(-1);  // if padding is -1, all are counted
   const Tensor bag = is_matrix ? Tensor() : bags_of(ends, count, indices.device());
   const DType type = weight.dtype() == kDouble ? kDouble : kFloat;
   // (bags, …) sums of `parts` (bags, length, …) or (n, …), in float32 for half types.
@@ -139,7 +139,7 @@ void EmbeddingBagImpl::reset() {
   const int64_t rows = options.num_embeddings(), columns = options.embedding_dim();
   GRADUS_CHECK(rows > 0 && columns > 0, ValueError, "EmbeddingBag of ", rows, " rows with ", columns, " columns");
   if (options.padding_idx()) options.padding_idx(detail::padding_row(options.padding_idx(), rows));
-  const Tensor given = std::exchange(options._weight(), Tensor());  // serves once
+  const Tensor given = std::exchange(options._weight(), Tensor());  // used only once
   GRADUS_CHECK(!given.defined() || given.sizes() == Shape({rows, columns}), ShapeError,
                "the weight of an EmbeddingBag of ", rows, " rows with ", columns, " columns has shape ", given.sizes());
   weight = register_parameter("weight", given.defined() ? given : empty({rows, columns}));
@@ -235,7 +235,7 @@ Tensor utils::rnn::pad_sequence(const std::vector<Tensor>& sequences, bool batch
   TensorList padded;
   for (const Tensor& sequence : sequences) {
     std::vector<int64_t> padding(static_cast<size_t>(2 * sequence.dim()), 0);
-    padding.back() = longest - sequence.size(0);  // behind the first dimension
+    padding.back() = longest - sequence.size(0);  // at the end of the first dimension
     padded.push_back(pad(sequence, padding, kConstant, padding_value));
   }
   return stack(padded, batch_first ? 0 : 1);

@@ -1,5 +1,5 @@
-// What few LibTorch programs use, compositions of operators: EmbeddingBag, the places of adaptive maxima, pad_sequence.
-// <gradus/torch.h> has them, <gradus/gradus.h> does not.
+// Layers that few LibTorch programs use, composed of operators: EmbeddingBag, indices of adaptive maxima, pad_sequence.
+// <gradus/torch.h> includes them, <gradus/gradus.h> does not.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@
 namespace gradus {
 namespace nn {
 
-/// kSum, kMean or kMax.
+/// How a bag is reduced: kSum, kMean or kMax.
 class EmbeddingBagMode {
  public:
   enum Kind : uint8_t { sum, mean, max };
@@ -34,26 +34,26 @@ namespace nn {
 namespace functional {
 
 struct EmbeddingBagFuncOptions {
-  /// Where each bag begins in one-dimensional indices: the first at 0.
+  /// Start of each bag if the indices are one-dimensional. The first must be 0.
   GRADUS_ARG(Tensor, offsets);
   GRADUS_ARG(std::optional<double>, max_norm) = absent<double>();
   GRADUS_ARG(double, norm_type) = 2;
-  /// Whether a row's gradient is divided by how often all bags together have it; not with kMax.
+  /// If true, the gradient of a row is divided by the number of its occurrences in all bags. Not with kMax.
   GRADUS_ARG(bool, scale_grad_by_freq) = false;
   GRADUS_ARG(EmbeddingBagMode, mode) = kMean;
   GRADUS_ARG(bool, sparse) = false;
-  /// Factors of the rows, in the shape of the indices; with kSum only.
+  /// Weights of the rows, in the shape of the indices. Only with kSum.
   GRADUS_ARG(Tensor, per_sample_weights);
-  /// Whether the last offset is the number of indices and no bag.
+  /// True: the last offset is the number of indices and does not start a bag.
   GRADUS_ARG(bool, include_last_offset) = false;
-  /// An index that does not count.
+  /// An index that is ignored.
   GRADUS_ARG(std::optional<int64_t>, padding_idx) = absent<int64_t>();
 };
 
-/// Sums, means or maxima (bags, embedding_dim) of the rows of weight (num_embeddings, embedding_dim) that bags of int64
-/// indices name: indices (bags, length), or (n) with offsets. Bags without indices are zeros. Of equal maxima the first
-/// gets the gradient. Takes memory for the rows of all indices, however long a bag is. Offsets that do not begin at 0,
-/// decrease or lead beyond the indices are an IndexError.
+/// Sums, means or maxima (bags, embedding_dim) of the rows of weight (num_embeddings, embedding_dim) with the int64
+/// indices (bags, length), or (n) with offsets. Bags without indices are zeros. Of equal maxima the first gets the
+/// gradient. Needs memory for one row per index, even for long bags. Offsets must start at 0, must not decrease, and
+/// must not exceed the number of indices (IndexError).
 Tensor embedding_bag(const Tensor& indices, const Tensor& weight, const EmbeddingBagFuncOptions& options = {});
 
 }  // namespace functional
@@ -67,11 +67,11 @@ struct EmbeddingBagOptions {
   GRADUS_ARG(double, norm_type) = 2;
   GRADUS_ARG(bool, scale_grad_by_freq) = false;
   GRADUS_ARG(EmbeddingBagMode, mode) = kMean;
-  /// There are no sparse gradients: forward refuses true.
+  /// There are no sparse gradients: if true, forward throws.
   GRADUS_ARG(bool, sparse) = false;
   GRADUS_ARG(bool, include_last_offset) = false;
   GRADUS_ARG(std::optional<int64_t>, padding_idx) = absent<int64_t>();
-  /// The table to start with, instead of N(0, 1).
+  /// Initial table in place of N(0, 1).
   GRADUS_ARG(Tensor, _weight);
 };
 
@@ -81,7 +81,7 @@ struct EmbeddingBagImpl : Cloneable<EmbeddingBagImpl> {
       : EmbeddingBagImpl(EmbeddingBagOptions(num_embeddings, embedding_dim)) {}
   explicit EmbeddingBagImpl(const EmbeddingBagOptions& options_) : options(options_) { EmbeddingBagImpl::reset(); }
   void reset() override;
-  /// N(0, 1), and zeros for padding_idx.
+  /// N(0, 1), with zeros for padding_idx.
   void reset_parameters();
   Tensor forward(const Tensor& indices, const Tensor& offsets = {}, const Tensor& per_sample_weights = {});
   void pretty_print(std::ostream& stream) const override;
@@ -95,21 +95,21 @@ class EmbeddingBag : public ModuleHolder<EmbeddingBagImpl> {
  public:
   using ModuleHolder<EmbeddingBagImpl>::ModuleHolder;
   using Impl = EmbeddingBagImpl;
-  /// One whose table is `embeddings` (num_embeddings, embedding_dim), not trained if `freeze`.
+  /// Makes a layer with the table `embeddings` (num_embeddings, embedding_dim), which is not trained if `freeze`.
   static EmbeddingBag from_pretrained(const Tensor& embeddings, bool freeze = true,
                                       EmbeddingBagMode mode = EmbeddingBagMode::mean);
 };
 
 namespace functional {
-/// AdaptiveMaxPool's forward_with_indices.
+/// AdaptiveMaxPool1d's forward_with_indices.
 std::tuple<Tensor, Tensor> adaptive_max_pool1d_with_indices(const Tensor& x, const AdaptiveMaxPool1dOptions& options);
-/// The same for images.
+/// AdaptiveMaxPool2d's forward_with_indices.
 std::tuple<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x, const AdaptiveMaxPool2dOptions& options);
 }  // namespace functional
 
 namespace utils::rnn {
-/// Sequences (L_i, …) as one tensor (longest L, N, …), or (N, longest L, …) where batch_first, with padding_value
-/// behind the shorter ones.
+/// Combines sequences (L_i, …) to one tensor (longest L, N, …), or (N, longest L, …) with batch_first. Shorter
+/// sequences are extended by padding_value.
 Tensor pad_sequence(const std::vector<Tensor>& sequences, bool batch_first = false, double padding_value = 0);
 }  // namespace utils::rnn
 

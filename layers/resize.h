@@ -1,4 +1,4 @@
-// Padding, and layers that change the size of images.
+// Padding, and layers that resize images.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace gradus::nn {
 
-/// How many elements to add on each side: one number for all, or {left, right} and, for images, {left, right, top,
+/// Number of elements added on each side: one number for all sides, {left, right}, or, for images, {left, right, top,
 /// bottom}.
 template <int kSides>
 struct PadSides {
@@ -47,7 +47,7 @@ using ConstantPad1dOptions = ConstantPadOptions<2>;
 using ConstantPad2dOptions = ConstantPadOptions<4>;
 
 namespace detail {
-/// Pads the last dimensions of x. LibTorch has a layer for each mode and number of dimensions; kName is its name.
+/// Pads the last dimensions of x. LibTorch has one layer for each mode and number of dimensions; kName is its name.
 template <class Derived, class Options, PadMode kMode>
 struct PadLayer : PlainLayer<Derived, Options> {
   using PlainLayer<Derived, Options>::PlainLayer;
@@ -56,7 +56,7 @@ struct PadLayer : PlainLayer<Derived, Options> {
 };
 }  // namespace detail
 
-/// x (…, L) with `value` at its ends.
+/// Adds `value` at both ends of x (…, L).
 struct ConstantPad1dImpl : detail::PadLayer<ConstantPad1dImpl, ConstantPad1dOptions, PadMode::constant> {
   static constexpr const char* kName = "ConstantPad1d";
   using PadLayer::PadLayer;
@@ -64,7 +64,7 @@ struct ConstantPad1dImpl : detail::PadLayer<ConstantPad1dImpl, ConstantPad1dOpti
 };
 GRADUS_MODULE(ConstantPad1d);
 
-/// x (…, H, W) with `value` around it.
+/// Surrounds x (…, H, W) with `value`.
 struct ConstantPad2dImpl : detail::PadLayer<ConstantPad2dImpl, ConstantPad2dOptions, PadMode::constant> {
   static constexpr const char* kName = "ConstantPad2d";
   using PadLayer::PadLayer;
@@ -72,7 +72,7 @@ struct ConstantPad2dImpl : detail::PadLayer<ConstantPad2dImpl, ConstantPad2dOpti
 };
 GRADUS_MODULE(ConstantPad2d);
 
-/// x (…, H, W) with zeros around it.
+/// Surrounds x (…, H, W) with zeros.
 struct ZeroPad2dImpl : detail::PadLayer<ZeroPad2dImpl, ZeroPad2dOptions, PadMode::constant> {
   static constexpr const char* kName = "ZeroPad2d";
   using PadLayer::PadLayer;
@@ -80,7 +80,7 @@ struct ZeroPad2dImpl : detail::PadLayer<ZeroPad2dImpl, ZeroPad2dOptions, PadMode
 };
 GRADUS_MODULE(ZeroPad2d);
 
-/// x (…, L) mirrored at its ends.
+/// Extends x (…, L) by mirroring it at its ends.
 struct ReflectionPad1dImpl : detail::PadLayer<ReflectionPad1dImpl, ReflectionPad1dOptions, PadMode::reflect> {
   static constexpr const char* kName = "ReflectionPad1d";
   using PadLayer::PadLayer;
@@ -88,7 +88,7 @@ struct ReflectionPad1dImpl : detail::PadLayer<ReflectionPad1dImpl, ReflectionPad
 };
 GRADUS_MODULE(ReflectionPad1d);
 
-/// x (…, H, W) mirrored at its edges.
+/// Extends x (…, H, W) by mirroring it at its edges.
 struct ReflectionPad2dImpl : detail::PadLayer<ReflectionPad2dImpl, ReflectionPad2dOptions, PadMode::reflect> {
   static constexpr const char* kName = "ReflectionPad2d";
   using PadLayer::PadLayer;
@@ -96,7 +96,7 @@ struct ReflectionPad2dImpl : detail::PadLayer<ReflectionPad2dImpl, ReflectionPad
 };
 GRADUS_MODULE(ReflectionPad2d);
 
-/// x (…, L) with its ends repeated.
+/// Extends x (…, L) by repeating its end elements.
 struct ReplicationPad1dImpl : detail::PadLayer<ReplicationPad1dImpl, ReplicationPad1dOptions, PadMode::replicate> {
   static constexpr const char* kName = "ReplicationPad1d";
   using PadLayer::PadLayer;
@@ -104,7 +104,7 @@ struct ReplicationPad1dImpl : detail::PadLayer<ReplicationPad1dImpl, Replication
 };
 GRADUS_MODULE(ReplicationPad1d);
 
-/// x (…, H, W) with its edges repeated.
+/// Extends x (…, H, W) by repeating its edge pixels.
 struct ReplicationPad2dImpl : detail::PadLayer<ReplicationPad2dImpl, ReplicationPad2dOptions, PadMode::replicate> {
   static constexpr const char* kName = "ReplicationPad2d";
   using PadLayer::PadLayer;
@@ -112,10 +112,10 @@ struct ReplicationPad2dImpl : detail::PadLayer<ReplicationPad2dImpl, Replication
 };
 GRADUS_MODULE(ReplicationPad2d);
 
-/// How pixels are interpolated: kNearest, kLinear, kBilinear, kBicubic, kArea.
+/// Interpolation mode: kNearest, kLinear, kBilinear, kBicubic or kArea.
 struct UpsampleMode {
   UpsampleMode(InterpolateMode mode_) : mode(mode_) {}  // NOLINT(google-explicit-constructor)
-  /// LibTorch's kLinear is one constant for both enumerations.
+  /// In LibTorch, kLinear is one constant for both enumerations.
   UpsampleMode(init::Nonlinearity linear) : mode(InterpolateMode::linear) {  // NOLINT(google-explicit-constructor)
     GRADUS_CHECK(linear == init::Nonlinearity::linear, ValueError, "a nonlinearity is not a mode of interpolation");
   }
@@ -123,14 +123,14 @@ struct UpsampleMode {
 };
 
 struct UpsampleOptions {
-  /// Sizes of the result, or factors, one for each dimension of the image.
+  /// Sizes of the result, or scale factors, one for each dimension of the image.
   GRADUS_ARG(std::optional<std::vector<int64_t>>, size);
   GRADUS_ARG(std::optional<std::vector<double>>, scale_factor);
   GRADUS_ARG(UpsampleMode, mode) = kNearest;
   GRADUS_ARG(std::optional<bool>, align_corners) = absent<bool>();
 };
 
-/// x (N, C, L) or (N, C, H, W) at another size (interpolate in autograd/ops/resample.h).
+/// Resizes x (N, C, L) or (N, C, H, W) (interpolate in autograd/ops/resample.h).
 struct UpsampleImpl : detail::PlainLayer<UpsampleImpl, UpsampleOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x);
@@ -177,7 +177,7 @@ struct UnfoldOptions {
   GRADUS_ARG(Pair, stride) = 1;
 };
 
-/// The windows of x (N, C, H, W) as columns: (N, C R S, windows).
+/// The windows of x (N, C, H, W) as columns (N, C R S, windows).
 struct UnfoldImpl : detail::PlainLayer<UnfoldImpl, UnfoldOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x);
@@ -194,7 +194,7 @@ struct FoldOptions {
   GRADUS_ARG(Pair, stride) = 1;
 };
 
-/// The transpose of Unfold: columns are added up where windows overlap.
+/// The transpose of Unfold: sums columns where windows overlap.
 struct FoldImpl : detail::PlainLayer<FoldImpl, FoldOptions> {
   using PlainLayer::PlainLayer;
   FoldImpl(Pair output_size, Pair kernel_size) : PlainLayer(FoldOptions(output_size, kernel_size)) {}

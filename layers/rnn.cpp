@@ -20,8 +20,8 @@ namespace {
 using detail::RecurrentState;
 using detail::RecurrentWeights;
 
-// One step. `from_input` is W x + b_ih (N, gates * hidden), which does not wait for the hidden state and so is computed
-// for a whole sequence at once.
+// Computes one step. `from_input` is W x + b_ih (N, gates * hidden), which does not depend on the hidden state and is
+// therefore computed for the whole sequence at once.
 
 Tensor rnn_step(const Tensor& from_input, const Tensor& h, const RecurrentWeights& w, RNNNonlinearity nonlinearity) {
   OpScope op("rnn_step", Loc{});
@@ -53,7 +53,7 @@ void fill_uniform(const std::vector<Tensor>& parameters, int64_t hidden_size) {
   for (const Tensor& parameter : parameters) init::uniform_(parameter, -bound, bound);
 }
 
-/// The options that an RNN or a GRU has in common with an LSTM.
+/// The options that RNN and GRU share with LSTM.
 template <class Options>
 detail::RNNOptionsBase base_options(const Options& options) {
   return detail::RNNOptionsBase(options.input_size(), options.hidden_size())
@@ -136,7 +136,7 @@ std::tuple<Tensor, RecurrentState> RecurrentBase::run(const Tensor& x, Recurrent
                " features, expected input_size ", options_base.input_size());
   const bool batched = x.dim() == 3;
   Tensor input = !batched ? x.unsqueeze(1) : options_base.batch_first() ? x.transpose(0, 1) : x;  // (L, N, features)
-  GRADUS_CHECK(input.size(0) > 0, ShapeError, "a sequence of no steps: x has shape ", x.sizes());
+  GRADUS_CHECK(input.size(0) > 0, ShapeError, "the sequence has no steps: x has shape ", x.sizes());
 
   const int64_t count = options_base.num_layers() * directions();
   const int64_t state_size = options_base.proj_size() > 0 ? options_base.proj_size() : options_base.hidden_size();

@@ -1,7 +1,7 @@
-// Recurrent layers: over whole sequences (RNN, LSTM, GRU) and one step at a time (RNNCell, LSTMCell, GRUCell).
+// Recurrent layers for whole sequences (RNN, LSTM, GRU) and for single steps (RNNCell, LSTMCell, GRUCell).
 //
-// With input x, hidden state h and, for LSTM, cell state c, W the weights of the input and U those of the hidden state
-// (both with their biases), * element by element (Elman 1990; Hochreiter and Schmidhuber 1997; Cho et al. 2014):
+// The input is x, the hidden state h and, for LSTM, the cell state c. W are the weights of the input and U those of the
+// hidden state, each with its bias; * is element-wise (Elman 1990; Hochreiter and Schmidhuber 1997; Cho et al. 2014):
 //   RNN   h' = tanh(W x + U h), or relu
 //   LSTM  i = sigmoid(Wi x + Ui h), f = sigmoid(Wf x + Uf h), g = tanh(Wg x + Ug h), o = sigmoid(Wo x + Uo h)
 //         c' = f * c + i * g,  h' = o * tanh(c')
@@ -18,7 +18,7 @@
 
 namespace gradus::nn {
 
-/// What an RNN applies: torch::kTanh or torch::kReLU.
+/// The activation of an RNN: torch::kTanh or torch::kReLU.
 using RNNNonlinearity = init::Nonlinearity;
 
 struct RNNOptions {
@@ -28,7 +28,7 @@ struct RNNOptions {
   GRADUS_ARG(int64_t, num_layers) = 1;
   GRADUS_ARG(RNNNonlinearity, nonlinearity) = kTanh;
   GRADUS_ARG(bool, bias) = true;
-  /// Whether sequences are (N, L, input_size) instead of (L, N, input_size).
+  /// True if sequences are (N, L, input_size) instead of (L, N, input_size).
   GRADUS_ARG(bool, batch_first) = false;
   /// Probability with which outputs of all layers but the last are dropped in training.
   GRADUS_ARG(double, dropout) = 0;
@@ -44,7 +44,7 @@ struct LSTMOptions {
   GRADUS_ARG(bool, batch_first) = false;
   GRADUS_ARG(double, dropout) = 0;
   GRADUS_ARG(bool, bidirectional) = false;
-  /// Size to which a further weight projects the hidden states; 0: none (Sak et al. 2014).
+  /// Size to which an additional weight projects the hidden states; 0 for none (Sak et al. 2014).
   GRADUS_ARG(int64_t, proj_size) = 0;
 };
 
@@ -63,7 +63,7 @@ namespace detail {
 
 using RNNOptionsBase = LSTMOptions;
 
-/// The weights of one layer in one direction; biases and projection undefined where there are none.
+/// The weights of one layer in one direction. Missing biases and a missing projection are undefined.
 struct RecurrentWeights {
   Tensor w_ih, w_hh, b_ih, b_hh, w_hr;
 };
@@ -72,43 +72,43 @@ struct RecurrentState {
   Tensor hidden, cell;
 };
 
-/// What the recurrent layers share. Parameters are PyTorch's: weight_ih_l0 (gates * hidden, input), weight_hh_l0
+/// Base of the recurrent layers. Parameters have PyTorch's names: weight_ih_l0 (gates * hidden, input), weight_hh_l0
 /// (gates * hidden, hidden), bias_ih_l0, bias_hh_l0, weight_hr_l0 (proj, hidden), then those of the reverse direction
-/// (…_l0_reverse), then the next layer's; all start in U(-1 / sqrt(hidden), 1 / sqrt(hidden)).
+/// (…_l0_reverse), then those of the next layer. All are initialised from U(-1 / sqrt(hidden), 1 / sqrt(hidden)).
 class RecurrentBase : public Module {
  public:
   void reset_parameters();
-  /// LibTorch packs the weights for cuDNN here; nothing is to be done.
+  /// Does nothing. LibTorch packs the weights for cuDNN here.
   void flatten_parameters() {}
-  /// All weights, layer after layer.
+  /// All weights, one layer after another.
   std::vector<Tensor> all_weights() const { return parameters(false); }
 
-  /// The options of all kinds together.
+  /// The union of the options of all kinds.
   RNNOptionsBase options_base{0, 0};
 
  protected:
   enum class Cell : uint8_t { rnn, lstm, gru };
   explicit RecurrentBase(Cell cell) : cell_(cell) {}
   void register_weights(const RNNOptionsBase& options, RNNNonlinearity nonlinearity = kTanh);
-  /// x and states to the outputs of the last layer and the states of all.
+  /// Returns the outputs of the last layer and the final states of all layers.
   std::tuple<Tensor, RecurrentState> run(const Tensor& x, RecurrentState initial);
   void print(std::ostream& stream, const char* name) const;
 
  private:
   int64_t directions() const { return options_base.bidirectional() ? 2 : 1; }
-  /// One layer in one direction over input (L, N, features); the outputs and the last state.
+  /// Runs one layer in one direction over input (L, N, features). Returns the outputs and updates the state.
   Tensor run_direction(const Tensor& input, const RecurrentWeights& weights, bool reverse, RecurrentState* state) const;
 
   Cell cell_;
   RNNNonlinearity nonlinearity_ = kTanh;
-  std::vector<RecurrentWeights> weights_;  // by layer and direction
+  std::vector<RecurrentWeights> weights_;  // indexed by layer and direction
 };
 
 }  // namespace detail
 
-/// x (L, N, input_size), or (N, L, input_size) where batch_first, or (L, input_size); h0 (layers * directions, N,
-/// hidden_size), zeros where undefined. Gives (output (L, N, directions * hidden_size), hn as h0). In output, the
-/// forward direction's features come first. Errors name the layer.
+/// Inputs: x (L, N, input_size), or (N, L, input_size) with batch_first, or (L, input_size); h0 (layers * directions,
+/// N, hidden_size), zeros if undefined. Results: (output (L, N, directions * hidden_size), hn in h0's shape). In
+/// output, the features of the forward direction come first. Errors name the layer.
 class RNNImpl : public Cloneable<RNNImpl, detail::RecurrentBase> {
  public:
   RNNImpl(int64_t input_size, int64_t hidden_size) : RNNImpl(RNNOptions(input_size, hidden_size)) {}
@@ -121,7 +121,7 @@ class RNNImpl : public Cloneable<RNNImpl, detail::RecurrentBase> {
 };
 GRADUS_MODULE(RNN);
 
-/// As RNN, with the states (h0, c0), c0 (layers * directions, N, hidden_size): gives (output, (hn, cn)). With
+/// Like RNN, with states (h0, c0), where c0 is (layers * directions, N, hidden_size). Results: (output, (hn, cn)). With
 /// proj_size, h0 and output have that size instead of hidden_size.
 class LSTMImpl : public Cloneable<LSTMImpl, detail::RecurrentBase> {
  public:
@@ -136,7 +136,7 @@ class LSTMImpl : public Cloneable<LSTMImpl, detail::RecurrentBase> {
 };
 GRADUS_MODULE(LSTM);
 
-/// As RNN.
+/// Inputs and results as in RNN.
 class GRUImpl : public Cloneable<GRUImpl, detail::RecurrentBase> {
  public:
   GRUImpl(int64_t input_size, int64_t hidden_size) : GRUImpl(GRUOptions(input_size, hidden_size)) {}
@@ -167,8 +167,8 @@ using GRUCellOptions = LSTMCellOptions;
 
 namespace detail {
 
-/// What the cells share: parameters weight_ih (gates * hidden, input), weight_hh (gates * hidden, hidden), bias_ih and
-/// bias_hh (gates * hidden), started as RecurrentBase does.
+/// Base of the cells: parameters weight_ih (gates * hidden, input), weight_hh (gates * hidden, hidden), bias_ih and
+/// bias_hh (gates * hidden), initialised as in RecurrentBase.
 class CellBase : public Module {
  public:
   void reset_parameters();
@@ -177,14 +177,14 @@ class CellBase : public Module {
  protected:
   void register_weights(int64_t gates, int64_t input_size, int64_t hidden_size, bool bias);
   RecurrentWeights weights() const { return {weight_ih, weight_hh, bias_ih, bias_hh, {}}; }
-  /// Checks x (N, input_size) or (input_size) and gives `state`, or zeros.
+  /// Checks x (N, input_size) or (input_size), and returns `state`, or zeros if it is undefined.
   Tensor checked_state(const Tensor& x, const Tensor& state) const;
 };
 
 }  // namespace detail
 
-/// x (N, input_size) or (input_size) and hx (N, hidden_size) or (hidden_size), zeros where undefined, to the next
-/// hidden state.
+/// Inputs: x (N, input_size) or (input_size), and hx (N, hidden_size) or (hidden_size), zeros if undefined. Returns the
+/// next hidden state.
 class RNNCellImpl : public Cloneable<RNNCellImpl, detail::CellBase> {
  public:
   RNNCellImpl(int64_t input_size, int64_t hidden_size) : RNNCellImpl(RNNCellOptions(input_size, hidden_size)) {}
@@ -197,7 +197,7 @@ class RNNCellImpl : public Cloneable<RNNCellImpl, detail::CellBase> {
 };
 GRADUS_MODULE(RNNCell);
 
-/// The same with (hx, cx), to the next (hidden state, cell state).
+/// Like RNNCell, with states (hx, cx). Returns the next (hidden state, cell state).
 class LSTMCellImpl : public Cloneable<LSTMCellImpl, detail::CellBase> {
  public:
   LSTMCellImpl(int64_t input_size, int64_t hidden_size) : LSTMCellImpl(LSTMCellOptions(input_size, hidden_size)) {}
@@ -211,7 +211,7 @@ class LSTMCellImpl : public Cloneable<LSTMCellImpl, detail::CellBase> {
 };
 GRADUS_MODULE(LSTMCell);
 
-/// As RNNCell.
+/// Inputs and results as in RNNCell.
 class GRUCellImpl : public Cloneable<GRUCellImpl, detail::CellBase> {
  public:
   GRUCellImpl(int64_t input_size, int64_t hidden_size) : GRUCellImpl(GRUCellOptions(input_size, hidden_size)) {}

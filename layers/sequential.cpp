@@ -21,14 +21,14 @@ Tensor SequentialImpl::forward_tensor(const Tensor& x) const {
   }
   if (!parts_.empty()) [[unlikely]]
     return forward_in_parts(x);
-  GRADUS_CHECK(!modules_.empty(), ValueError, "forward of an empty Sequential: push_back modules first");
+  GRADUS_CHECK(!modules_.empty(), ValueError, "cannot call forward of an empty Sequential: push_back modules first");
   Tensor y = x;
   for (const AnyModule& module : modules_) y = module.forward(y);
   return y;
 }
 
 AnyValue SequentialImpl::forward_any(std::span<AnyValue> values) const {
-  GRADUS_CHECK(!modules_.empty(), ValueError, "forward of an empty Sequential: push_back modules first");
+  GRADUS_CHECK(!modules_.empty(), ValueError, "cannot call forward of an empty Sequential: push_back modules first");
   AnyValue value = modules_[0].forward_any(values);
   for (size_t i = 1; i < modules_.size(); ++i) value = modules_[i].forward_any({&value, 1});
   return value;
@@ -53,8 +53,9 @@ Tensor SequentialImpl::forward_in_parts(const Tensor& x) const {
 }
 
 void SequentialImpl::recompute_part(size_t begin, size_t end) {
-  GRADUS_CHECK(end <= modules_.size(), IndexError, "modules up to ", end, " of a Sequential of ", modules_.size());
-  GRADUS_CHECK(begin < end, ValueError, "a part of a Sequential to recompute has no modules: [", begin, ", ", end, ")");
+  GRADUS_CHECK(end <= modules_.size(), IndexError, "end ", end, " is out of range for a Sequential of ",
+               modules_.size());
+  GRADUS_CHECK(begin < end, ValueError, "the part of a Sequential to recompute is empty: [", begin, ", ", end, ")");
   const auto behind = std::lower_bound(parts_.begin(), parts_.end(), std::pair(begin, end));
   const bool overlaps = (behind != parts_.end() && behind->first < end) ||
                         (behind != parts_.begin() && std::prev(behind)->second > begin);
@@ -74,7 +75,8 @@ void SequentialImpl::extend(const SequentialImpl& other) {
 }
 
 const std::shared_ptr<Module>& SequentialImpl::ptr(size_t index) const {
-  GRADUS_CHECK(index < modules_.size(), IndexError, "module ", index, " of a Sequential of ", modules_.size());
+  GRADUS_CHECK(index < modules_.size(), IndexError, "index ", index, " is out of range for a Sequential of ",
+               modules_.size());
   return modules_[index].ptr();
 }
 
@@ -83,7 +85,7 @@ bool SequentialImpl::rebuild(const Module& original, const std::optional<Device>
   modules_.clear(), parts_.clear();
   const std::vector<std::string> names = original.named_children().keys();
   for (size_t i = 0; i < modules.size(); ++i) {
-    // A module that stands here twice is one module in the copy too.
+    // A module that occurs twice here is also one module in the copy.
     size_t first = 0;
     while (modules[first].ptr() != modules[i].ptr()) ++first;
     push_back(names[i], first < i ? modules_[first] : modules[i].clone(device));

@@ -1,12 +1,12 @@
-// Sequential: modules called one after the other.
+// Sequential: modules called one after another.
 #pragma once
 
 #include <gradus/layers/any_module.h>
 
 namespace gradus::nn {
 
-/// Feeds its input through its modules in order (torch::nn::Sequential). Modules are named "0", "1", … unless a name is
-/// given:
+/// Passes its input through its modules in order (torch::nn::Sequential). Modules are named "0", "1", … unless names
+/// are given:
 ///   nn::Sequential net(nn::Linear(784, 64), nn::ReLU(), nn::Linear(64, 10));
 ///   nn::Sequential net({{"fc1", nn::Linear(784, 64)}, {"relu", nn::ReLU()}});
 class SequentialImpl : public Cloneable<SequentialImpl> {
@@ -23,9 +23,9 @@ class SequentialImpl : public Cloneable<SequentialImpl> {
   requires are_modules<Modules...>
   explicit SequentialImpl(Modules&&... modules) { (push_back(std::forward<Modules>(modules)), ...); }
 
-  /// x through every module: net->forward(x). The first module may take other arguments and the last give another
-  /// result, net->forward<Result>(x, y); in between go the values that forward gives, tuples as well. An empty
-  /// Sequential is a ValueError.
+  /// Passes x through all modules: net->forward(x). The first module may take other arguments and the last may return
+  /// another type: net->forward<Result>(x, y). Between modules, values of any type are passed, including tuples. An
+  /// empty Sequential is a ValueError.
   template <class Result = Tensor, class... Args>
   Result forward(Args&&... args) {
     if constexpr (std::is_same_v<Result, Tensor> && sizeof...(Args) == 1 &&
@@ -46,7 +46,7 @@ class SequentialImpl : public Cloneable<SequentialImpl> {
   template <class M>
   requires std::is_constructible_v<AnyModule, M>
   void push_back(std::string name, M&& module) { push_back(std::move(name), AnyModule(std::forward<M>(module))); }
-  /// Appends the modules of `other`, named by their new positions; or those of a vector of pointers.
+  /// Appends the modules of `other`, named by their new positions, or those of a vector of pointers.
   void extend(const SequentialImpl& other);
   template <class M>
   void extend(const std::vector<M>& modules) {
@@ -59,10 +59,10 @@ class SequentialImpl : public Cloneable<SequentialImpl> {
   ConstIterator begin() const { return modules_.begin(); }
   Iterator end() { return modules_.end(); }
   ConstIterator end() const { return modules_.end(); }
-  /// The module at `index`; an index beyond the end is an IndexError.
+  /// The module at `index`. An index beyond the end is an IndexError.
   const std::shared_ptr<Module>& ptr(size_t index) const;
   const std::shared_ptr<Module>& operator[](size_t index) const { return ptr(index); }
-  /// The same as an M (an Impl or a holder of it): net->at<nn::Linear>(0).weight
+  /// The module as an M (an Impl or its holder): net->at<nn::Linear>(0).weight
   template <class M>
   auto& at(size_t index) const {
     return detail::checked_as<M>(*ptr(index));
@@ -73,10 +73,10 @@ class SequentialImpl : public Cloneable<SequentialImpl> {
     return modules_[index].ptr<M>();
   }
 
-  /// Makes one checkpoint of the modules [begin, end): of what they would keep for backward their input alone is left
-  /// (Module::recompute). Parts that are empty or overlap are a ValueError, one beyond the end an IndexError.
+  /// Makes the modules [begin, end) one checkpoint: only its input is kept for backward (Module::recompute). An empty
+  /// or overlapping range is a ValueError, an index beyond the end an IndexError.
   void recompute_part(size_t begin, size_t end);
-  /// Undoes recompute_part.
+  /// Removes all ranges added by recompute_part.
   void keep_all() { parts_.clear(); }
 
   void reset() override {}
@@ -85,11 +85,11 @@ class SequentialImpl : public Cloneable<SequentialImpl> {
  private:
   Tensor forward_tensor(const Tensor& x) const;
   Tensor forward_in_parts(const Tensor& x) const;
-  /// Recomputes no parts.
+  /// Does not recompute ranges.
   AnyValue forward_any(std::span<AnyValue> values) const;
   bool rebuild(const Module& original, const std::optional<Device>& device) override;
   std::vector<AnyModule> modules_;
-  std::vector<std::pair<size_t, size_t>> parts_;  // that are recomputed, in order
+  std::vector<std::pair<size_t, size_t>> parts_;  // recomputed ranges, in order
 };
 
 /// Holder of SequentialImpl.

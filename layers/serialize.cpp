@@ -9,7 +9,7 @@ namespace gradus::nn {
 
 namespace {
 
-/// True if two arrays are the same elements in the same order.
+/// True if two arrays refer to the same elements in the same order.
 bool same_elements(const Array& a, const Array& b) {
   return a.storage() == b.storage() && a.offset() == b.offset() && a.shape() == b.shape() &&
          a.strides() == b.strides() && a.dtype() == b.dtype();
@@ -28,7 +28,7 @@ void detail::store_state(const StateDict& state, const std::string& prefix,
                          std::vector<std::pair<std::string, Array>>& tensors, io::Metadata& metadata) {
   std::vector<std::string> names = state.keys();
   std::sort(names.begin(), names.end());
-  std::map<const void*, std::vector<size_t>> stored;  // places in `tensors` by address of the first element
+  std::map<const void*, std::vector<size_t>> stored;  // indices into `tensors` by address of the first element
   for (const std::string& name : names) {
     const Array& array = state[name].array();
     std::vector<size_t>& places = stored[array.data()];
@@ -69,7 +69,7 @@ void Module::load(serialize::InputArchive& archive) {
 void save_safetensors(const Module& module, const std::string& path) {
   const OpContext context("save");
   std::vector<std::pair<std::string, Array>> tensors;
-  io::Metadata metadata{{"format", "pt"}};  // as PyTorch's loaders want it: named and laid out as theirs
+  io::Metadata metadata{{"format", "pt"}};  // PyTorch's loaders need this entry
   detail::store_state(module.state_dict(), "", tensors, metadata);
   io::save_safetensors(path, tensors, metadata);
 }

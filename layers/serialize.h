@@ -1,8 +1,8 @@
-// Modules to files and back, as safetensors with PyTorch's parameter names.
+// Saves and loads modules as safetensors with PyTorch's parameter names.
 //
-// A file goes both ways between here and PyTorch: safetensors.torch.load_model, load_file and save_model, save_file.
-// Where several names stand for one tensor (tied weights), it is stored once, as save_model does: under the name that
-// comes first in the alphabet, with a line "other name": "stored name" of metadata for each of the others.
+// Files can be exchanged with PyTorch in both directions: safetensors.torch.load_model, load_file, save_model and
+// save_file. A tensor with several names (tied weights) is stored once, as save_model does: under the name that comes
+// first in alphabetical order. For each other name, the metadata contain an entry "other name": "stored name".
 #pragma once
 
 #include <gradus/core/io/safetensors.h>
@@ -11,14 +11,14 @@
 namespace gradus {
 namespace nn {
 
-/// Writes parameters and buffers. A crash leaves the old file or the new one.
+/// Writes parameters and buffers. If the process crashes, the file is either the old or the new one.
 void save_safetensors(const Module& module, const std::string& path);
-/// Copies a file's tensors into the module's parameters and buffers, converted to their types. A tied tensor may stand
-/// in the file under any of its names, or under each. Errors as of load_state_dict and io::load_safetensors; they leave
-/// the module as it was.
+/// Copies a file's tensors into the module's parameters and buffers and converts them to their types. A tied tensor may
+/// be stored under any or all of its names. Throws the same errors as load_state_dict and io::load_safetensors, in
+/// which case the module is not changed.
 IncompatibleKeys load_safetensors(Module& module, const std::string& path, bool strict = true);
 
-/// The same under the names torch::save and torch::load have.
+/// save_safetensors() and load_safetensors() under LibTorch's names.
 inline void save(const Module& module, const std::string& path) { save_safetensors(module, path); }
 inline IncompatibleKeys load(Module& module, const std::string& path, bool strict = true) {
   return load_safetensors(module, path, strict);
@@ -43,13 +43,14 @@ IncompatibleKeys load(const ModuleHolder<M>& module, const std::string& path, bo
 
 namespace detail {
 
-/// Detached tensors in memory of their own.
+/// Copies the tensors to new, detached tensors.
 StateDict copy_of(const StateDict& state);
-/// Adds the tensors of `state` to what a file will hold, each name after `prefix`; tied ones as told above.
+/// Adds the tensors of `state` to the content of a file, with `prefix` before each name. Tied tensors are stored once
+/// (see above).
 void store_state(const StateDict& state, const std::string& prefix, std::vector<std::pair<std::string, Array>>& tensors,
                  io::Metadata& metadata);
-/// The tensors of a file whose names begin with `prefix`, without it, and those that its metadata ties to them (where
-/// `own` is given, the ones named there: the metadata of other programs may say anything).
+/// Returns the tensors whose names begin with `prefix`, without the prefix, and those that the metadata tie to them. If
+/// `own` is given, only its names may be tied, because other programs may store arbitrary metadata.
 StateDict stored_state(const io::Safetensors& file, const std::string& prefix, const StateDict* own = nullptr);
 
 }  // namespace detail

@@ -1,4 +1,4 @@
-// Modules to state dicts and back.
+// Conversion of modules to state dicts and back.
 #include <set>
 
 #include <gradus/layers/module.h>
@@ -20,7 +20,7 @@ StateDict Module::state_dict() const {
 
 namespace {
 
-/// True if two tensors are one block of memory seen alike: tied parameters.
+/// True if two tensors are the same view of the same memory, as tied parameters are.
 bool tied(const Tensor& a, const Tensor& b) {
   return a.array().storage() == b.array().storage() && a.storage_offset() == b.storage_offset() &&
          a.sizes() == b.sizes() && a.strides() == b.strides();
@@ -32,7 +32,7 @@ gradus::detail::Message listed(const std::vector<std::string>& keys) {
   return text;
 }
 
-/// True for a buffer that a state may lack: PyTorch before 0.4.1 did not count the batches of normalisation layers.
+/// True for a buffer that a state may lack. PyTorch before 0.4.1 had no num_batches_tracked.
 bool is_optional(const Module& module, const std::string& buffer) {
   return buffer == "num_batches_tracked" && (dynamic_cast<const detail::NormBase<BatchNormOptions>*>(&module) ||
                                              dynamic_cast<const detail::NormBase<InstanceNormOptions>*>(&module));
@@ -54,7 +54,7 @@ IncompatibleKeys Module::load_state_dict(const StateDict& state, bool strict) {
   for (const auto& item : own) {
     const Tensor* source = state.find(item.key());
     if (!source) {
-      // A file may hold a tied tensor under one of its names only.
+      // A file may contain a tied tensor under only one of its names.
       bool provided = optional.contains(item.key());
       for (const auto& other : own) provided = provided || (state.contains(other.key()) && tied(*item, *other));
       if (!provided) keys.missing_keys.push_back(item.key());

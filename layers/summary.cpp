@@ -17,7 +17,7 @@ namespace detail {
 
 namespace {
 
-/// "Conv2d" of "gradus::nn::Conv2dImpl".
+/// Shortens "gradus::nn::Conv2dImpl" to "Conv2d".
 std::string short_type(std::string name) {
   size_t start = 0, depth = 0;
   for (size_t i = 0; i + 1 < name.size(); ++i) {
@@ -30,14 +30,15 @@ std::string short_type(std::string name) {
   return name;
 }
 
-/// Watches a model that runs: hooks see each module's outputs, and kernels count for the module in which they run.
+/// Observes a running model. Hooks record each module's outputs, and kernels are counted for the module in which they
+/// run.
 class Recorder : private Observer {
  public:
   struct Record {
     Module* module;
     bool was_training;
     LayerSummary layer;
-    unsigned before = 0, after = 0;  // its hooks
+    unsigned before = 0, after = 0;  // ids of the hooks
   };
 
   explicit Recorder(Module& model) {
@@ -76,8 +77,8 @@ class Recorder : private Observer {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  /// Shapes of layers whose forward was called by its name, without hooks: the recorded operators know their layer, and
-  /// the last one made its output.
+  /// Finds the output shapes of layers whose forward was called directly, without hooks. Recorded operators know their
+  /// layer, and the last operator of a layer made its output.
   void complete(const TensorList& outputs) {
     std::set<const Node*> seen;
     std::vector<const Node*> open;
@@ -160,7 +161,7 @@ ModelSummary summarize(Module& model, const std::function<TensorList()>& run) {
 
 namespace {
 
-/// 1234567 as "1,234,567".
+/// Formats 1234567 as "1,234,567".
 std::string grouped(int64_t number) {
   std::string digits = std::to_string(number);
   for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3)

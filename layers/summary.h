@@ -12,15 +12,15 @@
 namespace gradus {
 namespace nn {
 
-/// One module of the tree, without those below it.
+/// One module of the tree, without its submodules.
 struct LayerSummary {
   std::string name;                  ///< dotted; "" for the model itself
-  std::string type;                  ///< "Conv2d"
+  std::string type;                  ///< name of the type, such as "Conv2d"
   int depth = 0;                     ///< 0 for the model itself
-  int calls = 0;                     ///< of the module as a function; 0 where its forward was called by its name
-  std::vector<Shape> output_shapes;  ///< of its last call; empty where it was not called
-  int64_t parameters = 0;            ///< elements; a tied parameter counts where it comes first
-  int64_t multiply_adds = 0;         ///< in matrix products and convolutions that ran in it
+  int calls = 0;                     ///< calls as a function; 0 if only its forward was called directly
+  std::vector<Shape> output_shapes;  ///< of its last call; empty if it was not called
+  int64_t parameters = 0;            ///< number of elements; a tied parameter counts where it occurs first
+  int64_t multiply_adds = 0;         ///< in the matrix products and convolutions that ran in it
 };
 
 struct ModelSummary {
@@ -31,20 +31,20 @@ struct ModelSummary {
 std::ostream& operator<<(std::ostream& stream, const ModelSummary& summary);
 
 namespace detail {
-/// Zeros of `size` where the module's parameters are, of their type unless `dtype` says otherwise.
+/// Zeros of shape `size` on the device of the module's parameters and of their type, unless `dtype` is given.
 Tensor summary_input(const Module& module, const Shape& size, std::optional<DType> dtype);
-/// Calls `run`, which gives the model's outputs, in evaluation mode and looks on.
+/// Calls `run`, which must return the model's outputs, in evaluation mode and collects the summary.
 ModelSummary summarize(Module& model, const std::function<TensorList()>& run);
 }  // namespace detail
 
-/// Calls the model on zeros of `size`, the batch included: multiply-adds are those of the whole batch. The model is as
-/// before afterwards. `dtype` is kLong for models of indices.
+/// Calls the model on zeros of `size`, which includes the batch: multiply-adds are those of the whole batch. The
+/// model is not changed. `dtype` is kLong for models whose inputs are indices.
 template <class M>
 requires std::is_base_of_v<Module, M> ModelSummary summary(M& model, const Shape& size,
                                                            std::optional<DType> dtype = std::nullopt) {
   return summary(model, detail::summary_input(model, size, dtype));
 }
-/// The same for inputs of the caller's, any number of them.
+/// Like summary() of a size, for one or more inputs supplied by the caller.
 template <class M, class... Inputs>
 requires(std::is_base_of_v<Module, M> && (std::is_same_v<Inputs, Tensor> && ...)) ModelSummary
     summary(M& model, const Tensor& first, const Inputs&... inputs) {

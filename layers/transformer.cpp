@@ -18,7 +18,7 @@ TransformerActivation::TransformerActivation(init::Nonlinearity nonlinearity) {
 
 namespace {
 
-/// `count` clones of a layer.
+/// Makes `count` clones of a layer.
 template <class Layer>
 ModuleList clones_of(const Layer& layer, int64_t count, const char* owner) {
   GRADUS_CHECK(count > 0, ValueError, "a ", owner, " of ", count, " layers");
@@ -27,7 +27,7 @@ ModuleList clones_of(const Layer& layer, int64_t count, const char* owner) {
   return layers;
 }
 
-/// A clone of `module`, registered under `name`; nothing where it is empty.
+/// Registers a clone of `module` under `name`, unless it is empty.
 AnyModule registered_clone(Module& owner, const char* name, const AnyModule& module) {
   AnyModule clone = module.clone();
   if (!clone.is_empty()) owner.register_module(name, clone.ptr());

@@ -1,4 +1,4 @@
-// The Transformer (Vaswani et al., "Attention is all you need", 2017): its encoder, its decoder, and both together.
+// The Transformer (Vaswani et al., "Attention is all you need", 2017): encoder, decoder, and the combination of both.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace gradus::nn {
 
-/// What stands between the two linear layers: kReLU, kGELU (others are a ValueError), or a function of a tensor.
+/// The function between the two linear layers: kReLU, kGELU (others are a ValueError), or a function of a tensor.
 class TransformerActivation {
  public:
   TransformerActivation(init::Nonlinearity nonlinearity);  // NOLINT(google-explicit-constructor)
@@ -34,7 +34,7 @@ struct TransformerEncoderLayerOptions {
 };
 
 /// Self-attention and a net of two linear layers, each added to its input and normalised: src (L, N, d_model) to the
-/// same shape. src_mask and src_key_padding_mask as attn_mask and key_padding_mask of MultiheadAttention.
+/// same shape. src_mask and src_key_padding_mask are attn_mask and key_padding_mask of MultiheadAttention.
 class TransformerEncoderLayerImpl : public Cloneable<TransformerEncoderLayerImpl> {
  public:
   TransformerEncoderLayerImpl(int64_t d_model, int64_t nhead)
@@ -58,12 +58,12 @@ struct TransformerEncoderOptions {
       : TransformerEncoderOptions(TransformerEncoderLayer(layer), num_layers) {}
   GRADUS_ARG(TransformerEncoderLayer, encoder_layer);
   GRADUS_ARG(int64_t, num_layers);
-  /// What the output goes through last, if anything.
+  /// If set, applied to the output.
   GRADUS_ARG(AnyModule, norm);
 };
 
-/// num_layers clones of encoder_layer one after the other, children layers.0, layers.1, …: all start with its numbers,
-/// as in PyTorch. Then a clone of norm.
+/// num_layers clones of encoder_layer in sequence, with the names layers.0, layers.1, …, then a clone of norm. As in
+/// PyTorch, all clones start with the same parameters.
 class TransformerEncoderImpl : public Cloneable<TransformerEncoderImpl> {
  public:
   TransformerEncoderImpl(TransformerEncoderLayer layer, int64_t num_layers)
@@ -80,8 +80,8 @@ GRADUS_MODULE(TransformerEncoder);
 
 using TransformerDecoderLayerOptions = TransformerEncoderLayerOptions;
 
-/// As the encoder's layer, with attention to `memory` (S, N, d_model), the encoder's output, in between: tgt
-/// (T, N, d_model) to the same shape. Masks as of MultiheadAttention: tgt_mask (T, T), memory_mask (T, S),
+/// Like the encoder layer, with attention to the encoder's output `memory` (S, N, d_model) in between: tgt (T, N,
+/// d_model) to the same shape. Masks as in MultiheadAttention: tgt_mask (T, T), memory_mask (T, S),
 /// tgt_key_padding_mask (N, T), memory_key_padding_mask (N, S).
 class TransformerDecoderLayerImpl : public Cloneable<TransformerDecoderLayerImpl> {
  public:
@@ -110,7 +110,7 @@ struct TransformerDecoderOptions {
   GRADUS_ARG(AnyModule, norm);
 };
 
-/// Made of decoder_layer and norm as the encoder of its layer.
+/// num_layers clones of decoder_layer in sequence, then a clone of norm.
 class TransformerDecoderImpl : public Cloneable<TransformerDecoderImpl> {
  public:
   TransformerDecoderImpl(TransformerDecoderLayer layer, int64_t num_layers)
@@ -139,24 +139,24 @@ struct TransformerOptions {
   GRADUS_ARG(int64_t, dim_feedforward) = 2048;
   GRADUS_ARG(double, dropout) = 0.1;
   GRADUS_ARG(TransformerActivation, activation) = kReLU;
-  /// Modules that are cloned in the place of those made from the options above.
+  /// If set, these modules are cloned in place of the encoder and decoder described by the options above.
   GRADUS_ARG(AnyModule, custom_encoder);
   GRADUS_ARG(AnyModule, custom_decoder);
 };
 
-/// src (S, N, d_model) and tgt (T, N, d_model) to (T, N, d_model): decoder(tgt, encoder(src)), both ending in a
-/// LayerNorm. Weights start from xavier_uniform_.
+/// src (S, N, d_model) and tgt (T, N, d_model) to (T, N, d_model): decoder(tgt, encoder(src)), each followed by a
+/// LayerNorm. Weights are initialised with xavier_uniform_.
 class TransformerImpl : public Cloneable<TransformerImpl> {
  public:
   TransformerImpl() : TransformerImpl(TransformerOptions()) {}
   explicit TransformerImpl(const TransformerOptions& options);
   void reset() override;
-  /// xavier_uniform_ for everything but vectors.
+  /// Applies xavier_uniform_ to all parameters except vectors.
   void reset_parameters();
   Tensor forward(const Tensor& src, const Tensor& tgt, const Tensor& src_mask = {}, const Tensor& tgt_mask = {},
                  const Tensor& memory_mask = {}, const Tensor& src_key_padding_mask = {},
                  const Tensor& tgt_key_padding_mask = {}, const Tensor& memory_key_padding_mask = {});
-  /// (size, size): 0 on and below the diagonal, minus infinity above, so that no position attends to later ones.
+  /// (size, size): 0 on and below the diagonal, minus infinity above, so that no position attends to a later one.
   static Tensor generate_square_subsequent_mask(int64_t size);
 
   TransformerOptions options;

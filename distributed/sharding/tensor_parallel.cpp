@@ -299,8 +299,8 @@ ParallelSelfAttentionImpl::ParallelSelfAttentionImpl(const ParallelSelfAttention
 
 void ParallelSelfAttentionImpl::reset() {
   const int64_t size = options.embed_dim(), heads = options.num_heads();
-  GRADUS_CHECK(size > 0 && heads > 0 && size % heads == 0, ValueError, "embed_dim ", size, " cannot be divided among ",
-               heads, " heads");
+  GRADUS_CHECK(size > 0 && heads > 0 && size % heads == 0, ValueError, "embed_dim ", size, " cannot be divided into ",
+               heads, " heads of equal size");
   const int64_t own = equal_part(heads, "heads", group) * (size / heads), first = group->rank() * own;
   in_proj_weight = register_parameter("in_proj_weight", empty({3 * own, size}));
   in_proj_bias = register_parameter("in_proj_bias", options.bias() ? zeros({3 * own}) : Tensor());

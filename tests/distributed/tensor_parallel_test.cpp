@@ -436,7 +436,7 @@ TEST_CASE("tensor_parallel: sizes that cannot be divided among the ranks are err
     require_message([&] { nn::ParallelSelfAttention(nn::ParallelSelfAttentionOptions(6, 3), group); },
                     "3 heads cannot be shared equally by 2");
     require_message([&] { nn::ParallelSelfAttention(nn::ParallelSelfAttentionOptions(6, 4), group); },
-                    "embed_dim 6 cannot be divided among 4 heads");
+                    "embed_dim 6 cannot be divided into 4 heads");
     require_message([&] { nn::ColumnParallelLinear(nn::ColumnParallelLinearOptions(4, 8), none); },
                     "needs a process group");
     require_message([&] { nn::SequenceParallelLayerNorm(nn::LayerNormOptions({4}), none); }, "needs a process group");

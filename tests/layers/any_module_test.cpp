@@ -1,4 +1,4 @@
-// AnyModule and Sequential with arguments and results of any type, as LibTorch has them.
+// AnyModule and Sequential with arguments and results of any type, as in LibTorch.
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 
@@ -68,7 +68,7 @@ TEST_CASE("AnyModule calls a forward of any signature") {
   CHECK_THROWS_AS(any.forward(ones({2}), ones({2})), ValueError);
 }
 
-TEST_CASE("AnyModule gives its module") {
+TEST_CASE("AnyModule returns its module") {
   nn::AnyModule any;
   CHECK(any.is_empty());
   CHECK_THROWS_AS(any.ptr(), ValueError);
@@ -92,7 +92,7 @@ TEST_CASE("AnyModule gives its module") {
   CHECK(nn::AnyValue("text").get<const char*>() == std::string("text"));
 }
 
-TEST_CASE("Sequential passes on what its modules give") {
+TEST_CASE("Sequential passes results of any type to the next module") {
   nn::Sequential counters(Counter(1), Counter(2), Counter(3));
   CHECK(counters->forward<int>(1) == 7);
   CHECK_THROWS_AS(counters->forward<float>(1), ValueError);
@@ -119,7 +119,7 @@ TEST_CASE("Sequential passes on what its modules give") {
   CHECK_THROWS_AS(nn::Sequential()->forward<int>(), ValueError);
 }
 
-TEST_CASE("hooks and recomputation see what an AnyModule calls") {
+TEST_CASE("calls of an AnyModule run hooks and recomputation") {
   Twice pair;
   int calls = 0;
   pair->register_forward_hook([&](nn::Module&, const TensorList&, TensorList& outputs) {

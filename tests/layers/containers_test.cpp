@@ -126,7 +126,7 @@ TEST_CASE("ParameterList and ParameterDict register what they hold") {
   CHECK(twin->parameters().empty());
 }
 
-TEST_CASE("clones of containers are independent, and what stands twice in one stands twice in its clone") {
+TEST_CASE("clones of containers are independent and keep repeated entries shared") {
   nn::Linear shared(3, 3);
   nn::Sequential sequential(shared, nn::ReLU(), shared);
   auto copy = std::dynamic_pointer_cast<nn::SequentialImpl>(sequential->clone());
@@ -152,7 +152,7 @@ TEST_CASE("clones of containers are independent, and what stands twice in one st
   CHECK((*dict_copy)["a"] != shared.ptr());
 }
 
-TEST_CASE("parameters are tied by registering one in two places") {
+TEST_CASE("a parameter that is registered twice is tied") {
   struct AutoencoderImpl : nn::Cloneable<AutoencoderImpl> {
     explicit AutoencoderImpl(bool tie_in_reset) : tie_in_reset(tie_in_reset) { AutoencoderImpl::reset(); }
     void reset() override {
@@ -191,7 +191,7 @@ TEST_CASE("parameters are tied by registering one in two places") {
   CHECK(late_copy->decoder->weight.equal(late->encoder->weight));
 }
 
-TEST_CASE("Identity, Unflatten, names of one's own, and how containers print") {
+TEST_CASE("Identity, Unflatten, custom names, and printing of containers") {
   const Tensor x = randn({2, 12});
   CHECK(nn::Identity()(x).is_same(x));
   CHECK(nn::Unflatten(1, std::vector<int64_t>{3, -1})(x).sizes() == Shape({2, 3, 4}));

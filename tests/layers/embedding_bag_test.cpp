@@ -1,5 +1,5 @@
-// embedding_bag and EmbeddingBag. Numbers are those of PyTorch 1.13; with scale_grad_by_freq those of its embedding,
-// because its embedding_bag divides by how often another row occurs when it runs on the CPU.
+// embedding_bag and EmbeddingBag. Expected values are from PyTorch 1.13. With scale_grad_by_freq they are from its
+// embedding, because its embedding_bag on the CPU divides by the frequency of another row.
 #include <gradus/core/runtime/runtime.h>
 #include <gradus/gradus.h>
 #include <gradus/layers/rare_layers.h>
@@ -10,7 +10,7 @@ namespace F = nn::functional;
 
 namespace {
 
-/// sin(step i) for element i.
+/// Element i is sin(step i).
 Tensor bag_wave(const Shape& shape, double step = 0.7) {
   return (arange(0, numel_of(shape), kDouble) * step).sin().reshape(shape);
 }
@@ -30,7 +30,7 @@ F::EmbeddingBagFuncOptions options_of(const BagCase& c, const Tensor& offsets, c
   return options;
 }
 
-/// Bytes beyond those in use that `run` takes at most.
+/// Peak number of bytes that `run` allocates in addition to those in use.
 int64_t peak_of(const std::function<void()>& run) {
   DeviceRuntime& cpu = runtime(DeviceType::cpu);
   cpu.reset_peak_memory_stats(0);
@@ -195,7 +195,7 @@ TEST_CASE("embedding_bag: results and gradients of all modes") {
     CHECK(near(y, c.y));
     CHECK(near(weight.grad(), c.dw));
     if (c.weighted) CHECK(near(factors.grad(), c.dfactors));
-    // The same bags with the last offset told, and, where all have one length, as rows.
+    // The same bags with include_last_offset and, if all have the same length, as rows.
     const auto told = options_of(c, tensor({0, 2, 2, 7, 10}), factors).include_last_offset(true);
     CHECK(F::embedding_bag(indices, weight, told).equal(y));
     const auto rows = options_of(c, Tensor(), c.weighted ? factors.reshape({2, 5}) : Tensor());
@@ -205,7 +205,7 @@ TEST_CASE("embedding_bag: results and gradients of all modes") {
   }
 }
 
-TEST_CASE("embedding_bag: a row's frequency is that in all bags, and in them alone") {
+TEST_CASE("embedding_bag: a row's frequency counts all bags and nothing outside of bags") {
   const Tensor weight = ones({2, 1}).set_requires_grad(true);
   F::embedding_bag(tensor({1, 1, 0}), weight,
                    F::EmbeddingBagFuncOptions().offsets(tensor({0, 2})).mode(kSum).scale_grad_by_freq(true))
@@ -215,7 +215,7 @@ TEST_CASE("embedding_bag: a row's frequency is that in all bags, and in them alo
   CHECK_THROWS_WITH(
       F::embedding_bag(tensor({1, 1, 0}), weight,
                        F::EmbeddingBagFuncOptions().offsets(tensor({0})).mode(kMax).scale_grad_by_freq(true)),
-      test::contains("does not go with scale_grad_by_freq"));
+      test::contains("cannot be combined with scale_grad_by_freq"));
 }
 
 TEST_CASE("embedding_bag: of equal maxima the first gets the gradient, and empty bags give zeros") {
@@ -226,7 +226,7 @@ TEST_CASE("embedding_bag: of equal maxima the first gets the gradient, and empty
   CHECK(y.equal(tensor({{0.0, 0.0}, {1.0, 5.0}, {-3.0, 5.0}, {0.0, 0.0}})));
   y.sum().backward();
   CHECK(weight.grad().equal(tensor({{0.0, 1.0}, {1.0, 0.0}, {1.0, 1.0}})));
-  // Bags of every length up to 70 against the maximum of each.
+  // Bags of every length up to 70 compared with the maximum of each bag.
   std::vector<int64_t> begins = {0}, flat;
   for (int64_t length = 1; length <= 70; ++length) {
     for (int64_t i = 0; i < length; ++i) flat.push_back((i * i + 7 * length) % 50);
@@ -239,7 +239,7 @@ TEST_CASE("embedding_bag: of equal maxima the first gets the gradient, and empty
     CHECK(all[bag].equal(table.index_select(0, indices.narrow(0, begins[bag], bag + 1)).amax(0)));
 }
 
-TEST_CASE("embedding and embedding_bag of no indices have gradients of zeros") {
+TEST_CASE("embedding and embedding_bag without indices have gradients of zeros") {
   const Tensor none = zeros({0}, kLong);
   for (const nn::EmbeddingBagMode mode :
        {nn::EmbeddingBagMode(kSum), nn::EmbeddingBagMode(kMean), nn::EmbeddingBagMode(kMax)}) {
@@ -263,7 +263,7 @@ TEST_CASE("embedding and embedding_bag of no indices have gradients of zeros") {
   }
 }
 
-TEST_CASE("embedding_bag: offsets that make no bags are errors") {
+TEST_CASE("embedding_bag: invalid offsets are errors") {
   const Tensor weight = ones({4, 2}), indices = tensor({1, 2, 3});
   const auto with = [&](const Tensor& offsets, bool last = false) {
     return F::embedding_bag(indices, weight, F::EmbeddingBagFuncOptions().offsets(offsets).include_last_offset(last));
@@ -274,7 +274,7 @@ TEST_CASE("embedding_bag: offsets that make no bags are errors") {
   CHECK_THROWS_AS(with(tensor({0, 4}), true), IndexError);
   CHECK_THROWS_AS(with(tensor({-1, 2})), IndexError);
   CHECK_THROWS_AS(with(zeros({0}, kLong), true), ShapeError);
-  CHECK(with(tensor({0, 2}), true).equal(ones({1, 2})));  // what is behind the last offset is in no bag
+  CHECK(with(tensor({0, 2}), true).equal(ones({1, 2})));  // indices after the last offset are in no bag
 }
 
 TEST_CASE("embedding_bag: half types are rounded once") {
@@ -285,7 +285,7 @@ TEST_CASE("embedding_bag: half types are rounded once") {
   CHECK(F::embedding_bag(tensor({0, 2, 2}), weight, weighted).to(kFloat).item<float>() == 2049.0F - 1.0F);
 }
 
-TEST_CASE("embedding_bag: memory is linear in the indices, however long one bag is") {
+TEST_CASE("embedding_bag: memory is linear in the number of indices even with one long bag") {
   constexpr int64_t kIndices = 20000, kColumns = 16, kRowBytes = kColumns * 4;
   std::vector<int64_t> begins = {0, 18000};
   for (int64_t bag = 1; bag < 2000; ++bag) begins.push_back(18000 + bag);
@@ -296,6 +296,6 @@ TEST_CASE("embedding_bag: memory is linear in the indices, however long one bag 
     nn::EmbeddingBag bag(nn::EmbeddingBagOptions(1000, kColumns).mode(mode).padding_idx(3));
     const int64_t peak = peak_of([&] { bag(indices, offsets).sum().backward(); });
     CAPTURE(static_cast<int>(mode.kind), peak);
-    CHECK(peak < 20 * kIndices * kRowBytes);  // padded to the longest it is 2,000 times that of the rows
+    CHECK(peak < 20 * kIndices * kRowBytes);  // padding to the longest bag would need 2,000 times the rows
   }
 }

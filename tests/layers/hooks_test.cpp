@@ -1,4 +1,4 @@
-// Hooks of modules: when they are called, what they see, and what they may change.
+// Hooks of modules: when they run, what they receive, and what they may change.
 #include <gradus/autograd/autograd.h>
 #include <gradus/layers/layers.h>
 #include <gradus/tests/catch.h>
@@ -10,7 +10,7 @@ using test::contains;
 
 namespace {
 
-/// Takes two tensors and an option, gives a tensor and a pair.
+/// Takes two tensors and an option, and returns a tensor and a pair.
 struct SplitImpl : nn::Module {
   std::tuple<Tensor, std::tuple<Tensor, Tensor>> forward(const Tensor& a, Tensor b, int64_t factor = 1) {
     return {a + b, {a * factor, b * factor}};
@@ -25,7 +25,7 @@ GRADUS_MODULE(Shift);
 
 }  // namespace
 
-TEST_CASE("forward hooks see and replace inputs and outputs, in order") {
+TEST_CASE("forward hooks can read and replace inputs and outputs, in order") {
   nn::Linear linear(2, 3);
   std::vector<std::string> calls;
   const Tensor x = randn({4, 2});
@@ -56,7 +56,7 @@ TEST_CASE("forward hooks see and replace inputs and outputs, in order") {
   CHECK_THROWS_AS(linear->remove_hook(last), IndexError);
 }
 
-TEST_CASE("without hooks nothing is left of them") {
+TEST_CASE("removing all hooks leaves no state") {
   Shift shift;
   CHECK_FALSE(shift->has_hooks());
   const unsigned id = shift->register_forward_hook([](nn::Module&, const TensorList&, TensorList&) {});
@@ -67,7 +67,7 @@ TEST_CASE("without hooks nothing is left of them") {
   CHECK_THROWS_WITH(shift->register_forward_hook(nullptr), contains("function"));
 }
 
-TEST_CASE("hooks know the tensors among many arguments and in nested results") {
+TEST_CASE("hooks receive the tensors among other arguments and in nested results") {
   Split split;
   const Tensor a = randn({2}), b = randn({2});
   size_t inputs_seen = 0, outputs_seen = 0;
@@ -100,7 +100,7 @@ TEST_CASE("containers call the hooks of their modules") {
   CHECK(calls == 12);
 }
 
-TEST_CASE("backward hooks see the gradients of outputs and inputs, and may replace the latter") {
+TEST_CASE("backward hooks receive gradients of outputs and inputs and can replace those of inputs") {
   nn::Linear linear(2, 3);
   const Tensor x = randn({4, 2}, requires_grad());
   TensorList seen_inputs, seen_outputs;
@@ -109,7 +109,7 @@ TEST_CASE("backward hooks see the gradients of outputs and inputs, and may repla
     seen_inputs = grad_inputs, seen_outputs = grad_outputs;
     grad_inputs[0] = grad_inputs[0] * 2;
   });
-  // x reaches the loss beside the layer too: that gradient is not the layer's.
+  // x also reaches the loss without passing the layer; that part of the gradient is not the layer's.
   const Tensor y = linear(x);
   (y.sum() + x.sum()).backward();
   const Tensor through = ones({4, 3}).matmul(linear->weight.detach());
@@ -121,7 +121,7 @@ TEST_CASE("backward hooks see the gradients of outputs and inputs, and may repla
   CHECK(linear->weight.grad().defined());
 }
 
-TEST_CASE("backward hooks of a module whose inputs want no gradients see the outputs' alone") {
+TEST_CASE("backward hooks receive only gradients of outputs if no input requires gradients") {
   nn::Linear linear(2, 3);
   int calls = 0;
   linear->register_backward_hook([&](nn::Module&, TensorList& grad_inputs, const TensorList& grad_outputs) {
@@ -137,7 +137,7 @@ TEST_CASE("backward hooks of a module whose inputs want no gradients see the out
   CHECK(calls == 1);
 }
 
-TEST_CASE("a backward hook sees what a module does in place, and leaves gradients as they are") {
+TEST_CASE("a backward hook works with in-place operators and does not change gradients") {
   const Tensor x = randn({3, 4}, requires_grad());
   auto gradient = [&](bool hooked) {
     nn::ReLU relu(true);
@@ -152,7 +152,7 @@ TEST_CASE("a backward hook sees what a module does in place, and leaves gradient
   CHECK(gradient(true).equal(gradient(false)));
 }
 
-TEST_CASE("backward hooks stand second derivatives, several inputs and a module that is gone") {
+TEST_CASE("backward hooks work with second derivatives, several inputs and a destroyed module") {
   Tensor second;
   const Tensor a = randn({3}, requires_grad()), b = randn({3}, requires_grad());
   int calls = 0;
@@ -161,7 +161,7 @@ TEST_CASE("backward hooks stand second derivatives, several inputs and a module 
     split->register_backward_hook([&](nn::Module&, TensorList& grad_inputs, const TensorList& grad_outputs) {
       CHECK(grad_inputs.size() == 2);
       REQUIRE(grad_outputs.size() == 3);
-      CHECK(grad_outputs[1].defined() == (++calls == 1));  // the second derivative comes through the sum alone
+      CHECK(grad_outputs[1].defined() == (++calls == 1));  // the second derivative comes only through the sum
       CHECK_FALSE(grad_outputs[2].defined());
     });
     const auto [sum, parts] = split(a, b, int64_t{3});
@@ -175,7 +175,7 @@ TEST_CASE("backward hooks stand second derivatives, several inputs and a module 
   CHECK(b.grad().allclose(full({3}, 2.0)));
 }
 
-TEST_CASE("hooks that take or add tensors are refused, and copies have no hooks") {
+TEST_CASE("hooks that remove or add tensors are errors, and copies have no hooks") {
   nn::Linear linear(2, 2);
   const Tensor x = randn({1, 2}, requires_grad());
   const unsigned pre = linear->register_forward_pre_hook([](nn::Module&, TensorList& inputs) { inputs.clear(); });
@@ -207,7 +207,7 @@ TEST_CASE("a hook may remove itself") {
   CHECK(calls == 1);
 }
 
-TEST_CASE("no two hooks have one id, whatever their kind and of whatever they are") {
+TEST_CASE("ids of hooks are unique across kinds, tensors and modules") {
   Shift shift;
   nn::Linear linear(1, 1);
   const Tensor x = ones({1}, TensorOptions().requires_grad(true)), y = x * 2;
@@ -232,5 +232,5 @@ TEST_CASE("no two hooks have one id, whatever their kind and of whatever they ar
     CHECK_THROWS_AS(y.remove_hook(back), IndexError);
   }
   shift(x).backward();
-  CHECK(calls == 100 + 1000 + 2 + 2);  // what is on x, twice
+  CHECK(calls == 100 + 1000 + 2 + 2);  // the hooks of x run twice
 }

@@ -1,4 +1,4 @@
-// How weights start: distributions, gains, and the same numbers on every backend.
+// Weight initialisation: distributions, gains, and equal values on every backend.
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/registry.h>
 #include <gradus/layers/layers.h>
@@ -24,7 +24,7 @@ Statistics statistics(const Tensor& x) {
 
 }  // namespace
 
-TEST_CASE("linear and convolution layers start as PyTorch's do") {
+TEST_CASE("linear and convolution layers are initialised as in PyTorch") {
   manual_seed(1);
   auto check = [](const Tensor& weight, const Tensor& bias, double fan_in) {
     const double bound = 1 / std::sqrt(fan_in);
@@ -66,7 +66,7 @@ TEST_CASE("the same seed gives the same weights on every backend") {
   CHECK(expected.size() == 7);
 }
 
-TEST_CASE("the weight draws before the bias, and each once") {
+TEST_CASE("the weight is drawn before the bias, and each once") {
   manual_seed(7);
   const Tensor weight = init::kaiming_uniform_(empty({4, 6}), std::sqrt(5.0));
   const Tensor bias = init::uniform_(empty({4}), -1 / std::sqrt(6.0), 1 / std::sqrt(6.0));
@@ -79,7 +79,7 @@ TEST_CASE("the weight draws before the bias, and each once") {
   CHECK(linear->weight.detach().equal(weight));
 }
 
-TEST_CASE("initialisers fill with the right spread, in place and without history") {
+TEST_CASE("initialisers have the right spread, work in place and are not recorded") {
   manual_seed(2);
   const Tensor w = empty({100, 50, 2, 2}, requires_grad());  // fan in 200, fan out 400
   auto deviation = [](const Tensor& x) { return statistics(x).deviation; };
@@ -103,7 +103,7 @@ TEST_CASE("initialisers fill with the right spread, in place and without history
   CHECK_THROWS_AS(init::xavier_uniform_(empty({3})), ShapeError);
 }
 
-TEST_CASE("gains are PyTorch's") {
+TEST_CASE("gains equal PyTorch's") {
   CHECK(init::calculate_gain(kLinear) == 1);
   CHECK(init::calculate_gain(kConv2D) == 1);
   CHECK(init::calculate_gain(kSigmoid) == 1);
@@ -126,7 +126,7 @@ TEST_CASE("orthogonal_ gives orthonormal rows or columns times the gain") {
   CHECK_THROWS_WITH(init::orthogonal_(empty({3})), test::contains("(3,)"));
 }
 
-TEST_CASE("trunc_normal_ stays between its bounds and has the truncated distribution's moments") {
+TEST_CASE("trunc_normal_ respects its bounds and has the moments of the truncated distribution") {
   manual_seed(9);
   const Tensor w = init::trunc_normal_(empty({200, 200}));
   const Statistics cut = statistics(w);
@@ -148,7 +148,7 @@ TEST_CASE("trunc_normal_ stays between its bounds and has the truncated distribu
   CHECK_THROWS_AS(init::trunc_normal_(empty({3}), 0, 1, 2, -2), ValueError);
 }
 
-TEST_CASE("eye_, dirac_ and sparse_ put ones and zeros where PyTorch does") {
+TEST_CASE("eye_, dirac_ and sparse_ have ones and zeros where PyTorch's have") {
   CHECK(init::eye_(empty({2, 3})).equal(tensor({{1., 0., 0.}, {0., 1., 0.}})));
   CHECK_THROWS_AS(init::eye_(empty({2})), ShapeError);
 

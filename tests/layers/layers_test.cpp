@@ -1,4 +1,4 @@
-// What layers compute, containers, Functional, options, and messages that name the layer.
+// Results of layers, containers, Functional, options, and messages that name the layer.
 #include <gradus/autograd/autograd.h>
 #include <gradus/layers/layers.h>
 #include <gradus/tests/catch.h>
@@ -42,7 +42,7 @@ TEST_CASE("layers compute what their operators do") {
   CHECK(y.equal(relu(x)));
 }
 
-TEST_CASE("pooling layers pass all their options on, with indices too") {
+TEST_CASE("pooling layers use all their options, also with indices") {
   const Tensor x = randn({2, 3, 9, 8}), line = randn({2, 3, 11});
   nn::MaxPool2d images(nn::MaxPool2dOptions({3, 2}).stride({2, 1}).padding({1, 0}).dilation({1, 3}).ceil_mode(true));
   CHECK(images(x).equal(max_pool2d(x, Pair(3, 2), Pair(2, 1), Pair(1, 0), Pair(1, 3), true)));
@@ -61,11 +61,11 @@ TEST_CASE("pooling layers pass all their options on, with indices too") {
   CHECK(means(x).equal(avg_pool2d(x, Pair(3, 4), Pair(2, 3), Pair(1, 2), true, true, 5)));
 }
 
-TEST_CASE("a transposed convolution gives the output_size that is asked for") {
+TEST_CASE("a transposed convolution produces the requested output_size") {
   const Tensor x = randn({1, 2, 4, 5});
   nn::ConvTranspose2d conv(nn::ConvTranspose2dOptions(2, 3, {3, 2}).stride({3, 2}).padding({1, 0}));
   const auto run = [&](std::vector<int64_t> size) { return conv->forward(x, IntArrayRef(size)); };
-  for (int64_t h : {10, 11, 12}) {  // (4 - 1) * 3 - 2 + 3 and up to a stride more; (5 - 1) * 2 + 2
+  for (int64_t h : {10, 11, 12}) {  // from (4 - 1) * 3 - 2 + 3 to one stride more; (5 - 1) * 2 + 2
     for (int64_t w : {10, 11}) {
       const Tensor wanted = conv_transpose2d(x, conv->weight, conv->bias, Pair(3, 2), Pair(1, 0), Pair(h - 10, w - 10));
       CHECK(wanted.sizes() == Shape({1, 3, h, w}));
@@ -84,7 +84,7 @@ TEST_CASE("a transposed convolution gives the output_size that is asked for") {
   CHECK(line->forward(x[0].transpose(0, 1)[0].unsqueeze(0), IntArrayRef(longest)).sizes() == Shape({1, 3, 10}));
 }
 
-TEST_CASE("activations that work in place print it") {
+TEST_CASE("activations with inplace print it") {
   using namespace nn;
   CHECK(test::printed(Hardtanh(HardtanhOptions().min_val(-2).max_val(3).inplace(true))) ==
         "gradus::nn::Hardtanh(min_val=-2, max_val=3, inplace=true)");
@@ -94,7 +94,7 @@ TEST_CASE("activations that work in place print it") {
   CHECK(test::printed(Threshold(1, 2)) == "gradus::nn::Threshold(threshold=1, value=2)");
 }
 
-TEST_CASE("dropout drops in training alone") {
+TEST_CASE("dropout is active only in training") {
   manual_seed(5);
   nn::Dropout dropout(0.25);
   const Tensor x = ones({10000});
@@ -108,7 +108,7 @@ TEST_CASE("dropout drops in training alone") {
   CHECK_THROWS_AS(nn::Dropout(-0.1), ValueError);
 }
 
-TEST_CASE("losses take their options") {
+TEST_CASE("losses use their options") {
   const Tensor x = randn({4, 3}), target = tensor({0, 2, 1, -100});
   CHECK(nn::CrossEntropyLoss()(x, target).equal(cross_entropy(x, target)));
   CHECK(nn::CrossEntropyLoss(nn::CrossEntropyLossOptions().reduction(kNone))(x, target).sizes() == Shape({4}));
@@ -192,7 +192,7 @@ TEST_CASE("messages name the layer by its path") {
                     "[conv2d] layer 'features.3': weight expects 3 input channels, got x of shape (8, 4, 32, 32)");
   CHECK_THROWS_WITH(net(randn({8, 3, 3, 3})), contains("[linear] layer 'features.5': "));
   CHECK_THROWS_AS(net(randn({8, 4, 32, 32})), ShapeError);
-  // Outside a layer the message names the line instead.
+  // Outside of a layer the message names the source line instead.
   CHECK_THROWS_WITH(conv2d(randn({1, 4, 8, 8}), randn({1, 3, 3, 3})), contains("layers_test.cpp"));
 }
 
@@ -203,7 +203,7 @@ TEST_CASE("recorded operators know the layer that they ran in") {
   CHECK(y.grad_fn()->edges()[0].node->module_path() == "fc");
 }
 
-TEST_CASE("layers that cannot be are refused") {
+TEST_CASE("layers with invalid options are errors") {
   CHECK_THROWS_AS(nn::Conv2d(nn::Conv2dOptions(3, 4, 3).groups(2)), ValueError);
   CHECK_THROWS_AS(nn::Conv2d(3, 4, 0), ValueError);
   CHECK_THROWS_AS(nn::Conv2d(0, 4, 3), ValueError);
@@ -214,7 +214,7 @@ TEST_CASE("layers that cannot be are refused") {
 TEST_CASE("a linear layer may have no inputs, or no outputs") {
   nn::Linear from_nothing(0, 3), to_nothing(3, 0);
   const Tensor y = from_nothing(ones({2, 0}));
-  CHECK(y.equal(zeros({2, 3})));  // the bias, which starts as 0 here
+  CHECK(y.equal(zeros({2, 3})));  // the bias, which was set to 0
   y.sum().backward();
   CHECK(from_nothing->bias.grad().equal(full({3}, 2.0)));
   const Tensor x = ones({2, 3}, requires_grad());
@@ -222,7 +222,7 @@ TEST_CASE("a linear layer may have no inputs, or no outputs") {
   CHECK(x.grad().equal(zeros({2, 3})));
 }
 
-TEST_CASE("an ordered dictionary keeps its order and refuses repeats") {
+TEST_CASE("an ordered dictionary keeps its order and rejects duplicate keys") {
   OrderedDict<std::string, int> dict{{"b", 1}, {"a", 2}};
   dict.insert("c", 3);
   CHECK(dict.keys() == std::vector<std::string>{"b", "a", "c"});
@@ -245,7 +245,7 @@ TEST_CASE("an ordered dictionary keeps its order and refuses repeats") {
   CHECK(dict.is_empty());
 }
 
-TEST_CASE("options that make no sense are refused when the layer is made, or reset") {
+TEST_CASE("invalid options are errors when the layer is made or reset") {
   CHECK_THROWS_AS(nn::Conv2d(nn::Conv2dOptions(1, 2, 3).stride(2).padding(kSame)), ValueError);
   CHECK_THROWS_AS(nn::Conv1d(nn::Conv1dOptions(1, 2, 3).stride(2).padding(kSame)), ValueError);
   nn::Hardtanh hardtanh;

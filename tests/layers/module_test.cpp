@@ -60,7 +60,7 @@ TEST_CASE("parameters, buffers and modules are listed by dotted name in order of
   CHECK(net->fc->weight.is_leaf());
 }
 
-TEST_CASE("a module knows its path until its parent is gone") {
+TEST_CASE("a module knows its path until its parent is destroyed") {
   nn::Linear linear(2, 2);
   CHECK(linear->path() == "");
   {
@@ -76,7 +76,7 @@ TEST_CASE("a module knows its path until its parent is gone") {
   CHECK(linear->name() == "gradus::nn::LinearImpl");
 }
 
-TEST_CASE("names that cannot be registered are refused") {
+TEST_CASE("invalid names cannot be registered") {
   nn::Module module;
   module.register_parameter("weight", zeros({1}));
   module.register_buffer("mean", zeros({1}));
@@ -97,14 +97,14 @@ TEST_CASE("names that cannot be registered are refused") {
   CHECK_THROWS_WITH(self->register_module("self", self), contains("contains it"));
 }
 
-TEST_CASE("a parameter without bias keeps its name, not a tensor") {
+TEST_CASE("an undefined parameter registers a name without a tensor") {
   nn::Linear linear(nn::LinearOptions(2, 3).bias(false));
   CHECK(linear->named_parameters().keys() == Names{"weight"});
   CHECK_FALSE(linear->bias.defined());
   CHECK(linear(ones({1, 2})).sizes() == Shape({1, 3}));
 }
 
-TEST_CASE("holders share, assign and refuse to be used empty") {
+TEST_CASE("holders share and assign modules, and using an empty holder is an error") {
   nn::Linear a(2, 3), b = a, none = nullptr;
   CHECK(a.ptr() == b.ptr());
   CHECK_FALSE(none);
@@ -141,7 +141,7 @@ TEST_CASE("apply visits every module once") {
   CHECK(net->fc->weight.detach().equal(zeros({4, 18})));
 }
 
-TEST_CASE("tied parameters and shared modules are listed once, replaced modules take the name") {
+TEST_CASE("tied parameters and shared modules are listed once, and a replacement takes the name") {
   struct Tied : nn::Module {
     nn::Linear encoder = register_module("encoder", nn::Linear(3, 3)), decoder = register_module("decoder", encoder);
     Tensor weight = register_parameter("weight", encoder->weight);
@@ -169,7 +169,7 @@ TEST_CASE("gradients are cleared") {
   for (const Tensor& parameter : net->parameters()) CHECK_FALSE(parameter.grad().defined());
 }
 
-TEST_CASE("moving converts parameters, their gradients and buffers, which stay the same tensors") {
+TEST_CASE("moving converts parameters, gradients and buffers, which remain the same tensors") {
   Net net;
   net(ones({2, 1, 8, 8})).sum().backward();
   const Tensor weight = net->fc->weight;
@@ -232,7 +232,7 @@ TEST_CASE("a clone is independent and draws no random numbers") {
 
 namespace {
 
-/// Members that are no parameters, at three levels, and one level that cannot clone itself.
+/// Members that are not parameters, at three levels, one of which is not Cloneable.
 struct GainImpl : nn::Cloneable<GainImpl> {
   GainImpl() { GainImpl::reset(); }
   void reset() override { weight = register_parameter("weight", ones({1})); }
@@ -271,14 +271,14 @@ GRADUS_MODULE(Outer);
 
 }  // namespace
 
-TEST_CASE("a clone has the members of all modules below it") {
+TEST_CASE("a clone has the members of all submodules") {
   Outer outer;
   outer->middle->label = "middle";
   outer->middle->gain->gain = 3;
   outer->middle->plain->gain->gain = 4;
   outer->middle->layers->at<Gain>(0).gain = 5;
   outer->middle->layers->at<nn::Dropout>(1).options.p(0.7);
-  outer->middle->layers->push_back("late", Gain());  // not in reset()
+  outer->middle->layers->push_back("late", Gain());  // added after reset()
   outer->middle->gain->eval();
   outer->middle->gain->weight.set_requires_grad(false);
   auto copy = std::dynamic_pointer_cast<OuterImpl>(outer->clone());
@@ -297,7 +297,7 @@ TEST_CASE("a clone has the members of all modules below it") {
   CHECK(middle->gain->path() == "middle.gain");
   CHECK(middle->layers->ptr(2)->path() == "middle.layers.late");
   CHECK(copy->named_parameters().keys() == outer->named_parameters().keys());
-  // What the members hold is what is registered, and nothing of it is the original's.
+  // The members of the clone are the registered modules and tensors, and none is shared with the original.
   CHECK(copy->named_modules()["middle.gain"] == middle->gain.ptr());
   CHECK(copy->named_parameters()["middle.gain.weight"].is_same(middle->gain->weight));
   for (const auto& item : copy->named_parameters()) CHECK_FALSE(item->is_same(outer->named_parameters()[item.key()]));
@@ -320,7 +320,7 @@ TEST_CASE("tied parameters of modules within modules stay tied in a clone") {
   CHECK(weight.item<float>() == 7);
   CHECK_FALSE(weight.is_same(outer->middle->gain->weight));
 
-  // A module that does not keep what register_parameter() returns would train another tensor than its forward uses.
+  // A module that does not store the result of register_parameter() would train another tensor than its forward uses.
   struct CarelessImpl : nn::Cloneable<CarelessImpl> {
     CarelessImpl() { CarelessImpl::reset(); }
     void reset() override {
@@ -337,7 +337,7 @@ TEST_CASE("tied parameters of modules within modules stay tied in a clone") {
   CHECK_THROWS_WITH(careless->clone(), contains("keep what register_parameter() returns"));
 }
 
-TEST_CASE("a module within a clone that cannot become one is named") {
+TEST_CASE("a submodule that cannot be cloned is named") {
   struct FixedImpl : nn::Cloneable<FixedImpl> {
     FixedImpl() = default;
     FixedImpl(const FixedImpl&) = default;
@@ -384,7 +384,7 @@ TEST_CASE("a net prints as LibTorch prints it") {
   CHECK(printed(nn::Functional(relu)) == "gradus::nn::Functional()");
 }
 
-TEST_CASE("a temporary module hands its children on when it is moved") {
+TEST_CASE("a temporary module passes its children on when it is moved") {
   struct Pair : nn::Module {
     nn::Linear fc = register_module("fc", nn::Linear(2, 2));
     Tensor forward(const Tensor& x) { return fc(x); }
@@ -393,12 +393,12 @@ TEST_CASE("a temporary module hands its children on when it is moved") {
   CHECK(sequential->at<Pair>(0).fc->path() == "0.fc");
 }
 
-TEST_CASE("modules may be nested deeper than the stack of a thread") {
+TEST_CASE("deeply nested modules do not overflow the stack") {
   struct ShellImpl : nn::Module {
     explicit ShellImpl(std::shared_ptr<nn::Module> inside) : inner(std::move(inside)) {
       if (inner) register_module("inner", inner);
     }
-    std::shared_ptr<nn::Module> inner;  // held twice, as built-in containers do
+    std::shared_ptr<nn::Module> inner;  // registered and stored, as in built-in containers
   };
   constexpr int depth = 200'000;
   auto core = std::make_shared<nn::LinearImpl>(nn::LinearOptions(2, 1));

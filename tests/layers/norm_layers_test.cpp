@@ -1,4 +1,4 @@
-// What normalisation layers and embeddings keep beside their parameters, and what they refuse.
+// State of normalisation layers and embeddings other than parameters, and their errors.
 #include <gradus/autograd/autograd.h>
 #include <gradus/layers/layers.h>
 #include <gradus/tests/catch.h>
@@ -53,7 +53,7 @@ TEST_CASE("batch normalisation tracks the batches it sees in training and uses t
   CHECK(norm->running_var.equal(ones({3})));
   CHECK(norm->num_batches_tracked.item<int64_t>() == 0);
 
-  // Everything moves and is saved with the module, the count stays an integer.
+  // All buffers are moved and saved with the module; the counter remains an integer.
   norm->to(kDouble);
   CHECK(norm->running_mean.dtype() == kDouble);
   CHECK(norm->num_batches_tracked.dtype() == kLong);
@@ -63,7 +63,7 @@ TEST_CASE("batch normalisation tracks the batches it sees in training and uses t
   CHECK(copy->running_mean.is_same(copy->named_buffers()["running_mean"]));
 }
 
-TEST_CASE("BNReLU2d is batch normalisation, a sum and a ReLU, and its files are BatchNorm2d's") {
+TEST_CASE("BNReLU2d equals batch normalisation, sum and ReLU, and its files those of BatchNorm2d") {
   manual_seed(3);
   nn::BatchNorm2d norm(3);
   nn::BNReLU2d fused(3);
@@ -88,7 +88,7 @@ TEST_CASE("BNReLU2d is batch normalisation, a sum and a ReLU, and its files are 
   CHECK(calls == 2);
 }
 
-TEST_CASE("the fused ReLU gives the gradients of its parts, whoever wants them") {
+TEST_CASE("the fused ReLU has the gradients of its parts for any subset of inputs") {
   manual_seed(4);
   const auto number = dtype(kDouble);
   const TensorList in = {randn({4, 3, 2, 2}, number), randn({3}, number), randn({3}, number),
@@ -117,7 +117,7 @@ TEST_CASE("the fused ReLU gives the gradients of its parts, whoever wants them")
       }
 }
 
-TEST_CASE("the fused ReLU keeps its input and its result, and has slope 0 at 0") {
+TEST_CASE("the fused ReLU saves only its input and result, and has slope 0 at 0") {
   nn::BNReLU2d norm(2);
   norm->eval();
   const Tensor x = tensor({-1.f, 0.f, 1.f, 0.f}).view({1, 2, 1, 2}).requires_grad_();
@@ -146,7 +146,7 @@ TEST_CASE("without momentum the running statistics are the average over all batc
   CHECK(norm->running_mean.allclose(sum / 3, 1e-4, 1e-5));
 }
 
-TEST_CASE("without running statistics evaluation uses the batch's") {
+TEST_CASE("without running statistics, evaluation uses those of the batch") {
   nn::BatchNorm1d norm(nn::BatchNorm1dOptions(2).track_running_stats(false).affine(false));
   CHECK(norm->buffers().empty());
   CHECK(norm->parameters().empty());
@@ -161,7 +161,7 @@ TEST_CASE("without running statistics evaluation uses the batch's") {
   CHECK(instance->num_batches_tracked.item<int64_t>() == 1);
 }
 
-TEST_CASE("normalisation layers start at ones and zeros, and print") {
+TEST_CASE("normalisation layers are initialised with ones and zeros, and print") {
   nn::LayerNorm layer(nn::LayerNormOptions({2, 3}));
   CHECK(layer->weight.detach().equal(ones({2, 3})));
   CHECK(layer->bias.detach().equal(zeros({2, 3})));
@@ -175,7 +175,7 @@ TEST_CASE("normalisation layers start at ones and zeros, and print") {
         "gradus::nn::Embedding(num_embeddings=10, embedding_dim=3, padding_idx=2)");
 }
 
-TEST_CASE("what does not fit is refused, and the message names the layer") {
+TEST_CASE("errors of normalisation layers name the layer") {
   nn::Sequential net(nn::Identity(), nn::BatchNorm2d(3));
   CHECK_THROWS_WITH(net(randn({2, 4, 4})), contains("layer '1'") && contains("(2, 4, 4)"));
   CHECK_THROWS_WITH(net(randn({2, 4, 4, 4})), contains("layer '1'") && contains("4"));
@@ -208,7 +208,7 @@ TEST_CASE("an embedding's padding row is zero and gets no gradient") {
   CHECK(short_rows->weight[1].detach().norm().item<double>() <= 0.5001);
 }
 
-TEST_CASE("an embedding from given vectors is them, frozen unless told") {
+TEST_CASE("from_pretrained uses the given vectors and freezes them by default") {
   const Tensor vectors = randn({4, 2});
   nn::Embedding frozen = nn::Embedding::from_pretrained(vectors);
   CHECK(frozen->weight.is_same(vectors));
@@ -224,7 +224,7 @@ TEST_CASE("an embedding from given vectors is them, frozen unless told") {
   CHECK_THROWS_AS(nn::Embedding(nn::EmbeddingOptions(4, 3)._weight(vectors)), ShapeError);
 }
 
-TEST_CASE("an embedding's padding row counts from the end where it is negative") {
+TEST_CASE("an embedding's negative padding_idx counts from the end") {
   namespace F = nn::functional;
   const Tensor indices = tensor({0, 3, 1, 3});
   for (int64_t padding : {-1, -2, -4, 3}) {
@@ -253,7 +253,7 @@ TEST_CASE("embeddings take max_norm, norm_type and scale_grad_by_freq, as functi
   const Tensor weight = table.clone();
   CHECK(F::embedding(indices, weight, F::EmbeddingFuncOptions().max_norm(1.0))
             .allclose(tensor({{0.6, 0.8}, {0.3, 0.4}, {0.6, 0.8}})));
-  CHECK(weight.allclose(tensor({{0.6, 0.8}, {0.3, 0.4}, {6., 8.}})));  // the rows looked up, in place
+  CHECK(weight.allclose(tensor({{0.6, 0.8}, {0.3, 0.4}, {6., 8.}})));  // the rows that were looked up, in place
   CHECK(F::embedding(indices, table.clone(), F::EmbeddingFuncOptions().max_norm(1.0).norm_type(1))[0].allclose(
       tensor({3. / 7, 4. / 7})));
   nn::Embedding layer(nn::EmbeddingOptions(3, 2).scale_grad_by_freq(true)._weight(table.clone()));

@@ -1,4 +1,4 @@
-// What a layer prints.
+// Returns the text that a layer prints.
 #pragma once
 
 #include <sstream>

@@ -1,4 +1,4 @@
-// The layers of layers/rare_layers.h, with the numbers that PyTorch 1.13 gives for them.
+// The layers of layers/rare_layers.h, compared with values from PyTorch 1.13.
 #include <gradus/gradus.h>
 #include <gradus/layers/rare_layers.h>
 #include <gradus/tests/catch.h>
@@ -11,7 +11,7 @@ using test::printed;
 
 namespace {
 
-/// sin(step i) for element i.
+/// Element i is sin(step i).
 Tensor wave(const Shape& shape, double step = 0.7) {
   return (arange(0, numel_of(shape), kDouble) * step).sin().reshape(shape);
 }
@@ -49,7 +49,7 @@ TEST_CASE("embedding_bag: sums, means and maxima of bags") {
       ValueError);
 }
 
-TEST_CASE("EmbeddingBag: its weight learns, but for the padding") {
+TEST_CASE("EmbeddingBag: its weight is trained except for the padding row") {
   nn::EmbeddingBag bag(nn::EmbeddingBagOptions(4, 3).mode(kSum).padding_idx(-1));
   CHECK(bag->weight[3].equal(zeros({3})));
   const Tensor indices = tensor({0, 3, 0, 1}), offsets = tensor({0, 3});
@@ -61,7 +61,7 @@ TEST_CASE("EmbeddingBag: its weight learns, but for the padding") {
   CHECK(table(tensor({{0, 1}})).equal(ones({1, 3})));
 }
 
-TEST_CASE("adaptive maxima know where they were") {
+TEST_CASE("adaptive maxima return their indices") {
   const Tensor x = wave({2, 3, 5, 7}).set_requires_grad(true);
   nn::AdaptiveMaxPool2d pool(nn::AdaptiveMaxPool2dOptions({3, 2}));
   const auto [maxima, indices] = pool->forward_with_indices(x);
@@ -81,7 +81,7 @@ TEST_CASE("adaptive maxima know where they were") {
   }
 }
 
-TEST_CASE("pad_sequence puts sequences of several lengths side by side") {
+TEST_CASE("pad_sequence combines sequences of different lengths") {
   const std::vector<Tensor> sequences = {ones({2, 3}), full({4, 3}, 2.0)};
   const Tensor padded = nn::utils::rnn::pad_sequence(sequences, true, -1);
   CHECK(padded.sizes() == Shape({2, 4, 3}));

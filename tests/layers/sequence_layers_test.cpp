@@ -1,4 +1,4 @@
-// Recurrent layers and attention: names, states, shapes, and what they refuse. Their numbers are op cases.
+// Recurrent layers and attention: names, states, shapes and errors. Their values are tested by op cases.
 #include <gradus/autograd/autograd.h>
 #include <gradus/layers/layers.h>
 #include <gradus/tests/catch.h>
@@ -16,7 +16,7 @@ using Names = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("recurrent layers have PyTorch's parameters, started in its range") {
+TEST_CASE("recurrent layers have PyTorch's parameters and their initial range") {
   manual_seed(1);
   nn::LSTM lstm(nn::LSTMOptions(3, 4).num_layers(2).bidirectional(true));
   CHECK(lstm->named_parameters().keys() == Names{"weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0",
@@ -45,7 +45,7 @@ TEST_CASE("shapes of outputs and states, batched, batch first and without a batc
   const auto [output, state] = gru(x);
   CHECK(output.sizes() == Shape({5, 2, 8}));
   CHECK(state.sizes() == Shape({4, 2, 4}));
-  // The forward direction's state is its last output, the reverse direction's its first.
+  // The state of the forward direction is its last output, that of the reverse direction its first.
   CHECK(output[4].slice(1, 0, 4).equal(state[2]));
   CHECK(output[0].slice(1, 4, 8).equal(state[3]));
 
@@ -57,14 +57,14 @@ TEST_CASE("shapes of outputs and states, batched, batch first and without a batc
   CHECK(single.allclose(sequence[0], 1e-5, 1e-6));
   CHECK(std::get<0>(single_states).sizes() == Shape({1, 4}));
 
-  // Going on from a state is going on.
+  // Running the rest of a sequence from an intermediate state gives the same result.
   nn::RNN rnn(3, 4);
   const auto [all, last] = rnn(x);
   const auto [first, middle] = rnn(x.slice(0, 0, 2));
   const auto [rest, end] = rnn(x.slice(0, 2, 5), middle);
   CHECK(cat({first, rest}).allclose(all, 1e-5, 1e-6));
   CHECK(end.allclose(last, 1e-5, 1e-6));
-  // A cell makes the same steps.
+  // A cell computes the same steps.
   nn::RNNCell cell(3, 4);
   cell->load_state_dict({{"weight_ih", rnn->named_parameters()["weight_ih_l0"].detach()},
                          {"weight_hh", rnn->named_parameters()["weight_hh_l0"].detach()},
@@ -75,7 +75,7 @@ TEST_CASE("shapes of outputs and states, batched, batch first and without a batc
   CHECK(h.allclose(last[0], 1e-5, 1e-6));
 }
 
-TEST_CASE("dropout between recurrent layers acts in training alone; clones and moves keep the numbers") {
+TEST_CASE("dropout between recurrent layers is active only in training; clones and moves keep the weights") {
   manual_seed(2);
   nn::LSTM lstm(nn::LSTMOptions(3, 4).num_layers(2).dropout(0.5));
   const Tensor x = randn({5, 2, 3});
@@ -91,7 +91,7 @@ TEST_CASE("dropout between recurrent layers acts in training alone; clones and m
   CHECK(std::get<0>(copy->forward(x.to(kDouble))).to(kFloat).allclose(y, 1e-4, 1e-5));
 }
 
-TEST_CASE("recurrent layers refuse what does not fit, by name") {
+TEST_CASE("errors of recurrent layers name the layer") {
   nn::Sequential holder;
   nn::LSTM lstm(3, 4);
   struct Outer : nn::Module {
@@ -109,7 +109,7 @@ TEST_CASE("recurrent layers refuse what does not fit, by name") {
   CHECK_THROWS_AS(nn::LSTM(0, 4), ValueError);
 }
 
-TEST_CASE("attention with and without weights is the same, and masks cut it off") {
+TEST_CASE("attention is the same with and without weights, and respects masks") {
   manual_seed(3);
   nn::MultiheadAttention attention(8, 2);
   CHECK(attention->named_parameters().keys() ==
@@ -124,7 +124,7 @@ TEST_CASE("attention with and without weights is the same, and masks cut it off"
   CHECK(fast.allclose(output, 1e-4, 1e-5));
   CHECK_FALSE(none.defined());
 
-  // Padding of the second sample's last two keys, as booleans and as numbers.
+  // Masks the last two keys of the second sample, with booleans and with numbers.
   Tensor padding = zeros({2, 5}, kBool);
   padding[1].slice(0, 3, 5).fill_(true);
   const auto [masked, masked_weights] = attention(query, keys, keys, padding);
@@ -143,7 +143,7 @@ TEST_CASE("attention with and without weights is the same, and masks cut it off"
   CHECK_THROWS_AS(attention(query, keys, keys, Tensor(), true, zeros({3, 4})), ShapeError);
 }
 
-TEST_CASE("attention of a sequence to itself, whose one product makes queries, keys and values") {
+TEST_CASE("self-attention with one product for queries, keys and values") {
   manual_seed(5);
   for (bool batch_first : {false, true}) {
     nn::MultiheadAttention attention(nn::MultiheadAttentionOptions(8, 2).batch_first(batch_first));
@@ -180,7 +180,7 @@ TEST_CASE("a Transformer's encoder") {
   CHECK_THROWS_AS(nn::TransformerEncoderLayer(nn::TransformerEncoderLayerOptions(8, 2).activation(kTanh)), ValueError);
 }
 
-TEST_CASE("a Transformer's encoder and decoder end in their norm, and their layers start as clones of one") {
+TEST_CASE("Transformer encoder and decoder end with their norm, and their layers are clones") {
   manual_seed(5);
   nn::TransformerEncoderLayer layer(nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(16).dropout(0));
   nn::TransformerEncoder plain(layer, 2);
@@ -202,7 +202,7 @@ TEST_CASE("a Transformer's encoder and decoder end in their norm, and their laye
   CHECK_FALSE(with_function(x).equal(by_function));
 }
 
-TEST_CASE("a Transformer's decoder attends to its input and to the memory, as its parts say") {
+TEST_CASE("a Transformer decoder attends to its input and to the memory") {
   manual_seed(6);
   nn::TransformerDecoderLayer layer(nn::TransformerDecoderLayerOptions(8, 2).dim_feedforward(16).dropout(0));
   const Tensor tgt = randn({3, 2, 8}), memory = randn({5, 2, 8});
@@ -212,7 +212,8 @@ TEST_CASE("a Transformer's decoder attends to its input and to the memory, as it
   const Tensor with = layer->norm2(own + std::get<0>(layer->multihead_attn(own, memory, memory)));
   CHECK(y.allclose(layer->norm3(with + layer->linear2(relu(layer->linear1(with)))), 1e-5, 1e-5));
 
-  // A later position of tgt changes nothing before it; a masked one of memory changes nothing at all.
+  // Changing a later position of tgt does not affect earlier outputs; changing a masked position of memory affects
+  // nothing.
   const Tensor other = tgt.clone(), other_memory = memory.clone();
   other[2].add_(1), other_memory[4].add_(1);
   CHECK(layer(other, memory, later).narrow(0, 0, 2).allclose(y.narrow(0, 0, 2), 1e-5, 1e-5));
@@ -223,7 +224,7 @@ TEST_CASE("a Transformer's decoder attends to its input and to the memory, as it
   CHECK_THROWS_AS(nn::TransformerDecoder(layer, 0), ValueError);
 }
 
-TEST_CASE("a Transformer is its encoder and its decoder") {
+TEST_CASE("a Transformer equals its encoder and decoder") {
   manual_seed(7);
   const auto options = nn::TransformerOptions(8, 2, 2, 1).dim_feedforward(16).dropout(0);
   nn::Transformer model(options);
@@ -253,7 +254,7 @@ TEST_CASE("a Transformer is its encoder and its decoder") {
   CHECK(mask[1][0].item<double>() == 0);
 }
 
-TEST_CASE("a Transformer gives PyTorch's numbers") {
+TEST_CASE("a Transformer has PyTorch's values") {
   const auto wave = [](const Shape& shape, double step) {
     return (arange(0, numel_of(shape), kDouble) * step).sin().reshape(shape);
   };

@@ -35,7 +35,7 @@ TEST_CASE("a state dict holds detached views of every tensor") {
   CHECK(state["fc.weight"].data_ptr() == net->at<nn::Linear>(2).weight.data_ptr());
 }
 
-TEST_CASE("a state dict goes from one net to another") {
+TEST_CASE("a state dict is copied from one net to another") {
   nn::Sequential net = make_net(), other = make_net();
   const Tensor weight = other->at<nn::Linear>(2).weight;
   CHECK_FALSE(weight.equal(net->at<nn::Linear>(2).weight));
@@ -51,7 +51,7 @@ TEST_CASE("a state dict goes from one net to another") {
   CHECK(net(x).equal(other(x)));
 
   other->to(kDouble);
-  other->load_state_dict(net->state_dict());  // converted
+  other->load_state_dict(net->state_dict());  // converted to the other type
   CHECK(other->at<nn::Linear>(2).weight.dtype() == kDouble);
 }
 
@@ -68,7 +68,7 @@ TEST_CASE("long keys are shortened in messages, long lists of keys are not") {
   } catch (const ValueError& error) { CHECK(std::string(error.what()).size() < 1000); }
 }
 
-TEST_CASE("a state that does not fit is refused by name and changes nothing") {
+TEST_CASE("errors of a state that does not fit name the keys, and nothing is changed") {
   nn::Sequential net = make_net();
   const Tensor before = net->at<nn::Linear>(2).weight.detach().clone();
   nn::StateDict state = make_net()->state_dict();
@@ -92,7 +92,7 @@ TEST_CASE("a state that does not fit is refused by name and changes nothing") {
   }
 }
 
-TEST_CASE("a file brings a net back") {
+TEST_CASE("a net is restored from a file") {
   const test::TemporaryDirectory directory;
   const std::string path = directory.file("net.safetensors");
   nn::Sequential net = make_net(), other = make_net();
@@ -110,7 +110,7 @@ TEST_CASE("a file brings a net back") {
   CHECK_THROWS_AS(load(other, directory.file("text.safetensors")), IoError);
 }
 
-TEST_CASE("tied tensors are stored once and come back tied") {
+TEST_CASE("tied tensors are stored once and are tied after loading") {
   const test::TemporaryDirectory directory;
   const std::string path = directory.file("tied.safetensors");
   Tied net;
@@ -122,7 +122,7 @@ TEST_CASE("tied tensors are stored once and come back tied") {
   CHECK(other->encoder->weight.equal(net->encoder->weight));
   CHECK(other->decoder.ptr() == other->encoder.ptr());
 
-  // A net of the same names whose weights are not tied finds both; so does one that reads a file without the metadata.
+  // A net with the same names whose weights are not tied finds both, also in a file without the metadata.
   nn::Sequential untied({{"encoder", nn::Linear(3, 3)}, {"decoder", nn::Linear(3, 3)}});
   load(untied, path);
   CHECK(untied->at<nn::Linear>(1).weight.equal(net->encoder->weight));
@@ -132,10 +132,10 @@ TEST_CASE("tied tensors are stored once and come back tied") {
   CHECK_THROWS_AS(untied->load_state_dict(once), ValueError);
 }
 
-TEST_CASE("files are those of PyTorch's safetensors", "[pytorch]") {
+TEST_CASE("files are compatible with PyTorch's safetensors", "[pytorch]") {
   const test::TemporaryDirectory directory;
   const std::string path = directory.file("net.safetensors");
-  SECTION("what is written") {
+  SECTION("files written by gradus") {
     Tied net;
     save_safetensors(*net, path);
     const io::Safetensors file = io::load_safetensors_with_metadata(path);
@@ -143,7 +143,7 @@ TEST_CASE("files are those of PyTorch's safetensors", "[pytorch]") {
           io::Metadata{{"format", "pt"}, {"encoder.bias", "decoder.bias"}, {"encoder.weight", "decoder.weight"}});
     CHECK(file.tensors.contains("decoder.weight"));
   }
-  SECTION("a tied tensor may stand under either name, or both, with metadata or without") {
+  SECTION("a tied tensor may be stored under one or both names, with or without metadata") {
     const Array weight = randn({3, 3}).array(), bias = randn({3}).array();
     const auto check = [&](const std::vector<std::pair<std::string, Array>>& tensors, const io::Metadata& metadata) {
       io::save_safetensors(path, tensors, metadata);
@@ -156,7 +156,7 @@ TEST_CASE("files are those of PyTorch's safetensors", "[pytorch]") {
     check({{"decoder.weight", weight}, {"encoder.bias", bias}}, {});
     check({{"encoder.weight", weight}, {"encoder.bias", bias}, {"decoder.weight", weight}, {"decoder.bias", bias}}, {});
   }
-  SECTION("metadata that happens to name a tensor ties nothing") {
+  SECTION("metadata that happen to name a tensor tie nothing") {
     nn::Linear net(8, 3);
     io::save_safetensors(path, {{"weight", net->weight.array()}, {"bias", net->bias.array()}}, {{"best", "weight"}});
     CHECK_NOTHROW(load_safetensors(*net, path));
@@ -172,7 +172,7 @@ TEST_CASE("files are those of PyTorch's safetensors", "[pytorch]") {
   }
 }
 
-TEST_CASE("load_state_dict: states of before num_batches_tracked load strictly, as in PyTorch", "[layers]") {
+TEST_CASE("load_state_dict: states from before num_batches_tracked load strictly, as in PyTorch", "[layers]") {
   nn::Sequential net(nn::Conv2d(1, 2, 1), nn::BatchNorm2d(2), nn::BNReLU2d(2),
                      nn::Sequential(nn::InstanceNorm2d(nn::InstanceNorm2dOptions(2).track_running_stats(true))));
   net->train();
@@ -184,13 +184,13 @@ TEST_CASE("load_state_dict: states of before num_batches_tracked load strictly, 
   CHECK(keys.missing_keys.empty());
   CHECK(keys.unexpected_keys.empty());
   CHECK(net->state_dict()["1.running_mean"].equal(old["1.running_mean"]));
-  CHECK(net->state_dict()["1.num_batches_tracked"].item<int64_t>() == 1);  // keeps its number
+  CHECK(net->state_dict()["1.num_batches_tracked"].item<int64_t>() == 1);  // keeps its value
   nn::BatchNorm1d alone(3);
   CHECK(alone
             ->load_state_dict(
                 {{"weight", ones({3})}, {"bias", ones({3})}, {"running_mean", ones({3})}, {"running_var", ones({3})}})
             .missing_keys.empty());
-  // All else may not be missing; and a buffer of that name elsewhere is one like any other.
+  // No other key may be missing, and a buffer with that name in another module is an ordinary buffer.
   nn::StateDict less = old;
   less.erase("1.running_var");
   CHECK_THROWS_WITH(net->load_state_dict(less), test::contains("missing keys: '1.running_var'"));

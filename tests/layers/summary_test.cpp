@@ -28,7 +28,7 @@ const nn::LayerSummary& layer(const nn::ModelSummary& summary, const std::string
 
 }  // namespace
 
-TEST_CASE("a summary tells shapes, parameters and multiply-adds, the same on every backend") {
+TEST_CASE("a summary lists shapes, parameters and multiply-adds, equal on every backend") {
   for (const std::string& backend_name : backend_names()) {
     if (backend(backend_name).device_type() != DeviceType::cpu) continue;
     const BackendGuard guard(backend_name);
@@ -59,7 +59,7 @@ TEST_CASE("a summary tells shapes, parameters and multiply-adds, the same on eve
   }
 }
 
-TEST_CASE("a summary leaves the model as it was") {
+TEST_CASE("a summary does not change the model") {
   Net net;
   net->features->ptr(3)->eval();
   net->fc->weight.set_requires_grad(false);
@@ -74,7 +74,7 @@ TEST_CASE("a summary leaves the model as it was") {
   CHECK(net->is_training());
 }
 
-TEST_CASE("layers that are called by forward have shapes too; operators outside of layers count for the model") {
+TEST_CASE("layers whose forward is called directly have shapes; operators outside of layers count for the model") {
   struct PlainImpl : nn::Module {
     nn::Linear fc = register_module("fc", nn::Linear(6, 4)), unused = register_module("unused", nn::Linear(2, 2));
     Tensor weight = register_parameter("weight", randn({4, 5}));

@@ -57,7 +57,7 @@ StateDict AveragedParameters::averages() const {
 }
 
 void AveragedParameters::apply() {
-  GRADUS_CHECK(!applied(), ValueError, "the averages are applied already");
+  GRADUS_CHECK(!applied(), ValueError, "the averages are already applied");
   std::vector<Array> values;
   for (const Entry& entry : entries_) values.push_back(ops::clone(entry.tensor.array()));
   stashed_ = std::move(values);
@@ -73,7 +73,7 @@ void AveragedParameters::restore() {
 AveragedParameters::Applied::~Applied() {
   try {
     if (averages_.applied()) averages_.restore();
-  } catch (const Error&) {  // the device failed, which its next use tells
+  } catch (const Error&) {  // the device failed; its next use reports the error
   }
 }
 

@@ -9,29 +9,29 @@
 
 namespace gradus::optim {
 
-/// Keeps an average of tensors beside them, and puts it in their place for a while:
+/// Keeps running averages of tensors and can temporarily replace the tensors' values by them:
 ///
 ///   AveragedParameters ema(model, 0.999);                // or equal_weights for SWA
 ///   … optimizer.step(); ema.update();                    // after each step
 ///   { AveragedParameters::Applied applied(ema); evaluate(model); }
 ///
-/// update() sets average = decay average + (1 - decay) value; the first one copies, as
-/// torch.optim.swa_utils.AveragedModel does. Averages of half types are kept in float32, since they would stand still;
-/// integers are copied. The tensors are those that the model had when this was made.
+/// update() sets average = decay average + (1 - decay) value; the first update copies, as in
+/// torch.optim.swa_utils.AveragedModel. Averages of half types are kept in float32, because small changes would be
+/// rounded away. Integers are copied. The tensors are those that the model had at construction.
 class AveragedParameters {
  public:
-  /// The decay of update number n + 1, from n. Must be in [0, 1].
+  /// Returns the decay of the next update, given the number of previous updates. Must be in [0, 1].
   using Decay = std::function<double(int64_t updates)>;
-  /// All updates count alike: stochastic weight averaging (Izmailov et al., "Averaging weights leads to wider optima",
-  /// 2018).
+  /// Gives all updates the same weight: stochastic weight averaging (Izmailov et al., "Averaging weights leads to wider
+  /// optima", 2018).
   static double equal_weights(int64_t updates) {
     return static_cast<double>(updates) / static_cast<double>(updates + 1);
   }
 
-  /// Tensors by name, such as named_parameters(). A decay outside [0, 1] is a ValueError.
+  /// `tensors` are named, as by named_parameters(). A decay outside of [0, 1] is a ValueError.
   AveragedParameters(const StateDict& tensors, double decay);
   AveragedParameters(const StateDict& tensors, Decay decay);
-  /// A module's parameters, and its buffers (the statistics of batch norm) where wanted.
+  /// Averages a module's parameters and optionally its buffers (the statistics of batch norm).
   template <class Model, class AnyDecay>
   requires requires(const Model& model) { model->named_parameters(); }
   AveragedParameters(const Model& model, AnyDecay decay, bool use_buffers = false)
@@ -39,18 +39,18 @@ class AveragedParameters {
   AveragedParameters(const AveragedParameters&) = delete;
   AveragedParameters& operator=(const AveragedParameters&) = delete;
 
-  /// Takes the tensors' values into the averages. A ValueError while these are applied.
+  /// Updates the averages with the tensors' values. Throws a ValueError while the averages are applied.
   void update();
   int64_t updates() const { return updates_; }
-  /// Copies of the averages, by name.
+  /// Copies of the averages by name.
   StateDict averages() const;
 
-  /// Puts the averages into the tensors, and back what was there. Applying twice, or restoring what is not applied, is
-  /// a ValueError.
+  /// apply() replaces the tensors' values by the averages, restore() undoes this. Throws a ValueError if the averages
+  /// are already applied, or not applied, respectively.
   void apply();
   void restore();
   bool applied() const { return !stashed_.empty(); }
-  /// Applies them while it lives.
+  /// Applies the averages while it exists.
   class Applied {
    public:
     explicit Applied(AveragedParameters& averages) : averages_(averages) { averages.apply(); }
@@ -62,9 +62,10 @@ class AveragedParameters {
     AveragedParameters& averages_;
   };
 
-  /// What a checkpoint needs: "updates" and "average.<name>". Save while they are not applied, for the model's sake.
+  /// The state for a checkpoint: "updates" and "average.<name>". Save it while the averages are not applied, so that
+  /// the model is saved with its own values.
   StateDict state_dict() const;
-  /// Other names are a ValueError, other shapes a ShapeError; nothing changes then.
+  /// Unknown or missing names are a ValueError, different shapes a ShapeError. In both cases nothing is changed.
   void load_state_dict(const StateDict& state);
 
  private:
@@ -83,7 +84,7 @@ class AveragedParameters {
   std::vector<Entry> entries_;
   Decay decay_;
   int64_t updates_ = 0;
-  std::vector<Array> stashed_;  // the tensors' own values while averages are applied
+  std::vector<Array> stashed_;  // the tensors' own values while the averages are applied
 };
 
 }  // namespace gradus::optim

@@ -13,7 +13,7 @@ namespace gradus::nn::utils {
 
 namespace {
 
-/// The largest |x|, or the sum of |x|^p.
+/// Returns the largest |x| if p is infinite, else the sum of |x|^p.
 Array reduce_powers(const Array& x, double p) {
   const uint32_t all = (1u << x.ndim()) - 1;
   if (std::isinf(p)) return ops::reduce(ReduceOp::max, ops::unary(UnaryOp::abs, x), all, false, x.dtype());
@@ -44,7 +44,7 @@ void scale_down(const std::vector<Tensor>& tensors, const Array& norm, double ma
     const Array& x = tensor.array();
     const Array here = ops::to_device(factor, x.device());
     if (x.dtype() == here.dtype()) ops::binary(BinaryOp::mul, x, here, &x);
-    else ops::copy_into(x, ops::binary(BinaryOp::mul, ops::cast(x, here.dtype()), here));  // the factor in full
+    else ops::copy_into(x, ops::binary(BinaryOp::mul, ops::cast(x, here.dtype()), here));  // the factor unrounded
   }
 }
 
@@ -57,7 +57,7 @@ Tensor get_total_norm(const std::vector<Tensor>& tensors, double norm_type) {
   for (const Tensor& tensor : tensors) {
     if (!tensor.defined()) continue;
     if (!device) device = tensor.device();
-    ops::check_floating(tensor.array(), "a tensor whose norm is asked for");
+    ops::check_floating(tensor.array(), "a tensor whose norm is computed");
     if (tensor.dtype() == DType::f64) dtype = DType::f64;
   }
   Array total = ops::zeros({}, dtype, device.value_or(Device()));
@@ -83,7 +83,7 @@ Tensor clip_grad_norm_on_device_(const std::vector<Tensor>& parameters, double m
 void clip_grads_with_norm_(const std::vector<Tensor>& parameters, double max_norm, const Tensor& total_norm) {
   const OpContext context("clip_grads_with_norm_");
   check_max_norm(max_norm);
-  GRADUS_CHECK(total_norm.defined() && total_norm.numel() == 1, ShapeError, "total_norm is to be one number");
+  GRADUS_CHECK(total_norm.defined() && total_norm.numel() == 1, ShapeError, "total_norm must be a single number");
   scale_down(gradients_of(parameters), total_norm.array(), max_norm);
 }
 
@@ -96,7 +96,7 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
   const Tensor norm = get_total_norm(gradients, norm_type);
   const double known = norm.item<double>();
   GRADUS_CHECK(std::isfinite(known), ValueError, "the gradients' norm of order ", norm_type, " is ", known,
-               ", so they cannot be clipped; without error_if_nonfinite they are scaled by it all the same");
+               ", so they cannot be clipped; without error_if_nonfinite they are scaled nevertheless");
   scale_down(gradients, norm.array(), max_norm);
   return known;
 }

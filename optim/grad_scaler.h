@@ -1,17 +1,17 @@
-// Loss scaling: float16 has no numbers below 6e-8, so that small gradients vanish. The loss is multiplied by a large
-// number, the gradients are divided by it before the step, and steps whose gradients overflowed are left out
+// Loss scaling. float16 has no numbers below 6e-8, so small gradients vanish. The loss is therefore multiplied by a
+// large scale, the gradients are divided by it before the step, and steps whose gradients overflowed are skipped
 // (Micikevicius et al., "Mixed precision training", 2018). Names and semantics are those of torch.amp.GradScaler.
 //
 //   amp::GradScaler scaler;
 //   …
 //   scaler.scale(loss).backward();
-//   scaler.unscale_(optimizer);                                    // only to look at gradients or to clip them
+//   scaler.unscale_(optimizer);                                    // only to read or clip gradients
 //   nn::utils::clip_grad_norm_on_device_(net->parameters(), 1.0);
 //   scaler.step(optimizer);
 //   scaler.update();
 //
-// The scale and what was found live on the device of the loss and are never read back, so that a step can be captured
-// in a graph. bfloat16 has float32's range and needs none of this.
+// The scale and the overflow flags are kept on the device of the loss and are never read back, so that a step can be
+// captured in a graph. bfloat16 has float32's range and needs no loss scaling.
 #pragma once
 
 #include <map>
@@ -24,36 +24,36 @@ namespace gradus::amp {
 
 struct GradScalerOptions {
   GRADUS_ARG(double, init_scale) = 65536;
-  GRADUS_ARG(double, growth_factor) = 2;     ///< more than 1: after `growth_interval` steps without inf
-  GRADUS_ARG(double, backoff_factor) = 0.5;  ///< less than 1: after a step with one
+  GRADUS_ARG(double, growth_factor) = 2;     ///< above 1; applied after `growth_interval` steps without infinities
+  GRADUS_ARG(double, backoff_factor) = 0.5;  ///< below 1; applied after a step with infinities
   GRADUS_ARG(int64_t, growth_interval) = 2000;
-  GRADUS_ARG(bool, enabled) = true;  ///< false: scale() and unscale_() do nothing, step() is the optimizer's
+  GRADUS_ARG(bool, enabled) = true;  ///< false: scale() and unscale_() do nothing, and step() is optimizer.step()
 };
 
 class GradScaler {
  public:
   using StateDict = optim::StateDict;
 
-  /// Options that make no sense are a ValueError.
+  /// Throws a ValueError for invalid options.
   explicit GradScaler(GradScalerOptions options = {});
   GradScaler(const GradScaler&) = delete;
   GradScaler& operator=(const GradScaler&) = delete;
 
-  /// The loss times the scale, in the loss's type.
+  /// Returns the loss times the scale, in the loss's type.
   Tensor scale(const Tensor& loss);
   TensorList scale(const TensorList& losses);
 
-  /// Divides the gradients of the optimizer's parameters by the scale, in place. At most once for each optimizer
-  /// between two calls of update(), and before its step(); else a ValueError, as are float16 gradients, in which the
-  /// quotient might not be a number.
+  /// Divides the gradients of the optimizer's parameters by the scale, in place. Call it at most once for each
+  /// optimizer between two calls of update(), and before the optimizer's step(); otherwise it throws a ValueError.
+  /// float16 gradients are also a ValueError, because the quotient might underflow.
   void unscale_(optim::Optimizer& optimizer);
 
-  /// optimizer.step() with unscaled gradients; where one of them is inf or NaN nothing changes. Gradients that
-  /// unscale_() has not seen stay multiplied; the step divides. For an optimizer without a rule (has_rule()), the host
-  /// waits for the device.
+  /// Runs optimizer.step() with unscaled gradients. If a gradient contains an infinity or NaN, nothing is changed.
+  /// Gradients that were not passed to unscale_() keep the scale, and the step divides by it. For optimizers that are
+  /// not a KernelOptimizer, the host waits for the device.
   void step(optim::Optimizer& optimizer);
 
-  /// To be called once after the steps of all optimizers: the scale of the next iteration, or a given one.
+  /// Sets the scale of the next iteration, computed or given. Call it once after the steps of all optimizers.
   void update(std::optional<double> new_scale = {});
 
   bool is_enabled() const { return options_.enabled(); }
@@ -61,27 +61,27 @@ class GradScaler {
   /// The scale, read back from the device.
   double get_scale() const;
 
-  /// "scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker", as in PyTorch; empty when
-  /// disabled.
+  /// "scale", "growth_factor", "backoff_factor", "growth_interval" and "_growth_tracker", as in PyTorch. Empty if the
+  /// scaler is disabled.
   StateDict state_dict() const;
-  /// What does not fit is a ValueError, and nothing changes.
+  /// Throws a ValueError and changes nothing if the state does not match.
   void load_state_dict(const StateDict& state);
 
  private:
   enum class Stage { ready, unscaled, stepped };
   struct Progress {
     Stage stage = Stage::ready;
-    std::vector<Array> scaling;  // by device: what multiplies the gradients, and whether an inf was found
+    std::vector<Array> scaling;  // for each device: the factor of the gradients, and whether they contain an infinity
     bool captured = false;       // recorded in a graph, not computed
   };
 
   void make_block(Device device);
   bool capturing() const { return block_.defined() && runtime(block_.device().type()).capturing(); }
-  /// What was done for the optimizer since the last update(); nothing where a capture did it that failed since.
+  /// What was done for the optimizer since the last update(). Reset if it was done by a capture that failed.
   Progress& progress_of(optim::Optimizer& optimizer);
-  /// Looks at all gradients, and divides them where `divide`.
+  /// Searches all gradients for infinities and NaN, and divides them if `divide`.
   std::vector<Array> look_at(optim::Optimizer& optimizer, bool divide) const;
-  /// An entry of the block, or what it will hold at first.
+  /// Reads an entry of the block, or its initial value if there is no block yet.
   double number(int entry) const;
 
   GradScalerOptions options_;

@@ -18,7 +18,7 @@ double largest(const Tensor& x) { return x.abs().max().item<double>(); }
 
 }  // namespace
 
-/// Of the line x + distance * direction: the loss there, its slope along the line, the gradient.
+/// A point of the line x + distance * direction: the loss, its slope along the line, and the gradient.
 struct LBFGS::Point {
   double distance, loss, slope;
   Tensor gradient;
@@ -26,8 +26,8 @@ struct LBFGS::Point {
 
 namespace {
 
-/// Where the cubic through two points' losses and slopes is smallest between `low` and `high` (Nocedal and Wright,
-/// equation 3.59); the middle where it has no minimum.
+/// Minimizes the cubic through the losses and slopes of two points between `low` and `high` (Nocedal and Wright,
+/// equation 3.59). Returns the midpoint if the cubic has no minimum.
 template <class Point>
 double cubic_minimum(const Point& a, const Point& b, double low, double high) {
   const Point& left = a.distance <= b.distance ? a : b;
@@ -50,7 +50,7 @@ void LBFGSOptions::check() const {
   GRADUS_CHECK(max_iter_ > 0 && history_size_ > 0 && max_eval_.value_or(1) > 0, ValueError, "max_iter ", max_iter_,
                ", max_eval and history_size ", history_size_, " must be positive");
   GRADUS_CHECK(!line_search_fn_ || *line_search_fn_ == "strong_wolfe", ValueError,
-               "line_search_fn is \"strong_wolfe\" or left out, got \"", line_search_fn_.value_or(""), "\"");
+               "line_search_fn must be \"strong_wolfe\" or absent, got \"", line_search_fn_.value_or(""), "\"");
 }
 
 LBFGS::LBFGS(std::vector<OptimizerParamGroup> groups, LBFGSOptions defaults)
@@ -78,7 +78,7 @@ void LBFGS::move(double distance, const Tensor& direction) const {
   }
 }
 
-/// -H g by the two loops of algorithm 7.4.
+/// Computes -H g with the two loops of algorithm 7.4.
 Tensor LBFGS::direction_for(const Tensor& gradient) const {
   Tensor q = -gradient;
   if (history_.empty()) return q;
@@ -98,7 +98,8 @@ Tensor LBFGS::direction_for(const Tensor& gradient) const {
   return q;
 }
 
-/// A point with enough decrease and small enough slope: brackets one (algorithm 3.5), then narrows the bracket (3.6).
+/// Finds a point with sufficient decrease and small enough slope: brackets it (algorithm 3.5), then narrows the bracket
+/// (3.6).
 LBFGS::Point LBFGS::strong_wolfe(const std::function<Point(double)>& at, Point start, double distance,
                                  double narrowest) {
   constexpr double kDecrease = 1e-4, kCurvature = 0.9;
@@ -127,7 +128,7 @@ LBFGS::Point LBFGS::strong_wolfe(const std::function<Point(double)>& at, Point s
     previous = std::exchange(current, at(next));
   }
 
-  // `low` has the smaller loss of the two, on whichever side it is.
+  // `low` is the point with the smaller loss, on either side.
   if (low.loss > high.loss) std::swap(low, high);
   bool little_progress = false;
   for (; tries < kMost; ++tries) {
@@ -204,7 +205,7 @@ Tensor LBFGS::step(LossClosure closure) {
       move(distance_, direction_);
     } else {
       move(distance_, direction_);
-      if (i == options.max_iter()) break;  // the gradient there would not be used
+      if (i == options.max_iter()) break;  // the gradient at the new point would not be used
       loss = evaluate().item<double>();
       gradient = flat_gradient();
     }
@@ -246,7 +247,7 @@ void LBFGS::load_state_dict(const StateDict& state) {
   const double iterations = reader.number("state.n_iter"), distance = reader.number("state.t");
   GRADUS_CHECK(steps.defined() == changes.defined() && (!steps.defined() || steps.sizes() == changes.sizes()) &&
                    iterations >= 0 && (iterations == 0) == !direction.defined(),
-               ValueError, "the state dict is none of an LBFGS");
+               ValueError, "the state dict does not belong to an LBFGS");
   Optimizer::load_state_dict(state);
   history_.clear();
   for (int64_t i = 0; steps.defined() && i < steps.size(0); ++i)

@@ -75,7 +75,7 @@ void LRScheduler::visit_state(NumberVisitor& visitor) {
 StateDict LRScheduler::state_dict() const {
   StateDict state("Schedule state");
   NumberWriter writer(state);
-  const_cast<LRScheduler*>(this)->visit_state(writer);  // changes nothing
+  const_cast<LRScheduler*>(this)->visit_state(writer);  // writing changes nothing
   std::vector<double> rates = get_last_lr();
   for (size_t group = 0; group < rates.size(); ++group) writer("lr." + std::to_string(group), rates[group]);
   return state;
@@ -133,7 +133,7 @@ double SequentialLR::rate(int64_t step_count, size_t group) const {
 }
 
 void SequentialLR::visit_state(NumberVisitor& visitor) {
-  // Shows the parts' numbers under names of their own.
+  // Passes on the numbers of a part with a prefix before their names.
   class Prefixed final : public NumberVisitor {
    public:
     Prefixed(NumberVisitor& visitor, std::string prefix) : visitor_(visitor), prefix_(std::move(prefix)) {}

@@ -1,6 +1,5 @@
-// Learning rates that change with the epoch, or with whatever else one call of step() stands for, and
-// ReduceLROnPlateau, which follows a metric. Names and values are those of torch.optim.lr_scheduler in Python, since
-// LibTorch has only a few of these classes.
+// Schedules that change learning rates with every epoch, or any other interval between calls of step(). Names and
+// values are those of torch.optim.lr_scheduler (the Python classes; LibTorch's C++ has only a few).
 //
 // Warm-up, then cosine:
 //   SequentialLR schedule(optimizer, {std::make_shared<LinearLR>(optimizer, 0.1, 1.0, 5),
@@ -15,12 +14,12 @@
 
 namespace gradus::optim {
 
-/// Sets the learning rate of every parameter group. As in PyTorch's Python classes, call step() after each epoch: n
-/// calls leave the rate of epoch n, the first being 0, which a new schedule sets at once. It starts from the rate that
-/// the group had before any schedule was made. Each step changes the rate that is there, so several schedules may act
-/// on one optimizer, and what a user changes between steps stays changed. The optimizer must outlive the schedule.
+/// Sets the learning rate of every parameter group. As in PyTorch's Python classes, call step() after each epoch. After
+/// n calls the rate is that of epoch n; the constructor sets the rate of epoch 0. The schedule starts from the rate
+/// that the group had before any schedule was made. Each step modifies the current rate, so several schedules can act
+/// on one optimizer, and changes by the user persist. The optimizer must outlive the schedule.
 ///
-/// A schedule of your own: derive, give rate(), and call begin() at the end of the constructor.
+/// To write a schedule, derive from this class, implement rate(), and call begin() at the end of the constructor.
 class LRScheduler {
  public:
   explicit LRScheduler(Optimizer& optimizer);
@@ -30,27 +29,27 @@ class LRScheduler {
 
   virtual void step();
   int64_t step_count() const { return step_count_; }
-  /// Goes to a point of the schedule, whatever the rates are now.
+  /// Moves to a point of the schedule, whatever the current rates are.
   virtual void set_step_count(int64_t step_count);
-  /// The rates that the groups have now.
+  /// The current rates of the groups.
   std::vector<double> get_last_lr() const;
 
-  /// What a checkpoint needs, the groups' rates included: "step_count", "base_lr.0", "lr.0", …
+  /// The state for a checkpoint, including the groups' rates: "step_count", "base_lr.0", "lr.0", …
   StateDict state_dict() const;
-  /// The schedule must be made as the one that `state` came from. What does not fit is a ValueError, and nothing
-  /// changes.
+  /// The schedule must have been made with the same arguments as the one that saved `state`. Otherwise throws a
+  /// ValueError and changes nothing.
   void load_state_dict(const StateDict& state);
 
  protected:
   /// Sets the rates of epoch 0.
   void begin() { set_step_count(0); }
-  /// A group's rate after `step_count` calls of step().
+  /// The rate of a group after `step_count` calls of step().
   virtual double rate(int64_t step_count, size_t group) const = 0;
-  /// The same from the group's rate before the last call.
+  /// The rate of a group after `step_count` calls of step(), computed from its rate before the last call.
   virtual double next_rate(int64_t step_count, size_t group, double /*current*/) const {
     return rate(step_count, group);
   }
-  /// Shows what changes with the steps.
+  /// Visits all numbers that change with the steps.
   virtual void visit_state(NumberVisitor& visitor);
 
   Optimizer& optimizer() const { return optimizer_; }
@@ -58,7 +57,7 @@ class LRScheduler {
 
  private:
   friend class SequentialLR;
-  size_t groups();  // how many there are; adopts those added since
+  size_t groups();  // the number of groups; adopts groups added since the last call
 
   Optimizer& optimizer_;
   std::vector<double> bases_;
@@ -77,7 +76,7 @@ class StepLR final : public LRScheduler {
   double gamma_;
 };
 
-/// base gamma^(milestones <= n). A milestone that is listed twice counts twice.
+/// base gamma^(number of milestones <= n). A milestone that is listed twice counts twice.
 class MultiStepLR final : public LRScheduler {
  public:
   MultiStepLR(Optimizer& optimizer, std::vector<int64_t> milestones, double gamma = 0.1);
@@ -112,7 +111,7 @@ class ConstantLR final : public LRScheduler {
   int64_t total_iters_;
 };
 
-/// base times a factor that goes from start_factor, in (0, 1], to end_factor, in [0, 1], in total_iters equal steps.
+/// base times a factor that moves from start_factor, in (0, 1], to end_factor, in [0, 1], in total_iters equal steps.
 class LinearLR final : public LRScheduler {
  public:
   explicit LinearLR(Optimizer& optimizer, double start_factor = 1.0 / 3, double end_factor = 1,
@@ -125,8 +124,8 @@ class LinearLR final : public LRScheduler {
   int64_t total_iters_;
 };
 
-/// eta_min + (base - eta_min) (1 + cos(pi n / T_max)) / 2. Loshchilov and Hutter, "SGDR", 2017, without restarts;
-/// behind T_max it rises again.
+/// eta_min + (base - eta_min) (1 + cos(pi n / T_max)) / 2. Loshchilov and Hutter, "SGDR", 2017, without restarts. After
+/// T_max the rate rises again.
 class CosineAnnealingLR final : public LRScheduler {
  public:
   CosineAnnealingLR(Optimizer& optimizer, int64_t T_max, double eta_min = 0);
@@ -150,10 +149,10 @@ class LambdaLR final : public LRScheduler {
   std::vector<Function> functions_;
 };
 
-/// Schedules one after the other: schedule i + 1 begins, at its epoch 0, in epoch milestones[i].
+/// Runs schedules in sequence: schedule i + 1 starts with its epoch 0 in epoch milestones[i].
 class SequentialLR final : public LRScheduler {
  public:
-  /// Schedules of another optimizer, or milestones that are not ascending or not one fewer, are a ValueError.
+  /// Schedules of another optimizer, a wrong number of milestones, and milestones that do not ascend are a ValueError.
   SequentialLR(Optimizer& optimizer, std::vector<std::shared_ptr<LRScheduler>> schedulers,
                std::vector<int64_t> milestones);
   void step() override;

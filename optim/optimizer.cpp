@@ -15,7 +15,7 @@
 namespace gradus::optim {
 namespace {
 
-/// options.check(), whose messages begin with the options' name.
+/// Calls options.check(), with the options' name at the start of its messages.
 void check(const OptimizerOptions& options) {
   const std::string name = options.name();
   const OpContext context(name.c_str());
@@ -24,7 +24,7 @@ void check(const OptimizerOptions& options) {
 
 std::string options_prefix(size_t group) { return "param_groups." + std::to_string(group) + "."; }
 
-/// Collects the numbers that it is shown.
+/// Collects the numbers that it visits.
 class NumberList final : public NumberVisitor {
  public:
   using NumberVisitor::operator();
@@ -114,7 +114,7 @@ void Optimizer::add_param_group(OptimizerParamGroup group) {
                  ", is the result of an operator: an optimizer changes leaves only");
     auto refuse_repeat = [&](const Tensor& other) {
       GRADUS_CHECK(!other.is_same(parameter), ValueError, "parameter ", i, " of the group, of shape ",
-                   parameter.sizes(), ", is in this optimizer already");
+                   parameter.sizes(), ", is already in this optimizer");
     };
     for (size_t j = 0; j < i; ++j) refuse_repeat(group.params()[j]);
     for (const OptimizerParamGroup& other : groups_)

@@ -1,5 +1,5 @@
-// The formulas of the schedules in lr_scheduler.h. rate() is the closed form, next_rate() the step from the rate that
-// is there, as in PyTorch.
+// The formulas of the schedules in lr_scheduler.h. rate() is the closed form; next_rate() computes the rate from the
+// current one, as PyTorch does.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -90,7 +90,7 @@ double LinearLR::next_rate(int64_t step_count, size_t, double current) const {
   if (step_count > total_iters_) return current;
   const double slope = end_factor_ - start_factor_;
   const double before = static_cast<double>(total_iters_) * start_factor_ + static_cast<double>(step_count - 1) * slope;
-  return std::max(0.0, current * (1 + slope / before));  // rounding may pass below 0 in the last step to end_factor 0
+  return std::max(0.0, current * (1 + slope / before));  // rounding could make the last step to end_factor 0 negative
 }
 
 CosineAnnealingLR::CosineAnnealingLR(Optimizer& optimizer, int64_t T_max, double eta_min)
@@ -107,7 +107,7 @@ double CosineAnnealingLR::rate(int64_t step_count, size_t group) const {
 double CosineAnnealingLR::next_rate(int64_t step_count, size_t group, double current) const {
   const double period = static_cast<double>(T_max_);
   const auto height = [&](int64_t n) { return 1 + std::cos(std::numbers::pi * static_cast<double>(n) / period); };
-  // From the bottom, where the ratio of heights is not defined.
+  // At the minimum the ratio to the previous rate is undefined.
   if ((step_count - 1 - T_max_) % (2 * T_max_) == 0)
     return current + (base(group) - eta_min_) * (1 - std::cos(std::numbers::pi / period)) / 2;
   return std::max(0.0, height(step_count) / height(step_count - 1) * (current - eta_min_) + eta_min_);

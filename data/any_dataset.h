@@ -1,11 +1,12 @@
-// Datasets whose type says nothing of what they do.
+// A dataset type that hides the type of the dataset it holds.
 #pragma once
 
 #include <gradus/data/dataset.h>
 
 namespace gradus::data::datasets {
 
-/// Holds a dataset of any type with these batches; copies copy it. For pipelines that are chosen at run time:
+/// Holds a dataset of any type with this batch type; copies copy the dataset. For pipelines that are chosen at run
+/// time:
 ///
 ///   data::datasets::AnyDataset<> train = digits;
 ///   if (augment) train = train.map(data::transforms::RandomAffine(10));
@@ -24,7 +25,7 @@ class AnyDataset : public BatchDataset<AnyDataset<Batch>, Batch> {
   }
 
   Batch get_batch(const std::vector<size_t>& indices) override { return held_->get_batch(indices); }
-  /// One stacked batch, at once where the dataset within can do that.
+  /// Returns one stacked batch, in one operation if the inner dataset supports it.
   Example<> get_stacked(const std::vector<size_t>& indices) requires(std::is_same_v<Batch, std::vector<Example<>>>) {
     return held_->get_stacked(indices);
   }

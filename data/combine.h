@@ -1,4 +1,4 @@
-// Datasets made of datasets, as torch.utils.data has them.
+// Datasets composed of datasets, as in torch.utils.data.
 #pragma once
 
 #include <initializer_list>
@@ -8,12 +8,12 @@
 namespace gradus::data::datasets {
 
 namespace detail {
-/// The part that holds a sample, by where the parts end.
+/// Returns the part that contains a sample, given the end of each part.
 size_t part_of(size_t index, const std::vector<size_t>& ends);
 }  // namespace detail
 
-/// One dataset behind the other: ConcatDataset(a, b, c), of any types whose batches are vectors of the same examples,
-/// or ConcatDataset(std::vector<D>{…}). The size of each part must be known (ValueError).
+/// Concatenates datasets: ConcatDataset(a, b, c) of any types whose batches are vectors of the same examples, or
+/// ConcatDataset(std::vector<D>{…}). All sizes must be known (ValueError).
 template <class Batch = std::vector<Example<>>>
 class ConcatDataset : public BatchDataset<ConcatDataset<Batch>, Batch> {
  public:
@@ -35,7 +35,7 @@ class ConcatDataset : public BatchDataset<ConcatDataset<Batch>, Batch> {
   }
 
   Batch get_batch(const std::vector<size_t>& indices) override {
-    // Each part is asked once, for all of its samples.
+    // Each part is called once for all of its samples.
     std::vector<std::vector<size_t>> wanted(parts_.size()), places(parts_.size());
     for (size_t i = 0; i < indices.size(); ++i) {
       GRADUS_CHECK(indices[i] < ends_.back(), IndexError, "sample ", indices[i], " of a dataset of ", ends_.back());
@@ -80,7 +80,7 @@ class ConcatDataset : public BatchDataset<ConcatDataset<Batch>, Batch> {
   }
 
   std::vector<AnyDataset<Batch>> parts_;
-  std::vector<size_t> ends_;  // of each part, in samples of the whole
+  std::vector<size_t> ends_;  // end of each part, as an index into the whole dataset
 };
 
 template <class First, class... Rest>
@@ -89,15 +89,16 @@ template <class Part>
 ConcatDataset(std::vector<Part>) -> ConcatDataset<typename Part::BatchType>;
 
 namespace detail {
-/// Sizes of the parts of `total` samples: as given if they sum up to it, or as fractions of it that sum up to 1; what
-/// rounding leaves goes to the first parts, one each (torch.utils.data.random_split). Anything else is a ValueError.
+/// Sizes of the parts of `total` samples. `lengths` are sizes that add up to `total`, or fractions that add up to 1;
+/// samples left over by rounding go to the first parts, one each (torch.utils.data.random_split). Anything else is a
+/// ValueError.
 std::vector<size_t> split_sizes(size_t total, const std::vector<double>& lengths);
-/// 0 … total - 1 in an order drawn from `seed`, cut into parts.
+/// Permutes 0 … total - 1 at random by `seed` and splits the result into parts.
 std::vector<std::vector<size_t>> split_indices(const std::vector<size_t>& sizes, uint64_t seed);
 }  // namespace detail
 
-/// Parts of a dataset that do not overlap, drawn at random: random_split(dataset, {50000, 10000}) or, as fractions,
-/// random_split(dataset, {0.8, 0.2}). The split is a function of `seed`; the default generator's seed unless given.
+/// Splits a dataset at random into parts that do not overlap: random_split(dataset, {50000, 10000}) or, with fractions,
+/// random_split(dataset, {0.8, 0.2}). The split depends only on `seed`, by default the default generator's seed.
 template <class Source, class Number>
 std::vector<Subset<Source>> random_split(const Source& dataset, const std::vector<Number>& lengths,
                                          std::optional<uint64_t> seed = std::nullopt) {

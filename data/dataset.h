@@ -5,8 +5,8 @@
 //                                           .map(data::transforms::Stack<>());
 //   std::puts(train.explain().c_str());
 //
-// A pipeline says what to do; nothing is read or computed before a sample (or a size that depends on samples) is asked
-// for. A dataset of your own derives from Dataset and writes two methods:
+// A pipeline describes work: nothing is read or computed before a sample, or a size that depends on samples, is
+// requested. A custom dataset derives from Dataset and implements two methods:
 //
 //   struct Squares : data::datasets::Dataset<Squares> {
 //     data::Example<> get(size_t i) override { return {tensor(float(i)), tensor(float(i * i))}; }
@@ -28,7 +28,7 @@
 namespace gradus::data::datasets {
 
 namespace detail {
-// What the methods of pipelines return; data/pipeline.h has the bodies.
+// Results of the pipeline methods. Their bodies are in data/pipeline.h.
 template <class Source, class Transform>
 auto mapped(Source source, Transform transform);
 template <class Source, class Predicate>
@@ -41,24 +41,26 @@ template <class Source>
 auto range_of(Source source, size_t first, size_t count);
 }  // namespace detail
 
-/// What a loader reads batches from. `Self` is the derived class, so that pipelines know their whole type.
+/// Base of everything a loader can read batches from. `Self` is the derived class, so that pipelines know their whole
+/// type.
 ///
-/// The methods that make pipelines keep a copy of this dataset, or move it from an rvalue.
+/// Methods that make pipelines copy this dataset, or move it from an rvalue.
 template <class Self, class Batch = std::vector<Example<>>>
 class BatchDataset {
  public:
   using BatchType = Batch;
 
   virtual ~BatchDataset() = default;
-  /// The batch of the samples with these indices, in this order. There may be none: a rank's part of a small batch.
+  /// Returns the batch of the samples with these indices, in this order. It may be empty, as a rank's part of a small
+  /// batch.
   virtual Batch get_batch(const std::vector<size_t>& indices) = 0;
-  /// Number of samples, where it is known.
+  /// Number of samples, if known.
   virtual std::optional<size_t> size() const = 0;
 
-  /// One sample, of a dataset whose batches are vectors.
+  /// Returns one sample. Only for datasets whose batches are vectors.
   auto get(size_t index) { return std::move(get_batch({index}).at(0)); }
 
-  /// Applies `transform` to every sample, or to the batch behind Stack. A transform is one of data/transforms/transforms.h or
+  /// Applies `transform` to every sample, or after Stack to the batch. A transform is a class of data/transforms/transforms.h or
   /// data/transforms/image_transforms.h, or any function of the sample (Example<>) or of its data (Tensor).
   template <class Transform>
   auto map(Transform transform) const& {
@@ -69,9 +71,9 @@ class BatchDataset {
     return detail::mapped(std::move(self()), std::move(transform));
   }
 
-  /// Only the samples that predicate(sample) accepts, in their order. The source is read as far as it takes to find the
-  /// sample that is asked for; size() reads all of it. What is found is remembered and shared by copies. The predicate
-  /// sees random transforms as the first epoch of seed 0 has them, so that what is accepted stays the same.
+  /// Keeps only the samples that predicate(sample) accepts, in their order. The source is read as far as needed to find
+  /// the requested sample; size() reads all of it. Results are remembered and shared by copies. While the predicate
+  /// runs, random transforms behave as in epoch 0 with seed 0, so that the selection does not change.
   template <class Predicate>
   auto filter(Predicate predicate) const& {
     return detail::filtered(self(), std::move(predicate));
@@ -81,28 +83,28 @@ class BatchDataset {
     return detail::filtered(std::move(self()), std::move(predicate));
   }
 
-  /// Keeps every sample in memory once it was asked for; copies share what is kept. Each consumer gets numbers of its
-  /// own. Random transforms before the cache draw once, from `seed`, whenever that is: a resumed run sees the same.
+  /// Keeps every requested sample in memory. Copies share the cache, and each consumer gets its own copy of a sample.
+  /// Random transforms before the cache draw once, from `seed`, so that a resumed run sees the same samples.
   auto cache(uint64_t seed = 0) const& { return detail::cached(self(), seed); }
   auto cache(uint64_t seed = 0) && { return detail::cached(std::move(self()), seed); }
 
-  /// The samples in a random order, the same in every epoch: a function of `seed`. (RandomSampler gives each epoch an
-  /// order of its own.)
+  /// The samples in a random order that depends only on `seed` and is the same in every epoch. (RandomSampler uses a
+  /// different order in each epoch.)
   auto shuffle(uint64_t seed = 0) const& { return detail::shuffled(self(), seed); }
   auto shuffle(uint64_t seed = 0) && { return detail::shuffled(std::move(self()), seed); }
 
-  /// The first `count` samples, or all where there are fewer.
+  /// The first `count` samples, or all if there are fewer.
   auto take(size_t count) const& { return detail::range_of(self(), 0, count); }
   auto take(size_t count) && { return detail::range_of(std::move(self()), 0, count); }
-  /// All samples but the first `count`.
+  /// All samples except the first `count`.
   auto skip(size_t count) const& { return detail::range_of(self(), count, SIZE_MAX); }
   auto skip(size_t count) && { return detail::range_of(std::move(self()), count, SIZE_MAX); }
 
-  /// The pipeline in words, a line for each step, the source first. Reads no sample.
+  /// Describes the pipeline, one line for each step, starting with the source. Reads no sample.
   std::string explain() const { return gradus::data::detail::join_lines(plan()); }
-  /// The lines of explain(). A dataset of your own has its name and size here, unless it overrides this.
+  /// The lines of explain(). By default a dataset is described by its name and size.
   virtual std::vector<std::string> plan() const { return {gradus::data::detail::plan_line(typeid(Self), size())}; }
-  /// Number of transforms before this dataset's samples. Each draws random numbers of its own stage.
+  /// Number of transforms before this dataset. Each transform draws the random numbers of its own stage.
   virtual uint64_t stage() const { return 0; }
 
  private:
@@ -110,8 +112,8 @@ class BatchDataset {
   Self& self() { return static_cast<Self&>(*this); }
 };
 
-/// A dataset that makes one sample at a time. Derived classes write get and size. Loaders copy a dataset for each of
-/// their workers and call each copy from one thread.
+/// A dataset that makes one sample at a time. Derived classes implement get and size. Loaders copy a dataset for each
+/// worker and use each copy in one thread.
 template <class Self, class SingleExample = Example<>>
 class Dataset : public BatchDataset<Self, std::vector<SingleExample>> {
  public:

@@ -7,12 +7,12 @@
 
 namespace gradus::data {
 
-/// What stands in the place of a target where there is none.
+/// The target type of examples without a target.
 namespace example {
 using NoTarget = void;
 }
 
-/// An input and what a model should make of it (torch::data::Example).
+/// An input and the desired output of a model (torch::data::Example).
 template <class Data = Tensor, class Target = Tensor>
 struct Example {
   Example() = default;
@@ -22,7 +22,7 @@ struct Example {
   Target target;
 };
 
-/// An input alone.
+/// An input without a target.
 template <class Data>
 struct Example<Data, example::NoTarget> {
   Example() = default;

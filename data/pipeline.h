@@ -1,4 +1,4 @@
-// The steps of pipelines. Made by the methods of BatchDataset (data/dataset.h, which includes this file).
+// The steps of pipelines, made by the methods of BatchDataset (data/dataset.h includes this file).
 #pragma once
 
 #include <concepts>
@@ -13,24 +13,24 @@
 
 namespace gradus::data::datasets {
 
-/// A dataset that can make a stacked batch at once, faster than by stacking samples, with the same bits.
+/// A dataset that can make a stacked batch directly, which is faster than stacking samples and gives identical results.
 template <class Source>
 concept StackedDataset = requires(Source& source, const std::vector<size_t>& indices) {
   { source.get_stacked(indices) } -> std::same_as<Example<>>;
 };
-/// A transform that may as well be applied to a stacked batch.
+/// A transform that can also be applied to a stacked batch.
 template <class Transform>
 concept StackedTransform = requires(const Transform& transform, Example<> batch) {
   { transform.apply_stacked(std::move(batch)) } -> std::same_as<Example<>>;
 };
-/// A transform of one sample; others (Stack) take the whole batch.
+/// A transform of one sample. Other transforms (Stack) take the whole batch.
 template <class Transform, class Sample>
 concept SampleTransform = requires(Transform& transform, Sample sample) {
   transform.apply(std::move(sample));
 };
 
 namespace detail {
-/// The batch that a Stack makes of these samples. No samples have the shape of the first one: (0, …).
+/// Applies Stack to these samples. An empty batch has the shape of the first sample: (0, …).
 template <class Source, class Stack>
 typename Stack::OutputBatchType stacked(Source& source, Stack& stack, const std::vector<size_t>& indices) {
   if (!indices.empty()) return stack.apply_batch(source.get_batch(indices));
@@ -41,7 +41,7 @@ typename Stack::OutputBatchType stacked(Source& source, Stack& stack, const std:
 }
 }  // namespace detail
 
-/// What map() returns: `Source` with a transform of its samples or of its batches behind it.
+/// The result of map(): applies a transform to the samples or batches of `Source`.
 template <class Source, class Transform>
 class MapDataset : public BatchDataset<MapDataset<Source, Transform>, typename Transform::OutputBatchType> {
  public:
@@ -64,13 +64,13 @@ class MapDataset : public BatchDataset<MapDataset<Source, Transform>, typename T
       return output;
     } else {
       auto input = source_.get_batch(indices);
-      // A batch draws its random numbers (Mixup) from its first sample's stream.
+      // A transform of batches (MixUp) draws from the generator of the batch's first sample.
       const gradus::data::detail::SampleScope scope(indices.empty() ? 0 : indices[0], stage());
       return transform_.apply_batch(std::move(input));
     }
   }
 
-  template <StackedTransform Stacked = Transform>  // a template, which clang 14 does not instantiate with the class
+  template <StackedTransform Stacked = Transform>  // clang 14 instantiates non-templates with the class
   Example<> get_stacked(const std::vector<size_t>& indices) requires(StackedDataset<Source>) {
     return transform_.apply_stacked(source_.get_stacked(indices));
   }
@@ -90,8 +90,8 @@ class MapDataset : public BatchDataset<MapDataset<Source, Transform>, typename T
   Transform transform_;
 };
 
-/// Some samples of a source, in an order of its own (torch.utils.data.Subset); filter, shuffle, take and skip make
-/// these too. Copies share the selection. A sample keeps the random numbers of its index in the source.
+/// Selects samples of a source in a certain order (torch.utils.data.Subset); filter, shuffle, take and skip also return
+/// this. Copies share the selection. A sample draws the random numbers of its index in the source.
 template <class Source>
 class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
  public:
@@ -129,7 +129,7 @@ class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
 };
 
 namespace detail {
-/// The same numbers in memory of their own.
+/// Copies a tensor.
 inline Tensor copy_of(const Tensor& tensor) { return tensor.defined() ? tensor.clone() : tensor; }
 template <class T>
 T copy_of(const T& value) {
@@ -142,7 +142,7 @@ Example<Data, Target> copy_of(const Example<Data, Target>& example) {
 }
 }  // namespace detail
 
-/// What cache() returns.
+/// The result of cache().
 template <class Source>
 class CacheDataset : public BatchDataset<CacheDataset<Source>, typename Source::BatchType> {
  public:
@@ -176,7 +176,7 @@ class CacheDataset : public BatchDataset<CacheDataset<Source>, typename Source::
     std::unordered_map<size_t, ExampleType> samples;
   };
 
-  // Reads without the lock: two threads may read one sample, and come to the same numbers.
+  // Reads without holding the lock: two threads may read the same sample and get equal data.
   void read_missing(const std::vector<size_t>& indices) {
     std::vector<size_t> missing;
     {

@@ -1,4 +1,4 @@
-// How explain() names the steps of a pipeline.
+// Names of pipeline steps for explain().
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@ std::string short_name(const std::type_info& type);
 /// "MNIST, 60000 samples"
 std::string plan_line(const std::type_info& type, std::optional<size_t> size);
 std::string join_lines(const std::vector<std::string>& lines);
-/// Numbers as a person would write them: "0.5, 1, -3".
+/// Formats numbers as a person would write them: "0.5, 1, -3".
 std::string join_numbers(const std::vector<double>& numbers);
 
-/// What a transform says of itself, or its name.
+/// A transform's own description, or its name.
 template <class Transform>
 std::string describe(const Transform& transform) {
   if constexpr (requires { transform.describe(); }) return transform.describe();

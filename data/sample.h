@@ -1,4 +1,4 @@
-// Which sample is being made on this thread: random transforms draw from it, and errors name it.
+// The sample that this thread is making: random transforms draw from its generator, and errors name it.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,15 @@
 
 namespace gradus::data {
 
-/// The generator of the sample that is being made on this thread. Its numbers depend on the loader's seed, the epoch
-/// and the sample's index, and on nothing else: neither the number of workers nor the order of samples changes them.
-/// Outside of a sample, the default generator.
+/// Returns the generator of the sample that this thread is making. Its numbers depend only on the loader's seed, the
+/// epoch and the index of the sample, not on the number of workers or the order of samples. Outside of a sample,
+/// returns the default generator.
 Generator& sample_generator();
 
 namespace detail {
 
-/// The pass over a dataset that this thread works for; the loader opens it. Scopes nest: a cache reads its source as if
-/// in the first epoch.
+/// The epoch that this thread works for, opened by the loader. Scopes can be nested: a cache reads its source as if in
+/// the first epoch.
 class EpochScope {
  public:
   EpochScope(uint64_t seed, uint64_t epoch);
@@ -32,8 +32,8 @@ class EpochScope {
   uint64_t outer_seed_, outer_epoch_;
 };
 
-/// The sample that this thread works on; datasets open it around each. Draws of a sample start anew in every scope of
-/// another `stage`, so that two random transforms of a pipeline draw different numbers. Scopes nest.
+/// The sample that this thread works on, opened by datasets. Each `stage` has its own random numbers, so that two
+/// random transforms of a pipeline draw different ones. Scopes can be nested.
 class SampleScope {
  public:
   SampleScope(size_t index, uint64_t stage);
@@ -43,10 +43,10 @@ class SampleScope {
 
  private:
   bool outer_in_sample_;
-  uint64_t outer_seed_, outer_offset_;  // of the sample's generator
+  uint64_t outer_seed_, outer_offset_;  // state of the enclosing sample's generator
 };
 
-/// make() for the sample `index`; an exception names the sample.
+/// Returns make() for the sample `index`. If it throws, the exception's message names the sample.
 template <class Make>
 auto with_sample(size_t index, uint64_t stage, const Make& make) {
   const SampleScope scope(index, stage);

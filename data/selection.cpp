@@ -14,7 +14,7 @@ size_t ListSelection::at(size_t place) {
 
 std::string ListSelection::describe() { return "subset of " + std::to_string(indices_.size()); }
 
-// The source knows its own end.
+// The source checks the end of its range.
 size_t RangeSelection::at(size_t place) {
   GRADUS_CHECK(place < count_ && place <= SIZE_MAX - first_, IndexError, "sample ", place, " of the ", count_,
                " that take() has left");

@@ -1,4 +1,5 @@
-// Which samples of a source a dataset shows. Internal to pipelines; knows no types, so that it is compiled once.
+// Which samples of a source a dataset selects. Used only by pipelines; independent of types, so that it is compiled
+// once.
 #pragma once
 
 #include <cstddef>
@@ -11,20 +12,20 @@
 
 namespace gradus::data::detail {
 
-/// Place i shows sample at(i) of the source. Shared by all copies of a dataset, so safe to ask from several threads.
+/// Index i selects sample at(i) of the source. Shared by all copies of a dataset, so it is thread-safe.
 class Selection {
  public:
   using SourceSize = std::function<std::optional<size_t>()>;
 
   virtual ~Selection() = default;
-  /// A place that there is not is an IndexError.
+  /// An index out of range is an IndexError.
   virtual size_t at(size_t place) = 0;
   virtual std::optional<size_t> size() = 0;
-  /// A line of explain(); reads nothing.
+  /// A line for explain(). Reads no samples.
   virtual std::string describe() = 0;
 };
 
-/// The listed ones.
+/// Selects the listed samples.
 class ListSelection : public Selection {
  public:
   explicit ListSelection(std::vector<size_t> indices) : indices_(std::move(indices)) {}
@@ -36,7 +37,7 @@ class ListSelection : public Selection {
   const std::vector<size_t> indices_;
 };
 
-/// `count` of them from `first` on, as far as the source goes.
+/// Selects `count` samples starting at `first`, or as many as the source has.
 class RangeSelection : public Selection {
  public:
   RangeSelection(size_t first, size_t count, SourceSize source_size)
@@ -50,7 +51,7 @@ class RangeSelection : public Selection {
   const SourceSize source_size_;
 };
 
-/// All in random order, drawn when first asked.
+/// Selects all samples in random order, which is drawn on first use.
 class ShuffleSelection : public Selection {
  public:
   ShuffleSelection(uint64_t seed, SourceSize source_size) : seed_(seed), source_size_(std::move(source_size)) {}
@@ -65,7 +66,7 @@ class ShuffleSelection : public Selection {
   std::vector<size_t> order_;
 };
 
-/// Those that `accepts` accepts. Each is asked about once, in order, when the answer is needed.
+/// Selects the samples that `accepts` accepts. Calls it once for each sample, in order, when the answer is needed.
 class FilterSelection : public Selection {
  public:
   FilterSelection(std::function<bool(size_t)> accepts, SourceSize source_size)
@@ -75,7 +76,7 @@ class FilterSelection : public Selection {
   std::string describe() override;
 
  private:
-  bool find(size_t count);  // false where the source has fewer than `count` accepted ones; asked under the lock
+  bool find(size_t count);  // false if the source has fewer than `count` accepted samples; the lock must be held
 
   std::mutex mutex_;
   const std::function<bool(size_t)> accepts_;

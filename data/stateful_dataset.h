@@ -1,5 +1,5 @@
-// Data sets that say themselves what comes next, and data sets that are shared instead of copied, with the interface of
-// torch::data::datasets. <gradus/torch.h> has them, <gradus/gradus.h> does not.
+// Datasets that determine themselves which batch comes next, and datasets that are shared instead of copied, with the
+// interface of torch::data::datasets. <gradus/torch.h> includes them, <gradus/gradus.h> does not.
 #pragma once
 
 #include <memory>
@@ -14,11 +14,11 @@
 namespace gradus::data {
 namespace datasets {
 
-/// What map() makes of a stateful dataset.
+/// The result of map() of a stateful dataset.
 template <class Source, class Transform>
 class MappedStatefulDataset;
 
-/// A dataset without indices: it gives the next batch until it has none (torch::data::datasets::StatefulDataset).
+/// A dataset without indices: it returns batches until it has no more (torch::data::datasets::StatefulDataset).
 ///   struct Stream : data::datasets::StatefulDataset<Stream> {
 ///     std::optional<std::vector<data::Example<>>> get_batch(size_t batch_size) override;
 ///     void reset() override;
@@ -31,15 +31,15 @@ class StatefulDataset {
   using StatefulDatasetTag = void;
 
   virtual ~StatefulDataset() = default;
-  /// Nothing when the epoch is over.
+  /// Returns nothing at the end of the epoch.
   virtual std::optional<Batch> get_batch(BatchRequest request) = 0;
-  /// Begins an epoch.
+  /// Starts an epoch.
   virtual void reset() = 0;
-  /// Number of samples, where it is known.
+  /// Number of samples, if known.
   virtual std::optional<size_t> size() const = 0;
-  /// For data sets that keep more than reset() restores.
+  /// For datasets with state that reset() does not restore.
   virtual void save(serialize::OutputArchive&) const {}
-  /// What save() wrote.
+  /// Reads what save() wrote.
   virtual void load(serialize::InputArchive&) {}
 
   /// Applies a transform of data/transforms/transforms.h to every batch, or to each of its samples.
@@ -53,7 +53,7 @@ class StatefulDataset {
   }
 };
 
-/// Batches of a stateful dataset behind a transform.
+/// Applies a transform to the batches of a stateful dataset.
 template <class Source, class Transform>
 class MappedStatefulDataset
     : public StatefulDataset<MappedStatefulDataset<Source, Transform>, typename Transform::OutputBatchType> {
@@ -81,7 +81,7 @@ class MappedStatefulDataset
   Transform transform_;
 };
 
-/// One dataset under all its copies, so that a loader's workers use the same one; it must stand several threads
+/// All copies refer to one dataset, so that a loader's workers share it. The dataset must be thread-safe
 /// (torch::data::datasets::SharedBatchDataset).
 template <class Shared>
 class SharedBatchDataset : public BatchDataset<SharedBatchDataset<Shared>, typename Shared::BatchType> {
@@ -97,7 +97,7 @@ class SharedBatchDataset : public BatchDataset<SharedBatchDataset<Shared>, typen
  private:
   std::shared_ptr<Shared> shared_;
 };
-/// The same of a stateful dataset.
+/// A stateful dataset that all copies share.
 template <class Shared>
 requires requires { typename Shared::StatefulDatasetTag; }
 class SharedBatchDataset<Shared> : public StatefulDataset<SharedBatchDataset<Shared>, typename Shared::BatchType> {
@@ -115,7 +115,7 @@ class SharedBatchDataset<Shared> : public StatefulDataset<SharedBatchDataset<Sha
   std::shared_ptr<Shared> shared_;
 };
 
-/// A shared dataset made from the arguments of its constructor.
+/// Makes a shared dataset from constructor arguments.
 template <class Shared, class... Args>
 SharedBatchDataset<Shared> make_shared_dataset(Args&&... args) {
   return SharedBatchDataset<Shared>(std::make_shared<Shared>(std::forward<Args>(args)...));
@@ -123,8 +123,8 @@ SharedBatchDataset<Shared> make_shared_dataset(Args&&... args) {
 
 }  // namespace datasets
 
-/// Epochs of a stateful dataset. Batches are made by the consumer, whatever options say of workers: what comes next
-/// depends on what came before.
+/// Iterates over epochs of a stateful dataset. The consumer makes the batches, whatever the number of workers in the
+/// options, because each batch depends on those before it.
 template <class Dataset>
 class StatefulDataLoader {
  public:
@@ -133,14 +133,14 @@ class StatefulDataLoader {
 
   StatefulDataLoader(Dataset dataset, const DataLoaderOptions& options)
       : dataset_(std::move(dataset)), options_(options) {}
-  /// Begins an epoch: resets the dataset.
+  /// Starts an epoch: resets the dataset.
   Iterator begin() {
     dataset_.reset();
     return Iterator(this);
   }
-  /// Behind the last batch.
+  /// The end of the epoch.
   Iterator end() { return {}; }
-  /// As given.
+  /// The options, as given.
   const DataLoaderOptions& options() const { return options_; }
 
  private:
@@ -154,7 +154,7 @@ class StatefulDataLoader {
   DataLoaderOptions options_;
 };
 
-/// A loader of a stateful dataset.
+/// Makes a loader of a stateful dataset.
 template <class Dataset>
 requires requires { typename Dataset::StatefulDatasetTag; }
 std::unique_ptr<StatefulDataLoader<Dataset>> make_data_loader(Dataset dataset, const DataLoaderOptions& options = {}) {

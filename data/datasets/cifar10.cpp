@@ -74,8 +74,8 @@ ImageDataset load(const std::string& root, ImageDataset::Mode mode) {
     images.push_back(read.images), labels.push_back(read.labels);
   }
   const bool train = mode == ImageDataset::kTrain;
-  const std::string name = train ? "CIFAR-10 to train on, " + std::to_string(files.size()) + " of 5 batches"
-                                 : std::string("CIFAR-10 to test with");
+  const std::string name = train ? "CIFAR-10 training set, " + std::to_string(files.size()) + " of 5 batches"
+                                 : std::string("CIFAR-10 test set");
   return ImageDataset(join(images), join(labels), 10, mode, name);
 }
 

@@ -13,15 +13,15 @@
 namespace gradus::data {
 namespace {
 
-/// Takes the text apart, a row at a time.
+/// Splits the text into rows.
 class CsvReader {
  public:
   CsvReader(std::string_view text, const std::string& name, char separator)
       : text_(text), name_(name), separator_(separator) {
-    if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);  // what spreadsheets write before UTF-8
+    if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);  // a byte order mark, which spreadsheets write
   }
 
-  /// False at the end.
+  /// Returns false at the end.
   bool next(std::vector<std::string>& fields) {
     fields.clear();
     while (at_ < text_.size() && end_of_line()) {}
@@ -29,7 +29,7 @@ class CsvReader {
     first_line_ = line_;
     do fields.push_back(field());
     while (at_ < text_.size() && text_[at_] == separator_ && ++at_);
-    GRADUS_CHECK(at_ >= text_.size() || end_of_line(), IoError, where(), "text behind a closing quote");
+    GRADUS_CHECK(at_ >= text_.size() || end_of_line(), IoError, where(), "text after a closing quote");
     return true;
   }
   /// "'houses.csv', line 7: ".
@@ -50,7 +50,7 @@ class CsvReader {
     const size_t end = std::min(text_.find_first_of(std::string_view(ends, 2), at_), text_.size());
     std::string field(text_.substr(at_, end - at_));
     at_ = end;
-    if (field.ends_with('\r') && end < text_.size() && text_[end] == '\n') field.pop_back(), --at_;  // of a CRLF
+    if (field.ends_with('\r') && end < text_.size() && text_[end] == '\n') field.pop_back(), --at_;  // belongs to CRLF
     GRADUS_CHECK(field.find('"') == std::string::npos, IoError, where(), "a quote within the field '", field,
                  "': put all of it between quotes, and double those that belong to it");
     return field;
@@ -59,7 +59,7 @@ class CsvReader {
   std::string quoted_field() {
     std::string field;
     for (++at_;; ++at_) {
-      GRADUS_CHECK(at_ < text_.size(), IoError, where(), "a quote that does not end");
+      GRADUS_CHECK(at_ < text_.size(), IoError, where(), "an unterminated quote");
       if (text_[at_] == '"' && (++at_ >= text_.size() || text_[at_] != '"')) return field;
       line_ += text_[at_] == '\n';
       field += text_[at_];
@@ -70,17 +70,17 @@ class CsvReader {
   const std::string& name_;
   const char separator_;
   size_t at_ = 0;
-  int64_t line_ = 1, first_line_ = 1;  // of the place, and of the row
+  int64_t line_ = 1, first_line_ = 1;  // the current line, and the first line of the row
 };
 
-/// The number that a field holds, as Python's float() reads it: between blanks, with a sign or without. None for
-/// anything else, and for what is not finite in float32.
+/// Parses a number as Python's float() does: spaces around it and a sign are allowed. Returns nothing for anything
+/// else, and for numbers that are not finite in float32.
 std::optional<float> number_of(std::string_view text) {
   text = detail::bare_number(text);
   const char* const end = text.data() + text.size();
   float value = 0;
   auto read = std::from_chars(text.data(), end, value);
-  if (read.ec == std::errc::result_out_of_range) {  // also for what is nearer to 0 than any float32
+  if (read.ec == std::errc::result_out_of_range) {  // also for numbers too small for float32
     long double wide = 0;
     read = std::from_chars(text.data(), end, wide);
     value = static_cast<float>(wide);
@@ -114,7 +114,7 @@ Tensor Csv::numbers(const std::string& name) const {
     const std::string& text = rows[row][column];
     const std::optional<float> value = number_of(text);
     GRADUS_CHECK(value, ValueError, "column '", name, "', row ", row + 1, ": '", text,
-                 "' is no number; columns of words: categories()");
+                 "' is not a number; for columns of words use categories()");
     values.push_back(*value);
   }
   return tensor(values, kFloat);

@@ -3,7 +3,7 @@
 namespace gradus::data {
 namespace {
 
-// Closed curves repeat their first points, so that the pen passes smoothly over the place where it began.
+// Closed curves repeat their first points, so that the curve is smooth where it closes.
 constexpr Point kOval[] = {{.50f, .02f}, {.27f, .12f}, {.17f, .50f}, {.27f, .88f}, {.50f, .98f},
                            {.73f, .88f}, {.83f, .50f}, {.73f, .12f}, {.50f, .02f}, {.36f, .06f}};
 constexpr Stroke kZeroStrokes[] = {{true, kOval}};

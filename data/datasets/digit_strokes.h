@@ -1,16 +1,16 @@
-// Handwriting in numbers: how the digits 0 to 9 are drawn, as strokes of a pen. Internal to data.
+// The shapes of handwritten digits 0 to 9 as pen strokes. Not part of the public interface.
 #pragma once
 
 #include <span>
 
 namespace gradus::data {
 
-/// A point of a glyph, x to the right and y down, in the unit square.
+/// A point of a glyph in the unit square; x points to the right and y down.
 struct Point {
   float x = 0, y = 0;
 };
 
-/// One movement of the pen: through the points along a smooth curve, or along straight lines.
+/// One movement of the pen through the points, along a smooth curve or straight lines.
 struct Stroke {
   bool smooth = false;
   std::span<const Point> points;
@@ -19,7 +19,7 @@ struct Stroke {
 /// One way of writing a digit.
 using Glyph = std::span<const Stroke>;
 
-/// The ways of writing `digit`, 0 to 9.
+/// The ways of writing `digit`, which is 0 to 9.
 std::span<const Glyph> glyphs_of(int digit);
 
 }  // namespace gradus::data

@@ -1,8 +1,8 @@
-// How a digit is drawn. The glyph's points, in the unit square, pass through
-//   bend      a random quadratic map that leaves joints joined, and a little tremor of the hand
+// Drawing of digits. The points of a glyph, in the unit square, are transformed by
+//   bend      a random quadratic map, which keeps connected strokes connected, and a little random displacement
 //   affine    p' = R(angle) [sx  slant; 0  sy] (p - 1/2) + centre, in pixels
-// and smooth strokes are cut into short lines along a Catmull-Rom spline. A pixel at distance d of the nearest line
-// takes
+// Smooth strokes are divided into short lines along a Catmull-Rom spline. A pixel at distance d from the nearest line
+// has the value
 //   ink * clamp(1/2 + (radius - d) / softness, 0, 1) + noise
 #include <gradus/data/datasets/draw_digit.h>
 
@@ -19,7 +19,7 @@ namespace {
 constexpr int kSize = kDigitSize, kPixels = kSize * kSize;
 constexpr int kLinesPerSpan = 5;
 
-// The random numbers of one digit, in the order in which they are asked for.
+// The random numbers of one digit, in the order of their use.
 class Draws {
  public:
   Draws(uint64_t seed, uint64_t index) : seed_(seed), stream_(digit_stream(index)) {}
@@ -34,7 +34,7 @@ class Draws {
   PhiloxWords words_ = {};
 };
 
-// From the unit square to pixels.
+// Maps the unit square to pixels.
 struct Hand {
   float bend_x[3], bend_y[3], xx, xy, yx, yy, centre_x, centre_y;
 
@@ -45,7 +45,7 @@ struct Hand {
     const float slant = draws.uniform(-7.f, 2.5f);  // most hands lean to the right
     double cosine, sine;
     random_detail::cos_sin_turn(draws.uniform(0.965f, 1.035f), &cosine,
-                                &sine);  // a whole turn, give or take 12 degrees
+                                &sine);  // a full turn, plus or minus 12 degrees
     const float c = static_cast<float>(cosine), s = static_cast<float>(sine);
     xx = c * width, xy = c * slant - s * height;
     yx = s * width, yy = s * slant + c * height;
@@ -60,7 +60,7 @@ struct Hand {
   }
 };
 
-// Squared distances of all pixels to what has been drawn, as far as the pen reaches.
+// Squared distances of all pixels to the lines drawn so far, up to the radius of the pen.
 class Paper {
  public:
   explicit Paper(float reach) : reach_(reach) { std::fill(squared_, squared_ + kPixels, reach * reach); }
@@ -85,7 +85,7 @@ class Paper {
   float reach_, squared_[kPixels];
 };
 
-// Between b and c, t from 0 to 1; a and d are the points beside them.
+// A point between b and c, for t from 0 to 1; a and d are the points next to them.
 Point catmull_rom(Point a, Point b, Point c, Point d, float t) {
   auto mix = [t](float a, float b, float c, float d) {
     return b + 0.5f * t * (c - a + t * (2 * a - 5 * b + 4 * c - d + t * (3 * (b - c) + d - a)));

@@ -1,4 +1,4 @@
-// Where data sets lie. Internal to the readers.
+// Finds the folders of datasets. Not part of the public interface.
 #pragma once
 
 #include <functional>
@@ -8,13 +8,13 @@
 namespace gradus::data::detail {
 
 bool is_file(const std::string& path);
-/// The first of `root` itself and its `subfolders` that `holds` accepts; empty when there is none.
+/// Returns the first of `root` and its `subfolders` that `holds` accepts; "" if there is none.
 std::string find_below(const std::string& root, const std::vector<std::string>& subfolders,
                        const std::function<bool(const std::string&)>& holds);
-/// The same of `directory` or, where that is empty, of $GRADUS_DATA, data and ../shared/data, one after the other.
+/// find_below() for `directory` or, if that is empty, for $GRADUS_DATA, data and ../shared/data in this order.
 std::string find_folder(const std::string& directory, const std::vector<std::string>& subfolders,
                         const std::function<bool(const std::string&)>& holds);
-/// How to unpack the first of these paths that lies there packed, as the end of a message; empty where none does.
+/// If one of these paths exists as an archive, tells how to unpack the first such, as the end of a message; else "".
 std::string unpack_hint(const std::vector<std::string>& paths);
 
 }  // namespace gradus::data::detail

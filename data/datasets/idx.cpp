@@ -21,7 +21,8 @@ DType dtype_of_code(int code, const std::string& name) {
               "; known are 8 (unsigned byte), 12 (int32), 13 (float32) and 14 (float64)");
 }
 
-// The next `bytes` bytes, or fewer where they end, in memory that grows with them and not with what a header claims.
+// Reads the next `bytes` bytes, or fewer at the end of the data, into memory that grows with the data actually read,
+// not with the size that a header claims.
 template <class Read>
 io::Bytes read_growing(Read& read, size_t bytes) {
   constexpr size_t kFirst = size_t{1} << 20;
@@ -35,8 +36,8 @@ io::Bytes read_growing(Read& read, size_t bytes) {
   return data;
 }
 
-// The array of an IDX file. read(to, bytes) fetches the next bytes and returns how many there were, in all at most
-// `most_bytes`. is_size(bytes) returns true if the whole file is known to have that many bytes; it may throw if it has
+// Parses the array of an IDX file. read(to, bytes) reads the next bytes and returns their number, in total at most
+// `most_bytes`. is_size(bytes) returns true if the whole file is known to have that many bytes, and may throw if it has
 // not.
 template <class Read, class IsSize>
 Array parse(Read read, uint64_t most_bytes, const IsSize& is_size, const std::string& name) {
@@ -96,12 +97,12 @@ Array read_idx(const std::string& path) {
   const io::Bytes bytes = io::read_file(path);
   if (!io::is_gzip(bytes)) return parse_idx(bytes, path);
   io::GzipReader reader(bytes, path);
-  constexpr uint64_t kSmall = uint64_t{1} << 24;  // read without looking at the trailer
+  constexpr uint64_t kSmall = uint64_t{1} << 24;  // up to this size, read without checking the trailer
   const auto is_size = [&](uint64_t wanted) {
     if (wanted <= kSmall) return true;
     const std::optional<uint32_t> size = reader.size_in_trailer();
     GRADUS_CHECK(!size || *size == static_cast<uint32_t>(wanted), IoError, "'", path, "' announces ", wanted,
-                 " bytes, but its gzip trailer tells of ", *size, " (modulo 2^32): it is damaged or truncated");
+                 " bytes, but its gzip trailer says ", *size, " (modulo 2^32): it is damaged or truncated");
     return size.has_value();
   };
   return parse([&](void* to, size_t count) { return reader.read(to, count); },

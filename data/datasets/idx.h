@@ -14,10 +14,10 @@
 
 namespace gradus::data {
 
-/// The array of an IDX file, plain or gzipped; of a gzipped one no more is decompressed than its header announces, at
-/// most 2 GiB. A file that is anything else is an IoError that names it.
+/// Reads the array of an IDX file, plain or gzipped. Decompresses at most the size that the header states, and at most
+/// 2 GiB. Any other content is an IoError that names the file.
 Array read_idx(const std::string& path);
-/// The same from the bytes of an uncompressed file; `name` stands for it in messages.
+/// Parses the bytes of an uncompressed file; `name` names it in messages.
 Array parse_idx(io::ByteSpan bytes, const std::string& name);
 
 }  // namespace gradus::data

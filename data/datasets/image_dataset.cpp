@@ -27,7 +27,7 @@ ImageDataset::ImageDataset(Array images, const Array& labels, int64_t classes, M
   }
 }
 
-// Bytes 0 … 255 to [0, 1].
+// Converts bytes 0 … 255 to [0, 1].
 void ImageDataset::copy_image(size_t index, float* to) const {
   GRADUS_CHECK(index < *size(), IndexError, "sample ", index, " of a dataset of ", *size());
   const int64_t pixels = bytes_.stride(0);

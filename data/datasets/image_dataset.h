@@ -1,4 +1,4 @@
-// Labelled images of one size, in memory as bytes. What MNIST and its like are.
+// Labelled images of one size, stored as bytes in memory. Base of MNIST and similar datasets.
 #pragma once
 
 #include <optional>
@@ -13,27 +13,27 @@ namespace gradus::data::datasets {
 /// Samples are {image (C, H, W) float32 in [0, 1], class as an int64 scalar}. Copies share the images.
 class ImageDataset : public Dataset<ImageDataset> {
  public:
-  /// Which of the two parts of a dataset this is.
+  /// The part of a dataset.
   enum class Mode { kTrain, kTest };
   static constexpr Mode kTrain = Mode::kTrain, kTest = Mode::kTest;
 
-  /// images (N, C, H, W) u8, labels (N) u8, each below `classes`; `name` stands for them in messages (IoError)
-  /// and in explain().
+  /// images (N, C, H, W) u8 and labels (N) u8, each below `classes`. `name` names the dataset in messages (IoError) and
+  /// in explain().
   ImageDataset(Array images, const Array& labels, int64_t classes, Mode mode, const std::string& name);
 
   std::optional<size_t> size() const override { return static_cast<size_t>(bytes_.size(0)); }
   Example<> get(size_t index) override;
-  /// Images (N, C, H, W) and classes (N) of these samples, gathered at once.
+  /// Images (N, C, H, W) and classes (N) of these samples, gathered in one operation.
   Example<> get_stacked(const std::vector<size_t>& indices) const;
 
   std::vector<std::string> plan() const override;
 
   bool is_train() const { return mode_ == Mode::kTrain; }
-  /// All images (N, C, H, W) float32 in [0, 1], converted anew at each call.
+  /// All images (N, C, H, W) float32 in [0, 1], converted in each call.
   Tensor images() const;
   /// All classes (N) int64.
   Tensor targets() const { return Tensor(labels_); }
-  /// The images as they are kept, (N, C, H, W) u8.
+  /// The images as stored, (N, C, H, W) u8.
   const Array& bytes() const { return bytes_; }
 
  private:
@@ -44,7 +44,7 @@ class ImageDataset : public Dataset<ImageDataset> {
   std::string name_;
 };
 
-// The pipeline of most programs is compiled once.
+// The pipelines of most programs, compiled once.
 using NormalizedImages = MapDataset<ImageDataset, transforms::Normalize<>>;        ///< .map(Normalize)
 using NormalizedImageBatches = MapDataset<NormalizedImages, transforms::Stack<>>;  ///< .map(Normalize).map(Stack)
 extern template class Dataset<ImageDataset>;

@@ -19,7 +19,7 @@ bool is_image(const fs::path& path) {
   return ending == ".png" || ending == ".jpg" || ending == ".jpeg";
 }
 
-// What is in a folder, sorted by name.
+// The entries of a folder, sorted by name.
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> entries;
   std::error_code error;
@@ -36,8 +36,8 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
-// Adds the images in `folder`, then those of its folders. `open` are the folders on the way here: a link back to one of
-// them ends there.
+// Adds the images in `folder`, then those of its subfolders. `open` contains the folders on the path to it; a link back
+// to one of them is not followed.
 void add_images(const fs::path& folder, std::set<fs::path>& open, std::vector<std::string>& images) {
   std::error_code error;
   const fs::path canonical = fs::canonical(folder, error);
@@ -56,7 +56,7 @@ ImageFolder::ImageFolder(std::optional<transforms::ImageSize> size, const std::s
   GRADUS_CHECK(!size || (size->height > 0 && size->width > 0), ValueError,
                "ImageFolder needs a height and a width above 0, got ", size->height, " and ", size->width);
   GRADUS_CHECK(is_folder(root), IoError, "'", root,
-               "' is not a folder; ImageFolder wants one with a folder for each class");
+               "' is not a folder; ImageFolder needs one with a subfolder for each class");
   auto list = std::make_shared<List>();
   list->root = root;
   for (const fs::path& entry : entries_of(root)) {
@@ -70,7 +70,7 @@ ImageFolder::ImageFolder(std::optional<transforms::ImageSize> size, const std::s
     list->classes.push_back(entry.filename().string());
   }
   GRADUS_CHECK(!list->classes.empty(), IoError, "no folder in '", root,
-               "'; ImageFolder wants one for each class, with its images in it");
+               "'; ImageFolder needs a subfolder for each class with its images");
   list_ = std::move(list);
 }
 

@@ -12,10 +12,11 @@ struct Files {
 constexpr Files kTrainFiles = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte"};
 constexpr Files kTestFiles = {"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
 
-// Where torchvision, and those who unpack by hand, put the files below the folder of the data.
+// Subfolders into which torchvision, or users who unpack by hand, put the files.
 const std::vector<std::string> kSubfolders = {"mnist", "MNIST/raw", "raw", "mnist/raw", "MNIST"};
 
-// `name` in `folder`, as it is or with .gz, with a dash before "idx" or a dot, whichever is there; empty if none is.
+// The path of `name` in `folder`: plain or with .gz, and with a dash or a dot before "idx". Returns "" if there is
+// none.
 std::string find_file(const std::string& folder, const std::string& name) {
   std::string dotted = name;
   dotted[name.find("-idx")] = '.';

@@ -66,7 +66,7 @@ ImageDataset load(const std::string& root, ImageDataset::Mode mode) {
   }
   const LabelledImages read = parse_stl10(io::read_file(files.images), io::read_file(files.labels), files.images);
   return ImageDataset(read.images, read.labels, 10, mode,
-                      mode == ImageDataset::kTrain ? "STL-10 to train on" : "STL-10 to test with");
+                      mode == ImageDataset::kTrain ? "STL-10 training set" : "STL-10 test set");
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
-// Digits drawn by the library itself: something to learn where MNIST cannot be had.
+// Digits drawn by the library, as training data for machines without MNIST.
 #pragma once
 
 #include <gradus/data/datasets/image_dataset.h>
 
 namespace gradus::data::datasets {
 
-/// Pen strokes under random affine maps, with random thickness, ink and noise; 28x28, shaped as MNIST is. Sample i is a
-/// function of (seed, mode, i) alone and the same on every machine: drawn with + - * / and square roots. Training and
+/// Pen strokes with random affine maps, thickness, ink and noise, in the format of MNIST: 28x28. Sample i depends only
+/// on (seed, mode, i) and is the same on every machine, because only + - * / and square roots are used. Training and
 /// test samples come from different parts of the random stream.
 class SyntheticDigits : public ImageDataset {
  public:

@@ -1,4 +1,4 @@
-// What the samples of tar shards are made of, and made into.
+// Encoding and decoding of the samples of tar shards.
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -26,13 +26,13 @@ io::Bytes png_of(const Tensor& image) {
   return io::encode_png({bytes, static_cast<size_t>(pixels.numel())}, pixels.size(0), pixels.size(1), pixels.size(2));
 }
 
-// A class as Python's int() reads it: digits, with a sign or without, between blanks.
+// Parses a class as Python's int() does: digits with an optional sign, and spaces around them.
 int64_t integer_of(std::string_view field, const std::string& name) {
   const std::string_view text = detail::bare_number(field);
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   GRADUS_CHECK(error == std::errc() && end == text.data() + text.size(), IoError, "'", name, "': the field cls, '",
-               field.substr(0, 40), "', is no integer");
+               field.substr(0, 40), "', is not an integer");
   return number;
 }
 

@@ -20,7 +20,7 @@ namespace gradus::data {
 namespace detail {
 namespace {
 
-constexpr size_t kFileOverhead = 512;  // of an archive, and about what a name and a map take here
+constexpr size_t kFileOverhead = 512;  // of an archive; also about the size of a name and a map entry here
 
 size_t bytes_of(const TarSample& sample) {
   size_t bytes = sample.key.size();
@@ -28,7 +28,7 @@ size_t bytes_of(const TarSample& sample) {
   return bytes;
 }
 
-/// The samples of a shard from byte `offset` on, where one begins.
+/// Reads the samples of a shard, starting at byte `offset`, where a sample must begin.
 class TarSampleReader {
  public:
   TarSampleReader(const std::string& path, uint64_t offset)
@@ -44,7 +44,7 @@ class TarSampleReader {
     for (uint64_t bytes = 0; ahead_; ahead_ = tar_.next()) {
       const std::string& name = ahead_->name;
       const size_t base = name.rfind('/') + 1, dot = name.find('.', base);  // rfind's npos + 1 is 0
-      if (dot == name.npos || dot == base) continue;                        // as WebDataset has it
+      if (dot == name.npos || dot == base) continue;                        // as in WebDataset
       std::string key = name.substr(0, dot), extension = name.substr(dot + 1);
       if (sample && sample->key != key) break;
       if (!sample) sample = TarSample{std::move(key), file_.path(), {}};
@@ -61,21 +61,21 @@ class TarSampleReader {
  private:
   io::InputFile file_;
   io::TarReader tar_;
-  std::optional<io::TarFile> ahead_;  // the first file of the next sample
+  std::optional<io::TarFile> ahead_;  // first file of the next sample
 };
 
 }  // namespace
 
-/// The samples of tar shards in the order of an epoch, read ahead. Shared with its threads: one that is stuck may come
-/// back when the stream is no longer used.
+/// Reads ahead the samples of tar shards in the order of an epoch. Shared with its threads, because a stuck thread may
+/// return after the stream is no longer used.
 ///
-/// The shards that a folder is home of are its lane, and a thread of its own reads them. Samples come from the lanes in
-/// turn, so all folders are read at the same time, and their order does not depend on which is faster. When a folder
-/// fails, the lane's thread goes on at the same byte in one that has the same shard; when it does not answer, a new
-/// thread does.
+/// The shards for which a folder is the home form its lane, which is read by a separate thread. Samples are taken from
+/// the lanes in turn, so that all folders are read at the same time and the order does not depend on their speed. If a
+/// folder fails, the lane's thread continues at the same byte in another folder with the same shard. If a folder does
+/// not answer, a new thread does so.
 class TarStream : public std::enable_shared_from_this<TarStream> {
  public:
-  /// The end of what this returns ends the threads. It waits for their reads, but not for those that have stalled.
+  /// Destroying the result stops the threads. It waits for their reads, except for those that have stalled.
   static std::shared_ptr<TarStream> open(std::vector<std::string> folders, const datasets::TarShardsOptions& options) {
     const std::shared_ptr<TarStream> stream(new TarStream(std::move(folders), options));
     return {stream.get(), [stream](TarStream*) { stream->stop(); }};
@@ -97,7 +97,8 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
     changed_.notify_all();
   }
 
-  /// The next sample's number, by which give() finds it; none at the epoch's end. With `drop` give() will not.
+  /// Returns the number of the next sample, with which give() finds it, or nothing at the end of the epoch. With `drop`
+  /// the sample is discarded.
   std::optional<size_t> draw(bool drop) {
     while (shuffle_buffer_.size() < std::max<size_t>(options_.shuffle_buffer, 1)) {
       std::optional<Numbered> next = take();
@@ -119,7 +120,7 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
     std::lock_guard lock(mutex_);
     auto found = drawn_samples_.extract(number);
     GRADUS_CHECK(!found.empty(), IndexError, "sample ", number,
-                 " of tar shards is given once, after their sampler drew it");
+                 " of tar shards can be taken only once, after their sampler has drawn it");
     return std::move(found.mapped());
   }
 
@@ -129,19 +130,19 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
 
  private:
   struct Numbered {
-    size_t number;  // 2^32 times the shard's, plus the place in it: the same for all ranks and epochs
+    size_t number;  // 2^32 times the shard's number plus the position in it: equal for all ranks and epochs
     TarSample sample;
   };
   struct Shard {
     std::string name;
-    std::vector<size_t> folders;  // that have it, its home first
+    std::vector<size_t> folders;  // folders with this shard, its home first
   };
   struct Lane {
-    std::deque<size_t> shards;        // still to read, the open one first
-    size_t folder = 0, place = 0;     // from which that is read, and the number of the next sample in it
-    uint64_t offset = 0;              // where that sample begins
-    std::set<size_t> failed;          // folders from which it cannot be read
-    std::optional<Deadline> reading;  // of the read that has begun
+    std::deque<size_t> shards;        // not yet finished, starting with the open one
+    size_t folder = 0, place = 0;     // folder being read, and number of the next sample in the shard
+    uint64_t offset = 0;              // start of that sample
+    std::set<size_t> failed;          // folders in which the open shard cannot be read
+    std::optional<Deadline> reading;  // deadline of the read in progress
     std::deque<Numbered> ready;
     size_t ready_bytes = 0;
     std::exception_ptr error;
@@ -152,9 +153,10 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
 
   TarStream(std::vector<std::string> folders, const datasets::TarShardsOptions& options)
       : options_(options), folders_(std::move(folders)) {
-    GRADUS_CHECK(options.rank < options.num_replicas, ValueError, "tar shards for ", options.num_replicas,
-                 " ranks have ranks below that, got rank ", options.rank);
-    std::map<std::string, std::vector<size_t>> holders;  // by name, so that all ranks have one order
+    GRADUS_CHECK(options.rank < options.num_replicas, ValueError,
+                 "the rank of tar shards must be less than num_replicas = ", options.num_replicas, ", got ",
+                 options.rank);
+    std::map<std::string, std::vector<size_t>> holders;  // sorted by name, so that all ranks have the same order
     for (size_t i = 0; i < folders_.size(); ++i) {
       std::error_code error;
       for (std::filesystem::directory_iterator entry(folders_[i], error), end; !error && entry != end;
@@ -163,7 +165,7 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
       GRADUS_CHECK(!error, IoError, "cannot read the folder '", folders_[i], "': ", error.message());
     }
     GRADUS_CHECK(holders.size() >= options.num_replicas, ValueError, options.num_replicas,
-                 " ranks need as many tar shards, there are ", holders.size());
+                 " ranks need at least one tar shard each, there are ", holders.size());
     std::vector<size_t> homes(folders_.size());
     for (auto& [name, owners] : holders) {
       std::stable_sort(owners.begin(), owners.end(), [&](size_t a, size_t b) { return homes[a] < homes[b]; });
@@ -181,8 +183,8 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
     changed_.wait_for(lock, bounded(options_.stall_limit), [&] { return std::ranges::all_of(read_, is_stuck); });
   }
 
-  // The rank's shards. The first of each folder come first, then the second ones: so each part of the order has a share
-  // of every folder.
+  // The shards of this rank. The first shards of all folders come first, then the second ones, so that each part of the
+  // order contains shards of all folders.
   std::vector<size_t> order_of(uint64_t seed, uint64_t epoch) const {
     const size_t count = shards_.size();
     std::vector<size_t> order(count), place(count), places(folders_.size());
@@ -200,7 +202,7 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
     return {bound(options_.rank), bound(options_.rank + 1)};
   }
 
-  // The next sample of the lane whose turn it is; waits for it.
+  // Returns the next sample of the lane whose turn it is. Waits for it if necessary.
   std::optional<Numbered> take() {
     std::unique_lock lock(mutex_);
     while (!lanes_.empty()) {
@@ -219,7 +221,7 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
       if (lane->shards.empty()) {
         lanes_.erase(lanes_.begin() + static_cast<std::ptrdiff_t>(turn_));
       } else if (lane->is_stuck()) {
-        // Another folder goes on. What the thread that is stuck brings after all, nobody looks at.
+        // Another folder takes over. A sample that the stuck thread still delivers is ignored.
         Lane other = *lane;
         GRADUS_CHECK(find_folder(other), IoError, "'", folders_[lane->folder], "' has not answered for ",
                      options_.stall_limit.count(), " ms, and no other folder has '", shards_[lane->shards.front()].name,
@@ -233,7 +235,7 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
     return std::nullopt;
   }
 
-  // Reads the lane's open shard from a folder that has it and answers; false if there is none to be found.
+  // Selects a folder that has the lane's open shard and answers. Returns false if there is none.
   bool find_folder(Lane& lane) const {
     const std::vector<size_t>& folders = shards_[lane.shards.front()].folders;
     const auto found = std::ranges::find_if(folders, [&](size_t folder) {
@@ -303,17 +305,17 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
   const std::vector<std::string> folders_;
   std::vector<Shard> shards_;
 
-  // Of the consumer.
+  // Used only by the consumer.
   uint64_t seed_ = 0, epoch_ = 0, drawn_ = 0;
-  size_t turn_ = 0;           // of the lanes
-  std::exception_ptr error_;  // that ended the epoch: not left to a lane, whose thread may outlive it
+  size_t turn_ = 0;           // index of the next lane
+  std::exception_ptr error_;  // ended the epoch; moved out of the lane, whose thread may outlive it
   std::vector<Numbered> shuffle_buffer_;
 
-  std::mutex mutex_;  // for all below
+  std::mutex mutex_;  // guards all members below
   std::condition_variable changed_;
   std::vector<LanePtr> lanes_;
-  std::set<LanePtr> read_;                               // lanes with a thread: of lanes_, stuck, or of another epoch
-  std::unordered_map<size_t, TarSample> drawn_samples_;  // by loader workers too
+  std::set<LanePtr> read_;                               // lanes with a thread: current, stuck, or of an earlier epoch
+  std::unordered_map<size_t, TarSample> drawn_samples_;  // also used by loader workers
 };
 
 }  // namespace detail

@@ -1,5 +1,5 @@
-// Data sets in tar files ("shards"), in WebDataset's format: many samples in few files, which disks and networks read
-// from beginning to end. Consecutive files of one name up to its first dot are a sample, extensions say what is what:
+// Datasets in tar files ("shards") in WebDataset's format: many samples in few files, which disks and networks can read
+// sequentially. Consecutive files with the same name up to the first dot form a sample; extensions name its fields:
 //
 //   000017.jpg  000017.cls  000018.jpg  000018.cls  …
 //
@@ -23,14 +23,14 @@
 namespace gradus::data {
 
 struct TarSample {
-  std::string key;                          ///< the files' name up to the first dot
+  std::string key;                          ///< name of the files up to the first dot
   std::string shard;                        ///< the path of the tar file
-  std::map<std::string, io::Bytes> fields;  ///< the files by the rest of their name, in lower case: "jpg", "cls"
+  std::map<std::string, io::Bytes> fields;  ///< content by the rest of the name, in lower case: "jpg", "cls"
 };
 
-/// {image (3, H, W) float32 in [0, 1], class as an int64 scalar} from the fields "png", "jpg" or "jpeg", and "cls", an
-/// integer as Python's int() reads it: blanks around it and a sign may be there. Fields that are missing or damaged are
-/// an IoError that names the shard and the sample.
+/// Decodes {image (3, H, W) float32 in [0, 1], class as an int64 scalar} from the field "png", "jpg" or "jpeg" and the
+/// field "cls", an integer as Python's int() reads it: spaces around it and a sign are allowed. Missing or damaged
+/// fields are an IoError that names the shard and the sample.
 Example<> decode_image_and_class(const TarSample& sample);
 
 namespace detail {
@@ -38,13 +38,13 @@ class TarStream;
 }
 
 namespace samplers {
-/// Draws the samples of TarShards, for one loader.
+/// Draws the samples of TarShards for one loader.
 class TarShardSampler : public Sampler {
  public:
   explicit TarShardSampler(std::shared_ptr<data::detail::TarStream> stream) : stream_(std::move(stream)) {}
   void reset(uint64_t seed, uint64_t epoch) override;
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
-  /// Reads what it passes over.
+  /// Reads the samples that it skips.
   void skip(uint64_t batches, size_t batch_size) override;
 
  private:
@@ -55,29 +55,31 @@ class TarShardSampler : public Sampler {
 namespace datasets {
 
 struct TarShardsOptions {
-  size_t num_replicas = 1, rank = 0;     ///< each rank reads shards of its own: numbers that differ by at most 1
-  bool shuffle = true;                   ///< the order of the shards, anew in each epoch
-  size_t shuffle_buffer = 0;             ///< samples among which the next one is drawn; 0: in the shards' order
-  size_t read_ahead = size_t{16} << 20;  ///< bytes of samples that wait for their use, for each folder
-  std::chrono::milliseconds stall_limit{10'000};  ///< how long a folder may take to read a sample
+  size_t num_replicas = 1, rank = 0;     ///< ranks read disjoint shards, whose numbers differ by at most 1
+  bool shuffle = true;                   ///< shuffles the shards in every epoch
+  size_t shuffle_buffer = 0;             ///< number of samples from which the next one is drawn; 0: keeps the order
+  size_t read_ahead = size_t{16} << 20;  ///< maximum size in bytes of samples that are read ahead in each folder
+  std::chrono::milliseconds stall_limit{10'000};  ///< maximum time for reading a sample
 };
 
-/// The samples of all *.tar files in some folders. Each folder is read by a thread of its own, all at the same time:
-/// put the shards of a data set on several disks. A shard may be in several folders, as the same file: where one of
-/// them fails, or takes longer than stall_limit, another goes on. Without another, that is an IoError.
+/// The samples of all *.tar files in some folders. Each folder is read by a separate thread, all at the same time:
+/// distribute the shards of a dataset over several disks. The same shard may be in several folders: if one of them
+/// fails or takes longer than stall_limit, another is used. If there is no other, throws an IoError.
 ///
-/// An epoch's samples are a function of the seed, the epoch, the options and which shards are in which folders, so a
-/// loader's position can be saved, and taken up by as many ranks as have saved theirs. Ranks need not have equally many
-/// samples. They are told apart here, not by DataLoaderOptions::distributed, and all need the same folders.
+/// The samples of an epoch depend only on the seed, the epoch, the options and the distribution of shards over folders,
+/// so a loader's position can be saved and restored with the same number of ranks. Ranks may have different numbers of
+/// samples. The rank is set in the options of this class, not by DataLoaderOptions::distributed, and all ranks need the
+/// same folders.
 ///
-/// There is one walk at a time: copies share it, and each sample that the sampler has drawn can be taken once.
+/// Only one iteration is possible at a time: copies share it, and each sample that the sampler has drawn can be taken
+/// once.
 class TarShards : public Dataset<TarShards, TarSample> {
  public:
-  /// A folder that cannot be read is an IoError, fewer shards than ranks are a ValueError.
+  /// A folder that cannot be read is an IoError; fewer shards than ranks are a ValueError.
   explicit TarShards(std::vector<std::string> folders, const TarShardsOptions& options = {});
   samplers::TarShardSampler sampler() const { return samplers::TarShardSampler(stream_); }
   TarSample get(size_t index) override;
-  /// Unknown: shards do not tell how many samples they have.
+  /// Unknown, because shards do not store their number of samples.
   std::optional<size_t> size() const override { return std::nullopt; }
   std::vector<std::string> plan() const override;
 
@@ -88,7 +90,7 @@ class TarShards : public Dataset<TarShards, TarSample> {
 }  // namespace datasets
 
 /// Writes images (C, H, W) float32 in [0, 1] with their classes as shard-000000.tar, … of `samples_per_shard` samples
-/// each, fields "png" and "cls"; folder number i of n gets every n-th shard, from the i-th on.
+/// each, with the fields "png" and "cls". Folder i of n gets every n-th shard, starting with the i-th.
 void write_tar_shards(datasets::AnyDataset<> images, const std::vector<std::string>& folders, size_t samples_per_shard);
 
 }  // namespace gradus::data

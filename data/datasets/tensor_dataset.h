@@ -5,7 +5,7 @@
 
 namespace gradus::data::datasets {
 
-/// Sample i is row i of a tensor, TensorDataset(x), or of two, TensorDataset(inputs, targets). Rows are views: they
+/// Sample i is row i of a tensor, TensorDataset(x), or of two, TensorDataset(inputs, targets). Rows are views that
 /// share memory with the tensors.
 template <class Target = example::NoTarget>
 class TensorDataset : public Dataset<TensorDataset<Target>, Example<Tensor, Target>> {
@@ -15,7 +15,7 @@ class TensorDataset : public Dataset<TensorDataset<Target>, Example<Tensor, Targ
 
   /// x (N, …)
   explicit TensorDataset(Tensor x) requires(!kHasTarget) : data_(std::move(x)) { check(data_); }
-  /// Rows that are tensors of their own, as LibTorch has it.
+  /// Takes rows as separate tensors, as in LibTorch.
   explicit TensorDataset(const std::vector<Tensor>& rows) requires(!kHasTarget) {
     std::vector<const Tensor*> pointers;
     for (const Tensor& row : rows) pointers.push_back(&row);

@@ -1,4 +1,4 @@
-// Images moved by affine maps.
+// Affine maps of images.
 #include <gradus/data/images/image_ops.h>
 
 #include <algorithm>
@@ -12,8 +12,9 @@ using detail::Planes;
 
 double radians(double degrees) { return degrees * std::numbers::pi / 180; }
 
-// Positions are kept within [-2, size + 2]; all that lies beyond is outside of the image anyway. Around the image is a
-// border of `outside` in which the four pixels around such a position are, so that the inner loops ask nothing.
+// Positions are clamped to [-2, size + 2], because everything beyond is outside of the image in any case. The image
+// gets a border of `outside` that contains the four pixels around every such position, so that the inner loops need no
+// checks.
 constexpr int64_t kBefore = 2, kAfter = 4;
 
 Planes bordered(const Planes& x, const std::vector<float>& outside) {
@@ -29,30 +30,30 @@ Planes bordered(const Planes& x, const std::vector<float>& outside) {
   return y;
 }
 
-// Where the pixels of a part of a row come from: the pixel at or before each position and the way to the next.
+// The sources of a part of a row: the pixel at or before each position and the fraction to the next pixel.
 struct Places {
   static constexpr int64_t kMost = 128;
   int32_t x[kMost], y[kMost];
   float a[kMost], b[kMost];
 };
 
-// Not a number is outside too.
+// NaN is treated as outside, too.
 float within(float value, float low, float high) {
   const float raised = value > low ? value : low;
   return raised < high ? raised : high;
 }
 
-// std::floor is a function call on baseline x86-64; positions are far from the limits of int here.
+// std::floor is a function call on baseline x86-64, so truncate to int32; positions are far from its limits.
 int32_t floor_of(float value) {
   const int32_t truncated = static_cast<int32_t>(value);
   return truncated - (value < static_cast<float>(truncated) ? 1 : 0);
 }
 
-// To the nearest whole number, halves to the even one, as grid_sample does. Adding 1.5 * 2^23 leaves no room for a
-// fraction.
+// Rounds to the nearest integer and halves to the even integer, as grid_sample does. After adding 1.5 * 2^23, a float
+// has no bits left for a fraction.
 int32_t round_of(float value) { return static_cast<int32_t>((value + 12582912.0f) - 12582912.0f); }
 
-// Of `count` pixels from `column` on: positions first + column * step.
+// Computes the positions first + column * step of `count` pixels starting at `column`.
 void find_places(Places& at, int64_t column, int64_t count, float first_u, float step_u, float far_u, float first_v,
                  float step_v, float far_v, Interpolation interpolation) {
   const bool nearest = interpolation == Interpolation::kNearest;
@@ -112,7 +113,7 @@ Tensor sample_affine(const Tensor& image, const AffineMap& map, ImageSize size, 
   const float far_u = static_cast<float>(x.width) + 2, far_v = static_cast<float>(x.height) + 2;
   Places at;
   for (int64_t row = 0; row < size.height; ++row) {
-    // Positions count from the middle of an image; pixel 0 has its middle at 1/2 - size / 2.
+    // Positions are relative to the middle of an image; the middle of pixel 0 is at 1/2 - size / 2.
     const double first_x = 0.5 - static_cast<double>(size.width) / 2;
     const double row_y = static_cast<double>(row) + 0.5 - static_cast<double>(size.height) / 2;
     const float first_u =
@@ -146,7 +147,7 @@ Tensor rotate(const Tensor& image, double angle, Interpolation interpolation, bo
   if (!expand) return affine(image, -angle, {0, 0}, 1, {0, 0}, interpolation, fill, center);
   const Planes x = detail::planes_of(image, "rotate");
   const AffineMap map = inverse_affine_map(-angle, 0, 0, 1, 0, 0);
-  // How far the turned corners lie apart; what is within 1e-4 of a whole pixel counts as one.
+  // The extent of the rotated corners. A size within 1e-4 of a whole pixel is rounded to it.
   const double width = static_cast<double>(x.width), height = static_cast<double>(x.height);
   const auto pixels = [](double extent) { return static_cast<int64_t>(std::ceil(extent - 1e-4)); };
   const ImageSize size(pixels(std::abs(map.m[3]) * width + std::abs(map.m[4]) * height),

@@ -10,12 +10,12 @@
 
 namespace {
 
-// What stb_image may allocate at once on this thread, and to what a buffer may grow: a few bytes of PNG can unpack to
-// gigabytes.
+// Limits for stb_image on this thread: for a single allocation, and for a buffer that grows. A few bytes of PNG can
+// decompress to gigabytes.
 thread_local size_t allocation_limit = 0, growth_limit = 0;
 thread_local bool growth_refused = false;
 
-// Zeroed: older releases of stb_image decode with the Huffman tables that a file does not have.
+// Zeroed, because older releases of stb_image decode with Huffman tables that the file does not define.
 void* limited_malloc(size_t bytes) { return bytes <= allocation_limit ? std::calloc(bytes, 1) : nullptr; }
 void* limited_realloc(void* memory, size_t bytes) {
   growth_refused |= bytes > growth_limit;
@@ -24,10 +24,10 @@ void* limited_realloc(void* memory, size_t bytes) {
 
 }  // namespace
 
-// Doubles the width of a row of chroma: each new sample is 3/4 of the nearest one and 1/4 of its neighbour, rounded
-// down and up by turns, as libjpeg does. It takes the place of stb_image's function of this name, which swaps the
-// weights of the next-to-last sample: the macro, which stands for the name only where a parenthesis follows it, gives
-// the definition in stb_image.h another name and leaves the name where its address is taken.
+// Doubles the width of a row of chroma: each new sample is 3/4 of the nearest sample and 1/4 of its neighbour,
+// alternately rounded down and up, as in libjpeg. It replaces stb_image's function of the same name, which swaps the
+// weights of the next-to-last sample. A function-like macro renames the definition in stb_image.h, but not the places
+// where the function's address is taken.
 static unsigned char* stbi__resample_row_h_2(unsigned char* out, unsigned char* near, unsigned char*, int w, int) {
   for (int i = 0; i < w; ++i) {
     const int before = near[std::max(i - 1, 0)], after = near[std::min(i + 1, w - 1)];
@@ -38,8 +38,9 @@ static unsigned char* stbi__resample_row_h_2(unsigned char* out, unsigned char* 
 }
 #define stbi__resample_row_h_2(out, near, far, w, hs) stb_resample_row_h_2(out, near, far, w, hs)
 
-// stb_image (Sean Barrett, public domain), compiled here alone. CMakeLists.txt gives this file -fwrapv: damaged JPEGs
-// make its arithmetic overflow. It may also shift by more than 31: older releases do, a zero, where the data ran out.
+// stb_image (Sean Barrett, public domain), compiled only here. CMakeLists.txt compiles this file with -fwrapv, because
+// damaged JPEGs make its arithmetic overflow. Older releases may also shift by more than 31 where the data end; they
+// shift a zero.
 #define STB_IMAGE_IMPLEMENTATION
 #define STB_IMAGE_STATIC
 #define STBI_ONLY_PNG
@@ -61,7 +62,7 @@ bool starts_with(io::ByteSpan bytes, std::string_view start) {
   return bytes.size() >= start.size() && std::memcmp(bytes.data(), start.data(), start.size()) == 0;
 }
 
-// Pixels (H, W, 3) as (3, H, W).
+// Converts pixels (H, W, 3) to (3, H, W).
 Array planes_of(const uint8_t* pixels, int64_t height, int64_t width) {
   const Array image = Array::empty({3, height, width}, DType::u8);
   const int64_t count = height * width;
@@ -71,8 +72,8 @@ Array planes_of(const uint8_t* pixels, int64_t height, int64_t width) {
   return image;
 }
 
-// Returns the colours (3, H, W) of palette indices (H, W). stb_image has read the indices as grey values of the
-// header's number of bits and has scaled them to 0 to 255.
+// Returns the colours (3, H, W) of palette indices (H, W). stb_image has read the indices as grey values with the
+// header's number of bits and scaled them to 0 … 255.
 Array colors_of(const uint8_t* grey, const detail::ImageHeader& header, const std::string& name) {
   const Array image = Array::empty({3, header.height, header.width}, DType::u8);
   const int64_t count = header.height * header.width;
@@ -99,16 +100,17 @@ Array decode_image(io::ByteSpan bytes, const std::string& name, int64_t most_pix
                io::described(bytes));
   const detail::ImageHeader header = is_png ? detail::check_png(bytes, name) : detail::check_jpeg(bytes, name);
   const int64_t pixels = header.width * header.height;
-  GRADUS_CHECK(pixels <= most_pixels, IoError, "'", name, "' says that it is ", header.width, "x", header.height,
-               " pixels large; at most ", most_pixels, " pixels are read");
-  // Each scan of a progressive JPEG passes over all pixels, with next to no data where nothing changes.
+  GRADUS_CHECK(pixels <= most_pixels, IoError, "'", name, "' has a size of ", header.width, "x", header.height,
+               " pixels; at most ", most_pixels, " pixels are read");
+  // Each scan of a progressive JPEG processes all pixels, even if it contains almost no data.
   GRADUS_CHECK(header.scans <= kMostScannedPixels / pixels, IoError, "'", name, "' has ", header.scans, " scans of ",
                header.width, "x", header.height, " pixels; at most ", kMostScannedPixels / pixels,
-               " scans of so many pixels are read");
-  // Enough for every buffer of an honest file: 16 bits in four channels, twice, and blocks that stand over the border.
+               " scans of this size are read");
+  // Enough for all buffers of a valid file: 16 bits in four channels, twice, and blocks that extend beyond the border.
   allocation_limit =
       (size_t{1} << 20) + size_t{32} * static_cast<size_t>(header.width + 64) * static_cast<size_t>(header.height + 64);
-  // What grows, by doubling, are the compressed data of a PNG and its unpacked rows, each after a byte for its filter.
+  // Growing buffers, which double in size, hold the compressed data of a PNG and its decompressed rows, each with a
+  // filter byte.
   const size_t row_bits = static_cast<size_t>(header.width) * static_cast<size_t>(header.channels * header.bits);
   const size_t rows_bytes =
       (std::max(row_bits / 8, static_cast<size_t>(header.width)) + 1) * static_cast<size_t>(header.height);

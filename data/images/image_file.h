@@ -1,4 +1,4 @@
-// PNG and JPEG files as arrays.
+// Reads PNG and JPEG files as arrays.
 #pragma once
 
 #include <string>
@@ -8,23 +8,24 @@
 
 namespace gradus::data {
 
-/// What decode_image accepts unless told otherwise: a hundred megapixels, and files of 256 MiB; of progressive JPEGs as
-/// many scans as pass over two thousand megapixels (20 of the largest images; encoders make about 10).
+/// Default limits of decode_image: a hundred megapixels, and files of 256 MiB. The scans of a progressive JPEG may
+/// process at most two thousand megapixels in total, which is 20 scans of the largest images; encoders make about 10.
 inline constexpr int64_t kMostPixels = 100'000'000, kMostScannedPixels = 2'000'000'000;
 inline constexpr uint64_t kMostImageBytes = uint64_t{1} << 28;
 
-/// The image in a PNG or JPEG file as (3, H, W) u8: red, green, blue. Grey becomes three equal channels, alpha is left
-/// out, 16 bits become 8; orientation tags are not looked at (all as Pillow's convert("RGB") has it). `name` stands for
-/// the file in messages. A file of another kind, a truncated or damaged one (PNG checksums are verified, palette
-/// indices and JPEG tables must be there), or more than `most_pixels` pixels are an IoError; the size is checked before
-/// anything is allocated for it, also against what the compressed data can hold, and a PNG is unpacked to no more than
-/// twice its size. JPEGs are baseline or progressive, of 8 bits: grey, YCbCr, RGB, or CMYK and YCCK with Adobe's
-/// marker. A JPEG whose data end within a scan, but with a whole end marker, has grey where they are missing, as in
-/// libjpeg.
+/// Decodes a PNG or JPEG file to (3, H, W) u8: red, green, blue. Grey becomes three equal channels, alpha is dropped,
+/// 16 bits become 8, and orientation tags are ignored, as in Pillow's convert("RGB"). `name` names the file in
+/// messages.
+///
+/// Throws an IoError for another kind of file, for a truncated or damaged file (PNG checksums are verified, and palette
+/// indices and JPEG tables must be valid), and for more than `most_pixels` pixels. The size is checked before memory is
+/// allocated, also against the amount of compressed data, and a PNG is decompressed to at most twice its size. JPEGs
+/// may be baseline or progressive with 8 bits: grey, YCbCr, RGB, or CMYK and YCCK with Adobe's marker. If the data of a
+/// JPEG end within a scan but the end marker is intact, the missing part is grey, as in libjpeg.
 Array decode_image(io::ByteSpan bytes, const std::string& name, int64_t most_pixels = kMostPixels);
-/// The same from a file.
+/// Reads and decodes a file.
 Array read_image(const std::string& path);
-/// Bytes 0 … 255 as float32 in [0, 1].
+/// Converts bytes 0 … 255 to float32 in [0, 1].
 Tensor unit_floats(const Array& bytes);
 
 }  // namespace gradus::data

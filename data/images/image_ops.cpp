@@ -44,7 +44,7 @@ using detail::Planes;
 using detail::planes_like;
 using detail::planes_of;
 
-// Row or column `i` of an image with `size` of them that is continued beyond its borders; -1 where that is the fill.
+// The index of the row or column `i` of an image that is continued beyond its borders, -1 if it is the fill value.
 int64_t source_index(int64_t i, int64_t size, PaddingMode mode) {
   if (i >= 0 && i < size) return i;
   switch (mode) {
@@ -62,14 +62,14 @@ std::vector<int64_t> source_indices(int64_t first, int64_t count, int64_t size, 
   return indices;
 }
 
-// Rows [top, top + height) and columns [left, left + width) of the image continued beyond its borders.
+// Rows [top, top + height) and columns [left, left + width) of an image that is continued beyond its borders.
 Tensor window(const Planes& x, int64_t top, int64_t left, ImageSize size, const Fill& fill, PaddingMode mode,
               std::string_view name) {
   const Planes y = planes_like(x, size);
   const std::vector<int64_t> rows = source_indices(top, size.height, x.height, mode);
   const std::vector<int64_t> columns = source_indices(left, size.width, x.width, mode);
-  const int64_t first = std::clamp<int64_t>(-left, 0, size.width);              // columns [first, last) are those
-  const int64_t last = std::clamp<int64_t>(x.width - left, first, size.width);  // of the image itself
+  const int64_t first = std::clamp<int64_t>(-left, 0, size.width);              // columns [first, last) are within the
+  const int64_t last = std::clamp<int64_t>(x.width - left, first, size.width);  // image
   for (int64_t i = 0; i < x.count; ++i) {
     const float outside = detail::fill_of(fill, x, i, name);
     float* to = y.plane(i);
@@ -90,7 +90,7 @@ Tensor window(const Planes& x, int64_t top, int64_t left, ImageSize size, const 
   return Tensor(y.array);
 }
 
-// Of the image with its padding, which must make sense.
+// The size of the padded image. Throws if the padding is invalid.
 ImageSize padded_size(const Planes& x, const Padding& padding, PaddingMode mode) {
   const int64_t least = std::min({padding.left, padding.top, padding.right, padding.bottom});
   GRADUS_CHECK(least >= 0, ValueError, "pad needs paddings of at least 0, got ", least);
@@ -103,9 +103,9 @@ ImageSize padded_size(const Planes& x, const Padding& padding, PaddingMode mode)
   return {x.height + padding.top + padding.bottom, x.width + padding.left + padding.right};
 }
 
-// Weights of the image's pixels in the pixels of one resized axis.
+// The weights of an image's pixels for each pixel of a resized axis.
 struct Taps {
-  std::vector<int64_t> first;  // of each output pixel, with `count` weights from there on
+  std::vector<int64_t> first;  // of each output pixel, which has `count` weights
   std::vector<float> weights;
   int64_t count = 0;
 };
@@ -149,7 +149,7 @@ Tensor crop(const Tensor& image, int64_t top, int64_t left, int64_t height, int6
 
 Tensor center_crop(const Tensor& image, ImageSize size) {
   const Planes x = planes_of(image, "center_crop");
-  // Halves are rounded to the even number, as Python does.
+  // Halves are rounded to the even number, as in Python.
   const auto middle = [](int64_t rest) { return static_cast<int64_t>(std::nearbyint(static_cast<double>(rest) / 2)); };
   return window(x, middle(x.height - size.height), middle(x.width - size.width), size, 0, PaddingMode::kConstant,
                 "center_crop");

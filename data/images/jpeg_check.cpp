@@ -1,5 +1,5 @@
-// A JPEG file is a row of segments: FF, a type, and, for most, a length and data. After the header of a scan (SOS) come
-// its compressed bits, in which FF 00 stands for a byte FF, and FF D0 … FF D7 restart the decoder.
+// A JPEG file is a sequence of segments: FF, a type, and usually a length and data. The header of a scan (SOS) is
+// followed by its compressed bits, in which FF 00 encodes a byte FF, and FF D0 … FF D7 restart the decoder.
 // https://www.w3.org/Graphics/JPEG/itu-t81.pdf, annex B
 #include <algorithm>
 #include <cstring>
@@ -34,7 +34,7 @@ class JpegChecker {
       damaged(component.has_data, "there are no data for component ", component.id);
       blocks += component.columns * component.rows;
     }
-    // Each block begins with a code of a bit or more. stb_image would take what is missing for zeros.
+    // Each block begins with a code of at least one bit. stb_image would replace missing data by zeros.
     damaged(blocks <= 8 * scanned_bytes_, "its ", scanned_bytes_, " bytes of data cannot hold ", header_.width, "x",
             header_.height, " pixels");
     GRADUS_CHECK(components_.size() != 4 || has_adobe_, IoError, "'", name_,
@@ -53,7 +53,7 @@ class JpegChecker {
   };
 
   static bool is_restart(uint8_t type) { return type >= 0xD0 && type <= 0xD7; }
-  static bool is_frame(uint8_t type) {  // C4, C8 and CC are no frames
+  static bool is_frame(uint8_t type) {  // C4, C8 and CC are not frames
     return type >= 0xC0 && type <= 0xCF && type != 0xC4 && type != 0xC8 && type != 0xCC;
   }
   template <class... What>
@@ -68,7 +68,7 @@ class JpegChecker {
   uint8_t marker() {
     for (;; ++at_) {
       need(2);
-      damaged(byte(at_) == 0xFF, "byte ", at_, " is no marker");
+      damaged(byte(at_) == 0xFF, "byte ", at_, " is not a marker");
       if (byte(at_ + 1) != 0xFF) break;  // FF FF: padding
     }
     at_ += 2;
@@ -121,9 +121,9 @@ class JpegChecker {
     }
   }
 
-  // A byte with the kind (0: mean values, 1: the others) and the number, how many codes there are of each length 1 …
-  // 16, and a symbol for each code. There are at most 256 symbols: older releases of stb_image write beyond their
-  // arrays when there are more.
+  // A table consists of a byte with its class (0: DC coefficients, 1: AC coefficients) and number, the number of codes
+  // of each length 1 … 16, and a symbol for each code. More than 256 symbols are rejected, because older releases of
+  // stb_image would write beyond their arrays.
   void read_huffman_tables(io::ByteSpan tables) {
     while (tables.size() >= 17) {
       size_t symbols = 0;
@@ -141,7 +141,7 @@ class JpegChecker {
     while (!tables.empty()) {
       const int number = static_cast<int>(tables[0]) & 15;
       const size_t size = static_cast<int>(tables[0]) >> 4 ? 129 : 65;
-      damaged(number <= 3 && size <= tables.size(), "half a quantization table");
+      damaged(number <= 3 && size <= tables.size(), "an incomplete quantization table");
       quantization_tables_ |= 1u << number;
       tables = tables.subspan(size);
     }
@@ -177,7 +177,7 @@ class JpegChecker {
       ++restarts;
     }
     scanned_bytes_ += static_cast<int64_t>(at_ - begin);
-    // stb_image stops at a restart marker that is missing and leaves the rest of the image grey.
+    // stb_image stops at a missing restart marker and leaves the rest of the image grey.
     damaged(restart_interval_ == 0 || restarts >= (units - 1) / restart_interval_, "a scan has ", restarts,
             " restart markers instead of ", restart_interval_ == 0 ? 0 : (units - 1) / restart_interval_);
   }
@@ -188,7 +188,7 @@ class JpegChecker {
   ImageHeader header_;
   std::vector<Component> components_;
   bool is_progressive_ = false, has_adobe_ = false;
-  uint32_t huffman_tables_[2] = {}, quantization_tables_ = 0;  // bit i: table i is there
+  uint32_t huffman_tables_[2] = {}, quantization_tables_ = 0;  // bit i: table i is defined
   int64_t mcu_columns_ = 0, mcu_rows_ = 0, restart_interval_ = 0, scanned_bytes_ = 0;
 };
 

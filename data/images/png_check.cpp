@@ -9,10 +9,10 @@
 namespace gradus::data::detail {
 namespace {
 
-constexpr size_t kSignatureBytes = 8, kAroundData = 12;  // of a chunk: length and type before, a checksum after
+constexpr size_t kSignatureBytes = 8, kAroundData = 12;  // of a chunk: length, type and checksum
 constexpr int kPaletteColor = 3;
 
-/// A PNG file is a signature and chunks: length, type, data, CRC-32 of type and data.
+/// A PNG file consists of a signature and chunks: length, type, data, and the CRC-32 of type and data.
 /// https://www.w3.org/TR/png-3/#5DataRep
 struct Chunk {
   io::ByteSpan all, data;
@@ -27,8 +27,7 @@ Chunk chunk_at(io::ByteSpan bytes, size_t at, const std::string& name) {
   return {bytes.subspan(at, length + kAroundData), bytes.subspan(at + 8, length)};
 }
 
-/// Number of samples of a pixel; 0 if the standard (table 8) does not allow samples of `bits` bits for this colour
-/// type.
+/// Number of samples per pixel; 0 if the standard (table 8) does not allow samples of `bits` bits for this colour type.
 int channels_of(int color, int bits) {
   const bool power_of_two = bits == 1 || bits == 2 || bits == 4 || bits == 8 || bits == 16;
   switch (color) {
@@ -58,7 +57,7 @@ ImageHeader check_png(io::ByteSpan bytes, const std::string& name) {
                 io::read_big_endian<uint32_t>(&chunk.all[chunk.all.size() - 4]),
             "a checksum is wrong");
     GRADUS_CHECK(!chunk.is("CgBI"), IoError, "'", name,
-                 "' is a PNG of Apple's own kind (CgBI), which no other program reads; save it again as PNG");
+                 "' is in Apple's variant of PNG (CgBI), which is not supported; save it again as PNG");
     damaged(chunk.is("IHDR") == (color < 0), "it has its header IHDR elsewhere than at its beginning");
     if (chunk.is("IHDR")) {
       damaged(chunk.data.size() == 13, "its header has ", chunk.data.size(), " bytes instead of 13");

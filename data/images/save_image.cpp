@@ -13,8 +13,8 @@ Tensor make_grid(const Tensor& images, int64_t nrow, int64_t padding, double pad
   const OpContext context("make_grid");
   GRADUS_CHECK(images.dim() == 3 || images.dim() == 4, ShapeError, "takes images (N, C, H, W) or (N, H, W), not ",
                images.sizes());
-  GRADUS_CHECK(images.numel() > 0 && nrow > 0 && padding >= 0, ValueError, "needs an image, a row of 1 at least, and ",
-               "padding of 0 at least: images ", images.sizes(), ", nrow ", nrow, ", padding ", padding);
+  GRADUS_CHECK(images.numel() > 0 && nrow > 0 && padding >= 0, ValueError, "needs an image, nrow of at least 1 and ",
+               "padding of at least 0: images ", images.sizes(), ", nrow ", nrow, ", padding ", padding);
   const Tensor all = images.dim() == 4 ? images.detach() : images.detach().unsqueeze(1);
   const int64_t count = all.size(0), columns = std::min(nrow, count);
   const int64_t height = all.size(2) + padding, width = all.size(3) + padding;

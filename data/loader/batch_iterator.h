@@ -1,4 +1,4 @@
-// How `for (auto& batch : loader)` walks over a loader's epoch.
+// The iterator behind `for (auto& batch : loader)`, which iterates over one epoch of a loader.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace gradus::data {
 
-/// Over the batches that `Loader::next()` returns until it returns none. Behind the last one there is nothing to read
-/// or to go to: a ValueError.
+/// Iterates over the batches that `Loader::next()` returns, until it returns none. Reading or advancing past the last
+/// batch is a ValueError.
 template <class Loader, class Batch>
 class BatchIterator {
  public:
@@ -37,7 +37,7 @@ class BatchIterator {
  private:
   void check() const { GRADUS_CHECK(batch_, ValueError, "a loader's iterator is past the last batch"); }
   void advance() {
-    batch_.reset();  // its memory serves the next one
+    batch_.reset();  // so that the next batch can reuse its memory
     batch_ = loader_->next();
   }
 

@@ -30,8 +30,9 @@ void check_options(const DataLoaderOptions& options) {
   GRADUS_CHECK(options.batch_size() > 0, ValueError, "batch_size must be at least 1");
   GRADUS_CHECK(options.workers() <= kMostWorkers, ValueError, "at most ", kMostWorkers, " workers, got ",
                options.workers());
-  GRADUS_CHECK(options.rank() < options.num_replicas(), ValueError, "a loader for ", options.num_replicas(),
-               " ranks has ranks below that, got rank ", options.rank());
+  GRADUS_CHECK(options.rank() < options.num_replicas(), ValueError,
+               "the rank of a loader must be less than num_replicas = ", options.num_replicas(), ", got ",
+               options.rank());
   GRADUS_CHECK(options.workers() == 0 || options.max_jobs() > 0, ValueError, "max_jobs must be at least 1");
 }
 

@@ -5,12 +5,12 @@
 //   for (auto& batch : *loader) train(batch.data, batch.target);
 //
 // The batches of an epoch depend on the seed and the number of the epoch, not on the number of workers: they come in
-// the sampler's order, and random transforms draw from (seed, epoch, index of the sample). So an epoch can also be
-// taken up in the middle: save loader->state() with the model, and load_state() it into a loader made as the first one
-// was.
+// the sampler's order, and random transforms draw from (seed, epoch, index of the sample). An epoch can therefore be
+// continued in the middle: save loader->state() with the model, and pass it to load_state() of a loader made with the
+// same arguments.
 //
-// In a job of several processes each has a loader of the same dataset, sampler and batch_size, which is that of all
-// together, with .distributed(num_replicas, rank) in its options.
+// If several processes train together, each makes a loader with the same dataset, sampler and batch_size, which is the
+// size of the common batch, and with the option .distributed(num_replicas, rank).
 #pragma once
 
 #include <cstddef>
@@ -36,27 +36,27 @@ class DataLoaderOptions {
   DataLoaderOptions() = default;
   DataLoaderOptions(size_t batch_size) : batch_size_(batch_size) {}  // NOLINT(google-explicit-constructor)
 
-  /// Samples in a batch, that of all ranks together; 1 unless set.
+  /// Number of samples in a batch, of all ranks together; 1 by default.
   DataLoaderOptions& batch_size(size_t count) { return batch_size_ = count, *this; }
-  /// Threads that prepare batches; with 0, the default, the consumer does.
+  /// Number of threads that prepare batches. With 0, the default, the consumer prepares them.
   DataLoaderOptions& workers(size_t count) { return workers_ = count, *this; }
-  /// Batches prepared ahead; twice the number of workers unless set.
+  /// Number of batches prepared ahead; twice the number of workers by default.
   DataLoaderOptions& max_jobs(size_t count) { return max_jobs_ = count, *this; }
-  /// Gives rank `rank` its part of each batch: samples rank, rank + num_replicas, rank + 2 num_replicas, … So the
-  /// k-th batches of all ranks are together the k-th batch of one process, whatever the number of ranks: all have the
-  /// same number of batches and the same state(), which ranks of another number can load. Every sample is given once,
-  /// in evaluation too. A rank's part of a last batch of fewer than num_replicas samples may have none: shape (0, …).
+  /// Gives rank `rank` its part of each batch: samples rank, rank + num_replicas, rank + 2 num_replicas, … The k-th
+  /// batches of all ranks together are the k-th batch of a single process, whatever the number of ranks. All ranks have
+  /// the same number of batches and the same state(), which a different number of ranks can load. Every sample is used
+  /// once, also in evaluation. If the last batch has fewer than num_replicas samples, the part of a rank may be empty:
+  /// shape (0, …).
   DataLoaderOptions& distributed(size_t num_replicas, size_t rank) {
     return num_replicas_ = num_replicas, rank_ = rank, *this;
   }
-  /// Leaves out a last batch that is smaller than the others.
+  /// Drops the last batch if it is smaller than the others.
   DataLoaderOptions& drop_last(bool drop) { return drop_last_ = drop, *this; }
-  /// How long the consumer waits for a batch of the workers before it gets an Error; forever unless set.
+  /// The time after which a consumer that waits for a batch gets an Error; unlimited by default.
   DataLoaderOptions& timeout(std::chrono::milliseconds time) { return timeout_ = time, *this; }
-  /// As LibTorch has it. Batches come in the sampler's order whatever this says: what is reproducible costs nothing
-  /// here.
+  /// Exists for LibTorch's sake. Batches always come in the sampler's order, which costs nothing here.
   DataLoaderOptions& enforce_ordering(bool enforce) { return enforce_ordering_ = enforce, *this; }
-  /// Seed of the order and of random transforms; the default generator's (manual_seed) unless set.
+  /// Seed of the order and of random transforms; by default that of the default generator (manual_seed).
   DataLoaderOptions& seed(uint64_t seed) { return seed_ = seed, *this; }
 
   size_t batch_size() const { return batch_size_; }
@@ -77,76 +77,78 @@ class DataLoaderOptions {
   std::optional<uint64_t> seed_;
 };
 
-/// Where a loader stands: all that decides the batches that are still to come.
+/// The position of a loader, which determines all batches that follow.
 struct LoaderState {
   uint64_t seed = 0, epoch = 0;
-  uint64_t batches = 0;     ///< that the epoch has given already
-  uint64_t batch_size = 0;  ///< what `batches` counts in
+  uint64_t batches = 0;     ///< batches that the epoch has returned so far
+  uint64_t batch_size = 0;  ///< the batch size to which `batches` refers
   friend bool operator==(const LoaderState&, const LoaderState&) = default;
 };
 
-/// Number of samples in batch number `batch`, counted from 0, of an epoch of `size` samples: in a rank's part of it
-/// (DataLoaderOptions::distributed), or in the whole unless a rank is given. A rank's mean gradient has the weight
-/// samples_in_batch(size, batch_size, batch, n, rank) / samples_in_batch(size, batch_size, batch) in that of all.
+/// Number of samples in batch number `batch`, counted from 0, of an epoch of `size` samples: in a rank's part of the
+/// batch (DataLoaderOptions::distributed), or by default in the whole batch. The weight of a rank's mean gradient in
+/// the common one is samples_in_batch(size, batch_size, batch, n, rank) / samples_in_batch(size, batch_size, batch).
 size_t samples_in_batch(size_t size, size_t batch_size, size_t batch, size_t num_replicas = 1, size_t rank = 0);
 
-/// Where the time of an epoch has gone, as far as it concerns data.
+/// Time spent on loading data in an epoch.
 struct LoaderTimings {
-  size_t batches = 0;             ///< that the consumer got
-  double wait_seconds = 0;        ///< that the consumer waited for batches, all together
-  double first_wait_seconds = 0;  ///< for the first batch, before anything was prepared
-  double worst_wait_seconds = 0;  ///< for one of the others
-  double load_seconds = 0;        ///< that all workers together spent making batches
+  size_t batches = 0;             ///< batches returned to the consumer
+  double wait_seconds = 0;        ///< total time that the consumer waited for batches
+  double first_wait_seconds = 0;  ///< wait for the first batch, before any was prepared
+  double worst_wait_seconds = 0;  ///< longest wait for one of the other batches
+  double load_seconds = 0;        ///< total time that all workers spent making batches
 };
 
 namespace detail {
-/// The fields as int64 scalars by their names, and back; missing, unknown or negative ones are a ValueError.
+/// Converts the fields to named int64 scalars, and back. Missing, unknown or negative fields are a ValueError.
 OrderedDict<std::string, Tensor> dict_of(const LoaderState& state);
 LoaderState state_of(const OrderedDict<std::string, Tensor>& dict);
 }  // namespace detail
 
-/// What loaders of all data sets share, so that it is compiled once.
+/// The part of all loaders that does not depend on the dataset, compiled only once.
 class DataLoaderBase {
  public:
   DataLoaderBase(const DataLoaderBase&) = delete;
   DataLoaderBase& operator=(const DataLoaderBase&) = delete;
 
-  /// Ends the workers, and the walk over the epoch if there is one. begin() and the destructor do so too.
+  /// Stops the workers and ends the current epoch, if any. begin() and the destructor do so, too.
   void join();
 
-  /// The position behind the last batch that the consumer got; after a whole epoch, the beginning of the next.
+  /// The position after the last batch that the consumer got; after a whole epoch, the start of the next.
   LoaderState state() const { return position_; }
-  /// Goes to a position that state() has told: the next begin() gives exactly the rest of that epoch, and so on from
-  /// there. A state of another batch size is a ValueError. The dataset and the sampler must be those of the saved run.
+  /// Moves to a position returned by state(): the next begin() returns exactly the rest of that epoch, and later epochs
+  /// follow. A state with another batch size is a ValueError. The dataset and the sampler must be those of the saved
+  /// run.
   void load_state(const LoaderState& state);
-  /// The same for checkpoints: int64 scalars "seed", "epoch", "batches" and "batch_size".
+  /// The state for checkpoints: int64 scalars "seed", "epoch", "batches" and "batch_size".
   OrderedDict<std::string, Tensor> state_dict() const;
   void load_state_dict(const OrderedDict<std::string, Tensor>& state);
-  /// The epoch that the last batch belongs to, or that begin() starts next, counted from 0.
+  /// The epoch of the last batch, or the epoch that begin() starts next, counted from 0.
   uint64_t epoch() const { return position_.epoch; }
-  /// The epoch that begin() starts next, from its beginning: to go on with an interrupted training.
+  /// Makes begin() start with this epoch, to continue an interrupted training.
   void set_epoch(uint64_t epoch) { load_state({position_.seed, epoch, 0, position_.batch_size}); }
 
-  /// Another part of each batch (DataLoaderOptions::distributed) from the next begin() on, which goes on from here.
+  /// Changes this rank's part of each batch (DataLoaderOptions::distributed) from the next begin() on, which continues
+  /// at the current position.
   void distribute(size_t num_replicas, size_t rank);
 
-  /// Number of batches in an epoch, where sampler and options tell it.
+  /// Number of batches in an epoch, if sampler and options determine it.
   std::optional<size_t> size() const;
-  /// Of the epoch that began last, up to now.
+  /// Timings of the current or last epoch.
   LoaderTimings timings() const;
-  /// How long the consumer has waited for batches in the epoch that began last.
+  /// Total time that the consumer waited for batches in the current or last epoch.
   double wait_seconds() const { return timings_.wait_seconds; }
   const DataLoaderOptions& options() const { return options_; }
 
  protected:
-  /// What `work` uses must live until join().
+  /// Everything that `work` uses must exist until join().
   DataLoaderBase(const DataLoaderOptions& options, std::unique_ptr<samplers::Sampler> sampler, Prefetcher::Work work);
   ~DataLoaderBase();
-  /// What begin() says.
+  /// Starts an epoch, as begin() describes.
   void start();
-  /// Whether a walk is open.
+  /// True while an epoch is in progress.
   bool in_epoch() const { return prefetcher_ && open_; }
-  /// What `work` made of the next batch's indices; null at the end of the epoch.
+  /// The result of `work` for the indices of the next batch; null at the end of the epoch.
   Prefetcher::Result next_result();
 
  private:
@@ -157,35 +159,35 @@ class DataLoaderBase {
   std::unique_ptr<samplers::Sampler> sampler_;
   const Prefetcher::Work work_;
   LoaderState position_;
-  bool open_ = false;  // an epoch has begun and has not come to its end
+  bool open_ = false;  // an epoch has begun and has not ended
   LoaderTimings timings_;
   std::unique_ptr<Prefetcher> prefetcher_;
 };
 
-/// What loaders of a dataset share, so that those for training and for tests are compiled once.
+/// The part of loaders that does not depend on the sampler, compiled once for each dataset.
 template <class Dataset>
 class DatasetLoader : public DataLoaderBase {
  public:
   using Batch = typename Dataset::BatchType;
 
-  /// Walks over one epoch; only one walk of a loader is open at a time.
+  /// Iterates over one epoch. A loader can run only one epoch at a time.
   using Iterator = BatchIterator<DatasetLoader, Batch>;
 
   ~DatasetLoader() { join(); }
 
-  /// Starts the next epoch, or takes up the one that load_state() named. One that was left in the middle is given up.
+  /// Starts the next epoch, or continues the one set by load_state(). An unfinished epoch is abandoned.
   Iterator begin() {
     start();
     return Iterator(this);
   }
   Iterator end() { return {}; }
 
-  /// The next batch, of this epoch or of the one that follows: for training that counts steps. It is there until the
-  /// next call. A ValueError if an epoch has no batches.
+  /// Returns the next batch of this epoch or the one after it, for training that counts steps. The batch is valid until
+  /// the next call. Throws a ValueError if an epoch has no batches.
   Batch& next_batch() {
     for (int epoch = 0; epoch < 2; ++epoch) {
       if (!in_epoch()) start();
-      batch_.reset();  // its memory serves the next one
+      batch_.reset();  // so that the next batch can reuse its memory
       if ((batch_ = next())) return *batch_;
     }
     GRADUS_FAIL(ValueError, "the loader has no batches");
@@ -200,7 +202,7 @@ class DatasetLoader : public DataLoaderBase {
   std::shared_ptr<Batch> next() { return std::static_pointer_cast<Batch>(next_result()); }
 
   std::vector<Dataset> datasets_;  // one for each worker
-  std::shared_ptr<Batch> batch_;   // of next_batch()
+  std::shared_ptr<Batch> batch_;   // the batch returned by next_batch()
 };
 
 template <class Dataset>
@@ -214,7 +216,7 @@ DatasetLoader<Dataset>::DatasetLoader(Dataset dataset, std::unique_ptr<samplers:
   datasets_.push_back(std::move(dataset));
 }
 
-/// Batches of the samples that `Sampler` names.
+/// Returns batches of the samples that `Sampler` selects.
 template <class Dataset, class Sampler>
 class DataLoader : public DatasetLoader<Dataset> {
  public:
@@ -222,18 +224,18 @@ class DataLoader : public DatasetLoader<Dataset> {
       : DatasetLoader<Dataset>(std::move(dataset), std::make_unique<Sampler>(std::move(sampler)), options) {}
 };
 
-/// LibTorch's name.
+/// LibTorch's name for it.
 template <class Dataset, class Sampler>
 using StatelessDataLoader = DataLoader<Dataset, Sampler>;
 
-/// A loader with a sampler of your own.
+/// Makes a loader with the given sampler.
 template <class Dataset, class Sampler>
 std::unique_ptr<DataLoader<Dataset, Sampler>> make_data_loader(Dataset dataset, Sampler sampler,
                                                                const DataLoaderOptions& options) {
   return std::make_unique<DataLoader<Dataset, Sampler>>(std::move(dataset), std::move(sampler), options);
 }
 
-/// A loader that visits the whole dataset in the order of `Sampler`.
+/// Makes a loader that visits the whole dataset in the order of `Sampler`.
 template <class Sampler = samplers::RandomSampler, class Dataset>
 requires(!requires { typename Dataset::StatefulDatasetTag; })  // data/stateful_dataset.h
     std::unique_ptr<DataLoader<Dataset, Sampler>> make_data_loader(Dataset dataset,

@@ -1,10 +1,10 @@
-// Batches on a device ahead of their use: while one is computed with, a thread of its own takes the next from a loader
-// and copies it from page-locked memory on a stream of its own.
+// Transfers batches to a device ahead of their use. While the consumer computes with a batch, a separate thread takes
+// the next one from a loader and copies it from page-locked memory on a separate stream.
 //
 //   for (auto& batch : data::on_device(*loader, "cuda")) train(batch.data, batch.target);
 //
-// The batches are the loader's, in its order. On the cpu they are handed on as they are. The loader itself is ahead of
-// the consumer: where the consumer stands and what it waited is told by state() and wait_seconds() here.
+// The batches are those of the loader, in its order. On the CPU they are passed through without a copy. The loader is
+// ahead of the consumer, so the consumer's position and waiting time are state() and wait_seconds() of this class.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +24,10 @@ namespace gradus::data {
 
 namespace detail {
 
-/// Copies the tensors of one batch to a device, and makes them safe to use on another stream.
+/// Copies the tensors of one batch to a device and makes them usable on another stream.
 class Upload {
  public:
-  /// For a device of the cpu nothing is copied.
+  /// If the device is a CPU, nothing is copied.
   explicit Upload(Device device);
 
   void add(Tensor& tensor);
@@ -38,7 +38,7 @@ class Upload {
   }
   /// Marks the end of the copies.
   void close();
-  /// Makes this thread's stream wait for the copies; the tensors belong to it from here on.
+  /// Makes this thread's stream wait for the copies. The tensors belong to that stream from then on.
   void hand_over();
 
  private:
@@ -50,7 +50,7 @@ class Upload {
 
 }  // namespace detail
 
-/// A walk over one epoch of `Loader`, a DataLoader whose batches are tensors or Examples of them.
+/// Iterates over epochs of `Loader`, a DataLoader whose batches are tensors or Examples of tensors.
 template <class Loader>
 class DeviceLoader {
  public:
@@ -58,7 +58,7 @@ class DeviceLoader {
 
   using Iterator = BatchIterator<DeviceLoader, Batch>;
 
-  /// At most `ahead` batches wait on the device. The loader has to outlive this.
+  /// At most `ahead` batches wait on the device. `loader` must outlive this object.
   DeviceLoader(Loader& loader, Device device, size_t ahead)
       : loader_(loader), device_(settled(device)), ahead_(ahead), state_(loader.state()) {}
   DeviceLoader(const DeviceLoader&) = delete;
@@ -77,8 +77,8 @@ class DeviceLoader {
   }
   Iterator end() { return {}; }
 
-  /// As DataLoader has it: the position behind the last batch that the consumer got. A loader that is made anew and
-  /// brought to it goes on from there.
+  /// The position after the last batch that the consumer got, as in DataLoader. A new loader with this state continues
+  /// there.
   LoaderState state() const { return state_; }
   void load_state(const LoaderState& state) {
     rest();
@@ -87,7 +87,7 @@ class DeviceLoader {
   }
   OrderedDict<std::string, Tensor> state_dict() const { return detail::dict_of(state_); }
   void load_state_dict(const OrderedDict<std::string, Tensor>& state) { load_state(detail::state_of(state)); }
-  /// How long the consumer has waited for batches in the epoch that began last.
+  /// Total time that the consumer waited for batches in the current or last epoch.
   double wait_seconds() const { return wait_seconds_; }
 
  private:
@@ -96,7 +96,7 @@ class DeviceLoader {
   struct Arrived {
     Batch batch;
     detail::Upload upload;
-    LoaderState state;  // of the loader, behind this batch
+    LoaderState state;  // the loader's state after this batch
   };
 
   void rest() {
@@ -104,7 +104,7 @@ class DeviceLoader {
     position_.reset();
   }
 
-  // On the prefetcher's thread, the only one that touches the loader's iterator.
+  // Runs on the prefetcher's thread, the only one that uses the loader's iterator.
   std::shared_ptr<Arrived> fetch() {
     if (!position_) position_ = loader_.begin();
     else if (!(*position_ == loader_.end())) ++*position_;
@@ -120,7 +120,7 @@ class DeviceLoader {
     wait_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (!arrived) {
       ended_ = true;
-      state_ = loader_.state();  // its thread only looks from here on
+      state_ = loader_.state();  // at the end of the epoch that thread no longer changes it
       return nullptr;
     }
     state_ = arrived->state;
@@ -133,12 +133,12 @@ class DeviceLoader {
   const size_t ahead_;
   LoaderState state_;
   double wait_seconds_ = 0;
-  bool ended_ = false;  // the loader has no more; the consumer's thread alone asks
+  bool ended_ = false;  // the loader has no more batches; read only by the consumer's thread
   std::optional<typename Loader::Iterator> position_;
-  std::unique_ptr<Prefetcher> prefetcher_;  // last: its thread uses what stands above
+  std::unique_ptr<Prefetcher> prefetcher_;  // last, because its thread uses the members above
 };
 
-/// The loader's batches on `device`, at most `ahead` of them before their use.
+/// Moves the loader's batches to `device`, at most `ahead` of them before their use.
 template <class Loader>
 DeviceLoader<Loader> on_device(Loader& loader, Device device, size_t ahead = 2) {
   return DeviceLoader<Loader>(loader, device, ahead);

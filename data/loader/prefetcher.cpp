@@ -40,8 +40,8 @@ struct Prefetcher::State {
   double work_seconds_ = 0;
   std::mutex mutex_;
   std::condition_variable wake_, done_;
-  std::deque<std::shared_ptr<Job>> open_;    // in order, the consumer's next one first
-  std::deque<std::shared_ptr<Job>> queued_;  // of these, not yet taken by a worker
+  std::deque<std::shared_ptr<Job>> open_;    // in order, starting with the consumer's next job
+  std::deque<std::shared_ptr<Job>> queued_;  // those jobs that no worker has taken yet
   std::vector<std::thread> threads_;
 };
 
@@ -89,7 +89,7 @@ Prefetcher::Result Prefetcher::State::next() {
   const std::shared_ptr<Job> job = std::move(open_.front());
   open_.pop_front();
   wait_for(*job);
-  refill();  // the place of the one just taken, before the consumer goes to work
+  refill();  // replaces the job just taken, before the consumer continues
   if (job->error) std::rethrow_exception(job->error);
   return std::move(job->result);
 }
@@ -145,7 +145,7 @@ void Prefetcher::State::run(size_t worker) {
     {
       std::lock_guard lock(mutex_);
       job->done = true;
-      job.reset();  // the consumer's is the last reference: what the job holds ends on the consumer's thread
+      job.reset();  // so that the consumer's reference is the last, and the job is destroyed on the consumer's thread
     }
     done_.notify_one();
   }

@@ -1,5 +1,5 @@
-// Requests answered by worker threads ahead of the consumer, in order. Internal to DataLoader; knows no types, so that
-// it is compiled once.
+// Worker threads that process requests in order, ahead of the consumer. Used only by DataLoader; independent of types,
+// so that it is compiled once.
 #pragma once
 
 #include <cstddef>
@@ -16,23 +16,23 @@ class Prefetcher {
  public:
   using Request = std::vector<size_t>;
   using Result = std::shared_ptr<void>;
-  /// The next request, none when there are no more. Called on the consumer's thread.
+  /// Returns the next request, or nothing if there are no more. Called on the consumer's thread.
   using NextRequest = std::function<std::optional<Request>()>;
-  /// Answers a request as worker 0, 1, …: one request at a time for each of them.
+  /// Processes a request on worker 0, 1, …. Each worker processes one request at a time.
   using Work = std::function<Result(size_t worker, const Request& request)>;
 
-  /// At most `ahead` requests are open at a time. Without workers, requests are answered by next() itself. With a
-  /// timeout, next() throws an Error when it has waited that long.
+  /// At most `ahead` requests are open at a time. Without workers, next() processes requests itself. With a timeout,
+  /// next() throws an Error after waiting that long.
   Prefetcher(size_t workers, size_t ahead, NextRequest next_request, Work work,
              std::optional<std::chrono::milliseconds> timeout = std::nullopt);
-  /// Waits for the requests at work, not for those still queued.
+  /// Waits for requests in progress, not for those that are queued.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  /// The answer to the next request, null after the last. Rethrows what the work for it has thrown.
+  /// Returns the result of the next request, null after the last one. Rethrows an exception of `work`.
   Result next();
-  /// Seconds that all workers together have spent on requests.
+  /// Total time in seconds that all workers spent on requests.
   double work_seconds();
 
  private:

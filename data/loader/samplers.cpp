@@ -28,7 +28,7 @@ std::vector<size_t> shuffled(std::vector<size_t> indices, uint64_t seed, uint64_
 
 size_t divide_up(size_t count, size_t by) { return count / by + (count % by != 0); }
 
-// In (0, 1]: its logarithm is finite.
+// A number in (0, 1], so that its logarithm is finite.
 double unit_above_zero(uint64_t seed, uint64_t epoch, size_t i) {
   return 1.0 - random_uniform<double>(seed, order_stream(epoch), i, 0, 1);
 }
@@ -61,7 +61,7 @@ void write_indices(serialize::OutputArchive& archive, const char* key, const std
   archive.write(key, tensor(std::vector<int64_t>(indices.begin(), indices.end())));
 }
 
-/// Not negative; anything else is a ValueError.
+/// Reads indices. Throws a ValueError if one is negative.
 std::vector<size_t> read_indices(const serialize::InputArchive& archive, const char* key) {
   Tensor stored;
   archive.read(key, stored);
@@ -119,12 +119,12 @@ void OrderSampler::load(serialize::InputArchive& archive) {
   const size_t position = read_index(archive, "index");
   std::vector<size_t> indices = read_indices(archive, "indices");
   GRADUS_CHECK(indices.empty() || indices.size() == size(), ValueError, "a sampler of ", size(),
-               " samples cannot take up an epoch of ", indices.size());
+               " samples cannot continue an epoch of ", indices.size());
   order_ = std::move(indices), position_ = position;
 }
 
 std::optional<std::vector<size_t>> OrderSampler::next(size_t batch_size) {
-  if (order_.empty()) reset();  // nobody has begun an epoch
+  if (order_.empty()) reset();  // no epoch was started
   if (position_ >= order_.size()) return std::nullopt;
   const auto begin = order_.begin() + static_cast<std::ptrdiff_t>(position_);
   const size_t count = std::min(batch_size, order_.size() - position_);
@@ -167,8 +167,8 @@ std::vector<size_t> WeightedRandomSampler::order(uint64_t seed, uint64_t epoch) 
 
 DistributedSampler::DistributedSampler(size_t size, size_t num_replicas, size_t rank, bool allow_duplicates)
     : total_(size), num_replicas_(num_replicas), rank_(rank), allow_duplicates_(allow_duplicates) {
-  GRADUS_CHECK(rank < num_replicas, ValueError, "a distributed sampler of ", num_replicas,
-               " replicas has ranks below that, got rank ", rank);
+  GRADUS_CHECK(rank < num_replicas, ValueError,
+               "the rank of a distributed sampler must be less than num_replicas = ", num_replicas, ", got ", rank);
 }
 
 size_t DistributedSampler::size() const {

@@ -1,6 +1,7 @@
-// In which order an epoch visits the samples. Names follow torch::data::samplers and torch.utils.data.
+// Samplers determine the order in which an epoch visits the samples. Names follow torch::data::samplers and
+// torch.utils.data.
 //
-// An order is a function of (seed, epoch) and nothing else, so a loader can take up an epoch in the middle.
+// An order depends only on (seed, epoch), so a loader can continue an epoch in the middle.
 #pragma once
 
 #include <cstddef>
@@ -18,19 +19,19 @@ class OutputArchive;
 
 namespace gradus::data::samplers {
 
-/// Base of all samplers. A sampler of your own writes reset and next.
+/// Base of all samplers. A custom sampler implements reset and next.
 class Sampler {
  public:
   virtual ~Sampler() = default;
-  /// Starts an epoch. The order may depend on the two numbers and on nothing else.
+  /// Starts an epoch. The order must depend only on these two numbers.
   virtual void reset(uint64_t seed, uint64_t epoch) = 0;
-  /// Up to `batch_size` indices; nothing when the epoch is over.
+  /// Returns up to `batch_size` indices, or nothing at the end of the epoch.
   virtual std::optional<std::vector<size_t>> next(size_t batch_size) = 0;
-  /// Passes over `batches` batches: those before a saved position.
+  /// Skips `batches` batches, which come before a saved position.
   virtual void skip(uint64_t batches, size_t batch_size) {
     while (batches-- > 0 && next(batch_size)) {}
   }
-  /// Number of batches that next(batch_size) gives in an epoch, where it is known beforehand.
+  /// Number of batches that next(batch_size) returns in an epoch, if it is known in advance.
   virtual std::optional<size_t> batches(size_t batch_size) const {
     (void)batch_size;
     return std::nullopt;
@@ -42,52 +43,52 @@ class SequentialSampler : public Sampler {
  public:
   explicit SequentialSampler(size_t size) : size_(size) {}
   void reset(uint64_t, uint64_t) override { position_ = 0; }
-  /// LibTorch's: from the beginning, of `new_size` samples if given.
+  /// LibTorch's reset: starts at the beginning, with `new_size` samples if given.
   void reset(std::optional<size_t> new_size = std::nullopt) { size_ = new_size.value_or(size_), position_ = 0; }
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
   std::optional<size_t> batches(size_t batch_size) const override;
-  /// Number of indices given so far; saved and loaded as "index".
+  /// Number of indices returned so far; saved and loaded as "index".
   size_t index() const { return position_; }
   /// Writes index().
   void save(serialize::OutputArchive& archive) const;
-  /// Goes to a saved index().
+  /// Moves to a saved index().
   void load(serialize::InputArchive& archive);
 
  private:
   size_t size_, position_ = 0;
 };
 
-/// A sampler that settles the whole order of an epoch when it begins. Derived classes write order and size.
+/// A sampler that determines the whole order at the start of an epoch. Derived classes implement order and size.
 class OrderSampler : public Sampler {
  public:
   void reset(uint64_t seed, uint64_t epoch) final;
-  /// LibTorch's: another epoch, of `new_size` samples if given, whose order manual_seed decides. (A loader says which
-  /// epoch it wants.) next() begins the first one if nobody did.
+  /// LibTorch's reset: starts another epoch, with `new_size` samples if given, in an order determined by manual_seed.
+  /// (A loader selects the epoch instead.) If no epoch was started, next() starts the first one.
   void reset(std::optional<size_t> new_size = std::nullopt);
   std::optional<std::vector<size_t>> next(size_t batch_size) final;
   std::optional<size_t> batches(size_t batch_size) const final;
-  /// Number of indices that the epoch has given so far.
+  /// Number of indices that the epoch has returned so far.
   size_t index() const { return position_; }
-  /// The order of the epoch and the position in it: "indices", "index".
+  /// Saves the order of the epoch and the position in it: "indices", "index".
   virtual void save(serialize::OutputArchive& archive) const;
-  /// Goes there; an order of another size is a ValueError.
+  /// Restores them. An order of another size is a ValueError.
   virtual void load(serialize::InputArchive& archive);
   /// Number of indices in an epoch.
   virtual size_t size() const = 0;
 
  protected:
-  /// The indices of an epoch, size() of them.
+  /// Returns the size() indices of an epoch.
   virtual std::vector<size_t> order(uint64_t seed, uint64_t epoch) const = 0;
-  /// Another number of samples, where a sampler can have that.
+  /// Changes the number of samples, if the sampler supports it.
   virtual void resize(size_t new_size);
 
  private:
   std::vector<size_t> order_;
   size_t position_ = 0;
-  uint64_t resets_ = 0;  // without an epoch that somebody asked for
+  uint64_t resets_ = 0;  // counts calls of reset() without an epoch
 };
 
-/// Every sample once, in random order: the exchanges of Fisher and Yates, drawn from (seed, epoch).
+/// Visits every sample once in random order: the Fisher-Yates shuffle, drawn from (seed, epoch).
 class RandomSampler : public OrderSampler {
  public:
   explicit RandomSampler(size_t size) : size_(size) {}
@@ -100,7 +101,7 @@ class RandomSampler : public OrderSampler {
   size_t size_;
 };
 
-/// Each of the given indices once, in random order (torch.utils.data.SubsetRandomSampler).
+/// Visits each of the given indices once in random order (torch.utils.data.SubsetRandomSampler).
 class SubsetRandomSampler : public OrderSampler {
  public:
   explicit SubsetRandomSampler(std::vector<size_t> indices) : indices_(std::move(indices)) {}
@@ -113,9 +114,9 @@ class SubsetRandomSampler : public OrderSampler {
 };
 
 /// Draws `num_samples` indices, index i with a probability proportional to weights[i]
-/// (torch.utils.data.WeightedRandomSampler). Without replacement each draw is among those not drawn yet: the smallest
-/// of -ln(u_i) / weights[i] (Efraimidis and Spirakis: "Weighted random sampling with a reservoir", 2006). Weights that
-/// are negative or not finite, or that allow fewer draws than asked for, are a ValueError.
+/// (torch.utils.data.WeightedRandomSampler). Without replacement, each draw is among the remaining indices: takes the
+/// smallest -ln(u_i) / weights[i] (Efraimidis and Spirakis: "Weighted random sampling with a reservoir", 2006).
+/// Negative or infinite weights, and too few positive ones, are a ValueError.
 class WeightedRandomSampler : public OrderSampler {
  public:
   WeightedRandomSampler(std::vector<double> weights, size_t num_samples, bool replacement = true);
@@ -129,26 +130,26 @@ class WeightedRandomSampler : public OrderSampler {
   bool replacement_;
 };
 
-/// One rank's part of an order that all ranks agree on: elements rank, rank + num_replicas, rank + 2 num_replicas, …
-/// Together the ranks visit every sample once: nothing overlaps, nothing is left out, and ranks differ by at most one
-/// in their number of samples. The k-th batches of all ranks are together the k-th batch of one process with a batch
-/// num_replicas times as large.
+/// One rank's part of an order that is the same on all ranks: elements rank, rank + num_replicas, rank + 2
+/// num_replicas, … Together the ranks visit every sample exactly once, and their numbers of samples differ by at most
+/// one. The k-th batches of all ranks together are the k-th batch of a single process with a batch num_replicas times
+/// as large.
 ///
-/// With allow_duplicates, as LibTorch has it, the order is repeated from its beginning until all ranks have the same
-/// number of samples: for collectives that every rank must join equally often.
+/// With allow_duplicates, as in LibTorch, the order is repeated from its start until all ranks have the same number of
+/// samples, for collectives in which all ranks must take part equally often.
 class DistributedSampler : public OrderSampler {
  public:
   size_t size() const override;
-  /// Fixes the epoch that decides the order, in place of the one that reset is given. A loader passes its own.
+  /// Sets the epoch that determines the order, in place of the one passed to reset. A loader passes its own.
   void set_epoch(size_t epoch) { epoch_ = epoch; }
-  /// What set_epoch was given, or 0.
+  /// The argument of set_epoch, or 0.
   size_t epoch() const { return epoch_.value_or(0); }
-  /// The epoch too, as "epoch", where it is fixed.
+  /// Also saves the epoch, as "epoch", if it was set.
   void save(serialize::OutputArchive& archive) const override;
   void load(serialize::InputArchive& archive) override;
 
  protected:
-  /// A rank that is not below num_replicas is a ValueError.
+  /// A rank of num_replicas or more is a ValueError.
   DistributedSampler(size_t size, size_t num_replicas, size_t rank, bool allow_duplicates);
   std::vector<size_t> part(const std::vector<size_t>& all) const;
   uint64_t epoch_or(uint64_t epoch) const { return epoch_.value_or(epoch); }
@@ -161,7 +162,7 @@ class DistributedSampler : public OrderSampler {
   std::optional<size_t> epoch_;
 };
 
-/// A rank's part of RandomSampler's order. All ranks need the same seed.
+/// A rank's part of RandomSampler's order. All ranks must use the same seed.
 class DistributedRandomSampler : public DistributedSampler {
  public:
   explicit DistributedRandomSampler(size_t size, size_t num_replicas = 1, size_t rank = 0,
@@ -183,7 +184,7 @@ class DistributedSequentialSampler : public DistributedSampler {
   std::vector<size_t> order(uint64_t seed, uint64_t epoch) const override;
 };
 
-/// Batches of a size of its own, whatever the loader's batch_size is (torch.utils.data.BatchSampler):
+/// Uses its own batch size in place of the loader's batch_size (torch.utils.data.BatchSampler):
 ///   make_data_loader(dataset, BatchSampler(WeightedRandomSampler(weights, 1000), 32, /*drop_last=*/true), {});
 template <class Inner>
 class BatchSampler : public Sampler {

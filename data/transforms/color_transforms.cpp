@@ -1,4 +1,4 @@
-// Transforms of colour, and those that take parts of an image away.
+// Colour transforms, and transforms that erase parts of an image.
 #include <gradus/data/transforms/image_transforms.h>
 
 #include <gradus/data/plan.h>
@@ -25,7 +25,7 @@ double draw_factor(double value) { return draw_uniform(std::max(0.0, 1 - value),
 }  // namespace
 
 Grayscale::Grayscale(int64_t num_output_channels) : channels_(num_output_channels) {
-  GRADUS_CHECK(channels_ == 1 || channels_ == 3, ValueError, "Grayscale gives 1 or 3 channels, not ", channels_);
+  GRADUS_CHECK(channels_ == 1 || channels_ == 3, ValueError, "Grayscale needs 1 or 3 output channels, got ", channels_);
 }
 Tensor Grayscale::operator()(const Tensor& image) const { return functional::rgb_to_grayscale(image, channels_); }
 std::string Grayscale::describe() const { return "Grayscale(" + std::to_string(channels_) + ")"; }

@@ -39,7 +39,7 @@ ImageSize checked_size(ImageSize size, const char* name) {
 }
 
 double draw(const Range& range) { return draw_uniform(range.first, range.second); }
-// exp(uniform(log low, log high)): as likely to be twice as half
+// exp(uniform(log low, log high)): a factor and its inverse are equally likely
 double draw_ratio(const Range& range) { return std::exp(draw_uniform(std::log(range.first), std::log(range.second))); }
 
 std::string text_of(ImageSize size) { return std::to_string(size.height) + "x" + std::to_string(size.width); }
@@ -57,7 +57,7 @@ Tensor Resize::operator()(const Tensor& image) const {
   ImageSize size = size_;
   if (shorter_side_) {
     const detail::Planes x = detail::planes_of(image, "Resize");
-    // The longer side is rounded down, as torchvision does.
+    // The longer side is rounded down, as in torchvision.
     if (x.height < x.width) size.width = size.height * x.width / x.height;
     else size.height = size.width * x.height / x.width;
   }
@@ -87,13 +87,13 @@ Tensor RandomCrop::operator()(const Tensor& image) const {
   ImageSize room(x.height + padding.top + padding.bottom, x.width + padding.left + padding.right);
   const int64_t missing_width = std::max<int64_t>(size_.width - room.width, 0);
   const int64_t missing_height = std::max<int64_t>(size_.height - room.height, 0);
-  if (pad_if_needed_ && missing_width + missing_height > 0) {  // on both sides, as torchvision
+  if (pad_if_needed_ && missing_width + missing_height > 0) {  // on both sides, as in torchvision
     padded = functional::pad(image, padding, fill_, mode_);
     padding = {missing_width, missing_height};
     room.height += 2 * missing_height, room.width += 2 * missing_width;
   }
   GRADUS_CHECK(size_.height <= room.height && size_.width <= room.width, ShapeError, "RandomCrop cannot take ",
-               text_of(size_), " out of an image of ", room.height, "x", room.width, "; pad_if_needed() makes room");
+               text_of(size_), " out of an image of ", room.height, "x", room.width, "; use pad_if_needed()");
   const int64_t top = draw_integer(0, room.height - size_.height + 1);
   const int64_t left = draw_integer(0, room.width - size_.width + 1);
   return functional::padded_crop(padded, padding, top, left, size_, fill_, mode_);
@@ -122,7 +122,7 @@ Tensor RandomResizedCrop::operator()(const Tensor& image) const {
     const int64_t top = draw_integer(0, x.height - height + 1);
     return cut(top, draw_integer(0, x.width - width + 1), height, width);
   }
-  // As much of the middle as the nearest allowed ratio leaves.
+  // The largest middle part with the nearest allowed ratio.
   const double ratio = static_cast<double>(x.width) / static_cast<double>(x.height);
   int64_t width = x.width, height = x.height;
   if (ratio < ratio_.first) height = std::llround(static_cast<double>(width) / ratio_.first);

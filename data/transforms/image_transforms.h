@@ -6,9 +6,9 @@
 //                    .map(data::transforms::Normalize<>({0.491, 0.482, 0.447}, {0.247, 0.243, 0.262}))
 //                    .map(data::transforms::Stack<>());
 //
-// Images are float32 (…, C, H, W) as in data/images/image_ops.h, which has the formulas. What a transform draws belongs to
-// (seed, epoch, index of the sample), so the number of workers does not change it; outside of a loader it comes from
-// the default generator. Parameters that make no sense are a ValueError when they are set.
+// Images are float32 (…, C, H, W) as in data/images/image_ops.h, which has the formulas. The random numbers of a transform
+// depend on (seed, epoch, index of the sample) and not on the number of workers; outside of a loader they come from the
+// default generator. Invalid parameters are a ValueError when they are set.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@
 
 namespace gradus::data::transforms {
 
-/// Base of the transforms: a function of an image that says what it is.
+/// Base of the transforms: a function of an image with a description.
 class ImageTransform {
  public:
   virtual ~ImageTransform() = default;
@@ -28,9 +28,9 @@ class ImageTransform {
   virtual std::string describe() const = 0;
 };
 
-// ---- Size and place ----
+// ---- Size and position ----
 
-/// To height x width or, given one number, so that the shorter side has that many pixels.
+/// Resizes to height x width or, given one number, makes the shorter side that long.
 class Resize : public ImageTransform {
  public:
   explicit Resize(int64_t shorter_side);
@@ -47,7 +47,7 @@ class Resize : public ImageTransform {
   bool antialias_ = true;
 };
 
-/// The middle of the image; with 0 around it where the image is smaller.
+/// Takes the middle of the image, surrounded by 0 if the image is smaller.
 class CenterCrop : public ImageTransform {
  public:
   explicit CenterCrop(ImageSize size);
@@ -71,8 +71,8 @@ class Pad : public ImageTransform {
   PaddingMode mode_;
 };
 
-/// A part of that size from anywhere in the image, padded before. An image that is too small is a ShapeError, unless
-/// pad_if_needed.
+/// Takes a random part of the given size from the padded image. An image that is too small is a ShapeError, unless
+/// pad_if_needed is set.
 class RandomCrop : public ImageTransform {
  public:
   explicit RandomCrop(ImageSize size);
@@ -91,8 +91,9 @@ class RandomCrop : public ImageTransform {
   PaddingMode mode_ = PaddingMode::kConstant;
 };
 
-/// A part of random area (a share of the image in `scale`) and aspect ratio (width / height, log-uniform in `ratio`),
-/// resized; the middle of the image after ten draws that do not fit ("Going deeper with convolutions", 2015).
+/// Takes a random part and resizes it. The part's area is a share of the image in `scale`, and its aspect ratio (width
+/// / height) is log-uniform in `ratio`. After ten draws that do not fit, takes the middle of the image ("Going deeper
+/// with convolutions", 2015).
 class RandomResizedCrop : public ImageTransform {
  public:
   explicit RandomResizedCrop(ImageSize size);
@@ -110,7 +111,7 @@ class RandomResizedCrop : public ImageTransform {
   bool antialias_ = true;
 };
 
-/// Left and right exchanged with probability p.
+/// Mirrors left and right with probability p.
 class RandomHorizontalFlip : public ImageTransform {
  public:
   explicit RandomHorizontalFlip(double p = 0.5);
@@ -121,7 +122,7 @@ class RandomHorizontalFlip : public ImageTransform {
   double p_;
 };
 
-/// Top and bottom exchanged with probability p.
+/// Mirrors top and bottom with probability p.
 class RandomVerticalFlip : public ImageTransform {
  public:
   explicit RandomVerticalFlip(double p = 0.5);
@@ -132,7 +133,7 @@ class RandomVerticalFlip : public ImageTransform {
   double p_;
 };
 
-/// Rotated counter-clockwise by an angle in [-degrees, degrees] or [low, high].
+/// Rotates counter-clockwise by a random angle in [-degrees, degrees] or [low, high].
 class RandomRotation : public ImageTransform {
  public:
   explicit RandomRotation(double degrees);
@@ -152,19 +153,19 @@ class RandomRotation : public ImageTransform {
   Fill fill_;
 };
 
-/// Rotated by an angle in [-degrees, degrees] or [low, high], moved by whole pixels up to a share of width and height,
-/// scaled and sheared at random. Only the rotation happens unless the others are asked for:
+/// Rotates by a random angle in [-degrees, degrees] or [low, high], moves by whole pixels up to a share of width and
+/// height, scales and shears at random. By default it only rotates:
 ///   RandomAffine(10).translate(0.1, 0.1).scale(0.9, 1.1).shear(5).interpolation(Interpolation::kBilinear)
 class RandomAffine : public ImageTransform {
  public:
   explicit RandomAffine(double degrees);
   RandomAffine(double low, double high);
-  /// At most these shares of the image's width and height, in [0, 1].
+  /// Maximum shares of the image's width and height, in [0, 1].
   RandomAffine& translate(double horizontal, double vertical);
   RandomAffine& scale(double low, double high);
-  /// Along x by an angle in [-degrees, degrees].
+  /// Shears along x by an angle in [-degrees, degrees].
   RandomAffine& shear(double degrees);
-  /// Along x, and along y, by angles in these ranges.
+  /// Shears along x and along y by angles in these ranges.
   RandomAffine& shear(double x_low, double x_high, double y_low = 0, double y_high = 0);
   RandomAffine& interpolation(Interpolation value) { return interpolation_ = value, *this; }
   RandomAffine& fill(Fill value) { return fill_ = std::move(value), *this; }
@@ -183,7 +184,7 @@ class RandomAffine : public ImageTransform {
 
 // ---- Colour ----
 
-/// Grey, in one channel or three equal ones.
+/// Converts to grey, as one channel or three equal ones.
 class Grayscale : public ImageTransform {
  public:
   explicit Grayscale(int64_t num_output_channels = 1);
@@ -194,7 +195,7 @@ class Grayscale : public ImageTransform {
   int64_t channels_;
 };
 
-/// Grey with probability p, in as many channels as before.
+/// Converts to grey with probability p and keeps the number of channels.
 class RandomGrayscale : public ImageTransform {
  public:
   explicit RandomGrayscale(double p = 0.1);
@@ -205,8 +206,8 @@ class RandomGrayscale : public ImageTransform {
   double p_;
 };
 
-/// Brightness, contrast and saturation times factors in [max(0, 1 - value), 1 + value], hue turned by a share of the
-/// circle in [-hue, hue] (hue at most 0.5), in random order. What is 0 stays as it is.
+/// Multiplies brightness, contrast and saturation by factors in [max(0, 1 - value), 1 + value] and rotates the hue by a
+/// share of the circle in [-hue, hue] (hue is at most 0.5), in random order. A value of 0 disables that step.
 class ColorJitter : public ImageTransform {
  public:
   explicit ColorJitter(double brightness = 0, double contrast = 0, double saturation = 0, double hue = 0);
@@ -217,18 +218,18 @@ class ColorJitter : public ImageTransform {
   double brightness_, contrast_, saturation_, hue_;
 };
 
-// ---- Parts that vanish ----
+// ---- Erasing ----
 
-/// With probability p, a rectangle of random area (a share of the image in `scale`) and aspect ratio (height / width,
-/// log-uniform in `ratio`) is filled with a value, or with normal noise ("Random erasing data augmentation", 2017). An
-/// image for which ten draws do not fit stays as it is.
+/// With probability p, fills a rectangle with a value or with normal noise ("Random erasing data augmentation", 2017).
+/// Its area is a share of the image in `scale`, and its aspect ratio (height / width) is log-uniform in `ratio`. If ten
+/// draws do not fit, the image is not changed.
 class RandomErasing : public ImageTransform {
  public:
   explicit RandomErasing(double p = 0.5);
   RandomErasing& scale(double low, double high);
   RandomErasing& ratio(double low, double high);
   RandomErasing& value(Fill value) { return value_ = std::move(value), noise_ = false, *this; }
-  /// Standard normal numbers, torchvision's value="random".
+  /// Fills with standard normal numbers, torchvision's value="random".
   RandomErasing& random_value() { return noise_ = true, *this; }
   Tensor operator()(const Tensor& image) const override;
   std::string describe() const override;
@@ -240,7 +241,7 @@ class RandomErasing : public ImageTransform {
   bool noise_ = false;
 };
 
-/// `n_holes` squares of `length` pixels about random middles, as far as they are within the image, filled with a value
+/// Fills `n_holes` squares of `length` pixels around random centres with a value, as far as they are within the image
 /// (DeVries, Taylor: "Improved regularization of convolutional neural networks with Cutout", 2017).
 class Cutout : public ImageTransform {
  public:

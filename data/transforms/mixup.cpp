@@ -12,8 +12,8 @@ namespace {
 using data::detail::draw_normal;
 using data::detail::draw_uniform;
 
-// Gamma(shape, 1), by Marsaglia and Tsang, "A simple method for generating gamma variables" (2000); in logarithms,
-// since small shapes give numbers too small for a double.
+// Draws from Gamma(shape, 1) by Marsaglia and Tsang, "A simple method for generating gamma variables" (2000). Returns
+// the logarithm, because small shapes give numbers too small for a double.
 double draw_log_gamma(double shape) {
   if (shape < 1) return draw_log_gamma(shape + 1) + std::log(1 - draw_uniform(0, 1)) / shape;
   const double d = shape - 1.0 / 3, c = 1 / std::sqrt(9 * d);
@@ -25,7 +25,7 @@ double draw_log_gamma(double shape) {
   }
 }
 
-// Beta(alpha, alpha) = a / (a + b) for two gammas.
+// Draws from Beta(alpha, alpha) as a / (a + b) with two gamma variables.
 double draw_beta(double alpha) {
   const double a = draw_log_gamma(alpha), b = draw_log_gamma(alpha);
   return 1 / (1 + std::exp(b - a));

@@ -19,7 +19,7 @@ void check_normalize(const std::vector<double>& mean, const std::vector<double>&
   for (double value : deviation) GRADUS_CHECK(value > 0, ValueError, "Normalize needs deviations above 0, got ", value);
 }
 
-// Works on the numbers alone: this runs for every sample, on threads that leave the cores to the kernels.
+// Computes without operators: this runs for every sample, on threads that must leave the cores to the kernels.
 Tensor normalize(const Tensor& images, const std::vector<double>& mean, const std::vector<double>& deviation) {
   const Array x = io::contiguous_on_cpu(images.array());
   const size_t channels = mean.size();

@@ -1,5 +1,5 @@
-// What map() puts behind a dataset, with the names of torch::data::transforms. Transforms of images (affine, crop,
-// flip, colour, …) are in data/transforms/image_transforms.h. explain() shows what describe() says, where a transform has that.
+// Transforms for map(), with the names of torch::data::transforms. Transforms of images (affine, crop, flip, colour, …)
+// are in data/transforms/image_transforms.h. explain() shows the result of describe() if a transform has it.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,8 @@
 
 namespace gradus::data::transforms {
 
-/// A transform of one sample at a time. Derived classes write apply; random ones draw from data::sample_generator().
+/// A transform of one sample at a time. Derived classes implement apply; random ones draw from
+/// data::sample_generator().
 template <class Input, class Output>
 class Transform {
  public:
@@ -25,7 +26,7 @@ class Transform {
   virtual OutputType apply(InputType input) = 0;
 };
 
-/// Any function of a sample: map(Lambda<Example<>>([](Example<> e) { …; return e; })).
+/// Applies any function of a sample: map(Lambda<Example<>>([](Example<> e) { …; return e; })).
 template <class Input, class Output = Input>
 class Lambda : public Transform<Input, Output> {
  public:
@@ -36,7 +37,7 @@ class Lambda : public Transform<Input, Output> {
   std::function<Output(Input)> function_;
 };
 
-/// A function of the input alone; the target passes through. Derived classes write operator().
+/// Transforms only the input and passes the target through. Derived classes implement operator().
 template <class Target = Tensor>
 class TensorTransform : public Transform<Example<Tensor, Target>, Example<Tensor, Target>> {
  public:
@@ -47,7 +48,7 @@ class TensorTransform : public Transform<Example<Tensor, Target>, Example<Tensor
   }
 };
 
-/// Any function of the input alone.
+/// Applies any function of the input.
 template <class Target = Tensor>
 class TensorLambda : public TensorTransform<Target> {
  public:
@@ -59,14 +60,14 @@ class TensorLambda : public TensorTransform<Target> {
 };
 
 namespace detail {
-/// (image - mean[c]) / deviation[c] for images (…, C, H, W); one mean and deviation serve all channels.
+/// (image - mean[c]) / deviation[c] for images (…, C, H, W); a single mean and deviation apply to all channels.
 Tensor normalize(const Tensor& images, const std::vector<double>& mean, const std::vector<double>& deviation);
-/// One tensor of one more dimension.
+/// Stacks tensors along a new first dimension.
 Tensor stack(const std::vector<const Tensor*>& tensors);
 void check_normalize(const std::vector<double>& mean, const std::vector<double>& deviation);
 }  // namespace detail
 
-/// (x - mean) / deviation by channel, for float images (C, H, W).
+/// (x - mean) / deviation for each channel of float images (C, H, W).
 template <class Target = Tensor>
 class Normalize : public TensorTransform<Target> {
  public:
@@ -76,7 +77,7 @@ class Normalize : public TensorTransform<Target> {
     detail::check_normalize(mean_, deviation_);
   }
   Tensor operator()(Tensor input) override { return detail::normalize(input, mean_, deviation_); }
-  /// The same for a batch (N, C, H, W).
+  /// Normalises a batch (N, C, H, W).
   Example<> apply_stacked(Example<> batch) const {
     batch.data = detail::normalize(batch.data, mean_, deviation_);
     return batch;
@@ -87,7 +88,7 @@ class Normalize : public TensorTransform<Target> {
   std::vector<double> mean_, deviation_;
 };
 
-/// A transform of a whole batch. Derived classes write apply_batch.
+/// A transform of a whole batch. Derived classes implement apply_batch.
 template <class InputBatch, class OutputBatch>
 class BatchTransform {
  public:
@@ -100,7 +101,7 @@ class BatchTransform {
   virtual OutputBatch apply_batch(InputBatch batch) = 0;
 };
 
-/// Any function of a whole batch.
+/// Applies any function of a whole batch.
 template <class InputBatch, class OutputBatch = InputBatch>
 class BatchLambda : public BatchTransform<InputBatch, OutputBatch> {
  public:
@@ -111,13 +112,13 @@ class BatchLambda : public BatchTransform<InputBatch, OutputBatch> {
   std::function<OutputBatch(InputBatch)> function_;
 };
 
-/// What makes one thing of a batch: a class of your own, or a function.
+/// Converts a batch to one object; implement it as a class or as a function.
 template <class T, class BatchType = std::vector<T>>
 using Collation = BatchTransform<BatchType, T>;
 template <class T, class BatchType = std::vector<T>>
 using Collate = BatchLambda<BatchType, T>;
 
-/// Makes one example of a vector of them: data (N, …) and, where there are targets, target (N, …).
+/// Stacks a vector of examples to one example: data (N, …) and, if there are targets, target (N, …).
 template <class SingleExample = Example<>>
 class Stack : public BatchTransform<std::vector<SingleExample>, SingleExample> {
  public:
@@ -139,7 +140,7 @@ class Stack : public BatchTransform<std::vector<SingleExample>, SingleExample> {
 
 namespace detail {
 
-/// What map() makes of a function: one of the sample, or of its data alone.
+/// Calls a function passed to map(), which takes the sample or only its data.
 template <class Function, class Sample>
 auto call_on(Function& function, Sample sample) {
   if constexpr (std::is_invocable_v<Function&, Sample>) {
@@ -187,7 +188,7 @@ std::string Normalize<Target>::describe() const {
          data::detail::join_numbers(deviation_) + ")";
 }
 
-// Compiled once.
+// These instances are compiled only once.
 extern template class Normalize<>;
 extern template class Stack<>;
 

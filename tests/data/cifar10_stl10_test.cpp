@@ -15,7 +15,7 @@ using data::datasets::STL10;
 
 namespace {
 
-// Pixel (c, y, x) of image i.
+// The value of pixel (c, y, x) of image i.
 uint8_t pixel(int i, int c, int y, int x) { return static_cast<uint8_t>(i * 31 + c * 101 + y * 7 + x * 3); }
 
 // Record i has class i % 10.
@@ -30,7 +30,7 @@ std::string cifar10_file(int first, int count) {
   return file;
 }
 
-// Planes column by column.
+// Column-major planes.
 std::string stl10_images(int count) {
   std::string file;
   for (int i = 0; i < count; ++i)
@@ -45,7 +45,7 @@ std::string stl10_labels(int count) {
   return file;
 }
 
-// Whether all pixels are as pixel() has them; image 0 of the set is image `first`.
+// True if all pixels have the values of pixel(). Image 0 of the set is image number `first`.
 bool has_pixels(const ImageDataset& set, int first = 0) {
   const Array& bytes = set.bytes();
   const uint8_t* at = bytes.data<uint8_t>();
@@ -82,11 +82,11 @@ TEST_CASE("CIFAR-10: records of five batches, or of fewer", "[data][cifar10]") {
   CHECK(train.get(7).target.item<int64_t>() == 1);
   CHECK(train.get(7).data[2][30][5].item<float>() == static_cast<float>(pixel(11, 2, 30, 5)) / 255.f);
   CHECK_FALSE(train.is_complete());
-  CHECK(train.explain() == "CIFAR-10 to train on, 5 of 5 batches, 20 images of 3x32x32\n");
+  CHECK(train.explain() == "CIFAR-10 training set, 5 of 5 batches, 20 images of 3x32x32\n");
   CHECK(data::datasets::find_cifar10(root) == root);
   CHECK(CIFAR10::class_names().size() == 10);
 
-  // Batches that are missing, in the subfolder.
+  // Some batches are missing, and the folder is a subfolder.
   const TemporaryDirectory outer;
   const std::string below = outer.file("cifar-10-batches-bin");
   std::filesystem::create_directory(below);
@@ -96,11 +96,11 @@ TEST_CASE("CIFAR-10: records of five batches, or of fewer", "[data][cifar10]") {
   const CIFAR10 part(outer.path().string());
   CHECK(part.size() == 2u);
   CHECK(has_pixels(part, 8));
-  CHECK(part.explain() == "CIFAR-10 to train on, 1 of 5 batches, 2 images of 3x32x32\n");
+  CHECK(part.explain() == "CIFAR-10 training set, 1 of 5 batches, 2 images of 3x32x32\n");
   CHECK(data::datasets::find_cifar10(outer.path().string()) == below);
 }
 
-TEST_CASE("CIFAR-10: wrong files are errors that name the file", "[data][cifar10]") {
+TEST_CASE("CIFAR-10: malformed files are errors that name the file", "[data][cifar10]") {
   const TemporaryDirectory directory;
   const std::string root = directory.path().string(), file = directory.file("data_batch_1.bin");
   CHECK_THROWS_WITH(CIFAR10(root), contains(file) && contains("scripts/cifar10_data.sh") && contains("tar -xzf"));
@@ -128,7 +128,7 @@ TEST_CASE("STL-10: planes are column-major, classes begin with 1", "[data][stl10
   CHECK(has_pixels(train));
   CHECK(train.get(11).target.item<int64_t>() == 1);
   CHECK_FALSE(train.is_complete());
-  CHECK(train.explain() == "STL-10 to train on, 12 images of 3x96x96\n");
+  CHECK(train.explain() == "STL-10 training set, 12 images of 3x96x96\n");
   CHECK(data::datasets::find_stl10(root).empty());
   io::write_file(below + "/test_X.bin", stl10_images(1));
   io::write_file(below + "/test_y.bin", stl10_labels(1));
@@ -137,7 +137,7 @@ TEST_CASE("STL-10: planes are column-major, classes begin with 1", "[data][stl10
   CHECK(STL10::class_names()[7] == "monkey");
 }
 
-TEST_CASE("STL-10: wrong files are errors that name the file", "[data][stl10]") {
+TEST_CASE("STL-10: malformed files are errors that name the file", "[data][stl10]") {
   const TemporaryDirectory directory;
   const std::string root = directory.path().string();
   const std::string images = directory.file("test_X.bin"), labels = directory.file("test_y.bin");
@@ -168,7 +168,7 @@ TEST_CASE("the real CIFAR-10", "[data][cifar10]") {
   const CIFAR10 train(directory.path().string()), test(directory.path().string(), CIFAR10::kTest);
   CHECK(histogram(train) == std::vector<int>{1005, 974, 1032, 1016, 999, 937, 1030, 1001, 1025, 981});
   CHECK(histogram(test) == std::vector<int>{196, 198, 195, 199, 198, 185, 216, 193, 217, 203});
-  // CRC-32 of the pixels without the labels, computed apart from this library.
+  // CRC-32 of the pixels without the labels, computed independently of this library.
   CHECK(checksum(train) == 0x4342fec4u);
   CHECK(checksum(test) == 0xa3f5346bu);
 }
@@ -181,5 +181,5 @@ TEST_CASE("the real STL-10", "[data][stl10]") {
   std::filesystem::copy_file(root + "/stl10/test_y.bin", directory.file("test_y.bin"));
   const STL10 test(directory.path().string(), STL10::kTest);
   CHECK(histogram(test) == std::vector<int>{157, 182, 152, 170, 153, 155, 156, 171, 150, 154});
-  CHECK(checksum(test) == 0xc200c03fu);  // of the pixels row by row, computed apart from this library
+  CHECK(checksum(test) == 0xc200c03fu);  // of the row-major pixels, computed independently of this library
 }

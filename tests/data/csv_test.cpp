@@ -49,14 +49,14 @@ TEST_CASE("numbers of a table, as Python's float() reads them", "[data][csv]") {
   }
 }
 
-TEST_CASE("a header of many columns is read in time that grows with it", "[data][csv]") {
+TEST_CASE("a header with many columns is read in linear time", "[data][csv]") {
   std::string header;
   for (int i = 0; i < 200'000; ++i) header += std::to_string(i) + ",";
   CHECK(parse_csv(header + "last\n", "t.csv").names.size() == 200'001);
   CHECK_THROWS_WITH(parse_csv(header + "0\n", "t.csv"), contains("two columns have the name '0'"));
 }
 
-TEST_CASE("what is no table", "[data][csv]") {
+TEST_CASE("malformed tables are errors", "[data][csv]") {
   const auto says = [](const char* text, const char* message) {
     CAPTURE(text);
     CHECK_THROWS_WITH(parse_csv(text, "t.csv"), contains(message));
@@ -66,13 +66,13 @@ TEST_CASE("what is no table", "[data][csv]") {
   says("a,b\n1,2\n3\n", "'t.csv', line 3: 1 fields, but the header has 2");
   says("a\n\"1\n\n2\"\n1,2\n", "line 5: 2 fields");
   says("a,b,a\n", "two columns have the name 'a'");
-  says("a\n\"1", "line 2: a quote that does not end");
-  says("a\n\"1\"2\n", "text behind a closing quote");
+  says("a\n\"1", "line 2: an unterminated quote");
+  says("a\n\"1\"2\n", "text after a closing quote");
   says("a\n1\"2\n", "a quote within the field '1\"2'");
   const data::Csv table = parse_csv("a,b\n1,x\n2,\n3,inf\n", "t.csv");
   CHECK_THROWS_WITH(table.numbers("c"), contains("there is no column 'c'; there are 'a', 'b'"));
-  CHECK_THROWS_WITH(table.numbers("b"), contains("column 'b', row 1: 'x' is no number"));
-  CHECK_THROWS_WITH(parse_csv("b\n\"\"\n", "t.csv").numbers("b"), contains("row 1: '' is no number"));
-  CHECK_THROWS_WITH(parse_csv("b\ninf\n", "t.csv").numbers("b"), contains("'inf' is no number"));
+  CHECK_THROWS_WITH(table.numbers("b"), contains("column 'b', row 1: 'x' is not a number"));
+  CHECK_THROWS_WITH(parse_csv("b\n\"\"\n", "t.csv").numbers("b"), contains("row 1: '' is not a number"));
+  CHECK_THROWS_WITH(parse_csv("b\ninf\n", "t.csv").numbers("b"), contains("'inf' is not a number"));
   CHECK_THROWS_AS(data::read_csv("/nowhere/t.csv"), IoError);
 }

@@ -22,7 +22,7 @@ using data::transforms::Stack;
 
 namespace {
 
-// Sample i is the number i; `bad` throws.
+// Sample i is the number i. Sample `bad` throws.
 struct Numbers : data::datasets::Dataset<Numbers> {
   explicit Numbers(size_t count, size_t bad = SIZE_MAX, int delay_ms = 0)
       : count(count), bad(bad), delay_ms(delay_ms) {}
@@ -36,7 +36,7 @@ struct Numbers : data::datasets::Dataset<Numbers> {
   int delay_ms;
 };
 
-// Everything that a loader gives in one epoch, batch after batch.
+// All batches of one epoch of a loader.
 template <class Loader>
 std::vector<std::vector<float>> epoch_of(Loader& loader) {
   std::vector<std::vector<float>> batches;
@@ -69,7 +69,7 @@ TEST_CASE("samplers visit every sample once", "[data][sampler]") {
   CHECK(order(1, 0) != order(1, 1));
   CHECK(order(1, 0) != order(2, 0));
 
-  // First places are taken evenly: chi-squared with 9 degrees of freedom, 99.9 % below 27.9.
+  // Samples are equally likely to come first: chi-squared with 9 degrees of freedom, 99.9 % below 27.9.
   std::vector<int> first(10);
   for (uint64_t epoch = 0; epoch < 5000; ++epoch) {
     RandomSampler sampler(10);
@@ -82,7 +82,7 @@ TEST_CASE("samplers visit every sample once", "[data][sampler]") {
 }
 
 TEST_CASE("batches do not depend on the number of workers", "[data][loader]") {
-  // A random transform: its numbers belong to (seed, epoch, sample).
+  // A random transform, whose numbers depend on (seed, epoch, sample).
   auto noise = [](Example<> sample) {
     Generator& generator = data::sample_generator();
     const RandomState first = generator.next(), second = generator.next();
@@ -110,13 +110,13 @@ TEST_CASE("batches do not depend on the number of workers", "[data][loader]") {
     const auto alone = epochs(0, random);
     CHECK(alone[0].size() == 13);
     CHECK(alone[0].back().size() == 5 * 784);
-    CHECK(alone[0] != alone[1]);  // other noise in the second epoch
+    CHECK(alone[0] != alone[1]);  // different noise in the second epoch
     CHECK(epochs(1, random) == alone);
     CHECK(epochs(4, random) == alone);
   }
 }
 
-TEST_CASE("a batch gathered at once has the bits of one that was stacked", "[data][loader]") {
+TEST_CASE("a batch gathered in one operation is identical to a stacked batch", "[data][loader]") {
   auto fast = SyntheticDigits(40).map(Normalize<>(0.1307, 0.3081)).map(Stack<>());
   auto slow = SyntheticDigits(40)
                   .map(Normalize<>(0.1307, 0.3081))
@@ -146,7 +146,7 @@ TEST_CASE("drop_last, sizes and options", "[data][loader]") {
   CHECK_THROWS_AS(Normalize<>(std::vector<double>{1, 2}, std::vector<double>{1}), ValueError);
 }
 
-TEST_CASE("the seed is manual_seed's unless given, and epochs can be resumed", "[data][loader]") {
+TEST_CASE("the seed is that of manual_seed unless given, and epochs can be resumed", "[data][loader]") {
   auto numbers = Numbers(50).map(Stack<>());
   manual_seed(77);
   auto loader = make_data_loader(numbers, 10);
@@ -169,7 +169,7 @@ TEST_CASE("an exception reaches the consumer with the sample's number", "[data][
       FAIL("no exception");
     } catch (const IoError& error) { CHECK(std::string(error.what()) == "sample 37: the disk is full of sand"); }
     CHECK(batches == 3);
-    // The loader can be used again.
+    // The loader can be used again after the error.
     size_t seen = 0;
     for (auto& batch : *loader) {
       seen += batch.data.defined();
@@ -184,7 +184,7 @@ TEST_CASE("an exception reaches the consumer with the sample's number", "[data][
   CHECK_THROWS_WITH(transformed.get_batch({4, 5}), contains("sample 5: not a number"));
 }
 
-TEST_CASE("an epoch may be left in the middle", "[data][loader]") {
+TEST_CASE("an epoch can be abandoned in the middle", "[data][loader]") {
   auto loader =
       make_data_loader<SequentialSampler>(Numbers(1000, SIZE_MAX, 1).map(Stack<>()), DataLoaderOptions(5).workers(3));
   const auto start = std::chrono::steady_clock::now();
@@ -197,7 +197,7 @@ TEST_CASE("an epoch may be left in the middle", "[data][loader]") {
     }
   }
   loader.reset();
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(3));  // a whole epoch would sleep 1 s each
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(3));  // a whole epoch would sleep for 1 s
 }
 
 TEST_CASE("the wait for data is measured", "[data][loader]") {
@@ -212,7 +212,7 @@ TEST_CASE("the wait for data is measured", "[data][loader]") {
   CHECK(idle->wait_seconds() < 0.03);
 }
 
-TEST_CASE("workers leave parallel_for serial", "[data][loader]") {
+TEST_CASE("parallel_for is serial in workers", "[data][loader]") {
   struct Probe : data::datasets::Dataset<Probe> {
     Example<> get(size_t) override {
       const auto self = std::this_thread::get_id();
@@ -226,7 +226,7 @@ TEST_CASE("workers leave parallel_for serial", "[data][loader]") {
     CHECK(batch[0] == 0);
 }
 
-TEST_CASE("a position saved in mid-epoch gives exactly the rest", "[data][loader][resume]") {
+TEST_CASE("a position saved in the middle of an epoch gives exactly the rest", "[data][loader][resume]") {
   auto noise = data::transforms::Lambda<Example<>>([](Example<> sample) {
     const RandomState draw = data::sample_generator().next();
     sample.data = sample.data + random_unit_float(draw.seed, draw.offset, 0);
@@ -255,7 +255,7 @@ TEST_CASE("a position saved in mid-epoch gives exactly the rest", "[data][loader
           if (++seen == stop) break;
         }
       CHECK(state == data::LoaderState{3, 1, stop, 8});
-      auto second = make((stop + 1) % 3, 99, drop_last);  // the state brings the seed
+      auto second = make((stop + 1) % 3, 99, drop_last);  // the seed comes from the state
       second->load_state(state);
       const auto rest = epoch_of(*second);
       CHECK(rest == std::vector<std::vector<float>>(expected[1].begin() + static_cast<std::ptrdiff_t>(stop),
@@ -280,7 +280,7 @@ TEST_CASE("a position saved in mid-epoch gives exactly the rest", "[data][loader
   CHECK(beyond->epoch() == 1);
 }
 
-TEST_CASE("an epoch that is left counts as done", "[data][loader][resume]") {
+TEST_CASE("an abandoned epoch counts as finished", "[data][loader][resume]") {
   auto loader = make_data_loader(Numbers(20).map(Stack<>()), DataLoaderOptions(5).seed(1).workers(1));
   auto reference = make_data_loader(Numbers(20).map(Stack<>()), DataLoaderOptions(5).seed(1));
   epoch_of(*reference);
@@ -291,7 +291,7 @@ TEST_CASE("an epoch that is left counts as done", "[data][loader][resume]") {
   }
   CHECK(loader->epoch() == 0);
   CHECK(epoch_of(*loader) == second);
-  // join() ends a walk; behind the end there is nothing to go to.
+  // join() ends an iteration; advancing past the end is an error.
   auto walk = loader->begin();
   loader->join();
   CHECK(++walk == loader->end());
@@ -299,7 +299,7 @@ TEST_CASE("an epoch that is left counts as done", "[data][loader][resume]") {
   CHECK(loader->epoch() == 2);
 }
 
-TEST_CASE("timings say who waited for whom", "[data][loader]") {
+TEST_CASE("timings tell whether the consumer or the workers waited", "[data][loader]") {
   auto slow = make_data_loader<SequentialSampler>(Numbers(12, SIZE_MAX, 2).map(Stack<>()),
                                                   DataLoaderOptions(4).workers(2).max_jobs(2));
   epoch_of(*slow);
@@ -312,7 +312,7 @@ TEST_CASE("timings say who waited for whom", "[data][loader]") {
   CHECK(slow->timings().load_seconds >= timings.load_seconds);
 }
 
-TEST_CASE("a batch that is too late is an error", "[data][loader]") {
+TEST_CASE("a batch that takes longer than the timeout is an error", "[data][loader]") {
   auto loader = make_data_loader<SequentialSampler>(
       Numbers(1, SIZE_MAX, 300).map(Stack<>()), DataLoaderOptions(1).workers(1).timeout(std::chrono::milliseconds(20)));
   CHECK_THROWS_WITH(loader->begin(), contains("waited 20 ms"));
@@ -322,13 +322,13 @@ TEST_CASE("a batch that is too late is an error", "[data][loader]") {
   CHECK_NOTHROW(patient->begin());
 }
 
-TEST_CASE("loaders end at any moment", "[data][loader]") {
+TEST_CASE("loaders can be destroyed at any time", "[data][loader]") {
   for (size_t workers : {1, 2, 3}) {
     for (int batches = 0; batches < 6; ++batches) {
       auto loader = make_data_loader(Numbers(40).map(Stack<>()), DataLoaderOptions(4).workers(workers));
       auto walk = loader->begin();
       for (int i = 0; i < batches; ++i) ++walk;
-      if (batches % 2) loader.reset();  // with batches ready, queued and at work
+      if (batches % 2) loader.reset();  // while batches are ready, queued and in progress
     }
   }
 }

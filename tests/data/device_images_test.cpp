@@ -1,4 +1,4 @@
-// Images that live on a device: what batch() makes of them, and that every device makes the same.
+// DeviceImages: the content of batches, which is the same on every device.
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/data/data.h>
@@ -49,7 +49,7 @@ TEST_CASE("a batch is the samples, scaled and normalised", "[data]") {
   }
 }
 
-TEST_CASE("augmentation mirrors and shifts, the same on every device", "[data]") {
+TEST_CASE("augmentation mirrors and shifts, equally on every device", "[data]") {
   const auto dataset = images();
   const Tensor order = arange(kCount), all = dataset.images();
   Tensor first;
@@ -59,7 +59,7 @@ TEST_CASE("augmentation mirrors and shifts, the same on every device", "[data]")
     CHECK(on.batch(order.to(device)).data.cpu().allclose(all.flip({3}), 1e-6, 1e-7));
     CHECK(on.batch(order.to(device), /*augment=*/false).data.cpu().allclose(all, 1e-6, 1e-7));
 
-    // Every result is one of the 2 x 9 crops of its padded image, and not all are the same one.
+    // Every result is one of the 2 x 9 crops of its padded image, and the crops differ.
     on.random_horizontal_flip(0.5).random_crop(1);
     manual_seed(8);
     const Tensor made = on.batch(order.to(device)).data.cpu();
@@ -81,9 +81,9 @@ TEST_CASE("augmentation mirrors and shifts, the same on every device", "[data]")
   }
 }
 
-TEST_CASE("cutout makes a square of each image 0, the same on every device", "[data]") {
+TEST_CASE("cutout sets a square of each image to 0, equally on every device", "[data]") {
   const auto dataset = images();
-  const Tensor order = arange(kCount), whole = dataset.images() - 2;  // nowhere 0
+  const Tensor order = arange(kCount), whole = dataset.images() - 2;  // contains no 0
   Tensor first;
   for (const Device device : devices()) {
     DeviceImages on(dataset, device);
@@ -113,7 +113,7 @@ TEST_CASE("cutout makes a square of each image 0, the same on every device", "[d
   }
 }
 
-TEST_CASE("device images refuse what makes no sense", "[data]") {
+TEST_CASE("invalid arguments of device images are errors", "[data]") {
   DeviceImages on(images(), "cpu");
   CHECK_THROWS_AS(on.normalize({0.5, 0.5}, {1}), ValueError);
   CHECK_THROWS_AS(on.normalize({0.5}, {0}), ValueError);

@@ -1,4 +1,4 @@
-// Batches brought to a device ahead of their use are the loader's own.
+// DeviceLoader returns the loader's batches on a device.
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/data/data.h>
@@ -11,7 +11,7 @@ using data::Example;
 
 namespace {
 
-// Sample i is an image of the number i with label i; `bad` throws.
+// Sample i is an image of the number i with label i. Sample `bad` throws.
 struct Planes : data::datasets::Dataset<Planes> {
   explicit Planes(size_t count, size_t bad = SIZE_MAX) : count(count), bad(bad) {}
   Example<> get(size_t index) override {
@@ -27,7 +27,7 @@ auto loader_of(size_t count, size_t workers, size_t bad = SIZE_MAX) {
                                                                DataLoaderOptions(4).workers(workers).seed(3));
 }
 
-// Where a loader stands after so many epochs.
+// The state of a loader after the given number of epochs.
 template <class Loader>
 data::LoaderState whole_epochs(const Loader& loader, uint64_t epochs) {
   return {loader.options().seed(), epochs, 0, loader.options().batch_size()};
@@ -56,12 +56,12 @@ void check_same_batches(Device device) {
 
 }  // namespace
 
-TEST_CASE("a device loader hands on the loader's batches, epoch after epoch", "[data][loader]") {
+TEST_CASE("a device loader returns the loader's batches in every epoch", "[data][loader]") {
   check_same_batches("cpu");
   if (cuda::is_available()) check_same_batches("cuda");
 }
 
-TEST_CASE("a device loader can be left in the middle of an epoch", "[data][loader]") {
+TEST_CASE("an epoch of a device loader can be abandoned in the middle", "[data][loader]") {
   std::vector<Device> devices = {Device()};
   if (cuda::is_available()) devices.push_back("cuda");
   for (const Device device : devices) {
@@ -78,7 +78,7 @@ TEST_CASE("a device loader can be left in the middle of an epoch", "[data][loade
   }
 }
 
-TEST_CASE("a device loader goes on where another one stood", "[data][loader]") {
+TEST_CASE("a device loader continues at the position of another one", "[data][loader]") {
   std::vector<Device> devices = {Device()};
   if (cuda::is_available()) devices.push_back("cuda");
   for (const Device device : devices) {
@@ -94,7 +94,7 @@ TEST_CASE("a device loader goes on where another one stood", "[data][loader]") {
       seen += batch.target.defined();
       if (seen == 11) break;
     }
-    CHECK(ahead.state().batches == 3);  // the loader itself may be further
+    CHECK(ahead.state().batches == 3);  // the loader itself may be ahead of this
     CHECK(ahead.wait_seconds() > 0);
     resumed.load_state_dict(ahead.state_dict());
     for (auto& batch : resumed) {
@@ -106,7 +106,7 @@ TEST_CASE("a device loader goes on where another one stood", "[data][loader]") {
   }
 }
 
-TEST_CASE("what the loader throws reaches the consumer of a device loader", "[data][loader]") {
+TEST_CASE("an exception of the loader reaches the consumer of a device loader", "[data][loader]") {
   std::vector<Device> devices = {Device()};
   if (cuda::is_available()) devices.push_back("cuda");
   for (const Device device : devices) {

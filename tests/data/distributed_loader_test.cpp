@@ -1,4 +1,4 @@
-// Loaders of several ranks: together they give the batches of one process.
+// Loaders of several ranks, which together return the batches of a single process.
 #include <algorithm>
 
 #include <gradus/autograd/autograd.h>
@@ -21,7 +21,7 @@ namespace transforms = data::transforms;
 
 namespace {
 
-using Batches = std::vector<std::vector<int64_t>>;  // the numbers of each batch's samples
+using Batches = std::vector<std::vector<int64_t>>;  // the indices of each batch's samples
 
 // Sample i is the number i.
 struct Numbers : data::datasets::Dataset<Numbers> {
@@ -33,7 +33,7 @@ struct Numbers : data::datasets::Dataset<Numbers> {
   size_t count;
 };
 
-// The rest of the loader's epoch.
+// The remaining batches of the loader's epoch.
 template <class Loader>
 Batches rest_of(Loader& loader) {
   Batches batches;
@@ -45,7 +45,7 @@ Batches rest_of(Loader& loader) {
   return batches;
 }
 
-// Batches of which these are the ranks' parts.
+// Combines the ranks' parts to whole batches.
 Batches joined(const std::vector<Batches>& parts) {
   Batches whole(parts[0].size());
   for (size_t k = 0; k < whole.size(); ++k) {
@@ -61,7 +61,7 @@ auto loader_of(size_t size, const DataLoaderOptions& options) {
   return make_data_loader<Sampler>(Numbers(size).map(Stack<>()), options);
 }
 
-// Two epochs of each number of ranks against those of one process.
+// Compares two epochs with several numbers of ranks to those of a single process.
 template <class Sampler>
 void check_ranks(size_t size, size_t batch_size, bool drop_last) {
   const DataLoaderOptions options = DataLoaderOptions(batch_size).seed(5).drop_last(drop_last);
@@ -77,7 +77,7 @@ void check_ranks(size_t size, size_t batch_size, bool drop_last) {
       CHECK(first_parts.back().size() == first.size());
       for (size_t k = 0; k < first.size(); ++k)
         CHECK(first_parts.back()[k].size() == samples_in_batch(size, batch_size, k, ranks, rank));
-      second_parts.push_back(rest_of(*loader));  // its epoch has advanced by itself
+      second_parts.push_back(rest_of(*loader));  // the second epoch
       CHECK(loader->state() == one->state());
     }
     CHECK(joined(first_parts) == first);
@@ -87,11 +87,11 @@ void check_ranks(size_t size, size_t batch_size, bool drop_last) {
 
 }  // namespace
 
-TEST_CASE("ranks: their batches are together those of one process", "[data][loader][distributed]") {
+TEST_CASE("ranks: their batches are together those of a single process", "[data][loader][distributed]") {
   for (const size_t size : {64u, 65u, 67u, 200u, 3u, 0u})
     for (const bool drop_last : {false, true}) {
       check_ranks<RandomSampler>(size, 64, drop_last);
-      check_ranks<SequentialSampler>(size, 2, drop_last);  // parts without samples at 3 and 4 ranks
+      check_ranks<SequentialSampler>(size, 2, drop_last);  // with 3 and 4 ranks, some parts have no samples
     }
   const auto sizes = [](size_t batch) {
     return std::vector<size_t>{samples_in_batch(130, 64, batch, 3, 0), samples_in_batch(130, 64, batch, 3, 1),
@@ -102,10 +102,11 @@ TEST_CASE("ranks: their batches are together those of one process", "[data][load
   CHECK(sizes(3) == std::vector<size_t>{0, 0, 0, 0});
   CHECK(samples_in_batch(130, 64, SIZE_MAX) == 0);
   CHECK_THROWS_AS(samples_in_batch(1, 0, 0), ValueError);
-  CHECK_THROWS_WITH(loader_of<RandomSampler>(4, DataLoaderOptions(2).distributed(2, 2)), contains("got rank 2"));
+  CHECK_THROWS_WITH(loader_of<RandomSampler>(4, DataLoaderOptions(2).distributed(2, 2)),
+                    contains("rank of a loader") && contains("got 2"));
 }
 
-TEST_CASE("ranks: an epoch is taken up by another number of them", "[data][loader][distributed][resume]") {
+TEST_CASE("ranks: an epoch is continued by a different number of ranks", "[data][loader][distributed][resume]") {
   const DataLoaderOptions options = DataLoaderOptions(8).seed(7);
   auto one = loader_of<RandomSampler>(53, options);
   const Batches first = rest_of(*one), second = rest_of(*one);
@@ -129,7 +130,7 @@ TEST_CASE("ranks: an epoch is taken up by another number of them", "[data][loade
   }
 }
 
-TEST_CASE("ranks: a loader in the midst of an epoch is given another part", "[data][loader][distributed]") {
+TEST_CASE("ranks: a loader in the middle of an epoch gets another part", "[data][loader][distributed]") {
   auto one = loader_of<RandomSampler>(53, DataLoaderOptions(8).seed(7));
   const Batches first = rest_of(*one), second = rest_of(*one);
   std::vector<Batches> rest, next;
@@ -138,24 +139,24 @@ TEST_CASE("ranks: a loader in the midst of an epoch is given another part", "[da
     auto walk = loader->begin();
     ++walk;  // the second of 7 batches
     loader->distribute(2, rank);
-    CHECK(++walk == loader->end());  // the walk is over
+    CHECK(++walk == loader->end());  // the iteration is over
     rest.push_back(rest_of(*loader));
     next.push_back(rest_of(*loader));
-    CHECK_THROWS_WITH(loader->distribute(2, 2), contains("got rank 2"));
+    CHECK_THROWS_WITH(loader->distribute(2, 2), contains("rank of a loader") && contains("got 2"));
     CHECK(loader->options().num_replicas() == 2);
   }
   CHECK(joined(rest) == Batches(first.begin() + 2, first.end()));
   CHECK(joined(next) == second);
 }
 
-TEST_CASE("batches by number of steps: epoch after epoch, and from where a state says", "[data][loader][resume]") {
+TEST_CASE("next_batch continues with the next epoch, and from a loaded state", "[data][loader][resume]") {
   auto walked = loader_of<RandomSampler>(21, DataLoaderOptions(8).seed(7));
   Batches expected = rest_of(*walked);
   for (const auto& batch : rest_of(*walked)) expected.push_back(batch);
   auto stepped = loader_of<RandomSampler>(21, DataLoaderOptions(8).seed(7).workers(1));
   auto resumed = loader_of<RandomSampler>(21, DataLoaderOptions(8).seed(1));
   for (const std::vector<int64_t>& batch : expected) {
-    resumed->load_state(stepped->state());  // behind the last batch of an epoch too
+    resumed->load_state(stepped->state());  // also after the last batch of an epoch
     for (const Tensor& numbers : {stepped->next_batch().target, resumed->next_batch().target})
       CHECK(std::vector<int64_t>(numbers.data_ptr<int64_t>(), numbers.data_ptr<int64_t>() + numbers.numel()) == batch);
     CHECK(resumed->state() == stepped->state());
@@ -164,7 +165,7 @@ TEST_CASE("batches by number of steps: epoch after epoch, and from where a state
   CHECK_THROWS_WITH(empty->next_batch(), contains("no batches"));
 }
 
-TEST_CASE("ranks: a sampler's own batches are divided too", "[data][loader][distributed]") {
+TEST_CASE("ranks: batches of a BatchSampler are divided, too", "[data][loader][distributed]") {
   std::vector<Batches> parts;
   for (size_t rank = 0; rank < 3; ++rank)
     parts.push_back(rest_of(*make_data_loader(Numbers(11).map(Stack<>()), BatchSampler(SequentialSampler(11), 5, true),
@@ -172,7 +173,7 @@ TEST_CASE("ranks: a sampler's own batches are divided too", "[data][loader][dist
   CHECK(joined(parts) == Batches{{0, 1, 2, 3, 4}, {5, 6, 7, 8, 9}});
 }
 
-TEST_CASE("a batch of no samples has the shape of the others", "[data][loader][distributed]") {
+TEST_CASE("a batch without samples has the shape of the others", "[data][loader][distributed]") {
   const SyntheticDigits digits(20);
   const auto check = [](auto dataset, const Shape& shape, const Shape& target) {
     const Example<> batch = dataset.get_batch({});

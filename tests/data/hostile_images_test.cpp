@@ -1,4 +1,4 @@
-// Image files that stb_image would take on trust: each is an error, or pixels that the file defines.
+// Image files that stb_image would trust: each gives an error, or only pixels that the file defines.
 #include <gradus/data/images/image_file.h>
 #include <gradus/tests/data/image_files.h>
 
@@ -7,7 +7,7 @@ using namespace gradus::test;
 
 namespace {
 
-/// Writes to the memory that is free and to the stack, so that whoever reads what nobody wrote reads this.
+/// Fills free memory and the stack with a value, so that reads of uninitialised memory return it.
 void dirty_memory(uint8_t value) {
   std::vector<std::vector<uint8_t>> blocks;
   for (size_t size = 16; size <= size_t{1} << 20; size *= 2)
@@ -16,7 +16,7 @@ void dirty_memory(uint8_t value) {
   for (volatile uint8_t& byte : stack) byte = value;
 }
 
-/// What the decoder says: an error's message, or the pixels, which must not depend on what the memory holds.
+/// Returns the decoder's error message, or the pixels, which must not depend on the content of uninitialised memory.
 std::string decoded(const std::string& file) {
   std::string found[2];
   for (int i = 0; i < 2; ++i) {
@@ -31,14 +31,14 @@ std::string decoded(const std::string& file) {
   return found[0];
 }
 
-/// 2 x 1 pixels with the indices 0 and `last` of a palette of two colours.
+/// An image of 2 x 1 pixels with the indices 0 and `last` of a palette of two colours.
 std::string palette_png(int bits, int last, const std::string& palette = "\1\2\3\4\5\6") {
   const std::string row = bits == 8 ? std::string{0, 0, static_cast<char>(last)}
                                     : std::string{0, static_cast<char>(last << (8 - 2 * bits))};
   return png_file(png_header(2, 1, bits, 3) + png_chunk("PLTE", palette) + png_data(row));
 }
 
-/// A JPEG of 16 x 16 grey pixels, all of the middle value: two tables of one symbol each, and a scan of `data`.
+/// A JPEG of 16 x 16 grey pixels with the middle value: two tables of one symbol each, and a scan of `data`.
 struct GreyJpeg {
   std::string quantization = jpeg_segment(0xDB, '\0' + std::string(64, '\1'));
   std::string means = jpeg_segment(0xC4, '\0' + std::string(1, '\1') + std::string(15, '\0') + '\0');
@@ -65,7 +65,7 @@ TEST_CASE("images: an index outside of a PNG's palette is an error", "[data][ima
   CHECK_THAT(decoded(palette_png(1, 1, "\1\2\3")), contains("has colour 1 of a palette of 1"));
   const std::string all(3 * 256, '\7');
   CHECK(decoded(palette_png(8, 255, all)) == "pixels 7 7 7 7 7 7");
-  // Interlaced, filtered, and with transparency for some of the colours, which changes nothing.
+  // Interlaced, filtered, and with transparency for some of the colours, which is ignored.
   CHECK(decoded(png_file(png_header(2, 2, 8, 3, 1) + png_chunk("PLTE", "\1\2\3\4\5\6") + png_chunk("tRNS", "\x40") +
                          png_data(std::string{0, 0, 1, 1, 0, 1, 0}))) == "pixels 1 4 4 1 2 5 5 2 3 6 6 3");
   CHECK_THAT(decoded(png_file(png_header(2, 2, 8, 3, 1) + png_chunk("PLTE", "\1\2\3\4\5\6") +
@@ -85,9 +85,10 @@ TEST_CASE("images: a PNG whose chunks contradict each other is an error", "[data
   for (const size_t size : {size_t{0}, size_t{4}, size_t{3 * 257}})
     CHECK_THAT(decoded(png_file(header + png_chunk("PLTE", std::string(size, 'x')) + pixel)), contains("a palette of"));
   CHECK_THAT(decoded(png_file(header + palette)), contains("it has no pixels"));
-  CHECK_THAT(decoded(png_file(png_chunk("CgBI", "....") + header + palette + pixel)), contains("Apple's own kind"));
+  CHECK_THAT(decoded(png_file(png_chunk("CgBI", "....") + header + palette + pixel)),
+             contains("Apple's variant of PNG"));
   CHECK_THAT(decoded(png_file(png_chunk("IHDR", "short") + pixel)), contains("5 bytes instead of 13"));
-  // Colour types and bits that the standard does not have together.
+  // Combinations of colour type and bits that the standard does not allow.
   for (const auto& [color, bits] : std::vector<std::pair<int, int>>{
            {0, 3}, {0, 0}, {1, 8}, {2, 1}, {2, 4}, {3, 16}, {4, 4}, {5, 8}, {6, 2}, {7, 8}, {0, 32}})
     CHECK_THAT(decoded(png_file(png_header(1, 1, bits, color) + palette + pixel)), contains("there is no colour type"));
@@ -109,18 +110,18 @@ TEST_CASE("images: a PNG with too few bytes of pixels is an error", "[data][imag
       for (const size_t missing : {size_t{1}, whole / 2, whole - 1})
         CHECK_THAT(rows(bits, color, whole - missing), contains("'test'"));
       CHECK_THAT(rows(bits, color, whole, 1),
-                 contains("'test'"));  // interlaced, it has a filter for each part of a row
+                 contains("'test'"));  // an interlaced row has a filter byte for each part
     }
-  // Interlaced and of one bit.
+  // Interlaced with one bit.
   CHECK_THAT(rows(1, 0, 4 * 2), contains("pixels "));
   CHECK_THAT(rows(1, 0, 4 * 2 - 1), contains("'test'"));
   CHECK_THAT(rows(1, 0, 3, 1), contains("'test'"));
-  // A filter that there is not, data that do not unpack, and data that unpack to less than they announce.
+  // An unknown filter, data that cannot be decompressed, and data that decompress to less than announced.
   CHECK_THAT(decoded(png_file(png_header(1, 1, 8, 0) + png_data(std::string{9, 0}))), contains("'test'"));
   CHECK_THAT(decoded(png_file(png_header(1, 1, 8, 0) + png_chunk("IDAT", "no zlib"))), contains("'test'"));
   const std::string cut = png_data(std::string(21, '\1')).substr(8, 6);
   CHECK_THAT(decoded(png_file(png_header(5, 3, 8, 0) + png_chunk("IDAT", cut))), contains("'test'"));
-  // Huge images in a few bytes are refused before there is memory for them.
+  // Huge images in a few bytes are rejected before memory is allocated.
   for (const uint32_t side : {9000u, 60000u}) {
     const std::string bomb = png_file(png_header(side, side, 8, 2) + png_data(std::string(100, '\0')));
     CHECK_THROWS_WITH(data::decode_image(bytes_of(bomb), "test"), contains("cannot hold"));
@@ -128,7 +129,7 @@ TEST_CASE("images: a PNG with too few bytes of pixels is an error", "[data][imag
   }
 }
 
-TEST_CASE("images: a JPEG uses only what it has defined", "[data][image]") {
+TEST_CASE("images: a JPEG may use only tables that it has defined", "[data][image]") {
   CHECK_THAT(decoded(GreyJpeg().file()), contains("pixels 128 128"));
   const auto with = [](auto change) {
     GreyJpeg jpeg;
@@ -137,7 +138,7 @@ TEST_CASE("images: a JPEG uses only what it has defined", "[data][image]") {
   };
   CHECK_THAT(with([](GreyJpeg& jpeg) { jpeg.quantization.clear(); }), contains("no quantization table 0"));
   CHECK_THAT(with([](GreyJpeg& jpeg) { jpeg.quantization = jpeg_segment(0xDB, "\1short"); }),
-             contains("half a quantization"));
+             contains("an incomplete quantization"));
   CHECK_THAT(with([](GreyJpeg& jpeg) { jpeg.means.clear(); }), contains("no Huffman table 0 for mean values"));
   CHECK_THAT(with([](GreyJpeg& jpeg) { jpeg.others.clear(); }), contains("no Huffman table 0"));
   CHECK_THAT(with([](GreyJpeg& jpeg) { jpeg.scan_header[2] = 0x11; }), contains("no Huffman table 1"));
@@ -151,7 +152,7 @@ TEST_CASE("images: a JPEG uses only what it has defined", "[data][image]") {
   for (const auto& [type, word] : std::vector<std::pair<int, const char*>>{
            {0xC3, "lossless"}, {0xC5, "hierarchical"}, {0xC9, "arithmetic"}, {0xCA, "arithmetic"}})
     CHECK_THAT(with([type = type](GreyJpeg& jpeg) { jpeg.frame_type = type; }), contains(word));
-  // Three components of which the scan has one; two that are one; sizes that are no multiples.
+  // A scan with only one of three components; duplicate components; fractional sizes.
   const auto colors = [&](const std::string& components, const std::string& scan) {
     return with([&](GreyJpeg& jpeg) {
       jpeg.frame = jpeg.frame.substr(0, 5) + static_cast<char>(components.size() / 3) + components;
@@ -173,7 +174,7 @@ TEST_CASE("images: a JPEG uses only what it has defined", "[data][image]") {
 }
 
 TEST_CASE("images: a JPEG with missing restart markers is an error", "[data][image]") {
-  GreyJpeg jpeg;  // 4 blocks, a restart after each
+  GreyJpeg jpeg;  // 4 blocks with a restart after each
   jpeg.before_scan = jpeg_segment(0xDD, big_endian(1, 2));
   const std::string block(1, '\x3f');  // two codes 0, then bits 1 to the end
   jpeg.data = block + "\xff\xd0" + block + "\xff\xd1" + block + "\xff\xd2" + block;
@@ -182,7 +183,7 @@ TEST_CASE("images: a JPEG with missing restart markers is an error", "[data][ima
   CHECK_THAT(decoded(jpeg.file()), contains("1 restart markers instead of 3"));
 }
 
-TEST_CASE("images: files of other formats are refused by name", "[data][image]") {
+TEST_CASE("images: files of other formats are rejected, and the format is named", "[data][image]") {
   using namespace std::string_literals;
   for (const auto& [start, name] :
        std::vector<std::pair<std::string, const char*>>{{"GIF89a", "a GIF image"},
@@ -203,6 +204,6 @@ TEST_CASE("images: files of other formats are refused by name", "[data][image]")
     CAPTURE(name);
     CHECK_THAT(decoded(start), contains("'test' is neither a PNG nor a JPEG file; it is " + std::string(name)));
   }
-  // TGA has no mark of its own.
+  // TGA has no signature.
   CHECK_THAT(decoded("\0\0\2\0\0\0\0\0\0\0\0\0\1\0\1\0\x18\0abc"s), contains("neither a PNG nor a JPEG file"));
 }

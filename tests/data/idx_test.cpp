@@ -6,7 +6,7 @@ using namespace gradus::test;
 
 namespace {
 
-// A file with an element type, big-endian sizes and data.
+// A file with the given element type, big-endian sizes and data.
 std::string idx_file(int type, const std::vector<uint32_t>& sizes, const std::string& data) {
   std::string file = {0, 0, static_cast<char>(type), static_cast<char>(sizes.size())};
   for (uint32_t size : sizes)
@@ -39,7 +39,7 @@ TEST_CASE("idx: reads every element type, big-endian", "[data][idx]") {
   CHECK(data::parse_idx(bytes_of(idx_file(8, {0, 28, 28}, "")), "memory").numel() == 0);
 }
 
-TEST_CASE("idx: hostile files are errors", "[data][idx]") {
+TEST_CASE("idx: malformed files are errors", "[data][idx]") {
   const std::string good = idx_file(8, {2, 3}, "abcdef");
   REQUIRE(error_of(good) == "(no error)");
   for (size_t length = 0; length < good.size(); ++length) CHECK(error_of(good.substr(0, length)) != "(no error)");
@@ -53,7 +53,7 @@ TEST_CASE("idx: hostile files are errors", "[data][idx]") {
   CHECK_THROWS_WITH(data::read_idx("/nowhere/file"), contains("/nowhere/file"));
 }
 
-TEST_CASE("idx: no more of a gzipped file is decompressed than its header announces", "[data][idx][processes]") {
+TEST_CASE("idx: a gzipped file is decompressed only up to the size in its header", "[data][idx][processes]") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("a.gz");
   const auto write = [&](const std::string& idx) { io::write_file(path, gzip(idx)); };
@@ -64,11 +64,11 @@ TEST_CASE("idx: no more of a gzipped file is decompressed than its header announ
   write(idx_file(8, {2, 3}, std::string(size_t{128} << 20, '\0')));  // 130 KB of gzip
   CHECK_THROWS_WITH(data::read_idx(path), contains(path) && contains("needs 6 bytes of data, the file has more"));
   CHECK(peak_memory_of([&] { data::read_idx(path); }) < 16);
-  write(idx_file(8, {1 << 30}, "abc"));  // more than so few bytes of gzip can hold
+  write(idx_file(8, {1 << 30}, "abc"));  // more than this many bytes of gzip can contain
   CHECK_THROWS_WITH(data::read_idx(path), contains("needs 1073741824 bytes of data, the file has at most"));
 }
 
-TEST_CASE("idx: a gzipped file's claims cost neither memory nor time", "[data][idx][processes]") {
+TEST_CASE("idx: wrong sizes in a gzipped file cost neither memory nor time", "[data][idx][processes]") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("a.gz");
   constexpr uint32_t kClaimed = 0x7fffffff;
@@ -80,17 +80,17 @@ TEST_CASE("idx: a gzipped file's claims cost neither memory nor time", "[data][i
     CHECK_THROWS_WITH(data::read_idx(path), contains(path) && contains(message));
     CHECK(peak_memory_of([&] { data::read_idx(path); }) < 48);
   };
-  // Too little, told by the trailer; the same where a second member could follow; and with a trailer that lies.
+  // Too little data, known from the trailer; the same if a second member could follow; and with a wrong trailer.
   const std::string small = gzip(idx_file(8, {kClaimed}, noise));
-  refused(small, "its gzip trailer tells of 4194312");
+  refused(small, "its gzip trailer says 4194312");
   refused(gzip(idx_file(8, {kClaimed}, noise)) + gzip(noise), "the file has 8388608");
   std::string lies = small;
   lies.replace(lies.size() - 4, 4, little_endian(kClaimed + uint64_t{8}, 4));
   refused(lies, "gzip");
-  // Far too much: 512 MiB in half a megabyte.
+  // Far too much data: 512 MiB in half a megabyte.
   const std::string zeros = gzip(idx_file(8, {400'000'000}, std::string(size_t{512} << 20, '\0')));
-  refused(zeros, "its gzip trailer tells of 536870920");
-  // What is said truly is read, in one member and in two.
+  refused(zeros, "its gzip trailer says 536870920");
+  // Files with correct sizes are read, in one member and in two.
   io::write_file(path, gzip(idx_file(8, {20 << 20}, noise + noise + noise + noise)) + gzip(noise));
   CHECK(data::read_idx(path).numel() == 20 << 20);
   io::write_file(path, gzip(idx_file(8, {20 << 20}, noise + noise + noise + noise + noise)));

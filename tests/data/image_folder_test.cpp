@@ -15,7 +15,7 @@ namespace {
 const std::vector<std::string> kPng = {"rgb.png",        "alpha.png",   "gray.png",
                                        "gray_alpha.png", "palette.png", "one_bit.png"};
 const std::vector<std::string> kJpeg = {"rgb.jpg", "small_colors.jpg", "progressive.jpeg", "gray.jpg", "cmyk.jpg"};
-// Luma samples for one of chroma, across and down, and the image's size.
+// Names give the number of luma samples for each chroma sample, across and down, and the image's size.
 const std::vector<std::string> kChroma = {"chroma_2x1_22x13.jpg", "chroma_2x1_21x13.jpg", "chroma_2x1_2x3.jpg",
                                           "chroma_2x1_1x1.jpg",   "chroma_2x2_21x12.jpg", "chroma_2x2_22x13.jpg",
                                           "chroma_1x2_22x13.jpg", "chroma_1x2_21x12.jpg", "chroma_4x1_22x13.jpg",
@@ -23,7 +23,7 @@ const std::vector<std::string> kChroma = {"chroma_2x1_22x13.jpg", "chroma_2x1_21
 
 std::string image_path(const std::string& name) { return source_path("tests/fuzz/image_fuzz/" + name); }
 
-// What Pillow reads (tests/golden/make_images.py).
+// The pixels that Pillow reads (tests/golden/make_images.py).
 Array as_pillow_reads(const std::string& name) {
   static const std::map<std::string, Array> all = io::load_safetensors(source_path("tests/golden/images.safetensors"));
   return all.at(name);
@@ -36,7 +36,7 @@ std::string image_error(io::Bytes bytes) {
   return "(no error)";
 }
 
-// root/<folder>/<name> as a copy of an image, or with other contents.
+// Writes root/<folder>/<name> as a copy of an image or with other content.
 void put(const TemporaryDirectory& root, const std::string& place, const std::string& image) {
   const std::filesystem::path path = root.path() / place;
   std::filesystem::create_directories(path.parent_path());
@@ -45,7 +45,7 @@ void put(const TemporaryDirectory& root, const std::string& place, const std::st
 
 }  // namespace
 
-TEST_CASE("images: PNG and JPEG as Pillow reads them", "[data][image]") {
+TEST_CASE("images: PNG and JPEG files are read as by Pillow", "[data][image]") {
   for (const std::string& name : kPng) {
     INFO(name);
     CHECK(error(data::read_image(image_path(name)), as_pillow_reads(name)) == 0);
@@ -53,7 +53,7 @@ TEST_CASE("images: PNG and JPEG as Pillow reads them", "[data][image]") {
   for (const std::string& name : kJpeg) {
     INFO(name);
     CHECK(error(data::read_image(image_path(name)), as_pillow_reads(name)) <
-          3.5 / 255);  // inverse cosine transforms vary
+          3.5 / 255);  // inverse cosine transforms differ
   }
   for (const std::string& name : kChroma) {
     INFO(name);
@@ -71,7 +71,7 @@ TEST_CASE("images: truncated and damaged files are errors", "[data][image]") {
                    contains("'test'"));
       }
     }
-  // Each flipped bit of a PNG is found by its checksums.
+  // Every flipped bit of a PNG is detected by its checksums.
   const io::Bytes whole = io::read_file(image_path("gray.png"));
   for (size_t i = 0; i < whole.size(); ++i) {
     io::Bytes damaged = whole;
@@ -85,8 +85,8 @@ TEST_CASE("images: truncated and damaged files are errors", "[data][image]") {
   CHECK_THROWS_WITH(data::read_image("/nowhere/image.png"), contains("/nowhere/image.png"));
 }
 
-TEST_CASE("images: huge sizes are refused before memory is asked for", "[data][image]") {
-  // JPEG: the frame header says 65535x65535.
+TEST_CASE("images: huge sizes are rejected before memory is allocated", "[data][image]") {
+  // JPEG: the frame header states 65535x65535.
   io::Bytes jpeg = io::read_file(image_path("rgb.jpg"));
   size_t frame = 0;
   for (size_t i = 0; i + 8 < jpeg.size() && !frame; ++i)
@@ -119,7 +119,7 @@ TEST_CASE("ImageFolder: a folder for each class", "[data][image]") {
   put(root, "cat/z.png", "gray.png");
   io::write_file(root.file("cat/notes.txt"), std::string_view("no image"));
   io::write_file(root.file("labels.csv"), std::string_view("no class"));
-  std::filesystem::create_directory_symlink(root.path() / "dog", root.path() / "dog/deep/round");  // a circle
+  std::filesystem::create_directory_symlink(root.path() / "dog", root.path() / "dog/deep/round");  // a cycle
   ImageFolder folder(root.path().string());
   CHECK(folder.classes() == std::vector<std::string>{"cat", "dog"});
   std::vector<std::string> names;
@@ -144,11 +144,11 @@ TEST_CASE("ImageFolder: a folder for each class", "[data][image]") {
   }
 }
 
-TEST_CASE("ImageFolder: what is wrong is named", "[data][image]") {
+TEST_CASE("ImageFolder: errors name the file or folder", "[data][image]") {
   const TemporaryDirectory root;
   const std::string path = root.path().string();
   CHECK_THROWS_WITH(ImageFolder(path + "/nowhere"), contains("/nowhere' is not a folder"));
-  CHECK_THROWS_WITH(ImageFolder(path), contains("one for each class"));
+  CHECK_THROWS_WITH(ImageFolder(path), contains("a subfolder for each class"));
   std::filesystem::create_directory(root.path() / "empty");
   CHECK_THROWS_WITH(ImageFolder(path), contains("/empty'"));
   put(root, "empty/good.png", "rgb.png");

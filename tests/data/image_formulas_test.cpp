@@ -1,4 +1,4 @@
-// The operations of data/images/image_ops.h give the bits of their formulas, written here pixel by pixel.
+// The operations of data/images/image_ops.h compared bit by bit with their formulas, computed here pixel by pixel.
 #include <gradus/data/images/image_ops.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace f = gradus::data::transforms::functional;
 
 namespace {
 
-// (channels, height, width) in [0, 1), some pixels grey, black or white.
+// An image (channels, height, width) in [0, 1) with some grey, black and white pixels.
 Tensor picture(int64_t channels, int64_t height, int64_t width) {
   const Tensor x = rand({channels, height, width});
   float* to = x.data_ptr<float>();
@@ -24,12 +24,12 @@ Tensor picture(int64_t channels, int64_t height, int64_t width) {
     for (int64_t c = 0; c < channels; ++c) {
       if (k % 7 == 1) to[c * pixels + k] = to[k];
       if (k % 7 == 2) to[c * pixels + k] = static_cast<float>(k % 2);
-      if (k % 7 == 3 && c == 2) to[c * pixels + k] = to[k];  // red and blue alike
+      if (k % 7 == 3 && c == 2) to[c * pixels + k] = to[k];  // red and blue are equal
     }
   return x;
 }
 
-// sample_affine at one pixel of one plane.
+// sample_affine for one pixel of one plane.
 float sampled(const float* plane, int64_t height, int64_t width, const f::AffineMap& map, ImageSize size, int64_t row,
               int64_t column, Interpolation interpolation, float fill) {
   const double x = 0.5 - static_cast<double>(size.width) / 2;
@@ -55,7 +55,7 @@ struct Color {
   float r, g, b;
 };
 
-// Applies a formula of one pixel's colour to an image.
+// Applies a formula for one pixel's colour to an image.
 template <class Formula>
 Tensor each_color(const Tensor& image, const Formula& formula) {
   const Tensor y = empty_like(image);
@@ -96,7 +96,7 @@ Color turned(const Color& c, float turn) {
 
 }  // namespace
 
-TEST_CASE("sample_affine has the bits of its formula", "[data][image]") {
+TEST_CASE("sample_affine equals its formula exactly", "[data][image]") {
   manual_seed(11);
   const f::AffineMap maps[] = {f::inverse_affine_map(7, 2, -1, 1.05, 3, 0),
                                f::inverse_affine_map(-200, 0.3, 5, 0.4, 0, 20), f::inverse_affine_map(0, 0, 0, 1, 0, 0),
@@ -119,13 +119,13 @@ TEST_CASE("sample_affine has the bits of its formula", "[data][image]") {
           CHECK(f::sample_affine(x, map, size, interpolation, fill).equal(expected));
         }
   }
-  // Positions that are not numbers are outside.
+  // Positions that are NaN are outside of the image.
   const f::AffineMap lost = {{-1e300, 1e300, 0, 1e300, 1e300, 0}};
   for (Interpolation interpolation : {Interpolation::kNearest, Interpolation::kBilinear})
     CHECK(f::sample_affine(picture(1, 4, 4), lost, 4, interpolation, 0.5).equal(full({1, 4, 4}, 0.5)));
 }
 
-TEST_CASE("colours have the bits of their formulas", "[data][image]") {
+TEST_CASE("colour operations equal their formulas exactly", "[data][image]") {
   manual_seed(12);
   for (const int64_t width : {1, 3, 8, 61}) {
     const Tensor x = picture(3, 5, width);
@@ -164,7 +164,7 @@ TEST_CASE("padded_crop is a crop of the padded image", "[data][image]") {
   CHECK_THROWS_AS(f::padded_crop(x, {0, 7}, 0, 0, 4, 0, PaddingMode::kReflect), ValueError);
 }
 
-TEST_CASE("RandomCrop pads a second time where the image is too small", "[data][transforms]") {
+TEST_CASE("RandomCrop pads a second time if the image is too small", "[data][transforms]") {
   manual_seed(14);
   const Tensor x = picture(1, 4, 5);
   const RandomCrop crop = RandomCrop({9, 6}).padding(1).pad_if_needed().padding_mode(PaddingMode::kReflect);

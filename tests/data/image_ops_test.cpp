@@ -1,4 +1,4 @@
-// The operations of data/images/image_ops.h against golden values (tests/golden/make_image_ops.py) and their formulas.
+// The operations of data/images/image_ops.h compared with golden values (tests/golden/make_image_ops.py) and formulas.
 #include <gradus/data/images/image_ops.h>
 
 #include <cmath>
@@ -46,14 +46,14 @@ TEST_CASE("image ops: affine maps", "[data][image]") {
   check_close(f::rotate(image(), 30, bilinear, true), "rotate_expand");
   CHECK(f::affine(image(), 0, {0, 0}, 1, {0, 0}, bilinear).equal(image()));
   CHECK(f::affine(image(), 0, {2, 1}, 1, {0, 0}).equal(f::crop(image(), -1, -2, 7, 10)));
-  // Far outside, and far in.
+  // Translations far outside of the image, and a very small scale.
   CHECK(f::affine(image(), 0, {1e30, -1e30}, 1, {0, 0}, bilinear, 0.5).equal(full({3, 7, 10}, 0.5)));
   CHECK(f::affine(image(), 0, {0, 0}, 1e-30, {0, 0}, nearest, 2).equal(full({3, 7, 10}, 2.0)));
 }
 
 TEST_CASE("image ops: sizes, windows and flips", "[data][image]") {
   check_close(f::resize(image(), {16, 13}, bilinear, false), "resize_up");
-  check_close(f::resize(image(), {16, 13}), "resize_up");  // no pixel to leave out
+  check_close(f::resize(image(), {16, 13}), "resize_up");  // every pixel is used
   check_close(f::resize(image(), {3, 4}, bilinear, false), "resize_down");
   check_close(f::resize(image(), {3, 4}), "resize_antialias");
   check_close(f::resize(image(), {13, 3}), "resize_mixed");
@@ -84,7 +84,7 @@ TEST_CASE("image ops: sizes, windows and flips", "[data][image]") {
   const Tensor erased = f::erase(image(), 1, 2, 3, 4, std::vector<double>{5, 6, 7});
   CHECK(erased.slice(1, 1, 4).slice(2, 2, 6).sum().item<float>() == Approx((5 + 6 + 7) * 12));
   CHECK(erased.slice(1, 4, 7).equal(image().slice(1, 4, 7)));
-  CHECK(image().equal(golden("image")));  // nothing was written to it
+  CHECK(image().equal(golden("image")));  // the image was not changed
 }
 
 TEST_CASE("image ops: colours", "[data][image]") {
@@ -97,14 +97,14 @@ TEST_CASE("image ops: colours", "[data][image]") {
   check_close(f::adjust_saturation(image(), 2.5), "saturation_more");
   check_close(f::adjust_hue(image(), 0.2), "hue");
   check_close(f::adjust_hue(image(), -0.45), "hue_back");
-  // One channel: grey stays grey.
+  // One channel: grey images are not changed.
   const Tensor gray = f::rgb_to_grayscale(image());
   CHECK(f::adjust_hue(gray, 0.3).equal(gray));
   CHECK(f::adjust_saturation(gray, 0.3).equal(gray));
   CHECK(f::rgb_to_grayscale(gray).equal(gray));
   CHECK(f::rgb_to_grayscale(gray, 3).equal(three));
   CHECK(f::adjust_contrast(gray, 0).allclose(ones({1, 7, 10}) * gray.mean(), 1e-5, 1e-6));
-  // Images of a batch are changed each by itself.
+  // Each image of a batch is changed separately.
   const Tensor batch = stack({image(), f::hflip(image()) * 0.5});
   CHECK(f::adjust_contrast(batch, 1.7)[0].equal(f::adjust_contrast(image(), 1.7)));
   CHECK(f::adjust_hue(batch, 0.1)[1].equal(f::adjust_hue(batch[1], 0.1)));

@@ -15,13 +15,13 @@ namespace f = gradus::data::transforms::functional;
 
 namespace {
 
-// (C, height, width) with numbers of their own in (0, 1).
+// (C, height, width) with distinct numbers in (0, 1).
 Tensor image(int64_t channels, int64_t height, int64_t width) {
   const int64_t count = channels * height * width;
   return ((arange(count).to(kFloat) + 1) / static_cast<double>(count + 1)).reshape({channels, height, width});
 }
 
-// Share of `count` applications for which `holds`.
+// The share of `count` applications for which `holds` is true.
 template <class Transform, class Holds>
 double share(const Transform& transform, const Tensor& x, int count, const Holds& holds) {
   manual_seed(3);
@@ -49,7 +49,7 @@ TEST_CASE("flips and grey happen with their probability", "[data][transforms]") 
 TEST_CASE("RandomCrop takes every window equally often", "[data][transforms]") {
   const Tensor x = image(1, 3, 4), padded = f::pad(x, 1);
   manual_seed(5);
-  std::vector<int> counts(16);  // 4 x 4 places for a 2x3 window in 5x6
+  std::vector<int> counts(16);  // 4 x 4 positions of a 2x3 window in 5x6
   for (int i = 0; i < 3200; ++i) {
     const Tensor y = RandomCrop({2, 3}).padding(1)(x);
     for (int64_t place = 0; place < 16; ++place)
@@ -64,7 +64,7 @@ TEST_CASE("RandomCrop takes every window equally often", "[data][transforms]") {
 }
 
 TEST_CASE("RandomResizedCrop keeps scale and ratio", "[data][transforms]") {
-  // The image's pixels count its columns and rows: the extremes of what is left tell the window.
+  // The pixels contain their column and row numbers, so that the extremes of the result reveal the window.
   const int64_t side = 64;
   const Tensor columns = arange(side).to(kFloat).expand({1, side, side}).contiguous();
   manual_seed(6);
@@ -79,7 +79,7 @@ TEST_CASE("RandomResizedCrop keeps scale and ratio", "[data][transforms]") {
     area += width * width / 400;
   }
   CHECK(area == Approx(0.375 * side * side).epsilon(0.08));
-  // No draw fits: the middle, in the nearest ratio.
+  // No draw fits: takes the middle with the nearest ratio.
   const Tensor wide = image(1, 4, 40);
   CHECK(RandomResizedCrop(6).scale(1, 1).ratio(1, 1)(wide).equal(f::resized_crop(wide, 0, 18, 4, 4, 6)));
   CHECK_THROWS_AS(RandomResizedCrop(6).ratio(0, 1), ValueError);
@@ -87,7 +87,7 @@ TEST_CASE("RandomResizedCrop keeps scale and ratio", "[data][transforms]") {
 }
 
 TEST_CASE("RandomAffine and RandomRotation stay within their ranges", "[data][transforms]") {
-  // One bright pixel at the middle of an odd image stays there under rotation, scale and shear.
+  // A bright pixel in the middle of an image with odd size stays there under rotation, scale and shear.
   Tensor dot = zeros({1, 21, 21});
   dot[0][10][10].fill_(1.0);
   manual_seed(7);
@@ -121,7 +121,7 @@ TEST_CASE("RandomAffine and RandomRotation stay within their ranges", "[data][tr
   CHECK_THROWS_AS(RandomRotation(2, 1), ValueError);
 }
 
-TEST_CASE("ColorJitter changes what it is asked to", "[data][transforms]") {
+TEST_CASE("ColorJitter changes only the selected properties", "[data][transforms]") {
   const Tensor x = image(3, 5, 5);
   manual_seed(8);
   CHECK(ColorJitter()(x).equal(x));
@@ -140,7 +140,7 @@ TEST_CASE("ColorJitter changes what it is asked to", "[data][transforms]") {
   CHECK_THROWS_AS(ColorJitter(-0.1), ValueError);
 }
 
-TEST_CASE("RandomErasing and Cutout take away what they say", "[data][transforms]") {
+TEST_CASE("RandomErasing and Cutout erase areas of the given size", "[data][transforms]") {
   const Tensor x = ones({2, 40, 40});
   manual_seed(9);
   int erased = 0;
@@ -156,11 +156,11 @@ TEST_CASE("RandomErasing and Cutout take away what they say", "[data][transforms
   const Tensor noisy = RandomErasing(1).scale(0.3, 0.3).ratio(1, 1).random_value()(x);
   CHECK((noisy - 1).abs().gt(1e-7).to(kFloat).mean().item<float>() == Approx(0.3).margin(0.02));
   CHECK(noisy.min().item<float>() < -1);
-  CHECK(RandomErasing(1).scale(1, 1).ratio(1, 1)(x).equal(x));  // no room
+  CHECK(RandomErasing(1).scale(1, 1).ratio(1, 1)(x).equal(x));  // no rectangle fits
   for (int i = 0; i < 200; ++i) {
     const Tensor hole = Cutout(8)(x);
     const double pixels = (1 - hole.mean().item<double>()) * 1600;
-    CHECK(pixels >= 16 - 0.1);  // a corner
+    CHECK(pixels >= 16 - 0.1);  // a corner of the image
     CHECK(pixels <= 64 + 0.1);
     CHECK(hole[0].equal(hole[1]));
   }
@@ -184,13 +184,13 @@ TEST_CASE("MixUp blends neighbours and their targets", "[data][transforms]") {
   double sum = 0, squares = 0;
   for (int i = 0; i < 2000; ++i) {
     const Example<> mixed = MixUp(3, 0.4).apply_batch({x, y});
-    const double lambda = mixed.target[1][2].item<double>();  // sample 1 has a class of its own
+    const double lambda = mixed.target[1][2].item<double>();  // sample 1 has a unique class
     sum += lambda, squares += lambda * lambda;
     if (i >= 20) continue;
     REQUIRE(mixed.target.sizes() == Shape{5, 3});
     CHECK(mixed.target.sum(1).allclose(ones({5})));
     CHECK(mixed.target[1][0].item<double>() == Approx(1 - lambda));
-    CHECK(mixed.target[0][0].item<double>() == 1);  // mixed with its like, the last
+    CHECK(mixed.target[0][0].item<double>() == 1);  // mixed with the last sample, which has the same class
     CHECK(mixed.data[1].allclose(x[1] * lambda + x[0] * (1 - lambda)));
     CHECK(mixed.data[0].allclose(x[0] * lambda + x[4] * (1 - lambda)));
   }

@@ -13,7 +13,7 @@ using namespace gradus;
 using namespace gradus::test;
 using data::datasets::MNIST;
 
-TEST_CASE("MNIST: samples, images and targets agree", "[data][mnist]") {
+TEST_CASE("MNIST: samples, images and targets are consistent", "[data][mnist]") {
   const TemporaryDirectory directory;
   write_mnist(directory, 25, 12);
   MNIST train(directory.path().string()), test(directory.path().string(), MNIST::kTest);
@@ -38,7 +38,7 @@ TEST_CASE("MNIST: samples, images and targets agree", "[data][mnist]") {
   CHECK_THROWS_WITH(train.get_batch({1, 99}), contains("sample 99"));
 }
 
-TEST_CASE("MNIST: wrong files are errors that name the file", "[data][mnist]") {
+TEST_CASE("MNIST: malformed files are errors that name the file", "[data][mnist]") {
   const TemporaryDirectory directory;
   const std::string root = directory.path().string();
   CHECK_THROWS_WITH(MNIST(root), contains("train-images-idx3-ubyte") && contains(".gz"));
@@ -48,13 +48,13 @@ TEST_CASE("MNIST: wrong files are errors that name the file", "[data][mnist]") {
     io::write_file(directory.file("train-labels-idx1-ubyte"), idx_labels(3));
     CHECK_THROWS_WITH(MNIST(root), contains("4 images but 3 labels"));
   }
-  SECTION("a label of no class") {
+  SECTION("a label without a class") {
     std::string labels = idx_labels(4);
     labels.back() = 10;
     io::write_file(directory.file("train-labels-idx1-ubyte"), labels);
     CHECK_THROWS_WITH(MNIST(root), contains("label 3 is 10"));
   }
-  SECTION("labels in place of images") {
+  SECTION("labels instead of images") {
     io::write_file(directory.file("train-images-idx3-ubyte"), idx_labels(4));
     CHECK_THROWS_WITH(MNIST(root), contains("(N, 28, 28)"));
   }
@@ -69,7 +69,7 @@ TEST_CASE("MNIST: wrong files are errors that name the file", "[data][mnist]") {
   }
 }
 
-TEST_CASE("MNIST: gzipped files are read in place of plain ones", "[data][mnist]") {
+TEST_CASE("MNIST: gzipped files are read if there are no plain ones", "[data][mnist]") {
   const TemporaryDirectory plain, packed;
   write_mnist(plain, 6, 6);
   for (const char* name : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte"}) {
@@ -81,7 +81,7 @@ TEST_CASE("MNIST: gzipped files are read in place of plain ones", "[data][mnist]
   CHECK(MNIST(packed.path().string()).images().equal(MNIST(plain.path().string()).images()));
 }
 
-TEST_CASE("MNIST: files with a dot before idx, and in the folders of torchvision", "[data][mnist]") {
+TEST_CASE("MNIST: files with a dot before idx, and in torchvision's folders", "[data][mnist]") {
   const TemporaryDirectory root;
   const Tensor images = [&] {
     const TemporaryDirectory plain;

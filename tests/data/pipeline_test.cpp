@@ -17,7 +17,7 @@ using data::transforms::Stack;
 
 namespace {
 
-// Sample i is the number i. Counts how often it is asked, over all copies.
+// Sample i is the number i. Counts the requests of all copies.
 struct Counted : Dataset<Counted> {
   explicit Counted(size_t count) : count(count) {}
   Example<> get(size_t index) override {
@@ -47,7 +47,7 @@ bool even(const Example<>& sample) { return sample.target.item<int64_t>() % 2 ==
 
 }  // namespace
 
-TEST_CASE("pipelines run when a sample is asked for", "[data][pipeline]") {
+TEST_CASE("pipelines run when a sample is requested", "[data][pipeline]") {
   Counted numbers(10);
   auto pipeline = numbers.map([](Tensor x) { return x * 10; })
                       .filter(even)
@@ -103,7 +103,7 @@ TEST_CASE("map takes functions of the sample, its data, or the stacked batch", "
   CHECK(lambda.get_batch({0, 0, 0, 0}) == 4);
 }
 
-TEST_CASE("filter keeps what is accepted, in order", "[data][pipeline]") {
+TEST_CASE("filter keeps accepted samples in order", "[data][pipeline]") {
   Counted numbers(9);
   auto evens = numbers.filter(even);
   CHECK(values_of(evens) == std::vector<float>{0, 2, 4, 6, 8});
@@ -114,7 +114,7 @@ TEST_CASE("filter keeps what is accepted, in order", "[data][pipeline]") {
   auto thirds = evens.filter([](const Example<>& sample) { return sample.target.item<int64_t>() % 3 == 0; });
   CHECK(values_of(thirds) == std::vector<float>{0, 6});
 
-  // Copies in several workers share what is found.
+  // Copies in several workers share the results.
   *numbers.asked = 0;
   auto loader =
       make_data_loader<SequentialSampler>(numbers.filter(even).map(Stack<>()), DataLoaderOptions(1).workers(3));
@@ -127,7 +127,7 @@ TEST_CASE("filter keeps what is accepted, in order", "[data][pipeline]") {
   CHECK(*numbers.asked == 9 + 5);
 }
 
-TEST_CASE("a filter does not change its mind over random samples", "[data][pipeline]") {
+TEST_CASE("a filter's selection of random samples does not change", "[data][pipeline]") {
   auto lucky = Counted(200).map(add_noise).filter([](const Example<>& sample) {
     return sample.data.item<float>() - static_cast<float>(sample.target.item<int64_t>()) > 0.5f;
   });
@@ -166,14 +166,14 @@ TEST_CASE("take and skip", "[data][pipeline]") {
   CHECK_THROWS_WITH(numbers.take(100).get(6), contains("sample 6"));
 }
 
-TEST_CASE("a cache reads once and gives out numbers of their own", "[data][pipeline]") {
+TEST_CASE("a cache reads once and returns copies", "[data][pipeline]") {
   Counted numbers(20);
   auto cached = numbers.map(add_noise).cache(7);
   const float once = cached.get(3).data.item<float>();
   cached.get(3).data.fill_(0.0);  // the consumer's copy
   CHECK(cached.get(3).data.item<float>() == once);
   CHECK(*numbers.asked == 1);
-  // What random transforms drew does not depend on when it was first asked for.
+  // The draws of random transforms do not depend on when a sample is first requested.
   auto loader = make_data_loader<SequentialSampler>(numbers.map(add_noise).cache(7).map(Stack<>()),
                                                     DataLoaderOptions(4).seed(5).workers(2));
   loader->set_epoch(3);
@@ -188,8 +188,8 @@ TEST_CASE("a cache reads once and gives out numbers of their own", "[data][pipel
   CHECK(*numbers.asked == 1 + 20);
 }
 
-TEST_CASE("random transforms of a pipeline draw from streams of their own", "[data][pipeline]") {
-  // Each noise is in another stage, also through datasets that hide their type.
+TEST_CASE("random transforms of a pipeline draw from separate streams", "[data][pipeline]") {
+  // Each noise has a separate stage, also through datasets that hide their type.
   AnyDataset<> numbers = Counted(4).map(add_noise);
   auto twice = ConcatDataset(numbers.take(2), numbers.skip(2)).map(add_noise).map(Stack<>());
   auto once = numbers.map(Stack<>());
@@ -233,7 +233,7 @@ TEST_CASE("Subset and random_split", "[data][pipeline]") {
   CHECK_THROWS_AS(random_split(numbers, {1e300, 1.0}), ValueError);
 }
 
-TEST_CASE("ConcatDataset asks each part once", "[data][pipeline]") {
+TEST_CASE("ConcatDataset calls each part once", "[data][pipeline]") {
   Counted a(3), b(2);
   auto both = ConcatDataset(a, Counted(0), b.map([](Tensor x) { return x + 100; }));
   CHECK(both.size() == 5u);
@@ -250,7 +250,7 @@ TEST_CASE("ConcatDataset asks each part once", "[data][pipeline]") {
   CHECK_THROWS_AS(ConcatDataset(std::vector<Counted>{}), ValueError);
 }
 
-TEST_CASE("AnyDataset hides types, not speed", "[data][pipeline]") {
+TEST_CASE("AnyDataset hides types without losing speed", "[data][pipeline]") {
   AnyDataset<> dataset = SyntheticDigits(20);
   auto fast = dataset.map(data::transforms::Normalize<>(0.1, 0.3)).map(Stack<>());
   auto plain = SyntheticDigits(20).map(data::transforms::Normalize<>(0.1, 0.3)).map(Stack<>());
@@ -264,7 +264,7 @@ TEST_CASE("AnyDataset hides types, not speed", "[data][pipeline]") {
   CHECK(batches.get_batch({1}).data.equal(plain.get_batch({1}).data));
 }
 
-TEST_CASE("selections of images are gathered at once, with the same bits", "[data][pipeline]") {
+TEST_CASE("selections of images are gathered in one operation, with identical results", "[data][pipeline]") {
   auto digits = SyntheticDigits(30);
   auto fast = digits.shuffle(4).skip(5).map(Stack<>());
   auto slow = digits.shuffle(4).skip(5).map([](Example<> sample) { return sample; }).map(Stack<>());
@@ -281,7 +281,7 @@ TEST_CASE("TensorDataset", "[data][pipeline]") {
   auto loader = make_data_loader<SequentialSampler>(pairs.map(Stack<>()), DataLoaderOptions(3).workers(1));
   CHECK(loader->begin()->data.equal(x.slice(0, 0, 3)));
   TensorDataset alone(x);
-  const Tensor row = alone.get(1);  // an example without a target is its data
+  const Tensor row = alone.get(1);  // an example without a target converts to its data
   CHECK(row.equal(x[1]));
   auto stacked = alone.map(Stack<data::TensorExample>());
   CHECK(stacked.get_batch({3, 0}).data.equal(stack({x[3], x[0]})));

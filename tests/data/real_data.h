@@ -1,4 +1,4 @@
-// Real data sets for tests: as they lie, or unpacked from the .xz files of $GRADUS_DATA or ../shared/data.
+// Real datasets for tests, read directly or unpacked from the .xz files of $GRADUS_DATA or ../shared/data.
 #pragma once
 
 #include <cstdlib>
@@ -9,7 +9,8 @@
 
 namespace gradus::test {
 
-/// Unpacks `packed` (.xz files one behind the other) to `to`; false where one is missing or there is no xz.
+/// Unpacks and concatenates the .xz files `packed` to the file `to`. Returns false if one is missing or xz is not
+/// installed.
 inline bool unpack_xz(const std::string& folder, const std::vector<std::string>& packed, const std::string& to) {
   const char* variable = std::getenv("GRADUS_DATA");
   for (const std::string& root : {std::string(variable ? variable : ""), std::string("../shared/data")}) {

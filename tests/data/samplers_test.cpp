@@ -14,7 +14,7 @@ using namespace gradus::data::samplers;
 
 namespace {
 
-// All indices of an epoch, asked for in batches.
+// All indices of an epoch, requested in batches.
 template <class S>
 std::vector<size_t> epoch_of(S& sampler, uint64_t seed, uint64_t epoch, size_t batch_size = 7) {
   sampler.reset(seed, epoch);
@@ -31,14 +31,14 @@ std::vector<size_t> epoch_of(S& sampler, uint64_t seed, uint64_t epoch, size_t b
 
 }  // namespace
 
-TEST_CASE("a sampler that nobody has reset begins an epoch", "[data][sampler]") {
+TEST_CASE("a sampler without a reset starts an epoch", "[data][sampler]") {
   RandomSampler sampler(10);
   std::vector<size_t> seen;
   while (const auto batch = sampler.next(4)) seen.insert(seen.end(), batch->begin(), batch->end());
   std::sort(seen.begin(), seen.end());
   REQUIRE(seen.size() == 10);
   for (size_t i = 0; i < 10; ++i) CHECK(seen[i] == i);
-  CHECK_FALSE(sampler.next(4));  // and ends it
+  CHECK_FALSE(sampler.next(4));  // the epoch ends
   CHECK_FALSE(RandomSampler(0).next(4));
 }
 
@@ -65,7 +65,7 @@ TEST_CASE("WeightedRandomSampler draws by weight", "[data][sampler]") {
   }
   CHECK(chi_squared < 13.8);
 
-  // Without replacement: no index twice, and the first draw has the probabilities of the weights.
+  // Without replacement no index occurs twice, and the first draw has probabilities proportional to the weights.
   WeightedRandomSampler without(weights, 3, false);
   std::map<size_t, double> first;
   for (uint64_t epoch = 0; epoch < 2000; ++epoch) {
@@ -103,7 +103,7 @@ TEST_CASE("distributed samplers split without overlap or padding", "[data][sampl
         const std::vector<size_t> part = epoch_of(sequential, 0, 0);
         in_order.insert(in_order.end(), part.begin(), part.end());
       }
-      CHECK(together == order);  // interleaved, the parts are the order of one process
+      CHECK(together == order);  // interleaved, the parts are the order of a single process
       CHECK(largest - smallest <= 1);
       std::sort(in_order.begin(), in_order.end());
       CHECK(in_order.size() == size);
@@ -112,7 +112,7 @@ TEST_CASE("distributed samplers split without overlap or padding", "[data][sampl
   }
 }
 
-TEST_CASE("distributed samplers pad where they are asked to, and take an epoch", "[data][sampler]") {
+TEST_CASE("distributed samplers pad with allow_duplicates and accept an epoch", "[data][sampler]") {
   for (size_t rank = 0; rank < 4; ++rank) {
     DistributedSequentialSampler sampler(6, 4, rank, true);
     CHECK(epoch_of(sampler, 0, 0) == std::vector<size_t>{rank, (rank + 4) % 6});
@@ -124,7 +124,8 @@ TEST_CASE("distributed samplers pad where they are asked to, and take an epoch",
   sampler.set_epoch(5);
   CHECK(sampler.epoch() == 5);
   CHECK(epoch_of(sampler, 1, 0) == fifth);
-  CHECK_THROWS_WITH(DistributedRandomSampler(10, 2, 2), contains("2 replicas") && contains("rank 2"));
+  CHECK_THROWS_WITH(DistributedRandomSampler(10, 2, 2),
+                    contains("the rank of a distributed sampler") && contains("num_replicas = 2, got 2"));
   CHECK_THROWS_AS(DistributedRandomSampler(10, 0, 0), ValueError);
 }
 
@@ -140,7 +141,7 @@ TEST_CASE("BatchSampler makes batches of its own size", "[data][sampler]") {
   CHECK_THROWS_AS(BatchSampler(SequentialSampler(7), 0, true), ValueError);
 }
 
-TEST_CASE("samplers without a loader: reset() starts another epoch, of another size if asked") {
+TEST_CASE("samplers without a loader: reset() starts another epoch, optionally of another size") {
   RandomSampler sampler(5);
   const auto first = sampler.next(100);
   REQUIRE(first);
@@ -154,7 +155,7 @@ TEST_CASE("samplers without a loader: reset() starts another epoch, of another s
   sampler.reset(3);
   CHECK(sampler.next(100)->size() == 3);
 
-  // Epochs differ, and depend on nothing but the seed.
+  // Epochs differ and depend only on the seed.
   RandomSampler large(100), again(100);
   const auto a = large.next(100);
   large.reset();

@@ -18,7 +18,7 @@ TEST_CASE("a saved image is read back", "[data]") {
   data::save_image(bytes, path);
   CHECK(Tensor(data::read_image(path)).equal(bytes));
 
-  // Floating-point values are rounded to the nearest byte, and cut off.
+  // Floating-point values are clamped and rounded to the nearest byte.
   const Tensor values = tensor({-0.5F, 0.0F, 0.4F / 255, 0.6F / 255, 1.0F, 1.5F}).reshape({1, 2, 3});
   data::save_image(values, path);
   CHECK(Tensor(data::read_image(path))[0].equal(tensor({0, 0, 0, 1, 255, 255}).reshape({2, 3}).to(kByte)));
@@ -28,7 +28,7 @@ TEST_CASE("a saved image is read back", "[data]") {
   CHECK(Tensor(data::read_image(path)).size(2) == 3);
 }
 
-TEST_CASE("images side by side", "[data]") {
+TEST_CASE("images are arranged in a grid", "[data]") {
   const Tensor images = arange(1, 5 * 2 * 3 + 1).reshape({5, 1, 2, 3}).to(kFloat);
   const Tensor grid = data::make_grid(images, 2, 1, -1);
   REQUIRE(grid.sizes() == Shape({1, 3 * 3 + 1, 2 * 4 + 1}));
@@ -48,7 +48,7 @@ TEST_CASE("images side by side", "[data]") {
   CHECK(data::make_grid(rand({3, 3, 4, 4}).to(kByte)).dtype() == kByte);
 }
 
-TEST_CASE("pictures of what is none", "[data]") {
+TEST_CASE("tensors that are not images are errors", "[data]") {
   CHECK_THROWS_WITH(data::make_grid(ones({3, 4})), contains("takes images (N, C, H, W) or (N, H, W), not (3, 4)"));
   CHECK_THROWS_WITH(data::make_grid(ones({0, 1, 2, 2})), contains("needs an image"));
   CHECK_THROWS_WITH(data::make_grid(ones({1, 1, 2, 2}), 0), contains("nrow 0"));

@@ -1,4 +1,4 @@
-// Data sets that say themselves what comes next, and those that are shared.
+// Datasets that determine which batch comes next, and shared datasets.
 #include <gradus/data/stateful_dataset.h>
 #include <gradus/data/transforms/transforms.h>
 #include <gradus/gradus.h>
@@ -9,7 +9,7 @@ namespace datasets = data::datasets;
 
 namespace {
 
-/// 0, 1, 2, … up to `count`, in batches.
+/// Returns 0, 1, 2, … up to `count` in batches.
 struct Counting : datasets::StatefulDataset<Counting, std::vector<int>> {
   explicit Counting(int count) : count(count) {}
   Counting(const Counting&) = default;
@@ -33,7 +33,7 @@ struct Uncopyable : datasets::Dataset<Uncopyable, int> {
 
 }  // namespace
 
-TEST_CASE("a stateful dataset gives batches until it has none, epoch after epoch") {
+TEST_CASE("a stateful dataset returns batches until it has no more, in every epoch") {
   auto loader = data::make_data_loader(Counting(5), data::DataLoaderOptions(2).workers(2));
   for (int epoch = 0; epoch < 2; ++epoch) {
     std::vector<std::vector<int>> batches;
@@ -65,7 +65,7 @@ TEST_CASE("a shared dataset is not copied") {
   CHECK(counting->next == 3);
 }
 
-TEST_CASE("a loader's iterator behind the last batch refuses to be read or to go on") {
+TEST_CASE("reading or advancing a loader's iterator past the last batch is an error") {
   auto loader = data::make_data_loader(Counting(2), 2);
   auto iterator = loader->begin();
   CHECK(iterator->size() == 2);

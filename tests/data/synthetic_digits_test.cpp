@@ -26,7 +26,7 @@ TEST_CASE("synthetic digits are the same on every machine", "[data][digits]") {
   set_num_threads(threads);
 }
 
-TEST_CASE("synthetic digits: a sample depends on seed, split and index alone", "[data][digits]") {
+TEST_CASE("synthetic digits: a sample depends only on seed, split and index", "[data][digits]") {
   SyntheticDigits few(20, 3), many(50, 3), other_seed(20, 4), test(20, 3, SyntheticDigits::kTest);
   CHECK(few.images().equal(many.images().slice(0, 0, 20)));
   CHECK(few.targets().equal(many.targets().slice(0, 0, 20)));
@@ -37,7 +37,7 @@ TEST_CASE("synthetic digits: a sample depends on seed, split and index alone", "
   CHECK_FALSE(test.is_train());
 }
 
-TEST_CASE("synthetic digits: all classes, ink on every sheet, a dark ground", "[data][digits]") {
+TEST_CASE("synthetic digits: all classes occur, every image has ink and a dark background", "[data][digits]") {
   const SyntheticDigits digits(2000);
   std::vector<int> counts(10);
   for (int64_t i = 0; i < 2000; ++i) ++counts[static_cast<size_t>(digits.targets().data_ptr<int64_t>()[i])];

@@ -1,4 +1,4 @@
-// Shards of tar files: every sample once, in an order that is known, from several folders at a time.
+// Tar shards: every sample is read once, in a deterministic order, from several folders at a time.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -30,7 +30,7 @@ namespace {
 
 constexpr auto kFar = std::chrono::seconds(60);
 
-// Folders disk0, disk1, … with the given shards in them; a sample is a file "<shard>-<i>.txt" of some bytes.
+// Folders disk0, disk1, … with the given shards. A sample is a file "<shard>-<i>.txt" of some bytes.
 struct Disks {
   explicit Disks(size_t count) {
     for (size_t i = 0; i < count; ++i) {
@@ -43,7 +43,7 @@ struct Disks {
     for (size_t i = 0; i < samples; ++i) tar.add(shard + "-" + std::to_string(i) + ".txt", std::string(bytes, 'x'));
     tar.commit();
   }
-  // Shards a, b, c, … of 3, 4, 5, 3, … samples, a folder after the other.
+  // Shards a, b, c, … of 3, 4, 5, 3, … samples, distributed over the folders in turn.
   void stripe(size_t shards) {
     for (size_t i = 0; i < shards; ++i) put(i % folders.size(), std::string(1, static_cast<char>('a' + i)), 3 + i % 3);
   }
@@ -54,7 +54,7 @@ struct Disks {
 
 using Keys = std::vector<std::string>;
 
-// What is left of the loader's epoch, batch after batch.
+// The remaining batches of the loader's epoch.
 template <class Loader>
 std::vector<Keys> rest_of(Loader& loader) {
   std::vector<Keys> batches;
@@ -92,11 +92,11 @@ std::string error_of(const std::function<void()>& work) {
   return "(no error)";
 }
 
-// Calls `on_read(path)` before each read while it lives; its destructor lets all go that hold() has kept.
+// Calls `on_read(path)` before each read while it exists. The destructor releases all threads that hold() has blocked.
 class Reads {
  public:
   explicit Reads(std::function<void(const std::string&)> on_read) {
-    std::lock_guard lock(mutex_);  // a thread of the test before may be here late
+    std::lock_guard lock(mutex_);  // a thread of the previous test may arrive late
     on_read_ = std::move(on_read), released_ = false, bytes_ = 0;
     io::read_fault = [](const std::string& path, size_t bytes) {
       std::unique_lock lock(mutex_);
@@ -138,7 +138,7 @@ class Reads {
   static inline size_t bytes_ = 0, inside_ = 0;
 };
 
-// What does not answer any more once a folder has been read so many times; let go, it may fail.
+// Blocks reads of a folder after the given number of reads. When released, a read may fail.
 auto stall(const std::string& folder, int reads, bool fails = false) {
   return [=, left = std::make_shared<std::atomic<int>>(reads)](const std::string& path) {
     if (!path.starts_with(folder + "/") || (*left)-- > 0) return;
@@ -149,7 +149,7 @@ auto stall(const std::string& folder, int reads, bool fails = false) {
 
 }  // namespace
 
-TEST_CASE("shards of images come back as they were written", "[data][shards]") {
+TEST_CASE("shards of images are read as they were written", "[data][shards]") {
   const Disks disks(2);
   SyntheticDigits digits(25);
   data::write_tar_shards(digits, disks.folders, 10);
@@ -174,7 +174,7 @@ TEST_CASE("shards of images come back as they were written", "[data][shards]") {
   }
 }
 
-TEST_CASE("shards: each rank reads its own, and nothing is left out", "[data][shards]") {
+TEST_CASE("shards: each rank reads its own, and none is omitted", "[data][shards]") {
   Disks disks(3);
   disks.stripe(11);
   const Keys all = sorted(epoch_of(disks));
@@ -200,7 +200,7 @@ TEST_CASE("shards: each rank reads its own, and nothing is left out", "[data][sh
   CHECK_THROWS_WITH(TarShards({disks.directory.file("none")}), contains("none': No such file"));
 }
 
-TEST_CASE("shards: the order is of the seed and the epoch", "[data][shards]") {
+TEST_CASE("shards: the order depends on the seed and the epoch", "[data][shards]") {
   Disks disks(2);
   disks.stripe(8);
   for (const size_t shuffle_buffer : {0, 9}) {
@@ -214,13 +214,13 @@ TEST_CASE("shards: the order is of the seed and the epoch", "[data][shards]") {
     CHECK(flat(rest_of(*again)) == second);
     CHECK(flat(rest_of(*other)) != first);
   }
-  // In turn from the folders, each folder's shards by name.
+  // Folders take turns; the shards of each folder come in order of their names.
   const Keys in_order = epoch_of(disks, {.shuffle = false});
   CHECK(Keys(in_order.begin(), in_order.begin() + 9) ==
         Keys{"a-0", "b-0", "a-1", "b-1", "a-2", "b-2", "c-0", "b-3", "c-1"});
 }
 
-TEST_CASE("shards: an epoch is taken up in the middle", "[data][shards][resume]") {
+TEST_CASE("shards: an epoch is continued in the middle", "[data][shards][resume]") {
   Disks disks(2);
   disks.stripe(7);
   for (const TarShardsOptions& options :
@@ -235,10 +235,10 @@ TEST_CASE("shards: an epoch is taken up in the middle", "[data][shards][resume]"
       resumed->load_state(left->state());
       CHECK(rest_of(*resumed) == std::vector<Keys>(first.begin() + static_cast<std::ptrdiff_t>(stop), first.end()));
       CHECK(rest_of(*resumed) == second);
-      CHECK(rest_of(*left) == second);  // an epoch that is left counts as done
+      CHECK(rest_of(*left) == second);  // an abandoned epoch counts as finished
     }
   }
-  // What is passed over is not kept.
+  // Samples that are skipped are not kept.
   TarShards shards(disks.folders);
   auto sampler = shards.sampler();
   const auto drawn_after = [&](uint64_t batches) {
@@ -251,7 +251,7 @@ TEST_CASE("shards: an epoch is taken up in the middle", "[data][shards][resume]"
   CHECK_NOTHROW(shards.get(second[0]));
 }
 
-TEST_CASE("shards: files are samples as WebDataset has it", "[data][shards]") {
+TEST_CASE("shards: files form samples as in WebDataset", "[data][shards]") {
   Disks disks(1);
   const std::string path = disks.folders[0] + "/a.tar";
   {
@@ -281,15 +281,15 @@ TEST_CASE("shards: files are samples as WebDataset has it", "[data][shards]") {
     return error_of([&] { data::decode_image_and_class(sample); });
   };
   CHECK_THAT(fields({{"png", "x"}}), contains("'s.tar': 'k' needs a field png, jpg or jpeg, and a field cls"));
-  CHECK_THAT(fields({{"png", "x"}, {"cls", "cat"}}), contains("'s.tar': 'k': the field cls, 'cat', is no integer"));
+  CHECK_THAT(fields({{"png", "x"}, {"cls", "cat"}}), contains("'s.tar': 'k': the field cls, 'cat', is not an integer"));
   for (const char* text : {"3.7", "7x", "7 8", "", " ", "+", "+-7", "--7", "0x7", "1e3", "7,", "99999999999999999999"})
     CHECK_THAT(fields({{"png", "x"}, {"cls", text}}), contains("'k': the field cls, '" + std::string(text) + "'"));
-  for (const char* text : {"7\n", " 7\r\n", "+7", "-1"})  // then the image is what is wrong
+  for (const char* text : {"7\n", " 7\r\n", "+7", "-1"})  // these are valid, so that the error is about the image
     CHECK_THAT(fields({{"png", "x"}, {"cls", text}}), contains("is neither a PNG nor a JPEG file"));
   CHECK_THAT(fields({{"png", "x"}, {"cls", "7"}}), contains("'s.tar': 'k' is neither a PNG nor a JPEG file"));
 }
 
-TEST_CASE("shards: a damaged one is an error, or is read from where it is whole", "[data][shards]") {
+TEST_CASE("shards: a damaged shard is an error, or is read from another folder", "[data][shards]") {
   Disks disks(2);
   disks.stripe(4);
   const Keys whole = epoch_of(disks);
@@ -309,10 +309,10 @@ TEST_CASE("shards: a damaged one is an error, or is read from where it is whole"
   CHECK_THAT(error_of([&] { epoch_of(disks); }), contains("byte 1024: a second file 'k.TXT'"));
 }
 
-TEST_CASE("shards: all folders are read at the same time, no further ahead than they may", "[data][shards]") {
+TEST_CASE("shards: all folders are read at the same time, up to the read-ahead limit", "[data][shards]") {
   Disks disks(4);
   for (size_t i = 0; i < 4; ++i) disks.put(i, std::string(1, static_cast<char>('a' + i)), 50, 1000);
-  // No read ends before all four folders have begun theirs.
+  // No read ends before reads of all four folders have started.
   static std::mutex mutex;
   static std::condition_variable changed;
   static std::set<std::string> begun;
@@ -328,15 +328,16 @@ TEST_CASE("shards: all folders are read at the same time, no further ahead than 
     CHECK(epoch_of(disks, {.stall_limit = 2 * kFar}).size() == 200);
   }
   CHECK_FALSE(late);
-  // In each folder: a sample of 1,000 bytes that was taken, those that fit into 5,000, one at work, the file behind it.
+  // Reads of each folder: a sample of 1,000 bytes that was taken, those that fit into 5,000, one in progress, and the
+  // next file.
   const Reads reads([](const std::string&) {});
   auto loader = loader_of(disks, {.read_ahead = 5000});
-  auto walk = loader->begin();  // 4 samples, one of each folder
+  auto walk = loader->begin();  // 4 samples, one from each folder
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   CHECK(Reads::bytes() <= 4 * 8 * (512 + 1024));
 }
 
-TEST_CASE("shards: a folder that does not answer is overtaken", "[data][shards]") {
+TEST_CASE("shards: another folder replaces one that does not answer", "[data][shards]") {
   Disks disks(2);
   disks.stripe(6);
   for (const auto& entry : std::filesystem::directory_iterator(disks.folders[0]))
@@ -345,18 +346,18 @@ TEST_CASE("shards: a folder that does not answer is overtaken", "[data][shards]"
     if (!std::filesystem::exists(disks.folders[0] / entry.path().filename()))
       std::filesystem::copy(entry.path(), disks.folders[0]);
   const Keys whole = epoch_of(disks);
-  // So long that the other folder, which works, is never taken for stalled on a busy machine.
+  // Long enough that the other folder, which works, is not considered stalled on a busy machine.
   const TarShardsOptions options = {.read_ahead = 1, .stall_limit = std::chrono::seconds(1)};
   const std::vector<std::pair<size_t, int>> stalls = {{0, 0}, {1, 1}, {1, 9}};  // at once, in a sample, in a shard
   for (const auto& [folder, answers] : stalls) {
     const auto start = std::chrono::steady_clock::now();
     {
       const Reads reads(stall(disks.folders[folder], answers));
-      CHECK(epoch_of(disks, options) == whole);  // in the same order, nothing twice, nothing left out
+      CHECK(epoch_of(disks, options) == whole);  // same order, no duplicates, nothing missing
     }
     CHECK(std::chrono::steady_clock::now() - start < kFar);
   }
-  // One that comes back is used again; what it brings late, a sample or an error, is not given.
+  // A folder that answers again is used again; a sample or an error that it delivers late is ignored.
   for (const bool fails : {false, true}) {
     auto reads = std::make_unique<Reads>(stall(disks.folders[0], 4, fails));
     auto loader = loader_of(disks, options);
@@ -367,7 +368,7 @@ TEST_CASE("shards: a folder that does not answer is overtaken", "[data][shards]"
     }
     CHECK(keys == whole);
   }
-  // Without a copy it is an error.
+  // Without another copy of the shard it is an error.
   for (const auto& entry : std::filesystem::directory_iterator(disks.folders[1])) std::filesystem::remove(entry.path());
   const Reads reads(stall(disks.folders[0], 3));
   CHECK_THAT(error_of([&] { epoch_of(disks, options); }),

@@ -9,7 +9,7 @@
 namespace gradus {
 namespace {
 
-/// Evaluation mode for its lifetime; then each module is in its mode again.
+/// Sets evaluation mode during its lifetime, then restores the mode of each module.
 class Evaluation {
  public:
   explicit Evaluation(nn::Module& model) {
@@ -23,14 +23,14 @@ class Evaluation {
   Evaluation& operator=(const Evaluation&) = delete;
 
  private:
-  std::vector<std::pair<std::shared_ptr<nn::Module>, bool>> training_;  // from the outside to the inside
+  std::vector<std::pair<std::shared_ptr<nn::Module>, bool>> training_;  // outer modules first
 };
 
-/// The recording, and what was returned: its memory is that of the recording.
+/// The recording and the result, whose memory belongs to the recording.
 std::pair<graph::ForwardPass, Tensor> record_forward(const nn::AnyModule& model, const Tensor& input,
                                                      const OnnxOptions& options) {
   graph::Recorder recorder;
-  // A copy: the result may be a view of the input, or a parameter, that no call of the pass uses.
+  // A copy, because the result may be a view of the input or a parameter that no call of the pass uses.
   const Tensor output = model.forward(input).clone();
   graph::ForwardPass pass;
   pass.graph = recorder.finish();
@@ -45,7 +45,7 @@ std::pair<graph::ForwardPass, Tensor> record_forward(const nn::AnyModule& model,
 }  // namespace
 
 void export_onnx(const nn::AnyModule& model, const Tensor& input, const std::string& path, const OnnxOptions& options) {
-  GRADUS_CHECK(!model.is_empty() && input.defined(), ValueError, "export_onnx: a model and an input are wanted");
+  GRADUS_CHECK(!model.is_empty() && input.defined(), ValueError, "export_onnx needs a model and an input");
   GRADUS_CHECK(input.device().is_cpu(), DeviceError,
                "export_onnx: the model and its input must be on the cpu: model->to(kCPU)");
   const NoGradGuard no_grad;

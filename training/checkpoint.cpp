@@ -19,10 +19,10 @@ constexpr const char* kLayoutVersion = "1";
 constexpr const char* kLibrary = "gradus:version";
 const std::string kKind = "kind:", kValue = "value:", kSetting = "setting:";
 
-/// "major.minor" of a version.
+/// The "major.minor" part of a version.
 std::string series(const std::string& version) { return version.substr(0, version.rfind('.')); }
 
-/// The lines of metadata whose keys begin with `prefix`, without it.
+/// The metadata entries whose keys begin with `prefix`, with the prefix removed.
 OrderedDict<std::string, std::string> with_prefix(const io::Metadata& metadata, const std::string& prefix) {
   OrderedDict<std::string, std::string> found("Value");
   for (const auto& [key, text] : metadata)
@@ -37,20 +37,19 @@ void check_layout(const io::Metadata& metadata, const std::string& path, bool an
   };
   const std::string layout = find(kLayout), library = find(kLibrary);
   GRADUS_CHECK(!layout.empty(), IoError, "'", path,
-               "' holds tensors but is no checkpoint; weights alone are loaded by load_safetensors(module, path)");
+               "' contains tensors but is not a checkpoint; load weights with load_safetensors(module, path)");
   GRADUS_CHECK(layout == kLayoutVersion, IoError, "'", path, "' has layout ", layout,
-               " of checkpoints, written by gradus ", library, "; this is gradus ", version(), ", which knows layout ",
+               " of checkpoints, written by gradus ", library, "; this is gradus ", version(), ", which reads layout ",
                kLayoutVersion);
   GRADUS_CHECK(any_version || series(library) == series(version()), IoError, "'", path, "' was written by gradus ",
-               library, ", this is gradus ", version(),
-               ": a run that goes on may differ from one by a single version; ",
+               library, ", this is gradus ", version(), ": a continued run may differ from one with a single version; ",
                "load(path, /*any_version=*/true) accepts that");
 }
 
-/// Compares what a run has with what a file has.
+/// Collects the differences between a run and a file.
 class Differences {
  public:
-  /// `file` and `own` hold texts by name; without `texts_too` the names alone must be the same.
+  /// Compares `file` and `own`, texts by name. If `texts_too` is false, only the names must be equal.
   void compare(const char* what, const OrderedDict<std::string, std::string>& file,
                const OrderedDict<std::string, std::string>& own, bool texts_too) {
     for (const auto& item : own) {
@@ -74,10 +73,10 @@ class Differences {
   gradus::detail::Message text_;
 };
 
-/// The tensor `key` of `state` with the given sizes, the only one there or one of `count`.
+/// Returns the tensor `key` of `state`. Throws unless it has the given sizes and `state` has `count` entries.
 const Tensor& entry(const State& state, const std::string& key, const Shape& sizes, size_t count) {
   const Tensor* tensor = state.find(key);
-  GRADUS_CHECK(tensor && state.size() == count, ValueError, "the state must hold '", key, "' and ", count - 1,
+  GRADUS_CHECK(tensor && state.size() == count, ValueError, "the state must contain '", key, "' and ", count - 1,
                " other tensors, has ", state.size());
   GRADUS_CHECK(tensor->sizes() == sizes, ShapeError, "'", key, "' must have shape ", sizes, ", has ", tensor->sizes());
   return *tensor;
@@ -93,7 +92,7 @@ std::string detail::type_name(const std::type_info& type) {
   return name.substr(0, name.find('<'));
 }
 
-// ---- What a run consists of ----
+// ---- Content of a checkpoint ----
 
 namespace {
 
@@ -102,7 +101,7 @@ void check_name(const std::string& name, const char* what, const Names& taken) {
   GRADUS_CHECK(!name.empty() && name.find_first_of(".:") == std::string::npos, ValueError, "a ", what,
                " of a checkpoint needs a name without '.' and ':', got '", name, "'");
   for (const auto& other : taken)
-    GRADUS_CHECK(other.name != name, ValueError, "the checkpoint has a ", what, " '", name, "' already");
+    GRADUS_CHECK(other.name != name, ValueError, "the checkpoint already has a ", what, " '", name, "'");
 }
 
 }  // namespace
@@ -215,7 +214,7 @@ void Checkpoint::take(const io::Safetensors& file, const std::string& path) {
     differences.check(path);
   }
 
-  // From here on things change: keep what they were, to go back when one of them does not fit.
+  // From here on parts are changed. Keep their previous state, to restore it if a later part does not match.
   std::vector<State> old_states;
   std::vector<std::string> old_values;
   for (const Part& part : parts_) old_states.push_back(nn::detail::copy_of(part.save()));
@@ -231,7 +230,7 @@ void Checkpoint::take(const io::Safetensors& file, const std::string& path) {
     const OpContext context(title.c_str());
     for (const Value& value : values_) {
       const std::string& text = file.metadata.at(kValue + value.name);
-      GRADUS_CHECK(value.set(text), ValueError, "value '", value.name, "' is no number of its type: '", text, "'");
+      GRADUS_CHECK(value.set(text), ValueError, "value '", value.name, "' is not a number of its type: '", text, "'");
     }
   } catch (...) {
     for (size_t i = 0; i < parts_changed; ++i) parts_[i].load(old_states[i]);

@@ -1,17 +1,18 @@
-// Checkpoint: all that a run needs to go on as if nothing had happened, in one file.
+// Checkpoint: everything that a run needs to continue exactly, in one file.
 //
 //   training::Checkpoint checkpoint;
-//   checkpoint.add("model", *model).add("optimizer", sgd).add("scheduler", schedule).add("generator", default_generator());
+//   checkpoint.add("model", *model).add("optimizer", sgd);
+//   checkpoint.add("scheduler", schedule).add("generator", default_generator());
 //   checkpoint.value("epoch", epoch).value("step", step).setting("batch size", batch_size);
 //   if (resume) checkpoint.load("run.safetensors");
 //   …
-//   checkpoint.save("run.safetensors");     // the old file or the new one, whatever happens meanwhile
+//   checkpoint.save("run.safetensors");     // if this fails, the old file remains intact
 //
-// The file is safetensors: tensors "model.fc.weight", "optimizer.state.0.exp_avg", …, and metadata that any reader
-// shows:
+// The file is safetensors with tensors "model.fc.weight", "optimizer.state.0.exp_avg", … and metadata that any reader
+// can show:
 //   gradus:checkpoint   version of this layout       kind:<part>      type of the part
 //   gradus:version      version of the library       value:<name>     a number or text
-//   <tied tensor>       where it is stored           setting:<name>   what the run was started with
+//   <tied tensor>       name it is stored under      setting:<name>   a setting of the run
 #pragma once
 
 #include <charconv>
@@ -31,11 +32,11 @@
 
 namespace gradus::training {
 
-/// Numbers by name.
+/// Named numbers.
 using State = OrderedDict<std::string, Tensor>;
 
-/// A part that gives its state and takes it back: modules, optimizers, schedulers, moving averages, loaders, …
-/// load_state_dict throws, and leaves the part as it was, when the state does not fit.
+/// A part that can save and load its state: modules, optimizers, schedulers, moving averages, loaders, … If the state
+/// does not match, load_state_dict must throw and leave the part unchanged.
 template <class Part>
 concept Stateful = requires(Part& part, const Part& fixed, const State& state) {
   { fixed.state_dict() } -> std::convertible_to<State>;
@@ -44,13 +45,13 @@ concept Stateful = requires(Part& part, const Part& fixed, const State& state) {
 
 namespace detail {
 
-/// "gradus::optim::Adam", without template arguments.
+/// Name of a type without template arguments: "gradus::optim::Adam".
 std::string type_name(const std::type_info& type);
 
 template <class T>
 concept Number = std::is_arithmetic_v<T>;
 
-/// Numbers as text that gives the same number back, on any machine.
+/// Converts a number to text that converts back to the same number on any machine.
 template <Number T>
 std::string to_text(T number) {
   char text[32];
@@ -60,7 +61,7 @@ std::string to_text(T number) {
 inline std::string to_text(const std::string& text) { return text; }
 inline std::string to_text(const char* text) { return text; }
 
-/// False for what is no such number.
+/// Returns false if the text is not a number of this type.
 template <Number T>
 bool from_text(const std::string& text, T& number) {
   const char* const end = text.data() + text.size();
@@ -71,13 +72,13 @@ inline bool from_text(const std::string& text, std::string& value) { return valu
 
 }  // namespace detail
 
-/// Holds references: what was added must live as long as the checkpoint. Names are not empty, hold neither '.' nor ':',
-/// and are given once; else a ValueError.
+/// Holds references: everything that is added must outlive the checkpoint. Names must be nonempty, unique and must not
+/// contain '.' or ':'; otherwise a ValueError is thrown.
 class Checkpoint {
  public:
-  // ---- What a run consists of ----
-  /// A part of any type; a file with another type of optimizer, scheduler, … is refused. Modules may be of any type
-  /// whose parameters have the same names and shapes; tied parameters are stored once.
+  // ---- Content of a checkpoint ----
+  /// Adds a part of any type. Loading a file with another type of optimizer, scheduler, … is an error. Modules may be
+  /// of any type with the same parameter names and shapes; tied parameters are stored once.
   template <Stateful Part>
   Checkpoint& add(const std::string& name, Part& part) {
     std::string kind = std::derived_from<Part, nn::Module> ? "module" : detail::type_name(typeid(part));
@@ -86,38 +87,39 @@ class Checkpoint {
         [&part](const State& state) { part.load_state_dict(state); });
   }
   Checkpoint& add(const std::string& name, Generator& generator);
-  /// The numbers of a tensor: a running sum, a table.
+  /// Adds the content of a tensor, such as a running sum or a table.
   Checkpoint& add(const std::string& name, const Tensor& tensor);
-  /// Something else, by functions that give its state and take it back.
+  /// Adds any other object through functions that save and load its state.
   Checkpoint& add(const std::string& name, std::string kind, std::function<State()> save,
                   std::function<void(const State&)> load);
-  /// A number, or text: the epoch, the best accuracy so far.
+  /// Adds a number or text, such as the epoch or the best accuracy so far.
   template <class T>
   requires detail::Number<T> || std::same_as<T, std::string> Checkpoint& value(const std::string& name, T& value) {
     return add_value(
         name, [&value] { return detail::to_text(value); },
         [&value](const std::string& text) { return detail::from_text(text, value); });
   }
-  /// What must be the same in the run that saves and in the one that loads: a batch size, the name of the model.
+  /// Adds a setting that must be equal in the saving and in the loading run, such as the batch size or the name of the
+  /// model.
   template <class T>
   Checkpoint& setting(const std::string& name, const T& value) {
     return add_setting(name, detail::to_text(value));
   }
 
   // ---- Files ----
-  /// Writes everything. IoError where that fails; the file that was there is still there then.
+  /// Writes everything. Throws an IoError on failure, in which case the old file remains intact.
   void save(const std::string& path) const;
-  /// Brings everything back. Nothing changes unless everything fits. IoError: no file, a broken one, one that is no
-  /// checkpoint, one of another version of the library (unless `any_version`: what comes then may differ in the last
-  /// bits). ValueError: a part, value or setting that is missing, unexpected or different; ShapeError: a tensor that
-  /// is.
+  /// Restores everything, or nothing if there is an error. IoError: the file is missing, damaged, not a checkpoint, or
+  /// from another version of the library (unless `any_version`: later results may then differ in the last bits).
+  /// ValueError: a part, value or setting is missing, unexpected or different. ShapeError: the shape of a tensor is
+  /// different.
   void load(const std::string& path, bool any_version = false);
-  /// load(path) if there is such a file.
+  /// Calls load(path) if the file exists. Returns true if it does.
   bool load_if_there(const std::string& path, bool any_version = false);
-  /// What save() would write, and load() of it: for another process of the same run.
+  /// The content that save() writes, and load() from it, for another process of the same run.
   std::vector<std::byte> to_bytes() const;
   void from_bytes(std::span<const std::byte> bytes);
-  /// The values in a file, as text, without loading it.
+  /// Returns the values in a file as text, without loading it.
   static OrderedDict<std::string, std::string> values_of(const std::string& path);
 
  private:

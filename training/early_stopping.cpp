@@ -52,7 +52,7 @@ void EarlyStopping::load_state_dict(const nn::StateDict& state) {
   const OpContext context("early stopping load_state_dict");
   const auto number = [&]<class T>(const char* key, T) {
     const Tensor* tensor = state.find(key);
-    GRADUS_CHECK(tensor && tensor->numel() == 1, ValueError, "the state must hold one number '", key, "'");
+    GRADUS_CHECK(tensor && tensor->numel() == 1, ValueError, "the state must contain one number '", key, "'");
     return tensor->item<T>();
   };
   const double best = number("best", double());
@@ -63,7 +63,7 @@ void EarlyStopping::load_state_dict(const nn::StateDict& state) {
     if (!item.key().starts_with(kModel)) continue;
     const std::string key = item.key().substr(kModel.size());
     const Tensor* tensor = own.find(key);
-    GRADUS_CHECK(tensor, ValueError, "the state has weights '", key, "', the model has none of that name");
+    GRADUS_CHECK(tensor, ValueError, "the state has weights '", key, "' that the model does not have");
     GRADUS_CHECK(tensor->sizes() == item->sizes(), ShapeError, "the weights '", key, "' have shape ", item->sizes(),
                  " in the state and ", tensor->sizes(), " in the model");
     weights.append(key, item.value());

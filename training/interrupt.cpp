@@ -12,16 +12,16 @@ namespace {
 
 constexpr int kSignals[2] = {SIGINT, SIGTERM};
 std::atomic<int> received{0};
-static_assert(std::atomic<int>::is_always_lock_free);  // the handler may touch nothing that waits
+static_assert(std::atomic<int>::is_always_lock_free);  // the signal handler must not block
 bool alive = false;
-struct sigaction before[2];  // what the handler puts back: written before the handler is installed
+struct sigaction before[2];  // restored by the handler; written before the handler is installed
 
-// Async-signal-safe: sigaction, write and lock-free atomics alone.
+// Async-signal-safe: uses only sigaction, write and lock-free atomics.
 void on_signal(int number) {
   const int cause = errno;
-  for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &before[i], nullptr);  // the next one is not for us
+  for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &before[i], nullptr);  // the next signal has its usual effect
   received.store(number);
-  constexpr char kMessage[] = "\nfinishing this step; once more to quit at once\n";
+  constexpr char kMessage[] = "\nfinishing this step; interrupt again to quit immediately\n";
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage, sizeof kMessage - 1);
   errno = cause;
 }
@@ -29,7 +29,7 @@ void on_signal(int number) {
 }  // namespace
 
 Interrupt::Interrupt() {
-  GRADUS_CHECK(!alive, ValueError, "there is an Interrupt already: one at a time catches the process's signals");
+  GRADUS_CHECK(!alive, ValueError, "there already is an Interrupt: only one can catch the process's signals");
   alive = true;
   received.store(0);
   for (int i = 0; i < 2; ++i) sigaction(kSignals[i], nullptr, &before[i]);
@@ -38,7 +38,7 @@ Interrupt::Interrupt() {
     if (before[i].sa_handler == SIG_IGN) continue;
     struct sigaction action = {};
     action.sa_handler = &on_signal;
-    action.sa_flags = SA_RESTART;  // reads and writes in progress go on
+    action.sa_flags = SA_RESTART;  // system calls in progress are restarted
     sigemptyset(&action.sa_mask);
     for (int other : kSignals) sigaddset(&action.sa_mask, other);
     sigaction(kSignals[i], &action, nullptr);

@@ -11,9 +11,10 @@
 
 namespace gradus::training {
 
-/// While one lives, the first SIGINT or SIGTERM of the process is noted, and the run is expected to finish its step,
-/// save and end; the next one does at once what it would have done without. A signal that was ignored before (a run
-/// under nohup) stays ignored. One lives at a time, made and destroyed on one thread; a second is a ValueError.
+/// While an Interrupt exists, the first SIGINT or SIGTERM of the process is only noted, and the run is expected to
+/// finish its step, save and end. The next signal has its usual effect. A signal that was ignored before (a run under
+/// nohup) remains ignored. Only one may exist at a time, created and destroyed on one thread; a second one is a
+/// ValueError.
 class Interrupt {
  public:
   Interrupt();
@@ -21,11 +22,11 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  /// True once a signal has come.
+  /// True once a signal has arrived.
   bool requested() const { return signal() != 0; }
-  /// SIGINT or SIGTERM, 0 before.
+  /// SIGINT or SIGTERM, or 0 if none has arrived.
   int signal() const;
-  /// What a program that stops because of it returns: 128 + signal, as shells say it.
+  /// The exit code for a program that stops because of the signal: 128 + signal, as in shells.
   int exit_code() const { return 128 + signal(); }
 
  private:

@@ -19,19 +19,21 @@ void check_scores(const Tensor& scores, const Tensor& target, int64_t classes) {
                expected, ", got ", scores.sizes(), "; a binary score becomes a class by scores > 0.5");
 }
 
-// Whole numbers as int64 of the host, in row-major order.
+// Converts integer classes to int64 on the host, in row-major order.
 Tensor host_classes(const Tensor& classes, const char* what) {
-  GRADUS_CHECK(!classes.is_floating_point(), DTypeError, what, " must hold classes, whole numbers, got ",
+  GRADUS_CHECK(!classes.is_floating_point(), DTypeError, what, " must contain classes, which are integers, got ",
                classes.dtype(), "; convert with .to(kLong)");
   return classes.to(Device(), kLong).contiguous();
 }
 
 void check_class(int64_t found, int64_t classes, const char* what, int64_t place, int64_t ignore_index) {
-  GRADUS_CHECK(found >= 0 && found < classes, IndexError, what, " ", found, " at element ", place, " is none of the ",
-               classes, " classes 0 to ", classes - 1, "; targets to leave out must be ignore_index, ", ignore_index);
+  GRADUS_CHECK(found >= 0 && found < classes, IndexError, what, " ", found, " at element ", place,
+               " is not one of the ", classes, " classes 0 to ", classes - 1,
+               "; targets to leave out must be ignore_index, ", ignore_index);
 }
 
-// Equally many numbers of each rank, rank by rank; by way of the host, which groups over NCCL serve too.
+// Gathers equally many numbers from each rank, ordered by rank. The data are on the host; NCCL groups support this,
+// too.
 template <class T>
 std::vector<T> of_all_ranks(const std::vector<T>& own, dist::ProcessGroup& group) {
   const auto size = static_cast<int64_t>(own.size());
@@ -67,7 +69,7 @@ void ConfusionMatrix::update(const Tensor& predictions, const Tensor& target, Lo
   const Tensor wanted = host_classes(target, "target");
   const Tensor found = host_classes(scores ? predictions.argmax(class_axis(target)) : predictions, "predictions");
   const int64_t *const labels = wanted.data_ptr<int64_t>(), *const predicted = found.data_ptr<int64_t>();
-  std::vector<size_t> cells;  // counted when all are known to be right
+  std::vector<size_t> cells;  // counted only after all have been checked
   for (int64_t i = 0; i < wanted.numel(); ++i) {
     if (labels[i] == ignore_index_) continue;
     check_class(labels[i], classes_, "target", i, ignore_index_);
@@ -100,7 +102,7 @@ double ConfusionMatrix::average(double (ClassCounts::*figure)() const, Average h
     together.true_positives += one.true_positives;
     together.predicted += one.predicted;
     together.support += one.support;
-    sum += (one.*figure)();  // 0 where the class is absent
+    sum += (one.*figure)();  // 0 if the class does not occur
     present += one.predicted + one.support > 0;
   }
   GRADUS_CHECK(present > 0, ValueError, "no target has been counted: update() it first");
@@ -140,9 +142,9 @@ void TopK::update(const Tensor& scores, const Tensor& target, Loc where) {
 
 void Perplexity::update(const Tensor& mean_loss, int64_t count, Loc where) {
   const OpContext context("Perplexity::update", where);
-  GRADUS_CHECK(count >= 0, ValueError, "a mean loss is of 0 targets or more, got ", count);
+  GRADUS_CHECK(count >= 0, ValueError, "the number of targets must not be negative, got ", count);
   const double loss = mean_loss.item<double>(where), targets = static_cast<double>(count);
-  if (count > 0) sums_ = {sums_[0] + loss * targets, sums_[1] + targets};  // the mean of no losses is NaN
+  if (count > 0) sums_ = {sums_[0] + loss * targets, sums_[1] + targets};  // the mean of no losses would be NaN
 }
 
 void RocArea::update(const Tensor& scores, const Tensor& target, Loc where) {
@@ -157,7 +159,7 @@ void RocArea::update(const Tensor& scores, const Tensor& target, Loc where) {
     const double score = values.data_ptr<double>()[i];
     if (label == ignore_index_) continue;
     check_class(label, 2, "target", i, ignore_index_);
-    GRADUS_CHECK(!std::isnan(score), ValueError, "the score at element ", i, " is NaN, which has no place in an order");
+    GRADUS_CHECK(!std::isnan(score), ValueError, "the score at element ", i, " is NaN and cannot be ranked");
     added[label].push_back(score);
   }
   for (int i : {0, 1}) scores_[i].insert(scores_[i].end(), added[i].begin(), added[i].end());
@@ -166,7 +168,7 @@ void RocArea::update(const Tensor& scores, const Tensor& target, Loc where) {
 void RocArea::all_reduce(dist::ProcessGroup& group) {
   for (std::vector<double>& scores : scores_) {
     const int64_t longest = std::ranges::max(of_all_ranks(std::vector{static_cast<int64_t>(scores.size())}, group));
-    std::vector<double> padded = scores;  // to one length, by what no score is
+    std::vector<double> padded = scores;  // padded to a common length with a value that is not a score
     padded.resize(static_cast<size_t>(longest), std::numeric_limits<double>::quiet_NaN());
     if (longest > 0) scores = of_all_ranks(padded, group);
     std::erase_if(scores, [](double score) { return std::isnan(score); });
@@ -179,7 +181,7 @@ double RocArea::area() const {
   GRADUS_CHECK(!zeros.empty() && !scores_[1].empty(), ValueError, "needs targets of both kinds, got ", zeros.size(),
                " times 0 and ", scores_[1].size(), " times 1: update() it with more data first");
   std::ranges::sort(zeros);
-  double pairs = 0;  // whole numbers and halves: exact
+  double pairs = 0;  // multiples of 1/2, so the sum is exact
   for (double score : scores_[1]) {
     const auto [first, last] = std::equal_range(zeros.begin(), zeros.end(), score);
     pairs += 0.5 * static_cast<double>((first - zeros.begin()) + (last - zeros.begin()));

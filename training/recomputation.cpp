@@ -9,7 +9,7 @@ namespace {
 
 using Parts = std::vector<RecomputedPart>;
 
-/// A model, and what is planned of it with some of its parts recomputed.
+/// A model and the plans for it with various recomputed parts.
 class Model {
  public:
   Model(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer& optimizer, const PlanOptions& options)
@@ -21,7 +21,7 @@ class Model {
   }
 
   const MemoryReport& before() const { return before_; }
-  /// Runs of modules that checkpoints may be made of, by their Sequential and its size; and other modules.
+  /// Sequentials, with their sizes, whose ranges of modules can be checkpointed, and other modules that can be.
   const std::vector<std::pair<std::string, size_t>>& sequentials() const { return sequentials_; }
   const std::vector<std::string>& others() const { return others_; }
 
@@ -38,7 +38,7 @@ class Model {
     apply(parts);
     return plan();
   }
-  /// The part, if recomputing it alone leaves less for backward to keep.
+  /// Adds the part if recomputing it alone reduces what is kept for backward.
   void add_if_it_saves(RecomputedPart part, Parts& parts) const {
     const MemoryReport report = plan_with({part});
     part.saved = before_.activations - report.activations, part.flops = report.recomputed_flops;
@@ -71,7 +71,7 @@ bool contains(const RecomputedPart& a, const RecomputedPart& b) {
   return a.module == b.module && a.begin <= b.begin && b.end <= a.end;
 }
 
-/// The chosen parts with one more, which takes the place of those within it; none where it cuts through others.
+/// Adds a part to the chosen parts and removes parts within it. Returns nothing if it partly overlaps others.
 std::optional<Parts> with(const Parts& chosen, const RecomputedPart& part) {
   Parts result;
   for (const RecomputedPart& other : chosen) {
@@ -113,7 +113,7 @@ Parts recompute_within(const nn::AnyModule& model, const Shape& input_shape, opt
     const std::optional<Parts> more = with(chosen, candidate);
     if (!more) continue;
     const int64_t now = planned.plan_with(*more).peak;
-    if (now > peak) continue;  // an equal one may fall with the next part
+    if (now > peak) continue;  // an equal peak may decrease with the next part
     peak = now, chosen = *more;
     if (peak <= budget) break;
   }
@@ -122,7 +122,7 @@ Parts recompute_within(const nn::AnyModule& model, const Shape& input_shape, opt
     if (planned.plan().peak < peak) return all;
   }
   const int64_t allowed = std::max(peak, budget);
-  for (size_t i = chosen.size(); i-- > 0;) {  // what is not needed, the dearest first
+  for (size_t i = chosen.size(); i-- > 0;) {  // removes unnecessary parts, the most expensive first
     Parts fewer = chosen;
     fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
     if (planned.plan_with(fewer).peak <= allowed) chosen = std::move(fewer);

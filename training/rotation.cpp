@@ -8,7 +8,7 @@ namespace {
 
 const std::string kPrefix = "step-", kSuffix = ".safetensors";
 
-/// The step in a file's name, -1 for other names.
+/// The step in a file name, or -1 for other names.
 int64_t step_of(const std::string& name) {
   int64_t step = -1;
   if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix) || name.size() <= kPrefix.size() + kSuffix.size())
@@ -31,7 +31,8 @@ void Rotation::save(int64_t step, std::optional<double> figure) {
   std::error_code error;
   std::filesystem::create_directories(directory_, error);
   GRADUS_CHECK(!error, IoError, "cannot make the folder '", directory_, "': ", error.message());
-  // The best one first: who dies in between goes on from the last one, which knows the old figure, and gets here again.
+  // The best checkpoint is saved first: if the process dies in between, it resumes from the last one, which has the old
+  // best figure, and saves the best one again.
   if (figure && (options_.mode() == Mode::min ? *figure < best_figure_ : *figure > best_figure_)) {
     best_figure_ = *figure;
     checkpoint_.save(best_path());
@@ -39,7 +40,7 @@ void Rotation::save(int64_t step, std::optional<double> figure) {
   checkpoint_.save(directory_ + "/" + kPrefix + std::to_string(step) + kSuffix);
   const std::vector<std::string> saved = files();
   for (size_t i = 0; i + static_cast<size_t>(options_.keep_last()) < saved.size(); ++i)
-    std::filesystem::remove(saved[i], error);  // what cannot be removed now is tried again after the next save
+    std::filesystem::remove(saved[i], error);  // a file that cannot be removed now is tried again after the next save
 }
 
 bool Rotation::load_latest() {
@@ -53,7 +54,7 @@ bool Rotation::load_best() { return checkpoint_.load_if_there(best_path()); }
 
 std::vector<std::string> Rotation::files() const {
   std::vector<std::pair<int64_t, std::string>> found;
-  std::error_code error;  // no folder, no files
+  std::error_code error;  // no files if there is no folder
   for (std::filesystem::directory_iterator entry(directory_, error), end; !error && entry != end;
        entry.increment(error))
     if (const int64_t step = step_of(entry->path().filename().string()); step >= 0)

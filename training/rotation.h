@@ -1,4 +1,4 @@
-// Rotation: the last checkpoints of a run and the best one, in a folder.
+// Rotation keeps the last checkpoints of a run and the best one in a folder.
 //
 //   training::Rotation rotation(checkpoint, "runs/cifar10");
 //   rotation.load_latest();
@@ -14,29 +14,29 @@
 namespace gradus::training {
 
 class RotationOptions {
-  /// Checkpoints that stay, the best one apart.
+  /// Number of checkpoints kept, not counting the best one.
   GRADUS_ARG(int64_t, keep_last) = 3;
   GRADUS_ARG(Mode, mode) = Mode::min;
 };
 
-/// Files <directory>/step-<number>.safetensors, and best.safetensors, a checkpoint like the others. The best figure so
-/// far is a value of the checkpoint, "best figure", so that a resumed run knows it.
+/// Files <directory>/step-<number>.safetensors, and best.safetensors, which is a checkpoint, too. The best figure so
+/// far is stored in the checkpoint as the value "best figure", so that a resumed run knows it.
 class Rotation {
  public:
-  /// `checkpoint` must live as long as this. keep_last below 1 is a ValueError.
+  /// `checkpoint` must outlive this object. A keep_last below 1 is a ValueError.
   Rotation(Checkpoint& checkpoint, std::string directory, const RotationOptions& options = {});
   Rotation(const Rotation&) = delete;
   Rotation& operator=(const Rotation&) = delete;
 
-  /// Saves, also as the best one if `figure` is better than all before (NaN never is), and removes the oldest beyond
-  /// keep_last. A negative step is a ValueError.
+  /// Saves a checkpoint, also as the best one if `figure` is better than all before (NaN never is), and removes the
+  /// oldest ones beyond keep_last. A negative step is a ValueError.
   void save(int64_t step, std::optional<double> figure = {});
-  /// Goes on from the checkpoint of the highest step; false where there is none.
+  /// Loads the checkpoint with the highest step. Returns false if there is none.
   bool load_latest();
-  /// The same for the best one.
+  /// Loads the best checkpoint. Returns false if there is none.
   bool load_best();
 
-  /// Paths of the checkpoints by step, the oldest first.
+  /// Paths of the checkpoints by step, oldest first.
   std::vector<std::string> files() const;
   std::string best_path() const { return directory_ + "/best.safetensors"; }
   double best_figure() const { return best_figure_; }

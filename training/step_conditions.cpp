@@ -26,7 +26,7 @@ std::string print(const nn::Module& module) {
   return std::move(printed).str();
 }
 
-// Calls `on_number` and `on_storage` with all conditions but the options of modules.
+// Calls `on_number` and `on_storage` for all conditions except the options of modules.
 template <class OnNumber, class OnStorage>
 void visit_conditions(const std::vector<optim::Optimizer*>& optimizers, const StepParts& parts,
                       const OnNumber& on_number, const OnStorage& on_storage) {
@@ -71,7 +71,7 @@ void StepPartsCollector::on_begin(const ObservedEvent&) {
   if (&thread_mark != thread_) return;
   for (const ModuleFrame* frame = ModuleFrame::current(); frame; frame = frame->parent)
     for (const nn::Module* module = nn::Module::of(*frame); module; module = module->parent()) {
-      if (std::find(seen_.begin(), seen_.end(), module) != seen_.end()) break;  // and so are those above it
+      if (std::find(seen_.begin(), seen_.end(), module) != seen_.end()) break;  // modules above it were added, too
       seen_.push_back(module);
       modules_.push_back(module->weak_from_this());
     }
@@ -111,7 +111,7 @@ bool StepConditions::hold(const std::vector<optim::Optimizer*>& optimizers, cons
   };
   visit_conditions(optimizers, parts, compare, [&](const Storage& storage) { compare(address_of(storage)); });
   if (!same || visited != numbers_.size()) return false;
-  // Every module still exists: the numbers of each were compared.
+  // All modules still exist, because their numbers were compared above.
   for (size_t i = 0; i < parts.modules.size(); ++i) {
     const std::shared_ptr<const nn::Module> module = parts.modules[i].lock();
     const std::span<const std::byte> bytes = module->object_bytes();

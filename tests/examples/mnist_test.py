@@ -358,7 +358,7 @@ class Mnist(unittest.TestCase):
     def test_profile(self):
         done = self.run_mnist("--model", "simple_conv", "--epochs", "1", "--profile", out="profile")
         self.assertEqual(done.returncode, 0, done.stderr)
-        for words in ("conv2d_bias_relu", "optimizer_step", "GFLOP/s", "\nc1 ", "most memory"):
+        for words in ("conv2d_bias_relu", "optimizer_step", "GFLOP/s", "\nc1 ", "peak memory"):
             self.assertIn(words, done.stdout)
         trace = json.loads((self.folder / "profile" / "trace.json").read_text())["traceEvents"]
         self.assertTrue(any(event["ph"] == "C" for event in trace))

@@ -1,4 +1,4 @@
-// CapturedStep where there is nothing to capture; tests/cuda has the rest.
+// CapturedStep on the CPU, where nothing is captured. tests/cuda contains the other tests.
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 
@@ -29,7 +29,7 @@ TEST_CASE("on the cpu every step is eager", "[captured_step]") {
   CHECK(step({ones({3})}).size() == 1);
 }
 
-TEST_CASE("a captured step refuses optimizers and options that it cannot serve", "[captured_step]") {
+TEST_CASE("a captured step rejects unsupported optimizers and options", "[captured_step]") {
   class Still final : public optim::Optimizer {
    public:
     explicit Still(const Tensor& w)

@@ -18,7 +18,7 @@ void set_weights(nn::Linear& net, double value) {
 }
 double weight(const nn::Linear& net) { return net->weight.index({0, 0}).item<double>(); }
 
-/// The epoch at which it is time to stop, -1 if never. Weights are the number of the epoch.
+/// Returns the epoch at which training should stop, or -1. The weights are the number of the epoch.
 int64_t stop_at(nn::Linear& net, EarlyStopping& stopping, const std::vector<double>& figures) {
   for (size_t epoch = 0; epoch < figures.size(); ++epoch) {
     set_weights(net, static_cast<double>(epoch));
@@ -48,7 +48,7 @@ TEST_CASE("training stops after epochs without improvement, with the best weight
   }
   SECTION("small steps") {
     EarlyStopping stopping(*net, EarlyStoppingOptions().patience(2).min_delta(0.5));
-    CHECK(stop_at(net, stopping, {5, 4.6, 4.4, 4.2, 4.1}) == 4);  // 4.4 is better than 5, what follows not by enough
+    CHECK(stop_at(net, stopping, {5, 4.6, 4.4, 4.2, 4.1}) == 4);  // after 4.4 no improvement is large enough
     CHECK(stopping.best_epoch() == 2);
   }
   SECTION("NaN is never better") {
@@ -70,7 +70,7 @@ TEST_CASE("training stops after epochs without improvement, with the best weight
   CHECK_THROWS_WITH(EarlyStopping(*net, EarlyStoppingOptions().min_delta(-1)), contains("min_delta"));
 }
 
-TEST_CASE("early stopping goes on from a checkpoint", "[early_stopping]") {
+TEST_CASE("early stopping continues from a checkpoint", "[early_stopping]") {
   const test::TemporaryDirectory directory;
   nn::Linear net(2, 1), other(2, 1);
   EarlyStopping stopping(*net, EarlyStoppingOptions().patience(2)), resumed(*other, EarlyStoppingOptions().patience(2));
@@ -98,7 +98,7 @@ TEST_CASE("early stopping goes on from a checkpoint", "[early_stopping]") {
   CHECK(resumed.best() == 2);
 }
 
-TEST_CASE("gradients accumulated over parts equal those of the whole batch", "[accumulation]") {
+TEST_CASE("gradients accumulated over parts of a batch equal those of the whole batch", "[accumulation]") {
   nn::Sequential net(nn::Linear(6, 8), nn::Tanh(), nn::Linear(8, 3));
   net->to(kDouble);
   const Tensor x = randn({12, 6}, dtype(kDouble)), target = randint(0, 3, {12});
@@ -114,7 +114,7 @@ TEST_CASE("gradients accumulated over parts equal those of the whole batch", "[a
   for (int64_t i = 0; i < parts; ++i) {
     const int64_t size = 12 / parts;
     const Tensor loss = cross_entropy(net->forward(x.narrow(0, i * size, size)), target.narrow(0, i * size, size));
-    (loss / parts).backward();  // the mean of the parts' means
+    (loss / parts).backward();  // the mean over the parts
   }
   const std::vector<Tensor> sum = gradients();
   for (size_t i = 0; i < whole.size(); ++i) CHECK(sum[i].allclose(whole[i], 1e-12, 1e-14));

@@ -1,4 +1,4 @@
-// The passes over recorded steps: the same bits with fewer calls and less memory.
+// Passes over recorded steps: identical results with fewer calls and less memory.
 #include <algorithm>
 
 #include <gradus/benchmarks/nets.h>
@@ -28,11 +28,11 @@ double mebibytes(size_t bytes) { return static_cast<double>(bytes) / (1 << 20); 
 
 }  // namespace
 
-TEST_CASE("calls whose results nothing reads are taken out", "[graph_passes]") {
+TEST_CASE("calls whose results are not read are removed", "[graph_passes]") {
   const Tensor x = rand({4}), total = zeros({});
   Tensor kept;
   graph::Graph graph = graph_of([&] {
-    const Tensor unused = (x + 1) * 2;  // and what it is made of
+    const Tensor unused = (x + 1) * 2;  // and the calls that only it needs
     kept = x * 3;
     total.copy_((x * x).sum());
   });
@@ -48,7 +48,7 @@ TEST_CASE("calls whose results nothing reads are taken out", "[graph_passes]") {
   CHECK(total.equal((x * x).sum()));
 }
 
-TEST_CASE("element-wise results take the place of an operand that nothing reads later", "[graph_passes]") {
+TEST_CASE("element-wise results overwrite an operand that is not read later", "[graph_passes]") {
   const Tensor x = rand({64}), y = empty({64});
   const auto step = [&](bool keeps) {
     const Tensor a = x + 1, b = a * 2, c = b.relu();
@@ -59,7 +59,7 @@ TEST_CASE("element-wise results take the place of an operand that nothing reads 
     const size_t before = graph::plan_memory(graph).bytes;
     graph::work_in_place(graph);
     CHECK(before == 3 * 256 - (keeps ? 0 : 256));
-    // x + 1 lives beside its double where it is read later, and takes the sum in the end.
+    // x + 1 needs its own memory if it is read later; in the end the sum is written to it.
     CHECK(graph::plan_memory(graph).bytes == (keeps ? 2 * 256 : 256));
     graph::Executor executor(std::move(graph));
     executor.run();
@@ -67,7 +67,7 @@ TEST_CASE("element-wise results take the place of an operand that nothing reads 
     step(keeps);
     CHECK(got.equal(y));
   }
-  // Not what somebody has an array of, what is read in two ways, or what has another type.
+  // Not for memory that an array refers to, that is read twice, or that has another type.
   Tensor result;
   graph::Graph graph = graph_of([&] {
     const Tensor a = (x + 1).reshape({8, 8}), b = a + a.t();
@@ -83,12 +83,13 @@ TEST_CASE("element-wise results take the place of an operand that nothing reads 
   CHECK(y.equal((expected > 1).to(kFloat).reshape({64}) + x));
 }
 
-TEST_CASE("chains of element-wise calls run block by block, with the same bits", "[graph_passes]") {
+TEST_CASE("chains of element-wise calls run block by block, with identical results", "[graph_passes]") {
   for (const char* backend : {"openmp", "naive"})
     for (const DType dtype : {kFloat, kDouble, kBFloat16}) {
       INFO(backend << " " << name(dtype));
       const BackendGuard guard(backend);
-      // No multiple of a block or a vector. Scalars, a broadcast number, a condition, an operand in another order.
+      // Sizes that are not multiples of a block or a vector. Scalars, a broadcast number, a condition, an operand with
+      // other strides.
       const Tensor x = randn({3, 70001}).to(dtype), y = empty({3, 70001}, dtype), scale = rand({1}).to(dtype);
       const Tensor across = randn({70001, 3}).to(dtype);
       const auto step = [&] {
@@ -122,7 +123,7 @@ TEST_CASE("chains of element-wise calls run block by block, with the same bits",
   const Tensor got = products.clone();
   multiply();
   CHECK(got.equal(products));
-  // A row that is shifted or turned is not what the call before has written block by block.
+  // A shifted or transposed row is not the block that the previous call has written.
   const Tensor x = randn({300, 300}), y = empty({300, 300});
   graph::Graph graph = graph_of([&] {
     const Tensor a = x * 2;
@@ -151,7 +152,7 @@ TEST_CASE("large parameters are updated as soon as their gradient is complete", 
   const size_t before = graph::plan_memory(graph).lower_bound;
   REQUIRE(calls_named(graph, "optimizer_step") == 1);
   graph::update_early(graph);
-  CHECK(calls_named(graph, "optimizer_step") == 4);  // three weights, and all biases
+  CHECK(calls_named(graph, "optimizer_step") == 4);  // three weights, and all biases together
   CHECK(graph.calls().back()->name == std::string("optimizer_step"));
   // Gradients have 0.5, 1 and 1 MiB.
   CHECK(mebibytes(before) > 2.5);
@@ -164,7 +165,7 @@ TEST_CASE("large parameters are updated as soon as their gradient is complete", 
   for (const Tensor& parameter : net->parameters()) start.push_back(parameter.detach().clone());
   step();
   for (const Tensor& parameter : net->parameters()) expected.push_back(parameter.detach().clone());
-  // Once more from the same numbers, with the state that a new optimizer has after the same steps.
+  // Again from the same data, with the state of a new optimizer after the same steps.
   const auto repeat = [&](bool recorded) {
     const NoGradGuard no_grad;
     for (size_t i = 0; i < start.size(); ++i) net->parameters()[i].copy_(start[i]);
@@ -192,7 +193,7 @@ TEST_CASE("large parameters are updated as soon as their gradient is complete", 
   for (size_t i = 0; i < eager.size(); ++i) CHECK(recorded[i].equal(eager[i]));
 }
 
-TEST_CASE("a call whose kernel takes much memory waits until others have given theirs back", "[graph_passes]") {
+TEST_CASE("a call whose kernel needs much memory is delayed until other memory is released", "[graph_passes]") {
   const Tensor x = rand({1 << 18}), y = rand({64}), sum = zeros({}), doubled = zeros({64});
   graph::Graph graph = graph_of([&] {
     const Tensor large = x + 1;  // 1 MiB
@@ -212,7 +213,7 @@ TEST_CASE("a call whose kernel takes much memory waits until others have given t
   CHECK(sum.equal((x + 1).sum()));
 }
 
-TEST_CASE("gradients that something reads before the update stay", "[graph_passes]") {
+TEST_CASE("gradients that are read before the update are kept", "[graph_passes]") {
   nn::Sequential net(nn::Linear(512, 512), nn::Linear(512, 512));
   const std::vector<Tensor> parameters = net->parameters();
   optim::SGD optimizer(parameters, optim::SGDOptions(0.1));
@@ -250,7 +251,7 @@ TEST_CASE("gradients that something reads before the update stay", "[graph_passe
   for (size_t i = 0; i < results[0].size(); ++i) CHECK(results[1][i].equal(results[0][i]));
 }
 
-TEST_CASE("convolutions and normalisations take over the ReLU behind them where that is asked for", "[graph_passes]") {
+TEST_CASE("convolutions and normalisations are fused with the ReLU after them on request", "[graph_passes]") {
   for (const char* backend : {"openmp", "naive"}) {
     INFO(backend);
     const BackendGuard guard(backend);
@@ -283,7 +284,7 @@ TEST_CASE("convolutions and normalisations take over the ReLU behind them where 
     const TensorList eager = train(false, relus), fused = train(true, relus);
     for (size_t i = 0; i < eager.size(); ++i) CHECK(fused[i].to(kDouble).allclose(eager[i].to(kDouble), 1e-4, 1e-5));
   }
-  // What something else reads stays: y is a result, and y * 2 reads z before the ReLU.
+  // Memory with other readers is kept: y is a result, and y * 2 reads z before the ReLU.
   const Tensor x = randn({1, 2, 4, 4}), w = randn({2, 2, 3, 3});
   Tensor y, z;
   graph::Graph graph = graph_of([&] {
@@ -317,7 +318,7 @@ TEST_CASE("recorded steps of large nets need less memory than eager ones", "[gra
     graph::run_passes(graph);
     const graph::MemoryPlan plan = graph::plan_memory(graph);
     CHECK(static_cast<double>(plan.bytes) <= 1.02 * static_cast<double>(plan.lower_bound));
-    // Recorded without gradients from before, so that this is all that the eager step takes.
+    // Recorded without existing gradients, so that this is all memory of the eager step.
     CHECK(static_cast<double>(plan.bytes) <= 0.9 * static_cast<double>(graph.eager_peak()));
   }
 }

@@ -1,4 +1,4 @@
-// record_lab: that what it keeps of a step is what the step computed. tests/lab looks at the pages.
+// record_lab: the data kept of a step are those that the step computed. tests/lab tests the pages.
 #include <algorithm>
 
 #include <gradus/gradus.h>
@@ -22,7 +22,7 @@ const LabRecording::Operand& lab_operand(const LabRecording& recording, size_t c
 
 }  // namespace
 
-TEST_CASE("a recording has the numbers, names and memory of a step", "[lab]") {
+TEST_CASE("a recording has the data, names and memory of a step", "[lab]") {
   nn::Linear layer(nn::LinearOptions(2, 1).bias(false));
   {
     NoGradGuard guard;
@@ -44,7 +44,7 @@ TEST_CASE("a recording has the numbers, names and memory of a step", "[lab]") {
   CHECK(weight.shape == Shape{1, 2});
   CHECK_FALSE(weight.is_written);
   CHECK(recording.blocks.at(weight.block).name == "weight");
-  CHECK(recording.blocks.at(weight.block).from == recording.blocks.at(weight.block).to);  // not the step's
+  CHECK(recording.blocks.at(weight.block).from == recording.blocks.at(weight.block).to);  // not allocated by the step
   const auto& result = lab_operand(recording, 0, "y");
   CHECK(result.values == "2 -1.25");
   CHECK(result.is_written);
@@ -60,14 +60,14 @@ TEST_CASE("a recording has the numbers, names and memory of a step", "[lab]") {
   REQUIRE(gradient != recording.blocks.end());
   CHECK(gradient->bytes == 8);
 
-  // The input is kept for the gradient of the weight, in the version that it has.
+  // The input is saved for the gradient of the weight, with its current version.
   REQUIRE(recording.saved.size() == 1);
   CHECK(recording.saved[0].call == 0);
   CHECK(recording.saved[0].version == x.array().version());
   CHECK(recording.saved[0].block == lab_operand(recording, 0, "x").block);
 }
 
-TEST_CASE("numbers of a written operand are those from behind the call", "[lab]") {
+TEST_CASE("data of a written operand are those after the call", "[lab]") {
   const Tensor x = tensor({1.f, 2.f, 3.f});
   const LabRecording recording = training::record_lab([&] { x.mul_(-1); }, nullptr, kOneStep);
   REQUIRE(recording.calls.size() == 1);
@@ -76,7 +76,7 @@ TEST_CASE("numbers of a written operand are those from behind the call", "[lab]"
   CHECK(std::set<std::string>(values.begin(), values.end()) == std::set<std::string>{"1 2 3", "-1 -2 -3"});
 }
 
-TEST_CASE("of large arrays the first numbers are kept, of views their own", "[lab]") {
+TEST_CASE("the first elements of large arrays and of views are kept", "[lab]") {
   const Tensor x = arange(0, 200, kFloat).reshape({100, 2});
   const LabRecording recording = training::record_lab([&] { (void)x.t().slice(1, 1, 100).neg(); }, nullptr, kOneStep);
   const auto& read = recording.calls.at(0).operands.at(0);

@@ -1,4 +1,4 @@
-// Lockstep of two backends: the nets' operations agree, and one that is wrong is named.
+// Lockstep of two backends: operations of nets agree, and a wrong operation is named.
 #include <numeric>
 
 #include <gradus/benchmarks/nets.h>
@@ -12,7 +12,7 @@ using test::contains;
 
 namespace {
 
-/// naive, but for relu, which is off where it is positive.
+/// naive, except for relu, which is wrong for positive results.
 class WrongRelu final : public BackendInterceptor<WrongRelu> {
  public:
   std::string_view name() const override { return "wrong_relu"; }
@@ -28,7 +28,7 @@ class WrongRelu final : public BackendInterceptor<WrongRelu> {
   }
 };
 
-/// naive, but for one operation, whose results are all off by 0.1.
+/// naive, except for one operation, whose results are all wrong by 0.1.
 class WrongCall final : public BackendInterceptor<WrongCall> {
  public:
   explicit WrongCall(std::string wrong) : wrong_(std::move(wrong)) {}
@@ -49,7 +49,7 @@ class WrongCall final : public BackendInterceptor<WrongCall> {
   std::string wrong_;
 };
 
-/// openmp, but for products of half types, whose first number is off.
+/// openmp, except for products of half types, whose first element is wrong.
 class WrongHalf final : public BackendInterceptor<WrongHalf> {
  public:
   std::string_view name() const override { return "wrong_half"; }
@@ -74,7 +74,7 @@ class Elsewhere final : public BackendInterceptor<Elsewhere> {
 
 }  // namespace
 
-TEST_CASE("lockstep begins on the device of the recording", "[lockstep]") {
+TEST_CASE("lockstep starts on the device of the recording", "[lockstep]") {
   graph::Recorder recorder;
   ones({2});
   graph::Executor executor(recorder.finish());
@@ -101,7 +101,7 @@ TEST_CASE("lockstep compares a recorded step with the eager one, and finds a wro
     if (in_order) return graph;
     std::vector<size_t> order(graph.calls().size());
     std::iota(order.begin(), order.end(), 0);
-    std::swap(order[1], order[2]);  // dropout before the ReLU that it reads
+    std::swap(order[1], order[2]);  // dropout before the ReLU whose result it reads
     graph.reorder(order);
     return graph;
   };
@@ -116,7 +116,7 @@ TEST_CASE("lockstep compares a recorded step with the eager one, and finds a wro
   CHECK_THAT(found->str(), contains("call 1, dropout (dropout of 2, ") && contains("allowed: 0"));
 }
 
-TEST_CASE("lockstep compares what the step leaves behind: gradients and the loss", "[lockstep]") {
+TEST_CASE("lockstep compares the gradients and the loss after the step", "[lockstep]") {
   manual_seed(4);
   const Tensor x = randn({3, 2, 5, 5}), w = randn({4, 2, 3, 3}).requires_grad_();
   for (const std::string wrong : {"conv2d_bias_relu_backward", "reduce", "nothing"}) {
@@ -156,7 +156,7 @@ TEST_CASE("lockstep finds the operation that two backends disagree on", "[lockst
   }
 }
 
-TEST_CASE("lockstep runs a step of half types beside float32, and finds the operation that loses more", "[lockstep]") {
+TEST_CASE("lockstep compares half types with float32 and finds the operation that is less accurate", "[lockstep]") {
   for (const benchmarks::Workload& workload : benchmarks::workloads()) {
     if (workload.name == "resnet18" || workload.name == "conv10_c32") continue;  // slow
     for (const DType half : {kBFloat16, kHalf}) {

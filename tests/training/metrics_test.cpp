@@ -1,4 +1,4 @@
-// Metrics against numbers of scikit-learn's and torchmetrics' manuals and against slow definitions.
+// Metrics compared with values in the manuals of scikit-learn and torchmetrics, and with slow definitions.
 #include <cmath>
 #include <limits>
 
@@ -19,13 +19,13 @@ namespace {
 
 Tensor labels(const std::vector<int64_t>& classes) { return tensor(classes); }
 
-/// Scores (N, C) of which the class of each target is the greatest.
+/// Scores (N, C) in which the class of each target has the greatest score.
 Tensor scores_of(const Tensor& classes, int64_t count) { return one_hot(classes, count).to(kFloat) - 0.5; }
 
-/// How many elements are true.
+/// Number of true elements.
 double count_of(const Tensor& condition) { return condition.to(kDouble).sum().item<double>(); }
 
-/// The share of pairs of a target 1 and a target 0 in which the first has the greater score, equal ones counting half.
+/// Share of pairs of a target 1 and a target 0 in which the first has the greater score; equal scores count one half.
 double area_of_pairs(const std::vector<double>& scores, const std::vector<int64_t>& targets) {
   double won = 0, pairs = 0;
   for (size_t i = 0; i < scores.size(); ++i)
@@ -45,7 +45,7 @@ double area_of(const std::vector<double>& scores, const std::vector<int64_t>& ta
 
 }  // namespace
 
-TEST_CASE("the confusion matrix and its averages are those of scikit-learn", "[metrics]") {
+TEST_CASE("the confusion matrix and its averages equal those of scikit-learn", "[metrics]") {
   // sklearn.metrics.precision_score(y_true, y_pred, average=…, zero_division=0) and so on.
   const Tensor target = labels({0, 1, 2, 0, 1, 2}), predicted = labels({0, 2, 1, 0, 0, 1});
   ConfusionMatrix confusion(3);
@@ -70,9 +70,9 @@ TEST_CASE("the confusion matrix and its averages are those of scikit-learn", "[m
   CHECK(classes[2].support == 2);
 }
 
-TEST_CASE("a class that is never predicted, or never there", "[metrics]") {
+TEST_CASE("classes that are never predicted or never occur", "[metrics]") {
   ConfusionMatrix confusion(5);
-  confusion.update(labels({0, 0, 0, 1}), labels({0, 0, 2, 1}));  // 2 is never predicted; 3 and 4 are absent
+  confusion.update(labels({0, 0, 0, 1}), labels({0, 0, 2, 1}));  // 2 is never predicted; 3 and 4 do not occur
   const auto classes = confusion.per_class();
   CHECK(classes[2].precision() == 0);
   CHECK(classes[2].f1() == 0);
@@ -89,16 +89,16 @@ TEST_CASE("a class that is never predicted, or never there", "[metrics]") {
   CHECK(one.mean_iou() == 1);
 }
 
-TEST_CASE("counts of many labels, in parts and at once", "[metrics]") {
+TEST_CASE("counts of many labels, in parts and in one update", "[metrics]") {
   const int64_t count = 300, classes = 6;
-  const Tensor target = randint(0, classes - 1, {count}), logits = randn({count, classes});  // the last class is absent
+  const Tensor target = randint(0, classes - 1, {count}), logits = randn({count, classes});  // not the last class
   const Tensor predicted = logits.argmax(1);
   ConfusionMatrix whole(classes), parts(classes);
   whole.update(logits, target);
   for (int64_t i = 0; i < count; i += 70) {
     const int64_t size = std::min<int64_t>(70, count - i);
     parts.update(logits.narrow(0, i, size), target.narrow(0, i, size));
-    parts.update(logits.narrow(0, i, 0), target.narrow(0, i, 0));  // of nothing
+    parts.update(logits.narrow(0, i, 0), target.narrow(0, i, 0));  // empty
   }
   CHECK(parts.matrix().equal(whole.matrix()));
   double precision = 0, recall = 0, f1 = 0, iou = 0;
@@ -154,14 +154,14 @@ TEST_CASE("metrics of images, of any layout, type and device", "[metrics]") {
   ConfusionMatrix binary(2), half(2), single(3);
   binary.update(tensor({0.2, 0.7, 0.9}) > 0.5, tensor({0, 0, 1}, kBool));
   CHECK(binary.matrix().equal(tensor({{1, 1}, {0, 1}}, kLong)));
-  half.update(tensor({{0.2, 0.7}, {3.0, 3.0}}).to(kHalf), labels({1, 0}));  // of equal scores the first
+  half.update(tensor({{0.2, 0.7}, {3.0, 3.0}}).to(kHalf), labels({1, 0}));  // of equal scores the first is chosen
   CHECK(half.accuracy() == 1);
-  single.update(tensor({0.1, 0.3, 0.2}), tensor(1));  // without a batch
+  single.update(tensor({0.1, 0.3, 0.2}), tensor(1));  // without a batch dimension
   CHECK(single.accuracy() == 1);
 }
 
 TEST_CASE("top-k accuracy", "[metrics]") {
-  // sklearn.metrics.top_k_accuracy_score's example: 0.75 of the four are among the two best.
+  // The example of sklearn.metrics.top_k_accuracy_score: 0.75 of the four are among the two best.
   const Tensor scores = tensor({{0.5, 0.2, 0.2}, {0.3, 0.4, 0.2}, {0.2, 0.4, 0.3}, {0.7, 0.2, 0.1}});
   const Tensor target = labels({0, 1, 2, 2});
   TopK two(2), all(3), parts(2);
@@ -177,19 +177,19 @@ TEST_CASE("top-k accuracy", "[metrics]") {
   parts.reset();
   CHECK_THROWS_WITH(parts.accuracy(), contains("no target has been counted"));
 
-  // The best one is what a confusion matrix takes, where scores are equal too.
+  // With k = 1 the chosen class is that of a confusion matrix, also for equal scores.
   const Tensor coarse = randint(0, 3, {100, 4}).to(kFloat), classes = randint(0, 4, {100});
   TopK best(1), single(2);
   ConfusionMatrix confusion(4);
   best.update(coarse, classes);
   confusion.update(coarse, classes);
   CHECK(best.accuracy() == Approx(confusion.accuracy()));
-  single.update(tensor({0.1, 0.3, 0.2}), tensor(2));  // without a batch
+  single.update(tensor({0.1, 0.3, 0.2}), tensor(2));  // without a batch dimension
   CHECK(single.accuracy() == 1);
 }
 
 TEST_CASE("ROC area is the share of pairs in the right order", "[metrics]") {
-  CHECK(area_of({0.1, 0.4, 0.35, 0.8}, {0, 0, 1, 1}) == 0.75);  // sklearn.metrics.roc_auc_score's
+  CHECK(area_of({0.1, 0.4, 0.35, 0.8}, {0, 0, 1, 1}) == 0.75);  // the example of sklearn.metrics.roc_auc_score
   CHECK(area_of({1, 2, 3}, {0, 0, 1}) == 1);
   CHECK(area_of({1, 2, 3}, {1, 1, 0}) == 0);
   CHECK(area_of({2, 2, 2, 2, 2}, {1, 0, 1, 0, 0}) == 0.5);
@@ -233,10 +233,10 @@ TEST_CASE("perplexity is exp of the mean over all tokens", "[metrics]") {
   CHECK(uniform.perplexity() == Approx(7));
 }
 
-TEST_CASE("all ranks get the metrics of all", "[metrics]") {
+TEST_CASE("all_reduce gives all ranks the metrics of all", "[metrics]") {
   const Tensor logits = randn({20, 3}), target = randint(0, 3, {20}), losses = rand({4}, kDouble);
   const Tensor kinds = tensor({0, 0, 0, 1, 0, 1, 1, 0, 0, 1, 0, 1, 0, 1, 0, 1, 1, 0, 1, 0}, kLong);
-  const std::vector<int64_t> begins = {0, 3, 3, 11, 20};  // rank 1 has none, rank 0 no target 1
+  const std::vector<int64_t> begins = {0, 3, 3, 11, 20};  // rank 1 has no targets, rank 0 no target 1
   struct Metrics {
     ConfusionMatrix confusion{3};
     TopK top{2};
@@ -273,12 +273,12 @@ TEST_CASE("all ranks get the metrics of all", "[metrics]") {
   }
 }
 
-TEST_CASE("metrics refuse what they cannot count, and count nothing of it", "[metrics]") {
+TEST_CASE("invalid input of metrics is an error, and nothing is counted", "[metrics]") {
   ConfusionMatrix confusion(3);
   CHECK_THROWS_WITH(confusion.accuracy(), contains("[ConfusionMatrix] no target has been counted"));
   CHECK_THROWS_AS(confusion.f1(), ValueError);
   CHECK_THROWS_WITH(confusion.update(labels({0, 1}), labels({1, 3})),
-                    contains("[ConfusionMatrix::update] target 3 at element 1 is none of the 3 classes 0 to 2") &&
+                    contains("[ConfusionMatrix::update] target 3 at element 1 is not one of the 3 classes 0 to 2") &&
                         contains("ignore_index, -100") && contains("metrics_test.cpp"));
   CHECK_THROWS_AS(confusion.update(labels({0, 1}), labels({1, -1})), IndexError);
   CHECK_THROWS_WITH(confusion.update(labels({0, 4}), labels({1, 1})), contains("prediction 4 at element 1"));
@@ -286,10 +286,10 @@ TEST_CASE("metrics refuse what they cannot count, and count nothing of it", "[me
   CHECK_THROWS_AS(confusion.update(zeros({2, 3, 2}), labels({1, 1})), ShapeError);
   CHECK_THROWS_WITH(confusion.update(zeros({2}), labels({1, 1})), contains("scores > 0.5"));
   CHECK_THROWS_WITH(confusion.update(labels({1}), labels({1, 1})), contains("same shape, got (1"));
-  CHECK_THROWS_WITH(confusion.update(zeros({2, 3}), zeros({2})), contains("whole numbers, got float32"));
+  CHECK_THROWS_WITH(confusion.update(zeros({2, 3}), zeros({2})), contains("integers, got float32"));
   CHECK_THROWS_AS(confusion.update(zeros({2, 3}), Tensor()), Error);
   CHECK(confusion.matrix().equal(zeros({3, 3}, kLong)));
-  confusion.update(labels({7, 1}), labels({-100, 1}));  // whatever is predicted for what is ignored
+  confusion.update(labels({7, 1}), labels({-100, 1}));  // predictions for ignored targets may be anything
   CHECK(confusion.matrix().sum().item<int64_t>() == 1);
   CHECK_THROWS_WITH(ConfusionMatrix(0), contains("at least 1 class, got 0"));
   CHECK_THROWS_AS(ConfusionMatrix(int64_t{1} << 40), ShapeError);

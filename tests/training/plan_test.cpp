@@ -1,4 +1,4 @@
-// Plans of memory against the allocator, to the byte.
+// Memory plans compared with the allocator, to the byte.
 #include <algorithm>
 #include <map>
 
@@ -23,7 +23,7 @@ int batch_axis_of(const benchmarks::Workload& workload) { return workload.input(
 
 int64_t allocated() { return runtime(DeviceType::cpu).memory_stats(0).allocated; }
 
-/// The allocator's peak in f, with what was there before.
+/// The allocator's peak during f, including memory in use before.
 template <class F>
 int64_t peak_of(const F& f) {
   runtime(DeviceType::cpu).reset_peak_memory_stats(0);
@@ -68,13 +68,13 @@ void check_plan(const benchmarks::Workload& workload, int64_t batch, PlannedRule
 
 }  // namespace
 
-TEST_CASE("a plan of a step's memory is the allocator's peak, to the byte, with openmp", "[plan][accuracy]") {
+TEST_CASE("a step's planned memory equals the allocator's peak, to the byte, with openmp", "[plan][accuracy]") {
   for (const benchmarks::Workload& workload : benchmarks::workloads())
     for (PlannedRule rule : {PlannedRule::sgd, PlannedRule::adamw})
       for (int64_t batch : {1, 2, 5}) check_plan(workload, batch, rule, batch == 2);
 }
 
-TEST_CASE("a plan of a step's memory is the allocator's peak, to the byte, with naive", "[plan]") {
+TEST_CASE("a step's planned memory equals the allocator's peak, to the byte, with naive", "[plan]") {
   const BackendGuard guard("naive");
   for (const benchmarks::Workload& workload : benchmarks::workloads())
     for (int64_t batch : {1, 2, 3})
@@ -84,7 +84,7 @@ TEST_CASE("a plan of a step's memory is the allocator's peak, to the byte, with 
 
 namespace {
 
-/// The loss of a step, gradients, and what it leaves in buffers.
+/// The loss of a step, the gradients, and the buffers after it.
 std::vector<Tensor> results_of_step(const nn::AnyModule& net, optim::Optimizer& optimizer, const Tensor& x,
                                     const Tensor& target) {
   std::vector<Tensor> results;
@@ -102,7 +102,7 @@ std::vector<Tensor> results_of_step(const nn::AnyModule& net, optim::Optimizer& 
 
 }  // namespace
 
-TEST_CASE("recomputation keeps the bits and takes what its plan says", "[plan]") {
+TEST_CASE("recomputation gives identical results and needs the planned memory", "[plan]") {
   for (const benchmarks::Workload& workload : benchmarks::workloads()) {
     INFO(workload.name);
     const int64_t batch = workload.name == "resnet18" ? 2 : 4;
@@ -147,7 +147,7 @@ TEST_CASE("recomputation keeps the bits and takes what its plan says", "[plan]")
   }
 }
 
-TEST_CASE("recomputed steps take what their plan says, to the byte, eager and static", "[plan][accuracy]") {
+TEST_CASE("recomputed steps need the planned memory, to the byte, eager and static", "[plan][accuracy]") {
   for (const char* name : {"lenet", "stl10_net", "resnet18", "lstm", "attention"})
     for (bool full : {false, true}) {
       std::vector<benchmarks::Workload> works = benchmarks::workloads();
@@ -168,7 +168,7 @@ TEST_CASE("recomputed steps take what their plan says, to the byte, eager and st
     }
 }
 
-TEST_CASE("a plan has each gradient under the name of its parameter", "[plan]") {
+TEST_CASE("a plan lists each gradient under the name of its parameter", "[plan]") {
   for (const benchmarks::Workload& workload : benchmarks::workloads()) {
     if (workload.name != "lenet") continue;
     const nn::AnyModule net = workload.make();
@@ -189,7 +189,7 @@ TEST_CASE("a plan has each gradient under the name of its parameter", "[plan]") 
   }
 }
 
-TEST_CASE("what is recomputed is named by its module and the range in it", "[plan]") {
+TEST_CASE("recomputed parts are named by their module and the range in it", "[plan]") {
   RecomputedPart part;
   part.module = "body";
   CHECK(part.str() == "body");
@@ -246,10 +246,10 @@ TEST_CASE("a plan changes nothing", "[plan]") {
       const auto may_plan = [&] {
         if (plans) plan(net, {2, 3, 16, 16}, optimizer);
       };
-      may_plan();  // before there is a state, then after
+      may_plan();  // before the optimizer has state, and after
       const Tensor loss = cross_entropy(net(rand({2, 3, 16, 16})), tensor({1, 2}, kLong));
       loss.backward();
-      may_plan();  // gradients stay
+      may_plan();  // gradients are kept
       optimizer.step();
       results.push_back(loss.detach());
     }
@@ -270,14 +270,14 @@ TEST_CASE("what cannot be planned is an error", "[plan]") {
   CHECK_THROWS_AS(plan(net, {2, 5}, optimizer), ShapeError);
   const auto reads = [](const Tensor& output, const Tensor&) { return output.sum() * output.sum().item<float>(); };
   CHECK_THROWS_AS(plan(net, {2, 4}, optimizer, PlanOptions().loss(reads)), DeviceError);
-  CHECK(plan(net, {2, 4}, optimizer).peak > 0);  // the failures left nothing behind
+  CHECK(plan(net, {2, 4}, optimizer).peak > 0);  // the failures had no lasting effect
   CHECK_THROWS_WITH(net->recompute_part(0, 2), contains("Sequential of 1"));
   CHECK_THROWS_WITH(net->recompute_part(0, 0), contains("to recompute is empty"));
   net->recompute_part(0, 1);
   CHECK_THROWS_WITH(net->recompute_part(0, 1), contains("overlap"));
 }
 
-TEST_CASE("modules are recomputed when they are called, and clones of them are not", "[plan]") {
+TEST_CASE("modules are recomputed when called, and their clones are not", "[plan]") {
   manual_seed(4);
   nn::Sequential net(nn::Linear(6, 8), nn::Tanh(),
                      nn::Sequential(nn::Linear(8, 8), nn::Tanh(), nn::Linear(8, 8), nn::Tanh()), nn::Linear(8, 2));
@@ -311,10 +311,10 @@ TEST_CASE("modules are recomputed when they are called, and clones of them are n
   CHECK(kept_and_gradient(net).first == expected.first);
 }
 
-TEST_CASE("recomputation takes parts that do not overlap, save most for their FLOPs and lower the peak", "[plan]") {
-  const BackendGuard guard("naive");  // its scratch memory does not depend on the machine
+TEST_CASE("recomputation selects disjoint parts that save the most bytes per FLOP and lower the peak", "[plan]") {
+  const BackendGuard guard("naive");  // its scratch memory is the same on every machine
   const std::map<std::string, std::pair<int, std::string>> expected = {
-      // per cent of the peak, and the parts
+      // Peak in percent, and recomputed parts.
       {"conv10_c1", {81, " [0, 3) [3, 6) [6, 9) [9, 12)"}},
       {"stl10_net", {86, " [0, 2)"}}};
   size_t found = 0;

@@ -1,4 +1,4 @@
-// The profiler: what it counts, the trace it writes.
+// The profiler: its counts, and the trace it writes.
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/temporary_directory.h>
@@ -28,7 +28,7 @@ Profiler::Row find(const std::vector<Profiler::Row>& rows, const std::string& na
   throw 0;
 }
 
-/// Listens to the same events.
+/// Observes the same events.
 struct Totals : Observer {
   int64_t flops = 0, bytes = 0, events = 0;
   void on_end(const ObservedEvent& event) override {
@@ -39,7 +39,7 @@ struct Totals : Observer {
 
 }  // namespace
 
-TEST_CASE("a profile tells operators, kernels, modules and memory", "[profiler]") {
+TEST_CASE("a profile lists operators, kernels, modules and memory", "[profiler]") {
   Net net;
   optim::SGD sgd(net->parameters(), optim::SGDOptions(0.1));
   const Tensor x = randn({2, 1, 8, 8});
@@ -54,7 +54,7 @@ TEST_CASE("a profile tells operators, kernels, modules and memory", "[profiler]"
   profiler.stop();
   remove_observer(&totals);
   const double seconds = profiler.seconds();
-  net(x);  // unseen
+  net(x);  // not profiled
   CHECK(profiler.seconds() == seconds);
 
   const auto operators = profiler.operators(), kernels = profiler.kernels();
@@ -99,12 +99,12 @@ TEST_CASE("a profile tells operators, kernels, modules and memory", "[profiler]"
   CHECK(highest == peak.bytes);
   CHECK(peak.bytes > static_cast<int64_t>(x.nbytes()));
   CHECK_FALSE(peak.name.empty());
-  CHECK_THAT(profiler.table(), contains("conv2d") && contains("features.0") && contains("most memory") &&
+  CHECK_THAT(profiler.table(), contains("conv2d") && contains("features.0") && contains("peak memory") &&
                                    contains("GFLOP/s") && contains("(outside of layers)"));
   CHECK_THAT(profiler.table(2), contains("more\n"));
 }
 
-TEST_CASE("a trace is JSON whose events nest", "[profiler]") {
+TEST_CASE("a trace is JSON with properly nested events", "[profiler]") {
   const test::TemporaryDirectory directory;
   const std::string path = directory.file("trace.json");
   Net net;
@@ -149,7 +149,7 @@ TEST_CASE("a trace is JSON whose events nest", "[profiler]") {
   CHECK_THROWS_AS(profiler.save_trace(directory.file("no/such/folder")), IoError);
 }
 
-TEST_CASE("a trace that is full loses events, the tables do not", "[profiler]") {
+TEST_CASE("a full trace drops events, the tables do not", "[profiler]") {
   const test::TemporaryDirectory directory;
   training::ProfilerOptions options;
   options.max_trace_events = 5;

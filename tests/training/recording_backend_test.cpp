@@ -1,5 +1,5 @@
-// A backend that writes down every call and has another one run it, made of the list in core/backend_ops.h; and that
-// the list, and the fields of the argument structs, are complete.
+// A backend that records every call and forwards it to another backend, generated from the list in core/backend_ops.h.
+// Also tests that the list and the fields of the argument structs are complete.
 #include <cstring>
 #include <fstream>
 
@@ -17,7 +17,7 @@ class RecordingBackend final : public BackendInterceptor<RecordingBackend> {
   std::string_view name() const override { return "recording"; }
   DeviceType device_type() const override { return runs_.device_type(); }
 
-  /// Shapes of what is read, then of what is written: "matmul (2, 3) (3, 4) -> (2, 4)".
+  /// Shapes of the operands that are read, then of those that are written: "matmul (2, 3) (3, 4) -> (2, 4)".
   template <class... Params>
   void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
     std::string reads, writes;
@@ -36,8 +36,8 @@ class RecordingBackend final : public BackendInterceptor<RecordingBackend> {
   Backend& runs_;
 };
 
-/// Two steps of LeNet on `backend_name`, before each of which `on_step` is called: the second one's loss, and the
-/// parameters after it.
+/// Runs two steps of LeNet on `backend_name` and calls `on_step` before each. Returns the loss of the second step and
+/// the parameters after it.
 template <class F>
 std::vector<Tensor> train(const char* backend_name, const F& on_step) {
   const BackendGuard guard(backend_name);
@@ -60,10 +60,10 @@ std::vector<Tensor> train(const char* backend_name, const F& on_step) {
 
 }  // namespace
 
-TEST_CASE("a recorded training step has naive's bits, and its calls are written down") {
+TEST_CASE("a recorded training step equals naive's exactly, and its calls are recorded") {
   const std::string default_name(current_backend(DeviceType::cpu).name());
   register_backend(std::make_unique<RecordingBackend>(backend("naive")));
-  set_backend(default_name);  // which the one registered last is otherwise
+  set_backend(default_name);  // otherwise the backend registered last would be the default
   auto& recording = static_cast<RecordingBackend&>(backend("recording"));
   const std::vector<Tensor> expected = train("naive", [] {});
   const std::vector<Tensor> results = train("recording", [&] { recording.calls.clear(); });
@@ -77,7 +77,7 @@ TEST_CASE("a recorded training step has naive's bits, and its calls are written 
       "max_pool2d (2, 16, 10, 10) -> (2, 16, 5, 5) (2, 16, 5, 5)", "linear (2, 400) (120, 400) (120,) -> (2, 120)",
       "unary (2, 120) -> (2, 120)", "linear (2, 120) (84, 120) (84,) -> (2, 84)", "unary (2, 84) -> (2, 84)",
       "linear (2, 84) (10, 84) (10,) -> (2, 10)", "cross_entropy (2, 10) (2,) -> (2, 10) () ()",
-      // Backward, from a gradient of 1. A convolution's last operand is memory for the masked dy.
+      // Backward, starting from a gradient of 1. A convolution's last operand is memory for the masked dy.
       "fill -> ()", "cross_entropy_backward () (2, 10) (2,) () -> (2, 10)", "matmul (2, 10) (10, 84) -> (2, 84)",
       "matmul (10, 2) (2, 84) -> (10, 84)", "reduce (2, 10) -> (1, 10)", "unary_backward (2, 84) (2, 84) -> (2, 84)",
       "matmul (2, 84) (84, 120) -> (2, 120)", "matmul (84, 2) (2, 120) -> (84, 120)", "reduce (2, 84) -> (1, 84)",
@@ -89,7 +89,7 @@ TEST_CASE("a recorded training step has naive's bits, and its calls are written 
       "max_pool2d_backward (2, 6, 14, 14) (2, 6, 14, 14) -> (2, 6, 28, 28)",
       "conv2d_bias_relu_backward (2, 6, 28, 28) (2, 1, 28, 28) (6, 1, 5, 5) (2, 6, 28, 28) ->"
       " (6, 1, 5, 5) (6,) (2, 6, 28, 28)",
-      // The optimizer: gradients and step block are read, parameters and momenta written.
+      // The optimizer reads gradients and the step block, and writes parameters and momenta.
       "advance_step -> (5,)",
       "optimizer_step (6, 1, 5, 5) (6,) (16, 6, 5, 5) (16,) (120, 400) (120,) (84, 120) (84,) (10, 84) (10,) (5,) ->"
       " (6, 1, 5, 5) (6, 1, 5, 5) (6,) (6,) (16, 6, 5, 5) (16, 6, 5, 5) (16,) (16,)"
@@ -101,7 +101,7 @@ namespace {
 
 struct Operation {
   const char* name;
-  size_t slot;  // in Backend's table of virtual functions
+  size_t slot;  // index in Backend's table of virtual functions
 };
 
 /// A pointer to a virtual method begins with its offset in the table, plus 1 on some processors (Itanium C++ ABI 2.3).
@@ -113,20 +113,20 @@ size_t slot_of(Method method) {
   return words[0] / sizeof(void*);
 }
 
-/// Its method is the first one behind Backend's.
+/// A class whose method is the first one after those of Backend.
 struct Extended : Backend {
   virtual void method() = 0;
 };
 
-/// The listed operation at whose place the class has another one; "" where list and class agree.
+/// The first listed operation whose position in the class differs; "" if list and class agree.
 std::string first_difference(const std::vector<Operation>& operations) {
-  size_t slot = slot_of(&Backend::dry_run);  // the last that is no operation
+  size_t slot = slot_of(&Backend::dry_run);  // the last method that is not an operation
   for (const Operation& operation : operations)
     if (operation.slot != ++slot) return operation.name;
   return slot_of(&Extended::method) == slot + 1 ? "" : "behind the last";
 }
 
-/// Converts to any field; counts those of an aggregate.
+/// Converts to any type; used to count the fields of an aggregate.
 struct Anything {
   template <class T>
   operator T() const;  // NOLINT(google-explicit-constructor)
@@ -153,7 +153,7 @@ static_assert(
 
 }  // namespace
 
-TEST_CASE("the list of operations has all that Backend declares, in their order, and one that is missing is noticed") {
+TEST_CASE("the list of operations has all methods of Backend in order, and a missing one is detected") {
 #define OPERATION(op, ...) {#op, slot_of(&Backend::op)},
   const std::vector<Operation> operations = {GRADUS_BACKEND_OPS(OPERATION)};
 #undef OPERATION
@@ -165,7 +165,7 @@ TEST_CASE("the list of operations has all that Backend declares, in their order,
   }
 }
 
-TEST_CASE("the names of parameters are those of the declarations") {
+TEST_CASE("the names of parameters equal those of the declarations") {
   std::ifstream file(test::source_path("core/backend.h"));
   const std::string source{std::istreambuf_iterator<char>(file), {}};
   const auto declared = [&](const std::string& op) {  // "x, w, y"
@@ -184,14 +184,14 @@ TEST_CASE("the names of parameters are those of the declarations") {
 #undef CHECK_NAMES
 }
 
-TEST_CASE("operands are visited in order, in structs and spans too, and absent ones are passed over") {
+TEST_CASE("operands are visited in order, also in structs and spans, and absent ones are skipped") {
   const Array x = Array::empty({2, 3}), y = Array::empty({4});
   Conv2dArgs args{.x = x, .w = y, .y = x};
   std::vector<Shape> shapes;
   const auto visit = [&](const auto& view) { shapes.push_back(view.shape); };
   for_each_operand(args, visit);
   CHECK(shapes == std::vector<Shape>{{2, 3}, {4}, {2, 3}});
-  // A plan puts operands elsewhere.
+  // A visitor can replace addresses, as a memory plan does.
   for_each_operand(args, [&](auto& view) { view.data = y.data(); });
   CHECK(args.x.data == y.data());
   const ParameterViews parameters[] = {{x, y, {y}}, {x, y, {}}};

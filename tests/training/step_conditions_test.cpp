@@ -1,5 +1,5 @@
-// Recorded steps notice what has changed since they were recorded: each pair of trainings, eager and recorded, must
-// have the same bits.
+// Recorded steps detect changes since they were recorded: an eager and a recorded training with the same change must
+// give identical results.
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 
@@ -29,7 +29,7 @@ struct ChangedTraining {
 
 using Change = std::function<void(ChangedTraining&)>;
 
-/// Results of eight steps, with `change` after the fourth.
+/// Results of eight steps, with `change` applied after the fourth.
 TensorList train_with(const Change& change, bool recorded) {
   manual_seed(5);
   ChangedTraining run;
@@ -63,7 +63,7 @@ void check_noticed(const char* what, const Change& change) {
 
 }  // namespace
 
-TEST_CASE("a recorded step notices what changes between steps", "[static_step]") {
+TEST_CASE("a recorded step detects changes between steps", "[static_step]") {
   check_noticed("nothing", [](ChangedTraining&) {});
   check_noticed("a frozen parameter", [](ChangedTraining& run) { run.net->second->weight.requires_grad_(false); });
   check_noticed("a frozen layer", [](ChangedTraining& run) {
@@ -98,7 +98,7 @@ TEST_CASE("a recorded step notices what changes between steps", "[static_step]")
   check_noticed("a module that is recomputed", [](ChangedTraining& run) { run.net->drop->recompute(); });
 }
 
-TEST_CASE("a recorded step notices the state of its thread", "[static_step]") {
+TEST_CASE("a recorded step detects changes of its thread's state", "[static_step]") {
   Tensor w = ones({4}).requires_grad_();
   optim::SGD optimizer({w}, optim::SGDOptions(0.5));
   nn::Linear layer(4, 4);
@@ -118,7 +118,7 @@ TEST_CASE("a recorded step notices the state of its thread", "[static_step]") {
   CHECK(run() == kFloat);
 }
 
-TEST_CASE("a training that only evaluates in between keeps its recording", "[static_step]") {
+TEST_CASE("evaluation between training steps does not discard the recording", "[static_step]") {
   int calls = 0;
   DropNet net;
   optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1));
@@ -136,5 +136,5 @@ TEST_CASE("a training that only evaluates in between keeps its recording", "[sta
     net->forward(ones({1, 6}));
     net->train();
   }
-  CHECK(calls == 2);  // an eager one and the recording
+  CHECK(calls == 2);  // an eager call and the recording
 }

@@ -1,4 +1,4 @@
-// Event files, read back by a parser of the test's own.
+// Event files, read back by a parser in this test.
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/crc32c.h>
 #include <gradus/core/io/file.h>
@@ -16,7 +16,7 @@ using training::SummaryWriter;
 
 namespace {
 
-/// The fields of a message: numbers as bits, the others as bytes.
+/// The fields of a message: numbers as bits, others as bytes.
 struct Message {
   std::multimap<int, uint64_t> numbers;
   std::multimap<int, std::string> texts;
@@ -89,7 +89,7 @@ std::vector<double> doubles(const std::string& packed) {
 
 }  // namespace
 
-TEST_CASE("scalars, text and the head of an event file", "[tensorboard]") {
+TEST_CASE("scalars, text and the header of an event file", "[tensorboard]") {
   const test::TemporaryDirectory directory;
   const std::string folder = directory.file("runs/a");
   SummaryWriter writer(folder);
@@ -97,7 +97,7 @@ TEST_CASE("scalars, text and the head of an event file", "[tensorboard]") {
   writer.add_scalar("loss/train", 0.1, 0);
   writer.add_scalar("loss/train", std::numeric_limits<double>::quiet_NaN(), int64_t{1} << 40);
   writer.add_text("note", "**bold**", 3);
-  CHECK(events_of(writer.path()).size() == 1);  // the rest is still in the buffer
+  CHECK(events_of(writer.path()).size() == 1);  // the rest is still buffered
   writer.flush();
   const std::vector<Message> events = events_of(writer.path());
   REQUIRE(events.size() == 4);
@@ -115,7 +115,7 @@ TEST_CASE("scalars, text and the head of an event file", "[tensorboard]") {
   CHECK(text.message(8).message(2).message(2).integer(1) == 1);
   CHECK(text.message(9).message(1).text(1) == "text");
 
-  // A second writer of the folder has a file of its own, which may hide the first one's later steps.
+  // A second writer for the folder writes another file, which may hide later steps of the first one.
   training::SummaryWriterOptions options;
   options.purge_step = 2;
   options.filename_suffix = ".resumed";
@@ -162,7 +162,7 @@ TEST_CASE("histograms count every value", "[tensorboard]") {
     CHECK(counts.back() > 0);
     CHECK(total == histogram.number(3));
   }
-  // Each value lies in its bucket: below the bucket's limit and not below the one before.
+  // Each value is in its bucket: below the bucket's limit, and not below the previous limit.
   const std::vector<double> limits = doubles(h.text(6)), counts = doubles(h.text(7));
   for (const auto& [value, count] : std::map<double, double>{{-2.0, 1}, {-0.5, 1}, {0.5, 2}, {3.0, 1}, {1e-13, 3}}) {
     const auto limit = std::upper_bound(limits.begin(), limits.end(), value);
@@ -191,7 +191,7 @@ TEST_CASE("images are PNG files of the right size", "[tensorboard]") {
   CHECK(colour.integer(3) == 3);
 }
 
-TEST_CASE("a folder that cannot be written is an error by name", "[tensorboard]") {
+TEST_CASE("a folder that cannot be written is an error that names it", "[tensorboard]") {
   const test::TemporaryDirectory directory;
   io::write_file(directory.file("file"), "text");
   CHECK_THROWS_AS(SummaryWriter(directory.file("file")), IoError);

@@ -5,7 +5,7 @@ namespace gradus::op_cases {
 
 using NamedCall = std::tuple<const char*, Tensor (*)(X), const char*>;
 
-// Not hardswish at its kinks: PyTorch's derivative there depends on the size of the tensor.
+// The kinks of hardswish are excluded: PyTorch's derivative there depends on the size of the tensor.
 static void add_elements(CaseList& cases) {
   const auto add = [&](const char* name, const Shape& shape, Tensor (*run)(X), const char* torch) -> OpCase& {
     return cases.add(name, {Input(shape, Fill::any)}, run, torch).keeps_layout();
@@ -31,7 +31,7 @@ static void add_elements(CaseList& cases) {
   add("hardtanh", {3, 5}, [](X x) { return hardtanh(x[0]); }, "F.hardtanh(x[0])");
   add("hardtanh.bounds", {3, 5}, [](X x) { return hardtanh(x[0], -0.5, 1.5); }, "F.hardtanh(x[0], -0.5, 1.5)");
   add("relu6", {3, 5}, [](X x) { return relu6(4 * x[0]); }, "F.relu6(4 * x[0])");
-  // As a composition, because PyTorch derives its own with 1 / 6 as a float and only once.
+  // A composition, because PyTorch's own derivative uses 1 / 6 as a float and can be taken only once.
   add("hardsigmoid", {3, 5}, [](X x) { return hardsigmoid(3 * x[0]); }, "F.relu6(3 * x[0] + 3) / 6");
   add("hardswish", {3, 5}, [](X x) { return hardswish(3 * x[0]); }, "F.hardswish(3 * x[0])");
   add("softshrink", {3, 5}, [](X x) { return softshrink(x[0]); }, "F.softshrink(x[0])");

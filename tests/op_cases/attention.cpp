@@ -11,10 +11,10 @@ static void add_embedding(CaseList& cases) {
   add("embedding.vector", {{5, 3}, index({4}, 5)}, [](X x) { return embedding(x[0], x[1]); }, "F.embedding(x[1], x[0])");
   add("embedding.scalar", {{5, 3}, index({}, 5)}, [](X x) { return embedding(x[0], x[1]); }, "F.embedding(x[1], x[0])");
   cases.add("embedding.empty", {{5, 3}, index({2, 0}, 5)}, [](X x) { return embedding(x[0], x[1]); });
-  // The gradient of the padding row is 0 by rule, which finite differences (they leave out ties) do not know.
+  // The gradient of the padding row is defined as 0, which finite differences cannot find; they skip inputs with ties.
   add("embedding.padding", {ties({3, 4}), index({3, 4}, 3)}, [](X x) { return embedding(x[0], x[1], 1); },
       "F.embedding(x[1], x[0], padding_idx=1)");
-  // Nor do they know a gradient that is divided by how often a row is looked up.
+  // Finite differences do not include the division of a gradient by the number of look-ups either.
   add("embedding.scale_grad_by_freq", {ties({3, 4}), index({3, 4}, 3)},
       [](X x) { return embedding(x[0], x[1], 2, true); },
       "F.embedding(x[1], x[0], padding_idx=2, scale_grad_by_freq=True)").differentiable(1);
@@ -25,7 +25,7 @@ static void add_embedding(CaseList& cases) {
   }, "(lambda w: (torch.embedding_renorm_(w, x[1].unique(), 1.5, 2), w)[1])(x[0].detach().clone())").differentiable(0);
 }
 
-// PyTorch 1.13 has no public function: its formula.
+// PyTorch 1.13 has no public function for this, so that the golden call is its formula.
 static void add_attention_proper(CaseList& cases) {
   const auto add = [&](const char* name, std::vector<Input> inputs, Tensor (*run)(X), const char* torch) -> OpCase& {
     return cases.add(name, std::move(inputs), run, torch);

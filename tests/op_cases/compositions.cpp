@@ -1,4 +1,4 @@
-// Element-wise functions that are made of others, and counting.
+// Element-wise functions composed of others, and counting.
 #include <gradus/tests/op_cases/op_case.h>
 
 namespace gradus::op_cases {
@@ -27,7 +27,7 @@ void add_compositions(CaseList& cases) {
   cases.add("logaddexp.special", {special({11}), special({11})}, [](X x) { return logaddexp(x[0], x[1]); },
             "torch.logaddexp(x[0], x[1])").on(wide_floats).differentiable(0);
   cases.add("nan_to_num", {special({11})}, [](X x) { return nan_to_num(x[0]).clamp(-9, 9); },
-            "x[0].nan_to_num().clamp(-9, 9)").differentiable(0);  // the largest number is another in each type
+            "x[0].nan_to_num().clamp(-9, 9)").differentiable(0);  // the largest number depends on the type
   cases.add("nan_to_num.given", {special({11})}, [](X x) { return nan_to_num(x[0], 1, 2, -3); },
             "x[0].nan_to_num(1, 2, -3)").differentiable(0);
   cases.add("nan_to_num.integers", {{6}}, [](X x) { return nan_to_num(x[0]); }, "x[0].nan_to_num()").on(numbers);

@@ -1,4 +1,4 @@
-// Convolution, plain and fused with its ReLU: every geometry once for each.
+// Convolution, plain and fused with ReLU: every geometry for both.
 #include <gradus/tests/op_cases/op_case.h>
 
 namespace gradus::op_cases {
@@ -7,7 +7,7 @@ namespace {
 
 struct Geometry {
   const char* name;
-  std::vector<Input> inputs;  // x, w and, where there is one, bias
+  std::vector<Input> inputs;  // x, w and, if present, bias
   Pair stride, padding, dilation;
   int64_t groups;
   bool golden;
@@ -54,7 +54,7 @@ static void add_conv_transpose(CaseList& cases) {
             [](X x) { return conv_transpose2d(x[0], x[1]); }, "F.conv_transpose2d(*x)");
   cases.add("conv_transpose2d.no_images", {{0, 3, 3, 4}, {3, 4, 3, 3}, {4}},
             [](X x) { return conv_transpose2d(x[0], x[1], x[2]); }, "F.conv_transpose2d(*x)");
-  // Pixels in output_padding that belong to further windows of the convolution whose gradient this is.
+  // output_padding that includes pixels of further windows of the convolution whose gradient this is.
   cases.add("conv_transpose2d.beyond_stride", {{2, 2, 3, 3}, {2, 3, 2, 2}, {3}},
             [](X x) { return conv_transpose2d(x[0], x[1], x[2], {1, 2}, {1, 0}, {2, 3}, 1, {3, 4}); },
             "F.conv_transpose2d(*x, stride=(1, 2), padding=(1, 0), output_padding=(2, 3), dilation=(3, 4))").is_image();
@@ -88,7 +88,7 @@ void add_conv(CaseList& cases) {
       {".pointwise", {{2, 3, 3, 4}, {5, 3, 1, 1}, {5}}, 1, 0, 1, 1, true},
       {".one_channel", {{2, 1, 6, 6}, {3, 1, 5, 5}, {3}}, 1, 2, 1, 1, true},
       {".whole_image", {{2, 3, 4, 4}, {4, 3, 4, 4}, {4}}, 1, 0, 1, 1, true},
-      {".unread_edge", {{2, 1, 6, 6}, {1, 1, 2, 2}, {1}}, 3, 0, 1, 1, true},  // columns 2 and 5 reach no output
+      {".unread_edge", {{2, 1, 6, 6}, {1, 1, 2, 2}, {1}}, 3, 0, 1, 1, true},  // no output reads columns 2 and 5
       {".unbatched", {{3, 5, 6}, {4, 3, 3, 3}, {4}}, 1, 0, 1, 1, true},
       {".no_images", {{0, 3, 5, 6}, {4, 3, 3, 3}, {4}}, 1, 0, 1, 1, true},
       {".lenet1", {{4, 1, 28, 28}, {6, 1, 5, 5}, {6}}, 1, 2, 1, 1, false},
@@ -109,7 +109,8 @@ void add_conv(CaseList& cases) {
                                 ", padding=" + python_pair(g.padding) + ", dilation=" + python_pair(g.dilation) +
                                 ", groups=" + std::to_string(g.groups) + "))";
       std::vector<Input> inputs = g.inputs;
-      // Sums that half types hold exactly: among thousands some would be rounded to the other side of ReLU's kink.
+      // Half types represent these sums exactly. With other inputs, some of thousands of sums would be rounded to the
+      // other side of ReLU's kink.
       if (fused && !g.golden) inputs[0].fill = inputs[1].fill = Fill::ties;
       cases.add((fused ? "conv2d_relu" : "conv2d") + std::string(g.name), inputs, run, g.golden ? torch : "").is_image();
     }

@@ -1,5 +1,6 @@
-// Values and gradients at the corners of domains: zeros of both signs, ones, infinities, NaN and numbers far from 1, of
-// operators of one argument and, in all pairs, of two; and what losses, reductions and poolings make of nothing.
+// Values and gradients at the corners of domains: zeros of both signs, ones, infinities, NaN and numbers far from 1,
+// for operators with one argument and, in all pairs, with two. Also the results of losses, reductions and poolings
+// without elements.
 #include <cmath>
 
 #include <gradus/tests/op_cases/op_case.h>
@@ -49,11 +50,11 @@ void add_unary_corners(CaseList& cases) {
       {"round", [](X x) { return round(x[0]); }, "x[0].round()"},
       {"clamp", [](X x) { return clamp(x[0], -1, 1); }, "x[0].clamp(-1, 1)"},
       {"silu", [](X x) { return silu(x[0]); }, "F.silu(x[0])"},
-      // Where PyTorch's gradient is NaN although there is one, or a NaN has none, the numbers in question are kept out.
+      // Inputs are clamped where PyTorch's gradient is NaN although one exists, or where it has no gradient for NaN.
       {"mish", [](X x) { return mish(x[0].clamp_max(100)); }, "F.mish(x[0].clamp(max=100))"},
       {"gelu.tanh", [](X x) { return gelu(x[0].clamp(-100, 100), "tanh"); },
        "F.gelu(x[0].clamp(-100, 100), approximate='tanh')"},
-      // An infinite gradient arrives where the piecewise linear function is flat.
+      // An infinite gradient arrives at the flat part of the piecewise linear function.
       {"sqrt.of_relu", [](X x) { return sqrt(relu(x[0])); }, "x[0].relu().sqrt()"},
       {"sqrt.of_clamp", [](X x) { return sqrt(clamp(x[0], 0, 1)); }, "x[0].clamp(0, 1).sqrt()"},
       {"sqrt.of_clamp_min", [](X x) { return sqrt(clamp_min(x[0], 0)); }, "x[0].clamp(min=0).sqrt()"},
@@ -100,12 +101,12 @@ void add_unary_corners(CaseList& cases) {
       {"fmod.number", [](X x) { return fmod(x[0], 0.375); }, "torch.fmod(x[0], 0.375)"},
       {"remainder.number", [](X x) { return remainder(x[0], 0.375); }, "torch.remainder(x[0], 0.375)"},
   };
-  // PyTorch's hardsigmoid has a sixth in float's digits.
+  // PyTorch's hardsigmoid uses 1/6 with the precision of float32.
   for (const auto& [name, run, torch] : corners)
     cases.add(named(name, "corners"), {corner({11})}, run, torch).on(wide_floats).differentiable(1)
         .tolerance({.f64 = name == std::string("hardsigmoid") ? 1e-8 : 1e-12});
 
-  // As near to 0 as the gradient's denominator is bounded; 1 - 1e-12 is no float.
+  // As close to 0 as the bound on the gradient's denominator allows; float32 cannot represent 1 - 1e-12.
   cases.add("binary_cross_entropy.ends", {{6}, unit({6})}, [](X x) {
     const Tensor ends = tensor({0.0, 1.0, 1e-12, 1e-13, 2e-12, 1e-7}, kDouble).to(x[0].device(), x[0].dtype());
     return binary_cross_entropy(x[0] - x[0].detach() + ends, x[1].detach(), {}, Reduction::none);
@@ -149,7 +150,7 @@ void add_binary_corners(CaseList& cases) {
 
 }  // namespace
 
-// Losses of no rows and of no classes: PyTorch's means of them are NaN.
+// Losses without rows or without classes. PyTorch's means of these are NaN.
 static void add_nothing(CaseList& cases) {
   struct Loss {
     const char* name;
@@ -201,7 +202,7 @@ static void add_nothing(CaseList& cases) {
       }
 }
 
-// Rows that are all ignored, and classes that weigh nothing.
+// All rows are ignored, or all classes have weight 0.
 static void add_no_targets(CaseList& cases) {
   const auto add = [&](const std::string& name, Run run, const std::string& torch) {
     cases.add(name, {{3, 4}}, std::move(run), torch).differentiable(1).without_finite_differences();

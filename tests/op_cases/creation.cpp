@@ -1,4 +1,4 @@
-// Tensors from nothing, copies and conversions. The input gives the device.
+// Creation of tensors, copies and conversions. The input determines the device.
 #include <gradus/tests/op_cases/op_case.h>
 
 namespace gradus::op_cases {
@@ -50,7 +50,7 @@ static void add_constants(CaseList& cases) {
   cases.add("arange.fractions_cut_off", {{1}},
             [](X x) { return arange(0.5, 4.5, 1.5, TensorOptions(kLong).device(x[0].device())); },
             "torch.arange(0.5, 4.5, 1.5, dtype=torch.int64)").differentiable(0);
-  // Counted from the nearer end; fractions of the ends are cut off first.
+  // Computed from the nearer end. The ends are truncated first.
   const auto add_whole = [&](const char* name, Tensor (*run)(X), const char* torch) {
     cases.add(name, {{1}}, run, torch).differentiable(0);
   };
@@ -80,7 +80,7 @@ static void add_constants(CaseList& cases) {
             "torch.tensor([[1., 2., 3.], [4., 5., 6.]])").differentiable(0).gives(kFloat);
 }
 
-// No golden values: every backend has to draw what naive draws, bit for bit.
+// No golden values: every backend must draw exactly the numbers that naive draws.
 static void add_random(CaseList& cases) {
   const auto add = [&](const char* name, std::vector<Input> inputs, Tensor (*run)(X)) {
     cases.add(name, std::move(inputs), run).differentiable(0);

@@ -38,7 +38,7 @@ static void add_unary(CaseList& cases) {
   cases.add("clamp_min.tensor", {{3, 5}, {3, 1}}, [](X x) { return clamp_min(x[0], x[1]); },
             "torch.clamp_min(x[0], x[1])").on(floats | integers);
   cases.add("clamp_max.tensor", {{3, 5}, {}}, [](X x) { return x[0].clamp_max(x[1]); }, "x[0].clamp_max(x[1])");
-  // Sizes that leave a tail behind every width of vector register.
+  // Sizes with a remainder for every width of vector register.
   cases.add("sigmoid.tail", {{2, 3, 11}}, [](X x) { return sigmoid(x[0]); }, "x[0].sigmoid()");
   cases.add("tanh.large", {{37, 1021}}, [](X x) { return tanh(x[0]); });
   cases.add("exp.large", {{37, 1021}}, [](X x) { return exp(x[0]); });
@@ -73,7 +73,7 @@ static void add_more_unary(CaseList& cases) {
   add("log10", positive({3, 5}), [](X x) { return log10(x[0]); }, "x[0].log10()", numbers);
   add("clamp_min", {3, 5}, [](X x) { return clamp_min(x[0], 1); }, "x[0].clamp_min(1)", numbers);
   add("clamp_max", {3, 5}, [](X x) { return clamp_max(x[0], 1); }, "x[0].clamp_max(1)", numbers);
-  // Derivatives that are 0: PyTorch has no second one.
+  // The derivative is 0. PyTorch has no second derivative.
   const auto add_step = [&](const char* name, Tensor (*run)(X), const char* torch) {
     cases.add(name, {{3, 5}}, run, torch).on(numbers).differentiable(1).keeps_layout();
   };

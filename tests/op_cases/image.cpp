@@ -29,7 +29,7 @@ static void add_dropout(CaseList& cases) {
   cases.add("dropout.eval", {{3, 5}}, [](X x) { return dropout(x[0], 0.5, false); },
             "F.dropout(x[0], 0.5, training=False)");
   cases.add("dropout.empty", {{0, 3}}, [](X x) { return dropout(x[0], 0.5); }, "F.dropout(x[0], 0.5)");
-  // No golden values: every backend has to draw naive's mask.
+  // No golden values: every backend must draw the same mask as naive.
   cases.add("dropout.train", {{8, 33}}, [](X x) { return dropout(x[0], 0.25); });
   cases.add("dropout.image", {{2, 3, 4, 5}}, [](X x) { return dropout(x[0], 0.5); }).keeps_layout();
 }

@@ -1,4 +1,5 @@
-// Operators that write into their first argument. They write into a clone: a leaf that wants a gradient is an error.
+// Operators that write into their first argument, which is a clone here, because writing into a leaf that requires
+// gradients is an error.
 #include <gradus/tests/op_cases/op_case.h>
 
 namespace gradus::op_cases {
@@ -76,12 +77,12 @@ static void add_unary_to_whole(CaseList& cases) {
       "F.hardtanh_(x[0].clone(), -1.5, 0.5)");
   add("relu6_", {3, 5}, [](X x) { return relu6_(x[0].clone()); }, "F.relu6(x[0].clone(), inplace=True)");
   add("hardsigmoid_", {3, 5}, [](X x) { return hardsigmoid_(x[0].clone()); },
-      "F.relu6(x[0] + 3) / 6");  // PyTorch's own derives with 1 / 6 as a float
+      "F.relu6(x[0] + 3) / 6");  // PyTorch's derivative uses 1 / 6 as a float
   add("hardswish_", {3, 5}, [](X x) { return hardswish_(x[0].clone()); }, "F.hardswish(x[0].clone(), inplace=True)");
   add("threshold_", {3, 5}, [](X x) { return threshold_(x[0].clone(), 0.25, -3); },
       "F.threshold_(x[0].clone(), 0.25, -3)");
   add("rrelu_", {3, 5}, [](X x) { return rrelu_(x[0].clone()); }, "F.rrelu_(x[0].clone())");
-  // Of a result that its own backward needs: the numbers before the write are kept.
+  // An input that is a result and is needed for its own backward: the data before the write must be kept.
   cases.add("tanh_.of_result", {{5}}, [](X x) { return exp(x[0]).mul(1).sin_().tanh_(); },
             "x[0].exp().mul(1).sin_().tanh_()");
 }
@@ -165,7 +166,7 @@ static void add_through_views(CaseList& cases) {
   }, "(lambda y: (lambda r: (r.add_(x[1]), y.mul_(2), (y, y[0] * y[0]))[2])(y[0]))(x[0].clone())");
 }
 
-// Tensors that become views of themselves.
+// Operators that replace a tensor by a view of itself.
 static void add_views_of_itself(CaseList& cases) {
   const auto add = [&](const char* name, const Input& input, Tensor (*run)(X), const char* torch) {
     cases.add(name, {input}, run, torch).on(all_types);
@@ -175,13 +176,13 @@ static void add_views_of_itself(CaseList& cases) {
   add("squeeze_.dim", {1, 3, 1}, [](X x) { return x[0].clone().squeeze_(-1); }, "x[0].clone().squeeze_(-1)");
   add("transpose_", {2, 3, 4}, [](X x) { return x[0].clone().transpose_(0, -1); }, "x[0].clone().transpose_(0, -1)");
   add("t_", {2, 3}, [](X x) { return x[0].clone().t_(); }, "x[0].clone().t_()");
-  cases.add("unsqueeze_.view", {{3, 4}, {4}}, [](X x) {  // a view that is written to afterwards
+  cases.add("unsqueeze_.view", {{3, 4}, {4}}, [](X x) {  // writes into the view afterwards
     Tensor y = x[0].clone(), row = y.select(0, 1);
     row.unsqueeze_(0);
     row.mul_(x[1]);
     return TensorList{y, row * row};
   }, "(lambda y: (lambda r: (r.unsqueeze_(0), r.mul_(x[1]), (y, r * r))[2])(y.select(0, 1)))(x[0].clone())");
-  cases.add("t_.base", {{3, 4}, {4}}, [](X x) {  // a base whose view is written to afterwards
+  cases.add("t_.base", {{3, 4}, {4}}, [](X x) {  // writes into the base afterwards
     Tensor y = x[0].clone(), row = y.select(0, 1);
     y.t_();
     row.mul_(x[1]);

@@ -180,7 +180,7 @@ static void add_gathers(CaseList& cases) {
   add("take_along_dim.flat", {{4, 2}, index({3}, 8)}, [](X x) { return take_along_dim(x[0], x[1]); },
       "x[0].take_along_dim(x[1])");
 
-  // Places are distinct: for equal ones PyTorch does not say which source wins.
+  // Indices are distinct, because PyTorch does not define which source wins for equal ones.
   add("scatter", {{3, 5}, {2, 3}}, [](X x) { return x[0].scatter(1, tensor({{0, 2, 4}, {3, 1, 0}}, x[0].device()), x[1]); },
       "x[0].scatter(1, torch.tensor([[0, 2, 4], [3, 1, 0]]), x[1])");
   add("scatter.rows", {{4, 3}, {2, 3}}, [](X x) { return scatter(x[0], 0, tensor({{0, 2, 3}, {3, 1, 0}}, x[0].device()), x[1]); },
@@ -202,7 +202,7 @@ static void add_gathers(CaseList& cases) {
       "x[0].clone().scatter_(1, x[1], 1)");
   add("scatter_add_", {{3, 5}, index({3, 7}, 5), {3, 7}}, [](X x) { return x[0].clone().scatter_add_(1, x[1], x[2]); },
       "x[0].clone().scatter_add_(1, x[1], x[2])");
-  // More places than a thread takes at once, most of them met several times.
+  // More indices than a thread processes at once, most of which occur several times.
   cases.add("scatter_add.large", {{5, 60}, index({200, 60}, 5), {200, 60}},
             [](X x) { return scatter_add(x[0], 0, x[1], x[2]); });
 }

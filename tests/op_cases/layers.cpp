@@ -1,6 +1,6 @@
-// Layers against PyTorch's: the parameters are inputs of a case, behind those of forward and in the order of
-// registration, so that their gradients are compared too. Layers are compositions of operators, whose own cases have
-// finite differences. Layers of random numbers stand here in evaluation mode.
+// Layers compared with PyTorch's. The parameters are inputs of a case, after those of forward and in the order of
+// registration, so that their gradients are compared, too. There are no finite differences, because layers are composed
+// of operators that have their own cases. Layers with random numbers are tested in evaluation mode.
 #include <gradus/layers/layers.h>
 #include <gradus/tests/op_cases/op_case.h>
 
@@ -8,7 +8,7 @@ namespace gradus::op_cases {
 
 namespace {
 
-/// Makes the inputs from `first` on the module's parameters.
+/// Sets the module's parameters to the inputs from number `first` on.
 void take_parameters(nn::Module& module, X x, size_t first) {
   for (const Tensor& input : x) {
     if (!input.is_floating_point()) continue;
@@ -25,7 +25,7 @@ void take_parameters(nn::Module& module, X x, size_t first) {
   GRADUS_CHECK(first == x.size(), ValueError, "the case has ", x.size(), " inputs, its module takes ", first);
 }
 
-/// The tensors of a layer's result.
+/// The tensors in a layer's result.
 template <class Result>
 TensorList listed(Result result) {
   TensorList tensors;
@@ -35,7 +35,7 @@ TensorList listed(Result result) {
   return tensors;
 }
 
-/// torch.nn.`module`, called with its parameters replaced: arguments first, then as many inputs as it has parameters.
+/// Calls torch.nn.`module` with replaced parameters: the arguments come first, then one input for each parameter.
 std::string in_python(const std::string& module, size_t arguments, const std::string& call) {
   return std::string("(lambda m: torch.nn.utils.stateless.functional_call(m, dict(zip((n for n, _ in m.named_parameters()), "
                      "x[")
@@ -43,7 +43,7 @@ std::string in_python(const std::string& module, size_t arguments, const std::st
       .append(".double())");
 }
 
-/// A case of the layer that `make` gives, whose forward takes the first kArguments inputs.
+/// Adds a case for the layer made by `make`, whose forward takes the first kArguments inputs.
 template <size_t kArguments = 1, class Make>
 OpCase& add_layer(CaseList& cases, const std::string& name, std::vector<Input> inputs, Make make,
                   const std::string& python) {
@@ -205,8 +205,8 @@ void add_resizing(CaseList& cases) {
   add_layer(cases, "Fold", {{1, 4, 9}}, [] { return nn::Fold(4, 2); }, "Fold((4, 4), 2)");
 }
 
-// PyTorch's recurrent modules hold their weights in a list that functional_call does not reach: these call the
-// functions behind them with (input, state, weights, has_biases, num_layers, dropout, train, bidirectional,
+// PyTorch's recurrent modules store their weights in a list that functional_call cannot replace. These cases call the
+// underlying functions with (input, state, weights, has_biases, num_layers, dropout, train, bidirectional,
 // batch_first).
 void add_recurrent(CaseList& cases) {
   using W = std::vector<Input>;
@@ -294,7 +294,7 @@ void add_loss_layers(CaseList& cases) {
                "HuberLoss(delta=0.75)");
   add_layer<2>(cases, "PoissonNLLLoss", {x, positive({3, 4})}, [] { return nn::PoissonNLLLoss(); }, "PoissonNLLLoss()");
   add_layer<2>(cases, "BCELoss", {unit({3, 4}), unit({3, 4})}, [] { return nn::BCELoss(); }, "BCELoss()")
-      .tolerance({.f64 = 1e-10});  // as binary_cross_entropy
+      .tolerance({.f64 = 1e-10});  // as for binary_cross_entropy
   add_layer<2>(cases, "BCEWithLogitsLoss", {x, unit({3, 4})}, [] { return nn::BCEWithLogitsLoss(); },
                "BCEWithLogitsLoss()");
   add_layer<2>(cases, "KLDivLoss", {x, unit({3, 4})}, [] { return nn::KLDivLoss(kBatchMean); },
@@ -315,7 +315,7 @@ void add_loss_layers(CaseList& cases) {
                "CrossEntropyLoss(label_smoothing=0.1, ignore_index=2)");
   add_layer<2>(cases, "MultiMarginLoss", {x, index({3}, 4)}, [] { return nn::MultiMarginLoss(); }, "MultiMarginLoss()")
       .differentiable(1);
-  // Losses of pairs want targets of 1 and -1.
+  // Losses of pairs need targets 1 and -1.
   const auto pair = [&](const std::string& name, auto make, const std::string& python) {
     cases.add(name, {x, x}, Run([make](X x) {
                 auto loss = make();

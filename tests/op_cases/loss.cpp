@@ -1,4 +1,4 @@
-// Softmax and the losses of classification.
+// Softmax and classification losses.
 #include <gradus/tests/op_cases/op_case.h>
 
 namespace gradus::op_cases {
@@ -21,7 +21,7 @@ static void add_softmax(CaseList& cases) {
   cases.add("log_softmax.large", {{64, 1000}}, [](X x) { return log_softmax(x[0], 1); });
 }
 
-// 1, 2, 3, for three classes.
+// Weights 1, 2, 3 for three classes.
 static Tensor class_weights(const Tensor& x) { return linspace(1, 3, 3).to(x.device(), x.dtype()); }
 
 static void add_likelihoods(CaseList& cases) {

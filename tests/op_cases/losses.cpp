@@ -3,7 +3,7 @@
 
 namespace gradus::op_cases {
 
-// 1, 1.5, … 3 for five columns.
+// Weights 1, 1.5, … 3 for five columns.
 static Tensor weights(const Tensor& x) { return linspace(1, 3, 5).to(x.device(), x.dtype()); }
 
 static void add_regression(CaseList& cases) {

@@ -25,7 +25,7 @@ void add_matmul(CaseList& cases) {
   add("matmul.no_columns", {{2, 3, 4}, {4, 0}});
   add("matmul.no_batch", {{0, 3, 4}, {4, 5}});
   add("matmul.outer", {{5, 1}, {1, 4}});
-  // Larger than the blocks and register tiles of a fast kernel, with tails in every direction.
+  // Larger than the blocks and register tiles of a fast kernel, with remainders in every direction.
   add("matmul.large", {{133, 67}, {67, 149}}, "");
   add("matmul.deep", {{5, 1031}, {1031, 9}}, "");
   add("matmul.wide_batch", {{3, 17, 35}, {3, 35, 33}}, "");

@@ -3,12 +3,12 @@
 
 namespace gradus::op_cases {
 
-// Running statistics of `count` channels, from first to first + 2.
+// Running statistics of `count` channels, from `first` to `first` + 2.
 static Tensor numbers(const Tensor& like, double first, int64_t count) {
   return linspace(first, first + 2, count).to(like.device(), like.dtype());
 }
 
-// Running statistics that the cases do not share: what they become is the second and third result.
+// Running statistics that are not shared between cases. Their new values are the second and third result.
 static TensorList trained_batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, double momentum) {
   const Tensor running_mean = mean.detach().clone(), running_var = var.detach().clone();
   const Tensor y = batch_norm(x, running_mean, running_var, {}, {}, true, momentum);
@@ -61,8 +61,8 @@ static void add_batch_norm_relu(CaseList& cases) {
             },
             "F.relu(F.batch_norm(x[0], torch.linspace(-1, 1, 2, dtype=x[0].dtype), "
             "torch.linspace(0.5, 2.5, 2, dtype=x[0].dtype), x[1], x[2]) + x[3])").keeps_layout();
-  // Of thousands of sums some would be rounded to the other side of ReLU's kink, did the residual not decide on the
-  // sign.
+  // With thousands of sums, some would be rounded to the other side of ReLU's kink. The residual is chosen so that it
+  // determines the sign.
   cases.add("batch_norm_relu.large", {{8, 20, 14, 14}, {20}, {20}, {8, 20, 14, 14}}, [](X x) {
     return batch_norm_relu(x[0], {}, {}, x[1], x[2], true, 0.1, 1e-5, x[3] + 8 * sign(x[3]).detach());
   }).keeps_layout();

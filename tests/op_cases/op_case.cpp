@@ -131,11 +131,11 @@ const OpCase& find_case(std::string_view name) {
 
 namespace {
 
-/// Draws the numbers of one case: the odd multiples of 1/128 in a random order, over and over.
+/// Draws the numbers of one case: the odd multiples of 1/128 in random order, repeatedly.
 class Draw {
  public:
   explicit Draw(const std::string& name) {
-    uint64_t seed = 14695981039346656037ull;  // FNV-1a of the name
+    uint64_t seed = 14695981039346656037ull;  // FNV-1a hash of the name
     for (unsigned char c : name) seed = (seed ^ c) * 1099511628211ull;
     random_.seed(seed);
     for (int k = -255; k <= 255; k += 2) grid_.push_back(k / 128.0);

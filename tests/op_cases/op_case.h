@@ -1,11 +1,12 @@
-// The op-case list: one entry per way to call an operator. The tests run it on every backend, element type and layout
-// against golden values from PyTorch, against the naive backend and against finite differences; benchmarks time it.
+// The list of op cases: one entry for each way to call an operator. The tests run it on every backend, element type and
+// layout and compare the results with golden values from PyTorch, with the naive backend and with finite differences.
+// Benchmarks time it.
 //
-// A new operator needs one entry in the file of its family, the same call in Python beside the one in C++:
+// A new operator needs an entry in the file of its family, with the same call in C++ and in Python:
 //
 //   cases.add("tanh", {{3, 5}}, [](X x) { return tanh(x[0]); }, "x[0].tanh()").keeps_layout();
 //
-// and a run of tests/golden/make_golden.py (with the name of the family, for that one alone).
+// and a run of tests/golden/make_golden.py (with the name of the family to update only that family).
 #pragma once
 
 #include <deque>
@@ -17,28 +18,28 @@
 
 namespace gradus::op_cases {
 
-/// What numbers an input holds. Floating ones are odd multiples of 1/128 below 2 in magnitude: exact in every floating
-/// type, never zero and, while a case has at most 256 of them, all different, so that neither ties nor rounding of the
-/// inputs blur a comparison.
+/// The numbers in an input. Floating-point inputs are odd multiples of 1/128 below 2 in magnitude: exact in every
+/// floating type, never zero and, if a case has at most 256 of them, all different, so that neither ties nor rounding
+/// of the inputs affect a comparison.
 enum class Fill : uint8_t {
   any,       ///< in (-2, 2); integers in [-4, 4], unsigned in [0, 4]
   positive,  ///< in (1/2, 2); integers in [1, 4]
   nonzero,   ///< 1/4 < |x| < 2; integers as `any` without 0
   unit,      ///< in (0, 1)
-  ties,      ///< -1, 0 or 1: no finite differences here
+  ties,      ///< -1, 0 or 1; no finite differences
   special,   ///< NaN, infinities, zeros of both signs, ones, the largest and the smallest numbers
-  corner,       ///< zeros of both signs, ones, infinities, NaN, 1/2, -2 and numbers of 20 binary digits, in turn
-  corner_rows,  ///< each of the same for as many elements as there are: with `corner`, all pairs
+  corner,       ///< zeros of both signs, ones, infinities, NaN, 1/2, -2 and numbers of 20 bits, repeatedly
+  corner_rows,  ///< repeats each number of `corner` as often as there are numbers; with `corner`, all pairs
   index,     ///< integers in [0, bound)
 };
 
-/// Shape and contents of one input.
+/// Shape and content of one input.
 struct Input {
   Input(std::initializer_list<int64_t> shape) : shape(shape) {}  // NOLINT(google-explicit-constructor)
   Input(const Shape& shape, Fill fill) : shape(shape), fill(fill) {}
   Shape shape;
   Fill fill = Fill::any;
-  /// Element type whatever the case runs in: indices and masks.
+  /// Element type in every run of the case, for indices and masks.
   std::optional<DType> dtype;
   int64_t bound = 0;
 };
@@ -49,12 +50,12 @@ inline Input ties(const Shape& shape) { return {shape, Fill::ties}; }
 inline Input special(const Shape& shape) { return {shape, Fill::special}; }
 inline Input corner(const Shape& shape) { return {shape, Fill::corner}; }
 inline Input corner_rows(const Shape& shape) { return {shape, Fill::corner_rows}; }
-/// int64 in [0, bound).
+/// An input of int64 in [0, bound).
 Input index(const Shape& shape, int64_t bound);
-/// Booleans.
+/// An input of booleans.
 Input mask(const Shape& shape);
 
-/// Sets of element types that a case runs in.
+/// Sets of element types in which a case runs.
 enum Types : uint8_t {
   wide_floats = 1,  ///< float64 and float32
   half_floats = 2,
@@ -64,11 +65,11 @@ enum Types : uint8_t {
   all_types = floats | integers | booleans
 };
 
-/// What the strides of the results are checked for, whatever the layout of the inputs.
+/// The expected strides of the results, for any layout of the inputs.
 enum class Results : uint8_t {
   any,
-  keep_layout,  ///< dense first input: its strides (element-wise operators)
-  image,        ///< channels-last if an image or weight of four dimensions is
+  keep_layout,  ///< strides of the first input if it is dense (element-wise operators)
+  image,        ///< channels-last if a four-dimensional image or weight is
   view,         ///< shares the first input's storage
 };
 
@@ -76,14 +77,14 @@ using X = const TensorList&;
 using Run = std::function<TensorList(X)>;
 
 struct OpCase {
-  std::string name;   ///< "conv2d.stride"; the operator comes before the first point
-  std::string family;  ///< "conv": the file of the case, and of its golden values
+  std::string name;   ///< "conv2d.stride"; the part before the first point is the operator
+  std::string family;  ///< "conv": name of the file with the case and its golden values
   std::vector<Input> inputs;
   Run run;
-  std::string torch;  ///< the same call in Python; empty: no golden values
+  std::string torch;  ///< the same call in Python; if empty, there are no golden values
   uint8_t types = floats;
   int order = 2;      ///< how often the results can be differentiated: 0, 1 or 2
-  test::Tolerance tolerances;  ///< of the results; gradients may be off by more (op_testing::differences)
+  test::Tolerance tolerances;  ///< for results; gradients may differ by more (op_testing::differences)
   bool contiguous_only = false;
   bool finite_differences = true;
   bool has_states = false;
@@ -92,38 +93,39 @@ struct OpCase {
 
   OpCase& on(int types_) { types = static_cast<uint8_t>(types_); return *this; }
   OpCase& differentiable(int times) { order = times; return *this; }
-  /// Tolerances where the tests' own are too narrow: .tolerance({.f32 = 1e-4}) leaves those of the other types alone.
+  /// Sets tolerances if the defaults are too narrow: .tolerance({.f32 = 1e-4}) does not change those of other types.
   OpCase& tolerance(const test::Tolerance& wider) { tolerances = wider; return *this; }
-  /// Views and strides whose meaning depends on the input's layout.
+  /// For views and strides whose meaning depends on the input's layout.
   OpCase& only_contiguous() { contiguous_only = true; return *this; }
-  /// No finite differences: of compositions of operators that have cases of their own, where they would take long.
+  /// Skips finite differences, which would take long, for compositions of operators that have their own cases.
   OpCase& without_finite_differences() { finite_differences = false; return *this; }
-  /// Results without a history are states, such as running statistics: functions of the inputs that are not meant to
-  /// be differentiated. Otherwise finite differences find a result whose history is missing.
+  /// Results without a history are states, such as running statistics: functions of the inputs that are not meant to be
+  /// differentiated. Without this, finite differences report a result whose history is missing.
   OpCase& gives_states() { has_states = true; return *this; }
   OpCase& keeps_layout() { results = Results::keep_layout; return *this; }
   OpCase& is_image() { results = Results::image; return *this; }
   OpCase& is_view() { results = Results::view; return *this; }
-  /// Results of this type whatever the inputs'.
+  /// Results are of this type, whatever the type of the inputs.
   OpCase& gives(DType dtype) { result_dtype = dtype; return *this; }
 
   std::string op() const { return name.substr(0, name.find('.')); }
   bool runs_in(DType dtype) const;
-  /// True if finite differences are wanted and no input sits on a kink, so that they mean something.
+  /// True if finite differences are requested and meaningful, because no input is at a kink.
   bool smooth() const;
-  /// True if an input has special numbers: as some are huge, each element of a result is compared by its own size.
+  /// True if an input has special numbers. Some are huge, so that each element of a result is compared relative to its
+  /// own magnitude.
   bool has_special_numbers() const;
 };
 
 class CaseList {
  public:
-  /// Cases added from now on belong to this family.
+  /// Sets the family of the cases that are added from now on.
   void begin_family(std::string name) { family_ = std::move(name); }
   OpCase& add(std::string name, std::vector<Input> inputs, Tensor (*run)(X), std::string torch = "");
   OpCase& add(std::string name, std::vector<Input> inputs, std::tuple<Tensor, Tensor> (*run)(X), std::string torch = "");
   OpCase& add(std::string name, std::vector<Input> inputs, Run run, std::string torch = "");
-  /// Drops the cases of operators that `operators`, separated by commas, does not name. A name of no case is a
-  /// ValueError: tests of no cases would pass.
+  /// Removes the cases of operators that are not in the comma-separated list `operators`. A name without cases is a
+  /// ValueError, because tests without cases would pass.
   void keep(std::string_view operators);
   const std::deque<OpCase>& cases() const { return cases_; }
 
@@ -132,13 +134,13 @@ class CaseList {
   std::string family_;
 };
 
-/// Every case of the library, or, where GRADUS_OP_CASES in the environment lists operators ("sum,conv2d"), theirs
-/// alone.
+/// All cases of the library or, if the environment variable GRADUS_OP_CASES lists operators ("sum,conv2d"), only
+/// theirs.
 const std::deque<OpCase>& all_cases();
-/// The case of that name; ValueError if there is none.
+/// Returns the case of that name. Throws a ValueError if there is none.
 const OpCase& find_case(std::string_view name);
 
-// One function per family, each in the file of its name and listed in op_case.cpp.
+// One function for each family, in the file of its name and listed in op_case.cpp.
 void add_elementwise(CaseList& cases);
 void add_comparisons(CaseList& cases);
 void add_compositions(CaseList& cases);
@@ -162,19 +164,21 @@ void add_attention(CaseList& cases);
 void add_layers(CaseList& cases);
 void add_corners(CaseList& cases);
 
-/// The inputs of a case as cpu tensors of `dtype` (those of a fixed type keep it); the same numbers in every run.
+/// The inputs of a case as CPU tensors of `dtype` (inputs with a fixed type keep it). The numbers are the same in every
+/// run.
 TensorList make_inputs(const OpCase& op_case, DType dtype);
-/// Numbers of x's shape, type and device, drawn as Fill::any from `key`: gradients to start a backward pass with.
+/// Numbers in the shape, type and device of x, drawn as Fill::any from `key`. Used as gradients at the start of a
+/// backward pass.
 Tensor make_like(const Tensor& x, const std::string& key);
 
-/// How an input lies in memory.
+/// Memory layout of an input.
 enum class Layout : uint8_t {
   contiguous,
   transposed,     ///< dense, axes in reverse order
-  strided,        ///< every second element of a larger block, behind an offset
-  channels_last,  ///< four dimensions; others stay contiguous
+  strided,        ///< every second element of a larger block, with an offset
+  channels_last,  ///< for four dimensions; others remain contiguous
 };
-/// The numbers of `x` in that layout, as a leaf.
+/// Copies `x` to that layout, as a leaf.
 Tensor lay_out(const Tensor& x, Layout layout);
 const char* name(Layout layout);
 

@@ -13,7 +13,7 @@ static void add_avg_pool(CaseList& cases) {
             "F.avg_pool2d(x[0], 3, 2, 1, ceil_mode=True)").is_image();
   cases.add("avg_pool2d.exclude_pad", {{1, 2, 6, 7}}, [](X x) { return avg_pool2d(x[0], 3, 2, 1, true, false); },
             "F.avg_pool2d(x[0], 3, 2, 1, ceil_mode=True, count_include_pad=False)").is_image();
-  // With ceil_mode a last window that would start in the padding behind the image is left out.
+  // With ceil_mode, a last window that would start in the padding after the image is omitted.
   cases.add("avg_pool2d.ceil_mode_in_padding", {{1, 2, 5, 8}}, [](X x) { return avg_pool2d(x[0], 2, 3, 1, true); },
             "F.avg_pool2d(x[0], 2, 3, 1, ceil_mode=True)").is_image();
   cases.add("max_pool2d.ceil_mode_in_padding", {{1, 2, 5, 8}},

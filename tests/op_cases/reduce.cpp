@@ -62,7 +62,7 @@ static void add_more_extremes(CaseList& cases) {
       .differentiable(0);
 }
 
-// Zeros come with `ties`: a product's gradients have to be right there, too.
+// The inputs contain zeros, where the gradients of a product must be correct, too.
 static void add_products(CaseList& cases) {
   cases.add("prod", {{3, 4}}, [](X x) { return prod(x[0]); }, "x[0].prod()").on(all_types);
   cases.add("prod.dim", {{3, 4, 5}}, [](X x) { return prod(x[0], 1); }, "x[0].prod(1)").on(all_types);

@@ -1,4 +1,4 @@
-// Interpolation, padding, and rearrangements of pixels.
+// Interpolation, padding, and rearrangement of pixels.
 #include <gradus/tests/op_cases/op_case.h>
 
 namespace gradus::op_cases {

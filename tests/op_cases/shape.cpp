@@ -59,7 +59,7 @@ static void add_views(CaseList& cases) {
   view("flatten.view", {{2, 3, 2, 2}}, [](X x) { return flatten(x[0], 1); }, "x[0].flatten(1)").only_contiguous();
 }
 
-// Several views at once.
+// Operators that return several views.
 static void add_parts(CaseList& cases) {
   const auto parts = [&](const char* name, std::vector<Input> inputs, TensorList (*run)(X),
                          const char* torch) -> OpCase& {

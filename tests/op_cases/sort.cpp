@@ -1,5 +1,4 @@
-// Sorting and what stands on it. Equal elements are where sorts differ: here the order is stable, so golden calls say
-// stable=True where there may be some.
+// Sorting and operators based on it. Sorts are stable here, so golden calls use stable=True if elements may be equal.
 #include <gradus/tests/op_cases/op_case.h>
 
 namespace gradus::op_cases {
@@ -84,7 +83,7 @@ void add_sort(CaseList& cases) {
   add_sorts(cases);
   add_selections(cases);
   add_sets(cases);
-  // No golden values: every backend has to draw what naive draws.
+  // No golden values: every backend must draw the same numbers as naive.
   const auto add = [&](const char* name, std::vector<Input> inputs, Tensor (*run)(X)) {
     cases.add(name, std::move(inputs), run).differentiable(0);
   };

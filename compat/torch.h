@@ -1,9 +1,10 @@
-// LibTorch's names: with this header, torch:: is gradus, and a LibTorch training program compiles as it stands when
+// LibTorch's names. With this header, everything in gradus is also in torch::, and a LibTorch training program compiles
+// unchanged after
 //   #include <torch/torch.h>   becomes   #include <gradus/torch.h>
 //
-// Opt-in and heavier than gradus.h, which has everything under gradus:: already. Besides the names themselves it has
-// what LibTorch has and gradus spells otherwise: TORCH_MODULE and its like, torch::indexing, torch::save and
-// torch::load of tensors and optimizers, at:: and c10::.
+// This header is optional and takes longer to compile than gradus.h, which declares everything under gradus::. It adds
+// what LibTorch spells differently: TORCH_MODULE and similar macros, torch::indexing, torch::save and torch::load of
+// tensors and optimizers, at:: and c10::.
 #pragma once
 
 #include <algorithm>
@@ -35,17 +36,17 @@ using gradus::AutoGradMode;
 using gradus::GradMode;
 using gradus::InferenceMode;
 using gradus::Node;
-/// A leaf of these numbers.
+/// Makes a leaf of this data.
 inline Tensor make_variable(const Tensor& data, bool requires_grad = false) {
   return data.detach().set_requires_grad(requires_grad);
 }
-/// Finds the first NaN, and infinity, while it lives; with `check_nan` false it looks for none.
+/// Detects the first NaN or infinity while it exists. With `check_nan` false it detects none.
 struct DetectAnomalyGuard : AnomalyGuard {
   explicit DetectAnomalyGuard(bool check_nan = true) : AnomalyGuard(check_nan) {}
 };
 }  // namespace autograd
 
-/// The number, a whole one without a point.
+/// Prints a number; an integer without a decimal point.
 inline std::ostream& operator<<(std::ostream& stream, const Scalar& number) {
   return number.is_floating() ? stream << number.to_double() : stream << number.to_int64();
 }
@@ -55,24 +56,24 @@ inline std::ostream& operator<<(std::ostream& stream, const TensorOptions& optio
 }
 inline std::ostream& operator<<(std::ostream& stream, DeviceType type) { return stream << name(type); }
 inline std::ostream& operator<<(std::ostream& stream, TensorLayout) { return stream << "Strided"; }
-/// The address, as of the shared_ptr that LibTorch has here.
+/// Prints the address, as LibTorch does for its shared_ptr<Node>.
 inline std::ostream& operator<<(std::ostream& stream, const Ref<Node>& node) { return stream << node.get(); }
 
 namespace cuda {
-/// Whether convolutions on the GPU can be cuDNN's.
+/// Returns true if convolutions on the GPU can use cuDNN.
 inline bool cudnn_is_available() { return is_available() && cudnn::is_available(); }
 }  // namespace cuda
 
 namespace nn {
 /// LibTorch's utilities for modules.
 namespace utils {
-/// The parameters as one vector.
+/// Concatenates all parameters to one vector.
 inline Tensor parameters_to_vector(const std::vector<Tensor>& parameters) {
   TensorList flat;
   for (const Tensor& parameter : parameters) flat.push_back(parameter.reshape(-1));
   return cat(flat);
 }
-/// The vector's parts become the parameters' numbers.
+/// Sets the parameters to consecutive parts of the vector.
 inline void vector_to_parameters(const Tensor& vector, const std::vector<Tensor>& parameters) {
   int64_t at = 0;
   for (const Tensor& parameter : parameters) {
@@ -83,7 +84,7 @@ inline void vector_to_parameters(const Tensor& vector, const std::vector<Tensor>
 }
 }  // namespace utils
 namespace functional {
-/// With `beta` as an argument of its own.
+/// Takes `beta` as a separate argument.
 inline Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, const SmoothL1LossFuncOptions& options, double beta,
                              Loc where = Loc::current()) {
   return gradus::smooth_l1_loss(x, target, options.reduction(), beta, where);
@@ -97,7 +98,8 @@ namespace torch {
 
 using namespace gradus;
 
-// Names that std, or a program before it includes this header, has too are named here, so that they are found.
+// Names that also exist in std, or in a program before it includes this header, are declared explicitly to be found
+// first.
 using gradus::Loc;
 using gradus::Operand;
 using gradus::Pair;
@@ -113,7 +115,7 @@ using std::nullopt;
 using std::nullopt_t;
 using std::optional;
 
-/// Numbers or objects that somebody else holds, as an argument: of a vector, an array, one element or a braced list.
+/// A non-owning list of numbers or objects as an argument: a vector, an array, one element or a braced list.
 template <class T>
 class ArrayRef : public std::span<const T> {
  public:
@@ -128,22 +130,22 @@ class ArrayRef : public std::span<const T> {
   ArrayRef(const T (&list)[N]) : std::span<const T>(list, N) {}                                        // NOLINT
   ArrayRef(const Dims& dims) requires(std::is_same_v<T, int64_t>) : std::span<const T>(dims) {}        // NOLINT
   operator Dims() const requires(std::is_same_v<T, int64_t>) { return {this->data(), this->size()}; }  // NOLINT
-  /// The element, or an IndexError.
+  /// Returns an element. Throws an IndexError if there is none.
   const T& at(size_t i) const {
     GRADUS_CHECK(i < this->size(), IndexError, "at(", i, ") of a list of ", this->size());
     return (*this)[i];
   }
-  /// A part of it, or all from `first` on.
+  /// Returns a part of the list, or everything from `first` on.
   ArrayRef slice(size_t first, size_t count) const { return {this->data() + first, count}; }
   ArrayRef slice(size_t first) const { return slice(first, this->size() - first); }
-  /// Same elements.
+  /// Returns true if the elements are equal.
   bool equals(ArrayRef other) const { return std::equal(this->begin(), this->end(), other.begin(), other.end()); }
   std::vector<T> vec() const { return {this->begin(), this->end()}; }  ///< a copy
   operator std::vector<T>() const { return vec(); }                    // NOLINT(google-explicit-constructor)
   friend bool operator==(ArrayRef a, ArrayRef b) { return a.equals(b); }
 };
 using gradus::tensor;
-/// Of a list, as of a vector.
+/// Makes a tensor from a list as from a vector.
 template <class T>
 Tensor tensor(ArrayRef<T> numbers, const TensorOptions& options = {}) {
   return gradus::detail::tensor_of(numbers.data(), static_cast<int64_t>(numbers.size()), dtype_of<T>, options);
@@ -153,7 +155,7 @@ Tensor tensor(ArrayRef<T> numbers, const TensorOptions& options = {}) {
 template <std::integral T>
 class IntegerRange {
  public:
-  /// A number of it.
+  /// Points to one number of the range.
   struct Iterator {
     T value;
     T operator*() const { return value; }
@@ -162,7 +164,7 @@ class IntegerRange {
   };
   IntegerRange(T first, T last) : first_(first), last_(std::max(first, last)) {}
   Iterator begin() const { return {first_}; }  ///< the first number
-  Iterator end() const { return {last_}; }     ///< behind the last
+  Iterator end() const { return {last_}; }     ///< one past the last number
 
  private:
   T first_, last_;
@@ -178,11 +180,11 @@ IntegerRange<L> irange(F first, L last) {
   return {static_cast<L>(first), last};
 }
 
-/// Here an element type is described by its enumerator alone.
+/// In gradus an element type is just an enumerator, so that these return their arguments.
 inline DType typeMetaToScalarType(DType type) { return type; }
-inline DType scalarTypeToTypeMeta(DType type) { return type; }  ///< as it is
+inline DType scalarTypeToTypeMeta(DType type) { return type; }  ///< returns its argument
 
-/// torch::Reduction::Sum is an enumerator in LibTorch's own spelling.
+/// torch::Reduction::Sum is LibTorch's own spelling of an enumerator.
 struct Reduction {
   static constexpr gradus::Reduction None = gradus::Reduction::none, Mean = gradus::Reduction::mean,
                                      Sum = gradus::Reduction::sum;
@@ -192,7 +194,7 @@ inline constexpr DType kF32 = kFloat32, kF64 = kFloat64, kF16 = kFloat16, kI64 =
 
 inline int get_num_threads() { return num_threads(); }
 
-/// All arguments printed one after the other.
+/// Concatenates all arguments as text.
 template <class... Args>
 std::string str(const Args&... args) {
   std::ostringstream stream;
@@ -200,7 +202,7 @@ std::string str(const Args&... args) {
   return std::move(stream).str();
 }
 
-/// D numbers, or one for all of them: sizes, strides and padding in options.
+/// D numbers, or one number for all D: sizes, strides and padding in options.
 template <size_t D, class T = int64_t>
 class ExpandingArray {
  public:
@@ -228,9 +230,9 @@ using gradus::Slice;
 using gradus::TensorIndex;
 }  // namespace indexing
 
-// ---- Operators that gradus has under another name ----
+// ---- Operators with a different name in gradus ----
 
-/// Normal numbers, each with the mean and the standard deviation at its place; either may be one number.
+/// Normally distributed numbers, with mean and standard deviation for each element; either may be a single number.
 inline Tensor normal(const Tensor& mean, const Tensor& std, Loc where = Loc::current()) {
   const NoGradGuard no_grad;
   const Tensor spread = std + zeros_like(mean);
@@ -257,7 +259,7 @@ inline Tensor replication_pad1d(const Tensor& x, ExpandingArray<2> padding) {
 inline Tensor replication_pad2d(const Tensor& x, ExpandingArray<4> padding) {
   return gradus::pad(x, padding, kReplicate);
 }
-/// Written into a tensor that has the result's shape.
+/// Writes the result into `out`, which must have the result's shape.
 inline const Tensor& add_out(const Tensor& out, const Tensor& a, const Tensor& b, const Scalar& alpha = 1) {
   return out.copy_(gradus::add(a, b, alpha));
 }
@@ -267,29 +269,29 @@ inline Tensor divide(const Operand& a, const Operand& b, std::optional<std::stri
 inline Tensor frobenius_norm(const Tensor& x, IntArrayRef dim, bool keepdim = false) {
   return gradus::norm(x, 2, dim, keepdim);
 }
-/// A tensor without dimensions, of the default type.
+/// A tensor without dimensions, by default of the default type.
 inline Tensor scalar_tensor(const Scalar& value, const TensorOptions& options = {}) {
   return gradus::full({}, value, options.dtype(options.dtype()));
 }
-/// As cross_entropy.
+/// Another name of cross_entropy.
 inline Tensor cross_entropy_loss(const Tensor& x, const Tensor& target, const Tensor& weight = {},
                                  gradus::Reduction reduction = gradus::Reduction::mean, int64_t ignore_index = -100,
                                  double label_smoothing = 0) {
   return gradus::cross_entropy(x, target, weight, reduction, ignore_index, label_smoothing);
 }
-/// interpolate to that size (height, width).
+/// Interpolates to the given size (height, width).
 inline Tensor upsample_nearest2d(const Tensor& x, IntArrayRef output_size) {
   return gradus::interpolate(x, output_size);
 }
 inline Tensor logsigmoid(const Tensor& x) { return gradus::log_sigmoid(x); }
-/// LibTorch's operator overlooks dimensions of one in the target's shape; F::binary_cross_entropy and BCELoss do not. A
-/// template, so that a program with `using namespace torch` may leave out torch::.
+/// LibTorch's operator ignores dimensions of size 1 in the target's shape; F::binary_cross_entropy and BCELoss do not.
+/// A template, so that unqualified calls in a program with `using namespace torch` are not ambiguous.
 template <class... Rest>
 Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, Rest&&... rest) {
   const bool fits = x.squeeze().sizes() == target.squeeze().sizes();
   return gradus::binary_cross_entropy(x, fits ? target.reshape(x.sizes()) : target, std::forward<Rest>(rest)...);
 }
-using gradus::cat;  // the same function, so that a program with `using namespace torch` may leave out torch::
+using gradus::cat;  // the same function, so that unqualified calls are not ambiguous after `using namespace torch`
 inline Tensor concat(const TensorList& tensors, int64_t dim = 0, Loc where = Loc::current()) {
   return gradus::cat(tensors, dim, where);
 }
@@ -299,8 +301,8 @@ inline bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, doubl
 }
 inline bool equal(const Tensor& a, const Tensor& b) { return a.equal(b); }
 
-// ---- Operators that end in a choice between cuDNN and others, which the current backend makes here; LibTorch has the
-// running statistics of batch_norm and instance_norm behind weight and bias. ----
+// ---- Operators whose last argument in LibTorch is cudnn_enabled. It is ignored: the current backend chooses the
+// kernel. LibTorch's batch_norm and instance_norm take the running statistics after weight and bias. ----
 
 using gradus::batch_norm;
 using gradus::group_norm;
@@ -326,15 +328,15 @@ inline Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weig
   return gradus::group_norm(x, num_groups, weight, bias, eps, where);
 }
 
-// ---- Files. All are safetensors, which PyTorch's Python side reads too. ----
+// ---- Files, all in the safetensors format, which PyTorch can read from Python, too. ----
 
 using gradus::load;
 using gradus::save;
 
 namespace detail {
 
-/// What is written of a value: a tensor as "tensor", a vector of them as "0", "1", …; a module, an optimizer (momenta,
-/// step counts, learning rates) or a sampler writes itself.
+/// Writes a value to the archive: a tensor as "tensor", a vector of tensors as "0", "1", …. A module, an optimizer
+/// (momenta, step counts, learning rates) or a sampler writes itself.
 template <class T>
 void write(serialize::OutputArchive& archive, const T& value) {
   if constexpr (std::is_same_v<T, Tensor>) archive.write("tensor", value);
@@ -363,7 +365,7 @@ void read(serialize::InputArchive& archive, T& value, std::optional<Device> devi
 
 }  // namespace detail
 
-/// To a file, a stream or a function that takes bytes.
+/// Saves to a file, a stream, or a function that receives bytes.
 template <class T, class To>
 void save(const T& value, To&& to) {
   serialize::OutputArchive archive;
@@ -372,14 +374,15 @@ void save(const T& value, To&& to) {
 }
 
 template <class To>
-void save(const std::vector<Tensor>& value, To&& to) {  // so that braces will do
+void save(const std::vector<Tensor>& value, To&& to) {  // this overload accepts braces
   serialize::OutputArchive archive;
   detail::write(archive, value);
   archive.save_to(std::forward<To>(to));
 }
 
-/// From a path, a stream, (bytes, count) or (function that gives bytes, function that tells how many). A device behind
-/// these is where tensors and modules are afterwards; an optimizer's state goes where its parameters are.
+/// Loads from a path, a stream, (bytes, count), or (function that reads bytes, function that returns the size). A
+/// device as an additional last argument is where tensors and modules are placed; an optimizer's state is placed with
+/// its parameters.
 template <class T, class... From>
 void load(T& value, From&&... from) {
   serialize::InputArchive archive;
@@ -394,9 +397,9 @@ void load(T& value, From&&... from) {
 }  // namespace torch
 
 namespace caffe2 {
-/// The element type of a type of C++.
+/// Describes an element type.
 struct TypeMeta {
-  /// Its enumerator.
+  /// Returns the enumerator of C++ type T.
   template <class T>
   static gradus::DType Make() {
     return gradus::dtype_of<T>;
@@ -436,7 +439,7 @@ using torch::str;
 }  // namespace c10
 
 namespace at {
-using namespace gradus;  // operators are in both places in LibTorch too
+using namespace gradus;  // in LibTorch, operators are in at:: and torch::, too
 using torch::ArrayRef;
 using torch::batch_norm;
 using torch::cross_entropy_loss;
@@ -451,8 +454,8 @@ using torch::upsample_nearest2d;
 using ScalarType = gradus::DType;
 namespace indexing = torch::indexing;
 
-/// The switches of the process that gradus has too, in core/runtime/cuda.h and core/runtime/cudnn.h. LibTorch's cuDNN is not
-/// deterministic unless asked to be; gradus's is.
+/// The process-wide switches that gradus also has, in core/runtime/cuda.h and core/runtime/cudnn.h. LibTorch's cuDNN is deterministic
+/// only on request; gradus's is by default.
 class Context {
  public:
   bool hasCUDA() const { return cuda::is_available(); }
@@ -465,11 +468,11 @@ class Context {
   void setAllowTF32CuDNN(bool on) { cudnn::set_allow_tf32(on); }
   bool allowTF32CuBLAS() const { return cuda::matmul_allow_tf32(); }
   void setAllowTF32CuBLAS(bool on) { cuda::set_matmul_allow_tf32(on); }
-  /// As deterministicCuDNN(): the other kernels give the same bits anyway.
+  /// Same as deterministicCuDNN(), because all other kernels are deterministic anyway.
   bool deterministicAlgorithms() const { return cudnn::deterministic(); }
-  /// As setDeterministicCuDNN().
+  /// Same as setDeterministicCuDNN().
   void setDeterministicAlgorithms(bool on, bool /*warn_only*/ = false) { cudnn::set_deterministic(on); }
-  /// Does nothing: half types are added in float32.
+  /// Does nothing: half types are always accumulated in float32.
   void setAllowFP16ReductionCuBLAS(bool /*on*/) {}
 };
 inline Context& globalContext() {
@@ -478,8 +481,8 @@ inline Context& globalContext() {
 }
 }  // namespace at
 
-namespace std {  // where LibTorch has it: found for elements of every type
-/// The elements with spaces between them, the first hundred.
+namespace std {  // LibTorch declares it here, where it is found for elements of every type
+/// Prints the first hundred elements, separated by spaces.
 template <class T>
 ostream& operator<<(ostream& stream, const vector<T>& list) {  // NOLINT(cert-dcl58-cpp)
   for (size_t i = 0; i < list.size() && i < 100; ++i) stream << (i ? " " : "") << list[i];
@@ -487,11 +490,11 @@ ostream& operator<<(ostream& stream, const vector<T>& list) {  // NOLINT(cert-dc
 }
 }  // namespace std
 
-/// LibTorch's mark of what a shared library shows.
+/// In LibTorch, marks the symbols that a shared library exports.
 #define TORCH_API
 /// Declares `Name`, the holder of `NameImpl`.
 #define TORCH_MODULE(Name) GRADUS_MODULE(Name)
-/// A field of an options struct.
+/// Declares a field of an options struct.
 #define TORCH_ARG(T, name) GRADUS_ARG(T, name)
 /// Throws torch::Error with the other arguments unless the condition holds.
 #define TORCH_CHECK(condition, ...) \
@@ -501,7 +504,7 @@ ostream& operator<<(ostream& stream, const vector<T>& list) {  // NOLINT(cert-dc
 #define AT_ERROR(...) GRADUS_FAIL(Error, __VA_ARGS__)
 #define TORCH_CHECK_INDEX(condition, ...) GRADUS_CHECK(condition, IndexError, "" __VA_ARGS__)
 #define TORCH_CHECK_VALUE(condition, ...) GRADUS_CHECK(condition, ValueError, "" __VA_ARGS__)
-/// A line on the standard error stream, each time or the first time that this place is reached.
+/// Prints a warning to stderr, every time or only the first time that the statement runs.
 #define TORCH_WARN(...) \
   (std::cerr << "[W " __FILE__ << ":" << __LINE__ << "] Warning: " << ::torch::str(__VA_ARGS__) << "\n")
 #define TORCH_WARN_ONCE(...) \
@@ -511,5 +514,5 @@ ostream& operator<<(ostream& stream, const vector<T>& list) {  // NOLINT(cert-dc
 #define TORCH_VERSION_MINOR 13
 #define TORCH_VERSION_PATCH 1
 #define TORCH_VERSION "1.13.1"
-/// LibTorch must be told of default arguments of forward; here nothing is to be said.
+/// LibTorch needs this for default arguments of forward; gradus does not.
 #define FORWARD_HAS_DEFAULT_ARGS(...)

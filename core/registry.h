@@ -9,10 +9,13 @@
 
 namespace gradus {
 
-/// Adds a backend under its name(). Called by backends/register.cpp; users may add backends too.
+/// Adds a backend under its name(). The backends of gradus are added when the registry is first used; users may add
+/// backends, too.
 void register_backend(std::unique_ptr<Backend> backend);
 /// Adds the runtime of a device type. A later runtime of the same type is ignored.
 void register_runtime(std::unique_ptr<DeviceRuntime> runtime);
+/// Returns true if a runtime of this type was added, without asking for the backends of gradus.
+bool is_registered(DeviceType type);
 /// Sets the reason why this build's runtime of `type` cannot run here; it becomes the text of the DeviceError.
 void explain_missing_runtime(DeviceType type, std::string reason);
 
@@ -24,7 +27,7 @@ std::vector<std::string> backend_names();
 
 /// The backend that runs operators on `type` on this thread. Default: the last one registered for the type.
 Backend& current_backend(DeviceType type);
-/// Makes `name` current for its device type on this thread, and the default of threads that never chose a backend.
+/// Makes `name` current for its device type on this thread and the default of threads that never chose a backend.
 void set_backend(std::string_view name);
 
 /// Makes `name` current for its device type on this thread until the end of the scope.
@@ -46,8 +49,9 @@ class BackendGuard {
 enum class BuiltinBackend { naive, openmp, cuda, cudnn };
 
 namespace detail {
-/// Defined in backends/register.cpp: registers the backends of this build. Called once, on first use of the registry.
-void register_builtin_backends();
+/// Has `add` called when the registry is first used. Each backend's room calls this from the initialiser of a variable
+/// in its register.cpp, so that a program has the backends whose rooms it links. Always returns true.
+bool add_builtin_backend(BuiltinBackend which, void (*add)());
 }  // namespace detail
 
 }  // namespace gradus

@@ -9,8 +9,8 @@
 namespace gradus::training {
 
 std::vector<std::string> find_oversights(const nn::Module& net, const Tensor& loss, const optim::Optimizer* optimizer) {
-  GRADUS_CHECK(loss.requires_grad(), AutogradError,
-               "[find_oversights] the loss has no graph: nothing in it requires a ", "gradient");
+  GRADUS_CHECK(loss.requires_grad(), AutogradError, "[find_oversights] the loss has no graph: nothing in it requires ",
+               "a gradient");
   std::set<const TensorImpl*> registered, optimized;
   if (optimizer)
     for (const optim::OptimizerParamGroup& group : optimizer->param_groups())
@@ -23,13 +23,13 @@ std::vector<std::string> find_oversights(const nn::Module& net, const Tensor& lo
     if (!parameter.grad().defined())
       lines.push_back("parameter '" + item.key() + "' got no gradient: does forward() use it?");
     if (optimizer && !optimized.contains(parameter.impl()))
-      lines.push_back("parameter '" + item.key() + "' is not in the optimizer: it is not trained");
+      lines.push_back("parameter '" + item.key() + "' is not in the optimizer, so it will not change");
   }
   for (const Tensor& leaf : autograd::leaves_behind(loss))
     if (!registered.contains(leaf.impl()))
-      lines.push_back(
-          "a tensor of shape " + to_string(leaf.array().shape()) +
-          " gets a gradient but is not a parameter of the net: was its layer registered (register_module)?");
+      lines.push_back("a tensor of shape " + to_string(leaf.array().shape()) +
+                      " gets a gradient but is not a parameter of the net: "
+                      "was its layer registered (register_module)?");
   return lines;
 }
 

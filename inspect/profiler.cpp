@@ -23,7 +23,7 @@ Profiler::~Profiler() { stop(); }
 
 void Profiler::stop() {
   if (!state_->running) return;
-  remove_observer(this);  // waits for callbacks in other threads
+  remove_observer(this);  // waits until other threads have left this observer
   state_->running = false;
   state_->end = observer_time();
 }
@@ -72,12 +72,12 @@ void Profiler::State::on_begin(const ObservedEvent& event) {
 void Profiler::State::on_end(const ObservedEvent& event) {
   std::lock_guard lock(mutex);
   Thread& thread = this_thread();
-  if (thread.frames.empty() || thread.frames.back().event != &event) return;  // the event began before this profile
+  if (thread.frames.empty() || thread.frames.back().event != &event) return;  // it began before this profile
   const Frame frame = thread.frames.back();
   thread.frames.pop_back();
 
   const bool is_kernel = event.kind == Kind::kernel;
-  // Totals count only leaves, because a composite reports the same work as its parts.
+  // Only leaves are counted, because the parts of a composite kernel report its work again.
   const int64_t bytes = event.leaf ? event.bytes : 0, flops = event.leaf ? event.flops : 0;
   Row& own = row(is_kernel ? kernels : operators, event);
   ++own.calls;
@@ -89,7 +89,7 @@ void Profiler::State::on_end(const ObservedEvent& event) {
   own.bytes += bytes + frame.bytes;
   own.flops += flops + frame.flops;
 
-  // The nearest open event of the same kind contains this event; the nearest operator gets the bytes of a kernel.
+  // The nearest open event of the same kind contains this one. A kernel's bytes belong to the nearest open operator.
   const auto nearest = [&](Kind kind) -> Frame* {
     for (auto open = thread.frames.rbegin(); open != thread.frames.rend(); ++open)
       if (open->event->kind == kind) return &*open;

@@ -1,4 +1,4 @@
-// The data of a Profiler as lists, as text, and as a trace.
+// The results of a Profiler as lists, as text and as a trace.
 #include <algorithm>
 #include <cstdio>
 
@@ -57,7 +57,7 @@ std::vector<Profiler::Row> Profiler::kernels() const {
 
 std::vector<Profiler::ModuleRow> Profiler::modules() const {
   std::lock_guard lock(state_->mutex);
-  // A module may have no work of its own, so the paths above each module also get rows.
+  // Modules that only contain other modules get rows, too.
   std::vector<ModuleRow> rows;
   const auto meet = [&](const std::string& path) {
     const bool known = std::any_of(rows.begin(), rows.end(), [&](const ModuleRow& row) { return row.path == path; });
@@ -130,7 +130,7 @@ std::string Profiler::table(size_t rows) const {
              bytes_text(row.bytes).c_str(), static_cast<double>(row.flops) / 1e9);
 
   const MemoryPeak peak = memory_peak();
-  print_to(text, "\npeak memory: %s, at %.3f s, in %s%s%s\n", bytes_text(peak.bytes).c_str(), peak.seconds,
+  print_to(text, "\nmost memory: %s, at %.3f s, in %s%s%s\n", bytes_text(peak.bytes).c_str(), peak.seconds,
            peak.name.empty() ? "nothing" : peak.name.c_str(), peak.module.empty() ? "" : " of layer ",
            peak.module.c_str());
   return text;

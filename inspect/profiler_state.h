@@ -1,4 +1,4 @@
-// The data that a Profiler collects. Used only by Profiler.
+// The data that a Profiler collects. Internal to it.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@ namespace gradus::training {
 struct Profiler::State {
   using Key = std::tuple<std::string, std::string, std::string>;  // name, backend, implementation
   using KeyView = std::tuple<std::string_view, std::string_view, std::string_view>;
-  /// Compares keys without copying their strings.
+  /// Allows lookups without copying the strings of a key.
   struct KeyOrder {
     using is_transparent = void;
     static KeyView view(const KeyView& key) { return key; }
@@ -27,12 +27,12 @@ struct Profiler::State {
   };
   using Rows = std::map<Key, Row, KeyOrder>;
 
-  /// An open event.
+  /// An event that has begun and not ended.
   struct Frame {
     const ObservedEvent* event;
     size_t module;     // index in modules
-    bool backward;     // true in the backward pass
-    double inner = 0;  // seconds of inner events of the same kind
+    bool backward;     // whether it is part of a backward pass
+    double inner = 0;  // seconds of events of the same kind inside
     int64_t bytes = 0, flops = 0;
   };
   struct Thread {
@@ -62,12 +62,12 @@ struct Profiler::State {
   std::mutex mutex;
   std::unordered_map<std::thread::id, Thread> threads;
   Rows operators, kernels;
-  std::vector<ModuleRow> modules;  // without the modules inside
+  std::vector<ModuleRow> modules;  // each without the modules inside
   std::unordered_map<std::string, size_t> module_numbers;
   std::vector<TraceEvent> trace;
   std::vector<MemoryPoint> memory;
   MemoryPeak peak;
-  int64_t left_out = 0;  // number of events that did not fit in the trace
+  int64_t left_out = 0;  // number of events beyond the trace's limit
 };
 
 }  // namespace gradus::training

@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kBufferBytes = 1 << 16;
 
-// Field numbers from tensorflow/core/util/event.proto and tensorflow/core/framework/summary.proto, tensor.proto.
+// Field numbers from tensorflow/core/util/event.proto and tensorflow/core/framework/summary.proto and tensor.proto.
 namespace event_field {
 constexpr int wall_time = 1, step = 2, file_version = 3, summary = 5, session_log = 7;
 }
@@ -39,7 +39,7 @@ std::string host_name() {
   return gethostname(name, sizeof name - 1) == 0 && name[0] ? name : "localhost";
 }
 
-/// TFRecord's masked checksum, which differs from a plain CRC so that data may contain checksums.
+/// TFRecord's masked checksum. The mask avoids computing the CRC of data that contain CRCs of the same kind.
 uint32_t masked_crc(std::string_view bytes) {
   const uint32_t crc = io::crc32c(std::as_bytes(std::span(bytes)));
   return (crc >> 15 | crc << 17) + 0xa282ead8u;
@@ -52,7 +52,7 @@ void append_little_endian(std::string& out, T number) {
   out.append(reinterpret_cast<const char*>(bytes), sizeof(T));
 }
 
-/// The edges of TensorFlow's default buckets: 0, and ±1e-12, ±1.1e-12, … below 1e20.
+/// The edges of TensorFlow's default buckets: 0, and 1e-12, 1.1e-12, … below 1e20, on both sides.
 const std::vector<double>& bucket_edges() {
   static const std::vector<double> edges = [] {
     std::vector<double> positive;
@@ -81,14 +81,14 @@ io::ProtobufMessage histogram(const Tensor& values, const std::string& tag) {
   for (int64_t i = 0; i < count; ++i) {
     sum += data[i];
     squares += data[i] * data[i];
-    // A bucket includes its lower edge but not its upper one. The outermost buckets also count values beyond the range.
+    // A bucket includes its lower edge, but not its upper one. The last bucket includes both and everything above.
     const auto above = std::upper_bound(edges.begin(), edges.end(), data[i]) - edges.begin();
     ++counts[static_cast<size_t>(std::clamp<std::ptrdiff_t>(above - 1, 0, std::ssize(counts) - 1))];
   }
-  // Only the buckets from the first to the last used one are written, after an empty one as the left end.
+  // Written are the buckets from the first to the last non-empty one, preceded by an empty one.
   const auto used = [](double number) { return number > 0; };
   const auto first = std::find_if(counts.begin(), counts.end(), used) - counts.begin();
-  const auto last = counts.rend() - std::find_if(counts.rbegin(), counts.rend(), used);  // one past the last one
+  const auto last = counts.rend() - std::find_if(counts.rbegin(), counts.rend(), used);  // one past the last
   std::vector<double> limits(edges.begin() + first, edges.begin() + last + 1);
   std::vector<double> inside{0};
   inside.insert(inside.end(), counts.begin() + first, counts.begin() + last);
@@ -103,7 +103,7 @@ io::ProtobufMessage histogram(const Tensor& values, const std::string& tag) {
   return message;
 }
 
-/// Converts (C, H, W) to rows of pixels.
+/// The bytes of an image (C, H, W) in rows of pixels.
 io::Bytes pixels_of(const Tensor& image) {
   const NoGradGuard no_grad;
   Tensor pixels = image.detach().cpu();
@@ -141,7 +141,7 @@ SummaryWriter::SummaryWriter(const std::string& log_dir, const SummaryWriterOpti
 SummaryWriter::~SummaryWriter() {
   try {
     flush();
-  } catch (const std::exception&) {  // destructors must not throw; flush() reports errors
+  } catch (const std::exception&) {  // destructors never throw; call flush() to see errors
   }
   close(descriptor_);
 }
@@ -166,7 +166,7 @@ void SummaryWriter::add_image(const std::string& tag, const Tensor& image, int64
   const int64_t channels = planes.size(0), height = planes.size(1), width = planes.size(2);
   const io::Bytes png = io::encode_png(pixels_of(planes), height, width, channels);
   io::ProtobufMessage picture;
-  picture.integer(1, height).integer(2, width).integer(3, channels);  // the number of channels is also the colour space
+  picture.integer(1, height).integer(2, width).integer(3, channels);  // channels is also the colour space
   picture.text(4, {reinterpret_cast<const char*>(png.data()), png.size()});
   add_value(io::ProtobufMessage().text(value_field::tag, tag).message(value_field::image, picture), step);
 }
@@ -208,7 +208,7 @@ void SummaryWriter::flush() {
     if (put < 0 && errno == EINTR) continue;
     if (put <= 0) {
       const std::string cause = std::strerror(errno);
-      buffer_.erase(0, written);  // the rest is retried by the next flush
+      buffer_.erase(0, written);  // the next flush() tries the rest again
       GRADUS_FAIL(IoError, "cannot write '", path_, "': ", cause);
     }
     written += static_cast<size_t>(put);

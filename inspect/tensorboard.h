@@ -1,4 +1,5 @@
-// SummaryWriter writes curves, histograms, images and text for TensorBoard (torch.utils.tensorboard.SummaryWriter).
+// SummaryWriter: writes curves, histograms, images and text for TensorBoard, like
+// torch.utils.tensorboard.SummaryWriter.
 //
 //   training::SummaryWriter writer("runs/mnist");
 //   writer.add_scalar("loss/train", loss, step);
@@ -20,13 +21,13 @@
 namespace gradus::training {
 
 struct SummaryWriterOptions {
-  /// Hides events of earlier files in the folder from this step on, for a run that is resumed there.
+  /// Hides entries of this and later steps in earlier files of the folder, for a run that resumes at this step.
   std::optional<int64_t> purge_step;
   std::string filename_suffix;
 };
 
-/// Writes a new file, <log_dir>/events.out.tfevents.<seconds>.<host>.<process>.<number>. A failed write is an IoError.
-/// Must be used from one thread.
+/// Writes one new file, <log_dir>/events.out.tfevents.<seconds>.<host>.<process>.<number>. Throws an IoError if it
+/// cannot be written. All calls must come from one thread.
 class SummaryWriter {
  public:
   explicit SummaryWriter(const std::string& log_dir, const SummaryWriterOptions& options = {});
@@ -35,17 +36,16 @@ class SummaryWriter {
   SummaryWriter& operator=(const SummaryWriter&) = delete;
 
   void add_scalar(const std::string& tag, double value, int64_t step);
-  /// Adds the distribution of all elements over exponential buckets, as torch's bins = 'tensorflow'. A tensor that is
-  /// empty or contains NaN or infinity is a ValueError.
+  /// Adds the distribution of all elements over exponential buckets, as PyTorch does with bins='tensorflow'. Throws a
+  /// ValueError if the tensor is empty or contains NaN or inf.
   void add_histogram(const std::string& tag, const Tensor& values, int64_t step);
-  /// Adds an image (C, H, W) or (H, W) with 1, 3 or 4 channels: floating with 0 black and 1 white (clamped), or bytes.
-  /// Other shapes are a ShapeError.
+  /// Adds an image (H, W), or (C, H, W) with 1, 3 or 4 channels. Its elements are bytes, or floating-point numbers from
+  /// 0 (black) to 1 (white), which are clamped. Throws a ShapeError for other shapes.
   void add_image(const std::string& tag, const Tensor& image, int64_t step);
   /// Adds text in Markdown.
   void add_text(const std::string& tag, const std::string& text, int64_t step);
 
-  /// Passes everything added so far to the operating system, so that TensorBoard can see it. The destructor does so,
-  /// too.
+  /// Writes buffered entries to the file, so that TensorBoard sees them. The destructor does so, too.
   void flush();
   const std::string& path() const { return path_; }
 

@@ -6,7 +6,7 @@
 
 namespace gradus::optim {
 
-/// Options of Adam and AdamW. AdamW decouples the weight decay.
+/// Options of Adam and of AdamW, which decouples the weight decay.
 template <bool kDecoupled>
 class AdamOptionsOf final : public OptimizerCloneableOptions<AdamOptionsOf<kDecoupled>> {
  public:
@@ -22,17 +22,16 @@ class AdamOptionsOf final : public OptimizerCloneableOptions<AdamOptionsOf<kDeco
   GRADUS_ARG(double, weight_decay) = kDecoupled ? 1e-2 : 0;
   /// Divides by the largest second moment so far.
   GRADUS_ARG(bool, amsgrad) = false;
-  /// Maximizes the loss instead of minimizing it.
+  /// Goes up the gradient, not down.
   GRADUS_ARG(bool, maximize) = false;
 };
 using AdamOptions = AdamOptionsOf<false>;
 using AdamWOptions = AdamOptionsOf<true>;
 
-/// Kingma and Ba, "Adam: a method for stochastic optimization", 2015, as torch.optim.Adam. Step t with gradient g:
+/// Kingma and Ba, "Adam: a method for stochastic optimization", 2015, as torch.optim.Adam. In step t with gradient g:
 ///   g = g + weight_decay p;   m = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g²
 ///   p = p - lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + eps)
-/// amsgrad uses the largest v so far in place of v (Reddi, Kale and Kumar, "On the convergence of Adam and beyond",
-/// 2018).
+/// amsgrad (Reddi, Kale and Kumar, "On the convergence of Adam and beyond", 2018): the largest v so far in place of v.
 /// Negative options or betas outside [0, 1) are a ValueError.
 class Adam final : public Optimizer {
  public:
@@ -41,9 +40,9 @@ class Adam final : public Optimizer {
   explicit Adam(std::vector<Tensor> params, AdamOptions defaults = {}) : Optimizer(std::move(params), defaults) {}
 };
 
-/// Loshchilov and Hutter, "Decoupled weight decay regularization", 2019, as torch.optim.AdamW. Like Adam, but weight
-/// decay does not change the gradient; it shrinks the parameter before the step: p = p (1 - lr weight_decay).
-class AdamW final : public KernelOptimizerWith<AdamWOptions> {
+/// Loshchilov and Hutter, "Decoupled weight decay regularization", 2019, as torch.optim.AdamW: Adam, but for weight
+/// decay, which leaves the gradient alone and shrinks the parameter before the step: p = p (1 - lr weight_decay).
+class AdamW final : public Optimizer {
  public:
   explicit AdamW(std::vector<OptimizerParamGroup> groups, AdamWOptions defaults = {})
       : Optimizer(std::move(groups), defaults) {}

@@ -28,7 +28,7 @@ void check_options(const GradScalerOptions& options) {
 GradScaler::GradScaler(GradScalerOptions options) : options_(std::move(options)) { check_options(options_); }
 
 void GradScaler::make_block(Device device) {
-  // If this were recorded, every replay would reset the scale.
+  // Recorded, the first scale would come back at each replay.
   GRADUS_CHECK(!runtime(device.type()).capturing(), ValueError,
                "the scale cannot be made in a captured step: take an eager step before the capture");
   block_ = ops::full({ScaleBlock::size}, 0, DType::f64, device);
@@ -41,7 +41,7 @@ Tensor GradScaler::scale(const Tensor& loss) {
   const OpContext context("GradScaler::scale");
   GRADUS_CHECK(loss.defined() && is_floating(loss.dtype()), ValueError, "the loss must be a tensor of a floating type");
   if (!block_.defined()) make_block(loss.device());
-  // Half types are computed in float32, because they may be unable to represent the scale.
+  // In float32 for half types, which may not hold the scale itself.
   const DType type = loss.dtype() == kDouble ? kDouble : kFloat;
   const Tensor factor = Tensor(ops::cast(ops::to_device(block_.select(0, ScaleBlock::scale), loss.device()), type));
   return (loss.to(type) * factor).to(loss.dtype());
@@ -61,7 +61,7 @@ GradScaler::Progress& GradScaler::progress_of(optim::Optimizer& optimizer) {
 
 std::vector<Array> GradScaler::look_at(optim::Optimizer& optimizer, bool divide) const {
   GRADUS_CHECK(block_.defined(), ValueError, "no loss was scaled yet: call scale(loss).backward() first");
-  std::vector<std::vector<Array>> gradients;  // one list per device
+  std::vector<std::vector<Array>> gradients;  // by device
   for (const Tensor& parameter : optimizer.parameters()) {
     const Tensor gradient = parameter.grad();
     if (!gradient.defined()) continue;
@@ -93,8 +93,8 @@ void GradScaler::unscale_(optim::Optimizer& optimizer) {
   const OpContext context("GradScaler::unscale_");
   Progress& progress = progress_of(optimizer);
   GRADUS_CHECK(progress.stage != Stage::unscaled, ValueError,
-               "was already called for this optimizer since the last update()");
-  GRADUS_CHECK(progress.stage != Stage::stepped, ValueError, "must be called before step()");
+               "was called for this optimizer already since the last update()");
+  GRADUS_CHECK(progress.stage != Stage::stepped, ValueError, "comes after step(): call it before");
   progress.scaling = look_at(optimizer, /*divide=*/true);
   progress.stage = Stage::unscaled;
 }
@@ -107,11 +107,10 @@ void GradScaler::step(optim::Optimizer& optimizer) {
   const OpContext context("GradScaler::step");
   Progress& progress = progress_of(optimizer);
   GRADUS_CHECK(progress.stage != Stage::stepped, ValueError,
-               "was already called for this optimizer since the last update()");
-  auto* const kernel_optimizer = dynamic_cast<optim::KernelOptimizer*>(&optimizer);
-  if (progress.stage == Stage::ready) progress.scaling = look_at(optimizer, /*divide=*/!kernel_optimizer);
-  if (kernel_optimizer) {
-    kernel_optimizer->step_scaled(progress.scaling);
+               "was called for this optimizer already since the last update()");
+  if (progress.stage == Stage::ready) progress.scaling = look_at(optimizer, /*divide=*/!optimizer.has_rule());
+  if (optimizer.has_rule()) {
+    optimizer.step_scaled(progress.scaling);
   } else {
     bool found_inf = false;
     for (const Array& pair : progress.scaling) found_inf = found_inf || ops::item(pair.select(0, 1)).to_bool();
@@ -138,7 +137,7 @@ void GradScaler::update(std::optional<double> new_scale) {
         looked = true;
       }
     }
-    GRADUS_CHECK(looked, ValueError, "no gradients were checked since the last update(): call step() first");
+    GRADUS_CHECK(looked, ValueError, "no gradients were looked at since the last update(): call step() first");
     ops::update_scale(block_, {options_.growth_factor(), options_.backoff_factor(), options_.growth_interval()});
   }
   progress_.clear();

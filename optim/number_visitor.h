@@ -1,4 +1,4 @@
-// Converts options and counters to state dicts and back. A class lists its numbers by name once, for both directions.
+// How options and counters get into state dicts and back: a class shows its numbers by name, once for both directions.
 #pragma once
 
 #include <string>
@@ -10,21 +10,34 @@
 
 namespace gradus::optim {
 
-/// Named tensors, as in safetensors files.
+/// Numbers by name, as safetensors files hold them.
 using StateDict = OrderedDict<std::string, Tensor>;
 
-/// Visits named numbers and may change them.
+/// Visits numbers by their names, and may change them.
 class NumberVisitor {
  public:
   using Betas = std::tuple<double, double>;
   virtual ~NumberVisitor() = default;
   virtual void operator()(const std::string& name, double& value) = 0;
-  void operator()(const std::string& name, bool& value);     ///< visited as 0 or 1
-  void operator()(const std::string& name, int64_t& value);  ///< a count; anything else in a file is a ValueError
-  void operator()(const std::string& name, Betas& value);    ///< visited as name.0 and name.1
+  void operator()(const std::string& name, bool& value);  ///< as 0 or 1
+  void operator()(const std::string& name,
+                  int64_t& value);                         ///< not negative; another number from a file is a ValueError
+  void operator()(const std::string& name, Betas& value);  ///< as name.0 and name.1
 };
 
-/// Appends the numbers to a state dict as float64 scalars.
+namespace detail {
+/// Takes the first name off the list that GRADUS_FIELDS makes of members ("lr_, betas_"), without its underscore.
+std::string take_option_name(std::string_view& members);
+}  // namespace detail
+
+/// Shows the members of an object that GRADUS_FIELDS lists.
+template <class Object>
+void visit_fields(Object& object, NumberVisitor& visitor) {
+  std::string_view members = Object::field_names();
+  object.with_fields([&](auto&... fields) { (visitor(detail::take_option_name(members), fields), ...); });
+}
+
+/// Appends numbers to a state dict as float64 scalars.
 class NumberWriter final : public NumberVisitor {
  public:
   explicit NumberWriter(StateDict& state, std::string prefix = "") : state_(state), prefix_(std::move(prefix)) {}
@@ -36,14 +49,14 @@ class NumberWriter final : public NumberVisitor {
   std::string prefix_;
 };
 
-/// Finds entries of a state dict and counts the entries used. Its errors are ValueErrors that name the entry.
+/// Finds entries of a state dict and counts them. Its errors are ValueErrors that name the entry.
 class StateReader {
  public:
   explicit StateReader(const StateDict& state) : state_(state) {}
   bool contains(const std::string& key) const { return state_.contains(key); }
   const Tensor& get(const std::string& key);
   double number(const std::string& key);
-  /// Call it at the end: throws if entries were not used, because the state then belongs to another object.
+  /// Call this at the end: an entry that was not read belongs to something else.
   void check_all_used(const char* owner) const;
 
  private:
@@ -51,7 +64,7 @@ class StateReader {
   size_t used_ = 0;
 };
 
-/// Reads the numbers from a state dict. A missing entry is an error, or with `may_lack` leaves its number unchanged.
+/// Reads numbers from a state dict. A number that it lacks is an error or, with `may_lack`, keeps its value.
 class NumberReader final : public NumberVisitor {
  public:
   explicit NumberReader(StateReader& reader, std::string prefix = "", bool may_lack = false)

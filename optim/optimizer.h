@@ -30,18 +30,21 @@ class OutputArchive;
 
 namespace gradus::optim {
 
-/// Options of a parameter group. Each optimizer has its own class, usually derived from OptimizerCloneableOptions.
+struct Cohort;  // optimizer_state.h
+struct OptimizerState;
+
+/// Options of a parameter group. Each optimizer derives its own, usually from OptimizerCloneableOptions.
 class OptimizerOptions {
  public:
   virtual ~OptimizerOptions() = default;
   virtual std::unique_ptr<OptimizerOptions> clone() const = 0;
-  /// Name of the class: "AdamOptions".
+  /// The name of the class: "AdamOptions".
   virtual const char* name() const { return "options"; }
   virtual double get_lr() const = 0;
   virtual void set_lr(double lr) = 0;
-  /// Visits all numbers, for state dicts and comparisons.
+  /// Shows all numbers, for state dicts and comparison.
   virtual void visit(NumberVisitor& visitor);
-  /// Throws a ValueError that names an invalid option and its value.
+  /// Throws a ValueError that names the option and its value where options make no sense.
   virtual void check() const {}
 
   /// The rule with these options. A ValueError unless overridden, as for optimizers that have their own step().
@@ -53,12 +56,13 @@ class OptimizerOptions {
   /// The scalars that advance() changes: their places in the block, and their names in state dicts.
   virtual std::vector<std::pair<int, const char*>> counters() const;
 };
-/// True if both are of the same class and have the same numbers.
+/// True for options of one class with the same numbers.
 bool operator==(const OptimizerOptions& a, const OptimizerOptions& b);
 
-/// The parts that the options of all optimizers have in common. Derived has an option `lr`.
-template <class Derived, class Base = OptimizerOptions>
-class OptimizerCloneableOptions : public Base {
+/// Implements what is the same for all options. Derived has an option `lr`. If state dicts hold others too, it lists
+/// all of them with GRADUS_FIELDS.
+template <class Derived>
+class OptimizerCloneableOptions : public OptimizerOptions {
  public:
   std::unique_ptr<OptimizerOptions> clone() const override {
     return std::unique_ptr<OptimizerOptions>(new Derived(static_cast<const Derived&>(*this)));
@@ -71,7 +75,13 @@ class OptimizerCloneableOptions : public Base {
   }
 };
 
-/// Parameters that share options. A group without options uses the optimizer's defaults.
+namespace detail {
+/// Parts of OptimizerOptions::check(): a number that is finite and not negative, and betas in [0, 1).
+void check_not_negative(const char* option, double value);
+void check_betas(const NumberVisitor::Betas& betas);
+}  // namespace detail
+
+/// Parameters that share options. A group that is made without options gets the optimizer's defaults.
 class OptimizerParamGroup {
  public:
   OptimizerParamGroup(std::vector<Tensor> params);  // NOLINT(google-explicit-constructor)
@@ -86,7 +96,7 @@ class OptimizerParamGroup {
   OptimizerOptions& options();
   const OptimizerOptions& options() const { return const_cast<OptimizerParamGroup*>(this)->options(); }
   void set_options(std::unique_ptr<OptimizerOptions> options) { options_ = std::move(options); }
-  /// The rate from which learning-rate schedules start: that of the group when the first schedule was made.
+  /// What learning-rate schedules start from: the rate that the group had when the first one was made.
   double initial_lr();
   void set_initial_lr(double lr) { initial_lr_ = lr; }
   std::vector<Tensor>& params() { return params_; }
@@ -108,37 +118,38 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Updates the parameters by their gradients; parameters without gradient are not changed. If given, `closure` is
-  /// called first: it computes the loss and its gradients, and step() returns its loss.
-  virtual Tensor step(LossClosure closure = nullptr) = 0;
+  /// Changes the parameters by their gradients; parameters whose gradient is undefined stay as they are. `closure`, if
+  /// given, computes the loss and its gradients first; its loss is returned.
+  virtual Tensor step(LossClosure closure = nullptr);
 
   /// Drops (or, without set_to_none, zeroes) the gradients of all parameters.
   void zero_grad(bool set_to_none = true);
 
-  /// Throws a ValueError if a parameter is undefined, not a leaf or already in a group, or if the options belong to
-  /// another optimizer.
+  /// A parameter that is undefined, no leaf, or in a group already is a ValueError, as are options of another
+  /// optimizer.
   void add_param_group(OptimizerParamGroup group);
   std::vector<OptimizerParamGroup>& param_groups() { return groups_; }
   const std::vector<OptimizerParamGroup>& param_groups() const { return groups_; }
-  /// All parameters, one group after another.
+  /// All parameters, group after group.
   std::vector<Tensor> parameters() const;
   size_t size() const { return parameters().size(); }
   OptimizerOptions& defaults() { return *defaults_; }
   const OptimizerOptions& defaults() const { return *defaults_; }
 
-  /// Sets the learning rate of one group, or of all. Unlike group.options().set_lr(lr), which takes effect in the next
-  /// step(), this also affects steps replayed from a captured graph.
-  virtual void set_lr(size_t group, double lr);
+  /// Sets the learning rate of one group, or of all. Unlike group.options().set_lr(lr), which the next step() sees,
+  /// this also reaches steps replayed from a captured graph.
+  void set_lr(size_t group, double lr);
   void set_lr(double lr);
 
-  /// Everything a checkpoint needs to continue exactly; by default the options of the groups. Parameters are numbered
-  /// as in parameters().
+  /// What a checkpoint needs to continue with the same bits: the state of the parameters, numbered as in parameters(),
+  /// and the options of the groups.
   virtual StateDict state_dict() const;
-  /// The parameters must be the same, in the same order, as those of the optimizer that saved `state`.
+  /// The parameters must be those of the optimizer that `state` came from, in the same order. An optimizer with a rule
+  /// does not change if `state` does not fit.
   virtual void load_state_dict(const StateDict& state);
-  /// Writes the state dict into an archive.
+  /// The state dict into an archive, and back.
   virtual void save(serialize::OutputArchive& archive) const;
-  /// Reads what save() wrote.
+  /// What save() wrote.
   virtual void load(serialize::InputArchive& archive);
 
   /// False for an optimizer that overrides step() instead of giving a rule.
@@ -156,7 +167,10 @@ class Optimizer {
  protected:
   /// For an optimizer that overrides step().
   Optimizer(std::vector<OptimizerParamGroup> groups, std::unique_ptr<OptimizerOptions> defaults);
-  /// Throws a ValueError if the options belong to another optimizer.
+  /// For an optimizer whose steps apply the rule of the options.
+  Optimizer(std::vector<OptimizerParamGroup> groups, const OptimizerOptions& defaults);
+  Optimizer(std::vector<Tensor> params, const OptimizerOptions& defaults);
+  /// Options of another optimizer are a ValueError.
   void check_type(const OptimizerOptions& options) const;
 
  private:

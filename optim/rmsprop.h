@@ -19,16 +19,16 @@ class RMSpropOptions final : public OptimizerCloneableOptions<RMSpropOptions> {
   GRADUS_ARG(double, weight_decay) = 0;
   GRADUS_ARG(double, momentum) = 0;
   GRADUS_ARG(bool, centered) = false;
-  /// Maximizes the loss instead of minimizing it.
+  /// Goes up the gradient, not down.
   GRADUS_ARG(bool, maximize) = false;
 };
 
-/// torch.optim.RMSprop: Hinton, "Neural networks for machine learning", lecture 6e, 2012; `centered` as in Graves,
-/// "Generating sequences with recurrent neural networks", 2013. With gradient g (and a = 0 unless centered):
+/// torch.optim.RMSprop: Hinton, "Neural networks for machine learning", lecture 6e, 2012; centered as in Graves,
+/// "Generating sequences with recurrent neural networks", 2013. With gradient g (a = 0 unless centered):
 ///   g = g + weight_decay p;   v = alpha v + (1 - alpha) g²;   a = alpha a + (1 - alpha) g
 ///   b = momentum b + g / (sqrt(v - a²) + eps);   p = p - lr b
-/// Negative options or an alpha above 1 are a ValueError.
-class RMSprop final : public KernelOptimizerWith<RMSpropOptions> {
+/// Negative options or alpha above 1 are a ValueError.
+class RMSprop final : public Optimizer {
  public:
   explicit RMSprop(std::vector<OptimizerParamGroup> groups, RMSpropOptions defaults = {})
       : Optimizer(std::move(groups), defaults) {}

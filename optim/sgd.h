@@ -18,15 +18,15 @@ class SGDOptions final : public OptimizerCloneableOptions<SGDOptions> {
   GRADUS_ARG(double, dampening) = 0;
   GRADUS_ARG(double, weight_decay) = 0;
   GRADUS_ARG(bool, nesterov) = false;
-  /// Maximizes the loss instead of minimizing it.
+  /// Goes up the gradient, not down.
   GRADUS_ARG(bool, maximize) = false;
 };
 
 /// torch.optim.SGD. With gradient g, parameter p and momentum buffer b:
 ///   g = g + weight_decay p;   b = momentum b + (1 - dampening) g, b = g in the first step;
 ///   p = p - lr (nesterov ? g + momentum b : b)
-/// Negative options, and nesterov without momentum or with dampening, are a ValueError.
-class SGD final : public KernelOptimizerWith<SGDOptions> {
+/// Options that are negative, or nesterov without momentum or with dampening, are a ValueError.
+class SGD final : public Optimizer {
  public:
   explicit SGD(std::vector<OptimizerParamGroup> groups, SGDOptions defaults) : Optimizer(std::move(groups), defaults) {}
   explicit SGD(std::vector<Tensor> params, SGDOptions defaults) : Optimizer(std::move(params), defaults) {}

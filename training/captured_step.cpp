@@ -35,7 +35,7 @@ void CapturedStep::capture(const TensorList& batch) {
   half_copies_ = amp::detail::RecordedHalfCopies(parameters());
   try {
     StepPartsCollector collector;
-    graph_.capture([&] {  // capturing executes nothing
+    graph_.capture([&] {  // captures without running
       outputs_ = step_(inputs_);
       half_copies_.end_recording();
     });

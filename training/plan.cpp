@@ -20,8 +20,8 @@
 namespace gradus {
 namespace {
 
-/// The size of the tensors as their device's allocator counts it. Overlapping tensors, such as a shard and its flat
-/// parameter, count once, and repeated elements of an expanded tensor count once.
+/// The bytes of the tensors as the allocator of their device counts them. Memory that several tensors share, for
+/// example shards, counts once. Repeated elements count once, too.
 int64_t bytes_of(const std::vector<Tensor>& tensors) {
   std::map<uintptr_t, uintptr_t> blocks;
   int64_t bytes = 0;
@@ -41,7 +41,7 @@ int64_t bytes_of(const std::vector<Tensor>& tensors) {
   return bytes;
 }
 
-/// Removes the parameters' gradients and half copies during its lifetime, and drops those made by a recording.
+/// Removes the gradients and half copies of parameters during a recording, and restores them afterwards.
 class WithoutGradients {
  public:
   explicit WithoutGradients(std::vector<Tensor> parameters) : parameters_(std::move(parameters)) {
@@ -52,7 +52,7 @@ class WithoutGradients {
   }
   ~WithoutGradients() {
     for (size_t i = 0; i < kept_.size(); ++i) {
-      amp::detail::drop_half_gradient(*parameters_[i].impl()->meta);  // a recorded half gradient has no data to convert
+      amp::detail::drop_half_gradient(*parameters_[i].impl()->meta);  // a recorded one has no values to convert
       parameters_[i].mutable_grad() = kept_[i];
       parameters_[i].impl()->meta->half_copy = half_copies_[i];
     }
@@ -66,7 +66,7 @@ class WithoutGradients {
   std::vector<std::shared_ptr<amp::detail::HalfCopy>> half_copies_;
 };
 
-/// What exists before the step, on arrays without memory.
+/// What exists before the step, also recorded with arrays without memory.
 struct Before {
   Tensor x, target;
   std::unique_ptr<optim::FreshState> state;
@@ -76,7 +76,7 @@ struct Before {
          const PlanOptions& options) {
     const int axis = options.batch_axis();
     GRADUS_CHECK(axis >= 0 && axis < shape.size(), ValueError, "plan: an input of shape ", shape, " has no axis ", axis,
-                 " (PlanOptions::batch_axis)");
+                 ", which PlanOptions::batch_axis names");
     graph::Recorder recorder(device);
     x = empty(shape, TensorOptions(options.input_dtype()).device(device));
     if (optimizer) {
@@ -89,7 +89,7 @@ struct Before {
   }
 };
 
-/// Finds the calls of operators that a checkpoint runs again, from the operators' events.
+/// Finds the calls of operators that the backward pass computes again, by observing these operators.
 class RecomputedCalls final : public Observer {
  public:
   explicit RecomputedCalls(const graph::Recorder& recorder) : recorder_(recorder) { add_observer(this); }
@@ -105,7 +105,7 @@ class RecomputedCalls final : public Observer {
     if (std::this_thread::get_id() != thread_ || !autograd::is_recomputing() || --depth_ > 0) return;
     for (size_t call = first_; call < recorder_.size(); ++call) ops_[call] = op_;
   }
-  /// The operator's name for each call number.
+  /// The operator's name for each such call, by the number of the call.
   const std::map<size_t, std::string>& ops() const { return ops_; }
 
  private:
@@ -122,8 +122,8 @@ struct Recorded {
   graph::Graph graph;
   int64_t backward_begin = 0, step_begin = 0, end = 0;
   size_t forward_calls = 0;
-  std::map<size_t, std::string> recomputed;                    // call numbers and operator names
-  std::vector<std::pair<const void*, std::string>> gradients;  // addresses and parameter names
+  std::map<size_t, std::string> recomputed;                    // operators of recomputed calls, by number
+  std::vector<std::pair<const void*, std::string>> gradients;  // addresses, and names of the parameters
 };
 
 Recorded record(const nn::AnyModule& model, Before& before, optim::Optimizer* optimizer, const PlanOptions& options) {
@@ -165,7 +165,7 @@ Recorded record(const nn::AnyModule& model, Before& before, optim::Optimizer* op
   return recorded;
 }
 
-/// Number of floating-point operations of a call, estimated from the shapes of its operands.
+/// Multiplications and additions of a call, estimated from the shapes of its operands.
 double flops_of(const graph::Call& call) {
   const auto numel = [&](size_t i) { return static_cast<double>(call.operands[i].layout.numel()); };
   const auto last = [&](size_t i) {
@@ -254,23 +254,22 @@ class Reporter {
     report_.static_lower_bound = static_cast<int64_t>(plan.lower_bound);
     report_.static_peak = report_.parameters + report_.buffers + report_.optimizer_state + report_.inputs + buckets_ +
                           constants + report_.static_arena;
-    // The workspace and the generator's offset are added. On a GPU the arena includes the workspace, and the captured
-    // graph has an additional offset.
+    // Adds the workspace and the generator's offset. On a GPU the arena includes the workspace, and the captured graph
+    // has a second offset.
     report_.static_peak +=
         device.is_cpu() ? report_.workspace + counted(sizeof(int64_t)) : 2 * counted(sizeof(int64_t));
   }
 
   Recorded recorded_;
   MemoryReport report_;
-  const int64_t buckets_;  // gradients allocated before the step
+  const int64_t buckets_;  // bytes of gradients that exist before the step
 };
 
 MemoryReport plan_step(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer* optimizer,
                        const PlanOptions& options) {
   GRADUS_CHECK(!model.is_empty(), ValueError, "plan: the model is an empty AnyModule");
-  auto* const kernel_optimizer = dynamic_cast<optim::KernelOptimizer*>(optimizer);
-  GRADUS_CHECK(!optimizer || kernel_optimizer, ValueError,
-               "plan: an optimizer that is not a KernelOptimizer cannot be recorded");
+  GRADUS_CHECK(!optimizer || optimizer->has_rule(), ValueError,
+               "plan: an optimizer without a rule (Optimizer::has_rule) cannot be recorded");
   const std::vector<Tensor> parameters = model.ptr()->parameters();
   const Device device = parameters.empty() ? Device() : parameters[0].device();
   for (const Tensor& parameter : parameters)
@@ -278,12 +277,12 @@ MemoryReport plan_step(const nn::AnyModule& model, const Shape& input_shape, opt
                  device, " and ", parameter.device());
   std::vector<Tensor> held = parameters;
   if (optimizer)
-    for (const Tensor& parameter : optimizer->parameters())  // the module's parameters, or shards of them
+    for (const Tensor& parameter : optimizer->parameters())  // the model's parameters or their shards
       if (std::ranges::find(parameters, parameter.impl(), &Tensor::impl) == parameters.end()) held.push_back(parameter);
   const WithoutGradients without_gradients(held);
   Before before(device, input_shape, parameters, optimizer, options);
   MemoryReport start;
-  std::vector<Tensor> slots;  // bound gradients: the buckets of DistributedDataParallel
+  std::vector<Tensor> slots;  // memory bound to gradients: the buckets of DistributedDataParallel
   for (const Tensor& parameter : held)
     if (const Array& slot = parameter.impl()->meta->bound_grad; slot.defined()) slots.emplace_back(slot);
   start.gradients = bytes_of(slots);

@@ -1,12 +1,12 @@
-// Plans the memory of a training step exactly, before anything runs.
+// Predicts the memory of a training step exactly, before anything runs.
 //
 //   const MemoryReport report = plan(net, {64, 1, 28, 28}, optimizer);
 //   std::cout << report;                                            // parameters, gradients, activations, …, peak
 //   int64_t images = largest_batch(net, {1, 3, 96, 96}, optimizer, int64_t{8} << 30);
 //
-// The step is recorded on arrays without memory (graph/recorder.h): it computes nothing and changes neither the
-// model nor the optimizer. The peak is that of the allocator of the model's device (MemoryStats::peak_allocated), for
-// the current backend and, on the CPU, the current number of threads.
+// The step is recorded with arrays without memory (graph/recorder.h). This computes nothing and changes neither
+// the model nor the optimizer. The peak is that of the allocator of the model's device (MemoryStats::peak_allocated),
+// for the current backend and, on the CPU, the current number of threads.
 #pragma once
 
 #include <functional>
@@ -19,72 +19,72 @@
 namespace gradus {
 
 struct PlanOptions {
-  /// Computes the loss from the model's output. Default: cross_entropy.
+  /// The loss of the model's output. Default: cross_entropy.
   GRADUS_ARG(std::function<Tensor(const Tensor& output, const Tensor& target)>, loss);
   /// Shape and type of the target. Default: (N), int64, where N is the input's size along batch_axis.
   GRADUS_ARG(std::optional<Shape>, target_shape);
   GRADUS_ARG(DType, target_dtype) = DType::i64;
   GRADUS_ARG(DType, input_dtype) = DType::f32;
-  /// The axis of the input along which images or sequences are counted.
+  /// The axis of the input that counts images or sequences.
   GRADUS_ARG(int, batch_axis) = 0;
-  /// If set, forward and loss run under amp::Autocast with this type.
+  /// If set, the forward pass and the loss run under amp::Autocast with this type.
   GRADUS_ARG(std::optional<DType>, autocast) = absent<DType>();
 };
 
 enum class MemoryKind : uint8_t {
-  parameters,       ///< parameters and buffers
-  optimizer_state,  ///< includes the scalars that its kernels read, and the half copies of parameters that they write
-  inputs,           ///< inputs and targets
-  gradients,        ///< gradients of parameters
-  activations,      ///< memory allocated by forward
-  recomputed,       ///< activations that backward computes again
-  backward,         ///< other memory allocated by backward, mainly gradients of activations
-  optimizer,        ///< memory allocated by the optimizer's step
-  workspace,        ///< memory that kernels use internally
+  parameters,       ///< and buffers
+  optimizer_state,  ///< including the scalars that its kernels read and copies of parameters in half types
+  inputs,           ///< and targets
+  gradients,        ///< of parameters
+  activations,      ///< everything that the forward pass allocates
+  recomputed,       ///< activations that the backward pass computes again
+  backward,         ///< other memory of the backward pass, mostly gradients of activations
+  optimizer,        ///< temporary memory of the optimizer's step
+  workspace,        ///< scratch memory of kernels
 };
 constexpr int kMemoryKinds = 9;
 const char* name(MemoryKind kind);
 
-/// A block of memory of the eager step.
+/// A piece of memory of the eager step.
 struct MemorySpan {
   MemoryKind kind = MemoryKind::activations;
   int64_t bytes = 0;
   int64_t begin = 0, end = 0;  ///< times, at most MemoryReport::end
-  std::string module, op;      ///< where it is made: "features.3", "conv2d"; for gradients the parameter's name
+  std::string module, op;      ///< where it is allocated: "features.3", "conv2d"; for a gradient, op is the parameter
 };
 
-/// All sizes are in bytes.
+/// The memory of a step in bytes.
 struct MemoryReport {
   int64_t parameters = 0, buffers = 0, inputs = 0, optimizer_state = 0;
-  int64_t gradients = 0;    ///< of all parameters, or the buckets of DistributedDataParallel
-  int64_t activations = 0;  ///< what forward leaves for backward, including the loss
-  int64_t workspace = 0;    ///< the largest internal memory of a kernel
-  /// Peak of the eager step, including parameters, buffers, inputs and state: the sum of at_peak.
+  int64_t gradients = 0;    ///< of all parameters; with DistributedDataParallel, its buckets
+  int64_t activations = 0;  ///< kept from the forward for the backward pass, including the loss
+  int64_t workspace = 0;    ///< the largest scratch memory of a kernel
+  /// The peak of the eager step, including parameters, buffers, inputs and state. The sum of at_peak.
   int64_t peak = 0;
-  int64_t at_peak[kMemoryKinds] = {};  ///< indexed by MemoryKind
-  /// The same step run by training::StaticStep: the size of its arena, a lower bound for any plan with this order, and
-  /// the peak, which does not include the caller's batch.
+  int64_t at_peak[kMemoryKinds] = {};  ///< the parts of the peak, by MemoryKind
+  /// The same step as a training::StaticStep: its arena, a lower bound for any plan of this order of calls, and the
+  /// peak, which does not include the caller's batch.
   int64_t static_arena = 0, static_lower_bound = 0, static_peak = 0;
-  /// Operations of forward, and those that are repeated in backward (an estimate from shapes).
+  /// FLOPs of the forward pass and of what the backward pass computes again, estimated from shapes.
   double forward_flops = 0, recomputed_flops = 0;
 
-  /// Ordered by begin. Times count allocations and releases.
+  /// Sorted by begin. A time is the number of allocations and releases before it.
   std::vector<MemorySpan> timeline;
   int64_t backward_begin = 0, step_begin = 0, end = 0, peak_time = 0;
 
-  std::string str() const;  ///< formatted as a table
+  std::string str() const;  ///< as a table
 };
 std::ostream& operator<<(std::ostream& stream, const MemoryReport& report);
 
-/// Plans a training step: zero_grad, forward, loss, backward and optimizer step, with existing optimizer state. A model
-/// on several devices is a DeviceError, an optimizer that is not a KernelOptimizer a ValueError. A step that cannot be
-/// recorded, because forward reads a number back, is an error that names the line.
+/// Of a training step: zero_grad, forward, loss, backward, optimizer step, where the optimizer has its state already. A
+/// model on several devices is a DeviceError, an optimizer without a rule (has_rule()) a ValueError; what cannot be
+/// recorded (a forward that reads a number back) is an error that names the line.
 MemoryReport plan(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer& optimizer,
                   const PlanOptions& options = {});
 /// Plans a forward pass under NoGradGuard.
 MemoryReport plan(const nn::AnyModule& model, const Shape& input_shape, const PlanOptions& options = {});
 
-/// The largest batch for which the peak of the eager step is at most `bytes`; 0 if a single image is too much. The
+/// The largest batch for which the eager step's peak is at most `bytes`, or 0 if even a batch of one is too large. The
 /// input's size along batch_axis is ignored.
 int64_t largest_batch(const nn::AnyModule& model, Shape input_shape, optim::Optimizer& optimizer, int64_t bytes,
                       const PlanOptions& options = {});

@@ -10,7 +10,7 @@ namespace gradus::training {
 
 struct StaticStep::Recording {
   Signature signature;
-  std::vector<double> options;  // options of the optimizers
+  std::vector<double> options;  // those of the optimizers
   StepParts parts;
   StepConditions conditions;
   TensorList inputs, outputs;
@@ -54,7 +54,7 @@ StaticStep::Recording* StaticStep::recording_of(const TensorList& batch) {
   if (!hold((*known)->conditions, (*known)->parts)) {
     if (last_ == (*known)->executor.get()) last_ = nullptr;
     recordings_.erase(known);
-    eager_steps_ = options_.warm_up() - 1;  // a single eager step creates the state that the next recording needs
+    eager_steps_ = options_.warm_up() - 1;  // one eager step creates the state that the next recording needs
     return nullptr;
   }
   if ((*known)->options != options_of_optimizers()) *known = record(batch);

@@ -1,4 +1,4 @@
-// StaticStep: a training step that is recorded once as a graph (core/graph) and then run in memory planned in advance,
+// StaticStep: a training step that is recorded once as a graph (core/graph) and then runs in memory planned in advance,
 // without allocation, reference counting or dispatch between kernels. On a GPU it runs as one captured graph.
 //
 //   training::StaticStep step(kCUDA, {&optimizer}, [&](const TensorList& batch) -> TensorList {
@@ -13,7 +13,7 @@
 //     schedule.step();
 //   }
 //
-// The interface is that of CapturedStep. Results equal those of eager steps exactly, unless fuse_relu() is set.
+// The interface is that of CapturedStep. Results equal those of eager steps bit for bit, unless fuse_relu() is set.
 #pragma once
 
 #include <gradus/core/options.h>
@@ -26,12 +26,12 @@ class Executor;
 namespace gradus::training {
 
 struct StaticStepOptions {
-  /// Number of eager steps before the first recording, at least 1. They create the state of optimizers and scaler.
+  /// Eager steps before the first recording, at least 1. They create the state of optimizers and gradient scaler.
   GRADUS_ARG(int, warm_up) = 1;
-  /// Maximum number of batch sizes for which the step is recorded. Further sizes are run eagerly.
+  /// The most batch sizes for which the step is recorded. Batches of further sizes run eagerly.
   GRADUS_ARG(int, recordings) = 4;
-  /// If true, a ReLU in a separate layer is fused into the preceding convolution or normalisation, forward and
-  /// backward. This is faster, but results equal eager ones only up to rounding.
+  /// Lets convolutions and normalisations compute the ReLU layer after them, and their gradients its mask. This is
+  /// faster, but results agree with eager ones only up to rounding.
   GRADUS_ARG(bool, fuse_relu) = false;
   /// If false, every step is eager.
   GRADUS_ARG(bool, enabled) = true;
@@ -39,39 +39,40 @@ struct StaticStepOptions {
 
 class StaticStep : public ReplayedStep {
  public:
-  /// `optimizers` are those that the step uses. They must outlive this object and be KernelOptimizers; others are a
-  /// ValueError.
+  /// `optimizers` are those that the step uses; they must live as long as this. An optimizer without a rule (has_rule())
+  /// is a ValueError.
   StaticStep(Device device, const std::vector<optim::Optimizer*>& optimizers, Function step,
              StaticStepOptions options = {});
   ~StaticStep();
   StaticStep(const StaticStep&) = delete;
   StaticStep& operator=(const StaticStep&) = delete;
 
-  /// Runs a step on a batch whose tensors may be on any device. The first steps are eager; then the step is recorded
-  /// once for each batch size and run from the recording. If an option of an optimizer other than the learning rate
-  /// changes, it is recorded again. If a module, a parameter, the optimizer's state or the thread changes in a way that
-  /// the recording does not reflect (StepConditions), the next step is eager and the one after it is recorded again.
+  /// Trains on a batch, whose tensors may be on any device. The first steps are eager. Then the step is recorded for
+  /// each new batch size, and the recording is run. If an option of an optimizer other than the learning rate changes,
+  /// the step is recorded again. If a module, a parameter, the optimizer's state or the thread changes in a way that
+  /// invalidates the recording (StepConditions), the next step is eager and the one after it is recorded again.
   ///
-  /// Results of a recorded step are overwritten by the next one of the same size: read or clone() them before.
+  /// Results of a recorded step are overwritten by the next step of the same size, so read or clone() them before.
   /// Gradients exist only within recorded steps, which must therefore begin with zero_grad(). Other tensors that the
   /// step uses must keep their memory until reset().
   ///
-  /// Throws an error that names the operator if a step cannot be recorded, because it reads a number back (item(),
-  /// printing, shapes that depend on data), uses gradients of earlier steps, or because something keeps a tensor of the
-  /// step that is not one of its results. In this case the batch is not trained on, gradients are dropped, and later
-  /// calls try again, or run eagerly after give_up().
+  /// Throws an error that names the operator if the step cannot be recorded: it reads a number back (item(), printing,
+  /// shapes that depend on values), uses gradients of earlier steps, or makes a tensor that is kept but is not among
+  /// its results. Then the batch is not trained on and gradients are dropped. Later calls are possible; after give_up()
+  /// they are eager.
   TensorList operator()(const TensorList& batch);
 
-  /// The recording that ran last, with its graph and memory plan (graph/executor.h); null before the first one.
+  /// The executor of the last recorded step, with its graph and memory plan (graph/executor.h). Null before the
+  /// first.
   const graph::Executor* executor() const { return last_; }
-  /// Discards the recordings. Steps are recorded again after further eager steps.
+  /// Discards the recordings. New ones are made after further eager steps.
   void reset();
   /// Makes every further step eager.
   void give_up();
 
  private:
   struct Recording;
-  /// The recording for a batch, null if the step must be eager.
+  /// The recording for this batch; null if its step must be eager.
   Recording* recording_of(const TensorList& batch);
   std::unique_ptr<Recording> record(const TensorList& batch) const;
 

@@ -1,5 +1,5 @@
-// What a training run needs besides the step: memory plans, replayed steps, checkpoints, interrupts, early stopping,
-// profiles and curves, and export of trained models.
+// What a training run needs around its steps: memory planned ahead, replayed steps, checkpoints, interrupts and early
+// stopping.
 #pragma once
 
 #include <gradus/training/captured_step.h>

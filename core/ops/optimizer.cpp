@@ -24,8 +24,8 @@ void check_partner(const Array& parameter, const Array& other, const char* what,
                ", its parameter on ", parameter.device(), "; move the module before the optimizer's first step");
 }
 
-/// x itself if its elements have the same order in memory as those of `like`, else a copy that has. Strides of axes of
-/// size 1 are ignored.
+/// x itself when its elements lie as those of `like`, else a copy that does. The stride of an axis of size 1 says
+/// nothing.
 Array with_layout_of(const Array& like, const Array& x) {
   bool same = true;
   for (int axis = 0; axis < x.ndim(); ++axis)
@@ -36,22 +36,17 @@ Array with_layout_of(const Array& like, const Array& x) {
   return copy;
 }
 
-/// Kernels require all arrays of a parameter to have one dense layout. Arrays with another layout are replaced by
-/// copies; `finish` writes back the copies that the step changed.
-class AlignedEntry {
- public:
-  explicit AlignedEntry(const OptimizerEntry& entry) : original_(entry) {
-    const Array& parameter = entry.parameter;
-    check_floating(parameter, "a parameter");
-    check_partner(parameter, entry.gradient, "the gradient", parameter.dtype() == DType::f32);
-    aligned_.parameter = parameter.is_dense() ? parameter : clone(parameter);
-    aligned_.gradient = with_layout_of(aligned_.parameter, entry.gradient);
-    for (int k = 0; k < kMaxOptimizerStates; ++k) aligned_.states[k] = align_state(entry.states[k]);
-    if (!entry.half.defined()) return;
-    GRADUS_CHECK(parameter.is_dense() && entry.half.shape() == parameter.shape() &&
-                     entry.half.strides() == parameter.strides() && entry.half.device() == parameter.device(),
-                 ShapeError, "the half copy of shape ", entry.half.shape(), " and strides ", entry.half.strides(),
-                 " does not match its parameter of shape ", parameter.shape(), " and strides ", parameter.strides());
+/// The arrays of an entry in one dense layout, as kernels want them: copies of those that have another.
+OptimizerEntry align(const OptimizerEntry& entry) {
+  const Array& parameter = entry.parameter;
+  check_floating(parameter, "a parameter");
+  check_partner(parameter, entry.gradient, "the gradient", parameter.dtype() == DType::f32);
+  OptimizerEntry aligned{parameter.is_dense() ? parameter : clone(parameter), {}, {}, entry.half};
+  aligned.gradient = with_layout_of(aligned.parameter, entry.gradient);
+  for (int k = 0; k < kMaxOptimizerStates; ++k) {
+    if (!entry.states[k].defined()) continue;
+    check_partner(parameter, entry.states[k], "the optimizer's state");
+    aligned.states[k] = with_layout_of(aligned.parameter, entry.states[k]);
   }
   GRADUS_CHECK(!entry.half.defined() ||
                    (parameter.is_dense() && entry.half.shape() == parameter.shape() &&
@@ -61,8 +56,7 @@ class AlignedEntry {
   return aligned;
 }
 
-ParameterViews
-views_of(const OptimizerEntry& entry) {
+ParameterViews views_of(const OptimizerEntry& entry) {
   ParameterViews views{entry.parameter, entry.gradient, {}};
   for (int k = 0; k < kMaxOptimizerStates; ++k)
     if (entry.states[k].defined()) views.states[k] = entry.states[k];
@@ -100,9 +94,9 @@ void advance_step(const Array& block) {
 
 void optimizer_step(std::span<const OptimizerEntry> entries, const Array& block, const OptimizerRule& rule) {
   check_block(block);
-  // These lists keep their memory from step to step. With 100 parameters they are so large that the C library would
-  // return them to the system page by page and request them again in each step.
-  static thread_local std::vector<AlignedEntry> aligned;
+  // Lists that keep their memory from step to step: of 100 parameters they are so large that the C library would give
+  // it back to the system, page by page, and ask for it again.
+  static thread_local std::vector<OptimizerEntry> aligned;
   static thread_local std::vector<ParameterViews> views;
   aligned.clear(), views.clear();
   for (const OptimizerEntry& entry : entries) {
@@ -111,8 +105,12 @@ void optimizer_step(std::span<const OptimizerEntry> entries, const Array& block,
     views.push_back(views_of(aligned.back()));
   }
   if (!views.empty()) backend_of(block).optimizer_step(views, block, rule);
-  for (const AlignedEntry& entry : aligned) entry.finish();
-  aligned.clear();  // releases the arrays when the step is over
+  for (size_t i = 0; i < entries.size(); ++i) {
+    write_back(entries[i].parameter, aligned[i].parameter);
+    for (int k = 0; k < kMaxOptimizerStates; ++k) write_back(entries[i].states[k], aligned[i].states[k]);
+    if (entries[i].half.defined()) entries[i].half.bump_version();
+  }
+  aligned.clear();  // holds no array any longer than the step
 }
 
 void unscale(std::span<const Array> gradients, const Array& factor, const Array& found_inf) {

@@ -18,7 +18,7 @@ using detail::ThreadObserver;
 using detail::WatchedMemory;
 using Kind = ObservedEvent::Kind;
 
-/// Names an operator by its layer, or by its source line if it has none.
+/// Operators in layers are named by the layer, others by their source line.
 std::string name_of(const graph::Origin& origin) {
   return origin.module.empty() ? origin.str() : origin.op + " of " + origin.module;
 }
@@ -40,7 +40,7 @@ struct KernelTimes final : ThreadObserver {
   std::vector<double> seconds;
 };
 
-/// Observes what is saved for the backward pass, without keeping it.
+/// Records what is saved for the backward pass, without taking it over.
 class SavedWatcher final : public SavedKeeper {
  public:
   SavedWatcher(WatchedMemory& memory, detail::StepWatch* watch)
@@ -96,12 +96,12 @@ class Watcher final : public ThreadObserver {
     if (watch_) watch_->on_call(call, /*has_run=*/false);
     call.run(runs_);
     if (watch_) watch_->on_call(call, /*has_run=*/true);
-    if (std::string_view(call.name) == "optimizer_step" && !kernels.empty())  // its kernel does not report it
+    if (std::string_view(call.name) == "optimizer_step" && !kernels.empty())  // its kernel reports no bytes
       kernels.back().bytes = bytes;
     memory_.calls = calls.size();
   }
 
-  /// Records a call and returns the bytes of its operands.
+  /// Returns the bytes of the operands.
   int64_t begin(std::unique_ptr<graph::Call> recorded_call) {
     struct Operands final : graph::Call::Visitor {
       explicit Operands(const std::function<void(const StridedLayout&, const void*, bool)>& use) : use(use) {}
@@ -139,7 +139,7 @@ class Watcher final : public ThreadObserver {
   const OpenOperators& operators_;
   detail::StepWatch* const watch_;
   const std::unique_ptr<Backend> calls_;
-  std::map<const void*, size_t> writers_;  // for memory allocated before the step
+  std::map<const void*, size_t> writers_;  // the last writer of memory from before the watched steps
 };
 
 double seconds_of(const std::function<void()>& work) {
@@ -148,7 +148,7 @@ double seconds_of(const std::function<void()>& work) {
   return observer_time() - start;
 }
 
-/// Measures the minimum times of kernels, of the gaps between them, and of steps.
+/// Measures the least times of kernels, of the gaps between them and of steps.
 void time_steps(Explanation& explanation, const std::function<void()>& step, int count) {
   explanation.step_seconds = explanation.between_seconds = INFINITY;
   std::vector<double> least(explanation.kernels.size(), INFINITY);
@@ -169,7 +169,7 @@ void time_steps(Explanation& explanation, const std::function<void()>& step, int
   else explanation.notes.emplace_back("steps differ: the times of kernels are those of one step");
 }
 
-/// Computes figures that follow from the times of kernels.
+/// Fills in what follows from the times of kernels.
 void compare_with_roofline(Explanation& explanation) {
   for (Explanation::Kernel& kernel : explanation.kernels) {
     const double seconds = explanation.roofline.seconds_at_least(kernel.bytes, kernel.flops);
@@ -178,7 +178,7 @@ void compare_with_roofline(Explanation& explanation) {
   }
 }
 
-constexpr int kWatchedSteps = 3;  // memory of the first step that is still in use after the last one is a leak
+constexpr int kWatchedSteps = 3;  // memory of the first that still exists after the last is a leak
 
 void explain_memory(Explanation& explanation, const WatchedMemory& memory) {
   explanation.peak_bytes = memory.peak(), explanation.peak_call = memory.peak_call();
@@ -201,7 +201,7 @@ void explain_memory(Explanation& explanation, const WatchedMemory& memory) {
   std::stable_sort(explanation.leaks.begin(), explanation.leaks.end(), larger);
 }
 
-/// Runs steps with every call and memory block watched, to find out what ran and how long memory was used.
+/// Runs steps while all calls and memory blocks are recorded. Returns the calls of the last step.
 detail::WatchedCalls watch_steps(Explanation& explanation, Device device, Backend& backend,
                                  const std::function<void()>& step, detail::StepWatch* watch) {
   struct MemoryScope {
@@ -263,7 +263,7 @@ Explanation detail::explain(const std::function<void()>& step, const ExplainOpti
   explanation.roofline = measure_roofline(device);
   for (int i = 0; i < options.warm_up(); ++i) step();
   const detail::WatchedCalls calls = watch_steps(explanation, device, backend, step, watch);
-  step();  // releases memory of the watched steps
+  step();  // replaces gradients in watched memory by ones in the runtime's
   if (device.is_cuda()) detail::time_captured_step(explanation, step, options.steps());
   else time_steps(explanation, step, options.steps());
   compare_with_roofline(explanation);

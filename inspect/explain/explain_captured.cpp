@@ -1,6 +1,6 @@
-// Times of steps on a GPU. In a captured graph, kernels run without involving the host. A step's time is that of a
-// graph of the step. The times of kernels are from a second graph with an event before and after each kernel; the time
-// of an empty pair of events is subtracted.
+// Times of steps on a GPU. In a captured step, kernels run one after the other without waiting for the host. The step's
+// time is that of the unchanged graph. Kernels are timed in a second graph, which has an event before and after each
+// kernel; the time of such a pair without a kernel in between is subtracted.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -17,7 +17,7 @@ struct EventPair {
   double seconds() const { return 1e-3 * before.elapsed_time(after); }
 };
 
-/// Records events around the kernels of a step that is being captured.
+/// Puts events around the kernels of a step that is being captured.
 class KernelEvents final : public detail::ThreadObserver {
  public:
   struct Timed {
@@ -36,7 +36,7 @@ class KernelEvents final : public detail::ThreadObserver {
     open_.back()->leaf = event.leaf;
     open_.pop_back();
   }
-  /// The innermost kernel events, in order.
+  /// The innermost kernels, in order.
   std::vector<const Timed*> leaves() const {
     std::vector<const Timed*> leaves;
     for (const Timed& kernel : kernels_)
@@ -49,7 +49,7 @@ class KernelEvents final : public detail::ThreadObserver {
   std::vector<Timed*> open_;
 };
 
-/// The minimum time between two consecutive events of a graph, in seconds.
+/// The least seconds between two events of a graph without a kernel in between.
 double seconds_of_empty_pair() {
   constexpr int kPairs = 16, kReplays = 8;
   std::vector<EventPair> pairs(kPairs);
@@ -69,7 +69,7 @@ double seconds_of_empty_pair() {
 }  // namespace
 
 double detail::least_captured_seconds(int count, const std::function<void()>& work) {
-  constexpr int kReplays = 4;  // consecutive, as in training
+  constexpr int kReplays = 4;  // one after the other, as in training
   cuda::Graph graph;
   graph.capture(work);
   EventPair events;
@@ -95,8 +95,8 @@ void detail::time_captured_step(Explanation& explanation, const std::function<vo
     bool same = timed.size() == least.size();
     for (size_t k = 0; same && k < least.size(); ++k)
       same = std::string_view(timed[k]->name) == explanation.kernels[k].name;
-    GRADUS_CHECK(same, ValueError, "explain: the captured step has different kernels from the step before it (",
-                 timed.size(), " and ", least.size(), "): each step must do the same");
+    GRADUS_CHECK(same, ValueError, "explain: the captured step has other kernels than the eager one (", timed.size(),
+                 " and ", least.size(), "): each step must do the same");
     for (int i = 0; i <= count; ++i) {
       graph.replay();
       cuda::synchronize();
@@ -104,13 +104,13 @@ void detail::time_captured_step(Explanation& explanation, const std::function<vo
     }
   }
   explanation.step_seconds = least_captured_seconds(count, step);
-  step();  // gradients of the capture are replaced
+  step();  // replaces gradients in the graph's memory by ones in the runtime's
   double sum = 0;
   for (double& seconds : least) sum += seconds = std::max(seconds - empty, 0.0);
   const double scale = sum > explanation.step_seconds ? explanation.step_seconds / sum : 1;
   if (scale < 1) {
     char note[96];
-    std::snprintf(note, sizeof note, "with events around them, kernels take %.0f %% of the step; scaled to 100 %%",
+    std::snprintf(note, sizeof note, "kernels take %.0f %% of the step with events around them: scaled to it",
                   100 / scale);
     explanation.notes.emplace_back(note);
   }

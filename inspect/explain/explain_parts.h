@@ -1,4 +1,4 @@
-// Code shared by explanations, their proposals and lab pages.
+// Declarations shared by explanations, their proposals and lab pages.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace gradus::training::detail {
 
-/// An observer of this thread during its lifetime.
+/// An observer of this thread, registered during its lifetime.
 class ThreadObserver : public Observer {
  public:
   ThreadObserver() { add_observer(this); }
@@ -30,20 +30,20 @@ class ThreadObserver : public Observer {
   const std::thread::id thread_ = std::this_thread::get_id();
 };
 
-/// The time in seconds of the fastest of `count` calls of work(), after one warm-up call.
+/// Seconds of the fastest of `count` calls of work(), after one untimed call.
 double least_seconds(int count, const std::function<void()>& work);
 
-/// On a GPU: the time in seconds of work() when captured and replayed, the fastest of `count`.
+/// Seconds of work() on a GPU, captured and replayed: the fastest of `count` measurements.
 double least_captured_seconds(int count, const std::function<void()>& work);
 /// Fills in the times of a captured step, of its kernels and of the gaps between them.
 void time_captured_step(Explanation& explanation, const std::function<void()>& step, int count);
 
-/// The calls in Explanation::calls with their arguments.
+/// The calls of Explanation::calls with their arguments.
 using WatchedCalls = std::vector<std::unique_ptr<graph::Call>>;
 
 class WatchedMemory;
 
-/// Observes the steps that an explanation watches. The last of them is the one that is described.
+/// Callbacks for the steps that an explanation watches. Only the last of these steps is reported.
 class StepWatch {
  public:
   virtual ~StepWatch() = default;
@@ -51,17 +51,17 @@ class StepWatch {
   virtual void end_step() = 0;
   /// Called before and after a call of the backend runs.
   virtual void on_call(graph::Call& call, bool has_run) = 0;
-  /// Called when the forward pass saves an array for the backward pass.
+  /// Called when the forward pass keeps an array for the backward pass.
   virtual void on_saved(const Array& array) = 0;
 };
-/// explain() with an observer; `watch` may be null.
+/// explain(); `watch` may be null.
 Explanation explain(const std::function<void()>& step, const ExplainOptions& options, StepWatch* watch);
 
-/// Escapes text for HTML.
+/// The text with HTML's special characters escaped.
 std::string escaped(const std::string& text);
-/// Draws the net as SVG: a box for each layer or operator in a sequence of calls, whose <rect> has its number as
-/// "data-box". If `box_of` is not null, appends the box number of each call, or SIZE_MAX for calls without a box.
-/// Returns "" if there are too many boxes to draw.
+/// The net as SVG, with a box for each layer or operator. The <rect> of a box has its number as "data-box". Unless
+/// `box_of` is null, it gets the number of each call's box, SIZE_MAX for calls without one. Empty if there are too many
+/// boxes to draw.
 std::string picture_of(const Explanation& explanation, std::vector<size_t>* box_of = nullptr);
 
 /// Fills in Explanation::faster and Explanation::smaller.

@@ -1,5 +1,5 @@
-// Proposals for what would save the most. Figures are measured if a change can be tried without changing the program;
-// otherwise they are estimated from the times and bytes that the change would remove.
+// Which changes would save most. A change that can be tried from outside is measured; for others the time and bytes of
+// what they would remove are added up.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -17,7 +17,7 @@ namespace {
 
 using Proposal = Explanation::Proposal;
 constexpr size_t kProposals = 3;
-constexpr double kWorthwhile = 0.02;  // share of the step
+constexpr double kWorthwhile = 0.02;  // least saving to be proposed, as a share of the step
 
 class Proposals {
  public:
@@ -55,7 +55,7 @@ class Proposals {
     if (bytes > 0) explanation_.smaller.push_back({std::move(change), 0, bytes, std::move(basis)});
   }
 
-  // A fused layer computes the ReLU after a convolution or normalisation in its own kernels, forward and backward.
+  // Fused layers compute the ReLU after a convolution or normalisation in the same kernel, forward and backward.
   void add_fusions() {
     double convolutions = 0, normalisations = 0;
     for (size_t i = 0; i < explanation_.calls.size(); ++i) {
@@ -75,10 +75,10 @@ class Proposals {
     faster("fuse batch norms and their ReLU: nn::BNReLU2d", normalisations, "time of the ReLUs");
   }
 
-  // The remedy depends on the kernel, so slow kernels are listed by name.
+  // Names the slow kernels. What the user can do about them depends on the kernel.
   void add_slow_kernels() {
     constexpr double kSlow = 0.1;
-    std::map<std::string, std::pair<double, double>> slow;  // seconds beyond the roofline, total seconds
+    std::map<std::string, std::pair<double, double>> slow;  // seconds beyond the roofline, and in total
     for (const Explanation::Kernel& kernel : explanation_.kernels) {
       if (kernel.roofline >= kSlow) continue;
       auto& [beyond, all] = slow[kernel.name + " by " + kernel.backend + "/" + kernel.implementation];
@@ -93,12 +93,13 @@ class Proposals {
 
   void add_leaks() {
     for (const Explanation::Leak& leak : explanation_.leaks)
-      smaller("release " + to_string(leak.shape) + " made by " + leak.made_by + ", which is kept from step to step",
-              leak.bytes, "of each step");
+      smaller("release " + to_string(leak.shape) + " made by " + leak.made_by +
+                  ", which the program keeps from step to step",
+              leak.bytes, "per step");
   }
 
-  // Proposes the module that saves the most memory, including its submodules. What other modules made for it must be
-  // kept.
+  // Proposes the module that keeps most, with the modules inside it. What other modules made for it cannot be
+  // recomputed.
   void add_recomputation() {
     std::map<std::string, int64_t> bytes;
     for (const Explanation::Saved& saved : explanation_.saved)
@@ -129,7 +130,7 @@ class Proposals {
     smaller("mixed precision: amp::Autocast with kBFloat16", bytes, "half of what is saved in float32 at the peak");
   }
 
-  // Times the calls with images among their operands, once with contiguous and once with channels-last operands.
+  // Times the calls that have images among their operands, with images and weights in either memory order.
   void add_layout() {
     double seconds[2] = {};
     bool is_contiguous = false;
@@ -138,13 +139,13 @@ class Proposals {
       for (const bool channels_last : {false, true}) seconds[channels_last] += seconds_in(*call, channels_last);
     }
     if (is_contiguous)
-      faster("channels-last: net->to(MemoryFormat::channels_last), also for the images", seconds[0] - seconds[1],
+      faster("channels-last: net->to(MemoryFormat::channels_last), and the images", seconds[0] - seconds[1],
              "measured, operation by operation");
   }
   static bool is_image(const StridedLayout& layout) {
     return layout.ndim() == 4 && layout.shape[1] > 1 && layout.shape[2] * layout.shape[3] > 1;
   }
-  // Returns true if the call has image operands. Sets `is_contiguous` if one of them is not channels-last now.
+  // Returns true if the call has images. Sets `is_contiguous` if one of them is not channels-last.
   static bool takes_images(graph::Call& call, bool& is_contiguous) {
     struct Images final : graph::Call::Visitor {
       void read(View& view) override { look(view); }
@@ -172,7 +173,7 @@ class Proposals {
       void write(MutableView& view) override {
         const bool images = is_image(view);
         if (images) view.strides = channels_last ? channels_last_strides(view.shape) : contiguous_strides(view.shape);
-        int64_t last = 0;  // offset of the last element
+        int64_t last = 0;  // position of the last element
         for (int i = 0; i < view.ndim(); ++i) last += (view.shape[i] - 1) * view.strides[i];
         arrays.push_back(Array::empty({std::max<int64_t>(last, 0) + 1}, view.dtype, view.device));
         ops::fill(arrays.back(), 0);
@@ -188,7 +189,7 @@ class Proposals {
     return detail::least_captured_seconds(options_.steps(), run);
   }
 
-  /// The times in seconds of an eager step and of changed(), measured alternately.
+  /// The least seconds of an eager step and of changed(), measured alternately.
   std::pair<double, double> compare(const std::function<void()>& changed) const {
     std::pair<double, double> least(on_gpu_ ? INFINITY : explanation_.step_seconds, INFINITY);
     const auto seconds_of = [&](const std::function<void()>& work) {
@@ -214,13 +215,12 @@ class Proposals {
       } one;
       step_();
     });
-    faster("one thread for a small step: set_num_threads(1)", before - after, "measured");
+    faster("a small step: set_num_threads(1)", before - after, "measured");
   }
 
   void add_static_step() {
     if (!explanation_.leaks.empty())
-      return explanation_.notes.emplace_back("tensors are kept from step to step, so the step cannot be a StaticStep"),
-             void();
+      return explanation_.notes.emplace_back("a step whose tensors are kept cannot be a StaticStep"), void();
     try {
       graph::Recorder recorder(device_);
       step_();
@@ -229,13 +229,13 @@ class Proposals {
       const int64_t eager = graph.eager_peak();
       graph::Executor executor(std::move(graph));
       smaller("planned memory: training::StaticStep", eager - static_cast<int64_t>(executor.plan().bytes),
-              "memory plan compared with the eager step");
+              "the plan beside the eager step");
       const auto [before, after] = compare([&] { executor.run(); });
-      faster("no overhead between kernels: training::StaticStep", before - after, "measured");
+      faster("no work between kernels: training::StaticStep", before - after, "measured");
     } catch (const Error& error) {
       explanation_.notes.push_back(std::string("the step cannot be a StaticStep: ") + error.what());
     }
-    step_();  // replaces gradients of the recording, which have no data
+    step_();  // replaces gradients of the recording, which have no values
   }
 
   Explanation& explanation_;

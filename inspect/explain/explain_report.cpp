@@ -1,4 +1,4 @@
-// Formats explanations as tables and as an HTML page.
+// Explanations as text tables and as an HTML page.
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
@@ -34,7 +34,7 @@ std::string figure_of(const Explanation::Proposal& proposal) {
   return proposal.bytes > 0 ? format_bytes(proposal.bytes) : text;
 }
 
-/// The indices of the `rows` most costly kernels, in order.
+/// Indices of the `rows` most costly kernels, in the order in which they ran.
 std::vector<size_t> most_costly(const std::vector<Explanation::Kernel>& kernels, size_t rows) {
   std::vector<size_t> numbers(kernels.size());
   std::iota(numbers.begin(), numbers.end(), size_t{0});
@@ -61,7 +61,7 @@ using detail::escaped;
 
 // ---- The page -------------------------------------------------------------------------------------------------------
 
-/// Consecutive calls of the forward pass that belong to one layer, or to one operator outside of layers.
+/// Consecutive calls of the forward pass that belong to one layer, or to one operator outside layers.
 struct Box {
   std::string key, title;
   Shape result;
@@ -70,7 +70,7 @@ struct Box {
   size_t rank = 0, column = 0;
 };
 
-/// "crossentropy" for cross_entropy and for CrossEntropy, because operators in backward are named after their nodes.
+/// "crossentropy" for both cross_entropy and CrossEntropy, the names of an operator and its node.
 std::string plain_name(const std::string& name) {
   std::string text;
   for (const char c : name)
@@ -102,7 +102,8 @@ std::vector<Box> boxes_of(const Explanation& explanation, std::vector<size_t>& b
       if (box_of[input] != boxes.size() - 1) box.inputs.insert(box_of[input]);
   }
   std::string last;
-  for (; at < explanation.calls.size() && explanation.calls[at].backward; ++at) {  // last box of a layer first
+  // If a layer has several boxes, the backward pass reaches its last box first.
+  for (; at < explanation.calls.size() && explanation.calls[at].backward; ++at) {
     const std::string key = key_of(explanation.calls[at]);
     std::vector<size_t>& list = of_key[key];
     if (key != last && !last.empty() && of_key[last].size() > 1) of_key[last].pop_back();
@@ -143,10 +144,10 @@ std::string detail::escaped(const std::string& text) {
   return result;
 }
 
-// Boxes are arranged from top to bottom in the order of data flow, with lines from producers to consumers. The redder a
-// box, the larger its share of the step's time.
+// Draws boxes below each other in the order of their data, and lines from the box that computes data to those that read
+// it. The redder a box, the larger its share of the step's time.
 std::string detail::picture_of(const Explanation& explanation, std::vector<size_t>* box_of) {
-  const auto fitting = [](const std::string& title) {  // the end is more informative than the start
+  const auto fitting = [](const std::string& title) {  // cuts the beginning, as the end tells more
     constexpr size_t kMost = 44;
     return escaped(title.size() > kMost ? "\u2026" + title.substr(title.size() - kMost + 1) : title);
   };
@@ -170,7 +171,7 @@ std::string detail::picture_of(const Explanation& explanation, std::vector<size_
       const size_t x1 = kMargin + box.column * kStepX, y1 = box.rank * kStepY;
       if (box.rank == from.rank + 1)
         print_to(svg, "<path d=\"M%zu %zu L%zu %zu\"/>\n", x0 + kWidth / 2, y0, x1 + kWidth / 2, y1);
-      else  // around boxes in between, on the left
+      else  // a curve to the left, around the boxes in between
         print_to(svg, "<path d=\"M%zu %zu C%zu %zu %zu %zu %zu %zu\"/>\n", x0, y0 - kHeight / 2, x0 - kMargin,
                  y0 + kStepY / 2, x1 - kMargin, y1 - kStepY / 2, x1, y1 + kHeight / 2);
     }
@@ -201,13 +202,12 @@ std::string Explanation::str(size_t rows) const {
              format_bytes(kernel.bytes).c_str(), static_cast<double>(kernel.flops) / 1e6, 1e3 * kernel.seconds,
              100 * kernel.roofline, kernel.reason.c_str());
   }
-  if (kernels.size() > rows) print_to(text, "and %zu faster ones\n", kernels.size() - rows);
+  if (kernels.size() > rows) print_to(text, "and %zu cheaper ones\n", kernels.size() - rows);
   print_to(text, "     between kernels %.4f ms\n", 1e3 * between_seconds);
 
   int64_t bytes = 0;
   for (const Saved& one : saved) bytes += one.bytes;
-  print_to(text,
-           "\npeak memory: %s in addition to that before the step, in call %zu; saved for the backward pass: %s\n",
+  print_to(text, "\nmost memory: %s beyond what was allocated before, in call %zu; saved for the backward pass: %s\n",
            format_bytes(peak_bytes).c_str(), peak_call, format_bytes(bytes).c_str());
   for (size_t i = 0; i < std::min<size_t>(saved.size(), 20); ++i)
     print_to(text, "  %10s %-22s of %s; kept by %s; until %s%s\n", format_bytes(saved[i].bytes).c_str(),
@@ -222,7 +222,7 @@ std::string Explanation::str(size_t rows) const {
     print_to(text, list == &faster ? "\nwhat would save time:\n" : "\nwhat would save memory:\n");
     for (const Proposal& proposal : *list)
       print_to(text, "  %s: %s (%s)\n", proposal.change.c_str(), figure_of(proposal).c_str(), proposal.basis.c_str());
-    if (list->empty()) text += "  none of the changes tried\n";
+    if (list->empty()) text += "  nothing found\n";
   }
   for (const std::string& note : notes) text += "note: " + note + "\n";
   return text;
@@ -256,8 +256,8 @@ std::string Explanation::html(const std::string& title) const {
                     number("%.4f", 1e3 * kernel.seconds), number("%.0f", 100 * kernel.roofline)});
   }
   page += row_of({"", "", "between kernels", "", "", "", "", "", "", "", number("%.4f", 1e3 * between_seconds), ""});
-  page += "</table>\n<h2>Saved for the backward pass</h2>\n<p>Peak memory: " + format_bytes(peak_bytes) +
-          " in addition to that before the step, in call " + std::to_string(peak_call) + ".</p>\n<table>" +
+  page += "</table>\n<h2>Saved for the backward pass</h2>\n<p>Most memory: " + format_bytes(peak_bytes) +
+          " beyond what was allocated before the step, in call " + std::to_string(peak_call) + ".</p>\n<table>" +
           row_of({"bytes", "shape", "made by", "kept by", "until", "at the peak"}, "th");
   for (const Saved& one : saved)
     page += row_of({format_bytes(one.bytes), to_string(one.shape), one.made_by, joined(one.kept_by), one.until,

@@ -1,4 +1,4 @@
-// Measures the limits of the device through the backend.
+// Measures the limits of a device with kernels of its backend.
 #include <algorithm>
 #include <cmath>
 
@@ -26,7 +26,7 @@ Roofline measure_roofline(Device device) {
   };
   const auto rate = [&](int64_t amount, const std::function<void()>& work) {
     if (!on_gpu) return static_cast<double>(amount) / detail::least_seconds(30, work);
-    constexpr int kTimes = 8;  // in one graph, so that launch overhead is not measured
+    constexpr int kTimes = 8;  // several in one graph, so that its launch does not count
     work();
     return static_cast<double>(amount) * kTimes / detail::least_captured_seconds(10, [&] {
              for (int i = 0; i < kTimes; ++i) work();

@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-/// first_numbers() for memory of any device; "" if too much would have to be copied.
+/// first_numbers() for memory of any device. Empty if too much would have to be copied.
 std::string numbers_of(const View& x) {
   if (x.device.is_cpu()) return detail::first_numbers(x, LabRecording::kValues);
   constexpr int64_t kMost = 1 << 20;
@@ -30,12 +30,12 @@ std::string numbers_of(const View& x) {
   return detail::first_numbers(View(x, copy.data() - extent.begin), LabRecording::kValues);
 }
 
-/// Names an operator that has run.
+/// The name of an operator for the page.
 std::string name_of_operator(const graph::Origin& origin) {
   return origin.module.empty() ? origin.str() : origin.op + " of " + origin.module;
 }
 
-/// Collects the data for the page from the last watched step.
+/// Records what the page needs about the last watched step.
 class LabWatch final : public detail::StepWatch {
  public:
   LabWatch(LabRecording& recording, const nn::Module* net) : recording_(recording), net_(net) {}
@@ -118,7 +118,7 @@ class LabWatch final : public detail::StepWatch {
     outside_[static_cast<const char*>(array.data()) + array.nbytes()] = {array.data(), recording_.blocks.size()};
     recording_.blocks.push_back({name, "", "", static_cast<int64_t>(array.nbytes()), 0, 0});
   }
-  /// The number of the block that contains this address.
+  /// The number of the block that has this address now.
   size_t number_of(const void* data) {
     if (const auto* block = memory_->find(data)) return number_of_block(place_of(*block));
     const auto after = outside_.upper_bound(data);
@@ -136,12 +136,12 @@ class LabWatch final : public detail::StepWatch {
   const nn::Module* const net_;
   detail::WatchedMemory* memory_ = nullptr;
   std::map<size_t, size_t> numbers_;        // from watched blocks to recording_.blocks
-  std::map<const void*, Outside> outside_;  // memory from before the first watched step, by end address
-  graph::Origin last_;                      // origin of the last call
+  std::map<const void*, Outside> outside_;  // memory from before the first watched step, by its end
+  graph::Origin last_;                      // the last call's origin
 };
 
 using detail::kMostBytes;
-constexpr size_t kMostNumbers = 4 << 20, kMostOperands = 24;  // size of data in bytes; operands of a call
+constexpr size_t kMostNumbers = 4 << 20, kMostOperands = 24;  // bytes of numbers in all; operands per call
 
 std::string type_of(DType dtype, const Shape& shape) { return std::string(name(dtype)) + " " + to_string(shape); }
 
@@ -168,12 +168,12 @@ json data_of(const LabRecording& recording, const std::vector<size_t>& boxes) {
       operands.push_back({texts(operand.name), operand.block, texts(type_of(operand.dtype, operand.shape)),
                           int{operand.is_written}, texts(keeps ? operand.values : "")});
     }
-    const std::string where = graph::Origin{"", "", call.origin.where}.str();  // ", train.cpp:41", or ""
+    const std::string where = graph::Origin{"", "", call.origin.where}.str();  // ", train.cpp:41" or empty
     const json box = at < boxes.size() && boxes[at] != SIZE_MAX ? json(boxes[at]) : json(-1);
     calls.push_back({texts(call.op), texts(call.origin.module), texts(call.name),
                      texts(where.substr(std::min<size_t>(2, where.size()))), texts(kernels[at]), int{call.backward},
                      std::round(1e9 * call.seconds) / 1e3, seen.tick, box, seen.operands.size(), std::move(operands)});
-    bytes += 60 + 64 * calls.back().back().size();  // including the operands' blocks
+    bytes += 60 + 64 * calls.back().back().size();  // including the blocks of the operands
     for (; next_saved < recording.saved.size() && recording.saved[next_saved].call <= at; ++next_saved) {
       const LabRecording::Saved& one = recording.saved[next_saved];
       saved.push_back({one.call, one.block, texts(to_string(one.shape)), texts(one.kept_by), one.version});

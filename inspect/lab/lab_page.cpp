@@ -1,11 +1,12 @@
-// The page of a recording: style, script, and insertion of data and picture.
+// The HTML page of a recording: its style, its script, and the insertion of data and picture.
 #include <gradus/inspect/explain/explain_parts.h>
 #include <gradus/inspect/lab/lab_parts.h>
 
 namespace gradus::training::detail {
 namespace {
 
-// Errors are shown in #message. The script precedes the data, so that it is complete even if a file was truncated.
+// Errors are shown in #message. The script comes before the data, so that it is complete even if the file is cut off
+// within the data.
 constexpr char kStyle[] = R"html(<style>
 :root { color-scheme: light dark; --hot: #e2603c; --cold: #3c7ae2; --line: #8886; --here: #1a73e8; }
 body { font: 14px sans-serif; margin: 1em; }
@@ -54,7 +55,7 @@ constexpr char kScript[] = R"html(</div></div></div>
 const byId = (id) => document.getElementById(id);
 const SVG = 'http://www.w3.org/2000/svg';
 
-// Data of the recording are inserted into the page as text, never as HTML.
+// Texts of the recording are inserted as text, never as HTML.
 function add(parent, tag, text, style) {
   const child = document.createElement(tag);
   if (text !== undefined) child.textContent = text;
@@ -83,7 +84,7 @@ function bytesOf(bytes) {
 }
 const timeOf = (us) => (us >= 1000 ? +(us / 1000).toPrecision(4) + ' ms' : +us.toPrecision(3) + ' \u00b5s');
 
-// Shows values "1 0.5 nan" of a type "float32 (2, 3)" in rows of the last dimension, at most ten next to each other.
+// Shows the numbers "1 0.5 nan" of an array "float32 (2, 3)" in rows along the last dimension, at most ten in a row.
 function addNumbers(parent, values, type) {
   if (values === '') return add(parent, 'span', 'not kept', 'small');
   const shape = (type.match(/\d+(?=[,)])/g) || []).map(Number);
@@ -117,7 +118,7 @@ function addTable(parent, titles, rows) {
   return table;
 }
 
-// A list of up to 100,000 rows. Only the visible ones are in the document.
+// A list that adds only visible rows to the document, because there may be 100,000 rows.
 function addList(parent, count, fill, choose) {
   const HEIGHT = 20, space = add(parent, 'div');
   space.style.height = HEIGHT * count + 'px';
@@ -143,7 +144,7 @@ function addList(parent, count, fill, choose) {
   };
 }
 
-// A chart with a width of 1000 units and a cursor; choose(share) is called with the position of a click, from 0 to 1.
+// A chart with a width of 1000 units and a cursor. A click calls choose(share) with its position from 0 to 1.
 function addChart(title, choose) {
   add(byId('charts'), 'span', title, 'small');
   const chart = draw(byId('charts'), 'svg', {class: 'chart', viewBox: '0 0 1000 70', preserveAspectRatio: 'none'});
@@ -182,7 +183,7 @@ function stepPage(data, choose) {
   const blockName = (block) => texts[block[0]] || maker(block);
   const allTime = calls.reduce((sum, call) => sum + call[6], 0);
 
-  // Memory over allocations and releases. Shows the maximum of those within the same unit of the chart.
+  // Memory over time. If several changes fall on one unit of the chart, it shows the largest value.
   const changes = new Map();
   for (const block of blocks) {
     if (isOutside(block)) continue;
@@ -200,7 +201,7 @@ function stepPage(data, choose) {
     const column = Math.min(999, Math.floor(xOf(tick)));
     columns[column] = Math.max(columns[column] || 0, bytes);
   }
-  const bytesBefore = (tick) => {  // of the blocks that exist when a call begins
+  const bytesBefore = (tick) => {  // bytes of the blocks that exist when a call begins
     let low = 0, high = atTick.length;
     while (low < high) {
       const middle = (low + high) >> 1;
@@ -223,7 +224,7 @@ function stepPage(data, choose) {
   draw(memory, 'path', {d: path + ` L1000 ${height} L1000 70 Z`, fill: 'var(--cold)', 'fill-opacity': 0.5});
   const cursor = memoryCursor();
 
-  // Time: calls next to each other. Neighbours of the same pass that are too narrow to be seen are merged.
+  // Time: calls side by side. Neighbours of the same pass are merged if they are too narrow to be seen.
   const begins = [];
   let sum = 0;
   for (const call of calls) begins.push(sum), sum += call[6];
@@ -284,7 +285,7 @@ function stepPage(data, choose) {
     }
     scrollTo(at);
     const isPeak = call[7] <= peakTick && (at + 1 === calls.length || peakTick < calls[at + 1][7]);
-    return phaseOf(at) + (isPeak ? ', peak memory' : '');
+    return phaseOf(at) + (isPeak ? ', most memory' : '');
   };
   const notes = data.notes.concat(data.left_out ? [`${data.left_out} calls more did not fit into this page`] : []);
   return {count: calls.length, what: 'call', show, notes};
@@ -294,7 +295,7 @@ function messagesPage(data, choose) {
   const {events, texts, ranks} = data, [SENDS, RECEIVES, FAILS] = [0, 1, 2];
   check(Array.isArray(events) && Array.isArray(texts) && Array.isArray(data.notes), 'a list is missing');
   check(texts.every((text) => typeof text === 'string') && isCount(ranks, 10000), 'the texts or ranks are wrong');
-  const ends = new Map();  // for each message, the positions where it is sent and received
+  const ends = new Map();  // for each message, the events that send and receive it
   events.forEach((event, i) => {
     check(Array.isArray(event) && event.length === 8 && isCount(event[0], 3) && isCount(event[1], ranks) &&
           isCount(event[2] + 1, ranks + 1) && isCount(event[3]) && isCount(event[5]) &&
@@ -308,7 +309,7 @@ function messagesPage(data, choose) {
     if (events[i][0] === FAILS) row.classList.add('backward');
   }, choose);
 
-  // Time runs downwards, with a line for each rank and an arrow for each message; future events are pale.
+  // Time runs downwards, with a line for each rank and an arrow for each message. Later messages are pale.
   const LANE = 130, STEP = 22, AROUND = 12;
   const drawLanes = (at) => {
     const begin = Math.max(0, Math.min(at - AROUND, events.length - 2 * AROUND - 1));
@@ -329,7 +330,7 @@ function messagesPage(data, choose) {
     for (const {[SENDS]: sent, [RECEIVES]: received} of ends.values()) {
       if (sent === undefined || sent >= end || (received === undefined ? sent : received) < begin) continue;
       const [, from, to] = events[sent], arrived = received !== undefined && received <= at;
-      const share = arrived || sent > at ? 1 : 0.5;  // half of the way while it is in transit
+      const share = arrived || sent > at ? 1 : 0.5;  // a message that has not arrived is drawn half the way
       const [x0, y0] = [x(from), edge(sent)], [x1, y1] = [x(to), edge(received === undefined ? sent + 1 : received)];
       const [x2, y2] = [x0 + share * (x1 - x0), y0 + share * (y1 - y0)], angle = Math.atan2(y1 - y0, x1 - x0);
       const tip = (turn) => `L${x2 - 8 * Math.cos(angle + turn)} ${y2 - 8 * Math.sin(angle + turn)}`;

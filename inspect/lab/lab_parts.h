@@ -9,13 +9,14 @@
 
 namespace gradus::training::detail {
 
-/// The first `count` elements of a CPU array as "1 0.5 nan", with enough digits to restore every bit.
+/// The first `count` elements of an array on the CPU as text such as "1 0.5 nan", with enough digits to restore all
+/// bits.
 std::string first_numbers(const View& x, int64_t count);
 
-/// Maximum size of rows and texts in a page, in bytes. Further rows are left out.
+/// The limit for the rows and texts of a page in bytes. Further rows are left out.
 inline constexpr size_t kMostBytes = 24 << 20;
 
-/// The texts of a page without duplicates; rows refer to them by number.
+/// The texts of a page. Each is stored once, and rows refer to it by number.
 class Texts {
  public:
   size_t operator()(const std::string& text) {
@@ -32,8 +33,8 @@ class Texts {
   size_t bytes_ = 0;
 };
 
-/// Makes a page with data in JSON; `picture` is HTML. Data are escaped so that they cannot become part of the page's
-/// HTML.
+/// The page for data in JSON. `picture` is HTML and is inserted unchanged. The data are escaped, so that their texts
+/// cannot become a part of the page's HTML.
 std::string lab_page(const std::string& title, const std::string& picture, const std::string& json);
 
 }  // namespace gradus::training::detail

@@ -1,4 +1,4 @@
-// explain: its description of a step, and that it finds problems planted in a step.
+// explain: what it says of a step, and that it names what was planted.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -22,7 +22,7 @@ namespace {
 
 const ExplainOptions kFew = ExplainOptions().warm_up(1).steps(1);
 
-/// A training step of a net on random data.
+/// A step of a net on random numbers.
 struct ExplainedNet {
   explicit ExplainedNet(const nn::Sequential& net, const Shape& shape)
       : net(net), sgd(net->parameters(), optim::SGDOptions(0.01).momentum(0.9)), x(randn(shape)),
@@ -37,7 +37,7 @@ struct ExplainedNet {
   Tensor x, target;
 };
 
-/// openmp, except for one kernel that sleeps.
+/// openmp, but for one kernel, which sleeps.
 class SleepyBackend final : public BackendInterceptor<SleepyBackend> {
  public:
   std::string_view name() const override { return "sleepy"; }
@@ -60,7 +60,7 @@ bool any_of(const std::vector<Explanation::Proposal>& list, const std::string& p
 
 }  // namespace
 
-TEST_CASE("explain lists kernels with reasons, and saved memory with its lifetime", "[explain]") {
+TEST_CASE("explain lists kernels with their reasons, and what is saved until when", "[explain]") {
   manual_seed(1);
   ExplainedNet step(benchmarks::lenet(), {4, 1, 28, 28});
   const Explanation explanation = explain([&] { step(); }, kFew);
@@ -93,7 +93,7 @@ TEST_CASE("explain lists kernels with reasons, and saved memory with its lifetim
   CHECK(last.name == "sgd_step");
   CHECK(last.bytes > 3 * 4 * 61706);  // parameters, gradients and momenta
 
-  // The second convolution reads the result of the first pooling.
+  // The second convolution reads what the first pooling wrote.
   CHECK(explanation.calls[1].inputs == std::vector<size_t>{0});
   CHECK(explanation.calls[2].inputs == std::vector<size_t>{1});
 
@@ -110,7 +110,7 @@ TEST_CASE("explain lists kernels with reasons, and saved memory with its lifetim
   const std::string text = explanation.str(), page = explanation.html("LeNet & more");
   CHECK_THAT(text, contains("between kernels") && contains("channels do not fill vectors") && contains("kept by"));
   CHECK_THAT(page, contains("<svg") && contains("LeNet &amp; more") && contains("0: conv2d_relu"));
-  CHECK(page.find("src=") == std::string::npos);  // the page has no external references
+  CHECK(page.find("src=") == std::string::npos);  // nothing is loaded from elsewhere
   CHECK(page.find("href=") == std::string::npos);
 }
 
@@ -127,7 +127,7 @@ TEST_CASE("explain names a slow kernel", "[explain]") {
   CHECK(named->seconds > 0.019);
 }
 
-TEST_CASE("explain describes a step that cannot be recorded, with the reason", "[explain]") {
+TEST_CASE("explain shows a step that cannot be recorded, and says why it cannot", "[explain]") {
   ExplainedNet step(nn::Sequential(nn::Linear(8, 2)), {4, 8});
   double loss = 0;
   const Explanation explanation = explain(
@@ -143,7 +143,7 @@ TEST_CASE("explain describes a step that cannot be recorded, with the reason", "
   CHECK(std::isfinite(loss));
 }
 
-TEST_CASE("explain names memory that is kept from step to step", "[explain]") {
+TEST_CASE("explain names memory that the program keeps from step to step", "[explain]") {
   ExplainedNet step(nn::Sequential(nn::Linear(8, 2)), {4, 8});
   std::vector<Tensor> kept;
   const Explanation explanation = explain(
@@ -159,10 +159,10 @@ TEST_CASE("explain names memory that is kept from step to step", "[explain]") {
   CHECK(explanation.leaks[0].bytes == 128);
   CHECK(any_of(explanation.smaller, "release (4, 8) made by mul"));
   CHECK_THAT(explanation.str(), contains("kept from step to step: 128 B (4, 8), made by mul"));
-  for (const Tensor& tensor : kept) CHECK(tensor.equal(step.x * 2));  // kept tensors remain valid
+  for (const Tensor& tensor : kept) CHECK(tensor.equal(step.x * 2));  // they are the step's own, and stay good
 }
 
-TEST_CASE("explain draws a sum of two paths, and finds producers and consumers", "[explain]") {
+TEST_CASE("explain draws a sum of two paths, and knows who reads whose result", "[explain]") {
   struct Block : nn::Module {
     nn::Conv2d conv = register_module("conv", nn::Conv2d(nn::Conv2dOptions(16, 16, 3).padding(1)));
     Tensor forward(const Tensor& x) { return relu(conv(x)) + x; }
@@ -180,7 +180,7 @@ TEST_CASE("explain draws a sum of two paths, and finds producers and consumers",
   CHECK(explanation.calls[relu].inputs == std::vector<size_t>{conv});
   CHECK(explanation.calls[add].inputs == std::vector<size_t>{relu, mul});
   CHECK_THAT(explanation.html(), contains(" C") && contains("conv: conv2d") && contains(">relu<") && contains(">add<"));
-  // Lines start below one box and end above another; curves start and end in the middle of a side.
+  // Lines begin below one box and end above another; curves begin and end in the middle of a side.
   const std::string page = explanation.html();
   std::set<int> tops;
   int height = 0;
@@ -200,7 +200,7 @@ TEST_CASE("explain draws a sum of two paths, and finds producers and consumers",
   CHECK(explanation.notes.empty());
 }
 
-TEST_CASE("explain passes on errors of the step and cleans up", "[explain]") {
+TEST_CASE("explain passes errors of the step on and leaves nothing behind", "[explain]") {
   Backend* const before = &current_backend(DeviceType::cpu);
   int calls = 0;
   const auto fails_at = [&](int number) {

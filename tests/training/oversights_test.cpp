@@ -9,7 +9,7 @@ using test::contains;
 
 namespace {
 
-/// `lost` is a member that was not registered, `idle` a registered layer that forward does not use.
+/// `lost` is a member that nobody registered, `idle` a registered one that forward leaves out.
 struct Forgetful : nn::Module {
   nn::Linear first = register_module("first", nn::Linear(3, 4));
   nn::Linear idle = register_module("idle", nn::Linear(4, 4));
@@ -27,14 +27,14 @@ Tensor backward_of(Forgetful& net) {
 
 }  // namespace
 
-TEST_CASE("oversights: layers that are unused, not registered, or unknown to the optimizer") {
+TEST_CASE("oversights: layers that are idle, not registered, unknown to the optimizer") {
   Forgetful net;
   optim::SGD sgd(net.first->parameters(), 0.1);
   const Tensor loss = backward_of(net);
   const std::vector<std::string> lines = training::find_oversights(net, loss, &sgd);
   REQUIRE(lines.size() == 6);
   CHECK(lines[0] == "parameter 'idle.weight' got no gradient: does forward() use it?");
-  CHECK(lines[1] == "parameter 'idle.weight' is not in the optimizer: it is not trained");
+  CHECK(lines[1] == "parameter 'idle.weight' is not in the optimizer, so it will not change");
   CHECK_THAT(lines[2], contains("'idle.bias' got no gradient"));
   CHECK_THAT(lines[4] + lines[5],
              contains("a tensor of shape (2, 4) gets a gradient but is not a parameter of the net"));
@@ -46,7 +46,7 @@ TEST_CASE("oversights: layers that are unused, not registered, or unknown to the
   CHECK(said.str().find("optimizer") == std::string::npos);
 }
 
-TEST_CASE("oversights: none in a net with a frozen layer and a tied weight") {
+TEST_CASE("oversights: a net without any, with a frozen layer and a tied weight") {
   Forgetful net;
   net.uses_idle = true;
   net.register_module("lost", net.lost);

@@ -1,4 +1,4 @@
-// StaticStep: recorded steps give exactly the results of eager steps, in planned memory.
+// StaticStep: recorded steps have the bits of eager ones, in planned memory.
 #include <gradus/benchmarks/nets.h>
 #include <gradus/gradus.h>
 #include <gradus/graph/executor.h>
@@ -15,8 +15,7 @@ namespace {
 
 enum class Rule : uint8_t { sgd, adamw };
 
-/// Runs steps of a net on batches of `batch` images, and sometimes one image more. The results are the losses,
-/// parameters and buffers.
+/// Some steps of a net on batches of `batch`, and of one more now and then: the losses, then parameters and buffers.
 struct Training {
   Training(const benchmarks::Workload& workload, int64_t batch, Rule rule, bool recorded) {
     manual_seed(11);
@@ -42,7 +41,7 @@ struct Training {
     }
     for (const Tensor& tensor : parameters) results.push_back(tensor.detach());
     for (const Tensor& tensor : net.ptr()->buffers()) results.push_back(tensor);
-    results.push_back(rand({2}));  // the generator has the same state as after eager steps
+    results.push_back(rand({2}));  // the generator is where eager steps leave it
   }
 
   nn::AnyModule net;
@@ -56,7 +55,7 @@ void check_equal(const std::vector<Tensor>& got, const std::vector<Tensor>& expe
   for (size_t i = 0; i < got.size(); ++i) CHECK(got[i].equal(expected[i]));
 }
 
-/// A step y = 2 x with a parameter that it changes.
+/// A step y = 2 x of its own, and a parameter that it moves.
 struct Small {
   Tensor w = ones({4}).requires_grad_();
   optim::SGD optimizer{{w}, optim::SGDOptions(0.5)};
@@ -74,7 +73,7 @@ struct Small {
 
 }  // namespace
 
-TEST_CASE("recorded steps of all nets equal eager steps exactly", "[static_step]") {
+TEST_CASE("recorded steps of all nets have the bits of eager ones", "[static_step]") {
   for (const char* backend : {"openmp", "naive"}) {
     const BackendGuard guard(backend);
     for (const benchmarks::Workload& workload : benchmarks::workloads()) {
@@ -114,7 +113,7 @@ TEST_CASE("the recording knows the peak of the eager step to the byte", "[static
     }
 }
 
-TEST_CASE("a checkpointed function in a recorded step draws its random numbers a second time", "[static_step]") {
+TEST_CASE("a checkpoint in a recorded step draws its random numbers a second time", "[static_step]") {
   const auto train = [](bool recorded) {
     manual_seed(5);
     Tensor w = ones({64}).requires_grad_();
@@ -136,7 +135,7 @@ TEST_CASE("a checkpointed function in a recorded step draws its random numbers a
   check_equal(train(true), train(false));
 }
 
-TEST_CASE("each batch size has a recording, up to a maximum number", "[static_step]") {
+TEST_CASE("each size of batch has a recording, up to a number", "[static_step]") {
   Small small;
   int calls = 0;
   StaticStep step(
@@ -159,21 +158,21 @@ TEST_CASE("each batch size has a recording, up to a maximum number", "[static_st
   CHECK(calls == 3);
   run(2), run(1), run(2);
   CHECK(calls == 4);
-  run(3), run(3);  // a third size is run eagerly
+  run(3), run(3);  // a third size stays eager
   CHECK(calls == 6);
   run(1);
   CHECK(step.executor() == first);
-  small.optimizer.param_groups()[0].options().set_lr(0.25);  // read from device memory
+  small.optimizer.param_groups()[0].options().set_lr(0.25);  // read from memory
   run(1);
   CHECK(calls == 6);
-  static_cast<optim::SGDOptions&>(small.optimizer.param_groups()[0].options()).momentum(0.5);  // a kernel argument
-  CHECK_THROWS_WITH(run(1), contains("state"));  // an eager step must create the state first
+  static_cast<optim::SGDOptions&>(small.optimizer.param_groups()[0].options()).momentum(0.5);  // an argument
+  CHECK_THROWS_WITH(run(1), contains("state"));  // made by an eager step alone
   step.reset();
   run(1);
   CHECK(calls == 8);
 }
 
-TEST_CASE("errors of a recorded step name what cannot be recorded", "[static_step]") {
+TEST_CASE("a recorded step names what it cannot do", "[static_step]") {
   Small small;
   const Tensor x = ones({4});
   const auto message_of = [&](auto loss) -> std::string {
@@ -201,7 +200,7 @@ TEST_CASE("errors of a recorded step name what cannot be recorded", "[static_ste
   CHECK_THAT(
       [&] {
         StaticStep step(kCPU, {&small.optimizer}, [&](const TensorList& batch) -> TensorList {
-          (batch[0] * small.w).sum().backward();  // adds to an existing gradient
+          (batch[0] * small.w).sum().backward();  // adds to what is there
           small.optimizer.step();
           return {};
         });
@@ -224,16 +223,16 @@ TEST_CASE("errors of a recorded step name what cannot be recorded", "[static_ste
              contains("'add_'") && contains("values from the host"));
 }
 
-TEST_CASE("only one recording at a time is possible", "[static_step]") {
+TEST_CASE("one recording at a time", "[static_step]") {
   graph::Recorder recorder;
   const Tensor y = ones({2}) * 2;
   CHECK_THROWS_WITH(graph::Recorder(), contains("already recording a step"));
   CHECK(recorder.finish().calls().size() == 2);
   CHECK_THROWS_WITH(recorder.finish(), contains("finished"));
-  CHECK_FALSE(y.equal(ones({2}) * 2));  // it has no data
+  CHECK_FALSE(y.equal(ones({2}) * 2));  // it has no numbers
 }
 
-TEST_CASE("constants that a step creates are part of its recording", "[static_step]") {
+TEST_CASE("numbers that a step makes are part of its recording", "[static_step]") {
   Small small;
   StaticStep step = small.step([&](const Tensor& x) {
     return (x * tensor({1.0f, 2.0f, 3.0f, 4.0f}) * small.w).sum() + zeros({4}).add_(small.w).sum();
@@ -256,7 +255,7 @@ TEST_CASE("constants that a step creates are part of its recording", "[static_st
   }
 }
 
-TEST_CASE("a recording can be printed as text", "[static_step]") {
+TEST_CASE("a recorded step is printed as text", "[static_step]") {
   Small small;
   StaticStep step = small.step([&](const Tensor& x) { return (x * small.w).sum(); });
   for (int i = 0; i < 2; ++i) step({ones({4})});
@@ -265,7 +264,34 @@ TEST_CASE("a recording can be printed as text", "[static_step]") {
                        contains("# mul, static_step_test.cpp:") && contains("advance_step"));
 }
 
-TEST_CASE("gradients of large weights are computed after the activations are released", "[static_step]") {
+TEST_CASE("arguments of all kinds are printed", "[static_step]") {
+  const Tensor x = randn({4, 6}), index = tensor({2, 0}, kLong), images = randn({1, 2, 5, 5});
+  graph::Recorder recorder;
+  const Tensor odd = x.transpose(0, 1).slice(0, 1, 6, 2);  // has strides and an offset
+  TensorList results = {(odd * 0.1).clamp(-1, 1),
+                        x.index_select(1, index),
+                        std::get<0>(x.sort(1)),
+                        x.argmax(1),
+                        x.cumsum(0),
+                        dropout(x, 0.25),
+                        rand({3}),
+                        x + tensor({1.5f, 2, 3, 4, 5, 6}),
+                        x.to(kLong) + 3,
+                        adaptive_avg_pool2d(images, 3),
+                        x.pow(2).sum(1),
+                        x.flip(1)};
+  graph::Graph graph = recorder.finish();
+  graph.set_name(x.array(), "x");
+  graph.set_result(results[0].array());
+  CHECK_THAT(graph.str(), contains("%0 = external x, 96 bytes\n") && contains(" strides (2, 6) float32") &&
+                              contains("+4 (") && contains("p 0.25") && contains(" = constant, 24 bytes\n") &&
+                              contains(" = result, ") && contains("op argmax") && contains("scalar 3,") &&
+                              contains("rows.weight [") && contains("state.device_offset true"));
+  CHECK_THAT(graph.dot(), contains("digraph step {") && contains("label=\"arg_reduce\"") &&
+                              contains("[shape=ellipse, label=\"x\"]") && contains("[label=\"(4, 6) float32\"]"));
+}
+
+TEST_CASE("gradients of large weights wait until the activations are gone", "[static_step]") {
   manual_seed(2);
   nn::Sequential net = benchmarks::stl10_net();
   optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1));
@@ -287,5 +313,5 @@ TEST_CASE("gradients of large weights are computed after the activations are rel
         0.7 * static_cast<double>(as_recorded.lower_bound));
   const std::string text = graph.str();
   graph::order_for_memory(graph);
-  CHECK(graph.str() == text);  // the pass changes nothing more
+  CHECK(graph.str() == text);  // there is nothing left to gain
 }

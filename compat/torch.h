@@ -454,8 +454,8 @@ using torch::upsample_nearest2d;
 using ScalarType = gradus::DType;
 namespace indexing = torch::indexing;
 
-/// The process-wide switches that gradus also has, in core/runtime/cuda.h and core/runtime/cudnn.h. LibTorch's cuDNN is deterministic
-/// only on request; gradus's is by default.
+/// The process-wide switches that gradus also has, in core/runtime/cuda.h and core/runtime/cudnn.h. LibTorch's cuDNN is
+/// deterministic only on request; gradus's is by default.
 class Context {
  public:
   bool hasCUDA() const { return cuda::is_available(); }

@@ -1,6 +1,6 @@
 // The element-wise operations of two arguments. To add an operation, add a line to the list below and a formula to
-// core/formulas/scalar_binary.h. Its BinaryOp value, name, traits, autocast rule and the case in visit() are generated from the
-// line.
+// core/formulas/scalar_binary.h. Its BinaryOp value, name, traits, autocast rule and the case in visit() are generated
+// from the line.
 #pragma once
 
 #include <iterator>

@@ -45,8 +45,8 @@ struct Stencil {
 enum class Reduction : uint8_t { none, mean, sum };
 
 /// The state of one random draw: element i of the result is a function of (seed, offset + *device_offset, i) alone;
-/// core/runtime/random.h defines the streams. `device_offset` (device memory, may be null) gives each replay of a captured
-/// graph new numbers.
+/// core/runtime/random.h defines the streams. `device_offset` (device memory, may be null) gives each replay of a
+/// captured graph new numbers.
 struct RandomState {
   uint64_t seed = 0, offset = 0;
   const uint64_t* device_offset = nullptr;

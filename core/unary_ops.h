@@ -1,6 +1,6 @@
 // The element-wise operations of one argument. To add an operation, add a line to the list below and a formula to
-// core/formulas/scalar_unary.h. Its UnaryOp value, name, traits, autocast rule and the case in visit() are generated from the
-// line.
+// core/formulas/scalar_unary.h. Its UnaryOp value, name, traits, autocast rule and the case in visit() are generated
+// from the line.
 #pragma once
 
 #include <iterator>

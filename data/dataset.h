@@ -60,8 +60,9 @@ class BatchDataset {
   /// Returns one sample. Only for datasets whose batches are vectors.
   auto get(size_t index) { return std::move(get_batch({index}).at(0)); }
 
-  /// Applies `transform` to every sample, or after Stack to the batch. A transform is a class of data/transforms/transforms.h or
-  /// data/transforms/image_transforms.h, or any function of the sample (Example<>) or of its data (Tensor).
+  /// Applies `transform` to every sample, or after Stack to the batch. A transform is a class of
+  /// data/transforms/transforms.h or data/transforms/image_transforms.h, or any function of the sample (Example<>) or
+  /// of its data (Tensor).
   template <class Transform>
   auto map(Transform transform) const& {
     return detail::mapped(self(), std::move(transform));

@@ -1,5 +1,5 @@
-// Offsets in the Philox stream (core/runtime/random.h) from which the data module draws random numbers. They are so large that
-// no generator reaches them by counting from zero. Not part of the public interface.
+// Offsets in the Philox stream (core/runtime/random.h) from which the data module draws random numbers. They are so
+// large that no generator reaches them by counting from zero. Not part of the public interface.
 #pragma once
 
 #include <cstdint>

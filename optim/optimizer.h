@@ -1,10 +1,10 @@
 // Optimizer: parameter groups with options, and one step over all of them. Names and semantics follow torch::optim.
 //
 // An optimizer such as Adam (adam.h) adds only its options. They give the rule, which is the formula for one element
-// (core/formulas/optimizer_rules.h), and Optimizer does the rest: in a step it applies the rule by one kernel to all parameters
-// that have a gradient and share a step count. The kernel reads its scalars, such as the learning rate, from device
-// memory, and nothing is read back. So a step can be captured in a graph: take one eager step first (it allocates the
-// state), capture, then replay; set_lr() between replays reaches them.
+// (core/formulas/optimizer_rules.h), and Optimizer does the rest: in a step it applies the rule by one kernel to all
+// parameters that have a gradient and share a step count. The kernel reads its scalars, such as the learning rate, from
+// device memory, and nothing is read back. So a step can be captured in a graph: take one eager step first (it
+// allocates the state), capture, then replay; set_lr() between replays reaches them.
 #pragma once
 
 #include <functional>

@@ -33,8 +33,9 @@ struct CapturedStepOptions {
 
 class CapturedStep : public ReplayedStep {
  public:
-  /// `optimizers` are those that the step uses; they must live as long as this. An optimizer without a rule (has_rule())
-  /// is a ValueError, since it does not read its scalars from device memory. On the cpu every step is eager.
+  /// `optimizers` are those that the step uses; they must live as long as this. An optimizer without a rule
+  /// (has_rule()) is a ValueError, since it does not read its scalars from device memory. On the cpu every step is
+  /// eager.
   CapturedStep(Device device, std::vector<optim::Optimizer*> optimizers, Function step,
                CapturedStepOptions options = {});
 

@@ -39,8 +39,8 @@ struct StaticStepOptions {
 
 class StaticStep : public ReplayedStep {
  public:
-  /// `optimizers` are those that the step uses; they must live as long as this. An optimizer without a rule (has_rule())
-  /// is a ValueError.
+  /// `optimizers` are those that the step uses; they must live as long as this. An optimizer without a rule
+  /// (has_rule()) is a ValueError.
   StaticStep(Device device, const std::vector<optim::Optimizer*>& optimizers, Function step,
              StaticStepOptions options = {});
   ~StaticStep();

@@ -49,7 +49,8 @@ Tensor tril_indices(int64_t row, int64_t col, int64_t offset = 0, const TensorOp
 Tensor triu_indices(int64_t row, int64_t col, int64_t offset = 0, const TensorOptions& options = {},
                     Loc where = Loc::current());
 
-/// Random numbers from the default generator (core/runtime/random.h): the same on every backend after the same manual_seed.
+/// Random numbers from the default generator (core/runtime/random.h): the same on every backend after the same
+/// manual_seed.
 Tensor rand(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor randn(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
 /// int64 in [low, high) unless options say otherwise.

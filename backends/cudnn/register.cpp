@@ -2,6 +2,7 @@
 #include <gradus/backends/cudnn/cudnn.h>
 #include <gradus/core/registry.h>
 
-extern "C" const bool gradus_cudnn_is_registered = gradus::detail::add_builtin_backend(gradus::BuiltinBackend::cudnn, [] {
-  if (gradus::is_registered(gradus::DeviceType::cuda)) gradus::register_backend(gradus::make_cudnn_backend());
-});
+extern "C" const bool gradus_cudnn_is_registered =
+    gradus::detail::add_builtin_backend(gradus::BuiltinBackend::cudnn, [] {
+      if (gradus::is_registered(gradus::DeviceType::cuda)) gradus::register_backend(gradus::make_cudnn_backend());
+    });

@@ -2,6 +2,5 @@
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/registry.h>
 
-extern "C" const bool gradus_naive_is_registered = gradus::detail::add_builtin_backend(gradus::BuiltinBackend::naive, [] {
-  gradus::register_backend(gradus::make_naive_backend());
-});
+extern "C" const bool gradus_naive_is_registered = gradus::detail::add_builtin_backend(
+    gradus::BuiltinBackend::naive, [] { gradus::register_backend(gradus::make_naive_backend()); });

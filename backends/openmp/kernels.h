@@ -214,8 +214,8 @@ struct NhwcGradientArgs {
   int64_t x_row = 1;
 };
 
-/// The formulas of core/formulas/scalar_unary.h and core/formulas/scalar_binary.h over contiguous elements; null if the op has no such
-/// kernel. Results may be in the same memory as an operand.
+/// The formulas of core/formulas/scalar_unary.h and core/formulas/scalar_binary.h over contiguous elements; null if the
+/// op has no such kernel. Results may be in the same memory as an operand.
 template <class T>
 struct UnaryKernels {
   void (*apply)(const T* x, T* y, int64_t count, const UnaryArgs& args) = nullptr;
@@ -348,7 +348,8 @@ struct KernelTable {
   Kernels<double> f64;
   HalfKernels<Half> f16;
   HalfKernels<BFloat16> bf16;
-  /// Philox blocks `first`, first + 1, … of a draw (core/runtime/random.h). Pairs 2 i and 2 i + 1 come from block first + i.
+  /// Philox blocks `first`, first + 1, … of a draw (core/runtime/random.h). Pairs 2 i and 2 i + 1 come from block
+  /// first + i.
   void (*philox)(uint64_t seed, uint64_t offset, uint64_t first, int64_t blocks, uint64_t* pairs);
   /// Kernels<float>::block for A and B of pairs of bfloat16 along the depth, each pair stored as the bits of a float:
   /// C[m, n] = sum over k of A[m, k].even B[k, n].even + A[m, k].odd B[k, n].odd. Subnormal numbers count as 0. Null if

@@ -1,5 +1,5 @@
-// Element-wise functions of two numbers or vectors (see core/formulas/scalar_unary.h for the types). core/binary_ops.h has the
-// list of functions and the switch over them.
+// Element-wise functions of two numbers or vectors (see core/formulas/scalar_unary.h for the types). core/binary_ops.h
+// has the list of functions and the switch over them.
 #pragma once
 
 #include <gradus/core/binary_ops.h>

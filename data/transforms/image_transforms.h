@@ -6,9 +6,9 @@
 //                    .map(data::transforms::Normalize<>({0.491, 0.482, 0.447}, {0.247, 0.243, 0.262}))
 //                    .map(data::transforms::Stack<>());
 //
-// Images are float32 (…, C, H, W) as in data/images/image_ops.h, which has the formulas. The random numbers of a transform
-// depend on (seed, epoch, index of the sample) and not on the number of workers; outside of a loader they come from the
-// default generator. Invalid parameters are a ValueError when they are set.
+// Images are float32 (…, C, H, W) as in data/images/image_ops.h, which has the formulas. The random numbers of a
+// transform depend on (seed, epoch, index of the sample) and not on the number of workers; outside of a loader they
+// come from the default generator. Invalid parameters are a ValueError when they are set.
 #pragma once
 
 #include <optional>

@@ -187,8 +187,8 @@ void set_job_environment(const JobEnvironment& job, int token) {
 
 namespace {
 
-/// Takes the thread pool instead of OpenMP if the ranks of this machine have more threads than there are cores. OpenMP's
-/// threads wait for one another in every kernel, so each of them needs a core.
+/// Takes the thread pool instead of OpenMP if the ranks of this machine have more threads than there are cores.
+/// OpenMP's threads wait for one another in every kernel, so each of them needs a core.
 void share_cores(const JobEnvironment& job) {
   const int64_t ranks = job.local_world_size;
   if (ranks > 1 && ranks * num_threads() > num_cores()) set_thread_runtime(ThreadRuntime::pool);

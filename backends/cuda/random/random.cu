@@ -1,5 +1,6 @@
-// Random numbers: y[i] = element i, in logical order, of a stream of core/runtime/random.h, with the same bits as on the CPU.
-// Dropout draws, masks and scales in one pass. A permutation is the order of random keys; equal keys keep their order.
+// Random numbers: y[i] = element i, in logical order, of a stream of core/runtime/random.h, with the same bits as on
+// the CPU. Dropout draws, masks and scales in one pass. A permutation is the order of random keys; equal keys keep
+// their order.
 // Layout: any strides.  Grid: x = blocks of a grid-stride loop (device/map.cuh).  Block: 256 threads; a thread computes
 // four neighbours in logical order a step, which share random words.
 // Deterministic: a number depends only on seed, offset and index.

@@ -1,6 +1,6 @@
 // Element-wise kernels. Operands are converted block by block to the type of the computation (loops.h), so that every
-// op is one loop over contiguous float, double or int64: the formulas of core/formulas/scalar_unary.h and core/formulas/scalar_binary.h,
-// applied to vectors (map_kernel.h) or, for integers, to numbers.
+// op is one loop over contiguous float, double or int64: the formulas of core/formulas/scalar_unary.h and
+// core/formulas/scalar_binary.h, applied to vectors (map_kernel.h) or, for integers, to numbers.
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>

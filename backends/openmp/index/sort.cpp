@@ -1,6 +1,6 @@
-// Sorting along an axis. An element becomes an unsigned key (core/formulas/sort_key.h). Key and index together are unique, so
-// any sorting algorithm is stable. Threads share the rows. topk selects the first k, then sorts only these; a long row
-// is divided into segments by its length alone, which threads share.
+// Sorting along an axis. An element becomes an unsigned key (core/formulas/sort_key.h). Key and index together are
+// unique, so any sorting algorithm is stable. Threads share the rows. topk selects the first k, then sorts only these;
+// a long row is divided into segments by its length alone, which threads share.
 #include <algorithm>
 #include <utility>
 #include <vector>

@@ -1,6 +1,6 @@
 // Optimizer steps for all parameters at once. The parameters are divided into chunks, which the threads share; each
-// chunk is computed in vectors by the formulas of core/formulas/optimizer_rules.h, half types through float. Parameters whose
-// views differ in layout are left to NaiveBackend.
+// chunk is computed in vectors by the formulas of core/formulas/optimizer_rules.h, half types through float. Parameters
+// whose views differ in layout are left to NaiveBackend.
 #include <vector>
 
 #include <gradus/backends/openmp/kernels.h>

@@ -1,5 +1,5 @@
-// Random numbers: the streams of core/runtime/random.h, divided among threads. Element i is a function of i alone, so the
-// result is the same as on every other backend.
+// Random numbers: the streams of core/runtime/random.h, divided among threads. Element i is a function of i alone, so
+// the result is the same as on every other backend.
 #include <algorithm>
 #include <cmath>
 

@@ -1,5 +1,5 @@
-// Random words and normal numbers of core/runtime/random.h, computed in vectors with the same operations in the same order.
-// Each operation rounds as it does for a single number, so the bits are the same.
+// Random words and normal numbers of core/runtime/random.h, computed in vectors with the same operations in the same
+// order. Each operation rounds as it does for a single number, so the bits are the same.
 #pragma once
 
 #include <gradus/backends/openmp/simd/lanes.h>

@@ -34,9 +34,9 @@ struct MultiplyAdd {
   static Vector<T> apply(Vector<T> a, Vector<T> b, Vector<T> sum) { return multiply_add(a, b, sum); }
 };
 
-// Computes the first MR rows and NV vectors of a block. `args` points to them, has no null biases, and has the strides of
-// A even if A is packed. Biases are the initial values of the sums, so they need no separate pass. The rows of C are far
-// apart, which defeats the hardware prefetcher, so they are prefetched before the sums are computed.
+// Computes the first MR rows and NV vectors of a block. `args` points to them, has no null biases, and has the strides
+// of A even if A is packed. Biases are the initial values of the sums, so they need no separate pass. The rows of C are
+// far apart, which defeats the hardware prefetcher, so they are prefetched before the sums are computed.
 template <class T, class Step, int MR, int NV, bool kRows>
 [[gnu::noinline]] void tile(const BlockArgs<T>& args, FetchLines ahead) {
   const int64_t rest = args.columns - (NV - 1) * kLanes<T>;  // only the last vector may be partial

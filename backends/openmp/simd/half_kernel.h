@@ -1,6 +1,6 @@
-// Conversion between half types and floats, in vectors, with the same bits as core/array/dtype.h (except for the payload of
-// NaN). bfloat16 is the upper half of a float. AVX2 and AVX-512 machines have instructions for binary16 (F16C); on
-// others its elements are converted one by one.
+// Conversion between half types and floats, in vectors, with the same bits as core/array/dtype.h (except for the
+// payload of NaN). bfloat16 is the upper half of a float. AVX2 and AVX-512 machines have instructions for binary16
+// (F16C); on others its elements are converted one by one.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>

@@ -1,5 +1,5 @@
-// Element-wise kernels: the formulas of core/formulas/scalar_unary.h and core/formulas/scalar_binary.h applied to vectors of contiguous
-// elements. Results may be in the same memory as an operand.
+// Element-wise kernels: the formulas of core/formulas/scalar_unary.h and core/formulas/scalar_binary.h applied to
+// vectors of contiguous elements. Results may be in the same memory as an operand.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>

@@ -1,4 +1,5 @@
-// Records the messages that ranks send each other, for lessons and for a page that steps through them (inspect/lab/lab.h).
+// Records the messages that ranks send each other, for lessons and for a page that steps through them
+// (inspect/lab/lab.h).
 //
 //   const dist::MessageLog log = dist::record_messages(4, [](dist::ProcessGroup& group) {
 //     const Tensor x = full({4}, group.rank() + 1.0);

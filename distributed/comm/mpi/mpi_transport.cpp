@@ -27,8 +27,8 @@ int tag_of(int64_t group, const MpiJob& job) {
   return static_cast<int>(2 * group);
 }
 
-/// Waits between two polls: at first not at all, so that messages are fast, then by yielding and at last by sleeping, to
-/// free the processor.
+/// Waits between two polls: at first not at all, so that messages are fast, then by yielding and at last by sleeping,
+/// to free the processor.
 class Pause {
  public:
   void operator()() {

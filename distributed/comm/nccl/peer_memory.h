@@ -1,8 +1,8 @@
 // All-reduces between GPUs of one host that access each other's memory over NVLink.
 //
 // NCCL's kernels take longer for small sums, and for large ones they take multiprocessors away from the backward pass.
-// Here sums of up to 4 MiB / (ranks - 1) take one kernel, and the copy engines move arrays of up to 64 MiB. This needs at
-// most 72 MiB of memory on each GPU. Longer arrays are left to NCCL, because nothing hides their transfer anyway.
+// Here sums of up to 4 MiB / (ranks - 1) take one kernel, and the copy engines move arrays of up to 64 MiB. This needs
+// at most 72 MiB of memory on each GPU. Longer arrays are left to NCCL, because nothing hides their transfer anyway.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
 // record_lab: the data kept of a step are those that the step computed. tests/lab tests the pages.
 #include <algorithm>
+#include <set>
 
 #include <gradus/gradus.h>
 #include <gradus/inspect/lab/lab.h>

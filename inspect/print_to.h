@@ -1,4 +1,4 @@
-// What the reports of training/ are written with.
+// Formatted output for the reports of training/.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace gradus::training::detail {
 
-/// printf to the end of `text`, of at most 1,023 characters.
+/// Appends formatted text of at most 1,023 characters to `text`.
 [[gnu::format(printf, 2, 3)]] inline void print_to(std::string& text, const char* format, ...) {
   char buffer[1024];
   va_list arguments;

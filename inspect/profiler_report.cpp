@@ -130,7 +130,7 @@ std::string Profiler::table(size_t rows) const {
              bytes_text(row.bytes).c_str(), static_cast<double>(row.flops) / 1e9);
 
   const MemoryPeak peak = memory_peak();
-  print_to(text, "\nmost memory: %s, at %.3f s, in %s%s%s\n", bytes_text(peak.bytes).c_str(), peak.seconds,
+  print_to(text, "\npeak memory: %s, at %.3f s, in %s%s%s\n", bytes_text(peak.bytes).c_str(), peak.seconds,
            peak.name.empty() ? "nothing" : peak.name.c_str(), peak.module.empty() ? "" : " of layer ",
            peak.module.c_str());
   return text;

@@ -20,6 +20,12 @@ void check_not_capturing(Device device, const char* what) {
                " in a captured step: take an eager step with the same gradients before the capture");
 }
 
+Array filled_like(const Array& parameter, double value) {
+  Array state = Array::empty_like(parameter);
+  ops::fill(state, value);
+  return state;
+}
+
 std::string state_prefix(size_t parameter) { return "state." + std::to_string(parameter) + "."; }
 
 }  // namespace
@@ -36,14 +42,12 @@ void Cohort::upload(double lr) {
 const Array& ParameterState::array(int k, const Array& parameter, double initial) {
   if (!arrays[k].defined()) {
     check_not_capturing(parameter.device(), "the optimizer's state cannot be allocated");
-    arrays[k] = Array::empty_like(parameter);
-    ops::fill(arrays[k], initial);
+    arrays[k] = filled_like(parameter, initial);
   }
   return arrays[k];
 }
 
 int OptimizerState::add_cohort(size_t group, const OptimizerParamGroup& parameters, Device device) {
-  check_not_capturing(device, "the optimizer's state cannot be allocated");
   const double lr = parameters.options().get_lr();
   cohorts.push_back({group, ops::step_block(lr, device), lr});
   return static_cast<int>(cohorts.size() - 1);
@@ -62,7 +66,10 @@ std::map<int, OptimizerState::Members> OptimizerState::cohorts_of_step(size_t gr
     if (cohort < 0) {
       const Device device = parameters.params()[i].device();
       const auto [entry, is_new] = newcomers.try_emplace(device.str(), -1);
-      if (is_new) entry->second = add_cohort(group, parameters, device);
+      if (is_new) {
+        check_not_capturing(device, "the optimizer's state cannot be allocated");
+        entry->second = add_cohort(group, parameters, device);
+      }
       cohort = entry->second;
     }
     members[cohort].push_back(i);
@@ -148,19 +155,22 @@ FreshState::FreshState(Optimizer& optimizer) : optimizer_(optimizer) {
     const OptimizerOptions& options = optimizer.options_of(group);
     const rules::StateNames names = options.rule().state_names();
     const OptimizerParamGroup& parameters = optimizer.param_groups()[group];
-    OptimizerState::Members trainable;
-    for (size_t i = 0; i < parameters.params().size(); ++i)
-      if (parameters.params()[i].requires_grad()) trainable.push_back(i);
-    for (const auto& [cohort, members] : fresh->cohorts_of_step(group, parameters, trainable)) {
-      const Array& block = fresh->cohorts[cohort].block;
-      bytes_ += counted_bytes(block.nbytes(), block.device().type());
-      for (size_t i : members)
-        for (int k = 0; k < kMaxOptimizerStates; ++k) {
-          if (!names[k]) continue;
-          const Array& array =
-              fresh->states[group][i].array(k, parameters.params()[i].array(), options.initial_state());
-          bytes_ += counted_bytes(array.nbytes(), array.device().type());
-        }
+    std::map<std::string, int> cohort_of;  // by device
+    std::vector<ParameterState>& states = fresh->states.emplace_back();
+    for (const Tensor& parameter : parameters.params()) {
+      ParameterState& state = states.emplace_back();
+      if (!parameter.requires_grad()) continue;
+      const auto [entry, is_new] = cohort_of.try_emplace(parameter.device().str(), -1);
+      if (is_new) {
+        entry->second = fresh->add_cohort(group, parameters, parameter.device());
+        bytes_ += counted_bytes(fresh->cohorts.back().block.nbytes(), parameter.device().type());
+      }
+      state.cohort = entry->second;
+      for (int k = 0; k < kMaxOptimizerStates; ++k) {
+        if (!names[k]) continue;
+        state.arrays[k] = filled_like(parameter.array(), options.initial_state());
+        bytes_ += counted_bytes(state.arrays[k].nbytes(), parameter.device().type());
+      }
     }
   }
   kept_ = std::exchange(optimizer.state_, std::move(fresh));

@@ -1,4 +1,4 @@
-// What explanations know of the memory of a step: each block with who made it, who keeps it and when it was let go.
+// Records the memory of a step for explanations: where each block was made, what keeps it, and when it was released.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class OpenOperators final : public ThreadObserver {
     if (is_mine(event, ObservedEvent::Kind::op) && !open_.empty()) open_.pop_back();
   }
   bool backward() const { return place_of_backward() < open_.size(); }
-  /// What the user called; in the backward pass the node.
+  /// The user's operator, or the node in the backward pass.
   std::string name() const {
     if (open_.empty()) return "";
     const size_t at = place_of_backward();
@@ -46,7 +46,7 @@ class OpenOperators final : public ThreadObserver {
   std::vector<const char*> open_;
 };
 
-/// The memory that a thread's arrays take: the system's, or a GPU's, but with a history of each block.
+/// Allocates the memory of a thread's arrays, from the system or a GPU, and keeps a history of each block.
 class WatchedMemory final : public RecordedMemory, public std::enable_shared_from_this<WatchedMemory> {
  public:
   static constexpr size_t kAlive = SIZE_MAX;
@@ -56,11 +56,11 @@ class WatchedMemory final : public RecordedMemory, public std::enable_shared_fro
     int step = 0;
     graph::Origin origin;
     size_t from_call = 0, to_call = kAlive;
-    size_t from = 0, to = kAlive;  // of the allocations and releases
+    size_t from = 0, to = kAlive;  // ticks of allocation and release
     std::string until, module;
     std::vector<std::string> kept_by;
-    size_t writer = kAlive;  // the call that wrote it last
-    StridedLayout layout;    // that it was first written in
+    size_t writer = kAlive;  // the last call that wrote it
+    StridedLayout layout;    // the layout in which it was first written
   };
 
   explicit WatchedMemory(Device device) : device_(device) {}
@@ -87,10 +87,10 @@ class WatchedMemory final : public RecordedMemory, public std::enable_shared_fro
   int64_t peak() const { return peak_ - before_; }
   size_t peak_tick() const { return peak_tick_; }
   size_t peak_call() const { return peak_call_; }
-  /// Allocations and releases so far.
+  /// Number of allocations and releases so far.
   size_t tick() const { return ticks_; }
   const std::vector<Block>& blocks() const { return blocks_; }
-  /// The block that has this address now; null where it is none of these.
+  /// The block that contains this address, null if it is not one of these blocks.
   Block* find(const void* address) {
     std::lock_guard lock(mutex_);
     const auto behind = alive_.upper_bound(static_cast<const char*>(address));
@@ -100,11 +100,11 @@ class WatchedMemory final : public RecordedMemory, public std::enable_shared_fro
   }
 
   int step = 0;
-  size_t calls = 0;                          // of the step, so far
-  const OpenOperators* operators = nullptr;  // as long as steps are watched
+  size_t calls = 0;                          // number of calls in the step so far
+  const OpenOperators* operators = nullptr;  // set while steps are watched
 
  private:
-  /// Nobody watches what it does.
+  /// Disables watching of memory on this thread during its lifetime.
   struct Unwatched {
     ~Unwatched() { gradus::detail::recorded_memory = before; }
     RecordedMemory* const before = std::exchange(gradus::detail::recorded_memory, nullptr);
@@ -139,7 +139,7 @@ class WatchedMemory final : public RecordedMemory, public std::enable_shared_fro
   const Device device_;
   std::mutex mutex_;
   std::vector<Block> blocks_;
-  std::map<const char*, size_t> alive_;  // places in blocks_
+  std::map<const char*, size_t> alive_;  // indices into blocks_
   int64_t bytes_ = 0, before_ = 0, peak_ = 0;
   size_t ticks_ = 0, peak_tick_ = 0, peak_call_ = 0;
 };

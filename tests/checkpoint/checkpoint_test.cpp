@@ -280,7 +280,7 @@ TEST_CASE("names that cannot be are refused", "[checkpoint]") {
   CHECK_THROWS_WITH(checkpoint.add("x", x), contains("already has a part 'x'"));
   CHECK_THROWS_WITH(checkpoint.add("a.b", x), contains("without '.' and ':'"));
   CHECK_THROWS_WITH(checkpoint.add("", x), contains("needs a name"));
-  CHECK_THROWS_WITH(checkpoint.value("step", step), contains("value 'step' already"));
+  CHECK_THROWS_WITH(checkpoint.value("step", step), contains("already has a value 'step'"));
   CHECK_THROWS_AS(checkpoint.setting("lr", 0.2), ValueError);
 }
 

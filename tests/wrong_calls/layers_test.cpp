@@ -31,7 +31,7 @@ const WrongCalls layers("layers", {
     wrong<ShapeError>("max_pool2d", {"(1, 6, 1, 1)"}, [] { Net net; net(f({1, 3, 3, 3})); }).in("features.2"),
     wrong<ShapeError>("linear", {"(1, 5)", "4"}, [] { nn::Sequential net(nn::Linear(5, 5), nn::Sequential(nn::Identity(), nn::Linear(4, 1))); net(f({1, 5})); }).in("1.1"),
     wrong<ValueError>("", {"empty Sequential"}, [] { nn::Sequential net; net->forward(f({1})); }).found_outside_of_operators(),
-    wrong<IndexError>("", {"module 3", "Sequential of 2"}, [] { nn::Sequential net(nn::ReLU(), nn::Linear(1, 1)); net->ptr(3); }).found_outside_of_operators(),
+    wrong<IndexError>("", {"index 3", "Sequential of 2"}, [] { nn::Sequential net(nn::ReLU(), nn::Linear(1, 1)); net->ptr(3); }).found_outside_of_operators(),
     wrong<ValueError>("", {"ReLU", "is a gradus::nn::ReLUImpl, not a gradus::nn::Linear"}, [] { nn::Sequential net(nn::ReLU(), nn::Linear(1, 1)); net->at<nn::Linear>(0); }).found_outside_of_operators(),
     wrong<ValueError>("", {"Linear", "-1", "5"}, [] { nn::Linear(-1, 5); }).found_outside_of_operators(),
     wrong<ValueError>("", {"convolution", "0", "5 channels"}, [] { nn::Conv2d(0, 5, 3); }).found_outside_of_operators(),

@@ -2,13 +2,21 @@
 #include <gradus/backends/cuda/cuda.h>
 #include <gradus/core/registry.h>
 
-extern "C" const bool gradus_cuda_is_registered = gradus::detail::add_builtin_backend(gradus::BuiltinBackend::cuda, [] {
+namespace gradus {
+namespace {
+
+void add_cuda() {
   std::string why_not;
-  std::unique_ptr<gradus::DeviceRuntime> runtime = gradus::make_cuda_runtime(&why_not);
-  if (runtime) {
-    gradus::register_runtime(std::move(runtime));
-    gradus::register_backend(gradus::make_cuda_backend());
+  if (std::unique_ptr<DeviceRuntime> runtime = make_cuda_runtime(&why_not)) {
+    register_runtime(std::move(runtime));
+    register_backend(make_cuda_backend());
   } else {
-    gradus::explain_missing_runtime(gradus::DeviceType::cuda, why_not);
+    explain_missing_runtime(DeviceType::cuda, why_not);
   }
-});
+}
+
+}  // namespace
+}  // namespace gradus
+
+extern "C" const bool gradus_cuda_is_registered =
+    gradus::detail::add_builtin_backend(gradus::BuiltinBackend::cuda, gradus::add_cuda);

@@ -7,10 +7,10 @@ budget.txt has two numbers for each measure: the goal, and the ceiling, which is
 Ceilings may only fall: --record lowers each to today's value, but not below its goal, and raises none.
 
 A line of code is a line that is not empty once comments are removed. Two measures keep lines from being saved by making
-them denser: the mean length of a line without its indentation, of lines that have a word and are neither directives of
-the preprocessor nor the beginning of a namespace (so that neither joined files nor longer paths change it), and the
-number of statements on 100 lines that have a statement. Statements are semicolons outside of parentheses and the
-keywords if, for, while and switch.
+them denser: the mean length of a line, and the number of statements on 100 lines that have a statement. A line's length
+is that without its indentation and without the text of strings. Lines without a word, directives of the preprocessor
+and beginnings of namespaces are left out of the mean, so that joined files and longer paths do not change it.
+Statements are semicolons outside of parentheses and the keywords if, for, while and switch.
 """
 
 import argparse
@@ -95,9 +95,12 @@ def without_comments(text):
     return TOKEN.sub(shortened, text)
 
 
+def without_strings(code):
+    return TOKEN.sub(lambda match: '""' + "\n" * match[0].count("\n") if match["string"] else match[0], code)
+
+
 def statements_of(code):
-    """The number of statements on each line of code without comments."""
-    code = TOKEN.sub(lambda match: match[0] if match["number"] else '""' + "\n" * match[0].count("\n"), code)
+    """The number of statements on each line of code without comments and strings."""
     statements, brackets = [0], []
     for mark in MARK.findall(code):
         if mark == "\n":
@@ -114,10 +117,11 @@ def statements_of(code):
 
 def size_of(text):
     code = without_comments(text)
-    lines = [line.strip() for line in code.splitlines() if line.strip()]
-    lengths = [len(line) for line in lines if HAS_LENGTH.match(line)]
-    statements = [count for count in statements_of(code) if count > 0]
-    return Size(1, len(lines), sum(lengths), len(lengths), sum(statements), len(statements))
+    lines = sum(1 for line in code.splitlines() if line.strip())
+    plain = without_strings(code)
+    lengths = [len(line.strip()) for line in plain.splitlines() if HAS_LENGTH.match(line.strip())]
+    statements = [count for count in statements_of(plain) if count > 0]
+    return Size(1, lines, sum(lengths), len(lengths), sum(statements), len(statements))
 
 
 def room_of(path):

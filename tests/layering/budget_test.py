@@ -74,6 +74,9 @@ class Counting(unittest.TestCase):
         size = budget.size_of("#include <a.h>\nnamespace n {\nvoid f()\n{\n    ab;  // a comment\n}\n}  // n\n")
         self.assertEqual((size.lines, size.characters, size.measured_lines), (7, 8 + 3, 2))
 
+    def test_the_text_of_strings_has_no_length(self):
+        self.assertEqual(budget.size_of('f("a long message");\n').characters, len('f("");'))
+
     def test_density_is_that_of_lines_with_statements(self):
         self.assertEqual(budget.size_of("void f() {\n  a(b,\n    c); d();\n  e();\n}\n").density(), 150)
 

@@ -218,8 +218,9 @@ std::unique_ptr<ProcessGroup> make_group(const std::shared_ptr<Store>& store, co
     tcp.two_lanes = all_agree("cuda", has_cuda ? "yes" : "no") && has_cuda;
     return std::make_unique<TcpGroup>(*store, rank, size, tcp);
   }
-  GRADUS_CHECK(backend != "mpi", ValueError, "the backend 'mpi' has the ranks that mpirun started, and no others can ",
-               "take their place: tcp, shm, nccl or auto");
+  GRADUS_CHECK(backend != "mpi", ValueError,
+               "the ranks of the backend 'mpi' are those that mpirun started, and no others can ",
+               "replace them: take tcp, shm, nccl or auto");
   GRADUS_CHECK(backend == "nccl", ValueError, "there is no communication backend '", backend,
                "': tcp, shm, nccl, mpi or auto");
   NcclOptions nccl;

@@ -182,7 +182,7 @@ void TcpStoreServer::check_proof(Client& client, const Frame& frame) {
     client.lost = true;
   };
   if (!same_digest(Handshake::client_proof(token_, kStorePurpose, client.challenge, number), proof))
-    return refuse("is the token that of its job?");
+    return refuse("its token is not that of the job");
   const size_t others = clients_.size() - strangers();
   if (others >= most_clients() && !(raise_descriptor_limit() && others < most_clients()))
     return refuse("it has " + std::to_string(others) + " clients, as many as its limit of " +

@@ -125,7 +125,7 @@ TEST_CASE("a net beyond the memory limit of one GPU trains on two", "[sharding]"
     const auto sharded = losses(group, limit, kFloat), half = losses(group, limit, kBFloat16);
     require(sharded[2] < sharded[0], "the loss falls");
     for (size_t step = 0; step < 3; ++step)
-      require(std::abs(half[step] / sharded[step] - 1) < 0.1, "bfloat16 has the same losses but for rounding");
+      require(std::abs(half[step] / sharded[step] - 1) < 0.1, "bfloat16 has the same losses except for rounding");
   });
 }
 

@@ -50,7 +50,7 @@ class GradScaler {
 
   /// Runs optimizer.step() with unscaled gradients. If a gradient contains an infinity or NaN, nothing is changed.
   /// Gradients that were not passed to unscale_() keep the scale, and the step divides by it. For optimizers that are
-  /// not a KernelOptimizer, the host waits for the device.
+  /// without a rule, the host waits for the device.
   void step(optim::Optimizer& optimizer);
 
   /// Sets the scale of the next iteration, computed or given. Call it once after the steps of all optimizers.

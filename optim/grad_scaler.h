@@ -49,7 +49,7 @@ class GradScaler {
   void unscale_(optim::Optimizer& optimizer);
 
   /// Runs optimizer.step() with unscaled gradients. If a gradient contains an infinity or NaN, nothing is changed.
-  /// Gradients that were not passed to unscale_() keep the scale, and the step divides by it. For optimizers that are
+  /// Gradients that were not passed to unscale_() keep the scale, and the step divides by it. For optimizers
   /// without a rule, the host waits for the device.
   void step(optim::Optimizer& optimizer);
 

@@ -10,11 +10,12 @@ import pathlib
 import re
 import sys
 
-FOLDERS = ["autograd", "core", "data", "distributed", "graph", "inspect", "layers", "onnx", "optim", "training"]
+FOLDERS = ["autograd", "compat", "core", "data", "distributed", "graph", "inspect", "layers", "onnx", "optim",
+           "training"]
 # Not for users: how kernels, process groups and graphs are made.
-INTERNAL = re.compile(r"^(core/(composites|graph|backend_ops|kernel_args|scalar_\w+|strided_loop|uniform_stencil|"
-                      r"sort_key)|optim/optimizer_state|training/profiler_state|"
-                      r"distributed/(comm/(local|mpi|nccl|shm|tcp)|elastic|launcher)/)")
+INTERNAL = re.compile(r"^(core/(composites/|formulas/(?!optimizer_rules)|backend_ops|kernel_args|array/strided_loop)|graph/|optim/optimizer_state|compat/libtorch|"
+                      r"onnx/(?!export\.)|inspect/(profiler_state|print_to|explain/(explain_parts|watched_memory)|"
+                      r"lab/lab_parts)|distributed/(comm/(local|mpi|nccl|shm|tcp)|elastic|launcher)/)")
 BUDGET = "docs/undocumented.txt"
 OVERVIEW = "docs/reference.md"
 NAMESPACES = {
@@ -108,7 +109,7 @@ def for_doxygen(path):
 
 
 def write_headers(folder):
-    headers = [pathlib.Path("gradus.h"), pathlib.Path("torch.h")]
+    headers = [pathlib.Path("gradus.h")]
     headers += [path for name in FOLDERS for path in sorted(pathlib.Path(name).rglob("*.h"))]
     for path in headers:
         if not INTERNAL.match(str(path)):

@@ -257,9 +257,9 @@ TEST_CASE("errors of the export name operator and line", "[onnx]") {
   CHECK_THAT(message_of([](const Tensor& x) { return x.reshape({-1}).slice(0, 0, x.size(0) + 1).relu(); }),
              contains("does not scale with the batch"));
   CHECK_THAT(message_of([](const Tensor& x) { return x.size(0) == 2 ? x.relu() : x.exp(); }),
-             contains("the pass is another"));
+             contains("differs from the one with a batch of 3"));
   CHECK_THAT(message_of([](const Tensor& x) { return x * static_cast<double>(x.size(0)); }),
-             contains("the pass is another"));
+             contains("differs from the one with a batch of 3"));
   nn::Sequential net({{"noise", nn::Functional([](const Tensor& x) { return dropout(x, 0.5, true); })}});
   CHECK_THROWS_WITH(exported(nn::AnyModule(net), ones({2, 3})),
                     contains("'dropout' (dropout of noise, models_test.cpp:"));

@@ -71,7 +71,7 @@ TEST_CASE("errors about lists of ranks", "[sub_groups]") {
   const auto group = std::make_shared<LocalGroup>(std::make_shared<LocalWorld>(1), 0);
   CHECK_THROWS_WITH(new_group(group, {}), contains("[new_group] the list of ranks is empty"));
   CHECK_THROWS_WITH(new_group(group, {1}), contains("[new_group] rank 1 is not one of the ranks 0 to 0"));
-  CHECK_THROWS_WITH(new_group(group, {-1}), contains("rank -1 is none"));
+  CHECK_THROWS_WITH(new_group(group, {-1}), contains("rank -1 is not one of the ranks"));
   CHECK_THROWS_WITH(new_group(group, {0, 0}), contains("rank 0 is listed twice"));
 
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");

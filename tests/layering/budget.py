@@ -27,7 +27,6 @@ TABLE = pathlib.Path(__file__).with_name("budget.txt")
 ROOMS = {
     "core/": "core",
     "gradus.h": "core",
-    "backends/": "naive",  # register.cpp
     "backends/naive/": "naive",
     "backends/openmp/": "openmp",
     "backends/cuda/": "cuda",
@@ -42,20 +41,7 @@ ROOMS = {
     "onnx/": "onnx",
     "compat/": "compat",
     "torch.h": "compat",
-    "cmake/libtorch": "compat",
     "distributed/": "distributed",
-    # Files of graph, inspect and onnx that are still in the folders of other rooms.
-    "core/graph/": "graph",
-    "core/graph/lockstep": "inspect",
-    "core/graph/onnx": "onnx",
-    "training/explain": "inspect",
-    "training/lab": "inspect",
-    "training/onnx": "onnx",
-    "training/oversights": "inspect",
-    "training/profiler": "inspect",
-    "training/roofline": "inspect",
-    "training/static_step": "graph",
-    "training/tensorboard": "inspect",
 }
 KINDS = {
     "heart": ["core", "naive", "autograd", "layers", "optim", "data", "training"],

@@ -116,7 +116,9 @@ def array_of(impl):
 def gradient_words(impl):
     """What the autograd half of a tensor says, if its type is known."""
     try:
-        meta = impl["meta"]["_M_t"]["_M_t"]["_M_head_impl"]  # libstdc++'s unique_ptr
+        # A unique_ptr with the default deleter is a pointer. (Names of its members differ between standard libraries.)
+        pointer = gdb.lookup_type("gradus::AutogradMeta").pointer()
+        meta = impl["meta"].address.cast(pointer.pointer()).dereference()
         if int(meta) == 0:
             return []
         words = ["requires_grad"] if bool(meta["requires_grad"]) else []

@@ -104,9 +104,14 @@ class Build:
     def units_of(self, file):
         """The library's units that hold a file; none if a test includes it, or too many do."""
         found = self.includers.get(file, set()) & self.units.keys()
-        if len(found) > MAX_UNITS or any(unit.startswith(("tests/", "examples/", "benchmarks/")) for unit in found):
+        if len(found) > MAX_UNITS or any(not self.is_of_room(unit) for unit in found):
             return frozenset()
         return frozenset(found)
+
+    @staticmethod
+    def is_of_room(unit):
+        """Whether the object is one of a room's library, not of a program or a test."""
+        return "/CMakeFiles/gradus_" in unit and not unit.startswith(("tests/", "examples/", "benchmarks/"))
 
     def command_of(self, target):
         """The shell command that links or archives a target."""

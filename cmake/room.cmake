@@ -1,17 +1,20 @@
 # A room is a folder of the library and a target: gradus_room(core …) makes gradus_core, which is gradus::core for users.
 #
-#   gradus_room(NAME [FOLDERS folder…] [EXCLUDE file…] [APART file…] [OPTIMISE -O1] [LINK room or library…] [REGISTER])
+#   gradus_room(NAME [FOLDERS folder…] [EXCLUDE file…] [APART file…] [OPTIMISE -O1] [OWN_OPTIONS]
+#               [LINK room or library…] [REGISTER])
 #
 # Its sources are the .cpp files of the folder and of FOLDERS in it. Unity builds leave APART alone: files that take long,
-# or that use a name which another file of their folder has, too, in an anonymous namespace. OPTIMISE replaces -O3 in Release builds, where that
-# saves compile time and costs no speed. LINK names what users of the room link as well. REGISTER is for rooms with a
-# register.cpp: programs that link the room contain that file, although nothing refers to it (core/registry.h).
+# or that use a name which another file of their folder has, too, in an anonymous namespace. OPTIMISE replaces -O3 in
+# Release builds, where that saves compile time and costs no speed. Rooms with the same OPTIMISE share a precompiled
+# header; OWN_OPTIONS is for a room with further options, which has one of its own. LINK names what users of the room
+# link as well. REGISTER is for rooms with a register.cpp: programs that link the room contain that file, although
+# nothing refers to it (core/registry.h).
 set(gradus_standard_headers
     <algorithm> <array> <atomic> <cmath> <cstdint> <cstring> <functional> <limits> <map> <memory> <mutex> <optional>
     <sstream> <string> <string_view> <thread> <tuple> <type_traits> <unordered_map> <utility> <variant> <vector>)
 
 function(gradus_room name)
-  cmake_parse_arguments(PARSE_ARGV 1 room "REGISTER" "OPTIMISE" "FOLDERS;EXCLUDE;APART;LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 room "REGISTER;OWN_OPTIONS" "OPTIMISE" "FOLDERS;EXCLUDE;APART;LINK")
   set(target gradus_${name})
   add_library(${target} STATIC)
   add_library(gradus::${name} ALIAS ${target})
@@ -34,7 +37,17 @@ function(gradus_room name)
   set_source_files_properties(${room_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON
                                              UNITY_BUILD ${GRADUS_UNITY_BUILD} UNITY_BUILD_MODE GROUP)
-  target_precompile_headers(${target} PRIVATE ${gradus_standard_headers})
+  set(options "${room_OPTIMISE}")
+  if(room_OWN_OPTIONS OR GRADUS_BUILD_FUZZERS)  # fuzzing adds an option to the rooms with parsers
+    set(options ${name})
+  endif()
+  get_property(owner GLOBAL PROPERTY "GRADUS_HEADERS_${options}")
+  if(owner)
+    target_precompile_headers(${target} REUSE_FROM ${owner})
+  else()
+    target_precompile_headers(${target} PRIVATE ${gradus_standard_headers})
+    set_property(GLOBAL PROPERTY "GRADUS_HEADERS_${options}" ${target})
+  endif()
   target_compile_features(${target} PUBLIC cxx_std_20)
   if(room_OPTIMISE)
     target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:${room_OPTIMISE}>)

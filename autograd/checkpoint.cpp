@@ -9,7 +9,7 @@ namespace {
 thread_local constinit bool recomputing = false;
 
 /// Makes this thread draw the random numbers of an earlier run again; other threads keep the default generator. A
-/// captured graph has a position of its own, which the destructor restores.
+/// captured graph keeps its own position in the stream, which the destructor restores.
 class GeneratorScope {
  public:
   GeneratorScope(bool active, uint64_t seed, uint64_t offset) : again_(seed), offset_(draw_position()) {

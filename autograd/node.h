@@ -223,7 +223,7 @@ struct ViewInfo {
   // The storage's version when the view's grad_fn was last correct. A reader that renews the history writes this last,
   // so that a thread that sees the version also sees the history.
   std::atomic<uint32_t> version{0};
-  // "no_grad" or "inference" if the view was made in that mode, else null. Such a view has no history of its own.
+  // "no_grad" or "inference" if the view was made in that mode, else null. Such a view records no history.
   const char* made_in = nullptr;
 };
 

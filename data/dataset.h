@@ -105,7 +105,8 @@ class BatchDataset {
   std::string explain() const { return gradus::data::detail::join_lines(plan()); }
   /// The lines of explain(). By default a dataset is described by its name and size.
   virtual std::vector<std::string> plan() const { return {gradus::data::detail::plan_line(typeid(Self), size())}; }
-  /// Number of transforms before this dataset. Each transform draws the random numbers of its own stage.
+  /// Number of transforms before this dataset. The stage selects the stream of random numbers that a
+  /// transform draws from.
   virtual uint64_t stage() const { return 0; }
 
  private:

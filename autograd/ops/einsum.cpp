@@ -142,8 +142,8 @@ Labelled contracted(Labelled a, Labelled b, const Labels& needed) {
   return {matmul(x, y, Loc{}).reshape(sizes_of(result), Loc{}), result};
 }
 
-// True if forward and backward are at most one sum or product each: no operand has a label of its own that is summed
-// first, or a dimension of size 1 that is broadcast.
+// Returns true if forward and backward are at most one sum or product each: no operand is summed over a label that it
+// alone has, and none has a dimension of size 1 that is broadcast.
 bool is_one_product(const std::vector<Labelled>& terms, const Labels& output) {
   if (terms.size() != 2) return terms.size() == 1;
   const auto fits = [&](const Labelled& operand, const Labelled& other) {

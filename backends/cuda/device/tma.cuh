@@ -83,7 +83,7 @@ __device__ inline void tma_load_im2col(uint32_t to, const CUtensorMap& tensor, c
       "h"(static_cast<uint16_t>(r))
       : "memory");
 }
-/// Starts the copy of a box from shared to global memory, as a group of its own.
+/// Starts copying a box from shared to global memory. The copy is one bulk group.
 __device__ inline void tma_store(const CUtensorMap& tensor, uint32_t from, int c0, int c1, int c2, int c3) {
   asm volatile(
       "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2,%3,%4,%5}], [%1];\n\t"

@@ -7,7 +7,7 @@ namespace gradus::cuda_detail {
 
 SortPlan select_sort(DType dtype, int64_t rows, int64_t size) {
   SortPlan plan;
-  // Blocks for rows of a few elements would be mostly idle, so many such rows are sorted together.
+  // A block that sorts one short row would be mostly idle, so it sorts many short rows together.
   if (size <= kBlockSort && (size >= 64 || rows <= 1 << 14)) {
     plan.algorithm = SortAlgorithm::block_sort;
     plan.slots = size <= 256 ? 256 : size <= 1024 ? 1024 : kBlockSort;

@@ -72,7 +72,7 @@ struct Exchange {
 
 // Multiplies kRows rows of weights with the inputs of all sequences, and sums over kLanes lanes. A lane holds, of each
 // row, the weights of the inputs 4 (lane + kLanes chunk) + 0 … 3. It gets the sum of the (row, sequence) whose index is
-// the highest bits of its own index among the kLanes lanes.
+// the highest bits of the lane number.
 template <int kLanes, int kRows, int kWeights, int kWidth>
 __device__ float multiply(const float (&weights)[kRows][kWeights], const float (*inputs)[kWidth], int lane) {
   constexpr int kSums = kRows * kSequences, kSharers = kSums < kLanes ? kLanes / kSums : 1;

@@ -129,7 +129,7 @@ class NhwcTarget {
   FetchAhead::Place memory(const ImagePart& part) const {
     return has_pixels(y_) || part.rows() < y_.H ? FetchAhead::Place{} : memory_of<T>(y_, y_.data, part);
   }
-  /// The pixels to which a part is to be written. If they are in `memory`, store() then copies them to y.
+  /// Returns the pixels that a part is written to. If they are in `memory`, store() then copies them to y.
   Pixels<T> pixels(const ImagePart& part, T* memory) const {
     return has_pixels(y_) ? Pixels<T>(y_, part) : Pixels<T>(y_, part, memory);
   }

@@ -1,7 +1,8 @@
 // With g = dy w, s = 1 / sqrt(variance + eps) and h = (x - mean) s:  dx = s (g - avg(g) - h avg(g h)),  dw = sum(dy h),
 // db = sum(dy). If the weight is constant for each outer element, sum(dy) and sum(dy h) are enough for all three.
-// Otherwise (layer and group norm) each thread sums dw and db of its own rows, and these sums are added in order. With
-// a ReLU, the first pass masks dy while it computes the sums and stores it in dresidual, or in dx, for the second pass.
+// Otherwise (layer and group norm) each thread sums dw and db over the rows it computes, and these sums are added in
+// order. With a ReLU, the first pass masks dy while it computes the sums and stores it in dresidual, or in dx, for the
+// second pass.
 // norm.h describes how threads share the elements.
 #include <gradus/backends/openmp/norm/norm.h>
 

@@ -157,11 +157,6 @@ ProcessGroup::WorkPtr ProcessGroup::all_reduce_coalesced(const std::vector<Array
   return submit_coalesced(call, lines, options);
 }
 
-ProcessGroup::WorkPtr ProcessGroup::submit_coalesced(const Collective&, const std::vector<Array>&,
-                                                     const CollectiveOptions&) {
-  GRADUS_FAIL(CommError, "a group of '", backend(), "' does not coalesce");
-}
-
 ProcessGroup::WorkPtr ProcessGroup::reduce(const Array& x, int root, ReduceKind kind,
                                            const CollectiveOptions& options) {
   const OpContext context("reduce");

@@ -55,6 +55,8 @@ struct CollectiveOptions {
   std::optional<Milliseconds> timeout = std::nullopt;
 };
 
+// Every virtual function is pure or inline, so that code with this interface alone, such as training/metrics.cpp, needs
+// no object file of this room, type information included.
 class ProcessGroup {
  public:
   using WorkPtr = std::shared_ptr<Work>;
@@ -144,8 +146,10 @@ class ProcessGroup {
   virtual WorkPtr submit(const Collective& call, const Array& in, const Array& out,
                          const CollectiveOptions& options) = 0;
   /// submit() for several arrays, in groups that coalesce. call.descriptor.count is the number of all their elements.
-  virtual WorkPtr submit_coalesced(const Collective& call, const std::vector<Array>& arrays,
-                                   const CollectiveOptions& options);
+  virtual WorkPtr submit_coalesced(const Collective& /*call*/, const std::vector<Array>& /*arrays*/,
+                                   const CollectiveOptions& /*options*/) {
+    GRADUS_FAIL(CommError, "a group of '", backend(), "' does not coalesce");
+  }
   /// Tells the other ranks about the failure that ended the group. Called once, from any thread.
   virtual void announce(const CommStatus& failure) noexcept = 0;
   /// Makes a group of these ranks of this group, in which this process is rank `rank`. They meet under this epoch.

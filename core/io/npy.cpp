@@ -180,7 +180,7 @@ Array parse_npy(ByteSpan bytes, const std::string& name) {
 
 Array load_npy(const std::string& path) { return parse_npy(read_file(path), path); }
 
-void save_npy(const std::string& path, const Array& array) {
+Bytes encode_npy(const Array& array) {
   GRADUS_CHECK(array.dtype() != DType::bf16, DTypeError,
                "npy has no bfloat16: convert to float32, or save as safetensors");
   const auto* known = std::find_if(std::begin(kNpyTypes), std::end(kNpyTypes),
@@ -194,19 +194,22 @@ void save_npy(const std::string& path, const Array& array) {
   constexpr size_t kBeforeHeader = 10, kAlignment = 64;
   header.append(kAlignment - (kBeforeHeader + header.size() + 1) % kAlignment, ' ').append("\n");
 
-  std::byte prefix[kBeforeHeader];
-  std::memcpy(prefix, kNpyMagic.data(), kNpyMagic.size());
-  prefix[6] = std::byte{1}, prefix[7] = std::byte{0};
-  write_little_endian(static_cast<uint16_t>(header.size()), prefix + 8);
-
   const Array host = contiguous_on_cpu(array);
-  Bytes data(host.nbytes());
-  if (!data.empty()) std::memcpy(data.data(), host.data(), data.size());
-  convert_byte_order(data.data(), static_cast<size_t>(host.numel()), size_of(host.dtype()), std::endian::little);
+  Bytes bytes(kBeforeHeader + header.size() + host.nbytes());
+  std::memcpy(bytes.data(), kNpyMagic.data(), kNpyMagic.size());
+  bytes[6] = std::byte{1}, bytes[7] = std::byte{0};
+  write_little_endian(static_cast<uint16_t>(header.size()), bytes.data() + 8);
+  std::memcpy(bytes.data() + kBeforeHeader, header.data(), header.size());
+  std::byte* const elements = bytes.data() + kBeforeHeader + header.size();
+  if (host.nbytes() > 0) std::memcpy(elements, host.data(), host.nbytes());
+  convert_byte_order(elements, static_cast<size_t>(host.numel()), size_of(host.dtype()), std::endian::little);
+  return bytes;
+}
+
+void save_npy(const std::string& path, const Array& array) {
+  const Bytes bytes = encode_npy(array);
   AtomicFile file(path);
-  file.write(prefix, sizeof prefix);
-  file.write(header.data(), header.size());
-  file.write(data.data(), data.size());
+  file.write(bytes.data(), bytes.size());
   file.commit();
 }
 

@@ -23,8 +23,10 @@ Array load_npy(const std::string& path);
 /// Parses a file in memory; `name` identifies it in messages.
 Array parse_npy(ByteSpan bytes, const std::string& name);
 
-/// Writes `array` (any strides and device) row-major and little-endian, through AtomicFile. Throws a DTypeError for
-/// bfloat16, which NumPy does not have.
+/// The file of `array` (any strides and device), row-major and little-endian. Throws a DTypeError for bfloat16, which
+/// NumPy does not have.
+Bytes encode_npy(const Array& array);
+/// Writes encode_npy(array) through AtomicFile.
 void save_npy(const std::string& path, const Array& array);
 
 }  // namespace gradus::io

@@ -344,8 +344,8 @@ TEST_CASE("each layer for onnxruntime", "[onnxruntime]") {
           export_onnx(net.module, input(1), folder / (net.name + ".onnx"), OnnxOptions().batch_axis(net.batch_axis)));
       for (int64_t batch : {2, 5}) {
         const Tensor x = input(batch);
-        io::save_npy(folder / (net.name + "." + std::to_string(batch) + ".input.npy"), x.array());
-        io::save_npy(folder / (net.name + "." + std::to_string(batch) + ".output.npy"), net.module.forward(x).array());
+        folder.save(net.name, batch, "input", x.array());
+        folder.save(net.name, batch, "output", net.module.forward(x).array());
       }
     }
   // Every layer must have a net here and be listed in docs/guide/export.md. Containers have no forward of their own.

@@ -282,10 +282,9 @@ TEST_CASE("models for onnxruntime", "[onnxruntime]") {
     model.ptr()->eval();
     for (int64_t batch : {2, 5}) {
       const Tensor input = c.input(batch);
-      const std::string name = folder / (c.name + "." + std::to_string(batch));
       CHECK(model.forward(input).std(0).min().item<double>() > 1e-6);  // the output depends on the input
-      io::save_npy(name + ".input.npy", input.array());
-      io::save_npy(name + ".output.npy", model.forward(input).array());
+      folder.save(c.name, batch, "input", input.array());
+      folder.save(c.name, batch, "output", model.forward(input).array());
     }
   }
 }

@@ -62,10 +62,10 @@ def check(folder):
         worst = 0.0
         try:
             session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-            arrays = path.parent.glob(f"{path.stem}.[0-9].*.npy")
-            for run in sorted({file.name.removeprefix(path.stem + ".").split(".")[0] for file in arrays}):
+            arrays = path.with_suffix("")
+            for run in sorted({file.name.split(".")[0] for file in arrays.iterdir()}):
                 def load(port):
-                    return numpy.load(path.parent / f"{path.stem}.{run}.{port.name}.npy")
+                    return numpy.load(arrays / f"{run}.{port.name}.npy")
 
                 outputs = session.run(None, {port.name: load(port) for port in session.get_inputs()})
                 for port, output in zip(session.get_outputs(), outputs):

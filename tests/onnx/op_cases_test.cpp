@@ -53,7 +53,7 @@ TEST_CASE("op cases for onnxruntime", "[onnxruntime]") {
       }
       ++models;
       const auto save = [&](const PortArrays& ports) {
-        for (const auto& [port, array] : ports) io::save_npy(folder / (model + ".0." + port + ".npy"), array);
+        for (const auto& [port, array] : ports) folder.save(model, 0, port, array);
       };
       save(named_arrays("input", inputs));
       save(named_arrays("output", op_case.run(inputs)));

@@ -102,7 +102,7 @@ std::vector<Tensor> results_of_step(const nn::AnyModule& net, optim::Optimizer& 
 
 }  // namespace
 
-TEST_CASE("recomputation gives identical results and needs the planned memory", "[plan]") {
+TEST_CASE("recomputation gives identical results and needs the planned memory", "[plan][accuracy]") {
   for (const benchmarks::Workload& workload : benchmarks::workloads()) {
     INFO(workload.name);
     const int64_t batch = workload.name == "resnet18" ? 2 : 4;

@@ -73,7 +73,7 @@ struct Small {
 
 }  // namespace
 
-TEST_CASE("recorded steps of all nets have the bits of eager ones", "[static_step]") {
+TEST_CASE("recorded steps of all nets have the bits of eager ones", "[static_step][accuracy]") {
   for (const char* backend : {"openmp", "naive"}) {
     const BackendGuard guard(backend);
     for (const benchmarks::Workload& workload : benchmarks::workloads()) {

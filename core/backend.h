@@ -24,9 +24,6 @@ class Backend {
   /// The vendor libraries that the kernels call, with their versions, for reports: "CUDA 13.0, …". Empty if there are
   /// none.
   virtual std::string libraries() const { return ""; }
-  /// Returns a backend whose calls allocate the same scratch memory as this backend's calls, and which may skip the
-  /// arithmetic under a SkipChunksGuard. Recorders use it to measure how much memory a call needs.
-  virtual Backend& dry_run() { return *this; }
 
   // ---- Primitives: memory ----
   /// y[i] = value

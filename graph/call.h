@@ -55,8 +55,9 @@ class Call {
   /// them by number.
   virtual void visit_arguments(ArgumentVisitor& visitor);
 
-  const char* name = "";  ///< of the operation, for example "conv2d_bias_relu"
-  int number = -1;        ///< its position among the calls of the eager step; -1 if a pass made it
+  const char* name = "";            ///< of the operation, for example "conv2d_bias_relu"
+  const char* parameters = "args";  ///< names of the operation's parameters: "x, axis, y"; one struct is named "args"
+  int number = -1;                  ///< its position among the calls of the eager step; -1 if a pass made it
   Origin origin;
   std::vector<Operand> operands;  ///< in the order of visit()
   int64_t workspace_bytes = 0;    ///< the peak of the kernel's workspace

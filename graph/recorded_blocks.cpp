@@ -1,29 +1,26 @@
 #include <gradus/graph/recorded_blocks.h>
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstring>
 #include <iterator>
 
 #include <gradus/core/error.h>
+#include <gradus/core/platform/process.h>
 
 namespace gradus::graph {
 namespace {
 
 char* map(size_t bytes) {
-  void* const data = bytes < size_t{1} << 62 ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
-                                             : MAP_FAILED;
-  GRADUS_CHECK(data != MAP_FAILED, OutOfMemoryError, "there are no addresses left for an array of ", bytes,
+  char* const data = platform::map_memory(bytes);
+  GRADUS_CHECK(data, OutOfMemoryError, "there are no addresses left for an array of ", bytes,
                " bytes in a recorded step");
-  return static_cast<char*>(data);
+  return data;
 }
 
 }  // namespace
 
 std::shared_ptr<char> RecordedBlocks::addresses(size_t bytes) {
-  return {map(bytes), [bytes](char* data) { munmap(data, bytes); }};
+  return {map(bytes), [bytes](char* data) { platform::unmap_memory(data, bytes); }};
 }
 
 std::shared_ptr<void> RecordedBlocks::allocate(size_t bytes) {
@@ -59,7 +56,7 @@ void RecordedBlocks::free(void* data) noexcept {
   if (!closed_) allocation.end = time_++;
   block->second.used = false;
   if (closed_ || allocation.is_workspace) {
-    munmap(data, block->second.bytes);
+    platform::unmap_memory(data, block->second.bytes);
     blocks_.erase(block);
   }
 }
@@ -69,7 +66,7 @@ void RecordedBlocks::close() {
   closed_ = true;
   std::erase_if(blocks_, [](const auto& entry) {
     const auto& [data, block] = entry;
-    if (!block.used) munmap(const_cast<char*>(data), block.bytes);
+    if (!block.used) platform::unmap_memory(const_cast<char*>(data), block.bytes);
     return !block.used;
   });
 }

@@ -5,7 +5,7 @@
 #include <memory>
 #include <tuple>
 
-#include <gradus/core/backend_ops.h>
+#include <gradus/core/backend_interceptor.h>
 #include <gradus/core/formulas/optimizer_rules.h>
 #include <gradus/graph/call.h>
 
@@ -51,9 +51,64 @@ void show_draws(Argument& argument, Call::Visitor& visitor) {
   else if constexpr (requires { argument.rule.random; }) visitor.draw(argument.rule.random);
 }
 
-/// RecordedCall::visit_arguments(), for the operation with the call's name. Defined in recorded_call.cpp, because the
-/// code for all operations takes long to compile.
-void visit_recorded(const Call& call, ArgumentVisitor& visitor);
+/// The names of an enumeration's values, in order.
+std::span<const char* const> names_of(UnaryOp);
+std::span<const char* const> names_of(BinaryOp);
+std::span<const char* const> names_of(ReduceOp);
+std::span<const char* const> names_of(ArgReduceOp);
+std::span<const char* const> names_of(ScanOp);
+std::span<const char* const> names_of(Reduction);
+/// The names of the optimizers' rules ("adam_step"), in the variant's order.
+std::span<const char* const> names_of(const OptimizerRule&);
+
+/// Removes the first name from a list such as "x, w, bias" and returns it.
+inline std::string take_name(std::string_view& names) {
+  const size_t end = names.find(", ");
+  const std::string name(names.substr(0, end));
+  names.remove_prefix(end == std::string_view::npos ? names.size() : end + 2);
+  return name;
+}
+
+/// Shows the visitor the argument `name`, or its members or elements one by one.
+template <class T>
+void visit_argument(const std::string& name, const T& argument, ArgumentVisitor& visitor);
+
+template <class T>
+void visit_fields(const std::string& prefix, const T& argument, ArgumentVisitor& visitor) {
+  std::string_view names = T::field_names();
+  argument.with_fields(
+      [&](const auto&... fields) { (visit_argument(prefix + take_name(names), fields, visitor), ...); });
+}
+
+template <class T>
+void visit_argument(const std::string& name, const T& argument, ArgumentVisitor& visitor) {
+  if constexpr (std::is_same_v<T, View> || std::is_same_v<T, MutableView>) visitor.operand(name, argument);
+  else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, double> || std::is_same_v<T, Scalar> ||
+                     std::is_same_v<T, std::vector<int64_t>> || std::is_same_v<T, std::vector<double>>) {
+    visitor.value(name, argument);
+  } else if constexpr (std::is_integral_v<T>) {
+    visitor.value(name, static_cast<int64_t>(argument));
+  } else if constexpr (std::is_same_v<T, rules::Decay>) {
+    visitor.value(name, argument.value);
+  } else if constexpr (std::is_enum_v<T>) {
+    visitor.value(name, Choice{static_cast<size_t>(argument), names_of(argument)});
+  } else if constexpr (std::is_same_v<T, const uint64_t*>) {  // RandomState::device_offset
+    visitor.value(name, argument != nullptr);
+  } else if constexpr (std::is_same_v<T, int64_t[2]>) {
+    visitor.value(name, std::vector<int64_t>(argument, argument + 2));
+  } else if constexpr (std::is_same_v<T, UnaryArgs>) {
+    visit_argument("a", argument.a, visitor), visit_argument("b", argument.b, visitor);
+  } else if constexpr (std::is_same_v<T, OptimizerRule>) {
+    visitor.value(name, Choice{argument.index(), names_of(argument)});
+    std::visit([&](const auto& rule) { visit_fields(name + ".", rule, visitor); },
+               static_cast<const rules::All<std::variant>&>(argument));
+  } else if constexpr (requires { T::field_names(); }) {
+    visit_fields(name == "args" ? "" : name + ".", argument, visitor);
+  } else {
+    for (size_t i = 0; i < std::size(argument); ++i)
+      visit_argument(name + "." + std::to_string(i), argument[i], visitor);
+  }
+}
 
 template <class... Params>
 class RecordedCall final : public Call {
@@ -76,7 +131,11 @@ class RecordedCall final : public Call {
     std::apply([&](auto&... arguments) { (for_each_operand(arguments, show), ...); }, arguments_);
     std::apply([&](auto&... arguments) { (show_draws(arguments, visitor), ...); }, arguments_);
   }
-  void visit_arguments(ArgumentVisitor& visitor) override { visit_recorded(*this, visitor); }
+  void visit_arguments(ArgumentVisitor& visitor) override {
+    std::string_view names = parameters;
+    std::apply([&](const auto&... arguments) { (visit_argument(take_name(names), arguments, visitor), ...); },
+               arguments_);
+  }
 
  private:
   const Method method_;

@@ -151,7 +151,7 @@ void Recorder::run_dry(Call& call) {
     if (!written.empty()) call.visit(swap);
   };
   exchange();
-  call.run(graph_.backend_->dry_run());
+  call.run(*graph_.backend_);
   exchange();
 }
 

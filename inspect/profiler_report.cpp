@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 #include <gradus/inspect/print_to.h>
 #include <gradus/inspect/profiler_state.h>
 

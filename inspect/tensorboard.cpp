@@ -1,11 +1,7 @@
 #include <gradus/inspect/tensorboard.h>
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -15,6 +11,7 @@
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/crc32c.h>
 #include <gradus/core/io/png.h>
+#include <gradus/core/platform/process.h>
 
 namespace gradus::training {
 namespace {
@@ -32,11 +29,6 @@ constexpr int kSummaryValue = 1, kSessionStatus = 1, kSessionStart = 1;
 
 double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 && name[0] ? name : "localhost";
 }
 
 /// TFRecord's masked checksum. The mask avoids computing the CRC of data that contain CRCs of the same kind.
@@ -120,12 +112,10 @@ SummaryWriter::SummaryWriter(const std::string& log_dir, const SummaryWriterOpti
   std::filesystem::create_directories(log_dir, error);
   GRADUS_CHECK(!error, IoError, "cannot make the folder '", log_dir, "': ", error.message());
   const std::string prefix = log_dir + "/events.out.tfevents." + std::to_string(static_cast<int64_t>(wall_time())) +
-                             "." + host_name() + "." + std::to_string(getpid()) + ".";
-  for (int number = 0; descriptor_ < 0; ++number) {
-    path_ = prefix + std::to_string(number) + options.filename_suffix;
-    descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
-    GRADUS_CHECK(descriptor_ >= 0 || errno == EEXIST, IoError, "cannot write '", path_, "': ", std::strerror(errno));
-  }
+                             "." + platform::host_name() + "." + std::to_string(platform::process_id()) + ".";
+  int number = 0;
+  do path_ = prefix + std::to_string(number++) + options.filename_suffix;
+  while (!file_.create(path_));
   write_event(io::ProtobufMessage()
                   .number(event_field::wall_time, wall_time())
                   .text(event_field::file_version, "brain.Event:2"));
@@ -143,7 +133,6 @@ SummaryWriter::~SummaryWriter() {
     flush();
   } catch (const std::exception&) {  // destructors never throw; call flush() to see errors
   }
-  close(descriptor_);
 }
 
 void SummaryWriter::add_scalar(const std::string& tag, double value, int64_t step) {
@@ -201,19 +190,6 @@ void SummaryWriter::write_event(const io::ProtobufMessage& event) {
   if (buffer_.size() >= kBufferBytes) flush();
 }
 
-void SummaryWriter::flush() {
-  size_t written = 0;
-  while (written < buffer_.size()) {
-    const ssize_t put = write(descriptor_, buffer_.data() + written, buffer_.size() - written);
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) {
-      const std::string cause = std::strerror(errno);
-      buffer_.erase(0, written);  // the next flush() tries the rest again
-      GRADUS_FAIL(IoError, "cannot write '", path_, "': ", cause);
-    }
-    written += static_cast<size_t>(put);
-  }
-  buffer_.clear();
-}
+void SummaryWriter::flush() { file_.append(buffer_); }
 
 }  // namespace gradus::training

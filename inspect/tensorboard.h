@@ -17,6 +17,7 @@
 
 #include <gradus/autograd/tensor.h>
 #include <gradus/core/io/protobuf.h>
+#include <gradus/core/platform/file.h>
 
 namespace gradus::training {
 
@@ -54,7 +55,7 @@ class SummaryWriter {
   void write_event(const io::ProtobufMessage& event);
 
   std::string path_;
-  int descriptor_ = -1;
+  io::AppendFile file_;
   std::string buffer_;
 };
 

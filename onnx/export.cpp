@@ -2,7 +2,7 @@
 
 #include <gradus/autograd/grad_mode.h>
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 #include <gradus/graph/recorder.h>
 #include <gradus/onnx/recorded_pass.h>
 

@@ -13,7 +13,7 @@ import sys
 FOLDERS = ["autograd", "compat", "core", "data", "distributed", "graph", "inspect", "layers", "onnx", "optim",
            "training"]
 # Not for users: how kernels, process groups and graphs are made.
-INTERNAL = re.compile(r"^(core/(composites/|formulas/(?!optimizer_rules)|backend_ops|kernel_args|array/strided_loop)|graph/|"
+INTERNAL = re.compile(r"^(core/(composites/|formulas/(?!optimizer_rules)|backend_interceptor|kernel_args|array/strided_loop)|graph/|"
                       r"onnx/(?!export\.)|optim/optimizer_state|compat/libtorch|inspect/(profiler_state|print_to|"
                       r"explain/(explain_parts|watched_memory)|lab/lab_parts)|distributed/(comm/(local|mpi|nccl|shm|tcp)|elastic|launcher)/)")
 BUDGET = "docs/undocumented.txt"

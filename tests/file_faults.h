@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include <gradus/core/io/file_faults.h>
+#include <gradus/core/platform/file.h>
 
 namespace gradus::test {
 

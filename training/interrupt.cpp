@@ -1,11 +1,9 @@
 #include <gradus/training/interrupt.h>
 
-#include <unistd.h>
-
 #include <atomic>
-#include <cerrno>
 
 #include <gradus/core/error.h>
+#include <gradus/core/platform/process.h>
 
 namespace gradus::training {
 namespace {
@@ -16,14 +14,11 @@ static_assert(std::atomic<int>::is_always_lock_free);  // the signal handler mus
 bool alive = false;
 struct sigaction before[2];  // restored by the handler; written before the handler is installed
 
-// Async-signal-safe: uses only sigaction, write and lock-free atomics.
+// Async-signal-safe: uses only sigaction, lock-free atomics and write_to_stderr.
 void on_signal(int number) {
-  const int cause = errno;
   for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &before[i], nullptr);  // the next signal has its usual effect
   received.store(number);
-  constexpr char kMessage[] = "\nfinishing this step; interrupt again to quit immediately\n";
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage, sizeof kMessage - 1);
-  errno = cause;
+  platform::write_to_stderr("\nfinishing this step; interrupt again to quit immediately\n");
 }
 
 }  // namespace

@@ -3,18 +3,15 @@
 //   dx[n, c, h, w] = sum over k, r, s  of dy[n, k, p, q] w[k, c, r, s]     where h = p stride - padding + r dilation
 //   dw[k, c, r, s] = sum over n, p, q  of dy[n, k, p, q] x[n, c, h, w]
 // x (N, C, H, W), w (K, C / groups, R, S), y (N, K, P, Q); any strides, so NCHW and NHWC alike.
+#include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 namespace {
 
-// An element of a four-dimensional view.
-template <class T, class AnyView>
-auto& at(const AnyView& view, int64_t i, int64_t j, int64_t k, int64_t l) {
-  const Strides& s = view.strides;
-  return view.template as<T>()[i * s[0] + j * s[1] + k * s[2] + l * s[3]];
-}
+using naive_detail::at;
+using naive_detail::loop_4d;
 
 // Sizes of a convolution under one-letter names.
 struct Sizes {
@@ -31,22 +28,19 @@ void NaiveBackend::conv2d(const View& x, const View& w, const MutableView& y, co
   const Sizes z(x.shape, w.shape, y.shape, geometry);
   EventScope event("conv2d", "naive", "loops", {&x, &w, &y}, z.flops());
   visit_floating(y.dtype, [&]<class T> {
-    for (int64_t n = 0; n < z.N; ++n)
-      for (int64_t k = 0; k < z.K; ++k)
-        for (int64_t p = 0; p < z.P; ++p)
-          for (int64_t q = 0; q < z.Q; ++q) {
-            const int64_t first_channel = k / z.filters * z.channels;
-            double total = 0;
-            for (int64_t c = 0; c < z.channels; ++c)
-              for (int64_t r = 0; r < z.R; ++r)
-                for (int64_t s = 0; s < z.S; ++s) {
-                  const int64_t h = p * geometry.stride[0] - geometry.padding[0] + r * geometry.dilation[0];
-                  const int64_t v = q * geometry.stride[1] - geometry.padding[1] + s * geometry.dilation[1];
-                  if (h < 0 || h >= z.H || v < 0 || v >= z.W) continue;  // padding is zero
-                  total += static_cast<double>(at<T>(x, n, first_channel + c, h, v)) * at<T>(w, k, c, r, s);
-                }
-            at<T>(y, n, k, p, q) = static_cast<T>(static_cast<compute_t<T>>(total));
+    loop_4d(y.shape, [&](int64_t n, int64_t k, int64_t p, int64_t q) {
+      const int64_t first_channel = k / z.filters * z.channels;
+      double total = 0;
+      for (int64_t c = 0; c < z.channels; ++c)
+        for (int64_t r = 0; r < z.R; ++r)
+          for (int64_t s = 0; s < z.S; ++s) {
+            const int64_t h = p * geometry.stride[0] - geometry.padding[0] + r * geometry.dilation[0];
+            const int64_t v = q * geometry.stride[1] - geometry.padding[1] + s * geometry.dilation[1];
+            if (h < 0 || h >= z.H || v < 0 || v >= z.W) continue;  // padding is zero
+            total += static_cast<double>(at<T>(x, n, first_channel + c, h, v)) * at<T>(w, k, c, r, s);
           }
+      at<T>(y, n, k, p, q) = static_cast<T>(static_cast<compute_t<T>>(total));
+    });
   });
 }
 
@@ -55,26 +49,23 @@ void NaiveBackend::conv2d_backward_data(const View& dy, const View& w, const Mut
   const Sizes z(dx.shape, w.shape, dy.shape, geometry);
   EventScope event("conv2d_backward_data", "naive", "loops", {&dy, &w, &dx}, z.flops());
   visit_floating(dx.dtype, [&]<class T> {
-    for (int64_t n = 0; n < z.N; ++n)
-      for (int64_t c = 0; c < z.C; ++c)
-        for (int64_t h = 0; h < z.H; ++h)
-          for (int64_t v = 0; v < z.W; ++v) {
-            const int64_t first_filter = c / z.channels * z.filters;
-            double total = 0;
-            for (int64_t k = first_filter; k < first_filter + z.filters; ++k)
-              for (int64_t r = 0; r < z.R; ++r)
-                for (int64_t s = 0; s < z.S; ++s) {
-                  // The output that reads this input through w[r, s], if there is one.
-                  const int64_t p_strided = h + geometry.padding[0] - r * geometry.dilation[0];
-                  const int64_t q_strided = v + geometry.padding[1] - s * geometry.dilation[1];
-                  if (p_strided < 0 || p_strided % geometry.stride[0] != 0) continue;
-                  if (q_strided < 0 || q_strided % geometry.stride[1] != 0) continue;
-                  const int64_t p = p_strided / geometry.stride[0], q = q_strided / geometry.stride[1];
-                  if (p >= z.P || q >= z.Q) continue;
-                  total += static_cast<double>(at<T>(dy, n, k, p, q)) * at<T>(w, k, c % z.channels, r, s);
-                }
-            at<T>(dx, n, c, h, v) = static_cast<T>(static_cast<compute_t<T>>(total));
+    loop_4d(dx.shape, [&](int64_t n, int64_t c, int64_t h, int64_t v) {
+      const int64_t first_filter = c / z.channels * z.filters;
+      double total = 0;
+      for (int64_t k = first_filter; k < first_filter + z.filters; ++k)
+        for (int64_t r = 0; r < z.R; ++r)
+          for (int64_t s = 0; s < z.S; ++s) {
+            // The output that reads this input through w[r, s], if there is one.
+            const int64_t p_strided = h + geometry.padding[0] - r * geometry.dilation[0];
+            const int64_t q_strided = v + geometry.padding[1] - s * geometry.dilation[1];
+            if (p_strided < 0 || p_strided % geometry.stride[0] != 0) continue;
+            if (q_strided < 0 || q_strided % geometry.stride[1] != 0) continue;
+            const int64_t p = p_strided / geometry.stride[0], q = q_strided / geometry.stride[1];
+            if (p >= z.P || q >= z.Q) continue;
+            total += static_cast<double>(at<T>(dy, n, k, p, q)) * at<T>(w, k, c % z.channels, r, s);
           }
+      at<T>(dx, n, c, h, v) = static_cast<T>(static_cast<compute_t<T>>(total));
+    });
   });
 }
 
@@ -83,22 +74,19 @@ void NaiveBackend::conv2d_backward_weight(const View& dy, const View& x, const M
   const Sizes z(x.shape, dw.shape, dy.shape, geometry);
   EventScope event("conv2d_backward_weight", "naive", "loops", {&dy, &x, &dw}, z.flops());
   visit_floating(dw.dtype, [&]<class T> {
-    for (int64_t k = 0; k < z.K; ++k)
-      for (int64_t c = 0; c < z.channels; ++c)
-        for (int64_t r = 0; r < z.R; ++r)
-          for (int64_t s = 0; s < z.S; ++s) {
-            const int64_t channel = k / z.filters * z.channels + c;
-            double total = 0;
-            for (int64_t n = 0; n < z.N; ++n)
-              for (int64_t p = 0; p < z.P; ++p)
-                for (int64_t q = 0; q < z.Q; ++q) {
-                  const int64_t h = p * geometry.stride[0] - geometry.padding[0] + r * geometry.dilation[0];
-                  const int64_t v = q * geometry.stride[1] - geometry.padding[1] + s * geometry.dilation[1];
-                  if (h < 0 || h >= z.H || v < 0 || v >= z.W) continue;
-                  total += static_cast<double>(at<T>(dy, n, k, p, q)) * at<T>(x, n, channel, h, v);
-                }
-            at<T>(dw, k, c, r, s) = static_cast<T>(static_cast<compute_t<T>>(total));
+    loop_4d(dw.shape, [&](int64_t k, int64_t c, int64_t r, int64_t s) {
+      const int64_t channel = k / z.filters * z.channels + c;
+      double total = 0;
+      for (int64_t n = 0; n < z.N; ++n)
+        for (int64_t p = 0; p < z.P; ++p)
+          for (int64_t q = 0; q < z.Q; ++q) {
+            const int64_t h = p * geometry.stride[0] - geometry.padding[0] + r * geometry.dilation[0];
+            const int64_t v = q * geometry.stride[1] - geometry.padding[1] + s * geometry.dilation[1];
+            if (h < 0 || h >= z.H || v < 0 || v >= z.W) continue;
+            total += static_cast<double>(at<T>(dy, n, k, p, q)) * at<T>(x, n, channel, h, v);
           }
+      at<T>(dw, k, c, r, s) = static_cast<T>(static_cast<compute_t<T>>(total));
+    });
   });
 }
 

@@ -1,4 +1,4 @@
-// Checks of gather and scatter that run before any element is written.
+// Checks of the indices of gather and scatter, which run before any element is written, and of losses' target classes.
 #pragma once
 
 #include <gradus/core/backend.h>
@@ -13,5 +13,7 @@ void check_index(const View& index, int axis, int64_t size);
 /// Adds like Backend::scatter, but half types in float32 with a single rounding of each sum. Returns false for other
 /// types, without doing anything.
 bool scatter_add_in_float32(Backend& backend, const View& x, int axis, const View& index, const MutableView& y);
+/// Returns target[row], or -1 if that is `ignore_index`. Throws an IndexError if it is not a valid class.
+int64_t class_of(const View& target, int64_t row, int64_t ignore_index, int64_t classes);
 
 }  // namespace gradus::naive_detail

@@ -1,7 +1,9 @@
-// Shared by the naive kernels: the loop over elements and the type of accumulators.
+// Shared by the naive kernels: the loops over elements and the type of accumulators. Under a SkipChunksGuard the loops
+// do nothing, as parallel_for does.
 #pragma once
 
 #include <gradus/core/backend.h>
+#include <gradus/core/parallel/parallel.h>
 
 namespace gradus::naive_detail {
 
@@ -33,10 +35,34 @@ struct Odometer {
 /// for operand k's strides. A shape with a zero has no index, and the shape () of a scalar has one.
 template <int N, class F>
 void for_each(const Shape& shape, const Strides* const (&strides)[N], F&& f) {
-  if (numel_of(shape) == 0) return;
+  if (numel_of(shape) == 0 || detail::skips_chunks) return;
   Odometer<N> odometer{shape, strides};
   do f(static_cast<const int64_t*>(odometer.at));
   while (odometer.next());
+}
+
+/// Calls f(i) for 0 <= i < count.
+template <class F>
+void loop(int64_t count, F&& f) {
+  if (detail::skips_chunks) return;
+  for (int64_t i = 0; i < count; ++i) f(i);
+}
+
+/// Calls f(i, j, k, l) for every index of a four-dimensional shape in row-major order.
+template <class F>
+void loop_4d(const Shape& shape, F&& f) {
+  loop(shape[0], [&](int64_t i) {
+    for (int64_t j = 0; j < shape[1]; ++j)
+      for (int64_t k = 0; k < shape[2]; ++k)
+        for (int64_t l = 0; l < shape[3]; ++l) f(i, j, k, l);
+  });
+}
+
+/// An element of a four-dimensional view.
+template <class T, class AnyView>
+auto& at(const AnyView& view, int64_t i, int64_t j, int64_t k, int64_t l) {
+  const Strides& s = view.strides;
+  return view.template as<T>()[i * s[0] + j * s[1] + k * s[2] + l * s[3]];
 }
 
 /// `shape` with size 1 at `axis`, for the outer loop of kernels that loop over `axis` themselves.

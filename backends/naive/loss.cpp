@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include <gradus/backends/naive/index.h>
 #include <gradus/backends/naive/loops.h>
-#include <gradus/backends/naive/loss.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/formulas/scalar_math.h>
 #include <gradus/core/runtime/observer.h>
@@ -17,6 +17,7 @@ namespace {
 
 using naive_detail::class_of;
 using naive_detail::for_each;
+using naive_detail::loop;
 
 // One row of softmax: `size` elements with strides `x_step` and `y_step`.
 template <class T>
@@ -44,22 +45,22 @@ int64_t naive_detail::class_of(const View& target, int64_t row, int64_t ignore_i
 void NaiveBackend::pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) {
   EventScope event("pick", "naive", "loops", {&x, &target, &y});
   visit(x.dtype, [&]<class T> {
-    for (int64_t i = 0; i < x.shape[0]; ++i) {
+    loop(x.shape[0], [&](int64_t i) {
       const int64_t c = class_of(target, i, ignore_index, x.shape[1]);
       y.as<T>()[i * y.strides[0]] = c < 0 ? T(0) : x.as<T>()[i * x.strides[0] + c * x.strides[1]];
-    }
+    });
   });
 }
 
 void NaiveBackend::pick_backward(const View& dy, const View& target, int64_t ignore_index, const MutableView& dx) {
   EventScope event("pick_backward", "naive", "loops", {&dy, &target, &dx});
   visit(dx.dtype, [&]<class T> {
-    for (int64_t i = 0; i < dx.shape[0]; ++i) {
+    loop(dx.shape[0], [&](int64_t i) {
       const int64_t c = class_of(target, i, ignore_index, dx.shape[1]);
       T* row = dx.as<T>() + i * dx.strides[0];
       for (int64_t j = 0; j < dx.shape[1]; ++j) row[j * dx.strides[1]] = T(0);
       if (c >= 0) row[c * dx.strides[1]] = dy.as<T>()[i * dy.strides[0]];
-    }
+    });
   });
 }
 
@@ -100,14 +101,14 @@ void NaiveBackend::cross_entropy(const CrossEntropyArgs& args) {
   visit_floating(x.dtype, [&]<class T> {
     double sum = 0;
     int64_t counted = 0;
-    for (int64_t i = 0; i < x.shape[0]; ++i) {
+    loop(x.shape[0], [&](int64_t i) {
       const T* row = log_probabilities.as<T>() + i * log_probabilities.strides[0];
       const int64_t c = class_of(target, i, args.ignore_index, classes);
       const double row_loss = c < 0 ? 0 : -static_cast<double>(row[c * log_probabilities.strides[1]]);
       if (args.reduction == Reduction::none) loss.as<T>()[i * loss.strides[0]] = scalar::convert<T>(row_loss);
       sum += row_loss;
       counted += c >= 0;
-    }
+    });
     *weight_sum.as<T>() = scalar::convert<T>(counted);
     if (args.reduction == Reduction::sum) *loss.as<T>() = scalar::convert<T>(sum);
     if (args.reduction == Reduction::mean) *loss.as<T>() = scalar::convert<T>(sum / static_cast<double>(counted));
@@ -121,7 +122,7 @@ void NaiveBackend::cross_entropy_backward(const CrossEntropyBackwardArgs& args) 
                    3 * dx.numel());
   const int64_t classes = dx.shape[1];
   visit_floating(dx.dtype, [&]<class T> {
-    for (int64_t i = 0; i < dx.shape[0]; ++i) {
+    loop(dx.shape[0], [&](int64_t i) {
       const int64_t c = class_of(target, i, args.ignore_index, classes);
       double scale = static_cast<double>(dloss.as<T>()[args.reduction == Reduction::none ? i * dloss.strides[0] : 0]);
       if (args.reduction == Reduction::mean) scale /= static_cast<double>(*args.weight_sum.as<T>());
@@ -131,7 +132,7 @@ void NaiveBackend::cross_entropy_backward(const CrossEntropyBackwardArgs& args) 
         const double gradient = c < 0 ? 0 : (probability - (j == c ? 1 : 0)) * scale;
         dx.as<T>()[i * dx.strides[0] + j * dx.strides[1]] = scalar::convert<T>(gradient);
       }
-    }
+    });
   });
 }
 

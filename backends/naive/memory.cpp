@@ -37,8 +37,9 @@ void NaiveBackend::arange(const MutableView& y, const Scalar& start, const Scala
     using A = naive_detail::accumulate_t<T>;
     const A first = start.cast<A>(), difference = step.cast<A>();
     T* out = y.as<T>();
-    for (int64_t i = 0; i < y.shape[0]; ++i)
+    naive_detail::loop(y.shape[0], [&](int64_t i) {
       out[i * y.strides[0]] = scalar::convert<T>(static_cast<A>(first + static_cast<A>(i) * difference));
+    });
   });
 }
 

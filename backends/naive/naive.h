@@ -12,7 +12,6 @@ class NaiveBackend : public Backend {
  public:
   std::string_view name() const override { return "naive"; }
   DeviceType device_type() const override { return DeviceType::cpu; }
-  Backend& dry_run() override;  // dry_run.cpp
 
   // memory.cpp
   void fill(const MutableView& y, const Scalar& value) override;
@@ -32,8 +31,6 @@ class NaiveBackend : public Backend {
   void reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) override;
   void arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,
                   const MutableView& indices) override;
-
-  // scan.cpp
   void scan(ScanOp op, const View& x, int axis, bool reverse, const MutableView& y) override;
   void linear_recurrence(const View& a, const View& b, int axis, bool reverse, const MutableView& y) override;
 
@@ -83,18 +80,12 @@ class NaiveBackend : public Backend {
   void randint(const MutableView& y, const RandomState& state, int64_t low, int64_t high) override;
   void randperm(const MutableView& y, const RandomState& state) override;
 
-  // optimizer.cpp, loss_scale.cpp
+  // optimizer.cpp
   void optimizer_step(std::span<const ParameterViews> parameters, const View& block,
                       const OptimizerRule& rule) override;
   void unscale(std::span<const MutableView> gradients, const View& factor, const MutableView& found_inf) override;
   void update_scale(const MutableView& block, const ScaleRule& rule) override;
 };
-
-namespace naive_detail {
-/// True if normalize or its gradient is composed of other operations for these arguments.
-inline bool is_composed(const NormalizeArgs& args) { return args.relu || args.running; }
-inline bool is_composed(const NormalizeBackwardArgs& args) { return static_cast<bool>(args.y); }
-}  // namespace naive_detail
 
 std::unique_ptr<Backend> make_naive_backend();
 

@@ -71,7 +71,7 @@ void NaiveBackend::randperm(const MutableView& y, const RandomState& state) {
   std::iota(order.begin(), order.end(), int64_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](int64_t a, int64_t b) { return keys[static_cast<size_t>(a)] < keys[static_cast<size_t>(b)]; });
-  for (size_t i = 0; i < count; ++i) y.as<int64_t>()[static_cast<int64_t>(i) * y.strides[0]] = order[i];
+  naive_detail::loop(y.shape[0], [&](int64_t i) { y.as<int64_t>()[i * y.strides[0]] = order[static_cast<size_t>(i)]; });
 }
 
 }  // namespace gradus

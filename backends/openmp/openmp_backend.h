@@ -9,7 +9,6 @@ namespace gradus {
 class OpenmpBackend final : public NaiveBackend {
  public:
   std::string_view name() const override { return "openmp"; }
-  Backend& dry_run() override { return *this; }
 
   // elementwise/memory.cpp
   void fill(const MutableView& y, const Scalar& value) override;

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 
 namespace gradus::io {
 

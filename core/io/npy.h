@@ -13,7 +13,7 @@
 #include <string>
 
 #include <gradus/core/array/array.h>
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 
 namespace gradus::io {
 

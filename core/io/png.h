@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 
 namespace gradus::io {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include <gradus/core/array/array.h>
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 
 namespace gradus::io {
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <optional>
 
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 
 namespace gradus::io {
 

@@ -7,10 +7,6 @@
 //
 // Helpers without work spin for a moment, so that the next kernel finds them awake (a small net starts a kernel every
 // 10 us, and waking a sleeping thread takes longer), then they sleep.
-// every 10 us, and to wake a sleeping thread takes longer than that), then they sleep.
-#include <pthread.h>
-#include <sched.h>
-
 #include <cstdlib>
 #include <mutex>
 #include <new>
@@ -20,7 +16,7 @@
 
 #include <gradus/core/error.h>
 #include <gradus/core/parallel/parallel_call.h>
-#include <gradus/core/parallel/parallel_openmp.h>
+#include <gradus/core/platform/process.h>
 
 namespace gradus {
 namespace {
@@ -59,25 +55,6 @@ std::atomic<ThreadRuntime>& current_runtime() {
   return runtime;
 }
 
-// current_cpu() is the core that this thread runs on. leave_cpu() moves the thread to another core: it asks the
-// scheduler for any allowed core except `cpu`, then for all allowed cores again, which lets the thread stay where it
-// has moved.
-#ifdef __linux__
-int current_cpu() { return sched_getcpu(); }
-void leave_cpu(int cpu) {
-  cpu_set_t allowed;
-  if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  cpu_set_t others = allowed;
-  CPU_CLR(cpu, &others);
-  if (CPU_COUNT(&others) == 0) return;
-  sched_setaffinity(0, sizeof others, &others);
-  sched_setaffinity(0, sizeof allowed, &allowed);
-}
-#else
-int current_cpu() { return -1; }
-void leave_cpu(int) {}
-#endif
-
 // The helper threads and the calls that they work on.
 class Pool {
  public:
@@ -92,7 +69,7 @@ class Pool {
       return run_serially(chunks, count, grain, body);
     }
     call->open(chunks, count, grain, threads, body);
-    caller_cpu_.store(current_cpu(), std::memory_order_relaxed);
+    caller_core_.store(platform::current_core(), std::memory_order_relaxed);
     news_.fetch_add(1);
     for (int i = 1; i < threads; ++i) wake(helpers_[i], start);
     const int computed = call->join(0);
@@ -156,10 +133,11 @@ class Pool {
       const uint32_t heard = news_.load();
       // Schedulers tend to wake a thread on its waker's core, and on a busy machine leave it there. On the caller's
       // core a helper is useless, so it moves away.
-      if (const int cpu = current_cpu(); cpu >= 0 && cpu == caller_cpu_.load(std::memory_order_relaxed)) {
+      if (const int core = platform::current_core();
+          core >= 0 && core == caller_core_.load(std::memory_order_relaxed)) {
         if (const Clock::time_point now = Clock::now(); now - moved > kMovesApart) {
           moved = now;
-          leave_cpu(cpu);
+          platform::leave_core(core);
         }
       }
       bool computed = false;
@@ -180,7 +158,7 @@ class Pool {
   }
 
   alignas(64) std::atomic<uint32_t> news_{0};  // calls opened so far
-  std::atomic<int> caller_cpu_{-1};            // core on which the last call was opened
+  std::atomic<int> caller_core_{-1};           // core on which the last call was opened
   alignas(64) std::atomic<int> calls_used_{0};
   std::atomic<int> helper_count_{0};
   std::mutex start_mutex_;
@@ -198,20 +176,14 @@ Pool& pool() {
 
 // A forked child has no helper threads, and the calls are in an arbitrary state, so the pool is constructed again.
 void Pool::forget_at_fork() {
-  static const int registered = pthread_atfork(nullptr, nullptr, [] { new (&pool()) Pool; });
+  static const bool registered = (platform::on_fork([] { new (&pool()) Pool; }), true);
   (void)registered;
 }
 
 }  // namespace
 
 int num_cores() {
-  static const int cores = [] {
-#ifdef __linux__
-    cpu_set_t allowed;  // cores that taskset and batch systems allow
-    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return std::max(1, CPU_COUNT(&allowed));
-#endif
-    return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  }();
+  static const int cores = platform::allowed_cores();
   return cores;
 }
 

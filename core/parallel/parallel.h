@@ -77,8 +77,8 @@ inline thread_local constinit bool skips_chunks = false;
 inline bool in_parallel_region() { return inside_chunk; }
 }  // namespace detail
 
-/// Makes parallel_for do nothing on this thread until the end of the scope. Kernels then still allocate their scratch
-/// memory, which happens outside of chunks, but compute nothing (graph/recorder.h).
+/// Makes parallel_for and the loops of the naive backend do nothing on this thread until the end of the scope. Kernels
+/// then still allocate their scratch memory, which happens outside of loops, but compute nothing (graph/recorder.h).
 class SkipChunksGuard {
  public:
   SkipChunksGuard() : previous_(detail::skips_chunks) { detail::skips_chunks = true; }

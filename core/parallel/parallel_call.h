@@ -218,4 +218,8 @@ class Helpfulness {
   std::atomic<Clock::rep> credit_{0}, pause_{0}, pause_end_{0};
 };
 
+/// Runs the chunks of a call on an OpenMP team of at most `threads` threads (parallel_openmp.cpp). Returns false, with
+/// nothing done, if the pool has to serve the call.
+bool run_on_openmp(int64_t chunks, int64_t count, int64_t grain, int threads, const RangeFunction& body);
+
 }  // namespace gradus::detail

@@ -5,16 +5,14 @@
 // its team, including those that got no core while the others did their work. Whether a thread will be late cannot be
 // known before a call; it shows in the wait afterwards. If such waits cost more time than the team saves, the pool
 // serves calls for a while.
-#include <gradus/core/parallel/parallel_openmp.h>
+#include <gradus/core/parallel/parallel_call.h>
 
 #ifdef _OPENMP
 #include <omp.h>
-#include <pthread.h>
-#include <sched.h>
 
 #include <vector>
 
-#include <gradus/core/parallel/parallel_call.h>
+#include <gradus/core/platform/process.h>
 
 namespace gradus {
 namespace {
@@ -30,7 +28,7 @@ struct Team {
 
 Team& team() {
   static Team* const instance = [] {
-    pthread_atfork(nullptr, nullptr, [] { team().lost = true; });
+    platform::on_fork([] { team().lost = true; });
     return new Team;
   }();
   return *instance;
@@ -39,14 +37,13 @@ Team& team() {
 // If OpenMP binds threads, allows this thread to run on the cores of the places [first, last).
 void move_to_places(int first, int last) {
   if (omp_get_proc_bind() == omp_proc_bind_false) return;
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
+  std::vector<int> cores;
   for (int place = first; place < last; ++place) {
     std::vector<int> ids(static_cast<size_t>(omp_get_place_num_procs(place)));
     omp_get_place_proc_ids(place, ids.data());
-    for (int id : ids) CPU_SET(id, &cores);
+    cores.insert(cores.end(), ids.begin(), ids.end());
   }
-  if (CPU_COUNT(&cores) > 0) sched_setaffinity(0, sizeof cores, &cores);
+  platform::bind_to_cores(cores);
 }
 
 #ifndef __clang__

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 #include <gradus/data/datasets/image_dataset.h>
 
 namespace gradus::data {

@@ -8,7 +8,7 @@
 #include <set>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 
 namespace gradus::data {
 namespace {

@@ -6,6 +6,7 @@
 
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/file_kind.h>
+#include <gradus/core/io/gzip.h>
 
 namespace gradus::data {
 namespace {

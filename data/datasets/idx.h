@@ -10,7 +10,7 @@
 #include <string>
 
 #include <gradus/core/array/array.h>
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 
 namespace gradus::data {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 
 namespace gradus::data::detail {
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include <gradus/core/io/byte_order.h>
+#include <gradus/core/io/gzip.h>
 #include <gradus/data/images/image_check.h>
 
 namespace gradus::data::detail {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include <gradus/autograd/tensor.h>
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 
 namespace gradus::data {
 

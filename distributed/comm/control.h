@@ -2,7 +2,7 @@
 // under a tag of their own (mpi), so that they arrive even while a body is stuck.
 #pragma once
 
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 #include <gradus/distributed/comm/status.h>
 
 namespace gradus::dist {

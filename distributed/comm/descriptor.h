@@ -7,7 +7,7 @@
 #include <string>
 
 #include <gradus/core/array/dtype.h>
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 
 namespace gradus::dist {
 

@@ -17,7 +17,7 @@
 #include <string>
 #include <string_view>
 
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 
 namespace gradus::dist {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include <gradus/core/error.h>
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 #include <gradus/distributed/comm/deadline.h>
 
 namespace gradus::dist {

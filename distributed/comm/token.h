@@ -8,7 +8,7 @@
 #include <initializer_list>
 #include <string>
 
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 #include <gradus/distributed/comm/socket.h>
 
 namespace gradus::dist {

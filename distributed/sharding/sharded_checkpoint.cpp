@@ -9,10 +9,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include <gradus/core/io/file.h>
 #include <gradus/core/io/safetensors.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/core/platform/file.h>
 #include <gradus/distributed/sharding/state_entry.h>
 
 namespace gradus::dist {

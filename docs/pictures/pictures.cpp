@@ -13,7 +13,7 @@
 
 #include <gradus/backends/cuda/device/reduce_plan.h>
 #include <gradus/backends/openmp/gemm/select.h>
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/distributed/comm/local/message_log.h>
 #include <gradus/distributed/parallel/bucket_plan.h>

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/io/file.h>
 #include <gradus/core/parallel/parallel.h>
+#include <gradus/core/platform/file.h>
 #include <gradus/core/registry.h>
 #include <gradus/core/runtime/cudnn.h>
 #include <gradus/data/images/save_image.h>

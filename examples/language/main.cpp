@@ -24,7 +24,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 #include <gradus/examples/common/image_run.h>
 #include <gradus/examples/language/model.h>
 #include <gradus/examples/language/sharded_trainer.h>

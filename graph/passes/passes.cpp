@@ -25,7 +25,8 @@ struct UpdatePart {
   std::unique_ptr<Call> call_like(const Update& whole) const {
     const auto& [all, block, rule] = whole.arguments();
     auto call = std::make_unique<Update>(whole.method(), parameters, block, rule);
-    call->name = whole.name, call->origin = whole.origin, call->operands = operands;
+    call->name = whole.name, call->parameters = whole.parameters;
+    call->origin = whole.origin, call->operands = operands;
     call->operands.push_back(whole.operands.back());  // the block
     return call;
   }

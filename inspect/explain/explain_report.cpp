@@ -6,7 +6,7 @@
 #include <numeric>
 #include <set>
 
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 #include <gradus/core/runtime/runtime.h>
 #include <gradus/inspect/explain/explain_parts.h>
 #include <gradus/inspect/print_to.h>

@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 #include <gradus/core/runtime/runtime.h>
 #include <gradus/inspect/explain/watched_memory.h>
 #include <gradus/inspect/lab/lab_parts.h>

@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 #include <gradus/distributed/comm/local/message_log.h>
 #include <gradus/inspect/lab/lab.h>
 #include <gradus/inspect/lab/lab_parts.h>

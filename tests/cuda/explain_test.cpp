@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include <gradus/benchmarks/nets.h>
-#include <gradus/core/backend_ops.h>
+#include <gradus/core/backend_interceptor.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/cuda/support.h>
 

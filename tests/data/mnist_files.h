@@ -1,7 +1,7 @@
 // Writes a small dataset in MNIST's format.
 #pragma once
 
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 #include <gradus/tests/temporary_directory.h>
 
 namespace gradus::test {

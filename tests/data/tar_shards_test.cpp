@@ -11,7 +11,7 @@
 #include <thread>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/io/file_faults.h>
+#include <gradus/core/platform/file.h>
 #include <gradus/data/data.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/temporary_directory.h>

@@ -1,5 +1,5 @@
 // Whatever the bytes, the reader of gzip files returns or throws an IoError.
-#include <gradus/core/io/file.h>
+#include <gradus/core/io/gzip.h>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const gradus::io::ByteSpan bytes(reinterpret_cast<const std::byte*>(data), size);

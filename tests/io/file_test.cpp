@@ -1,6 +1,7 @@
 #include <sys/stat.h>
 
 #include <gradus/core/array/array.h>
+#include <gradus/core/io/gzip.h>
 #include <gradus/tests/io/io_test.h>
 
 using namespace gradus;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <gradus/core/array/array.h>
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/temporary_directory.h>
 

@@ -50,6 +50,14 @@ RESTRICTED = [
         "#if GRADUS_WITH_ stands in the process-group factory alone",
     ),
     (
+        re.compile(r"#\s*include\s*<((unistd|fcntl|dlfcn|sched|pthread|signal|dirent|poll|netdb|spawn|termios|malloc|"
+                   r"ifaddrs|pwd|link)\.h|(sys|arpa|net|netinet|linux)/)|"
+                   r"#\s*(el)?if.*\b(__linux__|__APPLE__|__FreeBSD__|__unix__|__GLIBC__|_WIN32)\b"),
+        ["core/platform", "distributed/comm", "examples", "benchmarks", "tests",
+         "distributed/launcher"],  # until its processes and signals have an interface in core/platform
+        "the operating system is asked in core/platform and distributed/comm alone",
+    ),
+    (
         re.compile(r"#\s*(include\s*<omp\.h>|pragma\s+omp\s+(parallel|for|task|sections))"),
         ["core/parallel/parallel_openmp.cpp"],
         "threads are used through parallel_for alone",

@@ -50,6 +50,12 @@ PLANTED = [
     ("core/parallel/parallel.cpp", "#pragma omp parallel", "parallel_for alone"),
     ("tests/core/parallel_test.cpp", "#include <omp.h>", "parallel_for alone"),
     ("core/array/array.cpp", '#include "shape.h"', "root-relative"),
+    ("core/io/npy.cpp", "#include <unistd.h>", "core/platform and distributed/comm"),
+    ("graph/graph.cpp", "#include <sys/mman.h>", "core/platform and distributed/comm"),
+    ("backends/cuda/register.cpp", "#include <dlfcn.h>", "core/platform and distributed/comm"),
+    ("core/parallel/parallel.cpp", "#ifdef __linux__", "core/platform and distributed/comm"),
+    ("data/data.h", "#if defined(X) || defined(__APPLE__)", "core/platform and distributed/comm"),
+    ("distributed/elastic/agent.h", "#include <signal.h>", "core/platform and distributed/comm"),
 ]
 
 KEPT = [
@@ -69,6 +75,13 @@ KEPT = [
     ("training/checkpoint.h", "#include <gradus/distributed/parallel/data_parallel.h>"),
     ("distributed/parallel/sync_batch_norm.h", "#include <gradus/layers/norm.h>"),
     ("distributed/parallel/sync_batch_norm.h", "#include <gradus/distributed/comm/process_group.h>"),
+    ("core/platform/process.cpp", "#include <sys/mman.h>"),
+    ("core/platform/process.cpp", "#ifdef __linux__"),
+    ("core/parallel/parallel_call.h", "#if defined(__x86_64__)"),
+    ("training/interrupt.h", "#include <csignal>"),
+    ("distributed/comm/socket.cpp", "#include <sys/socket.h>"),
+    ("distributed/launcher/launcher.cpp", "#include <unistd.h>"),
+    ("tests/core/parallel_test.cpp", "#include <unistd.h>"),
     ("examples/hello.cpp", "#include <gradus/gradus.h>"),
     ("examples/mnist/main.cpp", '#include "options.h"'),
     ("tests/core/array_test.cpp", "#include <gradus/backends/naive/naive.h>"),

@@ -1,7 +1,7 @@
 // Reads the parts of an ONNX file that tests check, straight from the wire format.
 #pragma once
 
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 
 #include <map>
 #include <string>

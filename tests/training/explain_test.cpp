@@ -7,7 +7,7 @@
 #include <thread>
 
 #include <gradus/benchmarks/nets.h>
-#include <gradus/core/backend_ops.h>
+#include <gradus/core/backend_interceptor.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/core/runtime/recorded_memory.h>
 #include <gradus/gradus.h>

@@ -1,10 +1,11 @@
-// A backend that records every call and forwards it to another backend, generated from the list in core/backend_ops.h.
-// Also tests that the list and the fields of the argument structs are complete.
-#include <cstring>
+// A backend that records every call and forwards it to another backend, on top of core/backend_interceptor.h. Also tests
+// that the interceptor forwards every operation and that the fields of the argument structs are complete.
+#include <algorithm>
 #include <fstream>
+#include <regex>
 
 #include <gradus/benchmarks/nets.h>
-#include <gradus/core/backend_ops.h>
+#include <gradus/core/backend_interceptor.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;
@@ -99,33 +100,6 @@ TEST_CASE("a recorded training step equals naive's exactly, and its calls are re
 
 namespace {
 
-struct Operation {
-  const char* name;
-  size_t slot;  // index in Backend's table of virtual functions
-};
-
-/// A pointer to a virtual method begins with its offset in the table, plus 1 on some processors (Itanium C++ ABI 2.3).
-template <class Method>
-size_t slot_of(Method method) {
-  size_t words[2];
-  static_assert(sizeof words == sizeof method);
-  std::memcpy(words, &method, sizeof method);
-  return words[0] / sizeof(void*);
-}
-
-/// A class whose method is the first one after those of Backend.
-struct Extended : Backend {
-  virtual void method() = 0;
-};
-
-/// The first listed operation whose position in the class differs; "" if list and class agree.
-std::string first_difference(const std::vector<Operation>& operations) {
-  size_t slot = slot_of(&Backend::dry_run);  // the last method that is not an operation
-  for (const Operation& operation : operations)
-    if (operation.slot != ++slot) return operation.name;
-  return slot_of(&Extended::method) == slot + 1 ? "" : "behind the last";
-}
-
 /// Converts to any type; used to count the fields of an aggregate.
 struct Anything {
   template <class T>
@@ -153,35 +127,47 @@ static_assert(
 
 }  // namespace
 
-TEST_CASE("the list of operations has all methods of Backend in order, and a missing one is detected") {
-#define OPERATION(op, ...) {#op, slot_of(&Backend::op)},
-  const std::vector<Operation> operations = {GRADUS_BACKEND_OPS(OPERATION)};
-#undef OPERATION
-  CHECK(first_difference(operations) == "");
-  for (size_t i = 0; i < operations.size(); ++i) {
-    std::vector<Operation> fewer = operations;
-    fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
-    CHECK(first_difference(fewer) == (i + 1 < operations.size() ? operations[i + 1].name : "behind the last"));
-  }
+namespace {
+
+std::string source_of(const char* path) {
+  std::ifstream file(test::source_path(path));
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
-TEST_CASE("the names of parameters equal those of the declarations") {
-  std::ifstream file(test::source_path("core/backend.h"));
-  const std::string source{std::istreambuf_iterator<char>(file), {}};
-  const auto declared = [&](const std::string& op) {  // "x, w, y"
-    const size_t begin = source.find(" void " + op + "("), end = source.find(')', begin);
-    REQUIRE(begin != std::string::npos);
-    std::string names;
-    for (size_t at = source.find('(', begin); at < end;) {
-      const size_t next = std::min(source.find(',', at + 1), end), name = source.find_last_of(" &", next) + 1;
-      names += (names.empty() ? "" : ", ") + source.substr(name, next - name);
-      at = next;
-    }
-    return names;
-  };
-#define CHECK_NAMES(op, ...) CHECK(declared(#op) == #__VA_ARGS__);
-  GRADUS_BACKEND_OPS(CHECK_NAMES)
-#undef CHECK_NAMES
+/// The operations that the text of core/backend.h declares, with the names of their parameters: "copy, x, y".
+std::vector<std::string> declared_operations(const std::string& text) {
+  const std::regex method("virtual void (\\w+)\\(([^)]*)\\)"), last_word("(\\w+)\\s*(,|$)");
+  std::vector<std::string> operations;
+  for (std::sregex_iterator at(text.begin(), text.end(), method), end; at != end; ++at) {
+    const std::string parameters = (*at)[2];
+    operations.push_back((*at)[1]);
+    for (std::sregex_iterator name(parameters.begin(), parameters.end(), last_word); name != end; ++name)
+      operations.back() += ", " + (*name)[1].str();
+  }
+  return operations;
+}
+
+/// The operations that the text of core/backend_interceptor.h forwards from a method of the same name, in the same form.
+std::vector<std::string> forwarded_operations(const std::string& text) {
+  const std::regex method("void (\\w+)\\([^)]*\\)\\s+final\\s+\\{\\s+GRADUS_CALL\\((\\1, [^)]*)\\);\\s+\\}");
+  std::vector<std::string> operations;
+  for (std::sregex_iterator at(text.begin(), text.end(), method), end; at != end; ++at) operations.push_back((*at)[2]);
+  return operations;
+}
+
+}  // namespace
+
+TEST_CASE("the interceptor forwards all methods of Backend by their declared names, and a missing one is detected") {
+  const std::vector<std::string> declared = declared_operations(source_of("core/backend.h"));
+  const std::string interceptor = source_of("core/backend_interceptor.h");
+  CHECK(declared.size() >= 54);
+  CHECK(std::count(declared.begin(), declared.end(), "matmul, a, b, y, accumulate") == 1);
+  CHECK(forwarded_operations(interceptor) == declared);
+  for (const std::string& operation : declared) {
+    std::string without = interceptor;
+    without.erase(without.find("  void " + operation.substr(0, operation.find(',')) + "("), 7);
+    CHECK(forwarded_operations(without).size() == declared.size() - 1);
+  }
 }
 
 TEST_CASE("operands are visited in order, also in structs and spans, and absent ones are skipped") {

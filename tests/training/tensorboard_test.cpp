@@ -1,7 +1,7 @@
 // Event files, read back by a parser in this test.
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/crc32c.h>
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/temporary_directory.h>

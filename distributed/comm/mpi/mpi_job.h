@@ -7,7 +7,7 @@
 #include <mutex>
 #include <optional>
 
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 #include <gradus/distributed/comm/deadline.h>
 
 namespace gradus::dist {

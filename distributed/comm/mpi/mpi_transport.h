@@ -9,7 +9,7 @@
 #include <mutex>
 #include <vector>
 
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 #include <gradus/distributed/comm/control.h>
 #include <gradus/distributed/comm/transport.h>
 

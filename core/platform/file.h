@@ -1,18 +1,15 @@
-// Files as bytes: reading with a size limit, gzip, and writing that leaves either the complete old file or the complete
-// new one. Every error is an IoError that names the path and the cause.
+// Files as bytes: reading with a size limit, and writing that leaves either the complete old file or the complete new
+// one. Every error is an IoError that names the path and the cause.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <gradus/core/error.h>
-
-struct z_stream_s;  // zlib's
 
 namespace gradus::io {
 
@@ -21,10 +18,6 @@ using ByteSpan = std::span<const std::byte>;
 
 /// Default size limit of read_file: 2 GiB.
 inline constexpr uint64_t kReadLimit = uint64_t{1} << 31;
-
-/// Maximum number of bytes that one byte of deflate data (gzip, PNG) can expand to: one bit codes a length of 258 bytes
-/// and one bit their distance.
-inline constexpr int kMostDeflateRatio = 1032;
 
 /// A regular file open for reading.
 class InputFile {
@@ -50,29 +43,6 @@ class InputFile {
 
 /// Reads the whole file. Throws an IoError if it has more than `limit` bytes.
 Bytes read_file(const std::string& path, uint64_t limit = kReadLimit);
-
-/// True if `bytes` begins with a gzip header (RFC 1952).
-bool is_gzip(ByteSpan bytes);
-
-/// Decompresses a gzip file with all its members, only as far as requested: the reader of a format whose header states
-/// a size decompresses no more than that. `bytes` must outlive the reader; `name` identifies the file in messages.
-class GzipReader {
- public:
-  GzipReader(ByteSpan bytes, std::string name);
-  /// Fills `to` with the next bytes and returns their number, which is less than `bytes` only at the end of the data,
-  /// after its checksums were verified.
-  size_t read(void* to, size_t bytes);
-  /// Decompressed size in bytes modulo 2^32, as stated at the end of the file (not verified). Empty if the file may
-  /// have several members, since it is then the size of the last one.
-  std::optional<uint32_t> size_in_trailer() const;
-
- private:
-  ByteSpan bytes_;
-  std::string name_;
-  size_t consumed_ = 0;
-  bool ended_ = false;
-  std::unique_ptr<z_stream_s, void (*)(z_stream_s*)> stream_;
-};
 
 /// A file that appears under its name only when complete. Bytes are written to a temporary file in the same directory,
 /// <name>.<process>-<number>.tmp; commit() flushes it to disk, renames it and flushes the directory. Without commit()
@@ -104,5 +74,37 @@ class AtomicFile {
 /// Writes `bytes` as the whole file, through AtomicFile.
 void write_file(const std::string& path, ByteSpan bytes);
 void write_file(const std::string& path, std::string_view text);
+
+/// A new file that grows by appending. What was appended is with the operating system, so another process can read it.
+class AppendFile {
+ public:
+  AppendFile() = default;
+  ~AppendFile();
+  AppendFile(const AppendFile&) = delete;
+  AppendFile& operator=(const AppendFile&) = delete;
+
+  /// Creates the file. Returns false, with nothing done, if there is a file of this name.
+  bool create(const std::string& path);
+  /// Appends `text` and empties it. If that fails, `text` keeps what was not appended, for the next attempt.
+  void append(std::string& text);
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+};
+
+// ---- Faults that tests inject ----
+
+/// Called before each system call of AtomicFile: "open", "lock", "write", "sync", "mode", "rename", "close", "unlink",
+/// "list". A result other than 0 is the errno that the call fails with. `bytes` is the length of a write, which may be
+/// reduced, and null for the other calls.
+using FileFault = int (*)(const char* call, size_t* bytes);
+
+/// Called before InputFile reads `bytes` bytes; it may wait, like a slow disk, or throw.
+using ReadFault = void (*)(const std::string& path, size_t bytes);
+
+/// Null except in tests.
+inline std::atomic<FileFault> file_fault{nullptr};
+inline std::atomic<ReadFault> read_fault{nullptr};
 
 }  // namespace gradus::io

@@ -1,0 +1,33 @@
+// What the operating system knows of this process: its cores, its address space, its forks and its names.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gradus::platform {
+
+/// Number of cores that the calling thread may run on (taskset and batch systems restrict them); at least 1.
+int allowed_cores();
+/// The core that the calling thread runs on; -1 if the system does not say.
+int current_core();
+/// Moves the calling thread to another allowed core if there is one. It may run on all allowed cores afterwards.
+void leave_core(int core);
+/// Restricts the calling thread to these cores; does nothing if there are none.
+void bind_to_cores(const std::vector<int>& cores);
+
+/// Has `in_child` called in each child that a later fork() makes, on the thread that forked.
+void on_fork(void (*in_child)());
+
+/// Addresses for `bytes` zero bytes, which take memory only when they are written. Null if there are not as many.
+char* map_memory(size_t bytes);
+void unmap_memory(void* data, size_t bytes);
+
+int process_id();
+/// "localhost" if the machine has no name.
+std::string host_name();
+/// Writes to the standard error stream at once. A signal handler may call it.
+void write_to_stderr(std::string_view text);
+
+}  // namespace gradus::platform

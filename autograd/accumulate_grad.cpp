@@ -17,6 +17,11 @@ namespace {
 // which is cheaper than an ObjectLock, is enough.
 std::mutex accumulator_mutex;
 
+// The storage that bind_grad set for a leaf; undefined after unbind_grad.
+struct BoundGrad final : LeafFeature {
+  Array storage;
+};
+
 // True if nothing but `tensor` refers to its storage.
 bool sole_owner(const Tensor& tensor) { return tensor.use_count() == 1 && tensor.array().storage().use_count() == 1; }
 
@@ -55,14 +60,14 @@ void for_each_hook(const AutogradMeta& meta, std::vector<Hook> AutogradMeta::*li
 // because the user also holds the current gradient, returns false and the current gradient in `present`.
 bool add_in_place(AutogradMeta& meta, const Array& leaf, Tensor& gradient, bool differentiable, Tensor* present) {
   const detail::ObjectLock lock(&meta);
-  if (meta.has_half_grad) amp::detail::convert_half_gradient(meta);
-  if (meta.bound_grad.defined()) {
+  amp::detail::convert_half_gradient(meta);
+  if (const Array* bound = bound_grad(meta)) {
     GRADUS_CHECK(!differentiable, AutogradError, "gradients with create_graph cannot go into a bound gradient slot");
     if (meta.grad.defined()) {
-      add_to(meta.bound_grad, gradient.array());
+      add_to(*bound, gradient.array());
     } else {
-      ops::copy_into(meta.bound_grad, gradient.array());
-      meta.grad = Tensor(meta.bound_grad);
+      ops::copy_into(*bound, gradient.array());
+      meta.grad = Tensor(*bound);
     }
   } else if (!meta.grad.defined() && differentiable) {
     meta.grad = std::move(gradient);
@@ -112,7 +117,32 @@ void forget_accumulator(AutogradMeta& meta) {
 bool AccumulateGrad::takes_half() const {
   const AutogradMeta& meta = *leaf_.impl()->meta;
   const detail::ObjectLock lock(&meta);
-  return leaf_.dtype() == DType::f32 && meta.hooks.empty() && !meta.grad.defined() && !meta.has_half_grad;
+  return leaf_.dtype() == DType::f32 && meta.hooks.empty() && !meta.grad.defined() &&
+         !amp::detail::has_half_gradient(meta);
+}
+
+const Array* bound_grad(const AutogradMeta& meta) {
+  const BoundGrad* const bound = meta.features.find<BoundGrad>();
+  return bound && bound->storage.defined() ? &bound->storage : nullptr;
+}
+
+void unbind_grad(const AutogradMeta& meta) {
+  if (BoundGrad* const bound = meta.features.find<BoundGrad>()) bound->storage = Array();
+}
+
+void Tensor::bind_grad(const Array& storage) const {
+  GRADUS_CHECK(defined(), ValueError, "the tensor is undefined");
+  GRADUS_CHECK(is_leaf(), AutogradError, "only leaves have a gradient slot to bind");
+  GRADUS_CHECK(storage.shape() == sizes() && storage.dtype() == dtype() && storage.device() == device(), ShapeError,
+               "the slot has shape ", storage.shape(), ", ", storage.dtype(), " on ", storage.device(),
+               " but the tensor has ", sizes(), ", ", dtype(), " on ", device());
+  AutogradMeta& meta = impl_->need_meta();
+  const detail::ObjectLock lock(&meta);
+  if (grad().defined()) {
+    ops::copy_into(storage, meta.grad.array());
+    meta.grad = Tensor(storage);
+  }
+  meta.features.need<BoundGrad>().storage = storage;
 }
 
 void AccumulateGrad::accumulate(Tensor gradient) const {

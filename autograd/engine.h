@@ -54,6 +54,19 @@ class AnomalyGuard {
   static inline thread_local constinit bool enabled_ = false;
 };
 
+/// A node that also accepts the gradient of its only output as two summands, which saves adding them first. The engine
+/// asks for this interface when a second gradient arrives, so other nodes have nothing to do with it.
+class BackwardOfSum {
+ public:
+  /// True if the backend adds the summands as it reads them.
+  virtual bool accepts_sum() const = 0;
+  /// Computes the gradients of the inputs from dy + addend.
+  virtual Grads backward_of_sum(const Tensor& dy, const Tensor& addend) = 0;
+
+ protected:
+  ~BackwardOfSum() = default;
+};
+
 namespace detail {
 /// For AnomalyGuard, before the forward of a recorded node: remembers which input already contains a NaN or infinity.
 void note_inputs(const Node& node, const Tensor* const* inputs, size_t count);

@@ -69,9 +69,6 @@ void Node::destroy(Node* node) {
 }
 
 Grads Node::backward(const Tensor&) { GRADUS_FAIL(AutogradError, name_, " has no derivative"); }
-Grads Node::backward_of_sum(const Tensor&, const Tensor&) {
-  GRADUS_FAIL(AutogradError, name_, " does not take a sum as two parts");
-}
 
 void Node::release_saved() {
   for (Saved* saved = first_saved_; saved; saved = saved->next_) saved->release();
@@ -257,6 +254,11 @@ void Saved::release() {
     array = std::move(array_), tensor = std::move(tensor_), keeper = std::move(keeper_);
   }
   if (keeper) keeper->drop(place_);
+}
+
+LeafFeatures::~LeafFeatures() {
+  LeafFeature* feature = first_;
+  while (feature) delete std::exchange(feature, feature->next_);
 }
 
 TensorImpl::~TensorImpl() {

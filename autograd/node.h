@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <functional>
+#include <mutex>
 #include <string>
 
 #include <gradus/autograd/tensor.h>
@@ -121,10 +122,6 @@ class Node : public RefCounted {
   virtual Grads backward(const Tensor& dy);
   /// For nodes with several outputs, which override this instead of backward(). Missing gradients are undefined.
   virtual Grads backward_all(const Grads& dys) { return backward(dys[0]); }
-  /// True if backward_of_sum() accepts the gradient of the only output as two summands, which saves adding them first.
-  virtual bool takes_parts() const { return false; }
-  /// Computes the gradients of the inputs from dy + addend.
-  virtual Grads backward_of_sum(const Tensor& dy, const Tensor& addend);
   /// True only for AccumulateGrad, the last node of a path.
   virtual bool is_accumulator() const { return false; }
   /// True if backward_all() must also run when all gradients are undefined. Other nodes are skipped then.
@@ -227,9 +224,50 @@ struct ViewInfo {
   const char* made_in = nullptr;
 };
 
-namespace amp::detail {
-struct HalfCopy;
-}
+/// State that an optional feature keeps for a leaf, in a type that only the feature knows: the half-type copies and
+/// gradients of mixed precision (half_copy.cpp), the storage that bind_grad sets (accumulate_grad.cpp).
+class LeafFeature {
+ public:
+  virtual ~LeafFeature() = default;
+
+ private:
+  friend class LeafFeatures;
+  LeafFeature* next_ = nullptr;
+};
+
+/// The features that a leaf uses; most tensors use none. They belong to AutogradMeta, because they live as long as the
+/// leaf does and a lookup elsewhere would need a lock. A feature is found by its type without a lock, and is never
+/// removed.
+class LeafFeatures {
+ public:
+  LeafFeatures() = default;
+  LeafFeatures(const LeafFeatures&) = delete;
+  LeafFeatures& operator=(const LeafFeatures&) = delete;
+  ~LeafFeatures();
+  bool any() const { return first_.load(std::memory_order_relaxed); }
+  /// The leaf's state of feature T, null if it has none.
+  template <class T>
+  T* find() const {
+    for (LeafFeature* feature = first_.load(std::memory_order_acquire); feature; feature = feature->next_)
+      if (T* found = dynamic_cast<T*>(feature)) return found;
+    return nullptr;
+  }
+  /// The leaf's state of feature T, made on first use.
+  template <class T>
+  T& need() {
+    if (T* found = find<T>()) return *found;
+    const std::lock_guard lock(adding_);
+    if (T* found = find<T>()) return *found;
+    T* const made = new T;
+    made->next_ = first_.load(std::memory_order_relaxed);
+    first_.store(made, std::memory_order_release);
+    return *made;
+  }
+
+ private:
+  static inline constinit std::mutex adding_;  // held while a feature is added to any leaf
+  std::atomic<LeafFeature*> first_ = nullptr;
+};
 
 /// The autograd state of a tensor, made on first use. The gradient and the hooks of a leaf are guarded by an ObjectLock
 /// on this object, because several threads may run backward.
@@ -240,7 +278,6 @@ struct AutogradMeta {
   Ref<Node> grad_fn;
   Node* accumulator = nullptr;  // weak: this leaf's AccumulateGrad while a graph holds it
   Tensor grad;
-  Array bound_grad;         // storage set by bind_grad
   Ref<SavedKeeper> keeper;  // provides this leaf's data to backward if they are not always in memory
   std::unique_ptr<ViewInfo> view;
   struct LeafHook {
@@ -254,11 +291,8 @@ struct AutogradMeta {
     std::function<void(const Tensor&)> call;
   };
   std::vector<PostHook> post_hooks;
-  std::atomic<bool> has_hooks = false;               // hooks of either kind
-  std::shared_ptr<amp::detail::HalfCopy> half_copy;  // only for leaves (autograd/half_copy.h)
-  Array half_grad;  // only for leaves: grad() converts it on demand; `grad` is undefined until then
-  std::atomic<bool> has_half_grad = false;
-  bool recorded_half_grad = false;  // half_grad was made by a recording
+  std::atomic<bool> has_hooks = false;  // hooks of either kind
+  LeafFeatures features;
 };
 
 struct TensorImpl : RefCounted {

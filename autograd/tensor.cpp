@@ -120,14 +120,14 @@ Edge gradient_edge(const Tensor& tensor) {
 const Tensor& Tensor::grad() const {
   static const Tensor none;
   if (!impl_ || !impl_->meta) return none;
-  if (impl_->meta->has_half_grad) amp::detail::convert_half_gradient(*impl_->meta);
+  amp::detail::convert_half_gradient(*impl_->meta);
   return impl_->meta->grad;
 }
 
 Tensor& Tensor::mutable_grad() const {
   check_defined(*this);
   AutogradMeta& meta = impl_->need_meta();
-  if (meta.has_half_grad) amp::detail::convert_half_gradient(meta);
+  amp::detail::convert_half_gradient(meta);
   return meta.grad;
 }
 
@@ -158,21 +158,6 @@ bool Tensor::retains_grad() const {
   if (!impl_ || !impl_->meta) return false;
   const detail::ObjectLock lock(meta_of(*this));
   return impl_->meta->retains_grad;
-}
-
-void Tensor::bind_grad(const Array& storage) const {
-  check_defined(*this);
-  GRADUS_CHECK(is_leaf(), AutogradError, "only leaves have a gradient slot to bind");
-  GRADUS_CHECK(storage.shape() == sizes() && storage.dtype() == dtype() && storage.device() == device(), ShapeError,
-               "the slot has shape ", storage.shape(), ", ", storage.dtype(), " on ", storage.device(),
-               " but the tensor has ", sizes(), ", ", dtype(), " on ", device());
-  AutogradMeta& meta = impl_->need_meta();
-  const detail::ObjectLock lock(&meta);
-  if (grad().defined()) {
-    ops::copy_into(storage, meta.grad.array());
-    meta.grad = Tensor(storage);
-  }
-  meta.bound_grad = storage;
 }
 
 void Tensor::backward(const Tensor& gradient, std::optional<bool> retain_graph, bool create_graph,
@@ -226,9 +211,9 @@ void Tensor::set_data(const Tensor& other) const {
   // An existing accumulator still describes the old data.
   if (AutogradMeta* meta = meta_of(*this)) {
     forget_accumulator(*meta);
-    meta->bound_grad = Array();
-    meta->half_copy.reset();
-    if (meta->has_half_grad) amp::detail::convert_half_gradient(*meta);
+    unbind_grad(*meta);
+    amp::detail::exchange_half_copy(*this, nullptr);
+    amp::detail::convert_half_gradient(*meta);
   }
 }
 

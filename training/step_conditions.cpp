@@ -5,6 +5,7 @@
 #include <span>
 #include <sstream>
 
+#include <gradus/autograd/accumulate_grad.h>
 #include <gradus/autograd/autocast.h>
 #include <gradus/autograd/grad_mode.h>
 #include <gradus/autograd/node.h>
@@ -39,7 +40,7 @@ void visit_conditions(const std::vector<optim::Optimizer*>& optimizers, const St
                 reinterpret_cast<intptr_t>(&current_backend(tensor.device().type()))});
     const AutogradMeta* const meta = tensor.impl()->meta.get();
     if (!meta) return;
-    if (meta->bound_grad.defined()) on_storage(meta->bound_grad.storage());
+    if (const Array* bound = bound_grad(*meta)) on_storage(bound->storage());
     if (!meta->has_hooks) return;
     const gradus::detail::ObjectLock lock(meta);
     for (const auto& hook : meta->hooks) on_number(hook.id);

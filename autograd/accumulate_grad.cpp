@@ -4,8 +4,8 @@
 #include <mutex>
 #include <optional>
 
-#include <gradus/autograd/half_copy.h>
-#include <gradus/autograd/object_lock.h>
+#include <gradus/autograd/mixed_precision/half_copy.h>
+#include <gradus/autograd/node.h>
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/reduce.h>

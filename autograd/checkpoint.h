@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <gradus/autograd/autocast.h>
+#include <gradus/autograd/mixed_precision/autocast.h>
 #include <gradus/autograd/node.h>
 
 namespace gradus::autograd {

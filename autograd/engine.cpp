@@ -4,7 +4,7 @@
 #include <queue>
 
 #include <gradus/autograd/accumulate_grad.h>
-#include <gradus/autograd/autocast.h>
+#include <gradus/autograd/mixed_precision/autocast.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>

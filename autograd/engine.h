@@ -3,7 +3,6 @@
 #pragma once
 
 #include <gradus/autograd/node.h>
-#include <gradus/autograd/object_lock.h>
 
 namespace gradus {
 namespace autograd {

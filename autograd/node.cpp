@@ -5,7 +5,6 @@
 #include <atomic>
 #include <thread>
 
-#include <gradus/autograd/object_lock.h>
 #include <gradus/core/ops/elementwise.h>
 
 namespace gradus {

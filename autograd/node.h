@@ -26,6 +26,19 @@ namespace gradus {
 /// to the input's shape and converts its dtype, so backward need not.
 using Grads = SmallVector<Tensor, 4>;
 
+namespace detail {
+/// Locks a node or a leaf's AutogradMeta until the end of the scope. Objects have no mutex of their own: a fixed pool
+/// of mutexes serves all objects, so two objects may share a mutex. A thread that holds this lock must not lock a
+/// second object, call a user's function or destroy a part of a graph.
+class ObjectLock {
+ public:
+  explicit ObjectLock(const void* object);
+
+ private:
+  const std::unique_lock<std::recursive_mutex> lock_;
+};
+}  // namespace detail
+
 /// Input `input` of `node`: the destination of a gradient. A null node means that no gradient is needed.
 struct Edge {
   Ref<Node> node;
@@ -214,6 +227,9 @@ class Node : public RefCounted {
   std::atomic<bool> watched_ = false;
 };
 
+// ---- Views. A differentiable view refers to its base. If the base is changed in place, the view's history is derived
+// from it again; if the view is changed in place, the change becomes part of the base's history. ----
+
 /// How a view was made: enough to derive it from its base again.
 struct ViewInfo {
   Tensor base;  // never itself a view
@@ -223,6 +239,23 @@ struct ViewInfo {
   // "no_grad" or "inference" if the view was made in that mode, else null. Such a view records no history.
   const char* made_in = nullptr;
 };
+
+/// Shape, strides and offset of a view, relative to the first element of its base.
+struct ViewGeometry {
+  Shape shape;
+  Strides strides;
+  int64_t offset = 0;
+};
+
+/// Gradient of a base from the gradient of a view: 0 for elements outside of the view; an element that the view
+/// contains several times gets the sum.
+Tensor gradient_of_base(const Tensor& dview, const ViewGeometry& base, const ViewGeometry& view);
+/// Renews the view's grad_fn if its storage was written since the view was made.
+void refresh_view(const Tensor& view);
+/// Called after `node` wrote into `view`: adds the write to the history of the view's base.
+void rebase_history(const Tensor& view, const Ref<Node>& node);
+
+// ---- The state of tensors ----
 
 /// State that an optional feature keeps for a leaf, in a type that only the feature knows: the half-type copies and
 /// gradients of mixed precision (half_copy.cpp), the storage that bind_grad sets (accumulate_grad.cpp).

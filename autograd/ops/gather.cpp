@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include <gradus/autograd/composed.h>
-#include <gradus/autograd/ops/axes.h>
+#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/shape.h>

@@ -1,10 +1,9 @@
-#include <gradus/autograd/half_copy.h>
+#include <gradus/autograd/mixed_precision/half_copy.h>
 
 #include <mutex>
 #include <utility>
 
 #include <gradus/autograd/node.h>
-#include <gradus/autograd/object_lock.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/runtime/recorded_memory.h>
 

@@ -1,13 +1,13 @@
-#include <gradus/autograd/ops/norm.h>
+#include <gradus/autograd/ops/nn/norm.h>
 
 #include <cmath>
 
 #include <gradus/autograd/checkpoint.h>
-#include <gradus/autograd/composed.h>
 #include <gradus/autograd/engine.h>
+#include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/elementwise.h>
+#include <gradus/autograd/ops/nn/image.h>
 #include <gradus/autograd/ops/reduce.h>
-#include <gradus/autograd/ops/stencil.h>
 #include <gradus/autograd/ops/unary.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/norm.h>

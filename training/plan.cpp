@@ -9,7 +9,7 @@
 
 #include <gradus/autograd/accumulate_grad.h>
 #include <gradus/autograd/autograd.h>
-#include <gradus/autograd/half_copy.h>
+#include <gradus/autograd/mixed_precision/half_copy.h>
 #include <gradus/autograd/node.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/core/runtime/recorded_memory.h>

@@ -6,10 +6,9 @@
 #include <sstream>
 
 #include <gradus/autograd/accumulate_grad.h>
-#include <gradus/autograd/autocast.h>
 #include <gradus/autograd/grad_mode.h>
+#include <gradus/autograd/mixed_precision/autocast.h>
 #include <gradus/autograd/node.h>
-#include <gradus/autograd/object_lock.h>
 #include <gradus/core/registry.h>
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/core/runtime/cudnn.h>

@@ -2,7 +2,7 @@
 // parameters.
 #include <algorithm>
 
-#include <gradus/autograd/half_copy.h>
+#include <gradus/autograd/mixed_precision/half_copy.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/gradus.h>
 #include <gradus/graph/executor.h>

@@ -36,26 +36,6 @@ void add_to(const Array& sum, const Array& gradient) {
   ops::binary(BinaryOp::add, sum, ops::cast(gradient, sum.dtype()), &sum);
 }
 
-// Returns a copy of the first hook whose id is at least `id`.
-template <class Hook>
-std::optional<Hook> hook_from(unsigned id, const AutogradMeta& meta, std::vector<Hook> AutogradMeta::*list) {
-  const detail::ObjectLock lock(&meta);
-  const auto found = std::ranges::find_if(meta.*list, [id](const Hook& hook) { return hook.id >= id; });
-  return found == (meta.*list).end() ? std::nullopt : std::optional(*found);
-}
-
-// Calls `call` with each hook. No lock is held during a call, because a hook may wait for other threads or change the
-// hooks.
-template <class Hook, class Call>
-void for_each_hook(const AutogradMeta& meta, std::vector<Hook> AutogradMeta::*list, const Call& call) {
-  if (!meta.has_hooks.load(std::memory_order_acquire)) return;
-  unsigned id = 0;
-  while (const std::optional<Hook> hook = hook_from(id, meta, list)) {
-    call(hook->call);
-    id = hook->id + 1;
-  }
-}
-
 // Adds the gradient under the lock and returns true. If the sum must be a new tensor, because it has a history or
 // because the user also holds the current gradient, returns false and the current gradient in `present`.
 bool add_in_place(AutogradMeta& meta, const Array& leaf, Tensor& gradient, bool differentiable, Tensor* present) {
@@ -117,7 +97,7 @@ void forget_accumulator(AutogradMeta& meta) {
 bool AccumulateGrad::takes_half() const {
   const AutogradMeta& meta = *leaf_.impl()->meta;
   const detail::ObjectLock lock(&meta);
-  return leaf_.dtype() == DType::f32 && meta.hooks.empty() && !meta.grad.defined() &&
+  return leaf_.dtype() == DType::f32 && !meta.hooks.any() && !meta.grad.defined() &&
          !amp::detail::has_half_gradient(meta);
 }
 
@@ -150,10 +130,10 @@ void AccumulateGrad::accumulate(Tensor gradient) const {
 }
 
 Tensor run_hooks(const Tensor& leaf, Tensor gradient) {
-  for_each_hook(*leaf.impl()->meta, &AutogradMeta::hooks, [&](const auto& hook) {
+  leaf.impl()->meta->hooks.for_each([&](const auto& hook) {
     // The gradient is still of a half type if another thread added the hook after takes_half() was called.
     if (gradient.dtype() != leaf.dtype()) gradient = gradient.to(leaf.dtype());
-    Tensor replaced = hook(gradient);
+    Tensor replaced = hook.call(gradient);
     if (!replaced.defined()) return;
     GRADUS_CHECK(replaced.sizes() == leaf.sizes(), AutogradError, "a hook returned a gradient of shape ",
                  replaced.sizes(), " for a leaf of shape ", leaf.sizes());
@@ -164,7 +144,7 @@ Tensor run_hooks(const Tensor& leaf, Tensor gradient) {
 
 void accumulate_and_notify(const Tensor& leaf, Tensor gradient) {
   accumulate_grad(leaf, std::move(gradient));
-  for_each_hook(*leaf.impl()->meta, &AutogradMeta::post_hooks, [&](const auto& hook) { hook(leaf); });
+  leaf.impl()->meta->post_hooks.for_each([&](const auto& hook) { hook.call(leaf); });
 }
 
 void accumulate_grad(const Tensor& leaf, Tensor gradient) {

@@ -240,14 +240,12 @@ class BackwardPass {
 
   // Passes the gradients of a node's outputs to its hooks, which may replace them, and to tensors that retain them.
   static void show(const Node& node, Grads& dys) {
-    unsigned id = 0;
-    while (const std::optional<Node::OutputHook> hook = node.output_hook_from(id)) {
-      id = hook->id + 1;
-      Tensor& dy = dys[hook->output_nr];
-      if (!dy.defined()) continue;
-      const Tensor replaced = hook->call(dy);
-      if (replaced.defined()) dy = fitting(node, hook->output_nr, replaced, "a hook on its output");
-    }
+    node.output_hooks().for_each([&](const auto& hook) {
+      Tensor& dy = dys[hook.output_nr];
+      if (!dy.defined()) return;
+      const Tensor replaced = hook.call(dy);
+      if (replaced.defined()) dy = fitting(node, hook.output_nr, replaced, "a hook on its output");
+    });
     for (const auto& [output_nr, tensor] : node.retaining())
       if (dys[output_nr].defined()) accumulate_grad(tensor, dys[output_nr]);
   }

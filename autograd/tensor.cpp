@@ -22,26 +22,6 @@ AutogradMeta* meta_of(const Tensor& tensor) { return tensor.impl()->meta.get(); 
 
 void check_defined(const Tensor& tensor) { GRADUS_CHECK(tensor.defined(), ValueError, "the tensor is undefined"); }
 
-template <class Hook, class Call>
-unsigned add_hook(AutogradMeta& meta, std::vector<Hook> AutogradMeta::*list, Call call) {
-  const detail::ObjectLock lock(&meta);
-  (meta.*list).push_back({detail::new_hook_id(), std::move(call)});
-  meta.has_hooks = true;
-  return (meta.*list).back().id;
-}
-
-// Removes the hook with this id from the list and returns it, so that the caller can destroy it without the lock.
-template <class Hook>
-std::optional<Hook> take_hook(AutogradMeta& meta, std::vector<Hook> AutogradMeta::*list, unsigned id) {
-  const detail::ObjectLock lock(&meta);
-  const auto found = std::ranges::find(meta.*list, id, &Hook::id);
-  if (found == (meta.*list).end()) return std::nullopt;
-  std::optional<Hook> taken = std::move(*found);
-  (meta.*list).erase(found);
-  meta.has_hooks = !meta.hooks.empty() || !meta.post_hooks.empty();
-  return taken;
-}
-
 }  // namespace
 
 Tensor::Tensor(Array array, bool requires_grad) : impl_(make_ref<TensorImpl>(std::move(array))) {
@@ -168,24 +148,23 @@ void Tensor::backward(const Tensor& gradient, std::optional<bool> retain_graph, 
 
 unsigned Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) const {
   GRADUS_CHECK(requires_grad(), AutogradError, "a hook needs a tensor that requires gradients");
-  if (Ref<Node> made_by = grad_fn()) return made_by->add_output_hook(output_nr(), std::move(hook));
-  return add_hook(impl_->need_meta(), &AutogradMeta::hooks, std::move(hook));
+  if (Ref<Node> made_by = grad_fn()) return made_by->output_hooks().add(std::move(hook), output_nr());
+  return impl_->need_meta().hooks.add(std::move(hook));
 }
 
 void Tensor::remove_hook(unsigned id) const {
   check_defined(*this);
   const Ref<Node> made_by = grad_fn();
   AutogradMeta* const meta = meta_of(*this);
-  const bool removed =
-      (made_by && made_by->remove_output_hook(output_nr(), id)) ||
-      (meta && (take_hook(*meta, &AutogradMeta::hooks, id) || take_hook(*meta, &AutogradMeta::post_hooks, id)));
+  const bool removed = (made_by && made_by->output_hooks().remove(id, output_nr())) ||
+                       (meta && (meta->hooks.remove(id) || meta->post_hooks.remove(id)));
   GRADUS_CHECK(removed, IndexError, "Invalid index: this tensor has no hook with id ", id);
 }
 
 unsigned Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const {
   GRADUS_CHECK(requires_grad() && is_leaf(), AutogradError,
                "a post-accumulate hook needs a leaf that requires gradients");
-  return add_hook(impl_->need_meta(), &AutogradMeta::post_hooks, std::move(hook));
+  return impl_->need_meta().post_hooks.add(std::move(hook));
 }
 
 Tensor Tensor::detach(Loc where) const {

@@ -40,10 +40,8 @@ void visit_conditions(const std::vector<optim::Optimizer*>& optimizers, const St
     const AutogradMeta* const meta = tensor.impl()->meta.get();
     if (!meta) return;
     if (const Array* bound = bound_grad(*meta)) on_storage(bound->storage());
-    if (!meta->has_hooks) return;
-    const gradus::detail::ObjectLock lock(meta);
-    for (const auto& hook : meta->hooks) on_number(hook.id);
-    for (const auto& hook : meta->post_hooks) on_number(hook.id);
+    meta->hooks.for_each_id(on_number);
+    meta->post_hooks.for_each_id(on_number);
   };
   const amp::AutocastSettings& autocast = amp::Autocast::settings();
   for (int device = 0; device < kDeviceTypeCount; ++device)

@@ -85,11 +85,7 @@ class BackwardPass {
       if (state.waiting == 0 && !state.queued) enqueue(state);
     }
     const amp::detail::AutocastOff off;  // nodes run in the types of their forward pass
-    BackwardPass* const outer = std::exchange(current_, this);
-    struct Restore {
-      BackwardPass* outer;
-      ~Restore() { current_ = outer; }
-    } restore{outer};
+    const detail::ScopedValue<BackwardPass*> current(current_, this);
     while (!ready_.empty()) {
       NodeState& state = *ready_.top().state;
       ready_.pop();

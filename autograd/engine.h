@@ -40,16 +40,12 @@ void queue_callback(std::function<void()> done);
 /// AutogradError names the operator and layer that produced the first NaN or infinity, or the input, gradient or saved
 /// tensor that already contained it (torch::autograd::AnomalyMode). Every tensor that is read or made is scanned, which
 /// costs time.
-class AnomalyGuard {
+class AnomalyGuard : detail::ScopedValue<bool> {
  public:
-  explicit AnomalyGuard(bool enabled = true) : previous_(enabled_) { enabled_ = enabled; }
-  ~AnomalyGuard() { enabled_ = previous_; }
-  AnomalyGuard(const AnomalyGuard&) = delete;
-  AnomalyGuard& operator=(const AnomalyGuard&) = delete;
+  explicit AnomalyGuard(bool enabled = true) : ScopedValue(enabled_, enabled) {}
   static bool is_enabled() { return enabled_; }
 
  private:
-  bool previous_;
   static inline thread_local constinit bool enabled_ = false;
 };
 

@@ -16,38 +16,38 @@
 namespace gradus {
 namespace {
 
-struct Sum final : Node {
-  Shape shape;
-  uint32_t mask = 0;
-  Array forward(const Array& x, uint32_t axes, bool keepdim, DType dtype) {
-    shape = x.shape(), mask = axes;
-    return ops::reduce(ReduceOp::sum, x, axes, keepdim, dtype);
-  }
-  Grads backward(const Tensor& dy) override { return {restore_axes(dy, shape, mask).expand(shape)}; }
-};
-
-struct Mean final : Node {
-  Shape shape;
-  uint32_t mask = 0;
-  Array forward(const Array& x, uint32_t axes, bool keepdim, DType dtype) {
-    shape = x.shape(), mask = axes;
-    return ops::reduce(ReduceOp::mean, x, axes, keepdim, dtype);
-  }
-  Grads backward(const Tensor& dy) override {
-    const double count = static_cast<double>(numel_of(shape)) / static_cast<double>(std::max<int64_t>(dy.numel(), 1));
-    return {(restore_axes(dy, shape, mask) / count).expand(shape)};
-  }
-};
-
-struct ExtremeOver final : Node {  // max(), min(), amax, amin: equal extremes share the gradient
+// Base of nodes that keep x, and most of them their result, for the gradient.
+struct Reduction : Node {
   Saved x{this, "x"}, y{this, "y"};
   uint32_t mask = 0;
-  Array forward(const Array& X, ReduceOp op, uint32_t axes, bool keepdim) {
+  Array keep(uint32_t axes, Array Y, bool keeps_result = true) {
     mask = axes;
     if (needs_grad(0)) x = input(0);
-    Array Y = ops::reduce(op, X, axes, keepdim, X.dtype());
-    if (needs_grad(0)) y = own(Y);
+    if (needs_grad(0) && keeps_result) y = own(Y);
     return Y;
+  }
+};
+
+struct Sum final : Node {  // the sum or the mean
+  Shape shape;
+  uint32_t mask = 0;
+  ReduceOp op = ReduceOp::sum;
+  const char* name() const override { return op == ReduceOp::sum ? "Sum" : "Mean"; }
+  Array forward(const Array& x, ReduceOp kind, uint32_t axes, bool keepdim, DType dtype) {
+    op = kind, shape = x.shape(), mask = axes;
+    return ops::reduce(op, x, axes, keepdim, dtype);
+  }
+  Grads backward(const Tensor& dy) override {
+    const Tensor dx = restore_axes(dy, shape, mask);
+    if (op == ReduceOp::sum) return {dx.expand(shape)};
+    const double count = static_cast<double>(numel_of(shape)) / static_cast<double>(std::max<int64_t>(dy.numel(), 1));
+    return {(dx / count).expand(shape)};
+  }
+};
+
+struct ExtremeOver final : Reduction {  // max(), min(), amax, amin: equal extremes share the gradient
+  Array forward(const Array& X, ReduceOp op, uint32_t axes, bool keepdim) {
+    return keep(axes, ops::reduce(op, X, axes, keepdim, X.dtype()));
   }
   bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {
@@ -109,7 +109,8 @@ Tensor sum(const Tensor& x, std::optional<DType> dtype, Loc where) {
 }
 Tensor sum(const Tensor& x, IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) {
   OpScope op("sum", where);
-  return apply<Sum>(op, x, axis_mask(dim, ndim_of(x)), keepdim, dtype.value_or(ops::sum_type(op.type_of(x))));
+  return apply<Sum>(op, x, ReduceOp::sum, axis_mask(dim, ndim_of(x)), keepdim,
+                    dtype.value_or(ops::sum_type(op.type_of(x))));
 }
 
 Tensor mean(const Tensor& x, std::optional<DType> dtype, Loc where) {
@@ -117,7 +118,7 @@ Tensor mean(const Tensor& x, std::optional<DType> dtype, Loc where) {
 }
 Tensor mean(const Tensor& x, IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) {
   OpScope op("mean", where);
-  return apply<Mean>(op, x, axis_mask(dim, ndim_of(x)), keepdim, dtype.value_or(op.type_of(x)));
+  return apply<Sum>(op, x, ReduceOp::mean, axis_mask(dim, ndim_of(x)), keepdim, dtype.value_or(op.type_of(x)));
 }
 
 Tensor max(const Tensor& x, Loc where) { return reduce<ExtremeOver>("max", ReduceOp::max, x, {}, false, where); }
@@ -164,52 +165,27 @@ Tensor count_nonzero(const Tensor& x, IntArrayRef dim, Loc where) {
 
 namespace {
 
-// d(variance) / dx = 2 (x - mean) / (count - correction), times dy
-Tensor variance_backward(const Tensor& dy, const Tensor& x, uint32_t mask, double correction) {
-  const Tensor mean = mask ? x.mean(axes_of(mask), true) : x;
-  const double count = static_cast<double>(numel_of(x.sizes())) / static_cast<double>(std::max<int64_t>(dy.numel(), 1));
-  return restore_axes(dy, x.sizes(), mask) * ((x - mean) * (2 / std::max(0.0, count - correction)));
-}
-
-struct Var final : Node {
-  Saved x{this, "x"};
-  uint32_t mask = 0;
+struct Variance final : Reduction {  // the variance, or its root, whose gradient at 0 is defined as 0
   double correction = 1;
-  Array forward(const Array& X, uint32_t axes, bool keepdim, double correction) {
-    mask = axes, this->correction = correction;
-    if (needs_grad(0)) x = input(0);
-    return ops::variance(X, axes, keepdim, correction);
+  bool root = false;
+  const char* name() const override { return root ? "Std" : "Var"; }
+  Array forward(const Array& X, bool of_root, uint32_t axes, bool keepdim, double by) {
+    root = of_root, correction = by;
+    return keep(axes, root ? ops::deviation(X, axes, keepdim, by) : ops::variance(X, axes, keepdim, by), root);
   }
-  Grads backward(const Tensor& dy) override { return {variance_backward(dy, x(), mask, correction)}; }
-};
-
-struct Std final : Node {  // the root of the variance; its gradient at 0 is defined as 0
-  Saved x{this, "x"}, y{this, "y"};
-  uint32_t mask = 0;
-  double correction = 1;
-  Array forward(const Array& X, uint32_t axes, bool keepdim, double correction) {
-    mask = axes, this->correction = correction;
-    if (needs_grad(0)) x = input(0);
-    Array Y = ops::deviation(X, axes, keepdim, correction);
-    if (needs_grad(0)) y = own(Y);
-    return Y;
-  }
-  Grads backward(const Tensor& dy) override {
-    const Tensor Y = y();
-    return {variance_backward(where(Y == 0, 0.0, dy / (Y * 2)), x(), mask, correction)};
+  Grads backward(const Tensor& dy) override {  // d(variance) / dx = 2 (x - mean) / (count - correction)
+    const Tensor X = x(), dvariance = root ? where(y() == 0, 0.0, dy / (y() * 2)) : dy;
+    const Tensor mean = mask ? X.mean(axes_of(mask), true) : X;
+    const double count = static_cast<double>(X.numel()) / static_cast<double>(std::max<int64_t>(dy.numel(), 1));
+    return {restore_axes(dvariance, X.sizes(), mask) * ((X - mean) * (2 / std::max(0.0, count - correction)))};
   }
 };
 
-struct Norm final : Node {  // y = (sum |x|^p)^(1/p), p finite
-  Saved x{this, "x"}, y{this, "y"};
-  uint32_t mask = 0;
+struct Norm final : Reduction {  // y = (sum |x|^p)^(1/p), p finite
   double p = 2;
-  Array forward(const Array& X, double p, uint32_t axes, bool keepdim) {
-    mask = axes, this->p = p;
-    if (needs_grad(0)) x = input(0);
-    Array Y = ops::norm(X, p, axes, keepdim);
-    if (needs_grad(0)) y = own(Y);
-    return Y;
+  Array forward(const Array& X, double order, uint32_t axes, bool keepdim) {
+    p = order;
+    return keep(axes, ops::norm(X, p, axes, keepdim));
   }
   Grads backward(const Tensor& dy) override {  // dx = dy sign(x) |x|^(p - 1) y^(1 - p); 0 where y or x is 0
     const Tensor X = x(), Y = y();
@@ -221,39 +197,30 @@ struct Norm final : Node {  // y = (sum |x|^p)^(1/p), p finite
   }
 };
 
-struct LogSumExp final : Node {  // dx = dy exp(x - y), the softmax
-  Saved x{this, "x"}, y{this, "y"};
-  uint32_t mask = 0;
-  Array forward(const Array& X, uint32_t axes, bool keepdim) {
-    mask = axes;
-    if (needs_grad(0)) x = input(0);
-    Array Y = ops::logsumexp(X, axes, keepdim);
-    if (needs_grad(0)) y = own(Y);
-    return Y;
-  }
+struct LogSumExp final : Reduction {  // dx = dy exp(x - y), the softmax
+  Array forward(const Array& X, uint32_t axes, bool keepdim) { return keep(axes, ops::logsumexp(X, axes, keepdim)); }
   Grads backward(const Tensor& dy) override {
     const Tensor X = x(), Y = y(), finite = where(Y == -HUGE_VAL, 0.0, Y);  // 0, not NaN, if all elements are -infinity
     return {restore_axes(dy, X.sizes(), mask) * exp(X - restore_axes(finite, X.sizes(), mask))};
   }
 };
 
-template <class N>
-Tensor deviation(const char* name, const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim,
-                 Loc where) {
+Tensor deviation(const char* name, bool root, const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction,
+                 bool keepdim, Loc where) {
   OpScope op(name, where);
   const uint32_t mask = axis_mask(dim, static_cast<int>(x.dim()));
   const double by = correction.value_or(1).to_double();
   return composed(
-      op, [&](const Tensor& x) { return apply<N>(op, x, mask, keepdim, by); }, x);
+      op, [&](const Tensor& x) { return apply<Variance>(op, x, root, mask, keepdim, by); }, x);
 }
 
 }  // namespace
 
 Tensor var(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) {
-  return deviation<Var>("var", x, dim, correction, keepdim, where);
+  return deviation("var", false, x, dim, correction, keepdim, where);
 }
 Tensor std(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) {
-  return deviation<Std>("std", x, dim, correction, keepdim, where);
+  return deviation("std", true, x, dim, correction, keepdim, where);
 }
 std::tuple<Tensor, Tensor> var_mean(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim,
                                     Loc where) {

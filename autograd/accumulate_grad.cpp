@@ -4,8 +4,8 @@
 #include <mutex>
 #include <optional>
 
-#include <gradus/autograd/half_copy.h>
-#include <gradus/autograd/object_lock.h>
+#include <gradus/autograd/mixed_precision/half_copy.h>
+#include <gradus/autograd/node.h>
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/reduce.h>
@@ -16,6 +16,11 @@ namespace {
 // Guards AutogradMeta::accumulator. Every recorded operator locks it once for each of its leaves, so a plain mutex,
 // which is cheaper than an ObjectLock, is enough.
 std::mutex accumulator_mutex;
+
+// The storage that bind_grad set for a leaf; undefined after unbind_grad.
+struct BoundGrad final : LeafFeature {
+  Array storage;
+};
 
 // True if nothing but `tensor` refers to its storage.
 bool sole_owner(const Tensor& tensor) { return tensor.use_count() == 1 && tensor.array().storage().use_count() == 1; }
@@ -31,38 +36,18 @@ void add_to(const Array& sum, const Array& gradient) {
   ops::binary(BinaryOp::add, sum, ops::cast(gradient, sum.dtype()), &sum);
 }
 
-// Returns a copy of the first hook whose id is at least `id`.
-template <class Hook>
-std::optional<Hook> hook_from(unsigned id, const AutogradMeta& meta, std::vector<Hook> AutogradMeta::*list) {
-  const detail::ObjectLock lock(&meta);
-  const auto found = std::ranges::find_if(meta.*list, [id](const Hook& hook) { return hook.id >= id; });
-  return found == (meta.*list).end() ? std::nullopt : std::optional(*found);
-}
-
-// Calls `call` with each hook. No lock is held during a call, because a hook may wait for other threads or change the
-// hooks.
-template <class Hook, class Call>
-void for_each_hook(const AutogradMeta& meta, std::vector<Hook> AutogradMeta::*list, const Call& call) {
-  if (!meta.has_hooks.load(std::memory_order_acquire)) return;
-  unsigned id = 0;
-  while (const std::optional<Hook> hook = hook_from(id, meta, list)) {
-    call(hook->call);
-    id = hook->id + 1;
-  }
-}
-
 // Adds the gradient under the lock and returns true. If the sum must be a new tensor, because it has a history or
 // because the user also holds the current gradient, returns false and the current gradient in `present`.
 bool add_in_place(AutogradMeta& meta, const Array& leaf, Tensor& gradient, bool differentiable, Tensor* present) {
   const detail::ObjectLock lock(&meta);
-  if (meta.has_half_grad) amp::detail::convert_half_gradient(meta);
-  if (meta.bound_grad.defined()) {
+  amp::detail::convert_half_gradient(meta);
+  if (const Array* bound = bound_grad(meta)) {
     GRADUS_CHECK(!differentiable, AutogradError, "gradients with create_graph cannot go into a bound gradient slot");
     if (meta.grad.defined()) {
-      add_to(meta.bound_grad, gradient.array());
+      add_to(*bound, gradient.array());
     } else {
-      ops::copy_into(meta.bound_grad, gradient.array());
-      meta.grad = Tensor(meta.bound_grad);
+      ops::copy_into(*bound, gradient.array());
+      meta.grad = Tensor(*bound);
     }
   } else if (!meta.grad.defined() && differentiable) {
     meta.grad = std::move(gradient);
@@ -112,7 +97,32 @@ void forget_accumulator(AutogradMeta& meta) {
 bool AccumulateGrad::takes_half() const {
   const AutogradMeta& meta = *leaf_.impl()->meta;
   const detail::ObjectLock lock(&meta);
-  return leaf_.dtype() == DType::f32 && meta.hooks.empty() && !meta.grad.defined() && !meta.has_half_grad;
+  return leaf_.dtype() == DType::f32 && !meta.hooks.any() && !meta.grad.defined() &&
+         !amp::detail::has_half_gradient(meta);
+}
+
+const Array* bound_grad(const AutogradMeta& meta) {
+  const BoundGrad* const bound = meta.features.find<BoundGrad>();
+  return bound && bound->storage.defined() ? &bound->storage : nullptr;
+}
+
+void unbind_grad(const AutogradMeta& meta) {
+  if (BoundGrad* const bound = meta.features.find<BoundGrad>()) bound->storage = Array();
+}
+
+void Tensor::bind_grad(const Array& storage) const {
+  GRADUS_CHECK(defined(), ValueError, "the tensor is undefined");
+  GRADUS_CHECK(is_leaf(), AutogradError, "only leaves have a gradient slot to bind");
+  GRADUS_CHECK(storage.shape() == sizes() && storage.dtype() == dtype() && storage.device() == device(), ShapeError,
+               "the slot has shape ", storage.shape(), ", ", storage.dtype(), " on ", storage.device(),
+               " but the tensor has ", sizes(), ", ", dtype(), " on ", device());
+  AutogradMeta& meta = impl_->need_meta();
+  const detail::ObjectLock lock(&meta);
+  if (grad().defined()) {
+    ops::copy_into(storage, meta.grad.array());
+    meta.grad = Tensor(storage);
+  }
+  meta.features.need<BoundGrad>().storage = storage;
 }
 
 void AccumulateGrad::accumulate(Tensor gradient) const {
@@ -120,10 +130,10 @@ void AccumulateGrad::accumulate(Tensor gradient) const {
 }
 
 Tensor run_hooks(const Tensor& leaf, Tensor gradient) {
-  for_each_hook(*leaf.impl()->meta, &AutogradMeta::hooks, [&](const auto& hook) {
+  leaf.impl()->meta->hooks.for_each([&](const auto& hook) {
     // The gradient is still of a half type if another thread added the hook after takes_half() was called.
     if (gradient.dtype() != leaf.dtype()) gradient = gradient.to(leaf.dtype());
-    Tensor replaced = hook(gradient);
+    Tensor replaced = hook.call(gradient);
     if (!replaced.defined()) return;
     GRADUS_CHECK(replaced.sizes() == leaf.sizes(), AutogradError, "a hook returned a gradient of shape ",
                  replaced.sizes(), " for a leaf of shape ", leaf.sizes());
@@ -134,7 +144,7 @@ Tensor run_hooks(const Tensor& leaf, Tensor gradient) {
 
 void accumulate_and_notify(const Tensor& leaf, Tensor gradient) {
   accumulate_grad(leaf, std::move(gradient));
-  for_each_hook(*leaf.impl()->meta, &AutogradMeta::post_hooks, [&](const auto& hook) { hook(leaf); });
+  leaf.impl()->meta->post_hooks.for_each([&](const auto& hook) { hook.call(leaf); });
 }
 
 void accumulate_grad(const Tensor& leaf, Tensor gradient) {

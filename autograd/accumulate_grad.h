@@ -26,6 +26,10 @@ Ref<Node> accumulator_of(const Tensor& leaf);
 void forget_accumulator(AutogradMeta& meta);
 /// Runs the leaf's hooks, each of which may replace the gradient, and returns the result.
 Tensor run_hooks(const Tensor& leaf, Tensor gradient);
+/// The storage into which the leaf's gradients accumulate (Tensor::bind_grad), null if there is none.
+const Array* bound_grad(const AutogradMeta& meta);
+/// Undoes bind_grad.
+void unbind_grad(const AutogradMeta& meta);
 /// Calls accumulate_grad, then the leaf's post-accumulate hooks.
 void accumulate_and_notify(const Tensor& leaf, Tensor gradient);
 /// Adds `gradient` to leaf.grad(). Writes into the storage bound with bind_grad if there is one, into the old gradient

@@ -29,19 +29,6 @@ class GeneratorScope {
   std::optional<GeneratorGuard> guard_;
 };
 
-/// Sets a flag until the end of the scope.
-class FlagScope {
- public:
-  explicit FlagScope(bool& flag) : flag_(flag), previous_(std::exchange(flag, true)) {}
-  ~FlagScope() { flag_ = previous_; }
-  FlagScope(const FlagScope&) = delete;
-  FlagScope& operator=(const FlagScope&) = delete;
-
- private:
-  bool& flag_;
-  const bool previous_;
-};
-
 }  // namespace
 
 bool is_recomputing() { return recomputing; }
@@ -108,7 +95,7 @@ void Recomputation::run_again() {
   filled_ = false;
   with_history_ = GradMode::is_enabled();
   next_place_ = 0;
-  const FlagScope flag(recomputing), again(running_again_);
+  const gradus::detail::ScopedValue<bool> flag(recomputing, true), again(running_again_, true);
   const GeneratorScope generator(preserve_rng_state_, seed_, offset_);
   const AutoGradMode grad(true);
   const amp::Autocast autocast(autocast_);

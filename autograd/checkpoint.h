@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <gradus/autograd/autocast.h>
+#include <gradus/autograd/mixed_precision/autocast.h>
 #include <gradus/autograd/node.h>
 
 namespace gradus::autograd {
@@ -35,15 +35,9 @@ class Recomputation final : public SavedKeeper {
   void drop(size_t place) override;
 
   /// Makes `keeper` the current keeper of this thread until the end of the scope.
-  class Scope {
+  class Scope : gradus::detail::ScopedValue<SavedKeeper*> {
    public:
-    explicit Scope(SavedKeeper* keeper) : previous_(std::exchange(current_, keeper)) {}
-    ~Scope() { current_ = previous_; }
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
-
-   private:
-    SavedKeeper* previous_;
+    explicit Scope(SavedKeeper* keeper) : ScopedValue(current_, keeper) {}
   };
 
  private:

@@ -4,7 +4,7 @@
 #include <queue>
 
 #include <gradus/autograd/accumulate_grad.h>
-#include <gradus/autograd/autocast.h>
+#include <gradus/autograd/mixed_precision/autocast.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
@@ -27,9 +27,10 @@ struct NodeState {
   Node* node = nullptr;
   int waiting = 0;  // number of incoming edges that have not delivered a gradient yet
   bool queued = false;
-  bool wanted = true;  // true if the node leads to a capture
-  Grads gradients;     // gradients of its outputs, summed so far
-  Tensor addend;       // second summand of gradients[0], which the node adds itself (Node::takes_parts)
+  bool wanted = true;               // true if the node leads to a capture
+  Grads gradients;                  // gradients of its outputs, summed so far
+  Tensor addend;                    // second summand of gradients[0], which the node adds itself
+  BackwardOfSum* by_sum = nullptr;  // the node, if there is an addend
 };
 
 // Maps nodes to their states: a hash table with open addressing, hashed by sequence number. The nodes of a graph have
@@ -84,11 +85,7 @@ class BackwardPass {
       if (state.waiting == 0 && !state.queued) enqueue(state);
     }
     const amp::detail::AutocastOff off;  // nodes run in the types of their forward pass
-    BackwardPass* const outer = std::exchange(current_, this);
-    struct Restore {
-      BackwardPass* outer;
-      ~Restore() { current_ = outer; }
-    } restore{outer};
+    const detail::ScopedValue<BackwardPass*> current(current_, this);
     while (!ready_.empty()) {
       NodeState& state = *ready_.top().state;
       ready_.pop();
@@ -156,8 +153,9 @@ class BackwardPass {
       sum = std::move(gradient);
       return;
     }
-    if (state.waiting == 1 && !state.addend.defined() && adds(*state.node)) {
-      state.addend = std::move(gradient);
+    const bool may_split = state.waiting == 1 && !state.addend.defined();
+    if (BackwardOfSum* const by_sum = may_split ? backward_of_sum(*state.node) : nullptr) {
+      state.by_sum = by_sum, state.addend = std::move(gradient);
     } else if (!create_graph_ && is_exclusive(sum)) {
       ops::binary(BinaryOp::add, sum.array(), gradient.array(), &sum.array());
     } else {
@@ -166,8 +164,12 @@ class BackwardPass {
     }
   }
 
-  // True if the node accepts two summands and nothing else needs their sum.
-  bool adds(const Node& node) const { return node.takes_parts() && !create_graph_ && !captures_ && !node.is_watched(); }
+  // The node as one that accepts two summands, null if it does not or if something else needs their sum.
+  BackwardOfSum* backward_of_sum(Node& node) const {
+    if (create_graph_ || captures_ || node.is_watched()) return nullptr;
+    auto* const by_sum = dynamic_cast<BackwardOfSum*>(&node);
+    return by_sum && by_sum->accepts_sum() ? by_sum : nullptr;
+  }
 
   // Runs a node as part of the layer that made it.
   void execute(NodeState& state) {
@@ -208,7 +210,7 @@ class BackwardPass {
         for (Tensor& dy : dys) dy = widened(dy);
       given_ = &dys;
       const Tensor addend = std::move(state.addend);
-      gradients = addend.defined() ? node->backward_of_sum(dys[0], addend) : node->backward_all(dys);
+      gradients = addend.defined() ? state.by_sum->backward_of_sum(dys[0], addend) : node->backward_all(dys);
       given_ = nullptr;
       for (size_t i = 0; checks && i < std::min(gradients.size(), node->edges().size()); ++i)
         if (gradients[i].defined() && node->edges()[i].node && states_[node->edges()[i].node.get()].wanted)
@@ -234,14 +236,12 @@ class BackwardPass {
 
   // Passes the gradients of a node's outputs to its hooks, which may replace them, and to tensors that retain them.
   static void show(const Node& node, Grads& dys) {
-    unsigned id = 0;
-    while (const std::optional<Node::OutputHook> hook = node.output_hook_from(id)) {
-      id = hook->id + 1;
-      Tensor& dy = dys[hook->output_nr];
-      if (!dy.defined()) continue;
-      const Tensor replaced = hook->call(dy);
-      if (replaced.defined()) dy = fitting(node, hook->output_nr, replaced, "a hook on its output");
-    }
+    node.output_hooks().for_each([&](const auto& hook) {
+      Tensor& dy = dys[hook.output_nr];
+      if (!dy.defined()) return;
+      const Tensor replaced = hook.call(dy);
+      if (replaced.defined()) dy = fitting(node, hook.output_nr, replaced, "a hook on its output");
+    });
     for (const auto& [output_nr, tensor] : node.retaining())
       if (dys[output_nr].defined()) accumulate_grad(tensor, dys[output_nr]);
   }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <gradus/autograd/node.h>
-#include <gradus/autograd/object_lock.h>
 
 namespace gradus {
 namespace autograd {
@@ -41,17 +40,26 @@ void queue_callback(std::function<void()> done);
 /// AutogradError names the operator and layer that produced the first NaN or infinity, or the input, gradient or saved
 /// tensor that already contained it (torch::autograd::AnomalyMode). Every tensor that is read or made is scanned, which
 /// costs time.
-class AnomalyGuard {
+class AnomalyGuard : detail::ScopedValue<bool> {
  public:
-  explicit AnomalyGuard(bool enabled = true) : previous_(enabled_) { enabled_ = enabled; }
-  ~AnomalyGuard() { enabled_ = previous_; }
-  AnomalyGuard(const AnomalyGuard&) = delete;
-  AnomalyGuard& operator=(const AnomalyGuard&) = delete;
+  explicit AnomalyGuard(bool enabled = true) : ScopedValue(enabled_, enabled) {}
   static bool is_enabled() { return enabled_; }
 
  private:
-  bool previous_;
   static inline thread_local constinit bool enabled_ = false;
+};
+
+/// A node that also accepts the gradient of its only output as two summands, which saves adding them first. The engine
+/// asks for this interface when a second gradient arrives, so other nodes have nothing to do with it.
+class BackwardOfSum {
+ public:
+  /// True if the backend adds the summands as it reads them.
+  virtual bool accepts_sum() const = 0;
+  /// Computes the gradients of the inputs from dy + addend.
+  virtual Grads backward_of_sum(const Tensor& dy, const Tensor& addend) = 0;
+
+ protected:
+  ~BackwardOfSum() = default;
 };
 
 namespace detail {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <variant>
 
+#include <gradus/autograd/node.h>
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/autograd/views.h>
 
 namespace gradus::autograd {
 

@@ -1,9 +1,25 @@
 // Grad mode, a setting of each thread: whether operators are recorded for differentiation.
 #pragma once
 
+#include <utility>
+
 namespace gradus {
 
 namespace detail {
+/// Sets a variable until the end of the scope.
+template <class T>
+class ScopedValue {
+ public:
+  ScopedValue(T& variable, T value) : variable_(variable), previous_(std::exchange(variable, value)) {}
+  ~ScopedValue() { variable_ = previous_; }
+  ScopedValue(const ScopedValue&) = delete;
+  ScopedValue& operator=(const ScopedValue&) = delete;
+
+ private:
+  T& variable_;
+  const T previous_;
+};
+
 inline thread_local constinit bool grad_enabled = true;
 inline thread_local constinit bool inference_enabled = false;
 }  // namespace detail
@@ -15,15 +31,9 @@ struct GradMode {
 };
 
 /// Sets grad mode until the end of the scope.
-class AutoGradMode {
+class AutoGradMode : detail::ScopedValue<bool> {
  public:
-  explicit AutoGradMode(bool enabled) : previous_(detail::grad_enabled) { detail::grad_enabled = enabled; }
-  ~AutoGradMode() { detail::grad_enabled = previous_; }
-  AutoGradMode(const AutoGradMode&) = delete;
-  AutoGradMode& operator=(const AutoGradMode&) = delete;
-
- private:
-  bool previous_;
+  explicit AutoGradMode(bool enabled) : ScopedValue(detail::grad_enabled, enabled) {}
 };
 
 /// Disables recording until the end of the scope (torch::NoGradGuard).
@@ -37,15 +47,12 @@ class NoGradGuard : public AutoGradMode {
 /// InferenceMode.
 class InferenceMode {
  public:
-  explicit InferenceMode(bool enabled = true) : grad_(!enabled), previous_(detail::inference_enabled) {
-    detail::inference_enabled = enabled;
-  }
-  ~InferenceMode() { detail::inference_enabled = previous_; }
+  explicit InferenceMode(bool enabled = true) : grad_(!enabled), inference_(detail::inference_enabled, enabled) {}
   static bool is_enabled() { return detail::inference_enabled; }
 
  private:
-  AutoGradMode grad_;
-  bool previous_;
+  const AutoGradMode grad_;
+  const detail::ScopedValue<bool> inference_;
 };
 
 }  // namespace gradus

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <thread>
 
-#include <gradus/autograd/object_lock.h>
 #include <gradus/core/ops/elementwise.h>
 
 namespace gradus {
@@ -69,50 +68,21 @@ void Node::destroy(Node* node) {
 }
 
 Grads Node::backward(const Tensor&) { GRADUS_FAIL(AutogradError, name_, " has no derivative"); }
-Grads Node::backward_of_sum(const Tensor&, const Tensor&) {
-  GRADUS_FAIL(AutogradError, name_, " does not take a sum as two parts");
-}
 
 void Node::release_saved() {
   for (Saved* saved = first_saved_; saved; saved = saved->next_) saved->release();
 }
 
-unsigned Node::add_output_hook(uint32_t output_nr, std::function<Tensor(const Tensor&)> hook) {
-  const detail::ObjectLock lock(this);
-  output_hooks_.push_back({detail::new_hook_id(), output_nr, std::move(hook)});
-  watched_ = true;
-  return output_hooks_.back().id;
-}
-
-bool Node::remove_output_hook(uint32_t output_nr, unsigned id) {
-  OutputHook removed;  // destroyed after the lock is released, because its captures may run any destructor
-  const detail::ObjectLock lock(this);
-  const auto found = std::find_if(output_hooks_.begin(), output_hooks_.end(),
-                                  [&](const OutputHook& hook) { return hook.id == id && hook.output_nr == output_nr; });
-  if (found == output_hooks_.end()) return false;
-  removed = std::move(*found);
-  output_hooks_.erase(found);
-  watched_ = !output_hooks_.empty() || !retains_.empty();
-  return true;
-}
-
-std::optional<Node::OutputHook> Node::output_hook_from(unsigned id) const {
-  const detail::ObjectLock lock(this);
-  const auto found =
-      std::find_if(output_hooks_.begin(), output_hooks_.end(), [id](const OutputHook& hook) { return hook.id >= id; });
-  return found == output_hooks_.end() ? std::nullopt : std::optional(*found);
-}
-
 void Node::add_retain(uint32_t output_nr, TensorImpl* tensor) {
   const detail::ObjectLock lock(this);
   retains_.push_back({output_nr, tensor});
-  watched_ = true;
+  retaining_ = true;
 }
 
 void Node::remove_retain(const TensorImpl* tensor) {
   const detail::ObjectLock lock(this);
   std::erase_if(retains_, [tensor](const Retain& retain) { return retain.tensor == tensor; });
-  watched_ = !output_hooks_.empty() || !retains_.empty();
+  retaining_ = !retains_.empty();
 }
 
 std::vector<std::pair<uint32_t, Tensor>> Node::retaining() const {
@@ -257,6 +227,11 @@ void Saved::release() {
     array = std::move(array_), tensor = std::move(tensor_), keeper = std::move(keeper_);
   }
   if (keeper) keeper->drop(place_);
+}
+
+LeafFeatures::~LeafFeatures() {
+  LeafFeature* feature = first_;
+  while (feature) delete std::exchange(feature, feature->next_);
 }
 
 TensorImpl::~TensorImpl() {

@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <functional>
+#include <mutex>
 #include <string>
 
 #include <gradus/autograd/tensor.h>
@@ -24,6 +25,82 @@ namespace gradus {
 /// Gradients, one per input or output; undefined where there is none. The engine sums a gradient of a broadcast shape
 /// to the input's shape and converts its dtype, so backward need not.
 using Grads = SmallVector<Tensor, 4>;
+
+namespace detail {
+/// Locks a node or a leaf's AutogradMeta until the end of the scope. Objects have no mutex of their own: a fixed pool
+/// of mutexes serves all objects, so two objects may share a mutex. A thread that holds this lock must not lock a
+/// second object, call a user's function or destroy a part of a graph.
+class ObjectLock {
+ public:
+  explicit ObjectLock(const void* object);
+
+ private:
+  const std::unique_lock<std::recursive_mutex> lock_;
+};
+
+/// Returns the id for a new hook of a tensor or module. No two hooks of any kind share an id.
+unsigned new_hook_id();
+
+/// Functions called with gradients or tensors, in the order in which they were added. Several threads may add, remove
+/// and call them. No lock is held while a hook runs, so a hook may change the list and wait for other threads.
+template <class Function>
+class HookList {
+ public:
+  struct Hook {
+    unsigned id;
+    uint32_t output_nr;  // the output of a node to which the hook belongs; 0 for leaves
+    Function call;
+  };
+  unsigned add(Function call, uint32_t output_nr = 0) {
+    const ObjectLock lock(this);
+    hooks_.push_back({new_hook_id(), output_nr, std::move(call)});
+    any_ = true;
+    return hooks_.back().id;
+  }
+  /// Returns false if there is no hook with this id.
+  bool remove(unsigned id, uint32_t output_nr = 0) {
+    Hook removed;  // destroyed after the lock is released, because its captures may run any destructor
+    const ObjectLock lock(this);
+    for (size_t i = 0; i < hooks_.size(); ++i) {
+      if (hooks_[i].id != id || hooks_[i].output_nr != output_nr) continue;
+      removed = std::move(hooks_[i]);
+      hooks_.erase(hooks_.begin() + static_cast<std::ptrdiff_t>(i));
+      any_ = !hooks_.empty();
+      return true;
+    }
+    return false;
+  }
+  bool any() const { return any_.load(std::memory_order_acquire); }
+  /// Calls visit(hook) with a copy of each hook.
+  template <class Visit>
+  void for_each(const Visit& visit) const {
+    if (!any()) return;
+    unsigned next = 0;
+    while (const std::optional<Hook> hook = first_from(next)) {
+      visit(*hook);
+      next = hook->id + 1;
+    }
+  }
+  template <class Visit>
+  void for_each_id(const Visit& visit) const {
+    if (!any()) return;
+    const ObjectLock lock(this);
+    for (const Hook& hook : hooks_) visit(hook.id);
+  }
+
+ private:
+  std::optional<Hook> first_from(unsigned id) const {
+    const ObjectLock lock(this);
+    for (const Hook& hook : hooks_)
+      if (hook.id >= id) return hook;
+    return std::nullopt;
+  }
+  std::vector<Hook> hooks_;  // in the order of their ids
+  std::atomic<bool> any_ = false;
+};
+using GradientHooks = HookList<std::function<Tensor(const Tensor&)>>;
+
+}  // namespace detail
 
 /// Input `input` of `node`: the destination of a gradient. A null node means that no gradient is needed.
 struct Edge {
@@ -121,10 +198,6 @@ class Node : public RefCounted {
   virtual Grads backward(const Tensor& dy);
   /// For nodes with several outputs, which override this instead of backward(). Missing gradients are undefined.
   virtual Grads backward_all(const Grads& dys) { return backward(dys[0]); }
-  /// True if backward_of_sum() accepts the gradient of the only output as two summands, which saves adding them first.
-  virtual bool takes_parts() const { return false; }
-  /// Computes the gradients of the inputs from dy + addend.
-  virtual Grads backward_of_sum(const Tensor& dy, const Tensor& addend);
   /// True only for AccumulateGrad, the last node of a path.
   virtual bool is_accumulator() const { return false; }
   /// True if backward_all() must also run when all gradients are undefined. Other nodes are skipped then.
@@ -163,19 +236,9 @@ class Node : public RefCounted {
 
   const Saved* saved() const { return first_saved_; }
 
-  /// Called by the engine before backward with the gradient of output `output_nr`. A defined result replaces the
-  /// gradient.
-  struct OutputHook {
-    unsigned id;
-    uint32_t output_nr;
-    std::function<Tensor(const Tensor&)> call;
-  };
-  unsigned add_output_hook(uint32_t output_nr, std::function<Tensor(const Tensor&)> hook);
-  /// Returns false if there is no hook with this id.
-  bool remove_output_hook(uint32_t output_nr, unsigned id);
-  /// Returns a copy of the first hook whose id is at least `id`. The engine iterates over hooks with it and holds no
-  /// lock while a hook runs, so hooks and other threads may add and remove hooks.
-  std::optional<OutputHook> output_hook_from(unsigned id) const;
+  /// Called by the engine before backward with the gradients of outputs. A defined result replaces the gradient.
+  detail::GradientHooks& output_hooks() { return output_hooks_; }
+  const detail::GradientHooks& output_hooks() const { return output_hooks_; }
   /// Makes the engine store the gradient of an output in the grad() of `tensor` (retain_grad). Does not keep `tensor`
   /// alive.
   void add_retain(uint32_t output_nr, TensorImpl* tensor);
@@ -183,7 +246,7 @@ class Node : public RefCounted {
   /// The tensors that retain gradients and still exist.
   std::vector<std::pair<uint32_t, Tensor>> retaining() const;
   /// True if an output has a hook or a tensor that retains its gradient.
-  bool is_watched() const { return watched_.load(std::memory_order_acquire); }
+  bool is_watched() const { return output_hooks_.any() || retaining_.load(std::memory_order_acquire); }
 
  protected:
   /// Input i as the user passed it; valid only during forward. If the operator overwrites that input, a copy of the old
@@ -211,11 +274,13 @@ class Node : public RefCounted {
     uint32_t output_nr;
     TensorImpl* tensor;
   };
-  // Guarded by the node's ObjectLock. watched_ can be read without it.
-  std::vector<OutputHook> output_hooks_;
-  std::vector<Retain> retains_;
-  std::atomic<bool> watched_ = false;
+  detail::GradientHooks output_hooks_;
+  std::vector<Retain> retains_;  // guarded by the node's ObjectLock
+  std::atomic<bool> retaining_ = false;
 };
+
+// ---- Views. A differentiable view refers to its base. If the base is changed in place, the view's history is derived
+// from it again; if the view is changed in place, the change becomes part of the base's history. ----
 
 /// How a view was made: enough to derive it from its base again.
 struct ViewInfo {
@@ -227,12 +292,70 @@ struct ViewInfo {
   const char* made_in = nullptr;
 };
 
-namespace amp::detail {
-struct HalfCopy;
-}
+/// Shape, strides and offset of a view, relative to the first element of its base.
+struct ViewGeometry {
+  Shape shape;
+  Strides strides;
+  int64_t offset = 0;
+};
 
-/// The autograd state of a tensor, made on first use. The gradient and the hooks of a leaf are guarded by an ObjectLock
-/// on this object, because several threads may run backward.
+/// Gradient of a base from the gradient of a view: 0 for elements outside of the view; an element that the view
+/// contains several times gets the sum.
+Tensor gradient_of_base(const Tensor& dview, const ViewGeometry& base, const ViewGeometry& view);
+/// Renews the view's grad_fn if its storage was written since the view was made.
+void refresh_view(const Tensor& view);
+/// Called after `node` wrote into `view`: adds the write to the history of the view's base.
+void rebase_history(const Tensor& view, const Ref<Node>& node);
+
+// ---- The state of tensors ----
+
+/// State that an optional feature keeps for a leaf, in a type that only the feature knows: the half-type copies and
+/// gradients of mixed precision (half_copy.cpp), the storage that bind_grad sets (accumulate_grad.cpp).
+class LeafFeature {
+ public:
+  virtual ~LeafFeature() = default;
+
+ private:
+  friend class LeafFeatures;
+  LeafFeature* next_ = nullptr;
+};
+
+/// The features that a leaf uses; most tensors use none. They belong to AutogradMeta, because they live as long as the
+/// leaf does and a lookup elsewhere would need a lock. A feature is found by its type without a lock, and is never
+/// removed.
+class LeafFeatures {
+ public:
+  LeafFeatures() = default;
+  LeafFeatures(const LeafFeatures&) = delete;
+  LeafFeatures& operator=(const LeafFeatures&) = delete;
+  ~LeafFeatures();
+  bool any() const { return first_.load(std::memory_order_relaxed); }
+  /// The leaf's state of feature T, null if it has none.
+  template <class T>
+  T* find() const {
+    for (LeafFeature* feature = first_.load(std::memory_order_acquire); feature; feature = feature->next_)
+      if (T* found = dynamic_cast<T*>(feature)) return found;
+    return nullptr;
+  }
+  /// The leaf's state of feature T, made on first use.
+  template <class T>
+  T& need() {
+    if (T* found = find<T>()) return *found;
+    const std::lock_guard lock(adding_);
+    if (T* found = find<T>()) return *found;
+    T* const made = new T;
+    made->next_ = first_.load(std::memory_order_relaxed);
+    first_.store(made, std::memory_order_release);
+    return *made;
+  }
+
+ private:
+  static inline constinit std::mutex adding_;  // held while a feature is added to any leaf
+  std::atomic<LeafFeature*> first_ = nullptr;
+};
+
+/// The autograd state of a tensor, made on first use. The gradient of a leaf is guarded by an ObjectLock on this object,
+/// because several threads may run backward.
 struct AutogradMeta {
   bool requires_grad = false;  // only for leaves; other tensors have a grad_fn
   bool retains_grad = false;
@@ -240,25 +363,12 @@ struct AutogradMeta {
   Ref<Node> grad_fn;
   Node* accumulator = nullptr;  // weak: this leaf's AccumulateGrad while a graph holds it
   Tensor grad;
-  Array bound_grad;         // storage set by bind_grad
   Ref<SavedKeeper> keeper;  // provides this leaf's data to backward if they are not always in memory
   std::unique_ptr<ViewInfo> view;
-  struct LeafHook {
-    unsigned id;
-    std::function<Tensor(const Tensor&)> call;
-  };
-  // For leaves, in the order of their ids. Other tensors' hooks are in their grad_fn.
-  std::vector<LeafHook> hooks;
-  struct PostHook {
-    unsigned id;
-    std::function<void(const Tensor&)> call;
-  };
-  std::vector<PostHook> post_hooks;
-  std::atomic<bool> has_hooks = false;               // hooks of either kind
-  std::shared_ptr<amp::detail::HalfCopy> half_copy;  // only for leaves (autograd/half_copy.h)
-  Array half_grad;  // only for leaves: grad() converts it on demand; `grad` is undefined until then
-  std::atomic<bool> has_half_grad = false;
-  bool recorded_half_grad = false;  // half_grad was made by a recording
+  // For leaves. Other tensors' hooks are in their grad_fn.
+  detail::GradientHooks hooks;
+  detail::HookList<std::function<void(const Tensor&)>> post_hooks;
+  LeafFeatures features;
 };
 
 struct TensorImpl : RefCounted {
@@ -272,11 +382,6 @@ struct TensorImpl : RefCounted {
     return *meta;
   }
 };
-
-namespace detail {
-/// Returns the id for a new hook of a tensor or module. No two hooks of any kind share an id.
-unsigned new_hook_id();
-}  // namespace detail
 
 constexpr bool is_half(DType dtype) { return is_floating(dtype) && size_of(dtype) == 2; }
 /// x converted to float32 if it is of a half type, else x.

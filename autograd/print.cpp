@@ -1,4 +1,4 @@
-#include <gradus/autograd/print.h>
+#include <gradus/autograd/tensor.h>
 
 #include <cmath>
 #include <cstdio>

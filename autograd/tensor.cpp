@@ -4,11 +4,11 @@
 #include <utility>
 
 #include <gradus/autograd/accumulate_grad.h>
+#include <gradus/autograd/autograd.h>
 #include <gradus/autograd/engine.h>
-#include <gradus/autograd/half_copy.h>
-#include <gradus/autograd/object_lock.h>
+#include <gradus/autograd/mixed_precision/half_copy.h>
+#include <gradus/autograd/node.h>
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/views.h>
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
@@ -21,26 +21,6 @@ namespace {
 AutogradMeta* meta_of(const Tensor& tensor) { return tensor.impl()->meta.get(); }
 
 void check_defined(const Tensor& tensor) { GRADUS_CHECK(tensor.defined(), ValueError, "the tensor is undefined"); }
-
-template <class Hook, class Call>
-unsigned add_hook(AutogradMeta& meta, std::vector<Hook> AutogradMeta::*list, Call call) {
-  const detail::ObjectLock lock(&meta);
-  (meta.*list).push_back({detail::new_hook_id(), std::move(call)});
-  meta.has_hooks = true;
-  return (meta.*list).back().id;
-}
-
-// Removes the hook with this id from the list and returns it, so that the caller can destroy it without the lock.
-template <class Hook>
-std::optional<Hook> take_hook(AutogradMeta& meta, std::vector<Hook> AutogradMeta::*list, unsigned id) {
-  const detail::ObjectLock lock(&meta);
-  const auto found = std::ranges::find(meta.*list, id, &Hook::id);
-  if (found == (meta.*list).end()) return std::nullopt;
-  std::optional<Hook> taken = std::move(*found);
-  (meta.*list).erase(found);
-  meta.has_hooks = !meta.hooks.empty() || !meta.post_hooks.empty();
-  return taken;
-}
 
 }  // namespace
 
@@ -120,14 +100,14 @@ Edge gradient_edge(const Tensor& tensor) {
 const Tensor& Tensor::grad() const {
   static const Tensor none;
   if (!impl_ || !impl_->meta) return none;
-  if (impl_->meta->has_half_grad) amp::detail::convert_half_gradient(*impl_->meta);
+  amp::detail::convert_half_gradient(*impl_->meta);
   return impl_->meta->grad;
 }
 
 Tensor& Tensor::mutable_grad() const {
   check_defined(*this);
   AutogradMeta& meta = impl_->need_meta();
-  if (meta.has_half_grad) amp::detail::convert_half_gradient(meta);
+  amp::detail::convert_half_gradient(meta);
   return meta.grad;
 }
 
@@ -160,21 +140,6 @@ bool Tensor::retains_grad() const {
   return impl_->meta->retains_grad;
 }
 
-void Tensor::bind_grad(const Array& storage) const {
-  check_defined(*this);
-  GRADUS_CHECK(is_leaf(), AutogradError, "only leaves have a gradient slot to bind");
-  GRADUS_CHECK(storage.shape() == sizes() && storage.dtype() == dtype() && storage.device() == device(), ShapeError,
-               "the slot has shape ", storage.shape(), ", ", storage.dtype(), " on ", storage.device(),
-               " but the tensor has ", sizes(), ", ", dtype(), " on ", device());
-  AutogradMeta& meta = impl_->need_meta();
-  const detail::ObjectLock lock(&meta);
-  if (grad().defined()) {
-    ops::copy_into(storage, meta.grad.array());
-    meta.grad = Tensor(storage);
-  }
-  meta.bound_grad = storage;
-}
-
 void Tensor::backward(const Tensor& gradient, std::optional<bool> retain_graph, bool create_graph,
                       std::optional<TensorList> inputs, Loc where) const {
   GRADUS_CHECK(!inputs || !inputs->empty(), ValueError, "'inputs' argument to backward cannot be empty");
@@ -183,24 +148,23 @@ void Tensor::backward(const Tensor& gradient, std::optional<bool> retain_graph, 
 
 unsigned Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) const {
   GRADUS_CHECK(requires_grad(), AutogradError, "a hook needs a tensor that requires gradients");
-  if (Ref<Node> made_by = grad_fn()) return made_by->add_output_hook(output_nr(), std::move(hook));
-  return add_hook(impl_->need_meta(), &AutogradMeta::hooks, std::move(hook));
+  if (Ref<Node> made_by = grad_fn()) return made_by->output_hooks().add(std::move(hook), output_nr());
+  return impl_->need_meta().hooks.add(std::move(hook));
 }
 
 void Tensor::remove_hook(unsigned id) const {
   check_defined(*this);
   const Ref<Node> made_by = grad_fn();
   AutogradMeta* const meta = meta_of(*this);
-  const bool removed =
-      (made_by && made_by->remove_output_hook(output_nr(), id)) ||
-      (meta && (take_hook(*meta, &AutogradMeta::hooks, id) || take_hook(*meta, &AutogradMeta::post_hooks, id)));
+  const bool removed = (made_by && made_by->output_hooks().remove(id, output_nr())) ||
+                       (meta && (meta->hooks.remove(id) || meta->post_hooks.remove(id)));
   GRADUS_CHECK(removed, IndexError, "Invalid index: this tensor has no hook with id ", id);
 }
 
 unsigned Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const {
   GRADUS_CHECK(requires_grad() && is_leaf(), AutogradError,
                "a post-accumulate hook needs a leaf that requires gradients");
-  return add_hook(impl_->need_meta(), &AutogradMeta::post_hooks, std::move(hook));
+  return impl_->need_meta().post_hooks.add(std::move(hook));
 }
 
 Tensor Tensor::detach(Loc where) const {
@@ -226,9 +190,9 @@ void Tensor::set_data(const Tensor& other) const {
   // An existing accumulator still describes the old data.
   if (AutogradMeta* meta = meta_of(*this)) {
     forget_accumulator(*meta);
-    meta->bound_grad = Array();
-    meta->half_copy.reset();
-    if (meta->has_half_grad) amp::detail::convert_half_gradient(*meta);
+    unbind_grad(*meta);
+    amp::detail::exchange_half_copy(*this, nullptr);
+    amp::detail::convert_half_gradient(*meta);
   }
 }
 
@@ -261,6 +225,173 @@ bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_
     close = ops::binary(BinaryOp::logical_or, close, both);
   }
   return ops::item(ops::reduce(ReduceOp::all, close, axis_mask({}, close.ndim()), false, DType::boolean)).to_bool();
+}
+
+// ---- Methods and operators that forward to functions in autograd/ops; more are in ops/unary.cpp ----
+
+namespace {
+
+// The left operand of a method call. It has no source line; the line of the call comes with the other operand.
+Operand self(const Tensor& x) { return Operand(x, Loc{}); }
+
+}  // namespace
+
+// ---- Element-wise ----
+
+Tensor Tensor::add(const Operand& other, const Scalar& alpha) const { return gradus::add(self(*this), other, alpha); }
+Tensor Tensor::sub(const Operand& other, const Scalar& alpha) const { return gradus::sub(self(*this), other, alpha); }
+Tensor Tensor::mul(const Operand& other) const { return gradus::mul(self(*this), other); }
+Tensor Tensor::div(const Operand& other, std::optional<std::string_view> rounding_mode) const {
+  return gradus::div(self(*this), other, rounding_mode);
+}
+Tensor Tensor::floor_divide(const Operand& other) const { return gradus::floor_divide(self(*this), other); }
+Tensor Tensor::pow(const Operand& exponent) const { return gradus::pow(self(*this), exponent); }
+Tensor Tensor::clamp(std::optional<Operand> min, std::optional<Operand> max, Loc where) const {
+  return gradus::clamp(*this, min, max, where);
+}
+Tensor Tensor::logical_not(Loc where) const { return gradus::logical_not(*this, where); }
+Tensor Tensor::isfinite(Loc where) const { return gradus::isfinite(*this, where); }
+Tensor Tensor::tan(Loc where) const { return gradus::tan(*this, where); }
+Tensor Tensor::sinh(Loc where) const { return gradus::sinh(*this, where); }
+Tensor Tensor::cosh(Loc where) const { return gradus::cosh(*this, where); }
+Tensor Tensor::asin(Loc where) const { return gradus::asin(*this, where); }
+Tensor Tensor::acos(Loc where) const { return gradus::acos(*this, where); }
+Tensor Tensor::atan(Loc where) const { return gradus::atan(*this, where); }
+Tensor Tensor::asinh(Loc where) const { return gradus::asinh(*this, where); }
+Tensor Tensor::acosh(Loc where) const { return gradus::acosh(*this, where); }
+Tensor Tensor::atanh(Loc where) const { return gradus::atanh(*this, where); }
+Tensor Tensor::log2(Loc where) const { return gradus::log2(*this, where); }
+Tensor Tensor::log10(Loc where) const { return gradus::log10(*this, where); }
+Tensor Tensor::isnan(Loc where) const { return gradus::isnan(*this, where); }
+Tensor Tensor::isinf(Loc where) const { return gradus::isinf(*this, where); }
+Tensor Tensor::bitwise_not(Loc where) const { return gradus::bitwise_not(*this, where); }
+Tensor Tensor::maximum(const Operand& other) const { return gradus::maximum(self(*this), other); }
+Tensor Tensor::minimum(const Operand& other) const { return gradus::minimum(self(*this), other); }
+Tensor Tensor::fmod(const Operand& other) const { return gradus::fmod(self(*this), other); }
+Tensor Tensor::remainder(const Operand& other) const { return gradus::remainder(self(*this), other); }
+Tensor Tensor::atan2(const Operand& other) const { return gradus::atan2(self(*this), other); }
+Tensor Tensor::lerp(const Tensor& end, const Operand& weight) const { return gradus::lerp(*this, end, weight); }
+Tensor Tensor::addcmul(const Tensor& a, const Tensor& b, const Scalar& value, Loc where) const {
+  return gradus::addcmul(*this, a, b, value, where);
+}
+Tensor Tensor::addcdiv(const Tensor& a, const Tensor& b, const Scalar& value, Loc where) const {
+  return gradus::addcdiv(*this, a, b, value, where);
+}
+Tensor Tensor::where(const Tensor& condition, const Operand& other) const {
+  return gradus::where(condition, self(*this), other);
+}
+
+Tensor operator+(const Operand& a, const Operand& b) { return add(a, b); }
+Tensor operator-(const Operand& a, const Operand& b) { return sub(a, b); }
+Tensor operator*(const Operand& a, const Operand& b) { return mul(a, b); }
+Tensor operator/(const Operand& a, const Operand& b) { return div(a, b); }
+Tensor operator%(const Operand& a, const Operand& b) { return remainder(a, b); }
+Tensor operator==(const Operand& a, const Operand& b) { return eq(a, b); }
+Tensor operator!=(const Operand& a, const Operand& b) { return ne(a, b); }
+Tensor operator<(const Operand& a, const Operand& b) { return lt(a, b); }
+Tensor operator<=(const Operand& a, const Operand& b) { return le(a, b); }
+Tensor operator>(const Operand& a, const Operand& b) { return gt(a, b); }
+Tensor operator>=(const Operand& a, const Operand& b) { return ge(a, b); }
+Tensor operator&(const Operand& a, const Operand& b) { return bitwise_and(a, b); }
+Tensor operator|(const Operand& a, const Operand& b) { return bitwise_or(a, b); }
+Tensor operator^(const Operand& a, const Operand& b) { return bitwise_xor(a, b); }
+Tensor operator~(const Tensor& a) { return bitwise_not(a, Loc{}); }
+Tensor operator-(const Tensor& a) { return neg(a, Loc{}); }
+Tensor operator!(const Tensor& a) { return logical_not(a, Loc{}); }
+
+// ---- Reductions ----
+
+Tensor Tensor::sum(std::optional<DType> dtype, Loc where) const { return gradus::sum(*this, dtype, where); }
+Tensor Tensor::sum(IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) const {
+  return gradus::sum(*this, dim, keepdim, dtype, where);
+}
+Tensor Tensor::mean(std::optional<DType> dtype, Loc where) const { return gradus::mean(*this, dtype, where); }
+Tensor Tensor::mean(IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) const {
+  return gradus::mean(*this, dim, keepdim, dtype, where);
+}
+Tensor Tensor::max(Loc where) const { return gradus::max(*this, where); }
+Tensor Tensor::min(Loc where) const { return gradus::min(*this, where); }
+Tensor Tensor::max(const Tensor& other, Loc where) const { return gradus::maximum(self(*this), {other, where}); }
+Tensor Tensor::min(const Tensor& other, Loc where) const { return gradus::minimum(self(*this), {other, where}); }
+Tensor max(const Tensor& a, const Tensor& b, Loc where) { return a.max(b, where); }
+Tensor min(const Tensor& a, const Tensor& b, Loc where) { return a.min(b, where); }
+std::tuple<Tensor, Tensor> Tensor::max(int64_t dim, bool keepdim, Loc where) const {
+  return gradus::max(*this, dim, keepdim, where);
+}
+std::tuple<Tensor, Tensor> Tensor::min(int64_t dim, bool keepdim, Loc where) const {
+  return gradus::min(*this, dim, keepdim, where);
+}
+Tensor Tensor::argmax(std::optional<int64_t> dim, bool keepdim, Loc where) const {
+  return gradus::argmax(*this, dim, keepdim, where);
+}
+Tensor Tensor::argmin(std::optional<int64_t> dim, bool keepdim, Loc where) const {
+  return gradus::argmin(*this, dim, keepdim, where);
+}
+Tensor Tensor::all(Loc where) const { return gradus::all(*this, where); }
+Tensor Tensor::any(Loc where) const { return gradus::any(*this, where); }
+
+Tensor Tensor::all(int64_t dim, bool keepdim, Loc where) const { return gradus::all(*this, dim, keepdim, where); }
+Tensor Tensor::any(int64_t dim, bool keepdim, Loc where) const { return gradus::any(*this, dim, keepdim, where); }
+Tensor Tensor::amax(IntArrayRef dim, bool keepdim, Loc where) const { return gradus::amax(*this, dim, keepdim, where); }
+Tensor Tensor::amin(IntArrayRef dim, bool keepdim, Loc where) const { return gradus::amin(*this, dim, keepdim, where); }
+Tensor Tensor::count_nonzero(IntArrayRef dim, Loc where) const { return gradus::count_nonzero(*this, dim, where); }
+Tensor Tensor::prod(std::optional<DType> dtype, Loc where) const { return gradus::prod(*this, dtype, where); }
+Tensor Tensor::prod(int64_t dim, bool keepdim, std::optional<DType> dtype, Loc where) const {
+  return gradus::prod(*this, dim, keepdim, dtype, where);
+}
+Tensor Tensor::cumsum(int64_t dim, std::optional<DType> dtype, Loc where) const {
+  return gradus::cumsum(*this, dim, dtype, where);
+}
+Tensor Tensor::cumprod(int64_t dim, std::optional<DType> dtype, Loc where) const {
+  return gradus::cumprod(*this, dim, dtype, where);
+}
+Tensor Tensor::var(IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) const {
+  return gradus::var(*this, dim, correction, keepdim, where);
+}
+Tensor Tensor::std(IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) const {
+  return gradus::std(*this, dim, correction, keepdim, where);
+}
+Tensor Tensor::norm(std::optional<Scalar> p, IntArrayRef dim, bool keepdim, std::optional<DType> dtype,
+                    Loc where) const {
+  return gradus::norm(*this, p, dim, keepdim, dtype, where);
+}
+Tensor Tensor::logsumexp(IntArrayRef dim, bool keepdim, Loc where) const {
+  return gradus::logsumexp(*this, dim, keepdim, where);
+}
+
+// ---- Sorting ----
+
+std::tuple<Tensor, Tensor> Tensor::sort(int64_t dim, bool descending, Loc where) const {
+  return gradus::sort(*this, dim, descending, where);
+}
+Tensor Tensor::argsort(int64_t dim, bool descending, Loc where) const {
+  return gradus::argsort(*this, dim, descending, where);
+}
+std::tuple<Tensor, Tensor> Tensor::topk(int64_t k, int64_t dim, bool largest, bool sorted, Loc where) const {
+  return gradus::topk(*this, k, dim, largest, sorted, where);
+}
+std::tuple<Tensor, Tensor> Tensor::kthvalue(int64_t k, int64_t dim, bool keepdim, Loc where) const {
+  return gradus::kthvalue(*this, k, dim, keepdim, where);
+}
+Tensor Tensor::median(Loc where) const { return gradus::median(*this, where); }
+std::tuple<Tensor, Tensor> Tensor::median(int64_t dim, bool keepdim, Loc where) const {
+  return gradus::median(*this, dim, keepdim, where);
+}
+Tensor Tensor::multinomial(int64_t num_samples, bool replacement, Loc where) const {
+  return gradus::multinomial(*this, num_samples, replacement, where);
+}
+
+// ---- Linear algebra ----
+
+Tensor Tensor::matmul(const Tensor& other, Loc where) const { return gradus::matmul(*this, other, where); }
+
+// ---- Softmax ----
+
+Tensor Tensor::softmax(int64_t dim, std::optional<DType> dtype, Loc where) const {
+  return gradus::softmax(*this, dim, dtype, where);
+}
+Tensor Tensor::log_softmax(int64_t dim, std::optional<DType> dtype, Loc where) const {
+  return gradus::log_softmax(*this, dim, dtype, where);
 }
 
 }  // namespace gradus

@@ -6,6 +6,7 @@
 
 #include <concepts>
 #include <functional>
+#include <iosfwd>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -575,5 +576,11 @@ Tensor operator^(const Operand& a, const Operand& b);
 Tensor operator~(const Tensor& a);
 Tensor operator-(const Tensor& a);
 Tensor operator!(const Tensor& a);
+
+/// Prints tensors as LibTorch does.
+std::ostream& operator<<(std::ostream& stream, const Tensor& tensor);
+std::ostream& operator<<(std::ostream& stream, const Dims& dims);
+std::ostream& operator<<(std::ostream& stream, DType dtype);
+std::ostream& operator<<(std::ostream& stream, Device device);
 
 }  // namespace gradus

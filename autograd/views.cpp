@@ -1,4 +1,4 @@
-#include <gradus/autograd/views.h>
+#include <gradus/autograd/node.h>
 
 #include <mutex>
 

@@ -16,6 +16,13 @@
 
 namespace gradus {
 
+/// Operations that the kernels of some backends do together. Operators ask for them with Backend::can.
+enum class Fusion : uint8_t {
+  /// normalize_backward after a ReLU adds the two parts of its gradient as it reads them (NormalizeBackwardArgs::addend)
+  /// and may write dresidual over dy.
+  sum_of_gradients,
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -24,6 +31,8 @@ class Backend {
   /// The vendor libraries that the kernels call, with their versions, for reports: "CUDA 13.0, …". Empty if there are
   /// none.
   virtual std::string libraries() const { return ""; }
+  /// True if the kernels do these operations together. The results are the same in either case.
+  virtual bool can(Fusion) const { return false; }
 
   // ---- Primitives: memory ----
   /// y[i] = value

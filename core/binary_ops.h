@@ -11,7 +11,7 @@
 namespace gradus {
 
 // clang-format off
-// OP(name, ElementTypes, whether results are booleans, CastRule of autocast on CUDA). autograd/ops/comparison.cpp
+// OP(name, ElementTypes, whether results are booleans, CastRule of autocast on CUDA). autograd/ops/elementwise.cpp
 // generates the functions and methods of Tensor from the first part, which has the operations without a derivative.
 #define GRADUS_BINARY_COMPARISONS(OP)        \
   OP(bitwise_and, integral, false, none)     \

@@ -38,6 +38,7 @@ class CallBackend final : public BackendInterceptor<CallBackend> {
   std::string_view name() const override { return like_.name(); }
   DeviceType device_type() const override { return like_.device_type(); }
   std::string libraries() const override { return like_.libraries(); }
+  bool can(Fusion fusion) const override { return like_.can(fusion); }
   template <class... Params>
   void call(OperationName operation, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
     std::unique_ptr<Call> call = make_call(method, arguments...);

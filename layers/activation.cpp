@@ -1,9 +1,9 @@
 #include <gradus/layers/activation.h>
 
-#include <gradus/autograd/ops/activation.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
-#include <gradus/autograd/ops/loss.h>
+#include <gradus/autograd/ops/nn/activation.h>
+#include <gradus/autograd/ops/nn/loss.h>
 #include <gradus/layers/layer_printer.h>
 
 namespace gradus::nn {

@@ -1,5 +1,5 @@
 // Activation layers. All but PReLU have no parameters, and they apply to each element or along one dimension. Formulas
-// and references are in autograd/ops/activation.h. With `inplace` the input is overwritten.
+// and references are in autograd/ops/nn/activation.h. With `inplace` the input is overwritten.
 #pragma once
 
 #include <string>

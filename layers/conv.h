@@ -1,8 +1,8 @@
 // Convolutions and transposed convolutions.
 #pragma once
 
-#include <gradus/autograd/ops/conv.h>
-#include <gradus/autograd/ops/pad.h>
+#include <gradus/autograd/ops/nn/conv.h>
+#include <gradus/autograd/ops/nn/image.h>
 #include <gradus/core/options.h>
 #include <gradus/layers/module.h>
 

@@ -2,10 +2,9 @@
 
 #include <cmath>
 
-#include <gradus/autograd/composed.h>
+#include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/linear_algebra.h>
-#include <gradus/autograd/ops/matmul.h>
 #include <gradus/layers/init.h>
 #include <gradus/layers/layer_printer.h>
 

@@ -1,6 +1,6 @@
 #include <gradus/layers/dropout.h>
 
-#include <gradus/autograd/ops/dropout.h>
+#include <gradus/autograd/ops/nn/dropout.h>
 #include <gradus/layers/layer_printer.h>
 
 namespace gradus::nn {

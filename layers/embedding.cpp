@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include <gradus/autograd/ops/attention.h>
 #include <gradus/autograd/ops/creation.h>
+#include <gradus/autograd/ops/nn/sequence.h>
 #include <gradus/layers/init.h>
 #include <gradus/layers/layer_printer.h>
 

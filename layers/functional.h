@@ -4,15 +4,14 @@
 //   x = F::max_pool2d(F::relu(conv1(x)), F::MaxPool2dFuncOptions(2));
 #pragma once
 
-#include <gradus/autograd/ops/activation.h>
-#include <gradus/autograd/ops/attention.h>
-#include <gradus/autograd/ops/dropout.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/index.h>
 #include <gradus/autograd/ops/linear_algebra.h>
-#include <gradus/autograd/ops/loss.h>
-#include <gradus/autograd/ops/matmul.h>
-#include <gradus/autograd/ops/norm.h>
+#include <gradus/autograd/ops/nn/activation.h>
+#include <gradus/autograd/ops/nn/dropout.h>
+#include <gradus/autograd/ops/nn/loss.h>
+#include <gradus/autograd/ops/nn/norm.h>
+#include <gradus/autograd/ops/nn/sequence.h>
 #include <gradus/layers/activation.h>
 #include <gradus/layers/conv.h>
 #include <gradus/layers/distance.h>

@@ -4,7 +4,7 @@
 #include <ostream>
 #include <vector>
 
-#include <gradus/autograd/ops/conv.h>
+#include <gradus/autograd/ops/nn/conv.h>
 
 namespace gradus::nn::detail {
 

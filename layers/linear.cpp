@@ -4,7 +4,7 @@
 #include <utility>
 
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/autograd/ops/matmul.h>
+#include <gradus/autograd/ops/linear_algebra.h>
 #include <gradus/layers/init.h>
 
 namespace gradus::nn {

@@ -1,6 +1,6 @@
 #include <gradus/layers/loss.h>
 
-#include <gradus/autograd/ops/loss.h>
+#include <gradus/autograd/ops/nn/loss.h>
 #include <gradus/layers/layer_printer.h>
 
 namespace gradus::nn {

@@ -1,8 +1,8 @@
-// Losses as modules. Formulas and broadcasting rules are in autograd/ops/losses.h and loss.h. The reduction is kMean,
+// Losses as modules. Formulas and broadcasting rules are in autograd/ops/nn/loss.h. The reduction is kMean,
 // kSum or kNone.
 #pragma once
 
-#include <gradus/autograd/ops/losses.h>
+#include <gradus/autograd/ops/nn/loss.h>
 #include <gradus/core/options.h>
 #include <gradus/layers/module.h>
 

@@ -1,7 +1,7 @@
 #include <gradus/layers/norm.h>
 
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/autograd/ops/norm.h>
+#include <gradus/autograd/ops/nn/norm.h>
 #include <gradus/layers/init.h>
 #include <gradus/layers/layer_printer.h>
 

@@ -1,4 +1,4 @@
-// Normalisation. Formulas and references are in autograd/ops/norm.h.
+// Normalisation. Formulas and references are in autograd/ops/nn/norm.h.
 #pragma once
 
 #include <functional>

@@ -2,7 +2,7 @@
 // (N, C, L) or (C, L).
 #pragma once
 
-#include <gradus/autograd/ops/pool.h>
+#include <gradus/autograd/ops/nn/pool.h>
 #include <gradus/core/options.h>
 #include <gradus/layers/module.h>
 

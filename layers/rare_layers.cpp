@@ -6,12 +6,12 @@
 #include <map>
 #include <utility>
 
-#include <gradus/autograd/ops/attention.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/index.h>
-#include <gradus/autograd/ops/pad.h>
-#include <gradus/autograd/ops/pool.h>
+#include <gradus/autograd/ops/nn/image.h>
+#include <gradus/autograd/ops/nn/pool.h>
+#include <gradus/autograd/ops/nn/sequence.h>
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/shape.h>
 #include <gradus/layers/init.h>

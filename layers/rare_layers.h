@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include <gradus/autograd/ops/pool.h>
+#include <gradus/autograd/ops/nn/pool.h>
 #include <gradus/core/options.h>
 #include <gradus/layers/embedding.h>
 #include <gradus/layers/loss.h>

@@ -4,8 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include <gradus/autograd/ops/pad.h>
-#include <gradus/autograd/ops/resample.h>
+#include <gradus/autograd/ops/nn/image.h>
 #include <gradus/core/options.h>
 #include <gradus/layers/init.h>
 #include <gradus/layers/module.h>
@@ -130,7 +129,7 @@ struct UpsampleOptions {
   GRADUS_ARG(std::optional<bool>, align_corners) = absent<bool>();
 };
 
-/// Resizes x (N, C, L) or (N, C, H, W) (interpolate in autograd/ops/resample.h).
+/// Resizes x (N, C, L) or (N, C, H, W) (interpolate in autograd/ops/nn/image.h).
 struct UpsampleImpl : detail::PlainLayer<UpsampleImpl, UpsampleOptions> {
   using PlainLayer::PlainLayer;
   Tensor forward(const Tensor& x);

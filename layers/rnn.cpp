@@ -4,12 +4,12 @@
 #include <cmath>
 #include <utility>
 
-#include <gradus/autograd/composed.h>
+#include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/autograd/ops/dropout.h>
 #include <gradus/autograd/ops/elementwise.h>
-#include <gradus/autograd/ops/matmul.h>
-#include <gradus/autograd/ops/recurrent.h>
+#include <gradus/autograd/ops/linear_algebra.h>
+#include <gradus/autograd/ops/nn/dropout.h>
+#include <gradus/autograd/ops/nn/sequence.h>
 #include <gradus/autograd/ops/shape.h>
 #include <gradus/layers/layer_printer.h>
 

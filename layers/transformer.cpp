@@ -2,9 +2,9 @@
 
 #include <limits>
 
-#include <gradus/autograd/ops/activation.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
+#include <gradus/autograd/ops/nn/activation.h>
 #include <gradus/autograd/ops/shape.h>
 
 namespace gradus::nn {

@@ -7,8 +7,9 @@
 #include <ostream>
 #include <thread>
 
+#include <gradus/autograd/accumulate_grad.h>
 #include <gradus/autograd/autograd.h>
-#include <gradus/autograd/half_copy.h>
+#include <gradus/autograd/mixed_precision/half_copy.h>
 #include <gradus/autograd/node.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/core/runtime/recorded_memory.h>
@@ -47,14 +48,14 @@ class WithoutGradients {
   explicit WithoutGradients(std::vector<Tensor> parameters) : parameters_(std::move(parameters)) {
     for (const Tensor& parameter : parameters_) {
       kept_.push_back(std::exchange(parameter.mutable_grad(), Tensor()));
-      half_copies_.push_back(std::exchange(parameter.impl()->need_meta().half_copy, nullptr));
+      half_copies_.push_back(amp::detail::exchange_half_copy(parameter, nullptr));
     }
   }
   ~WithoutGradients() {
     for (size_t i = 0; i < kept_.size(); ++i) {
       amp::detail::drop_half_gradient(*parameters_[i].impl()->meta);  // a recorded one has no values to convert
       parameters_[i].mutable_grad() = kept_[i];
-      parameters_[i].impl()->meta->half_copy = half_copies_[i];
+      amp::detail::exchange_half_copy(parameters_[i], half_copies_[i]);
     }
   }
   WithoutGradients(const WithoutGradients&) = delete;
@@ -284,7 +285,7 @@ MemoryReport plan_step(const nn::AnyModule& model, const Shape& input_shape, opt
   MemoryReport start;
   std::vector<Tensor> slots;  // memory bound to gradients: the buckets of DistributedDataParallel
   for (const Tensor& parameter : held)
-    if (const Array& slot = parameter.impl()->meta->bound_grad; slot.defined()) slots.emplace_back(slot);
+    if (const Array* slot = bound_grad(*parameter.impl()->meta)) slots.emplace_back(*slot);
   start.gradients = bytes_of(slots);
   start.parameters = bytes_of(held), start.buffers = bytes_of(model.ptr()->buffers());
   start.inputs = bytes_of({before.x, before.target});

@@ -4,7 +4,7 @@
 #include <functional>
 #include <tuple>
 
-#include <gradus/autograd/half_copy.h>
+#include <gradus/autograd/mixed_precision/half_copy.h>
 #include <gradus/optim/optimizer.h>
 #include <gradus/training/step_conditions.h>
 

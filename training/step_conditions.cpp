@@ -5,10 +5,10 @@
 #include <span>
 #include <sstream>
 
-#include <gradus/autograd/autocast.h>
+#include <gradus/autograd/accumulate_grad.h>
 #include <gradus/autograd/grad_mode.h>
+#include <gradus/autograd/mixed_precision/autocast.h>
 #include <gradus/autograd/node.h>
-#include <gradus/autograd/object_lock.h>
 #include <gradus/core/registry.h>
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/core/runtime/cudnn.h>
@@ -39,11 +39,9 @@ void visit_conditions(const std::vector<optim::Optimizer*>& optimizers, const St
                 reinterpret_cast<intptr_t>(&current_backend(tensor.device().type()))});
     const AutogradMeta* const meta = tensor.impl()->meta.get();
     if (!meta) return;
-    if (meta->bound_grad.defined()) on_storage(meta->bound_grad.storage());
-    if (!meta->has_hooks) return;
-    const gradus::detail::ObjectLock lock(meta);
-    for (const auto& hook : meta->hooks) on_number(hook.id);
-    for (const auto& hook : meta->post_hooks) on_number(hook.id);
+    if (const Array* bound = bound_grad(*meta)) on_storage(bound->storage());
+    meta->hooks.for_each_id(on_number);
+    meta->post_hooks.for_each_id(on_number);
   };
   const amp::AutocastSettings& autocast = amp::Autocast::settings();
   for (int device = 0; device < kDeviceTypeCount; ++device)

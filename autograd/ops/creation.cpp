@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/elementwise.h>
@@ -34,9 +35,16 @@ Array uninitialised_like(const Tensor& x, const TensorOptions& options) {
   return Array::empty_like(x.array(), options.dtype_or(x.dtype()), options.device_or(x.device()));
 }
 
-Tensor filled_like(const Tensor& x, const Scalar& value, const TensorOptions& options = {}) {
+Tensor filled_like(const Tensor& x, const Scalar& value, const TensorOptions& options) {
   Array y = uninitialised_like(x, options);
   ops::fill(y, value);
+  return finished(std::move(y), options);
+}
+
+// y with the random numbers that `draw` writes.
+template <class Draw>
+Tensor drawn(Array y, const TensorOptions& options, const Draw& draw) {
+  draw(y);
   return finished(std::move(y), options);
 }
 
@@ -67,31 +75,6 @@ Tensor eye(int64_t n, int64_t m, const TensorOptions& options, Loc where) {
   if (y.numel() > 0) ops::fill(y.as_strided({std::min(n, m)}, {m + 1}, 0), 1);
   return finished(std::move(y), options);
 }
-Tensor empty_like(const Tensor& x, Loc where) {
-  OpScope op("empty_like", where);
-  return Tensor(Array::empty_like(x.array()));
-}
-Tensor zeros_like(const Tensor& x, Loc where) {
-  OpScope op("zeros_like", where);
-  return filled_like(x, 0);
-}
-Tensor ones_like(const Tensor& x, Loc where) {
-  OpScope op("ones_like", where);
-  return filled_like(x, 1);
-}
-Tensor full_like(const Tensor& x, const Scalar& value, Loc where) {
-  OpScope op("full_like", where);
-  return filled_like(x, value);
-}
-Tensor rand_like(const Tensor& x, Loc where) {
-  OpScope op("rand_like", where);
-  return empty_like(x).uniform_(0, 1, where);
-}
-Tensor randn_like(const Tensor& x, Loc where) {
-  OpScope op("randn_like", where);
-  return empty_like(x).normal_(0, 1, where);
-}
-
 Tensor empty_like(const Tensor& x, const TensorOptions& options, Loc where) {
   OpScope op("empty_like", where);
   return finished(uninitialised_like(x, options), options);
@@ -110,21 +93,15 @@ Tensor full_like(const Tensor& x, const Scalar& value, const TensorOptions& opti
 }
 Tensor rand_like(const Tensor& x, const TensorOptions& options, Loc where) {
   OpScope op("rand_like", where);
-  Array y = uninitialised_like(x, options);
-  ops::uniform(y, 0, 1);
-  return finished(std::move(y), options);
+  return drawn(uninitialised_like(x, options), options, [](const Array& y) { ops::uniform(y, 0, 1); });
 }
 Tensor randn_like(const Tensor& x, const TensorOptions& options, Loc where) {
   OpScope op("randn_like", where);
-  Array y = uninitialised_like(x, options);
-  ops::normal(y, 0, 1);
-  return finished(std::move(y), options);
+  return drawn(uninitialised_like(x, options), options, [](const Array& y) { ops::normal(y, 0, 1); });
 }
 Tensor randint_like(const Tensor& x, int64_t low, int64_t high, const TensorOptions& options, Loc where) {
   OpScope op("randint_like", where);
-  Array y = uninitialised_like(x, options);
-  ops::randint(y, low, high);
-  return finished(std::move(y), options);
+  return drawn(uninitialised_like(x, options), options, [&](const Array& y) { ops::randint(y, low, high); });
 }
 Tensor randint_like(const Tensor& x, int64_t high, const TensorOptions& options, Loc where) {
   return randint_like(x, 0, high, options, where);
@@ -198,21 +175,16 @@ Tensor triu_indices(int64_t row, int64_t col, int64_t offset, const TensorOption
 
 Tensor rand(IntArrayRef size, const TensorOptions& options, Loc where) {
   OpScope op("rand", where);
-  Array y = uninitialised(size, options);
-  ops::uniform(y, 0, 1);
-  return finished(std::move(y), options);
+  return drawn(uninitialised(size, options), options, [](const Array& y) { ops::uniform(y, 0, 1); });
 }
 Tensor randn(IntArrayRef size, const TensorOptions& options, Loc where) {
   OpScope op("randn", where);
-  Array y = uninitialised(size, options);
-  ops::normal(y, 0, 1);
-  return finished(std::move(y), options);
+  return drawn(uninitialised(size, options), options, [](const Array& y) { ops::normal(y, 0, 1); });
 }
 Tensor randint(int64_t low, int64_t high, IntArrayRef size, const TensorOptions& options, Loc where) {
   OpScope op("randint", where);
   Array y = Array::empty(size, options.dtype_or(DType::i64), options.device());
-  ops::randint(y, low, high);
-  return finished(std::move(y), options);
+  return drawn(std::move(y), options, [&](const Array& y) { ops::randint(y, low, high); });
 }
 Tensor randint(int64_t high, IntArrayRef size, const TensorOptions& options, Loc where) {
   return randint(0, high, size, options, where);
@@ -223,9 +195,7 @@ Tensor randperm(int64_t n, const TensorOptions& options, Loc where) {
 }
 Tensor normal(double mean, double std, IntArrayRef size, const TensorOptions& options, Loc where) {
   OpScope op("normal", where);
-  Array y = uninitialised(size, options);
-  ops::normal(y, mean, std);
-  return finished(std::move(y), options);
+  return drawn(uninitialised(size, options), options, [&](const Array& y) { ops::normal(y, mean, std); });
 }
 Tensor bernoulli(const Tensor& x, Loc where) {
   OpScope op("bernoulli", where);
@@ -310,5 +280,151 @@ Tensor tensor_of(const void* data, int64_t count, DType dtype, const TensorOptio
 }
 
 }  // namespace detail
+
+// ---- Copies, conversions and overwriting ----
+
+namespace {
+
+struct To final : Node {  // converts type or device
+  DType dtype = DType::f32;
+  Device device;
+  Array forward(const Array& x, Device target, DType type, bool non_blocking) {
+    dtype = x.dtype(), device = x.device();
+    // Convert on the side where fewer bytes need to be transferred.
+    if (size_of(type) < size_of(dtype)) return ops::to_device(ops::cast(x, type), target, non_blocking);
+    return ops::cast(ops::to_device(x, target, non_blocking), type);
+  }
+  Grads backward(const Tensor& dy) override { return {dy.to(device, dtype)}; }
+};
+
+struct Clone final : Node {
+  Array forward(const Array& x) { return ops::clone(x); }
+  Array forward(const Array& x, MemoryFormat format) { return ops::clone(x, format); }
+  Grads backward(const Tensor& dy) override { return {dy}; }
+};
+
+struct Copy final : Node {  // self = source
+  DType dtype = DType::f32;
+  Device device;
+  Array forward(const Array& self, const Array& source, bool non_blocking) {
+    dtype = source.dtype(), device = source.device();
+    ops::copy_into(self, source, non_blocking);
+    return self;
+  }
+  Grads backward(const Tensor& dy) override { return {Tensor(), needs_grad(1) ? dy.to(device, dtype) : Tensor()}; }
+};
+
+struct Overwrite : Node {  // the old data and their history have no effect on the result
+  const char* name() const override { return "Fill"; }
+  template <class Write>
+  Array forward(const Array& self, const Write& write) {
+    write(self);
+    return self;
+  }
+  Grads backward(const Tensor&) override { return {Tensor()}; }
+};
+
+struct OverwriteWithIntegers final : Overwrite {
+  Grads backward(const Tensor& dy) override { return {zeros_like(dy)}; }
+};
+
+// The first integer that the type cannot represent, or the first beyond which it does not represent all integers.
+int64_t end_of_integers(DType dtype) {
+  return visit(dtype, [&]<class T>() -> int64_t {
+    if constexpr (std::is_same_v<T, Half>) return (1 << 11) + 1;
+    else if constexpr (std::is_same_v<T, BFloat16>) return (1 << 8) + 1;
+    else if constexpr (std::is_floating_point_v<T>) return (int64_t{1} << std::numeric_limits<T>::digits) + 1;
+    else if constexpr (std::is_same_v<T, int64_t>) return INT64_MAX;
+    else return int64_t{std::numeric_limits<T>::max()} + 1;
+  });
+}
+
+}  // namespace
+
+Tensor Tensor::to(Device target, DType type, bool non_blocking, bool copy, Loc where) const {
+  OpScope op("to", where);
+  target = settled(target);
+  if (target == device() && type == dtype()) return copy ? clone(where) : *this;
+  return detail::apply_as_is<To>(*this, target, type, non_blocking);
+}
+Tensor Tensor::to(DType type, bool non_blocking, bool copy, Loc where) const {
+  const OpContext context("to", where);
+  return to(device(), type, non_blocking, copy, where);
+}
+Tensor Tensor::to(Device target, bool non_blocking, bool copy, Loc where) const {
+  const OpContext context("to", where);
+  return to(target, dtype(), non_blocking, copy, where);
+}
+Tensor Tensor::to(const TensorOptions& options, bool non_blocking, bool copy, Loc where) const {
+  const OpContext context("to", where);
+  return to(options.device_or(device()), options.dtype_or(dtype()), non_blocking, copy, where);
+}
+
+Tensor Tensor::clone(Loc where) const {
+  OpScope op("clone", where);
+  return apply<Clone>(op, *this);
+}
+
+Tensor Tensor::contiguous(MemoryFormat format, Loc where) const {
+  OpScope op("contiguous", where);
+  return is_contiguous(format) ? *this : apply<Clone>(op, *this, format);
+}
+
+Tensor Tensor::to(MemoryFormat format, Loc where) const {
+  const bool one_channel = dim() == 4 && size(1) == 1, last = format == MemoryFormat::channels_last;
+  if (!one_channel || array().is_channels_last() == last) return contiguous(format, where);
+  OpScope op("to", where);
+  return apply<Clone>(op, *this, format);
+}
+
+Tensor Tensor::to(Device target, DType type, bool non_blocking, bool copy, std::optional<MemoryFormat> format,
+                  Loc where) const {
+  const Tensor converted = to(target, type, non_blocking, copy, where);
+  return format ? converted.to(*format, where) : converted;
+}
+
+const Tensor& Tensor::copy_(const Tensor& source, bool non_blocking, Loc where) const {
+  OpScope op("copy_", where);
+  GRADUS_CHECK(source.defined(), ValueError, "the source is undefined");
+  return apply_in_place<Copy>(op, *this, source, non_blocking);
+}
+
+const Tensor& Tensor::fill_(const Tensor& value, Loc where) const {
+  const OpContext context("fill_", where);
+  GRADUS_CHECK(value.numel() == 1, ShapeError, "the value must have one element, got shape ", value.sizes());
+  return copy_(value.reshape({}), false, where);
+}
+
+const Tensor& Tensor::fill_(const Scalar& value, Loc where) const {
+  OpScope op("fill_", where);
+  return apply_in_place<Overwrite>(op, *this, [&](const Array& self) { ops::fill(self, value); });
+}
+
+const Tensor& Tensor::zero_(Loc where) const {
+  OpScope op("zero_", where);
+  return apply_in_place<Overwrite>(op, *this, [](const Array& self) { ops::fill(self, 0); });
+}
+
+const Tensor& Tensor::uniform_(double low, double high, Loc where) const {
+  OpScope op("uniform_", where);
+  return apply_in_place<Overwrite>(op, *this, [&](const Array& self) { ops::uniform(self, low, high); });
+}
+
+const Tensor& Tensor::normal_(double mean, double std, Loc where) const {
+  OpScope op("normal_", where);
+  return apply_in_place<Overwrite>(op, *this, [&](const Array& self) { ops::normal(self, mean, std); });
+}
+
+const Tensor& Tensor::bernoulli_(double p, Loc where) const {
+  OpScope op("bernoulli_", where);
+  return apply_in_place<Overwrite>(op, *this, [&](const Array& self) { ops::bernoulli(self, p); });
+}
+
+const Tensor& Tensor::random_(int64_t low, int64_t high, Loc where) const {
+  OpScope op("random_", where);
+  return apply_in_place<OverwriteWithIntegers>(op, *this, [&](const Array& self) { ops::randint(self, low, high); });
+}
+
+const Tensor& Tensor::random_(Loc where) const { return random_(0, end_of_integers(dtype()), where); }
 
 }  // namespace gradus

@@ -15,18 +15,12 @@ Tensor full(IntArrayRef size, const Scalar& value, const TensorOptions& options 
 Tensor eye(int64_t n, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor eye(int64_t n, int64_t m, const TensorOptions& options = {}, Loc where = Loc::current());
 /// Tensors with x's shape and, unless options say otherwise, its dtype and device.
-Tensor empty_like(const Tensor& x, Loc where = Loc::current());
-Tensor zeros_like(const Tensor& x, Loc where = Loc::current());
-Tensor ones_like(const Tensor& x, Loc where = Loc::current());
-Tensor full_like(const Tensor& x, const Scalar& value, Loc where = Loc::current());
-Tensor rand_like(const Tensor& x, Loc where = Loc::current());
-Tensor randn_like(const Tensor& x, Loc where = Loc::current());
-Tensor empty_like(const Tensor& x, const TensorOptions& options, Loc where = Loc::current());
-Tensor zeros_like(const Tensor& x, const TensorOptions& options, Loc where = Loc::current());
-Tensor ones_like(const Tensor& x, const TensorOptions& options, Loc where = Loc::current());
-Tensor full_like(const Tensor& x, const Scalar& value, const TensorOptions& options, Loc where = Loc::current());
-Tensor rand_like(const Tensor& x, const TensorOptions& options, Loc where = Loc::current());
-Tensor randn_like(const Tensor& x, const TensorOptions& options, Loc where = Loc::current());
+Tensor empty_like(const Tensor& x, const TensorOptions& options = {}, Loc where = Loc::current());
+Tensor zeros_like(const Tensor& x, const TensorOptions& options = {}, Loc where = Loc::current());
+Tensor ones_like(const Tensor& x, const TensorOptions& options = {}, Loc where = Loc::current());
+Tensor full_like(const Tensor& x, const Scalar& value, const TensorOptions& options = {}, Loc where = Loc::current());
+Tensor rand_like(const Tensor& x, const TensorOptions& options = {}, Loc where = Loc::current());
+Tensor randn_like(const Tensor& x, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor randint_like(const Tensor& x, int64_t high, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor randint_like(const Tensor& x, int64_t low, int64_t high, const TensorOptions& options = {},
                     Loc where = Loc::current());

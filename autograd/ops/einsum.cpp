@@ -2,10 +2,9 @@
 // over the labels that no later operand and not the result needs, or by an element-wise product if there are none.
 #include <algorithm>
 
-#include <gradus/autograd/composed.h>
+#include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/linear_algebra.h>
-#include <gradus/autograd/ops/matmul.h>
 
 namespace gradus {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include <gradus/autograd/composed.h>
-#include <gradus/autograd/ops/axes.h>
+#include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/shape.h>
@@ -16,59 +16,50 @@
 namespace gradus {
 namespace {
 
-struct IndexSelect final : Node {  // y[…, i, …] = x[…, index[i], …]
+// What an index along one dimension addresses: whole slices, or one element for each of its own elements.
+enum class Access : uint8_t { slices, elements };
+
+struct Take final : Node {  // y[…, i, …] = x[…, index[i], …], or y[i] = x[i with index[i] at axis]
   Saved index{this, "index"};
   Shape shape;
   int64_t axis = 0;
-  Array forward(const Array& x, int along, const Array& places) {
-    shape = x.shape(), axis = along, index = places;
-    return ops::index_select(x, along, places);
+  Access access = Access::slices;
+  const char* name() const override { return access == Access::slices ? "IndexSelect" : "Gather"; }
+  Array forward(const Array& x, Access of, int along, const Array& places) {
+    access = of, shape = x.shape(), axis = along, index = places;
+    return of == Access::slices ? ops::index_select(x, along, places) : ops::gather(x, along, places);
   }
-  Grads backward(const Tensor& dy) override { return {zeros(shape, dy.options()).index_add_(axis, index(), dy)}; }
+  Grads backward(const Tensor& dy) override {
+    const Tensor dx = zeros(shape, dy.options());
+    return {access == Access::slices ? dx.index_add_(axis, index(), dy) : dx.scatter_add_(axis, index(), dy)};
+  }
 };
 
-struct IndexWrite final : Node {  // y[…, index[i], …] = source[…, i, …], or += it; elsewhere y = x
+struct Put final : Node {  // y is x, but source where Take would read it, or with source added there
   Saved index{this, "index"};
   int64_t axis = 0;
+  Access access = Access::slices;
   bool adds = false;
-  const char* name() const override { return adds ? "IndexAdd" : "IndexCopy"; }
-  Array forward(const Array& x, const Array& source, int along, const Array& places, bool accumulate) {
-    axis = along, adds = accumulate, index = places;
+  const char* name() const override {
+    if (access == Access::slices) return adds ? "IndexAdd" : "IndexCopy";
+    return adds ? "ScatterAdd" : "Scatter";
+  }
+  Array forward(const Array& x, const Array& source, Access to, int along, const Array& places, bool accumulate) {
+    access = to, axis = along, adds = accumulate, index = places;
     Array y = destination(x) ? x : ops::clone(x);
-    ops::index_into(y, along, places, source, accumulate);
+    (to == Access::slices ? ops::index_into : ops::scatter_into)(y, along, places, source, accumulate);
     return y;
   }
   Grads backward(const Tensor& dy) override {
-    return {!needs_grad(0) || adds ? dy : dy.index_fill(axis, index(), 0),
-            needs_grad(1) ? dy.index_select(axis, index()) : Tensor()};
-  }
-};
-
-struct Gather final : Node {  // y[i] = x[i with index[i] at axis]
-  Saved index{this, "index"};
-  Shape shape;
-  int64_t axis = 0;
-  Array forward(const Array& x, int along, const Array& places) {
-    shape = x.shape(), axis = along, index = places;
-    return ops::gather(x, along, places);
-  }
-  Grads backward(const Tensor& dy) override { return {zeros(shape, dy.options()).scatter_add_(axis, index(), dy)}; }
-};
-
-struct Scatter final : Node {  // y[i with index[i] at axis] = source[i], or += it; elsewhere y = x
-  Saved index{this, "index"};
-  int64_t axis = 0;
-  bool adds = false;
-  const char* name() const override { return adds ? "ScatterAdd" : "Scatter"; }
-  Array forward(const Array& x, const Array& source, int along, const Array& places, bool accumulate) {
-    axis = along, adds = accumulate, index = places;
-    Array y = destination(x) ? x : ops::clone(x);
-    ops::scatter_into(y, along, places, source, accumulate);
-    return y;
-  }
-  Grads backward(const Tensor& dy) override {
-    return {!needs_grad(0) || adds ? dy : dy.scatter(axis, index(), 0),
-            needs_grad(1) ? dy.gather(axis, index()) : Tensor()};
+    Grads gradients = {dy, Tensor()};
+    if (access == Access::slices) {
+      if (needs_grad(0) && !adds) gradients[0] = dy.index_fill(axis, index(), 0);
+      if (needs_grad(1)) gradients[1] = dy.index_select(axis, index());
+    } else {
+      if (needs_grad(0) && !adds) gradients[0] = dy.scatter(axis, index(), 0);
+      if (needs_grad(1)) gradients[1] = dy.gather(axis, index());
+    }
+    return gradients;
   }
 };
 
@@ -120,31 +111,32 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index, Loc where
   GRADUS_CHECK(index.dim() <= 1, ShapeError, "the index must be a vector, got shape ", index.sizes());
   const int axis = axis_of(x, dim);
   const Array places = index.dim() == 0 ? index.array().unsqueeze(0) : index.array();
-  if (x.dim() > 0) return apply<IndexSelect>(op, x, axis, places);
+  if (x.dim() > 0) return apply<Take>(op, x, Access::slices, axis, places);
   GRADUS_CHECK(places.numel() == 1, ShapeError, "a scalar has one element to select, got an index of shape ",
                index.sizes());
-  return apply<IndexSelect>(op, x.unsqueeze(0, where), axis, places).squeeze(0, where);
+  return apply<Take>(op, x.unsqueeze(0, where), Access::slices, axis, places).squeeze(0, where);
 }
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha,
                  Loc where) {
   OpScope op("index_add", where);
   const auto sum = [&](const Tensor& x, const Tensor& source) {
-    return apply<IndexWrite>(op, x, scaled(source, alpha), axis_of(x, dim), index.array(), true);
+    return apply<Put>(op, x, scaled(source, alpha), Access::slices, axis_of(x, dim), index.array(), true);
   };
   return alpha.to_double() == 1 ? sum(x, source) : composed(op, sum, x, source);
 }
 Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Loc where) {
   OpScope op("index_copy", where);
-  return apply<IndexWrite>(op, x, source, axis_of(x, dim), index.array(), false);
+  return apply<Put>(op, x, source, Access::slices, axis_of(x, dim), index.array(), false);
 }
 const Tensor& index_copy_(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Loc where) {
   OpScope op("index_copy_", where);
-  return apply_in_place<IndexWrite>(op, x, source, axis_of(x, dim), index.array(), false);
+  return apply_in_place<Put>(op, x, source, Access::slices, axis_of(x, dim), index.array(), false);
 }
 Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Scalar& value, Loc where) {
   OpScope op("index_fill", where);
   const int axis = axis_of(x, dim);
-  return apply<IndexWrite>(op, x, filled(x, value, shape_of_indices(x, axis, index)), axis, index.array(), false);
+  return apply<Put>(op, x, filled(x, value, shape_of_indices(x, axis, index)), Access::slices, axis, index.array(),
+                    false);
 }
 
 Tensor Tensor::index_select(int64_t dim, const Tensor& index, Loc where) const {
@@ -160,20 +152,21 @@ const Tensor& Tensor::index_add_(int64_t dim, const Tensor& index, const Tensor&
                                  Loc where) const {
   OpScope op("index_add_", where);
   if (is_half(dtype()) && alpha.to_double() != 1) return copy_(gradus::index_add(*this, dim, index, source, alpha));
-  return apply_in_place<IndexWrite>(op, *this, scaled(source, alpha), axis_of(*this, dim), index.array(), true);
+  return apply_in_place<Put>(op, *this, scaled(source, alpha), Access::slices, axis_of(*this, dim), index.array(),
+                             true);
 }
 const Tensor& Tensor::index_fill_(int64_t dim, const Tensor& index, const Scalar& value, Loc where) const {
   OpScope op("index_fill_", where);
   const int axis = axis_of(*this, dim);
-  return apply_in_place<IndexWrite>(op, *this, filled(*this, value, shape_of_indices(*this, axis, index)), axis,
-                                    index.array(), false);
+  return apply_in_place<Put>(op, *this, filled(*this, value, shape_of_indices(*this, axis, index)), Access::slices,
+                             axis, index.array(), false);
 }
 
 // ---- Element by element ----
 
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, Loc where) {
   OpScope op("gather", where);
-  return apply<Gather>(op, x, axis_of(x, dim), index.array());
+  return apply<Take>(op, x, Access::elements, axis_of(x, dim), index.array());
 }
 
 Tensor take_along_dim(const Tensor& x, const Tensor& indices, std::optional<int64_t> dim, Loc where) {
@@ -193,16 +186,16 @@ Tensor take_along_dim(const Tensor& x, const Tensor& indices, std::optional<int6
 
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source) {
   OpScope op("scatter", source.where);
-  return apply<Scatter>(op, x, source_for(x, index, source), axis_of(x, dim), index.array(), false);
+  return apply<Put>(op, x, source_for(x, index, source), Access::elements, axis_of(x, dim), index.array(), false);
 }
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce) {
   OpScope op("scatter", source.where);
   GRADUS_CHECK(reduce == "add", ValueError, "reduce must be \"add\", got \"", reduce, "\"");
-  return apply<Scatter>(op, x, source_for(x, index, source), axis_of(x, dim), index.array(), true);
+  return apply<Put>(op, x, source_for(x, index, source), Access::elements, axis_of(x, dim), index.array(), true);
 }
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Loc where) {
   OpScope op("scatter_add", where);
-  return apply<Scatter>(op, x, source_for(x, index, source), axis_of(x, dim), index.array(), true);
+  return apply<Put>(op, x, source_for(x, index, source), Access::elements, axis_of(x, dim), index.array(), true);
 }
 
 Tensor Tensor::gather(int64_t dim, const Tensor& index, Loc where) const {
@@ -216,12 +209,13 @@ Tensor Tensor::scatter_add(int64_t dim, const Tensor& index, const Tensor& sourc
 }
 const Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Operand& source) const {
   OpScope op("scatter_", source.where);
-  return apply_in_place<Scatter>(op, *this, source_for(*this, index, source), axis_of(*this, dim), index.array(),
-                                 false);
+  return apply_in_place<Put>(op, *this, source_for(*this, index, source), Access::elements, axis_of(*this, dim),
+                             index.array(), false);
 }
 const Tensor& Tensor::scatter_add_(int64_t dim, const Tensor& index, const Tensor& source, Loc where) const {
   OpScope op("scatter_add_", where);
-  return apply_in_place<Scatter>(op, *this, source_for(*this, index, source), axis_of(*this, dim), index.array(), true);
+  return apply_in_place<Put>(op, *this, source_for(*this, index, source), Access::elements, axis_of(*this, dim),
+                             index.array(), true);
 }
 
 // ---- Masks ----

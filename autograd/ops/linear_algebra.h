@@ -1,9 +1,15 @@
-// Products of matrices and vectors beyond matmul, and distances between vectors.
+// Products of matrices and vectors, and distances between vectors.
 #pragma once
 
 #include <gradus/autograd/tensor.h>
 
 namespace gradus {
+
+/// torch.matmul: products of vectors, matrices and batches, with broadcasting.
+Tensor matmul(const Tensor& a, const Tensor& b, Loc where = Loc::current());
+Tensor mm(const Tensor& a, const Tensor& b, Loc where = Loc::current());
+/// x wᵀ + bias: x (…, in), w (out, in), bias (out) or undefined.
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {}, Loc where = Loc::current());
 
 /// (B, M, K) (B, K, N) -> (B, M, N): one product for each batch element.
 Tensor bmm(const Tensor& a, const Tensor& b, Loc where = Loc::current());

@@ -1,48 +1,53 @@
 #include <gradus/autograd/ops/reduce.h>
 
+#include <cmath>
+
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/axes.h>
+#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
+#include <gradus/autograd/ops/shape.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/reduce.h>
+#include <gradus/core/ops/scan.h>
 #include <gradus/core/ops/shape.h>
+#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 namespace {
 
-struct Sum final : Node {
-  Shape shape;
-  uint32_t mask = 0;
-  Array forward(const Array& x, uint32_t axes, bool keepdim, DType dtype) {
-    shape = x.shape(), mask = axes;
-    return ops::reduce(ReduceOp::sum, x, axes, keepdim, dtype);
-  }
-  Grads backward(const Tensor& dy) override { return {restore_axes(dy, shape, mask).expand(shape)}; }
-};
-
-struct Mean final : Node {
-  Shape shape;
-  uint32_t mask = 0;
-  Array forward(const Array& x, uint32_t axes, bool keepdim, DType dtype) {
-    shape = x.shape(), mask = axes;
-    return ops::reduce(ReduceOp::mean, x, axes, keepdim, dtype);
-  }
-  Grads backward(const Tensor& dy) override {
-    const double count = static_cast<double>(numel_of(shape)) / static_cast<double>(std::max<int64_t>(dy.numel(), 1));
-    return {(restore_axes(dy, shape, mask) / count).expand(shape)};
-  }
-};
-
-struct ExtremeOver final : Node {  // max(), min(), amax, amin: equal extremes share the gradient
+// Base of nodes that keep x, and most of them their result, for the gradient.
+struct Reduction : Node {
   Saved x{this, "x"}, y{this, "y"};
   uint32_t mask = 0;
-  Array forward(const Array& X, ReduceOp op, uint32_t axes, bool keepdim) {
+  Array keep(uint32_t axes, Array Y, bool keeps_result = true) {
     mask = axes;
     if (needs_grad(0)) x = input(0);
-    Array Y = ops::reduce(op, X, axes, keepdim, X.dtype());
-    if (needs_grad(0)) y = own(Y);
+    if (needs_grad(0) && keeps_result) y = own(Y);
     return Y;
+  }
+};
+
+struct Sum final : Node {  // the sum or the mean
+  Shape shape;
+  uint32_t mask = 0;
+  ReduceOp op = ReduceOp::sum;
+  const char* name() const override { return op == ReduceOp::sum ? "Sum" : "Mean"; }
+  Array forward(const Array& x, ReduceOp kind, uint32_t axes, bool keepdim, DType dtype) {
+    op = kind, shape = x.shape(), mask = axes;
+    return ops::reduce(op, x, axes, keepdim, dtype);
+  }
+  Grads backward(const Tensor& dy) override {
+    const Tensor dx = restore_axes(dy, shape, mask);
+    if (op == ReduceOp::sum) return {dx.expand(shape)};
+    const double count = static_cast<double>(numel_of(shape)) / static_cast<double>(std::max<int64_t>(dy.numel(), 1));
+    return {(dx / count).expand(shape)};
+  }
+};
+
+struct ExtremeOver final : Reduction {  // max(), min(), amax, amin: equal extremes share the gradient
+  Array forward(const Array& X, ReduceOp op, uint32_t axes, bool keepdim) {
+    return keep(axes, ops::reduce(op, X, axes, keepdim, X.dtype()));
   }
   bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {
@@ -104,7 +109,8 @@ Tensor sum(const Tensor& x, std::optional<DType> dtype, Loc where) {
 }
 Tensor sum(const Tensor& x, IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) {
   OpScope op("sum", where);
-  return apply<Sum>(op, x, axis_mask(dim, ndim_of(x)), keepdim, dtype.value_or(ops::sum_type(op.type_of(x))));
+  return apply<Sum>(op, x, ReduceOp::sum, axis_mask(dim, ndim_of(x)), keepdim,
+                    dtype.value_or(ops::sum_type(op.type_of(x))));
 }
 
 Tensor mean(const Tensor& x, std::optional<DType> dtype, Loc where) {
@@ -112,7 +118,7 @@ Tensor mean(const Tensor& x, std::optional<DType> dtype, Loc where) {
 }
 Tensor mean(const Tensor& x, IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) {
   OpScope op("mean", where);
-  return apply<Mean>(op, x, axis_mask(dim, ndim_of(x)), keepdim, dtype.value_or(op.type_of(x)));
+  return apply<Sum>(op, x, ReduceOp::mean, axis_mask(dim, ndim_of(x)), keepdim, dtype.value_or(op.type_of(x)));
 }
 
 Tensor max(const Tensor& x, Loc where) { return reduce<ExtremeOver>("max", ReduceOp::max, x, {}, false, where); }
@@ -153,6 +159,228 @@ Tensor any(const Tensor& x, int64_t dim, bool keepdim, Loc where) {
 Tensor count_nonzero(const Tensor& x, IntArrayRef dim, Loc where) {
   OpScope op("count_nonzero", where);
   return sum(x != 0, dim);
+}
+
+// ---- Variances, norms and logsumexp ----
+
+namespace {
+
+struct Variance final : Reduction {  // the variance, or its root, whose gradient at 0 is defined as 0
+  double correction = 1;
+  bool root = false;
+  const char* name() const override { return root ? "Std" : "Var"; }
+  Array forward(const Array& X, bool of_root, uint32_t axes, bool keepdim, double by) {
+    root = of_root, correction = by;
+    return keep(axes, root ? ops::deviation(X, axes, keepdim, by) : ops::variance(X, axes, keepdim, by), root);
+  }
+  Grads backward(const Tensor& dy) override {  // d(variance) / dx = 2 (x - mean) / (count - correction)
+    const Tensor X = x(), dvariance = root ? where(y() == 0, 0.0, dy / (y() * 2)) : dy;
+    const Tensor mean = mask ? X.mean(axes_of(mask), true) : X;
+    const double count = static_cast<double>(X.numel()) / static_cast<double>(std::max<int64_t>(dy.numel(), 1));
+    return {restore_axes(dvariance, X.sizes(), mask) * ((X - mean) * (2 / std::max(0.0, count - correction)))};
+  }
+};
+
+struct Norm final : Reduction {  // y = (sum |x|^p)^(1/p), p finite
+  double p = 2;
+  Array forward(const Array& X, double order, uint32_t axes, bool keepdim) {
+    p = order;
+    return keep(axes, ops::norm(X, p, axes, keepdim));
+  }
+  Grads backward(const Tensor& dy) override {  // dx = dy sign(x) |x|^(p - 1) y^(1 - p); 0 where y or x is 0
+    const Tensor X = x(), Y = y();
+    if (p == 0) return {zeros_like(X)};
+    if (p == 2) return {X * restore_axes(where(Y == 0, 0.0, dy / Y), X.sizes(), mask)};
+    const Tensor scale = restore_axes(where(Y == 0, 0.0, dy * Y.pow(1 - p)), X.sizes(), mask);
+    const Tensor power = sign(X) * abs(X).pow(p - 1);
+    return {(p < 1 ? where(X == 0, 0.0, power) : power) * scale};
+  }
+};
+
+struct LogSumExp final : Reduction {  // dx = dy exp(x - y), the softmax
+  Array forward(const Array& X, uint32_t axes, bool keepdim) { return keep(axes, ops::logsumexp(X, axes, keepdim)); }
+  Grads backward(const Tensor& dy) override {
+    const Tensor X = x(), Y = y(), finite = where(Y == -HUGE_VAL, 0.0, Y);  // 0, not NaN, if all elements are -infinity
+    return {restore_axes(dy, X.sizes(), mask) * exp(X - restore_axes(finite, X.sizes(), mask))};
+  }
+};
+
+Tensor deviation(const char* name, bool root, const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction,
+                 bool keepdim, Loc where) {
+  OpScope op(name, where);
+  const uint32_t mask = axis_mask(dim, static_cast<int>(x.dim()));
+  const double by = correction.value_or(1).to_double();
+  return composed(
+      op, [&](const Tensor& x) { return apply<Variance>(op, x, root, mask, keepdim, by); }, x);
+}
+
+}  // namespace
+
+Tensor var(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) {
+  return deviation("var", false, x, dim, correction, keepdim, where);
+}
+Tensor std(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) {
+  return deviation("std", true, x, dim, correction, keepdim, where);
+}
+std::tuple<Tensor, Tensor> var_mean(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim,
+                                    Loc where) {
+  OpScope op("var_mean", where);
+  return composed(
+      op,
+      [&](const Tensor& x) {
+        return std::tuple{var(x, dim, correction, keepdim), mean(x, dim, keepdim)};
+      },
+      x);
+}
+std::tuple<Tensor, Tensor> std_mean(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim,
+                                    Loc where) {
+  OpScope op("std_mean", where);
+  const auto both = [&](const Tensor& x) {
+    return std::tuple{gradus::std(x, dim, correction, keepdim), mean(x, dim, keepdim)};
+  };
+  return composed(op, both, x);
+}
+
+Tensor norm(const Tensor& x, std::optional<Scalar> p, IntArrayRef dim, bool keepdim, std::optional<DType> dtype,
+            Loc where) {
+  OpScope op("norm", where);
+  if (dtype) return norm(x.to(*dtype), p, dim, keepdim, {}, where);
+  const double order = p.value_or(2).to_double();
+  GRADUS_CHECK(!std::isnan(order), ValueError, "p must be a number, got NaN");
+  GRADUS_CHECK(is_floating(x.dtype()), DTypeError, "the tensor must be of a floating type, got ", x.dtype(),
+               "; convert with .to(kFloat)");
+  if (std::isinf(order)) return order > 0 ? amax(abs(x), dim, keepdim) : amin(abs(x), dim, keepdim);
+  if (order == 1) return sum(abs(x), dim, keepdim);
+  const uint32_t mask = axis_mask(dim, static_cast<int>(x.dim()));
+  return composed(
+      op, [&](const Tensor& x) { return apply<Norm>(op, x, order, mask, keepdim); }, x);
+}
+
+Tensor logsumexp(const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
+  OpScope op("logsumexp", where);
+  const uint32_t mask = axis_mask(dim, static_cast<int>(x.dim()));
+  return composed(
+      op, [&](const Tensor& x) { return apply<LogSumExp>(op, x, mask, keepdim); }, x);
+}
+
+// ---- Products, and running sums and products ----
+
+namespace {
+
+// y[k] = x[k - 1] with `fill` at the start, or, if `backwards`, y[k] = x[k + 1] with `fill` at the end.
+Tensor shifted(const Tensor& x, int axis, bool backwards, double fill) {
+  const int64_t size = x.size(axis);
+  const Tensor edge = full_like(x.narrow(axis, 0, 1).detach(), fill);
+  const Tensor rest = x.narrow(axis, backwards ? 1 : 0, size - 1);
+  return backwards ? cat({rest, edge}, axis) : cat({edge, rest}, axis);
+}
+
+struct CumSum final : Node {
+  int axis = 0;
+  bool reverse = false;
+  Array forward(const Array& x, int axis, bool reverse, DType dtype) {
+    this->axis = axis, this->reverse = reverse;
+    return ops::scan(ScanOp::sum, x, axis, reverse, dtype);
+  }
+  Grads backward(const Tensor& dy) override {  // the sum of the gradients of all sums that contain an element
+    OpScope op("cumsum_backward", Loc{});
+    return {apply<CumSum>(op, dy, axis, !reverse, dy.dtype())};
+  }
+};
+
+// y[k] = b[k] + a[k] y[k - 1], or y[k + 1] if `reverse`. Its gradient is also a linear recurrence, in the other
+// direction:
+// db[k] = dy[k] + a[k + 1] db[k + 1],  da[k] = db[k] y[k - 1]
+struct LinearRecurrence final : Node {
+  Saved a{this, "a"}, y{this, "y"};
+  int axis = 0;
+  bool reverse = false;
+  Array forward(const Array& A, const Array& B, int axis, bool reverse) {
+    this->axis = axis, this->reverse = reverse;
+    a = input(0);
+    Array Y = ops::linear_recurrence(A, B, axis, reverse);
+    if (needs_grad(0)) y = own(Y);
+    return Y;
+  }
+  bool backward_in_float32() const override { return true; }
+  Grads backward(const Tensor& dy) override {
+    OpScope op("linear_recurrence_backward", Loc{});
+    const Tensor db = apply<LinearRecurrence>(op, shifted(a(), axis, !reverse, 0), dy, axis, !reverse);
+    return {needs_grad(0) ? db * shifted(y(), axis, reverse, 0) : Tensor(), db};
+  }
+};
+
+// y[k] = x[0] … x[k], or x[k] … x[n - 1] if `reverse`. dx[k] = y[k - 1] r[k] with r[k] = dy[k] + x[k + 1] r[k + 1].
+struct CumProd final : Node {
+  Saved x{this, "x"}, y{this, "y"};
+  int axis = 0;
+  bool reverse = false;
+  Array forward(const Array& X, int axis, bool reverse, DType dtype) {
+    this->axis = axis, this->reverse = reverse;
+    if (needs_grad(0)) x = input(0);
+    Array Y = ops::scan(ScanOp::prod, X, axis, reverse, dtype);
+    if (needs_grad(0)) y = own(Y);
+    return Y;
+  }
+  bool backward_in_float32() const override { return true; }
+  Grads backward(const Tensor& dy) override {
+    if (dy.numel() == 0) return {dy};
+    if (dy.dim() == 0) return {dy};
+    OpScope op("cumprod_backward", Loc{});
+    const Tensor next = shifted(x().to(dy.dtype()), axis, !reverse, 0);
+    return {shifted(y(), axis, reverse, 1) * apply<LinearRecurrence>(op, next, dy, axis, !reverse)};
+  }
+};
+
+// The product along an axis. dx is dy times the product of the elements before and the product of those after an
+// element.
+struct Prod final : Node {
+  Saved x{this, "x"};
+  int axis = 0;
+  Array forward(const Array& X, int axis, bool keepdim, DType dtype) {
+    this->axis = axis;
+    if (needs_grad(0)) x = input(0);
+    return ops::reduce(ReduceOp::prod, X, 1u << axis, keepdim, dtype);
+  }
+  bool backward_in_float32() const override { return true; }
+  Grads backward(const Tensor& dy) override {
+    const Tensor X = x().to(dy.dtype());
+    if (X.numel() == 0) return {zeros_like(X)};
+    Shape kept = X.sizes();
+    kept[axis] = 1;
+    OpScope op("prod_backward", Loc{});
+    const Tensor before = shifted(apply<CumProd>(op, X, axis, false, X.dtype()), axis, false, 1);
+    const Tensor behind = shifted(apply<CumProd>(op, X, axis, true, X.dtype()), axis, true, 1);
+    return {dy.reshape(kept) * (before * behind)};
+  }
+};
+
+DType total_type(const OpScope& op, const Tensor& x, std::optional<DType> dtype) {
+  return dtype.value_or(ops::sum_type(op.type_of(x)));
+}
+
+}  // namespace
+
+Tensor cumsum(const Tensor& x, int64_t dim, std::optional<DType> dtype, Loc where) {
+  OpScope op("cumsum", where);
+  return apply<CumSum>(op, x, axis_of(x, dim), false, total_type(op, x, dtype));
+}
+
+Tensor cumprod(const Tensor& x, int64_t dim, std::optional<DType> dtype, Loc where) {
+  OpScope op("cumprod", where);
+  return apply<CumProd>(op, x, axis_of(x, dim), false, total_type(op, x, dtype));
+}
+
+Tensor prod(const Tensor& x, std::optional<DType> dtype, Loc where) {
+  OpScope op("prod", where);
+  return apply<Prod>(op, x.reshape({-1}), 0, false, total_type(op, x, dtype));
+}
+
+Tensor prod(const Tensor& x, int64_t dim, bool keepdim, std::optional<DType> dtype, Loc where) {
+  OpScope op("prod", where);
+  const int axis = axis_of(x, dim);
+  if (x.dim() == 0) return prod(x, dtype, where);
+  return apply<Prod>(op, x, axis, keepdim, total_type(op, x, dtype));
 }
 
 }  // namespace gradus

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include <gradus/autograd/node.h>
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/axes.h>
+#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/autograd/views.h>
 #include <gradus/core/checked.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/layout.h>

@@ -13,6 +13,7 @@ class CudaBackend : public Backend {
   std::string_view name() const override { return "cuda"; }
   DeviceType device_type() const override { return DeviceType::cuda; }
   std::string libraries() const override;  // runtime/libraries.cpp
+  bool can(Fusion fusion) const override { return fusion == Fusion::sum_of_gradients; }
 
   // elementwise/memory.cu
   void fill(const MutableView& y, const Scalar& value) override;

@@ -4,8 +4,8 @@
 #include <string>
 #include <thread>
 
-#include <gradus/autograd/autocast.h>
 #include <gradus/autograd/engine.h>
+#include <gradus/autograd/mixed_precision/autocast.h>
 #include <gradus/autograd/node.h>
 #include <gradus/autograd/ops/shape.h>
 #include <gradus/core/registry.h>

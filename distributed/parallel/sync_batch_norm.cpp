@@ -4,7 +4,7 @@
 
 #include <gradus/autograd/checkpoint.h>
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/norm.h>
+#include <gradus/autograd/ops/nn/norm.h>
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>

@@ -1,8 +1,8 @@
 // Activation checkpointing: the same results as without it, with less memory.
 #include <gradus/autograd/autograd.h>
+#include <gradus/autograd/diagnosis/gradcheck.h>
+#include <gradus/autograd/diagnosis/graph_dump.h>
 #include <gradus/autograd/function.h>
-#include <gradus/autograd/gradcheck.h>
-#include <gradus/autograd/graph_dump.h>
 #include <gradus/core/runtime/random.h>
 #include <gradus/tests/catch.h>
 

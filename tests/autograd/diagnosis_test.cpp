@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include <gradus/autograd/autograd.h>
+#include <gradus/autograd/diagnosis/gradcheck.h>
+#include <gradus/autograd/diagnosis/graph_dump.h>
 #include <gradus/autograd/function.h>
-#include <gradus/autograd/gradcheck.h>
-#include <gradus/autograd/graph_dump.h>
 #include <gradus/tests/autograd/tensors.h>
 #include <gradus/tests/catch.h>
 

@@ -1,7 +1,7 @@
 // The fused LSTM compared with the composition of its steps.
 #include <gradus/autograd/autograd.h>
-#include <gradus/autograd/gradcheck.h>
-#include <gradus/autograd/ops/recurrent.h>
+#include <gradus/autograd/diagnosis/gradcheck.h>
+#include <gradus/autograd/ops/nn/sequence.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

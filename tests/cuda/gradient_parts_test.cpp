@@ -1,5 +1,5 @@
 // A gradient that reaches batch norm with ReLU in two parts, as in a residual block. The kernel of batch norm adds the
-// parts (Node::takes_parts), with the same bits as if the autograd engine had added them.
+// parts (BackwardOfSum), with the same bits as if the autograd engine had added them.
 #include <gradus/gradus.h>
 #include <gradus/tests/cuda/support.h>
 

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include <gradus/autograd/ops/linear_algebra.h>
-#include <gradus/autograd/ops/losses.h>
+#include <gradus/autograd/ops/nn/loss.h>
 #include <gradus/backends/openmp/openmp.h>
 #include <gradus/tests/catch.h>
 

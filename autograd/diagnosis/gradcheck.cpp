@@ -1,4 +1,4 @@
-#include <gradus/autograd/gradcheck.h>
+#include <gradus/autograd/diagnosis/gradcheck.h>
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include <gradus/autograd/graph_dump.h>
+#include <gradus/autograd/diagnosis/graph_dump.h>
 
 #include <iomanip>
 #include <map>

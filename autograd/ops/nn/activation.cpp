@@ -1,9 +1,9 @@
-#include <gradus/autograd/ops/activation.h>
+#include <gradus/autograd/ops/nn/activation.h>
 
-#include <gradus/autograd/composed.h>
+#include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
-#include <gradus/autograd/ops/loss.h>
+#include <gradus/autograd/ops/nn/loss.h>
 #include <gradus/autograd/ops/unary.h>
 #include <gradus/core/unary_ops.h>
 

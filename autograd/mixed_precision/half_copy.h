@@ -10,11 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include <gradus/autograd/tensor.h>
-
-namespace gradus {
-struct AutogradMeta;
-}
+#include <gradus/autograd/node.h>
 
 namespace gradus::amp::detail {
 
@@ -37,14 +33,23 @@ Array half_copy_for_step(const Tensor& parameter);
 /// Marks the copy as current after the optimizer's step.
 void half_copy_written(const Tensor& parameter);
 
+/// Replaces the parameter's copy, which may be null, and returns the previous one.
+std::shared_ptr<HalfCopy> exchange_half_copy(const Tensor& parameter, std::shared_ptr<HalfCopy> copy);
+
 /// The leaf's gradient in the type that backward produced: a half type if autocast read a half copy (grad() would
 /// convert it to float32), else grad() itself.
 Array gradient_for_step(const Tensor& leaf);
 /// Stores a gradient of a half type for the leaf.
 void keep_half_gradient(AutogradMeta& meta, const Array& gradient);
-/// Converts the stored half gradient to float32. While recording, a gradient from before the recording is a ValueError:
-/// each replay would add to that same gradient.
-void convert_half_gradient(AutogradMeta& meta);
+bool has_half_gradient(const AutogradMeta& meta);
+/// Converts the half gradient to float32 and stores it as the gradient. While recording, a gradient from before the
+/// recording is a ValueError: each replay would add to that same gradient.
+void convert_stored_half_gradient(AutogradMeta& meta);
+/// convert_stored_half_gradient() if there is a half gradient.
+inline void convert_half_gradient(AutogradMeta& meta) {
+  if (meta.features.any() && has_half_gradient(meta)) [[unlikely]]
+    convert_stored_half_gradient(meta);
+}
 void drop_half_gradient(AutogradMeta& meta);
 
 /// The copies that a recorded step reads. They are current before and after each replay.
@@ -54,7 +59,7 @@ class RecordedHalfCopies {
   /// For the recording that follows, of a step that changes only `parameters`.
   explicit RecordedHalfCopies(std::vector<Tensor> parameters);
   /// For planning a step: behaves as if the optimizer kept copies of all parameters in this type. The caller must
-  /// restore AutogradMeta::half_copy.
+  /// restore the copies that the parameters had (exchange_half_copy).
   RecordedHalfCopies(std::vector<Tensor> parameters, DType dtype);
   RecordedHalfCopies(RecordedHalfCopies&&) = default;
   RecordedHalfCopies& operator=(RecordedHalfCopies&&) = default;

@@ -1,7 +1,7 @@
-#include <gradus/autograd/ops/pool.h>
+#include <gradus/autograd/ops/nn/pool.h>
 
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/stencil.h>
+#include <gradus/autograd/ops/nn/image.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/pool.h>
 

@@ -1,10 +1,9 @@
-#include <gradus/autograd/ops/conv.h>
+#include <gradus/autograd/ops/nn/conv.h>
 
 #include <gradus/autograd/engine.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/elementwise.h>
-#include <gradus/autograd/ops/pad.h>
-#include <gradus/autograd/ops/stencil.h>
+#include <gradus/autograd/ops/nn/image.h>
 #include <gradus/autograd/ops/unary.h>
 #include <gradus/core/checked.h>
 #include <gradus/core/ops/conv.h>

@@ -1,8 +1,8 @@
-#include <gradus/autograd/ops/dropout.h>
+#include <gradus/autograd/ops/nn/dropout.h>
 
 #include <cmath>
 
-#include <gradus/autograd/composed.h>
+#include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/core/ops/dropout.h>

@@ -3,7 +3,7 @@
 
 #include <tuple>
 
-#include <gradus/autograd/ops/conv.h>
+#include <gradus/autograd/ops/nn/conv.h>
 
 namespace gradus {
 

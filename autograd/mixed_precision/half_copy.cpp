@@ -1,23 +1,32 @@
-#include <gradus/autograd/half_copy.h>
+#include <gradus/autograd/mixed_precision/half_copy.h>
 
 #include <mutex>
 #include <utility>
 
 #include <gradus/autograd/node.h>
-#include <gradus/autograd/object_lock.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus::amp::detail {
 namespace {
 
-// Guards AutogradMeta::half_copy, because several threads may start graphs from the same parameters.
+// A parameter's copy and its half gradient. The gradient is guarded by the ObjectLock on the parameter's AutogradMeta.
+struct HalfState final : LeafFeature {
+  std::shared_ptr<HalfCopy> copy;
+  Array gradient;  // grad() converts it on demand; AutogradMeta::grad is undefined until then
+  std::atomic<bool> has_gradient = false;
+  bool recorded = false;  // the gradient was made by a recording
+};
+
+// Guards HalfState::copy, because several threads may start graphs from the same parameters.
 std::mutex half_copy_mutex;
 
 bool recording(Device device) { return runtime(device.type()).capturing(); }
 bool recording(const Tensor& x) { return recording(x.device()); }
 
-std::shared_ptr<HalfCopy>& slot_of(const Tensor& parameter) { return parameter.impl()->need_meta().half_copy; }
+std::shared_ptr<HalfCopy>& slot_of(const Tensor& parameter) {
+  return parameter.impl()->need_meta().features.need<HalfState>().copy;
+}
 
 bool fits(const HalfCopy& copy, const Tensor& parameter) {
   return !copy.numbers.defined() ||
@@ -75,31 +84,47 @@ Array half_copy_for_step(const Tensor& parameter) {
 
 void half_copy_written(const Tensor& parameter) { mark_current(*slot_of(parameter), parameter); }
 
+std::shared_ptr<HalfCopy> exchange_half_copy(const Tensor& parameter, std::shared_ptr<HalfCopy> copy) {
+  AutogradMeta& meta = parameter.impl()->need_meta();
+  if (!copy && !meta.features.find<HalfState>()) return nullptr;
+  const std::lock_guard lock(half_copy_mutex);
+  return std::exchange(slot_of(parameter), std::move(copy));
+}
+
 Array gradient_for_step(const Tensor& leaf) {
-  const auto& meta = leaf.impl()->meta;
-  if (meta && meta->has_half_grad) return meta->half_grad;
+  const AutogradMeta* const meta = leaf.impl()->meta.get();
+  if (meta && has_half_gradient(*meta)) return meta->features.find<HalfState>()->gradient;
   return leaf.grad().defined() ? leaf.grad().array() : Array();
 }
 
 void keep_half_gradient(AutogradMeta& meta, const Array& gradient) {
-  meta.half_grad = gradient;
-  meta.recorded_half_grad = recording(gradient.device());
-  meta.has_half_grad = true;
+  HalfState& half = meta.features.need<HalfState>();
+  half.gradient = gradient;
+  half.recorded = recording(gradient.device());
+  half.has_gradient = true;
 }
 
-void convert_half_gradient(AutogradMeta& meta) {
+bool has_half_gradient(const AutogradMeta& meta) {
+  const HalfState* const half = meta.features.find<HalfState>();
+  return half && half->has_gradient;
+}
+
+void convert_stored_half_gradient(AutogradMeta& meta) {
   const gradus::detail::ObjectLock lock(&meta);
-  if (!meta.has_half_grad) return;  // another thread has already converted it
-  GRADUS_CHECK(meta.recorded_half_grad || !recording(meta.half_grad.device()), ValueError,
-               "a recorded step uses a gradient of shape ", meta.half_grad.shape(),
+  if (!has_half_gradient(meta)) return;  // another thread has already converted it
+  const HalfState& half = *meta.features.find<HalfState>();
+  GRADUS_CHECK(half.recorded || !recording(half.gradient.device()), ValueError,
+               "a recorded step uses a gradient of shape ", half.gradient.shape(),
                " from before it: call zero_grad() in the step, or grad() before the recording");
-  meta.grad = Tensor(ops::cast(meta.half_grad, DType::f32));
+  meta.grad = Tensor(ops::cast(half.gradient, DType::f32));
   drop_half_gradient(meta);
 }
 
 void drop_half_gradient(AutogradMeta& meta) {
-  meta.half_grad = Array();
-  meta.has_half_grad = false;
+  if (!has_half_gradient(meta)) return;
+  HalfState& half = *meta.features.find<HalfState>();
+  half.gradient = Array();
+  half.has_gradient = false;
 }
 
 RecordedHalfCopies::RecordedHalfCopies(std::vector<Tensor> parameters) : parameters_(std::move(parameters)) {

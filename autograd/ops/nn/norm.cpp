@@ -1,18 +1,19 @@
-#include <gradus/autograd/ops/norm.h>
+#include <gradus/autograd/ops/nn/norm.h>
 
 #include <cmath>
 
 #include <gradus/autograd/checkpoint.h>
-#include <gradus/autograd/composed.h>
 #include <gradus/autograd/engine.h>
+#include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/elementwise.h>
+#include <gradus/autograd/ops/nn/image.h>
 #include <gradus/autograd/ops/reduce.h>
-#include <gradus/autograd/ops/stencil.h>
 #include <gradus/autograd/ops/unary.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/norm.h>
 #include <gradus/core/ops/reduce.h>
 #include <gradus/core/ops/shape.h>
+#include <gradus/core/registry.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus {
@@ -39,7 +40,7 @@ std::vector<int64_t> axes_of(uint32_t mask) {
 }
 
 // y = (x - mean) / sqrt(variance + eps) * weight + bias, or the ReLU of that plus residual
-struct Normalize final : Node {
+struct Normalize final : Node, BackwardOfSum {
   Saved x{this, "x"}, weight{this, "weight"}, mean{this, "mean"}, variance{this, "variance"}, y{this, "y"},
       bias{this, "bias"};
   NormGeometry geometry;
@@ -70,8 +71,9 @@ struct Normalize final : Node {
     return Y;
   }
 
-  // On a CPU, the engine adds the gradients in place instead.
-  bool takes_parts() const override { return relu && outputs()[0].device.is_cuda(); }
+  bool accepts_sum() const override {
+    return relu && current_backend(outputs()[0].device.type()).can(Fusion::sum_of_gradients);
+  }
   Grads backward(const Tensor& dy) override { return backward_of_sum(dy, {}); }
   Grads backward_of_sum(const Tensor& dy, const Tensor& addend) override {
     if (GradMode::is_enabled() || (!needs_grad(0) && !needs_grad(1)))
@@ -84,7 +86,7 @@ struct Normalize final : Node {
                 .bias = bias.defined() ? ops::reshape(bias.array(), geometry.parameters) : Array(),
                 .alone = alone,
                 .want_dresidual = needs_grad(3),
-                .may_overwrite = takes_parts() && detail::is_handed_over(dy),
+                .may_overwrite = accepts_sum() && detail::is_handed_over(dy),
                 .addend = addend.defined() ? ops::reshape(addend.array(), geometry.shape) : Array()};
     const ops::NormalizeGradients fused = ops::normalize_backward(
         ops::reshape(dy.array(), geometry.shape), ops::reshape(X, geometry.shape), mean.array(), variance.array(),

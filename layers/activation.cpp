@@ -4,7 +4,7 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/loss.h>
-#include <gradus/layers/layer_printer.h>
+#include <gradus/layers/module/layer_printer.h>
 
 namespace gradus::nn {
 

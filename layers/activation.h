@@ -5,7 +5,7 @@
 #include <string>
 
 #include <gradus/core/options.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus::nn {
 

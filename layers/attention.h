@@ -4,8 +4,8 @@
 #include <optional>
 #include <tuple>
 
-#include <gradus/layers/init.h>
 #include <gradus/layers/linear.h>
+#include <gradus/layers/module/init.h>
 
 namespace gradus::nn {
 

@@ -4,8 +4,8 @@
 
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
-#include <gradus/layers/init.h>
-#include <gradus/layers/layer_printer.h>
+#include <gradus/layers/module/init.h>
+#include <gradus/layers/module/layer_printer.h>
 
 namespace gradus::nn {
 

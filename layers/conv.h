@@ -4,7 +4,7 @@
 #include <gradus/autograd/ops/conv.h>
 #include <gradus/autograd/ops/pad.h>
 #include <gradus/core/options.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus {
 

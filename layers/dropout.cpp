@@ -1,7 +1,7 @@
 #include <gradus/layers/dropout.h>
 
 #include <gradus/autograd/ops/dropout.h>
-#include <gradus/layers/layer_printer.h>
+#include <gradus/layers/module/layer_printer.h>
 
 namespace gradus::nn {
 

@@ -1,7 +1,7 @@
 // Functional: a module that calls a function.
 #pragma once
 
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus::nn {
 

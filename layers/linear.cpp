@@ -5,7 +5,7 @@
 
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/matmul.h>
-#include <gradus/layers/init.h>
+#include <gradus/layers/module/init.h>
 
 namespace gradus::nn {
 

@@ -1,7 +1,7 @@
 #include <gradus/layers/loss.h>
 
 #include <gradus/autograd/ops/loss.h>
-#include <gradus/layers/layer_printer.h>
+#include <gradus/layers/module/layer_printer.h>
 
 namespace gradus::nn {
 

@@ -4,7 +4,7 @@
 
 #include <gradus/autograd/ops/losses.h>
 #include <gradus/core/options.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus {
 

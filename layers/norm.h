@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <gradus/core/options.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus::nn {
 

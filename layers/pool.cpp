@@ -1,6 +1,6 @@
 #include <gradus/layers/pool.h>
 
-#include <gradus/layers/layer_printer.h>
+#include <gradus/layers/module/layer_printer.h>
 
 namespace gradus::nn {
 

@@ -14,8 +14,8 @@
 #include <gradus/autograd/ops/pool.h>
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/layers/init.h>
-#include <gradus/layers/layer_printer.h>
+#include <gradus/layers/module/init.h>
+#include <gradus/layers/module/layer_printer.h>
 
 namespace gradus::nn {
 

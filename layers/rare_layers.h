@@ -10,7 +10,7 @@
 #include <gradus/core/options.h>
 #include <gradus/layers/embedding.h>
 #include <gradus/layers/loss.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 #include <gradus/layers/pool.h>
 
 namespace gradus {

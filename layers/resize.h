@@ -7,8 +7,8 @@
 #include <gradus/autograd/ops/pad.h>
 #include <gradus/autograd/ops/resample.h>
 #include <gradus/core/options.h>
-#include <gradus/layers/init.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/init.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus::nn {
 

@@ -11,7 +11,7 @@
 #include <gradus/autograd/ops/matmul.h>
 #include <gradus/autograd/ops/recurrent.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/layers/layer_printer.h>
+#include <gradus/layers/module/layer_printer.h>
 
 namespace gradus::nn {
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include <gradus/core/options.h>
-#include <gradus/layers/init.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/init.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus::nn {
 

@@ -3,10 +3,10 @@
 
 #include <functional>
 
-#include <gradus/layers/any_module.h>
 #include <gradus/layers/attention.h>
-#include <gradus/layers/containers.h>
 #include <gradus/layers/dropout.h>
+#include <gradus/layers/module/any_module.h>
+#include <gradus/layers/module/containers.h>
 #include <gradus/layers/norm.h>
 
 namespace gradus::nn {

@@ -4,7 +4,7 @@
 
 #include <concepts>
 
-#include <gradus/layers/any_module.h>
+#include <gradus/layers/module/any_module.h>
 
 namespace gradus::nn {
 

@@ -1,4 +1,4 @@
-#include <gradus/layers/summary.h>
+#include <gradus/layers/module/summary.h>
 
 #include <algorithm>
 #include <iomanip>

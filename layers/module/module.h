@@ -293,4 +293,4 @@ class PlainLayer : public Cloneable<Derived> {
 }  // namespace detail
 }  // namespace gradus::nn
 
-#include <gradus/layers/module_holder.h>
+#include <gradus/layers/module/module_holder.h>

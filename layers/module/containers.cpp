@@ -1,4 +1,4 @@
-#include <gradus/layers/containers.h>
+#include <gradus/layers/module/containers.h>
 
 #include <ostream>
 

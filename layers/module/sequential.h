@@ -1,7 +1,7 @@
 // Sequential: modules called one after another.
 #pragma once
 
-#include <gradus/layers/any_module.h>
+#include <gradus/layers/module/any_module.h>
 
 namespace gradus::nn {
 

@@ -1,4 +1,4 @@
-#include <gradus/layers/sequential.h>
+#include <gradus/layers/module/sequential.h>
 
 #include <algorithm>
 #include <ostream>

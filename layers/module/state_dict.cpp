@@ -1,7 +1,7 @@
 // Conversion of modules to state dicts and back.
 #include <set>
 
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 #include <gradus/layers/norm.h>
 
 namespace gradus::nn {

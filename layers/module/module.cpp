@@ -1,4 +1,4 @@
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 #include <map>
 #include <ostream>
@@ -6,7 +6,7 @@
 #include <unordered_set>
 
 #include <gradus/core/runtime/random.h>
-#include <gradus/layers/any_module.h>
+#include <gradus/layers/module/any_module.h>
 
 namespace gradus::nn {
 

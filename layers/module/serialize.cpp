@@ -1,4 +1,4 @@
-#include <gradus/layers/serialize.h>
+#include <gradus/layers/module/serialize.h>
 
 #include <algorithm>
 

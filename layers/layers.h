@@ -15,7 +15,6 @@
 #include <gradus/layers/module/containers.h>
 #include <gradus/layers/module/init.h>
 #include <gradus/layers/module/module.h>
-#include <gradus/layers/module/sequential.h>
 #include <gradus/layers/module/serialize.h>
 #include <gradus/layers/module/summary.h>
 #include <gradus/layers/norm.h>

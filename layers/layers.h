@@ -1,13 +1,14 @@
-// Modules, containers, layers, losses and initialisation.
+// Modules, containers, layers, losses and initialisation. nn::functional has the layers without parameters as functions
+// with options structs (torch::nn::functional), beside the layers:
+//
+//   namespace F = gradus::nn::functional;
+//   x = F::max_pool2d(F::relu(conv1(x)), F::MaxPool2dFuncOptions(2));
 #pragma once
 
 #include <gradus/layers/activation.h>
-#include <gradus/layers/attention.h>
 #include <gradus/layers/conv.h>
-#include <gradus/layers/distance.h>
 #include <gradus/layers/dropout.h>
 #include <gradus/layers/embedding.h>
-#include <gradus/layers/functional.h>
 #include <gradus/layers/functional_layer.h>
 #include <gradus/layers/linear.h>
 #include <gradus/layers/loss.h>

@@ -1,62 +1,61 @@
-// Helpers with which layers print themselves. Not part of the public interface.
+// Writes the line of a layer in a printed net. Not part of the public interface.
 #pragma once
 
-#include <ostream>
+#include <concepts>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <typeinfo>
 #include <vector>
 
-#include <gradus/autograd/ops/conv.h>
+#include <gradus/autograd/ops/pool.h>
 
 namespace gradus::nn::detail {
+
+/// The value of an option as text, in LibTorch's format: true, 0.5, [2, 2].
+struct OptionText {
+  // NOLINTBEGIN(google-explicit-constructor)
+  OptionText(bool value) : text(value ? "true" : "false") {}
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) OptionText(T value) : text(std::to_string(value)) {}
+  OptionText(double value);
+  OptionText(const char* value) : text(value) {}
+  OptionText(const std::string& value) : text(value) {}
+  OptionText(const Dims& values);
+  OptionText(const std::vector<int64_t>& values);
+  OptionText(const std::vector<double>& values);
+  OptionText(Pair size) : OptionText(Dims{size.h, size.w}) {}
+  OptionText(const OutputSize& size);
+  // NOLINTEND(google-explicit-constructor)
+  std::string text;
+};
+
+/// Shortens "gradus::nn::Conv2dImpl" to "Conv2d".
+std::string short_type(std::string name);
 
 /// Writes gradus::nn::Name(a=1, b=true):  LayerPrinter(stream, "Name")("a", 1)("b", true);
 class LayerPrinter {
  public:
-  LayerPrinter(std::ostream& stream, const char* name) : stream_(stream) { stream << "gradus::nn::" << name << "("; }
-  ~LayerPrinter() { stream_ << ")"; }
+  LayerPrinter(std::ostream& stream, const std::string& name);
+  /// Named by the type of the module: gradus::nn::LinearImpl prints as gradus::nn::Linear.
+  LayerPrinter(std::ostream& stream, const std::type_info& type);
+  ~LayerPrinter();
   LayerPrinter(const LayerPrinter&) = delete;
   LayerPrinter& operator=(const LayerPrinter&) = delete;
 
+  /// Pass `shown` for an option that LibTorch prints only if it differs from the default.
+  LayerPrinter& operator()(const char* label, const OptionText& value, bool shown = true);
+  /// Prints nothing for an absent value.
   template <class T>
-  LayerPrinter& operator()(const char* label, const T& value) {
-    (*this)();
-    stream_ << label << "=";
-    print(value);
-    return *this;
-  }
-  /// Prints the value only if `shown`, for options that LibTorch prints only if they differ from the default.
-  template <class T>
-  LayerPrinter& operator()(const char* label, const T& value, bool shown) {
-    return shown ? (*this)(label, value) : *this;
+  LayerPrinter& operator()(const char* label, const std::optional<T>& value) {
+    return value ? (*this)(label, *value) : *this;
   }
   /// Prints a value without a label.
-  template <class T>
-  LayerPrinter& value(const T& value) {
-    (*this)();
-    print(value);
-    return *this;
-  }
+  LayerPrinter& value(const OptionText& value);
 
  private:
-  void operator()() {
-    if (!first_) stream_ << ", ";
-    first_ = false;
-  }
-  template <class T>
-  void print(const T& value) {
-    stream_ << value;
-  }
-  void print(bool value) { stream_ << (value ? "true" : "false"); }
-  void print(Pair value) { stream_ << "[" << value.h << ", " << value.w << "]"; }
-  template <class T>
-  void print(const std::vector<T>& values) {
-    stream_ << "[";
-    for (size_t i = 0; i < values.size(); ++i) stream_ << (i ? ", " : "") << values[i];
-    stream_ << "]";
-  }
-  void print(const Dims& values) { print(values.vec()); }
-
   std::ostream& stream_;
-  bool first_ = true;
+  const char* separator_ = "";
 };
 
 }  // namespace gradus::nn::detail

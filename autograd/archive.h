@@ -33,7 +33,7 @@ class OutputArchive {
   /// Passes the same bytes to a function. Throws an IoError if it writes fewer bytes than it was given.
   void save_to(const Writer& writer) const;
 
-  /// The content of the file. Tied tensors are stored as layers/serialize.h describes.
+  /// The content of the file. Tied tensors are stored as layers/module/serialize.h describes.
   std::vector<std::pair<std::string, Array>> tensors;
   io::Metadata metadata{{"format", "pt"}};
 };

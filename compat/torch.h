@@ -25,7 +25,7 @@
 #include <gradus/autograd/ops/unary.h>
 #include <gradus/data/stateful_dataset.h>
 #include <gradus/gradus.h>
-#include <gradus/layers/rare_layers.h>
+#include <gradus/layers/embedding.h>
 
 namespace gradus {
 

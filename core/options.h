@@ -19,11 +19,18 @@ std::optional<T> absent() {
 /// A field of an options struct with a chaining setter and getters (options.bias() = false), as LibTorch's TORCH_ARG.
 ///   struct LinearOptions { … GRADUS_ARG(bool, bias) = true; };
 ///   LinearOptions(784, 10).bias(false)
-#define GRADUS_ARG(T, name)                          \
+#define GRADUS_ARG(T, name) GRADUS_ARG_OF(decltype(*this), T, name)
+
+/// A field that several options structs have in common. They derive from the struct that declares it, and its setter
+/// returns the derived struct:
+///   template <class Options>
+///   struct Affine { GRADUS_ARG_OF(Options, Tensor, weight); };
+///   struct GroupNormFuncOptions : Affine<GroupNormFuncOptions> { … };
+#define GRADUS_ARG_OF(Options, T, name)              \
  public:                                             \
-  auto name(const T& new_##name)->decltype(*this) {  \
+  auto name(const T& new_##name)->Options& {         \
     this->name##_ = new_##name;                      \
-    return *this;                                    \
+    return static_cast<Options&>(*this);             \
   }                                                  \
   T& name() noexcept { return name##_; }             \
   const T& name() const noexcept { return name##_; } \

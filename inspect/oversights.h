@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 #include <gradus/optim/optimizer.h>
 
 namespace gradus::training {

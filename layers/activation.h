@@ -1,312 +1,393 @@
-// Activation layers. All but PReLU have no parameters, and they apply to each element or along one dimension. Formulas
-// and references are in autograd/ops/nn/activation.h. With `inplace` the input is overwritten.
+// Activations: options, functions of nn::functional, and layers. All but PReLU have no parameters, and they apply to
+// each element or along one dimension. References are in autograd/ops/nn/activation.h. With `inplace` the input is
+// overwritten.
 #pragma once
 
+#include <optional>
 #include <string>
 
-#include <gradus/core/options.h>
-#include <gradus/layers/module.h>
+#include <gradus/autograd/ops/nn/activation.h>
+#include <gradus/autograd/ops/creation.h>
+#include <gradus/autograd/ops/elementwise.h>
+#include <gradus/autograd/ops/nn/loss.h>
+#include <gradus/layers/functional_layer.h>
 
 namespace gradus::nn {
 
+// ---- Options. Functions have those of layers, under names that end in FuncOptions. ----
+
 struct ReLUOptions {
   ReLUOptions(bool inplace = false) : inplace_(inplace) {}  // NOLINT(google-explicit-constructor)
+  void print(detail::LayerPrinter& printer) const { printer("inplace", true, inplace_); }
   GRADUS_ARG(bool, inplace);
 };
-/// max(x, 0).
-struct ReLUImpl : detail::PlainLayer<ReLUImpl, ReLUOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(ReLU);
-
-struct ReLU6Options {
-  ReLU6Options(bool inplace = false) : inplace_(inplace) {}  // NOLINT(google-explicit-constructor)
-  GRADUS_ARG(bool, inplace);
-};
-/// min(max(x, 0), 6).
-struct ReLU6Impl : detail::PlainLayer<ReLU6Impl, ReLU6Options> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(ReLU6);
+using ReLU6Options = ReLUOptions;
+using SELUOptions = ReLUOptions;
 
 struct LeakyReLUOptions {
   LeakyReLUOptions(double negative_slope = 0.01)
       : negative_slope_(negative_slope) {}  // NOLINT(google-explicit-constructor)
+  void print(detail::LayerPrinter& printer) const {
+    printer("negative_slope", negative_slope_)("inplace", true, inplace_);
+  }
   GRADUS_ARG(double, negative_slope);
   GRADUS_ARG(bool, inplace) = false;
 };
-/// x for x > 0, else negative_slope x.
-struct LeakyReLUImpl : detail::PlainLayer<LeakyReLUImpl, LeakyReLUOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(LeakyReLU);
 
 struct RReLUOptions {
   RReLUOptions(double lower = 1.0 / 8) : lower_(lower) {}  // NOLINT(google-explicit-constructor)
+  void print(detail::LayerPrinter& printer) const {
+    printer("lower", lower_)("upper", upper_)("inplace", true, inplace_);
+  }
   GRADUS_ARG(double, lower);
   GRADUS_ARG(double, upper) = 1.0 / 3;
   GRADUS_ARG(bool, inplace) = false;
 };
-/// x for x > 0, else r x. In training r is drawn from [lower, upper) for each element, otherwise it is the mean of the
-/// bounds.
-struct RReLUImpl : detail::PlainLayer<RReLUImpl, RReLUOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(RReLU);
 
 struct ELUOptions {
   ELUOptions(double alpha = 1) : alpha_(alpha) {}  // NOLINT(google-explicit-constructor)
+  void print(detail::LayerPrinter& printer) const { printer("alpha", alpha_)("inplace", true, inplace_); }
   GRADUS_ARG(double, alpha);
   GRADUS_ARG(bool, inplace) = false;
 };
-/// x for x > 0, else alpha (exp(x) - 1).
-struct ELUImpl : detail::PlainLayer<ELUImpl, ELUOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(ELU);
-
-struct SELUOptions {
-  SELUOptions(bool inplace = false) : inplace_(inplace) {}  // NOLINT(google-explicit-constructor)
-  GRADUS_ARG(bool, inplace);
-};
-/// ELU scaled so that activations keep mean 0 and variance 1 (Klambauer et al. 2017).
-struct SELUImpl : detail::PlainLayer<SELUImpl, SELUOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(SELU);
-
-struct CELUOptions {
-  CELUOptions(double alpha = 1) : alpha_(alpha) {}  // NOLINT(google-explicit-constructor)
-  GRADUS_ARG(double, alpha);
-  GRADUS_ARG(bool, inplace) = false;
-};
-/// x for x > 0, else alpha (exp(x / alpha) - 1).
-struct CELUImpl : detail::PlainLayer<CELUImpl, CELUOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(CELU);
+using CELUOptions = ELUOptions;
 
 struct GELUOptions {
   GELUOptions(std::string approximate = "none")
       : approximate_(std::move(approximate)) {}  // NOLINT(google-explicit-constructor)
+  void print(detail::LayerPrinter& printer) const { printer("approximate", approximate_, approximate_ != "none"); }
   GRADUS_ARG(std::string, approximate);
 };
-/// x Phi(x), where Phi is the cumulative distribution function of the standard normal distribution; approximate: "none"
-/// or "tanh".
-struct GELUImpl : detail::PlainLayer<GELUImpl, GELUOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(GELU);
-
-/// x sigmoid(x).
-struct SiLUImpl : detail::PlainLayer<SiLUImpl> {
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(SiLU);
-
-/// x tanh(softplus(x)).
-struct MishImpl : detail::PlainLayer<MishImpl> {
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(Mish);
 
 struct SoftplusOptions {
   SoftplusOptions(double beta = 1) : beta_(beta) {}  // NOLINT(google-explicit-constructor)
+  void print(detail::LayerPrinter& printer) const { printer("beta", beta_)("threshold", threshold_); }
   GRADUS_ARG(double, beta);
   GRADUS_ARG(double, threshold) = 20;
 };
-/// log(1 + exp(beta x)) / beta, and x itself where beta x > threshold.
-struct SoftplusImpl : detail::PlainLayer<SoftplusImpl, SoftplusOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(Softplus);
-
-/// x / (1 + |x|).
-struct SoftsignImpl : detail::PlainLayer<SoftsignImpl> {
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(Softsign);
 
 struct SoftshrinkOptions {
   SoftshrinkOptions(double lambda = 0.5) : lambda_(lambda) {}  // NOLINT(google-explicit-constructor)
+  void print(detail::LayerPrinter& printer) const { printer.value(lambda_); }
   GRADUS_ARG(double, lambda);
 };
-/// x moved towards 0 by lambda, and 0 within [-lambda, lambda].
-struct SoftshrinkImpl : detail::PlainLayer<SoftshrinkImpl, SoftshrinkOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(Softshrink);
-
-struct HardshrinkOptions {
-  HardshrinkOptions(double lambda = 0.5) : lambda_(lambda) {}  // NOLINT(google-explicit-constructor)
-  GRADUS_ARG(double, lambda);
-};
-/// x outside [-lambda, lambda], else 0.
-struct HardshrinkImpl : detail::PlainLayer<HardshrinkImpl, HardshrinkOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(Hardshrink);
-
-/// x - tanh(x).
-struct TanhshrinkImpl : detail::PlainLayer<TanhshrinkImpl> {
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(Tanhshrink);
+using HardshrinkOptions = SoftshrinkOptions;
 
 struct HardtanhOptions {
   HardtanhOptions(double min_val = -1) : min_val_(min_val) {}  // NOLINT(google-explicit-constructor)
+  void print(detail::LayerPrinter& printer) const {
+    printer("min_val", min_val_)("max_val", max_val_)("inplace", true, inplace_);
+  }
   GRADUS_ARG(double, min_val);
   GRADUS_ARG(double, max_val) = 1;
   GRADUS_ARG(bool, inplace) = false;
 };
-/// x clamped to [min_val, max_val]. An empty range is a ValueError.
-struct HardtanhImpl : detail::PlainLayer<HardtanhImpl, HardtanhOptions> {
-  explicit HardtanhImpl(const HardtanhOptions& options_ = {}) : PlainLayer(options_) { HardtanhImpl::reset(); }
-  void reset() override;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(Hardtanh);
-
-/// relu6(x + 3) / 6.
-struct HardsigmoidImpl : detail::PlainLayer<HardsigmoidImpl> {
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(Hardsigmoid);
-
-/// x relu6(x + 3) / 6.
-struct HardswishImpl : detail::PlainLayer<HardswishImpl> {
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(Hardswish);
 
 struct ThresholdOptions {
   ThresholdOptions(double threshold, double value) : threshold_(threshold), value_(value) {}
+  void print(detail::LayerPrinter& printer) const {
+    printer("threshold", threshold_)("value", value_)("inplace", true, inplace_);
+  }
   GRADUS_ARG(double, threshold);
   GRADUS_ARG(double, value);
   GRADUS_ARG(bool, inplace) = false;
 };
-/// x where x > threshold, else value.
-struct ThresholdImpl : detail::PlainLayer<ThresholdImpl, ThresholdOptions> {
-  using PlainLayer::PlainLayer;
-  ThresholdImpl(double threshold, double value) : PlainLayer(ThresholdOptions(threshold, value)) {}
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(Threshold);
-
-/// 1 / (1 + exp(-x)).
-struct SigmoidImpl : detail::PlainLayer<SigmoidImpl> {
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(Sigmoid);
-
-/// log(sigmoid(x)), computed without overflow.
-struct LogSigmoidImpl : detail::PlainLayer<LogSigmoidImpl> {
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(LogSigmoid);
-
-struct TanhImpl : detail::PlainLayer<TanhImpl> {
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(Tanh);
 
 struct GLUOptions {
   GLUOptions(int64_t dim = -1) : dim_(dim) {}  // NOLINT(google-explicit-constructor)
+  void print(detail::LayerPrinter& printer) const { printer("dim", dim_); }
   GRADUS_ARG(int64_t, dim);
 };
-/// a sigmoid(b), where a and b are the halves of x along dim.
-struct GLUImpl : detail::PlainLayer<GLUImpl, GLUOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(GLU);
 
 struct SoftmaxOptions {
   SoftmaxOptions(int64_t dim) : dim_(dim) {}  // NOLINT(google-explicit-constructor)
+  void print(detail::LayerPrinter& printer) const { printer("dim", dim_); }
   GRADUS_ARG(int64_t, dim);
+  /// If set, x is converted to this type first.
+  GRADUS_ARG(std::optional<DType>, dtype) = absent<DType>();
 };
 using LogSoftmaxOptions = SoftmaxOptions;
 using SoftminOptions = SoftmaxOptions;
 
+struct PReLUOptions {
+  PReLUOptions(int64_t num_parameters = 1) : num_parameters_(num_parameters) {}  // NOLINT(google-explicit-constructor)
+  void print(detail::LayerPrinter& printer) const { printer("num_parameters", num_parameters_); }
+  GRADUS_ARG(int64_t, num_parameters);
+  GRADUS_ARG(double, init) = 0.25;
+};
+
+// ---- Functions ----
+
+namespace functional {
+
+using ReLUFuncOptions = ReLUOptions;
+inline Tensor relu(const Tensor& x, const ReLUFuncOptions& options = {}, Loc where = Loc::current()) {
+  return options.inplace() ? x.relu_(where) : gradus::relu(x, where);
+}
+using ReLU6FuncOptions = ReLU6Options;
+inline Tensor relu6(const Tensor& x, const ReLU6FuncOptions& options = {}, Loc where = Loc::current()) {
+  return options.inplace() ? gradus::relu6_(x, where) : gradus::relu6(x, where);
+}
+using LeakyReLUFuncOptions = LeakyReLUOptions;
+inline Tensor leaky_relu(const Tensor& x, const LeakyReLUFuncOptions& options = {}, Loc where = Loc::current()) {
+  return options.inplace() ? gradus::leaky_relu_(x, options.negative_slope(), where)
+                           : gradus::leaky_relu(x, options.negative_slope(), where);
+}
+struct RReLUFuncOptions {
+  GRADUS_ARG(double, lower) = 1.0 / 8;
+  GRADUS_ARG(double, upper) = 1.0 / 3;
+  GRADUS_ARG(bool, training) = false;
+  GRADUS_ARG(bool, inplace) = false;
+};
+inline Tensor rrelu(const Tensor& x, const RReLUFuncOptions& options = {}, Loc where = Loc::current()) {
+  return options.inplace() ? gradus::rrelu_(x, options.lower(), options.upper(), options.training(), where)
+                           : gradus::rrelu(x, options.lower(), options.upper(), options.training(), where);
+}
+using ELUFuncOptions = ELUOptions;
+inline Tensor elu(const Tensor& x, const ELUFuncOptions& options = {}, Loc where = Loc::current()) {
+  return options.inplace() ? gradus::elu_(x, options.alpha(), 1, 1, where)
+                           : gradus::elu(x, options.alpha(), 1, 1, where);
+}
+using SELUFuncOptions = SELUOptions;
+inline Tensor selu(const Tensor& x, const SELUFuncOptions& options = {}, Loc where = Loc::current()) {
+  return options.inplace() ? gradus::selu_(x, where) : gradus::selu(x, where);
+}
+using CELUFuncOptions = CELUOptions;
+inline Tensor celu(const Tensor& x, const CELUFuncOptions& options = {}, Loc where = Loc::current()) {
+  return options.inplace() ? gradus::celu_(x, options.alpha(), where) : gradus::celu(x, options.alpha(), where);
+}
+using GELUFuncOptions = GELUOptions;
+inline Tensor gelu(const Tensor& x, const GELUFuncOptions& options = {}, Loc where = Loc::current()) {
+  return gradus::gelu(x, options.approximate(), where);
+}
+using SoftplusFuncOptions = SoftplusOptions;
+inline Tensor softplus(const Tensor& x, const SoftplusFuncOptions& options = {}, Loc where = Loc::current()) {
+  return gradus::softplus(x, options.beta(), options.threshold(), where);
+}
+using SoftshrinkFuncOptions = SoftshrinkOptions;
+inline Tensor softshrink(const Tensor& x, const SoftshrinkFuncOptions& options = {}, Loc where = Loc::current()) {
+  return gradus::softshrink(x, options.lambda(), where);
+}
+using HardshrinkFuncOptions = HardshrinkOptions;
+inline Tensor hardshrink(const Tensor& x, const HardshrinkFuncOptions& options = {}, Loc where = Loc::current()) {
+  return gradus::hardshrink(x, options.lambda(), where);
+}
+using HardtanhFuncOptions = HardtanhOptions;
+inline Tensor hardtanh(const Tensor& x, const HardtanhFuncOptions& options = {}, Loc where = Loc::current()) {
+  return options.inplace() ? gradus::hardtanh_(x, options.min_val(), options.max_val(), where)
+                           : gradus::hardtanh(x, options.min_val(), options.max_val(), where);
+}
+using ThresholdFuncOptions = ThresholdOptions;
+inline Tensor threshold(const Tensor& x, const ThresholdFuncOptions& options, Loc where = Loc::current()) {
+  return options.inplace() ? gradus::threshold_(x, options.threshold(), options.value(), where)
+                           : gradus::threshold(x, options.threshold(), options.value(), where);
+}
+using GLUFuncOptions = GLUOptions;
+inline Tensor glu(const Tensor& x, const GLUFuncOptions& options = {}, Loc where = Loc::current()) {
+  return gradus::glu(x, options.dim(), where);
+}
+using SoftmaxFuncOptions = SoftmaxOptions;
+inline Tensor softmax(const Tensor& x, const SoftmaxFuncOptions& options, Loc where = Loc::current()) {
+  return gradus::softmax(x, options.dim(), options.dtype(), where);
+}
+using SoftminFuncOptions = SoftminOptions;
+inline Tensor softmin(const Tensor& x, const SoftminFuncOptions& options, Loc where = Loc::current()) {
+  return gradus::softmin(options.dtype() ? x.to(*options.dtype()) : x, options.dim(), where);
+}
+using LogSoftmaxFuncOptions = LogSoftmaxOptions;
+inline Tensor log_softmax(const Tensor& x, const LogSoftmaxFuncOptions& options, Loc where = Loc::current()) {
+  return gradus::log_softmax(x, options.dim(), options.dtype(), where);
+}
+inline Tensor sigmoid(const Tensor& x, Loc where = Loc::current()) { return gradus::sigmoid(x, where); }
+inline Tensor tanh(const Tensor& x, Loc where = Loc::current()) { return gradus::tanh(x, where); }
+inline Tensor silu(const Tensor& x, Loc where = Loc::current()) { return gradus::silu(x, where); }
+inline Tensor mish(const Tensor& x, Loc where = Loc::current()) { return gradus::mish(x, where); }
+inline Tensor softsign(const Tensor& x, Loc where = Loc::current()) { return gradus::softsign(x, where); }
+inline Tensor tanhshrink(const Tensor& x, Loc where = Loc::current()) { return gradus::tanhshrink(x, where); }
+inline Tensor logsigmoid(const Tensor& x, Loc where = Loc::current()) { return gradus::log_sigmoid(x, where); }
+inline Tensor hardsigmoid(const Tensor& x, Loc where = Loc::current()) { return gradus::hardsigmoid(x, where); }
+inline Tensor hardswish(const Tensor& x, Loc where = Loc::current()) { return gradus::hardswish(x, where); }
+inline Tensor prelu(const Tensor& x, const Tensor& weight, Loc where = Loc::current()) {
+  return gradus::prelu(x, weight, where);
+}
+
+}  // namespace functional
+
+// ---- Layers ----
+
+/// max(x, 0).
+struct ReLUImpl : detail::FunctionLayer<ReLUImpl, functional::relu> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(ReLU);
+
+/// min(max(x, 0), 6).
+struct ReLU6Impl : detail::FunctionLayer<ReLU6Impl, functional::relu6> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(ReLU6);
+
+/// x for x > 0, else negative_slope x.
+struct LeakyReLUImpl : detail::FunctionLayer<LeakyReLUImpl, functional::leaky_relu> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(LeakyReLU);
+
+/// x for x > 0, else r x. In training r is drawn from [lower, upper) for each element, otherwise it is the mean of the
+/// bounds.
+struct RReLUImpl : detail::Layer<RReLUImpl, RReLUOptions> {
+  using Layer::Layer;
+  Tensor forward(const Tensor& x) {
+    const auto frame = enter();
+    return options.inplace() ? rrelu_(x, options.lower(), options.upper(), is_training())
+                             : rrelu(x, options.lower(), options.upper(), is_training());
+  }
+};
+GRADUS_MODULE(RReLU);
+
+/// x for x > 0, else alpha (exp(x) - 1).
+struct ELUImpl : detail::FunctionLayer<ELUImpl, functional::elu> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(ELU);
+
+/// ELU scaled so that activations keep mean 0 and variance 1 (Klambauer et al. 2017).
+struct SELUImpl : detail::FunctionLayer<SELUImpl, functional::selu> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(SELU);
+
+/// x for x > 0, else alpha (exp(x / alpha) - 1).
+struct CELUImpl : detail::FunctionLayer<CELUImpl, functional::celu> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(CELU);
+
+/// x Phi(x), where Phi is the cumulative distribution function of the standard normal distribution; approximate: "none"
+/// or "tanh".
+struct GELUImpl : detail::FunctionLayer<GELUImpl, functional::gelu> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(GELU);
+
+/// x sigmoid(x).
+struct SiLUImpl : detail::FunctionLayer<SiLUImpl, functional::silu> {};
+GRADUS_MODULE(SiLU);
+
+/// x tanh(softplus(x)).
+struct MishImpl : detail::FunctionLayer<MishImpl, functional::mish> {};
+GRADUS_MODULE(Mish);
+
+/// log(1 + exp(beta x)) / beta, and x itself where beta x > threshold.
+struct SoftplusImpl : detail::FunctionLayer<SoftplusImpl, functional::softplus> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(Softplus);
+
+/// x / (1 + |x|).
+struct SoftsignImpl : detail::FunctionLayer<SoftsignImpl, functional::softsign> {};
+GRADUS_MODULE(Softsign);
+
+/// x moved towards 0 by lambda, and 0 within [-lambda, lambda].
+struct SoftshrinkImpl : detail::FunctionLayer<SoftshrinkImpl, functional::softshrink> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(Softshrink);
+
+/// x outside [-lambda, lambda], else 0.
+struct HardshrinkImpl : detail::FunctionLayer<HardshrinkImpl, functional::hardshrink> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(Hardshrink);
+
+/// x - tanh(x).
+struct TanhshrinkImpl : detail::FunctionLayer<TanhshrinkImpl, functional::tanhshrink> {};
+GRADUS_MODULE(Tanhshrink);
+
+/// x clamped to [min_val, max_val]. An empty range is a ValueError.
+struct HardtanhImpl : detail::FunctionLayer<HardtanhImpl, functional::hardtanh> {
+  explicit HardtanhImpl(const HardtanhOptions& options_ = {}) : FunctionLayer(options_) { HardtanhImpl::reset(); }
+  void reset() override {
+    GRADUS_CHECK(options.max_val() > options.min_val(), ValueError, "Hardtanh from ", options.min_val(), " to ",
+                 options.max_val(), ": max_val must be greater than min_val");
+  }
+};
+GRADUS_MODULE(Hardtanh);
+
+/// relu6(x + 3) / 6.
+struct HardsigmoidImpl : detail::FunctionLayer<HardsigmoidImpl, functional::hardsigmoid> {};
+GRADUS_MODULE(Hardsigmoid);
+
+/// x relu6(x + 3) / 6.
+struct HardswishImpl : detail::FunctionLayer<HardswishImpl, functional::hardswish> {};
+GRADUS_MODULE(Hardswish);
+
+/// x where x > threshold, else value.
+struct ThresholdImpl : detail::FunctionLayer<ThresholdImpl, functional::threshold> {
+  using FunctionLayer::FunctionLayer;
+  ThresholdImpl(double threshold, double value) : FunctionLayer(ThresholdOptions(threshold, value)) {}
+};
+GRADUS_MODULE(Threshold);
+
+/// 1 / (1 + exp(-x)).
+struct SigmoidImpl : detail::FunctionLayer<SigmoidImpl, functional::sigmoid> {};
+GRADUS_MODULE(Sigmoid);
+
+/// log(sigmoid(x)), computed without overflow.
+struct LogSigmoidImpl : detail::FunctionLayer<LogSigmoidImpl, functional::logsigmoid> {};
+GRADUS_MODULE(LogSigmoid);
+
+struct TanhImpl : detail::FunctionLayer<TanhImpl, functional::tanh> {};
+GRADUS_MODULE(Tanh);
+
+/// a sigmoid(b), where a and b are the halves of x along dim.
+struct GLUImpl : detail::FunctionLayer<GLUImpl, functional::glu> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(GLU);
+
 /// exp(x) / sum(exp(x)) along dim.
-struct SoftmaxImpl : detail::PlainLayer<SoftmaxImpl, SoftmaxOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
+struct SoftmaxImpl : detail::FunctionLayer<SoftmaxImpl, functional::softmax> {
+  using FunctionLayer::FunctionLayer;
 };
 GRADUS_MODULE(Softmax);
 
 /// softmax(-x) along dim.
-struct SoftminImpl : detail::PlainLayer<SoftminImpl, SoftminOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
+struct SoftminImpl : detail::FunctionLayer<SoftminImpl, functional::softmin> {
+  using FunctionLayer::FunctionLayer;
 };
 GRADUS_MODULE(Softmin);
 
 /// log(softmax(x)) along dim, computed without overflow.
-struct LogSoftmaxImpl : detail::PlainLayer<LogSoftmaxImpl, LogSoftmaxOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
+struct LogSoftmaxImpl : detail::FunctionLayer<LogSoftmaxImpl, functional::log_softmax> {
+  using FunctionLayer::FunctionLayer;
 };
 GRADUS_MODULE(LogSoftmax);
 
 /// Softmax over the channels of images (N, C, H, W) or (C, H, W).
-struct Softmax2dImpl : detail::PlainLayer<Softmax2dImpl> {
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
+struct Softmax2dImpl : detail::Layer<Softmax2dImpl> {
+  Tensor forward(const Tensor& x) {
+    const auto frame = enter();
+    GRADUS_CHECK(x.dim() == 3 || x.dim() == 4, ShapeError, "Softmax2d needs (N, C, H, W) or (C, H, W), got x of shape ",
+                 x.sizes());
+    return softmax(x, -3);
+  }
 };
 GRADUS_MODULE(Softmax2d);
 
-struct PReLUOptions {
-  PReLUOptions(int64_t num_parameters = 1) : num_parameters_(num_parameters) {}  // NOLINT(google-explicit-constructor)
-  GRADUS_ARG(int64_t, num_parameters);
-  GRADUS_ARG(double, init) = 0.25;
-};
 /// x for x > 0, else weight x. Parameter `weight` (num_parameters): one number, or one for each channel (dimension 1 of
 /// x).
-struct PReLUImpl : Cloneable<PReLUImpl> {
-  explicit PReLUImpl(const PReLUOptions& options_ = {}) : options(options_) { PReLUImpl::reset(); }
-  void reset() override;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
+struct PReLUImpl : detail::Layer<PReLUImpl, PReLUOptions> {
+  explicit PReLUImpl(const PReLUOptions& options_ = {}) : Layer(options_) { PReLUImpl::reset(); }
+  void reset() override {
+    GRADUS_CHECK(options.num_parameters() > 0, ValueError, "PReLU with ", options.num_parameters(), " parameters");
+    weight = register_parameter("weight", full({options.num_parameters()}, options.init(), kFloat));
+  }
+  Tensor forward(const Tensor& x) {
+    const auto frame = enter();
+    return prelu(x, weight);
+  }
 
-  PReLUOptions options;
   Tensor weight;
 };
 GRADUS_MODULE(PReLU);

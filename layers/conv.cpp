@@ -4,8 +4,8 @@
 
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
-#include <gradus/layers/init.h>
-#include <gradus/layers/layer_printer.h>
+#include <gradus/layers/module/init.h>
+#include <gradus/layers/module/layer_printer.h>
 
 namespace gradus::nn {
 
@@ -14,6 +14,12 @@ namespace {
 /// Converts a size of one or two dimensions to a list.
 Dims dims_of(int64_t size) { return {size}; }
 Dims dims_of(Pair size) { return {size.h, size.w}; }
+Dims padding_of(const Conv1dOptions& options) { return {options.padding().w}; }
+Dims padding_of(const Conv2dOptions& options) { return dims_of(options.padding()); }
+template <size_t D>
+Dims padding_of(const ConvTransposeOptions<D>& options) {
+  return dims_of(options.padding());
+}
 int64_t size_from(const Dims& dims, int64_t) { return dims[0]; }
 Pair size_from(const Dims& dims, Pair) { return {dims[0], dims[1]}; }
 
@@ -26,11 +32,14 @@ constexpr bool is_transposed = requires(const Options& options) {
   options.output_padding();
 };
 
-/// Computes the output_padding for which the last sizes of a transposed convolution's result are `wanted`.
+/// The output_padding of the options, or that for which the last sizes of the result are `output_size`.
 template <size_t D>
-auto output_padding_for(const ConvTransposeOptions<D>& options, const Tensor& x, const IntArrayRef& wanted) {
+auto output_padding_for(const ConvTransposeOptions<D>& options, const Tensor& x,
+                        const std::optional<IntArrayRef>& output_size) {
+  if (!output_size) return options.output_padding();
+  const IntArrayRef& wanted = *output_size;
   const Dims kernel = dims_of(options.kernel_size()), stride = dims_of(options.stride());
-  const Dims padding = dims_of(options.padding()), dilation = dims_of(options.dilation());
+  const Dims padding = padding_of(options), dilation = dims_of(options.dilation());
   const int count = kernel.size();
   GRADUS_CHECK(wanted.size() >= count && x.dim() > count, ShapeError, "an output_size of ", count,
                " numbers is needed for x of shape ", x.sizes(), ", got ", wanted);
@@ -69,8 +78,8 @@ void ConvBase<Options>::register_parameters() {
   for (int64_t size : shape) GRADUS_CHECK(size > 0, ValueError, "kernel_size must be positive, got ", shape);
   if constexpr (!is_transposed<Options>)
     for (int64_t stride : dims_of(options.stride()))
-      GRADUS_CHECK(stride == 1 || options.padding().name != AutoPadding::same, ValueError,
-                   "padding 'same' needs stride 1, got ", stride);
+      GRADUS_CHECK(stride == 1 || !options.padding().is_same(), ValueError, "padding 'same' needs stride 1, got ",
+                   stride);
   shape.insert(0, is_transposed<Options> ? out / groups : in / groups);
   shape.insert(0, is_transposed<Options> ? in : out);
   weight = register_parameter("weight", empty(shape));
@@ -84,20 +93,20 @@ void ConvBase<Options>::reset_parameters() {
 }
 
 template <class Options>
-Tensor ConvBase<Options>::padded(const Tensor& x) const {
-  if constexpr (is_transposed<Options>) {
-    return x;
-  } else {
-    const Dims kernel = dims_of(options.kernel_size()), dilation = dims_of(options.dilation());
-    const Dims size = dims_of(options.padding().size);
-    Dims sides;  // starting with the last dimension
-    for (int i = kernel.size() - 1; i >= 0; --i) {
-      const int64_t total = options.padding().name == AutoPadding::same ? dilation[i] * (kernel[i] - 1) : 2 * size[i];
-      sides.push_back(total / 2);
-      sides.push_back(total - total / 2);
-    }
-    return pad(x, sides, options.padding_mode());
+template <class Convolve>
+Tensor ConvBase<Options>::convolved(const Tensor& x, Convolve convolve) const {
+  if (options.padding_mode() == kZeros)
+    return convolve(x, weight, bias, options.stride(), options.padding(), options.dilation(), options.groups(), Loc{});
+  const Dims kernel = dims_of(options.kernel_size()), dilation = dims_of(options.dilation());
+  const Dims padding = padding_of(options);
+  Dims sides;  // starting with the last dimension
+  for (int i = kernel.size() - 1; i >= 0; --i) {
+    const int64_t total = options.padding().is_same() ? dilation[i] * (kernel[i] - 1) : 2 * padding[i];
+    sides.push_back(total / 2);
+    sides.push_back(total - total / 2);
   }
+  return convolve(pad(x, sides, options.padding_mode()), weight, bias, options.stride(), 0, options.dilation(),
+                  options.groups(), Loc{});
 }
 
 template <class Options>
@@ -105,12 +114,12 @@ void ConvBase<Options>::print(std::ostream& stream, const char* name) const {
   LayerPrinter printer(stream, name);
   printer.value(options.in_channels()).value(options.out_channels());
   printer("kernel_size", options.kernel_size())("stride", options.stride());
-  if constexpr (is_transposed<Options>) {
-    printer("padding", options.padding(), !all_are(dims_of(options.padding()), 0));
-  } else {
-    if (options.padding().name) printer("padding", *options.padding().name == AutoPadding::same ? "'same'" : "'valid'");
-    else printer("padding", options.padding().size, !all_are(dims_of(options.padding().size), 0));
-  }
+  const Dims padding = padding_of(options);
+  const char* padding_name = nullptr;
+  if constexpr (!is_transposed<Options>)
+    if (options.padding().name) padding_name = options.padding().is_same() ? "'same'" : "'valid'";
+  if (padding_name) printer("padding", padding_name);
+  else printer("padding", size_from(padding, options.stride()), !all_are(padding, 0));
   printer("dilation", options.dilation(), !all_are(dims_of(options.dilation()), 1));
   if constexpr (is_transposed<Options>)
     printer("output_padding", options.output_padding(), !all_are(dims_of(options.output_padding()), 0));
@@ -128,46 +137,29 @@ template struct ConvBase<ConvTranspose2dOptions>;
 
 Tensor Conv1dImpl::forward(const Tensor& x) {
   const auto frame = enter();
-  const auto& padding = options.padding();
-  if (options.padding_mode() != kZeros)
-    return conv1d(padded(x), weight, bias, options.stride(), 0, options.dilation(), options.groups());
-  if (padding.name)
-    return conv1d(x, weight, bias, options.stride(), *padding.name, options.dilation(), options.groups());
-  return conv1d(x, weight, bias, options.stride(), padding.size, options.dilation(), options.groups());
+  return convolved(x, conv1d);
 }
 
 Tensor Conv2dImpl::forward(const Tensor& x) {
   const auto frame = enter();
-  const auto& padding = options.padding();
-  if (options.padding_mode() != kZeros)
-    return conv2d(padded(x), weight, bias, options.stride(), 0, options.dilation(), options.groups());
-  if (padding.name)
-    return conv2d(x, weight, bias, options.stride(), *padding.name, options.dilation(), options.groups());
-  return conv2d(x, weight, bias, options.stride(), padding.size, options.dilation(), options.groups());
+  return convolved(x, conv2d);
 }
 
 Tensor ConvReLU2dImpl::forward(const Tensor& x) {
   const auto frame = enter();
-  const auto& padding = options.padding();
-  if (options.padding_mode() != kZeros)
-    return conv2d_relu(padded(x), weight, bias, options.stride(), 0, options.dilation(), options.groups());
-  if (padding.name)
-    return relu(conv2d(x, weight, bias, options.stride(), *padding.name, options.dilation(), options.groups()));
-  return conv2d_relu(x, weight, bias, options.stride(), padding.size, options.dilation(), options.groups());
+  return convolved(x, conv2d_relu);
 }
 
 Tensor ConvTranspose1dImpl::forward(const Tensor& x, const std::optional<IntArrayRef>& output_size) {
   const auto frame = enter();
-  const int64_t extra = output_size ? output_padding_for(options, x, *output_size) : options.output_padding();
-  return conv_transpose1d(x, weight, bias, options.stride(), options.padding(), extra, options.groups(),
-                          options.dilation());
+  return conv_transpose1d(x, weight, bias, options.stride(), options.padding(),
+                          output_padding_for(options, x, output_size), options.groups(), options.dilation());
 }
 
 Tensor ConvTranspose2dImpl::forward(const Tensor& x, const std::optional<IntArrayRef>& output_size) {
   const auto frame = enter();
-  const Pair extra = output_size ? output_padding_for(options, x, *output_size) : options.output_padding();
-  return conv_transpose2d(x, weight, bias, options.stride(), options.padding(), extra, options.groups(),
-                          options.dilation());
+  return conv_transpose2d(x, weight, bias, options.stride(), options.padding(),
+                          output_padding_for(options, x, output_size), options.groups(), options.dilation());
 }
 
 }  // namespace gradus::nn

@@ -1,13 +1,15 @@
-// Dropout and its variants. In training each zeroes random elements and scales the others; in evaluation all return x.
+// Dropout and its variants: options, functions of nn::functional, and layers. In training each zeroes random elements
+// and scales the others; in evaluation all return x.
 #pragma once
 
-#include <gradus/core/options.h>
-#include <gradus/layers/module.h>
+#include <gradus/autograd/ops/nn/dropout.h>
+#include <gradus/layers/functional_layer.h>
 
 namespace gradus::nn {
 
 struct DropoutOptions {
   DropoutOptions(double p = 0.5) : p_(p) {}  // NOLINT(google-explicit-constructor)
+  void print(detail::LayerPrinter& printer) const { printer("p", p_)("inplace", inplace_); }
   GRADUS_ARG(double, p);
   GRADUS_ARG(bool, inplace) = false;
 };
@@ -15,46 +17,81 @@ using Dropout2dOptions = DropoutOptions;
 using AlphaDropoutOptions = DropoutOptions;
 using FeatureAlphaDropoutOptions = DropoutOptions;
 
+namespace functional {
+
+template <bool kTraining>
+struct DropoutFuncOptionsOf {
+  GRADUS_ARG(double, p) = 0.5;
+  GRADUS_ARG(bool, training) = kTraining;
+  GRADUS_ARG(bool, inplace) = false;
+};
+using DropoutFuncOptions = DropoutFuncOptionsOf<true>;
+using Dropout2dFuncOptions = DropoutFuncOptions;
+using AlphaDropoutFuncOptions = DropoutFuncOptionsOf<false>;
+using FeatureAlphaDropoutFuncOptions = AlphaDropoutFuncOptions;
+
+inline Tensor dropout(const Tensor& x, const DropoutFuncOptions& options = {}, Loc where = Loc::current()) {
+  return options.inplace() ? gradus::dropout_(x, options.p(), options.training(), where)
+                           : gradus::dropout(x, options.p(), options.training(), where);
+}
+inline Tensor dropout2d(const Tensor& x, const Dropout2dFuncOptions& options = {}, Loc where = Loc::current()) {
+  const Tensor y = gradus::dropout2d(x, options.p(), options.training(), where);
+  return options.inplace() && options.training() ? x.copy_(y, false, where) : y;
+}
+inline Tensor alpha_dropout(const Tensor& x, const AlphaDropoutFuncOptions& options = {}, Loc where = Loc::current()) {
+  return options.inplace() ? gradus::alpha_dropout_(x, options.p(), options.training(), where)
+                           : gradus::alpha_dropout(x, options.p(), options.training(), where);
+}
+inline Tensor feature_alpha_dropout(const Tensor& x, const FeatureAlphaDropoutFuncOptions& options = {},
+                                    Loc where = Loc::current()) {
+  return options.inplace() ? gradus::feature_alpha_dropout_(x, options.p(), options.training(), where)
+                           : gradus::feature_alpha_dropout(x, options.p(), options.training(), where);
+}
+
+}  // namespace functional
+
 namespace detail {
-/// Base of all dropout layers. A p outside of [0, 1] is a ValueError.
-template <class Derived>
-struct DropoutLayer : PlainLayer<Derived, DropoutOptions> {
-  explicit DropoutLayer(const DropoutOptions& options_ = {}) : PlainLayer<Derived, DropoutOptions>(options_) {
+
+/// Base of all dropout layers: kFunction with the layer's options and mode. A p outside of [0, 1] is a ValueError.
+template <class Derived, class FuncOptions, Tensor (*kFunction)(const Tensor&, const FuncOptions&, Loc)>
+struct DropoutLayer : Layer<Derived, DropoutOptions> {
+  explicit DropoutLayer(const DropoutOptions& options_ = {}) : Layer<Derived, DropoutOptions>(options_) {
     GRADUS_CHECK(options_.p() >= 0 && options_.p() <= 1, ValueError, "dropout probability must be in [0, 1], got ",
                  options_.p());
   }
+  Tensor forward(const Tensor& x) {
+    const auto frame = this->enter();
+    const DropoutOptions& own = this->options;
+    return kFunction(x, FuncOptions().p(own.p()).training(this->is_training()).inplace(own.inplace()), Loc{});
+  }
 };
+
 }  // namespace detail
 
 /// Zeroes each element with probability p and scales the others by 1 / (1 - p).
-struct DropoutImpl : detail::DropoutLayer<DropoutImpl> {
+struct DropoutImpl : detail::DropoutLayer<DropoutImpl, functional::DropoutFuncOptions, functional::dropout> {
   using DropoutLayer::DropoutLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
 };
 GRADUS_MODULE(Dropout);
 
 /// Drops whole channels of x (N, C, H, W) or (C, H, W).
-struct Dropout2dImpl : detail::DropoutLayer<Dropout2dImpl> {
+struct Dropout2dImpl : detail::DropoutLayer<Dropout2dImpl, functional::Dropout2dFuncOptions, functional::dropout2d> {
   using DropoutLayer::DropoutLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
 };
 GRADUS_MODULE(Dropout2d);
 
 /// Drops elements and preserves mean 0 and variance 1, for nets with SELU.
-struct AlphaDropoutImpl : detail::DropoutLayer<AlphaDropoutImpl> {
+struct AlphaDropoutImpl
+    : detail::DropoutLayer<AlphaDropoutImpl, functional::AlphaDropoutFuncOptions, functional::alpha_dropout> {
   using DropoutLayer::DropoutLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
 };
 GRADUS_MODULE(AlphaDropout);
 
 /// AlphaDropout of whole channels of x (N, C, …).
-struct FeatureAlphaDropoutImpl : detail::DropoutLayer<FeatureAlphaDropoutImpl> {
+struct FeatureAlphaDropoutImpl
+    : detail::DropoutLayer<FeatureAlphaDropoutImpl, functional::FeatureAlphaDropoutFuncOptions,
+                           functional::feature_alpha_dropout> {
   using DropoutLayer::DropoutLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
 };
 GRADUS_MODULE(FeatureAlphaDropout);
 

@@ -1,59 +1,144 @@
-// Embedding: a table of vectors that are looked up by index.
+// Embedding and EmbeddingBag: tables of vectors that are looked up by index.
 #pragma once
 
 #include <optional>
 
-#include <gradus/core/options.h>
-#include <gradus/layers/module.h>
+#include <gradus/autograd/ops/index.h>
+#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/loss.h>
 
-namespace gradus::nn {
+namespace gradus {
+namespace nn {
 
-struct EmbeddingOptions {
-  EmbeddingOptions(int64_t num_embeddings, int64_t embedding_dim)
-      : num_embeddings_(num_embeddings), embedding_dim_(embedding_dim) {}
-  GRADUS_ARG(int64_t, num_embeddings);
-  GRADUS_ARG(int64_t, embedding_dim);
-  /// Index of a row that is initialised with zeros and gets no gradient. Negative indices count from the end.
-  GRADUS_ARG(std::optional<int64_t>, padding_idx) = absent<int64_t>();
-  /// Rows that are looked up and whose norm exceeds max_norm are scaled down to it.
-  GRADUS_ARG(std::optional<double>, max_norm) = absent<double>();
-  GRADUS_ARG(double, norm_type) = 2;
-  /// If true, the gradient of a row is divided by the number of its occurrences in the indices.
-  GRADUS_ARG(bool, scale_grad_by_freq) = false;
-  /// There are no sparse gradients: if true, forward throws.
-  GRADUS_ARG(bool, sparse) = false;
-  /// Initial table in place of N(0, 1). The layer removes it from its options.
-  GRADUS_ARG(Tensor, _weight);
+/// How a bag is reduced: kSum, kMean or kMax.
+class EmbeddingBagMode {
+ public:
+  enum Kind : uint8_t { sum, mean, max };
+  constexpr EmbeddingBagMode(Kind kind_) : kind(kind_) {}  // NOLINT(google-explicit-constructor)
+  EmbeddingBagMode(Reduction reduction);                   // NOLINT(google-explicit-constructor)
+  friend bool operator==(EmbeddingBagMode a, EmbeddingBagMode b) { return a.kind == b.kind; }
+  Kind kind;
 };
 
-struct EmbeddingFromPretrainedOptions {
-  /// If true, the table is not trained.
-  GRADUS_ARG(bool, freeze) = true;
-  GRADUS_ARG(std::optional<int64_t>, padding_idx) = absent<int64_t>();
-  GRADUS_ARG(std::optional<double>, max_norm) = absent<double>();
-  GRADUS_ARG(double, norm_type) = 2;
-  GRADUS_ARG(bool, scale_grad_by_freq) = false;
-  GRADUS_ARG(bool, sparse) = false;
-};
+}  // namespace nn
+
+inline constexpr nn::EmbeddingBagMode::Kind kMax = nn::EmbeddingBagMode::max;
+
+namespace nn {
+
+// ---- Options ----
 
 namespace detail {
+
+/// The options of all that look up rows.
+template <class Options>
+struct LookupOptions {
+  /// Index of a row that is initialised with zeros and gets no gradient; in a bag it is ignored. Negative indices count
+  /// from the end.
+  GRADUS_ARG_OF(Options, std::optional<int64_t>, padding_idx) = absent<int64_t>();
+  /// Rows that are looked up and whose norm exceeds max_norm are scaled down to it.
+  GRADUS_ARG_OF(Options, std::optional<double>, max_norm) = absent<double>();
+  GRADUS_ARG_OF(Options, double, norm_type) = 2;
+  /// If true, the gradient of a row is divided by the number of its occurrences in the indices. Not with kMax.
+  GRADUS_ARG_OF(Options, bool, scale_grad_by_freq) = false;
+  /// There are no sparse gradients: if true, forward throws.
+  GRADUS_ARG_OF(Options, bool, sparse) = false;
+
+ public:
+  /// Takes the options above from others.
+  template <class Other>
+  Options& lookup(const LookupOptions<Other>& other) {
+    padding_idx(other.padding_idx()).max_norm(other.max_norm()).norm_type(other.norm_type());
+    return scale_grad_by_freq(other.scale_grad_by_freq()).sparse(other.sparse());
+  }
+};
+
+/// The options of layers with a table.
+template <class Options>
+struct TableOptions : LookupOptions<Options> {
+  TableOptions(int64_t num_embeddings, int64_t embedding_dim)
+      : num_embeddings_(num_embeddings), embedding_dim_(embedding_dim) {}
+  GRADUS_ARG_OF(Options, int64_t, num_embeddings);
+  GRADUS_ARG_OF(Options, int64_t, embedding_dim);
+  /// Initial table in place of N(0, 1). The layer removes it from its options.
+  GRADUS_ARG_OF(Options, Tensor, _weight);
+};
+
 /// Converts padding_idx, which may count from the end, to a row; -1 if absent. Throws an IndexError if there is no such
 /// row.
 int64_t padding_row(std::optional<int64_t> padding_idx, int64_t rows);
+
+}  // namespace detail
+
+struct EmbeddingOptions : detail::TableOptions<EmbeddingOptions> {
+  using TableOptions::TableOptions;
+  void print(detail::LayerPrinter& printer) const;
+};
+
+struct EmbeddingFromPretrainedOptions : detail::LookupOptions<EmbeddingFromPretrainedOptions> {
+  /// If true, the table is not trained.
+  GRADUS_ARG(bool, freeze) = true;
+};
+
+struct EmbeddingBagOptions : detail::TableOptions<EmbeddingBagOptions> {
+  using TableOptions::TableOptions;
+  void print(detail::LayerPrinter& printer) const;
+  GRADUS_ARG(EmbeddingBagMode, mode) = kMean;
+  /// True: the last offset is the number of indices and does not start a bag.
+  GRADUS_ARG(bool, include_last_offset) = false;
+};
+
+// ---- Functions ----
+
+namespace functional {
+
+struct EmbeddingFuncOptions : nn::detail::LookupOptions<EmbeddingFuncOptions> {};
+/// The rows of weight (num_embeddings, embedding_dim) with the int64 indices (…): (…, embedding_dim).
+Tensor embedding(const Tensor& indices, const Tensor& weight, const EmbeddingFuncOptions& options = {},
+                 Loc where = Loc::current());
+
+struct EmbeddingBagFuncOptions : nn::detail::LookupOptions<EmbeddingBagFuncOptions> {
+  /// Start of each bag if the indices are one-dimensional. The first must be 0.
+  GRADUS_ARG(Tensor, offsets);
+  GRADUS_ARG(EmbeddingBagMode, mode) = kMean;
+  /// Weights of the rows, in the shape of the indices. Only with kSum.
+  GRADUS_ARG(Tensor, per_sample_weights);
+  GRADUS_ARG(bool, include_last_offset) = false;
+};
+/// Sums, means or maxima (bags, embedding_dim) of the rows of weight (num_embeddings, embedding_dim) with the int64
+/// indices (bags, length), or (n) with offsets. Bags without indices are zeros. Of equal maxima the first gets the
+/// gradient. Needs memory for one row per index, even for long bags. Offsets must start at 0, must not decrease, and
+/// must not exceed the number of indices (IndexError).
+Tensor embedding_bag(const Tensor& indices, const Tensor& weight, const EmbeddingBagFuncOptions& options = {});
+
+inline Tensor one_hot(const Tensor& x, int64_t num_classes = -1, Loc where = Loc::current()) {
+  return gradus::one_hot(x, num_classes, where);
+}
+
+}  // namespace functional
+
+// ---- Layers ----
+
+namespace detail {
+
+/// Base of layers with the parameter `weight` (num_embeddings, embedding_dim).
+template <class Derived, class Options>
+struct TableLayer : Layer<Derived, Options> {
+  TableLayer(int64_t num_embeddings, int64_t embedding_dim) : TableLayer(Options(num_embeddings, embedding_dim)) {}
+  explicit TableLayer(const Options& options_) : Layer<Derived, Options>(options_) { TableLayer::reset(); }
+  void reset() override;
+  /// N(0, 1), with zeros for padding_idx.
+  void reset_parameters();
+
+  Tensor weight;
+};
+
 }  // namespace detail
 
 /// Looks up rows of the parameter `weight` (num_embeddings, embedding_dim): int64 indices x (…) to (…, embedding_dim).
-struct EmbeddingImpl : Cloneable<EmbeddingImpl> {
-  EmbeddingImpl(int64_t num_embeddings, int64_t embedding_dim)
-      : EmbeddingImpl(EmbeddingOptions(num_embeddings, embedding_dim)) {}
-  explicit EmbeddingImpl(const EmbeddingOptions& options_) : options(options_) { EmbeddingImpl::reset(); }
-  void reset() override;
-  void reset_parameters();
+struct EmbeddingImpl : detail::TableLayer<EmbeddingImpl, EmbeddingOptions> {
+  using TableLayer::TableLayer;
   Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-
-  EmbeddingOptions options;
-  Tensor weight;
 };
 
 class Embedding : public ModuleHolder<EmbeddingImpl> {
@@ -64,4 +149,21 @@ class Embedding : public ModuleHolder<EmbeddingImpl> {
   static Embedding from_pretrained(const Tensor& embeddings, const EmbeddingFromPretrainedOptions& options = {});
 };
 
-}  // namespace gradus::nn
+/// functional::embedding_bag over the parameter `weight`.
+struct EmbeddingBagImpl : detail::TableLayer<EmbeddingBagImpl, EmbeddingBagOptions> {
+  using TableLayer::TableLayer;
+  Tensor forward(const Tensor& indices, const Tensor& offsets = {}, const Tensor& per_sample_weights = {});
+};
+
+/// Holder of EmbeddingBagImpl.
+class EmbeddingBag : public ModuleHolder<EmbeddingBagImpl> {
+ public:
+  using ModuleHolder<EmbeddingBagImpl>::ModuleHolder;
+  using Impl = EmbeddingBagImpl;
+  /// Makes a layer with the table `embeddings` (num_embeddings, embedding_dim), which is not trained if `freeze`.
+  static EmbeddingBag from_pretrained(const Tensor& embeddings, bool freeze = true,
+                                      EmbeddingBagMode mode = EmbeddingBagMode::mean);
+};
+
+}  // namespace nn
+}  // namespace gradus

@@ -1,9 +1,68 @@
-// Functional: a module that calls a function.
+// Layers that call a function: the base of those without parameters, which are options and a function of
+// nn::functional, and Functional, which calls any function.
 #pragma once
 
-#include <gradus/layers/module.h>
+#include <gradus/core/options.h>
+#include <gradus/layers/module/layer_printer.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus::nn {
+
+namespace detail {
+
+struct NoOptions {};
+template <class Options>
+concept PrintsItself = requires(const Options& options, LayerPrinter& printer) {
+  options.print(printer);
+};
+
+/// Base of layers with options, which it prints by options.print(LayerPrinter&), if there is that.
+template <class Derived, class Options = NoOptions, class Base = Module>
+struct Layer : Cloneable<Derived, Base> {
+  Layer() requires std::is_default_constructible_v<Options>
+  = default;
+  explicit Layer(const Options& options_) : options(options_) {}
+  void reset() override {}
+  void pretty_print(std::ostream& stream) const override {
+    LayerPrinter printer(stream, typeid(Derived));
+    if constexpr (PrintsItself<Options>) options.print(printer);
+  }
+
+  Options options;
+};
+
+/// Base of layers whose forward(x…) is kFunction(x…, options, where), or kFunction(x…, where) without options. The
+/// specialisations take the types of the tensors from the parameters of the function:
+///   struct ELUImpl : detail::FunctionLayer<ELUImpl, functional::elu> { using FunctionLayer::FunctionLayer; };
+template <class Derived, auto kFunction, class Function = std::remove_pointer_t<decltype(kFunction)>, class... Tensors>
+struct FunctionLayer;
+
+template <class Derived, auto kFunction, class... Parameters, class... Tensors>
+struct FunctionLayer<Derived, kFunction, Tensor(const Tensor&, Parameters...), Tensors...>
+    : FunctionLayer<Derived, kFunction, Tensor(Parameters...), Tensors..., Tensor> {
+  using FunctionLayer<Derived, kFunction, Tensor(Parameters...), Tensors..., Tensor>::FunctionLayer;
+};
+
+template <class Derived, auto kFunction, class Options, class... Tensors>
+requires(
+    !std::same_as<Options, Tensor>) struct FunctionLayer<Derived, kFunction, Tensor(const Options&, Loc), Tensors...>
+    : Layer<Derived, Options> {
+  using Layer<Derived, Options>::Layer;
+  Tensor forward(const Tensors&... x) {
+    const auto frame = this->enter();
+    return kFunction(x..., this->options, Loc{});
+  }
+};
+
+template <class Derived, auto kFunction, class... Tensors>
+struct FunctionLayer<Derived, kFunction, Tensor(Loc), Tensors...> : Layer<Derived> {
+  Tensor forward(const Tensors&... x) {
+    const auto frame = this->enter();
+    return kFunction(x..., Loc{});
+  }
+};
+
+}  // namespace detail
 
 /// Calls function(x, args…): nn::Functional(relu), nn::Functional(log_softmax, 1), nn::Functional([](Tensor x) { … }).
 /// Operators have a last parameter of type SourceLocation, and some an optional parameter before it; both may be
@@ -26,9 +85,12 @@ struct FunctionalImpl : Cloneable<FunctionalImpl> {
           else return function(x, args..., std::nullopt, SourceLocation{});
         }) {}
   void reset() override {}
-  Tensor forward(const Tensor& x);
+  Tensor forward(const Tensor& x) {
+    const auto frame = enter();
+    return function_(x);
+  }
   Tensor operator()(const Tensor& x) { return forward(x); }
-  void pretty_print(std::ostream& stream) const override;
+  void pretty_print(std::ostream& stream) const override { detail::LayerPrinter(stream, "Functional"); }
 
  private:
   Function function_;

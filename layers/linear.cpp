@@ -1,15 +1,14 @@
 #include <gradus/layers/linear.h>
 
-#include <ostream>
-#include <utility>
+#include <cmath>
 
+#include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/autograd/ops/linear_algebra.h>
-#include <gradus/layers/init.h>
+#include <gradus/layers/module/init.h>
 
 namespace gradus::nn {
 
-LinearImpl::LinearImpl(const LinearOptions& options) : options(options) { LinearImpl::reset(); }
+LinearImpl::LinearImpl(const LinearOptions& options) : Layer(options) { LinearImpl::reset(); }
 
 void LinearImpl::reset() {
   GRADUS_CHECK(options.in_features() >= 0 && options.out_features() >= 0, ValueError, "Linear from ",
@@ -26,20 +25,38 @@ Tensor LinearImpl::forward(const Tensor& x) {
   return linear(x, weight, bias);
 }
 
-void LinearImpl::pretty_print(std::ostream& stream) const {
-  stream << "gradus::nn::Linear(in_features=" << options.in_features() << ", out_features=" << options.out_features()
-         << ", bias=" << (options.bias() ? "true" : "false") << ")";
+void BilinearImpl::reset() {
+  const int64_t in1 = options.in1_features(), in2 = options.in2_features(), out = options.out_features();
+  GRADUS_CHECK(in1 > 0 && in2 > 0 && out > 0, ValueError, "Bilinear from ", in1, " and ", in2, " to ", out,
+               " features");
+  weight = register_parameter("weight", empty({out, in1, in2}));
+  bias = register_parameter("bias", options.bias() ? empty({out}) : Tensor());
+  reset_parameters();
 }
 
-void IdentityImpl::pretty_print(std::ostream& stream) const { stream << "gradus::nn::Identity()"; }
+void BilinearImpl::reset_parameters() {
+  const double bound = 1 / std::sqrt(static_cast<double>(weight.size(1)));
+  init::uniform_(weight, -bound, bound);
+  if (bias.defined()) init::uniform_(bias, -bound, bound);
+}
 
-Tensor FlattenImpl::forward(const Tensor& x) {
+Tensor BilinearImpl::forward(const Tensor& a, const Tensor& b) {
   const auto frame = enter();
-  return x.flatten(options.start_dim(), options.end_dim());
-}
-
-void FlattenImpl::pretty_print(std::ostream& stream) const {
-  stream << "gradus::nn::Flatten(start_dim=" << options.start_dim() << ", end_dim=" << options.end_dim() << ")";
+  const OpScope op("bilinear", Loc{});
+  const int64_t in1 = options.in1_features(), in2 = options.in2_features(), out = options.out_features();
+  GRADUS_CHECK(a.dim() > 0 && b.dim() > 0 && a.size(-1) == in1 && b.size(-1) == in2, ShapeError, "inputs of shape (…, ",
+               in1, ") and (…, ", in2, ") are needed, got ", a.sizes(), " and ", b.sizes());
+  Shape lead = a.sizes(), other = b.sizes();
+  lead.resize(lead.size() - 1), other.resize(other.size() - 1);
+  GRADUS_CHECK(lead == other, ShapeError, "the inputs have different leading sizes: ", a.sizes(), " and ", b.sizes());
+  const int64_t rows = numel_of(lead);
+  lead.push_back(out);
+  const auto product = [&](const Tensor& a, const Tensor& b, const Tensor& weight, const Tensor& bias) {
+    const Tensor left = a.reshape({rows, in1}).matmul(weight.permute({1, 0, 2}).reshape({in1, out * in2}));
+    const Tensor y = left.view({rows, out, in2}).matmul(b.reshape({rows, in2, 1})).squeeze(-1);  // (rows, out)
+    return (bias.defined() ? y + bias : y).reshape(lead);
+  };
+  return composed(op, product, a, b, weight, bias);
 }
 
 Tensor UnflattenImpl::forward(const Tensor& x) {
@@ -52,11 +69,9 @@ Tensor UnflattenImpl::forward(const Tensor& x) {
   return x.view(shape);
 }
 
-void UnflattenImpl::pretty_print(std::ostream& stream) const {
-  stream << "gradus::nn::Unflatten(dim=" << options.dim() << ", unflattened_size={";
-  const char* separator = "";
-  for (int64_t size : options.sizes()) stream << std::exchange(separator, ", ") << size;
-  stream << "})";
+void UnflattenOptions::print(detail::LayerPrinter& printer) const {
+  const std::string list = detail::OptionText(sizes_).text;
+  printer("dim", dim_)("unflattened_size", "{" + list.substr(1, list.size() - 2) + "}");
 }
 
 }  // namespace gradus::nn

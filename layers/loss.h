@@ -1,10 +1,10 @@
-// Losses as modules. Formulas and broadcasting rules are in autograd/ops/nn/loss.h. The reduction is kMean,
-// kSum or kNone.
+// Losses, and distances and similarities of vectors: options, functions of nn::functional, and layers. Formulas and
+// broadcasting rules are in autograd/ops/nn/loss.h and loss.h. The reduction is kMean, kSum or kNone.
 #pragma once
 
+#include <gradus/autograd/ops/linear_algebra.h>
 #include <gradus/autograd/ops/nn/loss.h>
-#include <gradus/core/options.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/functional_layer.h>
 
 namespace gradus {
 
@@ -13,55 +13,39 @@ inline constexpr Reduction kNone = Reduction::none, kMean = Reduction::mean, kSu
 
 namespace nn {
 
+// ---- Options. Functions have those of layers, under names that end in FuncOptions. ----
+
+struct CosineSimilarityOptions {
+  void print(detail::LayerPrinter& printer) const { printer("dim", dim_)("eps", eps_); }
+  GRADUS_ARG(int64_t, dim) = 1;
+  GRADUS_ARG(double, eps) = 1e-8;
+};
+
+struct PairwiseDistanceOptions {
+  void print(detail::LayerPrinter& printer) const { printer("p", p_)("eps", eps_)("keepdim", keepdim_); }
+  GRADUS_ARG(double, p) = 2;
+  GRADUS_ARG(double, eps) = 1e-6;
+  GRADUS_ARG(bool, keepdim) = false;
+};
+
 struct MSELossOptions {
   MSELossOptions(Reduction reduction = kMean) : reduction_(reduction) {}  // NOLINT(google-explicit-constructor)
   GRADUS_ARG(Reduction, reduction);
 };
-/// (x - target)².
-struct MSELossImpl : detail::PlainLayer<MSELossImpl, MSELossOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x, const Tensor& target);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(MSELoss);
-
-struct L1LossOptions {
-  L1LossOptions(Reduction reduction = kMean) : reduction_(reduction) {}  // NOLINT(google-explicit-constructor)
-  GRADUS_ARG(Reduction, reduction);
-};
-/// |x - target|.
-struct L1LossImpl : detail::PlainLayer<L1LossImpl, L1LossOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x, const Tensor& target);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(L1Loss);
+using L1LossOptions = MSELossOptions;
+using SoftMarginLossOptions = MSELossOptions;
 
 struct SmoothL1LossOptions {
   SmoothL1LossOptions(Reduction reduction = kMean) : reduction_(reduction) {}  // NOLINT(google-explicit-constructor)
   GRADUS_ARG(Reduction, reduction);
   GRADUS_ARG(double, beta) = 1;
 };
-/// With d = |x - target|: d² / (2 beta) where d < beta, else d - beta / 2.
-struct SmoothL1LossImpl : detail::PlainLayer<SmoothL1LossImpl, SmoothL1LossOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x, const Tensor& target);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(SmoothL1Loss);
 
 struct HuberLossOptions {
   HuberLossOptions(Reduction reduction = kMean) : reduction_(reduction) {}  // NOLINT(google-explicit-constructor)
   GRADUS_ARG(Reduction, reduction);
   GRADUS_ARG(double, delta) = 1;
 };
-/// d² / 2 where d = |x - target| <= delta, else delta (d - delta / 2).
-struct HuberLossImpl : detail::PlainLayer<HuberLossImpl, HuberLossOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x, const Tensor& target);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(HuberLoss);
 
 struct PoissonNLLLossOptions {
   GRADUS_ARG(bool, log_input) = true;
@@ -69,38 +53,18 @@ struct PoissonNLLLossOptions {
   GRADUS_ARG(double, eps) = 1e-8;
   GRADUS_ARG(Reduction, reduction) = kMean;
 };
-/// exp(x) - target x, or x - target log(x + eps) without log_input. full adds Stirling's approximation of log(target!).
-struct PoissonNLLLossImpl : detail::PlainLayer<PoissonNLLLossImpl, PoissonNLLLossOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x, const Tensor& target);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(PoissonNLLLoss);
 
 struct BCELossOptions {
   GRADUS_ARG(Tensor, weight);
   GRADUS_ARG(Reduction, reduction) = kMean;
 };
-/// -weight (target log x + (1 - target) log(1 - x)) for probabilities x.
-struct BCELossImpl : detail::PlainLayer<BCELossImpl, BCELossOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x, const Tensor& target);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(BCELoss);
+using MultiLabelSoftMarginLossOptions = BCELossOptions;
 
 struct BCEWithLogitsLossOptions {
   GRADUS_ARG(Tensor, weight);
   GRADUS_ARG(Reduction, reduction) = kMean;
   GRADUS_ARG(Tensor, pos_weight);
 };
-/// BCELoss of sigmoid(x), computed without overflow for large x. pos_weight multiplies the term with target.
-struct BCEWithLogitsLossImpl : detail::PlainLayer<BCEWithLogitsLossImpl, BCEWithLogitsLossOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x, const Tensor& target);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(BCEWithLogitsLoss);
 
 struct KLDivLossOptions {
   KLDivLossOptions(KLDivReduction reduction = kMean) : reduction_(reduction) {}  // NOLINT(google-explicit-constructor)
@@ -109,118 +73,46 @@ struct KLDivLossOptions {
   GRADUS_ARG(KLDivReduction, reduction);
   GRADUS_ARG(bool, log_target) = false;
 };
-/// target (log target - x) for log-probabilities x. With log_target, target already is a logarithm.
-struct KLDivLossImpl : detail::PlainLayer<KLDivLossImpl, KLDivLossOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x, const Tensor& target);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(KLDivLoss);
-
-struct SoftMarginLossOptions {
-  SoftMarginLossOptions(Reduction reduction = kMean) : reduction_(reduction) {}  // NOLINT(google-explicit-constructor)
-  GRADUS_ARG(Reduction, reduction);
-};
-/// log(1 + exp(-target x)), where target is 1 or -1.
-struct SoftMarginLossImpl : detail::PlainLayer<SoftMarginLossImpl, SoftMarginLossOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x, const Tensor& target);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(SoftMarginLoss);
-
-struct MultiLabelSoftMarginLossOptions {
-  GRADUS_ARG(Tensor, weight);
-  GRADUS_ARG(Reduction, reduction) = kMean;
-};
-/// Mean over the classes of weight times BCEWithLogitsLoss, for x (…, C).
-struct MultiLabelSoftMarginLossImpl
-    : detail::PlainLayer<MultiLabelSoftMarginLossImpl, MultiLabelSoftMarginLossOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x, const Tensor& target);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(MultiLabelSoftMarginLoss);
 
 struct HingeEmbeddingLossOptions {
+  void print(detail::LayerPrinter& printer) const { printer("margin", margin_); }
   GRADUS_ARG(double, margin) = 1;
   GRADUS_ARG(Reduction, reduction) = kMean;
 };
-/// x where target is 1, max(0, margin - x) where it is -1.
-struct HingeEmbeddingLossImpl : detail::PlainLayer<HingeEmbeddingLossImpl, HingeEmbeddingLossOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x, const Tensor& target);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(HingeEmbeddingLoss);
 
 struct MarginRankingLossOptions {
   GRADUS_ARG(double, margin) = 0;
   GRADUS_ARG(Reduction, reduction) = kMean;
 };
-/// max(0, -target (x1 - x2) + margin).
-struct MarginRankingLossImpl : detail::PlainLayer<MarginRankingLossImpl, MarginRankingLossOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x1, const Tensor& x2, const Tensor& target);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(MarginRankingLoss);
 
 struct TripletMarginLossOptions {
+  void print(detail::LayerPrinter& printer) const { printer("margin", margin_)("p", p_)("eps", eps_)("swap", swap_); }
   GRADUS_ARG(double, margin) = 1;
   GRADUS_ARG(double, p) = 2;
   GRADUS_ARG(double, eps) = 1e-6;
   GRADUS_ARG(bool, swap) = false;
   GRADUS_ARG(Reduction, reduction) = kMean;
 };
-/// max(0, |anchor - positive| - |anchor - negative| + margin) with the p-norm. swap uses the smaller of the distances
-/// from the negative to anchor and to positive.
-struct TripletMarginLossImpl : detail::PlainLayer<TripletMarginLossImpl, TripletMarginLossOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& anchor, const Tensor& positive, const Tensor& negative);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(TripletMarginLoss);
 
 struct CosineEmbeddingLossOptions {
+  void print(detail::LayerPrinter& printer) const { printer("margin", margin_); }
   GRADUS_ARG(double, margin) = 0;
   GRADUS_ARG(Reduction, reduction) = kMean;
 };
-/// 1 - cos(x1, x2) where target is 1, max(0, cos(x1, x2) - margin) where it is -1.
-struct CosineEmbeddingLossImpl : detail::PlainLayer<CosineEmbeddingLossImpl, CosineEmbeddingLossOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x1, const Tensor& x2, const Tensor& target);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(CosineEmbeddingLoss);
 
 struct MultiMarginLossOptions {
+  void print(detail::LayerPrinter& printer) const { printer("p", p_)("margin", margin_); }
   GRADUS_ARG(int64_t, p) = 1;
   GRADUS_ARG(double, margin) = 1;
   GRADUS_ARG(Tensor, weight);
   GRADUS_ARG(Reduction, reduction) = kMean;
 };
-/// Mean over the classes i that are not target of weight[target] max(0, margin - x[target] + x[i])^p.
-struct MultiMarginLossImpl : detail::PlainLayer<MultiMarginLossImpl, MultiMarginLossOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x, const Tensor& target);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(MultiMarginLoss);
 
 struct NLLLossOptions {
   GRADUS_ARG(Tensor, weight);
   GRADUS_ARG(int64_t, ignore_index) = -100;
   GRADUS_ARG(Reduction, reduction) = kMean;
 };
-/// -x[target] for log-probabilities x (N, C, …) and int64 classes target (N, …). Targets equal to ignore_index are
-/// skipped; weight (C), if set, weights the classes.
-struct NLLLossImpl : detail::PlainLayer<NLLLossImpl, NLLLossOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x, const Tensor& target);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(NLLLoss);
 
 struct CrossEntropyLossOptions {
   GRADUS_ARG(Tensor, weight);
@@ -228,12 +120,234 @@ struct CrossEntropyLossOptions {
   GRADUS_ARG(Reduction, reduction) = kMean;
   GRADUS_ARG(double, label_smoothing) = 0;
 };
+
+// ---- Functions ----
+
+namespace functional {
+
+using CosineSimilarityFuncOptions = CosineSimilarityOptions;
+inline Tensor cosine_similarity(const Tensor& a, const Tensor& b, const CosineSimilarityFuncOptions& options = {},
+                                Loc where = Loc::current()) {
+  return gradus::cosine_similarity(a, b, options.dim(), options.eps(), where);
+}
+using PairwiseDistanceFuncOptions = PairwiseDistanceOptions;
+inline Tensor pairwise_distance(const Tensor& a, const Tensor& b, const PairwiseDistanceFuncOptions& options = {},
+                                Loc where = Loc::current()) {
+  return gradus::pairwise_distance(a, b, options.p(), options.eps(), options.keepdim(), where);
+}
+using MSELossFuncOptions = MSELossOptions;
+inline Tensor mse_loss(const Tensor& x, const Tensor& target, const MSELossFuncOptions& options = {},
+                       Loc where = Loc::current()) {
+  return gradus::mse_loss(x, target, options.reduction(), where);
+}
+using L1LossFuncOptions = L1LossOptions;
+inline Tensor l1_loss(const Tensor& x, const Tensor& target, const L1LossFuncOptions& options = {},
+                      Loc where = Loc::current()) {
+  return gradus::l1_loss(x, target, options.reduction(), where);
+}
+using SmoothL1LossFuncOptions = SmoothL1LossOptions;
+inline Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, const SmoothL1LossFuncOptions& options = {},
+                             Loc where = Loc::current()) {
+  return gradus::smooth_l1_loss(x, target, options.reduction(), options.beta(), where);
+}
+using HuberLossFuncOptions = HuberLossOptions;
+inline Tensor huber_loss(const Tensor& x, const Tensor& target, const HuberLossFuncOptions& options = {},
+                         Loc where = Loc::current()) {
+  return gradus::huber_loss(x, target, options.reduction(), options.delta(), where);
+}
+using PoissonNLLLossFuncOptions = PoissonNLLLossOptions;
+inline Tensor poisson_nll_loss(const Tensor& x, const Tensor& target, const PoissonNLLLossFuncOptions& options = {},
+                               Loc where = Loc::current()) {
+  return gradus::poisson_nll_loss(x, target, options.log_input(), options.full(), options.eps(), options.reduction(),
+                                  where);
+}
+using BinaryCrossEntropyFuncOptions = BCELossOptions;
+inline Tensor binary_cross_entropy(const Tensor& x, const Tensor& target,
+                                   const BinaryCrossEntropyFuncOptions& options = {}, Loc where = Loc::current()) {
+  return gradus::binary_cross_entropy(x, target, options.weight(), options.reduction(), where);
+}
+using BinaryCrossEntropyWithLogitsFuncOptions = BCEWithLogitsLossOptions;
+inline Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target,
+                                               const BinaryCrossEntropyWithLogitsFuncOptions& options = {},
+                                               Loc where = Loc::current()) {
+  return gradus::binary_cross_entropy_with_logits(x, target, options.weight(), options.pos_weight(),
+                                                  options.reduction(), where);
+}
+using KLDivFuncOptions = KLDivLossOptions;
+inline Tensor kl_div(const Tensor& x, const Tensor& target, const KLDivFuncOptions& options = {},
+                     Loc where = Loc::current()) {
+  return gradus::kl_div(x, target, options.reduction(), options.log_target(), where);
+}
+using SoftMarginLossFuncOptions = SoftMarginLossOptions;
+inline Tensor soft_margin_loss(const Tensor& x, const Tensor& target, const SoftMarginLossFuncOptions& options = {},
+                               Loc where = Loc::current()) {
+  return gradus::soft_margin_loss(x, target, options.reduction(), where);
+}
+using MultilabelSoftMarginLossFuncOptions = MultiLabelSoftMarginLossOptions;
+inline Tensor multilabel_soft_margin_loss(const Tensor& x, const Tensor& target,
+                                          const MultilabelSoftMarginLossFuncOptions& options = {},
+                                          Loc where = Loc::current()) {
+  return gradus::multilabel_soft_margin_loss(x, target, options.weight(), options.reduction(), where);
+}
+using HingeEmbeddingLossFuncOptions = HingeEmbeddingLossOptions;
+inline Tensor hinge_embedding_loss(const Tensor& x, const Tensor& target,
+                                   const HingeEmbeddingLossFuncOptions& options = {}, Loc where = Loc::current()) {
+  return gradus::hinge_embedding_loss(x, target, options.margin(), options.reduction(), where);
+}
+using MarginRankingLossFuncOptions = MarginRankingLossOptions;
+inline Tensor margin_ranking_loss(const Tensor& x1, const Tensor& x2, const Tensor& target,
+                                  const MarginRankingLossFuncOptions& options = {}, Loc where = Loc::current()) {
+  return gradus::margin_ranking_loss(x1, x2, target, options.margin(), options.reduction(), where);
+}
+using TripletMarginLossFuncOptions = TripletMarginLossOptions;
+inline Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
+                                  const TripletMarginLossFuncOptions& options = {}, Loc where = Loc::current()) {
+  return gradus::triplet_margin_loss(anchor, positive, negative, options.margin(), options.p(), options.eps(),
+                                     options.swap(), options.reduction(), where);
+}
+using CosineEmbeddingLossFuncOptions = CosineEmbeddingLossOptions;
+inline Tensor cosine_embedding_loss(const Tensor& x1, const Tensor& x2, const Tensor& target,
+                                    const CosineEmbeddingLossFuncOptions& options = {}, Loc where = Loc::current()) {
+  return gradus::cosine_embedding_loss(x1, x2, target, options.margin(), options.reduction(), where);
+}
+using MultiMarginLossFuncOptions = MultiMarginLossOptions;
+inline Tensor multi_margin_loss(const Tensor& x, const Tensor& target, const MultiMarginLossFuncOptions& options = {},
+                                Loc where = Loc::current()) {
+  return gradus::multi_margin_loss(x, target, options.p(), options.margin(), options.weight(), options.reduction(),
+                                   where);
+}
+using NLLLossFuncOptions = NLLLossOptions;
+inline Tensor nll_loss(const Tensor& x, const Tensor& target, const NLLLossFuncOptions& options = {},
+                       Loc where = Loc::current()) {
+  return gradus::nll_loss(x, target, options.weight(), options.reduction(), options.ignore_index(), where);
+}
+using CrossEntropyFuncOptions = CrossEntropyLossOptions;
+inline Tensor cross_entropy(const Tensor& x, const Tensor& target, const CrossEntropyFuncOptions& options = {},
+                            Loc where = Loc::current()) {
+  return gradus::cross_entropy(x, target, options.weight(), options.reduction(), options.ignore_index(),
+                               options.label_smoothing(), where);
+}
+
+}  // namespace functional
+
+// ---- Layers ----
+
+/// a · b / (max(|a|, eps) max(|b|, eps)) along `dim`.
+struct CosineSimilarityImpl : detail::FunctionLayer<CosineSimilarityImpl, functional::cosine_similarity> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(CosineSimilarity);
+
+/// The p-norm of a - b + eps along the last dimension.
+struct PairwiseDistanceImpl : detail::FunctionLayer<PairwiseDistanceImpl, functional::pairwise_distance> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(PairwiseDistance);
+
+/// (x - target)².
+struct MSELossImpl : detail::FunctionLayer<MSELossImpl, functional::mse_loss> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(MSELoss);
+
+/// |x - target|.
+struct L1LossImpl : detail::FunctionLayer<L1LossImpl, functional::l1_loss> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(L1Loss);
+
+/// With d = |x - target|: d² / (2 beta) where d < beta, else d - beta / 2.
+struct SmoothL1LossImpl : detail::FunctionLayer<SmoothL1LossImpl, functional::smooth_l1_loss> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(SmoothL1Loss);
+
+/// d² / 2 where d = |x - target| <= delta, else delta (d - delta / 2).
+struct HuberLossImpl : detail::FunctionLayer<HuberLossImpl, functional::huber_loss> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(HuberLoss);
+
+/// exp(x) - target x, or x - target log(x + eps) without log_input. full adds Stirling's approximation of log(target!).
+struct PoissonNLLLossImpl : detail::FunctionLayer<PoissonNLLLossImpl, functional::poisson_nll_loss> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(PoissonNLLLoss);
+
+/// -weight (target log x + (1 - target) log(1 - x)) for probabilities x.
+struct BCELossImpl : detail::FunctionLayer<BCELossImpl, functional::binary_cross_entropy> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(BCELoss);
+
+/// BCELoss of sigmoid(x), computed without overflow for large x. pos_weight multiplies the term with target.
+struct BCEWithLogitsLossImpl
+    : detail::FunctionLayer<BCEWithLogitsLossImpl, functional::binary_cross_entropy_with_logits> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(BCEWithLogitsLoss);
+
+/// target (log target - x) for log-probabilities x. With log_target, target already is a logarithm.
+struct KLDivLossImpl : detail::FunctionLayer<KLDivLossImpl, functional::kl_div> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(KLDivLoss);
+
+/// log(1 + exp(-target x)), where target is 1 or -1.
+struct SoftMarginLossImpl : detail::FunctionLayer<SoftMarginLossImpl, functional::soft_margin_loss> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(SoftMarginLoss);
+
+/// Mean over the classes of weight times BCEWithLogitsLoss, for x (…, C).
+struct MultiLabelSoftMarginLossImpl
+    : detail::FunctionLayer<MultiLabelSoftMarginLossImpl, functional::multilabel_soft_margin_loss> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(MultiLabelSoftMarginLoss);
+
+/// x where target is 1, max(0, margin - x) where it is -1.
+struct HingeEmbeddingLossImpl : detail::FunctionLayer<HingeEmbeddingLossImpl, functional::hinge_embedding_loss> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(HingeEmbeddingLoss);
+
+/// max(0, -target (x1 - x2) + margin).
+struct MarginRankingLossImpl : detail::FunctionLayer<MarginRankingLossImpl, functional::margin_ranking_loss> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(MarginRankingLoss);
+
+/// max(0, |anchor - positive| - |anchor - negative| + margin) with the p-norm. swap uses the smaller of the distances
+/// from the negative to anchor and to positive.
+struct TripletMarginLossImpl : detail::FunctionLayer<TripletMarginLossImpl, functional::triplet_margin_loss> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(TripletMarginLoss);
+
+/// 1 - cos(x1, x2) where target is 1, max(0, cos(x1, x2) - margin) where it is -1.
+struct CosineEmbeddingLossImpl : detail::FunctionLayer<CosineEmbeddingLossImpl, functional::cosine_embedding_loss> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(CosineEmbeddingLoss);
+
+/// Mean over the classes i that are not target of weight[target] max(0, margin - x[target] + x[i])^p.
+struct MultiMarginLossImpl : detail::FunctionLayer<MultiMarginLossImpl, functional::multi_margin_loss> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(MultiMarginLoss);
+
+/// -x[target] for log-probabilities x (N, C, …) and int64 classes target (N, …). Targets equal to ignore_index are
+/// skipped; weight (C), if set, weights the classes.
+struct NLLLossImpl : detail::FunctionLayer<NLLLossImpl, functional::nll_loss> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(NLLLoss);
+
 /// NLLLoss of log_softmax(x). target may also contain class probabilities in x's shape. With label_smoothing e, the
 /// target class has probability 1 - e + e / C and every other class e / C.
-struct CrossEntropyLossImpl : detail::PlainLayer<CrossEntropyLossImpl, CrossEntropyLossOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x, const Tensor& target);
-  void pretty_print(std::ostream& stream) const override;
+struct CrossEntropyLossImpl : detail::FunctionLayer<CrossEntropyLossImpl, functional::cross_entropy> {
+  using FunctionLayer::FunctionLayer;
 };
 GRADUS_MODULE(CrossEntropyLoss);
 

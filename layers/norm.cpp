@@ -2,12 +2,22 @@
 
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/nn/norm.h>
-#include <gradus/layers/init.h>
-#include <gradus/layers/layer_printer.h>
+#include <gradus/layers/module/init.h>
+#include <gradus/layers/module/layer_printer.h>
 
 namespace gradus::nn {
 
 namespace detail {
+
+namespace {
+
+void reset_affine(const Tensor& weight, const Tensor& bias) {
+  if (!weight.defined()) return;
+  init::ones_(weight);
+  init::zeros_(bias);
+}
+
+}  // namespace
 
 template <class Options>
 void NormBase<Options>::register_tensors() {
@@ -25,9 +35,7 @@ void NormBase<Options>::register_tensors() {
 template <class Options>
 void NormBase<Options>::reset_parameters() {
   reset_running_stats();
-  if (!weight.defined()) return;
-  init::ones_(weight);
-  init::zeros_(bias);
+  reset_affine(weight, bias);
 }
 
 template <class Options>
@@ -56,8 +64,7 @@ template <class Options>
 void NormBase<Options>::print(std::ostream& stream, const char* name) const {
   LayerPrinter printer(stream, name);
   printer.value(options.num_features())("eps", options.eps());
-  if (options.momentum()) printer("momentum", *options.momentum());
-  else printer("momentum", "None");
+  printer("momentum", options.momentum() ? OptionText(*options.momentum()) : "None");
   printer("affine", options.affine())("track_running_stats", options.track_running_stats());
 }
 
@@ -120,18 +127,10 @@ void LayerNormImpl::reset() {
   bias = register_parameter("bias", affine ? empty(shape) : Tensor());
   reset_parameters();
 }
-void LayerNormImpl::reset_parameters() {
-  if (!weight.defined()) return;
-  init::ones_(weight);
-  init::zeros_(bias);
-}
+void LayerNormImpl::reset_parameters() { detail::reset_affine(weight, bias); }
 Tensor LayerNormImpl::forward(const Tensor& x) {
   const auto frame = enter();
   return layer_norm(x, options.normalized_shape(), weight, bias, options.eps());
-}
-void LayerNormImpl::pretty_print(std::ostream& stream) const {
-  detail::LayerPrinter(stream, "LayerNorm")
-      .value(options.normalized_shape())("eps", options.eps())("elementwise_affine", options.elementwise_affine());
 }
 
 void GroupNormImpl::reset() {
@@ -142,28 +141,10 @@ void GroupNormImpl::reset() {
   bias = register_parameter("bias", options.affine() ? empty({channels}) : Tensor());
   reset_parameters();
 }
-void GroupNormImpl::reset_parameters() {
-  if (!weight.defined()) return;
-  init::ones_(weight);
-  init::zeros_(bias);
-}
+void GroupNormImpl::reset_parameters() { detail::reset_affine(weight, bias); }
 Tensor GroupNormImpl::forward(const Tensor& x) {
   const auto frame = enter();
   return group_norm(x, options.num_groups(), weight, bias, options.eps());
-}
-void GroupNormImpl::pretty_print(std::ostream& stream) const {
-  detail::LayerPrinter(stream, "GroupNorm")
-      .value(options.num_groups())
-      .value(options.num_channels())("eps", options.eps())("affine", options.affine());
-}
-
-Tensor LocalResponseNormImpl::forward(const Tensor& x) {
-  const auto frame = enter();
-  return local_response_norm(x, options.size(), options.alpha(), options.beta(), options.k());
-}
-void LocalResponseNormImpl::pretty_print(std::ostream& stream) const {
-  detail::LayerPrinter(stream, "LocalResponseNorm")
-      .value(options.size())("alpha", options.alpha())("beta", options.beta())("k", options.k());
 }
 
 }  // namespace gradus::nn

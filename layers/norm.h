@@ -1,41 +1,133 @@
-// Normalisation. Formulas and references are in autograd/ops/nn/norm.h.
+// Normalisation: options, functions of nn::functional, and layers. Formulas and references are in
+// autograd/ops/nn/norm.h.
 #pragma once
 
 #include <functional>
 #include <optional>
 #include <vector>
 
-#include <gradus/core/options.h>
-#include <gradus/layers/module.h>
+#include <gradus/autograd/ops/nn/norm.h>
+#include <gradus/layers/functional_layer.h>
 
 namespace gradus::nn {
 
-/// Options of batch normalisation. Without momentum (std::nullopt), the running statistics are the average over all
-/// batches.
-struct BatchNormOptions {
-  BatchNormOptions(int64_t num_features) : num_features_(num_features) {}  // NOLINT(google-explicit-constructor)
+// ---- Options ----
+
+/// Options of batch and instance normalisation. Without momentum (std::nullopt), the running statistics are the average
+/// over all batches.
+template <bool kByDefault>
+struct NormOptions {
+  NormOptions(int64_t num_features) : num_features_(num_features) {}  // NOLINT(google-explicit-constructor)
   GRADUS_ARG(int64_t, num_features);
   GRADUS_ARG(double, eps) = 1e-5;
   GRADUS_ARG(std::optional<double>, momentum) = 0.1;
   /// True: there are a weight and a bias.
-  GRADUS_ARG(bool, affine) = true;
+  GRADUS_ARG(bool, affine) = kByDefault;
   /// True: keeps running statistics, which are used in evaluation. Otherwise evaluation uses the batch's statistics.
-  GRADUS_ARG(bool, track_running_stats) = true;
+  GRADUS_ARG(bool, track_running_stats) = kByDefault;
 };
+using BatchNormOptions = NormOptions<true>;
 using BatchNorm1dOptions = BatchNormOptions;
 using BatchNorm2dOptions = BatchNormOptions;
 using BNReLU2dOptions = BatchNormOptions;
-
-struct InstanceNormOptions {
-  InstanceNormOptions(int64_t num_features) : num_features_(num_features) {}  // NOLINT(google-explicit-constructor)
-  GRADUS_ARG(int64_t, num_features);
-  GRADUS_ARG(double, eps) = 1e-5;
-  GRADUS_ARG(std::optional<double>, momentum) = 0.1;
-  GRADUS_ARG(bool, affine) = false;
-  GRADUS_ARG(bool, track_running_stats) = false;
-};
+using InstanceNormOptions = NormOptions<false>;
 using InstanceNorm1dOptions = InstanceNormOptions;
 using InstanceNorm2dOptions = InstanceNormOptions;
+
+struct LayerNormOptions {
+  LayerNormOptions(std::vector<int64_t> normalized_shape)
+      : normalized_shape_(std::move(normalized_shape)) {}  // NOLINT(google-explicit-constructor)
+  void print(detail::LayerPrinter& printer) const {
+    printer.value(normalized_shape_)("eps", eps_)("elementwise_affine", elementwise_affine_);
+  }
+  GRADUS_ARG(std::vector<int64_t>, normalized_shape);
+  GRADUS_ARG(double, eps) = 1e-5;
+  GRADUS_ARG(bool, elementwise_affine) = true;
+};
+
+struct GroupNormOptions {
+  GroupNormOptions(int64_t num_groups, int64_t num_channels) : num_groups_(num_groups), num_channels_(num_channels) {}
+  void print(detail::LayerPrinter& printer) const {
+    printer.value(num_groups_).value(num_channels_)("eps", eps_)("affine", affine_);
+  }
+  GRADUS_ARG(int64_t, num_groups);
+  GRADUS_ARG(int64_t, num_channels);
+  GRADUS_ARG(double, eps) = 1e-5;
+  GRADUS_ARG(bool, affine) = true;
+};
+
+struct LocalResponseNormOptions {
+  LocalResponseNormOptions(int64_t size) : size_(size) {}  // NOLINT(google-explicit-constructor)
+  void print(detail::LayerPrinter& printer) const { printer.value(size_)("alpha", alpha_)("beta", beta_)("k", k_); }
+  GRADUS_ARG(int64_t, size);
+  GRADUS_ARG(double, alpha) = 1e-4;
+  GRADUS_ARG(double, beta) = 0.75;
+  GRADUS_ARG(double, k) = 1;
+};
+
+// ---- Functions ----
+
+namespace functional {
+
+/// What the functions of all normalisations have in common.
+template <class Options>
+struct NormFuncOptions {
+  GRADUS_ARG_OF(Options, Tensor, weight) = {};
+  GRADUS_ARG_OF(Options, Tensor, bias) = {};
+  GRADUS_ARG_OF(Options, double, eps) = 1e-5;
+};
+
+struct BatchNormFuncOptions : NormFuncOptions<BatchNormFuncOptions> {
+  GRADUS_ARG(bool, training) = false;
+  GRADUS_ARG(std::optional<double>, momentum) = 0.1;
+};
+inline Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
+                         const BatchNormFuncOptions& options = {}, Loc where = Loc::current()) {
+  return gradus::batch_norm(x, running_mean, running_var, options.weight(), options.bias(), options.training(),
+                            options.momentum().value_or(0), options.eps(), {}, where);
+}
+struct InstanceNormFuncOptions : NormFuncOptions<InstanceNormFuncOptions> {
+  GRADUS_ARG(Tensor, running_mean) = {};
+  GRADUS_ARG(Tensor, running_var) = {};
+  GRADUS_ARG(bool, use_input_stats) = true;
+  GRADUS_ARG(double, momentum) = 0.1;
+};
+inline Tensor instance_norm(const Tensor& x, const InstanceNormFuncOptions& options = {}, Loc where = Loc::current()) {
+  return gradus::instance_norm(x, options.running_mean(), options.running_var(), options.weight(), options.bias(),
+                               options.use_input_stats(), options.momentum(), options.eps(), {}, where);
+}
+struct LayerNormFuncOptions : NormFuncOptions<LayerNormFuncOptions> {
+  LayerNormFuncOptions(std::vector<int64_t> normalized_shape)
+      : normalized_shape_(std::move(normalized_shape)) {}  // NOLINT(google-explicit-constructor)
+  GRADUS_ARG(std::vector<int64_t>, normalized_shape);
+};
+inline Tensor layer_norm(const Tensor& x, const LayerNormFuncOptions& options, Loc where = Loc::current()) {
+  return gradus::layer_norm(x, options.normalized_shape(), options.weight(), options.bias(), options.eps(), where);
+}
+struct GroupNormFuncOptions : NormFuncOptions<GroupNormFuncOptions> {
+  GroupNormFuncOptions(int64_t num_groups) : num_groups_(num_groups) {}  // NOLINT(google-explicit-constructor)
+  GRADUS_ARG(int64_t, num_groups);
+};
+inline Tensor group_norm(const Tensor& x, const GroupNormFuncOptions& options, Loc where = Loc::current()) {
+  return gradus::group_norm(x, options.num_groups(), options.weight(), options.bias(), options.eps(), where);
+}
+using LocalResponseNormFuncOptions = LocalResponseNormOptions;
+inline Tensor local_response_norm(const Tensor& x, const LocalResponseNormFuncOptions& options,
+                                  Loc where = Loc::current()) {
+  return gradus::local_response_norm(x, options.size(), options.alpha(), options.beta(), options.k(), where);
+}
+struct NormalizeFuncOptions {
+  GRADUS_ARG(double, p) = 2;
+  GRADUS_ARG(int64_t, dim) = 1;
+  GRADUS_ARG(double, eps) = 1e-12;
+};
+inline Tensor normalize(const Tensor& x, const NormalizeFuncOptions& options = {}, Loc where = Loc::current()) {
+  return gradus::normalize(x, options.p(), options.dim(), options.eps(), where);
+}
+
+}  // namespace functional
+
+// ---- Layers ----
 
 namespace detail {
 
@@ -121,66 +213,36 @@ struct InstanceNorm2dImpl : Cloneable<InstanceNorm2dImpl, detail::NormBase<Insta
 };
 GRADUS_MODULE(InstanceNorm2d);
 
-struct LayerNormOptions {
-  LayerNormOptions(std::vector<int64_t> normalized_shape)
-      : normalized_shape_(std::move(normalized_shape)) {}  // NOLINT(google-explicit-constructor)
-  GRADUS_ARG(std::vector<int64_t>, normalized_shape);
-  GRADUS_ARG(double, eps) = 1e-5;
-  GRADUS_ARG(bool, elementwise_affine) = true;
-};
-
 /// x (…, normalized_shape), normalised for each sample over its last dimensions. Parameters `weight` (ones) and `bias`
 /// (zeros) of that shape.
-struct LayerNormImpl : Cloneable<LayerNormImpl> {
+struct LayerNormImpl : detail::Layer<LayerNormImpl, LayerNormOptions> {
   explicit LayerNormImpl(std::vector<int64_t> normalized_shape)
       : LayerNormImpl(LayerNormOptions(std::move(normalized_shape))) {}
-  explicit LayerNormImpl(const LayerNormOptions& options_) : options(options_) { LayerNormImpl::reset(); }
+  explicit LayerNormImpl(const LayerNormOptions& options_) : Layer(options_) { LayerNormImpl::reset(); }
   void reset() override;
   void reset_parameters();
   Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
 
-  LayerNormOptions options;
   Tensor weight, bias;
 };
 GRADUS_MODULE(LayerNorm);
 
-struct GroupNormOptions {
-  GroupNormOptions(int64_t num_groups, int64_t num_channels) : num_groups_(num_groups), num_channels_(num_channels) {}
-  GRADUS_ARG(int64_t, num_groups);
-  GRADUS_ARG(int64_t, num_channels);
-  GRADUS_ARG(double, eps) = 1e-5;
-  GRADUS_ARG(bool, affine) = true;
-};
-
 /// x (N, C, …), normalised for each group of channels of each sample. Parameters `weight` (ones) and `bias` (zeros) of
 /// (C).
-struct GroupNormImpl : Cloneable<GroupNormImpl> {
+struct GroupNormImpl : detail::Layer<GroupNormImpl, GroupNormOptions> {
   GroupNormImpl(int64_t num_groups, int64_t num_channels) : GroupNormImpl(GroupNormOptions(num_groups, num_channels)) {}
-  explicit GroupNormImpl(const GroupNormOptions& options_) : options(options_) { GroupNormImpl::reset(); }
+  explicit GroupNormImpl(const GroupNormOptions& options_) : Layer(options_) { GroupNormImpl::reset(); }
   void reset() override;
   void reset_parameters();
   Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
 
-  GroupNormOptions options;
   Tensor weight, bias;
 };
 GRADUS_MODULE(GroupNorm);
 
-struct LocalResponseNormOptions {
-  LocalResponseNormOptions(int64_t size) : size_(size) {}  // NOLINT(google-explicit-constructor)
-  GRADUS_ARG(int64_t, size);
-  GRADUS_ARG(double, alpha) = 1e-4;
-  GRADUS_ARG(double, beta) = 0.75;
-  GRADUS_ARG(double, k) = 1;
-};
-
 /// x / (k + alpha avg(x²))^beta, the average over `size` neighbouring channels.
-struct LocalResponseNormImpl : detail::PlainLayer<LocalResponseNormImpl, LocalResponseNormOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
+struct LocalResponseNormImpl : detail::FunctionLayer<LocalResponseNormImpl, functional::local_response_norm> {
+  using FunctionLayer::FunctionLayer;
 };
 GRADUS_MODULE(LocalResponseNorm);
 

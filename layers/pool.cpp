@@ -1,101 +1,42 @@
 #include <gradus/layers/pool.h>
 
-#include <gradus/layers/layer_printer.h>
+#include <vector>
+
+#include <gradus/autograd/ops/elementwise.h>
+#include <gradus/autograd/ops/reduce.h>
+#include <gradus/autograd/ops/shape.h>
 
 namespace gradus::nn {
 
-namespace {
-
-template <class Options>
-void print_max_pool(std::ostream& stream, const char* name, const Options& options) {
-  detail::LayerPrinter(stream, name)("kernel_size", options.kernel_size())("stride", options.stride())(
-      "padding", options.padding())("dilation", options.dilation())("ceil_mode", options.ceil_mode());
+std::tuple<Tensor, Tensor> functional::adaptive_max_pool2d_with_indices(const Tensor& x,
+                                                                        const AdaptiveMaxPool2dOptions& options) {
+  GRADUS_CHECK((x.dim() == 3 || x.dim() == 4) && x.numel() > 0, ShapeError,
+               "adaptive_max_pool2d_with_indices takes images (N, C, H, W) or (C, H, W), got shape ", x.sizes());
+  const int64_t height = x.size(-2), width = x.size(-1);
+  const int64_t h = options.output_size().h.value_or(height), w = options.output_size().w.value_or(width);
+  GRADUS_CHECK(h > 0 && w > 0, ValueError, "output_size must be positive, got (", h, ", ", w, ")");
+  const auto begin_of = [](int64_t part, int64_t parts, int64_t size) { return part * size / parts; };
+  const auto end_of = [](int64_t part, int64_t parts, int64_t size) { return ((part + 1) * size + parts - 1) / parts; };
+  TensorList maxima, indices;
+  for (int64_t i = 0; i < h; ++i) {
+    const int64_t top = begin_of(i, h, height), rows = end_of(i, h, height) - top;
+    for (int64_t j = 0; j < w; ++j) {
+      const int64_t left = begin_of(j, w, width), columns = end_of(j, w, width) - left;
+      const auto [maximum, place] = x.narrow(-2, top, rows).narrow(-1, left, columns).flatten(-2).max(-1);
+      maxima.push_back(maximum);
+      indices.push_back((place.div(columns, "floor") + top) * width + place.remainder(columns) + left);
+    }
+  }
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes[sizes.size() - 2] = h, sizes.back() = w;
+  return {stack(maxima, -1).reshape(sizes), stack(indices, -1).reshape(sizes)};
 }
 
-template <class Options>
-void print_avg_pool(std::ostream& stream, const char* name, const Options& options) {
-  detail::LayerPrinter(stream, name)("kernel_size", options.kernel_size())("stride", options.stride())(
-      "padding", options.padding());
-}
-
-void print_adaptive(std::ostream& stream, const char* name, int64_t size) {
-  detail::LayerPrinter(stream, name)("output_size", size);
-}
-void print_adaptive(std::ostream& stream, const char* name, const OutputSize& size) {
-  auto text = [](const std::optional<int64_t>& n) { return n ? std::to_string(*n) : std::string("None"); };
-  detail::LayerPrinter(stream, name)("output_size", std::vector<std::string>{text(size.h), text(size.w)});
-}
-
-}  // namespace
-
-Tensor MaxPool1dImpl::forward(const Tensor& x) {
-  const auto frame = enter();
-  return max_pool1d(x, options.kernel_size(), options.stride(), options.padding(), options.dilation(),
-                    options.ceil_mode());
-}
-std::tuple<Tensor, Tensor> MaxPool1dImpl::forward_with_indices(const Tensor& x) {
-  const auto frame = enter();
-  return max_pool1d_with_indices(x, options.kernel_size(), options.stride(), options.padding(), options.dilation(),
-                                 options.ceil_mode());
-}
-void MaxPool1dImpl::pretty_print(std::ostream& stream) const { print_max_pool(stream, "MaxPool1d", options); }
-
-Tensor MaxPool2dImpl::forward(const Tensor& x) {
-  const auto frame = enter();
-  return max_pool2d(x, options.kernel_size(), options.stride(), options.padding(), options.dilation(),
-                    options.ceil_mode());
-}
-std::tuple<Tensor, Tensor> MaxPool2dImpl::forward_with_indices(const Tensor& x) {
-  const auto frame = enter();
-  return max_pool2d_with_indices(x, options.kernel_size(), options.stride(), options.padding(), options.dilation(),
-                                 options.ceil_mode());
-}
-void MaxPool2dImpl::pretty_print(std::ostream& stream) const { print_max_pool(stream, "MaxPool2d", options); }
-
-Tensor AvgPool1dImpl::forward(const Tensor& x) {
-  const auto frame = enter();
-  return avg_pool1d(x, options.kernel_size(), options.stride(), options.padding(), options.ceil_mode(),
-                    options.count_include_pad());
-}
-void AvgPool1dImpl::pretty_print(std::ostream& stream) const { print_avg_pool(stream, "AvgPool1d", options); }
-
-Tensor AvgPool2dImpl::forward(const Tensor& x) {
-  const auto frame = enter();
-  return avg_pool2d(x, options.kernel_size(), options.stride(), options.padding(), options.ceil_mode(),
-                    options.count_include_pad(), options.divisor_override());
-}
-void AvgPool2dImpl::pretty_print(std::ostream& stream) const { print_avg_pool(stream, "AvgPool2d", options); }
-
-Tensor AdaptiveAvgPool1dImpl::forward(const Tensor& x) {
-  const auto frame = enter();
-  return adaptive_avg_pool1d(x, options.output_size());
-}
-void AdaptiveAvgPool1dImpl::pretty_print(std::ostream& stream) const {
-  print_adaptive(stream, "AdaptiveAvgPool1d", options.output_size());
-}
-
-Tensor AdaptiveAvgPool2dImpl::forward(const Tensor& x) {
-  const auto frame = enter();
-  return adaptive_avg_pool2d(x, options.output_size());
-}
-void AdaptiveAvgPool2dImpl::pretty_print(std::ostream& stream) const {
-  print_adaptive(stream, "AdaptiveAvgPool2d", options.output_size());
-}
-
-Tensor AdaptiveMaxPool1dImpl::forward(const Tensor& x) {
-  const auto frame = enter();
-  return adaptive_max_pool1d(x, options.output_size());
-}
-void AdaptiveMaxPool1dImpl::pretty_print(std::ostream& stream) const {
-  print_adaptive(stream, "AdaptiveMaxPool1d", options.output_size());
-}
-
-Tensor AdaptiveMaxPool2dImpl::forward(const Tensor& x) {
-  const auto frame = enter();
-  return adaptive_max_pool2d(x, options.output_size());
-}
-void AdaptiveMaxPool2dImpl::pretty_print(std::ostream& stream) const {
-  print_adaptive(stream, "AdaptiveMaxPool2d", options.output_size());
+std::tuple<Tensor, Tensor> functional::adaptive_max_pool1d_with_indices(const Tensor& x,
+                                                                        const AdaptiveMaxPool1dOptions& options) {
+  const auto [maxima, indices] =
+      adaptive_max_pool2d_with_indices(x.unsqueeze(-2), OutputSize(1, options.output_size()));
+  return {maxima.squeeze(-2), indices.squeeze(-2)};
 }
 
 }  // namespace gradus::nn

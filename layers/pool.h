@@ -1,92 +1,69 @@
-// Pooling. Sizes are one number for both directions or {height, width}; images are (N, C, H, W) or (C, H, W), sequences
-// (N, C, L) or (C, L).
+// Pooling: options, functions of nn::functional, and layers. Sizes are one number for both directions or {height,
+// width}; images are (N, C, H, W) or (C, H, W), sequences (N, C, L) or (C, L).
 #pragma once
 
+#include <tuple>
+
 #include <gradus/autograd/ops/nn/pool.h>
-#include <gradus/core/options.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/functional_layer.h>
 
 namespace gradus::nn {
 
-/// Options for D dimensions. The stride defaults to the kernel's size.
+// ---- Options. Functions have those of layers, under names that end in FuncOptions. ----
+
+namespace detail {
+
+/// Windows over D dimensions. The stride defaults to the kernel's size.
+template <class Options, size_t D>
+struct PoolOptions {
+  using Size = std::conditional_t<D == 1, int64_t, Pair>;                             ///< one per direction
+  PoolOptions(Size kernel_size) : kernel_size_(kernel_size), stride_(kernel_size) {}  // NOLINT
+  PoolOptions(int64_t kernel_size) requires(D > 1)                                    // NOLINT
+      : PoolOptions(Size(kernel_size)) {}
+  void print(LayerPrinter& printer) const {
+    printer("kernel_size", kernel_size_)("stride", stride_)("padding", padding_);
+  }
+  GRADUS_ARG_OF(Options, Size, kernel_size);
+  GRADUS_ARG_OF(Options, Size, stride);
+  GRADUS_ARG_OF(Options, Size, padding) = 0;
+  GRADUS_ARG_OF(Options, bool, ceil_mode) = false;
+};
+
+}  // namespace detail
+
 template <size_t D>
-struct MaxPoolOptions {
-  using Size = std::conditional_t<D == 1, int64_t, Pair>;                                ///< one per direction
-  MaxPoolOptions(Size kernel_size) : kernel_size_(kernel_size), stride_(kernel_size) {}  // NOLINT
-  MaxPoolOptions(int64_t kernel_size) requires(D > 1)                                    // NOLINT
-      : MaxPoolOptions(Size(kernel_size)) {}
-  GRADUS_ARG(Size, kernel_size);
-  GRADUS_ARG(Size, stride);
-  GRADUS_ARG(Size, padding) = 0;
+struct MaxPoolOptions : detail::PoolOptions<MaxPoolOptions<D>, D> {
+  using Base = detail::PoolOptions<MaxPoolOptions<D>, D>;
+  using Size = typename Base::Size;
+  using Base::Base;
+  void print(detail::LayerPrinter& printer) const {
+    Base::print(printer);
+    printer("dilation", dilation_)("ceil_mode", this->ceil_mode());
+  }
   GRADUS_ARG(Size, dilation) = 1;
-  GRADUS_ARG(bool, ceil_mode) = false;
 };
 using MaxPool1dOptions = MaxPoolOptions<1>;
 using MaxPool2dOptions = MaxPoolOptions<2>;
 
-/// Maximum over windows.
-struct MaxPool1dImpl : detail::PlainLayer<MaxPool1dImpl, MaxPool1dOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  /// forward() that also returns the int64 index of each maximum in its sequence.
-  std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(MaxPool1d);
-
-/// Maximum over windows.
-struct MaxPool2dImpl : detail::PlainLayer<MaxPool2dImpl, MaxPool2dOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  /// forward() that also returns the int64 index h * W + w of each maximum in its plane.
-  std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(MaxPool2d);
-
-struct AvgPool1dOptions {
-  AvgPool1dOptions(int64_t kernel_size) : kernel_size_(kernel_size), stride_(kernel_size) {}  // NOLINT
-  GRADUS_ARG(int64_t, kernel_size);
-  GRADUS_ARG(int64_t, stride);
-  GRADUS_ARG(int64_t, padding) = 0;
-  GRADUS_ARG(bool, ceil_mode) = false;
+struct AvgPool1dOptions : detail::PoolOptions<AvgPool1dOptions, 1> {
+  using PoolOptions::PoolOptions;
   /// True: padding counts as elements of the window when its sum is divided.
   GRADUS_ARG(bool, count_include_pad) = true;
 };
 
-/// Mean over windows.
-struct AvgPool1dImpl : detail::PlainLayer<AvgPool1dImpl, AvgPool1dOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(AvgPool1d);
-
-struct AvgPool2dOptions {
-  AvgPool2dOptions(Pair kernel_size) : kernel_size_(kernel_size), stride_(kernel_size) {}  // NOLINT
-  AvgPool2dOptions(int64_t kernel_size) : AvgPool2dOptions(Pair(kernel_size)) {}           // NOLINT
-  GRADUS_ARG(Pair, kernel_size);
-  GRADUS_ARG(Pair, stride);
-  GRADUS_ARG(Pair, padding) = 0;
-  GRADUS_ARG(bool, ceil_mode) = false;
+struct AvgPool2dOptions : detail::PoolOptions<AvgPool2dOptions, 2> {
+  using PoolOptions::PoolOptions;
   GRADUS_ARG(bool, count_include_pad) = true;
   /// If set, the divisor of the sum, in place of the number of elements.
   GRADUS_ARG(std::optional<int64_t>, divisor_override) = absent<int64_t>();
 };
-
-/// Mean over windows.
-struct AvgPool2dImpl : detail::PlainLayer<AvgPool2dImpl, AvgPool2dOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(AvgPool2d);
 
 template <class Size>
 struct AdaptivePoolOptions {
   AdaptivePoolOptions(Size output_size) : output_size_(output_size) {}          // NOLINT
   AdaptivePoolOptions(int64_t output_size) requires(!std::is_integral_v<Size>)  // NOLINT
       : AdaptivePoolOptions(Size(output_size)) {}
+  void print(detail::LayerPrinter& printer) const { printer("output_size", output_size_); }
   GRADUS_ARG(Size, output_size);
 };
 using AdaptiveAvgPool1dOptions = AdaptivePoolOptions<int64_t>;
@@ -95,37 +72,131 @@ using AdaptiveMaxPool1dOptions = AdaptivePoolOptions<int64_t>;
 using AdaptiveAvgPool2dOptions = AdaptivePoolOptions<OutputSize>;
 using AdaptiveMaxPool2dOptions = AdaptivePoolOptions<OutputSize>;
 
+// ---- Functions. Those with indices also return the int64 index of each maximum in its sequence, or h * W + w in its
+// plane. ----
+
+namespace functional {
+
+using MaxPool1dFuncOptions = MaxPool1dOptions;
+inline Tensor max_pool1d(const Tensor& x, const MaxPool1dFuncOptions& options, Loc where = Loc::current()) {
+  return gradus::max_pool1d(x, options.kernel_size(), options.stride(), options.padding(), options.dilation(),
+                            options.ceil_mode(), where);
+}
+inline std::tuple<Tensor, Tensor> max_pool1d_with_indices(const Tensor& x, const MaxPool1dFuncOptions& options,
+                                                          Loc where = Loc::current()) {
+  return gradus::max_pool1d_with_indices(x, options.kernel_size(), options.stride(), options.padding(),
+                                         options.dilation(), options.ceil_mode(), where);
+}
+using MaxPool2dFuncOptions = MaxPool2dOptions;
+inline Tensor max_pool2d(const Tensor& x, const MaxPool2dFuncOptions& options, Loc where = Loc::current()) {
+  return gradus::max_pool2d(x, options.kernel_size(), options.stride(), options.padding(), options.dilation(),
+                            options.ceil_mode(), where);
+}
+inline std::tuple<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, const MaxPool2dFuncOptions& options,
+                                                          Loc where = Loc::current()) {
+  return gradus::max_pool2d_with_indices(x, options.kernel_size(), options.stride(), options.padding(),
+                                         options.dilation(), options.ceil_mode(), where);
+}
+using AvgPool1dFuncOptions = AvgPool1dOptions;
+inline Tensor avg_pool1d(const Tensor& x, const AvgPool1dFuncOptions& options, Loc where = Loc::current()) {
+  return gradus::avg_pool1d(x, options.kernel_size(), options.stride(), options.padding(), options.ceil_mode(),
+                            options.count_include_pad(), where);
+}
+using AvgPool2dFuncOptions = AvgPool2dOptions;
+inline Tensor avg_pool2d(const Tensor& x, const AvgPool2dFuncOptions& options, Loc where = Loc::current()) {
+  return gradus::avg_pool2d(x, options.kernel_size(), options.stride(), options.padding(), options.ceil_mode(),
+                            options.count_include_pad(), options.divisor_override(), where);
+}
+using AdaptiveAvgPool1dFuncOptions = AdaptiveAvgPool1dOptions;
+inline Tensor adaptive_avg_pool1d(const Tensor& x, const AdaptiveAvgPool1dFuncOptions& options,
+                                  Loc where = Loc::current()) {
+  return gradus::adaptive_avg_pool1d(x, options.output_size(), where);
+}
+using AdaptiveAvgPool2dFuncOptions = AdaptiveAvgPool2dOptions;
+inline Tensor adaptive_avg_pool2d(const Tensor& x, const AdaptiveAvgPool2dFuncOptions& options,
+                                  Loc where = Loc::current()) {
+  return gradus::adaptive_avg_pool2d(x, options.output_size(), where);
+}
+using AdaptiveMaxPool1dFuncOptions = AdaptiveMaxPool1dOptions;
+inline Tensor adaptive_max_pool1d(const Tensor& x, const AdaptiveMaxPool1dFuncOptions& options,
+                                  Loc where = Loc::current()) {
+  return gradus::adaptive_max_pool1d(x, options.output_size(), where);
+}
+using AdaptiveMaxPool2dFuncOptions = AdaptiveMaxPool2dOptions;
+inline Tensor adaptive_max_pool2d(const Tensor& x, const AdaptiveMaxPool2dFuncOptions& options,
+                                  Loc where = Loc::current()) {
+  return gradus::adaptive_max_pool2d(x, options.output_size(), where);
+}
+/// Processes one window after another, so it is slow for many windows.
+std::tuple<Tensor, Tensor> adaptive_max_pool1d_with_indices(const Tensor& x, const AdaptiveMaxPool1dOptions& options);
+std::tuple<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x, const AdaptiveMaxPool2dOptions& options);
+
+}  // namespace functional
+
+// ---- Layers ----
+
+/// Maximum over windows.
+struct MaxPool1dImpl : detail::FunctionLayer<MaxPool1dImpl, functional::max_pool1d> {
+  using FunctionLayer::FunctionLayer;
+  /// forward() that also returns the int64 index of each maximum in its sequence.
+  std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x) {
+    const auto frame = enter();
+    return functional::max_pool1d_with_indices(x, options);
+  }
+};
+GRADUS_MODULE(MaxPool1d);
+
+/// Maximum over windows.
+struct MaxPool2dImpl : detail::FunctionLayer<MaxPool2dImpl, functional::max_pool2d> {
+  using FunctionLayer::FunctionLayer;
+  /// forward() that also returns the int64 index h * W + w of each maximum in its plane.
+  std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x) {
+    const auto frame = enter();
+    return functional::max_pool2d_with_indices(x, options);
+  }
+};
+GRADUS_MODULE(MaxPool2d);
+
+/// Mean over windows.
+struct AvgPool1dImpl : detail::FunctionLayer<AvgPool1dImpl, functional::avg_pool1d> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(AvgPool1d);
+
+/// Mean over windows.
+struct AvgPool2dImpl : detail::FunctionLayer<AvgPool2dImpl, functional::avg_pool2d> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(AvgPool2d);
+
 /// Mean over windows that divide the input into output_size parts.
-struct AdaptiveAvgPool1dImpl : detail::PlainLayer<AdaptiveAvgPool1dImpl, AdaptiveAvgPool1dOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
+struct AdaptiveAvgPool1dImpl : detail::FunctionLayer<AdaptiveAvgPool1dImpl, functional::adaptive_avg_pool1d> {
+  using FunctionLayer::FunctionLayer;
 };
 GRADUS_MODULE(AdaptiveAvgPool1d);
 
-struct AdaptiveAvgPool2dImpl : detail::PlainLayer<AdaptiveAvgPool2dImpl, AdaptiveAvgPool2dOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
+struct AdaptiveAvgPool2dImpl : detail::FunctionLayer<AdaptiveAvgPool2dImpl, functional::adaptive_avg_pool2d> {
+  using FunctionLayer::FunctionLayer;
 };
 GRADUS_MODULE(AdaptiveAvgPool2d);
 
-struct AdaptiveMaxPool1dImpl : detail::PlainLayer<AdaptiveMaxPool1dImpl, AdaptiveMaxPool1dOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  /// forward() that also returns the int64 index of each maximum in its sequence. Processes one window after another,
-  /// so it is slow for many windows.
-  std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
+struct AdaptiveMaxPool1dImpl : detail::FunctionLayer<AdaptiveMaxPool1dImpl, functional::adaptive_max_pool1d> {
+  using FunctionLayer::FunctionLayer;
+  /// forward() that also returns the int64 index of each maximum in its sequence. Slow for many windows.
+  std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x) {
+    const auto frame = enter();
+    return functional::adaptive_max_pool1d_with_indices(x, options);
+  }
 };
 GRADUS_MODULE(AdaptiveMaxPool1d);
 
-struct AdaptiveMaxPool2dImpl : detail::PlainLayer<AdaptiveMaxPool2dImpl, AdaptiveMaxPool2dOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
+struct AdaptiveMaxPool2dImpl : detail::FunctionLayer<AdaptiveMaxPool2dImpl, functional::adaptive_max_pool2d> {
+  using FunctionLayer::FunctionLayer;
   /// forward() that also returns the int64 index h * W + w of each maximum in its plane. Slow for many windows.
-  std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
+  std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x) {
+    const auto frame = enter();
+    return functional::adaptive_max_pool2d_with_indices(x, options);
+  }
 };
 GRADUS_MODULE(AdaptiveMaxPool2d);
 

@@ -1,15 +1,16 @@
-// Padding, and layers that resize images.
+// Padding, and what resizes images: options, functions of nn::functional, and layers.
 #pragma once
 
 #include <optional>
 #include <vector>
 
 #include <gradus/autograd/ops/nn/image.h>
-#include <gradus/core/options.h>
-#include <gradus/layers/init.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/module/init.h>
 
 namespace gradus::nn {
+
+// ---- Options. Functions have those of layers, under names that end in FuncOptions. ----
 
 /// Number of elements added on each side: one number for all sides, {left, right}, or, for images, {left, right, top,
 /// bottom}.
@@ -28,6 +29,7 @@ struct PadOptions {
   PadOptions(PadSides<kSides> padding) : padding_(padding) {}                // NOLINT(google-explicit-constructor)
   PadOptions(int64_t padding) : padding_(padding) {}                         // NOLINT(google-explicit-constructor)
   PadOptions(std::initializer_list<int64_t> padding) : padding_(padding) {}  // NOLINT(google-explicit-constructor)
+  void print(detail::LayerPrinter& printer) const { printer("padding", padding_.sizes); }
   GRADUS_ARG(PadSides<kSides>, padding);
 };
 using ReflectionPad1dOptions = PadOptions<2>;
@@ -39,77 +41,12 @@ using ZeroPad2dOptions = PadOptions<4>;
 template <int kSides>
 struct ConstantPadOptions {
   ConstantPadOptions(PadSides<kSides> padding, double value) : padding_(padding), value_(value) {}
+  void print(detail::LayerPrinter& printer) const { printer("padding", padding_.sizes)("value", value_); }
   GRADUS_ARG(PadSides<kSides>, padding);
   GRADUS_ARG(double, value);
 };
 using ConstantPad1dOptions = ConstantPadOptions<2>;
 using ConstantPad2dOptions = ConstantPadOptions<4>;
-
-namespace detail {
-/// Pads the last dimensions of x. LibTorch has one layer for each mode and number of dimensions; kName is its name.
-template <class Derived, class Options, PadMode kMode>
-struct PadLayer : PlainLayer<Derived, Options> {
-  using PlainLayer<Derived, Options>::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-}  // namespace detail
-
-/// Adds `value` at both ends of x (…, L).
-struct ConstantPad1dImpl : detail::PadLayer<ConstantPad1dImpl, ConstantPad1dOptions, PadMode::constant> {
-  static constexpr const char* kName = "ConstantPad1d";
-  using PadLayer::PadLayer;
-  ConstantPad1dImpl(PadSides<2> padding, double value) : PadLayer(ConstantPad1dOptions(padding, value)) {}
-};
-GRADUS_MODULE(ConstantPad1d);
-
-/// Surrounds x (…, H, W) with `value`.
-struct ConstantPad2dImpl : detail::PadLayer<ConstantPad2dImpl, ConstantPad2dOptions, PadMode::constant> {
-  static constexpr const char* kName = "ConstantPad2d";
-  using PadLayer::PadLayer;
-  ConstantPad2dImpl(PadSides<4> padding, double value) : PadLayer(ConstantPad2dOptions(padding, value)) {}
-};
-GRADUS_MODULE(ConstantPad2d);
-
-/// Surrounds x (…, H, W) with zeros.
-struct ZeroPad2dImpl : detail::PadLayer<ZeroPad2dImpl, ZeroPad2dOptions, PadMode::constant> {
-  static constexpr const char* kName = "ZeroPad2d";
-  using PadLayer::PadLayer;
-  ZeroPad2dImpl(std::initializer_list<int64_t> padding) : PadLayer(ZeroPad2dOptions(padding)) {}
-};
-GRADUS_MODULE(ZeroPad2d);
-
-/// Extends x (…, L) by mirroring it at its ends.
-struct ReflectionPad1dImpl : detail::PadLayer<ReflectionPad1dImpl, ReflectionPad1dOptions, PadMode::reflect> {
-  static constexpr const char* kName = "ReflectionPad1d";
-  using PadLayer::PadLayer;
-  ReflectionPad1dImpl(std::initializer_list<int64_t> padding) : PadLayer(ReflectionPad1dOptions(padding)) {}
-};
-GRADUS_MODULE(ReflectionPad1d);
-
-/// Extends x (…, H, W) by mirroring it at its edges.
-struct ReflectionPad2dImpl : detail::PadLayer<ReflectionPad2dImpl, ReflectionPad2dOptions, PadMode::reflect> {
-  static constexpr const char* kName = "ReflectionPad2d";
-  using PadLayer::PadLayer;
-  ReflectionPad2dImpl(std::initializer_list<int64_t> padding) : PadLayer(ReflectionPad2dOptions(padding)) {}
-};
-GRADUS_MODULE(ReflectionPad2d);
-
-/// Extends x (…, L) by repeating its end elements.
-struct ReplicationPad1dImpl : detail::PadLayer<ReplicationPad1dImpl, ReplicationPad1dOptions, PadMode::replicate> {
-  static constexpr const char* kName = "ReplicationPad1d";
-  using PadLayer::PadLayer;
-  ReplicationPad1dImpl(std::initializer_list<int64_t> padding) : PadLayer(ReplicationPad1dOptions(padding)) {}
-};
-GRADUS_MODULE(ReplicationPad1d);
-
-/// Extends x (…, H, W) by repeating its edge pixels.
-struct ReplicationPad2dImpl : detail::PadLayer<ReplicationPad2dImpl, ReplicationPad2dOptions, PadMode::replicate> {
-  static constexpr const char* kName = "ReplicationPad2d";
-  using PadLayer::PadLayer;
-  ReplicationPad2dImpl(std::initializer_list<int64_t> padding) : PadLayer(ReplicationPad2dOptions(padding)) {}
-};
-GRADUS_MODULE(ReplicationPad2d);
 
 /// Interpolation mode: kNearest, kLinear, kBilinear, kBicubic or kArea.
 struct UpsampleMode {
@@ -122,70 +59,55 @@ struct UpsampleMode {
 };
 
 struct UpsampleOptions {
+  void print(detail::LayerPrinter& printer) const {
+    constexpr const char* kModes[] = {"kNearest", "kLinear", "kBilinear", "kBicubic", "kArea", "kNearestExact"};
+    if (scale_factor_) printer("scale_factor", scale_factor_);
+    else printer("size", size_);
+    printer("mode", kModes[static_cast<int>(mode_.mode)]);
+  }
   /// Sizes of the result, or scale factors, one for each dimension of the image.
   GRADUS_ARG(std::optional<std::vector<int64_t>>, size);
   GRADUS_ARG(std::optional<std::vector<double>>, scale_factor);
   GRADUS_ARG(UpsampleMode, mode) = kNearest;
   GRADUS_ARG(std::optional<bool>, align_corners) = absent<bool>();
+  /// True: the scale that interpolates is the quotient of the sizes, not scale_factor.
+  GRADUS_ARG(std::optional<bool>, recompute_scale_factor) = absent<bool>();
 };
-
-/// Resizes x (N, C, L) or (N, C, H, W) (interpolate in autograd/ops/nn/image.h).
-struct UpsampleImpl : detail::PlainLayer<UpsampleImpl, UpsampleOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(Upsample);
 
 struct PixelShuffleOptions {
   PixelShuffleOptions(int64_t upscale_factor)
       : upscale_factor_(upscale_factor) {}  // NOLINT(google-explicit-constructor)
+  void print(detail::LayerPrinter& printer) const { printer("upscale_factor", upscale_factor_); }
   GRADUS_ARG(int64_t, upscale_factor);
 };
-
-/// (…, C r r, H, W) to (…, C, H r, W r).
-struct PixelShuffleImpl : detail::PlainLayer<PixelShuffleImpl, PixelShuffleOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(PixelShuffle);
 
 struct PixelUnshuffleOptions {
   PixelUnshuffleOptions(int64_t downscale_factor)
       : downscale_factor_(downscale_factor) {}  // NOLINT(google-explicit-constructor)
+  void print(detail::LayerPrinter& printer) const { printer("downscale_factor", downscale_factor_); }
   GRADUS_ARG(int64_t, downscale_factor);
 };
-
-/// (…, C, H r, W r) to (…, C r r, H, W).
-struct PixelUnshuffleImpl : detail::PlainLayer<PixelUnshuffleImpl, PixelUnshuffleOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(PixelUnshuffle);
 
 struct UnfoldOptions {
   UnfoldOptions(Pair kernel_size) : kernel_size_(kernel_size) {}            // NOLINT(google-explicit-constructor)
   UnfoldOptions(int64_t kernel_size) : UnfoldOptions(Pair(kernel_size)) {}  // NOLINT(google-explicit-constructor)
   template <std::same_as<IntArrayRef> Sizes>
   UnfoldOptions(const Sizes& sizes) : UnfoldOptions(Pair(sizes)) {}  // NOLINT(google-explicit-constructor)
+  void print(detail::LayerPrinter& printer) const {
+    printer("kernel_size", kernel_size_)("dilation", dilation_)("padding", padding_)("stride", stride_);
+  }
   GRADUS_ARG(Pair, kernel_size);
   GRADUS_ARG(Pair, dilation) = 1;
   GRADUS_ARG(Pair, padding) = 0;
   GRADUS_ARG(Pair, stride) = 1;
 };
 
-/// The windows of x (N, C, H, W) as columns (N, C R S, windows).
-struct UnfoldImpl : detail::PlainLayer<UnfoldImpl, UnfoldOptions> {
-  using PlainLayer::PlainLayer;
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
-};
-GRADUS_MODULE(Unfold);
-
 struct FoldOptions {
   FoldOptions(Pair output_size, Pair kernel_size) : output_size_(output_size), kernel_size_(kernel_size) {}
+  void print(detail::LayerPrinter& printer) const {
+    printer("output_size", output_size_)("kernel_size", kernel_size_)("dilation", dilation_)("padding", padding_);
+    printer("stride", stride_);
+  }
   GRADUS_ARG(Pair, output_size);
   GRADUS_ARG(Pair, kernel_size);
   GRADUS_ARG(Pair, dilation) = 1;
@@ -193,12 +115,136 @@ struct FoldOptions {
   GRADUS_ARG(Pair, stride) = 1;
 };
 
+// ---- Functions ----
+
+namespace functional {
+
+struct PadFuncOptions {
+  PadFuncOptions(std::vector<int64_t> pad) : pad_(std::move(pad)) {}  // NOLINT(google-explicit-constructor)
+  GRADUS_ARG(std::vector<int64_t>, pad);
+  GRADUS_ARG(PadMode, mode) = kConstant;
+  GRADUS_ARG(double, value) = 0;
+};
+inline Tensor pad(const Tensor& x, const PadFuncOptions& options, Loc where = Loc::current()) {
+  return gradus::pad(x, options.pad(), options.mode(), options.value(), where);
+}
+using InterpolateFuncOptions = UpsampleOptions;
+inline Tensor interpolate(const Tensor& x, const InterpolateFuncOptions& options = {}, Loc where = Loc::current()) {
+  return gradus::interpolate(x, options.size(), options.scale_factor(), options.mode().mode, options.align_corners(),
+                             options.recompute_scale_factor(), where);
+}
+using PixelShuffleFuncOptions = PixelShuffleOptions;
+inline Tensor pixel_shuffle(const Tensor& x, const PixelShuffleFuncOptions& options, Loc where = Loc::current()) {
+  return gradus::pixel_shuffle(x, options.upscale_factor(), where);
+}
+using PixelUnshuffleFuncOptions = PixelUnshuffleOptions;
+inline Tensor pixel_unshuffle(const Tensor& x, const PixelUnshuffleFuncOptions& options, Loc where = Loc::current()) {
+  return gradus::pixel_unshuffle(x, options.downscale_factor(), where);
+}
+using UnfoldFuncOptions = UnfoldOptions;
+inline Tensor unfold(const Tensor& x, const UnfoldFuncOptions& options, Loc where = Loc::current()) {
+  return gradus::unfold(x, options.kernel_size(), options.dilation(), options.padding(), options.stride(), where);
+}
+using FoldFuncOptions = FoldOptions;
+inline Tensor fold(const Tensor& x, const FoldFuncOptions& options, Loc where = Loc::current()) {
+  return gradus::fold(x, options.output_size(), options.kernel_size(), options.dilation(), options.padding(),
+                      options.stride(), where);
+}
+
+}  // namespace functional
+
+// ---- Layers ----
+
+namespace detail {
+
+/// Pads the last dimensions of x. LibTorch has one layer for each mode and number of dimensions.
+template <class Derived, class Options, PadMode kMode>
+struct PadLayer : Layer<Derived, Options> {
+  using Layer<Derived, Options>::Layer;
+  PadLayer(std::initializer_list<int64_t> padding) requires std::is_constructible_v<Options, decltype(padding)>
+      : Layer<Derived, Options>(Options(padding)) {}
+  Tensor forward(const Tensor& x) {
+    const auto frame = this->enter();
+    double value = 0;
+    if constexpr (requires { this->options.value(); }) value = this->options.value();
+    return pad(x, this->options.padding().sizes, kMode, value, Loc{});
+  }
+};
+
+}  // namespace detail
+
+/// Adds `value` at both ends of x (…, L).
+struct ConstantPad1dImpl : detail::PadLayer<ConstantPad1dImpl, ConstantPad1dOptions, PadMode::constant> {
+  using PadLayer::PadLayer;
+  ConstantPad1dImpl(PadSides<2> padding, double value) : PadLayer(ConstantPad1dOptions(padding, value)) {}
+};
+GRADUS_MODULE(ConstantPad1d);
+
+/// Surrounds x (…, H, W) with `value`.
+struct ConstantPad2dImpl : detail::PadLayer<ConstantPad2dImpl, ConstantPad2dOptions, PadMode::constant> {
+  using PadLayer::PadLayer;
+  ConstantPad2dImpl(PadSides<4> padding, double value) : PadLayer(ConstantPad2dOptions(padding, value)) {}
+};
+GRADUS_MODULE(ConstantPad2d);
+
+/// Surrounds x (…, H, W) with zeros.
+struct ZeroPad2dImpl : detail::PadLayer<ZeroPad2dImpl, ZeroPad2dOptions, PadMode::constant> {
+  using PadLayer::PadLayer;
+};
+GRADUS_MODULE(ZeroPad2d);
+
+/// Extends x (…, L) by mirroring it at its ends.
+struct ReflectionPad1dImpl : detail::PadLayer<ReflectionPad1dImpl, ReflectionPad1dOptions, PadMode::reflect> {
+  using PadLayer::PadLayer;
+};
+GRADUS_MODULE(ReflectionPad1d);
+
+/// Extends x (…, H, W) by mirroring it at its edges.
+struct ReflectionPad2dImpl : detail::PadLayer<ReflectionPad2dImpl, ReflectionPad2dOptions, PadMode::reflect> {
+  using PadLayer::PadLayer;
+};
+GRADUS_MODULE(ReflectionPad2d);
+
+/// Extends x (…, L) by repeating its end elements.
+struct ReplicationPad1dImpl : detail::PadLayer<ReplicationPad1dImpl, ReplicationPad1dOptions, PadMode::replicate> {
+  using PadLayer::PadLayer;
+};
+GRADUS_MODULE(ReplicationPad1d);
+
+/// Extends x (…, H, W) by repeating its edge pixels.
+struct ReplicationPad2dImpl : detail::PadLayer<ReplicationPad2dImpl, ReplicationPad2dOptions, PadMode::replicate> {
+  using PadLayer::PadLayer;
+};
+GRADUS_MODULE(ReplicationPad2d);
+
+/// Resizes x (N, C, L) or (N, C, H, W) (interpolate in autograd/ops/nn/image.h).
+struct UpsampleImpl : detail::FunctionLayer<UpsampleImpl, functional::interpolate> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(Upsample);
+
+/// (…, C r r, H, W) to (…, C, H r, W r).
+struct PixelShuffleImpl : detail::FunctionLayer<PixelShuffleImpl, functional::pixel_shuffle> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(PixelShuffle);
+
+/// (…, C, H r, W r) to (…, C r r, H, W).
+struct PixelUnshuffleImpl : detail::FunctionLayer<PixelUnshuffleImpl, functional::pixel_unshuffle> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(PixelUnshuffle);
+
+/// The windows of x (N, C, H, W) as columns (N, C R S, windows).
+struct UnfoldImpl : detail::FunctionLayer<UnfoldImpl, functional::unfold> {
+  using FunctionLayer::FunctionLayer;
+};
+GRADUS_MODULE(Unfold);
+
 /// The transpose of Unfold: sums columns where windows overlap.
-struct FoldImpl : detail::PlainLayer<FoldImpl, FoldOptions> {
-  using PlainLayer::PlainLayer;
-  FoldImpl(Pair output_size, Pair kernel_size) : PlainLayer(FoldOptions(output_size, kernel_size)) {}
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override;
+struct FoldImpl : detail::FunctionLayer<FoldImpl, functional::fold> {
+  using FunctionLayer::FunctionLayer;
+  FoldImpl(Pair output_size, Pair kernel_size) : FunctionLayer(FoldOptions(output_size, kernel_size)) {}
 };
 GRADUS_MODULE(Fold);
 

@@ -6,12 +6,12 @@
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
+#include <gradus/autograd/ops/nn/dropout.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/linear_algebra.h>
-#include <gradus/autograd/ops/nn/dropout.h>
+#include <gradus/autograd/ops/nn/image.h>
 #include <gradus/autograd/ops/nn/sequence.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/layers/layer_printer.h>
 
 namespace gradus::nn {
 
@@ -53,6 +53,8 @@ void fill_uniform(const std::vector<Tensor>& parameters, int64_t hidden_size) {
   for (const Tensor& parameter : parameters) init::uniform_(parameter, -bound, bound);
 }
 
+int64_t gates_of(detail::Cell cell) { return cell == detail::Cell::lstm ? 4 : cell == detail::Cell::gru ? 3 : 1; }
+
 /// The options that RNN and GRU share with LSTM.
 template <class Options>
 detail::RNNOptionsBase base_options(const Options& options) {
@@ -73,7 +75,17 @@ void check_nonlinearity(RNNNonlinearity nonlinearity) {
 
 namespace detail {
 
-void RecurrentBase::register_weights(const RNNOptionsBase& options, RNNNonlinearity nonlinearity) {
+void RecurrentBase::register_weights(Cell cell, const RNNOptions& options) {
+  check_nonlinearity(options.nonlinearity());
+  nonlinearity_ = options.nonlinearity();
+  register_weights(cell, base_options(options));
+}
+
+void RecurrentBase::register_weights(Cell cell, const GRUOptions& options) {
+  register_weights(cell, base_options(options));
+}
+
+void RecurrentBase::register_weights(Cell cell, const LSTMOptions& options) {
   GRADUS_CHECK(options.input_size() > 0 && options.hidden_size() > 0 && options.num_layers() > 0, ValueError,
                "a recurrent layer needs positive sizes, got input_size ", options.input_size(), ", hidden_size ",
                options.hidden_size(), ", num_layers ", options.num_layers());
@@ -81,10 +93,9 @@ void RecurrentBase::register_weights(const RNNOptionsBase& options, RNNNonlinear
                options.dropout());
   GRADUS_CHECK(options.proj_size() >= 0 && options.proj_size() < options.hidden_size(), ValueError, "proj_size ",
                options.proj_size(), " must be less than hidden_size ", options.hidden_size());
-  check_nonlinearity(nonlinearity);
-  options_base = options, nonlinearity_ = nonlinearity;
+  cell_ = cell, options_base = options;
   weights_.clear();
-  const int64_t gates = (cell_ == Cell::lstm ? 4 : cell_ == Cell::gru ? 3 : 1) * options.hidden_size();
+  const int64_t gates = gates_of(cell) * options.hidden_size();
   const int64_t state_size = options.proj_size() > 0 ? options.proj_size() : options.hidden_size();
   for (int64_t layer = 0; layer < options.num_layers(); ++layer) {
     const int64_t input_size = layer == 0 ? options.input_size() : state_size * directions();
@@ -118,11 +129,10 @@ Tensor RecurrentBase::run_direction(const Tensor& input, const RecurrentWeights&
   TensorList outputs(steps.size());
   for (size_t i = 0; i < steps.size(); ++i) {
     const size_t t = reverse ? steps.size() - 1 - i : i;
-    switch (cell_) {
-      case Cell::rnn: state->hidden = rnn_step(steps[t], state->hidden, weights, nonlinearity_); break;
-      case Cell::lstm: *state = lstm_step(steps[t], *state, weights); break;
-      case Cell::gru: state->hidden = gru_step(steps[t], state->hidden, weights); break;
-    }
+    if (cell_ == Cell::lstm) *state = lstm_step(steps[t], *state, weights);
+    else
+      state->hidden = cell_ == Cell::gru ? gru_step(steps[t], state->hidden, weights)
+                                         : rnn_step(steps[t], state->hidden, weights, nonlinearity_);
     outputs[t] = state->hidden;
   }
   return stack(outputs);
@@ -171,21 +181,20 @@ std::tuple<Tensor, RecurrentState> RecurrentBase::run(const Tensor& x, Recurrent
   return {!batched ? input.squeeze(1) : options_base.batch_first() ? input.transpose(0, 1) : input, std::move(last)};
 }
 
-void RecurrentBase::print(std::ostream& stream, const char* name) const {
-  LayerPrinter printer(stream, name);
-  printer("input_size", options_base.input_size())("hidden_size", options_base.hidden_size())(
-      "num_layers", options_base.num_layers())("bias", options_base.bias())("batch_first", options_base.batch_first())(
-      "dropout", options_base.dropout())("bidirectional", options_base.bidirectional());
-  printer("proj_size", options_base.proj_size(), options_base.proj_size() > 0);
+void CellBase::register_weights(Cell cell, const RNNCellOptions& options) {
+  check_nonlinearity(options.nonlinearity());
+  register_weights(cell, LSTMCellOptions(options.input_size(), options.hidden_size()).bias(options.bias()));
 }
 
-void CellBase::register_weights(int64_t gates, int64_t input_size, int64_t hidden_size, bool bias) {
+void CellBase::register_weights(Cell cell, const LSTMCellOptions& options) {
+  const int64_t input_size = options.input_size(), hidden_size = options.hidden_size();
   GRADUS_CHECK(input_size > 0 && hidden_size > 0, ValueError, "a recurrent cell needs positive sizes, got input_size ",
                input_size, " and hidden_size ", hidden_size);
-  weight_ih = register_parameter("weight_ih", empty({gates * hidden_size, input_size}));
-  weight_hh = register_parameter("weight_hh", empty({gates * hidden_size, hidden_size}));
-  bias_ih = register_parameter("bias_ih", bias ? empty({gates * hidden_size}) : Tensor());
-  bias_hh = register_parameter("bias_hh", bias ? empty({gates * hidden_size}) : Tensor());
+  const int64_t gates = gates_of(cell) * hidden_size;
+  weight_ih = register_parameter("weight_ih", empty({gates, input_size}));
+  weight_hh = register_parameter("weight_hh", empty({gates, hidden_size}));
+  bias_ih = register_parameter("bias_ih", options.bias() ? empty({gates}) : Tensor());
+  bias_hh = register_parameter("bias_hh", options.bias() ? empty({gates}) : Tensor());
   reset_parameters();
 }
 
@@ -208,16 +217,12 @@ Tensor CellBase::checked_state(const Tensor& x, const Tensor& state) const {
 
 // ---- Over sequences ----
 
-RNNImpl::RNNImpl(const RNNOptions& options) : Cloneable(Cell::rnn), options(options) { RNNImpl::reset(); }
-void RNNImpl::reset() { register_weights(base_options(options), options.nonlinearity()); }
 std::tuple<Tensor, Tensor> RNNImpl::forward(const Tensor& x, const Tensor& h0) {
   const auto frame = enter();
   auto [output, state] = run(x, {h0, {}});
   return {output, state.hidden};
 }
 
-LSTMImpl::LSTMImpl(const LSTMOptions& options) : Cloneable(Cell::lstm), options(options) { LSTMImpl::reset(); }
-void LSTMImpl::reset() { register_weights(options); }
 std::tuple<Tensor, std::tuple<Tensor, Tensor>> LSTMImpl::forward(
     const Tensor& x, const std::optional<std::tuple<Tensor, Tensor>>& h0_c0) {
   const auto frame = enter();
@@ -225,8 +230,6 @@ std::tuple<Tensor, std::tuple<Tensor, Tensor>> LSTMImpl::forward(
   return {output, {state.hidden, state.cell}};
 }
 
-GRUImpl::GRUImpl(const GRUOptions& options) : Cloneable(Cell::gru), options(options) { GRUImpl::reset(); }
-void GRUImpl::reset() { register_weights(base_options(options)); }
 std::tuple<Tensor, Tensor> GRUImpl::forward(const Tensor& x, const Tensor& h0) {
   const auto frame = enter();
   auto [output, state] = run(x, {h0, {}});
@@ -235,34 +238,13 @@ std::tuple<Tensor, Tensor> GRUImpl::forward(const Tensor& x, const Tensor& h0) {
 
 // ---- One step ----
 
-namespace {
-void print_cell(std::ostream& stream, const char* name, int64_t input_size, int64_t hidden_size, bool bias,
-                const char* nonlinearity = nullptr) {
-  detail::LayerPrinter printer(stream, name);
-  printer.value(input_size).value(hidden_size);
-  printer("bias", bias, !bias);
-  if (nonlinearity) printer("nonlinearity", nonlinearity);
-}
-}  // namespace
-
-RNNCellImpl::RNNCellImpl(const RNNCellOptions& options) : options(options) { RNNCellImpl::reset(); }
-void RNNCellImpl::reset() {
-  check_nonlinearity(options.nonlinearity());
-  register_weights(1, options.input_size(), options.hidden_size(), options.bias());
-}
 Tensor RNNCellImpl::forward(const Tensor& x, const Tensor& hx) {
   const auto frame = enter();
   const OpScope op("rnn_cell", Loc{});
   const Tensor h = checked_state(x, hx);
   return rnn_step(linear(x, weight_ih, bias_ih), h, weights(), options.nonlinearity());
 }
-void RNNCellImpl::pretty_print(std::ostream& stream) const {
-  print_cell(stream, "RNNCell", options.input_size(), options.hidden_size(), options.bias(),
-             options.nonlinearity() == kReLU ? "kReLU" : nullptr);
-}
 
-LSTMCellImpl::LSTMCellImpl(const LSTMCellOptions& options) : options(options) { LSTMCellImpl::reset(); }
-void LSTMCellImpl::reset() { register_weights(4, options.input_size(), options.hidden_size(), options.bias()); }
 std::tuple<Tensor, Tensor> LSTMCellImpl::forward(const Tensor& x,
                                                  const std::optional<std::tuple<Tensor, Tensor>>& hx_cx) {
   const auto frame = enter();
@@ -272,20 +254,27 @@ std::tuple<Tensor, Tensor> LSTMCellImpl::forward(const Tensor& x,
   const RecurrentState next = lstm_step(linear(x, weight_ih, bias_ih), {h, c}, weights());
   return {next.hidden, next.cell};
 }
-void LSTMCellImpl::pretty_print(std::ostream& stream) const {
-  print_cell(stream, "LSTMCell", options.input_size(), options.hidden_size(), options.bias());
-}
 
-GRUCellImpl::GRUCellImpl(const GRUCellOptions& options) : options(options) { GRUCellImpl::reset(); }
-void GRUCellImpl::reset() { register_weights(3, options.input_size(), options.hidden_size(), options.bias()); }
 Tensor GRUCellImpl::forward(const Tensor& x, const Tensor& hx) {
   const auto frame = enter();
   const OpScope op("gru_cell", Loc{});
   const Tensor h = checked_state(x, hx);
   return gru_step(linear(x, weight_ih, bias_ih), h, weights());
 }
-void GRUCellImpl::pretty_print(std::ostream& stream) const {
-  print_cell(stream, "GRUCell", options.input_size(), options.hidden_size(), options.bias());
+
+// ---- pad_sequence ----
+
+Tensor utils::rnn::pad_sequence(const std::vector<Tensor>& sequences, bool batch_first, double padding_value) {
+  GRADUS_CHECK(!sequences.empty(), ValueError, "pad_sequence got no sequences");
+  int64_t longest = 0;
+  for (const Tensor& sequence : sequences) longest = std::max(longest, sequence.size(0));
+  TensorList padded;
+  for (const Tensor& sequence : sequences) {
+    std::vector<int64_t> padding(static_cast<size_t>(2 * sequence.dim()), 0);
+    padding.back() = longest - sequence.size(0);  // at the end of the first dimension
+    padded.push_back(pad(sequence, padding, kConstant, padding_value));
+  }
+  return stack(padded, batch_first ? 0 : 1);
 }
 
 }  // namespace gradus::nn

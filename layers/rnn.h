@@ -12,56 +12,70 @@
 #include <tuple>
 #include <vector>
 
-#include <gradus/core/options.h>
-#include <gradus/layers/init.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/module/init.h>
 
 namespace gradus::nn {
 
 /// The activation of an RNN: torch::kTanh or torch::kReLU.
 using RNNNonlinearity = init::Nonlinearity;
 
-struct RNNOptions {
-  RNNOptions(int64_t input_size, int64_t hidden_size) : input_size_(input_size), hidden_size_(hidden_size) {}
-  GRADUS_ARG(int64_t, input_size);
-  GRADUS_ARG(int64_t, hidden_size);
-  GRADUS_ARG(int64_t, num_layers) = 1;
-  GRADUS_ARG(RNNNonlinearity, nonlinearity) = kTanh;
-  GRADUS_ARG(bool, bias) = true;
+namespace detail {
+
+/// The options that RNN, LSTM and GRU share.
+template <class Options>
+struct RecurrentOptions {
+  RecurrentOptions(int64_t input_size, int64_t hidden_size) : input_size_(input_size), hidden_size_(hidden_size) {}
+  void print(LayerPrinter& printer) const {
+    printer("input_size", input_size_)("hidden_size", hidden_size_)("num_layers", num_layers_)("bias", bias_);
+    printer("batch_first", batch_first_)("dropout", dropout_)("bidirectional", bidirectional_);
+  }
+  GRADUS_ARG_OF(Options, int64_t, input_size);
+  GRADUS_ARG_OF(Options, int64_t, hidden_size);
+  GRADUS_ARG_OF(Options, int64_t, num_layers) = 1;
+  GRADUS_ARG_OF(Options, bool, bias) = true;
   /// True if sequences are (N, L, input_size) instead of (L, N, input_size).
-  GRADUS_ARG(bool, batch_first) = false;
+  GRADUS_ARG_OF(Options, bool, batch_first) = false;
   /// Probability with which outputs of all layers but the last are dropped in training.
-  GRADUS_ARG(double, dropout) = 0;
-  GRADUS_ARG(bool, bidirectional) = false;
+  GRADUS_ARG_OF(Options, double, dropout) = 0;
+  GRADUS_ARG_OF(Options, bool, bidirectional) = false;
 };
 
-struct LSTMOptions {
-  LSTMOptions(int64_t input_size, int64_t hidden_size) : input_size_(input_size), hidden_size_(hidden_size) {}
-  GRADUS_ARG(int64_t, input_size);
-  GRADUS_ARG(int64_t, hidden_size);
-  GRADUS_ARG(int64_t, num_layers) = 1;
-  GRADUS_ARG(bool, bias) = true;
-  GRADUS_ARG(bool, batch_first) = false;
-  GRADUS_ARG(double, dropout) = 0;
-  GRADUS_ARG(bool, bidirectional) = false;
+/// The options that the cells share.
+template <class Options>
+struct CellOptions {
+  CellOptions(int64_t input_size, int64_t hidden_size) : input_size_(input_size), hidden_size_(hidden_size) {}
+  void print(LayerPrinter& printer) const { printer.value(input_size_).value(hidden_size_)("bias", bias_, !bias_); }
+  GRADUS_ARG_OF(Options, int64_t, input_size);
+  GRADUS_ARG_OF(Options, int64_t, hidden_size);
+  GRADUS_ARG_OF(Options, bool, bias) = true;
+};
+
+}  // namespace detail
+
+struct RNNOptions : detail::RecurrentOptions<RNNOptions> {
+  using RecurrentOptions::RecurrentOptions;
+  GRADUS_ARG(RNNNonlinearity, nonlinearity) = kTanh;
+};
+
+struct LSTMOptions : detail::RecurrentOptions<LSTMOptions> {
+  using RecurrentOptions::RecurrentOptions;
+  void print(detail::LayerPrinter& printer) const {
+    RecurrentOptions::print(printer);
+    printer("proj_size", proj_size_, proj_size_ > 0);
+  }
   /// Size to which an additional weight projects the hidden states; 0 for none (Sak et al. 2014).
   GRADUS_ARG(int64_t, proj_size) = 0;
 };
 
-struct GRUOptions {
-  GRUOptions(int64_t input_size, int64_t hidden_size) : input_size_(input_size), hidden_size_(hidden_size) {}
-  GRADUS_ARG(int64_t, input_size);
-  GRADUS_ARG(int64_t, hidden_size);
-  GRADUS_ARG(int64_t, num_layers) = 1;
-  GRADUS_ARG(bool, bias) = true;
-  GRADUS_ARG(bool, batch_first) = false;
-  GRADUS_ARG(double, dropout) = 0;
-  GRADUS_ARG(bool, bidirectional) = false;
+struct GRUOptions : detail::RecurrentOptions<GRUOptions> {
+  using RecurrentOptions::RecurrentOptions;
 };
 
 namespace detail {
 
 using RNNOptionsBase = LSTMOptions;
+enum class Cell : uint8_t { rnn, lstm, gru };
 
 /// The weights of one layer in one direction. Missing biases and a missing projection are undefined.
 struct RecurrentWeights {
@@ -87,21 +101,28 @@ class RecurrentBase : public Module {
   RNNOptionsBase options_base{0, 0};
 
  protected:
-  enum class Cell : uint8_t { rnn, lstm, gru };
-  explicit RecurrentBase(Cell cell) : cell_(cell) {}
-  void register_weights(const RNNOptionsBase& options, RNNNonlinearity nonlinearity = kTanh);
+  void register_weights(Cell cell, const RNNOptions& options);
+  void register_weights(Cell cell, const LSTMOptions& options);
+  void register_weights(Cell cell, const GRUOptions& options);
   /// Returns the outputs of the last layer and the final states of all layers.
   std::tuple<Tensor, RecurrentState> run(const Tensor& x, RecurrentState initial);
-  void print(std::ostream& stream, const char* name) const;
 
  private:
   int64_t directions() const { return options_base.bidirectional() ? 2 : 1; }
   /// Runs one layer in one direction over input (L, N, features). Returns the outputs and updates the state.
   Tensor run_direction(const Tensor& input, const RecurrentWeights& weights, bool reverse, RecurrentState* state) const;
 
-  Cell cell_;
+  Cell cell_ = Cell::rnn;
   RNNNonlinearity nonlinearity_ = kTanh;
   std::vector<RecurrentWeights> weights_;  // indexed by layer and direction
+};
+
+/// Base of the layers with a kind of cell: RecurrentBase or CellBase with the options of that kind.
+template <class Derived, class Options, class Base, Cell kCell>
+struct CellLayer : Layer<Derived, Options, Base> {
+  CellLayer(int64_t input_size, int64_t hidden_size) : CellLayer(Options(input_size, hidden_size)) {}
+  explicit CellLayer(const Options& options_) : Layer<Derived, Options, Base>(options_) { CellLayer::reset(); }
+  void reset() override { this->register_weights(kCell, this->options); }
 };
 
 }  // namespace detail
@@ -109,59 +130,39 @@ class RecurrentBase : public Module {
 /// Inputs: x (L, N, input_size), or (N, L, input_size) with batch_first, or (L, input_size); h0 (layers * directions,
 /// N, hidden_size), zeros if undefined. Results: (output (L, N, directions * hidden_size), hn in h0's shape). In
 /// output, the features of the forward direction come first. Errors name the layer.
-class RNNImpl : public Cloneable<RNNImpl, detail::RecurrentBase> {
- public:
-  RNNImpl(int64_t input_size, int64_t hidden_size) : RNNImpl(RNNOptions(input_size, hidden_size)) {}
-  explicit RNNImpl(const RNNOptions& options);
-  void reset() override;
+struct RNNImpl : detail::CellLayer<RNNImpl, RNNOptions, detail::RecurrentBase, detail::Cell::rnn> {
+  using CellLayer::CellLayer;
   std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& h0 = {});
-  void pretty_print(std::ostream& stream) const override { print(stream, "RNN"); }
-
-  RNNOptions options;
 };
 GRADUS_MODULE(RNN);
 
 /// Like RNN, with states (h0, c0), where c0 is (layers * directions, N, hidden_size). Results: (output, (hn, cn)). With
 /// proj_size, h0 and output have that size instead of hidden_size.
-class LSTMImpl : public Cloneable<LSTMImpl, detail::RecurrentBase> {
- public:
-  LSTMImpl(int64_t input_size, int64_t hidden_size) : LSTMImpl(LSTMOptions(input_size, hidden_size)) {}
-  explicit LSTMImpl(const LSTMOptions& options);
-  void reset() override;
+struct LSTMImpl : detail::CellLayer<LSTMImpl, LSTMOptions, detail::RecurrentBase, detail::Cell::lstm> {
+  using CellLayer::CellLayer;
   std::tuple<Tensor, std::tuple<Tensor, Tensor>> forward(
       const Tensor& x, const std::optional<std::tuple<Tensor, Tensor>>& h0_c0 = std::nullopt);
-  void pretty_print(std::ostream& stream) const override { print(stream, "LSTM"); }
-
-  LSTMOptions options;
 };
 GRADUS_MODULE(LSTM);
 
 /// Inputs and results as in RNN.
-class GRUImpl : public Cloneable<GRUImpl, detail::RecurrentBase> {
- public:
-  GRUImpl(int64_t input_size, int64_t hidden_size) : GRUImpl(GRUOptions(input_size, hidden_size)) {}
-  explicit GRUImpl(const GRUOptions& options);
-  void reset() override;
+struct GRUImpl : detail::CellLayer<GRUImpl, GRUOptions, detail::RecurrentBase, detail::Cell::gru> {
+  using CellLayer::CellLayer;
   std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& h0 = {});
-  void pretty_print(std::ostream& stream) const override { print(stream, "GRU"); }
-
-  GRUOptions options;
 };
 GRADUS_MODULE(GRU);
 
-struct RNNCellOptions {
-  RNNCellOptions(int64_t input_size, int64_t hidden_size) : input_size_(input_size), hidden_size_(hidden_size) {}
-  GRADUS_ARG(int64_t, input_size);
-  GRADUS_ARG(int64_t, hidden_size);
-  GRADUS_ARG(bool, bias) = true;
+struct RNNCellOptions : detail::CellOptions<RNNCellOptions> {
+  using CellOptions::CellOptions;
+  void print(detail::LayerPrinter& printer) const {
+    CellOptions::print(printer);
+    printer("nonlinearity", "kReLU", nonlinearity_ == kReLU);
+  }
   GRADUS_ARG(RNNNonlinearity, nonlinearity) = kTanh;
 };
 
-struct LSTMCellOptions {
-  LSTMCellOptions(int64_t input_size, int64_t hidden_size) : input_size_(input_size), hidden_size_(hidden_size) {}
-  GRADUS_ARG(int64_t, input_size);
-  GRADUS_ARG(int64_t, hidden_size);
-  GRADUS_ARG(bool, bias) = true;
+struct LSTMCellOptions : detail::CellOptions<LSTMCellOptions> {
+  using CellOptions::CellOptions;
 };
 using GRUCellOptions = LSTMCellOptions;
 
@@ -175,7 +176,8 @@ class CellBase : public Module {
   Tensor weight_ih, weight_hh, bias_ih, bias_hh;
 
  protected:
-  void register_weights(int64_t gates, int64_t input_size, int64_t hidden_size, bool bias);
+  void register_weights(Cell cell, const RNNCellOptions& options);
+  void register_weights(Cell cell, const LSTMCellOptions& options);
   RecurrentWeights weights() const { return {weight_ih, weight_hh, bias_ih, bias_hh, {}}; }
   /// Checks x (N, input_size) or (input_size), and returns `state`, or zeros if it is undefined.
   Tensor checked_state(const Tensor& x, const Tensor& state) const;
@@ -185,43 +187,35 @@ class CellBase : public Module {
 
 /// Inputs: x (N, input_size) or (input_size), and hx (N, hidden_size) or (hidden_size), zeros if undefined. Returns the
 /// next hidden state.
-class RNNCellImpl : public Cloneable<RNNCellImpl, detail::CellBase> {
- public:
-  RNNCellImpl(int64_t input_size, int64_t hidden_size) : RNNCellImpl(RNNCellOptions(input_size, hidden_size)) {}
-  explicit RNNCellImpl(const RNNCellOptions& options);
-  void reset() override;
+struct RNNCellImpl : detail::CellLayer<RNNCellImpl, RNNCellOptions, detail::CellBase, detail::Cell::rnn> {
+  using CellLayer::CellLayer;
   Tensor forward(const Tensor& x, const Tensor& hx = {});
-  void pretty_print(std::ostream& stream) const override;
-
-  RNNCellOptions options;
 };
 GRADUS_MODULE(RNNCell);
 
 /// Like RNNCell, with states (hx, cx). Returns the next (hidden state, cell state).
-class LSTMCellImpl : public Cloneable<LSTMCellImpl, detail::CellBase> {
- public:
-  LSTMCellImpl(int64_t input_size, int64_t hidden_size) : LSTMCellImpl(LSTMCellOptions(input_size, hidden_size)) {}
-  explicit LSTMCellImpl(const LSTMCellOptions& options);
-  void reset() override;
+struct LSTMCellImpl : detail::CellLayer<LSTMCellImpl, LSTMCellOptions, detail::CellBase, detail::Cell::lstm> {
+  using CellLayer::CellLayer;
   std::tuple<Tensor, Tensor> forward(const Tensor& x,
                                      const std::optional<std::tuple<Tensor, Tensor>>& hx_cx = std::nullopt);
-  void pretty_print(std::ostream& stream) const override;
-
-  LSTMCellOptions options;
 };
 GRADUS_MODULE(LSTMCell);
 
 /// Inputs and results as in RNNCell.
-class GRUCellImpl : public Cloneable<GRUCellImpl, detail::CellBase> {
- public:
-  GRUCellImpl(int64_t input_size, int64_t hidden_size) : GRUCellImpl(GRUCellOptions(input_size, hidden_size)) {}
-  explicit GRUCellImpl(const GRUCellOptions& options);
-  void reset() override;
+struct GRUCellImpl : detail::CellLayer<GRUCellImpl, GRUCellOptions, detail::CellBase, detail::Cell::gru> {
+  using CellLayer::CellLayer;
   Tensor forward(const Tensor& x, const Tensor& hx = {});
-  void pretty_print(std::ostream& stream) const override;
-
-  GRUCellOptions options;
 };
 GRADUS_MODULE(GRUCell);
 
+namespace utils::rnn {
+/// Combines sequences (L_i, …) to one tensor (longest L, N, …), or (N, longest L, …) with batch_first. Shorter
+/// sequences are extended by padding_value.
+Tensor pad_sequence(const std::vector<Tensor>& sequences, bool batch_first = false, double padding_value = 0);
+}  // namespace utils::rnn
+
 }  // namespace gradus::nn
+
+namespace gradus {
+using nn::utils::rnn::pad_sequence;
+}  // namespace gradus

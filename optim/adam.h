@@ -8,12 +8,11 @@ namespace gradus::optim {
 
 /// Options of Adam and of AdamW, which decouples the weight decay.
 template <bool kDecoupled>
-class AdamOptionsOf final : public OptimizerCloneableOptions<AdamOptionsOf<kDecoupled>> {
+class AdamOptionsOf final : public detail::CheckedOptions<AdamOptionsOf<kDecoupled>> {
  public:
   using Betas = NumberVisitor::Betas;
   AdamOptionsOf(double lr = 1e-3) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   const char* name() const override { return kDecoupled ? "AdamWOptions" : "AdamOptions"; }
-  void check() const override;
   OptimizerRule rule() const override;
   GRADUS_FIELDS(lr_, betas_, eps_, weight_decay_, amsgrad_, maximize_)
   GRADUS_ARG(double, lr);
@@ -33,28 +32,20 @@ using AdamWOptions = AdamOptionsOf<true>;
 ///   p = p - lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + eps)
 /// amsgrad (Reddi, Kale and Kumar, "On the convergence of Adam and beyond", 2018): the largest v so far in place of v.
 /// Negative options or betas outside [0, 1) are a ValueError.
-class Adam final : public Optimizer {
- public:
-  explicit Adam(std::vector<OptimizerParamGroup> groups, AdamOptions defaults = {})
-      : Optimizer(std::move(groups), defaults) {}
-  explicit Adam(std::vector<Tensor> params, AdamOptions defaults = {}) : Optimizer(std::move(params), defaults) {}
+struct Adam final : RuleOptimizer<AdamOptions> {
+  using RuleOptimizer::RuleOptimizer;
 };
 
 /// Loshchilov and Hutter, "Decoupled weight decay regularization", 2019, as torch.optim.AdamW: Adam, but for weight
 /// decay, which leaves the gradient alone and shrinks the parameter before the step: p = p (1 - lr weight_decay).
-class AdamW final : public Optimizer {
- public:
-  explicit AdamW(std::vector<OptimizerParamGroup> groups, AdamWOptions defaults = {})
-      : Optimizer(std::move(groups), defaults) {}
-  explicit AdamW(std::vector<Tensor> params, AdamWOptions defaults = {}) : Optimizer(std::move(params), defaults) {}
+struct AdamW final : RuleOptimizer<AdamWOptions> {
+  using RuleOptimizer::RuleOptimizer;
 };
 
-class NAdamOptions final : public OptimizerCloneableOptions<NAdamOptions> {
+class NAdamOptions final : public detail::CheckedOptions<NAdamOptions> {
  public:
-  using Betas = NumberVisitor::Betas;
   NAdamOptions(double lr = 2e-3) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   const char* name() const override { return "NAdamOptions"; }
-  void check() const override;
   OptimizerRule rule() const override;
   /// Also multiplies the block's momentum product by mu_t.
   void advance(const Array& block) const override;
@@ -76,19 +67,14 @@ class NAdamOptions final : public OptimizerCloneableOptions<NAdamOptions> {
 ///   mu_t = beta1 (1 - 0.96^(t momentum_decay) / 2)
 ///   p = p - lr ((1 - mu_t) / (1 - M) g + mu_{t+1} / (1 - M mu_{t+1}) m) / (sqrt(v / (1 - beta2^t)) + eps)
 /// Negative options or betas outside [0, 1) are a ValueError.
-class NAdam final : public Optimizer {
- public:
-  explicit NAdam(std::vector<OptimizerParamGroup> groups, NAdamOptions defaults = {})
-      : Optimizer(std::move(groups), defaults) {}
-  explicit NAdam(std::vector<Tensor> params, NAdamOptions defaults = {}) : Optimizer(std::move(params), defaults) {}
+struct NAdam final : RuleOptimizer<NAdamOptions> {
+  using RuleOptimizer::RuleOptimizer;
 };
 
-class RAdamOptions final : public OptimizerCloneableOptions<RAdamOptions> {
+class RAdamOptions final : public detail::CheckedOptions<RAdamOptions> {
  public:
-  using Betas = NumberVisitor::Betas;
   RAdamOptions(double lr = 1e-3) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   const char* name() const override { return "RAdamOptions"; }
-  void check() const override;
   OptimizerRule rule() const override;
   GRADUS_FIELDS(lr_, betas_, eps_, weight_decay_, decoupled_weight_decay_, maximize_)
   GRADUS_ARG(double, lr);
@@ -107,11 +93,8 @@ class RAdamOptions final : public OptimizerCloneableOptions<RAdamOptions> {
 ///   rho > 5: p = p - lr r u sqrt(1 - beta2^t) / (sqrt(v) + eps),
 ///            r² = (rho - 4) (rho - 2) rho_inf / ((rho_inf - 4) (rho_inf - 2) rho);   else p = p - lr u
 /// Negative options or betas outside [0, 1) are a ValueError.
-class RAdam final : public Optimizer {
- public:
-  explicit RAdam(std::vector<OptimizerParamGroup> groups, RAdamOptions defaults = {})
-      : Optimizer(std::move(groups), defaults) {}
-  explicit RAdam(std::vector<Tensor> params, RAdamOptions defaults = {}) : Optimizer(std::move(params), defaults) {}
+struct RAdam final : RuleOptimizer<RAdamOptions> {
+  using RuleOptimizer::RuleOptimizer;
 };
 
 }  // namespace gradus::optim

@@ -11,17 +11,14 @@ void check_decay(double decay) {
   GRADUS_CHECK(decay >= 0 && decay <= 1, ValueError, "decay must be in [0, 1], got ", decay);
 }
 
-AveragedParameters::Decay constant(double decay) {
-  check_decay(decay);
-  return [decay](int64_t) { return decay; };
-}
-
 bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
 }  // namespace
 
 AveragedParameters::AveragedParameters(const StateDict& tensors, double decay)
-    : AveragedParameters(tensors, constant(decay)) {}
+    : AveragedParameters(tensors, [decay](int64_t) { return decay; }) {
+  check_decay(decay);
+}
 
 AveragedParameters::AveragedParameters(const StateDict& tensors, Decay decay) : decay_(std::move(decay)) {
   GRADUS_CHECK(decay_, ValueError, "the decay is an empty function");

@@ -31,10 +31,6 @@ std::vector<Tensor> gradients_of(const std::vector<Tensor>& parameters) {
   return gradients;
 }
 
-void check_max_norm(double max_norm) {
-  GRADUS_CHECK(max_norm >= 0, ValueError, "max_norm must not be negative, got ", max_norm);
-}
-
 /// Multiplies tensors by max_norm / (norm + 1e-6) if that is below 1.
 void scale_down(const std::vector<Tensor>& tensors, const Array& norm, double max_norm) {
   const Array ratio = ops::binary_scalar(BinaryOp::div, ops::binary_scalar(BinaryOp::add, norm, 1e-6), max_norm,
@@ -71,33 +67,29 @@ Tensor get_total_norm(const std::vector<Tensor>& tensors, double norm_type) {
   return Tensor(total);
 }
 
-Tensor clip_grad_norm_on_device_(const std::vector<Tensor>& parameters, double max_norm, double norm_type) {
-  const OpContext context("clip_grad_norm_");
-  check_max_norm(max_norm);
-  const std::vector<Tensor> gradients = gradients_of(parameters);
-  const Tensor norm = get_total_norm(gradients, norm_type);
-  scale_down(gradients, norm.array(), max_norm);
-  return norm;
-}
-
 void clip_grads_with_norm_(const std::vector<Tensor>& parameters, double max_norm, const Tensor& total_norm) {
   const OpContext context("clip_grads_with_norm_");
-  check_max_norm(max_norm);
+  GRADUS_CHECK(max_norm >= 0, ValueError, "max_norm must not be negative, got ", max_norm);
   GRADUS_CHECK(total_norm.defined() && total_norm.numel() == 1, ShapeError, "total_norm must be a single number");
   scale_down(gradients_of(parameters), total_norm.array(), max_norm);
+}
+
+Tensor clip_grad_norm_on_device_(const std::vector<Tensor>& parameters, double max_norm, double norm_type) {
+  const OpContext context("clip_grad_norm_");
+  const Tensor norm = get_total_norm(gradients_of(parameters), norm_type);
+  clip_grads_with_norm_(parameters, max_norm, norm);
+  return norm;
 }
 
 double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type,
                        bool error_if_nonfinite) {
   const OpContext context("clip_grad_norm_");
   if (!error_if_nonfinite) return clip_grad_norm_on_device_(parameters, max_norm, norm_type).item<double>();
-  check_max_norm(max_norm);
-  const std::vector<Tensor> gradients = gradients_of(parameters);
-  const Tensor norm = get_total_norm(gradients, norm_type);
+  const Tensor norm = get_total_norm(gradients_of(parameters), norm_type);
   const double known = norm.item<double>();
   GRADUS_CHECK(std::isfinite(known), ValueError, "the gradients' norm of order ", norm_type, " is ", known,
                ", so they cannot be clipped; without error_if_nonfinite they are scaled nevertheless");
-  scale_down(gradients, norm.array(), max_norm);
+  clip_grads_with_norm_(parameters, max_norm, norm);
   return known;
 }
 

@@ -61,21 +61,18 @@ GradScaler::Progress& GradScaler::progress_of(optim::Optimizer& optimizer) {
 
 std::vector<Array> GradScaler::look_at(optim::Optimizer& optimizer, bool divide) const {
   GRADUS_CHECK(block_.defined(), ValueError, "no loss was scaled yet: call scale(loss).backward() first");
-  std::vector<std::vector<Array>> gradients;  // by device
+  std::map<std::string, std::vector<Array>> gradients;  // by device
   for (const Tensor& parameter : optimizer.parameters()) {
     const Tensor gradient = parameter.grad();
     if (!gradient.defined()) continue;
     GRADUS_CHECK(!divide || gradient.dtype() != kHalf, ValueError,
                  "float16 gradients cannot be unscaled: keep the parameters in float32 and use autocast");
-    size_t at = 0;
-    while (at < gradients.size() && !(gradients[at][0].device() == gradient.device())) ++at;
-    if (at == gradients.size()) gradients.emplace_back();
-    gradients[at].push_back(gradient.array());
+    gradients[gradient.device().str()].push_back(gradient.array());
   }
   GRADUS_CHECK(!gradients.empty(), ValueError, "no parameter of the optimizer has a gradient");
 
   std::vector<Array> scaling;
-  for (const std::vector<Array>& here : gradients) {
+  for (const auto& [name, here] : gradients) {
     const Device device = here[0].device();
     const Array pair = Array::empty({2}, DType::f64, device), factor = pair.select(0, 0), found_inf = pair.select(0, 1);
     const Array scale = ops::to_device(block_.select(0, ScaleBlock::scale), device);
@@ -150,18 +147,21 @@ double GradScaler::number(int entry) const {
 
 double GradScaler::get_scale() const { return is_enabled() ? number(ScaleBlock::scale) : 1; }
 
+void GradScaler::Numbers::visit(optim::NumberVisitor& visitor) {
+  visitor("scale", scale);
+  visitor("growth_factor", growth_factor);
+  visitor("backoff_factor", backoff_factor);
+  visitor("growth_interval", growth_interval);
+  visitor("_growth_tracker", growth_tracker);
+}
+
 GradScaler::StateDict GradScaler::state_dict() const {
   StateDict state("GradScaler state");
   if (!is_enabled()) return state;
-  optim::NumberWriter write(state);
-  double scale = number(ScaleBlock::scale), tracker = number(ScaleBlock::growth_tracker);
-  double growth = options_.growth_factor(), backoff = options_.backoff_factor();
-  int64_t interval = options_.growth_interval();
-  write("scale", scale);
-  write("growth_factor", growth);
-  write("backoff_factor", backoff);
-  write("growth_interval", interval);
-  write("_growth_tracker", tracker);
+  Numbers numbers{number(ScaleBlock::scale), options_.growth_factor(), options_.backoff_factor(),
+                  options_.growth_interval(), static_cast<int64_t>(number(ScaleBlock::growth_tracker))};
+  optim::NumberWriter writer(state);
+  numbers.visit(writer);
   return state;
 }
 
@@ -169,22 +169,18 @@ void GradScaler::load_state_dict(const StateDict& state) {
   if (!is_enabled()) return;
   const OpContext context("GradScaler load_state_dict");
   optim::StateReader reader(state);
-  optim::NumberReader read(reader);
-  double scale = 0, growth = 0, backoff = 0;
-  int64_t interval = 0, tracker = 0;
-  read("scale", scale);
-  read("growth_factor", growth);
-  read("backoff_factor", backoff);
-  read("growth_interval", interval);
-  read("_growth_tracker", tracker);
+  optim::NumberReader number_reader(reader);
+  Numbers numbers;
+  numbers.visit(number_reader);
   reader.check_all_used("GradScaler");
   GradScalerOptions loaded = options_;
-  loaded.init_scale(scale).growth_factor(growth).backoff_factor(backoff).growth_interval(interval);
+  loaded.init_scale(numbers.scale).growth_factor(numbers.growth_factor).backoff_factor(numbers.backoff_factor);
+  loaded.growth_interval(numbers.growth_interval);
   check_options(loaded);
   options_ = loaded;
-  first_tracker_ = static_cast<double>(tracker);
+  first_tracker_ = static_cast<double>(numbers.growth_tracker);
   if (!block_.defined()) return;
-  ops::fill(block_.select(0, ScaleBlock::scale), scale);
+  ops::fill(block_.select(0, ScaleBlock::scale), numbers.scale);
   ops::fill(block_.select(0, ScaleBlock::growth_tracker), first_tracker_);
 }
 

@@ -75,6 +75,13 @@ class GradScaler {
     bool captured = false;       // recorded in a graph, not computed
   };
 
+  /// The numbers of a state dict.
+  struct Numbers {
+    double scale = 0, growth_factor = 0, backoff_factor = 0;
+    int64_t growth_interval = 0, growth_tracker = 0;
+    void visit(optim::NumberVisitor& visitor);
+  };
+
   void make_block(Device device);
   bool capturing() const { return block_.defined() && runtime(block_.device().type()).capturing(); }
   /// What was done for the optimizer since the last update(). Reset if it was done by a capture that failed.

@@ -16,16 +16,6 @@ namespace {
 double dot(const Tensor& a, const Tensor& b) { return (a * b).sum().item<double>(); }
 double largest(const Tensor& x) { return x.abs().max().item<double>(); }
 
-}  // namespace
-
-/// A point of the line x + distance * direction: the loss, its slope along the line, and the gradient.
-struct LBFGS::Point {
-  double distance, loss, slope;
-  Tensor gradient;
-};
-
-namespace {
-
 /// Minimizes the cubic through the losses and slopes of two points between `low` and `high` (Nocedal and Wright,
 /// equation 3.59). Returns the midpoint if the cubic has no minimum.
 template <class Point>
@@ -226,8 +216,10 @@ Optimizer::StateDict LBFGS::state_dict() const {
   if (gradient_.defined()) state.insert("state.prev_flat_grad", gradient_.clone());
   TensorList steps, changes;
   for (const auto& [step, change] : history_) steps.push_back(step), changes.push_back(change);
-  if (!steps.empty()) state.insert("state.old_stps", stack(steps));
-  if (!steps.empty()) state.insert("state.old_dirs", stack(changes));
+  if (!steps.empty()) {
+    state.insert("state.old_stps", stack(steps));
+    state.insert("state.old_dirs", stack(changes));
+  }
   return state;
 }
 

@@ -43,7 +43,11 @@ class LBFGS final : public Optimizer {
   void load_state_dict(const StateDict& state) override;
 
  private:
-  struct Point;  // a point of a line search
+  /// A point of the line x + distance * direction: the loss, its slope along the line, and the gradient.
+  struct Point {
+    double distance, loss, slope;
+    Tensor gradient;
+  };
   struct Pair {
     Tensor step, change;  // changes of the parameters and of the gradient, (n)
   };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <numbers>
 
 namespace gradus::optim {
 
@@ -76,8 +77,7 @@ StateDict LRScheduler::state_dict() const {
   StateDict state("Schedule state");
   NumberWriter writer(state);
   const_cast<LRScheduler*>(this)->visit_state(writer);  // writing changes nothing
-  std::vector<double> rates = get_last_lr();
-  for (size_t group = 0; group < rates.size(); ++group) writer("lr." + std::to_string(group), rates[group]);
+  visit_rates(optimizer_, writer);
   return state;
 }
 
@@ -88,6 +88,108 @@ void LRScheduler::load_state_dict(const StateDict& state) {
     visit_rates(optimizer_, numbers);
   });
 }
+
+// ---- Formulas ----
+
+namespace {
+
+void check_factor(const char* schedule, const char* name, double factor) {
+  GRADUS_CHECK(factor >= 0 && factor <= 1, ValueError, schedule, ": ", name, " must be in [0, 1], got ", factor);
+}
+template <class Number>
+void check_positive(const char* schedule, const char* name, Number value) {
+  GRADUS_CHECK(value > 0, ValueError, schedule, ": ", name, " must be positive, got ", value);
+}
+
+}  // namespace
+
+void FormulaLR::begin(Rate rate, NextRate next) {
+  rate_ = std::move(rate), next_ = std::move(next);
+  LRScheduler::begin();
+}
+
+StepLR::StepLR(Optimizer& optimizer, int64_t step_size, double gamma) : FormulaLR(optimizer) {
+  check_positive("StepLR", "step_size", step_size);
+  detail::check_not_negative("StepLR: gamma", gamma);
+  begin([=](int64_t n, double base) { return base * std::pow(gamma, static_cast<double>(n / step_size)); },
+        [=](int64_t n, double, double current) { return n % step_size == 0 ? current * gamma : current; });
+}
+
+MultiStepLR::MultiStepLR(Optimizer& optimizer, std::vector<int64_t> milestones, double gamma) : FormulaLR(optimizer) {
+  detail::check_not_negative("MultiStepLR: gamma", gamma);
+  std::ranges::sort(milestones);
+  begin(
+      [=](int64_t n, double base) {
+        const auto passed = std::ranges::upper_bound(milestones, n) - milestones.begin();
+        return base * std::pow(gamma, static_cast<double>(passed));
+      },
+      [=](int64_t n, double, double current) {
+        return current * std::pow(gamma, static_cast<double>(std::ranges::count(milestones, n)));
+      });
+}
+
+ExponentialLR::ExponentialLR(Optimizer& optimizer, double gamma) : FormulaLR(optimizer) {
+  detail::check_not_negative("ExponentialLR: gamma", gamma);
+  begin([=](int64_t n, double base) { return base * std::pow(gamma, static_cast<double>(n)); },
+        [=](int64_t, double, double current) { return current * gamma; });
+}
+
+ConstantLR::ConstantLR(Optimizer& optimizer, double factor, int64_t total_iters) : FormulaLR(optimizer) {
+  check_factor("ConstantLR", "factor", factor);
+  check_positive("ConstantLR", "total_iters", total_iters);
+  begin([=](int64_t n, double base) { return n < total_iters ? base * factor : base; },
+        [=](int64_t n, double base, double current) {
+          if (n != total_iters) return current;
+          return factor == 0 ? base : current * (1 / factor);
+        });
+}
+
+LinearLR::LinearLR(Optimizer& optimizer, double start_factor, double end_factor, int64_t total_iters)
+    : FormulaLR(optimizer) {
+  check_factor("LinearLR", "start_factor", start_factor);
+  GRADUS_CHECK(start_factor > 0, ValueError, "LinearLR: start_factor must be above 0, got ", start_factor);
+  check_factor("LinearLR", "end_factor", end_factor);
+  check_positive("LinearLR", "total_iters", total_iters);
+  const double slope = end_factor - start_factor, length = static_cast<double>(total_iters);
+  begin(
+      [=](int64_t n, double base) {
+        const double done = static_cast<double>(std::min(n, total_iters)) / length;
+        return base * (start_factor + slope * done);
+      },
+      [=](int64_t n, double, double current) {
+        if (n > total_iters) return current;
+        const double before = length * start_factor + static_cast<double>(n - 1) * slope;
+        return std::max(0.0, current * (1 + slope / before));  // rounding could make the last step to 0 negative
+      });
+}
+
+CosineAnnealingLR::CosineAnnealingLR(Optimizer& optimizer, int64_t T_max, double eta_min) : FormulaLR(optimizer) {
+  check_positive("CosineAnnealingLR", "T_max", T_max);
+  detail::check_not_negative("CosineAnnealingLR: eta_min", eta_min);
+  const double period = static_cast<double>(T_max);
+  const auto height = [=](int64_t n) { return 1 + std::cos(std::numbers::pi * static_cast<double>(n) / period); };
+  begin([=](int64_t n, double base) { return eta_min + (base - eta_min) * height(n) / 2; },
+        [=](int64_t n, double base, double current) {
+          // At the minimum the ratio to the previous rate is undefined.
+          if ((n - 1 - T_max) % (2 * T_max) == 0)
+            return current + (base - eta_min) * (1 - std::cos(std::numbers::pi / period)) / 2;
+          return std::max(0.0, height(n) / height(n - 1) * (current - eta_min) + eta_min);
+        });
+}
+
+LambdaLR::LambdaLR(Optimizer& optimizer, std::vector<Function> functions)
+    : LRScheduler(optimizer), functions_(std::move(functions)) {
+  GRADUS_CHECK(functions_.size() == 1 || functions_.size() == optimizer.param_groups().size(), ValueError,
+               "LambdaLR: ", functions_.size(), " functions for ", optimizer.param_groups().size(),
+               " parameter groups");
+  for (const Function& function : functions_) GRADUS_CHECK(function, ValueError, "LambdaLR: a function is empty");
+  begin();
+}
+double LambdaLR::rate(int64_t step_count, size_t group) const {
+  return base(group) * functions_[std::min(group, functions_.size() - 1)](step_count);
+}
+
+// ---- SequentialLR ----
 
 SequentialLR::SequentialLR(Optimizer& optimizer, std::vector<std::shared_ptr<LRScheduler>> schedulers,
                            std::vector<int64_t> milestones)
@@ -133,24 +235,119 @@ double SequentialLR::rate(int64_t step_count, size_t group) const {
 }
 
 void SequentialLR::visit_state(NumberVisitor& visitor) {
-  // Passes on the numbers of a part with a prefix before their names.
-  class Prefixed final : public NumberVisitor {
-   public:
-    Prefixed(NumberVisitor& visitor, std::string prefix) : visitor_(visitor), prefix_(std::move(prefix)) {}
-    using NumberVisitor::operator();
-    void operator()(const std::string& name, double& value) override { visitor_(prefix_ + name, value); }
-
-   private:
-    NumberVisitor& visitor_;
-    std::string prefix_;
-  };
   LRScheduler::visit_state(visitor);
   for (size_t i = 0; i < schedulers_.size(); ++i) {
-    Prefixed prefixed(visitor, "schedulers." + std::to_string(i) + ".");
+    NumberFunction prefixed([&](const std::string& name, double& value) {
+      visitor("schedulers." + std::to_string(i) + "." + name, value);
+    });
     schedulers_[i]->groups();
     schedulers_[i]->visit_state(prefixed);
   }
 }
+
+// ---- OneCycleLR ----
+
+namespace {
+
+double of_group(const std::vector<double>& numbers, size_t group) { return numbers[numbers.size() == 1 ? 0 : group]; }
+
+}  // namespace
+
+OneCycleLR::OneCycleLR(Optimizer& optimizer, OneCycleLROptions options)
+    : LRScheduler(optimizer), options_(std::move(options)) {
+  const size_t groups = optimizer.param_groups().size();
+  auto check = [&](const char* name, const std::vector<double>& numbers, double limit) {
+    GRADUS_CHECK(numbers.size() == 1 || numbers.size() == groups, ValueError, "OneCycleLR: ", numbers.size(),
+                 " values of ", name, " for ", groups, " parameter groups");
+    for (double number : numbers)
+      GRADUS_CHECK(number >= 0 && number < limit, ValueError, "OneCycleLR: ", name, " must be in [0, ", limit,
+                   "), got ", number);
+  };
+  check("max_lr", options_.max_lr(), INFINITY);
+  check("base_momentum", options_.base_momentum(), 1);
+  check("max_momentum", options_.max_momentum(), 1);
+  const double pct = options_.pct_start(), total = static_cast<double>(options_.total_steps());
+  check_positive("OneCycleLR", "total_steps", options_.total_steps());
+  check_factor("OneCycleLR", "pct_start", pct);
+  check_positive("OneCycleLR", "div_factor", options_.div_factor());
+  check_positive("OneCycleLR", "final_div_factor", options_.final_div_factor());
+  phases_ = {{pct * total - 1, Point::low, Point::high}};
+  if (options_.three_phase()) {
+    phases_.push_back({2 * pct * total - 2, Point::high, Point::low});
+    phases_.push_back({total - 1, Point::low, Point::end});
+  } else {
+    phases_.push_back({total - 1, Point::high, Point::end});
+  }
+  for (size_t group = 0; group < groups; ++group)
+    optimizer.param_groups()[group].set_initial_lr(of_group(options_.max_lr(), group) / options_.div_factor());
+  begin();
+}
+
+template <class PointValue>
+double OneCycleLR::anneal(int64_t step_count, PointValue value) const {
+  const double step = static_cast<double>(step_count);
+  double first = 0;
+  size_t i = 0;
+  for (; i + 1 < phases_.size() && step > phases_[i].last_step; ++i) first = phases_[i].last_step;
+  const double from = value(phases_[i].from), to = value(phases_[i].to);
+  // A phase without length (pct_start near 0, or one step in all) is over at once.
+  const double length = phases_[i].last_step - first;
+  const double done = length != 0 ? (step - first) / length : 1;
+  if (options_.anneal_strategy() == AnnealStrategy::linear) return (to - from) * done + from;
+  return to + (from - to) / 2 * (std::cos(std::numbers::pi * done) + 1);
+}
+
+double OneCycleLR::rate(int64_t step_count, size_t group) const {
+  const double high = of_group(options_.max_lr(), group), low = high / options_.div_factor();
+  return anneal(step_count, [&](Point point) {
+    return point == Point::high ? high : point == Point::low ? low : low / options_.final_div_factor();
+  });
+}
+
+void OneCycleLR::check_step_count(int64_t step_count) const {
+  GRADUS_CHECK(step_count <= options_.total_steps(), ValueError, "OneCycleLR: step ", step_count, " of ",
+               options_.total_steps(), "; total_steps is too small");
+}
+
+void OneCycleLR::step() {
+  check_step_count(step_count() + 1);
+  LRScheduler::step();
+  set_momenta(step_count());
+}
+
+void OneCycleLR::set_step_count(int64_t step_count) {
+  check_step_count(step_count);
+  LRScheduler::set_step_count(step_count);
+  set_momenta(step_count);
+}
+
+void OneCycleLR::visit_state(NumberVisitor& visitor) {
+  const int64_t before = step_count();
+  LRScheduler::visit_state(visitor);
+  if (step_count() == before) return;
+  check_step_count(step_count());
+  set_momenta(step_count());
+}
+
+void OneCycleLR::set_momenta(int64_t step_count) {
+  if (!options_.cycle_momentum()) return;
+  for (size_t group = 0; group < optimizer().param_groups().size(); ++group) {
+    OptimizerOptions& options = optimizer().param_groups()[group].options();
+    const double highest = of_group(options_.max_momentum(), group), base = of_group(options_.base_momentum(), group);
+    const double momentum = anneal(step_count, [&](Point point) { return point == Point::high ? base : highest; });
+    bool found = false;
+    NumberFunction setter([&](const std::string& name, double& value) {  // an optimizer has one or the other
+      if (name != "momentum" && name != "betas.0") return;
+      value = momentum;
+      found = true;
+    });
+    options.visit(setter);
+    GRADUS_CHECK(found, ValueError, "OneCycleLR: cycle_momentum needs an optimizer with momentum or betas; ",
+                 options.name(), " have neither");
+  }
+}
+
+// ---- ReduceLROnPlateau ----
 
 ReduceLROnPlateauScheduler::ReduceLROnPlateauScheduler(Optimizer& optimizer, SchedulerMode mode, double factor,
                                                        int64_t patience, double threshold, ThresholdMode threshold_mode,
@@ -159,9 +356,8 @@ ReduceLROnPlateauScheduler::ReduceLROnPlateauScheduler(Optimizer& optimizer, Sch
     : optimizer_(optimizer), mode_(mode), factor_(factor), patience_(patience), threshold_(threshold),
       threshold_mode_(threshold_mode), cooldown_(cooldown), min_lr_(std::move(min_lr)), eps_(eps), verbose_(verbose),
       best_(mode == min ? INFINITY : -INFINITY) {
-  auto check_not_negative = [](const char* name, double value) {
-    GRADUS_CHECK(value >= 0 && std::isfinite(value), ValueError, "ReduceLROnPlateau: ", name,
-                 " must be finite and not negative, got ", value);
+  const auto check_not_negative = [](const char* name, double value) {
+    detail::check_not_negative(std::string("ReduceLROnPlateau: ") + name, value);
   };
   GRADUS_CHECK(factor > 0 && factor < 1, ValueError, "ReduceLROnPlateau: factor must be in (0, 1), got ", factor);
   check_not_negative("patience", static_cast<double>(patience));

@@ -64,77 +64,55 @@ class LRScheduler {
   int64_t step_count_ = 0;
 };
 
-/// base gamma^floor(n / step_size).
-class StepLR final : public LRScheduler {
- public:
-  StepLR(Optimizer& optimizer, int64_t step_size, double gamma = 0.1);
+/// Base of schedules that are formulas in the number n of steps and the rate of epoch 0.
+class FormulaLR : public LRScheduler {
+ protected:
+  using Rate = std::function<double(int64_t n, double base)>;
+  using NextRate = std::function<double(int64_t n, double base, double current)>;
+  using LRScheduler::LRScheduler;
+  /// Sets the rates of epoch 0. `rate` is the closed form; `next` computes the rate from the current one, as PyTorch
+  /// does.
+  void begin(Rate rate, NextRate next);
 
  private:
-  double rate(int64_t step_count, size_t group) const override;
-  double next_rate(int64_t step_count, size_t group, double current) const override;
-  int64_t step_size_;
-  double gamma_;
+  double rate(int64_t step_count, size_t group) const override { return rate_(step_count, base(group)); }
+  double next_rate(int64_t step_count, size_t group, double current) const override {
+    return next_(step_count, base(group), current);
+  }
+  Rate rate_;
+  NextRate next_;
+};
+
+/// base gamma^floor(n / step_size).
+struct StepLR final : FormulaLR {
+  StepLR(Optimizer& optimizer, int64_t step_size, double gamma = 0.1);
 };
 
 /// base gamma^(number of milestones <= n). A milestone that is listed twice counts twice.
-class MultiStepLR final : public LRScheduler {
- public:
+struct MultiStepLR final : FormulaLR {
   MultiStepLR(Optimizer& optimizer, std::vector<int64_t> milestones, double gamma = 0.1);
-
- private:
-  double rate(int64_t step_count, size_t group) const override;
-  double next_rate(int64_t step_count, size_t group, double current) const override;
-  std::vector<int64_t> milestones_;  // ascending
-  double gamma_;
 };
 
 /// base gamma^n.
-class ExponentialLR final : public LRScheduler {
- public:
+struct ExponentialLR final : FormulaLR {
   ExponentialLR(Optimizer& optimizer, double gamma);
-
- private:
-  double rate(int64_t step_count, size_t group) const override;
-  double next_rate(int64_t step_count, size_t group, double current) const override;
-  double gamma_;
 };
 
 /// base factor for n < total_iters, then base. factor is in [0, 1].
-class ConstantLR final : public LRScheduler {
- public:
+struct ConstantLR final : FormulaLR {
   explicit ConstantLR(Optimizer& optimizer, double factor = 1.0 / 3, int64_t total_iters = 5);
-
- private:
-  double rate(int64_t step_count, size_t group) const override;
-  double next_rate(int64_t step_count, size_t group, double current) const override;
-  double factor_;
-  int64_t total_iters_;
 };
 
 /// base times a factor that moves from start_factor, in (0, 1], to end_factor, in [0, 1], in total_iters equal steps.
-class LinearLR final : public LRScheduler {
- public:
+struct LinearLR final : FormulaLR {
   explicit LinearLR(Optimizer& optimizer, double start_factor = 1.0 / 3, double end_factor = 1,
                     int64_t total_iters = 5);
-
- private:
-  double rate(int64_t step_count, size_t group) const override;
-  double next_rate(int64_t step_count, size_t group, double current) const override;
-  double start_factor_, end_factor_;
-  int64_t total_iters_;
 };
 
 /// eta_min + (base - eta_min) (1 + cos(pi n / T_max)) / 2. Loshchilov and Hutter, "SGDR", 2017, without restarts. After
 /// T_max the rate rises again.
-class CosineAnnealingLR final : public LRScheduler {
- public:
+struct CosineAnnealingLR final : FormulaLR {
   CosineAnnealingLR(Optimizer& optimizer, int64_t T_max, double eta_min = 0);
-
- private:
-  double rate(int64_t step_count, size_t group) const override;
-  double next_rate(int64_t step_count, size_t group, double current) const override;
-  int64_t T_max_;
-  double eta_min_;
 };
 
 /// base f(n), with one function for all groups or one for each.

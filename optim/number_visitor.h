@@ -25,6 +25,18 @@ class NumberVisitor {
   void operator()(const std::string& name, Betas& value);  ///< as name.0 and name.1
 };
 
+/// Calls function(name, value) for each number.
+template <class Function>
+class NumberFunction final : public NumberVisitor {
+ public:
+  explicit NumberFunction(Function function) : function_(std::move(function)) {}
+  using NumberVisitor::operator();
+  void operator()(const std::string& name, double& value) override { function_(name, value); }
+
+ private:
+  Function function_;
+};
+
 namespace detail {
 /// Takes the first name off the list that GRADUS_FIELDS makes of members ("lr_, betas_"), without its underscore.
 std::string take_option_name(std::string_view& members);

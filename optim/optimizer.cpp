@@ -1,7 +1,6 @@
 #include <gradus/optim/optimizer.h>
 
 #include <algorithm>
-#include <cmath>
 #include <typeinfo>
 
 #include <gradus/autograd/archive.h>
@@ -17,20 +16,11 @@ namespace {
 
 /// Calls options.check(), with the options' name at the start of its messages.
 void check(const OptimizerOptions& options) {
-  const std::string name = options.name();
-  const OpContext context(name.c_str());
+  const OpContext context(options.name());
   options.check();
 }
 
 std::string options_prefix(size_t group) { return "param_groups." + std::to_string(group) + "."; }
-
-/// Collects the numbers that it visits.
-class NumberList final : public NumberVisitor {
- public:
-  using NumberVisitor::operator();
-  void operator()(const std::string&, double& value) override { numbers.push_back(value); }
-  std::vector<double> numbers;
-};
 
 /// Copies the gradients' factor and whether one of them is inf or NaN from `scaling`, on the block's device.
 void take_scaling(const std::vector<Array>& scaling, const Array& block) {
@@ -42,52 +32,11 @@ void take_scaling(const std::vector<Array>& scaling, const Array& block) {
 
 }  // namespace
 
-void detail::check_not_negative(const char* option, double value) {
-  GRADUS_CHECK(value >= 0 && std::isfinite(value), ValueError, option, " must be finite and not negative, got ", value);
-}
-
-void detail::check_betas(const NumberVisitor::Betas& betas) {
-  const auto check = [](const char* option, double beta) {
-    GRADUS_CHECK(beta >= 0 && beta < 1, ValueError, option, " must be in [0, 1), got ", beta);
-  };
-  check("betas[0]", std::get<0>(betas));
-  check("betas[1]", std::get<1>(betas));
-}
-
-void OptimizerOptions::visit(NumberVisitor& visitor) {
-  double lr = get_lr();
-  visitor("lr", lr);
-  set_lr(lr);
-}
-
-OptimizerRule OptimizerOptions::rule() const {
-  GRADUS_FAIL(ValueError, name(), " have no rule: an optimizer with these options has to override step()");
-}
-
-void OptimizerOptions::advance(const Array& block) const { ops::advance_step(block); }
-
-std::vector<std::pair<int, const char*>> OptimizerOptions::counters() const { return {{StepBlock::step, "step"}}; }
-
-bool operator==(const OptimizerOptions& a, const OptimizerOptions& b) {
-  if (typeid(a) != typeid(b)) return false;
-  NumberList of_a, of_b;
-  a.clone()->visit(of_a);
-  b.clone()->visit(of_b);
-  return of_a.numbers == of_b.numbers;
-}
-
-OptimizerParamGroup::OptimizerParamGroup(std::vector<Tensor> params) : params_(std::move(params)) {}
 OptimizerParamGroup::OptimizerParamGroup(std::vector<Tensor> params, std::unique_ptr<OptimizerOptions> options)
     : params_(std::move(params)), options_(std::move(options)) {}
 OptimizerParamGroup::OptimizerParamGroup(const OptimizerParamGroup& other)
     : params_(other.params_), options_(other.options_ ? other.options_->clone() : nullptr),
       initial_lr_(other.initial_lr_) {}
-OptimizerParamGroup::OptimizerParamGroup(OptimizerParamGroup&&) noexcept = default;
-OptimizerParamGroup& OptimizerParamGroup::operator=(OptimizerParamGroup&&) noexcept = default;
-OptimizerParamGroup& OptimizerParamGroup::operator=(const OptimizerParamGroup& other) {
-  return *this = OptimizerParamGroup(other);
-}
-OptimizerParamGroup::~OptimizerParamGroup() = default;
 
 OptimizerOptions& OptimizerParamGroup::options() {
   GRADUS_CHECK(options_, ValueError, "this parameter group has no options yet: add it to an optimizer");
@@ -102,23 +51,20 @@ double OptimizerParamGroup::initial_lr() {
 Optimizer::~Optimizer() = default;
 
 void Optimizer::zero_grad(bool set_to_none) {
-  for (const OptimizerParamGroup& group : groups_)
-    for (const Tensor& parameter : group.params()) parameter.zero_grad(set_to_none);
+  for (const Tensor& parameter : parameters()) parameter.zero_grad(set_to_none);
 }
 
 void Optimizer::add_param_group(OptimizerParamGroup group) {
+  std::vector<Tensor> known = parameters();
   for (size_t i = 0; i < group.params().size(); ++i) {
     const Tensor& parameter = group.params()[i];
     GRADUS_CHECK(parameter.defined(), ValueError, "parameter ", i, " of the group is undefined");
     GRADUS_CHECK(parameter.is_leaf(), ValueError, "parameter ", i, " of the group, of shape ", parameter.sizes(),
                  ", is the result of an operator: an optimizer changes leaves only");
-    auto refuse_repeat = [&](const Tensor& other) {
-      GRADUS_CHECK(!other.is_same(parameter), ValueError, "parameter ", i, " of the group, of shape ",
-                   parameter.sizes(), ", is already in this optimizer");
-    };
-    for (size_t j = 0; j < i; ++j) refuse_repeat(group.params()[j]);
-    for (const OptimizerParamGroup& other : groups_)
-      for (const Tensor& held : other.params()) refuse_repeat(held);
+    const auto is_same = [&](const Tensor& other) { return other.is_same(parameter); };
+    GRADUS_CHECK(std::ranges::none_of(known, is_same), ValueError, "parameter ", i, " of the group, of shape ",
+                 parameter.sizes(), ", is already in this optimizer");
+    known.push_back(parameter);
   }
   if (!group.has_options()) group.set_options(defaults_->clone());
   check_type(group.options());
@@ -154,9 +100,6 @@ Optimizer::Optimizer(std::vector<OptimizerParamGroup> groups, const OptimizerOpt
     : Optimizer(std::move(groups), defaults.clone()) {
   has_rule_ = true;
 }
-
-Optimizer::Optimizer(std::vector<Tensor> params, const OptimizerOptions& defaults)
-    : Optimizer(std::vector{OptimizerParamGroup(std::move(params))}, defaults) {}
 
 Tensor Optimizer::step(LossClosure closure) {
   Tensor loss;
@@ -229,7 +172,7 @@ std::vector<Tensor> Optimizer::parameters() const {
 
 void Optimizer::set_lr(size_t group, double lr) {
   GRADUS_CHECK(group < groups_.size(), IndexError, "parameter group ", group, " of ", groups_.size());
-  GRADUS_CHECK(lr >= 0 && std::isfinite(lr), ValueError, "learning rate must be finite and not negative, got ", lr);
+  detail::check_not_negative("learning rate", lr);
   groups_[group].options().set_lr(lr);
   for (Cohort& cohort : state_->cohorts)
     if (cohort.group == group) cohort.upload(lr);

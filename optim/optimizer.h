@@ -38,6 +38,7 @@ class OptimizerOptions {
  public:
   virtual ~OptimizerOptions() = default;
   virtual std::unique_ptr<OptimizerOptions> clone() const = 0;
+  using Betas = NumberVisitor::Betas;
   /// The name of the class: "AdamOptions".
   virtual const char* name() const { return "options"; }
   virtual double get_lr() const = 0;
@@ -76,21 +77,29 @@ class OptimizerCloneableOptions : public OptimizerOptions {
 };
 
 namespace detail {
-/// Parts of OptimizerOptions::check(): a number that is finite and not negative, and betas in [0, 1).
-void check_not_negative(const char* option, double value);
-void check_betas(const NumberVisitor::Betas& betas);
+
+void check_not_negative(const std::string& option, double value);
+/// Throws a ValueError unless all numbers of the options are finite and not negative, and betas are below 1.
+void check_numbers(const OptimizerOptions& options);
+
+/// Options of which every number is checked by check_numbers().
+template <class Derived>
+class CheckedOptions : public OptimizerCloneableOptions<Derived> {
+ public:
+  void check() const override { check_numbers(*this); }
+};
+
 }  // namespace detail
 
 /// Parameters that share options. A group that is made without options gets the optimizer's defaults.
 class OptimizerParamGroup {
  public:
-  OptimizerParamGroup(std::vector<Tensor> params);  // NOLINT(google-explicit-constructor)
-  OptimizerParamGroup(std::vector<Tensor> params, std::unique_ptr<OptimizerOptions> options);
+  OptimizerParamGroup(std::vector<Tensor> params,  // NOLINT(google-explicit-constructor)
+                      std::unique_ptr<OptimizerOptions> options = nullptr);
   OptimizerParamGroup(const OptimizerParamGroup& other);
-  OptimizerParamGroup(OptimizerParamGroup&&) noexcept;
-  OptimizerParamGroup& operator=(OptimizerParamGroup&&) noexcept;
-  OptimizerParamGroup& operator=(const OptimizerParamGroup& other);
-  ~OptimizerParamGroup();
+  OptimizerParamGroup(OptimizerParamGroup&&) noexcept = default;
+  OptimizerParamGroup& operator=(OptimizerParamGroup&&) noexcept = default;
+  OptimizerParamGroup& operator=(const OptimizerParamGroup& other) { return *this = OptimizerParamGroup(other); }
 
   bool has_options() const { return options_ != nullptr; }
   OptimizerOptions& options();
@@ -169,7 +178,8 @@ class Optimizer {
   Optimizer(std::vector<OptimizerParamGroup> groups, std::unique_ptr<OptimizerOptions> defaults);
   /// For an optimizer whose steps apply the rule of the options.
   Optimizer(std::vector<OptimizerParamGroup> groups, const OptimizerOptions& defaults);
-  Optimizer(std::vector<Tensor> params, const OptimizerOptions& defaults);
+  Optimizer(std::vector<Tensor> params, const OptimizerOptions& defaults)
+      : Optimizer(std::vector{OptimizerParamGroup(std::move(params))}, defaults) {}
   /// Options of another optimizer are a ValueError.
   void check_type(const OptimizerOptions& options) const;
 
@@ -183,6 +193,15 @@ class Optimizer {
   std::vector<OptimizerParamGroup> groups_;
   std::unique_ptr<OptimizerState> state_;
   bool has_rule_ = false;
+};
+
+/// Base of the optimizers that are nothing but the rule of their options.
+template <class Options>
+class RuleOptimizer : public Optimizer {
+ public:
+  explicit RuleOptimizer(std::vector<OptimizerParamGroup> groups, Options defaults = {})
+      : Optimizer(std::move(groups), defaults) {}
+  explicit RuleOptimizer(std::vector<Tensor> params, Options defaults = {}) : Optimizer(std::move(params), defaults) {}
 };
 
 }  // namespace gradus::optim

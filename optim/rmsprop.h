@@ -6,7 +6,7 @@
 
 namespace gradus::optim {
 
-class RMSpropOptions final : public OptimizerCloneableOptions<RMSpropOptions> {
+class RMSpropOptions final : public detail::CheckedOptions<RMSpropOptions> {
  public:
   RMSpropOptions(double lr = 1e-2) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   const char* name() const override { return "RMSpropOptions"; }
@@ -28,18 +28,14 @@ class RMSpropOptions final : public OptimizerCloneableOptions<RMSpropOptions> {
 ///   g = g + weight_decay p;   v = alpha v + (1 - alpha) g²;   a = alpha a + (1 - alpha) g
 ///   b = momentum b + g / (sqrt(v - a²) + eps);   p = p - lr b
 /// Negative options or alpha above 1 are a ValueError.
-class RMSprop final : public Optimizer {
- public:
-  explicit RMSprop(std::vector<OptimizerParamGroup> groups, RMSpropOptions defaults = {})
-      : Optimizer(std::move(groups), defaults) {}
-  explicit RMSprop(std::vector<Tensor> params, RMSpropOptions defaults = {}) : Optimizer(std::move(params), defaults) {}
+struct RMSprop final : RuleOptimizer<RMSpropOptions> {
+  using RuleOptimizer::RuleOptimizer;
 };
 
-class AdagradOptions final : public OptimizerCloneableOptions<AdagradOptions> {
+class AdagradOptions final : public detail::CheckedOptions<AdagradOptions> {
  public:
   AdagradOptions(double lr = 1e-2) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   const char* name() const override { return "AdagradOptions"; }
-  void check() const override;
   OptimizerRule rule() const override;
   double initial_state() const override { return initial_accumulator_value_; }
   GRADUS_FIELDS(lr_, lr_decay_, weight_decay_, initial_accumulator_value_, eps_, maximize_)
@@ -57,11 +53,8 @@ class AdagradOptions final : public OptimizerCloneableOptions<AdagradOptions> {
 /// torch.optim.Adagrad. In step t with gradient g:
 ///   g = g + weight_decay p;   sum = sum + g²;   p = p - lr / (1 + (t - 1) lr_decay) g / (sqrt(sum) + eps)
 /// Negative options are a ValueError.
-class Adagrad final : public Optimizer {
- public:
-  explicit Adagrad(std::vector<OptimizerParamGroup> groups, AdagradOptions defaults = {})
-      : Optimizer(std::move(groups), defaults) {}
-  explicit Adagrad(std::vector<Tensor> params, AdagradOptions defaults = {}) : Optimizer(std::move(params), defaults) {}
+struct Adagrad final : RuleOptimizer<AdagradOptions> {
+  using RuleOptimizer::RuleOptimizer;
 };
 
 }  // namespace gradus::optim

@@ -26,18 +26,14 @@ class SGDOptions final : public OptimizerCloneableOptions<SGDOptions> {
 ///   g = g + weight_decay p;   b = momentum b + (1 - dampening) g, b = g in the first step;
 ///   p = p - lr (nesterov ? g + momentum b : b)
 /// Options that are negative, or nesterov without momentum or with dampening, are a ValueError.
-class SGD final : public Optimizer {
- public:
-  explicit SGD(std::vector<OptimizerParamGroup> groups, SGDOptions defaults) : Optimizer(std::move(groups), defaults) {}
-  explicit SGD(std::vector<Tensor> params, SGDOptions defaults) : Optimizer(std::move(params), defaults) {}
+struct SGD final : RuleOptimizer<SGDOptions> {
+  using RuleOptimizer::RuleOptimizer;
 };
 
-class LionOptions final : public OptimizerCloneableOptions<LionOptions> {
+class LionOptions final : public detail::CheckedOptions<LionOptions> {
  public:
-  using Betas = NumberVisitor::Betas;
   LionOptions(double lr = 1e-4) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   const char* name() const override { return "LionOptions"; }
-  void check() const override;
   OptimizerRule rule() const override;
   GRADUS_FIELDS(lr_, betas_, weight_decay_, maximize_)
   GRADUS_ARG(double, lr);
@@ -51,11 +47,8 @@ class LionOptions final : public OptimizerCloneableOptions<LionOptions> {
 ///   p = p (1 - lr weight_decay);   p = p - lr sign(beta1 m + (1 - beta1) g);   m = beta2 m + (1 - beta2) g
 /// Every step changes every element by lr. So learning rates are 3 to 10 times smaller than Adam's, and weight decay as
 /// many times larger. Negative options or betas outside [0, 1) are a ValueError.
-class Lion final : public Optimizer {
- public:
-  explicit Lion(std::vector<OptimizerParamGroup> groups, LionOptions defaults = {})
-      : Optimizer(std::move(groups), defaults) {}
-  explicit Lion(std::vector<Tensor> params, LionOptions defaults = {}) : Optimizer(std::move(params), defaults) {}
+struct Lion final : RuleOptimizer<LionOptions> {
+  using RuleOptimizer::RuleOptimizer;
 };
 
 }  // namespace gradus::optim

@@ -100,7 +100,7 @@ def for_doxygen(path):
             f"/** {escaped(first)} */ {found[1]}" if found[2].lower() == stem and
             not re.search(r"(///.*|template <.*>)\n$", text[:text.index(found[0])]) else found[1]), text, flags=re.M)
     # Options and holders are what a user sees, not what their macros become.
-    text = re.sub(r"\bGRADUS_ARG\((.+), (\w+)\)", r"\1 \2", text)
+    text = re.sub(r"\bGRADUS_ARG(?:_OF\(\w+, |\()(.+), (\w+)\)", r"\1 \2", text)
     holder = r"/** Holds a \1Impl. */ using \1 = ModuleHolder<\1Impl>"
     text = re.sub(r"^GRADUS_MODULE\((\w+)\)", holder, text, flags=re.M)
     text = re.sub(r"^ *GRADUS_FIELDS\(.*\)\n", "", text, flags=re.M)
@@ -127,14 +127,16 @@ def write_headers(folder):
 
 def needs_comment(entry):
     """Types and functions, but for those of which another comment speaks: options by that of what they are for,
-    constructors, operators, forward() and reset() by the type's, overrides by the base's."""
+    constructors (also inherited ones), operators, forward(), reset() and how options print by the type's, overrides by
+    the base's."""
     if entry.startswith("Compound"):
         return not re.search(r"Options is not documented", entry)
     found = re.match(r"Member (.*) \(function\) of (?:\w+) (.*) is not documented", entry)
     if not found:
         return False
     name, owner = found[1].split("(")[0], re.sub(r"<.*", "", found[2]).split("::")[-1].strip()
-    return not re.match(rf"~?{owner}$|forward$|reset$|operator\b", name) and "override" not in found[1]
+    own = rf"~?{owner}$|[A-Z]\w*$|forward$|reset$|operator\b"
+    return not re.match(own, name) and "LayerPrinter" not in found[1] and "override" not in found[1]
 
 
 def check(folder):

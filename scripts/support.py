@@ -22,7 +22,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 NAMES, PAGE = ROOT / "tests/support/libtorch.txt", ROOT / "docs/support.md"
 TESTS = ROOT / "tests/support/pytorch_tests.md"  # what PyTorch's own tests say, counted by hand: the page's last section
-HEADERS = ("autograd/**/*.h", "layers/*.h", "optim/*.h", "data/**/*.h", "training/*.h",
+HEADERS = ("autograd/**/*.h", "layers/**/*.h", "optim/*.h", "data/**/*.h", "training/*.h",
            "inspect/**/*.h", "onnx/export.h", "core/*.h", "core/array/*.h", "core/runtime/*.h", "core/parallel/*.h")
 KERNELS = ROOT / "core/backend.h"  # no operators of users
 

@@ -9,7 +9,7 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/io/safetensors.h>
 #include <gradus/core/version.h>
-#include <gradus/layers/serialize.h>
+#include <gradus/layers/module/serialize.h>
 
 namespace gradus::training {
 namespace {

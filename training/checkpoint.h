@@ -28,7 +28,7 @@
 #include <gradus/core/io/safetensors.h>
 #include <gradus/core/ordered_dict.h>
 #include <gradus/core/runtime/random.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus::training {
 

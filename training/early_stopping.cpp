@@ -3,7 +3,7 @@
 #include <limits>
 
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/layers/serialize.h>
+#include <gradus/layers/module/serialize.h>
 
 namespace gradus::training {
 namespace {

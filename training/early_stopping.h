@@ -10,7 +10,7 @@
 #pragma once
 
 #include <gradus/core/options.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus::training {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <gradus/layers/sequential.h>
+#include <gradus/layers/module/containers.h>
 
 namespace gradus {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <gradus/core/runtime/observer.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 #include <gradus/optim/optimizer.h>
 
 namespace gradus::training {

@@ -42,7 +42,7 @@
 
 #include <gradus/distributed/comm/init.h>
 #include <gradus/distributed/elastic/membership.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus::dist {
 

@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus::nn::parallel {
 

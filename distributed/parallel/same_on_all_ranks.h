@@ -5,7 +5,7 @@
 
 #include <gradus/autograd/tensor.h>
 #include <gradus/distributed/comm/process_group.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus::dist {
 

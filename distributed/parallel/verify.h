@@ -21,7 +21,7 @@
 #include <gradus/autograd/tensor.h>
 #include <gradus/core/options.h>
 #include <gradus/distributed/parallel/distributed_data_parallel.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 #include <gradus/optim/optimizer.h>
 
 namespace gradus::dist {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <gradus/distributed/comm/process_group.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus::dist {
 

@@ -29,7 +29,7 @@
 #include <gradus/distributed/parallel/watched_net.h>
 #include <gradus/distributed/sharding/flat_parameter.h>
 #include <gradus/distributed/sharding/sharded_checkpoint.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 #include <gradus/optim/optimizer.h>
 
 namespace gradus::dist {

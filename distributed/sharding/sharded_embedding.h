@@ -12,7 +12,7 @@
 
 #include <gradus/core/options.h>
 #include <gradus/distributed/sharding/sharded_module.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus::nn {
 

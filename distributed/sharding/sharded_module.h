@@ -13,7 +13,7 @@
 
 #include <gradus/distributed/comm/process_group.h>
 #include <gradus/distributed/sharding/sharded_checkpoint.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus::dist {
 

@@ -16,7 +16,7 @@
 #include <gradus/autograd/ops/shape.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/distributed/sharding/part_of_draw.h>
-#include <gradus/layers/init.h>
+#include <gradus/layers/module/init.h>
 
 namespace gradus::dist {
 namespace {

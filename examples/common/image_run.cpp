@@ -9,7 +9,7 @@
 #include <gradus/examples/common/model_file.h>
 #include <gradus/inspect/lab/lab.h>
 #include <gradus/inspect/profiler.h>
-#include <gradus/layers/sequential.h>
+#include <gradus/layers/module/containers.h>
 #include <gradus/onnx/export.h>
 
 using namespace gradus;

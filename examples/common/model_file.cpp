@@ -2,7 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include <gradus/layers/serialize.h>
+#include <gradus/layers/module/serialize.h>
 
 using namespace gradus;
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <gradus/core/io/safetensors.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 #include <optional>
 #include <string>

@@ -11,7 +11,7 @@
 #include <gradus/core/runtime/runtime.h>
 #include <gradus/inspect/explain/watched_memory.h>
 #include <gradus/inspect/lab/lab_parts.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus::training {
 namespace {

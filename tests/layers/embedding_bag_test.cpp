@@ -2,7 +2,7 @@
 // embedding, because its embedding_bag on the CPU divides by the frequency of another row.
 #include <gradus/core/runtime/runtime.h>
 #include <gradus/gradus.h>
-#include <gradus/layers/rare_layers.h>
+#include <gradus/layers/embedding.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

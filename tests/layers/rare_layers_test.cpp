@@ -1,6 +1,6 @@
-// The layers of layers/rare_layers.h, compared with values from PyTorch 1.13.
+// The layers of layers/embedding.h, compared with values from PyTorch 1.13.
 #include <gradus/gradus.h>
-#include <gradus/layers/rare_layers.h>
+#include <gradus/layers/embedding.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/layers/printed.h>
 

@@ -81,7 +81,7 @@ void make_layers() {
   nn::ReflectionPad2d reflection(nn::ReflectionPad2dOptions({1, 1, 2, 2}));
   nn::ModuleDict dict;
   dict->insert("one", nn::Linear(1, 1).ptr());
-  std::cout << net << copied.kernel_size().h << options.padding().size.w << "\n";
+  std::cout << net << copied.kernel_size().h << options.padding().w << "\n";
   for (const auto& item : net->named_parameters()) std::cout << item.key() << item.value().numel();
 }
 

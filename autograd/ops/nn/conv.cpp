@@ -107,7 +107,7 @@ Tensor run_conv2d(OpScope& op, const Tensor& x, const Tensor& w, const Tensor& b
                   Conv2dGeometry geometry) {
   int64_t more[2] = {0, 0};
   geometry.padding[0] = padding.h, geometry.padding[1] = padding.w;
-  for (int i = 0; i < 2 && padding.same && w.dim() == 4; ++i) {
+  for (int i = 0; i < 2 && padding.is_same() && w.dim() == 4; ++i) {
     GRADUS_CHECK(geometry.stride[i] == 1, ValueError, "padding 'same' needs stride 1, got ", geometry.stride[i]);
     const int64_t total = checked_product(geometry.dilation[i], w.size(2 + i) - 1);
     geometry.padding[i] = total / 2, more[i] = total % 2;

@@ -3,6 +3,7 @@
 
 #include <gradus/autograd/tensor.h>
 #include <gradus/core/backend.h>
+#include <gradus/core/options.h>
 
 namespace gradus {
 
@@ -29,15 +30,16 @@ inline constexpr AutoPadding kValid = AutoPadding::valid, kSame = AutoPadding::s
 /// Padding of a convolution: one number, a pair, or a name, also as the string "valid" or "same".
 struct ConvPadding : Pair {
   using Pair::Pair;
-  ConvPadding(Pair pair) : Pair(pair) {}                                       // NOLINT(google-explicit-constructor)
-  ConvPadding(AutoPadding name) : Pair(0), same(name == AutoPadding::same) {}  // NOLINT(google-explicit-constructor)
+  ConvPadding(Pair pair) : Pair(pair) {}                    // NOLINT(google-explicit-constructor)
+  ConvPadding(AutoPadding name_) : Pair(0), name(name_) {}  // NOLINT(google-explicit-constructor)
   template <std::convertible_to<std::string_view> Name>
-  ConvPadding(Name&& name)  // NOLINT(google-explicit-constructor): `const Name&` would hide Pair's list from clang 14
-      : Pair(0), same(std::string_view(name) == "same") {
-    GRADUS_CHECK(same || std::string_view(name) == "valid", ValueError, "padding must be 'valid' or 'same', got '",
-                 std::string_view(name), "'");
+  ConvPadding(Name&& text)  // NOLINT(google-explicit-constructor): `const Name&` would hide Pair's list from clang 14
+      : ConvPadding(std::string_view(text) == "same" ? AutoPadding::same : AutoPadding::valid) {
+    GRADUS_CHECK(is_same() || std::string_view(text) == "valid", ValueError, "padding must be 'valid' or 'same', got '",
+                 std::string_view(text), "'");
   }
-  bool same = false;
+  bool is_same() const { return name == AutoPadding::same; }
+  std::optional<AutoPadding> name = absent<AutoPadding>();  ///< the numbers of pixels are 0 if there is a name
 };
 
 /// Cross-correlation of x (N, C, H, W) with w (K, C / groups, R, S), plus bias (K) if defined; result (N, K, P, Q).

@@ -193,8 +193,7 @@ class Module : public std::enable_shared_from_this<Module> {
   }
   template <class M>
   const auto* as() const {
-    if constexpr (requires { typename M::ContainedType; }) return dynamic_cast<const typename M::ContainedType*>(this);
-    else return dynamic_cast<const M*>(this);
+    return const_cast<Module*>(this)->as<M>();
   }
 
  protected:
@@ -216,6 +215,7 @@ class Module : public std::enable_shared_from_this<Module> {
 
  private:
   struct Cloning;
+  OrderedDict<std::string, Tensor> named_tensors(OrderedDict<std::string, Tensor> Module::*entries, bool recurse) const;
   template <class Visit>
   void visit_modules(const std::string& prefix, Visit&& visit) const;
   template <class Convert>
@@ -274,23 +274,6 @@ class Cloneable : public Base {
   }
 };
 
-namespace detail {
-
-struct NoOptions {};
-
-/// Base of layers without parameters, which consist of options and a forward.
-template <class Derived, class Options = NoOptions>
-class PlainLayer : public Cloneable<Derived> {
- public:
-  PlainLayer() requires std::is_default_constructible_v<Options>
-  = default;
-  explicit PlainLayer(const Options& options_) : options(options_) {}
-  void reset() override {}
-
-  Options options;
-};
-
-}  // namespace detail
 }  // namespace gradus::nn
 
-#include <gradus/layers/module_holder.h>
+#include <gradus/layers/module/module_holder.h>

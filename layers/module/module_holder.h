@@ -3,7 +3,7 @@
 #pragma once
 
 #include <gradus/autograd/checkpoint.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus::nn {
 

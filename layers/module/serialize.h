@@ -6,7 +6,7 @@
 #pragma once
 
 #include <gradus/core/io/safetensors.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus {
 namespace nn {

@@ -1,34 +1,21 @@
-#include <gradus/layers/summary.h>
+#include <gradus/layers/module/summary.h>
 
 #include <algorithm>
 #include <iomanip>
 #include <map>
 #include <ostream>
 #include <set>
-#include <sstream>
 
 #include <gradus/autograd/node.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/runtime/observer.h>
+#include <gradus/layers/module/layer_printer.h>
 
 namespace gradus::nn {
 
 namespace detail {
 
 namespace {
-
-/// Shortens "gradus::nn::Conv2dImpl" to "Conv2d".
-std::string short_type(std::string name) {
-  size_t start = 0, depth = 0;
-  for (size_t i = 0; i + 1 < name.size(); ++i) {
-    if (name[i] == '<' || name[i] == '(') ++depth;
-    if (name[i] == '>' || name[i] == ')') --depth;
-    if (depth == 0 && name[i] == ':' && name[i + 1] == ':') start = i + 2;
-  }
-  name = name.substr(start);
-  if (name.ends_with("Impl")) name.resize(name.size() - 4);
-  return name;
-}
 
 /// Observes a running model. Hooks record each module's outputs, and kernels are counted for the module in which they
 /// run.

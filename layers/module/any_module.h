@@ -5,7 +5,7 @@
 #include <span>
 #include <typeinfo>
 
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus::nn {
 

@@ -1,4 +1,4 @@
-#include <gradus/layers/any_module.h>
+#include <gradus/layers/module/any_module.h>
 
 #include <cxxabi.h>
 

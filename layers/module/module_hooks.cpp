@@ -6,7 +6,7 @@
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus::nn {
 

@@ -1,12 +1,13 @@
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
+#include <algorithm>
 #include <map>
 #include <ostream>
 #include <typeinfo>
 #include <unordered_set>
 
 #include <gradus/core/runtime/random.h>
-#include <gradus/layers/any_module.h>
+#include <gradus/layers/module/any_module.h>
 
 namespace gradus::nn {
 
@@ -15,18 +16,6 @@ namespace {
 std::string join_name(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : name.empty() ? prefix : prefix + "." + name;
 }
-
-/// Collects tensors without duplicates.
-class UniqueTensors {
- public:
-  void add(const std::string& name, const Tensor& tensor) {
-    if (!tensor.defined()) return;
-    for (const auto& item : tensors)
-      if (item->is_same(tensor)) return;
-    tensors.append(name, tensor);
-  }
-  OrderedDict<std::string, Tensor> tensors;
-};
 
 }  // namespace
 
@@ -274,30 +263,28 @@ void Module::visit_modules(const std::string& prefix, Visit&& visit) const {
   }
 }
 
+/// The tensors in `entries` (parameters_ or buffers_) of this module and, if `recurse`, of its submodules.
+OrderedDict<std::string, Tensor> Module::named_tensors(OrderedDict<std::string, Tensor> Module::*entries,
+                                                       bool recurse) const {
+  OrderedDict<std::string, Tensor> found;
+  const auto add_entries = [&](const std::string& prefix, const Module& module) {
+    for (const auto& item : module.*entries) {
+      const auto is_same = [&](const auto& other) { return other->is_same(item.value()); };
+      if (item->defined() && std::ranges::none_of(found, is_same))
+        found.append(join_name(prefix, item.key()), item.value());
+    }
+  };
+  if (recurse) visit_modules("", add_entries);
+  else add_entries("", *this);
+  return found;
+}
+
 OrderedDict<std::string, Tensor> Module::named_parameters(bool recurse) const {
-  UniqueTensors found;
-  if (!recurse) {
-    for (const auto& item : parameters_) found.add(item.key(), item.value());
-    return std::move(found.tensors);
-  }
-  visit_modules("", [&](const std::string& prefix, const Module& module) {
-    for (const auto& item : module.parameters_) found.add(join_name(prefix, item.key()), item.value());
-  });
-  return std::move(found.tensors);
+  return named_tensors(&Module::parameters_, recurse);
 }
-
 OrderedDict<std::string, Tensor> Module::named_buffers(bool recurse) const {
-  UniqueTensors found;
-  if (!recurse) {
-    for (const auto& item : buffers_) found.add(item.key(), item.value());
-    return std::move(found.tensors);
-  }
-  visit_modules("", [&](const std::string& prefix, const Module& module) {
-    for (const auto& item : module.buffers_) found.add(join_name(prefix, item.key()), item.value());
-  });
-  return std::move(found.tensors);
+  return named_tensors(&Module::buffers_, recurse);
 }
-
 std::vector<Tensor> Module::parameters(bool recurse) const { return named_parameters(recurse).values(); }
 std::vector<Tensor> Module::buffers(bool recurse) const { return named_buffers(recurse).values(); }
 
@@ -408,10 +395,9 @@ std::string Module::name() const {
 }
 
 std::string Module::path() const {
-  std::vector<const Module*> below;
-  for (const Module* module = this; module->parent_; module = module->parent_) below.push_back(module);
   std::string path;
-  for (size_t i = below.size(); i-- > 0;) path += (path.empty() ? "" : ".") + below[i]->name_in_parent_;
+  for (const Module* module = this; module->parent_; module = module->parent_)
+    path = join_name(module->name_in_parent_, path);
   return path;
 }
 

@@ -1,4 +1,4 @@
-#include <gradus/layers/init.h>
+#include <gradus/layers/module/init.h>
 
 #include <algorithm>
 #include <cmath>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <gradus/layers/module.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus {
 namespace nn {

@@ -10,7 +10,7 @@
 namespace gradus {
 
 /// Every operation of Backend with the names of its parameters, in the order of the declarations.
-/// tests/training/recording_backend_test.cpp compares the list with the class.
+/// tests/graph/recording_backend_test.cpp compares the list with the class.
 // clang-format off
 #define GRADUS_BACKEND_OPS(OP)                                                                                   \
   OP(fill, y, value) OP(copy, x, y) OP(arange, y, start, step) OP(unary, op, x, y, args)                         \

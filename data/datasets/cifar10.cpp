@@ -1,7 +1,5 @@
 #include <gradus/data/datasets/cifar10.h>
 
-#include <gradus/data/datasets/find_data.h>
-
 #include <algorithm>
 #include <cstring>
 

@@ -1,5 +1,8 @@
 #include <gradus/data/datasets/image_dataset.h>
 
+#include <cstdlib>
+#include <filesystem>
+
 #include <gradus/core/parallel/parallel.h>
 
 template class gradus::data::DatasetLoader<gradus::data::datasets::NormalizedImageBatches>;
@@ -70,3 +73,42 @@ Tensor ImageDataset::images() const {
 }
 
 }  // namespace gradus::data::datasets
+
+namespace gradus::data::detail {
+
+bool is_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
+std::string find_below(const std::string& root, const std::vector<std::string>& subfolders,
+                       const std::function<bool(const std::string&)>& holds) {
+  if (holds(root)) return root;
+  for (const std::string& subfolder : subfolders)
+    if (holds(root + "/" + subfolder)) return root + "/" + subfolder;
+  return "";
+}
+
+std::string find_folder(const std::string& directory, const std::vector<std::string>& subfolders,
+                        const std::function<bool(const std::string&)>& holds) {
+  std::vector<std::string> places = {directory};
+  if (directory.empty()) {
+    const char* variable = std::getenv("GRADUS_DATA");
+    places = {variable ? variable : "", "data", "../shared/data"};
+  }
+  for (const std::string& place : places) {
+    if (place.empty()) continue;
+    if (const std::string folder = find_below(place, subfolders, holds); !folder.empty()) return folder;
+  }
+  return "";
+}
+
+std::string unpack_hint(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    if (is_file(path + ".xz")) return "; unpack it: xz -dk '" + path + ".xz'";
+    if (is_file(path + ".gz")) return "; unpack it: gzip -dk '" + path + ".gz'";
+  }
+  return "";
+}
+
+}  // namespace gradus::data::detail

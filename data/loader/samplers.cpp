@@ -3,7 +3,7 @@
 #include <gradus/autograd/archive.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/runtime/random.h>
-#include <gradus/data/random_streams.h>
+#include <gradus/data/sample.h>
 
 #include <algorithm>
 #include <cmath>

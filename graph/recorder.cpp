@@ -153,7 +153,7 @@ void Recorder::end() noexcept {
 }
 
 // On a GPU the two gradients of a convolution become separate calls if they are independent. Then the weight gradient,
-// whose kernel needs workspace, can run later, when more memory is free (passes/order_for_memory.h).
+// whose kernel needs workspace, can run later, when more memory is free (passes/order_for_memory.cpp).
 void Recorder::on_call(std::unique_ptr<Call> call) {
   if (auto* const gradients = dynamic_cast<detail::RecordedCall<const Conv2dBackwardArgs&>*>(call.get())) {
     Conv2dBackwardArgs& args = std::get<0>(gradients->arguments());

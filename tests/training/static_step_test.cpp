@@ -2,7 +2,7 @@
 #include <gradus/benchmarks/nets.h>
 #include <gradus/gradus.h>
 #include <gradus/graph/executor.h>
-#include <gradus/graph/passes/order_for_memory.h>
+#include <gradus/graph/passes/passes.h>
 #include <gradus/graph/recorder.h>
 #include <gradus/tests/catch.h>
 

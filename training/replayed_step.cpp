@@ -186,8 +186,7 @@ bool ReplayedStep::has_current_options(const Recording& recording) const {
 
 const TensorList& ReplayedStep::replay(const Recording& recording, const TensorList& batch,
                                        const std::function<void()>& run) const {
-  for (size_t i = 0; i < batch.size(); ++i)
-    recording.inputs[i].copy_(batch[i], batch[i].array().storage().pinned());
+  for (size_t i = 0; i < batch.size(); ++i) recording.inputs[i].copy_(batch[i], batch[i].array().storage().pinned());
   upload_learning_rates();
   recording.half_copies.replay(run);
   return recording.outputs;

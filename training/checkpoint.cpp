@@ -1,16 +1,14 @@
 #include <gradus/training/checkpoint.h>
 
-#include <cxxabi.h>
-
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <filesystem>
 #include <limits>
 
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/io/safetensors.h>
 #include <gradus/core/version.h>
+#include <gradus/layers/any_module.h>
 #include <gradus/layers/serialize.h>
 
 namespace gradus::training {
@@ -87,10 +85,7 @@ const Tensor& entry(const State& state, const std::string& key, const Shape& siz
 }  // namespace
 
 std::string detail::type_name(const std::type_info& type) {
-  int status = 0;
-  char* const demangled = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
-  std::string name = status == 0 ? demangled : type.name();
-  std::free(demangled);
+  const std::string name = nn::detail::demangled(type);
   return name.substr(0, name.find('<'));
 }
 

@@ -39,11 +39,8 @@ void ImageDataset::copy_image(size_t index, float* to) const {
 }
 
 Example<> ImageDataset::get(size_t index) {
-  const Array image = Array::empty({bytes_.size(1), bytes_.size(2), bytes_.size(3)});
-  copy_image(index, image.data<float>());
-  const Array label = Array::empty({}, DType::i64);
-  *label.data<int64_t>() = labels_.data<int64_t>()[index];
-  return {Tensor(image), Tensor(label)};
+  const Example<> batch = get_stacked({index});
+  return {Tensor(batch.data.array().select(0, 0)), Tensor(batch.target.array().select(0, 0))};
 }
 
 Example<> ImageDataset::get_stacked(const std::vector<size_t>& indices) const {

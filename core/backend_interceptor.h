@@ -19,7 +19,7 @@ struct OperationName {
 /// A backend that runs nothing itself. Each operation calls derived.call(name, method, arguments...), where `name` is an
 /// OperationName and `method` Backend's member function, so that (other.*method)(arguments...) runs it on another
 /// backend. Views, spans and stencils among the arguments are valid for the duration of the call.
-/// tests/training/recording_backend_test.cpp tests that no operation of core/backend.h is missing here.
+/// tests/graph/recording_backend_test.cpp tests that no operation of core/backend.h is missing here.
 template <class Derived>
 class BackendInterceptor : public Backend {
 #define GRADUS_CALL(op, ...) \

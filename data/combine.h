@@ -1,11 +1,63 @@
-// Datasets composed of datasets, as in torch.utils.data.
+// Datasets composed of datasets, as in torch.utils.data, and a dataset type that hides the type of the one it holds.
 #pragma once
 
 #include <initializer_list>
 
-#include <gradus/data/any_dataset.h>
+#include <gradus/data/dataset.h>
 
 namespace gradus::data::datasets {
+
+/// Holds a dataset of any type with this batch type; copies copy the dataset. For pipelines that are chosen at run
+/// time:
+///
+///   data::datasets::AnyDataset<> train = digits;
+///   if (augment) train = train.map(data::transforms::RandomAffine(10));
+template <class Batch = std::vector<Example<>>>
+class AnyDataset : public BatchDataset<AnyDataset<Batch>, Batch> {
+ public:
+  template <class Inner>
+  requires(!std::is_same_v<std::remove_cvref_t<Inner>, AnyDataset>)
+      AnyDataset(Inner dataset)  // NOLINT(google-explicit-constructor)
+      : held_(std::make_unique<Inner>(std::move(dataset))), copy_(&copy_of<Inner>), stack_(&stack_of<Inner>) {}
+  AnyDataset(const AnyDataset& other) : held_(other.copy_(*other.held_)), copy_(other.copy_), stack_(other.stack_) {}
+  AnyDataset(AnyDataset&&) noexcept = default;
+  AnyDataset& operator=(AnyDataset other) noexcept {
+    held_ = std::move(other.held_), copy_ = other.copy_, stack_ = other.stack_;
+    return *this;
+  }
+
+  Batch get_batch(const std::vector<size_t>& indices) override { return held_->get_batch(indices); }
+  /// Returns one stacked batch, in one operation if the inner dataset supports it.
+  Example<> get_stacked(const std::vector<size_t>& indices) requires(std::is_same_v<Batch, std::vector<Example<>>>) {
+    return stack_(*held_, indices);
+  }
+  std::optional<size_t> size() const override { return held_->size(); }
+  uint64_t stage() const override { return held_->stage(); }
+  std::vector<std::string> plan() const override { return held_->plan(); }
+
+ private:
+  using Held = BatchSource<Batch>;
+
+  template <class Inner>
+  static std::unique_ptr<Held> copy_of(const Held& held) {
+    return std::make_unique<Inner>(static_cast<const Inner&>(held));
+  }
+  template <class Inner>
+  static Example<> stack_of(Held& held, const std::vector<size_t>& indices) {
+    if constexpr (StackedDataset<Inner>) return static_cast<Inner&>(held).get_stacked(indices);
+    else if constexpr (std::is_same_v<Batch, std::vector<Example<>>>) {
+      transforms::Stack<> stack;
+      return detail::stacked(held, stack, indices);
+    } else return {};
+  }
+
+  std::unique_ptr<Held> held_;
+  std::unique_ptr<Held> (*copy_)(const Held& held);
+  Example<> (*stack_)(Held& held, const std::vector<size_t>& indices);
+};
+
+template <class Inner>
+AnyDataset(Inner) -> AnyDataset<typename Inner::BatchType>;
 
 namespace detail {
 /// Returns the part that contains a sample, given the end of each part.

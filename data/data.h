@@ -1,7 +1,6 @@
 // Datasets, transforms and loaders.
 #pragma once
 
-#include <gradus/data/any_dataset.h>
 #include <gradus/data/combine.h>
 #include <gradus/data/dataset.h>
 #include <gradus/data/datasets/cifar10.h>
@@ -18,5 +17,4 @@
 #include <gradus/data/loader/device_loader.h>
 #include <gradus/data/loader/samplers.h>
 #include <gradus/data/transforms/image_transforms.h>
-#include <gradus/data/transforms/mixup.h>
 #include <gradus/data/transforms/transforms.h>

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include <gradus/data/example.h>
-#include <gradus/data/plan.h>
 #include <gradus/data/sample.h>
+#include <gradus/data/transforms/transforms.h>
 
 namespace gradus::data::datasets {
 
@@ -34,31 +34,42 @@ auto mapped(Source source, Transform transform);
 template <class Source, class Predicate>
 auto filtered(Source source, Predicate predicate);
 template <class Source>
-auto cached(Source source, uint64_t seed);
-template <class Source>
 auto shuffled(Source source, uint64_t seed);
 template <class Source>
 auto range_of(Source source, size_t first, size_t count);
 }  // namespace detail
+
+template <class Source>
+class CacheDataset;
+
+/// What every dataset with this batch type can do. Derive from BatchDataset instead.
+template <class Batch>
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  /// Returns the batch of the samples with these indices, in this order. It may be empty, as a rank's part of a small
+  /// batch.
+  virtual Batch get_batch(const std::vector<size_t>& indices) = 0;
+  /// Number of samples, if known.
+  virtual std::optional<size_t> size() const = 0;
+  /// The lines of BatchDataset::explain().
+  virtual std::vector<std::string> plan() const = 0;
+  /// Number of transforms before this dataset. The stage selects the stream of random numbers that a
+  /// transform draws from.
+  virtual uint64_t stage() const { return 0; }
+};
 
 /// Base of everything a loader can read batches from. `Self` is the derived class, so that pipelines know their whole
 /// type.
 ///
 /// Methods that make pipelines copy this dataset, or move it from an rvalue.
 template <class Self, class Batch = std::vector<Example<>>>
-class BatchDataset {
+class BatchDataset : public BatchSource<Batch> {
  public:
   using BatchType = Batch;
 
-  virtual ~BatchDataset() = default;
-  /// Returns the batch of the samples with these indices, in this order. It may be empty, as a rank's part of a small
-  /// batch.
-  virtual Batch get_batch(const std::vector<size_t>& indices) = 0;
-  /// Number of samples, if known.
-  virtual std::optional<size_t> size() const = 0;
-
   /// Returns one sample. Only for datasets whose batches are vectors.
-  auto get(size_t index) { return std::move(get_batch({index}).at(0)); }
+  auto get(size_t index) { return std::move(this->get_batch({index}).at(0)); }
 
   /// Applies `transform` to every sample, or after Stack to the batch. A transform is a class of
   /// data/transforms/transforms.h or data/transforms/image_transforms.h, or any function of the sample (Example<>) or
@@ -86,8 +97,8 @@ class BatchDataset {
 
   /// Keeps every requested sample in memory. Copies share the cache, and each consumer gets its own copy of a sample.
   /// Random transforms before the cache draw once, from `seed`, so that a resumed run sees the same samples.
-  auto cache(uint64_t seed = 0) const& { return detail::cached(self(), seed); }
-  auto cache(uint64_t seed = 0) && { return detail::cached(std::move(self()), seed); }
+  auto cache(uint64_t seed = 0) const& { return CacheDataset<Self>(self(), seed); }
+  auto cache(uint64_t seed = 0) && { return CacheDataset<Self>(std::move(self()), seed); }
 
   /// The samples in a random order that depends only on `seed` and is the same in every epoch. (RandomSampler uses a
   /// different order in each epoch.)
@@ -104,10 +115,9 @@ class BatchDataset {
   /// Describes the pipeline, one line for each step, starting with the source. Reads no sample.
   std::string explain() const { return gradus::data::detail::join_lines(plan()); }
   /// The lines of explain(). By default a dataset is described by its name and size.
-  virtual std::vector<std::string> plan() const { return {gradus::data::detail::plan_line(typeid(Self), size())}; }
-  /// Number of transforms before this dataset. The stage selects the stream of random numbers that a
-  /// transform draws from.
-  virtual uint64_t stage() const { return 0; }
+  std::vector<std::string> plan() const override {
+    return {gradus::data::detail::plan_line(typeid(Self), this->size())};
+  }
 
  private:
   const Self& self() const { return static_cast<const Self&>(*this); }

@@ -2,14 +2,35 @@
 #pragma once
 
 #include <concepts>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <type_traits>
 #include <unordered_map>
 
 #include <gradus/data/dataset.h>
-#include <gradus/data/selection.h>
 #include <gradus/data/transforms/transforms.h>
+
+namespace gradus::data::detail {
+
+/// Which samples of a source a dataset selects. Copies share what they have found out, and are thread-safe.
+struct Selection {
+  std::function<size_t(size_t place)> at;  ///< the index in the source; a place out of range is an IndexError
+  std::function<std::optional<size_t>()> size;
+  std::function<std::string()> describe;  ///< a line for explain(); reads no samples
+};
+using SourceSize = std::function<std::optional<size_t>()>;
+
+/// Selects the listed samples.
+Selection select_listed(std::vector<size_t> indices);
+/// Selects `count` samples starting at `first`, or as many as the source has.
+Selection select_range(size_t first, size_t count, SourceSize source_size);
+/// Selects all samples in random order, which is drawn on first use.
+Selection select_shuffled(uint64_t seed, SourceSize source_size);
+/// Selects the samples that `accepts` accepts. Calls it once for each sample, in order, when the answer is needed.
+Selection select_accepted(std::function<bool(size_t)> accepts, SourceSize source_size);
+
+}  // namespace gradus::data::detail
 
 namespace gradus::data::datasets {
 
@@ -96,8 +117,8 @@ template <class Source>
 class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
  public:
   Subset(Source source, std::vector<size_t> indices)
-      : Subset(std::move(source), std::make_shared<gradus::data::detail::ListSelection>(std::move(indices))) {}
-  Subset(Source source, std::shared_ptr<gradus::data::detail::Selection> selection)
+      : Subset(std::move(source), gradus::data::detail::select_listed(std::move(indices))) {}
+  Subset(Source source, gradus::data::detail::Selection selection)
       : source_(std::move(source)), selection_(std::move(selection)) {}
 
   typename Source::BatchType get_batch(const std::vector<size_t>& places) override {
@@ -107,11 +128,11 @@ class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
     return source_.get_stacked(selected(places));
   }
 
-  std::optional<size_t> size() const override { return selection_->size(); }
+  std::optional<size_t> size() const override { return selection_.size(); }
   uint64_t stage() const override { return source_.stage(); }
   std::vector<std::string> plan() const override {
     std::vector<std::string> lines = source_.plan();
-    lines.push_back(selection_->describe());
+    lines.push_back(selection_.describe());
     return lines;
   }
   const Source& dataset() const { return source_; }
@@ -120,12 +141,12 @@ class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
   std::vector<size_t> selected(const std::vector<size_t>& places) const {
     std::vector<size_t> indices;
     indices.reserve(places.size());
-    for (size_t place : places) indices.push_back(selection_->at(place));
+    for (size_t place : places) indices.push_back(selection_.at(place));
     return indices;
   }
 
   Source source_;
-  std::shared_ptr<gradus::data::detail::Selection> selection_;
+  gradus::data::detail::Selection selection_;
 };
 
 namespace detail {
@@ -225,27 +246,19 @@ auto filtered(Source source, Predicate predicate) {
     auto sample = source.get_batch({index});
     return static_cast<bool>(predicate(std::as_const(sample[0])));
   };
-  auto size = [source] { return source.size(); };
-  auto selection = std::make_shared<gradus::data::detail::FilterSelection>(std::move(accepts), std::move(size));
+  auto selection = gradus::data::detail::select_accepted(std::move(accepts), [source] { return source.size(); });
   return Subset<Source>(std::move(source), std::move(selection));
 }
 
 template <class Source>
-auto cached(Source source, uint64_t seed) {
-  return CacheDataset<Source>(std::move(source), seed);
-}
-
-template <class Source>
 auto shuffled(Source source, uint64_t seed) {
-  auto size = [source] { return source.size(); };
-  auto selection = std::make_shared<gradus::data::detail::ShuffleSelection>(seed, std::move(size));
+  auto selection = gradus::data::detail::select_shuffled(seed, [source] { return source.size(); });
   return Subset<Source>(std::move(source), std::move(selection));
 }
 
 template <class Source>
 auto range_of(Source source, size_t first, size_t count) {
-  auto size = [source] { return source.size(); };
-  auto selection = std::make_shared<gradus::data::detail::RangeSelection>(first, count, std::move(size));
+  auto selection = gradus::data::detail::select_range(first, count, [source] { return source.size(); });
   return Subset<Source>(std::move(source), std::move(selection));
 }
 

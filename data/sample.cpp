@@ -1,7 +1,5 @@
 #include <gradus/data/sample.h>
 
-#include <gradus/data/random_streams.h>
-
 namespace gradus::data {
 namespace {
 

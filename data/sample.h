@@ -1,4 +1,5 @@
-// The sample that this thread is making: random transforms draw from its generator, and errors name it.
+// The sample that this thread is making: random transforms draw from its generator, and errors name it. Also where in
+// the Philox stream (core/runtime/random.h) each part of this room draws.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +16,17 @@ namespace gradus::data {
 /// epoch and the index of the sample, not on the number of workers or the order of samples. Outside of a sample,
 /// returns the default generator.
 Generator& sample_generator();
+
+// Offsets in the Philox stream. They are so large that no generator reaches them by counting from zero.
+
+/// The order of an epoch's samples: element i determines the i-th exchange.
+constexpr uint64_t order_stream(uint64_t epoch) { return (uint64_t{1} << 63) | epoch; }
+/// Seeds of the samples' generators: element i belongs to sample i.
+constexpr uint64_t sample_stream(uint64_t epoch) { return (uint64_t{1} << 62) | epoch; }
+/// Positions in the shuffle buffer of an epoch: element i determines the i-th position.
+constexpr uint64_t shuffle_buffer_stream(uint64_t epoch) { return (uint64_t{1} << 60) | epoch; }
+/// Shape and noise of a drawn digit.
+constexpr uint64_t digit_stream(uint64_t index) { return (uint64_t{1} << 61) | index; }
 
 namespace detail {
 
@@ -53,6 +65,26 @@ auto with_sample(size_t index, uint64_t stage, const Make& make) {
   try {
     return make();
   } catch (const std::exception&) { rethrow_with_prefix("sample " + std::to_string(index) + ": "); }
+}
+
+// Each call draws the next number of the current sample's generator.
+
+/// A number in [low, high), or `low` if the bounds are equal.
+inline double draw_uniform(double low, double high) {
+  const RandomState draw = sample_generator().next();
+  return random_uniform<double>(draw.seed, draw.offset, 0, low, high);
+}
+/// An integer in [low, high); low < high.
+inline int64_t draw_integer(int64_t low, int64_t high) {
+  const RandomState draw = sample_generator().next();
+  return random_integer(draw.seed, draw.offset, 0, low, high);
+}
+/// True with probability p.
+inline bool draw_chance(double p) { return draw_uniform(0, 1) < p; }
+/// A standard normal number.
+inline double draw_normal() {
+  const RandomState draw = sample_generator().next();
+  return random_normal(draw.seed, draw.offset, 0);
 }
 
 }  // namespace detail

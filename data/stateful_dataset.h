@@ -8,7 +8,6 @@
 
 #include <gradus/autograd/archive.h>
 #include <gradus/data/dataset.h>
-#include <gradus/data/loader/batch_iterator.h>
 #include <gradus/data/loader/data_loader.h>
 
 namespace gradus::data {

@@ -1,7 +1,7 @@
 // 7. An autoencoder: a net that must pass 784 pixels through 16 numbers and bring them back keeps what matters.
 //
 // usage: 07_autoencoder [PICTURE.png]     where a row of digits and the row of what came back are drawn
-#include <gradus/data/images/save_image.h>
+#include <gradus/data/images/image_file.h>
 #include <gradus/gradus.h>
 
 #include <iostream>

@@ -2,10 +2,14 @@
 // addresses.
 #pragma once
 
+#include <span>
+#include <string>
+#include <variant>
 #include <vector>
 
-#include <gradus/graph/arguments.h>
-#include <gradus/graph/origin.h>
+#include <gradus/core/array/scalar.h>
+#include <gradus/core/array/view.h>
+#include <gradus/core/error.h>
 
 namespace gradus {
 
@@ -13,6 +17,42 @@ class Backend;
 struct RandomState;
 
 namespace graph {
+
+/// The operator, the layer and the source line that made a call.
+struct Origin {
+  std::string op;      ///< for example "conv2d"; empty outside operators
+  std::string module;  ///< for example "features.3"; empty outside modules and in the backward pass
+  SourceLocation where;
+
+  /// The origin of what this thread runs now.
+  static Origin current();
+  std::string str() const;  ///< "conv2d of features.3, train.cpp:41"
+};
+
+// ---- Arguments by name, for printing, for exporters and for the page of a recorded step ----
+
+/// A value of an enumeration, and the names of all its values.
+struct Choice {
+  size_t number = 0;
+  std::span<const char* const> names;
+};
+
+/// An argument that is not an operand.
+using Value = std::variant<bool, int64_t, double, Scalar, Choice, std::vector<int64_t>, std::vector<double>>;
+
+/// Sees the arguments of a call by name, in order. Members of structs and elements of lists have dotted names: "x",
+/// "geometry.stride", "parameters.2.gradient". A function that is not overridden ignores its arguments.
+class ArgumentVisitor {
+ public:
+  virtual ~ArgumentVisitor() = default;
+  /// An operand that is read. It may be absent.
+  virtual void operand(const std::string&, const View&) {}
+  /// An operand that is written, or read and written. It may be absent.
+  virtual void operand(const std::string&, const MutableView&) {}
+  virtual void value(const std::string&, const Value&) {}
+};
+
+// ---- Calls ----
 
 /// The bytes [begin, end) that an operand's elements cover, relative to its first element. `begin` is negative if there
 /// are negative strides.
@@ -66,6 +106,19 @@ class Call {
   std::vector<ScratchPiece> scratch;
   size_t scratch_bytes = 0;
 };
+
+/// Calls f(view, is_written) for the operands of a call in order. The view is a MutableView& if it is written, or read
+/// and written, else a View&; f may change its address.
+template <class F>
+void for_each_view(Call& call, F f) {
+  struct Each final : Call::Visitor {
+    explicit Each(F& f) : f(f) {}
+    void read(View& view) override { f(view, false); }
+    void write(MutableView& view) override { f(view, true); }
+    F& f;
+  } each(f);
+  call.visit(each);
+}
 
 }  // namespace graph
 }  // namespace gradus

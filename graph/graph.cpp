@@ -5,6 +5,8 @@
 #include <limits>
 #include <string_view>
 
+#include <gradus/graph/recorder.h>
+
 namespace gradus::graph {
 namespace {
 
@@ -107,14 +109,8 @@ Extent extent_of(const StridedLayout& layout) {
 }
 
 void Call::visit_arguments(ArgumentVisitor& visitor) {
-  struct ByNumber final : Visitor {
-    explicit ByNumber(ArgumentVisitor& visitor) : visitor(visitor) {}
-    void read(View& view) override { visitor.operand(std::to_string(number++), view); }
-    void write(MutableView& view) override { visitor.operand(std::to_string(number++), view); }
-    ArgumentVisitor& visitor;
-    int number = 0;
-  } by_number(visitor);
-  visit(by_number);
+  int number = 0;
+  for_each_view(*this, [&](const auto& view, bool) { visitor.operand(std::to_string(number++), view); });
 }
 
 Origin Origin::current() {

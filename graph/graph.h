@@ -4,12 +4,24 @@
 // buffers.
 #pragma once
 
+#include <limits>
 #include <memory>
 
 #include <gradus/graph/call.h>
-#include <gradus/graph/recorded_blocks.h>
 
 namespace gradus::graph {
+
+class RecordedBlocks;
+
+/// Memory that the eager step allocates and frees. A time is the number of allocations and frees before it.
+struct Allocation {
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+  const char* data = nullptr;
+  int64_t bytes = 0;
+  int64_t begin = 0, end = kNever;  ///< allocated during the times [begin, end); kNever if the step does not free it
+  int call = 0;                     ///< number of the call that follows, or whose workspace this is
+  bool is_workspace = false;        ///< allocated by a kernel for itself
+};
 
 /// Memory that calls read and write. An external buffer existed before the step: a parameter, an input or optimizer
 /// state. The contents of other buffers are lost after the step, unless they are results.
@@ -42,7 +54,7 @@ class Graph {
   /// Marks the array's buffer as a result, so that its contents are kept after the step.
   void set_result(const Array& array);
   /// Moves call order[i] to position i. The caller must choose an order that computes the same results
-  /// (order_for_memory.h).
+  /// (order_for_memory()).
   void reorder(const std::vector<size_t>& order);
   /// Moves the calls out, for a pass that changes them and gives them back by set_calls().
   std::vector<std::unique_ptr<Call>> take_calls() { return std::move(calls_); }

@@ -1,36 +1,26 @@
 #include <gradus/graph/recorder.h>
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <set>
 #include <utility>
 
 #include <gradus/core/formulas/ceil_div.h>
 #include <gradus/core/parallel/parallel.h>
+#include <gradus/core/platform/process.h>
 #include <gradus/core/runtime/random.h>
 #include <gradus/graph/memory_plan.h>
 
 namespace gradus::graph {
 namespace {
 
-/// Calls f(view, whether it is written) for the operands of a call.
-template <class F>
-struct ForEachView final : Call::Visitor {
-  explicit ForEachView(F f) : f(std::move(f)) {}
-  void read(View& view) override { f(view, view.data, false); }
-  void write(MutableView& view) override { f(view, view.data, true); }
-  F f;
-};
-
-/// Swaps the addresses of a call's operands with `addresses`. A second visit swaps them back.
-struct SwapAddresses final : Call::Visitor {
-  void read(View& view) override { std::swap(view.data, *next++); }
-  void write(MutableView& view) override {
-    const void* const other = std::exchange(*next++, view.data);
-    view.data = const_cast<void*>(other);
-  }
-  std::vector<const void*> addresses;
-  const void** next = nullptr;
-};
+char* map(size_t bytes) {
+  char* const data = platform::map_memory(bytes);
+  GRADUS_CHECK(data, OutOfMemoryError, "there are no addresses left for an array of ", bytes,
+               " bytes in a recorded step");
+  return data;
+}
 
 /// Captures work on the GPU and discards the captured graph.
 class ThrownAwayCapture {
@@ -50,6 +40,89 @@ class ThrownAwayCapture {
 };
 
 }  // namespace
+
+std::shared_ptr<char> RecordedBlocks::addresses(size_t bytes) {
+  return {map(bytes), [bytes](char* data) { platform::unmap_memory(data, bytes); }};
+}
+
+std::shared_ptr<void> RecordedBlocks::allocate(size_t bytes) {
+  char* const data = map(bytes);
+  const int64_t count = counted_bytes(bytes, device_.type());
+  std::lock_guard lock(mutex_);
+  blocks_[data] = {bytes, allocations_.size()};
+  allocations_.push_back({data, count, time_++, Allocation::kNever, call_, in_workspace_});
+  bytes_ += count;
+  if (in_workspace_) workspace_peak_ = std::max(workspace_peak_, workspace_ += count);
+  if (const int64_t now = bytes_ + allocated() - bytes_before_; now > peak_) peak_ = now, peak_time_ = time_ - 1;
+  return {data, [blocks = shared_from_this()](void* data) { blocks->free(data); }};
+}
+
+void RecordedBlocks::fill(void* to, const void* from, size_t bytes) {
+  std::lock_guard lock(mutex_);
+  const auto behind = blocks_.upper_bound(static_cast<char*>(to));
+  const auto block = behind == blocks_.begin() ? blocks_.end() : std::prev(behind);
+  GRADUS_CHECK(
+      block != blocks_.end() && static_cast<char*>(to) < block->first + block->second.bytes && !block->second.filled,
+      DeviceError, "a recorded step can copy values from the host only into a new array, and only once: ",
+      "fill other arrays before the step");
+  std::memcpy(to, from, bytes);
+  block->second.filled = true;
+}
+
+void RecordedBlocks::free(void* data) noexcept {
+  std::lock_guard lock(mutex_);
+  const auto block = blocks_.find(static_cast<char*>(data));
+  Allocation& allocation = allocations_[block->second.allocation];
+  bytes_ -= allocation.bytes;
+  if (allocation.is_workspace) workspace_ -= allocation.bytes;
+  if (!closed_) allocation.end = time_++;
+  block->second.used = false;
+  if (closed_ || allocation.is_workspace) {
+    platform::unmap_memory(data, block->second.bytes);
+    blocks_.erase(block);
+  }
+}
+
+void RecordedBlocks::close() {
+  std::lock_guard lock(mutex_);
+  closed_ = true;
+  std::erase_if(blocks_, [](const auto& entry) {
+    const auto& [data, block] = entry;
+    if (!block.used) platform::unmap_memory(const_cast<char*>(data), block.bytes);
+    return !block.used;
+  });
+}
+
+void RecordedBlocks::begin_workspace(int call) {
+  std::lock_guard lock(mutex_);
+  call_ = call, in_workspace_ = true, workspace_begin_ = allocations_.size(), workspace_peak_ = workspace_ = 0;
+}
+
+RecordedBlocks::Workspace RecordedBlocks::end_workspace() {
+  std::lock_guard lock(mutex_);
+  ++call_, in_workspace_ = false;
+  return {workspace_peak_, {allocations_.begin() + static_cast<std::ptrdiff_t>(workspace_begin_), allocations_.end()}};
+}
+
+std::map<const char*, RecordedBlocks::Block> RecordedBlocks::blocks() const {
+  std::lock_guard lock(mutex_);
+  return blocks_;
+}
+
+bool RecordedBlocks::contains(const char* data) const {
+  std::lock_guard lock(mutex_);
+  const auto behind = blocks_.upper_bound(data);
+  if (behind == blocks_.begin()) return false;
+  const auto& [begin, block] = *std::prev(behind);
+  return data < begin + block.bytes;
+}
+
+std::vector<Allocation> RecordedBlocks::allocations() const {
+  std::lock_guard lock(mutex_);
+  return allocations_;
+}
+
+// ---- Recorder ----
 
 Recorder::Recorder(Device device) {
   GRADUS_CHECK(!gradus::detail::recorded_memory, DeviceError, "this thread is already recording a step");
@@ -77,7 +150,7 @@ void Recorder::end() noexcept {
 }
 
 // On a GPU the two gradients of a convolution become separate calls if they are independent. Then the weight gradient,
-// whose kernel needs workspace, can run later, when more memory is free (passes/order_for_memory.h).
+// whose kernel needs workspace, can run later, when more memory is free (passes/order_for_memory.cpp).
 void Recorder::on_call(std::unique_ptr<Call> call) {
   if (auto* const gradients = dynamic_cast<detail::RecordedCall<const Conv2dBackwardArgs&>*>(call.get())) {
     Conv2dBackwardArgs& args = std::get<0>(gradients->arguments());
@@ -92,12 +165,11 @@ void Recorder::on_call(std::unique_ptr<Call> call) {
 void Recorder::add(std::unique_ptr<Call> call) {
   call->number = static_cast<int>(graph_.calls_.size());
   call->origin = Origin::current();
-  ForEachView check_device([&](const StridedLayout& layout, const void*, bool) {
+  for_each_view(*call, [&](const StridedLayout& layout, bool) {
     GRADUS_CHECK(layout.device == graph_.device_, ValueError, "'", call->origin.op, "' at ", call->origin.where.file,
                  ":", call->origin.where.line, " has an operand on ", layout.device, ", the recorded step is on ",
                  graph_.device_);
   });
-  call->visit(check_device);
   find_workspace(*call);
   graph_.calls_.push_back(std::move(call));
 }
@@ -129,30 +201,32 @@ void Recorder::find_workspace(Call& call) {
 // before the step, the call gets other addresses instead, with the alignment of the original ones.
 void Recorder::run_dry(Call& call) {
   constexpr size_t kAlignment = 512;
-  SwapAddresses swap;
+  std::vector<const void*> addresses;  // of the operands
   size_t most = 0;
   std::set<const void*> written;
-  ForEachView find([&](const StridedLayout& layout, const void* data, bool writes) {
-    swap.addresses.push_back(data);
-    const auto [begin, end] = extent_of(layout);
-    if (!writes || begin == end || graph_.blocks_->contains(static_cast<const char*>(data))) return;
-    written.insert(data);
+  for_each_view(call, [&](const auto& view, bool writes) {
+    addresses.push_back(view.data);
+    const auto [begin, end] = extent_of(view);
+    if (!writes || begin == end || graph_.blocks_->contains(static_cast<const char*>(addresses.back()))) return;
+    written.insert(view.data);
     most = std::max({most, static_cast<size_t>(-begin), static_cast<size_t>(end)});
   });
-  call.visit(find);
   if (most > scrap_bytes_)  // the scrap extends to both sides of the first element
     scrap_bytes_ = round_up(most, kAlignment), scrap_ = RecordedBlocks::addresses(2 * scrap_bytes_ + kAlignment);
-  for (const void*& address : swap.addresses)
+  for (const void*& address : addresses)
     if (written.contains(address))
       address = scrap_.get() + scrap_bytes_ + reinterpret_cast<uintptr_t>(address) % kAlignment;  // keeps alignment
 
-  const auto exchange = [&] {
-    swap.next = swap.addresses.data();
-    if (!written.empty()) call.visit(swap);
+  const auto swap_addresses = [&] {
+    auto next = addresses.begin();
+    for_each_view(call, [&](auto& view, bool) {
+      const void* const other = std::exchange(*next++, view.data);
+      view.data = const_cast<void*>(other);
+    });
   };
-  exchange();
+  if (!written.empty()) swap_addresses();
   call.run(*graph_.backend_);
-  exchange();
+  if (!written.empty()) swap_addresses();
 }
 
 Graph Recorder::finish() {
@@ -175,13 +249,14 @@ void Recorder::find_buffers() {
   const std::map<const char*, RecordedBlocks::Block> all = graph_.blocks_->blocks();
   for (const auto& [data, block] : all) buffers.emplace_back(data, block.bytes).first_use = block.filled ? 0 : -1;
   std::vector<std::pair<const char*, size_t>> external;
-  ForEachView collect([&](const StridedLayout& layout, const void* data, bool) {
-    const auto [begin, end] = extent_of(layout);
-    Buffer* const block = end > 0 ? graph_.find(data) : nullptr;
+  const auto collect = [&](const auto& view, bool) {
+    const auto [begin, end] = extent_of(view);
+    Buffer* const block = end > 0 ? graph_.find(view.data) : nullptr;
     if (block) block->first_use = 0;
-    else if (end > 0) external.emplace_back(static_cast<const char*>(data) + begin, static_cast<size_t>(end - begin));
-  });
-  for (const auto& call : graph_.calls_) call->visit(collect);
+    else if (end > 0)
+      external.emplace_back(static_cast<const char*>(view.data) + begin, static_cast<size_t>(end - begin));
+  };
+  for (const auto& call : graph_.calls_) for_each_view(*call, collect);
   std::erase_if(buffers, [](const Buffer& buffer) { return buffer.first_use < 0; });
   std::sort(external.begin(), external.end());
   const size_t blocks = buffers.size();
@@ -199,13 +274,13 @@ void Recorder::find_operands() {
   for (Buffer& buffer : graph_.buffers_) buffer.first_use = -1;
   for (const auto& recorded : graph_.calls_) {
     Call& call = *recorded;
-    ForEachView use([&](const StridedLayout& layout, const void* data, bool writes) {
-      Buffer* const buffer = layout.numel() > 0 ? graph_.find(data) : nullptr;
+    for_each_view(call, [&](const auto& view, bool writes) {
+      Buffer* const buffer = view.numel() > 0 ? graph_.find(view.data) : nullptr;
       Operand& operand = call.operands.emplace_back();
-      operand.layout = layout, operand.is_written = writes;
+      operand.layout = view, operand.is_written = writes;
       if (!buffer) return;
       operand.buffer = static_cast<int>(buffer - graph_.buffers_.data());
-      operand.offset = static_cast<size_t>(static_cast<const char*>(data) - buffer->data);
+      operand.offset = static_cast<size_t>(static_cast<const char*>(view.data) - buffer->data);
       if (buffer->first_use < 0 && !buffer->external && !writes) make_constant(*buffer);
       buffer->first_use = 0;
       GRADUS_CHECK(!buffer->constant || !writes, ValueError, "'", call.origin.op, "' at ", call.origin.where.file, ":",
@@ -213,7 +288,6 @@ void Recorder::find_operands() {
                    " writes into an array that the step filled with values from the host, which ",
                    "happens only once, while recording: fill it with an operator (zeros, full) or before the step");
     });
-    call.visit(use);
   }
   graph_.find_uses();
 }

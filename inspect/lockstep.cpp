@@ -86,35 +86,13 @@ bool is_compared(const Operand& operand, const Graph& graph, int number) {
 }
 
 /// The results of a call, by operand; undefined arrays for operands that it only read.
-struct Results final : Call::Visitor {
-  explicit Results(Call& call) { call.visit(*this); }
-  void read(View&) override { arrays.emplace_back(); }
-  void write(MutableView& view) override { arrays.push_back(as_double(view, view.data, view.device)); }
+std::vector<Array> results_of(Call& call) {
   std::vector<Array> arrays;
-};
-
-/// Replaces operands of half types by float32 copies.
-struct Widen final : Call::Visitor {
-  explicit Widen(Backend& backend) : backend(backend) {}
-  void read(View& view) override {
-    if (is_half(view)) view = copy_of(view);
-  }
-  void write(MutableView& view) override {
-    if (!is_half(view)) return;
-    const Array& copy = copy_of(view);
-    results.emplace_back(copy, view);
-    view = copy;
-  }
-  static bool is_half(const StridedLayout& layout) { return layout.dtype == DType::f16 || layout.dtype == DType::bf16; }
-  const Array& copy_of(const View& view) {
-    const Array& copy = copies.emplace_back(Array::empty(view.shape, DType::f32, view.device));
-    backend.copy(view, copy);
-    return copy;
-  }
-  Backend& backend;
-  std::vector<Array> copies;
-  std::vector<std::pair<View, MutableView>> results;
-};
+  for_each_view(call, [&](const auto& view, bool is_written) {
+    arrays.push_back(is_written ? as_double(view, view.data, view.device) : Array());
+  });
+  return arrays;
+}
 
 /// Saves the external buffers and the generator's offset, to restore them later.
 class State {
@@ -149,7 +127,7 @@ std::optional<Mismatch> lockstep(Executor& executor, const std::function<void()>
   std::vector<std::vector<Array>> eager;  // results by call and operand
   const std::unique_ptr<Backend> calls = call_backend(backend, [&](const std::unique_ptr<Call>& call) {
     call->run(backend);
-    eager.push_back(Results(*call).arrays);
+    eager.push_back(results_of(*call));
   });
   {
     const BackendGuard guard(*calls);
@@ -215,10 +193,17 @@ std::optional<Mismatch> lockstep(Executor& executor, Backend& a, Backend& b, con
 
 std::optional<Mismatch> lockstep_in_float32(Executor& executor, Backend& a, const LockstepTolerance& tolerance) {
   const std::unique_ptr<Backend> wide = call_backend(a, [&](const std::unique_ptr<Call>& call) {
-    Widen widen(a);
-    call->visit(widen);
+    std::vector<Array> copies;  // of half operands, in float32
+    std::vector<std::pair<Array, MutableView>> results;
+    for_each_view(*call, [&]<class V>(V& view, bool) {
+      if (view.dtype != DType::f16 && view.dtype != DType::bf16) return;
+      const Array copy = copies.emplace_back(Array::empty(view.shape, DType::f32, view.device));
+      a.copy(view, copy);
+      if constexpr (std::is_same_v<V, MutableView>) results.emplace_back(copy, view);
+      view = copy;
+    });
     call->run(a);
-    for (const auto& [copy, view] : widen.results) a.copy(copy, view);
+    for (const auto& [copy, view] : results) a.copy(copy, view);
   });
   return lockstep(executor, a, *wide, tolerance);
 }

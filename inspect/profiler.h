@@ -80,7 +80,7 @@ class Profiler final : public Observer {
   void on_end(const ObservedEvent& event) override;
 
  private:
-  struct State;  // profiler_state.h
+  struct State;
   std::unique_ptr<State> state_;
 };
 

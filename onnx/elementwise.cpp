@@ -11,6 +11,67 @@ namespace {
 
 constexpr double kPi = 3.14159265358979323846;
 
+/// A value of the model, or a number, in a formula such as x * op("Sigmoid", x). op() and the arithmetic operators add
+/// nodes.
+struct Term {
+  Term(Exporter* exporter_, std::string name_) : exporter(exporter_), name(std::move(name_)) {}
+  Term(double number_) : number(number_) {}  // NOLINT(google-explicit-constructor)
+
+  Exporter* exporter = nullptr;  // null for a number
+  std::string name;
+  double number = 0;
+};
+
+DType type_of(const Term& x) { return x.exporter->type(); }
+
+/// Adds a node. At least one of the terms must be a value.
+template <class... Terms>
+Term op(const char* name, const Terms&... terms) {
+  Exporter* exporter = nullptr;
+  const Term all[] = {Term(terms)...};
+  for (const Term& term : all)
+    if (term.exporter) exporter = term.exporter;
+  Names inputs;
+  for (const Term& term : all) inputs.push_back(term.exporter ? term.name : exporter->number(term.number));
+  return {exporter, exporter->node(name, inputs)};
+}
+Term operator+(const Term& a, const Term& b) { return op("Add", a, b); }
+Term operator-(const Term& a, const Term& b) { return op("Sub", a, b); }
+Term operator*(const Term& a, const Term& b) { return op("Mul", a, b); }
+Term operator/(const Term& a, const Term& b) { return op("Div", a, b); }
+
+Term cast(const Term& x, DType to) { return {x.exporter, x.exporter->cast(x.name, type_of(x), to)}; }
+/// x in a type for which runtimes have IsNaN and IsInf.
+Term as_real(const Term& x) { return cast(x, type_of(x) == DType::f64 ? DType::f64 : DType::f32); }
+/// A node that rounds numbers; integers stay as they are.
+Term rounded(const char* name, const Term& x) { return is_floating(type_of(x)) ? op(name, x) : x; }
+/// x where x > 0, `below` elsewhere.
+Term above_zero(const Term& x, const Term& below) { return op("Where", op("Greater", x, 0.0), x, below); }
+
+Term clip(const Term& x, double low, double high) {
+  const auto bound = [&](double number) {  // infinite bounds of integers are left out
+    return std::isinf(number) && !is_floating(type_of(x)) ? Term(x.exporter, "") : Term(number);
+  };
+  return op("Clip", x, bound(low), bound(high));
+}
+
+/// Returns true if the number can be an attribute. Attributes are float32.
+bool is_attribute(const Term& x, double number) {
+  return type_of(x) != DType::f64 || static_cast<float>(number) == number;
+}
+Term with_alpha(const char* name, const Term& x, double alpha) {
+  return {x.exporter, x.exporter->node(name, {x.name}, {{"alpha", alpha}})};
+}
+
+/// ONNX defines logical operators for booleans only.
+Term logical(const char* name, const Term& a, const Term& b) {
+  return op(name, cast(a, DType::boolean), cast(b, DType::boolean));
+}
+Term bitwise(const char* name, const Term& a, const Term& b) {
+  if (type_of(a) != DType::boolean) a.exporter->unsupported("an operator on bits");
+  return op(name, a, b);
+}
+
 const std::map<std::string_view, const char*> kUnaryNodes = {
     {"abs", "Abs"},     {"acos", "Acos"}, {"acosh", "Acosh"},     {"asin", "Asin"},
     {"asinh", "Asinh"}, {"atan", "Atan"}, {"atanh", "Atanh"},     {"cos", "Cos"},
@@ -25,155 +86,89 @@ const std::map<std::string_view, const char*> kBinaryNodes = {
     {"le", "LessOrEqual"}, {"eq", "Equal"},    {"gt", "Greater"},  {"ge", "GreaterOrEqual"},
 };
 
+using X = const Term&;
+const std::map<std::string_view, Term (*)(X x, double a, double b)> kUnaryFormulas = {
+    {"trunc",
+     [](X x, double, double) { return is_floating(type_of(x)) ? op("Sign", x) * op("Floor", op("Abs", x)) : x; }},
+    {"ceil", [](X x, double, double) { return rounded("Ceil", x); }},
+    {"floor", [](X x, double, double) { return rounded("Floor", x); }},
+    {"round", [](X x, double, double) { return rounded("Round", x); }},
+    {"square", [](X x, double, double) { return x * x; }},
+    // exp(x) - 1 = tanh(x / 2) (exp(x) + 1), accurate for small x
+    {"expm1", [](X x, double, double) { return op("Tanh", x * 0.5) * (op("Exp", x) + 1.0); }},
+    {"log1p", [](X x, double, double) { return op("Log", x + 1.0); }},
+    {"log2", [](X x, double, double) { return op("Log", x) / std::log(2.0); }},
+    {"log10", [](X x, double, double) { return op("Log", x) / std::log(10.0); }},
+    {"rsqrt", [](X x, double, double) { return op("Reciprocal", op("Sqrt", x)); }},
+    {"clamp", &clip},
+    {"hardtanh", &clip},
+    {"leaky_relu",
+     [](X x, double a, double) { return is_attribute(x, a) ? with_alpha("LeakyRelu", x, a) : above_zero(x, x * a); }},
+    {"elu",
+     [](X x, double a, double b) {  // a (exp(b x) - 1) below 0; celu has b = 1 / a
+       if (b == 1 && is_attribute(x, a)) return with_alpha("Elu", x, a);
+       if (a > 0 && b == 1 / a && type_of(x) == DType::f32) return with_alpha("Celu", x, a);
+       return above_zero(x, (op("Exp", x * b) - 1.0) * a);
+     }},
+    {"gelu", [](X x, double, double) { return x * 0.5 * (op("Erf", x / std::sqrt(2.0)) + 1.0); }},
+    {"gelu_tanh",
+     [](X x, double, double) {
+       const Term inner = (x + x * x * (x * 0.044715)) * std::sqrt(2 / kPi);
+       return x * 0.5 * (op("Tanh", inner) + 1.0);
+     }},
+    {"silu", [](X x, double, double) { return x * op("Sigmoid", x); }},
+    {"softplus",
+     [](X x, double a, double b) {  // x where a x > b
+       const Term scaled = x * a, y = op("Softplus", scaled) / a;
+       if (b >= 20 && type_of(x) != DType::f64) return y;  // equals x there, up to rounding
+       return op("Where", op("Greater", scaled, b), x, y);
+     }},
+    {"mish", [](X x, double, double) { return x * op("Tanh", op("Softplus", x)); }},
+    {"log_sigmoid", [](X x, double, double) { return op("Neg", op("Softplus", op("Neg", x))); }},
+    {"logical_not", [](X x, double, double) { return op("Not", cast(x, DType::boolean)); }},
+    {"isnan", [](X x, double, double) { return op("IsNaN", as_real(x)); }},
+    {"isinf", [](X x, double, double) { return op("IsInf", as_real(x)); }},
+    {"isfinite",
+     [](X x, double, double) {
+       const Term real = as_real(x);
+       return op("Not", op("Or", op("IsNaN", real), op("IsInf", real)));
+     }},
+};
+const std::map<std::string_view, Term (*)(X a, X b)> kBinaryFormulas = {
+    {"fmod",
+     [](X a, X b) {
+       return Term(a.exporter, a.exporter->node("Mod", {a.name, b.name}, {{"fmod", int64_t{1}}}));
+     }},
+    {"remainder", [](X a, X b) { return is_floating(type_of(a)) ? a - b * op("Floor", a / b) : op("Mod", a, b); }},
+    {"atan2",
+     [](X a, X b) {  // adds or subtracts pi if b < 0; 0 if a and b are 0
+       const Term zero(a.exporter, a.exporter->number(0));
+       const Term divisor = op("Where", op("Equal", b, zero), zero, b);  // -0 becomes 0
+       const Term half_turn = op("Where", op("Less", a, zero), -kPi, kPi);
+       const Term angle = op("Atan", a / divisor) + op("Where", op("Less", b, zero), half_turn, zero);
+       return op("Where", op("And", op("Equal", a, zero), op("GreaterOrEqual", b, zero)), a, angle);
+     }},
+    {"ne", [](X a, X b) { return op("Not", op("Equal", a, b)); }},
+    {"bitwise_and", [](X a, X b) { return bitwise("And", a, b); }},
+    {"bitwise_or", [](X a, X b) { return bitwise("Or", a, b); }},
+    {"bitwise_xor", [](X a, X b) { return bitwise("Xor", a, b); }},
+    {"logical_and", [](X a, X b) { return logical("And", a, b); }},
+    {"logical_or", [](X a, X b) { return logical("Or", a, b); }},
+    {"logical_xor", [](X a, X b) { return logical("Xor", a, b); }},
+};
+
 }  // namespace
-
-const std::map<std::string_view, Exporter::UnaryFormula>& Exporter::unary_formulas() {
-  using E = Exporter;
-  using Name = const std::string;
-  static const std::map<std::string_view, UnaryFormula> formulas = {
-      {"trunc",
-       [](E& e, Name& x, double, double) {
-         if (!is_floating(e.type_)) return x;
-         return e.node("Mul", {e.node("Sign", {x}), e.node("Floor", {e.node("Abs", {x})})});
-       }},
-      {"ceil", [](E& e, Name& x, double, double) { return is_floating(e.type_) ? e.node("Ceil", {x}) : x; }},
-      {"floor", [](E& e, Name& x, double, double) { return is_floating(e.type_) ? e.node("Floor", {x}) : x; }},
-      {"round", [](E& e, Name& x, double, double) { return is_floating(e.type_) ? e.node("Round", {x}) : x; }},
-      {"square",
-       [](E& e, Name& x, double, double) {
-         return e.node("Mul", {x, x});
-       }},
-      {"expm1",
-       [](E& e, Name& x, double, double) {  // exp(x) - 1 = tanh(x / 2) (exp(x) + 1), accurate for small x
-         const std::string half = e.node("Tanh", {e.node("Mul", {x, e.number(0.5)})});
-         return e.node("Mul", {half, e.node("Add", {e.node("Exp", {x}), e.number(1)})});
-       }},
-      {"log1p",
-       [](E& e, Name& x, double, double) {
-         return e.node("Log", {e.node("Add", {x, e.number(1)})});
-       }},
-      {"log2",
-       [](E& e, Name& x, double, double) {
-         return e.node("Div", {e.node("Log", {x}), e.number(std::log(2.0))});
-       }},
-      {"log10",
-       [](E& e, Name& x, double, double) {
-         return e.node("Div", {e.node("Log", {x}), e.number(std::log(10.0))});
-       }},
-      {"rsqrt", [](E& e, Name& x, double, double) { return e.node("Reciprocal", {e.node("Sqrt", {x})}); }},
-      {"clamp",
-       [](E& e, Name& x, double a, double b) {
-         return e.node("Clip", {x, e.bound(a), e.bound(b)});
-       }},
-      {"hardtanh",
-       [](E& e, Name& x, double a, double b) {
-         return e.node("Clip", {x, e.bound(a), e.bound(b)});
-       }},
-      {"leaky_relu",
-       [](E& e, Name& x, double a, double) {
-         if (e.is_attribute(a)) return e.node("LeakyRelu", {x}, {{"alpha", a}});
-         return e.above_zero(x, e.node("Mul", {x, e.number(a)}));
-       }},
-      {"elu",
-       [](E& e, Name& x, double a, double b) {  // a (exp(b x) - 1) below 0; celu has b = 1 / a
-         if (b == 1 && e.is_attribute(a)) return e.node("Elu", {x}, {{"alpha", a}});
-         if (a > 0 && b == 1 / a && e.type_ == DType::f32) return e.node("Celu", {x}, {{"alpha", a}});
-         const std::string power = e.node("Exp", {e.node("Mul", {x, e.number(b)})});
-         return e.above_zero(x, e.node("Mul", {e.node("Sub", {power, e.number(1)}), e.number(a)}));
-       }},
-      {"gelu",
-       [](E& e, Name& x, double, double) {
-         const std::string erf = e.node("Erf", {e.node("Div", {x, e.number(std::sqrt(2.0))})});
-         return e.node("Mul", {e.node("Mul", {x, e.number(0.5)}), e.node("Add", {erf, e.number(1)})});
-       }},
-      {"gelu_tanh",
-       [](E& e, Name& x, double, double) {  // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x³)))
-         const std::string cube = e.node("Mul", {e.node("Mul", {x, x}), e.node("Mul", {x, e.number(0.044715)})});
-         const std::string inner = e.node("Mul", {e.node("Add", {x, cube}), e.number(std::sqrt(2 / kPi))});
-         const std::string factor = e.node("Add", {e.node("Tanh", {inner}), e.number(1)});
-         return e.node("Mul", {e.node("Mul", {x, e.number(0.5)}), factor});
-       }},
-      {"silu",
-       [](E& e, Name& x, double, double) {
-         return e.node("Mul", {x, e.node("Sigmoid", {x})});
-       }},
-      {"softplus",
-       [](E& e, Name& x, double a, double b) {  // x where a x > b
-         const std::string scaled = e.node("Mul", {x, e.number(a)});
-         const std::string y = e.node("Div", {e.node("Softplus", {scaled}), e.number(a)});
-         if (b >= 20 && e.type_ != DType::f64) return y;  // equals x there, up to rounding
-         return e.node("Where", {e.node("Greater", {scaled, e.number(b)}), x, y});
-       }},
-      {"mish",
-       [](E& e, Name& x, double, double) {
-         return e.node("Mul", {x, e.node("Tanh", {e.node("Softplus", {x})})});
-       }},
-      {"log_sigmoid",
-       [](E& e, Name& x, double, double) { return e.node("Neg", {e.node("Softplus", {e.node("Neg", {x})})}); }},
-      {"logical_not",
-       [](E& e, Name& x, double, double) { return e.node("Not", {e.cast(x, e.type_, DType::boolean)}); }},
-      {"isnan", [](E& e, Name& x, double, double) { return e.node("IsNaN", {e.as_real(x)}); }},
-      {"isinf", [](E& e, Name& x, double, double) { return e.node("IsInf", {e.as_real(x)}); }},
-      {"isfinite",
-       [](E& e, Name& x, double, double) {
-         const std::string real = e.as_real(x);
-         return e.node("Not", {e.node("Or", {e.node("IsNaN", {real}), e.node("IsInf", {real})})});
-       }},
-  };
-  return formulas;
-}
-
-const std::map<std::string_view, Exporter::BinaryFormula>& Exporter::binary_formulas() {
-  using E = Exporter;
-  using Name = const std::string;
-  static const auto bitwise = [](E& e, const char* op, Name& a, Name& b) {
-    if (e.type_ != DType::boolean) e.unsupported("an operator on bits");
-    return e.node(op, {a, b});
-  };
-  static const std::map<std::string_view, BinaryFormula> formulas = {
-      {"fmod",
-       [](E& e, Name& a, Name& b) {
-         return e.node("Mod", {a, b}, {{"fmod", int64_t{1}}});
-       }},
-      {"remainder",
-       [](E& e, Name& a, Name& b) {
-         if (!is_floating(e.type_)) return e.node("Mod", {a, b});
-         return e.node("Sub", {a, e.node("Mul", {b, e.node("Floor", {e.node("Div", {a, b})})})});
-       }},
-      {"atan2",
-       [](E& e, Name& a, Name& b) {  // adds or subtracts pi if b < 0; 0 if a and b are 0
-         const std::string zero = e.number(0),
-                           divisor = e.node("Where", {e.node("Equal", {b, zero}), zero, b});  // -0 becomes 0
-         const std::string half_turn = e.node("Where", {e.node("Less", {a, zero}), e.number(-kPi), e.number(kPi)});
-         const std::string turn = e.node("Where", {e.node("Less", {b, zero}), half_turn, zero});
-         const std::string angle = e.node("Add", {e.node("Atan", {e.node("Div", {a, divisor})}), turn});
-         const std::string is_zero = e.node("And", {e.node("Equal", {a, zero}), e.node("GreaterOrEqual", {b, zero})});
-         return e.node("Where", {is_zero, a, angle});
-       }},
-      {"ne",
-       [](E& e, Name& a, Name& b) {
-         return e.node("Not", {e.node("Equal", {a, b})});
-       }},
-      {"bitwise_and", [](E& e, Name& a, Name& b) { return bitwise(e, "And", a, b); }},
-      {"bitwise_or", [](E& e, Name& a, Name& b) { return bitwise(e, "Or", a, b); }},
-      {"bitwise_xor", [](E& e, Name& a, Name& b) { return bitwise(e, "Xor", a, b); }},
-      {"logical_and", [](E& e, Name& a, Name& b) { return e.logical("And", a, b); }},
-      {"logical_or", [](E& e, Name& a, Name& b) { return e.logical("Or", a, b); }},
-      {"logical_xor", [](E& e, Name& a, Name& b) { return e.logical("Xor", a, b); }},
-  };
-  return formulas;
-}
 
 std::string Exporter::unary(UnaryOp op, const std::string& x, double a, double b) {
   if (const auto found = kUnaryNodes.find(name(op)); found != kUnaryNodes.end()) return node(found->second, {x});
-  const auto formula = unary_formulas().find(name(op));
-  if (formula == unary_formulas().end()) unsupported(name(op));
-  return formula->second(*this, x, a, b);
+  const auto formula = kUnaryFormulas.find(name(op));
+  if (formula == kUnaryFormulas.end()) unsupported(name(op));
+  return formula->second(Term(this, x), a, b).name;
 }
 
 std::string Exporter::binary(BinaryOp op, const std::string& a, const std::string& b) {
-  if (const auto formula = binary_formulas().find(name(op)); formula != binary_formulas().end())
-    return formula->second(*this, a, b);
+  if (const auto formula = kBinaryFormulas.find(name(op)); formula != kBinaryFormulas.end())
+    return formula->second(Term(this, a), Term(this, b)).name;
   const auto found = kBinaryNodes.find(name(op));
   if (found == kBinaryNodes.end()) unsupported(name(op));
   if (type_ != DType::boolean || op == BinaryOp::eq) return node(found->second, {a, b});

@@ -1,5 +1,8 @@
 #include <gradus/onnx/exporter.h>
 
+#include <algorithm>
+#include <limits>
+
 namespace gradus::graph::onnx {
 
 std::vector<int64_t> axes_of(uint32_t mask) {
@@ -113,6 +116,221 @@ void Exporter::gather() {
     return write("y",
                  node("Gather", {read("x"), read("index", {index.shape[axis]}, {index.strides[axis]})}, attributes));
   write("y", node("GatherElements", {read("x"), read("index")}, attributes));
+}
+
+// ---- Convolutions, pooling, normalisation, recurrent layers and attention ----
+
+void Exporter::convolution() {
+  const Shape& w = shape("w");
+  Names inputs = {read("x"), read("w")};
+  if (has("bias")) inputs.push_back(read("bias"));
+  Attributes attributes = window({w[2], w[3]});
+  attributes.emplace_back("group", value<int64_t>("geometry.groups"));
+  const std::string y = node("Conv", inputs, attributes);
+  const bool relu = arguments_->values.count("relu") && value<bool>("relu");
+  write("y", relu ? node("Relu", {y}) : y);
+}
+
+// The end of the result is cut less than its start, or padded with zeros beyond the last window, depending on the size
+// of `dx`. ONNX's attribute output_padding cannot express this, because its range is smaller than the one in gradus.
+void Exporter::transposed_convolution() {
+  const Shape &x = shape("dy"), &w = shape("w"), &y = shape("dx");
+  std::vector<int64_t> cut = value<std::vector<int64_t>>("geometry.padding");
+  Dims beyond = Dims::filled(2 * x.size(), 0);
+  for (int i = 0; i < 2; ++i) {
+    const auto of = [&](const char* name) { return value<std::vector<int64_t>>(std::string("geometry.") + name)[i]; };
+    const int64_t reach = (x[2 + i] - 1) * of("stride") + of("dilation") * (w[2 + i] - 1) + 1;
+    const int64_t end = reach - of("padding") - y[2 + i];
+    cut.push_back(std::max<int64_t>(end, 0));
+    beyond[x.size() + 2 + i] = std::max<int64_t>(-end, 0);
+  }
+  const std::string result = node("ConvTranspose", {read("dy"), read("w")},
+                                  {{"kernel_shape", std::vector<int64_t>{w[2], w[3]}},
+                                   {"strides", value<std::vector<int64_t>>("geometry.stride")},
+                                   {"pads", cut},
+                                   {"dilations", value<std::vector<int64_t>>("geometry.dilation")},
+                                   {"group", value<int64_t>("geometry.groups")}});
+  const bool is_whole = std::count(beyond.begin(), beyond.end(), 0) == beyond.size();
+  write("dx", is_whole ? result : node("Pad", {result, model_.add_sizes(beyond)}));
+}
+
+void Exporter::max_pool() {
+  const auto& kernel = value<std::vector<int64_t>>("geometry.kernel");
+  Attributes attributes = window(kernel);
+  for (size_t i = 0; i < 2; ++i) {
+    const auto of = [&](const char* name) { return value<std::vector<int64_t>>(std::string("geometry.") + name)[i]; };
+    const int axis = 2 + static_cast<int>(i);
+    const int64_t reach = shape("x")[axis] + 2 * of("padding") - of("dilation") * (of("kernel") - 1) - 1;
+    if (shape("y")[axis] == reach / of("stride") + 1) continue;
+    attributes.emplace_back("ceil_mode", int64_t{1});
+    break;
+  }
+  const std::string x = read("x");
+  write("y", node("MaxPool", {x}, attributes));
+  if (!has("indices")) return;
+  // ONNX's indices count through the whole tensor, gradus's through one image. They come from a second MaxPool node,
+  // which is removed if nothing reads it.
+  const std::string places = model_.add(call_, "MaxPool", {x}, attributes, 2) + ".1";
+  const std::string pixels = constant(shape("x")[2] * shape("x")[3], DType::i64);
+  write("indices", cast(node("Mod", {places, pixels}), DType::i64, DType::i32));
+}
+
+std::string Exporter::stencil_matrix(const std::string& name, bool transposed) {
+  const int64_t in = value<int64_t>(name + ".size_in"), out = value<int64_t>(name + ".size_out");
+  const auto& begin = value<std::vector<int64_t>>(name + ".begin");
+  const auto& source = value<std::vector<int64_t>>(name + ".source");
+  const auto& weight = value<std::vector<double>>(name + ".weight");
+  const Array matrix = ops::zeros({out, in}, DType::f64);
+  for (size_t p = 0; p < static_cast<size_t>(out); ++p)
+    for (auto k = static_cast<size_t>(begin[p]); k < static_cast<size_t>(begin[p + 1]); ++k)
+      matrix.data<double>()[p * static_cast<size_t>(in) + static_cast<size_t>(source[k])] += weight[k];
+  return model_.add_constant(ops::cast(transposed ? matrix.transpose(0, 1) : matrix, type_));
+}
+
+// Averages and interpolation are linear along rows and columns: y = R x Cᵀ.
+void Exporter::resample() {
+  type_ = dtype("y");
+  const std::string rows = node("MatMul", {stencil_matrix("rows", false), read("x")});
+  write("y", node("MatMul", {rows, stencil_matrix("columns", true)}));
+}
+
+void Exporter::normalize() {
+  type_ = dtype("x");
+  const StridedLayout& x = operand("x").layout;
+  const auto mask = static_cast<uint32_t>(value<int64_t>("axes"));
+  const std::vector<int64_t> axes = axes_of(mask);
+  const bool fixed = value<bool>("fixed_statistics");
+  const double eps = value<double>("eps");
+  const auto parameter = [&](const std::string& name, int first, int last) {  // its part along axes [first, last)
+    const Strides& strides = operand(name).layout.strides;
+    Dims part_shape, part_strides;
+    for (int i = first; i < last; ++i) part_shape.push_back(x.shape[i]), part_strides.push_back(strides[i]);
+    return cast(read(name, part_shape, part_strides), dtype(name), type_);
+  };
+  const auto is_along = [&](const std::string& name, int first, int last) {  // constant along all other axes
+    for (int i = 0; has(name) && i < x.ndim(); ++i)
+      if ((i < first || i >= last) && x.shape[i] > 1 && operand(name).layout.strides[i] != 0) return false;
+    return true;
+  };
+  const auto parameters_are_along = [&](int first, int last) {
+    return is_along("weight", first, last) && is_along("bias", first, last);
+  };
+  const uint32_t all = (1u << x.ndim()) - 1;
+  const bool is_batch_norm = fixed && x.ndim() >= 2 && mask == (all & ~2u) && parameters_are_along(1, 2);
+  const int first = x.ndim() - static_cast<int>(axes.size());  // a layer norm's axes are the last ones
+  const bool is_layer_norm =
+      !fixed && !axes.empty() && axes.front() == first && has("weight") && parameters_are_along(first, x.ndim());
+  std::string y;
+  if (is_batch_norm) {
+    const auto filled = [&](double number) { return model_.add_constant(ops::full({x.shape[1]}, number, type_)); };
+    const auto statistic = [&](const std::string& name) {
+      return cast(read(name, {x.shape[1]}, {operand(name).layout.strides[1]}), dtype(name), type_);
+    };
+    y = node("BatchNormalization",
+             {read("x"), has("weight") ? parameter("weight", 1, 2) : filled(1),
+              has("bias") ? parameter("bias", 1, 2) : filled(0), statistic("mean"), statistic("variance")},
+             {{"epsilon", eps}});
+  } else if (is_layer_norm) {
+    Names inputs = {read("x"), parameter("weight", first, x.ndim())};
+    if (has("bias")) inputs.push_back(parameter("bias", first, x.ndim()));
+    y = node("LayerNormalization", inputs, {{"axis", int64_t{first}}, {"epsilon", eps}});
+  } else {
+    const auto mean_of = [&](const std::string& of) {
+      return node("ReduceMean", {of}, {{"axes", axes}, {"keepdims", int64_t{1}}});
+    };
+    const std::string input = read("x");
+    const std::string deviation =
+        node("Sub", {input, fixed ? cast(read("mean"), dtype("mean"), type_) : mean_of(input)});
+    const std::string variance =
+        fixed ? cast(read("variance"), dtype("variance"), type_) : mean_of(node("Mul", {deviation, deviation}));
+    y = node("Div", {deviation, node("Sqrt", {node("Add", {variance, number(eps)})})});
+    if (has("weight")) y = node("Mul", {y, cast(read("weight", ~0u), dtype("weight"), type_)});
+    if (has("bias")) y = node("Add", {y, cast(read("bias", ~0u), dtype("bias"), type_)});
+  }
+  if (has("residual")) y = node("Add", {y, read("residual")});
+  write("y", value<bool>("relu") ? node("Relu", {y}) : y);
+  // A training step updates running statistics, but a model keeps no state between runs.
+  for (const char* statistic : {"running.mean", "running.variance", "running.batches"})
+    if (has(statistic)) write(statistic, "");
+}
+
+void Exporter::lstm_cell() {
+  const int64_t hidden = shape("c")[1];
+  const std::string sums = model_.add(
+      call_, "Split", {read("gates"), model_.add_sizes({hidden, hidden, hidden, hidden})}, {{"axis", int64_t{1}}}, 4);
+  const std::string i = node("Sigmoid", {sums}), f = node("Sigmoid", {sums + ".1"});
+  const std::string g = node("Tanh", {sums + ".2"}), o = node("Sigmoid", {sums + ".3"});
+  const std::string c = node("Add", {node("Mul", {f, read("c_before")}), node("Mul", {i, g})});
+  write("gates", "");
+  write("c", c);
+  write("h", node("Mul", {o, node("Tanh", {c})}));
+}
+
+// ONNX's LSTM includes the product with w_ih, and its gates are in the order i, o, f, g.
+void Exporter::lstm() {
+  const Shape& gates = shape("gates");  // (L, N, 4 H)
+  const int64_t length = gates[0], batch = gates[1], hidden = gates[2] / 4;
+  const Operand& sums = operand("gates");
+  Operand flat = sums;
+  flat.layout.shape = {length * batch, gates[2]}, flat.layout.strides = {gates[2], 1};
+  const auto product = linears_.find(values_.read(call_, flat));
+  if (product == linears_.end()) unsupported("a sequence whose gates are no product x wᵀ + bias");
+  const Linear linear = product->second;
+  const auto reordered = [&](const std::string& parameter) {
+    const std::string split = model_.add(
+        call_, "Split", {parameter, model_.add_sizes({hidden, hidden, hidden, hidden})}, {{"axis", int64_t{0}}}, 4);
+    return node("Concat", {split, split + ".3", split + ".1", split + ".2"}, {{"axis", int64_t{0}}});
+  };
+  const auto with_axis = [&](const std::string& value, int64_t axis) {
+    return node("Unsqueeze", {value, model_.add_sizes(axis)});
+  };
+  const auto without_axis = [&](const std::string& value, int64_t axis) {
+    return node("Squeeze", {value, model_.add_sizes(axis)});
+  };
+  // From (L N, F) to (L, N, F); the runtime infers F.
+  const std::string x = node("Reshape", {linear.x, model_.add_sizes({length, batch, -1})});
+  std::string bias;
+  if (!linear.bias.empty()) {
+    const std::string zeros = model_.add_constant(ops::zeros({gates[2]}, dtype("gates")));  // the bias of w_hh
+    bias = with_axis(node("Concat", {reordered(linear.bias), zeros}, {{"axis", int64_t{0}}}), 0);
+  }
+  const bool reverse = value<bool>("reverse");
+  const Attributes attributes = {{"hidden_size", hidden}, {"direction", std::string(reverse ? "reverse" : "forward")}};
+  const std::string y = model_.add(call_, "LSTM",
+                                   {x, with_axis(reordered(linear.w), 0), with_axis(reordered(read("w_hh")), 0), bias,
+                                    "", with_axis(read("h0"), 0), with_axis(read("c0"), 0)},
+                                   attributes, 3);
+  values_.write(call_, sums, "");
+  write("hidden", without_axis(y, 1));
+  // Only the last step's cell is an output in ONNX.
+  write("cells", "");
+  Operand last = operand("cells");
+  last.offset += reverse ? 0 : static_cast<size_t>((length - 1) * batch * hidden) * size_of(last.layout.dtype);
+  last.layout.shape = {batch, hidden}, last.layout.strides = {hidden, 1};
+  values_.replace(operand("cells"), last, without_axis(y + ".2", 0));
+}
+
+void Exporter::attention() {
+  type_ = dtype("q");
+  if (value<double>("rule.dropout") > 0) unsupported("attention with dropout");
+  const int64_t queries = shape("q")[2], keys = shape("k")[2];
+  const std::string transposed = node("Transpose", {read("k")}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
+  std::string scores = node("MatMul", {node("Mul", {read("q"), number(value<double>("rule.scale"))}), transposed});
+  const double nothing = -std::numeric_limits<double>::infinity();
+  if (value<bool>("rule.causal")) {
+    const Array seen = Array::empty({queries, keys}, DType::boolean);
+    for (int64_t i = 0; i < queries; ++i)
+      for (int64_t j = 0; j < keys; ++j) seen.data<bool>()[i * keys + j] = j <= i;
+    scores = node("Where", {model_.add_constant(seen), scores, number(nothing)});
+  }
+  if (has("mask")) {
+    const std::string mask = read("mask", ~0u);
+    scores =
+        dtype("mask") == DType::boolean ? node("Where", {mask, scores, number(nothing)}) : node("Add", {scores, mask});
+  }
+  const std::string weights = node("Softmax", {scores}, {{"axis", int64_t{-1}}});
+  write("weights", weights);
+  write("y", node("MatMul", {weights, read("v")}));
 }
 
 }  // namespace gradus::graph::onnx

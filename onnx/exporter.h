@@ -1,4 +1,9 @@
-// Translates the calls of a recording to nodes of an ONNX model, with one function for each operation.
+// Converts a recorded forward pass to an ONNX model, which other runtimes can read.
+//
+// A recording has kernels and strides, ONNX has operators and values. What a call writes becomes a value. If a later
+// call reads the same memory transposed, with another shape or in part, nodes such as Transpose, Reshape and Slice are
+// inserted between the two. Format: https://github.com/onnx/onnx/blob/main/docs/IR.md, operators of opset 17.
+// The class Exporter translates calls to nodes, with one function for each operation.
 #pragma once
 
 #include <cmath>
@@ -7,7 +12,27 @@
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/onnx/values.h>
 
-namespace gradus::graph::onnx {
+namespace gradus::graph {
+
+/// A recorded forward pass: its graph, and its inputs, outputs and weights by name. Weights are arrays from before the
+/// pass that get a name in the model, such as parameters. Arrays are matched with the recording by their addresses.
+/// Outputs may be views of inputs and weights.
+struct ForwardPass {
+  using Arrays = std::vector<std::pair<std::string, Array>>;
+  Graph graph;
+  Arrays inputs, outputs, weights;
+};
+
+/// The bytes of a model for inputs of the recorded sizes. Weights are copied into the model. Throws a ValueError that
+/// names module and line of the first operation that cannot be translated or that reads memory no value describes.
+std::string to_onnx(const ForwardPass& pass);
+
+/// A model for any batch size, from the same pass recorded with two sizes of axis `batch_axis` of the first input.
+/// Sizes that scale with this axis become multiples of "batch". Throws a ValueError that names the first operation in
+/// which the recordings differ in any other way.
+std::string to_onnx(const ForwardPass& pass, const ForwardPass& larger, int64_t batch_axis = 0);
+
+namespace onnx {
 
 /// The axes whose bits are set in a mask.
 std::vector<int64_t> axes_of(uint32_t mask);
@@ -41,6 +66,22 @@ class Exporter {
   Values& values() { return values_; }
 
   void run(Call& call);
+
+  // ---- Nodes ----
+  std::string node(const std::string& op, Names inputs, Attributes attributes = {}) {
+    return model_.add(call_, op, std::move(inputs), std::move(attributes));
+  }
+  std::string constant(const Scalar& number, DType dtype) { return model_.add_constant(ops::full({}, number, dtype)); }
+  /// The type that the call computes in, and a number in it.
+  DType type() const { return type_; }
+  std::string number(double number) { return constant(number, type_); }
+  std::string cast(const std::string& x, DType from, DType to) {
+    static constexpr int64_t codes[kDTypeCount] = {1, 11, 10, 16, 7, 6, 2, 9};
+    return from == to ? x : node("Cast", {x}, {{"to", codes[static_cast<int>(to)]}});
+  }
+  [[noreturn]] void unsupported(const std::string& what) const {
+    GRADUS_FAIL(ValueError, "to_onnx: ", description_of(call_), ": ", what, " has no counterpart in ONNX here");
+  }
 
  private:
   // ---- Arguments ----
@@ -80,20 +121,6 @@ class Exporter {
   }
   void write(const std::string& name, const std::string& value) { values_.write(call_, operand(name), value); }
 
-  // ---- Nodes ----
-  std::string node(const std::string& op, Names inputs, Attributes attributes = {}) {
-    return model_.add(call_, op, std::move(inputs), std::move(attributes));
-  }
-  std::string constant(const Scalar& number, DType dtype) { return model_.add_constant(ops::full({}, number, dtype)); }
-  std::string number(double number) { return constant(number, type_); }  // in the type that the call computes in
-  std::string cast(const std::string& x, DType from, DType to) {
-    static constexpr int64_t codes[kDTypeCount] = {1, 11, 10, 16, 7, 6, 2, 9};
-    return from == to ? x : node("Cast", {x}, {{"to", codes[static_cast<int>(to)]}});
-  }
-  [[noreturn]] void unsupported(const std::string& what) const {
-    GRADUS_FAIL(ValueError, "to_onnx: ", description_of(call_), ": ", what, " has no counterpart in ONNX here");
-  }
-
   // ---- Translations ----
   void fill() {
     const std::string number = constant(value<Scalar>("value"), dtype("y"));
@@ -117,26 +144,6 @@ class Exporter {
     write("y", unary(choice<UnaryOp>("op"), read("x"), value<double>("a"), value<double>("b")));
   }
   std::string unary(UnaryOp op, const std::string& x, double a, double b);
-  /// Adds the nodes of an operator that ONNX does not have and returns the result.
-  using UnaryFormula = std::string (*)(Exporter& e, const std::string& x, double a, double b);
-  using BinaryFormula = std::string (*)(Exporter& e, const std::string& a, const std::string& b);
-  static const std::map<std::string_view, UnaryFormula>& unary_formulas();
-  static const std::map<std::string_view, BinaryFormula>& binary_formulas();
-  /// A logical operator, which ONNX defines for booleans only.
-  std::string logical(const char* op, const std::string& a, const std::string& b) {
-    return node(op, {cast(a, type_, DType::boolean), cast(b, type_, DType::boolean)});
-  }
-  /// x where x > 0, `below` elsewhere.
-  std::string above_zero(const std::string& x, const std::string& below) {
-    return node("Where", {node("Greater", {x, number(0)}), x, below});
-  }
-  /// x in a type for which runtimes have IsNaN and IsInf.
-  std::string as_real(const std::string& x) { return cast(x, type_, type_ == DType::f64 ? type_ : DType::f32); }
-  /// A bound of Clip. Infinite bounds of integers are left out.
-  std::string bound(double number) { return std::isinf(number) && !is_floating(type_) ? "" : this->number(number); }
-  /// Returns true if the number can be an attribute. Attributes are float32.
-  bool is_attribute(double number) const { return type_ != DType::f64 || static_cast<float>(number) == number; }
-
   void binary() {
     const Names inputs = read_broadcast({"a", "b"});
     type_ = dtype("a");
@@ -243,4 +250,5 @@ class Exporter {
   DType type_ = DType::f32;
 };
 
-}  // namespace gradus::graph::onnx
+}  // namespace onnx
+}  // namespace gradus::graph

@@ -14,8 +14,8 @@ FOLDERS = ["autograd", "compat", "core", "data", "distributed", "graph", "inspec
            "training"]
 # Not for users: how kernels, process groups and graphs are made.
 INTERNAL = re.compile(r"^(core/(composites/|formulas/(?!optimizer_rules)|backend_interceptor|kernel_args|array/strided_loop)|graph/|"
-                      r"onnx/(?!export\.)|optim/optimizer_state|compat/libtorch|inspect/(profiler_state|print_to|"
-                      r"explain/(explain_parts|watched_memory)|lab/lab_parts)|distributed/(comm/(local|mpi|nccl|shm|tcp)|elastic|launcher)/)")
+                      r"onnx/(?!export\.)|optim/optimizer_state|compat/libtorch|inspect/explain/explain_parts|"
+                      r"distributed/(comm/(local|mpi|nccl|shm|tcp)|elastic|launcher)/)")
 BUDGET = "docs/undocumented.txt"
 OVERVIEW = "docs/reference.md"
 NAMESPACES = {

@@ -4,67 +4,40 @@ namespace gradus::training {
 
 CapturedStep::CapturedStep(Device device, std::vector<optim::Optimizer*> optimizers, Function step,
                            CapturedStepOptions options)
-    : ReplayedStep("CapturedStep", device, optimizers, std::move(step)), options_(std::move(options)),
-      wanted_(options_.enabled() && device_.is_cuda()) {
-  const OpContext context("CapturedStep");
-  GRADUS_CHECK(options_.warm_up() >= 1, ValueError, "warm_up must be at least 1, got ", options_.warm_up());
-}
+    : ReplayedStep("CapturedStep", device, std::move(optimizers), std::move(step), options.warm_up(),
+                   options.enabled() && device.is_cuda()) {}
 
 TensorList CapturedStep::operator()(const TensorList& batch) {
   const Signature signature = signature_of(batch);
-  if (captured_ && signature == signature_ && !hold(conditions_, parts_)) reset();
-  if (captured_ && signature == signature_ && options_of_optimizers() != captured_options_) capture(batch);
-  if (!captured_ && wanted_ && signature == signature_ && eager_steps_ >= options_.warm_up()) capture(batch);
-  if (!captured_ || signature != signature_) {
-    if (!captured_) {
-      eager_steps_ = signature == signature_ ? eager_steps_ + 1 : 1;
-      signature_ = signature;
-    }
-    return run_eagerly(batch);
+  const bool fits = signature == recording_.signature;
+  if (captured_ && fits && !is_valid(recording_)) reset();
+  if (captured_ && fits && !has_current_options(recording_)) capture(batch);
+  if (!captured_ && wanted_ && fits && eager_steps_ >= warm_up_) capture(batch);
+  if (captured_ && fits) return replay(recording_, batch, [&] { graph_.replay(); });
+  if (!captured_) {
+    eager_steps_ = fits ? eager_steps_ + 1 : 1;
+    recording_.signature = signature;
   }
-  copy_batch(batch, inputs_);
-  upload_learning_rates();
-  half_copies_.replay([&] { graph_.replay(); });
-  return outputs_;
+  return run_eagerly(batch);
 }
 
 void CapturedStep::capture(const TensorList& batch) {
   reset();
-  upload_learning_rates();
-  inputs_ = make_inputs(batch);
-  half_copies_ = amp::detail::RecordedHalfCopies(parameters());
   try {
-    StepPartsCollector collector;
-    graph_.capture([&] {  // captures without running
-      outputs_ = step_(inputs_);
-      half_copies_.end_recording();
-    });
-    parts_ = collector.finish();
+    record(recording_, batch, [&](const auto& work) { graph_.capture(work); });  // captures without running
   } catch (...) {
-    drop_gradients();
     reset();
     throw;
   }
-  captured_options_ = options_of_optimizers();
-  conditions_ = conditions(parts_);
-  signature_ = signature_of(batch);
   captured_ = true;
 }
 
 void CapturedStep::reset() {
   captured_ = false;
   eager_steps_ = 0;
-  outputs_.clear();
+  recording_.outputs.clear();  // before the graph, whose memory they use
   graph_.reset();
-  inputs_.clear();
-  half_copies_ = {};
-  parts_ = {};
-  conditions_ = {};
-}
-
-void CapturedStep::give_up() {
-  reset();
-  wanted_ = false;
+  recording_ = {};
 }
 
 }  // namespace gradus::training

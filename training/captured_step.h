@@ -57,23 +57,14 @@ class CapturedStep : public ReplayedStep {
   /// True once steps are replayed.
   bool captured() const { return captured_; }
   /// Discards the capture. A new one is made after further eager steps.
-  void reset();
-  /// Makes every further step eager.
-  void give_up();
+  void reset() override;
 
  private:
   void capture(const TensorList& batch);
 
-  const CapturedStepOptions options_;
-  bool wanted_;
-  Signature signature_;  // of the captured step, or of the last eager steps
-  int eager_steps_ = 0;  // number of consecutive eager steps with this signature
+  // The captured step; before the capture, its signature is that of the last eager steps, whose number is eager_steps_.
+  Recording recording_;
   bool captured_ = false;
-  TensorList inputs_, outputs_;  // those of the captured step
-  std::vector<double> captured_options_;
-  StepParts parts_;
-  StepConditions conditions_;
-  amp::detail::RecordedHalfCopies half_copies_;
   cuda::Graph graph_;
 };
 

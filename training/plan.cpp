@@ -304,16 +304,16 @@ const char* name(MemoryKind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
-MemoryReport plan(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer& optimizer,
+MemoryReport plan(const PlannedModel& model, const Shape& input_shape, optim::Optimizer& optimizer,
                   const PlanOptions& options) {
   return plan_step(model, input_shape, &optimizer, options);
 }
 
-MemoryReport plan(const nn::AnyModule& model, const Shape& input_shape, const PlanOptions& options) {
+MemoryReport plan(const PlannedModel& model, const Shape& input_shape, const PlanOptions& options) {
   return plan_step(model, input_shape, nullptr, options);
 }
 
-int64_t largest_batch(const nn::AnyModule& model, Shape input_shape, optim::Optimizer& optimizer, int64_t bytes,
+int64_t largest_batch(const PlannedModel& model, Shape input_shape, optim::Optimizer& optimizer, int64_t bytes,
                       const PlanOptions& options) {
   const auto fits = [&](int64_t batch) {
     input_shape[options.batch_axis()] = batch;

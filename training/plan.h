@@ -76,29 +76,24 @@ struct MemoryReport {
 };
 std::ostream& operator<<(std::ostream& stream, const MemoryReport& report);
 
+/// What is planned: an AnyModule, a holder of a module, or a shared_ptr to one.
+struct PlannedModel : nn::AnyModule {
+  template <class Model>
+  requires std::is_constructible_v<nn::AnyModule, const Model&> PlannedModel(const Model& model)  // NOLINT
+      : nn::AnyModule(model) {}
+};
+
 /// Of a training step: zero_grad, forward, loss, backward, optimizer step, where the optimizer has its state already. A
 /// model on several devices is a DeviceError, an optimizer without a rule (has_rule()) a ValueError; what cannot be
 /// recorded (a forward that reads a number back) is an error that names the line.
-MemoryReport plan(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer& optimizer,
+MemoryReport plan(const PlannedModel& model, const Shape& input_shape, optim::Optimizer& optimizer,
                   const PlanOptions& options = {});
 /// Plans a forward pass under NoGradGuard.
-MemoryReport plan(const nn::AnyModule& model, const Shape& input_shape, const PlanOptions& options = {});
+MemoryReport plan(const PlannedModel& model, const Shape& input_shape, const PlanOptions& options = {});
 
 /// The largest batch for which the eager step's peak is at most `bytes`, or 0 if even a batch of one is too large. The
 /// input's size along batch_axis is ignored.
-int64_t largest_batch(const nn::AnyModule& model, Shape input_shape, optim::Optimizer& optimizer, int64_t bytes,
+int64_t largest_batch(const PlannedModel& model, Shape input_shape, optim::Optimizer& optimizer, int64_t bytes,
                       const PlanOptions& options = {});
-
-template <class M>
-concept PlannableModule = !std::is_same_v<M, nn::AnyModule> && std::is_constructible_v<nn::AnyModule, const M&>;
-template <PlannableModule M, class... Rest>
-MemoryReport plan(const M& model, const Shape& input_shape, Rest&&... rest) {
-  return plan(nn::AnyModule(model), input_shape, std::forward<Rest>(rest)...);
-}
-template <PlannableModule M>
-int64_t largest_batch(const M& model, const Shape& input_shape, optim::Optimizer& optimizer, int64_t bytes,
-                      const PlanOptions& options = {}) {
-  return largest_batch(nn::AnyModule(model), input_shape, optimizer, bytes, options);
-}
 
 }  // namespace gradus

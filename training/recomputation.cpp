@@ -89,15 +89,15 @@ std::string RecomputedPart::str() const {
   return module + "[" + std::to_string(begin) + ", " + std::to_string(end) + ")";
 }
 
-void keep_all(const nn::AnyModule& model) {
+void keep_all(const PlannedModel& model) {
   for (const std::shared_ptr<nn::Module>& module : model.ptr()->modules()) {
     module->recompute(false);
     if (auto* sequential = module->as<nn::SequentialImpl>()) sequential->keep_all();
   }
 }
 
-Parts recompute_within(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer& optimizer,
-                       int64_t budget, const PlanOptions& options) {
+Parts recompute_within(const PlannedModel& model, const Shape& input_shape, optim::Optimizer& optimizer, int64_t budget,
+                       const PlanOptions& options) {
   const Model planned(model, input_shape, optimizer, options);
   int64_t peak = planned.before().peak;
   if (peak <= budget) return {};
@@ -131,7 +131,7 @@ Parts recompute_within(const nn::AnyModule& model, const Shape& input_shape, opt
   return chosen;
 }
 
-Parts recompute_all(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer& optimizer,
+Parts recompute_all(const PlannedModel& model, const Shape& input_shape, optim::Optimizer& optimizer,
                     const PlanOptions& options) {
   const Model planned(model, input_shape, optimizer, options);
   Parts others, best;

@@ -20,36 +20,21 @@ struct RecomputedPart {
 };
 
 /// Disables all recomputation in the model.
-void keep_all(const nn::AnyModule& model);
+void keep_all(const PlannedModel& model);
 
 /// Selective recomputation. Candidates are all ranges of modules in the outermost Sequentials, and the model's other
 /// children. Candidates are added in the order of FLOPs per byte saved, except those that raise the planned peak, until
 /// the peak is at most `budget` bytes; then unnecessary parts are removed. If the budget is not reached, and full
 /// recomputation needs less, uses full recomputation. Returns the parts that are recomputed from now on; none if the
 /// step fits without recomputation.
-std::vector<RecomputedPart> recompute_within(const nn::AnyModule& model, const Shape& input_shape,
+std::vector<RecomputedPart> recompute_within(const PlannedModel& model, const Shape& input_shape,
                                              optim::Optimizer& optimizer, int64_t budget,
                                              const PlanOptions& options = {});
 
 /// Full recomputation: divides the modules of the outermost Sequentials into the number of equal ranges with the lowest
 /// peak (about the square root of the number of modules, as in Chen et al. 2016), and adds the other children that save
 /// something for backward.
-std::vector<RecomputedPart> recompute_all(const nn::AnyModule& model, const Shape& input_shape,
+std::vector<RecomputedPart> recompute_all(const PlannedModel& model, const Shape& input_shape,
                                           optim::Optimizer& optimizer, const PlanOptions& options = {});
-
-template <PlannableModule M>
-void keep_all(const M& model) {
-  keep_all(nn::AnyModule(model));
-}
-template <PlannableModule M>
-std::vector<RecomputedPart> recompute_within(const M& model, const Shape& input_shape, optim::Optimizer& optimizer,
-                                             int64_t budget, const PlanOptions& options = {}) {
-  return recompute_within(nn::AnyModule(model), input_shape, optimizer, budget, options);
-}
-template <PlannableModule M>
-std::vector<RecomputedPart> recompute_all(const M& model, const Shape& input_shape, optim::Optimizer& optimizer,
-                                          const PlanOptions& options = {}) {
-  return recompute_all(nn::AnyModule(model), input_shape, optimizer, options);
-}
 
 }  // namespace gradus

@@ -43,7 +43,7 @@ class StaticStep : public ReplayedStep {
   /// (has_rule()) is a ValueError.
   StaticStep(Device device, const std::vector<optim::Optimizer*>& optimizers, Function step,
              StaticStepOptions options = {});
-  ~StaticStep();
+  ~StaticStep() override;
   StaticStep(const StaticStep&) = delete;
   StaticStep& operator=(const StaticStep&) = delete;
 
@@ -66,20 +66,16 @@ class StaticStep : public ReplayedStep {
   /// first.
   const graph::Executor* executor() const { return last_; }
   /// Discards the recordings. New ones are made after further eager steps.
-  void reset();
-  /// Makes every further step eager.
-  void give_up();
+  void reset() override;
 
  private:
-  struct Recording;
+  struct RecordedGraph;
   /// The recording for this batch; null if its step must be eager.
-  Recording* recording_of(const TensorList& batch);
-  std::unique_ptr<Recording> record(const TensorList& batch) const;
+  RecordedGraph* recording_of(const TensorList& batch);
+  std::unique_ptr<RecordedGraph> record_graph(const TensorList& batch) const;
 
   const StaticStepOptions options_;
-  int eager_steps_ = 0;
-  bool wanted_;
-  std::vector<std::unique_ptr<Recording>> recordings_;
+  std::vector<std::unique_ptr<RecordedGraph>> recordings_;
   const graph::Executor* last_ = nullptr;
 };
 

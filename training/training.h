@@ -8,5 +8,4 @@
 #include <gradus/training/interrupt.h>
 #include <gradus/training/plan.h>
 #include <gradus/training/recomputation.h>
-#include <gradus/training/rotation.h>
 #include <gradus/training/static_step.h>

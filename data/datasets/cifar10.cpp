@@ -1,8 +1,7 @@
 #include <gradus/data/datasets/cifar10.h>
 
-#include <gradus/data/datasets/find_data.h>
+#include <gradus/autograd/autograd.h>
 
-#include <algorithm>
 #include <cstring>
 
 namespace gradus::data {
@@ -45,16 +44,6 @@ std::vector<std::string> present_files(const std::string& folder, ImageDataset::
   return files;
 }
 
-Array join(const std::vector<Array>& parts) {
-  Shape shape = parts[0].shape();
-  shape[0] = 0;
-  for (const Array& part : parts) shape[0] += part.size(0);
-  const Array all = Array::empty(shape, DType::u8);
-  uint8_t* to = all.data<uint8_t>();
-  for (const Array& part : parts) to = std::copy_n(part.data<uint8_t>(), part.numel(), to);
-  return all;
-}
-
 ImageDataset load(const std::string& root, ImageDataset::Mode mode) {
   std::vector<std::string> files = present_files(root, mode);
   if (files.empty()) files = present_files(root + "/cifar-10-batches-bin", mode);
@@ -68,15 +57,15 @@ ImageDataset load(const std::string& root, ImageDataset::Mode mode) {
     if (hint.empty()) hint = ". Fetch it with scripts/cifar10_data.sh, or unpack it: tar -xzf cifar-10-binary.tar.gz";
     GRADUS_FAIL(IoError, "no CIFAR-10 file '", wanted[0], "', nor in its subfolder cifar-10-batches-bin", hint);
   }
-  std::vector<Array> images, labels;
+  TensorList images, labels;
   for (const std::string& file : files) {
     const LabelledImages read = parse_cifar10(io::read_file(file), file);
-    images.push_back(read.images), labels.push_back(read.labels);
+    images.emplace_back(read.images), labels.emplace_back(read.labels);
   }
   const bool train = mode == ImageDataset::kTrain;
   const std::string name = train ? "CIFAR-10 training set, " + std::to_string(files.size()) + " of 5 batches"
                                  : std::string("CIFAR-10 test set");
-  return ImageDataset(join(images), join(labels), 10, mode, name);
+  return ImageDataset(cat(images).array(), cat(labels).array(), 10, mode, name);
 }
 
 }  // namespace

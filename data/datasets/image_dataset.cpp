@@ -1,5 +1,8 @@
 #include <gradus/data/datasets/image_dataset.h>
 
+#include <cstdlib>
+#include <filesystem>
+
 #include <gradus/core/parallel/parallel.h>
 
 template class gradus::data::DatasetLoader<gradus::data::datasets::NormalizedImageBatches>;
@@ -36,11 +39,8 @@ void ImageDataset::copy_image(size_t index, float* to) const {
 }
 
 Example<> ImageDataset::get(size_t index) {
-  const Array image = Array::empty({bytes_.size(1), bytes_.size(2), bytes_.size(3)});
-  copy_image(index, image.data<float>());
-  const Array label = Array::empty({}, DType::i64);
-  *label.data<int64_t>() = labels_.data<int64_t>()[index];
-  return {Tensor(image), Tensor(label)};
+  const Example<> batch = get_stacked({index});
+  return {Tensor(batch.data.array().select(0, 0)), Tensor(batch.target.array().select(0, 0))};
 }
 
 Example<> ImageDataset::get_stacked(const std::vector<size_t>& indices) const {
@@ -70,3 +70,42 @@ Tensor ImageDataset::images() const {
 }
 
 }  // namespace gradus::data::datasets
+
+namespace gradus::data::detail {
+
+bool is_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
+std::string find_below(const std::string& root, const std::vector<std::string>& subfolders,
+                       const std::function<bool(const std::string&)>& holds) {
+  if (holds(root)) return root;
+  for (const std::string& subfolder : subfolders)
+    if (holds(root + "/" + subfolder)) return root + "/" + subfolder;
+  return "";
+}
+
+std::string find_folder(const std::string& directory, const std::vector<std::string>& subfolders,
+                        const std::function<bool(const std::string&)>& holds) {
+  std::vector<std::string> places = {directory};
+  if (directory.empty()) {
+    const char* variable = std::getenv("GRADUS_DATA");
+    places = {variable ? variable : "", "data", "../shared/data"};
+  }
+  for (const std::string& place : places) {
+    if (place.empty()) continue;
+    if (const std::string folder = find_below(place, subfolders, holds); !folder.empty()) return folder;
+  }
+  return "";
+}
+
+std::string unpack_hint(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    if (is_file(path + ".xz")) return "; unpack it: xz -dk '" + path + ".xz'";
+    if (is_file(path + ".gz")) return "; unpack it: gzip -dk '" + path + ".gz'";
+  }
+  return "";
+}
+
+}  // namespace gradus::data::detail

@@ -1,5 +1,6 @@
 #include <gradus/data/datasets/image_folder.h>
 
+#include <gradus/autograd/ops/creation.h>
 #include <gradus/data/images/image_file.h>
 
 #include <algorithm>
@@ -78,9 +79,7 @@ Example<> ImageFolder::get(size_t index) {
   GRADUS_CHECK(index < *size(), IndexError, "sample ", index, " of a dataset of ", *size());
   const Sample& sample = list_->samples[index];
   const Tensor data = unit_floats(read_image(sample.path));
-  const Array label = Array::empty({}, DType::i64);
-  *label.data<int64_t>() = sample.label;
-  return {size_ ? transforms::functional::resize(data, *size_) : data, Tensor(label)};
+  return {size_ ? transforms::functional::resize(data, *size_) : data, tensor(sample.label)};
 }
 
 std::vector<std::string> ImageFolder::plan() const {

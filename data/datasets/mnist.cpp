@@ -1,6 +1,5 @@
 #include <gradus/data/datasets/mnist.h>
 
-#include <gradus/data/datasets/find_data.h>
 #include <gradus/data/datasets/idx.h>
 
 namespace gradus::data::datasets {

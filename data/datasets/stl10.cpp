@@ -1,7 +1,6 @@
 #include <gradus/data/datasets/stl10.h>
 
 #include <gradus/core/parallel/parallel.h>
-#include <gradus/data/datasets/find_data.h>
 
 namespace gradus::data {
 namespace {

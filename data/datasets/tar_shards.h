@@ -17,7 +17,7 @@
 
 #include <gradus/core/io/tar.h>
 #include <gradus/core/runtime/clock.h>
-#include <gradus/data/any_dataset.h>
+#include <gradus/data/combine.h>
 #include <gradus/data/loader/samplers.h>
 
 namespace gradus::data {

@@ -1,6 +1,7 @@
-// Reads PNG and JPEG files as arrays.
+// Reads PNG and JPEG files as arrays, and writes tensors as PNG files: one image, or many in a grid.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include <gradus/autograd/tensor.h>
@@ -27,5 +28,22 @@ Array decode_image(io::ByteSpan bytes, const std::string& name, int64_t most_pix
 Array read_image(const std::string& path);
 /// Converts bytes 0 … 255 to float32 in [0, 1].
 Tensor unit_floats(const Array& bytes);
+
+// Writing, with the names of torchvision.utils.
+
+/// Arranges images (N, C, H, W) or (N, H, W) in rows of `nrow`, with `padding` pixels of `pad_value` around each, to
+/// one image (C, …, …) of the same type. No images, nrow below 1 or negative padding are a ValueError, other shapes a
+/// ShapeError.
+Tensor make_grid(const Tensor& images, int64_t nrow = 8, int64_t padding = 2, double pad_value = 0);
+
+/// Encodes an image as PNG: (C, H, W) with C = 1 (grey), 3 (red, green, blue) or 4 (with alpha), or (H, W), grey. Bytes
+/// are used unchanged; floating-point values in [0, 1] are clamped, multiplied by 255 and rounded. Other shapes are a
+/// ShapeError, other types a DTypeError.
+io::Bytes encode_image(const Tensor& image);
+
+/// Writes a PNG file, of the grid of make_grid for several images (N, C, H, W). If this fails, an existing file remains
+/// intact.
+void save_image(const Tensor& images, const std::string& path, int64_t nrow = 8, int64_t padding = 2,
+                double pad_value = 0);
 
 }  // namespace gradus::data

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstddef>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,9 +22,9 @@
 #include <vector>
 
 #include <gradus/autograd/tensor.h>
+#include <gradus/core/options.h>
 #include <gradus/core/ordered_dict.h>
 #include <gradus/core/runtime/clock.h>
-#include <gradus/data/loader/batch_iterator.h>
 #include <gradus/data/loader/prefetcher.h>
 #include <gradus/data/loader/samplers.h>
 #include <gradus/data/sample.h>
@@ -32,16 +33,24 @@ namespace gradus::data {
 
 /// Options of a loader; each setter returns the options, as in LibTorch.
 class DataLoaderOptions {
+  /// Number of samples in a batch, of all ranks together.
+  GRADUS_ARG(size_t, batch_size) = 1;
+  /// Number of threads that prepare batches. With 0, the consumer prepares them.
+  GRADUS_ARG(size_t, workers) = 0;
+  /// Drops the last batch if it is smaller than the others.
+  GRADUS_ARG(bool, drop_last) = false;
+  /// The time after which a consumer that waits for a batch gets an Error; unlimited by default.
+  GRADUS_ARG(std::optional<std::chrono::milliseconds>, timeout) = absent<std::chrono::milliseconds>();
+  /// Exists for LibTorch's sake. Batches always come in the sampler's order, which costs nothing here.
+  GRADUS_ARG(bool, enforce_ordering) = true;
+
  public:
   DataLoaderOptions() = default;
   DataLoaderOptions(size_t batch_size) : batch_size_(batch_size) {}  // NOLINT(google-explicit-constructor)
 
-  /// Number of samples in a batch, of all ranks together; 1 by default.
-  DataLoaderOptions& batch_size(size_t count) { return batch_size_ = count, *this; }
-  /// Number of threads that prepare batches. With 0, the default, the consumer prepares them.
-  DataLoaderOptions& workers(size_t count) { return workers_ = count, *this; }
   /// Number of batches prepared ahead; twice the number of workers by default.
   DataLoaderOptions& max_jobs(size_t count) { return max_jobs_ = count, *this; }
+  size_t max_jobs() const { return max_jobs_.value_or(2 * workers_); }
   /// Gives rank `rank` its part of each batch: samples rank, rank + num_replicas, rank + 2 num_replicas, … The k-th
   /// batches of all ranks together are the k-th batch of a single process, whatever the number of ranks. All ranks have
   /// the same number of batches and the same state(), which a different number of ranks can load. Every sample is used
@@ -50,30 +59,15 @@ class DataLoaderOptions {
   DataLoaderOptions& distributed(size_t num_replicas, size_t rank) {
     return num_replicas_ = num_replicas, rank_ = rank, *this;
   }
-  /// Drops the last batch if it is smaller than the others.
-  DataLoaderOptions& drop_last(bool drop) { return drop_last_ = drop, *this; }
-  /// The time after which a consumer that waits for a batch gets an Error; unlimited by default.
-  DataLoaderOptions& timeout(std::chrono::milliseconds time) { return timeout_ = time, *this; }
-  /// Exists for LibTorch's sake. Batches always come in the sampler's order, which costs nothing here.
-  DataLoaderOptions& enforce_ordering(bool enforce) { return enforce_ordering_ = enforce, *this; }
-  /// Seed of the order and of random transforms; by default that of the default generator (manual_seed).
-  DataLoaderOptions& seed(uint64_t seed) { return seed_ = seed, *this; }
-
-  size_t batch_size() const { return batch_size_; }
-  size_t workers() const { return workers_; }
   size_t num_replicas() const { return num_replicas_; }
   size_t rank() const { return rank_; }
-  size_t max_jobs() const { return max_jobs_.value_or(2 * workers_); }
-  bool drop_last() const { return drop_last_; }
-  std::optional<std::chrono::milliseconds> timeout() const { return timeout_; }
-  bool enforce_ordering() const { return enforce_ordering_; }
+  /// Seed of the order and of random transforms; by default that of the default generator (manual_seed).
+  DataLoaderOptions& seed(uint64_t seed) { return seed_ = seed, *this; }
   uint64_t seed() const { return seed_ ? *seed_ : default_generator().seed(); }
 
  private:
-  size_t batch_size_ = 1, workers_ = 0, num_replicas_ = 1, rank_ = 0;
+  size_t num_replicas_ = 1, rank_ = 0;
   std::optional<size_t> max_jobs_;
-  bool drop_last_ = false, enforce_ordering_ = true;
-  std::optional<std::chrono::milliseconds> timeout_;
   std::optional<uint64_t> seed_;
 };
 
@@ -104,6 +98,42 @@ namespace detail {
 OrderedDict<std::string, Tensor> dict_of(const LoaderState& state);
 LoaderState state_of(const OrderedDict<std::string, Tensor>& dict);
 }  // namespace detail
+
+/// Iterates over the batches that `Loader::next()` returns, until it returns none. Reading or advancing past the last
+/// batch is a ValueError.
+template <class Loader, class Batch>
+class BatchIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = Batch;
+  using difference_type = std::ptrdiff_t;
+  using pointer = Batch*;
+  using reference = Batch&;
+
+  BatchIterator() = default;
+  explicit BatchIterator(Loader* loader) : loader_(loader) { advance(); }
+  Batch& operator*() const {
+    check();
+    return *batch_;
+  }
+  Batch* operator->() const { return &**this; }
+  BatchIterator& operator++() {
+    check();
+    advance();
+    return *this;
+  }
+  friend bool operator==(const BatchIterator& a, const BatchIterator& b) { return a.batch_ == b.batch_; }
+
+ private:
+  void check() const { GRADUS_CHECK(batch_, ValueError, "a loader's iterator is past the last batch"); }
+  void advance() {
+    batch_.reset();  // so that the next batch can reuse its memory
+    batch_ = loader_->next();
+  }
+
+  Loader* loader_ = nullptr;
+  std::shared_ptr<Batch> batch_;
+};
 
 /// The part of all loaders that does not depend on the dataset, compiled only once.
 class DataLoaderBase {

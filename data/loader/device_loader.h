@@ -16,7 +16,6 @@
 #include <gradus/core/runtime/clock.h>
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/data/example.h>
-#include <gradus/data/loader/batch_iterator.h>
 #include <gradus/data/loader/data_loader.h>
 #include <gradus/data/loader/prefetcher.h>
 

@@ -3,7 +3,7 @@
 #include <gradus/autograd/archive.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/runtime/random.h>
-#include <gradus/data/random_streams.h>
+#include <gradus/data/sample.h>
 
 #include <algorithm>
 #include <cmath>
@@ -165,8 +165,9 @@ std::vector<size_t> WeightedRandomSampler::order(uint64_t seed, uint64_t epoch) 
                       : draw_without_replacement(weights_, num_samples_, seed, epoch);
 }
 
-DistributedSampler::DistributedSampler(size_t size, size_t num_replicas, size_t rank, bool allow_duplicates)
-    : total_(size), num_replicas_(num_replicas), rank_(rank), allow_duplicates_(allow_duplicates) {
+DistributedSampler::DistributedSampler(size_t size, size_t num_replicas, size_t rank, bool allow_duplicates,
+                                       bool shuffle)
+    : total_(size), num_replicas_(num_replicas), rank_(rank), allow_duplicates_(allow_duplicates), shuffle_(shuffle) {
   GRADUS_CHECK(rank < num_replicas, ValueError,
                "the rank of a distributed sampler must be less than num_replicas = ", num_replicas, ", got ", rank);
 }
@@ -187,16 +188,12 @@ void DistributedSampler::load(serialize::InputArchive& archive) {
   if (archive.try_read("epoch", epoch)) epoch_ = read_index(archive, "epoch");
 }
 
-std::vector<size_t> DistributedSampler::part(const std::vector<size_t>& all) const {
+std::vector<size_t> DistributedSampler::order(uint64_t seed, uint64_t epoch) const {
+  std::vector<size_t> all = count_up(total_);
+  if (shuffle_) all = shuffled(std::move(all), seed, epoch_.value_or(epoch));
   std::vector<size_t> indices(size());
   for (size_t i = 0; i < indices.size(); ++i) indices[i] = all[(i * num_replicas_ + rank_) % total_];
   return indices;
 }
-
-std::vector<size_t> DistributedRandomSampler::order(uint64_t seed, uint64_t epoch) const {
-  return part(shuffled(count_up(total()), seed, epoch_or(epoch)));
-}
-
-std::vector<size_t> DistributedSequentialSampler::order(uint64_t, uint64_t) const { return part(count_up(total())); }
 
 }  // namespace gradus::data::samplers

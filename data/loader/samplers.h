@@ -150,15 +150,14 @@ class DistributedSampler : public OrderSampler {
 
  protected:
   /// A rank of num_replicas or more is a ValueError.
-  DistributedSampler(size_t size, size_t num_replicas, size_t rank, bool allow_duplicates);
-  std::vector<size_t> part(const std::vector<size_t>& all) const;
-  uint64_t epoch_or(uint64_t epoch) const { return epoch_.value_or(epoch); }
-  size_t total() const { return total_; }
-  void resize(size_t new_size) override { total_ = new_size; }
+  DistributedSampler(size_t size, size_t num_replicas, size_t rank, bool allow_duplicates, bool shuffle);
 
  private:
+  std::vector<size_t> order(uint64_t seed, uint64_t epoch) const override;
+  void resize(size_t new_size) override { total_ = new_size; }
+
   size_t total_, num_replicas_, rank_;
-  bool allow_duplicates_;
+  bool allow_duplicates_, shuffle_;
   std::optional<size_t> epoch_;
 };
 
@@ -167,10 +166,7 @@ class DistributedRandomSampler : public DistributedSampler {
  public:
   explicit DistributedRandomSampler(size_t size, size_t num_replicas = 1, size_t rank = 0,
                                     bool allow_duplicates = false)
-      : DistributedSampler(size, num_replicas, rank, allow_duplicates) {}
-
- private:
-  std::vector<size_t> order(uint64_t seed, uint64_t epoch) const override;
+      : DistributedSampler(size, num_replicas, rank, allow_duplicates, /*shuffle=*/true) {}
 };
 
 /// A rank's part of 0, 1, 2, …
@@ -178,10 +174,7 @@ class DistributedSequentialSampler : public DistributedSampler {
  public:
   explicit DistributedSequentialSampler(size_t size, size_t num_replicas = 1, size_t rank = 0,
                                         bool allow_duplicates = false)
-      : DistributedSampler(size, num_replicas, rank, allow_duplicates) {}
-
- private:
-  std::vector<size_t> order(uint64_t seed, uint64_t epoch) const override;
+      : DistributedSampler(size, num_replicas, rank, allow_duplicates, /*shuffle=*/false) {}
 };
 
 /// Uses its own batch size in place of the loader's batch_size (torch.utils.data.BatchSampler):

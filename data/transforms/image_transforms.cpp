@@ -1,7 +1,7 @@
 #include <gradus/data/transforms/image_transforms.h>
 
-#include <gradus/data/plan.h>
-#include <gradus/data/transforms/draw.h>
+#include <gradus/data/sample.h>
+#include <gradus/data/transforms/transforms.h>
 
 #include <algorithm>
 #include <cmath>
@@ -39,6 +39,8 @@ ImageSize checked_size(ImageSize size, const char* name) {
 }
 
 double draw(const Range& range) { return draw_uniform(range.first, range.second); }
+// The factor of a change by at most `value`.
+double draw_factor(double value) { return draw_uniform(std::max(0.0, 1 - value), 1 + value); }
 // exp(uniform(log low, log high)): a factor and its inverse are equally likely
 double draw_ratio(const Range& range) { return std::exp(draw_uniform(std::log(range.first), std::log(range.second))); }
 
@@ -88,7 +90,7 @@ Tensor RandomCrop::operator()(const Tensor& image) const {
   const int64_t missing_width = std::max<int64_t>(size_.width - room.width, 0);
   const int64_t missing_height = std::max<int64_t>(size_.height - room.height, 0);
   if (pad_if_needed_ && missing_width + missing_height > 0) {  // on both sides, as in torchvision
-    padded = functional::pad(image, padding, fill_, mode_);
+    padded = functional::pad(image, padding, fill_, padding_mode_);
     padding = {missing_width, missing_height};
     room.height += 2 * missing_height, room.width += 2 * missing_width;
   }
@@ -96,7 +98,7 @@ Tensor RandomCrop::operator()(const Tensor& image) const {
                text_of(size_), " out of an image of ", room.height, "x", room.width, "; use pad_if_needed()");
   const int64_t top = draw_integer(0, room.height - size_.height + 1);
   const int64_t left = draw_integer(0, room.width - size_.width + 1);
-  return functional::padded_crop(padded, padding, top, left, size_, fill_, mode_);
+  return functional::padded_crop(padded, padding, top, left, size_, fill_, padding_mode_);
 }
 std::string RandomCrop::describe() const {
   return "RandomCrop(" + text_of(size_) + (padding_ ? ", padding " + std::to_string(padding_->left) : "") + ")";
@@ -192,6 +194,108 @@ std::string RandomAffine::describe() const {
   if (shear_x_) text += "; shear " + text_of(*shear_x_);
   if (shear_y_) text += "; shear y " + text_of(*shear_y_);
   return text + "; " + text_of(interpolation_) + ")";
+}
+
+// ---- Colour and erasing ----
+
+Grayscale::Grayscale(int64_t num_output_channels) : channels_(num_output_channels) {
+  GRADUS_CHECK(channels_ == 1 || channels_ == 3, ValueError, "Grayscale needs 1 or 3 output channels, got ", channels_);
+}
+Tensor Grayscale::operator()(const Tensor& image) const { return functional::rgb_to_grayscale(image, channels_); }
+std::string Grayscale::describe() const { return "Grayscale(" + std::to_string(channels_) + ")"; }
+
+RandomGrayscale::RandomGrayscale(double p) : p_(checked_probability(p, "RandomGrayscale")) {}
+Tensor RandomGrayscale::operator()(const Tensor& image) const {
+  if (!draw_chance(p_)) return image;
+  const bool color = image.dim() >= 3 && image.size(-3) == 3;
+  return functional::rgb_to_grayscale(image, color ? 3 : 1);
+}
+std::string RandomGrayscale::describe() const { return "RandomGrayscale(" + join_numbers({p_}) + ")"; }
+
+ColorJitter::ColorJitter(double brightness, double contrast, double saturation, double hue)
+    : brightness_(brightness), contrast_(contrast), saturation_(saturation), hue_(hue) {
+  for (double value : {brightness, contrast, saturation})
+    GRADUS_CHECK(value >= 0 && std::isfinite(value), ValueError, "ColorJitter needs numbers of at least 0, got ",
+                 value);
+  GRADUS_CHECK(hue >= 0 && hue <= 0.5, ValueError, "ColorJitter needs a hue in [0, 0.5], got ", hue);
+}
+
+Tensor ColorJitter::operator()(const Tensor& image) const {
+  int order[] = {0, 1, 2, 3};
+  for (int i = 4; i > 1; --i) std::swap(order[i - 1], order[draw_integer(0, i)]);
+  Tensor result = image;
+  for (int step : order) {
+    if (step == 0 && brightness_ > 0) result = functional::adjust_brightness(result, draw_factor(brightness_));
+    if (step == 1 && contrast_ > 0) result = functional::adjust_contrast(result, draw_factor(contrast_));
+    if (step == 2 && saturation_ > 0) result = functional::adjust_saturation(result, draw_factor(saturation_));
+    if (step == 3 && hue_ > 0) result = functional::adjust_hue(result, draw_uniform(-hue_, hue_));
+  }
+  return result;
+}
+std::string ColorJitter::describe() const {
+  return "ColorJitter(brightness, contrast, saturation, hue: " +
+         join_numbers({brightness_, contrast_, saturation_, hue_}) + ")";
+}
+
+RandomErasing::RandomErasing(double p) : p_(checked_probability(p, "RandomErasing")) {}
+RandomErasing& RandomErasing::scale(double low, double high) {
+  GRADUS_CHECK(low >= 0 && low <= high && high <= 1, ValueError,
+               "RandomErasing needs a scale from low to high in [0, 1], got ", low, " and ", high);
+  return scale_ = {low, high}, *this;
+}
+RandomErasing& RandomErasing::ratio(double low, double high) {
+  GRADUS_CHECK(low > 0 && low <= high && std::isfinite(high), ValueError,
+               "RandomErasing needs a ratio from low to high above 0, got ", low, " and ", high);
+  return ratio_ = {low, high}, *this;
+}
+
+Tensor RandomErasing::operator()(const Tensor& image) const {
+  if (!draw_chance(p_)) return image;
+  const detail::Planes x = detail::planes_of(image, "RandomErasing");
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const double area = static_cast<double>(x.pixels()) * draw(scale_), ratio = draw_ratio(ratio_);
+    const int64_t height = std::llround(std::sqrt(area * ratio)), width = std::llround(std::sqrt(area / ratio));
+    if (height >= x.height || width >= x.width) continue;
+    const int64_t top = draw_integer(0, x.height - height + 1), left = draw_integer(0, x.width - width + 1);
+    const Tensor erased = functional::erase(image, top, left, height, width, value_);
+    if (noise_) {
+      const RandomState noise = sample_generator().next();
+      float* pixels = erased.data_ptr<float>();
+      uint64_t drawn = 0;
+      for (int64_t plane = 0; plane < x.count; ++plane)
+        for (int64_t row = top; row < top + height; ++row)
+          for (int64_t column = left; column < left + width; ++column)
+            pixels[plane * x.pixels() + row * x.width + column] =
+                static_cast<float>(random_normal(noise.seed, noise.offset, drawn++));
+    }
+    return erased;
+  }
+  return image;
+}
+std::string RandomErasing::describe() const {
+  return "RandomErasing(" + join_numbers({p_}) + (noise_ ? ", normal noise)" : ")");
+}
+
+Cutout::Cutout(int64_t length, int64_t n_holes, Fill fill) : length_(length), holes_(n_holes), fill_(std::move(fill)) {
+  GRADUS_CHECK(length > 0 && n_holes > 0, ValueError, "Cutout needs a length and a number of holes above 0, got ",
+               length, " and ", n_holes);
+}
+
+Tensor Cutout::operator()(const Tensor& image) const {
+  Tensor result = image;
+  for (int64_t hole = 0; hole < holes_; ++hole) {
+    const detail::Planes x = detail::planes_of(result, "Cutout");
+    const int64_t first_row = draw_integer(0, x.height) - length_ / 2;
+    const int64_t first_column = draw_integer(0, x.width) - length_ / 2;
+    const int64_t top = std::max<int64_t>(first_row, 0), bottom = std::min(first_row + length_, x.height);
+    const int64_t left = std::max<int64_t>(first_column, 0), right = std::min(first_column + length_, x.width);
+    result = functional::erase(result, top, left, std::max<int64_t>(bottom - top, 0),
+                               std::max<int64_t>(right - left, 0), fill_);
+  }
+  return result;
+}
+std::string Cutout::describe() const {
+  return "Cutout(" + std::to_string(length_) + (holes_ > 1 ? ", " + std::to_string(holes_) + " holes)" : ")");
 }
 
 }  // namespace gradus::data::transforms

@@ -15,6 +15,7 @@
 #include <string>
 #include <utility>
 
+#include <gradus/core/options.h>
 #include <gradus/data/images/image_ops.h>
 
 namespace gradus::data::transforms {
@@ -32,19 +33,18 @@ class ImageTransform {
 
 /// Resizes to height x width or, given one number, makes the shorter side that long.
 class Resize : public ImageTransform {
+  GRADUS_ARG(Interpolation, interpolation) = Interpolation::kBilinear;
+  GRADUS_ARG(bool, antialias) = true;
+
  public:
   explicit Resize(int64_t shorter_side);
   explicit Resize(ImageSize size);
-  Resize& interpolation(Interpolation value) { return interpolation_ = value, *this; }
-  Resize& antialias(bool value) { return antialias_ = value, *this; }
   Tensor operator()(const Tensor& image) const override;
   std::string describe() const override;
 
  private:
   ImageSize size_;
   bool shorter_side_;
-  Interpolation interpolation_ = Interpolation::kBilinear;
-  bool antialias_ = true;
 };
 
 /// Takes the middle of the image, surrounded by 0 if the image is smaller.
@@ -74,12 +74,13 @@ class Pad : public ImageTransform {
 /// Takes a random part of the given size from the padded image. An image that is too small is a ShapeError, unless
 /// pad_if_needed is set.
 class RandomCrop : public ImageTransform {
+  GRADUS_ARG(Fill, fill);
+  GRADUS_ARG(PaddingMode, padding_mode) = PaddingMode::kConstant;
+
  public:
   explicit RandomCrop(ImageSize size);
   RandomCrop& padding(Padding value) { return padding_ = value, *this; }
   RandomCrop& pad_if_needed(bool value = true) { return pad_if_needed_ = value, *this; }
-  RandomCrop& fill(Fill value) { return fill_ = std::move(value), *this; }
-  RandomCrop& padding_mode(PaddingMode value) { return mode_ = value, *this; }
   Tensor operator()(const Tensor& image) const override;
   std::string describe() const override;
 
@@ -87,28 +88,25 @@ class RandomCrop : public ImageTransform {
   ImageSize size_;
   std::optional<Padding> padding_;
   bool pad_if_needed_ = false;
-  Fill fill_;
-  PaddingMode mode_ = PaddingMode::kConstant;
 };
 
 /// Takes a random part and resizes it. The part's area is a share of the image in `scale`, and its aspect ratio (width
 /// / height) is log-uniform in `ratio`. After ten draws that do not fit, takes the middle of the image ("Going deeper
 /// with convolutions", 2015).
 class RandomResizedCrop : public ImageTransform {
+  GRADUS_ARG(Interpolation, interpolation) = Interpolation::kBilinear;
+  GRADUS_ARG(bool, antialias) = true;
+
  public:
   explicit RandomResizedCrop(ImageSize size);
   RandomResizedCrop& scale(double low, double high);
   RandomResizedCrop& ratio(double low, double high);
-  RandomResizedCrop& interpolation(Interpolation value) { return interpolation_ = value, *this; }
-  RandomResizedCrop& antialias(bool value) { return antialias_ = value, *this; }
   Tensor operator()(const Tensor& image) const override;
   std::string describe() const override;
 
  private:
   ImageSize size_;
   std::pair<double, double> scale_ = {0.08, 1.0}, ratio_ = {3.0 / 4, 4.0 / 3};
-  Interpolation interpolation_ = Interpolation::kBilinear;
-  bool antialias_ = true;
 };
 
 /// Mirrors left and right with probability p.
@@ -135,28 +133,30 @@ class RandomVerticalFlip : public ImageTransform {
 
 /// Rotates counter-clockwise by a random angle in [-degrees, degrees] or [low, high].
 class RandomRotation : public ImageTransform {
+  GRADUS_ARG(Interpolation, interpolation) = Interpolation::kNearest;
+  GRADUS_ARG(Fill, fill);
+
  public:
   explicit RandomRotation(double degrees);
   RandomRotation(double low, double high);
-  RandomRotation& interpolation(Interpolation value) { return interpolation_ = value, *this; }
   RandomRotation& expand(bool value = true) { return expand_ = value, *this; }
   RandomRotation& center(double x, double y) { return center_ = {x, y}, *this; }
-  RandomRotation& fill(Fill value) { return fill_ = std::move(value), *this; }
   Tensor operator()(const Tensor& image) const override;
   std::string describe() const override;
 
  private:
   std::pair<double, double> degrees_;
-  Interpolation interpolation_ = Interpolation::kNearest;
   bool expand_ = false;
   std::optional<std::pair<double, double>> center_;
-  Fill fill_;
 };
 
 /// Rotates by a random angle in [-degrees, degrees] or [low, high], moves by whole pixels up to a share of width and
 /// height, scales and shears at random. By default it only rotates:
 ///   RandomAffine(10).translate(0.1, 0.1).scale(0.9, 1.1).shear(5).interpolation(Interpolation::kBilinear)
 class RandomAffine : public ImageTransform {
+  GRADUS_ARG(Interpolation, interpolation) = Interpolation::kNearest;
+  GRADUS_ARG(Fill, fill);
+
  public:
   explicit RandomAffine(double degrees);
   RandomAffine(double low, double high);
@@ -167,8 +167,6 @@ class RandomAffine : public ImageTransform {
   RandomAffine& shear(double degrees);
   /// Shears along x and along y by angles in these ranges.
   RandomAffine& shear(double x_low, double x_high, double y_low = 0, double y_high = 0);
-  RandomAffine& interpolation(Interpolation value) { return interpolation_ = value, *this; }
-  RandomAffine& fill(Fill value) { return fill_ = std::move(value), *this; }
   RandomAffine& center(double x, double y) { return center_ = {x, y}, *this; }
   Tensor operator()(const Tensor& image) const override;
   std::string describe() const override;
@@ -176,10 +174,7 @@ class RandomAffine : public ImageTransform {
  private:
   std::pair<double, double> degrees_;
   std::pair<double, double> translate_ = {0, 0};
-  std::optional<std::pair<double, double>> scale_, shear_x_, shear_y_;
-  Interpolation interpolation_ = Interpolation::kNearest;
-  Fill fill_;
-  std::optional<std::pair<double, double>> center_;
+  std::optional<std::pair<double, double>> scale_, shear_x_, shear_y_, center_;
 };
 
 // ---- Colour ----

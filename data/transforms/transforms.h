@@ -3,12 +3,33 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <type_traits>
+#include <typeinfo>
 #include <vector>
 
 #include <gradus/data/example.h>
-#include <gradus/data/plan.h>
+
+namespace gradus::data::detail {
+// Lines of explain().
+
+/// "Normalize" for gradus::data::transforms::Normalize<gradus::Tensor>; "function" for a lambda.
+std::string short_name(const std::type_info& type);
+/// "MNIST, 60000 samples"
+std::string plan_line(const std::type_info& type, std::optional<size_t> size);
+std::string join_lines(const std::vector<std::string>& lines);
+/// Formats numbers as a person would write them: "0.5, 1, -3".
+std::string join_numbers(const std::vector<double>& numbers);
+
+/// A transform's own description, or its name.
+template <class Transform>
+std::string describe(const Transform& transform) {
+  if constexpr (requires { transform.describe(); }) return transform.describe();
+  else return short_name(typeid(Transform));
+}
+
+}  // namespace gradus::data::detail
 
 namespace gradus::data::transforms {
 
@@ -136,6 +157,23 @@ class Stack : public BatchTransform<std::vector<SingleExample>, SingleExample> {
 
  private:
   static constexpr bool kHasTarget = !std::is_same_v<SingleExample, TensorExample>;
+};
+
+/// Blends every sample with its neighbour in the batch (Zhang et al.: "mixup: Beyond empirical risk minimization",
+/// 2018; torchvision.transforms.v2.MixUp). Used after Stack:
+///   x' = λ x + (1 - λ) roll(x, 1),  y' = λ onehot(y) + (1 - λ) roll(onehot(y), 1),  λ ~ Beta(alpha, alpha)
+/// Input: data (N, …) float32, target (N) int64 in [0, num_classes) (else an IndexError). The result's target is (N,
+/// num_classes) float32, probabilities for cross_entropy. λ is drawn once per batch, from the generator of its first
+/// sample.
+class MixUp : public BatchTransform<Example<>, Example<>> {
+ public:
+  explicit MixUp(int64_t num_classes, double alpha = 1.0);
+  Example<> apply_batch(Example<> batch) override;
+  std::string describe() const;
+
+ private:
+  int64_t classes_;
+  double alpha_;
 };
 
 namespace detail {

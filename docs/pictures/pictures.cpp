@@ -18,7 +18,7 @@
 #include <gradus/distributed/comm/local/message_log.h>
 #include <gradus/distributed/parallel/bucket_plan.h>
 #include <gradus/gradus.h>
-#include <gradus/inspect/print_to.h>
+#include <gradus/inspect/explain/explain_parts.h>
 
 using namespace gradus;
 using training::detail::print_to;

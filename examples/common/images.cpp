@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/data/images/save_image.h>
+#include <gradus/data/images/image_file.h>
 
 using namespace gradus;
 

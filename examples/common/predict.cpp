@@ -7,7 +7,6 @@
 #include <gradus/autograd/autograd.h>
 #include <gradus/data/images/image_file.h>
 #include <gradus/data/images/image_ops.h>
-#include <gradus/data/images/save_image.h>
 #include <gradus/examples/common/model_file.h>
 
 using namespace gradus;

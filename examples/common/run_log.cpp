@@ -10,7 +10,7 @@
 #include <gradus/core/platform/file.h>
 #include <gradus/core/registry.h>
 #include <gradus/core/runtime/cudnn.h>
-#include <gradus/data/images/save_image.h>
+#include <gradus/data/images/image_file.h>
 
 using namespace gradus;
 

@@ -19,14 +19,6 @@ bool is_same(const StridedLayout& a, const StridedLayout& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides;
 }
 
-/// The addresses of a call's operands in the recording, in order.
-struct Addresses final : Call::Visitor {
-  explicit Addresses(Call& call) { call.visit(*this); }
-  void read(View& view) override { all.push_back(view.data); }
-  void write(MutableView& view) override { all.push_back(view.data); }
-  std::vector<const void*> all;
-};
-
 /// A call of `method` that replaces two calls and has their operands.
 template <class Args>
 std::unique_ptr<Call> merged(void (Backend::*method)(const Args&), const char* name, const Args& args, Call& one,
@@ -34,15 +26,17 @@ std::unique_ptr<Call> merged(void (Backend::*method)(const Args&), const char* n
   std::unique_ptr<Call> call = detail::make_call(method, args);
   call->name = name, call->origin = one.origin, call->number = one.number;
   for_each_operand(args, [&](const auto& view) {
+    const Operand* found = nullptr;
     for (Call* from : {&one, &other}) {
-      const Addresses addresses(*from);
-      for (size_t i = 0; i < addresses.all.size(); ++i)
-        if (addresses.all[i] == view.data && is_same(from->operands[i].layout, view)) {
-          call->operands.push_back(from->operands[i]);
-          call->operands.back().is_written = std::is_same_v<decltype(view), const MutableView&>;
-          return;
-        }
+      auto operand = from->operands.begin();
+      for_each_view(*from, [&](const auto& before, bool) {
+        if (!found && before.data == view.data && is_same(operand->layout, view)) found = &*operand;
+        ++operand;
+      });
     }
+    if (!found) return;
+    call->operands.push_back(*found);
+    call->operands.back().is_written = std::is_same_v<decltype(view), const MutableView&>;
   });
   return call;
 }

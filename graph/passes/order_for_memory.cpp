@@ -1,8 +1,7 @@
-#include <gradus/graph/passes/order_for_memory.h>
-
 #include <algorithm>
 
 #include <gradus/graph/memory_plan.h>
+#include <gradus/graph/passes/passes.h>
 
 namespace gradus::graph {
 namespace {

@@ -1,12 +1,18 @@
 // Passes over a recorded step. After each of them except fuse_relu, the graph still computes the same bits.
 #pragma once
 
-#include <gradus/graph/passes/order_for_memory.h>
+#include <gradus/graph/graph.h>
 
 namespace gradus::graph {
 
 /// Removes calls whose results no other call reads and no array uses.
 void remove_dead_code(Graph& graph);
+
+/// Reorders calls to need less memory. Tries several greedy orders and keeps the one with the smallest arena, workspace of kernels included. Each order
+/// picks, among the calls whose operands are ready, the one that raises the peak least or adds least memory. Gradients
+/// of large weights, which only the optimizer reads, then wait until activations are freed. If no order saves a
+/// twentieth of the arena, the graph stays as it is. Each call computes the same as before.
+void order_for_memory(Graph& graph);
 
 /// Moves optimizer updates to the first point where the gradients are complete and no later call reads the old
 /// parameters. An optimizer updates all parameters in one call; if large gradients make up a twentieth of the peak of

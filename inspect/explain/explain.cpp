@@ -6,9 +6,10 @@
 #include <thread>
 
 #include <gradus/autograd/node.h>
+#include <gradus/core/binary_ops.h>
+#include <gradus/core/ops/creation.h>
 #include <gradus/graph/recorded_call.h>
 #include <gradus/inspect/explain/explain_parts.h>
-#include <gradus/inspect/explain/watched_memory.h>
 
 namespace gradus::training {
 namespace {
@@ -103,32 +104,23 @@ class Watcher final : public ThreadObserver {
 
   /// Returns the bytes of the operands.
   int64_t begin(std::unique_ptr<graph::Call> recorded_call) {
-    struct Operands final : graph::Call::Visitor {
-      explicit Operands(const std::function<void(const StridedLayout&, const void*, bool)>& use) : use(use) {}
-      void read(View& view) override { use(view, view.data, false); }
-      void write(MutableView& view) override { use(view, view.data, true); }
-      const std::function<void(const StridedLayout&, const void*, bool)>& use;
-    };
     const size_t number = calls.size();
     int64_t bytes = 0;
     Explanation::Call& call = calls.emplace_back();
     call.name = recorded_call->name, call.origin = graph::Origin::current();
     call.op = operators_.name(), call.backward = operators_.backward();
-    const std::function<void(const StridedLayout&, const void*, bool)> use = [&](const StridedLayout& layout,
-                                                                                 const void* data, bool writes) {
-      if (layout.numel() == 0) return;
-      bytes += layout.numel() * static_cast<int64_t>(size_of(layout.dtype));
-      WatchedMemory::Block* const block = memory_.find(data);
-      size_t& writer = block ? block->writer : writers_.try_emplace(data, WatchedMemory::kAlive).first->second;
+    graph::for_each_view(*recorded_call, [&](const auto& view, bool writes) {
+      if (view.numel() == 0) return;
+      bytes += view.numel() * static_cast<int64_t>(size_of(view.dtype));
+      WatchedMemory::Block* const block = memory_.find(view.data);
+      size_t& writer = block ? block->writer : writers_.try_emplace(view.data, WatchedMemory::kAlive).first->second;
       const bool of_this_step = !block || block->step == memory_.step;
       if (writer != WatchedMemory::kAlive && writer != number && of_this_step) call.inputs.push_back(writer);
       if (!writes) return;
       writer = number;
-      if (call.result.size() == 0) call.result = layout.shape;
-      if (block && block->layout.ndim() == 0) block->layout = layout;
-    };
-    Operands operands(use);
-    recorded_call->visit(operands);
+      if (call.result.size() == 0) call.result = view.shape;
+      if (block && block->layout.ndim() == 0) block->layout = view;
+    });
     recorded_call->origin = call.origin;
     recorded.push_back(std::move(recorded_call));
     return bytes;
@@ -269,6 +261,49 @@ Explanation detail::explain(const std::function<void()>& step, const ExplainOpti
   compare_with_roofline(explanation);
   if (options.proposals()) detail::add_proposals(explanation, calls, backend, step, options);
   return explanation;
+}
+
+// ---- The limits of a device, measured with kernels of its backend ----
+
+double Roofline::seconds_at_least(int64_t bytes, int64_t flops) const {
+  const auto fits =
+      std::find_if(levels.begin(), levels.end(), [&](const Level& level) { return bytes <= level.bytes; });
+  const double bandwidth = levels.empty() ? INFINITY : fits == levels.end() ? levels.back().bandwidth : fits->bandwidth;
+  return std::max(static_cast<double>(bytes) / bandwidth, peak > 0 ? static_cast<double>(flops) / peak : 0);
+}
+
+Roofline measure_roofline(Device device) {
+  constexpr int64_t kMegabyte = 1 << 20;
+  const bool on_gpu = device.is_cuda();
+  Backend& backend = gradus::backend(on_gpu ? "cuda" : has_backend("openmp") ? "openmp" : "naive");
+  const auto filled = [&](const Shape& shape) {
+    const Array array = Array::empty(shape, DType::f32, device);
+    ops::fill(array, 1);
+    return array;
+  };
+  const auto rate = [&](int64_t amount, const std::function<void()>& work) {
+    if (!on_gpu) return static_cast<double>(amount) / detail::least_seconds(30, work);
+    constexpr int kTimes = 8;  // several in one graph, so that its launch does not count
+    work();
+    return static_cast<double>(amount) * kTimes / detail::least_captured_seconds(10, [&] {
+             for (int i = 0; i < kTimes; ++i) work();
+           });
+  };
+  Roofline roofline;
+  const int64_t side = on_gpu ? 4096 : 384;
+  const Array a = filled({side, side}), b = filled({side, side}), c = filled({side, side});
+  roofline.peak = rate(2 * side * side * side, [&] { backend.matmul(a, b, c, false); });
+  const std::vector<int64_t> sizes =
+      on_gpu ? std::vector<int64_t>{2 * kMegabyte, 24 * kMegabyte, 768 * kMegabyte}
+             : std::vector<int64_t>{kMegabyte / 4, 2 * kMegabyte, 16 * kMegabyte, 64 * kMegabyte};
+  for (const int64_t bytes : sizes) {
+    const Array x = filled({bytes / 4}), sum = filled({1});
+    const Array left = filled({bytes / 12}), right = filled({bytes / 12}), y = filled({bytes / 12});
+    const double read = rate(bytes, [&] { backend.reduce(ReduceOp::sum, x, 1, sum); });
+    const double added = rate(bytes / 12 * 12, [&] { backend.binary(BinaryOp::add, left, right, y); });
+    roofline.levels.push_back({bytes, std::max(read, added)});
+  }
+  return roofline;
 }
 
 }  // namespace gradus::training

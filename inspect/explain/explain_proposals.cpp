@@ -147,42 +147,25 @@ class Proposals {
   }
   // Returns true if the call has images. Sets `is_contiguous` if one of them is not channels-last.
   static bool takes_images(graph::Call& call, bool& is_contiguous) {
-    struct Images final : graph::Call::Visitor {
-      void read(View& view) override { look(view); }
-      void write(MutableView& view) override { look(view); }
-      void look(const StridedLayout& layout) {
-        images = images || is_image(layout);
-        contiguous = contiguous || (is_image(layout) && layout.strides[1] != 1);
-      }
-      bool images = false, contiguous = false;
-    } look;
     if (std::string_view(call.name) == "optimizer_step") return false;
-    call.visit(look);
-    is_contiguous = is_contiguous || look.contiguous;
-    return look.images;
+    bool has_images = false;
+    graph::for_each_view(call, [&](const StridedLayout& layout, bool) {
+      has_images = has_images || is_image(layout);
+      is_contiguous = is_contiguous || (is_image(layout) && layout.strides[1] != 1);
+    });
+    return has_images;
   }
   double seconds_in(graph::Call& call, bool channels_last) const {
-    struct Place final : graph::Call::Visitor {
-      explicit Place(bool channels_last) : channels_last(channels_last) {}
-      void read(View& view) override {
-        MutableView placed;
-        static_cast<StridedLayout&>(placed) = view;
-        write(placed);
-        view = placed;
-      }
-      void write(MutableView& view) override {
-        const bool images = is_image(view);
-        if (images) view.strides = channels_last ? channels_last_strides(view.shape) : contiguous_strides(view.shape);
-        int64_t last = 0;  // position of the last element
-        for (int i = 0; i < view.ndim(); ++i) last += (view.shape[i] - 1) * view.strides[i];
-        arrays.push_back(Array::empty({std::max<int64_t>(last, 0) + 1}, view.dtype, view.device));
-        ops::fill(arrays.back(), 0);
-        view.data = arrays.back().data();
-      }
-      const bool channels_last;
-      std::vector<Array> arrays;
-    } place(channels_last);
-    call.visit(place);
+    std::vector<Array> arrays;
+    graph::for_each_view(call, [&](auto& view, bool) {
+      if (is_image(view))
+        view.strides = channels_last ? channels_last_strides(view.shape) : contiguous_strides(view.shape);
+      int64_t last = 0;  // position of the last element
+      for (int i = 0; i < view.ndim(); ++i) last += (view.shape[i] - 1) * view.strides[i];
+      arrays.push_back(Array::empty({std::max<int64_t>(last, 0) + 1}, view.dtype, view.device));
+      ops::fill(arrays.back(), 0);
+      view.data = arrays.back().data();
+    });
     const auto run = [&] { call.run(backend_); };
     if (!on_gpu_) return detail::least_seconds(options_.steps(), run);
     run();  // loads the kernels

@@ -9,7 +9,6 @@
 #include <gradus/core/platform/file.h>
 #include <gradus/core/runtime/runtime.h>
 #include <gradus/inspect/explain/explain_parts.h>
-#include <gradus/inspect/print_to.h>
 
 namespace gradus::training {
 namespace {

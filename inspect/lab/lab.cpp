@@ -9,8 +9,8 @@
 
 #include <gradus/core/platform/file.h>
 #include <gradus/core/runtime/runtime.h>
-#include <gradus/inspect/explain/watched_memory.h>
-#include <gradus/inspect/lab/lab_parts.h>
+#include <gradus/distributed/comm/local/message_log.h>
+#include <gradus/inspect/explain/explain_parts.h>
 #include <gradus/layers/module/module.h>
 
 namespace gradus::training {
@@ -18,16 +18,38 @@ namespace {
 
 using nlohmann::json;
 
+/// The first `count` elements of an array on the CPU as text such as "1 0.5 nan", with enough digits to restore all
+/// bits.
+std::string first_numbers(const View& x, int64_t count) {
+  std::string text;
+  count = std::min(count, x.numel());
+  visit(x.dtype, [&]<class T>() {
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t rest = i, offset = 0;
+      for (int d = x.ndim() - 1; d >= 0; rest /= x.shape[d], --d) offset += rest % x.shape[d] * x.strides[d];
+      const T element = x.as<T>()[offset];
+      char number[32];
+      std::to_chars_result end{};
+      if constexpr (std::is_same_v<T, double>) end = std::to_chars(number, number + sizeof number, element);
+      else if constexpr (std::is_integral_v<T>)
+        end = std::to_chars(number, number + sizeof number, static_cast<int64_t>(element));
+      else end = std::to_chars(number, number + sizeof number, static_cast<float>(element));
+      text.append(i > 0 ? " " : "").append(number, end.ptr);
+    }
+  });
+  return text;
+}
+
 /// first_numbers() for memory of any device. Empty if too much would have to be copied.
 std::string numbers_of(const View& x) {
-  if (x.device.is_cpu()) return detail::first_numbers(x, LabRecording::kValues);
+  if (x.device.is_cpu()) return first_numbers(x, LabRecording::kValues);
   constexpr int64_t kMost = 1 << 20;
   const graph::Extent extent = graph::extent_of(x);
   if (extent.end - extent.begin > kMost) return "";
   std::vector<std::byte> copy(static_cast<size_t>(extent.end - extent.begin));
   runtime(x.device.type())
       .copy(copy.data(), kCPU, x.as<char>() + extent.begin, x.device, copy.size(), /*non_blocking=*/false);
-  return detail::first_numbers(View(x, copy.data() - extent.begin), LabRecording::kValues);
+  return first_numbers(View(x, copy.data() - extent.begin), LabRecording::kValues);
 }
 
 /// The name of an operator for the page.
@@ -140,14 +162,33 @@ class LabWatch final : public detail::StepWatch {
   graph::Origin last_;                      // the last call's origin
 };
 
-using detail::kMostBytes;
+/// The limit for the rows and texts of a page in bytes. Further rows are left out.
+constexpr size_t kMostBytes = 24 << 20;
+
+/// The texts of a page. Each is stored once, and rows refer to it by number.
+class Texts {
+ public:
+  size_t operator()(const std::string& text) {
+    const auto [entry, is_new] = numbers_.try_emplace(text, numbers_.size());
+    if (is_new) list_.push_back(text), bytes_ += text.size() + 4;
+    return entry->second;
+  }
+  const std::vector<std::string>& list() const { return list_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::map<std::string, size_t> numbers_;
+  std::vector<std::string> list_;
+  size_t bytes_ = 0;
+};
+
 constexpr size_t kMostNumbers = 4 << 20, kMostOperands = 24;  // bytes of numbers in all; operands per call
 
 std::string type_of(DType dtype, const Shape& shape) { return std::string(name(dtype)) + " " + to_string(shape); }
 
 json data_of(const LabRecording& recording, const std::vector<size_t>& boxes) {
   const Explanation& explanation = recording.explanation;
-  detail::Texts texts;
+  Texts texts;
   std::vector<std::string> kernels(explanation.calls.size());
   for (const Explanation::Kernel& kernel : explanation.kernels) {
     if (kernel.call >= kernels.size()) continue;
@@ -196,27 +237,30 @@ json data_of(const LabRecording& recording, const std::vector<size_t>& boxes) {
           {"texts", texts.list()}};
 }
 
-}  // namespace
-
-std::string detail::first_numbers(const View& x, int64_t count) {
-  std::string text;
-  count = std::min(count, x.numel());
-  visit(x.dtype, [&]<class T>() {
-    for (int64_t i = 0; i < count; ++i) {
-      int64_t rest = i, offset = 0;
-      for (int d = x.ndim() - 1; d >= 0; rest /= x.shape[d], --d) offset += rest % x.shape[d] * x.strides[d];
-      const T element = x.as<T>()[offset];
-      char number[32];
-      std::to_chars_result end{};
-      if constexpr (std::is_same_v<T, double>) end = std::to_chars(number, number + sizeof number, element);
-      else if constexpr (std::is_integral_v<T>)
-        end = std::to_chars(number, number + sizeof number, static_cast<int64_t>(element));
-      else end = std::to_chars(number, number + sizeof number, static_cast<float>(element));
-      text.append(i > 0 ? " " : "").append(number, end.ptr);
-    }
-  });
-  return text;
+json data_of(const dist::MessageLog& log) {
+  Texts texts;
+  json events = json::array();
+  for (const dist::MessageLog::Event& event : log.events) {
+    if (96 * events.size() + texts.bytes() > kMostBytes) break;
+    const auto size = static_cast<int64_t>(size_of(event.dtype));
+    const auto elements = static_cast<int64_t>(event.bytes) / size,
+               kept = static_cast<int64_t>(event.body.size()) / size;
+    StridedLayout layout;
+    layout.dtype = event.dtype, layout.shape = {kept}, layout.strides = {1};
+    events.push_back({static_cast<int>(event.kind), event.rank, event.peer, event.message, texts(event.text),
+                      event.bytes, texts(type_of(event.dtype, {elements})),
+                      texts(first_numbers(View(layout, event.body.data()), kept))});
+  }
+  const size_t left_out = log.events.size() - events.size();
+  return {{"kind", "messages"},   {"ranks", log.ranks},     {"events", std::move(events)},
+          {"left_out", left_out}, {"notes", json::array()}, {"texts", texts.list()}};
 }
+
+void write_page(const std::string& path, const std::string& title, const std::string& picture, const json& data) {
+  io::write_file(path, detail::lab_page(title, picture, data.dump(-1, ' ', false, json::error_handler_t::replace)));
+}
+
+}  // namespace
 
 LabRecording record_lab(const std::function<void()>& step, const nn::Module* net, const ExplainOptions& options) {
   LabRecording recording;
@@ -232,8 +276,9 @@ void gradus::write_lab(const training::LabRecording& recording, const std::strin
   std::vector<size_t> boxes;
   std::string picture = training::detail::picture_of(recording.explanation, &boxes);
   if (picture.empty()) picture = "<p>The net has more parts than can be drawn.</p>";
-  io::write_file(
-      path, training::detail::lab_page(
-                title, picture,
-                training::data_of(recording, boxes).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+  training::write_page(path, title, picture, training::data_of(recording, boxes));
+}
+
+void gradus::write_lab(const dist::MessageLog& log, const std::string& path, const std::string& title) {
+  training::write_page(path, title, "", training::data_of(log));
 }

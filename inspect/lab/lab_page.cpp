@@ -1,6 +1,5 @@
 // The HTML page of a recording: its style, its script, and the insertion of data and picture.
 #include <gradus/inspect/explain/explain_parts.h>
-#include <gradus/inspect/lab/lab_parts.h>
 
 namespace gradus::training::detail {
 namespace {

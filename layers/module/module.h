@@ -181,7 +181,7 @@ class Module : public std::enable_shared_from_this<Module> {
   }
   /// Writes the line of this module in a printed tree.
   virtual void pretty_print(std::ostream& stream) const;
-  /// The bytes of the object itself, which reveal changes of its options cheaply (training/step_conditions.h). Empty
+  /// The bytes of the object itself, which reveal changes of its options cheaply (training/replayed_step.h). Empty
   /// unless the module is a Cloneable.
   virtual std::span<const std::byte> object_bytes() const { return {}; }
 

@@ -1,4 +1,4 @@
-#include <gradus/data/images/save_image.h>
+#include <gradus/data/images/image_file.h>
 
 #include <cmath>
 

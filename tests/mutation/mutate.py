@@ -24,9 +24,9 @@ EQUIVALENTS = pathlib.Path(__file__).with_name("equivalents.txt")
 ROOMS = {
     "core": "core ops autograd layers wrong_calls backends",
     "core/io": "io checkpoint data training layers",
-    "graph": "graph training",
+    "graph": "graph inspect training",
     "onnx": "onnx",
-    "inspect": "training",
+    "inspect": "inspect",
     "backends/naive": "backends ops core",
     "backends/openmp": "backends ops layers optim",
     "autograd": "autograd ops autocast layers wrong_calls",

@@ -7,7 +7,7 @@
 #include <gradus/core/io/npy.h>
 #include <gradus/graph/recorder.h>
 #include <gradus/layers/embedding.h>
-#include <gradus/onnx/recorded_pass.h>
+#include <gradus/onnx/exporter.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/onnx/exporting.h>
 

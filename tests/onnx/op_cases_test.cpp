@@ -5,7 +5,7 @@
 
 #include <gradus/core/io/npy.h>
 #include <gradus/graph/recorder.h>
-#include <gradus/onnx/recorded_pass.h>
+#include <gradus/onnx/exporter.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/onnx/exporting.h>
 #include <gradus/tests/op_cases/op_case.h>

@@ -2,7 +2,6 @@
 #include <gradus/benchmarks/nets.h>
 #include <gradus/gradus.h>
 #include <gradus/graph/executor.h>
-#include <gradus/graph/passes/order_for_memory.h>
 #include <gradus/graph/recorder.h>
 #include <gradus/tests/catch.h>
 
@@ -262,56 +261,4 @@ TEST_CASE("a recorded step is printed as text", "[static_step]") {
   const std::string text = step.executor()->graph().str();
   CHECK_THAT(text, contains("input 0, 16 bytes") && contains(" (4,) float32 = binary op mul, a %") &&
                        contains("# mul, static_step_test.cpp:") && contains("advance_step"));
-}
-
-TEST_CASE("arguments of all kinds are printed", "[static_step]") {
-  const Tensor x = randn({4, 6}), index = tensor({2, 0}, kLong), images = randn({1, 2, 5, 5});
-  graph::Recorder recorder;
-  const Tensor odd = x.transpose(0, 1).slice(0, 1, 6, 2);  // has strides and an offset
-  TensorList results = {(odd * 0.1).clamp(-1, 1),
-                        x.index_select(1, index),
-                        std::get<0>(x.sort(1)),
-                        x.argmax(1),
-                        x.cumsum(0),
-                        dropout(x, 0.25),
-                        rand({3}),
-                        x + tensor({1.5f, 2, 3, 4, 5, 6}),
-                        x.to(kLong) + 3,
-                        adaptive_avg_pool2d(images, 3),
-                        x.pow(2).sum(1),
-                        x.flip(1)};
-  graph::Graph graph = recorder.finish();
-  graph.set_name(x.array(), "x");
-  graph.set_result(results[0].array());
-  CHECK_THAT(graph.str(), contains("%0 = external x, 96 bytes\n") && contains(" strides (2, 6) float32") &&
-                              contains("+4 (") && contains("p 0.25") && contains(" = constant, 24 bytes\n") &&
-                              contains(" = result, ") && contains("op argmax") && contains("scalar 3,") &&
-                              contains("rows.weight [") && contains("state.device_offset true"));
-  CHECK_THAT(graph.dot(), contains("digraph step {") && contains("label=\"arg_reduce\"") &&
-                              contains("[shape=ellipse, label=\"x\"]") && contains("[label=\"(4, 6) float32\"]"));
-}
-
-TEST_CASE("gradients of large weights wait until the activations are gone", "[static_step]") {
-  manual_seed(2);
-  nn::Sequential net = benchmarks::stl10_net();
-  optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1));
-  const Tensor x = randn({8, 3, 96, 96}), target = randint(0, 10, {8}, kLong);
-  const auto step = [&] {
-    optimizer.zero_grad();
-    cross_entropy(net->forward(x), target).backward();
-    optimizer.step();
-  };
-  step();
-  graph::Recorder recorder;
-  step();
-  graph::Graph graph = recorder.finish();
-  optimizer.zero_grad();
-  const graph::MemoryPlan as_recorded = graph::plan_memory(graph);
-  graph::order_for_memory(graph);
-  // The gradient of the first linear layer has 38 MB, the activations have 26 MB.
-  CHECK(static_cast<double>(graph::plan_memory(graph).lower_bound) <
-        0.7 * static_cast<double>(as_recorded.lower_bound));
-  const std::string text = graph.str();
-  graph::order_for_memory(graph);
-  CHECK(graph.str() == text);  // there is nothing left to gain
 }

@@ -7,8 +7,8 @@
 #include <string>
 
 #include <gradus/distributed/comm/process_group.h>
-#include <gradus/distributed/comm/socket.h>
 #include <gradus/distributed/comm/store/store.h>
+#include <gradus/distributed/comm/tcp/socket.h>
 
 namespace gradus::dist {
 

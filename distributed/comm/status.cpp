@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include <gradus/distributed/comm/frame.h>
+
 namespace gradus::dist {
 namespace {
 
@@ -52,6 +54,23 @@ void warn_of_waiting(const Descriptor& call, int waiting, const std::vector<int>
 bool contradicts(const Descriptor& theirs, const Descriptor& ours) {
   const bool numbered_alike = theirs.kind != CollectiveKind::send && ours.kind != CollectiveKind::send;
   return numbered_alike && theirs.sequence == ours.sequence && theirs != ours;
+}
+
+io::Bytes encode(const CommStatus& failure) {
+  return PayloadWriter()
+      .number(static_cast<uint64_t>(failure.failure))
+      .number(static_cast<uint64_t>(failure.rank))
+      .string(std::string_view(failure.message).substr(0, 2048))
+      .take();
+}
+
+CommStatus decode_failure(io::ByteSpan bytes) {
+  PayloadReader payload(bytes);
+  const uint64_t failure = payload.number(), rank = payload.number();
+  const std::string message(payload.string());
+  return {
+      failure <= static_cast<uint64_t>(CommFailure::aborted) ? static_cast<CommFailure>(failure) : CommFailure::aborted,
+      static_cast<int>(static_cast<int64_t>(rank)), message};
 }
 
 }  // namespace gradus::dist

@@ -3,7 +3,7 @@
 
 #include <sys/types.h>
 
-#include <gradus/distributed/comm/socket.h>
+#include <gradus/distributed/comm/tcp/socket.h>
 
 namespace gradus::dist {
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include <gradus/distributed/comm/store/tcp_store.h>
-#include <gradus/distributed/comm/token.h>
+#include <gradus/distributed/comm/tcp/token.h>
 #include <gradus/distributed/launcher/guard_process.h>
 #include <gradus/distributed/launcher/launcher.h>
 #include <gradus/distributed/launcher/line_writer.h>

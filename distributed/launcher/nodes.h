@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include <gradus/distributed/comm/socket.h>
 #include <gradus/distributed/comm/store/tcp_store.h>
-#include <gradus/distributed/comm/token.h>
+#include <gradus/distributed/comm/tcp/socket.h>
+#include <gradus/distributed/comm/tcp/token.h>
 
 namespace gradus::dist {
 

@@ -1,11 +1,246 @@
 #include <gradus/distributed/comm/mpi/mpi_group.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <numeric>
+#include <thread>
+#include <utility>
 
 #include <gradus/distributed/comm/mpi/mpi_job.h>
 
 namespace gradus::dist {
+namespace {
+
+/// A live rank answers within this time.
+constexpr Milliseconds kAnswerTime{300};
+/// How long a rank that has failed waits for its announcement to leave, and for bodies that are in transit.
+constexpr Milliseconds kLastWordsTime{300};
+/// Bytes of a body that are sent at a time. MPI counts in int, and tests send bodies of several pieces.
+constexpr size_t kLargestPiece = 64 << 20;
+
+int position(const std::vector<int>& ranks, int rank) {
+  return static_cast<int>(std::ranges::lower_bound(ranks, rank) - ranks.begin());
+}
+
+int tag_of(int64_t group, const MpiJob& job) {
+  GRADUS_CHECK(2 * group < job.largest_tag(), CommError, "the MPI library has tags up to ", job.largest_tag(),
+               ", too few for this many groups: make fewer, or take the backend 'tcp'");
+  return static_cast<int>(2 * group);
+}
+
+/// Waits between two polls: at first not at all, so that messages are fast, then by yielding and at last by sleeping,
+/// to free the processor.
+class Pause {
+ public:
+  void operator()() {
+    if (++looks_ < 100) return;
+    const auto waited = std::chrono::steady_clock::now() - begin_;
+    if (waited < std::chrono::milliseconds(1)) std::this_thread::yield();
+    else std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+
+ private:
+  int looks_ = 0;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+/// One call of exchange().
+class MpiTransport::Exchange {
+ public:
+  Exchange(MpiTransport& transport, std::span<const Transfer> transfers, const Descriptor& descriptor)
+      : transport_(transport), lock_(transport.mutex_), descriptor_(descriptor) {
+    for (const Transfer& transfer : transfers) messages_.push_back({transfer});
+  }
+  /// Cancels receives and waits for a moment. MPI cannot give back the memory of a message that has begun to move, so
+  /// such a message gets the time to arrive.
+  ~Exchange() {
+    for (Message& message : messages_)
+      if (message.request != MPI_REQUEST_NULL && !message.transfer.sends) MPI_Cancel(&message.request);
+    const Deadline deadline(kLastWordsTime);
+    for (Message& message : messages_)
+      for (int done = 0; message.request != MPI_REQUEST_NULL && !deadline.passed(); std::this_thread::yield())
+        MPI_Test(&message.request, &done, MPI_STATUS_IGNORE);
+  }
+
+  void run(const Deadline& deadline) {
+    const Deadline patience(kPatience);
+    bool warned = false;
+    for (size_t r = 0; r < transport_.headers_.size(); ++r)
+      if (!transport_.headers_[r].empty()) find_contradiction(r, transport_.headers_[r].front());
+    for (Pause pause; !advance_all(); wait(pause)) {
+      if (std::exchange(moved_, false)) pause = {};
+      if (deadline.passed()) fail(timed_out(descriptor_, transport_.rank_, awaited_ranks(), deadline.timeout()));
+      if (patience.passed() && !std::exchange(warned, true))
+        warn_of_waiting(descriptor_, transport_.rank_, awaited_ranks());
+    }
+  }
+
+ private:
+  struct Message {
+    Transfer transfer;
+    bool has_header = false;
+    size_t done = 0, moving = 0;  // bytes of the body that have moved, and that MPI is moving
+    MPI_Request request = MPI_REQUEST_NULL;
+
+    bool finished() const { return has_header && done == transfer.bytes; }
+  };
+
+  /// Returns true when all is done. Of the messages with the same peer and direction only the first unfinished one
+  /// moves.
+  bool advance_all() {
+    read_posted();
+    bool finished = true;
+    held_.assign(2 * transport_.ranks_.size(), false);
+    for (Message& message : messages_) {
+      const size_t key = 2 * static_cast<size_t>(message.transfer.peer) + message.transfer.sends;
+      while (!held_[key] && !message.finished())
+        if (advance(message)) moved_ = true;
+        else held_[key] = true;
+      finished &= message.finished();
+    }
+    return finished;
+  }
+
+  /// Returns false if the message waits for MPI or for its peer.
+  bool advance(Message& message) {
+    const Transfer& transfer = message.transfer;
+    auto& headers = transport_.headers_[static_cast<size_t>(transfer.peer)];
+    if (message.request != MPI_REQUEST_NULL) {
+      int done = 0;
+      GRADUS_MPI_CHECK(MPI_Test(&message.request, &done, MPI_STATUS_IGNORE));
+      if (done) message.done += std::exchange(message.moving, 0);
+      return done;
+    }
+    if (!message.has_header) {
+      if (transfer.sends)
+        transport_.post(transfer.peer, Control::header, MessageHeader{descriptor_, transfer.bytes}.encode());
+      else if (headers.empty()) return false;
+      else check(headers.front(), transfer), headers.pop_front();
+      message.has_header = true;
+      return true;
+    }
+    MpiJob& job = transport_.job_;
+    const int peer = transport_.ranks_[static_cast<size_t>(transfer.peer)], tag = transport_.tag_ + 1;
+    message.moving = std::min(transfer.bytes - message.done, kLargestPiece);
+    std::byte* data = transfer.data + message.done;
+    const int bytes = static_cast<int>(message.moving);
+    if (transfer.sends)
+      GRADUS_MPI_CHECK(MPI_Isend(data, bytes, MPI_BYTE, peer, tag, job.communicator(), &message.request));
+    else GRADUS_MPI_CHECK(MPI_Irecv(data, bytes, MPI_BYTE, peer, tag, job.communicator(), &message.request));
+    return true;
+  }
+
+  void check(const MessageHeader& header, const Transfer& transfer) {
+    if (header.descriptor != descriptor_)
+      fail(mismatch(transfer.peer, header.descriptor, transport_.rank_, descriptor_));
+    if (header.body_bytes != transfer.bytes)
+      fail(wrong_length(descriptor_, transfer.peer, header.body_bytes, transfer.bytes));
+  }
+
+  /// Throws if the header belongs to a different call with this call's number, even if this rank does not wait for the
+  /// sender. Otherwise ranks might wait for each other, directly or through others, and time out without the cause.
+  void find_contradiction(size_t sender, const MessageHeader& header) {
+    if (contradicts(header.descriptor, descriptor_))
+      fail(mismatch(static_cast<int>(sender), header.descriptor, rank(), descriptor_));
+  }
+
+  /// Reads the messages that were posted to this rank.
+  void read_posted() {
+    while (const std::optional<MpiJob::Posted> posted = transport_.job_.next(transport_.tag_)) {
+      const auto sender = static_cast<size_t>(position(transport_.ranks_, posted->rank));
+      const io::ByteSpan payload = io::ByteSpan(posted->bytes).subspan(1);
+      switch (static_cast<Control>(posted->bytes[0])) {
+        case Control::header:
+          transport_.headers_[sender].push_back(MessageHeader::decode(payload));
+          find_contradiction(sender, transport_.headers_[sender].back());
+          break;
+        case Control::failure: fail(decode_failure(payload));
+        case Control::question: transport_.post(static_cast<int>(sender), Control::answer); break;
+        case Control::answer: transport_.answered_[sender] = true; break;
+        case Control::leave: break;
+      }
+    }
+    if (transport_.failed_) throw CollectiveError(transport_.failure());
+  }
+
+  void wait(Pause& pause) {
+    lock_.unlock();
+    pause();
+    lock_.lock();
+  }
+
+  /// The ranks that this rank waits for: those that are not in the collective and so do not answer or, if all answer,
+  /// those whose messages are missing.
+  std::vector<int> awaited_ranks() {
+    std::vector<bool>& answered = transport_.answered_;
+    answered.assign(answered.size(), false);
+    answered[static_cast<size_t>(rank())] = true;
+    for (int r = 0; r < transport_.size(); ++r)
+      if (r != rank()) transport_.post(r, Control::question);
+    const Deadline deadline(kAnswerTime);
+    for (Pause pause; std::ranges::count(answered, false) > 0 && !deadline.passed(); wait(pause)) read_posted();
+    std::vector<int> awaited;
+    for (int r = 0; r < transport_.size(); ++r)
+      if (!answered[static_cast<size_t>(r)]) awaited.push_back(r);
+    for (size_t r = 0; awaited.empty() && r < answered.size(); ++r)
+      if (held_[2 * r] || held_[2 * r + 1]) awaited.push_back(static_cast<int>(r));
+    return awaited;
+  }
+
+  /// Tells the others about the failure before the caller gets back the memory of bodies that nobody has received.
+  [[noreturn]] void fail(const CommStatus& status) {
+    transport_.announce(status);
+    throw CollectiveError(transport_.failure());
+  }
+
+  int rank() const { return transport_.rank_; }
+
+  MpiTransport& transport_;
+  std::unique_lock<std::mutex> lock_;
+  const Descriptor& descriptor_;
+  std::vector<Message> messages_;
+  std::vector<bool> held_;  // by peer and direction: whether an earlier message could not move
+  bool moved_ = false;
+};
+
+MpiTransport::MpiTransport(MpiJob& job, std::vector<int> ranks, int64_t group)
+    : job_(job), ranks_(std::move(ranks)), rank_(position(ranks_, job.rank())), tag_(tag_of(group, job)),
+      headers_(ranks_.size()), answered_(ranks_.size()) {}
+
+void MpiTransport::exchange(std::span<const Transfer> transfers, const Descriptor& descriptor,
+                            const Deadline& deadline) {
+  Exchange(*this, transfers, descriptor).run(deadline);
+}
+
+void MpiTransport::post(int rank, Control type, io::ByteSpan payload) {
+  io::Bytes bytes = {static_cast<std::byte>(type)};
+  bytes.insert(bytes.end(), payload.begin(), payload.end());
+  job_.post(ranks_[static_cast<size_t>(rank)], tag_, std::move(bytes));
+}
+
+CommStatus MpiTransport::failure() {
+  const std::lock_guard lock(failure_mutex_);
+  return failure_;
+}
+
+void MpiTransport::announce(const CommStatus& failure) noexcept {
+  {
+    const std::lock_guard lock(failure_mutex_);
+    if (!failure_.ok()) return;
+    failure_ = failure;
+  }
+  failed_ = true;
+  try {
+    for (int r = 0; r < size(); ++r)
+      if (r != rank_) post(r, Control::failure, encode(failure));
+    job_.flush(kLastWordsTime);
+  } catch (const CommError&) {}  // MPI no longer works, so the other ranks end by their deadlines
+}
+
+// ---- The group ----
 
 // Groups of all ranks have even numbers. Sub-groups have odd numbers, from epochs that are new to all their ranks.
 

@@ -18,8 +18,8 @@
 #include <gradus/distributed/comm/nccl/peer_memory.h>
 #include <gradus/distributed/comm/process_group.h>
 #include <gradus/distributed/comm/process_group_factory.h>
-#include <gradus/distributed/comm/progress_board.h>
 #include <gradus/distributed/comm/shm/shared_memory.h>
+#include <gradus/distributed/comm/store/progress_board.h>
 
 namespace gradus::dist {
 

@@ -10,9 +10,9 @@
 #include <thread>
 
 #include <gradus/distributed/comm/frame.h>
-#include <gradus/distributed/comm/socket.h>
 #include <gradus/distributed/comm/store/store.h>
-#include <gradus/distributed/comm/token.h>
+#include <gradus/distributed/comm/tcp/socket.h>
+#include <gradus/distributed/comm/tcp/token.h>
 
 namespace gradus::dist {
 

@@ -8,7 +8,7 @@
 
 #include <gradus/core/error.h>
 #include <gradus/core/io/byte_order.h>
-#include <gradus/distributed/comm/tcp/tcp_transport.h>
+#include <gradus/distributed/comm/tcp/tcp_group.h>
 
 namespace gradus::dist {
 namespace {

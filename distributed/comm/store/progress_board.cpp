@@ -1,4 +1,4 @@
-#include <gradus/distributed/comm/progress_board.h>
+#include <gradus/distributed/comm/store/progress_board.h>
 
 #include <algorithm>
 #include <thread>

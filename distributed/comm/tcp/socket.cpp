@@ -1,4 +1,4 @@
-#include <gradus/distributed/comm/socket.h>
+#include <gradus/distributed/comm/tcp/socket.h>
 
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -87,6 +87,10 @@ bool raise_descriptor_limit() {
   return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
+bool may_have_descriptors(size_t count) {
+  return count <= descriptor_limit() || (raise_descriptor_limit() && count <= descriptor_limit());
+}
+
 size_t most_strangers() { return std::clamp<size_t>(descriptor_limit() / 8, 1, 1024); }
 
 std::string Address::str() const {

@@ -62,8 +62,7 @@ class Rendezvous {
 
   std::vector<TcpPeer> run() {
     const size_t needed = std::size(kChannels) * (peers_.size() - 1);
-    GRADUS_CHECK(needed < descriptor_limit() || (raise_descriptor_limit() && needed < descriptor_limit()), CommError,
-                 "a tcp group of ", peers_.size(), " ranks takes ", needed,
+    GRADUS_CHECK(may_have_descriptors(needed + 1), CommError, "a tcp group of ", peers_.size(), " ranks takes ", needed,
                  " descriptors for its connections, and this process may have ", descriptor_limit(), " (ulimit -n)");
     const Listener listener({options_.host, 0});  // throws if the name does not resolve
     GRADUS_CHECK(!options_.token.empty() || is_loopback(options_.host), CommError, options_.host,

@@ -8,8 +8,7 @@
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/distributed/parallel/end_of_backward.h>
-#include <gradus/distributed/parallel/same_on_all_ranks.h>
+#include <gradus/distributed/parallel/wrapped_net.h>
 #include <gradus/distributed/sharding/sharded_module.h>
 #include <gradus/optim/clip_grad.h>
 
@@ -64,8 +63,7 @@ void FullyShardedDataParallel::make_units(nn::Module& module) {
     }
   std::vector<OrderedDict<std::string, Tensor>> parameters(units_.size(),
                                                            OrderedDict<std::string, Tensor>("Parameter"));
-  for (const auto& item : module.named_parameters())
-    if (item.value().requires_grad()) parameters[unit_of.at(item.value().impl())].insert(item.key(), item.value());
+  for (const auto& item : trained_parameters(module)) parameters[unit_of.at(item->impl())].insert(item.key(), *item);
 
   FlatParameterOptions options = {.keep_whole = options_.sharding_strategy() == ShardingStrategy::shard_grad_op,
                                   .dtype = options_.param_dtype(),

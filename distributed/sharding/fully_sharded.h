@@ -26,7 +26,7 @@
 #include <vector>
 
 #include <gradus/core/options.h>
-#include <gradus/distributed/parallel/watched_net.h>
+#include <gradus/distributed/parallel/wrapped_net.h>
 #include <gradus/distributed/sharding/flat_parameter.h>
 #include <gradus/distributed/sharding/sharded_checkpoint.h>
 #include <gradus/layers/module.h>

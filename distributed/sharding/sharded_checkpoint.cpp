@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <map>
@@ -13,7 +14,6 @@
 #include <gradus/core/io/safetensors.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/distributed/sharding/state_entry.h>
 
 namespace gradus::dist {
 namespace {
@@ -163,6 +163,13 @@ class Reader {
 };
 
 }  // namespace
+
+std::optional<StateEntry> state_entry(const std::string& key) {
+  size_t parameter = 0;
+  int length = 0;
+  if (std::sscanf(key.c_str(), "state.%zu.%n", &parameter, &length) != 1 || length == 0) return std::nullopt;
+  return StateEntry{parameter, key.substr(static_cast<size_t>(length))};
+}
 
 void save_sharded_checkpoint(const std::string& folder, ProcessGroup& group, Device device,
                              std::vector<CheckpointEntry> entries, const optim::StateDict& state,

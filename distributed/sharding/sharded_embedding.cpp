@@ -16,7 +16,6 @@
 #include <gradus/core/ops/shape.h>
 #include <gradus/core/ops/sort.h>
 #include <gradus/core/unary_ops.h>
-#include <gradus/distributed/sharding/part_of_draw.h>
 
 namespace gradus::nn {
 namespace {

@@ -15,7 +15,6 @@
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/shape.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/distributed/sharding/part_of_draw.h>
 #include <gradus/layers/init.h>
 
 namespace gradus::dist {

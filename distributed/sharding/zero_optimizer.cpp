@@ -6,7 +6,6 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/distributed/sharding/state_entry.h>
 
 namespace gradus::dist {
 

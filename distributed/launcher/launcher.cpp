@@ -244,7 +244,7 @@ class Attempt {
   /// Ends the ranks of this node if the job has failed on another node.
   void check_nodes() {
     nodes_->acknowledge();
-    if (ended_by_others_ || !nodes_->failure()) return;
+    if (ended_by_others_ || !nodes_->news().failure) return;
     ended_by_others_ = true;
     end_ranks();
   }
@@ -254,8 +254,8 @@ class Attempt {
     if (!nodes_) return own_outcome();
     announce();
     nodes_->ended();
-    while (!nodes_->outcome() && job_.interruptions < 2) step();
-    const Outcome own = own_outcome(), outcome = nodes_->outcome().value_or(own);
+    while (!nodes_->news().outcome && job_.interruptions < 2) step();
+    const Outcome own = own_outcome(), outcome = nodes_->news().outcome.value_or(own);
     if (outcome.cause != own.cause) job_.say("the job failed: " + outcome.cause);
     return outcome;
   }

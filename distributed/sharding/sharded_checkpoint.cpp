@@ -16,6 +16,9 @@
 #include <gradus/core/ops/elementwise.h>
 
 namespace gradus::dist {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Cut, size, length, dim, blocks, layout)
+
 namespace {
 
 using nlohmann::json;
@@ -78,8 +81,7 @@ class Reader {
       for (const auto& [name, cut] : index.at("tensors").items()) {
         std::optional<Cut>& read = cuts_[name];
         if (cut.is_null()) continue;
-        read = Cut{cut.at("size").get<int64_t>(), cut.at("length").get<int64_t>(), cut.at("dim").get<int>(),
-                   cut.at("blocks").get<int64_t>(), cut.at("layout").get<std::string>()};
+        read = cut.get<Cut>();
         // Without padding, a part is at most as long as the whole.
         GRADUS_CHECK(0 < read->length && read->length - 64 <= read->size && (read->size - 1) / ranks_ < read->length,
                      IoError, path, ": ", ranks_, " parts of ", read->length, " are not the ", read->size, " of '",
@@ -188,12 +190,7 @@ void save_sharded_checkpoint(const std::string& folder, ProcessGroup& group, Dev
   for (const auto& [name, array, cut] : entries) {
     if (cut || group.rank() == 0) own.emplace_back(name, array);
     json& described = index["tensors"][name];
-    if (cut)
-      described = {{"size", cut->size},
-                   {"length", cut->length},
-                   {"dim", cut->dim},
-                   {"blocks", cut->blocks},
-                   {"layout", cut->layout}};
+    if (cut) described = *cut;
   }
   write_on_all_ranks(group, device, [&] {
     std::filesystem::create_directories(folder);

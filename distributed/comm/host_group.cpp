@@ -32,45 +32,6 @@ int order_of(const Collective& call) {
 
 }  // namespace
 
-class HostGroup::HostWork final : public Work {
- public:
-  explicit HostWork(uint64_t sequence) : sequence_(sequence) {}
-
-  uint64_t sequence() const override { return sequence_; }
-  bool is_completed() const override {
-    const std::lock_guard lock(mutex_);
-    return done_;
-  }
-  CommStatus status() const override {
-    const std::lock_guard lock(mutex_);
-    return status_;
-  }
-  void wait() const override {
-    std::unique_lock lock(mutex_);
-    finished_.wait(lock, [&] { return done_; });
-    if (!status_.ok()) throw CollectiveError(status_);
-  }
-  bool wait(Milliseconds timeout) const override {
-    std::unique_lock lock(mutex_);
-    if (!finished_.wait_for(lock, bounded(timeout), [&] { return done_; })) return false;
-    if (!status_.ok()) throw CollectiveError(status_);
-    return true;
-  }
-  void finish(CommStatus status) {
-    const std::lock_guard lock(mutex_);
-    status_ = std::move(status);
-    done_ = true;
-    finished_.notify_all();
-  }
-
- private:
-  const uint64_t sequence_;
-  mutable std::mutex mutex_;
-  mutable std::condition_variable finished_;
-  bool done_ = false;
-  CommStatus status_;
-};
-
 void HostGroup::stop() {
   std::vector<std::thread> threads;
   {

@@ -69,6 +69,44 @@ class Staging {
   std::array<Slot, 3> slots_;
 };
 
+/// A collective that a thread of this process carries out.
+class HostWork final : public Work {
+ public:
+  explicit HostWork(uint64_t sequence) : sequence_(sequence) {}
+
+  uint64_t sequence() const override { return sequence_; }
+  bool is_completed() const override {
+    const std::lock_guard lock(mutex_);
+    return done_;
+  }
+  CommStatus status() const override {
+    const std::lock_guard lock(mutex_);
+    return status_;
+  }
+  void wait() const override {
+    while (!wait(kLongestWait)) {}
+  }
+  bool wait(Milliseconds timeout) const override {
+    std::unique_lock lock(mutex_);
+    if (!finished_.wait_for(lock, bounded(timeout), [&] { return done_; })) return false;
+    if (!status_.ok()) throw CollectiveError(status_);
+    return true;
+  }
+  void finish(CommStatus status) {
+    const std::lock_guard lock(mutex_);
+    status_ = std::move(status);
+    done_ = true;
+    finished_.notify_all();
+  }
+
+ private:
+  const uint64_t sequence_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable finished_;
+  bool done_ = false;
+  CommStatus status_;
+};
+
 class HostGroup : public ProcessGroup {
  protected:
   HostGroup(int rank, int size, uint32_t epoch, Milliseconds timeout) : ProcessGroup(rank, size, epoch, timeout) {}
@@ -92,7 +130,6 @@ class HostGroup : public ProcessGroup {
   std::string places() const override { return "all devices"; }
 
  private:
-  class HostWork;
   struct Job {
     Collective call;
     Milliseconds timeout;

@@ -78,9 +78,7 @@ void ProcessGroup::abort(const std::string& cause) {
 void ProcessGroup::complete(CommStatus* status) const {
   if (epoch_ == 0) return;
   const std::lock_guard lock(mutex_);
-  std::string which = " (group " + std::to_string(epoch_) + ": its ranks are the ranks ";
-  for (size_t r = 0; r < ranks_.size(); ++r) which += (r == 0 ? "" : ", ") + std::to_string(ranks_[r]);
-  which += ")";
+  const std::string which = " (group " + std::to_string(epoch_) + ": its ranks are the ranks " + joined(ranks_) + ")";
   // A failure that another rank has announced says this already.
   if (status->message.find(which) == std::string::npos) status->message += which;
 }
@@ -106,6 +104,7 @@ void ProcessGroup::take_number(Collective* call) {
 
 ProcessGroup::WorkPtr ProcessGroup::launch(Collective call, const Array& in, const Array& out,
                                            const CollectiveOptions& options) {
+  check_reduction(call.descriptor.dtype, call.descriptor.reduce);
   if (in.defined()) call.in = in.data();
   if (out.defined()) {
     call.out = out.data();
@@ -121,7 +120,6 @@ ProcessGroup::WorkPtr ProcessGroup::launch(Collective call, const Array& in, con
 ProcessGroup::WorkPtr ProcessGroup::all_reduce(const Array& x, ReduceKind kind, const CollectiveOptions& options) {
   const OpContext context("all_reduce");
   check_array(x, "x");
-  check_reduction(x.dtype(), kind);
   return launch(describe(CollectiveKind::all_reduce, x, -1, kind), x, x, options);
 }
 
@@ -162,7 +160,6 @@ ProcessGroup::WorkPtr ProcessGroup::reduce(const Array& x, int root, ReduceKind 
   const OpContext context("reduce");
   check_array(x, "x");
   check_rank(root, "root");
-  check_reduction(x.dtype(), kind);
   return launch(describe(CollectiveKind::reduce, x, root, kind), x, root == rank_ ? x : Array(), options);
 }
 
@@ -186,7 +183,6 @@ ProcessGroup::WorkPtr ProcessGroup::reduce_scatter(const Array& x, const Array& 
   const OpContext context("reduce_scatter");
   check_array(y, "y");
   check_parts(x, "x", y, "y");
-  check_reduction(x.dtype(), kind);
   return launch(describe(CollectiveKind::reduce_scatter, y, -1, kind), x, y, options);
 }
 
@@ -293,11 +289,7 @@ namespace {
 /// The newest epoch of all groups of this process.
 std::atomic<int64_t> newest_epoch = 0;
 
-std::string call_of(const std::vector<int>& ranks) {
-  std::string text = "new_group({";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text + "})";
-}
+std::string call_of(const std::vector<int>& ranks) { return "new_group({" + joined(ranks) + "})"; }
 
 }  // namespace
 

@@ -10,13 +10,15 @@ namespace {
 std::string at(const Descriptor& call) { return "[" + call.str() + "] "; }
 std::string name_of(int rank) { return "rank " + std::to_string(rank); }
 
-std::string list(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
-}
+std::string list(const std::vector<int>& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + joined(ranks); }
 
 }  // namespace
+
+std::string joined(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
 
 CommStatus mismatch(int sender, const Descriptor& theirs, int receiver, const Descriptor& ours) {
   return {CommFailure::mismatch, sender,
@@ -56,11 +58,11 @@ bool contradicts(const Descriptor& theirs, const Descriptor& ours) {
   return numbered_alike && theirs.sequence == ours.sequence && theirs != ours;
 }
 
-io::Bytes encode(const CommStatus& failure) {
+io::Bytes encode(const CommStatus& failure, size_t longest_message) {
   return PayloadWriter()
       .number(static_cast<uint64_t>(failure.failure))
       .number(static_cast<uint64_t>(failure.rank))
-      .string(std::string_view(failure.message).substr(0, 2048))
+      .string(std::string_view(failure.message).substr(0, longest_message))
       .take();
 }
 

@@ -39,6 +39,9 @@ class CollectiveError : public CommError {
   CommStatus status_;
 };
 
+/// "0, 1, 4"
+std::string joined(const std::vector<int>& ranks);
+
 // Failures that transports find. All transports describe them in the same words.
 
 /// `receiver` got a message that belongs to another call than its own.
@@ -66,8 +69,8 @@ enum class Control : uint8_t {
   header,       // mpi: a MessageHeader, whose body follows
 };
 
-/// Encodes a failure as the payload of Control::failure, with at most 2048 bytes of its message.
-io::Bytes encode(const CommStatus& failure);
+/// Encodes a failure as the payload of Control::failure, with at most this many bytes of its message.
+io::Bytes encode(const CommStatus& failure, size_t longest_message = 2048);
 /// The inverse of encode(). Throws a CommError if the payload is malformed.
 CommStatus decode_failure(io::ByteSpan payload);
 

@@ -88,6 +88,8 @@ class Store {
   /// Returns when all keys exist, or throws likewise.
   void wait(const std::vector<std::string>& keys) { wait(keys, timeout_); }
   void wait(const std::vector<std::string>& keys, Milliseconds timeout);
+  /// The value of a key, "" if it does not exist now.
+  std::string find(const std::string& key) { return check({key}) ? get(key) : ""; }
   /// True if all keys exist now.
   bool check(const std::vector<std::string>& keys);
   /// Adds to the decimal number that `key` holds (0 if there is no such key) and returns the sum.

@@ -129,13 +129,13 @@ class Rendezvous {
     std::vector<Stranger> strangers;
     bool out_of_descriptors = false;
     while (true) {
-      std::string missing;
+      std::vector<int> missing;
       for (int peer = rank_ + 1; peer < static_cast<int>(peers_.size()); ++peer)
         if (!std::ranges::all_of(kChannels, [&](Channel channel) { return bool(place(peer, channel)); }))
-          missing += (missing.empty() ? "" : ", ") + std::to_string(peer);
+          missing.push_back(peer);
       if (missing.empty()) return;
       GRADUS_CHECK(!deadline_.passed(), CommError, "rank ", rank_, " waited ", deadline_.timeout().count(),
-                   " ms for these ranks, which did not connect: ", missing);
+                   " ms for these ranks, which did not connect: ", joined(missing));
 
       const bool full = out_of_descriptors || strangers.size() >= most_strangers();
       std::vector<pollfd> entries = {{full ? -1 : listener.descriptor(), POLLIN, 0}};

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gradus/distributed/comm/process_group.h>
@@ -65,3 +66,19 @@ void draw_uniform_part(const Tensor& part, int64_t whole_columns, int64_t first_
 void draw_normal_part(const Tensor& part, const RowOf& row_of);
 
 }  // namespace gradus::dist
+
+namespace gradus::nn::detail {
+
+/// The common part of layers that the ranks of a group share. Their constructors call reset().
+template <class Layer, class Options>
+struct SharedLayer : Cloneable<Layer>, dist::ShardedModule {
+  SharedLayer(const Options& options_, std::shared_ptr<dist::ProcessGroup> group_)
+      : options(options_), group(std::move(group_)) {
+    GRADUS_CHECK(group, ValueError, "a layer that several ranks share needs a process group");
+  }
+
+  Options options;
+  std::shared_ptr<dist::ProcessGroup> group;
+};
+
+}  // namespace gradus::nn::detail

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -84,9 +85,14 @@ class Collectives {
   void run(const Collective& call, const Deadline& deadline);
 
  private:
+  /// If the vector is so short that latency dominates, every rank sums all of it, which takes one hop.
   void all_reduce(const Collective& call, const Deadline& deadline);
-  /// Every rank sends its vector to every other rank. One hop, for vectors so short that latency dominates.
-  void all_reduce_short(const Collective& call, const Deadline& deadline);
+  /// The elements for or of a rank.
+  using PartOf = std::function<Range(int rank)>;
+  /// Every rank sends every other rank its part of `in`, and sums the parts for itself to `sums`, which is not sent.
+  void sum_parts(const Collective& call, const PartOf& part, std::byte* sums, const Deadline& deadline);
+  /// Every rank sends its `own` part to every other rank, and receives theirs in `out`.
+  void share_parts(const Collective& call, const PartOf& part, const void* own, const Deadline& deadline);
   /// Each rank sums one part and sends it to the others, segment by segment. For few ranks, and for sums in the order
   /// of the ranks.
   void all_reduce_by_parts(const Collective& call, const Deadline& deadline);

@@ -62,7 +62,7 @@ KEPT = [
     ("core/parallel/parallel_openmp.cpp", "#include <omp.h>"),
     ("backends/cudnn/conv.cpp", "#include <cudnn.h>"),
     ("backends/cuda/register.cpp", "#include <gradus/backends/cuda/cuda.h>"),
-    ("distributed/comm/mpi/mpi_job.h", "#include <mpi.h>"),
+    ("distributed/comm/mpi/mpi_group.cpp", "#include <mpi.h>"),
     ("distributed/comm/process_group_factory.cpp", "#if GRADUS_WITH_MPI"),
     ("optim/sgd.h", "#include <gradus/autograd/tensor.h>"),
     ("training/checkpoint.h", "#include <gradus/layers/module.h>"),

@@ -23,6 +23,12 @@ Collective describe(CollectiveKind kind, const Array& x, int root = -1, ReduceKi
   return call;
 }
 
+/// Checks that a and b have the same device and dtype.
+void check_alike(const Array& a, const char* a_name, const Array& b, const char* b_name) {
+  GRADUS_CHECK(a.device() == b.device(), DeviceError, a_name, " is on ", a.device(), ", ", b_name, " on ", b.device());
+  GRADUS_CHECK(a.dtype() == b.dtype(), DTypeError, a_name, " is of ", a.dtype(), ", ", b_name, " of ", b.dtype());
+}
+
 }  // namespace
 
 void check_ranks(int rank, int size) {
@@ -47,17 +53,13 @@ void ProcessGroup::check_array(const Array& x, const char* name) const {
 void ProcessGroup::check_parts(const Array& whole, const char* whole_name, const Array& part,
                                const char* part_name) const {
   check_array(whole, whole_name);
-  GRADUS_CHECK(whole.device() == part.device(), DeviceError, whole_name, " is on ", whole.device(), ", ", part_name,
-               " on ", part.device());
-  GRADUS_CHECK(whole.dtype() == part.dtype(), DTypeError, whole_name, " is of ", whole.dtype(), ", ", part_name, " of ",
-               part.dtype());
+  check_alike(whole, whole_name, part, part_name);
   GRADUS_CHECK(whole.numel() == part.numel() * size_, ShapeError, whole_name, " has ", whole.numel(), " elements, but ",
                size_, " ranks with ", part.numel(), " in ", part_name, " need ", part.numel() * size_);
 }
 
 void ProcessGroup::check_apart(const Array& x, const Array& y) const {
-  GRADUS_CHECK(x.device() == y.device(), DeviceError, "x is on ", x.device(), ", y on ", y.device());
-  GRADUS_CHECK(x.dtype() == y.dtype(), DTypeError, "x is of ", x.dtype(), ", y of ", y.dtype());
+  check_alike(x, "x", y, "y");
   GRADUS_CHECK(x.numel() == 0 || y.numel() == 0 || x.data() != y.data(), ValueError,
                "x and y are the same memory: give y its own");
 }

@@ -19,7 +19,6 @@
 #include <gradus/distributed/parallel/sync_batch_norm.h>
 #include <gradus/distributed/parallel/verify.h>
 #include <gradus/distributed/sharding/fully_sharded.h>
-#include <gradus/distributed/sharding/mesh.h>
 #include <gradus/distributed/sharding/sharded_embedding.h>
 #include <gradus/distributed/sharding/sharded_module.h>
 #include <gradus/distributed/sharding/tensor_parallel.h>

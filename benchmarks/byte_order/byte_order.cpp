@@ -14,7 +14,7 @@
 #include <gradus/core/io/crc32c.h>
 #include <gradus/distributed/comm/collectives.h>
 #include <gradus/distributed/comm/store/tcp_store.h>
-#include <gradus/distributed/comm/tcp/tcp_transport.h>
+#include <gradus/distributed/comm/tcp/tcp_group.h>
 
 using namespace gradus;
 using namespace gradus::dist;

@@ -43,59 +43,54 @@ void Collectives::run(const Collective& call, const Deadline& deadline) {
   }
 }
 
-void Collectives::all_reduce(const Collective& call, const Deadline& deadline) {
+void Collectives::sum_parts(const Collective& call, const PartOf& part, std::byte* sums, const Deadline& deadline) {
   const Descriptor& d = call.descriptor;
-  const size_t bytes = d.count * size_of(d.dtype);
-  // A ring would round the partial sums of half types at each hop.
-  const bool is_half = d.dtype == DType::f16 || d.dtype == DType::bf16;
-  if (bytes <= kShortBytes) all_reduce_short(call, deadline);
-  else if (d.strict || is_half || size() <= kFewRanks) all_reduce_by_parts(call, deadline);
-  else all_reduce_ring(call, deadline);
-}
-
-void Collectives::all_reduce_short(const Collective& call, const Deadline& deadline) {
-  const Descriptor& d = call.descriptor;
-  const size_t bytes = d.count * size_of(d.dtype);
+  const Range mine = part(rank());
+  const size_t bytes = mine.size() * size_of(d.dtype);
   std::byte* theirs = scratch(bytes * static_cast<size_t>(size()));
   std::vector<const void*> operands(static_cast<size_t>(size()));
   for (int r = 0; r < size(); ++r) {
     std::byte* place = theirs + bytes * static_cast<size_t>(r);
-    operands[static_cast<size_t>(r)] = is_mine(r) ? call.in : place;
+    operands[static_cast<size_t>(r)] = is_mine(r) ? at(call.in, mine.begin, d.dtype) : place;
     if (is_mine(r)) continue;
-    transfers_.push_back(Transfer::to(r, call.in, bytes));
+    transfers_.push_back(Transfer::to(r, at(call.in, part(r).begin, d.dtype), part(r).size() * size_of(d.dtype)));
     transfers_.push_back(Transfer::from(r, place, bytes));
   }
   exchange(call, deadline);
-  if (bytes > 0) reduce_in_order(d.dtype, d.reduce, operands, call.out, d.count);
+  if (bytes > 0) reduce_in_order(d.dtype, d.reduce, operands, sums, mine.size());
+}
+
+void Collectives::share_parts(const Collective& call, const PartOf& part, const void* own, const Deadline& deadline) {
+  const DType dtype = call.descriptor.dtype;
+  for (int r = 0; r < size(); ++r) {
+    if (is_mine(r)) continue;
+    transfers_.push_back(Transfer::to(r, own, part(rank()).size() * size_of(dtype)));
+    transfers_.push_back(Transfer::from(r, at(call.out, part(r).begin, dtype), part(r).size() * size_of(dtype)));
+  }
+  exchange(call, deadline);
+}
+
+void Collectives::all_reduce(const Collective& call, const Deadline& deadline) {
+  const Descriptor& d = call.descriptor;
+  const auto whole = [&](int) { return Range{0, d.count}; };
+  // A ring would round the partial sums of half types at each hop.
+  const bool is_half = d.dtype == DType::f16 || d.dtype == DType::bf16;
+  if (d.count * size_of(d.dtype) <= kShortBytes) sum_parts(call, whole, static_cast<std::byte*>(call.out), deadline);
+  else if (d.strict || is_half || size() <= kFewRanks) all_reduce_by_parts(call, deadline);
+  else all_reduce_ring(call, deadline);
 }
 
 void Collectives::all_reduce_by_parts(const Collective& call, const Deadline& deadline) {
   const Descriptor& d = call.descriptor;
-  const size_t element = size_of(d.dtype);
-  const size_t segment = kSegmentBytes / element * static_cast<size_t>(size());
-  std::byte* theirs = scratch(kSegmentBytes * static_cast<size_t>(size()));
-  std::vector<const void*> operands(static_cast<size_t>(size()));
+  const size_t segment = kSegmentBytes / size_of(d.dtype) * static_cast<size_t>(size());
   for (size_t begin = 0; begin < d.count; begin += segment) {
-    const size_t count = std::min(segment, d.count - begin);
-    const Range mine = part_of(count, size(), rank());
-    for (int r = 0; r < size(); ++r) {
-      std::byte* place = theirs + mine.size() * element * static_cast<size_t>(r);
-      operands[static_cast<size_t>(r)] = is_mine(r) ? at(call.in, begin + mine.begin, d.dtype) : place;
-      if (is_mine(r)) continue;
-      const Range part = part_of(count, size(), r);
-      transfers_.push_back(Transfer::to(r, at(call.in, begin + part.begin, d.dtype), part.size() * element));
-      transfers_.push_back(Transfer::from(r, place, mine.size() * element));
-    }
-    exchange(call, deadline);
-    std::byte* sums = at(call.out, begin + mine.begin, d.dtype);
-    reduce_in_order(d.dtype, d.reduce, operands, sums, mine.size());
-    for (int r = 0; r < size(); ++r) {
-      if (is_mine(r)) continue;
-      const Range part = part_of(count, size(), r);
-      transfers_.push_back(Transfer::to(r, sums, mine.size() * element));
-      transfers_.push_back(Transfer::from(r, at(call.out, begin + part.begin, d.dtype), part.size() * element));
-    }
-    exchange(call, deadline);
+    const auto part = [&](int r) {
+      const Range of_segment = part_of(std::min(segment, d.count - begin), size(), r);
+      return Range{begin + of_segment.begin, begin + of_segment.end};
+    };
+    std::byte* sums = at(call.out, part(rank()).begin, d.dtype);
+    sum_parts(call, part, sums, deadline);
+    share_parts(call, part, sums, deadline);
   }
 }
 
@@ -127,39 +122,26 @@ void Collectives::all_reduce_ring(const Collective& call, const Deadline& deadli
 
 void Collectives::reduce_scatter(const Collective& call, const Deadline& deadline) {
   const Descriptor& d = call.descriptor;
-  const size_t element = size_of(d.dtype), segment = kSegmentBytes / element;
-  std::byte* theirs = scratch(std::min(d.count * element, kSegmentBytes) * static_cast<size_t>(size()));
-  std::vector<const void*> operands(static_cast<size_t>(size()));
+  const size_t segment = kSegmentBytes / size_of(d.dtype);
   size_t begin = 0;
   do {  // once even for an empty vector, so that descriptors are compared
-    const size_t count = std::min(segment, d.count - begin);
-    for (int r = 0; r < size(); ++r) {
-      std::byte* place = theirs + count * element * static_cast<size_t>(r);
-      const std::byte* part = at(call.in, static_cast<size_t>(r) * d.count + begin, d.dtype);
-      operands[static_cast<size_t>(r)] = is_mine(r) ? part : place;
-      if (is_mine(r)) continue;
-      transfers_.push_back(Transfer::to(r, part, count * element));
-      transfers_.push_back(Transfer::from(r, place, count * element));
-    }
-    exchange(call, deadline);
-    if (count > 0) reduce_in_order(d.dtype, d.reduce, operands, at(call.out, begin, d.dtype), count);
+    const auto part = [&](int r) {
+      const size_t first = static_cast<size_t>(r) * d.count + begin;
+      return Range{first, first + std::min(segment, d.count - begin)};
+    };
+    sum_parts(call, part, at(call.out, begin, d.dtype), deadline);
     begin += segment;
   } while (begin < d.count);
 }
 
 void Collectives::all_gather(const Collective& call, const Deadline& deadline) {
   const Descriptor& d = call.descriptor;
-  const size_t bytes = d.count * size_of(d.dtype);
-  for (int r = 0; r < size(); ++r) {
-    std::byte* place = at(call.out, static_cast<size_t>(r) * d.count, d.dtype);
-    if (is_mine(r)) {
-      if (place != call.in && bytes > 0) std::memmove(place, call.in, bytes);
-      continue;
-    }
-    transfers_.push_back(Transfer::to(r, call.in, bytes));
-    transfers_.push_back(Transfer::from(r, place, bytes));
-  }
-  exchange(call, deadline);
+  const auto part = [&](int r) {
+    return Range{static_cast<size_t>(r) * d.count, (static_cast<size_t>(r) + 1) * d.count};
+  };
+  std::byte* place = at(call.out, part(rank()).begin, d.dtype);
+  if (place != call.in && d.count > 0) std::memmove(place, call.in, d.count * size_of(d.dtype));
+  share_parts(call, part, call.in, deadline);
 }
 
 void Collectives::all_to_all(const Collective& call, const Deadline& deadline) {

@@ -3,11 +3,16 @@
 // all-reduce sums in the order of its hops instead, which is fixed as well.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
+#include <gradus/distributed/comm/deadline.h>
+#include <gradus/distributed/comm/descriptor.h>
 #include <gradus/distributed/comm/reduce.h>
-#include <gradus/distributed/comm/transport.h>
+#include <gradus/distributed/comm/status.h>
 
 namespace gradus::dist {
 
@@ -37,6 +42,40 @@ struct Collective {
   }
 };
 
+/// One message to or from a rank. Its body consists of elements of the descriptor's type.
+struct Transfer {
+  int peer = -1;
+  bool sends = false;
+  std::byte* data = nullptr;  // not written if `sends`
+  size_t bytes = 0;
+
+  static Transfer to(int peer, const void* data, size_t bytes) {
+    return {peer, true, const_cast<std::byte*>(static_cast<const std::byte*>(data)), bytes};
+  }
+  static Transfer from(int peer, void* data, size_t bytes) {
+    return {peer, false, static_cast<std::byte*>(data), bytes};
+  }
+};
+
+/// The exchange of messages between the ranks of a group. Transports are tcp and mpi (between processes) and local
+/// (between threads).
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// Carries out all transfers at the same time; those with the same peer and direction run one after the other, as
+  /// listed. Each message carries the descriptor. The receiver compares it with its own and ignores the body if they
+  /// differ. Throws a CollectiveError: timeout, peer_lost, mismatch, or the failure that another rank has announced.
+  /// Several threads may call this at the same time if no two of them share a peer and a direction.
+  virtual void exchange(std::span<const Transfer> transfers, const Descriptor& descriptor,
+                        const Deadline& deadline) = 0;
+
+  /// Tells all ranks why this rank takes no further part. The first failure of a group is the one that counts.
+  virtual void announce(const CommStatus& failure) noexcept = 0;
+};
+
 /// Runs collectives; every rank of the transport calls run() at about the same time. Scratch memory is reused between
 /// calls. Point-to-point messages may run at the same time as each other (host_group.h).
 class Collectives {
@@ -46,9 +85,14 @@ class Collectives {
   void run(const Collective& call, const Deadline& deadline);
 
  private:
+  /// If the vector is so short that latency dominates, every rank sums all of it, which takes one hop.
   void all_reduce(const Collective& call, const Deadline& deadline);
-  /// Every rank sends its vector to every other rank. One hop, for vectors so short that latency dominates.
-  void all_reduce_short(const Collective& call, const Deadline& deadline);
+  /// The elements for or of a rank.
+  using PartOf = std::function<Range(int rank)>;
+  /// Every rank sends every other rank its part of `in`, and sums the parts for itself to `sums`, which is not sent.
+  void sum_parts(const Collective& call, const PartOf& part, std::byte* sums, const Deadline& deadline);
+  /// Every rank sends its `own` part to every other rank, and receives theirs in `out`.
+  void share_parts(const Collective& call, const PartOf& part, const void* own, const Deadline& deadline);
   /// Each rank sums one part and sends it to the others, segment by segment. For few ranks, and for sums in the order
   /// of the ranks.
   void all_reduce_by_parts(const Collective& call, const Deadline& deadline);

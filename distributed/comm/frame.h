@@ -2,9 +2,8 @@
 //
 //   offset  0  magic "GRDS"            4 bytes
 //           4  version                 1
-//           5  type                    1   what the payload is: store_protocol.h
+//           5  type                    1   what the payload is: store.h
 //           6  CRC-32C, its low half   2   of bytes 0-5 and 8-19, so that a damaged length is found before it is used
-//           8  request id              8   a reply carries its request's
 //           8  request id              8   a reply has the id of its request
 //          20  CRC-32C                 4   of these 20 bytes and the payload
 //          24  payload

@@ -1,6 +1,9 @@
 #include <gradus/distributed/comm/host_group.h>
 
 #include <algorithm>
+#include <array>
+#include <functional>
+#include <thread>
 
 #include <gradus/core/error.h>
 #include <gradus/core/runtime/observer.h>
@@ -8,6 +11,17 @@
 
 namespace gradus::dist {
 namespace {
+
+/// Long enough for the wire, short enough that the first and the last copy, which overlap with nothing, cost little.
+constexpr size_t kPieceBytes = 1 << 20;
+
+bool has_blocks_before(CollectiveKind kind) {
+  return kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::scatter ||
+         kind == CollectiveKind::all_to_all;
+}
+bool has_blocks_after(CollectiveKind kind) {
+  return kind == CollectiveKind::all_gather || kind == CollectiveKind::gather || kind == CollectiveKind::all_to_all;
+}
 
 /// From this size on, a second lane is faster although it needs a thread.
 constexpr size_t kTwoLaneBytes = 2 << 20;
@@ -20,43 +34,125 @@ int order_of(const Collective& call) {
 
 }  // namespace
 
-class HostGroup::HostWork final : public Work {
+/// Collectives of device arrays over transports that can read only host memory. An array passes through pinned buffers
+/// piece by piece. Each piece is a collective of its own, so that while one piece is on the wire, the next is copied off
+/// the device and the previous one back to it:
+///
+///   off the device   | piece 0 | piece 1 | piece 2 | …
+///   wire                       | piece 0 | piece 1 | piece 2 | …
+///   to the device                        | piece 0 | piece 1 | piece 2 | …
+class Staging {
  public:
-  explicit HostWork(uint64_t sequence) : sequence_(sequence) {}
+  /// For a group of `ranks` ranks, of which this is `rank`.
+  Staging(Device device, int rank, int ranks)
+      : device_(device), rank_(rank), ranks_(static_cast<size_t>(ranks)), runtime_(runtime(device.type())),
+        down_(runtime_.new_stream(device.index())), up_(runtime_.new_stream(device.index())) {
+    for (Slot& slot : slots_) {
+      slot.memory = Storage::allocate_pinned(2 * kPieceBytes);
+      slot.filled = runtime_.new_event(false);
+      slot.emptied = runtime_.new_event(false);
+    }
+  }
 
-  uint64_t sequence() const override { return sequence_; }
-  bool is_completed() const override {
-    const std::lock_guard lock(mutex_);
-    return done_;
-  }
-  CommStatus status() const override {
-    const std::lock_guard lock(mutex_);
-    return status_;
-  }
-  void wait() const override {
-    std::unique_lock lock(mutex_);
-    finished_.wait(lock, [&] { return done_; });
-    if (!status_.ok()) throw CollectiveError(status_);
-  }
-  bool wait(Milliseconds timeout) const override {
-    std::unique_lock lock(mutex_);
-    if (!finished_.wait_for(lock, bounded(timeout), [&] { return done_; })) return false;
-    if (!status_.ok()) throw CollectiveError(status_);
-    return true;
-  }
-  void finish(CommStatus status) {
-    const std::lock_guard lock(mutex_);
-    status_ = std::move(status);
-    done_ = true;
-    finished_.notify_all();
+  Device device() const { return device_; }
+  /// Does what `call` says for the elements of `range` of arrays in device memory. For each piece, `carry_out` runs the
+  /// same collective on host memory. Work begins once the event `ready` has occurred. Returns when the result is in
+  /// device memory. `in` and `out` own what `call` points to.
+  void run(const Collective& call, const Range& range, const Array& in, const Array& out, const Event& ready,
+           const Deadline& deadline, const std::function<void(const Collective&)>& carry_out) {
+    const Descriptor& d = call.descriptor;
+    const bool before = has_blocks_before(d.kind), after = has_blocks_after(d.kind);
+    Side from, to;
+    if (call.in != nullptr) from = {const_cast<std::byte*>(at(call.in, 0, d.dtype)), before ? ranks_ : 1, 0};
+    // A reduction writes its result over its operand.
+    const bool in_place = d.kind == CollectiveKind::all_reduce || d.kind == CollectiveKind::reduce;
+    if (call.out != nullptr) to = {at(call.out, 0, d.dtype), after ? ranks_ : 1, in_place ? 0 : kPieceBytes};
+
+    const size_t length = kPieceBytes / size_of(d.dtype) / (before || after ? ranks_ : 1);
+    const size_t pieces = std::max<size_t>(1, (range.size() + length - 1) / length);
+    const auto piece = [&](size_t i) {
+      return Piece{range.begin + i * length, std::min(length, range.size() - i * length)};
+    };
+    const auto fill = [&](size_t i) {
+      slot(i).emptied->block(down_);
+      copy(d, from, piece(i), place(i, from), down_);
+      slot(i).filled->record(down_);
+    };
+
+    try {
+      ready.block(down_);
+      ready.block(up_);
+      for (size_t i = 0; i + 1 < slots_.size() && i < pieces; ++i) fill(i);
+      for (size_t i = 0; i < pieces; ++i) {
+        const size_t ahead = i + slots_.size() - 1;
+        if (ahead < pieces) fill(ahead);
+        await(*slot(i).filled, d, deadline);
+        Collective part = call;
+        part.whole = d;
+        part.descriptor.count = piece(i).count;
+        part.in = call.in != nullptr ? place(i, from) : nullptr;
+        part.out = call.out != nullptr ? place(i, to) : nullptr;
+        carry_out(part);
+        copy(d, to, piece(i), place(i, to), up_);
+        slot(i).emptied->record(up_);
+      }
+      await(*slot(pieces - 1).emptied, d, deadline);
+    } catch (...) {  // copies may still be in progress
+      for (const Stream& stream : {down_, up_}) {
+        in.storage().record_stream(stream);
+        out.storage().record_stream(stream);
+      }
+      throw;
+    }
   }
 
  private:
-  const uint64_t sequence_;
-  mutable std::mutex mutex_;
-  mutable std::condition_variable finished_;
-  bool done_ = false;
-  CommStatus status_;
+  /// The buffer of a piece while it is in transit.
+  struct Slot {
+    Storage memory;
+    std::unique_ptr<Event> filled, emptied;
+  };
+  struct Piece {
+    size_t begin, count;
+  };
+  /// The input or output of a call: blocks of its elements, which are consecutive in a slot.
+  struct Side {
+    std::byte* data = nullptr;
+    size_t blocks = 0, offset = 0;  // offset in the slot
+  };
+
+  Slot& slot(size_t piece) { return slots_[piece % slots_.size()]; }
+  std::byte* place(size_t piece, const Side& side) {
+    return static_cast<std::byte*>(slot(piece).memory.data()) + side.offset;
+  }
+  void copy(const Descriptor& call, const Side& side, const Piece& piece, std::byte* host, const Stream& stream) {
+    const bool off = stream == down_;
+    const StreamGuard guard(stream);
+    for (size_t block = 0; block < side.blocks; ++block) {
+      std::byte* there = at(side.data, block * call.count + piece.begin, call.dtype);
+      std::byte* here = at(host, block * piece.count, call.dtype);
+      const size_t bytes = piece.count * size_of(call.dtype);
+      if (off) runtime_.copy(here, Device(), there, device_, bytes, /*non_blocking=*/true);
+      else runtime_.copy(there, device_, here, Device(), bytes, /*non_blocking=*/true);
+    }
+  }
+  void await(const Event& event, const Descriptor& call, const Deadline& deadline) const {
+    while (!event.query()) {
+      if (deadline.passed())
+        throw CollectiveError({CommFailure::timeout, rank_,
+                               "[" + call.str() + "] rank " + std::to_string(rank_) + " waited " +
+                                   std::to_string(deadline.timeout().count()) + " ms for its own " + device_.str() +
+                                   ": earlier work on the stream takes longer"});
+      std::this_thread::yield();
+    }
+  }
+
+  const Device device_;
+  const int rank_;
+  const size_t ranks_;
+  DeviceRuntime& runtime_;
+  const Stream down_, up_;  // copies from the device, and to it
+  std::array<Slot, 3> slots_;
 };
 
 void HostGroup::stop() {
@@ -90,7 +186,7 @@ void HostGroup::run_staged(const Job& job, const Range& range, const Deadline& d
   const Device device = job.in.defined() ? job.in.device() : job.out.device();
   struct Borrowed {
     HostGroup& group;
-    std::list<Staging> one = {};
+    std::list<std::shared_ptr<Staging>> one = {};
     ~Borrowed() {
       const std::lock_guard lock(group.mutex_);
       group.staging_.splice(group.staging_.end(), one);
@@ -98,13 +194,13 @@ void HostGroup::run_staged(const Job& job, const Range& range, const Deadline& d
   } borrowed{*this};
   {
     const std::lock_guard lock(mutex_);
-    const auto fits = [&](const Staging& staging) { return staging.device() == device; };
-    const auto found = std::find_if(staging_.begin(), staging_.end(), fits);
+    const auto fits = [&](const auto& staging) { return staging->device() == device; };
+    const auto found = std::ranges::find_if(staging_, fits);
     if (found != staging_.end()) borrowed.one.splice(borrowed.one.end(), staging_, found);
   }
-  if (borrowed.one.empty()) borrowed.one.emplace_back(device, rank(), size());
-  borrowed.one.front().run(job.call, range, job.in, job.out, *job.ready, deadline,
-                           [&](const Collective& piece) { run(piece, deadline); });
+  if (borrowed.one.empty()) borrowed.one.push_back(std::make_shared<Staging>(device, rank(), size()));
+  borrowed.one.front()->run(job.call, range, job.in, job.out, *job.ready, deadline,
+                            [&](const Collective& piece) { run(piece, deadline); });
 }
 
 void HostGroup::run_staged(const Job& job, const Deadline& deadline) {

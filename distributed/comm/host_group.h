@@ -9,12 +9,54 @@
 #include <memory>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include <gradus/core/array/array.h>
+#include <gradus/distributed/comm/collectives.h>
 #include <gradus/distributed/comm/process_group.h>
-#include <gradus/distributed/comm/staging.h>
 
 namespace gradus::dist {
+
+class Staging;
+
+/// A collective that a thread of this process carries out.
+class HostWork final : public Work {
+ public:
+  explicit HostWork(uint64_t sequence) : sequence_(sequence) {}
+
+  uint64_t sequence() const override { return sequence_; }
+  bool is_completed() const override {
+    const std::lock_guard lock(mutex_);
+    return done_;
+  }
+  CommStatus status() const override {
+    const std::lock_guard lock(mutex_);
+    return status_;
+  }
+  void wait() const override {
+    while (!wait(kLongestWait)) {}
+  }
+  bool wait(Milliseconds timeout) const override {
+    std::unique_lock lock(mutex_);
+    if (!finished_.wait_for(lock, bounded(timeout), [&] { return done_; })) return false;
+    if (!status_.ok()) throw CollectiveError(status_);
+    return true;
+  }
+  void finish(CommStatus status) {
+    const std::lock_guard lock(mutex_);
+    status_ = std::move(status);
+    done_ = true;
+    finished_.notify_all();
+  }
+
+ private:
+  const uint64_t sequence_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable finished_;
+  bool done_ = false;
+  CommStatus status_;
+};
 
 class HostGroup : public ProcessGroup {
  protected:
@@ -39,7 +81,6 @@ class HostGroup : public ProcessGroup {
   std::string places() const override { return "all devices"; }
 
  private:
-  class HostWork;
   struct Job {
     Collective call;
     Milliseconds timeout;
@@ -68,10 +109,31 @@ class HostGroup : public ProcessGroup {
   std::condition_variable changed_;
   std::vector<std::shared_ptr<Job>> jobs_;  // calls that have not ended, in the order in which they were made
   bool stopping_ = false;
-  std::list<Staging> staging_;  // not in use by any call
+  std::list<std::shared_ptr<Staging>> staging_;  // not in use by any call
   std::unique_ptr<HostGroup> second_lane_;
   std::set<int> async_orders_;        // values of order_of() for all `async` calls so far
   std::vector<std::thread> threads_;  // one for each of async_orders_
+};
+
+/// A process group over any transport.
+template <class T>
+class TransportGroup : public HostGroup {
+ protected:
+  template <class... Arguments>
+  TransportGroup(int rank, int size, uint32_t epoch, Milliseconds timeout, Arguments&&... of_transport)
+      : HostGroup(rank, size, epoch, timeout), transport_(std::forward<Arguments>(of_transport)...),
+        collectives_(transport_) {}
+  const T& transport() const { return transport_; }
+
+ private:
+  void run(const Collective& call, const Deadline& deadline) override { collectives_.run(call, deadline); }
+  void announce(const CommStatus& failure) noexcept override {
+    transport_.announce(failure);
+    announce_on_lane(failure);
+  }
+
+  T transport_;
+  Collectives collectives_;
 };
 
 }  // namespace gradus::dist

@@ -1,6 +1,5 @@
 #include <gradus/distributed/comm/init.h>
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -12,6 +11,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <limits>
 #include <string_view>
@@ -122,9 +122,7 @@ JobEnvironment job_environment() {
     job.restarts = number_in("TORCHELASTIC_RESTART_COUNT").value_or(0);
   } else if (const char* host = std::getenv("MASTER_ADDR")) {
     GRADUS_CHECK(*host != '\0', ValueError, "the variable MASTER_ADDR is empty: it names the machine of rank 0");
-    const int port = required_number("MASTER_PORT", "MASTER_ADDR");
-    GRADUS_CHECK(0 < port && port < 65536, ValueError, "MASTER_PORT is ", port,
-                 ", not the number of a port, 1 to 65535");
+    const int port = required_number("MASTER_PORT", "MASTER_ADDR", 1, 65535);
     job.store = Address{host, static_cast<uint16_t>(port)};
   }
   job.worker = number_in("GRADUS_WORKER");
@@ -272,20 +270,17 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
 
 namespace {
 
-int count_listed_threads() {
-  int count = -2;  // . and ..
-  DIR* tasks = opendir("/proc/self/task");
-  if (tasks == nullptr) return 1;
-  while (readdir(tasks) != nullptr) ++count;
-  closedir(tasks);
-  return count;
+int64_t count_listed_threads() {
+  std::error_code error;
+  const std::filesystem::directory_iterator tasks("/proc/self/task", error);
+  return error ? 1 : std::ranges::distance(tasks, std::filesystem::directory_iterator());
 }
 
 /// Number of threads of this process. A joined thread stays listed for a moment until the kernel has removed it, so a
 /// count above one is repeated for up to a second.
-int threads_of_this_process() {
+int64_t threads_of_this_process() {
   const Deadline deadline(Milliseconds(1000));
-  int count = count_listed_threads();
+  int64_t count = count_listed_threads();
   while (count > 1 && !deadline.passed()) {
     std::this_thread::sleep_for(Milliseconds(1));
     count = count_listed_threads();
@@ -379,7 +374,7 @@ void spawn(const std::function<void(int rank)>& fn, int size) {
   const OpContext context("spawn");
   GRADUS_CHECK(0 < size && size <= kMaxRanksOfHost, ValueError, size, " processes: 1 to ", kMaxRanksOfHost,
                " are possible");
-  const int threads = threads_of_this_process();
+  const int64_t threads = threads_of_this_process();
   GRADUS_CHECK(
       threads == 1, CommError, "this process has ", threads,
       " threads already, and a copy of it would have one of them: call spawn() before tensors are computed with or a "

@@ -7,8 +7,8 @@
 #include <string>
 
 #include <gradus/distributed/comm/process_group.h>
-#include <gradus/distributed/comm/socket.h>
 #include <gradus/distributed/comm/store/store.h>
+#include <gradus/distributed/comm/tcp/socket.h>
 
 namespace gradus::dist {
 
@@ -53,7 +53,7 @@ struct InitOptions {
 };
 
 /// Returns the group of all ranks, which meet at the job's store. Throws a CommError in a spare worker. With "mpi" the
-/// ranks meet through MPI, which stays initialised until the program exits (mpi/mpi_job.h says how it ends).
+/// ranks meet through MPI, which stays initialised until the program exits (mpi/mpi_group.cpp says how it ends).
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
 
 /// Returns a group of job.world_size ranks, in which this process is job.rank. The ranks meet through `store`, which

@@ -23,6 +23,12 @@ Collective describe(CollectiveKind kind, const Array& x, int root = -1, ReduceKi
   return call;
 }
 
+/// Checks that a and b have the same device and dtype.
+void check_alike(const Array& a, const char* a_name, const Array& b, const char* b_name) {
+  GRADUS_CHECK(a.device() == b.device(), DeviceError, a_name, " is on ", a.device(), ", ", b_name, " on ", b.device());
+  GRADUS_CHECK(a.dtype() == b.dtype(), DTypeError, a_name, " is of ", a.dtype(), ", ", b_name, " of ", b.dtype());
+}
+
 }  // namespace
 
 void check_ranks(int rank, int size) {
@@ -47,17 +53,13 @@ void ProcessGroup::check_array(const Array& x, const char* name) const {
 void ProcessGroup::check_parts(const Array& whole, const char* whole_name, const Array& part,
                                const char* part_name) const {
   check_array(whole, whole_name);
-  GRADUS_CHECK(whole.device() == part.device(), DeviceError, whole_name, " is on ", whole.device(), ", ", part_name,
-               " on ", part.device());
-  GRADUS_CHECK(whole.dtype() == part.dtype(), DTypeError, whole_name, " is of ", whole.dtype(), ", ", part_name, " of ",
-               part.dtype());
+  check_alike(whole, whole_name, part, part_name);
   GRADUS_CHECK(whole.numel() == part.numel() * size_, ShapeError, whole_name, " has ", whole.numel(), " elements, but ",
                size_, " ranks with ", part.numel(), " in ", part_name, " need ", part.numel() * size_);
 }
 
 void ProcessGroup::check_apart(const Array& x, const Array& y) const {
-  GRADUS_CHECK(x.device() == y.device(), DeviceError, "x is on ", x.device(), ", y on ", y.device());
-  GRADUS_CHECK(x.dtype() == y.dtype(), DTypeError, "x is of ", x.dtype(), ", y of ", y.dtype());
+  check_alike(x, "x", y, "y");
   GRADUS_CHECK(x.numel() == 0 || y.numel() == 0 || x.data() != y.data(), ValueError,
                "x and y are the same memory: give y its own");
 }
@@ -78,9 +80,7 @@ void ProcessGroup::abort(const std::string& cause) {
 void ProcessGroup::complete(CommStatus* status) const {
   if (epoch_ == 0) return;
   const std::lock_guard lock(mutex_);
-  std::string which = " (group " + std::to_string(epoch_) + ": its ranks are the ranks ";
-  for (size_t r = 0; r < ranks_.size(); ++r) which += (r == 0 ? "" : ", ") + std::to_string(ranks_[r]);
-  which += ")";
+  const std::string which = " (group " + std::to_string(epoch_) + ": its ranks are the ranks " + joined(ranks_) + ")";
   // A failure that another rank has announced says this already.
   if (status->message.find(which) == std::string::npos) status->message += which;
 }
@@ -106,6 +106,7 @@ void ProcessGroup::take_number(Collective* call) {
 
 ProcessGroup::WorkPtr ProcessGroup::launch(Collective call, const Array& in, const Array& out,
                                            const CollectiveOptions& options) {
+  check_reduction(call.descriptor.dtype, call.descriptor.reduce);
   if (in.defined()) call.in = in.data();
   if (out.defined()) {
     call.out = out.data();
@@ -121,7 +122,6 @@ ProcessGroup::WorkPtr ProcessGroup::launch(Collective call, const Array& in, con
 ProcessGroup::WorkPtr ProcessGroup::all_reduce(const Array& x, ReduceKind kind, const CollectiveOptions& options) {
   const OpContext context("all_reduce");
   check_array(x, "x");
-  check_reduction(x.dtype(), kind);
   return launch(describe(CollectiveKind::all_reduce, x, -1, kind), x, x, options);
 }
 
@@ -162,7 +162,6 @@ ProcessGroup::WorkPtr ProcessGroup::reduce(const Array& x, int root, ReduceKind 
   const OpContext context("reduce");
   check_array(x, "x");
   check_rank(root, "root");
-  check_reduction(x.dtype(), kind);
   return launch(describe(CollectiveKind::reduce, x, root, kind), x, root == rank_ ? x : Array(), options);
 }
 
@@ -186,7 +185,6 @@ ProcessGroup::WorkPtr ProcessGroup::reduce_scatter(const Array& x, const Array& 
   const OpContext context("reduce_scatter");
   check_array(y, "y");
   check_parts(x, "x", y, "y");
-  check_reduction(x.dtype(), kind);
   return launch(describe(CollectiveKind::reduce_scatter, y, -1, kind), x, y, options);
 }
 
@@ -293,11 +291,7 @@ namespace {
 /// The newest epoch of all groups of this process.
 std::atomic<int64_t> newest_epoch = 0;
 
-std::string call_of(const std::vector<int>& ranks) {
-  std::string text = "new_group({";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text + "})";
-}
+std::string call_of(const std::vector<int>& ranks) { return "new_group({" + joined(ranks) + "})"; }
 
 }  // namespace
 
@@ -348,6 +342,33 @@ std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& gro
   for (size_t i = 0; i < ranks.size(); ++i) family->child->ranks_[i] = group->ranks_[static_cast<size_t>(ranks[i])];
   family->child->strict_ = group->strict_;
   return {family, family->child.get()};
+}
+
+std::vector<std::shared_ptr<ProcessGroup>> make_mesh(const std::shared_ptr<ProcessGroup>& group, const Shape& sizes) {
+  const OpContext context("make_mesh");
+  GRADUS_CHECK(group, ValueError, "the process group is null");
+  int64_t product = 1;
+  for (const int64_t size : sizes) {
+    GRADUS_CHECK(size > 0, ValueError, "a mesh cannot have a dimension of ", size, " ranks");
+    product *= size;
+    if (product > group->size()) break;
+  }
+  GRADUS_CHECK(product == group->size(), ValueError, "a mesh of sizes ", sizes, " does not have ", group->size(),
+               " ranks");
+
+  std::vector<std::shared_ptr<ProcessGroup>> mesh;
+  int64_t stride = group->size();
+  for (const int64_t size : sizes) {
+    stride /= size;  // distance between neighbours along this dimension
+    for (int64_t first = 0; first < group->size(); ++first) {
+      if (first / stride % size != 0) continue;
+      std::vector<int> line;
+      for (int64_t i = 0; i < size; ++i) line.push_back(static_cast<int>(first + i * stride));
+      // All ranks take part in making the group of each line, and keep the group that they are in.
+      if (auto own = new_group(group, line)) mesh.push_back(std::move(own));
+    }
+  }
+  return mesh;
 }
 
 }  // namespace gradus::dist

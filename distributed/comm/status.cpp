@@ -2,19 +2,23 @@
 
 #include <cstdio>
 
+#include <gradus/distributed/comm/frame.h>
+
 namespace gradus::dist {
 namespace {
 
 std::string at(const Descriptor& call) { return "[" + call.str() + "] "; }
 std::string name_of(int rank) { return "rank " + std::to_string(rank); }
 
-std::string list(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
-}
+std::string list(const std::vector<int>& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + joined(ranks); }
 
 }  // namespace
+
+std::string joined(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
 
 CommStatus mismatch(int sender, const Descriptor& theirs, int receiver, const Descriptor& ours) {
   return {CommFailure::mismatch, sender,
@@ -52,6 +56,23 @@ void warn_of_waiting(const Descriptor& call, int waiting, const std::vector<int>
 bool contradicts(const Descriptor& theirs, const Descriptor& ours) {
   const bool numbered_alike = theirs.kind != CollectiveKind::send && ours.kind != CollectiveKind::send;
   return numbered_alike && theirs.sequence == ours.sequence && theirs != ours;
+}
+
+io::Bytes encode(const CommStatus& failure, size_t longest_message) {
+  return PayloadWriter()
+      .number(static_cast<uint64_t>(failure.failure))
+      .number(static_cast<uint64_t>(failure.rank))
+      .string(std::string_view(failure.message).substr(0, longest_message))
+      .take();
+}
+
+CommStatus decode_failure(io::ByteSpan bytes) {
+  PayloadReader payload(bytes);
+  const uint64_t failure = payload.number(), rank = payload.number();
+  const std::string message(payload.string());
+  return {
+      failure <= static_cast<uint64_t>(CommFailure::aborted) ? static_cast<CommFailure>(failure) : CommFailure::aborted,
+      static_cast<int>(static_cast<int64_t>(rank)), message};
 }
 
 }  // namespace gradus::dist

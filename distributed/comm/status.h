@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <gradus/core/error.h>
+#include <gradus/core/platform/file.h>
 #include <gradus/distributed/comm/deadline.h>
 #include <gradus/distributed/comm/descriptor.h>
 
@@ -38,6 +39,9 @@ class CollectiveError : public CommError {
   CommStatus status_;
 };
 
+/// "0, 1, 4"
+std::string joined(const std::vector<int>& ranks);
+
 // Failures that transports find. All transports describe them in the same words.
 
 /// `receiver` got a message that belongs to another call than its own.
@@ -54,5 +58,20 @@ void warn_of_waiting(const Descriptor& call, int waiting, const std::vector<int>
 
 /// True if two ranks in these two calls cannot both be right: the calls have the same number but differ.
 bool contradicts(const Descriptor& theirs, const Descriptor& ours);
+
+/// Control messages between ranks. They travel apart from the bodies of messages, over connections of their own (tcp) or
+/// under a tag of their own (mpi), so that they arrive even while a body is stuck.
+enum class Control : uint8_t {
+  failure = 1,  // the payload comes from encode()
+  question,     // asks whether the receiver is in a collective
+  answer,       // the sender is in a collective and can make progress
+  leave,        // tcp: the sender leaves the group
+  header,       // mpi: a MessageHeader, whose body follows
+};
+
+/// Encodes a failure as the payload of Control::failure, with at most this many bytes of its message.
+io::Bytes encode(const CommStatus& failure, size_t longest_message = 2048);
+/// The inverse of encode(). Throws a CommError if the payload is malformed.
+CommStatus decode_failure(io::ByteSpan payload);
 
 }  // namespace gradus::dist

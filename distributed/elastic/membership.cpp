@@ -130,10 +130,6 @@ Members Membership::remove(int worker, const std::string& cause) {
   }
 }
 
-std::string Membership::cause_of(int worker) {
-  return store_->check({cause_key(worker)}) ? store_->get(cause_key(worker)) : "";
-}
-
 Members Membership::renew(int64_t generation) {
   Members newest = announce_latest();
   if (newest.generation > generation || !newest.end.empty()) return newest;

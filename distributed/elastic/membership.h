@@ -62,7 +62,7 @@ class Membership {
   /// Adds a list without `worker`, unless the newest one has no such worker already. Returns the newest list.
   Members remove(int worker, const std::string& cause);
   /// The first cause with which remove() was called for the worker; "" if there is none.
-  std::string cause_of(int worker);
+  std::string cause_of(int worker) { return store_->find(cause_key(worker)); }
   /// Adds a list with the same members, so that they meet again after a failure in which no worker died. Adds nothing
   /// if there is a list after `generation` already. Returns the newest list.
   Members renew(int64_t generation);

@@ -1,15 +1,41 @@
 #include <gradus/distributed/launcher/job.h>
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
 
 #include <gradus/core/error.h>
 #include <gradus/distributed/comm/process_group.h>
 
 namespace gradus::dist {
 namespace {
+
+/// The children of this process.
+std::set<pid_t> children() {
+  std::set<pid_t> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const pid_t pid = std::atoi(entry.path().filename().c_str());
+    std::string line;
+    if (pid <= 0 || !std::getline(std::ifstream(entry.path() / "stat"), line)) continue;
+    pid_t parent = 0;  // in "pid (name) state parent …", where the name may contain anything
+    if (std::sscanf(line.c_str() + line.rfind(')') + 1, " %*c %d", &parent) == 1 && parent == getpid())
+      found.insert(pid);
+  }
+  return found;
+}
 
 /// Opens standard descriptors that are closed. Otherwise a pipe could get such a number and be mistaken for stdout.
 void reserve_standard_descriptors() {
@@ -38,8 +64,7 @@ void check_options(const LaunchOptions& options) {
   check_range("--nnodes", options.nodes, 1, kMaxRanks / options.processes,
               ", with which a job has the largest number of ranks");
   check_range("--grace", options.grace.count(), 0, kLongestWait.count(), ", in milliseconds");
-  GRADUS_CHECK(0 <= options.node_rank && options.node_rank < options.nodes, ValueError, "--node-rank is ",
-               options.node_rank, ", not 0 to ", options.nodes - 1);
+  check_range("--node-rank", options.node_rank, 0, options.nodes - 1);
   GRADUS_CHECK(options.nodes == 1 || options.rendezvous, ValueError,
                "several nodes need an address at which to meet: --rdzv host:port");
   GRADUS_CHECK(options.nodes == 1 || options.rendezvous->port != 0, ValueError,
@@ -54,12 +79,50 @@ void reserve_descriptors(const LaunchOptions& options) {
   constexpr size_t kOwn = 64;
   const auto processes = static_cast<size_t>(options.processes + options.spares);
   const size_t needed = kOwn + processes * (options.log_directory.empty() ? 2 : 3);
-  GRADUS_CHECK(needed <= descriptor_limit() || (raise_descriptor_limit() && needed <= descriptor_limit()), CommError,
-               "the output of ", processes, " processes takes ", needed, " descriptors, and this process may have ",
-               descriptor_limit(), " (ulimit -n)");
+  GRADUS_CHECK(may_have_descriptors(needed), CommError, "the output of ", processes, " processes takes ", needed,
+               " descriptors, and this process may have ", descriptor_limit(), " (ulimit -n)");
 }
 
 }  // namespace
+
+GuardProcess::GuardProcess() {
+  int ends[2];
+  GRADUS_CHECK(pipe2(ends, O_CLOEXEC) == 0, CommError, "cannot make a pipe: ", std::strerror(errno));
+  pipe_ = FileDescriptor(ends[1]);
+  const FileDescriptor read_end(ends[0]);
+  pid_ = fork();
+  GRADUS_CHECK(pid_ >= 0, CommError, "cannot start a process: ", std::strerror(errno));
+  // Both processes do this, because either may run first. Signals to the launcher's group then do not reach the guard.
+  setpgid(pid_, pid_);
+  if (pid_ != 0) return;
+  pipe_.reset();
+  std::vector<pid_t> groups;
+  pid_t group = 0;
+  while (read(read_end.number(), &group, sizeof group) == sizeof group) {
+    if (group > 0) groups.push_back(group);
+    else std::erase(groups, -group);
+  }
+  for (pid_t left : groups) killpg(left, SIGKILL);
+  _exit(0);
+}
+
+GuardProcess::~GuardProcess() {
+  pipe_.reset();
+  waitpid(pid_, nullptr, 0);
+}
+
+void GuardProcess::tell(pid_t group) {
+  [[maybe_unused]] const ssize_t told = write(pipe_.number(), &group, sizeof group);
+}
+
+Orphans::Orphans() : others_(children()) { prctl(PR_SET_CHILD_SUBREAPER, 1); }
+
+bool Orphans::kill_all() const {
+  std::set<pid_t> orphans = children();
+  for (pid_t other : others_) orphans.erase(other);
+  for (pid_t orphan : orphans) kill(orphan, SIGKILL);
+  return !orphans.empty();
+}
 
 Job::Job(const LaunchOptions& options) : options(options) {
   check_options(options);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <gradus/distributed/comm/deadline.h>
-#include <gradus/distributed/comm/socket.h>
+#include <gradus/distributed/comm/tcp/socket.h>
 
 namespace gradus::dist {
 

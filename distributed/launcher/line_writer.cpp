@@ -14,7 +14,7 @@
 #include <thread>
 
 #include <gradus/core/error.h>
-#include <gradus/distributed/comm/socket.h>
+#include <gradus/distributed/comm/tcp/socket.h>
 
 namespace gradus::dist {
 

@@ -30,11 +30,9 @@ Outcome decode(const std::string& text) {
   return outcome;
 }
 
-std::string find(Store& store, const std::string& key) { return store.check({key}) ? store.get(key) : ""; }
-
 /// Sets `key` to `proposed` if it holds nothing, and returns what it holds then.
 std::optional<Outcome> settle(Store& store, const std::string& key, const std::optional<Outcome>& proposed) {
-  const std::string found = proposed ? store.compare_set(key, "", encode(*proposed)) : find(store, key);
+  const std::string found = proposed ? store.compare_set(key, "", encode(*proposed)) : store.find(key);
   return found.empty() ? std::nullopt : std::optional(decode(found));
 }
 
@@ -51,7 +49,7 @@ Nodes::Nodes(int node, int count, const Address& store, const Token& token, int 
 Nodes::~Nodes() {
   {
     const std::lock_guard lock(mutex_);
-    stopped_ = news_ = true;
+    stopped_ = woken_ = true;
   }
   wake_.notify_one();
   thread_.join();
@@ -59,30 +57,15 @@ Nodes::~Nodes() {
 
 void Nodes::failed(const Outcome& own) {
   const std::lock_guard lock(mutex_);
-  if (!own_ || (own_->restart && !own.restart)) own_ = own;
-  news_ = true;
+  if (!news_.own || (news_.own->restart && !own.restart)) news_.own = own;
+  woken_ = true;
   wake_.notify_one();
 }
 
 void Nodes::ended() {
   const std::lock_guard lock(mutex_);
-  ended_ = news_ = true;
+  news_.ended = woken_ = true;
   wake_.notify_one();
-}
-
-std::pair<std::optional<Outcome>, bool> Nodes::own() const {
-  const std::lock_guard lock(mutex_);
-  return {own_, ended_};
-}
-
-std::optional<Outcome> Nodes::failure() const {
-  const std::lock_guard lock(mutex_);
-  return failure_;
-}
-
-std::optional<Outcome> Nodes::outcome() const {
-  const std::lock_guard lock(mutex_);
-  return outcome_;
 }
 
 void Nodes::acknowledge() {
@@ -99,22 +82,22 @@ std::optional<Outcome> Nodes::settle_failure(Store& store, const std::optional<O
     failure = decode(store.compare_set(key, encode(*failure), encode(last)));
   }
   const std::lock_guard lock(mutex_);
-  if (failure && !failure_) eventfd_write(changed(), 1);
-  return failure_ = failure;
+  if (failure && !news_.failure) eventfd_write(changed(), 1);
+  return news_.failure = failure;
 }
 
 void Nodes::finish(const Outcome& outcome) {
   const std::lock_guard lock(mutex_);
-  if (outcome.code != 0) failure_ = outcome;
-  outcome_ = outcome;
+  if (outcome.code != 0) news_.failure = outcome;
+  news_.outcome = outcome;
   eventfd_write(changed(), 1);
 }
 
 void Nodes::run() {
   std::unique_ptr<TcpStore> store;
-  while (!outcome()) {
-    const auto [failure, ended] = own();
-    if ((failure || ended) && !patience_) patience_.emplace(failure || this->failure() ? kSilence : kUntilJoined);
+  while (!news().outcome) {
+    const News now = news();
+    if ((now.own || now.ended) && !patience_) patience_.emplace(now.own || now.failure ? kSilence : kUntilJoined);
     try {
       if (!store) store = std::make_unique<TcpStore>(address_, token_, kNodeRequest);
       if (node_ == 0) lead(*store);
@@ -122,22 +105,22 @@ void Nodes::run() {
     } catch (const std::exception& error) {
       if (store || (patience_ && patience_->passed())) {
         const std::string lost = std::string("node 0 ") + (store ? "was lost: " : "cannot be reached: ") + error.what();
-        const Outcome cause = this->failure().value_or(failure.value_or(Outcome{1, lost}));
+        const Outcome cause = news().failure.value_or(now.own.value_or(Outcome{1, lost}));
         finish({cause.code, cause.cause});  // one node alone never restarts
       }
     }
     std::unique_lock lock(mutex_);
-    wake_.wait_for(lock, kBeat, [&] { return news_ || outcome_; });
+    wake_.wait_for(lock, kBeat, [&] { return woken_ || news_.outcome; });
     if (stopped_) return;
-    news_ = false;
+    woken_ = false;
   }
 }
 
 void Nodes::follow(Store& store) {
-  const auto [failure, ended] = own();
+  const News now = news();
   const std::string key = keys_ + "node/" + std::to_string(node_);
-  store.set(key, (ended ? "ended " : "running ") + std::to_string(++beat_));
-  settle_failure(store, failure);
+  store.set(key, (now.ended ? "ended " : "running ") + std::to_string(++beat_));
+  settle_failure(store, now.own);
   const std::optional<Outcome> outcome = settle(store, keys_ + "outcome", std::nullopt);
   if (!outcome) return;
   store.set(key, "left");
@@ -145,13 +128,14 @@ void Nodes::follow(Store& store) {
 }
 
 void Nodes::lead(Store& store) {
-  auto [failure, ended] = own();
-  bool all_ended = ended, all_told = true;
+  const News now = news();
+  std::optional<Outcome> failure = now.own;
+  bool all_ended = now.ended, all_told = true;
   std::string lost;
   for (size_t i = 0; i < others_.size(); ++i) {
     Other& other = others_[i];
     const std::string name = "node " + std::to_string(i + 1);
-    const std::string said = find(store, keys_ + "node/" + std::to_string(i + 1));
+    const std::string said = store.find(keys_ + "node/" + std::to_string(i + 1));
     if (said != other.said) other = {said, Deadline(kSilence)};
     const bool joined = !said.empty(), left = said == "left", silent = other.silence.passed();
     all_told = all_told && (left || silent);

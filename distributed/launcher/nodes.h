@@ -6,12 +6,11 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
-#include <gradus/distributed/comm/socket.h>
 #include <gradus/distributed/comm/store/tcp_store.h>
-#include <gradus/distributed/comm/token.h>
+#include <gradus/distributed/comm/tcp/socket.h>
+#include <gradus/distributed/comm/tcp/token.h>
 
 namespace gradus::dist {
 
@@ -44,11 +43,19 @@ class Nodes {
   void failed(const Outcome& own);
   /// Says that the ranks of this node have ended.
   void ended();
-  /// The first failure on any node, once it is known.
-  std::optional<Outcome> failure() const;
-  /// The outcome of all nodes, once all others know it as well or cannot be told. Node 0 serves the store until then.
-  std::optional<Outcome> outcome() const;
-  /// A descriptor that becomes readable when failure() or outcome() changes, until acknowledge().
+  /// What this node knows.
+  struct News {
+    std::optional<Outcome> own;      // the failure of this node's part of the job
+    std::optional<Outcome> failure;  // the first failure on any node
+    /// The outcome of all nodes, once all others know it as well or cannot be told. Node 0 serves the store until then.
+    std::optional<Outcome> outcome;
+    bool ended = false;  // whether the ranks of this node have ended
+  };
+  News news() const {
+    const std::lock_guard lock(mutex_);
+    return news_;
+  }
+  /// A descriptor that becomes readable when the failure or the outcome changes, until acknowledge().
   int changed() const { return changed_.number(); }
   void acknowledge();
 
@@ -66,8 +73,6 @@ class Nodes {
   /// `proposed` has no restart, neither has the failure.
   std::optional<Outcome> settle_failure(Store& store, const std::optional<Outcome>& proposed);
   void finish(const Outcome& outcome);
-  /// The failure of this node's part of the job, if any, and whether its ranks have ended.
-  std::pair<std::optional<Outcome>, bool> own() const;
 
   const int node_;
   const Address address_;
@@ -80,8 +85,8 @@ class Nodes {
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::optional<Outcome> own_, failure_, outcome_;
-  bool ended_ = false, news_ = false, stopped_ = false;
+  News news_;
+  bool woken_ = false, stopped_ = false;
   std::thread thread_;
 };
 

@@ -7,8 +7,7 @@
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/distributed/parallel/end_of_backward.h>
-#include <gradus/distributed/parallel/same_on_all_ranks.h>
+#include <gradus/distributed/parallel/wrapped_net.h>
 
 namespace gradus::dist {
 namespace {
@@ -36,15 +35,10 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, std::shared
                                           .compression = compression};
 
   check_same_on_all_ranks(*group_, module);
-  OrderedDict<std::string, Tensor> trained("Parameter");
-  const auto all = module.named_parameters();
-  for (const auto& item : all) {
-    if (!item.value().requires_grad()) continue;
-    trained.insert(item.key(), item.value());
-    parameters_.push_back(item.value());
-  }
+  const OrderedDict<std::string, Tensor> trained = trained_parameters(module);
+  parameters_ = trained.values();
   GRADUS_CHECK(!parameters_.empty(), ValueError, "no parameter of ", module.name(), " requires gradients");
-  for (const auto& item : all) broadcast_from_first(*group_, item.value().array());
+  for (const Tensor& parameter : module.parameters()) broadcast_from_first(*group_, parameter.array());
   gather_buffers(module.named_buffers());
   if (!options_.broadcast_buffers()) buffers_.clear();  // the first broadcast was enough
   reducer_.emplace(trained, group_, reducer_options);

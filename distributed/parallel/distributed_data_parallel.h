@@ -19,7 +19,7 @@
 
 #include <gradus/core/options.h>
 #include <gradus/distributed/parallel/reducer.h>
-#include <gradus/distributed/parallel/watched_net.h>
+#include <gradus/distributed/parallel/wrapped_net.h>
 #include <gradus/layers/module/module.h>
 
 namespace gradus::dist {

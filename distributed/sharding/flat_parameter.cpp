@@ -9,7 +9,7 @@
 #include <gradus/core/formulas/ceil_div.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/distributed/parallel/bucket_plan.h>
+#include <gradus/distributed/parallel/reducer.h>
 
 namespace gradus::dist {
 namespace {

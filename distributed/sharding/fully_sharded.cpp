@@ -8,8 +8,7 @@
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/distributed/parallel/end_of_backward.h>
-#include <gradus/distributed/parallel/same_on_all_ranks.h>
+#include <gradus/distributed/parallel/wrapped_net.h>
 #include <gradus/distributed/sharding/sharded_module.h>
 #include <gradus/optim/clip_grad.h>
 
@@ -52,7 +51,7 @@ void FullyShardedDataParallel::make_units(nn::Module& module) {
     return outer.name.empty() || inner.name.starts_with(outer.name + ".") || inner.name == outer.name;
   };
   std::map<const void*, std::string> names;
-  for (const auto& item : module.named_parameters()) names[item.value().data_ptr()] = item.key();
+  for (const auto& item : trained_parameters(module)) names[item->data_ptr()] = item.key();
   for (const auto& item : module.state_dict())
     if (const auto found = names.find(item.value().data_ptr()); found != names.end()) keys_[item.key()] = found->second;
   std::map<const void*, size_t> unit_of;
@@ -64,8 +63,7 @@ void FullyShardedDataParallel::make_units(nn::Module& module) {
     }
   std::vector<OrderedDict<std::string, Tensor>> parameters(units_.size(),
                                                            OrderedDict<std::string, Tensor>("Parameter"));
-  for (const auto& item : module.named_parameters())
-    if (item.value().requires_grad()) parameters[unit_of.at(item.value().impl())].insert(item.key(), item.value());
+  for (const auto& item : trained_parameters(module)) parameters[unit_of.at(item->impl())].insert(item.key(), *item);
 
   FlatParameterOptions options = {.keep_whole = options_.sharding_strategy() == ShardingStrategy::shard_grad_op,
                                   .dtype = options_.param_dtype(),
@@ -207,12 +205,6 @@ std::map<std::string, Array> on_cpu(const FlatParameter& flat, const Array& part
 
 }  // namespace
 
-bool FullyShardedDataParallel::is_sharded(const std::string& parameter) const {
-  return std::any_of(units_.begin(), units_.end(), [&](const Unit& unit) {
-    return unit.flat && std::ranges::find(unit.flat->names(), parameter) != unit.flat->names().end();
-  });
-}
-
 nn::StateDict FullyShardedDataParallel::full_state_dict() {
   const OpContext context("FullyShardedDataParallel::full_state_dict");
   std::map<std::string, Array> values;
@@ -221,9 +213,9 @@ nn::StateDict FullyShardedDataParallel::full_state_dict() {
   nn::StateDict state("Key");
   for (const auto& item : module_.state_dict()) {
     const auto key = keys_.find(item.key());
-    const auto found = key == keys_.end() ? values.end() : values.find(key->second);
-    const bool is_sharded = found != values.end();  // otherwise a frozen parameter or a buffer
-    state.insert(item.key(), Tensor(is_sharded ? found->second : ops::clone(ops::to_device(item->array(), Device()))));
+    const bool is_sharded = key != keys_.end();  // otherwise a frozen parameter or a buffer
+    state.insert(item.key(),
+                 Tensor(is_sharded ? values.at(key->second) : ops::clone(ops::to_device(item->array(), Device()))));
   }
   return state;
 }
@@ -249,8 +241,7 @@ void FullyShardedDataParallel::load_full_state_dict(const nn::StateDict& state) 
     ops::copy_into(unit.flat->shard().array(), unit.flat->part_like(arrays));
   }
   for (const auto& item : own)
-    if (const auto key = keys_.find(item.key()); key == keys_.end() || !is_sharded(key->second))  // frozen, or buffer
-      ops::copy_into(item->array(), state[item.key()].array());
+    if (!keys_.contains(item.key())) ops::copy_into(item->array(), state[item.key()].array());  // frozen, or buffer
 }
 
 std::vector<CheckpointEntry> FullyShardedDataParallel::checkpoint_entries() const {
@@ -258,8 +249,7 @@ std::vector<CheckpointEntry> FullyShardedDataParallel::checkpoint_entries() cons
   for (const Unit& unit : units_)
     if (unit.flat) entries.push_back({"unit." + unit.name, unit.flat->shard().array(), unit.flat->cut()});
   for (const auto& item : module_.state_dict())
-    if (const auto key = keys_.find(item.key()); key == keys_.end() || !is_sharded(key->second))  // frozen, or buffer
-      entries.push_back({"whole." + item.key(), item->array()});
+    if (!keys_.contains(item.key())) entries.push_back({"whole." + item.key(), item->array()});  // frozen, or buffer
   return entries;
 }
 

@@ -26,7 +26,7 @@
 #include <vector>
 
 #include <gradus/core/options.h>
-#include <gradus/distributed/parallel/watched_net.h>
+#include <gradus/distributed/parallel/wrapped_net.h>
 #include <gradus/distributed/sharding/flat_parameter.h>
 #include <gradus/distributed/sharding/sharded_checkpoint.h>
 #include <gradus/layers/module/module.h>
@@ -119,7 +119,6 @@ class FullyShardedDataParallel {
   void reduce(Unit& unit);
   void finish_reduce();  // of the unit reducing_, if there is one
   void finish_pass();
-  bool is_sharded(const std::string& parameter) const;
   std::vector<CheckpointEntry> checkpoint_entries() const;
   /// The next unit with parameters before (-1) or after (1) this one in forward; null if there is none.
   FlatParameter* neighbour(size_t unit, int step);
@@ -130,7 +129,7 @@ class FullyShardedDataParallel {
   Device device_;
   std::vector<Unit> units_;                  // the net's own unit first
   std::vector<size_t> order_;                // units in the order in which forward first reached them
-  std::map<std::string, std::string> keys_;  // parameters by key of the state dict; a parameter may have several keys
+  std::map<std::string, std::string> keys_;  // sharded parameters by key of the state dict; one may have several keys
   Unit* reducing_ = nullptr;
   bool in_pass_ = false;
   std::optional<WatchedNet> watched_;

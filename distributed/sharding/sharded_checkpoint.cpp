@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <map>
@@ -9,13 +10,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include <gradus/core/platform/file.h>
 #include <gradus/core/io/safetensors.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/platform/file.h>
-#include <gradus/distributed/sharding/state_entry.h>
 
 namespace gradus::dist {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Cut, size, length, dim, blocks, layout)
+
 namespace {
 
 using nlohmann::json;
@@ -78,8 +81,7 @@ class Reader {
       for (const auto& [name, cut] : index.at("tensors").items()) {
         std::optional<Cut>& read = cuts_[name];
         if (cut.is_null()) continue;
-        read = Cut{cut.at("size").get<int64_t>(), cut.at("length").get<int64_t>(), cut.at("dim").get<int>(),
-                   cut.at("blocks").get<int64_t>(), cut.at("layout").get<std::string>()};
+        read = cut.get<Cut>();
         // Without padding, a part is at most as long as the whole.
         GRADUS_CHECK(0 < read->length && read->length - 64 <= read->size && (read->size - 1) / ranks_ < read->length,
                      IoError, path, ": ", ranks_, " parts of ", read->length, " are not the ", read->size, " of '",
@@ -164,6 +166,13 @@ class Reader {
 
 }  // namespace
 
+std::optional<StateEntry> state_entry(const std::string& key) {
+  size_t parameter = 0;
+  int length = 0;
+  if (std::sscanf(key.c_str(), "state.%zu.%n", &parameter, &length) != 1 || length == 0) return std::nullopt;
+  return StateEntry{parameter, key.substr(static_cast<size_t>(length))};
+}
+
 void save_sharded_checkpoint(const std::string& folder, ProcessGroup& group, Device device,
                              std::vector<CheckpointEntry> entries, const optim::StateDict& state,
                              const std::vector<Tensor>& parameters) {
@@ -181,12 +190,7 @@ void save_sharded_checkpoint(const std::string& folder, ProcessGroup& group, Dev
   for (const auto& [name, array, cut] : entries) {
     if (cut || group.rank() == 0) own.emplace_back(name, array);
     json& described = index["tensors"][name];
-    if (cut)
-      described = {{"size", cut->size},
-                   {"length", cut->length},
-                   {"dim", cut->dim},
-                   {"blocks", cut->blocks},
-                   {"layout", cut->layout}};
+    if (cut) described = *cut;
   }
   write_on_all_ranks(group, device, [&] {
     std::filesystem::create_directories(folder);

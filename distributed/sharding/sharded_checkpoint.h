@@ -52,4 +52,13 @@ void load_sharded_checkpoint(const std::string& folder, int rank, const std::vec
                              const std::vector<Tensor>& parameters,
                              const std::function<void(const optim::StateDict&)>& load_state);
 
+/// The parts of a key of an optimizer's state dict: 3 and "exp_avg" for "state.3.exp_avg".
+struct StateEntry {
+  size_t parameter;
+  std::string name;
+};
+
+/// Finds the parameter to which an entry of a state dict belongs. Nothing for entries that belong to no parameter, such as "param_groups.0.lr".
+std::optional<StateEntry> state_entry(const std::string& key);
+
 }  // namespace gradus::dist

@@ -16,7 +16,6 @@
 #include <gradus/core/ops/shape.h>
 #include <gradus/core/ops/sort.h>
 #include <gradus/core/unary_ops.h>
-#include <gradus/distributed/sharding/part_of_draw.h>
 
 namespace gradus::nn {
 namespace {
@@ -74,13 +73,7 @@ int64_t inverse_of(int64_t m, int64_t rows) {
 
 }  // namespace
 
-ShardedEmbeddingImpl::ShardedEmbeddingImpl(const ShardedEmbeddingOptions& options, std::shared_ptr<ProcessGroup> group)
-    : options(options), group(std::move(group)) {
-  ShardedEmbeddingImpl::reset();
-}
-
 void ShardedEmbeddingImpl::reset() {
-  GRADUS_CHECK(group, ValueError, "ShardedEmbedding needs a process group");
   const int64_t rows = options.num_embeddings(), columns = options.embedding_dim();
   const bool hashes = options.placement() == RowPlacement::hash;
   GRADUS_CHECK(rows > 0 && columns > 0, ValueError, "ShardedEmbedding of ", rows, " rows with ", columns, " columns");

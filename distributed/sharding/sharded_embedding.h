@@ -60,9 +60,12 @@ struct RowGradients {
 /// The names of the parameter `weight_<rank>_of_<n>` (rows of this rank, embedding_dim) and the buffer
 /// `squares_<rank>_of_<n>` (rows of this rank) differ between ranks. DistributedDataParallel would overwrite all tables
 /// with rank 0's, so it refuses a net that contains them. Give it the rest of the net.
-class ShardedEmbeddingImpl : public Cloneable<ShardedEmbeddingImpl>, public dist::ShardedModule {
+class ShardedEmbeddingImpl : public detail::SharedLayer<ShardedEmbeddingImpl, ShardedEmbeddingOptions> {
  public:
-  ShardedEmbeddingImpl(const ShardedEmbeddingOptions& options, std::shared_ptr<dist::ProcessGroup> group);
+  ShardedEmbeddingImpl(const ShardedEmbeddingOptions& options, std::shared_ptr<dist::ProcessGroup> group)
+      : SharedLayer(options, std::move(group)) {
+    ShardedEmbeddingImpl::reset();
+  }
   void reset() override;
   Tensor forward(const Tensor& x);
 
@@ -86,8 +89,6 @@ class ShardedEmbeddingImpl : public Cloneable<ShardedEmbeddingImpl>, public dist
   std::vector<Part> parts() const override;
   std::vector<Tensor> part_gradients() const override;
 
-  ShardedEmbeddingOptions options;
-  std::shared_ptr<dist::ProcessGroup> group;
   Tensor weight, squares;
 
  private:

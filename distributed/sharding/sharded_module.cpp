@@ -5,6 +5,8 @@
 #include <set>
 
 #include <gradus/autograd/autograd.h>
+#include <gradus/core/parallel/parallel.h>
+#include <gradus/core/runtime/random.h>
 #include <gradus/optim/clip_grad.h>
 
 namespace gradus::dist {
@@ -50,6 +52,21 @@ Device device_of(const nn::Module& net) {
 
 std::vector<Tensor> parameters_of(const optim::Optimizer* optimizer) {
   return optimizer ? optimizer->parameters() : std::vector<Tensor>();
+}
+
+/// element(state, n) is element n of the draw for the whole matrix.
+template <class Element>
+void draw_part(const Tensor& part, int64_t whole_columns, int64_t first_column, const RowOf& row_of,
+               const Element& element) {
+  const RandomState state = default_generator().next();
+  const int64_t columns = part.size(1);
+  float* numbers = part.data_ptr<float>();
+  parallel_for(part.size(0), 64, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = row_of(i) * whole_columns + first_column;
+      for (int64_t j = 0; j < columns; ++j) numbers[i * columns + j] = element(state, static_cast<uint64_t>(first + j));
+    }
+  });
 }
 
 }  // namespace
@@ -105,6 +122,19 @@ void load_sharded(const std::string& folder, const nn::Module& net, const std::s
   std::function<void(const optim::StateDict&)> load_state;
   if (optimizer) load_state = [&](const optim::StateDict& state) { optimizer->load_state_dict(state); };
   load_sharded_checkpoint(folder, group->rank(), entries_of(net), parameters_of(optimizer), load_state);
+}
+
+void draw_uniform_part(const Tensor& part, int64_t whole_columns, int64_t first_column, const RowOf& row_of,
+                       double bound) {
+  draw_part(part, whole_columns, first_column, row_of, [&](const RandomState& state, uint64_t n) {
+    return random_uniform<float>(state.seed, state.offset, n, -bound, bound);
+  });
+}
+
+void draw_normal_part(const Tensor& part, const RowOf& row_of) {
+  draw_part(part, part.size(1), 0, row_of, [&](const RandomState& state, uint64_t n) {
+    return random_normal<float>(state.seed, state.offset, n, 0, 1);
+  });
 }
 
 }  // namespace gradus::dist

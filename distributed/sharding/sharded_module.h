@@ -7,8 +7,10 @@
 //   dist::save_sharded("checkpoint", *net, group, &optimizer);
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gradus/distributed/comm/process_group.h>
@@ -49,4 +51,34 @@ void save_sharded(const std::string& folder, const nn::Module& net, const std::s
 void load_sharded(const std::string& folder, const nn::Module& net, const std::shared_ptr<ProcessGroup>& group,
                   optim::Optimizer* optimizer = nullptr);
 
+// ---- Initial values ----
+// Every rank draws its part of what one process would draw for the whole weight, so that training begins with the same
+// numbers on any number of ranks, and no rank holds more than its part.
+
+/// The row of the whole matrix that is row i of this rank's part.
+using RowOf = std::function<int64_t(int64_t i)>;
+/// Fills `part` (rows, columns), float32 on the CPU, with its elements of one draw of the default generator from
+/// U(-bound, bound) for a whole matrix with `whole_columns`. The part has the columns from `first_column` on. The
+/// generator advances as it does for the whole matrix.
+void draw_uniform_part(const Tensor& part, int64_t whole_columns, int64_t first_column, const RowOf& row_of,
+                       double bound);
+/// Draws whole rows from N(0, 1), as nn::Embedding does.
+void draw_normal_part(const Tensor& part, const RowOf& row_of);
+
 }  // namespace gradus::dist
+
+namespace gradus::nn::detail {
+
+/// The common part of layers that the ranks of a group share. Their constructors call reset().
+template <class Layer, class Options>
+struct SharedLayer : Cloneable<Layer>, dist::ShardedModule {
+  SharedLayer(const Options& options_, std::shared_ptr<dist::ProcessGroup> group_)
+      : options(options_), group(std::move(group_)) {
+    GRADUS_CHECK(group, ValueError, "a layer that several ranks share needs a process group");
+  }
+
+  Options options;
+  std::shared_ptr<dist::ProcessGroup> group;
+};
+
+}  // namespace gradus::nn::detail

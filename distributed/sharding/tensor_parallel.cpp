@@ -5,17 +5,16 @@
 #include <limits>
 
 #include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/nn/sequence.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/index.h>
-#include <gradus/autograd/ops/linear_algebra.h>
 #include <gradus/autograd/ops/nn/loss.h>
+#include <gradus/autograd/ops/linear_algebra.h>
 #include <gradus/autograd/ops/nn/norm.h>
-#include <gradus/autograd/ops/nn/sequence.h>
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/shape.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/distributed/sharding/part_of_draw.h>
 #include <gradus/layers/module/init.h>
 
 namespace gradus::dist {
@@ -178,7 +177,6 @@ namespace {
 
 /// Each rank's part of `count` things.
 int64_t equal_part(int64_t count, const char* of_what, const std::shared_ptr<dist::ProcessGroup>& group) {
-  GRADUS_CHECK(group, ValueError, "a tensor-parallel layer needs a process group");
   GRADUS_CHECK(count > 0 && count % group->size() == 0, ValueError, count, " ", of_what,
                " cannot be shared equally by ", group->size(), " ranks");
   return count / group->size();
@@ -205,12 +203,6 @@ Tensor sum_of_ranks(const Tensor& y, std::optional<int64_t> sequence_dim,
 
 }  // namespace
 
-ColumnParallelLinearImpl::ColumnParallelLinearImpl(const ColumnParallelLinearOptions& options,
-                                                   std::shared_ptr<dist::ProcessGroup> group)
-    : options(options), group(std::move(group)) {
-  ColumnParallelLinearImpl::reset();
-}
-
 void ColumnParallelLinearImpl::reset() {
   const int64_t in = options.in_features(), own = equal_part(options.out_features(), "output features", group);
   GRADUS_CHECK(in > 0, ValueError, "ColumnParallelLinear of ", in, " input features");
@@ -233,12 +225,6 @@ std::vector<dist::ShardedModule::Part> ColumnParallelLinearImpl::parts() const {
   std::vector<Part> parts = {{"weight", "weight", rows}};
   if (bias.defined()) parts.push_back({"bias", "bias", rows});
   return parts;
-}
-
-RowParallelLinearImpl::RowParallelLinearImpl(const RowParallelLinearOptions& options,
-                                             std::shared_ptr<dist::ProcessGroup> group)
-    : options(options), group(std::move(group)) {
-  RowParallelLinearImpl::reset();
 }
 
 void RowParallelLinearImpl::reset() {
@@ -265,12 +251,6 @@ std::vector<dist::ShardedModule::Part> RowParallelLinearImpl::parts() const {
   return {{"weight", "weight", {.size = in, .length = in / group->size(), .dim = 1}}};
 }
 
-VocabParallelEmbeddingImpl::VocabParallelEmbeddingImpl(const VocabParallelEmbeddingOptions& options,
-                                                       std::shared_ptr<dist::ProcessGroup> group)
-    : options(options), group(std::move(group)) {
-  VocabParallelEmbeddingImpl::reset();
-}
-
 void VocabParallelEmbeddingImpl::reset() {
   const int64_t own = equal_part(options.num_embeddings(), "rows of an embedding", group);
   GRADUS_CHECK(options.embedding_dim() > 0, ValueError, "an embedding of ", options.embedding_dim(), " columns");
@@ -289,12 +269,6 @@ Tensor VocabParallelEmbeddingImpl::forward(const Tensor& indices) {
 
 std::vector<dist::ShardedModule::Part> VocabParallelEmbeddingImpl::parts() const {
   return {{"weight", "weight", {.size = options.num_embeddings(), .length = weight.size(0)}}};
-}
-
-ParallelSelfAttentionImpl::ParallelSelfAttentionImpl(const ParallelSelfAttentionOptions& options,
-                                                     std::shared_ptr<dist::ProcessGroup> group)
-    : options(options), group(std::move(group)) {
-  ParallelSelfAttentionImpl::reset();
 }
 
 void ParallelSelfAttentionImpl::reset() {
@@ -327,13 +301,6 @@ std::vector<dist::ShardedModule::Part> ParallelSelfAttentionImpl::parts() const 
   std::vector<Part> parts = {{"in_proj_weight", "in_proj_weight", heads}};
   if (in_proj_bias.defined()) parts.push_back({"in_proj_bias", "in_proj_bias", heads});
   return parts;
-}
-
-SequenceParallelLayerNormImpl::SequenceParallelLayerNormImpl(const LayerNormOptions& options,
-                                                             std::shared_ptr<dist::ProcessGroup> group)
-    : options(options), group(std::move(group)) {
-  GRADUS_CHECK(this->group, ValueError, "a tensor-parallel layer needs a process group");
-  SequenceParallelLayerNormImpl::reset();
 }
 
 void SequenceParallelLayerNormImpl::reset() {

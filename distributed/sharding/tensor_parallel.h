@@ -77,14 +77,15 @@ struct ColumnParallelLinearOptions {
 /// A Linear whose outputs are divided among the ranks: maps x (…, in) to y (…, out / n), or to (…, out) with
 /// gather_output. The parameters `weight` (out / n, in) and `bias` (out / n) are the rows of Linear's from rank * out /
 /// n on.
-struct ColumnParallelLinearImpl : Cloneable<ColumnParallelLinearImpl>, dist::ShardedModule {
-  ColumnParallelLinearImpl(const ColumnParallelLinearOptions& options, std::shared_ptr<dist::ProcessGroup> group);
+struct ColumnParallelLinearImpl : detail::SharedLayer<ColumnParallelLinearImpl, ColumnParallelLinearOptions> {
+  ColumnParallelLinearImpl(const ColumnParallelLinearOptions& options, std::shared_ptr<dist::ProcessGroup> group)
+      : SharedLayer(options, std::move(group)) {
+    ColumnParallelLinearImpl::reset();
+  }
   void reset() override;
   Tensor forward(const Tensor& x);
   std::vector<Part> parts() const override;
 
-  ColumnParallelLinearOptions options;
-  std::shared_ptr<dist::ProcessGroup> group;
   Tensor weight, bias;
 };
 GRADUS_MODULE(ColumnParallelLinear);
@@ -104,14 +105,15 @@ struct RowParallelLinearOptions {
 /// A Linear whose inputs are divided among the ranks: maps x (…, in / n), or (…, in) without input_is_parallel, to (…,
 /// out), the sum of all ranks' products. The parameter `weight` (out, in / n) has the columns of Linear's from rank *
 /// in / n on. `bias` (out) is whole on every rank.
-struct RowParallelLinearImpl : Cloneable<RowParallelLinearImpl>, dist::ShardedModule {
-  RowParallelLinearImpl(const RowParallelLinearOptions& options, std::shared_ptr<dist::ProcessGroup> group);
+struct RowParallelLinearImpl : detail::SharedLayer<RowParallelLinearImpl, RowParallelLinearOptions> {
+  RowParallelLinearImpl(const RowParallelLinearOptions& options, std::shared_ptr<dist::ProcessGroup> group)
+      : SharedLayer(options, std::move(group)) {
+    RowParallelLinearImpl::reset();
+  }
   void reset() override;
   Tensor forward(const Tensor& x);
   std::vector<Part> parts() const override;
 
-  RowParallelLinearOptions options;
-  std::shared_ptr<dist::ProcessGroup> group;
   Tensor weight, bias;
 };
 GRADUS_MODULE(RowParallelLinear);
@@ -128,14 +130,15 @@ struct VocabParallelEmbeddingOptions {
 /// An Embedding whose rows are divided among the ranks, with `weight` (num_embeddings / n, embedding_dim). Maps int64
 /// or int32 indices (…), the same on all ranks, to (…, embedding_dim), the sum of what all ranks find. An index outside
 /// of the table is an IndexError on the CPU, and gives zeros on other devices.
-struct VocabParallelEmbeddingImpl : Cloneable<VocabParallelEmbeddingImpl>, dist::ShardedModule {
-  VocabParallelEmbeddingImpl(const VocabParallelEmbeddingOptions& options, std::shared_ptr<dist::ProcessGroup> group);
+struct VocabParallelEmbeddingImpl : detail::SharedLayer<VocabParallelEmbeddingImpl, VocabParallelEmbeddingOptions> {
+  VocabParallelEmbeddingImpl(const VocabParallelEmbeddingOptions& options, std::shared_ptr<dist::ProcessGroup> group)
+      : SharedLayer(options, std::move(group)) {
+    VocabParallelEmbeddingImpl::reset();
+  }
   void reset() override;
   Tensor forward(const Tensor& indices);
   std::vector<Part> parts() const override;
 
-  VocabParallelEmbeddingOptions options;
-  std::shared_ptr<dist::ProcessGroup> group;
   Tensor weight;
 };
 GRADUS_MODULE(VocabParallelEmbedding);
@@ -153,14 +156,15 @@ struct ParallelSelfAttentionOptions {
 /// shape. A boolean mask (L, L) permits attention where it is true, and a floating-point mask is added. The parameters
 /// `in_proj_weight` (3 E / n, E) and `in_proj_bias` (3 E / n) are the rows of MultiheadAttention's for the queries,
 /// keys and values of this rank's heads. `out_proj` is a RowParallelLinear.
-struct ParallelSelfAttentionImpl : Cloneable<ParallelSelfAttentionImpl>, dist::ShardedModule {
-  ParallelSelfAttentionImpl(const ParallelSelfAttentionOptions& options, std::shared_ptr<dist::ProcessGroup> group);
+struct ParallelSelfAttentionImpl : detail::SharedLayer<ParallelSelfAttentionImpl, ParallelSelfAttentionOptions> {
+  ParallelSelfAttentionImpl(const ParallelSelfAttentionOptions& options, std::shared_ptr<dist::ProcessGroup> group)
+      : SharedLayer(options, std::move(group)) {
+    ParallelSelfAttentionImpl::reset();
+  }
   void reset() override;
   Tensor forward(const Tensor& x, const Tensor& mask = {});
   std::vector<Part> parts() const override;
 
-  ParallelSelfAttentionOptions options;
-  std::shared_ptr<dist::ProcessGroup> group;
   Tensor in_proj_weight, in_proj_bias;
   RowParallelLinear out_proj{nullptr};
 };
@@ -168,13 +172,15 @@ GRADUS_MODULE(ParallelSelfAttention);
 
 /// LayerNorm of activations that are divided along the sequence. `weight` and `bias` are whole on every rank, and their
 /// gradients are summed over the ranks.
-struct SequenceParallelLayerNormImpl : Cloneable<SequenceParallelLayerNormImpl> {
-  SequenceParallelLayerNormImpl(const LayerNormOptions& options, std::shared_ptr<dist::ProcessGroup> group);
+struct SequenceParallelLayerNormImpl : detail::SharedLayer<SequenceParallelLayerNormImpl, LayerNormOptions> {
+  SequenceParallelLayerNormImpl(const LayerNormOptions& options, std::shared_ptr<dist::ProcessGroup> group)
+      : SharedLayer(options, std::move(group)) {
+    SequenceParallelLayerNormImpl::reset();
+  }
   void reset() override;
   Tensor forward(const Tensor& x);
+  std::vector<Part> parts() const override { return {}; }
 
-  LayerNormOptions options;
-  std::shared_ptr<dist::ProcessGroup> group;
   Tensor weight, bias;
 };
 GRADUS_MODULE(SequenceParallelLayerNorm);

@@ -6,23 +6,13 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/distributed/sharding/state_entry.h>
 
 namespace gradus::dist {
-namespace {
-
-OrderedDict<std::string, Tensor> trained(const nn::Module& module) {
-  OrderedDict<std::string, Tensor> parameters("Parameter");
-  for (const auto& item : module.named_parameters())
-    if (item.value().requires_grad()) parameters.insert(item.key(), item.value());
-  return parameters;
-}
-
-}  // namespace
 
 ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(nn::Module& module, std::shared_ptr<ProcessGroup> group,
                                                  const Make& make)
-    : module_(module), flat_(trained(module), std::move(group), {.keep_whole = true}), parts_(flat_.own_parts()),
+    : module_(module), flat_(trained_parameters(module), std::move(group), {.keep_whole = true}),
+      parts_(flat_.own_parts()),
       watched_(module, {.wrapper = "ZeroRedundancyOptimizer", .may_freeze = true, .may_move = true}) {
   if (parts_.empty()) parts_.push_back({0, 0, 0, 0});
   for (const FlatParameter::OwnPart& part : parts_) {

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include <gradus/distributed/parallel/watched_net.h>
+#include <gradus/distributed/parallel/wrapped_net.h>
 #include <gradus/distributed/sharding/flat_parameter.h>
 #include <gradus/layers/module/module.h>
 #include <gradus/optim/optimizer.h>

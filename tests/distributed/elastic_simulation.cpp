@@ -8,6 +8,7 @@
 #include <thread>
 
 #include <gradus/core/error.h>
+#include <gradus/distributed/comm/host_group.h>
 
 namespace gradus::test {
 
@@ -25,19 +26,6 @@ void stay_on(int core) {
 
 /// A virtual time that is longer than all deadlines of a job together.
 constexpr Milliseconds kForEver = std::chrono::hours(24 * 365);
-
-class DoneWork final : public dist::Work {
- public:
-  explicit DoneWork(uint64_t sequence) : sequence_(sequence) {}
-  uint64_t sequence() const override { return sequence_; }
-  bool is_completed() const override { return true; }
-  dist::CommStatus status() const override { return {}; }
-  void wait() const override {}
-  bool wait(Milliseconds) const override { return true; }
-
- private:
-  const uint64_t sequence_;
-};
 
 }  // namespace
 
@@ -229,7 +217,9 @@ dist::ProcessGroup::WorkPtr SimulatedGroup::submit(const dist::Collective& call,
       break;
     default: throw CommError("a simulated group does no " + name);
   }
-  return std::make_shared<DoneWork>(number);
+  const auto work = std::make_shared<dist::HostWork>(number);
+  work->finish({});
+  return work;
 }
 
 }  // namespace gradus::test

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -107,35 +108,15 @@ class SimulatedStore final : public dist::Store {
   SimulatedStore(Simulation& simulation, std::shared_ptr<dist::StoreTable> table)
       : simulation_(simulation), table_(std::move(table)) {}
 
-  using Store::get;
-  using Store::wait;
-  void set(const std::string& key, std::string_view value) override {
-    simulation_.point("set " + key);
-    table_->set(key, value);
+  dist::StoreAnswer ask(dist::StoreRequest request) override {
+    constexpr const char* kNames[] = {"set", "get", "wait", "check", "add", "compare_set", "delete_key", "num_keys"};
+    const auto kind = static_cast<size_t>(request.kind) - static_cast<size_t>(dist::StoreMessage::set);
+    simulation_.point(std::string(kNames[kind]) + (request.keys.empty() ? "" : " " + request.keys[0]));
+    std::optional<dist::StoreAnswer> answer = table_->carry_out(request);
+    if (!answer && !simulation_.wait([&] { return table_->missing(request.keys).empty(); }, request.timeout))
+      dist::detail::fail_to_find(table_->missing(request.keys), request.timeout);
+    return answer ? *answer : *table_->carry_out(request);
   }
-  std::string get(const std::string& key, dist::Milliseconds timeout) override {
-    wait({key}, timeout);
-    return *table_->find(key);
-  }
-  void wait(const std::vector<std::string>& keys, dist::Milliseconds timeout) override {
-    simulation_.point("wait " + keys.at(0));
-    if (!simulation_.wait([&] { return table_->missing(keys).empty(); }, timeout))
-      dist::detail::fail_to_find(table_->missing(keys), timeout);
-  }
-  bool check(const std::vector<std::string>& keys) override {
-    simulation_.point("check " + keys.at(0));
-    return table_->missing(keys).empty();
-  }
-  int64_t add(const std::string& key, int64_t amount) override {
-    simulation_.point("add " + key);
-    return table_->add(key, amount);
-  }
-  std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired) override {
-    simulation_.point("compare_set " + key);
-    return table_->compare_set(key, expected, desired);
-  }
-  bool delete_key(const std::string& key) override { return table_->erase(key); }
-  int64_t num_keys() override { return table_->size(); }
 
  private:
   Simulation& simulation_;

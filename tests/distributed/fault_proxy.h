@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include <gradus/distributed/comm/socket.h>
 #include <gradus/distributed/comm/store/store.h>
+#include <gradus/distributed/comm/tcp/socket.h>
 #include <gradus/tests/distributed/ranks.h>
 
 namespace gradus::test {

@@ -208,7 +208,8 @@ TEST_CASE("variables that are missing or wrong are named", "[init]") {
     CHECK_THAT(message({{"GRADUS_STORE", store}}), contains("the variable GRADUS_STORE: '" + std::string(store) + "'"));
   CHECK_THAT(message({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), contains("RANK is 2, but WORLD_SIZE is 2"));
   CHECK_THAT(message({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}}), contains("MASTER_PORT is not set"));
-  CHECK_THAT(message({{"MASTER_ADDR", "a"}, {"MASTER_PORT", "65536"}}), contains("not the number of a port"));
+  CHECK_THAT(message({{"MASTER_ADDR", "a"}, {"MASTER_PORT", "65536"}}),
+             contains("MASTER_PORT is '65536', not a number from 1 to 65535"));
   const Environment no_place({{"RANK", "0"}, {"WORLD_SIZE", "2"}});
   CHECK(!job_environment().store);
   CHECK_THROWS_WITH(init_process_group(),

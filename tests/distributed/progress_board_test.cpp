@@ -1,7 +1,7 @@
 // What ranks tell each other through a store.
 #include <thread>
 
-#include <gradus/distributed/comm/progress_board.h>
+#include <gradus/distributed/comm/store/progress_board.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 

@@ -5,7 +5,7 @@
 
 #include <gradus/autograd/diagnosis/gradcheck.h>
 #include <gradus/distributed/comm/local/recording_group.h>
-#include <gradus/distributed/sharding/mesh.h>
+#include <gradus/distributed/comm/process_group.h>
 #include <gradus/distributed/sharding/tensor_parallel.h>
 #include <gradus/tests/compare.h>
 #include <gradus/tests/distributed/ranks.h>

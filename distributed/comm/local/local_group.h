@@ -9,7 +9,7 @@
 #include <mutex>
 #include <vector>
 
-#include <gradus/distributed/comm/transport_group.h>
+#include <gradus/distributed/comm/host_group.h>
 
 namespace gradus::dist {
 

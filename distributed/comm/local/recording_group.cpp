@@ -4,22 +4,10 @@
 
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/runtime/recorded_memory.h>
+#include <gradus/distributed/comm/host_group.h>
 
 namespace gradus::dist {
 namespace {
-
-class DoneWork final : public Work {
- public:
-  explicit DoneWork(uint64_t sequence) : sequence_(sequence) {}
-  uint64_t sequence() const override { return sequence_; }
-  bool is_completed() const override { return true; }
-  CommStatus status() const override { return {}; }
-  void wait() const override {}
-  bool wait(Milliseconds) const override { return true; }
-
- private:
-  const uint64_t sequence_;
-};
 
 /// Copies part `from` of x to part `to` of y, unless they are the same memory or the step is being recorded.
 void copy_part(const Array& x, int64_t from, const Array& y, int64_t to, size_t bytes) {
@@ -74,7 +62,9 @@ ProcessGroup::WorkPtr RecordingGroup::submit(const Collective& call, const Array
     case barrier: break;
     default: GRADUS_FAIL(CommError, "a RecordingGroup does not support ", name(kind));
   }
-  return std::make_shared<DoneWork>(numbered.descriptor.sequence);
+  const auto work = std::make_shared<HostWork>(numbered.descriptor.sequence);
+  work->finish({});
+  return work;
 }
 
 }  // namespace gradus::dist

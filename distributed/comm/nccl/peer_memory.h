@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <gradus/distributed/comm/deadline.h>
-#include <gradus/distributed/comm/nccl/peer_kernels.h>
+#include <gradus/distributed/comm/nccl/reduce_kernels.h>
 #include <gradus/distributed/comm/store/store.h>
 
 namespace gradus::dist {

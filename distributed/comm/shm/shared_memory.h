@@ -7,7 +7,7 @@
 #include <string>
 
 #include <gradus/distributed/comm/deadline.h>
-#include <gradus/distributed/comm/socket.h>
+#include <gradus/distributed/comm/tcp/socket.h>
 
 namespace gradus::dist {
 

@@ -68,13 +68,13 @@ class ShmGroup final : public HostGroup {
   /// Does all_reduce() and reduce().
   void all_reduce(const Collective& call, Arrays arrays, const Deadline& deadline);
   void all_reduce_in_place(const Collective& call, const Deadline& deadline);
-  void reduce_scatter(const Collective& call, const Deadline& deadline);
-  void all_gather(const Collective& call, const Deadline& deadline);
-  void broadcast(const Collective& call, const Deadline& deadline);
-  void scatter(const Collective& call, const Deadline& deadline);
+  /// Does broadcast(), gather() and all_gather(): ranks show what they have, and all that receive copy it.
+  void exchange_whole(const Collective& call, const Deadline& deadline);
   /// The length of the longest part that any rank sends another. Throws if two ranks disagree about a length.
   size_t longest_part(const Collective& call, const Deadline& deadline);
-  void all_to_all(const Collective& call, const Deadline& deadline);
+  /// Does scatter(), reduce_scatter(), all_to_all() and its forms with parts of different lengths: ranks show a part for
+  /// each rank, and every rank copies or sums the parts for it.
+  void exchange_parts(const Collective& call, const Deadline& deadline);
   void send(const Collective& call, const Deadline& deadline);
   void receive(const Collective& call, const Deadline& deadline);
 

@@ -71,53 +71,66 @@ bool StoreTable::erase(const std::string& key) {
   return true;
 }
 
-void HashStore::set(const std::string& key, std::string_view value) {
-  const std::lock_guard lock(mutex_);
-  table_.set(key, value);
-  changed_.notify_all();
+std::optional<StoreAnswer> StoreTable::carry_out(const StoreRequest& request) {
+  StoreAnswer answer;
+  switch (request.kind) {
+    case StoreMessage::set: set(request.keys[0], request.value); break;
+    case StoreMessage::get:
+    case StoreMessage::wait:
+      if (!missing(request.keys).empty()) return std::nullopt;
+      if (request.kind == StoreMessage::get) answer.text = *find(request.keys[0]);
+      break;
+    case StoreMessage::check: answer.number = missing(request.keys).empty(); break;
+    case StoreMessage::add: answer.number = add(request.keys[0], request.amount); break;
+    case StoreMessage::compare_set: answer.text = compare_set(request.keys[0], request.expected, request.value); break;
+    case StoreMessage::delete_key: answer.number = erase(request.keys[0]); break;
+    case StoreMessage::num_keys: answer.number = static_cast<int64_t>(values_.size()); break;
+    default: GRADUS_FAIL(CommError, "not a request");
+  }
+  return answer;
 }
 
-std::string HashStore::get(const std::string& key, Milliseconds timeout) {
+StoreAnswer HashStore::ask(StoreRequest request) {
   std::unique_lock lock(mutex_);
-  const std::string* value = nullptr;
-  if (!changed_.wait_for(lock, bounded(timeout), [&] { return (value = table_.find(key)) != nullptr; }))
-    detail::fail_to_find({key}, timeout);
-  return *value;
-}
-
-void HashStore::wait(const std::vector<std::string>& keys, Milliseconds timeout) {
-  std::unique_lock lock(mutex_);
-  if (!changed_.wait_for(lock, bounded(timeout), [&] { return table_.missing(keys).empty(); }))
-    detail::fail_to_find(table_.missing(keys), timeout);
-}
-
-bool HashStore::check(const std::vector<std::string>& keys) {
-  const std::lock_guard lock(mutex_);
-  return table_.missing(keys).empty();
-}
-
-int64_t HashStore::add(const std::string& key, int64_t amount) {
-  const std::lock_guard lock(mutex_);
-  const int64_t sum = table_.add(key, amount);
+  std::optional<StoreAnswer> answer;
+  if (!changed_.wait_for(lock, bounded(request.timeout),
+                         [&] { return (answer = table_.carry_out(request)).has_value(); }))
+    detail::fail_to_find(table_.missing(request.keys), request.timeout);
   changed_.notify_all();
-  return sum;
+  return *std::move(answer);
 }
 
-std::string HashStore::compare_set(const std::string& key, std::string_view expected, std::string_view desired) {
-  const std::lock_guard lock(mutex_);
-  std::string value = table_.compare_set(key, expected, desired);
-  changed_.notify_all();
-  return value;
+void Store::set(const std::string& key, std::string_view value) {
+  ask({.kind = StoreMessage::set, .keys = {key}, .value = std::string(value)});
 }
 
-bool HashStore::delete_key(const std::string& key) {
-  const std::lock_guard lock(mutex_);
-  return table_.erase(key);
+std::string Store::get(const std::string& key, Milliseconds timeout) {
+  return ask({.kind = StoreMessage::get, .keys = {key}, .timeout = timeout}).text;
 }
 
-int64_t HashStore::num_keys() {
-  const std::lock_guard lock(mutex_);
-  return table_.size();
+void Store::wait(const std::vector<std::string>& keys, Milliseconds timeout) {
+  ask({.kind = StoreMessage::wait, .keys = keys, .timeout = timeout});
 }
+
+bool Store::check(const std::vector<std::string>& keys) {
+  return ask({.kind = StoreMessage::check, .keys = keys}).number != 0;
+}
+
+int64_t Store::add(const std::string& key, int64_t amount) {
+  return ask({.kind = StoreMessage::add, .keys = {key}, .amount = amount}).number;
+}
+
+std::string Store::compare_set(const std::string& key, std::string_view expected, std::string_view desired) {
+  StoreRequest request{.kind = StoreMessage::compare_set, .keys = {key}};
+  request.value = desired;
+  request.expected = expected;
+  return ask(std::move(request)).text;
+}
+
+bool Store::delete_key(const std::string& key) {
+  return ask({.kind = StoreMessage::delete_key, .keys = {key}}).number != 0;
+}
+
+int64_t Store::num_keys() { return ask({.kind = StoreMessage::num_keys}).number; }
 
 }  // namespace gradus::dist

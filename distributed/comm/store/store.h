@@ -1,9 +1,9 @@
-// A small key-value table through which the processes of a job find each other, as c10d::Store.
+// A small key-value table through which the processes of a job find each other, as c10d::Store. Every call is a
+// StoreRequest, so a kind of store is only a way to get requests to a StoreTable.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
-#include <initializer_list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <gradus/distributed/comm/deadline.h>
-#include <gradus/distributed/comm/socket.h>
+#include <gradus/distributed/comm/tcp/socket.h>
 
 namespace gradus::dist {
 
@@ -28,6 +28,50 @@ struct StoreLimits {
   size_t strangers = most_strangers();
 };
 
+/// Type of a frame between a TcpStore and its server. The comments describe the payload.
+enum class StoreMessage : uint8_t {
+  challenge = 1,  // server: s, 32 bytes
+  proof,          // client: c, 32 bytes, and its proof, 32 bytes
+  welcome,        // server: its proof, 32 bytes
+  set,            // key, value
+  get,            // timeout in ms, key
+  wait,           // timeout in ms, keys
+  check,          // keys
+  add,            // key, amount as int64
+  compare_set,    // key, expected, desired
+  delete_key,     // key
+  num_keys,       // nothing
+  done,           // server: the number and the string that the request asked for, 0 and "" if there is none
+  timed_out,      // server: the keys that are missing
+  refused,        // server: an error message; may replace a welcome
+};
+
+struct Frame;  // tcp/frame.h
+
+/// A call of a method of Store.
+struct StoreRequest {
+  StoreMessage kind = StoreMessage::num_keys;
+  std::vector<std::string> keys = {};
+  std::string value = {}, expected = {};
+  int64_t amount = 0;
+  Milliseconds timeout{0};
+
+  Frame encode(uint64_t id) const;
+  /// Throws a CommError if the frame is not a request.
+  static StoreRequest decode(const Frame& frame);
+};
+
+struct StoreAnswer {
+  StoreMessage kind = StoreMessage::done;  ///< done, timed_out or refused
+  int64_t number = 0;
+  std::string text = {};                  ///< of `done`: the string; of `refused`: the message
+  std::vector<std::string> missing = {};  ///< of `timed_out`
+
+  Frame encode(uint64_t id) const;
+  /// Throws a CommError if the frame is not an answer.
+  static StoreAnswer decode(const Frame& frame);
+};
+
 class Store {
  public:
   virtual ~Store() = default;
@@ -37,24 +81,30 @@ class Store {
   Milliseconds timeout() const { return timeout_; }
 
   /// Sets the key to this value, whatever it held before.
-  virtual void set(const std::string& key, std::string_view value) = 0;
+  void set(const std::string& key, std::string_view value);
   /// Waits until the key exists and returns its value. Throws a CommError that names the key after the timeout.
   std::string get(const std::string& key) { return get(key, timeout_); }
-  virtual std::string get(const std::string& key, Milliseconds timeout) = 0;
+  std::string get(const std::string& key, Milliseconds timeout);
   /// Returns when all keys exist, or throws likewise.
   void wait(const std::vector<std::string>& keys) { wait(keys, timeout_); }
-  virtual void wait(const std::vector<std::string>& keys, Milliseconds timeout) = 0;
+  void wait(const std::vector<std::string>& keys, Milliseconds timeout);
+  /// The value of a key, "" if it does not exist now.
+  std::string find(const std::string& key) { return check({key}) ? get(key) : ""; }
   /// True if all keys exist now.
-  virtual bool check(const std::vector<std::string>& keys) = 0;
+  bool check(const std::vector<std::string>& keys);
   /// Adds to the decimal number that `key` holds (0 if there is no such key) and returns the sum.
-  virtual int64_t add(const std::string& key, int64_t amount) = 0;
+  int64_t add(const std::string& key, int64_t amount);
   /// Sets `key` to `desired` if it holds `expected`, or if it does not exist and `expected` is empty. Returns the value
   /// that it holds afterwards, "" if it does not exist.
-  virtual std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired) = 0;
+  std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired);
   /// Removes a key. Returns true if it existed.
-  virtual bool delete_key(const std::string& key) = 0;
+  bool delete_key(const std::string& key);
   /// The number of keys.
-  virtual int64_t num_keys() = 0;
+  int64_t num_keys();
+
+  /// Does what one of the methods above asks for, and returns its result. Throws a CommError if the request exceeds a
+  /// limit, or if its keys do not exist before its timeout.
+  virtual StoreAnswer ask(StoreRequest request) = 0;
 
  private:
   Milliseconds timeout_ = kDefaultTimeout;
@@ -66,15 +116,17 @@ class StoreTable {
   explicit StoreTable(const StoreLimits& limits) : limits_(limits) {}
 
   void set(const std::string& key, std::string_view value);
-  const std::string* find(const std::string& key) const;
   /// Those of `keys` that do not exist.
   std::vector<std::string> missing(const std::vector<std::string>& keys) const;
+  /// Carries out a request. Returns nothing if it has to wait for keys.
+  std::optional<StoreAnswer> carry_out(const StoreRequest& request);
+
+ private:
+  const std::string* find(const std::string& key) const;
   int64_t add(const std::string& key, int64_t amount);
   std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired);
   bool erase(const std::string& key);
-  int64_t size() const { return static_cast<int64_t>(values_.size()); }
 
- private:
   StoreLimits limits_;
   std::map<std::string, std::string> values_;
   size_t bytes_ = 0;
@@ -84,17 +136,7 @@ class StoreTable {
 class HashStore final : public Store {
  public:
   explicit HashStore(const StoreLimits& limits = {}) : table_(limits) {}
-
-  using Store::get;
-  using Store::wait;
-  void set(const std::string& key, std::string_view value) override;
-  std::string get(const std::string& key, Milliseconds timeout) override;
-  void wait(const std::vector<std::string>& keys, Milliseconds timeout) override;
-  bool check(const std::vector<std::string>& keys) override;
-  int64_t add(const std::string& key, int64_t amount) override;
-  std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired) override;
-  bool delete_key(const std::string& key) override;
-  int64_t num_keys() override;
+  StoreAnswer ask(StoreRequest request) override;
 
  private:
   std::mutex mutex_;
@@ -103,35 +145,21 @@ class HashStore final : public Store {
 };
 
 /// A view of another store in which all keys begin with `prefix/`, so that several groups can share a job's store.
+/// num_keys() is the number of keys in the whole store.
 class PrefixStore final : public Store {
  public:
   PrefixStore(std::string prefix, std::shared_ptr<Store> store)
       : prefix_(std::move(prefix) + "/"), store_(std::move(store)) {
     set_timeout(store_->timeout());
   }
-
-  using Store::get;
-  using Store::wait;
-  void set(const std::string& key, std::string_view value) override { store_->set(prefix_ + key, value); }
-  std::string get(const std::string& key, Milliseconds timeout) override { return store_->get(prefix_ + key, timeout); }
-  void wait(const std::vector<std::string>& keys, Milliseconds timeout) override { store_->wait(full(keys), timeout); }
-  bool check(const std::vector<std::string>& keys) override { return store_->check(full(keys)); }
-  int64_t add(const std::string& key, int64_t amount) override { return store_->add(prefix_ + key, amount); }
-  std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired) override {
-    return store_->compare_set(prefix_ + key, expected, desired);
+  StoreAnswer ask(StoreRequest request) override {
+    for (std::string& key : request.keys) key.insert(0, prefix_);
+    return store_->ask(std::move(request));
   }
-  bool delete_key(const std::string& key) override { return store_->delete_key(prefix_ + key); }
-  /// The number of keys in the whole store.
-  int64_t num_keys() override { return store_->num_keys(); }
 
  private:
-  std::vector<std::string> full(std::vector<std::string> keys) const {
-    for (std::string& key : keys) key.insert(0, prefix_);
-    return keys;
-  }
-
-  std::string prefix_;
-  std::shared_ptr<Store> store_;
+  const std::string prefix_;
+  const std::shared_ptr<Store> store_;
 };
 
 /// A shared pointer to a store that the caller keeps alive.

@@ -1,6 +1,12 @@
 #include <gradus/distributed/comm/store/tcp_store.h>
 
 #include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
 
 #include <gradus/core/error.h>
 
@@ -11,6 +17,13 @@ namespace {
 constexpr uint32_t kAnswerLimit = 1u << 30;
 /// How much longer than its timeout the answer to a wait may take.
 constexpr Milliseconds kGrace{10'000};
+
+/// The largest number of clients. The other descriptors are for strangers and for the rest of the process.
+size_t most_clients() { return descriptor_limit() / 4 * 3; }
+
+/// Bytes that a client may send before it has proved that it knows the token.
+constexpr uint32_t kStrangerLimit = 2 * sizeof(Digest);
+constexpr Milliseconds kPauseWithoutDescriptors{100};
 
 Digest read_digest(const Frame& frame, StoreMessage expected, const std::string& peer) {
   if (frame.type == static_cast<uint8_t>(StoreMessage::refused))
@@ -23,6 +36,74 @@ Digest read_digest(const Frame& frame, StoreMessage expected, const std::string&
 }
 
 }  // namespace
+
+// ---- Messages ----
+
+Frame StoreRequest::encode(uint64_t id) const {
+  PayloadWriter payload;
+  if (kind == StoreMessage::get || kind == StoreMessage::wait)
+    payload.number(static_cast<uint64_t>(bounded(timeout).count()));
+  for (const std::string& key : keys) payload.string(key);
+  if (kind == StoreMessage::set) payload.string(value);
+  if (kind == StoreMessage::add) payload.number(static_cast<uint64_t>(amount));
+  if (kind == StoreMessage::compare_set) payload.string(expected).string(value);
+  return {static_cast<uint8_t>(kind), id, payload.take()};
+}
+
+StoreRequest StoreRequest::decode(const Frame& frame) {
+  StoreRequest request;
+  request.kind = static_cast<StoreMessage>(frame.type);
+  PayloadReader payload(frame.payload);
+  const auto read_key = [&] { request.keys.emplace_back(payload.string()); };
+  const auto read_timeout = [&] {
+    const uint64_t ms = payload.number();
+    GRADUS_CHECK(ms <= static_cast<uint64_t>(kLongestWait.count()), CommError, "a request would wait for ", ms, " ms");
+    request.timeout = Milliseconds(ms);
+  };
+  switch (request.kind) {
+    case StoreMessage::set: read_key(), request.value = payload.string(); break;
+    case StoreMessage::get: read_timeout(), read_key(); break;
+    case StoreMessage::wait: read_timeout(); [[fallthrough]];
+    case StoreMessage::check:
+      while (!payload.at_end()) read_key();
+      break;
+    case StoreMessage::add: read_key(), request.amount = static_cast<int64_t>(payload.number()); break;
+    case StoreMessage::compare_set:
+      read_key(), request.expected = payload.string(), request.value = payload.string();
+      break;
+    case StoreMessage::delete_key: read_key(); break;
+    case StoreMessage::num_keys: break;
+    default: GRADUS_FAIL(CommError, "a frame of type ", int{frame.type}, " is not a request to a store");
+  }
+  payload.expect_end();
+  return request;
+}
+
+Frame StoreAnswer::encode(uint64_t id) const {
+  PayloadWriter payload;
+  if (kind == StoreMessage::done) payload.number(static_cast<uint64_t>(number));
+  if (kind != StoreMessage::timed_out) payload.string(text);
+  for (const std::string& key : missing) payload.string(key);
+  return {static_cast<uint8_t>(kind), id, payload.take()};
+}
+
+StoreAnswer StoreAnswer::decode(const Frame& frame) {
+  StoreAnswer answer;
+  answer.kind = static_cast<StoreMessage>(frame.type);
+  PayloadReader payload(frame.payload);
+  switch (answer.kind) {
+    case StoreMessage::done: answer.number = static_cast<int64_t>(payload.number()); [[fallthrough]];
+    case StoreMessage::refused: answer.text = payload.string(); break;
+    case StoreMessage::timed_out:
+      while (!payload.at_end()) answer.missing.emplace_back(payload.string());
+      break;
+    default: GRADUS_FAIL(CommError, "a frame of type ", int{frame.type}, " is not an answer of a store");
+  }
+  payload.expect_end();
+  return answer;
+}
+
+// ---- The client ----
 
 TcpStore::TcpStore(const Address& server, const Token& token, Milliseconds timeout)
     : server_(server), token_(token), peer_("[store] the server at " + server.str()), reader_(kAnswerLimit) {
@@ -57,7 +138,7 @@ Frame TcpStore::receive(const Deadline& deadline) {
   }
 }
 
-StoreAnswer TcpStore::ask(const StoreRequest& request) {
+StoreAnswer TcpStore::ask(StoreRequest request) {
   const std::lock_guard lock(mutex_);
   GRADUS_CHECK(connection_, CommError, peer_, " was lost in an earlier call");
   const uint64_t id = next_id_++;
@@ -76,38 +157,188 @@ StoreAnswer TcpStore::ask(const StoreRequest& request) {
   return answer;
 }
 
-void TcpStore::set(const std::string& key, std::string_view value) {
-  ask({.kind = StoreMessage::set, .keys = {key}, .value = std::string(value)});
+// ---- The server ----
+
+struct TcpStoreServer::Client {
+  /// A request for keys that do not all exist yet.
+  struct Waiter {
+    StoreRequest request;
+    uint64_t id;
+    Deadline deadline;
+  };
+
+  Client(Connection connection, const StoreLimits& limits)
+      : connection(std::move(connection)), reader(kStrangerLimit), handshake(limits.handshake),
+        challenge(random_digest()) {
+    send({static_cast<uint8_t>(StoreMessage::challenge), 0, PayloadWriter().bytes(challenge).take()});
+  }
+
+  void send(const Frame& frame) {
+    output = frame.encode();
+    flush();
+  }
+  void flush() {
+    const std::optional<size_t> sent = connection.send_some(output);
+    if (!sent) lost = true;
+    else output.erase(output.begin(), output.begin() + static_cast<ptrdiff_t>(*sent));
+  }
+  /// Whether an answer is due or on its way. No request is read meanwhile, so a client can make the server hold only
+  /// one request and one answer.
+  bool busy() const { return waiter || !output.empty(); }
+
+  Connection connection;
+  FrameReader reader;
+  io::Bytes output;
+  Deadline handshake, grace{kStrangerTime};
+  Digest challenge;
+  bool trusted = false, lost = false;
+  std::optional<Waiter> waiter;
+};
+
+TcpStoreServer::TcpStoreServer(const Address& at, const Token& token, const StoreLimits& limits)
+    : token_(token), limits_(limits), table_(limits) {
+  listener_ = Listener(at);  // before the token is checked, so that a wrong host name is reported first
+  GRADUS_CHECK(!token.empty() || is_loopback(at.host), CommError, "[store] ", at.host,
+               " can be reached from other machines, so the store needs a token: Token::random()");
+  stop_ = FileDescriptor(eventfd(0, EFD_CLOEXEC));
+  GRADUS_CHECK(stop_, CommError, "[store] no descriptor is left for the server");
+  thread_ = std::thread([this] { serve(); });
 }
 
-std::string TcpStore::get(const std::string& key, Milliseconds timeout) {
-  return ask({.kind = StoreMessage::get, .keys = {key}, .timeout = timeout}).text;
+TcpStoreServer::~TcpStoreServer() {
+  const uint64_t one = 1;
+  while (write(stop_.number(), &one, sizeof one) < 0 && errno == EINTR) {}
+  thread_.join();
 }
 
-void TcpStore::wait(const std::vector<std::string>& keys, Milliseconds timeout) {
-  ask({.kind = StoreMessage::wait, .keys = keys, .timeout = timeout});
+void TcpStoreServer::serve() {
+  std::vector<pollfd> entries;
+  while (true) {
+    const bool full = out_of_descriptors_ || strangers() >= limits_.strangers;
+    entries.clear();
+    entries.push_back({stop_.number(), POLLIN, 0});
+    entries.push_back({full ? -1 : listener_.descriptor(), POLLIN, 0});
+    for (const auto& client : clients_) {
+      const short events = client->output.empty() ? (client->waiter ? POLLRDHUP : POLLIN) : POLLOUT;
+      entries.push_back({client->connection.descriptor(), events, 0});
+    }
+    const int ready = poll(entries.data(), entries.size(), static_cast<int>(next_deadline(full).count()));
+    if (ready < 0) continue;  // interrupted by a signal
+    if (entries[0].revents != 0) return;
+
+    out_of_descriptors_ = false;
+    for (size_t i = 0; i < clients_.size(); ++i) {
+      Client& client = *clients_[i];
+      const short events = entries[i + 2].revents;
+      if (events & POLLOUT) client.flush();
+      if (events & POLLIN) read(client);
+      if ((events & (POLLERR | POLLHUP | POLLRDHUP | POLLNVAL)) && !(events & POLLIN)) client.lost = true;
+    }
+    for (const auto& client : clients_) {
+      answer_all(*client);
+      if (!client->trusted && (full ? client->grace : client->handshake).passed()) client->lost = true;
+    }
+    resolve_waiters();
+    std::erase_if(clients_, [](const auto& client) { return client->lost; });
+    if (entries[1].revents != 0) accept();
+    client_count_ = static_cast<int>(clients_.size());
+  }
 }
 
-bool TcpStore::check(const std::vector<std::string>& keys) {
-  return ask({.kind = StoreMessage::check, .keys = keys}).number != 0;
+void TcpStoreServer::accept() {
+  try {
+    for (size_t count = strangers(); count < limits_.strangers; ++count) {
+      std::optional<Connection> connection = listener_.accept(Deadline(Milliseconds(0)));
+      if (!connection) break;
+      clients_.push_back(std::make_unique<Client>(std::move(*connection), limits_));
+    }
+  } catch (const CommError& error) {
+    out_of_descriptors_ = true;  // until a connected client leaves
+    if (!std::exchange(warned_, true)) std::fprintf(stderr, "gradus: [store] %s\n", error.what());
+  }
 }
 
-int64_t TcpStore::add(const std::string& key, int64_t amount) {
-  return ask({.kind = StoreMessage::add, .keys = {key}, .amount = amount}).number;
+size_t TcpStoreServer::strangers() const {
+  return static_cast<size_t>(std::ranges::count_if(clients_, [](const auto& client) { return !client->trusted; }));
 }
 
-std::string TcpStore::compare_set(const std::string& key, std::string_view expected, std::string_view desired) {
-  return ask({.kind = StoreMessage::compare_set,
-              .keys = {key},
-              .value = std::string(desired),
-              .expected = std::string(expected)})
-      .text;
+Milliseconds TcpStoreServer::next_deadline(bool full) const {
+  Milliseconds next = out_of_descriptors_ ? kPauseWithoutDescriptors : Milliseconds(3'600'000);
+  for (const auto& client : clients_) {
+    if (!client->trusted) next = std::min(next, (full ? client->grace : client->handshake).left());
+    if (client->waiter) next = std::min(next, client->waiter->deadline.left());
+  }
+  return next;
 }
 
-bool TcpStore::delete_key(const std::string& key) {
-  return ask({.kind = StoreMessage::delete_key, .keys = {key}}).number != 0;
+void TcpStoreServer::read(Client& client) {
+  std::byte chunk[1 << 14];
+  const std::optional<size_t> got = client.connection.receive_some(chunk);
+  if (!got) {
+    client.lost = true;
+    return;
+  }
+  client.reader.append({chunk, *got});
 }
 
-int64_t TcpStore::num_keys() { return ask({.kind = StoreMessage::num_keys}).number; }
+void TcpStoreServer::answer_all(Client& client) {
+  try {
+    while (!client.busy() && !client.lost) {
+      const std::optional<Frame> frame = client.reader.next();
+      if (!frame) break;
+      answer(client, *frame);
+    }
+  } catch (const CommError&) {
+    client.lost = true;  // not a client of this store
+  }
+}
+
+void TcpStoreServer::answer(Client& client, const Frame& frame) {
+  if (!client.trusted) return check_proof(client, frame);
+  const StoreRequest request = StoreRequest::decode(frame);
+  try {
+    if (const std::optional<StoreAnswer> answer = table_.carry_out(request)) client.send(answer->encode(frame.id));
+    else client.waiter = Client::Waiter{request, frame.id, Deadline(request.timeout)};
+  } catch (const CommError& error) {
+    client.send(StoreAnswer{.kind = StoreMessage::refused, .text = error.what()}.encode(frame.id));
+  }
+}
+
+void TcpStoreServer::check_proof(Client& client, const Frame& frame) {
+  GRADUS_CHECK(frame.type == static_cast<uint8_t>(StoreMessage::proof), CommError, "expected a proof of the token");
+  PayloadReader payload(frame.payload);
+  Digest number;
+  const io::ByteSpan bytes = payload.bytes(sizeof number);
+  std::copy(bytes.begin(), bytes.end(), number.begin());
+  const io::ByteSpan proof = payload.bytes(sizeof(Digest));
+  const auto refuse = [&](const std::string& why) {  // a client that is dropped without an answer would try again
+    client.send(StoreAnswer{.kind = StoreMessage::refused, .text = why}.encode(0));
+    client.lost = true;
+  };
+  if (!same_digest(Handshake::client_proof(token_, kStorePurpose, client.challenge, number), proof))
+    return refuse("its token is not that of the job");
+  const size_t others = clients_.size() - strangers();
+  if (others >= most_clients() && !(raise_descriptor_limit() && others < most_clients()))
+    return refuse("it has " + std::to_string(others) + " clients, as many as its limit of " +
+                  std::to_string(descriptor_limit()) + " descriptors allows (ulimit -n)");
+  client.trusted = true;
+  client.reader.set_payload_limit(
+      static_cast<uint32_t>(std::min<size_t>(limits_.value_bytes * 2 + limits_.key_bytes * 64, 1u << 30)));
+  const Digest ours = Handshake::server_proof(token_, kStorePurpose, client.challenge, number);
+  client.send({static_cast<uint8_t>(StoreMessage::welcome), 0, PayloadWriter().bytes(ours).take()});
+}
+
+void TcpStoreServer::resolve_waiters() {
+  for (const auto& client : clients_) {
+    if (!client->waiter || client->lost) continue;
+    const auto& [request, id, deadline] = *client->waiter;
+    std::optional<StoreAnswer> answer = table_.carry_out(request);
+    if (!answer && !deadline.passed()) continue;
+    if (!answer) answer = StoreAnswer{.kind = StoreMessage::timed_out, .missing = table_.missing(request.keys)};
+    const Frame frame = answer->encode(id);
+    client->waiter.reset();
+    client->send(frame);
+  }
+}
 
 }  // namespace gradus::dist

@@ -1,19 +1,22 @@
-// A store that one process of the job serves over TCP, and to which all processes connect.
+// A store that one process of the job serves over TCP, and to which all processes connect. After the handshake (token.h)
+// a client has at most one request in progress. The answer has the id of the request.
 #pragma once
 
 #include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <thread>
 
 #include <gradus/distributed/comm/frame.h>
-#include <gradus/distributed/comm/socket.h>
 #include <gradus/distributed/comm/store/store.h>
-#include <gradus/distributed/comm/store/store_protocol.h>
-#include <gradus/distributed/comm/token.h>
+#include <gradus/distributed/comm/tcp/socket.h>
+#include <gradus/distributed/comm/tcp/token.h>
 
 namespace gradus::dist {
+
+inline constexpr std::string_view kStorePurpose = "store";
 
 /// Serves a table to clients that know the token, on a thread of its own, until it is destroyed. Clients that send
 /// anything but requests, or do not prove in time that they know the token, are dropped without effect on the others.
@@ -42,7 +45,6 @@ class TcpStoreServer {
   void answer_all(Client& client);
   void answer(Client& client, const Frame& frame);
   void check_proof(Client& client, const Frame& frame);
-  void run(Client& client, const StoreRequest& request, uint64_t id);
   void resolve_waiters();
   size_t strangers() const;
   Milliseconds next_deadline(bool full) const;
@@ -68,21 +70,11 @@ class TcpStore final : public Store {
   /// Makes another connection to the same server.
   std::unique_ptr<TcpStore> clone() const { return std::make_unique<TcpStore>(server_, token_, timeout()); }
 
-  using Store::get;
-  using Store::wait;
-  void set(const std::string& key, std::string_view value) override;
-  std::string get(const std::string& key, Milliseconds timeout) override;
-  void wait(const std::vector<std::string>& keys, Milliseconds timeout) override;
-  bool check(const std::vector<std::string>& keys) override;
-  int64_t add(const std::string& key, int64_t amount) override;
-  std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired) override;
-  bool delete_key(const std::string& key) override;
-  int64_t num_keys() override;
-
- private:
   /// Sends the request and waits for its answer. An error closes the connection, because later bytes on it could not be
   /// assigned to a request.
-  StoreAnswer ask(const StoreRequest& request);
+  StoreAnswer ask(StoreRequest request) override;
+
+ private:
   Frame receive(const Deadline& deadline);
   void shake_hands(const Deadline& deadline);
 

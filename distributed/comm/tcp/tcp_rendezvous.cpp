@@ -8,7 +8,7 @@
 
 #include <gradus/core/error.h>
 #include <gradus/core/io/byte_order.h>
-#include <gradus/distributed/comm/tcp/tcp_transport.h>
+#include <gradus/distributed/comm/tcp/tcp_group.h>
 
 namespace gradus::dist {
 namespace {
@@ -62,8 +62,7 @@ class Rendezvous {
 
   std::vector<TcpPeer> run() {
     const size_t needed = std::size(kChannels) * (peers_.size() - 1);
-    GRADUS_CHECK(needed < descriptor_limit() || (raise_descriptor_limit() && needed < descriptor_limit()), CommError,
-                 "a tcp group of ", peers_.size(), " ranks takes ", needed,
+    GRADUS_CHECK(may_have_descriptors(needed + 1), CommError, "a tcp group of ", peers_.size(), " ranks takes ", needed,
                  " descriptors for its connections, and this process may have ", descriptor_limit(), " (ulimit -n)");
     const Listener listener({options_.host, 0});  // throws if the name does not resolve
     GRADUS_CHECK(!options_.token.empty() || is_loopback(options_.host), CommError, options_.host,
@@ -130,13 +129,13 @@ class Rendezvous {
     std::vector<Stranger> strangers;
     bool out_of_descriptors = false;
     while (true) {
-      std::string missing;
+      std::vector<int> missing;
       for (int peer = rank_ + 1; peer < static_cast<int>(peers_.size()); ++peer)
         if (!std::ranges::all_of(kChannels, [&](Channel channel) { return bool(place(peer, channel)); }))
-          missing += (missing.empty() ? "" : ", ") + std::to_string(peer);
+          missing.push_back(peer);
       if (missing.empty()) return;
       GRADUS_CHECK(!deadline_.passed(), CommError, "rank ", rank_, " waited ", deadline_.timeout().count(),
-                   " ms for these ranks, which did not connect: ", missing);
+                   " ms for these ranks, which did not connect: ", joined(missing));
 
       const bool full = out_of_descriptors || strangers.size() >= most_strangers();
       std::vector<pollfd> entries = {{full ? -1 : listener.descriptor(), POLLIN, 0}};

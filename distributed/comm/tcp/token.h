@@ -9,7 +9,7 @@
 #include <string>
 
 #include <gradus/core/platform/file.h>
-#include <gradus/distributed/comm/socket.h>
+#include <gradus/distributed/comm/tcp/socket.h>
 
 namespace gradus::dist {
 

@@ -2,13 +2,14 @@
 //
 // Blocks with the same number on all GPUs wait for each other through flags in each other's memory (exchange()). There
 // are few blocks, because the backward pass cannot use the multiprocessors on which they wait.
+#include <gradus/distributed/comm/nccl/reduce_kernels.h>
+
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <cuda/atomic>
 
 #include <gradus/core/error.h>
-#include <gradus/distributed/comm/nccl/peer_kernels.h>
 #include <gradus/distributed/comm/reduce_formula.h>
 
 namespace gradus::dist {
@@ -166,8 +167,8 @@ __global__ void __launch_bounds__(kThreads)
 cudaStream_t cuda_stream(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle); }
 
 void check(const char* what, cudaError_t error) {
-  GRADUS_CHECK(error == cudaSuccess, DeviceError, "all-reduce between GPUs: ", what, ": ", cudaGetErrorName(error),
-               " (", cudaGetErrorString(error), ")");
+  GRADUS_CHECK(error == cudaSuccess, DeviceError, "a reduction on the GPU: ", what, ": ", cudaGetErrorName(error), " (",
+               cudaGetErrorString(error), ")");
 }
 void check_launch() { check("a kernel was not launched", cudaGetLastError()); }
 
@@ -200,7 +201,32 @@ void reduce_slots(const Stream& stream, const Peers& peers, DType dtype, ReduceK
   check_launch();
 }
 
+/// y[i] = finish(combine(… combine(x[0][i], x[1][i]) …, x[ranks - 1][i])), with one thread for each element.
+template <class T, ReduceKind kind>
+__global__ void __launch_bounds__(kThreads) reduce_kernel(const T* x, int ranks, T* y, size_t count) {
+  using Sum = compute_t<T>;
+  const size_t step = static_cast<size_t>(gridDim.x) * kThreads;
+  for (size_t i = static_cast<size_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += step) {
+    Sum sum = static_cast<Sum>(x[i]);
+    for (int r = 1; r < ranks; ++r) sum = combine<kind>(sum, static_cast<Sum>(x[static_cast<size_t>(r) * count + i]));
+    y[i] = static_cast<T>(finish<kind>(sum, static_cast<size_t>(ranks)));
+  }
+}
+
 }  // namespace
+
+void reduce_in_order_on(const Stream& stream, DType dtype, ReduceKind kind, const void* x, int ranks, void* y,
+                        size_t count) {
+  if (count == 0) return;
+  const auto blocks = static_cast<unsigned>(std::min<size_t>((count + kThreads - 1) / kThreads, 4096));
+  visit_reduction(dtype, kind, [&]<class T, ReduceKind reduction> {
+    reduce_kernel<T, reduction>
+        <<<blocks, kThreads, 0, cuda_stream(stream)>>>(static_cast<const T*>(x), ranks, static_cast<T*>(y), count);
+  });
+  check("a kernel was not launched", cudaGetLastError());
+}
+
+// ---- Sums in the memory of several GPUs ----
 
 void all_reduce_lines(const Stream& stream, const Peers& peers, DType dtype, ReduceKind kind, const PeerLines& lines) {
   visit_floating_sum(dtype, kind, [&]<class T, ReduceKind reduction> {

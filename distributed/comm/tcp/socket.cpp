@@ -1,4 +1,4 @@
-#include <gradus/distributed/comm/socket.h>
+#include <gradus/distributed/comm/tcp/socket.h>
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -85,6 +85,10 @@ bool raise_descriptor_limit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
   limit.rlim_cur = limit.rlim_max;
   return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+bool may_have_descriptors(size_t count) {
+  return count <= descriptor_limit() || (raise_descriptor_limit() && count <= descriptor_limit());
 }
 
 size_t most_strangers() { return std::clamp<size_t>(descriptor_limit() / 8, 1, 1024); }

@@ -1,4 +1,5 @@
-// Kernels that sum arrays in the memory of several GPUs. All ranks must launch the same kernels in the same order.
+// The arithmetic of collectives on the device: sums of arrays in the memory of several GPUs, and the reductions of
+// `strict` collectives.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,13 @@
 #include <gradus/distributed/comm/descriptor.h>
 
 namespace gradus::dist {
+
+/// y[i] = the sum, maximum, … (`kind`) of x[i], x[count + i], x[2 count + i], … of all ranks, combined in this order.
+/// The bits are those of reduce_in_order(). Queued on the stream.
+void reduce_in_order_on(const Stream& stream, DType dtype, ReduceKind kind, const void* x, int ranks, void* y,
+                        size_t count);
+
+// Sums of arrays in the memory of several GPUs. All ranks must launch the same kernels in the same order.
 
 inline constexpr int kMaxPeers = 8, kMaxPeerLines = 48;
 /// Bytes of a part, the unit in which data is moved. Each line of a collective begins with a new part.

@@ -42,6 +42,8 @@ class FileDescriptor {
 size_t descriptor_limit();
 /// Raises the soft limit to the hard limit. Returns false if it cannot be raised.
 bool raise_descriptor_limit();
+/// Whether this process may have `count` file descriptors. Raises the soft limit if that is necessary.
+bool may_have_descriptors(size_t count);
 
 // A stranger is a connection that has not proved yet that it belongs to the job. Strangers must not use up the file
 // descriptors of a process.

@@ -1,16 +1,26 @@
-// A wrapper that averages or shards the gradients of a net works on the parameters that the net had when the wrapper
-// was made. A WatchedNet finds out whether the net still has exactly these parameters, so that none is silently left
-// out.
+// What wrappers of a net (DistributedDataParallel, FullyShardedDataParallel, ZeroRedundancyOptimizer) have in common: the
+// net is the same on all ranks when they are made, must not change later, and all ranks end a backward pass together.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include <gradus/autograd/tensor.h>
 #include <gradus/distributed/comm/process_group.h>
 #include <gradus/layers/module/module.h>
 
 namespace gradus::dist {
+
+/// The parameters that require gradients.
+OrderedDict<std::string, Tensor> trained_parameters(const nn::Module& module);
+/// Copies the x of rank 0 to all ranks, whatever its strides.
+void broadcast_from_first(ProcessGroup& group, const Array& x);
+/// Throws a ValueError on all ranks, which describes both sides, if the nets of two ranks differ in the number of
+/// parameters or buffers, in the name, shape, strides or dtype of one, or in whether it is frozen. A net without
+/// parameters is a ValueError too and ends the group, because the other ranks would wait.
+void check_same_on_all_ranks(ProcessGroup& group, const nn::Module& module);
 
 struct WatchedNetOptions {
   std::string wrapper;  ///< name of the wrapper, for messages
@@ -21,7 +31,9 @@ struct WatchedNetOptions {
   bool watches_buffers = false;
 };
 
-/// A net in the state in which its wrapper saw it.
+/// A net in the state in which its wrapper saw it. A wrapper that averages or shards the gradients of a net works on the
+/// parameters that the net had when the wrapper was made. A WatchedNet finds out whether the net still has exactly these
+/// parameters, so that none is silently left out.
 class WatchedNet {
  public:
   WatchedNet(nn::Module& module, WatchedNetOptions options);
@@ -53,5 +65,11 @@ class WatchedNet {
   const Entries parameters_, buffers_;  // by name
   Entries in_order_;                    // of all modules in a fixed order, without names
 };
+
+/// Calls `finish` at the end of the current backward pass of this thread. If an exception ends the pass earlier, or
+/// finish() throws, it calls `cancel` instead and ends the group, because the other ranks would wait. It does not end
+/// the group if the pass is being captured on `device`, because then no collective has run.
+void at_end_of_backward(const std::shared_ptr<ProcessGroup>& group, Device device, std::function<void()> finish,
+                        std::function<void()> cancel);
 
 }  // namespace gradus::dist

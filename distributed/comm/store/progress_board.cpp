@@ -1,4 +1,4 @@
-#include <gradus/distributed/comm/progress_board.h>
+#include <gradus/distributed/comm/store/progress_board.h>
 
 #include <algorithm>
 #include <thread>
@@ -34,12 +34,12 @@ ProgressBoard::ProgressBoard(std::shared_ptr<Store> store, int rank, int size)
 std::string ProgressBoard::meet(const std::string& value, const Deadline& deadline) {
   store_->set(key("here", rank_), value);
   while (true) {
-    std::string missing;
+    std::vector<int> missing;
     for (int r = 0; r < size_; ++r)
-      if (!store_->check({key("here", r)})) missing += (missing.empty() ? "" : ", ") + std::to_string(r);
+      if (!store_->check({key("here", r)})) missing.push_back(r);
     if (missing.empty()) return store_->get(key("here", 0));
     GRADUS_CHECK(!deadline.passed(), CommError, "rank ", rank_, " waited ", deadline.timeout().count(),
-                 " ms for these ranks, which did not arrive: ", missing);
+                 " ms for these ranks, which did not arrive: ", joined(missing));
     std::this_thread::sleep_for(kPause);
   }
 }
@@ -72,21 +72,12 @@ void ProgressBoard::compare(const std::string& scope, const Descriptor& call, co
 }
 
 CommStatus ProgressBoard::failure() {
-  if (!store_->check({"failure"})) return {};
-  const std::string text = store_->get("failure");
-  PayloadReader payload(to_bytes(text));
-  const auto kind = static_cast<CommFailure>(payload.number());
-  const auto about = static_cast<int>(static_cast<int64_t>(payload.number()));
-  return {kind, about, std::string(payload.string())};
+  const std::string text = store_->find("failure");
+  return text.empty() ? CommStatus() : decode_failure(to_bytes(text));
 }
 
 CommStatus ProgressBoard::announce(const CommStatus& failure) {
-  const io::Bytes bytes = PayloadWriter()
-                              .number(static_cast<uint64_t>(failure.failure))
-                              .number(static_cast<uint64_t>(failure.rank))
-                              .string(failure.message)
-                              .take();
-  store_->compare_set("failure", "", to_string(bytes));
+  store_->compare_set("failure", "", to_string(encode(failure, std::string::npos)));
   store_->add("alarm", 1);
   return this->failure();
 }
@@ -107,8 +98,8 @@ bool ProgressBoard::answer(uint64_t reached) {
 }
 
 ProgressBoard::Answer ProgressBoard::answer_of(int rank) {
-  if (!store_->check({key("answer", rank)})) return {};
-  const std::string text = store_->get(key("answer", rank));
+  const std::string text = store_->find(key("answer", rank));
+  if (text.empty()) return {};
   PayloadReader payload(to_bytes(text));
   Answer answer{static_cast<int64_t>(payload.number()), payload.number(), {}};
   for (uint64_t left = payload.number(); left > 0; --left)

@@ -1,4 +1,4 @@
-#include <gradus/distributed/comm/tcp/tcp_transport.h>
+#include <gradus/distributed/comm/tcp/tcp_group.h>
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -15,7 +15,7 @@
 
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/crc32c.h>
-#include <gradus/distributed/comm/control.h>
+#include <gradus/distributed/comm/status.h>
 
 namespace gradus::dist {
 namespace {

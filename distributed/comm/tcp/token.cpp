@@ -1,4 +1,4 @@
-#include <gradus/distributed/comm/token.h>
+#include <gradus/distributed/comm/tcp/token.h>
 
 #include <fcntl.h>
 #include <openssl/crypto.h>

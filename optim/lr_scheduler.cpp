@@ -111,8 +111,12 @@ void FormulaLR::begin(Rate rate, NextRate next) {
 StepLR::StepLR(Optimizer& optimizer, int64_t step_size, double gamma) : FormulaLR(optimizer) {
   check_positive("StepLR", "step_size", step_size);
   detail::check_not_negative("StepLR: gamma", gamma);
-  begin([=](int64_t n, double base) { return base * std::pow(gamma, static_cast<double>(n / step_size)); },
-        [=](int64_t n, double, double current) { return n % step_size == 0 ? current * gamma : current; });
+  begin(
+      [=](int64_t n, double base) {
+        const int64_t drops = n / step_size;
+        return base * std::pow(gamma, static_cast<double>(drops));
+      },
+      [=](int64_t n, double, double current) { return n % step_size == 0 ? current * gamma : current; });
 }
 
 MultiStepLR::MultiStepLR(Optimizer& optimizer, std::vector<int64_t> milestones, double gamma) : FormulaLR(optimizer) {

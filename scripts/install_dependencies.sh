@@ -17,7 +17,7 @@ packages_of() {
     sanitizers) echo clang-14 libclang-rt-14-dev libomp-14-dev ;;
     reference) echo doxygen ;;
     browser) echo chromium ;;
-    ci) echo ccache libbenchmark-dev g++-aarch64-linux-gnu clang-14 clang-format-14 gdb curl ca-certificates ;;
+    ci) echo ccache libbenchmark-dev g++-aarch64-linux-gnu clang-14 clang-format-14 clang-tidy-14 gdb curl ca-certificates ;;
     *) echo "install_dependencies.sh: no group '$1'; there are build test benchmark download report mpi s390x reference browser sanitizers ci" >&2; return 1 ;;
   esac
 }
@@ -36,7 +36,7 @@ has_header() {
 # A tool on the PATH and a header count, however they came there; everything else is asked of dpkg.
 is_installed() {
   case $1 in
-    g++ | cmake | ccache | curl | python3 | clang-14 | clang-format-14 | doxygen | chromium | gdb) command -v "$1" > /dev/null && return ;;
+    g++ | cmake | ccache | curl | python3 | clang-14 | clang-format-14 | clang-tidy-14 | doxygen | chromium | gdb) command -v "$1" > /dev/null && return ;;
     libopenmpi-dev) command -v mpicxx > /dev/null && return ;;
     openmpi-bin) command -v mpirun > /dev/null && return ;;
     ninja-build) command -v ninja > /dev/null && return ;;

@@ -69,7 +69,8 @@ Normalized normalize(const Array& x, uint32_t axes, const Array& weight, const A
     return result;
   }
   const Array aligned = relu && residual.defined() ? aligned_with(x, residual) : Array();
-  const double count = static_cast<double>(x.numel() / result.mean.numel());  // elements per mean
+  // Elements per mean.
+  const double count = static_cast<double>(x.numel()) / static_cast<double>(result.mean.numel());
   backend_of(x).normalize({.x = x,
                            .axes = axes,
                            .weight = broadcast(weight, x),

@@ -3,7 +3,7 @@
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/formulas/optimizer_rules.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/optimizer.h>
+#include <gradus/core/ops/nn/optimizer.h>
 
 namespace gradus::optim {
 namespace {

@@ -8,7 +8,7 @@
 #include <gradus/autograd/grad_mode.h>
 #include <gradus/autograd/half_copy.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/optimizer.h>
+#include <gradus/core/ops/nn/optimizer.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/optim/optimizer_state.h>
 

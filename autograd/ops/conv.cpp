@@ -6,9 +6,9 @@
 #include <gradus/autograd/ops/pad.h>
 #include <gradus/autograd/ops/stencil.h>
 #include <gradus/autograd/ops/unary.h>
-#include <gradus/core/checked.h>
-#include <gradus/core/ops/conv.h>
-#include <gradus/core/ops/layout.h>
+#include <gradus/core/array/shape.h>
+#include <gradus/core/ops/nn/conv.h>
+#include <gradus/core/ops/operands.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus {

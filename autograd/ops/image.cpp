@@ -2,7 +2,7 @@
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/core/ops/image.h>
+#include <gradus/core/ops/nn/image.h>
 
 namespace gradus {
 namespace {

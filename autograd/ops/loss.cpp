@@ -3,7 +3,7 @@
 #include <gradus/autograd/composed.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
-#include <gradus/core/ops/loss.h>
+#include <gradus/core/ops/nn/loss.h>
 
 namespace gradus {
 namespace {

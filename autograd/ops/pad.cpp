@@ -2,12 +2,12 @@
 
 #include <gradus/autograd/composed.h>
 #include <gradus/autograd/ops/stencil.h>
+#include <gradus/core/array/shape.h>
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/checked.h>
-#include <gradus/core/ops/conv.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/layout.h>
+#include <gradus/core/ops/nn/conv.h>
+#include <gradus/core/ops/operands.h>
 
 namespace gradus {
 namespace {

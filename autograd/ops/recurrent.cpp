@@ -5,7 +5,7 @@
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/matmul.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/core/ops/recurrent.h>
+#include <gradus/core/ops/nn/sequence.h>
 
 namespace gradus {
 namespace {

@@ -7,7 +7,6 @@
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/shape.h>
 #include <gradus/core/ops/reduce.h>
-#include <gradus/core/ops/scan.h>
 
 namespace gradus {
 namespace {

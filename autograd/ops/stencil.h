@@ -2,7 +2,7 @@
 #pragma once
 
 #include <gradus/autograd/tensor.h>
-#include <gradus/core/ops/resample.h>
+#include <gradus/core/ops/nn/image.h>
 
 namespace gradus {
 

@@ -4,7 +4,7 @@
 #include <span>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/formulas/ceil_div.h>
+#include <gradus/core/formulas/integers.h>
 #include <gradus/core/io/png.h>
 
 namespace gradus::data {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include <gradus/autograd/node.h>
-#include <gradus/core/formulas/ceil_div.h>
+#include <gradus/core/formulas/integers.h>
 #include <gradus/core/runtime/recorded_memory.h>
 #include <gradus/inspect/explain/explain_parts.h>
 

@@ -11,7 +11,6 @@
 #include <gradus/core/parallel/parallel.h>
 #include <gradus/core/registry.h>
 #include <gradus/core/runtime/cuda.h>
-#include <gradus/core/runtime/cudnn.h>
 #include <gradus/core/version.h>
 #include <gradus/data/data.h>
 #include <gradus/inspect/inspect.h>

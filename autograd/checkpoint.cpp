@@ -1,6 +1,5 @@
 #include <gradus/autograd/checkpoint.h>
 
-#include <gradus/core/runtime/generator_guard.h>
 #include <gradus/core/runtime/random.h>
 
 namespace gradus::autograd {

@@ -8,7 +8,7 @@
 #include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/timing.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/runtime/cudnn.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/gradus.h>
 
 namespace {

@@ -11,7 +11,7 @@
 #include <gradus/benchmarks/timing.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/runtime/cudnn.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/distributed/distributed.h>
 
 namespace {

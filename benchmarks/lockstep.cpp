@@ -8,7 +8,7 @@
 
 #include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/nets.h>
-#include <gradus/core/runtime/cudnn.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/graph/passes/passes.h>
 #include <gradus/graph/recorder.h>
 #include <gradus/inspect/lockstep.h>

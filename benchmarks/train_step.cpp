@@ -11,7 +11,7 @@
 #include <gradus/benchmarks/ladders/conv2d_cuda/backend.h>
 #include <gradus/benchmarks/nets.h>
 #include <gradus/benchmarks/timing.h>
-#include <gradus/core/runtime/cudnn.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/training/captured_step.h>
 #include <gradus/training/static_step.h>
 

@@ -454,7 +454,7 @@ using torch::upsample_nearest2d;
 using ScalarType = gradus::DType;
 namespace indexing = torch::indexing;
 
-/// The process-wide switches that gradus also has, in core/runtime/cuda.h and core/runtime/cudnn.h. LibTorch's cuDNN is
+/// The process-wide switches that gradus also has, in core/runtime/cuda.h and core/runtime/cuda.h. LibTorch's cuDNN is
 /// deterministic only on request; gradus's is by default.
 class Context {
  public:

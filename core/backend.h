@@ -67,7 +67,7 @@ class Backend {
   virtual void arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,
                           const MutableView& indices) = 0;
 
-  // ---- Primitives: linear algebra, convolution, pooling ----
+  // ---- Primitives: linear algebra, convolution, pooling, resampling ----
   /// y = a b, or y += a b if `accumulate`: a (…, M, K), b (…, K, N), y (…, M, N) with equal leading sizes (strides 0
   /// where broadcast).
   virtual void matmul(const View& a, const View& b, const MutableView& y, bool accumulate) = 0;
@@ -87,6 +87,8 @@ class Backend {
   /// dx = 0, then dx[indices] += dy, added in a fixed order where windows overlap.
   virtual void max_pool2d_backward(const View& dy, const View& indices, const MutableView& dx,
                                    const Pool2dGeometry& geometry) = 0;
+  /// y (N, C, P, Q) = x (N, C, H, W) resampled by `rows` (H to P) and `columns` (W to Q).
+  virtual void resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) = 0;
 
   // ---- Primitives: selection by class index (losses). target is int64 (N); rows with target == ignore_index are
   // skipped.
@@ -125,6 +127,10 @@ class Backend {
   /// y (int64, 1-D) = a permutation of 0 … n - 1.
   virtual void randperm(const MutableView& y, const RandomState& state) = 0;
 
+  // ---- Primitives: loss scaling ----
+  /// Computes the scale of the next step from a ScaleBlock and resets its found_inf to 0.
+  virtual void update_scale(const MutableView& block, const ScaleRule& rule) = 0;
+
   // ---- Composites. Those with an argument struct are documented at the struct, in core/kernel_args.h. ----
   /// y = x wᵀ + bias: x (M, K), w (N, K), bias (N) or absent, y (M, N).
   virtual void linear(const View& x, const View& w, const View& bias, const MutableView& y);
@@ -144,8 +150,6 @@ class Backend {
   /// y[k] = b[k] + a[k] y[k - 1] along `axis` (b[k] + a[k] y[k + 1] if `reverse`); the first y computed is b alone.
   /// Accumulated in the same types as in reduce. The gradient of a running product uses it to avoid a division.
   virtual void linear_recurrence(const View& a, const View& b, int axis, bool reverse, const MutableView& y);
-  /// y (N, C, P, Q) = x (N, C, H, W) resampled by `rows` (H to P) and `columns` (W to Q).
-  virtual void resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y);
   /// Batch, layer, group and instance norm.
   virtual void normalize(const NormalizeArgs& args);
   virtual void normalize_backward(const NormalizeBackwardArgs& args);
@@ -173,8 +177,6 @@ class Backend {
   /// Sets found_inf (float64 scalar) to 1 if any gradient element is inf or NaN, and otherwise leaves it as it is; then
   /// multiplies every element by `factor` (float64 scalar). If `factor` is absent, the gradients are not changed.
   virtual void unscale(std::span<const MutableView> gradients, const View& factor, const MutableView& found_inf);
-  /// Computes the scale of the next step from a ScaleBlock and resets its found_inf to 0.
-  virtual void update_scale(const MutableView& block, const ScaleRule& rule);
   /// The first k of sort's values and indices along `axis`, where k is the outputs' size there. Both outputs are
   /// required.
   virtual void topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices);

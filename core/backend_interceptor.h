@@ -16,8 +16,8 @@ struct OperationName {
   operator const char*() const { return name; }  // NOLINT(google-explicit-constructor)
 };
 
-/// A backend that runs nothing itself. Each operation calls derived.call(name, method, arguments...), where `name` is an
-/// OperationName and `method` Backend's member function, so that (other.*method)(arguments...) runs it on another
+/// A backend that runs nothing itself. Each operation calls derived.call(name, method, arguments...), where `name` is
+/// an OperationName and `method` Backend's member function, so that (other.*method)(arguments...) runs it on another
 /// backend. Views, spans and stencils among the arguments are valid for the duration of the call.
 /// tests/graph/recording_backend_test.cpp tests that no operation of core/backend.h is missing here.
 template <class Derived>
@@ -76,6 +76,9 @@ class BackendInterceptor : public Backend {
                            const Pool2dGeometry& geometry) final {
     GRADUS_CALL(max_pool2d_backward, dy, indices, dx, geometry);
   }
+  void resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) final {
+    GRADUS_CALL(resample2d, x, rows, columns, y);
+  }
   void pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) final {
     GRADUS_CALL(pick, x, target, ignore_index, y);
   }
@@ -108,6 +111,10 @@ class BackendInterceptor : public Backend {
     GRADUS_CALL(randint, y, state, low, high);
   }
   void randperm(const MutableView& y, const RandomState& state) final { GRADUS_CALL(randperm, y, state); }
+  void update_scale(const MutableView& block, const ScaleRule& rule) final { GRADUS_CALL(update_scale, block, rule); }
+  void topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices) final {
+    GRADUS_CALL(topk, x, axis, largest, values, indices);
+  }
   void linear(const View& x, const View& w, const View& bias, const MutableView& y) final {
     GRADUS_CALL(linear, x, w, bias, y);
   }
@@ -127,9 +134,6 @@ class BackendInterceptor : public Backend {
   }
   void linear_recurrence(const View& a, const View& b, int axis, bool reverse, const MutableView& y) final {
     GRADUS_CALL(linear_recurrence, a, b, axis, reverse, y);
-  }
-  void resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) final {
-    GRADUS_CALL(resample2d, x, rows, columns, y);
   }
   void normalize(const NormalizeArgs& args) final { GRADUS_CALL(normalize, args); }
   void normalize_backward(const NormalizeBackwardArgs& args) final { GRADUS_CALL(normalize_backward, args); }
@@ -155,10 +159,6 @@ class BackendInterceptor : public Backend {
   }
   void unscale(std::span<const MutableView> gradients, const View& factor, const MutableView& found_inf) final {
     GRADUS_CALL(unscale, gradients, factor, found_inf);
-  }
-  void update_scale(const MutableView& block, const ScaleRule& rule) final { GRADUS_CALL(update_scale, block, rule); }
-  void topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices) final {
-    GRADUS_CALL(topk, x, axis, largest, values, indices);
   }
 #undef GRADUS_CALL
 };

@@ -137,6 +137,11 @@ template <class Kind, class... Parts>
 }
 
 }  // namespace detail
+
+/// Rethrows the std::exception that is being handled with `prefix` before its message. Exceptions of gradus keep their
+/// type; others become an Error.
+[[noreturn]] void rethrow_with_prefix(const std::string& prefix);
+
 }  // namespace gradus
 
 /// Throws `Kind` with the concatenation of the remaining arguments unless `cond` holds. Formats only on failure.

@@ -1,7 +1,8 @@
-// Helpers for the options structs of layers and optimizers.
+// Fields of options structs of layers and optimizers, and of the argument structs of backends.
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 namespace gradus {
 
@@ -37,3 +38,16 @@ std::optional<T> absent() {
                                                      \
  private:                                            \
   T name##_
+
+/// Lists the fields of a struct once, so that generic code can record, print and read back any call or option: defines
+/// with_fields(f), which calls f with all fields of the struct in order, and field_names(): "x, w, bias".
+#define GRADUS_FIELDS(...)                  \
+  template <class F>                        \
+  decltype(auto) with_fields(F&& f) {       \
+    return f(__VA_ARGS__);                  \
+  }                                         \
+  template <class F>                        \
+  decltype(auto) with_fields(F&& f) const { \
+    return f(__VA_ARGS__);                  \
+  }                                         \
+  static constexpr std::string_view field_names() { return #__VA_ARGS__; }

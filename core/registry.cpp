@@ -4,7 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include <gradus/core/runtime/cpu_runtime.h>
+#include <gradus/core/runtime/runtime.h>
 
 namespace gradus {
 namespace {

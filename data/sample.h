@@ -7,7 +7,7 @@
 #include <exception>
 #include <string>
 
-#include <gradus/core/rethrow.h>
+#include <gradus/core/error.h>
 #include <gradus/core/runtime/random.h>
 
 namespace gradus::data {

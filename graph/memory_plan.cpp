@@ -4,7 +4,7 @@
 #include <map>
 #include <numeric>
 
-#include <gradus/core/formulas/ceil_div.h>
+#include <gradus/core/formulas/integers.h>
 
 namespace gradus::graph {
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include <gradus/core/formulas/ceil_div.h>
+#include <gradus/core/formulas/integers.h>
 #include <gradus/core/parallel/parallel.h>
 #include <gradus/core/platform/process.h>
 #include <gradus/core/runtime/random.h>

@@ -7,7 +7,7 @@
 #include <gradus/autograd/grad_mode.h>
 #include <gradus/autograd/mixed_precision/half_copy.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/optimizer.h>
+#include <gradus/core/ops/nn/optimizer.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/optim/optimizer_state.h>
 

@@ -6,7 +6,7 @@
 
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/optimizer.h>
+#include <gradus/core/ops/nn/optimizer.h>
 #include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus::optim {

@@ -23,7 +23,7 @@ using Listener = Catch::TestEventListenerBase;
 #include <vector>
 
 #include <gradus/core/parallel/parallel.h>
-#include <gradus/core/runtime/cudnn.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/core/runtime/random.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/compare.h>

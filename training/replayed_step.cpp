@@ -11,7 +11,6 @@
 #include <gradus/autograd/node.h>
 #include <gradus/core/registry.h>
 #include <gradus/core/runtime/cuda.h>
-#include <gradus/core/runtime/cudnn.h>
 
 namespace gradus::training {
 namespace {

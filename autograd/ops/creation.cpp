@@ -6,8 +6,8 @@
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/elementwise.h>
+#include <gradus/core/array/shape.h>
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/checked.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/index.h>

@@ -8,7 +8,7 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/core/checked.h>
+#include <gradus/core/array/shape.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/index.h>

@@ -9,7 +9,7 @@
 #include <gradus/autograd/ops/shape.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/layout.h>
+#include <gradus/core/ops/operands.h>
 #include <gradus/core/ops/shape.h>
 
 namespace gradus {

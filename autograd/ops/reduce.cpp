@@ -9,7 +9,6 @@
 #include <gradus/autograd/ops/shape.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/reduce.h>
-#include <gradus/core/ops/scan.h>
 #include <gradus/core/ops/shape.h>
 #include <gradus/core/unary_ops.h>
 

@@ -6,9 +6,9 @@
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/core/checked.h>
+#include <gradus/core/array/shape.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/layout.h>
+#include <gradus/core/ops/operands.h>
 #include <gradus/core/ops/shape.h>
 
 namespace gradus {

@@ -9,7 +9,6 @@
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/index.h>
 #include <gradus/core/ops/shape.h>
-#include <gradus/core/ops/sort.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus {

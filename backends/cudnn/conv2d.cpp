@@ -7,7 +7,6 @@
 #include <gradus/backends/cudnn/cudnn_backend.h>
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/runtime/cuda.h>
-#include <gradus/core/runtime/cudnn.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/core/unary_ops.h>
 

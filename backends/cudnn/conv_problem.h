@@ -18,7 +18,7 @@ struct ConvProblem {
   std::array<int64_t, 4> x, w, y;  // sizes
   std::array<int64_t, 2> stride, padding, dilation;
   int device = 0;
-  bool tf32 = false, deterministic = true, timed = false;  // the switches of core/runtime/cudnn.h
+  bool tf32 = false, deterministic = true, timed = false;  // the switches of core/runtime/cuda.h
   size_t workspace_limit = 0;
 
   friend auto operator<=>(const ConvProblem&, const ConvProblem&) = default;

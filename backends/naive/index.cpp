@@ -6,7 +6,7 @@
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/composites/arithmetic.h>
-#include <gradus/core/formulas/wrapping.h>
+#include <gradus/core/formulas/integers.h>
 #include <gradus/core/runtime/observer.h>
 
 namespace gradus {

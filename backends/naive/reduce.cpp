@@ -2,9 +2,9 @@
 // Scans: running sums and products along an axis, and the linear recurrence y[k] = b[k] + a[k] y[k - 1].
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
+#include <gradus/core/formulas/integers.h>
 #include <gradus/core/formulas/scalar_binary.h>
 #include <gradus/core/formulas/scalar_math.h>
-#include <gradus/core/formulas/wrapping.h>
 #include <gradus/core/runtime/observer.h>
 
 namespace gradus {

@@ -9,7 +9,7 @@
 #include <gradus/benchmarks/ladders/conv2d_cuda/rungs.h>
 #include <gradus/benchmarks/ladders/cuda/ladder.h>
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/runtime/cudnn.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/core/unary_ops.h>
 
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <gradus/core/checked.h>
+#include <gradus/core/array/shape.h>
 
 namespace gradus {
 

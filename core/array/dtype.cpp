@@ -1,5 +1,7 @@
 #include <gradus/core/array/dtype.h>
 
+#include <gradus/core/array/scalar.h>
+
 namespace gradus {
 
 std::string_view type_name(DType dtype) {
@@ -33,5 +35,11 @@ void set_default_dtype(DType dtype) {
 namespace detail {
 void bad_dtype(DType dtype, const char* wanted) { fail<DTypeError>("expected ", wanted, ", got ", dtype); }
 }  // namespace detail
+
+void Scalar::fail_conversion(const char* kind, size_t bits) const {
+  if (is_floating())
+    detail::fail<ValueError>("value ", floating_, " cannot be converted to type ", kind, bits, " without overflow");
+  detail::fail<ValueError>("value ", integer_, " cannot be converted to type ", kind, bits, " without overflow");
+}
 
 }  // namespace gradus

@@ -1,8 +1,8 @@
-// Attention and its gradient, composed of matrix products, softmax and dropout.
-#include <gradus/core/composites/arithmetic.h>
-
+// Attention and its gradient, composed of matrix products, softmax and dropout; dropout; and the linear layer.
 #include <limits>
 #include <utility>
+
+#include <gradus/core/composites/arithmetic.h>
 
 namespace gradus {
 
@@ -68,6 +68,24 @@ void Backend::attention_backward(const AttentionBackwardArgs& args) {
   binary_scalar(mul, dscores, rule.scale, /*scalar_first=*/false, dscores);
   matmul(dscores, k, dq, /*accumulate=*/false);
   matmul(transposed(dscores), q, dk, /*accumulate=*/false);
+}
+
+void Backend::dropout(const View& x, double p, const RandomState& state, const MutableView& mask,
+                      const MutableView& y) {
+  bernoulli(mask, state, 1 - p);
+  dropout_backward(x, mask, p, y);  // computes the same product
+}
+
+void Backend::dropout_backward(const View& dy, const View& mask, double p, const MutableView& dx) {
+  const Arithmetic math(*this);
+  const Array scaled = math(mul, dy, 1 / (1 - p));
+  math.where(mask, scaled, math.scalar(0, dy.dtype, dy.device), dx);  // a product would give NaN for p = 1
+}
+
+void Backend::linear(const View& x, const View& w, const View& bias, const MutableView& y) {
+  const View w_transposed = reshaped(w, {w.shape[1], w.shape[0]}, {w.strides[1], w.strides[0]});  // (K, N)
+  if (bias) copy(expanded(bias, y.shape), y);
+  matmul(x, w_transposed, y, /*accumulate=*/static_cast<bool>(bias));
 }
 
 }  // namespace gradus

@@ -1,7 +1,6 @@
-// The fused convolutions, composed of their single operators.
-#include <gradus/core/composites/arithmetic.h>
-
+// The fused convolutions, composed of their single operators, and RGB to grayscale.
 #include <gradus/core/array/strided_loop.h>
+#include <gradus/core/composites/arithmetic.h>
 
 namespace gradus {
 
@@ -41,6 +40,15 @@ View Backend::masked_by_relu(const View& dy, const View& y, const MutableView& m
   const MutableView to = masked ? masked : MutableView(scratch);
   unary_backward(UnaryOp::relu, dy, y, to, {});
   return to;
+}
+
+void Backend::rgb_to_grayscale(const View& x, const MutableView& y) {
+  const Arithmetic math(*this);
+  const int axis = x.ndim() - 3;
+  auto weighted = [&](int channel, double weight) {
+    return math(mul, math.widen(narrow(x, axis, channel, 1)), weight);
+  };
+  copy(math(add, math(add, weighted(0, 0.2989), weighted(1, 0.5870)), weighted(2, 0.1140)), y);
 }
 
 }  // namespace gradus

@@ -1,4 +1,5 @@
-// Optimizer steps: the rules' formulas applied to whole arrays, one kernel per operation.
+// Optimizer steps: the rules' formulas applied to whole arrays, one kernel per operation. And the detection of inf and
+// NaN in gradients.
 #include <gradus/core/composites/arithmetic.h>
 #include <gradus/core/formulas/optimizer_rules.h>
 
@@ -116,6 +117,25 @@ void Backend::optimizer_step(std::span<const ParameterViews> parameters, const V
       else step<float>(*this, views, block, found_inf, known);
     }
   });
+}
+
+using enum BinaryOp;
+
+void Backend::unscale(std::span<const MutableView> gradients, const View& factor, const MutableView& found_inf) {
+  const Arithmetic math(*this);
+  const Array one = Array::empty({}, DType::f64, found_inf.device);
+  fill(one, 1);
+  for (const MutableView& gradient : gradients) {
+    const Array finite = Array::empty(gradient.shape, DType::boolean, gradient.device);
+    unary(UnaryOp::isfinite, gradient, finite, {});
+    const int ndim = gradient.ndim();
+    const Array all = Array::empty(Dims::filled(ndim, 1), DType::boolean, gradient.device);
+    reduce(ReduceOp::all, finite, (1u << ndim) - 1, all);
+    where(reshaped<View>(all, {}, {}), found_inf, one, found_inf);
+    if (!factor.data) continue;
+    const Array multiplier = math.cast(factor, wide_type(gradient.dtype));
+    copy(math(mul, math.widen(gradient), multiplier), gradient);
+  }
 }
 
 }  // namespace gradus

@@ -1,4 +1,4 @@
-// Softmax and cross-entropy, with their gradients.
+// Softmax, cross-entropy and their gradients, and top-k.
 #include <gradus/core/composites/arithmetic.h>
 
 namespace gradus {
@@ -57,6 +57,14 @@ void Backend::cross_entropy_backward(const CrossEntropyBackwardArgs& args) {
   const Array gradient = math(sub, math(mul, probabilities, scale.unsqueeze(1)), at_target);
   const Array counted = math(ne, target, ignore_index).unsqueeze(1);  // (N, 1)
   copy(math.where(counted, gradient, math.scalar(0, gradient.dtype(), dx.device)), dx);
+}
+
+void Backend::topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices) {
+  if (indices.numel() == 0) return;
+  const Array sorted = Array::empty(x.shape, x.dtype, x.device), order = Array::empty(x.shape, DType::i64, x.device);
+  sort(x, axis, largest, sorted, order);
+  const auto first = [&](const Array& all) { return all.ndim() ? all.slice(axis, 0, indices.shape[axis]) : all; };
+  copy(first(sorted), values), copy(first(order), indices);
 }
 
 }  // namespace gradus

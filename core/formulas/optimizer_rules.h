@@ -15,7 +15,7 @@
 #include <variant>
 
 #include <gradus/core/array/dtype.h>
-#include <gradus/core/fields.h>
+#include <gradus/core/options.h>
 
 namespace gradus {
 namespace rules {

@@ -7,7 +7,7 @@
 
 #include <gradus/core/error.h>
 #include <gradus/core/io/npy.h>
-#include <gradus/core/io/safetensors_header.h>
+#include <gradus/core/io/safetensors.h>
 #include <gradus/core/runtime/runtime.h>
 
 namespace {

@@ -46,4 +46,20 @@ void save_safetensors(const std::string& path, const std::vector<std::pair<std::
 std::vector<std::byte> format_safetensors(const std::vector<std::pair<std::string, Array>>& tensors,
                                           const Metadata& metadata = {});
 
+/// Type and position of one tensor; offsets count from the end of the header.
+struct SafetensorsEntry {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  uint64_t begin = 0, end = 0;
+};
+
+struct SafetensorsHeader {
+  std::vector<SafetensorsEntry> entries;  ///< sorted by offset
+  Metadata metadata;
+};
+
+/// The header of a file; no tensor is read.
+SafetensorsHeader read_safetensors_header(const std::string& path);
+
 }  // namespace gradus::io

@@ -1,7 +1,7 @@
 // Operators that create arrays.
 #pragma once
 
-#include <gradus/core/ops/common.h>
+#include <gradus/core/ops/operands.h>
 #include <gradus/core/runtime/random.h>
 
 namespace gradus::ops {

@@ -1,7 +1,7 @@
 // Element-wise array operators. Each one handles broadcasting, type promotion and layout, then calls the backend once.
 #pragma once
 
-#include <gradus/core/ops/common.h>
+#include <gradus/core/ops/operands.h>
 
 namespace gradus::ops {
 

@@ -1,7 +1,7 @@
 // Matrix products of arrays.
 #pragma once
 
-#include <gradus/core/ops/common.h>
+#include <gradus/core/ops/operands.h>
 
 namespace gradus::ops {
 

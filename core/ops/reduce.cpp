@@ -7,6 +7,7 @@
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/operands.h>
 #include <gradus/core/runtime/recorded_memory.h>
 #include <gradus/core/unary_ops.h>
 
@@ -147,15 +148,17 @@ Array logsumexp(const Array& x, uint32_t mask, bool keepdim) {
   return keepdim ? y : drop_axes(y, mask);
 }
 
-Array sum_to(const Array& x, const Shape& shape) {
-  if (x.shape() == shape) return x;
-  const int lead = x.ndim() - shape.size();
-  GRADUS_CHECK(lead >= 0, ShapeError, "cannot sum shape ", x.shape(), " to ", shape);
-  uint32_t mask = 0, lead_mask = (1u << lead) - 1;
-  for (int i = lead; i < x.ndim(); ++i)
-    if (shape[i - lead] == 1 && x.shape()[i] != 1) mask |= 1u << i;
-  Array y = (mask | lead_mask) ? reduce(ReduceOp::sum, x, mask | lead_mask, true, x.dtype()) : x;
-  return drop_axes(y, lead_mask);
+Array scan(ScanOp op, const Array& x, int axis, bool reverse, DType dtype) {
+  const Array operand = is_floating(dtype) ? cast(x, dtype) : x;
+  Array y = output_like(x.shape(), dtype, x.device(), {&x});
+  if (y.numel() > 0) backend_of(x).scan(op, operand, axis, reverse, y);
+  return y;
+}
+
+Array linear_recurrence(const Array& a, const Array& b, int axis, bool reverse) {
+  Array y = output_like(b.shape(), b.dtype(), b.device(), {&b});
+  if (y.numel() > 0) backend_of(b).linear_recurrence(a, b, axis, reverse, y);
+  return y;
 }
 
 }  // namespace gradus::ops

@@ -3,7 +3,7 @@
 
 #include <tuple>
 
-#include <gradus/core/ops/common.h>
+#include <gradus/core/ops/operands.h>
 
 namespace gradus::ops {
 
@@ -28,7 +28,10 @@ Array deviation(const Array& x, uint32_t mask, bool keepdim, double correction);
 Array norm(const Array& x, double p, uint32_t mask, bool keepdim);
 /// log(sum(exp(x))); integers are converted to float32.
 Array logsumexp(const Array& x, uint32_t mask, bool keepdim);
-/// Reverses broadcasting: sums x down to `shape`.
-Array sum_to(const Array& x, const Shape& shape);
+
+/// Running sums or products of x along `axis`, accumulated in `dtype`; with `reverse` they start at the end.
+Array scan(ScanOp op, const Array& x, int axis, bool reverse, DType dtype);
+/// y[k] = b[k] + a[k] y[k - 1]; see Backend::linear_recurrence. a and b have one shape and type.
+Array linear_recurrence(const Array& a, const Array& b, int axis, bool reverse);
 
 }  // namespace gradus::ops

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include <gradus/core/checked.h>
+#include <gradus/core/array/shape.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/layout.h>
+#include <gradus/core/ops/operands.h>
 
 namespace gradus::ops {
 

@@ -13,7 +13,7 @@
 #include <exception>
 #include <utility>
 
-#include <gradus/core/formulas/ceil_div.h>
+#include <gradus/core/formulas/integers.h>
 #include <gradus/core/parallel/parallel.h>
 
 namespace gradus::detail {

@@ -1,5 +1,4 @@
-#include <gradus/core/runtime/cpu_runtime.h>
-
+// The memory of the CPU: aligned blocks kept in size-class free lists.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -8,8 +7,9 @@
 #include <mutex>
 #include <new>
 
-#include <gradus/core/formulas/ceil_div.h>
+#include <gradus/core/formulas/integers.h>
 #include <gradus/core/runtime/recorded_memory.h>
+#include <gradus/core/runtime/runtime.h>
 
 namespace gradus {
 namespace {

@@ -1,4 +1,4 @@
-#include <gradus/core/runtime/generator_guard.h>
+#include <gradus/core/runtime/random.h>
 
 #include <utility>
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include <gradus/core/formulas/ceil_div.h>
+#include <gradus/core/formulas/integers.h>
 #include <gradus/core/runtime/device.h>
 
 namespace gradus {

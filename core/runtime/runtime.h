@@ -163,4 +163,6 @@ class UncountedReplays {
 /// Formats a number of bytes for display: "1.5 MiB".
 std::string format_bytes(int64_t bytes);
 
+std::unique_ptr<DeviceRuntime> make_cpu_runtime();
+
 }  // namespace gradus

@@ -7,7 +7,7 @@
 #include <span>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/formulas/ceil_div.h>
+#include <gradus/core/formulas/integers.h>
 #include <gradus/core/io/file_kind.h>
 #include <gradus/core/io/png.h>
 #include <gradus/data/images/image_check.h>

@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include <gradus/core/array/dtype.h>
-#include <gradus/core/formulas/wrapping.h>
+#include <gradus/core/formulas/integers.h>
 #include <gradus/distributed/comm/descriptor.h>
 
 namespace gradus::dist {

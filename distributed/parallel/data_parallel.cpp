@@ -8,10 +8,10 @@
 #include <gradus/autograd/mixed_precision/autocast.h>
 #include <gradus/autograd/node.h>
 #include <gradus/autograd/ops/shape.h>
+#include <gradus/core/error.h>
 #include <gradus/core/registry.h>
-#include <gradus/core/rethrow.h>
 #include <gradus/core/runtime/cuda.h>
-#include <gradus/core/runtime/generator_guard.h>
+#include <gradus/core/runtime/random.h>
 #include <gradus/core/runtime/runtime.h>
 
 namespace gradus::nn::parallel {

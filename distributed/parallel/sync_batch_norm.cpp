@@ -8,7 +8,7 @@
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/norm.h>
+#include <gradus/core/ops/nn/norm.h>
 #include <gradus/core/ops/reduce.h>
 #include <gradus/core/ops/shape.h>
 #include <gradus/core/unary_ops.h>

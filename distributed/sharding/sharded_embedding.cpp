@@ -14,7 +14,6 @@
 #include <gradus/core/ops/index.h>
 #include <gradus/core/ops/reduce.h>
 #include <gradus/core/ops/shape.h>
-#include <gradus/core/ops/sort.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus::nn {

@@ -9,7 +9,7 @@
 #include <gradus/core/parallel/parallel.h>
 #include <gradus/core/platform/file.h>
 #include <gradus/core/registry.h>
-#include <gradus/core/runtime/cudnn.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/data/images/image_file.h>
 
 using namespace gradus;

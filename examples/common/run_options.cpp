@@ -9,7 +9,6 @@
 #include <gradus/core/parallel/parallel.h>
 #include <gradus/core/registry.h>
 #include <gradus/core/runtime/cuda.h>
-#include <gradus/core/runtime/cudnn.h>
 #include <gradus/core/runtime/random.h>
 
 using namespace gradus;

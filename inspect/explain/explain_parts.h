@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <gradus/autograd/node.h>
-#include <gradus/core/formulas/ceil_div.h>
+#include <gradus/core/formulas/integers.h>
 #include <gradus/core/registry.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/core/runtime/recorded_memory.h>

@@ -351,13 +351,8 @@ TEST_CASE("loss scaling agrees on every backend") {
   const std::vector<double> blocks[] = {{1024, 0, 0}, {1024, 1, 0}, {1024, 2, 0}, {1024, 2, 1}, {0x1p127, 2, 0}};
   const std::vector<double> next[] = {{1024, 1, 0}, {1024, 2, 0}, {2048, 0, 0}, {256, 0, 0}, {0x1p127, 0, 0}};
   for (size_t i = 0; i < std::size(blocks); ++i) {
-    auto run = [&](bool defaults) {
-      return [&rule, defaults](Backend& b, const Arrays&, const Arrays& out) {
-        if (defaults) b.Backend::update_scale(out[0], rule);
-        else b.update_scale(out[0], rule);
-      };
-    };
-    check_agreement("update_scale", {}, {array_of({3}, blocks[i])}, run(false), run(true));
+    const auto run = [&rule](Backend& b, const Arrays&, const Arrays& out) { b.update_scale(out[0], rule); };
+    check_agreement("update_scale", {}, {array_of({3}, blocks[i])}, run);
     const Array block = array_of({3}, blocks[i]);
     backend("naive").update_scale(block, rule);
     CHECK(values(block) == next[i]);

@@ -1,5 +1,4 @@
 #include <gradus/core/array/shape.h>
-#include <gradus/core/checked.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

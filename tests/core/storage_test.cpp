@@ -3,7 +3,7 @@
 #include <vector>
 
 #include <gradus/core/array/array.h>
-#include <gradus/core/runtime/cpu_runtime.h>
+#include <gradus/core/runtime/runtime.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

@@ -1,7 +1,7 @@
 // The backend "cudnn": which backend computes which convolution, the switches, and capture. The tests of all backends
 // cover the results in general.
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/runtime/cudnn.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/cuda/support.h>

@@ -11,7 +11,6 @@
 #include <gradus/backends/cuda/runtime/device_properties.h>
 #include <gradus/core/registry.h>
 #include <gradus/core/runtime/cuda.h>
-#include <gradus/core/runtime/cudnn.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/compare.h>

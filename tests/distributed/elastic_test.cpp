@@ -2,7 +2,7 @@
 // at each point of its course.
 #include <sstream>
 
-#include <gradus/core/runtime/generator_guard.h>
+#include <gradus/core/runtime/random.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/elastic_simulation.h>

@@ -1,5 +1,5 @@
-// A backend that records every call and forwards it to another backend, on top of core/backend_interceptor.h. Also tests
-// that the interceptor forwards every operation and that the fields of the argument structs are complete.
+// A backend that records every call and forwards it to another backend, on top of core/backend_interceptor.h. Also
+// tests that the interceptor forwards every operation and that the fields of the argument structs are complete.
 #include <algorithm>
 #include <fstream>
 #include <regex>
@@ -147,7 +147,8 @@ std::vector<std::string> declared_operations(const std::string& text) {
   return operations;
 }
 
-/// The operations that the text of core/backend_interceptor.h forwards from a method of the same name, in the same form.
+/// The operations that the text of core/backend_interceptor.h forwards from a method of the same name, in the same
+/// form.
 std::vector<std::string> forwarded_operations(const std::string& text) {
   const std::regex method("void (\\w+)\\([^)]*\\)\\s+final\\s+\\{\\s+GRADUS_CALL\\((\\1, [^)]*)\\);\\s+\\}");
   std::vector<std::string> operations;

@@ -24,6 +24,7 @@ EQUIVALENTS = pathlib.Path(__file__).with_name("equivalents.txt")
 ROOMS = {
     "core": "core ops autograd layers wrong_calls backends",
     "core/io": "io checkpoint data training layers",
+    "core/platform": "io core checkpoint training",
     "graph": "graph inspect training",
     "onnx": "onnx",
     "inspect": "inspect",

@@ -5,9 +5,9 @@
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/nn/image.h>
 #include <gradus/autograd/ops/unary.h>
-#include <gradus/core/checked.h>
-#include <gradus/core/ops/conv.h>
-#include <gradus/core/ops/layout.h>
+#include <gradus/core/array/shape.h>
+#include <gradus/core/ops/nn/conv.h>
+#include <gradus/core/ops/operands.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus {

@@ -1,17 +1,16 @@
 #include <gradus/autograd/ops/nn/image.h>
 
 #include <cmath>
-
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/nn/pool.h>
 #include <gradus/autograd/ops/shape.h>
+#include <gradus/core/array/shape.h>
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/checked.h>
-#include <gradus/core/ops/conv.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/image.h>
-#include <gradus/core/ops/layout.h>
+#include <gradus/core/ops/nn/image.h>
+#include <gradus/core/ops/nn/conv.h>
+#include <gradus/core/ops/operands.h>
 
 namespace gradus {
 

@@ -3,7 +3,7 @@
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/nn/image.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/pool.h>
+#include <gradus/core/ops/nn/image.h>
 
 namespace gradus {
 namespace {

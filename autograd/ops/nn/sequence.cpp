@@ -12,9 +12,8 @@
 #include <gradus/autograd/ops/nn/dropout.h>
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/core/ops/attention.h>
 #include <gradus/core/ops/index.h>
-#include <gradus/core/ops/recurrent.h>
+#include <gradus/core/ops/nn/sequence.h>
 
 namespace gradus {
 

@@ -68,8 +68,8 @@ struct ConvSwitches {
   /// What cuDNN may run: nothing (the backend "cuda"), plain convolutions, or in addition engines with bias and ReLU,
   /// and dgrad as a convolution with flipped and transposed filters.
   enum class Library : uint8_t { none, plain, full } library = Library::none;
-  bool library_tf32 = true, small_convolutions = false;  ///< core/runtime/cudnn.h
-  size_t workspace_limit = size_t{256} << 20;            ///< core/runtime/cudnn.h
+  bool library_tf32 = true, small_convolutions = false;  ///< core/runtime/cuda.h
+  size_t workspace_limit = size_t{256} << 20;            ///< core/runtime/cuda.h
 };
 
 /// The tile that a block computes. Rows are channels of the result (direct: those of one thread), columns its pixels

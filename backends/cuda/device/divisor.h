@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include <gradus/core/array/shape.h>
-#include <gradus/core/formulas/ceil_div.h>
+#include <gradus/core/formulas/integers.h>
 
 namespace gradus::cuda_detail {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/core/formulas/uniform_stencil.h>
+#include <gradus/core/kernel_args.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/image_vec.cuh>
 #include <gradus/backends/cuda/device/map.cuh>

@@ -11,7 +11,7 @@
 // Deterministic: the sort is stable, and one thread adds all items of a place, in order.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/device/radix_sort.h>
-#include <gradus/core/formulas/wrapping.h>
+#include <gradus/core/formulas/integers.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 

@@ -3,7 +3,7 @@
 // Grid: x = blocks for all parameters, 1,024 elements of one parameter each (device/multi_tensor.cuh).  Block: 256
 // threads; a thread updates four elements.  Deterministic: there are no sums.
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/core/flat_parameters.h>
+#include <gradus/core/array/strided_loop.h>
 #include <gradus/core/formulas/optimizer_rules.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/multi_tensor.cuh>

@@ -5,7 +5,7 @@
 
 #include <gradus/backends/cuda/runtime/check.h>
 #include <gradus/backends/cuda/runtime/device_guard.h>
-#include <gradus/core/formulas/ceil_div.h>
+#include <gradus/core/formulas/integers.h>
 
 namespace gradus::cuda_detail {
 namespace {

@@ -10,7 +10,7 @@
 #include <gradus/backends/openmp/simd/loops.h>
 #include <gradus/backends/openmp/simd/operand.h>
 #include <gradus/backends/openmp/simd/windows.h>
-#include <gradus/core/formulas/uniform_stencil.h>
+#include <gradus/core/kernel_args.h>
 #include <gradus/core/runtime/observer.h>
 
 namespace gradus {

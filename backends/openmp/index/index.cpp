@@ -17,7 +17,7 @@
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/scratch.h>
-#include <gradus/core/formulas/wrapping.h>
+#include <gradus/core/formulas/integers.h>
 #include <gradus/core/runtime/observer.h>
 
 namespace gradus {

@@ -6,7 +6,7 @@
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
-#include <gradus/core/flat_parameters.h>
+#include <gradus/core/array/strided_loop.h>
 #include <gradus/core/formulas/optimizer_rules.h>
 #include <gradus/core/runtime/observer.h>
 

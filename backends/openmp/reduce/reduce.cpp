@@ -7,9 +7,9 @@
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/work_split.h>
+#include <gradus/core/formulas/integers.h>
 #include <gradus/core/formulas/scalar_binary.h>
 #include <gradus/core/formulas/scalar_math.h>
-#include <gradus/core/formulas/wrapping.h>
 #include <gradus/core/runtime/observer.h>
 
 namespace gradus {

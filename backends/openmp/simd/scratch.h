@@ -2,7 +2,7 @@
 #pragma once
 
 #include <gradus/core/array/array.h>
-#include <gradus/core/formulas/ceil_div.h>
+#include <gradus/core/formulas/integers.h>
 #include <gradus/core/parallel/parallel.h>
 
 namespace gradus::openmp_detail {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <thread>
 
-#include <gradus/core/checked.h>
+#include <gradus/core/array/shape.h>
 #include <gradus/core/error.h>
 
 namespace gradus::dist {

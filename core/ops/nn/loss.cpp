@@ -1,4 +1,4 @@
-#include <gradus/core/ops/loss.h>
+#include <gradus/core/ops/nn/loss.h>
 
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>

@@ -1,15 +1,15 @@
 // Convolution of arrays.
 #pragma once
 
-#include <gradus/core/ops/common.h>
+#include <gradus/core/ops/operands.h>
 
 namespace gradus::ops {
 
 /// Throws a ValueError if `padding` is negative or unreasonably large (above 2^40).
 void check_padding(int64_t padding);
-/// Checks x (N, C, H, W), w (K, C / groups, R, S), bias (K) or undefined, and returns the result's shape (N, K, P, Q).
-Shape conv2d_shape(const Array& x, const Array& w, const Array& bias, const Conv2dGeometry& geometry);
-/// conv2d plus bias, then ReLU if `relu`.
+/// conv2d plus bias, then ReLU if `relu`: x (N, C, H, W), w (K, C / groups, R, S), bias (K) or undefined, result (N, K,
+/// P, Q). Geometries that leave fewer than one window in a thousand pixels, or whose kernel reaches far beyond the
+/// image, are a ShapeError.
 Array conv2d(const Array& x, const Array& w, const Array& bias, bool relu, const Conv2dGeometry& geometry);
 /// Gradients of conv2d; those that are not wanted are undefined. `y_if_relu` is the forward result if ReLU was applied,
 /// else undefined. With `may_overwrite_dy` the backend may reuse dy's memory.

@@ -1,7 +1,10 @@
-// Normalisation of arrays. The formulas are in core/kernel_args.h (NormalizeArgs).
+// Normalisation and dropout of arrays. The formulas are in core/kernel_args.h (NormalizeArgs) and core/backend.h.
 #pragma once
 
-#include <gradus/core/ops/common.h>
+#include <tuple>
+
+#include <gradus/core/ops/operands.h>
+#include <gradus/core/runtime/random.h>
 
 namespace gradus::ops {
 
@@ -42,5 +45,10 @@ NormalizeGradients normalize_backward(const Array& dy, const Array& x, const Arr
                                       uint32_t axes, const Array& weight, const Shape& parameters, double eps,
                                       bool fixed_statistics, bool want_dx, bool want_dweight, bool want_dbias,
                                       const NormalizeRelu& relu = {});
+
+/// Returns (x * mask / (1 - p), boolean mask); the mask is drawn from `generator`.
+std::tuple<Array, Array> dropout(const Array& x, double p, Generator& generator = default_generator());
+/// dy * mask / (1 - p)
+Array dropout_backward(const Array& dy, const Array& mask, double p);
 
 }  // namespace gradus::ops

@@ -1,12 +1,23 @@
-// Resampling of images. One kernel serves average pooling, interpolation, padding by existing pixels, and the gradients
-// of all of these.
+// Operators on images (N, C, H, W): pooling, resampling and grayscale. One kernel of resampling serves average pooling,
+// interpolation, padding by existing pixels, and the gradients of all of these.
 #pragma once
 
+#include <tuple>
 #include <vector>
 
-#include <gradus/core/ops/common.h>
+#include <gradus/core/ops/operands.h>
 
 namespace gradus::ops {
+
+/// Checks the geometry and returns the shape of the result of pooling x (N, C, H, W).
+Shape pool2d_shape(const Shape& x, const Pool2dGeometry& geometry, bool ceil_mode);
+/// Returns the maxima (N, C, P, Q) of x (N, C, H, W) and their int32 indices h * W + w. With `ceil_mode` the output
+/// size is rounded up if the last window still starts inside the image or its left padding.
+std::tuple<Array, Array> max_pool2d(const Array& x, const Pool2dGeometry& geometry, bool ceil_mode);
+/// dx of shape `x_shape` from dy and the indices.
+Array max_pool2d_backward(const Array& dy, const Array& indices, const Shape& x_shape, const Pool2dGeometry& geometry);
+/// Elements of x (N, C, H, W) at `indices` within each plane: the gradient of max_pool2d_backward.
+Array pick_from_planes(const Array& x, const Array& indices);
 
 /// A Stencil that owns its arrays.
 struct OwnedStencil {
@@ -46,5 +57,8 @@ OwnedStencil adaptive_average_stencil(int64_t size_in, int64_t size_out);
 OwnedStencil nearest_stencil(int64_t size_in, int64_t size_out, double scale, bool exact);
 OwnedStencil linear_stencil(int64_t size_in, int64_t size_out, double scale, bool align_corners);
 OwnedStencil cubic_stencil(int64_t size_in, int64_t size_out, double scale, bool align_corners);
+
+/// 0.2989 R + 0.5870 G + 0.1140 B: (…, 3, H, W) to (…, 1, H, W).
+Array rgb_to_grayscale(const Array& x);
 
 }  // namespace gradus::ops

@@ -3,7 +3,7 @@
 
 #include <tuple>
 
-#include <gradus/core/ops/common.h>
+#include <gradus/core/ops/operands.h>
 
 namespace gradus::ops {
 

@@ -1,12 +1,10 @@
-#include <gradus/core/ops/conv.h>
+#include <gradus/core/ops/nn/conv.h>
 
 #include <algorithm>
 
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/checked.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/layout.h>
+#include <gradus/core/ops/operands.h>
 
 namespace gradus::ops {
 
@@ -43,75 +41,22 @@ Conv2dGeometry bounded(Conv2dGeometry g, const Shape& x, const Shape& w) {
   return g;
 }
 
-// A convolution whose windows are so far apart, or whose taps reach so far beyond the image, that most of the work
-// would be skipping the pixels between. It instead runs on an image of just the pixels under the taps, window by
-// window.
-class SparseWindows {
- public:
-  SparseWindows(const Conv2dGeometry& g, const Shape& x, const Shape& w, const Shape& y)
-      : given_(g), geometry_(g), x_shape_(x), shape_(x) {
-    const bool long_strides = static_cast<__int128>(g.stride[0]) * g.stride[1] > 64;
-    for (int i = 0; i < 2; ++i) {
-      const __int128 reach = reach_of(g, w, i), ordinary = 4 * (static_cast<__int128>(x[2 + i]) + y[2 + i] + 16);
-      if (reach <= ordinary && !(long_strides && g.stride[i] > reach)) continue;
-      taps_[i] = w[2 + i], windows_[i] = y[2 + i];
-      shape_[2 + i] = checked_product(taps_[i], windows_[i]);
-      geometry_.stride[i] = taps_[i], geometry_.padding[i] = 0, geometry_.dilation[i] = 1;
-    }
+// Kernels visit the pixels between windows and between taps, so a convolution that is almost nothing but such gaps is
+// an error. `g` is bounded.
+void check_gaps(const Conv2dGeometry& g, const Shape& x, const Shape& w, const Shape& y) {
+  bool apart = false;  // whether there are pixels between windows
+  for (int i = 0; i < 2; ++i) {
+    const __int128 reach = reach_of(g, w, i), most = 4 * (static_cast<__int128>(x[2 + i]) + y[2 + i] + 16);
+    GRADUS_CHECK(reach <= most, ShapeError, "kernel reaches over ", static_cast<int64_t>(reach),
+                 (i == 0 ? " rows" : " columns"), ", far beyond the image: x ", x, ", weight ", w, ", result ", y);
+    apart = apart || g.stride[i] > reach;
   }
-  explicit operator bool() const { return taps_[0] + taps_[1] > 0; }
-  const Conv2dGeometry& geometry() const { return geometry_; }
-  const Shape& shape() const { return shape_; }
+  const __int128 windows = static_cast<__int128>(y[2]) * y[3], pixels = static_cast<__int128>(x[2]) * x[3];
+  GRADUS_CHECK(!apart || windows * 1000 >= pixels, ShapeError, "strides leave fewer than one window in 1000 pixels: x ",
+               x, ", weight ", w, ", result ", y, "; take a slice of x with these strides first");
+}
 
-  /// x's pixels under the taps; zeros for taps in the padding.
-  Array gather(const Array& x) const {
-    return each_axis(x, shape_, [](const Array& image, const Array& under) { copy_into(under, image); });
-  }
-  /// The gradient of gather: adds the pixels back onto an image of x's shape.
-  Array scatter(const Array& pixels) const {
-    return each_axis(pixels, x_shape_,
-                     [](const Array& image, const Array& under) { binary(BinaryOp::add, image, under, &image); });
-  }
-
- private:
-  // Converts `from` to the sizes of `to` along the affected axes. For every tap it calls move(image, pixels under the
-  // tap).
-  template <class Move>
-  Array each_axis(Array from, const Shape& to, Move&& move) const {
-    for (int i = 0; i < 2; ++i) {
-      if (taps_[i] == 0) continue;
-      Shape shape = from.shape();
-      shape[2 + i] = to[2 + i];
-      const Array result = full(shape, 0, from.dtype(), from.device(), output_format(from));
-      const bool gathers = &to == &shape_;
-      for_each_tap(i, gathers ? from : result, gathers ? result : from, move);
-      from = result;
-    }
-    return from;
-  }
-
-  template <class Move>
-  void for_each_tap(int i, const Array& image, const Array& pixels, Move&& move) const {
-    const int axis = 2 + i;
-    const int64_t stride = given_.stride[i], taps = taps_[i];
-    for (int64_t r = 0; r < taps; ++r) {
-      const int64_t start = r * given_.dilation[i] - given_.padding[i];  // position of the tap in the first window
-      const int64_t room = x_shape_[axis] - 1 - start;
-      const int64_t first = start < 0 ? (-start - 1) / stride + 1 : 0;
-      const int64_t last = room < 0 ? -1 : std::min(room / stride, windows_[i] - 1);
-      if (first > last) continue;
-      move(image.slice(axis, start + first * stride, start + last * stride + 1, stride),
-           pixels.slice(axis, first * taps + r, last * taps + r + 1, taps));
-    }
-  }
-
-  Conv2dGeometry given_, geometry_;
-  Shape x_shape_, shape_;
-  int64_t taps_[2] = {0, 0}, windows_[2] = {0, 0};  // along the affected axes, else 0
-};
-
-}  // namespace
-
+// Checks x (N, C, H, W), w (K, C / groups, R, S), bias (K) or undefined, and returns the result's shape (N, K, P, Q).
 Shape conv2d_shape(const Array& x, const Array& w, const Array& bias, const Conv2dGeometry& g) {
   check_same_device({&x, &w, &bias});
   check_ndim(x, 4, "input", "(N, C, H, W)");
@@ -144,14 +89,15 @@ Shape conv2d_shape(const Array& x, const Array& w, const Array& bias, const Conv
                  " but the padded input has ", static_cast<int64_t>(padded), ": x ", in, ", weight ", filter);
     out[2 + i] = static_cast<int64_t>((padded - reach) / g.stride[i]) + 1;
   }
+  check_gaps(bounded(g, in, filter), in, filter, out);
   return out;
 }
+
+}  // namespace
 
 Array conv2d(const Array& x, const Array& w, const Array& bias, bool relu, const Conv2dGeometry& given) {
   const Shape shape = conv2d_shape(x, w, bias, given);
   const Conv2dGeometry geometry = bounded(given, x.shape(), w.shape());
-  if (const SparseWindows sparse(geometry, x.shape(), w.shape(), shape); sparse)
-    return conv2d(sparse.gather(x), w, bias, relu, sparse.geometry());
   Array y = Array::empty(shape, x.dtype(), x.device(), output_format(x, w));
   if (y.numel() > 0)
     backend_of(x).conv2d_bias_relu({.x = x, .w = w, .bias = bias, .relu = relu, .geometry = geometry, .y = y});
@@ -162,12 +108,6 @@ Conv2dGradients conv2d_backward(const Array& dy, const Array& x, const Array& w,
                                 bool want_dw, bool want_dbias, const Conv2dGeometry& given, bool may_overwrite_dy) {
   const Conv2dGeometry geometry = bounded(given, x.shape(), w.shape());
   Conv2dGradients gradients;
-  if (const SparseWindows sparse(geometry, x.shape(), w.shape(), dy.shape()); sparse) {
-    gradients = conv2d_backward(dy, sparse.gather(x), w, y_if_relu, want_dx, want_dw, want_dbias, sparse.geometry(),
-                                may_overwrite_dy);
-    if (want_dx) gradients.dx = sparse.scatter(gradients.dx);
-    return gradients;
-  }
   const Array aligned = contiguous(dy, output_format(x, w));
   if (want_dx) gradients.dx = Array::empty(x.shape(), x.dtype(), x.device(), output_format(x, w));
   if (want_dw) gradients.dw = Array::empty(w.shape(), w.dtype(), w.device(), output_format(w));
@@ -196,8 +136,7 @@ Conv2dGradients conv2d_backward(const Array& dy, const Array& x, const Array& w,
 Array conv2d_backward_data(const Array& dy, const Array& w, const Shape& x_shape, MemoryFormat format,
                            const Conv2dGeometry& given) {
   const Conv2dGeometry geometry = bounded(given, x_shape, w.shape());
-  if (const SparseWindows sparse(geometry, x_shape, w.shape(), dy.shape()); sparse)
-    return sparse.scatter(conv2d_backward_data(dy, w, sparse.shape(), format, sparse.geometry()));
+  check_gaps(geometry, x_shape, w.shape(), dy.shape());  // the forward pass of a transposed convolution
   Array dx = Array::empty(x_shape, dy.dtype(), dy.device(), format);
   if (dx.numel() == 0) return dx;
   if (dy.numel() == 0 || w.numel() == 0) fill(dx, 0);
@@ -208,8 +147,6 @@ Array conv2d_backward_data(const Array& dy, const Array& w, const Shape& x_shape
 Array conv2d_backward_weight(const Array& dy, const Array& x, const Shape& w_shape, MemoryFormat format,
                              const Conv2dGeometry& given) {
   const Conv2dGeometry geometry = bounded(given, x.shape(), w_shape);
-  if (const SparseWindows sparse(geometry, x.shape(), w_shape, dy.shape()); sparse)
-    return conv2d_backward_weight(dy, sparse.gather(x), w_shape, format, sparse.geometry());
   Array dw = Array::empty(w_shape, dy.dtype(), dy.device(), format);
   if (dw.numel() == 0) return dw;
   if (dy.numel() == 0 || x.numel() == 0) fill(dw, 0);

@@ -1,4 +1,4 @@
-#include <gradus/core/ops/optimizer.h>
+#include <gradus/core/ops/nn/optimizer.h>
 
 #include <vector>
 

@@ -1,8 +1,10 @@
-// Used by every array operator: the backend to call, and checks that several families share.
+// Used by every array operator: the backend to call, checks that several families share, and the memory layout of
+// results.
 #pragma once
 
 #include <initializer_list>
 
+#include <gradus/core/array/array.h>
 #include <gradus/core/registry.h>
 
 namespace gradus::ops {
@@ -21,5 +23,12 @@ void check_floating(const Array& x, const char* what);
 void check_same_dtype(const Array& a, const char* name_a, const Array& b, const char* name_b);
 /// Throws unless `into` has this shape and can hold values of this dtype's kind (an integer type cannot hold floats).
 void check_into(const Array& into, const Shape& shape, DType dtype);
+
+/// Layout of the result of convolution and pooling: channels-last if the input or the weight (may be undefined) is.
+MemoryFormat output_format(const Array& x, const Array& weight = {});
+
+/// Returns an uninitialised result for an element-wise operator. It takes the layout of the first operand that has this
+/// shape, has no gaps and is not both row-major and channels-last; without such an operand it is row-major.
+Array output_like(const Shape& shape, DType dtype, Device device, std::initializer_list<const Array*> operands);
 
 }  // namespace gradus::ops

@@ -1,4 +1,4 @@
-#include <gradus/core/ops/common.h>
+#include <gradus/core/ops/operands.h>
 
 namespace gradus::ops {
 
@@ -36,6 +36,22 @@ void check_into(const Array& into, const Shape& shape, DType dtype) {
       is_floating(into.dtype()) || (!is_floating(dtype) && (into.dtype() != DType::boolean || dtype == DType::boolean));
   GRADUS_CHECK(fits, DTypeError, "the result of type ", dtype, " cannot be written in place into a tensor of ",
                into.dtype());
+}
+
+MemoryFormat output_format(const Array& x, const Array& weight) {
+  const bool last = x.is_channels_last() || (weight.defined() && weight.is_channels_last());
+  return last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+}
+
+Array output_like(const Shape& shape, DType dtype, Device device, std::initializer_list<const Array*> operands) {
+  for (const Array* x : operands) {
+    if (!(x->shape() == shape) || !x->is_dense()) continue;
+    const bool row_major = x->is_contiguous() && !x->is_channels_last();
+    if (row_major && x->is_contiguous(MemoryFormat::channels_last)) continue;  // ambiguous
+    if (row_major) break;
+    return Array::empty_strided(shape, x->strides(), dtype, device);
+  }
+  return Array::empty(shape, dtype, device);
 }
 
 }  // namespace gradus::ops

@@ -34,29 +34,15 @@ struct TensorOptions {
   TensorOptions(DeviceType type) : TensorOptions(Device(type)) {}       // NOLINT(google-explicit-constructor)
   /// "cuda:1"
   explicit TensorOptions(const std::convertible_to<std::string_view> auto& device) : TensorOptions(Device(device)) {}
-  TensorOptions dtype(DType dtype) const {
-    TensorOptions o = *this;
-    o.dtype_ = dtype;
-    return o;
-  }
+  TensorOptions dtype(DType dtype) const { return with(&TensorOptions::dtype_, dtype); }
   TensorOptions device(Device device) const {
-    TensorOptions o = *this;
-    o.device_ = device, o.has_device_ = true;
-    return o;
+    return with(&TensorOptions::device_, device).with(&TensorOptions::has_device_, true);
   }
   TensorOptions device(DeviceType type, int index) const { return device(Device(type, index)); }
   TensorOptions device_index(int index) const { return device(Device(DeviceType::cuda, index)); }  ///< a GPU by index
   TensorOptions layout(TensorLayout) const { return *this; }                                       ///< always strided
-  TensorOptions requires_grad(bool wanted) const {
-    TensorOptions o = *this;
-    o.requires_grad_ = wanted;
-    return o;
-  }
-  TensorOptions memory_format(MemoryFormat format) const {
-    TensorOptions o = *this;
-    o.format_ = format;
-    return o;
-  }
+  TensorOptions requires_grad(bool wanted) const { return with(&TensorOptions::requires_grad_, wanted); }
+  TensorOptions memory_format(MemoryFormat format) const { return with(&TensorOptions::format_, format); }
   DType dtype_or(DType fallback) const { return dtype_.value_or(fallback); }
   DType dtype() const { return dtype_.value_or(get_default_dtype()); }
   Device device_or(Device fallback) const { return has_device_ ? device_ : fallback; }
@@ -68,6 +54,12 @@ struct TensorOptions {
   bool has_device() const { return has_device_; }
 
  private:
+  template <class T>
+  TensorOptions with(T TensorOptions::*member, const std::type_identity_t<T>& value) const {
+    TensorOptions changed = *this;
+    changed.*member = value;
+    return changed;
+  }
   std::optional<DType> dtype_ = absent<DType>();
   Device device_;
   bool has_device_ = false;
@@ -327,12 +319,9 @@ class Tensor {
   Tensor operator[](int64_t index) const { return select(0, index, Loc{}); }
   /// x.index({0, Slice(1, 3), None, Ellipsis, mask, rows}). Integers, slices, None and Ellipsis return a view; with
   /// masks or index tensors the result is a copy, as in NumPy and PyTorch.
-  Tensor index(std::initializer_list<TensorIndex> indices, Loc where = Loc::current()) const;
   Tensor index(const std::vector<TensorIndex>& indices, Loc where = Loc::current()) const;
   /// Writes `value` (broadcast) into the elements that index() would return. With accumulate, adds it to them,
   /// repeatedly for an element that is selected several times.
-  const Tensor& index_put_(std::initializer_list<TensorIndex> indices, const Operand& value,
-                           bool accumulate = false) const;
   const Tensor& index_put_(const std::vector<TensorIndex>& indices, const Operand& value,
                            bool accumulate = false) const;
   Tensor index_select(int64_t dim, const Tensor& index, Loc where = Loc::current()) const;

@@ -5,6 +5,7 @@
 #include <gradus/autograd/checkpoint.h>
 #include <gradus/autograd/engine.h>
 #include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/nn/image.h>
 #include <gradus/autograd/ops/reduce.h>
@@ -31,13 +32,6 @@ struct Running {
   ops::KeptStatistics kept;
   bool use = false;  // true: used in place of x's own statistics
 };
-
-std::vector<int64_t> axes_of(uint32_t mask) {
-  std::vector<int64_t> axes;
-  for (int i = 0; i < kMaxDims; ++i)
-    if (mask & (1u << i)) axes.push_back(i);
-  return axes;
-}
 
 // y = (x - mean) / sqrt(variance + eps) * weight + bias, or the ReLU of that plus residual
 struct Normalize final : Node, BackwardOfSum {

@@ -11,7 +11,6 @@
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/reduce.h>
-#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 namespace {

@@ -47,8 +47,9 @@ void FunctionNode::release_saved() {
   context.saved_data.clear();
 }
 
-TensorList run_function(const Ref<FunctionNode>& node, const TensorList& inputs, std::vector<int> input_of_argument,
-                        const std::function<TensorList(AutogradContext*)>& forward) {
+TensorList FunctionNode::run(const Ref<FunctionNode>& node, const TensorList& inputs,
+                             std::vector<int> input_of_argument,
+                             const std::function<TensorList(AutogradContext*)>& forward) {
   OpScope op(node->name(), Loc{});
   std::vector<const Tensor*> pointers;
   for (const Tensor& input : inputs) pointers.push_back(&input);

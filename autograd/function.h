@@ -66,9 +66,6 @@ class AutogradContext {
 
  private:
   friend class FunctionNode;
-  friend TensorList run_function(const Ref<FunctionNode>& node, const TensorList& inputs,
-                                 std::vector<int> input_of_argument,
-                                 const std::function<TensorList(AutogradContext*)>& forward);
   TensorList to_save_, dirty_, non_differentiable_;
   bool materialize_ = true;
   FunctionNode* node_ = nullptr;
@@ -85,23 +82,19 @@ class FunctionNode final : public Node {
   Grads backward_all(const Grads& dys) override;
   bool handles_undefined() const override { return true; }
   void release_saved() override;
+  /// Runs `forward` without recording and connects its results to `inputs` in the graph.
+  static TensorList run(const Ref<FunctionNode>& node, const TensorList& inputs, std::vector<int> input_of_argument,
+                        const std::function<TensorList(AutogradContext*)>& forward);
 
   AutogradContext context;
 
  private:
   friend class AutogradContext;
-  friend TensorList run_function(const Ref<FunctionNode>& node, const TensorList& inputs,
-                                 std::vector<int> input_of_argument,
-                                 const std::function<TensorList(AutogradContext*)>& forward);
   Backward backward_;
   std::recursive_mutex mutex_;  // serializes calls of backward_, because user functions may change their context
   std::vector<std::unique_ptr<Saved>> kept_;
   std::vector<int> input_of_argument_;  // argument position -> edge, -1 if the argument is not a tensor
 };
-
-/// Runs `forward` without recording and connects its results to `inputs` in the graph.
-TensorList run_function(const Ref<FunctionNode>& node, const TensorList& inputs, std::vector<int> input_of_argument,
-                        const std::function<TensorList(AutogradContext*)>& forward);
 
 template <class T>
 struct Function {
@@ -131,7 +124,7 @@ struct Function {
         [](AutogradContext* context, const TensorList& dys) -> TensorList { return T::backward(context, dys); },
         detail::node_name<T>());
     TensorList results =
-        run_function(node, inputs, std::move(input_of_argument), [&](AutogradContext* context) -> TensorList {
+        FunctionNode::run(node, inputs, std::move(input_of_argument), [&](AutogradContext* context) -> TensorList {
           if constexpr (std::is_same_v<Result, Tensor>) return {T::forward(context, args...)};
           else return T::forward(context, args...);
         });

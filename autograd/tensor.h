@@ -275,9 +275,9 @@ class Tensor {
   Tensor narrow(int64_t dim, int64_t start, int64_t length, Loc where = Loc::current()) const;
   Tensor select(int64_t dim, int64_t index, Loc where = Loc::current()) const;
   Tensor unsqueeze(int64_t dim, Loc where = Loc::current()) const;
-  Tensor squeeze(Loc where = Loc::current()) const;
-  Tensor squeeze(int64_t dim, Loc where = Loc::current()) const;
-  Tensor movedim(int64_t source, int64_t destination, Loc where = Loc::current()) const;
+  /// Removes dimension `dim` if its size is 1, or all dimensions of size 1.
+  Tensor squeeze(std::optional<int64_t> dim = {}, Loc where = Loc::current()) const;
+  Tensor movedim(IntArrayRef source, IntArrayRef destination, Loc where = Loc::current()) const;
   Tensor unflatten(int64_t dim, IntArrayRef sizes, Loc where = Loc::current()) const;
   /// Windows of `size` elements along `dim`, `step` elements apart: (…, windows, …, size). Windows may overlap.
   Tensor unfold(int64_t dim, int64_t size, int64_t step, Loc where = Loc::current()) const;
@@ -293,8 +293,7 @@ class Tensor {
   const Tensor& transpose_(int64_t dim0, int64_t dim1, Loc where = Loc::current()) const;
   const Tensor& t_(Loc where = Loc::current()) const;
   const Tensor& unsqueeze_(int64_t dim, Loc where = Loc::current()) const;
-  const Tensor& squeeze_(Loc where = Loc::current()) const;
-  const Tensor& squeeze_(int64_t dim, Loc where = Loc::current()) const;
+  const Tensor& squeeze_(std::optional<int64_t> dim = {}, Loc where = Loc::current()) const;
   Tensor T(Loc where = Loc::current()) const { return t(where); }
   Tensor mT(Loc where = Loc::current()) const { return transpose(-2, -1, where); }
   /// Views of consecutive parts along `dim`: of equal size (the last may be smaller), of given sizes, or a given number
@@ -477,10 +476,8 @@ class Tensor {
   Tensor min(const Tensor& other, Loc where = Loc::current()) const;
   Tensor argmax(std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
   Tensor argmin(std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
-  Tensor all(Loc where = Loc::current()) const;
-  Tensor any(Loc where = Loc::current()) const;
-  Tensor all(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
-  Tensor any(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
+  Tensor all(std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
+  Tensor any(std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
   Tensor amax(IntArrayRef dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
   Tensor amin(IntArrayRef dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
   Tensor prod(std::optional<DType> dtype = {}, Loc where = Loc::current()) const;

@@ -141,8 +141,6 @@ void check_channels(const Tensor& x, const Tensor& parameter, const char* name) 
 
 void check_eps(double eps) { GRADUS_CHECK(eps >= 0, ValueError, "eps must not be negative, got ", eps); }
 
-Array array_of(const Tensor& x) { return x.defined() ? x.array() : Array(); }
-
 // Checks the arguments of batch_norm and instance_norm.
 Running check_running(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& bias,
                       bool use, double momentum, const Tensor& batches, const char* otherwise) {
@@ -154,7 +152,7 @@ Running check_running(const Tensor& x, const Tensor& mean, const Tensor& var, co
     if (running->defined()) ops::check_floating(running->array(), "running statistics");
   GRADUS_CHECK(!batches.defined() || (batches.dtype() == kLong && batches.dim() == 0), ValueError,
                "num_batches_tracked must be an int64 scalar, got ", batches.dtype(), " of shape ", batches.sizes());
-  return {{array_of(mean), array_of(var), array_of(batches), momentum}, use};
+  return {{detail::unwrap(mean), detail::unwrap(var), detail::unwrap(batches), momentum}, use};
 }
 
 // Geometry of x (N, C, …) with statistics over `axes` and parameters for each channel.

@@ -11,7 +11,6 @@
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/reduce.h>
-#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 namespace {
@@ -320,6 +319,16 @@ void collect_roots(const TensorList& tensors, const TensorList& gradients, bool 
   }
 }
 
+std::vector<Capture> captures_of(const TensorList& inputs) {
+  std::vector<Capture> captures;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    captures.push_back({gradient_edge(inputs[i]), {}});
+    GRADUS_CHECK(captures.back().at.node, AutogradError, "input ", i, " of shape ", inputs[i].sizes(),
+                 " does not require gradients");
+  }
+  return captures;
+}
+
 }  // namespace
 
 namespace autograd {
@@ -335,12 +344,7 @@ void backward(const TensorList& tensors, const TensorList& grad_tensors, std::op
     pass.run(roots, std::move(gradients), nullptr);
     return;
   }
-  std::vector<Capture> captures;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    captures.push_back({gradient_edge(inputs[i]), {}});
-    GRADUS_CHECK(captures.back().at.node, AutogradError, "input ", i, " of shape ", inputs[i].sizes(),
-                 " does not require gradients");
-  }
+  std::vector<Capture> captures = captures_of(inputs);
   pass.run(roots, std::move(gradients), &captures);
   AutoGradMode mode(create_graph);
   for (size_t i = 0; i < inputs.size(); ++i)
@@ -354,12 +358,7 @@ TensorList grad(const TensorList& outputs, const TensorList& inputs, const Tenso
   std::vector<Edge> roots;
   Grads gradients;
   collect_roots(outputs, grad_outputs, create_graph, &roots, &gradients);
-  std::vector<Capture> captures;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    captures.push_back({gradient_edge(inputs[i]), {}});
-    GRADUS_CHECK(captures.back().at.node, AutogradError, "input ", i, " of shape ", inputs[i].sizes(),
-                 " does not require gradients");
-  }
+  std::vector<Capture> captures = captures_of(inputs);
   BackwardPass pass(retain_graph.value_or(create_graph), create_graph);
   pass.run(roots, std::move(gradients), &captures);
   TensorList result;

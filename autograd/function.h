@@ -15,6 +15,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <variant>
 
 #include <gradus/autograd/op_scope.h>
 
@@ -26,25 +27,25 @@ using variable_list = TensorList;
 /// A value kept in ctx->saved_data. Reading it as another type is a ValueError.
 class SavedValue {
  public:
+  using Value = std::variant<std::monostate, bool, int64_t, double, std::string, Tensor, std::vector<int64_t>>;
   SavedValue() = default;
-  SavedValue(bool value);                  // NOLINT(google-explicit-constructor)
-  SavedValue(int value);                   // NOLINT(google-explicit-constructor)
-  SavedValue(int64_t value);               // NOLINT(google-explicit-constructor)
-  SavedValue(double value);                // NOLINT(google-explicit-constructor)
-  SavedValue(std::string value);           // NOLINT(google-explicit-constructor)
-  SavedValue(const char* value);           // NOLINT(google-explicit-constructor)
-  SavedValue(Tensor value);                // NOLINT(google-explicit-constructor)
-  SavedValue(std::vector<int64_t> value);  // NOLINT(google-explicit-constructor)
-  bool toBool() const;
-  int64_t toInt() const;
-  double toDouble() const;
-  const std::string& toStringRef() const;
-  const Tensor& toTensor() const;
-  const std::vector<int64_t>& toIntVector() const;
+  template <std::convertible_to<Value> T>
+  SavedValue(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  bool toBool() const { return get<bool>("bool"); }
+  int64_t toInt() const { return get<int64_t>("int"); }
+  double toDouble() const { return get<double>("double"); }
+  const std::string& toStringRef() const { return get<std::string>("string"); }
+  const Tensor& toTensor() const { return get<Tensor>("tensor"); }
+  const std::vector<int64_t>& toIntVector() const { return get<std::vector<int64_t>>("list of int"); }
 
  private:
-  struct Held;
-  std::shared_ptr<const Held> held_;  // shared by copies
+  template <class T>
+  const T& get(const char* wanted) const {
+    const T* found = std::get_if<T>(&value_);
+    GRADUS_CHECK(found, ValueError, "this entry of saved_data is not a ", wanted);
+    return *found;
+  }
+  Value value_;
 };
 
 class FunctionNode;
@@ -65,9 +66,6 @@ class AutogradContext {
 
  private:
   friend class FunctionNode;
-  friend TensorList run_function(const Ref<FunctionNode>& node, const TensorList& inputs,
-                                 std::vector<int> input_of_argument,
-                                 const std::function<TensorList(AutogradContext*)>& forward);
   TensorList to_save_, dirty_, non_differentiable_;
   bool materialize_ = true;
   FunctionNode* node_ = nullptr;
@@ -84,23 +82,19 @@ class FunctionNode final : public Node {
   Grads backward_all(const Grads& dys) override;
   bool handles_undefined() const override { return true; }
   void release_saved() override;
+  /// Runs `forward` without recording and connects its results to `inputs` in the graph.
+  static TensorList run(const Ref<FunctionNode>& node, const TensorList& inputs, std::vector<int> input_of_argument,
+                        const std::function<TensorList(AutogradContext*)>& forward);
 
   AutogradContext context;
 
  private:
   friend class AutogradContext;
-  friend TensorList run_function(const Ref<FunctionNode>& node, const TensorList& inputs,
-                                 std::vector<int> input_of_argument,
-                                 const std::function<TensorList(AutogradContext*)>& forward);
   Backward backward_;
   std::recursive_mutex mutex_;  // serializes calls of backward_, because user functions may change their context
   std::vector<std::unique_ptr<Saved>> kept_;
   std::vector<int> input_of_argument_;  // argument position -> edge, -1 if the argument is not a tensor
 };
-
-/// Runs `forward` without recording and connects its results to `inputs` in the graph.
-TensorList run_function(const Ref<FunctionNode>& node, const TensorList& inputs, std::vector<int> input_of_argument,
-                        const std::function<TensorList(AutogradContext*)>& forward);
 
 template <class T>
 struct Function {
@@ -130,7 +124,7 @@ struct Function {
         [](AutogradContext* context, const TensorList& dys) -> TensorList { return T::backward(context, dys); },
         detail::node_name<T>());
     TensorList results =
-        run_function(node, inputs, std::move(input_of_argument), [&](AutogradContext* context) -> TensorList {
+        FunctionNode::run(node, inputs, std::move(input_of_argument), [&](AutogradContext* context) -> TensorList {
           if constexpr (std::is_same_v<Result, Tensor>) return {T::forward(context, args...)};
           else return T::forward(context, args...);
         });

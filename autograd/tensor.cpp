@@ -5,15 +5,12 @@
 
 #include <gradus/autograd/accumulate_grad.h>
 #include <gradus/autograd/autograd.h>
-#include <gradus/autograd/engine.h>
 #include <gradus/autograd/mixed_precision/half_copy.h>
 #include <gradus/autograd/node.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/reduce.h>
-#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 namespace {
@@ -209,22 +206,8 @@ bool Tensor::equal(const Tensor& other) const {
 }
 
 bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_nan) const {
-  OpContext context("allclose");
-  const Array a = ops::cast(ops::to_device(array(), Device()), DType::f64);
-  const Array b = ops::cast(ops::to_device(other.array(), Device()), DType::f64);
-  // a - b| <= atol + rtol |b|, or equal (infinities), or, with equal_nan, both NaN.
-  const Array distance = ops::unary(UnaryOp::abs, ops::binary(BinaryOp::sub, a, b));
-  const Array allowed =
-      ops::binary_scalar(BinaryOp::add, ops::binary_scalar(BinaryOp::mul, ops::unary(UnaryOp::abs, b), rtol), atol);
-  Array close = ops::binary(BinaryOp::logical_or, ops::binary(BinaryOp::eq, a, b),
-                            ops::binary(BinaryOp::logical_and, ops::unary(UnaryOp::isfinite, allowed),
-                                        ops::binary(BinaryOp::le, distance, allowed)));
-  if (equal_nan) {
-    const Array both =
-        ops::binary(BinaryOp::logical_and, ops::binary(BinaryOp::ne, a, a), ops::binary(BinaryOp::ne, b, b));
-    close = ops::binary(BinaryOp::logical_or, close, both);
-  }
-  return ops::item(ops::reduce(ReduceOp::all, close, axis_mask({}, close.ndim()), false, DType::boolean)).to_bool();
+  const OpContext context("allclose");
+  return isclose(cpu(), other.cpu(), rtol, atol, equal_nan).all().item<bool>();
 }
 
 // ---- Methods and operators that forward to functions in autograd/ops; more are in ops/unary.cpp ----
@@ -327,11 +310,12 @@ Tensor Tensor::argmax(std::optional<int64_t> dim, bool keepdim, Loc where) const
 Tensor Tensor::argmin(std::optional<int64_t> dim, bool keepdim, Loc where) const {
   return gradus::argmin(*this, dim, keepdim, where);
 }
-Tensor Tensor::all(Loc where) const { return gradus::all(*this, where); }
-Tensor Tensor::any(Loc where) const { return gradus::any(*this, where); }
-
-Tensor Tensor::all(int64_t dim, bool keepdim, Loc where) const { return gradus::all(*this, dim, keepdim, where); }
-Tensor Tensor::any(int64_t dim, bool keepdim, Loc where) const { return gradus::any(*this, dim, keepdim, where); }
+Tensor Tensor::all(std::optional<int64_t> dim, bool keepdim, Loc where) const {
+  return gradus::all(*this, dim, keepdim, where);
+}
+Tensor Tensor::any(std::optional<int64_t> dim, bool keepdim, Loc where) const {
+  return gradus::any(*this, dim, keepdim, where);
+}
 Tensor Tensor::amax(IntArrayRef dim, bool keepdim, Loc where) const { return gradus::amax(*this, dim, keepdim, where); }
 Tensor Tensor::amin(IntArrayRef dim, bool keepdim, Loc where) const { return gradus::amin(*this, dim, keepdim, where); }
 Tensor Tensor::count_nonzero(IntArrayRef dim, Loc where) const { return gradus::count_nonzero(*this, dim, where); }

@@ -34,29 +34,15 @@ struct TensorOptions {
   TensorOptions(DeviceType type) : TensorOptions(Device(type)) {}       // NOLINT(google-explicit-constructor)
   /// "cuda:1"
   explicit TensorOptions(const std::convertible_to<std::string_view> auto& device) : TensorOptions(Device(device)) {}
-  TensorOptions dtype(DType dtype) const {
-    TensorOptions o = *this;
-    o.dtype_ = dtype;
-    return o;
-  }
+  TensorOptions dtype(DType dtype) const { return with(&TensorOptions::dtype_, dtype); }
   TensorOptions device(Device device) const {
-    TensorOptions o = *this;
-    o.device_ = device, o.has_device_ = true;
-    return o;
+    return with(&TensorOptions::device_, device).with(&TensorOptions::has_device_, true);
   }
   TensorOptions device(DeviceType type, int index) const { return device(Device(type, index)); }
   TensorOptions device_index(int index) const { return device(Device(DeviceType::cuda, index)); }  ///< a GPU by index
   TensorOptions layout(TensorLayout) const { return *this; }                                       ///< always strided
-  TensorOptions requires_grad(bool wanted) const {
-    TensorOptions o = *this;
-    o.requires_grad_ = wanted;
-    return o;
-  }
-  TensorOptions memory_format(MemoryFormat format) const {
-    TensorOptions o = *this;
-    o.format_ = format;
-    return o;
-  }
+  TensorOptions requires_grad(bool wanted) const { return with(&TensorOptions::requires_grad_, wanted); }
+  TensorOptions memory_format(MemoryFormat format) const { return with(&TensorOptions::format_, format); }
   DType dtype_or(DType fallback) const { return dtype_.value_or(fallback); }
   DType dtype() const { return dtype_.value_or(get_default_dtype()); }
   Device device_or(Device fallback) const { return has_device_ ? device_ : fallback; }
@@ -68,6 +54,12 @@ struct TensorOptions {
   bool has_device() const { return has_device_; }
 
  private:
+  template <class T>
+  TensorOptions with(T TensorOptions::*member, const std::type_identity_t<T>& value) const {
+    TensorOptions changed = *this;
+    changed.*member = value;
+    return changed;
+  }
   std::optional<DType> dtype_ = absent<DType>();
   Device device_;
   bool has_device_ = false;
@@ -283,9 +275,9 @@ class Tensor {
   Tensor narrow(int64_t dim, int64_t start, int64_t length, Loc where = Loc::current()) const;
   Tensor select(int64_t dim, int64_t index, Loc where = Loc::current()) const;
   Tensor unsqueeze(int64_t dim, Loc where = Loc::current()) const;
-  Tensor squeeze(Loc where = Loc::current()) const;
-  Tensor squeeze(int64_t dim, Loc where = Loc::current()) const;
-  Tensor movedim(int64_t source, int64_t destination, Loc where = Loc::current()) const;
+  /// Removes dimension `dim` if its size is 1, or all dimensions of size 1.
+  Tensor squeeze(std::optional<int64_t> dim = {}, Loc where = Loc::current()) const;
+  Tensor movedim(IntArrayRef source, IntArrayRef destination, Loc where = Loc::current()) const;
   Tensor unflatten(int64_t dim, IntArrayRef sizes, Loc where = Loc::current()) const;
   /// Windows of `size` elements along `dim`, `step` elements apart: (…, windows, …, size). Windows may overlap.
   Tensor unfold(int64_t dim, int64_t size, int64_t step, Loc where = Loc::current()) const;
@@ -301,8 +293,7 @@ class Tensor {
   const Tensor& transpose_(int64_t dim0, int64_t dim1, Loc where = Loc::current()) const;
   const Tensor& t_(Loc where = Loc::current()) const;
   const Tensor& unsqueeze_(int64_t dim, Loc where = Loc::current()) const;
-  const Tensor& squeeze_(Loc where = Loc::current()) const;
-  const Tensor& squeeze_(int64_t dim, Loc where = Loc::current()) const;
+  const Tensor& squeeze_(std::optional<int64_t> dim = {}, Loc where = Loc::current()) const;
   Tensor T(Loc where = Loc::current()) const { return t(where); }
   Tensor mT(Loc where = Loc::current()) const { return transpose(-2, -1, where); }
   /// Views of consecutive parts along `dim`: of equal size (the last may be smaller), of given sizes, or a given number
@@ -327,12 +318,9 @@ class Tensor {
   Tensor operator[](int64_t index) const { return select(0, index, Loc{}); }
   /// x.index({0, Slice(1, 3), None, Ellipsis, mask, rows}). Integers, slices, None and Ellipsis return a view; with
   /// masks or index tensors the result is a copy, as in NumPy and PyTorch.
-  Tensor index(std::initializer_list<TensorIndex> indices, Loc where = Loc::current()) const;
   Tensor index(const std::vector<TensorIndex>& indices, Loc where = Loc::current()) const;
   /// Writes `value` (broadcast) into the elements that index() would return. With accumulate, adds it to them,
   /// repeatedly for an element that is selected several times.
-  const Tensor& index_put_(std::initializer_list<TensorIndex> indices, const Operand& value,
-                           bool accumulate = false) const;
   const Tensor& index_put_(const std::vector<TensorIndex>& indices, const Operand& value,
                            bool accumulate = false) const;
   Tensor index_select(int64_t dim, const Tensor& index, Loc where = Loc::current()) const;
@@ -488,10 +476,8 @@ class Tensor {
   Tensor min(const Tensor& other, Loc where = Loc::current()) const;
   Tensor argmax(std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
   Tensor argmin(std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
-  Tensor all(Loc where = Loc::current()) const;
-  Tensor any(Loc where = Loc::current()) const;
-  Tensor all(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
-  Tensor any(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
+  Tensor all(std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
+  Tensor any(std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
   Tensor amax(IntArrayRef dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
   Tensor amin(IntArrayRef dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
   Tensor prod(std::optional<DType> dtype = {}, Loc where = Loc::current()) const;

@@ -236,15 +236,15 @@ using gradus::TensorIndex;
 inline Tensor normal(const Tensor& mean, const Tensor& std, Loc where = Loc::current()) {
   const NoGradGuard no_grad;
   const Tensor spread = std + zeros_like(mean);
-  return gradus::randn_like(spread, where) * spread + mean;
+  return gradus::randn_like(spread, {}, where) * spread + mean;
 }
 inline Tensor normal(const Tensor& mean, double std = 1, Loc where = Loc::current()) {
   const NoGradGuard no_grad;
-  return gradus::randn_like(mean, where) * std + mean;
+  return gradus::randn_like(mean, {}, where) * std + mean;
 }
 inline Tensor normal(double mean, const Tensor& std, Loc where = Loc::current()) {
   const NoGradGuard no_grad;
-  return gradus::randn_like(std, where) * std + mean;
+  return gradus::randn_like(std, {}, where) * std + mean;
 }
 using gradus::normal;
 

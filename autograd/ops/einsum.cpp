@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/linear_algebra.h>
 
 namespace gradus {
@@ -98,12 +97,6 @@ Tensor arranged(const Labelled& operand, const Labels& order) {
   return x;
 }
 
-int64_t product(const Shape& sizes) {
-  int64_t result = 1;
-  for (int64_t size : sizes) result *= size;
-  return result;
-}
-
 Labels joined(const Labels& a, const Labels& b, const Labels& c) {
   Labels result = a;
   result.insert(result.end(), b.begin(), b.end());
@@ -133,8 +126,8 @@ Labelled contracted(Labelled a, Labelled b, const Labels& needed) {
     for (int label : labels) sizes.push_back(size_of(label));
     return sizes;
   };
-  const int64_t B = product(sizes_of(batch)), M = product(sizes_of(rows)), N = product(sizes_of(columns)),
-                K = product(sizes_of(inner));
+  const int64_t B = numel_of(sizes_of(batch)), M = numel_of(sizes_of(rows)), N = numel_of(sizes_of(columns)),
+                K = numel_of(sizes_of(inner));
   const Labels left = joined(batch, rows, inner), right = joined(batch, inner, columns);
   const Tensor x = arranged(a, left).expand(sizes_of(left), Loc{}).reshape({B, M, K}, Loc{});
   const Tensor y = arranged(b, right).expand(sizes_of(right), Loc{}).reshape({B, K, N}, Loc{});

@@ -50,27 +50,23 @@ struct Div final : Node {  // y = a / b
   }
 };
 
-struct AddScalar final : Node {  // y = a + s, a - s
-  Array forward(const Array& a, BinaryOp op, const Scalar& s) {
-    return ops::binary_scalar(op, a, s, false, destination(a));
-  }
-  Grads backward(const Tensor& dy) override { return {dy}; }
-};
-
 struct RSubScalar final : Node {  // y = s - a
   Array forward(const Array& a, const Scalar& s) { return ops::binary_scalar(BinaryOp::sub, a, s, true); }
   Grads backward(const Tensor& dy) override { return {-dy}; }
 };
 
-struct MulScalar final : Node {  // y = a s, a / s
+struct WithScalar final : Node {  // y = a + s, a - s, a s, a / s
   Scalar s;
-  BinaryOp op = BinaryOp::mul;
+  BinaryOp op = BinaryOp::add;
+  const char* name() const override { return op == BinaryOp::add || op == BinaryOp::sub ? "AddScalar" : "MulScalar"; }
   Array forward(const Array& a, BinaryOp op, const Scalar& s) {
     this->s = s;
     this->op = op;
     return ops::binary_scalar(op, a, s, false, destination(a));
   }
-  Grads backward(const Tensor& dy) override { return {op == BinaryOp::mul ? dy * s : dy / s}; }
+  Grads backward(const Tensor& dy) override {
+    return {op == BinaryOp::mul ? dy * s : op == BinaryOp::div ? dy / s : dy};
+  }
 };
 
 struct RDivScalar final : Node {  // y = s / b
@@ -272,9 +268,9 @@ Operand scaled(const Operand& b, const Scalar& alpha, Tensor* room) {
 template <class OfTensors>
 Tensor sum_of(OpScope& op, BinaryOp kind, const Operand& a, const Operand& b) {
   if (a.tensor && b.tensor) return apply<OfTensors>(op, *a.tensor, *b.tensor);
-  if (a.tensor) return apply<AddScalar>(op, *a.tensor, kind, b.scalar);
-  const Tensor other = b.tensor ? *b.tensor : number_tensor(b.scalar);
-  return kind == BinaryOp::add ? apply<AddScalar>(op, other, kind, a.scalar) : apply<RSubScalar>(op, other, a.scalar);
+  if (a.tensor) return apply<WithScalar>(op, *a.tensor, kind, b.scalar);
+  const Tensor other = as_tensor(b, a);
+  return kind == BinaryOp::add ? apply<WithScalar>(op, other, kind, a.scalar) : apply<RSubScalar>(op, other, a.scalar);
 }
 
 template <class OfTensors>
@@ -316,8 +312,8 @@ Tensor mul(const Operand& a, const Operand& b) {
   OpScope op("mul", line_of(a, b));
   check_operands(a, b);
   if (a.tensor && b.tensor) return apply<Mul>(op, *a.tensor, *b.tensor);
-  if (a.tensor) return apply<MulScalar>(op, *a.tensor, BinaryOp::mul, b.scalar);
-  return apply<MulScalar>(op, b.tensor ? *b.tensor : number_tensor(b.scalar), BinaryOp::mul, a.scalar);
+  if (a.tensor) return apply<WithScalar>(op, *a.tensor, BinaryOp::mul, b.scalar);
+  return apply<WithScalar>(op, as_tensor(b, a), BinaryOp::mul, a.scalar);
 }
 
 Tensor div(const Operand& a, const Operand& b, std::optional<std::string_view> rounding_mode) {
@@ -330,9 +326,9 @@ Tensor div(const Operand& a, const Operand& b, std::optional<std::string_view> r
     return apply<RoundedDiv>(op, as_tensor(a, b), as_tensor(b, a), *rounding_mode == "floor");
   }
   if (a.tensor && b.tensor) return apply<Div>(op, *a.tensor, *b.tensor);
-  if (a.tensor) return apply<MulScalar>(op, *a.tensor, BinaryOp::div, b.scalar);
+  if (a.tensor) return apply<WithScalar>(op, *a.tensor, BinaryOp::div, b.scalar);
   OpScope reciprocal("reciprocal", Loc{});  // PyTorch applies the autocast rule of reciprocal
-  return apply<RDivScalar>(op, b.tensor ? *b.tensor : number_tensor(b.scalar), a.scalar);
+  return apply<RDivScalar>(op, as_tensor(b, a), a.scalar);
 }
 
 Tensor floor_divide(const Operand& a, const Operand& b) { return div(a, b, "floor"); }
@@ -341,8 +337,7 @@ Tensor pow(const Operand& base, const Operand& exponent) {
   OpScope op("pow", line_of(base, exponent));
   check_operands(base, exponent);
   if (base.tensor && exponent.tensor) return apply<Pow>(op, *base.tensor, *exponent.tensor);
-  if (!base.tensor)
-    return apply<RPowScalar>(op, exponent.tensor ? *exponent.tensor : number_tensor(exponent.scalar), base.scalar);
+  if (!base.tensor) return apply<RPowScalar>(op, as_tensor(exponent, base), base.scalar);
   check_exponent(*base.tensor, exponent.scalar);
   return apply<PowScalar>(op, *base.tensor, exponent.scalar);
 }
@@ -402,7 +397,7 @@ const Tensor& add_in_place(const char* name, BinaryOp op, const Tensor& self, co
     return self.copy_(op == BinaryOp::add ? add(self, other, alpha) : sub(self, other, alpha));
   Tensor room;
   const Operand b = scaled(other, alpha, &room);
-  return b.tensor ? apply_in_place<N>(scope, self, *b.tensor) : apply_in_place<AddScalar>(scope, self, op, b.scalar);
+  return b.tensor ? apply_in_place<N>(scope, self, *b.tensor) : apply_in_place<WithScalar>(scope, self, op, b.scalar);
 }
 
 }  // namespace
@@ -419,7 +414,7 @@ const Tensor& Tensor::mul_(const Operand& other) const {
   OpScope op("mul_", other.where);
   check_operands(Operand(*this), other);
   return other.tensor ? apply_in_place<Mul>(op, *this, *other.tensor)
-                      : apply_in_place<MulScalar>(op, *this, BinaryOp::mul, other.scalar);
+                      : apply_in_place<WithScalar>(op, *this, BinaryOp::mul, other.scalar);
 }
 
 const Tensor& Tensor::div_(const Operand& other, std::optional<std::string_view> rounding_mode) const {
@@ -431,7 +426,7 @@ const Tensor& Tensor::div_(const Operand& other, std::optional<std::string_view>
   }
   check_operands(Operand(*this), other);
   return other.tensor ? apply_in_place<Div>(op, *this, *other.tensor)
-                      : apply_in_place<MulScalar>(op, *this, BinaryOp::div, other.scalar);
+                      : apply_in_place<WithScalar>(op, *this, BinaryOp::div, other.scalar);
 }
 
 const Tensor& Tensor::pow_(const Operand& exponent) const {
@@ -475,8 +470,6 @@ Scalar number_of(const Scalar& number, DType dtype) {
   return is_floating(dtype) ? number : Scalar(number.to_int64());
 }
 
-Tensor number_tensor(const Scalar& number) { return Tensor(ops::full({}, number, number.dtype())); }
-
 Tensor as_tensor(const Operand& x, const Operand& other, Device device) {
   if (x.tensor) return *x.tensor;
   const DType type = other.tensor ? promote_with_scalar(other.tensor->dtype(), x.scalar) : x.scalar.dtype();
@@ -510,7 +503,7 @@ Tensor compare(const char* name, BinaryOp op, const Operand& a, const Operand& b
   if (a.tensor && b.tensor) return apply<Compare>(scope, *a.tensor, *b.tensor, op);
   if (a.tensor) return apply<Compare>(scope, *a.tensor, op, b.scalar, false);
   if (b.tensor) return apply<Compare>(scope, *b.tensor, op, a.scalar, true);
-  return apply<Compare>(scope, number_tensor(a.scalar), op, b.scalar, false);
+  return apply<Compare>(scope, as_tensor(a, b), op, b.scalar, false);
 }
 
 }  // namespace

@@ -171,21 +171,12 @@ Tensor fitted(Tensor value, const Shape& shape) {
 
 }  // namespace
 
-Tensor Tensor::index(std::initializer_list<TensorIndex> indices, Loc where) const {
-  return index(std::vector<TensorIndex>(indices), where);
-}
-
 Tensor Tensor::index(const std::vector<TensorIndex>& indices, Loc where) const {
   OpScope op("index", where);
   const Advanced index = combined(resolve(*this, indices));
   if (index.span == 0) return index.view.is_same(*this) ? expand(sizes(), where) : index.view;
   const Tensor parts = joined(index).index_select(index.axis, index.places.reshape({-1}, where), where);
   return index.places.dim() == 1 ? parts : parts.reshape(with_sizes(index, index.places.sizes()), where);
-}
-
-const Tensor& Tensor::index_put_(std::initializer_list<TensorIndex> indices, const Operand& value,
-                                 bool accumulate) const {
-  return index_put_(std::vector<TensorIndex>(indices), value, accumulate);
 }
 
 const Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const Operand& value, bool accumulate) const {

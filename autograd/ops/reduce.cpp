@@ -10,7 +10,6 @@
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/reduce.h>
 #include <gradus/core/ops/shape.h>
-#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 namespace {
@@ -142,17 +141,11 @@ Tensor argmax(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Loc whe
 Tensor argmin(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Loc where) {
   return run_arg("argmin", ArgReduceOp::argmin, x, dim, keepdim, where);
 }
-Tensor all(const Tensor& x, Loc where) {
-  return reduce<NotDifferentiableReduction>("all", ReduceOp::all, x, {}, false, where);
+Tensor all(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Loc where) {
+  return reduce<NotDifferentiableReduction>("all", ReduceOp::all, x, dim ? Dims{*dim} : Dims(), keepdim, where);
 }
-Tensor any(const Tensor& x, Loc where) {
-  return reduce<NotDifferentiableReduction>("any", ReduceOp::any, x, {}, false, where);
-}
-Tensor all(const Tensor& x, int64_t dim, bool keepdim, Loc where) {
-  return reduce<NotDifferentiableReduction>("all", ReduceOp::all, x, {dim}, keepdim, where);
-}
-Tensor any(const Tensor& x, int64_t dim, bool keepdim, Loc where) {
-  return reduce<NotDifferentiableReduction>("any", ReduceOp::any, x, {dim}, keepdim, where);
+Tensor any(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Loc where) {
+  return reduce<NotDifferentiableReduction>("any", ReduceOp::any, x, dim ? Dims{*dim} : Dims(), keepdim, where);
 }
 
 Tensor count_nonzero(const Tensor& x, IntArrayRef dim, Loc where) {

@@ -27,10 +27,9 @@ Tensor amax(const Tensor& x, IntArrayRef dim = {}, bool keepdim = false, Loc whe
 Tensor amin(const Tensor& x, IntArrayRef dim = {}, bool keepdim = false, Loc where = Loc::current());
 Tensor argmax(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current());
 Tensor argmin(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current());
-Tensor all(const Tensor& x, Loc where = Loc::current());
-Tensor any(const Tensor& x, Loc where = Loc::current());
-Tensor all(const Tensor& x, int64_t dim, bool keepdim = false, Loc where = Loc::current());
-Tensor any(const Tensor& x, int64_t dim, bool keepdim = false, Loc where = Loc::current());
+/// Over all elements, or along one dimension.
+Tensor all(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current());
+Tensor any(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current());
 /// Number of elements that are not 0, as int64.
 Tensor count_nonzero(const Tensor& x, IntArrayRef dim = {}, Loc where = Loc::current());
 

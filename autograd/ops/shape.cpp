@@ -8,7 +8,6 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/array/shape.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/operands.h>
 #include <gradus/core/ops/shape.h>
 
 namespace gradus {
@@ -181,7 +180,7 @@ struct UnfoldAlong final : Node {  // y[…, i, …, k] = x[…, i step + k, …
 
 // ---- Views of one tensor, for methods that return the view and methods that replace the tensor by it ----
 
-uint32_t squeezed_axis(const Tensor& x, int64_t dim) { return 1u << axis_of(x, dim); }
+uint32_t squeezed_axes(const Tensor& x, std::optional<int64_t> dim) { return dim ? 1u << axis_of(x, *dim) : ~0u; }
 int64_t new_axis(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim()) + 1); }
 void check_matrix(const Tensor& x, const char* method) {
   GRADUS_CHECK(x.dim() <= 2, ShapeError, method, " needs at most two dimensions, got shape ", x.sizes(),
@@ -286,14 +285,9 @@ Tensor Tensor::unsqueeze(int64_t dim, Loc where) const {
   return apply_view<Unsqueeze>(op, *this, new_axis(*this, dim));
 }
 
-Tensor Tensor::squeeze(Loc where) const {
+Tensor Tensor::squeeze(std::optional<int64_t> dim, Loc where) const {
   OpScope op("squeeze", where);
-  return apply_view<Squeeze>(op, *this, ~0u);
-}
-
-Tensor Tensor::squeeze(int64_t dim, Loc where) const {
-  OpScope op("squeeze", where);
-  return apply_view<Squeeze>(op, *this, squeezed_axis(*this, dim));
+  return apply_view<Squeeze>(op, *this, squeezed_axes(*this, dim));
 }
 
 const Tensor& Tensor::resize_(IntArrayRef size, Loc where) const {
@@ -331,14 +325,9 @@ const Tensor& Tensor::unsqueeze_(int64_t dim, Loc where) const {
   return apply_view_in_place<Unsqueeze>(op, *this, new_axis(*this, dim));
 }
 
-const Tensor& Tensor::squeeze_(Loc where) const {
+const Tensor& Tensor::squeeze_(std::optional<int64_t> dim, Loc where) const {
   OpScope op("squeeze_", where);
-  return apply_view_in_place<Squeeze>(op, *this, ~0u);
-}
-
-const Tensor& Tensor::squeeze_(int64_t dim, Loc where) const {
-  OpScope op("squeeze_", where);
-  return apply_view_in_place<Squeeze>(op, *this, squeezed_axis(*this, dim));
+  return apply_view_in_place<Squeeze>(op, *this, squeezed_axes(*this, dim));
 }
 
 Tensor Tensor::unfold(int64_t dim, int64_t size, int64_t step, Loc where) const {
@@ -358,8 +347,8 @@ Tensor Tensor::as_strided(IntArrayRef size, IntArrayRef stride, std::optional<in
   return apply_view<AsStrided>(op, *this, size, stride, storage_offset.value_or(array().offset()));
 }
 
-Tensor Tensor::movedim(int64_t source, int64_t destination, Loc where) const {
-  return gradus::movedim(*this, IntArrayRef{source}, IntArrayRef{destination}, where);
+Tensor Tensor::movedim(IntArrayRef source, IntArrayRef destination, Loc where) const {
+  return gradus::movedim(*this, source, destination, where);
 }
 
 Tensor Tensor::unflatten(int64_t dim, IntArrayRef sizes, Loc where) const {
@@ -401,9 +390,6 @@ Tensor movedim(const Tensor& x, IntArrayRef source, IntArrayRef destination, Loc
   }
   return x.permute(order, where);
 }
-Tensor movedim(const Tensor& x, int64_t source, int64_t destination, Loc where) {
-  return movedim(x, IntArrayRef{source}, IntArrayRef{destination}, where);
-}
 
 Tensor broadcast_to(const Tensor& x, IntArrayRef size, Loc where) {
   OpScope op("broadcast_to", where);
@@ -418,26 +404,5 @@ TensorList broadcast_tensors(const TensorList& tensors, Loc where) {
   for (const Tensor& tensor : tensors) result.push_back(tensor.expand(shape, where));
   return result;
 }
-
-Tensor swapaxes(const Tensor& x, int64_t axis0, int64_t axis1, Loc where) { return x.transpose(axis0, axis1, where); }
-Tensor swapdims(const Tensor& x, int64_t dim0, int64_t dim1, Loc where) { return x.transpose(dim0, dim1, where); }
-Tensor t(const Tensor& x, Loc where) { return x.t(where); }
-Tensor unflatten(const Tensor& x, int64_t dim, IntArrayRef sizes, Loc where) { return x.unflatten(dim, sizes, where); }
-Tensor squeeze(const Tensor& x, Loc where) { return x.squeeze(where); }
-Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length, Loc where) {
-  return x.narrow(dim, start, length, where);
-}
-Tensor select(const Tensor& x, int64_t dim, int64_t index, Loc where) { return x.select(dim, index, where); }
-Tensor diagonal(const Tensor& x, int64_t offset, int64_t dim1, int64_t dim2, Loc where) {
-  return x.diagonal(offset, dim1, dim2, where);
-}
-Tensor reshape(const Tensor& x, IntArrayRef size, Loc where) { return x.reshape(size, where); }
-Tensor flatten(const Tensor& x, int64_t start_dim, int64_t end_dim, Loc where) {
-  return x.flatten(start_dim, end_dim, where);
-}
-Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1, Loc where) { return x.transpose(dim0, dim1, where); }
-Tensor permute(const Tensor& x, IntArrayRef dims, Loc where) { return x.permute(dims, where); }
-Tensor squeeze(const Tensor& x, int64_t dim, Loc where) { return x.squeeze(dim, where); }
-Tensor unsqueeze(const Tensor& x, int64_t dim, Loc where) { return x.unsqueeze(dim, where); }
 
 }  // namespace gradus

@@ -21,25 +21,42 @@ Tensor atleast_1d(const Tensor& x, Loc where = Loc::current());
 Tensor atleast_2d(const Tensor& x, Loc where = Loc::current());
 Tensor atleast_3d(const Tensor& x, Loc where = Loc::current());
 
-Tensor reshape(const Tensor& x, IntArrayRef size, Loc where = Loc::current());
-Tensor flatten(const Tensor& x, int64_t start_dim = 0, int64_t end_dim = -1, Loc where = Loc::current());
+inline Tensor reshape(const Tensor& x, IntArrayRef size, Loc where = Loc::current()) { return x.reshape(size, where); }
+inline Tensor flatten(const Tensor& x, int64_t start_dim = 0, int64_t end_dim = -1, Loc where = Loc::current()) {
+  return x.flatten(start_dim, end_dim, where);
+}
 /// Splits dimension `dim` into dimensions of the given sizes, one of which may be -1.
-Tensor unflatten(const Tensor& x, int64_t dim, IntArrayRef sizes, Loc where = Loc::current());
-Tensor t(const Tensor& x, Loc where = Loc::current());
-Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1, Loc where = Loc::current());
-Tensor swapaxes(const Tensor& x, int64_t axis0, int64_t axis1, Loc where = Loc::current());
-Tensor swapdims(const Tensor& x, int64_t dim0, int64_t dim1, Loc where = Loc::current());
-Tensor permute(const Tensor& x, IntArrayRef dims, Loc where = Loc::current());
+inline Tensor unflatten(const Tensor& x, int64_t dim, IntArrayRef sizes, Loc where = Loc::current()) {
+  return x.unflatten(dim, sizes, where);
+}
+inline Tensor t(const Tensor& x, Loc where = Loc::current()) { return x.t(where); }
+inline Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1, Loc where = Loc::current()) {
+  return x.transpose(dim0, dim1, where);
+}
+inline Tensor swapaxes(const Tensor& x, int64_t axis0, int64_t axis1, Loc where = Loc::current()) {
+  return x.transpose(axis0, axis1, where);
+}
+inline Tensor swapdims(const Tensor& x, int64_t dim0, int64_t dim1, Loc where = Loc::current()) {
+  return x.transpose(dim0, dim1, where);
+}
+inline Tensor permute(const Tensor& x, IntArrayRef dims, Loc where = Loc::current()) { return x.permute(dims, where); }
 /// Dimension source[i] becomes dimension destination[i]; the others keep their order.
 Tensor movedim(const Tensor& x, IntArrayRef source, IntArrayRef destination, Loc where = Loc::current());
-Tensor movedim(const Tensor& x, int64_t source, int64_t destination, Loc where = Loc::current());
-Tensor squeeze(const Tensor& x, Loc where = Loc::current());
-Tensor squeeze(const Tensor& x, int64_t dim, Loc where = Loc::current());
-Tensor unsqueeze(const Tensor& x, int64_t dim, Loc where = Loc::current());
-Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length, Loc where = Loc::current());
-Tensor select(const Tensor& x, int64_t dim, int64_t index, Loc where = Loc::current());
+inline Tensor squeeze(const Tensor& x, std::optional<int64_t> dim = {}, Loc where = Loc::current()) {
+  return x.squeeze(dim, where);
+}
+inline Tensor unsqueeze(const Tensor& x, int64_t dim, Loc where = Loc::current()) { return x.unsqueeze(dim, where); }
+inline Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length, Loc where = Loc::current()) {
+  return x.narrow(dim, start, length, where);
+}
+inline Tensor select(const Tensor& x, int64_t dim, int64_t index, Loc where = Loc::current()) {
+  return x.select(dim, index, where);
+}
 /// x[…, i, i + offset, …]: the diagonals of the matrices in dim1 and dim2, as the last dimension of a view.
-Tensor diagonal(const Tensor& x, int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1, Loc where = Loc::current());
+inline Tensor diagonal(const Tensor& x, int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1,
+                       Loc where = Loc::current()) {
+  return x.diagonal(offset, dim1, dim2, where);
+}
 Tensor broadcast_to(const Tensor& x, IntArrayRef size, Loc where = Loc::current());
 /// Expands all tensors to their common broadcast shape.
 TensorList broadcast_tensors(const TensorList& tensors, Loc where = Loc::current());

@@ -98,6 +98,13 @@ std::tuple<Tensor, Tensor> without_axis(const std::tuple<Tensor, Tensor>& pair, 
   return {values.squeeze(axis), indices.squeeze(axis)};
 }
 
+// Replaces the inverse and the counts of distinct elements by empty tensors if they are not requested.
+std::tuple<Tensor, Tensor, Tensor> requested(const std::tuple<Tensor, Tensor, Tensor>& found, bool inverse,
+                                             bool counts) {
+  const Tensor nothing(Array::empty({0}, DType::i64, std::get<1>(found).device()));
+  return {std::get<0>(found), inverse ? std::get<1>(found) : nothing, counts ? std::get<2>(found) : nothing};
+}
+
 }  // namespace
 
 std::tuple<Tensor, Tensor> sort(const Tensor& x, int64_t dim, bool descending, Loc where) {
@@ -147,9 +154,7 @@ std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t dim, bool keepdim, Lo
 
 std::tuple<Tensor, Tensor, Tensor> _unique2(const Tensor& x, bool, bool return_inverse, bool return_counts, Loc where) {
   OpScope op("unique", where);
-  auto [values, inverse, counts] = apply<NotDifferentiable>(op, x.detach(), true);
-  const Tensor nothing(Array::empty({0}, DType::i64, x.device()));
-  return {values, return_inverse ? inverse : nothing, return_counts ? counts : nothing};
+  return requested(apply<NotDifferentiable>(op, x.detach(), true), return_inverse, return_counts);
 }
 
 std::tuple<Tensor, Tensor> _unique(const Tensor& x, bool sorted, bool return_inverse, Loc where) {
@@ -160,9 +165,7 @@ std::tuple<Tensor, Tensor> _unique(const Tensor& x, bool sorted, bool return_inv
 std::tuple<Tensor, Tensor, Tensor> unique_consecutive(const Tensor& x, bool return_inverse, bool return_counts,
                                                       Loc where) {
   OpScope op("unique_consecutive", where);
-  auto [values, inverse, counts] = apply<NotDifferentiable>(op, x.detach(), false);
-  const Tensor nothing(Array::empty({0}, DType::i64, x.device()));
-  return {values, return_inverse ? inverse : nothing, return_counts ? counts : nothing};
+  return requested(apply<NotDifferentiable>(op, x.detach(), false), return_inverse, return_counts);
 }
 
 std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& x, int64_t dim, bool, bool return_inverse,
@@ -182,9 +185,7 @@ std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& x, int64_t dim, bool
     place = std::get<1>(_unique2(place * count + std::get<1>(_unique2(columns[i], true, true)), true, true));
   auto [places, inverse, counts] = _unique2(place, true, true, true);
   const Tensor one_of_each = zeros({places.numel()}, integers).scatter_(0, place, arange(count, integers));
-  const Tensor nothing = zeros({0}, integers);
-  return {x.detach().index_select(axis, one_of_each), return_inverse ? inverse : nothing,
-          return_counts ? counts : nothing};
+  return requested({x.detach().index_select(axis, one_of_each), inverse, counts}, return_inverse, return_counts);
 }
 
 Tensor multinomial(const Tensor& x, int64_t num_samples, bool replacement, Loc where) {

@@ -10,7 +10,7 @@
 namespace gradus {
 namespace {
 
-struct DropoutBackward final : Node {  // dx = dy mask / (1 - p), linear in dy
+struct DropoutBackward : Node {  // dx = dy mask / (1 - p), linear in dy
   Saved mask{this, "mask"};
   double p = 0;
   Array forward(const Array& dy, const Array& kept, double probability) {
@@ -23,23 +23,19 @@ struct DropoutBackward final : Node {  // dx = dy mask / (1 - p), linear in dy
   }
 };
 
-struct Dropout final : Node {  // y = x mask / (1 - p)
-  Saved mask{this, "mask"};
-  double p = 0;
+struct Dropout final : DropoutBackward {  // y = x mask / (1 - p), with the same gradient
   Array forward(const Array& x, double probability) {
     p = probability;
     auto [y, kept] = ops::dropout(x, p);
     mask = kept;
     return y;
   }
-  Grads backward(const Tensor& dy) override {
-    OpScope op("dropout_backward", Loc{});
-    return {apply<DropoutBackward>(op, dy, mask.array(), p)};
-  }
 };
 
-void check_probability(double p) {
+// True if elements are dropped.
+bool drops(double p, bool train) {
   GRADUS_CHECK(p >= 0 && p <= 1, ValueError, "dropout probability must be in [0, 1], got ", p);
+  return train && p > 0;
 }
 
 // Ones for dropout to act on: of x's shape, or one for each channel of x (N, C, …).
@@ -67,8 +63,7 @@ struct AlphaNoise {
 
 Tensor run_alpha(const char* name, const Tensor& x, double p, bool train, bool channels, Loc where) {
   OpScope op(name, where);
-  check_probability(p);
-  if (!train || p == 0) return x;
+  if (!drops(p, train)) return x;
   const auto noisy = [&](const Tensor& x) {
     const AlphaNoise noise(x, p, channels);
     return x * noise.scale + noise.shift;
@@ -78,8 +73,7 @@ Tensor run_alpha(const char* name, const Tensor& x, double p, bool train, bool c
 
 const Tensor& run_alpha_in_place(const char* name, const Tensor& x, double p, bool train, bool channels, Loc where) {
   OpScope op(name, where);
-  check_probability(p);
-  if (!train || p == 0) return x;
+  if (!drops(p, train)) return x;
   if (is_half(x.dtype())) return x.copy_(run_alpha(name, x, p, train, channels, where));
   const AlphaNoise noise(x, p, channels);
   return x.mul_(noise.scale).add_(noise.shift);
@@ -87,16 +81,14 @@ const Tensor& run_alpha_in_place(const char* name, const Tensor& x, double p, bo
 
 const Tensor& run_in_place(const char* name, const Tensor& x, double p, bool train, bool channels, Loc where) {
   OpScope op(name, where);
-  check_probability(p);
-  if (!train || p == 0) return x;
+  if (!drops(p, train)) return x;
   const Tensor scale = dropout(widened(ones_for(x, channels)), p, true);
   return is_half(x.dtype()) ? x.copy_(widened(x) * scale) : x.mul_(scale);
 }
 
 Tensor run_channels(const char* name, const Tensor& x, double p, bool train, Loc where) {
   OpScope op(name, where);
-  check_probability(p);
-  if (!train || p == 0) return x;
+  if (!drops(p, train)) return x;
   return composed(
       op, [&](const Tensor& x) { return x * dropout(ones_for(x, true), p, true); }, x);
 }
@@ -105,8 +97,7 @@ Tensor run_channels(const char* name, const Tensor& x, double p, bool train, Loc
 
 Tensor dropout(const Tensor& x, double p, bool train, Loc where) {
   OpScope op("dropout", where);
-  check_probability(p);
-  return train && p > 0 ? apply<Dropout>(op, x, p) : x;
+  return drops(p, train) ? apply<Dropout>(op, x, p) : x;
 }
 
 const Tensor& dropout_(const Tensor& x, double p, bool train, Loc where) {

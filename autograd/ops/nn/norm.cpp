@@ -5,6 +5,7 @@
 #include <gradus/autograd/checkpoint.h>
 #include <gradus/autograd/engine.h>
 #include <gradus/autograd/op_scope.h>
+#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/nn/image.h>
 #include <gradus/autograd/ops/reduce.h>
@@ -31,13 +32,6 @@ struct Running {
   ops::KeptStatistics kept;
   bool use = false;  // true: used in place of x's own statistics
 };
-
-std::vector<int64_t> axes_of(uint32_t mask) {
-  std::vector<int64_t> axes;
-  for (int i = 0; i < kMaxDims; ++i)
-    if (mask & (1u << i)) axes.push_back(i);
-  return axes;
-}
 
 // y = (x - mean) / sqrt(variance + eps) * weight + bias, or the ReLU of that plus residual
 struct Normalize final : Node, BackwardOfSum {
@@ -147,8 +141,6 @@ void check_channels(const Tensor& x, const Tensor& parameter, const char* name) 
 
 void check_eps(double eps) { GRADUS_CHECK(eps >= 0, ValueError, "eps must not be negative, got ", eps); }
 
-Array array_of(const Tensor& x) { return x.defined() ? x.array() : Array(); }
-
 // Checks the arguments of batch_norm and instance_norm.
 Running check_running(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& bias,
                       bool use, double momentum, const Tensor& batches, const char* otherwise) {
@@ -160,7 +152,7 @@ Running check_running(const Tensor& x, const Tensor& mean, const Tensor& var, co
     if (running->defined()) ops::check_floating(running->array(), "running statistics");
   GRADUS_CHECK(!batches.defined() || (batches.dtype() == kLong && batches.dim() == 0), ValueError,
                "num_batches_tracked must be an int64 scalar, got ", batches.dtype(), " of shape ", batches.sizes());
-  return {{array_of(mean), array_of(var), array_of(batches), momentum}, use};
+  return {{detail::unwrap(mean), detail::unwrap(var), detail::unwrap(batches), momentum}, use};
 }
 
 // Geometry of x (N, C, …) with statistics over `axes` and parameters for each channel.

@@ -202,10 +202,6 @@ bool is_plain_mask(const Tensor& mask, DType dtype, const Shape& scores) {
   const bool plain = mask.dtype() == kBool || (mask.dtype() == dtype && !mask.requires_grad());
   return plain && broadcast_shapes(mask.sizes(), scores) == scores;
 }
-const Array& numbers(const Tensor& mask) {
-  static const Array none;
-  return mask.defined() ? mask.array() : none;
-}
 
 }  // namespace
 
@@ -235,7 +231,8 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     scores[scores.size() - 1] = key.size(-2);
     if (is_plain_mask(attn_mask, dtype, scores)) {
       const auto by_heads = [&](const Tensor& x) { return dims == 4 ? x : x.unsqueeze(0, where); };
-      const Tensor y = apply<Attention>(op, by_heads(query), by_heads(key), by_heads(value), numbers(attn_mask), rule);
+      const Tensor y =
+          apply<Attention>(op, by_heads(query), by_heads(key), by_heads(value), detail::unwrap(attn_mask), rule);
       return dims == 4 ? y : y.squeeze(0, where);
     }
   }
@@ -254,7 +251,7 @@ Tensor self_attention(const Tensor& packed, int64_t num_heads, const Tensor& att
       is_plain_mask(attn_mask, dtype, {packed.size(0), num_heads, packed.size(1), packed.size(1)})) {
     AttentionRule rule;
     rule.scale = 1 / std::sqrt(static_cast<double>(size)), rule.dropout = dropout_p;
-    return apply<PackedAttention>(op, packed, numbers(attn_mask), num_heads, rule);
+    return apply<PackedAttention>(op, packed, detail::unwrap(attn_mask), num_heads, rule);
   }
   const Parts<Tensor> parts(packed, num_heads);
   return scaled_dot_product_attention(parts.q, parts.k, parts.v, attn_mask, dropout_p, false, {}, where)
@@ -298,9 +295,8 @@ struct Lstm final : Node {
 
   Grads backward_all(const Grads& dys) override {
     if (GradMode::is_enabled()) return backward_by_steps(dys);
-    const auto numbers = [](const Tensor& dy) { return dy.defined() ? dy.array() : Array(); };
     const ops::LstmGradients gradients =
-        ops::lstm_backward(numbers(dys[0]), numbers(dys[1]), x.array(), h0.array(), c0.array(),
+        ops::lstm_backward(detail::unwrap(dys[0]), detail::unwrap(dys[1]), x.array(), h0.array(), c0.array(),
                            {w_ih.array(), w_hh.array(), b_ih.array(), b_hh.array()},
                            {hidden.array(), cells.array(), gates.array()}, reverse, needs_grad(0));
     const Array* const results[] = {&gradients.dx,    &gradients.dh0,   &gradients.dc0,  &gradients.dw_ih,

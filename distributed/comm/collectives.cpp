@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 namespace gradus::dist {
 namespace {
@@ -18,202 +19,213 @@ constexpr int kFewRanks = 4;
 
 }  // namespace
 
-std::byte* Collectives::scratch(size_t bytes) {
-  const size_t lines = (bytes + sizeof(CacheLine) - 1) / sizeof(CacheLine);
-  if (scratch_.size() < lines) scratch_.resize(lines);
-  return reinterpret_cast<std::byte*>(scratch_.data());
-}
+/// One call of Collectives::run().
+class Collectives::Run {
+ public:
+  Run(Collectives& collectives, const Collective& call, const Deadline& deadline)
+      : collectives_(collectives), transport_(collectives.transport_), transfers_(collectives.transfers_), call_(call),
+        d_(call.descriptor), deadline_(deadline), element_(size_of(d_.dtype)), bytes_(d_.count * element_) {}
+
+  /// If the vector is so short that latency dominates, every rank sums all of it, which takes one hop.
+  void all_reduce() {
+    // A ring would round the partial sums of half types at each hop.
+    const bool is_half = d_.dtype == DType::f16 || d_.dtype == DType::bf16;
+    if (bytes_ <= kShortBytes) sum_parts([&](int) { return Range{0, d_.count}; }, static_cast<std::byte*>(call_.out));
+    else if (d_.strict || is_half || size() <= kFewRanks) all_reduce_by_parts();
+    else all_reduce_ring();
+  }
+
+  void reduce_scatter() {
+    const size_t segment = kSegmentBytes / element_;
+    size_t begin = 0;
+    do {  // once even for an empty vector, so that descriptors are compared
+      const auto part = [&](int r) {
+        const size_t first = static_cast<size_t>(r) * d_.count + begin;
+        return Range{first, first + std::min(segment, d_.count - begin)};
+      };
+      sum_parts(part, at(call_.out, begin, d_.dtype));
+      begin += segment;
+    } while (begin < d_.count);
+  }
+
+  /// all_gather and all_to_all, with parts of any lengths: every rank sends a part to every other rank.
+  void all_to_all() {
+    for (int r = 0; r < size(); ++r) {
+      const Range in = call_.in_part(r), out = call_.out_part(r);
+      const std::byte* own = at(call_.in, in.begin, d_.dtype);
+      std::byte* place = at(call_.out, out.begin, d_.dtype);
+      if (!is_mine(r)) {
+        transfers_.push_back(Transfer::to(r, own, in.size() * element_));
+        transfers_.push_back(Transfer::from(r, place, out.size() * element_));
+      } else if (place != own && in.size() > 0) {
+        std::memmove(place, own, in.size() * element_);
+      }
+    }
+    exchange();
+  }
+
+  /// reduce and gather: every rank sends to the root, which greets all again when it has received everything.
+  void to_root() {
+    if (!is_mine(d_.root)) {
+      transfers_ = {Transfer::to(d_.root, call_.in, bytes_), Transfer::from(d_.root, nullptr, 0),
+                    Transfer::from(d_.root, nullptr, 0)};
+      return exchange();
+    }
+    greet_all();
+    const bool reduces = d_.kind == CollectiveKind::reduce;
+    std::byte* places = reduces ? scratch(bytes_ * static_cast<size_t>(size())) : static_cast<std::byte*>(call_.out);
+    std::vector<const void*> operands(static_cast<size_t>(size()));
+    for (int r = 0; r < size(); ++r) {
+      std::byte* place = places + bytes_ * static_cast<size_t>(r);
+      operands[static_cast<size_t>(r)] = is_mine(r) ? call_.in : place;
+      if (!is_mine(r)) transfers_.push_back(Transfer::from(r, place, bytes_));
+      else if (!reduces && place != call_.in && bytes_ > 0) std::memmove(place, call_.in, bytes_);
+    }
+    exchange();
+    greet_all();
+    exchange();
+    if (reduces && bytes_ > 0) reduce_in_order(d_.dtype, d_.reduce, operands, call_.out, d_.count);
+  }
+
+  /// broadcast and scatter: the root waits until every rank has said that it is there, then sends.
+  void from_root() {
+    if (!is_mine(d_.root)) {
+      transfers_ = {Transfer::to(d_.root, nullptr, 0), Transfer::from(d_.root, nullptr, 0),
+                    Transfer::from(d_.root, call_.out, bytes_)};
+      return exchange();
+    }
+    greet_all();
+    for (int r = 0; r < size(); ++r)
+      if (!is_mine(r)) transfers_.push_back(Transfer::from(r, nullptr, 0));
+    exchange();
+    const bool scatters = d_.kind == CollectiveKind::scatter;
+    for (int r = 0; r < size(); ++r) {
+      const std::byte* part = at(call_.in, scatters ? static_cast<size_t>(r) * d_.count : 0, d_.dtype);
+      if (!is_mine(r)) transfers_.push_back(Transfer::to(r, part, bytes_));
+      else if (call_.out != nullptr && part != call_.out && bytes_ > 0) std::memmove(call_.out, part, bytes_);
+    }
+    exchange();
+  }
+
+  void send_or_receive() {
+    const Transfer message =
+        call_.sends ? Transfer::to(call_.peer, call_.in, bytes_) : Transfer::from(call_.peer, call_.out, bytes_);
+    transport_.exchange({&message, 1}, call_.message_descriptor(), deadline_);
+  }
+
+ private:
+  /// Each rank sums one part and sends it to the others, segment by segment. For few ranks, and for sums in the order
+  /// of the ranks.
+  void all_reduce_by_parts() {
+    const size_t segment = kSegmentBytes / element_ * static_cast<size_t>(size());
+    for (size_t begin = 0; begin < d_.count; begin += segment) {
+      const auto part = [&](int r) {
+        const Range of_segment = part_of(std::min(segment, d_.count - begin), size(), r);
+        return Range{begin + of_segment.begin, begin + of_segment.end};
+      };
+      const Range mine = part(rank());
+      std::byte* sums = at(call_.out, mine.begin, d_.dtype);
+      sum_parts(part, sums);
+      for (int r = 0; r < size(); ++r) {
+        if (is_mine(r)) continue;
+        transfers_.push_back(Transfer::to(r, sums, mine.size() * element_));
+        transfers_.push_back(Transfer::from(r, at(call_.out, part(r).begin, d_.dtype), part(r).size() * element_));
+      }
+      exchange();
+    }
+  }
+
+  /// Partial sums travel around a ring, followed by the sums (Patarasuk and Yuan, "Bandwidth optimal all-reduce
+  /// algorithms for clusters of workstations", 2009). Each rank communicates with its two neighbours only.
+  void all_reduce_ring() {
+    const size_t segment = kSegmentBytes / element_;
+    const int n = size(), next = (rank() + 1) % n, previous = (rank() + n - 1) % n;
+    if (call_.in != call_.out) std::memcpy(call_.out, call_.in, bytes_);
+    std::byte* arrived = scratch(kSegmentBytes);
+    const size_t longest = part_of(d_.count, n, 0).size();
+    const auto segment_of = [&](int part, size_t begin) {
+      const Range range = part_of(d_.count, n, (part % n + n) % n);
+      return Range{std::min(range.end, range.begin + begin), std::min(range.end, range.begin + begin + segment)};
+    };
+    // First n - 1 hops of partial sums: part r leaves rank r and is complete at rank r - 1. Then n - 1 hops of sums.
+    for (int hop = 0; hop < 2 * (n - 1); ++hop) {
+      const bool sums = hop < n - 1;
+      for (size_t begin = 0; begin < longest; begin += segment) {
+        const Range out = segment_of(rank() - hop, begin), in = segment_of(rank() - hop - 1, begin);
+        std::byte* place = at(call_.out, in.begin, d_.dtype);
+        transfers_.push_back(Transfer::to(next, at(call_.out, out.begin, d_.dtype), out.size() * element_));
+        transfers_.push_back(Transfer::from(previous, sums ? arrived : place, in.size() * element_));
+        exchange();
+        if (sums) reduce_step(d_.dtype, d_.reduce, arrived, place, in.size());
+        if (hop == n - 2 && d_.reduce == ReduceKind::avg) divide(d_.dtype, place, in.size(), n);
+      }
+    }
+  }
+
+  /// Every rank sends every other rank its part of `in`, and sums the parts for itself to `sums`, which is not sent.
+  void sum_parts(const std::function<Range(int rank)>& part, std::byte* sums) {
+    const Range mine = part(rank());
+    const size_t bytes = mine.size() * element_;
+    std::byte* theirs = scratch(bytes * static_cast<size_t>(size()));
+    std::vector<const void*> operands(static_cast<size_t>(size()));
+    for (int r = 0; r < size(); ++r) {
+      std::byte* place = theirs + bytes * static_cast<size_t>(r);
+      operands[static_cast<size_t>(r)] = is_mine(r) ? at(call_.in, mine.begin, d_.dtype) : place;
+      if (is_mine(r)) continue;
+      transfers_.push_back(Transfer::to(r, at(call_.in, part(r).begin, d_.dtype), part(r).size() * element_));
+      transfers_.push_back(Transfer::from(r, place, bytes));
+    }
+    exchange();
+    if (bytes > 0) reduce_in_order(d_.dtype, d_.reduce, operands, sums, mine.size());
+  }
+
+  /// Lets the root tell every rank that it is there. Without this, two ranks that each believe the other is the root
+  /// would deadlock.
+  void greet_all() {
+    for (int r = 0; r < size(); ++r)
+      if (!is_mine(r)) transfers_.push_back(Transfer::to(r, nullptr, 0));
+  }
+
+  void exchange() {
+    transport_.exchange(transfers_, call_.message_descriptor(), deadline_);
+    transfers_.clear();
+  }
+  std::byte* scratch(size_t bytes) {
+    std::vector<CacheLine>& lines = collectives_.scratch_;
+    lines.resize(std::max(lines.size(), (bytes + sizeof(CacheLine) - 1) / sizeof(CacheLine)));
+    return reinterpret_cast<std::byte*>(lines.data());
+  }
+  int rank() const { return transport_.rank(); }
+  int size() const { return transport_.size(); }
+  bool is_mine(int rank) const { return rank == transport_.rank(); }
+
+  Collectives& collectives_;
+  Transport& transport_;
+  std::vector<Transfer>& transfers_;
+  const Collective& call_;
+  const Descriptor& d_;
+  const Deadline& deadline_;
+  const size_t element_, bytes_;  // of an element, and of d_.count elements
+};
 
 void Collectives::run(const Collective& call, const Deadline& deadline) {
-  if (call.descriptor.kind == CollectiveKind::send) return send_or_receive(call, deadline);
+  Run run(*this, call, deadline);
+  if (call.descriptor.kind == CollectiveKind::send) return run.send_or_receive();
   transfers_.clear();  // a call that failed may have left some
   switch (call.descriptor.kind) {
     case CollectiveKind::barrier:
-    case CollectiveKind::all_reduce: return all_reduce(call, deadline);
-    case CollectiveKind::reduce_scatter: return reduce_scatter(call, deadline);
-    case CollectiveKind::all_gather: return all_gather(call, deadline);
+    case CollectiveKind::all_reduce: return run.all_reduce();
+    case CollectiveKind::reduce_scatter: return run.reduce_scatter();
     case CollectiveKind::reduce:
-    case CollectiveKind::gather: return to_root(call, deadline);
+    case CollectiveKind::gather: return run.to_root();
     case CollectiveKind::broadcast:
-    case CollectiveKind::scatter: return from_root(call, deadline);
+    case CollectiveKind::scatter: return run.from_root();
+    case CollectiveKind::all_gather:
+    case CollectiveKind::all_gather_v:
     case CollectiveKind::all_to_all:
-    case CollectiveKind::all_to_all_v:
-    case CollectiveKind::all_gather_v: return all_to_all(call, deadline);
+    case CollectiveKind::all_to_all_v: return run.all_to_all();
     case CollectiveKind::send: return;
   }
-}
-
-void Collectives::sum_parts(const Collective& call, const PartOf& part, std::byte* sums, const Deadline& deadline) {
-  const Descriptor& d = call.descriptor;
-  const Range mine = part(rank());
-  const size_t bytes = mine.size() * size_of(d.dtype);
-  std::byte* theirs = scratch(bytes * static_cast<size_t>(size()));
-  std::vector<const void*> operands(static_cast<size_t>(size()));
-  for (int r = 0; r < size(); ++r) {
-    std::byte* place = theirs + bytes * static_cast<size_t>(r);
-    operands[static_cast<size_t>(r)] = is_mine(r) ? at(call.in, mine.begin, d.dtype) : place;
-    if (is_mine(r)) continue;
-    transfers_.push_back(Transfer::to(r, at(call.in, part(r).begin, d.dtype), part(r).size() * size_of(d.dtype)));
-    transfers_.push_back(Transfer::from(r, place, bytes));
-  }
-  exchange(call, deadline);
-  if (bytes > 0) reduce_in_order(d.dtype, d.reduce, operands, sums, mine.size());
-}
-
-void Collectives::share_parts(const Collective& call, const PartOf& part, const void* own, const Deadline& deadline) {
-  const DType dtype = call.descriptor.dtype;
-  for (int r = 0; r < size(); ++r) {
-    if (is_mine(r)) continue;
-    transfers_.push_back(Transfer::to(r, own, part(rank()).size() * size_of(dtype)));
-    transfers_.push_back(Transfer::from(r, at(call.out, part(r).begin, dtype), part(r).size() * size_of(dtype)));
-  }
-  exchange(call, deadline);
-}
-
-void Collectives::all_reduce(const Collective& call, const Deadline& deadline) {
-  const Descriptor& d = call.descriptor;
-  const auto whole = [&](int) { return Range{0, d.count}; };
-  // A ring would round the partial sums of half types at each hop.
-  const bool is_half = d.dtype == DType::f16 || d.dtype == DType::bf16;
-  if (d.count * size_of(d.dtype) <= kShortBytes) sum_parts(call, whole, static_cast<std::byte*>(call.out), deadline);
-  else if (d.strict || is_half || size() <= kFewRanks) all_reduce_by_parts(call, deadline);
-  else all_reduce_ring(call, deadline);
-}
-
-void Collectives::all_reduce_by_parts(const Collective& call, const Deadline& deadline) {
-  const Descriptor& d = call.descriptor;
-  const size_t segment = kSegmentBytes / size_of(d.dtype) * static_cast<size_t>(size());
-  for (size_t begin = 0; begin < d.count; begin += segment) {
-    const auto part = [&](int r) {
-      const Range of_segment = part_of(std::min(segment, d.count - begin), size(), r);
-      return Range{begin + of_segment.begin, begin + of_segment.end};
-    };
-    std::byte* sums = at(call.out, part(rank()).begin, d.dtype);
-    sum_parts(call, part, sums, deadline);
-    share_parts(call, part, sums, deadline);
-  }
-}
-
-void Collectives::all_reduce_ring(const Collective& call, const Deadline& deadline) {
-  const Descriptor& d = call.descriptor;
-  const size_t element = size_of(d.dtype), segment = kSegmentBytes / element;
-  const int n = size(), next = (rank() + 1) % n, previous = (rank() + n - 1) % n;
-  if (call.in != call.out) std::memcpy(call.out, call.in, d.count * element);
-  std::byte* arrived = scratch(kSegmentBytes);
-  const size_t longest = part_of(d.count, n, 0).size();
-  const auto segment_of = [&](int part, size_t begin) {
-    const Range range = part_of(d.count, n, (part % n + n) % n);
-    return Range{std::min(range.end, range.begin + begin), std::min(range.end, range.begin + begin + segment)};
-  };
-  // First n - 1 hops of partial sums: part r leaves rank r and is complete at rank r - 1. Then n - 1 hops of sums.
-  for (int hop = 0; hop < 2 * (n - 1); ++hop) {
-    const bool sums = hop < n - 1;
-    for (size_t begin = 0; begin < longest; begin += segment) {
-      const Range out = segment_of(rank() - hop, begin), in = segment_of(rank() - hop - 1, begin);
-      std::byte* place = at(call.out, in.begin, d.dtype);
-      transfers_.push_back(Transfer::to(next, at(call.out, out.begin, d.dtype), out.size() * element));
-      transfers_.push_back(Transfer::from(previous, sums ? arrived : place, in.size() * element));
-      exchange(call, deadline);
-      if (sums) reduce_step(d.dtype, d.reduce, arrived, place, in.size());
-      if (hop == n - 2 && d.reduce == ReduceKind::avg) divide(d.dtype, place, in.size(), n);
-    }
-  }
-}
-
-void Collectives::reduce_scatter(const Collective& call, const Deadline& deadline) {
-  const Descriptor& d = call.descriptor;
-  const size_t segment = kSegmentBytes / size_of(d.dtype);
-  size_t begin = 0;
-  do {  // once even for an empty vector, so that descriptors are compared
-    const auto part = [&](int r) {
-      const size_t first = static_cast<size_t>(r) * d.count + begin;
-      return Range{first, first + std::min(segment, d.count - begin)};
-    };
-    sum_parts(call, part, at(call.out, begin, d.dtype), deadline);
-    begin += segment;
-  } while (begin < d.count);
-}
-
-void Collectives::all_gather(const Collective& call, const Deadline& deadline) {
-  const Descriptor& d = call.descriptor;
-  const auto part = [&](int r) {
-    return Range{static_cast<size_t>(r) * d.count, (static_cast<size_t>(r) + 1) * d.count};
-  };
-  std::byte* place = at(call.out, part(rank()).begin, d.dtype);
-  if (place != call.in && d.count > 0) std::memmove(place, call.in, d.count * size_of(d.dtype));
-  share_parts(call, part, call.in, deadline);
-}
-
-void Collectives::all_to_all(const Collective& call, const Deadline& deadline) {
-  const DType dtype = call.descriptor.dtype;
-  for (int r = 0; r < size(); ++r) {
-    const Range in = call.in_part(r), out = call.out_part(r);
-    const size_t in_bytes = in.size() * size_of(dtype), out_bytes = out.size() * size_of(dtype);
-    if (!is_mine(r)) {
-      transfers_.push_back(Transfer::to(r, at(call.in, in.begin, dtype), in_bytes));
-      transfers_.push_back(Transfer::from(r, at(call.out, out.begin, dtype), out_bytes));
-    } else if (in_bytes > 0) {
-      std::memcpy(at(call.out, out.begin, dtype), at(call.in, in.begin, dtype), in_bytes);
-    }
-  }
-  exchange(call, deadline);
-}
-
-void Collectives::greet_all() {
-  for (int r = 0; r < size(); ++r)
-    if (!is_mine(r)) transfers_.push_back(Transfer::to(r, nullptr, 0));
-}
-
-void Collectives::to_root(const Collective& call, const Deadline& deadline) {
-  const Descriptor& d = call.descriptor;
-  const size_t bytes = d.count * size_of(d.dtype);
-  if (!is_mine(d.root)) {
-    transfers_ = {Transfer::to(d.root, call.in, bytes), Transfer::from(d.root, nullptr, 0),
-                  Transfer::from(d.root, nullptr, 0)};
-    return exchange(call, deadline);
-  }
-  greet_all();
-  const bool reduces = d.kind == CollectiveKind::reduce;
-  std::byte* places = reduces ? scratch(bytes * static_cast<size_t>(size())) : static_cast<std::byte*>(call.out);
-  std::vector<const void*> operands(static_cast<size_t>(size()));
-  for (int r = 0; r < size(); ++r) {
-    std::byte* place = places + bytes * static_cast<size_t>(r);
-    operands[static_cast<size_t>(r)] = is_mine(r) ? call.in : place;
-    if (!is_mine(r)) transfers_.push_back(Transfer::from(r, place, bytes));
-    else if (!reduces && place != call.in && bytes > 0) std::memmove(place, call.in, bytes);
-  }
-  exchange(call, deadline);
-  greet_all();
-  exchange(call, deadline);
-  if (reduces && bytes > 0) reduce_in_order(d.dtype, d.reduce, operands, call.out, d.count);
-}
-
-void Collectives::from_root(const Collective& call, const Deadline& deadline) {
-  const Descriptor& d = call.descriptor;
-  const size_t bytes = d.count * size_of(d.dtype);
-  if (!is_mine(d.root)) {
-    transfers_ = {Transfer::to(d.root, nullptr, 0), Transfer::from(d.root, nullptr, 0),
-                  Transfer::from(d.root, call.out, bytes)};
-    return exchange(call, deadline);
-  }
-  greet_all();
-  for (int r = 0; r < size(); ++r)
-    if (!is_mine(r)) transfers_.push_back(Transfer::from(r, nullptr, 0));
-  exchange(call, deadline);
-  const bool scatters = d.kind == CollectiveKind::scatter;
-  for (int r = 0; r < size(); ++r) {
-    const std::byte* part = scatters ? at(call.in, static_cast<size_t>(r) * d.count, d.dtype) : at(call.in, 0, d.dtype);
-    if (!is_mine(r)) transfers_.push_back(Transfer::to(r, part, bytes));
-    else if (call.out != nullptr && part != call.out && bytes > 0) std::memmove(call.out, part, bytes);
-  }
-  exchange(call, deadline);
-}
-
-void Collectives::send_or_receive(const Collective& call, const Deadline& deadline) {
-  const size_t bytes = call.descriptor.count * size_of(call.descriptor.dtype);
-  const Transfer message =
-      call.sends ? Transfer::to(call.peer, call.in, bytes) : Transfer::from(call.peer, call.out, bytes);
-  transport_.exchange({&message, 1}, call.message_descriptor(), deadline);
 }
 
 }  // namespace gradus::dist

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -32,7 +31,9 @@ struct Collective {
   /// The descriptor that messages carry.
   const Descriptor& message_descriptor() const { return whole ? *whole : descriptor; }
   /// The elements for and from one rank. The parts of all_to_all have descriptor.count elements each.
-  Range in_part(int rank) const { return part(in_parts, rank); }
+  Range in_part(int rank) const {
+    return descriptor.kind == CollectiveKind::all_gather ? Range{0, descriptor.count} : part(in_parts, rank);
+  }
   Range out_part(int rank) const { return part(out_parts, rank); }
 
  private:
@@ -85,42 +86,7 @@ class Collectives {
   void run(const Collective& call, const Deadline& deadline);
 
  private:
-  /// If the vector is so short that latency dominates, every rank sums all of it, which takes one hop.
-  void all_reduce(const Collective& call, const Deadline& deadline);
-  /// The elements for or of a rank.
-  using PartOf = std::function<Range(int rank)>;
-  /// Every rank sends every other rank its part of `in`, and sums the parts for itself to `sums`, which is not sent.
-  void sum_parts(const Collective& call, const PartOf& part, std::byte* sums, const Deadline& deadline);
-  /// Every rank sends its `own` part to every other rank, and receives theirs in `out`.
-  void share_parts(const Collective& call, const PartOf& part, const void* own, const Deadline& deadline);
-  /// Each rank sums one part and sends it to the others, segment by segment. For few ranks, and for sums in the order
-  /// of the ranks.
-  void all_reduce_by_parts(const Collective& call, const Deadline& deadline);
-  /// Partial sums travel around a ring, followed by the sums (Patarasuk and Yuan, "Bandwidth optimal all-reduce
-  /// algorithms for clusters of workstations", 2009). Each rank communicates with its two neighbours only.
-  void all_reduce_ring(const Collective& call, const Deadline& deadline);
-  void reduce_scatter(const Collective& call, const Deadline& deadline);
-  void all_gather(const Collective& call, const Deadline& deadline);
-  /// all_to_all, all_to_all_v, all_gather_v: every rank sends a part to every other rank.
-  void all_to_all(const Collective& call, const Deadline& deadline);
-  /// Lets the root tell every rank that it is there. Without this, two ranks that each believe the other is the root
-  /// would deadlock.
-  void greet_all();
-  /// reduce and gather: every rank sends to the root, which greets all again when it has received everything.
-  void to_root(const Collective& call, const Deadline& deadline);
-  /// broadcast and scatter: the root waits until every rank has said that it is there, then sends.
-  void from_root(const Collective& call, const Deadline& deadline);
-  void send_or_receive(const Collective& call, const Deadline& deadline);
-
-  void exchange(const Collective& call, const Deadline& deadline) {
-    transport_.exchange(transfers_, call.message_descriptor(), deadline);
-    transfers_.clear();
-  }
-  std::byte* scratch(size_t bytes);
-  int rank() const { return transport_.rank(); }
-  int size() const { return transport_.size(); }
-  bool is_mine(int rank) const { return rank == transport_.rank(); }
-
+  class Run;
   /// The unit of scratch memory, because the kernel copies fastest to and from the beginning of a cache line.
   struct alignas(64) CacheLine {
     std::byte bytes[64];

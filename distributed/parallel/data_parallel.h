@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include <gradus/layers/module/module.h>
@@ -30,20 +31,17 @@ std::vector<Device> devices_or_gpus(std::optional<std::vector<Device>> devices);
 void move_to(Module& module, Device device);
 }  // namespace detail
 
-/// Clones the module onto each device. The parameters of the clones are differentiable copies, so that backward adds
+/// Clones the module, a module holder or a shared pointer, onto each device. The parameters of the clones are differentiable copies, so that backward adds
 /// their gradients to those of the module. The first replica shares the buffers of the module that are on its device,
 /// so running statistics are those of its part of the batch. Replicas have no hooks. Throws a ValueError if the module
 /// cannot be cloned.
-template <class M>
-std::vector<std::shared_ptr<M>> replicate(const std::shared_ptr<M>& module, const std::vector<Device>& devices) {
+template <class ModuleType>
+auto replicate(const ModuleType& module, const std::vector<Device>& devices) {
+  using M = std::remove_reference_t<decltype(*module)>;
   std::vector<std::shared_ptr<M>> replicas;
   for (const auto& replica : detail::replicate(*module, devices))
     replicas.push_back(std::dynamic_pointer_cast<M>(replica));
   return replicas;
-}
-template <class M>
-std::vector<std::shared_ptr<M>> replicate(const ModuleHolder<M>& module, const std::vector<Device>& devices) {
-  return replicate(module.ptr(), devices);
 }
 
 /// Calls replicas[i] (module holders or shared pointers) with inputs[i] on devices[i], by default the device of the
@@ -68,8 +66,8 @@ TensorList parallel_apply(const std::vector<ModuleType>& replicas, const TensorL
 /// Computes module(input) with the batch (dimension `dim`) divided among `devices`, by default all GPUs. The result is
 /// on `output_device`, by default the first device. A device may be named several times: {kCPU, kCPU} is two threads.
 /// The module itself moves to the first device. With one device or one sample this is the plain forward.
-template <class M>
-Tensor data_parallel(const std::shared_ptr<M>& module, const Tensor& input,
+template <class ModuleType>
+Tensor data_parallel(const ModuleType& module, const Tensor& input,
                      std::optional<std::vector<Device>> devices = std::nullopt,
                      std::optional<Device> output_device = std::nullopt, int64_t dim = 0) {
   std::vector<Device> used = detail::devices_or_gpus(std::move(devices));
@@ -79,12 +77,6 @@ Tensor data_parallel(const std::shared_ptr<M>& module, const Tensor& input,
   if (inputs.size() == 1) return call(*module, inputs[0]).to(output);
   used.resize(inputs.size());
   return gather(parallel_apply(replicate(module, used), inputs, used), output, dim);
-}
-template <class M>
-Tensor data_parallel(const ModuleHolder<M>& module, const Tensor& input,
-                     std::optional<std::vector<Device>> devices = std::nullopt,
-                     std::optional<Device> output_device = std::nullopt, int64_t dim = 0) {
-  return data_parallel(module.ptr(), input, std::move(devices), output_device, dim);
 }
 
 }  // namespace gradus::nn::parallel

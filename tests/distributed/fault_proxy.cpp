@@ -123,10 +123,12 @@ void FaultProxy::strike(Pair& pair, Pipe& pipe, io::Bytes* bytes, size_t begin) 
   }
 }
 
-void ProxiedStore::set(const std::string& key, std::string_view value) {
-  if (key != "address/0") return store_.set(key, value);
-  proxy_ = std::make_unique<FaultProxy>(Address::parse(std::string(value)), FaultProxy::Protocol::ranks, fault_);
-  store_.set(key, proxy_->address().str());
+dist::StoreAnswer ProxiedStore::ask(dist::StoreRequest request) {
+  if (request.kind == dist::StoreMessage::set && request.keys[0] == "address/0") {
+    proxy_ = std::make_unique<FaultProxy>(Address::parse(request.value), FaultProxy::Protocol::ranks, fault_);
+    request.value = proxy_->address().str();
+  }
+  return store_.ask(std::move(request));
 }
 
 }  // namespace gradus::test

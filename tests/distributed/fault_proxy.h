@@ -78,18 +78,7 @@ class ProxiedStore final : public dist::Store {
 
   bool has_struck() const { return proxy_ != nullptr && proxy_->has_struck(); }
 
-  using Store::get;
-  using Store::wait;
-  void set(const std::string& key, std::string_view value) override;
-  std::string get(const std::string& key, dist::Milliseconds timeout) override { return store_.get(key, timeout); }
-  void wait(const std::vector<std::string>& keys, dist::Milliseconds timeout) override { store_.wait(keys, timeout); }
-  bool check(const std::vector<std::string>& keys) override { return store_.check(keys); }
-  int64_t add(const std::string& key, int64_t amount) override { return store_.add(key, amount); }
-  std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired) override {
-    return store_.compare_set(key, expected, desired);
-  }
-  bool delete_key(const std::string& key) override { return store_.delete_key(key); }
-  int64_t num_keys() override { return store_.num_keys(); }
+  dist::StoreAnswer ask(dist::StoreRequest request) override;
 
  private:
   dist::Store& store_;

@@ -10,13 +10,12 @@ namespace gradus::optim {
 template <bool kDecoupled>
 class AdamOptionsOf final : public detail::CheckedOptions<AdamOptionsOf<kDecoupled>> {
  public:
-  using Betas = NumberVisitor::Betas;
   AdamOptionsOf(double lr = 1e-3) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   const char* name() const override { return kDecoupled ? "AdamWOptions" : "AdamOptions"; }
   OptimizerRule rule() const override;
   GRADUS_FIELDS(lr_, betas_, eps_, weight_decay_, amsgrad_, maximize_)
   GRADUS_ARG(double, lr);
-  GRADUS_ARG(Betas, betas) = {0.9, 0.999};
+  GRADUS_ARG(NumberVisitor::Betas, betas) = {0.9, 0.999};
   GRADUS_ARG(double, eps) = 1e-8;
   GRADUS_ARG(double, weight_decay) = kDecoupled ? 1e-2 : 0;
   /// Divides by the largest second moment so far.

@@ -55,29 +55,41 @@ size_t LRScheduler::groups() {
 
 std::vector<double> LRScheduler::get_last_lr() const { return rates_of(optimizer_); }
 
+void LRScheduler::check_step_count(int64_t step_count) const {
+  GRADUS_CHECK(step_count >= 0, ValueError, "step_count must not be negative, got ", step_count);
+}
+
 void LRScheduler::step() {
+  check_step_count(step_count_ + 1);
   ++step_count_;
   const std::vector<double> current = get_last_lr();
   for (size_t group = 0; group < groups(); ++group)
     optimizer_.set_lr(group, next_rate(step_count_, group, current[group]));
+  moved();
 }
 
 void LRScheduler::set_step_count(int64_t step_count) {
-  GRADUS_CHECK(step_count >= 0, ValueError, "step_count must not be negative, got ", step_count);
+  check_step_count(step_count);
   step_count_ = step_count;
   for (size_t group = 0; group < groups(); ++group) optimizer_.set_lr(group, rate(step_count, group));
+  moved();
 }
 
 void LRScheduler::visit_state(NumberVisitor& visitor) {
+  const int64_t before = step_count_;
   visitor("step_count", step_count_);
   for (size_t group = 0; group < bases_.size(); ++group) visitor("base_lr." + std::to_string(group), bases_[group]);
+  if (step_count_ == before) return;
+  check_step_count(step_count_);
+  moved();
 }
 
 StateDict LRScheduler::state_dict() const {
   StateDict state("Schedule state");
   NumberWriter writer(state);
   const_cast<LRScheduler*>(this)->visit_state(writer);  // writing changes nothing
-  visit_rates(optimizer_, writer);
+  std::vector<double> rates = get_last_lr();
+  for (size_t group = 0; group < rates.size(); ++group) writer("lr." + std::to_string(group), rates[group]);
   return state;
 }
 
@@ -309,36 +321,17 @@ double OneCycleLR::rate(int64_t step_count, size_t group) const {
 }
 
 void OneCycleLR::check_step_count(int64_t step_count) const {
+  LRScheduler::check_step_count(step_count);
   GRADUS_CHECK(step_count <= options_.total_steps(), ValueError, "OneCycleLR: step ", step_count, " of ",
                options_.total_steps(), "; total_steps is too small");
 }
 
-void OneCycleLR::step() {
-  check_step_count(step_count() + 1);
-  LRScheduler::step();
-  set_momenta(step_count());
-}
-
-void OneCycleLR::set_step_count(int64_t step_count) {
-  check_step_count(step_count);
-  LRScheduler::set_step_count(step_count);
-  set_momenta(step_count);
-}
-
-void OneCycleLR::visit_state(NumberVisitor& visitor) {
-  const int64_t before = step_count();
-  LRScheduler::visit_state(visitor);
-  if (step_count() == before) return;
-  check_step_count(step_count());
-  set_momenta(step_count());
-}
-
-void OneCycleLR::set_momenta(int64_t step_count) {
+void OneCycleLR::moved() {
   if (!options_.cycle_momentum()) return;
   for (size_t group = 0; group < optimizer().param_groups().size(); ++group) {
     OptimizerOptions& options = optimizer().param_groups()[group].options();
     const double highest = of_group(options_.max_momentum(), group), base = of_group(options_.base_momentum(), group);
-    const double momentum = anneal(step_count, [&](Point point) { return point == Point::high ? base : highest; });
+    const double momentum = anneal(step_count(), [&](Point point) { return point == Point::high ? base : highest; });
     bool found = false;
     NumberFunction setter([&](const std::string& name, double& value) {  // an optimizer has one or the other
       if (name != "momentum" && name != "betas.0") return;
@@ -360,18 +353,15 @@ ReduceLROnPlateauScheduler::ReduceLROnPlateauScheduler(Optimizer& optimizer, Sch
     : optimizer_(optimizer), mode_(mode), factor_(factor), patience_(patience), threshold_(threshold),
       threshold_mode_(threshold_mode), cooldown_(cooldown), min_lr_(std::move(min_lr)), eps_(eps), verbose_(verbose),
       best_(mode == min ? INFINITY : -INFINITY) {
-  const auto check_not_negative = [](const char* name, double value) {
-    detail::check_not_negative(std::string("ReduceLROnPlateau: ") + name, value);
-  };
   GRADUS_CHECK(factor > 0 && factor < 1, ValueError, "ReduceLROnPlateau: factor must be in (0, 1), got ", factor);
-  check_not_negative("patience", static_cast<double>(patience));
-  check_not_negative("threshold", threshold);
-  check_not_negative("cooldown", static_cast<double>(cooldown));
-  check_not_negative("eps", eps);
+  detail::check_not_negative("ReduceLROnPlateau: patience", static_cast<double>(patience));
+  detail::check_not_negative("ReduceLROnPlateau: threshold", threshold);
+  detail::check_not_negative("ReduceLROnPlateau: cooldown", static_cast<double>(cooldown));
+  detail::check_not_negative("ReduceLROnPlateau: eps", eps);
   const size_t groups = optimizer.param_groups().size();
   GRADUS_CHECK(min_lr_.size() <= 1 || min_lr_.size() == groups, ValueError, "ReduceLROnPlateau: ", min_lr_.size(),
                " values of min_lr for ", groups, " parameter groups");
-  for (double lr : min_lr_) check_not_negative("min_lr", lr);
+  for (double lr : min_lr_) detail::check_not_negative("ReduceLROnPlateau: min_lr", lr);
 }
 
 bool ReduceLROnPlateauScheduler::is_better(double metric) const {

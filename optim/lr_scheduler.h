@@ -51,6 +51,10 @@ class LRScheduler {
   }
   /// Visits all numbers that change with the steps.
   virtual void visit_state(NumberVisitor& visitor);
+  /// Throws if there is no such step. Called before the schedule moves.
+  virtual void check_step_count(int64_t step_count) const;
+  /// Called after the schedule has moved to step_count().
+  virtual void moved() {}
 
   Optimizer& optimizer() const { return optimizer_; }
   double base(size_t group) const { return bases_[group]; }
@@ -175,8 +179,6 @@ struct OneCycleLROptions {
 class OneCycleLR final : public LRScheduler {
  public:
   OneCycleLR(Optimizer& optimizer, OneCycleLROptions options);
-  void step() override;
-  void set_step_count(int64_t step_count) override;
 
  private:
   enum class Point { low, high, end };
@@ -185,11 +187,11 @@ class OneCycleLR final : public LRScheduler {
     Point from, to;
   };
   double rate(int64_t step_count, size_t group) const override;
-  void visit_state(NumberVisitor& visitor) override;
   template <class PointValue>
   double anneal(int64_t step_count, PointValue value) const;
-  void check_step_count(int64_t step_count) const;
-  void set_momenta(int64_t step_count);
+  void check_step_count(int64_t step_count) const override;
+  /// Sets the momenta.
+  void moved() override;
 
   OneCycleLROptions options_;
   std::vector<Phase> phases_;

@@ -16,7 +16,6 @@
 
 #include <gradus/autograd/tensor.h>
 #include <gradus/core/options.h>
-#include <gradus/core/ordered_dict.h>
 #include <gradus/optim/number_visitor.h>
 
 namespace gradus {

@@ -8,10 +8,10 @@ namespace gradus::graph {
 /// Removes calls whose results no other call reads and no array uses.
 void remove_dead_code(Graph& graph);
 
-/// Reorders calls to need less memory. Tries several greedy orders and keeps the one with the smallest arena, workspace of kernels included. Each order
-/// picks, among the calls whose operands are ready, the one that raises the peak least or adds least memory. Gradients
-/// of large weights, which only the optimizer reads, then wait until activations are freed. If no order saves a
-/// twentieth of the arena, the graph stays as it is. Each call computes the same as before.
+/// Reorders calls to need less memory. Tries several greedy orders and keeps the one with the smallest arena, workspace
+/// of kernels included. Each order picks, among the calls whose operands are ready, the one that raises the peak least
+/// or adds least memory. Gradients of large weights, which only the optimizer reads, then wait until activations are
+/// freed. If no order saves a twentieth of the arena, the graph stays as it is. Each call computes the same as before.
 void order_for_memory(Graph& graph);
 
 /// Moves optimizer updates to the first point where the gradients are complete and no later call reads the old

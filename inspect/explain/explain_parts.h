@@ -86,8 +86,8 @@ std::string escaped(const std::string& text);
 /// boxes to draw.
 std::string picture_of(const Explanation& explanation, std::vector<size_t>* box_of = nullptr);
 
-/// The lab page for data in JSON. `picture` is HTML and is inserted unchanged. The data are escaped, so that their texts
-/// cannot become a part of the page's HTML.
+/// The lab page for data in JSON. `picture` is HTML and is inserted unchanged. The data are escaped, so that their
+/// texts cannot become a part of the page's HTML.
 std::string lab_page(const std::string& title, const std::string& picture, const std::string& json);
 
 /// Fills in Explanation::faster and Explanation::smaller.

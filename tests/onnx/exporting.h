@@ -30,8 +30,8 @@ inline ModelFile exported(const nn::AnyModule& model, const Tensor& input, const
   return ModelFile((folder.path() / "model.onnx").string());
 }
 
-/// The folder in which onnx_test.py looks for MODEL.onnx and, for each run, MODEL/RUN.INPUT.npy and MODEL/RUN.OUTPUT.npy.
-/// A temporary folder if onnx_test.py did not start the program.
+/// The folder in which onnx_test.py looks for MODEL.onnx and, for each run, MODEL/RUN.INPUT.npy and
+/// MODEL/RUN.OUTPUT.npy. A temporary folder if onnx_test.py did not start the program.
 class RuntimeFolder {
  public:
   std::string operator/(const std::string& file) const { return path_ + "/" + file; }

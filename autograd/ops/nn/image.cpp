@@ -332,8 +332,8 @@ struct Axis {
   }
 };
 
-std::vector<Axis> axes_of(const Tensor& x, const std::optional<IntArrayRef>& size,
-                          const std::optional<std::vector<double>>& scale_factor, bool recompute) {
+std::vector<Axis> resized_axes(const Tensor& x, const std::optional<IntArrayRef>& size,
+                               const std::optional<std::vector<double>>& scale_factor, bool recompute) {
   GRADUS_CHECK(size.has_value() != scale_factor.has_value(), ValueError, "needs either size or scale_factor",
                (size ? ", got both" : ""));
   const auto count = static_cast<size_t>(x.dim() - 2);
@@ -384,7 +384,7 @@ Tensor interpolate(const Tensor& x, std::optional<IntArrayRef> size, std::option
                ", got shape ", x.sizes());
   GRADUS_CHECK(by_corners || !align_corners.has_value(), ValueError, "align_corners has no effect in mode ",
                name_of(mode));
-  std::vector<Axis> axes = axes_of(x, size, scale_factor, recompute_scale_factor.value_or(false));
+  std::vector<Axis> axes = resized_axes(x, size, scale_factor, recompute_scale_factor.value_or(false));
   const bool sequence = x.dim() == 3;
   if (mode == kArea && sequence) return adaptive_avg_pool1d(x, axes[0].out, where);
   if (mode == kArea) return adaptive_avg_pool2d(x, {axes[0].out, axes[1].out}, where);

@@ -1,5 +1,6 @@
-// What wrappers of a net (DistributedDataParallel, FullyShardedDataParallel, ZeroRedundancyOptimizer) have in common: the
-// net is the same on all ranks when they are made, must not change later, and all ranks end a backward pass together.
+// What wrappers of a net (DistributedDataParallel, FullyShardedDataParallel, ZeroRedundancyOptimizer) have in common:
+// the net is the same on all ranks when they are made, must not change later, and all ranks end a backward pass
+// together.
 #pragma once
 
 #include <functional>
@@ -31,9 +32,9 @@ struct WatchedNetOptions {
   bool watches_buffers = false;
 };
 
-/// A net in the state in which its wrapper saw it. A wrapper that averages or shards the gradients of a net works on the
-/// parameters that the net had when the wrapper was made. A WatchedNet finds out whether the net still has exactly these
-/// parameters, so that none is silently left out.
+/// A net in the state in which its wrapper saw it. A wrapper that averages or shards the gradients of a net works on
+/// the parameters that the net had when the wrapper was made. A WatchedNet finds out whether the net still has exactly
+/// these parameters, so that none is silently left out.
 class WatchedNet {
  public:
   WatchedNet(nn::Module& module, WatchedNetOptions options);

@@ -59,8 +59,8 @@ void warn_of_waiting(const Descriptor& call, int waiting, const std::vector<int>
 /// True if two ranks in these two calls cannot both be right: the calls have the same number but differ.
 bool contradicts(const Descriptor& theirs, const Descriptor& ours);
 
-/// Control messages between ranks. They travel apart from the bodies of messages, over connections of their own (tcp) or
-/// under a tag of their own (mpi), so that they arrive even while a body is stuck.
+/// Control messages between ranks. They travel apart from the bodies of messages, over connections of their own (tcp)
+/// or under a tag of their own (mpi), so that they arrive even while a body is stuck.
 enum class Control : uint8_t {
   failure = 1,  // the payload comes from encode()
   question,     // asks whether the receiver is in a collective

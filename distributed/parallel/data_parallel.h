@@ -31,10 +31,10 @@ std::vector<Device> devices_or_gpus(std::optional<std::vector<Device>> devices);
 void move_to(Module& module, Device device);
 }  // namespace detail
 
-/// Clones the module, a module holder or a shared pointer, onto each device. The parameters of the clones are differentiable copies, so that backward adds
-/// their gradients to those of the module. The first replica shares the buffers of the module that are on its device,
-/// so running statistics are those of its part of the batch. Replicas have no hooks. Throws a ValueError if the module
-/// cannot be cloned.
+/// Clones the module, a module holder or a shared pointer, onto each device. The parameters of the clones are
+/// differentiable copies, so that backward adds their gradients to those of the module. The first replica shares the
+/// buffers of the module that are on its device, so running statistics are those of its part of the batch. Replicas
+/// have no hooks. Throws a ValueError if the module cannot be cloned.
 template <class ModuleType>
 auto replicate(const ModuleType& module, const std::vector<Device>& devices) {
   using M = std::remove_reference_t<decltype(*module)>;

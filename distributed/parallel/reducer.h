@@ -27,8 +27,8 @@
 namespace gradus::dist {
 
 // Gradients are sent in buckets, because many small all-reduces are limited by the latency of the network, and a single
-// large one cannot begin before the end of the backward pass (Li et al., "PyTorch Distributed: experiences on accelerating
-// data parallel training", 2020, section 3.2.2).
+// large one cannot begin before the end of the backward pass (Li et al., "PyTorch Distributed: experiences on
+// accelerating data parallel training", 2020, section 3.2.2).
 
 struct BucketSizes {
   size_t first = 1 << 20;  ///< bytes of the first bucket, which is smaller so that communication begins early

@@ -1,5 +1,6 @@
-// What wrappers of a net (DistributedDataParallel, FullyShardedDataParallel, ZeroRedundancyOptimizer) have in common: the
-// net is the same on all ranks when they are made, must not change later, and all ranks end a backward pass together.
+// What wrappers of a net (DistributedDataParallel, FullyShardedDataParallel, ZeroRedundancyOptimizer) have in common:
+// the net is the same on all ranks when they are made, must not change later, and all ranks end a backward pass
+// together.
 #pragma once
 
 #include <functional>

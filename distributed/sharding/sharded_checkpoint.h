@@ -58,7 +58,8 @@ struct StateEntry {
   std::string name;
 };
 
-/// Finds the parameter to which an entry of a state dict belongs. Nothing for entries that belong to no parameter, such as "param_groups.0.lr".
+/// Finds the parameter to which an entry of a state dict belongs. Nothing for entries that belong to no parameter, such
+/// as "param_groups.0.lr".
 std::optional<StateEntry> state_entry(const std::string& key);
 
 }  // namespace gradus::dist

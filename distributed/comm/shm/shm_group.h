@@ -72,8 +72,8 @@ class ShmGroup final : public HostGroup {
   void exchange_whole(const Collective& call, const Deadline& deadline);
   /// The length of the longest part that any rank sends another. Throws if two ranks disagree about a length.
   size_t longest_part(const Collective& call, const Deadline& deadline);
-  /// Does scatter(), reduce_scatter(), all_to_all() and its forms with parts of different lengths: ranks show a part for
-  /// each rank, and every rank copies or sums the parts for it.
+  /// Does scatter(), reduce_scatter(), all_to_all() and its forms with parts of different lengths: ranks show a part
+  /// for each rank, and every rank copies or sums the parts for it.
   void exchange_parts(const Collective& call, const Deadline& deadline);
   void send(const Collective& call, const Deadline& deadline);
   void receive(const Collective& call, const Deadline& deadline);

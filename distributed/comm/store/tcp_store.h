@@ -1,5 +1,5 @@
-// A store that one process of the job serves over TCP, and to which all processes connect. After the handshake (token.h)
-// a client has at most one request in progress. The answer has the id of the request.
+// A store that one process of the job serves over TCP, and to which all processes connect. After the handshake
+// (token.h) a client has at most one request in progress. The answer has the id of the request.
 #pragma once
 
 #include <atomic>

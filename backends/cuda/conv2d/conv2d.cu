@@ -16,7 +16,7 @@ ConvProblem problem_of(ConvPass pass, const View& x, const View& w, const View& 
 
 ConvSwitches switches() { return {.tf32 = cuda::matmul_allow_tf32()}; }
 
-Gather make_gather(const ConvProblem& problem, const ConvPhase& phase, int64_t bias_step) {
+ImplicitGemm make_implicit_gemm(const ConvProblem& problem, const ConvPhase& phase, int64_t bias_step) {
   const bool backward = problem.pass == ConvPass::backward_data;
   const ConvOperand &in = problem.in(), &out = problem.out(), &w = problem.w;
   const auto &h = phase.h, &v = phase.w;
@@ -24,31 +24,31 @@ Gather make_gather(const ConvProblem& problem, const ConvPhase& phase, int64_t b
   const auto step = [&](int axis) { return backward ? 1 : static_cast<int>(problem.geometry.stride[axis]); };
   // fprop and dgrad of an empty input have no taps. wgrad of an empty input still has results, which are zero.
   const bool reads = in.numel() > 0 || problem.pass == ConvPass::backward_weight;
-  Gather gather{.rows = u32(out.shape[1] / groups),
-                .positions = u32(out.shape[0] * h.size * v.size),
-                .depth = reads ? u32(channels * taps) : 0,
-                .in_channels = u32(channels),
-                .in_height = static_cast<int>(in.shape[2]),
-                .in_width = static_cast<int>(in.shape[3]),
-                .step = {step(0), step(1)},
-                .origin = {h.origin, v.origin},
-                .tap_step = {h.step, v.step},
-                .out_height = Divisor(h.size),
-                .out_width = Divisor(v.size),
-                .taps = Divisor(taps),
-                .tap_width = Divisor(v.count),
-                .in = Strides4(in.strides),
-                .out = Strides4(out.strides),
-                .weight = Strides4(w.strides),
-                .weight_group = w.shape[0] / groups * w.strides[0],
-                .bias_step = bias_step,
-                .columns = u32(channels * taps) + (problem.bias ? 1 : 0),
-                .per_split = phase.per_split};
-  if (!backward) return gather;
-  std::swap(gather.weight.n, gather.weight.c);
-  gather.weight.h *= h.period, gather.weight.w *= v.period;
-  gather.out.h *= problem.geometry.stride[0], gather.out.w *= problem.geometry.stride[1];
-  return gather;
+  ImplicitGemm gemm{.rows = u32(out.shape[1] / groups),
+                    .positions = u32(out.shape[0] * h.size * v.size),
+                    .depth = reads ? u32(channels * taps) : 0,
+                    .in_channels = u32(channels),
+                    .in_height = static_cast<int>(in.shape[2]),
+                    .in_width = static_cast<int>(in.shape[3]),
+                    .step = {step(0), step(1)},
+                    .origin = {h.origin, v.origin},
+                    .tap_step = {h.step, v.step},
+                    .out_height = Divisor(h.size),
+                    .out_width = Divisor(v.size),
+                    .taps = Divisor(taps),
+                    .tap_width = Divisor(v.count),
+                    .in = Strides4(in.strides),
+                    .out = Strides4(out.strides),
+                    .weight = Strides4(w.strides),
+                    .weight_group = w.shape[0] / groups * w.strides[0],
+                    .bias_step = bias_step,
+                    .columns = u32(channels * taps) + (problem.bias ? 1 : 0),
+                    .per_split = phase.per_split};
+  if (!backward) return gemm;
+  std::swap(gemm.weight.n, gemm.weight.c);
+  gemm.weight.h *= h.period, gemm.weight.w *= v.period;
+  gemm.out.h *= problem.geometry.stride[0], gemm.out.w *= problem.geometry.stride[1];
+  return gemm;
 }
 
 // Computes y, dx, or dw with the gradient of the bias. `bias`, `mask` (which has the strides of dy) and `masked` (where
@@ -74,7 +74,7 @@ void run(const char* name, const ConvProblem& problem, const View& in, const Vie
     const ConvCall call{problem,
                         plan,
                         phase,
-                        make_gather(problem, phase, bias ? bias.strides[0] : 0),
+                        make_implicit_gemm(problem, phase, bias ? bias.strides[0] : 0),
                         in.numel() > 0 ? in.data : out.data,  // kernels load, and discard, an element of an empty input
                         mask,
                         masked,
@@ -83,7 +83,7 @@ void run(const char* name, const ConvProblem& problem, const View& in, const Vie
                         from(out, phase.h.at, phase.w.at),
                         workspace.as<std::byte>()};
     switch (plan.algorithm) {
-      case ConvAlgorithm::wgmma: (of_weight ? wgmma_wgrad : wgmma_gather)(call, launch); break;
+      case ConvAlgorithm::wgmma: (of_weight ? wgmma_wgrad : wgmma_fprop)(call, launch); break;
       case ConvAlgorithm::wgmma_im2col: wgmma_im2col(call, launch); break;
       case ConvAlgorithm::direct: (of_weight ? direct_wgrad : direct)(call, launch); break;
       case ConvAlgorithm::few_channel_mma:

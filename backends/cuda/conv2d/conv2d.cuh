@@ -33,7 +33,7 @@ struct Tap {
 __device__ inline bool within(int i, int size) { return static_cast<uint32_t>(i) < static_cast<uint32_t>(size); }
 
 /// A convolution, as an implicit GEMM, as a kernel argument. Sizes are per group.
-struct Gather {
+struct ImplicitGemm {
   uint32_t rows, positions, depth;  // channels of the output; its N * height * width positions; taps
   uint32_t in_channels;
   int in_height, in_width;
@@ -145,7 +145,7 @@ struct ConvCall {
   const ConvProblem& problem;
   const ConvPlan& plan;
   const ConvPhase& phase;
-  Gather gather;
+  ImplicitGemm gemm;
   Address in, mask, masked, weight, bias, out;  // masked: where wgmma_wgrad stores the masked dy, or null
   std::byte* workspace;                         // plan.workspace_bytes
 
@@ -154,7 +154,7 @@ struct ConvCall {
   Address partial() const { return {workspace}; }
   /// wgrad: the number of tiles for `columns` columns.
   uint32_t tiles(uint32_t columns) const {
-    return u32(ceil_div(gather.rows, plan.tile.rows) * ceil_div(columns, plan.tile.columns));
+    return u32(ceil_div(gemm.rows, plan.tile.rows) * ceil_div(columns, plan.tile.columns));
   }
 };
 
@@ -168,7 +168,7 @@ void visit_tiles(const ConvTile& tile, F&& f) {
 
 // The kernels of ConvAlgorithm, launched as planned.
 void direct(const ConvCall& call, const Launch& launch);
-void wgmma_gather(const ConvCall& call, const Launch& launch);
+void wgmma_fprop(const ConvCall& call, const Launch& launch);
 void wgmma_wgrad(const ConvCall& call, const Launch& launch);
 void wgmma_im2col(const ConvCall& call, const Launch& launch);
 void few_channel_mma_fprop(const ConvCall& call, const Launch& launch);

@@ -15,7 +15,7 @@ inline constexpr int kFewChannelStep = 16;  // pixels that a warp multiplies at 
 
 /// The argument of the kernels: the tiles and the convolution.
 struct FewChannelArgs : FewChannelTiling {
-  Gather g;  // y from x
+  ImplicitGemm g;  // y from x
 
   /// A tile: its image, its first row and first pixel of y, and its number of pixels.
   struct Tile {
@@ -39,7 +39,7 @@ struct FewChannelArgs : FewChannelTiling {
   /// The distance of a tap from pixel_at(); beyond the last tap, that of the first.
   __device__ uint32_t tap_at(uint32_t index) const {
     if (index >= g.depth) return 0;
-    const Gather::Place at = g.place_of_tap(index);
+    const ImplicitGemm::Place at = g.place_of_tap(index);
     return at.outer * tap_channel + at.h * tap_row + at.w * tap_column;
   }
   /// Starts to copy the lines of x that a tile reads; finish_copies() waits for them.

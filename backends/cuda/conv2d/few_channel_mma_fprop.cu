@@ -159,9 +159,9 @@ void few_channel_mma_fprop(const ConvCall& call, const Launch& launch) {
   const ConvPlan& plan = call.plan;
   visit_narrow(call.problem.dtype, [&]<class T>() {
     const auto run = [&]<int kSteps, int kGroups>() {
-      const uint32_t groups = ceil_div(call.gather.rows, kGroup * kGroups);
+      const uint32_t groups = ceil_div(call.gemm.rows, kGroup * kGroups);
       launch.with({plan.shared_bytes}, few_channel_mma_fprop_kernel<T, kSteps, kGroups>, dim3(plan.blocks, groups),
-                  kFewChannelThreads, FewChannelArgs{plan.few_channel, call.gather}, call.in, call.weight, call.bias,
+                  kFewChannelThreads, FewChannelArgs{plan.few_channel, call.gemm}, call.in, call.weight, call.bias,
                   call.problem.relu, call.out);
     };
     const auto of_groups = [&]<int kSteps>() {
@@ -169,7 +169,7 @@ void few_channel_mma_fprop(const ConvCall& call, const Launch& launch) {
         if (plan.tile.rows > kGroup) return run.template operator()<kSteps, 2>();
       run.template operator()<kSteps, 1>();
     };
-    switch (ceil_div(call.gather.depth * sizeof(T), 32u)) {  // steps
+    switch (ceil_div(call.gemm.depth * sizeof(T), 32u)) {  // steps
       case 1: return of_groups.template operator()<1>();
       case 2: return of_groups.template operator()<2>();
       case 3: return run.template operator()<3, 1>();

@@ -146,8 +146,8 @@ void few_channel_mma_wgrad(const ConvCall& call, const Launch& launch) {
           launch.with({call.plan.shared_bytes},
                       call.mask ? few_channel_mma_wgrad_kernel<T, kRows, kColumns, true>
                                 : few_channel_mma_wgrad_kernel<T, kRows, kColumns, false>,
-                      dim3(call.phase.split_k, ceil_div(call.gather.rows, Tile::kRows)), kFewChannelThreads,
-                      FewChannelArgs{call.plan.few_channel, call.gather}, call.out, call.mask, call.in, call.partial());
+                      dim3(call.phase.split_k, ceil_div(call.gemm.rows, Tile::kRows)), kFewChannelThreads,
+                      FewChannelArgs{call.plan.few_channel, call.gemm}, call.out, call.mask, call.in, call.partial());
         });
   });
 }

@@ -47,7 +47,7 @@ void fill_ring(WgmmaTiling& tiling, int64_t others, int64_t static_bytes, const 
 
 /// Plans fprop or dgrad with tiles of `filters` filters. Returns false if too few slots fit: the barriers of a slot can
 /// tell only consecutive rounds apart, so the ring must hold the tiles of all other warpgroups and one slot more.
-bool plan_wgmma_gather(const ConvProblem& p, const DeviceProperties& device, int filters, int line_bytes,
+bool plan_wgmma_fprop(const ConvProblem& p, const DeviceProperties& device, int filters, int line_bytes,
                        int warpgroups, ConvPlan& plan) {
   const int64_t bytes = p.in().shape[1] * static_cast<int64_t>(size_of(p.dtype)), results = p.out().shape[1];
   WgmmaTiling& tiling = plan.wgmma = tiles_of_pixels(p.in());
@@ -57,7 +57,7 @@ bool plan_wgmma_gather(const ConvProblem& p, const DeviceProperties& device, int
   tiling.load_bytes = u32(pixels * tiling.line_bytes);
   tiling.slot_bytes = u32(up((std::max(pixels, read) + 1) * tiling.line_bytes));
   const int64_t of_filters = int64_t{9} * filters * tiling.line_bytes * tiling.chunks;
-  fill_ring(tiling, of_filters, kGatherStaticBytes, device, plan.shared_bytes);
+  fill_ring(tiling, of_filters, kFpropStaticBytes, device, plan.shared_bytes);
   plan.tile = {filters, kWgmmaPixels};
   plan.blocks = u32(std::clamp<int64_t>(device.multiprocessors / ceil_div(results, filters), 1, tiling.tiles));
   return tiling.slots > (warpgroups - 1) * tiling.chunks;
@@ -159,11 +159,11 @@ bool plan_wgmma(const ConvProblem& problem, const DeviceProperties& device, Conv
   const int64_t bytes = problem.in().shape[1] * static_cast<int64_t>(size_of(problem.dtype));
   const int line = bytes <= 64 ? 64 : 128;
   if (problem.out().shape[1] > 32) {
-    if (plan_wgmma_gather(problem, device, 64, line, 3, plan)) return true;
+    if (plan_wgmma_fprop(problem, device, 64, line, 3, plan)) return true;
     // With TF32, shorter lines and two warpgroups come before tiles of 32 filters, which read images twice as often.
-    if (problem.dtype == DType::f32 && plan_wgmma_gather(problem, device, 64, 64, 2, plan)) return true;
+    if (problem.dtype == DType::f32 && plan_wgmma_fprop(problem, device, 64, 64, 2, plan)) return true;
   }
-  return plan_wgmma_gather(problem, device, 32, line, 3, plan);
+  return plan_wgmma_fprop(problem, device, 32, line, 3, plan);
 }
 
 bool can_wgmma(const ConvProblem& p, const DeviceProperties& device, bool tf32) {

@@ -17,7 +17,7 @@ enum class ConvPass : uint8_t { forward, backward_data, backward_weight };
 
 /// The kernels, and cuDNN. K, C, R, S are sizes per group.
 enum class ConvAlgorithm : uint8_t {
-  wgmma,                  ///< wgmma_{gather,wgrad}.cu: 3x3, half types (fprop: also TF32), NHWC, tensor cores of Hopper
+  wgmma,                  ///< wgmma_{fprop,wgrad}.cu: 3x3, half types (fprop: also TF32), NHWC, tensor cores of Hopper
   direct,                 ///< direct{,_wgrad}.cu: 3x3 and 5x5 with few channels, on the FMA units
   few_channel_mma,        ///< few_channel_mma_{fprop,wgrad}.cu: C < 8, half types (fprop: also TF32), tensor cores
   implicit_gemm_async,    ///< implicit_gemm{,_wgrad}.cu: float32 in NCHW on the FMA units, loaded by cp.async

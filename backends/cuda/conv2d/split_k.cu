@@ -16,8 +16,8 @@ namespace {
 // neighbouring threads read neighbours in the parts.
 template <class T, uint32_t kLanes, bool kOfWeight>
 __global__ void __launch_bounds__(kThreads)
-    split_k_reduce_kernel(Gather g, const compute_t<T>* partial, uint32_t splits, uint32_t results, Divisor columns,
-                          Divisor channels, bool channels_innermost, bool relu, T* to, T* bias) {
+    split_k_reduce_kernel(ImplicitGemm g, const compute_t<T>* partial, uint32_t splits, uint32_t results,
+                          Divisor columns, Divisor channels, bool channels_innermost, bool relu, T* to, T* bias) {
   using C = compute_t<T>;
   constexpr uint32_t kOutputs = kThreads / kLanes, kBatch = 8;
   __shared__ C shared[kLanes][kOutputs];
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void add_parts(const ConvCall& call, const Launch& launch) {
-  const Gather& g = call.gather;
+  const ImplicitGemm& g = call.gemm;
   const ConvPlan& plan = call.plan;
   const bool of_weight = call.problem.pass == ConvPass::backward_weight;
   const bool tap_by_tap = plan.algorithm == ConvAlgorithm::implicit_gemm_async ||

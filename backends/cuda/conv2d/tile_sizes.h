@@ -71,7 +71,7 @@ inline constexpr DirectWgradSizes kDirectWgradSizes[] = {
 /// wgmma: pixels that a warpgroup multiplies at a time; the most slots of a ring; static shared memory of the kernels
 /// for fprop and dgrad, and for wgrad.
 inline constexpr int kWgmmaPixels = 128, kMaxWgmmaSlots = 8;
-inline constexpr int64_t kGatherStaticBytes = 1 << 10, kWgradStaticBytes = 10 << 10;
+inline constexpr int64_t kFpropStaticBytes = 1 << 10, kWgradStaticBytes = 10 << 10;
 
 /// wgmma_im2col: rows of a tile; positions, channels or filters of a box, whose lines have 128 bytes; the most blocks
 /// of a cluster; bytes of a slot of the ring.

@@ -2,7 +2,7 @@
 //   dw[k,r,s,c] = sum over n,p,q of dy[n,p,q,k] x[n, p + r - 1, q + s - 1, c];  dbias[k] = sum of dy;  NHWC.
 // With a mask, dy counts only where mask > 0. It is masked in shared memory, and the masked dy can be stored for dgrad,
 // even in the place of dy: blocks with other channels that read it from there mask it again, which changes nothing.
-// Tile: whole rows, as in wgmma_gather.cu: (pixels, C) of x with the row above and the row below, and (pixels, K) of
+// Tile: whole rows, as in wgmma_fprop.cu: (pixels, C) of x with the row above and the row below, and (pixels, K) of
 // dy, both with W + 1 pixels a row, of which the last one of dy is zero. Pixels are the depth of the product, so wgmma
 // reads both operands transposed. The columns of the product are the 3 taps of a row times the channels: three
 // matrices, each of which begins a pixel after the previous one. An infinity in x at an end of a row, or in dy at an
@@ -316,7 +316,7 @@ void launch_wgrad(const ConvCall& call, const Launch& launch) {
   launch.with({.early = true}, wgmma_reduce_kernel<T, kChannels, kFilterBytes / 2>,
               ceil_div(parts.of_split, kReduceVecs), kReduceLanes * kReduceVecs, parts, partial,
               static_cast<int>(splits), Strides4(problem.w.strides), K, C, static_cast<T*>(call.weight),
-              static_cast<T*>(call.bias), call.gather.bias_step);
+              static_cast<T*>(call.bias), call.gemm.bias_step);
 }
 
 }  // namespace

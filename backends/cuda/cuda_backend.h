@@ -4,9 +4,15 @@
 // backend "cudnn" derives from this class.
 #pragma once
 
+#include <span>
+
 #include <gradus/core/backend.h>
 
 namespace gradus {
+
+namespace cuda_detail {
+struct ConvCandidate;
+}
 
 class CudaBackend : public Backend {
  public:
@@ -47,6 +53,8 @@ class CudaBackend : public Backend {
                               const Conv2dGeometry& geometry) override;
   void conv2d_bias_relu(const Conv2dArgs& args) override;
   void conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) override;
+  /// The algorithms from which convolutions choose, in the order of preference (conv2d/select.h).
+  virtual std::span<const cuda_detail::ConvCandidate> conv_candidates() const;
 
   // pool/pool2d.cu
   void max_pool2d(const View& x, const MutableView& y, const MutableView& indices,

@@ -1,4 +1,4 @@
-// The cuDNN handles and plans of a thread.
+// The cuDNN handles and engines of a thread.
 #pragma once
 
 #include <memory>
@@ -7,12 +7,12 @@
 
 namespace gradus::cudnn_detail {
 
-class PlanCache;
+class EngineCache;
 
-/// A handle, and the plans that were made with it.
+/// A handle, and the engines that were made with it.
 struct Context {
   cudnnHandle_t handle = nullptr;
-  std::shared_ptr<PlanCache> plans;
+  std::shared_ptr<EngineCache> engines;
 };
 
 /// This thread's context for device `index`, which must be the current device. When the thread ends, the context is

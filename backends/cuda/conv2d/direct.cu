@@ -208,12 +208,11 @@ __global__ void __launch_bounds__(kThreads, 2)
 template <class T, int kSize, int kRows>
 void run(const ConvCall& call, const Launch& launch) {
   static_assert(kWeightStep<kRows> == sizeof(RowWeights<kRows>) / sizeof(float));
-  launch.with({call.plan.shared_bytes}, direct_kernel<T, kSize, kRows>, dim3(call.plan.blocks, call.groups()),
-              call.plan.threads, call.gemm, call.plan.direct, call.in, call.mask, call.weight, call.bias,
-              call.problem.relu, call.out);
+  const auto& tiling = call.tiling<DirectTiling>();
+  launch.with({call.plan.shared_bytes}, direct_kernel<T, kSize, kRows>, dim3(tiling.blocks, call.groups()),
+              tiling.threads, call.gemm, tiling, call.in, call.mask, call.weight, call.bias, call.problem.relu,
+              call.out);
 }
-
-}  // namespace
 
 void direct(const ConvCall& call, const Launch& launch) {
   visit_narrow(call.problem.dtype, [&]<class T>() {
@@ -222,6 +221,12 @@ void direct(const ConvCall& call, const Launch& launch) {
       else run<T, 5, kRows>(call, launch);
     });
   });
+}
+
+}  // namespace
+
+bool launch_direct(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
+  return launch_phases(operands.problem.is_wgrad() ? direct_wgrad : direct, plan, operands, workspace);
 }
 
 }  // namespace gradus::cuda_detail

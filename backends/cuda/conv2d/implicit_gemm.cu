@@ -289,7 +289,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Packs the weights and multiplies. With split-K, add_parts() has to add the parts in the workspace.
+/// Packs the weights and multiplies. With split-K, adds the parts in the workspace.
 template <class Loader>
 void run(const ConvCall& call, const Launch& launch) {
   using T = typename Loader::Element;
@@ -315,21 +315,31 @@ void run(const ConvCall& call, const Launch& launch) {
   launch.with({sizeof(GemmShared<Tile, Loader::Loop::kStages>)}, implicit_gemm_kernel<Loader>,
               dim3(u32(ceil_div(gemm.positions, Tile::kColumns)), row_tiles, call.groups() * splits), Tile::kThreads,
               gemm, steps, call.in, packed, call.bias, call.problem.relu, call.out, partial);
+  if (splits > 1) add_parts(call, launch, true);
+}
+
+void implicit_gemm_async(const ConvCall& call, const Launch& launch) {
+  visit_tiles<BlockTile<1, 3>, BlockTile<2, 1>, BlockTile<4, 1>>(
+      call.plan.tile, [&]<class Tile>() { run<AsyncLoader<Tile>>(call, launch); });
+}
+
+void implicit_gemm(const ConvCall& call, const Launch& launch) {
+  visit_math_mode(call.problem.dtype, call.plan.math_mode, [&]<MathMode kMode, class T>() {
+    visit_tiles<BlockTile<1, 4>, BlockTile<2, 2>>(call.plan.tile, [&]<class Tile>() {
+      if (call.tiling<ImplicitGemmTiling>().vectorized) run<RegisterLoader<kMode, T, Tile, true>>(call, launch);
+      else run<RegisterLoader<kMode, T, Tile, false>>(call, launch);
+    });
+  });
 }
 
 }  // namespace
 
-void implicit_gemm(const ConvCall& call, const Launch& launch) {
-  const ConvPlan& plan = call.plan;
-  if (plan.algorithm == ConvAlgorithm::implicit_gemm_async)
-    return visit_tiles<BlockTile<1, 3>, BlockTile<2, 1>, BlockTile<4, 1>>(
-        plan.tile, [&]<class Tile>() { run<AsyncLoader<Tile>>(call, launch); });
-  visit_math_mode(call.problem.dtype, plan.math_mode, [&]<MathMode kMode, class T>() {
-    visit_tiles<BlockTile<1, 4>, BlockTile<2, 2>>(plan.tile, [&]<class Tile>() {
-      if (plan.vectorized) run<RegisterLoader<kMode, T, Tile, true>>(call, launch);
-      else run<RegisterLoader<kMode, T, Tile, false>>(call, launch);
-    });
-  });
+bool launch_implicit_gemm(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
+  return launch_phases(operands.problem.is_wgrad() ? implicit_gemm_wgrad : implicit_gemm, plan, operands, workspace);
+}
+bool launch_implicit_gemm_async(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
+  return launch_phases(operands.problem.is_wgrad() ? implicit_gemm_async_wgrad : implicit_gemm_async, plan, operands,
+                       workspace);
 }
 
 }  // namespace gradus::cuda_detail

@@ -126,8 +126,6 @@ void visit_generic(const ConvCall& call, F&& f) {
   });
 }
 
-}  // namespace
-
 void implicit_gemm_generic(const ConvCall& call, const Launch& launch) {
   const ImplicitGemm& gemm = call.gemm;
   visit_generic(call, [&]<class T, class Tile>() {
@@ -143,6 +141,14 @@ void implicit_gemm_generic_wgrad(const ConvCall& call, const Launch& launch) {
            dim3(call.tiles(call.gemm.columns), call.groups(), call.phase.split_k), kThreads, call.gemm, call.out,
            call.in, call.partial());
   });
+  add_parts(call, launch, false);
+}
+
+}  // namespace
+
+bool launch_implicit_gemm_generic(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
+  return launch_phases(operands.problem.is_wgrad() ? implicit_gemm_generic_wgrad : implicit_gemm_generic, plan,
+                       operands, workspace);
 }
 
 }  // namespace gradus::cuda_detail

@@ -333,18 +333,21 @@ void run(const ConvCall& call, const Launch& launch) {
               dim3(call.tiles(g.depth), call.groups(), call.phase.split_k), Loader::Tile::kThreads, g,
               Divisor(g.in_channels), Divisor(int64_t{g.out_height.divisor} * g.out_width.divisor), call.out, call.in,
               call.partial());
+  add_parts(call, launch, true);
 }
 
 }  // namespace
 
+void implicit_gemm_async_wgrad(const ConvCall& call, const Launch& launch) {
+  const auto [rows, columns] = call.plan.tile;  // which are exchanged in shared memory
+  visit_tiles<BlockTile<3, 2>, BlockTile<3, 1>>({columns, rows},
+                                                [&]<class Tile>() { run<AsyncLoader<Tile>>(call, launch); });
+}
+
 void implicit_gemm_wgrad(const ConvCall& call, const Launch& launch) {
-  const auto [rows, columns] = call.plan.tile;
-  if (call.plan.algorithm == ConvAlgorithm::implicit_gemm_async)  // rows and columns of the tile are exchanged
-    return visit_tiles<BlockTile<3, 2>, BlockTile<3, 1>>({columns, rows},
-                                                         [&]<class Tile>() { run<AsyncLoader<Tile>>(call, launch); });
   visit_math_mode(call.problem.dtype, call.plan.math_mode, [&]<MathMode kMode, class T>() {
     visit_tiles<BlockTile<1, 5>, BlockTile<2, 3>>(call.plan.tile, [&]<class Tile>() {
-      if (call.plan.vectorized) run<RegisterLoader<kMode, T, Tile, true>>(call, launch);
+      if (call.tiling<ImplicitGemmTiling>().vectorized) run<RegisterLoader<kMode, T, Tile, true>>(call, launch);
       else run<RegisterLoader<kMode, T, Tile, false>>(call, launch);
     });
   });

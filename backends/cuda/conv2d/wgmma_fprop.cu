@@ -11,7 +11,8 @@
 // Pipeline: a ring of slots, each for 64 or 128 bytes of channels of a tile; the barrier `full` opens when a slot is
 // loaded, `empty` when it has been multiplied.  Deterministic: one warpgroup computes all of a sum.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
-#include <gradus/backends/cuda/conv2d/wgmma_tile.cuh>
+#include <gradus/backends/cuda/device/tma.cuh>
+#include <gradus/backends/cuda/device/wgmma.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -243,7 +244,7 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 32, 1)
 template <class T, int kLineBytes, int kFilters, bool kFlipped, int kWarpgroups = 3>
 void launch_fprop(const ConvCall& call, const Launch& launch) {
   const ConvProblem& problem = call.problem;
-  const WgmmaTiling& tiling = call.plan.wgmma;
+  const auto& tiling = call.tiling<WgmmaTiling>();
   const Shape &filters = problem.w.shape, &shape = problem.in().shape;
   const auto channels = static_cast<int>(problem.out().shape[1]);
   constexpr cuuint32_t kChannels = kLineBytes / sizeof(T);
@@ -253,14 +254,13 @@ void launch_fprop(const ConvCall& call, const Launch& launch) {
                                    {kFlipped ? kFilters : kChannels, kFlipped ? kChannels : kFilters, 3, 1});
   launch.with({.shared_bytes = call.plan.shared_bytes, .early = true},
               wgmma_fprop_kernel<T, kLineBytes, kFilters, kFlipped, kWarpgroups>,
-              dim3(call.plan.blocks, ceil_div(channels, kFilters)), 128 * kWarpgroups + 32, in, w, tiling,
+              dim3(tiling.blocks, ceil_div(channels, kFilters)), 128 * kWarpgroups + 32, in, w, tiling,
               static_cast<const T*>(call.bias), call.gemm.bias_step, problem.relu, static_cast<T*>(call.out), channels);
 }
 
-}  // namespace
-
 void wgmma_fprop(const ConvCall& call, const Launch& launch) {
   const bool flipped = call.problem.pass == ConvPass::backward_data;
+  const auto& tiling = call.tiling<WgmmaTiling>();
   visit_narrow(call.problem.dtype, [&]<class T>() {
     const auto with = [&]<int kLineBytes, int kFilters>() {
       if constexpr (sizeof(T) == 2)
@@ -269,11 +269,16 @@ void wgmma_fprop(const ConvCall& call, const Launch& launch) {
     };
     const bool wide = call.plan.tile.rows == 64;
     if constexpr (sizeof(T) == 4)
-      if (call.plan.wgmma.warpgroups == 2) return launch_fprop<T, 64, 64, false, 2>(call, launch);
-    if (call.plan.wgmma.line_bytes == 64)
-      wide ? with.template operator()<64, 64>() : with.template operator()<64, 32>();
+      if (tiling.warpgroups == 2) return launch_fprop<T, 64, 64, false, 2>(call, launch);
+    if (tiling.line_bytes == 64) wide ? with.template operator()<64, 64>() : with.template operator()<64, 32>();
     else wide ? with.template operator()<128, 64>() : with.template operator()<128, 32>();
   });
+}
+
+}  // namespace
+
+bool launch_wgmma(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
+  return launch_phases(operands.problem.is_wgrad() ? wgmma_wgrad : wgmma_fprop, plan, operands, workspace);
 }
 
 }  // namespace gradus::cuda_detail

@@ -14,8 +14,9 @@
 // Pipeline: a ring of slots; the barrier `full` opens when a step is loaded, `empty` when it has been multiplied.
 // Deterministic: the sums of a cluster are added in the order of its blocks, and parts by split_k.cu.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
-#include <gradus/backends/cuda/conv2d/wgmma_tile.cuh>
 #include <gradus/backends/cuda/device/cluster.cuh>
+#include <gradus/backends/cuda/device/tma.cuh>
+#include <gradus/backends/cuda/device/wgmma.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -271,7 +272,7 @@ __global__ void __launch_bounds__(kIm2colThreads, 2)
 template <class T, ConvPass kPass, int kColumns>
 void launch_im2col(const ConvCall& call, const Launch& launch) {
   const ConvProblem& p = call.problem;
-  const Im2colTiling& tiling = call.plan.im2col;
+  const auto& tiling = call.tiling<Im2colTiling>();
   constexpr bool kOfWeight = kPass == ConvPass::backward_weight;
   const Shape &in = p.in().shape, &out = p.out().shape, &filters = p.w.shape;
   const auto size = [](int64_t n) { return static_cast<cuuint64_t>(n); };
@@ -305,9 +306,8 @@ void launch_im2col(const ConvCall& call, const Launch& launch) {
   launch.with({call.plan.shared_bytes, tiling.cluster, true}, wgmma_im2col_kernel<T, kPass, kColumns>,
               dim3(tiling.row_tiles * tiling.cluster, tiling.column_tiles, tiling.z), kIm2colThreads,
               kOfWeight ? dense : im2col, kOfWeight ? im2col : dense, tiling, result);
+  if (parts) add_parts(call, launch, true);
 }
-
-}  // namespace
 
 void wgmma_im2col(const ConvCall& call, const Launch& launch) {
   visit_half(call.problem.dtype, [&]<class T>() {
@@ -321,6 +321,12 @@ void wgmma_im2col(const ConvCall& call, const Launch& launch) {
       default: return with.template operator()<ConvPass::backward_weight>();
     }
   });
+}
+
+}  // namespace
+
+bool launch_wgmma_im2col(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
+  return launch_phases(wgmma_im2col, plan, operands, workspace);
 }
 
 }  // namespace gradus::cuda_detail

@@ -16,7 +16,8 @@
 // has been multiplied.
 // Deterministic: a second kernel adds the splits in order. Their parts have the layout of the threads' registers.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
-#include <gradus/backends/cuda/conv2d/wgmma_tile.cuh>
+#include <gradus/backends/cuda/device/tma.cuh>
+#include <gradus/backends/cuda/device/wgmma.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -296,7 +297,7 @@ __global__ void __launch_bounds__(kReduceLanes* kReduceVecs)
 template <class T, int kChannels, int kFilterBytes, int kTapRows>
 void launch_wgrad(const ConvCall& call, const Launch& launch) {
   const ConvProblem& problem = call.problem;
-  const WgmmaTiling& tiling = call.plan.wgmma;
+  const auto& tiling = call.tiling<WgmmaTiling>();
   const auto K = static_cast<int>(problem.w.shape[0]), C = static_cast<int>(problem.w.shape[1]);
   const auto map_of_dy = [&](const Address& data) {
     return image_map(data ? data.data : call.out.data, problem.dtype, problem.y.shape, kFilterBytes / 2, tiling.pitch,
@@ -323,7 +324,7 @@ void launch_wgrad(const ConvCall& call, const Launch& launch) {
 
 void wgmma_wgrad(const ConvCall& call, const Launch& launch) {
   visit_half(call.problem.dtype, [&]<class T>() {
-    const bool narrow = call.plan.wgmma.line_bytes == 64;
+    const bool narrow = call.tiling<WgmmaTiling>().line_bytes == 64;
     if (call.plan.tile.rows == 32)
       narrow ? launch_wgrad<T, 32, 64, 3>(call, launch) : launch_wgrad<T, 64, 64, 3>(call, launch);
     else if (call.plan.tile.columns == 3 * 64) launch_wgrad<T, 64, 128, 1>(call, launch);

@@ -2,7 +2,6 @@
 // all NHWC. Operands in another layout than the plan's are copied; nothing is copied in a net that is channels-last
 // throughout.
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
-#include <gradus/backends/cudnn/cudnn.h>
 #include <gradus/backends/cudnn/cudnn_backend.h>
 #include <gradus/backends/cudnn/engine.h>
 #include <gradus/core/binary_ops.h>
@@ -168,7 +167,5 @@ void CudnnBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   if (args.dw && !is_for_library()) return CudaBackend::conv2d_bias_relu_backward(args);
   Backend::conv2d_bias_relu_backward(args);
 }
-
-std::unique_ptr<Backend> make_cudnn_backend() { return std::make_unique<CudnnBackend>(); }
 
 }  // namespace gradus

@@ -10,7 +10,7 @@ namespace gradus {
 class CudnnBackend final : public CudaBackend {
  public:
   std::string_view name() const override { return "cudnn"; }
-  std::string libraries() const override;  // handle.cpp
+  std::string libraries() const override;  // library.cpp
 
   // conv2d.cpp
   void conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) override;

@@ -7,8 +7,7 @@
 #include <utility>
 
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
-#include <gradus/backends/cuda/runtime/device_guard.h>
-#include <gradus/backends/cudnn/handle.h>
+#include <gradus/backends/cudnn/library.h>
 #include <gradus/core/runtime/recorded_memory.h>
 #include <gradus/core/runtime/runtime.h>
 

@@ -1,17 +1,16 @@
-// conv2d fprop and wgrad, few channels (C < 8), K a multiple of 8, no groups, on tensor cores: half types with C R S <= 64,
-// or fprop of TF32 with C R S <= 32; y NHWC.
+// conv2d fprop and wgrad, few channels (C < 8), K a multiple of 8, no groups, on tensor cores: half types with
+// C R S <= 64, or fprop of TF32 with C R S <= 32; y NHWC.
 //   fprop  y[(n,p,q), k] = relu(bias[k] + sum over t = (c,r,s) of x[(n,p,q), t] w[k,t])
 //   wgrad  dw[k,t] = sum over pixels (n,p,q) of dy[(n,p,q), k] x[(n,p,q), t];  dbias is one more column t, of ones.
 // All taps t of a pixel are together the depth of fprop's implicit GEMM, or wgrad's columns.
 // Tile: whole rows of y, which is dense. A block copies the rows of x that a tile reads into shared memory; its warps
 // load their fragments from there, element by element.
 // Grid: x = blocks that share the tiles (wgrad: split-K), y = groups of 32 or 64 filters.  Block: 128 threads; a warp
-// multiplies 16 pixels at a time (mma.m16n8k16, TF32: m16n8k8), fprop by the block's filters; a thread keeps 4 sums of
-// each block of 16 pixels x 8 filters, for wgrad of 16 filters x 8 taps. In fprop, weights and bias stay in registers
-// for all tiles of the block.
+// multiplies 16 pixels at a time (mma.m16n8k16, TF32: m16n8k8), and a thread keeps 4 sums of each block of 16 pixels x
+// 8 filters (wgrad: 16 filters x 8 taps). In fprop, weights and bias stay in registers for all tiles of the block.
 // Pipeline: the rows of x for the next tile are copied by cp.async while a tile is computed. In wgrad, dy and the mask
-// are loaded from global memory straight into fragments, each element once and one step ahead: a lane loads neighbouring
-// filters of four pixels, and combines pairs of pixels in registers.
+// are loaded from global memory straight into fragments, each element once and one step ahead: a lane loads
+// neighbouring filters of four pixels, and combines pairs of pixels in registers.
 // Deterministic: one warp computes all of a sum; in wgrad, the sums of warps are added in order, and those of blocks by
 // split_k.cu.
 #include <cuda_bf16.h>

@@ -7,7 +7,7 @@
 
 #include <gradus/backends/cuda/runtime/check.h>
 #include <gradus/core/array/dtype.h>
-#include <gradus/backends/cuda/device/mbarrier.cuh>
+#include <gradus/backends/cuda/device/cluster.cuh>
 
 namespace gradus::cuda_detail {
 

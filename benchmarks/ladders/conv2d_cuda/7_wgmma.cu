@@ -9,7 +9,9 @@
 #include <algorithm>
 
 #include <gradus/benchmarks/ladders/conv2d_cuda/rungs.h>
-#include <gradus/backends/cuda/conv2d/wgmma_tile.cuh>
+#include <gradus/backends/cuda/device/launch.cuh>
+#include <gradus/backends/cuda/device/tma.cuh>
+#include <gradus/backends/cuda/device/wgmma.cuh>
 
 namespace gradus::ladders {
 namespace {

@@ -262,7 +262,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void update_kernel(double* block, int64_t step, ScaleRule rule) { move_scale(block, step, rule); }
 
-bool flat(const MutableView& view) { return StridedLoop<1>(view.shape, {&view.strides}).all_contiguous(); }
+bool is_contiguous(const MutableView& view) { return StridedLoop<1>(view.shape, {&view.strides}).all_contiguous(); }
 
 }  // namespace
 
@@ -275,7 +275,7 @@ void CudaBackend::unscale(std::span<const MutableView> gradients, const View& fa
       for_each_table<GradientTable<T>>(
           gradients,
           [](GradientTable<T>& table, const MutableView& gradient) {
-            if (gradient.dtype == dtype_of<T> && flat(gradient) && gradient.numel() > 0)
+            if (gradient.dtype == dtype_of<T> && is_contiguous(gradient) && gradient.numel() > 0)
               table.add(gradient.as<T>(), gradient.numel());
           },
           [&](const GradientTable<T>& table) {
@@ -283,7 +283,7 @@ void CudaBackend::unscale(std::span<const MutableView> gradients, const View& fa
           });
     });
   }
-  if (const auto rest = not_flat(gradients, flat); !rest.empty()) Backend::unscale(rest, factor, found_inf);
+  if (const auto rest = not_flat(gradients, is_contiguous); !rest.empty()) Backend::unscale(rest, factor, found_inf);
 }
 
 void CudaBackend::update_scale(const MutableView& block, const ScaleRule& rule) {

@@ -4,15 +4,24 @@
 // backend "cudnn" derives from this class.
 #pragma once
 
+#include <memory>
+#include <span>
+#include <string>
+
 #include <gradus/core/backend.h>
+#include <gradus/core/runtime/runtime.h>
 
 namespace gradus {
+
+namespace cuda_detail {
+struct ConvCandidate;
+}
 
 class CudaBackend : public Backend {
  public:
   std::string_view name() const override { return "cuda"; }
   DeviceType device_type() const override { return DeviceType::cuda; }
-  std::string libraries() const override;  // runtime/libraries.cpp
+  std::string libraries() const override;  // register.cpp
   bool can(Fusion fusion) const override { return fusion == Fusion::sum_of_gradients; }
 
   // elementwise/memory.cu
@@ -48,6 +57,8 @@ class CudaBackend : public Backend {
                               const Conv2dGeometry& geometry) override;
   void conv2d_bias_relu(const Conv2dArgs& args) override;
   void conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) override;
+  /// The algorithms from which convolutions choose, in the order of preference (conv2d/select.h).
+  virtual std::span<const cuda_detail::ConvCandidate> conv_candidates() const;
 
   // pool/pool2d.cu
   void max_pool2d(const View& x, const MutableView& y, const MutableView& indices,
@@ -55,10 +66,10 @@ class CudaBackend : public Backend {
   void max_pool2d_backward(const View& dy, const View& indices, const MutableView& dx,
                            const Pool2dGeometry& geometry) override;
 
-  // image/resample2d.cu
+  // image/image.cu
   void resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) override;
 
-  // loss/pick.cu
+  // loss/cross_entropy.cu
   void pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) override;
   void pick_backward(const View& dy, const View& target, int64_t ignore_index, const MutableView& dx) override;
 
@@ -77,7 +88,7 @@ class CudaBackend : public Backend {
   void lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c, const MutableView& dc,
                           const MutableView& dgates) override;
 
-  // sequence/lstm_sequence.cu
+  // sequence/recurrent.cu
   void lstm_sequence(const LstmArgs& args) override;
   void lstm_sequence_backward(const LstmBackwardArgs& args) override;
 
@@ -85,7 +96,7 @@ class CudaBackend : public Backend {
   void attention(const AttentionArgs& args) override;
   void attention_backward(const AttentionBackwardArgs& args) override;
 
-  // index/index.cu, index/nonzero.cu, index/sort.cu, reduce/scan.cu
+  // index/index.cu, index/sort.cu, reduce/scan.cu
   void gather(const View& x, int axis, const View& index, const MutableView& y) override;
   void scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) override;
   void nonzero(const View& x, const MutableView& positions) override;
@@ -107,12 +118,16 @@ class CudaBackend : public Backend {
   // image/image.cu
   void rgb_to_grayscale(const View& x, const MutableView& y) override;
 
-  // optim/optimizer.cu, optim/loss_scale.cu
+  // optim/optimizer.cu
   void advance_step(const MutableView& block) override;
   void optimizer_step(std::span<const ParameterViews> parameters, const View& block,
                       const OptimizerRule& rule) override;
   void unscale(std::span<const MutableView> gradients, const View& factor, const MutableView& found_inf) override;
   void update_scale(const MutableView& block, const ScaleRule& rule) override;
 };
+
+/// Memory, streams, events and captured graphs of the CUDA devices. Null, with the reason in `*why_not`, on a machine
+/// without a driver or a device. Throws ValueError if the environment variable GRADUS_CUDA_MAX_CAPABILITY is invalid.
+std::unique_ptr<DeviceRuntime> make_cuda_runtime(std::string* why_not);
 
 }  // namespace gradus

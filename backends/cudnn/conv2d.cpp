@@ -1,58 +1,44 @@
-// Convolutions by cuDNN, where select() (backends/cuda/conv2d/select.h) leaves them to the library. cuDNN's engines
-// need operands that are all NCHW or all NHWC. Operands in another layout than the plan's are copied; nothing is copied
-// in a net that is channels-last throughout.
+// Convolutions by cuDNN, where select() leaves them to the library. cuDNN's engines need operands that are all NCHW or
+// all NHWC. Operands in another layout than the plan's are copied; nothing is copied in a net that is channels-last
+// throughout.
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
-#include <gradus/backends/cudnn/conv_plan.h>
-#include <gradus/backends/cudnn/cudnn.h>
 #include <gradus/backends/cudnn/cudnn_backend.h>
+#include <gradus/backends/cudnn/engine.h>
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus {
+namespace cudnn_detail {
 namespace {
 
 using cuda_detail::ConvOperand;
-using cuda_detail::ConvPass;
-using Library = cuda_detail::ConvSwitches::Library;
+using cuda_detail::ConvOperands;
+using cuda_detail::ConvPlan;
+using cuda_detail::ConvProblem;
+using cuda_detail::LibraryTiling;
 
-// A convolution with its operands. `out` is the result: one of x, w and y.
+// A convolution for an engine: a call, or its equivalent with other operands.
 struct Convolution {
-  cuda_detail::ConvProblem problem;
-  const View x, w, y;
-  const MutableView& out;
-  View bias;
-
-  Convolution(ConvPass pass, const View& x, const View& w, const View& y, const MutableView& out,
-              const Conv2dGeometry& geometry)
-      : problem{pass, y.dtype, ConvOperand(x), ConvOperand(w), ConvOperand(y), geometry}, x(x), w(w), y(y), out(out) {}
-
-  /// The plan if select() leaves the convolution to cuDNN; empty if a kernel of the base class computes it.
-  std::optional<cuda_detail::ConvPlan> plan(Library library) const {
-    const cuda_detail::DeviceProperties& device = cuda_detail::device_properties(y.device.index());
-    const cuda_detail::ConvSwitches switches = {.tf32 = cuda::matmul_allow_tf32(),
-                                                .library = library,
-                                                .library_tf32 = cudnn::allow_tf32(),
-                                                .small_convolutions = cudnn::small_convolutions(),
-                                                .workspace_limit = cudnn::workspace_limit()};
-    if (choose(problem, device, switches).algorithm != cuda_detail::ConvAlgorithm::library) return std::nullopt;
-    return select(problem, device, switches);
-  }
-  int64_t flops() const { return 2 * y.numel() * w.numel() / w.shape[0]; }
+  const char* name;  // of the operator
+  const ConvProblem& problem;
+  const View &x, &w, &y;  // one of them is the result
+  const View* bias;       // null: the engine computes neither bias nor ReLU
 };
 
 // The convolution in cuDNN's terms.
-cudnn_detail::ConvProblem request(const Convolution& c, const cuda_detail::ConvPlan& plan) {
+EngineRequest request(const Convolution& c, const ConvPlan& plan) {
   const auto sizes = [](const View& view) {
     return std::array<int64_t, 4>{view.shape[0], view.shape[1], view.shape[2], view.shape[3]};
   };
+  const auto& tiling = std::get<LibraryTiling>(plan.tiling);
   const Conv2dGeometry& geometry = c.problem.geometry;
   return {.pass = c.problem.pass,
-          .bias = plan.fused && c.problem.bias,
-          .relu = plan.fused && c.problem.relu,
+          .bias = c.bias && c.problem.bias,
+          .relu = c.bias && c.problem.relu,
           .dtype = c.problem.dtype,
-          .channels_last = plan.channels_last,
+          .channels_last = tiling.channels_last,
           .x = sizes(c.x),
           .w = sizes(c.w),
           .y = sizes(c.y),
@@ -63,52 +49,63 @@ cudnn_detail::ConvProblem request(const Convolution& c, const cuda_detail::ConvP
           .tf32 = plan.math_mode == cuda_detail::MathMode::tf32,
           .deterministic = cudnn::deterministic(),
           .timed = cudnn::benchmark(),
-          .workspace_limit = plan.workspace_bytes};
+          .workspace_limit = tiling.workspace_limit};
+}
+
+MutableView writable(const View& view) {
+  MutableView result;
+  static_cast<StridedLayout&>(result) = view;
+  result.data = const_cast<void*>(view.data);
+  return result;
 }
 
 // An operand as engines need it: dense, aligned and in the layout of the plan. If it is not, a copy takes its place.
 class Reachable {
  public:
-  Reachable(Backend& backend, const View& x, bool channels_last, bool is_result) : data_(x.data) {
+  Reachable(Backend& backend, const View& x, bool channels_last, bool is_result) : x_(x), data_(x.data) {
     const ConvOperand operand(x);
-    if (operand.alignment == cudnn_detail::kAlignment && operand.is_dense(channels_last)) return;
+    if (operand.alignment == kAlignment && operand.is_dense(channels_last)) return;
     copy_ = Array::empty_strided(x.shape, channels_last ? channels_last_strides(x.shape) : contiguous_strides(x.shape),
                                  x.dtype, x.device);
     if (!is_result) backend.copy(x, copy_);
     data_ = copy_.data();
   }
   const void* data() const { return data_; }
-  /// Copies the result to `out` if it is in a copy.
-  void deliver(Backend& backend, const MutableView& out) const {
-    if (copy_.defined()) backend.copy(copy_, out);
+  /// Copies the result to the operand if it is in a copy.
+  void deliver(Backend& backend) const {
+    if (copy_.defined()) backend.copy(copy_, writable(x_));
   }
 
  private:
+  const View& x_;
   const void* data_;
   Array copy_;
 };
 
 // Runs an engine of cuDNN as planned; returns false if none supports the problem.
-bool run_engine(Backend& backend, const char* name, const Convolution& c, const cuda_detail::ConvPlan& plan) {
+bool run_engine(const ConvPlan& plan, const ConvOperands& call, const Convolution& c) {
+  Backend& backend = call.backend;
   const ConvPass pass = c.problem.pass;
-  const Reachable x(backend, c.x, plan.channels_last, pass == ConvPass::backward_data);
-  const Reachable w(backend, c.w, plan.channels_last, pass == ConvPass::backward_weight);
-  const Reachable y(backend, c.y, plan.channels_last, pass == ConvPass::forward);
+  const bool channels_last = std::get<LibraryTiling>(plan.tiling).channels_last;
+  const Reachable x(backend, c.x, channels_last, pass == ConvPass::backward_data);
+  const Reachable w(backend, c.w, channels_last, pass == ConvPass::backward_weight);
+  const Reachable y(backend, c.y, channels_last, pass == ConvPass::forward);
   Array packed_bias;
-  const void* bias = plan.fused ? c.bias.data : nullptr;
-  if (bias && (c.bias.strides[0] != 1 || ConvOperand::alignment_of(bias) < cudnn_detail::kAlignment)) {
-    packed_bias = Array::empty(c.bias.shape, c.bias.dtype, c.bias.device);
-    backend.copy(c.bias, packed_bias);
+  const void* bias = c.bias ? c.bias->data : nullptr;
+  if (bias && (c.bias->strides[0] != 1 || ConvOperand::alignment_of(bias) < kAlignment)) {
+    packed_bias = Array::empty(c.bias->shape, c.bias->dtype, c.bias->device);
+    backend.copy(*c.bias, packed_bias);
     bias = packed_bias.data();
   }
-  const cudnn_detail::ConvOperands operands{x.data(), w.data(), y.data(), bias};
-  const cudnn_detail::ConvPlan* engine = cudnn_detail::find_plan(request(c, plan), operands);
+  const EngineOperands operands{x.data(), w.data(), y.data(), bias};
+  const Engine* engine = find_engine(request(c, plan), operands);
   if (!engine) return false;
   {
-    EventScope event(name, "cudnn", plan.name(), {&c.x, &c.w, &c.y}, c.flops(), plan.reason());
+    const int64_t flops = 2 * c.y.numel() * c.w.numel() / c.w.shape[0];
+    EventScope event(c.name, "cudnn", call.algorithm->name, {&c.x, &c.w, &c.y}, flops, call.algorithm->reason);
     engine->run(operands);
   }
-  (pass == ConvPass::forward ? y : pass == ConvPass::backward_data ? x : w).deliver(backend, c.out);
+  (pass == ConvPass::forward ? y : pass == ConvPass::backward_data ? x : w).deliver(backend);
   return true;
 }
 
@@ -124,26 +121,6 @@ Array flip_transpose_filters(Backend& backend, const View& w, const ConvOperand&
   return dense;
 }
 
-// Tries the plans that select() leaves to cuDNN, first with all that cuDNN may do (Library::full), then as a plain
-// convolution, and returns the plan that ran. Empty if the base class has to compute the convolution.
-std::optional<cuda_detail::ConvPlan> run_library(Backend& backend, const char* name, const Convolution& c) {
-  for (const Library library : {Library::full, Library::plain}) {
-    const auto plan = c.plan(library);
-    if (!plan) break;
-    if (plan->flipped) {
-      const cuda_detail::ConvProblem flipped = flip_transpose(c.problem);
-      const Array filters = flip_transpose_filters(backend, c.w, flipped.w);
-      if (run_engine(backend, name, {ConvPass::forward, c.y, filters, c.x, c.out, flipped.geometry}, *plan))
-        return plan;
-      continue;
-    }
-    const bool plain = c.problem.pass == ConvPass::forward && !plan->fused;
-    if (run_engine(backend, plain ? "conv2d" : name, c, *plan)) return plan;
-    if (!plan->fused) break;
-  }
-  return std::nullopt;
-}
-
 // The bias (K) as (1, K, 1, 1), broadcast to the shape of y.
 View along_channels(const View& bias, const Shape& shape) {
   View wide = bias;
@@ -153,40 +130,42 @@ View along_channels(const View& bias, const Shape& shape) {
 
 }  // namespace
 
-// If the engine does not include bias and ReLU, separate kernels apply them.
-void CudnnBackend::conv2d_bias_relu(const Conv2dArgs& args) {
-  const View& bias = args.bias;
-  const MutableView& y = args.y;
-  Convolution c(ConvPass::forward, args.x, args.w, y, y, args.geometry);
-  c.bias = bias, c.problem.bias = static_cast<bool>(bias), c.problem.relu = args.relu;
-  const auto plan = run_library(*this, bias || args.relu ? "conv2d_bias_relu" : "conv2d", c);
-  if (!plan) return CudaBackend::conv2d_bias_relu(args);
-  if (plan->fused) return;
-  if (bias) binary(BinaryOp::add, y, along_channels(bias, y.shape), y);
-  if (args.relu) unary(UnaryOp::relu, y, y, {});
+bool launch_fused(const ConvPlan& plan, const ConvOperands& call, std::byte*) {
+  return run_engine(plan, call, {call.name, call.problem, call.x(), call.weight, call.y(), &call.bias});
 }
 
-void CudnnBackend::conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
-                                        const Conv2dGeometry& geometry) {
-  if (!run_library(*this, "conv2d_backward_data", {ConvPass::backward_data, dx, w, dy, dx, geometry}))
-    CudaBackend::conv2d_backward_data(dy, w, dx, geometry);
+bool launch_flipped(const ConvPlan& plan, const ConvOperands& call, std::byte*) {
+  const ConvProblem flipped = flip_transpose(call.problem);
+  const Array filters = flip_transpose_filters(call.backend, call.weight, flipped.w);
+  return run_engine(plan, call, {call.name, flipped, call.y(), View(filters), call.x(), nullptr});
 }
 
-void CudnnBackend::conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
-                                          const Conv2dGeometry& geometry) {
-  if (!run_library(*this, "conv2d_backward_weight", {ConvPass::backward_weight, x, dw, dy, dw, geometry}))
-    CudaBackend::conv2d_backward_weight(dy, x, dw, geometry);
+bool launch_engine(const ConvPlan& plan, const ConvOperands& call, std::byte*) {
+  const bool forward = call.problem.pass == ConvPass::forward;
+  if (!run_engine(plan, call, {forward ? "conv2d" : call.name, call.problem, call.x(), call.weight, call.y(), nullptr}))
+    return false;
+  if (!forward) return true;
+  const MutableView y = writable(call.y());
+  if (call.problem.bias) call.backend.binary(BinaryOp::add, y, along_channels(call.bias, y.shape), y);
+  if (call.problem.relu) call.backend.unary(UnaryOp::relu, y, y, {});
+  return true;
 }
+
+}  // namespace cudnn_detail
+
+cuda_detail::ConvCandidates CudnnBackend::conv_candidates() const { return cudnn_detail::conv_candidates(); }
 
 // If a kernel of the base class computes dw, it also applies the mask. Otherwise dy is masked once for all three
 // gradients.
 void CudnnBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
-  const View& dw = args.dw;
-  if (dw && !Convolution(ConvPass::backward_weight, args.x, dw, args.dy, args.dw, args.geometry).plan(Library::full))
-    return CudaBackend::conv2d_bias_relu_backward(args);
+  using cuda_detail::ConvPass;
+  const auto is_for_library = [&] {
+    const cuda_detail::ConvProblem problem =
+        cuda_detail::conv_problem(ConvPass::backward_weight, args.x, args.dw, args.dy, args.geometry);
+    return cudnn_detail::is_for_library(problem, cuda_detail::device_properties(args.dy.device.index()));
+  };
+  if (args.dw && !is_for_library()) return CudaBackend::conv2d_bias_relu_backward(args);
   Backend::conv2d_bias_relu_backward(args);
 }
-
-std::unique_ptr<Backend> make_cudnn_backend() { return std::make_unique<CudnnBackend>(); }
 
 }  // namespace gradus

@@ -48,7 +48,7 @@ const Names& names_of(ConvPass pass) {
 
 class GraphBuilder {
  public:
-  GraphBuilder(const ConvProblem& problem, ConvGraph& graph) : problem_(problem), graph_(graph) {}
+  GraphBuilder(const EngineRequest& problem, ConvGraph& graph) : problem_(problem), graph_(graph) {}
 
   void build(cudnnHandle_t handle) {
     const Descriptor& y = tensor(kY, problem_.y);
@@ -147,7 +147,7 @@ class GraphBuilder {
     operations_.push_back(std::move(operation));
   }
 
-  const ConvProblem& problem_;
+  const EngineRequest& problem_;
   ConvGraph& graph_;
   std::vector<Descriptor> operations_;
   int64_t next_id_ = kAddend + 1;
@@ -155,7 +155,7 @@ class GraphBuilder {
 
 }  // namespace
 
-std::shared_ptr<const ConvGraph> make_graph(const ConvProblem& problem, cudnnHandle_t handle, bool addend) {
+std::shared_ptr<const ConvGraph> make_graph(const EngineRequest& problem, cudnnHandle_t handle, bool addend) {
   auto graph = std::make_shared<ConvGraph>();
   graph->addend = addend;
   try {

@@ -1,13 +1,35 @@
 // A convolution in cuDNN's graph interface: a convolution node and, if asked for, nodes for the bias and ReLU.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <memory>
+#include <string>
 
-#include <gradus/backends/cudnn/conv_problem.h>
 #include <gradus/backends/cudnn/descriptor.h>
+#include <gradus/backends/cudnn/select.h>
 
 namespace gradus::cudnn_detail {
+
+using cuda_detail::ConvPass;
+
+/// A convolution that cuDNN is asked for, as one comparable value: the key by which engines are cached.
+struct EngineRequest {
+  ConvPass pass = ConvPass::forward;
+  bool bias = false, relu = false;  // forward
+  DType dtype = DType::f32;
+  bool channels_last = false;      // the layout of all operands, which are dense and aligned
+  std::array<int64_t, 4> x, w, y;  // sizes
+  std::array<int64_t, 2> stride, padding, dilation;
+  int device = 0;
+  bool tf32 = false, deterministic = true, timed = false;  // the switches of core/runtime/cuda.h
+  size_t workspace_limit = 0;
+
+  friend auto operator<=>(const EngineRequest&, const EngineRequest&) = default;
+};
+
+/// Describes the problem in messages: "y of x (8, 3, 32, 32), w (16, 3, 3, 3), …".
+std::string describe(const EngineRequest& problem);
 
 /// The ids of the graph's tensors that are in memory.
 enum TensorId : int64_t { kX = 1, kW, kY, kBias, kAddend };
@@ -23,6 +45,6 @@ struct ConvGraph {
 
 /// The graph of `problem`, or null if cuDNN does not support it. With `addend` it is y = relu(conv + 0 addend + bias),
 /// the pattern for which cuDNN has precompiled engines with a bias.
-std::shared_ptr<const ConvGraph> make_graph(const ConvProblem& problem, cudnnHandle_t handle, bool addend);
+std::shared_ptr<const ConvGraph> make_graph(const EngineRequest& problem, cudnnHandle_t handle, bool addend);
 
 }  // namespace gradus::cudnn_detail

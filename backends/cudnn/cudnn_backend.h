@@ -10,15 +10,11 @@ namespace gradus {
 class CudnnBackend final : public CudaBackend {
  public:
   std::string_view name() const override { return "cudnn"; }
-  std::string libraries() const override;  // handle.cpp
+  std::string libraries() const override;  // library.cpp
 
-  // conv2d.cpp (conv2d itself is the fused form without bias and ReLU, as in the base class)
-  void conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
-                            const Conv2dGeometry& geometry) override;
-  void conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
-                              const Conv2dGeometry& geometry) override;
-  void conv2d_bias_relu(const Conv2dArgs& args) override;
+  // conv2d.cpp
   void conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) override;
+  std::span<const cuda_detail::ConvCandidate> conv_candidates() const override;
 };
 
 }  // namespace gradus

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <gradus/backends/cudnn/check.h>
+#include <gradus/backends/cudnn/library.h>
 
 namespace gradus::cudnn_detail {
 

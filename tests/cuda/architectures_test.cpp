@@ -1,7 +1,6 @@
 // Which devices a build supports, and the error message for the others. Needs no CUDA.
 #include <limits>
 
-#include <gradus/backends/cuda/runtime/architectures.h>
 #include <gradus/backends/cuda/runtime/device_properties.h>
 #include <gradus/tests/catch.h>
 

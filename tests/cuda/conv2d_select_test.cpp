@@ -5,7 +5,7 @@
 #include <set>
 #include <sstream>
 
-#include <gradus/backends/cuda/conv2d/tile_sizes.h>
+#include <gradus/backends/cudnn/select.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/decisions.h>
 
@@ -13,6 +13,47 @@ using namespace gradus;
 using namespace gradus::cuda_detail;
 
 namespace {
+
+/// What the user allows, and what cuDNN may run: nothing (the backend "cuda"), plain convolutions, or in addition
+/// engines with bias and ReLU, and dgrad as a convolution with flipped and transposed filters.
+struct Switches {
+  bool tf32 = false;
+  enum class Library { none, plain, full } library = Library::none;
+  bool library_tf32 = true, small_convolutions = false;
+  size_t workspace_limit = size_t{256} << 20;
+};
+
+/// The plan of the chosen algorithm.
+struct Decision : ConvPlan {
+  const ConvAlgorithm& algorithm;
+  const bool takes_mask;
+
+  std::string name() const { return algorithm.name; }
+  /// The name without the math mode; "library" for cuDNN.
+  std::string family() const {
+    if (std::holds_alternative<LibraryTiling>(tiling)) return "library";
+    return std::holds_alternative<ImplicitGemmTiling>(tiling) ? "implicit_gemm" : name();
+  }
+  bool is_flipped() const { return &algorithm == &cudnn_detail::kFlipped; }
+  uint32_t cluster() const {
+    const auto* im2col = std::get_if<Im2colTiling>(&tiling);
+    return im2col ? im2col->cluster : 1;
+  }
+  template <class Tiling>
+  const Tiling& of() const {
+    return std::get<Tiling>(tiling);
+  }
+};
+
+Decision decide(ConvProblem problem, const DeviceProperties& device, const Switches& switches) {
+  problem.switches = {switches.tf32, switches.library_tf32, switches.small_convolutions, switches.workspace_limit};
+  ConvCandidates candidates = conv_candidates();
+  if (switches.library != Switches::Library::none) candidates = cudnn_detail::conv_candidates();
+  if (switches.library == Switches::Library::plain)
+    while (candidates.front().algorithm != &cudnn_detail::kEngine) candidates = candidates.subspan(1);
+  const ConvAlgorithm& algorithm = select(problem, device, candidates);
+  return {algorithm.plan(problem, device), algorithm, algorithm.takes_mask && algorithm.takes_mask(problem)};
+}
 
 struct ConvLayer {
   int64_t N, C, H, W, K, R, S, stride = 1, padding = 0, dilation = 1, groups = 1;
@@ -67,13 +108,16 @@ constexpr ConvLayer conv_layers[] = {
 
 /// Describes a plan: "implicit_gemm_fma 64x128 /4 1048576" is implementation, tile, split-K (parts x blocks of a
 /// cluster) and bytes of workspace; "fused nhwc 268435456" is a plan of cuDNN.
-std::string describe_plan(const ConvPlan& plan) {
+std::string describe_plan(const Decision& plan) {
   std::ostringstream text;
   text << plan.name() << " ";
-  if (plan.algorithm == ConvAlgorithm::library)
-    text << (plan.flipped ? "flipped " : "") << (plan.channels_last ? "nhwc" : "nchw");
-  else text << plan.tile.rows << "x" << plan.tile.columns << " /" << plan.split_k;
-  if (plan.im2col.cluster > 1) text << "x" << plan.im2col.cluster;
+  if (const auto* library = std::get_if<LibraryTiling>(&plan.tiling)) {
+    text << (plan.is_flipped() ? "flipped " : "") << (library->channels_last ? "nhwc" : "nchw") << " "
+         << library->workspace_limit;
+    return text.str();
+  }
+  text << plan.tile.rows << "x" << plan.tile.columns << " /" << plan.split_k;
+  if (plan.cluster() > 1) text << "x" << plan.cluster();
   text << " " << plan.workspace_bytes;
   return text.str();
 }
@@ -93,13 +137,12 @@ void for_each_problem(const ConvLayer& layer, F&& f) {
   for (const ConvPass pass : {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weight})
     for (const ConvType& type : conv_types)
       for (const bool channels_last : {false, true})
-        f(conv_problem(layer, pass, type.dtype, channels_last),
-          ConvSwitches{.tf32 = type.tf32, .library_tf32 = type.tf32},
+        f(conv_problem(layer, pass, type.dtype, channels_last), Switches{.tf32 = type.tf32, .library_tf32 = type.tf32},
           std::string(results[static_cast<int>(pass)]) + " " + type.name + (channels_last ? " nhwc" : " nchw"));
 }
 
-ConvSwitches with_library(ConvSwitches switches) {
-  switches.library = ConvSwitches::Library::full;
+Switches with_library(Switches switches) {
+  switches.library = Switches::Library::full;
   return switches;
 }
 
@@ -110,9 +153,9 @@ std::string plans_of(const ConvLayer& layer) {
        << layer.padding << ", dilation " << layer.dilation << ", groups " << layer.groups
        << (layer.bias ? "" : ", no bias") << "\n";
   std::string nchw;
-  for_each_problem(layer, [&](const ConvProblem& problem, const ConvSwitches& switches, const std::string& label) {
-    std::string plan = describe_plan(select(problem, kH200, switches));
-    const std::string chosen = describe_plan(select(problem, kH200, with_library(switches)));
+  for_each_problem(layer, [&](const ConvProblem& problem, const Switches& switches, const std::string& label) {
+    std::string plan = describe_plan(decide(problem, kH200, switches));
+    const std::string chosen = describe_plan(decide(problem, kH200, with_library(switches)));
     if (chosen != plan) plan += std::string(plan.size() < 32 ? 32 - plan.size() : 0, ' ') + " | " + chosen;
     const std::string operands = label.substr(0, 7), layout = label.substr(8);
     if (layout == "nchw") nchw = plan;  // written together with the plan for NHWC
@@ -134,18 +177,31 @@ TEST_CASE("plans of convolutions on CUDA are those written down") {
   test::check_decisions("cuda/conv2d_plans.txt", plans);
 }
 
+TEST_CASE("the README lists the algorithms of convolutions on CUDA") {
+  std::string table = "| algorithm | reason |\n|---|---|\n";
+  std::set<std::string> names;
+  const auto add = [&](const ConvCandidate& candidate) {
+    const ConvAlgorithm& algorithm = *candidate.algorithm;
+    if (names.insert(algorithm.name).second)
+      table += "| `" + std::string(algorithm.name) + "` | " + algorithm.reason + " |\n";
+  };
+  const ConvCandidates own = conv_candidates(), all = cudnn_detail::conv_candidates();
+  for (const ConvCandidate& candidate : own) add(candidate);
+  for (const ConvCandidate& candidate : all) add(candidate);
+  test::check_table("backends/cuda/README.md", "algorithms of conv2d", table);
+}
+
 TEST_CASE("plans of convolutions on CUDA: each kernel has a layer, and half types are alike") {
   std::set<std::string> names;
   for (const ConvLayer& layer : conv_layers)
-    for_each_problem(layer, [&](ConvProblem problem, const ConvSwitches& switches, const std::string& label) {
+    for_each_problem(layer, [&](ConvProblem problem, const Switches& switches, const std::string& label) {
       INFO(label);
-      const ConvPlan plan = select(problem, kH200, with_library(switches));
-      CHECK(choose(problem, kH200, with_library(switches)).algorithm == plan.algorithm);
+      const Decision plan = decide(problem, kH200, with_library(switches));
       names.insert(plan.name());
-      names.insert(select(problem, kH200, switches).name());
+      names.insert(decide(problem, kH200, switches).name());
       if (problem.dtype != DType::bf16) return;
       problem.dtype = DType::f16;
-      CHECK(describe_plan(select(problem, kH200, with_library(switches))) == describe_plan(plan));
+      CHECK(describe_plan(decide(problem, kH200, with_library(switches))) == describe_plan(plan));
     });
   CHECK(names == std::set<std::string>{"wgmma", "wgmma_im2col", "direct", "few_channel_mma", "implicit_gemm_async",
                                        "implicit_gemm_fma", "implicit_gemm_tf32", "implicit_gemm_half",
@@ -154,9 +210,9 @@ TEST_CASE("plans of convolutions on CUDA: each kernel has a layer, and half type
 
 TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their memory is the workspace") {
   for (const ConvLayer& layer : conv_layers)
-    for_each_problem(layer, [&](const ConvProblem& problem, const ConvSwitches& switches, const std::string& label) {
+    for_each_problem(layer, [&](const ConvProblem& problem, const Switches& switches, const std::string& label) {
       INFO(plans_of(layer) << label);
-      const ConvPlan plan = select(problem, kH200, switches);
+      const Decision plan = decide(problem, kH200, switches);
       const int64_t images = problem.y.shape[0], positions = images * problem.y.shape[2] * problem.y.shape[3];
       const int64_t bytes = problem.dtype == DType::f64 ? 8 : 4;
       const auto packed = [&](int64_t steps) {  // bytes of the packed weights, for all rows of the tiles
@@ -166,8 +222,8 @@ TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their m
       const auto covers = [](int64_t parts, int64_t length, int64_t whole) {
         return parts * length >= whole && (parts - 1) * length < whole;
       };
-      if (plan.algorithm == ConvAlgorithm::wgmma) {
-        const WgmmaTiling& tiling = plan.wgmma;
+      if (plan.family() == "wgmma") {
+        const WgmmaTiling& tiling = plan.of<WgmmaTiling>();
         const int64_t pixels = problem.x.shape[2] * tiling.pitch - 1;
         CHECK(covers(tiling.image.divisor, tiling.step, pixels));
         CHECK(tiling.tiles == images * tiling.image.divisor);
@@ -178,8 +234,8 @@ TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their m
         if (of_weight) CHECK(covers(plan.split_k, ceil_div(tiling.tiles, plan.split_k), tiling.tiles));
         return;
       }
-      if (plan.algorithm == ConvAlgorithm::wgmma_im2col) {
-        const Im2colTiling& tiling = plan.im2col;
+      if (plan.family() == "wgmma_im2col") {
+        const Im2colTiling& tiling = plan.of<Im2colTiling>();
         const bool of_weight = problem.pass == ConvPass::backward_weight;
         const int64_t boxes = of_weight ? layer.R * layer.S * tiling.chunks : ceil_div(problem.out().shape[1], 64);
         CHECK(covers(tiling.row_tiles, plan.tile.rows, of_weight ? problem.w.shape[0] : tiling.positions));
@@ -201,12 +257,11 @@ TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their m
       if (problem.pass == ConvPass::backward_weight) {
         const int64_t results = problem.w.numel() + (problem.bias ? problem.w.shape[0] : 0);
         CHECK(plan.workspace_bytes == static_cast<size_t>(bytes * results * plan.split_k));
-        if (plan.algorithm != ConvAlgorithm::few_channel_mma && plan.algorithm != ConvAlgorithm::direct)
+        if (plan.family() != "few_channel_mma" && plan.family() != "direct")
           CHECK(int64_t{plan.split_k} * plan.phases[0].per_split >= positions);
         return;
       }
-      const bool packs =
-          plan.algorithm == ConvAlgorithm::implicit_gemm || plan.algorithm == ConvAlgorithm::implicit_gemm_async;
+      const bool packs = plan.family() == "implicit_gemm" || plan.family() == "implicit_gemm_async";
       const int64_t depth = static_cast<int64_t>(kRowBytes) / static_cast<int64_t>(size_of(problem.dtype));
       const int64_t chunks = ceil_div(problem.in().shape[1] / layer.groups, depth);
       int64_t results = 0, taps = 0;  // of all phases
@@ -230,19 +285,19 @@ TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their m
 TEST_CASE("plans of convolutions on CUDA: an older device has neither tensor cores nor asynchronous copies") {
   constexpr DeviceProperties turing = limited(kH200, 90, 75);
   for (const ConvLayer& layer : conv_layers)
-    for_each_problem(layer, [&](const ConvProblem& problem, const ConvSwitches& switches, const std::string& label) {
+    for_each_problem(layer, [&](const ConvProblem& problem, const Switches& switches, const std::string& label) {
       INFO(label);
-      const ConvPlan plan = select(problem, turing, switches);
+      const Decision plan = decide(problem, turing, switches);
       CHECK(plan.math_mode == MathMode::fma);
-      CHECK(plan.algorithm != ConvAlgorithm::few_channel_mma);
-      CHECK(plan.algorithm != ConvAlgorithm::implicit_gemm_async);
-      if (problem.pass == ConvPass::backward_weight) CHECK(plan.algorithm != ConvAlgorithm::direct);
+      CHECK(plan.family() != "few_channel_mma");
+      CHECK(plan.family() != "implicit_gemm_async");
+      if (problem.pass == ConvPass::backward_weight) CHECK(plan.family() != "direct");
       // cuDNN supports neither bfloat16 nor TF32 on such a device.
-      ConvSwitches library = with_library(switches);
+      Switches library = with_library(switches);
       library.library_tf32 = true;
-      const ConvPlan chosen = select(problem, turing, library);
+      const Decision chosen = decide(problem, turing, library);
       CHECK(chosen.math_mode != MathMode::tf32);
-      if (problem.dtype == DType::bf16) CHECK(chosen.algorithm != ConvAlgorithm::library);
+      if (problem.dtype == DType::bf16) CHECK(chosen.family() != "library");
     });
 }
 
@@ -250,12 +305,12 @@ TEST_CASE("plans of convolutions on CUDA: devices before Hopper have neither wgm
   for (const int capability : {75, 80, 86, 89}) {
     const DeviceProperties device = limited(kH200, 90, capability);
     for (const ConvLayer& layer : conv_layers)
-      for_each_problem(layer, [&](const ConvProblem& problem, const ConvSwitches& switches, const std::string& label) {
+      for_each_problem(layer, [&](const ConvProblem& problem, const Switches& switches, const std::string& label) {
         INFO("sm_" << capability << " " << label);
-        for (const ConvSwitches& with : {switches, with_library(switches)}) {
-          const ConvPlan plan = select(problem, device, with);
-          CHECK((plan.algorithm != ConvAlgorithm::wgmma && plan.algorithm != ConvAlgorithm::wgmma_im2col));
-          CHECK(plan.im2col.cluster <= 1);
+        for (const Switches& with : {switches, with_library(switches)}) {
+          const Decision plan = decide(problem, device, with);
+          CHECK((plan.family() != "wgmma" && plan.family() != "wgmma_im2col"));
+          CHECK(plan.cluster() <= 1);
           CHECK(plan.shared_bytes <= device.shared_memory);
           if (plan.math_mode == MathMode::tf32) CHECK((capability >= 80 && problem.dtype == DType::f32));
         }
@@ -264,45 +319,45 @@ TEST_CASE("plans of convolutions on CUDA: devices before Hopper have neither wgm
 }
 
 TEST_CASE("plans of convolutions on CUDA: strides, alignment and masks") {
-  const ConvSwitches switches;
-  const auto name = [&](const ConvProblem& problem) { return std::string(select(problem, kH200, switches).name()); };
+  const Switches switches;
+  const auto name = [&](const ConvProblem& problem) { return decide(problem, kH200, switches).name(); };
   ConvProblem first = conv_problem({128, 3, 32, 32, 64, 3, 3, 1, 1}, ConvPass::backward_weight, DType::bf16, true);
   CHECK(name(first) == "few_channel_mma");
-  CHECK(select(first, kH200, switches).few_channel.copy_bytes == 16);
+  CHECK(decide(first, kH200, switches).of<FewChannelTiling>().copy_bytes == 16);
   first.x.alignment = 2;
-  CHECK(select(first, kH200, switches).few_channel.copy_bytes == 2);
+  CHECK(decide(first, kH200, switches).of<FewChannelTiling>().copy_bytes == 2);
   first.mask_alignment = 16;
-  CHECK(choose(first, kH200, switches).takes_mask);
+  CHECK(decide(first, kH200, switches).takes_mask);
   first.mask_alignment = 8;
-  CHECK_FALSE(choose(first, kH200, switches).takes_mask);
+  CHECK_FALSE(decide(first, kH200, switches).takes_mask);
   first.mask_alignment = 0, first.y.alignment = 8;
   CHECK(name(first) == "direct");
   // With TF32, few_channel_mma computes only fprop, with at most 32 taps.
   const auto of_tf32 = [](int64_t channels, ConvPass pass) {
-    ConvSwitches tf32 = with_library({});
+    Switches tf32 = with_library({});
     tf32.tf32 = true;
     const ConvProblem problem = conv_problem({128, channels, 32, 32, 64, 3, 3, 1, 1}, pass, DType::f32, true);
-    return choose(problem, kH200, tf32).algorithm;
+    return decide(problem, kH200, tf32).family();
   };
-  CHECK(of_tf32(3, ConvPass::forward) == ConvAlgorithm::few_channel_mma);
-  CHECK(of_tf32(4, ConvPass::forward) != ConvAlgorithm::few_channel_mma);
-  CHECK(of_tf32(3, ConvPass::backward_weight) != ConvAlgorithm::few_channel_mma);
+  CHECK(of_tf32(3, ConvPass::forward) == "few_channel_mma");
+  CHECK(of_tf32(4, ConvPass::forward) != "few_channel_mma");
+  CHECK(of_tf32(3, ConvPass::backward_weight) != "few_channel_mma");
 
   ConvProblem wide = conv_problem({32, 64, 28, 28, 64, 3, 3, 2, 1}, ConvPass::forward, DType::f32, true);
-  CHECK(select(wide, kH200, switches).vectorized);
+  CHECK(decide(wide, kH200, switches).of<ImplicitGemmTiling>().vectorized);
   wide.x.alignment = 8;
-  CHECK_FALSE(select(wide, kH200, switches).vectorized);
+  CHECK_FALSE(decide(wide, kH200, switches).of<ImplicitGemmTiling>().vectorized);
 
   ConvProblem masked = conv_problem({128, 64, 16, 16, 64, 3, 3, 1, 1}, ConvPass::backward_weight, DType::f32, false);
   masked.mask_alignment = 16;
   CHECK(name(masked) == "implicit_gemm_async");
-  CHECK_FALSE(choose(masked, kH200, switches).takes_mask);
+  CHECK_FALSE(decide(masked, kH200, switches).takes_mask);
 }
 
 TEST_CASE("plans of convolutions on CUDA: wgmma takes 3x3 of dense half types, channels innermost, on Hopper alone") {
   const ConvLayer layer = {32, 64, 24, 24, 128, 3, 3, 1, 1};
   const auto takes = [](const ConvProblem& problem, const DeviceProperties& device = kH200) {
-    return choose(problem, device, with_library({})).algorithm == ConvAlgorithm::wgmma;
+    return decide(problem, device, with_library({})).family() == "wgmma";
   };
   for (const ConvPass pass : {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weight}) {
     const auto problem = [&](const ConvLayer& of) { return conv_problem(of, pass, DType::bf16, true); };
@@ -330,27 +385,27 @@ TEST_CASE("plans of convolutions on CUDA: wgmma takes 3x3 of dense half types, c
     odd = problem(layer);
     odd.x.strides[0] += 64;
     CHECK_FALSE(takes(odd));
-    ConvSwitches switches = with_library({});
+    Switches switches = with_library({});
     switches.small_convolutions = true;
-    CHECK(choose(problem(layer), kH200, switches).algorithm == ConvAlgorithm::library);
+    CHECK(decide(problem(layer), kH200, switches).family() == "library");
   }
   // wgmma cannot transpose TF32 filters, so it computes only fprop of TF32, where the filters fit in shared memory.
   const auto of_tf32 = [](const ConvLayer& of, ConvPass pass) {
-    ConvSwitches switches = with_library({});
+    Switches switches = with_library({});
     switches.tf32 = true;
-    return choose(conv_problem(of, pass, DType::f32, true), kH200, switches).algorithm;
+    return decide(conv_problem(of, pass, DType::f32, true), kH200, switches).family();
   };
-  CHECK(of_tf32(layer, ConvPass::forward) == ConvAlgorithm::wgmma);
-  CHECK(of_tf32(layer, ConvPass::backward_data) != ConvAlgorithm::wgmma);
-  CHECK(of_tf32(layer, ConvPass::backward_weight) != ConvAlgorithm::wgmma);
-  CHECK(of_tf32({32, 128, 24, 24, 64, 3, 3, 1, 1}, ConvPass::forward) == ConvAlgorithm::library);
+  CHECK(of_tf32(layer, ConvPass::forward) == "wgmma");
+  CHECK(of_tf32(layer, ConvPass::backward_data) != "wgmma");
+  CHECK(of_tf32(layer, ConvPass::backward_weight) != "wgmma");
+  CHECK(of_tf32({32, 128, 24, 24, 64, 3, 3, 1, 1}, ConvPass::forward) == "library");
   // wgmma_im2col is faster where images leave much of the tiles empty.
   const ConvProblem small = conv_problem({32, 64, 4, 4, 64, 3, 3, 1, 1}, ConvPass::forward, DType::bf16, true);
-  CHECK(can_wgmma(small, kH200));
-  CHECK(select(small, kH200, {}).algorithm == ConvAlgorithm::wgmma_im2col);
+  CHECK(kWgmma.can_run(small, kH200));
+  CHECK(decide(small, kH200, {}).family() == "wgmma_im2col");
   ConvProblem masked = conv_problem(layer, ConvPass::backward_weight, DType::bf16, true);
   masked.mask_alignment = 16;
-  CHECK(choose(masked, kH200, {}).takes_mask);
+  CHECK(decide(masked, kH200, {}).takes_mask);
   masked.mask_alignment = 8;
   CHECK_FALSE(takes(masked));
 }
@@ -360,7 +415,7 @@ TEST_CASE("plans of convolutions on CUDA: wgmma_im2col takes any filter size, st
     const auto takes = [&](const ConvLayer& layer, bool channels_last = true, const DeviceProperties& device = kH200) {
       ConvProblem problem = conv_problem(layer, pass, DType::bf16, channels_last);
       problem.bias = problem.bias && pass == ConvPass::forward;
-      return select(problem, device, {}).algorithm == ConvAlgorithm::wgmma_im2col;
+      return decide(problem, device, {}).family() == "wgmma_im2col";
     };
     for (const ConvLayer& layer : {ConvLayer{32, 256, 8, 8, 256, 3, 3, 1, 1}, ConvLayer{3, 64, 15, 7, 128, 3, 3, 2, 1},
                                    ConvLayer{1, 64, 7, 7, 24, 1, 1, 2}, ConvLayer{2, 64, 14, 15, 64, 5, 5, 1, 2}})
@@ -377,21 +432,21 @@ TEST_CASE("plans of convolutions on CUDA: wgmma_im2col takes any filter size, st
     CHECK_FALSE(takes({32, 260, 8, 8, 256, 3, 3, 1, 1}));        // channels are not whole vectors
   }
   // If there are few tiles, a cluster splits the depth; wgrad is also split into parts, which split_k.cu adds.
-  CHECK(select(conv_problem({32, 512, 4, 4, 512, 3, 3, 1, 1}, ConvPass::forward, DType::bf16, true), kH200, {})
-            .im2col.cluster == 6);
+  CHECK(decide(conv_problem({32, 512, 4, 4, 512, 3, 3, 1, 1}, ConvPass::forward, DType::bf16, true), kH200, {})
+            .cluster() == 6);
   ConvProblem few = conv_problem({128, 64, 32, 32, 128, 3, 3, 2, 1}, ConvPass::backward_weight, DType::bf16, true);
-  CHECK(select(few, kH200, {}).algorithm == ConvAlgorithm::implicit_gemm);  // with dbias
+  CHECK(decide(few, kH200, {}).family() == "implicit_gemm");  // with dbias
   few.bias = false;
-  CHECK(select(few, kH200, {}).split_k > 1);
+  CHECK(decide(few, kH200, {}).split_k > 1);
 }
 
 TEST_CASE("plans of convolutions on CUDA: cuDNN keeps what wgmma and wgmma_im2col are behind at") {
   using Pass = ConvPass;
   const auto chosen = [](Pass pass, const ConvLayer& layer) {
     const ConvProblem problem = conv_problem(layer, pass, DType::bf16, true);
-    return choose(problem, kH200, with_library({})).algorithm;
+    return decide(problem, kH200, with_library({})).family();
   };
-  constexpr auto im2col = ConvAlgorithm::wgmma_im2col, wgmma = ConvAlgorithm::wgmma, library = ConvAlgorithm::library;
+  const std::string im2col = "wgmma_im2col", wgmma = "wgmma", library = "library";
   const auto square = [](int64_t N, int64_t C, int64_t size, int64_t K) {
     return ConvLayer{N, C, size, size, K, 3, 3, 1, 1, 1, 1, false};
   };
@@ -432,48 +487,48 @@ TEST_CASE("plans of convolutions on CUDA: cuDNN keeps what wgmma and wgmma_im2co
   CHECK(chosen(Pass::backward_weight, square(32, 64, 32, 64)) == wgmma);
   // A block computes one row of taps if it has few tiles and no mask.
   ConvProblem problem = conv_problem(square(32, 64, 32, 64), Pass::backward_weight, DType::bf16, true);
-  CHECK(select(problem, kH200, {}).tile.columns == 3 * 64);
+  CHECK(decide(problem, kH200, {}).tile.columns == 3 * 64);
   problem.mask_alignment = 16;
-  CHECK(select(problem, kH200, {}).tile.columns == 9 * 64);
+  CHECK(decide(problem, kH200, {}).tile.columns == 9 * 64);
   problem = conv_problem(square(128, 64, 32, 64), Pass::backward_weight, DType::bf16, true);
-  CHECK(select(problem, kH200, {}).tile.columns == 9 * 64);
+  CHECK(decide(problem, kH200, {}).tile.columns == 9 * 64);
 }
 
 TEST_CASE("plans of convolutions on CUDA: what cuDNN may do") {
   ConvProblem forward = conv_problem({128, 64, 32, 32, 64, 3, 3, 1, 1}, ConvPass::forward, DType::f32, true);
-  ConvSwitches switches = with_library({.library_tf32 = true, .workspace_limit = 1000});
-  ConvPlan plan = select(forward, kH200, switches);
-  CHECK(plan.name() == std::string("fused_tf32"));
-  CHECK((plan.channels_last && plan.workspace_bytes == 1000));
-  switches.library = ConvSwitches::Library::plain;
-  CHECK(select(forward, kH200, switches).name() == std::string("engine_tf32"));
-  switches.library = ConvSwitches::Library::none;
-  CHECK(select(forward, kH200, switches).algorithm == ConvAlgorithm::implicit_gemm);
+  Switches switches = with_library({.library_tf32 = true, .workspace_limit = 1000});
+  const Decision fused = decide(forward, kH200, switches);
+  CHECK(fused.name() == "fused_tf32");
+  CHECK((fused.of<LibraryTiling>().channels_last && fused.of<LibraryTiling>().workspace_limit == 1000));
+  switches.library = Switches::Library::plain;
+  CHECK(decide(forward, kH200, switches).name() == "engine_tf32");
+  switches.library = Switches::Library::none;
+  CHECK(decide(forward, kH200, switches).family() == "implicit_gemm");
 
   // In exact float32, dgrad is a convolution of dy with flipped filters, and its workspace is limited.
   const ConvProblem data = conv_problem({128, 64, 32, 32, 96, 5, 3, 1, 1}, ConvPass::backward_data, DType::f32, false);
   switches = with_library({.library_tf32 = false});
-  plan = select(data, kH200, switches);
-  CHECK((plan.algorithm == ConvAlgorithm::library && plan.flipped));
-  CHECK(plan.workspace_bytes == static_cast<size_t>(4 * (data.x.numel() + data.y.numel())));
-  const ConvProblem flipped = flip_transpose(data);
+  const Decision plan = decide(data, kH200, switches);
+  CHECK((plan.family() == "library" && plan.is_flipped()));
+  CHECK(plan.of<LibraryTiling>().workspace_limit == static_cast<size_t>(4 * (data.x.numel() + data.y.numel())));
+  const ConvProblem flipped = cudnn_detail::flip_transpose(data);
   CHECK(flipped.pass == ConvPass::forward);
   CHECK(flipped.w.shape == Shape{64, 96, 5, 3});
   CHECK((flipped.geometry.padding[0] == 3 && flipped.geometry.padding[1] == 1));
   for (int i = 0; i < 2; ++i)  // its output is dx
     CHECK(data.x.shape[2 + i] == data.y.shape[2 + i] + 2 * flipped.geometry.padding[i] - (data.w.shape[2 + i] - 1));
-  switches.library = ConvSwitches::Library::plain;
-  CHECK_FALSE(select(data, kH200, switches).flipped);
+  switches.library = Switches::Library::plain;
+  CHECK_FALSE(decide(data, kH200, switches).is_flipped());
 
   // Our kernels compute few channels, unless small_convolutions is set, and problems without elements, which cuDNN does
   // not support.
   ConvProblem few = conv_problem({4, 6, 9, 9, 16, 3, 3}, ConvPass::forward, DType::f32, false);
   switches = with_library({});
-  CHECK(select(few, kH200, switches).algorithm == ConvAlgorithm::direct);
+  CHECK(decide(few, kH200, switches).family() == "direct");
   switches.small_convolutions = true;
-  CHECK(select(few, kH200, switches).algorithm == ConvAlgorithm::library);
+  CHECK(decide(few, kH200, switches).family() == "library");
   few.x.shape[0] = few.y.shape[0] = 0;
-  CHECK(select(few, kH200, switches).algorithm != ConvAlgorithm::library);
+  CHECK(decide(few, kH200, switches).family() != "library");
 
   // cuDNN pads half-type channels to eight, so with eight channels and many pixels it is chosen.
   switches.small_convolutions = false;
@@ -483,7 +538,7 @@ TEST_CASE("plans of convolutions on CUDA: what cuDNN may do") {
                                               {112, ConvPass::forward, true},
                                               {224, ConvPass::backward_data, false}}) {
     const ConvProblem eight = conv_problem({16, 8, pixels, pixels, 8, 3, 3, 1, 1}, pass, DType::bf16, true);
-    CHECK((select(eight, kH200, switches).algorithm == ConvAlgorithm::library) == library);
+    CHECK((decide(eight, kH200, switches).family() == "library") == library);
   }
 }
 

@@ -13,7 +13,8 @@
 // Layout: x (N, C, H, W), w (K, C / groups, R, S), y (N, K, P, Q), any strides.
 #pragma once
 
-#include <gradus/backends/cuda/conv2d/tile_sizes.h>
+#include <gradus/backends/cuda/conv2d/select.h>
+#include <gradus/backends/cuda/device/launch.cuh>
 #include <gradus/backends/cuda/device/mma_tile.cuh>
 
 namespace gradus::cuda_detail {
@@ -33,7 +34,7 @@ struct Tap {
 __device__ inline bool within(int i, int size) { return static_cast<uint32_t>(i) < static_cast<uint32_t>(size); }
 
 /// A convolution, as an implicit GEMM, as a kernel argument. Sizes are per group.
-struct Gather {
+struct ImplicitGemm {
   uint32_t rows, positions, depth;  // channels of the output; its N * height * width positions; taps
   uint32_t in_channels;
   int in_height, in_width;
@@ -145,18 +146,37 @@ struct ConvCall {
   const ConvProblem& problem;
   const ConvPlan& plan;
   const ConvPhase& phase;
-  Gather gather;
+  ImplicitGemm gemm;
   Address in, mask, masked, weight, bias, out;  // masked: where wgmma_wgrad stores the masked dy, or null
   std::byte* workspace;                         // plan.workspace_bytes
 
   uint32_t groups() const { return static_cast<uint32_t>(problem.geometry.groups); }
+  template <class Tiling>
+  const Tiling& tiling() const {
+    return std::get<Tiling>(plan.tiling);
+  }
   /// wgrad: the partial sums that kernels store, (splits, groups, rows, columns) in the compute type.
   Address partial() const { return {workspace}; }
   /// wgrad: the number of tiles for `columns` columns.
   uint32_t tiles(uint32_t columns) const {
-    return u32(ceil_div(gather.rows, plan.tile.rows) * ceil_div(columns, plan.tile.columns));
+    return u32(ceil_div(gemm.rows, plan.tile.rows) * ceil_div(columns, plan.tile.columns));
   }
 };
+
+/// Opens the event of a convolution and calls `kernel` for each phase of its plan (conv2d.cu). Returns true, as an
+/// algorithm's launch does.
+bool launch_phases(void (*kernel)(const ConvCall&, const Launch&), const ConvPlan& plan, const ConvOperands& operands,
+                   std::byte* workspace);
+
+// wgrad of the algorithms whose other passes are in another file.
+void direct_wgrad(const ConvCall& call, const Launch& launch);
+void implicit_gemm_wgrad(const ConvCall& call, const Launch& launch);
+void implicit_gemm_async_wgrad(const ConvCall& call, const Launch& launch);
+void wgmma_wgrad(const ConvCall& call, const Launch& launch);
+
+/// Adds the partial sums of splits, in order (split_k.cu). wgrad: the columns of the sums have the order (r, s, c) if
+/// `channels_innermost`, else (c, r, s).
+void add_parts(const ConvCall& call, const Launch& launch, bool channels_innermost);
 
 /// Calls f.template operator()<Tile>() with the one of Tiles whose size is `tile`.
 template <class... Tiles, class F>
@@ -165,21 +185,5 @@ void visit_tiles(const ConvTile& tile, F&& f) {
       ((tile == ConvTile{Tiles::kRows, Tiles::kColumns} && (f.template operator()<Tiles>(), true)) || ...);
   GRADUS_CHECK(found, Error, "no kernel for tiles of ", tile.rows, " x ", tile.columns);
 }
-
-// The kernels of ConvAlgorithm, launched as planned.
-void direct(const ConvCall& call, const Launch& launch);
-void wgmma_gather(const ConvCall& call, const Launch& launch);
-void wgmma_wgrad(const ConvCall& call, const Launch& launch);
-void wgmma_im2col(const ConvCall& call, const Launch& launch);
-void few_channel_mma_fprop(const ConvCall& call, const Launch& launch);
-void implicit_gemm(const ConvCall& call, const Launch& launch);
-void implicit_gemm_generic(const ConvCall& call, const Launch& launch);
-// These wgrad kernels store partial sums in the workspace. The columns of implicit_gemm_wgrad have the order (r, s, c).
-void direct_wgrad(const ConvCall& call, const Launch& launch);
-void few_channel_mma_wgrad(const ConvCall& call, const Launch& launch);
-void implicit_gemm_wgrad(const ConvCall& call, const Launch& launch);
-void implicit_gemm_generic_wgrad(const ConvCall& call, const Launch& launch);
-/// Adds the partial sums of splits, in order (split_k.cu).
-void add_parts(const ConvCall& call, const Launch& launch);
 
 }  // namespace gradus::cuda_detail

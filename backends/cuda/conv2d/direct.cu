@@ -24,7 +24,7 @@ inline constexpr uint32_t kWeightStep = direct_weight_step(kRows);
 template <class T, int kSize, int kRows>
 struct DirectBlock {
   static constexpr uint32_t kTaps = kSize * kSize;
-  const Gather& gather;
+  const ImplicitGemm& gemm;
   const DirectTiling& tiling;
   float4* const tile;
   const uint32_t quads = tiling.quads.divisor, lines = tiling.lines.divisor;  // quads of a line; lines of a channel
@@ -34,23 +34,23 @@ struct DirectBlock {
   const uint32_t group = blockIdx.y;
   uint32_t image, line, column;
 
-  __device__ DirectBlock(const Gather& gather, const DirectTiling& tiling, float4* memory)
-      : gather(gather), tiling(tiling), tile(memory), column(blockIdx.x) {
+  __device__ DirectBlock(const ImplicitGemm& gemm, const DirectTiling& tiling, float4* memory)
+      : gemm(gemm), tiling(tiling), tile(memory), column(blockIdx.x) {
     uint32_t band = tiling.columns.split(column);
     image = tiling.bands.split(band) * tiling.images.divisor;
     line = band * tiling.height.divisor, column *= tiling.strips.divisor * kStrip;
   }
 
   /// Output (h, w) reads the input from (h + corner(0), w + corner(1)) on.
-  __device__ int corner(int axis) const { return gather.origin[axis] + min(gather.tap_step[axis], 0) * (kSize - 1); }
+  __device__ int corner(int axis) const { return gemm.origin[axis] + min(gemm.tap_step[axis], 0) * (kSize - 1); }
 
   /// Copies `channels` channels of the input into shared memory; if kMasked, as 0 where the mask is not positive.
   /// Neighbouring threads copy neighbours in a row, which are adjacent in memory if kDense. All loads of a batch come
   /// before its stores.
   template <bool kMasked, bool kDense>
   __device__ void stage_input(const T* input, const T* mask, uint32_t first_channel, uint32_t channels) const {
-    const int n_stride = static_cast<int>(gather.in.n), c_stride = static_cast<int>(gather.in.c);
-    const int h_stride = static_cast<int>(gather.in.h), w_stride = kDense ? 1 : static_cast<int>(gather.in.w);
+    const int n_stride = static_cast<int>(gemm.in.n), c_stride = static_cast<int>(gemm.in.c);
+    const int h_stride = static_cast<int>(gemm.in.h), w_stride = kDense ? 1 : static_cast<int>(gemm.in.w);
     for (uint32_t start = threadIdx.x; start < tile_quads; start += kQuadsAtOnce * blockDim.x) {
       T values[kQuadsAtOnce][kStrip], passes[kMasked ? kQuadsAtOnce : 1][kStrip];
 #pragma unroll
@@ -62,12 +62,12 @@ struct DirectBlock {
         const int in_h = static_cast<int>(line + y) + corner(0);
         const int in_w = static_cast<int>(column + x * kStrip) + corner(1);
         const bool inside =
-            c < channels && static_cast<uint32_t>(in_n) < tiling.image_count && within(in_h, gather.in_height);
-        const int at = in_n * n_stride + static_cast<int>(group * gather.in_channels + first_channel + c) * c_stride +
+            c < channels && static_cast<uint32_t>(in_n) < tiling.image_count && within(in_h, gemm.in_height);
+        const int at = in_n * n_stride + static_cast<int>(group * gemm.in_channels + first_channel + c) * c_stride +
                        in_h * h_stride + in_w * w_stride;
 #pragma unroll
         for (int i = 0; i < static_cast<int>(kStrip); ++i) {
-          const bool reads = inside && within(in_w + i, gather.in_width);
+          const bool reads = inside && within(in_w + i, gemm.in_width);
           values[b][i] = reads ? (input + at)[i * w_stride] : T(0.0f);
           if constexpr (kMasked) passes[b][i] = reads ? (mask + at)[i * w_stride] : T(0.0f);
         }
@@ -90,20 +90,20 @@ struct DirectBlock {
   };
   __device__ void load_weights(WeightBatch& batch, const T* weight, uint32_t start, uint32_t first_channel,
                                uint32_t channels) const {
-    const int row_stride = static_cast<int>(gather.weight.n), c_stride = static_cast<int>(gather.weight.c);
-    const int r_stride = static_cast<int>(gather.weight.h), s_stride = static_cast<int>(gather.weight.w);
-    const T* const from = weight + group * gather.weight_group;
+    const int row_stride = static_cast<int>(gemm.weight.n), c_stride = static_cast<int>(gemm.weight.c);
+    const int r_stride = static_cast<int>(gemm.weight.h), s_stride = static_cast<int>(gemm.weight.w);
+    const T* const from = weight + group * gemm.weight_group;
 #pragma unroll
     for (int b = 0; b < kWeightsAtOnce; ++b) {
       if (start + b * blockDim.x >= weight_count) break;
       const uint32_t e = start + b * blockDim.x + threadIdx.x, tap = e % kTaps;
       uint32_t c = e / kTaps;
       const uint32_t row = tiling.channels.split(c);
-      const uint32_t r = gather.tap_step[0] > 0 ? tap / kSize : kSize - 1 - tap / kSize;
-      const uint32_t s = gather.tap_step[1] > 0 ? tap % kSize : kSize - 1 - tap % kSize;
+      const uint32_t r = gemm.tap_step[0] > 0 ? tap / kSize : kSize - 1 - tap / kSize;
+      const uint32_t s = gemm.tap_step[1] > 0 ? tap % kSize : kSize - 1 - tap % kSize;
       const int at = static_cast<int>(row) * row_stride + static_cast<int>(first_channel + c) * c_stride +
                      static_cast<int>(r) * r_stride + static_cast<int>(s) * s_stride;
-      batch.values[b] = row < gather.rows && c < channels ? from[at] : T(0.0f);
+      batch.values[b] = row < gemm.rows && c < channels ? from[at] : T(0.0f);
       batch.to[b] = (c * kTaps + tap) * tiling.weight_pitch + row / kRows * kWeightStep<kRows> + row % kRows;
     }
   }
@@ -142,27 +142,27 @@ struct DirectBlock {
 
 template <class T, int kSize, int kRows>
 __global__ void __launch_bounds__(kThreads, 2)
-    direct_kernel(Gather gather, DirectTiling tiling, const T* input, const T* mask, const T* weight, const T* bias,
+    direct_kernel(ImplicitGemm gemm, DirectTiling tiling, const T* input, const T* mask, const T* weight, const T* bias,
                   bool relu, T* output) {
   extern __shared__ float4 tile[];
   __shared__ float biases[kMaxDirectRows];
-  const DirectBlock<T, kSize, kRows> block(gather, tiling, tile);
+  const DirectBlock<T, kSize, kRows> block(gemm, tiling, tile);
 
   uint32_t strip = threadIdx.x;
   uint32_t line = tiling.strips.split(strip);
   uint32_t image = tiling.height.split(line);
   const uint32_t row_tile = tiling.images.split(image);
   const uint32_t n = block.image + image, h = block.line + line, w = block.column + strip * kStrip;
-  const bool counts = row_tile < tiling.row_tiles && n < tiling.image_count && h < gather.out_height.divisor &&
-                      w < gather.out_width.divisor;
-  const uint32_t first_row = row_tile * kRows, rows = counts ? gather.rows - first_row : 0;
-  const uint32_t channel = block.group * gather.rows + first_row;
-  const bool has_bias = bias && threadIdx.x < gather.rows;
-  const T own_bias = has_bias ? bias[(block.group * gather.rows + threadIdx.x) * gather.bias_step] : T(0.0f);
+  const bool counts = row_tile < tiling.row_tiles && n < tiling.image_count && h < gemm.out_height.divisor &&
+                      w < gemm.out_width.divisor;
+  const uint32_t first_row = row_tile * kRows, rows = counts ? gemm.rows - first_row : 0;
+  const uint32_t channel = block.group * gemm.rows + first_row;
+  const bool has_bias = bias && threadIdx.x < gemm.rows;
+  const T own_bias = has_bias ? bias[(block.group * gemm.rows + threadIdx.x) * gemm.bias_step] : T(0.0f);
 
   float sums[kRows][kStrip] = {};
-  for (uint32_t first = 0; first < gather.in_channels; first += tiling.channels.divisor) {
-    const uint32_t channels = min(tiling.channels.divisor, gather.in_channels - first);
+  for (uint32_t first = 0; first < gemm.in_channels; first += tiling.channels.divisor) {
+    const uint32_t channels = min(tiling.channels.divisor, gemm.in_channels - first);
     if (first > 0) __syncthreads();
     typename DirectBlock<T, kSize, kRows>::WeightBatch batch;
     block.load_weights(batch, weight, 0, first, channels);  // in flight while the input is copied
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (mask) block.template stage_input<true, kDense>(input, mask, first, channels);
       else block.template stage_input<false, kDense>(input, mask, first, channels);
     };
-    if (gather.in.w == 1) stage_input.template operator()<true>();
+    if (gemm.in.w == 1) stage_input.template operator()<true>();
     else stage_input.template operator()<false>();
     block.store_weights(batch, 0);
     if (first == 0 && threadIdx.x < kMaxDirectRows) biases[threadIdx.x] = static_cast<float>(own_bias);
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(kThreads, 2)
                      block.weights + row_tile * kWeightStep<kRows>, channels);
   }
 
-  T* const to = output + n * gather.out.n + channel * gather.out.c + h * gather.out.h + w * gather.out.w;
+  T* const to = output + n * gemm.out.n + channel * gemm.out.c + h * gemm.out.h + w * gemm.out.w;
 #pragma unroll
   for (int row = 0; row < kRows; ++row) {
     if (row >= rows) break;
@@ -196,32 +196,37 @@ __global__ void __launch_bounds__(kThreads, 2)
       strip_results.value[i] = static_cast<T>(relu && sum < 0 ? 0.0f : sum);
     }
     if (tiling.whole_strips) {
-      *reinterpret_cast<Vec<T, kStrip>*>(to + row * gather.out.c) = strip_results;
+      *reinterpret_cast<Vec<T, kStrip>*>(to + row * gemm.out.c) = strip_results;
       continue;
     }
 #pragma unroll
     for (int i = 0; i < static_cast<int>(kStrip); ++i)
-      if (w + i < gather.out_width.divisor) to[row * gather.out.c + i * gather.out.w] = strip_results.value[i];
+      if (w + i < gemm.out_width.divisor) to[row * gemm.out.c + i * gemm.out.w] = strip_results.value[i];
   }
 }
 
 template <class T, int kSize, int kRows>
 void run(const ConvCall& call, const Launch& launch) {
   static_assert(kWeightStep<kRows> == sizeof(RowWeights<kRows>) / sizeof(float));
-  launch.with({call.plan.shared_bytes}, direct_kernel<T, kSize, kRows>, dim3(call.plan.blocks, call.groups()),
-              call.plan.threads, call.gather, call.plan.direct, call.in, call.mask, call.weight, call.bias,
-              call.problem.relu, call.out);
+  const auto& tiling = call.tiling<DirectTiling>();
+  launch.with({call.plan.shared_bytes}, direct_kernel<T, kSize, kRows>, dim3(tiling.blocks, call.groups()),
+              tiling.threads, call.gemm, tiling, call.in, call.mask, call.weight, call.bias, call.problem.relu,
+              call.out);
 }
-
-}  // namespace
 
 void direct(const ConvCall& call, const Launch& launch) {
   visit_narrow(call.problem.dtype, [&]<class T>() {
     visit_constant<8, 6, 4, 2, 1>(call.plan.tile.rows, [&]<int kRows>() {
-      if (call.gather.tap_width.divisor == 3) run<T, 3, kRows>(call, launch);
+      if (call.gemm.tap_width.divisor == 3) run<T, 3, kRows>(call, launch);
       else run<T, 5, kRows>(call, launch);
     });
   });
+}
+
+}  // namespace
+
+bool launch_direct(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
+  return launch_phases(operands.problem.is_wgrad() ? direct_wgrad : direct, plan, operands, workspace);
 }
 
 }  // namespace gradus::cuda_detail

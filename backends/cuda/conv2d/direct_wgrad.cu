@@ -45,7 +45,7 @@ struct Shape {
 };
 /// The argument of the kernel: the tiles and the convolution.
 struct DirectWgradArgs : DirectWgradTiling {
-  Gather g;
+  ImplicitGemm g;
 };
 constexpr uint32_t kNowhere = UINT32_MAX, kCut = 1;  // a window that does not exist; a flag: its quad is cut
 
@@ -268,10 +268,10 @@ __global__ void __launch_bounds__(S::kThreads, S::kSizes.blocks)
 }  // namespace
 
 void direct_wgrad(const ConvCall& call, const Launch& launch) {
-  const DirectWgradArgs args{call.plan.direct_wgrad, call.gather};
+  const DirectWgradArgs args{call.tiling<DirectWgradTiling>(), call.gemm};
   visit_narrow(call.problem.dtype, [&]<class T>() {
     static_assert(std::size(kDirectWgradSizes) == 10);
-    visit_constant<0, 1, 2, 3, 4, 5, 6, 7, 8, 9>(call.plan.shape, [&]<int kIndex>() {
+    visit_constant<0, 1, 2, 3, 4, 5, 6, 7, 8, 9>(args.sizes, [&]<int kIndex>() {
       using S = Shape<kIndex>;
       launch.with({call.plan.shared_bytes},
                   call.mask ? direct_wgrad_kernel<T, S, true> : direct_wgrad_kernel<T, S, false>,
@@ -279,6 +279,7 @@ void direct_wgrad(const ConvCall& call, const Launch& launch) {
                   call.mask, call.in, call.partial());
     });
   });
+  add_parts(call, launch, false);
 }
 
 }  // namespace gradus::cuda_detail

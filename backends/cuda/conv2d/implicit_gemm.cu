@@ -26,10 +26,10 @@ struct Steps {
 
 /// The part of the product that a block computes.
 template <class Tile>
-struct GatherBlock {
+struct GemmBlock {
   uint32_t group, split, first_step, end_step, first_row, first_position;
 
-  __device__ explicit GatherBlock(const Steps& steps)
+  __device__ explicit GemmBlock(const Steps& steps)
       : group(blockIdx.z / steps.splits), split(blockIdx.z % steps.splits), first_step(split * steps.per_split),
         end_step(min(first_step + steps.per_split, steps.count)), first_row(blockIdx.y * Tile::kRows),
         first_position(blockIdx.x * Tile::kColumns) {}
@@ -44,50 +44,50 @@ struct OutCoord {
 
 /// Dynamic shared memory of a block.
 template <class Tile, int kStages>
-struct GatherShared {
+struct GemmShared {
   typename Tile::Shared stages[kStages];  // left: weights (BM, BK), right: input (BN, BK)
   OutCoord coords[Tile::kColumns];        // (BN)
   float biases[Tile::kRows];              // (BM)
 
   template <class T>
-  __device__ void prepare(const Gather& gather, const GatherBlock<Tile>& block, const T* bias) {
+  __device__ void prepare(const ImplicitGemm& gemm, const GemmBlock<Tile>& block, const T* bias) {
     for (int i = threadIdx.x; i < Tile::kColumns; i += Tile::kThreads) {
       const uint32_t position = block.first_position + i;
       OutCoord coord{0, kOutside, kOutside, -1};
-      if (position < gather.positions) {
-        const Gather::Place at = gather.place_of(position);
-        const Tap corner = gather.corner_of(at);
-        coord = {static_cast<uint32_t>(at.outer * gather.in.n * sizeof(T)), corner.h, corner.w,
-                 static_cast<int>(gather.out_offset(at) * sizeof(T))};
+      if (position < gemm.positions) {
+        const ImplicitGemm::Place at = gemm.place_of(position);
+        const Tap corner = gemm.corner_of(at);
+        coord = {static_cast<uint32_t>(at.outer * gemm.in.n * sizeof(T)), corner.h, corner.w,
+                 static_cast<int>(gemm.out_offset(at) * sizeof(T))};
       }
       coords[i] = coord;
     }
     for (int i = threadIdx.x; i < Tile::kRows; i += Tile::kThreads) {
-      const uint32_t row = block.first_row + i, channel = block.group * gather.rows + row;
-      biases[i] = bias && row < gather.rows ? static_cast<float>(bias[channel * gather.bias_step]) : 0;
+      const uint32_t row = block.first_row + i, channel = block.group * gemm.rows + row;
+      biases[i] = bias && row < gemm.rows ? static_cast<float>(bias[channel * gemm.bias_step]) : 0;
     }
     __syncthreads();
   }
 
   /// Stores the sums of a split in partial (splits, groups, rows, positions) or, if it is null, relu(sum + bias).
   template <class Mma, class T>
-  __device__ void store_epilogue(const Gather& gather, const Steps& steps, const GatherBlock<Tile>& block,
+  __device__ void store_epilogue(const ImplicitGemm& gemm, const Steps& steps, const GemmBlock<Tile>& block,
                                  const Mma& mma, bool relu, T* output, float* partial) const {
     const uint32_t row_base = block.first_row + Tile::first_row();
     const OutCoord* const warp_coords = coords + Tile::first_column();
     if (partial) {
-      const int64_t line = static_cast<int64_t>(block.split * (gridDim.z / steps.splits) + block.group) * gather.rows;
-      float* const to = partial + (line + row_base) * gather.positions + block.first_position + Tile::first_column();
+      const int64_t line = static_cast<int64_t>(block.split * (gridDim.z / steps.splits) + block.group) * gemm.rows;
+      float* const to = partial + (line + row_base) * gemm.positions + block.first_position + Tile::first_column();
       mma.for_each([&](int row, int column, float sum) {
-        if (row_base + row < gather.rows && warp_coords[column].out >= 0) to[row * gather.positions + column] = sum;
+        if (row_base + row < gemm.rows && warp_coords[column].out >= 0) to[row * gemm.positions + column] = sum;
       });
       return;
     }
-    const auto channel = static_cast<int64_t>(block.group * gather.rows + row_base);
+    const auto channel = static_cast<int64_t>(block.group * gemm.rows + row_base);
     char* const to = reinterpret_cast<char*>(output) + channel * steps.out_c;
     mma.for_each([&](int row, int column, float sum) {
       const int at = warp_coords[column].out;
-      if (row_base + row >= gather.rows || at < 0) return;
+      if (row_base + row >= gemm.rows || at < 0) return;
       sum += biases[Tile::first_row() + row];
       if (relu && sum < 0.0f) sum = 0.0f;
       *reinterpret_cast<T*>(to + (at + row * steps.out_c)) = static_cast<T>(sum);
@@ -100,31 +100,31 @@ template <class T, class BlockTile>
 struct StepIterator {
   using Tile = BlockTile;
   using Element = T;
-  const Gather& gather;
+  const ImplicitGemm& gemm;
   const Steps& steps;
   const char* input;    // of the group
   const Vec16* packed;  // weights
   uint32_t chunk, r, s;
 
-  __device__ StepIterator(const Gather& gather, const Steps& steps, const GatherBlock<Tile>& block, const T* input,
+  __device__ StepIterator(const ImplicitGemm& gemm, const Steps& steps, const GemmBlock<Tile>& block, const T* input,
                           const Vec16* packed)
-      : gather(gather), steps(steps),
-        input(reinterpret_cast<const char*>(input + block.group * gather.in_channels * gather.in.c)),
+      : gemm(gemm), steps(steps),
+        input(reinterpret_cast<const char*>(input + block.group * gemm.in_channels * gemm.in.c)),
         packed(packed + ((static_cast<int64_t>(block.group) * steps.count + block.first_step) * steps.packed_rows +
                          block.first_row) *
                             kRowVecs),
         chunk(block.first_step % steps.chunks) {
-    const uint32_t tap = block.first_step / steps.chunks, width = gather.tap_width.divisor;
+    const uint32_t tap = block.first_step / steps.chunks, width = gemm.tap_width.divisor;
     r = tap / width, s = tap % width;
   }
-  __device__ int tap_h() const { return static_cast<int>(r) * gather.tap_step[0]; }
-  __device__ int tap_w() const { return static_cast<int>(s) * gather.tap_step[1]; }
+  __device__ int tap_h() const { return static_cast<int>(r) * gemm.tap_step[0]; }
+  __device__ int tap_w() const { return static_cast<int>(s) * gemm.tap_step[1]; }
   __device__ uint32_t first_channel() const { return chunk * kRowDepth<T>; }
   __device__ void advance() {
     packed += steps.packed_rows * kRowVecs;
     if (++chunk < steps.chunks) return;
     chunk = 0;
-    if (++s == gather.tap_width.divisor) s = 0, ++r;
+    if (++s == gemm.tap_width.divisor) s = 0, ++r;
   }
 };
 
@@ -152,7 +152,7 @@ struct RegisterLoader : StepIterator<T, Tile> {
   static __device__ int vec_of(int i) { return kVector ? static_cast<int>(threadIdx.x % kRowVecs) : i / kColumns; }
 
   __device__ void load_tile() {
-    const Gather& gather = this->gather;
+    const ImplicitGemm& gemm = this->gemm;
     const Steps& steps = this->steps;
 #pragma unroll
     for (int i = 0; i < kLeft; ++i)
@@ -165,13 +165,13 @@ struct RegisterLoader : StepIterator<T, Tile> {
     for (int i = 0; i < kColumns; ++i) {
       const OutCoord coord = coords[column_of(i)];
       const int h = coord.h + tap_h, w = coord.w + tap_w;
-      exists[i] = within(h, gather.in_height) && within(w, gather.in_width);
+      exists[i] = within(h, gemm.in_height) && within(w, gemm.in_width);
       offset[i] = coord.image + h * steps.in_h + w * steps.in_w + first_channel * steps.in_c;
     }
 #pragma unroll
     for (int i = 0; i < kRight; ++i) {
       const int channel = vec_of(i) * kSize, column = i % kColumns;
-      const bool inside = exists[column] && first_channel + channel < gather.in_channels;
+      const bool inside = exists[column] && first_channel + channel < gemm.in_channels;
       const char* from = whole(this->input + (offset[column] + channel * steps.in_c));
       if constexpr (kVector) {
         Vec16 loaded{};
@@ -232,7 +232,7 @@ struct AsyncLoader : StepIterator<float, Tile> {
 #pragma unroll
     for (int i = 0; i < kPixels; ++i) {
       const OutCoord& at = coords[i];
-      const bool inside = within(at.h + tap_h, this->gather.in_height) && within(at.w + tap_w, this->gather.in_width);
+      const bool inside = within(at.h + tap_h, this->gemm.in_height) && within(at.w + tap_w, this->gemm.in_width);
       const char* from = this->input + (inside ? at.image + offset : 0);
       auto* const to = reinterpret_cast<float*>(tile.right[column + 8 * i]) + channel;
 #pragma unroll
@@ -246,16 +246,16 @@ struct AsyncLoader : StepIterator<float, Tile> {
 
 template <class Loader, class Tile = typename Loader::Tile, class T = typename Loader::Element>
 __global__ void __launch_bounds__(Tile::kThreads, implicit_blocks(Loader::kMode, Tile::kThreads / 32))
-    implicit_gemm_kernel(Gather gather, Steps steps, const T* __restrict__ input, const Vec16* __restrict__ packed,
+    implicit_gemm_kernel(ImplicitGemm gemm, Steps steps, const T* __restrict__ input, const Vec16* __restrict__ packed,
                          const T* __restrict__ bias, bool relu, T* __restrict__ output, float* __restrict__ partial) {
   extern __shared__ Vec16 memory[];
-  auto& shared = *reinterpret_cast<GatherShared<Tile, Loader::Loop::kStages>*>(memory);
-  const GatherBlock<Tile> block(steps);
-  shared.prepare(gather, block, bias);
-  Loader loader({gather, steps, block, input, packed}, shared.coords);
+  auto& shared = *reinterpret_cast<GemmShared<Tile, Loader::Loop::kStages>*>(memory);
+  const GemmBlock<Tile> block(steps);
+  shared.prepare(gemm, block, bias);
+  Loader loader({gemm, steps, block, input, packed}, shared.coords);
   MmaTile<Loader::kMode, T> mma;
   Loader::Loop::template run<Tile>(shared.stages, block.end_step - block.first_step, loader, mma);
-  shared.store_epilogue(gather, steps, block, mma, relu, output, partial);
+  shared.store_epilogue(gemm, steps, block, mma, relu, output, partial);
 }
 
 /// packed[group][step][row][k] = the weight of channel chunk * kRowDepth + k at the step's tap, 0 beyond the last row
@@ -263,12 +263,12 @@ __global__ void __launch_bounds__(Tile::kThreads, implicit_blocks(Loader::kMode,
 /// the weights. `total` is the number of packed vectors.
 template <MathMode kMode, class T>
 __global__ void __launch_bounds__(kThreads)
-    pack_weights_kernel(Gather gather, Steps steps, Divisor chunks, Divisor rows, uint32_t total, const T* weight,
+    pack_weights_kernel(ImplicitGemm gemm, Steps steps, Divisor chunks, Divisor rows, uint32_t total, const T* weight,
                         Vec16* packed) {
   for (uint32_t i = thread_index(); i < total; i += thread_count()) {
     uint32_t tap = i, row, chunk;
-    uint32_t group = gather.taps.split(tap), vec = group;
-    if (gather.weight.n < gather.weight.c) {
+    uint32_t group = gemm.taps.split(tap), vec = group;
+    if (gemm.weight.n < gemm.weight.c) {
       row = group, vec = rows.split(row), chunk = vec / kRowVecs;
       group = chunks.split(chunk);
     } else {
@@ -276,60 +276,70 @@ __global__ void __launch_bounds__(kThreads)
       group = rows.split(row);
     }
     vec %= kRowVecs;
-    Gather::Place at = gather.place_of_tap(tap);
+    ImplicitGemm::Place at = gemm.place_of_tap(tap);
     T values[kVec16Size<T>];
 #pragma unroll
     for (int j = 0; j < kVec16Size<T>; ++j) {
       at.outer = chunk * kRowDepth<T> + vec * kVec16Size<T> + j;
-      const bool inside = row < gather.rows && at.outer < gather.in_channels;  // the last chunk may reach beyond
-      values[j] = inside ? weight[group * gather.weight_group + gather.weight_offset(row, at)] : T(0.0f);
+      const bool inside = row < gemm.rows && at.outer < gemm.in_channels;  // the last chunk may reach beyond
+      values[j] = inside ? weight[group * gemm.weight_group + gemm.weight_offset(row, at)] : T(0.0f);
     }
     const int64_t step = static_cast<int64_t>(group) * steps.count + tap * steps.chunks + chunk;
     packed[(step * steps.packed_rows + row) * kRowVecs + vec] = make_vec16<kMode, T>(values);
   }
 }
 
-/// Packs the weights and multiplies. With split-K, add_parts() has to add the parts in the workspace.
+/// Packs the weights and multiplies. With split-K, adds the parts in the workspace.
 template <class Loader>
 void run(const ConvCall& call, const Launch& launch) {
   using T = typename Loader::Element;
   using Tile = typename Loader::Tile;
-  const Gather& gather = call.gather;
+  const ImplicitGemm& gemm = call.gemm;
   const auto bytes = [](int64_t stride) { return u32(stride * static_cast<int64_t>(sizeof(T))); };
-  const uint32_t row_tiles = u32(ceil_div(gather.rows, Tile::kRows));
-  const uint32_t chunks = u32(ceil_div(gather.in_channels, kRowDepth<T>)), splits = call.phase.split_k;
+  const uint32_t row_tiles = u32(ceil_div(gemm.rows, Tile::kRows));
+  const uint32_t chunks = u32(ceil_div(gemm.in_channels, kRowDepth<T>)), splits = call.phase.split_k;
   const Steps steps{.chunks = chunks,
-                    .count = chunks * (gather.depth / gather.in_channels),
+                    .count = chunks * (gemm.depth / gemm.in_channels),
                     .packed_rows = row_tiles * Tile::kRows,
                     .splits = splits,
                     .per_split = call.phase.per_split,
-                    .in_h = bytes(gather.in.h),
-                    .in_w = bytes(gather.in.w),
-                    .in_c = bytes(gather.in.c),
-                    .out_c = bytes(gather.out.c)};
+                    .in_h = bytes(gemm.in.h),
+                    .in_w = bytes(gemm.in.w),
+                    .in_c = bytes(gemm.in.c),
+                    .out_c = bytes(gemm.out.c)};
   const uint32_t vecs = call.groups() * steps.count * steps.packed_rows * kRowVecs;
   const Address packed{call.workspace}, partial{splits > 1 ? call.workspace + call.plan.partial_offset : nullptr};
   if (vecs > 0)
-    launch(pack_weights_kernel<Loader::kMode, T>, launch.blocks(vecs, kThreads), kThreads, gather, steps,
-           Divisor(chunks), Divisor(steps.packed_rows), vecs, call.weight, packed);
-  launch.with({sizeof(GatherShared<Tile, Loader::Loop::kStages>)}, implicit_gemm_kernel<Loader>,
-              dim3(u32(ceil_div(gather.positions, Tile::kColumns)), row_tiles, call.groups() * splits), Tile::kThreads,
-              gather, steps, call.in, packed, call.bias, call.problem.relu, call.out, partial);
+    launch(pack_weights_kernel<Loader::kMode, T>, launch.blocks(vecs, kThreads), kThreads, gemm, steps, Divisor(chunks),
+           Divisor(steps.packed_rows), vecs, call.weight, packed);
+  launch.with({sizeof(GemmShared<Tile, Loader::Loop::kStages>)}, implicit_gemm_kernel<Loader>,
+              dim3(u32(ceil_div(gemm.positions, Tile::kColumns)), row_tiles, call.groups() * splits), Tile::kThreads,
+              gemm, steps, call.in, packed, call.bias, call.problem.relu, call.out, partial);
+  if (splits > 1) add_parts(call, launch, true);
+}
+
+void implicit_gemm_async(const ConvCall& call, const Launch& launch) {
+  visit_tiles<BlockTile<1, 3>, BlockTile<2, 1>, BlockTile<4, 1>>(
+      call.plan.tile, [&]<class Tile>() { run<AsyncLoader<Tile>>(call, launch); });
+}
+
+void implicit_gemm(const ConvCall& call, const Launch& launch) {
+  visit_math_mode(call.problem.dtype, call.plan.math_mode, [&]<MathMode kMode, class T>() {
+    visit_tiles<BlockTile<1, 4>, BlockTile<2, 2>>(call.plan.tile, [&]<class Tile>() {
+      if (call.tiling<ImplicitGemmTiling>().vectorized) run<RegisterLoader<kMode, T, Tile, true>>(call, launch);
+      else run<RegisterLoader<kMode, T, Tile, false>>(call, launch);
+    });
+  });
 }
 
 }  // namespace
 
-void implicit_gemm(const ConvCall& call, const Launch& launch) {
-  const ConvPlan& plan = call.plan;
-  if (plan.algorithm == ConvAlgorithm::implicit_gemm_async)
-    return visit_tiles<BlockTile<1, 3>, BlockTile<2, 1>, BlockTile<4, 1>>(
-        plan.tile, [&]<class Tile>() { run<AsyncLoader<Tile>>(call, launch); });
-  visit_math_mode(call.problem.dtype, plan.math_mode, [&]<MathMode kMode, class T>() {
-    visit_tiles<BlockTile<1, 4>, BlockTile<2, 2>>(plan.tile, [&]<class Tile>() {
-      if (plan.vectorized) run<RegisterLoader<kMode, T, Tile, true>>(call, launch);
-      else run<RegisterLoader<kMode, T, Tile, false>>(call, launch);
-    });
-  });
+bool launch_implicit_gemm(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
+  return launch_phases(operands.problem.is_wgrad() ? implicit_gemm_wgrad : implicit_gemm, plan, operands, workspace);
+}
+bool launch_implicit_gemm_async(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
+  return launch_phases(operands.problem.is_wgrad() ? implicit_gemm_async_wgrad : implicit_gemm_async, plan, operands,
+                       workspace);
 }
 
 }  // namespace gradus::cuda_detail

@@ -73,30 +73,31 @@ __device__ void multiply(uint32_t begin, uint32_t end, const Prepare& prepare, c
 
 template <class T, class Tile>
 __global__ void __launch_bounds__(kThreads)
-    implicit_gemm_generic_kernel(Gather gather, const T* input, const T* weight, const T* bias, bool relu, T* output) {
+    implicit_gemm_generic_kernel(ImplicitGemm gemm, const T* input, const T* weight, const T* bias, bool relu,
+                                 T* output) {
   using C = compute_t<T>;
   constexpr uint32_t kDepth = Tile::kDepth;
   __shared__ Tap taps[2 * kDepth];  // of the current step and the next
   const uint32_t group = blockIdx.z, first_row = blockIdx.y * Tile::kRows, first_position = blockIdx.x * Tile::kColumns;
-  weight += group * gather.weight_group;
-  input += group * gather.in_channels * gather.in.c;
-  const Tap position = gather.position_at(first_position + threadIdx.x % Tile::kColumns, gather.positions);
+  weight += group * gemm.weight_group;
+  input += group * gemm.in_channels * gemm.in.c;
+  const Tap position = gemm.position_at(first_position + threadIdx.x % Tile::kColumns, gemm.positions);
   multiply<Tile, true, C>(
-      0, gather.depth,
+      0, gemm.depth,
       [&](uint32_t depth) {
-        if (threadIdx.x < kDepth) taps[depth % (2 * kDepth) + threadIdx.x] = gather.tap_at(depth + threadIdx.x);
+        if (threadIdx.x < kDepth) taps[depth % (2 * kDepth) + threadIdx.x] = gemm.tap_at(depth + threadIdx.x);
       },
-      [&](uint32_t depth, int row) { return gather.weight_at(weight, first_row + row, depth); },
-      [&](uint32_t depth, int) { return gather.input_at(input, position, taps[depth % (2 * kDepth)]); },
+      [&](uint32_t depth, int row) { return gemm.weight_at(weight, first_row + row, depth); },
+      [&](uint32_t depth, int) { return gemm.input_at(input, position, taps[depth % (2 * kDepth)]); },
       [&](uint32_t row, uint32_t column, C sum) {
         row += first_row, column += first_position;
-        if (row < gather.rows && column < gather.positions) gather.store(output, bias, relu, group, row, column, sum);
+        if (row < gemm.rows && column < gemm.positions) gemm.store(output, bias, relu, group, row, column, sum);
       });
 }
 
 template <class T, class Tile>
 __global__ void __launch_bounds__(kThreads)
-    implicit_gemm_generic_wgrad_kernel(Gather g, const T* dy, const T* x, compute_t<T>* partial) {
+    implicit_gemm_generic_wgrad_kernel(ImplicitGemm g, const T* dy, const T* x, compute_t<T>* partial) {
   using C = compute_t<T>;
   __shared__ Tap columns[Tile::kColumns];
   const uint32_t group = blockIdx.y, split = blockIdx.z, row_tiles = ceil_div(g.rows, Tile::kRows);
@@ -125,23 +126,29 @@ void visit_generic(const ConvCall& call, F&& f) {
   });
 }
 
-}  // namespace
-
 void implicit_gemm_generic(const ConvCall& call, const Launch& launch) {
-  const Gather& gather = call.gather;
+  const ImplicitGemm& gemm = call.gemm;
   visit_generic(call, [&]<class T, class Tile>() {
     launch(implicit_gemm_generic_kernel<T, Tile>,
-           dim3(ceil_div(gather.positions, Tile::kColumns), ceil_div(gather.rows, Tile::kRows), call.groups()),
-           kThreads, gather, call.in, call.weight, call.bias, call.problem.relu, call.out);
+           dim3(ceil_div(gemm.positions, Tile::kColumns), ceil_div(gemm.rows, Tile::kRows), call.groups()), kThreads,
+           gemm, call.in, call.weight, call.bias, call.problem.relu, call.out);
   });
 }
 
 void implicit_gemm_generic_wgrad(const ConvCall& call, const Launch& launch) {
   visit_generic(call, [&]<class T, class Tile>() {
     launch(implicit_gemm_generic_wgrad_kernel<T, Tile>,
-           dim3(call.tiles(call.gather.columns), call.groups(), call.phase.split_k), kThreads, call.gather, call.out,
+           dim3(call.tiles(call.gemm.columns), call.groups(), call.phase.split_k), kThreads, call.gemm, call.out,
            call.in, call.partial());
   });
+  add_parts(call, launch, false);
+}
+
+}  // namespace
+
+bool launch_implicit_gemm_generic(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
+  return launch_phases(operands.problem.is_wgrad() ? implicit_gemm_generic_wgrad : implicit_gemm_generic, plan,
+                       operands, workspace);
 }
 
 }  // namespace gradus::cuda_detail

@@ -14,13 +14,14 @@ namespace {
 
 /// What a block computes: a tile of filters x columns, summed over the pixels of its split.
 struct WgradBlock {
-  const Gather& g;
+  const ImplicitGemm& g;
   const Divisor &channels, &image;  // channels of a group; pixels of an image
   uint32_t group = blockIdx.y, split = blockIdx.z;
   uint32_t first_row, first_column;
   uint32_t begin = split * g.per_split, end = min(begin + g.per_split, g.positions);
 
-  __device__ WgradBlock(const Gather& g, const Divisor& channels, const Divisor& image, uint32_t rows, uint32_t columns)
+  __device__ WgradBlock(const ImplicitGemm& g, const Divisor& channels, const Divisor& image, uint32_t rows,
+                        uint32_t columns)
       : g(g), channels(channels), image(image) {
     const uint32_t row_tiles = ceil_div(g.rows, rows);
     first_row = blockIdx.x % row_tiles * rows, first_column = blockIdx.x / row_tiles * columns;
@@ -126,7 +127,7 @@ struct RegisterLoader {
       : block(block), shared(shared), gradients(block.gradients(dy)), images(block.images(x)), next(block.begin),
         row_step(static_cast<uint32_t>(block.g.out.c * static_cast<int64_t>(sizeof(T)))),
         rows(block.g.rows - block.first_row) {
-    const Gather& g = block.g;
+    const ImplicitGemm& g = block.g;
     before = -(g.origin[0] * g.in.h + g.origin[1] * g.in.w) * static_cast<int64_t>(sizeof(T));
     images -= before;
     for (int i = threadIdx.x; i < kColumns; i += Tile::kThreads) shared.columns[i] = column_at(block.first_column + i);
@@ -134,7 +135,7 @@ struct RegisterLoader {
     __syncthreads();
   }
   __device__ ColumnCoord column_at(uint32_t column) const {
-    const Gather& g = block.g;
+    const ImplicitGemm& g = block.g;
     if (column >= g.depth) return {0, 0};
     uint32_t c = column, s = block.channels.split(c);
     const uint32_t tap = s, r = g.tap_width.split(s);
@@ -142,9 +143,9 @@ struct RegisterLoader {
             uint32_t{1} << tap};
   }
   __device__ PixelCoord pixel_at(uint32_t position) const {
-    const Gather& g = block.g;
+    const ImplicitGemm& g = block.g;
     if (position >= block.end) return {kNowhere, 0, 0};
-    const Gather::Place place = g.place_of(position);
+    const ImplicitGemm::Place place = g.place_of(position);
     const Tap at = g.corner_of(place);
     const int width = static_cast<int>(g.tap_width.divisor), count = static_cast<int>(g.taps.divisor);
     uint32_t inside = 0, taps = 0;  // bits of one row of taps, and of all taps
@@ -232,7 +233,7 @@ struct AsyncLoader {
 
   __device__ AsyncLoader(const WgradBlock& block, Shared&, const float* dy, const float* x)
       : block(block), next(block.begin), rows(block.g.rows - block.first_row) {
-    const Gather& g = block.g;
+    const ImplicitGemm& g = block.g;
     uint32_t channel = block.first_column + warp * kWarpShare;
     exists = channel < g.depth;
     uint32_t s = block.channels.split(channel);
@@ -250,9 +251,9 @@ struct AsyncLoader {
     next += kDepth;
   }
   __device__ void load_images(TileRow* to) const {
-    const Gather& g = block.g;
+    const ImplicitGemm& g = block.g;
     const bool counts = exists && next + pixel < block.end;
-    const Gather::Place at = g.place_of(next + pixel);
+    const ImplicitGemm::Place at = g.place_of(next + pixel);
     const int h = static_cast<int>(at.h) * g.step[0] + tap_h, w = static_cast<int>(at.w) * g.step[1] + tap_w;
     const bool inside = counts && within(h, g.in_height) && within(w, g.in_width);
     const int offset = static_cast<int>(at.outer) * static_cast<int>(g.in.n) + h * static_cast<int>(g.in.h) +
@@ -266,7 +267,7 @@ struct AsyncLoader {
     }
   }
   __device__ void load_gradients(TileRow* to) const {
-    const Gather& g = block.g;
+    const ImplicitGemm& g = block.g;
     uint32_t at = next + vec * kVec16Size<float>;
     const bool counts = at < block.end;
     const uint32_t n = block.image.split(at);
@@ -305,7 +306,7 @@ struct WgradShared {
 
 template <class Loader, class Tile = typename Loader::Tile, class T = typename Loader::Element>
 __global__ void __launch_bounds__(Tile::kThreads, Loader::kBlocks)
-    implicit_gemm_wgrad_kernel(Gather g, Divisor channels, Divisor image, const T* __restrict__ dy,
+    implicit_gemm_wgrad_kernel(ImplicitGemm g, Divisor channels, Divisor image, const T* __restrict__ dy,
                                const T* __restrict__ x, float* __restrict__ partial) {
   extern __shared__ Vec16 memory[];
   auto& shared = *reinterpret_cast<WgradShared<Loader>*>(memory);
@@ -327,23 +328,26 @@ __global__ void __launch_bounds__(Tile::kThreads, Loader::kBlocks)
 
 template <class Loader>
 void run(const ConvCall& call, const Launch& launch) {
-  const Gather& g = call.gather;
+  const ImplicitGemm& g = call.gemm;
   launch.with({sizeof(WgradShared<Loader>)}, implicit_gemm_wgrad_kernel<Loader>,
               dim3(call.tiles(g.depth), call.groups(), call.phase.split_k), Loader::Tile::kThreads, g,
               Divisor(g.in_channels), Divisor(int64_t{g.out_height.divisor} * g.out_width.divisor), call.out, call.in,
               call.partial());
+  add_parts(call, launch, true);
 }
 
 }  // namespace
 
+void implicit_gemm_async_wgrad(const ConvCall& call, const Launch& launch) {
+  const auto [rows, columns] = call.plan.tile;  // which are exchanged in shared memory
+  visit_tiles<BlockTile<3, 2>, BlockTile<3, 1>>({columns, rows},
+                                                [&]<class Tile>() { run<AsyncLoader<Tile>>(call, launch); });
+}
+
 void implicit_gemm_wgrad(const ConvCall& call, const Launch& launch) {
-  const auto [rows, columns] = call.plan.tile;
-  if (call.plan.algorithm == ConvAlgorithm::implicit_gemm_async)  // rows and columns of the tile are exchanged
-    return visit_tiles<BlockTile<3, 2>, BlockTile<3, 1>>({columns, rows},
-                                                         [&]<class Tile>() { run<AsyncLoader<Tile>>(call, launch); });
   visit_math_mode(call.problem.dtype, call.plan.math_mode, [&]<MathMode kMode, class T>() {
     visit_tiles<BlockTile<1, 5>, BlockTile<2, 3>>(call.plan.tile, [&]<class Tile>() {
-      if (call.plan.vectorized) run<RegisterLoader<kMode, T, Tile, true>>(call, launch);
+      if (call.tiling<ImplicitGemmTiling>().vectorized) run<RegisterLoader<kMode, T, Tile, true>>(call, launch);
       else run<RegisterLoader<kMode, T, Tile, false>>(call, launch);
     });
   });

@@ -16,8 +16,8 @@ namespace {
 // neighbouring threads read neighbours in the parts.
 template <class T, uint32_t kLanes, bool kOfWeight>
 __global__ void __launch_bounds__(kThreads)
-    split_k_reduce_kernel(Gather g, const compute_t<T>* partial, uint32_t splits, uint32_t results, Divisor columns,
-                          Divisor channels, bool channels_innermost, bool relu, T* to, T* bias) {
+    split_k_reduce_kernel(ImplicitGemm g, const compute_t<T>* partial, uint32_t splits, uint32_t results,
+                          Divisor columns, Divisor channels, bool channels_innermost, bool relu, T* to, T* bias) {
   using C = compute_t<T>;
   constexpr uint32_t kOutputs = kThreads / kLanes, kBatch = 8;
   __shared__ C shared[kLanes][kOutputs];
@@ -64,20 +64,17 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void add_parts(const ConvCall& call, const Launch& launch) {
-  const Gather& g = call.gather;
+void add_parts(const ConvCall& call, const Launch& launch, bool channels_innermost) {
+  const ImplicitGemm& g = call.gemm;
   const ConvPlan& plan = call.plan;
   const bool of_weight = call.problem.pass == ConvPass::backward_weight;
-  const bool tap_by_tap = plan.algorithm == ConvAlgorithm::implicit_gemm_async ||
-                          plan.algorithm == ConvAlgorithm::implicit_gemm ||
-                          plan.algorithm == ConvAlgorithm::wgmma_im2col;
   const uint32_t columns = of_weight ? g.columns : g.positions, lines = call.groups() * g.rows;
   const uint32_t parts = call.phase.split_k, results = lines * columns;
   const Address partial{call.workspace + plan.partial_offset};
   visit_floating(call.problem.dtype, [&]<class T>() {
     const auto sum = [&]<int kLanes, bool kOfWeight>() {
       launch(split_k_reduce_kernel<T, kLanes, kOfWeight>, ceil_div(results, kThreads / kLanes), kThreads, g, partial,
-             parts, results, Divisor(columns), Divisor(g.in_channels), tap_by_tap, call.problem.relu,
+             parts, results, Divisor(columns), Divisor(g.in_channels), channels_innermost, call.problem.relu,
              kOfWeight ? call.weight : call.out, call.bias);
     };
     if (!of_weight) return sum.template operator()<1, false>();

@@ -14,8 +14,9 @@
 // Pipeline: a ring of slots; the barrier `full` opens when a step is loaded, `empty` when it has been multiplied.
 // Deterministic: the sums of a cluster are added in the order of its blocks, and parts by split_k.cu.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
-#include <gradus/backends/cuda/conv2d/wgmma_tile.cuh>
 #include <gradus/backends/cuda/device/cluster.cuh>
+#include <gradus/backends/cuda/device/tma.cuh>
+#include <gradus/backends/cuda/device/wgmma.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -67,8 +68,8 @@ struct Im2colWork {
   }
   /// Starts the copy of 64 channels, from `channel` on, of what tap (r, s) of the phase reads for the positions from
   /// `at` on.
-  __device__ void load_gathered(uint32_t to, const CUtensorMap& map, const Mbarrier& full, int channel,
-                                const Position& at, int r, int s) const {
+  __device__ void load_im2col(uint32_t to, const CUtensorMap& map, const Mbarrier& full, int channel,
+                              const Position& at, int r, int s) const {
     tma_load_im2col(to, map, full, channel, tiling.lower[1] + at.j * tiling.stride[1],
                     tiling.lower[0] + at.i * tiling.stride[0], at.image, w.origin + s * w.step, h.origin + r * h.step);
   }
@@ -113,7 +114,7 @@ __device__ void load_steps(const Im2colWork<kPass>& work, const CUtensorMap& row
         tma_load(ring.address() + i * kBoxBytes, rows, full, first_row + i * kIm2colBox, position, 0, 0);
 #pragma unroll
       for (int i = 0; i < kBoxes; ++i)
-        work.load_gathered(ring.address() + kRowBytesOfSlot + i * kBoxBytes, columns, full, channel[i], at, r[i], s[i]);
+        work.load_im2col(ring.address() + kRowBytesOfSlot + i * kBoxBytes, columns, full, channel[i], at, r[i], s[i]);
     }
   } else {
     const auto at = work.position(first_row);
@@ -123,7 +124,7 @@ __device__ void load_steps(const Im2colWork<kPass>& work, const CUtensorMap& row
       Mbarrier& full = wait_for_slot();
       const uint32_t b = ring.address() + kRowBytesOfSlot;
       const int channel = chunk * kIm2colBox;
-      work.load_gathered(ring.address(), rows, full, channel, at, r, s);
+      work.load_im2col(ring.address(), rows, full, channel, at, r, s);
       const int rs = (work.h.first + r * work.h.period) * tiling.taps_w + work.w.first + s * work.w.period;
       if constexpr (kPass == ConvPass::forward) {
         tma_load(b, columns, full, channel, column, rs, 0);
@@ -271,7 +272,7 @@ __global__ void __launch_bounds__(kIm2colThreads, 2)
 template <class T, ConvPass kPass, int kColumns>
 void launch_im2col(const ConvCall& call, const Launch& launch) {
   const ConvProblem& p = call.problem;
-  const Im2colTiling& tiling = call.plan.im2col;
+  const auto& tiling = call.tiling<Im2colTiling>();
   constexpr bool kOfWeight = kPass == ConvPass::backward_weight;
   const Shape &in = p.in().shape, &out = p.out().shape, &filters = p.w.shape;
   const auto size = [](int64_t n) { return static_cast<cuuint64_t>(n); };
@@ -280,7 +281,7 @@ void launch_im2col(const ConvCall& call, const Launch& launch) {
     upper[i] = (static_cast<int>((i == 0 ? tiling.height : tiling.width).divisor) - 1) * tiling.stride[i] + 1 -
                static_cast<int>(in[2 + i]) + tiling.lower[i];
   const cuuint64_t channels = size(in[1]), width = size(in[3]), height = size(in[2]);
-  const CUtensorMap gathered =
+  const CUtensorMap im2col =
       im2col_map(call.in.data, p.dtype, {channels, width, height, size(in[0])},
                  {2 * channels, 2 * channels * width, 2 * channels * width * height},
                  {tiling.lower[1], tiling.lower[0]}, {upper[1], upper[0]},
@@ -295,7 +296,7 @@ void launch_im2col(const ConvCall& call, const Launch& launch) {
   const Im2colResult<T> result = {.to = kOfWeight ? call.weight : call.out,
                                   .partial = parts ? static_cast<float*>(call.partial()) : nullptr,
                                   .bias = kOfWeight ? nullptr : static_cast<const T*>(call.bias),
-                                  .bias_step = call.gather.bias_step,
+                                  .bias_step = call.gemm.bias_step,
                                   .relu = p.relu,
                                   .rows = static_cast<int>(kOfWeight ? filters[0] : tiling.positions),
                                   .channels = static_cast<int>(kOfWeight ? filters[1] : out[1]),
@@ -304,10 +305,9 @@ void launch_im2col(const ConvCall& call, const Launch& launch) {
                                   .width = static_cast<int>(out[3])};
   launch.with({call.plan.shared_bytes, tiling.cluster, true}, wgmma_im2col_kernel<T, kPass, kColumns>,
               dim3(tiling.row_tiles * tiling.cluster, tiling.column_tiles, tiling.z), kIm2colThreads,
-              kOfWeight ? dense : gathered, kOfWeight ? gathered : dense, tiling, result);
+              kOfWeight ? dense : im2col, kOfWeight ? im2col : dense, tiling, result);
+  if (parts) add_parts(call, launch, true);
 }
-
-}  // namespace
 
 void wgmma_im2col(const ConvCall& call, const Launch& launch) {
   visit_half(call.problem.dtype, [&]<class T>() {
@@ -321,6 +321,12 @@ void wgmma_im2col(const ConvCall& call, const Launch& launch) {
       default: return with.template operator()<ConvPass::backward_weight>();
     }
   });
+}
+
+}  // namespace
+
+bool launch_wgmma_im2col(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
+  return launch_phases(wgmma_im2col, plan, operands, workspace);
 }
 
 }  // namespace gradus::cuda_detail

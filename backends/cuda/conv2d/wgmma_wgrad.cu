@@ -2,7 +2,7 @@
 //   dw[k,r,s,c] = sum over n,p,q of dy[n,p,q,k] x[n, p + r - 1, q + s - 1, c];  dbias[k] = sum of dy;  NHWC.
 // With a mask, dy counts only where mask > 0. It is masked in shared memory, and the masked dy can be stored for dgrad,
 // even in the place of dy: blocks with other channels that read it from there mask it again, which changes nothing.
-// Tile: whole rows, as in wgmma_gather.cu: (pixels, C) of x with the row above and the row below, and (pixels, K) of
+// Tile: whole rows, as in wgmma_fprop.cu: (pixels, C) of x with the row above and the row below, and (pixels, K) of
 // dy, both with W + 1 pixels a row, of which the last one of dy is zero. Pixels are the depth of the product, so wgmma
 // reads both operands transposed. The columns of the product are the 3 taps of a row times the channels: three
 // matrices, each of which begins a pixel after the previous one. An infinity in x at an end of a row, or in dy at an
@@ -16,7 +16,8 @@
 // has been multiplied.
 // Deterministic: a second kernel adds the splits in order. Their parts have the layout of the threads' registers.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
-#include <gradus/backends/cuda/conv2d/wgmma_tile.cuh>
+#include <gradus/backends/cuda/device/tma.cuh>
+#include <gradus/backends/cuda/device/wgmma.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -296,7 +297,7 @@ __global__ void __launch_bounds__(kReduceLanes* kReduceVecs)
 template <class T, int kChannels, int kFilterBytes, int kTapRows>
 void launch_wgrad(const ConvCall& call, const Launch& launch) {
   const ConvProblem& problem = call.problem;
-  const WgmmaTiling& tiling = call.plan.wgmma;
+  const auto& tiling = call.tiling<WgmmaTiling>();
   const auto K = static_cast<int>(problem.w.shape[0]), C = static_cast<int>(problem.w.shape[1]);
   const auto map_of_dy = [&](const Address& data) {
     return image_map(data ? data.data : call.out.data, problem.dtype, problem.y.shape, kFilterBytes / 2, tiling.pitch,
@@ -316,14 +317,14 @@ void launch_wgrad(const ConvCall& call, const Launch& launch) {
   launch.with({.early = true}, wgmma_reduce_kernel<T, kChannels, kFilterBytes / 2>,
               ceil_div(parts.of_split, kReduceVecs), kReduceLanes * kReduceVecs, parts, partial,
               static_cast<int>(splits), Strides4(problem.w.strides), K, C, static_cast<T*>(call.weight),
-              static_cast<T*>(call.bias), call.gather.bias_step);
+              static_cast<T*>(call.bias), call.gemm.bias_step);
 }
 
 }  // namespace
 
 void wgmma_wgrad(const ConvCall& call, const Launch& launch) {
   visit_half(call.problem.dtype, [&]<class T>() {
-    const bool narrow = call.plan.wgmma.line_bytes == 64;
+    const bool narrow = call.tiling<WgmmaTiling>().line_bytes == 64;
     if (call.plan.tile.rows == 32)
       narrow ? launch_wgrad<T, 32, 64, 3>(call, launch) : launch_wgrad<T, 64, 64, 3>(call, launch);
     else if (call.plan.tile.columns == 3 * 64) launch_wgrad<T, 64, 128, 1>(call, launch);

@@ -7,7 +7,7 @@
 
 #include <gradus/backends/cuda/runtime/check.h>
 #include <gradus/core/array/dtype.h>
-#include <gradus/backends/cuda/device/mbarrier.cuh>
+#include <gradus/backends/cuda/device/cluster.cuh>
 
 namespace gradus::cuda_detail {
 
@@ -39,6 +39,16 @@ inline CUtensorMap tensor_map(const void* data, DType dtype, const cuuint64_t (&
                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   GRADUS_CHECK(result == CUDA_SUCCESS, Error, "cuTensorMapEncodeTiled failed with ", static_cast<int>(result));
   return map;
+}
+/// Describes an image (N, C, H, W) with channels innermost to TMA, in boxes of `rows` rows of `pitch` pixels of
+/// `channels` channels.
+inline CUtensorMap image_map(const void* data, DType dtype, const Shape& shape, cuuint32_t channels, int pitch,
+                             int rows) {
+  const auto N = static_cast<cuuint64_t>(shape[0]), C = static_cast<cuuint64_t>(shape[1]);
+  const cuuint64_t pixel = size_of(dtype) * C;
+  const auto H = static_cast<cuuint64_t>(shape[2]), W = static_cast<cuuint64_t>(shape[3]);
+  return tensor_map(data, dtype, {C, W, H, N}, {pixel, pixel * W, pixel * W * H},
+                    {channels, static_cast<cuuint32_t>(pitch), static_cast<cuuint32_t>(rows), 1});
 }
 /// Describes an image (C, W, H, N) and boxes of 64 channels of `pixels` positions to TMA. The positions are every
 /// `stride`-th pixel from `lower` to the image's size + `upper`, first along w, then h, then n; a box continues in the

@@ -67,4 +67,30 @@ GRADUS_WGMMA(192, GRADUS_REGISTERS_96, 96, 97, 98, 99, 100, 101, GRADUS_SUMS_4(0
              GRADUS_SUMS_4(12), GRADUS_SUMS_4(16), GRADUS_SUMS_4(20))
 // clang-format on
 
+// ---- for the epilogues ----
+
+__device__ inline void store_shared(uint32_t to, const uint4& v) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+
+/// Transposes an 8 x 8 matrix of half types, of which lane l holds two neighbours of row l / 4.
+__device__ inline uint32_t transpose_matrix(uint32_t word) {
+  uint32_t result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(word));
+  return result;
+}
+/// Transposes a 4 x 4 block of words over four lanes: lane i holds column i before and row i afterwards.
+__device__ inline void transpose_quad(uint32_t (&words)[4]) {
+#pragma unroll
+  for (int step = 1; step <= 2; step *= 2) {
+    const bool upper = threadIdx.x & step;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i & step) continue;
+      const uint32_t got = __shfl_xor_sync(~0u, upper ? words[i] : words[i + step], step);
+      (upper ? words[i] : words[i + step]) = got;
+    }
+  }
+}
+
 }  // namespace gradus::cuda_detail

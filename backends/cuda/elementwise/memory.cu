@@ -1,6 +1,5 @@
 // fill: y = value; copy: y = x, converted to the type of y; arange: y[i] = start + i step.
 // Layout, grid, block and order: device/map.cuh.
-#include <gradus/backends/cuda/cuda.h>
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/formulas/scalar_math.h>
 #include <gradus/core/runtime/observer.h>
@@ -32,8 +31,6 @@ struct Progression {
 };
 
 }  // namespace
-
-std::unique_ptr<Backend> make_cuda_backend() { return std::make_unique<CudaBackend>(); }
 
 void CudaBackend::fill(const MutableView& y, const Scalar& value) {
   EventScope event("fill", "cuda", "map", {});

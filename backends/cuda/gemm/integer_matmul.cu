@@ -1,7 +1,7 @@
 // Matrix products of integers: y[…, m, n] = sum over k of a[…, m, k] b[…, k, n], or y += that sum, in int64.
 // Layout: any strides.  Grid: x = blocks of a grid-stride loop over y (for_each).  Block: 256 threads; a thread
 // computes an element of y a step, in a loop over K.  Deterministic: integer arithmetic modulo 2^64 is exact.
-#include <gradus/backends/cuda/gemm/gemm.h>
+#include <gradus/backends/cuda/gemm/select.h>
 #include <gradus/core/formulas/scalar_math.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/launch.cuh>

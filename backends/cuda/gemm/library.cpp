@@ -7,7 +7,7 @@
 #include <mutex>
 #include <optional>
 
-#include <gradus/backends/cuda/gemm/gemm.h>
+#include <gradus/backends/cuda/gemm/select.h>
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/core/runtime/recorded_memory.h>

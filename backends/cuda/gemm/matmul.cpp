@@ -1,7 +1,7 @@
 // y = a b, y += a b and y = x wᵀ + bias: asks select_gemm() for a plan (select.h), copies operands where the plan needs
 // it, and runs the kernel or library that it names.
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/backends/cuda/gemm/gemm.h>
+#include <gradus/backends/cuda/gemm/select.h>
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
 #include <gradus/core/runtime/cuda.h>
 

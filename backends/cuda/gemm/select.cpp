@@ -1,5 +1,5 @@
 // select_gemm() chooses the kernel or library for a matrix product, and plans it.
-#include <gradus/backends/cuda/gemm/gemm.h>
+#include <gradus/backends/cuda/gemm/select.h>
 
 #include <gradus/backends/cuda/device/divisor.h>
 

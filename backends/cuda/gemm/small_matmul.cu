@@ -13,7 +13,7 @@
 // Deterministic: all sums are added in an order that depends only on the plan.
 #include <cooperative_groups.h>
 
-#include <gradus/backends/cuda/gemm/gemm.h>
+#include <gradus/backends/cuda/gemm/select.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/vec.cuh>
 #include <gradus/backends/cuda/device/warp.cuh>

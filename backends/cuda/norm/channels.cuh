@@ -1,5 +1,4 @@
-// Batch norm and its gradients: the kernels of normalize_channels.cu and normalize_channels_backward.cu, whose Op says
-// what is summed and what is stored.
+// Batch norm and its gradients: the kernels of normalize_channels.cu, whose Op says what is summed and what is stored.
 // Layout: images (N, C, H, W), NCHW or NHWC, dense; x may also be a slice of the channels of NHWC images.
 // Grid: x = channels (NHWC: groups of up to 32 vectors of four channels), y = splits of a channel's elements, as many
 // as fill one wave, and at least one.  Block: 512 threads; a thread processes vectors of four elements of its channel

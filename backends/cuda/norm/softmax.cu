@@ -7,12 +7,11 @@
 //   row; a thread keeps two to sixteen elements.
 // block_kernel: longer rows.
 //   Grid: x = up to 32 blocks a multiprocessor, which loop over rows.  Block: 256 or 1,024 threads, which read a row
-//   twice, in vectors: once for the maximum and the sum (online_softmax.cuh), once for the results.
+//   twice, in vectors: once for the maximum and the sum (RunningSum), once for the results.
 // Deterministic: sums over a row's threads are fixed trees.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/norm/select.h>
 #include <gradus/core/runtime/observer.h>
-#include <gradus/backends/cuda/device/online_softmax.cuh>
 #include <gradus/backends/cuda/device/row.cuh>
 
 namespace gradus {

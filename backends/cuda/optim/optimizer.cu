@@ -1,18 +1,91 @@
 // Optimizer steps over all parameters in few launches. The formulas are in core/formulas/optimizer_rules.h.
 // Layout: a parameter, its gradient and its states have one dense layout; Backend's default body processes others.
-// Grid: x = blocks for all parameters, 1,024 elements of one parameter each (device/multi_tensor.cuh).  Block: 256
-// threads; a thread updates four elements.  Deterministic: there are no sums.
+// Grid: x = blocks for all parameters, 1,024 elements of one parameter each.  Block: 256 threads; a thread
+// updates four elements.  Deterministic: there are no sums.
+//
+// Loss scaling over all gradients in few launches: g *= factor, and found_inf = 1 if any g is inf or NaN. The formula
+// of the scale is in core/formulas/loss_scale.h.
+// Layout: gradients that one running index addresses; the default body of Backend processes others.
+// Grid: x = blocks for all gradients, 2,048 elements of one gradient each.  Block: 256 threads; a thread
+// scales eight elements.  Deterministic: there are no sums.
+#include <iterator>
+#include <span>
+#include <vector>
+
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/array/strided_loop.h>
+#include <gradus/core/formulas/loss_scale.h>
 #include <gradus/core/formulas/optimizer_rules.h>
 #include <gradus/core/runtime/observer.h>
-#include <gradus/backends/cuda/device/multi_tensor.cuh>
+#include <gradus/backends/cuda/device/launch.cuh>
 #include <gradus/backends/cuda/device/vec.cuh>
 
 namespace gradus {
 namespace {
 
 using namespace cuda_detail;
+
+// ---- many tensors in a launch: a block processes kPerBlock elements of one tensor ----
+
+// Up to kMaxTensors tensors as a kernel argument; an Entry holds the addresses of one tensor. All arguments of a
+// kernel together must fit in 4 KiB.
+template <class Entry, int kMaxTensors, int64_t kPerBlock>
+struct TensorTable {
+  struct Tensor {
+    Entry entry;
+    int64_t numel;
+    uint32_t first_block;
+  };
+  Tensor tensors[kMaxTensors];
+  int count = 0;
+  uint32_t blocks = 0;  // in the grid
+
+  void add(const Entry& entry, int64_t numel) {
+    tensors[count++] = {entry, numel, blocks};
+    blocks += static_cast<uint32_t>(ceil_div(numel, kPerBlock));
+  }
+  // Returns the tensor that this block processes, and the range [begin, end) of its elements.
+  __device__ const Entry& part_of_block(int64_t& begin, int64_t& end) const {
+    int low = 0, high = count - 1;
+    while (low < high) {
+      const int middle = (low + high + 1) / 2;
+      if (tensors[middle].first_block <= blockIdx.x) low = middle;
+      else high = middle - 1;
+    }
+    begin = static_cast<int64_t>(blockIdx.x - tensors[low].first_block) * kPerBlock;
+    end = min(begin + kPerBlock, tensors[low].numel);
+    return tensors[low].entry;
+  }
+};
+
+// Calls launch(table) with as many tables as all tensors need. add(table, tensor) adds or skips a tensor.
+template <class Table, class Tensors, class Add, class Launch>
+void for_each_table(const Tensors& tensors, Add&& add, Launch&& launch) {
+  Table table;
+  for (const auto& tensor : tensors) {
+    if (table.count == std::ssize(table.tensors)) launch(table), table = {};
+    add(table, tensor);
+  }
+  if (table.blocks > 0) launch(table);
+}
+
+// Calls f.operator()<T>() for each type that a parameter can have.
+template <class F>
+void for_each_floating(F&& f) {
+  f.template operator()<float>(), f.template operator()<double>();
+  f.template operator()<Half>(), f.template operator()<BFloat16>();
+}
+
+// The tensors for which flat() is false: one running index cannot address all their elements, and the default bodies
+// of the composites process them.
+template <class Tensor, class Flat>
+std::vector<Tensor> not_flat(std::span<const Tensor> tensors, Flat&& flat) {
+  std::vector<Tensor> rest;
+  std::copy_if(tensors.begin(), tensors.end(), std::back_inserter(rest), [&](const Tensor& t) { return !flat(t); });
+  return rest;
+}
+
+// ---- optimizer steps ----
 
 // The addresses of a parameter of type T. G is the type of its gradient, T or a half type; H that of its half copy.
 template <class T, class G, class H>
@@ -160,6 +233,63 @@ void CudaBackend::optimizer_step(std::span<const ParameterViews> parameters, con
     step.template operator()<float, Half, Half>();
   });
   if (const auto rest = not_flat(parameters, flat); !rest.empty()) Backend::optimizer_step(rest, block, rule);
+}
+
+// ---- loss scaling ----
+
+namespace {
+
+template <class T>
+using GradientTable = TensorTable<T*, 128, 2048>;
+
+// Several threads may find an inf or NaN; all of them store the same 1.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    unscale_kernel(GradientTable<T> table, const double* factor, double* found_inf) {
+  using C = compute_t<T>;
+  int64_t begin, end;
+  T* data = table.part_of_block(begin, end);
+  const C scale = factor ? static_cast<C>(*factor) : C(1);
+  bool finite = true;
+#pragma unroll 4
+  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
+    const C number = static_cast<C>(data[i]);
+    finite = finite && isfinite(number);
+    if (factor) data[i] = static_cast<T>(number * scale);
+  }
+  if (!finite) *found_inf = 1;
+}
+
+__global__ void update_kernel(double* block, int64_t step, ScaleRule rule) { move_scale(block, step, rule); }
+
+bool is_contiguous(const MutableView& view) { return StridedLoop<1>(view.shape, {&view.strides}).all_contiguous(); }
+
+}  // namespace
+
+void CudaBackend::unscale(std::span<const MutableView> gradients, const View& factor, const MutableView& found_inf) {
+  {
+    EventScope event("unscale", "cuda", "multi_tensor", {&found_inf});
+    const Launch launch(found_inf.device);
+    for_each_floating([&]<class T>() {
+      static_assert(sizeof(GradientTable<T>) + 2 * sizeof(void*) <= 4096);
+      for_each_table<GradientTable<T>>(
+          gradients,
+          [](GradientTable<T>& table, const MutableView& gradient) {
+            if (gradient.dtype == dtype_of<T> && is_contiguous(gradient) && gradient.numel() > 0)
+              table.add(gradient.as<T>(), gradient.numel());
+          },
+          [&](const GradientTable<T>& table) {
+            launch(unscale_kernel<T>, table.blocks, kThreads, table, factor.as<double>(), found_inf.as<double>());
+          });
+    });
+  }
+  if (const auto rest = not_flat(gradients, is_contiguous); !rest.empty()) Backend::unscale(rest, factor, found_inf);
+}
+
+void CudaBackend::update_scale(const MutableView& block, const ScaleRule& rule) {
+  EventScope event("update_scale", "cuda", "fused", {&block});
+  const Launch launch(block.device);
+  launch(update_kernel, 1, 1, block.as<double>(), block.strides[0], rule);
 }
 
 }  // namespace gradus

@@ -12,7 +12,7 @@
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/formulas/scalar_math.h>
 #include <gradus/core/runtime/observer.h>
-#include <gradus/backends/cuda/device/image_vec.cuh>
+#include <gradus/backends/cuda/device/vec.cuh>
 
 namespace gradus {
 namespace {

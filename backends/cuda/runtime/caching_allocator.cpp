@@ -4,7 +4,7 @@
 #include <utility>
 
 #include <gradus/backends/cuda/runtime/check.h>
-#include <gradus/backends/cuda/runtime/device_guard.h>
+#include <gradus/backends/cuda/runtime/cuda_runtime.h>
 #include <gradus/core/formulas/integers.h>
 
 namespace gradus::cuda_detail {

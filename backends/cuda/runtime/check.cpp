@@ -3,8 +3,7 @@
 #include <cstdlib>
 #include <string>
 
-#include <gradus/backends/cuda/runtime/architectures.h>
-#include <gradus/backends/cuda/runtime/device_guard.h>
+#include <gradus/backends/cuda/runtime/cuda_runtime.h>
 #include <gradus/core/runtime/observer.h>
 
 namespace gradus::cuda_detail {

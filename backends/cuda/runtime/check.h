@@ -38,7 +38,7 @@ inline bool is_done(cudaEvent_t event) {
   return true;
 }
 
-/// CMAKE_CUDA_ARCHITECTURES of this build, separated by spaces (architectures.h).
+/// CMAKE_CUDA_ARCHITECTURES of this build, separated by spaces (device_properties.h).
 std::string_view compiled_architectures();
 
 }  // namespace gradus::cuda_detail

@@ -6,8 +6,7 @@
 #include <mutex>
 #include <optional>
 
-#include <gradus/backends/cuda/cuda.h>
-#include <gradus/backends/cuda/runtime/architectures.h>
+#include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/runtime/caching_allocator.h>
 #include <gradus/backends/cuda/runtime/handle_pool.h>
 #include <gradus/core/runtime/recorded_memory.h>

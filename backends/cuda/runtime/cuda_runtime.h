@@ -1,9 +1,12 @@
-// What the kernels need from the runtime: the stream to launch on, the properties of the device, and scratch memory.
+// What the kernels need from the runtime: the stream to launch on, the properties of the device, scratch memory, and
+// guards of the state that CUDA keeps for each thread.
 #pragma once
+
+#include <cuda_runtime_api.h>
 
 #include <cstddef>
 
-#include <gradus/backends/cuda/runtime/device_guard.h>
+#include <gradus/backends/cuda/runtime/check.h>
 #include <gradus/backends/cuda/runtime/device_properties.h>
 #include <gradus/core/runtime/device.h>
 
@@ -35,5 +38,38 @@ class Scratch {
  private:
   void* data_;
 };
+
+/// Makes `device` current until the end of the scope.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(int device) : device_(device) {
+    GRADUS_CUDA_CHECK(cudaGetDevice(&previous_));
+    if (device != previous_) GRADUS_CUDA_CHECK(cudaSetDevice(device));
+  }
+  ~DeviceGuard() {
+    if (device_ != previous_) cudaSetDevice(previous_);
+  }
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  const int device_;
+  int previous_ = 0;
+};
+
+/// Allows calls such as cudaMalloc while this thread captures a graph. They do not become part of the graph.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+/// Returns true between begin_capture() and end_capture() of this thread.
+bool this_thread_captures();
 
 }  // namespace gradus::cuda_detail

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <gradus/backends/cuda/runtime/device_guard.h>
+#include <gradus/backends/cuda/runtime/cuda_runtime.h>
 
 namespace gradus::cuda_detail {
 

@@ -1,16 +1,286 @@
+// An LSTM over whole sequences in one launch: for every step t, with gates (L, N, 4 H) = W x + biases,
+//   i, f, o = sigmoid, g = tanh of gates[t] + w_hh h[t-1];  c[t] = f c[t-1] + i g,  h[t] = o tanh(c[t]);
+// and the gradients of the gates' sums and of the first states. w_hh (4 H, H), h and c (L, N, H), contiguous.
+// Grid: x = clusters of four blocks. A cluster computes all steps of two sequences: sequences do not depend on each
+//   other, so that no step waits for the whole device.
+// Block: 256 threads; a warp computes four hidden units. A lane keeps its share of their rows of w_hh (backward: of the
+//   columns) in registers, and computes one gate of one unit in one sequence.
+// Pipeline: every warp sends its results of a step to all blocks of the cluster (st.async), whose barriers count the
+//   bytes. There are two buffers. Numbers are sent to one only after the numbers of all warps in the other have been
+//   received, so that no buffer is overwritten before it is read. What the next step reads from global memory is loaded
+//   before the wait.
+// Deterministic: sums over lanes are fixed trees.
+//
 // The element-wise part of a step of an LSTM, after the matrix products, and its gradient:
 //   c = f c_before + i g,  h = o tanh(c);  i, f, o = sigmoid and g = tanh of the sums in `gates` (N, 4 H).
 // Layout: any strides.  Grid: x = blocks of a grid-stride loop over cells (for_each).  Block: 256 threads; a thread
 // computes one cell a step.  Deterministic: cells are independent of each other.
 #include <gradus/backends/cuda/cuda_backend.h>
+#include <gradus/backends/cuda/sequence/select.h>
 #include <gradus/core/formulas/lstm_cell.h>
+#include <gradus/core/formulas/scalar_unary.h>
 #include <gradus/core/runtime/observer.h>
+#include <gradus/backends/cuda/device/cluster.cuh>
 #include <gradus/backends/cuda/device/launch.cuh>
+#include <gradus/backends/cuda/device/warp.cuh>
+
+namespace gradus::cuda_detail::lstm {
+
+inline constexpr int kWarp = 32, kUnits = 4, kGates = 4;  // units of a warp
+inline constexpr int kSize = kLstmSize, kBlocks = kLstmBlocks, kSequences = kLstmSequences;
+inline constexpr int kBlockThreads = kSize / kBlocks / kUnits * kWarp;
+static_assert(kBlocks == kGates && kSequences == 2, "a lane sends to one block, and its lowest bits tell a sequence");
+
+// The sizes of the hidden states, and the offsets of states, gates and weights.
+struct Sizes {
+  int length, batch, size;
+  bool reverse;
+
+  __device__ int step(int i) const { return reverse ? length - 1 - i : i; }
+  __device__ int64_t state(int t, int sequence, int unit) const {
+    return (static_cast<int64_t>(t) * batch + sequence) * size + unit;
+  }
+  __device__ int64_t gate(int t, int sequence, int gate, int unit) const {
+    return ((static_cast<int64_t>(t) * batch + sequence) * kGates + gate) * size + unit;
+  }
+  // The weight with which unit `from` enters a gate of unit `to`; 0 outside of w_hh.
+  template <class T>
+  __device__ float weight(const T* w_hh, int gate, int to, int from) const {
+    return to < size && from < size ? static_cast<float>(w_hh[(gate * size + to) * size + from]) : 0.0f;
+  }
+};
+
+#if __CUDA_ARCH__ >= 900
+
+// The numbers that the blocks of a cluster sent each other in the previous step: kWidth numbers of each sequence.
+template <int kWidth>
+struct Exchange {
+  alignas(16) float numbers[2][kSequences][kWidth];
+  Mbarrier full[2];
+
+  __device__ void init() {
+    if (threadIdx.x >= kWarp) return;
+    if (threadIdx.x == 0)
+      for (Mbarrier& barrier : full) barrier.init();
+    __syncwarp();  // init() is compiled to an instruction of the whole warp, expect_tx() to an instruction of lane 0
+    if (threadIdx.x == 0)
+      for (Mbarrier& barrier : full) barrier.expect_tx(sizeof(numbers[0]));
+  }
+  // Waits for the numbers that were sent in step i - 1, and returns them.
+  __device__ const float (&received(int i))[kSequences][kWidth] {
+    full[i & 1].wait((i - 1) / 2 & 1);
+    if (threadIdx.x == 0) full[i & 1].expect_tx(sizeof(numbers[0]));  // those of step i + 1
+    return numbers[i & 1];
+  }
+  __device__ void send(int i, int sequence, int at, float value, int block) {
+    st_async(value, &numbers[(i + 1) & 1][sequence][at], &full[(i + 1) & 1], block);
+  }
+};
+
+// Multiplies kRows rows of weights with the inputs of all sequences, and sums over kLanes lanes. A lane holds, of each
+// row, the weights of the inputs 4 (lane + kLanes chunk) + 0 … 3. It gets the sum of the (row, sequence) whose index is
+// the highest bits of the lane number.
+template <int kLanes, int kRows, int kWeights, int kWidth>
+__device__ float multiply(const float (&weights)[kRows][kWeights], const float (*inputs)[kWidth], int lane) {
+  constexpr int kSums = kRows * kSequences, kSharers = kSums < kLanes ? kLanes / kSums : 1;
+  float sums[kSums] = {};
+#pragma unroll
+  for (int s = 0; s < kSequences; ++s)
+#pragma unroll
+    for (int chunk = 0; chunk < kWeights / 4; ++chunk) {
+      const float4 x = reinterpret_cast<const float4*>(inputs[s])[lane % kLanes + kLanes * chunk];
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) {
+        float& sum = sums[row * kSequences + s];
+        sum = fmaf(weights[row][4 * chunk], x.x, sum), sum = fmaf(weights[row][4 * chunk + 1], x.y, sum);
+        sum = fmaf(weights[row][4 * chunk + 2], x.z, sum), sum = fmaf(weights[row][4 * chunk + 3], x.w, sum);
+      }
+    }
+  warp_reduce_scatter<kLanes / 2, kSharers, kSums / 2>(sums, lane);
+  return group_reduce<kSharers>(sums[0], Add());
+}
+
+#endif
+
+// Computes h and c of every step. `gates` holds W x + biases before, and the values of the gates afterwards.
+template <class T>
+__global__ void __launch_bounds__(kBlockThreads)
+    sequence_kernel(Sizes sizes, T* gates, const T* w_hh, const T* h0, const T* c0, T* cells, T* hidden) {
+#if __CUDA_ARCH__ >= 900
+  // Half a warp multiplies the rows of w_hh of two units.
+  constexpr int kLanes = 16, kRows = 2 * kGates;
+  __shared__ Exchange<kSize> exchange;
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const int block = blockIdx.x % kBlocks, first = blockIdx.x / kBlocks * kSequences;
+  const int warps_unit = block * (kSize / kBlocks) + warp * kUnits;
+
+  float weights[kRows][kSize / kLanes];
+#pragma unroll
+  for (int row = 0; row < kRows; ++row)
+#pragma unroll
+    for (int i = 0; i < kSize / kLanes; ++i)
+      weights[row][i] = sizes.weight(w_hh, row % kGates, warps_unit + lane / kLanes * 2 + row / kGates,
+                                     4 * (lane % kLanes + kLanes * (i / 4)) + i % 4);
+  for (int i = threadIdx.x; i < kSequences * kSize; i += blockDim.x) {
+    const int sequence = first + i / kSize, unit = i % kSize;
+    const bool inside = sequence < sizes.batch && unit < sizes.size;
+    exchange.numbers[0][i / kSize][unit] = inside ? static_cast<float>(h0[sequence * sizes.size + unit]) : 0.0f;
+  }
+  exchange.init();
+
+  // What the lane computes: one gate of one unit, in one sequence.
+  const int own = lane & 1, sequence = first + own, gate = lane / 2 % kGates, unit = warps_unit + lane / 8;
+  const bool inside = sequence < sizes.batch && unit < sizes.size;
+  float c = inside ? static_cast<float>(c0[sequence * sizes.size + unit]) : 0.0f;
+  float from_input = inside ? static_cast<float>(gates[sizes.gate(sizes.step(0), sequence, gate, unit)]) : 0.0f;
+  cluster_sync();
+
+  for (int i = 0; i < sizes.length; ++i) {
+    const int t = sizes.step(i);
+    const float sum_of_input = from_input;
+    if (inside && i + 1 < sizes.length)
+      from_input = static_cast<float>(gates[sizes.gate(sizes.step(i + 1), sequence, gate, unit)]);
+    const auto* h_before = i == 0 ? exchange.numbers[0] : exchange.received(i);
+    const float sum = sum_of_input + multiply<kLanes>(weights, h_before, lane);
+    const float value = gate == 2 ? ::tanhf(sum) : scalar::Unary<UnaryOp::sigmoid>::apply(sum, {});
+    const auto of_gate = [&](int k) { return __shfl_sync(0xffffffffu, value, (lane & ~6) | k << 1); };
+    const float input = of_gate(0), forget = of_gate(1), candidate = of_gate(2), output = of_gate(3);
+    c = forget * c + input * candidate;
+    const T h = static_cast<T>(output * ::tanhf(c));
+    c = static_cast<float>(static_cast<T>(c));
+    if (i + 1 < sizes.length) exchange.send(i, own, unit, static_cast<float>(h), /*block=*/gate);
+    if (inside) {
+      gates[sizes.gate(t, sequence, gate, unit)] = static_cast<T>(value);
+      if (gate == 0) cells[sizes.state(t, sequence, unit)] = static_cast<T>(c);
+      if (gate == 1) hidden[sizes.state(t, sequence, unit)] = h;
+    }
+  }
+  cluster_sync();  // a block may not end while other blocks write to its shared memory
+#endif
+}
+
+// Computes the gradients of the gates' sums at every step, and of the first states. dc holds the gradient of the last
+// cell state before, and the gradient of c0 afterwards. dhidden may be null.
+template <class T>
+__global__ void __launch_bounds__(kBlockThreads)
+    sequence_backward_kernel(Sizes sizes, const T* dhidden, const T* gates, const T* w_hh, const T* c0, const T* cells,
+                             T* dc, T* dgates, T* dh0) {
+#if __CUDA_ARCH__ >= 900
+  // A warp multiplies the columns of w_hh of four units.
+  constexpr int kWeights = kGates * kSize / kWarp;
+  __shared__ Exchange<kGates * kSize> exchange;
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const int block = blockIdx.x % kBlocks, first = blockIdx.x / kBlocks * kSequences;
+  const int warps_unit = block * (kSize / kBlocks) + warp * kUnits;
+
+  float weights[kUnits][kWeights];
+#pragma unroll
+  for (int column = 0; column < kUnits; ++column)
+#pragma unroll
+    for (int i = 0; i < kWeights; ++i)
+      weights[column][i] = sizes.weight(w_hh, i % kGates, lane + kWarp * (i / kGates), warps_unit + column);
+  exchange.init();
+
+  // What the lane computes: the gradient of one gate of one unit, in one sequence.
+  const int own = lane / 4 & 1, sequence = first + own, gate = lane % kGates, unit = warps_unit + lane / 8;
+  const bool inside = sequence < sizes.batch && unit < sizes.size;
+  struct Saved {
+    float input = 0, forget = 0, candidate = 0, output = 0, c_before = 0, dh = 0;
+  };
+  const auto saved_of = [&](int i) {
+    Saved saved;
+    if (!inside) return saved;
+    const int t = sizes.step(i);
+    const auto active = [&](int k) { return static_cast<float>(gates[sizes.gate(t, sequence, k, unit)]); };
+    saved.input = active(0), saved.forget = active(1), saved.candidate = active(2), saved.output = active(3);
+    saved.c_before = static_cast<float>(i == 0 ? c0[sizes.state(0, sequence, unit)]
+                                               : cells[sizes.state(sizes.step(i - 1), sequence, unit)]);
+    if (dhidden) saved.dh = static_cast<float>(dhidden[sizes.state(t, sequence, unit)]);
+    return saved;
+  };
+
+  const int64_t at_start = sizes.state(0, sequence, unit);
+  float dcell = inside ? static_cast<float>(dc[at_start]) : 0.0f;
+  float c = inside ? static_cast<float>(cells[sizes.state(sizes.step(sizes.length - 1), sequence, unit)]) : 0.0f;
+  Saved next = saved_of(sizes.length - 1);
+  cluster_sync();
+
+  for (int i = 0; i < sizes.length; ++i) {  // from the last step to the first
+    const int forward = sizes.length - 1 - i, t = sizes.step(forward);
+    const Saved saved = next;
+    if (forward > 0) next = saved_of(forward - 1);
+    const float tanh_of_c = ::tanhf(c);
+    const float dh = saved.dh + (i == 0 ? 0.0f : multiply<kWarp>(weights, exchange.received(i), lane));
+    dcell += dh * saved.output * (1 - tanh_of_c * tanh_of_c);
+    const auto [input, forget, candidate, output, c_before, unused] = saved;
+    const float slopes[kGates] = {dcell * candidate * (input * (1 - input)), dcell * c_before * (forget * (1 - forget)),
+                                  dcell * input * (1 - candidate * candidate),
+                                  dh * tanh_of_c * (output * (1 - output))};
+    const T slope = static_cast<T>(gate == 0 ? slopes[0] : gate == 1 ? slopes[1] : gate == 2 ? slopes[2] : slopes[3]);
+    dcell = static_cast<float>(static_cast<T>(dcell * forget));
+    c = c_before;
+    for (int to = 0; to < kBlocks; ++to) exchange.send(i, own, unit * kGates + gate, static_cast<float>(slope), to);
+    if (inside) dgates[sizes.gate(t, sequence, gate, unit)] = slope;
+  }
+  const float dh = multiply<kWarp>(weights, exchange.received(sizes.length), lane);
+  if (inside && gate == 0) dc[at_start] = static_cast<T>(dcell), dh0[at_start] = static_cast<T>(dh);
+  cluster_sync();
+#endif
+}
+
+}  // namespace gradus::cuda_detail::lstm
 
 namespace gradus {
 namespace {
 
 using namespace cuda_detail;
+
+bool contiguous(std::initializer_list<const StridedLayout*> views) {
+  return std::all_of(views.begin(), views.end(),
+                     [](const StridedLayout* view) { return view->strides == contiguous_strides(view->shape); });
+}
+
+lstm::Sizes sizes_of(const Shape& states, bool reverse) {
+  const auto size = [&](int axis) { return static_cast<int>(states[axis]); };
+  return {size(0), size(1), size(2), reverse};
+}
+
+}  // namespace
+
+void CudaBackend::lstm_sequence(const LstmArgs& args) {
+  const auto& [gates, w_hh, h0, c0, reverse, cells, hidden] = args;
+  const LstmPlan plan = select_lstm(gates.dtype, hidden.shape, contiguous({&gates, &w_hh, &h0, &c0, &cells, &hidden}),
+                                    device_properties(gates.device.index()));
+  if (plan.algorithm == LstmAlgorithm::steps) return Backend::lstm_sequence(args);
+  EventScope event("lstm_sequence", "cuda", plan.name(), {&gates, &w_hh},
+                   2 * gates.numel() * hidden.shape[2] + 25 * cells.numel());
+  visit_narrow(gates.dtype, [&]<class T>() {
+    Launch(gates.device)
+        .with({.cluster = kLstmBlocks}, lstm::sequence_kernel<T>, plan.blocks, lstm::kBlockThreads,
+              sizes_of(hidden.shape, reverse), gates.as<T>(), w_hh.as<T>(), h0.as<T>(), c0.as<T>(), cells.as<T>(),
+              hidden.as<T>());
+  });
+}
+
+void CudaBackend::lstm_sequence_backward(const LstmBackwardArgs& args) {
+  const auto& [dhidden, gates, w_hh, c0, cells, reverse, dc, dgates, dh0] = args;
+  const LstmPlan plan =
+      select_lstm(gates.dtype, cells.shape, contiguous({&dhidden, &gates, &w_hh, &c0, &cells, &dc, &dgates, &dh0}),
+                  device_properties(gates.device.index()));
+  if (plan.algorithm == LstmAlgorithm::steps) return Backend::lstm_sequence_backward(args);
+  EventScope event("lstm_sequence_backward", "cuda", plan.name(), {&gates, &w_hh},
+                   2 * gates.numel() * cells.shape[2] + 35 * cells.numel());
+  visit_narrow(gates.dtype, [&]<class T>() {
+    Launch(gates.device)
+        .with({.cluster = kLstmBlocks}, lstm::sequence_backward_kernel<T>, plan.blocks, lstm::kBlockThreads,
+              sizes_of(cells.shape, reverse), dhidden.as<T>(), gates.as<T>(), w_hh.as<T>(), c0.as<T>(), cells.as<T>(),
+              dc.as<T>(), dgates.as<T>(), dh0.as<T>());
+  });
+}
+
+// ---- one step ----
+
+namespace {
 
 // The offsets `at` are those of c, gates, c_before and h. `gate` is the stride from one gate to the next.
 template <class T>

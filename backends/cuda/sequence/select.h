@@ -40,11 +40,11 @@ GRADUS_HOST_DEVICE constexpr int attention_pitch(int length) {
 AttentionPlan select_attention(const AttentionProblem& problem, bool backward, const DeviceProperties& device);
 
 enum class LstmAlgorithm : uint8_t {
-  clusters,  ///< lstm_sequence.cu: all steps in one launch
+  clusters,  ///< recurrent.cu: all steps in one launch
   steps,     ///< one step after the other (core/composites)
 };
 
-/// A cluster of lstm_sequence.cu: its blocks, its sequences, and the most hidden units of a sequence.
+/// A cluster of recurrent.cu: its blocks, its sequences, and the most hidden units of a sequence.
 inline constexpr int kLstmBlocks = 4, kLstmSequences = 2, kLstmSize = 128;
 
 struct LstmPlan {

@@ -5,11 +5,13 @@
 // Grid: x = blocks that share the tiles, y = groups of 32 filters.  Block: 3 warpgroups that multiply, 128 pixels of a
 // tile each, in turn; one more warp whose first lane asks TMA for tiles. Filters stay in shared memory.
 // Pipeline: a ring of stages; `full` opens when a tile has come, `empty` when it has been multiplied.
-// The library's wgmma_gather.cu is this kernel for any number of channels and filters, and for the gradient of images.
+// The library's wgmma_fprop.cu is this kernel for any number of channels and filters, and for the gradient of images.
 #include <algorithm>
 
 #include <gradus/benchmarks/ladders/conv2d_cuda/rungs.h>
-#include <gradus/backends/cuda/conv2d/wgmma_tile.cuh>
+#include <gradus/backends/cuda/device/launch.cuh>
+#include <gradus/backends/cuda/device/tma.cuh>
+#include <gradus/backends/cuda/device/wgmma.cuh>
 
 namespace gradus::ladders {
 namespace {

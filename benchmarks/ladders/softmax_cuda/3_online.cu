@@ -3,7 +3,7 @@
 // A block a row is too much for short ones: with 256 numbers three warps in four idle, and rung 2 is 4 times as fast.
 // Grid: x = rows.  Block: 256 threads; a thread computes each 256th group of 4 numbers.
 #include <gradus/benchmarks/ladders/softmax_cuda/rungs.h>
-#include <gradus/backends/cuda/device/online_softmax.cuh>
+#include <gradus/backends/cuda/device/row.cuh>
 
 namespace gradus::ladders::softmax {
 namespace {

@@ -11,24 +11,25 @@
 // Pipeline: a ring of slots, each for 64 or 128 bytes of channels of a tile; the barrier `full` opens when a slot is
 // loaded, `empty` when it has been multiplied.  Deterministic: one warpgroup computes all of a sum.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
-#include <gradus/backends/cuda/conv2d/wgmma_tile.cuh>
+#include <gradus/backends/cuda/device/tma.cuh>
+#include <gradus/backends/cuda/device/wgmma.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
 
 constexpr int kBlocks = kWgmmaPixels / 64;  // blocks of 64 pixels in a tile
 
-struct GatherBarriers {
+struct FpropBarriers {
   Mbarrier full[kMaxWgmmaSlots], empty[kMaxWgmmaSlots], filters[kMaxWgmmaSlots][3];  // filters: (chunks, rows of taps)
 };
 
 /// The shared memory of a block: the filters of all chunks of channels, then the ring.
 template <class T, int kLineBytes, int kFilters>
-struct GatherShared {
+struct FpropShared {
   static constexpr int kChannels = kLineBytes / sizeof(T), kFilterBytes = 9 * kFilters * kLineBytes;  // of a chunk
   uint32_t filters, ring, slot_bytes;
 
-  __device__ GatherShared(const void* memory, const WgmmaTiling& tiling)
+  __device__ FpropShared(const void* memory, const WgmmaTiling& tiling)
       : filters((shared_address(memory) + 1023) / 1024 * 1024), ring(filters + tiling.chunks * kFilterBytes + 1024),
         slot_bytes(tiling.slot_bytes) {}
   __device__ uint32_t slot(uint32_t i) const { return ring + i * slot_bytes; }
@@ -37,8 +38,8 @@ struct GatherShared {
 /// Starts all copies of the block, from one thread.
 template <bool kFlipped, class T, int kLineBytes, int kFilters>
 __device__ void load_tiles(const CUtensorMap& in, const CUtensorMap& w, const WgmmaTiling& tiling,
-                           const GatherShared<T, kLineBytes, kFilters>& shared, GatherBarriers& barriers) {
-  using Shared = GatherShared<T, kLineBytes, kFilters>;
+                           const FpropShared<T, kLineBytes, kFilters>& shared, FpropBarriers& barriers) {
+  using Shared = FpropShared<T, kLineBytes, kFilters>;
   constexpr uint32_t kRowBytes = Shared::kFilterBytes / 3;
   const int first_filter = static_cast<int>(blockIdx.y) * kFilters;
   // Each chunk of the first tile is followed by its filters, in the order of their use.
@@ -68,13 +69,13 @@ __device__ void load_tiles(const CUtensorMap& in, const CUtensorMap& w, const Wg
 template <class T, int kFilters>
 constexpr bool kFiltersAreRows = sizeof(T) == 2 && kFilters == 64;
 template <class T, int kFilters>
-using GatherSums =
+using FpropSums =
     std::conditional_t<kFiltersAreRows<T, kFilters>, float[kWgmmaPixels / 8][4], float[kBlocks][kFilters / 8][4]>;
 
 /// Starts sums += the product of a chunk. The filters are (9, K, C) for fprop and (9, C, K) for dgrad, which flips
 /// them.
 template <class T, bool kFlipped, int kLineBytes, int kFilters>
-__device__ void multiply(GatherSums<T, kFilters>& sums, uint32_t tile, uint32_t filters, Mbarrier (&have_filters)[3],
+__device__ void multiply(FpropSums<T, kFilters>& sums, uint32_t tile, uint32_t filters, Mbarrier (&have_filters)[3],
                          int pitch, bool accumulate) {
 #pragma unroll
   for (int rs = 0; rs < 9; ++rs) {
@@ -103,11 +104,11 @@ __device__ void multiply(GatherSums<T, kFilters>& sums, uint32_t tile, uint32_t 
 }
 
 /// A pixel of a tile: its index in the image, and whether the tile and the image contain it.
-struct GatherPixel {
+struct OutputPixel {
   int index;
   bool inside;
 
-  __device__ GatherPixel(const WgmmaTiling& tiling, const WgmmaTiling::Tile& tile, int pixel) {
+  __device__ OutputPixel(const WgmmaTiling& tiling, const WgmmaTiling::Tile& tile, int pixel) {
     uint32_t q = tile.pixel + pixel;
     const int p = tile.row + static_cast<int>(tiling.pitches.split(q));
     inside = pixel < tiling.step && q < tiling.width && p < tiling.height;
@@ -123,7 +124,7 @@ __device__ void store_epilogue(const float (&sums)[kBlocks][kEights][4], const f
                                int filters) {
 #pragma unroll
   for (int i = 0; i < 2 * kBlocks; ++i) {
-    const GatherPixel at(tiling, tile, i / 2 * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4 + i % 2 * 8);
+    const OutputPixel at(tiling, tile, i / 2 * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4 + i % 2 * 8);
     T* const row = to + at.index * channels;
 #pragma unroll
     for (int first = 0; first < kEights; first += 4) {
@@ -175,7 +176,7 @@ __device__ void store_epilogue(const float (&sums)[kWgmmaPixels / 8][4], const f
       words[j] = transpose_matrix(pair(T(low), T(high)));
     }
     transpose_quad(words);
-    const GatherPixel at(tiling, tile, (first + lane % 4 / 2) * 8 + lane / 4);
+    const OutputPixel at(tiling, tile, (first + lane % 4 / 2) * 8 + lane / 4);
     if (at.inside && filter < filters)
       *reinterpret_cast<uint4*>(to + at.index * channels + filter) = {words[0], words[1], words[2], words[3]};
   }
@@ -183,11 +184,11 @@ __device__ void store_epilogue(const float (&sums)[kWgmmaPixels / 8][4], const f
 
 template <class T, int kLineBytes, int kFilters, bool kFlipped, int kWarpgroups>
 __global__ void __launch_bounds__(128 * kWarpgroups + 32, 1)
-    wgmma_gather_kernel(const __grid_constant__ CUtensorMap in, const __grid_constant__ CUtensorMap w,
-                        const WgmmaTiling tiling, const T* bias, int64_t bias_step, bool relu, T* out, int channels) {
+    wgmma_fprop_kernel(const __grid_constant__ CUtensorMap in, const __grid_constant__ CUtensorMap w,
+                       const WgmmaTiling tiling, const T* bias, int64_t bias_step, bool relu, T* out, int channels) {
   extern __shared__ char memory[];
-  __shared__ GatherBarriers barriers;
-  const GatherShared<T, kLineBytes, kFilters> shared(memory, tiling);
+  __shared__ FpropBarriers barriers;
+  const FpropShared<T, kLineBytes, kFilters> shared(memory, tiling);
   launch_dependents();
   for (int i = threadIdx.x; i < tiling.slots * kLineBytes / 16; i += blockDim.x)  // a pixel of zeros before each slot
     store_shared(shared.slot(i / (kLineBytes / 16)) - kLineBytes + i % (kLineBytes / 16) * 16, {});
@@ -220,7 +221,7 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 32, 1)
   int count = group * tiling.chunks;  // chunks of the block's earlier tiles
   for (int tile = blockIdx.x + group * gridDim.x; tile < tiling.tiles; tile += gridDim.x * kWarpgroups) {
     const WgmmaTiling::Tile at = tiling.tile_at(tile);
-    GatherSums<T, kFilters> sums;
+    FpropSums<T, kFilters> sums;
     int last_slot = 0;
     for (int chunk = 0; chunk < tiling.chunks; ++chunk) {
       const int slot = (count + chunk) % tiling.slots, round = (count + chunk) / tiling.slots;
@@ -241,9 +242,9 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 32, 1)
 }
 
 template <class T, int kLineBytes, int kFilters, bool kFlipped, int kWarpgroups = 3>
-void launch_gather(const ConvCall& call, const Launch& launch) {
+void launch_fprop(const ConvCall& call, const Launch& launch) {
   const ConvProblem& problem = call.problem;
-  const WgmmaTiling& tiling = call.plan.wgmma;
+  const auto& tiling = call.tiling<WgmmaTiling>();
   const Shape &filters = problem.w.shape, &shape = problem.in().shape;
   const auto channels = static_cast<int>(problem.out().shape[1]);
   constexpr cuuint32_t kChannels = kLineBytes / sizeof(T);
@@ -252,29 +253,32 @@ void launch_gather(const ConvCall& call, const Launch& launch) {
   const CUtensorMap w = tensor_map(call.weight.data, problem.dtype, {C, K, 9, 1}, {9 * tap, tap, 9 * tap},
                                    {kFlipped ? kFilters : kChannels, kFlipped ? kChannels : kFilters, 3, 1});
   launch.with({.shared_bytes = call.plan.shared_bytes, .early = true},
-              wgmma_gather_kernel<T, kLineBytes, kFilters, kFlipped, kWarpgroups>,
-              dim3(call.plan.blocks, ceil_div(channels, kFilters)), 128 * kWarpgroups + 32, in, w, tiling,
-              static_cast<const T*>(call.bias), call.gather.bias_step, problem.relu, static_cast<T*>(call.out),
-              channels);
+              wgmma_fprop_kernel<T, kLineBytes, kFilters, kFlipped, kWarpgroups>,
+              dim3(tiling.blocks, ceil_div(channels, kFilters)), 128 * kWarpgroups + 32, in, w, tiling,
+              static_cast<const T*>(call.bias), call.gemm.bias_step, problem.relu, static_cast<T*>(call.out), channels);
+}
+
+void wgmma_fprop(const ConvCall& call, const Launch& launch) {
+  const bool flipped = call.problem.pass == ConvPass::backward_data;
+  const auto& tiling = call.tiling<WgmmaTiling>();
+  visit_narrow(call.problem.dtype, [&]<class T>() {
+    const auto with = [&]<int kLineBytes, int kFilters>() {
+      if constexpr (sizeof(T) == 2)
+        if (flipped) return launch_fprop<T, kLineBytes, kFilters, true>(call, launch);
+      launch_fprop<T, kLineBytes, kFilters, false>(call, launch);
+    };
+    const bool wide = call.plan.tile.rows == 64;
+    if constexpr (sizeof(T) == 4)
+      if (tiling.warpgroups == 2) return launch_fprop<T, 64, 64, false, 2>(call, launch);
+    if (tiling.line_bytes == 64) wide ? with.template operator()<64, 64>() : with.template operator()<64, 32>();
+    else wide ? with.template operator()<128, 64>() : with.template operator()<128, 32>();
+  });
 }
 
 }  // namespace
 
-void wgmma_gather(const ConvCall& call, const Launch& launch) {
-  const bool flipped = call.problem.pass == ConvPass::backward_data;
-  visit_narrow(call.problem.dtype, [&]<class T>() {
-    const auto with = [&]<int kLineBytes, int kFilters>() {
-      if constexpr (sizeof(T) == 2)
-        if (flipped) return launch_gather<T, kLineBytes, kFilters, true>(call, launch);
-      launch_gather<T, kLineBytes, kFilters, false>(call, launch);
-    };
-    const bool wide = call.plan.tile.rows == 64;
-    if constexpr (sizeof(T) == 4)
-      if (call.plan.wgmma.warpgroups == 2) return launch_gather<T, 64, 64, false, 2>(call, launch);
-    if (call.plan.wgmma.line_bytes == 64)
-      wide ? with.template operator()<64, 64>() : with.template operator()<64, 32>();
-    else wide ? with.template operator()<128, 64>() : with.template operator()<128, 32>();
-  });
+bool launch_wgmma(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
+  return launch_phases(operands.problem.is_wgrad() ? wgmma_wgrad : wgmma_fprop, plan, operands, workspace);
 }
 
 }  // namespace gradus::cuda_detail

@@ -6,22 +6,22 @@
 namespace gradus::cudnn_detail {
 
 /// The addresses of the operands, one of which is the result. `bias` is null if the problem has none.
-struct ConvOperands {
+struct EngineOperands {
   const void *x, *w, *y, *bias;
 };
 
-class ConvPlan {
+class Engine {
  public:
   /// `config` is an engine for `graph`. Call run() only if supported() is true.
-  ConvPlan(const ConvProblem& problem, std::shared_ptr<const ConvGraph> graph, Descriptor config, cudnnHandle_t handle);
+  Engine(const EngineRequest& problem, std::shared_ptr<const ConvGraph> graph, Descriptor config, cudnnHandle_t handle);
 
   /// Returns false if the engine refuses the problem or needs too much scratch memory.
   bool supported() const { return supported_; }
   /// Queues the convolution on this thread's stream.
-  void run(const ConvOperands& operands) const;
+  void run(const EngineOperands& operands) const;
 
  private:
-  const ConvProblem problem_;
+  const EngineRequest problem_;
   const std::shared_ptr<const ConvGraph> graph_;
   const Descriptor config_;
   Descriptor plan_;
@@ -29,8 +29,8 @@ class ConvPlan {
   bool supported_ = false;
 };
 
-/// The plan for `problem`, from this thread's cache or a new one; null if no engine of cuDNN supports the problem. If
+/// The engine for `problem`, from this thread's cache or a new one; null if no engine of cuDNN supports the problem. If
 /// engines are timed, they run on `operands` and overwrite the result.
-const ConvPlan* find_plan(const ConvProblem& problem, const ConvOperands& operands);
+const Engine* find_engine(const EngineRequest& problem, const EngineOperands& operands);
 
 }  // namespace gradus::cudnn_detail

@@ -1,4 +1,4 @@
-#include <gradus/backends/cudnn/conv_plan.h>
+#include <gradus/backends/cudnn/engine.h>
 
 #include <algorithm>
 #include <limits>
@@ -7,8 +7,7 @@
 #include <utility>
 
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
-#include <gradus/backends/cuda/runtime/device_guard.h>
-#include <gradus/backends/cudnn/handle.h>
+#include <gradus/backends/cudnn/library.h>
 #include <gradus/core/runtime/recorded_memory.h>
 #include <gradus/core/runtime/runtime.h>
 
@@ -20,7 +19,7 @@ namespace {
 constexpr int64_t kInaccurateWeightEngine = 17;
 
 // Returns true if the engine computes only as the problem allows, according to cuDNN's numerical notes.
-bool is_allowed(const Descriptor& config, const ConvProblem& problem) {
+bool is_allowed(const Descriptor& config, const EngineRequest& problem) {
   const auto engines = config.parts(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
   const Descriptor& engine = engines.at(0);
   const bool f32 = problem.dtype == DType::f32;
@@ -50,15 +49,15 @@ std::vector<Descriptor> engines_for(const ConvGraph& graph, cudnnBackendHeurMode
 
 // Milliseconds of the fastest of three runs after a first run; infinity if the engine fails, for example for lack of
 // memory.
-double time_of(const ConvPlan& plan, const ConvProblem& problem, const ConvOperands& operands) try {
+double time_of(const Engine& engine, const EngineRequest& problem, const EngineOperands& operands) try {
   DeviceRuntime& cuda = runtime(DeviceType::cuda);
   const Stream stream = cuda.current_stream(problem.device);
   const auto before = cuda.new_event(true), after = cuda.new_event(true);
-  plan.run(operands);
+  engine.run(operands);
   double fastest = std::numeric_limits<double>::infinity();
   for (int i = 0; i < 3; ++i) {
     before->record(stream);
-    plan.run(operands);
+    engine.run(operands);
     after->record(stream);
     after->synchronize();
     fastest = std::min(fastest, after->elapsed_ms(*before));
@@ -68,22 +67,22 @@ double time_of(const ConvPlan& plan, const ConvProblem& problem, const ConvOpera
 
 // The first allowed engine that supports the problem or, if engines are timed, the fastest of the first kMostTimed.
 // Heuristic mode B is asked before mode A because it finds faster engines for wgrad, and equally fast ones otherwise.
-std::unique_ptr<ConvPlan> choose_plan(const ConvProblem& problem, const ConvOperands& operands, bool addend) {
+std::unique_ptr<Engine> choose_engine(const EngineRequest& problem, const EngineOperands& operands, bool addend) {
   constexpr int kMostTimed = 10;
   const cudnnHandle_t handle = handle_of(problem.device);
   const std::shared_ptr<const ConvGraph> graph = make_graph(problem, handle, addend);
   if (!graph) return nullptr;
-  std::unique_ptr<ConvPlan> best;
+  std::unique_ptr<Engine> best;
   double best_time = std::numeric_limits<double>::infinity();
   int timed = 0;
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     for (Descriptor& config : engines_for(*graph, mode)) {
       if (!is_allowed(config, problem)) continue;
-      auto plan = std::make_unique<ConvPlan>(problem, graph, std::move(config), handle);
-      if (!plan->supported()) continue;
-      if (!problem.timed) return plan;
-      const double time = time_of(*plan, problem, operands);
-      if (time < best_time) best_time = time, best = std::move(plan);
+      auto engine = std::make_unique<Engine>(problem, graph, std::move(config), handle);
+      if (!engine->supported()) continue;
+      if (!problem.timed) return engine;
+      const double time = time_of(*engine, problem, operands);
+      if (time < best_time) best_time = time, best = std::move(engine);
       if (++timed == kMostTimed) return best;
     }
     if (best) break;
@@ -91,28 +90,29 @@ std::unique_ptr<ConvPlan> choose_plan(const ConvProblem& problem, const ConvOper
   return best;
 }
 
-std::unique_ptr<ConvPlan> make_plan(const ConvProblem& problem, const ConvOperands& operands) {
+std::unique_ptr<Engine> make_engine(const EngineRequest& problem, const EngineOperands& operands) {
   const cuda_detail::RelaxedCapture relaxed;  // engines load code, which is not part of a captured graph
-  auto plan = choose_plan(problem, operands, false);
-  if (!plan && problem.bias && problem.relu) plan = choose_plan(problem, operands, true);
-  return plan;
+  auto engine = choose_engine(problem, operands, false);
+  if (!engine && problem.bias && problem.relu) engine = choose_engine(problem, operands, true);
+  return engine;
 }
 
-// A captured graph keeps using the code of its engines, so plans that were captured stay loaded until the program ends.
-void keep_loaded(std::shared_ptr<const ConvPlan> plan) {
+// A captured graph keeps using the code of its engines, so engines that were captured stay loaded until the program
+// ends.
+void keep_loaded(std::shared_ptr<const Engine> engine) {
   static std::mutex mutex;
-  static auto* const kept = new std::vector<std::shared_ptr<const ConvPlan>>;
+  static auto* const kept = new std::vector<std::shared_ptr<const Engine>>;
   std::lock_guard lock(mutex);
-  kept->push_back(std::move(plan));
+  kept->push_back(std::move(engine));
 }
 
 }  // namespace
 
-// The plans of one thread. They are not shared, because some engines cannot be executed by two threads at a time.
-class PlanCache {
+// The engines of one thread. They are not shared, because some engines cannot be executed by two threads at a time.
+class EngineCache {
  public:
-  /// The plan for a problem; null if no engine supports it, which is cached, too.
-  const ConvPlan* find(ConvProblem problem, const ConvOperands& operands) {
+  /// The engine for a problem; null if no engine supports it, which is cached, too.
+  const Engine* find(EngineRequest problem, const EngineOperands& operands) {
     const bool captures = cuda_detail::this_thread_captures();
     auto found = entries_.find(problem);
     if (found == entries_.end() && problem.timed && captures) {
@@ -120,20 +120,20 @@ class PlanCache {
       found = entries_.find(problem);
     }
     if (found == entries_.end()) {
-      Entry entry{make_plan(problem, operands)};
+      Entry entry{make_engine(problem, operands)};
       if (entries_.size() == kCapacity) drop_oldest();
       found = entries_.emplace(problem, std::move(entry)).first;
     }
     Entry& entry = found->second;
     entry.last_use = ++uses_;
-    if (captures && entry.plan && !std::exchange(entry.captured, true)) keep_loaded(entry.plan);
-    return entry.plan.get();
+    if (captures && entry.engine && !std::exchange(entry.captured, true)) keep_loaded(entry.engine);
+    return entry.engine.get();
   }
 
  private:
   static constexpr size_t kCapacity = 512;
   struct Entry {
-    std::shared_ptr<const ConvPlan> plan;
+    std::shared_ptr<const Engine> engine;
     uint64_t last_use = 0;
     bool captured = false;
   };
@@ -144,11 +144,11 @@ class PlanCache {
     }));
   }
 
-  std::map<ConvProblem, Entry> entries_;
+  std::map<EngineRequest, Entry> entries_;
   uint64_t uses_ = 0;
 };
 
-std::string describe(const ConvProblem& problem) {
+std::string describe(const EngineRequest& problem) {
   const auto list = [](const auto& values) { return to_string(Dims(values.data(), values.size())); };
   const char* results[] = {"y", "dx", "dw"};
   return std::string(results[static_cast<int>(problem.pass)]) + " of x " + list(problem.x) + ", w " + list(problem.w) +
@@ -157,8 +157,8 @@ std::string describe(const ConvProblem& problem) {
          (problem.channels_last ? ", channels-last" : "");
 }
 
-ConvPlan::ConvPlan(const ConvProblem& problem, std::shared_ptr<const ConvGraph> graph, Descriptor config,
-                   cudnnHandle_t handle)
+Engine::Engine(const EngineRequest& problem, std::shared_ptr<const ConvGraph> graph, Descriptor config,
+               cudnnHandle_t handle)
     : problem_(problem), graph_(std::move(graph)), config_(std::move(config)),
       plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
   plan_.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle);
@@ -169,7 +169,7 @@ ConvPlan::ConvPlan(const ConvProblem& problem, std::shared_ptr<const ConvGraph> 
   supported_ = workspace_ <= problem.workspace_limit;
 }
 
-void ConvPlan::run(const ConvOperands& operands) const {
+void Engine::run(const EngineOperands& operands) const {
   const Subject subject(problem_);
   const cuda_detail::DeviceGuard guard(problem_.device);
   const cuda_detail::Scratch workspace(workspace_, Device(DeviceType::cuda, problem_.device));
@@ -188,12 +188,12 @@ void ConvPlan::run(const ConvOperands& operands) const {
   GRADUS_CUDNN_CHECK(cudnnBackendExecute(handle_of(problem_.device), plan_.get(), pack.get()));
 }
 
-const ConvPlan* find_plan(const ConvProblem& problem, const ConvOperands& operands) {
+const Engine* find_engine(const EngineRequest& problem, const EngineOperands& operands) {
   const Subject subject(problem);
   const cuda_detail::DeviceGuard guard(problem.device);
-  std::shared_ptr<PlanCache>& plans = context_of(problem.device).plans;
-  if (!plans) plans = std::make_shared<PlanCache>();
-  return plans->find(problem, operands);
+  std::shared_ptr<EngineCache>& engines = context_of(problem.device).engines;
+  if (!engines) engines = std::make_shared<EngineCache>();
+  return engines->find(problem, operands);
 }
 
 }  // namespace gradus::cudnn_detail

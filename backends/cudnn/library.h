@@ -1,6 +1,8 @@
-// Turns errors of cuDNN into DeviceError, with the call, cuDNN's message, the op that was running and its operands.
+// The library cuDNN: the handles and engines of a thread, and errors, which become DeviceError with the call, cuDNN's
+// message, the op that was running and its operands.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include <cudnn.h>
@@ -45,6 +47,20 @@ inline bool is_unsupported(cudnnStatus_t status) {
   const int category = static_cast<int>(CUDNN_STATUS_CATEGORY(status));
   return category == CUDNN_STATUS_NOT_SUPPORTED || category == CUDNN_STATUS_BAD_PARAM;
 }
+
+class EngineCache;
+
+/// A handle, and the engines that were made with it.
+struct Context {
+  cudnnHandle_t handle = nullptr;
+  std::shared_ptr<EngineCache> engines;
+};
+
+/// This thread's context for device `index`, which must be the current device. When the thread ends, the context is
+/// left to a later thread.
+Context& context_of(int index);
+/// The handle of that context, set to this thread's stream. Device `index` must be the current device.
+cudnnHandle_t handle_of(int index);
 
 }  // namespace gradus::cudnn_detail
 

@@ -1,0 +1,227 @@
+// The plan of a convolution: how the blocks of the chosen algorithm share the work, and how much memory they need. A
+// plan is an argument of the launch, and a tiling an argument of the kernel. Host code without CUDA.
+#pragma once
+
+#include <variant>
+#include <vector>
+
+#include <gradus/backends/cuda/conv2d/problem.h>
+#include <gradus/backends/cuda/device/divisor.h>
+
+namespace gradus::cuda_detail {
+
+GRADUS_HOST_DEVICE constexpr uint32_t u32(int64_t size) { return static_cast<uint32_t>(size); }
+
+/// The tile that a block computes. Rows are channels of the result (direct: those of one thread), columns its pixels
+/// (wgrad: C R S).
+struct ConvTile {
+  int rows = 0, columns = 0;
+  friend bool operator==(const ConvTile&, const ConvTile&) = default;
+};
+
+/// A convolution or, for dgrad under a stride, the results that are a stride apart: all of them read the same taps, so
+/// that they are a convolution without a stride.
+struct ConvPhase {
+  /// Along an axis, a phase has `size` results at, at + stride, …, and the taps first + t period for t < count. Its
+  /// result i reads the inputs i + origin + t step (forward: i stride + origin + t step).
+  struct Axis {
+    int at, size, first, period, count, origin, step;
+  };
+  Axis h, w;
+  uint32_t split_k = 1;    ///< parts of each sum, which are added in order
+  uint32_t per_split = 0;  ///< steps of the depth (wgrad: pixels) in a part
+};
+
+// ---- direct ----
+
+/// direct: the most rows (channels of the result in a group).
+inline constexpr uint32_t kMaxDirectRows = 16;
+
+/// direct: neighbouring outputs that a thread computes in each of its rows; quads of the input and weights that a
+/// thread loads before it stores them; shared memory that every device has, without the space for the bias; the
+/// possible numbers of rows of a thread, and the floats that their weights for one tap take.
+inline constexpr uint32_t kStrip = 4;
+inline constexpr int kQuadsAtOnce = 2, kWeightsAtOnce = 4;
+inline constexpr size_t kDirectBytes = (size_t{48} << 10) - kMaxDirectRows * sizeof(float);
+inline constexpr int kDirectRowChoices[] = {8, 6, 4, 2, 1};
+constexpr uint32_t direct_weight_step(int rows) { return rows >= 4 ? (rows + 3) / 4 * 4 : rows; }
+
+/// direct, fprop and dgrad. A tile is `height` lines of `strips` strips of kStrip neighbouring outputs.
+struct DirectTiling {
+  uint32_t image_count = 0;
+  uint32_t row_tiles = 0;            // groups of rows; a thread computes one group for one strip
+  uint32_t weight_pitch = 0;         // floats from the weights of one tap to the next
+  Divisor strips, height, images;    // strips and lines of a tile; images whose tiles a block computes
+  Divisor columns, bands;            // tiles across and down an image
+  Divisor quads, lines, channels;    // input in shared memory: quads of a line, lines of a channel, channels at a time
+  uint32_t blocks = 0, threads = 0;  // blocks along x of the grid; threads of a block
+  bool whole_strips = false;         // strips of the output are whole, aligned and dense
+};
+
+/// direct, wgrad: the sizes of one of its kernels. dy is copied `vec` elements at a time, along filters or along a row.
+struct DirectWgradSizes {
+  int side, channels, filters;  // R = S; channels and filters of a thread
+  int groups;                   // groups of filters in a block
+  bool along_filters;
+  int vec, threads;
+  int blocks, ahead;  // resident blocks of a multiprocessor; steps that copies run ahead
+
+  /// The widths of dy are multiples of this. With 2, a row may end in the middle of a quad of four pixels.
+  constexpr int row_unit() const { return side == 5 ? 2 : 4; }
+  /// Groups of filters in a warp: all if neighbouring lanes take neighbouring filters, otherwise one.
+  constexpr int lane_groups() const { return along_filters ? groups : 1; }
+  /// Dynamic shared memory of a block with two buffers of `buffer` floats, and elements of `element` bytes.
+  constexpr size_t shared_bytes(size_t element, uint32_t buffer, bool masked) const {
+    const size_t copies = element * 4 * filters * (ahead + 1) * (masked ? 2 : 1) * threads;
+    const size_t sharers = 32 / lane_groups(), sums = filters * (channels * side * side + 1);
+    return std::max(2 * sizeof(float) * buffer + copies,
+                    sizeof(float) * (threads / 32) * lane_groups() * round_up(sums, sharers));
+  }
+};
+inline constexpr DirectWgradSizes kDirectWgradSizes[] = {
+    {5, 1, 3, 2, false, 2, 192, 2, 2}, {5, 1, 4, 4, false, 2, 128, 3, 2}, {3, 1, 1, 1, false, 4, 256, 2, 1},
+    {3, 1, 4, 2, false, 4, 256, 2, 1}, {3, 3, 4, 8, true, 4, 384, 1, 2},  {3, 3, 4, 8, false, 4, 256, 1, 2},
+    {3, 1, 4, 8, true, 4, 256, 2, 1},  {3, 1, 4, 8, false, 4, 256, 2, 1}, {5, 1, 2, 4, true, 2, 128, 3, 2},
+    {5, 1, 4, 4, true, 4, 128, 3, 2},
+};
+
+/// direct, wgrad. A tile is a band of rows of dy of one image, or several whole images.
+struct DirectWgradTiling {
+  int sizes = 0;                                    // index in kDirectWgradSizes
+  uint32_t images = 0, tile_images = 0, tiles = 0;  // images of the batch and of a tile; tiles of the batch
+  Divisor bands;                                    // bands of an image …
+  Divisor band;                                     // … and rows of dy in a band
+  Divisor quads;                                    // groups of four positions in a row of dy
+  Divisor lines;                                    // lines of x that a band reads, for one channel of an image
+  uint32_t steps = 0, advance[3] = {};  // steps of a tile; images, rows and quads from a thread's step to its next
+  uint32_t channel_tiles = 0;           // blocks that share the channels
+  bool interleaved = false;             // channels of x are innermost, and a block reads all of them
+  uint32_t line = 0, line_bits = 0;     // elements of a line in memory; 2^line_bits threads copy a line
+  int64_t line_step = 0;                // stride of the elements of a line
+  uint32_t pitch = 0, size = 0;         // floats of a line and of one of two buffers in shared memory
+
+  struct Tile {
+    uint32_t image, row;
+  };
+  /// The first image and row of a tile. Beyond the last tile, the image is `images`, which does not exist.
+  GRADUS_HOST_DEVICE Tile tile_at(uint32_t index) const {
+    if (index >= tiles) return {images, 0};
+    const uint32_t image = bands.split(index);
+    return {image * tile_images, index * band.divisor};
+  }
+};
+
+// ---- few_channel_mma ----
+
+/// few_channel_mma: warps of a block; filters that the four lanes of a pixel store at once; resident blocks of a
+/// multiprocessor.
+inline constexpr int kFewChannelWarps = 4, kFewChannelFilters = 32, kFewChannelBlocks = 4;
+constexpr int few_channel_wgrad_blocks(int rows, int columns) { return rows == 32 && columns <= 32 ? 5 : 3; }
+
+/// few_channel_mma. x is read in lines of contiguous memory: its rows if channels are innermost,
+/// otherwise the rows of each channel. In shared memory each line is surrounded by zeros for padding. Sizes, steps and
+/// positions in shared memory are in bytes.
+struct FewChannelTiling {
+  Divisor tiles;                                       // of an image
+  uint32_t tile_count = 0, tile_rows = 0;              // tiles of all images; rows of y in a tile
+  Divisor planes;                                      // lines of a row of x
+  Divisor copies;                                      // copies of a line …
+  uint32_t copy_bytes = 0;                             // … and the bytes of each: 16, 8, 4 or 2
+  uint32_t lines = 0, pitch = 0, front = 0;            // lines of a tile; step between lines; zeros before a line
+  uint32_t origin = 0, row_step = 0, column_step = 0;  // taps of a tile's first pixel; steps to the next row and column
+  uint32_t zeros = 0, size = 0;                        // taps of pixels beyond the tile; size of one of two buffers
+  uint32_t blocks = 0;                                 // fprop: blocks along x of the grid
+  uint32_t tap_channel = 0, tap_row = 0, tap_column = 0;  // steps from a tap to the next
+};
+
+// ---- implicit_gemm ----
+
+/// implicit_gemm, implicit_gemm_async: how many blocks of `warps` warps a multiprocessor has registers for.
+constexpr int implicit_blocks(MathMode mode, int warps) { return (mode == MathMode::fma ? 12 : 8) / warps; }
+
+/// implicit_gemm.
+struct ImplicitGemmTiling {
+  bool vectorized = false;  ///< 16-byte loads of channels (wgrad: adjacent threads, adjacent channels)
+};
+
+// ---- wgmma, wgmma_im2col ----
+
+/// wgmma: pixels that a warpgroup multiplies at a time; the most slots of a ring; static shared memory of the kernels
+/// for fprop and dgrad, and for wgrad.
+inline constexpr int kWgmmaPixels = 128, kMaxWgmmaSlots = 8;
+inline constexpr int64_t kFpropStaticBytes = 1 << 10, kWgradStaticBytes = 10 << 10;
+
+/// wgmma: tiles of neighbouring pixels of an image, and the ring of slots that TMA loads them into. In
+/// shared memory every row is followed by a pixel of zeros; `pitch` counts the pixels of a row with that pixel.
+struct WgmmaTiling {
+  int rows = 0, pitch = 0, step = 0;          // rows that contain a tile; pixels from a tile to the next
+  int height = 0, width = 0;                  // of an image
+  int tiles = 0;                              // of all images
+  Divisor image, pitches;                     // tiles of an image; pixels of a row (`pitch`)
+  int line_bytes = 0, chunks = 1, slots = 0;  // bytes of channels in a chunk (64 or 128); chunks of a pixel
+  int warpgroups = 0;                         // fprop, dgrad: warpgroups that multiply …
+  uint32_t blocks = 0;                        // … and blocks along x of the grid
+  uint32_t load_bytes = 0, slot_bytes = 0, dy_offset = 0;  // bytes loaded into a slot; wgrad: where dy begins in a slot
+
+  struct Tile {
+    int image, row, pixel;  // the first row, and the first pixel in that row
+  };
+  GRADUS_HOST_DEVICE Tile tile_at(int index) const {
+    uint32_t pixel = static_cast<uint32_t>(index);
+    const uint32_t n = image.split(pixel);
+    pixel *= step;
+    const uint32_t row = pitches.split(pixel);
+    return {static_cast<int>(n), static_cast<int>(row), static_cast<int>(pixel)};
+  }
+};
+
+/// wgmma_im2col: rows of a tile; positions, channels or filters of a box, whose lines have 128 bytes; the most blocks
+/// of a cluster; bytes of a slot of the ring.
+inline constexpr int kIm2colRows = 128, kIm2colBox = 64, kMaxIm2colCluster = 8;
+template <int kColumns>
+inline constexpr int kIm2colSlotBytes = (kIm2colRows + kColumns) * 2 * kIm2colBox;
+
+/// wgmma_im2col: the tiles of the product, and how positions and taps become coordinates of TMA. A tile
+/// has 128 rows (positions of a phase; wgrad: filters); a step of the depth is 64 channels of a tap (wgrad: 64
+/// positions). Pairs have the order (h, w).
+struct Im2colTiling {
+  ConvPhase::Axis h[2] = {}, w[2] = {};       // phases along each axis; origins are relative to `lower`
+  int phases_w = 1;                           // phases along w
+  int lower[2] = {}, stride[2] = {};          // position (i, j) reads from pixel lower + (i, j) stride on …
+  int out_stride[2] = {};                     // … and is pixel at + (i, j) out_stride of the result
+  Divisor height, width;                      // positions of an image
+  int positions = 0, chunks = 0, taps_w = 0;  // positions of all images; chunks of 64 channels of a tap; taps of a row
+  int slots = 0;
+  uint32_t row_tiles = 0, column_tiles = 0, z = 0, cluster = 1;  // z: phases, wgrad: parts; cluster: splits the depth
+};
+
+// ---- cuDNN ----
+
+/// The layout of all operands, and the most scratch memory that an engine may have.
+struct LibraryTiling {
+  bool channels_last = false;
+  size_t workspace_limit = 0;
+};
+
+/// The decision of ConvAlgorithm::plan.
+struct ConvPlan {
+  MathMode math_mode = MathMode::fma;
+  ConvTile tile = {};
+  std::vector<ConvPhase> phases = {};
+  uint32_t split_k = 1;        ///< the largest split_k of the phases
+  uint32_t reduce_lanes = 0;   ///< wgrad: threads that share the sum of a result's parts
+  size_t workspace_bytes = 0;  ///< all scratch memory of our kernels
+  size_t partial_offset = 0;   ///< where the parts of split-K begin in the workspace, after packed weights
+  size_t shared_bytes = 0;     ///< dynamic shared memory of a block; 0 for the implicit GEMMs, which know it themselves
+  /// The tiling of the algorithm alone; empty if `tile` says all.
+  std::variant<std::monostate, DirectTiling, DirectWgradTiling, FewChannelTiling, ImplicitGemmTiling, WgmmaTiling,
+               Im2colTiling, LibraryTiling>
+      tiling = {};
+};
+
+/// A convolution has one phase, dgrad under a stride one for each position modulo the stride.
+std::vector<ConvPhase> phases_of(const ConvProblem& problem);
+/// The plan of wgrad with the tiles of `tiling` and split-K: each of `split_k` parts has a multiple of `unit` pixels.
+ConvPlan wgrad_plan(const ConvProblem& problem, const ConvTile& tile, int64_t split_k, int64_t unit = 1);
+
+}  // namespace gradus::cuda_detail

@@ -354,8 +354,8 @@ class LeafFeatures {
   std::atomic<LeafFeature*> first_ = nullptr;
 };
 
-/// The autograd state of a tensor, made on first use. The gradient of a leaf is guarded by an ObjectLock on this object,
-/// because several threads may run backward.
+/// The autograd state of a tensor, made on first use. The gradient of a leaf is guarded by an ObjectLock on this
+/// object, because several threads may run backward.
 struct AutogradMeta {
   bool requires_grad = false;  // only for leaves; other tensors have a grad_fn
   bool retains_grad = false;

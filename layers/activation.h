@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include <gradus/autograd/ops/nn/activation.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
+#include <gradus/autograd/ops/nn/activation.h>
 #include <gradus/autograd/ops/nn/loss.h>
 #include <gradus/layers/functional_layer.h>
 

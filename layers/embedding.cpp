@@ -6,9 +6,9 @@
 #include <map>
 #include <utility>
 
-#include <gradus/autograd/ops/nn/sequence.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
+#include <gradus/autograd/ops/nn/sequence.h>
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/shape.h>
 #include <gradus/layers/module/init.h>

@@ -6,9 +6,9 @@
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/autograd/ops/nn/dropout.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/linear_algebra.h>
+#include <gradus/autograd/ops/nn/dropout.h>
 #include <gradus/autograd/ops/nn/image.h>
 #include <gradus/autograd/ops/nn/sequence.h>
 #include <gradus/autograd/ops/shape.h>

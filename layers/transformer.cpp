@@ -4,15 +4,15 @@
 #include <limits>
 #include <ostream>
 
-#include <gradus/autograd/ops/nn/activation.h>
-#include <gradus/autograd/ops/nn/sequence.h>
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/autograd/ops/nn/dropout.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/index.h>
-#include <gradus/autograd/ops/nn/loss.h>
 #include <gradus/autograd/ops/linear_algebra.h>
+#include <gradus/autograd/ops/nn/activation.h>
+#include <gradus/autograd/ops/nn/dropout.h>
 #include <gradus/autograd/ops/nn/image.h>
+#include <gradus/autograd/ops/nn/loss.h>
+#include <gradus/autograd/ops/nn/sequence.h>
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/shape.h>
 

@@ -10,10 +10,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include <gradus/core/platform/file.h>
 #include <gradus/core/io/safetensors.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
+#include <gradus/core/platform/file.h>
 
 namespace gradus::dist {
 

@@ -5,13 +5,13 @@
 #include <limits>
 
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/nn/sequence.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/index.h>
-#include <gradus/autograd/ops/nn/loss.h>
 #include <gradus/autograd/ops/linear_algebra.h>
+#include <gradus/autograd/ops/nn/loss.h>
 #include <gradus/autograd/ops/nn/norm.h>
+#include <gradus/autograd/ops/nn/sequence.h>
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/shape.h>
 #include <gradus/core/ops/elementwise.h>

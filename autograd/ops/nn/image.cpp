@@ -1,6 +1,5 @@
 #include <gradus/autograd/ops/nn/image.h>
 
-#include <cmath>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/nn/pool.h>
 #include <gradus/autograd/ops/shape.h>
@@ -8,9 +7,10 @@
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/nn/image.h>
 #include <gradus/core/ops/nn/conv.h>
+#include <gradus/core/ops/nn/image.h>
 #include <gradus/core/ops/operands.h>
+#include <cmath>
 
 namespace gradus {
 

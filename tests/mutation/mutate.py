@@ -23,7 +23,7 @@ EQUIVALENTS = pathlib.Path(__file__).with_name("equivalents.txt")
 # Each room and the test programs that concern it. A file belongs to the room with the longest name that fits.
 ROOMS = {
     "core": "core ops autograd layers wrong_calls backends",
-    "core/io": "io checkpoint data training layers",
+    "core/io": "io checkpoint data training inspect layers",
     "core/platform": "io core checkpoint training",
     "graph": "graph inspect training",
     "onnx": "onnx",

@@ -1,7 +1,7 @@
-// Tensors, operators and the engine: the base of layers, optimizers and data sets. An operator (ops; ops/nn for those of
-// nets) makes a node of the graph (node.h, op_scope.h), and the engine walks the graph back to the leaves (engine.h,
-// accumulate_grad.h). mixed_precision has autocast and the half-type copies of parameters, diagnosis has gradcheck,
-// anomaly mode and pictures of the graph.
+// Tensors, operators and the engine: the base of layers, optimizers and data sets. An operator (ops; ops/nn for the
+// operators of nets) makes a node of the graph (node.h, op_scope.h), and the engine walks the graph back to the leaves
+// (engine.h, accumulate_grad.h). mixed_precision has autocast and the half-type copies of parameters, diagnosis has
+// gradcheck, anomaly mode and pictures of the graph.
 #pragma once
 
 #include <gradus/autograd/accessor.h>

@@ -18,8 +18,8 @@ namespace gradus {
 
 /// Operations that the kernels of some backends do together. Operators ask for them with Backend::can.
 enum class Fusion : uint8_t {
-  /// normalize_backward after a ReLU adds the two parts of its gradient as it reads them (NormalizeBackwardArgs::addend)
-  /// and may write dresidual over dy.
+  /// normalize_backward after a ReLU adds the two parts of its gradient as it reads them
+  /// (NormalizeBackwardArgs::addend) and may write dresidual over dy.
   sum_of_gradients,
 };
 

@@ -1,4 +1,5 @@
-// The arguments of operators: operands of binary operators, axis numbers, and sets of axes as bit masks (core's axis_mask).
+// The arguments of operators: operands of binary operators, axis numbers, and sets of axes as bit masks (core's
+// axis_mask).
 #pragma once
 
 #include <gradus/autograd/tensor.h>

@@ -51,6 +51,7 @@ class HookList {
     uint32_t output_nr;  // the output of a node to which the hook belongs; 0 for leaves
     Function call;
   };
+  /// Returns the id of the hook.
   unsigned add(Function call, uint32_t output_nr = 0) {
     const ObjectLock lock(this);
     hooks_.push_back({new_hook_id(), output_nr, std::move(call)});
@@ -70,6 +71,7 @@ class HookList {
     }
     return false;
   }
+  /// True if there are hooks.
   bool any() const { return any_.load(std::memory_order_acquire); }
   /// Calls visit(hook) with a copy of each hook.
   template <class Visit>
@@ -81,6 +83,7 @@ class HookList {
       next = hook->id + 1;
     }
   }
+  /// Calls visit(id) for each hook, under the lock.
   template <class Visit>
   void for_each_id(const Visit& visit) const {
     if (!any()) return;
@@ -329,6 +332,7 @@ class LeafFeatures {
   LeafFeatures(const LeafFeatures&) = delete;
   LeafFeatures& operator=(const LeafFeatures&) = delete;
   ~LeafFeatures();
+  /// True if a feature uses the leaf.
   bool any() const { return first_.load(std::memory_order_relaxed); }
   /// The leaf's state of feature T, null if it has none.
   template <class T>

@@ -112,9 +112,6 @@ class BackendInterceptor : public Backend {
   }
   void randperm(const MutableView& y, const RandomState& state) final { GRADUS_CALL(randperm, y, state); }
   void update_scale(const MutableView& block, const ScaleRule& rule) final { GRADUS_CALL(update_scale, block, rule); }
-  void topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices) final {
-    GRADUS_CALL(topk, x, axis, largest, values, indices);
-  }
   void linear(const View& x, const View& w, const View& bias, const MutableView& y) final {
     GRADUS_CALL(linear, x, w, bias, y);
   }
@@ -159,6 +156,9 @@ class BackendInterceptor : public Backend {
   }
   void unscale(std::span<const MutableView> gradients, const View& factor, const MutableView& found_inf) final {
     GRADUS_CALL(unscale, gradients, factor, found_inf);
+  }
+  void topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices) final {
+    GRADUS_CALL(topk, x, axis, largest, values, indices);
   }
 #undef GRADUS_CALL
 };

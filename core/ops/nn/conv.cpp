@@ -44,16 +44,15 @@ Conv2dGeometry bounded(Conv2dGeometry g, const Shape& x, const Shape& w) {
 // Kernels visit the pixels between windows and between taps, so a convolution that is almost nothing but such gaps is
 // an error. `g` is bounded.
 void check_gaps(const Conv2dGeometry& g, const Shape& x, const Shape& w, const Shape& y) {
-  bool apart = false;  // whether there are pixels between windows
+  double covered = 1;  // the part of the pixels that windows cover
   for (int i = 0; i < 2; ++i) {
     const __int128 reach = reach_of(g, w, i), most = 4 * (static_cast<__int128>(x[2 + i]) + y[2 + i] + 16);
     GRADUS_CHECK(reach <= most, ShapeError, "kernel reaches over ", static_cast<int64_t>(reach),
                  (i == 0 ? " rows" : " columns"), ", far beyond the image: x ", x, ", weight ", w, ", result ", y);
-    apart = apart || g.stride[i] > reach;
+    covered *= std::min(1.0, static_cast<double>(reach) / static_cast<double>(g.stride[i]));
   }
-  const __int128 windows = static_cast<__int128>(y[2]) * y[3], pixels = static_cast<__int128>(x[2]) * x[3];
-  GRADUS_CHECK(!apart || windows * 1000 >= pixels, ShapeError, "strides leave fewer than one window in 1000 pixels: x ",
-               x, ", weight ", w, ", result ", y, "; take a slice of x with these strides first");
+  GRADUS_CHECK(covered >= 1e-3, ShapeError, "windows cover less than one pixel in 1000: x ", x, ", weight ", w,
+               ", result ", y, "; take a slice of x with these strides first");
 }
 
 // Checks x (N, C, H, W), w (K, C / groups, R, S), bias (K) or undefined, and returns the result's shape (N, K, P, Q).

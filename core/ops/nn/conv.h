@@ -8,8 +8,8 @@ namespace gradus::ops {
 /// Throws a ValueError if `padding` is negative or unreasonably large (above 2^40).
 void check_padding(int64_t padding);
 /// conv2d plus bias, then ReLU if `relu`: x (N, C, H, W), w (K, C / groups, R, S), bias (K) or undefined, result (N, K,
-/// P, Q). Geometries that leave fewer than one window in a thousand pixels, or whose kernel reaches far beyond the
-/// image, are a ShapeError.
+/// P, Q). If the windows cover less than one pixel in a thousand, or the kernel reaches far beyond the image, this is a
+/// ShapeError.
 Array conv2d(const Array& x, const Array& w, const Array& bias, bool relu, const Conv2dGeometry& geometry);
 /// Gradients of conv2d; those that are not wanted are undefined. `y_if_relu` is the forward result if ReLU was applied,
 /// else undefined. With `may_overwrite_dy` the backend may reuse dy's memory.

@@ -92,8 +92,8 @@ class CheckedOptions : public OptimizerCloneableOptions<Derived> {
 /// Parameters that share options. A group that is made without options gets the optimizer's defaults.
 class OptimizerParamGroup {
  public:
-  OptimizerParamGroup(std::vector<Tensor> params,  // NOLINT(google-explicit-constructor)
-                      std::unique_ptr<OptimizerOptions> options = nullptr);
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  OptimizerParamGroup(std::vector<Tensor> params, std::unique_ptr<OptimizerOptions> options = nullptr);
   OptimizerParamGroup(const OptimizerParamGroup& other);
   OptimizerParamGroup(OptimizerParamGroup&&) noexcept = default;
   OptimizerParamGroup& operator=(OptimizerParamGroup&&) noexcept = default;

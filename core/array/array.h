@@ -29,11 +29,13 @@ class Array {
   static Array empty_like(const Array& x, DType dtype);
   static Array empty_like(const Array& x, DType dtype, Device device);
 
+  /// False for Array().
   bool defined() const { return static_cast<bool>(storage_); }
   const Storage& storage() const { return storage_; }
   int64_t offset() const { return offset_; }  ///< in elements
   const Shape& shape() const { return shape_; }
   const Strides& strides() const { return strides_; }
+  /// The size along an axis; negative axes count from the end.
   int64_t size(int64_t axis) const { return shape_[normalize_axis(axis, ndim())]; }
   int64_t stride(int64_t axis) const { return strides_[normalize_axis(axis, ndim())]; }
   int ndim() const { return shape_.size(); }

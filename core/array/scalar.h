@@ -24,6 +24,7 @@ class Scalar {
   Scalar(Half value) : Scalar(static_cast<float>(value)) {}      // NOLINT
   Scalar(BFloat16 value) : Scalar(static_cast<float>(value)) {}  // NOLINT
 
+  /// Boolean, integral or floating, as the number was given.
   Kind kind() const { return kind_; }
   bool is_floating() const { return kind_ == Kind::floating; }
   double to_double() const { return is_floating() ? floating_ : static_cast<double>(integer_); }

@@ -98,8 +98,13 @@ void Executor::run_calls_with_scratch() {
 void Executor::run_captured() {
   const DeviceGuard guard(graph_.device_);
   if (state_ == State::captured) return captured_.replay();
-  if (state_ == State::launched) captured_.capture([this] { run_calls_with_scratch(); }), captured_.replay();
-  else run_calls_with_scratch(), count_replay();
+  if (state_ == State::launched) {
+    captured_.capture([this] { run_calls_with_scratch(); });
+    captured_.replay();
+  } else {
+    run_calls_with_scratch();
+    count_replay();
+  }
   state_ = state_ == State::loaded ? State::launched : State::captured;
 }
 

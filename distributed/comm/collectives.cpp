@@ -30,7 +30,8 @@ class Collectives::Run {
   void all_reduce() {
     // A ring would round the partial sums of half types at each hop.
     const bool is_half = d_.dtype == DType::f16 || d_.dtype == DType::bf16;
-    if (bytes_ <= kShortBytes) sum_parts([&](int) { return Range{0, d_.count}; }, static_cast<std::byte*>(call_.out));
+    const auto everything = [&](int) { return Range{0, d_.count}; };
+    if (bytes_ <= kShortBytes) sum_parts(everything, static_cast<std::byte*>(call_.out));
     else if (d_.strict || is_half || size() <= kFewRanks) all_reduce_by_parts();
     else all_reduce_ring();
   }

@@ -193,10 +193,14 @@ void ElasticTraining::copy_newest() {
   const auto newest = std::max_element(steps.begin(), steps.end());
   GRADUS_CHECK(*newest >= 0, CommError, "no remaining worker has the state of the training: start again from a ",
                "checkpoint (gradus-run --max-restarts)");
-  if (std::all_of(steps.begin(), steps.end(), [&](int64_t step) { return step == *newest; })) return;
+  const auto oldest = std::min_element(steps.begin(), steps.end());
+  if (*oldest == *newest) return;
   const int root = static_cast<int>(newest - steps.begin());
   std::vector<std::byte> state, position;
-  if (group_->rank() == root) state = parts_->state.to_bytes(), position = parts_->position.to_bytes();
+  if (group_->rank() == root) {
+    state = parts_->state.to_bytes();
+    position = parts_->position.to_bytes();
+  }
   broadcast(*group_, state, root, device());
   broadcast(*group_, position, root, device());
   Generator& generator = default_generator();

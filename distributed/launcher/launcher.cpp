@@ -56,7 +56,8 @@ class Attempt {
   Outcome run() {
     if (job_.interrupted == 0) start();
     if (options_.nodes > 1) nodes_.emplace(options_.node_rank, options_.nodes, job_.address, job_.token, number_);
-    while (std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.running(); })) step();
+    const auto is_running = [](const Worker& worker) { return worker.running(); };
+    while (std::any_of(workers_.begin(), workers_.end(), is_running)) step();
     list_due_at_.reset();
     for (const Deadline deadline(kGiveUpTime); job_.orphans->kill_all() && !deadline.passed();) step(deadline.left());
     const Outcome outcome = agree();

@@ -62,8 +62,8 @@ struct RowGradients {
 /// with rank 0's, so it refuses a net that contains them. Give it the rest of the net.
 class ShardedEmbeddingImpl : public detail::SharedLayer<ShardedEmbeddingImpl, ShardedEmbeddingOptions> {
  public:
-  ShardedEmbeddingImpl(const ShardedEmbeddingOptions& options, std::shared_ptr<dist::ProcessGroup> group)
-      : SharedLayer(options, std::move(group)) {
+  ShardedEmbeddingImpl(const ShardedEmbeddingOptions& options_, std::shared_ptr<dist::ProcessGroup> group_)
+      : SharedLayer(options_, std::move(group_)) {
     ShardedEmbeddingImpl::reset();
   }
   void reset() override;

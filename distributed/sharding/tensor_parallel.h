@@ -78,8 +78,8 @@ struct ColumnParallelLinearOptions {
 /// gather_output. The parameters `weight` (out / n, in) and `bias` (out / n) are the rows of Linear's from rank * out /
 /// n on.
 struct ColumnParallelLinearImpl : detail::SharedLayer<ColumnParallelLinearImpl, ColumnParallelLinearOptions> {
-  ColumnParallelLinearImpl(const ColumnParallelLinearOptions& options, std::shared_ptr<dist::ProcessGroup> group)
-      : SharedLayer(options, std::move(group)) {
+  ColumnParallelLinearImpl(const ColumnParallelLinearOptions& options_, std::shared_ptr<dist::ProcessGroup> group_)
+      : SharedLayer(options_, std::move(group_)) {
     ColumnParallelLinearImpl::reset();
   }
   void reset() override;
@@ -106,8 +106,8 @@ struct RowParallelLinearOptions {
 /// out), the sum of all ranks' products. The parameter `weight` (out, in / n) has the columns of Linear's from rank *
 /// in / n on. `bias` (out) is whole on every rank.
 struct RowParallelLinearImpl : detail::SharedLayer<RowParallelLinearImpl, RowParallelLinearOptions> {
-  RowParallelLinearImpl(const RowParallelLinearOptions& options, std::shared_ptr<dist::ProcessGroup> group)
-      : SharedLayer(options, std::move(group)) {
+  RowParallelLinearImpl(const RowParallelLinearOptions& options_, std::shared_ptr<dist::ProcessGroup> group_)
+      : SharedLayer(options_, std::move(group_)) {
     RowParallelLinearImpl::reset();
   }
   void reset() override;
@@ -131,8 +131,8 @@ struct VocabParallelEmbeddingOptions {
 /// or int32 indices (…), the same on all ranks, to (…, embedding_dim), the sum of what all ranks find. An index outside
 /// of the table is an IndexError on the CPU, and gives zeros on other devices.
 struct VocabParallelEmbeddingImpl : detail::SharedLayer<VocabParallelEmbeddingImpl, VocabParallelEmbeddingOptions> {
-  VocabParallelEmbeddingImpl(const VocabParallelEmbeddingOptions& options, std::shared_ptr<dist::ProcessGroup> group)
-      : SharedLayer(options, std::move(group)) {
+  VocabParallelEmbeddingImpl(const VocabParallelEmbeddingOptions& options_, std::shared_ptr<dist::ProcessGroup> group_)
+      : SharedLayer(options_, std::move(group_)) {
     VocabParallelEmbeddingImpl::reset();
   }
   void reset() override;
@@ -157,8 +157,8 @@ struct ParallelSelfAttentionOptions {
 /// `in_proj_weight` (3 E / n, E) and `in_proj_bias` (3 E / n) are the rows of MultiheadAttention's for the queries,
 /// keys and values of this rank's heads. `out_proj` is a RowParallelLinear.
 struct ParallelSelfAttentionImpl : detail::SharedLayer<ParallelSelfAttentionImpl, ParallelSelfAttentionOptions> {
-  ParallelSelfAttentionImpl(const ParallelSelfAttentionOptions& options, std::shared_ptr<dist::ProcessGroup> group)
-      : SharedLayer(options, std::move(group)) {
+  ParallelSelfAttentionImpl(const ParallelSelfAttentionOptions& options_, std::shared_ptr<dist::ProcessGroup> group_)
+      : SharedLayer(options_, std::move(group_)) {
     ParallelSelfAttentionImpl::reset();
   }
   void reset() override;
@@ -173,8 +173,8 @@ GRADUS_MODULE(ParallelSelfAttention);
 /// LayerNorm of activations that are divided along the sequence. `weight` and `bias` are whole on every rank, and their
 /// gradients are summed over the ranks.
 struct SequenceParallelLayerNormImpl : detail::SharedLayer<SequenceParallelLayerNormImpl, LayerNormOptions> {
-  SequenceParallelLayerNormImpl(const LayerNormOptions& options, std::shared_ptr<dist::ProcessGroup> group)
-      : SharedLayer(options, std::move(group)) {
+  SequenceParallelLayerNormImpl(const LayerNormOptions& options_, std::shared_ptr<dist::ProcessGroup> group_)
+      : SharedLayer(options_, std::move(group_)) {
     SequenceParallelLayerNormImpl::reset();
   }
   void reset() override;

@@ -107,16 +107,16 @@ class Call {
   size_t scratch_bytes = 0;
 };
 
-/// Calls f(view, is_written) for the operands of a call in order. The view is a MutableView& if it is written, or read
-/// and written, else a View&; f may change its address.
+/// Calls use(view, is_written) for the operands of a call in order. The view is a MutableView& if it is written, or read
+/// and written, else a View&; `use` may change its address.
 template <class F>
-void for_each_view(Call& call, F f) {
+void for_each_view(Call& call, F use) {
   struct Each final : Call::Visitor {
-    explicit Each(F& f) : f(f) {}
+    explicit Each(F& use) : f(use) {}
     void read(View& view) override { f(view, false); }
     void write(MutableView& view) override { f(view, true); }
     F& f;
-  } each(f);
+  } each(use);
   call.visit(each);
 }
 

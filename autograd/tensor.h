@@ -228,8 +228,9 @@ class Tensor {
   Tensor to(Device device, DType dtype, bool non_blocking = false, bool copy = false, Loc where = Loc::current()) const;
   Tensor to(const TensorOptions& options, bool non_blocking = false, bool copy = false,
             Loc where = Loc::current()) const;
-  /// Converts to contiguous(format). Images or filters with one channel have the same strides in both formats; they are
-  /// marked as `format`, which then determines the format of a convolution's result.
+  /// Returns contiguous(format), with one exception. With one channel, both formats address the same memory, and only
+  /// the channel stride tells them apart (Array::is_channels_last). If it says the other format, returns a copy with
+  /// the channel stride of `format`. The result of a convolution then has this format, too.
   Tensor to(MemoryFormat format, Loc where = Loc::current()) const;
   /// Converts device and dtype, then calls to(*format) if a format is given.
   Tensor to(Device device, DType dtype, bool non_blocking, bool copy, std::optional<MemoryFormat> format,

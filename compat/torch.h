@@ -98,8 +98,8 @@ namespace torch {
 
 using namespace gradus;
 
-// Names that also exist in std, or in a program before it includes this header, are declared explicitly to be found
-// first.
+// Declared in this namespace, so that it finds these names here even if the program has declared the same names
+// globally before it includes this header.
 using gradus::Loc;
 using gradus::Operand;
 using gradus::Pair;
@@ -284,8 +284,9 @@ inline Tensor upsample_nearest2d(const Tensor& x, IntArrayRef output_size) {
   return gradus::interpolate(x, output_size);
 }
 inline Tensor logsigmoid(const Tensor& x) { return gradus::log_sigmoid(x); }
-/// LibTorch's operator ignores dimensions of size 1 in the target's shape; F::binary_cross_entropy and BCELoss do not.
-/// A template, so that unqualified calls in a program with `using namespace torch` are not ambiguous.
+/// LibTorch's operator ignores dimensions of size 1 when it compares the shapes of x and target;
+/// F::binary_cross_entropy and BCELoss do not. This is a template so that an unqualified call in a program with
+/// `using namespace torch` is not ambiguous: overload resolution prefers gradus's function, which is none.
 template <class... Rest>
 Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, Rest&&... rest) {
   const bool fits = x.squeeze().sizes() == target.squeeze().sizes();

@@ -18,8 +18,8 @@ namespace gradus {
 
 /// Operations that the kernels of some backends do together. Operators ask for them with Backend::can.
 enum class Fusion : uint8_t {
-  /// normalize_backward after a ReLU adds the two parts of its gradient as it reads them
-  /// (NormalizeBackwardArgs::addend) and may write dresidual over dy.
+  /// For relu(normalize(x) + residual): normalize_backward adds the two summands of the incoming gradient, dy and
+  /// NormalizeBackwardArgs::addend, as it reads them, without a pass of its own, and may store dresidual over dy.
   sum_of_gradients,
 };
 

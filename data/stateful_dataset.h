@@ -1,5 +1,5 @@
-// Datasets that determine themselves which batch comes next, and datasets that are shared instead of copied, with the
-// interface of torch::data::datasets. <gradus/torch.h> includes them, <gradus/gradus.h> does not.
+// Datasets that choose the next batch themselves, and datasets that are shared instead of copied, with the interface of
+// torch::data::datasets. <gradus/torch.h> includes them, <gradus/gradus.h> does not.
 #pragma once
 
 #include <memory>

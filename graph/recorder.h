@@ -65,7 +65,7 @@ class RecordedBlocks final : public RecordedMemory, public std::enable_shared_fr
   bool contains(const char* data) const;
   std::vector<Allocation> allocations() const;
   int64_t time() const { return time_; }
-  /// The most bytes that these blocks and the runtime's held at the same time, beyond what the runtime held at the
+  /// The peak of the bytes in these blocks and in the runtime's memory together, less what the runtime held at the
   /// start.
   int64_t peak() const { return peak_; }
   /// The time of the peak.

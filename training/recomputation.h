@@ -13,7 +13,7 @@ namespace gradus {
 struct RecomputedPart {
   std::string module;
   size_t begin = 0, end = 0;  ///< both 0: the whole module
-  int64_t saved = 0;          ///< reduction of MemoryReport::activations by this part alone
+  int64_t saved = 0;          ///< by how much MemoryReport::activations falls if only this part is recomputed
   double flops = 0;           ///< cost of running it again
 
   std::string str() const;  ///< "layer1[0, 2)"

@@ -12,7 +12,7 @@ struct EngineOperands {
 
 class Engine {
  public:
-  /// `config` is an engine for `graph`. Call run() only if supported() is true.
+  /// `config` is cuDNN's configuration of an engine for `graph`. Call run() only if supported() is true.
   Engine(const EngineRequest& problem, std::shared_ptr<const ConvGraph> graph, Descriptor config, cudnnHandle_t handle);
 
   /// Returns false if the engine refuses the problem or needs too much scratch memory.

@@ -54,9 +54,9 @@ class Array {
 
   /// Row-major without gaps (or, for channels_last, NHWC without gaps). Axes of size 1 may have any stride.
   bool is_contiguous(MemoryFormat format = MemoryFormat::contiguous) const;
-  /// True if x (N, C, H, W) has more than one pixel and channels are innermost in memory. With one channel both layouts
-  /// address the same memory; then a channel stride of 1 means channels-last. `to(format)` sets this stride and results
-  /// inherit it.
+  /// True if this array is (N, C, H, W), has more than one pixel, and its channels are innermost in memory. With one
+  /// channel, both layouts address the same memory; the array then counts as channels-last if its channel stride is 1.
+  /// Tensor::to(format) sets this stride, and the results of operators inherit it.
   bool is_channels_last() const;
   /// True if the elements fill a block of memory exactly once, in any order of axes.
   bool is_dense() const;

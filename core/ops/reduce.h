@@ -18,8 +18,8 @@ inline Array sum(const Array& x, uint32_t mask, bool keepdim = false) {
 }
 /// (values, int64 indices) of the extremes along `axis`.
 std::tuple<Array, Array> arg_reduce(ArgReduceOp op, const Array& x, int axis, bool keepdim);
-/// Variance over `mask`: sum of squared deviations from the mean / max(0, count - correction), in two passes. For
-/// floating types.
+/// Variance over the axes in `mask`, computed in two passes: the sum of the squared deviations from the mean, divided
+/// by max(0, count - correction). For floating types.
 Array variance(const Array& x, uint32_t mask, bool keepdim, double correction);
 /// Square root of the variance. On the CPU it is also correct where squares overflow or underflow (float32 beyond
 /// 1e19). norm of order 2 has the same property.

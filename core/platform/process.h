@@ -17,10 +17,10 @@ void leave_core(int core);
 /// Restricts the calling thread to these cores; does nothing if there are none.
 void bind_to_cores(const std::vector<int>& cores);
 
-/// Has `in_child` called in each child that a later fork() makes, on the thread that forked.
+/// Makes every later fork() call `in_child` in the child, on the thread that forked.
 void on_fork(void (*in_child)());
 
-/// Addresses for `bytes` zero bytes, which take memory only when they are written. Null if there are not as many.
+/// Addresses for `bytes` zero bytes, which take memory only when they are written. Null if the system refuses.
 char* map_memory(size_t bytes);
 void unmap_memory(void* data, size_t bytes);
 

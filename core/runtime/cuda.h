@@ -32,7 +32,7 @@ int64_t memory_reserved(int index = -1);
 void reset_peak_memory_stats(int index = -1);
 /// A short table of the memory statistics for display (torch.cuda.memory_summary).
 std::string memory_summary(int index = -1);
-/// Returns cached memory that no tensor holds to the driver.
+/// Gives cached memory that no tensor uses back to the driver.
 void empty_cache();
 
 /// The stream that this thread's operators run on. Threads share one stream per device until they choose another.

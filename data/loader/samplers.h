@@ -140,7 +140,7 @@ class WeightedRandomSampler : public OrderSampler {
 class DistributedSampler : public OrderSampler {
  public:
   size_t size() const override;
-  /// Sets the epoch that determines the order, in place of the one passed to reset. A loader passes its own.
+  /// Sets the epoch that determines the order. From then on, the epoch that a loader passes to reset() is ignored.
   void set_epoch(size_t epoch) { epoch_ = epoch; }
   /// The argument of set_epoch, or 0.
   size_t epoch() const { return epoch_.value_or(0); }

@@ -215,9 +215,9 @@ class ColorJitter : public ImageTransform {
 
 // ---- Erasing ----
 
-/// With probability p, fills a rectangle with a value or with normal noise ("Random erasing data augmentation", 2017).
-/// Its area is a share of the image in `scale`, and its aspect ratio (height / width) is log-uniform in `ratio`. If ten
-/// draws do not fit, the image is not changed.
+/// With probability p, fills a random rectangle with a value or with normal noise ("Random erasing data augmentation",
+/// 2017). Its share of the image's area is drawn uniformly from `scale`, and its aspect ratio (height / width)
+/// log-uniformly from `ratio`. If none of ten such rectangles fits, the image is not changed.
 class RandomErasing : public ImageTransform {
  public:
   explicit RandomErasing(double p = 0.5);

@@ -40,9 +40,10 @@ struct VerifyReport {
   struct Observation {
     double loss = 0, samples = 0;             ///< mean loss over this number of samples
     std::array<Difference, 3> differences{};  ///< by Kind: of this rank from rank 0, or of rank 0 from one process
-    // The other members describe the training in one process:
-    double gradient_factor = 1, gradient_rest = 0;  ///< |a - factor b| = rest |b|: a, all gradients of the ranks, and b
-    double parameter_gradient = 1;  ///< norm of the gradient of the parameter that differs most; that of all is 1
+    // The other members are set where rank 0 compares with the training in one process (`gradients` always). There, a
+    // is the vector of all gradients of the training over ranks, and b that of the training in one process.
+    double gradient_factor = 1, gradient_rest = 0;  ///< the factor f with the least |a - f b|, and |a - f b| / |b|
+    double parameter_gradient = 1;  ///< in one process: |gradient of the parameter that differs most| / |b|
     double draws = 0;               ///< 1 if random numbers were drawn from the default generator
     double gradients = 0;           ///< number of parameters that have a gradient
   };

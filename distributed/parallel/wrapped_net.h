@@ -18,9 +18,9 @@ namespace gradus::dist {
 OrderedDict<std::string, Tensor> trained_parameters(const nn::Module& module);
 /// Copies the x of rank 0 to all ranks, whatever its strides.
 void broadcast_from_first(ProcessGroup& group, const Array& x);
-/// Throws a ValueError on all ranks, which describes both sides, if the nets of two ranks differ in the number of
-/// parameters or buffers, in the name, shape, strides or dtype of one, or in whether it is frozen. A net without
-/// parameters is a ValueError too and ends the group, because the other ranks would wait.
+/// Throws a ValueError on all ranks if the nets of two ranks differ in the number of parameters or buffers, or if a
+/// parameter or buffer differs in name, shape, strides, dtype or in being frozen. The message describes both sides.
+/// Also throws a ValueError if the net has no parameters; it then ends the group, because the other ranks would wait.
 void check_same_on_all_ranks(ProcessGroup& group, const nn::Module& module);
 
 struct WatchedNetOptions {

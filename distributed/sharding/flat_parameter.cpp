@@ -14,7 +14,8 @@
 namespace gradus::dist {
 namespace {
 
-/// Alignment of parameters and shards in the line, in bytes, for vector instructions and cache lines.
+/// Alignment, in bytes, of parameters and shards in their common block of memory (the "line" of flat_parameter.h), for
+/// vector instructions and cache lines.
 constexpr int64_t kAlignment = 64;
 
 }  // namespace

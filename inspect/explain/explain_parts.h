@@ -61,7 +61,7 @@ class StepWatch {
   virtual ~StepWatch() = default;
   virtual void begin_step(WatchedMemory& memory) = 0;
   virtual void end_step() = 0;
-  /// Called before and after a call of the backend runs.
+  /// Called before each call of a backend's kernel (has_run is false) and after it (has_run is true).
   virtual void on_call(graph::Call& call, bool has_run) = 0;
   /// Called when the forward pass keeps an array for the backward pass.
   virtual void on_saved(const Array& array) = 0;

@@ -91,7 +91,7 @@ ops::OwnedStencil source_stencil(PadMode mode, int64_t size, int64_t before, int
   return ops::OwnedStencil::selection(size, sources);
 }
 
-// Pads the last two axes of x (N, C, H, W) together and then, if three axes are padded, the third axis from the end.
+// Pads the last two axes of x, of any rank, in one call, and then, if `pad` lists three axes, the third from the end.
 Tensor source_pad(OpScope& op, const Tensor& x, IntArrayRef pad, PadMode mode) {
   const int count = pad.size() / 2;
   const auto stencil = [&](int i, int64_t size) {  // i axes from the end

@@ -2,7 +2,7 @@
 // C R S <= 64, or fprop of TF32 with C R S <= 32; y NHWC.
 //   fprop  y[(n,p,q), k] = relu(bias[k] + sum over t = (c,r,s) of x[(n,p,q), t] w[k,t])
 //   wgrad  dw[k,t] = sum over pixels (n,p,q) of dy[(n,p,q), k] x[(n,p,q), t];  dbias is one more column t, of ones.
-// All taps t of a pixel are together the depth of fprop's implicit GEMM, or wgrad's columns.
+// In fprop's implicit GEMM all taps t of a pixel together form the depth, in wgrad's they form the columns.
 // Tile: whole rows of y, which is dense. A block copies the rows of x that a tile reads into shared memory; its warps
 // load their fragments from there, element by element.
 // Grid: x = blocks that share the tiles (wgrad: split-K), y = groups of 32 or 64 filters.  Block: 128 threads; a warp
@@ -11,8 +11,8 @@
 // Pipeline: the rows of x for the next tile are copied by cp.async while a tile is computed. In wgrad, dy and the mask
 // are loaded from global memory straight into fragments, each element once and one step ahead: a lane loads
 // neighbouring filters of four pixels, and combines pairs of pixels in registers.
-// Deterministic: one warp computes all of a sum; in wgrad, the sums of warps are added in order, and those of blocks by
-// split_k.cu.
+// Deterministic: in fprop, one warp computes the whole of each sum. In wgrad, the partial sums of the warps of a block
+// are added in order, and those of the blocks by split_k.cu.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

@@ -37,13 +37,16 @@ struct ConvPhase {
 /// direct: the most rows (channels of the result in a group).
 inline constexpr uint32_t kMaxDirectRows = 16;
 
-/// direct: neighbouring outputs that a thread computes in each of its rows; quads of the input and weights that a
-/// thread loads before it stores them; shared memory that every device has, without the space for the bias; the
-/// possible numbers of rows of a thread, and the floats that their weights for one tap take.
+/// direct: the number of neighbouring outputs that a thread computes in each of its rows.
 inline constexpr uint32_t kStrip = 4;
+/// direct: how many quads (four neighbouring inputs), and how many weights, a thread loads before it stores them in
+/// shared memory.
 inline constexpr int kQuadsAtOnce = 2, kWeightsAtOnce = 4;
+/// direct: bytes of shared memory for input and weights: the 48 KiB that every device has, less the space for the bias.
 inline constexpr size_t kDirectBytes = (size_t{48} << 10) - kMaxDirectRows * sizeof(float);
+/// direct: the numbers of rows that a thread may compute.
 inline constexpr int kDirectRowChoices[] = {8, 6, 4, 2, 1};
+/// direct: floats in shared memory for one tap's weights of `rows` rows; from 4 rows on, a multiple of 4.
 constexpr uint32_t direct_weight_step(int rows) { return rows >= 4 ? (rows + 3) / 4 * 4 : rows; }
 
 /// direct, fprop and dgrad. A tile is `height` lines of `strips` strips of kStrip neighbouring outputs.

@@ -6,10 +6,14 @@
 namespace gradus::cuda_detail {
 namespace {
 
-/// The size of wgmma_im2col's product: positions of a phase, tiles of rows of all phases, boxes of columns, the most
-/// steps of the depth of any phase, and elements of dw (0 for fprop and dgrad).
+/// The size of wgmma_im2col's matrix product. Under a stride, dgrad consists of several phases (ConvPhase); otherwise
+/// there is one.
 struct Im2colSize {
-  int64_t positions, row_tiles, boxes, steps, weights;
+  int64_t positions;  // pixels of the result in the largest phase; wgrad: pixels of dy, over which it sums
+  int64_t row_tiles;  // tiles of kIm2colRows rows (pixels; wgrad: filters) in all phases
+  int64_t boxes;      // groups of kIm2colBox columns (channels of the result; wgrad: channels for each tap)
+  int64_t steps;      // steps of kIm2colBox along the sums, in the phase with the most
+  int64_t weights;    // elements of dw; 0 for fprop and dgrad
 };
 Im2colSize im2col_size(const ConvProblem& p) {
   const ConvOperand& image = p.is_wgrad() ? p.y : p.out();

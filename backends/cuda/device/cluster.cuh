@@ -62,7 +62,7 @@ __device__ inline float4 load_cluster(uint32_t address, int block) {
 }
 
 /// Stores `value` in the shared memory of block `block` of the cluster and counts its bytes at that block's barrier.
-/// `to` and `barrier` are the addresses in this block.
+/// `to` and `barrier` are addresses in this block; the store uses the corresponding addresses in the other block.
 __device__ inline void st_async(float value, const float* to, const Mbarrier* barrier, int block) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
                    mapa(shared_address(to), block)),

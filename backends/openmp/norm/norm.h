@@ -1,10 +1,11 @@
-// Shared by normalisation and its gradient. The axes are divided into outer ones, each of whose elements has a mean and
-// a variance, and inner ones, over which these are computed.
+// Shared by normalisation and its gradient. The mean and the variance are computed over the inner axes. Each element of
+// the other axes, the outer ones, has its own mean and variance.
 //
-// There are two loop orders. By rows: one outer element at a time, with its inner elements in runs along memory (layer
-// norm; batch norm of planes). By lanes: if neighbouring outer elements are closer in memory than inner ones, a vector
-// of them for every inner element (channels-last batch norm). Long inner ranges are divided into segments
-// ("stretches"), by shape alone, so that threads can share them; the results of the segments are combined in order.
+// There are two loop orders. By rows: one outer element at a time, with vectors of inner elements that are adjacent in
+// memory (layer norm; batch norm of NCHW images). By lanes, if outer elements are closer together in memory than inner
+// ones: one inner element at a time, with vectors of neighbouring outer elements (channels-last batch norm). Many inner
+// elements are divided into segments ("stretches"), by shape alone, so that threads can share them; the results of the
+// segments are combined in order.
 #pragma once
 
 #include <cmath>

@@ -32,7 +32,8 @@ void each_block(const RandomState& state, int64_t numel, F&& draw) {
   });
 }
 
-// Calls draw(count, pairs, out) for such blocks of y; through contiguous memory if y is not contiguous.
+// Calls draw(count, pairs, out) for the blocks of y that each_block() makes; `out` is where the block's elements go. If
+// y is not contiguous, they go to a contiguous buffer, which is copied to y at the end.
 template <class T, int64_t per_block, class F>
 void draw_blocks(Backend& backend, const RandomState& state, const MutableView& y, F&& draw) {
   const Output row_major(backend, y, !is_row_major(y), y.dtype, MemoryFormat::contiguous);

@@ -1,4 +1,4 @@
-// Vectors of elements that are not contiguous: at a fixed stride, by index, or two vectors interleaved.
+// Vectors of elements at a fixed stride, and two vectors whose elements alternate in memory.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>

@@ -19,7 +19,7 @@ void reduce_in_order_on(const Stream& stream, DType dtype, ReduceKind kind, cons
 // Sums of arrays in the memory of several GPUs. All ranks must launch the same kernels in the same order.
 
 inline constexpr int kMaxPeers = 8, kMaxPeerLines = 48;
-/// Bytes of a part, the unit in which data is moved. Each line of a collective begins with a new part.
+/// Bytes of a part, the unit in which kernels move data. Each array (line) of a collective begins with a new part.
 inline constexpr size_t kPartBytes = 16;
 
 inline constexpr size_t kPeerFlagBytes = 4096;

@@ -43,8 +43,8 @@ void futex_wait(const std::atomic<uint32_t>& word, uint32_t value, Milliseconds 
 /// Wakes all processes that sleep on `word`.
 void futex_wake(const std::atomic<uint32_t>& word);
 
-/// A string that is equal in processes which can share memory: those in the same boot of a machine, in the same PID
-/// namespace and of the same user.
+/// A string that is equal in processes that can share memory: on the same machine, started since the same boot, in the
+/// same PID namespace and as the same user.
 std::string host_identity();
 
 /// Watches a process. Unlike a process number, it is never mistaken for a later process.

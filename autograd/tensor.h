@@ -108,7 +108,7 @@ class Tensor {
   Tensor& operator=(Tensor&&) & noexcept;
   /// x[i] = y writes into x, as in LibTorch: assignment to a temporary view copies the data.
   const Tensor& operator=(const Tensor& source) && { return copy_(source); }
-  const Tensor& operator=(Tensor&& source) && { return copy_(source); }
+  const Tensor& operator=(Tensor&& source) && { return copy_(source); }  // NOLINT(bugprone-exception-escape)
   const Tensor& operator=(const Scalar& value) && { return fill_(value); }
   ~Tensor();
 

@@ -302,7 +302,8 @@ class NormalizeBackward {
 void OpenmpBackend::normalize_backward(const NormalizeBackwardArgs& args) {
   const View& x = args.x;
   if (x.numel() == 0) return NaiveBackend::normalize_backward(args);
-  if (args.addend) return Backend::normalize_backward(args);
+  // The composite, whose sum of dy and addend runs on vectors.
+  if (args.addend) return Backend::normalize_backward(args);  // NOLINT(bugprone-parent-virtual-call)
   EventScope event(args.y ? "normalize_relu_backward" : "normalize_backward", "openmp", kernel_table().vectors,
                    {&args.dy, &args.y, &x}, (args.y ? 13 : 12) * x.numel());
   visit_wide(x.dtype, [&]<class C> { NormalizeBackward<C>(args).run(); });

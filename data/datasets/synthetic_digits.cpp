@@ -222,7 +222,7 @@ int draw_digit(uint64_t seed, uint64_t index, uint8_t* pixels) {
   for (int i = 0; i < kPixels; ++i) {
     const float coverage = std::clamp(0.5f + (radius - paper.distance(i)) / softness, 0.f, 1.f);
     const float value = std::clamp(ink * coverage + draws.uniform(-noise, noise), 0.f, 1.f);
-    pixels[i] = static_cast<uint8_t>(value * 255.f + 0.5f);
+    pixels[i] = static_cast<uint8_t>(value * 255.f + 0.5f);  // NOLINT(bugprone-incorrect-roundings): not negative
   }
   return digit;
 }

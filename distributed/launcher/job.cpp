@@ -77,7 +77,7 @@ void check_options(const LaunchOptions& options) {
 /// Makes sure that there are enough descriptors for two pipes from each process, and its log.
 void reserve_descriptors(const LaunchOptions& options) {
   constexpr size_t kOwn = 64;
-  const auto processes = static_cast<size_t>(options.processes + options.spares);
+  const auto processes = static_cast<size_t>(options.processes) + static_cast<size_t>(options.spares);
   const size_t needed = kOwn + processes * (options.log_directory.empty() ? 2 : 3);
   GRADUS_CHECK(may_have_descriptors(needed), CommError, "the output of ", processes, " processes takes ", needed,
                " descriptors, and this process may have ", descriptor_limit(), " (ulimit -n)");

@@ -26,7 +26,8 @@ gradus::Milliseconds milliseconds(const char* option, double seconds) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+// Outside of `try` are the definitions of the options alone.
+int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   using namespace gradus::dist;
   LaunchOptions options;
   std::string rendezvous;

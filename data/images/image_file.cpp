@@ -31,7 +31,7 @@ void* limited_realloc(void* memory, size_t bytes) {
 // Doubles the width of a row of chroma: each new sample is 3/4 of the nearest sample and 1/4 of its neighbour,
 // alternately rounded down and up, as in libjpeg. It replaces stb_image's function of the same name, which swaps the
 // weights of the next-to-last sample. A function-like macro renames the definition in stb_image.h, but not the places
-// where the function's address is taken.
+// where the function's address is taken. NOLINTBEGIN(bugprone-reserved-identifier)
 static unsigned char* stbi__resample_row_h_2(unsigned char* out, unsigned char* near, unsigned char*, int w, int) {
   for (int i = 0; i < w; ++i) {
     const int before = near[std::max(i - 1, 0)], after = near[std::min(i + 1, w - 1)];
@@ -41,6 +41,7 @@ static unsigned char* stbi__resample_row_h_2(unsigned char* out, unsigned char* 
   return out;
 }
 #define stbi__resample_row_h_2(out, near, far, w, hs) stb_resample_row_h_2(out, near, far, w, hs)
+// NOLINTEND(bugprone-reserved-identifier)
 
 // stb_image (Sean Barrett, public domain), compiled only here. CMakeLists.txt compiles this file with -fwrapv, because
 // damaged JPEGs make its arithmetic overflow. Older releases may also shift by more than 31 where the data end; they

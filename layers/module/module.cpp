@@ -24,6 +24,7 @@ std::string join_name(const std::string& prefix, const std::string& name) {
 Module::Module() = default;
 Module::Module(std::string name) : own_name_(std::move(name)) {}
 
+// A copy has no shared owners yet. NOLINTNEXTLINE(bugprone-copy-constructor-init)
 Module::Module(const Module& other)
     : std::enable_shared_from_this<Module>(), parameters_(other.parameters_), buffers_(other.buffers_),
       children_(other.children_), own_name_(other.own_name_), is_training_(other.is_training_) {}

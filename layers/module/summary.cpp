@@ -53,6 +53,7 @@ class Recorder : private Observer {
     add_observer(this);
   }
 
+  // train() has set the other mode before, without throwing. NOLINTNEXTLINE(bugprone-exception-escape)
   ~Recorder() override {
     remove_observer(this);
     for (Record& record : records_) {

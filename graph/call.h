@@ -107,8 +107,8 @@ class Call {
   size_t scratch_bytes = 0;
 };
 
-/// Calls use(view, is_written) for the operands of a call in order. The view is a MutableView& if it is written, or read
-/// and written, else a View&; `use` may change its address.
+/// Calls use(view, is_written) for the operands of a call in order. The view is a MutableView& if it is written, or
+/// read and written, else a View&; `use` may change its address.
 template <class F>
 void for_each_view(Call& call, F use) {
   struct Each final : Call::Visitor {

@@ -26,10 +26,9 @@ struct NodeState {
   Node* node = nullptr;
   int waiting = 0;  // number of incoming edges that have not delivered a gradient yet
   bool queued = false;
-  bool wanted = true;               // true if the node leads to a capture
-  Grads gradients;                  // gradients of its outputs, summed so far
-  Tensor addend;                    // second summand of gradients[0], which the node adds itself
-  BackwardOfSum* by_sum = nullptr;  // the node, if there is an addend
+  bool wanted = true;  // true if the node leads to a capture
+  Grads gradients;     // gradients of its outputs, summed so far
+  Tensor addend;       // second summand of gradients[0], which the node, a BackwardOfSum, adds itself
 };
 
 // Maps nodes to their states: a hash table with open addressing, hashed by sequence number. The nodes of a graph have
@@ -153,8 +152,8 @@ class BackwardPass {
       return;
     }
     const bool may_split = state.waiting == 1 && !state.addend.defined();
-    if (BackwardOfSum* const by_sum = may_split ? backward_of_sum(*state.node) : nullptr) {
-      state.by_sum = by_sum, state.addend = std::move(gradient);
+    if (may_split && accepts_sum(*state.node)) {
+      state.addend = std::move(gradient);
     } else if (!create_graph_ && is_exclusive(sum)) {
       ops::binary(BinaryOp::add, sum.array(), gradient.array(), &sum.array());
     } else {
@@ -163,11 +162,11 @@ class BackwardPass {
     }
   }
 
-  // The node as one that accepts two summands, null if it does not or if something else needs their sum.
-  BackwardOfSum* backward_of_sum(Node& node) const {
-    if (create_graph_ || captures_ || node.is_watched()) return nullptr;
-    auto* const by_sum = dynamic_cast<BackwardOfSum*>(&node);
-    return by_sum && by_sum->accepts_sum() ? by_sum : nullptr;
+  // True if the node accepts two summands and nothing else needs their sum.
+  bool accepts_sum(const Node& node) const {
+    if (create_graph_ || captures_ || node.is_watched()) return false;
+    const auto* const by_sum = dynamic_cast<const BackwardOfSum*>(&node);
+    return by_sum && by_sum->accepts_sum();
   }
 
   // Runs a node as part of the layer that made it.
@@ -209,7 +208,8 @@ class BackwardPass {
         for (Tensor& dy : dys) dy = widened(dy);
       given_ = &dys;
       const Tensor addend = std::move(state.addend);
-      gradients = addend.defined() ? state.by_sum->backward_of_sum(dys[0], addend) : node->backward_all(dys);
+      gradients = addend.defined() ? dynamic_cast<BackwardOfSum&>(*node).backward_of_sum(dys[0], addend)
+                                   : node->backward_all(dys);
       given_ = nullptr;
       for (size_t i = 0; checks && i < std::min(gradients.size(), node->edges().size()); ++i)
         if (gradients[i].defined() && node->edges()[i].node && states_[node->edges()[i].node.get()].wanted)

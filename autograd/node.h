@@ -16,6 +16,7 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <typeinfo>
 
 #include <gradus/autograd/tensor.h>
 #include <gradus/core/array/small_vector.h>
@@ -338,7 +339,7 @@ class LeafFeatures {
   template <class T>
   T* find() const {
     for (LeafFeature* feature = first_.load(std::memory_order_acquire); feature; feature = feature->next_)
-      if (T* found = dynamic_cast<T*>(feature)) return found;
+      if (typeid(*feature) == typeid(T)) return static_cast<T*>(feature);  // several times faster than dynamic_cast
     return nullptr;
   }
   /// The leaf's state of feature T, made on first use.

@@ -55,18 +55,22 @@ struct RSubScalar final : Node {  // y = s - a
   Grads backward(const Tensor& dy) override { return {-dy}; }
 };
 
-struct WithScalar final : Node {  // y = a + s, a - s, a s, a / s
+struct AddScalar final : Node {  // y = a + s, a - s
+  Array forward(const Array& a, BinaryOp op, const Scalar& s) {
+    return ops::binary_scalar(op, a, s, false, destination(a));
+  }
+  Grads backward(const Tensor& dy) override { return {dy}; }
+};
+
+struct MulScalar final : Node {  // y = a s, a / s
   Scalar s;
-  BinaryOp op = BinaryOp::add;
-  const char* name() const override { return op == BinaryOp::add || op == BinaryOp::sub ? "AddScalar" : "MulScalar"; }
+  BinaryOp op = BinaryOp::mul;
   Array forward(const Array& a, BinaryOp op, const Scalar& s) {
     this->s = s;
     this->op = op;
     return ops::binary_scalar(op, a, s, false, destination(a));
   }
-  Grads backward(const Tensor& dy) override {
-    return {op == BinaryOp::mul ? dy * s : op == BinaryOp::div ? dy / s : dy};
-  }
+  Grads backward(const Tensor& dy) override { return {op == BinaryOp::mul ? dy * s : dy / s}; }
 };
 
 struct RDivScalar final : Node {  // y = s / b
@@ -268,9 +272,9 @@ Operand scaled(const Operand& b, const Scalar& alpha, Tensor* room) {
 template <class OfTensors>
 Tensor sum_of(OpScope& op, BinaryOp kind, const Operand& a, const Operand& b) {
   if (a.tensor && b.tensor) return apply<OfTensors>(op, *a.tensor, *b.tensor);
-  if (a.tensor) return apply<WithScalar>(op, *a.tensor, kind, b.scalar);
+  if (a.tensor) return apply<AddScalar>(op, *a.tensor, kind, b.scalar);
   const Tensor other = as_tensor(b, a);
-  return kind == BinaryOp::add ? apply<WithScalar>(op, other, kind, a.scalar) : apply<RSubScalar>(op, other, a.scalar);
+  return kind == BinaryOp::add ? apply<AddScalar>(op, other, kind, a.scalar) : apply<RSubScalar>(op, other, a.scalar);
 }
 
 template <class OfTensors>
@@ -312,8 +316,8 @@ Tensor mul(const Operand& a, const Operand& b) {
   OpScope op("mul", line_of(a, b));
   check_operands(a, b);
   if (a.tensor && b.tensor) return apply<Mul>(op, *a.tensor, *b.tensor);
-  if (a.tensor) return apply<WithScalar>(op, *a.tensor, BinaryOp::mul, b.scalar);
-  return apply<WithScalar>(op, as_tensor(b, a), BinaryOp::mul, a.scalar);
+  if (a.tensor) return apply<MulScalar>(op, *a.tensor, BinaryOp::mul, b.scalar);
+  return apply<MulScalar>(op, as_tensor(b, a), BinaryOp::mul, a.scalar);
 }
 
 Tensor div(const Operand& a, const Operand& b, std::optional<std::string_view> rounding_mode) {
@@ -326,7 +330,7 @@ Tensor div(const Operand& a, const Operand& b, std::optional<std::string_view> r
     return apply<RoundedDiv>(op, as_tensor(a, b), as_tensor(b, a), *rounding_mode == "floor");
   }
   if (a.tensor && b.tensor) return apply<Div>(op, *a.tensor, *b.tensor);
-  if (a.tensor) return apply<WithScalar>(op, *a.tensor, BinaryOp::div, b.scalar);
+  if (a.tensor) return apply<MulScalar>(op, *a.tensor, BinaryOp::div, b.scalar);
   OpScope reciprocal("reciprocal", Loc{});  // PyTorch applies the autocast rule of reciprocal
   return apply<RDivScalar>(op, as_tensor(b, a), a.scalar);
 }
@@ -397,7 +401,7 @@ const Tensor& add_in_place(const char* name, BinaryOp op, const Tensor& self, co
     return self.copy_(op == BinaryOp::add ? add(self, other, alpha) : sub(self, other, alpha));
   Tensor room;
   const Operand b = scaled(other, alpha, &room);
-  return b.tensor ? apply_in_place<N>(scope, self, *b.tensor) : apply_in_place<WithScalar>(scope, self, op, b.scalar);
+  return b.tensor ? apply_in_place<N>(scope, self, *b.tensor) : apply_in_place<AddScalar>(scope, self, op, b.scalar);
 }
 
 }  // namespace
@@ -414,7 +418,7 @@ const Tensor& Tensor::mul_(const Operand& other) const {
   OpScope op("mul_", other.where);
   check_operands(Operand(*this), other);
   return other.tensor ? apply_in_place<Mul>(op, *this, *other.tensor)
-                      : apply_in_place<WithScalar>(op, *this, BinaryOp::mul, other.scalar);
+                      : apply_in_place<MulScalar>(op, *this, BinaryOp::mul, other.scalar);
 }
 
 const Tensor& Tensor::div_(const Operand& other, std::optional<std::string_view> rounding_mode) const {
@@ -426,7 +430,7 @@ const Tensor& Tensor::div_(const Operand& other, std::optional<std::string_view>
   }
   check_operands(Operand(*this), other);
   return other.tensor ? apply_in_place<Div>(op, *this, *other.tensor)
-                      : apply_in_place<WithScalar>(op, *this, BinaryOp::div, other.scalar);
+                      : apply_in_place<MulScalar>(op, *this, BinaryOp::div, other.scalar);
 }
 
 const Tensor& Tensor::pow_(const Operand& exponent) const {

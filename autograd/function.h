@@ -15,7 +15,6 @@
 #include <map>
 #include <mutex>
 #include <string>
-#include <variant>
 
 #include <gradus/autograd/op_scope.h>
 
@@ -27,25 +26,25 @@ using variable_list = TensorList;
 /// A value kept in ctx->saved_data. Reading it as another type is a ValueError.
 class SavedValue {
  public:
-  using Value = std::variant<std::monostate, bool, int64_t, double, std::string, Tensor, std::vector<int64_t>>;
   SavedValue() = default;
-  template <std::convertible_to<Value> T>
-  SavedValue(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
-  bool toBool() const { return get<bool>("bool"); }
-  int64_t toInt() const { return get<int64_t>("int"); }
-  double toDouble() const { return get<double>("double"); }
-  const std::string& toStringRef() const { return get<std::string>("string"); }
-  const Tensor& toTensor() const { return get<Tensor>("tensor"); }
-  const std::vector<int64_t>& toIntVector() const { return get<std::vector<int64_t>>("list of int"); }
+  SavedValue(bool value);                  // NOLINT(google-explicit-constructor)
+  SavedValue(int value);                   // NOLINT(google-explicit-constructor)
+  SavedValue(int64_t value);               // NOLINT(google-explicit-constructor)
+  SavedValue(double value);                // NOLINT(google-explicit-constructor)
+  SavedValue(std::string value);           // NOLINT(google-explicit-constructor)
+  SavedValue(const char* value);           // NOLINT(google-explicit-constructor)
+  SavedValue(Tensor value);                // NOLINT(google-explicit-constructor)
+  SavedValue(std::vector<int64_t> value);  // NOLINT(google-explicit-constructor)
+  bool toBool() const;
+  int64_t toInt() const;
+  double toDouble() const;
+  const std::string& toStringRef() const;
+  const Tensor& toTensor() const;
+  const std::vector<int64_t>& toIntVector() const;
 
  private:
-  template <class T>
-  const T& get(const char* wanted) const {
-    const T* found = std::get_if<T>(&value_);
-    GRADUS_CHECK(found, ValueError, "this entry of saved_data is not a ", wanted);
-    return *found;
-  }
-  Value value_;
+  struct Held;
+  std::shared_ptr<const Held> held_;  // shared by copies
 };
 
 class FunctionNode;

@@ -10,6 +10,7 @@
 #include <gradus/core/array/scalar.h>
 #include <gradus/core/array/view.h>
 #include <gradus/core/error.h>
+#include <gradus/graph/origin.h>
 
 namespace gradus {
 
@@ -17,17 +18,6 @@ class Backend;
 struct RandomState;
 
 namespace graph {
-
-/// The operator, the layer and the source line that made a call.
-struct Origin {
-  std::string op;      ///< for example "conv2d"; empty outside operators
-  std::string module;  ///< for example "features.3"; empty outside modules and in the backward pass
-  SourceLocation where;
-
-  /// The origin of what this thread runs now.
-  static Origin current();
-  std::string str() const;  ///< "conv2d of features.3, train.cpp:41"
-};
 
 // ---- Arguments by name, for printing, for exporters and for the page of a recorded step ----
 

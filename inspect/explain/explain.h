@@ -18,7 +18,7 @@
 #include <gradus/core/array/shape.h>
 #include <gradus/core/options.h>
 #include <gradus/core/runtime/device.h>
-#include <gradus/graph/call.h>
+#include <gradus/graph/origin.h>
 
 namespace gradus {
 namespace training {

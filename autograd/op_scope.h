@@ -7,7 +7,7 @@
 //
 // apply<N> calls N's forward with the arrays of its tensor arguments, and with its other arguments unchanged. If an
 // input requires gradients, it keeps the node, connects it to the inputs and makes it the history of the results. An
-// operator without a node of its own is composed of others:
+// operator may also be composed of other operators; then it defines no node:
 //
 //   Tensor tanhshrink(const Tensor& x, Loc where) {
 //     OpScope op("tanhshrink", where);

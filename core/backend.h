@@ -19,7 +19,8 @@ namespace gradus {
 /// Operations that the kernels of some backends do together. Operators ask for them with Backend::can.
 enum class Fusion : uint8_t {
   /// For relu(normalize(x) + residual): normalize_backward adds the two summands of the incoming gradient, dy and
-  /// NormalizeBackwardArgs::addend, as it reads them, without a pass of its own, and may store dresidual over dy.
+  /// NormalizeBackwardArgs::addend, while it reads them, so that no other kernel has to; and it may write dresidual
+  /// over dy.
   sum_of_gradients,
 };
 

@@ -16,7 +16,7 @@
 namespace gradus {
 namespace {
 
-// What an index along one dimension addresses: whole slices, or one element for each of its own elements.
+// Each element of an index along one dimension addresses either a whole slice of x or a single element of x.
 enum class Access : uint8_t { slices, elements };
 
 struct Take final : Node {  // y[…, i, …] = x[…, index[i], …], or y[i] = x[i with index[i] at axis]

@@ -35,8 +35,8 @@ int order_of(const Collective& call) {
 }  // namespace
 
 /// Collectives of device arrays over transports that can read only host memory. An array passes through pinned buffers
-/// piece by piece. Each piece is a collective of its own, so that while one piece is on the wire, the next is copied
-/// off the device and the previous one back to it:
+/// piece by piece. Each piece is a separate collective. While one piece is on the wire, the next one is copied off the
+/// device, and the previous one is copied back to it:
 ///
 ///   off the device   | piece 0 | piece 1 | piece 2 | …
 ///   wire                       | piece 0 | piece 1 | piece 2 | …

@@ -46,7 +46,7 @@ BucketPlan plan_buckets(const std::vector<Array>& parameters, const std::vector<
 /// x, which must be dense, as one dimension in its order in memory.
 Array as_line(const Array& x);
 /// A view of the one-dimensional `flat` from element `begin` on, with the shape of `like` and, if `like` is dense, its
-/// strides. The view has a version counter of its own, because its neighbours in memory belong to other tensors.
+/// strides. The view does not share the version counter of `flat`, whose other elements belong to other tensors.
 Array slice_like(const Array& flat, int64_t begin, const Array& like);
 
 struct ReducerOptions {

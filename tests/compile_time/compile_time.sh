@@ -31,10 +31,12 @@ for compiler in "$@"; do
     [ "$lines" -le "$most" ] || status=1
   done
   for level in -O0 -O2; do
-    taken=$(processor_time "$compiler" -std=c++20 "$level" -I "$include" -c tests/compile_time/net.cpp -o "$include/net.o")
+    taken=$(processor_time "$compiler" -std=c++20 "$level" -I "$include" -c tests/compile_time/net.cpp \
+              -o "$include/net.o")
     verdict=within
     [ "$taken" -le 2000 ] || verdict=OVER
-    printf 'compile time: %s %s %d.%02d s (%s the goal of 2 s)\n' "$compiler" "$level" $((taken / 1000)) $((taken % 1000 / 10)) "$verdict"
+    printf 'compile time: %s %s %d.%02d s (%s the goal of 2 s)\n' "$compiler" "$level" $((taken / 1000)) \
+      $((taken % 1000 / 10)) "$verdict"
   done
 done
 exit $status

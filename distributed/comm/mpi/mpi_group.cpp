@@ -341,7 +341,8 @@ class MpiTransport::Exchange {
     return awaited;
   }
 
-  /// Tells the others about the failure before the caller gets back the memory of bodies that nobody has received.
+  /// Announces the failure to the other ranks, then throws it. The announcement comes first because the exception
+  /// returns to the caller the memory of messages that no rank has received yet.
   [[noreturn]] void fail(const CommStatus& status) {
     transport_.announce(status);
     throw CollectiveError(transport_.failure());

@@ -30,6 +30,15 @@ F::EmbeddingBagFuncOptions options_of(const BagCase& c, const Tensor& offsets, c
   return options;
 }
 
+/// Calls `check` with a device for every backend while that backend is the current one.
+void on_every_backend(const std::function<void(Device)>& check) {
+  for (const std::string& name : backend_names()) {
+    CAPTURE(name);
+    const BackendGuard guard(name);
+    check(Device(backend(name).device_type()));
+  }
+}
+
 /// Peak number of bytes that `run` allocates in addition to those in use.
 int64_t peak_of(const std::function<void()>& run) {
   DeviceRuntime& cpu = runtime(DeviceType::cpu);
@@ -182,61 +191,64 @@ TEST_CASE("embedding_bag: results and gradients of all modes") {
         -0.7055403255703919},
        {}},
   };
-  const Tensor indices = tensor({1, 3, 5, 3, 0, 2, 2, 4, 1, 1}), offsets = tensor({0, 2, 2, 7});
-  for (const BagCase& c : cases) {
-    CAPTURE(static_cast<int>(c.mode.kind), c.by_freq, c.padding, c.weighted);
-    const Tensor weight = bag_wave({6, 2}).set_requires_grad(true);
-    const Tensor factors = c.weighted ? bag_wave({10}, 0.3).set_requires_grad(true) : Tensor();
+  on_every_backend([&](Device device) {
     const auto near = [](const Tensor& x, const std::vector<double>& wanted) {
-      return x.reshape(-1).allclose(tensor(wanted, kDouble), 0, 1e-13);
+      return x.cpu().reshape(-1).allclose(tensor(wanted, kDouble), 0, 1e-13);
     };
-    const Tensor y = F::embedding_bag(indices, weight, options_of(c, offsets, factors));
-    (y * bag_wave({4, 2}, 1.1)).sum().backward();
-    CHECK(near(y, c.y));
-    CHECK(near(weight.grad(), c.dw));
-    if (c.weighted) CHECK(near(factors.grad(), c.dfactors));
-    // The same bags with include_last_offset and, if all have the same length, as rows.
-    const auto told = options_of(c, tensor({0, 2, 2, 7, 10}), factors).include_last_offset(true);
-    CHECK(F::embedding_bag(indices, weight, told).equal(y));
-    const auto rows = options_of(c, Tensor(), c.weighted ? factors.reshape({2, 5}) : Tensor());
-    CHECK(F::embedding_bag(indices.reshape({2, 5}), weight, rows)
-              .equal(F::embedding_bag(indices, weight, options_of(c, tensor({0, 5}), factors))));
-    CHECK(F::embedding_bag(indices.to(kInt), weight, options_of(c, offsets, factors)).equal(y));
-  }
+    const auto longs = [&](const std::vector<int64_t>& values) { return tensor(values, kLong).to(device); };
+    const Tensor indices = longs({1, 3, 5, 3, 0, 2, 2, 4, 1, 1}), offsets = longs({0, 2, 2, 7});
+    for (const BagCase& c : cases) {
+      CAPTURE(static_cast<int>(c.mode.kind), c.by_freq, c.padding, c.weighted);
+      const Tensor weight = bag_wave({6, 2}).to(device).set_requires_grad(true);
+      const Tensor factors = c.weighted ? bag_wave({10}, 0.3).to(device).set_requires_grad(true) : Tensor();
+      const Tensor y = F::embedding_bag(indices, weight, options_of(c, offsets, factors));
+      (y * bag_wave({4, 2}, 1.1).to(device)).sum().backward();
+      CHECK(near(y, c.y));
+      CHECK(near(weight.grad(), c.dw));
+      if (c.weighted) CHECK(near(factors.grad(), c.dfactors));
+      // The same bags with include_last_offset and, if all have the same length, as rows.
+      const auto told = options_of(c, longs({0, 2, 2, 7, 10}), factors).include_last_offset(true);
+      CHECK(F::embedding_bag(indices, weight, told).equal(y));
+      const auto rows = options_of(c, Tensor(), c.weighted ? factors.reshape({2, 5}) : Tensor());
+      CHECK(F::embedding_bag(indices.reshape({2, 5}), weight, rows)
+                .equal(F::embedding_bag(indices, weight, options_of(c, longs({0, 5}), factors))));
+      CHECK(F::embedding_bag(indices.to(kInt), weight, options_of(c, offsets, factors)).equal(y));
+    }
+  });
 }
 
 TEST_CASE("embedding_bag: a row's frequency counts all bags and nothing outside of bags") {
-  const Tensor weight = ones({2, 1}).set_requires_grad(true);
-  F::embedding_bag(tensor({1, 1, 0}), weight,
-                   F::EmbeddingBagFuncOptions().offsets(tensor({0, 2})).mode(kSum).scale_grad_by_freq(true))
-      .sum()
-      .backward();
-  CHECK(weight.grad().equal(ones({2, 1})));
-  CHECK_THROWS_WITH(
-      F::embedding_bag(tensor({1, 1, 0}), weight,
-                       F::EmbeddingBagFuncOptions().offsets(tensor({0})).mode(kMax).scale_grad_by_freq(true)),
-      test::contains("cannot be combined with scale_grad_by_freq"));
+  on_every_backend([](Device device) {
+    const Tensor weight = ones({2, 1}).to(device).set_requires_grad(true), indices = tensor({1, 1, 0}).to(device);
+    const auto by_freq = F::EmbeddingBagFuncOptions().scale_grad_by_freq(true).offsets(tensor({0, 2}).to(device));
+    F::embedding_bag(indices, weight, F::EmbeddingBagFuncOptions(by_freq).mode(kSum)).sum().backward();
+    CHECK(weight.grad().equal(ones({2, 1}).to(device)));
+    CHECK_THROWS_WITH(F::embedding_bag(indices, weight, F::EmbeddingBagFuncOptions(by_freq).mode(kMax)),
+                      test::contains("cannot be combined with scale_grad_by_freq"));
+  });
 }
 
 TEST_CASE("embedding_bag: of equal maxima the first gets the gradient, and empty bags give zeros") {
-  const Tensor weight = tensor({{1.0, 5.0}, {1.0, 2.0}, {-3.0, 5.0}}).set_requires_grad(true);
-  const auto maximum = F::EmbeddingBagFuncOptions().mode(kMax);
-  const Tensor y = F::embedding_bag(tensor({1, 0, 2, 2, 2, 2}), weight,
-                                    F::EmbeddingBagFuncOptions(maximum).offsets(tensor({0, 0, 3, 6})));
-  CHECK(y.equal(tensor({{0.0, 0.0}, {1.0, 5.0}, {-3.0, 5.0}, {0.0, 0.0}})));
-  y.sum().backward();
-  CHECK(weight.grad().equal(tensor({{0.0, 1.0}, {1.0, 0.0}, {1.0, 1.0}})));
-  // Bags of every length up to 70 compared with the maximum of each bag.
+  // Bags of every length up to 70 as well, compared with the maximum of each bag.
   std::vector<int64_t> begins = {0}, flat;
   for (int64_t length = 1; length <= 70; ++length) {
     for (int64_t i = 0; i < length; ++i) flat.push_back((i * i + 7 * length) % 50);
     begins.push_back(static_cast<int64_t>(flat.size()));
   }
-  const Tensor table = bag_wave({50, 3}), indices = tensor(flat, kLong);
-  const Tensor all = F::embedding_bag(
-      indices, table, F::EmbeddingBagFuncOptions(maximum).offsets(tensor(begins, kLong)).include_last_offset(true));
-  for (int64_t bag = 0; bag < 70; ++bag)
-    CHECK(all[bag].equal(table.index_select(0, indices.narrow(0, begins[bag], bag + 1)).amax(0)));
+  on_every_backend([&](Device device) {
+    const Tensor weight = tensor({{1.0, 5.0}, {1.0, 2.0}, {-3.0, 5.0}}).to(device).set_requires_grad(true);
+    const auto maximum = F::EmbeddingBagFuncOptions().mode(kMax);
+    const Tensor y = F::embedding_bag(tensor({1, 0, 2, 2, 2, 2}).to(device), weight,
+                                      F::EmbeddingBagFuncOptions(maximum).offsets(tensor({0, 0, 3, 6}).to(device)));
+    CHECK(y.cpu().equal(tensor({{0.0, 0.0}, {1.0, 5.0}, {-3.0, 5.0}, {0.0, 0.0}})));
+    y.sum().backward();
+    CHECK(weight.grad().cpu().equal(tensor({{0.0, 1.0}, {1.0, 0.0}, {1.0, 1.0}})));
+    const Tensor table = bag_wave({50, 3}).to(device), indices = tensor(flat, kLong).to(device);
+    const auto lengths = F::EmbeddingBagFuncOptions(maximum).offsets(tensor(begins, kLong).to(device));
+    const Tensor all = F::embedding_bag(indices, table, F::EmbeddingBagFuncOptions(lengths).include_last_offset(true));
+    for (int64_t bag = 0; bag < 70; ++bag)
+      CHECK(all[bag].equal(table.index_select(0, indices.narrow(0, begins[bag], bag + 1)).amax(0)));
+  });
 }
 
 TEST_CASE("embedding and embedding_bag without indices have gradients of zeros") {

@@ -1,7 +1,8 @@
 # Headers, library and package files: find_package(gradus CONFIG) works from the build tree and once installed.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS gradus gradus_heart gradus_libtorch ${room_targets} EXPORT gradusTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS gradus gradus_heart gradus_backends gradus_distributed gradus_libtorch ${room_targets}
+        EXPORT gradusTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(GRADUS_BUILD_LAUNCHER)
   install(TARGETS gradus-run gradus-info DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
@@ -14,7 +15,7 @@ install(FILES scripts/gdb/gradus.py DESTINATION ${CMAKE_INSTALL_DATADIR}/gradus/
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradus)
 list(JOIN rooms ", " component_names)
-string(PREPEND component_names "heart, ")
+string(PREPEND component_names "heart, backends, distributed, ")
 configure_file(cmake/gradusConfig.cmake.in gradusConfig.cmake @ONLY)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/gradusConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(EXPORT gradusTargets NAMESPACE gradus:: DESTINATION ${package_dir})

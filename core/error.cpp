@@ -50,10 +50,10 @@ std::string with_context(std::string message) {
 
 namespace {
 
-// Rethrows `error` with `prefix` if it is a Kind.
-template <class Kind>
+// Rethrows `error` with `prefix` if it is of one of the Kinds.
+template <class... Kinds>
 void rethrow_if(const std::exception& error, const std::string& prefix) {
-  if (dynamic_cast<const Kind*>(&error)) throw Kind(prefix + error.what());
+  ((dynamic_cast<const Kinds*>(&error) ? throw Kinds(prefix + error.what()) : void()), ...);
 }
 
 }  // namespace
@@ -62,15 +62,8 @@ void rethrow_with_prefix(const std::string& prefix) {
   try {
     throw;
   } catch (const std::exception& error) {
-    rethrow_if<IoError>(error, prefix);
-    rethrow_if<ValueError>(error, prefix);
-    rethrow_if<IndexError>(error, prefix);
-    rethrow_if<ShapeError>(error, prefix);
-    rethrow_if<DTypeError>(error, prefix);
-    rethrow_if<DeviceError>(error, prefix);
-    rethrow_if<AutogradError>(error, prefix);
-    rethrow_if<OutOfMemoryError>(error, prefix);
-    rethrow_if<CommError>(error, prefix);
+    rethrow_if<IoError, ValueError, IndexError, ShapeError, DTypeError, DeviceError, AutogradError, OutOfMemoryError,
+               CommError>(error, prefix);
     throw Error(prefix + error.what());
   }
 }

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include <gradus/core/scope.h>
+
 namespace gradus {
 
 /// Where the user called an operator. A type of our own, since clang 14 has no std::source_location.
@@ -54,15 +56,13 @@ class CommError : public Error { using Error::Error; };
 
 /// The operator that runs on this thread, for messages and observers. Contexts nest; messages name the outermost, which
 /// is the operator that the user called.
-class OpContext {
+class OpContext : NoCopy {
  public:
   explicit OpContext(const char* name_, SourceLocation where_ = {"", 0}) noexcept
       : name(name_), where(where_), parent(current_) {
     current_ = this;
   }
   ~OpContext() { current_ = parent; }
-  OpContext(const OpContext&) = delete;
-  OpContext& operator=(const OpContext&) = delete;
 
   const char* const name;
   const SourceLocation where;
@@ -75,15 +75,13 @@ class OpContext {
 };
 
 /// The module whose forward runs on this thread; `path` renders its dotted name. Pushed by built-in layers.
-class ModuleFrame {
+class ModuleFrame : NoCopy {
  public:
   using PathFunction = std::string (*)(const void* module);
   ModuleFrame(const void* module_, PathFunction path_) noexcept : module(module_), path(path_), parent(current_) {
     current_ = this;
   }
   ~ModuleFrame() { current_ = parent; }
-  ModuleFrame(const ModuleFrame&) = delete;
-  ModuleFrame& operator=(const ModuleFrame&) = delete;
 
   const void* const module;
   const PathFunction path;

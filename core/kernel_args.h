@@ -74,12 +74,31 @@ struct StepBlock {
 struct ScaleBlock {
   static constexpr int scale = 0, growth_tracker = 1, found_inf = 2, size = 3;
 };
-/// How the scale grows and shrinks: core/formulas/loss_scale.h.
+/// Options of the loss scale (torch.amp.GradScaler). After a step in which gradients overflowed, the scale is multiplied
+/// by backoff_factor; after growth_interval steps without overflow in a row, it is multiplied by growth_factor
+/// (Micikevicius et al., "Mixed precision training", 2018).
 struct ScaleRule {
   double growth_factor = 2, backoff_factor = 0.5;
   int64_t growth_interval = 2000;
   GRADUS_FIELDS(growth_factor, backoff_factor, growth_interval)
 };
+/// The largest float32. The scale may not exceed it, because it multiplies losses in float32.
+inline constexpr double kLargestScale = 0x1.fffffep+127;
+
+/// Updates a ScaleBlock for the next step. `step` is the stride of the block.
+GRADUS_HOST_DEVICE inline void move_scale(double* block, int64_t step, const ScaleRule& rule) {
+  double& scale = block[ScaleBlock::scale * step];
+  double& tracker = block[ScaleBlock::growth_tracker * step];
+  double& found_inf = block[ScaleBlock::found_inf * step];
+  if (found_inf != 0) {
+    scale *= rule.backoff_factor;
+    tracker = 0;
+  } else if (++tracker == static_cast<double>(rule.growth_interval)) {
+    if (scale * rule.growth_factor <= kLargestScale) scale *= rule.growth_factor;
+    tracker = 0;
+  }
+  found_inf = 0;
+}
 
 /// The formula applied to each element in an optimizer step: core/formulas/optimizer_rules.h.
 struct OptimizerRule;

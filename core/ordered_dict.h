@@ -91,27 +91,21 @@ class OrderedDict {
   void clear() { items_.clear(); }
   void reserve(size_t count) { items_.reserve(count); }
 
-  std::vector<Key> keys() const {
-    std::vector<Key> keys;
-    keys.reserve(size());
-    for (const Item& item : items_) keys.push_back(item.key());
-    return keys;
-  }
+  std::vector<Key> keys() const { return each<Key>(&Item::key); }
   std::vector<Value> values() const {
-    std::vector<Value> values;
-    values.reserve(size());
-    for (const Item& item : items_) values.push_back(item.value());
-    return values;
+    return each<Value>([](const Item& item) { return item.value(); });
   }
-  std::vector<std::pair<Key, Value>> pairs() const {
-    std::vector<std::pair<Key, Value>> pairs;
-    pairs.reserve(size());
-    for (const Item& item : items_) pairs.push_back(item.pair());
-    return pairs;
-  }
+  std::vector<std::pair<Key, Value>> pairs() const { return each<std::pair<Key, Value>>(&Item::pair); }
   const std::string& key_description() const { return key_description_; }
 
  private:
+  template <class T, class F>
+  std::vector<T> each(const F& f) const {
+    std::vector<T> list(size());
+    std::transform(begin(), end(), list.begin(), std::mem_fn(f));
+    return list;
+  }
+
   std::string key_description_;
   std::vector<Item> items_;
 };

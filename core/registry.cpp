@@ -128,8 +128,6 @@ void set_backend(std::string_view name) {
 }
 
 BackendGuard::BackendGuard(Backend& chosen)
-    : type_(chosen.device_type()), previous_(std::exchange(thread_backend[static_cast<int>(type_)], &chosen)) {}
-
-BackendGuard::~BackendGuard() { thread_backend[static_cast<int>(type_)] = previous_; }
+    : ScopedValue(thread_backend[static_cast<int>(chosen.device_type())], &chosen) {}
 
 }  // namespace gradus

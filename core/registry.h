@@ -31,18 +31,11 @@ Backend& current_backend(DeviceType type);
 void set_backend(std::string_view name);
 
 /// Makes `name` current for its device type on this thread until the end of the scope.
-class BackendGuard {
+class BackendGuard : ScopedValue<Backend*> {
  public:
   explicit BackendGuard(std::string_view name) : BackendGuard(backend(name)) {}
   /// The same for a backend that need not be registered.
   explicit BackendGuard(Backend& chosen);
-  ~BackendGuard();
-  BackendGuard(const BackendGuard&) = delete;
-  BackendGuard& operator=(const BackendGuard&) = delete;
-
- private:
-  DeviceType type_;
-  Backend* previous_;
 };
 
 /// The backends of gradus, in the order in which they are added: the last one of a device type is its default.

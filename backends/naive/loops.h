@@ -1,5 +1,5 @@
-// Shared by the naive kernels: the loops over elements and the type of accumulators. Under a SkipChunksGuard the loops
-// do nothing, as parallel_for does.
+// Helpers of the naive kernels: loops over elements, the type of accumulators, and checks of index arrays. The loops do
+// nothing while a SkipChunksGuard (core/parallel/parallel.h) is active.
 #pragma once
 
 #include <gradus/core/backend.h>
@@ -65,11 +65,27 @@ auto& at(const AnyView& view, int64_t i, int64_t j, int64_t k, int64_t l) {
   return view.template as<T>()[i * s[0] + j * s[1] + k * s[2] + l * s[3]];
 }
 
-/// `shape` with size 1 at `axis`, for the outer loop of kernels that loop over `axis` themselves.
-inline Shape without_axis(const Shape& shape, int axis) {
-  Shape outer = shape;
-  if (outer.size() > 0) outer[axis] = 1;
-  return outer;
+/// `shape` with size 1 at the axes outside of the mask `axes` (bit i is axis i). A kernel that combines the elements
+/// along some axes has an outer loop over only_axes(shape, ~axes) and an inner loop over only_axes(shape, axes).
+inline Shape only_axes(const Shape& shape, uint32_t axes) {
+  Shape result = shape;
+  for (int i = 0; i < result.size(); ++i)
+    if (!(axes >> i & 1u)) result[i] = 1;
+  return result;
 }
+/// `shape` with size 1 at `axis`.
+inline Shape without_axis(const Shape& shape, int axis) { return only_axes(shape, ~(1u << axis)); }
+
+/// The shape of `index` with size 1 at axes of stride 0: a loop over it visits each stored index once.
+Shape distinct_sizes(const View& index);
+/// Throws an IndexError unless every index is in [0, size). The message names the first invalid index, its position
+/// (without the axes along which the index was broadcast) and the dimension `axis` with its size.
+void check_index(const View& index, int axis, int64_t size);
+/// Backend::scatter with accumulate = true for a y of a half type: sums in float32, so that each sum is rounded once.
+/// Does nothing and returns false if y has another type.
+bool scatter_add_in_float32(Backend& backend, const View& x, int axis, const View& index, const MutableView& y);
+/// Returns target[row], or -1 if target[row] == ignore_index. Throws an IndexError if target[row] is not in
+/// [0, classes).
+int64_t class_of(const View& target, int64_t row, int64_t ignore_index, int64_t classes);
 
 }  // namespace gradus::naive_detail

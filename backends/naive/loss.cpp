@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 
-#include <gradus/backends/naive/index.h>
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/formulas/scalar_math.h>

@@ -8,8 +8,6 @@ namespace gradus {
 
 using naive_detail::for_each;
 
-std::unique_ptr<Backend> make_naive_backend() { return std::make_unique<NaiveBackend>(); }
-
 void NaiveBackend::fill(const MutableView& y, const Scalar& value) {
   EventScope event("fill", "naive", "loops", {&y});
   visit(y.dtype, [&]<class T> {

@@ -12,6 +12,7 @@ namespace gradus {
 namespace {
 
 using naive_detail::for_each;
+using naive_detail::only_axes;
 
 // Reads or writes element `at` of a view of any floating type.
 double load(const View& x, int64_t at) {
@@ -21,14 +22,6 @@ double load(const View& x, int64_t at) {
 }
 void store(const MutableView& y, int64_t at, double value) {
   visit_floating(y.dtype, [&]<class T> { y.as<T>()[at] = scalar::convert<T>(value); });
-}
-
-// `shape` with size 1 at `axes`, or, with `others`, at the other axes.
-Shape kept(const Shape& shape, uint32_t axes, bool others) {
-  Shape result = shape;
-  for (int i = 0; i < shape.size(); ++i)
-    if (((axes >> i) & 1u) == (others ? 0u : 1u)) result[i] = 1;
-  return result;
 }
 
 // A weight or bias, which may be absent.
@@ -48,7 +41,7 @@ void NaiveBackend::normalize(const NormalizeArgs& args) {
   const View& x = args.x;
   const MutableView &y = args.y, &mean = args.mean, &variance = args.variance;
   EventScope event("normalize", "naive", "loops", {&x, &y}, 8 * x.numel());
-  const Shape outer = kept(x.shape, args.axes, false), inner = kept(x.shape, args.axes, true);
+  const Shape outer = only_axes(x.shape, ~args.axes), inner = only_axes(x.shape, args.axes);
   const Parameter w(args.weight, x.ndim(), 1), b(args.bias, x.ndim(), 0);
   for_each(outer, {&x.strides, &y.strides, &w.strides, &b.strides, &mean.strides, &variance.strides},
            [&](const int64_t* o) {
@@ -77,7 +70,7 @@ void NaiveBackend::normalize_backward(const NormalizeBackwardArgs& args) {
   const View &dy = args.dy, &x = args.x, &mean = args.mean, &variance = args.variance;
   const MutableView &dx = args.dx, &dweight = args.dweight, &dbias = args.dbias;
   EventScope event("normalize_backward", "naive", "loops", {&dy, &x}, 12 * x.numel());
-  const Shape outer = kept(x.shape, args.axes, false), inner = kept(x.shape, args.axes, true);
+  const Shape outer = only_axes(x.shape, ~args.axes), inner = only_axes(x.shape, args.axes);
   const Parameter w(args.weight, x.ndim(), 1);
   // Gradients of the parameters accumulate in double, in row-major arrays of the parameters' shape.
   const Shape shape = dweight ? dweight.shape : dbias ? dbias.shape : Dims::filled(x.ndim(), 1);

@@ -1,12 +1,12 @@
 // Optimizer steps in double (core/formulas/optimizer_rules.h), and loss scaling: detection of inf and NaN in gradients,
-// and the scale's next value (core/formulas/loss_scale.h).
+// and the scale's next value (core/kernel_args.h).
 #include <cmath>
 
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
-#include <gradus/core/formulas/loss_scale.h>
 #include <gradus/core/formulas/optimizer_rules.h>
 #include <gradus/core/formulas/scalar_math.h>
+#include <gradus/core/kernel_args.h>
 #include <gradus/core/runtime/observer.h>
 
 namespace gradus {

@@ -14,7 +14,7 @@ namespace {
 
 uint64_t offset_of(const RandomState& state) { return state.offset + (state.device_offset ? *state.device_offset : 0); }
 
-// y[i] = draw(seed, offset, i), where i is the row-major logical index.
+// y[i] = draw(seed, offset, i), where i counts the elements in row-major order.
 template <class T, class F>
 void draw_each(const MutableView& y, const RandomState& state, F&& draw) {
   const uint64_t offset = offset_of(state);
@@ -28,36 +28,28 @@ void draw_each(const MutableView& y, const RandomState& state, F&& draw) {
 void NaiveBackend::uniform(const MutableView& y, const RandomState& state, double low, double high) {
   EventScope event("uniform", "naive", "loops", {&y});
   visit_floating(y.dtype, [&]<class T> {
-    draw_each<T>(y, state, [&](uint64_t seed, uint64_t offset, uint64_t i) {
-      return random_uniform<T>(seed, offset, i, low, high);
-    });
+    draw_each<T>(y, state, [&](auto... at) { return random_uniform<T>(at..., low, high); });
   });
 }
 
 void NaiveBackend::normal(const MutableView& y, const RandomState& state, double mean, double deviation) {
   EventScope event("normal", "naive", "loops", {&y});
   visit_floating(y.dtype, [&]<class T> {
-    draw_each<T>(y, state, [&](uint64_t seed, uint64_t offset, uint64_t i) {
-      return random_normal<T>(seed, offset, i, mean, deviation);
-    });
+    draw_each<T>(y, state, [&](auto... at) { return random_normal<T>(at..., mean, deviation); });
   });
 }
 
 void NaiveBackend::bernoulli(const MutableView& y, const RandomState& state, double p) {
   EventScope event("bernoulli", "naive", "loops", {&y});
   visit(y.dtype, [&]<class T> {
-    draw_each<T>(y, state, [&](uint64_t seed, uint64_t offset, uint64_t i) {
-      return scalar::convert<T>(random_bernoulli(seed, offset, i, p));
-    });
+    draw_each<T>(y, state, [&](auto... at) { return scalar::convert<T>(random_bernoulli(at..., p)); });
   });
 }
 
 void NaiveBackend::randint(const MutableView& y, const RandomState& state, int64_t low, int64_t high) {
   EventScope event("randint", "naive", "loops", {&y});
   visit(y.dtype, [&]<class T> {
-    draw_each<T>(y, state, [&](uint64_t seed, uint64_t offset, uint64_t i) {
-      return scalar::convert<T>(random_integer(seed, offset, i, low, high));
-    });
+    draw_each<T>(y, state, [&](auto... at) { return scalar::convert<T>(random_integer(at..., low, high)); });
   });
 }
 

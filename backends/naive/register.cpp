@@ -3,4 +3,4 @@
 #include <gradus/core/registry.h>
 
 extern "C" const bool gradus_naive_is_registered = gradus::detail::add_builtin_backend(
-    gradus::BuiltinBackend::naive, [] { gradus::register_backend(gradus::make_naive_backend()); });
+    gradus::BuiltinBackend::naive, [] { gradus::register_backend(std::make_unique<gradus::NaiveBackend>()); });

@@ -5,17 +5,17 @@
 #include <cstdint>
 #include <utility>
 
+#include <gradus/core/scope.h>
+
 namespace gradus {
 
 template <class T>
 class Ref;
 
 /// Base of objects owned by Ref<T>. The count starts at zero; the first Ref takes it to one.
-class RefCounted {
+class RefCounted : NoCopy {
  public:
   RefCounted() = default;
-  RefCounted(const RefCounted&) = delete;
-  RefCounted& operator=(const RefCounted&) = delete;
   uint32_t use_count() const noexcept { return count_.load(std::memory_order_acquire); }
 
  protected:

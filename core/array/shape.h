@@ -77,12 +77,7 @@ class Dims {
     size_ = count;
   }
 
-  friend bool operator==(const Dims& a, const Dims& b) {
-    if (a.size_ != b.size_) return false;
-    for (int i = 0; i < a.size_; ++i)
-      if (a.values_[i] != b.values_[i]) return false;
-    return true;
-  }
+  friend bool operator==(const Dims& a, const Dims& b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
 
  private:
   int64_t values_[kMaxDims] = {};

@@ -54,6 +54,22 @@ struct BlockValues {
   S step, learning_rate, gradient_scale, momentum_product;
 };
 
+/// The exponential averages of Adam and its variants: m of the gradient g and v of g².
+///   m += (1 - beta1) (g - m);   v = beta2 v + (1 - beta2) g²
+template <class C>
+struct Moments {
+  C take1, keep2, take2;
+  template <class V>
+  GRADUS_HOST_DEVICE void update(V& m, V& v, const V& g) const {
+    m = m + take1 * (g - m);
+    v = keep2 * v + take2 * g * g;
+  }
+};
+template <class C>
+GRADUS_HOST_DEVICE Moments<C> moments(const Decay& beta1, const Decay& beta2) {
+  return {C(1 - beta1.value), C(beta2.value), C(1 - beta2.value)};
+}
+
 /// Options shared by all rules. Weight decay is added to the gradient, or, if decoupled (Loshchilov and Hutter,
 /// "Decoupled weight decay regularization", 2019), multiplies the parameter by 1 - lr weight_decay.
 struct Common {
@@ -110,13 +126,13 @@ struct Adam : Common {
 
   template <class C>
   struct Step {
-    C rate, take1, keep2, take2, inverse_root_bias2, eps;
+    Moments<C> moments;
+    C rate, inverse_root_bias2, eps;
     bool amsgrad;
     template <class V>
     GRADUS_HOST_DEVICE void operator()(V& p, V g, V& m, V& v, V& largest) const {
       using std::sqrt;
-      m = m + take1 * (g - m);
-      v = keep2 * v + take2 * g * g;
+      moments.update(m, v, g);
       if (amsgrad) largest = maximum(largest, v);
       p = p - rate * m / (sqrt(amsgrad ? largest : v) * inverse_root_bias2 + eps);
     }
@@ -124,13 +140,8 @@ struct Adam : Common {
   template <class C, class S>
   GRADUS_HOST_DEVICE Step<C> prepare(const BlockValues<S>& block) const {
     using std::sqrt;
-    return {C(block.learning_rate / one_minus_power(beta1, block.step)),
-            C(1 - beta1.value),
-            C(beta2.value),
-            C(1 - beta2.value),
-            C(1.0 / sqrt(one_minus_power(beta2, block.step))),
-            C(eps),
-            amsgrad};
+    return {rules::moments<C>(beta1, beta2), C(block.learning_rate / one_minus_power(beta1, block.step)),
+            C(1.0 / sqrt(one_minus_power(beta2, block.step))), C(eps), amsgrad};
   }
 };
 
@@ -210,12 +221,12 @@ struct Nadam : Common {
 
   template <class C>
   struct Step {
-    C gradient_rate, moment_rate, take1, keep2, take2, inverse_root_bias2, eps;
+    Moments<C> moments;
+    C gradient_rate, moment_rate, inverse_root_bias2, eps;
     template <class V>
     GRADUS_HOST_DEVICE void operator()(V& p, V g, V& m, V& v, V&) const {
       using std::sqrt;
-      m = m + take1 * (g - m);
-      v = keep2 * v + take2 * g * g;
+      moments.update(m, v, g);
       p = p - (gradient_rate * g + moment_rate * m) / (sqrt(v) * inverse_root_bias2 + eps);
     }
   };
@@ -228,13 +239,10 @@ struct Nadam : Common {
   GRADUS_HOST_DEVICE Step<C> prepare(const BlockValues<S>& block) const {
     using std::sqrt;
     const S next = momentum_at(block.step + 1.0);
-    return {C(block.learning_rate * (1.0 - momentum_at(block.step)) / (1.0 - block.momentum_product)),
+    return {rules::moments<C>(beta1, beta2),
+            C(block.learning_rate * (1.0 - momentum_at(block.step)) / (1.0 - block.momentum_product)),
             C(block.learning_rate * next / (1.0 - block.momentum_product * next)),
-            C(1 - beta1.value),
-            C(beta2.value),
-            C(1 - beta2.value),
-            C(1.0 / sqrt(one_minus_power(beta2, block.step))),
-            C(eps)};
+            C(1.0 / sqrt(one_minus_power(beta2, block.step))), C(eps)};
   }
 };
 
@@ -253,13 +261,13 @@ struct Radam : Common {
 
   template <class C>
   struct Step {
-    C rate, rectification, take1, keep2, take2, eps;
+    Moments<C> moments;
+    C rate, rectification, eps;
     decltype(C() > C()) rectified;
     template <class V>
     GRADUS_HOST_DEVICE void operator()(V& p, V g, V& m, V& v, V&) const {
       using std::sqrt;
-      m = m + take1 * (g - m);
-      v = keep2 * v + take2 * g * g;
+      moments.update(m, v, g);
       const V update = rate * m;
       p = p - select(rectified, rectification * update / (sqrt(v) + eps), update);
     }
@@ -270,13 +278,8 @@ struct Radam : Common {
     const double rho_inf = 2 / (1 - beta2.value) - 1, scale = rho_inf / ((rho_inf - 4) * (rho_inf - 2));
     const S bias2 = one_minus_power(beta2, block.step);
     const S rho = rho_inf - 2.0 * block.step * power(beta2, block.step) / bias2;
-    return {C(block.learning_rate / one_minus_power(beta1, block.step)),
-            C(sqrt(scale * (rho - 4.0) * (rho - 2.0) / rho * bias2)),
-            C(1 - beta1.value),
-            C(beta2.value),
-            C(1 - beta2.value),
-            C(eps),
-            rho > 5.0};
+    return {rules::moments<C>(beta1, beta2), C(block.learning_rate / one_minus_power(beta1, block.step)),
+            C(sqrt(scale * (rho - 4.0) * (rho - 2.0) / rho * bias2)), C(eps), rho > 5.0};
   }
 };
 

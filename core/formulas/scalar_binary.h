@@ -77,32 +77,19 @@ template <> struct Binary<BinaryOp::bitwise_or> {
 template <> struct Binary<BinaryOp::bitwise_xor> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(a ^ b); }
 };
-template <> struct Binary<BinaryOp::eq> {
-  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a == b; }
-};
-template <> struct Binary<BinaryOp::ne> {
-  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a != b; }
-};
-template <> struct Binary<BinaryOp::lt> {
-  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a < b; }
-};
-template <> struct Binary<BinaryOp::le> {
-  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a <= b; }
-};
-template <> struct Binary<BinaryOp::gt> {
-  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a > b; }
-};
-template <> struct Binary<BinaryOp::ge> {
-  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a >= b; }
-};
-template <> struct Binary<BinaryOp::logical_and> {
-  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return (a != T(0)) & (b != T(0)); }
-};
-template <> struct Binary<BinaryOp::logical_or> {
-  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return (a != T(0)) | (b != T(0)); }
-};
-template <> struct Binary<BinaryOp::logical_xor> {
-  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return (a != T(0)) ^ (b != T(0)); }
+/// Comparisons and logical operations give booleans, or masks for vectors.
+template <BinaryOp op> requires(is_predicate(op)) struct Binary<op> {
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) {
+    if constexpr (op == BinaryOp::eq) return a == b;
+    else if constexpr (op == BinaryOp::ne) return a != b;
+    else if constexpr (op == BinaryOp::lt) return a < b;
+    else if constexpr (op == BinaryOp::le) return a <= b;
+    else if constexpr (op == BinaryOp::gt) return a > b;
+    else if constexpr (op == BinaryOp::ge) return a >= b;
+    else if constexpr (op == BinaryOp::logical_and) return (a != T(0)) & (b != T(0));
+    else if constexpr (op == BinaryOp::logical_or) return (a != T(0)) | (b != T(0));
+    else return (a != T(0)) ^ (b != T(0));
+  }
 };
 // clang-format on
 

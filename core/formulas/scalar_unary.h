@@ -25,37 +25,16 @@ template <> struct Unary<UnaryOp::abs> {  // -0 becomes 0
     return select(x > T(0), T(1), select(x < T(0), T(-1), T(0)));
   }
 };
-template <> struct Unary<UnaryOp::sign> {
+/// Functions whose derivative is 0 wherever it exists. round takes halves to the even neighbour.
+template <UnaryOp op> requires(is_step_function(op)) struct Unary<op> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
-    return select(x > T(0), T(1), select(x < T(0), T(-1), T(0)));
-  }
-  template <class T> GRADUS_HOST_DEVICE static T derivative(T, const UnaryArgs&) { return T(0); }
-};
-template <> struct Unary<UnaryOp::floor> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
-    if constexpr (std::is_integral_v<T>) return x;
-    else { using std::floor; return floor(x); }
-  }
-  template <class T> GRADUS_HOST_DEVICE static T derivative(T, const UnaryArgs&) { return T(0); }
-};
-template <> struct Unary<UnaryOp::ceil> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
-    if constexpr (std::is_integral_v<T>) return x;
-    else { using std::ceil; return ceil(x); }
-  }
-  template <class T> GRADUS_HOST_DEVICE static T derivative(T, const UnaryArgs&) { return T(0); }
-};
-template <> struct Unary<UnaryOp::round> {  // halves to even
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
-    if constexpr (std::is_integral_v<T>) return x;
-    else { using std::rint; return rint(x); }
-  }
-  template <class T> GRADUS_HOST_DEVICE static T derivative(T, const UnaryArgs&) { return T(0); }
-};
-template <> struct Unary<UnaryOp::trunc> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) {
-    if constexpr (std::is_integral_v<T>) return x;
-    else { using std::trunc; return trunc(x); }
+    using std::ceil, std::floor, std::rint, std::trunc;
+    if constexpr (op == UnaryOp::sign) return select(x > T(0), T(1), select(x < T(0), T(-1), T(0)));
+    else if constexpr (std::is_integral_v<T>) return x;
+    else if constexpr (op == UnaryOp::floor) return floor(x);
+    else if constexpr (op == UnaryOp::ceil) return ceil(x);
+    else if constexpr (op == UnaryOp::round) return rint(x);
+    else return trunc(x);
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T, const UnaryArgs&) { return T(0); }
 };

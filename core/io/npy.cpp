@@ -130,19 +130,6 @@ class NpyHeaderReader {
   NpyHeader header_;
 };
 
-// Number of bytes of the elements. It must fit in 64 bits even if one size is zero, since the other sizes become
-// strides.
-uint64_t byte_count(const NpyHeader& header, const std::string& file) {
-  int64_t product = static_cast<int64_t>(size_of(header.dtype));
-  bool empty = false, overflow = false;
-  for (int64_t size : header.shape) {
-    empty |= size == 0;
-    overflow |= size != 0 && __builtin_mul_overflow(product, size, &product);
-  }
-  GRADUS_CHECK(!overflow, IoError, "'", file, "': shape ", header.shape, " is too large for this machine");
-  return empty ? 0 : static_cast<uint64_t>(product);
-}
-
 }  // namespace
 
 Array parse_npy(ByteSpan bytes, const std::string& name) {
@@ -162,14 +149,15 @@ Array parse_npy(ByteSpan bytes, const std::string& name) {
 
   const NpyHeader header = NpyHeaderReader(text.substr(begin, length), name).read();
   const ByteSpan data = bytes.subspan(begin + length);
-  const uint64_t wanted = byte_count(header, name);
-  GRADUS_CHECK(wanted == data.size(), IoError, "'", name, "': shape ", header.shape, " of ", header.dtype, " needs ",
-               wanted, " bytes of data, the file has ", data.size());
+  const std::optional<uint64_t> wanted = byte_count(header.shape, header.dtype);
+  GRADUS_CHECK(wanted, IoError, "'", name, "': shape ", header.shape, " is too large for this machine");
+  GRADUS_CHECK(*wanted == data.size(), IoError, "'", name, "': shape ", header.shape, " of ", header.dtype, " needs ",
+               *wanted, " bytes of data, the file has ", data.size());
 
   Shape in_memory = header.shape;
   if (header.fortran_order) std::reverse(in_memory.begin(), in_memory.end());
   const Array array = Array::empty(in_memory, header.dtype);
-  if (wanted > 0) std::memcpy(array.data(), data.data(), wanted);
+  if (!data.empty()) std::memcpy(array.data(), data.data(), data.size());
   convert_byte_order(array.data(), static_cast<size_t>(array.numel()), size_of(header.dtype), header.order);
   check_booleans(array, "'" + name + "'");
   if (!header.fortran_order) return array;
@@ -206,11 +194,6 @@ Bytes encode_npy(const Array& array) {
   return bytes;
 }
 
-void save_npy(const std::string& path, const Array& array) {
-  const Bytes bytes = encode_npy(array);
-  AtomicFile file(path);
-  file.write(bytes.data(), bytes.size());
-  file.commit();
-}
+void save_npy(const std::string& path, const Array& array) { write_file(path, encode_npy(array)); }
 
 }  // namespace gradus::io

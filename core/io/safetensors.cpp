@@ -124,19 +124,6 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool in_metadata_ = false, in_array_ = false;
 };
 
-// Number of bytes of a tensor; false if it does not fit in 64 bits. Sizes beside a zero must fit too, since they become
-// strides.
-bool byte_count(const SafetensorsEntry& entry, uint64_t* bytes) {
-  int64_t product = static_cast<int64_t>(size_of(entry.dtype));
-  bool empty = false;
-  for (int64_t size : entry.shape) {
-    empty |= size == 0;
-    if (size != 0 && __builtin_mul_overflow(product, size, &product)) return false;
-  }
-  *bytes = empty ? 0 : static_cast<uint64_t>(product);
-  return true;
-}
-
 // Rank of a dtype in the order of the reference implementation's files: widest first.
 int safetensors_rank(DType dtype) {
   const auto* known = std::find_if(std::begin(kDTypeCodes), std::end(kDTypeCodes),
@@ -163,10 +150,10 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_
     const std::string where = "'" + file + "': tensor '" + entry.name + "' ";
     GRADUS_CHECK(entry.begin <= entry.end && entry.end <= data_bytes, IoError, where, "has data_offsets [", entry.begin,
                  ", ", entry.end, "] in ", data_bytes, " bytes of data");
-    uint64_t bytes = 0;
-    GRADUS_CHECK(byte_count(entry, &bytes), IoError, where, "of shape ", entry.shape, " is too large for this machine");
-    GRADUS_CHECK(bytes == entry.end - entry.begin, IoError, where, "of shape ", entry.shape, " and ", entry.dtype,
-                 " has ", bytes, " bytes, but its data_offsets span ", entry.end - entry.begin);
+    const std::optional<uint64_t> bytes = byte_count(entry.shape, entry.dtype);
+    GRADUS_CHECK(bytes, IoError, where, "of shape ", entry.shape, " is too large for this machine");
+    GRADUS_CHECK(*bytes == entry.end - entry.begin, IoError, where, "of shape ", entry.shape, " and ", entry.dtype,
+                 " has ", *bytes, " bytes, but its data_offsets span ", entry.end - entry.begin);
     GRADUS_CHECK(entry.begin == covered, IoError, where, "begins at byte ", entry.begin,
                  ", but the tensors before it end at ", covered);
     covered = entry.end;

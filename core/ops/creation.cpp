@@ -1,10 +1,9 @@
-#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/ops.h>
 
 #include <cmath>
 #include <limits>
 
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/elementwise.h>
 
 namespace gradus::ops {
 namespace {

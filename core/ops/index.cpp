@@ -1,11 +1,6 @@
-#include <gradus/core/ops/index.h>
+#include <gradus/core/ops/ops.h>
 
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/operands.h>
-#include <gradus/core/ops/reduce.h>
-#include <gradus/core/ops/shape.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus::ops {
@@ -19,18 +14,6 @@ Array as_int64(const Array& index) {
 
 // A scalar as a vector of one element.
 Array with_axis(const Array& x) { return x.ndim() == 0 ? x.unsqueeze(0) : x; }
-
-// Expands a vector of indices along `axis` to `shape`; it does not vary along the other axes.
-Array along(const Array& index, int axis, const Shape& shape) {
-  Strides strides = Dims::filled(shape.size(), 0);
-  strides[axis] = index.strides()[0];
-  return Array(index.storage(), index.offset(), shape, strides, index.dtype());
-}
-
-Array index_vector(const Array& index) {
-  GRADUS_CHECK(index.ndim() <= 1, ShapeError, "the index must be a vector, got shape ", index.shape());
-  return with_axis(as_int64(index));
-}
 
 // Copies x if it shares memory with `into`, because the kernel must not read what it writes.
 Array apart_from(const Array& x, const Array& into) { return x.storage() == into.storage() ? clone(x) : x; }
@@ -75,15 +58,16 @@ Array index_select(const Array& x, int axis, const Array& index) {
 void index_into(const Array& into, int axis, const Array& index, const Array& source, bool accumulate) {
   check_same_device({&into, &index, &source});
   check_same_dtype(into, "the tensor", source, "the source");
-  const Array places = index_vector(index), to = with_axis(into), from = with_axis(source);
-  Shape shape = to.shape();
+  GRADUS_CHECK(index.ndim() <= 1, ShapeError, "the index must be a vector, got shape ", index.shape());
+  const Array places = with_axis(as_int64(index)), from = with_axis(source);
+  Shape shape = with_axis(into).shape();
   shape[axis] = places.numel();
   GRADUS_CHECK(from.shape() == shape, ShapeError, "source has shape ", source.shape(), ", but ", places.numel(),
                " indices along dimension ", axis, " of shape ", into.shape(), " need ", shape);
-  into.bump_version();
-  if (from.numel() > 0)
-    backend_of(into).scatter(apart_from(from, into), axis, apart_from(along(places, axis, shape), into), accumulate,
-                             to);
+  // The index does not vary along the other axes.
+  Strides strides = Dims::filled(shape.size(), 0);
+  strides[axis] = places.strides()[0];
+  scatter_into(into, axis, Array(places.storage(), places.offset(), shape, strides, DType::i64), from, accumulate);
 }
 
 Array gather(const Array& x, int axis, const Array& index) {

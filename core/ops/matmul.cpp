@@ -1,9 +1,6 @@
-#include <gradus/core/ops/matmul.h>
+#include <gradus/core/ops/ops.h>
 
 #include <algorithm>
-
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/shape.h>
 
 namespace gradus::ops {
 namespace {

@@ -1,4 +1,4 @@
-#include <gradus/core/ops/operands.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus::ops {
 

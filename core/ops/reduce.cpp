@@ -1,13 +1,10 @@
-#include <gradus/core/ops/reduce.h>
+#include <gradus/core/ops/ops.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/operands.h>
 #include <gradus/core/runtime/recorded_memory.h>
 #include <gradus/core/unary_ops.h>
 

@@ -1,10 +1,8 @@
-#include <gradus/core/ops/shape.h>
+#include <gradus/core/ops/ops.h>
 
 #include <algorithm>
 
 #include <gradus/core/array/shape.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/operands.h>
 
 namespace gradus::ops {
 

@@ -60,7 +60,7 @@ class Pool {
  public:
   void run(int64_t chunks, int64_t count, int64_t grain, int threads, const RangeFunction& body) {
     const Clock::time_point start = Clock::now();
-    const InsideGuard guard;
+    const ScopedValue<bool> inside(inside_chunk, true);
     if (helpfulness_.pausing(start)) return run_serially(chunks, count, grain, body);
     Call* call = claim();
     threads = std::min(threads, 1 + start_helpers(std::min(threads, kMaxThreads) - 1));
@@ -204,39 +204,22 @@ ThreadRuntime thread_runtime() { return current_runtime().load(std::memory_order
 
 void set_thread_runtime(ThreadRuntime runtime) { current_runtime() = checked(runtime); }
 
-namespace {
-
-int slots_of(int64_t chunks) {
-  if (serial_thread || inside_chunk) return 1;
-  return static_cast<int>(std::clamp<int64_t>(chunks, 1, num_threads()));
-}
-
-void run_chunks(int64_t chunks, int64_t count, int64_t grain, int slots, const RangeFunction& body) {
-  const int threads = static_cast<int>(std::min<int64_t>(chunks, slots));
-  if (threads <= 1 || serial_thread || inside_chunk) return run_serially(chunks, count, grain, body);
-  if (thread_runtime() == ThreadRuntime::openmp && run_on_openmp(chunks, count, grain, threads, body)) return;
-  pool().run(chunks, count, grain, threads, body);
-}
-
-}  // namespace
-
 int parallel_slots(int64_t count, int64_t grain) {
-  return count <= grain ? 1 : slots_of(ceil_div(count, std::max<int64_t>(grain, 1)));
+  if (count <= grain || serial_thread || inside_chunk) return 1;
+  return static_cast<int>(std::clamp<int64_t>(ceil_div(count, std::max<int64_t>(grain, 1)), 1, num_threads()));
 }
 
-void parallel_for(int64_t count, int64_t grain, RangeFunction body) {
-  if (count <= 0 || skips_chunks) return;
-  if (count <= grain) return body(0, count, 0);
-  grain = std::max<int64_t>(grain, 1);
-  const int64_t chunks = ceil_div(count, grain);
-  run_chunks(chunks, count, grain, slots_of(chunks), body);
-}
+void parallel_for(int64_t count, int64_t grain, RangeFunction body) { parallel_for(count, grain, num_threads(), body); }
 
 void parallel_for(int64_t count, int64_t grain, int slots, RangeFunction body) {
   if (count <= 0 || skips_chunks) return;
   if (count <= grain) return body(0, count, 0);
   grain = std::max<int64_t>(grain, 1);
-  run_chunks(ceil_div(count, grain), count, grain, slots, body);
+  const int64_t chunks = ceil_div(count, grain);
+  const int threads = static_cast<int>(std::min<int64_t>(chunks, slots));
+  if (threads <= 1 || serial_thread || inside_chunk) return run_serially(chunks, count, grain, body);
+  if (thread_runtime() == ThreadRuntime::openmp && run_on_openmp(chunks, count, grain, threads, body)) return;
+  pool().run(chunks, count, grain, threads, body);
 }
 
 }  // namespace gradus

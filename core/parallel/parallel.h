@@ -7,6 +7,8 @@
 #include <memory>
 #include <type_traits>
 
+#include <gradus/core/scope.h>
+
 namespace gradus {
 
 /// Number of cores that this process may run on (taskset restricts them), as of the first call.
@@ -79,28 +81,16 @@ inline bool in_parallel_region() { return inside_chunk; }
 
 /// Makes parallel_for and the loops of the naive backend do nothing on this thread until the end of the scope. Kernels
 /// then still allocate their scratch memory, which happens outside of loops, but compute nothing (graph/recorder.h).
-class SkipChunksGuard {
+class SkipChunksGuard : ScopedValue<bool> {
  public:
-  SkipChunksGuard() : previous_(detail::skips_chunks) { detail::skips_chunks = true; }
-  ~SkipChunksGuard() { detail::skips_chunks = previous_; }
-  SkipChunksGuard(const SkipChunksGuard&) = delete;
-  SkipChunksGuard& operator=(const SkipChunksGuard&) = delete;
-
- private:
-  bool previous_;
+  SkipChunksGuard() : ScopedValue(detail::skips_chunks, true) {}
 };
 
 /// Makes parallel_for run serially on this thread until the end of the scope, with the same results. Workers of a data
 /// loader use it to leave the other cores to the kernels.
-class SerialGuard {
+class SerialGuard : ScopedValue<bool> {
  public:
-  SerialGuard() : previous_(detail::serial_thread) { detail::serial_thread = true; }
-  ~SerialGuard() { detail::serial_thread = previous_; }
-  SerialGuard(const SerialGuard&) = delete;
-  SerialGuard& operator=(const SerialGuard&) = delete;
-
- private:
-  bool previous_;
+  SerialGuard() : ScopedValue(detail::serial_thread, true) {}
 };
 
 }  // namespace gradus

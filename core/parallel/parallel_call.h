@@ -29,11 +29,6 @@ constexpr microseconds kSpin{200}, kGap{50};
 // limits the time during which callers work without helpers.
 constexpr microseconds kMostGain{1000}, kMostCredit{100'000}, kLongestPause{1'000'000};
 
-struct InsideGuard {
-  InsideGuard() { inside_chunk = true; }
-  ~InsideGuard() { inside_chunk = false; }
-};
-
 inline void pause() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();

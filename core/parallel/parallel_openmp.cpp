@@ -69,7 +69,7 @@ bool detail::run_on_openmp(int64_t chunks, int64_t count, int64_t grain, int thr
   Clock::time_point alone = start;
 #pragma omp parallel num_threads(threads)
   {
-    const InsideGuard guard;
+    const ScopedValue<bool> inside(inside_chunk, true);
     const int thread = omp_get_thread_num(), units = own.call.join(thread);
     if (thread == 0) computed = units, alone = Clock::now();
   }

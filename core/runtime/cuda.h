@@ -78,11 +78,9 @@ class Event {
 /// A replay reads and writes the same memory as the capture: to feed it, copy into the tensors it reads. Tensors
 /// created during capture are in memory that the graph owns. Random operators draw new numbers at each replay, the same
 /// as the eager steps would; the seed is the one at capture.
-class Graph {
+class Graph : NoCopy {
  public:
   Graph() = default;
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
   /// Abandons an unfinished capture.
   ~Graph();
 

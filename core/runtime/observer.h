@@ -52,7 +52,7 @@ inline bool observing() { return detail::observer_count.load(std::memory_order_r
 /// Opens an event for the lifetime of the scope if an observer is attached. A backend opens one around each kernel and
 /// names the operands that the kernel reads and writes:
 ///   EventScope kernel("matmul", "openmp", "blocked_avx512", {&a, &b, &y}, 2 * M * N * K);
-class EventScope {
+class EventScope : NoCopy {
  public:
   /// A view or mutable view, read only if an observer is attached. An absent view has no shape.
   struct Operand {
@@ -77,8 +77,6 @@ class EventScope {
     if (event_) [[unlikely]]
       end();
   }
-  EventScope(const EventScope&) = delete;
-  EventScope& operator=(const EventScope&) = delete;
 
  private:
   void begin(ObservedEvent::Kind kind, const char* name, const char* backend, const char* implementation,

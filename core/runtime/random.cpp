@@ -1,7 +1,5 @@
 #include <gradus/core/runtime/random.h>
 
-#include <utility>
-
 namespace gradus {
 namespace {
 thread_local bool capturing = false;
@@ -31,8 +29,7 @@ Generator& default_generator() {
   return guarded ? *guarded : generator;
 }
 
-GeneratorGuard::GeneratorGuard(Generator& generator) : previous_(std::exchange(guarded, &generator)) {}
-GeneratorGuard::~GeneratorGuard() { guarded = previous_; }
+GeneratorGuard::GeneratorGuard(Generator& generator) : ScopedValue(guarded, &generator) {}
 
 uint64_t draw_position() { return capturing ? captured_draws : default_generator().offset(); }
 void set_draw_position(uint64_t seed, uint64_t position) {

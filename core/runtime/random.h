@@ -42,27 +42,19 @@ GRADUS_HOST_DEVICE inline PhiloxWords philox(uint64_t seed, uint64_t offset, uin
 
 namespace random_detail {
 
-GRADUS_HOST_DEVICE inline double fused(double a, double b, double c) {
+// a b + c rounded once, a b, a + b and sqrt(x). A compiler must not contract a product and a sum into one operation; on
+// a GPU the intrinsics prevent that, on the CPU a compiler option (-ffp-contract=off).
 #if defined(__CUDA_ARCH__)
-  return __fma_rn(a, b, c);
+GRADUS_HOST_DEVICE inline double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
+GRADUS_HOST_DEVICE inline double times(double a, double b) { return __dmul_rn(a, b); }
+GRADUS_HOST_DEVICE inline double plus(double a, double b) { return __dadd_rn(a, b); }
+GRADUS_HOST_DEVICE inline double root(double x) { return __dsqrt_rn(x); }
 #else
-  return __builtin_fma(a, b, c);
+GRADUS_HOST_DEVICE inline double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
+GRADUS_HOST_DEVICE inline double times(double a, double b) { return a * b; }
+GRADUS_HOST_DEVICE inline double plus(double a, double b) { return a + b; }
+GRADUS_HOST_DEVICE inline double root(double x) { return __builtin_sqrt(x); }
 #endif
-}
-GRADUS_HOST_DEVICE inline double times(double a, double b) {
-#if defined(__CUDA_ARCH__)
-  return __dmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-GRADUS_HOST_DEVICE inline double plus(double a, double b) {
-#if defined(__CUDA_ARCH__)
-  return __dadd_rn(a, b);
-#else
-  return a + b;
-#endif
-}
 
 /// ln(x) for x in (0, 1]: x = m 2^e with m in [sqrt(1/2), sqrt(2)), ln m = 2 artanh((m - 1) / (m + 1)) by its series.
 GRADUS_HOST_DEVICE inline double log(double x) {
@@ -153,11 +145,7 @@ GRADUS_HOST_DEVICE inline NormalPair random_normal_pair(uint64_t seed, uint64_t 
   const double u = d::unit(d::pair(words, 0)), v = d::unit(d::pair(words, 1));
   double cosine, sine;
   d::cos_sin_turn(v, &cosine, &sine);
-#if defined(__CUDA_ARCH__)
-  const double radius = __dsqrt_rn(d::times(-2.0, d::log(d::plus(1.0, -u))));
-#else
-  const double radius = __builtin_sqrt(d::times(-2.0, d::log(d::plus(1.0, -u))));
-#endif
+  const double radius = d::root(d::times(-2.0, d::log(d::plus(1.0, -u))));
   return {d::times(radius, cosine), d::times(radius, sine)};
 }
 GRADUS_HOST_DEVICE inline double random_normal(uint64_t seed, uint64_t offset, uint64_t i) {
@@ -202,15 +190,9 @@ void manual_seed(uint64_t seed);
 
 /// Makes `generator` the default_generator() of this thread until the end of the scope. With one each, concurrent
 /// threads draw numbers that do not depend on their timing.
-class GeneratorGuard {
+class GeneratorGuard : ScopedValue<Generator*> {
  public:
   explicit GeneratorGuard(Generator& generator);
-  ~GeneratorGuard();
-  GeneratorGuard(const GeneratorGuard&) = delete;
-  GeneratorGuard& operator=(const GeneratorGuard&) = delete;
-
- private:
-  Generator* const previous_;
 };
 
 /// The offset of the default generator's next draw; during a capture on this thread, the offset within the capture.

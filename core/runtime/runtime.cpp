@@ -3,13 +3,16 @@
 #include <atomic>
 #include <iomanip>
 #include <sstream>
+#include <utility>
+
+#include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus {
 namespace {
 using CaptureListener = void (*)();
 thread_local constinit CaptureListener capture_listener = nullptr;
 std::atomic<uint64_t> replays{0};
-thread_local constinit int uncounted = 0;
+thread_local constinit bool uncounted = false;  // inside an UncountedReplays
 }  // namespace
 
 void on_capture(void (*notify)()) { capture_listener = notify; }
@@ -19,10 +22,9 @@ void notify_of_capture() {
 
 uint64_t replay_count() { return replays.load(std::memory_order_relaxed); }
 void count_replay() {
-  if (uncounted == 0) replays.fetch_add(1, std::memory_order_relaxed);
+  if (!uncounted) replays.fetch_add(1, std::memory_order_relaxed);
 }
-UncountedReplays::UncountedReplays() { ++uncounted; }
-UncountedReplays::~UncountedReplays() { --uncounted; }
+UncountedReplays::UncountedReplays() : ScopedValue(uncounted, true) {}
 
 void set_memory_limit(Device device, int64_t bytes) {
   GRADUS_CHECK(bytes > 0, ValueError, "set_memory_limit: the limit must be positive, got ", bytes,
@@ -41,6 +43,28 @@ StreamGuard::StreamGuard(const Stream& stream)
   runtime_.set_current_stream(stream);
 }
 StreamGuard::~StreamGuard() { runtime_.set_current_stream(previous_); }
+
+void* RecordedMemory::take(size_t bytes) {
+  std::shared_ptr<void> block = allocate(bytes);
+  return block ? taken_.emplace_back(std::move(block)).get() : nullptr;
+}
+
+bool RecordedMemory::give_back(void* data) noexcept {
+  return std::erase_if(taken_, [data](const auto& block) { return block.get() == data; }) > 0;
+}
+
+void check_not_recording(DeviceType type, const char* what) {
+  GRADUS_CHECK(!is_recording(type), DeviceError, what,
+               " cannot be part of a recorded step, in which nothing is computed: do it before or after the step");
+}
+
+bool record_copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes) {
+  RecordedMemory* const memory = detail::recorded_memory;
+  if (!memory || !is_recording(memory->type())) return false;
+  if (!from_device.is_cpu() || to_device.is_cpu()) check_not_recording(memory->type(), "a copy between devices");
+  memory->fill(to, from, bytes);
+  return true;
+}
 
 std::string format_bytes(int64_t bytes) {
   const char* units[] = {"B", "KiB", "MiB", "GiB"};

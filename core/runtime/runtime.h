@@ -116,12 +116,10 @@ inline Device settled(Device device) {
 }
 
 /// Makes `device` the current device of its type on this thread until the end of the scope (c10::DeviceGuard).
-class DeviceGuard {
+class DeviceGuard : NoCopy {
  public:
   explicit DeviceGuard(Device device);
   ~DeviceGuard();
-  DeviceGuard(const DeviceGuard&) = delete;
-  DeviceGuard& operator=(const DeviceGuard&) = delete;
 
  private:
   DeviceRuntime& runtime_;
@@ -129,12 +127,10 @@ class DeviceGuard {
 };
 
 /// Makes `stream` the current stream of its device on this thread until the end of the scope (c10::StreamGuard).
-class StreamGuard {
+class StreamGuard : NoCopy {
  public:
   explicit StreamGuard(const Stream& stream);
   ~StreamGuard();
-  StreamGuard(const StreamGuard&) = delete;
-  StreamGuard& operator=(const StreamGuard&) = delete;
 
  private:
   DeviceRuntime& runtime_;
@@ -152,12 +148,9 @@ void notify_of_capture();
 /// them with UncountedReplays.
 uint64_t replay_count();
 void count_replay();
-class UncountedReplays {
+class UncountedReplays : ScopedValue<bool> {
  public:
   UncountedReplays();
-  ~UncountedReplays();
-  UncountedReplays(const UncountedReplays&) = delete;
-  UncountedReplays& operator=(const UncountedReplays&) = delete;
 };
 
 /// Formats a number of bytes for display: "1.5 MiB".

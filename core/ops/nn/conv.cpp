@@ -1,10 +1,6 @@
-#include <gradus/core/ops/nn/conv.h>
+#include <gradus/core/ops/nn/nn.h>
 
 #include <algorithm>
-
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/operands.h>
 
 namespace gradus::ops {
 

@@ -1,9 +1,6 @@
-#include <gradus/core/ops/nn/loss.h>
+#include <gradus/core/ops/nn/nn.h>
 
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/reduce.h>
 
 namespace gradus::ops {
 

@@ -1,8 +1,6 @@
-#include <gradus/core/ops/nn/norm.h>
+#include <gradus/core/ops/nn/nn.h>
 
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
 
 namespace gradus::ops {
 namespace {

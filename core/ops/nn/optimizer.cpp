@@ -1,9 +1,6 @@
-#include <gradus/core/ops/nn/optimizer.h>
+#include <gradus/core/ops/nn/nn.h>
 
 #include <vector>
-
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
 
 namespace gradus::ops {
 

@@ -1,12 +1,8 @@
-#include <gradus/core/ops/nn/sequence.h>
+#include <gradus/core/ops/nn/nn.h>
 
 #include <algorithm>
 
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/matmul.h>
-#include <gradus/core/ops/reduce.h>
 
 namespace gradus::ops {
 namespace {

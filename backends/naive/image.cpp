@@ -1,5 +1,8 @@
-// y[n, c, p, q] = max over r, s of x[n, c, p stride - padding + r dilation, q …], with the index of the maximum in the
-// plane. dx[n, c, index] += dy[n, c, p, q]: only the maximum receives the gradient. x (N, C, H, W), y (N, C, P, Q).
+// Max pooling of x (N, C, H, W) to y (N, C, P, Q), where h = p stride - padding + r dilation and w likewise:
+//   y[n, c, p, q] = max over r, s of x[n, c, h, w];  indices[n, c, p, q] = h W + w of that maximum
+//   dx[n, c, indices[n, c, p, q]] += dy[n, c, p, q]: only the maximum receives the gradient
+// Resampling, where r and s run over the entries of the stencils for p and q:
+//   y[n, c, p, q] = sum over r, s of rows.weight[r] columns.weight[s] x[n, c, rows.source[r], columns.source[s]]
 #include <limits>
 #include <vector>
 
@@ -53,6 +56,22 @@ void NaiveBackend::max_pool2d_backward(const View& dy, const View& indices, cons
       for (int64_t h = 0; h < H; ++h)
         for (int64_t w = 0; w < W; ++w)
           at<T>(dx, n, c, h, w) = scalar::convert<T>(plane[static_cast<size_t>(h * W + w)]);
+    });
+  });
+}
+
+void NaiveBackend::resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) {
+  EventScope event("resample2d", "naive", "loops", {&x, &y}, 2 * y.numel());
+  visit_floating(y.dtype, [&]<class T> {
+    loop_4d(y.shape, [&](int64_t n, int64_t c, int64_t p, int64_t q) {
+      double sum = 0;
+      for (auto r = static_cast<size_t>(rows.begin[static_cast<size_t>(p)]);
+           r < static_cast<size_t>(rows.begin[static_cast<size_t>(p) + 1]); ++r)
+        for (auto s = static_cast<size_t>(columns.begin[static_cast<size_t>(q)]);
+             s < static_cast<size_t>(columns.begin[static_cast<size_t>(q) + 1]); ++s)
+          sum += rows.weight[r] * columns.weight[s] *
+                 static_cast<double>(at<T>(x, n, c, rows.source[r], columns.source[s]));
+      at<T>(y, n, c, p, q) = scalar::convert<T>(sum);
     });
   });
 }

@@ -9,8 +9,7 @@
 #include <gradus/autograd/node.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/reduce.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus {
 namespace {

@@ -4,9 +4,7 @@
 #include <optional>
 
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/reduce.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus::nn::utils {

@@ -4,9 +4,7 @@
 
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/nn/optimizer.h>
+#include <gradus/core/ops/nn/nn.h>
 
 namespace gradus::amp {
 namespace {

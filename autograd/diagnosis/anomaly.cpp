@@ -2,8 +2,7 @@
 #include <string>
 
 #include <gradus/autograd/engine.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/reduce.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus::detail {

@@ -8,9 +8,7 @@
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/core/array/shape.h>
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/index.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus {

@@ -6,8 +6,7 @@
 #include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus {

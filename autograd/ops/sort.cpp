@@ -6,9 +6,7 @@
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/index.h>
 #include <gradus/autograd/ops/reduce.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/index.h>
-#include <gradus/core/ops/shape.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus {

@@ -10,7 +10,7 @@
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/nn/activation.h>
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus {

@@ -6,8 +6,7 @@
 #include <gradus/autograd/ops/nn/image.h>
 #include <gradus/autograd/ops/unary.h>
 #include <gradus/core/array/shape.h>
-#include <gradus/core/ops/nn/conv.h>
-#include <gradus/core/ops/operands.h>
+#include <gradus/core/ops/nn/nn.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus {

@@ -9,8 +9,7 @@
 #include <gradus/autograd/ops/nn/activation.h>
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/nn/loss.h>
+#include <gradus/core/ops/nn/nn.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus {

@@ -1,5 +1,5 @@
 // The gradient of cross-entropy, row by row: dx = (softmax(x) - onehot(target)) dloss. Forward: naive/loss.cpp.
-#include <gradus/backends/naive/index.h>
+#include <gradus/backends/naive/loops.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
 #include <gradus/backends/openmp/simd/scratch.h>

@@ -11,8 +11,9 @@
 namespace gradus {
 
 // clang-format off
-// OP(name, ElementTypes, whether results are booleans, CastRule of autocast on CUDA). autograd/ops/elementwise.cpp
-// generates the functions and methods of Tensor from the first part, which has the operations without a derivative.
+// A line is OP(name, ElementTypes, whether results are booleans, CastRule of autocast on CUDA). For the operations of
+// GRADUS_BINARY_COMPARISONS, which have no derivative, autograd/ops/elementwise.cpp generates the functions and methods
+// of Tensor.
 #define GRADUS_BINARY_COMPARISONS(OP)        \
   OP(bitwise_and, integral, false, none)     \
   OP(bitwise_or,  integral, false, none)     \

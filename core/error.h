@@ -1,9 +1,10 @@
 // Exceptions, and the context that prefixes every message.
 //
 //   [conv2d] layer 'features.3': weight expects 3 input channels, got x of shape (8, 4, 32, 32) (at train.cpp:41)
-//  op       module path         both sides                                                     user's line
+//  op       module path         what was expected and what was found                           user's line
 //
-// The op, the module path and the user's line come from the thread's OpContext and ModuleFrame stacks.
+// The op and the user's line come from the thread's stack of OpContexts, the module path from its stack of
+// ModuleFrames.
 #pragma once
 
 #include <cstdint>
@@ -97,10 +98,11 @@ class ModuleFrame : NoCopy {
 
 namespace detail {
 
-/// Returns `text`, or if it is longer than 400 bytes its beginning, its length and its end. Names may come from files.
+/// Returns `text`, or its beginning, its length and its end if it is longer than 400 bytes, as a name from a damaged
+/// file may be.
 std::string shortened(std::string_view text);
 
-/// A message that is concatenated from parts; each part is shortened.
+/// Concatenates the parts of a message. Parts that are text are shortened().
 class Message {
  public:
   // clang-format off

@@ -62,15 +62,16 @@ struct RandomState {
   GRADUS_FIELDS(seed, offset, device_offset)
 };
 
-/// Scalars (doubles) that optimizer kernels read from device memory, so that a captured step can be replayed with new
-/// values: the number of steps done, the learning rate, the factor that gradients are multiplied by, a flag that an inf
-/// or NaN was found in them (not 0: the step changes nothing), and the product of NAdam's momenta so far.
+/// Indices into a block of doubles that optimizer kernels read from device memory, so that a captured step can be
+/// replayed with new values: the number of steps done, the learning rate, the factor that multiplies the gradients, a
+/// flag that is not 0 if the gradients contain an inf or NaN (the step then changes nothing), and the product of
+/// NAdam's momenta so far.
 struct StepBlock {
   static constexpr int step = 0, learning_rate = 1, gradient_scale = 2, found_inf = 3, momentum_product = 4, size = 5;
 };
 
-/// Scalars (doubles) of loss scaling, in device memory: the factor that the loss is multiplied by, the number of steps
-/// since it changed, and a flag that an inf or NaN was found in the gradients (not 0).
+/// Indices into a block of doubles in device memory that loss scaling uses: the factor that multiplies the loss, the
+/// number of steps since that factor changed, and a flag that is not 0 if the gradients contain an inf or NaN.
 struct ScaleBlock {
   static constexpr int scale = 0, growth_tracker = 1, found_inf = 2, size = 3;
 };
@@ -105,8 +106,8 @@ struct OptimizerRule;
 inline constexpr int kMaxOptimizerStates = 3;
 /// One parameter of an optimizer step. All views have one shape and one dtype, except that a float32 parameter may have
 /// a gradient of a half type. States that the rule does not use are absent. `half`, if present, has a half type and
-/// receives a copy of the updated parameter; it may be left unwritten when the step changes nothing because an inf or
-/// NaN was found.
+/// receives a copy of the updated parameter. If the step changes nothing because an inf or NaN was found, the backend
+/// may leave `half` unwritten.
 struct ParameterViews {
   MutableView parameter;
   View gradient;
@@ -115,9 +116,9 @@ struct ParameterViews {
   GRADUS_FIELDS(parameter, gradient, states, half)
 };
 
-// ---- Operands of calls that take many ----
-// Views are read. Mutable views are written, and their previous contents are read only where a comment says so. Views
-// with an initialiser may be absent.
+// ---- Argument structs of operations with many operands ----
+// A View is read. A MutableView is written; its previous contents are read only where a comment says so. Views with an
+// initialiser may be absent.
 
 /// y = conv2d(x, w) + bias, then ReLU if `relu`.
 struct Conv2dArgs {

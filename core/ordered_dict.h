@@ -31,7 +31,7 @@ class OrderedDict {
     std::pair<Key, Value> pair_;
   };
 
-  /// Messages call a key `key_description`: "Parameter".
+  /// Error messages call a key `key_description`: "Parameter 'weight' already defined".
   explicit OrderedDict(std::string key_description = "Key") : key_description_(std::move(key_description)) {}
   OrderedDict(std::initializer_list<Item> items) : OrderedDict() {
     for (const Item& item : items) insert(item.key(), item.value());

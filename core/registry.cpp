@@ -23,7 +23,8 @@ Registry& registry() {
   return *instance;
 }
 
-/// By BuiltinBackend; null for rooms that are not linked and for those that were added.
+/// The functions that add the backends of gradus, indexed by BuiltinBackend. Null if the program does not link the
+/// backend, and after the backend was added.
 using AddBackend = void (*)();
 constinit AddBackend builtin_backends[4] = {};
 
@@ -31,7 +32,7 @@ void add_builtin_backends() {
   register_runtime(make_cpu_runtime());
   for (AddBackend& add : builtin_backends)
     if (add != nullptr) {
-      add();  // when it throws, the next use of the registry goes on from here
+      add();  // if this throws, the next use of the registry calls it again
       add = nullptr;
     }
 }

@@ -14,9 +14,10 @@ namespace gradus {
 void register_backend(std::unique_ptr<Backend> backend);
 /// Adds the runtime of a device type. A later runtime of the same type is ignored.
 void register_runtime(std::unique_ptr<DeviceRuntime> runtime);
-/// Returns true if a runtime of this type was added, without asking for the backends of gradus.
+/// True if a runtime of this type was added. Unlike find_runtime, this does not first add the backends of gradus.
 bool is_registered(DeviceType type);
-/// Sets the reason why this build's runtime of `type` cannot run here; it becomes the text of the DeviceError.
+/// Sets the text of the DeviceError that runtime(type) throws: the reason why devices of this type cannot be used on
+/// this machine.
 void explain_missing_runtime(DeviceType type, std::string reason);
 
 /// The backend of that name. Throws a DeviceError that lists the existing backends.
@@ -42,8 +43,8 @@ class BackendGuard : ScopedValue<Backend*> {
 enum class BuiltinBackend { naive, openmp, cuda, cudnn };
 
 namespace detail {
-/// Has `add` called when the registry is first used. Each backend's room calls this from the initialiser of a variable
-/// in its register.cpp, so that a program has the backends whose rooms it links. Always returns true.
+/// Registers a function that is called when the registry is first used. The register.cpp of each backend calls this in
+/// the initialiser of a global variable, so a program has the backends that it links. Always returns true.
 bool add_builtin_backend(BuiltinBackend which, void (*add)());
 }  // namespace detail
 

@@ -14,9 +14,10 @@ namespace gradus {
 enum class Derivative : uint8_t { of_x, of_y, zero, none };
 
 // clang-format off
-// OP(name, ElementTypes, Derivative, CastRule of autocast on CUDA). autograd/ops/unary.cpp generates methods of Tensor
-// (x.exp() and x.exp_()) and functions from the first list, and functions only from the additions of the second. The
-// additions of the third take UnaryArgs and are written by hand.
+// A line is OP(name, ElementTypes, Derivative, CastRule of autocast on CUDA). Each of the three lists contains the one
+// before it. For the operations of GRADUS_UNARY_METHODS, autograd/ops/unary.cpp generates functions and methods of
+// Tensor (x.exp() and x.exp_()); for the further ones of GRADUS_UNARY_FUNCTIONS, only functions. The further operations
+// of GRADUS_UNARY_OPS have UnaryArgs, and their functions are written by hand.
 #define GRADUS_UNARY_METHODS(OP)           \
   OP(neg,         any,      of_x, none)    \
   OP(abs,         any,      of_x, none)    \

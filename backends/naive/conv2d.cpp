@@ -1,8 +1,9 @@
-// Convolution (cross-correlation) by its definition; c counts within the group of output channel k:
-//   y[n, k, p, q]  = sum over c, r, s  of x[n, c, h, w] w[k, c, r, s]      h = p stride - padding + r dilation, w alike
-//   dx[n, c, h, w] = sum over k, r, s  of dy[n, k, p, q] w[k, c, r, s]     where h = p stride - padding + r dilation
+// Convolution (cross-correlation) by its definition. c is the number of an input channel within its group;
+// h = p stride - padding + r dilation, and w = q stride - padding + s dilation.
+//   y[n, k, p, q]  = sum over c, r, s  of x[n, c, h, w] w[k, c, r, s]
+//   dx[n, c, h, w] = sum over k, r, s  of dy[n, k, p, q] w[k, c, r, s]
 //   dw[k, c, r, s] = sum over n, p, q  of dy[n, k, p, q] x[n, c, h, w]
-// x (N, C, H, W), w (K, C / groups, R, S), y (N, K, P, Q); any strides, so NCHW and NHWC alike.
+// x (N, C, H, W), w (K, C / groups, R, S), y (N, K, P, Q), with any strides: the loops serve NCHW and NHWC.
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/runtime/observer.h>
@@ -55,7 +56,7 @@ void NaiveBackend::conv2d_backward_data(const View& dy, const View& w, const Mut
       for (int64_t k = first_filter; k < first_filter + z.filters; ++k)
         for (int64_t r = 0; r < z.R; ++r)
           for (int64_t s = 0; s < z.S; ++s) {
-            // The output that reads this input through w[r, s], if there is one.
+            // The position (p, q) of the output whose window has x[h, v] at tap (r, s), if there is one.
             const int64_t p_strided = h + geometry.padding[0] - r * geometry.dilation[0];
             const int64_t q_strided = v + geometry.padding[1] - s * geometry.dilation[1];
             if (p_strided < 0 || p_strided % geometry.stride[0] != 0) continue;

@@ -18,8 +18,8 @@ struct Odometer {
   const Strides* const (&strides)[N];
   int64_t at[N] = {}, index[kMaxDims] = {};
 
-  /// Moves to the next element; returns false after the last. Not inlined, because it is most of a kernel's code and
-  /// compile time, and element-wise kernels are instantiated for each operator and dtype.
+  /// Moves to the next element; returns false after the last. Not inlined: element-wise kernels are instantiated for
+  /// each operator and dtype, and copies of this loop would be most of their code and compile time.
   [[gnu::noinline]] bool next() {
     for (int axis = shape.size() - 1; axis >= 0; --axis) {  // the last axis varies fastest
       for (int k = 0; k < N; ++k) at[k] += (*strides[k])[axis];

@@ -96,7 +96,7 @@ void NaiveBackend::cross_entropy(const CrossEntropyArgs& args) {
   const MutableView &log_probabilities = args.log_probabilities, &loss = args.loss, &weight_sum = args.weight_sum;
   EventScope event("cross_entropy", "naive", "loops", {&x, &target, &log_probabilities}, 5 * x.numel());
   const int64_t classes = x.shape[1];
-  softmax(x, 1, /*log=*/true, log_probabilities);  // virtual: a derived backend's softmax
+  softmax(x, 1, /*log=*/true, log_probabilities);  // virtual: a derived backend may have its own softmax
   visit_floating(x.dtype, [&]<class T> {
     double sum = 0;
     int64_t counted = 0;

@@ -24,7 +24,7 @@ void store(const MutableView& y, int64_t at, double value) {
   visit_floating(y.dtype, [&]<class T> { y.as<T>()[at] = scalar::convert<T>(value); });
 }
 
-// A weight or bias, which may be absent.
+// A weight or bias. If it is absent, all its elements have the value `absent`.
 struct Parameter {
   Parameter(const View& view, int ndim, double absent)
       : view(view), strides(view ? view.strides : Dims::filled(ndim, 0)), absent(absent) {}

@@ -1,4 +1,4 @@
-// Random numbers: the streams of core/runtime/random.h, one element at a time in logical order.
+// Random numbers: the formulas of core/runtime/random.h, applied to one element at a time in row-major order.
 #include <algorithm>
 #include <numeric>
 #include <vector>

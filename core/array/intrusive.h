@@ -1,4 +1,4 @@
-// Reference counting inside the object: a handle is one pointer, without a control block.
+// Intrusive reference counting: the object holds its count, so a Ref is one pointer and needs no control block.
 #pragma once
 
 #include <atomic>
@@ -55,7 +55,7 @@ class Ref {
 
   /// Gives up the pointer without decrementing the count.
   T* leak() noexcept { return std::exchange(object_, nullptr); }
-  /// A Ref to an object that may be in destruction; null if its count is zero.
+  /// Returns a Ref to an object whose last Ref another thread may be releasing: null if the count is already zero.
   static Ref lock(T* object) noexcept {
     Ref ref;
     uint32_t count = object->count_.load(std::memory_order_relaxed);

@@ -20,7 +20,7 @@ class Dims {
  public:
   using value_type = int64_t;
   Dims() = default;
-  Dims(std::nullopt_t) {}  // NOLINT(google-explicit-constructor): an optional list's absence is an empty one
+  Dims(std::nullopt_t) {}  // NOLINT(google-explicit-constructor): an absent list is empty
   Dims(std::initializer_list<int64_t> values) : Dims(values.begin(), values.size()) {}  // NOLINT
   Dims(const std::vector<int64_t>& values) : Dims(values.data(), values.size()) {}      // NOLINT
   template <std::integral T>
@@ -50,7 +50,7 @@ class Dims {
   int64_t* begin() { return values_; }
   int64_t* end() { return values_ + size_; }
   std::vector<int64_t> vec() const { return {begin(), end()}; }
-  /// For functions that accept lists of any length.
+  /// Converts to a vector, for functions that accept lists of any length.
   operator std::vector<int64_t>() const { return vec(); }  // NOLINT(google-explicit-constructor)
   /// The list without its first `start` elements.
   Dims slice(size_t start) const {

@@ -82,7 +82,7 @@ class SmallVector {
     data_ = in_place();
     capacity_ = N;
   }
-  // Moves `other`'s elements here and leaves it empty; this vector must be empty and in place.
+  // Moves `other`'s elements here and leaves `other` empty. This vector must be empty and use its in-place storage.
   void take(SmallVector& other) noexcept {
     if (other.data_ != other.in_place()) {
       data_ = std::exchange(other.data_, other.in_place());

@@ -7,7 +7,8 @@
 namespace gradus {
 namespace {
 
-// Kept out of allocate() to keep that small. Returns an empty Storage if the runtime should allocate instead.
+// Allocates from this thread's RecordedMemory. Returns an empty Storage if the runtime should allocate instead. Not
+// inlined, to keep allocate() small.
 [[gnu::noinline]] Storage allocate_recorded(size_t bytes, Device device) {
   const std::shared_ptr<void> block = recorded_memory_of(device.type())->allocate(bytes);
   if (!block) return {};

@@ -15,7 +15,8 @@ class Storage {
   Storage() = default;
   /// Allocates `bytes` uninitialised bytes (NaN patterns in debug builds) from the device's caching allocator.
   static Storage allocate(size_t bytes, Device device);
-  /// Wraps bytes that someone else allocated; `deleter` (may be empty) runs when the last owner releases them.
+  /// Wraps bytes that the caller allocated. `deleter`, which may be empty, is called with `data` when the last owner
+  /// releases them.
   static Storage adopt(void* data, size_t bytes, Device device, std::function<void(void*)> deleter);
   /// Allocates page-locked host memory for asynchronous copies to cuda.
   static Storage allocate_pinned(size_t bytes);
@@ -53,8 +54,8 @@ class Storage {
     std::atomic<uint32_t> version{0};
     std::atomic<bool> on_other_streams{false};
     DeviceRuntime* runtime = nullptr;    // frees `data` when set
-    Ref<Impl> parent;                    // keeps the memory alive for a slice
-    std::function<void(void*)> deleter;  // adopted memory
+    Ref<Impl> parent;                    // of a slice: owns the memory
+    std::function<void(void*)> deleter;  // frees adopted memory
     ~Impl();
   };
   Ref<Impl> impl_;

@@ -1,5 +1,5 @@
-// Helpers for the default bodies of composites. Each body is its formula, written with primitives. The bodies run on
-// every backend, allocate scratch memory freely and never copy a value back to the host, so they can be captured into a
+// Helpers for the default bodies of Backend's composites. A body writes its formula with primitives, so it runs on
+// every backend. It may allocate scratch memory, but it never copies a value to the host, so it can be captured into a
 // graph. Half types (and integers, unless the formula is defined for integers) compute in float.
 #pragma once
 
@@ -46,7 +46,7 @@ AnyView entry(const AnyView& block, int index) {
   return reshaped(narrow(block, 0, index, 1), {}, {});
 }
 
-/// The mask of reduced axes that holds `axis`; empty for a scalar.
+/// The mask of axes with only bit `axis` set; 0 for a scalar.
 constexpr uint32_t bit(int axis, int ndim) { return ndim ? 1u << axis : 0; }
 
 /// Array arithmetic on one backend. Every result is new scratch memory.

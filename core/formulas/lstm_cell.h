@@ -13,7 +13,8 @@ struct LstmCell {
   C gates[4], c, h;
 };
 
-/// From pre-activations: i, f, o = sigmoid and g = tanh of them; then c = f c_before + i g and h = o tanh(c).
+/// Computes an LSTM step from the pre-activations of the gates: i, f, o = sigmoid and g = tanh of their
+/// pre-activations, then c = f c_before + i g and h = o tanh(c).
 template <class C>
 GRADUS_HOST_DEVICE LstmCell<C> lstm_cell(C input, C forget, C candidate, C output, C c_before) {
   using std::tanh;

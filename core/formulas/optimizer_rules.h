@@ -1,9 +1,9 @@
 // The update rules of optimizers. Each formula is written once and used for numbers (naive, cuda), for vectors (openmp)
 // and for whole arrays (the default body of Backend::optimizer_step).
 //
-// A rule is a struct of options. `prepare` computes the constants of the current step from the StepBlock and returns
-// them as a Step. The Step updates one element p from its gradient g and up to three state values s1, s2, s3; a rule
-// ignores the ones it does not need. There are three numeric types:
+// A rule is a struct of options. Its function `prepare` computes the constants of the current step from the StepBlock
+// and returns them as a Step. The Step updates one element p from its gradient g and up to three state values s1, s2,
+// s3; a rule ignores the states that it does not need. The formulas are templates over three numeric types:
 //   S   type of the block's values: double, or an array of one element
 //   C   constants in the type that elements are computed in: float or double, or an array of one element
 //   V   elements in that type: C itself, a vector of C, or an array
@@ -36,8 +36,8 @@ GRADUS_HOST_DEVICE inline V sign(V x) {
   return select(x > V(0), V(1), select(x < V(0), V(-1), x));
 }
 
-/// A decay rate of an exponential average. The host takes its logarithm once, and powers are computed from that: this
-/// keeps the precision of 1 - value^t and saves a GPU the computation of `pow` in double.
+/// The decay rate of an exponential average. The host computes its logarithm once, and powers are computed from the
+/// logarithm. This keeps 1 - value^t precise and is faster on a GPU than `pow` in double.
 struct Decay {
   double value, logarithm;
   Decay(double value_) : value(value_), logarithm(std::log(value_)) {}  // NOLINT(google-explicit-constructor)
@@ -77,7 +77,7 @@ struct Common {
   bool decoupled = false, maximize = false;
 };
 
-/// The names of the arrays of s1, s2 and s3 in state dicts, which are PyTorch's; null for those that are not needed.
+/// The names of the states s1, s2 and s3 in a state dict, as in PyTorch. Null for states that the rule does not need.
 using StateNames = std::array<const char*, 3>;
 
 /// torch.optim.SGD; s1 is the momentum buffer b, needed if momentum != 0.
@@ -87,7 +87,7 @@ struct Sgd : Common {
   double momentum = 0, dampening = 0;
   bool nesterov = false;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, momentum, dampening, nesterov)
-  StateNames state_names() const { return {momentum != 0 ? "momentum_buffer" : nullptr}; }  ///< of b
+  StateNames state_names() const { return {momentum != 0 ? "momentum_buffer" : nullptr}; }  ///< the name of b
 
   template <class C>
   struct Step {
@@ -97,7 +97,7 @@ struct Sgd : Common {
     template <class V>
     GRADUS_HOST_DEVICE void operator()(V& p, V g, V& buffer, V&, V&) const {
       if (has_momentum) {
-        buffer = select(first, g, keep * buffer + take * g);  // uninitialised before the first step
+        buffer = select(first, g, keep * buffer + take * g);  // b is uninitialised before the first step
         if (nesterov) g = g + keep * buffer;
         else g = buffer;
       }
@@ -121,7 +121,7 @@ struct Adam : Common {
   double eps = 1e-8;
   bool amsgrad = false;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, beta1, beta2, eps, amsgrad)
-  /// Of m, v and the largest v.
+  /// The names of m, v and the largest v.
   StateNames state_names() const { return {"exp_avg", "exp_avg_sq", amsgrad ? "max_exp_avg_sq" : nullptr}; }
 
   template <class C>
@@ -155,7 +155,7 @@ struct Rmsprop : Common {
   double alpha = 0.99, eps = 1e-8, momentum = 0;
   bool centered = false;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, alpha, eps, momentum, centered)
-  /// Of v, a and b.
+  /// The names of v, a and b.
   StateNames state_names() const {
     return {"square_avg", centered ? "grad_avg" : nullptr, momentum != 0 ? "momentum_buffer" : nullptr};
   }
@@ -190,7 +190,7 @@ struct Adagrad : Common {
   static constexpr const char* kName = "adagrad_step";
   double lr_decay = 0, eps = 1e-10;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, lr_decay, eps)
-  StateNames state_names() const { return {"sum"}; }  ///< of the sum
+  StateNames state_names() const { return {"sum"}; }
 
   template <class C>
   struct Step {
@@ -217,7 +217,7 @@ struct Nadam : Common {
   double eps = 1e-8, momentum_decay = 4e-3;
   Decay momentum_base = 0.96;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, beta1, beta2, momentum_base, eps, momentum_decay)
-  StateNames state_names() const { return {"exp_avg", "exp_avg_sq"}; }  ///< of m and v
+  StateNames state_names() const { return {"exp_avg", "exp_avg_sq"}; }  ///< the names of m and v
 
   template <class C>
   struct Step {
@@ -257,7 +257,7 @@ struct Radam : Common {
   Decay beta1 = 0.9, beta2 = 0.999;
   double eps = 1e-8;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, beta1, beta2, eps)
-  StateNames state_names() const { return {"exp_avg", "exp_avg_sq"}; }  ///< of m and v
+  StateNames state_names() const { return {"exp_avg", "exp_avg_sq"}; }  ///< the names of m and v
 
   template <class C>
   struct Step {
@@ -289,7 +289,7 @@ struct Lion : Common {
   static constexpr const char* kName = "lion_step";
   double beta1 = 0.9, beta2 = 0.99;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, beta1, beta2)
-  StateNames state_names() const { return {"exp_avg"}; }  ///< of m
+  StateNames state_names() const { return {"exp_avg"}; }  ///< the name of m
 
   template <class C>
   struct Step {
@@ -333,12 +333,12 @@ GRADUS_HOST_DEVICE FullStep<Rule, C> full_step(const Rule& rule, const BlockValu
 /// The rule of an optimizer step, with its options.
 struct OptimizerRule : rules::All<std::variant> {
   using rules::All<std::variant>::variant;
-  /// f(the rule).
+  /// Calls f with the rule.
   template <class F>
   decltype(auto) visit(const F& f) const {
     return std::visit(f, static_cast<const rules::All<std::variant>&>(*this));
   }
-  /// Those of the rule itself.
+  /// The state names of the rule.
   rules::StateNames state_names() const {
     return visit([](const auto& rule) { return rule.state_names(); });
   }

@@ -46,7 +46,7 @@ template <> struct Binary<BinaryOp::pow> {
     }
   }
 };
-template <> struct Binary<BinaryOp::maximum> {  // NaN if either is NaN
+template <> struct Binary<BinaryOp::maximum> {  // NaN if a or b is NaN
   template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return select((a < b) | (b != b), b, a); }
 };
 template <> struct Binary<BinaryOp::minimum> {

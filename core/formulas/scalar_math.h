@@ -26,12 +26,13 @@ GRADUS_HOST_DEVICE inline auto is_nan(T x) {
   return x != x;
 }
 
-/// 1 / (1 + exp(-x)). log1p_exp below is log(1 + exp(x)) without overflow.
+/// 1 / (1 + exp(-x))
 template <class T>
 GRADUS_HOST_DEVICE inline T logistic(T x) {
   using std::exp;
   return T(1) / (T(1) + exp(-x));
 }
+/// log(1 + exp(x)) without overflow.
 template <class T>
 GRADUS_HOST_DEVICE inline T log1p_exp(T x) {
   using std::exp;

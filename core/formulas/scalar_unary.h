@@ -1,8 +1,8 @@
 // Element-wise functions of one argument with their derivatives, each written once. core/unary_ops.h has the list of
-// functions and the switch over them. T is a number (float, double, or an integer type for functions that integers
-// have, see needs_floating), on host and device, or a vector of floats or doubles, whose comparisons give masks
-// (backends/openmp/simd/lanes.h). Formulas therefore use `select` instead of ?: and combine conditions with & | !
-// instead of && and ||; both branches are computed.
+// functions and the switch over them. T is a number on host or device (float, double, or an integer type if the
+// function is defined for integers, see needs_floating), or a vector of floats or doubles, whose comparisons give masks
+// (backends/openmp/simd/lanes.h). For the sake of vectors, formulas use `select` instead of ?: and combine conditions
+// with & | ! instead of && and ||; both branches are then computed.
 #pragma once
 
 #include <gradus/core/formulas/scalar_math.h>
@@ -11,7 +11,7 @@
 namespace gradus::scalar {
 
 // clang-format off
-template <UnaryOp op> struct Unary;  // apply(x, args) and, where differentiable, derivative(saved, args)
+template <UnaryOp op> struct Unary;  // apply(x, args); derivative(saved, args) unless results are boolean
 
 template <> struct Unary<UnaryOp::neg> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const UnaryArgs&) { return T(-wrapping_t<T>(x)); }

@@ -15,7 +15,7 @@ T read_little_endian(const std::byte* bytes) {
   for (size_t i = 0; i < sizeof(T); ++i) value = static_cast<T>(value | static_cast<T>(bytes[i]) << (8 * i));
   return value;
 }
-/// The same, most significant byte first.
+/// Unsigned integer of sizeof(T) bytes at `bytes`, most significant byte first.
 template <class T>
 T read_big_endian(const std::byte* bytes) {
   T value = 0;

@@ -26,7 +26,7 @@ struct NpyHeader {
   Shape shape;
 };
 
-// Reads the header's dictionary, whose three keys may come in any order, with the literals that NumPy writes.
+// Parses the header: a Python dictionary with three keys in any order. Accepts the literals that NumPy writes.
 class NpyHeaderReader {
  public:
   NpyHeaderReader(std::string_view text, const std::string& file) : text_(text), file_(file) {}
@@ -176,7 +176,7 @@ Bytes encode_npy(const Array& array) {
   std::string sizes;
   for (int64_t size : array.shape()) sizes += std::to_string(size) + ", ";
   if (array.ndim() > 1) sizes.resize(sizes.size() - 2);        // (3, 4) without a trailing comma
-  else if (array.ndim() == 1) sizes.resize(sizes.size() - 1);  // (3,) with one
+  else if (array.ndim() == 1) sizes.resize(sizes.size() - 1);  // (3,) with a trailing comma
   std::string header = std::string("{'descr': '") + (size_of(array.dtype()) == 1 ? '|' : '<') +
                        std::string(known->code) + "', 'fortran_order': False, 'shape': (" + sizes + "), }";
   constexpr size_t kBeforeHeader = 10, kAlignment = 64;

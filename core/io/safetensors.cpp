@@ -22,8 +22,9 @@ constexpr DTypeCode kDTypeCodes[] = {{"I64", DType::i64}, {"F64", DType::f64},  
                                      {"I32", DType::i32}, {"BF16", DType::bf16},   {"F16", DType::f16},
                                      {"U8", DType::u8},   {"BOOL", DType::boolean}};
 
-// Receives the JSON while it is parsed. The grammar is small: an object of objects, with strings and lists of integers.
-// Repeated names are detected here; a parsed JSON tree would have dropped them.
+// Its methods are called by the JSON parser, one for each token. The grammar is small: an object of objects, with
+// strings and lists of integers. Without a JSON tree, which would keep only one of two members of the same name,
+// repeated names are detected.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderReader(const std::string& file, SafetensorsHeader* header) : file_(file), header_(header) {}
@@ -124,7 +125,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool in_metadata_ = false, in_array_ = false;
 };
 
-// Rank of a dtype in the order of the reference implementation's files: widest first.
+// Position of a dtype in kDTypeCodes, which is the order of tensors in files of the reference implementation.
 int safetensors_rank(DType dtype) {
   const auto* known = std::find_if(std::begin(kDTypeCodes), std::end(kDTypeCodes),
                                    [&](const DTypeCode& code) { return code.dtype == dtype; });
@@ -136,13 +137,13 @@ int safetensors_rank(DType dtype) {
 SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_bytes, const std::string& file) {
   GRADUS_CHECK(!json.empty() && json.front() == '{', IoError, "'", file,
                "' is not a safetensors file: no '{' at byte 8");
-  const size_t nul = json.find('\0');  // the JSON parser would stop there
+  const size_t nul = json.find('\0');  // the JSON parser would take it for the end
   GRADUS_CHECK(nul == json.npos, IoError, "'", file, "': the header has a NUL at its byte ", nul);
   SafetensorsHeader header;
   HeaderReader reader(file, &header);
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
 
-  // A tensor without elements is between its neighbours: it sorts before one that begins at the same byte.
+  // A tensor without elements begins and ends at the same byte. It comes before the tensor that begins at that byte.
   std::stable_sort(header.entries.begin(), header.entries.end(),
                    [](const auto& a, const auto& b) { return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; });
   uint64_t covered = 0;
@@ -258,7 +259,7 @@ Safetensors parse_safetensors(ByteSpan bytes, const std::string& name) {
 
 namespace {
 
-/// Calls write(data, bytes) for one piece of the file after another.
+/// Calls write(data, bytes) for each piece of the file in order.
 template <class Write>
 void write_safetensors(const std::vector<std::pair<std::string, Array>>& tensors, const Metadata& metadata,
                        const Write& write) {

@@ -19,7 +19,7 @@ int64_t count_steps(double first, double last, double by) {
   return static_cast<int64_t>(count);
 }
 
-// The same for integers, exact beyond the 53 bits of a double.
+// count_steps for integers: exact also where a double, with its 53 bits, is not.
 int64_t count_whole(int64_t first, int64_t last, int64_t by) {
   GRADUS_CHECK(by != 0, ValueError, "step must not be 0");
   GRADUS_CHECK(first == last || (first < last) == (by > 0), ValueError, "step ", by, " does not lead from ", first,

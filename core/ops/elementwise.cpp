@@ -31,8 +31,8 @@ Array produce(const Shape& shape, DType dtype, Device device, std::initializer_l
   return *into;
 }
 
-// Copies x if it shares memory with `into` without being the same view; otherwise the kernel would read what it has
-// written.
+// Returns a copy of x if x shares memory with `into` but is another view of it: a kernel that writes `into` could
+// otherwise overwrite elements of x before it reads them.
 Array apart_from(const Array& x, const Array* into) {
   if (!into || !(x.storage() == into->storage())) return x;
   const bool same = x.offset() == into->offset() && x.shape() == into->shape() && x.strides() == into->strides();
@@ -61,8 +61,8 @@ bool divides_integers(BinaryOp op, DType dtype) {
   return (op == BinaryOp::div || op == BinaryOp::fmod || op == BinaryOp::remainder) && !is_floating(dtype);
 }
 
-// Checks on the CPU only, because on a GPU the host would have to wait. As in PyTorch there is no error there; the
-// result is 0.
+// Throws a ValueError if an integer divisor is 0, on the CPU only: on a GPU the host would have to wait. There, as in
+// PyTorch, the quotient is 0.
 void check_divisor(const Array& b) {
   if (!b.device().is_cpu()) return;
   const Array fine = reduce(ReduceOp::all, b, axis_mask({}, b.ndim()), false, DType::boolean);

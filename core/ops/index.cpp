@@ -15,7 +15,7 @@ Array as_int64(const Array& index) {
 // A scalar as a vector of one element.
 Array with_axis(const Array& x) { return x.ndim() == 0 ? x.unsqueeze(0) : x; }
 
-// Copies x if it shares memory with `into`, because the kernel must not read what it writes.
+// Returns a copy of x if x shares memory with `into`, because a kernel must not write elements that it reads.
 Array apart_from(const Array& x, const Array& into) { return x.storage() == into.storage() ? clone(x) : x; }
 
 void check_index_shape(const Array& index, const Array& x, int axis, const char* what) {
@@ -39,7 +39,8 @@ Array index_select(const Array& x, int axis, const Array& index) {
   check_same_device({&x, &index});
   const Array places = as_int64(index);
   if (places.ndim() == 0) return index_select(x, axis, places.unsqueeze(0)).squeeze(axis);
-  // For the kernel, x gets the index's other dimensions with stride 0, and the index gets x's other axes with stride 0.
+  // The kernel expects x and index to have the result's rank. x gets the further dimensions of the index with stride 0,
+  // and the index gets the other axes of x with stride 0.
   Shape shape = x.shape(), from_shape = x.shape();
   Strides from_strides = x.strides(), index_strides = Dims::filled(x.ndim(), 0);
   shape[axis] = places.shape()[0], index_strides[axis] = places.strides()[0];

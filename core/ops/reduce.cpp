@@ -60,9 +60,9 @@ namespace {
 // Half types are widened before elements are squared or raised to a power, because their range is small.
 Array widened(const Array& x) { return cast(x, x.dtype() == DType::f64 ? DType::f64 : DType::f32); }
 
-// True if some values of y, roots of sums of squares in a dense array, are so small or large that the squares may have
-// left the range of their type. It reads the values, for which the host would have to wait on a GPU; there such results
-// are infinite or 0, as in PyTorch.
+// True if some element of y, the square root of a sum of squares, is so small or large that the squares may have left
+// the range of y's type. Only on the CPU, because on a GPU the host would have to wait for y. There such results are
+// infinite or 0, as in PyTorch. y is dense.
 bool squares_left_range(const Array& y) {
   if (!y.device().is_cpu() || is_recording(DeviceType::cpu)) return false;
   return visit_floating(y.dtype(), [&]<class T> {
@@ -94,7 +94,7 @@ Array root_of_squares(const Array& x, uint32_t mask, bool keepdim, double by) {
   const Array sum = reduce(ReduceOp::sum, unary(UnaryOp::square, x), mask, keepdim, x.dtype());
   return unary(UnaryOp::sqrt, by == 1 ? sum : binary_scalar(BinaryOp::div, sum, by));
 }
-// The same, also correct if squares leave the range of x's type.
+// root_of_squares that is also correct if squares leave the range of x's type.
 Array safe_root_of_squares(const Array& x, uint32_t mask, bool keepdim, double by) {
   const Array y = root_of_squares(x, mask, keepdim, by);
   if (x.numel() == 0 || !squares_left_range(y)) return y;

@@ -1,12 +1,12 @@
 // parallel_for on our own helper threads, or on OpenMP's (parallel_openmp.cpp). parallel_call.h distributes the chunks
 // of a call.
 //
-// The caller never waits for a helper that has not started, only for chunks that are being computed: by the time a late
-// helper comes, the caller has done its work. If helpers keep losing their cores within chunks, callers work without
-// helpers for a while.
+// The caller never waits for a helper that has not started, only for chunks that are being computed: the chunks of a
+// helper that starts late are computed by the caller and the other helpers. If the operating system keeps taking cores
+// from helpers within chunks, callers work without helpers for a while (Helpfulness).
 //
-// Helpers without work spin for a moment, so that the next kernel finds them awake (a small net starts a kernel every
-// 10 us, and waking a sleeping thread takes longer), then they sleep.
+// A helper without work spins for a moment before it sleeps, so that the next kernel finds it awake: a small net starts
+// a kernel every 10 us, and waking a sleeping thread takes longer.
 #include <cstdlib>
 #include <mutex>
 #include <new>

@@ -63,8 +63,9 @@ inline void run_serially(int64_t chunks, int64_t count, int64_t grain, const Ran
   for (int64_t chunk = 0; chunk < chunks; ++chunk) run_chunk(chunk, count, grain, 0, body);
 }
 
-// Units [first, last) that no thread has taken yet, for one call. {generation : 32, first : 16, last : 16} are in one
-// word, so that taking a unit also checks atomically that it belongs to the call that the thread has read.
+// The units [first, last) of one thread's range that no thread has taken yet. A unit is a few consecutive chunks; the
+// generation is the number of the call. {generation : 32, first : 16, last : 16} are in one word, so that a thread that
+// takes a unit checks in the same atomic operation that the unit belongs to the call that the thread has read.
 struct alignas(64) Stretch {
   std::atomic<uint64_t> word{0};
 
@@ -85,8 +86,8 @@ struct alignas(64) Stretch {
   }
 };
 
-// A call of parallel_for that helpers may join. Calls are reused and never freed: a late helper reads another call, or
-// none, and finds no unit of its generation.
+// A call of parallel_for that helpers may join. The objects are reused and never freed. If a helper is late, the object
+// is closed or already used for another call, and the helper finds no unit of the generation that it expects.
 class Call {
  public:
   // Makes the caller the owner of this call; false if another thread owns it.

@@ -72,7 +72,7 @@ Bytes read_file(const std::string& path, uint64_t limit) {
 
 namespace {
 
-/// Makes a system call, or the fault that a test has installed instead. Restarts the call if a signal interrupts it.
+/// Makes a system call, unless a fault that a test has installed makes it fail. Restarts it if a signal interrupts it.
 template <class Call>
 auto system_call(const char* name, const Call& call, size_t* bytes = nullptr) -> decltype(call()) {
   for (;;) {
@@ -141,8 +141,8 @@ bool copy_permissions(int descriptor, const struct stat& old) {
          (fstat(descriptor, &status) == 0 && (status.st_mode & 0777) == mode);
 }
 
-/// Removes temporary files whose writers died, which are those that no process has locked. A failure is left to the
-/// next save.
+/// Removes the temporary files of `path` whose writers died: no process has locked them. The next AtomicFile of the
+/// same name tries again to remove files that cannot be removed now.
 void remove_leftovers(const std::string& path) {
   const std::string directory = directory_of(path), target = path.substr(path.rfind('/') + 1);
   if (system_call("list", [] { return 0; }) != 0) return;

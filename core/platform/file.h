@@ -71,7 +71,8 @@ class AtomicFile : NoCopy {
 void write_file(const std::string& path, ByteSpan bytes);
 void write_file(const std::string& path, std::string_view text);
 
-/// A new file that grows by appending. What was appended is with the operating system, so another process can read it.
+/// A new file that grows by appending. append() hands the text to the operating system, so another process can read it
+/// from then on.
 class AppendFile : NoCopy {
  public:
   AppendFile() = default;
@@ -79,7 +80,8 @@ class AppendFile : NoCopy {
 
   /// Creates the file. Returns false, with nothing done, if there is a file of this name.
   bool create(const std::string& path);
-  /// Appends `text` and empties it. If that fails, `text` keeps what was not appended, for the next attempt.
+  /// Appends `text` and empties it. If the write fails, `text` keeps the part that was not appended, for the next
+  /// attempt.
   void append(std::string& text);
 
  private:

@@ -16,14 +16,14 @@ namespace {
 
 constexpr size_t kAlignment = 64, kLimit = size_t{1} << 62;
 constexpr int kShelves = 16;              // free lists that belong to threads
-constexpr size_t kOwn = size_t{1} << 20;  // bytes; all threads share larger blocks
+constexpr size_t kOwn = size_t{1} << 20;  // bytes; larger blocks are in a free list that all threads share
 
 // Header of a block. It takes 64 bytes, so that the memory after it stays aligned.
 struct Block {
   size_t capacity;
   size_t bytes;  // requested and counted
   Block* next;   // in its free list
-  int shelf;     // shelf that the block returns to when it is freed
+  int shelf;     // number of the Shelf that the block returns to when it is freed
 };
 static_assert(sizeof(Block) <= kAlignment);
 

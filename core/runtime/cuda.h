@@ -28,7 +28,7 @@ MemoryStats memory_stats(int index = -1);
 int64_t memory_allocated(int index = -1);
 int64_t max_memory_allocated(int index = -1);
 int64_t memory_reserved(int index = -1);
-/// Resets the peaks to what is held now.
+/// Resets the peaks to the current values.
 void reset_peak_memory_stats(int index = -1);
 /// A short table of the memory statistics for display (torch.cuda.memory_summary).
 std::string memory_summary(int index = -1);

@@ -1,5 +1,5 @@
-// Observers are told of every operator and every kernel that runs. The profiler, traces, FLOP counts and "which backend
-// really ran this" are observers. With no observer attached the cost is one predictable branch.
+// Observers are notified of every operator and every kernel that runs. The profiler, traces, FLOP counts and the record
+// of which backend ran an operator are observers. Without an observer the cost is one predictable branch.
 #pragma once
 
 #include <atomic>
@@ -62,7 +62,8 @@ class EventScope : NoCopy {
     Operand(const AnyView* view) : layout(view), data(&view->data) {}  // NOLINT(google-explicit-constructor)
   };
   using Operands = std::initializer_list<Operand>;
-  /// A kernel. `reason` names the clause of the family's select() that chose the implementation.
+  /// A kernel. `reason` names the condition by which the select() function of the kernel's family chose the
+  /// implementation.
   EventScope(const char* name, const char* backend, const char* implementation, Operands operands, int64_t flops = 0,
              const char* reason = "") {
     if (observing()) [[unlikely]]

@@ -159,7 +159,8 @@ GRADUS_HOST_DEVICE inline T random_normal(uint64_t seed, uint64_t offset, uint64
       static_cast<compute_t<T>>(random_detail::fused(deviation, random_normal(seed, offset, i), mean)));
 }
 
-/// Hands out draws. Thread-safe, but threads that share a generator get its offsets in no fixed order.
+/// Assigns draws to random operators. Thread-safe, but the order in which threads that share a generator get its
+/// offsets depends on their timing.
 class Generator {
  public:
   explicit Generator(uint64_t seed = 67280421310721ull) : seed_(seed) {}
@@ -168,11 +169,12 @@ class Generator {
   uint64_t offset() const { return offset_; }
   /// Restores a saved state.
   void set_state(uint64_t seed, uint64_t offset) { seed_ = seed, offset_ = offset; }
-  /// The next draw. While this thread captures a graph, its offset is relative to the graph's device offset.
+  /// The next draw. While this thread captures a graph, the offset of the draw is relative to the graph's device
+  /// offset.
   RandomState next();
 
-  /// Graph capture on this thread: draws between begin_capture and end_capture count from 0; a replay adds
-  /// `*device_offset`.
+  /// Between begin_capture and end_capture the offsets of this thread's draws count from 0. Each replay of the captured
+  /// graph adds `*device_offset` to them.
   static void begin_capture(const uint64_t* device_offset);
   /// Returns the number of draws in the capture.
   static uint64_t end_capture();
@@ -183,13 +185,13 @@ class Generator {
   std::atomic<uint64_t> seed_, offset_{0};
 };
 
-/// The generator of all random operators that are not given one; it is shared by all devices.
+/// The generator of all random operators that are called without one. All devices share it.
 Generator& default_generator();
 /// Restarts the default generator (torch.manual_seed).
 void manual_seed(uint64_t seed);
 
-/// Makes `generator` the default_generator() of this thread until the end of the scope. With one each, concurrent
-/// threads draw numbers that do not depend on their timing.
+/// Makes `generator` the default_generator() of this thread until the end of the scope. If each of several threads has
+/// its own generator, the numbers that it draws do not depend on the timing of the others.
 class GeneratorGuard : ScopedValue<Generator*> {
  public:
   explicit GeneratorGuard(Generator& generator);

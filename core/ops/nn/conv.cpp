@@ -26,8 +26,8 @@ __int128 reach_of(const Conv2dGeometry& g, const Shape& w, int i) {
   return static_cast<__int128>(g.dilation[i]) * (w[2 + i] - 1) + 1;
 }
 
-// The same convolution with strides and distances limited to x's size including padding; larger ones make no
-// difference.
+// Returns a geometry with the same result and smaller numbers: a stride beyond the padded image is reduced, because
+// only one window fits, and the dilation of a kernel of size 1, which has no effect, becomes 1.
 Conv2dGeometry bounded(Conv2dGeometry g, const Shape& x, const Shape& w) {
   for (int i = 0; i < 2; ++i) {
     const __int128 room = x[2 + i] + 2 * static_cast<__int128>(g.padding[i]) - reach_of(g, w, i);
@@ -37,8 +37,8 @@ Conv2dGeometry bounded(Conv2dGeometry g, const Shape& x, const Shape& w) {
   return g;
 }
 
-// Kernels visit the pixels between windows and between taps, so a convolution that is almost nothing but such gaps is
-// an error. `g` is bounded.
+// Throws a ShapeError if almost all pixels lie in gaps between windows or between the taps of the kernel, because
+// backends spend time on these pixels too. `g` is a result of bounded().
 void check_gaps(const Conv2dGeometry& g, const Shape& x, const Shape& w, const Shape& y) {
   double covered = 1;  // the part of the pixels that windows cover
   for (int i = 0; i < 2; ++i) {

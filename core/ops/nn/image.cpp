@@ -59,7 +59,8 @@ Array max_pool2d_backward(const Array& dy, const Array& indices, const Shape& x_
 }
 
 Array pick_from_planes(const Array& x, const Array& indices) {
-  // One row per window, for Backend::pick: (N C P Q, H W), where every plane is repeated with stride 0.
+  // Backend::pick takes one element from each row of a matrix. Here each row belongs to a window and is the whole plane
+  // (H W elements), repeated with stride 0.
   const int64_t n = x.shape()[0], c = x.shape()[1], hw = x.shape()[2] * x.shape()[3];
   const int64_t windows = indices.shape()[2] * indices.shape()[3];
   Array y = Array::empty(indices.shape(), x.dtype(), x.device());
@@ -75,8 +76,9 @@ Array pick_from_planes(const Array& x, const Array& indices) {
 
 OwnedStencil OwnedStencil::transposed() const {
   OwnedStencil result(size_out());
-  std::vector<int64_t> next(static_cast<size_t>(size_in) +
-                            1);  // first counts, then begins, then ends of the entries of each element
+  // next[i]: first the number of entries of element i - 1, then the begin of the entries of element i, then the
+  // position of the next entry of element i.
+  std::vector<int64_t> next(static_cast<size_t>(size_in) + 1);
   for (int64_t from : source) ++next[static_cast<size_t>(from) + 1];
   for (size_t i = 1; i < next.size(); ++i) next[i] += next[i - 1];
   result.begin = next;

@@ -25,7 +25,7 @@ Array empty_result(const Array& x) {
   return slice ? Array::empty(x.shape(), x.dtype(), x.device(), MemoryFormat::channels_last) : Array::empty_like(x);
 }
 
-// Returns `array` with x's strides, copied if necessary, because the kernels walk both with one index.
+// Returns `array` with x's strides, copied if necessary, because kernels address both with the same index.
 Array aligned_with(const Array& x, const Array& array) {
   if (!x.is_dense() || array.strides() == x.strides()) return array;
   Array aligned = Array::empty_like(x, array.dtype());

@@ -21,8 +21,7 @@ void check_partner(const Array& parameter, const Array& other, const char* what,
                ", its parameter on ", parameter.device(), "; move the module before the optimizer's first step");
 }
 
-/// x itself when its elements lie as those of `like`, else a copy that does. The stride of an axis of size 1 says
-/// nothing.
+/// Returns x if it has the strides of `like`, else a copy of x that has them. Strides of axes of size 1 may differ.
 Array with_layout_of(const Array& like, const Array& x) {
   bool same = true;
   for (int axis = 0; axis < x.ndim(); ++axis)
@@ -33,7 +32,7 @@ Array with_layout_of(const Array& like, const Array& x) {
   return copy;
 }
 
-/// The arrays of an entry in one dense layout, as kernels want them: copies of those that have another.
+/// Returns the entry with all its arrays in one dense layout, which kernels expect. Arrays in other layouts are copied.
 OptimizerEntry align(const OptimizerEntry& entry) {
   const Array& parameter = entry.parameter;
   check_floating(parameter, "a parameter");
@@ -61,7 +60,7 @@ ParameterViews views_of(const OptimizerEntry& entry) {
   return views;
 }
 
-/// Gives `original` what the step wrote into `aligned`.
+/// Copies the result of the step from `aligned` to `original` unless both are the same memory.
 void write_back(const Array& original, const Array& aligned) {
   if (!original.defined()) return;
   if (original.storage() == aligned.storage()) original.bump_version();
@@ -91,8 +90,8 @@ void advance_step(const Array& block) {
 
 void optimizer_step(std::span<const OptimizerEntry> entries, const Array& block, const OptimizerRule& rule) {
   check_block(block);
-  // Lists that keep their memory from step to step: of 100 parameters they are so large that the C library would give
-  // it back to the system, page by page, and ask for it again.
+  // The lists keep their memory from step to step. For 100 parameters they are so large that the C library would return
+  // their pages to the operating system after every step and request them again.
   static thread_local std::vector<OptimizerEntry> aligned;
   static thread_local std::vector<ParameterViews> views;
   aligned.clear(), views.clear();
@@ -107,7 +106,7 @@ void optimizer_step(std::span<const OptimizerEntry> entries, const Array& block,
     for (int k = 0; k < kMaxOptimizerStates; ++k) write_back(entries[i].states[k], aligned[i].states[k]);
     if (entries[i].half.defined()) entries[i].half.bump_version();
   }
-  aligned.clear();  // holds no array any longer than the step
+  aligned.clear();  // so that the list does not keep arrays alive between steps
 }
 
 void unscale(std::span<const Array> gradients, const Array& factor, const Array& found_inf) {

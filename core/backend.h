@@ -46,7 +46,7 @@ class Backend {
   // ---- Primitives: element-wise. y may be the same view as an input. ----
   /// y = op(x); predicates write booleans.
   virtual void unary(UnaryOp op, const View& x, const MutableView& y, const UnaryArgs& args) = 0;
-  /// dx = dy * op'(saved), where `saved` is y if saves_output(op) (core/unary_ops.h) and x otherwise.
+  /// dx = dy * op'(saved), where `saved` is y if saves_output(op) (core/op_lists.h) and x otherwise.
   virtual void unary_backward(UnaryOp op, const View& dy, const View& saved, const MutableView& dx,
                               const UnaryArgs& args) = 0;
   /// y = op(a, b); a and b are already broadcast to y's shape. Predicates write booleans.

@@ -5,7 +5,7 @@
 
 namespace gradus {
 
-std::string ModuleFrame::current_path() { return current_ ? current_->path(current_->module) : std::string(); }
+std::string ModuleFrame::current_path() { return current() ? current()->path(current()->module) : std::string(); }
 
 namespace detail {
 
@@ -48,15 +48,11 @@ std::string with_context(std::string message) {
 
 }  // namespace detail
 
-namespace {
-
 // Rethrows `error` with `prefix` if it is of one of the Kinds.
 template <class... Kinds>
-void rethrow_if(const std::exception& error, const std::string& prefix) {
+static void rethrow_if(const std::exception& error, const std::string& prefix) {
   ((dynamic_cast<const Kinds*>(&error) ? throw Kinds(prefix + error.what()) : void()), ...);
 }
-
-}  // namespace
 
 void rethrow_with_prefix(const std::string& prefix) {
   try {

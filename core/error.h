@@ -7,7 +7,6 @@
 // ModuleFrames.
 #pragma once
 
-#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -55,45 +54,40 @@ class OutOfMemoryError : public Error { using Error::Error; };
 class CommError : public Error { using Error::Error; };
 // clang-format on
 
-/// The operator that runs on this thread, for messages and observers. Contexts nest; messages name the outermost, which
-/// is the operator that the user called.
-class OpContext : NoCopy {
+/// Base of classes whose objects form a stack on each thread: an object is on the stack from its construction to its
+/// destruction.
+template <class Element>
+class ThreadStack : NoCopy {
  public:
-  explicit OpContext(const char* name_, SourceLocation where_ = {"", 0}) noexcept
-      : name(name_), where(where_), parent(current_) {
-    current_ = this;
-  }
-  ~OpContext() { current_ = parent; }
+  /// The element on top of this thread's stack; null if the stack is empty.
+  static Element* current() noexcept { return current_; }
+  /// The element below this one; null if there is none.
+  Element* const parent = current_;
 
-  const char* const name;
-  const SourceLocation where;
-  OpContext* const parent;
-
-  static OpContext* current() noexcept { return current_; }
+ protected:
+  ThreadStack() noexcept { current_ = static_cast<Element*>(this); }
+  ~ThreadStack() { current_ = parent; }
 
  private:
-  static inline thread_local constinit OpContext* current_ = nullptr;
+  static inline thread_local constinit Element* current_ = nullptr;
 };
 
-/// The module whose forward runs on this thread; `path` renders its dotted name. Pushed by built-in layers.
-class ModuleFrame : NoCopy {
- public:
+/// An operator that runs on this thread, for messages and observers. Operators call others; messages name the outermost
+/// one, which is the operator that the user called.
+struct OpContext : ThreadStack<OpContext> {
+  explicit OpContext(const char* name_, SourceLocation where_ = {"", 0}) noexcept : name(name_), where(where_) {}
+  const char* const name;
+  const SourceLocation where;
+};
+
+/// A module whose forward runs on this thread; `path` renders its dotted name. Built-in layers open one.
+struct ModuleFrame : ThreadStack<ModuleFrame> {
   using PathFunction = std::string (*)(const void* module);
-  ModuleFrame(const void* module_, PathFunction path_) noexcept : module(module_), path(path_), parent(current_) {
-    current_ = this;
-  }
-  ~ModuleFrame() { current_ = parent; }
-
-  const void* const module;
-  const PathFunction path;
-  ModuleFrame* const parent;
-
-  static ModuleFrame* current() noexcept { return current_; }
+  ModuleFrame(const void* module_, PathFunction path_) noexcept : module(module_), path(path_) {}
   /// Dotted path of the innermost module; "" outside any module.
   static std::string current_path();
-
- private:
-  static inline thread_local constinit ModuleFrame* current_ = nullptr;
+  const void* const module;
+  const PathFunction path;
 };
 
 namespace detail {

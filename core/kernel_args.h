@@ -40,6 +40,8 @@ struct Stencil {
   int64_t size_in = 0, size_out = 0;
   std::span<const int64_t> begin, source;
   std::span<const double> weight;
+  /// The entries of output p are [first(p), first(p + 1)).
+  size_t first(int64_t p) const { return static_cast<size_t>(begin[static_cast<size_t>(p)]); }
 };
 
 /// True if every y[p] is the sum of all x times one constant: a mean over the axis, or its gradient.

@@ -1,10 +1,9 @@
 #include <gradus/core/registry.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <utility>
-
-#include <gradus/core/runtime/runtime.h>
 
 namespace gradus {
 namespace {
@@ -38,8 +37,7 @@ void add_builtin_backends() {
 }
 
 Registry& filled_registry() {
-  static const bool once = (add_builtin_backends(), true);
-  (void)once;
+  [[maybe_unused]] static const bool once = (add_builtin_backends(), true);
   return registry();
 }
 
@@ -99,9 +97,8 @@ Backend& backend(std::string_view name) {
 }
 
 bool has_backend(std::string_view name) {
-  for (const std::string& known : backend_names())
-    if (known == name) return true;
-  return false;
+  const std::vector<std::string> names = backend_names();
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 std::vector<std::string> backend_names() {

@@ -8,19 +8,15 @@
 
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
-#include <gradus/core/formulas/scalar_math.h>
-#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 
-using naive_detail::at;
-using naive_detail::loop_4d;
+using namespace naive_detail;
 
 void NaiveBackend::max_pool2d(const View& x, const MutableView& y, const MutableView& indices,
                               const Pool2dGeometry& geometry) {
   const int64_t H = x.shape[2], W = x.shape[3];
-  EventScope event("max_pool2d", "naive", "loops", {&x, &y, &indices},
-                   y.numel() * geometry.kernel[0] * geometry.kernel[1]);
+  NaiveEvent event("max_pool2d", {&x, &y, &indices}, y.numel() * geometry.kernel[0] * geometry.kernel[1]);
   visit_floating(y.dtype, [&]<class T> {
     loop_4d(y.shape, [&](int64_t n, int64_t c, int64_t p, int64_t q) {
       double best = -std::numeric_limits<double>::infinity();
@@ -42,7 +38,7 @@ void NaiveBackend::max_pool2d(const View& x, const MutableView& y, const Mutable
 
 void NaiveBackend::max_pool2d_backward(const View& dy, const View& indices, const MutableView& dx,
                                        const Pool2dGeometry&) {
-  EventScope event("max_pool2d_backward", "naive", "loops", {&dy, &indices, &dx}, dy.numel());
+  NaiveEvent event("max_pool2d_backward", {&dy, &indices, &dx}, dy.numel());
   const int64_t H = dx.shape[2], W = dx.shape[3];
   visit_floating(dx.dtype, [&]<class T> {
     loop_4d({dx.shape[0], dx.shape[1], 1, 1}, [&](int64_t n, int64_t c, int64_t, int64_t) {
@@ -61,14 +57,12 @@ void NaiveBackend::max_pool2d_backward(const View& dy, const View& indices, cons
 }
 
 void NaiveBackend::resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) {
-  EventScope event("resample2d", "naive", "loops", {&x, &y}, 2 * y.numel());
+  NaiveEvent event("resample2d", {&x, &y}, 2 * y.numel());
   visit_floating(y.dtype, [&]<class T> {
     loop_4d(y.shape, [&](int64_t n, int64_t c, int64_t p, int64_t q) {
       double sum = 0;
-      for (auto r = static_cast<size_t>(rows.begin[static_cast<size_t>(p)]);
-           r < static_cast<size_t>(rows.begin[static_cast<size_t>(p) + 1]); ++r)
-        for (auto s = static_cast<size_t>(columns.begin[static_cast<size_t>(q)]);
-             s < static_cast<size_t>(columns.begin[static_cast<size_t>(q) + 1]); ++s)
+      for (size_t r = rows.first(p); r < rows.first(p + 1); ++r)
+        for (size_t s = columns.first(q); s < columns.first(q + 1); ++s)
           sum += rows.weight[r] * columns.weight[s] *
                  static_cast<double>(at<T>(x, n, c, rows.source[r], columns.source[s]));
       at<T>(y, n, c, p, q) = scalar::convert<T>(sum);

@@ -2,10 +2,17 @@
 // nothing while a SkipChunksGuard (core/parallel/parallel.h) is active.
 #pragma once
 
-#include <gradus/core/backend.h>
+#include <gradus/core/formulas/scalar_math.h>
 #include <gradus/core/parallel/parallel.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus::naive_detail {
+
+/// The event of a kernel of this backend, for observers (core/runtime/observer.h).
+struct NaiveEvent : EventScope {
+  NaiveEvent(const char* name, Operands operands, int64_t flops = 0)
+      : EventScope(name, "naive", "loops", operands, flops) {}
+};
 
 /// double for floating types, int64 for integers and booleans.
 template <class T>
@@ -63,6 +70,17 @@ template <class T, class AnyView>
 auto& at(const AnyView& view, int64_t i, int64_t j, int64_t k, int64_t l) {
   const Strides& s = view.strides;
   return view.template as<T>()[i * s[0] + j * s[1] + k * s[2] + l * s[3]];
+}
+
+/// Element `offset` of a view of any floating type, for kernels whose operands may have different dtypes.
+inline double load(const View& x, int64_t offset) {
+  double value = 0;
+  visit_floating(x.dtype, [&]<class T> { value = static_cast<double>(x.as<T>()[offset]); });
+  return value;
+}
+/// Writes element `offset` of a view of any floating type.
+inline void store(const MutableView& y, int64_t offset, double value) {
+  visit_floating(y.dtype, [&]<class T> { y.as<T>()[offset] = scalar::convert<T>(value); });
 }
 
 /// `shape` with size 1 at the axes outside of the mask `axes` (bit i is axis i). A kernel that combines the elements

@@ -5,24 +5,11 @@
 
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
-#include <gradus/core/formulas/scalar_math.h>
-#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
+
+using namespace naive_detail;
 namespace {
-
-using naive_detail::for_each;
-using naive_detail::only_axes;
-
-// Reads or writes element `at` of a view of any floating type.
-double load(const View& x, int64_t at) {
-  double value = 0;
-  visit_floating(x.dtype, [&]<class T> { value = static_cast<double>(x.as<T>()[at]); });
-  return value;
-}
-void store(const MutableView& y, int64_t at, double value) {
-  visit_floating(y.dtype, [&]<class T> { y.as<T>()[at] = scalar::convert<T>(value); });
-}
 
 // A weight or bias. If it is absent, all its elements have the value `absent`.
 struct Parameter {
@@ -40,7 +27,7 @@ void NaiveBackend::normalize(const NormalizeArgs& args) {
   if (args.relu || args.running) return Backend::normalize(args);
   const View& x = args.x;
   const MutableView &y = args.y, &mean = args.mean, &variance = args.variance;
-  EventScope event("normalize", "naive", "loops", {&x, &y}, 8 * x.numel());
+  NaiveEvent event("normalize", {&x, &y}, 8 * x.numel());
   const Shape outer = only_axes(x.shape, ~args.axes), inner = only_axes(x.shape, args.axes);
   const Parameter w(args.weight, x.ndim(), 1), b(args.bias, x.ndim(), 0);
   for_each(outer, {&x.strides, &y.strides, &w.strides, &b.strides, &mean.strides, &variance.strides},
@@ -69,7 +56,7 @@ void NaiveBackend::normalize_backward(const NormalizeBackwardArgs& args) {
   if (args.y) return Backend::normalize_backward(args);
   const View &dy = args.dy, &x = args.x, &mean = args.mean, &variance = args.variance;
   const MutableView &dx = args.dx, &dweight = args.dweight, &dbias = args.dbias;
-  EventScope event("normalize_backward", "naive", "loops", {&dy, &x}, 12 * x.numel());
+  NaiveEvent event("normalize_backward", {&dy, &x}, 12 * x.numel());
   const Shape outer = only_axes(x.shape, ~args.axes), inner = only_axes(x.shape, args.axes);
   const Parameter w(args.weight, x.ndim(), 1);
   // Gradients of the parameters accumulate in double, in row-major arrays of the parameters' shape.

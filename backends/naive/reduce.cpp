@@ -11,24 +11,22 @@
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/formulas/integers.h>
 #include <gradus/core/formulas/scalar_binary.h>
-#include <gradus/core/formulas/scalar_math.h>
-#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
-namespace {
 
-using naive_detail::for_each;
+using namespace naive_detail;
+namespace {
 
 // The type that sums and products of T for a result of type U accumulate in.
 template <class T, class U>
-using total_t = std::conditional_t<is_floating(dtype_of<U>), double, naive_detail::accumulate_t<T>>;
+using total_t = std::conditional_t<is_floating(dtype_of<U>), double, accumulate_t<T>>;
 
 // y = finish(total). The total of an element of y begins as start(in), where `in` is the address of the first element
 // that is reduced to it; then total = step(total, element) for each such element.
 template <class T, class U, class Start, class Step, class Finish = std::identity>
 void fold(const View& x, uint32_t axes, const MutableView& y, const Start& start, const Step& step,
           const Finish& finish = {}) {
-  const Shape inner = naive_detail::only_axes(x.shape, axes);
+  const Shape inner = only_axes(x.shape, axes);
   for_each(y.shape, {&x.strides, &y.strides}, [&](const int64_t* outer) {
     const T* in = x.as<T>() + outer[0];
     auto total = start(in);
@@ -40,7 +38,7 @@ void fold(const View& x, uint32_t axes, const MutableView& y, const Start& start
 template <class T, class U>
 void accumulate(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) {
   using A = total_t<T, U>;
-  const auto count = static_cast<double>(numel_of(naive_detail::only_axes(x.shape, axes)));
+  const auto count = static_cast<double>(numel_of(only_axes(x.shape, axes)));
   const auto start = [&](const T*) { return A(op == ReduceOp::prod); };  // 1 for products, 0 for sums
   const auto step = [&](A total, T element) {
     return op == ReduceOp::prod ? wrapping_product(total, static_cast<A>(element)) : total + static_cast<A>(element);
@@ -73,7 +71,7 @@ void logical(const View& x, uint32_t axes, bool all, const MutableView& y) {
 }  // namespace
 
 void NaiveBackend::reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) {
-  EventScope event(gradus::name(op), "naive", "loops", {&x, &y}, x.numel());
+  NaiveEvent event(gradus::name(op), {&x, &y}, x.numel());
   visit(x.dtype, [&]<class T> {
     switch (op) {
       case ReduceOp::sum:
@@ -89,7 +87,7 @@ void NaiveBackend::reduce(ReduceOp op, const View& x, uint32_t axes, const Mutab
 
 void NaiveBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,
                               const MutableView& indices) {
-  EventScope event(op == ArgReduceOp::argmax ? "argmax" : "argmin", "naive", "loops", {&x, &indices}, x.numel());
+  NaiveEvent event(op == ArgReduceOp::argmax ? "argmax" : "argmin", {&x, &indices}, x.numel());
   const int64_t size = x.ndim() ? x.shape[axis] : 1, step = x.ndim() ? x.strides[axis] : 0;
   const Strides& value_strides = values.data ? values.strides : indices.strides;
   visit(x.dtype, [&]<class T> {
@@ -110,14 +108,14 @@ void NaiveBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const Mut
 }
 
 void NaiveBackend::scan(ScanOp op, const View& x, int axis, bool reverse, const MutableView& y) {
-  EventScope event(op == ScanOp::sum ? "cumsum" : "cumprod", "naive", "loops", {&x, &y}, x.numel());
+  NaiveEvent event(op == ScanOp::sum ? "cumsum" : "cumprod", {&x, &y}, x.numel());
   const int64_t size = y.ndim() ? y.shape[axis] : 1;
   const int64_t x_step = y.ndim() ? x.strides[axis] : 0, y_step = y.ndim() ? y.strides[axis] : 0;
   visit(x.dtype, [&]<class T> {
     visit(y.dtype, [&]<class U> {
       using A = total_t<T, U>;
       if (size == 0) return;
-      for_each(naive_detail::without_axis(y.shape, axis), {&x.strides, &y.strides}, [&](const int64_t* at) {
+      for_each(without_axis(y.shape, axis), {&x.strides, &y.strides}, [&](const int64_t* at) {
         A total = op == ScanOp::sum ? 0 : 1;
         for (int64_t i = 0; i < size; ++i) {
           const int64_t k = reverse ? size - 1 - i : i;
@@ -131,13 +129,13 @@ void NaiveBackend::scan(ScanOp op, const View& x, int axis, bool reverse, const 
 }
 
 void NaiveBackend::linear_recurrence(const View& a, const View& b, int axis, bool reverse, const MutableView& y) {
-  EventScope event("linear_recurrence", "naive", "loops", {&a, &b, &y}, 2 * y.numel());
+  NaiveEvent event("linear_recurrence", {&a, &b, &y}, 2 * y.numel());
   const int64_t size = y.ndim() ? y.shape[axis] : 1;
   const auto step_of = [&](const StridedLayout& view) { return y.ndim() ? view.strides[axis] : 0; };
   visit(y.dtype, [&]<class T> {
-    using A = naive_detail::accumulate_t<T>;
+    using A = accumulate_t<T>;
     if (size == 0) return;
-    for_each(naive_detail::without_axis(y.shape, axis), {&a.strides, &b.strides, &y.strides}, [&](const int64_t* at) {
+    for_each(without_axis(y.shape, axis), {&a.strides, &b.strides, &y.strides}, [&](const int64_t* at) {
       A total = 0;
       for (int64_t i = 0; i < size; ++i) {
         const int64_t k = reverse ? size - 1 - i : i;
@@ -152,7 +150,7 @@ void NaiveBackend::linear_recurrence(const View& a, const View& b, int axis, boo
 
 void NaiveBackend::sort(const View& x, int axis, bool descending, const MutableView& values,
                         const MutableView& indices) {
-  EventScope event("sort", "naive", "loops", {&x, &indices}, x.numel());
+  NaiveEvent event("sort", {&x, &indices}, x.numel());
   const int64_t size = x.ndim() ? x.shape[axis] : 1;
   const auto step_of = [&](const StridedLayout& view) { return x.ndim() ? view.strides[axis] : 0; };
   const Strides& value_strides = values.data ? values.strides : indices.strides;
@@ -161,7 +159,7 @@ void NaiveBackend::sort(const View& x, int axis, bool descending, const MutableV
     const auto less = [](C a, C b) { return a < b || (scalar::is_nan(b) && !scalar::is_nan(a)); };
     std::vector<int64_t> order(static_cast<size_t>(size));
     if (size == 0) return;
-    const Shape outer = naive_detail::without_axis(x.shape, axis);
+    const Shape outer = without_axis(x.shape, axis);
     for_each(outer, {&x.strides, &indices.strides, &value_strides}, [&](const int64_t* at) {
       const T* in = x.as<T>() + at[0];
       const auto element = [&](int64_t i) { return static_cast<C>(in[i * step_of(x)]); };

@@ -27,9 +27,16 @@ class Array {
   static Array empty_strided(const Shape& shape, const Strides& strides, DType dtype, Device device = {});
   /// An uninitialised array with x's shape, and with x's dtype and device unless others are given. It has x's strides
   /// if x is dense; otherwise it is row-major.
-  static Array empty_like(const Array& x);
-  static Array empty_like(const Array& x, DType dtype);
+  static Array empty_like(const Array& x) { return empty_like(x, x.dtype(), x.device()); }
+  static Array empty_like(const Array& x, DType dtype) { return empty_like(x, dtype, x.device()); }
   static Array empty_like(const Array& x, DType dtype, Device device);
+  /// An uninitialised array on this array's device, of its dtype unless another is given (torch.Tensor.new_empty).
+  Array new_empty(const Shape& shape, MemoryFormat format = MemoryFormat::contiguous) const {
+    return empty(shape, dtype_, device(), format);
+  }
+  Array new_empty(const Shape& shape, DType dtype, MemoryFormat format = MemoryFormat::contiguous) const {
+    return empty(shape, dtype, device(), format);
+  }
 
   /// False for Array().
   bool defined() const { return static_cast<bool>(storage_); }

@@ -113,7 +113,8 @@ GRADUS_HOST_DEVICE inline float Half::to_float(uint16_t bits) {
 
 namespace detail {
 inline DType default_dtype = DType::f32;
-}
+[[noreturn]] void bad_dtype(DType dtype, const char* wanted);
+}  // namespace detail
 /// The dtype of new floating-point tensors if none is given, and of the quotient of integers. Applies to the whole
 /// process; float32 at the start.
 inline DType get_default_dtype() { return detail::default_dtype; }
@@ -152,10 +153,6 @@ std::string_view name(DType dtype);
 DType promote_types(DType a, DType b);
 
 inline detail::Message& operator<<(detail::Message& message, DType dtype) { return message << name(dtype); }
-
-namespace detail {
-[[noreturn]] void bad_dtype(DType dtype, const char* wanted);
-}
 
 /// Calls `f.template operator()<T>()` with the C++ type of `dtype`:  visit(dtype, [&]<class T>{ … });
 template <class F>

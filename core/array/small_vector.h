@@ -14,14 +14,8 @@ class SmallVector {
  public:
   SmallVector() = default;
   explicit SmallVector(size_t count) { resize(count); }
-  SmallVector(std::initializer_list<T> values) {
-    reserve(values.size());
-    for (const T& value : values) push_back(value);
-  }
-  SmallVector(const SmallVector& other) {
-    reserve(other.size_);
-    for (const T& value : other) push_back(value);
-  }
+  SmallVector(std::initializer_list<T> values) { append(values); }
+  SmallVector(const SmallVector& other) { append(other); }
   SmallVector(SmallVector&& other) noexcept { take(other); }
   SmallVector& operator=(SmallVector other) noexcept {
     clear_and_free();
@@ -75,6 +69,11 @@ class SmallVector {
   }
 
  private:
+  template <class List>
+  void append(const List& values) {
+    reserve(values.size());
+    for (const T& value : values) push_back(value);
+  }
   T* in_place() { return reinterpret_cast<T*>(room_); }
   void clear_and_free() {
     clear();

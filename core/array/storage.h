@@ -47,8 +47,9 @@ class Storage {
 
  private:
   struct Impl : RefCounted {
-    void* data = nullptr;
-    size_t bytes = 0;
+    Impl(void* data_, size_t bytes_, Device device_) : data(data_), bytes(bytes_), device(device_) {}
+    void* data;
+    size_t bytes;
     Device device;
     bool pinned = false;
     std::atomic<uint32_t> version{0};

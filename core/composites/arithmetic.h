@@ -4,8 +4,7 @@
 #pragma once
 
 #include <gradus/core/backend.h>
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/unary_ops.h>
+#include <gradus/core/op_lists.h>
 
 namespace gradus::composites {
 
@@ -63,23 +62,23 @@ class Arithmetic {
   Array widen(const View& x) const { return cast(x, wide_type(x.dtype)); }
 
   Array operator()(UnaryOp op, const View& x) const {
-    Array y = Array::empty(x.shape, is_predicate(op) ? DType::boolean : x.dtype, x.device);
+    Array y = result_of(op, x.shape, x);
     backend_.unary(op, x, y, {});
     return y;
   }
   Array operator()(BinaryOp op, const View& a, const View& b) const {
     const Shape shape = broadcast_shapes(a.shape, b.shape);
-    Array y = Array::empty(shape, is_predicate(op) ? DType::boolean : a.dtype, a.device);
+    Array y = result_of(op, shape, a);
     backend_.binary(op, expanded(a, shape), expanded(b, shape), y);
     return y;
   }
   Array operator()(BinaryOp op, const View& a, const Scalar& scalar) const {
-    Array y = Array::empty(a.shape, is_predicate(op) ? DType::boolean : a.dtype, a.device);
+    Array y = result_of(op, a.shape, a);
     backend_.binary_scalar(op, a, scalar, /*scalar_first=*/false, y);
     return y;
   }
   Array operator()(BinaryOp op, const Scalar& scalar, const View& b) const {
-    Array y = Array::empty(b.shape, is_predicate(op) ? DType::boolean : b.dtype, b.device);
+    Array y = result_of(op, b.shape, b);
     backend_.binary_scalar(op, b, scalar, /*scalar_first=*/true, y);
     return y;
   }
@@ -104,6 +103,11 @@ class Arithmetic {
   }
 
  private:
+  template <class Op>
+  static Array result_of(Op op, const Shape& shape, const View& x) {
+    return Array::empty(shape, is_predicate(op) ? DType::boolean : x.dtype, x.device);
+  }
+
   Backend& backend_;
 };
 

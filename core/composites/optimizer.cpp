@@ -6,6 +6,7 @@
 namespace gradus {
 
 using namespace composites;
+using enum BinaryOp;
 
 namespace {
 
@@ -18,6 +19,7 @@ struct Mask {
 template <class T>
 class Elements {
  public:
+  using E = Elements;
   Elements() = default;
   Elements(double number) : number_(number) {}  // NOLINT(google-explicit-constructor)
   Elements(Backend& backend, const View& x) : Elements(&backend, Arithmetic(backend).cast(x, dtype_of<T>)) {}
@@ -30,18 +32,16 @@ class Elements {
     math.where(keep_old, to, math.cast(array_, to.dtype), to);
   }
 
-  friend Elements operator+(const Elements& a, const Elements& b) { return {BinaryOp::add, a, b}; }
-  friend Elements operator-(const Elements& a, const Elements& b) { return {BinaryOp::sub, a, b}; }
-  friend Elements operator*(const Elements& a, const Elements& b) { return {BinaryOp::mul, a, b}; }
-  friend Elements operator/(const Elements& a, const Elements& b) { return {BinaryOp::div, a, b}; }
-  friend Mask operator<=(const Elements& a, const Elements& b) { return {Elements(BinaryOp::le, a, b).array_}; }
-  friend Mask operator<(const Elements& a, const Elements& b) { return {Elements(BinaryOp::lt, a, b).array_}; }
-  friend Mask operator>(const Elements& a, const Elements& b) { return {Elements(BinaryOp::gt, a, b).array_}; }
-  friend Elements sqrt(const Elements& x) {
-    return Elements(x.backend_, Arithmetic(*x.backend_)(UnaryOp::sqrt, x.array_));
-  }
-  friend Elements power(const rules::Decay& decay, const Elements& t) { return {BinaryOp::pow, decay.value, t}; }
-  friend Elements one_minus_power(const rules::Decay& decay, const Elements& t) { return 1.0 - power(decay, t); }
+  friend E operator+(const E& a, const E& b) { return {add, a, b}; }
+  friend E operator-(const E& a, const E& b) { return {sub, a, b}; }
+  friend E operator*(const E& a, const E& b) { return {mul, a, b}; }
+  friend E operator/(const E& a, const E& b) { return {div, a, b}; }
+  friend Mask operator<=(const E& a, const E& b) { return {E(le, a, b).array_}; }
+  friend Mask operator<(const E& a, const E& b) { return {E(lt, a, b).array_}; }
+  friend Mask operator>(const E& a, const E& b) { return {E(gt, a, b).array_}; }
+  friend E sqrt(const E& x) { return E(x.backend_, Arithmetic(*x.backend_)(UnaryOp::sqrt, x.array_)); }
+  friend E power(const rules::Decay& decay, const E& t) { return {pow, decay.value, t}; }
+  friend E one_minus_power(const rules::Decay& decay, const E& t) { return 1.0 - power(decay, t); }
   // At most one of a and b is a number known to the host.
   friend Elements select(const Mask& condition, const Elements& a, const Elements& b) {
     Backend* const backend = a.backend_ ? a.backend_ : b.backend_;
@@ -96,14 +96,14 @@ void step(Backend& backend, const ParameterViews& views, const View& block, cons
 
 void Backend::advance_step(const MutableView& block) {
   const Arithmetic math(*this);
-  const Array done = math.cast(math(BinaryOp::eq, entry<View>(block, StepBlock::found_inf), 0.0), DType::f64);
+  const Array done = math.cast(math(eq, entry<View>(block, StepBlock::found_inf), 0.0), DType::f64);
   const MutableView step = entry(block, StepBlock::step);
-  binary(BinaryOp::add, step, done, step);
+  binary(add, step, done, step);
 }
 
 void Backend::optimizer_step(std::span<const ParameterViews> parameters, const View& block, const OptimizerRule& rule) {
   const Array found_inf = Array::empty({}, DType::boolean, block.device);
-  binary_scalar(BinaryOp::ne, entry(block, StepBlock::found_inf), 0.0, /*scalar_first=*/false, found_inf);
+  binary_scalar(ne, entry(block, StepBlock::found_inf), 0.0, /*scalar_first=*/false, found_inf);
   rule.visit([&](const auto& known) {
     for (const ParameterViews& views : parameters) {
       if (views.parameter.dtype == DType::f64) step<double>(*this, views, block, found_inf, known);
@@ -111,8 +111,6 @@ void Backend::optimizer_step(std::span<const ParameterViews> parameters, const V
     }
   });
 }
-
-using enum BinaryOp;
 
 void Backend::unscale(std::span<const MutableView> gradients, const View& factor, const MutableView& found_inf) {
   const Arithmetic math(*this);

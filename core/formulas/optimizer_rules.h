@@ -20,6 +20,8 @@
 namespace gradus {
 namespace rules {
 
+using std::sqrt;  // of numbers; argument-dependent lookup finds those of vectors and arrays
+
 /// condition ? a : b. Vectors and arrays have their own overloads.
 template <class V>
 GRADUS_HOST_DEVICE inline V select(bool condition, V a, V b) {
@@ -131,7 +133,6 @@ struct Adam : Common {
     bool amsgrad;
     template <class V>
     GRADUS_HOST_DEVICE void operator()(V& p, V g, V& m, V& v, V& largest) const {
-      using std::sqrt;
       moments.update(m, v, g);
       if (amsgrad) largest = maximum(largest, v);
       p = p - rate * m / (sqrt(amsgrad ? largest : v) * inverse_root_bias2 + eps);
@@ -139,7 +140,6 @@ struct Adam : Common {
   };
   template <class C, class S>
   GRADUS_HOST_DEVICE Step<C> prepare(const BlockValues<S>& block) const {
-    using std::sqrt;
     return {rules::moments<C>(beta1, beta2), C(block.learning_rate / one_minus_power(beta1, block.step)),
             C(1.0 / sqrt(one_minus_power(beta2, block.step))), C(eps), amsgrad};
   }
@@ -166,7 +166,6 @@ struct Rmsprop : Common {
     bool centered, has_momentum;
     template <class V>
     GRADUS_HOST_DEVICE void operator()(V& p, V g, V& v, V& mean, V& buffer) const {
-      using std::sqrt;
       v = keep * v + take * g * g;
       V variance = v;
       if (centered) {
@@ -197,7 +196,6 @@ struct Adagrad : Common {
     C rate, eps;
     template <class V>
     GRADUS_HOST_DEVICE void operator()(V& p, V g, V& sum, V&, V&) const {
-      using std::sqrt;
       sum = sum + g * g;
       p = p - rate * g / (sqrt(sum) + eps);
     }
@@ -225,7 +223,6 @@ struct Nadam : Common {
     C gradient_rate, moment_rate, inverse_root_bias2, eps;
     template <class V>
     GRADUS_HOST_DEVICE void operator()(V& p, V g, V& m, V& v, V&) const {
-      using std::sqrt;
       moments.update(m, v, g);
       p = p - (gradient_rate * g + moment_rate * m) / (sqrt(v) * inverse_root_bias2 + eps);
     }
@@ -237,7 +234,6 @@ struct Nadam : Common {
   }
   template <class C, class S>
   GRADUS_HOST_DEVICE Step<C> prepare(const BlockValues<S>& block) const {
-    using std::sqrt;
     const S next = momentum_at(block.step + 1.0);
     return {rules::moments<C>(beta1, beta2),
             C(block.learning_rate * (1.0 - momentum_at(block.step)) / (1.0 - block.momentum_product)),
@@ -266,7 +262,6 @@ struct Radam : Common {
     decltype(C() > C()) rectified;
     template <class V>
     GRADUS_HOST_DEVICE void operator()(V& p, V g, V& m, V& v, V&) const {
-      using std::sqrt;
       moments.update(m, v, g);
       const V update = rate * m;
       p = p - select(rectified, rectification * update / (sqrt(v) + eps), update);
@@ -274,7 +269,6 @@ struct Radam : Common {
   };
   template <class C, class S>
   GRADUS_HOST_DEVICE Step<C> prepare(const BlockValues<S>& block) const {
-    using std::sqrt;
     const double rho_inf = 2 / (1 - beta2.value) - 1, scale = rho_inf / ((rho_inf - 4) * (rho_inf - 2));
     const S bias2 = one_minus_power(beta2, block.step);
     const S rho = rho_inf - 2.0 * block.step * power(beta2, block.step) / bias2;

@@ -1,6 +1,7 @@
 #include <gradus/core/io/npy.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 
 #include <gradus/core/io/array_bytes.h>
@@ -33,8 +34,7 @@ class NpyHeaderReader {
 
   NpyHeader read() {
     bool descr = false, order = false, shape = false;
-    expect('{');
-    while (!accept('}')) {
+    read_list('{', '}', [&] {
       const std::string_view key = quoted();
       bool* seen = key == "descr" ? &descr : key == "fortran_order" ? &order : key == "shape" ? &shape : nullptr;
       GRADUS_CHECK(seen != nullptr, IoError, "'", file_, "': unknown header field '", key, "'");
@@ -44,11 +44,7 @@ class NpyHeaderReader {
       if (seen == &descr) read_dtype();
       if (seen == &order) header_.fortran_order = boolean();
       if (seen == &shape) read_shape();
-      if (!accept(',')) {
-        expect('}');
-        break;
-      }
-    }
+    });
     skip_spaces();
     GRADUS_CHECK(text_.empty(), IoError, "'", file_, "': the header continues after its dictionary");
     GRADUS_CHECK(descr && order && shape, IoError, "'", file_, "': the header needs descr, fortran_order and shape");
@@ -68,6 +64,16 @@ class NpyHeaderReader {
   void expect(char wanted) {
     GRADUS_CHECK(accept(wanted), IoError, "'", file_, "': the header lacks a '", wanted, "'");
   }
+  // Reads a list whose items are separated by commas; a comma may follow the last item. read_item() reads one item.
+  template <class F>
+  void read_list(char open, char close, const F& read_item) {
+    expect(open);
+    while (!accept(close)) {
+      read_item();
+      if (accept(',')) continue;
+      return expect(close);
+    }
+  }
   std::string_view quoted() {
     skip_spaces();
     const char quote = !text_.empty() && text_.front() == '"' ? '"' : '\'';
@@ -80,12 +86,11 @@ class NpyHeaderReader {
   }
   bool boolean() {
     skip_spaces();
-    for (const std::string_view word : {std::string_view("True"), std::string_view("False")})
-      if (text_.substr(0, word.size()) == word) {
-        text_.remove_prefix(word.size());
-        return word == "True";
-      }
-    GRADUS_FAIL(IoError, "'", file_, "': fortran_order is neither True nor False");
+    const bool value = text_.starts_with("True");
+    GRADUS_CHECK(value || text_.starts_with("False"), IoError, "'", file_,
+                 "': fortran_order is neither True nor False");
+    text_.remove_prefix(value ? 4 : 5);
+    return value;
   }
   void read_dtype() {
     const std::string_view descr = quoted();
@@ -101,26 +106,17 @@ class NpyHeaderReader {
     header_.order = order == '>' ? std::endian::big : std::endian::little;
   }
   void read_shape() {
-    expect('(');
-    while (!accept(')')) {
+    read_list('(', ')', [&] {
       GRADUS_CHECK(header_.shape.size() < kMaxDims, IoError, "'", file_, "' has more than ", kMaxDims, " dimensions");
       header_.shape.push_back(integer());
-      if (!accept(',')) {
-        expect(')');
-        break;
-      }
-    }
+    });
   }
   int64_t integer() {
     skip_spaces();
-    int64_t value = 0;
-    size_t digits = 0;
-    bool fits = true;
-    for (; digits < text_.size() && text_[digits] >= '0' && text_[digits] <= '9'; ++digits)
-      fits = fits && !__builtin_mul_overflow(value, 10, &value) &&
-             !__builtin_add_overflow(value, text_[digits] - '0', &value);
-    GRADUS_CHECK(digits > 0 && fits, IoError, "'", file_, "': the shape has an invalid size");
-    text_.remove_prefix(digits);
+    int64_t value = -1;
+    const auto [end, error] = std::from_chars(text_.data(), text_.data() + text_.size(), value);
+    GRADUS_CHECK(error == std::errc() && value >= 0, IoError, "'", file_, "': the shape has an invalid size");
+    text_.remove_prefix(static_cast<size_t>(end - text_.data()));
     if (text_.starts_with('L')) text_.remove_prefix(1);  // Python 2 wrote (3L, 4L)
     return value;
   }

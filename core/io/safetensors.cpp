@@ -227,38 +227,6 @@ struct OpenSafetensors {
   }
 };
 
-}  // namespace
-
-Safetensors load_safetensors_with_metadata(const std::string& path) {
-  OpenSafetensors open(path);
-  return {read_tensors(
-              open.header, path,
-              [&](uint64_t offset, void* to, size_t bytes) { open.file.read_at(open.data_begin + offset, to, bytes); }),
-          std::move(open.header.metadata)};
-}
-
-std::map<std::string, Array> load_safetensors(const std::string& path) {
-  return load_safetensors_with_metadata(path).tensors;
-}
-
-SafetensorsHeader read_safetensors_header(const std::string& path) { return OpenSafetensors(path).header; }
-
-Metadata load_safetensors_metadata(const std::string& path) { return read_safetensors_header(path).metadata; }
-
-Safetensors parse_safetensors(ByteSpan bytes, const std::string& name) {
-  const uint64_t length = header_length(bytes.first(std::min(bytes.size(), kFileKindBytes)), bytes.size(), name);
-  const std::string_view json(reinterpret_cast<const char*>(bytes.data() + kPrefixBytes), length);
-  const ByteSpan data = bytes.subspan(kPrefixBytes + length);
-  SafetensorsHeader header = parse_safetensors_header(json, data.size(), name);
-  return {read_tensors(header, name,
-                       [&](uint64_t offset, void* to, size_t count) {
-                         if (count > 0) std::memcpy(to, data.data() + offset, count);
-                       }),
-          std::move(header.metadata)};
-}
-
-namespace {
-
 /// Calls write(data, bytes) for each piece of the file in order.
 template <class Write>
 void write_safetensors(const std::vector<std::pair<std::string, Array>>& tensors, const Metadata& metadata,
@@ -303,6 +271,34 @@ void write_safetensors(const std::vector<std::pair<std::string, Array>>& tensors
 }
 
 }  // namespace
+
+Safetensors load_safetensors_with_metadata(const std::string& path) {
+  OpenSafetensors open(path);
+  return {read_tensors(
+              open.header, path,
+              [&](uint64_t offset, void* to, size_t bytes) { open.file.read_at(open.data_begin + offset, to, bytes); }),
+          std::move(open.header.metadata)};
+}
+
+std::map<std::string, Array> load_safetensors(const std::string& path) {
+  return load_safetensors_with_metadata(path).tensors;
+}
+
+SafetensorsHeader read_safetensors_header(const std::string& path) { return OpenSafetensors(path).header; }
+
+Metadata load_safetensors_metadata(const std::string& path) { return read_safetensors_header(path).metadata; }
+
+Safetensors parse_safetensors(ByteSpan bytes, const std::string& name) {
+  const uint64_t length = header_length(bytes.first(std::min(bytes.size(), kFileKindBytes)), bytes.size(), name);
+  const std::string_view json(reinterpret_cast<const char*>(bytes.data() + kPrefixBytes), length);
+  const ByteSpan data = bytes.subspan(kPrefixBytes + length);
+  SafetensorsHeader header = parse_safetensors_header(json, data.size(), name);
+  return {read_tensors(header, name,
+                       [&](uint64_t offset, void* to, size_t count) {
+                         if (count > 0) std::memcpy(to, data.data() + offset, count);
+                       }),
+          std::move(header.metadata)};
+}
 
 void save_safetensors(const std::string& path, const std::vector<std::pair<std::string, Array>>& tensors,
                       const Metadata& metadata) {

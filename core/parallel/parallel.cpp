@@ -69,7 +69,7 @@ class Pool {
       return run_serially(chunks, count, grain, body);
     }
     call->open(chunks, count, grain, threads, body);
-    caller_core_.store(platform::current_core(), std::memory_order_relaxed);
+    caller_core_.store(platform::current_core(), relaxed);
     news_.fetch_add(1);
     for (int i = 1; i < threads; ++i) wake(helpers_[i], start);
     const int computed = call->join(0);
@@ -94,7 +94,7 @@ class Pool {
       const int at = (last + i) % kMaxCalls;
       if (!calls_[at].claim()) continue;
       last = at;
-      int used = calls_used_.load(std::memory_order_relaxed);
+      int used = calls_used_.load(relaxed);
       while (used <= at && !calls_used_.compare_exchange_weak(used, at + 1)) {}
       return &calls_[at];
     }
@@ -103,7 +103,7 @@ class Pool {
 
   // Starts helpers until there are `wanted` if possible, and returns their number.
   int start_helpers(int wanted) {
-    int running = helper_count_.load(std::memory_order_acquire);
+    int running = helper_count_.load(acquire);
     if (running >= wanted) [[likely]]
       return running;
     std::lock_guard lock(start_mutex_);
@@ -122,7 +122,7 @@ class Pool {
 
   static void wake(Helper& helper, Clock::time_point now) {
     if (!helper.asleep.load()) return;
-    helper.woken.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+    helper.woken.store(now.time_since_epoch().count(), relaxed);
     if (helper.asleep.exchange(0)) helper.asleep.notify_one();
   }
 
@@ -133,24 +133,22 @@ class Pool {
       const uint32_t heard = news_.load();
       // Schedulers tend to wake a thread on its waker's core, and on a busy machine leave it there. On the caller's
       // core a helper is useless, so it moves away.
-      if (const int core = platform::current_core();
-          core >= 0 && core == caller_core_.load(std::memory_order_relaxed)) {
+      if (const int core = platform::current_core(); core >= 0 && core == caller_core_.load(relaxed)) {
         if (const Clock::time_point now = Clock::now(); now - moved > kMovesApart) {
           moved = now;
           platform::leave_core(core);
         }
       }
       bool computed = false;
-      for (int i = 0; i < calls_used_.load(std::memory_order_relaxed); ++i)
-        computed = calls_[i].join(self) > 0 || computed;
-      if (computed || spin([&] { return news_.load(std::memory_order_acquire) != heard; })) continue;
+      for (int i = 0; i < calls_used_.load(relaxed); ++i) computed = calls_[i].join(self) > 0 || computed;
+      if (computed || spin([&] { return news_.load(acquire) != heard; })) continue;
       // A caller first increments news_, then looks for sleeping helpers. A helper does the reverse: it first marks
       // itself as asleep, then reads news_ again. So no call is missed.
       me.asleep.store(1);
       if (news_.load() == heard) {
         me.asleep.wait(1);
         const Clock::time_point now = Clock::now();
-        const Clock::duration late = now.time_since_epoch() - Clock::duration(me.woken.load(std::memory_order_relaxed));
+        const Clock::duration late = now.time_since_epoch() - Clock::duration(me.woken.load(relaxed));
         if (late > kLate) helpfulness_.lost(late, now);
       }
       me.asleep.store(0);
@@ -176,8 +174,7 @@ Pool& pool() {
 
 // A forked child has no helper threads, and the calls are in an arbitrary state, so the pool is constructed again.
 void Pool::forget_at_fork() {
-  static const bool registered = (platform::on_fork([] { new (&pool()) Pool; }), true);
-  (void)registered;
+  [[maybe_unused]] static const bool registered = (platform::on_fork([] { new (&pool()) Pool; }), true);
 }
 
 }  // namespace
@@ -188,7 +185,7 @@ int num_cores() {
 }
 
 int num_threads() {
-  const int limit = thread_limit.load(std::memory_order_relaxed);
+  const int limit = thread_limit.load(relaxed);
   static const int fallback = default_threads();
   return limit > 0 ? limit : fallback;
 }
@@ -200,7 +197,7 @@ void set_num_threads(int threads) {
 
 const char* name(ThreadRuntime runtime) { return runtime == ThreadRuntime::pool ? "pool" : "openmp"; }
 
-ThreadRuntime thread_runtime() { return current_runtime().load(std::memory_order_relaxed); }
+ThreadRuntime thread_runtime() { return current_runtime().load(relaxed); }
 
 void set_thread_runtime(ThreadRuntime runtime) { current_runtime() = checked(runtime); }
 

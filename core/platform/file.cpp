@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -25,52 +24,6 @@ std::string directory_of(const std::string& path) {
   const std::string cause = std::strerror(errno);
   GRADUS_FAIL(IoError, "cannot ", what, " '", path, "': ", cause);
 }
-
-}  // namespace
-
-InputFile::InputFile(const std::string& path) : path_(path) {
-  // Non-blocking, so that opening a named pipe does not wait; the pipe is rejected below.
-  descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor_ < 0) fail("open", path);
-  struct stat status;
-  if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
-    close(descriptor_);
-    GRADUS_FAIL(IoError, "cannot read '", path, "': it is not a regular file");
-  }
-  size_ = static_cast<uint64_t>(status.st_size);
-}
-
-InputFile::~InputFile() { close(descriptor_); }
-
-void InputFile::read_at(uint64_t offset, void* to, size_t bytes) const {
-  if (const ReadFault fault = read_fault.load(std::memory_order_relaxed)) fault(path_, bytes);
-  char* cursor = static_cast<char*>(to);
-  while (bytes > 0) {
-    const ssize_t got = pread(descriptor_, cursor, bytes, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail("read", path_);
-    GRADUS_CHECK(got > 0, IoError, "cannot read '", path_, "': it ends at byte ", offset, ", ", bytes,
-                 " bytes too early");
-    cursor += got, offset += static_cast<uint64_t>(got), bytes -= static_cast<size_t>(got);
-  }
-}
-
-Bytes InputFile::start(size_t bytes) const {
-  Bytes start(static_cast<size_t>(std::min<uint64_t>(bytes, size_)));
-  read_at(0, start.data(), start.size());
-  return start;
-}
-
-Bytes read_file(const std::string& path, uint64_t limit) {
-  const InputFile file(path);
-  GRADUS_CHECK(file.size() <= limit, IoError, "'", path, "' has ", file.size(), " bytes; at most ", limit,
-               " are accepted");
-  Bytes bytes(file.size());
-  file.read_at(0, bytes.data(), bytes.size());
-  return bytes;
-}
-
-namespace {
 
 /// Makes a system call, unless a fault that a test has installed makes it fail. Restarts it if a signal interrupts it.
 template <class Call>
@@ -161,6 +114,48 @@ void remove_leftovers(const std::string& path) {
 }
 
 }  // namespace
+
+InputFile::InputFile(const std::string& path) : path_(path) {
+  // Non-blocking, so that opening a named pipe does not wait; the pipe is rejected below.
+  descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor_ < 0) fail("open", path);
+  struct stat status;
+  if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
+    close(descriptor_);
+    GRADUS_FAIL(IoError, "cannot read '", path, "': it is not a regular file");
+  }
+  size_ = static_cast<uint64_t>(status.st_size);
+}
+
+InputFile::~InputFile() { close(descriptor_); }
+
+void InputFile::read_at(uint64_t offset, void* to, size_t bytes) const {
+  if (const ReadFault fault = read_fault.load(std::memory_order_relaxed)) fault(path_, bytes);
+  char* cursor = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t got = pread(descriptor_, cursor, bytes, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail("read", path_);
+    GRADUS_CHECK(got > 0, IoError, "cannot read '", path_, "': it ends at byte ", offset, ", ", bytes,
+                 " bytes too early");
+    cursor += got, offset += static_cast<uint64_t>(got), bytes -= static_cast<size_t>(got);
+  }
+}
+
+Bytes InputFile::start(size_t bytes) const {
+  Bytes start(static_cast<size_t>(std::min<uint64_t>(bytes, size_)));
+  read_at(0, start.data(), start.size());
+  return start;
+}
+
+Bytes read_file(const std::string& path, uint64_t limit) {
+  const InputFile file(path);
+  GRADUS_CHECK(file.size() <= limit, IoError, "'", path, "' has ", file.size(), " bytes; at most ", limit,
+               " are accepted");
+  Bytes bytes(file.size());
+  file.read_at(0, bytes.data(), bytes.size());
+  return bytes;
+}
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(follow_links(path)) {
   static std::atomic<unsigned> counter{0};

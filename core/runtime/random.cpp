@@ -1,12 +1,11 @@
 #include <gradus/core/runtime/random.h>
 
 namespace gradus {
-namespace {
-thread_local bool capturing = false;
-thread_local uint64_t captured_draws = 0;
-thread_local const uint64_t* captured_offset = nullptr;
-thread_local constinit Generator* guarded = nullptr;  // this thread's default inside a GeneratorGuard
-}  // namespace
+
+static thread_local bool capturing = false;
+static thread_local uint64_t captured_draws = 0;
+static thread_local const uint64_t* captured_offset = nullptr;
+static thread_local constinit Generator* guarded = nullptr;  // this thread's default inside a GeneratorGuard
 
 RandomState Generator::next() {
   if (capturing) return {seed_, captured_draws++, captured_offset};

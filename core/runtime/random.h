@@ -135,22 +135,15 @@ GRADUS_HOST_DEVICE inline int64_t random_integer(uint64_t seed, uint64_t offset,
 #endif
   return static_cast<int64_t>(static_cast<uint64_t>(low) + scaled);
 }
-/// Elements 2 i and 2 i + 1 of the standard normal stream (Box and Muller 1958).
-struct NormalPair {
-  double even, odd;
-};
-GRADUS_HOST_DEVICE inline NormalPair random_normal_pair(uint64_t seed, uint64_t offset, uint64_t i) {
+/// Element i of the standard normal stream (Box and Muller 1958). Elements 2 k and 2 k + 1 are a pair.
+GRADUS_HOST_DEVICE inline double random_normal(uint64_t seed, uint64_t offset, uint64_t i) {
   namespace d = random_detail;
-  const PhiloxWords words = philox(seed, offset, i);
+  const PhiloxWords words = philox(seed, offset, i >> 1);
   const double u = d::unit(d::pair(words, 0)), v = d::unit(d::pair(words, 1));
   double cosine, sine;
   d::cos_sin_turn(v, &cosine, &sine);
   const double radius = d::root(d::times(-2.0, d::log(d::plus(1.0, -u))));
-  return {d::times(radius, cosine), d::times(radius, sine)};
-}
-GRADUS_HOST_DEVICE inline double random_normal(uint64_t seed, uint64_t offset, uint64_t i) {
-  const NormalPair pair = random_normal_pair(seed, offset, i >> 1);
-  return (i & 1) ? pair.odd : pair.even;
+  return d::times(radius, i & 1 ? sine : cosine);
 }
 /// Element i of normal(mean, deviation) in T.
 template <class T>

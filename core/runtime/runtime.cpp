@@ -1,5 +1,6 @@
 #include <gradus/core/runtime/runtime.h>
 
+#include <algorithm>
 #include <atomic>
 #include <iomanip>
 #include <sstream>
@@ -8,12 +9,10 @@
 #include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus {
-namespace {
-using CaptureListener = void (*)();
-thread_local constinit CaptureListener capture_listener = nullptr;
-std::atomic<uint64_t> replays{0};
-thread_local constinit bool uncounted = false;  // inside an UncountedReplays
-}  // namespace
+
+static thread_local constinit void (*capture_listener)() = nullptr;
+static std::atomic<uint64_t> replays{0};
+static thread_local constinit bool uncounted = false;  // inside an UncountedReplays
 
 void on_capture(void (*notify)()) { capture_listener = notify; }
 void notify_of_capture() {
@@ -32,17 +31,6 @@ void set_memory_limit(Device device, int64_t bytes) {
   const Device on = settled(device);
   runtime(on.type()).set_memory_limit(on.index(), bytes);
 }
-
-DeviceGuard::DeviceGuard(Device device) : runtime_(runtime(device.type())), previous_(runtime_.current_device()) {
-  if (device.index() != previous_) runtime_.set_current_device(device.index());
-}
-DeviceGuard::~DeviceGuard() { runtime_.set_current_device(previous_); }
-
-StreamGuard::StreamGuard(const Stream& stream)
-    : runtime_(runtime(stream.device.type())), previous_(runtime_.current_stream(stream.device.index())) {
-  runtime_.set_current_stream(stream);
-}
-StreamGuard::~StreamGuard() { runtime_.set_current_stream(previous_); }
 
 void* RecordedMemory::take(size_t bytes) {
   std::shared_ptr<void> block = allocate(bytes);
@@ -79,22 +67,19 @@ std::string format_bytes(int64_t bytes) {
 std::string_view name(DeviceType type) { return type == DeviceType::cpu ? "cpu" : "cuda"; }
 
 Device::Device(std::string_view text) {
-  std::string_view kind = text.substr(0, text.find(':'));
-  const bool known = kind == "cpu" || kind == "cuda";
-  bool valid = known;
-  int number = kind == "cuda" ? -1 : 0;
-  if (known && kind.size() < text.size()) {
-    const std::string_view digits = text.substr(kind.size() + 1);
-    valid = !digits.empty() && digits.size() <= 2;
-    number = 0;
-    for (char c : digits) {
-      valid = valid && c >= '0' && c <= '9';
-      number = number * 10 + (c - '0');
-    }
-    valid = valid && (kind == "cuda" || number == 0);
+  const std::string_view kind = text.substr(0, text.find(':'));
+  const std::string_view digits = text.substr(std::min(kind.size() + 1, text.size()));
+  const bool is_cuda = kind == "cuda", has_index = kind.size() < text.size();
+  bool valid = is_cuda || kind == "cpu";
+  int number = is_cuda ? -1 : 0;
+  if (has_index) {
+    const bool is_number = digits.find_first_not_of("0123456789") == digits.npos;
+    valid = valid && is_number && !digits.empty() && digits.size() <= 2;
+    number = valid ? std::stoi(std::string(digits)) : 0;
   }
-  GRADUS_CHECK(valid, ValueError, "unknown device '", text, "': use \"cpu\", \"cuda\" or \"cuda:N\"");
-  *this = Device(kind == "cpu" ? DeviceType::cpu : DeviceType::cuda, number);
+  GRADUS_CHECK(valid && (is_cuda || number == 0), ValueError, "unknown device '", text,
+               "': use \"cpu\", \"cuda\" or \"cuda:N\"");
+  *this = Device(is_cuda ? DeviceType::cuda : DeviceType::cpu, number);
 }
 
 std::string Device::str() const {

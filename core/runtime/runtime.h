@@ -118,8 +118,10 @@ inline Device settled(Device device) {
 /// Makes `device` the current device of its type on this thread until the end of the scope (c10::DeviceGuard).
 class DeviceGuard : NoCopy {
  public:
-  explicit DeviceGuard(Device device);
-  ~DeviceGuard();
+  explicit DeviceGuard(Device device) : runtime_(runtime(device.type())), previous_(runtime_.current_device()) {
+    if (device.index() != previous_) runtime_.set_current_device(device.index());
+  }
+  ~DeviceGuard() { runtime_.set_current_device(previous_); }
 
  private:
   DeviceRuntime& runtime_;
@@ -129,8 +131,11 @@ class DeviceGuard : NoCopy {
 /// Makes `stream` the current stream of its device on this thread until the end of the scope (c10::StreamGuard).
 class StreamGuard : NoCopy {
  public:
-  explicit StreamGuard(const Stream& stream);
-  ~StreamGuard();
+  explicit StreamGuard(const Stream& stream)
+      : runtime_(runtime(stream.device.type())), previous_(runtime_.current_stream(stream.device.index())) {
+    runtime_.set_current_stream(stream);
+  }
+  ~StreamGuard() { runtime_.set_current_stream(previous_); }
 
  private:
   DeviceRuntime& runtime_;

@@ -6,25 +6,23 @@
 
 namespace gradus::ops {
 
-static void check_pool_size(int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
-  GRADUS_CHECK(kernel > 0, ValueError, "kernel size must be positive, got ", kernel);
-  GRADUS_CHECK(stride > 0, ValueError, "stride must be positive, got ", stride);
-  GRADUS_CHECK(dilation > 0, ValueError, "dilation must be positive, got ", dilation);
-  GRADUS_CHECK(padding >= 0 && padding <= kernel / 2, ValueError, "padding must be between 0 and half the kernel size ",
-               kernel, ", got ", padding);
-}
+using Wide = __int128;  // holds sums and products of any sizes
 
 Shape pool2d_shape(const Shape& x, const Pool2dGeometry& g, bool ceil_mode) {
   Shape out = x;
   for (int i = 0; i < 2; ++i) {
-    check_pool_size(g.kernel[i], g.stride[i], g.padding[i], g.dilation[i]);
+    GRADUS_CHECK(g.kernel[i] > 0, ValueError, "kernel size must be positive, got ", g.kernel[i]);
+    GRADUS_CHECK(g.stride[i] > 0, ValueError, "stride must be positive, got ", g.stride[i]);
+    GRADUS_CHECK(g.dilation[i] > 0, ValueError, "dilation must be positive, got ", g.dilation[i]);
+    GRADUS_CHECK(g.padding[i] >= 0 && g.padding[i] <= g.kernel[i] / 2, ValueError,
+                 "padding must be between 0 and half the kernel size ", g.kernel[i], ", got ", g.padding[i]);
     const int64_t size = x[2 + i];
     for (int64_t number : {g.kernel[i], g.stride[i], g.dilation[i]})
       GRADUS_CHECK(number <= INT32_MAX, ValueError, "kernel size, stride and dilation may be at most ", INT32_MAX,
                    ", got ", number);
-    const __int128 reach = static_cast<__int128>(g.dilation[i]) * (g.kernel[i] - 1) + 1;
-    const __int128 padded = static_cast<__int128>(size) + 2 * static_cast<__int128>(g.padding[i]);
-    const __int128 room = padded - reach;
+    const Wide reach = Wide(g.dilation[i]) * (g.kernel[i] - 1) + 1;
+    const Wide padded = Wide(size) + 2 * Wide(g.padding[i]);
+    const Wide room = padded - reach;
     GRADUS_CHECK(padded <= INT32_MAX, ShapeError, "pooling takes at most ", INT32_MAX, (i == 0 ? " rows" : " columns"),
                  ", got ", size, " and a padding of ", g.padding[i], ": x ", x);
     GRADUS_CHECK(room >= 0, ShapeError, "window reaches over ", static_cast<int64_t>(reach),
@@ -44,14 +42,14 @@ std::tuple<Array, Array> max_pool2d(const Array& x, const Pool2dGeometry& g, boo
   GRADUS_CHECK(x.shape()[2] * x.shape()[3] <= INT32_MAX, ShapeError, "planes of ", x.shape()[2], " x ", x.shape()[3],
                " elements are too large for pooling");
   const MemoryFormat format = output_format(x);
-  Array y = Array::empty(out, x.dtype(), x.device(), format);
-  Array indices = Array::empty(out, DType::i32, x.device(), format);
+  Array y = x.new_empty(out, format);
+  Array indices = x.new_empty(out, DType::i32, format);
   if (y.numel() > 0) backend_of(x).max_pool2d(x, y, indices, g);
   return {y, indices};
 }
 
 Array max_pool2d_backward(const Array& dy, const Array& indices, const Shape& x_shape, const Pool2dGeometry& geometry) {
-  Array dx = Array::empty(x_shape, dy.dtype(), dy.device(), output_format(indices));
+  Array dx = dy.new_empty(x_shape, output_format(indices));
   if (dx.numel() == 0) return dx;
   if (dy.numel() == 0) fill(dx, 0);
   else backend_of(dy).max_pool2d_backward(dy, indices, dx, geometry);
@@ -63,7 +61,7 @@ Array pick_from_planes(const Array& x, const Array& indices) {
   // (H W elements), repeated with stride 0.
   const int64_t n = x.shape()[0], c = x.shape()[1], hw = x.shape()[2] * x.shape()[3];
   const int64_t windows = indices.shape()[2] * indices.shape()[3];
-  Array y = Array::empty(indices.shape(), x.dtype(), x.device());
+  Array y = x.new_empty(indices.shape());
   if (y.numel() == 0) return y;
   const Array planes = contiguous(x), target = cast(contiguous(indices), DType::i64);
   for (int64_t plane = 0; plane < n * c; ++plane) {
@@ -84,8 +82,7 @@ OwnedStencil OwnedStencil::transposed() const {
   result.begin = next;
   result.source.resize(source.size()), result.weight.resize(source.size());
   for (int64_t p = 0; p < size_out(); ++p)
-    for (auto k = static_cast<size_t>(begin[static_cast<size_t>(p)]);
-         k < static_cast<size_t>(begin[static_cast<size_t>(p) + 1]); ++k) {
+    for (size_t k = view().first(p); k < view().first(p + 1); ++k) {
       const auto to = static_cast<size_t>(next[static_cast<size_t>(source[k])]++);
       result.source[to] = p, result.weight[to] = weight[k];
     }
@@ -107,8 +104,7 @@ OwnedStencil OwnedStencil::identity(int64_t size) {
 Array resample2d(const Array& x, const OwnedStencil& rows, const OwnedStencil& columns) {
   check_ndim(x, 4, "input", "(N, C, H, W)");
   check_floating(x, "input");
-  Array y = Array::empty({x.shape()[0], x.shape()[1], rows.size_out(), columns.size_out()}, x.dtype(), x.device(),
-                         output_format(x));
+  Array y = x.new_empty({x.shape()[0], x.shape()[1], rows.size_out(), columns.size_out()}, output_format(x));
   if (y.numel() == 0) return y;
   if (x.numel() == 0) fill(y, 0);
   else backend_of(x).resample2d(x, rows.view(), columns.view(), y);
@@ -184,7 +180,7 @@ Array rgb_to_grayscale(const Array& x) {
   GRADUS_CHECK(x.ndim() >= 3 && x.size(-3) == 3, ShapeError, "input must have shape (…, 3, H, W), got ", x.shape());
   Shape shape = x.shape();
   shape[x.ndim() - 3] = 1;
-  Array y = Array::empty(shape, x.dtype(), x.device());
+  Array y = x.new_empty(shape);
   if (y.numel() > 0) backend_of(x).rgb_to_grayscale(x, y);
   return y;
 }

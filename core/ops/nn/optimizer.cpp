@@ -6,9 +6,9 @@ namespace gradus::ops {
 
 namespace {
 
-void check_block(const Array& block) {
-  GRADUS_CHECK(block.dtype() == DType::f64 && block.shape() == Shape({StepBlock::size}), ShapeError,
-               "a step block is float64 of shape (5,), got ", block.dtype(), " of shape ", block.shape());
+void check_block(const Array& block, const char* what = "a step block", int size = StepBlock::size) {
+  GRADUS_CHECK(block.dtype() == DType::f64 && block.shape() == Shape(size), ShapeError, what, " is float64 of shape (",
+               size, ",), got ", block.dtype(), " of shape ", block.shape());
 }
 
 void check_partner(const Array& parameter, const Array& other, const char* what, bool may_be_half = false) {
@@ -52,14 +52,6 @@ OptimizerEntry align(const OptimizerEntry& entry) {
   return aligned;
 }
 
-ParameterViews views_of(const OptimizerEntry& entry) {
-  ParameterViews views{entry.parameter, entry.gradient, {}};
-  for (int k = 0; k < kMaxOptimizerStates; ++k)
-    if (entry.states[k].defined()) views.states[k] = entry.states[k];
-  if (entry.half.defined()) views.half = entry.half;
-  return views;
-}
-
 /// Copies the result of the step from `aligned` to `original` unless both are the same memory.
 void write_back(const Array& original, const Array& aligned) {
   if (!original.defined()) return;
@@ -98,7 +90,8 @@ void optimizer_step(std::span<const OptimizerEntry> entries, const Array& block,
   for (const OptimizerEntry& entry : entries) {
     check_same_device({&block, &entry.parameter});
     aligned.push_back(align(entry));
-    views.push_back(views_of(aligned.back()));
+    const auto& [parameter, gradient, states, half] = aligned.back();
+    views.push_back({parameter, gradient, {states[0], states[1], states[2]}, half});
   }
   if (!views.empty()) backend_of(block).optimizer_step(views, block, rule);
   for (size_t i = 0; i < entries.size(); ++i) {
@@ -117,15 +110,14 @@ void unscale(std::span<const Array> gradients, const Array& factor, const Array&
     views.emplace_back(gradient);
   }
   if (views.empty()) return;
-  backend_of(found_inf).unscale(views, factor.defined() ? View(factor) : View(), found_inf);
+  backend_of(found_inf).unscale(views, factor, found_inf);
   found_inf.bump_version();
   if (!factor.defined()) return;
   for (const Array& gradient : gradients) gradient.bump_version();
 }
 
 void update_scale(const Array& block, const ScaleRule& rule) {
-  GRADUS_CHECK(block.dtype() == DType::f64 && block.shape() == Shape({ScaleBlock::size}), ShapeError,
-               "a scale block is float64 of shape (3,), got ", block.dtype(), " of shape ", block.shape());
+  check_block(block, "a scale block", ScaleBlock::size);
   backend_of(block).update_scale(block, rule);
   block.bump_version();
 }

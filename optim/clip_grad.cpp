@@ -3,9 +3,8 @@
 #include <cmath>
 #include <optional>
 
-#include <gradus/core/binary_ops.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/core/ops/ops.h>
-#include <gradus/core/unary_ops.h>
 
 namespace gradus::nn::utils {
 

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include <gradus/autograd/ops/elementwise.h>
-#include <gradus/core/binary_ops.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/core/ops/nn/nn.h>
 
 namespace gradus::amp {

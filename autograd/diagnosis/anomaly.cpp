@@ -2,8 +2,8 @@
 #include <string>
 
 #include <gradus/autograd/engine.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/core/ops/ops.h>
-#include <gradus/core/unary_ops.h>
 
 namespace gradus::detail {
 namespace {

@@ -6,8 +6,8 @@
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/index.h>
 #include <gradus/autograd/ops/reduce.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/core/ops/ops.h>
-#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 namespace {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include <gradus/autograd/node.h>
-#include <gradus/core/binary_ops.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/core/ops/ops.h>
 #include <gradus/graph/recorded_call.h>
 #include <gradus/inspect/explain/explain_parts.h>

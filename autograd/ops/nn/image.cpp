@@ -4,7 +4,7 @@
 #include <gradus/autograd/ops/nn/pool.h>
 #include <gradus/autograd/ops/shape.h>
 #include <gradus/core/array/shape.h>
-#include <gradus/core/binary_ops.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/core/ops/nn/nn.h>
 #include <cmath>
 

@@ -3,8 +3,8 @@
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
 #include <gradus/backends/openmp/simd/scratch.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/core/runtime/observer.h>
-#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 

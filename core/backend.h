@@ -162,8 +162,8 @@ class Backend {
   /// holds the pre-activations of i, f, g and o and is overwritten with i, f, o = sigmoid and g = tanh of them. Then c
   /// = f c_before + i g and h = o tanh(c). c_before, c and h are (N, H).
   virtual void lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c, const MutableView& h);
-  /// Gradient of lstm_cell: dgates (N, 4 H) is the gradient of the pre-activations; gates are those that lstm_cell
-  /// wrote. On entry dc holds the gradient of c from the next step, on return the gradient of c_before.
+  /// Gradient of lstm_cell: dgates (N, 4 H) is the gradient of the pre-activations; `gates` holds what lstm_cell wrote
+  /// there. On entry dc holds the gradient of c from the next step, on return the gradient of c_before.
   virtual void lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c,
                                   const MutableView& dc, const MutableView& dgates);
   virtual void lstm_sequence(const LstmArgs& args);

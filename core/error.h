@@ -96,7 +96,7 @@ namespace detail {
 /// file may be.
 std::string shortened(std::string_view text);
 
-/// Concatenates the parts of a message. Parts that are text are shortened().
+/// Concatenates the parts of a message. Parts that are text pass through shortened().
 class Message {
  public:
   // clang-format off

@@ -139,7 +139,7 @@ struct Conv2dBackwardArgs {
   View y = {};  ///< the forward result if ReLU was applied: dy is then masked by y > 0
   Conv2dGeometry geometry = {};
   MutableView dx = {}, dw = {}, dbias = {};
-  MutableView masked = {};  ///< optional scratch for the masked dy, with dy's layout; may be the same view as dy
+  MutableView masked = {};  ///< optional scratch for dy masked by y > 0, with dy's layout; may be the view dy itself
   GRADUS_FIELDS(dy, x, w, y, geometry, dx, dw, dbias, masked)
 };
 

@@ -35,7 +35,7 @@ void set_backend(std::string_view name);
 class BackendGuard : ScopedValue<Backend*> {
  public:
   explicit BackendGuard(std::string_view name) : BackendGuard(backend(name)) {}
-  /// The same for a backend that need not be registered.
+  /// Makes `chosen` current, which need not be a registered backend.
   explicit BackendGuard(Backend& chosen);
 };
 

@@ -18,7 +18,8 @@ struct NaiveEvent : EventScope {
 template <class T>
 using accumulate_t = std::conditional_t<is_floating(dtype_of<T>), double, int64_t>;
 
-/// The offsets of the elements in logical row-major order, one after another, for N operands with their own strides.
+/// Runs through the elements of N operands of the same shape in row-major order of their indices. at[k] is the offset
+/// of the current element in operand k.
 template <int N>
 struct Odometer {
   const Shape& shape;

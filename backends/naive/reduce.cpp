@@ -17,12 +17,12 @@ namespace gradus {
 using namespace naive_detail;
 namespace {
 
-// The type that sums and products of T for a result of type U accumulate in.
+// The type in which sums and products of elements of type T accumulate if the result has type U.
 template <class T, class U>
 using total_t = std::conditional_t<is_floating(dtype_of<U>), double, accumulate_t<T>>;
 
-// y = finish(total). The total of an element of y begins as start(in), where `in` is the address of the first element
-// that is reduced to it; then total = step(total, element) for each such element.
+// Computes each element of y from the elements of x that are reduced to it: total = start(address of the first one),
+// then total = step(total, element) for all of them, the first included, then y = finish(total).
 template <class T, class U, class Start, class Step, class Finish = std::identity>
 void fold(const View& x, uint32_t axes, const MutableView& y, const Start& start, const Step& step,
           const Finish& finish = {}) {

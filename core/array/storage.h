@@ -1,4 +1,4 @@
-// Bytes on a device, shared by all arrays that view them, and the version counter of those bytes.
+// Storage: bytes on a device, which all views of an array share, and the version counter that counts writes to them.
 #pragma once
 
 #include <cstddef>

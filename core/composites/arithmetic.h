@@ -11,7 +11,7 @@ namespace gradus::composites {
 /// The type that a formula on `dtype` computes in.
 constexpr DType wide_type(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
-/// The same elements with another shape and strides.
+/// A view of the same memory with another shape and other strides.
 template <class AnyView>
 AnyView reshaped(AnyView view, const Shape& shape, const Strides& strides) {
   view.shape = shape, view.strides = strides;

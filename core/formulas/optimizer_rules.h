@@ -20,7 +20,7 @@
 namespace gradus {
 namespace rules {
 
-using std::sqrt;  // of numbers; argument-dependent lookup finds those of vectors and arrays
+using std::sqrt;  // for numbers; argument-dependent lookup finds the sqrt of vectors and arrays
 
 /// condition ? a : b. Vectors and arrays have their own overloads.
 template <class V>

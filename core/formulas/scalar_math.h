@@ -10,7 +10,7 @@
 
 namespace gradus::scalar {
 
-/// The functions of numbers. Those of vectors are found by argument-dependent lookup.
+/// Formulas call these functions unqualified. For vectors, argument-dependent lookup finds functions of the same names.
 using std::atan2, std::ceil, std::cos, std::erf, std::exp, std::expm1, std::floor, std::fmod, std::log, std::log10;
 using std::log1p, std::log2, std::pow, std::rint, std::sin, std::sqrt, std::tanh, std::trunc;
 

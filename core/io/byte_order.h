@@ -1,4 +1,5 @@
-// Numbers in files with explicit byte order, so that a big-endian machine reads the same files.
+// Reads and writes numbers in an explicit byte order, so that files and messages are the same on little-endian and
+// big-endian machines.
 #pragma once
 
 #include <algorithm>

@@ -79,7 +79,8 @@ uint64_t TarReader::field_number(std::string_view field) const {
   return value;
 }
 
-// Parses records such as "27 path=a/very/long/name\n", which begin with their own length.
+// Parses records such as "27 path=a/very/long/name\n"; the number at the beginning is the length of the record in
+// bytes.
 void TarReader::read_pax(std::string_view records, Extended& extended) const {
   while (!records.empty()) {
     const size_t begin = std::min(records.find(' '), records.size() - 1) + 1, equals = records.find('=');

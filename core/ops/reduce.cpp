@@ -13,7 +13,7 @@ using enum BinaryOp;
 using enum UnaryOp;
 namespace {
 
-// The same elements without the axes in `mask`, which have size 1.
+// A view of x without the axes in `mask`, which have size 1.
 Array drop_axes(const Array& x, uint32_t mask) {
   Shape shape;
   Strides strides;

@@ -174,11 +174,11 @@ class Call {
   Stretch stretches_[kMaxThreads];
 };
 
-// Decides when callers work without helpers, which pays on a machine with more work than cores. A helper that loses its
-// core within a chunk stalls the call until the scheduler's next round, and a helper that slept may be woken on its
-// caller's core and stall the caller as long. (A call on OpenMP's threads also waits for threads without a chunk.) If
-// these stalls have cost more than helpers have saved, no caller requests help for some time, and for twice as long
-// each time it happens again soon.
+// Decides when callers work without helpers, which is faster on a machine with more runnable threads than cores. A
+// helper that loses its core within a chunk stalls the call until the scheduler's next round, and a helper that slept
+// may be woken on its caller's core and stall the caller as long. (A call on OpenMP's threads also waits for threads
+// without a chunk.) If these stalls have cost more than helpers have saved, no caller requests help for some time, and
+// for twice as long each time it happens again soon.
 class Helpfulness {
  public:
   bool pausing(Clock::time_point now) const { return now.time_since_epoch().count() < pause_end_.load(relaxed); }

@@ -2,9 +2,9 @@
 //
 // OpenMP starts the threads, binds them and lets them wait (OMP_PROC_BIND, OMP_WAIT_POLICY, OMP_THREAD_LIMIT). The
 // chunks are distributed as in the pool. The difference is the barrier at the end: the caller waits for all threads of
-// its team, including those that got no core while the others did their work. Whether a thread will be late cannot be
-// known before a call; it shows in the wait afterwards. If such waits cost more time than the team saves, the pool
-// serves calls for a while.
+// its team, including those that got no core while the others did their work. A call cannot know in advance whether a
+// thread will be late, but it can measure how long it waits afterwards. If these waits cost more time than the team
+// saves, the pool serves calls for a while.
 #include <gradus/core/parallel/parallel_call.h>
 
 #ifdef _OPENMP

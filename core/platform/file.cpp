@@ -83,8 +83,8 @@ std::string follow_links(const std::string& path) {
   fail("write", path);
 }
 
-/// Gives a new file the owner, group and permissions of `old`. If the group cannot be set, the group's permissions are
-/// reduced to those of all others, because they were meant for the old group.
+/// Gives a new file the owner, group and permissions of `old`. If the group cannot be set, the new group gets only the
+/// permissions that everybody has, because the group permissions of `old` were meant for another group.
 bool copy_permissions(int descriptor, const struct stat& old) {
   mode_t mode = old.st_mode & 0777;
   if (fchown(descriptor, old.st_uid, old.st_gid) != 0 && fchown(descriptor, static_cast<uid_t>(-1), old.st_gid) != 0)

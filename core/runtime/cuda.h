@@ -50,7 +50,7 @@ using gradus::StreamGuard;  // sets the current stream until the end of a scope
 
 /// Whether products of float32 matrices may round their inputs to TF32 (10 mantissa bits) to use tensor cores. False by
 /// default, as torch.backends.cuda.matmul.allow_tf32. Applies to the whole process, and also to the convolutions of the
-/// backend "cuda"; for those of "cudnn" see cudnn::allow_tf32.
+/// backend "cuda"; cudnn::allow_tf32 is the option for convolutions of the backend "cudnn".
 inline bool matmul_allow_tf32() { return options_detail::matmul_tf32; }
 inline void set_matmul_allow_tf32(bool allow) { options_detail::matmul_tf32 = allow; }
 
@@ -116,7 +116,7 @@ class Graph : NoCopy {
   void abandon() noexcept;
 
   std::unique_ptr<CapturedGraph> graph_;
-  Array random_offset_;  // int64 (1) on the device: added by the recorded random kernels to their own offsets
+  Array random_offset_;  // int64 (1) on the device; recorded random kernels add it to their offsets
   uint64_t draws_ = 0;   // number of draws in one replay
   bool capturing_ = false;
 };
@@ -135,7 +135,7 @@ bool is_available();
 inline bool allow_tf32() { return options_detail::cudnn_tf32; }
 inline void set_allow_tf32(bool allow) { options_detail::cudnn_tf32 = allow; }
 
-/// Whether only engines that give the same bits run after run are used. True by default (PyTorch: false).
+/// Whether cuDNN uses only engines that give the same bits in every run. True by default (PyTorch: false).
 inline bool deterministic() { return options_detail::deterministic; }
 inline void set_deterministic(bool only) { options_detail::deterministic = only; }
 

@@ -18,7 +18,7 @@ struct ObservedEvent {
   const char* implementation = "";  ///< kernels: "blocked_avx512"
   const char* reason = "";          ///< kernels: why this implementation was chosen; "" if there is only one
   int shape_count = 0;
-  Shape shapes[4];                ///< the first operands
+  Shape shapes[4] = {};           ///< the first operands
   int64_t bytes = 0;              ///< kernels: lower bound on the bytes read and written
   int64_t flops = 0;              ///< kernels: floating-point operations
   double start = 0, seconds = 0;  ///< host time in seconds since the first event; cuda kernels run asynchronously
@@ -54,7 +54,7 @@ inline bool observing() { return detail::observer_count.load(std::memory_order_r
 ///   EventScope kernel("matmul", "openmp", "blocked_avx512", {&a, &b, &y}, 2 * M * N * K);
 class EventScope : NoCopy {
  public:
-  /// A view or mutable view, read only if an observer is attached. An absent view has no shape.
+  /// A View or MutableView of the kernel. It is read only if an observer is attached; absent views are skipped.
   struct Operand {
     const StridedLayout* layout;
     const void* const* data;

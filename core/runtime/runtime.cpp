@@ -10,7 +10,8 @@
 
 namespace gradus {
 
-static thread_local constinit void (*capture_listener)() = nullptr;
+using CaptureListener = void (*)();
+static thread_local constinit CaptureListener capture_listener = nullptr;
 static std::atomic<uint64_t> replays{0};
 static thread_local constinit bool uncounted = false;  // inside an UncountedReplays
 

@@ -102,7 +102,7 @@ class DeviceRuntime {
 
 /// The runtime of a device type. Throws a DeviceError with the remedy if the build or the driver does not support it.
 DeviceRuntime& runtime(DeviceType type);
-/// Same, but null if it is not available.
+/// The runtime of a device type, or null if the build or the driver does not support it.
 DeviceRuntime* find_runtime(DeviceType type);
 
 /// Limits the bytes that tensors on this device hold at once; an allocation above the limit throws an OutOfMemoryError.

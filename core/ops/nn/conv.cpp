@@ -28,7 +28,7 @@ Conv2dGeometry bounded(Conv2dGeometry g, const Shape& x, const Shape& w) {
   return g;
 }
 
-// Throws a ShapeError if almost all pixels lie in gaps between windows or between the taps of the kernel, because
+// Throws a ShapeError if almost all pixels are in gaps between windows or between the taps of the kernel, because
 // backends spend time on these pixels too. `g` is a result of bounded().
 void check_gaps(const Conv2dGeometry& g, const Shape& x, const Shape& w, const Shape& y) {
   double covered = 1;  // the part of the pixels that windows cover

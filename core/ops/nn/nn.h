@@ -19,7 +19,7 @@ Array conv2d(const Array& x, const Array& w, const Array& bias, bool relu, const
 struct Conv2dGradients {
   Array dx, dw, dbias;
 };
-/// Gradients of conv2d; those that are not requested are undefined. `y_if_relu` is the forward result if ReLU was
+/// Gradients of conv2d. Gradients that are not requested are undefined. `y_if_relu` is the forward result if ReLU was
 /// applied, else undefined. With `may_overwrite_dy` the backend may reuse dy's memory.
 Conv2dGradients conv2d_backward(const Array& dy, const Array& x, const Array& w, const Array& y_if_relu, bool want_dx,
                                 bool want_dw, bool want_dbias, const Conv2dGeometry& geometry, bool may_overwrite_dy);

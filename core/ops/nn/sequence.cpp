@@ -8,7 +8,7 @@ namespace gradus::ops {
 
 using enum BinaryOp;
 
-// An array of the given shape without gaps, whose axes have the same order in memory as x's.
+// An uninitialised dense array of this shape, whose axes have the same order in memory as the axes of x.
 static Array empty_in_order_of(const Array& x, const Shape& shape) {
   const Dims order = axes_by_stride(x.strides());
   Strides strides = Dims::filled(x.ndim(), 1);

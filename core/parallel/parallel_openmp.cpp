@@ -61,8 +61,8 @@ bool detail::run_on_openmp(int64_t chunks, int64_t count, int64_t grain, int thr
   const Clock::time_point start = Clock::now();
   Team& own = team();
   if (own.lost || own.helpfulness.pausing(start) || !own.call.claim()) return false;
-  const int place = omp_get_place_num();
-  [[maybe_unused]] static thread_local const bool is_bound = (move_to_places(place, place + 1), true);
+  [[maybe_unused]] static thread_local const bool is_bound =
+      (move_to_places(omp_get_place_num(), omp_get_place_num() + 1), true);
   threads = std::min(threads, kMaxThreads);
   own.call.open(chunks, count, grain, threads, body);
   int computed = 0;

@@ -1,4 +1,4 @@
-// Registers the backend "naive" in programs that link this room (core/registry.h).
+// Registers the backend "naive" in every program that links the library gradus_naive (core/registry.h).
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/registry.h>
 

@@ -56,7 +56,7 @@ struct BFloat16 {
 #else
     uint32_t wide;
     memcpy(&wide, &value, 4);
-    if ((wide & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((wide >> 16) | 0x0040u);  // keep NaN quiet
+    if ((wide & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((wide >> 16) | 0x0040u);  // a quiet NaN
     return static_cast<uint16_t>((wide + 0x7fffu + ((wide >> 16) & 1u)) >> 16);
 #endif
   }

@@ -96,9 +96,9 @@ inline detail::Message& operator<<(detail::Message& message, const Dims& dims) {
 
 /// Product of the sizes (1 for a scalar). Throws a ShapeError for a negative size or an overflow.
 int64_t numel_of(const Shape& shape);
-/// Row-major strides.
+/// The row-major strides of an array of this shape.
 Strides contiguous_strides(const Shape& shape);
-/// The axes in the order of decreasing stride.
+/// The numbers of the axes in the order of decreasing stride.
 Dims axes_by_stride(const Strides& strides);
 /// NHWC strides of a four-dimensional NCHW shape.
 Strides channels_last_strides(const Shape& shape);

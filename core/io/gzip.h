@@ -6,7 +6,7 @@
 
 #include <gradus/core/platform/file.h>
 
-struct z_stream_s;  // zlib's
+struct z_stream_s;  // from zlib.h
 
 namespace gradus::io {
 

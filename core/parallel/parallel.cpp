@@ -23,7 +23,7 @@ namespace {
 
 using namespace detail;
 
-constexpr int kMaxCalls = 16;  // at a time; further calls run serially
+constexpr int kMaxCalls = 16;  // parallel_for calls of all threads at a time; further calls run serially
 // kMovesApart: minimum time between two moves of a helper to another core. kLate: delay after which a woken helper
 // counts as late.
 constexpr microseconds kMovesApart{1000}, kLate{1000};

@@ -111,7 +111,8 @@ class Call {
     header_.store(uint64_t{generation_} << 32 | static_cast<uint64_t>(threads), std::memory_order_release);
   }
 
-  // Computes units until none is left to begin, as thread `self` of the call (0: the caller). Returns their number.
+  // Computes units until all have been begun, as thread `self` of the call (0: the caller). Returns how many it
+  // computed.
   int join(int self) {
     const uint64_t header = header_.load(acquire);
     const auto generation = static_cast<uint32_t>(header >> 32);
@@ -127,7 +128,7 @@ class Call {
     return computed;
   }
 
-  // Waits for the units that helpers have begun; false if there was nothing to wait for.
+  // Waits for the units that helpers have begun. Returns false if all units were complete already.
   bool wait() {
     header_.store(0, relaxed);
     auto finished = [&] { return unfinished_.load(acquire) == 0; };

@@ -100,7 +100,7 @@ GRADUS_HOST_DEVICE inline double unit(uint64_t bits) { return times(static_cast<
 GRADUS_HOST_DEVICE inline float random_unit_float(uint64_t seed, uint64_t offset, uint64_t i) {
   return static_cast<float>(philox(seed, offset, i >> 2).word[i & 3] >> 8) * 0x1p-24f;
 }
-/// 64 random bits: the stream of doubles, integers and keys.
+/// 64 random bits: the stream from which uniform doubles, integers and the keys of permutations are made.
 GRADUS_HOST_DEVICE inline uint64_t random_bits64(uint64_t seed, uint64_t offset, uint64_t i) {
   return random_detail::pair(philox(seed, offset, i >> 1), i);
 }

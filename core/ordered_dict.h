@@ -91,19 +91,24 @@ class OrderedDict {
   void clear() { items_.clear(); }
   void reserve(size_t count) { items_.reserve(count); }
 
-  std::vector<Key> keys() const { return each<Key>(&Item::key); }
+  std::vector<Key> keys() const {
+    return each<Key>([](const Item& item) { return item.key(); });
+  }
   std::vector<Value> values() const {
     return each<Value>([](const Item& item) { return item.value(); });
   }
-  std::vector<std::pair<Key, Value>> pairs() const { return each<std::pair<Key, Value>>(&Item::pair); }
+  std::vector<std::pair<Key, Value>> pairs() const {
+    return each<std::pair<Key, Value>>([](const Item& item) { return item.pair(); });
+  }
   const std::string& key_description() const { return key_description_; }
 
  private:
   template <class T, class F>
-  std::vector<T> each(const F& f) const {
-    std::vector<T> list(size());
-    std::transform(begin(), end(), list.begin(), std::mem_fn(f));
-    return list;
+  std::vector<T> each(const F& part_of) const {
+    std::vector<T> parts;
+    parts.reserve(size());
+    for (const Item& item : items_) parts.push_back(part_of(item));
+    return parts;
   }
 
   std::string key_description_;

@@ -1,6 +1,7 @@
 // OrderedDict: a dictionary that keeps insertion order, as torch::OrderedDict.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -91,15 +92,11 @@ class OrderedDict {
   void clear() { items_.clear(); }
   void reserve(size_t count) { items_.reserve(count); }
 
-  std::vector<Key> keys() const {
-    return each<Key>([](const Item& item) { return item.key(); });
-  }
+  std::vector<Key> keys() const { return each<Key>(&Item::key); }
   std::vector<Value> values() const {
     return each<Value>([](const Item& item) { return item.value(); });
   }
-  std::vector<std::pair<Key, Value>> pairs() const {
-    return each<std::pair<Key, Value>>([](const Item& item) { return item.pair(); });
-  }
+  std::vector<std::pair<Key, Value>> pairs() const { return each<std::pair<Key, Value>>(&Item::pair); }
   const std::string& key_description() const { return key_description_; }
 
  private:
@@ -107,7 +104,7 @@ class OrderedDict {
   std::vector<T> each(const F& part_of) const {
     std::vector<T> parts;
     parts.reserve(size());
-    for (const Item& item : items_) parts.push_back(part_of(item));
+    for (const Item& item : items_) parts.push_back(std::invoke(part_of, item));
     return parts;
   }
 

@@ -68,10 +68,9 @@ class NpyHeaderReader {
   template <class F>
   void read_list(char open, char close, const F& read_item) {
     expect(open);
-    while (!accept(close)) {
+    for (bool more = true; !accept(close); more = accept(',')) {
+      if (!more) expect(close);
       read_item();
-      if (accept(',')) continue;
-      return expect(close);
     }
   }
   std::string_view quoted() {

@@ -14,7 +14,6 @@
 #include <system_error>
 #include <thread>
 
-#include <gradus/core/error.h>
 #include <gradus/core/parallel/parallel_call.h>
 #include <gradus/core/platform/process.h>
 

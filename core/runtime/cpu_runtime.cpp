@@ -6,7 +6,6 @@
 #include <mutex>
 #include <new>
 
-#include <gradus/core/formulas/integers.h>
 #include <gradus/core/runtime/recorded_memory.h>
 #include <gradus/core/runtime/runtime.h>
 

@@ -77,7 +77,7 @@ struct StepBlock {
 struct ScaleBlock {
   static constexpr int scale = 0, growth_tracker = 1, found_inf = 2, size = 3;
 };
-/// Options of the loss scale (torch.amp.GradScaler). After a step in which gradients overflowed, the scale is multiplied
+/// Options of the loss scale (torch.amp.GradScaler). After a step in which gradients overflow, the scale is multiplied
 /// by backoff_factor; after growth_interval steps without overflow in a row, it is multiplied by growth_factor
 /// (Micikevicius et al., "Mixed precision training", 2018).
 struct ScaleRule {

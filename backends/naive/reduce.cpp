@@ -1,5 +1,5 @@
-// Reductions: the outer loop runs over the elements of the result, the inner loop over the elements of x that are reduced
-// to one element of the result.
+// Reductions: the outer loop runs over the elements of the result, the inner loop over the elements of x that are
+// reduced to one element of the result.
 // Scans: running sums and products along an axis, and the linear recurrence y[k] = b[k] + a[k] y[k - 1].
 // Sorting along an axis: the indices are sorted by the elements that they refer to.
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Default bodies of optimizer steps and of unscale. The formulas of core/formulas/optimizer_rules.h are applied to whole
-// arrays here: each arithmetic operation of a formula is one kernel.
+// Default bodies of optimizer steps and of unscale. They apply the formulas of core/formulas/optimizer_rules.h to whole
+// arrays: each arithmetic operation of a formula is one kernel.
 #include <gradus/core/composites/arithmetic.h>
 #include <gradus/core/formulas/optimizer_rules.h>
 

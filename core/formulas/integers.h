@@ -35,7 +35,7 @@ GRADUS_HOST_DEVICE constexpr T wrapping_product(T a, T b) {
   else return a * b;
 }
 
-// ---- Sort keys: unsigned integers that have the same order as the numbers. A radix sort compares only their bits. ----
+// ---- Sort keys: unsigned integers in the same order as the numbers. A radix sort compares only their bits. ----
 
 /// The type of sort keys for elements of type T: an unsigned integer of 64 bits for double and int64, else of 32 bits.
 template <class T>
@@ -43,8 +43,8 @@ using SortKey = std::conditional_t<sizeof(compute_t<T>) == 8, uint64_t, uint32_t
 
 /// The key of `element` for ascending or descending order. 0 and -0 have the same key, and every NaN is above all
 /// numbers. The key of a signed integer has the sign bit flipped. The key of a floating-point number has the sign bit
-/// flipped if the number is positive, and all bits flipped if it is negative. Keys of one-byte types differ only in their
-/// lowest 8 bits.
+/// flipped if the number is positive, and all bits flipped if it is negative. Keys of one-byte types differ only in
+/// their lowest 8 bits.
 template <class T>
 GRADUS_HOST_DEVICE SortKey<T> sort_key(T element, bool descending) {
   using Key = SortKey<T>;

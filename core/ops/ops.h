@@ -1,5 +1,5 @@
-// Operators on arrays, without gradients. Each operator checks its arguments, allocates the result and calls the backend
-// once. Each family of operators has a source file of its name: elementwise.cpp, reduce.cpp, and so on.
+// Operators on arrays, without gradients. Each operator checks its arguments, allocates the result and calls the
+// backend once. Each family of operators has a source file of its name: elementwise.cpp, reduce.cpp, and so on.
 #pragma once
 
 #include <initializer_list>

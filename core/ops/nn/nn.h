@@ -1,6 +1,6 @@
 // Operators of neural networks on arrays, without gradients: convolution, pooling, normalisation, losses, attention,
-// LSTM, optimizer steps. Each one checks its arguments, allocates the results and calls the backend. The formulas are in
-// core/backend.h and core/kernel_args.h.
+// LSTM, optimizer steps. Each one checks its arguments, allocates the results and calls the backend. The formulas are
+// in core/backend.h and core/kernel_args.h.
 #pragma once
 
 #include <span>
@@ -115,13 +115,13 @@ struct KeptStatistics {
   double momentum = 0;
 };
 /// Normalises x over `axes`.
-///   weight, bias    undefined, or of x's rank with size 1 where they broadcast. Their dtype is x's, or float32 if x has
-///                   a half type.
+///   weight, bias    undefined, or of x's rank with size 1 where they broadcast. Their dtype is x's, or float32 if x
+///                   has a half type.
 ///   mean, variance  of x's rank with size 1 at `axes`. If they are given, they are used and returned. Otherwise they
 ///                   are computed from x (in float32 for half types), and the running statistics in `kept` are updated
 ///                   in place, with the unbiased variance.
-///   relu, residual  With `relu`, y is the ReLU of the normalised x plus `residual`, which is undefined or has x's shape
-///                   and dtype.
+///   relu, residual  With `relu`, y is the ReLU of the normalised x plus `residual`, which is undefined or has x's
+///                   shape and dtype.
 Normalized normalize(const Array& x, uint32_t axes, const Array& weight, const Array& bias, double eps,
                      const Array& mean = {}, const Array& variance = {}, bool relu = false, const Array& residual = {},
                      const KeptStatistics& kept = {});

@@ -1,6 +1,6 @@
-// The element-wise operations of one and of two arguments. To add an operation, add a line to a list below and a formula
-// to core/formulas/scalar_unary.h or scalar_binary.h. The value of UnaryOp or BinaryOp, the name, the traits, the rule of
-// autocast and the case in visit() are generated from the line.
+// The element-wise operations of one and of two arguments. To add an operation, add a line to a list below, and a
+// formula to core/formulas/scalar_unary.h or scalar_binary.h. The value of UnaryOp or BinaryOp, the name, the traits,
+// the rule of autocast and the case in visit() are generated from the line.
 #pragma once
 
 #include <iterator>

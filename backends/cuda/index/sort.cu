@@ -9,11 +9,11 @@
 #include <cub/block/block_radix_sort.cuh>
 
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/backends/cuda/device/launch.cuh>
 #include <gradus/backends/cuda/device/radix_sort.h>
 #include <gradus/backends/cuda/index/select.h>
 #include <gradus/core/formulas/integers.h>
 #include <gradus/core/runtime/observer.h>
+#include <gradus/backends/cuda/device/launch.cuh>
 
 namespace gradus {
 namespace {

@@ -13,12 +13,12 @@
 #include <vector>
 
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/backends/cuda/device/launch.cuh>
-#include <gradus/backends/cuda/device/vec.cuh>
 #include <gradus/core/array/strided_loop.h>
 #include <gradus/core/formulas/optimizer_rules.h>
 #include <gradus/core/kernel_args.h>
 #include <gradus/core/runtime/observer.h>
+#include <gradus/backends/cuda/device/launch.cuh>
+#include <gradus/backends/cuda/device/vec.cuh>
 
 namespace gradus {
 namespace {

@@ -8,9 +8,8 @@
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/reduce.h>
+#include <gradus/core/op_lists.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus {
 namespace {

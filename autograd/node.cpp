@@ -5,7 +5,7 @@
 #include <atomic>
 #include <thread>
 
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus {
 namespace {

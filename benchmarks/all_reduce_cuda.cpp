@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <gradus/benchmarks/timing.h>
-#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/distributed/comm/init.h>
 #include <gradus/distributed/comm/process_group_factory.h>

@@ -7,7 +7,7 @@
 
 #include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/timing.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/gradus.h>
 

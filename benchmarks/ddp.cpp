@@ -9,8 +9,7 @@
 #include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/nets.h>
 #include <gradus/benchmarks/timing.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/distributed/distributed.h>
 

@@ -18,9 +18,9 @@ namespace gradus {
 
 /// Operations that the kernels of some backends do together. Operators ask for them with Backend::can.
 enum class Fusion : uint8_t {
-  /// For relu(normalize(x) + residual): normalize_backward adds the two summands of the incoming gradient, dy and
-  /// NormalizeBackwardArgs::addend, while it reads them, so that no other kernel has to; and it may write dresidual
-  /// over dy.
+  /// The backward pass of y = relu(normalize(x) + residual) where two operators use y, so that the gradient of y is a
+  /// sum, dy + NormalizeBackwardArgs::addend. normalize_backward adds the two while it reads them, which saves a kernel
+  /// that adds them, and it may write dresidual over dy.
   sum_of_gradients,
 };
 
@@ -46,7 +46,7 @@ class Backend {
   // ---- Primitives: element-wise. y may be the same view as an input. ----
   /// y = op(x); predicates write booleans.
   virtual void unary(UnaryOp op, const View& x, const MutableView& y, const UnaryArgs& args) = 0;
-  /// dx = dy * op'(saved), where `saved` is y if saves_output(op) (core/unary_ops.h) and x otherwise.
+  /// dx = dy * op'(saved), where `saved` is y if saves_output(op) (core/op_lists.h) and x otherwise.
   virtual void unary_backward(UnaryOp op, const View& dy, const View& saved, const MutableView& dx,
                               const UnaryArgs& args) = 0;
   /// y = op(a, b); a and b are already broadcast to y's shape. Predicates write booleans.
@@ -107,13 +107,14 @@ class Backend {
   /// numbers. Both outputs have x's shape; `values` may be absent.
   virtual void sort(const View& x, int axis, bool descending, const MutableView& values,
                     const MutableView& indices) = 0;
-  /// y[i] = x[i with index[i] at `axis`]; y has index's shape, and x is at least as large as y along every other axis.
-  /// index is int64 (strides 0 where broadcast). An index that is negative or too large throws an IndexError on the CPU
-  /// and gives 0 on CUDA, where the host does not wait for the result.
+  /// torch.gather: y[i] = x[j], where position j equals i except that j[axis] = index[i]. y has the shape of `index`; x
+  /// is at least as large as y along every other axis. `index` is int64 (strides 0 where broadcast). An index that is
+  /// negative or too large throws an IndexError on the CPU. On CUDA, where the host does not wait for the result, it
+  /// gives 0.
   virtual void gather(const View& x, int axis, const View& index, const MutableView& y) = 0;
-  /// y[i with index[i] at `axis`] = x[i], or += x[i] if `accumulate`; x has index's shape. Elements are written in the
-  /// logical order of i for any number of threads, so the last of several writes to one place wins. Indices as in
-  /// gather; invalid ones write nothing.
+  /// torch.scatter_: y[j] = x[i], or y[j] += x[i] if `accumulate`, where j is as in gather. x has the shape of `index`.
+  /// Elements are written in the row-major order of i for any number of threads, so the last of several writes to one
+  /// element of y wins. An invalid index throws an IndexError on the CPU and writes nothing on CUDA.
   virtual void scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) = 0;
   /// positions (int64, (count, x.ndim())) = indices of the `count` true elements of a boolean x, in row-major order.
   virtual void nonzero(const View& x, const MutableView& positions) = 0;
@@ -161,8 +162,8 @@ class Backend {
   /// holds the pre-activations of i, f, g and o and is overwritten with i, f, o = sigmoid and g = tanh of them. Then c
   /// = f c_before + i g and h = o tanh(c). c_before, c and h are (N, H).
   virtual void lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c, const MutableView& h);
-  /// Gradient of lstm_cell: dgates (N, 4 H) is the gradient of the pre-activations; gates are those that lstm_cell
-  /// wrote. On entry dc holds the gradient of c from the next step, on return the gradient of c_before.
+  /// Gradient of lstm_cell: dgates (N, 4 H) is the gradient of the pre-activations; `gates` holds what lstm_cell wrote
+  /// there. On entry dc holds the gradient of c from the next step, on return the gradient of c_before.
   virtual void lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c,
                                   const MutableView& dc, const MutableView& dgates);
   virtual void lstm_sequence(const LstmArgs& args);
@@ -171,9 +172,9 @@ class Backend {
   virtual void attention_backward(const AttentionBackwardArgs& args);
   /// y (…, 1, H, W) = 0.2989 R + 0.5870 G + 0.1140 B of x (…, 3, H, W) (ITU-R BT.601).
   virtual void rgb_to_grayscale(const View& x, const MutableView& y);
-  /// block.step += 1 unless block.found_inf is set; double arithmetic (StepBlock).
+  /// Adds 1 to the step in a StepBlock unless its found_inf is set.
   virtual void advance_step(const MutableView& block);
-  /// One step of the rule for all parameters; block.step already counts this step.
+  /// One step of the rule for all parameters. The step in the StepBlock already counts this step.
   virtual void optimizer_step(std::span<const ParameterViews> parameters, const View& block, const OptimizerRule& rule);
   /// Sets found_inf (float64 scalar) to 1 if any gradient element is inf or NaN, and otherwise leaves it as it is; then
   /// multiplies every element by `factor` (float64 scalar). If `factor` is absent, the gradients are not changed.
@@ -183,8 +184,8 @@ class Backend {
   virtual void topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices);
 
  protected:
-  /// Returns dy where y > 0 and 0 elsewhere. The result is stored in `masked` if that is given, else in memory that
-  /// `scratch` then owns, with dy's strides.
+  /// Returns dy where y > 0 and 0 elsewhere. The result is written to `masked` if that view is present, else to a new
+  /// array with dy's strides that is assigned to `scratch`.
   View masked_by_relu(const View& dy, const View& y, const MutableView& masked, Array& scratch);
 };
 

@@ -1,5 +1,5 @@
-// BackendInterceptor: a backend that forwards every call to one function. Recorders, and with them static graphs and
-// memory plans, are built on it.
+// BackendInterceptor: a backend that forwards every operation to one function. The backend that records a training step
+// for static graphs and memory plans derives from it.
 #pragma once
 
 #include <span>

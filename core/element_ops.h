@@ -1,6 +1,6 @@
 // Forward declarations of the element-wise operations. They are separate from core/backend.h so that formulas and
-// ISA-specific kernels include nothing else of the library, and separate from the lists in core/unary_ops.h and
-// core/binary_ops.h so that a new operation recompiles only the files that use those lists.
+// ISA-specific kernels include nothing else of the library, and separate from the lists in core/op_lists.h
+// so that a new operation recompiles only the files that use those lists.
 #pragma once
 
 #include <cstdint>

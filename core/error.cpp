@@ -5,7 +5,7 @@
 
 namespace gradus {
 
-std::string ModuleFrame::current_path() { return current_ ? current_->path(current_->module) : std::string(); }
+std::string ModuleFrame::current_path() { return current() ? current()->path(current()->module) : std::string(); }
 
 namespace detail {
 
@@ -48,29 +48,18 @@ std::string with_context(std::string message) {
 
 }  // namespace detail
 
-namespace {
-
-// Rethrows `error` with `prefix` if it is a Kind.
-template <class Kind>
-void rethrow_if(const std::exception& error, const std::string& prefix) {
-  if (dynamic_cast<const Kind*>(&error)) throw Kind(prefix + error.what());
+// Rethrows `error` with `prefix` if it is of one of the Kinds.
+template <class... Kinds>
+static void rethrow_if(const std::exception& error, const std::string& prefix) {
+  ((dynamic_cast<const Kinds*>(&error) ? throw Kinds(prefix + error.what()) : void()), ...);
 }
-
-}  // namespace
 
 void rethrow_with_prefix(const std::string& prefix) {
   try {
     throw;
   } catch (const std::exception& error) {
-    rethrow_if<IoError>(error, prefix);
-    rethrow_if<ValueError>(error, prefix);
-    rethrow_if<IndexError>(error, prefix);
-    rethrow_if<ShapeError>(error, prefix);
-    rethrow_if<DTypeError>(error, prefix);
-    rethrow_if<DeviceError>(error, prefix);
-    rethrow_if<AutogradError>(error, prefix);
-    rethrow_if<OutOfMemoryError>(error, prefix);
-    rethrow_if<CommError>(error, prefix);
+    rethrow_if<IoError, ValueError, IndexError, ShapeError, DTypeError, DeviceError, AutogradError, OutOfMemoryError,
+               CommError>(error, prefix);
     throw Error(prefix + error.what());
   }
 }

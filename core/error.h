@@ -1,16 +1,18 @@
 // Exceptions, and the context that prefixes every message.
 //
 //   [conv2d] layer 'features.3': weight expects 3 input channels, got x of shape (8, 4, 32, 32) (at train.cpp:41)
-//  op       module path         both sides                                                     user's line
+//  op       module path         what was expected and what was found                           user's line
 //
-// The op, the module path and the user's line come from the thread's OpContext and ModuleFrame stacks.
+// The op and the user's line come from the thread's stack of OpContexts, the module path from its stack of
+// ModuleFrames.
 #pragma once
 
-#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <type_traits>
+
+#include <gradus/core/scope.h>
 
 namespace gradus {
 
@@ -52,57 +54,49 @@ class OutOfMemoryError : public Error { using Error::Error; };
 class CommError : public Error { using Error::Error; };
 // clang-format on
 
-/// The operator that runs on this thread, for messages and observers. Contexts nest; messages name the outermost, which
-/// is the operator that the user called.
-class OpContext {
+/// Base of classes whose objects form a stack on each thread: an object is on the stack from its construction to its
+/// destruction.
+template <class Element>
+class ThreadStack : NoCopy {
  public:
-  explicit OpContext(const char* name_, SourceLocation where_ = {"", 0}) noexcept
-      : name(name_), where(where_), parent(current_) {
-    current_ = this;
-  }
-  ~OpContext() { current_ = parent; }
-  OpContext(const OpContext&) = delete;
-  OpContext& operator=(const OpContext&) = delete;
+  /// The element on top of this thread's stack; null if the stack is empty.
+  static Element* current() noexcept { return current_; }
+  /// The element below this one; null if there is none.
+  Element* const parent = current_;
 
-  const char* const name;
-  const SourceLocation where;
-  OpContext* const parent;
-
-  static OpContext* current() noexcept { return current_; }
+ protected:
+  ThreadStack() noexcept { current_ = static_cast<Element*>(this); }
+  ~ThreadStack() { current_ = parent; }
 
  private:
-  static inline thread_local constinit OpContext* current_ = nullptr;
+  static inline thread_local constinit Element* current_ = nullptr;
 };
 
-/// The module whose forward runs on this thread; `path` renders its dotted name. Pushed by built-in layers.
-class ModuleFrame {
- public:
+/// An operator that runs on this thread, for messages and observers. Operators call others; messages name the outermost
+/// one, which is the operator that the user called.
+struct OpContext : ThreadStack<OpContext> {
+  explicit OpContext(const char* name_, SourceLocation where_ = {"", 0}) noexcept : name(name_), where(where_) {}
+  const char* const name;
+  const SourceLocation where;
+};
+
+/// A module whose forward runs on this thread; `path` renders its dotted name. Built-in layers open one.
+struct ModuleFrame : ThreadStack<ModuleFrame> {
   using PathFunction = std::string (*)(const void* module);
-  ModuleFrame(const void* module_, PathFunction path_) noexcept : module(module_), path(path_), parent(current_) {
-    current_ = this;
-  }
-  ~ModuleFrame() { current_ = parent; }
-  ModuleFrame(const ModuleFrame&) = delete;
-  ModuleFrame& operator=(const ModuleFrame&) = delete;
-
-  const void* const module;
-  const PathFunction path;
-  ModuleFrame* const parent;
-
-  static ModuleFrame* current() noexcept { return current_; }
+  ModuleFrame(const void* module_, PathFunction path_) noexcept : module(module_), path(path_) {}
   /// Dotted path of the innermost module; "" outside any module.
   static std::string current_path();
-
- private:
-  static inline thread_local constinit ModuleFrame* current_ = nullptr;
+  const void* const module;
+  const PathFunction path;
 };
 
 namespace detail {
 
-/// Returns `text`, or if it is longer than 400 bytes its beginning, its length and its end. Names may come from files.
+/// Returns `text`, or its beginning, its length and its end if it is longer than 400 bytes, as a name from a damaged
+/// file may be.
 std::string shortened(std::string_view text);
 
-/// A message that is concatenated from parts; each part is shortened.
+/// Concatenates the parts of a message. Parts that are text pass through shortened().
 class Message {
  public:
   // clang-format off

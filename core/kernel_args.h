@@ -40,6 +40,8 @@ struct Stencil {
   int64_t size_in = 0, size_out = 0;
   std::span<const int64_t> begin, source;
   std::span<const double> weight;
+  /// The entries of output p are [first(p), first(p + 1)).
+  size_t first(int64_t p) const { return static_cast<size_t>(begin[static_cast<size_t>(p)]); }
 };
 
 /// True if every y[p] is the sum of all x times one constant: a mean over the axis, or its gradient.
@@ -62,32 +64,52 @@ struct RandomState {
   GRADUS_FIELDS(seed, offset, device_offset)
 };
 
-/// Scalars (doubles) that optimizer kernels read from device memory, so that a captured step can be replayed with new
-/// values: the number of steps done, the learning rate, the factor that gradients are multiplied by, a flag that an inf
-/// or NaN was found in them (not 0: the step changes nothing), and the product of NAdam's momenta so far.
+/// Indices into a block of doubles that optimizer kernels read from device memory, so that a captured step can be
+/// replayed with new values: the number of steps done, the learning rate, the factor that multiplies the gradients, a
+/// flag that is not 0 if the gradients contain an inf or NaN (the step then changes nothing), and the product of
+/// NAdam's momenta so far.
 struct StepBlock {
   static constexpr int step = 0, learning_rate = 1, gradient_scale = 2, found_inf = 3, momentum_product = 4, size = 5;
 };
 
-/// Scalars (doubles) of loss scaling, in device memory: the factor that the loss is multiplied by, the number of steps
-/// since it changed, and a flag that an inf or NaN was found in the gradients (not 0).
+/// Indices into a block of doubles in device memory that loss scaling uses: the factor that multiplies the loss, the
+/// number of steps since that factor changed, and a flag that is not 0 if the gradients contain an inf or NaN.
 struct ScaleBlock {
   static constexpr int scale = 0, growth_tracker = 1, found_inf = 2, size = 3;
 };
-/// How the scale grows and shrinks: core/formulas/loss_scale.h.
+/// Options of the loss scale (torch.amp.GradScaler). After a step in which gradients overflow, the scale is multiplied
+/// by backoff_factor; after growth_interval steps without overflow in a row, it is multiplied by growth_factor
+/// (Micikevicius et al., "Mixed precision training", 2018).
 struct ScaleRule {
   double growth_factor = 2, backoff_factor = 0.5;
   int64_t growth_interval = 2000;
   GRADUS_FIELDS(growth_factor, backoff_factor, growth_interval)
 };
+/// The largest float32. The scale may not exceed it, because it multiplies losses in float32.
+inline constexpr double kLargestScale = 0x1.fffffep+127;
+
+/// Updates a ScaleBlock for the next step. `step` is the stride of the block.
+GRADUS_HOST_DEVICE inline void move_scale(double* block, int64_t step, const ScaleRule& rule) {
+  double& scale = block[ScaleBlock::scale * step];
+  double& tracker = block[ScaleBlock::growth_tracker * step];
+  double& found_inf = block[ScaleBlock::found_inf * step];
+  if (found_inf != 0) {
+    scale *= rule.backoff_factor;
+    tracker = 0;
+  } else if (++tracker == static_cast<double>(rule.growth_interval)) {
+    if (scale * rule.growth_factor <= kLargestScale) scale *= rule.growth_factor;
+    tracker = 0;
+  }
+  found_inf = 0;
+}
 
 /// The formula applied to each element in an optimizer step: core/formulas/optimizer_rules.h.
 struct OptimizerRule;
 inline constexpr int kMaxOptimizerStates = 3;
 /// One parameter of an optimizer step. All views have one shape and one dtype, except that a float32 parameter may have
 /// a gradient of a half type. States that the rule does not use are absent. `half`, if present, has a half type and
-/// receives a copy of the updated parameter; it may be left unwritten when the step changes nothing because an inf or
-/// NaN was found.
+/// receives a copy of the updated parameter. If the step changes nothing because an inf or NaN was found, the backend
+/// may leave `half` unwritten.
 struct ParameterViews {
   MutableView parameter;
   View gradient;
@@ -96,9 +118,9 @@ struct ParameterViews {
   GRADUS_FIELDS(parameter, gradient, states, half)
 };
 
-// ---- Operands of calls that take many ----
-// Views are read. Mutable views are written, and their previous contents are read only where a comment says so. Views
-// with an initialiser may be absent.
+// ---- Argument structs of operations with many operands ----
+// A View is read. A MutableView is written; its previous contents are read only where a comment says so. Views with an
+// initialiser may be absent.
 
 /// y = conv2d(x, w) + bias, then ReLU if `relu`.
 struct Conv2dArgs {
@@ -117,7 +139,7 @@ struct Conv2dBackwardArgs {
   View y = {};  ///< the forward result if ReLU was applied: dy is then masked by y > 0
   Conv2dGeometry geometry = {};
   MutableView dx = {}, dw = {}, dbias = {};
-  MutableView masked = {};  ///< optional scratch for the masked dy, with dy's layout; may be the same view as dy
+  MutableView masked = {};  ///< optional scratch for dy masked by y > 0, with dy's layout; may be the view dy itself
   GRADUS_FIELDS(dy, x, w, y, geometry, dx, dw, dbias, masked)
 };
 

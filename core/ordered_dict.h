@@ -1,6 +1,7 @@
 // OrderedDict: a dictionary that keeps insertion order, as torch::OrderedDict.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -31,7 +32,7 @@ class OrderedDict {
     std::pair<Key, Value> pair_;
   };
 
-  /// Messages call a key `key_description`: "Parameter".
+  /// Error messages call a key `key_description`: "Parameter 'weight' already defined".
   explicit OrderedDict(std::string key_description = "Key") : key_description_(std::move(key_description)) {}
   OrderedDict(std::initializer_list<Item> items) : OrderedDict() {
     for (const Item& item : items) insert(item.key(), item.value());
@@ -91,27 +92,22 @@ class OrderedDict {
   void clear() { items_.clear(); }
   void reserve(size_t count) { items_.reserve(count); }
 
-  std::vector<Key> keys() const {
-    std::vector<Key> keys;
-    keys.reserve(size());
-    for (const Item& item : items_) keys.push_back(item.key());
-    return keys;
-  }
+  std::vector<Key> keys() const { return each<Key>(&Item::key); }
   std::vector<Value> values() const {
-    std::vector<Value> values;
-    values.reserve(size());
-    for (const Item& item : items_) values.push_back(item.value());
-    return values;
+    return each<Value>([](const Item& item) { return item.value(); });
   }
-  std::vector<std::pair<Key, Value>> pairs() const {
-    std::vector<std::pair<Key, Value>> pairs;
-    pairs.reserve(size());
-    for (const Item& item : items_) pairs.push_back(item.pair());
-    return pairs;
-  }
+  std::vector<std::pair<Key, Value>> pairs() const { return each<std::pair<Key, Value>>(&Item::pair); }
   const std::string& key_description() const { return key_description_; }
 
  private:
+  template <class T, class F>
+  std::vector<T> each(const F& part_of) const {
+    std::vector<T> parts;
+    parts.reserve(size());
+    for (const Item& item : items_) parts.push_back(std::invoke(part_of, item));
+    return parts;
+  }
+
   std::string key_description_;
   std::vector<Item> items_;
 };

@@ -1,10 +1,9 @@
 #include <gradus/core/registry.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <utility>
-
-#include <gradus/core/runtime/runtime.h>
 
 namespace gradus {
 namespace {
@@ -23,7 +22,8 @@ Registry& registry() {
   return *instance;
 }
 
-/// By BuiltinBackend; null for rooms that are not linked and for those that were added.
+/// The functions that add the backends of gradus, indexed by BuiltinBackend. Null if the program does not link the
+/// backend, and after the backend was added.
 using AddBackend = void (*)();
 constinit AddBackend builtin_backends[4] = {};
 
@@ -31,14 +31,13 @@ void add_builtin_backends() {
   register_runtime(make_cpu_runtime());
   for (AddBackend& add : builtin_backends)
     if (add != nullptr) {
-      add();  // when it throws, the next use of the registry goes on from here
+      add();  // if this throws, the next use of the registry calls it again
       add = nullptr;
     }
 }
 
 Registry& filled_registry() {
-  static const bool once = (add_builtin_backends(), true);
-  (void)once;
+  [[maybe_unused]] static const bool once = (add_builtin_backends(), true);
   return registry();
 }
 
@@ -98,9 +97,8 @@ Backend& backend(std::string_view name) {
 }
 
 bool has_backend(std::string_view name) {
-  for (const std::string& known : backend_names())
-    if (known == name) return true;
-  return false;
+  const std::vector<std::string> names = backend_names();
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 std::vector<std::string> backend_names() {
@@ -128,8 +126,6 @@ void set_backend(std::string_view name) {
 }
 
 BackendGuard::BackendGuard(Backend& chosen)
-    : type_(chosen.device_type()), previous_(std::exchange(thread_backend[static_cast<int>(type_)], &chosen)) {}
-
-BackendGuard::~BackendGuard() { thread_backend[static_cast<int>(type_)] = previous_; }
+    : ScopedValue(thread_backend[static_cast<int>(chosen.device_type())], &chosen) {}
 
 }  // namespace gradus

@@ -14,9 +14,10 @@ namespace gradus {
 void register_backend(std::unique_ptr<Backend> backend);
 /// Adds the runtime of a device type. A later runtime of the same type is ignored.
 void register_runtime(std::unique_ptr<DeviceRuntime> runtime);
-/// Returns true if a runtime of this type was added, without asking for the backends of gradus.
+/// True if a runtime of this type was added. Unlike find_runtime, this does not first add the backends of gradus.
 bool is_registered(DeviceType type);
-/// Sets the reason why this build's runtime of `type` cannot run here; it becomes the text of the DeviceError.
+/// Sets the text of the DeviceError that runtime(type) throws: the reason why devices of this type cannot be used on
+/// this machine.
 void explain_missing_runtime(DeviceType type, std::string reason);
 
 /// The backend of that name. Throws a DeviceError that lists the existing backends.
@@ -31,26 +32,19 @@ Backend& current_backend(DeviceType type);
 void set_backend(std::string_view name);
 
 /// Makes `name` current for its device type on this thread until the end of the scope.
-class BackendGuard {
+class BackendGuard : ScopedValue<Backend*> {
  public:
   explicit BackendGuard(std::string_view name) : BackendGuard(backend(name)) {}
-  /// The same for a backend that need not be registered.
+  /// Makes `chosen` current, which need not be a registered backend.
   explicit BackendGuard(Backend& chosen);
-  ~BackendGuard();
-  BackendGuard(const BackendGuard&) = delete;
-  BackendGuard& operator=(const BackendGuard&) = delete;
-
- private:
-  DeviceType type_;
-  Backend* previous_;
 };
 
 /// The backends of gradus, in the order in which they are added: the last one of a device type is its default.
 enum class BuiltinBackend { naive, openmp, cuda, cudnn };
 
 namespace detail {
-/// Has `add` called when the registry is first used. Each backend's room calls this from the initialiser of a variable
-/// in its register.cpp, so that a program has the backends whose rooms it links. Always returns true.
+/// Registers a function that is called when the registry is first used. The register.cpp of each backend calls this in
+/// the initialiser of a global variable, so a program has the backends that it links. Always returns true.
 bool add_builtin_backend(BuiltinBackend which, void (*add)());
 }  // namespace detail
 

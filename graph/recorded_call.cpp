@@ -1,7 +1,6 @@
 #include <gradus/graph/recorded_call.h>
 
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/unary_ops.h>
+#include <gradus/core/op_lists.h>
 
 namespace gradus::graph {
 namespace detail {

@@ -1,7 +1,6 @@
 // Element-wise operators in ONNX. Each is one node or a formula of several nodes, found by the operator's name in
-// core/unary_ops.h and core/binary_ops.h.
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/unary_ops.h>
+// core/op_lists.h.
+#include <gradus/core/op_lists.h>
 #include <gradus/onnx/exporter.h>
 
 #include <cmath>

@@ -8,8 +8,7 @@
 
 #include <cmath>
 
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/onnx/values.h>
 
 namespace gradus::graph {

@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus::graph::onnx {
 namespace {

@@ -1,7 +1,7 @@
 #include <gradus/optim/averaged_parameters.h>
 
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/op_lists.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus::optim {
 

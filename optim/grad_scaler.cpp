@@ -3,10 +3,8 @@
 #include <cmath>
 
 #include <gradus/autograd/ops/elementwise.h>
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/nn/optimizer.h>
+#include <gradus/core/op_lists.h>
+#include <gradus/core/ops/nn/nn.h>
 
 namespace gradus::amp {
 namespace {

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus::optim {
 

@@ -6,8 +6,7 @@
 #include <gradus/autograd/archive.h>
 #include <gradus/autograd/grad_mode.h>
 #include <gradus/autograd/mixed_precision/half_copy.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/nn/optimizer.h>
+#include <gradus/core/ops/nn/nn.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/optim/optimizer_state.h>
 

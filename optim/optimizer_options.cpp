@@ -2,10 +2,9 @@
 #include <cmath>
 #include <typeinfo>
 
-#include <gradus/core/binary_ops.h>
 #include <gradus/core/formulas/optimizer_rules.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/nn/optimizer.h>
+#include <gradus/core/op_lists.h>
+#include <gradus/core/ops/nn/nn.h>
 #include <gradus/optim/adam.h>
 #include <gradus/optim/rmsprop.h>
 #include <gradus/optim/sgd.h>

@@ -4,9 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/nn/optimizer.h>
+#include <gradus/core/ops/nn/nn.h>
 #include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus::optim {

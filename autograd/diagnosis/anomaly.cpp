@@ -2,9 +2,8 @@
 #include <string>
 
 #include <gradus/autograd/engine.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/reduce.h>
-#include <gradus/core/unary_ops.h>
+#include <gradus/core/op_lists.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus::detail {
 namespace {

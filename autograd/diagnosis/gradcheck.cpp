@@ -4,7 +4,7 @@
 
 #include <gradus/autograd/engine.h>
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus::autograd {
 namespace {

@@ -5,9 +5,8 @@
 
 #include <gradus/autograd/mixed_precision/half_copy.h>
 #include <gradus/autograd/op_scope.h>
-#include <gradus/core/binary_ops.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/core/runtime/cuda.h>
-#include <gradus/core/unary_ops.h>
 
 namespace gradus::amp {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include <gradus/autograd/node.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus::amp::detail {

@@ -5,10 +5,8 @@
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/unary_ops.h>
+#include <gradus/core/op_lists.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus {
 namespace {
@@ -512,7 +510,7 @@ Tensor compare(const char* name, BinaryOp op, const Operand& a, const Operand& b
 
 }  // namespace
 
-// Defines the functions and methods listed in core/binary_ops.h.
+// Defines the functions and methods listed in core/op_lists.h.
 #define GRADUS_COMPARISON(op, ...)                                                           \
   Tensor op(const Operand& a, const Operand& b) { return compare(#op, BinaryOp::op, a, b); } \
   Tensor Tensor::op(const Operand& other) const { return gradus::op(Operand(*this, Loc{}), other); }

@@ -9,9 +9,7 @@
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/shape.h>
 #include <gradus/core/array/shape.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/index.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus {
 namespace {

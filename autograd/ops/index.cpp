@@ -3,8 +3,7 @@
 #include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/index.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/index.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus {
 namespace {

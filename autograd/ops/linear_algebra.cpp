@@ -6,7 +6,7 @@
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/core/ops/matmul.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus {
 namespace {

@@ -7,10 +7,7 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/operands.h>
-#include <gradus/core/ops/shape.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus {
 namespace {

@@ -7,9 +7,7 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/reduce.h>
-#include <gradus/core/ops/shape.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus {
 namespace {

@@ -7,8 +7,7 @@
 #include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/array/shape.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/shape.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus {
 namespace {

@@ -6,10 +6,8 @@
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/index.h>
 #include <gradus/autograd/ops/reduce.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/index.h>
-#include <gradus/core/ops/shape.h>
-#include <gradus/core/unary_ops.h>
+#include <gradus/core/op_lists.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus {
 namespace {

@@ -9,9 +9,8 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/nn/activation.h>
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/unary_ops.h>
+#include <gradus/core/op_lists.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus {
 namespace {
@@ -166,7 +165,7 @@ Tensor unary_backward(UnaryOp op, const Tensor& dy, const Tensor& saved, const U
   }
 }
 
-// Defines the functions and methods listed in core/unary_ops.h.
+// Defines the functions and methods listed in core/op_lists.h.
 #define GRADUS_FUNCTION(op, ...) \
   Tensor op(const Tensor& x, Loc where) { return unary(#op, UnaryOp::op, x, where); }
 GRADUS_UNARY_FUNCTIONS(GRADUS_FUNCTION)

@@ -4,10 +4,9 @@
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
 #include <gradus/backends/cudnn/cudnn_backend.h>
 #include <gradus/backends/cudnn/engine.h>
-#include <gradus/core/binary_ops.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/core/runtime/observer.h>
-#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 namespace cudnn_detail {

@@ -1,17 +1,16 @@
-// Convolution (cross-correlation) by its definition; c counts within the group of output channel k:
-//   y[n, k, p, q]  = sum over c, r, s  of x[n, c, h, w] w[k, c, r, s]      h = p stride - padding + r dilation, w alike
-//   dx[n, c, h, w] = sum over k, r, s  of dy[n, k, p, q] w[k, c, r, s]     where h = p stride - padding + r dilation
+// Convolution (cross-correlation) by its definition. c is the number of an input channel within its group;
+// h = p stride - padding + r dilation, and w = q stride - padding + s dilation.
+//   y[n, k, p, q]  = sum over c, r, s  of x[n, c, h, w] w[k, c, r, s]
+//   dx[n, c, h, w] = sum over k, r, s  of dy[n, k, p, q] w[k, c, r, s]
 //   dw[k, c, r, s] = sum over n, p, q  of dy[n, k, p, q] x[n, c, h, w]
-// x (N, C, H, W), w (K, C / groups, R, S), y (N, K, P, Q); any strides, so NCHW and NHWC alike.
+// x (N, C, H, W), w (K, C / groups, R, S), y (N, K, P, Q), with any strides: the loops serve NCHW and NHWC.
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
-#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
-namespace {
 
-using naive_detail::at;
-using naive_detail::loop_4d;
+using namespace naive_detail;
+namespace {
 
 // Sizes of a convolution under one-letter names.
 struct Sizes {
@@ -26,7 +25,7 @@ struct Sizes {
 
 void NaiveBackend::conv2d(const View& x, const View& w, const MutableView& y, const Conv2dGeometry& geometry) {
   const Sizes z(x.shape, w.shape, y.shape, geometry);
-  EventScope event("conv2d", "naive", "loops", {&x, &w, &y}, z.flops());
+  NaiveEvent event("conv2d", {&x, &w, &y}, z.flops());
   visit_floating(y.dtype, [&]<class T> {
     loop_4d(y.shape, [&](int64_t n, int64_t k, int64_t p, int64_t q) {
       const int64_t first_channel = k / z.filters * z.channels;
@@ -47,7 +46,7 @@ void NaiveBackend::conv2d(const View& x, const View& w, const MutableView& y, co
 void NaiveBackend::conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
                                         const Conv2dGeometry& geometry) {
   const Sizes z(dx.shape, w.shape, dy.shape, geometry);
-  EventScope event("conv2d_backward_data", "naive", "loops", {&dy, &w, &dx}, z.flops());
+  NaiveEvent event("conv2d_backward_data", {&dy, &w, &dx}, z.flops());
   visit_floating(dx.dtype, [&]<class T> {
     loop_4d(dx.shape, [&](int64_t n, int64_t c, int64_t h, int64_t v) {
       const int64_t first_filter = c / z.channels * z.filters;
@@ -55,7 +54,7 @@ void NaiveBackend::conv2d_backward_data(const View& dy, const View& w, const Mut
       for (int64_t k = first_filter; k < first_filter + z.filters; ++k)
         for (int64_t r = 0; r < z.R; ++r)
           for (int64_t s = 0; s < z.S; ++s) {
-            // The output that reads this input through w[r, s], if there is one.
+            // The position (p, q) of the output whose window has x[h, v] at tap (r, s), if there is one.
             const int64_t p_strided = h + geometry.padding[0] - r * geometry.dilation[0];
             const int64_t q_strided = v + geometry.padding[1] - s * geometry.dilation[1];
             if (p_strided < 0 || p_strided % geometry.stride[0] != 0) continue;
@@ -72,7 +71,7 @@ void NaiveBackend::conv2d_backward_data(const View& dy, const View& w, const Mut
 void NaiveBackend::conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
                                           const Conv2dGeometry& geometry) {
   const Sizes z(x.shape, dw.shape, dy.shape, geometry);
-  EventScope event("conv2d_backward_weight", "naive", "loops", {&dy, &x, &dw}, z.flops());
+  NaiveEvent event("conv2d_backward_weight", {&dy, &x, &dw}, z.flops());
   visit_floating(dw.dtype, [&]<class T> {
     loop_4d(dw.shape, [&](int64_t k, int64_t c, int64_t r, int64_t s) {
       const int64_t channel = k / z.filters * z.channels + c;

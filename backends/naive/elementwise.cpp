@@ -1,16 +1,14 @@
-// Element-wise kernels: the formulas of core/formulas/scalar_unary.h and core/formulas/scalar_binary.h applied to one
+// Element-wise kernels: the formulas of core/formulas/scalar_unary.h and core/formulas/scalar_binary.h, applied to one
 // element at a time.
-// dx = dy * op'(saved).
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/composites/arithmetic.h>
 #include <gradus/core/formulas/scalar_binary.h>
 #include <gradus/core/formulas/scalar_unary.h>
-#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 
-using naive_detail::for_each;
+using namespace naive_detail;
 
 // True if converting `number` to a half type rounds it.
 static bool loses_digits(const Scalar& number, DType dtype) {
@@ -19,7 +17,7 @@ static bool loses_digits(const Scalar& number, DType dtype) {
 }
 
 void NaiveBackend::unary(UnaryOp op, const View& x, const MutableView& y, const UnaryArgs& args) {
-  EventScope event(gradus::name(op), "naive", "loops", {&x, &y}, x.numel());
+  NaiveEvent event(gradus::name(op), {&x, &y}, x.numel());
   visit(op, [&]<UnaryOp kOp> {
     visit(x.dtype, [&]<class T> {
       if constexpr (needs_floating(kOp) && !is_floating(dtype_of<T>)) {
@@ -38,7 +36,7 @@ void NaiveBackend::unary(UnaryOp op, const View& x, const MutableView& y, const 
 
 void NaiveBackend::unary_backward(UnaryOp op, const View& dy, const View& saved, const MutableView& dx,
                                   const UnaryArgs& args) {
-  EventScope event("unary_backward", "naive", "loops", {&dy, &saved, &dx}, 2 * dy.numel());
+  NaiveEvent event("unary_backward", {&dy, &saved, &dx}, 2 * dy.numel());
   visit(op, [&]<UnaryOp kOp> {
     if constexpr (has_derivative(kOp)) {
       visit_floating(dx.dtype, [&]<class T> {
@@ -57,7 +55,7 @@ void NaiveBackend::unary_backward(UnaryOp op, const View& dy, const View& saved,
 }
 
 void NaiveBackend::binary(BinaryOp op, const View& a, const View& b, const MutableView& y) {
-  EventScope event(gradus::name(op), "naive", "loops", {&a, &b, &y}, y.numel());
+  NaiveEvent event(gradus::name(op), {&a, &b, &y}, y.numel());
   visit(op, [&]<BinaryOp kOp> {
     visit(a.dtype, [&]<class T> {
       if constexpr (!is_defined<kOp, T>) {
@@ -94,7 +92,7 @@ void NaiveBackend::binary_scalar(BinaryOp op, const View& a, const Scalar& scala
 }
 
 void NaiveBackend::where(const View& condition, const View& a, const View& b, const MutableView& y) {
-  EventScope event("where", "naive", "loops", {&condition, &a, &b, &y});
+  NaiveEvent event("where", {&condition, &a, &b, &y});
   visit(y.dtype, [&]<class T> {
     const bool* choose = condition.as<bool>();
     const T *left = a.as<T>(), *right = b.as<T>();

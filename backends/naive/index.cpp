@@ -1,15 +1,14 @@
 // gather   y[…, i, …] = x[…, index[…, i, …], …]
 // scatter  y[…, index[…, i, …], …] = x[…, i, …], or += x[…, i, …]
 // with i at `axis`, in the logical order of x; and nonzero, which returns indices.
-#include <gradus/backends/naive/index.h>
-
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/composites/arithmetic.h>
 #include <gradus/core/formulas/integers.h>
-#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
+
+using namespace naive_detail;
 namespace naive_detail {
 
 Shape distinct_sizes(const View& index) {
@@ -48,26 +47,15 @@ bool scatter_add_in_float32(Backend& backend, const View& x, int axis, const Vie
 
 }  // namespace naive_detail
 
-namespace {
-
-using naive_detail::for_each;
-
 // `strides` with stride 0 at `axis`, for loops over the other axes.
-Strides without_step(Strides strides, int axis) {
+static Strides without_step(Strides strides, int axis) {
   strides[axis] = 0;
   return strides;
 }
 
-template <class T>
-void add_to(T& y, T x) {
-  y = static_cast<T>(wrapping_sum<compute_t<T>>(y, x));
-}
-
-}  // namespace
-
 void NaiveBackend::gather(const View& x, int axis, const View& index, const MutableView& y) {
-  EventScope event("gather", "naive", "loops", {&x, &index, &y});
-  naive_detail::check_index(index, axis, x.shape[axis]);
+  NaiveEvent event("gather", {&x, &index, &y});
+  check_index(index, axis, x.shape[axis]);
   const Strides others = without_step(x.strides, axis);
   visit(y.dtype, [&]<class T> {
     for_each(y.shape, {&y.strides, &others, &index.strides}, [&](const int64_t* at) {
@@ -77,21 +65,21 @@ void NaiveBackend::gather(const View& x, int axis, const View& index, const Muta
 }
 
 void NaiveBackend::scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) {
-  if (accumulate && naive_detail::scatter_add_in_float32(*this, x, axis, index, y)) return;
-  EventScope event("scatter", "naive", "loops", {&x, &index, &y}, accumulate ? x.numel() : 0);
-  naive_detail::check_index(index, axis, y.shape[axis]);
+  if (accumulate && scatter_add_in_float32(*this, x, axis, index, y)) return;
+  NaiveEvent event("scatter", {&x, &index, &y}, accumulate ? x.numel() : 0);
+  check_index(index, axis, y.shape[axis]);
   const Strides others = without_step(y.strides, axis);
   visit(y.dtype, [&]<class T> {
     for_each(x.shape, {&x.strides, &others, &index.strides}, [&](const int64_t* at) {
       T& out = y.as<T>()[at[1] + index.as<int64_t>()[at[2]] * y.strides[axis]];
-      if (accumulate) add_to(out, x.as<T>()[at[0]]);
-      else out = x.as<T>()[at[0]];
+      const T element = x.as<T>()[at[0]];
+      out = accumulate ? static_cast<T>(wrapping_sum<compute_t<T>>(out, element)) : element;
     });
   });
 }
 
 void NaiveBackend::nonzero(const View& x, const MutableView& positions) {
-  EventScope event("nonzero", "naive", "loops", {&x, &positions});
+  NaiveEvent event("nonzero", {&x, &positions});
   int64_t element = 0, row = 0;
   for_each(x.shape, {&x.strides}, [&](const int64_t* at) {
     if (x.as<bool>()[at[0]]) {

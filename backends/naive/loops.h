@@ -1,25 +1,33 @@
-// Shared by the naive kernels: the loops over elements and the type of accumulators. Under a SkipChunksGuard the loops
-// do nothing, as parallel_for does.
+// Helpers of the naive kernels: loops over elements, the type of accumulators, and checks of index arrays. The loops do
+// nothing while a SkipChunksGuard (core/parallel/parallel.h) is active.
 #pragma once
 
-#include <gradus/core/backend.h>
+#include <gradus/core/formulas/scalar_math.h>
 #include <gradus/core/parallel/parallel.h>
+#include <gradus/core/runtime/observer.h>
 
 namespace gradus::naive_detail {
+
+/// The event of a kernel of this backend, for observers (core/runtime/observer.h).
+struct NaiveEvent : EventScope {
+  NaiveEvent(const char* name, Operands operands, int64_t flops = 0)
+      : EventScope(name, "naive", "loops", operands, flops) {}
+};
 
 /// double for floating types, int64 for integers and booleans.
 template <class T>
 using accumulate_t = std::conditional_t<is_floating(dtype_of<T>), double, int64_t>;
 
-/// The offsets of the elements in logical row-major order, one after another, for N operands with their own strides.
+/// Runs through the elements of N operands of the same shape in row-major order of their indices. at[k] is the offset
+/// of the current element in operand k.
 template <int N>
 struct Odometer {
   const Shape& shape;
   const Strides* const (&strides)[N];
   int64_t at[N] = {}, index[kMaxDims] = {};
 
-  /// Moves to the next element; returns false after the last. Not inlined, because it is most of a kernel's code and
-  /// compile time, and element-wise kernels are instantiated for each operator and dtype.
+  /// Moves to the next element; returns false after the last. Not inlined: element-wise kernels are instantiated for
+  /// each operator and dtype, and copies of this loop would be most of their code and compile time.
   [[gnu::noinline]] bool next() {
     for (int axis = shape.size() - 1; axis >= 0; --axis) {  // the last axis varies fastest
       for (int k = 0; k < N; ++k) at[k] += (*strides[k])[axis];
@@ -65,11 +73,38 @@ auto& at(const AnyView& view, int64_t i, int64_t j, int64_t k, int64_t l) {
   return view.template as<T>()[i * s[0] + j * s[1] + k * s[2] + l * s[3]];
 }
 
-/// `shape` with size 1 at `axis`, for the outer loop of kernels that loop over `axis` themselves.
-inline Shape without_axis(const Shape& shape, int axis) {
-  Shape outer = shape;
-  if (outer.size() > 0) outer[axis] = 1;
-  return outer;
+/// Element `offset` of a view of any floating type, for kernels whose operands may have different dtypes.
+inline double load(const View& x, int64_t offset) {
+  double value = 0;
+  visit_floating(x.dtype, [&]<class T> { value = static_cast<double>(x.as<T>()[offset]); });
+  return value;
 }
+/// Writes element `offset` of a view of any floating type.
+inline void store(const MutableView& y, int64_t offset, double value) {
+  visit_floating(y.dtype, [&]<class T> { y.as<T>()[offset] = scalar::convert<T>(value); });
+}
+
+/// `shape` with size 1 at the axes outside of the mask `axes` (bit i is axis i). A kernel that combines the elements
+/// along some axes has an outer loop over only_axes(shape, ~axes) and an inner loop over only_axes(shape, axes).
+inline Shape only_axes(const Shape& shape, uint32_t axes) {
+  Shape result = shape;
+  for (int i = 0; i < result.size(); ++i)
+    if (!(axes >> i & 1u)) result[i] = 1;
+  return result;
+}
+/// `shape` with size 1 at `axis`.
+inline Shape without_axis(const Shape& shape, int axis) { return only_axes(shape, ~(1u << axis)); }
+
+/// The shape of `index` with size 1 at axes of stride 0: a loop over it visits each stored index once.
+Shape distinct_sizes(const View& index);
+/// Throws an IndexError unless every index is in [0, size). The message names the first invalid index, its position
+/// (without the axes along which the index was broadcast) and the dimension `axis` with its size.
+void check_index(const View& index, int axis, int64_t size);
+/// Backend::scatter with accumulate = true for a y of a half type: sums in float32, so that each sum is rounded once.
+/// Does nothing and returns false if y has another type.
+bool scatter_add_in_float32(Backend& backend, const View& x, int axis, const View& index, const MutableView& y);
+/// Returns target[row], or -1 if target[row] == ignore_index. Throws an IndexError if target[row] is not in
+/// [0, classes).
+int64_t class_of(const View& target, int64_t row, int64_t ignore_index, int64_t classes);
 
 }  // namespace gradus::naive_detail

@@ -6,33 +6,12 @@
 #include <cmath>
 #include <limits>
 
-#include <gradus/backends/naive/index.h>
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
-#include <gradus/core/formulas/scalar_math.h>
-#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
-namespace {
 
-using naive_detail::class_of;
-using naive_detail::for_each;
-using naive_detail::loop;
-
-// One row of softmax: `size` elements with strides `x_step` and `y_step`.
-template <class T>
-void softmax_row(const T* x, int64_t x_step, T* y, int64_t y_step, int64_t size, bool log) {
-  double max = -std::numeric_limits<double>::infinity(), sum = 0;
-  for (int64_t i = 0; i < size; ++i) max = std::max(max, static_cast<double>(x[i * x_step]));
-  for (int64_t i = 0; i < size; ++i) sum += std::exp(static_cast<double>(x[i * x_step]) - max);
-  const double log_sum = std::log(sum);
-  for (int64_t i = 0; i < size; ++i) {
-    const double shifted = static_cast<double>(x[i * x_step]) - max;
-    y[i * y_step] = scalar::convert<T>(log ? shifted - log_sum : std::exp(shifted) / sum);
-  }
-}
-
-}  // namespace
+using namespace naive_detail;
 
 int64_t naive_detail::class_of(const View& target, int64_t row, int64_t ignore_index, int64_t classes) {
   const int64_t index = target.as<int64_t>()[row * target.strides[0]];
@@ -43,7 +22,7 @@ int64_t naive_detail::class_of(const View& target, int64_t row, int64_t ignore_i
 }
 
 void NaiveBackend::pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) {
-  EventScope event("pick", "naive", "loops", {&x, &target, &y});
+  NaiveEvent event("pick", {&x, &target, &y});
   visit(x.dtype, [&]<class T> {
     loop(x.shape[0], [&](int64_t i) {
       const int64_t c = class_of(target, i, ignore_index, x.shape[1]);
@@ -53,7 +32,7 @@ void NaiveBackend::pick(const View& x, const View& target, int64_t ignore_index,
 }
 
 void NaiveBackend::pick_backward(const View& dy, const View& target, int64_t ignore_index, const MutableView& dx) {
-  EventScope event("pick_backward", "naive", "loops", {&dy, &target, &dx});
+  NaiveEvent event("pick_backward", {&dy, &target, &dx});
   visit(dx.dtype, [&]<class T> {
     loop(dx.shape[0], [&](int64_t i) {
       const int64_t c = class_of(target, i, ignore_index, dx.shape[1]);
@@ -65,22 +44,28 @@ void NaiveBackend::pick_backward(const View& dy, const View& target, int64_t ign
 }
 
 void NaiveBackend::softmax(const View& x, int axis, bool log, const MutableView& y) {
-  EventScope event(log ? "log_softmax" : "softmax", "naive", "loops", {&x, &y}, 5 * x.numel());
+  NaiveEvent event(log ? "log_softmax" : "softmax", {&x, &y}, 5 * x.numel());
   const int64_t size = x.ndim() ? x.shape[axis] : 1;
   if (size == 0) return;
   visit_floating(y.dtype, [&]<class T> {
-    for_each(naive_detail::without_axis(x.shape, axis), {&x.strides, &y.strides}, [&](const int64_t* at) {
-      softmax_row(x.as<T>() + at[0], x.strides[axis], y.as<T>() + at[1], y.strides[axis], size, log);
+    for_each(without_axis(x.shape, axis), {&x.strides, &y.strides}, [&](const int64_t* at) {
+      const auto input = [&](int64_t i) { return static_cast<double>(x.as<T>()[at[0] + i * x.strides[axis]]); };
+      double max = -std::numeric_limits<double>::infinity(), sum = 0;
+      for (int64_t i = 0; i < size; ++i) max = std::max(max, input(i));
+      for (int64_t i = 0; i < size; ++i) sum += std::exp(input(i) - max);
+      for (int64_t i = 0; i < size; ++i)
+        y.as<T>()[at[1] + i * y.strides[axis]] =
+            scalar::convert<T>(log ? input(i) - max - std::log(sum) : std::exp(input(i) - max) / sum);
     });
   });
 }
 
 void NaiveBackend::softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) {
-  EventScope event(log ? "log_softmax_backward" : "softmax_backward", "naive", "loops", {&dy, &y, &dx}, 4 * dx.numel());
+  NaiveEvent event(log ? "log_softmax_backward" : "softmax_backward", {&dy, &y, &dx}, 4 * dx.numel());
   const int64_t size = y.ndim() ? y.shape[axis] : 1;
   if (size == 0) return;
   visit_floating(dx.dtype, [&]<class T> {
-    for_each(naive_detail::without_axis(y.shape, axis), {&dy.strides, &y.strides, &dx.strides}, [&](const int64_t* at) {
+    for_each(without_axis(y.shape, axis), {&dy.strides, &y.strides, &dx.strides}, [&](const int64_t* at) {
       auto gradient = [&](int64_t i) { return static_cast<double>(dy.as<T>()[at[0] + i * dy.strides[axis]]); };
       auto output = [&](int64_t i) { return static_cast<double>(y.as<T>()[at[1] + i * y.strides[axis]]); };
       double sum = 0;
@@ -95,44 +80,38 @@ void NaiveBackend::softmax_backward(const View& dy, const View& y, int axis, boo
 void NaiveBackend::cross_entropy(const CrossEntropyArgs& args) {
   const View &x = args.x, &target = args.target;
   const MutableView &log_probabilities = args.log_probabilities, &loss = args.loss, &weight_sum = args.weight_sum;
-  EventScope event("cross_entropy", "naive", "loops", {&x, &target, &log_probabilities}, 5 * x.numel());
-  const int64_t classes = x.shape[1];
-  softmax(x, 1, /*log=*/true, log_probabilities);  // virtual: a derived backend's softmax
-  visit_floating(x.dtype, [&]<class T> {
-    double sum = 0;
-    int64_t counted = 0;
-    loop(x.shape[0], [&](int64_t i) {
-      const T* row = log_probabilities.as<T>() + i * log_probabilities.strides[0];
-      const int64_t c = class_of(target, i, args.ignore_index, classes);
-      const double row_loss = c < 0 ? 0 : -static_cast<double>(row[c * log_probabilities.strides[1]]);
-      if (args.reduction == Reduction::none) loss.as<T>()[i * loss.strides[0]] = scalar::convert<T>(row_loss);
-      sum += row_loss;
-      counted += c >= 0;
-    });
-    *weight_sum.as<T>() = scalar::convert<T>(counted);
-    if (args.reduction == Reduction::sum) *loss.as<T>() = scalar::convert<T>(sum);
-    if (args.reduction == Reduction::mean) *loss.as<T>() = scalar::convert<T>(sum / static_cast<double>(counted));
+  NaiveEvent event("cross_entropy", {&x, &target, &log_probabilities}, 5 * x.numel());
+  softmax(x, 1, /*log=*/true, log_probabilities);  // virtual: a derived backend may have its own softmax
+  double sum = 0;
+  int64_t counted = 0;
+  loop(x.shape[0], [&](int64_t i) {
+    const int64_t c = class_of(target, i, args.ignore_index, x.shape[1]);
+    const Strides& strides = log_probabilities.strides;
+    const double row_loss = c < 0 ? 0 : -load(log_probabilities, i * strides[0] + c * strides[1]);
+    if (args.reduction == Reduction::none) store(loss, i * loss.strides[0], row_loss);
+    sum += row_loss;
+    counted += c >= 0;
   });
+  store(weight_sum, 0, static_cast<double>(counted));
+  if (args.reduction == Reduction::sum) store(loss, 0, sum);
+  if (args.reduction == Reduction::mean) store(loss, 0, sum / static_cast<double>(counted));
 }
 
 void NaiveBackend::cross_entropy_backward(const CrossEntropyBackwardArgs& args) {
   const View &dloss = args.dloss, &log_probabilities = args.log_probabilities, &target = args.target;
   const MutableView& dx = args.dx;
-  EventScope event("cross_entropy_backward", "naive", "loops", {&dloss, &log_probabilities, &target, &dx},
-                   3 * dx.numel());
+  NaiveEvent event("cross_entropy_backward", {&dloss, &log_probabilities, &target, &dx}, 3 * dx.numel());
   const int64_t classes = dx.shape[1];
-  visit_floating(dx.dtype, [&]<class T> {
-    loop(dx.shape[0], [&](int64_t i) {
-      const int64_t c = class_of(target, i, args.ignore_index, classes);
-      double scale = static_cast<double>(dloss.as<T>()[args.reduction == Reduction::none ? i * dloss.strides[0] : 0]);
-      if (args.reduction == Reduction::mean) scale /= static_cast<double>(*args.weight_sum.as<T>());
-      const T* row = log_probabilities.as<T>() + i * log_probabilities.strides[0];
-      for (int64_t j = 0; j < classes; ++j) {
-        const double probability = std::exp(static_cast<double>(row[j * log_probabilities.strides[1]]));
-        const double gradient = c < 0 ? 0 : (probability - (j == c ? 1 : 0)) * scale;
-        dx.as<T>()[i * dx.strides[0] + j * dx.strides[1]] = scalar::convert<T>(gradient);
-      }
-    });
+  loop(dx.shape[0], [&](int64_t i) {
+    const int64_t c = class_of(target, i, args.ignore_index, classes);
+    double scale = load(dloss, args.reduction == Reduction::none ? i * dloss.strides[0] : 0);
+    if (args.reduction == Reduction::mean) scale /= load(args.weight_sum, 0);
+    for (int64_t j = 0; j < classes; ++j) {
+      const Strides& strides = log_probabilities.strides;
+      const double probability = std::exp(load(log_probabilities, i * strides[0] + j * strides[1]));
+      const double gradient = c < 0 ? 0 : (probability - (j == c ? 1 : 0)) * scale;
+      store(dx, i * dx.strides[0] + j * dx.strides[1], gradient);
+    }
   });
 }
 

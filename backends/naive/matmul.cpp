@@ -1,22 +1,22 @@
 // y[…, m, n] = sum over k of a[…, m, k] b[…, k, n]
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
-#include <gradus/core/formulas/scalar_math.h>
-#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
+
+using namespace naive_detail;
 
 void NaiveBackend::matmul(const View& a, const View& b, const MutableView& y, bool accumulate) {
   const int row = y.ndim() - 2, column = y.ndim() - 1;
   const int64_t M = y.shape[row], N = y.shape[column], K = a.shape[column];
-  EventScope event("matmul", "naive", "loops", {&a, &b, &y}, 2 * y.numel() * K);
+  NaiveEvent event("matmul", {&a, &b, &y}, 2 * y.numel() * K);
 
   Shape batch = y.shape;  // the leading axes: the loop over matrices
   batch[row] = batch[column] = 1;
   if (y.numel() == 0) return;
   visit_numeric(y.dtype, [&]<class T> {
-    using A = naive_detail::accumulate_t<T>;
-    naive_detail::for_each(batch, {&a.strides, &b.strides, &y.strides}, [&](const int64_t* at) {
+    using A = accumulate_t<T>;
+    for_each(batch, {&a.strides, &b.strides, &y.strides}, [&](const int64_t* at) {
       const auto from_a = [&](int64_t m, int64_t k) {
         return static_cast<A>(a.as<T>()[at[0] + m * a.strides[row] + k * a.strides[column]]);
       };

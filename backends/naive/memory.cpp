@@ -1,17 +1,13 @@
 // fill, copy and arange.
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
-#include <gradus/core/formulas/scalar_math.h>
-#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
 
-using naive_detail::for_each;
-
-std::unique_ptr<Backend> make_naive_backend() { return std::make_unique<NaiveBackend>(); }
+using namespace naive_detail;
 
 void NaiveBackend::fill(const MutableView& y, const Scalar& value) {
-  EventScope event("fill", "naive", "loops", {&y});
+  NaiveEvent event("fill", {&y});
   visit(y.dtype, [&]<class T> {
     const T element = value.cast<T>();
     T* out = y.as<T>();
@@ -20,7 +16,7 @@ void NaiveBackend::fill(const MutableView& y, const Scalar& value) {
 }
 
 void NaiveBackend::copy(const View& x, const MutableView& y) {
-  EventScope event("copy", "naive", "loops", {&x, &y});
+  NaiveEvent event("copy", {&x, &y});
   visit(x.dtype, [&]<class From> {
     visit(y.dtype, [&]<class To> {
       const From* in = x.as<From>();
@@ -32,12 +28,12 @@ void NaiveBackend::copy(const View& x, const MutableView& y) {
 }
 
 void NaiveBackend::arange(const MutableView& y, const Scalar& start, const Scalar& step) {
-  EventScope event("arange", "naive", "loops", {&y});
+  NaiveEvent event("arange", {&y});
   visit(y.dtype, [&]<class T> {
-    using A = naive_detail::accumulate_t<T>;
+    using A = accumulate_t<T>;
     const A first = start.cast<A>(), difference = step.cast<A>();
     T* out = y.as<T>();
-    naive_detail::loop(y.shape[0], [&](int64_t i) {
+    loop(y.shape[0], [&](int64_t i) {
       out[i * y.strides[0]] = scalar::convert<T>(static_cast<A>(first + static_cast<A>(i) * difference));
     });
   });

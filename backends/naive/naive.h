@@ -2,8 +2,6 @@
 // (int64 for integers). The other backends are compared with it, and it is the one to read first.
 #pragma once
 
-#include <memory>
-
 #include <gradus/core/backend.h>
 
 namespace gradus {
@@ -33,8 +31,6 @@ class NaiveBackend : public Backend {
                   const MutableView& indices) override;
   void scan(ScanOp op, const View& x, int axis, bool reverse, const MutableView& y) override;
   void linear_recurrence(const View& a, const View& b, int axis, bool reverse, const MutableView& y) override;
-
-  // sort.cpp
   void sort(const View& x, int axis, bool descending, const MutableView& values, const MutableView& indices) override;
 
   // matmul.cpp
@@ -47,11 +43,12 @@ class NaiveBackend : public Backend {
   void conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
                               const Conv2dGeometry& geometry) override;
 
-  // pool2d.cpp
+  // image.cpp
   void max_pool2d(const View& x, const MutableView& y, const MutableView& indices,
                   const Pool2dGeometry& geometry) override;
   void max_pool2d_backward(const View& dy, const View& indices, const MutableView& dx,
                            const Pool2dGeometry& geometry) override;
+  void resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) override;
 
   // loss.cpp
   void pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) override;
@@ -65,9 +62,6 @@ class NaiveBackend : public Backend {
   void gather(const View& x, int axis, const View& index, const MutableView& y) override;
   void scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) override;
   void nonzero(const View& x, const MutableView& positions) override;
-
-  // resample2d.cpp
-  void resample2d(const View& x, const Stencil& rows, const Stencil& columns, const MutableView& y) override;
 
   // norm.cpp
   void normalize(const NormalizeArgs& args) override;
@@ -86,7 +80,5 @@ class NaiveBackend : public Backend {
   void unscale(std::span<const MutableView> gradients, const View& factor, const MutableView& found_inf) override;
   void update_scale(const MutableView& block, const ScaleRule& rule) override;
 };
-
-std::unique_ptr<Backend> make_naive_backend();
 
 }  // namespace gradus

@@ -5,33 +5,13 @@
 
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
-#include <gradus/core/formulas/scalar_math.h>
-#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
+
+using namespace naive_detail;
 namespace {
 
-using naive_detail::for_each;
-
-// Reads or writes element `at` of a view of any floating type.
-double load(const View& x, int64_t at) {
-  double value = 0;
-  visit_floating(x.dtype, [&]<class T> { value = static_cast<double>(x.as<T>()[at]); });
-  return value;
-}
-void store(const MutableView& y, int64_t at, double value) {
-  visit_floating(y.dtype, [&]<class T> { y.as<T>()[at] = scalar::convert<T>(value); });
-}
-
-// `shape` with size 1 at `axes`, or, with `others`, at the other axes.
-Shape kept(const Shape& shape, uint32_t axes, bool others) {
-  Shape result = shape;
-  for (int i = 0; i < shape.size(); ++i)
-    if (((axes >> i) & 1u) == (others ? 0u : 1u)) result[i] = 1;
-  return result;
-}
-
-// A weight or bias, which may be absent.
+// A weight or bias. If it is absent, all its elements have the value `absent`.
 struct Parameter {
   Parameter(const View& view, int ndim, double absent)
       : view(view), strides(view ? view.strides : Dims::filled(ndim, 0)), absent(absent) {}
@@ -47,8 +27,8 @@ void NaiveBackend::normalize(const NormalizeArgs& args) {
   if (args.relu || args.running) return Backend::normalize(args);
   const View& x = args.x;
   const MutableView &y = args.y, &mean = args.mean, &variance = args.variance;
-  EventScope event("normalize", "naive", "loops", {&x, &y}, 8 * x.numel());
-  const Shape outer = kept(x.shape, args.axes, false), inner = kept(x.shape, args.axes, true);
+  NaiveEvent event("normalize", {&x, &y}, 8 * x.numel());
+  const Shape outer = only_axes(x.shape, ~args.axes), inner = only_axes(x.shape, args.axes);
   const Parameter w(args.weight, x.ndim(), 1), b(args.bias, x.ndim(), 0);
   for_each(outer, {&x.strides, &y.strides, &w.strides, &b.strides, &mean.strides, &variance.strides},
            [&](const int64_t* o) {
@@ -76,8 +56,8 @@ void NaiveBackend::normalize_backward(const NormalizeBackwardArgs& args) {
   if (args.y) return Backend::normalize_backward(args);
   const View &dy = args.dy, &x = args.x, &mean = args.mean, &variance = args.variance;
   const MutableView &dx = args.dx, &dweight = args.dweight, &dbias = args.dbias;
-  EventScope event("normalize_backward", "naive", "loops", {&dy, &x}, 12 * x.numel());
-  const Shape outer = kept(x.shape, args.axes, false), inner = kept(x.shape, args.axes, true);
+  NaiveEvent event("normalize_backward", {&dy, &x}, 12 * x.numel());
+  const Shape outer = only_axes(x.shape, ~args.axes), inner = only_axes(x.shape, args.axes);
   const Parameter w(args.weight, x.ndim(), 1);
   // Gradients of the parameters accumulate in double, in row-major arrays of the parameters' shape.
   const Shape shape = dweight ? dweight.shape : dbias ? dbias.shape : Dims::filled(x.ndim(), 1);

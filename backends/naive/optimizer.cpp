@@ -1,48 +1,33 @@
 // Optimizer steps in double (core/formulas/optimizer_rules.h), and loss scaling: detection of inf and NaN in gradients,
-// and the scale's next value (core/formulas/loss_scale.h).
+// and the scale's next value (core/kernel_args.h).
 #include <cmath>
 
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
-#include <gradus/core/formulas/loss_scale.h>
 #include <gradus/core/formulas/optimizer_rules.h>
-#include <gradus/core/formulas/scalar_math.h>
-#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
+
+using namespace naive_detail;
 namespace {
 
 template <class Step>
 void step_parameter(const ParameterViews& views, const Step& step) {
-  const auto strides_of = [&](const MutableView& state) {
-    return state.data ? &state.strides : &views.parameter.strides;
-  };
-  visit_floating(views.parameter.dtype, [&]<class T> {
-    naive_detail::for_each(views.parameter.shape,
-                           {&views.parameter.strides, &views.gradient.strides, strides_of(views.states[0]),
-                            strides_of(views.states[1]), strides_of(views.states[2]), strides_of(views.half)},
-                           [&](const int64_t* at) {
-                             double state[kMaxOptimizerStates] = {};
-                             for (int k = 0; k < kMaxOptimizerStates; ++k)
-                               if (views.states[k].data)
-                                 state[k] = static_cast<double>(views.states[k].as<T>()[at[2 + k]]);
-                             T& parameter = views.parameter.as<T>()[at[0]];
-                             double p = static_cast<double>(parameter);
-                             double gradient = 0;
-                             visit_floating(views.gradient.dtype, [&]<class G> {
-                               gradient = static_cast<double>(views.gradient.as<G>()[at[1]]);
-                             });
-                             step(p, gradient, state[0], state[1], state[2]);
-                             parameter = scalar::convert<T>(p);
-                             for (int k = 0; k < kMaxOptimizerStates; ++k)
-                               if (views.states[k].data)
-                                 views.states[k].as<T>()[at[2 + k]] = scalar::convert<T>(state[k]);
-                             if (views.half)
-                               visit_floating(views.half.dtype, [&]<class H> {
-                                 views.half.as<H>()[at[5]] = scalar::convert<H>(parameter);
-                               });
-                           });
-  });
+  const auto& [parameter, gradient, states, half] = views;
+  const auto strides_of = [&](const MutableView& view) { return view ? &view.strides : &views.parameter.strides; };
+  for_each(parameter.shape,
+           {&parameter.strides, &gradient.strides, strides_of(states[0]), strides_of(states[1]), strides_of(states[2]),
+            strides_of(half)},
+           [&](const int64_t* at) {
+             double p = load(views.parameter, at[0]), state[kMaxOptimizerStates] = {};
+             for (int k = 0; k < kMaxOptimizerStates; ++k)
+               if (views.states[k]) state[k] = load(views.states[k], at[2 + k]);
+             step(p, load(views.gradient, at[1]), state[0], state[1], state[2]);
+             store(views.parameter, at[0], p);
+             for (int k = 0; k < kMaxOptimizerStates; ++k)
+               if (views.states[k]) store(views.states[k], at[2 + k], state[k]);
+             if (views.half) store(views.half, at[5], load(views.parameter, at[0]));
+           });
 }
 
 }  // namespace
@@ -50,7 +35,7 @@ void step_parameter(const ParameterViews& views, const Step& step) {
 void NaiveBackend::optimizer_step(std::span<const ParameterViews> parameters, const View& block,
                                   const OptimizerRule& rule) {
   rule.visit([&](const auto& known) {
-    EventScope event(known.kName, "naive", "loops", {&block});
+    NaiveEvent event(known.kName, {&block});
     const auto entry = [&](int i) { return block.as<double>()[i * block.strides[0]]; };
     if (entry(StepBlock::found_inf) != 0) return;
     const auto step = rules::full_step<double>(
@@ -62,20 +47,17 @@ void NaiveBackend::optimizer_step(std::span<const ParameterViews> parameters, co
 
 void NaiveBackend::unscale(std::span<const MutableView> gradients, const View& factor, const MutableView& found_inf) {
   for (const MutableView& gradient : gradients) {
-    EventScope event("unscale", "naive", "loops", {&gradient});
-    visit_floating(gradient.dtype, [&]<class T> {
-      naive_detail::for_each(gradient.shape, {&gradient.strides}, [&](const int64_t* at) {
-        T& element = gradient.as<T>()[at[0]];
-        const double number = static_cast<double>(element);
-        if (!std::isfinite(number)) *found_inf.as<double>() = 1;
-        if (factor.data) element = scalar::convert<T>(number * *factor.as<double>());
-      });
+    NaiveEvent event("unscale", {&gradient});
+    for_each(gradient.shape, {&gradient.strides}, [&](const int64_t* at) {
+      const double number = load(gradient, at[0]);
+      if (!std::isfinite(number)) *found_inf.as<double>() = 1;
+      if (factor.data) store(gradient, at[0], number * *factor.as<double>());
     });
   }
 }
 
 void NaiveBackend::update_scale(const MutableView& block, const ScaleRule& rule) {
-  EventScope event("update_scale", "naive", "loops", {&block});
+  NaiveEvent event("update_scale", {&block});
   move_scale(block.as<double>(), block.strides[0], rule);
 }
 

@@ -1,98 +1,93 @@
-// Reductions: an outer loop over the elements of the result, an inner loop over the elements that each one reduces.
+// Reductions: the outer loop runs over the elements of the result, the inner loop over the elements of x that are
+// reduced to one element of the result.
 // Scans: running sums and products along an axis, and the linear recurrence y[k] = b[k] + a[k] y[k - 1].
+// Sorting along an axis: the indices are sorted by the elements that they refer to.
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <vector>
+
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/formulas/integers.h>
 #include <gradus/core/formulas/scalar_binary.h>
-#include <gradus/core/formulas/scalar_math.h>
-#include <gradus/core/runtime/observer.h>
 
 namespace gradus {
+
+using namespace naive_detail;
 namespace {
 
-using naive_detail::for_each;
+// The type in which sums and products of elements of type T accumulate if the result has type U.
+template <class T, class U>
+using total_t = std::conditional_t<is_floating(dtype_of<U>), double, accumulate_t<T>>;
 
-// x's shape with size 1 at the axes that are not reduced.
-Shape reduced_sizes(const Shape& shape, uint32_t axes) {
-  Shape inner = shape;
-  for (int i = 0; i < inner.size(); ++i)
-    if (!(axes & (1u << i))) inner[i] = 1;
-  return inner;
+// Computes each element of y from the elements of x that are reduced to it: total = start(address of the first one),
+// then total = step(total, element) for all of them, the first included, then y = finish(total).
+template <class T, class U, class Start, class Step, class Finish = std::identity>
+void fold(const View& x, uint32_t axes, const MutableView& y, const Start& start, const Step& step,
+          const Finish& finish = {}) {
+  const Shape inner = only_axes(x.shape, axes);
+  for_each(y.shape, {&x.strides, &y.strides}, [&](const int64_t* outer) {
+    const T* in = x.as<T>() + outer[0];
+    auto total = start(in);
+    for_each(inner, {&x.strides}, [&](const int64_t* at) { total = step(total, in[at[0]]); });
+    y.as<U>()[outer[1]] = scalar::convert<U>(finish(total));
+  });
 }
 
 template <class T, class U>
-void sum(const View& x, uint32_t axes, bool mean, const MutableView& y) {
-  using A = std::conditional_t<is_floating(dtype_of<U>), double, naive_detail::accumulate_t<T>>;
-  const Shape inner = reduced_sizes(x.shape, axes);
-  const int64_t count = numel_of(inner);
-  for_each(y.shape, {&x.strides, &y.strides}, [&](const int64_t* outer) {
-    A total = 0;
-    for_each(inner, {&x.strides}, [&](const int64_t* at) { total += static_cast<A>(x.as<T>()[outer[0] + at[0]]); });
-    if (mean) total = static_cast<double>(total) / static_cast<double>(count);  // 0 / 0 is NaN
-    y.as<U>()[outer[1]] = scalar::convert<U>(total);
-  });
+void accumulate(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) {
+  using A = total_t<T, U>;
+  const auto count = static_cast<double>(numel_of(only_axes(x.shape, axes)));
+  const auto start = [&](const T*) { return A(op == ReduceOp::prod); };  // 1 for products, 0 for sums
+  const auto step = [&](A total, T element) {
+    return op == ReduceOp::prod ? wrapping_product(total, static_cast<A>(element)) : total + static_cast<A>(element);
+  };
+  const auto finish = [&](A total) {
+    return op == ReduceOp::mean ? static_cast<A>(static_cast<double>(total) / count) : total;  // 0 / 0 is NaN
+  };
+  fold<T, U>(x, axes, y, start, step, finish);
 }
 
-// Maximum or minimum, as a running op(result, element).
 template <BinaryOp op, class T>
 void extreme(const View& x, uint32_t axes, const MutableView& y) {
   using C = compute_t<T>;
-  const Shape inner = reduced_sizes(x.shape, axes);
-  for_each(y.shape, {&x.strides, &y.strides}, [&](const int64_t* outer) {
-    const T* in = x.as<T>() + outer[0];
-    C best = static_cast<C>(in[0]);
-    for_each(inner, {&x.strides},
-             [&](const int64_t* at) { best = scalar::Binary<op>::apply(best, static_cast<C>(in[at[0]])); });
-    y.as<T>()[outer[1]] = static_cast<T>(best);
-  });
+  const auto start = [](const T* in) { return static_cast<C>(*in); };
+  const auto step = [](C best, T element) { return scalar::Binary<op>::apply(best, static_cast<C>(element)); };
+  fold<T, T>(x, axes, y, start, step);
 }
 
 // all: no element is zero. any: some element is not zero.
 template <class T>
 void logical(const View& x, uint32_t axes, bool all, const MutableView& y) {
-  const Shape inner = reduced_sizes(x.shape, axes);
-  for_each(y.shape, {&x.strides, &y.strides}, [&](const int64_t* outer) {
-    bool result = all;
-    for_each(inner, {&x.strides}, [&](const int64_t* at) {
-      const bool element = scalar::convert<bool>(x.as<T>()[outer[0] + at[0]]);
-      result = all ? result && element : result || element;
-    });
-    y.as<bool>()[outer[1]] = result;
-  });
-}
-
-template <class T, class U>
-void product(const View& x, uint32_t axes, const MutableView& y) {
-  using A = std::conditional_t<is_floating(dtype_of<U>), double, naive_detail::accumulate_t<T>>;
-  const Shape inner = reduced_sizes(x.shape, axes);
-  for_each(y.shape, {&x.strides, &y.strides}, [&](const int64_t* outer) {
-    A total = 1;
-    for_each(inner, {&x.strides},
-             [&](const int64_t* at) { total = wrapping_product(total, static_cast<A>(x.as<T>()[outer[0] + at[0]])); });
-    y.as<U>()[outer[1]] = scalar::convert<U>(total);
-  });
+  const auto start = [&](const T*) { return all; };
+  const auto step = [&](bool result, T element) {
+    const bool is_set = scalar::convert<bool>(element);
+    return all ? result && is_set : result || is_set;
+  };
+  fold<T, bool>(x, axes, y, start, step);
 }
 
 }  // namespace
 
 void NaiveBackend::reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) {
-  EventScope event(gradus::name(op), "naive", "loops", {&x, &y}, x.numel());
+  NaiveEvent event(gradus::name(op), {&x, &y}, x.numel());
   visit(x.dtype, [&]<class T> {
     switch (op) {
       case ReduceOp::sum:
-      case ReduceOp::mean: return visit(y.dtype, [&]<class U> { sum<T, U>(x, axes, op == ReduceOp::mean, y); });
+      case ReduceOp::mean:
+      case ReduceOp::prod: return visit(y.dtype, [&]<class U> { accumulate<T, U>(op, x, axes, y); });
       case ReduceOp::max: return extreme<BinaryOp::maximum, T>(x, axes, y);
       case ReduceOp::min: return extreme<BinaryOp::minimum, T>(x, axes, y);
       case ReduceOp::all: return logical<T>(x, axes, true, y);
       case ReduceOp::any: return logical<T>(x, axes, false, y);
-      case ReduceOp::prod: return visit(y.dtype, [&]<class U> { product<T, U>(x, axes, y); });
     }
   });
 }
 
 void NaiveBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,
                               const MutableView& indices) {
-  EventScope event(op == ArgReduceOp::argmax ? "argmax" : "argmin", "naive", "loops", {&x, &indices}, x.numel());
+  NaiveEvent event(op == ArgReduceOp::argmax ? "argmax" : "argmin", {&x, &indices}, x.numel());
   const int64_t size = x.ndim() ? x.shape[axis] : 1, step = x.ndim() ? x.strides[axis] : 0;
   const Strides& value_strides = values.data ? values.strides : indices.strides;
   visit(x.dtype, [&]<class T> {
@@ -113,14 +108,14 @@ void NaiveBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const Mut
 }
 
 void NaiveBackend::scan(ScanOp op, const View& x, int axis, bool reverse, const MutableView& y) {
-  EventScope event(op == ScanOp::sum ? "cumsum" : "cumprod", "naive", "loops", {&x, &y}, x.numel());
+  NaiveEvent event(op == ScanOp::sum ? "cumsum" : "cumprod", {&x, &y}, x.numel());
   const int64_t size = y.ndim() ? y.shape[axis] : 1;
   const int64_t x_step = y.ndim() ? x.strides[axis] : 0, y_step = y.ndim() ? y.strides[axis] : 0;
   visit(x.dtype, [&]<class T> {
     visit(y.dtype, [&]<class U> {
-      using A = std::conditional_t<is_floating(dtype_of<U>), double, naive_detail::accumulate_t<T>>;
+      using A = total_t<T, U>;
       if (size == 0) return;
-      for_each(naive_detail::without_axis(y.shape, axis), {&x.strides, &y.strides}, [&](const int64_t* at) {
+      for_each(without_axis(y.shape, axis), {&x.strides, &y.strides}, [&](const int64_t* at) {
         A total = op == ScanOp::sum ? 0 : 1;
         for (int64_t i = 0; i < size; ++i) {
           const int64_t k = reverse ? size - 1 - i : i;
@@ -134,13 +129,13 @@ void NaiveBackend::scan(ScanOp op, const View& x, int axis, bool reverse, const 
 }
 
 void NaiveBackend::linear_recurrence(const View& a, const View& b, int axis, bool reverse, const MutableView& y) {
-  EventScope event("linear_recurrence", "naive", "loops", {&a, &b, &y}, 2 * y.numel());
+  NaiveEvent event("linear_recurrence", {&a, &b, &y}, 2 * y.numel());
   const int64_t size = y.ndim() ? y.shape[axis] : 1;
   const auto step_of = [&](const StridedLayout& view) { return y.ndim() ? view.strides[axis] : 0; };
   visit(y.dtype, [&]<class T> {
-    using A = naive_detail::accumulate_t<T>;
+    using A = accumulate_t<T>;
     if (size == 0) return;
-    for_each(naive_detail::without_axis(y.shape, axis), {&a.strides, &b.strides, &y.strides}, [&](const int64_t* at) {
+    for_each(without_axis(y.shape, axis), {&a.strides, &b.strides, &y.strides}, [&](const int64_t* at) {
       A total = 0;
       for (int64_t i = 0; i < size; ++i) {
         const int64_t k = reverse ? size - 1 - i : i;
@@ -148,6 +143,34 @@ void NaiveBackend::linear_recurrence(const View& a, const View& b, int axis, boo
         const A start = static_cast<A>(b.as<T>()[at[1] + k * step_of(b)]);
         total = i == 0 ? start : start + weight * total;
         y.as<T>()[at[2] + k * step_of(y)] = scalar::convert<T>(total);
+      }
+    });
+  });
+}
+
+void NaiveBackend::sort(const View& x, int axis, bool descending, const MutableView& values,
+                        const MutableView& indices) {
+  NaiveEvent event("sort", {&x, &indices}, x.numel());
+  const int64_t size = x.ndim() ? x.shape[axis] : 1;
+  const auto step_of = [&](const StridedLayout& view) { return x.ndim() ? view.strides[axis] : 0; };
+  const Strides& value_strides = values.data ? values.strides : indices.strides;
+  visit(x.dtype, [&]<class T> {
+    using C = compute_t<T>;
+    const auto less = [](C a, C b) { return a < b || (scalar::is_nan(b) && !scalar::is_nan(a)); };
+    std::vector<int64_t> order(static_cast<size_t>(size));
+    if (size == 0) return;
+    const Shape outer = without_axis(x.shape, axis);
+    for_each(outer, {&x.strides, &indices.strides, &value_strides}, [&](const int64_t* at) {
+      const T* in = x.as<T>() + at[0];
+      const auto element = [&](int64_t i) { return static_cast<C>(in[i * step_of(x)]); };
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) {
+        return descending ? less(element(j), element(i)) : less(element(i), element(j));
+      });
+      for (int64_t i = 0; i < size; ++i) {
+        const int64_t from = order[static_cast<size_t>(i)];
+        indices.as<int64_t>()[at[1] + i * step_of(indices)] = from;
+        if (values.data) values.as<T>()[at[2] + i * step_of(values)] = in[from * step_of(x)];
       }
     });
   });

@@ -13,8 +13,7 @@
 #include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/ladders/conv2d_cpu/rungs.h>
 #include <gradus/benchmarks/ladders/cpu/roofline.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/gradus.h>
 
 namespace {

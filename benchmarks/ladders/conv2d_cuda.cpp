@@ -8,9 +8,8 @@
 //   conv2d_cuda --channels 1,32 --pixels 28,56 --batch 16 --hosts       what E1 measures
 #include <gradus/benchmarks/ladders/conv2d_cuda/rungs.h>
 #include <gradus/benchmarks/ladders/cuda/ladder.h>
-#include <gradus/core/binary_ops.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/core/runtime/cuda.h>
-#include <gradus/core/unary_ops.h>
 
 namespace {
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <gradus/core/array/shape.h>
-
 namespace gradus {
 
 Array Array::empty(const Shape& shape, DType dtype, Device device, MemoryFormat format) {
@@ -19,10 +17,6 @@ Array Array::empty_strided(const Shape& shape, const Strides& strides, DType dty
                strides, " for shape ", shape);
   return out;
 }
-
-Array Array::empty_like(const Array& x) { return empty_like(x, x.dtype(), x.device()); }
-
-Array Array::empty_like(const Array& x, DType dtype) { return empty_like(x, dtype, x.device()); }
 
 Array Array::empty_like(const Array& x, DType dtype, Device device) {
   const bool row_major = x.is_contiguous() && !x.is_channels_last();
@@ -98,10 +92,6 @@ Array Array::as_strided(const Shape& shape, const Strides& strides, int64_t offs
 
 Array Array::transpose(int64_t a, int64_t b) const {
   Array out = *this;
-  if (ndim() == 0) {
-    normalize_axis(a, 0), normalize_axis(b, 0);
-    return out;
-  }
   const int i = normalize_axis(a, ndim()), j = normalize_axis(b, ndim());
   std::swap(out.shape_[i], out.shape_[j]);
   std::swap(out.strides_[i], out.strides_[j]);

@@ -1,4 +1,5 @@
-// Array: {storage, offset, shape, strides, dtype}. A cheap handle; views share storage. It knows nothing of gradients.
+// Array: {storage, offset, shape, strides, dtype}. A copy of an Array is another handle to the same elements; views
+// share the storage too. Gradients belong to autograd's Tensor, which holds an Array.
 #pragma once
 
 #include <gradus/core/array/dtype.h>
@@ -19,15 +20,23 @@ class Array {
       : storage_(std::move(storage)), offset_(offset), shape_(shape), strides_(strides), numel_(numel_of(shape)),
         dtype_(dtype) {}
 
-  /// Uninitialised, on `device`.
+  /// An uninitialised array on `device`.
   static Array empty(const Shape& shape, DType dtype = DType::f32, Device device = {},
                      MemoryFormat format = MemoryFormat::contiguous);
-  /// Uninitialised, with the given strides, which must be dense and non-overlapping (a permutation of row-major).
+  /// An uninitialised array with the given strides, which must be dense: row-major for some order of the axes.
   static Array empty_strided(const Shape& shape, const Strides& strides, DType dtype, Device device = {});
-  /// Uninitialised, with x's shape, dtype (unless another is given) and device, and with x's strides if x is dense.
-  static Array empty_like(const Array& x);
-  static Array empty_like(const Array& x, DType dtype);
+  /// An uninitialised array with x's shape, and with x's dtype and device unless others are given. It has x's strides
+  /// if x is dense; otherwise it is row-major.
+  static Array empty_like(const Array& x) { return empty_like(x, x.dtype(), x.device()); }
+  static Array empty_like(const Array& x, DType dtype) { return empty_like(x, dtype, x.device()); }
   static Array empty_like(const Array& x, DType dtype, Device device);
+  /// An uninitialised array on this array's device, of its dtype unless another is given (torch.Tensor.new_empty).
+  Array new_empty(const Shape& shape, MemoryFormat format = MemoryFormat::contiguous) const {
+    return empty(shape, dtype_, device(), format);
+  }
+  Array new_empty(const Shape& shape, DType dtype, MemoryFormat format = MemoryFormat::contiguous) const {
+    return empty(shape, dtype, device(), format);
+  }
 
   /// False for Array().
   bool defined() const { return static_cast<bool>(storage_); }
@@ -64,7 +73,7 @@ class Array {
   bool may_overlap() const;
 
   uint32_t version() const { return storage_.version(); }
-  /// Every operation that writes must call this.
+  /// Every operation that writes elements must call this.
   void bump_version() const { storage_.bump_version(); }
 
   // Views share the storage and copy nothing. Errors name the shape and the requested change.
@@ -78,7 +87,7 @@ class Array {
   Array squeeze(int64_t axis) const;
   /// Finds strides under which this array's elements appear as `shape` without a copy; returns false if there are none.
   bool view_strides(const Shape& shape, Strides* strides) const;
-  /// Same elements as `shape` without a copy. Throws a ShapeError if that is impossible (use ops::reshape).
+  /// The same elements with this shape. Throws a ShapeError if they would have to be copied; ops::reshape copies them.
   Array view(const Shape& shape) const;
 
  private:

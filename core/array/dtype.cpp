@@ -1,5 +1,3 @@
-#include <gradus/core/array/dtype.h>
-
 #include <gradus/core/array/scalar.h>
 
 namespace gradus {
@@ -32,9 +30,7 @@ void set_default_dtype(DType dtype) {
   detail::default_dtype = dtype;
 }
 
-namespace detail {
-void bad_dtype(DType dtype, const char* wanted) { fail<DTypeError>("expected ", wanted, ", got ", dtype); }
-}  // namespace detail
+void detail::bad_dtype(DType dtype, const char* wanted) { fail<DTypeError>("expected ", wanted, ", got ", dtype); }
 
 void Scalar::fail_conversion(const char* kind, size_t bits) const {
   if (is_floating())

@@ -1,4 +1,5 @@
-// Element types: their names, sizes, C++ types and promotion rules, and `visit`, the only switch over them.
+// Element types: their names, sizes, C++ types and promotion rules, and `visit`, which calls a template with the C++
+// type of a DType.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +56,7 @@ struct BFloat16 {
 #else
     uint32_t wide;
     memcpy(&wide, &value, 4);
-    if ((wide & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((wide >> 16) | 0x0040u);  // keep NaN quiet
+    if ((wide & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((wide >> 16) | 0x0040u);  // a quiet NaN
     return static_cast<uint16_t>((wide + 0x7fffu + ((wide >> 16) & 1u)) >> 16);
 #endif
   }
@@ -79,7 +80,7 @@ GRADUS_HOST_DEVICE inline uint16_t Half::from_float(float value) {
   const int shift = exponent < -14 ? 13 + (-14 - exponent) : 13;
   const uint32_t half_ulp = 1u << (shift - 1), rest = mantissa & ((1u << shift) - 1);
   mantissa >>= shift;
-  if (rest > half_ulp || (rest == half_ulp && (mantissa & 1u))) ++mantissa;  // may carry into the exponent: intended
+  if (rest > half_ulp || (rest == half_ulp && (mantissa & 1u))) ++mantissa;  // a carry into the exponent is correct
   const uint32_t biased = exponent < -14 ? 0u : static_cast<uint32_t>(exponent + 14) << 10;
   return static_cast<uint16_t>(sign | (biased + mantissa));
 #endif
@@ -99,7 +100,7 @@ GRADUS_HOST_DEVICE inline float Half::to_float(uint16_t bits) {
     wide = sign | ((exponent + 112) << 23) | (mantissa << 13);
   } else if (mantissa == 0) {
     wide = sign;
-  } else {  // subnormal half: normal float
+  } else {  // a subnormal half is a normal float
     exponent = 113;
     while (!(mantissa & 0x400u)) mantissa <<= 1, --exponent;
     wide = sign | (exponent << 23) | ((mantissa & 0x3ffu) << 13);
@@ -112,7 +113,8 @@ GRADUS_HOST_DEVICE inline float Half::to_float(uint16_t bits) {
 
 namespace detail {
 inline DType default_dtype = DType::f32;
-}
+[[noreturn]] void bad_dtype(DType dtype, const char* wanted);
+}  // namespace detail
 /// The dtype of new floating-point tensors if none is given, and of the quotient of integers. Applies to the whole
 /// process; float32 at the start.
 inline DType get_default_dtype() { return detail::default_dtype; }
@@ -147,14 +149,10 @@ constexpr bool is_integral(DType dtype) { return dtype >= DType::i64 && dtype <=
 std::string_view type_name(DType dtype);
 /// "float32", "int64", …, as NumPy and PyTorch name them.
 std::string_view name(DType dtype);
-/// The smallest type that can hold both (torch.promote_types).
+/// The dtype in which an operation on operands of types a and b computes (torch.promote_types).
 DType promote_types(DType a, DType b);
 
 inline detail::Message& operator<<(detail::Message& message, DType dtype) { return message << name(dtype); }
-
-namespace detail {
-[[noreturn]] void bad_dtype(DType dtype, const char* wanted);
-}
 
 /// Calls `f.template operator()<T>()` with the C++ type of `dtype`:  visit(dtype, [&]<class T>{ … });
 template <class F>
@@ -172,8 +170,8 @@ decltype(auto) visit(DType dtype, F&& f) {
   detail::bad_dtype(dtype, "a known element type");
 }
 
-/// Calls f.template operator()<Bits>() with the unsigned integer type of the element's size, for moving elements
-/// unchanged.
+/// Calls f.template operator()<Bits>() with the unsigned integer type that is as wide as an element. Kernels that only
+/// move elements need this type alone.
 template <class F>
 void visit_bits(DType dtype, F&& f) {
   switch (size_of(dtype)) {

@@ -1,9 +1,11 @@
-// Reference counting inside the object: a handle is one pointer, without a control block.
+// Intrusive reference counting: the object holds its count, so a Ref is one pointer and needs no control block.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <utility>
+
+#include <gradus/core/scope.h>
 
 namespace gradus {
 
@@ -11,11 +13,9 @@ template <class T>
 class Ref;
 
 /// Base of objects owned by Ref<T>. The count starts at zero; the first Ref takes it to one.
-class RefCounted {
+class RefCounted : NoCopy {
  public:
   RefCounted() = default;
-  RefCounted(const RefCounted&) = delete;
-  RefCounted& operator=(const RefCounted&) = delete;
   uint32_t use_count() const noexcept { return count_.load(std::memory_order_acquire); }
 
  protected:
@@ -55,7 +55,7 @@ class Ref {
 
   /// Gives up the pointer without decrementing the count.
   T* leak() noexcept { return std::exchange(object_, nullptr); }
-  /// A Ref to an object that may be in destruction; null if its count is zero.
+  /// Returns a Ref to an object whose last Ref another thread may be releasing: null if the count is already zero.
   static Ref lock(T* object) noexcept {
     Ref ref;
     uint32_t count = object->count_.load(std::memory_order_relaxed);

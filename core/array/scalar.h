@@ -10,7 +10,7 @@
 
 namespace gradus {
 
-/// A C++ number where a tensor could be passed (LibTorch's Scalar).
+/// A C++ number that is passed where a tensor could be passed as well (LibTorch's Scalar).
 class Scalar {
  public:
   enum class Kind : uint8_t { boolean, integer, floating };

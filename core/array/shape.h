@@ -20,7 +20,7 @@ class Dims {
  public:
   using value_type = int64_t;
   Dims() = default;
-  Dims(std::nullopt_t) {}  // NOLINT(google-explicit-constructor): an optional list's absence is an empty one
+  Dims(std::nullopt_t) {}  // NOLINT(google-explicit-constructor): an absent list is empty
   Dims(std::initializer_list<int64_t> values) : Dims(values.begin(), values.size()) {}  // NOLINT
   Dims(const std::vector<int64_t>& values) : Dims(values.data(), values.size()) {}      // NOLINT
   template <std::integral T>
@@ -50,7 +50,7 @@ class Dims {
   int64_t* begin() { return values_; }
   int64_t* end() { return values_ + size_; }
   std::vector<int64_t> vec() const { return {begin(), end()}; }
-  /// For functions that accept lists of any length.
+  /// Converts to a vector, for functions that accept lists of any length.
   operator std::vector<int64_t>() const { return vec(); }  // NOLINT(google-explicit-constructor)
   /// The list without its first `start` elements.
   Dims slice(size_t start) const {
@@ -77,12 +77,7 @@ class Dims {
     size_ = count;
   }
 
-  friend bool operator==(const Dims& a, const Dims& b) {
-    if (a.size_ != b.size_) return false;
-    for (int i = 0; i < a.size_; ++i)
-      if (a.values_[i] != b.values_[i]) return false;
-    return true;
-  }
+  friend bool operator==(const Dims& a, const Dims& b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
 
  private:
   int64_t values_[kMaxDims] = {};
@@ -101,9 +96,9 @@ inline detail::Message& operator<<(detail::Message& message, const Dims& dims) {
 
 /// Product of the sizes (1 for a scalar). Throws a ShapeError for a negative size or an overflow.
 int64_t numel_of(const Shape& shape);
-/// Row-major strides.
+/// The row-major strides of an array of this shape.
 Strides contiguous_strides(const Shape& shape);
-/// The axes in the order of decreasing stride.
+/// The numbers of the axes in the order of decreasing stride.
 Dims axes_by_stride(const Strides& strides);
 /// NHWC strides of a four-dimensional NCHW shape.
 Strides channels_last_strides(const Shape& shape);

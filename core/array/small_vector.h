@@ -14,14 +14,8 @@ class SmallVector {
  public:
   SmallVector() = default;
   explicit SmallVector(size_t count) { resize(count); }
-  SmallVector(std::initializer_list<T> values) {
-    reserve(values.size());
-    for (const T& value : values) push_back(value);
-  }
-  SmallVector(const SmallVector& other) {
-    reserve(other.size_);
-    for (const T& value : other) push_back(value);
-  }
+  SmallVector(std::initializer_list<T> values) { append(values); }
+  SmallVector(const SmallVector& other) { append(other); }
   SmallVector(SmallVector&& other) noexcept { take(other); }
   SmallVector& operator=(SmallVector other) noexcept {
     clear_and_free();
@@ -75,6 +69,11 @@ class SmallVector {
   }
 
  private:
+  template <class List>
+  void append(const List& values) {
+    reserve(values.size());
+    for (const T& value : values) push_back(value);
+  }
   T* in_place() { return reinterpret_cast<T*>(room_); }
   void clear_and_free() {
     clear();
@@ -82,7 +81,7 @@ class SmallVector {
     data_ = in_place();
     capacity_ = N;
   }
-  // Moves `other`'s elements here and leaves it empty; this vector must be empty and in place.
+  // Moves `other`'s elements here and leaves `other` empty. This vector must be empty and use its in-place storage.
   void take(SmallVector& other) noexcept {
     if (other.data_ != other.in_place()) {
       data_ = std::exchange(other.data_, other.in_place());

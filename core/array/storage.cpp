@@ -5,31 +5,26 @@
 #include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus {
-namespace {
 
-// Kept out of allocate() to keep that small. Returns an empty Storage if the runtime should allocate instead.
-[[gnu::noinline]] Storage allocate_recorded(size_t bytes, Device device) {
+// Allocates from this thread's RecordedMemory. Returns an empty Storage if the runtime should allocate instead. Not
+// inlined, to keep allocate() small.
+[[gnu::noinline]] static Storage allocate_recorded(size_t bytes, Device device) {
   const std::shared_ptr<void> block = recorded_memory_of(device.type())->allocate(bytes);
   if (!block) return {};
   return Storage::adopt(block.get(), bytes, settled(device), [block](void*) {});  // the deleter keeps the block alive
 }
 
-}  // namespace
-
 Storage Storage::allocate(size_t bytes, Device device) {
   if (detail::recorded_memory && recorded_memory_of(device.type()) && bytes > 0) [[unlikely]] {
-    Storage recorded = allocate_recorded(bytes, device);
-    if (recorded.impl_) {
+    if (Storage recorded = allocate_recorded(bytes, device)) {
       recorded.impl_->runtime = &runtime(device.type());
       return recorded;
     }
   }
   Storage storage;
-  storage.impl_ = make_ref<Impl>();
   DeviceRuntime& owner = runtime(device.type());
   const Stream stream = owner.current_stream(device.index());
-  storage.impl_->device = stream.device;  // gives index -1 its actual value
-  storage.impl_->bytes = bytes;
+  storage.impl_ = make_ref<Impl>(nullptr, bytes, stream.device);  // has the actual index if that of `device` is -1
   if (bytes == 0) return storage;
   storage.impl_->data = owner.allocate(bytes, stream);
   storage.impl_->runtime = &owner;
@@ -41,10 +36,7 @@ Storage Storage::allocate(size_t bytes, Device device) {
 
 Storage Storage::adopt(void* data, size_t bytes, Device device, std::function<void(void*)> deleter) {
   Storage storage;
-  storage.impl_ = make_ref<Impl>();
-  storage.impl_->data = data;
-  storage.impl_->bytes = bytes;
-  storage.impl_->device = device;
+  storage.impl_ = make_ref<Impl>(data, bytes, device);
   storage.impl_->deleter = std::move(deleter);
   return storage;
 }
@@ -63,10 +55,7 @@ Storage Storage::slice(size_t byte_offset, size_t bytes) const {
   GRADUS_CHECK(byte_offset <= this->bytes() && bytes <= this->bytes() - byte_offset, ShapeError, "storage slice of ",
                bytes, " bytes at ", byte_offset, " does not fit in ", this->bytes(), " bytes");
   Storage part;
-  part.impl_ = make_ref<Impl>();
-  part.impl_->data = static_cast<char*>(data()) + byte_offset;
-  part.impl_->bytes = bytes;
-  part.impl_->device = device();
+  part.impl_ = make_ref<Impl>(static_cast<char*>(data()) + byte_offset, bytes, device());
   part.impl_->pinned = pinned();
   part.impl_->parent = impl_;
   return part;

@@ -1,4 +1,4 @@
-// Bytes on a device, shared by all arrays that view them, and the version counter of those bytes.
+// Storage: bytes on a device, which all views of an array share, and the version counter that counts writes to them.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,8 @@ class Storage {
   Storage() = default;
   /// Allocates `bytes` uninitialised bytes (NaN patterns in debug builds) from the device's caching allocator.
   static Storage allocate(size_t bytes, Device device);
-  /// Wraps bytes that someone else allocated; `deleter` (may be empty) runs when the last owner releases them.
+  /// Wraps bytes that the caller allocated. `deleter`, which may be empty, is called with `data` when the last owner
+  /// releases them.
   static Storage adopt(void* data, size_t bytes, Device device, std::function<void(void*)> deleter);
   /// Allocates page-locked host memory for asynchronous copies to cuda.
   static Storage allocate_pinned(size_t bytes);
@@ -46,15 +47,16 @@ class Storage {
 
  private:
   struct Impl : RefCounted {
-    void* data = nullptr;
-    size_t bytes = 0;
+    Impl(void* data_, size_t bytes_, Device device_) : data(data_), bytes(bytes_), device(device_) {}
+    void* data;
+    size_t bytes;
     Device device;
     bool pinned = false;
     std::atomic<uint32_t> version{0};
     std::atomic<bool> on_other_streams{false};
     DeviceRuntime* runtime = nullptr;    // frees `data` when set
-    Ref<Impl> parent;                    // keeps the memory alive for a slice
-    std::function<void(void*)> deleter;  // adopted memory
+    Ref<Impl> parent;                    // of a slice: owns the memory
+    std::function<void(void*)> deleter;  // frees adopted memory
     ~Impl();
   };
   Ref<Impl> impl_;

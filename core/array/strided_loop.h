@@ -30,7 +30,7 @@ struct StridedLoop {
 
   /// True if a single loop visits operand k in steps of one element.
   bool contiguous(int k) const { return ndim == 0 || (ndim == 1 && strides[k][0] == 1); }
-  /// True if that holds for all operands.
+  /// True if a single loop visits all operands in steps of one element.
   bool all_contiguous() const {
     for (int k = 0; k < N; ++k)
       if (!contiguous(k)) return false;
@@ -38,7 +38,8 @@ struct StridedLoop {
   }
 
  private:
-  // Insertion sort by decreasing strides of the first operand; ties are resolved by the next operand.
+  // Insertion sort of the axes by decreasing stride in the first operand. Axes with equal strides there are ordered by
+  // their strides in the next operand.
   void sort() {
     for (int i = 1; i < ndim; ++i)
       for (int j = i; j > 0 && wider(j, j - 1); --j) swap(j, j - 1);
@@ -57,7 +58,7 @@ struct StridedLoop {
     exchange(shape[a], shape[b]);
     for (int k = 0; k < N; ++k) exchange(strides[k][a], strides[k][b]);
   }
-  // Merges axis i + 1 into axis i if, for every operand, the two can be traversed as one.
+  // Merges axis i + 1 into axis i if, in every operand, one loop can traverse both.
   void merge() {
     int out = 0;
     for (int i = 1; i < ndim; ++i) {

@@ -60,7 +60,7 @@ const AnyView* if_present(const AnyView& view) {
   return view ? &view : nullptr;
 }
 
-/// Elements [start, start + length) along an axis.
+/// A view of the elements [start, start + length) along an axis.
 template <class AnyView>
 AnyView narrow(AnyView view, int axis, int64_t start, int64_t length) {
   using Byte = std::conditional_t<std::is_same_v<AnyView, View>, const char, char>;

@@ -1,18 +1,17 @@
-// Helpers for the default bodies of composites. Each body is its formula, written with primitives. The bodies run on
-// every backend, allocate scratch memory freely and never copy a value back to the host, so they can be captured into a
+// Helpers for the default bodies of Backend's composites. A body writes its formula with primitives, so it runs on
+// every backend. It may allocate scratch memory, but it never copies a value to the host, so it can be captured into a
 // graph. Half types (and integers, unless the formula is defined for integers) compute in float.
 #pragma once
 
 #include <gradus/core/backend.h>
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/unary_ops.h>
+#include <gradus/core/op_lists.h>
 
 namespace gradus::composites {
 
 /// The type that a formula on `dtype` computes in.
 constexpr DType wide_type(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
-/// The same elements with another shape and strides.
+/// A view of the same memory with another shape and other strides.
 template <class AnyView>
 AnyView reshaped(AnyView view, const Shape& shape, const Strides& strides) {
   view.shape = shape, view.strides = strides;
@@ -46,7 +45,7 @@ AnyView entry(const AnyView& block, int index) {
   return reshaped(narrow(block, 0, index, 1), {}, {});
 }
 
-/// The mask of reduced axes that holds `axis`; empty for a scalar.
+/// The mask of axes with only bit `axis` set; 0 for a scalar.
 constexpr uint32_t bit(int axis, int ndim) { return ndim ? 1u << axis : 0; }
 
 /// Array arithmetic on one backend. Every result is new scratch memory.
@@ -63,23 +62,23 @@ class Arithmetic {
   Array widen(const View& x) const { return cast(x, wide_type(x.dtype)); }
 
   Array operator()(UnaryOp op, const View& x) const {
-    Array y = Array::empty(x.shape, is_predicate(op) ? DType::boolean : x.dtype, x.device);
+    Array y = result_of(op, x.shape, x);
     backend_.unary(op, x, y, {});
     return y;
   }
   Array operator()(BinaryOp op, const View& a, const View& b) const {
     const Shape shape = broadcast_shapes(a.shape, b.shape);
-    Array y = Array::empty(shape, is_predicate(op) ? DType::boolean : a.dtype, a.device);
+    Array y = result_of(op, shape, a);
     backend_.binary(op, expanded(a, shape), expanded(b, shape), y);
     return y;
   }
   Array operator()(BinaryOp op, const View& a, const Scalar& scalar) const {
-    Array y = Array::empty(a.shape, is_predicate(op) ? DType::boolean : a.dtype, a.device);
+    Array y = result_of(op, a.shape, a);
     backend_.binary_scalar(op, a, scalar, /*scalar_first=*/false, y);
     return y;
   }
   Array operator()(BinaryOp op, const Scalar& scalar, const View& b) const {
-    Array y = Array::empty(b.shape, is_predicate(op) ? DType::boolean : b.dtype, b.device);
+    Array y = result_of(op, b.shape, b);
     backend_.binary_scalar(op, b, scalar, /*scalar_first=*/true, y);
     return y;
   }
@@ -104,6 +103,11 @@ class Arithmetic {
   }
 
  private:
+  template <class Op>
+  static Array result_of(Op op, const Shape& shape, const View& x) {
+    return Array::empty(shape, is_predicate(op) ? DType::boolean : x.dtype, x.device);
+  }
+
   Backend& backend_;
 };
 

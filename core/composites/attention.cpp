@@ -1,4 +1,4 @@
-// Attention and its gradient, composed of matrix products, softmax and dropout; dropout; and the linear layer.
+// Default bodies of attention (matrix products, softmax and dropout) and its gradient, of dropout, and of linear.
 #include <limits>
 #include <utility>
 
@@ -73,13 +73,14 @@ void Backend::attention_backward(const AttentionBackwardArgs& args) {
 void Backend::dropout(const View& x, double p, const RandomState& state, const MutableView& mask,
                       const MutableView& y) {
   bernoulli(mask, state, 1 - p);
-  dropout_backward(x, mask, p, y);  // computes the same product
+  dropout_backward(x, mask, p, y);  // also computes x * mask / (1 - p)
 }
 
 void Backend::dropout_backward(const View& dy, const View& mask, double p, const MutableView& dx) {
   const Arithmetic math(*this);
   const Array scaled = math(mul, dy, 1 / (1 - p));
-  math.where(mask, scaled, math.scalar(0, dy.dtype, dy.device), dx);  // a product would give NaN for p = 1
+  // A selection, because scaled * mask would be infinity times 0 for p = 1.
+  math.where(mask, scaled, math.scalar(0, dy.dtype, dy.device), dx);
 }
 
 void Backend::linear(const View& x, const View& w, const View& bias, const MutableView& y) {

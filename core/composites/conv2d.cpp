@@ -1,4 +1,4 @@
-// The fused convolutions, composed of their single operators, and RGB to grayscale.
+// Default bodies of the fused convolutions, which call one primitive after another, and of rgb_to_grayscale.
 #include <gradus/core/array/strided_loop.h>
 #include <gradus/core/composites/arithmetic.h>
 

@@ -1,4 +1,4 @@
-// Normalisation over any axes with its gradient, and batch norm's running statistics.
+// Default bodies of normalisation and its gradient, and of the update of batch norm's running statistics.
 #include <gradus/core/composites/arithmetic.h>
 
 namespace gradus {
@@ -6,7 +6,8 @@ namespace gradus {
 using namespace composites;
 using enum BinaryOp;
 
-// Running statistics and ReLU are separate calls; the normalisation itself may be the backend's own override.
+// Running statistics, residual and ReLU are handled first, around a nested call for the plain normalisation. The nested
+// call is virtual: a backend may override normalize() for the plain case only.
 void Backend::normalize(const NormalizeArgs& args) {
   const auto& [x, axes, weight, bias, residual, relu, eps, fixed_statistics, y, mean, variance, running] = args;
   if (running) {

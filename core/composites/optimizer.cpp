@@ -1,83 +1,76 @@
-// Optimizer steps: the rules' formulas applied to whole arrays, one kernel per operation. And the detection of inf and
-// NaN in gradients.
+// Default bodies of optimizer steps and of unscale. They apply the formulas of core/formulas/optimizer_rules.h to whole
+// arrays: each arithmetic operation of a formula is one kernel.
 #include <gradus/core/composites/arithmetic.h>
 #include <gradus/core/formulas/optimizer_rules.h>
 
 namespace gradus {
 
 using namespace composites;
+using enum BinaryOp;
 
 namespace {
 
+// The result of a comparison in a rule's formula: a boolean array.
 struct Mask {
   Array array;
 };
 
-// A value in a rule's formula: an array, or a number known to the host.
+// A value in a rule's formula: an array of type T on a backend, or a number known to the host (backend_ is null).
 template <class T>
 class Elements {
  public:
+  using E = Elements;
   Elements() = default;
   Elements(double number) : number_(number) {}  // NOLINT(google-explicit-constructor)
-  Elements(Backend& backend, const View& x) : backend_(&backend), array_(scratch(x.shape, dtype_of<T>, x.device)) {
-    backend.copy(x, array_);
-  }
+  Elements(Backend& backend, const View& x) : Elements(&backend, Arithmetic(backend).cast(x, dtype_of<T>)) {}
   template <class U>
   explicit Elements(const Elements<U>& other) : Elements(*other.backend_, other.array_) {}
 
+  // Writes these elements to `to` unless keep_old is true.
   void store(const Array& keep_old, const MutableView& to) const {
-    const Array converted = scratch(to.shape, to.dtype, to.device);
-    backend_->copy(array_, converted);
-    backend_->where(expanded(keep_old, to.shape), to, converted, to);
+    const Arithmetic math(*backend_);
+    math.where(keep_old, to, math.cast(array_, to.dtype), to);
   }
 
-  friend Elements operator+(const Elements& a, const Elements& b) { return {BinaryOp::add, a, b}; }
-  friend Elements operator-(const Elements& a, const Elements& b) { return {BinaryOp::sub, a, b}; }
-  friend Elements operator*(const Elements& a, const Elements& b) { return {BinaryOp::mul, a, b}; }
-  friend Elements operator/(const Elements& a, const Elements& b) { return {BinaryOp::div, a, b}; }
-  friend Mask operator<=(const Elements& a, const Elements& b) { return {Elements(BinaryOp::le, a, b).array_}; }
-  friend Mask operator<(const Elements& a, const Elements& b) { return {Elements(BinaryOp::lt, a, b).array_}; }
-  friend Mask operator>(const Elements& a, const Elements& b) { return {Elements(BinaryOp::gt, a, b).array_}; }
-  friend Elements sqrt(const Elements& x) {
-    Elements y(*x.backend_, x.array_);
-    x.backend_->unary(UnaryOp::sqrt, y.array_, y.array_, {});
-    return y;
-  }
-  friend Elements power(const rules::Decay& decay, const Elements& t) { return {BinaryOp::pow, decay.value, t}; }
-  friend Elements one_minus_power(const rules::Decay& decay, const Elements& t) { return 1.0 - power(decay, t); }
+  friend E operator+(const E& a, const E& b) { return {add, a, b}; }
+  friend E operator-(const E& a, const E& b) { return {sub, a, b}; }
+  friend E operator*(const E& a, const E& b) { return {mul, a, b}; }
+  friend E operator/(const E& a, const E& b) { return {div, a, b}; }
+  friend Mask operator<=(const E& a, const E& b) { return {E(le, a, b).array_}; }
+  friend Mask operator<(const E& a, const E& b) { return {E(lt, a, b).array_}; }
+  friend Mask operator>(const E& a, const E& b) { return {E(gt, a, b).array_}; }
+  friend E sqrt(const E& x) { return E(x.backend_, Arithmetic(*x.backend_)(UnaryOp::sqrt, x.array_)); }
+  friend E power(const rules::Decay& decay, const E& t) { return {pow, decay.value, t}; }
+  friend E one_minus_power(const rules::Decay& decay, const E& t) { return 1.0 - power(decay, t); }
+  // At most one of a and b is a number known to the host.
   friend Elements select(const Mask& condition, const Elements& a, const Elements& b) {
-    const Elements& known = a.backend_ ? a : b;
-    const Shape shape = broadcast_shapes(condition.array.shape(), broadcast_shapes(a.array_shape(), b.array_shape()));
-    Elements y(known.backend_, scratch(shape, dtype_of<T>, condition.array.device()));
-    known.backend_->where(expanded(condition.array, shape), expanded(a.array_or_fill(y), shape),
-                          expanded(b.array_or_fill(y), shape), y.array_);
-    return y;
+    Backend* const backend = a.backend_ ? a.backend_ : b.backend_;
+    const Arithmetic math(*backend);
+    const Device device = condition.array.device();
+    const auto array_of = [&](const Elements& x) {
+      return x.backend_ ? x.array_ : math.scalar(x.number_, dtype_of<T>, device);
+    };
+    const Array left = array_of(a), right = array_of(b);
+    const Shape shape = broadcast_shapes(condition.array.shape(), broadcast_shapes(left.shape(), right.shape()));
+    const Array y = Array::empty(shape, dtype_of<T>, device);
+    math.where(condition.array, left, right, y);
+    return Elements(backend, y);
   }
 
  private:
   template <class U>
   friend class Elements;
 
-  static Array scratch(const Shape& shape, DType dtype, Device device) { return Array::empty(shape, dtype, device); }
   Elements(Backend* backend, Array array) : backend_(backend), array_(std::move(array)) {}
   // At most one of a and b is a number known to the host.
   Elements(BinaryOp op, const Elements& a, const Elements& b) : backend_(a.backend_ ? a.backend_ : b.backend_) {
-    const Array& known = a.backend_ ? a.array_ : b.array_;
-    const Shape shape = broadcast_shapes(a.array_shape(), b.array_shape());
-    array_ = scratch(shape, is_predicate(op) ? DType::boolean : dtype_of<T>, known.device());
-    if (!a.backend_) backend_->binary_scalar(op, b.array_, a.number_, /*scalar_first=*/true, array_);
-    else if (!b.backend_) backend_->binary_scalar(op, a.array_, b.number_, /*scalar_first=*/false, array_);
-    else backend_->binary(op, expanded(a.array_, shape), expanded(b.array_, shape), array_);
-  }
-  Shape array_shape() const { return backend_ ? array_.shape() : Shape(); }
-  Array array_or_fill(const Elements& like) const {
-    if (backend_) return array_;
-    const Array filled = scratch({}, dtype_of<T>, like.array_.device());
-    like.backend_->fill(filled, number_);
-    return filled;
+    const Arithmetic math(*backend_);
+    if (!a.backend_) array_ = math(op, a.number_, b.array_);
+    else if (!b.backend_) array_ = math(op, a.array_, b.number_);
+    else array_ = math(op, a.array_, b.array_);
   }
 
-  Backend* backend_ = nullptr;  // null: a number
+  Backend* backend_ = nullptr;
   Array array_;
   double number_ = 0;
 };
@@ -103,14 +96,14 @@ void step(Backend& backend, const ParameterViews& views, const View& block, cons
 
 void Backend::advance_step(const MutableView& block) {
   const Arithmetic math(*this);
-  const Array done = math.cast(math(BinaryOp::eq, entry<View>(block, StepBlock::found_inf), 0.0), DType::f64);
+  const Array done = math.cast(math(eq, entry<View>(block, StepBlock::found_inf), 0.0), DType::f64);
   const MutableView step = entry(block, StepBlock::step);
-  binary(BinaryOp::add, step, done, step);
+  binary(add, step, done, step);
 }
 
 void Backend::optimizer_step(std::span<const ParameterViews> parameters, const View& block, const OptimizerRule& rule) {
   const Array found_inf = Array::empty({}, DType::boolean, block.device);
-  binary_scalar(BinaryOp::ne, entry(block, StepBlock::found_inf), 0.0, /*scalar_first=*/false, found_inf);
+  binary_scalar(ne, entry(block, StepBlock::found_inf), 0.0, /*scalar_first=*/false, found_inf);
   rule.visit([&](const auto& known) {
     for (const ParameterViews& views : parameters) {
       if (views.parameter.dtype == DType::f64) step<double>(*this, views, block, found_inf, known);
@@ -119,18 +112,12 @@ void Backend::optimizer_step(std::span<const ParameterViews> parameters, const V
   });
 }
 
-using enum BinaryOp;
-
 void Backend::unscale(std::span<const MutableView> gradients, const View& factor, const MutableView& found_inf) {
   const Arithmetic math(*this);
-  const Array one = Array::empty({}, DType::f64, found_inf.device);
-  fill(one, 1);
+  const Array one = math.scalar(1, DType::f64, found_inf.device);
   for (const MutableView& gradient : gradients) {
-    const Array finite = Array::empty(gradient.shape, DType::boolean, gradient.device);
-    unary(UnaryOp::isfinite, gradient, finite, {});
-    const int ndim = gradient.ndim();
-    const Array all = Array::empty(Dims::filled(ndim, 1), DType::boolean, gradient.device);
-    reduce(ReduceOp::all, finite, (1u << ndim) - 1, all);
+    const Array finite = math(UnaryOp::isfinite, gradient);
+    const Array all = math.reduce(ReduceOp::all, finite, (1u << gradient.ndim()) - 1);
     where(reshaped<View>(all, {}, {}), found_inf, one, found_inf);
     if (!factor.data) continue;
     const Array multiplier = math.cast(factor, wide_type(gradient.dtype));

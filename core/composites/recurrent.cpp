@@ -1,4 +1,5 @@
-// A linear recurrence, the LSTM cell, and an LSTM over a sequence, in which each step is a product and a cell.
+// Default bodies of the linear recurrence, of the LSTM cell, and of an LSTM over a sequence, whose steps are a matrix
+// product and a cell each.
 #include <gradus/core/composites/arithmetic.h>
 
 #include <utility>
@@ -25,7 +26,7 @@ AnyView at_step(const AnyView& view, int64_t t) {
   return step;
 }
 
-// Maps the order of computation to step numbers.
+// steps[i] is the number of the step that is computed as the i-th.
 struct Steps {
   int64_t count;
   bool reverse;
@@ -86,7 +87,8 @@ void Backend::lstm_sequence(const LstmArgs& args) {
   const auto& [gates, w_hh, h0, c0, reverse, cells, hidden] = args;
   View transposed = w_hh;
   std::swap(transposed.shape[0], transposed.shape[1]), std::swap(transposed.strides[0], transposed.strides[1]);
-  const Array w = Array::empty(transposed.shape, w_hh.dtype, w_hh.device);  // row-major, as the products read it
+  // Copied to row-major order, because the matrix product of each step reads it.
+  const Array w = Array::empty(transposed.shape, w_hh.dtype, w_hh.device);
   copy(transposed, w);
   const Steps steps{gates.shape[0], reverse};
   for (int64_t i = 0; i < steps.count; ++i) {
@@ -99,7 +101,8 @@ void Backend::lstm_sequence(const LstmArgs& args) {
 void Backend::lstm_sequence_backward(const LstmBackwardArgs& args) {
   const auto& [dhidden, gates, w_hh, c0, cells, reverse, dc, dgates, dh0] = args;
   const Steps steps{gates.shape[0], reverse};
-  // Gradients of the hidden states. Without dhidden, dh0 is reused for every step.
+  // sums[t] is the gradient of hidden state t: dhidden[t], plus the part that comes from step t + 1. Without dhidden
+  // only the second part exists, and dh0 holds it for one step at a time.
   Array sums;
   if (dhidden) {
     sums = Array::empty(dhidden.shape, dhidden.dtype, dhidden.device);

@@ -1,4 +1,4 @@
-// Softmax, cross-entropy and their gradients, and top-k.
+// Default bodies of softmax, cross-entropy and their gradients, and of topk.
 #include <gradus/core/composites/arithmetic.h>
 
 namespace gradus {

@@ -13,10 +13,10 @@ struct LstmCell {
   C gates[4], c, h;
 };
 
-/// From pre-activations: i, f, o = sigmoid and g = tanh of them; then c = f c_before + i g and h = o tanh(c).
+/// Computes an LSTM step from the pre-activations of the gates: i, f, o = sigmoid and g = tanh of their
+/// pre-activations, then c = f c_before + i g and h = o tanh(c).
 template <class C>
 GRADUS_HOST_DEVICE LstmCell<C> lstm_cell(C input, C forget, C candidate, C output, C c_before) {
-  using std::tanh;
   const C i = logistic(input), f = logistic(forget), g = tanh(candidate), o = logistic(output);
   const C c = f * c_before + i * g;
   return {{i, f, g, o}, c, o * tanh(c)};
@@ -31,7 +31,6 @@ struct LstmCellGradient {
 /// dh is the gradient of h, dc the gradient of c from later steps.
 template <class C>
 GRADUS_HOST_DEVICE LstmCellGradient<C> lstm_cell_backward(C i, C f, C g, C o, C c_before, C c, C dh, C dc) {
-  using std::tanh;
   const C one(1), t = tanh(c), dcell = dc + dh * o * (one - t * t);
   return {
       {dcell * g * i * (one - i), dcell * c_before * f * (one - f), dcell * i * (one - g * g), dh * t * o * (one - o)},

@@ -1,9 +1,9 @@
 // The update rules of optimizers. Each formula is written once and used for numbers (naive, cuda), for vectors (openmp)
 // and for whole arrays (the default body of Backend::optimizer_step).
 //
-// A rule is a struct of options. `prepare` computes the constants of the current step from the StepBlock and returns
-// them as a Step. The Step updates one element p from its gradient g and up to three state values s1, s2, s3; a rule
-// ignores the ones it does not need. There are three numeric types:
+// A rule is a struct of options. Its function `prepare` computes the constants of the current step from the StepBlock
+// and returns them as a Step. The Step updates one element p from its gradient g and up to three state values s1, s2,
+// s3; a rule ignores the states that it does not need. The formulas are templates over three numeric types:
 //   S   type of the block's values: double, or an array of one element
 //   C   constants in the type that elements are computed in: float or double, or an array of one element
 //   V   elements in that type: C itself, a vector of C, or an array
@@ -19,6 +19,8 @@
 
 namespace gradus {
 namespace rules {
+
+using std::sqrt;  // for numbers; argument-dependent lookup finds the sqrt of vectors and arrays
 
 /// condition ? a : b. Vectors and arrays have their own overloads.
 template <class V>
@@ -36,8 +38,8 @@ GRADUS_HOST_DEVICE inline V sign(V x) {
   return select(x > V(0), V(1), select(x < V(0), V(-1), x));
 }
 
-/// A decay rate of an exponential average. The host takes its logarithm once, and powers are computed from that: this
-/// keeps the precision of 1 - value^t and saves a GPU the computation of `pow` in double.
+/// The decay rate of an exponential average. The host computes its logarithm once, and powers are computed from the
+/// logarithm. This keeps 1 - value^t precise and is faster on a GPU than `pow` in double.
 struct Decay {
   double value, logarithm;
   Decay(double value_) : value(value_), logarithm(std::log(value_)) {}  // NOLINT(google-explicit-constructor)
@@ -54,6 +56,22 @@ struct BlockValues {
   S step, learning_rate, gradient_scale, momentum_product;
 };
 
+/// The exponential averages of Adam and its variants: m of the gradient g and v of g².
+///   m += (1 - beta1) (g - m);   v = beta2 v + (1 - beta2) g²
+template <class C>
+struct Moments {
+  C take1, keep2, take2;
+  template <class V>
+  GRADUS_HOST_DEVICE void update(V& m, V& v, const V& g) const {
+    m = m + take1 * (g - m);
+    v = keep2 * v + take2 * g * g;
+  }
+};
+template <class C>
+GRADUS_HOST_DEVICE Moments<C> moments(const Decay& beta1, const Decay& beta2) {
+  return {C(1 - beta1.value), C(beta2.value), C(1 - beta2.value)};
+}
+
 /// Options shared by all rules. Weight decay is added to the gradient, or, if decoupled (Loshchilov and Hutter,
 /// "Decoupled weight decay regularization", 2019), multiplies the parameter by 1 - lr weight_decay.
 struct Common {
@@ -61,7 +79,7 @@ struct Common {
   bool decoupled = false, maximize = false;
 };
 
-/// The names of the arrays of s1, s2 and s3 in state dicts, which are PyTorch's; null for those that are not needed.
+/// The names of the states s1, s2 and s3 in a state dict, as in PyTorch. Null for states that the rule does not need.
 using StateNames = std::array<const char*, 3>;
 
 /// torch.optim.SGD; s1 is the momentum buffer b, needed if momentum != 0.
@@ -71,7 +89,7 @@ struct Sgd : Common {
   double momentum = 0, dampening = 0;
   bool nesterov = false;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, momentum, dampening, nesterov)
-  StateNames state_names() const { return {momentum != 0 ? "momentum_buffer" : nullptr}; }  ///< of b
+  StateNames state_names() const { return {momentum != 0 ? "momentum_buffer" : nullptr}; }  ///< the name of b
 
   template <class C>
   struct Step {
@@ -81,7 +99,7 @@ struct Sgd : Common {
     template <class V>
     GRADUS_HOST_DEVICE void operator()(V& p, V g, V& buffer, V&, V&) const {
       if (has_momentum) {
-        buffer = select(first, g, keep * buffer + take * g);  // uninitialised before the first step
+        buffer = select(first, g, keep * buffer + take * g);  // b is uninitialised before the first step
         if (nesterov) g = g + keep * buffer;
         else g = buffer;
       }
@@ -105,32 +123,25 @@ struct Adam : Common {
   double eps = 1e-8;
   bool amsgrad = false;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, beta1, beta2, eps, amsgrad)
-  /// Of m, v and the largest v.
+  /// The names of m, v and the largest v.
   StateNames state_names() const { return {"exp_avg", "exp_avg_sq", amsgrad ? "max_exp_avg_sq" : nullptr}; }
 
   template <class C>
   struct Step {
-    C rate, take1, keep2, take2, inverse_root_bias2, eps;
+    Moments<C> moments;
+    C rate, inverse_root_bias2, eps;
     bool amsgrad;
     template <class V>
     GRADUS_HOST_DEVICE void operator()(V& p, V g, V& m, V& v, V& largest) const {
-      using std::sqrt;
-      m = m + take1 * (g - m);
-      v = keep2 * v + take2 * g * g;
+      moments.update(m, v, g);
       if (amsgrad) largest = maximum(largest, v);
       p = p - rate * m / (sqrt(amsgrad ? largest : v) * inverse_root_bias2 + eps);
     }
   };
   template <class C, class S>
   GRADUS_HOST_DEVICE Step<C> prepare(const BlockValues<S>& block) const {
-    using std::sqrt;
-    return {C(block.learning_rate / one_minus_power(beta1, block.step)),
-            C(1 - beta1.value),
-            C(beta2.value),
-            C(1 - beta2.value),
-            C(1.0 / sqrt(one_minus_power(beta2, block.step))),
-            C(eps),
-            amsgrad};
+    return {rules::moments<C>(beta1, beta2), C(block.learning_rate / one_minus_power(beta1, block.step)),
+            C(1.0 / sqrt(one_minus_power(beta2, block.step))), C(eps), amsgrad};
   }
 };
 
@@ -144,7 +155,7 @@ struct Rmsprop : Common {
   double alpha = 0.99, eps = 1e-8, momentum = 0;
   bool centered = false;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, alpha, eps, momentum, centered)
-  /// Of v, a and b.
+  /// The names of v, a and b.
   StateNames state_names() const {
     return {"square_avg", centered ? "grad_avg" : nullptr, momentum != 0 ? "momentum_buffer" : nullptr};
   }
@@ -155,7 +166,6 @@ struct Rmsprop : Common {
     bool centered, has_momentum;
     template <class V>
     GRADUS_HOST_DEVICE void operator()(V& p, V g, V& v, V& mean, V& buffer) const {
-      using std::sqrt;
       v = keep * v + take * g * g;
       V variance = v;
       if (centered) {
@@ -179,14 +189,13 @@ struct Adagrad : Common {
   static constexpr const char* kName = "adagrad_step";
   double lr_decay = 0, eps = 1e-10;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, lr_decay, eps)
-  StateNames state_names() const { return {"sum"}; }  ///< of the sum
+  StateNames state_names() const { return {"sum"}; }
 
   template <class C>
   struct Step {
     C rate, eps;
     template <class V>
     GRADUS_HOST_DEVICE void operator()(V& p, V g, V& sum, V&, V&) const {
-      using std::sqrt;
       sum = sum + g * g;
       p = p - rate * g / (sqrt(sum) + eps);
     }
@@ -206,16 +215,15 @@ struct Nadam : Common {
   double eps = 1e-8, momentum_decay = 4e-3;
   Decay momentum_base = 0.96;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, beta1, beta2, momentum_base, eps, momentum_decay)
-  StateNames state_names() const { return {"exp_avg", "exp_avg_sq"}; }  ///< of m and v
+  StateNames state_names() const { return {"exp_avg", "exp_avg_sq"}; }  ///< the names of m and v
 
   template <class C>
   struct Step {
-    C gradient_rate, moment_rate, take1, keep2, take2, inverse_root_bias2, eps;
+    Moments<C> moments;
+    C gradient_rate, moment_rate, inverse_root_bias2, eps;
     template <class V>
     GRADUS_HOST_DEVICE void operator()(V& p, V g, V& m, V& v, V&) const {
-      using std::sqrt;
-      m = m + take1 * (g - m);
-      v = keep2 * v + take2 * g * g;
+      moments.update(m, v, g);
       p = p - (gradient_rate * g + moment_rate * m) / (sqrt(v) * inverse_root_bias2 + eps);
     }
   };
@@ -226,15 +234,11 @@ struct Nadam : Common {
   }
   template <class C, class S>
   GRADUS_HOST_DEVICE Step<C> prepare(const BlockValues<S>& block) const {
-    using std::sqrt;
     const S next = momentum_at(block.step + 1.0);
-    return {C(block.learning_rate * (1.0 - momentum_at(block.step)) / (1.0 - block.momentum_product)),
+    return {rules::moments<C>(beta1, beta2),
+            C(block.learning_rate * (1.0 - momentum_at(block.step)) / (1.0 - block.momentum_product)),
             C(block.learning_rate * next / (1.0 - block.momentum_product * next)),
-            C(1 - beta1.value),
-            C(beta2.value),
-            C(1 - beta2.value),
-            C(1.0 / sqrt(one_minus_power(beta2, block.step))),
-            C(eps)};
+            C(1.0 / sqrt(one_minus_power(beta2, block.step))), C(eps)};
   }
 };
 
@@ -249,34 +253,27 @@ struct Radam : Common {
   Decay beta1 = 0.9, beta2 = 0.999;
   double eps = 1e-8;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, beta1, beta2, eps)
-  StateNames state_names() const { return {"exp_avg", "exp_avg_sq"}; }  ///< of m and v
+  StateNames state_names() const { return {"exp_avg", "exp_avg_sq"}; }  ///< the names of m and v
 
   template <class C>
   struct Step {
-    C rate, rectification, take1, keep2, take2, eps;
+    Moments<C> moments;
+    C rate, rectification, eps;
     decltype(C() > C()) rectified;
     template <class V>
     GRADUS_HOST_DEVICE void operator()(V& p, V g, V& m, V& v, V&) const {
-      using std::sqrt;
-      m = m + take1 * (g - m);
-      v = keep2 * v + take2 * g * g;
+      moments.update(m, v, g);
       const V update = rate * m;
       p = p - select(rectified, rectification * update / (sqrt(v) + eps), update);
     }
   };
   template <class C, class S>
   GRADUS_HOST_DEVICE Step<C> prepare(const BlockValues<S>& block) const {
-    using std::sqrt;
     const double rho_inf = 2 / (1 - beta2.value) - 1, scale = rho_inf / ((rho_inf - 4) * (rho_inf - 2));
     const S bias2 = one_minus_power(beta2, block.step);
     const S rho = rho_inf - 2.0 * block.step * power(beta2, block.step) / bias2;
-    return {C(block.learning_rate / one_minus_power(beta1, block.step)),
-            C(sqrt(scale * (rho - 4.0) * (rho - 2.0) / rho * bias2)),
-            C(1 - beta1.value),
-            C(beta2.value),
-            C(1 - beta2.value),
-            C(eps),
-            rho > 5.0};
+    return {rules::moments<C>(beta1, beta2), C(block.learning_rate / one_minus_power(beta1, block.step)),
+            C(sqrt(scale * (rho - 4.0) * (rho - 2.0) / rho * bias2)), C(eps), rho > 5.0};
   }
 };
 
@@ -286,7 +283,7 @@ struct Lion : Common {
   static constexpr const char* kName = "lion_step";
   double beta1 = 0.9, beta2 = 0.99;
   GRADUS_FIELDS(weight_decay, decoupled, maximize, beta1, beta2)
-  StateNames state_names() const { return {"exp_avg"}; }  ///< of m
+  StateNames state_names() const { return {"exp_avg"}; }  ///< the name of m
 
   template <class C>
   struct Step {
@@ -330,12 +327,12 @@ GRADUS_HOST_DEVICE FullStep<Rule, C> full_step(const Rule& rule, const BlockValu
 /// The rule of an optimizer step, with its options.
 struct OptimizerRule : rules::All<std::variant> {
   using rules::All<std::variant>::variant;
-  /// f(the rule).
+  /// Calls f with the rule.
   template <class F>
   decltype(auto) visit(const F& f) const {
     return std::visit(f, static_cast<const rules::All<std::variant>&>(*this));
   }
-  /// Those of the rule itself.
+  /// The state names of the rule.
   rules::StateNames state_names() const {
     return visit([](const auto& rule) { return rule.state_names(); });
   }

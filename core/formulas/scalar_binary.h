@@ -1,9 +1,9 @@
-// Element-wise functions of two numbers or vectors (see core/formulas/scalar_unary.h for the types). core/binary_ops.h
+// Element-wise functions of two numbers or vectors (see core/formulas/scalar_unary.h for the types). core/op_lists.h
 // has the list of functions and the switch over them.
 #pragma once
 
-#include <gradus/core/binary_ops.h>
 #include <gradus/core/formulas/scalar_math.h>
+#include <gradus/core/op_lists.h>
 
 namespace gradus::scalar {
 
@@ -40,13 +40,12 @@ template <> struct Binary<BinaryOp::pow> {
         if (e & 1) result *= base;
       return static_cast<T>(result);
     } else {
-      using std::pow;
       if constexpr (std::is_floating_point_v<T>) return b == T(2) ? a * a : pow(a, b);
       else return select(b == T(2), a * a, pow(a, b));
     }
   }
 };
-template <> struct Binary<BinaryOp::maximum> {  // NaN if either is NaN
+template <> struct Binary<BinaryOp::maximum> {  // NaN if a or b is NaN
   template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return select((a < b) | (b != b), b, a); }
 };
 template <> struct Binary<BinaryOp::minimum> {
@@ -56,7 +55,7 @@ template <> struct Binary<BinaryOp::fmod> {  // integer modulo by 0 gives 0
   template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) {
     if constexpr (std::is_same_v<T, bool>) return false;
     else if constexpr (std::is_integral_v<T>) return b == T(0) || b == T(-1) ? T(0) : T(a % b);  // INT64_MIN % -1 traps
-    else { using std::fmod; return fmod(a, b); }
+    else return fmod(a, b);
   }
 };
 template <> struct Binary<BinaryOp::remainder> {
@@ -66,43 +65,28 @@ template <> struct Binary<BinaryOp::remainder> {
   }
 };
 template <> struct Binary<BinaryOp::atan2> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { using std::atan2; return atan2(a, b); }
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return atan2(a, b); }
 };
-template <> struct Binary<BinaryOp::bitwise_and> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(a & b); }
+template <BinaryOp op> requires(needs_integral(op)) struct Binary<op> {
+  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) {
+    if constexpr (op == BinaryOp::bitwise_and) return T(a & b);
+    else if constexpr (op == BinaryOp::bitwise_or) return T(a | b);
+    else return T(a ^ b);
+  }
 };
-template <> struct Binary<BinaryOp::bitwise_or> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(a | b); }
-};
-template <> struct Binary<BinaryOp::bitwise_xor> {
-  template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) { return T(a ^ b); }
-};
-template <> struct Binary<BinaryOp::eq> {
-  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a == b; }
-};
-template <> struct Binary<BinaryOp::ne> {
-  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a != b; }
-};
-template <> struct Binary<BinaryOp::lt> {
-  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a < b; }
-};
-template <> struct Binary<BinaryOp::le> {
-  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a <= b; }
-};
-template <> struct Binary<BinaryOp::gt> {
-  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a > b; }
-};
-template <> struct Binary<BinaryOp::ge> {
-  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return a >= b; }
-};
-template <> struct Binary<BinaryOp::logical_and> {
-  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return (a != T(0)) & (b != T(0)); }
-};
-template <> struct Binary<BinaryOp::logical_or> {
-  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return (a != T(0)) | (b != T(0)); }
-};
-template <> struct Binary<BinaryOp::logical_xor> {
-  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) { return (a != T(0)) ^ (b != T(0)); }
+/// Comparisons and logical operations give booleans, or masks for vectors.
+template <BinaryOp op> requires(is_predicate(op)) struct Binary<op> {
+  template <class T> GRADUS_HOST_DEVICE static auto apply(T a, T b) {
+    if constexpr (op == BinaryOp::eq) return a == b;
+    else if constexpr (op == BinaryOp::ne) return a != b;
+    else if constexpr (op == BinaryOp::lt) return a < b;
+    else if constexpr (op == BinaryOp::le) return a <= b;
+    else if constexpr (op == BinaryOp::gt) return a > b;
+    else if constexpr (op == BinaryOp::ge) return a >= b;
+    else if constexpr (op == BinaryOp::logical_and) return (a != T(0)) & (b != T(0));
+    else if constexpr (op == BinaryOp::logical_or) return (a != T(0)) | (b != T(0));
+    else return (a != T(0)) ^ (b != T(0));
+  }
 };
 // clang-format on
 

@@ -10,6 +10,10 @@
 
 namespace gradus::scalar {
 
+/// Formulas call these functions unqualified. For vectors, argument-dependent lookup finds functions of the same names.
+using std::atan2, std::ceil, std::cos, std::erf, std::exp, std::expm1, std::floor, std::fmod, std::log, std::log10;
+using std::log1p, std::log2, std::pow, std::rint, std::sin, std::sqrt, std::tanh, std::trunc;
+
 /// condition ? a : b. Vectors have their own overload.
 template <class T>
 GRADUS_HOST_DEVICE inline T select(bool condition, T a, T b) {
@@ -26,27 +30,23 @@ GRADUS_HOST_DEVICE inline auto is_nan(T x) {
   return x != x;
 }
 
-/// 1 / (1 + exp(-x)). log1p_exp below is log(1 + exp(x)) without overflow.
+/// 1 / (1 + exp(-x))
 template <class T>
 GRADUS_HOST_DEVICE inline T logistic(T x) {
-  using std::exp;
   return T(1) / (T(1) + exp(-x));
 }
+/// log(1 + exp(x)) without overflow.
 template <class T>
 GRADUS_HOST_DEVICE inline T log1p_exp(T x) {
-  using std::exp;
-  using std::log1p;
   return select(x > T(0), x, T(0)) + log1p(exp(select(x > T(0), -x, x)));
 }
 /// Distribution and density functions of the standard normal distribution.
 template <class T>
 GRADUS_HOST_DEVICE inline T normal_distribution(T x) {
-  using std::erf;
   return T(0.5) * (T(1) + erf(x * T(0.70710678118654752440)));
 }
 template <class T>
 GRADUS_HOST_DEVICE inline T normal_density(T x) {
-  using std::exp;
   return T(0.39894228040143267794) * exp(T(-0.5) * x * x);
 }
 

@@ -1,20 +1,19 @@
 #include <gradus/core/io/array_bytes.h>
 
-#include <gradus/core/registry.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus::io {
 
-Array contiguous_on_cpu(const Array& x) {
-  Array dense = x;
-  if (!x.is_contiguous()) {
-    dense = Array::empty(x.shape(), x.dtype(), x.device());
-    current_backend(x.device().type()).copy(x, dense);
+Array contiguous_on_cpu(const Array& x) { return ops::to_device(ops::contiguous(x), kCPU); }
+
+std::optional<uint64_t> byte_count(const Shape& shape, DType dtype) {
+  int64_t product = static_cast<int64_t>(size_of(dtype));
+  bool empty = false;
+  for (int64_t size : shape) {
+    empty |= size == 0;
+    if (size != 0 && __builtin_mul_overflow(product, size, &product)) return std::nullopt;
   }
-  if (dense.device().is_cpu()) return dense;
-  const Array host = Array::empty(dense.shape(), dense.dtype());
-  runtime(dense.device().type())
-      .copy(host.data(), host.device(), dense.data(), dense.device(), dense.nbytes(), /*non_blocking=*/false);
-  return host;
+  return empty ? 0 : static_cast<uint64_t>(product);
 }
 
 void check_booleans(const Array& x, const std::string& what) {

@@ -1,4 +1,5 @@
-// Numbers in files with explicit byte order, so that a big-endian machine reads the same files.
+// Reads and writes numbers in an explicit byte order, so that files and messages are the same on little-endian and
+// big-endian machines.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +16,7 @@ T read_little_endian(const std::byte* bytes) {
   for (size_t i = 0; i < sizeof(T); ++i) value = static_cast<T>(value | static_cast<T>(bytes[i]) << (8 * i));
   return value;
 }
-/// The same, most significant byte first.
+/// Unsigned integer of sizeof(T) bytes at `bytes`, most significant byte first.
 template <class T>
 T read_big_endian(const std::byte* bytes) {
   T value = 0;

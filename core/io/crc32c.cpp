@@ -5,7 +5,7 @@
 namespace gradus::io {
 namespace {
 
-constexpr size_t kStep = 8;  // bytes per step; their table look-ups are independent of each other
+constexpr size_t kStep = 8;  // bytes per step; the processor can do their table look-ups at the same time
 
 /// [k][byte]: the remainder of a byte followed by k zero bytes, for the polynomial 0x1EDC6F41, bits reversed.
 constexpr auto kRemainders = [] {

@@ -7,8 +7,8 @@
 
 namespace gradus::io {
 
-/// Checksum of `bytes`, continued from `before`, the checksum of preceding bytes: crc32c(b, crc32c(a)) is that of a and
-/// b concatenated.
+/// Checksum of `bytes`, continued from `before`, the checksum of the preceding bytes: crc32c(b, crc32c(a)) is the
+/// checksum of a followed by b.
 uint32_t crc32c(ByteSpan bytes, uint32_t before = 0);
 
 }  // namespace gradus::io

@@ -69,7 +69,7 @@ bool has(std::string_view text, size_t offset, std::string_view magic) {
 // Two magic bytes alone are too common, so the fields of a BMP header that are always zero are checked too.
 bool is_bmp(std::string_view text) { return has(text, 6, "\0\0\0\0"sv); }
 
-// Netpbm begins with P1 … P7 and white space.
+// A Netpbm file begins with P1 … P7 and white space.
 bool is_netpbm(std::string_view text) {
   return text.size() > 2 && text[0] == 'P' && text[1] >= '1' && text[1] <= '7' && (text[2] == '\n' || text[2] == ' ');
 }

@@ -10,8 +10,8 @@ namespace gradus::io {
 /// Number of bytes at the start of a file that `described` examines.
 inline constexpr size_t kFileKindBytes = 512;
 
-/// Describes a file that begins with `start`, as the end of an error message of a reader that cannot read it: "; it is
-/// a GIF image", or "; it is a file of torch.save, …" with the Python lines that convert it. Empty for unknown files.
+/// Returns the end of an error message about a file that begins with `start` and that a reader cannot read: "; it is a
+/// GIF image", or "; it is a file of torch.save, …" with the Python lines that convert it. Empty for unknown files.
 std::string described(ByteSpan start);
 
 }  // namespace gradus::io

@@ -5,10 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include <gradus/core/error.h>
 #include <gradus/core/io/npy.h>
 #include <gradus/core/io/safetensors.h>
-#include <gradus/core/runtime/runtime.h>
 
 namespace {
 

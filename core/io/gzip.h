@@ -6,7 +6,7 @@
 
 #include <gradus/core/platform/file.h>
 
-struct z_stream_s;  // zlib's
+struct z_stream_s;  // from zlib.h
 
 namespace gradus::io {
 
@@ -17,8 +17,9 @@ inline constexpr int kMostDeflateRatio = 1032;
 /// True if `bytes` begins with a gzip header (RFC 1952).
 bool is_gzip(ByteSpan bytes);
 
-/// Decompresses a gzip file with all its members, only as far as requested: the reader of a format whose header states
-/// a size decompresses no more than that. `bytes` must outlive the reader; `name` identifies the file in messages.
+/// Decompresses a gzip file with all its members. Each read() decompresses only the requested bytes: if the header of
+/// the compressed format states a size, its reader never decompresses more than that, whatever the file contains.
+/// `bytes` must outlive the reader; `name` identifies the file in messages.
 class GzipReader {
  public:
   GzipReader(ByteSpan bytes, std::string name);

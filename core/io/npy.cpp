@@ -1,6 +1,7 @@
 #include <gradus/core/io/npy.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 
 #include <gradus/core/io/array_bytes.h>
@@ -26,15 +27,14 @@ struct NpyHeader {
   Shape shape;
 };
 
-// Reads the header's dictionary, whose three keys may come in any order, with the literals that NumPy writes.
+// Parses the header: a Python dictionary with three keys in any order. Accepts the literals that NumPy writes.
 class NpyHeaderReader {
  public:
   NpyHeaderReader(std::string_view text, const std::string& file) : text_(text), file_(file) {}
 
   NpyHeader read() {
     bool descr = false, order = false, shape = false;
-    expect('{');
-    while (!accept('}')) {
+    read_list('{', '}', [&] {
       const std::string_view key = quoted();
       bool* seen = key == "descr" ? &descr : key == "fortran_order" ? &order : key == "shape" ? &shape : nullptr;
       GRADUS_CHECK(seen != nullptr, IoError, "'", file_, "': unknown header field '", key, "'");
@@ -44,11 +44,7 @@ class NpyHeaderReader {
       if (seen == &descr) read_dtype();
       if (seen == &order) header_.fortran_order = boolean();
       if (seen == &shape) read_shape();
-      if (!accept(',')) {
-        expect('}');
-        break;
-      }
-    }
+    });
     skip_spaces();
     GRADUS_CHECK(text_.empty(), IoError, "'", file_, "': the header continues after its dictionary");
     GRADUS_CHECK(descr && order && shape, IoError, "'", file_, "': the header needs descr, fortran_order and shape");
@@ -68,6 +64,15 @@ class NpyHeaderReader {
   void expect(char wanted) {
     GRADUS_CHECK(accept(wanted), IoError, "'", file_, "': the header lacks a '", wanted, "'");
   }
+  // Reads a list whose items are separated by commas; a comma may follow the last item. read_item() reads one item.
+  template <class F>
+  void read_list(char open, char close, const F& read_item) {
+    expect(open);
+    for (bool more = true; !accept(close); more = accept(',')) {
+      if (!more) expect(close);
+      read_item();
+    }
+  }
   std::string_view quoted() {
     skip_spaces();
     const char quote = !text_.empty() && text_.front() == '"' ? '"' : '\'';
@@ -80,12 +85,11 @@ class NpyHeaderReader {
   }
   bool boolean() {
     skip_spaces();
-    for (const std::string_view word : {std::string_view("True"), std::string_view("False")})
-      if (text_.substr(0, word.size()) == word) {
-        text_.remove_prefix(word.size());
-        return word == "True";
-      }
-    GRADUS_FAIL(IoError, "'", file_, "': fortran_order is neither True nor False");
+    const bool value = text_.starts_with("True");
+    GRADUS_CHECK(value || text_.starts_with("False"), IoError, "'", file_,
+                 "': fortran_order is neither True nor False");
+    text_.remove_prefix(value ? 4 : 5);
+    return value;
   }
   void read_dtype() {
     const std::string_view descr = quoted();
@@ -101,26 +105,17 @@ class NpyHeaderReader {
     header_.order = order == '>' ? std::endian::big : std::endian::little;
   }
   void read_shape() {
-    expect('(');
-    while (!accept(')')) {
+    read_list('(', ')', [&] {
       GRADUS_CHECK(header_.shape.size() < kMaxDims, IoError, "'", file_, "' has more than ", kMaxDims, " dimensions");
       header_.shape.push_back(integer());
-      if (!accept(',')) {
-        expect(')');
-        break;
-      }
-    }
+    });
   }
   int64_t integer() {
     skip_spaces();
-    int64_t value = 0;
-    size_t digits = 0;
-    bool fits = true;
-    for (; digits < text_.size() && text_[digits] >= '0' && text_[digits] <= '9'; ++digits)
-      fits = fits && !__builtin_mul_overflow(value, 10, &value) &&
-             !__builtin_add_overflow(value, text_[digits] - '0', &value);
-    GRADUS_CHECK(digits > 0 && fits, IoError, "'", file_, "': the shape has an invalid size");
-    text_.remove_prefix(digits);
+    int64_t value = -1;
+    const auto [end, error] = std::from_chars(text_.data(), text_.data() + text_.size(), value);
+    GRADUS_CHECK(error == std::errc() && value >= 0, IoError, "'", file_, "': the shape has an invalid size");
+    text_.remove_prefix(static_cast<size_t>(end - text_.data()));
     if (text_.starts_with('L')) text_.remove_prefix(1);  // Python 2 wrote (3L, 4L)
     return value;
   }
@@ -129,19 +124,6 @@ class NpyHeaderReader {
   const std::string& file_;
   NpyHeader header_;
 };
-
-// Number of bytes of the elements. It must fit in 64 bits even if one size is zero, since the other sizes become
-// strides.
-uint64_t byte_count(const NpyHeader& header, const std::string& file) {
-  int64_t product = static_cast<int64_t>(size_of(header.dtype));
-  bool empty = false, overflow = false;
-  for (int64_t size : header.shape) {
-    empty |= size == 0;
-    overflow |= size != 0 && __builtin_mul_overflow(product, size, &product);
-  }
-  GRADUS_CHECK(!overflow, IoError, "'", file, "': shape ", header.shape, " is too large for this machine");
-  return empty ? 0 : static_cast<uint64_t>(product);
-}
 
 }  // namespace
 
@@ -162,14 +144,15 @@ Array parse_npy(ByteSpan bytes, const std::string& name) {
 
   const NpyHeader header = NpyHeaderReader(text.substr(begin, length), name).read();
   const ByteSpan data = bytes.subspan(begin + length);
-  const uint64_t wanted = byte_count(header, name);
-  GRADUS_CHECK(wanted == data.size(), IoError, "'", name, "': shape ", header.shape, " of ", header.dtype, " needs ",
-               wanted, " bytes of data, the file has ", data.size());
+  const std::optional<uint64_t> wanted = byte_count(header.shape, header.dtype);
+  GRADUS_CHECK(wanted, IoError, "'", name, "': shape ", header.shape, " is too large for this machine");
+  GRADUS_CHECK(*wanted == data.size(), IoError, "'", name, "': shape ", header.shape, " of ", header.dtype, " needs ",
+               *wanted, " bytes of data, the file has ", data.size());
 
   Shape in_memory = header.shape;
   if (header.fortran_order) std::reverse(in_memory.begin(), in_memory.end());
   const Array array = Array::empty(in_memory, header.dtype);
-  if (wanted > 0) std::memcpy(array.data(), data.data(), wanted);
+  if (!data.empty()) std::memcpy(array.data(), data.data(), data.size());
   convert_byte_order(array.data(), static_cast<size_t>(array.numel()), size_of(header.dtype), header.order);
   check_booleans(array, "'" + name + "'");
   if (!header.fortran_order) return array;
@@ -188,7 +171,7 @@ Bytes encode_npy(const Array& array) {
   std::string sizes;
   for (int64_t size : array.shape()) sizes += std::to_string(size) + ", ";
   if (array.ndim() > 1) sizes.resize(sizes.size() - 2);        // (3, 4) without a trailing comma
-  else if (array.ndim() == 1) sizes.resize(sizes.size() - 1);  // (3,) with one
+  else if (array.ndim() == 1) sizes.resize(sizes.size() - 1);  // (3,) with a trailing comma
   std::string header = std::string("{'descr': '") + (size_of(array.dtype()) == 1 ? '|' : '<') +
                        std::string(known->code) + "', 'fortran_order': False, 'shape': (" + sizes + "), }";
   constexpr size_t kBeforeHeader = 10, kAlignment = 64;
@@ -206,11 +189,6 @@ Bytes encode_npy(const Array& array) {
   return bytes;
 }
 
-void save_npy(const std::string& path, const Array& array) {
-  const Bytes bytes = encode_npy(array);
-  AtomicFile file(path);
-  file.write(bytes.data(), bytes.size());
-  file.commit();
-}
+void save_npy(const std::string& path, const Array& array) { write_file(path, encode_npy(array)); }
 
 }  // namespace gradus::io

@@ -6,7 +6,8 @@
 //             (Python 2 writes the sizes as 3L, 4L)
 //   the rest  the elements, row-major or (fortran_order) column-major, in the byte order of descr
 //
-// Everything is checked against the size of the file before anything is allocated; an invalid file is an IoError.
+// Readers check all sizes against the size of the file before they allocate memory. They throw an IoError for an
+// invalid file.
 // Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 #pragma once
 
@@ -23,8 +24,8 @@ Array load_npy(const std::string& path);
 /// Parses a file in memory; `name` identifies it in messages.
 Array parse_npy(ByteSpan bytes, const std::string& name);
 
-/// The file of `array` (any strides and device), row-major and little-endian. Throws a DTypeError for bfloat16, which
-/// NumPy does not have.
+/// The bytes of a file with `array` (any strides and device), row-major and little-endian. Throws a DTypeError for
+/// bfloat16, which NumPy does not have.
 Bytes encode_npy(const Array& array);
 /// Writes encode_npy(array) through AtomicFile.
 void save_npy(const std::string& path, const Array& array);

@@ -22,8 +22,9 @@ constexpr DTypeCode kDTypeCodes[] = {{"I64", DType::i64}, {"F64", DType::f64},  
                                      {"I32", DType::i32}, {"BF16", DType::bf16},   {"F16", DType::f16},
                                      {"U8", DType::u8},   {"BOOL", DType::boolean}};
 
-// Receives the JSON while it is parsed. The grammar is small: an object of objects, with strings and lists of integers.
-// Repeated names are detected here; a parsed JSON tree would have dropped them.
+// Its methods are called by the JSON parser, one for each token. The grammar is small: an object of objects, with
+// strings and lists of integers. Without a JSON tree, which would keep only one of two members of the same name,
+// repeated names are detected.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderReader(const std::string& file, SafetensorsHeader* header) : file_(file), header_(header) {}
@@ -124,20 +125,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool in_metadata_ = false, in_array_ = false;
 };
 
-// Number of bytes of a tensor; false if it does not fit in 64 bits. Sizes beside a zero must fit too, since they become
-// strides.
-bool byte_count(const SafetensorsEntry& entry, uint64_t* bytes) {
-  int64_t product = static_cast<int64_t>(size_of(entry.dtype));
-  bool empty = false;
-  for (int64_t size : entry.shape) {
-    empty |= size == 0;
-    if (size != 0 && __builtin_mul_overflow(product, size, &product)) return false;
-  }
-  *bytes = empty ? 0 : static_cast<uint64_t>(product);
-  return true;
-}
-
-// Rank of a dtype in the order of the reference implementation's files: widest first.
+// Position of a dtype in kDTypeCodes, which is the order of tensors in files of the reference implementation.
 int safetensors_rank(DType dtype) {
   const auto* known = std::find_if(std::begin(kDTypeCodes), std::end(kDTypeCodes),
                                    [&](const DTypeCode& code) { return code.dtype == dtype; });
@@ -149,13 +137,13 @@ int safetensors_rank(DType dtype) {
 SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_bytes, const std::string& file) {
   GRADUS_CHECK(!json.empty() && json.front() == '{', IoError, "'", file,
                "' is not a safetensors file: no '{' at byte 8");
-  const size_t nul = json.find('\0');  // the JSON parser would stop there
+  const size_t nul = json.find('\0');  // the JSON parser would take it for the end
   GRADUS_CHECK(nul == json.npos, IoError, "'", file, "': the header has a NUL at its byte ", nul);
   SafetensorsHeader header;
   HeaderReader reader(file, &header);
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
 
-  // A tensor without elements is between its neighbours: it sorts before one that begins at the same byte.
+  // A tensor without elements begins and ends at the same byte. It comes before the tensor that begins at that byte.
   std::stable_sort(header.entries.begin(), header.entries.end(),
                    [](const auto& a, const auto& b) { return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; });
   uint64_t covered = 0;
@@ -163,10 +151,10 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_
     const std::string where = "'" + file + "': tensor '" + entry.name + "' ";
     GRADUS_CHECK(entry.begin <= entry.end && entry.end <= data_bytes, IoError, where, "has data_offsets [", entry.begin,
                  ", ", entry.end, "] in ", data_bytes, " bytes of data");
-    uint64_t bytes = 0;
-    GRADUS_CHECK(byte_count(entry, &bytes), IoError, where, "of shape ", entry.shape, " is too large for this machine");
-    GRADUS_CHECK(bytes == entry.end - entry.begin, IoError, where, "of shape ", entry.shape, " and ", entry.dtype,
-                 " has ", bytes, " bytes, but its data_offsets span ", entry.end - entry.begin);
+    const std::optional<uint64_t> bytes = byte_count(entry.shape, entry.dtype);
+    GRADUS_CHECK(bytes, IoError, where, "of shape ", entry.shape, " is too large for this machine");
+    GRADUS_CHECK(*bytes == entry.end - entry.begin, IoError, where, "of shape ", entry.shape, " and ", entry.dtype,
+                 " has ", *bytes, " bytes, but its data_offsets span ", entry.end - entry.begin);
     GRADUS_CHECK(entry.begin == covered, IoError, where, "begins at byte ", entry.begin,
                  ", but the tensors before it end at ", covered);
     covered = entry.end;
@@ -239,39 +227,7 @@ struct OpenSafetensors {
   }
 };
 
-}  // namespace
-
-Safetensors load_safetensors_with_metadata(const std::string& path) {
-  OpenSafetensors open(path);
-  return {read_tensors(
-              open.header, path,
-              [&](uint64_t offset, void* to, size_t bytes) { open.file.read_at(open.data_begin + offset, to, bytes); }),
-          std::move(open.header.metadata)};
-}
-
-std::map<std::string, Array> load_safetensors(const std::string& path) {
-  return load_safetensors_with_metadata(path).tensors;
-}
-
-SafetensorsHeader read_safetensors_header(const std::string& path) { return OpenSafetensors(path).header; }
-
-Metadata load_safetensors_metadata(const std::string& path) { return read_safetensors_header(path).metadata; }
-
-Safetensors parse_safetensors(ByteSpan bytes, const std::string& name) {
-  const uint64_t length = header_length(bytes.first(std::min(bytes.size(), kFileKindBytes)), bytes.size(), name);
-  const std::string_view json(reinterpret_cast<const char*>(bytes.data() + kPrefixBytes), length);
-  const ByteSpan data = bytes.subspan(kPrefixBytes + length);
-  SafetensorsHeader header = parse_safetensors_header(json, data.size(), name);
-  return {read_tensors(header, name,
-                       [&](uint64_t offset, void* to, size_t count) {
-                         if (count > 0) std::memcpy(to, data.data() + offset, count);
-                       }),
-          std::move(header.metadata)};
-}
-
-namespace {
-
-/// Calls write(data, bytes) for one piece of the file after another.
+/// Calls write(data, bytes) for each piece of the file in order.
 template <class Write>
 void write_safetensors(const std::vector<std::pair<std::string, Array>>& tensors, const Metadata& metadata,
                        const Write& write) {
@@ -315,6 +271,34 @@ void write_safetensors(const std::vector<std::pair<std::string, Array>>& tensors
 }
 
 }  // namespace
+
+Safetensors load_safetensors_with_metadata(const std::string& path) {
+  OpenSafetensors open(path);
+  return {read_tensors(
+              open.header, path,
+              [&](uint64_t offset, void* to, size_t bytes) { open.file.read_at(open.data_begin + offset, to, bytes); }),
+          std::move(open.header.metadata)};
+}
+
+std::map<std::string, Array> load_safetensors(const std::string& path) {
+  return load_safetensors_with_metadata(path).tensors;
+}
+
+SafetensorsHeader read_safetensors_header(const std::string& path) { return OpenSafetensors(path).header; }
+
+Metadata load_safetensors_metadata(const std::string& path) { return read_safetensors_header(path).metadata; }
+
+Safetensors parse_safetensors(ByteSpan bytes, const std::string& name) {
+  const uint64_t length = header_length(bytes.first(std::min(bytes.size(), kFileKindBytes)), bytes.size(), name);
+  const std::string_view json(reinterpret_cast<const char*>(bytes.data() + kPrefixBytes), length);
+  const ByteSpan data = bytes.subspan(kPrefixBytes + length);
+  SafetensorsHeader header = parse_safetensors_header(json, data.size(), name);
+  return {read_tensors(header, name,
+                       [&](uint64_t offset, void* to, size_t count) {
+                         if (count > 0) std::memcpy(to, data.data() + offset, count);
+                       }),
+          std::move(header.metadata)};
+}
 
 void save_safetensors(const std::string& path, const std::vector<std::pair<std::string, Array>>& tensors,
                       const Metadata& metadata) {

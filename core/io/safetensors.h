@@ -4,9 +4,10 @@
 //   N bytes   JSON: {"__metadata__": {"key": "text"}, "fc.weight": {"dtype": "F32", "shape": [10, 84], "data_offsets": [0, 3360]}, …}
 //   the rest  the elements, row-major and little-endian; offsets count from here, in order, without gaps or overlaps
 //
-// Every number is checked against the size of the file before anything is allocated. An invalid file is an IoError that
-// names the file and the tensor; for a file of torch.save, NumPy, Keras or ONNX the message says so and how to convert
-// it. Offsets need not be aligned to the element size, because elements are copied out.
+// Readers check every number against the size of the file before they allocate memory. For an invalid file they throw
+// an IoError that names the file and the tensor; for a file of torch.save, NumPy, Keras or ONNX the message names the
+// format and says how to convert the file. Offsets need not be aligned to the element size, because elements are copied
+// out.
 // Format: https://github.com/huggingface/safetensors#format
 #pragma once
 
@@ -31,15 +32,16 @@ struct Safetensors {
 /// Loads the tensors of a file into CPU memory. dtypes: F32 F64 F16 BF16 I64 I32 U8 BOOL; others are an IoError that
 /// names the dtype.
 std::map<std::string, Array> load_safetensors(const std::string& path);
-/// Same, with the file's metadata.
+/// Loads the tensors and the metadata of a file.
 Safetensors load_safetensors_with_metadata(const std::string& path);
-/// The metadata alone; no tensor is read.
+/// Loads only the metadata of a file.
 Metadata load_safetensors_metadata(const std::string& path);
 /// Parses a file in memory; `name` identifies it in messages.
 Safetensors parse_safetensors(ByteSpan bytes, const std::string& name);
 
-/// Writes all tensors at once (AtomicFile) in the reference implementation's order: widest dtype first, then by name.
-/// Arrays may have any strides and device. Throws a ValueError for repeated names.
+/// Writes a file that appears under its name only when complete (AtomicFile). The tensors have the order of the
+/// reference implementation: widest dtype first, then by name. Arrays may have any strides and device. Throws a
+/// ValueError for repeated names.
 void save_safetensors(const std::string& path, const std::vector<std::pair<std::string, Array>>& tensors,
                       const Metadata& metadata = {});
 /// The bytes that save_safetensors would write.
@@ -59,7 +61,7 @@ struct SafetensorsHeader {
   Metadata metadata;
 };
 
-/// The header of a file; no tensor is read.
+/// Reads only the header of a file.
 SafetensorsHeader read_safetensors_header(const std::string& path);
 
 }  // namespace gradus::io

@@ -79,7 +79,8 @@ uint64_t TarReader::field_number(std::string_view field) const {
   return value;
 }
 
-// Parses records such as "27 path=a/very/long/name\n", which begin with their own length.
+// Parses records such as "27 path=a/very/long/name\n"; the number at the beginning is the length of the record in
+// bytes.
 void TarReader::read_pax(std::string_view records, Extended& extended) const {
   while (!records.empty()) {
     const size_t begin = std::min(records.find(' '), records.size() - 1) + 1, equals = records.find('=');
@@ -102,7 +103,7 @@ std::optional<TarFile> TarReader::next() {
     const Bytes bytes = read(kBlock, kBlock);
     const std::string_view block = as_text(bytes);
     const auto field = [&](const Field& f) { return block.substr(f.offset, f.size); };
-    offset_ -= kBlock;  // back to the block's start, for messages and for repeated reads of the end
+    offset_ -= kBlock;  // messages name the header's first byte; at the end of the archive, next() reads it again
     if (block.find_first_not_of('\0') == block.npos) return std::nullopt;
     const std::string_view sum = field(kChecksum);
     const bool has_sum = sum.find_first_of("01234567") != sum.npos &&
@@ -114,7 +115,8 @@ std::optional<TarFile> TarReader::next() {
     offset_ += kBlock;
     const char type = field(kType)[0];
     check(type != 'S', "sparse files in archives are not supported");
-    if (type == 'L' || type == 'K' || type == 'x' || type == 'g') {  // headers for the next file, or ('g') for all
+    // Extension headers describe the next file or, for 'g', all following files.
+    if (type == 'L' || type == 'K' || type == 'x' || type == 'g') {
       const Bytes header = read(size, kMostRecordBytes);
       if (type == 'L') extended.name = up_to_nul(as_text(header));
       if (type == 'x') read_pax(as_text(header), extended);

@@ -15,12 +15,12 @@ inline constexpr uint64_t kMostTarFileBytes = uint64_t{1} << 28;
 /// A regular file in an archive.
 struct TarFile {
   std::string name;
-  uint64_t offset = 0;  ///< offset of its headers; a reader may start there
+  uint64_t offset = 0;  ///< position of the file's first header in the archive; a TarReader may start there
   Bytes data;
 };
 
-/// Reads an archive, starting at one of its headers. Links, directories and devices are skipped. Throws an IoError that
-/// names the archive and the byte for a truncated or damaged archive, a sparse file, a file of more than
+/// Reads an archive from the offset of a file's first header on. Links, directories and devices are skipped. Throws an
+/// IoError that names the archive and the byte for a truncated or damaged archive, a sparse file, a file of more than
 /// kMostTarFileBytes, and a name that leads out of the folder where the archive is unpacked.
 class TarReader {
  public:
@@ -37,7 +37,7 @@ class TarReader {
   uint64_t offset() const { return offset_; }
 
  private:
-  struct Extended {  // data from the headers that precede a file's own
+  struct Extended {  // name and size of the next file, if extension headers give them
     std::optional<std::string> name;
     std::optional<uint64_t> size;
   };

@@ -1,12 +1,14 @@
-#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/ops.h>
 
 #include <cmath>
-#include <limits>
 
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/op_lists.h>
 
 namespace gradus::ops {
+
+using Wide = __int128;  // holds sums and products of any sizes
+
+using enum BinaryOp;
 namespace {
 
 // Number of elements of first, first + by, … before `last`.
@@ -20,16 +22,15 @@ int64_t count_steps(double first, double last, double by) {
   return static_cast<int64_t>(count);
 }
 
-// The same for integers, exact beyond the 53 bits of a double.
+// count_steps for integers: exact also where a double, with its 53 bits, is not.
 int64_t count_whole(int64_t first, int64_t last, int64_t by) {
   GRADUS_CHECK(by != 0, ValueError, "step must not be 0");
   GRADUS_CHECK(first == last || (first < last) == (by > 0), ValueError, "step ", by, " does not lead from ", first,
                " to ", last);
-  const auto magnitude = [](__int128 x) { return x < 0 ? -x : x; };
-  const __int128 distance = magnitude(static_cast<__int128>(last) - first), length = magnitude(by);
-  const __int128 count = (distance + length - 1) / length;
-  GRADUS_CHECK(count < static_cast<__int128>(1) << 62, ValueError, "range from ", first, " to ", last,
-               " has too many elements");
+  const auto magnitude = [](Wide x) { return x < 0 ? -x : x; };
+  const Wide distance = magnitude(Wide(last) - first), length = magnitude(by);
+  const Wide count = (distance + length - 1) / length;
+  GRADUS_CHECK(count < Wide(1) << 62, ValueError, "range from ", first, " to ", last, " has too many elements");
   return static_cast<int64_t>(count);
 }
 
@@ -80,8 +81,8 @@ static Array whole_linspace(double first, double last, int64_t steps, DType dtyp
   const auto set = [&](int64_t from, int64_t to, double begin, int64_t distance) {
     const Array part = numbers.slice(0, from, to);
     backend_of(part).arange(part, static_cast<double>(distance), 1.0);
-    binary_scalar(BinaryOp::mul, part, step, false, &part);
-    binary_scalar(BinaryOp::add, part, begin, false, &part);
+    binary_scalar(mul, part, step, false, &part);
+    binary_scalar(add, part, begin, false, &part);
   };
   set(0, steps / 2, first, 0);
   set(steps / 2, steps, last, steps / 2 - (steps - 1));

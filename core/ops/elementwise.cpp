@@ -1,13 +1,11 @@
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/operands.h>
-#include <gradus/core/ops/reduce.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/core/runtime/recorded_memory.h>
-#include <gradus/core/unary_ops.h>
 
 namespace gradus::ops {
+
+using enum BinaryOp;
 namespace {
 
 int kind(DType dtype) { return is_floating(dtype) ? 2 : dtype == DType::boolean ? 0 : 1; }
@@ -34,8 +32,8 @@ Array produce(const Shape& shape, DType dtype, Device device, std::initializer_l
   return *into;
 }
 
-// Copies x if it shares memory with `into` without being the same view; otherwise the kernel would read what it has
-// written.
+// Returns a copy of x if x shares memory with `into` but is another view of it: a kernel that writes `into` could
+// otherwise overwrite elements of x before it reads them.
 Array apart_from(const Array& x, const Array* into) {
   if (!into || !(x.storage() == into->storage())) return x;
   const bool same = x.offset() == into->offset() && x.shape() == into->shape() && x.strides() == into->strides();
@@ -52,20 +50,20 @@ const Array& operand(const Array& x, DType dtype, const Shape& shape, const Arra
 
 // The type in which `op` computes if the promoted type of the operands is `dtype`.
 DType compute_type(BinaryOp op, DType dtype) {
-  GRADUS_CHECK(op != BinaryOp::sub || dtype != DType::boolean, DTypeError,
+  GRADUS_CHECK(op != sub || dtype != DType::boolean, DTypeError,
                "subtraction of booleans is not defined; use logical operators or convert with .to(kInt)");
   GRADUS_CHECK(!needs_integral(op) || !is_floating(dtype), DTypeError,
                "bitwise operations need integers or booleans, got ", dtype);
-  const bool fractions = op == BinaryOp::div || needs_floating(op);
+  const bool fractions = op == div || needs_floating(op);
   return fractions && !is_floating(dtype) ? get_default_dtype() : dtype;
 }
 
 bool divides_integers(BinaryOp op, DType dtype) {
-  return (op == BinaryOp::div || op == BinaryOp::fmod || op == BinaryOp::remainder) && !is_floating(dtype);
+  return (op == div || op == fmod || op == remainder) && !is_floating(dtype);
 }
 
-// Checks on the CPU only, because on a GPU the host would have to wait. As in PyTorch there is no error there; the
-// result is 0.
+// Throws a ValueError if an integer divisor is 0, on the CPU only: on a GPU the host would have to wait. There, as in
+// PyTorch, the quotient is 0.
 void check_divisor(const Array& b) {
   if (!b.device().is_cpu()) return;
   const Array fine = reduce(ReduceOp::all, b, axis_mask({}, b.ndim()), false, DType::boolean);
@@ -111,23 +109,19 @@ Array unary_backward(UnaryOp op, const Array& dy, const Array& saved, const Unar
 
 Array binary(BinaryOp op, const Array& a, const Array& b, const Array* into) {
   // A 0-d array on the host combines with an array on any device.
+  const DType dtype = result_type(a, b);
   if (!(a.device() == b.device())) {
-    if (b.ndim() == 0 && b.device().is_cpu() && b.dtype() != DType::boolean) {
-      const DType dtype = result_type(a, b);
-      return binary_scalar(op, cast(a, dtype), item(b), false, into);
-    }
-    if (a.ndim() == 0 && a.device().is_cpu() && a.dtype() != DType::boolean) {
-      const DType dtype = result_type(a, b);
-      return binary_scalar(op, cast(b, dtype), item(a), true, into);
-    }
+    const auto is_number = [](const Array& x) { return x.ndim() == 0 && x.device().is_cpu() && x.dtype() != kBool; };
+    if (is_number(b)) return binary_scalar(op, cast(a, dtype), item(b), false, into);
+    if (is_number(a)) return binary_scalar(op, cast(b, dtype), item(a), true, into);
     check_same_device({&a, &b});
   }
-  return binary_in(compute_type(op, result_type(a, b)), op, a, b, into);
+  return binary_in(compute_type(op, dtype), op, a, b, into);
 }
 
 Array divide_integers(const Array& a, const Array& b) {
   check_same_device({&a, &b});
-  return binary_in(result_type(a, b), BinaryOp::div, a, b, nullptr);
+  return binary_in(result_type(a, b), div, a, b, nullptr);
 }
 
 Array binary_scalar(BinaryOp op, const Array& a, const Scalar& scalar, bool scalar_first, const Array* into) {
@@ -172,7 +166,7 @@ void copy_into(const Array& into, const Array& x, bool non_blocking) {
     mover.copy(into.data(), into.device(), packed.data(), packed.device(), packed.nbytes(), non_blocking);
     return;
   }
-  const Array landed = Array::empty(into.shape(), into.dtype(), into.device());
+  const Array landed = into.new_empty(into.shape());
   copy_into(landed, packed);
   backend_of(into).copy(landed, into);
 }
@@ -184,7 +178,7 @@ Array clone(const Array& x) {
 }
 
 Array clone(const Array& x, MemoryFormat format) {
-  Array y = Array::empty(x.shape(), x.dtype(), x.device(), format);
+  Array y = x.new_empty(x.shape(), format);
   if (y.numel() > 0) backend_of(x).copy(x, y);
   return y;
 }

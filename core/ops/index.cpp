@@ -1,14 +1,11 @@
-#include <gradus/core/ops/index.h>
+#include <gradus/core/ops/ops.h>
 
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/operands.h>
-#include <gradus/core/ops/reduce.h>
-#include <gradus/core/ops/shape.h>
-#include <gradus/core/unary_ops.h>
+#include <gradus/core/op_lists.h>
 
 namespace gradus::ops {
+
+using enum BinaryOp;
+using enum UnaryOp;
 namespace {
 
 Array as_int64(const Array& index) {
@@ -20,19 +17,7 @@ Array as_int64(const Array& index) {
 // A scalar as a vector of one element.
 Array with_axis(const Array& x) { return x.ndim() == 0 ? x.unsqueeze(0) : x; }
 
-// Expands a vector of indices along `axis` to `shape`; it does not vary along the other axes.
-Array along(const Array& index, int axis, const Shape& shape) {
-  Strides strides = Dims::filled(shape.size(), 0);
-  strides[axis] = index.strides()[0];
-  return Array(index.storage(), index.offset(), shape, strides, index.dtype());
-}
-
-Array index_vector(const Array& index) {
-  GRADUS_CHECK(index.ndim() <= 1, ShapeError, "the index must be a vector, got shape ", index.shape());
-  return with_axis(as_int64(index));
-}
-
-// Copies x if it shares memory with `into`, because the kernel must not read what it writes.
+// Returns a copy of x if x shares memory with `into`, because a kernel must not write elements that it reads.
 Array apart_from(const Array& x, const Array& into) { return x.storage() == into.storage() ? clone(x) : x; }
 
 void check_index_shape(const Array& index, const Array& x, int axis, const char* what) {
@@ -56,7 +41,8 @@ Array index_select(const Array& x, int axis, const Array& index) {
   check_same_device({&x, &index});
   const Array places = as_int64(index);
   if (places.ndim() == 0) return index_select(x, axis, places.unsqueeze(0)).squeeze(axis);
-  // For the kernel, x gets the index's other dimensions with stride 0, and the index gets x's other axes with stride 0.
+  // The kernel expects x and index to have the result's rank. x gets the further dimensions of the index with stride 0,
+  // and the index gets the other axes of x with stride 0.
   Shape shape = x.shape(), from_shape = x.shape();
   Strides from_strides = x.strides(), index_strides = Dims::filled(x.ndim(), 0);
   shape[axis] = places.shape()[0], index_strides[axis] = places.strides()[0];
@@ -65,7 +51,7 @@ Array index_select(const Array& x, int axis, const Array& index) {
     from_shape.insert(axis + i, places.shape()[i]), from_strides.insert(axis + i, 0);
   }
   const bool image = shape.size() == 4 && places.ndim() == 1;
-  Array y = Array::empty(shape, x.dtype(), x.device(), image ? output_format(x) : MemoryFormat::contiguous);
+  Array y = x.new_empty(shape, image ? output_format(x) : MemoryFormat::contiguous);
   if (y.numel() > 0)
     backend_of(x).gather(Array(x.storage(), x.offset(), from_shape, from_strides, x.dtype()), axis,
                          Array(places.storage(), places.offset(), shape, index_strides, DType::i64), y);
@@ -75,22 +61,23 @@ Array index_select(const Array& x, int axis, const Array& index) {
 void index_into(const Array& into, int axis, const Array& index, const Array& source, bool accumulate) {
   check_same_device({&into, &index, &source});
   check_same_dtype(into, "the tensor", source, "the source");
-  const Array places = index_vector(index), to = with_axis(into), from = with_axis(source);
-  Shape shape = to.shape();
+  GRADUS_CHECK(index.ndim() <= 1, ShapeError, "the index must be a vector, got shape ", index.shape());
+  const Array places = with_axis(as_int64(index)), from = with_axis(source);
+  Shape shape = with_axis(into).shape();
   shape[axis] = places.numel();
   GRADUS_CHECK(from.shape() == shape, ShapeError, "source has shape ", source.shape(), ", but ", places.numel(),
                " indices along dimension ", axis, " of shape ", into.shape(), " need ", shape);
-  into.bump_version();
-  if (from.numel() > 0)
-    backend_of(into).scatter(apart_from(from, into), axis, apart_from(along(places, axis, shape), into), accumulate,
-                             to);
+  // The index does not vary along the other axes.
+  Strides strides = Dims::filled(shape.size(), 0);
+  strides[axis] = places.strides()[0];
+  scatter_into(into, axis, Array(places.storage(), places.offset(), shape, strides, DType::i64), from, accumulate);
 }
 
 Array gather(const Array& x, int axis, const Array& index) {
   check_same_device({&x, &index});
   const Array places = with_axis(as_int64(index)), from = with_axis(x);
   check_index_shape(places, from, axis, "the tensor");
-  Array y = Array::empty(places.shape(), x.dtype(), x.device());
+  Array y = x.new_empty(places.shape());
   if (y.numel() > 0) backend_of(x).gather(from, axis, places, y);
   return index.ndim() == 0 ? y.squeeze(0) : y;
 }
@@ -120,13 +107,13 @@ Array checked_index(const Array& index, int64_t size, int64_t axis) {
   };
   extreme(ArgReduceOp::argmax);
   if (extreme(ArgReduceOp::argmin) >= 0) return places;
-  return where(binary_scalar(BinaryOp::lt, places, 0), binary_scalar(BinaryOp::add, places, size), places);
+  return where(binary_scalar(lt, places, 0), binary_scalar(add, places, size), places);
 }
 
 Array nonzero(const Array& x) {
-  const Array hit = contiguous(x.dtype() == DType::boolean ? x : binary_scalar(BinaryOp::ne, x, 0));
+  const Array hit = contiguous(x.dtype() == DType::boolean ? x : binary_scalar(ne, x, 0));
   const int64_t count = item(sum(hit, axis_mask({}, x.ndim()))).to_int64();
-  Array positions = Array::empty({count, x.ndim()}, DType::i64, x.device());
+  Array positions = x.new_empty({count, x.ndim()}, DType::i64);
   if (positions.numel() > 0) backend_of(x).nonzero(hit, positions);
   return positions;
 }
@@ -136,11 +123,11 @@ namespace {
 // Sampling without replacement: every category draws an exponentially distributed time with its weight as rate; the
 // num_samples earliest categories are the samples (Efraimidis and Spirakis 2006).
 Array race(const Array& weights, int64_t num_samples, Generator& generator) {
-  const Array u = Array::empty(weights.shape(), DType::f64, weights.device());
+  const Array u = weights.new_empty(weights.shape(), DType::f64);
   uniform(u, 0, 1, generator);
-  const Array times = unary(UnaryOp::neg, unary(UnaryOp::log1p, unary(UnaryOp::neg, u)));  // -log(1 - u)
+  const Array times = unary(neg, unary(log1p, unary(neg, u)));  // -log(1 - u)
   const Array never = full({}, -1.0, DType::f64, weights.device());
-  const Array speeds = where(binary_scalar(BinaryOp::gt, weights, 0), binary(BinaryOp::div, weights, times), never);
+  const Array speeds = where(binary_scalar(gt, weights, 0), binary(div, weights, times), never);
   return contiguous(argsort(speeds, 1, true).slice(1, 0, num_samples));
 }
 
@@ -150,14 +137,14 @@ Array wheel(const Array& weights, int64_t num_samples, Generator& generator) {
   const int64_t rows = weights.shape()[0], categories = weights.shape()[1];
   const Array sums = scan(ScanOp::sum, weights, 1, false, DType::f64);
   const Array total = sums.slice(1, categories - 1, categories);
-  const Array u = Array::empty({rows, num_samples}, DType::f64, weights.device());
+  const Array u = weights.new_empty({rows, num_samples}, DType::f64);
   uniform(u, 0, 1, generator);
   // Rounding must not produce the total itself, which belongs to no category.
-  const Array below = binary_scalar(BinaryOp::mul, total, 1 - 0x1p-53);
-  const Array numbers = binary(BinaryOp::minimum, binary(BinaryOp::mul, u, total), below);
+  const Array below = binary_scalar(mul, total, 1 - 0x1p-53);
+  const Array numbers = binary(minimum, binary(mul, u, total), below);
   const Array order = argsort(cat({sums, numbers}, 1), 1, false);
-  const Array passed = scan(ScanOp::sum, binary_scalar(BinaryOp::lt, order, categories), 1, false, DType::i64);
-  const Array places = Array::empty(order.shape(), DType::i64, weights.device());
+  const Array passed = scan(ScanOp::sum, binary_scalar(lt, order, categories), 1, false, DType::i64);
+  const Array places = weights.new_empty(order.shape(), DType::i64);
   scatter_into(places, 1, order, passed, false);
   return contiguous(places.slice(1, categories, categories + num_samples));
 }
@@ -166,25 +153,24 @@ void check_weights(const Array& weights, int64_t distinct) {
   const auto all_of = [](const Array& test) {
     return item(reduce(ReduceOp::all, test, axis_mask({}, test.ndim()), false, DType::boolean)).to_bool();
   };
-  const Array fine =
-      binary(BinaryOp::bitwise_and, unary(UnaryOp::isfinite, weights), binary_scalar(BinaryOp::ge, weights, 0));
+  const Array fine = binary(bitwise_and, unary(isfinite, weights), binary_scalar(ge, weights, 0));
   GRADUS_CHECK(all_of(fine), ValueError, "probabilities must be finite and not negative");
-  const Array possible = sum(binary_scalar(BinaryOp::gt, weights, 0), 0b10);
-  GRADUS_CHECK(all_of(binary_scalar(BinaryOp::ge, possible, distinct)), ValueError, "a row needs at least ", distinct,
+  const Array possible = sum(binary_scalar(gt, weights, 0), 0b10);
+  GRADUS_CHECK(all_of(binary_scalar(ge, possible, distinct)), ValueError, "a row needs at least ", distinct,
                " probabilities above 0");
 }
 
 }  // namespace
 
 std::tuple<Array, Array> sort(const Array& x, int axis, bool descending) {
-  const Array values = Array::empty(x.shape(), x.dtype(), x.device());
-  const Array indices = Array::empty(x.shape(), DType::i64, x.device());
+  const Array values = x.new_empty(x.shape());
+  const Array indices = x.new_empty(x.shape(), DType::i64);
   if (x.numel() > 0) backend_of(x).sort(x, axis, descending, values, indices);
   return {values, indices};
 }
 
 Array argsort(const Array& x, int axis, bool descending) {
-  Array indices = Array::empty(x.shape(), DType::i64, x.device());
+  Array indices = x.new_empty(x.shape(), DType::i64);
   if (x.numel() > 0) backend_of(x).sort(x, axis, descending, MutableView(), indices);
   return indices;
 }
@@ -192,8 +178,8 @@ Array argsort(const Array& x, int axis, bool descending) {
 std::tuple<Array, Array> topk(const Array& x, int64_t k, int axis, bool largest) {
   Shape shape = x.shape();
   if (x.ndim() > 0) shape[axis] = k;
-  const Array values = Array::empty(shape, x.dtype(), x.device());
-  const Array indices = Array::empty(shape, DType::i64, x.device());
+  const Array values = x.new_empty(shape);
+  const Array indices = x.new_empty(shape, DType::i64);
   if (values.numel() > 0) backend_of(x).topk(x, axis, largest, values, indices);
   return {values, indices};
 }
@@ -204,14 +190,14 @@ std::tuple<Array, Array, Array> unique(const Array& x, bool sorted) {
   if (n == 0) return {flat, zeros(x.shape(), DType::i64, x.device()), zeros({0}, DType::i64, x.device())};
   const auto [values, order] = sorted ? sort(flat, 0, false) : std::tuple(flat, Array());
   const Array is_first = full({n}, true, DType::boolean, x.device());
-  copy_into(is_first.slice(0, 1, n), binary(BinaryOp::ne, values.slice(0, 1, n), values.slice(0, 0, n - 1)));
+  copy_into(is_first.slice(0, 1, n), binary(ne, values.slice(0, 1, n), values.slice(0, 0, n - 1)));
   const Array starts = reshape(nonzero(is_first), {-1});
   const Array end = full({1}, n, DType::i64, x.device());
-  const Array counts = binary(BinaryOp::sub, cat({starts.slice(0, 1, starts.numel()), end}, 0), starts);
-  Array places = binary_scalar(BinaryOp::sub, scan(ScanOp::sum, is_first, 0, false, DType::i64), 1);
+  const Array counts = binary(sub, cat({starts.slice(0, 1, starts.numel()), end}, 0), starts);
+  Array places = binary_scalar(sub, scan(ScanOp::sum, is_first, 0, false, DType::i64), 1);
   if (sorted) {
     const Array in_order = places;
-    places = Array::empty({n}, DType::i64, x.device());
+    places = x.new_empty({n}, DType::i64);
     scatter_into(places, 0, order, in_order, false);
   }
   return {index_select(values, 0, starts), reshape(places, x.shape()), counts};

@@ -1,22 +1,16 @@
-#include <gradus/core/ops/matmul.h>
+#include <gradus/core/ops/ops.h>
 
 #include <algorithm>
 
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/shape.h>
-
 namespace gradus::ops {
-namespace {
 
-bool broadcasts(const Shape& a, const Shape& b) {
+static bool broadcasts(const Shape& a, const Shape& b) {
   for (int i = 1; i <= std::min(a.size(), b.size()); ++i) {
     const int64_t m = a[a.size() - i], n = b[b.size() - i];
     if (m != n && m != 1 && n != 1) return false;
   }
   return true;
 }
-
-}  // namespace
 
 Array matmul(const Array& a, const Array& b) {
   check_same_device({&a, &b});
@@ -33,21 +27,18 @@ Array matmul(const Array& a, const Array& b) {
   const Shape lead_b(right.shape().data(), static_cast<size_t>(right.ndim() - 2));
   GRADUS_CHECK(broadcasts(lead_a, lead_b), ShapeError, "batches do not broadcast: ", lead_a, " of ", a.shape(), " and ",
                lead_b, " of ", b.shape());
-  Shape lead = broadcast_shapes(lead_a, lead_b);
-
-  // (…, M, K) times a single matrix is one product with more rows.
-  if (lead_b.size() == 0 && lead_a.size() > 0) {
-    Shape shape = lead;
-    shape.push_back(m), shape.push_back(n);
-    Array y = matmul(reshape(left, {numel_of(lead) * m, k}), right);
-    y = y.view(shape);
-    return b.ndim() == 1 ? y.squeeze(-1) : y;
-  }
+  const Shape lead = broadcast_shapes(lead_a, lead_b);
   auto with_matrix = [&](int64_t rows, int64_t columns) {
     Shape shape = lead;
     shape.push_back(rows), shape.push_back(columns);
     return shape;
   };
+
+  // (…, M, K) times a single matrix is one product with more rows.
+  if (lead_b.size() == 0 && lead_a.size() > 0) {
+    const Array y = matmul(reshape(left, {numel_of(lead) * m, k}), right).view(with_matrix(m, n));
+    return b.ndim() == 1 ? y.squeeze(-1) : y;
+  }
   Array y = Array::empty(with_matrix(m, n), a.dtype(), a.device());
   if (y.numel() > 0) {
     if (k == 0) fill(y, 0);
@@ -62,7 +53,7 @@ Array addmm(const Array& x, const Array& a, const Array& b) {
   check_same_device({&x, &a, &b});
   Shape shape = a.shape();
   shape[shape.size() - 1] = b.size(-1);
-  Array y = Array::empty(shape, a.dtype(), a.device());
+  Array y = a.new_empty(shape);
   if (y.numel() == 0) return y;
   backend_of(y).copy(x.expand(shape), y);
   backend_of(y).matmul(a, b, y, /*accumulate=*/true);
@@ -85,7 +76,7 @@ Array linear(const Array& x, const Array& w, const Array& bias) {
   Shape shape = x.shape();
   shape[shape.size() - 1] = out;
   const int64_t rows = in > 0 ? x.numel() / in : numel_of(shape) / (out > 0 ? out : 1);
-  Array y = Array::empty({rows, out}, x.dtype(), x.device());
+  Array y = x.new_empty({rows, out});
   if (y.numel() > 0) backend_of(x).linear(reshape(x, {rows, in}), w, bias, y);
   return y.view(shape);
 }

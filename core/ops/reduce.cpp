@@ -1,20 +1,19 @@
-#include <gradus/core/ops/reduce.h>
+#include <gradus/core/ops/ops.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/operands.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/core/runtime/recorded_memory.h>
-#include <gradus/core/unary_ops.h>
 
 namespace gradus::ops {
+
+using enum BinaryOp;
+using enum UnaryOp;
 namespace {
 
-// The same elements without the axes in `mask`, which have size 1.
+// A view of x without the axes in `mask`, which have size 1.
 Array drop_axes(const Array& x, uint32_t mask) {
   Shape shape;
   Strides strides;
@@ -42,7 +41,7 @@ Array reduce(ReduceOp op, const Array& x, uint32_t mask, bool keepdim, DType dty
   if (test) dtype = DType::boolean;
   const bool integers = (op == ReduceOp::sum || op == ReduceOp::prod) && !is_floating(dtype);
   const Array operand = test ? x : cast(x, integers ? x.dtype() : dtype);
-  Array y = Array::empty(reduced_shape(x.shape(), mask, true), dtype, x.device());
+  Array y = x.new_empty(reduced_shape(x.shape(), mask, true), dtype);
   if (y.numel() > 0) backend_of(x).reduce(op, operand, mask, y);
   return keepdim ? y : drop_axes(y, mask);
 }
@@ -52,7 +51,7 @@ std::tuple<Array, Array> arg_reduce(ArgReduceOp op, const Array& x, int axis, bo
                " of shape ", x.shape(), " is empty");
   if (x.ndim() == 0) return {clone(x), zeros({}, DType::i64, x.device())};
   const Shape shape = reduced_shape(x.shape(), 1u << axis, true);
-  Array values = Array::empty(shape, x.dtype(), x.device()), indices = Array::empty(shape, DType::i64, x.device());
+  Array values = x.new_empty(shape), indices = x.new_empty(shape, DType::i64);
   if (values.numel() > 0) backend_of(x).arg_reduce(op, x, axis, values, indices);
   if (keepdim) return {values, indices};
   return {drop_axes(values, 1u << axis), drop_axes(indices, 1u << axis)};
@@ -63,9 +62,9 @@ namespace {
 // Half types are widened before elements are squared or raised to a power, because their range is small.
 Array widened(const Array& x) { return cast(x, x.dtype() == DType::f64 ? DType::f64 : DType::f32); }
 
-// True if some values of y, roots of sums of squares in a dense array, are so small or large that the squares may have
-// left the range of their type. It reads the values, for which the host would have to wait on a GPU; there such results
-// are infinite or 0, as in PyTorch.
+// True if some element of y, the square root of a sum of squares, is so small or large that the squares may have left
+// the range of y's type. Only on the CPU, because on a GPU the host would have to wait for y. There such results are
+// infinite or 0, as in PyTorch. y is dense.
 bool squares_left_range(const Array& y) {
   if (!y.device().is_cpu() || is_recording(DeviceType::cpu)) return false;
   return visit_floating(y.dtype(), [&]<class T> {
@@ -84,20 +83,20 @@ bool squares_left_range(const Array& y) {
 // is 0 or infinite. f keeps these axes.
 template <class F>
 Array by_scaling(const Array& x, uint32_t mask, bool keepdim, F&& f) {
-  const Array largest = reduce(ReduceOp::max, unary(UnaryOp::abs, x), mask, true, x.dtype());
+  const Array largest = reduce(ReduceOp::max, unary(abs, x), mask, true, x.dtype());
   const Array one = full({}, 1.0, x.dtype(), x.device());
-  const Array scalable = where(unary(UnaryOp::isfinite, largest), largest, one);
-  const Array s = where(binary_scalar(BinaryOp::eq, scalable, 0), one, scalable);
-  const Array y = binary(BinaryOp::mul, f(binary(BinaryOp::div, x, s)), s);
+  const Array scalable = where(unary(isfinite, largest), largest, one);
+  const Array s = where(binary_scalar(eq, scalable, 0), one, scalable);
+  const Array y = binary(mul, f(binary(div, x, s)), s);
   return keepdim ? y : drop_axes(y, mask);
 }
 
 // sqrt(sum of x² / by)
 Array root_of_squares(const Array& x, uint32_t mask, bool keepdim, double by) {
-  const Array sum = reduce(ReduceOp::sum, unary(UnaryOp::square, x), mask, keepdim, x.dtype());
-  return unary(UnaryOp::sqrt, by == 1 ? sum : binary_scalar(BinaryOp::div, sum, by));
+  const Array sum = reduce(ReduceOp::sum, unary(square, x), mask, keepdim, x.dtype());
+  return unary(sqrt, by == 1 ? sum : binary_scalar(div, sum, by));
 }
-// The same, also correct if squares leave the range of x's type.
+// root_of_squares that is also correct if squares leave the range of x's type.
 Array safe_root_of_squares(const Array& x, uint32_t mask, bool keepdim, double by) {
   const Array y = root_of_squares(x, mask, keepdim, by);
   if (x.numel() == 0 || !squares_left_range(y)) return y;
@@ -105,17 +104,17 @@ Array safe_root_of_squares(const Array& x, uint32_t mask, bool keepdim, double b
 }
 
 Array centred(const Array& x, uint32_t mask) {
-  return binary(BinaryOp::sub, x, reduce(ReduceOp::mean, x, mask, true, x.dtype()));
+  return binary(sub, x, reduce(ReduceOp::mean, x, mask, true, x.dtype()));
 }
 
 }  // namespace
 
 Array variance(const Array& x, uint32_t mask, bool keepdim, double correction) {
   check_floating(x, "the tensor");
-  const Array difference = centred(widened(x), mask), square = unary(UnaryOp::square, difference);
-  const Array squares = reduce(ReduceOp::sum, square, mask, keepdim, square.dtype());
+  const Array powers = unary(square, centred(widened(x), mask));
+  const Array squares = reduce(ReduceOp::sum, powers, mask, keepdim, powers.dtype());
   const double count = static_cast<double>(reduced_count(x.shape(), mask));
-  return cast(binary_scalar(BinaryOp::div, squares, std::max(0.0, count - correction)), x.dtype());
+  return cast(binary_scalar(div, squares, std::max(0.0, count - correction)), x.dtype());
 }
 
 Array deviation(const Array& x, uint32_t mask, bool keepdim, double correction) {
@@ -128,23 +127,23 @@ Array norm(const Array& x, double p, uint32_t mask, bool keepdim) {
   check_floating(x, "the tensor");
   const Array wide = widened(x);
   const auto total = [&](const Array& of) { return reduce(ReduceOp::sum, of, mask, keepdim, wide.dtype()); };
-  if (p == 0) return cast(total(cast(binary_scalar(BinaryOp::ne, wide, 0), wide.dtype())), x.dtype());
+  if (p == 0) return cast(total(cast(binary_scalar(ne, wide, 0), wide.dtype())), x.dtype());
   if (p == 2) return cast(safe_root_of_squares(wide, mask, keepdim, 1), x.dtype());
-  const Array powers = binary_scalar(BinaryOp::pow, unary(UnaryOp::abs, wide), p);
-  return cast(binary_scalar(BinaryOp::pow, total(powers), 1 / p), x.dtype());
+  const Array powers = binary_scalar(pow, unary(abs, wide), p);
+  return cast(binary_scalar(pow, total(powers), 1 / p), x.dtype());
 }
 
 Array logsumexp(const Array& x, uint32_t mask, bool keepdim) {
   const Array wide = widened(x);
+  const DType dtype = is_floating(x.dtype()) ? x.dtype() : get_default_dtype();
   if (reduced_count(x.shape(), mask) == 0)
-    return full(reduced_shape(x.shape(), mask, keepdim), -HUGE_VAL,
-                is_floating(x.dtype()) ? x.dtype() : get_default_dtype(), x.device());
+    return full(reduced_shape(x.shape(), mask, keepdim), -HUGE_VAL, dtype, x.device());
   const Array largest = reduce(ReduceOp::max, wide, mask, true, wide.dtype());
   // An infinite maximum is not subtracted, because infinity - infinity is NaN.
-  const Array shift = where(unary(UnaryOp::isinf, largest), full({}, 0.0, wide.dtype(), x.device()), largest);
-  const Array powers = unary(UnaryOp::exp, binary(BinaryOp::sub, wide, shift));
-  const Array log = unary(UnaryOp::log, reduce(ReduceOp::sum, powers, mask, true, wide.dtype()));
-  const Array y = cast(binary(BinaryOp::add, log, shift), is_floating(x.dtype()) ? x.dtype() : get_default_dtype());
+  const Array shift = where(unary(isinf, largest), full({}, 0.0, wide.dtype(), x.device()), largest);
+  const Array powers = unary(exp, binary(sub, wide, shift));
+  const Array logarithm = unary(log, reduce(ReduceOp::sum, powers, mask, true, wide.dtype()));
+  const Array y = cast(binary(add, logarithm, shift), dtype);
   return keepdim ? y : drop_axes(y, mask);
 }
 

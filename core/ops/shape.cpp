@@ -1,10 +1,6 @@
-#include <gradus/core/ops/shape.h>
+#include <gradus/core/ops/ops.h>
 
 #include <algorithm>
-
-#include <gradus/core/array/shape.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/operands.h>
 
 namespace gradus::ops {
 
@@ -35,8 +31,7 @@ Array cat(const std::vector<Array>& arrays, int64_t axis) {
                  " does not join ", first.shape(), " along dimension ", at, ": the other sizes must agree");
     shape[at] = checked_sum(shape[at], arrays[i].shape()[at]);
   }
-  Array y =
-      Array::empty(shape, dtype, first.device(), shape.size() == 4 ? output_format(first) : MemoryFormat::contiguous);
+  Array y = first.new_empty(shape, dtype, shape.size() == 4 ? output_format(first) : MemoryFormat::contiguous);
   int64_t start = 0;
   for (const Array& array : arrays) {
     if (joins_anything(array)) continue;

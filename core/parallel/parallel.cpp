@@ -1,12 +1,12 @@
 // parallel_for on our own helper threads, or on OpenMP's (parallel_openmp.cpp). parallel_call.h distributes the chunks
 // of a call.
 //
-// The caller never waits for a helper that has not started, only for chunks that are being computed: by the time a late
-// helper comes, the caller has done its work. If helpers keep losing their cores within chunks, callers work without
-// helpers for a while.
+// The caller never waits for a helper that has not started, only for chunks that are being computed: the chunks of a
+// helper that starts late are computed by the caller and the other helpers. If the operating system keeps taking cores
+// from helpers within chunks, callers work without helpers for a while (Helpfulness).
 //
-// Helpers without work spin for a moment, so that the next kernel finds them awake (a small net starts a kernel every
-// 10 us, and waking a sleeping thread takes longer), then they sleep.
+// A helper without work spins for a moment before it sleeps, so that the next kernel finds it awake: a small net starts
+// a kernel every 10 us, and waking a sleeping thread takes longer.
 #include <cstdlib>
 #include <mutex>
 #include <new>
@@ -14,7 +14,6 @@
 #include <system_error>
 #include <thread>
 
-#include <gradus/core/error.h>
 #include <gradus/core/parallel/parallel_call.h>
 #include <gradus/core/platform/process.h>
 
@@ -23,7 +22,7 @@ namespace {
 
 using namespace detail;
 
-constexpr int kMaxCalls = 16;  // at a time; further calls run serially
+constexpr int kMaxCalls = 16;  // parallel_for calls of all threads at a time; further calls run serially
 // kMovesApart: minimum time between two moves of a helper to another core. kLate: delay after which a woken helper
 // counts as late.
 constexpr microseconds kMovesApart{1000}, kLate{1000};
@@ -60,7 +59,7 @@ class Pool {
  public:
   void run(int64_t chunks, int64_t count, int64_t grain, int threads, const RangeFunction& body) {
     const Clock::time_point start = Clock::now();
-    const InsideGuard guard;
+    const ScopedValue<bool> inside(inside_chunk, true);
     if (helpfulness_.pausing(start)) return run_serially(chunks, count, grain, body);
     Call* call = claim();
     threads = std::min(threads, 1 + start_helpers(std::min(threads, kMaxThreads) - 1));
@@ -69,7 +68,7 @@ class Pool {
       return run_serially(chunks, count, grain, body);
     }
     call->open(chunks, count, grain, threads, body);
-    caller_core_.store(platform::current_core(), std::memory_order_relaxed);
+    caller_core_.store(platform::current_core(), relaxed);
     news_.fetch_add(1);
     for (int i = 1; i < threads; ++i) wake(helpers_[i], start);
     const int computed = call->join(0);
@@ -94,7 +93,7 @@ class Pool {
       const int at = (last + i) % kMaxCalls;
       if (!calls_[at].claim()) continue;
       last = at;
-      int used = calls_used_.load(std::memory_order_relaxed);
+      int used = calls_used_.load(relaxed);
       while (used <= at && !calls_used_.compare_exchange_weak(used, at + 1)) {}
       return &calls_[at];
     }
@@ -103,7 +102,7 @@ class Pool {
 
   // Starts helpers until there are `wanted` if possible, and returns their number.
   int start_helpers(int wanted) {
-    int running = helper_count_.load(std::memory_order_acquire);
+    int running = helper_count_.load(acquire);
     if (running >= wanted) [[likely]]
       return running;
     std::lock_guard lock(start_mutex_);
@@ -122,7 +121,7 @@ class Pool {
 
   static void wake(Helper& helper, Clock::time_point now) {
     if (!helper.asleep.load()) return;
-    helper.woken.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+    helper.woken.store(now.time_since_epoch().count(), relaxed);
     if (helper.asleep.exchange(0)) helper.asleep.notify_one();
   }
 
@@ -133,24 +132,22 @@ class Pool {
       const uint32_t heard = news_.load();
       // Schedulers tend to wake a thread on its waker's core, and on a busy machine leave it there. On the caller's
       // core a helper is useless, so it moves away.
-      if (const int core = platform::current_core();
-          core >= 0 && core == caller_core_.load(std::memory_order_relaxed)) {
+      if (const int core = platform::current_core(); core >= 0 && core == caller_core_.load(relaxed)) {
         if (const Clock::time_point now = Clock::now(); now - moved > kMovesApart) {
           moved = now;
           platform::leave_core(core);
         }
       }
       bool computed = false;
-      for (int i = 0; i < calls_used_.load(std::memory_order_relaxed); ++i)
-        computed = calls_[i].join(self) > 0 || computed;
-      if (computed || spin([&] { return news_.load(std::memory_order_acquire) != heard; })) continue;
+      for (int i = 0; i < calls_used_.load(relaxed); ++i) computed = calls_[i].join(self) > 0 || computed;
+      if (computed || spin([&] { return news_.load(acquire) != heard; })) continue;
       // A caller first increments news_, then looks for sleeping helpers. A helper does the reverse: it first marks
       // itself as asleep, then reads news_ again. So no call is missed.
       me.asleep.store(1);
       if (news_.load() == heard) {
         me.asleep.wait(1);
         const Clock::time_point now = Clock::now();
-        const Clock::duration late = now.time_since_epoch() - Clock::duration(me.woken.load(std::memory_order_relaxed));
+        const Clock::duration late = now.time_since_epoch() - Clock::duration(me.woken.load(relaxed));
         if (late > kLate) helpfulness_.lost(late, now);
       }
       me.asleep.store(0);
@@ -176,8 +173,7 @@ Pool& pool() {
 
 // A forked child has no helper threads, and the calls are in an arbitrary state, so the pool is constructed again.
 void Pool::forget_at_fork() {
-  static const bool registered = (platform::on_fork([] { new (&pool()) Pool; }), true);
-  (void)registered;
+  [[maybe_unused]] static const bool registered = (platform::on_fork([] { new (&pool()) Pool; }), true);
 }
 
 }  // namespace
@@ -188,7 +184,7 @@ int num_cores() {
 }
 
 int num_threads() {
-  const int limit = thread_limit.load(std::memory_order_relaxed);
+  const int limit = thread_limit.load(relaxed);
   static const int fallback = default_threads();
   return limit > 0 ? limit : fallback;
 }
@@ -200,43 +196,26 @@ void set_num_threads(int threads) {
 
 const char* name(ThreadRuntime runtime) { return runtime == ThreadRuntime::pool ? "pool" : "openmp"; }
 
-ThreadRuntime thread_runtime() { return current_runtime().load(std::memory_order_relaxed); }
+ThreadRuntime thread_runtime() { return current_runtime().load(relaxed); }
 
 void set_thread_runtime(ThreadRuntime runtime) { current_runtime() = checked(runtime); }
 
-namespace {
-
-int slots_of(int64_t chunks) {
-  if (serial_thread || inside_chunk) return 1;
-  return static_cast<int>(std::clamp<int64_t>(chunks, 1, num_threads()));
-}
-
-void run_chunks(int64_t chunks, int64_t count, int64_t grain, int slots, const RangeFunction& body) {
-  const int threads = static_cast<int>(std::min<int64_t>(chunks, slots));
-  if (threads <= 1 || serial_thread || inside_chunk) return run_serially(chunks, count, grain, body);
-  if (thread_runtime() == ThreadRuntime::openmp && run_on_openmp(chunks, count, grain, threads, body)) return;
-  pool().run(chunks, count, grain, threads, body);
-}
-
-}  // namespace
-
 int parallel_slots(int64_t count, int64_t grain) {
-  return count <= grain ? 1 : slots_of(ceil_div(count, std::max<int64_t>(grain, 1)));
+  if (count <= grain || serial_thread || inside_chunk) return 1;
+  return static_cast<int>(std::clamp<int64_t>(ceil_div(count, std::max<int64_t>(grain, 1)), 1, num_threads()));
 }
 
-void parallel_for(int64_t count, int64_t grain, RangeFunction body) {
-  if (count <= 0 || skips_chunks) return;
-  if (count <= grain) return body(0, count, 0);
-  grain = std::max<int64_t>(grain, 1);
-  const int64_t chunks = ceil_div(count, grain);
-  run_chunks(chunks, count, grain, slots_of(chunks), body);
-}
+void parallel_for(int64_t count, int64_t grain, RangeFunction body) { parallel_for(count, grain, num_threads(), body); }
 
 void parallel_for(int64_t count, int64_t grain, int slots, RangeFunction body) {
   if (count <= 0 || skips_chunks) return;
   if (count <= grain) return body(0, count, 0);
   grain = std::max<int64_t>(grain, 1);
-  run_chunks(ceil_div(count, grain), count, grain, slots, body);
+  const int64_t chunks = ceil_div(count, grain);
+  const int threads = static_cast<int>(std::min<int64_t>(chunks, slots));
+  if (threads <= 1 || serial_thread || inside_chunk) return run_serially(chunks, count, grain, body);
+  if (thread_runtime() == ThreadRuntime::openmp && run_on_openmp(chunks, count, grain, threads, body)) return;
+  pool().run(chunks, count, grain, threads, body);
 }
 
 }  // namespace gradus

@@ -7,6 +7,8 @@
 #include <memory>
 #include <type_traits>
 
+#include <gradus/core/scope.h>
+
 namespace gradus {
 
 /// Number of cores that this process may run on (taskset restricts them), as of the first call.
@@ -58,15 +60,16 @@ class RangeFunction {
 /// Calls body(begin, end) for the chunks [0, grain), [grain, 2 grain), … of [0, count), several at a time. The chunks
 /// depend on count and grain alone. The first exception of a chunk is rethrown here after all chunks have ended. Nested
 /// calls run serially on the calling thread. Any number of threads may call concurrently; they share the helper
-/// threads. The caller waits only for chunks that a helper has begun, so a helper that gets no core does not delay it
-/// (except that OpenMP's threads occasionally do). A forked child may call too, unless it was forked from within a
-/// chunk.
+/// threads. The caller waits only for chunks that a helper has begun, so a helper that gets no core does not delay it;
+/// with ThreadRuntime::openmp such a delay is possible, but rare. A forked child may call parallel_for too, unless it
+/// was forked from within a chunk.
 void parallel_for(int64_t count, int64_t grain, RangeFunction body);
 
 /// The most threads that a parallel_for call would use now; 1 inside another call and on a serial thread.
 int parallel_slots(int64_t count, int64_t grain);
-/// The same on at most `slots` threads. The body is told its thread's number, slot < slots. Chunks of a call with the
-/// same slot run one after the other, so `slots` buffers are enough working memory for all of them.
+/// parallel_for on at most `slots` threads. The body gets the number of its thread, slot < slots. Chunks of a call with
+/// the same slot run one after the other, so kernels that need a buffer for each chunk in progress need `slots`
+/// buffers.
 void parallel_for(int64_t count, int64_t grain, int slots, RangeFunction body);
 
 namespace detail {
@@ -79,28 +82,16 @@ inline bool in_parallel_region() { return inside_chunk; }
 
 /// Makes parallel_for and the loops of the naive backend do nothing on this thread until the end of the scope. Kernels
 /// then still allocate their scratch memory, which happens outside of loops, but compute nothing (graph/recorder.h).
-class SkipChunksGuard {
+class SkipChunksGuard : ScopedValue<bool> {
  public:
-  SkipChunksGuard() : previous_(detail::skips_chunks) { detail::skips_chunks = true; }
-  ~SkipChunksGuard() { detail::skips_chunks = previous_; }
-  SkipChunksGuard(const SkipChunksGuard&) = delete;
-  SkipChunksGuard& operator=(const SkipChunksGuard&) = delete;
-
- private:
-  bool previous_;
+  SkipChunksGuard() : ScopedValue(detail::skips_chunks, true) {}
 };
 
 /// Makes parallel_for run serially on this thread until the end of the scope, with the same results. Workers of a data
 /// loader use it to leave the other cores to the kernels.
-class SerialGuard {
+class SerialGuard : ScopedValue<bool> {
  public:
-  SerialGuard() : previous_(detail::serial_thread) { detail::serial_thread = true; }
-  ~SerialGuard() { detail::serial_thread = previous_; }
-  SerialGuard(const SerialGuard&) = delete;
-  SerialGuard& operator=(const SerialGuard&) = delete;
-
- private:
-  bool previous_;
+  SerialGuard() : ScopedValue(detail::serial_thread, true) {}
 };
 
 }  // namespace gradus

@@ -20,6 +20,8 @@ namespace gradus::detail {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
+constexpr auto relaxed = std::memory_order_relaxed, acquire = std::memory_order_acquire;
+constexpr auto acq_rel = std::memory_order_acq_rel;
 
 constexpr int kMaxThreads = 128;  // in one call, including the caller
 // kSpin: how long a thread spins before it sleeps. kGap: the most that a gap between two reads of the clock adds to the
@@ -28,11 +30,6 @@ constexpr microseconds kSpin{200}, kGap{50};
 // kMostGain and kMostCredit limit the time that helpers can be credited with, per call and in total. kLongestPause
 // limits the time during which callers work without helpers.
 constexpr microseconds kMostGain{1000}, kMostCredit{100'000}, kLongestPause{1'000'000};
-
-struct InsideGuard {
-  InsideGuard() { inside_chunk = true; }
-  ~InsideGuard() { inside_chunk = false; }
-};
 
 inline void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -68,8 +65,9 @@ inline void run_serially(int64_t chunks, int64_t count, int64_t grain, const Ran
   for (int64_t chunk = 0; chunk < chunks; ++chunk) run_chunk(chunk, count, grain, 0, body);
 }
 
-// Units [first, last) that no thread has taken yet, for one call. {generation : 32, first : 16, last : 16} are in one
-// word, so that taking a unit also checks atomically that it belongs to the call that the thread has read.
+// The units [first, last) of one thread's range that no thread has taken yet. A unit is a few consecutive chunks; the
+// generation is the number of the call. {generation : 32, first : 16, last : 16} are in one word, so that a thread that
+// takes a unit checks in the same atomic operation that the unit belongs to the call that the thread has read.
 struct alignas(64) Stretch {
   std::atomic<uint64_t> word{0};
 
@@ -79,36 +77,33 @@ struct alignas(64) Stretch {
   }
   // Takes a unit; returns -1 if none is left.
   int take(uint32_t generation, bool from_front) {
-    uint64_t seen = word.load(std::memory_order_acquire);
+    uint64_t seen = word.load(acquire);
     for (;;) {
       const int first = static_cast<int>(seen >> 16 & 0xffff), last = static_cast<int>(seen & 0xffff);
       if (static_cast<uint32_t>(seen >> 32) != generation || first == last) return -1;
       const uint64_t rest = from_front ? seen + 0x10000 : seen - 1;
-      if (word.compare_exchange_weak(seen, rest, std::memory_order_acq_rel, std::memory_order_acquire))
-        return from_front ? first : last - 1;
+      if (word.compare_exchange_weak(seen, rest, acq_rel, acquire)) return from_front ? first : last - 1;
     }
   }
 };
 
-// A call of parallel_for that helpers may join. Calls are reused and never freed: a late helper reads another call, or
-// none, and finds no unit of its generation.
+// A call of parallel_for that helpers may join. The objects are reused and never freed. If a helper is late, the object
+// is closed or already used for another call, and the helper finds no unit of the generation that it expects.
 class Call {
  public:
   // Makes the caller the owner of this call; false if another thread owns it.
-  bool claim() {
-    return !claimed_.load(std::memory_order_relaxed) && !claimed_.exchange(true, std::memory_order_acquire);
-  }
+  bool claim() { return !claimed_.load(relaxed) && !claimed_.exchange(true, acquire); }
   void release() { claimed_.store(false, std::memory_order_release); }
 
   void open(int64_t chunks, int64_t count, int64_t grain, int threads, const RangeFunction& body) {
     // Taking a unit has a cost, so with many chunks a unit has several of them.
     const int units = static_cast<int>(std::min<int64_t>(chunks, threads * 64));
-    body_.store(&body, std::memory_order_relaxed);
-    chunks_.store(chunks, std::memory_order_relaxed);
-    count_.store(count, std::memory_order_relaxed);
-    grain_.store(grain, std::memory_order_relaxed);
-    units_.store(units, std::memory_order_relaxed);
-    unfinished_.store(units, std::memory_order_relaxed);
+    body_.store(&body, relaxed);
+    chunks_.store(chunks, relaxed);
+    count_.store(count, relaxed);
+    grain_.store(grain, relaxed);
+    units_.store(units, relaxed);
+    unfinished_.store(units, relaxed);
     ++generation_;
     // Rounded up, so that the caller, which starts first, has the longest range.
     auto begin = [&](int thread) { return ceil_div(thread * units, threads); };
@@ -116,9 +111,10 @@ class Call {
     header_.store(uint64_t{generation_} << 32 | static_cast<uint64_t>(threads), std::memory_order_release);
   }
 
-  // Computes units until none is left to begin, as thread `self` of the call (0: the caller). Returns their number.
+  // Computes units until all have been begun, as thread `self` of the call (0: the caller). Returns how many it
+  // computed.
   int join(int self) {
-    const uint64_t header = header_.load(std::memory_order_acquire);
+    const uint64_t header = header_.load(acquire);
     const auto generation = static_cast<uint32_t>(header >> 32);
     const int threads = static_cast<int>(header & 0xffffffff);
     if (self >= threads) return 0;
@@ -132,34 +128,34 @@ class Call {
     return computed;
   }
 
-  // Waits for the units that helpers have begun; false if there was nothing to wait for.
+  // Waits for the units that helpers have begun. Returns false if all units were complete already.
   bool wait() {
-    header_.store(0, std::memory_order_relaxed);
-    auto finished = [&] { return unfinished_.load(std::memory_order_acquire) == 0; };
+    header_.store(0, relaxed);
+    auto finished = [&] { return unfinished_.load(acquire) == 0; };
     if (finished()) return false;
     if (!spin(finished))
-      for (int left; (left = unfinished_.load(std::memory_order_acquire)) > 0;) unfinished_.wait(left);
+      for (int left; (left = unfinished_.load(acquire)) > 0;) unfinished_.wait(left);
     return true;
   }
 
-  int units() const { return units_.load(std::memory_order_relaxed); }
+  int units() const { return units_.load(relaxed); }
 
   // Returns and clears the first exception.
   std::exception_ptr take_error() {
-    if (!failed_.load(std::memory_order_relaxed)) [[likely]]
+    if (!failed_.load(relaxed)) [[likely]]
       return nullptr;
-    failed_.store(false, std::memory_order_relaxed);
+    failed_.store(false, relaxed);
     return std::exchange(error_, nullptr);
   }
 
  private:
   void compute(int unit, int slot) {
-    const int64_t chunks = chunks_.load(std::memory_order_relaxed), count = count_.load(std::memory_order_relaxed);
-    const int64_t grain = grain_.load(std::memory_order_relaxed), units = units_.load(std::memory_order_relaxed);
-    const RangeFunction& body = *body_.load(std::memory_order_relaxed);
+    const int64_t chunks = chunks_.load(relaxed), count = count_.load(relaxed);
+    const int64_t grain = grain_.load(relaxed), units = units_.load(relaxed);
+    const RangeFunction& body = *body_.load(relaxed);
     try {
       for (int64_t chunk = unit * chunks / units; chunk < (unit + 1) * chunks / units; ++chunk) {
-        if (failed_.load(std::memory_order_relaxed)) return;
+        if (failed_.load(relaxed)) return;
         run_chunk(chunk, count, grain, slot, body);
       }
     } catch (...) {
@@ -179,16 +175,14 @@ class Call {
   Stretch stretches_[kMaxThreads];
 };
 
-// Decides when callers work without helpers, which pays on a machine with more work than cores. A helper that loses its
-// core within a chunk stalls the call until the scheduler's next round, and a helper that slept may be woken on its
-// caller's core and stall the caller as long. (A call on OpenMP's threads also waits for threads without a chunk.) If
-// these stalls have cost more than helpers have saved, no caller requests help for some time, and for twice as long
-// each time it happens again soon.
+// Decides when callers work without helpers, which is faster on a machine with more runnable threads than cores. A
+// helper that loses its core within a chunk stalls the call until the scheduler's next round, and a helper that slept
+// may be woken on its caller's core and stall the caller as long. (A call on OpenMP's threads also waits for threads
+// without a chunk.) If these stalls have cost more than helpers have saved, no caller requests help for some time, and
+// for twice as long each time it happens again soon.
 class Helpfulness {
  public:
-  bool pausing(Clock::time_point now) const {
-    return now.time_since_epoch().count() < pause_end_.load(std::memory_order_relaxed);
-  }
+  bool pausing(Clock::time_point now) const { return now.time_since_epoch().count() < pause_end_.load(relaxed); }
   // Accounts for a call whose caller computed `computed` units from `start` to `alone`, then waited for helpers until
   // `end`.
   void settle(int units, int computed, Clock::time_point start, Clock::time_point alone, Clock::time_point end) {
@@ -198,21 +192,20 @@ class Helpfulness {
     gained((units - computed) * unit);
   }
   void lost(Clock::duration time, Clock::time_point now) {
-    const Clock::rep credit = credit_.load(std::memory_order_relaxed) - time.count();
-    credit_.store(std::max<Clock::rep>(credit, 0), std::memory_order_relaxed);
+    const Clock::rep credit = credit_.load(relaxed) - time.count();
+    credit_.store(std::max<Clock::rep>(credit, 0), relaxed);
     if (credit >= 0 || pausing(now)) return;
-    const Clock::duration last(pause_.load(std::memory_order_relaxed)), at = now.time_since_epoch();
-    const bool soon = at - Clock::duration(pause_end_.load(std::memory_order_relaxed)) < 4 * last;
+    const Clock::duration last(pause_.load(relaxed)), at = now.time_since_epoch();
+    const bool soon = at - Clock::duration(pause_end_.load(relaxed)) < 4 * last;
     const Clock::duration pause = std::min<Clock::duration>(4 * time + (soon ? 2 * last : 0 * last), kLongestPause);
-    pause_.store(pause.count(), std::memory_order_relaxed);
-    pause_end_.store((at + pause).count(), std::memory_order_relaxed);
+    pause_.store(pause.count(), relaxed);
+    pause_end_.store((at + pause).count(), relaxed);
   }
 
  private:
   void gained(Clock::duration time) {
-    const Clock::rep credit =
-        credit_.load(std::memory_order_relaxed) + std::min<Clock::duration>(time, kMostGain).count();
-    credit_.store(std::min(credit, Clock::duration(kMostCredit).count()), std::memory_order_relaxed);
+    const Clock::rep credit = credit_.load(relaxed) + std::min<Clock::duration>(time, kMostGain).count();
+    credit_.store(std::min(credit, Clock::duration(kMostCredit).count()), relaxed);
   }
 
   std::atomic<Clock::rep> credit_{0}, pause_{0}, pause_end_{0};

@@ -2,9 +2,9 @@
 //
 // OpenMP starts the threads, binds them and lets them wait (OMP_PROC_BIND, OMP_WAIT_POLICY, OMP_THREAD_LIMIT). The
 // chunks are distributed as in the pool. The difference is the barrier at the end: the caller waits for all threads of
-// its team, including those that got no core while the others did their work. Whether a thread will be late cannot be
-// known before a call; it shows in the wait afterwards. If such waits cost more time than the team saves, the pool
-// serves calls for a while.
+// its team, including those that got no core while the others did their work. A call cannot know in advance whether a
+// thread will be late, but it can measure how long it waits afterwards. If these waits cost more time than the team
+// saves, the pool serves calls for a while.
 #include <gradus/core/parallel/parallel_call.h>
 
 #ifdef _OPENMP
@@ -61,15 +61,15 @@ bool detail::run_on_openmp(int64_t chunks, int64_t count, int64_t grain, int thr
   const Clock::time_point start = Clock::now();
   Team& own = team();
   if (own.lost || own.helpfulness.pausing(start) || !own.call.claim()) return false;
-  static thread_local const bool is_bound = (move_to_places(omp_get_place_num(), omp_get_place_num() + 1), true);
-  (void)is_bound;
+  [[maybe_unused]] static thread_local const bool is_bound =
+      (move_to_places(omp_get_place_num(), omp_get_place_num() + 1), true);
   threads = std::min(threads, kMaxThreads);
   own.call.open(chunks, count, grain, threads, body);
   int computed = 0;
   Clock::time_point alone = start;
 #pragma omp parallel num_threads(threads)
   {
-    const InsideGuard guard;
+    const ScopedValue<bool> inside(inside_chunk, true);
     const int thread = omp_get_thread_num(), units = own.call.join(thread);
     if (thread == 0) computed = units, alone = Clock::now();
   }

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -26,53 +25,7 @@ std::string directory_of(const std::string& path) {
   GRADUS_FAIL(IoError, "cannot ", what, " '", path, "': ", cause);
 }
 
-}  // namespace
-
-InputFile::InputFile(const std::string& path) : path_(path) {
-  // Non-blocking, so that opening a named pipe does not wait; the pipe is rejected below.
-  descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor_ < 0) fail("open", path);
-  struct stat status;
-  if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
-    close(descriptor_);
-    GRADUS_FAIL(IoError, "cannot read '", path, "': it is not a regular file");
-  }
-  size_ = static_cast<uint64_t>(status.st_size);
-}
-
-InputFile::~InputFile() { close(descriptor_); }
-
-void InputFile::read_at(uint64_t offset, void* to, size_t bytes) const {
-  if (const ReadFault fault = read_fault.load(std::memory_order_relaxed)) fault(path_, bytes);
-  char* cursor = static_cast<char*>(to);
-  while (bytes > 0) {
-    const ssize_t got = pread(descriptor_, cursor, bytes, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail("read", path_);
-    GRADUS_CHECK(got > 0, IoError, "cannot read '", path_, "': it ends at byte ", offset, ", ", bytes,
-                 " bytes too early");
-    cursor += got, offset += static_cast<uint64_t>(got), bytes -= static_cast<size_t>(got);
-  }
-}
-
-Bytes InputFile::start(size_t bytes) const {
-  Bytes start(static_cast<size_t>(std::min<uint64_t>(bytes, size_)));
-  read_at(0, start.data(), start.size());
-  return start;
-}
-
-Bytes read_file(const std::string& path, uint64_t limit) {
-  const InputFile file(path);
-  GRADUS_CHECK(file.size() <= limit, IoError, "'", path, "' has ", file.size(), " bytes; at most ", limit,
-               " are accepted");
-  Bytes bytes(file.size());
-  file.read_at(0, bytes.data(), bytes.size());
-  return bytes;
-}
-
-namespace {
-
-/// Makes a system call, or the fault that a test has installed instead. Restarts the call if a signal interrupts it.
+/// Makes a system call, unless a fault that a test has installed makes it fail. Restarts it if a signal interrupts it.
 template <class Call>
 auto system_call(const char* name, const Call& call, size_t* bytes = nullptr) -> decltype(call()) {
   for (;;) {
@@ -130,8 +83,8 @@ std::string follow_links(const std::string& path) {
   fail("write", path);
 }
 
-/// Gives a new file the owner, group and permissions of `old`. If the group cannot be set, the group's permissions are
-/// reduced to those of all others, because they were meant for the old group.
+/// Gives a new file the owner, group and permissions of `old`. If the group cannot be set, the new group gets only the
+/// permissions that everybody has, because the group permissions of `old` were meant for another group.
 bool copy_permissions(int descriptor, const struct stat& old) {
   mode_t mode = old.st_mode & 0777;
   if (fchown(descriptor, old.st_uid, old.st_gid) != 0 && fchown(descriptor, static_cast<uid_t>(-1), old.st_gid) != 0)
@@ -141,8 +94,8 @@ bool copy_permissions(int descriptor, const struct stat& old) {
          (fstat(descriptor, &status) == 0 && (status.st_mode & 0777) == mode);
 }
 
-/// Removes temporary files whose writers died, which are those that no process has locked. A failure is left to the
-/// next save.
+/// Removes the temporary files of `path` whose writers died: no process has locked them. The next AtomicFile of the
+/// same name tries again to remove files that cannot be removed now.
 void remove_leftovers(const std::string& path) {
   const std::string directory = directory_of(path), target = path.substr(path.rfind('/') + 1);
   if (system_call("list", [] { return 0; }) != 0) return;
@@ -161,6 +114,48 @@ void remove_leftovers(const std::string& path) {
 }
 
 }  // namespace
+
+InputFile::InputFile(const std::string& path) : path_(path) {
+  // Non-blocking, so that opening a named pipe does not wait; the pipe is rejected below.
+  descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor_ < 0) fail("open", path);
+  struct stat status;
+  if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
+    close(descriptor_);
+    GRADUS_FAIL(IoError, "cannot read '", path, "': it is not a regular file");
+  }
+  size_ = static_cast<uint64_t>(status.st_size);
+}
+
+InputFile::~InputFile() { close(descriptor_); }
+
+void InputFile::read_at(uint64_t offset, void* to, size_t bytes) const {
+  if (const ReadFault fault = read_fault.load(std::memory_order_relaxed)) fault(path_, bytes);
+  char* cursor = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t got = pread(descriptor_, cursor, bytes, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail("read", path_);
+    GRADUS_CHECK(got > 0, IoError, "cannot read '", path_, "': it ends at byte ", offset, ", ", bytes,
+                 " bytes too early");
+    cursor += got, offset += static_cast<uint64_t>(got), bytes -= static_cast<size_t>(got);
+  }
+}
+
+Bytes InputFile::start(size_t bytes) const {
+  Bytes start(static_cast<size_t>(std::min<uint64_t>(bytes, size_)));
+  read_at(0, start.data(), start.size());
+  return start;
+}
+
+Bytes read_file(const std::string& path, uint64_t limit) {
+  const InputFile file(path);
+  GRADUS_CHECK(file.size() <= limit, IoError, "'", path, "' has ", file.size(), " bytes; at most ", limit,
+               " are accepted");
+  Bytes bytes(file.size());
+  file.read_at(0, bytes.data(), bytes.size());
+  return bytes;
+}
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(follow_links(path)) {
   static std::atomic<unsigned> counter{0};

@@ -20,12 +20,10 @@ using ByteSpan = std::span<const std::byte>;
 inline constexpr uint64_t kReadLimit = uint64_t{1} << 31;
 
 /// A regular file open for reading.
-class InputFile {
+class InputFile : NoCopy {
  public:
   explicit InputFile(const std::string& path);
   ~InputFile();
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
 
   const std::string& path() const { return path_; }
   /// Size of the file in bytes when it was opened.
@@ -56,12 +54,10 @@ Bytes read_file(const std::string& path, uint64_t limit = kReadLimit);
 ///
 /// If commit() fails, the old file is in place, with one exception: if the last step, flushing the directory, fails,
 /// the new file is in place, but a power failure may still undo that.
-class AtomicFile {
+class AtomicFile : NoCopy {
  public:
   explicit AtomicFile(const std::string& path);
   ~AtomicFile();
-  AtomicFile(const AtomicFile&) = delete;
-  AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(const void* data, size_t bytes);
   void commit();
@@ -75,17 +71,17 @@ class AtomicFile {
 void write_file(const std::string& path, ByteSpan bytes);
 void write_file(const std::string& path, std::string_view text);
 
-/// A new file that grows by appending. What was appended is with the operating system, so another process can read it.
-class AppendFile {
+/// A new file that grows by appending. append() hands the text to the operating system, so another process can read it
+/// from then on.
+class AppendFile : NoCopy {
  public:
   AppendFile() = default;
   ~AppendFile();
-  AppendFile(const AppendFile&) = delete;
-  AppendFile& operator=(const AppendFile&) = delete;
 
   /// Creates the file. Returns false, with nothing done, if there is a file of this name.
   bool create(const std::string& path);
-  /// Appends `text` and empties it. If that fails, `text` keeps what was not appended, for the next attempt.
+  /// Appends `text` and empties it. If the write fails, `text` keeps the part that was not appended, for the next
+  /// attempt.
   void append(std::string& text);
 
  private:

@@ -1,4 +1,4 @@
-// What the operating system knows of this process: its cores, its address space, its forks and its names.
+// Functions of the operating system for this process: cores, forks, address space, process id and host name.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,4 @@
 // The memory of the CPU: aligned blocks kept in size-class free lists.
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -7,23 +6,23 @@
 #include <mutex>
 #include <new>
 
-#include <gradus/core/formulas/integers.h>
 #include <gradus/core/runtime/recorded_memory.h>
 #include <gradus/core/runtime/runtime.h>
 
 namespace gradus {
 namespace {
 
+constexpr auto relaxed = std::memory_order_relaxed;
 constexpr size_t kAlignment = 64, kLimit = size_t{1} << 62;
 constexpr int kShelves = 16;              // free lists that belong to threads
-constexpr size_t kOwn = size_t{1} << 20;  // bytes; all threads share larger blocks
+constexpr size_t kOwn = size_t{1} << 20;  // bytes; larger blocks are in a free list that all threads share
 
 // Header of a block. It takes 64 bytes, so that the memory after it stays aligned.
 struct Block {
   size_t capacity;
   size_t bytes;  // requested and counted
   Block* next;   // in its free list
-  int shelf;     // shelf that the block returns to when it is freed
+  int shelf;     // number of the Shelf that the block returns to when it is freed
 };
 static_assert(sizeof(Block) <= kAlignment);
 
@@ -77,7 +76,7 @@ class CpuRuntime final : public DeviceRuntime {
 
   void* allocate(size_t bytes, const Stream&) override {
     if (bytes == 0) return nullptr;
-    const int64_t limit = limit_.load(std::memory_order_relaxed), held = allocated_.load(std::memory_order_relaxed);
+    const int64_t limit = limit_.load(relaxed), held = allocated_.load(relaxed);
     GRADUS_CHECK(bytes >= kLimit || held + static_cast<int64_t>(bytes) <= limit, OutOfMemoryError, "allocating ", bytes,
                  " more bytes would exceed the limit of ", limit, " bytes set by set_memory_limit for the cpu: ", held,
                  " are in tensors");
@@ -91,7 +90,7 @@ class CpuRuntime final : public DeviceRuntime {
     }
     if (!block) block = from_system(capacity, bytes, at);
     block->bytes = bytes;
-    allocations_.fetch_add(1, std::memory_order_relaxed);
+    allocations_.fetch_add(1, relaxed);
     add(allocated_, peak_allocated_, bytes);
     return reinterpret_cast<char*>(block) + kAlignment;
   }
@@ -99,7 +98,7 @@ class CpuRuntime final : public DeviceRuntime {
   void free(void* data) noexcept override {
     if (!data) return;
     Block* block = reinterpret_cast<Block*>(static_cast<char*>(data) - kAlignment);
-    allocated_.fetch_sub(static_cast<int64_t>(block->bytes), std::memory_order_relaxed);
+    allocated_.fetch_sub(static_cast<int64_t>(block->bytes), relaxed);
     Shelf& shelf = shelves_[block->shelf];
     std::lock_guard lock(shelf.mutex);
     Block*& list = shelf.free[list_of(block->capacity)];
@@ -162,9 +161,8 @@ class CpuRuntime final : public DeviceRuntime {
   using Count = std::atomic<int64_t>;
 
   static void add(Count& total, Count& peak, size_t bytes) {
-    const auto more = static_cast<int64_t>(bytes), now = total.fetch_add(more, std::memory_order_relaxed) + more;
-    for (int64_t most = peak.load(std::memory_order_relaxed);
-         most < now && !peak.compare_exchange_weak(most, now, std::memory_order_relaxed);) {}
+    const auto more = static_cast<int64_t>(bytes), now = total.fetch_add(more, relaxed) + more;
+    for (int64_t most = peak.load(relaxed); most < now && !peak.compare_exchange_weak(most, now, relaxed);) {}
   }
 
   // Empties the cache and tries once more before it throws.

@@ -1,7 +1,5 @@
 #include <gradus/core/runtime/cuda.h>
 
-#include <atomic>
-
 #include <gradus/core/registry.h>
 
 namespace gradus::cuda {
@@ -17,8 +15,6 @@ int checked(int index) {
                cuda.device_count(), " CUDA device", cuda.device_count() == 1 ? "" : "s");
   return index;
 }
-
-std::atomic<bool> tf32_allowed = false;
 
 }  // namespace
 
@@ -55,18 +51,6 @@ void empty_cache() { cuda_runtime().empty_cache(); }
 
 Stream current_stream(int index) { return cuda_runtime().current_stream(checked(index)); }
 Stream new_stream(int index) { return cuda_runtime().new_stream(checked(index)); }
-
-bool matmul_allow_tf32() { return tf32_allowed; }
-void set_matmul_allow_tf32(bool allow) { tf32_allowed = allow; }
-
-Event::Event(bool timing) : event_(cuda_runtime().new_event(timing)) {}
-void Event::record() { record(current_stream()); }
-void Event::record(const Stream& stream) { event_->record(stream); }
-void Event::wait() { wait(current_stream()); }
-void Event::wait(const Stream& stream) { event_->block(stream); }
-void Event::synchronize() const { event_->synchronize(); }
-bool Event::query() const { return event_->query(); }
-double Event::elapsed_time(const Event& end) const { return end.event_->elapsed_ms(*event_); }
 
 Graph::~Graph() { abandon(); }
 
@@ -117,29 +101,4 @@ void Graph::reset() {
 
 }  // namespace gradus::cuda
 
-namespace gradus::cudnn {
-namespace {
-
-std::atomic<bool> tf32_allowed = true, deterministic_only = true, benchmark_mode = false, small_too = false;
-std::atomic<size_t> most_workspace = size_t{256} << 20;
-
-}  // namespace
-
-bool is_available() { return has_backend("cudnn"); }
-
-bool allow_tf32() { return tf32_allowed; }
-void set_allow_tf32(bool allow) { tf32_allowed = allow; }
-
-bool deterministic() { return deterministic_only; }
-void set_deterministic(bool only) { deterministic_only = only; }
-
-bool benchmark() { return benchmark_mode; }
-void set_benchmark(bool time) { benchmark_mode = time; }
-
-bool small_convolutions() { return small_too; }
-void set_small_convolutions(bool all) { small_too = all; }
-
-size_t workspace_limit() { return most_workspace; }
-void set_workspace_limit(size_t bytes) { most_workspace = bytes; }
-
-}  // namespace gradus::cudnn
+bool gradus::cudnn::is_available() { return has_backend("cudnn"); }

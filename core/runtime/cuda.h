@@ -3,12 +3,18 @@
 // functions throw a DeviceError with the remedy.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include <gradus/core/array/array.h>
 #include <gradus/core/runtime/random.h>
+
+namespace gradus::options_detail {
+inline std::atomic<bool> matmul_tf32 = false, cudnn_tf32 = true, deterministic = true, benchmark = false, small = false;
+inline std::atomic<size_t> workspace_limit = size_t{256} << 20;
+}  // namespace gradus::options_detail
 
 namespace gradus::cuda {
 
@@ -28,7 +34,7 @@ MemoryStats memory_stats(int index = -1);
 int64_t memory_allocated(int index = -1);
 int64_t max_memory_allocated(int index = -1);
 int64_t memory_reserved(int index = -1);
-/// Resets the peaks to what is held now.
+/// Resets the peaks to the current values.
 void reset_peak_memory_stats(int index = -1);
 /// A short table of the memory statistics for display (torch.cuda.memory_summary).
 std::string memory_summary(int index = -1);
@@ -44,26 +50,26 @@ using gradus::StreamGuard;  // sets the current stream until the end of a scope
 
 /// Whether products of float32 matrices may round their inputs to TF32 (10 mantissa bits) to use tensor cores. False by
 /// default, as torch.backends.cuda.matmul.allow_tf32. Applies to the whole process, and also to the convolutions of the
-/// backend "cuda"; for those of "cudnn" see cudnn::allow_tf32.
-bool matmul_allow_tf32();
-void set_matmul_allow_tf32(bool allow);
+/// backend "cuda"; cudnn::allow_tf32 is the option for convolutions of the backend "cudnn".
+inline bool matmul_allow_tf32() { return options_detail::matmul_tf32; }
+inline void set_matmul_allow_tf32(bool allow) { options_detail::matmul_tf32 = allow; }
 
 /// A point in a stream's work (torch.cuda.Event).
 class Event {
  public:
   /// Only events created with `timing` support elapsed_time.
-  explicit Event(bool timing = false);
-  /// Marks the end of what is queued on the current stream (or `stream`) now.
-  void record();
-  void record(const Stream& stream);
+  explicit Event(bool timing = false) : event_(runtime(DeviceType::cuda).new_event(timing)) {}
+  /// Marks the end of the work that is queued on the current stream (or `stream`) now.
+  void record() { record(current_stream()); }
+  void record(const Stream& stream) { event_->record(stream); }
   /// Makes later work of the stream wait for this event; the host does not wait.
-  void wait();
-  void wait(const Stream& stream);
-  void synchronize() const;
+  void wait() { wait(current_stream()); }
+  void wait(const Stream& stream) { event_->block(stream); }
+  void synchronize() const { event_->synchronize(); }
   /// True if the work before the event is complete.
-  bool query() const;
+  bool query() const { return event_->query(); }
   /// Milliseconds from this event to `end`; both must be recorded and created with timing.
-  double elapsed_time(const Event& end) const;
+  double elapsed_time(const Event& end) const { return end.event_->elapsed_ms(*event_); }
 
  private:
   std::unique_ptr<gradus::Event> event_;
@@ -78,11 +84,9 @@ class Event {
 /// A replay reads and writes the same memory as the capture: to feed it, copy into the tensors it reads. Tensors
 /// created during capture are in memory that the graph owns. Random operators draw new numbers at each replay, the same
 /// as the eager steps would; the seed is the one at capture.
-class Graph {
+class Graph : NoCopy {
  public:
   Graph() = default;
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
   /// Abandons an unfinished capture.
   ~Graph();
 
@@ -112,7 +116,7 @@ class Graph {
   void abandon() noexcept;
 
   std::unique_ptr<CapturedGraph> graph_;
-  Array random_offset_;  // int64 (1) on the device: added by the recorded random kernels to their own offsets
+  Array random_offset_;  // int64 (1) on the device; recorded random kernels add it to their offsets
   uint64_t draws_ = 0;   // number of draws in one replay
   bool capturing_ = false;
 };
@@ -128,26 +132,26 @@ bool is_available();
 
 /// Whether float32 convolutions may round their inputs to TF32 (10 mantissa bits) to use tensor cores. Sums stay in
 /// float32. True by default, as in PyTorch.
-bool allow_tf32();
-void set_allow_tf32(bool allow);
+inline bool allow_tf32() { return options_detail::cudnn_tf32; }
+inline void set_allow_tf32(bool allow) { options_detail::cudnn_tf32 = allow; }
 
-/// Whether only engines that give the same bits run after run are used. True by default (PyTorch: false).
-bool deterministic();
-void set_deterministic(bool only);
+/// Whether cuDNN uses only engines that give the same bits in every run. True by default (PyTorch: false).
+inline bool deterministic() { return options_detail::deterministic; }
+inline void set_deterministic(bool only) { options_detail::deterministic = only; }
 
 /// Whether the engine is chosen by timing all of them at the first call of a configuration instead of by cuDNN's
 /// heuristics. False by default. The choice, and with it the last bits of results, may then differ from run to run.
-bool benchmark();
-void set_benchmark(bool time);
+inline bool benchmark() { return options_detail::benchmark; }
+inline void set_benchmark(bool time) { options_detail::benchmark = time; }
 
 /// Whether cuDNN also runs the convolutions that the kernels of the backend "cuda" usually run faster. False by
 /// default: those kernels then run convolutions with few channels, backward passes fused with ReLU and bias, 3x3
 /// filters of half types on Hopper, and most of exact float32 (docs/guide/gpu.md).
-bool small_convolutions();
-void set_small_convolutions(bool all);
+inline bool small_convolutions() { return options_detail::small; }
+inline void set_small_convolutions(bool all) { options_detail::small = all; }
 
 /// Maximum scratch memory of an engine in bytes; 256 MiB by default.
-size_t workspace_limit();
-void set_workspace_limit(size_t bytes);
+inline size_t workspace_limit() { return options_detail::workspace_limit; }
+inline void set_workspace_limit(size_t bytes) { options_detail::workspace_limit = bytes; }
 
 }  // namespace gradus::cudnn

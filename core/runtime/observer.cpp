@@ -9,13 +9,10 @@
 #include <gradus/core/parallel/parallel.h>
 
 namespace gradus {
-namespace {
 
-std::shared_mutex observers_mutex;
-std::vector<Observer*> observers;
-thread_local ObservedEvent* innermost = nullptr;
-
-}  // namespace
+static std::shared_mutex observers_mutex;
+static std::vector<Observer*> observers;
+static thread_local ObservedEvent* innermost = nullptr;
 
 double observer_time() {
   static const auto start = std::chrono::steady_clock::now();
@@ -39,12 +36,7 @@ void remove_observer(Observer* observer) {
 void EventScope::begin(ObservedEvent::Kind kind, const char* name, const char* backend, const char* implementation,
                        Operands operands, int64_t flops, const char* reason) {
   if (detail::skips_chunks) return;  // nothing is computed
-  event_ = new ObservedEvent;
-  event_->kind = kind;
-  event_->name = name;
-  event_->backend = backend;
-  event_->implementation = implementation;
-  event_->reason = reason;
+  event_ = new ObservedEvent{kind, name, backend, implementation, reason};
   event_->flops = flops;
   for (const Operand& operand : operands) {
     const StridedLayout& layout = *operand.layout;

@@ -1,5 +1,5 @@
-// Observers are told of every operator and every kernel that runs. The profiler, traces, FLOP counts and "which backend
-// really ran this" are observers. With no observer attached the cost is one predictable branch.
+// Observers are notified of every operator and every kernel that runs. The profiler, traces, FLOP counts and the record
+// of which backend ran an operator are observers. Without an observer the cost is one predictable branch.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ struct ObservedEvent {
   const char* implementation = "";  ///< kernels: "blocked_avx512"
   const char* reason = "";          ///< kernels: why this implementation was chosen; "" if there is only one
   int shape_count = 0;
-  Shape shapes[4];                ///< the first operands
+  Shape shapes[4] = {};           ///< the first operands
   int64_t bytes = 0;              ///< kernels: lower bound on the bytes read and written
   int64_t flops = 0;              ///< kernels: floating-point operations
   double start = 0, seconds = 0;  ///< host time in seconds since the first event; cuda kernels run asynchronously
@@ -52,9 +52,9 @@ inline bool observing() { return detail::observer_count.load(std::memory_order_r
 /// Opens an event for the lifetime of the scope if an observer is attached. A backend opens one around each kernel and
 /// names the operands that the kernel reads and writes:
 ///   EventScope kernel("matmul", "openmp", "blocked_avx512", {&a, &b, &y}, 2 * M * N * K);
-class EventScope {
+class EventScope : NoCopy {
  public:
-  /// A view or mutable view, read only if an observer is attached. An absent view has no shape.
+  /// A View or MutableView of the kernel. It is read only if an observer is attached; absent views are skipped.
   struct Operand {
     const StridedLayout* layout;
     const void* const* data;
@@ -62,7 +62,8 @@ class EventScope {
     Operand(const AnyView* view) : layout(view), data(&view->data) {}  // NOLINT(google-explicit-constructor)
   };
   using Operands = std::initializer_list<Operand>;
-  /// A kernel. `reason` names the clause of the family's select() that chose the implementation.
+  /// A kernel. `reason` names the condition by which the select() function of the kernel's family chose the
+  /// implementation.
   EventScope(const char* name, const char* backend, const char* implementation, Operands operands, int64_t flops = 0,
              const char* reason = "") {
     if (observing()) [[unlikely]]
@@ -77,8 +78,6 @@ class EventScope {
     if (event_) [[unlikely]]
       end();
   }
-  EventScope(const EventScope&) = delete;
-  EventScope& operator=(const EventScope&) = delete;
 
  private:
   void begin(ObservedEvent::Kind kind, const char* name, const char* backend, const char* implementation,

@@ -1,14 +1,11 @@
 #include <gradus/core/runtime/random.h>
 
-#include <utility>
-
 namespace gradus {
-namespace {
-thread_local bool capturing = false;
-thread_local uint64_t captured_draws = 0;
-thread_local const uint64_t* captured_offset = nullptr;
-thread_local constinit Generator* guarded = nullptr;  // this thread's default inside a GeneratorGuard
-}  // namespace
+
+static thread_local bool capturing = false;
+static thread_local uint64_t captured_draws = 0;
+static thread_local const uint64_t* captured_offset = nullptr;
+static thread_local constinit Generator* guarded = nullptr;  // this thread's default inside a GeneratorGuard
 
 RandomState Generator::next() {
   if (capturing) return {seed_, captured_draws++, captured_offset};
@@ -31,8 +28,7 @@ Generator& default_generator() {
   return guarded ? *guarded : generator;
 }
 
-GeneratorGuard::GeneratorGuard(Generator& generator) : previous_(std::exchange(guarded, &generator)) {}
-GeneratorGuard::~GeneratorGuard() { guarded = previous_; }
+GeneratorGuard::GeneratorGuard(Generator& generator) : ScopedValue(guarded, &generator) {}
 
 uint64_t draw_position() { return capturing ? captured_draws : default_generator().offset(); }
 void set_draw_position(uint64_t seed, uint64_t position) {

@@ -42,27 +42,19 @@ GRADUS_HOST_DEVICE inline PhiloxWords philox(uint64_t seed, uint64_t offset, uin
 
 namespace random_detail {
 
-GRADUS_HOST_DEVICE inline double fused(double a, double b, double c) {
+// a b + c rounded once, a b, a + b and sqrt(x). A compiler must not contract a product and a sum into one operation; on
+// a GPU the intrinsics prevent that, on the CPU a compiler option (-ffp-contract=off).
 #if defined(__CUDA_ARCH__)
-  return __fma_rn(a, b, c);
+GRADUS_HOST_DEVICE inline double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
+GRADUS_HOST_DEVICE inline double times(double a, double b) { return __dmul_rn(a, b); }
+GRADUS_HOST_DEVICE inline double plus(double a, double b) { return __dadd_rn(a, b); }
+GRADUS_HOST_DEVICE inline double root(double x) { return __dsqrt_rn(x); }
 #else
-  return __builtin_fma(a, b, c);
+GRADUS_HOST_DEVICE inline double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
+GRADUS_HOST_DEVICE inline double times(double a, double b) { return a * b; }
+GRADUS_HOST_DEVICE inline double plus(double a, double b) { return a + b; }
+GRADUS_HOST_DEVICE inline double root(double x) { return __builtin_sqrt(x); }
 #endif
-}
-GRADUS_HOST_DEVICE inline double times(double a, double b) {
-#if defined(__CUDA_ARCH__)
-  return __dmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-GRADUS_HOST_DEVICE inline double plus(double a, double b) {
-#if defined(__CUDA_ARCH__)
-  return __dadd_rn(a, b);
-#else
-  return a + b;
-#endif
-}
 
 /// ln(x) for x in (0, 1]: x = m 2^e with m in [sqrt(1/2), sqrt(2)), ln m = 2 artanh((m - 1) / (m + 1)) by its series.
 GRADUS_HOST_DEVICE inline double log(double x) {
@@ -108,7 +100,7 @@ GRADUS_HOST_DEVICE inline double unit(uint64_t bits) { return times(static_cast<
 GRADUS_HOST_DEVICE inline float random_unit_float(uint64_t seed, uint64_t offset, uint64_t i) {
   return static_cast<float>(philox(seed, offset, i >> 2).word[i & 3] >> 8) * 0x1p-24f;
 }
-/// 64 random bits: the stream of doubles, integers and keys.
+/// 64 random bits: the stream from which uniform doubles, integers and the keys of permutations are made.
 GRADUS_HOST_DEVICE inline uint64_t random_bits64(uint64_t seed, uint64_t offset, uint64_t i) {
   return random_detail::pair(philox(seed, offset, i >> 1), i);
 }
@@ -143,26 +135,15 @@ GRADUS_HOST_DEVICE inline int64_t random_integer(uint64_t seed, uint64_t offset,
 #endif
   return static_cast<int64_t>(static_cast<uint64_t>(low) + scaled);
 }
-/// Elements 2 i and 2 i + 1 of the standard normal stream (Box and Muller 1958).
-struct NormalPair {
-  double even, odd;
-};
-GRADUS_HOST_DEVICE inline NormalPair random_normal_pair(uint64_t seed, uint64_t offset, uint64_t i) {
+/// Element i of the standard normal stream (Box and Muller 1958). Elements 2 k and 2 k + 1 are a pair.
+GRADUS_HOST_DEVICE inline double random_normal(uint64_t seed, uint64_t offset, uint64_t i) {
   namespace d = random_detail;
-  const PhiloxWords words = philox(seed, offset, i);
+  const PhiloxWords words = philox(seed, offset, i >> 1);
   const double u = d::unit(d::pair(words, 0)), v = d::unit(d::pair(words, 1));
   double cosine, sine;
   d::cos_sin_turn(v, &cosine, &sine);
-#if defined(__CUDA_ARCH__)
-  const double radius = __dsqrt_rn(d::times(-2.0, d::log(d::plus(1.0, -u))));
-#else
-  const double radius = __builtin_sqrt(d::times(-2.0, d::log(d::plus(1.0, -u))));
-#endif
-  return {d::times(radius, cosine), d::times(radius, sine)};
-}
-GRADUS_HOST_DEVICE inline double random_normal(uint64_t seed, uint64_t offset, uint64_t i) {
-  const NormalPair pair = random_normal_pair(seed, offset, i >> 1);
-  return (i & 1) ? pair.odd : pair.even;
+  const double radius = d::root(d::times(-2.0, d::log(d::plus(1.0, -u))));
+  return d::times(radius, i & 1 ? sine : cosine);
 }
 /// Element i of normal(mean, deviation) in T.
 template <class T>
@@ -171,7 +152,8 @@ GRADUS_HOST_DEVICE inline T random_normal(uint64_t seed, uint64_t offset, uint64
       static_cast<compute_t<T>>(random_detail::fused(deviation, random_normal(seed, offset, i), mean)));
 }
 
-/// Hands out draws. Thread-safe, but threads that share a generator get its offsets in no fixed order.
+/// Assigns draws to random operators. Thread-safe, but the order in which threads that share a generator get its
+/// offsets depends on their timing.
 class Generator {
  public:
   explicit Generator(uint64_t seed = 67280421310721ull) : seed_(seed) {}
@@ -180,11 +162,12 @@ class Generator {
   uint64_t offset() const { return offset_; }
   /// Restores a saved state.
   void set_state(uint64_t seed, uint64_t offset) { seed_ = seed, offset_ = offset; }
-  /// The next draw. While this thread captures a graph, its offset is relative to the graph's device offset.
+  /// The next draw. While this thread captures a graph, the offset of the draw is relative to the graph's device
+  /// offset.
   RandomState next();
 
-  /// Graph capture on this thread: draws between begin_capture and end_capture count from 0; a replay adds
-  /// `*device_offset`.
+  /// Between begin_capture and end_capture the offsets of this thread's draws count from 0. Each replay of the captured
+  /// graph adds `*device_offset` to them.
   static void begin_capture(const uint64_t* device_offset);
   /// Returns the number of draws in the capture.
   static uint64_t end_capture();
@@ -195,22 +178,16 @@ class Generator {
   std::atomic<uint64_t> seed_, offset_{0};
 };
 
-/// The generator of all random operators that are not given one; it is shared by all devices.
+/// The generator of all random operators that are called without one. All devices share it.
 Generator& default_generator();
 /// Restarts the default generator (torch.manual_seed).
 void manual_seed(uint64_t seed);
 
-/// Makes `generator` the default_generator() of this thread until the end of the scope. With one each, concurrent
-/// threads draw numbers that do not depend on their timing.
-class GeneratorGuard {
+/// Makes `generator` the default_generator() of this thread until the end of the scope. If each of several threads has
+/// its own generator, the numbers that it draws do not depend on the timing of the others.
+class GeneratorGuard : ScopedValue<Generator*> {
  public:
   explicit GeneratorGuard(Generator& generator);
-  ~GeneratorGuard();
-  GeneratorGuard(const GeneratorGuard&) = delete;
-  GeneratorGuard& operator=(const GeneratorGuard&) = delete;
-
- private:
-  Generator* const previous_;
 };
 
 /// The offset of the default generator's next draw; during a capture on this thread, the offset within the capture.

@@ -1,4 +1,5 @@
-// The source of array addresses on a thread whose work is recorded instead of run (graph/recorder.h).
+// The memory of arrays on a thread whose work is recorded instead of run (graph/recorder.h). Nothing is computed, but
+// arrays need addresses. (Defined in runtime.cpp.)
 #pragma once
 
 #include <memory>
@@ -42,8 +43,8 @@ inline RecordedMemory* recorded_memory_of(DeviceType type) {
   return memory && memory->type() == type ? memory : nullptr;
 }
 
-/// True if this thread's work on such devices is recorded. Their runtime is then capturing(), and what kernels capture
-/// is discarded.
+/// True if this thread's work on devices of this type is recorded. Their runtime's capturing() is then also true; the
+/// kernels that it captures meanwhile are discarded.
 inline bool is_recording(DeviceType type) {
   const RecordedMemory* const memory = recorded_memory_of(type);
   return memory && !memory->is_watched();
@@ -54,7 +55,8 @@ inline int64_t counted_bytes(size_t bytes, DeviceType type) {
   return static_cast<int64_t>(type == DeviceType::cuda ? round_up(bytes, size_t{512}) : bytes);
 }
 
-/// Throws a DeviceError if this thread's work on such devices is recorded: `what` needs numbers that are not computed.
+/// Throws a DeviceError if this thread's work on devices of this type is recorded. Operations that need computed
+/// numbers call it; `what` names the operation in the message.
 void check_not_recording(DeviceType type, const char* what);
 
 /// Handles a copy between devices while this thread's work is recorded: records a copy from the host, throws a

@@ -1,16 +1,19 @@
 #include <gradus/core/runtime/runtime.h>
 
+#include <algorithm>
 #include <atomic>
 #include <iomanip>
 #include <sstream>
+#include <utility>
+
+#include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus {
-namespace {
+
 using CaptureListener = void (*)();
-thread_local constinit CaptureListener capture_listener = nullptr;
-std::atomic<uint64_t> replays{0};
-thread_local constinit int uncounted = 0;
-}  // namespace
+static thread_local constinit CaptureListener capture_listener = nullptr;
+static std::atomic<uint64_t> replays{0};
+static thread_local constinit bool uncounted = false;  // inside an UncountedReplays
 
 void on_capture(void (*notify)()) { capture_listener = notify; }
 void notify_of_capture() {
@@ -19,10 +22,9 @@ void notify_of_capture() {
 
 uint64_t replay_count() { return replays.load(std::memory_order_relaxed); }
 void count_replay() {
-  if (uncounted == 0) replays.fetch_add(1, std::memory_order_relaxed);
+  if (!uncounted) replays.fetch_add(1, std::memory_order_relaxed);
 }
-UncountedReplays::UncountedReplays() { ++uncounted; }
-UncountedReplays::~UncountedReplays() { --uncounted; }
+UncountedReplays::UncountedReplays() : ScopedValue(uncounted, true) {}
 
 void set_memory_limit(Device device, int64_t bytes) {
   GRADUS_CHECK(bytes > 0, ValueError, "set_memory_limit: the limit must be positive, got ", bytes,
@@ -31,16 +33,27 @@ void set_memory_limit(Device device, int64_t bytes) {
   runtime(on.type()).set_memory_limit(on.index(), bytes);
 }
 
-DeviceGuard::DeviceGuard(Device device) : runtime_(runtime(device.type())), previous_(runtime_.current_device()) {
-  if (device.index() != previous_) runtime_.set_current_device(device.index());
+void* RecordedMemory::take(size_t bytes) {
+  std::shared_ptr<void> block = allocate(bytes);
+  return block ? taken_.emplace_back(std::move(block)).get() : nullptr;
 }
-DeviceGuard::~DeviceGuard() { runtime_.set_current_device(previous_); }
 
-StreamGuard::StreamGuard(const Stream& stream)
-    : runtime_(runtime(stream.device.type())), previous_(runtime_.current_stream(stream.device.index())) {
-  runtime_.set_current_stream(stream);
+bool RecordedMemory::give_back(void* data) noexcept {
+  return std::erase_if(taken_, [data](const auto& block) { return block.get() == data; }) > 0;
 }
-StreamGuard::~StreamGuard() { runtime_.set_current_stream(previous_); }
+
+void check_not_recording(DeviceType type, const char* what) {
+  GRADUS_CHECK(!is_recording(type), DeviceError, what,
+               " cannot be part of a recorded step, in which nothing is computed: do it before or after the step");
+}
+
+bool record_copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes) {
+  RecordedMemory* const memory = detail::recorded_memory;
+  if (!memory || !is_recording(memory->type())) return false;
+  if (!from_device.is_cpu() || to_device.is_cpu()) check_not_recording(memory->type(), "a copy between devices");
+  memory->fill(to, from, bytes);
+  return true;
+}
 
 std::string format_bytes(int64_t bytes) {
   const char* units[] = {"B", "KiB", "MiB", "GiB"};
@@ -55,22 +68,19 @@ std::string format_bytes(int64_t bytes) {
 std::string_view name(DeviceType type) { return type == DeviceType::cpu ? "cpu" : "cuda"; }
 
 Device::Device(std::string_view text) {
-  std::string_view kind = text.substr(0, text.find(':'));
-  const bool known = kind == "cpu" || kind == "cuda";
-  bool valid = known;
-  int number = kind == "cuda" ? -1 : 0;
-  if (known && kind.size() < text.size()) {
-    const std::string_view digits = text.substr(kind.size() + 1);
-    valid = !digits.empty() && digits.size() <= 2;
-    number = 0;
-    for (char c : digits) {
-      valid = valid && c >= '0' && c <= '9';
-      number = number * 10 + (c - '0');
-    }
-    valid = valid && (kind == "cuda" || number == 0);
+  const std::string_view kind = text.substr(0, text.find(':'));
+  const std::string_view digits = text.substr(std::min(kind.size() + 1, text.size()));
+  const bool is_cuda = kind == "cuda", has_index = kind.size() < text.size();
+  bool valid = is_cuda || kind == "cpu";
+  int number = is_cuda ? -1 : 0;
+  if (has_index) {
+    const bool is_number = digits.find_first_not_of("0123456789") == digits.npos;
+    valid = valid && is_number && !digits.empty() && digits.size() <= 2;
+    number = valid ? std::stoi(std::string(digits)) : 0;
   }
-  GRADUS_CHECK(valid, ValueError, "unknown device '", text, "': use \"cpu\", \"cuda\" or \"cuda:N\"");
-  *this = Device(kind == "cpu" ? DeviceType::cpu : DeviceType::cuda, number);
+  GRADUS_CHECK(valid && (is_cuda || number == 0), ValueError, "unknown device '", text,
+               "': use \"cpu\", \"cuda\" or \"cuda:N\"");
+  *this = Device(is_cuda ? DeviceType::cuda : DeviceType::cpu, number);
 }
 
 std::string Device::str() const {

@@ -102,7 +102,7 @@ class DeviceRuntime {
 
 /// The runtime of a device type. Throws a DeviceError with the remedy if the build or the driver does not support it.
 DeviceRuntime& runtime(DeviceType type);
-/// Same, but null if it is not available.
+/// The runtime of a device type, or null if the build or the driver does not support it.
 DeviceRuntime* find_runtime(DeviceType type);
 
 /// Limits the bytes that tensors on this device hold at once; an allocation above the limit throws an OutOfMemoryError.
@@ -116,12 +116,12 @@ inline Device settled(Device device) {
 }
 
 /// Makes `device` the current device of its type on this thread until the end of the scope (c10::DeviceGuard).
-class DeviceGuard {
+class DeviceGuard : NoCopy {
  public:
-  explicit DeviceGuard(Device device);
-  ~DeviceGuard();
-  DeviceGuard(const DeviceGuard&) = delete;
-  DeviceGuard& operator=(const DeviceGuard&) = delete;
+  explicit DeviceGuard(Device device) : runtime_(runtime(device.type())), previous_(runtime_.current_device()) {
+    if (device.index() != previous_) runtime_.set_current_device(device.index());
+  }
+  ~DeviceGuard() { runtime_.set_current_device(previous_); }
 
  private:
   DeviceRuntime& runtime_;
@@ -129,12 +129,13 @@ class DeviceGuard {
 };
 
 /// Makes `stream` the current stream of its device on this thread until the end of the scope (c10::StreamGuard).
-class StreamGuard {
+class StreamGuard : NoCopy {
  public:
-  explicit StreamGuard(const Stream& stream);
-  ~StreamGuard();
-  StreamGuard(const StreamGuard&) = delete;
-  StreamGuard& operator=(const StreamGuard&) = delete;
+  explicit StreamGuard(const Stream& stream)
+      : runtime_(runtime(stream.device.type())), previous_(runtime_.current_stream(stream.device.index())) {
+    runtime_.set_current_stream(stream);
+  }
+  ~StreamGuard() { runtime_.set_current_stream(previous_); }
 
  private:
   DeviceRuntime& runtime_;
@@ -152,12 +153,9 @@ void notify_of_capture();
 /// them with UncountedReplays.
 uint64_t replay_count();
 void count_replay();
-class UncountedReplays {
+class UncountedReplays : ScopedValue<bool> {
  public:
   UncountedReplays();
-  ~UncountedReplays();
-  UncountedReplays(const UncountedReplays&) = delete;
-  UncountedReplays& operator=(const UncountedReplays&) = delete;
 };
 
 /// Formats a number of bytes for display: "1.5 MiB".

@@ -1,7 +1,7 @@
 #include <gradus/data/loader/device_images.h>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus::data {
 

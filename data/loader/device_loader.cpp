@@ -4,7 +4,7 @@
 #include <map>
 #include <mutex>
 
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus::data::detail {
 namespace {

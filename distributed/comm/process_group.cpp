@@ -5,8 +5,7 @@
 #include <numeric>
 
 #include <gradus/core/error.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/shape.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus::dist {
 namespace {

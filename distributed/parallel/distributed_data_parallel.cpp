@@ -5,8 +5,7 @@
 #include <utility>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/distributed/parallel/wrapped_net.h>
 
 namespace gradus::dist {

@@ -4,8 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus::dist {
 namespace {

@@ -5,13 +5,8 @@
 #include <gradus/autograd/checkpoint.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/nn/norm.h>
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/nn/norm.h>
-#include <gradus/core/ops/reduce.h>
-#include <gradus/core/ops/shape.h>
-#include <gradus/core/unary_ops.h>
+#include <gradus/core/op_lists.h>
+#include <gradus/core/ops/nn/nn.h>
 
 namespace gradus::nn {
 namespace {

@@ -7,8 +7,7 @@
 #include <vector>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 
 #include <gradus/distributed/parallel/reducer.h>
 

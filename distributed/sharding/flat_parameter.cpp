@@ -5,10 +5,9 @@
 #include <utility>
 
 #include <gradus/autograd/node.h>
-#include <gradus/core/binary_ops.h>
 #include <gradus/core/formulas/integers.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/op_lists.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/distributed/parallel/reducer.h>
 
 namespace gradus::dist {

@@ -6,8 +6,7 @@
 #include <utility>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/distributed/parallel/wrapped_net.h>
 #include <gradus/distributed/sharding/sharded_module.h>
 #include <gradus/optim/clip_grad.h>

@@ -11,8 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include <gradus/core/io/safetensors.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/core/platform/file.h>
 
 namespace gradus::dist {

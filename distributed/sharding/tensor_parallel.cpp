@@ -14,7 +14,7 @@
 #include <gradus/autograd/ops/nn/sequence.h>
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/layers/module/init.h>
 
 namespace gradus::dist {

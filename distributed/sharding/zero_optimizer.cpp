@@ -4,8 +4,7 @@
 #include <utility>
 
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus::dist {
 

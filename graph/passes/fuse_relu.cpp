@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include <gradus/core/unary_ops.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/graph/passes/passes.h>
 #include <gradus/graph/recorded_call.h>
 

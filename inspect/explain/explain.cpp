@@ -6,8 +6,8 @@
 #include <thread>
 
 #include <gradus/autograd/node.h>
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
+#include <gradus/core/op_lists.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/graph/recorded_call.h>
 #include <gradus/inspect/explain/explain_parts.h>
 

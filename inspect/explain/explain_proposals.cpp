@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <map>
 
-#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/core/parallel/parallel.h>
 #include <gradus/graph/executor.h>
 #include <gradus/graph/passes/passes.h>

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include <gradus/autograd/op_scope.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/layers/module/module.h>
 
 namespace gradus::nn {

@@ -3,7 +3,7 @@
 #include <array>
 #include <cmath>
 
-#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/core/runtime/random.h>
 #include <gradus/tests/backends/optimizer_rules.h>
 #include <gradus/tests/backends/support.h>

@@ -4,10 +4,7 @@
 #include <functional>
 #include <limits>
 
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/nn/image.h>
-#include <gradus/core/ops/nn/norm.h>
-#include <gradus/core/ops/shape.h>
+#include <gradus/core/ops/nn/nn.h>
 #include <gradus/tests/backends/support.h>
 
 using namespace gradus;

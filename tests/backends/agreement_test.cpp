@@ -3,8 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/unary_ops.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/tests/backends/support.h>
 
 using namespace gradus;

@@ -2,7 +2,7 @@
 #include <array>
 
 #include <gradus/backends/openmp/gemm/gemm.h>
-#include <gradus/core/binary_ops.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/tests/backends/openmp_compare.h>
 
 using namespace gradus;

@@ -1,7 +1,7 @@
 // Pooling at sizes around the width of vectors: tails, odd sizes, and views that are not aligned.
 #include <cmath>
 
-#include <gradus/core/ops/nn/image.h>
+#include <gradus/core/ops/nn/nn.h>
 #include <gradus/tests/backends/support.h>
 
 using namespace gradus;

@@ -1,10 +1,9 @@
 // The reference backend: naive compared with results computed by hand or by definition.
 #include <cmath>
 
-#include <gradus/core/binary_ops.h>
 #include <gradus/core/formulas/optimizer_rules.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/core/runtime/observer.h>
-#include <gradus/core/unary_ops.h>
 #include <gradus/tests/backends/openmp_compare.h>
 #include <gradus/tests/backends/support.h>
 

@@ -1,8 +1,7 @@
 // Element-wise kernels, reductions, losses, pooling, random numbers and optimizer steps of the openmp backend.
 #include <algorithm>
 
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/unary_ops.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/tests/backends/openmp_compare.h>
 #include <gradus/tests/backends/optimizer_rules.h>
 

@@ -1,7 +1,7 @@
 // Pooling and resampling of the openmp backend compared with naive, at sizes around the edges of vectors.
 #include <limits>
 
-#include <gradus/core/ops/nn/image.h>
+#include <gradus/core/ops/nn/nn.h>
 #include <gradus/tests/backends/openmp_compare.h>
 
 using namespace gradus;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <gradus/core/binary_ops.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/tests/backends/openmp_compare.h>
 
 using namespace gradus;

@@ -1,7 +1,7 @@
 // Scans, linear recurrences and sorting: their results, and that every backend gives the same in every layout and type.
 #include <limits>
 
-#include <gradus/core/unary_ops.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/tests/backends/openmp_compare.h>
 #include <gradus/tests/backends/support.h>
 

@@ -5,8 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/unary_ops.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/tests/backends/openmp_compare.h>
 
 using namespace gradus;

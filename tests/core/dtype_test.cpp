@@ -18,7 +18,8 @@ T from_bits(uint16_t bits) {
   return x;
 }
 
-// Rounds to nearest, ties to even, in double: `digits` bits of mantissa after the leading one, exponents from `lowest`.
+// Rounds a double to nearest, ties to even, as a type with `digits` bits of mantissa after the leading one and the
+// smallest exponent `lowest`.
 double rounded(double x, int digits, int lowest, double largest) {
   if (x == 0 || !std::isfinite(x)) return x;
   const int exponent = std::max(std::ilogb(x), lowest);

@@ -185,7 +185,7 @@ TEST_CASE("a call does not wait for helpers that are busy with another") {
     });
   });
   while (begun == 0) std::this_thread::yield();
-  CHECK(chunks_of(10, 1).size() == 10);  // the helpers of the first call are held there
+  CHECK(chunks_of(10, 1).size() == 10);  // while the helpers wait in chunks of the first call
   second_done = true;
   first.join();
   CHECK(begun == 2);
@@ -211,7 +211,7 @@ TEST_CASE("after a helper has stalled a call, callers work without helpers for a
   });
   CHECK(calls == 8);
   CHECK(helped == 0);
-  std::this_thread::sleep_for(1100ms);  // the longest pause; other tests need helpers
+  std::this_thread::sleep_for(1100ms);  // longer than kLongestPause, because other tests need helpers
 }
 
 TEST_CASE("more concurrent calls than the pool has room for") {

@@ -3,7 +3,7 @@
 #include <limits>
 #include <vector>
 
-#include <gradus/core/formulas/sort_key.h>
+#include <gradus/core/formulas/integers.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

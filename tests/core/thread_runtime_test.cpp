@@ -1,5 +1,6 @@
-// parallel_for on OpenMP's threads: when they compute, and when the pool does instead. What is true for both is tested
-// in parallel_test.cpp, which also runs with OpenMP's threads (test_core_with_openmp_threads).
+// parallel_for on OpenMP's threads: which calls OpenMP's threads compute, and which ones the pool computes instead. The
+// behaviour that both share is tested in parallel_test.cpp, which also runs with OpenMP's threads (the CTest case
+// test_core_with_openmp_threads).
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,8 +40,8 @@ bool runs_on_openmp() {
   return elsewhere == 0;
 }
 
-/// The same, with retries. On a busy machine an OpenMP thread is sometimes late, and then the pool serves calls for up
-/// to a second.
+/// Like the function above, with retries: on a busy machine an OpenMP thread is sometimes late, and then the pool
+/// serves calls for up to a second.
 bool runs_on_openmp_soon() {
   const auto end = std::chrono::steady_clock::now() + 30s;
   while (!runs_on_openmp()) {

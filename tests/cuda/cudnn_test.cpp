@@ -1,6 +1,6 @@
 // The backend "cudnn": which backend computes which convolution, the switches, and capture. The tests of all backends
 // cover the results in general.
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/gradus.h>

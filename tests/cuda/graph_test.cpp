@@ -1,7 +1,6 @@
 // Captured graphs: results with the same bits as eager work, the graph's own memory, random numbers that continue from
 // replay to replay, and errors for what cannot be captured.
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/unary_ops.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/tests/cuda/support.h>
 
 using namespace gradus;

@@ -1,5 +1,5 @@
 // Ranks that are processes, and the errors of the survivors when one of them is killed, stopped or cut off.
-#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/processes.h>

@@ -1,7 +1,7 @@
 // Groups of some of the ranks: their members, that they do not affect each other, and their failures.
 #include <atomic>
 
-#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/ranks.h>

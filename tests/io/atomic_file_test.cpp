@@ -118,7 +118,7 @@ TEST_CASE("a process that dies at any system call of a save leaves the old file 
     CHECK(content(path) == "the next text");
     CHECK(directory.count() == 1);
   }
-  CHECK(left_over == 7);  // at each fault from open, the second one, to rename
+  CHECK(left_over == 7);  // one for each system call from the second (open) to rename
 }
 
 TEST_CASE("interrupted system calls are restarted", "[io]") {

@@ -85,7 +85,7 @@ TEST_CASE("tar: written archives are read, starting at any file", "[io][tar]") {
   io::TarReader reader = reader_of(archive);
   reader.next(), reader.next();
   CHECK(reader.offset() == 3 * kBlock);
-  CHECK(reader.next()->offset == 3 * kBlock);  // of the extended header
+  CHECK(reader.next()->offset == 3 * kBlock);  // where the extended header begins
   CHECK(contents(archive, 3 * kBlock) == rest);
   // Other programs read the archive too.
   CHECK(std::system(("tar -tf '" + path + "' > '" + directory.file("list") + "'").c_str()) == 0);

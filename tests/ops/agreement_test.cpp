@@ -1,5 +1,5 @@
-// Every case, those without golden values included, gives on every backend what it gives on naive; random operators to
-// the bit.
+// Runs every op case on every backend and compares the results with those of naive. Cases without golden values are
+// included. Results of random operators must be bit-identical.
 #include <algorithm>
 
 #include <gradus/tests/catch.h>

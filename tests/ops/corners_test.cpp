@@ -1,5 +1,5 @@
-// Gradients where PyTorch has none and gradus chooses one, and at the ends of float64 that the op cases, which also run
-// in float32, do not reach.
+// Gradients at points where PyTorch defines none and gradus chooses a value, and near the limits of float64. The op
+// cases do not reach these limits, because they also run in float32.
 #include <cmath>
 
 #include <gradus/autograd/autograd.h>
@@ -13,7 +13,7 @@ namespace {
 
 Tensor numbers(const std::vector<double>& values) { return tensor(values, dtype(kDouble).requires_grad(true)); }
 
-// The gradients of the sum of f(a, b), joined.
+// The gradients of sum(f(a, b)) with respect to a and to b, concatenated.
 std::vector<double> gradients(const std::function<Tensor(const Tensor&, const Tensor&)>& f, const Tensor& a,
                               const Tensor& b) {
   return test::values(cat(autograd::grad({f(a, b).sum()}, {a, b})).array());
@@ -33,7 +33,7 @@ void on_each_backend(Body&& body) {
 TEST_CASE("powers of 0 have finite gradients where the limit is one") {
   on_each_backend([] {
     const auto power = [](const Tensor& a, const Tensor& b) { return pow(a, b); };
-    // 0^0, 0^2, 0^1, 2^0, 0^0.5: b a^(b - 1) for a, a^b ln a for b.
+    // The values are 0^0, 0^2, 0^1, 2^0, 0^0.5. The gradient of a is b a^(b - 1), that of b is a^b ln a.
     CHECK(gradients(power, numbers({0, 0, 0, 2, 0}), numbers({0, 2, 1, 0, 0.5})) ==
           std::vector<double>{0, 0, 1, 0, INFINITY, 0, 0, 0, std::log(2), 0});
     const Tensor zero = numbers({0, 0, 0});
@@ -44,11 +44,12 @@ TEST_CASE("powers of 0 have finite gradients where the limit is one") {
   });
 }
 
-TEST_CASE("the angle has the gradient 0 at the origin, and is not squared away beside it") {
+TEST_CASE("the gradient of atan2 is 0 at the origin, and correct where squares would overflow or underflow") {
   on_each_backend([] {
     const auto angle = [](const Tensor& a, const Tensor& b) { return atan2(a, b); };
     CHECK(gradients(angle, numbers({0, -0.0}), numbers({0, 0})) == std::vector<double>{0, 0, 0, 0});
-    // 1 / b of a = 0, -1 / a of b = 0; b / 2 b² of equal ones.
+    // The gradient of a is b / (a² + b²), that of b is -a / (a² + b²): 1 / b and 0 for a = 0, 0 and -1 / a for b = 0,
+    // 1 / (2 b) and -1 / (2 b) for a = b.
     const std::vector<double> found =
         gradients(angle, numbers({0, 1e-200, 1e200, 1e-200}), numbers({1e-200, 0, 1e200, 1e-200}));
     const double expected[] = {1e200, 0, 0.5e-200, 0.5e200, 0, -1e200, -0.5e-200, -0.5e200};
@@ -90,9 +91,9 @@ TEST_CASE("a maximum beside a NaN hands its gradient on") {
   });
 }
 
-TEST_CASE("the gradient of a remainder counts the divisors that were taken away") {
+TEST_CASE("the gradient of a remainder counts how often the divisor was subtracted") {
   on_each_backend([] {
-    // 1 / 0.1 is rounded to 10, but 1 - 9 * 0.1 is left.
+    // 1 / 0.1 rounds to 10, but the remainder is 1 - 9 * 0.1: the divisor was subtracted 9 times.
     const auto rest = [](const Tensor& a, const Tensor& b) { return remainder(a, b); };
     CHECK(gradients(rest, numbers({1, 7, -7}), numbers({0.1, 2, 2})) == std::vector<double>{1, 1, 1, -9, -3, 4});
   });
@@ -100,7 +101,7 @@ TEST_CASE("the gradient of a remainder counts the divisors that were taken away"
 
 TEST_CASE("the gradient of binary cross-entropy is bounded alike near 0 and near 1") {
   on_each_backend([] {
-    constexpr double least = 1e-12f;  // PyTorch's bound of p (1 - p)
+    constexpr double least = 1e-12f;  // PyTorch's lower bound of p (1 - p)
     const Tensor p = numbers({0, 1, 1e-13, 1 - 1e-13, 1 - 1e-12, 1e-12}),
                  t = tensor(std::vector<double>{1, 0, 1, 0, 0, 1}, kDouble);
     const std::vector<double> dp =

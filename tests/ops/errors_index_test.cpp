@@ -1,4 +1,4 @@
-// What wrong writes by index leave behind: nothing. Their messages are in tests/wrong_calls.
+// A write with an invalid index changes no element. The messages of such errors are tested in tests/wrong_calls.
 #include <gradus/tests/catch.h>
 
 #include "op_testing.h"

@@ -1,5 +1,6 @@
-// Functions and their slopes at the ends of their domains and of the numbers: where a formula's parts overflow, vanish
-// or cancel although its result does not. In float32 and float64, on naive and with every instruction set of openmp.
+// Functions and their derivatives at the ends of their domains and of the range of numbers, where parts of a formula
+// overflow, underflow or cancel although its result does not. In float32 and float64, on naive and with every
+// instruction set of openmp.
 #include <cmath>
 #include <limits>
 
@@ -23,7 +24,7 @@ struct End {
 };
 
 constexpr double kFloatMax = std::numeric_limits<float>::max(), kDoubleMax = std::numeric_limits<double>::max();
-constexpr double kNextToOne = 0x1.fffffep-1;  // of float32
+constexpr double kNextToOne = 0x1.fffffep-1;  // the largest float32 below 1
 
 #define GRADUS_CALL(f) #f, [](const Tensor& x) { return f; }
 const End kEnds[] = {
@@ -88,7 +89,7 @@ const End kEnds[] = {
     {GRADUS_CALL(huber_loss(x, zeros_like(x))), kFloat, 3e38, 3e38, 1},
     {GRADUS_CALL(smooth_l1_loss(x, zeros_like(x))), kFloat, -3e38, 3e38, -1},
     {GRADUS_CALL(binary_cross_entropy_with_logits(x, zeros_like(x))), kFloat, 3e38, 3e38, 1},
-    // Of one number and 0.
+    // Of the two numbers x and 0.
     {GRADUS_CALL(stack({x, zeros_like(x)}).std()), kFloat, 1e20, M_SQRT1_2 * 1e20, M_SQRT1_2},
     {GRADUS_CALL(stack({x, zeros_like(x)}).std()), kFloat, -1e-25, M_SQRT1_2 * 1e-25, -M_SQRT1_2},
     {GRADUS_CALL(stack({x, zeros_like(x)}).std()), kDouble, 1e200, M_SQRT1_2 * 1e200, M_SQRT1_2},
@@ -100,7 +101,7 @@ const End kEnds[] = {
 };
 #undef GRADUS_CALL
 
-// Smaller numbers may be flushed to 0.
+// True if `found` is close to `wanted`. Subnormal numbers may be flushed to 0.
 bool is_near(double found, double wanted, DType dtype) {
   const double smallest = dtype == kFloat ? 0x1p-126 : 0x1p-1022, tolerance = dtype == kFloat ? 4e-6 : 1e-13;
   return found == wanted || std::abs(found - wanted) <= tolerance * std::abs(wanted) + 2 * smallest;
@@ -108,7 +109,7 @@ bool is_near(double found, double wanted, DType dtype) {
 
 void check_ends(const std::string& on) {
   for (const End& end : kEnds) {
-    // Enough equal numbers for whole vectors and a rest.
+    // One number, and 19 equal numbers: several full SIMD vectors and a remainder.
     for (int64_t count : {1, 19}) {
       const bool whole = end.run(zeros({2}, end.dtype)).numel() == 2;
       if (count > 1 && !whole) continue;

@@ -23,7 +23,7 @@ const Arrays& stored() {
   return all;
 }
 
-/// The tensors "<key><0, 1, …>" for `count` numbers; undefined where there is none.
+/// The stored tensors named key + "0", key + "1", … (`count` of them). A tensor that is not stored is undefined.
 TensorList listed(const std::string& key, size_t count) {
   TensorList found(count);
   for (size_t i = 0; i < count; ++i) {

@@ -1,11 +1,13 @@
-// What PyTorch computes for the op cases: tests/golden/op_cases/FAMILY.safetensors, of tests/golden/make_golden.py.
+// The results that PyTorch computes for the op cases. tests/golden/make_golden.py stores them in
+// tests/golden/op_cases/FAMILY.safetensors.
 #pragma once
 
 #include "op_testing.h"
 
 namespace gradus::op_testing {
 
-/// One case in one type. Floating results are float64's, whatever the type that the inputs are rounded to.
+/// The golden values of a case for inputs of one type. Floating-point results were computed in float64 from inputs that
+/// were rounded to this type.
 struct Golden {
   TensorList inputs;
   Computed results;
@@ -13,7 +15,7 @@ struct Golden {
 };
 Golden golden_of(const OpCase& op_case, DType dtype);
 
-/// The Python call that the case's values were made with; "" if there are none.
+/// The Python call that computed the golden values of the case; "" if it has none.
 std::string golden_call(const OpCase& op_case);
 
 }  // namespace gradus::op_testing

@@ -1,6 +1,6 @@
-// Every case against PyTorch (tests/golden/op_cases/FAMILY.safetensors): results, gradients and second gradients, on
-// every backend, in every element type and layout. Half types are held against the float64 values, with their own
-// tolerance.
+// Compares every op case with PyTorch (tests/golden/op_cases/FAMILY.safetensors): results, gradients and second
+// gradients, on every backend, in every element type and layout. Half types are compared with the float64 values, with
+// a tolerance of their own.
 #include <algorithm>
 
 #include <gradus/tests/catch.h>
@@ -65,7 +65,8 @@ void check_all(DType dtype) {
   }
 }
 
-// Derivatives that the file of an older list lacks: they would count as zeros.
+// Names a derivative that the golden file lacks because it was made from an older list of cases, or "". The comparison
+// would take it for zeros.
 std::string missing_derivatives(const OpCase& op_case, const Golden& golden) {
   const auto is_tracked = [](const Tensor& dy) { return dy.defined(); };
   if (op_case.order == 0 || std::none_of(golden.directions.dy.begin(), golden.directions.dy.end(), is_tracked))

@@ -1,4 +1,4 @@
-// Gradients of every case against finite differences, and gradients of gradients, in float64.
+// Compares the gradients of every op case, and the gradients of these gradients, with finite differences in float64.
 #include <gradus/autograd/diagnosis/gradcheck.h>
 #include <gradus/tests/catch.h>
 
@@ -21,7 +21,7 @@ void check_all(int order, Layout layout) {
   for (const std::string& backend_name : backend_names()) {
     const BackendGuard guard(backend_name);
     for (const OpCase& op_case : op_cases::all_cases()) {
-      // Conversions to float32 round more than finite differences step.
+      // Conversions to float32 round away the small steps of finite differences.
       if (op_case.order < order || !op_case.smooth() || !op_case.runs_in(kDouble)) continue;
       if (op_case.result_dtype.value_or(kDouble) != kDouble) continue;
       if (op_case.contiguous_only && layout != Layout::contiguous) continue;
@@ -29,7 +29,7 @@ void check_all(int order, Layout layout) {
       if (!is_small(inputs)) continue;
       for (const Tensor& x : inputs)
         if (x.is_floating_point()) x.set_requires_grad(true);
-      // A random operator has to draw the same numbers at every step.
+      // A random operator must draw the same numbers in every evaluation.
       const auto run = [&](const TensorList& x) {
         manual_seed(20);
         TensorList tracked;

@@ -1,6 +1,6 @@
-// Half types: what an operator computes in between is float32. Every case that calls one operator gives in float16 and
-// bfloat16, forward and backward, what it gives in float32 of the same numbers, rounded once: also where squares leave
-// the range of float16 at either end. The exceptions are listed by name.
+// Operators compute intermediate results of half types in float32. For every op case that calls a single operator, the
+// results and gradients in float16 and bfloat16 are those in float32 from the same inputs, rounded once. This also
+// holds where squares overflow or underflow float16. The exceptions are listed by name.
 #include <algorithm>
 #include <cmath>
 
@@ -16,7 +16,7 @@ namespace {
 
 struct HalfException {
   const char* operators;  // separated and surrounded by commas
-  bool results;           // round more than once; else only gradients
+  bool results;           // true if results are rounded more than once, false if only gradients are
   const char* reason;
 };
 constexpr HalfException kHalfExceptions[] = {
@@ -37,10 +37,10 @@ bool is_exception(const OpCase& op_case, bool results) {
   return std::any_of(std::begin(kHalfExceptions), std::end(kHalfExceptions), names);
 }
 
-/// Cases in which one tensor is two operands: the sum of its gradients is that of a graph.
+/// Cases that pass the same tensor as two operands. Its gradient is a sum of two gradients, each rounded.
 constexpr std::string_view kOneTensorTwice = ",matmul.squared,batch_norm_relu.itself,";
 
-/// Counts the operators that a case itself calls. A case of several is a graph of them, in which each rounds.
+/// Counts the operators that a case calls directly. In a case that calls several, each of them rounds its result.
 class OperatorCount : public Observer {
  public:
   OperatorCount() { add_observer(this); }
@@ -55,7 +55,7 @@ TensorList scaled_inputs(const OpCase& op_case, DType dtype, double scale) {
   const NoGradGuard no_grad;
   TensorList inputs;
   for (const Tensor& x : op_cases::make_inputs(op_case, dtype))
-    inputs.push_back(x.is_floating_point() ? x * scale : x);  // a power of two
+    inputs.push_back(x.is_floating_point() ? x * scale : x);  // exact: scale is a power of two
   return inputs;
 }
 
@@ -65,8 +65,9 @@ TensorList converted(const TensorList& inputs, DType from, DType to) {
   return result;
 }
 
-/// The largest |actual - expected| in units in the last place of `dtype` at expected; infinity if they are not infinite
-/// and NaN in the same places. Kernels of half types may add in another order, which is worth 1e-6 of the largest.
+/// The largest |actual - expected| in units in the last place of `dtype` at the expected value; infinity if the two are
+/// not infinite or NaN at the same positions. Kernels of half types may add in another order; for that, 1e-6 of the
+/// largest element is allowed in addition.
 double ulps(const Tensor& actual, const Tensor& expected, DType dtype) {
   const std::vector<double> a = test::values(actual.array()), e = test::values(expected.array()),
                             rounded = test::values(expected.to(dtype).array());
@@ -92,7 +93,8 @@ std::string compare_lists(const char* what, const TensorList& actual, const Tens
   return "";
 }
 
-/// What is wrong with the case in `dtype`; *single tells whether it calls one operator, so that it was compared.
+/// Returns the difference between the case in `dtype` and in float32, or "". *single becomes true if the case calls one
+/// operator; other cases are not compared.
 std::string compare_with_float(const OpCase& op_case, DType dtype, double scale, bool* single) {
   const TensorList inputs = scaled_inputs(op_case, dtype, scale);
   {
@@ -101,7 +103,7 @@ std::string compare_with_float(const OpCase& op_case, DType dtype, double scale,
     const OperatorCount operators;
     try {
       op_case.run(leaves);
-    } catch (const Error&) { return ""; }  // scaled out of what the operator takes
+    } catch (const Error&) { return ""; }  // the operator does not accept the scaled inputs
     *single = operators.count == 1;
   }
   if (!*single) return "";

@@ -1,4 +1,5 @@
-// Indexing beyond the op cases: what is a view, what sums how, whatever the number of threads.
+// Properties of indexing that the op cases do not test: which results are views, and that sums at equal indices do not
+// depend on the number of threads.
 #include <gradus/tests/catch.h>
 
 #include "op_testing.h"

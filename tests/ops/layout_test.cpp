@@ -1,4 +1,4 @@
-// How results lie in memory.
+// The memory layout of results.
 #include <algorithm>
 
 #include <gradus/tests/catch.h>
@@ -24,7 +24,7 @@ std::string check_strides(const OpCase& op_case, Layout layout) {
         break;
       }
       case Results::image: {
-        // Images of one channel or one pixel lie both ways and count as contiguous.
+        // Images of one channel or one pixel are both contiguous and channels-last; they count as contiguous.
         const auto is_last = [](const Tensor& t) { return t.dim() == 4 && !t.is_contiguous(); };
         const bool last = layout == Layout::channels_last && std::any_of(x.begin(), x.end(), is_last);
         const MemoryFormat format = last ? MemoryFormat::channels_last : MemoryFormat::contiguous;

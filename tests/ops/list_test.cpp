@@ -1,4 +1,5 @@
-// The list of op cases itself: its comparisons refuse what is wrong; it is handed to tests/golden/make_golden.py.
+// Tests the list of op cases: the comparisons of each case reject wrong results, and the list can be passed to
+// tests/golden/make_golden.py as JSON.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -32,11 +33,11 @@ std::string joined(const List& list, Function&& text_of) {
   return result;
 }
 
-// Python's json reads NaN and Infinity.
+// A number in JSON. Python's json module also accepts NaN and Infinity.
 std::string number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  if (value == 0) return std::signbit(value) ? "-0.0" : "0.0";  // "-0" is an integer, 0
+  if (value == 0) return std::signbit(value) ? "-0.0" : "0.0";  // Python reads "-0" as the integer 0
   char text[32];
   std::snprintf(text, sizeof text, "%.17g", value);
   return text;
@@ -64,8 +65,8 @@ std::string json(const OpCase& op_case) {
          joined(types, inputs) + "}}\n";
 }
 
-/// What may be wrong with a tensor: its numbers are zeros, have the other sign, or one of them is a NaN or off by ten
-/// times `tolerance`. What would change nothing is left out.
+/// Wrong versions of x: all zeros; all signs flipped; and x with one element replaced by NaN, or off by ten times
+/// `tolerance`. Versions that equal x are left out.
 TensorList mutations(const Tensor& x, double tolerance) {
   const Tensor same = x.to(x.is_floating_point() ? kDouble : kLong).contiguous();
   const std::vector<double> numbers = test::values(x.array());
@@ -87,7 +88,7 @@ TensorList mutations(const Tensor& x, double tolerance) {
   return found;
 }
 
-/// Where the comparison of the other tests accepts a mutation of `right`, or "".
+/// Names a part of `right` of which the comparison of the other tests accepts a wrong version, or "".
 std::string accepted(const OpCase& op_case, DType dtype, const Computed& right) {
   const double tolerance = tolerance_of(op_case, dtype, right);
   const double largest = tolerance * (op_case.order == 0 ? 1 : op_case.order == 1 ? kGradient : kSecondGradient);

@@ -70,7 +70,7 @@ double tolerance_of(const OpCase& op_case, DType dtype, const Computed& expected
 
 Scale scale_of(const OpCase& op_case) { return op_case.has_special_numbers() ? Scale::own : Scale::largest; }
 
-// test::difference() of every element for itself.
+// Like test::difference(), but the error of each element is relative to that element.
 static std::string difference_of_elements(const Tensor& actual, const Tensor& expected, double tolerance) {
   std::string text = test::difference(actual, expected, tolerance);
   const std::vector<double> a = test::values(actual.array()), e = test::values(expected.array());

@@ -1,4 +1,4 @@
-// What the tests of operators share: where cases run, how their derivatives are taken, how numbers are compared.
+// Helpers of the tests of operators: devices, derivatives of op cases, comparison of numbers.
 #pragma once
 
 #include <map>
@@ -13,49 +13,52 @@ namespace gradus::op_testing {
 using op_cases::Layout;
 using op_cases::OpCase;
 
-/// The device on which a backend of that name runs.
+/// The device of the backend of this name.
 Device device_of(const std::string& backend_name);
 
-/// Everything that one case computes. Inputs and results without a gradient leave their place undefined.
+/// The results and derivatives of an op case. The tensors of inputs and results without a gradient are undefined.
 struct Computed {
   TensorList y;    ///< results
   TensorList g;    ///< gradients of sum(y * dy) with respect to the inputs
   TensorList h;    ///< gradients of sum(g * v) with respect to the inputs
-  TensorList hdy;  ///< … and with respect to dy
+  TensorList hdy;  ///< gradients of sum(g * v) with respect to dy
 };
 
-/// Numbers that the derivatives start from: dy by result, v by input. Empty lists: drawn by make_like.
+/// The factors of the sums that are differentiated: a dy for each result, a v for each input. If the lists are empty,
+/// make_like draws random factors.
 struct Directions {
   TensorList dy, v;
 };
 
-/// Runs `op_case` on `inputs` (fresh leaves, which start to require gradients) with its derivatives up to `order`.
+/// Runs `op_case` on `inputs` and computes its derivatives up to `order`. The inputs are new leaves; compute() makes
+/// them require gradients.
 Computed compute(const OpCase& op_case, const TensorList& inputs, int order, const Directions& directions = {});
 
-/// `inputs` in that layout on that device, as leaves.
+/// Copies of `inputs` in this layout on this device, as leaves.
 TensorList place(const TensorList& inputs, Layout layout, Device device);
 
-/// How many times the tolerance of its results the gradients and second gradients of a case may be off.
+/// The tolerances of the gradients and second gradients of a case, as multiples of the tolerance of its results.
 inline constexpr double kGradient = 3, kSecondGradient = 10;
 
-/// What the results of `op_case` may be off in `dtype`: the case's tolerance for that type or, if it is wider, for the
-/// result's.
+/// The tolerance of the results of `op_case` for inputs of type `dtype`: the largest of the case's tolerances for this
+/// type and for the types of the results.
 double tolerance_of(const OpCase& op_case, DType dtype, const Computed& expected);
 
-/// What errors are relative to: the largest element of a tensor, or each element (to 1/1000 where it is less). Among
-/// special numbers the largest one is huge, and an error of a small one would be nothing beside it.
+/// The number that errors are relative to: the largest element of the tensor, or the element itself (1/1000 if it is
+/// smaller). `own` is for cases with special numbers: their largest element is huge, so errors of the small elements
+/// would not count.
 enum class Scale : uint8_t { largest, own };
 Scale scale_of(const OpCase& op_case);
 
-/// test::difference() for lists; an undefined tensor counts as zeros. Integers and booleans have to be equal.
+/// test::difference() for lists. An undefined tensor counts as zeros. Integers and booleans must be equal.
 std::string differences(const char* what, const TensorList& actual, const TensorList& expected, double tolerance,
                         Scale scale = Scale::largest);
 
-/// Results and derivatives of `actual` against `expected`, the derivatives with their multiples of `tolerance`.
+/// Compares results with `tolerance`, and derivatives with kGradient and kSecondGradient times `tolerance`.
 std::string differences(const Computed& actual, const Computed& expected, double tolerance,
                         Scale scale = Scale::largest);
 
-/// One thread until the end of the scope: results do not depend on the number, and small cases run faster.
+/// Limits parallel_for to one thread until the end of the scope. Small cases then run faster, with the same results.
 class OneThread {
  public:
   OneThread() : threads_(num_threads()) { set_num_threads(1); }
@@ -65,7 +68,7 @@ class OneThread {
   int threads_;
 };
 
-/// Calls `body` and returns what it says, or the text of its exception.
+/// Returns body(), or the message of the exception that it throws.
 std::string guarded(const std::function<std::string()>& body);
 
 }  // namespace gradus::op_testing

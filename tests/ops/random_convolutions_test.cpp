@@ -1,5 +1,5 @@
-// Convolutions and transposed ones of random geometries: values by their definition, first and second derivatives by
-// finite differences.
+// Convolutions and transposed convolutions of random geometries. Results are compared with the definition, first and
+// second derivatives with finite differences.
 #include <random>
 
 #include <gradus/autograd/diagnosis/gradcheck.h>
@@ -12,7 +12,7 @@ using namespace gradus;
 namespace {
 
 struct RandomConvolution {
-  int64_t images, channels, filters, groups, h, w;  // channels and filters of each group
+  int64_t images, channels, filters, groups, h, w;  // channels and filters count those of one group
   Pair kernel = 1, stride = 1, padding = 0, dilation = 1, output_padding = 0;
 };
 
@@ -23,7 +23,7 @@ RandomConvolution draw(std::mt19937& random) {
   RandomConvolution c{from(1, 2), from(1, 2), from(1, 2), from(1, 2), from(1, 3), from(1, 3)};
   const auto pair = [&](int64_t low, int64_t high) { return Pair(from(low, high), from(low, high)); };
   c.kernel = pair(1, 3), c.stride = pair(1, 3), c.dilation = pair(1, 4), c.padding = pair(0, 2);
-  // As far as a transposed convolution may go: beyond the stride where the dilation is more.
+  // Output padding must be smaller than the stride or smaller than the dilation.
   c.output_padding =
       Pair(from(0, std::max(c.stride.h, c.dilation.h) - 1), from(0, std::max(c.stride.w, c.dilation.w) - 1));
   return c;
@@ -37,7 +37,8 @@ std::string text_of(const RandomConvolution& c) {
          pair(c.padding) + ", dilation " + pair(c.dilation) + ", output_padding " + pair(c.output_padding);
 }
 
-// Every pixel of x spreads over the result, a tap of the filter at a time.
+// A transposed convolution by its definition: each pixel of x is multiplied by each tap of the filter and added to the
+// result.
 Tensor spread(const Tensor& x, const Tensor& w, const RandomConvolution& c, const Shape& shape) {
   const Tensor y = zeros(shape, kDouble);
   const auto from = x.accessor<double, 4>(), filter = w.accessor<double, 4>(), to = y.accessor<double, 4>();

@@ -1,4 +1,5 @@
-// What op cases do not show of reductions, sorting and sampling: distributions, long tensors, overloads, precision.
+// Properties of reductions, sorting and sampling that the op cases do not test: distributions, long tensors, overloads,
+// precision.
 #include <cmath>
 
 #include <gradus/tests/catch.h>
@@ -34,7 +35,7 @@ TEST_CASE("a number in front is a dimension, a boolean is not") {
   CHECK(x.var({0}, 1).equal(x.var({0}, true)));
   CHECK(std::get<0>(x.sort(false)).equal(std::get<0>(x.sort())));
   CHECK(std::get<0>(sort(x, true, 0)).equal(std::get<0>(x.sort(0))));
-  static_assert(!std::is_convertible_v<bool, Pair>);  // max_pool2d(x, 2, 2, 0, true): a dilation?
+  static_assert(!std::is_convertible_v<bool, Pair>);  // in max_pool2d(x, 2, 2, 0, true), true is not a dilation
   static_assert(!std::is_convertible_v<bool, IntArrayRef>);
 }
 
@@ -73,7 +74,7 @@ TEST_CASE("multinomial draws in proportion") {
     const Tensor expected = tensor({1., 3., 4.}) / 8 * draws;
     CHECK((counts - expected).abs().max().item<double>() < 2.5 * std::sqrt(draws));
 
-    // Without replacement the first sample is distributed alike, and none comes twice.
+    // Without replacement, the first sample has the same distribution, and no category is drawn twice.
     const Tensor rows = multinomial(weights.expand({8000, 6}), 3);
     CHECK(std::get<0>(rows.sort(1)).equal(tensor({1, 2, 4}).expand({8000, 3})));
     auto [first, places, firsts] = _unique2(rows.select(1, 0), true, false, true);
@@ -106,7 +107,7 @@ TEST_CASE("a product's second gradient is right where there are zeros") {
   const Tensor x = tensor({2., 0., 3., 0.}, dtype(kDouble).requires_grad(true));
   const Tensor first = autograd::grad({x.prod()}, {x}, {}, {}, true)[0];
   CHECK(first.equal(zeros({4}, kDouble)));
-  // d²y / dx₁ dx₃ = 2 * 3: the only pair whose removal leaves no zero.
+  // d²y / dx₁ dx₃ = 2 * 3. Every other second derivative is a product that contains a zero.
   const Tensor second = autograd::grad({first[1]}, {x})[0];
   CHECK(second.equal(tensor({0., 0., 0., 6.}, kDouble)));
 }

@@ -1,6 +1,6 @@
-// Convolutions whose windows are far apart, against sums over the windows as columns (im2col): their memory, a part of
-// which every thread needs for itself, is bounded by images and windows, whatever the stride is. Windows that are too
-// far apart, or reach far beyond the image, are an error.
+// Convolutions whose windows are far apart, compared with a matrix product over the windows as columns (im2col). The
+// scratch memory of the kernels, part of which each thread allocates, is bounded by the sizes of image and result for
+// any stride. Windows that are too far apart, or that reach far beyond the image, are an error.
 #include <gradus/core/parallel/parallel.h>
 #include <gradus/core/runtime/runtime.h>
 #include <gradus/tests/catch.h>
@@ -28,7 +28,8 @@ Tensor by_columns(const Tensor& x, const Tensor& w, const Geometry& g, const Sha
   return matmul(w.reshape({g.groups, w.size(0) / g.groups, -1}), in_groups).reshape(y);
 }
 
-// Pixels of x behind the last window, which the transposed convolution cannot know of.
+// Number of pixels of x beyond the last window. A transposed convolution needs it as output padding, because it follows
+// only from the size of x.
 int64_t rest(int64_t size, int64_t padding, int64_t reach, int64_t stride) {
   return (size + 2 * padding - reach) % stride;
 }
@@ -39,12 +40,12 @@ TEST_CASE("convolutions whose windows are sparse") {
   const Geometry geometries[] = {
       {{2, 2, 70, 75}, {3, 2, 3, 2}, {33, 36}, {0, 0}, {1, 1}, 1},
       {{1, 4, 67, 70}, {4, 1, 3, 3}, {33, 32}, {2, 1}, {2, 1}, 4},
-      {{1, 2, 40, 2100}, {2, 2, 40, 3}, {1, 1040}, {0, 1}, {1, 2}, 1},  // far along one axis
+      {{1, 2, 40, 2100}, {2, 2, 40, 3}, {1, 1040}, {0, 1}, {1, 2}, 1},  // a large stride along one axis
       {{1, 32, 40, 70}, {32, 32, 2, 3}, {34, 33}, {1, 1}, {1, 1}, 1},
       {{1, 2, 64, 64}, {3, 2, 3, 3}, {3000, 3000}, {0, 0}, {1, 1}, 1},
       {{1, 2, 64, 64}, {3, 2, 3, 3}, {int64_t{1} << 31, 5}, {0, 1}, {1, 1}, 1},
-      {{1, 1, 64, 64}, {1, 1, 3, 3}, {44, 44}, {44, 44}, {1, 1}, 1},  // windows of padding alone
-      {{2, 2, 5, 6}, {2, 2, 3, 3}, {1, 1}, {12, 11}, {12, 11}, 1},    // taps in the padding alone
+      {{1, 1, 64, 64}, {1, 1, 3, 3}, {44, 44}, {44, 44}, {1, 1}, 1},  // some windows contain only padding
+      {{2, 2, 5, 6}, {2, 2, 3, 3}, {1, 1}, {12, 11}, {12, 11}, 1},    // some taps read only padding
   };
   for (const std::string& name : backend_names())
     for (const Geometry& g : geometries) {
@@ -88,6 +89,6 @@ TEST_CASE("convolutions that are almost nothing but gaps are errors") {
   CHECK_THROWS_WITH(conv2d(x, w, {}, 1, 300, 300),
                     test::contains("kernel reaches over 601 rows, far beyond the image"));
   CHECK_THROWS_WITH(conv2d(x, w, {}, 1, far, far), test::contains("far beyond the image"));
-  const Tensor y = conv2d(x, ones({1, 1, 1, 1}), {}, 1, 0, far);  // a single tap reaches nowhere
+  const Tensor y = conv2d(x, ones({1, 1, 1, 1}), {}, 1, 0, far);  // the dilation of a single tap has no effect
   CHECK(y.equal(x));
 }

@@ -1,4 +1,5 @@
-// Element types of results: PyTorch's promotion rules, pair by pair (torch.result_type), and defaults of creation.
+// Element types of results: PyTorch's promotion rules for each pair of types (torch.result_type), and the default types
+// of creation operators.
 #include <gradus/tests/catch.h>
 
 #include "op_testing.h"
@@ -182,5 +183,5 @@ TEST_CASE("a view of another type has the same bytes") {
   CHECK_THROWS_AS(x.narrow(1, 0, 3).view(kDouble), ShapeError);
   CHECK_THROWS_AS(x.narrow(1, 1, 2).view(kDouble), ShapeError);  // begins between two doubles
   CHECK_THROWS_AS(tensor(1.0).view(kDouble), ShapeError);
-  CHECK(tensor({1}).view({}).dim() == 0);  // no type but no sizes
+  CHECK(tensor({1}).view({}).dim() == 0);  // the empty braces are no sizes, not a dtype
 }

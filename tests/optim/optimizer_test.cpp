@@ -3,7 +3,7 @@
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/formulas/optimizer_rules.h>
-#include <gradus/core/ops/nn/optimizer.h>
+#include <gradus/core/ops/nn/nn.h>
 #include <gradus/optim/optim.h>
 #include <gradus/tests/catch.h>
 

@@ -5,7 +5,7 @@
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/nn/loss.h>
 #include <gradus/autograd/ops/unary.h>
-#include <gradus/core/unary_ops.h>
+#include <gradus/core/op_lists.h>
 
 namespace gradus {
 namespace {

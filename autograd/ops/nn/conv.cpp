@@ -6,9 +6,8 @@
 #include <gradus/autograd/ops/nn/image.h>
 #include <gradus/autograd/ops/unary.h>
 #include <gradus/core/array/shape.h>
-#include <gradus/core/ops/nn/conv.h>
-#include <gradus/core/ops/operands.h>
-#include <gradus/core/unary_ops.h>
+#include <gradus/core/op_lists.h>
+#include <gradus/core/ops/nn/nn.h>
 
 namespace gradus {
 namespace {

@@ -5,7 +5,7 @@
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
-#include <gradus/core/ops/nn/norm.h>
+#include <gradus/core/ops/nn/nn.h>
 
 namespace gradus {
 namespace {

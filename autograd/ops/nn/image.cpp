@@ -4,12 +4,8 @@
 #include <gradus/autograd/ops/nn/pool.h>
 #include <gradus/autograd/ops/shape.h>
 #include <gradus/core/array/shape.h>
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/nn/conv.h>
-#include <gradus/core/ops/nn/image.h>
-#include <gradus/core/ops/operands.h>
+#include <gradus/core/op_lists.h>
+#include <gradus/core/ops/nn/nn.h>
 #include <cmath>
 
 namespace gradus {

@@ -3,7 +3,7 @@
 
 #include <gradus/autograd/ops/nn/conv.h>
 #include <gradus/autograd/tensor.h>
-#include <gradus/core/ops/nn/image.h>
+#include <gradus/core/ops/nn/nn.h>
 
 namespace gradus {
 

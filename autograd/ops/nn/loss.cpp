@@ -8,10 +8,8 @@
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/nn/activation.h>
 #include <gradus/autograd/ops/reduce.h>
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/nn/loss.h>
-#include <gradus/core/unary_ops.h>
+#include <gradus/core/op_lists.h>
+#include <gradus/core/ops/nn/nn.h>
 
 namespace gradus {
 

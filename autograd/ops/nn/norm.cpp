@@ -10,12 +10,9 @@
 #include <gradus/autograd/ops/nn/image.h>
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/unary.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/nn/norm.h>
-#include <gradus/core/ops/reduce.h>
-#include <gradus/core/ops/shape.h>
+#include <gradus/core/op_lists.h>
+#include <gradus/core/ops/nn/nn.h>
 #include <gradus/core/registry.h>
-#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 namespace {

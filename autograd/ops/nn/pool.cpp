@@ -2,8 +2,7 @@
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/nn/image.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/nn/image.h>
+#include <gradus/core/ops/nn/nn.h>
 
 namespace gradus {
 namespace {

@@ -12,8 +12,7 @@
 #include <gradus/autograd/ops/nn/dropout.h>
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/core/ops/index.h>
-#include <gradus/core/ops/nn/sequence.h>
+#include <gradus/core/ops/nn/nn.h>
 
 namespace gradus {
 

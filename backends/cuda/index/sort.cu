@@ -11,7 +11,7 @@
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/device/radix_sort.h>
 #include <gradus/backends/cuda/index/select.h>
-#include <gradus/core/formulas/sort_key.h>
+#include <gradus/core/formulas/integers.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 

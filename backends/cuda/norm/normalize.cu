@@ -3,7 +3,7 @@
 // With g = dy w and h = (x - mean) s:
 //   dx = s (g - avg(g) - h avg(g h)),   dw = sum(dy h),   dbias = sum(dy)
 #include <gradus/backends/cuda/cuda_backend.h>
-#include <gradus/core/binary_ops.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/norm/normalize.cuh>
 

@@ -4,7 +4,7 @@
 // updates four elements.  Deterministic: there are no sums.
 //
 // Loss scaling over all gradients in few launches: g *= factor, and found_inf = 1 if any g is inf or NaN. The formula
-// of the scale is in core/formulas/loss_scale.h.
+// of the scale is move_scale in core/kernel_args.h.
 // Layout: gradients that one running index addresses; the default body of Backend processes others.
 // Grid: x = blocks for all gradients, 2,048 elements of one gradient each.  Block: 256 threads; a thread
 // scales eight elements.  Deterministic: there are no sums.
@@ -14,8 +14,8 @@
 
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/array/strided_loop.h>
-#include <gradus/core/formulas/loss_scale.h>
 #include <gradus/core/formulas/optimizer_rules.h>
+#include <gradus/core/kernel_args.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 #include <gradus/backends/cuda/device/vec.cuh>

@@ -12,7 +12,7 @@
 
 #include <gradus/backends/openmp/conv2d/conv2d.h>
 #include <gradus/backends/openmp/conv2d/nhwc.h>
-#include <gradus/core/binary_ops.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/core/parallel/parallel.h>
 
 namespace gradus::openmp_detail {

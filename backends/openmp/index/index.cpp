@@ -13,7 +13,7 @@
 #include <numeric>
 #include <vector>
 
-#include <gradus/backends/naive/index.h>
+#include <gradus/backends/naive/loops.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/scratch.h>

@@ -1,4 +1,4 @@
-// Sorting along an axis. An element becomes an unsigned key (core/formulas/sort_key.h). Key and index together are
+// Sorting along an axis. An element becomes an unsigned key (core/formulas/integers.h). Key and index together are
 // unique, so any sorting algorithm is stable. Threads share the rows. topk selects the first k, then sorts only these;
 // a long row is divided into segments by its length alone, which threads share.
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/scratch.h>
-#include <gradus/core/formulas/sort_key.h>
+#include <gradus/core/formulas/integers.h>
 #include <gradus/core/runtime/observer.h>
 
 namespace gradus {

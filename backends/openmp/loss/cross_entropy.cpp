@@ -1,10 +1,10 @@
 // The gradient of cross-entropy, row by row: dx = (softmax(x) - onehot(target)) dloss. Forward: naive/loss.cpp.
-#include <gradus/backends/naive/index.h>
+#include <gradus/backends/naive/loops.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
 #include <gradus/backends/openmp/simd/scratch.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/core/runtime/observer.h>
-#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 

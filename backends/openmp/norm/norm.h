@@ -14,9 +14,8 @@
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/work_split.h>
-#include <gradus/core/binary_ops.h>
 #include <gradus/core/formulas/scalar_math.h>
-#include <gradus/core/unary_ops.h>
+#include <gradus/core/op_lists.h>
 
 namespace gradus::openmp_detail {
 

@@ -7,7 +7,7 @@
 #include <gradus/backends/openmp/norm/norm.h>
 
 #include <gradus/backends/openmp/openmp_backend.h>
-#include <gradus/core/binary_ops.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/core/runtime/observer.h>
 
 namespace gradus {

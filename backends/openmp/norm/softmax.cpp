@@ -8,9 +8,8 @@
 
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/rows.h>
-#include <gradus/core/binary_ops.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/core/runtime/observer.h>
-#include <gradus/core/unary_ops.h>
 
 namespace gradus {
 namespace {

@@ -10,8 +10,7 @@
 
 #include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/timing.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/gradus.h>
 
 namespace gradus::ladders {

@@ -1,12 +1,10 @@
-#include <gradus/core/ops/nn/conv.h>
+#include <gradus/core/ops/nn/nn.h>
 
 #include <algorithm>
 
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/operands.h>
-
 namespace gradus::ops {
+
+using Wide = __int128;  // holds sums and products of any sizes
 
 void check_padding(int64_t padding) {
   constexpr int64_t most = int64_t{1} << 40;
@@ -16,37 +14,26 @@ void check_padding(int64_t padding) {
 
 namespace {
 
-void check_geometry(const Conv2dGeometry& g) {
-  for (int i = 0; i < 2; ++i) {
-    GRADUS_CHECK(g.stride[i] > 0, ValueError, "stride must be positive, got ", g.stride[i]);
-    GRADUS_CHECK(g.dilation[i] > 0, ValueError, "dilation must be positive, got ", g.dilation[i]);
-    check_padding(g.padding[i]);
-  }
-  GRADUS_CHECK(g.groups > 0, ValueError, "groups must be positive, got ", g.groups);
-}
-
 // The filter's extent along an axis, in pixels.
-__int128 reach_of(const Conv2dGeometry& g, const Shape& w, int i) {
-  return static_cast<__int128>(g.dilation[i]) * (w[2 + i] - 1) + 1;
-}
+Wide reach_of(const Conv2dGeometry& g, const Shape& w, int i) { return Wide(g.dilation[i]) * (w[2 + i] - 1) + 1; }
 
-// The same convolution with strides and distances limited to x's size including padding; larger ones make no
-// difference.
+// Returns a geometry with the same result and smaller numbers: a stride beyond the padded image is reduced, because
+// only one window fits, and the dilation of a kernel of size 1, which has no effect, becomes 1.
 Conv2dGeometry bounded(Conv2dGeometry g, const Shape& x, const Shape& w) {
   for (int i = 0; i < 2; ++i) {
-    const __int128 room = x[2 + i] + 2 * static_cast<__int128>(g.padding[i]) - reach_of(g, w, i);
-    g.stride[i] = static_cast<int64_t>(std::min<__int128>(g.stride[i], std::max<__int128>(room, 0) + 1));
+    const Wide room = x[2 + i] + 2 * Wide(g.padding[i]) - reach_of(g, w, i);
+    g.stride[i] = static_cast<int64_t>(std::min<Wide>(g.stride[i], std::max<Wide>(room, 0) + 1));
     if (w[2 + i] == 1) g.dilation[i] = 1;
   }
   return g;
 }
 
-// Kernels visit the pixels between windows and between taps, so a convolution that is almost nothing but such gaps is
-// an error. `g` is bounded.
+// Throws a ShapeError if almost all pixels are in gaps between windows or between the taps of the kernel, because
+// backends spend time on these pixels too. `g` is a result of bounded().
 void check_gaps(const Conv2dGeometry& g, const Shape& x, const Shape& w, const Shape& y) {
   double covered = 1;  // the part of the pixels that windows cover
   for (int i = 0; i < 2; ++i) {
-    const __int128 reach = reach_of(g, w, i), most = 4 * (static_cast<__int128>(x[2 + i]) + y[2 + i] + 16);
+    const Wide reach = reach_of(g, w, i), most = 4 * (Wide(x[2 + i]) + y[2 + i] + 16);
     GRADUS_CHECK(reach <= most, ShapeError, "kernel reaches over ", static_cast<int64_t>(reach),
                  (i == 0 ? " rows" : " columns"), ", far beyond the image: x ", x, ", weight ", w, ", result ", y);
     covered *= std::min(1.0, static_cast<double>(reach) / static_cast<double>(g.stride[i]));
@@ -62,7 +49,12 @@ Shape conv2d_shape(const Array& x, const Array& w, const Array& bias, const Conv
   check_ndim(w, 4, "weight", "(K, C / groups, R, S)");
   check_floating(x, "input");
   check_same_dtype(x, "input", w, "weight");
-  check_geometry(g);
+  GRADUS_CHECK(g.groups > 0, ValueError, "groups must be positive, got ", g.groups);
+  for (int i = 0; i < 2; ++i) {
+    GRADUS_CHECK(g.stride[i] > 0, ValueError, "stride must be positive, got ", g.stride[i]);
+    GRADUS_CHECK(g.dilation[i] > 0, ValueError, "dilation must be positive, got ", g.dilation[i]);
+    check_padding(g.padding[i]);
+  }
   const Shape &in = x.shape(), &filter = w.shape();
   GRADUS_CHECK(filter[0] % g.groups == 0, ShapeError, "weight has ", filter[0],
                " output channels, which is not a multiple of groups = ", g.groups);
@@ -81,10 +73,10 @@ Shape conv2d_shape(const Array& x, const Array& w, const Array& bias, const Conv
   for (int i = 0; i < 2; ++i) {
     GRADUS_CHECK(filter[2 + i] > 0, ShapeError, "kernel sizes must be positive, got weight ", filter);
     // Exact in 128 bits for any options.
-    const __int128 padded = static_cast<__int128>(in[2 + i]) + 2 * static_cast<__int128>(g.padding[i]);
-    const __int128 reach = reach_of(g, filter, i);
+    const Wide padded = Wide(in[2 + i]) + 2 * Wide(g.padding[i]);
+    const Wide reach = reach_of(g, filter, i);
     GRADUS_CHECK(padded >= reach && padded <= INT64_MAX, ShapeError, "kernel reaches over ",
-                 static_cast<int64_t>(std::min<__int128>(reach, INT64_MAX)), (i == 0 ? " rows" : " columns"),
+                 static_cast<int64_t>(std::min<Wide>(reach, INT64_MAX)), (i == 0 ? " rows" : " columns"),
                  " but the padded input has ", static_cast<int64_t>(padded), ": x ", in, ", weight ", filter);
     out[2 + i] = static_cast<int64_t>((padded - reach) / g.stride[i]) + 1;
   }
@@ -97,7 +89,7 @@ Shape conv2d_shape(const Array& x, const Array& w, const Array& bias, const Conv
 Array conv2d(const Array& x, const Array& w, const Array& bias, bool relu, const Conv2dGeometry& given) {
   const Shape shape = conv2d_shape(x, w, bias, given);
   const Conv2dGeometry geometry = bounded(given, x.shape(), w.shape());
-  Array y = Array::empty(shape, x.dtype(), x.device(), output_format(x, w));
+  Array y = x.new_empty(shape, output_format(x, w));
   if (y.numel() > 0)
     backend_of(x).conv2d_bias_relu({.x = x, .w = w, .bias = bias, .relu = relu, .geometry = geometry, .y = y});
   return y;
@@ -108,9 +100,9 @@ Conv2dGradients conv2d_backward(const Array& dy, const Array& x, const Array& w,
   const Conv2dGeometry geometry = bounded(given, x.shape(), w.shape());
   Conv2dGradients gradients;
   const Array aligned = contiguous(dy, output_format(x, w));
-  if (want_dx) gradients.dx = Array::empty(x.shape(), x.dtype(), x.device(), output_format(x, w));
-  if (want_dw) gradients.dw = Array::empty(w.shape(), w.dtype(), w.device(), output_format(w));
-  if (want_dbias) gradients.dbias = Array::empty({w.shape()[0]}, w.dtype(), w.device());
+  if (want_dx) gradients.dx = x.new_empty(x.shape(), output_format(x, w));
+  if (want_dw) gradients.dw = w.new_empty(w.shape(), output_format(w));
+  if (want_dbias) gradients.dbias = w.new_empty({w.shape()[0]});
   if (dy.numel() == 0 || x.numel() == 0) {
     for (Array* gradient : {&gradients.dx, &gradients.dw, &gradients.dbias})
       if (gradient->defined()) fill(*gradient, 0);
@@ -136,7 +128,7 @@ Array conv2d_backward_data(const Array& dy, const Array& w, const Shape& x_shape
                            const Conv2dGeometry& given) {
   const Conv2dGeometry geometry = bounded(given, x_shape, w.shape());
   check_gaps(geometry, x_shape, w.shape(), dy.shape());  // the forward pass of a transposed convolution
-  Array dx = Array::empty(x_shape, dy.dtype(), dy.device(), format);
+  Array dx = dy.new_empty(x_shape, format);
   if (dx.numel() == 0) return dx;
   if (dy.numel() == 0 || w.numel() == 0) fill(dx, 0);
   else backend_of(dy).conv2d_backward_data(dy, w, dx, geometry);
@@ -146,7 +138,7 @@ Array conv2d_backward_data(const Array& dy, const Array& w, const Shape& x_shape
 Array conv2d_backward_weight(const Array& dy, const Array& x, const Shape& w_shape, MemoryFormat format,
                              const Conv2dGeometry& given) {
   const Conv2dGeometry geometry = bounded(given, x.shape(), w_shape);
-  Array dw = Array::empty(w_shape, dy.dtype(), dy.device(), format);
+  Array dw = dy.new_empty(w_shape, format);
   if (dw.numel() == 0) return dw;
   if (dy.numel() == 0 || x.numel() == 0) fill(dw, 0);
   else backend_of(dy).conv2d_backward_weight(dy, x, dw, geometry);

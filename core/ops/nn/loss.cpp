@@ -1,11 +1,10 @@
-#include <gradus/core/ops/nn/loss.h>
+#include <gradus/core/ops/nn/nn.h>
 
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/reduce.h>
+#include <gradus/core/op_lists.h>
 
 namespace gradus::ops {
+
+using enum BinaryOp;
 
 Array softmax(const Array& x, int axis, bool log) {
   check_floating(x, "input");
@@ -35,28 +34,27 @@ void check_classes(const Array& x, const Array& target) {
 
 Array pick(const Array& x, const Array& target, int64_t ignore_index) {
   check_classes(x, target);
-  Array y = Array::empty(target.shape(), x.dtype(), x.device());
+  Array y = x.new_empty(target.shape());
   if (y.numel() > 0) backend_of(x).pick(x, target, ignore_index, y);
   return y;
 }
 
 Array pick_backward(const Array& dy, const Array& target, int64_t ignore_index, const Shape& x_shape) {
-  Array dx = Array::empty(x_shape, dy.dtype(), dy.device());
+  Array dx = dy.new_empty(x_shape);
   if (dx.numel() > 0) backend_of(dy).pick_backward(dy, target, ignore_index, dx);
   return dx;
 }
 
 Array count_targets(const Array& target, int64_t ignore_index, DType dtype) {
-  return reduce(ReduceOp::sum, cast(binary_scalar(BinaryOp::ne, target, ignore_index), dtype), axis_mask({}, 1), false,
-                dtype);
+  return reduce(ReduceOp::sum, cast(binary_scalar(ne, target, ignore_index), dtype), axis_mask({}, 1), false, dtype);
 }
 
 CrossEntropyResult cross_entropy(const Array& x, const Array& target, int64_t ignore_index, Reduction reduction) {
   check_classes(x, target);
   CrossEntropyResult result;
-  result.log_probabilities = Array::empty(x.shape(), x.dtype(), x.device());
-  result.loss = Array::empty(reduction == Reduction::none ? target.shape() : Shape(), x.dtype(), x.device());
-  result.weight_sum = Array::empty({}, x.dtype(), x.device());
+  result.log_probabilities = x.new_empty(x.shape());
+  result.loss = x.new_empty(reduction == Reduction::none ? target.shape() : Shape());
+  result.weight_sum = x.new_empty({});
   if (target.numel() == 0) {  // the mean of nothing is NaN, its sum 0
     fill(result.loss, reduction == Reduction::mean ? __builtin_nan("") : 0.0);
     fill(result.weight_sum, 0);

@@ -1,10 +1,10 @@
-#include <gradus/core/ops/nn/norm.h>
+#include <gradus/core/ops/nn/nn.h>
 
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
+#include <gradus/core/op_lists.h>
 
 namespace gradus::ops {
+
+using enum BinaryOp;
 namespace {
 
 DType wide_type(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
@@ -24,10 +24,10 @@ View broadcast(const Array& parameter, const Array& x) {
 // channels-last result.
 Array empty_result(const Array& x) {
   const bool slice = x.ndim() == 4 && !x.is_dense() && x.strides()[1] == 1 && x.shape()[1] > 1;
-  return slice ? Array::empty(x.shape(), x.dtype(), x.device(), MemoryFormat::channels_last) : Array::empty_like(x);
+  return slice ? x.new_empty(x.shape(), MemoryFormat::channels_last) : Array::empty_like(x);
 }
 
-// Returns `array` with x's strides, copied if necessary, because the kernels walk both with one index.
+// Returns `array` with x's strides, copied if necessary, because kernels address both with the same index.
 Array aligned_with(const Array& x, const Array& array) {
   if (!x.is_dense() || array.strides() == x.strides()) return array;
   Array aligned = Array::empty_like(x, array.dtype());
@@ -62,10 +62,10 @@ Normalized normalize(const Array& x, uint32_t axes, const Array& weight, const A
   const DType wide = wide_type(x.dtype());
   const Shape shape = reduced_shape(x.shape(), axes, true);
   const bool fixed = mean.defined();
-  Normalized result = {empty_result(x), fixed ? cast(mean, wide) : Array::empty(shape, wide, x.device()),
-                       fixed ? cast(variance, wide) : Array::empty(shape, wide, x.device())};
+  Normalized result = {empty_result(x), fixed ? cast(mean, wide) : x.new_empty(shape, wide),
+                       fixed ? cast(variance, wide) : x.new_empty(shape, wide)};
   if (x.numel() == 0) {
-    if (kept.batches.defined()) binary_scalar(BinaryOp::add, kept.batches, 1, false, &kept.batches);
+    if (kept.batches.defined()) binary_scalar(add, kept.batches, 1, false, &kept.batches);
     return result;
   }
   const Array aligned = relu && residual.defined() ? aligned_with(x, residual) : Array();
@@ -98,8 +98,8 @@ NormalizeGradients normalize_backward(const Array& dy, const Array& x, const Arr
   NormalizeGradients result;
   const DType wide = wide_type(x.dtype());
   if (want_dx) result.dx = empty_result(x);
-  if (want_dweight) result.dweight = Array::empty(parameters, wide, x.device());
-  if (want_dbias) result.dbias = Array::empty(parameters, wide, x.device());
+  if (want_dweight) result.dweight = x.new_empty(parameters, wide);
+  if (want_dbias) result.dbias = x.new_empty(parameters, wide);
   const auto aligned = [&](const Array& of) { return of.defined() ? aligned_with(x, of) : of; };
   const Array gradient = aligned(dy), addend = aligned(relu.addend), y = aligned(relu.y);
   if (relu.want_dresidual) result.dresidual = relu.may_overwrite ? gradient : empty_result(x);

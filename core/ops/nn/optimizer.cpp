@@ -1,17 +1,14 @@
-#include <gradus/core/ops/nn/optimizer.h>
+#include <gradus/core/ops/nn/nn.h>
 
 #include <vector>
-
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
 
 namespace gradus::ops {
 
 namespace {
 
-void check_block(const Array& block) {
-  GRADUS_CHECK(block.dtype() == DType::f64 && block.shape() == Shape({StepBlock::size}), ShapeError,
-               "a step block is float64 of shape (5,), got ", block.dtype(), " of shape ", block.shape());
+void check_block(const Array& block, const char* what = "a step block", int size = StepBlock::size) {
+  GRADUS_CHECK(block.dtype() == DType::f64 && block.shape() == Shape(size), ShapeError, what, " is float64 of shape (",
+               size, ",), got ", block.dtype(), " of shape ", block.shape());
 }
 
 void check_partner(const Array& parameter, const Array& other, const char* what, bool may_be_half = false) {
@@ -24,8 +21,7 @@ void check_partner(const Array& parameter, const Array& other, const char* what,
                ", its parameter on ", parameter.device(), "; move the module before the optimizer's first step");
 }
 
-/// x itself when its elements lie as those of `like`, else a copy that does. The stride of an axis of size 1 says
-/// nothing.
+/// Returns x if it has the strides of `like`, else a copy of x that has them. Strides of axes of size 1 may differ.
 Array with_layout_of(const Array& like, const Array& x) {
   bool same = true;
   for (int axis = 0; axis < x.ndim(); ++axis)
@@ -36,7 +32,7 @@ Array with_layout_of(const Array& like, const Array& x) {
   return copy;
 }
 
-/// The arrays of an entry in one dense layout, as kernels want them: copies of those that have another.
+/// Returns the entry with all its arrays in one dense layout, which kernels expect. Arrays in other layouts are copied.
 OptimizerEntry align(const OptimizerEntry& entry) {
   const Array& parameter = entry.parameter;
   check_floating(parameter, "a parameter");
@@ -56,15 +52,7 @@ OptimizerEntry align(const OptimizerEntry& entry) {
   return aligned;
 }
 
-ParameterViews views_of(const OptimizerEntry& entry) {
-  ParameterViews views{entry.parameter, entry.gradient, {}};
-  for (int k = 0; k < kMaxOptimizerStates; ++k)
-    if (entry.states[k].defined()) views.states[k] = entry.states[k];
-  if (entry.half.defined()) views.half = entry.half;
-  return views;
-}
-
-/// Gives `original` what the step wrote into `aligned`.
+/// Copies the result of the step from `aligned` to `original` unless both are the same memory.
 void write_back(const Array& original, const Array& aligned) {
   if (!original.defined()) return;
   if (original.storage() == aligned.storage()) original.bump_version();
@@ -94,15 +82,16 @@ void advance_step(const Array& block) {
 
 void optimizer_step(std::span<const OptimizerEntry> entries, const Array& block, const OptimizerRule& rule) {
   check_block(block);
-  // Lists that keep their memory from step to step: of 100 parameters they are so large that the C library would give
-  // it back to the system, page by page, and ask for it again.
+  // The lists keep their memory from step to step. For 100 parameters they are so large that the C library would return
+  // their pages to the operating system after every step and request them again.
   static thread_local std::vector<OptimizerEntry> aligned;
   static thread_local std::vector<ParameterViews> views;
   aligned.clear(), views.clear();
   for (const OptimizerEntry& entry : entries) {
     check_same_device({&block, &entry.parameter});
     aligned.push_back(align(entry));
-    views.push_back(views_of(aligned.back()));
+    const auto& [parameter, gradient, states, half] = aligned.back();
+    views.push_back({parameter, gradient, {states[0], states[1], states[2]}, half});
   }
   if (!views.empty()) backend_of(block).optimizer_step(views, block, rule);
   for (size_t i = 0; i < entries.size(); ++i) {
@@ -110,7 +99,7 @@ void optimizer_step(std::span<const OptimizerEntry> entries, const Array& block,
     for (int k = 0; k < kMaxOptimizerStates; ++k) write_back(entries[i].states[k], aligned[i].states[k]);
     if (entries[i].half.defined()) entries[i].half.bump_version();
   }
-  aligned.clear();  // holds no array any longer than the step
+  aligned.clear();  // so that the list does not keep arrays alive between steps
 }
 
 void unscale(std::span<const Array> gradients, const Array& factor, const Array& found_inf) {
@@ -121,15 +110,14 @@ void unscale(std::span<const Array> gradients, const Array& factor, const Array&
     views.emplace_back(gradient);
   }
   if (views.empty()) return;
-  backend_of(found_inf).unscale(views, factor.defined() ? View(factor) : View(), found_inf);
+  backend_of(found_inf).unscale(views, factor, found_inf);
   found_inf.bump_version();
   if (!factor.defined()) return;
   for (const Array& gradient : gradients) gradient.bump_version();
 }
 
 void update_scale(const Array& block, const ScaleRule& rule) {
-  GRADUS_CHECK(block.dtype() == DType::f64 && block.shape() == Shape({ScaleBlock::size}), ShapeError,
-               "a scale block is float64 of shape (3,), got ", block.dtype(), " of shape ", block.shape());
+  check_block(block, "a scale block", ScaleBlock::size);
   backend_of(block).update_scale(block, rule);
   block.bump_version();
 }

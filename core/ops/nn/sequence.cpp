@@ -1,18 +1,15 @@
-#include <gradus/core/ops/nn/sequence.h>
+#include <gradus/core/ops/nn/nn.h>
 
 #include <algorithm>
 
-#include <gradus/core/binary_ops.h>
-#include <gradus/core/ops/creation.h>
-#include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/matmul.h>
-#include <gradus/core/ops/reduce.h>
+#include <gradus/core/op_lists.h>
 
 namespace gradus::ops {
-namespace {
 
-// An array of the given shape without gaps, whose axes have the same order in memory as x's.
-Array empty_in_order_of(const Array& x, const Shape& shape) {
+using enum BinaryOp;
+
+// An uninitialised dense array of this shape, whose axes have the same order in memory as the axes of x.
+static Array empty_in_order_of(const Array& x, const Shape& shape) {
   const Dims order = axes_by_stride(x.strides());
   Strides strides = Dims::filled(x.ndim(), 1);
   int64_t step = 1;
@@ -20,16 +17,14 @@ Array empty_in_order_of(const Array& x, const Shape& shape) {
   return Array::empty_strided(shape, strides, x.dtype(), x.device());
 }
 
-}  // namespace
-
 AttentionResult attention(const Array& q, const Array& k, const Array& v, const Array& mask, AttentionRule rule,
                           Generator& generator) {
   const Shape shape = {q.shape()[0], q.shape()[1], q.shape()[2], k.shape()[2]};
   AttentionResult result;
   result.y = empty_in_order_of(q, {shape[0], shape[1], shape[2], v.shape()[3]});
-  result.weights = Array::empty(shape, q.dtype(), q.device());
+  result.weights = q.new_empty(shape);
   if (rule.dropout > 0) {
-    result.kept = Array::empty(shape, DType::boolean, q.device());
+    result.kept = q.new_empty(shape, DType::boolean);
     rule.random = generator.next();
   }
   backend_of(q).attention({.q = q,
@@ -45,38 +40,18 @@ AttentionResult attention(const Array& q, const Array& k, const Array& v, const 
 
 void attention_backward(const Array& dy, const Array& q, const Array& k, const Array& v, const AttentionResult& result,
                         const AttentionRule& rule, const Array& dq, const Array& dk, const Array& dv) {
-  backend_of(q).attention_backward({.dy = dy,
-                                    .q = q,
-                                    .k = k,
-                                    .v = v,
-                                    .weights = result.weights,
-                                    .kept = result.kept,
-                                    .y = result.y,
-                                    .rule = rule,
-                                    .dq = dq,
-                                    .dk = dk,
-                                    .dv = dv});
+  backend_of(q).attention_backward({dy, q, k, v, result.weights, result.kept, result.y, rule, dq, dk, dv});
 }
 
-namespace {
-
 // (L, N, C) reshaped to (L N, C).
-Array flat(const Array& x) { return contiguous(x).view({x.shape()[0] * x.shape()[1], x.shape()[2]}); }
-
-}  // namespace
+static Array flat(const Array& x) { return contiguous(x).view({x.shape()[0] * x.shape()[1], x.shape()[2]}); }
 
 LstmStates lstm(const Array& x, const Array& h0, const Array& c0, const LstmWeights& weights, bool reverse) {
   const Shape shape = {x.shape()[0], x.shape()[1], h0.shape()[1]};
-  const Array bias = weights.b_ih.defined() ? binary(BinaryOp::add, weights.b_ih, weights.b_hh) : Array();
-  const auto states_like = [&] { return Array::empty(shape, x.dtype(), x.device()); };
+  const Array bias = weights.b_ih.defined() ? binary(add, weights.b_ih, weights.b_hh) : Array();
+  const auto states_like = [&] { return x.new_empty(shape); };
   LstmStates states{states_like(), states_like(), linear(x, weights.w_ih, bias)};
-  backend_of(x).lstm_sequence({.gates = states.gates,
-                               .w_hh = weights.w_hh,
-                               .h0 = h0,
-                               .c0 = c0,
-                               .reverse = reverse,
-                               .cells = states.cells,
-                               .hidden = states.hidden});
+  backend_of(x).lstm_sequence({states.gates, weights.w_hh, h0, c0, reverse, states.cells, states.hidden});
   return states;
 }
 
@@ -87,19 +62,12 @@ LstmGradients lstm_backward(const Array& dhidden, const Array& dlast_cell, const
   Backend& backend = backend_of(x);
   const Array dgates = Array::empty_like(states.gates);
   LstmGradients gradients;
-  gradients.dh0 = Array::empty(h0.shape(), x.dtype(), x.device());
-  gradients.dc0 = Array::empty(c0.shape(), x.dtype(), x.device());
+  gradients.dh0 = x.new_empty(h0.shape());
+  gradients.dc0 = x.new_empty(c0.shape());
   if (dlast_cell.defined()) backend.copy(dlast_cell, gradients.dc0);
   else backend.fill(gradients.dc0, 0);
-  backend.lstm_sequence_backward({.dhidden = dhidden,
-                                  .gates = states.gates,
-                                  .w_hh = weights.w_hh,
-                                  .c0 = c0,
-                                  .cells = states.cells,
-                                  .reverse = reverse,
-                                  .dc = gradients.dc0,
-                                  .dgates = dgates,
-                                  .dh0 = gradients.dh0});
+  backend.lstm_sequence_backward(
+      {dhidden, states.gates, weights.w_hh, c0, states.cells, reverse, gradients.dc0, dgates, gradients.dh0});
 
   const Array all = flat(dgates), all_transposed = all.transpose(0, 1);
   if (need_dx) gradients.dx = matmul(dgates, weights.w_ih);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <gradus/core/ops/creation.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/core/runtime/recorded_memory.h>
 #include <gradus/distributed/comm/host_group.h>
 

@@ -1,4 +1,4 @@
-#include <gradus/autograd/accumulate_grad.h>
+#include <gradus/autograd/engine.h>
 
 #include <algorithm>
 #include <mutex>

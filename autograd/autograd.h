@@ -4,7 +4,6 @@
 // anomaly mode and pictures of the graph.
 #pragma once
 
-#include <gradus/autograd/accessor.h>
 #include <gradus/autograd/checkpoint.h>
 #include <gradus/autograd/engine.h>
 #include <gradus/autograd/grad_mode.h>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <queue>
 
-#include <gradus/autograd/accumulate_grad.h>
 #include <gradus/autograd/mixed_precision/autocast.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>

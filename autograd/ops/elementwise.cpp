@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>

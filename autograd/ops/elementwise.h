@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gradus/autograd/tensor.h>
+#include <gradus/core/backend.h>
 
 namespace gradus {
 
@@ -104,5 +105,15 @@ Tensor bitwise_xor(const Operand& a, const Operand& b);
 Tensor bitwise_not(const Tensor& x, Loc where = Loc::current());
 /// condition ? a : b, element by element; condition is boolean.
 Tensor where(const Tensor& condition, const Operand& a, const Operand& b);
+
+// ---- For the implementation of operators ----
+
+/// y = op(x). `name` is the operator's name in messages.
+Tensor unary(const char* name, UnaryOp op, const Tensor& x, Loc where, const UnaryArgs& args = {});
+/// x = op(x)
+const Tensor& unary_(const char* name, UnaryOp op, const Tensor& x, Loc where, const UnaryArgs& args = {});
+/// dy * op'(saved), where saved is y if saves_output(op) is true, else x. Runs as one kernel, or, if its own gradient
+/// is needed, as differentiable operators.
+Tensor unary_backward(UnaryOp op, const Tensor& dy, const Tensor& saved, const UnaryArgs& args = {});
 
 }  // namespace gradus

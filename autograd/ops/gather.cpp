@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/shape.h>

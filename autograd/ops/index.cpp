@@ -1,6 +1,5 @@
 // x.index({…}) and x.index_put_({…}, value), composed of views, index_select and index_copy_.
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/index.h>
 #include <gradus/core/ops/elementwise.h>

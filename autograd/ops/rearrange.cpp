@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/shape.h>

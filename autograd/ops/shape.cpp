@@ -4,7 +4,6 @@
 
 #include <gradus/autograd/node.h>
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/array/shape.h>
 #include <gradus/core/ops/elementwise.h>

@@ -1,7 +1,6 @@
 #include <gradus/autograd/ops/sort.h>
 
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/index.h>

@@ -1,4 +1,4 @@
-#include <gradus/autograd/ops/unary.h>
+#include <gradus/autograd/ops/elementwise.h>
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,6 @@
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/nn/activation.h>
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/elementwise.h>

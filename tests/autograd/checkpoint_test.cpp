@@ -1,7 +1,6 @@
 // Activation checkpointing: the same results as without it, with less memory.
 #include <gradus/autograd/autograd.h>
-#include <gradus/autograd/diagnosis/gradcheck.h>
-#include <gradus/autograd/diagnosis/graph_dump.h>
+#include <gradus/autograd/diagnosis.h>
 #include <gradus/autograd/function.h>
 #include <gradus/core/runtime/random.h>
 #include <gradus/tests/catch.h>

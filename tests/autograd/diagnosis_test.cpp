@@ -2,8 +2,7 @@
 #include <algorithm>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/autograd/diagnosis/gradcheck.h>
-#include <gradus/autograd/diagnosis/graph_dump.h>
+#include <gradus/autograd/diagnosis.h>
 #include <gradus/autograd/function.h>
 #include <gradus/tests/autograd/tensors.h>
 #include <gradus/tests/catch.h>

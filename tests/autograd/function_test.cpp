@@ -1,6 +1,6 @@
 // User-defined operators.
 #include <gradus/autograd/autograd.h>
-#include <gradus/autograd/diagnosis/gradcheck.h>
+#include <gradus/autograd/diagnosis.h>
 #include <gradus/autograd/function.h>
 #include <gradus/tests/autograd/tensors.h>
 #include <gradus/tests/catch.h>

@@ -1,6 +1,6 @@
 // The fused LSTM compared with the composition of its steps.
 #include <gradus/autograd/autograd.h>
-#include <gradus/autograd/diagnosis/gradcheck.h>
+#include <gradus/autograd/diagnosis.h>
 #include <gradus/autograd/ops/nn/sequence.h>
 #include <gradus/tests/catch.h>
 

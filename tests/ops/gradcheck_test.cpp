@@ -1,5 +1,5 @@
 // Gradients of every case against finite differences, and gradients of gradients, in float64.
-#include <gradus/autograd/diagnosis/gradcheck.h>
+#include <gradus/autograd/diagnosis.h>
 #include <gradus/tests/catch.h>
 
 #include "op_testing.h"

@@ -4,7 +4,6 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/nn/loss.h>
-#include <gradus/autograd/ops/unary.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus {

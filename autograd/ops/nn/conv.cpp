@@ -4,7 +4,6 @@
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/nn/image.h>
-#include <gradus/autograd/ops/unary.h>
 #include <gradus/core/array/shape.h>
 #include <gradus/core/ops/nn/conv.h>
 #include <gradus/core/ops/operands.h>

@@ -5,11 +5,9 @@
 #include <gradus/autograd/checkpoint.h>
 #include <gradus/autograd/engine.h>
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/nn/image.h>
 #include <gradus/autograd/ops/reduce.h>
-#include <gradus/autograd/ops/unary.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/nn/norm.h>
 #include <gradus/core/ops/reduce.h>

@@ -1,11 +1,8 @@
 #include <gradus/autograd/engine.h>
 
-#include <algorithm>
 #include <mutex>
-#include <optional>
 
 #include <gradus/autograd/mixed_precision/half_copy.h>
-#include <gradus/autograd/node.h>
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/reduce.h>

@@ -249,8 +249,8 @@ class BackwardPass {
     if (!next.node->is_accumulator() || captures_ || create_graph_ || next.waiting > 1 || !next.gradients.empty())
       return false;
     const Node::OutputInfo& leaf = next.node->outputs()[0];
-    return size_of(gradient.dtype()) == 2 && is_floating(gradient.dtype()) && gradient.sizes() == leaf.shape &&
-           gradient.device() == leaf.device && static_cast<const AccumulateGrad*>(next.node)->takes_half();
+    return is_half(gradient.dtype()) && gradient.sizes() == leaf.shape && gradient.device() == leaf.device &&
+           static_cast<const AccumulateGrad*>(next.node)->takes_half();
   }
 
   // Converts a gradient to the shape and type of its output, and checks its device.

@@ -12,6 +12,7 @@
 //   Tensor y = Square::apply(x);
 #pragma once
 
+#include <any>
 #include <map>
 #include <mutex>
 #include <string>
@@ -27,24 +28,31 @@ using variable_list = TensorList;
 class SavedValue {
  public:
   SavedValue() = default;
-  SavedValue(bool value);                  // NOLINT(google-explicit-constructor)
-  SavedValue(int value);                   // NOLINT(google-explicit-constructor)
-  SavedValue(int64_t value);               // NOLINT(google-explicit-constructor)
-  SavedValue(double value);                // NOLINT(google-explicit-constructor)
-  SavedValue(std::string value);           // NOLINT(google-explicit-constructor)
-  SavedValue(const char* value);           // NOLINT(google-explicit-constructor)
-  SavedValue(Tensor value);                // NOLINT(google-explicit-constructor)
-  SavedValue(std::vector<int64_t> value);  // NOLINT(google-explicit-constructor)
-  bool toBool() const;
-  int64_t toInt() const;
-  double toDouble() const;
-  const std::string& toStringRef() const;
-  const Tensor& toTensor() const;
-  const std::vector<int64_t>& toIntVector() const;
+  // NOLINTBEGIN(google-explicit-constructor)
+  SavedValue(bool value) : value_(value) {}
+  SavedValue(int value) : SavedValue(int64_t{value}) {}
+  SavedValue(int64_t value) : value_(value) {}
+  SavedValue(double value) : value_(value) {}
+  SavedValue(std::string value) : value_(std::move(value)) {}
+  SavedValue(const char* value) : SavedValue(std::string(value)) {}
+  SavedValue(Tensor value) : value_(std::move(value)) {}
+  SavedValue(std::vector<int64_t> value) : value_(std::move(value)) {}
+  // NOLINTEND(google-explicit-constructor)
+  bool toBool() const { return get<bool>("bool"); }
+  int64_t toInt() const { return get<int64_t>("int"); }
+  double toDouble() const { return get<double>("double"); }
+  const std::string& toStringRef() const { return get<std::string>("string"); }
+  const Tensor& toTensor() const { return get<Tensor>("tensor"); }
+  const std::vector<int64_t>& toIntVector() const { return get<std::vector<int64_t>>("list of int"); }
 
  private:
-  struct Held;
-  std::shared_ptr<const Held> held_;  // shared by copies
+  template <class T>
+  const T& get(const char* wanted) const {
+    const T* const found = std::any_cast<T>(&value_);
+    GRADUS_CHECK(found, ValueError, "this entry of saved_data is not a ", wanted);
+    return *found;
+  }
+  std::any value_;
 };
 
 class FunctionNode;

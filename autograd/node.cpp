@@ -1,6 +1,5 @@
 #include <gradus/autograd/node.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <thread>

@@ -98,15 +98,9 @@ class Casts {
 };
 
 /// Switches autocast off until the end of the scope.
-class AutocastOff {
+class AutocastOff : gradus::detail::ScopedValue<AutocastThread> {
  public:
-  AutocastOff() : previous_(autocast) { autocast.active = false, autocast.rules = {}, autocast.settings = {}; }
-  ~AutocastOff() { autocast = previous_; }
-  AutocastOff(const AutocastOff&) = delete;
-  AutocastOff& operator=(const AutocastOff&) = delete;
-
- private:
-  const AutocastThread previous_;
+  AutocastOff() : ScopedValue(autocast, {false, {}, {}, autocast.guards}) {}
 };
 
 }  // namespace detail

@@ -3,7 +3,6 @@
 #include <mutex>
 #include <utility>
 
-#include <gradus/autograd/node.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/runtime/recorded_memory.h>
 

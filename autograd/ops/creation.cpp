@@ -6,7 +6,6 @@
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/elementwise.h>
-#include <gradus/core/array/shape.h>
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
@@ -360,10 +359,7 @@ Tensor Tensor::to(const TensorOptions& options, bool non_blocking, bool copy, Lo
   return to(options.device_or(device()), options.dtype_or(dtype()), non_blocking, copy, where);
 }
 
-Tensor Tensor::clone(Loc where) const {
-  OpScope op("clone", where);
-  return apply<Clone>(op, *this);
-}
+Tensor Tensor::clone(Loc where) const { return apply<Clone>({"clone", where}, *this); }
 
 Tensor Tensor::contiguous(MemoryFormat format, Loc where) const {
   OpScope op("contiguous", where);
@@ -373,8 +369,7 @@ Tensor Tensor::contiguous(MemoryFormat format, Loc where) const {
 Tensor Tensor::to(MemoryFormat format, Loc where) const {
   const bool one_channel = dim() == 4 && size(1) == 1, last = format == MemoryFormat::channels_last;
   if (!one_channel || array().is_channels_last() == last) return contiguous(format, where);
-  OpScope op("to", where);
-  return apply<Clone>(op, *this, format);
+  return apply<Clone>({"to", where}, *this, format);
 }
 
 Tensor Tensor::to(Device target, DType type, bool non_blocking, bool copy, std::optional<MemoryFormat> format,
@@ -396,33 +391,29 @@ const Tensor& Tensor::fill_(const Tensor& value, Loc where) const {
 }
 
 const Tensor& Tensor::fill_(const Scalar& value, Loc where) const {
-  OpScope op("fill_", where);
-  return apply_in_place<Overwrite>(op, *this, [&](const Array& self) { ops::fill(self, value); });
+  return apply_in_place<Overwrite>({"fill_", where}, *this, [&](const Array& self) { ops::fill(self, value); });
 }
 
 const Tensor& Tensor::zero_(Loc where) const {
-  OpScope op("zero_", where);
-  return apply_in_place<Overwrite>(op, *this, [](const Array& self) { ops::fill(self, 0); });
+  return apply_in_place<Overwrite>({"zero_", where}, *this, [](const Array& self) { ops::fill(self, 0); });
 }
 
 const Tensor& Tensor::uniform_(double low, double high, Loc where) const {
-  OpScope op("uniform_", where);
-  return apply_in_place<Overwrite>(op, *this, [&](const Array& self) { ops::uniform(self, low, high); });
+  return apply_in_place<Overwrite>({"uniform_", where}, *this,
+                                   [&](const Array& self) { ops::uniform(self, low, high); });
 }
 
 const Tensor& Tensor::normal_(double mean, double std, Loc where) const {
-  OpScope op("normal_", where);
-  return apply_in_place<Overwrite>(op, *this, [&](const Array& self) { ops::normal(self, mean, std); });
+  return apply_in_place<Overwrite>({"normal_", where}, *this, [&](const Array& self) { ops::normal(self, mean, std); });
 }
 
 const Tensor& Tensor::bernoulli_(double p, Loc where) const {
-  OpScope op("bernoulli_", where);
-  return apply_in_place<Overwrite>(op, *this, [&](const Array& self) { ops::bernoulli(self, p); });
+  return apply_in_place<Overwrite>({"bernoulli_", where}, *this, [&](const Array& self) { ops::bernoulli(self, p); });
 }
 
 const Tensor& Tensor::random_(int64_t low, int64_t high, Loc where) const {
-  OpScope op("random_", where);
-  return apply_in_place<OverwriteWithIntegers>(op, *this, [&](const Array& self) { ops::randint(self, low, high); });
+  return apply_in_place<OverwriteWithIntegers>({"random_", where}, *this,
+                                               [&](const Array& self) { ops::randint(self, low, high); });
 }
 
 const Tensor& Tensor::random_(Loc where) const { return random_(0, end_of_integers(dtype()), where); }

@@ -100,8 +100,7 @@ Tensor mm(const Tensor& a, const Tensor& b, Loc where) {
 }
 
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Loc where) {
-  OpScope op("linear", where);
-  return apply<Linear>(op, x, w, bias);
+  return apply<Linear>({"linear", where}, x, w, bias);
 }
 
 namespace {

@@ -8,7 +8,6 @@
 #include <gradus/autograd/ops/shape.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/core/ops/operands.h>
 #include <gradus/core/ops/shape.h>
 
 namespace gradus {
@@ -203,57 +202,38 @@ struct Cat final : Node {
 };
 
 // Split and unbind return several views, whose gradients are joined in one operation.
-struct Split final : Node {
-  Shape shape;
+struct Parts final : Node {
   int64_t axis = 0;
-  std::vector<int64_t> sizes;
+  bool stacked = false;  // unbind: the parts lack the dimension `axis`
   Grads backward_all(const Grads& dys) override {
+    const auto defined = std::find_if(dys.begin(), dys.end(), [](const Tensor& dy) { return dy.defined(); });
     TensorList parts;
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      shape[static_cast<int>(axis)] = sizes[i];
-      parts.push_back(part_or_zeros(dys, i, shape));
-    }
-    return {cat(parts, axis, Loc{})};
-  }
-  static Tensor part_or_zeros(const Grads& dys, size_t i, const Shape& shape) {
-    if (i < dys.size() && dys[i].defined()) return dys[i];
-    for (const Tensor& dy : dys)
-      if (dy.defined()) return zeros(shape, dy.options());
-    return {};
+    for (size_t i = 0; i < outputs().size(); ++i)
+      parts.push_back(dys[i].defined() ? dys[i] : zeros(outputs()[i].shape, defined->options()));
+    return {stacked ? stack(parts, axis, Loc{}) : cat(parts, axis, Loc{})};
   }
 };
 
-struct Unbind final : Node {
-  Shape shape;  // of one part
-  int64_t axis = 0;
-  size_t count = 0;
-  Grads backward_all(const Grads& dys) override {
-    TensorList parts;
-    for (size_t i = 0; i < count; ++i) parts.push_back(Split::part_or_zeros(dys, i, shape));
-    return {stack(parts, axis, Loc{})};
-  }
-};
-
-// Makes the node of an operator that returns several views of x; null while nothing is recorded.
-template <class N>
-Ref<N> begin_views(const Tensor& x, const char* name) {
+// Returns the views `parts` of x as tensors.
+TensorList finish_parts(const Tensor& x, int axis, bool stacked, std::vector<Array> parts) {
   const Tensor* input = &x;
-  const bool recording = GradMode::is_enabled() && detail::any_requires_grad(&input, 1);
-  detail::check_inputs(&input, 1);
-  if (!recording) return nullptr;
-  Ref<N> node = make_ref<N>();
-  detail::begin_node(*node, &input, 1, name);
-  return node;
+  Ref<Parts> node;
+  if (!parts.empty() && detail::is_recorded(&input, 1)) {
+    node = make_ref<Parts>();
+    detail::begin_node(*node, &input, 1, stacked ? "Unbind" : "Split");
+    node->axis = axis, node->stacked = stacked;
+  }
+  TensorList views;
+  for (Array& part : parts) views.push_back(detail::finish_view(node, x, std::move(part)));
+  return views;
 }
 
 TensorList run_split(const Tensor& x, const std::vector<int64_t>& sizes, int axis) {
-  const Ref<Split> node = begin_views<Split>(x, "Split");
-  if (node) node->shape = x.sizes(), node->axis = axis, node->sizes = sizes;
-  TensorList parts;
+  std::vector<Array> parts;
   int64_t start = 0;
   for (size_t i = 0; i < sizes.size(); start += sizes[i++])
-    parts.push_back(detail::finish_view(node, x, x.array().slice(axis, start, start + sizes[i])));
-  return parts;
+    parts.push_back(x.array().slice(axis, start, start + sizes[i]));
+  return finish_parts(x, axis, false, std::move(parts));
 }
 
 // Converts `dim` to an axis. Throws for scalars, which have no dimensions.
@@ -275,9 +255,7 @@ Tensor cat(const TensorList& tensors, int64_t dim, Loc where) {
     pointers.push_back(&tensor);
     arrays.push_back(tensor.array());
   }
-  const bool recording = GradMode::is_enabled() && detail::any_requires_grad(pointers.data(), pointers.size());
-  detail::check_inputs(pointers.data(), pointers.size());
-  if (!recording) return detail::plain_output(ops::cat(arrays, dim));
+  if (!detail::is_recorded(pointers.data(), pointers.size())) return Tensor(ops::cat(arrays, dim));
   Ref<Cat> node = make_ref<Cat>();
   detail::begin_node(*node, pointers.data(), pointers.size(), "Cat");
   Array joined = ops::cat(arrays, dim);
@@ -376,13 +354,9 @@ TensorList chunk(const Tensor& x, int64_t chunks, int64_t dim, Loc where) {
 TensorList unbind(const Tensor& x, int64_t dim, Loc where) {
   OpScope op("unbind", where);
   const int axis = axis_of_array(x, dim);
-  const size_t count = static_cast<size_t>(x.sizes()[axis]);
-  const Ref<Unbind> node = count > 0 ? begin_views<Unbind>(x, "Unbind") : nullptr;
-  TensorList parts;
-  for (size_t i = 0; i < count; ++i)
-    parts.push_back(detail::finish_view(node, x, x.array().select(axis, static_cast<int64_t>(i))));
-  if (node) node->shape = parts[0].sizes(), node->axis = axis, node->count = count;
-  return parts;
+  std::vector<Array> parts;
+  for (int64_t i = 0; i < x.sizes()[axis]; ++i) parts.push_back(x.array().select(axis, i));
+  return finish_parts(x, axis, true, std::move(parts));
 }
 
 std::vector<Tensor> Tensor::split(int64_t split_size, int64_t dim, Loc where) const {

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 
-#include <gradus/autograd/node.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/core/array/shape.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/shape.h>
 
@@ -188,10 +186,7 @@ void check_matrix(const Tensor& x, const char* method) {
 
 }  // namespace
 
-Tensor Tensor::view(IntArrayRef size, Loc where) const {
-  OpScope op("view", where);
-  return apply_view<View_>(op, *this, size);
-}
+Tensor Tensor::view(IntArrayRef size, Loc where) const { return apply_view<View_>({"view", where}, *this, size); }
 
 Tensor Tensor::view_as_type(DType dtype, Loc where) const {
   OpScope op("view", where);
@@ -239,8 +234,7 @@ Tensor Tensor::flatten(int64_t start_dim, int64_t end_dim, Loc where) const {
 }
 
 Tensor Tensor::transpose(int64_t dim0, int64_t dim1, Loc where) const {
-  OpScope op("transpose", where);
-  return apply_view<Transpose>(op, *this, dim0, dim1);
+  return apply_view<Transpose>({"transpose", where}, *this, dim0, dim1);
 }
 
 Tensor Tensor::t(Loc where) const {
@@ -250,19 +244,14 @@ Tensor Tensor::t(Loc where) const {
 }
 
 Tensor Tensor::permute(IntArrayRef dims, Loc where) const {
-  OpScope op("permute", where);
-  return apply_view<Permute>(op, *this, dims);
+  return apply_view<Permute>({"permute", where}, *this, dims);
 }
 
-Tensor Tensor::expand(IntArrayRef size, Loc where) const {
-  OpScope op("expand", where);
-  return apply_view<Expand>(op, *this, size);
-}
+Tensor Tensor::expand(IntArrayRef size, Loc where) const { return apply_view<Expand>({"expand", where}, *this, size); }
 
 Tensor Tensor::slice(int64_t dim, std::optional<int64_t> start, std::optional<int64_t> end, int64_t step,
                      Loc where) const {
-  OpScope op("slice", where);
-  return apply_view<SliceView>(op, *this, dim, start.value_or(0), end.value_or(INT64_MAX), step);
+  return apply_view<SliceView>({"slice", where}, *this, dim, start.value_or(0), end.value_or(INT64_MAX), step);
 }
 
 Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length, Loc where) const {
@@ -275,8 +264,7 @@ Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length, Loc where) con
 }
 
 Tensor Tensor::select(int64_t dim, int64_t index, Loc where) const {
-  OpScope op("select", where);
-  return apply_view<Select>(op, *this, dim, index);
+  return apply_view<Select>({"select", where}, *this, dim, index);
 }
 
 Tensor Tensor::unsqueeze(int64_t dim, Loc where) const {
@@ -309,8 +297,7 @@ const Tensor& Tensor::resize_(IntArrayRef size, Loc where) const {
 }
 
 const Tensor& Tensor::transpose_(int64_t dim0, int64_t dim1, Loc where) const {
-  OpScope op("transpose_", where);
-  return apply_view_in_place<Transpose>(op, *this, dim0, dim1);
+  return apply_view_in_place<Transpose>({"transpose_", where}, *this, dim0, dim1);
 }
 
 const Tensor& Tensor::t_(Loc where) const {
@@ -342,8 +329,7 @@ Tensor Tensor::unfold(int64_t dim, int64_t size, int64_t step, Loc where) const 
 
 Tensor Tensor::as_strided(IntArrayRef size, IntArrayRef stride, std::optional<int64_t> storage_offset,
                           Loc where) const {
-  OpScope op("as_strided", where);
-  return apply_view<AsStrided>(op, *this, size, stride, storage_offset.value_or(array().offset()));
+  return apply_view<AsStrided>({"as_strided", where}, *this, size, stride, storage_offset.value_or(array().offset()));
 }
 
 Tensor Tensor::movedim(IntArrayRef source, IntArrayRef destination, Loc where) const {

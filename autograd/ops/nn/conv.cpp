@@ -4,9 +4,7 @@
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/nn/image.h>
-#include <gradus/core/array/shape.h>
 #include <gradus/core/ops/nn/conv.h>
-#include <gradus/core/ops/operands.h>
 #include <gradus/core/unary_ops.h>
 
 namespace gradus {
@@ -83,18 +81,15 @@ struct Conv2d final : Node {  // y = x * w + bias, then relu if asked
 };
 
 Tensor conv2d_plain(const Tensor& x, const Tensor& w, const Tensor& bias, bool relu, const Conv2dGeometry& geometry) {
-  OpScope op(relu ? "conv2d_relu" : "conv2d", Loc{});
-  return apply<Conv2d>(op, x, w, bias, relu, geometry);
+  return apply<Conv2d>({relu ? "conv2d_relu" : "conv2d", Loc{}}, x, w, bias, relu, geometry);
 }
 
 Tensor conv2d_backward_data(const Tensor& dy, const Tensor& w, const Shape& shape, const Conv2dGeometry& geometry) {
-  OpScope op("conv2d_backward_data", Loc{});
-  return apply<Conv2dBackwardData>(op, dy, w, shape, geometry);
+  return apply<Conv2dBackwardData>({"conv2d_backward_data", Loc{}}, dy, w, shape, geometry);
 }
 
 Tensor conv2d_backward_weight(const Tensor& dy, const Tensor& x, const Shape& shape, const Conv2dGeometry& geometry) {
-  OpScope op("conv2d_backward_weight", Loc{});
-  return apply<Conv2dBackwardWeight>(op, dy, x, shape, geometry);
+  return apply<Conv2dBackwardWeight>({"conv2d_backward_weight", Loc{}}, dy, x, shape, geometry);
 }
 
 Conv2dGeometry geometry_of(Pair stride, Pair padding, Pair dilation, int64_t groups) {

@@ -3,7 +3,6 @@
 
 #include <gradus/autograd/tensor.h>
 #include <gradus/core/backend.h>
-#include <gradus/core/options.h>
 
 namespace gradus {
 

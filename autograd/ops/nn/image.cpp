@@ -1,16 +1,14 @@
 #include <gradus/autograd/ops/nn/image.h>
 
+#include <cmath>
+
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/nn/pool.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/core/array/shape.h>
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/nn/conv.h>
-#include <gradus/core/ops/nn/image.h>
-#include <gradus/core/ops/operands.h>
-#include <cmath>
 
 namespace gradus {
 
@@ -50,8 +48,7 @@ struct ConstantPad final : Node {  // y = x surrounded by `value`
     return y;
   }
   Grads backward(const Tensor& dy) override {
-    OpScope op("pad", Loc{});
-    return {apply<ConstantPad>(op, dy, Margins::negated(margins), 0.0)};
+    return {apply<ConstantPad>({"pad", Loc{}}, dy, Margins::negated(margins), 0.0)};
   }
 };
 
@@ -121,13 +118,11 @@ struct Windows {
   int64_t count() const { return checked_product(P(), Q()); }
   int64_t taps() const { return checked_product(kernel.h, kernel.w); }
   void check() const {
-    GRADUS_CHECK(kernel.h > 0 && kernel.w > 0, ValueError, "kernel_size must be positive, got (", kernel.h, ", ",
-                 kernel.w, ")");
-    GRADUS_CHECK(dilation.h > 0 && dilation.w > 0, ValueError, "dilation must be positive, got (", dilation.h, ", ",
-                 dilation.w, ")");
+    const auto check_positive = [](Pair size, const char* name) {
+      GRADUS_CHECK(size.h > 0 && size.w > 0, ValueError, name, " must be positive, got (", size.h, ", ", size.w, ")");
+    };
+    check_positive(kernel, "kernel_size"), check_positive(dilation, "dilation"), check_positive(stride, "stride");
     ops::check_padding(padding.h), ops::check_padding(padding.w);
-    GRADUS_CHECK(stride.h > 0 && stride.w > 0, ValueError, "stride must be positive, got (", stride.h, ", ", stride.w,
-                 ")");
     GRADUS_CHECK(P() > 0 && Q() > 0, ShapeError, "kernel (", kernel.h, ", ", kernel.w, ") with dilation (", dilation.h,
                  ", ", dilation.w, ") does not fit into images of ", H, " x ", W, " with padding (", padding.h, ", ",
                  padding.w, ")");
@@ -179,16 +174,10 @@ struct Fold final : Node {  // x[n, c, p stride + r dilation, q …] += y[n, c, 
                  [&](int64_t tap, const Array& part) { ops::binary(BinaryOp::add, part, y.select(2, tap), &part); });
     return x;
   }
-  Grads backward(const Tensor& dx) override {
-    OpScope op("unfold", Loc{});
-    return {apply<Unfold>(op, dx, windows)};
-  }
+  Grads backward(const Tensor& dx) override { return {apply<Unfold>({"unfold", Loc{}}, dx, windows)}; }
 };
 
-Grads Unfold::backward(const Tensor& dy) {
-  OpScope op("fold", Loc{});
-  return {apply<Fold>(op, dy, windows)};
-}
+Grads Unfold::backward(const Tensor& dy) { return {apply<Fold>({"fold", Loc{}}, dy, windows)}; }
 
 }  // namespace
 
@@ -306,10 +295,7 @@ struct Resample2d final : Node {    // y = rows x columnsᵀ, plane by plane
     if (needs_grad(0)) rows = r.transposed(), columns = c.transposed();
     return ops::resample2d(x, r, c);
   }
-  Grads backward(const Tensor& dy) override {
-    OpScope op("resample2d", Loc{});
-    return {apply<Resample2d>(op, dy, rows, columns)};
-  }
+  Grads backward(const Tensor& dy) override { return {apply<Resample2d>({"resample2d", Loc{}}, dy, rows, columns)}; }
 };
 
 const char* name_of(InterpolateMode mode) {
@@ -377,10 +363,8 @@ Tensor interpolate(const Tensor& x, std::optional<IntArrayRef> size, std::option
   const bool by_corners = mode == InterpolateMode::linear || mode == kBilinear || mode == kBicubic;
   const bool any = mode == kNearest || mode == kNearestExact || mode == kArea;
   const int64_t wanted = mode == InterpolateMode::linear ? 3 : 4;
-  GRADUS_CHECK(x.dim() == wanted || (any && x.dim() == 3), ShapeError, "mode ", name_of(mode), " needs input ",
-               (any           ? "(N, C, L) or (N, C, H, W)"
-                : wanted == 3 ? "(N, C, L)"
-                              : "(N, C, H, W)"),
+  const char* const layout = any ? "(N, C, L) or (N, C, H, W)" : wanted == 3 ? "(N, C, L)" : "(N, C, H, W)";
+  GRADUS_CHECK(x.dim() == wanted || (any && x.dim() == 3), ShapeError, "mode ", name_of(mode), " needs input ", layout,
                ", got shape ", x.sizes());
   GRADUS_CHECK(by_corners || !align_corners.has_value(), ValueError, "align_corners has no effect in mode ",
                name_of(mode));
@@ -406,9 +390,6 @@ struct RgbToGrayscale final : Node {  // y = 0.2989 R + 0.5870 G + 0.1140 B
 
 }  // namespace
 
-Tensor rgb_to_grayscale(const Tensor& x, Loc where) {
-  OpScope op("rgb_to_grayscale", where);
-  return apply<RgbToGrayscale>(op, x);
-}
+Tensor rgb_to_grayscale(const Tensor& x, Loc where) { return apply<RgbToGrayscale>({"rgb_to_grayscale", where}, x); }
 
 }  // namespace gradus

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gradus/autograd/ops/nn/conv.h>
-#include <gradus/autograd/tensor.h>
 #include <gradus/core/ops/nn/image.h>
 
 namespace gradus {

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -34,6 +35,13 @@ class Recomputation final : public SavedKeeper {
   Kept give(size_t place) override;
   void drop(size_t place) override;
 
+  /// Calls visit(tensor) if an argument of the function is a tensor, and for each tensor if it is a list of tensors.
+  template <class Argument, class Visit>
+  static void for_each_tensor(Argument& argument, const Visit& visit) {
+    if constexpr (std::is_same_v<std::remove_const_t<Argument>, Tensor>) visit(argument);
+    else if constexpr (std::is_same_v<std::remove_const_t<Argument>, TensorList>)
+      for (auto& tensor : argument) visit(tensor);
+  }
   /// Makes `keeper` the current keeper of this thread until the end of the scope.
   class Scope : gradus::detail::ScopedValue<SavedKeeper*> {
    public:
@@ -75,41 +83,21 @@ template <class Function, class... Inputs>
 auto checkpoint(const CheckpointOptions& options, Function function, const Inputs&... inputs) {
   if (!GradMode::is_enabled()) return function(inputs...);
   TensorList tensors;
-  auto collect = [&](const auto& input) {
-    using Input = std::remove_cvref_t<decltype(input)>;
-    if constexpr (std::is_same_v<Input, Tensor>) tensors.push_back(input);
-    else if constexpr (std::is_same_v<Input, TensorList>) tensors.insert(tensors.end(), input.begin(), input.end());
-  };
-  (collect(inputs), ...);
-
-  // Arguments of the second run: tensors come from the list, which checks their versions.
-  auto replace = []<class Input>(const Input& input, const TensorList& list, size_t& next) {
-    if constexpr (std::is_same_v<Input, Tensor>) {
-      return list[next++];
-    } else if constexpr (std::is_same_v<Input, TensorList>) {
-      const auto begin = list.begin() + static_cast<std::ptrdiff_t>(next);
-      next += input.size();
-      return TensorList(begin, begin + static_cast<std::ptrdiff_t>(input.size()));
-    } else {
-      return input;
-    }
-  };
-  // Only the position of a tensor is kept. A handle would keep its memory alive.
-  auto forget = []<class Input>(const Input& input) {
-    if constexpr (std::is_same_v<Input, Tensor>) return Tensor();
-    else if constexpr (std::is_same_v<Input, TensorList>) return TensorList(input.size());
-    else return input;
-  };
-  auto run = [function, replace, arguments = std::make_tuple(forget(inputs)...)](const TensorList& list) {
-    size_t next = 0;
-    std::apply(
-        [&](const auto&... argument) {
-          // Braces evaluate from left to right. Without the explicit type, a single input that is a tuple would become
-          // the tuple.
-          const std::tuple<decltype(replace(argument, list, next))...> again{replace(argument, list, next)...};
-          std::apply(function, again);
-        },
-        arguments);
+  (Recomputation::for_each_tensor(inputs, [&](const Tensor& tensor) { tensors.push_back(tensor); }), ...);
+  // The second run gets its tensors from the Recomputation, which checks their versions. Handles in `arguments` would
+  // keep their memory alive.
+  std::tuple<Inputs...> arguments(inputs...);
+  const auto forget = [](Tensor& tensor) { tensor = Tensor(); };
+  std::apply([&](auto&... argument) { (Recomputation::for_each_tensor(argument, forget), ...); }, arguments);
+  auto run = [function, arguments](const TensorList& list) {
+    auto again = arguments;
+    auto next = list.begin();
+    const auto fill = [&](Tensor& tensor) { tensor = *next++; };
+    const auto call = [&](auto&... argument) {
+      (Recomputation::for_each_tensor(argument, fill), ...);
+      function(std::as_const(argument)...);
+    };
+    std::apply(call, again);
   };
   const Ref<Recomputation> recomputation = make_ref<Recomputation>(std::move(run), tensors, options);
   const Recomputation::Scope scope(recomputation.get());

@@ -7,9 +7,7 @@
 #include <utility>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/autograd/engine.h>
 #include <gradus/autograd/mixed_precision/half_copy.h>
-#include <gradus/autograd/node.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/core/binary_ops.h>
 #include <gradus/core/ops/elementwise.h>
@@ -223,8 +221,6 @@ Operand self(const Tensor& x) { return Operand(x, Loc{}); }
 
 }  // namespace
 
-// ---- Element-wise ----
-
 Tensor Tensor::add(const Operand& other, const Scalar& alpha) const { return gradus::add(self(*this), other, alpha); }
 Tensor Tensor::sub(const Operand& other, const Scalar& alpha) const { return gradus::sub(self(*this), other, alpha); }
 Tensor Tensor::mul(const Operand& other) const { return gradus::mul(self(*this), other); }
@@ -239,14 +235,6 @@ Tensor Tensor::clamp(std::optional<Operand> min, std::optional<Operand> max, Loc
 Tensor Tensor::logical_not(Loc where) const { return gradus::logical_not(*this, where); }
 Tensor Tensor::isfinite(Loc where) const { return gradus::isfinite(*this, where); }
 Tensor Tensor::tan(Loc where) const { return gradus::tan(*this, where); }
-Tensor Tensor::sinh(Loc where) const { return gradus::sinh(*this, where); }
-Tensor Tensor::cosh(Loc where) const { return gradus::cosh(*this, where); }
-Tensor Tensor::asin(Loc where) const { return gradus::asin(*this, where); }
-Tensor Tensor::acos(Loc where) const { return gradus::acos(*this, where); }
-Tensor Tensor::atan(Loc where) const { return gradus::atan(*this, where); }
-Tensor Tensor::asinh(Loc where) const { return gradus::asinh(*this, where); }
-Tensor Tensor::acosh(Loc where) const { return gradus::acosh(*this, where); }
-Tensor Tensor::atanh(Loc where) const { return gradus::atanh(*this, where); }
 Tensor Tensor::log2(Loc where) const { return gradus::log2(*this, where); }
 Tensor Tensor::log10(Loc where) const { return gradus::log10(*this, where); }
 Tensor Tensor::isnan(Loc where) const { return gradus::isnan(*this, where); }
@@ -400,18 +388,18 @@ struct Format {
 Format format_for(const std::vector<double>& values) {
   Format format;
   bool integers = true;
-  double least = 0, most = 0;
-  bool any = false;
+  double least = HUGE_VAL, most = 0;  // magnitudes of the finite values
   for (double value : values) {
     if (!std::isfinite(value)) continue;
     if (value != std::ceil(value)) integers = false;
-    const double magnitude = std::abs(value);
-    least = any ? std::min(least, magnitude) : magnitude;
-    most = any ? std::max(most, magnitude) : magnitude;
-    any = true;
+    least = std::min(least, std::abs(value));
+    most = std::max(most, std::abs(value));
   }
-  auto exponent = [](double x) { return x != 0 ? static_cast<int>(std::floor(std::log10(x))) + 1 : 1; };
-  const int low = any ? exponent(least) : 1, high = any ? exponent(most) : 1;
+  // Without finite values, least > most, and both exponents are 1.
+  auto exponent = [&](double x) {
+    return x != 0 && least <= most ? static_cast<int>(std::floor(std::log10(x))) + 1 : 1;
+  };
+  const int low = exponent(least), high = exponent(most);
   if (integers) {
     format.scientific = high > 9;
     format.precision = format.scientific ? 4 : 0;
@@ -463,7 +451,7 @@ std::string matrix(const double* values, int64_t rows, int64_t columns, const Fo
     }
     for (int64_t row = 0; row < rows; ++row) {
       for (int64_t column = first; column <= last; ++column) {
-        text += (column == first && format.scale != 1) ? " " : column == first ? "" : " ";
+        if (column > first || format.scale != 1) text += " ";
         text += number(values[row * columns + column], format);
       }
       text += "\n";

@@ -7,7 +7,6 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/core/array/shape.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/index.h>
@@ -51,13 +50,9 @@ struct Put final : Node {  // y is x, but source where Take would read it, or wi
   }
   Grads backward(const Tensor& dy) override {
     Grads gradients = {dy, Tensor()};
-    if (access == Access::slices) {
-      if (needs_grad(0) && !adds) gradients[0] = dy.index_fill(axis, index(), 0);
-      if (needs_grad(1)) gradients[1] = dy.index_select(axis, index());
-    } else {
-      if (needs_grad(0) && !adds) gradients[0] = dy.scatter(axis, index(), 0);
-      if (needs_grad(1)) gradients[1] = dy.gather(axis, index());
-    }
+    const bool slices = access == Access::slices;
+    if (needs_grad(0) && !adds) gradients[0] = slices ? dy.index_fill(axis, index(), 0) : dy.scatter(axis, index(), 0);
+    if (needs_grad(1)) gradients[1] = slices ? dy.index_select(axis, index()) : dy.gather(axis, index());
     return gradients;
   }
 };

@@ -128,11 +128,11 @@ Tensor amin(const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
 }
 std::tuple<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim, Loc where) {
   OpScope op("max", where);
-  return apply<ExtremeAlong>(op, x, ArgReduceOp::argmax, normalize_axis(dim, ndim_of(x)), keepdim);
+  return apply<ExtremeAlong>(op, x, ArgReduceOp::argmax, axis_of(x, dim), keepdim);
 }
 std::tuple<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim, Loc where) {
   OpScope op("min", where);
-  return apply<ExtremeAlong>(op, x, ArgReduceOp::argmin, normalize_axis(dim, ndim_of(x)), keepdim);
+  return apply<ExtremeAlong>(op, x, ArgReduceOp::argmin, axis_of(x, dim), keepdim);
 }
 Tensor argmax(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Loc where) {
   return run_arg("argmax", ArgReduceOp::argmax, x, dim, keepdim, where);
@@ -199,10 +199,20 @@ struct LogSumExp final : Reduction {  // dx = dy exp(x - y), the softmax
 Tensor deviation(const char* name, bool root, const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction,
                  bool keepdim, Loc where) {
   OpScope op(name, where);
-  const uint32_t mask = axis_mask(dim, static_cast<int>(x.dim()));
+  const uint32_t mask = axis_mask(dim, ndim_of(x));
   const double by = correction.value_or(1).to_double();
   return composed(
       op, [&](const Tensor& x) { return apply<Variance>(op, x, root, mask, keepdim, by); }, x);
+}
+
+// (variance or deviation, mean)
+std::tuple<Tensor, Tensor> deviation_and_mean(const char* name, bool root, const Tensor& x, IntArrayRef dim,
+                                              std::optional<Scalar> correction, bool keepdim, Loc where) {
+  OpScope op(name, where);
+  const auto both = [&](const Tensor& x) {
+    return std::tuple{deviation(root ? "std" : "var", root, x, dim, correction, keepdim, Loc{}), mean(x, dim, keepdim)};
+  };
+  return composed(op, both, x);
 }
 
 }  // namespace
@@ -215,21 +225,11 @@ Tensor std(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, b
 }
 std::tuple<Tensor, Tensor> var_mean(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim,
                                     Loc where) {
-  OpScope op("var_mean", where);
-  return composed(
-      op,
-      [&](const Tensor& x) {
-        return std::tuple{var(x, dim, correction, keepdim), mean(x, dim, keepdim)};
-      },
-      x);
+  return deviation_and_mean("var_mean", false, x, dim, correction, keepdim, where);
 }
 std::tuple<Tensor, Tensor> std_mean(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim,
                                     Loc where) {
-  OpScope op("std_mean", where);
-  const auto both = [&](const Tensor& x) {
-    return std::tuple{gradus::std(x, dim, correction, keepdim), mean(x, dim, keepdim)};
-  };
-  return composed(op, both, x);
+  return deviation_and_mean("std_mean", true, x, dim, correction, keepdim, where);
 }
 
 Tensor norm(const Tensor& x, std::optional<Scalar> p, IntArrayRef dim, bool keepdim, std::optional<DType> dtype,
@@ -242,14 +242,14 @@ Tensor norm(const Tensor& x, std::optional<Scalar> p, IntArrayRef dim, bool keep
                "; convert with .to(kFloat)");
   if (std::isinf(order)) return order > 0 ? amax(abs(x), dim, keepdim) : amin(abs(x), dim, keepdim);
   if (order == 1) return sum(abs(x), dim, keepdim);
-  const uint32_t mask = axis_mask(dim, static_cast<int>(x.dim()));
+  const uint32_t mask = axis_mask(dim, ndim_of(x));
   return composed(
       op, [&](const Tensor& x) { return apply<Norm>(op, x, order, mask, keepdim); }, x);
 }
 
 Tensor logsumexp(const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
   OpScope op("logsumexp", where);
-  const uint32_t mask = axis_mask(dim, static_cast<int>(x.dim()));
+  const uint32_t mask = axis_mask(dim, ndim_of(x));
   return composed(
       op, [&](const Tensor& x) { return apply<LogSumExp>(op, x, mask, keepdim); }, x);
 }
@@ -274,8 +274,7 @@ struct CumSum final : Node {
     return ops::scan(ScanOp::sum, x, axis, reverse, dtype);
   }
   Grads backward(const Tensor& dy) override {  // the sum of the gradients of all sums that contain an element
-    OpScope op("cumsum_backward", Loc{});
-    return {apply<CumSum>(op, dy, axis, !reverse, dy.dtype())};
+    return {apply<CumSum>({"cumsum_backward", Loc{}}, dy, axis, !reverse, dy.dtype())};
   }
 };
 
@@ -315,8 +314,7 @@ struct CumProd final : Node {
   }
   bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {
-    if (dy.numel() == 0) return {dy};
-    if (dy.dim() == 0) return {dy};
+    if (dy.numel() == 0 || dy.dim() == 0) return {dy};
     OpScope op("cumprod_backward", Loc{});
     const Tensor next = shifted(x().to(dy.dtype()), axis, !reverse, 0);
     return {shifted(y(), axis, reverse, 1) * apply<LinearRecurrence>(op, next, dy, axis, !reverse)};

@@ -21,8 +21,7 @@ struct Reorder final : Node {  // y[i] = x[order[i]] along an axis, where order 
     return ops::gather(x, axis, order);
   }
   Grads backward(const Tensor& dy) override {
-    OpScope op("reorder", Loc{});
-    return {apply<Reorder>(op, dy, ops::argsort(order.array(), axis, false), axis)};
+    return {apply<Reorder>({"reorder", Loc{}}, dy, ops::argsort(order.array(), axis, false), axis)};
   }
 };
 
@@ -36,8 +35,7 @@ struct Sort final : Node {  // (values, indices); gradients go to the elements f
     return sorted;
   }
   Grads backward(const Tensor& dy) override {
-    OpScope op("sort_backward", Loc{});
-    return {apply<Reorder>(op, dy, ops::argsort(indices.array(), axis, false), axis)};
+    return {apply<Reorder>({"sort_backward", Loc{}}, dy, ops::argsort(indices.array(), axis, false), axis)};
   }
 };
 
@@ -84,19 +82,6 @@ struct NotDifferentiable final : Node {
 
 int64_t size_along(const Tensor& x, int axis) { return x.dim() ? x.size(axis) : 1; }
 
-// Copies the elements [begin, begin + count) of both tensors along `axis`. A scalar is returned unchanged.
-std::tuple<Tensor, Tensor> part(const std::tuple<Tensor, Tensor>& sorted, int axis, int64_t begin, int64_t count) {
-  const auto& [values, indices] = sorted;
-  if (values.dim() == 0) return sorted;
-  return {values.narrow(axis, begin, count).clone(), indices.narrow(axis, begin, count).clone()};
-}
-
-std::tuple<Tensor, Tensor> without_axis(const std::tuple<Tensor, Tensor>& pair, int axis, bool keepdim) {
-  const auto& [values, indices] = pair;
-  if (keepdim || values.dim() == 0) return pair;
-  return {values.squeeze(axis), indices.squeeze(axis)};
-}
-
 // Replaces the inverse and the counts of distinct elements by empty tensors if they are not requested.
 std::tuple<Tensor, Tensor, Tensor> requested(const std::tuple<Tensor, Tensor, Tensor>& found, bool inverse,
                                              bool counts) {
@@ -130,7 +115,11 @@ std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t dim, boo
   const int axis = axis_of(x, dim);
   GRADUS_CHECK(k >= 1 && k <= size_along(x, axis), IndexError, "k is ", k, ", but dimension ", dim, " of shape ",
                x.sizes(), " has ", size_along(x, axis), " elements, counted from 1");
-  return without_axis(part(sort(x, axis), axis, k - 1, 1), axis, keepdim);
+  const auto [values, indices] = sort(x, axis);
+  if (x.dim() == 0) return {values, indices};
+  const Tensor value = values.narrow(axis, k - 1, 1).clone(), index = indices.narrow(axis, k - 1, 1).clone();
+  if (keepdim) return {value, index};
+  return {value.squeeze(axis), index.squeeze(axis)};
 }
 
 Tensor median(const Tensor& x, Loc where) {
@@ -188,8 +177,7 @@ std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& x, int64_t dim, bool
 }
 
 Tensor multinomial(const Tensor& x, int64_t num_samples, bool replacement, Loc where) {
-  OpScope op("multinomial", where);
-  return apply<NotDifferentiable>(op, x.detach(), num_samples, replacement);
+  return apply<NotDifferentiable>({"multinomial", where}, x.detach(), num_samples, replacement);
 }
 
 }  // namespace gradus

@@ -132,21 +132,16 @@ Tensor clamp_by_choice(const Tensor& x, const Bound& min, const Bound& max) {
 }  // namespace
 
 Tensor unary(const char* name, UnaryOp op, const Tensor& x, Loc where, const UnaryArgs& args) {
-  OpScope scope(name, where);
-  return apply<Unary>(scope, x, op, args);
+  return apply<Unary>({name, where}, x, op, args);
 }
 
 const Tensor& unary_(const char* name, UnaryOp op, const Tensor& x, Loc where, const UnaryArgs& args) {
-  OpScope scope(name, where);
-  return apply_in_place<Unary>(scope, x, op, args);
+  return apply_in_place<Unary>({name, where}, x, op, args);
 }
 
 Tensor unary_backward(UnaryOp op, const Tensor& dy, const Tensor& saved, const UnaryArgs& args) {
   const bool differentiable = GradMode::is_enabled() && (dy.requires_grad() || saved.requires_grad());
-  if (!differentiable) {
-    OpScope scope("unary_backward", Loc{});
-    return apply<UnaryBackward>(scope, dy, saved, op, args);
-  }
+  if (!differentiable) return apply<UnaryBackward>({"unary_backward", Loc{}}, dy, saved, op, args);
   // Piecewise linear functions use `where`. If the derivative is a reciprocal, dy is divided by its factors: the second
   // derivative then divides by one factor after another and contains no square, which could overflow. All others
   // multiply.
@@ -187,9 +182,8 @@ Tensor clamp(const Tensor& x, std::optional<Operand> min, std::optional<Operand>
 // ---- Compositions ----
 
 Tensor tan(const Tensor& x, Loc where) {
-  OpScope op("tan", where);
   return composed(
-      op, [](const Tensor& x) { return sin(x) / cos(x); }, x);
+      {"tan", where}, [](const Tensor& x) { return sin(x) / cos(x); }, x);
 }
 
 Tensor logaddexp(const Tensor& a, const Tensor& b, Loc where) {
@@ -344,13 +338,18 @@ Tensor run_trig(const char* name, TrigFunction function, const Tensor& x, Loc wh
 
 }  // namespace
 
-Tensor sinh(const Tensor& x, Loc where) { return run_trig("sinh", TrigFunction::sinh, x, where); }
-Tensor cosh(const Tensor& x, Loc where) { return run_trig("cosh", TrigFunction::cosh, x, where); }
-Tensor asin(const Tensor& x, Loc where) { return run_trig("asin", TrigFunction::asin, x, where); }
-Tensor acos(const Tensor& x, Loc where) { return run_trig("acos", TrigFunction::acos, x, where); }
-Tensor atan(const Tensor& x, Loc where) { return run_trig("atan", TrigFunction::atan, x, where); }
-Tensor asinh(const Tensor& x, Loc where) { return run_trig("asinh", TrigFunction::asinh, x, where); }
-Tensor acosh(const Tensor& x, Loc where) { return run_trig("acosh", TrigFunction::acosh, x, where); }
-Tensor atanh(const Tensor& x, Loc where) { return run_trig("atanh", TrigFunction::atanh, x, where); }
+// Defines functions and methods.
+#define GRADUS_TRIGONOMETRIC(f)                                                            \
+  Tensor f(const Tensor& x, Loc where) { return run_trig(#f, TrigFunction::f, x, where); } \
+  Tensor Tensor::f(Loc where) const { return gradus::f(*this, where); }
+GRADUS_TRIGONOMETRIC(sinh)
+GRADUS_TRIGONOMETRIC(cosh)
+GRADUS_TRIGONOMETRIC(asin)
+GRADUS_TRIGONOMETRIC(acos)
+GRADUS_TRIGONOMETRIC(atan)
+GRADUS_TRIGONOMETRIC(asinh)
+GRADUS_TRIGONOMETRIC(acosh)
+GRADUS_TRIGONOMETRIC(atanh)
+#undef GRADUS_TRIGONOMETRIC
 
 }  // namespace gradus

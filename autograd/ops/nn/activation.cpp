@@ -62,9 +62,8 @@ Tensor softplus(const Tensor& x, double beta, double threshold, Loc where) {
   return unary("softplus", UnaryOp::softplus, x, where, {beta, threshold});
 }
 Tensor softsign(const Tensor& x, Loc where) {
-  OpScope op("softsign", where);
   return composed(
-      op, [](const Tensor& x) { return x / (1 + abs(x)); }, x);
+      {"softsign", where}, [](const Tensor& x) { return x / (1 + abs(x)); }, x);
 }
 Tensor hardtanh(const Tensor& x, double min_val, double max_val, Loc where) {
   const OpContext context("hardtanh", where);
@@ -73,9 +72,8 @@ Tensor hardtanh(const Tensor& x, double min_val, double max_val, Loc where) {
 }
 Tensor relu6(const Tensor& x, Loc where) { return unary("relu6", UnaryOp::hardtanh, x, where, {0, 6}); }
 Tensor hardsigmoid(const Tensor& x, Loc where) {
-  OpScope op("hardsigmoid", where);
   return composed(
-      op, [](const Tensor& x) { return relu6(x + 3) / 6; }, x);
+      {"hardsigmoid", where}, [](const Tensor& x) { return relu6(x + 3) / 6; }, x);
 }
 Tensor softshrink(const Tensor& x, double lambda, Loc at) {
   OpScope op("softshrink", at);
@@ -92,9 +90,8 @@ Tensor hardshrink(const Tensor& x, double lambda, Loc at) {
   return where((x >= -lambda).logical_and(x <= lambda), 0.0, x);
 }
 Tensor tanhshrink(const Tensor& x, Loc where) {
-  OpScope op("tanhshrink", where);
   return composed(
-      op, [](const Tensor& x) { return x - tanh(x); }, x);
+      {"tanhshrink", where}, [](const Tensor& x) { return x - tanh(x); }, x);
 }
 Tensor threshold(const Tensor& x, double threshold, double value, Loc at) {
   OpScope op("threshold", at);

@@ -168,12 +168,18 @@ void check_several(const Tensor& x, int64_t statistics) {
                x.sizes());
 }
 
-Running check_batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
-                         const Tensor& bias, bool training, double momentum, double eps, const Tensor& batches) {
+Tensor run_batch_norm(OpScope& op, const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
+                      const Tensor& bias, bool training, double momentum, double eps, const Tensor& batches,
+                      bool with_relu, const Tensor& residual) {
   check_eps(eps);
   const Running running = check_running(x, mean, var, weight, bias, !training, momentum, batches, " unless training");
   if (training && x.numel() > 0) check_several(x, x.size(1));
-  return running;
+  const NormGeometry geometry = by_channel(x, all_axes(x.dim()) & ~2u);
+  const bool one_kernel = with_relu && (!residual.defined() || residual.dtype() == x.dtype() ||
+                                        !amp::Autocast::is_enabled(x.device().type()));
+  if (one_kernel) return apply<Normalize>(op, x, weight, bias, geometry, eps, running, true, residual);
+  const Tensor y = apply<Normalize>(op, x, weight, bias, geometry, eps, running);
+  return with_relu ? relu(y + residual) : y;
 }
 
 }  // namespace
@@ -182,21 +188,16 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
                   const Tensor& bias, bool training, double momentum, double eps, const Tensor& num_batches_tracked,
                   Loc where) {
   OpScope op("batch_norm", where);
-  const Running running =
-      check_batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps, num_batches_tracked);
-  return apply<Normalize>(op, x, weight, bias, by_channel(x, all_axes(x.dim()) & ~2u), eps, running);
+  return run_batch_norm(op, x, running_mean, running_var, weight, bias, training, momentum, eps, num_batches_tracked,
+                        false, {});
 }
 
 Tensor batch_norm_relu(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
                        const Tensor& bias, bool training, double momentum, double eps, const Tensor& residual,
                        const Tensor& num_batches_tracked, Loc where) {
   OpScope op("batch_norm_relu", where);
-  const Running running =
-      check_batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps, num_batches_tracked);
-  const NormGeometry geometry = by_channel(x, all_axes(x.dim()) & ~2u);
-  if (residual.defined() && residual.dtype() != x.dtype() && amp::Autocast::is_enabled(x.device().type()))
-    return relu(apply<Normalize>(op, x, weight, bias, geometry, eps, running) + residual);
-  return apply<Normalize>(op, x, weight, bias, geometry, eps, running, true, residual);
+  return run_batch_norm(op, x, running_mean, running_var, weight, bias, training, momentum, eps, num_batches_tracked,
+                        true, residual);
 }
 
 Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,

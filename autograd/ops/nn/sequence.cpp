@@ -117,7 +117,7 @@ struct AttentionNode : Node {
 // if the same tensor was passed as several inputs.
 Tensor view_of(const Saved& saved) {
   const Tensor tensor = saved();
-  return tensor.view(tensor.sizes());
+  return tensor.defined() ? tensor.view(tensor.sizes()) : tensor;
 }
 
 struct Attention final : AttentionNode {
@@ -307,13 +307,11 @@ struct Lstm final : Node {
     return wanted;
   }
 
-  // Computes gradients that are differentiable, through lstm_by_steps. Differentiating with respect to views of the
-  // inputs gives a separate gradient for each, even if the same tensor was passed as several inputs.
+  // Computes differentiable gradients, through lstm_by_steps.
   Grads backward_by_steps(const Grads& dys) {
     TensorList inputs, wanted;
     for (const Saved* saved : {&x, &h0, &c0, &w_ih, &w_hh, &b_ih, &b_hh}) {
-      const Tensor tensor = (*saved)();
-      inputs.push_back(tensor.defined() ? tensor.view(tensor.sizes()) : tensor);
+      inputs.push_back(view_of(*saved));
       if (needs_grad(inputs.size() - 1)) wanted.push_back(inputs.back());
     }
     const auto [all_hidden, last_cell] = lstm_by_steps(inputs, reverse);

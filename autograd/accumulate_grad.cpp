@@ -33,8 +33,8 @@ void add_to(const Array& sum, const Array& gradient) {
   ops::binary(BinaryOp::add, sum, ops::cast(gradient, sum.dtype()), &sum);
 }
 
-// Adds the gradient under the lock and returns true. If the sum must be a new tensor, because it has a history or
-// because the user also holds the current gradient, returns false and the current gradient in `present`.
+// Adds the gradient to the leaf's under the lock and returns true. If the sum must be a new tensor, because it has a
+// history or because the user also holds the current gradient, returns false and the current gradient in `present`.
 bool add_in_place(AutogradMeta& meta, const Array& leaf, Tensor& gradient, bool differentiable, Tensor* present) {
   const detail::ObjectLock lock(&meta);
   amp::detail::convert_half_gradient(meta);

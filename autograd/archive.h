@@ -33,7 +33,7 @@ class OutputArchive {
   /// Passes the same bytes to a function. Throws an IoError if it writes fewer bytes than it was given.
   void save_to(const Writer& writer) const;
 
-  /// The content of the file. Tied tensors are stored as layers/module/serialize.h describes.
+  /// What will be written to the file. Tied tensors are stored as layers/module/serialize.h describes.
   std::vector<std::pair<std::string, Array>> tensors;
   io::Metadata metadata{{"format", "pt"}};
 };
@@ -65,7 +65,7 @@ class InputArchive {
 
   /// The whole file, whichever part of it this archive is.
   const io::Safetensors& file() const { return *file_; }
-  /// What the names of this archive begin with in the file: "" or "key.".
+  /// The beginning of this archive's names in the file: "", or "key." for a nested archive.
   const std::string& prefix() const { return prefix_; }
 
  private:

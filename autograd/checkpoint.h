@@ -1,5 +1,5 @@
-// Activation checkpointing trades time for memory. What a part of a net would save for backward is dropped, and that
-// part runs a second time when backward reaches it. Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear
+// Activation checkpointing trades time for memory: the tensors that a part of a net saves for backward are dropped, and
+// that part runs a second time when backward reaches it. Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear
 // memory cost", 2016; semantics of torch.utils.checkpoint.checkpoint(use_reentrant=False).
 //
 //   Tensor h = autograd::checkpoint([&](const Tensor& x) { return block->forward(x); }, x);
@@ -26,7 +26,7 @@ struct CheckpointOptions {
   bool preserve_rng_state = true;
 };
 
-/// Keeps the inputs of a function instead of the tensors that its nodes would save.
+/// Stores the inputs of a function instead of the tensors that the function's nodes would save.
 class Recomputation final : public SavedKeeper {
  public:
   /// `run` calls the function with copies of `inputs` and discards its results.
@@ -58,7 +58,7 @@ class Recomputation final : public SavedKeeper {
   void run_again();
 
   std::function<void(const TensorList&)> run_;
-  Node owner_;  // the inputs are saved on behalf of this node
+  Node owner_;  // owner of inputs_, which messages name
   std::vector<std::unique_ptr<Saved>> inputs_;
   std::vector<bool> input_has_history_;
   const bool preserve_rng_state_;
@@ -66,9 +66,10 @@ class Recomputation final : public SavedKeeper {
   const amp::AutocastSettings autocast_;  // settings during the first run
   std::vector<Place> places_;
   std::recursive_mutex mutex_;  // guards the fields below, and places_ once the first run is over
-  bool running_again_ = false;
-  size_t next_place_ = 0;  // during the second run
-  bool filled_ = false, with_history_ = false;
+  bool running_again_ = false;  // the second run is in progress
+  size_t next_place_ = 0;       // the next element of places_ that the second run fills
+  bool filled_ = false;         // places_ contain data
+  bool with_history_ = false;   // those data have a history, because backward itself is differentiated
 };
 
 /// True while a checkpointed function runs for the second time. A layer that counts its calls must not count this one.

@@ -20,7 +20,7 @@ namespace autograd {
 
 namespace {
 
-// Returns the floating results of f, including those without a history.
+// Returns the floating results of f, with or without a history.
 TensorList results_of(const GradcheckFunction& f, const TensorList& inputs) {
   TensorList all = f(inputs), kept;
   for (Tensor& result : all)

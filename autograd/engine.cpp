@@ -27,7 +27,7 @@ struct NodeState {
   bool queued = false;
   bool wanted = true;  // true if the node leads to a capture
   Grads gradients;     // gradients of its outputs, summed so far
-  Tensor addend;       // second summand of gradients[0], which the node, a BackwardOfSum, adds itself
+  Tensor addend;       // second summand of gradients[0], which a BackwardOfSum adds itself
 };
 
 // Maps nodes to their states: a hash table with open addressing, hashed by sequence number. The nodes of a graph have
@@ -66,7 +66,7 @@ class StateTable {
   std::vector<uint32_t> places_;  // indices into states_; the size is a power of two
 };
 
-// One backward pass over a graph. The roots keep all nodes alive while it runs.
+// One backward pass over a graph. The caller's root edges keep all nodes alive while it runs.
 class BackwardPass {
  public:
   BackwardPass(bool keep_graph, bool create_graph) : keep_graph_(keep_graph), create_graph_(create_graph) {}
@@ -140,7 +140,7 @@ class BackwardPass {
     return gradient.use_count() == 1 && gradient.array().storage().is_exclusive() && !gradient.array().may_overlap();
   }
 
-  // Adds a gradient to output `output_nr` of a node.
+  // Adds a gradient to what has arrived for output `output_nr` of a node.
   void deliver(NodeState& state, uint32_t output_nr, Tensor gradient) {
     if (state.gradients.size() <= output_nr)
       state.gradients.resize(std::max<size_t>(output_nr + 1, state.node->outputs().size()));
@@ -168,7 +168,7 @@ class BackwardPass {
     return by_sum && by_sum->accepts_sum();
   }
 
-  // Runs a node as part of the layer that made it.
+  // Runs a node inside the ModuleFrame of the layer that made it, so that messages name the layer.
   void execute(NodeState& state) {
     if (state.node->module_path().empty()) return run(state);
     const ModuleFrame frame(state.node, [](const void* of) { return static_cast<const Node*>(of)->module_path(); });
@@ -244,7 +244,7 @@ class BackwardPass {
       if (dys[output_nr].defined()) accumulate_grad(tensor, dys[output_nr]);
   }
 
-  // True if `gradient` is the whole gradient of a leaf that accepts it in a half type.
+  // True if `gradient` is the only gradient of a leaf, and the leaf accepts it in a half type.
   bool stays_half(const NodeState& next, const Tensor& gradient) const {
     if (!next.node->is_accumulator() || captures_ || create_graph_ || next.waiting > 1 || !next.gradients.empty())
       return false;
@@ -288,7 +288,8 @@ class BackwardPass {
 
 thread_local constinit BackwardPass* BackwardPass::current_ = nullptr;
 
-// Collects the edges of the tensors to differentiate, and their gradients, with ones for scalars without a gradient.
+// Appends the edge and the gradient of each tensor to differentiate. The gradient of a single-element tensor defaults
+// to 1.
 void collect_roots(const TensorList& tensors, const TensorList& gradients, bool create_graph, std::vector<Edge>* roots,
                    Grads* root_gradients) {
   GRADUS_CHECK(gradients.empty() || gradients.size() == tensors.size(), ValueError, tensors.size(), " tensors but ",

@@ -66,7 +66,7 @@ class AutogradContext {
   /// Declares inputs that forward changed in place and returns.
   void mark_dirty(const TensorList& inputs) { dirty_ = inputs; }
   void mark_non_differentiable(const TensorList& outputs) { non_differentiable_ = outputs; }
-  /// If true (default), missing gradients are passed to backward as zeros, else as undefined tensors.
+  /// If true (default), backward gets zeros for an output that nothing used, else an undefined tensor.
   void set_materialize_grads(bool materialize) { materialize_ = materialize; }
   bool needs_input_grad(size_t input) const;
   std::map<std::string, SavedValue> saved_data;
@@ -89,7 +89,7 @@ class FunctionNode final : public Node {
   Grads backward_all(const Grads& dys) override;
   bool handles_undefined() const override { return true; }
   void release_saved() override;
-  /// Runs `forward` without recording and connects its results to `inputs` in the graph.
+  /// Runs `forward` with gradients disabled and makes `node` the history of its results.
   static TensorList run(const Ref<FunctionNode>& node, const TensorList& inputs, std::vector<int> input_of_argument,
                         const std::function<TensorList(AutogradContext*)>& forward);
 

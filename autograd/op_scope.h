@@ -38,8 +38,8 @@ class OpScope {
       amp::detail::autocast.rules = outer_rules_;
   }
   const char* name() const { return context_.name; }
-  /// The type to which autocast casts x in this operator, x's own type without autocast. For operators that need the
-  /// type before they call apply().
+  /// The type to which autocast casts x in this operator, or x's own type without autocast. Operators call this if they
+  /// need the type before they call apply().
   DType type_of(const Tensor& x) const { return autocast_ ? amp::detail::type_for(x) : x.dtype(); }
   /// The type to which autocast casts x in this operator, which may depend on a second input with a wider type.
   DType type_of(const Tensor& x, const Tensor& other) const {
@@ -83,6 +83,7 @@ const char* node_name() {
 }
 
 template <class T>
+/// Returns the array of a tensor argument, undefined if the tensor is, and any other argument unchanged.
 const auto& unwrap(const T& argument) {
   if constexpr (std::is_same_v<T, Tensor>) {
     static const Array none;
@@ -118,8 +119,8 @@ void begin_node(Node& node, const Tensor* const* inputs, size_t count, const cha
 Tensor finish_output(const Ref<Node>& node, Array output);
 /// finish_output for a view of `of`.
 Tensor finish_view(const Ref<Node>& node, const Tensor& of, Array output);
-/// Checks that an operator may write `self`: that it is no leaf that requires gradients, that its view allows it, and
-/// that its elements do not overlap.
+/// Throws unless an operator may write into `self`: it must not be a leaf that requires gradients, its view must allow
+/// writing, and its elements must not overlap.
 void check_in_place(const Tensor& self, bool recording);
 /// Makes `node` the history of `self`, or of its base if it is a view.
 void finish_in_place(const Tensor& self, const Ref<Node>& node);
@@ -227,7 +228,8 @@ const Tensor& apply_in_place(const OpScope&, const Tensor& self, const Args&... 
 
 namespace detail {
 
-/// Describes the half types among the inputs of a composition, as given or as autocast casts them.
+/// Finds out whether a composition has inputs of half types, as given or as autocast casts them, and converts its
+/// inputs and results.
 class HalfInputs {
  public:
   HalfInputs(const OpScope& op, const Tensor* const* inputs, size_t count) : op_(op) {

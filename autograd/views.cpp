@@ -13,7 +13,7 @@ ViewGeometry geometry_of(const Array& array, int64_t base_offset) {
   return {array.shape(), array.strides(), array.offset() - base_offset};
 }
 
-// Number of elements from the first to the last that the geometry addresses, counted from the base's first element.
+// Number of elements from the base's first element to the last one that the geometry addresses.
 int64_t span_of(const ViewGeometry& geometry) {
   int64_t last = geometry.offset;
   for (int i = 0; i < geometry.shape.size(); ++i) {

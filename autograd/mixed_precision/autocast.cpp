@@ -41,7 +41,8 @@ Tensor cast_to(DType dtype, const Tensor& x) {
   return x.to(dtype, false, false, Loc{});
 }
 
-// Makes an optimizer's half-type copy of a parameter a result computed from the parameter, so that gradients reach it.
+// Records the optimizer's half-type copy of a parameter as a result of the parameter, so that gradients reach the
+// parameter.
 struct HalfCast final : Node {
   Array forward(const Array&, const Array& copy) { return copy; }
   // The engine converts dy, unless the optimizer reads gradients of a half type.
@@ -53,8 +54,8 @@ Tensor cast_parameter(DType dtype, const Tensor& x) {
   return copy.defined() ? gradus::detail::apply_as_is<HalfCast>(x, copy) : cast_to(dtype, x);
 }
 
-// Returns a cast that is valid until the parameter changes. A cast that was made without recording is not used while
-// recording.
+// Returns a cast of x, which is cached if x is a float32 parameter. A cast that was made without recording is not used
+// while recording.
 Tensor cached_cast(DType dtype, const Tensor& x) {
   const bool kept = autocast.settings.cache_enabled && x.dtype() == DType::f32 && x.is_leaf() && x.requires_grad();
   if (!kept) return cast_to(dtype, x);

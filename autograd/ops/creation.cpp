@@ -40,7 +40,7 @@ Tensor filled_like(const Tensor& x, const Scalar& value, const TensorOptions& op
   return finished(std::move(y), options);
 }
 
-// y with the random numbers that `draw` writes.
+// Lets `draw` write random numbers into y and returns it as a tensor.
 template <class Draw>
 Tensor drawn(Array y, const TensorOptions& options, const Draw& draw) {
   draw(y);
@@ -145,7 +145,7 @@ Tensor logspace(const Scalar& start, const Scalar& end, int64_t steps, double ba
   const auto bound = [&](const Scalar& x) { return whole ? std::trunc(x.to_double()) : x.to_double(); };
   const Array exponents = ops::linspace(bound(start), bound(end), steps, DType::f64, options.device());
   Array powers = ops::binary_scalar(BinaryOp::pow, exponents, base, true);
-  if (whole) {  // rounds, because pow may return 999.9999999999999 for 10^3
+  if (whole) {  // rounds first, because pow may return 999.9999999999999 for 10^3
     const Array nearest = ops::unary(UnaryOp::round, powers);
     const Array error = ops::unary(UnaryOp::abs, ops::binary(BinaryOp::sub, powers, nearest));
     const Array allowed = ops::binary_scalar(BinaryOp::mul, ops::unary(UnaryOp::abs, nearest), 0x1p-50);
@@ -289,7 +289,7 @@ struct To final : Node {  // converts type or device
   Device device;
   Array forward(const Array& x, Device target, DType type, bool non_blocking) {
     dtype = x.dtype(), device = x.device();
-    // Convert on the side where fewer bytes need to be transferred.
+    // Converts before the transfer if the new type is smaller, so that fewer bytes are transferred.
     if (size_of(type) < size_of(dtype)) return ops::to_device(ops::cast(x, type), target, non_blocking);
     return ops::cast(ops::to_device(x, target, non_blocking), type);
   }
@@ -313,7 +313,7 @@ struct Copy final : Node {  // self = source
   Grads backward(const Tensor& dy) override { return {Tensor(), needs_grad(1) ? dy.to(device, dtype) : Tensor()}; }
 };
 
-struct Overwrite : Node {  // the old data and their history have no effect on the result
+struct Overwrite : Node {  // no gradient flows to the old data
   const char* name() const override { return "Fill"; }
   template <class Write>
   Array forward(const Array& self, const Write& write) {
@@ -327,7 +327,7 @@ struct OverwriteWithIntegers final : Overwrite {
   Grads backward(const Tensor& dy) override { return {zeros_like(dy)}; }
 };
 
-// The first integer that the type cannot represent, or the first beyond which it does not represent all integers.
+// The exclusive upper bound of random_() without bounds: the type represents all smaller integers.
 int64_t end_of_integers(DType dtype) {
   return visit(dtype, [&]<class T>() -> int64_t {
     if constexpr (std::is_same_v<T, Half>) return (1 << 11) + 1;

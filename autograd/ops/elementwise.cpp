@@ -195,7 +195,7 @@ struct RoundedDiv final : Node {  // y = a / b rounded towards 0, or down; piece
   Array forward(const Array& A, const Array& B, bool down) {
     const DType dtype = ops::result_type(A, B);
     const bool whole = !is_floating(dtype), half = !whole && dtype != kFloat && dtype != kDouble;
-    // A number is on the CPU and may be combined with any device.
+    // A scalar tensor on the CPU may be combined with a tensor on any device.
     const auto operand = [&](const Array& x, const Array& other) {
       const Array y = ops::cast(x, half ? kFloat : dtype);
       const bool moves = y.ndim() == 0 && y.device().is_cpu() && !other.device().is_cpu();
@@ -204,9 +204,9 @@ struct RoundedDiv final : Node {  // y = a / b rounded towards 0, or down; piece
     const Array a = operand(A, B), b = operand(B, A);
     const Array plain = whole ? ops::divide_integers(a, b) : ops::binary(BinaryOp::div, a, b);
     if (!down) return whole ? plain : ops::cast(ops::unary(UnaryOp::trunc, plain), dtype);
-    // Not floor(a / b): 1 / 0.1 rounds to 10, although the double 0.1 is slightly larger than a tenth.
+    // Not floor(a / b): 1 / 0.1 rounds to 10, but the double 0.1 is slightly larger than a tenth, so the floor is 9.
     const Array rest = ops::binary(BinaryOp::fmod, a, b), rest_down = ops::binary(BinaryOp::remainder, a, b);
-    const auto one_less = [&](const Array& q) {  // where truncation and floor differ, the quotient is one less
+    const auto one_less = [&](const Array& q) {  // floor is one less than truncation if the remainders differ
       return ops::binary(BinaryOp::sub, q, ops::binary(BinaryOp::ne, rest, rest_down));
     };
     if (whole) return one_less(plain);
@@ -255,7 +255,7 @@ void check_alpha(const Operand& a, const Operand& b, const Scalar& alpha) {
   ops::check_fits(alpha, type);
 }
 
-// b multiplied by alpha, for add and sub.
+// Returns b multiplied by alpha, for add and sub. `room` holds the product if b is a tensor.
 Operand scaled(const Operand& b, const Scalar& alpha, Tensor* room) {
   if (alpha.to_double() == 1) return b;
   if (!b.tensor) {
@@ -481,7 +481,7 @@ Tensor as_tensor(const Operand& x, const Operand& other, Device device) {
 
 namespace {
 
-struct Compare final : Node {  // booleans and integers: no gradient
+struct Compare final : Node {  // the results are booleans or integers, without a gradient
   Array forward(const Array& a, const Array& b, BinaryOp op) { return ops::binary(op, a, b); }
   Array forward(const Array& a, BinaryOp op, const Scalar& s, bool first) {
     return ops::binary_scalar(op, a, s, first);

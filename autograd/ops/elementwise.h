@@ -39,7 +39,7 @@ Tensor sqrt(const Tensor& x, Loc where = Loc::current());
 Tensor reciprocal(const Tensor& x, Loc where = Loc::current());
 Tensor rsqrt(const Tensor& x, Loc where = Loc::current());
 Tensor square(const Tensor& x, Loc where = Loc::current());
-/// -1, 0 or 1. sign and the rounding functions below have gradient 0.
+/// -1, 0 or 1. The gradient of sign, floor, ceil, round and trunc is 0.
 Tensor sign(const Tensor& x, Loc where = Loc::current());
 Tensor floor(const Tensor& x, Loc where = Loc::current());
 Tensor ceil(const Tensor& x, Loc where = Loc::current());
@@ -50,8 +50,8 @@ Tensor trunc(const Tensor& x, Loc where = Loc::current());
 Tensor sin(const Tensor& x, Loc where = Loc::current());
 Tensor cos(const Tensor& x, Loc where = Loc::current());
 Tensor tan(const Tensor& x, Loc where = Loc::current());
-/// These functions are composed of other operators and compute half types in float32. They and their derivatives are
-/// accurate to a few units in the last place. Outside of the function's domain the result is NaN.
+/// The eight functions below compute half types in float32. They and their derivatives are accurate to a few units in
+/// the last place. Outside of the domain of a function, the result is NaN.
 Tensor sinh(const Tensor& x, Loc where = Loc::current());
 Tensor cosh(const Tensor& x, Loc where = Loc::current());   ///< (e^x + e^-x) / 2
 Tensor asin(const Tensor& x, Loc where = Loc::current());   ///< in [-pi/2, pi/2]

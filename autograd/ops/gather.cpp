@@ -33,7 +33,7 @@ struct Take final : Node {  // y[…, i, …] = x[…, index[i], …], or y[i] =
   }
 };
 
-struct Put final : Node {  // y is x, but source where Take would read it, or with source added there
+struct Put final : Node {  // y = x, except where Take would read: there y = source, or x + source
   Saved index{this, "index"};
   int64_t axis = 0;
   Access access = Access::slices;
@@ -57,7 +57,7 @@ struct Put final : Node {  // y is x, but source where Take would read it, or wi
   }
 };
 
-// Expands a number to a tensor of x's type and the given shape without allocating every element.
+// Returns a tensor of x's type that has the given shape, all of whose elements are one element in memory.
 Tensor filled(const Tensor& x, const Scalar& value, const Shape& shape) {
   return full({}, value, x.options(), Loc{}).expand(shape, Loc{});
 }
@@ -75,7 +75,7 @@ Tensor scaled(const Tensor& source, const Scalar& alpha) {
   return alpha.to_double() == 1 ? source : mul({source, Loc{}}, {alpha, Loc{}});
 }
 
-// The part of the source that corresponds to the index; a source may be larger than the index.
+// Returns the part of the source that has the shape of the index; a source may be larger than the index.
 Tensor source_for(const Tensor& x, const Tensor& index, const Operand& source) {
   if (!source.tensor) return filled(x, source.scalar, index.sizes());
   Tensor part = *source.tensor;

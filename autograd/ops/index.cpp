@@ -8,11 +8,12 @@
 namespace gradus {
 namespace {
 
-// The advanced part of an index, after integers, slices, None and Ellipsis have been applied as a view. It selects the
-// elements `places` (int64, of any shape) from the `span` dimensions starting at `axis`, flattened to one dimension.
+// An index whose integers, slices, None and Ellipsis have been applied: they give `view`. The masks and index tensors
+// that remain select the elements `places` (int64, of any shape) from the `span` dimensions of `view` that start at
+// `axis`, flattened to one dimension.
 struct Advanced {
   Tensor view;
-  int axis = 0, span = 0;  // span == 0: no advanced part, the view is the result
+  int axis = 0, span = 0;  // span == 0: no masks or index tensors, the view is the result
   Tensor places;
 };
 
@@ -53,7 +54,8 @@ int64_t joined_size(const Shape& shape, int axis, int span) {
   return size;
 }
 
-// Makes the indexed dimensions adjacent: in place if they already are, else at the front, as in NumPy.
+// Makes the indexed dimensions of the view adjacent. If they are not adjacent already, they move to the front, as in
+// NumPy.
 void bring_together(Tensor* view, std::vector<Entry>* entries) {
   bool neighbours = true;
   for (size_t i = 1; i < entries->size(); ++i)
@@ -86,7 +88,7 @@ Resolved resolve(const Tensor& x, std::vector<TensorIndex> indices) {
 
   Resolved result{x, {}};
   Tensor& view = result.view;
-  int axis = 0, dimension = 0;            // axis counts dimensions of the view, dimension those of x
+  int axis = 0, dimension = 0;            // the next dimension of the view, and of x
   const auto new_axis = [&](bool keep) {  // true and false insert a new dimension and take one or none of its elements
     view = view.unsqueeze(axis, Loc{});
     result.entries.push_back({axis++, 1, zeros({keep ? 1 : 0}, TensorOptions(kLong).device(x.device())), {}});

@@ -23,7 +23,7 @@ struct NoneIndex {
   }  // NOLINT(google-explicit-constructor): Slice(None, 3)
 };
 struct EllipsisIndex {};
-/// None inserts a dimension of size 1; Ellipsis stands for the remaining dimensions.
+/// None inserts a dimension of size 1. Ellipsis selects all elements of the dimensions that the other entries leave.
 inline constexpr NoneIndex None{};
 inline constexpr EllipsisIndex Ellipsis{};
 
@@ -31,7 +31,7 @@ inline constexpr EllipsisIndex Ellipsis{};
 /// 0), a boolean mask or an index tensor.
 struct TensorIndex {
   enum class Kind : uint8_t { integer, boolean, slice, none, ellipsis, tensor } kind;
-  int64_t integer = 0;  // boolean: 0 or 1
+  int64_t integer = 0;  // if kind is boolean: 0 or 1
   Slice slice;
   Tensor tensor;
   template <class T>

@@ -151,8 +151,8 @@ struct AddMM final : Node {  // Y = X + A B, for matrices or batches
   }
 };
 
-// beta x + alpha product. x must broadcast to the product. If beta is 0, x is ignored, even if it contains NaN, and its
-// gradient is 0.
+// Returns beta x + alpha product. x must broadcast to the product's shape. If beta is 0, x is ignored, even if it
+// contains NaN, and its gradient is 0.
 Tensor blend(const Tensor& x, const Tensor& product, const Scalar& of_x, const Scalar& of_product) {
   const DType type = promote_types(x.dtype(), product.dtype());
   const Scalar beta = number_of(of_x, type), alpha = number_of(of_product, type);
@@ -163,7 +163,7 @@ Tensor blend(const Tensor& x, const Tensor& product, const Scalar& of_x, const S
   return beta.to_double() == 1 ? x + scaled : x * beta + scaled;
 }
 
-// beta x + alpha a b, computed with blend().
+// Returns beta x + alpha a b, from separate operators.
 Tensor blended(const OpScope& op, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta,
                const Scalar& alpha, Loc where) {
   const auto blend_product = [&](const Tensor& x, const Tensor& a, const Tensor& b) {
@@ -172,8 +172,8 @@ Tensor blended(const OpScope& op, const Tensor& x, const Tensor& a, const Tensor
   return composed(op, blend_product, x, a, b);
 }
 
-// beta x + alpha a b for matrices or batches with matching sizes. If beta and alpha are 1, the kernel starts its sums
-// with x.
+// Returns beta x + alpha a b for matrices or batches with matching sizes. If beta and alpha are 1, one kernel starts
+// its sums with x.
 Tensor add_product(OpScope& op, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta,
                    const Scalar& alpha, Loc where) {
   const bool plain = beta.to_double() == 1 && alpha.to_double() == 1 && op.type_of(x) == op.type_of(a) &&
@@ -292,8 +292,8 @@ Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim, double e
   const int axis = normalize_axis(dim, shape.size());
   const DType dtype = promote_types(op.type_of(a), op.type_of(b)), wide = dtype == kDouble ? kDouble : kFloat;
   GRADUS_CHECK(is_floating(dtype), DTypeError, "needs a floating type, got ", a.dtype(), " and ", b.dtype());
-  // Each vector is divided by its norm first, because a product of two norms could overflow. sqrt(max(x², eps²)) has a
-  // gradient at 0.
+  // Divides each vector by its norm first, because the product of two norms could overflow. The norm is sqrt(max(x²,
+  // eps²)), which has a gradient at 0.
   const auto unit = [&](const Tensor& x) {
     const Tensor full = x.to(wide, false, false, where).expand(shape, where);
     return full / (full * full).sum({axis}, true, std::nullopt, where).clamp(eps * eps, {}, where).sqrt(where);

@@ -60,8 +60,8 @@ struct Roll final : Node {  // along one dimension
   Grads backward(const Tensor& dy) override { return {dy.roll({-shift}, {axis}, Loc{})}; }
 };
 
-// Inserts a dimension of size `count` at `at` and merges it with dimension `start`. Inserted before that dimension, it
-// repeats the whole dimension; inserted after it, it repeats each element.
+// Inserts a dimension of size `count` at `at` and merges it with dimension `start` of x. If it is inserted before that
+// dimension (at == start), the whole dimension is repeated; if after it, each element.
 Tensor repeat_along(const Tensor& x, int at, int start, int64_t count) {
   const Tensor room = x.unsqueeze(at, Loc{});
   Shape shape = room.sizes();

@@ -13,7 +13,7 @@
 namespace gradus {
 namespace {
 
-// Base of nodes that keep x, and most of them their result, for the gradient.
+// Base of the nodes that save x for backward. Most also save their result.
 struct Reduction : Node {
   Saved x{this, "x"}, y{this, "y"};
   uint32_t mask = 0;
@@ -321,8 +321,7 @@ struct CumProd final : Node {
   }
 };
 
-// The product along an axis. dx is dy times the product of the elements before and the product of those after an
-// element.
+// The product along an axis. The gradient of an element is dy times the products of the elements before and behind it.
 struct Prod final : Node {
   Saved x{this, "x"};
   int axis = 0;

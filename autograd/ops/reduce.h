@@ -13,16 +13,16 @@ Tensor sum(const Tensor& x, IntArrayRef dim, bool keepdim = false, std::optional
 Tensor mean(const Tensor& x, std::optional<DType> dtype = {}, Loc where = Loc::current());
 Tensor mean(const Tensor& x, IntArrayRef dim, bool keepdim = false, std::optional<DType> dtype = {},
             Loc where = Loc::current());
-/// Over all elements. Equal extremes share the gradient.
+/// The extreme of all elements. Equal extremes share the gradient.
 Tensor max(const Tensor& x, Loc where = Loc::current());
 Tensor min(const Tensor& x, Loc where = Loc::current());
 /// The element-wise maximum and minimum of two tensors.
 Tensor max(const Tensor& a, const Tensor& b, Loc where = Loc::current());
 Tensor min(const Tensor& a, const Tensor& b, Loc where = Loc::current());
-/// Along one dimension: (values, int64 indices). The gradient goes to the element at the index.
+/// The extremes along one dimension: (values, int64 indices). The gradient goes to the element at the index.
 std::tuple<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim = false, Loc where = Loc::current());
 std::tuple<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim = false, Loc where = Loc::current());
-/// Over any set of dimensions. Equal extremes share the gradient.
+/// The extremes over any set of dimensions. Equal extremes share the gradient.
 Tensor amax(const Tensor& x, IntArrayRef dim = {}, bool keepdim = false, Loc where = Loc::current());
 Tensor amin(const Tensor& x, IntArrayRef dim = {}, bool keepdim = false, Loc where = Loc::current());
 Tensor argmax(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current());

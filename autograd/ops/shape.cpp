@@ -10,7 +10,7 @@
 namespace gradus {
 namespace {
 
-// Returns a dx that is 0 except for the elements that `window` selects, which are dy.
+// Returns the gradient of a tensor of the given shape from the gradient dy of the part that window(tensor) selects.
 template <class Window>
 Tensor embed(const Tensor& dy, const Shape& shape, Window&& window) {
   Tensor dx = zeros(shape, dy.options());
@@ -28,7 +28,7 @@ struct View_ final : Node {  // y = x under another shape
   Grads backward(const Tensor& dy) override { return {dy.reshape(shape)}; }
 };
 
-struct Reshape final : Node {  // a copy, where no view is possible
+struct Reshape final : Node {  // y = x under another shape, copied because no view can have it
   Shape shape;
   bool channels_last = false;
   Array forward(const Array& x, const Shape& size) {
@@ -36,8 +36,8 @@ struct Reshape final : Node {  // a copy, where no view is possible
     channels_last = x.is_channels_last();
     return ops::reshape(x, size);
   }
-  // Restores x's layout for the convolution whose output was reshaped. Converting here lets dy be freed; a conversion
-  // in the convolution's backward would keep both copies in memory.
+  // Gives dx the layout of x, which the backward of the convolution that made x needs. The conversion here frees dy
+  // early; a conversion in the backward of the convolution would keep both copies in memory.
   Grads backward(const Tensor& dy) override {
     const Tensor dx = dy.reshape(shape);
     return {channels_last ? dx.contiguous(MemoryFormat::channels_last) : dx};
@@ -64,7 +64,7 @@ struct Permute final : Node {
   Grads backward(const Tensor& dy) override { return {dy.permute(inverse)}; }
 };
 
-struct Expand final : Node {  // the engine sums dy to x's shape
+struct Expand final : Node {  // the engine sums the gradient to x's shape
   Array forward(const Array& x, const Shape& size) { return x.expand(size); }
   Grads backward(const Tensor& dy) override { return {dy}; }
 };

@@ -82,7 +82,7 @@ struct NotDifferentiable final : Node {
 
 int64_t size_along(const Tensor& x, int axis) { return x.dim() ? x.size(axis) : 1; }
 
-// Replaces the inverse and the counts of distinct elements by empty tensors if they are not requested.
+// Returns `found` with empty tensors for the inverse and the counts if the caller did not ask for them.
 std::tuple<Tensor, Tensor, Tensor> requested(const std::tuple<Tensor, Tensor, Tensor>& found, bool inverse,
                                              bool counts) {
   const Tensor nothing(Array::empty({0}, DType::i64, std::get<1>(found).device()));
@@ -106,7 +106,7 @@ std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim, bool la
   const int axis = axis_of(x, dim);
   GRADUS_CHECK(k >= 0 && k <= size_along(x, axis), IndexError, "k is ", k, ", but dimension ", dim, " of shape ",
                x.sizes(), " has ", size_along(x, axis), " elements");
-  if (x.dim() == 0) return sort(x, axis, largest);  // its only element
+  if (x.dim() == 0) return sort(x, axis, largest);  // the only element, at index 0
   return apply<TopK>(op, x, k, axis, largest);
 }
 
@@ -165,8 +165,8 @@ std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& x, int64_t dim, bool
   GRADUS_CHECK(count == 0 || length > 0, ShapeError, "the slices along dimension ", dim, " of shape ", x.sizes(),
                " have no elements");
   const Tensor columns = x.detach().movedim(axis, 0).reshape({count, length}).t();  // (length, count)
-  // Processes one column after another. `place` is the rank of each slice among the distinct slices of the columns so
-  // far.
+  // Processes one column after another. `place` is the rank of each slice among the distinct slices, comparing only the
+  // columns processed so far.
   const TensorOptions integers = TensorOptions(kLong).device(x.device());
   Tensor place = zeros({count}, integers);
   for (int64_t i = 0; i < length; ++i)

@@ -31,8 +31,9 @@ std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t dim = -1
 Tensor median(const Tensor& x, Loc where = Loc::current());
 std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t dim, bool keepdim = false, Loc where = Loc::current());
 
-/// Returns the distinct elements of x (always sorted), the index among them of each element of x (in x's shape), and
-/// their counts. Results that are not requested are empty tensors. Not differentiable. (torch::_unique2)
+/// Returns the distinct elements of x (always sorted); for each element of x, in x's shape, its index among the
+/// distinct elements; and how often each distinct element occurs. Results that are not requested are empty tensors. Not
+/// differentiable. (torch::_unique2)
 std::tuple<Tensor, Tensor, Tensor> _unique2(const Tensor& x, bool sorted = true, bool return_inverse = false,
                                             bool return_counts = false, Loc where = Loc::current());
 std::tuple<Tensor, Tensor> _unique(const Tensor& x, bool sorted = true, bool return_inverse = false,

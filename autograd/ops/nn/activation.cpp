@@ -9,7 +9,8 @@
 namespace gradus {
 namespace {
 
-// The constants for which mean 0 and variance 1 are a fixed point (Klambauer et al. 2017, equation 14).
+// With these constants SELU maps inputs of mean 0 and variance 1 to outputs of mean 0 and variance 1 (Klambauer et al.
+// 2017, equation 14).
 constexpr double kSeluAlpha = 1.6732632423543772848170429916717, kSeluScale = 1.0507009873554804934193349852946;
 
 void check_bounds(double min_val, double max_val) {
@@ -25,7 +26,7 @@ UnaryOp gelu_op(std::string_view approximate) {
 
 void check_alpha(double alpha) { GRADUS_CHECK(alpha != 0, ValueError, "alpha must not be 0: x is divided by it"); }
 
-// The random factors of rrelu.
+// The factors by which rrelu multiplies x in training: random for x <= 0, else 1.
 Tensor random_slopes(const Tensor& x, double lower, double upper) {
   const NoGradGuard no_grad;
   return where(x > 0, 1.0, empty_like(x).uniform_(lower, upper));
@@ -78,8 +79,8 @@ Tensor hardsigmoid(const Tensor& x, Loc where) {
 Tensor softshrink(const Tensor& x, double lambda, Loc at) {
   OpScope op("softshrink", at);
   GRADUS_CHECK(lambda >= 0, ValueError, "lambda must not be negative, got ", lambda);
-  // `where` is used so that x - clamp(x) is not differentiated where the function is flat: an infinite gradient would
-  // become inf - inf.
+  // `where` keeps the gradient of x - clamp(x) out of the interval where the result is 0. Without it, an infinite dy
+  // would give inf - inf there.
   const auto shrunk = [lambda](const Tensor& x) {
     return where((x >= -lambda).logical_and(x <= lambda), 0.0, x - clamp(x, -lambda, lambda));
   };

@@ -15,7 +15,7 @@ Tensor conv2d_backward_data(const Tensor& dy, const Tensor& w, const Shape& shap
 Tensor conv2d_backward_weight(const Tensor& dy, const Tensor& x, const Shape& shape, const Conv2dGeometry& geometry);
 
 // Both gradients of a convolution are linear in each argument, and each is a derivative of the other.
-struct Conv2dBackwardData final : Node {  // dx = dy * w, transposed
+struct Conv2dBackwardData final : Node {  // dx: the transposed convolution of dy with w
   Saved dy{this, "dy"}, w{this, "weight"};
   Conv2dGeometry geometry;
   Shape shape, w_shape;
@@ -31,7 +31,7 @@ struct Conv2dBackwardData final : Node {  // dx = dy * w, transposed
   }
 };
 
-struct Conv2dBackwardWeight final : Node {  // dw = dy * x
+struct Conv2dBackwardWeight final : Node {  // dw: the correlation of x with dy
   Saved dy{this, "dy"}, x{this, "x"};
   Conv2dGeometry geometry;
   Shape shape;
@@ -47,7 +47,7 @@ struct Conv2dBackwardWeight final : Node {  // dw = dy * x
   }
 };
 
-struct Conv2d final : Node {  // y = x * w + bias, then relu if asked
+struct Conv2d final : Node {  // y = conv2d(x, w) + bias, or the ReLU of that
   Saved x{this, "x"}, w{this, "weight"}, y{this, "y"};
   Conv2dGeometry geometry;
   bool relu = false;
@@ -110,7 +110,7 @@ Tensor run_conv2d(OpScope& op, const Tensor& x, const Tensor& w, const Tensor& b
   return batched(wide, 4, [&](const Tensor& image) { return apply<Conv2d>(op, image, w, bias, relu, geometry); });
 }
 
-// Treats (N, C, L) as images of one row, and weights likewise.
+// Treats a sequence (N, C, L), or a weight of three dimensions, as images of one row.
 Tensor with_row(const Tensor& x, const char* what, const char* layout, bool or_unbatched) {
   GRADUS_CHECK(x.dim() == 3 || (or_unbatched && x.dim() == 2), ShapeError, what, " must be ", layout, ", got shape ",
                x.sizes());
@@ -145,7 +145,8 @@ Tensor run_conv_transpose2d(OpScope& op, const Tensor& x, const Tensor& w, const
     GRADUS_CHECK(size < (static_cast<__int128>(1) << 40), ShapeError, "stride ", g.stride[i], " and dilation ",
                  g.dilation[i], " make the result too large: x ", x.sizes(), ", weight ", w.sizes());
     shape[2 + i] = static_cast<int64_t>(size);
-    // A convolution of the result has this many more windows than x has pixels. They are treated as zeros.
+    // A convolution of a result with output_padding has so many windows more than x has pixels. x is padded with zeros
+    // for them.
     extra[i] /= g.stride[i];
   }
   GRADUS_CHECK(!bias.defined() || bias.sizes() == Shape({shape[1]}), ShapeError, "bias must have shape (", shape[1],

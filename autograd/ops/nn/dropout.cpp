@@ -37,7 +37,7 @@ bool drops(double p, bool train) {
   return train && p > 0;
 }
 
-// Ones for dropout to act on: of x's shape, or one for each channel of x (N, C, …).
+// Returns ones, which dropout turns into random factors: of x's shape, or one for each channel of x (N, C, …).
 Tensor ones_for(const Tensor& x, bool channels) {
   ops::check_floating(x.array(), "input");
   const NoGradGuard no_grad;
@@ -48,14 +48,14 @@ Tensor ones_for(const Tensor& x, bool channels) {
   return ones(shape, x.options());
 }
 
-// Which elements of x (N, C, …) are dropped together, and what replaces them.
+// Which form of dropout a function computes.
 struct Kind {
-  bool channels = false;  // whole channels instead of single elements
-  bool alpha = false;     // alpha dropout: SELU's lower limit, -alpha', instead of 0
+  bool channels = false;  // drops whole channels of x (N, C, …) instead of single elements
+  bool alpha = false;     // alpha dropout: sets dropped elements to SELU's lower limit, -alpha', instead of 0
 };
 
-// The random numbers of one call: y = x scale + shift. Only alpha dropout has a shift. It sets dropped elements to -alpha'
-// first, and its scale and shift then preserve mean and variance.
+// The random factors of one call: y = x scale + shift. Only alpha dropout has a shift. Its scale and shift set dropped
+// elements to -alpha' and then restore mean 0 and variance 1.
 struct Noise {
   Tensor scale, shift;
   Noise(const Tensor& x, double p, Kind kind) : scale(dropout(ones_for(x, kind.channels), p, true)) {

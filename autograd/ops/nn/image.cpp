@@ -27,7 +27,7 @@ struct Margins {
   }
 };
 
-// The part of x without its margins.
+// Returns the part of x inside its margins; negative margins are ignored.
 Array inside(Array x, const Margins& margins) {
   for (int i = 0; i < x.ndim(); ++i) {
     const int64_t size = x.shape()[i];
@@ -64,8 +64,9 @@ Tensor constant_pad(OpScope& op, const Tensor& x, IntArrayRef pad, double value)
   return apply<ConstantPad>(op, x, margins, value);
 }
 
-// Lists, for each element of an axis extended by `before` and `after`, the index it is copied from. A circular axis is
-// cropped first and repeats what remains; the other modes also repeat elements that they crop.
+// Lists, for each element of an axis that gets `before` and `after` more elements, the index of the element that it
+// copies. Negative numbers crop. A circular axis is cropped first, and only what remains is repeated; the other modes
+// may copy elements that the other end crops.
 ops::OwnedStencil source_stencil(PadMode mode, int64_t size, int64_t before, int64_t after, const Tensor& x) {
   const bool round = mode == kCircular;
   const int64_t first = round ? std::max<int64_t>(0, -before) : 0,
@@ -88,7 +89,8 @@ ops::OwnedStencil source_stencil(PadMode mode, int64_t size, int64_t before, int
   return ops::OwnedStencil::selection(size, sources);
 }
 
-// Pads the last two axes of x, of any rank, in one call, and then, if `pad` lists three axes, the third from the end.
+// Pads the last two axes of x, which may have any rank, in one call. Then pads the third axis from the end if `pad`
+// lists three.
 Tensor source_pad(OpScope& op, const Tensor& x, IntArrayRef pad, PadMode mode) {
   const int count = pad.size() / 2;
   const auto stencil = [&](int i, int64_t size) {  // i axes from the end
@@ -196,7 +198,8 @@ Tensor pad(const Tensor& x, IntArrayRef pad, PadMode mode, double value, Loc whe
       "got pad ",
       pad, " for input of shape ", x.sizes());
   const auto padded = [&](const Tensor& x) { return source_pad(op, x, pad, mode); };
-  return count < 3 ? padded(x) : composed(op, padded, x);  // the gradient for three dimensions consists of two sums
+  return count < 3 ? padded(x)
+                   : composed(op, padded, x);  // the gradient of three dimensions is two sums, one after the other
 }
 
 Tensor unfold(const Tensor& x, Pair kernel_size, Pair dilation, Pair padding, Pair stride, Loc where) {
@@ -236,7 +239,7 @@ Tensor fold(const Tensor& columns, Pair output_size, Pair kernel_size, Pair dila
 
 // ---- Pixels and channels ----
 
-// Merges the leading dimensions: (…, C, H, W) -> (lead, C, H, W).
+// Merges the dimensions before the last three: (…, C, H, W) -> (images, C, H, W).
 static Tensor as_images(const Tensor& x, int64_t factor, const char* what) {
   GRADUS_CHECK(x.dim() >= 3, ShapeError, "input must have at least 3 dimensions (…, C, H, W), got shape ", x.sizes());
   GRADUS_CHECK(factor > 0, ValueError, what, " must be positive, got ", factor);
@@ -244,6 +247,7 @@ static Tensor as_images(const Tensor& x, int64_t factor, const char* what) {
                     x.size(-2), x.size(-1)});
 }
 
+// Returns y with the leading dimensions of x and the last three dimensions (c, h, w).
 static Tensor with_last(const Tensor& y, const Tensor& x, int64_t c, int64_t h, int64_t w) {
   Shape shape = x.sizes();
   const int n = shape.size();
@@ -290,7 +294,7 @@ Tensor channel_shuffle(const Tensor& x, int64_t groups, Loc where) {
 namespace {
 
 struct Resample2d final : Node {    // y = rows x columnsᵀ, plane by plane
-  ops::OwnedStencil rows, columns;  // transposed for backward
+  ops::OwnedStencil rows, columns;  // saved for backward, transposed
   Array forward(const Array& x, const ops::OwnedStencil& r, const ops::OwnedStencil& c) {
     if (needs_grad(0)) rows = r.transposed(), columns = c.transposed();
     return ops::resample2d(x, r, c);

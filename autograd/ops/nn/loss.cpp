@@ -101,8 +101,8 @@ struct CrossEntropy final : Node {  // loss of logits x at classes target
   }
 };
 
-// Calls rows(x (N, C), classes (N)). An input (C) with a scalar target is treated as a batch of one; each position of
-// (N, C, d1, …) is treated as a row.
+// Returns rows(x, classes) for x (N, C) and classes (N). An input (C) with a scalar target becomes a batch of one row;
+// of an input (N, C, d1, …), each position becomes a row.
 template <class Rows>
 Tensor over_rows(const Tensor& x, const Tensor& target, Reduction reduction, Rows&& rows) {
   if (x.dim() == 1) {
@@ -129,7 +129,8 @@ void check_weight(const Tensor& weight, const Tensor& x, int64_t classes) {
                " needs a weight of shape (", classes, ",), got ", weight.sizes());
 }
 
-// -log_probabilities[i, target[i]] for each row, 0 for ignored rows, with label smoothing and weights applied.
+// The loss of each row i, -log_probabilities[i, classes[i]], or 0 if the row is ignored; then label smoothing, weights
+// and the reduction.
 Tensor likelihood(OpScope& op, const Tensor& log_probabilities, const Tensor& classes, const Tensor& weight,
                   Reduction reduction, int64_t ignore_index, double smoothing) {
   const int64_t count = log_probabilities.size(1);
@@ -169,7 +170,7 @@ Tensor cross_entropy_of_probabilities(const OpScope& op, const Tensor& x, const 
   const Tensor losses = -(log_softmax(x, axis, {}, where) * wanted).sum({axis});
   if (reduction == Reduction::none) return losses;
   if (reduction == Reduction::sum) return losses.sum();
-  return x.numel() > 0 ? losses.mean() : losses.sum() / 0.0;  // without classes NaN, as without rows
+  return x.numel() > 0 ? losses.mean() : losses.sum() / 0.0;  // no classes give NaN, as no rows do
 }
 
 }  // namespace
@@ -234,8 +235,8 @@ Tensor reduced(const Tensor& losses, Reduction reduction, DType dtype) {
 
 void check_input(const Tensor& x) { ops::check_floating(x.array(), "input"); }
 
-// Checks that one of x and target broadcasts to the other; `what` names the second in messages. If both had to be
-// expanded, as (4, 1) and (4) to (4, 4), every row would be compared with every other row.
+// Throws unless x broadcasts to the shape of `target` or target to that of x; messages call the second tensor `what`.
+// If both had to be expanded, as (4, 1) and (4) to (4, 4), every row would be compared with every other row.
 void check_broadcast(const Tensor& x, const Tensor& target, const char* what = "target") {
   check_input(x);
   bool fits = true;
@@ -255,7 +256,8 @@ void check_same_shape(const Tensor& x, const Tensor& target, const char* what = 
                " of the same shape, got ", target.sizes());
 }
 
-// Checked only on the CPU, where it costs little. A comparison with NaN is false, so NaN is rejected.
+// Throws unless holds(least, most) is true for the smallest and largest element of x. NaN is rejected, because
+// comparisons with it are false. Runs only on the CPU: on a GPU the host would have to wait for the result.
 void check_all(const Tensor& x, bool (*holds)(double least, double most), const char* what, const char* range) {
   if (!x.device().is_cpu() || x.numel() == 0) return;
   const Tensor numbers = x.detach();
@@ -283,7 +285,7 @@ struct BinaryCrossEntropy final : Node {  // y = -(t log x + (1 - t) log(1 - x))
     return ops::binary(BinaryOp::sub, ops::binary(BinaryOp::mul, other, log(rest)),
                        ops::binary(BinaryOp::mul, t, log(X)));
   }
-  Grads backward(const Tensor& dy) override {  // finite even where x is 0 or 1
+  Grads backward(const Tensor& dy) override {  // finite, even if x is 0 or 1
     const Tensor p = x(), t = target();
     constexpr double kLeast = 1e-12f;  // PyTorch's value, also for doubles
     return {needs_grad(0) ? dy * ((p - t) / ((1 - p) * p).clamp(kLeast)) : Tensor(),
@@ -355,7 +357,8 @@ Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, const Tensor& va
   check_broadcast(x, given, "variance");
   check_all(
       given, [](double least, double) { return least >= 0; }, "variance", "not negative");
-  const Tensor v = given + (given.detach().clamp(eps) - given.detach());  // max(variance, eps) with slope 1 everywhere
+  const Tensor v =
+      given + (given.detach().clamp(eps) - given.detach());  // max(variance, eps), but with gradient 1 everywhere
   const Tensor losses = (v.log() + d * d / v) * 0.5;
   return reduced(full ? losses + 0.5 * std::log(2 * kPi) : losses, reduction, op.type_of(x));
 }

@@ -18,17 +18,17 @@
 namespace gradus {
 namespace {
 
-// The shapes in which a normalisation reads x and its parameters.
+// The shapes that x and the parameters have during a normalisation.
 struct NormGeometry {
-  Shape shape;        // x's shape, with channels split into groups if there are any
+  Shape shape;        // x's shape; group_norm splits the channels into groups
   uint32_t axes = 0;  // axes of `shape` over which statistics are computed
-  Shape parameters;   // shape of weight and bias with `shape`'s rank, 1 for broadcast dimensions
+  Shape parameters;   // shape of weight and bias, with a 1 for each dimension of `shape` that they lack
 };
 
 // The running statistics, if there are any.
 struct Running {
   ops::KeptStatistics kept;
-  bool use = false;  // true: used in place of x's own statistics
+  bool use = false;  // x is normalised with them instead of its own statistics
 };
 
 // y = (x - mean) / sqrt(variance + eps) * weight + bias, or the ReLU of that plus residual
@@ -38,7 +38,8 @@ struct Normalize final : Node, BackwardOfSum {
   NormGeometry geometry;
   Shape weight_shape;
   double eps = 0;
-  bool fixed = false, relu = false, alone = false;
+  bool fixed = false;                // Running::use
+  bool relu = false, alone = false;  // alone: relu without a residual
   const char* name() const override { return relu ? "NormalizeReLU" : "Normalize"; }
 
   Array forward(const Array& X, const Array& w, const Array& b, const NormGeometry& g, double epsilon,
@@ -54,7 +55,7 @@ struct Normalize final : Node, BackwardOfSum {
         ops::normalize(ops::reshape(X, g.shape), g.axes, parameter(w), parameter(b), eps, given(running.kept.mean),
                        given(running.kept.variance), relu, residual, counts ? running.kept : ops::KeptStatistics());
     if (needs_grad(0) || needs_grad(1)) x = input(0);
-    const bool masks = alone && needs_grad(1);  // the ReLU mask is then recomputed from weight and bias
+    const bool masks = alone && needs_grad(1);  // backward recomputes the ReLU mask from weight and bias
     if (w.defined() && (needs_grad(0) || masks)) weight = input(1);
     if (b.defined() && alone && (needs_grad(0) || masks)) bias = input(2);
     if (needs_grad(0) || needs_grad(1)) mean = result.mean, variance = result.variance;
@@ -93,7 +94,7 @@ struct Normalize final : Node, BackwardOfSum {
   }
 
  private:
-  // Sums a gradient over the dimensions along which weight and bias were broadcast.
+  // Sums a gradient over the dimensions along which weight and bias were broadcast, and returns it in their shape.
   Tensor sum_to_parameters(const Tensor& terms) const {
     uint32_t summed = 0;
     for (int i = 0; i < geometry.shape.size(); ++i)

@@ -84,8 +84,8 @@ Tensor run_adaptive_avg_pool2d(OpScope& op, const Tensor& x, int64_t h, int64_t 
   return resample2d(op, x, ops::adaptive_average_stencil(x.size(2), h), ops::adaptive_average_stencil(x.size(3), w));
 }
 
-// Selects the elements of all parts of an adaptive pooling, one part after another. All parts get the same length:
-// shorter ones repeat their last element.
+// Copies the elements of all parts of an adaptive pooling, one part after another, so that the parts become windows of
+// equal length: a shorter part repeats its last element.
 ops::OwnedStencil parts_of(int64_t size_in, int64_t size_out, int64_t* length) {
   *length = 1;
   for (int64_t p = 0; p < size_out; ++p)
@@ -106,8 +106,8 @@ Tensor run_adaptive_max_pool2d(OpScope& op, const Tensor& x, int64_t h, int64_t 
   return std::get<0>(apply<MaxPool2d>(op, as_is ? x : resample2d(op, x, down, across), geometry, false));
 }
 
-// Checks an adaptive pooling and runs it on x as a batch. With `averages`, images without pixels are allowed; their
-// mean is NaN.
+// Checks the arguments of an adaptive pooling and calls run(op, batch, h, w). `averages` allows images without pixels,
+// whose mean is NaN.
 template <class Run>
 Tensor run_adaptive(OpScope& op, const Tensor& x, OutputSize size, bool averages, Run&& run) {
   return batched(x, 4, [&](const Tensor& image) {

@@ -78,8 +78,8 @@ const Tensor& embedding_renorm_(const Tensor& weight, const Tensor& indices, dou
 
 namespace {
 
-// softmax(scale q kᵀ + mask) from differentiable operators. The mask is boolean or added. With `causal`, query i sees
-// keys 0 … i.
+// softmax(scale q kᵀ + mask), composed of differentiable operators. A boolean mask excludes keys where it is false,
+// another mask is added. With `causal`, query i sees keys 0 … i.
 Tensor attention_weights(const Tensor& q, const Tensor& k, const Tensor& mask, double scale, bool causal, Loc where) {
   constexpr double nothing = -std::numeric_limits<double>::infinity();
   Tensor scores = matmul(q * scale, k.transpose(-2, -1, where), where);  // (…, L, S)
@@ -90,7 +90,7 @@ Tensor attention_weights(const Tensor& q, const Tensor& k, const Tensor& mask, d
   return scores.softmax(-1, {}, where);
 }
 
-// Base of the attention nodes: the parts of forward and backward that do not depend on how q, k and v are passed.
+// Base of the attention nodes: what does not depend on whether q, k and v are separate or packed.
 struct AttentionNode : Node {
   Saved mask{this, "mask"}, y{this, "y"}, weights{this, "weights"}, kept{this, "kept"};
   AttentionRule rule;
@@ -113,8 +113,8 @@ struct AttentionNode : Node {
   }
 };
 
-// Returns a view of a saved input. Differentiating with respect to views gives a separate gradient for each input, even
-// if the same tensor was passed as several inputs.
+// Returns a view of a saved input. Backward differentiates with respect to such views, because then each input gets its
+// own gradient even if the user passed one tensor as several inputs.
 Tensor view_of(const Saved& saved) {
   const Tensor tensor = saved();
   return tensor.defined() ? tensor.view(tensor.sizes()) : tensor;
@@ -141,7 +141,7 @@ struct Attention final : AttentionNode {
   }
 };
 
-// q, k and v packed side by side into one array (N, L, 3 H E). Their gradients form one such array, too.
+// Views of q, k and v in one array or tensor (N, L, 3 H E). The gradients are packed in the same way.
 template <class T>
 struct Parts {
   T q, k, v;
@@ -196,7 +196,7 @@ struct PackedAttention final : AttentionNode {
   }
 };
 
-// True if the kernels accept the mask for scores of this type and shape: no conversion is needed, and no gradient.
+// True if the kernels accept the mask for scores of this type and shape: it needs neither a conversion nor a gradient.
 bool is_plain_mask(const Tensor& mask, DType dtype, const Shape& scores) {
   if (!mask.defined()) return true;
   const bool plain = mask.dtype() == kBool || (mask.dtype() == dtype && !mask.requires_grad());

@@ -168,8 +168,6 @@ class Saved {
   const Saved* next() const { return next_; }
   /// The data without checks, for listings; undefined if released or held by a keeper.
   const Array& peek() const { return array_; }
-  bool is_own_output() const { return own_output_; }
-  bool is_released() const { return released_; }
   void release();
 
  private:

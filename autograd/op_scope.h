@@ -82,8 +82,8 @@ const char* node_name() {
   return text.data();
 }
 
-template <class T>
 /// Returns the array of a tensor argument, undefined if the tensor is, and any other argument unchanged.
+template <class T>
 const auto& unwrap(const T& argument) {
   if constexpr (std::is_same_v<T, Tensor>) {
     static const Array none;

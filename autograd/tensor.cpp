@@ -21,6 +21,9 @@ AutogradMeta* meta_of(const Tensor& tensor) { return tensor.impl()->meta.get(); 
 
 void check_defined(const Tensor& tensor) { GRADUS_CHECK(tensor.defined(), ValueError, "the tensor is undefined"); }
 
+// The left operand of a method call. It has no source line; the line of the call comes with the other operand.
+Operand self(const Tensor& x) { return Operand(x, Loc{}); }
+
 }  // namespace
 
 Tensor::Tensor(Array array, bool requires_grad) : impl_(make_ref<TensorImpl>(std::move(array))) {
@@ -214,13 +217,6 @@ bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_
 
 // ---- Methods and operators that forward to functions in autograd/ops; more are in ops/unary.cpp ----
 
-namespace {
-
-// The left operand of a method call. It has no source line; the line of the call comes with the other operand.
-Operand self(const Tensor& x) { return Operand(x, Loc{}); }
-
-}  // namespace
-
 Tensor Tensor::add(const Operand& other, const Scalar& alpha) const { return gradus::add(self(*this), other, alpha); }
 Tensor Tensor::sub(const Operand& other, const Scalar& alpha) const { return gradus::sub(self(*this), other, alpha); }
 Tensor Tensor::mul(const Operand& other) const { return gradus::mul(self(*this), other); }
@@ -335,8 +331,6 @@ Tensor Tensor::logsumexp(IntArrayRef dim, bool keepdim, Loc where) const {
   return gradus::logsumexp(*this, dim, keepdim, where);
 }
 
-// ---- Sorting ----
-
 std::tuple<Tensor, Tensor> Tensor::sort(int64_t dim, bool descending, Loc where) const {
   return gradus::sort(*this, dim, descending, where);
 }
@@ -357,11 +351,7 @@ Tensor Tensor::multinomial(int64_t num_samples, bool replacement, Loc where) con
   return gradus::multinomial(*this, num_samples, replacement, where);
 }
 
-// ---- Linear algebra ----
-
 Tensor Tensor::matmul(const Tensor& other, Loc where) const { return gradus::matmul(*this, other, where); }
-
-// ---- Softmax ----
 
 Tensor Tensor::softmax(int64_t dim, std::optional<DType> dtype, Loc where) const {
   return gradus::softmax(*this, dim, dtype, where);

@@ -66,6 +66,51 @@ Tensor cached_cast(DType dtype, const Tensor& x) {
   return entry.cast;
 }
 
+using detail::CastRules;
+using Lists = std::unordered_map<std::string_view, CastRules>;
+
+const Lists& lists() {
+  using enum CastRule;
+  static const Lists all = [] {
+    Lists lists;
+    const auto add = [&](CastRule cpu, CastRule cuda, std::initializer_list<std::string_view> ops) {
+      for (std::string_view op : ops) lists[op] = {{cpu, cuda}};
+    };
+    // Matrix products and convolutions.
+    add(lower, lower,
+        {"addmm", "baddbmm", "bmm", "conv1d", "conv2d", "conv2d_relu", "conv_transpose1d", "conv_transpose2d", "linear",
+         "lstm", "matmul", "mm", "prelu", "scaled_dot_product_attention"});
+    add(none, lower, {"einsum", "gru", "gru_cell", "lstm_cell", "rnn", "rnn_cell"});
+    add(keep, lower, {"addmv", "mv"});
+    add(keep, widest, {"dot"});
+    add(none, widest, {"bilinear", "cross", "index_put", "scatter_add", "tensordot"});
+    add(widest, none, {"index_copy"});
+    // Element-wise functions: float32 if results or derivatives may leave the range of float16.
+#define GRADUS_OP(op, types, results, on_cuda) add(none, on_cuda, {#op});
+    GRADUS_UNARY_OPS(GRADUS_OP)
+    GRADUS_BINARY_OPS(GRADUS_OP)
+#undef GRADUS_OP
+    add(none, float32, {"tan"});
+    // Sums of many terms, and operators that divide by such sums.
+    add(none, float32,
+        {"cosine_similarity", "group_norm", "interpolate", "layer_norm", "log_softmax", "logsumexp", "norm", "softmax",
+         "softmin"});
+    add(none, float32_result, {"cumprod", "cumsum", "sum"});
+    add(float32, float32_result, {"prod"});
+    add(none, float32, {"pairwise_distance"});
+    add(float32, float32, {"local_response_norm"});
+    add(float32, none, {"trace"});
+    // Losses.
+    add(float32, float32,
+        {"binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy", "hinge_embedding_loss",
+         "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss", "multi_margin_loss", "nll_loss",
+         "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss"});
+    add(float32, refused, {"binary_cross_entropy"});
+    return lists;
+  }();
+  return all;
+}
+
 }  // namespace
 
 Autocast::Autocast(DeviceType device, std::optional<DType> dtype, bool enabled, bool cache_enabled) {
@@ -139,55 +184,6 @@ Tensor Casts::operator()(const Tensor& x) const {
 }
 
 }  // namespace detail
-
-namespace {
-
-using detail::CastRules;
-using Lists = std::unordered_map<std::string_view, CastRules>;
-
-const Lists& lists() {
-  using enum CastRule;
-  static const Lists all = [] {
-    Lists lists;
-    const auto add = [&](CastRule cpu, CastRule cuda, std::initializer_list<std::string_view> ops) {
-      for (std::string_view op : ops) lists[op] = {{cpu, cuda}};
-    };
-    // Matrix products and convolutions.
-    add(lower, lower,
-        {"addmm", "baddbmm", "bmm", "conv1d", "conv2d", "conv2d_relu", "conv_transpose1d", "conv_transpose2d", "linear",
-         "lstm", "matmul", "mm", "prelu", "scaled_dot_product_attention"});
-    add(none, lower, {"einsum", "gru", "gru_cell", "lstm_cell", "rnn", "rnn_cell"});
-    add(keep, lower, {"addmv", "mv"});
-    add(keep, widest, {"dot"});
-    add(none, widest, {"bilinear", "cross", "index_put", "scatter_add", "tensordot"});
-    add(widest, none, {"index_copy"});
-    // Element-wise functions: float32 if results or derivatives may leave the range of float16.
-#define GRADUS_OP(op, types, results, on_cuda) add(none, on_cuda, {#op});
-    GRADUS_UNARY_OPS(GRADUS_OP)
-    GRADUS_BINARY_OPS(GRADUS_OP)
-#undef GRADUS_OP
-    add(none, float32, {"tan"});
-    // Sums of many terms, and operators that divide by such sums.
-    add(none, float32,
-        {"cosine_similarity", "group_norm", "interpolate", "layer_norm", "log_softmax", "logsumexp", "norm", "softmax",
-         "softmin"});
-    add(none, float32_result, {"cumprod", "cumsum", "sum"});
-    add(float32, float32_result, {"prod"});
-    add(none, float32, {"pairwise_distance"});
-    add(float32, float32, {"local_response_norm"});
-    add(float32, none, {"trace"});
-    // Losses.
-    add(float32, float32,
-        {"binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy", "hinge_embedding_loss",
-         "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss", "multi_margin_loss", "nll_loss",
-         "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss"});
-    add(float32, refused, {"binary_cross_entropy"});
-    return lists;
-  }();
-  return all;
-}
-
-}  // namespace
 
 CastRule cast_rule(DeviceType device, std::string_view op) {
   const auto found = lists().find(op);

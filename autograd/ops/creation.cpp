@@ -47,6 +47,23 @@ Tensor drawn(Array y, const TensorOptions& options, const Draw& draw) {
   return finished(std::move(y), options);
 }
 
+// Determines the shape of nested braces, checks that all rows have equal length, and collects the numbers in order.
+void flatten(const detail::NestedNumbers& numbers, int depth, Shape* shape, std::vector<Scalar>* values) {
+  if (numbers.leaf) {
+    GRADUS_CHECK(depth == shape->size(), ShapeError, "found a number instead of a row of ",
+                 (*shape)[shape->size() - 1]);
+    values->push_back(numbers.scalar);
+    return;
+  }
+  const int64_t count = static_cast<int64_t>(numbers.children.size());
+  if (depth == shape->size()) {
+    GRADUS_CHECK(values->empty(), ShapeError, "found a row instead of a number");
+    shape->push_back(count);
+  }
+  GRADUS_CHECK((*shape)[depth] == count, ShapeError, "rows of different lengths: ", (*shape)[depth], " and ", count);
+  for (const detail::NestedNumbers& child : numbers.children) flatten(child, depth + 1, shape, values);
+}
+
 }  // namespace
 
 Tensor empty(IntArrayRef size, const TensorOptions& options, Loc where) {
@@ -229,29 +246,7 @@ Tensor from_blob(void* data, IntArrayRef size, IntArrayRef strides, std::functio
   return finished(Array(std::move(storage), 0, size, strides, options.dtype()), options);
 }
 
-namespace detail {
-namespace {
-
-// Determines the shape of nested braces, checks that all rows have equal length, and collects the numbers in order.
-void flatten(const NestedNumbers& numbers, int depth, Shape* shape, std::vector<Scalar>* values) {
-  if (numbers.leaf) {
-    GRADUS_CHECK(depth == shape->size(), ShapeError, "found a number instead of a row of ",
-                 (*shape)[shape->size() - 1]);
-    values->push_back(numbers.scalar);
-    return;
-  }
-  const int64_t count = static_cast<int64_t>(numbers.children.size());
-  if (depth == shape->size()) {
-    GRADUS_CHECK(values->empty(), ShapeError, "found a row instead of a number");
-    shape->push_back(count);
-  }
-  GRADUS_CHECK((*shape)[depth] == count, ShapeError, "rows of different lengths: ", (*shape)[depth], " and ", count);
-  for (const NestedNumbers& child : numbers.children) flatten(child, depth + 1, shape, values);
-}
-
-}  // namespace
-
-Tensor tensor_of(const NestedNumbers& numbers, const TensorOptions& options) {
+Tensor detail::tensor_of(const NestedNumbers& numbers, const TensorOptions& options) {
   OpContext context("tensor");
   Shape shape;
   std::vector<Scalar> values;
@@ -267,7 +262,7 @@ Tensor tensor_of(const NestedNumbers& numbers, const TensorOptions& options) {
   return finished(ops::to_device(host, options.device()), options);
 }
 
-Tensor tensor_of(const void* data, int64_t count, DType dtype, const TensorOptions& options) {
+Tensor detail::tensor_of(const void* data, int64_t count, DType dtype, const TensorOptions& options) {
   OpContext context("tensor");
   Array host = Array::empty({count}, dtype);
   if (count > 0) std::memcpy(host.data(), data, host.nbytes());
@@ -277,8 +272,6 @@ Tensor tensor_of(const void* data, int64_t count, DType dtype, const TensorOptio
                                                                     : dtype;
   return finished(ops::to_device(ops::cast(host, options.dtype_or(wanted)), options.device()), options);
 }
-
-}  // namespace detail
 
 // ---- Copies, conversions and overwriting ----
 

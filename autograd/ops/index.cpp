@@ -34,24 +34,9 @@ int64_t dimensions_of(const TensorIndex& index) {
   return index.tensor.dtype() == kBool ? index.tensor.dim() : 1;
 }
 
-Entry entry_of_mask(const Tensor& x, int dimension, int axis, const Tensor& mask) {
-  const int span = static_cast<int>(mask.dim());
-  for (int i = 0; i < span; ++i)
-    GRADUS_CHECK(mask.sizes()[i] == x.sizes()[dimension + i], IndexError, "mask of shape ", mask.sizes(),
-                 " does not fit dimension ", dimension + i, " of the indexed shape ", x.sizes());
-  return {axis, span, {}, mask};
-}
-
 // Indices and masks on the CPU may index a tensor on any device.
 Tensor on_device_of(const Tensor& x, const Tensor& index) {
   return index.device().is_cpu() ? index.to(x.device(), index.dtype(), false, false, Loc{}) : index;
-}
-
-// The product of the dimensions [axis, axis + span) of `shape`.
-int64_t joined_size(const Shape& shape, int axis, int span) {
-  int64_t size = 1;
-  for (int i = axis; i < axis + span; ++i) size *= shape[i];
-  return size;
 }
 
 // Makes the indexed dimensions of the view adjacent. If they are not adjacent already, they move to the front, as in
@@ -112,8 +97,12 @@ Resolved resolve(const Tensor& x, std::vector<TensorIndex> indices) {
         } else if (tensor.dim() == 0) {
           view = view.select(axis, tensor.item<int64_t>(Loc{}), Loc{});
         } else if (tensor.dtype() == kBool) {
-          result.entries.push_back(entry_of_mask(x, dimension, axis, on_device_of(x, tensor)));
-          axis += result.entries.back().span;
+          const int span = static_cast<int>(tensor.dim());
+          for (int i = 0; i < span; ++i)
+            GRADUS_CHECK(tensor.sizes()[i] == x.sizes()[dimension + i], IndexError, "mask of shape ", tensor.sizes(),
+                         " does not fit dimension ", dimension + i, " of the indexed shape ", x.sizes());
+          result.entries.push_back({axis, span, {}, on_device_of(x, tensor)});
+          axis += span;
         } else {
           const Tensor places(ops::checked_index(tensor.array(), view.size(axis), dimension));
           result.entries.push_back({axis, 1, on_device_of(x, places), {}});
@@ -136,7 +125,8 @@ Advanced combined(Resolved resolved) {
   result.axis = resolved.entries[0].axis;
   for (const Entry& entry : resolved.entries) {
     const Tensor places = entry.mask.defined() ? places_of(entry.mask) : entry.places;
-    const int64_t size = joined_size(result.view.sizes(), entry.axis, entry.span);
+    int64_t size = 1;
+    for (int i = 0; i < entry.span; ++i) size *= result.view.size(entry.axis + i);
     result.places = result.span == 0 ? places : result.places * size + places;
     result.span += entry.span;
   }

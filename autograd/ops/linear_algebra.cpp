@@ -151,25 +151,21 @@ struct AddMM final : Node {  // Y = X + A B, for matrices or batches
   }
 };
 
-// Returns beta x + alpha product. x must broadcast to the product's shape. If beta is 0, x is ignored, even if it
-// contains NaN, and its gradient is 0.
-Tensor blend(const Tensor& x, const Tensor& product, const Scalar& of_x, const Scalar& of_product) {
-  const DType type = promote_types(x.dtype(), product.dtype());
-  const Scalar beta = number_of(of_x, type), alpha = number_of(of_product, type);
-  check_broadcasts(x, product.sizes());
-  const Tensor scaled = alpha.to_double() == 1 ? product : product * alpha;
-  if (beta.to_double() == 0)
-    return x.requires_grad() ? where(full({}, false, TensorOptions(kBool).device(x.device())), x, scaled) : scaled;
-  return beta.to_double() == 1 ? x + scaled : x * beta + scaled;
-}
-
-// Returns beta x + alpha a b, from separate operators.
-Tensor blended(const OpScope& op, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta,
-               const Scalar& alpha, Loc where) {
-  const auto blend_product = [&](const Tensor& x, const Tensor& a, const Tensor& b) {
-    return blend(x, matmul(a, b, where), beta, alpha);
+// Returns beta x + alpha a b, from separate operators. x must broadcast to the product's shape. If beta is 0, x is
+// ignored, even if it contains NaN, and its gradient is 0.
+Tensor blended(const OpScope& op, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& of_x,
+               const Scalar& of_product, Loc where) {
+  const auto blend = [&](const Tensor& x, const Tensor& a, const Tensor& b) {
+    const Tensor product = matmul(a, b, where);
+    const DType type = promote_types(x.dtype(), product.dtype());
+    const Scalar beta = number_of(of_x, type), alpha = number_of(of_product, type);
+    check_broadcasts(x, product.sizes());
+    const Tensor scaled = alpha.to_double() == 1 ? product : product * alpha;
+    if (beta.to_double() != 0) return beta.to_double() == 1 ? x + scaled : x * beta + scaled;
+    if (!x.requires_grad()) return scaled;
+    return gradus::where(full({}, false, TensorOptions(kBool).device(x.device())), x, scaled);
   };
-  return composed(op, blend_product, x, a, b);
+  return composed(op, blend, x, a, b);
 }
 
 // Returns beta x + alpha a b for matrices or batches with matching sizes. If beta and alpha are 1, one kernel starts

@@ -18,12 +18,6 @@ void check_bounds(double min_val, double max_val) {
                max_val);
 }
 
-UnaryOp gelu_op(std::string_view approximate) {
-  GRADUS_CHECK(approximate == "none" || approximate == "tanh", ValueError,
-               "approximate must be 'none' or 'tanh', got '", approximate, "'");
-  return approximate == "tanh" ? UnaryOp::gelu_tanh : UnaryOp::gelu;
-}
-
 void check_alpha(double alpha) { GRADUS_CHECK(alpha != 0, ValueError, "alpha must not be 0: x is divided by it"); }
 
 // The factors by which rrelu multiplies x in training: random for x <= 0, else 1.
@@ -55,7 +49,9 @@ Tensor celu(const Tensor& x, double alpha, Loc where) {
 }
 Tensor gelu(const Tensor& x, std::string_view approximate, Loc where) {
   const OpContext context("gelu", where);
-  return unary("gelu", gelu_op(approximate), x, where);
+  GRADUS_CHECK(approximate == "none" || approximate == "tanh", ValueError,
+               "approximate must be 'none' or 'tanh', got '", approximate, "'");
+  return unary("gelu", approximate == "tanh" ? UnaryOp::gelu_tanh : UnaryOp::gelu, x, where);
 }
 Tensor softplus(const Tensor& x, double beta, double threshold, Loc where) {
   const OpContext context("softplus", where);

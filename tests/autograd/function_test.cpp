@@ -21,7 +21,7 @@ struct Cube : autograd::Function<Cube> {
   }
 };
 
-// Saves its result and differentiates through it.
+// y = exp(x). forward saves its result, and backward is differentiable.
 struct Exponential : autograd::Function<Exponential> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x) {
     const Tensor y = x.exp();

@@ -38,8 +38,7 @@ class OutputArchive {
   io::Metadata metadata{{"format", "pt"}};
 };
 
-/// Reads archives that were saved by gradus or by PyTorch's safetensors. Throws the same errors as
-/// io::load_safetensors.
+/// Reads files that gradus or PyTorch's safetensors wrote. Throws the same errors as io::load_safetensors.
 class InputArchive {
  public:
   using Reader = std::function<size_t(uint64_t position, void* bytes, size_t count)>;  // returns how many bytes it read
@@ -63,7 +62,7 @@ class InputArchive {
   /// Names of tensors and of nested archives in alphabetical order.
   std::vector<std::string> keys() const;
 
-  /// The whole file, whichever part of it this archive is.
+  /// The whole file, even if this archive is nested in it.
   const io::Safetensors& file() const { return *file_; }
   /// The beginning of this archive's names in the file: "", or "key." for a nested archive.
   const std::string& prefix() const { return prefix_; }

@@ -77,9 +77,9 @@ bool is_recomputing();
 
 /// Returns function(inputs…) without keeping what it saves for backward. Inputs are tensors, lists of tensors, or
 /// values that are copied; the result is whatever the function returns. The function may capture other tensors. It must
-/// compute the same results from the same numbers each time: an AutogradError reports that it saved something else in
-/// the second run, or that an input was changed in place in between. Checkpoints can be nested. Under NoGradGuard this
-/// is a plain call.
+/// compute the same results from the same numbers in both runs: an AutogradError reports that the second run saved
+/// other tensors, or that an input was changed in place between the runs. Checkpoints can be nested. Under NoGradGuard
+/// this is a plain call.
 template <class Function, class... Inputs>
 auto checkpoint(const CheckpointOptions& options, Function function, const Inputs&... inputs) {
   if (!GradMode::is_enabled()) return function(inputs...);

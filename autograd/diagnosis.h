@@ -1,5 +1,5 @@
-// Tools that find errors in gradients: gradcheck compares them with central differences, graph_to_dot draws the recorded
-// graph, and AnomalyGuard finds the operator that produced the first NaN or infinity.
+// Tools that find errors in gradients: gradcheck compares them with central differences, and graph_to_dot draws the
+// recorded graph. A third tool, AnomalyGuard, is declared in engine.h.
 #pragma once
 
 #include <functional>

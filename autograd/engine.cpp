@@ -25,7 +25,7 @@ struct NodeState {
   Node* node = nullptr;
   int waiting = 0;  // number of incoming edges that have not delivered a gradient yet
   bool queued = false;
-  bool wanted = true;  // true if the node leads to a capture
+  bool wanted = true;  // with captures: true if the node leads to one
   Grads gradients;     // gradients of its outputs, summed so far
   Tensor addend;       // second summand of gradients[0], which a BackwardOfSum adds itself
 };

@@ -60,7 +60,8 @@ class FunctionNode;
 /// Carries what forward saves to backward.
 class AutogradContext {
  public:
-  /// Saves inputs or outputs of forward for backward. Changes in place are detected when they are read.
+  /// Saves inputs or outputs of forward for backward. get_saved_variables() throws an AutogradError if one of them was
+  /// changed in place since.
   void save_for_backward(TensorList tensors) { to_save_ = std::move(tensors); }
   TensorList get_saved_variables() const;
   /// Declares inputs that forward changed in place and returns.
@@ -78,7 +79,7 @@ class AutogradContext {
   FunctionNode* node_ = nullptr;
 };
 
-/// The node of a custom Function, independent of its type.
+/// The node of every custom Function<T>. It is no template: it gets T's functions as arguments.
 class FunctionNode final : public Node {
  public:
   using Backward = TensorList (*)(AutogradContext*, const TensorList&);
@@ -100,7 +101,7 @@ class FunctionNode final : public Node {
   Backward backward_;
   std::recursive_mutex mutex_;  // serializes calls of backward_, because user functions may change their context
   std::vector<std::unique_ptr<Saved>> kept_;
-  std::vector<int> input_of_argument_;  // argument position -> edge, -1 if the argument is not a tensor
+  std::vector<int> input_of_argument_;  // the edge of each argument, -1 if the argument is not a tensor
 };
 
 template <class T>

@@ -62,7 +62,7 @@ Tensor filled(const Tensor& x, const Scalar& value, const Shape& shape) {
   return full({}, value, x.options(), Loc{}).expand(shape, Loc{});
 }
 
-// Converts the value of masked_fill to x's type.
+// Returns the value of masked_fill as a scalar tensor of x's type.
 Tensor fill_value(const Tensor& x, const Operand& value) {
   if (!value.tensor) return filled(x, value.scalar, {});
   GRADUS_CHECK(value.tensor->numel() == 1, ShapeError, "the value must be a number or have one element, got shape ",

@@ -30,7 +30,7 @@ struct Unary final : Node {  // y = op(x); the formulas are in core/formulas/sca
     if (keep && saves_output(op)) saved = own(y);
     return y;
   }
-  bool backward_in_float32() const override { return GradMode::is_enabled(); }  // else one kernel computes it
+  bool backward_in_float32() const override { return GradMode::is_enabled(); }  // otherwise one kernel computes dx
   Grads backward(const Tensor& dy) override {
     if (op == UnaryOp::neg) return {-dy};
     if (is_step_function(op)) return {zeros_like(dy)};

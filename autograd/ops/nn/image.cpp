@@ -198,8 +198,7 @@ Tensor pad(const Tensor& x, IntArrayRef pad, PadMode mode, double value, Loc whe
       "got pad ",
       pad, " for input of shape ", x.sizes());
   const auto padded = [&](const Tensor& x) { return source_pad(op, x, pad, mode); };
-  return count < 3 ? padded(x)
-                   : composed(op, padded, x);  // the gradient of three dimensions is two sums, one after the other
+  return count < 3 ? padded(x) : composed(op, padded, x);  // rounds the two sums of the gradient once
 }
 
 Tensor unfold(const Tensor& x, Pair kernel_size, Pair dilation, Pair padding, Pair stride, Loc where) {

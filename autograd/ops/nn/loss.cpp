@@ -36,7 +36,7 @@ struct Softmax final : Node {  // y = softmax(x) or log_softmax(x) along axis
     y = own(Y);
     return Y;
   }
-  bool backward_in_float32() const override { return GradMode::is_enabled(); }  // else one kernel computes it
+  bool backward_in_float32() const override { return GradMode::is_enabled(); }  // otherwise one kernel computes dx
   Grads backward(const Tensor& dy) override { return {softmax_backward(dy, y(), axis, log)}; }
 };
 

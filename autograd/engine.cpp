@@ -259,13 +259,12 @@ class BackwardPass {
     if (!(gradient.sizes() == info.shape)) {
       bool expanded = gradient.dim() >= info.shape.size();
       for (int i = 1; expanded && i <= info.shape.size(); ++i) {
-        const int64_t want = info.shape[info.shape.size() - i],
-                      have = gradient.sizes()[static_cast<int>(gradient.dim()) - i];
+        const int64_t want = info.shape[info.shape.size() - i], have = gradient.sizes()[ndim_of(gradient) - i];
         expanded = want == have || want == 1;
       }
       GRADUS_CHECK(expanded, AutogradError, from, " returned a gradient of shape ", gradient.sizes(),
                    ", expected shape ", info.shape);
-      const int lead = static_cast<int>(gradient.dim()) - info.shape.size();
+      const int lead = ndim_of(gradient) - info.shape.size();
       Dims dims;
       for (int i = 0; i < gradient.dim(); ++i)
         if (i < lead || (info.shape[i - lead] == 1 && gradient.size(i) != 1)) dims.push_back(i);

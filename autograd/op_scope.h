@@ -124,8 +124,8 @@ Tensor finish_view(const Ref<Node>& node, const Tensor& of, Array output);
 void check_in_place(const Tensor& self, bool recording);
 /// Makes `node` the history of `self`, or of its base if it is a view.
 void finish_in_place(const Tensor& self, const Ref<Node>& node);
-/// Replaces `self` by a view of itself, with `node` (or null) as its history. Throws if gradients are recorded and `self`
-/// is a leaf that requires them.
+/// Replaces `self` by a view of itself, with `node` (or null) as its history. Throws if gradients are recorded and
+/// `self` is a leaf that requires them.
 void finish_view_in_place(const Tensor& self, const Ref<Node>& node, Array view);
 
 }  // namespace detail
@@ -299,8 +299,11 @@ Tensor composed_of_list(const OpScope& op, F&& f, const TensorList& inputs) {
 
 // ---- Arguments: operands of binary operators, axis numbers, and sets of axes as bit masks (axis_mask) ----
 
+/// x.dim() as the type in which Shape counts.
+inline int ndim_of(const Tensor& x) { return static_cast<int>(x.dim()); }
+
 /// Converts a possibly negative axis to 0 … x.dim() - 1. Throws an IndexError if there is no such dimension.
-inline int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim())); }
+inline int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, ndim_of(x)); }
 
 /// Restores the axes of `mask`, over which y was reduced, with size 1.
 inline Tensor restore_axes(const Tensor& y, const Shape& x_shape, uint32_t mask) {
@@ -320,9 +323,6 @@ inline Tensor places_of(const Tensor& mask) { return mask.reshape({-1}, Loc{}).n
 
 /// Source line of the call, which binary operators receive through their operands.
 inline Loc line_of(const Operand& a, const Operand& b) { return a.where.line ? a.where : b.where; }
-
-/// Throws a ValueError if an operand is an undefined tensor.
-void check_operands(const Operand& a, const Operand& b);
 
 /// Converts a number to `dtype` as PyTorch does, which drops the fraction for integers. A number out of range is a
 /// ValueError (ops::check_fits).

@@ -273,55 +273,19 @@ Tensor operator!(const Tensor& a) { return logical_not(a, Loc{}); }
 // ---- Reductions ----
 
 Tensor Tensor::sum(std::optional<DType> dtype, Loc where) const { return gradus::sum(*this, dtype, where); }
-Tensor Tensor::sum(IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) const {
-  return gradus::sum(*this, dim, keepdim, dtype, where);
-}
 Tensor Tensor::mean(std::optional<DType> dtype, Loc where) const { return gradus::mean(*this, dtype, where); }
-Tensor Tensor::mean(IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) const {
-  return gradus::mean(*this, dim, keepdim, dtype, where);
-}
 Tensor Tensor::max(Loc where) const { return gradus::max(*this, where); }
 Tensor Tensor::min(Loc where) const { return gradus::min(*this, where); }
 Tensor Tensor::max(const Tensor& other, Loc where) const { return gradus::maximum(self(*this), {other, where}); }
 Tensor Tensor::min(const Tensor& other, Loc where) const { return gradus::minimum(self(*this), {other, where}); }
 Tensor max(const Tensor& a, const Tensor& b, Loc where) { return a.max(b, where); }
 Tensor min(const Tensor& a, const Tensor& b, Loc where) { return a.min(b, where); }
-std::tuple<Tensor, Tensor> Tensor::max(int64_t dim, bool keepdim, Loc where) const {
-  return gradus::max(*this, dim, keepdim, where);
-}
-std::tuple<Tensor, Tensor> Tensor::min(int64_t dim, bool keepdim, Loc where) const {
-  return gradus::min(*this, dim, keepdim, where);
-}
-Tensor Tensor::argmax(std::optional<int64_t> dim, bool keepdim, Loc where) const {
-  return gradus::argmax(*this, dim, keepdim, where);
-}
-Tensor Tensor::argmin(std::optional<int64_t> dim, bool keepdim, Loc where) const {
-  return gradus::argmin(*this, dim, keepdim, where);
-}
-Tensor Tensor::all(std::optional<int64_t> dim, bool keepdim, Loc where) const {
-  return gradus::all(*this, dim, keepdim, where);
-}
-Tensor Tensor::any(std::optional<int64_t> dim, bool keepdim, Loc where) const {
-  return gradus::any(*this, dim, keepdim, where);
-}
 Tensor Tensor::amax(IntArrayRef dim, bool keepdim, Loc where) const { return gradus::amax(*this, dim, keepdim, where); }
 Tensor Tensor::amin(IntArrayRef dim, bool keepdim, Loc where) const { return gradus::amin(*this, dim, keepdim, where); }
 Tensor Tensor::count_nonzero(IntArrayRef dim, Loc where) const { return gradus::count_nonzero(*this, dim, where); }
 Tensor Tensor::prod(std::optional<DType> dtype, Loc where) const { return gradus::prod(*this, dtype, where); }
 Tensor Tensor::prod(int64_t dim, bool keepdim, std::optional<DType> dtype, Loc where) const {
   return gradus::prod(*this, dim, keepdim, dtype, where);
-}
-Tensor Tensor::cumsum(int64_t dim, std::optional<DType> dtype, Loc where) const {
-  return gradus::cumsum(*this, dim, dtype, where);
-}
-Tensor Tensor::cumprod(int64_t dim, std::optional<DType> dtype, Loc where) const {
-  return gradus::cumprod(*this, dim, dtype, where);
-}
-Tensor Tensor::var(IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) const {
-  return gradus::var(*this, dim, correction, keepdim, where);
-}
-Tensor Tensor::std(IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) const {
-  return gradus::std(*this, dim, correction, keepdim, where);
 }
 Tensor Tensor::norm(std::optional<Scalar> p, IntArrayRef dim, bool keepdim, std::optional<DType> dtype,
                     Loc where) const {
@@ -331,12 +295,6 @@ Tensor Tensor::logsumexp(IntArrayRef dim, bool keepdim, Loc where) const {
   return gradus::logsumexp(*this, dim, keepdim, where);
 }
 
-std::tuple<Tensor, Tensor> Tensor::sort(int64_t dim, bool descending, Loc where) const {
-  return gradus::sort(*this, dim, descending, where);
-}
-Tensor Tensor::argsort(int64_t dim, bool descending, Loc where) const {
-  return gradus::argsort(*this, dim, descending, where);
-}
 std::tuple<Tensor, Tensor> Tensor::topk(int64_t k, int64_t dim, bool largest, bool sorted, Loc where) const {
   return gradus::topk(*this, k, dim, largest, sorted, where);
 }
@@ -347,18 +305,8 @@ Tensor Tensor::median(Loc where) const { return gradus::median(*this, where); }
 std::tuple<Tensor, Tensor> Tensor::median(int64_t dim, bool keepdim, Loc where) const {
   return gradus::median(*this, dim, keepdim, where);
 }
-Tensor Tensor::multinomial(int64_t num_samples, bool replacement, Loc where) const {
-  return gradus::multinomial(*this, num_samples, replacement, where);
-}
 
 Tensor Tensor::matmul(const Tensor& other, Loc where) const { return gradus::matmul(*this, other, where); }
-
-Tensor Tensor::softmax(int64_t dim, std::optional<DType> dtype, Loc where) const {
-  return gradus::softmax(*this, dim, dtype, where);
-}
-Tensor Tensor::log_softmax(int64_t dim, std::optional<DType> dtype, Loc where) const {
-  return gradus::log_softmax(*this, dim, dtype, where);
-}
 
 // ---- Printing ----
 
@@ -477,7 +425,7 @@ std::string Tensor::str() const {
     if (!values.empty()) text = scale_line(format);
     for (double value : values) text += number(value, format) + "\n";
   } else if (numel() > 0) {
-    const int64_t rows = sizes()[static_cast<int>(dim()) - 2], columns = sizes()[static_cast<int>(dim()) - 1];
+    const int64_t rows = sizes()[ndim_of(*this) - 2], columns = sizes()[ndim_of(*this) - 1];
     Shape lead(sizes().data(), static_cast<size_t>(dim() - 2));
     const int64_t planes = numel_of(lead);
     for (int64_t plane = 0; plane < planes; ++plane) {

@@ -29,15 +29,13 @@ inline constexpr TensorLayout kStrided = TensorLayout::strided;
 /// Element type, device and requires_grad for creation functions: dtype(kDouble).device("cuda").
 struct TensorOptions {
   TensorOptions() = default;
-  TensorOptions(DType dtype) : dtype_(dtype) {}                         // NOLINT(google-explicit-constructor)
-  TensorOptions(Device device) : device_(device), has_device_(true) {}  // NOLINT(google-explicit-constructor)
-  TensorOptions(DeviceType type) : TensorOptions(Device(type)) {}       // NOLINT(google-explicit-constructor)
+  TensorOptions(DType dtype) : dtype_(dtype) {}                    // NOLINT(google-explicit-constructor)
+  TensorOptions(Device device) : device_(device) {}                // NOLINT(google-explicit-constructor)
+  TensorOptions(DeviceType type) : TensorOptions(Device(type)) {}  // NOLINT(google-explicit-constructor)
   /// Parses the name of a device, such as "cuda:1".
   explicit TensorOptions(const std::convertible_to<std::string_view> auto& device) : TensorOptions(Device(device)) {}
   TensorOptions dtype(DType dtype) const { return with(&TensorOptions::dtype_, dtype); }
-  TensorOptions device(Device device) const {
-    return with(&TensorOptions::device_, device).with(&TensorOptions::has_device_, true);
-  }
+  TensorOptions device(Device device) const { return with(&TensorOptions::device_, std::optional(device)); }
   TensorOptions device(DeviceType type, int index) const { return device(Device(type, index)); }
   TensorOptions device_index(int index) const { return device(Device(DeviceType::cuda, index)); }  ///< a GPU by index
   TensorOptions layout(TensorLayout) const { return *this; }                                       ///< always strided
@@ -45,13 +43,13 @@ struct TensorOptions {
   TensorOptions memory_format(MemoryFormat format) const { return with(&TensorOptions::format_, format); }
   DType dtype_or(DType fallback) const { return dtype_.value_or(fallback); }
   DType dtype() const { return dtype_.value_or(get_default_dtype()); }
-  Device device_or(Device fallback) const { return has_device_ ? device_ : fallback; }
-  Device device() const { return device_; }
+  Device device_or(Device fallback) const { return device_.value_or(fallback); }
+  Device device() const { return device_or(Device()); }
   bool requires_grad() const { return requires_grad_; }  ///< false unless set
   TensorLayout layout() const { return kStrided; }       ///< always strided
   MemoryFormat memory_format() const { return format_; }
   bool has_dtype() const { return dtype_.has_value(); }
-  bool has_device() const { return has_device_; }
+  bool has_device() const { return device_.has_value(); }
 
  private:
   template <class T>
@@ -61,8 +59,7 @@ struct TensorOptions {
     return changed;
   }
   std::optional<DType> dtype_ = absent<DType>();
-  Device device_;
-  bool has_device_ = false;
+  std::optional<Device> device_ = absent<Device>();
   bool requires_grad_ = false;
   MemoryFormat format_ = MemoryFormat::contiguous;
 };

@@ -171,8 +171,7 @@ Tensor einsum(std::string_view equation, const TensorList& operands, Loc where) 
     GRADUS_CHECK(number < operands.size(), ValueError, "\"", equation, "\" names more operands than the ",
                  operands.size(), " given");
     const Tensor& x = operands[number];
-    const int named = static_cast<int>(labels.size()) - has(labels, kEllipsis),
-              rest = static_cast<int>(x.dim()) - named;
+    const int named = static_cast<int>(labels.size()) - has(labels, kEllipsis), rest = ndim_of(x) - named;
     GRADUS_CHECK(has(labels, kEllipsis) ? rest >= 0 : rest == 0, ShapeError, "\"", equation, "\": operand ", number,
                  " has shape ", x.sizes(), " but ", named, " letters");
     ellipsis = std::max(ellipsis, has(labels, kEllipsis) ? rest : 0);

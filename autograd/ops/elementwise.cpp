@@ -217,11 +217,18 @@ struct RoundedDiv final : Node {  // y = a / b rounded towards 0, or down; piece
   Grads backward(const Tensor& dy) override { return {zeros_like(dy), zeros_like(dy)}; }
 };
 
+// Opens an operator of two operands. Throws a ValueError if one is an undefined tensor.
+struct BinaryScope : OpScope {
+  BinaryScope(const char* name, const Operand& a, const Operand& b) : OpScope(name, line_of(a, b)) {
+    for (const Operand* operand : {&a, &b})
+      GRADUS_CHECK(!operand->tensor || operand->tensor->defined(), ValueError, "an operand is undefined");
+  }
+};
+
 // Runs N on two operands, converting numbers to tensors.
 template <class N, class... Options>
 Tensor of_tensors(const char* name, const Operand& a, const Operand& b, const Options&... options) {
-  OpScope scope(name, line_of(a, b));
-  check_operands(a, b);
+  BinaryScope scope(name, a, b);
   return apply<N>(scope, as_tensor(a, b), as_tensor(b, a), options...);
 }
 
@@ -231,15 +238,13 @@ void check_divisor(const Tensor* dividend, const Operand& divisor) {
 }
 
 Tensor modulo(const char* name, BinaryOp op, const Operand& a, const Operand& b) {
-  OpScope scope(name, line_of(a, b));
-  check_operands(a, b);
+  BinaryScope scope(name, a, b);
   check_divisor(a.tensor, b);
   return apply<Modulo>(scope, as_tensor(a, b), as_tensor(b, a), op);
 }
 
 const Tensor& modulo_(const char* name, BinaryOp op, const Tensor& self, const Operand& other) {
-  OpScope scope(name, other.where);
-  check_operands(self, other);
+  BinaryScope scope(name, Operand(self, Loc{}), other);
   check_divisor(&self, other);
   return apply_in_place<Modulo>(scope, self, as_tensor(other, self), op);
 }
@@ -278,8 +283,7 @@ Tensor sum_of(OpScope& op, BinaryOp kind, const Operand& a, const Operand& b) {
 
 template <class OfTensors>
 Tensor scaled_sum(const char* name, BinaryOp kind, const Operand& a, const Operand& b, const Scalar& alpha) {
-  OpScope op(name, line_of(a, b));
-  check_operands(a, b);
+  BinaryScope op(name, a, b);
   if (alpha.to_double() != 1) check_alpha(a, b, alpha);
   if (alpha.to_double() == 1 || !b.tensor) {
     Tensor room;
@@ -312,16 +316,14 @@ Tensor sub(const Operand& a, const Operand& b, const Scalar& alpha) {
 }
 
 Tensor mul(const Operand& a, const Operand& b) {
-  OpScope op("mul", line_of(a, b));
-  check_operands(a, b);
+  BinaryScope op("mul", a, b);
   if (a.tensor && b.tensor) return apply<Mul>(op, *a.tensor, *b.tensor);
   if (a.tensor) return apply<MulScalar>(op, *a.tensor, BinaryOp::mul, b.scalar);
   return apply<MulScalar>(op, as_tensor(b, a), BinaryOp::mul, a.scalar);
 }
 
 Tensor div(const Operand& a, const Operand& b, std::optional<std::string_view> rounding_mode) {
-  OpScope op("div", line_of(a, b));
-  check_operands(a, b);
+  BinaryScope op("div", a, b);
   if (rounding_mode) {
     GRADUS_CHECK(*rounding_mode == "trunc" || *rounding_mode == "floor", ValueError,
                  "rounding_mode must be 'trunc' or 'floor', got '", *rounding_mode, "'");
@@ -337,8 +339,7 @@ Tensor div(const Operand& a, const Operand& b, std::optional<std::string_view> r
 Tensor floor_divide(const Operand& a, const Operand& b) { return div(a, b, "floor"); }
 
 Tensor pow(const Operand& base, const Operand& exponent) {
-  OpScope op("pow", line_of(base, exponent));
-  check_operands(base, exponent);
+  BinaryScope op("pow", base, exponent);
   if (base.tensor && exponent.tensor) return apply<Pow>(op, *base.tensor, *exponent.tensor);
   if (!base.tensor) return apply<RPowScalar>(op, as_tensor(exponent, base), base.scalar);
   check_exponent(*base.tensor, exponent.scalar);
@@ -393,8 +394,7 @@ namespace {
 template <class N>
 const Tensor& add_in_place(const char* name, BinaryOp op, const Tensor& self, const Operand& other,
                            const Scalar& alpha) {
-  OpScope scope(name, other.where);
-  check_operands(Operand(self), other);
+  BinaryScope scope(name, Operand(self, Loc{}), other);
   if (alpha.to_double() != 1) check_alpha(Operand(self), other, alpha);
   if (is_half(self.dtype()) && other.tensor && alpha.to_double() != 1)
     return self.copy_(op == BinaryOp::add ? add(self, other, alpha) : sub(self, other, alpha));
@@ -414,27 +414,24 @@ const Tensor& Tensor::sub_(const Operand& other, const Scalar& alpha) const {
 }
 
 const Tensor& Tensor::mul_(const Operand& other) const {
-  OpScope op("mul_", other.where);
-  check_operands(Operand(*this), other);
+  BinaryScope op("mul_", Operand(*this, Loc{}), other);
   return other.tensor ? apply_in_place<Mul>(op, *this, *other.tensor)
                       : apply_in_place<MulScalar>(op, *this, BinaryOp::mul, other.scalar);
 }
 
 const Tensor& Tensor::div_(const Operand& other, std::optional<std::string_view> rounding_mode) const {
-  OpScope op("div_", other.where);
+  BinaryScope op("div_", Operand(*this, Loc{}), other);
   if (rounding_mode) {
     const Tensor y = gradus::div(*this, other, rounding_mode);
     ops::check_into(array(), y.sizes(), y.dtype());
     return copy_(y);
   }
-  check_operands(Operand(*this), other);
   return other.tensor ? apply_in_place<Div>(op, *this, *other.tensor)
                       : apply_in_place<MulScalar>(op, *this, BinaryOp::div, other.scalar);
 }
 
 const Tensor& Tensor::pow_(const Operand& exponent) const {
-  OpScope op("pow_", exponent.where);
-  check_operands(*this, exponent);
+  BinaryScope op("pow_", Operand(*this, Loc{}), exponent);
   if (exponent.tensor) return apply_in_place<Pow>(op, *this, *exponent.tensor);
   check_exponent(*this, exponent.scalar);
   return apply_in_place<PowScalar>(op, *this, exponent.scalar);
@@ -462,11 +459,6 @@ const Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, const Scalar& v
 }
 
 // ---- Comparisons and where ----
-
-void check_operands(const Operand& a, const Operand& b) {
-  GRADUS_CHECK((!a.tensor || a.tensor->defined()) && (!b.tensor || b.tensor->defined()), ValueError,
-               "an operand is undefined");
-}
 
 Scalar number_of(const Scalar& number, DType dtype) {
   ops::check_fits(number, dtype);
@@ -501,8 +493,7 @@ struct Where final : Node {  // y = condition ? a : b
 };
 
 Tensor compare(const char* name, BinaryOp op, const Operand& a, const Operand& b) {
-  OpScope scope(name, line_of(a, b));
-  check_operands(a, b);
+  BinaryScope scope(name, a, b);
   if (a.tensor && b.tensor) return apply<Compare>(scope, *a.tensor, *b.tensor, op);
   if (a.tensor) return apply<Compare>(scope, *a.tensor, op, b.scalar, false);
   if (b.tensor) return apply<Compare>(scope, *b.tensor, op, a.scalar, true);
@@ -525,8 +516,7 @@ Tensor bitwise_not(const Tensor& x, Loc where) {
 }
 
 Tensor where(const Tensor& condition, const Operand& a, const Operand& b) {
-  OpScope op("where", line_of(a, b));
-  check_operands(a, b);
+  BinaryScope op("where", a, b);
   return apply<Where>(op, condition, as_tensor(a, b, condition.device()), as_tensor(b, a, condition.device()));
 }
 

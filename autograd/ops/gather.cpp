@@ -158,9 +158,9 @@ const Tensor& Tensor::index_fill_(int64_t dim, const Tensor& index, const Scalar
 
 // ---- Element by element ----
 
-Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, Loc where) {
+Tensor Tensor::gather(int64_t dim, const Tensor& index, Loc where) const {
   OpScope op("gather", where);
-  return apply<Take>(op, x, Access::elements, axis_of(x, dim), index.array());
+  return apply<Take>(op, *this, Access::elements, axis_of(*this, dim), index.array());
 }
 
 Tensor take_along_dim(const Tensor& x, const Tensor& indices, std::optional<int64_t> dim, Loc where) {
@@ -187,19 +187,14 @@ Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand&
   GRADUS_CHECK(reduce == "add", ValueError, "reduce must be \"add\", got \"", reduce, "\"");
   return apply<Put>(op, x, source_for(x, index, source), Access::elements, axis_of(x, dim), index.array(), true);
 }
-Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Loc where) {
+Tensor Tensor::scatter_add(int64_t dim, const Tensor& index, const Tensor& source, Loc where) const {
   OpScope op("scatter_add", where);
-  return apply<Put>(op, x, source_for(x, index, source), Access::elements, axis_of(x, dim), index.array(), true);
+  return apply<Put>(op, *this, source_for(*this, index, source), Access::elements, axis_of(*this, dim), index.array(),
+                    true);
 }
 
-Tensor Tensor::gather(int64_t dim, const Tensor& index, Loc where) const {
-  return gradus::gather(*this, dim, index, where);
-}
 Tensor Tensor::scatter(int64_t dim, const Tensor& index, const Operand& source) const {
   return gradus::scatter(*this, dim, index, source);
-}
-Tensor Tensor::scatter_add(int64_t dim, const Tensor& index, const Tensor& source, Loc where) const {
-  return gradus::scatter_add(*this, dim, index, source, where);
 }
 const Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Operand& source) const {
   OpScope op("scatter_", source.where);
@@ -262,7 +257,7 @@ Tensor one_hot(const Tensor& x, int64_t num_classes, Loc where) {
   const int64_t classes = std::min(largest, INT64_MAX - 1) + 1;
   Shape shape = x.sizes();
   shape.push_back(std::max<int64_t>(classes, 0));
-  const Tensor y = zeros(shape, TensorOptions(kLong).device(x.device()));
+  const Tensor y = zeros(shape, x.options().dtype(kLong));
   return y.scatter_(-1, x.unsqueeze(-1, where), {1, where});
 }
 

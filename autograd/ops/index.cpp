@@ -76,7 +76,7 @@ Resolved resolve(const Tensor& x, std::vector<TensorIndex> indices) {
   int axis = 0, dimension = 0;            // the next dimension of the view, and of x
   const auto new_axis = [&](bool keep) {  // true and false insert a new dimension and take one or none of its elements
     view = view.unsqueeze(axis, Loc{});
-    result.entries.push_back({axis++, 1, zeros({keep ? 1 : 0}, TensorOptions(kLong).device(x.device())), {}});
+    result.entries.push_back({axis++, 1, zeros({keep ? 1 : 0}, x.options().dtype(kLong)), {}});
   };
   for (const TensorIndex& index : indices) {
     const Tensor& tensor = index.tensor;
@@ -97,7 +97,7 @@ Resolved resolve(const Tensor& x, std::vector<TensorIndex> indices) {
         } else if (tensor.dim() == 0) {
           view = view.select(axis, tensor.item<int64_t>(Loc{}), Loc{});
         } else if (tensor.dtype() == kBool) {
-          const int span = static_cast<int>(tensor.dim());
+          const int span = ndim_of(tensor);
           for (int i = 0; i < span; ++i)
             GRADUS_CHECK(tensor.sizes()[i] == x.sizes()[dimension + i], IndexError, "mask of shape ", tensor.sizes(),
                          " does not fit dimension ", dimension + i, " of the indexed shape ", x.sizes());

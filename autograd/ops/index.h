@@ -52,7 +52,9 @@ struct TensorIndex {
 /// y[…, i, …] = x[…, index[i], …] for a one-dimensional index.
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index, Loc where = Loc::current());
 /// y[i] = x[i with index[i] at dim]. y has the shape of index, whose other dimensions may be smaller than those of x.
-Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, Loc where = Loc::current());
+inline Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, Loc where = Loc::current()) {
+  return x.gather(dim, index, where);
+}
 /// gather() after broadcasting x and indices in all dimensions but `dim`; without dim, gather() from the flattened
 /// tensors.
 Tensor take_along_dim(const Tensor& x, const Tensor& indices, std::optional<int64_t> dim = {},
@@ -61,7 +63,10 @@ Tensor take_along_dim(const Tensor& x, const Tensor& indices, std::optional<int6
 /// equal, the last one wins. With reduce = "add" the source is added instead.
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source);
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce);
-Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Loc where = Loc::current());
+inline Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source,
+                          Loc where = Loc::current()) {
+  return x.scatter_add(dim, index, source, where);
+}
 /// Copies of x in which the slices [.., index[i], …] are changed: index_add adds alpha * source[…, i, …], index_copy
 /// writes source[…, i, …], index_fill writes a value.
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha = 1,

@@ -163,7 +163,7 @@ Tensor blended(const OpScope& op, const Tensor& x, const Tensor& a, const Tensor
     const Tensor scaled = alpha.to_double() == 1 ? product : product * alpha;
     if (beta.to_double() != 0) return beta.to_double() == 1 ? x + scaled : x * beta + scaled;
     if (!x.requires_grad()) return scaled;
-    return gradus::where(full({}, false, TensorOptions(kBool).device(x.device())), x, scaled);
+    return gradus::where(full({}, false, x.options().dtype(kBool)), x, scaled);
   };
   return composed(op, blend, x, a, b);
 }
@@ -204,10 +204,10 @@ Tensor addmv(const Tensor& x, const Tensor& matrix, const Tensor& vector, const 
   return blended(op, x, matrix, vector, beta, alpha, where);
 }
 
-Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha, Loc where) {
+Tensor Tensor::baddbmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha, Loc where) const {
   OpScope op("baddbmm", where);
   check_batches(a, b);
-  return add_product(op, x, a, b, beta, alpha, where);
+  return add_product(op, *this, a, b, beta, alpha, where);
 }
 
 Tensor mv(const Tensor& matrix, const Tensor& vector, Loc where) {
@@ -313,9 +313,6 @@ Tensor Tensor::dot(const Tensor& other, Loc where) const { return gradus::dot(*t
 Tensor Tensor::outer(const Tensor& other, Loc where) const { return gradus::outer(*this, other, where); }
 Tensor Tensor::addmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha, Loc where) const {
   return gradus::addmm(*this, a, b, beta, alpha, where);
-}
-Tensor Tensor::baddbmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha, Loc where) const {
-  return gradus::baddbmm(*this, a, b, beta, alpha, where);
 }
 
 }  // namespace gradus

@@ -90,7 +90,7 @@ Tensor repeat(const Tensor& x, IntArrayRef repeats, Loc where) {
   OpScope op("repeat", where);
   GRADUS_CHECK(repeats.size() >= x.dim(), ShapeError, "the numbers ", repeats,
                " are fewer than the dimensions of shape ", x.sizes());
-  Shape shape = Dims::filled(repeats.size() - static_cast<int>(x.dim()), 1);
+  Shape shape = Dims::filled(repeats.size() - ndim_of(x), 1);
   for (int64_t size : x.sizes()) shape.push_back(size);
   int repeated = 0;
   for (int64_t count : repeats) {
@@ -110,7 +110,7 @@ Tensor repeat(const Tensor& x, IntArrayRef repeats, Loc where) {
 
 Tensor tile(const Tensor& x, IntArrayRef repeats, Loc where) {
   OpScope op("tile", where);
-  Dims all = Dims::filled(std::max(0, static_cast<int>(x.dim()) - repeats.size()), 1);
+  Dims all = Dims::filled(std::max(0, ndim_of(x) - repeats.size()), 1);
   for (int64_t count : repeats) all.push_back(count);
   return repeat(x, all, where);
 }
@@ -126,7 +126,7 @@ Tensor repeat_interleave(const Tensor& x, int64_t repeats, std::optional<int64_t
 
 Tensor flip(const Tensor& x, IntArrayRef dims, Loc where) {
   OpScope op("flip", where);
-  return apply<Flip>(op, x, dims.empty() ? 0u : axis_mask(dims, static_cast<int>(x.dim())));
+  return apply<Flip>(op, x, dims.empty() ? 0u : axis_mask(dims, ndim_of(x)));
 }
 Tensor fliplr(const Tensor& x, Loc where) {
   OpScope op("fliplr", where);
@@ -273,7 +273,7 @@ Tensor stack(const TensorList& tensors, int64_t dim, Loc where) {
                  " but the first has ", tensors[0].sizes());
     rows.push_back(tensors[i].unsqueeze(dim, where));
   }
-  return cat(rows, normalize_axis(dim, static_cast<int>(rows[0].dim())), where);
+  return cat(rows, normalize_axis(dim, ndim_of(rows[0])), where);
 }
 
 Tensor hstack(const TensorList& tensors, Loc where) {

@@ -68,7 +68,7 @@ struct ExtremeAlong final : Node {  // max(dim) and min(dim): the gradient goes 
     if (shape.empty()) return {dy};
     Shape column = Dims::filled(shape.size(), 1);
     column[axis] = shape[axis];
-    const Tensor position = arange(shape[axis], TensorOptions(kLong).device(dy.device())).view(column);
+    const Tensor position = arange(shape[axis], dy.options().dtype(kLong)).view(column);
     const Tensor hit = restore_axes(indices(), shape, 1u << axis) == position;
     return {where(hit, restore_axes(dy, shape, 1u << axis), 0.0)};
   }
@@ -84,8 +84,6 @@ struct NotDifferentiableReduction final : Node {  // argmax, all, any: integers 
     return keepdim ? index.view(Dims::filled(x.ndim(), 1)) : index;
   }
 };
-
-int ndim_of(const Tensor& x) { return static_cast<int>(x.dim()); }
 
 template <class N>
 Tensor reduce(const char* name, ReduceOp op, const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
@@ -104,18 +102,19 @@ Tensor run_arg(const char* name, ArgReduceOp op, const Tensor& x, std::optional<
 Tensor sum(const Tensor& x, std::optional<DType> dtype, Loc where) {
   return sum(x, IntArrayRef(), false, dtype, where);
 }
-Tensor sum(const Tensor& x, IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) {
+Tensor Tensor::sum(IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) const {
   OpScope op("sum", where);
-  return apply<Sum>(op, x, ReduceOp::sum, axis_mask(dim, ndim_of(x)), keepdim,
-                    dtype.value_or(ops::sum_type(op.type_of(x))));
+  return apply<Sum>(op, *this, ReduceOp::sum, axis_mask(dim, ndim_of(*this)), keepdim,
+                    dtype.value_or(ops::sum_type(op.type_of(*this))));
 }
 
 Tensor mean(const Tensor& x, std::optional<DType> dtype, Loc where) {
   return mean(x, IntArrayRef(), false, dtype, where);
 }
-Tensor mean(const Tensor& x, IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) {
+Tensor Tensor::mean(IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) const {
   OpScope op("mean", where);
-  return apply<Sum>(op, x, ReduceOp::mean, axis_mask(dim, ndim_of(x)), keepdim, dtype.value_or(op.type_of(x)));
+  return apply<Sum>(op, *this, ReduceOp::mean, axis_mask(dim, ndim_of(*this)), keepdim,
+                    dtype.value_or(op.type_of(*this)));
 }
 
 Tensor max(const Tensor& x, Loc where) { return reduce<ExtremeOver>("max", ReduceOp::max, x, {}, false, where); }
@@ -126,25 +125,25 @@ Tensor amax(const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
 Tensor amin(const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
   return reduce<ExtremeOver>("amin", ReduceOp::min, x, dim, keepdim, where);
 }
-std::tuple<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim, Loc where) {
+std::tuple<Tensor, Tensor> Tensor::max(int64_t dim, bool keepdim, Loc where) const {
   OpScope op("max", where);
-  return apply<ExtremeAlong>(op, x, ArgReduceOp::argmax, axis_of(x, dim), keepdim);
+  return apply<ExtremeAlong>(op, *this, ArgReduceOp::argmax, axis_of(*this, dim), keepdim);
 }
-std::tuple<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim, Loc where) {
+std::tuple<Tensor, Tensor> Tensor::min(int64_t dim, bool keepdim, Loc where) const {
   OpScope op("min", where);
-  return apply<ExtremeAlong>(op, x, ArgReduceOp::argmin, axis_of(x, dim), keepdim);
+  return apply<ExtremeAlong>(op, *this, ArgReduceOp::argmin, axis_of(*this, dim), keepdim);
 }
-Tensor argmax(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Loc where) {
-  return run_arg("argmax", ArgReduceOp::argmax, x, dim, keepdim, where);
+Tensor Tensor::argmax(std::optional<int64_t> dim, bool keepdim, Loc where) const {
+  return run_arg("argmax", ArgReduceOp::argmax, *this, dim, keepdim, where);
 }
-Tensor argmin(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Loc where) {
-  return run_arg("argmin", ArgReduceOp::argmin, x, dim, keepdim, where);
+Tensor Tensor::argmin(std::optional<int64_t> dim, bool keepdim, Loc where) const {
+  return run_arg("argmin", ArgReduceOp::argmin, *this, dim, keepdim, where);
 }
-Tensor all(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Loc where) {
-  return reduce<NotDifferentiableReduction>("all", ReduceOp::all, x, dim ? Dims{*dim} : Dims(), keepdim, where);
+Tensor Tensor::all(std::optional<int64_t> dim, bool keepdim, Loc where) const {
+  return reduce<NotDifferentiableReduction>("all", ReduceOp::all, *this, dim ? Dims{*dim} : Dims(), keepdim, where);
 }
-Tensor any(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Loc where) {
-  return reduce<NotDifferentiableReduction>("any", ReduceOp::any, x, dim ? Dims{*dim} : Dims(), keepdim, where);
+Tensor Tensor::any(std::optional<int64_t> dim, bool keepdim, Loc where) const {
+  return reduce<NotDifferentiableReduction>("any", ReduceOp::any, *this, dim ? Dims{*dim} : Dims(), keepdim, where);
 }
 
 Tensor count_nonzero(const Tensor& x, IntArrayRef dim, Loc where) {
@@ -217,11 +216,11 @@ std::tuple<Tensor, Tensor> deviation_and_mean(const char* name, bool root, const
 
 }  // namespace
 
-Tensor var(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) {
-  return deviation("var", false, x, dim, correction, keepdim, where);
+Tensor Tensor::var(IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) const {
+  return deviation("var", false, *this, dim, correction, keepdim, where);
 }
-Tensor std(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) {
-  return deviation("std", true, x, dim, correction, keepdim, where);
+Tensor Tensor::std(IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) const {
+  return deviation("std", true, *this, dim, correction, keepdim, where);
 }
 std::tuple<Tensor, Tensor> var_mean(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim,
                                     Loc where) {
@@ -349,14 +348,14 @@ DType total_type(const OpScope& op, const Tensor& x, std::optional<DType> dtype)
 
 }  // namespace
 
-Tensor cumsum(const Tensor& x, int64_t dim, std::optional<DType> dtype, Loc where) {
+Tensor Tensor::cumsum(int64_t dim, std::optional<DType> dtype, Loc where) const {
   OpScope op("cumsum", where);
-  return apply<CumSum>(op, x, axis_of(x, dim), false, total_type(op, x, dtype));
+  return apply<CumSum>(op, *this, axis_of(*this, dim), false, total_type(op, *this, dtype));
 }
 
-Tensor cumprod(const Tensor& x, int64_t dim, std::optional<DType> dtype, Loc where) {
+Tensor Tensor::cumprod(int64_t dim, std::optional<DType> dtype, Loc where) const {
   OpScope op("cumprod", where);
-  return apply<CumProd>(op, x, axis_of(x, dim), false, total_type(op, x, dtype));
+  return apply<CumProd>(op, *this, axis_of(*this, dim), false, total_type(op, *this, dtype));
 }
 
 Tensor prod(const Tensor& x, std::optional<DType> dtype, Loc where) {

@@ -178,7 +178,7 @@ struct UnfoldAlong final : Node {  // y[…, i, …, k] = x[…, i step + k, …
 // ---- Views of one tensor, for methods that return the view and methods that replace the tensor by it ----
 
 uint32_t squeezed_axes(const Tensor& x, std::optional<int64_t> dim) { return dim ? 1u << axis_of(x, *dim) : ~0u; }
-int64_t new_axis(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim()) + 1); }
+int64_t new_axis(const Tensor& x, int64_t dim) { return normalize_axis(dim, ndim_of(x) + 1); }
 void check_matrix(const Tensor& x, const char* method) {
   GRADUS_CHECK(x.dim() <= 2, ShapeError, method, " needs at most two dimensions, got shape ", x.sizes(),
                "; use transpose");
@@ -219,8 +219,7 @@ Tensor Tensor::reshape(IntArrayRef size, Loc where) const {
 
 Tensor Tensor::flatten(int64_t start_dim, int64_t end_dim, Loc where) const {
   OpScope op("flatten", where);
-  const int first = normalize_axis(start_dim, static_cast<int>(dim())),
-            last = normalize_axis(end_dim, static_cast<int>(dim()));
+  const int first = axis_of(*this, start_dim), last = axis_of(*this, end_dim);
   GRADUS_CHECK(first <= last, ShapeError, "start_dim ", start_dim, " comes after end_dim ", end_dim, " in shape ",
                sizes());
   if (dim() == 0) return reshape({1}, where);
@@ -362,9 +361,9 @@ Tensor movedim(const Tensor& x, IntArrayRef source, IntArrayRef destination, Loc
   OpScope op("movedim", where);
   GRADUS_CHECK(source.size() == destination.size(), ShapeError, "sources ", source, " and destinations ", destination,
                " differ in number");
-  Dims order = Dims::filled(static_cast<int>(x.dim()), -1);
-  uint32_t moved = axis_mask(source, static_cast<int>(x.dim()));  // throws on repeated dimensions
-  axis_mask(destination, static_cast<int>(x.dim()));
+  Dims order = Dims::filled(ndim_of(x), -1);
+  uint32_t moved = axis_mask(source, ndim_of(x));  // throws on repeated dimensions
+  axis_mask(destination, ndim_of(x));
   if (source.empty()) moved = 0;
   for (int i = 0; i < source.size(); ++i) order[axis_of(x, destination[i])] = axis_of(x, source[i]);
   int next = 0;

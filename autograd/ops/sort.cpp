@@ -91,14 +91,14 @@ std::tuple<Tensor, Tensor, Tensor> requested(const std::tuple<Tensor, Tensor, Te
 
 }  // namespace
 
-std::tuple<Tensor, Tensor> sort(const Tensor& x, int64_t dim, bool descending, Loc where) {
+std::tuple<Tensor, Tensor> Tensor::sort(int64_t dim, bool descending, Loc where) const {
   OpScope op("sort", where);
-  return apply<Sort>(op, x, axis_of(x, dim), descending);
+  return apply<Sort>(op, *this, axis_of(*this, dim), descending);
 }
 
-Tensor argsort(const Tensor& x, int64_t dim, bool descending, Loc where) {
+Tensor Tensor::argsort(int64_t dim, bool descending, Loc where) const {
   OpScope op("argsort", where);
-  return apply<NotDifferentiable>(op, x, axis_of(x, dim), descending);
+  return apply<NotDifferentiable>(op, *this, axis_of(*this, dim), descending);
 }
 
 std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim, bool largest, bool, Loc where) {
@@ -167,7 +167,7 @@ std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& x, int64_t dim, bool
   const Tensor columns = x.detach().movedim(axis, 0).reshape({count, length}).t();  // (length, count)
   // Processes one column after another. `place` is the rank of each slice among the distinct slices, comparing only the
   // columns processed so far.
-  const TensorOptions integers = TensorOptions(kLong).device(x.device());
+  const TensorOptions integers = x.options().dtype(kLong);
   Tensor place = zeros({count}, integers);
   for (int64_t i = 0; i < length; ++i)
     place = std::get<1>(_unique2(place * count + std::get<1>(_unique2(columns[i], true, true)), true, true));
@@ -176,8 +176,8 @@ std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& x, int64_t dim, bool
   return requested({x.detach().index_select(axis, one_of_each), inverse, counts}, return_inverse, return_counts);
 }
 
-Tensor multinomial(const Tensor& x, int64_t num_samples, bool replacement, Loc where) {
-  return apply<NotDifferentiable>({"multinomial", where}, x.detach(), num_samples, replacement);
+Tensor Tensor::multinomial(int64_t num_samples, bool replacement, Loc where) const {
+  return apply<NotDifferentiable>({"multinomial", where}, detach(), num_samples, replacement);
 }
 
 }  // namespace gradus

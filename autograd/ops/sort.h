@@ -9,8 +9,13 @@
 namespace gradus {
 
 /// Returns the values in order along `dim` and their int64 indices in x.
-std::tuple<Tensor, Tensor> sort(const Tensor& x, int64_t dim = -1, bool descending = false, Loc where = Loc::current());
-Tensor argsort(const Tensor& x, int64_t dim = -1, bool descending = false, Loc where = Loc::current());
+inline std::tuple<Tensor, Tensor> sort(const Tensor& x, int64_t dim = -1, bool descending = false,
+                                       Loc where = Loc::current()) {
+  return x.sort(dim, descending, where);
+}
+inline Tensor argsort(const Tensor& x, int64_t dim = -1, bool descending = false, Loc where = Loc::current()) {
+  return x.argsort(dim, descending, where);
+}
 /// Accepts LibTorch's `stable` and ignores it, because all sorts are stable.
 inline std::tuple<Tensor, Tensor> sort(const Tensor& x, Flag auto, int64_t dim = -1, bool descending = false,
                                        Loc where = Loc::current()) {
@@ -49,6 +54,8 @@ std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& x, int64_t dim, bool
 
 /// Draws num_samples indices (int64) along the last dimension of x (C) or (N, C), with probabilities proportional to x,
 /// which must be nonnegative, finite and not all 0. Without replacement, drawn indices are excluded from later draws.
-Tensor multinomial(const Tensor& x, int64_t num_samples, bool replacement = false, Loc where = Loc::current());
+inline Tensor multinomial(const Tensor& x, int64_t num_samples, bool replacement = false, Loc where = Loc::current()) {
+  return x.multinomial(num_samples, replacement, where);
+}
 
 }  // namespace gradus

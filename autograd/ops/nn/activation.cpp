@@ -101,7 +101,7 @@ Tensor prelu(const Tensor& x, const Tensor& weight, Loc at) {
   GRADUS_CHECK(weight.dim() <= 1 && (weight.numel() == 1 || weight.numel() == channels), ShapeError,
                "weight must have one element or one for each of the ", channels, " channels of x of shape ", x.sizes(),
                ", got shape ", weight.sizes());
-  Shape shape = Dims::filled(static_cast<int>(x.dim()), 1);
+  Shape shape = Dims::filled(ndim_of(x), 1);
   if (x.dim() > 1) shape[1] = weight.numel();
   return where(x > 0, x, weight.reshape(shape) * x);
 }

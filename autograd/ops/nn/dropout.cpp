@@ -43,7 +43,7 @@ Tensor ones_for(const Tensor& x, bool channels) {
   const NoGradGuard no_grad;
   if (!channels) return ones_like(x);
   GRADUS_CHECK(x.dim() >= 2, ShapeError, "input must have at least 2 dimensions (N, C, …), got shape ", x.sizes());
-  Shape shape = Dims::filled(static_cast<int>(x.dim()), 1);
+  Shape shape = Dims::filled(ndim_of(x), 1);
   shape[0] = x.size(0), shape[1] = x.size(1);
   return ones(shape, x.options());
 }

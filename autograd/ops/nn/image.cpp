@@ -53,9 +53,9 @@ struct ConstantPad final : Node {  // y = x surrounded by `value`
 };
 
 Tensor constant_pad(OpScope& op, const Tensor& x, IntArrayRef pad, double value) {
-  Margins margins{Dims::filled(static_cast<int>(x.dim()), 0), Dims::filled(static_cast<int>(x.dim()), 0)};
+  Margins margins{Dims::filled(ndim_of(x), 0), Dims::filled(ndim_of(x), 0)};
   for (int i = 0; i < pad.size() / 2; ++i) {
-    const int axis = static_cast<int>(x.dim()) - 1 - i;
+    const int axis = ndim_of(x) - 1 - i;
     margins.before[axis] = pad[2 * i], margins.after[axis] = pad[2 * i + 1];
     const int64_t size = checked_sum(x.size(axis), pad[2 * i] + pad[2 * i + 1]);
     GRADUS_CHECK(size >= 0 && x.size(axis) + std::min(pad[2 * i], pad[2 * i + 1]) >= 0, ShapeError, "padding ", pad,

@@ -93,7 +93,7 @@ struct CrossEntropy final : Node {  // loss of logits x at classes target
           Tensor(ops::cross_entropy_backward(dloss.array(), {Array(), log_probabilities.array(), weight_sum.array()},
                                              target.array(), ignore_index, reduction))};
     const Tensor at = target().unsqueeze(1), X = x();  // (N, 1), (N, C)
-    const Tensor classes = arange(X.size(1), TensorOptions(kLong).device(X.device()));
+    const Tensor classes = arange(X.size(1), X.options().dtype(kLong));
     Tensor scale = reduction == Reduction::mean ? dloss / weight_sum() : dloss;
     if (reduction == Reduction::none) scale = scale.unsqueeze(1);
     const Tensor dx = (softmax(X, 1) - (at == classes).to(X.dtype())) * scale;
@@ -163,7 +163,7 @@ Tensor cross_entropy_of_probabilities(const OpScope& op, const Tensor& x, const 
   Tensor wanted = target.to(dtype);
   if (smoothing > 0) wanted = wanted * (1 - smoothing) + smoothing / static_cast<double>(classes);
   if (weight.defined()) {
-    Shape column = Dims::filled(static_cast<int>(x.dim()), 1);
+    Shape column = Dims::filled(ndim_of(x), 1);
     column[static_cast<int>(axis)] = classes;
     wanted = wanted * weight.to(dtype).view(column);
   }
@@ -175,16 +175,16 @@ Tensor cross_entropy_of_probabilities(const OpScope& op, const Tensor& x, const 
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype, Loc where) {
+Tensor Tensor::softmax(int64_t dim, std::optional<DType> dtype, Loc where) const {
   OpScope op("softmax", where);
-  const int axis = normalize_axis(dim, static_cast<int>(x.dim()));
-  return apply<Softmax>(op, dtype ? x.to(*dtype) : x, axis, false);
+  const int axis = axis_of(*this, dim);
+  return apply<Softmax>(op, dtype ? to(*dtype) : *this, axis, false);
 }
 
-Tensor log_softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype, Loc where) {
+Tensor Tensor::log_softmax(int64_t dim, std::optional<DType> dtype, Loc where) const {
   OpScope op("log_softmax", where);
-  const int axis = normalize_axis(dim, static_cast<int>(x.dim()));
-  return apply<Softmax>(op, dtype ? x.to(*dtype) : x, axis, true);
+  const int axis = axis_of(*this, dim);
+  return apply<Softmax>(op, dtype ? to(*dtype) : *this, axis, true);
 }
 
 Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction, int64_t ignore_index,
@@ -478,7 +478,7 @@ Tensor multi_margin_loss(const Tensor& x, const Tensor& target, int64_t p, doubl
                  " needs a weight of shape (", z.size(1), ",), got ", weight.sizes());
     terms = terms * pick(wide(weight).expand(z.sizes()));
   }
-  const Tensor own = classes.unsqueeze(1) == arange(z.size(1), TensorOptions(kLong).device(z.device()));
+  const Tensor own = classes.unsqueeze(1) == arange(z.size(1), z.options().dtype(kLong));
   const Tensor losses = gradus::where(own, 0.0, terms).mean({1});
   return reduced(single && reduction == Reduction::none ? losses.squeeze(0) : losses, reduction, op.type_of(x));
 }

@@ -7,8 +7,12 @@
 namespace gradus {
 
 /// Softmax along `dim`, and its logarithm. If `dtype` is given, x is converted to it first.
-Tensor softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current());
-Tensor log_softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current());
+inline Tensor softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current()) {
+  return x.softmax(dim, dtype, where);
+}
+inline Tensor log_softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current()) {
+  return x.log_softmax(dim, dtype, where);
+}
 /// Negative log likelihood of log-probabilities x (N, C), (C) or (N, C, d1, …) for int64 classes target (N), () or (N,
 /// d1, …). `weight` (C), if defined, weights each row by its class, and the mean becomes a weighted mean. Rows whose
 /// target is ignore_index are skipped.

@@ -156,7 +156,7 @@ Running check_running(const Tensor& x, const Tensor& mean, const Tensor& var, co
 
 // Geometry of x (N, C, …) with statistics over `axes` and parameters for each channel.
 NormGeometry by_channel(const Tensor& x, uint32_t axes) {
-  NormGeometry geometry{x.sizes(), axes, Dims::filled(static_cast<int>(x.dim()), 1)};
+  NormGeometry geometry{x.sizes(), axes, Dims::filled(ndim_of(x), 1)};
   geometry.parameters[1] = x.size(1);
   return geometry;
 }
@@ -223,7 +223,7 @@ Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight, con
   GRADUS_CHECK(channels % num_groups == 0, ShapeError, "input of shape ", x.sizes(), " has ", channels,
                " channels, which is not a multiple of num_groups = ", num_groups);
   check_channels(x, weight, "weight"), check_channels(x, bias, "bias");
-  NormGeometry geometry{x.sizes(), 0, Dims::filled(static_cast<int>(x.dim()), 1)};
+  NormGeometry geometry{x.sizes(), 0, Dims::filled(ndim_of(x), 1)};
   geometry.shape[1] = num_groups, geometry.shape.insert(2, channels / num_groups);
   geometry.parameters[1] = num_groups, geometry.parameters.insert(2, channels / num_groups);
   geometry.axes = all_axes(x.dim() + 1) & ~3u;
@@ -234,7 +234,7 @@ Tensor layer_norm(const Tensor& x, IntArrayRef normalized_shape, const Tensor& w
                   Loc where) {
   OpScope op("layer_norm", where);
   check_eps(eps);
-  const int count = normalized_shape.size(), lead = static_cast<int>(x.dim()) - count;
+  const int count = normalized_shape.size(), lead = ndim_of(x) - count;
   GRADUS_CHECK(count > 0, ShapeError, "normalized_shape must have at least one dimension");
   bool ends_so = lead >= 0;
   for (int i = 0; i < count && ends_so; ++i) ends_so = x.sizes()[lead + i] == normalized_shape[i];

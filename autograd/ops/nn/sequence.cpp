@@ -84,7 +84,7 @@ Tensor attention_weights(const Tensor& q, const Tensor& k, const Tensor& mask, d
   constexpr double nothing = -std::numeric_limits<double>::infinity();
   Tensor scores = matmul(q * scale, k.transpose(-2, -1, where), where);  // (…, L, S)
   Tensor seen = mask;
-  if (causal) seen = ones({q.size(-2), k.size(-2)}, TensorOptions(kBool).device(q.device())).tril();
+  if (causal) seen = ones({q.size(-2), k.size(-2)}, q.options().dtype(kBool)).tril();
   if (seen.defined() && seen.dtype() == kBool) scores = gradus::where(seen, scores, nothing);
   else if (seen.defined()) scores = scores + seen;
   return scores.softmax(-1, {}, where);
@@ -148,23 +148,11 @@ struct Parts {
   Parts(const T& packed, int64_t heads)
       : q(part(packed, heads, 0)), k(part(packed, heads, 1)), v(part(packed, heads, 2)) {}
   static T part(const T& packed, int64_t heads, int64_t which) {  // (N, H, L, E)
-    if constexpr (std::is_same_v<T, Array>) {
-      const Shape& shape = packed.shape();
-      const int64_t width = shape[2] / 3;
-      const Array columns = packed.slice(2, which * width, (which + 1) * width);
-      return columns.view({shape[0], shape[1], heads, width / heads}).transpose(1, 2);
-    } else {
-      const int64_t width = packed.size(2) / 3;
-      return packed.narrow(2, which * width, width).unflatten(2, {heads, width / heads}).transpose(1, 2);
-    }
+    const int64_t width = packed.size(2) / 3;
+    const T columns = packed.slice(2, which * width, (which + 1) * width);
+    return columns.view({packed.size(0), packed.size(1), heads, width / heads}).transpose(1, 2);
   }
 };
-
-// Shape: (N, H, L, E) -> (N, L, H E)
-Array side_by_side(const Array& y) {
-  const Shape& shape = y.shape();
-  return y.transpose(1, 2).view({shape[0], shape[2], shape[1] * shape[3]});
-}
 
 struct PackedAttention final : AttentionNode {
   Saved packed{this, "packed"};
@@ -173,7 +161,7 @@ struct PackedAttention final : AttentionNode {
   Array forward(const Array& P, const Array& M, int64_t count, const AttentionRule& given) {
     const Parts<Array> parts(P, count);
     const ops::AttentionResult result = run(parts.q, parts.k, parts.v, M, given);
-    const Array together = side_by_side(result.y);
+    const Array together = result.y.transpose(1, 2).view({P.size(0), P.size(1), P.size(2) / 3});  // (N, L, H E)
     if (!edges().empty()) packed = input(0), heads = count, y = own(together);
     return together;
   }

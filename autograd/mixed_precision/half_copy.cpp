@@ -113,7 +113,7 @@ void convert_stored_half_gradient(AutogradMeta& meta) {
   if (!has_half_gradient(meta)) return;  // another thread has already converted it
   const HalfState& half = *meta.features.find<HalfState>();
   GRADUS_CHECK(half.recorded || !recording(half.gradient.device()), ValueError,
-               "a recorded step uses a gradient of shape ", half.gradient.shape(),
+               "a recorded step adds to a gradient of shape ", half.gradient.shape(),
                " from before it: call zero_grad() in the step, or grad() before the recording");
   meta.grad = Tensor(ops::cast(half.gradient, DType::f32));
   drop_half_gradient(meta);

@@ -276,27 +276,20 @@ Tensor stack(const TensorList& tensors, int64_t dim, Loc where) {
   return cat(rows, normalize_axis(dim, ndim_of(rows[0])), where);
 }
 
+// Joins the tensors along `dim` after `raise` has given each of them enough dimensions.
+static Tensor cat_raised(const char* name, const TensorList& tensors, Tensor (*raise)(const Tensor&, Loc), int64_t dim,
+                         Loc where) {
+  OpScope op(name, where);
+  TensorList raised;
+  for (const Tensor& tensor : tensors) raised.push_back(raise(tensor, where));
+  return cat(raised, dim, where);
+}
 Tensor hstack(const TensorList& tensors, Loc where) {
-  OpScope op("hstack", where);
-  GRADUS_CHECK(!tensors.empty(), ValueError, "needs at least one tensor");
-  TensorList columns;
-  for (const Tensor& tensor : tensors) columns.push_back(atleast_1d(tensor, where));
-  return cat(columns, columns[0].dim() == 1 ? 0 : 1, where);
+  const bool vectors = tensors.empty() || tensors[0].dim() <= 1;
+  return cat_raised("hstack", tensors, atleast_1d, vectors ? 0 : 1, where);
 }
-
-Tensor vstack(const TensorList& tensors, Loc where) {
-  OpScope op("vstack", where);
-  TensorList rows;
-  for (const Tensor& tensor : tensors) rows.push_back(atleast_2d(tensor, where));
-  return cat(rows, 0, where);
-}
-
-Tensor dstack(const TensorList& tensors, Loc where) {
-  OpScope op("dstack", where);
-  TensorList planes;
-  for (const Tensor& tensor : tensors) planes.push_back(atleast_3d(tensor, where));
-  return cat(planes, 2, where);
-}
+Tensor vstack(const TensorList& tensors, Loc where) { return cat_raised("vstack", tensors, atleast_2d, 0, where); }
+Tensor dstack(const TensorList& tensors, Loc where) { return cat_raised("dstack", tensors, atleast_3d, 2, where); }
 
 Tensor atleast_1d(const Tensor& x, Loc where) {
   OpScope op("atleast_1d", where);

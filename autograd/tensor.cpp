@@ -49,7 +49,7 @@ bool Tensor::requires_grad() const {
   if (!impl_ || !impl_->meta) return false;
   const ViewInfo* view = impl_->meta->view.get();
   if (view) refresh_view(*this);
-  // A view made without recording requires gradients if its base does, although none can flow through it.
+  // A view made without recording requires gradients if its base does, although no gradient can flow through the view.
   return impl_->meta->requires_grad || impl_->meta->grad_fn || (view && view->made_in && view->base.requires_grad());
 }
 
@@ -189,7 +189,7 @@ void Tensor::set_data(const Tensor& other) const {
   GRADUS_CHECK(!requires_grad() || is_floating(other.dtype()), DTypeError,
                "a tensor that requires gradients cannot hold ", other.dtype());
   impl_->array = other.array();
-  // An existing accumulator still describes the old data.
+  // The accumulator, the bound storage and the half-type copy belong to the old data.
   if (AutogradMeta* meta = meta_of(*this)) {
     forget_accumulator(*meta);
     unbind_grad(*meta);

@@ -31,7 +31,7 @@ struct Flip final : Node {
     mask = axes;
     Array y = Array::empty(x.shape(), x.dtype(), x.device(), ops::output_format(x));
     if (x.numel() == 0) return y;
-    // Negative strides, starting at the last element of each flipped axis.
+    // Copies from a view of x that starts at the last element of each flipped axis and has negative strides.
     Strides strides = x.strides();
     int64_t first = x.offset();
     for (int i = 0; i < x.ndim(); ++i)

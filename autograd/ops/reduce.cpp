@@ -54,7 +54,7 @@ struct ExtremeOver final : Reduction {  // max(), min(), amax, amin: equal extre
   }
 };
 
-struct ExtremeAlong final : Node {  // max(dim) and min(dim): the gradient goes to the index
+struct ExtremeAlong final : Node {  // max(dim) and min(dim): the gradient goes to the element at the index
   Saved indices{this, "indices"};
   Shape shape;
   int axis = 0;
@@ -187,7 +187,7 @@ struct Norm final : Reduction {  // y = (sum |x|^p)^(1/p), p finite
   }
 };
 
-struct LogSumExp final : Reduction {  // dx = dy exp(x - y), the softmax
+struct LogSumExp final : Reduction {  // dx = dy exp(x - y), where exp(x - y) is the softmax of x
   Array forward(const Array& X, uint32_t axes, bool keepdim) { return keep(axes, ops::logsumexp(X, axes, keepdim)); }
   Grads backward(const Tensor& dy) override {
     const Tensor X = x(), Y = y(), finite = where(Y == -HUGE_VAL, 0.0, Y);  // 0, not NaN, if all elements are -infinity

@@ -25,7 +25,7 @@ struct NormGeometry {
   Shape parameters;   // shape of weight and bias, with a 1 for each dimension of `shape` that they lack
 };
 
-// The running statistics, if there are any.
+// The running statistics that the caller passed; arrays that it did not pass are undefined.
 struct Running {
   ops::KeptStatistics kept;
   bool use = false;  // x is normalised with them instead of its own statistics

@@ -180,7 +180,7 @@ class BackwardPass {
     Grads dys = std::move(state.gradients);
     dys.resize(std::max(dys.size(), node->outputs().size()));
     AutoGradMode mode(create_graph_);
-    if (node->is_watched()) show(*node, dys);
+    if (node->is_watched()) run_output_hooks(*node, dys);
     if (captures_) {
       if (node->is_accumulator() && dys[0].defined())
         dys[0] = run_hooks(static_cast<AccumulateGrad*>(node)->leaf(), dys[0]);
@@ -233,7 +233,7 @@ class BackwardPass {
   }
 
   // Passes the gradients of a node's outputs to its hooks, which may replace them, and to tensors that retain them.
-  static void show(const Node& node, Grads& dys) {
+  static void run_output_hooks(const Node& node, Grads& dys) {
     node.output_hooks().for_each([&](const auto& hook) {
       Tensor& dy = dys[hook.output_nr];
       if (!dy.defined()) return;

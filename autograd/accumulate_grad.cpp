@@ -1,11 +1,8 @@
-#include <gradus/autograd/accumulate_grad.h>
+#include <gradus/autograd/engine.h>
 
-#include <algorithm>
 #include <mutex>
-#include <optional>
 
 #include <gradus/autograd/mixed_precision/half_copy.h>
-#include <gradus/autograd/node.h>
 #include <gradus/core/op_lists.h>
 #include <gradus/core/ops/ops.h>
 
@@ -35,13 +32,14 @@ void add_to(const Array& sum, const Array& gradient) {
   ops::binary(BinaryOp::add, sum, ops::cast(gradient, sum.dtype()), &sum);
 }
 
-// Adds the gradient under the lock and returns true. If the sum must be a new tensor, because it has a history or
-// because the user also holds the current gradient, returns false and the current gradient in `present`.
+// Adds the gradient to the leaf's under the lock and returns true. If the sum must be a new tensor, because it has a
+// history or because the user also holds the current gradient, returns false and the current gradient in `present`.
 bool add_in_place(AutogradMeta& meta, const Array& leaf, Tensor& gradient, bool differentiable, Tensor* present) {
   const detail::ObjectLock lock(&meta);
   amp::detail::convert_half_gradient(meta);
   if (const Array* bound = bound_grad(meta)) {
-    GRADUS_CHECK(!differentiable, AutogradError, "gradients with create_graph cannot go into a bound gradient slot");
+    GRADUS_CHECK(!differentiable, AutogradError,
+                 "gradients with create_graph cannot be written into the storage that bind_grad set");
     if (meta.grad.defined()) {
       add_to(*bound, gradient.array());
     } else {
@@ -111,10 +109,10 @@ void unbind_grad(const AutogradMeta& meta) {
 
 void Tensor::bind_grad(const Array& storage) const {
   GRADUS_CHECK(defined(), ValueError, "the tensor is undefined");
-  GRADUS_CHECK(is_leaf(), AutogradError, "only leaves have a gradient slot to bind");
+  GRADUS_CHECK(is_leaf(), AutogradError, "bind_grad needs a leaf tensor");
   GRADUS_CHECK(storage.shape() == sizes() && storage.dtype() == dtype() && storage.device() == device(), ShapeError,
-               "the slot has shape ", storage.shape(), ", ", storage.dtype(), " on ", storage.device(),
-               " but the tensor has ", sizes(), ", ", dtype(), " on ", device());
+               "the storage for the gradient has shape ", storage.shape(), ", ", storage.dtype(), " on ",
+               storage.device(), " but the tensor has ", sizes(), ", ", dtype(), " on ", device());
   AutogradMeta& meta = impl_->need_meta();
   const detail::ObjectLock lock(&meta);
   if (grad().defined()) {

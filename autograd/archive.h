@@ -33,13 +33,12 @@ class OutputArchive {
   /// Passes the same bytes to a function. Throws an IoError if it writes fewer bytes than it was given.
   void save_to(const Writer& writer) const;
 
-  /// The content of the file. Tied tensors are stored as layers/module/serialize.h describes.
+  /// What will be written to the file. Tied tensors are stored as layers/module/serialize.h describes.
   std::vector<std::pair<std::string, Array>> tensors;
   io::Metadata metadata{{"format", "pt"}};
 };
 
-/// Reads archives that were saved by gradus or by PyTorch's safetensors. Throws the same errors as
-/// io::load_safetensors.
+/// Reads files that gradus or PyTorch's safetensors wrote. Throws the same errors as io::load_safetensors.
 class InputArchive {
  public:
   using Reader = std::function<size_t(uint64_t position, void* bytes, size_t count)>;  // returns how many bytes it read
@@ -63,9 +62,9 @@ class InputArchive {
   /// Names of tensors and of nested archives in alphabetical order.
   std::vector<std::string> keys() const;
 
-  /// The whole file, whichever part of it this archive is.
+  /// The whole file, even if this archive is nested in it.
   const io::Safetensors& file() const { return *file_; }
-  /// What the names of this archive begin with in the file: "" or "key.".
+  /// The beginning of this archive's names in the file: "", or "key." for a nested archive.
   const std::string& prefix() const { return prefix_; }
 
  private:

@@ -7,8 +7,8 @@ namespace {
 
 thread_local constinit bool recomputing = false;
 
-/// Makes this thread draw the random numbers of an earlier run again; other threads keep the default generator. A
-/// captured graph keeps its own position in the stream, which the destructor restores.
+/// Makes this thread draw the same random numbers as an earlier run; other threads keep the default generator. While
+/// the thread captures a CUDA graph, draw_position() counts within the capture, so the destructor restores it.
 class GeneratorScope {
  public:
   GeneratorScope(bool active, uint64_t seed, uint64_t offset) : again_(seed), offset_(draw_position()) {

@@ -1,5 +1,5 @@
-// Activation checkpointing trades time for memory. What a part of a net would save for backward is dropped, and that
-// part runs a second time when backward reaches it. Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear
+// Activation checkpointing trades time for memory: the tensors that a part of a net saves for backward are dropped, and
+// that part runs a second time when backward reaches it. Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear
 // memory cost", 2016; semantics of torch.utils.checkpoint.checkpoint(use_reentrant=False).
 //
 //   Tensor h = autograd::checkpoint([&](const Tensor& x) { return block->forward(x); }, x);
@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -25,7 +26,7 @@ struct CheckpointOptions {
   bool preserve_rng_state = true;
 };
 
-/// Keeps the inputs of a function instead of the tensors that its nodes would save.
+/// Stores the inputs of a function instead of the tensors that the function's nodes would save.
 class Recomputation final : public SavedKeeper {
  public:
   /// `run` calls the function with copies of `inputs` and discards its results.
@@ -34,6 +35,13 @@ class Recomputation final : public SavedKeeper {
   Kept give(size_t place) override;
   void drop(size_t place) override;
 
+  /// Calls visit(tensor) if an argument of the function is a tensor, and for each tensor if it is a list of tensors.
+  template <class Argument, class Visit>
+  static void for_each_tensor(Argument& argument, const Visit& visit) {
+    if constexpr (std::is_same_v<std::remove_const_t<Argument>, Tensor>) visit(argument);
+    else if constexpr (std::is_same_v<std::remove_const_t<Argument>, TensorList>)
+      for (auto& tensor : argument) visit(tensor);
+  }
   /// Makes `keeper` the current keeper of this thread until the end of the scope.
   class Scope : gradus::detail::ScopedValue<SavedKeeper*> {
    public:
@@ -50,7 +58,7 @@ class Recomputation final : public SavedKeeper {
   void run_again();
 
   std::function<void(const TensorList&)> run_;
-  Node owner_;  // the inputs are saved on behalf of this node
+  Node owner_;  // owner of inputs_, which messages name
   std::vector<std::unique_ptr<Saved>> inputs_;
   std::vector<bool> input_has_history_;
   const bool preserve_rng_state_;
@@ -58,9 +66,10 @@ class Recomputation final : public SavedKeeper {
   const amp::AutocastSettings autocast_;  // settings during the first run
   std::vector<Place> places_;
   std::recursive_mutex mutex_;  // guards the fields below, and places_ once the first run is over
-  bool running_again_ = false;
-  size_t next_place_ = 0;  // during the second run
-  bool filled_ = false, with_history_ = false;
+  bool running_again_ = false;  // the second run is in progress
+  size_t next_place_ = 0;       // the next element of places_ that the second run fills
+  bool filled_ = false;         // places_ contain data
+  bool with_history_ = false;   // those data have a history, because backward itself is differentiated
 };
 
 /// True while a checkpointed function runs for the second time. A layer that counts its calls must not count this one.
@@ -68,48 +77,28 @@ bool is_recomputing();
 
 /// Returns function(inputs…) without keeping what it saves for backward. Inputs are tensors, lists of tensors, or
 /// values that are copied; the result is whatever the function returns. The function may capture other tensors. It must
-/// compute the same results from the same numbers each time: an AutogradError reports that it saved something else in
-/// the second run, or that an input was changed in place in between. Checkpoints can be nested. Under NoGradGuard this
-/// is a plain call.
+/// compute the same results from the same numbers in both runs: an AutogradError reports that the second run saved
+/// other tensors, or that an input was changed in place between the runs. Checkpoints can be nested. Under NoGradGuard
+/// this is a plain call.
 template <class Function, class... Inputs>
 auto checkpoint(const CheckpointOptions& options, Function function, const Inputs&... inputs) {
   if (!GradMode::is_enabled()) return function(inputs...);
   TensorList tensors;
-  auto collect = [&](const auto& input) {
-    using Input = std::remove_cvref_t<decltype(input)>;
-    if constexpr (std::is_same_v<Input, Tensor>) tensors.push_back(input);
-    else if constexpr (std::is_same_v<Input, TensorList>) tensors.insert(tensors.end(), input.begin(), input.end());
-  };
-  (collect(inputs), ...);
-
-  // Arguments of the second run: tensors come from the list, which checks their versions.
-  auto replace = []<class Input>(const Input& input, const TensorList& list, size_t& next) {
-    if constexpr (std::is_same_v<Input, Tensor>) {
-      return list[next++];
-    } else if constexpr (std::is_same_v<Input, TensorList>) {
-      const auto begin = list.begin() + static_cast<std::ptrdiff_t>(next);
-      next += input.size();
-      return TensorList(begin, begin + static_cast<std::ptrdiff_t>(input.size()));
-    } else {
-      return input;
-    }
-  };
-  // Only the position of a tensor is kept. A handle would keep its memory alive.
-  auto forget = []<class Input>(const Input& input) {
-    if constexpr (std::is_same_v<Input, Tensor>) return Tensor();
-    else if constexpr (std::is_same_v<Input, TensorList>) return TensorList(input.size());
-    else return input;
-  };
-  auto run = [function, replace, arguments = std::make_tuple(forget(inputs)...)](const TensorList& list) {
-    size_t next = 0;
-    std::apply(
-        [&](const auto&... argument) {
-          // Braces evaluate from left to right. Without the explicit type, a single input that is a tuple would become
-          // the tuple.
-          const std::tuple<decltype(replace(argument, list, next))...> again{replace(argument, list, next)...};
-          std::apply(function, again);
-        },
-        arguments);
+  (Recomputation::for_each_tensor(inputs, [&](const Tensor& tensor) { tensors.push_back(tensor); }), ...);
+  // The second run gets its tensors from the Recomputation, which checks their versions. Handles in `arguments` would
+  // keep their memory alive.
+  std::tuple<Inputs...> arguments(inputs...);
+  const auto forget = [](Tensor& tensor) { tensor = Tensor(); };
+  std::apply([&](auto&... argument) { (Recomputation::for_each_tensor(argument, forget), ...); }, arguments);
+  auto run = [function, arguments](const TensorList& list) {
+    auto again = arguments;
+    auto next = list.begin();
+    const auto fill = [&](Tensor& tensor) { tensor = *next++; };
+    const auto call = [&](auto&... argument) {
+      (Recomputation::for_each_tensor(argument, fill), ...);
+      function(std::as_const(argument)...);
+    };
+    std::apply(call, again);
   };
   const Ref<Recomputation> recomputation = make_ref<Recomputation>(std::move(run), tensors, options);
   const Recomputation::Scope scope(recomputation.get());

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <queue>
 
-#include <gradus/autograd/accumulate_grad.h>
 #include <gradus/autograd/mixed_precision/autocast.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
@@ -25,9 +24,9 @@ struct NodeState {
   Node* node = nullptr;
   int waiting = 0;  // number of incoming edges that have not delivered a gradient yet
   bool queued = false;
-  bool wanted = true;  // true if the node leads to a capture
+  bool wanted = true;  // with captures: true if the node leads to one
   Grads gradients;     // gradients of its outputs, summed so far
-  Tensor addend;       // second summand of gradients[0], which the node, a BackwardOfSum, adds itself
+  Tensor addend;       // second summand of gradients[0], which a BackwardOfSum adds itself
 };
 
 // Maps nodes to their states: a hash table with open addressing, hashed by sequence number. The nodes of a graph have
@@ -66,7 +65,7 @@ class StateTable {
   std::vector<uint32_t> places_;  // indices into states_; the size is a power of two
 };
 
-// One backward pass over a graph. The roots keep all nodes alive while it runs.
+// One backward pass over a graph. The caller's root edges keep all nodes alive while it runs.
 class BackwardPass {
  public:
   BackwardPass(bool keep_graph, bool create_graph) : keep_graph_(keep_graph), create_graph_(create_graph) {}
@@ -140,7 +139,7 @@ class BackwardPass {
     return gradient.use_count() == 1 && gradient.array().storage().is_exclusive() && !gradient.array().may_overlap();
   }
 
-  // Adds a gradient to output `output_nr` of a node.
+  // Adds a gradient to what has arrived for output `output_nr` of a node.
   void deliver(NodeState& state, uint32_t output_nr, Tensor gradient) {
     if (state.gradients.size() <= output_nr)
       state.gradients.resize(std::max<size_t>(output_nr + 1, state.node->outputs().size()));
@@ -168,7 +167,7 @@ class BackwardPass {
     return by_sum && by_sum->accepts_sum();
   }
 
-  // Runs a node as part of the layer that made it.
+  // Runs a node inside the ModuleFrame of the layer that made it, so that messages name the layer.
   void execute(NodeState& state) {
     if (state.node->module_path().empty()) return run(state);
     const ModuleFrame frame(state.node, [](const void* of) { return static_cast<const Node*>(of)->module_path(); });
@@ -180,7 +179,7 @@ class BackwardPass {
     Grads dys = std::move(state.gradients);
     dys.resize(std::max(dys.size(), node->outputs().size()));
     AutoGradMode mode(create_graph_);
-    if (node->is_watched()) show(*node, dys);
+    if (node->is_watched()) run_output_hooks(*node, dys);
     if (captures_) {
       if (node->is_accumulator() && dys[0].defined())
         dys[0] = run_hooks(static_cast<AccumulateGrad*>(node)->leaf(), dys[0]);
@@ -233,7 +232,7 @@ class BackwardPass {
   }
 
   // Passes the gradients of a node's outputs to its hooks, which may replace them, and to tensors that retain them.
-  static void show(const Node& node, Grads& dys) {
+  static void run_output_hooks(const Node& node, Grads& dys) {
     node.output_hooks().for_each([&](const auto& hook) {
       Tensor& dy = dys[hook.output_nr];
       if (!dy.defined()) return;
@@ -244,13 +243,13 @@ class BackwardPass {
       if (dys[output_nr].defined()) accumulate_grad(tensor, dys[output_nr]);
   }
 
-  // True if `gradient` is the whole gradient of a leaf that accepts it in a half type.
+  // True if `gradient` is the only gradient of a leaf, and the leaf accepts it in a half type.
   bool stays_half(const NodeState& next, const Tensor& gradient) const {
     if (!next.node->is_accumulator() || captures_ || create_graph_ || next.waiting > 1 || !next.gradients.empty())
       return false;
     const Node::OutputInfo& leaf = next.node->outputs()[0];
-    return size_of(gradient.dtype()) == 2 && is_floating(gradient.dtype()) && gradient.sizes() == leaf.shape &&
-           gradient.device() == leaf.device && static_cast<const AccumulateGrad*>(next.node)->takes_half();
+    return is_half(gradient.dtype()) && gradient.sizes() == leaf.shape && gradient.device() == leaf.device &&
+           static_cast<const AccumulateGrad*>(next.node)->takes_half();
   }
 
   // Converts a gradient to the shape and type of its output, and checks its device.
@@ -259,13 +258,12 @@ class BackwardPass {
     if (!(gradient.sizes() == info.shape)) {
       bool expanded = gradient.dim() >= info.shape.size();
       for (int i = 1; expanded && i <= info.shape.size(); ++i) {
-        const int64_t want = info.shape[info.shape.size() - i],
-                      have = gradient.sizes()[static_cast<int>(gradient.dim()) - i];
+        const int64_t want = info.shape[info.shape.size() - i], have = gradient.sizes()[ndim_of(gradient) - i];
         expanded = want == have || want == 1;
       }
       GRADUS_CHECK(expanded, AutogradError, from, " returned a gradient of shape ", gradient.sizes(),
                    ", expected shape ", info.shape);
-      const int lead = static_cast<int>(gradient.dim()) - info.shape.size();
+      const int lead = ndim_of(gradient) - info.shape.size();
       Dims dims;
       for (int i = 0; i < gradient.dim(); ++i)
         if (i < lead || (info.shape[i - lead] == 1 && gradient.size(i) != 1)) dims.push_back(i);
@@ -288,7 +286,8 @@ class BackwardPass {
 
 thread_local constinit BackwardPass* BackwardPass::current_ = nullptr;
 
-// Collects the edges of the tensors to differentiate, and their gradients, with ones for scalars without a gradient.
+// Appends the edge and the gradient of each tensor to differentiate. The gradient of a single-element tensor defaults
+// to 1.
 void collect_roots(const TensorList& tensors, const TensorList& gradients, bool create_graph, std::vector<Edge>* roots,
                    Grads* root_gradients) {
   GRADUS_CHECK(gradients.empty() || gradients.size() == tensors.size(), ValueError, tensors.size(), " tensors but ",

@@ -49,11 +49,11 @@ class AnomalyGuard : detail::ScopedValue<bool> {
   static inline thread_local constinit bool enabled_ = false;
 };
 
-/// A node that also accepts the gradient of its only output as two summands, which saves adding them first. The engine
-/// asks for this interface when a second gradient arrives, so other nodes have nothing to do with it.
+/// Interface of a node whose backward also accepts the gradient of its only output as two summands, which saves adding
+/// them first. The engine looks for this interface when the second gradient arrives.
 class BackwardOfSum {
  public:
-  /// True if the backend adds the summands as it reads them.
+  /// True if the kernel of the current backend adds the two summands itself.
   virtual bool accepts_sum() const = 0;
   /// Computes the gradients of the inputs from dy + addend.
   virtual Grads backward_of_sum(const Tensor& dy, const Tensor& addend) = 0;
@@ -62,11 +62,47 @@ class BackwardOfSum {
   ~BackwardOfSum() = default;
 };
 
+/// The node at the end of every path through the graph: it adds a gradient to its leaf.
+class AccumulateGrad final : public Node {
+ public:
+  explicit AccumulateGrad(Tensor leaf);
+  ~AccumulateGrad() override;
+  /// Runs the leaf's hooks, accumulate_grad and the leaf's post-accumulate hooks.
+  void accumulate(Tensor gradient) const;
+  bool is_accumulator() const override { return true; }
+  const Tensor& leaf() const { return leaf_; }
+  /// True if the engine may deliver the gradient in a half type without converting it.
+  bool takes_half() const;
+
+ private:
+  Tensor leaf_;
+};
+
+/// Returns the accumulator of a leaf that requires gradients. Makes a new one if no graph holds the previous one.
+Ref<Node> accumulator_of(const Tensor& leaf);
+/// Makes the next accumulator_of() return a new node. Called when a leaf gets other data, whose shape and type the old
+/// node does not describe.
+void forget_accumulator(AutogradMeta& meta);
+/// Runs the leaf's hooks, each of which may replace the gradient, and returns the result.
+Tensor run_hooks(const Tensor& leaf, Tensor gradient);
+/// The storage into which the leaf's gradients accumulate (Tensor::bind_grad), null if there is none.
+const Array* bound_grad(const AutogradMeta& meta);
+/// Undoes bind_grad.
+void unbind_grad(const AutogradMeta& meta);
+/// Calls accumulate_grad, then the leaf's post-accumulate hooks.
+void accumulate_and_notify(const Tensor& leaf, Tensor gradient);
+/// Adds `gradient` to leaf.grad(). Writes into the storage bound with bind_grad if there is one, into the old gradient
+/// if nothing else holds it, and into a new tensor otherwise. The result keeps the leaf's strides. If `gradient` is the
+/// only handle to its array, that array is used without a copy. A gradient of a half type is converted only when grad()
+/// is called. Several threads may call this for one leaf at the same time.
+void accumulate_grad(const Tensor& leaf, Tensor gradient);
+
 namespace detail {
-/// For AnomalyGuard, before the forward of a recorded node: remembers which input already contains a NaN or infinity.
+/// Called under AnomalyGuard before the forward of a recorded node: remembers which input already contains a NaN or
+/// infinity.
 void note_inputs(const Node& node, const Tensor* const* inputs, size_t count);
-/// For AnomalyGuard, after forward: if `result` contains a NaN or infinity, throws an AutogradError that names the
-/// operator and its layer, or the input that note_inputs found.
+/// Called under AnomalyGuard after forward: if `result` contains a NaN or infinity, throws an AutogradError that names
+/// the operator and its layer, or the input that note_inputs found.
 void check_result(const Node& node, const Array& result);
 /// Describes which incoming gradient of `node`, or which tensor it saved, already contains a NaN or infinity; "" if
 /// none does.
@@ -74,8 +110,8 @@ std::string anomaly_before_backward(const Node& node, const Grads& dys, const Te
 /// If `gradient` contains a NaN or infinity, throws an AutogradError that names the node, or describes what
 /// anomaly_before_backward found (`before`).
 void check_gradient(const Node& node, const Array& gradient, const std::string& before);
-/// For a node's backward: returns true if the engine passed it `dy` and nothing else holds that memory, so that it may
-/// be overwritten.
+/// A node's backward may overwrite `dy` if this returns true: the engine passed it this gradient, and nothing else
+/// refers to its memory.
 bool is_handed_over(const Tensor& dy);
 }  // namespace detail
 

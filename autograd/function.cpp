@@ -1,39 +1,10 @@
 #include <gradus/autograd/function.h>
 
 #include <algorithm>
-#include <variant>
 
-#include <gradus/autograd/node.h>
 #include <gradus/autograd/ops/creation.h>
 
 namespace gradus::autograd {
-
-struct SavedValue::Held : std::variant<bool, int64_t, double, std::string, Tensor, std::vector<int64_t>> {
-  using variant::variant;
-  template <class T>
-  static const T& get(const std::shared_ptr<const Held>& held, const char* wanted) {
-    const T* found = held ? std::get_if<T>(held.get()) : nullptr;
-    GRADUS_CHECK(found, ValueError, "this entry of saved_data is not a ", wanted);
-    return *found;
-  }
-};
-
-SavedValue::SavedValue(bool value) : held_(std::make_shared<Held>(value)) {}
-SavedValue::SavedValue(int value) : SavedValue(int64_t{value}) {}
-SavedValue::SavedValue(int64_t value) : held_(std::make_shared<Held>(value)) {}
-SavedValue::SavedValue(double value) : held_(std::make_shared<Held>(value)) {}
-SavedValue::SavedValue(std::string value) : held_(std::make_shared<Held>(std::move(value))) {}
-SavedValue::SavedValue(const char* value) : SavedValue(std::string(value)) {}
-SavedValue::SavedValue(Tensor value) : held_(std::make_shared<Held>(std::move(value))) {}
-SavedValue::SavedValue(std::vector<int64_t> value) : held_(std::make_shared<Held>(std::move(value))) {}
-bool SavedValue::toBool() const { return Held::get<bool>(held_, "bool"); }
-int64_t SavedValue::toInt() const { return Held::get<int64_t>(held_, "int"); }
-double SavedValue::toDouble() const { return Held::get<double>(held_, "double"); }
-const std::string& SavedValue::toStringRef() const { return Held::get<std::string>(held_, "string"); }
-const Tensor& SavedValue::toTensor() const { return Held::get<Tensor>(held_, "tensor"); }
-const std::vector<int64_t>& SavedValue::toIntVector() const {
-  return Held::get<std::vector<int64_t>>(held_, "list of int");
-}
 
 TensorList AutogradContext::get_saved_variables() const {
   TensorList tensors;
@@ -81,7 +52,7 @@ TensorList FunctionNode::run(const Ref<FunctionNode>& node, const TensorList& in
   OpScope op(node->name(), Loc{});
   std::vector<const Tensor*> pointers;
   for (const Tensor& input : inputs) pointers.push_back(&input);
-  const bool recording = GradMode::is_enabled() && detail::any_requires_grad(pointers.data(), pointers.size());
+  const bool recording = detail::is_recorded(pointers.data(), pointers.size());
   node->input_of_argument_ = std::move(input_of_argument);
   if (recording) detail::begin_node(*node, pointers.data(), pointers.size(), node->name());
   AutogradContext& context = node->context;

@@ -12,6 +12,7 @@
 //   Tensor y = Square::apply(x);
 #pragma once
 
+#include <any>
 #include <map>
 #include <mutex>
 #include <string>
@@ -27,24 +28,31 @@ using variable_list = TensorList;
 class SavedValue {
  public:
   SavedValue() = default;
-  SavedValue(bool value);                  // NOLINT(google-explicit-constructor)
-  SavedValue(int value);                   // NOLINT(google-explicit-constructor)
-  SavedValue(int64_t value);               // NOLINT(google-explicit-constructor)
-  SavedValue(double value);                // NOLINT(google-explicit-constructor)
-  SavedValue(std::string value);           // NOLINT(google-explicit-constructor)
-  SavedValue(const char* value);           // NOLINT(google-explicit-constructor)
-  SavedValue(Tensor value);                // NOLINT(google-explicit-constructor)
-  SavedValue(std::vector<int64_t> value);  // NOLINT(google-explicit-constructor)
-  bool toBool() const;
-  int64_t toInt() const;
-  double toDouble() const;
-  const std::string& toStringRef() const;
-  const Tensor& toTensor() const;
-  const std::vector<int64_t>& toIntVector() const;
+  // NOLINTBEGIN(google-explicit-constructor)
+  SavedValue(bool value) : value_(value) {}
+  SavedValue(int value) : SavedValue(int64_t{value}) {}
+  SavedValue(int64_t value) : value_(value) {}
+  SavedValue(double value) : value_(value) {}
+  SavedValue(std::string value) : value_(std::move(value)) {}
+  SavedValue(const char* value) : SavedValue(std::string(value)) {}
+  SavedValue(Tensor value) : value_(std::move(value)) {}
+  SavedValue(std::vector<int64_t> value) : value_(std::move(value)) {}
+  // NOLINTEND(google-explicit-constructor)
+  bool toBool() const { return get<bool>("bool"); }
+  int64_t toInt() const { return get<int64_t>("int"); }
+  double toDouble() const { return get<double>("double"); }
+  const std::string& toStringRef() const { return get<std::string>("string"); }
+  const Tensor& toTensor() const { return get<Tensor>("tensor"); }
+  const std::vector<int64_t>& toIntVector() const { return get<std::vector<int64_t>>("list of int"); }
 
  private:
-  struct Held;
-  std::shared_ptr<const Held> held_;  // shared by copies
+  template <class T>
+  const T& get(const char* wanted) const {
+    const T* const found = std::any_cast<T>(&value_);
+    GRADUS_CHECK(found, ValueError, "this entry of saved_data is not a ", wanted);
+    return *found;
+  }
+  std::any value_;
 };
 
 class FunctionNode;
@@ -52,13 +60,14 @@ class FunctionNode;
 /// Carries what forward saves to backward.
 class AutogradContext {
  public:
-  /// Saves inputs or outputs of forward for backward. Changes in place are detected when they are read.
+  /// Saves inputs or outputs of forward for backward. get_saved_variables() throws an AutogradError if one of them was
+  /// changed in place since.
   void save_for_backward(TensorList tensors) { to_save_ = std::move(tensors); }
   TensorList get_saved_variables() const;
   /// Declares inputs that forward changed in place and returns.
   void mark_dirty(const TensorList& inputs) { dirty_ = inputs; }
   void mark_non_differentiable(const TensorList& outputs) { non_differentiable_ = outputs; }
-  /// If true (default), missing gradients are passed to backward as zeros, else as undefined tensors.
+  /// If true (default), backward gets zeros for an output that nothing used, else an undefined tensor.
   void set_materialize_grads(bool materialize) { materialize_ = materialize; }
   bool needs_input_grad(size_t input) const;
   std::map<std::string, SavedValue> saved_data;
@@ -70,7 +79,7 @@ class AutogradContext {
   FunctionNode* node_ = nullptr;
 };
 
-/// The node of a custom Function, independent of its type.
+/// The node of every custom Function<T>. It is no template: it gets T's functions as arguments.
 class FunctionNode final : public Node {
  public:
   using Backward = TensorList (*)(AutogradContext*, const TensorList&);
@@ -81,7 +90,7 @@ class FunctionNode final : public Node {
   Grads backward_all(const Grads& dys) override;
   bool handles_undefined() const override { return true; }
   void release_saved() override;
-  /// Runs `forward` without recording and connects its results to `inputs` in the graph.
+  /// Runs `forward` with gradients disabled and makes `node` the history of its results.
   static TensorList run(const Ref<FunctionNode>& node, const TensorList& inputs, std::vector<int> input_of_argument,
                         const std::function<TensorList(AutogradContext*)>& forward);
 
@@ -92,7 +101,7 @@ class FunctionNode final : public Node {
   Backward backward_;
   std::recursive_mutex mutex_;  // serializes calls of backward_, because user functions may change their context
   std::vector<std::unique_ptr<Saved>> kept_;
-  std::vector<int> input_of_argument_;  // argument position -> edge, -1 if the argument is not a tensor
+  std::vector<int> input_of_argument_;  // the edge of each argument, -1 if the argument is not a tensor
 };
 
 template <class T>

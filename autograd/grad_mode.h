@@ -24,7 +24,7 @@ inline thread_local constinit bool grad_enabled = true;
 inline thread_local constinit bool inference_enabled = false;
 }  // namespace detail
 
-/// Returns true if operators on tensors that require gradients are recorded.
+/// Says whether this thread records operators on tensors that require gradients.
 struct GradMode {
   static bool is_enabled() { return detail::grad_enabled; }
   static void set_enabled(bool enabled) { detail::grad_enabled = enabled; }

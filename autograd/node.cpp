@@ -1,6 +1,5 @@
 #include <gradus/autograd/node.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <thread>
@@ -99,7 +98,7 @@ Tensor Node::input(size_t i) const {
   const Tensor& tensor = *inputs_[i];
   const bool overwritten = in_place_ && tensor.array().storage() == inputs_[0]->array().storage();
   if (!overwritten) return tensor;
-  // The operator will overwrite this data, so return a copy with the same history.
+  // The operator overwrites this data. Return a copy with the same history.
   Tensor copy(ops::clone(tensor.array()));
   const Edge& edge = edges_[i];
   if (edge.node) {
@@ -217,7 +216,7 @@ Array Saved::array() const {
 }
 
 void Saved::release() {
-  // Moved out under the lock, destroyed after it is released.
+  // The data are moved here under the lock and destroyed after it is released, because destructors may run any code.
   Array array;
   Tensor tensor;
   Ref<SavedKeeper> keeper;

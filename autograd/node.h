@@ -23,8 +23,9 @@
 
 namespace gradus {
 
-/// Gradients, one per input or output; undefined where there is none. The engine sums a gradient of a broadcast shape
-/// to the input's shape and converts its dtype, so backward need not.
+/// Gradients, one per input or output of a node, undefined where there is none. backward may return the gradient of a
+/// broadcast input in the broadcast shape and in another dtype: the engine sums it to the input's shape and converts
+/// it.
 using Grads = SmallVector<Tensor, 4>;
 
 namespace detail {
@@ -74,7 +75,7 @@ class HookList {
   }
   /// True if there are hooks.
   bool any() const { return any_.load(std::memory_order_acquire); }
-  /// Calls visit(hook) with a copy of each hook.
+  /// Calls visit(hook) with a copy of each hook, without a lock.
   template <class Visit>
   void for_each(const Visit& visit) const {
     if (!any()) return;
@@ -106,7 +107,8 @@ using GradientHooks = HookList<std::function<Tensor(const Tensor&)>>;
 
 }  // namespace detail
 
-/// Input `input` of `node`: the destination of a gradient. A null node means that no gradient is needed.
+/// The destination of a gradient: output number `input` of `node`, whose backward takes that gradient as an argument. A
+/// null node means that no gradient is needed.
 struct Edge {
   Ref<Node> node;
   uint32_t input = 0;
@@ -114,8 +116,8 @@ struct Edge {
 
 class Node;
 
-/// Stores tensors in place of the Saved objects of a part of the graph. A Saved then holds no data and asks its keeper
-/// for them in backward. Activation checkpointing (autograd/checkpoint.h) is implemented with it.
+/// Stores what the Saved objects of a part of the graph would store. Such a Saved holds no data; in backward it asks
+/// its keeper for them. Activation checkpointing (autograd/checkpoint.h) and sharded parameters use keepers.
 class SavedKeeper : public RefCounted {
  public:
   struct Kept {
@@ -124,11 +126,11 @@ class SavedKeeper : public RefCounted {
   };
   virtual ~SavedKeeper() = default;
   /// Called when a Saved of this thread is assigned. Returns the index of the data in this keeper, or nothing if the
-  /// Saved shall keep them itself.
+  /// Saved must store the data itself.
   virtual std::optional<size_t> take(const Array& array, const Tensor& tensor) = 0;
-  /// Returns the data of a place. Throws if they cannot be computed again.
+  /// Returns the data with this index. Throws if they cannot be computed again.
   virtual Kept give(size_t place) = 0;
-  /// Called when the Saved of that place is released.
+  /// Called when the Saved to which take() gave this index is released.
   virtual void drop(size_t place) = 0;
 
   /// The current keeper of this thread, null if there is none.
@@ -166,8 +168,6 @@ class Saved {
   const Saved* next() const { return next_; }
   /// The data without checks, for listings; undefined if released or held by a keeper.
   const Array& peek() const { return array_; }
-  bool is_own_output() const { return own_output_; }
-  bool is_released() const { return released_; }
   void release();
 
  private:
@@ -195,12 +195,14 @@ class Node : public RefCounted {
  public:
   Node();
   virtual ~Node() = default;
-  /// Deletes a node without recursion, however long the graph it owns.
+  /// Deletes a node and the nodes that only it keeps alive. Works without recursion, because a long graph would
+  /// overflow the stack.
   static void destroy(Node* node);
 
   /// Computes the gradients of the inputs from the gradient of the only output.
   virtual Grads backward(const Tensor& dy);
-  /// For nodes with several outputs, which override this instead of backward(). Missing gradients are undefined.
+  /// Nodes with several outputs override this instead of backward(). The gradient of an output that nothing used is
+  /// undefined.
   virtual Grads backward_all(const Grads& dys) { return backward(dys[0]); }
   /// True only for AccumulateGrad, the last node of a path.
   virtual bool is_accumulator() const { return false; }
@@ -223,10 +225,11 @@ class Node : public RefCounted {
   SmallVector<Edge, 3>& edges() { return edges_; }
   /// True if input i needs a gradient. forward asks this before it saves anything.
   bool needs_grad(size_t i) const { return i < edges_.size() && edges_[i].node; }
-  /// Nodes made later have higher numbers, and edges lead to lower numbers. The engine runs the highest number first.
+  /// Number of the node in the order of creation. Edges lead to lower numbers, except to an AccumulateGrad. The engine
+  /// runs the ready node with the highest number first.
   uint64_t sequence() const { return sequence_; }
 
-  /// Properties that the gradient of an output must have.
+  /// What the engine converts or checks the gradient of an output against.
   struct OutputInfo {
     Shape shape;
     DType dtype;
@@ -253,12 +256,12 @@ class Node : public RefCounted {
   bool is_watched() const { return output_hooks_.any() || retaining_.load(std::memory_order_acquire); }
 
  protected:
-  /// Input i as the user passed it; valid only during forward. If the operator overwrites that input, a copy of the old
-  /// data.
+  /// Input i as the user passed it, or a copy of its data if the operator overwrites it. Valid only during forward.
   Tensor input(size_t i) const;
   /// True if forward broadcasts an input, whose gradient is then a sum over the broadcast dimensions.
   bool has_broadcast_input() const;
-  /// Where forward must write: input 0 for the in-place form of the operator, else null for a new result.
+  /// The array into which forward must write: input 0 for the in-place form of the operator, null if forward must
+  /// allocate its result.
   const Array* destination(const Array& input0) const { return in_place_ ? &input0 : nullptr; }
   /// Wraps an output of this node for saving:  y = own(Y);
   static Saved::Own own(const Array& output, uint32_t output_nr = 0) { return {output, output_nr}; }
@@ -289,8 +292,8 @@ class Node : public RefCounted {
 /// How a view was made: enough to derive it from its base again.
 struct ViewInfo {
   Tensor base;  // never itself a view
-  // The storage's version when the view's grad_fn was last correct. A reader that renews the history writes this last,
-  // so that a thread that sees the version also sees the history.
+  // The storage's version when the view's grad_fn was last correct. refresh_view writes grad_fn first and this last, so
+  // that a thread that reads the new version also sees the new grad_fn.
   std::atomic<uint32_t> version{0};
   // "no_grad" or "inference" if the view was made in that mode, else null. Such a view records no history.
   const char* made_in = nullptr;
@@ -368,7 +371,7 @@ struct AutogradMeta {
   Ref<Node> grad_fn;
   Node* accumulator = nullptr;  // weak: this leaf's AccumulateGrad while a graph holds it
   Tensor grad;
-  Ref<SavedKeeper> keeper;  // provides this leaf's data to backward if they are not always in memory
+  Ref<SavedKeeper> keeper;  // of a sharded parameter: restores the data for backward
   std::unique_ptr<ViewInfo> view;
   // For leaves. Other tensors' hooks are in their grad_fn.
   detail::GradientHooks hooks;

@@ -38,8 +38,8 @@ class OpScope {
       amp::detail::autocast.rules = outer_rules_;
   }
   const char* name() const { return context_.name; }
-  /// The type to which autocast casts x in this operator, x's own type without autocast. For operators that need the
-  /// type before they call apply().
+  /// The type to which autocast casts x in this operator, or x's own type without autocast. Operators call this if they
+  /// need the type before they call apply().
   DType type_of(const Tensor& x) const { return autocast_ ? amp::detail::type_for(x) : x.dtype(); }
   /// The type to which autocast casts x in this operator, which may depend on a second input with a wider type.
   DType type_of(const Tensor& x, const Tensor& other) const {
@@ -82,6 +82,7 @@ const char* node_name() {
   return text.data();
 }
 
+/// Returns the array of a tensor argument, undefined if the tensor is, and any other argument unchanged.
 template <class T>
 const auto& unwrap(const T& argument) {
   if constexpr (std::is_same_v<T, Tensor>) {
@@ -108,21 +109,23 @@ auto tensor_pointers(const Args&... args) {
   return pointers;
 }
 
-bool any_requires_grad(const Tensor* const* tensors, size_t count);
-/// Throws if the first tensor is undefined. Other inputs may be undefined.
-void check_inputs(const Tensor* const* tensors, size_t count);
-void begin_node(Node& node, const Tensor* const* tensors, size_t count, const char* name);
+/// True if a call with these inputs is recorded: grad mode is enabled and an input requires gradients.
+bool is_recorded(const Tensor* const* inputs, size_t count);
+/// Throws if the first input is undefined. Other inputs may be undefined.
+void check_inputs(const Tensor* const* inputs, size_t count);
+/// Sets the node's name, layer and edges before forward.
+void begin_node(Node& node, const Tensor* const* inputs, size_t count, const char* name);
+/// Makes a tensor from a result of `node`, which is null if the call is not recorded.
 Tensor finish_output(const Ref<Node>& node, Array output);
-Tensor plain_output(Array output);
+/// finish_output for a view of `of`.
 Tensor finish_view(const Ref<Node>& node, const Tensor& of, Array output);
-/// Checks that an operator may write `self`: that it is no leaf that requires gradients, that its view allows it, and
-/// that its elements do not overlap.
+/// Throws unless an operator may write into `self`: it must not be a leaf that requires gradients, its view must allow
+/// writing, and its elements must not overlap.
 void check_in_place(const Tensor& self, bool recording);
 /// Makes `node` the history of `self`, or of its base if it is a view.
 void finish_in_place(const Tensor& self, const Ref<Node>& node);
-/// Throws if gradients are recorded and `self` is a leaf that requires them.
-void check_not_leaf(const Tensor& self);
-/// Replaces `self` by a view of itself, with `node` (or null) as its history.
+/// Replaces `self` by a view of itself, with `node` (or null) as its history. Throws if gradients are recorded and
+/// `self` is a leaf that requires them.
 void finish_view_in_place(const Tensor& self, const Ref<Node>& node, Array view);
 
 }  // namespace detail
@@ -133,22 +136,26 @@ struct ApplyAccess {
     node.inputs_ = inputs;
     node.in_place_ = in_place;
   }
-  static void clear_inputs(Node& node) { node.inputs_ = nullptr; }
 };
 
 namespace detail {
 
 /// Runs forward, either on a recorded node or on a temporary one, and passes the node (null if not recorded) and the
-/// result to `finish`.
+/// result to `finish`. With `in_place`, forward overwrites the first argument.
 template <class N, class Finish, class... Args>
-auto run_node(bool recording, const Tensor* const* inputs, size_t count, bool in_place, Finish&& finish,
-              const Args&... args) {
+auto run_node(bool in_place, const Finish& finish, const Args&... args) {
+  const auto pointers = tensor_pointers(args...);
+  const Tensor* const* const inputs = pointers.data();
+  const size_t count = pointers.size();
+  const bool recording = is_recorded(inputs, count);
+  check_inputs(inputs, count);
+  if (in_place) check_in_place(*inputs[0], recording);
   if (recording) {
     Ref<N> node = make_ref<N>();
     begin_node(*node, inputs, count, node_name<N>());
     ApplyAccess::set_inputs(*node, inputs, in_place);
     auto result = node->forward(unwrap(args)...);
-    ApplyAccess::clear_inputs(*node);
+    ApplyAccess::set_inputs(*node, nullptr, in_place);
     return finish(Ref<Node>(std::move(node)), std::move(result));
   }
   N node;
@@ -156,24 +163,15 @@ auto run_node(bool recording, const Tensor* const* inputs, size_t count, bool in
   return finish(Ref<Node>(), node.forward(unwrap(args)...));
 }
 
-}  // namespace detail
-
-namespace detail {
-
 /// apply() without autocast.
 template <class N, class... Args>
 auto apply_as_is(const Args&... args) {
-  const auto inputs = detail::tensor_pointers(args...);
-  const bool recording = GradMode::is_enabled() && detail::any_requires_grad(inputs.data(), inputs.size());
-  detail::check_inputs(inputs.data(), inputs.size());
-  auto finish = [](Ref<Node> node, auto result) {
-    auto wrap = [&](Array& output) {
-      return node ? detail::finish_output(node, std::move(output)) : detail::plain_output(std::move(output));
-    };
+  const auto finish = [](const Ref<Node>& node, auto result) {
+    const auto wrap = [&](Array& output) { return finish_output(node, std::move(output)); };
     if constexpr (std::is_same_v<decltype(result), Array>) return wrap(result);
     else return std::apply([&](auto&... outputs) { return std::tuple{wrap(outputs)...}; }, result);
   };
-  return detail::run_node<N>(recording, inputs.data(), inputs.size(), false, finish, args...);
+  return run_node<N>(false, finish, args...);
 }
 
 template <class T>
@@ -187,7 +185,7 @@ decltype(auto) cast_argument(const amp::detail::Casts& casts, const T& argument)
 /// Runs operator N on `args` (tensors, arrays and options in forward's order). forward returns an Array, or a
 /// std::tuple of Arrays for several results; non-floating results have no history.
 template <class N, class... Args>
-auto apply(OpScope&, const Args&... args) {
+auto apply(const OpScope&, const Args&... args) {
   if (amp::detail::autocast.rules.any()) [[unlikely]] {
     const auto inputs = detail::tensor_pointers(args...);
     const amp::detail::Casts casts(inputs.data(), inputs.size());
@@ -198,41 +196,28 @@ auto apply(OpScope&, const Args&... args) {
 
 /// Like apply, for an operator whose result is a view of its first argument.
 template <class N, class... Args>
-Tensor apply_view(OpScope&, const Tensor& of, const Args&... args) {
-  const auto inputs = detail::tensor_pointers(of, args...);
-  const bool recording = GradMode::is_enabled() && detail::any_requires_grad(inputs.data(), inputs.size());
-  detail::check_inputs(inputs.data(), inputs.size());
-  auto finish = [&](Ref<Node> node, Array result) { return detail::finish_view(node, of, std::move(result)); };
-  return detail::run_node<N>(recording, inputs.data(), inputs.size(), false, finish, of, args...);
+Tensor apply_view(const OpScope&, const Tensor& of, const Args&... args) {
+  const auto finish = [&](const Ref<Node>& node, Array view) { return detail::finish_view(node, of, std::move(view)); };
+  return detail::run_node<N>(false, finish, of, args...);
 }
 
 /// Like apply_view, for an operator that replaces `self` by a view of itself (unsqueeze_).
 template <class N, class... Args>
-const Tensor& apply_view_in_place(OpScope&, const Tensor& self, const Args&... args) {
-  const auto inputs = detail::tensor_pointers(self, args...);
-  const bool recording = GradMode::is_enabled() && detail::any_requires_grad(inputs.data(), inputs.size());
-  detail::check_inputs(inputs.data(), inputs.size());
-  detail::check_not_leaf(self);
-  auto finish = [&](Ref<Node> node, Array view) {
+const Tensor& apply_view_in_place(const OpScope&, const Tensor& self, const Args&... args) {
+  const auto finish = [&](const Ref<Node>& node, Array view) {
     detail::finish_view_in_place(self, node, std::move(view));
-    return 0;
   };
-  detail::run_node<N>(recording, inputs.data(), inputs.size(), false, finish, self, args...);
+  detail::run_node<N>(false, finish, self, args...);
   return self;
 }
 
 /// Like apply, for an operator that writes its result into `self`. forward gets self's array first and returns it.
 template <class N, class... Args>
-const Tensor& apply_in_place(OpScope&, const Tensor& self, const Args&... args) {
-  const auto inputs = detail::tensor_pointers(self, args...);
-  const bool recording = GradMode::is_enabled() && detail::any_requires_grad(inputs.data(), inputs.size());
-  detail::check_inputs(inputs.data(), inputs.size());
-  detail::check_in_place(self, recording);
-  auto finish = [&](Ref<Node> node, const Array&) {
+const Tensor& apply_in_place(const OpScope&, const Tensor& self, const Args&... args) {
+  const auto finish = [&](const Ref<Node>& node, const Array&) {
     if (node) detail::finish_in_place(self, node);
-    return 0;
   };
-  detail::run_node<N>(recording, inputs.data(), inputs.size(), true, finish, self, args...);
+  detail::run_node<N>(true, finish, self, args...);
   return self;
 }
 
@@ -243,7 +228,8 @@ const Tensor& apply_in_place(OpScope&, const Tensor& self, const Args&... args) 
 
 namespace detail {
 
-/// Describes the half types among the inputs of a composition, as given or as autocast casts them.
+/// Finds out whether a composition has inputs of half types, as given or as autocast casts them, and converts its
+/// inputs and results.
 class HalfInputs {
  public:
   HalfInputs(const OpScope& op, const Tensor* const* inputs, size_t count) : op_(op) {
@@ -310,5 +296,41 @@ Tensor composed_of_list(const OpScope& op, F&& f, const TensorList& inputs) {
   half.round(result);
   return result;
 }
+
+// ---- Arguments: operands of binary operators, axis numbers, and sets of axes as bit masks (axis_mask) ----
+
+/// x.dim() as the type in which Shape counts.
+inline int ndim_of(const Tensor& x) { return static_cast<int>(x.dim()); }
+
+/// Converts a possibly negative axis to 0 … x.dim() - 1. Throws an IndexError if there is no such dimension.
+inline int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, ndim_of(x)); }
+
+/// Restores the axes of `mask`, over which y was reduced, with size 1.
+inline Tensor restore_axes(const Tensor& y, const Shape& x_shape, uint32_t mask) {
+  return y.reshape(reduced_shape(x_shape, mask, true));
+}
+
+/// The axes of `mask` as a list.
+inline Dims axes_of(uint32_t mask) {
+  Dims axes;
+  for (int i = 0; i < kMaxDims; ++i)
+    if (mask >> i & 1) axes.push_back(i);
+  return axes;
+}
+
+/// Indices, in row-major order, of the elements where a boolean mask is true.
+inline Tensor places_of(const Tensor& mask) { return mask.reshape({-1}, Loc{}).nonzero(Loc{}).select(1, 0, Loc{}); }
+
+/// Source line of the call, which binary operators receive through their operands.
+inline Loc line_of(const Operand& a, const Operand& b) { return a.where.line ? a.where : b.where; }
+
+/// Converts a number to `dtype` as PyTorch does, which drops the fraction for integers. A number out of range is a
+/// ValueError (ops::check_fits).
+Scalar number_of(const Scalar& number, DType dtype);
+
+/// Returns x if it is a tensor. A number becomes a scalar tensor of the other operand's type, unless the number is of a
+/// higher category, as a float next to an integer tensor (torch.result_type). Next to another number it keeps its own
+/// type.
+Tensor as_tensor(const Operand& x, const Operand& other, Device device = {});
 
 }  // namespace gradus

@@ -1,15 +1,17 @@
 #include <gradus/autograd/tensor.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <ostream>
 #include <utility>
 
-#include <gradus/autograd/accumulate_grad.h>
 #include <gradus/autograd/autograd.h>
 #include <gradus/autograd/mixed_precision/half_copy.h>
-#include <gradus/autograd/node.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/core/op_lists.h>
 #include <gradus/core/ops/ops.h>
+#include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus {
 namespace {
@@ -17,6 +19,9 @@ namespace {
 AutogradMeta* meta_of(const Tensor& tensor) { return tensor.impl()->meta.get(); }
 
 void check_defined(const Tensor& tensor) { GRADUS_CHECK(tensor.defined(), ValueError, "the tensor is undefined"); }
+
+// The left operand of a method call. It has no source line; the line of the call comes with the other operand.
+Operand self(const Tensor& x) { return Operand(x, Loc{}); }
 
 }  // namespace
 
@@ -43,7 +48,7 @@ bool Tensor::requires_grad() const {
   if (!impl_ || !impl_->meta) return false;
   const ViewInfo* view = impl_->meta->view.get();
   if (view) refresh_view(*this);
-  // A view made without recording requires gradients if its base does, although none can flow through it.
+  // A view made without recording requires gradients if its base does, although no gradient can flow through the view.
   return impl_->meta->requires_grad || impl_->meta->grad_fn || (view && view->made_in && view->base.requires_grad());
 }
 
@@ -183,7 +188,7 @@ void Tensor::set_data(const Tensor& other) const {
   GRADUS_CHECK(!requires_grad() || is_floating(other.dtype()), DTypeError,
                "a tensor that requires gradients cannot hold ", other.dtype());
   impl_->array = other.array();
-  // An existing accumulator still describes the old data.
+  // The accumulator, the bound storage and the half-type copy belong to the old data.
   if (AutogradMeta* meta = meta_of(*this)) {
     forget_accumulator(*meta);
     unbind_grad(*meta);
@@ -211,15 +216,6 @@ bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_
 
 // ---- Methods and operators that forward to functions in autograd/ops; more are in ops/unary.cpp ----
 
-namespace {
-
-// The left operand of a method call. It has no source line; the line of the call comes with the other operand.
-Operand self(const Tensor& x) { return Operand(x, Loc{}); }
-
-}  // namespace
-
-// ---- Element-wise ----
-
 Tensor Tensor::add(const Operand& other, const Scalar& alpha) const { return gradus::add(self(*this), other, alpha); }
 Tensor Tensor::sub(const Operand& other, const Scalar& alpha) const { return gradus::sub(self(*this), other, alpha); }
 Tensor Tensor::mul(const Operand& other) const { return gradus::mul(self(*this), other); }
@@ -234,14 +230,6 @@ Tensor Tensor::clamp(std::optional<Operand> min, std::optional<Operand> max, Loc
 Tensor Tensor::logical_not(Loc where) const { return gradus::logical_not(*this, where); }
 Tensor Tensor::isfinite(Loc where) const { return gradus::isfinite(*this, where); }
 Tensor Tensor::tan(Loc where) const { return gradus::tan(*this, where); }
-Tensor Tensor::sinh(Loc where) const { return gradus::sinh(*this, where); }
-Tensor Tensor::cosh(Loc where) const { return gradus::cosh(*this, where); }
-Tensor Tensor::asin(Loc where) const { return gradus::asin(*this, where); }
-Tensor Tensor::acos(Loc where) const { return gradus::acos(*this, where); }
-Tensor Tensor::atan(Loc where) const { return gradus::atan(*this, where); }
-Tensor Tensor::asinh(Loc where) const { return gradus::asinh(*this, where); }
-Tensor Tensor::acosh(Loc where) const { return gradus::acosh(*this, where); }
-Tensor Tensor::atanh(Loc where) const { return gradus::atanh(*this, where); }
 Tensor Tensor::log2(Loc where) const { return gradus::log2(*this, where); }
 Tensor Tensor::log10(Loc where) const { return gradus::log10(*this, where); }
 Tensor Tensor::isnan(Loc where) const { return gradus::isnan(*this, where); }
@@ -284,55 +272,19 @@ Tensor operator!(const Tensor& a) { return logical_not(a, Loc{}); }
 // ---- Reductions ----
 
 Tensor Tensor::sum(std::optional<DType> dtype, Loc where) const { return gradus::sum(*this, dtype, where); }
-Tensor Tensor::sum(IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) const {
-  return gradus::sum(*this, dim, keepdim, dtype, where);
-}
 Tensor Tensor::mean(std::optional<DType> dtype, Loc where) const { return gradus::mean(*this, dtype, where); }
-Tensor Tensor::mean(IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) const {
-  return gradus::mean(*this, dim, keepdim, dtype, where);
-}
 Tensor Tensor::max(Loc where) const { return gradus::max(*this, where); }
 Tensor Tensor::min(Loc where) const { return gradus::min(*this, where); }
 Tensor Tensor::max(const Tensor& other, Loc where) const { return gradus::maximum(self(*this), {other, where}); }
 Tensor Tensor::min(const Tensor& other, Loc where) const { return gradus::minimum(self(*this), {other, where}); }
 Tensor max(const Tensor& a, const Tensor& b, Loc where) { return a.max(b, where); }
 Tensor min(const Tensor& a, const Tensor& b, Loc where) { return a.min(b, where); }
-std::tuple<Tensor, Tensor> Tensor::max(int64_t dim, bool keepdim, Loc where) const {
-  return gradus::max(*this, dim, keepdim, where);
-}
-std::tuple<Tensor, Tensor> Tensor::min(int64_t dim, bool keepdim, Loc where) const {
-  return gradus::min(*this, dim, keepdim, where);
-}
-Tensor Tensor::argmax(std::optional<int64_t> dim, bool keepdim, Loc where) const {
-  return gradus::argmax(*this, dim, keepdim, where);
-}
-Tensor Tensor::argmin(std::optional<int64_t> dim, bool keepdim, Loc where) const {
-  return gradus::argmin(*this, dim, keepdim, where);
-}
-Tensor Tensor::all(std::optional<int64_t> dim, bool keepdim, Loc where) const {
-  return gradus::all(*this, dim, keepdim, where);
-}
-Tensor Tensor::any(std::optional<int64_t> dim, bool keepdim, Loc where) const {
-  return gradus::any(*this, dim, keepdim, where);
-}
 Tensor Tensor::amax(IntArrayRef dim, bool keepdim, Loc where) const { return gradus::amax(*this, dim, keepdim, where); }
 Tensor Tensor::amin(IntArrayRef dim, bool keepdim, Loc where) const { return gradus::amin(*this, dim, keepdim, where); }
 Tensor Tensor::count_nonzero(IntArrayRef dim, Loc where) const { return gradus::count_nonzero(*this, dim, where); }
 Tensor Tensor::prod(std::optional<DType> dtype, Loc where) const { return gradus::prod(*this, dtype, where); }
 Tensor Tensor::prod(int64_t dim, bool keepdim, std::optional<DType> dtype, Loc where) const {
   return gradus::prod(*this, dim, keepdim, dtype, where);
-}
-Tensor Tensor::cumsum(int64_t dim, std::optional<DType> dtype, Loc where) const {
-  return gradus::cumsum(*this, dim, dtype, where);
-}
-Tensor Tensor::cumprod(int64_t dim, std::optional<DType> dtype, Loc where) const {
-  return gradus::cumprod(*this, dim, dtype, where);
-}
-Tensor Tensor::var(IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) const {
-  return gradus::var(*this, dim, correction, keepdim, where);
-}
-Tensor Tensor::std(IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) const {
-  return gradus::std(*this, dim, correction, keepdim, where);
 }
 Tensor Tensor::norm(std::optional<Scalar> p, IntArrayRef dim, bool keepdim, std::optional<DType> dtype,
                     Loc where) const {
@@ -342,14 +294,6 @@ Tensor Tensor::logsumexp(IntArrayRef dim, bool keepdim, Loc where) const {
   return gradus::logsumexp(*this, dim, keepdim, where);
 }
 
-// ---- Sorting ----
-
-std::tuple<Tensor, Tensor> Tensor::sort(int64_t dim, bool descending, Loc where) const {
-  return gradus::sort(*this, dim, descending, where);
-}
-Tensor Tensor::argsort(int64_t dim, bool descending, Loc where) const {
-  return gradus::argsort(*this, dim, descending, where);
-}
 std::tuple<Tensor, Tensor> Tensor::topk(int64_t k, int64_t dim, bool largest, bool sorted, Loc where) const {
   return gradus::topk(*this, k, dim, largest, sorted, where);
 }
@@ -360,21 +304,153 @@ Tensor Tensor::median(Loc where) const { return gradus::median(*this, where); }
 std::tuple<Tensor, Tensor> Tensor::median(int64_t dim, bool keepdim, Loc where) const {
   return gradus::median(*this, dim, keepdim, where);
 }
-Tensor Tensor::multinomial(int64_t num_samples, bool replacement, Loc where) const {
-  return gradus::multinomial(*this, num_samples, replacement, where);
-}
-
-// ---- Linear algebra ----
 
 Tensor Tensor::matmul(const Tensor& other, Loc where) const { return gradus::matmul(*this, other, where); }
 
-// ---- Softmax ----
+// ---- Printing ----
 
-Tensor Tensor::softmax(int64_t dim, std::optional<DType> dtype, Loc where) const {
-  return gradus::softmax(*this, dim, dtype, where);
+namespace {
+
+// How the elements of a tensor are printed: all in fixed or all in scientific notation, with one width and possibly a
+// common factor.
+struct Format {
+  double scale = 1;
+  int width = 0;
+  int precision = 0;
+  bool scientific = false;
+};
+
+// Chooses the format as LibTorch does: integers without a decimal point, other values with four decimals; a common
+// factor 10^k if all values are large or all are small; scientific notation if magnitudes differ widely.
+Format format_for(const std::vector<double>& values) {
+  Format format;
+  bool integers = true;
+  double least = HUGE_VAL, most = 0;  // magnitudes of the finite values
+  for (double value : values) {
+    if (!std::isfinite(value)) continue;
+    if (value != std::ceil(value)) integers = false;
+    least = std::min(least, std::abs(value));
+    most = std::max(most, std::abs(value));
+  }
+  // Without finite values, least > most, and both exponents are 1.
+  auto exponent = [&](double x) {
+    return x != 0 && least <= most ? static_cast<int>(std::floor(std::log10(x))) + 1 : 1;
+  };
+  const int low = exponent(least), high = exponent(most);
+  if (integers) {
+    format.scientific = high > 9;
+    format.precision = format.scientific ? 4 : 0;
+    format.width = format.scientific ? 11 : high + 1;
+  } else if (high - low > 4) {
+    format.scientific = true;
+    format.width = std::abs(high) > 99 || std::abs(low) > 99 ? 12 : 11;
+    format.precision = 4;
+  } else {
+    format.precision = 4;
+    if (high > 5 || high < 0) {
+      format.width = 7;
+      format.scale = std::pow(10, high - 1);
+    } else {
+      format.width = high == 0 ? 7 : high + 6;
+    }
+  }
+  return format;
 }
-Tensor Tensor::log_softmax(int64_t dim, std::optional<DType> dtype, Loc where) const {
-  return gradus::log_softmax(*this, dim, dtype, where);
+
+std::string number(double value, const Format& format) {
+  char text[64];
+  if (std::isnan(value)) std::snprintf(text, sizeof text, "%*s", format.width, "nan");
+  else if (std::isinf(value)) std::snprintf(text, sizeof text, "%*s", format.width, value > 0 ? "inf" : "-inf");
+  else
+    std::snprintf(text, sizeof text, format.scientific ? "%*.*e" : "%*.*f", format.width, format.precision,
+                  value / format.scale);
+  return text;
 }
+
+std::string scale_line(const Format& format) {
+  if (format.scale == 1) return "";
+  char text[32];
+  std::snprintf(text, sizeof text, "%g *\n", format.scale);
+  return text;
+}
+
+constexpr int kLineWidth = 80;
+
+// Prints rows of numbers, in groups of as many columns as fit into a line.
+std::string matrix(const double* values, int64_t rows, int64_t columns, const Format& format) {
+  const int64_t per_line = std::max<int64_t>(1, kLineWidth / (format.width + 1));
+  std::string text = scale_line(format);
+  for (int64_t first = 0; first < columns; first += per_line) {
+    const int64_t last = std::min(columns, first + per_line) - 1;
+    if (columns > per_line) {
+      if (first > 0) text += "\n";
+      text += "Columns " + std::to_string(first + 1) + " to " + std::to_string(last + 1) + "\n";
+    }
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t column = first; column <= last; ++column) {
+        if (column > first || format.scale != 1) text += " ";
+        text += number(values[row * columns + column], format);
+      }
+      text += "\n";
+    }
+  }
+  return text;
+}
+
+std::string footer(const Tensor& tensor) {
+  std::string text = "[ " + tensor.toString() + "{";
+  for (int i = 0; i < tensor.dim(); ++i) text += (i ? "," : "") + std::to_string(tensor.sizes()[i]);
+  return text + "} ]";
+}
+
+}  // namespace
+
+std::string Tensor::toString() const { return (is_cuda() ? "CUDA" : "CPU") + std::string(type_name(dtype())) + "Type"; }
+
+std::string Tensor::str() const {
+  if (!defined()) return "[ Tensor (undefined) ]";
+  const OpContext context("print");
+  check_not_recording(device().type(), "printing a tensor");
+  const Array here = ops::contiguous(ops::cast(ops::to_device(array(), Device()), DType::f64));
+  const double* data = static_cast<const double*>(here.data());
+  const std::vector<double> values(data, data + here.numel());
+  const Format format = format_for(values);
+  std::string text;
+  if (dim() == 0) {
+    char one[64];
+    std::snprintf(one, sizeof one, "%g", values[0]);
+    text = std::string(one) + "\n";
+  } else if (dim() == 1) {
+    if (!values.empty()) text = scale_line(format);
+    for (double value : values) text += number(value, format) + "\n";
+  } else if (numel() > 0) {
+    const int64_t rows = sizes()[ndim_of(*this) - 2], columns = sizes()[ndim_of(*this) - 1];
+    Shape lead(sizes().data(), static_cast<size_t>(dim() - 2));
+    const int64_t planes = numel_of(lead);
+    for (int64_t plane = 0; plane < planes; ++plane) {
+      if (dim() > 2) {
+        std::string at;
+        for (int64_t axis = lead.size() - 1, rest = plane; axis >= 0; rest /= lead[static_cast<int>(axis)], --axis)
+          at = std::to_string(rest % lead[static_cast<int>(axis)] + 1) + "," + at;
+        if (plane > 0) text += "\n";
+        text += "(" + at + ".,.) = \n";
+      }
+      const double* first = values.data() + plane * rows * columns;
+      text += matrix(first, rows, columns, format_for({first, first + rows * columns}));
+    }
+  }
+  return text + footer(*this);
+}
+
+std::ostream& operator<<(std::ostream& stream, const Tensor& tensor) { return stream << tensor.str(); }
+
+std::ostream& operator<<(std::ostream& stream, const Dims& dims) {
+  stream << "[";
+  for (int i = 0; i < dims.size(); ++i) stream << (i ? ", " : "") << dims[i];
+  return stream << "]";
+}
+
+std::ostream& operator<<(std::ostream& stream, DType dtype) { return stream << type_name(dtype); }
+std::ostream& operator<<(std::ostream& stream, Device device) { return stream << device.str(); }
 
 }  // namespace gradus

@@ -29,15 +29,13 @@ inline constexpr TensorLayout kStrided = TensorLayout::strided;
 /// Element type, device and requires_grad for creation functions: dtype(kDouble).device("cuda").
 struct TensorOptions {
   TensorOptions() = default;
-  TensorOptions(DType dtype) : dtype_(dtype) {}                         // NOLINT(google-explicit-constructor)
-  TensorOptions(Device device) : device_(device), has_device_(true) {}  // NOLINT(google-explicit-constructor)
-  TensorOptions(DeviceType type) : TensorOptions(Device(type)) {}       // NOLINT(google-explicit-constructor)
-  /// "cuda:1"
+  TensorOptions(DType dtype) : dtype_(dtype) {}                    // NOLINT(google-explicit-constructor)
+  TensorOptions(Device device) : device_(device) {}                // NOLINT(google-explicit-constructor)
+  TensorOptions(DeviceType type) : TensorOptions(Device(type)) {}  // NOLINT(google-explicit-constructor)
+  /// Parses the name of a device, such as "cuda:1".
   explicit TensorOptions(const std::convertible_to<std::string_view> auto& device) : TensorOptions(Device(device)) {}
   TensorOptions dtype(DType dtype) const { return with(&TensorOptions::dtype_, dtype); }
-  TensorOptions device(Device device) const {
-    return with(&TensorOptions::device_, device).with(&TensorOptions::has_device_, true);
-  }
+  TensorOptions device(Device device) const { return with(&TensorOptions::device_, std::optional(device)); }
   TensorOptions device(DeviceType type, int index) const { return device(Device(type, index)); }
   TensorOptions device_index(int index) const { return device(Device(DeviceType::cuda, index)); }  ///< a GPU by index
   TensorOptions layout(TensorLayout) const { return *this; }                                       ///< always strided
@@ -45,13 +43,13 @@ struct TensorOptions {
   TensorOptions memory_format(MemoryFormat format) const { return with(&TensorOptions::format_, format); }
   DType dtype_or(DType fallback) const { return dtype_.value_or(fallback); }
   DType dtype() const { return dtype_.value_or(get_default_dtype()); }
-  Device device_or(Device fallback) const { return has_device_ ? device_ : fallback; }
-  Device device() const { return device_; }
-  bool requires_grad() const { return requires_grad_; }  ///< as set by the caller
+  Device device_or(Device fallback) const { return device_.value_or(fallback); }
+  Device device() const { return device_or(Device()); }
+  bool requires_grad() const { return requires_grad_; }  ///< false unless set
   TensorLayout layout() const { return kStrided; }       ///< always strided
   MemoryFormat memory_format() const { return format_; }
   bool has_dtype() const { return dtype_.has_value(); }
-  bool has_device() const { return has_device_; }
+  bool has_device() const { return device_.has_value(); }
 
  private:
   template <class T>
@@ -61,8 +59,7 @@ struct TensorOptions {
     return changed;
   }
   std::optional<DType> dtype_ = absent<DType>();
-  Device device_;
-  bool has_device_ = false;
+  std::optional<Device> device_ = absent<Device>();
   bool requires_grad_ = false;
   MemoryFormat format_ = MemoryFormat::contiguous;
 };
@@ -86,8 +83,8 @@ struct Operand {
   Loc where;
 };
 
-/// The type of a parameter that accepts only a flag. A `bool` parameter would also accept a number, which means a
-/// dimension in the overloads beside it.
+/// A bool, and no type that converts to bool. LibTorch has overloads for a flag and for a number, such as x.var(false)
+/// and x.var(0): with a `bool` parameter, the first would also accept the number, which means dimension 0.
 template <class T>
 concept Flag = std::same_as<T, bool> || std::same_as<T, std::optional<bool>>;
 
@@ -167,7 +164,8 @@ class Tensor {
 
   // ---- Autograd ----
   bool requires_grad() const;
-  /// Only for leaves, and only for floating types.
+  /// Sets whether this leaf gets a gradient. Throws a DTypeError if the type is not floating. A tensor that is not a
+  /// leaf always requires gradients: setting false is an AutogradError, setting true has no effect.
   const Tensor& set_requires_grad(bool wanted, Loc where = Loc::current()) const;
   const Tensor& requires_grad_(bool wanted = true, Loc where = Loc::current()) const {
     return set_requires_grad(wanted, where);
@@ -228,9 +226,9 @@ class Tensor {
   Tensor to(Device device, DType dtype, bool non_blocking = false, bool copy = false, Loc where = Loc::current()) const;
   Tensor to(const TensorOptions& options, bool non_blocking = false, bool copy = false,
             Loc where = Loc::current()) const;
-  /// Returns contiguous(format), with one exception. With one channel, both formats address the same memory, and only
-  /// the channel stride tells them apart (Array::is_channels_last). If it says the other format, returns a copy with
-  /// the channel stride of `format`. The result of a convolution then has this format, too.
+  /// Like contiguous(format), except for images of one channel. Their elements have the same order in memory in both
+  /// formats, and only the channel stride shows which format was meant (Array::is_channels_last); a convolution gives
+  /// its result that format. If the stride shows the other format, returns a copy with the channel stride of `format`.
   Tensor to(MemoryFormat format, Loc where = Loc::current()) const;
   /// Converts device and dtype, then calls to(*format) if a format is given.
   Tensor to(Device device, DType dtype, bool non_blocking, bool copy, std::optional<MemoryFormat> format,
@@ -249,7 +247,7 @@ class Tensor {
   Tensor cuda(Loc where = Loc::current()) const { return to(Device(DeviceType::cuda), false, false, where); }
   Tensor clone(Loc where = Loc::current()) const;
   Tensor contiguous(MemoryFormat format = MemoryFormat::contiguous, Loc where = Loc::current()) const;
-  /// New tensors with this tensor's dtype and device, unless options say otherwise.
+  /// New tensors that have the dtype and device of this tensor unless options say otherwise.
   Tensor new_empty(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current()) const;
   Tensor new_zeros(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current()) const;
   Tensor new_ones(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current()) const;
@@ -260,7 +258,7 @@ class Tensor {
   Tensor view(IntArrayRef size, Loc where = Loc::current()) const;
   /// Reinterprets the bytes as elements of another type, without history. If the size of the element type differs, the
   /// last dimension is scaled accordingly and must be contiguous.
-  Tensor view(std::same_as<DType> auto dtype, Loc where = Loc::current()) const {  // {} is a list of sizes
+  Tensor view(std::same_as<DType> auto dtype, Loc where = Loc::current()) const {  // view({}) passes sizes
     return view_as_type(dtype, where);
   }
   Tensor view_as(const Tensor& other, Loc where = Loc::current()) const { return view(other.sizes(), where); }
@@ -283,14 +281,15 @@ class Tensor {
   /// Windows of `size` elements along `dim`, `step` elements apart: (…, windows, …, size). Windows may overlap.
   Tensor unfold(int64_t dim, int64_t size, int64_t step, Loc where = Loc::current()) const;
   Tensor diagonal(int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1, Loc where = Loc::current()) const;
-  /// Changes the shape in row-major order. Keeps the memory, or allocates more with undefined contents if the new shape
-  /// needs it. Not for tensors that require gradients.
+  /// Gives this tensor another shape, contiguous and in the same memory. If the memory is too small, allocates more and
+  /// copies the old elements; the others are undefined. Throws an AutogradError for a tensor that requires gradients.
   const Tensor& resize_(IntArrayRef size, Loc where = Loc::current()) const;
   /// Resizes to the sizes of `other`.
   const Tensor& resize_as_(const Tensor& other, Loc where = Loc::current()) const {
     return resize_(other.sizes(), where);
   }
-  /// These methods replace the tensor by the view. Throws an AutogradError for a leaf that requires gradients.
+  /// These methods turn this tensor itself into the view. They throw an AutogradError for a leaf that requires
+  /// gradients.
   const Tensor& transpose_(int64_t dim0, int64_t dim1, Loc where = Loc::current()) const;
   const Tensor& t_(Loc where = Loc::current()) const;
   const Tensor& unsqueeze_(int64_t dim, Loc where = Loc::current()) const;
@@ -305,7 +304,7 @@ class Tensor {
                                        Loc where = Loc::current()) const;
   std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0, Loc where = Loc::current()) const;
   std::vector<Tensor> unbind(int64_t dim = 0, Loc where = Loc::current()) const;
-  /// Repeated and rearranged copies.
+  /// These methods return copies.
   Tensor repeat(IntArrayRef repeats, Loc where = Loc::current()) const;
   Tensor tile(IntArrayRef repeats, Loc where = Loc::current()) const;
   Tensor repeat_interleave(int64_t repeats, std::optional<int64_t> dim = {}, Loc where = Loc::current()) const;
@@ -405,7 +404,8 @@ class Tensor {
   Tensor addcdiv(const Tensor& a, const Tensor& b, const Scalar& value = 1, Loc where = Loc::current()) const;
   Tensor where(const Tensor& condition, const Operand& other) const;
 
-  // ---- In place: increases the version, updates the history; an AutogradError for a leaf that requires gradients ----
+  // ---- In place: these methods increase the version and update the history. For a leaf that requires gradients they
+  // throw an AutogradError. ----
   const Tensor& add_(const Operand& other, const Scalar& alpha = 1) const;
   const Tensor& sub_(const Operand& other, const Scalar& alpha = 1) const;
   const Tensor& mul_(const Operand& other) const;
@@ -483,7 +483,8 @@ class Tensor {
   Tensor amin(IntArrayRef dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
   Tensor prod(std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
   Tensor prod(int64_t dim, bool keepdim = false, std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
-  /// correction (1 unless given) is subtracted from the count. true and false mean 1 and 0, as LibTorch's `unbiased`.
+  /// The sum of squares is divided by the count minus `correction`, which is 1 unless given. true and false mean 1 and
+  /// 0, as LibTorch's `unbiased`.
   Tensor var(IntArrayRef dim = {}, std::optional<Scalar> correction = {}, bool keepdim = false,
              Loc where = Loc::current()) const;
   Tensor std(IntArrayRef dim = {}, std::optional<Scalar> correction = {}, bool keepdim = false,
@@ -534,9 +535,9 @@ class Tensor {
   /// True if sizes, dtype and all elements are equal.
   bool equal(const Tensor& other) const;
 
-  /// Formatted as LibTorch prints tensors.
+  /// The text that LibTorch prints for such a tensor.
   std::string str() const;
-  std::string toString() const;  ///< device and type, such as CPUFloatType
+  std::string toString() const;  ///< device and element type, such as CPUFloatType
 
  private:
   Scalar item_scalar(Loc where) const;

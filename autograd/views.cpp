@@ -1,5 +1,6 @@
 #include <gradus/autograd/node.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include <gradus/autograd/autograd.h>
@@ -12,7 +13,7 @@ ViewGeometry geometry_of(const Array& array, int64_t base_offset) {
   return {array.shape(), array.strides(), array.offset() - base_offset};
 }
 
-// Number of elements from the first to the last that the geometry addresses, counted from the base's first element.
+// Number of elements from the base's first element to the last one that the geometry addresses.
 int64_t span_of(const ViewGeometry& geometry) {
   int64_t last = geometry.offset;
   for (int i = 0; i < geometry.shape.size(); ++i) {
@@ -85,6 +86,14 @@ void replace_history(const Tensor& self, const Ref<Node>& node) {
   if (meta.retains_grad) node->add_retain(meta.output_nr, self.impl());
 }
 
+// Throws if gradients are recorded and `self` is a leaf that requires them.
+void check_not_leaf(const Tensor& self) {
+  const AutogradMeta* meta = self.impl()->meta.get();
+  GRADUS_CHECK(!(GradMode::is_enabled() && meta && meta->requires_grad && self.is_leaf()), AutogradError,
+               "a leaf that requires gradients cannot be changed in place; use NoGradGuard for updates, or an operator "
+               "that makes a new tensor");
+}
+
 std::mutex refresh_mutex;
 
 }  // namespace
@@ -134,26 +143,24 @@ void rebase_history(const Tensor& view, const Ref<Node>& node) {
 
 namespace detail {
 
-bool any_requires_grad(const Tensor* const* tensors, size_t count) {
-  for (size_t i = 0; i < count; ++i)
-    if (tensors[i]->requires_grad()) return true;
-  return false;
+bool is_recorded(const Tensor* const* inputs, size_t count) {
+  return GradMode::is_enabled() &&
+         std::any_of(inputs, inputs + count, [](const Tensor* input) { return input->requires_grad(); });
 }
 
-void check_inputs(const Tensor* const* tensors, size_t count) {
-  GRADUS_CHECK(count == 0 || tensors[0]->defined(), ValueError, "the first tensor is undefined");
+void check_inputs(const Tensor* const* inputs, size_t count) {
+  GRADUS_CHECK(count == 0 || inputs[0]->defined(), ValueError, "the first tensor is undefined");
 }
 
-void begin_node(Node& node, const Tensor* const* tensors, size_t count, const char* name) {
+void begin_node(Node& node, const Tensor* const* inputs, size_t count, const char* name) {
   node.set_name(name);
   if (ModuleFrame::current()) node.set_module_path(ModuleFrame::current_path());
-  for (size_t i = 0; i < count; ++i) node.edges().push_back(gradient_edge(*tensors[i]));
-  if (AnomalyGuard::is_enabled()) note_inputs(node, tensors, count);
+  for (size_t i = 0; i < count; ++i) node.edges().push_back(gradient_edge(*inputs[i]));
+  if (AnomalyGuard::is_enabled()) note_inputs(node, inputs, count);
 }
 
-Tensor plain_output(Array output) { return Tensor(std::move(output)); }
-
 Tensor finish_output(const Ref<Node>& node, Array output) {
+  if (!node) return Tensor(std::move(output));
   if (AnomalyGuard::is_enabled()) check_result(*node, output);
   const uint32_t number = node->add_output(output);
   Tensor result(std::move(output));
@@ -165,7 +172,7 @@ Tensor finish_output(const Ref<Node>& node, Array output) {
 }
 
 Tensor finish_view(const Ref<Node>& node, const Tensor& of, Array output) {
-  Tensor view = node ? finish_output(node, std::move(output)) : plain_output(std::move(output));
+  Tensor view = finish_output(node, std::move(output));
   view.impl()->inference = of.impl()->inference;
   if (view.impl()->inference || !is_floating(view.dtype())) return view;
   auto info = std::make_unique<ViewInfo>();
@@ -177,13 +184,6 @@ Tensor finish_view(const Ref<Node>& node, const Tensor& of, Array output) {
   else if (!GradMode::is_enabled() && !info->made_in) info->made_in = "no_grad";
   view.impl()->need_meta().view = std::move(info);
   return view;
-}
-
-void check_not_leaf(const Tensor& self) {
-  const AutogradMeta* meta = self.impl()->meta.get();
-  GRADUS_CHECK(!(GradMode::is_enabled() && meta && meta->requires_grad && self.is_leaf()), AutogradError,
-               "a leaf that requires gradients cannot be changed in place; use NoGradGuard for updates, or an operator "
-               "that makes a new tensor");
 }
 
 void check_in_place(const Tensor& self, bool recording) {
@@ -219,6 +219,7 @@ void finish_in_place(const Tensor& self, const Ref<Node>& node) {
 }
 
 void finish_view_in_place(const Tensor& self, const Ref<Node>& node, Array view) {
+  check_not_leaf(self);
   self.set_data(Tensor(std::move(view)));
   if (node) replace_history(self, node);
 }

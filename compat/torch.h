@@ -22,7 +22,6 @@
 #include <vector>
 
 #include <gradus/autograd/archive.h>
-#include <gradus/autograd/ops/unary.h>
 #include <gradus/data/stateful_dataset.h>
 #include <gradus/gradus.h>
 #include <gradus/layers/embedding.h>

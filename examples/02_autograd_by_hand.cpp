@@ -1,7 +1,7 @@
 // 2. Gradients three times: by hand, by the engine, and by nudging the inputs.
 //
 // The function is a neuron with a squared error: loss = (tanh(w·x) - t)².
-#include <gradus/autograd/diagnosis/gradcheck.h>
+#include <gradus/autograd/diagnosis.h>
 #include <gradus/gradus.h>
 
 #include <iostream>

@@ -3,7 +3,7 @@
 // The operator is squareplus, y = (x + sqrt(x² + 4)) / 2 (Barron 2021): a ReLU without the corner. Written with
 // operators that exist it would have a gradient too, and save the results of four of them for it; this one saves its
 // input alone.
-#include <gradus/autograd/diagnosis/gradcheck.h>
+#include <gradus/autograd/diagnosis.h>
 #include <gradus/gradus.h>
 
 #include <iostream>

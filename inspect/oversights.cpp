@@ -3,7 +3,7 @@
 #include <iostream>
 #include <set>
 
-#include <gradus/autograd/diagnosis/graph_dump.h>
+#include <gradus/autograd/diagnosis.h>
 #include <gradus/core/error.h>
 
 namespace gradus::training {

@@ -7,8 +7,8 @@
 #include <ostream>
 #include <thread>
 
-#include <gradus/autograd/accumulate_grad.h>
 #include <gradus/autograd/autograd.h>
+#include <gradus/autograd/engine.h>
 #include <gradus/autograd/mixed_precision/half_copy.h>
 #include <gradus/autograd/node.h>
 #include <gradus/core/runtime/observer.h>

@@ -5,7 +5,7 @@
 #include <span>
 #include <sstream>
 
-#include <gradus/autograd/accumulate_grad.h>
+#include <gradus/autograd/engine.h>
 #include <gradus/autograd/grad_mode.h>
 #include <gradus/autograd/mixed_precision/autocast.h>
 #include <gradus/autograd/node.h>

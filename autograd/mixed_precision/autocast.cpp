@@ -40,7 +40,8 @@ Tensor cast_to(DType dtype, const Tensor& x) {
   return x.to(dtype, false, false, Loc{});
 }
 
-// Makes an optimizer's half-type copy of a parameter a result computed from the parameter, so that gradients reach it.
+// Records the optimizer's half-type copy of a parameter as a result of the parameter, so that gradients reach the
+// parameter.
 struct HalfCast final : Node {
   Array forward(const Array&, const Array& copy) { return copy; }
   // The engine converts dy, unless the optimizer reads gradients of a half type.
@@ -52,8 +53,8 @@ Tensor cast_parameter(DType dtype, const Tensor& x) {
   return copy.defined() ? gradus::detail::apply_as_is<HalfCast>(x, copy) : cast_to(dtype, x);
 }
 
-// Returns a cast that is valid until the parameter changes. A cast that was made without recording is not used while
-// recording.
+// Returns a cast of x, which is cached if x is a float32 parameter. A cast that was made without recording is not used
+// while recording.
 Tensor cached_cast(DType dtype, const Tensor& x) {
   const bool kept = autocast.settings.cache_enabled && x.dtype() == DType::f32 && x.is_leaf() && x.requires_grad();
   if (!kept) return cast_to(dtype, x);
@@ -62,6 +63,51 @@ Tensor cached_cast(DType dtype, const Tensor& x) {
   if (!entry.cast.defined() || entry.version != version || entry.with_history != GradMode::is_enabled())
     entry = {x, version, GradMode::is_enabled(), cast_parameter(dtype, x)};
   return entry.cast;
+}
+
+using detail::CastRules;
+using Lists = std::unordered_map<std::string_view, CastRules>;
+
+const Lists& lists() {
+  using enum CastRule;
+  static const Lists all = [] {
+    Lists lists;
+    const auto add = [&](CastRule cpu, CastRule cuda, std::initializer_list<std::string_view> ops) {
+      for (std::string_view op : ops) lists[op] = {{cpu, cuda}};
+    };
+    // Matrix products and convolutions.
+    add(lower, lower,
+        {"addmm", "baddbmm", "bmm", "conv1d", "conv2d", "conv2d_relu", "conv_transpose1d", "conv_transpose2d", "linear",
+         "lstm", "matmul", "mm", "prelu", "scaled_dot_product_attention"});
+    add(none, lower, {"einsum", "gru", "gru_cell", "lstm_cell", "rnn", "rnn_cell"});
+    add(keep, lower, {"addmv", "mv"});
+    add(keep, widest, {"dot"});
+    add(none, widest, {"bilinear", "cross", "index_put", "scatter_add", "tensordot"});
+    add(widest, none, {"index_copy"});
+    // Element-wise functions: float32 if results or derivatives may leave the range of float16.
+#define GRADUS_OP(op, types, results, on_cuda) add(none, on_cuda, {#op});
+    GRADUS_UNARY_OPS(GRADUS_OP)
+    GRADUS_BINARY_OPS(GRADUS_OP)
+#undef GRADUS_OP
+    add(none, float32, {"tan"});
+    // Sums of many terms, and operators that divide by such sums.
+    add(none, float32,
+        {"cosine_similarity", "group_norm", "interpolate", "layer_norm", "log_softmax", "logsumexp", "norm", "softmax",
+         "softmin"});
+    add(none, float32_result, {"cumprod", "cumsum", "sum"});
+    add(float32, float32_result, {"prod"});
+    add(none, float32, {"pairwise_distance"});
+    add(float32, float32, {"local_response_norm"});
+    add(float32, none, {"trace"});
+    // Losses.
+    add(float32, float32,
+        {"binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy", "hinge_embedding_loss",
+         "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss", "multi_margin_loss", "nll_loss",
+         "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss"});
+    add(float32, refused, {"binary_cross_entropy"});
+    return lists;
+  }();
+  return all;
 }
 
 }  // namespace
@@ -137,55 +183,6 @@ Tensor Casts::operator()(const Tensor& x) const {
 }
 
 }  // namespace detail
-
-namespace {
-
-using detail::CastRules;
-using Lists = std::unordered_map<std::string_view, CastRules>;
-
-const Lists& lists() {
-  using enum CastRule;
-  static const Lists all = [] {
-    Lists lists;
-    const auto add = [&](CastRule cpu, CastRule cuda, std::initializer_list<std::string_view> ops) {
-      for (std::string_view op : ops) lists[op] = {{cpu, cuda}};
-    };
-    // Matrix products and convolutions.
-    add(lower, lower,
-        {"addmm", "baddbmm", "bmm", "conv1d", "conv2d", "conv2d_relu", "conv_transpose1d", "conv_transpose2d", "linear",
-         "lstm", "matmul", "mm", "prelu", "scaled_dot_product_attention"});
-    add(none, lower, {"einsum", "gru", "gru_cell", "lstm_cell", "rnn", "rnn_cell"});
-    add(keep, lower, {"addmv", "mv"});
-    add(keep, widest, {"dot"});
-    add(none, widest, {"bilinear", "cross", "index_put", "scatter_add", "tensordot"});
-    add(widest, none, {"index_copy"});
-    // Element-wise functions: float32 if results or derivatives may leave the range of float16.
-#define GRADUS_OP(op, types, results, on_cuda) add(none, on_cuda, {#op});
-    GRADUS_UNARY_OPS(GRADUS_OP)
-    GRADUS_BINARY_OPS(GRADUS_OP)
-#undef GRADUS_OP
-    add(none, float32, {"tan"});
-    // Sums of many terms, and operators that divide by such sums.
-    add(none, float32,
-        {"cosine_similarity", "group_norm", "interpolate", "layer_norm", "log_softmax", "logsumexp", "norm", "softmax",
-         "softmin"});
-    add(none, float32_result, {"cumprod", "cumsum", "sum"});
-    add(float32, float32_result, {"prod"});
-    add(none, float32, {"pairwise_distance"});
-    add(float32, float32, {"local_response_norm"});
-    add(float32, none, {"trace"});
-    // Losses.
-    add(float32, float32,
-        {"binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy", "hinge_embedding_loss",
-         "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss", "multi_margin_loss", "nll_loss",
-         "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss"});
-    add(float32, refused, {"binary_cross_entropy"});
-    return lists;
-  }();
-  return all;
-}
-
-}  // namespace
 
 CastRule cast_rule(DeviceType device, std::string_view op) {
   const auto found = lists().find(op);

@@ -4,7 +4,7 @@
 //   amp::Autocast autocast(kCUDA);                // float16 until the end of the scope; kBFloat16 as second argument
 //   Tensor loss = cross_entropy(net->forward(x), labels);
 //
-// Parameters stay float32. PyTorch's lists (autocast_lists.cpp) give each operator a rule for its floating inputs.
+// Parameters stay float32. PyTorch's lists (autocast.cpp) give each operator a rule for its floating inputs.
 // OpScope looks up the rule and apply() casts the inputs, so operators contain no code for this. Casts are
 // differentiable: each gradient has the type that the tensor had before its cast.
 #pragma once
@@ -76,7 +76,7 @@ struct AutocastThread {
   bool active = false;  // settings.any()
   AutocastSettings settings;
   CastRules rules;  // rules of the open operators; the outermost operator that has a rule decides
-  int guards = 0;
+  int guards = 0;   // open Autocast guards
 };
 inline thread_local constinit AutocastThread autocast;
 
@@ -98,15 +98,9 @@ class Casts {
 };
 
 /// Switches autocast off until the end of the scope.
-class AutocastOff {
+class AutocastOff : gradus::detail::ScopedValue<AutocastThread> {
  public:
-  AutocastOff() : previous_(autocast) { autocast.active = false, autocast.rules = {}, autocast.settings = {}; }
-  ~AutocastOff() { autocast = previous_; }
-  AutocastOff(const AutocastOff&) = delete;
-  AutocastOff& operator=(const AutocastOff&) = delete;
-
- private:
-  const AutocastThread previous_;
+  AutocastOff() : ScopedValue(autocast, {false, {}, {}, autocast.guards}) {}
 };
 
 }  // namespace detail

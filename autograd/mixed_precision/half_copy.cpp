@@ -3,7 +3,6 @@
 #include <mutex>
 #include <utility>
 
-#include <gradus/autograd/node.h>
 #include <gradus/core/ops/ops.h>
 #include <gradus/core/runtime/recorded_memory.h>
 
@@ -15,7 +14,7 @@ struct HalfState final : LeafFeature {
   std::shared_ptr<HalfCopy> copy;
   Array gradient;  // grad() converts it on demand; AutogradMeta::grad is undefined until then
   std::atomic<bool> has_gradient = false;
-  bool recorded = false;  // the gradient was made by a recording
+  bool recorded = false;  // `gradient` was stored while a step was recorded
 };
 
 // Guards HalfState::copy, because several threads may start graphs from the same parameters.
@@ -57,7 +56,7 @@ Array half_copy_for_cast(const Tensor& parameter, DType dtype) {
     if (!is_known || !copy->recorded) return {};
     copy->read = true;
   } else if (GradMode::is_enabled() && !is_known) {
-    copy = std::make_shared<HalfCopy>();  // recordings keep the copy that they read
+    copy = std::make_shared<HalfCopy>();  // a recorded step keeps the old copy
     copy->dtype = dtype;
   } else if (!is_known) {
     return {};
@@ -114,7 +113,7 @@ void convert_stored_half_gradient(AutogradMeta& meta) {
   if (!has_half_gradient(meta)) return;  // another thread has already converted it
   const HalfState& half = *meta.features.find<HalfState>();
   GRADUS_CHECK(half.recorded || !recording(half.gradient.device()), ValueError,
-               "a recorded step uses a gradient of shape ", half.gradient.shape(),
+               "a recorded step adds to a gradient of shape ", half.gradient.shape(),
                " from before it: call zero_grad() in the step, or grad() before the recording");
   meta.grad = Tensor(ops::cast(half.gradient, DType::f32));
   drop_half_gradient(meta);
@@ -129,7 +128,7 @@ void drop_half_gradient(AutogradMeta& meta) {
 
 RecordedHalfCopies::RecordedHalfCopies(std::vector<Tensor> parameters) : parameters_(std::move(parameters)) {
   for (const Tensor& parameter : parameters_) {
-    parameter.grad();  // converts it to float32 before the recording adds to it
+    parameter.grad();  // converts the gradient to float32, before the recording adds to it
     const std::shared_ptr<HalfCopy>& copy = slot_of(parameter);
     copies_.push_back(copy && copy->numbers.defined() && fits(*copy, parameter) ? copy : nullptr);
   }

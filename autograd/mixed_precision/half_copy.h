@@ -1,10 +1,10 @@
-// Copies of parameters in the half type to which autocast casts them. The optimizer writes them together with the
-// parameters, so that the next step needs no conversion.
+// Copies of parameters in the half type to which autocast casts them. The optimizer writes a copy together with its
+// parameter, so that the next step needs no conversion.
 //
 // A copy is current until something other than the optimizer writes the parameter. Eager operators increase the
-// parameter's version; recorded graphs write without doing so and increase replay_count() instead. If the copy is out
-// of date, autocast converts the parameter, and the optimizer's next step renews the copy. Recorded steps read copies
-// only under a RecordedHalfCopies, which renews outdated copies before each replay.
+// parameter's version; a replayed step (training/replayed_step.h) writes without doing so and increases replay_count()
+// instead. If the copy is out of date, autocast converts the parameter, and the optimizer's next step renews the copy.
+// Recorded steps read copies only under a RecordedHalfCopies, which renews outdated copies before each replay.
 #pragma once
 
 #include <memory>
@@ -52,14 +52,14 @@ inline void convert_half_gradient(AutogradMeta& meta) {
 }
 void drop_half_gradient(AutogradMeta& meta);
 
-/// The copies that a recorded step reads. They are current before and after each replay.
+/// Keeps the copies that a recorded step reads current before and after each replay.
 class RecordedHalfCopies {
  public:
   RecordedHalfCopies() = default;
-  /// For the recording that follows, of a step that changes only `parameters`.
+  /// Begins the recording of a step that changes only `parameters`.
   explicit RecordedHalfCopies(std::vector<Tensor> parameters);
-  /// For planning a step: behaves as if the optimizer kept copies of all parameters in this type. The caller must
-  /// restore the copies that the parameters had (exchange_half_copy).
+  /// Begins the planning of a step, as if the optimizer kept copies of all parameters in this type. Afterwards the
+  /// caller must give the parameters their old copies back (exchange_half_copy).
   RecordedHalfCopies(std::vector<Tensor> parameters, DType dtype);
   RecordedHalfCopies(RecordedHalfCopies&&) = default;
   RecordedHalfCopies& operator=(RecordedHalfCopies&&) = default;
@@ -83,7 +83,8 @@ class RecordedHalfCopies {
   void close() const;
 
   std::vector<Tensor> parameters_;
-  std::vector<std::shared_ptr<HalfCopy>> copies_;  // one per parameter, or null; the recorded kernels use these
+  std::vector<std::shared_ptr<HalfCopy>>
+      copies_;  // one per parameter, or null; the recorded kernels read and write this memory
 };
 
 }  // namespace gradus::amp::detail

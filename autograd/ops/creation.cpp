@@ -6,7 +6,6 @@
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/elementwise.h>
-#include <gradus/core/array/shape.h>
 #include <gradus/core/op_lists.h>
 #include <gradus/core/ops/ops.h>
 
@@ -38,11 +37,28 @@ Tensor filled_like(const Tensor& x, const Scalar& value, const TensorOptions& op
   return finished(std::move(y), options);
 }
 
-// y with the random numbers that `draw` writes.
+// Lets `draw` write random numbers into y and returns it as a tensor.
 template <class Draw>
 Tensor drawn(Array y, const TensorOptions& options, const Draw& draw) {
   draw(y);
   return finished(std::move(y), options);
+}
+
+// Determines the shape of nested braces, checks that all rows have equal length, and collects the numbers in order.
+void flatten(const detail::NestedNumbers& numbers, int depth, Shape* shape, std::vector<Scalar>* values) {
+  if (numbers.leaf) {
+    GRADUS_CHECK(depth == shape->size(), ShapeError, "found a number instead of a row of ",
+                 (*shape)[shape->size() - 1]);
+    values->push_back(numbers.scalar);
+    return;
+  }
+  const int64_t count = static_cast<int64_t>(numbers.children.size());
+  if (depth == shape->size()) {
+    GRADUS_CHECK(values->empty(), ShapeError, "found a row instead of a number");
+    shape->push_back(count);
+  }
+  GRADUS_CHECK((*shape)[depth] == count, ShapeError, "rows of different lengths: ", (*shape)[depth], " and ", count);
+  for (const detail::NestedNumbers& child : numbers.children) flatten(child, depth + 1, shape, values);
 }
 
 }  // namespace
@@ -143,7 +159,7 @@ Tensor logspace(const Scalar& start, const Scalar& end, int64_t steps, double ba
   const auto bound = [&](const Scalar& x) { return whole ? std::trunc(x.to_double()) : x.to_double(); };
   const Array exponents = ops::linspace(bound(start), bound(end), steps, DType::f64, options.device());
   Array powers = ops::binary_scalar(BinaryOp::pow, exponents, base, true);
-  if (whole) {  // rounds, because pow may return 999.9999999999999 for 10^3
+  if (whole) {  // rounds first, because pow may return 999.9999999999999 for 10^3
     const Array nearest = ops::unary(UnaryOp::round, powers);
     const Array error = ops::unary(UnaryOp::abs, ops::binary(BinaryOp::sub, powers, nearest));
     const Array allowed = ops::binary_scalar(BinaryOp::mul, ops::unary(UnaryOp::abs, nearest), 0x1p-50);
@@ -227,29 +243,7 @@ Tensor from_blob(void* data, IntArrayRef size, IntArrayRef strides, std::functio
   return finished(Array(std::move(storage), 0, size, strides, options.dtype()), options);
 }
 
-namespace detail {
-namespace {
-
-// Determines the shape of nested braces, checks that all rows have equal length, and collects the numbers in order.
-void flatten(const NestedNumbers& numbers, int depth, Shape* shape, std::vector<Scalar>* values) {
-  if (numbers.leaf) {
-    GRADUS_CHECK(depth == shape->size(), ShapeError, "found a number instead of a row of ",
-                 (*shape)[shape->size() - 1]);
-    values->push_back(numbers.scalar);
-    return;
-  }
-  const int64_t count = static_cast<int64_t>(numbers.children.size());
-  if (depth == shape->size()) {
-    GRADUS_CHECK(values->empty(), ShapeError, "found a row instead of a number");
-    shape->push_back(count);
-  }
-  GRADUS_CHECK((*shape)[depth] == count, ShapeError, "rows of different lengths: ", (*shape)[depth], " and ", count);
-  for (const NestedNumbers& child : numbers.children) flatten(child, depth + 1, shape, values);
-}
-
-}  // namespace
-
-Tensor tensor_of(const NestedNumbers& numbers, const TensorOptions& options) {
+Tensor detail::tensor_of(const NestedNumbers& numbers, const TensorOptions& options) {
   OpContext context("tensor");
   Shape shape;
   std::vector<Scalar> values;
@@ -265,7 +259,7 @@ Tensor tensor_of(const NestedNumbers& numbers, const TensorOptions& options) {
   return finished(ops::to_device(host, options.device()), options);
 }
 
-Tensor tensor_of(const void* data, int64_t count, DType dtype, const TensorOptions& options) {
+Tensor detail::tensor_of(const void* data, int64_t count, DType dtype, const TensorOptions& options) {
   OpContext context("tensor");
   Array host = Array::empty({count}, dtype);
   if (count > 0) std::memcpy(host.data(), data, host.nbytes());
@@ -276,8 +270,6 @@ Tensor tensor_of(const void* data, int64_t count, DType dtype, const TensorOptio
   return finished(ops::to_device(ops::cast(host, options.dtype_or(wanted)), options.device()), options);
 }
 
-}  // namespace detail
-
 // ---- Copies, conversions and overwriting ----
 
 namespace {
@@ -287,7 +279,7 @@ struct To final : Node {  // converts type or device
   Device device;
   Array forward(const Array& x, Device target, DType type, bool non_blocking) {
     dtype = x.dtype(), device = x.device();
-    // Convert on the side where fewer bytes need to be transferred.
+    // Converts before the transfer if the new type is smaller, so that fewer bytes are transferred.
     if (size_of(type) < size_of(dtype)) return ops::to_device(ops::cast(x, type), target, non_blocking);
     return ops::cast(ops::to_device(x, target, non_blocking), type);
   }
@@ -311,7 +303,7 @@ struct Copy final : Node {  // self = source
   Grads backward(const Tensor& dy) override { return {Tensor(), needs_grad(1) ? dy.to(device, dtype) : Tensor()}; }
 };
 
-struct Overwrite : Node {  // the old data and their history have no effect on the result
+struct Overwrite : Node {  // no gradient flows to the old data
   const char* name() const override { return "Fill"; }
   template <class Write>
   Array forward(const Array& self, const Write& write) {
@@ -325,7 +317,7 @@ struct OverwriteWithIntegers final : Overwrite {
   Grads backward(const Tensor& dy) override { return {zeros_like(dy)}; }
 };
 
-// The first integer that the type cannot represent, or the first beyond which it does not represent all integers.
+// The exclusive upper bound of random_() without bounds: the type represents all smaller integers.
 int64_t end_of_integers(DType dtype) {
   return visit(dtype, [&]<class T>() -> int64_t {
     if constexpr (std::is_same_v<T, Half>) return (1 << 11) + 1;
@@ -357,10 +349,7 @@ Tensor Tensor::to(const TensorOptions& options, bool non_blocking, bool copy, Lo
   return to(options.device_or(device()), options.dtype_or(dtype()), non_blocking, copy, where);
 }
 
-Tensor Tensor::clone(Loc where) const {
-  OpScope op("clone", where);
-  return apply<Clone>(op, *this);
-}
+Tensor Tensor::clone(Loc where) const { return apply<Clone>({"clone", where}, *this); }
 
 Tensor Tensor::contiguous(MemoryFormat format, Loc where) const {
   OpScope op("contiguous", where);
@@ -370,8 +359,7 @@ Tensor Tensor::contiguous(MemoryFormat format, Loc where) const {
 Tensor Tensor::to(MemoryFormat format, Loc where) const {
   const bool one_channel = dim() == 4 && size(1) == 1, last = format == MemoryFormat::channels_last;
   if (!one_channel || array().is_channels_last() == last) return contiguous(format, where);
-  OpScope op("to", where);
-  return apply<Clone>(op, *this, format);
+  return apply<Clone>({"to", where}, *this, format);
 }
 
 Tensor Tensor::to(Device target, DType type, bool non_blocking, bool copy, std::optional<MemoryFormat> format,
@@ -393,33 +381,29 @@ const Tensor& Tensor::fill_(const Tensor& value, Loc where) const {
 }
 
 const Tensor& Tensor::fill_(const Scalar& value, Loc where) const {
-  OpScope op("fill_", where);
-  return apply_in_place<Overwrite>(op, *this, [&](const Array& self) { ops::fill(self, value); });
+  return apply_in_place<Overwrite>({"fill_", where}, *this, [&](const Array& self) { ops::fill(self, value); });
 }
 
 const Tensor& Tensor::zero_(Loc where) const {
-  OpScope op("zero_", where);
-  return apply_in_place<Overwrite>(op, *this, [](const Array& self) { ops::fill(self, 0); });
+  return apply_in_place<Overwrite>({"zero_", where}, *this, [](const Array& self) { ops::fill(self, 0); });
 }
 
 const Tensor& Tensor::uniform_(double low, double high, Loc where) const {
-  OpScope op("uniform_", where);
-  return apply_in_place<Overwrite>(op, *this, [&](const Array& self) { ops::uniform(self, low, high); });
+  return apply_in_place<Overwrite>({"uniform_", where}, *this,
+                                   [&](const Array& self) { ops::uniform(self, low, high); });
 }
 
 const Tensor& Tensor::normal_(double mean, double std, Loc where) const {
-  OpScope op("normal_", where);
-  return apply_in_place<Overwrite>(op, *this, [&](const Array& self) { ops::normal(self, mean, std); });
+  return apply_in_place<Overwrite>({"normal_", where}, *this, [&](const Array& self) { ops::normal(self, mean, std); });
 }
 
 const Tensor& Tensor::bernoulli_(double p, Loc where) const {
-  OpScope op("bernoulli_", where);
-  return apply_in_place<Overwrite>(op, *this, [&](const Array& self) { ops::bernoulli(self, p); });
+  return apply_in_place<Overwrite>({"bernoulli_", where}, *this, [&](const Array& self) { ops::bernoulli(self, p); });
 }
 
 const Tensor& Tensor::random_(int64_t low, int64_t high, Loc where) const {
-  OpScope op("random_", where);
-  return apply_in_place<OverwriteWithIntegers>(op, *this, [&](const Array& self) { ops::randint(self, low, high); });
+  return apply_in_place<OverwriteWithIntegers>({"random_", where}, *this,
+                                               [&](const Array& self) { ops::randint(self, low, high); });
 }
 
 const Tensor& Tensor::random_(Loc where) const { return random_(0, end_of_integers(dtype()), where); }

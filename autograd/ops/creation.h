@@ -25,7 +25,7 @@ Tensor randint_like(const Tensor& x, int64_t high, const TensorOptions& options 
 Tensor randint_like(const Tensor& x, int64_t low, int64_t high, const TensorOptions& options = {},
                     Loc where = Loc::current());
 
-/// start, start + step, … up to but excluding end. int64 if all three are integers, else the default type.
+/// start, start + step, … up to but excluding end. The type is int64 if all three are integers, else the default type.
 Tensor arange(const Scalar& end, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor arange(const Scalar& start, const Scalar& end, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const TensorOptions& options = {},
@@ -58,7 +58,8 @@ Tensor normal(double mean, double std, IntArrayRef size, const TensorOptions& op
 /// 1 with probability x[i], else 0. On the CPU a probability that is not in [0, 1] is a ValueError.
 Tensor bernoulli(const Tensor& x, Loc where = Loc::current());
 
-/// A view of memory that the caller keeps alive, or that `deleter` frees. On the CPU unless options name a device.
+/// A tensor over memory that the caller keeps alive, or that `deleter` frees with the last tensor that uses it. The
+/// memory is on the CPU unless options name a device.
 Tensor from_blob(void* data, IntArrayRef size, const TensorOptions& options = {});
 Tensor from_blob(void* data, IntArrayRef size, std::function<void(void*)> deleter, const TensorOptions& options = {});
 /// from_blob with explicit strides in elements. A negative stride is a ValueError.

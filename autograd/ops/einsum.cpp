@@ -1,5 +1,5 @@
-// einsum. Each dimension of an operand has a label. Operands are contracted from left to right: by a matrix product
-// over the labels that no later operand and not the result needs, or by an element-wise product if there are none.
+// einsum. Each dimension of an operand has a label. Operands are contracted from left to right. Labels that neither the
+// result nor a later operand has are summed by a matrix product; if there are none, the product is element-wise.
 #include <algorithm>
 
 #include <gradus/autograd/op_scope.h>
@@ -8,7 +8,8 @@
 namespace gradus {
 namespace {
 
-// Letters are their own labels; -1, -2, … are the dimensions of "...", counted from the last.
+// The label of a letter is its character code. The dimensions of "..." have the labels -1, -2, …, counted from the
+// last.
 using Labels = std::vector<int>;
 
 struct Labelled {
@@ -86,7 +87,7 @@ Labelled summed(const Labelled& operand, const Labels& needed) {
   return result;
 }
 
-// Permutes x's dimensions into this order and inserts dimensions of size 1 for missing labels.
+// Returns the operand with its dimensions in this order and with dimensions of size 1 for labels that it does not have.
 Tensor arranged(const Labelled& operand, const Labels& order) {
   Dims dims;
   for (int label : order)
@@ -134,8 +135,8 @@ Labelled contracted(Labelled a, Labelled b, const Labels& needed) {
   return {matmul(x, y, Loc{}).reshape(sizes_of(result), Loc{}), result};
 }
 
-// Returns true if forward and backward are at most one sum or product each: no operand is summed over a label that it
-// alone has, and none has a dimension of size 1 that is broadcast.
+// Returns true if forward and the gradient of each operand are a single sum or product, so that half types need no
+// float32 in between: no operand has a label of its own that is summed, and no dimension of size 1 is broadcast.
 bool is_one_product(const std::vector<Labelled>& terms, const Labels& output) {
   if (terms.size() != 2) return terms.size() == 1;
   const auto fits = [&](const Labelled& operand, const Labelled& other) {
@@ -170,8 +171,7 @@ Tensor einsum(std::string_view equation, const TensorList& operands, Loc where) 
     GRADUS_CHECK(number < operands.size(), ValueError, "\"", equation, "\" names more operands than the ",
                  operands.size(), " given");
     const Tensor& x = operands[number];
-    const int named = static_cast<int>(labels.size()) - has(labels, kEllipsis),
-              rest = static_cast<int>(x.dim()) - named;
+    const int named = static_cast<int>(labels.size()) - has(labels, kEllipsis), rest = ndim_of(x) - named;
     GRADUS_CHECK(has(labels, kEllipsis) ? rest >= 0 : rest == 0, ShapeError, "\"", equation, "\": operand ", number,
                  " has shape ", x.sizes(), " but ", named, " letters");
     ellipsis = std::max(ellipsis, has(labels, kEllipsis) ? rest : 0);

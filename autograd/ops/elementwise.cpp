@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/op_lists.h>
 #include <gradus/core/ops/ops.h>
@@ -194,7 +193,7 @@ struct RoundedDiv final : Node {  // y = a / b rounded towards 0, or down; piece
   Array forward(const Array& A, const Array& B, bool down) {
     const DType dtype = ops::result_type(A, B);
     const bool whole = !is_floating(dtype), half = !whole && dtype != kFloat && dtype != kDouble;
-    // A number is on the CPU and may be combined with any device.
+    // A scalar tensor on the CPU may be combined with a tensor on any device.
     const auto operand = [&](const Array& x, const Array& other) {
       const Array y = ops::cast(x, half ? kFloat : dtype);
       const bool moves = y.ndim() == 0 && y.device().is_cpu() && !other.device().is_cpu();
@@ -203,9 +202,9 @@ struct RoundedDiv final : Node {  // y = a / b rounded towards 0, or down; piece
     const Array a = operand(A, B), b = operand(B, A);
     const Array plain = whole ? ops::divide_integers(a, b) : ops::binary(BinaryOp::div, a, b);
     if (!down) return whole ? plain : ops::cast(ops::unary(UnaryOp::trunc, plain), dtype);
-    // Not floor(a / b): 1 / 0.1 rounds to 10, although the double 0.1 is slightly larger than a tenth.
+    // Not floor(a / b): 1 / 0.1 rounds to 10, but the double 0.1 is slightly larger than a tenth, so the floor is 9.
     const Array rest = ops::binary(BinaryOp::fmod, a, b), rest_down = ops::binary(BinaryOp::remainder, a, b);
-    const auto one_less = [&](const Array& q) {  // where truncation and floor differ, the quotient is one less
+    const auto one_less = [&](const Array& q) {  // floor is one less than truncation if the remainders differ
       return ops::binary(BinaryOp::sub, q, ops::binary(BinaryOp::ne, rest, rest_down));
     };
     if (whole) return one_less(plain);
@@ -216,11 +215,18 @@ struct RoundedDiv final : Node {  // y = a / b rounded towards 0, or down; piece
   Grads backward(const Tensor& dy) override { return {zeros_like(dy), zeros_like(dy)}; }
 };
 
+// Opens an operator of two operands. Throws a ValueError if one is an undefined tensor.
+struct BinaryScope : OpScope {
+  BinaryScope(const char* name, const Operand& a, const Operand& b) : OpScope(name, line_of(a, b)) {
+    for (const Operand* operand : {&a, &b})
+      GRADUS_CHECK(!operand->tensor || operand->tensor->defined(), ValueError, "an operand is undefined");
+  }
+};
+
 // Runs N on two operands, converting numbers to tensors.
 template <class N, class... Options>
 Tensor of_tensors(const char* name, const Operand& a, const Operand& b, const Options&... options) {
-  OpScope scope(name, line_of(a, b));
-  check_operands(a, b);
+  BinaryScope scope(name, a, b);
   return apply<N>(scope, as_tensor(a, b), as_tensor(b, a), options...);
 }
 
@@ -230,15 +236,13 @@ void check_divisor(const Tensor* dividend, const Operand& divisor) {
 }
 
 Tensor modulo(const char* name, BinaryOp op, const Operand& a, const Operand& b) {
-  OpScope scope(name, line_of(a, b));
-  check_operands(a, b);
+  BinaryScope scope(name, a, b);
   check_divisor(a.tensor, b);
   return apply<Modulo>(scope, as_tensor(a, b), as_tensor(b, a), op);
 }
 
 const Tensor& modulo_(const char* name, BinaryOp op, const Tensor& self, const Operand& other) {
-  OpScope scope(name, other.where);
-  check_operands(self, other);
+  BinaryScope scope(name, Operand(self, Loc{}), other);
   check_divisor(&self, other);
   return apply_in_place<Modulo>(scope, self, as_tensor(other, self), op);
 }
@@ -254,7 +258,7 @@ void check_alpha(const Operand& a, const Operand& b, const Scalar& alpha) {
   ops::check_fits(alpha, type);
 }
 
-// b multiplied by alpha, for add and sub.
+// Returns b multiplied by alpha, for add and sub. `room` holds the product if b is a tensor.
 Operand scaled(const Operand& b, const Scalar& alpha, Tensor* room) {
   if (alpha.to_double() == 1) return b;
   if (!b.tensor) {
@@ -277,8 +281,7 @@ Tensor sum_of(OpScope& op, BinaryOp kind, const Operand& a, const Operand& b) {
 
 template <class OfTensors>
 Tensor scaled_sum(const char* name, BinaryOp kind, const Operand& a, const Operand& b, const Scalar& alpha) {
-  OpScope op(name, line_of(a, b));
-  check_operands(a, b);
+  BinaryScope op(name, a, b);
   if (alpha.to_double() != 1) check_alpha(a, b, alpha);
   if (alpha.to_double() == 1 || !b.tensor) {
     Tensor room;
@@ -311,16 +314,14 @@ Tensor sub(const Operand& a, const Operand& b, const Scalar& alpha) {
 }
 
 Tensor mul(const Operand& a, const Operand& b) {
-  OpScope op("mul", line_of(a, b));
-  check_operands(a, b);
+  BinaryScope op("mul", a, b);
   if (a.tensor && b.tensor) return apply<Mul>(op, *a.tensor, *b.tensor);
   if (a.tensor) return apply<MulScalar>(op, *a.tensor, BinaryOp::mul, b.scalar);
   return apply<MulScalar>(op, as_tensor(b, a), BinaryOp::mul, a.scalar);
 }
 
 Tensor div(const Operand& a, const Operand& b, std::optional<std::string_view> rounding_mode) {
-  OpScope op("div", line_of(a, b));
-  check_operands(a, b);
+  BinaryScope op("div", a, b);
   if (rounding_mode) {
     GRADUS_CHECK(*rounding_mode == "trunc" || *rounding_mode == "floor", ValueError,
                  "rounding_mode must be 'trunc' or 'floor', got '", *rounding_mode, "'");
@@ -336,8 +337,7 @@ Tensor div(const Operand& a, const Operand& b, std::optional<std::string_view> r
 Tensor floor_divide(const Operand& a, const Operand& b) { return div(a, b, "floor"); }
 
 Tensor pow(const Operand& base, const Operand& exponent) {
-  OpScope op("pow", line_of(base, exponent));
-  check_operands(base, exponent);
+  BinaryScope op("pow", base, exponent);
   if (base.tensor && exponent.tensor) return apply<Pow>(op, *base.tensor, *exponent.tensor);
   if (!base.tensor) return apply<RPowScalar>(op, as_tensor(exponent, base), base.scalar);
   check_exponent(*base.tensor, exponent.scalar);
@@ -392,8 +392,7 @@ namespace {
 template <class N>
 const Tensor& add_in_place(const char* name, BinaryOp op, const Tensor& self, const Operand& other,
                            const Scalar& alpha) {
-  OpScope scope(name, other.where);
-  check_operands(Operand(self), other);
+  BinaryScope scope(name, Operand(self, Loc{}), other);
   if (alpha.to_double() != 1) check_alpha(Operand(self), other, alpha);
   if (is_half(self.dtype()) && other.tensor && alpha.to_double() != 1)
     return self.copy_(op == BinaryOp::add ? add(self, other, alpha) : sub(self, other, alpha));
@@ -413,27 +412,24 @@ const Tensor& Tensor::sub_(const Operand& other, const Scalar& alpha) const {
 }
 
 const Tensor& Tensor::mul_(const Operand& other) const {
-  OpScope op("mul_", other.where);
-  check_operands(Operand(*this), other);
+  BinaryScope op("mul_", Operand(*this, Loc{}), other);
   return other.tensor ? apply_in_place<Mul>(op, *this, *other.tensor)
                       : apply_in_place<MulScalar>(op, *this, BinaryOp::mul, other.scalar);
 }
 
 const Tensor& Tensor::div_(const Operand& other, std::optional<std::string_view> rounding_mode) const {
-  OpScope op("div_", other.where);
+  BinaryScope op("div_", Operand(*this, Loc{}), other);
   if (rounding_mode) {
     const Tensor y = gradus::div(*this, other, rounding_mode);
     ops::check_into(array(), y.sizes(), y.dtype());
     return copy_(y);
   }
-  check_operands(Operand(*this), other);
   return other.tensor ? apply_in_place<Div>(op, *this, *other.tensor)
                       : apply_in_place<MulScalar>(op, *this, BinaryOp::div, other.scalar);
 }
 
 const Tensor& Tensor::pow_(const Operand& exponent) const {
-  OpScope op("pow_", exponent.where);
-  check_operands(*this, exponent);
+  BinaryScope op("pow_", Operand(*this, Loc{}), exponent);
   if (exponent.tensor) return apply_in_place<Pow>(op, *this, *exponent.tensor);
   check_exponent(*this, exponent.scalar);
   return apply_in_place<PowScalar>(op, *this, exponent.scalar);
@@ -462,11 +458,6 @@ const Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, const Scalar& v
 
 // ---- Comparisons and where ----
 
-void check_operands(const Operand& a, const Operand& b) {
-  GRADUS_CHECK((!a.tensor || a.tensor->defined()) && (!b.tensor || b.tensor->defined()), ValueError,
-               "an operand is undefined");
-}
-
 Scalar number_of(const Scalar& number, DType dtype) {
   ops::check_fits(number, dtype);
   return is_floating(dtype) ? number : Scalar(number.to_int64());
@@ -480,7 +471,7 @@ Tensor as_tensor(const Operand& x, const Operand& other, Device device) {
 
 namespace {
 
-struct Compare final : Node {  // booleans and integers: no gradient
+struct Compare final : Node {  // the results are booleans or integers, without a gradient
   Array forward(const Array& a, const Array& b, BinaryOp op) { return ops::binary(op, a, b); }
   Array forward(const Array& a, BinaryOp op, const Scalar& s, bool first) {
     return ops::binary_scalar(op, a, s, first);
@@ -500,8 +491,7 @@ struct Where final : Node {  // y = condition ? a : b
 };
 
 Tensor compare(const char* name, BinaryOp op, const Operand& a, const Operand& b) {
-  OpScope scope(name, line_of(a, b));
-  check_operands(a, b);
+  BinaryScope scope(name, a, b);
   if (a.tensor && b.tensor) return apply<Compare>(scope, *a.tensor, *b.tensor, op);
   if (a.tensor) return apply<Compare>(scope, *a.tensor, op, b.scalar, false);
   if (b.tensor) return apply<Compare>(scope, *b.tensor, op, a.scalar, true);
@@ -524,8 +514,7 @@ Tensor bitwise_not(const Tensor& x, Loc where) {
 }
 
 Tensor where(const Tensor& condition, const Operand& a, const Operand& b) {
-  OpScope op("where", line_of(a, b));
-  check_operands(a, b);
+  BinaryScope op("where", a, b);
   return apply<Where>(op, condition, as_tensor(a, b, condition.device()), as_tensor(b, a, condition.device()));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gradus/autograd/tensor.h>
+#include <gradus/core/backend.h>
 
 namespace gradus {
 
@@ -38,7 +39,7 @@ Tensor sqrt(const Tensor& x, Loc where = Loc::current());
 Tensor reciprocal(const Tensor& x, Loc where = Loc::current());
 Tensor rsqrt(const Tensor& x, Loc where = Loc::current());
 Tensor square(const Tensor& x, Loc where = Loc::current());
-/// -1, 0 or 1. sign and the rounding functions below have gradient 0.
+/// -1, 0 or 1. The gradient of sign, floor, ceil, round and trunc is 0.
 Tensor sign(const Tensor& x, Loc where = Loc::current());
 Tensor floor(const Tensor& x, Loc where = Loc::current());
 Tensor ceil(const Tensor& x, Loc where = Loc::current());
@@ -49,8 +50,8 @@ Tensor trunc(const Tensor& x, Loc where = Loc::current());
 Tensor sin(const Tensor& x, Loc where = Loc::current());
 Tensor cos(const Tensor& x, Loc where = Loc::current());
 Tensor tan(const Tensor& x, Loc where = Loc::current());
-/// These functions are composed of other operators and compute half types in float32. They and their derivatives are
-/// accurate to a few units in the last place. Outside of the function's domain the result is NaN.
+/// The eight functions below compute half types in float32. They and their derivatives are accurate to a few units in
+/// the last place. Outside of the domain of a function, the result is NaN.
 Tensor sinh(const Tensor& x, Loc where = Loc::current());
 Tensor cosh(const Tensor& x, Loc where = Loc::current());   ///< (e^x + e^-x) / 2
 Tensor asin(const Tensor& x, Loc where = Loc::current());   ///< in [-pi/2, pi/2]
@@ -104,5 +105,15 @@ Tensor bitwise_xor(const Operand& a, const Operand& b);
 Tensor bitwise_not(const Tensor& x, Loc where = Loc::current());
 /// condition ? a : b, element by element; condition is boolean.
 Tensor where(const Tensor& condition, const Operand& a, const Operand& b);
+
+// ---- For the implementation of operators ----
+
+/// y = op(x). `name` is the operator's name in messages.
+Tensor unary(const char* name, UnaryOp op, const Tensor& x, Loc where, const UnaryArgs& args = {});
+/// x = op(x)
+const Tensor& unary_(const char* name, UnaryOp op, const Tensor& x, Loc where, const UnaryArgs& args = {});
+/// dy * op'(saved), where saved is y if saves_output(op) is true, else x. Runs as one kernel, or, if its own gradient
+/// is needed, as differentiable operators.
+Tensor unary_backward(UnaryOp op, const Tensor& dy, const Tensor& saved, const UnaryArgs& args = {});
 
 }  // namespace gradus

@@ -4,11 +4,9 @@
 #include <algorithm>
 
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/core/array/shape.h>
 #include <gradus/core/ops/ops.h>
 
 namespace gradus {
@@ -33,7 +31,7 @@ struct Take final : Node {  // y[…, i, …] = x[…, index[i], …], or y[i] =
   }
 };
 
-struct Put final : Node {  // y is x, but source where Take would read it, or with source added there
+struct Put final : Node {  // y = x, except where Take would read: there y = source, or x + source
   Saved index{this, "index"};
   int64_t axis = 0;
   Access access = Access::slices;
@@ -50,23 +48,19 @@ struct Put final : Node {  // y is x, but source where Take would read it, or wi
   }
   Grads backward(const Tensor& dy) override {
     Grads gradients = {dy, Tensor()};
-    if (access == Access::slices) {
-      if (needs_grad(0) && !adds) gradients[0] = dy.index_fill(axis, index(), 0);
-      if (needs_grad(1)) gradients[1] = dy.index_select(axis, index());
-    } else {
-      if (needs_grad(0) && !adds) gradients[0] = dy.scatter(axis, index(), 0);
-      if (needs_grad(1)) gradients[1] = dy.gather(axis, index());
-    }
+    const bool slices = access == Access::slices;
+    if (needs_grad(0) && !adds) gradients[0] = slices ? dy.index_fill(axis, index(), 0) : dy.scatter(axis, index(), 0);
+    if (needs_grad(1)) gradients[1] = slices ? dy.index_select(axis, index()) : dy.gather(axis, index());
     return gradients;
   }
 };
 
-// Expands a number to a tensor of x's type and the given shape without allocating every element.
+// Returns a tensor of x's type that has the given shape, all of whose elements are one element in memory.
 Tensor filled(const Tensor& x, const Scalar& value, const Shape& shape) {
   return full({}, value, x.options(), Loc{}).expand(shape, Loc{});
 }
 
-// Converts the value of masked_fill to x's type.
+// Returns the value of masked_fill as a scalar tensor of x's type.
 Tensor fill_value(const Tensor& x, const Operand& value) {
   if (!value.tensor) return filled(x, value.scalar, {});
   GRADUS_CHECK(value.tensor->numel() == 1, ShapeError, "the value must be a number or have one element, got shape ",
@@ -79,7 +73,7 @@ Tensor scaled(const Tensor& source, const Scalar& alpha) {
   return alpha.to_double() == 1 ? source : mul({source, Loc{}}, {alpha, Loc{}});
 }
 
-// The part of the source that corresponds to the index; a source may be larger than the index.
+// Returns the part of the source that has the shape of the index; a source may be larger than the index.
 Tensor source_for(const Tensor& x, const Tensor& index, const Operand& source) {
   if (!source.tensor) return filled(x, source.scalar, index.sizes());
   Tensor part = *source.tensor;
@@ -162,9 +156,9 @@ const Tensor& Tensor::index_fill_(int64_t dim, const Tensor& index, const Scalar
 
 // ---- Element by element ----
 
-Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, Loc where) {
+Tensor Tensor::gather(int64_t dim, const Tensor& index, Loc where) const {
   OpScope op("gather", where);
-  return apply<Take>(op, x, Access::elements, axis_of(x, dim), index.array());
+  return apply<Take>(op, *this, Access::elements, axis_of(*this, dim), index.array());
 }
 
 Tensor take_along_dim(const Tensor& x, const Tensor& indices, std::optional<int64_t> dim, Loc where) {
@@ -191,19 +185,14 @@ Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand&
   GRADUS_CHECK(reduce == "add", ValueError, "reduce must be \"add\", got \"", reduce, "\"");
   return apply<Put>(op, x, source_for(x, index, source), Access::elements, axis_of(x, dim), index.array(), true);
 }
-Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Loc where) {
+Tensor Tensor::scatter_add(int64_t dim, const Tensor& index, const Tensor& source, Loc where) const {
   OpScope op("scatter_add", where);
-  return apply<Put>(op, x, source_for(x, index, source), Access::elements, axis_of(x, dim), index.array(), true);
+  return apply<Put>(op, *this, source_for(*this, index, source), Access::elements, axis_of(*this, dim), index.array(),
+                    true);
 }
 
-Tensor Tensor::gather(int64_t dim, const Tensor& index, Loc where) const {
-  return gradus::gather(*this, dim, index, where);
-}
 Tensor Tensor::scatter(int64_t dim, const Tensor& index, const Operand& source) const {
   return gradus::scatter(*this, dim, index, source);
-}
-Tensor Tensor::scatter_add(int64_t dim, const Tensor& index, const Tensor& source, Loc where) const {
-  return gradus::scatter_add(*this, dim, index, source, where);
 }
 const Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Operand& source) const {
   OpScope op("scatter_", source.where);
@@ -266,7 +255,7 @@ Tensor one_hot(const Tensor& x, int64_t num_classes, Loc where) {
   const int64_t classes = std::min(largest, INT64_MAX - 1) + 1;
   Shape shape = x.sizes();
   shape.push_back(std::max<int64_t>(classes, 0));
-  const Tensor y = zeros(shape, TensorOptions(kLong).device(x.device()));
+  const Tensor y = zeros(shape, x.options().dtype(kLong));
   return y.scatter_(-1, x.unsqueeze(-1, where), {1, where});
 }
 

@@ -1,6 +1,5 @@
 // x.index({…}) and x.index_put_({…}, value), composed of views, index_select and index_copy_.
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/index.h>
 #include <gradus/core/ops/ops.h>
@@ -8,11 +7,12 @@
 namespace gradus {
 namespace {
 
-// The advanced part of an index, after integers, slices, None and Ellipsis have been applied as a view. It selects the
-// elements `places` (int64, of any shape) from the `span` dimensions starting at `axis`, flattened to one dimension.
+// An index whose integers, slices, None and Ellipsis have been applied: they give `view`. The masks and index tensors
+// that remain select the elements `places` (int64, of any shape) from the `span` dimensions of `view` that start at
+// `axis`, flattened to one dimension.
 struct Advanced {
   Tensor view;
-  int axis = 0, span = 0;  // span == 0: no advanced part, the view is the result
+  int axis = 0, span = 0;  // span == 0: no masks or index tensors, the view is the result
   Tensor places;
 };
 
@@ -33,27 +33,13 @@ int64_t dimensions_of(const TensorIndex& index) {
   return index.tensor.dtype() == kBool ? index.tensor.dim() : 1;
 }
 
-Entry entry_of_mask(const Tensor& x, int dimension, int axis, const Tensor& mask) {
-  const int span = static_cast<int>(mask.dim());
-  for (int i = 0; i < span; ++i)
-    GRADUS_CHECK(mask.sizes()[i] == x.sizes()[dimension + i], IndexError, "mask of shape ", mask.sizes(),
-                 " does not fit dimension ", dimension + i, " of the indexed shape ", x.sizes());
-  return {axis, span, {}, mask};
-}
-
 // Indices and masks on the CPU may index a tensor on any device.
 Tensor on_device_of(const Tensor& x, const Tensor& index) {
   return index.device().is_cpu() ? index.to(x.device(), index.dtype(), false, false, Loc{}) : index;
 }
 
-// The product of the dimensions [axis, axis + span) of `shape`.
-int64_t joined_size(const Shape& shape, int axis, int span) {
-  int64_t size = 1;
-  for (int i = axis; i < axis + span; ++i) size *= shape[i];
-  return size;
-}
-
-// Makes the indexed dimensions adjacent: in place if they already are, else at the front, as in NumPy.
+// Makes the indexed dimensions of the view adjacent. If they are not adjacent already, they move to the front, as in
+// NumPy.
 void bring_together(Tensor* view, std::vector<Entry>* entries) {
   bool neighbours = true;
   for (size_t i = 1; i < entries->size(); ++i)
@@ -86,10 +72,10 @@ Resolved resolve(const Tensor& x, std::vector<TensorIndex> indices) {
 
   Resolved result{x, {}};
   Tensor& view = result.view;
-  int axis = 0, dimension = 0;            // axis counts dimensions of the view, dimension those of x
+  int axis = 0, dimension = 0;            // the next dimension of the view, and of x
   const auto new_axis = [&](bool keep) {  // true and false insert a new dimension and take one or none of its elements
     view = view.unsqueeze(axis, Loc{});
-    result.entries.push_back({axis++, 1, zeros({keep ? 1 : 0}, TensorOptions(kLong).device(x.device())), {}});
+    result.entries.push_back({axis++, 1, zeros({keep ? 1 : 0}, x.options().dtype(kLong)), {}});
   };
   for (const TensorIndex& index : indices) {
     const Tensor& tensor = index.tensor;
@@ -110,8 +96,12 @@ Resolved resolve(const Tensor& x, std::vector<TensorIndex> indices) {
         } else if (tensor.dim() == 0) {
           view = view.select(axis, tensor.item<int64_t>(Loc{}), Loc{});
         } else if (tensor.dtype() == kBool) {
-          result.entries.push_back(entry_of_mask(x, dimension, axis, on_device_of(x, tensor)));
-          axis += result.entries.back().span;
+          const int span = ndim_of(tensor);
+          for (int i = 0; i < span; ++i)
+            GRADUS_CHECK(tensor.sizes()[i] == x.sizes()[dimension + i], IndexError, "mask of shape ", tensor.sizes(),
+                         " does not fit dimension ", dimension + i, " of the indexed shape ", x.sizes());
+          result.entries.push_back({axis, span, {}, on_device_of(x, tensor)});
+          axis += span;
         } else {
           const Tensor places(ops::checked_index(tensor.array(), view.size(axis), dimension));
           result.entries.push_back({axis, 1, on_device_of(x, places), {}});
@@ -134,7 +124,8 @@ Advanced combined(Resolved resolved) {
   result.axis = resolved.entries[0].axis;
   for (const Entry& entry : resolved.entries) {
     const Tensor places = entry.mask.defined() ? places_of(entry.mask) : entry.places;
-    const int64_t size = joined_size(result.view.sizes(), entry.axis, entry.span);
+    int64_t size = 1;
+    for (int i = 0; i < entry.span; ++i) size *= result.view.size(entry.axis + i);
     result.places = result.span == 0 ? places : result.places * size + places;
     result.span += entry.span;
   }

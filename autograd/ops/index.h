@@ -23,7 +23,7 @@ struct NoneIndex {
   }  // NOLINT(google-explicit-constructor): Slice(None, 3)
 };
 struct EllipsisIndex {};
-/// None inserts a dimension of size 1; Ellipsis stands for the remaining dimensions.
+/// None inserts a dimension of size 1. Ellipsis selects all elements of the dimensions that the other entries leave.
 inline constexpr NoneIndex None{};
 inline constexpr EllipsisIndex Ellipsis{};
 
@@ -31,7 +31,7 @@ inline constexpr EllipsisIndex Ellipsis{};
 /// 0), a boolean mask or an index tensor.
 struct TensorIndex {
   enum class Kind : uint8_t { integer, boolean, slice, none, ellipsis, tensor } kind;
-  int64_t integer = 0;  // boolean: 0 or 1
+  int64_t integer = 0;  // if kind is boolean: 0 or 1
   Slice slice;
   Tensor tensor;
   template <class T>
@@ -52,7 +52,9 @@ struct TensorIndex {
 /// y[…, i, …] = x[…, index[i], …] for a one-dimensional index.
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index, Loc where = Loc::current());
 /// y[i] = x[i with index[i] at dim]. y has the shape of index, whose other dimensions may be smaller than those of x.
-Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, Loc where = Loc::current());
+inline Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, Loc where = Loc::current()) {
+  return x.gather(dim, index, where);
+}
 /// gather() after broadcasting x and indices in all dimensions but `dim`; without dim, gather() from the flattened
 /// tensors.
 Tensor take_along_dim(const Tensor& x, const Tensor& indices, std::optional<int64_t> dim = {},
@@ -61,7 +63,10 @@ Tensor take_along_dim(const Tensor& x, const Tensor& indices, std::optional<int6
 /// equal, the last one wins. With reduce = "add" the source is added instead.
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source);
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce);
-Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Loc where = Loc::current());
+inline Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source,
+                          Loc where = Loc::current()) {
+  return x.scatter_add(dim, index, source, where);
+}
 /// Copies of x in which the slices [.., index[i], …] are changed: index_add adds alpha * source[…, i, …], index_copy
 /// writes source[…, i, …], index_fill writes a value.
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha = 1,
@@ -93,5 +98,33 @@ Tensor bincount(const Tensor& x, const Tensor& weights = {}, int64_t minlength =
 /// Makes coordinate grids from vectors: result i varies only along dimension i (views). indexing = "xy" swaps the first
 /// two dimensions of the results.
 TensorList meshgrid(const TensorList& tensors, std::string_view indexing = "ij", Loc where = Loc::current());
+
+/// Gives access to an element of a CPU tensor as a[i][j], as fast as a pointer does. It does not keep the tensor alive.
+template <class T, int N>
+class TensorAccessor {
+ public:
+  TensorAccessor(T* data, const int64_t* sizes, const int64_t* strides)
+      : data_(data), sizes_(sizes), strides_(strides) {}
+  decltype(auto) operator[](int64_t i) const {
+    if constexpr (N == 1) return static_cast<T&>(data_[i * strides_[0]]);
+    else return TensorAccessor<T, N - 1>(data_ + i * strides_[0], sizes_ + 1, strides_ + 1);
+  }
+  int64_t size(int dim) const { return sizes_[dim]; }
+  int64_t stride(int dim) const { return strides_[dim]; }
+  T* data() const { return data_; }
+
+ private:
+  T* data_;
+  const int64_t* sizes_;
+  const int64_t* strides_;
+};
+
+template <class T, int N>
+TensorAccessor<T, N> Tensor::accessor() const {
+  GRADUS_CHECK(dim() == N, ShapeError, "accessor of ", N, " dimensions for a tensor of shape ", sizes());
+  GRADUS_CHECK(device().is_cpu(), DeviceError, "accessor needs a cpu tensor, got one on ", device(),
+               ": call .cpu() first");
+  return TensorAccessor<T, N>(data_ptr<T>(), sizes().data(), strides().data());
+}
 
 }  // namespace gradus

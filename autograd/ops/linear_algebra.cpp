@@ -1,7 +1,6 @@
 #include <gradus/autograd/ops/linear_algebra.h>
 
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/reduce.h>
@@ -101,8 +100,7 @@ Tensor mm(const Tensor& a, const Tensor& b, Loc where) {
 }
 
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Loc where) {
-  OpScope op("linear", where);
-  return apply<Linear>(op, x, w, bias);
+  return apply<Linear>({"linear", where}, x, w, bias);
 }
 
 namespace {
@@ -153,29 +151,25 @@ struct AddMM final : Node {  // Y = X + A B, for matrices or batches
   }
 };
 
-// beta x + alpha product. x must broadcast to the product. If beta is 0, x is ignored, even if it contains NaN, and its
-// gradient is 0.
-Tensor blend(const Tensor& x, const Tensor& product, const Scalar& of_x, const Scalar& of_product) {
-  const DType type = promote_types(x.dtype(), product.dtype());
-  const Scalar beta = number_of(of_x, type), alpha = number_of(of_product, type);
-  check_broadcasts(x, product.sizes());
-  const Tensor scaled = alpha.to_double() == 1 ? product : product * alpha;
-  if (beta.to_double() == 0)
-    return x.requires_grad() ? where(full({}, false, TensorOptions(kBool).device(x.device())), x, scaled) : scaled;
-  return beta.to_double() == 1 ? x + scaled : x * beta + scaled;
-}
-
-// beta x + alpha a b, computed with blend().
-Tensor blended(const OpScope& op, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta,
-               const Scalar& alpha, Loc where) {
-  const auto blend_product = [&](const Tensor& x, const Tensor& a, const Tensor& b) {
-    return blend(x, matmul(a, b, where), beta, alpha);
+// Returns beta x + alpha a b, from separate operators. x must broadcast to the product's shape. If beta is 0, x is
+// ignored, even if it contains NaN, and its gradient is 0.
+Tensor blended(const OpScope& op, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& of_x,
+               const Scalar& of_product, Loc where) {
+  const auto blend = [&](const Tensor& x, const Tensor& a, const Tensor& b) {
+    const Tensor product = matmul(a, b, where);
+    const DType type = promote_types(x.dtype(), product.dtype());
+    const Scalar beta = number_of(of_x, type), alpha = number_of(of_product, type);
+    check_broadcasts(x, product.sizes());
+    const Tensor scaled = alpha.to_double() == 1 ? product : product * alpha;
+    if (beta.to_double() != 0) return beta.to_double() == 1 ? x + scaled : x * beta + scaled;
+    if (!x.requires_grad()) return scaled;
+    return gradus::where(full({}, false, x.options().dtype(kBool)), x, scaled);
   };
-  return composed(op, blend_product, x, a, b);
+  return composed(op, blend, x, a, b);
 }
 
-// beta x + alpha a b for matrices or batches with matching sizes. If beta and alpha are 1, the kernel starts its sums
-// with x.
+// Returns beta x + alpha a b for matrices or batches with matching sizes. If beta and alpha are 1, one kernel starts
+// its sums with x.
 Tensor add_product(OpScope& op, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta,
                    const Scalar& alpha, Loc where) {
   const bool plain = beta.to_double() == 1 && alpha.to_double() == 1 && op.type_of(x) == op.type_of(a) &&
@@ -210,10 +204,10 @@ Tensor addmv(const Tensor& x, const Tensor& matrix, const Tensor& vector, const 
   return blended(op, x, matrix, vector, beta, alpha, where);
 }
 
-Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha, Loc where) {
+Tensor Tensor::baddbmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha, Loc where) const {
   OpScope op("baddbmm", where);
   check_batches(a, b);
-  return add_product(op, x, a, b, beta, alpha, where);
+  return add_product(op, *this, a, b, beta, alpha, where);
 }
 
 Tensor mv(const Tensor& matrix, const Tensor& vector, Loc where) {
@@ -294,8 +288,8 @@ Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim, double e
   const int axis = normalize_axis(dim, shape.size());
   const DType dtype = promote_types(op.type_of(a), op.type_of(b)), wide = dtype == kDouble ? kDouble : kFloat;
   GRADUS_CHECK(is_floating(dtype), DTypeError, "needs a floating type, got ", a.dtype(), " and ", b.dtype());
-  // Each vector is divided by its norm first, because a product of two norms could overflow. sqrt(max(x², eps²)) has a
-  // gradient at 0.
+  // Divides each vector by its norm first, because the product of two norms could overflow. The norm is sqrt(max(x²,
+  // eps²)), which has a gradient at 0.
   const auto unit = [&](const Tensor& x) {
     const Tensor full = x.to(wide, false, false, where).expand(shape, where);
     return full / (full * full).sum({axis}, true, std::nullopt, where).clamp(eps * eps, {}, where).sqrt(where);
@@ -319,9 +313,6 @@ Tensor Tensor::dot(const Tensor& other, Loc where) const { return gradus::dot(*t
 Tensor Tensor::outer(const Tensor& other, Loc where) const { return gradus::outer(*this, other, where); }
 Tensor Tensor::addmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha, Loc where) const {
   return gradus::addmm(*this, a, b, beta, alpha, where);
-}
-Tensor Tensor::baddbmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha, Loc where) const {
-  return gradus::baddbmm(*this, a, b, beta, alpha, where);
 }
 
 }  // namespace gradus

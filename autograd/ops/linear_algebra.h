@@ -20,8 +20,10 @@ Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& be
              Loc where = Loc::current());
 Tensor addmv(const Tensor& x, const Tensor& matrix, const Tensor& vector, const Scalar& beta = 1,
              const Scalar& alpha = 1, Loc where = Loc::current());
-Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1,
-               Loc where = Loc::current());
+inline Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta = 1,
+                      const Scalar& alpha = 1, Loc where = Loc::current()) {
+  return x.baddbmm(a, b, beta, alpha, where);
+}
 Tensor mv(const Tensor& matrix, const Tensor& vector, Loc where = Loc::current());
 Tensor dot(const Tensor& a, const Tensor& b, Loc where = Loc::current());
 /// y[i, j] = a[i] b[j]

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/shape.h>
@@ -30,7 +29,7 @@ struct Flip final : Node {
     mask = axes;
     Array y = Array::empty(x.shape(), x.dtype(), x.device(), ops::output_format(x));
     if (x.numel() == 0) return y;
-    // Negative strides, starting at the last element of each flipped axis.
+    // Copies from a view of x that starts at the last element of each flipped axis and has negative strides.
     Strides strides = x.strides();
     int64_t first = x.offset();
     for (int i = 0; i < x.ndim(); ++i)
@@ -59,8 +58,8 @@ struct Roll final : Node {  // along one dimension
   Grads backward(const Tensor& dy) override { return {dy.roll({-shift}, {axis}, Loc{})}; }
 };
 
-// Inserts a dimension of size `count` at `at` and merges it with dimension `start`. Inserted before that dimension, it
-// repeats the whole dimension; inserted after it, it repeats each element.
+// Inserts a dimension of size `count` at `at` and merges it with dimension `start` of x. If it is inserted before that
+// dimension (at == start), the whole dimension is repeated; if after it, each element.
 Tensor repeat_along(const Tensor& x, int at, int start, int64_t count) {
   const Tensor room = x.unsqueeze(at, Loc{});
   Shape shape = room.sizes();
@@ -89,7 +88,7 @@ Tensor repeat(const Tensor& x, IntArrayRef repeats, Loc where) {
   OpScope op("repeat", where);
   GRADUS_CHECK(repeats.size() >= x.dim(), ShapeError, "the numbers ", repeats,
                " are fewer than the dimensions of shape ", x.sizes());
-  Shape shape = Dims::filled(repeats.size() - static_cast<int>(x.dim()), 1);
+  Shape shape = Dims::filled(repeats.size() - ndim_of(x), 1);
   for (int64_t size : x.sizes()) shape.push_back(size);
   int repeated = 0;
   for (int64_t count : repeats) {
@@ -109,7 +108,7 @@ Tensor repeat(const Tensor& x, IntArrayRef repeats, Loc where) {
 
 Tensor tile(const Tensor& x, IntArrayRef repeats, Loc where) {
   OpScope op("tile", where);
-  Dims all = Dims::filled(std::max(0, static_cast<int>(x.dim()) - repeats.size()), 1);
+  Dims all = Dims::filled(std::max(0, ndim_of(x) - repeats.size()), 1);
   for (int64_t count : repeats) all.push_back(count);
   return repeat(x, all, where);
 }
@@ -125,7 +124,7 @@ Tensor repeat_interleave(const Tensor& x, int64_t repeats, std::optional<int64_t
 
 Tensor flip(const Tensor& x, IntArrayRef dims, Loc where) {
   OpScope op("flip", where);
-  return apply<Flip>(op, x, dims.empty() ? 0u : axis_mask(dims, static_cast<int>(x.dim())));
+  return apply<Flip>(op, x, dims.empty() ? 0u : axis_mask(dims, ndim_of(x)));
 }
 Tensor fliplr(const Tensor& x, Loc where) {
   OpScope op("fliplr", where);
@@ -201,57 +200,38 @@ struct Cat final : Node {
 };
 
 // Split and unbind return several views, whose gradients are joined in one operation.
-struct Split final : Node {
-  Shape shape;
+struct Parts final : Node {
   int64_t axis = 0;
-  std::vector<int64_t> sizes;
+  bool stacked = false;  // unbind: the parts lack the dimension `axis`
   Grads backward_all(const Grads& dys) override {
+    const auto defined = std::find_if(dys.begin(), dys.end(), [](const Tensor& dy) { return dy.defined(); });
     TensorList parts;
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      shape[static_cast<int>(axis)] = sizes[i];
-      parts.push_back(part_or_zeros(dys, i, shape));
-    }
-    return {cat(parts, axis, Loc{})};
-  }
-  static Tensor part_or_zeros(const Grads& dys, size_t i, const Shape& shape) {
-    if (i < dys.size() && dys[i].defined()) return dys[i];
-    for (const Tensor& dy : dys)
-      if (dy.defined()) return zeros(shape, dy.options());
-    return {};
+    for (size_t i = 0; i < outputs().size(); ++i)
+      parts.push_back(dys[i].defined() ? dys[i] : zeros(outputs()[i].shape, defined->options()));
+    return {stacked ? stack(parts, axis, Loc{}) : cat(parts, axis, Loc{})};
   }
 };
 
-struct Unbind final : Node {
-  Shape shape;  // of one part
-  int64_t axis = 0;
-  size_t count = 0;
-  Grads backward_all(const Grads& dys) override {
-    TensorList parts;
-    for (size_t i = 0; i < count; ++i) parts.push_back(Split::part_or_zeros(dys, i, shape));
-    return {stack(parts, axis, Loc{})};
-  }
-};
-
-// Makes the node of an operator that returns several views of x; null while nothing is recorded.
-template <class N>
-Ref<N> begin_views(const Tensor& x, const char* name) {
+// Returns the views `parts` of x as tensors.
+TensorList finish_parts(const Tensor& x, int axis, bool stacked, std::vector<Array> parts) {
   const Tensor* input = &x;
-  const bool recording = GradMode::is_enabled() && detail::any_requires_grad(&input, 1);
-  detail::check_inputs(&input, 1);
-  if (!recording) return nullptr;
-  Ref<N> node = make_ref<N>();
-  detail::begin_node(*node, &input, 1, name);
-  return node;
+  Ref<Parts> node;
+  if (!parts.empty() && detail::is_recorded(&input, 1)) {
+    node = make_ref<Parts>();
+    detail::begin_node(*node, &input, 1, stacked ? "Unbind" : "Split");
+    node->axis = axis, node->stacked = stacked;
+  }
+  TensorList views;
+  for (Array& part : parts) views.push_back(detail::finish_view(node, x, std::move(part)));
+  return views;
 }
 
 TensorList run_split(const Tensor& x, const std::vector<int64_t>& sizes, int axis) {
-  const Ref<Split> node = begin_views<Split>(x, "Split");
-  if (node) node->shape = x.sizes(), node->axis = axis, node->sizes = sizes;
-  TensorList parts;
+  std::vector<Array> parts;
   int64_t start = 0;
   for (size_t i = 0; i < sizes.size(); start += sizes[i++])
-    parts.push_back(detail::finish_view(node, x, x.array().slice(axis, start, start + sizes[i])));
-  return parts;
+    parts.push_back(x.array().slice(axis, start, start + sizes[i]));
+  return finish_parts(x, axis, false, std::move(parts));
 }
 
 // Converts `dim` to an axis. Throws for scalars, which have no dimensions.
@@ -273,9 +253,7 @@ Tensor cat(const TensorList& tensors, int64_t dim, Loc where) {
     pointers.push_back(&tensor);
     arrays.push_back(tensor.array());
   }
-  const bool recording = GradMode::is_enabled() && detail::any_requires_grad(pointers.data(), pointers.size());
-  detail::check_inputs(pointers.data(), pointers.size());
-  if (!recording) return detail::plain_output(ops::cat(arrays, dim));
+  if (!detail::is_recorded(pointers.data(), pointers.size())) return Tensor(ops::cat(arrays, dim));
   Ref<Cat> node = make_ref<Cat>();
   detail::begin_node(*node, pointers.data(), pointers.size(), "Cat");
   Array joined = ops::cat(arrays, dim);
@@ -293,30 +271,23 @@ Tensor stack(const TensorList& tensors, int64_t dim, Loc where) {
                  " but the first has ", tensors[0].sizes());
     rows.push_back(tensors[i].unsqueeze(dim, where));
   }
-  return cat(rows, normalize_axis(dim, static_cast<int>(rows[0].dim())), where);
+  return cat(rows, normalize_axis(dim, ndim_of(rows[0])), where);
 }
 
+// Joins the tensors along `dim` after `raise` has given each of them enough dimensions.
+static Tensor cat_raised(const char* name, const TensorList& tensors, Tensor (*raise)(const Tensor&, Loc), int64_t dim,
+                         Loc where) {
+  OpScope op(name, where);
+  TensorList raised;
+  for (const Tensor& tensor : tensors) raised.push_back(raise(tensor, where));
+  return cat(raised, dim, where);
+}
 Tensor hstack(const TensorList& tensors, Loc where) {
-  OpScope op("hstack", where);
-  GRADUS_CHECK(!tensors.empty(), ValueError, "needs at least one tensor");
-  TensorList columns;
-  for (const Tensor& tensor : tensors) columns.push_back(atleast_1d(tensor, where));
-  return cat(columns, columns[0].dim() == 1 ? 0 : 1, where);
+  const bool vectors = tensors.empty() || tensors[0].dim() <= 1;
+  return cat_raised("hstack", tensors, atleast_1d, vectors ? 0 : 1, where);
 }
-
-Tensor vstack(const TensorList& tensors, Loc where) {
-  OpScope op("vstack", where);
-  TensorList rows;
-  for (const Tensor& tensor : tensors) rows.push_back(atleast_2d(tensor, where));
-  return cat(rows, 0, where);
-}
-
-Tensor dstack(const TensorList& tensors, Loc where) {
-  OpScope op("dstack", where);
-  TensorList planes;
-  for (const Tensor& tensor : tensors) planes.push_back(atleast_3d(tensor, where));
-  return cat(planes, 2, where);
-}
+Tensor vstack(const TensorList& tensors, Loc where) { return cat_raised("vstack", tensors, atleast_2d, 0, where); }
+Tensor dstack(const TensorList& tensors, Loc where) { return cat_raised("dstack", tensors, atleast_3d, 2, where); }
 
 Tensor atleast_1d(const Tensor& x, Loc where) {
   OpScope op("atleast_1d", where);
@@ -374,13 +345,9 @@ TensorList chunk(const Tensor& x, int64_t chunks, int64_t dim, Loc where) {
 TensorList unbind(const Tensor& x, int64_t dim, Loc where) {
   OpScope op("unbind", where);
   const int axis = axis_of_array(x, dim);
-  const size_t count = static_cast<size_t>(x.sizes()[axis]);
-  const Ref<Unbind> node = count > 0 ? begin_views<Unbind>(x, "Unbind") : nullptr;
-  TensorList parts;
-  for (size_t i = 0; i < count; ++i)
-    parts.push_back(detail::finish_view(node, x, x.array().select(axis, static_cast<int64_t>(i))));
-  if (node) node->shape = parts[0].sizes(), node->axis = axis, node->count = count;
-  return parts;
+  std::vector<Array> parts;
+  for (int64_t i = 0; i < x.sizes()[axis]; ++i) parts.push_back(x.array().select(axis, i));
+  return finish_parts(x, axis, true, std::move(parts));
 }
 
 std::vector<Tensor> Tensor::split(int64_t split_size, int64_t dim, Loc where) const {

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/shape.h>
@@ -12,7 +11,7 @@
 namespace gradus {
 namespace {
 
-// Base of nodes that keep x, and most of them their result, for the gradient.
+// Base of the nodes that save x for backward. Most also save their result.
 struct Reduction : Node {
   Saved x{this, "x"}, y{this, "y"};
   uint32_t mask = 0;
@@ -53,7 +52,7 @@ struct ExtremeOver final : Reduction {  // max(), min(), amax, amin: equal extre
   }
 };
 
-struct ExtremeAlong final : Node {  // max(dim) and min(dim): the gradient goes to the index
+struct ExtremeAlong final : Node {  // max(dim) and min(dim): the gradient goes to the element at the index
   Saved indices{this, "indices"};
   Shape shape;
   int axis = 0;
@@ -67,7 +66,7 @@ struct ExtremeAlong final : Node {  // max(dim) and min(dim): the gradient goes 
     if (shape.empty()) return {dy};
     Shape column = Dims::filled(shape.size(), 1);
     column[axis] = shape[axis];
-    const Tensor position = arange(shape[axis], TensorOptions(kLong).device(dy.device())).view(column);
+    const Tensor position = arange(shape[axis], dy.options().dtype(kLong)).view(column);
     const Tensor hit = restore_axes(indices(), shape, 1u << axis) == position;
     return {where(hit, restore_axes(dy, shape, 1u << axis), 0.0)};
   }
@@ -83,8 +82,6 @@ struct NotDifferentiableReduction final : Node {  // argmax, all, any: integers 
     return keepdim ? index.view(Dims::filled(x.ndim(), 1)) : index;
   }
 };
-
-int ndim_of(const Tensor& x) { return static_cast<int>(x.dim()); }
 
 template <class N>
 Tensor reduce(const char* name, ReduceOp op, const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
@@ -103,18 +100,19 @@ Tensor run_arg(const char* name, ArgReduceOp op, const Tensor& x, std::optional<
 Tensor sum(const Tensor& x, std::optional<DType> dtype, Loc where) {
   return sum(x, IntArrayRef(), false, dtype, where);
 }
-Tensor sum(const Tensor& x, IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) {
+Tensor Tensor::sum(IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) const {
   OpScope op("sum", where);
-  return apply<Sum>(op, x, ReduceOp::sum, axis_mask(dim, ndim_of(x)), keepdim,
-                    dtype.value_or(ops::sum_type(op.type_of(x))));
+  return apply<Sum>(op, *this, ReduceOp::sum, axis_mask(dim, ndim_of(*this)), keepdim,
+                    dtype.value_or(ops::sum_type(op.type_of(*this))));
 }
 
 Tensor mean(const Tensor& x, std::optional<DType> dtype, Loc where) {
   return mean(x, IntArrayRef(), false, dtype, where);
 }
-Tensor mean(const Tensor& x, IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) {
+Tensor Tensor::mean(IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) const {
   OpScope op("mean", where);
-  return apply<Sum>(op, x, ReduceOp::mean, axis_mask(dim, ndim_of(x)), keepdim, dtype.value_or(op.type_of(x)));
+  return apply<Sum>(op, *this, ReduceOp::mean, axis_mask(dim, ndim_of(*this)), keepdim,
+                    dtype.value_or(op.type_of(*this)));
 }
 
 Tensor max(const Tensor& x, Loc where) { return reduce<ExtremeOver>("max", ReduceOp::max, x, {}, false, where); }
@@ -125,25 +123,25 @@ Tensor amax(const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
 Tensor amin(const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
   return reduce<ExtremeOver>("amin", ReduceOp::min, x, dim, keepdim, where);
 }
-std::tuple<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim, Loc where) {
+std::tuple<Tensor, Tensor> Tensor::max(int64_t dim, bool keepdim, Loc where) const {
   OpScope op("max", where);
-  return apply<ExtremeAlong>(op, x, ArgReduceOp::argmax, normalize_axis(dim, ndim_of(x)), keepdim);
+  return apply<ExtremeAlong>(op, *this, ArgReduceOp::argmax, axis_of(*this, dim), keepdim);
 }
-std::tuple<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim, Loc where) {
+std::tuple<Tensor, Tensor> Tensor::min(int64_t dim, bool keepdim, Loc where) const {
   OpScope op("min", where);
-  return apply<ExtremeAlong>(op, x, ArgReduceOp::argmin, normalize_axis(dim, ndim_of(x)), keepdim);
+  return apply<ExtremeAlong>(op, *this, ArgReduceOp::argmin, axis_of(*this, dim), keepdim);
 }
-Tensor argmax(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Loc where) {
-  return run_arg("argmax", ArgReduceOp::argmax, x, dim, keepdim, where);
+Tensor Tensor::argmax(std::optional<int64_t> dim, bool keepdim, Loc where) const {
+  return run_arg("argmax", ArgReduceOp::argmax, *this, dim, keepdim, where);
 }
-Tensor argmin(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Loc where) {
-  return run_arg("argmin", ArgReduceOp::argmin, x, dim, keepdim, where);
+Tensor Tensor::argmin(std::optional<int64_t> dim, bool keepdim, Loc where) const {
+  return run_arg("argmin", ArgReduceOp::argmin, *this, dim, keepdim, where);
 }
-Tensor all(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Loc where) {
-  return reduce<NotDifferentiableReduction>("all", ReduceOp::all, x, dim ? Dims{*dim} : Dims(), keepdim, where);
+Tensor Tensor::all(std::optional<int64_t> dim, bool keepdim, Loc where) const {
+  return reduce<NotDifferentiableReduction>("all", ReduceOp::all, *this, dim ? Dims{*dim} : Dims(), keepdim, where);
 }
-Tensor any(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Loc where) {
-  return reduce<NotDifferentiableReduction>("any", ReduceOp::any, x, dim ? Dims{*dim} : Dims(), keepdim, where);
+Tensor Tensor::any(std::optional<int64_t> dim, bool keepdim, Loc where) const {
+  return reduce<NotDifferentiableReduction>("any", ReduceOp::any, *this, dim ? Dims{*dim} : Dims(), keepdim, where);
 }
 
 Tensor count_nonzero(const Tensor& x, IntArrayRef dim, Loc where) {
@@ -187,7 +185,7 @@ struct Norm final : Reduction {  // y = (sum |x|^p)^(1/p), p finite
   }
 };
 
-struct LogSumExp final : Reduction {  // dx = dy exp(x - y), the softmax
+struct LogSumExp final : Reduction {  // dx = dy exp(x - y), where exp(x - y) is the softmax of x
   Array forward(const Array& X, uint32_t axes, bool keepdim) { return keep(axes, ops::logsumexp(X, axes, keepdim)); }
   Grads backward(const Tensor& dy) override {
     const Tensor X = x(), Y = y(), finite = where(Y == -HUGE_VAL, 0.0, Y);  // 0, not NaN, if all elements are -infinity
@@ -198,37 +196,37 @@ struct LogSumExp final : Reduction {  // dx = dy exp(x - y), the softmax
 Tensor deviation(const char* name, bool root, const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction,
                  bool keepdim, Loc where) {
   OpScope op(name, where);
-  const uint32_t mask = axis_mask(dim, static_cast<int>(x.dim()));
+  const uint32_t mask = axis_mask(dim, ndim_of(x));
   const double by = correction.value_or(1).to_double();
   return composed(
       op, [&](const Tensor& x) { return apply<Variance>(op, x, root, mask, keepdim, by); }, x);
 }
 
+// (variance or deviation, mean)
+std::tuple<Tensor, Tensor> deviation_and_mean(const char* name, bool root, const Tensor& x, IntArrayRef dim,
+                                              std::optional<Scalar> correction, bool keepdim, Loc where) {
+  OpScope op(name, where);
+  const auto both = [&](const Tensor& x) {
+    return std::tuple{deviation(root ? "std" : "var", root, x, dim, correction, keepdim, Loc{}), mean(x, dim, keepdim)};
+  };
+  return composed(op, both, x);
+}
+
 }  // namespace
 
-Tensor var(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) {
-  return deviation("var", false, x, dim, correction, keepdim, where);
+Tensor Tensor::var(IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) const {
+  return deviation("var", false, *this, dim, correction, keepdim, where);
 }
-Tensor std(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) {
-  return deviation("std", true, x, dim, correction, keepdim, where);
+Tensor Tensor::std(IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) const {
+  return deviation("std", true, *this, dim, correction, keepdim, where);
 }
 std::tuple<Tensor, Tensor> var_mean(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim,
                                     Loc where) {
-  OpScope op("var_mean", where);
-  return composed(
-      op,
-      [&](const Tensor& x) {
-        return std::tuple{var(x, dim, correction, keepdim), mean(x, dim, keepdim)};
-      },
-      x);
+  return deviation_and_mean("var_mean", false, x, dim, correction, keepdim, where);
 }
 std::tuple<Tensor, Tensor> std_mean(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim,
                                     Loc where) {
-  OpScope op("std_mean", where);
-  const auto both = [&](const Tensor& x) {
-    return std::tuple{gradus::std(x, dim, correction, keepdim), mean(x, dim, keepdim)};
-  };
-  return composed(op, both, x);
+  return deviation_and_mean("std_mean", true, x, dim, correction, keepdim, where);
 }
 
 Tensor norm(const Tensor& x, std::optional<Scalar> p, IntArrayRef dim, bool keepdim, std::optional<DType> dtype,
@@ -241,14 +239,14 @@ Tensor norm(const Tensor& x, std::optional<Scalar> p, IntArrayRef dim, bool keep
                "; convert with .to(kFloat)");
   if (std::isinf(order)) return order > 0 ? amax(abs(x), dim, keepdim) : amin(abs(x), dim, keepdim);
   if (order == 1) return sum(abs(x), dim, keepdim);
-  const uint32_t mask = axis_mask(dim, static_cast<int>(x.dim()));
+  const uint32_t mask = axis_mask(dim, ndim_of(x));
   return composed(
       op, [&](const Tensor& x) { return apply<Norm>(op, x, order, mask, keepdim); }, x);
 }
 
 Tensor logsumexp(const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
   OpScope op("logsumexp", where);
-  const uint32_t mask = axis_mask(dim, static_cast<int>(x.dim()));
+  const uint32_t mask = axis_mask(dim, ndim_of(x));
   return composed(
       op, [&](const Tensor& x) { return apply<LogSumExp>(op, x, mask, keepdim); }, x);
 }
@@ -273,8 +271,7 @@ struct CumSum final : Node {
     return ops::scan(ScanOp::sum, x, axis, reverse, dtype);
   }
   Grads backward(const Tensor& dy) override {  // the sum of the gradients of all sums that contain an element
-    OpScope op("cumsum_backward", Loc{});
-    return {apply<CumSum>(op, dy, axis, !reverse, dy.dtype())};
+    return {apply<CumSum>({"cumsum_backward", Loc{}}, dy, axis, !reverse, dy.dtype())};
   }
 };
 
@@ -314,16 +311,14 @@ struct CumProd final : Node {
   }
   bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {
-    if (dy.numel() == 0) return {dy};
-    if (dy.dim() == 0) return {dy};
+    if (dy.numel() == 0 || dy.dim() == 0) return {dy};
     OpScope op("cumprod_backward", Loc{});
     const Tensor next = shifted(x().to(dy.dtype()), axis, !reverse, 0);
     return {shifted(y(), axis, reverse, 1) * apply<LinearRecurrence>(op, next, dy, axis, !reverse)};
   }
 };
 
-// The product along an axis. dx is dy times the product of the elements before and the product of those after an
-// element.
+// The product along an axis. The gradient of an element is dy times the products of the elements before and behind it.
 struct Prod final : Node {
   Saved x{this, "x"};
   int axis = 0;
@@ -351,14 +346,14 @@ DType total_type(const OpScope& op, const Tensor& x, std::optional<DType> dtype)
 
 }  // namespace
 
-Tensor cumsum(const Tensor& x, int64_t dim, std::optional<DType> dtype, Loc where) {
+Tensor Tensor::cumsum(int64_t dim, std::optional<DType> dtype, Loc where) const {
   OpScope op("cumsum", where);
-  return apply<CumSum>(op, x, axis_of(x, dim), false, total_type(op, x, dtype));
+  return apply<CumSum>(op, *this, axis_of(*this, dim), false, total_type(op, *this, dtype));
 }
 
-Tensor cumprod(const Tensor& x, int64_t dim, std::optional<DType> dtype, Loc where) {
+Tensor Tensor::cumprod(int64_t dim, std::optional<DType> dtype, Loc where) const {
   OpScope op("cumprod", where);
-  return apply<CumProd>(op, x, axis_of(x, dim), false, total_type(op, x, dtype));
+  return apply<CumProd>(op, *this, axis_of(*this, dim), false, total_type(op, *this, dtype));
 }
 
 Tensor prod(const Tensor& x, std::optional<DType> dtype, Loc where) {

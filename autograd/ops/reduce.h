@@ -8,28 +8,46 @@
 namespace gradus {
 
 Tensor sum(const Tensor& x, std::optional<DType> dtype = {}, Loc where = Loc::current());
-Tensor sum(const Tensor& x, IntArrayRef dim, bool keepdim = false, std::optional<DType> dtype = {},
-           Loc where = Loc::current());
+inline Tensor sum(const Tensor& x, IntArrayRef dim, bool keepdim = false, std::optional<DType> dtype = {},
+                  Loc where = Loc::current()) {
+  return x.sum(dim, keepdim, dtype, where);
+}
 Tensor mean(const Tensor& x, std::optional<DType> dtype = {}, Loc where = Loc::current());
-Tensor mean(const Tensor& x, IntArrayRef dim, bool keepdim = false, std::optional<DType> dtype = {},
-            Loc where = Loc::current());
-/// Over all elements. Equal extremes share the gradient.
+inline Tensor mean(const Tensor& x, IntArrayRef dim, bool keepdim = false, std::optional<DType> dtype = {},
+                   Loc where = Loc::current()) {
+  return x.mean(dim, keepdim, dtype, where);
+}
+/// The extreme of all elements. Equal extremes share the gradient.
 Tensor max(const Tensor& x, Loc where = Loc::current());
 Tensor min(const Tensor& x, Loc where = Loc::current());
 /// The element-wise maximum and minimum of two tensors.
 Tensor max(const Tensor& a, const Tensor& b, Loc where = Loc::current());
 Tensor min(const Tensor& a, const Tensor& b, Loc where = Loc::current());
-/// Along one dimension: (values, int64 indices). The gradient goes to the element at the index.
-std::tuple<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim = false, Loc where = Loc::current());
-std::tuple<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim = false, Loc where = Loc::current());
-/// Over any set of dimensions. Equal extremes share the gradient.
+/// The extremes along one dimension: (values, int64 indices). The gradient goes to the element at the index.
+inline std::tuple<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim = false, Loc where = Loc::current()) {
+  return x.max(dim, keepdim, where);
+}
+inline std::tuple<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim = false, Loc where = Loc::current()) {
+  return x.min(dim, keepdim, where);
+}
+/// The extremes over any set of dimensions. Equal extremes share the gradient.
 Tensor amax(const Tensor& x, IntArrayRef dim = {}, bool keepdim = false, Loc where = Loc::current());
 Tensor amin(const Tensor& x, IntArrayRef dim = {}, bool keepdim = false, Loc where = Loc::current());
-Tensor argmax(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current());
-Tensor argmin(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current());
+inline Tensor argmax(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false,
+                     Loc where = Loc::current()) {
+  return x.argmax(dim, keepdim, where);
+}
+inline Tensor argmin(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false,
+                     Loc where = Loc::current()) {
+  return x.argmin(dim, keepdim, where);
+}
 /// Over all elements, or along one dimension.
-Tensor all(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current());
-Tensor any(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current());
+inline Tensor all(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current()) {
+  return x.all(dim, keepdim, where);
+}
+inline Tensor any(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current()) {
+  return x.any(dim, keepdim, where);
+}
 /// Number of elements that are not 0, as int64.
 Tensor count_nonzero(const Tensor& x, IntArrayRef dim = {}, Loc where = Loc::current());
 
@@ -39,17 +57,25 @@ Tensor prod(const Tensor& x, std::optional<DType> dtype = {}, Loc where = Loc::c
 Tensor prod(const Tensor& x, int64_t dim, bool keepdim = false, std::optional<DType> dtype = {},
             Loc where = Loc::current());
 /// Running sums and products along `dim`; for integers the result is int64.
-Tensor cumsum(const Tensor& x, int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current());
-Tensor cumprod(const Tensor& x, int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current());
+inline Tensor cumsum(const Tensor& x, int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current()) {
+  return x.cumsum(dim, dtype, where);
+}
+inline Tensor cumprod(const Tensor& x, int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current()) {
+  return x.cumprod(dim, dtype, where);
+}
 
 /// Sum of squared deviations from the mean, divided by max(0, count - correction). Computed in two passes, half types
 /// in float32. correction is 1 unless given; true and false mean 1 and 0, as LibTorch's `unbiased`. Deviations of 0
 /// have gradient 0. Floating types only. A leading number is a dimension and a leading bool is `unbiased`, so var(x, 0)
 /// and var(x, false) differ.
-Tensor var(const Tensor& x, IntArrayRef dim = {}, std::optional<Scalar> correction = {}, bool keepdim = false,
-           Loc where = Loc::current());
-Tensor std(const Tensor& x, IntArrayRef dim = {}, std::optional<Scalar> correction = {}, bool keepdim = false,
-           Loc where = Loc::current());
+inline Tensor var(const Tensor& x, IntArrayRef dim = {}, std::optional<Scalar> correction = {}, bool keepdim = false,
+                  Loc where = Loc::current()) {
+  return x.var(dim, correction, keepdim, where);
+}
+inline Tensor std(const Tensor& x, IntArrayRef dim = {}, std::optional<Scalar> correction = {}, bool keepdim = false,
+                  Loc where = Loc::current()) {
+  return x.std(dim, correction, keepdim, where);
+}
 /// (variance or deviation, mean)
 std::tuple<Tensor, Tensor> var_mean(const Tensor& x, IntArrayRef dim = {}, std::optional<Scalar> correction = {},
                                     bool keepdim = false, Loc where = Loc::current());

@@ -2,17 +2,14 @@
 
 #include <algorithm>
 
-#include <gradus/autograd/node.h>
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/core/array/shape.h>
 #include <gradus/core/ops/ops.h>
 
 namespace gradus {
 namespace {
 
-// Returns a dx that is 0 except for the elements that `window` selects, which are dy.
+// Returns the gradient of a tensor of the given shape from the gradient dy of the part that window(tensor) selects.
 template <class Window>
 Tensor embed(const Tensor& dy, const Shape& shape, Window&& window) {
   Tensor dx = zeros(shape, dy.options());
@@ -30,7 +27,7 @@ struct View_ final : Node {  // y = x under another shape
   Grads backward(const Tensor& dy) override { return {dy.reshape(shape)}; }
 };
 
-struct Reshape final : Node {  // a copy, where no view is possible
+struct Reshape final : Node {  // y = x under another shape, copied because no view can have it
   Shape shape;
   bool channels_last = false;
   Array forward(const Array& x, const Shape& size) {
@@ -38,8 +35,8 @@ struct Reshape final : Node {  // a copy, where no view is possible
     channels_last = x.is_channels_last();
     return ops::reshape(x, size);
   }
-  // Restores x's layout for the convolution whose output was reshaped. Converting here lets dy be freed; a conversion
-  // in the convolution's backward would keep both copies in memory.
+  // Gives dx the layout of x, which the backward of the convolution that made x needs. The conversion here frees dy
+  // early; a conversion in the backward of the convolution would keep both copies in memory.
   Grads backward(const Tensor& dy) override {
     const Tensor dx = dy.reshape(shape);
     return {channels_last ? dx.contiguous(MemoryFormat::channels_last) : dx};
@@ -66,7 +63,7 @@ struct Permute final : Node {
   Grads backward(const Tensor& dy) override { return {dy.permute(inverse)}; }
 };
 
-struct Expand final : Node {  // the engine sums dy to x's shape
+struct Expand final : Node {  // the engine sums the gradient to x's shape
   Array forward(const Array& x, const Shape& size) { return x.expand(size); }
   Grads backward(const Tensor& dy) override { return {dy}; }
 };
@@ -180,7 +177,7 @@ struct UnfoldAlong final : Node {  // y[…, i, …, k] = x[…, i step + k, …
 // ---- Views of one tensor, for methods that return the view and methods that replace the tensor by it ----
 
 uint32_t squeezed_axes(const Tensor& x, std::optional<int64_t> dim) { return dim ? 1u << axis_of(x, *dim) : ~0u; }
-int64_t new_axis(const Tensor& x, int64_t dim) { return normalize_axis(dim, static_cast<int>(x.dim()) + 1); }
+int64_t new_axis(const Tensor& x, int64_t dim) { return normalize_axis(dim, ndim_of(x) + 1); }
 void check_matrix(const Tensor& x, const char* method) {
   GRADUS_CHECK(x.dim() <= 2, ShapeError, method, " needs at most two dimensions, got shape ", x.sizes(),
                "; use transpose");
@@ -188,10 +185,7 @@ void check_matrix(const Tensor& x, const char* method) {
 
 }  // namespace
 
-Tensor Tensor::view(IntArrayRef size, Loc where) const {
-  OpScope op("view", where);
-  return apply_view<View_>(op, *this, size);
-}
+Tensor Tensor::view(IntArrayRef size, Loc where) const { return apply_view<View_>({"view", where}, *this, size); }
 
 Tensor Tensor::view_as_type(DType dtype, Loc where) const {
   OpScope op("view", where);
@@ -224,8 +218,7 @@ Tensor Tensor::reshape(IntArrayRef size, Loc where) const {
 
 Tensor Tensor::flatten(int64_t start_dim, int64_t end_dim, Loc where) const {
   OpScope op("flatten", where);
-  const int first = normalize_axis(start_dim, static_cast<int>(dim())),
-            last = normalize_axis(end_dim, static_cast<int>(dim()));
+  const int first = axis_of(*this, start_dim), last = axis_of(*this, end_dim);
   GRADUS_CHECK(first <= last, ShapeError, "start_dim ", start_dim, " comes after end_dim ", end_dim, " in shape ",
                sizes());
   if (dim() == 0) return reshape({1}, where);
@@ -239,8 +232,7 @@ Tensor Tensor::flatten(int64_t start_dim, int64_t end_dim, Loc where) const {
 }
 
 Tensor Tensor::transpose(int64_t dim0, int64_t dim1, Loc where) const {
-  OpScope op("transpose", where);
-  return apply_view<Transpose>(op, *this, dim0, dim1);
+  return apply_view<Transpose>({"transpose", where}, *this, dim0, dim1);
 }
 
 Tensor Tensor::t(Loc where) const {
@@ -250,19 +242,14 @@ Tensor Tensor::t(Loc where) const {
 }
 
 Tensor Tensor::permute(IntArrayRef dims, Loc where) const {
-  OpScope op("permute", where);
-  return apply_view<Permute>(op, *this, dims);
+  return apply_view<Permute>({"permute", where}, *this, dims);
 }
 
-Tensor Tensor::expand(IntArrayRef size, Loc where) const {
-  OpScope op("expand", where);
-  return apply_view<Expand>(op, *this, size);
-}
+Tensor Tensor::expand(IntArrayRef size, Loc where) const { return apply_view<Expand>({"expand", where}, *this, size); }
 
 Tensor Tensor::slice(int64_t dim, std::optional<int64_t> start, std::optional<int64_t> end, int64_t step,
                      Loc where) const {
-  OpScope op("slice", where);
-  return apply_view<SliceView>(op, *this, dim, start.value_or(0), end.value_or(INT64_MAX), step);
+  return apply_view<SliceView>({"slice", where}, *this, dim, start.value_or(0), end.value_or(INT64_MAX), step);
 }
 
 Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length, Loc where) const {
@@ -275,8 +262,7 @@ Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length, Loc where) con
 }
 
 Tensor Tensor::select(int64_t dim, int64_t index, Loc where) const {
-  OpScope op("select", where);
-  return apply_view<Select>(op, *this, dim, index);
+  return apply_view<Select>({"select", where}, *this, dim, index);
 }
 
 Tensor Tensor::unsqueeze(int64_t dim, Loc where) const {
@@ -309,8 +295,7 @@ const Tensor& Tensor::resize_(IntArrayRef size, Loc where) const {
 }
 
 const Tensor& Tensor::transpose_(int64_t dim0, int64_t dim1, Loc where) const {
-  OpScope op("transpose_", where);
-  return apply_view_in_place<Transpose>(op, *this, dim0, dim1);
+  return apply_view_in_place<Transpose>({"transpose_", where}, *this, dim0, dim1);
 }
 
 const Tensor& Tensor::t_(Loc where) const {
@@ -342,8 +327,7 @@ Tensor Tensor::unfold(int64_t dim, int64_t size, int64_t step, Loc where) const 
 
 Tensor Tensor::as_strided(IntArrayRef size, IntArrayRef stride, std::optional<int64_t> storage_offset,
                           Loc where) const {
-  OpScope op("as_strided", where);
-  return apply_view<AsStrided>(op, *this, size, stride, storage_offset.value_or(array().offset()));
+  return apply_view<AsStrided>({"as_strided", where}, *this, size, stride, storage_offset.value_or(array().offset()));
 }
 
 Tensor Tensor::movedim(IntArrayRef source, IntArrayRef destination, Loc where) const {
@@ -376,9 +360,9 @@ Tensor movedim(const Tensor& x, IntArrayRef source, IntArrayRef destination, Loc
   OpScope op("movedim", where);
   GRADUS_CHECK(source.size() == destination.size(), ShapeError, "sources ", source, " and destinations ", destination,
                " differ in number");
-  Dims order = Dims::filled(static_cast<int>(x.dim()), -1);
-  uint32_t moved = axis_mask(source, static_cast<int>(x.dim()));  // throws on repeated dimensions
-  axis_mask(destination, static_cast<int>(x.dim()));
+  Dims order = Dims::filled(ndim_of(x), -1);
+  uint32_t moved = axis_mask(source, ndim_of(x));  // throws on repeated dimensions
+  axis_mask(destination, ndim_of(x));
   if (source.empty()) moved = 0;
   for (int i = 0; i < source.size(); ++i) order[axis_of(x, destination[i])] = axis_of(x, source[i]);
   int next = 0;

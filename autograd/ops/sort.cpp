@@ -1,7 +1,6 @@
 #include <gradus/autograd/ops/sort.h>
 
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/index.h>
@@ -20,8 +19,7 @@ struct Reorder final : Node {  // y[i] = x[order[i]] along an axis, where order 
     return ops::gather(x, axis, order);
   }
   Grads backward(const Tensor& dy) override {
-    OpScope op("reorder", Loc{});
-    return {apply<Reorder>(op, dy, ops::argsort(order.array(), axis, false), axis)};
+    return {apply<Reorder>({"reorder", Loc{}}, dy, ops::argsort(order.array(), axis, false), axis)};
   }
 };
 
@@ -35,8 +33,7 @@ struct Sort final : Node {  // (values, indices); gradients go to the elements f
     return sorted;
   }
   Grads backward(const Tensor& dy) override {
-    OpScope op("sort_backward", Loc{});
-    return {apply<Reorder>(op, dy, ops::argsort(indices.array(), axis, false), axis)};
+    return {apply<Reorder>({"sort_backward", Loc{}}, dy, ops::argsort(indices.array(), axis, false), axis)};
   }
 };
 
@@ -83,20 +80,7 @@ struct NotDifferentiable final : Node {
 
 int64_t size_along(const Tensor& x, int axis) { return x.dim() ? x.size(axis) : 1; }
 
-// Copies the elements [begin, begin + count) of both tensors along `axis`. A scalar is returned unchanged.
-std::tuple<Tensor, Tensor> part(const std::tuple<Tensor, Tensor>& sorted, int axis, int64_t begin, int64_t count) {
-  const auto& [values, indices] = sorted;
-  if (values.dim() == 0) return sorted;
-  return {values.narrow(axis, begin, count).clone(), indices.narrow(axis, begin, count).clone()};
-}
-
-std::tuple<Tensor, Tensor> without_axis(const std::tuple<Tensor, Tensor>& pair, int axis, bool keepdim) {
-  const auto& [values, indices] = pair;
-  if (keepdim || values.dim() == 0) return pair;
-  return {values.squeeze(axis), indices.squeeze(axis)};
-}
-
-// Replaces the inverse and the counts of distinct elements by empty tensors if they are not requested.
+// Returns `found` with empty tensors for the inverse and the counts if the caller did not ask for them.
 std::tuple<Tensor, Tensor, Tensor> requested(const std::tuple<Tensor, Tensor, Tensor>& found, bool inverse,
                                              bool counts) {
   const Tensor nothing(Array::empty({0}, DType::i64, std::get<1>(found).device()));
@@ -105,14 +89,14 @@ std::tuple<Tensor, Tensor, Tensor> requested(const std::tuple<Tensor, Tensor, Te
 
 }  // namespace
 
-std::tuple<Tensor, Tensor> sort(const Tensor& x, int64_t dim, bool descending, Loc where) {
+std::tuple<Tensor, Tensor> Tensor::sort(int64_t dim, bool descending, Loc where) const {
   OpScope op("sort", where);
-  return apply<Sort>(op, x, axis_of(x, dim), descending);
+  return apply<Sort>(op, *this, axis_of(*this, dim), descending);
 }
 
-Tensor argsort(const Tensor& x, int64_t dim, bool descending, Loc where) {
+Tensor Tensor::argsort(int64_t dim, bool descending, Loc where) const {
   OpScope op("argsort", where);
-  return apply<NotDifferentiable>(op, x, axis_of(x, dim), descending);
+  return apply<NotDifferentiable>(op, *this, axis_of(*this, dim), descending);
 }
 
 std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim, bool largest, bool, Loc where) {
@@ -120,7 +104,7 @@ std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim, bool la
   const int axis = axis_of(x, dim);
   GRADUS_CHECK(k >= 0 && k <= size_along(x, axis), IndexError, "k is ", k, ", but dimension ", dim, " of shape ",
                x.sizes(), " has ", size_along(x, axis), " elements");
-  if (x.dim() == 0) return sort(x, axis, largest);  // its only element
+  if (x.dim() == 0) return sort(x, axis, largest);  // the only element, at index 0
   return apply<TopK>(op, x, k, axis, largest);
 }
 
@@ -129,7 +113,11 @@ std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t dim, boo
   const int axis = axis_of(x, dim);
   GRADUS_CHECK(k >= 1 && k <= size_along(x, axis), IndexError, "k is ", k, ", but dimension ", dim, " of shape ",
                x.sizes(), " has ", size_along(x, axis), " elements, counted from 1");
-  return without_axis(part(sort(x, axis), axis, k - 1, 1), axis, keepdim);
+  const auto [values, indices] = sort(x, axis);
+  if (x.dim() == 0) return {values, indices};
+  const Tensor value = values.narrow(axis, k - 1, 1).clone(), index = indices.narrow(axis, k - 1, 1).clone();
+  if (keepdim) return {value, index};
+  return {value.squeeze(axis), index.squeeze(axis)};
 }
 
 Tensor median(const Tensor& x, Loc where) {
@@ -175,9 +163,9 @@ std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& x, int64_t dim, bool
   GRADUS_CHECK(count == 0 || length > 0, ShapeError, "the slices along dimension ", dim, " of shape ", x.sizes(),
                " have no elements");
   const Tensor columns = x.detach().movedim(axis, 0).reshape({count, length}).t();  // (length, count)
-  // Processes one column after another. `place` is the rank of each slice among the distinct slices of the columns so
-  // far.
-  const TensorOptions integers = TensorOptions(kLong).device(x.device());
+  // Processes one column after another. `place` is the rank of each slice among the distinct slices, comparing only the
+  // columns processed so far.
+  const TensorOptions integers = x.options().dtype(kLong);
   Tensor place = zeros({count}, integers);
   for (int64_t i = 0; i < length; ++i)
     place = std::get<1>(_unique2(place * count + std::get<1>(_unique2(columns[i], true, true)), true, true));
@@ -186,9 +174,8 @@ std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& x, int64_t dim, bool
   return requested({x.detach().index_select(axis, one_of_each), inverse, counts}, return_inverse, return_counts);
 }
 
-Tensor multinomial(const Tensor& x, int64_t num_samples, bool replacement, Loc where) {
-  OpScope op("multinomial", where);
-  return apply<NotDifferentiable>(op, x.detach(), num_samples, replacement);
+Tensor Tensor::multinomial(int64_t num_samples, bool replacement, Loc where) const {
+  return apply<NotDifferentiable>({"multinomial", where}, detach(), num_samples, replacement);
 }
 
 }  // namespace gradus

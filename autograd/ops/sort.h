@@ -9,8 +9,13 @@
 namespace gradus {
 
 /// Returns the values in order along `dim` and their int64 indices in x.
-std::tuple<Tensor, Tensor> sort(const Tensor& x, int64_t dim = -1, bool descending = false, Loc where = Loc::current());
-Tensor argsort(const Tensor& x, int64_t dim = -1, bool descending = false, Loc where = Loc::current());
+inline std::tuple<Tensor, Tensor> sort(const Tensor& x, int64_t dim = -1, bool descending = false,
+                                       Loc where = Loc::current()) {
+  return x.sort(dim, descending, where);
+}
+inline Tensor argsort(const Tensor& x, int64_t dim = -1, bool descending = false, Loc where = Loc::current()) {
+  return x.argsort(dim, descending, where);
+}
 /// Accepts LibTorch's `stable` and ignores it, because all sorts are stable.
 inline std::tuple<Tensor, Tensor> sort(const Tensor& x, Flag auto, int64_t dim = -1, bool descending = false,
                                        Loc where = Loc::current()) {
@@ -31,8 +36,9 @@ std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t dim = -1
 Tensor median(const Tensor& x, Loc where = Loc::current());
 std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t dim, bool keepdim = false, Loc where = Loc::current());
 
-/// Returns the distinct elements of x (always sorted), the index among them of each element of x (in x's shape), and
-/// their counts. Results that are not requested are empty tensors. Not differentiable. (torch::_unique2)
+/// Returns the distinct elements of x (always sorted); for each element of x, in x's shape, its index among the
+/// distinct elements; and how often each distinct element occurs. Results that are not requested are empty tensors. Not
+/// differentiable. (torch::_unique2)
 std::tuple<Tensor, Tensor, Tensor> _unique2(const Tensor& x, bool sorted = true, bool return_inverse = false,
                                             bool return_counts = false, Loc where = Loc::current());
 std::tuple<Tensor, Tensor> _unique(const Tensor& x, bool sorted = true, bool return_inverse = false,
@@ -48,6 +54,8 @@ std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& x, int64_t dim, bool
 
 /// Draws num_samples indices (int64) along the last dimension of x (C) or (N, C), with probabilities proportional to x,
 /// which must be nonnegative, finite and not all 0. Without replacement, drawn indices are excluded from later draws.
-Tensor multinomial(const Tensor& x, int64_t num_samples, bool replacement = false, Loc where = Loc::current());
+inline Tensor multinomial(const Tensor& x, int64_t num_samples, bool replacement = false, Loc where = Loc::current()) {
+  return x.multinomial(num_samples, replacement, where);
+}
 
 }  // namespace gradus

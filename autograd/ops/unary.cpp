@@ -1,4 +1,4 @@
-#include <gradus/autograd/ops/unary.h>
+#include <gradus/autograd/ops/elementwise.h>
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,6 @@
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/nn/activation.h>
 #include <gradus/core/op_lists.h>
 #include <gradus/core/ops/ops.h>
@@ -30,7 +29,7 @@ struct Unary final : Node {  // y = op(x); the formulas are in core/formulas/sca
     if (keep && saves_output(op)) saved = own(y);
     return y;
   }
-  bool backward_in_float32() const override { return GradMode::is_enabled(); }  // else one kernel computes it
+  bool backward_in_float32() const override { return GradMode::is_enabled(); }  // otherwise one kernel computes dx
   Grads backward(const Tensor& dy) override {
     if (op == UnaryOp::neg) return {-dy};
     if (is_step_function(op)) return {zeros_like(dy)};
@@ -44,7 +43,7 @@ struct UnaryBackward final : Node {  // dx = dy op'(saved), linear in dy; unary_
   }
 };
 
-// The derivatives composed of differentiable operators. saved is y if saves_output(op) is true, else x.
+// op'(x) from differentiable operators. `saved` is y if saves_output(op) is true, else x.
 Tensor slope(UnaryOp op, const Tensor& saved, const UnaryArgs& args) {
   switch (op) {
     case UnaryOp::abs: return sign(saved);
@@ -85,7 +84,7 @@ Tensor slope(UnaryOp op, const Tensor& saved, const UnaryArgs& args) {
 
 using Bound = std::optional<Operand>;
 
-// Clamps an integer bound to the range of `dtype`; no uint8 is less than -1.
+// Clamps an integer bound to the range of `dtype`: the lower bound -1 of a uint8 tensor becomes 0.
 Scalar within(const Scalar& bound, DType dtype) {
   if (bound.is_floating()) return bound;
   return visit(dtype, [&]<class T>() -> Scalar {
@@ -94,7 +93,7 @@ Scalar within(const Scalar& bound, DType dtype) {
   });
 }
 
-struct ClampIntegers final : Node {  // y = min(max(x, a), b), no derivative, for bounds that no double represents
+struct ClampIntegers final : Node {  // y = min(max(x, a), b) for integer bounds that a double cannot represent
   Array forward(const Array& x, const Bound& min, const Bound& max) {
     Array y = x;
     if (min) y = ops::binary_scalar(BinaryOp::maximum, y, min->scalar, false, destination(x));
@@ -103,7 +102,8 @@ struct ClampIntegers final : Node {  // y = min(max(x, a), b), no derivative, fo
   }
 };
 
-// Selects how x is clamped: by numbers in one kernel, by integers that a double cannot represent, or by tensors or NaN.
+// Decides how x is clamped: by one kernel for bounds that are numbers, by ClampIntegers, or by clamp_by_choice for
+// bounds that are tensors or NaN.
 struct Clamp {
   Clamp(const Tensor& x, const Bound& min, const Bound& max) {
     GRADUS_CHECK(min || max, ValueError, "clamp needs a lower or an upper bound");
@@ -121,7 +121,7 @@ struct Clamp {
   bool by_tensors = false, fractions = false, in_one_kernel = true;
 };
 
-// Clamps by tensors. If x or a bound is NaN, the result is NaN.
+// Clamps with `where`. If x or a bound is NaN, the result is NaN.
 Tensor clamp_by_choice(const Tensor& x, const Bound& min, const Bound& max) {
   Tensor y = x;
   if (min) y = where((y >= *min).logical_or(isnan(y)), y, *min);
@@ -132,24 +132,19 @@ Tensor clamp_by_choice(const Tensor& x, const Bound& min, const Bound& max) {
 }  // namespace
 
 Tensor unary(const char* name, UnaryOp op, const Tensor& x, Loc where, const UnaryArgs& args) {
-  OpScope scope(name, where);
-  return apply<Unary>(scope, x, op, args);
+  return apply<Unary>({name, where}, x, op, args);
 }
 
 const Tensor& unary_(const char* name, UnaryOp op, const Tensor& x, Loc where, const UnaryArgs& args) {
-  OpScope scope(name, where);
-  return apply_in_place<Unary>(scope, x, op, args);
+  return apply_in_place<Unary>({name, where}, x, op, args);
 }
 
 Tensor unary_backward(UnaryOp op, const Tensor& dy, const Tensor& saved, const UnaryArgs& args) {
   const bool differentiable = GradMode::is_enabled() && (dy.requires_grad() || saved.requires_grad());
-  if (!differentiable) {
-    OpScope scope("unary_backward", Loc{});
-    return apply<UnaryBackward>(scope, dy, saved, op, args);
-  }
-  // Piecewise linear functions use `where`. If the derivative is a reciprocal, dy is divided by its factors: the second
-  // derivative then divides by one factor after another and contains no square, which could overflow. All others
-  // multiply.
+  if (!differentiable) return apply<UnaryBackward>({"unary_backward", Loc{}}, dy, saved, op, args);
+  // Piecewise linear functions use `where`. If op' is a reciprocal, dy is divided by the factors of its denominator:
+  // the second derivative then divides by one factor after another and contains no square, which could overflow. All
+  // other functions multiply dy by op'.
   switch (op) {
     case UnaryOp::log: return dy / saved;
     case UnaryOp::log1p: return dy / (saved + 1);
@@ -187,9 +182,8 @@ Tensor clamp(const Tensor& x, std::optional<Operand> min, std::optional<Operand>
 // ---- Compositions ----
 
 Tensor tan(const Tensor& x, Loc where) {
-  OpScope op("tan", where);
   return composed(
-      op, [](const Tensor& x) { return sin(x) / cos(x); }, x);
+      {"tan", where}, [](const Tensor& x) { return sin(x) / cos(x); }, x);
 }
 
 Tensor logaddexp(const Tensor& a, const Tensor& b, Loc where) {
@@ -242,7 +236,7 @@ namespace {
 
 enum class TrigFunction : uint8_t { sinh, cosh, asin, acos, atan, asinh, acosh, atanh };
 
-// Kernels that overwrite their first operand: steps of a formula.
+// Kernels that write their result into their first operand.
 Array step(UnaryOp op, const Array& x) { return ops::unary(op, x, {}, &x); }
 Array step(BinaryOp op, const Array& a, const Array& b) { return ops::binary(op, a, b, &a); }
 Array step(BinaryOp op, const Array& a, double b) { return ops::binary_scalar(op, a, b, /*scalar_first=*/false, &a); }
@@ -263,7 +257,7 @@ Array root_of_rest(const Array& x) {
   return step(UnaryOp::sqrt, step(BinaryOp::mul, rest, ops::binary_scalar(BinaryOp::add, x, 1, false)));
 }
 
-// For larger x, asinh(x) and acosh(x) are ln(2 x) = f(kLarge) + ln(x / kLarge).
+// For x > kLarge, asinh(x) and acosh(x) equal ln(2 x) in floating point, which is f(kLarge) + ln(x / kLarge).
 constexpr double kLarge = 1e9;
 
 Array below_large(const Array& x) { return ops::unary(UnaryOp::clamp, x, {-HUGE_VAL, kLarge}); }
@@ -344,13 +338,18 @@ Tensor run_trig(const char* name, TrigFunction function, const Tensor& x, Loc wh
 
 }  // namespace
 
-Tensor sinh(const Tensor& x, Loc where) { return run_trig("sinh", TrigFunction::sinh, x, where); }
-Tensor cosh(const Tensor& x, Loc where) { return run_trig("cosh", TrigFunction::cosh, x, where); }
-Tensor asin(const Tensor& x, Loc where) { return run_trig("asin", TrigFunction::asin, x, where); }
-Tensor acos(const Tensor& x, Loc where) { return run_trig("acos", TrigFunction::acos, x, where); }
-Tensor atan(const Tensor& x, Loc where) { return run_trig("atan", TrigFunction::atan, x, where); }
-Tensor asinh(const Tensor& x, Loc where) { return run_trig("asinh", TrigFunction::asinh, x, where); }
-Tensor acosh(const Tensor& x, Loc where) { return run_trig("acosh", TrigFunction::acosh, x, where); }
-Tensor atanh(const Tensor& x, Loc where) { return run_trig("atanh", TrigFunction::atanh, x, where); }
+// Defines functions and methods.
+#define GRADUS_TRIGONOMETRIC(f)                                                            \
+  Tensor f(const Tensor& x, Loc where) { return run_trig(#f, TrigFunction::f, x, where); } \
+  Tensor Tensor::f(Loc where) const { return gradus::f(*this, where); }
+GRADUS_TRIGONOMETRIC(sinh)
+GRADUS_TRIGONOMETRIC(cosh)
+GRADUS_TRIGONOMETRIC(asin)
+GRADUS_TRIGONOMETRIC(acos)
+GRADUS_TRIGONOMETRIC(atan)
+GRADUS_TRIGONOMETRIC(asinh)
+GRADUS_TRIGONOMETRIC(acosh)
+GRADUS_TRIGONOMETRIC(atanh)
+#undef GRADUS_TRIGONOMETRIC
 
 }  // namespace gradus

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include <gradus/autograd/accessor.h>
 #include <gradus/autograd/ops/creation.h>
+#include <gradus/autograd/ops/index.h>
 
 namespace gradus::nn::init {
 

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/autograd/diagnosis/gradcheck.h>
+#include <gradus/autograd/diagnosis.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

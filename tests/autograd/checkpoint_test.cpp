@@ -1,7 +1,6 @@
 // Activation checkpointing: the same results as without it, with less memory.
 #include <gradus/autograd/autograd.h>
-#include <gradus/autograd/diagnosis/gradcheck.h>
-#include <gradus/autograd/diagnosis/graph_dump.h>
+#include <gradus/autograd/diagnosis.h>
 #include <gradus/autograd/function.h>
 #include <gradus/core/runtime/random.h>
 #include <gradus/tests/catch.h>
@@ -87,7 +86,7 @@ TEST_CASE("checkpoints work with grad(), with some of the inputs, and twice", "[
   const auto saving = [&](const TensorList& inputs) { return TensorList{checkpoint(block, inputs[0])}; };
   CHECK(gradcheck(saving, {x}));
   CHECK(gradgradcheck(saving, {x}));
-  // First a pass without history, then one with history over the same retained graph.
+  // The first backward pass recomputes without a history, the second, over the same retained graph, with one.
   const Tensor y = checkpoint(block, x), plain = block(x);
   const auto penalty = [&](const Tensor& output) {
     const Tensor first = autograd::grad({output.sum()}, {x}, {}, true)[0];
@@ -245,7 +244,7 @@ TEST_CASE("user-defined functions are recomputed, too", "[checkpoint]") {
 }
 
 TEST_CASE("checkpoints lower peak memory", "[checkpoint]") {
-  constexpr int64_t kBytes = 256 * 1024;  // of one activation
+  constexpr int64_t kBytes = 256 * 1024;  // the size of one activation
   const Tensor x = randn({256, 256}).set_requires_grad(true);
   const auto segment = [](const Tensor& t) {
     Tensor y = t;

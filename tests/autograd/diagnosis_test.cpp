@@ -2,8 +2,7 @@
 #include <algorithm>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/autograd/diagnosis/gradcheck.h>
-#include <gradus/autograd/diagnosis/graph_dump.h>
+#include <gradus/autograd/diagnosis.h>
 #include <gradus/autograd/function.h>
 #include <gradus/tests/autograd/tensors.h>
 #include <gradus/tests/catch.h>
@@ -105,7 +104,8 @@ TEST_CASE("gradcheck accepts correct and rejects wrong gradients") {
   CHECK(autograd::gradcheck([](const TensorList& v) { return TensorList{v[0] * v[0]}; }, x));
 
   SECTION("correct first derivatives, wrong second derivatives") {
-    // The gradient 3 x dy / 1.5 = 2 x dy is correct, but detaching it from x hides its own derivative.
+    // The gradient 2 x dy is correct, but it is computed from x.detach(), so its derivative with respect to x is
+    // missing.
     struct Hidden : autograd::Function<Hidden> {
       static Tensor forward(AutogradContext* ctx, const Tensor& v) {
         ctx->save_for_backward({v});
@@ -130,7 +130,7 @@ TEST_CASE("gradcheck accepts correct and rejects wrong gradients") {
         return {(2 * ctx->get_saved_variables()[0] * dy[0]).detach()};
       }
     };
-    // The gradient of a is correct, that of b is detached: the product's second derivatives are missing.
+    // The gradients of a and b are correct, but that of b is detached, so second derivatives of a b are missing.
     struct HalfDetached : autograd::Function<HalfDetached> {
       static Tensor forward(AutogradContext* ctx, const Tensor& a, const Tensor& b) {
         ctx->save_for_backward({a, b});
@@ -141,7 +141,7 @@ TEST_CASE("gradcheck accepts correct and rejects wrong gradients") {
         return {dy[0] * saved[1], (dy[0] * saved[0]).detach()};
       }
     };
-    // Returns an undefined gradient for an input that has one.
+    // backward returns an undefined gradient for b, whose gradient is dy a.
     struct Undefined : autograd::Function<Undefined> {
       static Tensor forward(AutogradContext* ctx, const Tensor& a, const Tensor& b) {
         ctx->save_for_backward({a, b});
@@ -169,7 +169,7 @@ TEST_CASE("gradcheck accepts correct and rejects wrong gradients") {
     CHECK(autograd::gradcheck([](const TensorList& v) { return TensorList{v[0] * 2, floor(v[0] + 0.25) + 1}; }, x));
     CHECK(autograd::gradcheck([](const TensorList& v) { return TensorList{v[0] * 2, Tensor(), v[0] > 1}; }, x));
     CHECK_THROWS_AS(autograd::gradcheck([](const TensorList& v) { return TensorList{v[0] > 1}; }, x), ValueError);
-    // The values of a result count even if it has lost its history.
+    // Central differences use the values of a result, even where it has no history.
     const auto stops = [](const TensorList& v) {
       return TensorList{v[0][0].item<double>() > 0.5 ? (v[0] * 2).detach() : v[0] * 2};
     };

@@ -1,6 +1,6 @@
 // User-defined operators.
 #include <gradus/autograd/autograd.h>
-#include <gradus/autograd/diagnosis/gradcheck.h>
+#include <gradus/autograd/diagnosis.h>
 #include <gradus/autograd/function.h>
 #include <gradus/tests/autograd/tensors.h>
 #include <gradus/tests/catch.h>
@@ -21,7 +21,7 @@ struct Cube : autograd::Function<Cube> {
   }
 };
 
-// Saves its result and differentiates through it.
+// y = exp(x). forward saves its result, and backward is differentiable.
 struct Exponential : autograd::Function<Exponential> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x) {
     const Tensor y = x.exp();

@@ -11,8 +11,8 @@ using namespace gradus;
 
 namespace {
 
-// A depthwise channels-last convolution with six taps, for which no GPU backend applies the mask inside the convolution
-// kernels. openmp does not do so for half types.
+// A depthwise channels-last convolution with six taps. Its backward needs a masked copy of dy, because the kernels of
+// the GPU backends, and those of openmp for half types, do not apply the ReLU mask themselves.
 struct Convolution {
   explicit Convolution(Device device, DType dtype = kFloat) {
     const auto images = [&](int64_t height) {
@@ -23,11 +23,11 @@ struct Convolution {
     bias = randn({8}).to(device, dtype).set_requires_grad(true);
   }
   Tensor operator()() const { return conv2d_relu(x, w, bias, 1, {0, 1}, 1, 8); }
-  // Gradients of x, w and bias for `given`, computed by operators that are not fused.
+  // Gradients of x, w and bias for the incoming gradient `given`, computed by conv2d and relu instead of conv2d_relu.
   TensorList expected(const Tensor& given) const {
     return autograd::grad({relu(conv2d(x, w, bias, 1, {0, 1}, 1, 8))}, {x, w, bias}, {given});
   }
-  // Checks that the gradients were accumulated, `times` times.
+  // Checks that the gradients for dy were added `times` times to the grad() of each leaf.
   void check_gradients(int times = 1) const {
     const TensorList wanted = expected(dy);
     const Tensor leaves[] = {x, w, bias};
@@ -37,7 +37,7 @@ struct Convolution {
   Tensor x, w, bias, dy;
 };
 
-// Returns a chosen gradient in place of its own.
+// An identity whose backward returns gradient() instead of the incoming gradient.
 struct Replace : autograd::Function<Replace> {
   static inline Tensor (*gradient)();
   static Tensor forward(AutogradContext*, const Tensor& y) { return y * 1; }
@@ -75,7 +75,7 @@ TEST_CASE("a gradient that nothing else holds is masked in place") {
       autograd::grad({loss}, {convolution.x, convolution.w, convolution.bias});
       return memory.memory_stats(device.index()).peak_allocated - before;
     };
-    peak(true);  // libraries allocate the memory that they keep
+    peak(true);  // the first pass also allocates memory that libraries keep
     kept = Array();
     const int64_t copied = peak(true);
     CHECK(Tensor(kept).equal(convolution.dy));

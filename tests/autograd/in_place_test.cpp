@@ -1,6 +1,6 @@
 // In-place operators while gradients are recorded: versions, leaves, views and their bases.
 #include <gradus/autograd/autograd.h>
-#include <gradus/autograd/diagnosis/gradcheck.h>
+#include <gradus/autograd/diagnosis.h>
 #include <gradus/tests/autograd/tensors.h>
 #include <gradus/tests/catch.h>
 

@@ -1,6 +1,6 @@
 // The fused LSTM compared with the composition of its steps.
 #include <gradus/autograd/autograd.h>
-#include <gradus/autograd/diagnosis/gradcheck.h>
+#include <gradus/autograd/diagnosis.h>
 #include <gradus/autograd/ops/nn/sequence.h>
 #include <gradus/tests/catch.h>
 
@@ -23,7 +23,7 @@ Inputs random_inputs(DType dtype = kDouble) {
       make({4 * kHidden, kHidden}),    make({4 * kHidden}),     make({4 * kHidden})};
 }
 
-// The composition that the operator replaces.
+// lstm_sequence as a composition of other operators, one time step after another.
 std::tuple<Tensor, Tensor> composed(const Inputs& in, bool reverse) {
   Tensor h = in.h0, c = in.c0;
   TensorList hidden(kLength);

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include <gradus/autograd/diagnosis/gradcheck.h>
+#include <gradus/autograd/diagnosis.h>
 #include <gradus/distributed/comm/local/recording_group.h>
 #include <gradus/distributed/comm/process_group.h>
 #include <gradus/distributed/sharding/tensor_parallel.h>

@@ -1,5 +1,5 @@
 // Compares the gradients of every op case, and the gradients of these gradients, with finite differences in float64.
-#include <gradus/autograd/diagnosis/gradcheck.h>
+#include <gradus/autograd/diagnosis.h>
 #include <gradus/tests/catch.h>
 
 #include "op_testing.h"

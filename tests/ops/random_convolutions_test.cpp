@@ -2,7 +2,7 @@
 // second derivatives with finite differences.
 #include <random>
 
-#include <gradus/autograd/diagnosis/gradcheck.h>
+#include <gradus/autograd/diagnosis.h>
 #include <gradus/tests/catch.h>
 
 #include "op_testing.h"

@@ -1,6 +1,6 @@
 // A user's program with a broad sample of the interface, which warnings.sh compiles with many warnings as errors. It is
 // not run. Options are made in every way that users know, since what g++ warns of depends on what is inlined.
-#include <gradus/autograd/diagnosis/gradcheck.h>
+#include <gradus/autograd/diagnosis.h>
 #include <gradus/distributed/distributed.h>
 #include <gradus/gradus.h>
 #include <gradus/torch.h>

@@ -1,5 +1,5 @@
 // Wrong calls: Autograd.
-#include <gradus/autograd/diagnosis/gradcheck.h>
+#include <gradus/autograd/diagnosis.h>
 #include <gradus/tests/wrong_calls/wrong_calls.h>
 
 using namespace gradus;

@@ -4,13 +4,13 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/nn/loss.h>
-#include <gradus/autograd/ops/unary.h>
 #include <gradus/core/op_lists.h>
 
 namespace gradus {
 namespace {
 
-// The constants for which mean 0 and variance 1 are a fixed point (Klambauer et al. 2017, equation 14).
+// With these constants SELU maps inputs of mean 0 and variance 1 to outputs of mean 0 and variance 1 (Klambauer et al.
+// 2017, equation 14).
 constexpr double kSeluAlpha = 1.6732632423543772848170429916717, kSeluScale = 1.0507009873554804934193349852946;
 
 void check_bounds(double min_val, double max_val) {
@@ -18,15 +18,9 @@ void check_bounds(double min_val, double max_val) {
                max_val);
 }
 
-UnaryOp gelu_op(std::string_view approximate) {
-  GRADUS_CHECK(approximate == "none" || approximate == "tanh", ValueError,
-               "approximate must be 'none' or 'tanh', got '", approximate, "'");
-  return approximate == "tanh" ? UnaryOp::gelu_tanh : UnaryOp::gelu;
-}
-
 void check_alpha(double alpha) { GRADUS_CHECK(alpha != 0, ValueError, "alpha must not be 0: x is divided by it"); }
 
-// The random factors of rrelu.
+// The factors by which rrelu multiplies x in training: random for x <= 0, else 1.
 Tensor random_slopes(const Tensor& x, double lower, double upper) {
   const NoGradGuard no_grad;
   return where(x > 0, 1.0, empty_like(x).uniform_(lower, upper));
@@ -55,7 +49,9 @@ Tensor celu(const Tensor& x, double alpha, Loc where) {
 }
 Tensor gelu(const Tensor& x, std::string_view approximate, Loc where) {
   const OpContext context("gelu", where);
-  return unary("gelu", gelu_op(approximate), x, where);
+  GRADUS_CHECK(approximate == "none" || approximate == "tanh", ValueError,
+               "approximate must be 'none' or 'tanh', got '", approximate, "'");
+  return unary("gelu", approximate == "tanh" ? UnaryOp::gelu_tanh : UnaryOp::gelu, x, where);
 }
 Tensor softplus(const Tensor& x, double beta, double threshold, Loc where) {
   const OpContext context("softplus", where);
@@ -63,9 +59,8 @@ Tensor softplus(const Tensor& x, double beta, double threshold, Loc where) {
   return unary("softplus", UnaryOp::softplus, x, where, {beta, threshold});
 }
 Tensor softsign(const Tensor& x, Loc where) {
-  OpScope op("softsign", where);
   return composed(
-      op, [](const Tensor& x) { return x / (1 + abs(x)); }, x);
+      {"softsign", where}, [](const Tensor& x) { return x / (1 + abs(x)); }, x);
 }
 Tensor hardtanh(const Tensor& x, double min_val, double max_val, Loc where) {
   const OpContext context("hardtanh", where);
@@ -74,15 +69,14 @@ Tensor hardtanh(const Tensor& x, double min_val, double max_val, Loc where) {
 }
 Tensor relu6(const Tensor& x, Loc where) { return unary("relu6", UnaryOp::hardtanh, x, where, {0, 6}); }
 Tensor hardsigmoid(const Tensor& x, Loc where) {
-  OpScope op("hardsigmoid", where);
   return composed(
-      op, [](const Tensor& x) { return relu6(x + 3) / 6; }, x);
+      {"hardsigmoid", where}, [](const Tensor& x) { return relu6(x + 3) / 6; }, x);
 }
 Tensor softshrink(const Tensor& x, double lambda, Loc at) {
   OpScope op("softshrink", at);
   GRADUS_CHECK(lambda >= 0, ValueError, "lambda must not be negative, got ", lambda);
-  // `where` is used so that x - clamp(x) is not differentiated where the function is flat: an infinite gradient would
-  // become inf - inf.
+  // `where` keeps the gradient of x - clamp(x) out of the interval where the result is 0. Without it, an infinite dy
+  // would give inf - inf there.
   const auto shrunk = [lambda](const Tensor& x) {
     return where((x >= -lambda).logical_and(x <= lambda), 0.0, x - clamp(x, -lambda, lambda));
   };
@@ -93,9 +87,8 @@ Tensor hardshrink(const Tensor& x, double lambda, Loc at) {
   return where((x >= -lambda).logical_and(x <= lambda), 0.0, x);
 }
 Tensor tanhshrink(const Tensor& x, Loc where) {
-  OpScope op("tanhshrink", where);
   return composed(
-      op, [](const Tensor& x) { return x - tanh(x); }, x);
+      {"tanhshrink", where}, [](const Tensor& x) { return x - tanh(x); }, x);
 }
 Tensor threshold(const Tensor& x, double threshold, double value, Loc at) {
   OpScope op("threshold", at);
@@ -108,7 +101,7 @@ Tensor prelu(const Tensor& x, const Tensor& weight, Loc at) {
   GRADUS_CHECK(weight.dim() <= 1 && (weight.numel() == 1 || weight.numel() == channels), ShapeError,
                "weight must have one element or one for each of the ", channels, " channels of x of shape ", x.sizes(),
                ", got shape ", weight.sizes());
-  Shape shape = Dims::filled(static_cast<int>(x.dim()), 1);
+  Shape shape = Dims::filled(ndim_of(x), 1);
   if (x.dim() > 1) shape[1] = weight.numel();
   return where(x > 0, x, weight.reshape(shape) * x);
 }

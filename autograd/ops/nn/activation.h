@@ -46,8 +46,8 @@ Tensor tanhshrink(const Tensor& x, Loc where = Loc::current());
 Tensor threshold(const Tensor& x, double threshold, double value, Loc where = Loc::current());
 /// x for x > 0, else weight x. There is one weight, or one for each channel (dimension 1 of x).
 Tensor prelu(const Tensor& x, const Tensor& weight, Loc where = Loc::current());
-/// x for x > 0, else r x. In training r is drawn from [lower, upper) for each element, otherwise r is the mean of the
-/// bounds.
+/// x for x > 0, else r x. In training, r is drawn from [lower, upper) for each element; otherwise r is (lower + upper)
+/// / 2.
 Tensor rrelu(const Tensor& x, double lower = 1.0 / 8, double upper = 1.0 / 3, bool training = false,
              Loc where = Loc::current());
 /// a sigmoid(b), where a and b are the halves of x along `dim`  (Dauphin et al. 2017)

@@ -4,8 +4,6 @@
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/nn/image.h>
-#include <gradus/autograd/ops/unary.h>
-#include <gradus/core/array/shape.h>
 #include <gradus/core/op_lists.h>
 #include <gradus/core/ops/nn/nn.h>
 
@@ -17,7 +15,7 @@ Tensor conv2d_backward_data(const Tensor& dy, const Tensor& w, const Shape& shap
 Tensor conv2d_backward_weight(const Tensor& dy, const Tensor& x, const Shape& shape, const Conv2dGeometry& geometry);
 
 // Both gradients of a convolution are linear in each argument, and each is a derivative of the other.
-struct Conv2dBackwardData final : Node {  // dx = dy * w, transposed
+struct Conv2dBackwardData final : Node {  // dx: the transposed convolution of dy with w
   Saved dy{this, "dy"}, w{this, "weight"};
   Conv2dGeometry geometry;
   Shape shape, w_shape;
@@ -33,7 +31,7 @@ struct Conv2dBackwardData final : Node {  // dx = dy * w, transposed
   }
 };
 
-struct Conv2dBackwardWeight final : Node {  // dw = dy * x
+struct Conv2dBackwardWeight final : Node {  // dw: the correlation of x with dy
   Saved dy{this, "dy"}, x{this, "x"};
   Conv2dGeometry geometry;
   Shape shape;
@@ -49,7 +47,7 @@ struct Conv2dBackwardWeight final : Node {  // dw = dy * x
   }
 };
 
-struct Conv2d final : Node {  // y = x * w + bias, then relu if asked
+struct Conv2d final : Node {  // y = conv2d(x, w) + bias, or the ReLU of that
   Saved x{this, "x"}, w{this, "weight"}, y{this, "y"};
   Conv2dGeometry geometry;
   bool relu = false;
@@ -83,18 +81,15 @@ struct Conv2d final : Node {  // y = x * w + bias, then relu if asked
 };
 
 Tensor conv2d_plain(const Tensor& x, const Tensor& w, const Tensor& bias, bool relu, const Conv2dGeometry& geometry) {
-  OpScope op(relu ? "conv2d_relu" : "conv2d", Loc{});
-  return apply<Conv2d>(op, x, w, bias, relu, geometry);
+  return apply<Conv2d>({relu ? "conv2d_relu" : "conv2d", Loc{}}, x, w, bias, relu, geometry);
 }
 
 Tensor conv2d_backward_data(const Tensor& dy, const Tensor& w, const Shape& shape, const Conv2dGeometry& geometry) {
-  OpScope op("conv2d_backward_data", Loc{});
-  return apply<Conv2dBackwardData>(op, dy, w, shape, geometry);
+  return apply<Conv2dBackwardData>({"conv2d_backward_data", Loc{}}, dy, w, shape, geometry);
 }
 
 Tensor conv2d_backward_weight(const Tensor& dy, const Tensor& x, const Shape& shape, const Conv2dGeometry& geometry) {
-  OpScope op("conv2d_backward_weight", Loc{});
-  return apply<Conv2dBackwardWeight>(op, dy, x, shape, geometry);
+  return apply<Conv2dBackwardWeight>({"conv2d_backward_weight", Loc{}}, dy, x, shape, geometry);
 }
 
 Conv2dGeometry geometry_of(Pair stride, Pair padding, Pair dilation, int64_t groups) {
@@ -115,7 +110,7 @@ Tensor run_conv2d(OpScope& op, const Tensor& x, const Tensor& w, const Tensor& b
   return batched(wide, 4, [&](const Tensor& image) { return apply<Conv2d>(op, image, w, bias, relu, geometry); });
 }
 
-// Treats (N, C, L) as images of one row, and weights likewise.
+// Treats a sequence (N, C, L), or a weight of three dimensions, as images of one row.
 Tensor with_row(const Tensor& x, const char* what, const char* layout, bool or_unbatched) {
   GRADUS_CHECK(x.dim() == 3 || (or_unbatched && x.dim() == 2), ShapeError, what, " must be ", layout, ", got shape ",
                x.sizes());
@@ -150,7 +145,8 @@ Tensor run_conv_transpose2d(OpScope& op, const Tensor& x, const Tensor& w, const
     GRADUS_CHECK(size < (static_cast<__int128>(1) << 40), ShapeError, "stride ", g.stride[i], " and dilation ",
                  g.dilation[i], " make the result too large: x ", x.sizes(), ", weight ", w.sizes());
     shape[2 + i] = static_cast<int64_t>(size);
-    // A convolution of the result has this many more windows than x has pixels. They are treated as zeros.
+    // A convolution of a result with output_padding has so many windows more than x has pixels. x is padded with zeros
+    // for them.
     extra[i] /= g.stride[i];
   }
   GRADUS_CHECK(!bias.defined() || bias.sizes() == Shape({shape[1]}), ShapeError, "bias must have shape (", shape[1],
@@ -182,7 +178,7 @@ Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, int64_t stri
   const int64_t channels = x.dim() > 1 ? x.size(-2) : 0, wanted = w.defined() && w.dim() == 3 ? w.size(1) : channels;
   GRADUS_CHECK(groups != 1 || channels == wanted, ShapeError, "weight expects ", wanted,
                " input channels, got x of shape ",
-               x.sizes());  // before x is treated as an image
+               x.sizes());  // checked before x gets the shape of an image
   padding.h = 0;
   const Conv2dGeometry geometry = geometry_of({1, stride}, 0, {1, dilation}, groups);
   return run_conv2d(op, sequence(x), filter(w), bias, false, padding, geometry).squeeze(-2);

@@ -3,7 +3,6 @@
 
 #include <gradus/autograd/tensor.h>
 #include <gradus/core/backend.h>
-#include <gradus/core/options.h>
 
 namespace gradus {
 
@@ -14,7 +13,7 @@ struct Pair {
       : h(static_cast<int64_t>(both)), w(h) {}  // NOLINT(google-explicit-constructor)
   Pair(int64_t h_, int64_t w_) : h(h_), w(w_) {}
   template <class List>
-  requires std::same_as<List, IntArrayRef> || std::same_as<List, std::vector<int64_t>>  // no braces: those are (h, w)
+  requires std::same_as<List, IntArrayRef> || std::same_as<List, std::vector<int64_t>>  // braces mean (h, w)
   Pair(const List& sizes) {  // NOLINT(google-explicit-constructor)
     const IntArrayRef list = sizes;
     GRADUS_CHECK(list.size() == 1 || list.size() == 2, ValueError, "expected one or two numbers, got ", list);
@@ -23,8 +22,8 @@ struct Pair {
   int64_t h, w;
 };
 
-/// Padding by name (torch::kValid, torch::kSame). `valid` is no padding; `same` gives the result the size of x and
-/// needs stride 1. If the total padding is odd, the end gets one element more than the start.
+/// Padding by name (torch::kValid, torch::kSame). `valid` means no padding. `same` gives the result the size of x and
+/// needs stride 1; if the total padding is odd, the end gets one element more than the start.
 enum class AutoPadding : uint8_t { valid, same };
 inline constexpr AutoPadding kValid = AutoPadding::valid, kSame = AutoPadding::same;
 /// Padding of a convolution: one number, a pair, or a name, also as the string "valid" or "same".
@@ -39,7 +38,7 @@ struct ConvPadding : Pair {
                  std::string_view(text), "'");
   }
   bool is_same() const { return name == AutoPadding::same; }
-  std::optional<AutoPadding> name = absent<AutoPadding>();  ///< the numbers of pixels are 0 if there is a name
+  std::optional<AutoPadding> name = absent<AutoPadding>();  ///< if set, h and w are 0
 };
 
 /// Cross-correlation of x (N, C, H, W) with w (K, C / groups, R, S), plus bias (K) if defined; result (N, K, P, Q).

@@ -18,8 +18,7 @@ struct DropoutBackward : Node {  // dx = dy mask / (1 - p), linear in dy
     return ops::dropout_backward(dy, kept, p);
   }
   Grads backward(const Tensor& g) override {
-    OpScope op("dropout_backward", Loc{});
-    return {apply<DropoutBackward>(op, g, mask.array(), p)};
+    return {apply<DropoutBackward>({"dropout_backward", Loc{}}, g, mask.array(), p)};
   }
 };
 
@@ -38,59 +37,54 @@ bool drops(double p, bool train) {
   return train && p > 0;
 }
 
-// Ones for dropout to act on: of x's shape, or one for each channel of x (N, C, …).
+// Returns ones, which dropout turns into random factors: of x's shape, or one for each channel of x (N, C, …).
 Tensor ones_for(const Tensor& x, bool channels) {
   ops::check_floating(x.array(), "input");
   const NoGradGuard no_grad;
   if (!channels) return ones_like(x);
   GRADUS_CHECK(x.dim() >= 2, ShapeError, "input must have at least 2 dimensions (N, C, …), got shape ", x.sizes());
-  Shape shape = Dims::filled(static_cast<int>(x.dim()), 1);
+  Shape shape = Dims::filled(ndim_of(x), 1);
   shape[0] = x.size(0), shape[1] = x.size(1);
   return ones(shape, x.options());
 }
 
-// x * scale + shift preserves mean and variance; before that, dropped elements are set to SELU's lower limit, -alpha'.
-struct AlphaNoise {
+// Which form of dropout a function computes.
+struct Kind {
+  bool channels = false;  // drops whole channels of x (N, C, …) instead of single elements
+  bool alpha = false;     // alpha dropout: sets dropped elements to SELU's lower limit, -alpha', instead of 0
+};
+
+// The random factors of one call: y = x scale + shift. Only alpha dropout has a shift. Its scale and shift set dropped
+// elements to -alpha' and then restore mean 0 and variance 1.
+struct Noise {
   Tensor scale, shift;
-  AlphaNoise(const Tensor& x, double p, bool channels) {
+  Noise(const Tensor& x, double p, Kind kind) : scale(dropout(ones_for(x, kind.channels), p, true)) {
+    if (!kind.alpha) return;
     constexpr double alpha = 1.7580993408473766;
     const double a = p < 1 ? 1 / std::sqrt((alpha * alpha * p + 1) * (1 - p)) : 0;
-    const Tensor kept = dropout(ones_for(x, channels), p, true) * (1 - p);  // 1 or 0
+    const Tensor kept = scale * (1 - p);  // 1 or 0
     scale = kept * a;
     shift = (kept - 1) * (alpha * a) + alpha * a * p;
   }
 };
 
-Tensor run_alpha(const char* name, const Tensor& x, double p, bool train, bool channels, Loc where) {
+Tensor dropped(const char* name, const Tensor& x, double p, bool train, Kind kind, Loc where) {
   OpScope op(name, where);
   if (!drops(p, train)) return x;
   const auto noisy = [&](const Tensor& x) {
-    const AlphaNoise noise(x, p, channels);
-    return x * noise.scale + noise.shift;
+    const Noise noise(x, p, kind);
+    return kind.alpha ? x * noise.scale + noise.shift : x * noise.scale;
   };
   return composed(op, noisy, x);
 }
 
-const Tensor& run_alpha_in_place(const char* name, const Tensor& x, double p, bool train, bool channels, Loc where) {
+const Tensor& drop_in_place(const char* name, const Tensor& x, double p, bool train, Kind kind, Loc where) {
   OpScope op(name, where);
   if (!drops(p, train)) return x;
-  if (is_half(x.dtype())) return x.copy_(run_alpha(name, x, p, train, channels, where));
-  const AlphaNoise noise(x, p, channels);
-  return x.mul_(noise.scale).add_(noise.shift);
-}
-
-const Tensor& run_in_place(const char* name, const Tensor& x, double p, bool train, bool channels, Loc where) {
-  OpScope op(name, where);
-  if (!drops(p, train)) return x;
-  const Tensor scale = dropout(widened(ones_for(x, channels)), p, true);
-  return is_half(x.dtype()) ? x.copy_(widened(x) * scale) : x.mul_(scale);
-}
-
-Tensor run_channels(const char* name, const Tensor& x, double p, bool train, Loc where) {
-  OpScope op(name, where);
-  if (!drops(p, train)) return x;
-  return composed(
-      op, [&](const Tensor& x) { return x * dropout(ones_for(x, true), p, true); }, x);
+  if (is_half(x.dtype())) return x.copy_(dropped(name, x, p, train, kind, where));
+  const Noise noise(x, p, kind);
+  x.mul_(noise.scale);
+  return kind.alpha ? x.add_(noise.shift) : x;
 }
 
 }  // namespace
@@ -101,28 +95,28 @@ Tensor dropout(const Tensor& x, double p, bool train, Loc where) {
 }
 
 const Tensor& dropout_(const Tensor& x, double p, bool train, Loc where) {
-  return run_in_place("dropout_", x, p, train, false, where);
+  return drop_in_place("dropout_", x, p, train, {}, where);
 }
 Tensor feature_dropout(const Tensor& x, double p, bool train, Loc where) {
-  return run_channels("feature_dropout", x, p, train, where);
+  return dropped("feature_dropout", x, p, train, {.channels = true}, where);
 }
 const Tensor& feature_dropout_(const Tensor& x, double p, bool train, Loc where) {
-  return run_in_place("feature_dropout_", x, p, train, true, where);
+  return drop_in_place("feature_dropout_", x, p, train, {.channels = true}, where);
 }
 Tensor dropout2d(const Tensor& x, double p, bool train, Loc where) {
-  return run_channels("dropout2d", x, p, train, where);
+  return dropped("dropout2d", x, p, train, {.channels = true}, where);
 }
 Tensor alpha_dropout(const Tensor& x, double p, bool train, Loc where) {
-  return run_alpha("alpha_dropout", x, p, train, false, where);
+  return dropped("alpha_dropout", x, p, train, {.alpha = true}, where);
 }
 const Tensor& alpha_dropout_(const Tensor& x, double p, bool train, Loc where) {
-  return run_alpha_in_place("alpha_dropout_", x, p, train, false, where);
+  return drop_in_place("alpha_dropout_", x, p, train, {.alpha = true}, where);
 }
 Tensor feature_alpha_dropout(const Tensor& x, double p, bool train, Loc where) {
-  return run_alpha("feature_alpha_dropout", x, p, train, true, where);
+  return dropped("feature_alpha_dropout", x, p, train, {true, true}, where);
 }
 const Tensor& feature_alpha_dropout_(const Tensor& x, double p, bool train, Loc where) {
-  return run_alpha_in_place("feature_alpha_dropout_", x, p, train, true, where);
+  return drop_in_place("feature_alpha_dropout_", x, p, train, {true, true}, where);
 }
 
 }  // namespace gradus

@@ -1,5 +1,4 @@
-// Dropout (Srivastava et al. 2014), scaled during training, and its variants. All return x unchanged if `train` is
-// false.
+// Dropout (Srivastava et al. 2014) and its variants. All return x unchanged if `train` is false.
 #pragma once
 
 #include <gradus/autograd/tensor.h>
@@ -12,7 +11,7 @@ const Tensor& dropout_(const Tensor& x, double p = 0.5, bool train = true, Loc w
 /// Drops whole channels of x (N, C, …), at::feature_dropout (Tompson et al. 2015).
 Tensor feature_dropout(const Tensor& x, double p = 0.5, bool train = true, Loc where = Loc::current());
 const Tensor& feature_dropout_(const Tensor& x, double p = 0.5, bool train = true, Loc where = Loc::current());
-/// feature_dropout for images under its name in torch.nn.functional.
+/// Same as feature_dropout: its name in torch.nn.functional.
 Tensor dropout2d(const Tensor& x, double p = 0.5, bool train = true, Loc where = Loc::current());
 /// Dropout that preserves mean 0 and variance 1, for nets with SELU (Klambauer et al. 2017). Dropped elements (or whole
 /// channels) are set to SELU's lower limit, then all elements are scaled and shifted.

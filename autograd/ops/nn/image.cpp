@@ -1,12 +1,12 @@
 #include <gradus/autograd/ops/nn/image.h>
 
+#include <cmath>
+
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/nn/pool.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/core/array/shape.h>
 #include <gradus/core/op_lists.h>
 #include <gradus/core/ops/nn/nn.h>
-#include <cmath>
 
 namespace gradus {
 
@@ -25,7 +25,7 @@ struct Margins {
   }
 };
 
-// The part of x without its margins.
+// Returns the part of x inside its margins; negative margins are ignored.
 Array inside(Array x, const Margins& margins) {
   for (int i = 0; i < x.ndim(); ++i) {
     const int64_t size = x.shape()[i];
@@ -46,15 +46,14 @@ struct ConstantPad final : Node {  // y = x surrounded by `value`
     return y;
   }
   Grads backward(const Tensor& dy) override {
-    OpScope op("pad", Loc{});
-    return {apply<ConstantPad>(op, dy, Margins::negated(margins), 0.0)};
+    return {apply<ConstantPad>({"pad", Loc{}}, dy, Margins::negated(margins), 0.0)};
   }
 };
 
 Tensor constant_pad(OpScope& op, const Tensor& x, IntArrayRef pad, double value) {
-  Margins margins{Dims::filled(static_cast<int>(x.dim()), 0), Dims::filled(static_cast<int>(x.dim()), 0)};
+  Margins margins{Dims::filled(ndim_of(x), 0), Dims::filled(ndim_of(x), 0)};
   for (int i = 0; i < pad.size() / 2; ++i) {
-    const int axis = static_cast<int>(x.dim()) - 1 - i;
+    const int axis = ndim_of(x) - 1 - i;
     margins.before[axis] = pad[2 * i], margins.after[axis] = pad[2 * i + 1];
     const int64_t size = checked_sum(x.size(axis), pad[2 * i] + pad[2 * i + 1]);
     GRADUS_CHECK(size >= 0 && x.size(axis) + std::min(pad[2 * i], pad[2 * i + 1]) >= 0, ShapeError, "padding ", pad,
@@ -63,8 +62,9 @@ Tensor constant_pad(OpScope& op, const Tensor& x, IntArrayRef pad, double value)
   return apply<ConstantPad>(op, x, margins, value);
 }
 
-// Lists, for each element of an axis extended by `before` and `after`, the index it is copied from. A circular axis is
-// cropped first and repeats what remains; the other modes also repeat elements that they crop.
+// Lists, for each element of an axis that gets `before` and `after` more elements, the index of the element that it
+// copies. Negative numbers crop. A circular axis is cropped first, and only what remains is repeated; the other modes
+// may copy elements that the other end crops.
 ops::OwnedStencil source_stencil(PadMode mode, int64_t size, int64_t before, int64_t after, const Tensor& x) {
   const bool round = mode == kCircular;
   const int64_t first = round ? std::max<int64_t>(0, -before) : 0,
@@ -87,7 +87,8 @@ ops::OwnedStencil source_stencil(PadMode mode, int64_t size, int64_t before, int
   return ops::OwnedStencil::selection(size, sources);
 }
 
-// Pads the last two axes of x, of any rank, in one call, and then, if `pad` lists three axes, the third from the end.
+// Pads the last two axes of x, which may have any rank, in one call. Then pads the third axis from the end if `pad`
+// lists three.
 Tensor source_pad(OpScope& op, const Tensor& x, IntArrayRef pad, PadMode mode) {
   const int count = pad.size() / 2;
   const auto stencil = [&](int i, int64_t size) {  // i axes from the end
@@ -117,13 +118,11 @@ struct Windows {
   int64_t count() const { return checked_product(P(), Q()); }
   int64_t taps() const { return checked_product(kernel.h, kernel.w); }
   void check() const {
-    GRADUS_CHECK(kernel.h > 0 && kernel.w > 0, ValueError, "kernel_size must be positive, got (", kernel.h, ", ",
-                 kernel.w, ")");
-    GRADUS_CHECK(dilation.h > 0 && dilation.w > 0, ValueError, "dilation must be positive, got (", dilation.h, ", ",
-                 dilation.w, ")");
+    const auto check_positive = [](Pair size, const char* name) {
+      GRADUS_CHECK(size.h > 0 && size.w > 0, ValueError, name, " must be positive, got (", size.h, ", ", size.w, ")");
+    };
+    check_positive(kernel, "kernel_size"), check_positive(dilation, "dilation"), check_positive(stride, "stride");
     ops::check_padding(padding.h), ops::check_padding(padding.w);
-    GRADUS_CHECK(stride.h > 0 && stride.w > 0, ValueError, "stride must be positive, got (", stride.h, ", ", stride.w,
-                 ")");
     GRADUS_CHECK(P() > 0 && Q() > 0, ShapeError, "kernel (", kernel.h, ", ", kernel.w, ") with dilation (", dilation.h,
                  ", ", dilation.w, ") does not fit into images of ", H, " x ", W, " with padding (", padding.h, ", ",
                  padding.w, ")");
@@ -175,16 +174,10 @@ struct Fold final : Node {  // x[n, c, p stride + r dilation, q …] += y[n, c, 
                  [&](int64_t tap, const Array& part) { ops::binary(BinaryOp::add, part, y.select(2, tap), &part); });
     return x;
   }
-  Grads backward(const Tensor& dx) override {
-    OpScope op("unfold", Loc{});
-    return {apply<Unfold>(op, dx, windows)};
-  }
+  Grads backward(const Tensor& dx) override { return {apply<Unfold>({"unfold", Loc{}}, dx, windows)}; }
 };
 
-Grads Unfold::backward(const Tensor& dy) {
-  OpScope op("fold", Loc{});
-  return {apply<Fold>(op, dy, windows)};
-}
+Grads Unfold::backward(const Tensor& dy) { return {apply<Fold>({"fold", Loc{}}, dy, windows)}; }
 
 }  // namespace
 
@@ -203,7 +196,7 @@ Tensor pad(const Tensor& x, IntArrayRef pad, PadMode mode, double value, Loc whe
       "got pad ",
       pad, " for input of shape ", x.sizes());
   const auto padded = [&](const Tensor& x) { return source_pad(op, x, pad, mode); };
-  return count < 3 ? padded(x) : composed(op, padded, x);  // the gradient for three dimensions consists of two sums
+  return count < 3 ? padded(x) : composed(op, padded, x);  // rounds the two sums of the gradient once
 }
 
 Tensor unfold(const Tensor& x, Pair kernel_size, Pair dilation, Pair padding, Pair stride, Loc where) {
@@ -243,7 +236,7 @@ Tensor fold(const Tensor& columns, Pair output_size, Pair kernel_size, Pair dila
 
 // ---- Pixels and channels ----
 
-// Merges the leading dimensions: (…, C, H, W) -> (lead, C, H, W).
+// Merges the dimensions before the last three: (…, C, H, W) -> (images, C, H, W).
 static Tensor as_images(const Tensor& x, int64_t factor, const char* what) {
   GRADUS_CHECK(x.dim() >= 3, ShapeError, "input must have at least 3 dimensions (…, C, H, W), got shape ", x.sizes());
   GRADUS_CHECK(factor > 0, ValueError, what, " must be positive, got ", factor);
@@ -251,6 +244,7 @@ static Tensor as_images(const Tensor& x, int64_t factor, const char* what) {
                     x.size(-2), x.size(-1)});
 }
 
+// Returns y with the leading dimensions of x and the last three dimensions (c, h, w).
 static Tensor with_last(const Tensor& y, const Tensor& x, int64_t c, int64_t h, int64_t w) {
   Shape shape = x.sizes();
   const int n = shape.size();
@@ -297,15 +291,12 @@ Tensor channel_shuffle(const Tensor& x, int64_t groups, Loc where) {
 namespace {
 
 struct Resample2d final : Node {    // y = rows x columnsᵀ, plane by plane
-  ops::OwnedStencil rows, columns;  // transposed for backward
+  ops::OwnedStencil rows, columns;  // saved for backward, transposed
   Array forward(const Array& x, const ops::OwnedStencil& r, const ops::OwnedStencil& c) {
     if (needs_grad(0)) rows = r.transposed(), columns = c.transposed();
     return ops::resample2d(x, r, c);
   }
-  Grads backward(const Tensor& dy) override {
-    OpScope op("resample2d", Loc{});
-    return {apply<Resample2d>(op, dy, rows, columns)};
-  }
+  Grads backward(const Tensor& dy) override { return {apply<Resample2d>({"resample2d", Loc{}}, dy, rows, columns)}; }
 };
 
 const char* name_of(InterpolateMode mode) {
@@ -373,10 +364,8 @@ Tensor interpolate(const Tensor& x, std::optional<IntArrayRef> size, std::option
   const bool by_corners = mode == InterpolateMode::linear || mode == kBilinear || mode == kBicubic;
   const bool any = mode == kNearest || mode == kNearestExact || mode == kArea;
   const int64_t wanted = mode == InterpolateMode::linear ? 3 : 4;
-  GRADUS_CHECK(x.dim() == wanted || (any && x.dim() == 3), ShapeError, "mode ", name_of(mode), " needs input ",
-               (any           ? "(N, C, L) or (N, C, H, W)"
-                : wanted == 3 ? "(N, C, L)"
-                              : "(N, C, H, W)"),
+  const char* const layout = any ? "(N, C, L) or (N, C, H, W)" : wanted == 3 ? "(N, C, L)" : "(N, C, H, W)";
+  GRADUS_CHECK(x.dim() == wanted || (any && x.dim() == 3), ShapeError, "mode ", name_of(mode), " needs input ", layout,
                ", got shape ", x.sizes());
   GRADUS_CHECK(by_corners || !align_corners.has_value(), ValueError, "align_corners has no effect in mode ",
                name_of(mode));
@@ -402,9 +391,6 @@ struct RgbToGrayscale final : Node {  // y = 0.2989 R + 0.5870 G + 0.1140 B
 
 }  // namespace
 
-Tensor rgb_to_grayscale(const Tensor& x, Loc where) {
-  OpScope op("rgb_to_grayscale", where);
-  return apply<RgbToGrayscale>(op, x);
-}
+Tensor rgb_to_grayscale(const Tensor& x, Loc where) { return apply<RgbToGrayscale>({"rgb_to_grayscale", where}, x); }
 
 }  // namespace gradus

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <gradus/autograd/ops/nn/conv.h>
-#include <gradus/autograd/tensor.h>
 #include <gradus/core/ops/nn/nn.h>
 
 namespace gradus {
 
-/// The values outside of the image: a constant, the image mirrored at its edge pixel, the edge pixel, or the opposite
-/// end of the image.
+/// What pad() writes outside of the image: a constant, the image mirrored at its edge pixel, the edge pixel, or the
+/// pixels from the opposite end of the image.
 enum class PadMode : uint8_t { constant, reflect, replicate, circular };
 inline constexpr PadMode kConstant = PadMode::constant, kReflect = PadMode::reflect, kReplicate = PadMode::replicate,
                          kCircular = PadMode::circular;
@@ -58,12 +57,13 @@ class OpScope;
 /// it can be differentiated any number of times.
 Tensor resample2d(OpScope& op, const Tensor& x, const ops::OwnedStencil& rows, const ops::OwnedStencil& columns);
 
-/// Rejects axes that are too long, because a stencil stores an entry for every position.
+/// Throws if an axis is too long for a stencil, which stores an entry for every position.
 inline void check_axis(int64_t size) {
   GRADUS_CHECK(size <= int64_t{1} << 24, ShapeError, "an axis of ", size, " elements is too long: at most ", 1 << 24);
 }
 
-/// Returns body(x). If x has one dimension less than `dims`, adds a batch dimension of size 1 for the call.
+/// Returns body(x). If x has dims - 1 dimensions, passes it with a batch dimension of size 1, which is removed from the
+/// result.
 template <class Body>
 Tensor batched(const Tensor& x, int64_t dims, Body&& body) {
   return x.dim() == dims - 1 ? body(x.unsqueeze(0)).squeeze(0) : body(x);

@@ -34,16 +34,13 @@ struct Softmax final : Node {  // y = softmax(x) or log_softmax(x) along axis
     y = own(Y);
     return Y;
   }
-  bool backward_in_float32() const override { return GradMode::is_enabled(); }  // else one kernel computes it
+  bool backward_in_float32() const override { return GradMode::is_enabled(); }  // otherwise one kernel computes dx
   Grads backward(const Tensor& dy) override { return {softmax_backward(dy, y(), axis, log)}; }
 };
 
 // softmax: y (dy - sum(dy y));  log_softmax: dy - exp(y) sum(dy)
 Tensor softmax_backward(const Tensor& dy, const Tensor& y, int axis, bool log) {
-  if (!GradMode::is_enabled()) {
-    OpScope op("softmax_backward", Loc{});
-    return apply<SoftmaxBackward>(op, dy, y, axis, log);
-  }
+  if (!GradMode::is_enabled()) return apply<SoftmaxBackward>({"softmax_backward", Loc{}}, dy, y, axis, log);
   if (y.dim() == 0) return dy * 0.0;
   return log ? dy - y.exp() * dy.sum({axis}, true) : y * (dy - (dy * y).sum({axis}, true));
 }
@@ -60,18 +57,14 @@ struct Pick final : Node {  // y[i] = x[i, target[i]], 0 in ignored rows
       target = at, ignore_index = ignore;
       return ops::pick_backward(dy, at, ignore, x_shape);
     }
-    Grads backward(const Tensor& g) override {
-      OpScope op("pick", Loc{});
-      return {apply<Pick>(op, g, target.array(), ignore_index)};
-    }
+    Grads backward(const Tensor& g) override { return {apply<Pick>({"pick", Loc{}}, g, target.array(), ignore_index)}; }
   };
   Array forward(const Array& x, const Array& at, int64_t ignore) {
     target = at, ignore_index = ignore, shape = x.shape();
     return ops::pick(x, at, ignore);
   }
   Grads backward(const Tensor& dy) override {
-    OpScope op("pick_backward", Loc{});
-    return {apply<Backward>(op, dy, target.array(), ignore_index, shape)};
+    return {apply<Backward>({"pick_backward", Loc{}}, dy, target.array(), ignore_index, shape)};
   }
 };
 
@@ -98,7 +91,7 @@ struct CrossEntropy final : Node {  // loss of logits x at classes target
           Tensor(ops::cross_entropy_backward(dloss.array(), {Array(), log_probabilities.array(), weight_sum.array()},
                                              target.array(), ignore_index, reduction))};
     const Tensor at = target().unsqueeze(1), X = x();  // (N, 1), (N, C)
-    const Tensor classes = arange(X.size(1), TensorOptions(kLong).device(X.device()));
+    const Tensor classes = arange(X.size(1), X.options().dtype(kLong));
     Tensor scale = reduction == Reduction::mean ? dloss / weight_sum() : dloss;
     if (reduction == Reduction::none) scale = scale.unsqueeze(1);
     const Tensor dx = (softmax(X, 1) - (at == classes).to(X.dtype())) * scale;
@@ -106,8 +99,8 @@ struct CrossEntropy final : Node {  // loss of logits x at classes target
   }
 };
 
-// Calls rows(x (N, C), classes (N)). An input (C) with a scalar target is treated as a batch of one; each position of
-// (N, C, d1, …) is treated as a row.
+// Returns rows(x, classes) for x (N, C) and classes (N). An input (C) with a scalar target becomes a batch of one row;
+// of an input (N, C, d1, …), each position becomes a row.
 template <class Rows>
 Tensor over_rows(const Tensor& x, const Tensor& target, Reduction reduction, Rows&& rows) {
   if (x.dim() == 1) {
@@ -134,7 +127,8 @@ void check_weight(const Tensor& weight, const Tensor& x, int64_t classes) {
                " needs a weight of shape (", classes, ",), got ", weight.sizes());
 }
 
-// -log_probabilities[i, target[i]] for each row, 0 for ignored rows, with label smoothing and weights applied.
+// The loss of each row i, -log_probabilities[i, classes[i]], or 0 if the row is ignored; then label smoothing, weights
+// and the reduction.
 Tensor likelihood(OpScope& op, const Tensor& log_probabilities, const Tensor& classes, const Tensor& weight,
                   Reduction reduction, int64_t ignore_index, double smoothing) {
   const int64_t count = log_probabilities.size(1);
@@ -167,28 +161,28 @@ Tensor cross_entropy_of_probabilities(const OpScope& op, const Tensor& x, const 
   Tensor wanted = target.to(dtype);
   if (smoothing > 0) wanted = wanted * (1 - smoothing) + smoothing / static_cast<double>(classes);
   if (weight.defined()) {
-    Shape column = Dims::filled(static_cast<int>(x.dim()), 1);
+    Shape column = Dims::filled(ndim_of(x), 1);
     column[static_cast<int>(axis)] = classes;
     wanted = wanted * weight.to(dtype).view(column);
   }
   const Tensor losses = -(log_softmax(x, axis, {}, where) * wanted).sum({axis});
   if (reduction == Reduction::none) return losses;
   if (reduction == Reduction::sum) return losses.sum();
-  return x.numel() > 0 ? losses.mean() : losses.sum() / 0.0;  // without classes NaN, as without rows
+  return x.numel() > 0 ? losses.mean() : losses.sum() / 0.0;  // no classes give NaN, as no rows do
 }
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype, Loc where) {
+Tensor Tensor::softmax(int64_t dim, std::optional<DType> dtype, Loc where) const {
   OpScope op("softmax", where);
-  const int axis = normalize_axis(dim, static_cast<int>(x.dim()));
-  return apply<Softmax>(op, dtype ? x.to(*dtype) : x, axis, false);
+  const int axis = axis_of(*this, dim);
+  return apply<Softmax>(op, dtype ? to(*dtype) : *this, axis, false);
 }
 
-Tensor log_softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype, Loc where) {
+Tensor Tensor::log_softmax(int64_t dim, std::optional<DType> dtype, Loc where) const {
   OpScope op("log_softmax", where);
-  const int axis = normalize_axis(dim, static_cast<int>(x.dim()));
-  return apply<Softmax>(op, dtype ? x.to(*dtype) : x, axis, true);
+  const int axis = axis_of(*this, dim);
+  return apply<Softmax>(op, dtype ? to(*dtype) : *this, axis, true);
 }
 
 Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction, int64_t ignore_index,
@@ -239,8 +233,8 @@ Tensor reduced(const Tensor& losses, Reduction reduction, DType dtype) {
 
 void check_input(const Tensor& x) { ops::check_floating(x.array(), "input"); }
 
-// Checks that one of x and target broadcasts to the other; `what` names the second in messages. If both had to be
-// expanded, as (4, 1) and (4) to (4, 4), every row would be compared with every other row.
+// Throws unless x broadcasts to the shape of `target` or target to that of x; messages call the second tensor `what`.
+// If both had to be expanded, as (4, 1) and (4) to (4, 4), every row would be compared with every other row.
 void check_broadcast(const Tensor& x, const Tensor& target, const char* what = "target") {
   check_input(x);
   bool fits = true;
@@ -260,7 +254,8 @@ void check_same_shape(const Tensor& x, const Tensor& target, const char* what = 
                " of the same shape, got ", target.sizes());
 }
 
-// Checked only on the CPU, where it costs little. A comparison with NaN is false, so NaN is rejected.
+// Throws unless holds(least, most) is true for the smallest and largest element of x. NaN is rejected, because
+// comparisons with it are false. Runs only on the CPU: on a GPU the host would have to wait for the result.
 void check_all(const Tensor& x, bool (*holds)(double least, double most), const char* what, const char* range) {
   if (!x.device().is_cpu() || x.numel() == 0) return;
   const Tensor numbers = x.detach();
@@ -288,7 +283,7 @@ struct BinaryCrossEntropy final : Node {  // y = -(t log x + (1 - t) log(1 - x))
     return ops::binary(BinaryOp::sub, ops::binary(BinaryOp::mul, other, log(rest)),
                        ops::binary(BinaryOp::mul, t, log(X)));
   }
-  Grads backward(const Tensor& dy) override {  // finite even where x is 0 or 1
+  Grads backward(const Tensor& dy) override {  // finite, even if x is 0 or 1
     const Tensor p = x(), t = target();
     constexpr double kLeast = 1e-12f;  // PyTorch's value, also for doubles
     return {needs_grad(0) ? dy * ((p - t) / ((1 - p) * p).clamp(kLeast)) : Tensor(),
@@ -360,7 +355,8 @@ Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, const Tensor& va
   check_broadcast(x, given, "variance");
   check_all(
       given, [](double least, double) { return least >= 0; }, "variance", "not negative");
-  const Tensor v = given + (given.detach().clamp(eps) - given.detach());  // max(variance, eps) with slope 1 everywhere
+  const Tensor v =
+      given + (given.detach().clamp(eps) - given.detach());  // max(variance, eps), but with gradient 1 everywhere
   const Tensor losses = (v.log() + d * d / v) * 0.5;
   return reduced(full ? losses + 0.5 * std::log(2 * kPi) : losses, reduction, op.type_of(x));
 }
@@ -480,7 +476,7 @@ Tensor multi_margin_loss(const Tensor& x, const Tensor& target, int64_t p, doubl
                  " needs a weight of shape (", z.size(1), ",), got ", weight.sizes());
     terms = terms * pick(wide(weight).expand(z.sizes()));
   }
-  const Tensor own = classes.unsqueeze(1) == arange(z.size(1), TensorOptions(kLong).device(z.device()));
+  const Tensor own = classes.unsqueeze(1) == arange(z.size(1), z.options().dtype(kLong));
   const Tensor losses = gradus::where(own, 0.0, terms).mean({1});
   return reduced(single && reduction == Reduction::none ? losses.squeeze(0) : losses, reduction, op.type_of(x));
 }

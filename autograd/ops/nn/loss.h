@@ -6,9 +6,13 @@
 
 namespace gradus {
 
-/// Along `dim`. If `dtype` is given, x is converted to it first.
-Tensor softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current());
-Tensor log_softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current());
+/// Softmax along `dim`, and its logarithm. If `dtype` is given, x is converted to it first.
+inline Tensor softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current()) {
+  return x.softmax(dim, dtype, where);
+}
+inline Tensor log_softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current()) {
+  return x.log_softmax(dim, dtype, where);
+}
 /// Negative log likelihood of log-probabilities x (N, C), (C) or (N, C, d1, …) for int64 classes target (N), () or (N,
 /// d1, …). `weight` (C), if defined, weights each row by its class, and the mean becomes a weighted mean. Rows whose
 /// target is ignore_index are skipped.
@@ -48,8 +52,8 @@ Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction = R
 /// log(target!) where target > 1.
 Tensor poisson_nll_loss(const Tensor& x, const Tensor& target, bool log_input = true, bool full = false,
                         double eps = 1e-8, Reduction reduction = Reduction::mean, Loc where = Loc::current());
-/// (log(v) + (x - target)² / v) / 2 with v = max(variance, eps), where the gradient of v is passed to variance
-/// unchanged. `full` adds log(2 pi) / 2. variance has x's shape, or one element for each row.
+/// (log(v) + (x - target)² / v) / 2 with v = max(variance, eps); the gradient of v is passed to variance even where eps
+/// is larger. `full` adds log(2 pi) / 2. variance has x's shape, or one element for each row.
 Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, const Tensor& variance, bool full = false,
                          double eps = 1e-6, Reduction reduction = Reduction::mean, Loc where = Loc::current());
 

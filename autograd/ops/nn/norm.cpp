@@ -5,11 +5,9 @@
 #include <gradus/autograd/checkpoint.h>
 #include <gradus/autograd/engine.h>
 #include <gradus/autograd/op_scope.h>
-#include <gradus/autograd/ops/arguments.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/nn/image.h>
 #include <gradus/autograd/ops/reduce.h>
-#include <gradus/autograd/ops/unary.h>
 #include <gradus/core/op_lists.h>
 #include <gradus/core/ops/nn/nn.h>
 #include <gradus/core/registry.h>
@@ -17,17 +15,17 @@
 namespace gradus {
 namespace {
 
-// The shapes in which a normalisation reads x and its parameters.
+// The shapes that x and the parameters have during a normalisation.
 struct NormGeometry {
-  Shape shape;        // x's shape, with channels split into groups if there are any
+  Shape shape;        // x's shape; group_norm splits the channels into groups
   uint32_t axes = 0;  // axes of `shape` over which statistics are computed
-  Shape parameters;   // shape of weight and bias with `shape`'s rank, 1 for broadcast dimensions
+  Shape parameters;   // shape of weight and bias, with a 1 for each dimension of `shape` that they lack
 };
 
-// The running statistics, if there are any.
+// The running statistics that the caller passed; arrays that it did not pass are undefined.
 struct Running {
   ops::KeptStatistics kept;
-  bool use = false;  // true: used in place of x's own statistics
+  bool use = false;  // x is normalised with them instead of its own statistics
 };
 
 // y = (x - mean) / sqrt(variance + eps) * weight + bias, or the ReLU of that plus residual
@@ -37,7 +35,8 @@ struct Normalize final : Node, BackwardOfSum {
   NormGeometry geometry;
   Shape weight_shape;
   double eps = 0;
-  bool fixed = false, relu = false, alone = false;
+  bool fixed = false;                // Running::use
+  bool relu = false, alone = false;  // alone: relu without a residual
   const char* name() const override { return relu ? "NormalizeReLU" : "Normalize"; }
 
   Array forward(const Array& X, const Array& w, const Array& b, const NormGeometry& g, double epsilon,
@@ -53,7 +52,7 @@ struct Normalize final : Node, BackwardOfSum {
         ops::normalize(ops::reshape(X, g.shape), g.axes, parameter(w), parameter(b), eps, given(running.kept.mean),
                        given(running.kept.variance), relu, residual, counts ? running.kept : ops::KeptStatistics());
     if (needs_grad(0) || needs_grad(1)) x = input(0);
-    const bool masks = alone && needs_grad(1);  // the ReLU mask is then recomputed from weight and bias
+    const bool masks = alone && needs_grad(1);  // backward recomputes the ReLU mask from weight and bias
     if (w.defined() && (needs_grad(0) || masks)) weight = input(1);
     if (b.defined() && alone && (needs_grad(0) || masks)) bias = input(2);
     if (needs_grad(0) || needs_grad(1)) mean = result.mean, variance = result.variance;
@@ -92,7 +91,7 @@ struct Normalize final : Node, BackwardOfSum {
   }
 
  private:
-  // Sums a gradient over the dimensions along which weight and bias were broadcast.
+  // Sums a gradient over the dimensions along which weight and bias were broadcast, and returns it in their shape.
   Tensor sum_to_parameters(const Tensor& terms) const {
     uint32_t summed = 0;
     for (int i = 0; i < geometry.shape.size(); ++i)
@@ -154,7 +153,7 @@ Running check_running(const Tensor& x, const Tensor& mean, const Tensor& var, co
 
 // Geometry of x (N, C, …) with statistics over `axes` and parameters for each channel.
 NormGeometry by_channel(const Tensor& x, uint32_t axes) {
-  NormGeometry geometry{x.sizes(), axes, Dims::filled(static_cast<int>(x.dim()), 1)};
+  NormGeometry geometry{x.sizes(), axes, Dims::filled(ndim_of(x), 1)};
   geometry.parameters[1] = x.size(1);
   return geometry;
 }
@@ -167,12 +166,18 @@ void check_several(const Tensor& x, int64_t statistics) {
                x.sizes());
 }
 
-Running check_batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
-                         const Tensor& bias, bool training, double momentum, double eps, const Tensor& batches) {
+Tensor run_batch_norm(OpScope& op, const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
+                      const Tensor& bias, bool training, double momentum, double eps, const Tensor& batches,
+                      bool with_relu, const Tensor& residual) {
   check_eps(eps);
   const Running running = check_running(x, mean, var, weight, bias, !training, momentum, batches, " unless training");
   if (training && x.numel() > 0) check_several(x, x.size(1));
-  return running;
+  const NormGeometry geometry = by_channel(x, all_axes(x.dim()) & ~2u);
+  const bool one_kernel = with_relu && (!residual.defined() || residual.dtype() == x.dtype() ||
+                                        !amp::Autocast::is_enabled(x.device().type()));
+  if (one_kernel) return apply<Normalize>(op, x, weight, bias, geometry, eps, running, true, residual);
+  const Tensor y = apply<Normalize>(op, x, weight, bias, geometry, eps, running);
+  return with_relu ? relu(y + residual) : y;
 }
 
 }  // namespace
@@ -181,21 +186,16 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
                   const Tensor& bias, bool training, double momentum, double eps, const Tensor& num_batches_tracked,
                   Loc where) {
   OpScope op("batch_norm", where);
-  const Running running =
-      check_batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps, num_batches_tracked);
-  return apply<Normalize>(op, x, weight, bias, by_channel(x, all_axes(x.dim()) & ~2u), eps, running);
+  return run_batch_norm(op, x, running_mean, running_var, weight, bias, training, momentum, eps, num_batches_tracked,
+                        false, {});
 }
 
 Tensor batch_norm_relu(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
                        const Tensor& bias, bool training, double momentum, double eps, const Tensor& residual,
                        const Tensor& num_batches_tracked, Loc where) {
   OpScope op("batch_norm_relu", where);
-  const Running running =
-      check_batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps, num_batches_tracked);
-  const NormGeometry geometry = by_channel(x, all_axes(x.dim()) & ~2u);
-  if (residual.defined() && residual.dtype() != x.dtype() && amp::Autocast::is_enabled(x.device().type()))
-    return relu(apply<Normalize>(op, x, weight, bias, geometry, eps, running) + residual);
-  return apply<Normalize>(op, x, weight, bias, geometry, eps, running, true, residual);
+  return run_batch_norm(op, x, running_mean, running_var, weight, bias, training, momentum, eps, num_batches_tracked,
+                        true, residual);
 }
 
 Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
@@ -220,7 +220,7 @@ Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight, con
   GRADUS_CHECK(channels % num_groups == 0, ShapeError, "input of shape ", x.sizes(), " has ", channels,
                " channels, which is not a multiple of num_groups = ", num_groups);
   check_channels(x, weight, "weight"), check_channels(x, bias, "bias");
-  NormGeometry geometry{x.sizes(), 0, Dims::filled(static_cast<int>(x.dim()), 1)};
+  NormGeometry geometry{x.sizes(), 0, Dims::filled(ndim_of(x), 1)};
   geometry.shape[1] = num_groups, geometry.shape.insert(2, channels / num_groups);
   geometry.parameters[1] = num_groups, geometry.parameters.insert(2, channels / num_groups);
   geometry.axes = all_axes(x.dim() + 1) & ~3u;
@@ -231,7 +231,7 @@ Tensor layer_norm(const Tensor& x, IntArrayRef normalized_shape, const Tensor& w
                   Loc where) {
   OpScope op("layer_norm", where);
   check_eps(eps);
-  const int count = normalized_shape.size(), lead = static_cast<int>(x.dim()) - count;
+  const int count = normalized_shape.size(), lead = ndim_of(x) - count;
   GRADUS_CHECK(count > 0, ShapeError, "normalized_shape must have at least one dimension");
   bool ends_so = lead >= 0;
   for (int i = 0; i < count && ends_so; ++i) ends_so = x.sizes()[lead + i] == normalized_shape[i];

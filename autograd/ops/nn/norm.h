@@ -1,5 +1,5 @@
-// Normalisation: y = (x - mean) / sqrt(variance + eps) * weight + bias. The functions differ in what the statistics
-// cover.
+// Normalisation: y = (x - mean) / sqrt(variance + eps) * weight + bias. The functions differ in the elements over which
+// they compute mean and variance.
 #pragma once
 
 #include <gradus/autograd/tensor.h>

@@ -14,8 +14,7 @@ struct MaxPool2dBackward final : Node {  // dx[indices] += dy, linear in dy
     return ops::max_pool2d_backward(dy, at, x_shape, geometry);
   }
   Grads backward(const Tensor& g) override {
-    OpScope op("pick_from_planes", Loc{});
-    return {apply<PickFromPlanes>(op, g, indices.array())};
+    return {apply<PickFromPlanes>({"pick_from_planes", Loc{}}, g, indices.array())};
   }
   struct PickFromPlanes final : Node {  // y = x[indices] for each plane; there is no third derivative
     Array forward(const Array& x, const Array& at) { return ops::pick_from_planes(x, at); }
@@ -33,8 +32,7 @@ struct MaxPool2d final : Node {  // y = maximum of each window
     return result;
   }
   Grads backward(const Tensor& dy) override {
-    OpScope op("max_pool2d_backward", Loc{});
-    return {apply<MaxPool2dBackward>(op, dy, indices.array(), shape, geometry)};
+    return {apply<MaxPool2dBackward>({"max_pool2d_backward", Loc{}}, dy, indices.array(), shape, geometry)};
   }
 };
 
@@ -47,8 +45,10 @@ std::optional<Pair> pair_of(std::optional<int64_t> size) {
   return size ? std::optional<Pair>({1, *size}) : std::nullopt;
 }
 
-void check_sequence(const Tensor& x) {
+// Treats a sequence (N, C, L) or (C, L) as an image of one row.
+Tensor as_row(const Tensor& x) {
   GRADUS_CHECK(x.dim() == 2 || x.dim() == 3, ShapeError, "input must be (N, C, L) or (C, L), got shape ", x.sizes());
+  return x.unsqueeze(-2);
 }
 void check_image(const Tensor& x) {
   GRADUS_CHECK(x.dim() == 3 || x.dim() == 4, ShapeError, "input must be (N, C, H, W) or (C, H, W), got shape ",
@@ -84,8 +84,8 @@ Tensor run_adaptive_avg_pool2d(OpScope& op, const Tensor& x, int64_t h, int64_t 
   return resample2d(op, x, ops::adaptive_average_stencil(x.size(2), h), ops::adaptive_average_stencil(x.size(3), w));
 }
 
-// Selects the elements of all parts of an adaptive pooling, one part after another. All parts get the same length:
-// shorter ones repeat their last element.
+// Copies the elements of all parts of an adaptive pooling, one part after another, so that the parts become windows of
+// equal length: a shorter part repeats its last element.
 ops::OwnedStencil parts_of(int64_t size_in, int64_t size_out, int64_t* length) {
   *length = 1;
   for (int64_t p = 0; p < size_out; ++p)
@@ -106,8 +106,8 @@ Tensor run_adaptive_max_pool2d(OpScope& op, const Tensor& x, int64_t h, int64_t 
   return std::get<0>(apply<MaxPool2d>(op, as_is ? x : resample2d(op, x, down, across), geometry, false));
 }
 
-// Checks an adaptive pooling and runs it on x as a batch. With `averages`, images without pixels are allowed; their
-// mean is NaN.
+// Checks the arguments of an adaptive pooling and calls run(op, batch, h, w). `averages` allows images without pixels,
+// whose mean is NaN.
 template <class Run>
 Tensor run_adaptive(OpScope& op, const Tensor& x, OutputSize size, bool averages, Run&& run) {
   return batched(x, 4, [&](const Tensor& image) {
@@ -139,9 +139,8 @@ std::tuple<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel_
 std::tuple<Tensor, Tensor> max_pool1d_with_indices(const Tensor& x, int64_t kernel_size, std::optional<int64_t> stride,
                                                    int64_t padding, int64_t dilation, bool ceil_mode, Loc where) {
   OpScope op("max_pool1d", where);
-  check_sequence(x);
   auto [y, indices] =
-      run_max_pool2d(op, x.unsqueeze(-2), {1, kernel_size}, pair_of(stride), {0, padding}, {1, dilation}, ceil_mode);
+      run_max_pool2d(op, as_row(x), {1, kernel_size}, pair_of(stride), {0, padding}, {1, dilation}, ceil_mode);
   return {y.squeeze(-2), indices.squeeze(-2).to(kLong)};
 }
 
@@ -160,9 +159,8 @@ Tensor avg_pool2d(const Tensor& x, Pair kernel_size, PoolStride stride, Pair pad
 Tensor avg_pool1d(const Tensor& x, int64_t kernel_size, std::optional<int64_t> stride, int64_t padding, bool ceil_mode,
                   bool count_include_pad, Loc where) {
   OpScope op("avg_pool1d", where);
-  check_sequence(x);
-  return run_avg_pool2d(op, x.unsqueeze(-2), {1, kernel_size}, pair_of(stride), {0, padding}, ceil_mode,
-                        count_include_pad, {})
+  return run_avg_pool2d(op, as_row(x), {1, kernel_size}, pair_of(stride), {0, padding}, ceil_mode, count_include_pad,
+                        {})
       .squeeze(-2);
 }
 
@@ -174,8 +172,7 @@ Tensor adaptive_avg_pool2d(const Tensor& x, OutputSize output_size, Loc where) {
 
 Tensor adaptive_avg_pool1d(const Tensor& x, int64_t output_size, Loc where) {
   OpScope op("adaptive_avg_pool1d", where);
-  check_sequence(x);
-  return run_adaptive(op, x.unsqueeze(-2), {1, output_size}, true, run_adaptive_avg_pool2d).squeeze(-2);
+  return run_adaptive(op, as_row(x), {1, output_size}, true, run_adaptive_avg_pool2d).squeeze(-2);
 }
 
 Tensor adaptive_max_pool2d(const Tensor& x, OutputSize output_size, Loc where) {
@@ -186,8 +183,7 @@ Tensor adaptive_max_pool2d(const Tensor& x, OutputSize output_size, Loc where) {
 
 Tensor adaptive_max_pool1d(const Tensor& x, int64_t output_size, Loc where) {
   OpScope op("adaptive_max_pool1d", where);
-  check_sequence(x);
-  return run_adaptive(op, x.unsqueeze(-2), {1, output_size}, false, run_adaptive_max_pool2d).squeeze(-2);
+  return run_adaptive(op, as_row(x), {1, output_size}, false, run_adaptive_max_pool2d).squeeze(-2);
 }
 
 }  // namespace gradus

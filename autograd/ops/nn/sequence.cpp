@@ -77,19 +77,19 @@ const Tensor& embedding_renorm_(const Tensor& weight, const Tensor& indices, dou
 
 namespace {
 
-// softmax(scale q kᵀ + mask) from differentiable operators. The mask is boolean or added. With `causal`, query i sees
-// keys 0 … i.
+// softmax(scale q kᵀ + mask), composed of differentiable operators. A boolean mask excludes keys where it is false,
+// another mask is added. With `causal`, query i sees keys 0 … i.
 Tensor attention_weights(const Tensor& q, const Tensor& k, const Tensor& mask, double scale, bool causal, Loc where) {
   constexpr double nothing = -std::numeric_limits<double>::infinity();
   Tensor scores = matmul(q * scale, k.transpose(-2, -1, where), where);  // (…, L, S)
   Tensor seen = mask;
-  if (causal) seen = ones({q.size(-2), k.size(-2)}, TensorOptions(kBool).device(q.device())).tril();
+  if (causal) seen = ones({q.size(-2), k.size(-2)}, q.options().dtype(kBool)).tril();
   if (seen.defined() && seen.dtype() == kBool) scores = gradus::where(seen, scores, nothing);
   else if (seen.defined()) scores = scores + seen;
   return scores.softmax(-1, {}, where);
 }
 
-// Base of the attention nodes: the parts of forward and backward that do not depend on how q, k and v are passed.
+// Base of the attention nodes: what does not depend on whether q, k and v are separate or packed.
 struct AttentionNode : Node {
   Saved mask{this, "mask"}, y{this, "y"}, weights{this, "weights"}, kept{this, "kept"};
   AttentionRule rule;
@@ -112,11 +112,11 @@ struct AttentionNode : Node {
   }
 };
 
-// Returns a view of a saved input. Differentiating with respect to views gives a separate gradient for each input, even
-// if the same tensor was passed as several inputs.
+// Returns a view of a saved input. Backward differentiates with respect to such views, because then each input gets its
+// own gradient even if the user passed one tensor as several inputs.
 Tensor view_of(const Saved& saved) {
   const Tensor tensor = saved();
-  return tensor.view(tensor.sizes());
+  return tensor.defined() ? tensor.view(tensor.sizes()) : tensor;
 }
 
 struct Attention final : AttentionNode {
@@ -140,30 +140,18 @@ struct Attention final : AttentionNode {
   }
 };
 
-// q, k and v packed side by side into one array (N, L, 3 H E). Their gradients form one such array, too.
+// Views of q, k and v in one array or tensor (N, L, 3 H E). The gradients are packed in the same way.
 template <class T>
 struct Parts {
   T q, k, v;
   Parts(const T& packed, int64_t heads)
       : q(part(packed, heads, 0)), k(part(packed, heads, 1)), v(part(packed, heads, 2)) {}
   static T part(const T& packed, int64_t heads, int64_t which) {  // (N, H, L, E)
-    if constexpr (std::is_same_v<T, Array>) {
-      const Shape& shape = packed.shape();
-      const int64_t width = shape[2] / 3;
-      const Array columns = packed.slice(2, which * width, (which + 1) * width);
-      return columns.view({shape[0], shape[1], heads, width / heads}).transpose(1, 2);
-    } else {
-      const int64_t width = packed.size(2) / 3;
-      return packed.narrow(2, which * width, width).unflatten(2, {heads, width / heads}).transpose(1, 2);
-    }
+    const int64_t width = packed.size(2) / 3;
+    const T columns = packed.slice(2, which * width, (which + 1) * width);
+    return columns.view({packed.size(0), packed.size(1), heads, width / heads}).transpose(1, 2);
   }
 };
-
-// Shape: (N, H, L, E) -> (N, L, H E)
-Array side_by_side(const Array& y) {
-  const Shape& shape = y.shape();
-  return y.transpose(1, 2).view({shape[0], shape[2], shape[1] * shape[3]});
-}
 
 struct PackedAttention final : AttentionNode {
   Saved packed{this, "packed"};
@@ -172,7 +160,7 @@ struct PackedAttention final : AttentionNode {
   Array forward(const Array& P, const Array& M, int64_t count, const AttentionRule& given) {
     const Parts<Array> parts(P, count);
     const ops::AttentionResult result = run(parts.q, parts.k, parts.v, M, given);
-    const Array together = side_by_side(result.y);
+    const Array together = result.y.transpose(1, 2).view({P.size(0), P.size(1), P.size(2) / 3});  // (N, L, H E)
     if (!edges().empty()) packed = input(0), heads = count, y = own(together);
     return together;
   }
@@ -195,7 +183,7 @@ struct PackedAttention final : AttentionNode {
   }
 };
 
-// True if the kernels accept the mask for scores of this type and shape: no conversion is needed, and no gradient.
+// True if the kernels accept the mask for scores of this type and shape: it needs neither a conversion nor a gradient.
 bool is_plain_mask(const Tensor& mask, DType dtype, const Shape& scores) {
   if (!mask.defined()) return true;
   const bool plain = mask.dtype() == kBool || (mask.dtype() == dtype && !mask.requires_grad());
@@ -306,13 +294,11 @@ struct Lstm final : Node {
     return wanted;
   }
 
-  // Computes gradients that are differentiable, through lstm_by_steps. Differentiating with respect to views of the
-  // inputs gives a separate gradient for each, even if the same tensor was passed as several inputs.
+  // Computes differentiable gradients, through lstm_by_steps.
   Grads backward_by_steps(const Grads& dys) {
     TensorList inputs, wanted;
     for (const Saved* saved : {&x, &h0, &c0, &w_ih, &w_hh, &b_ih, &b_hh}) {
-      const Tensor tensor = (*saved)();
-      inputs.push_back(tensor.defined() ? tensor.view(tensor.sizes()) : tensor);
+      inputs.push_back(view_of(*saved));
       if (needs_grad(inputs.size() - 1)) wanted.push_back(inputs.back());
     }
     const auto [all_hidden, last_cell] = lstm_by_steps(inputs, reverse);

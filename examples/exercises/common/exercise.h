@@ -23,7 +23,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include <gradus/autograd/diagnosis/gradcheck.h>
+#include <gradus/autograd/diagnosis.h>
 #include <gradus/distributed/distributed.h>
 #include <gradus/gradus.h>
 #include <gradus/training/plan.h>

@@ -1,12 +1,14 @@
-// Compares analytic gradients with central differences.
+// Tools that find errors in gradients: gradcheck compares them with central differences, and graph_to_dot draws the
+// recorded graph. A third tool, AnomalyGuard, is declared in engine.h.
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include <gradus/autograd/tensor.h>
 
-namespace gradus {
-namespace autograd {
+namespace gradus::autograd {
 
 using GradcheckFunction = std::function<TensorList(const TensorList&)>;
 
@@ -24,5 +26,14 @@ bool gradcheck(const GradcheckFunction& f, const TensorList& inputs, double eps 
 bool gradgradcheck(const GradcheckFunction& f, const TensorList& inputs, double eps = 1e-6, double atol = 1e-5,
                    double rtol = 1e-3, bool raise = true);
 
-}  // namespace autograd
-}  // namespace gradus
+/// Returns Graphviz source of the graph that ends in `root`: nodes with their layers, edges with shapes, and the
+/// tensors each node saved with their sizes in bytes. Tensors of at most eight elements are shown with their values,
+/// and leaves with their gradients if they have any (after backward with retain_graph). Draw it with `dot -Tsvg`.
+std::string graph_to_dot(const Tensor& root);
+/// Total size in bytes of the distinct storages that the graph of `root` keeps alive for backward.
+int64_t saved_bytes(const Tensor& root);
+/// The leaves in the graph of `root` that require gradients, each once. Leaves used only inside a checkpointed part are
+/// not found.
+std::vector<Tensor> leaves_behind(const Tensor& root);
+
+}  // namespace gradus::autograd

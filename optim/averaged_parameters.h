@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <gradus/optim/number_visitor.h>
+#include <gradus/optim/optimizer_options.h>
 
 namespace gradus::optim {
 

@@ -1,4 +1,4 @@
-#include <gradus/optim/lbfgs.h>
+#include <gradus/optim/optimizers.h>
 
 #include <algorithm>
 #include <cmath>

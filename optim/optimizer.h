@@ -15,11 +15,9 @@
 #include <vector>
 
 #include <gradus/autograd/tensor.h>
-#include <gradus/core/options.h>
-#include <gradus/optim/number_visitor.h>
+#include <gradus/optim/optimizer_options.h>
 
 namespace gradus {
-struct OptimizerRule;  // core/formulas/optimizer_rules.h
 namespace serialize {
 class InputArchive;  // autograd/archive.h
 class OutputArchive;
@@ -30,64 +28,6 @@ namespace gradus::optim {
 
 struct Cohort;  // optimizer_state.h
 struct OptimizerState;
-
-/// Options of a parameter group. Each optimizer derives its own, usually from OptimizerCloneableOptions.
-class OptimizerOptions {
- public:
-  virtual ~OptimizerOptions() = default;
-  virtual std::unique_ptr<OptimizerOptions> clone() const = 0;
-  using Betas = NumberVisitor::Betas;
-  /// The name of the class: "AdamOptions".
-  virtual const char* name() const { return "options"; }
-  virtual double get_lr() const = 0;
-  virtual void set_lr(double lr) = 0;
-  /// Shows all numbers, for state dicts and comparison.
-  virtual void visit(NumberVisitor& visitor);
-  /// Throws a ValueError that names the option and its value where options make no sense.
-  virtual void check() const {}
-
-  /// The rule with these options. A ValueError unless overridden, as for optimizers that have their own step().
-  virtual OptimizerRule rule() const;
-  /// The value of all elements of the rule's state arrays before the first step.
-  virtual double initial_state() const { return 0; }
-  /// Counts a step in the block of scalars (StepBlock), before the kernel runs.
-  virtual void advance(const Array& block) const;
-  /// The scalars that advance() changes: their places in the block, and their names in state dicts.
-  virtual std::vector<std::pair<int, const char*>> counters() const;
-};
-/// True for options of one class with the same numbers.
-bool operator==(const OptimizerOptions& a, const OptimizerOptions& b);
-
-/// Implements what is the same for all options. Derived has an option `lr`. If state dicts hold others too, it lists
-/// all of them with GRADUS_FIELDS.
-template <class Derived>
-class OptimizerCloneableOptions : public OptimizerOptions {
- public:
-  std::unique_ptr<OptimizerOptions> clone() const override {
-    return std::unique_ptr<OptimizerOptions>(new Derived(static_cast<const Derived&>(*this)));
-  }
-  double get_lr() const override { return static_cast<const Derived&>(*this).lr(); }
-  void set_lr(double lr) override { static_cast<Derived&>(*this).lr(lr); }
-  void visit(NumberVisitor& visitor) override {
-    if constexpr (requires { Derived::field_names(); }) visit_fields(static_cast<Derived&>(*this), visitor);
-    else OptimizerOptions::visit(visitor);
-  }
-};
-
-namespace detail {
-
-void check_not_negative(const std::string& option, double value);
-/// Throws a ValueError unless all numbers of the options are finite and not negative, and betas are below 1.
-void check_numbers(const OptimizerOptions& options);
-
-/// Options of which every number is checked by check_numbers().
-template <class Derived>
-class CheckedOptions : public OptimizerCloneableOptions<Derived> {
- public:
-  void check() const override { check_numbers(*this); }
-};
-
-}  // namespace detail
 
 /// Parameters that share options. A group that is made without options gets the optimizer's defaults.
 class OptimizerParamGroup {

@@ -10,7 +10,7 @@
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/nn/activation.h>
 #include <gradus/autograd/ops/nn/loss.h>
-#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/layer.h>
 
 namespace gradus::nn {
 

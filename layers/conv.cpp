@@ -5,7 +5,6 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/layers/module/init.h>
-#include <gradus/layers/module/layer_printer.h>
 
 namespace gradus::nn {
 
@@ -69,7 +68,7 @@ const char* mode_name(PadMode mode) {
 namespace detail {
 
 template <class Options>
-void ConvBase<Options>::register_parameters() {
+void ConvBase<Options>::register_tensors() {
   const int64_t in = options.in_channels(), out = options.out_channels(), groups = options.groups();
   GRADUS_CHECK(in > 0 && out > 0, ValueError, "convolution from ", in, " to ", out, " channels");
   GRADUS_CHECK(groups > 0 && in % groups == 0 && out % groups == 0, ValueError, in, " input and ", out,
@@ -110,7 +109,7 @@ Tensor ConvBase<Options>::convolved(const Tensor& x, Convolve convolve) const {
 }
 
 template <class Options>
-void ConvBase<Options>::print(std::ostream& stream, const char* name) const {
+void ConvBase<Options>::print(std::ostream& stream, const std::string& name) const {
   LayerPrinter printer(stream, name);
   printer.value(options.in_channels()).value(options.out_channels());
   printer("kernel_size", options.kernel_size())("stride", options.stride());

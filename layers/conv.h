@@ -3,8 +3,7 @@
 
 #include <gradus/autograd/ops/nn/conv.h>
 #include <gradus/autograd/ops/nn/image.h>
-#include <gradus/core/options.h>
-#include <gradus/layers/module/module.h>
+#include <gradus/layers/layer.h>
 
 namespace gradus {
 
@@ -115,7 +114,7 @@ namespace detail {
 /// Base of all convolutions: parameters `weight` and `bias` (out), initialised as in PyTorch.
 template <class Options>
 struct ConvBase : Module {
-  explicit ConvBase(const Options& options_) : options(options_) { register_parameters(); }
+  explicit ConvBase(const Options& options_) : options(options_) { register_tensors(); }
   ConvBase(int64_t in_channels, int64_t out_channels, typename Options::Size kernel_size)
       : ConvBase(Options(in_channels, out_channels, kernel_size)) {}
   void reset_parameters();
@@ -124,63 +123,53 @@ struct ConvBase : Module {
   Tensor weight, bias;
 
  protected:
-  void register_parameters();
+  void register_tensors();
   /// Calls convolve(x, weight, bias, stride, padding, dilation, groups, where). For padding modes other than zeros, x
   /// is padded before.
   template <class Convolve>
   Tensor convolved(const Tensor& x, Convolve convolve) const;
-  void print(std::ostream& stream, const char* name) const;
+  void print(std::ostream& stream, const std::string& name) const;
 };
 
 }  // namespace detail
 
 /// Cross-correlation of sequences: x (N, in, L) to (N, out, P) with P = (L + 2 padding - dilation (kernel - 1) - 1) /
 /// stride + 1. Parameter `weight` (out, in / groups, kernel).
-struct Conv1dImpl : Cloneable<Conv1dImpl, detail::ConvBase<Conv1dOptions>> {
-  using Cloneable::Cloneable;
-  void reset() override { register_parameters(); }
+struct Conv1dImpl : detail::LayerOf<Conv1dImpl, detail::ConvBase<Conv1dOptions>> {
+  using LayerOf::LayerOf;
   Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override { print(stream, "Conv1d"); }
 };
 GRADUS_MODULE(Conv1d);
 
 /// Cross-correlation of images: x (N, in, H, W) to (N, out, P, Q), with P and Q as in Conv1d. Parameter `weight` (out,
 /// in / groups, height, width).
-struct Conv2dImpl : Cloneable<Conv2dImpl, detail::ConvBase<Conv2dOptions>> {
-  using Cloneable::Cloneable;
-  void reset() override { register_parameters(); }
+struct Conv2dImpl : detail::LayerOf<Conv2dImpl, detail::ConvBase<Conv2dOptions>> {
+  using LayerOf::LayerOf;
   Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override { print(stream, "Conv2d"); }
 };
 GRADUS_MODULE(Conv2d);
 
 /// relu(Conv2d(x)), in one kernel forward and one kernel backward if the backend has them. Parameters as in Conv2d.
-struct ConvReLU2dImpl : Cloneable<ConvReLU2dImpl, detail::ConvBase<Conv2dOptions>> {
-  using Cloneable::Cloneable;
-  void reset() override { register_parameters(); }
+struct ConvReLU2dImpl : detail::LayerOf<ConvReLU2dImpl, detail::ConvBase<Conv2dOptions>> {
+  using LayerOf::LayerOf;
   Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override { print(stream, "ConvReLU2d"); }
 };
 GRADUS_MODULE(ConvReLU2d);
 
 /// The transpose of Conv1d: x (N, in, L) to (N, out, P) with P = (L - 1) stride - 2 padding + dilation (kernel - 1) +
 /// output_padding + 1. Parameter `weight` (in, out / groups, kernel). If forward gets an output_size, output_padding is
 /// chosen to produce it.
-struct ConvTranspose1dImpl : Cloneable<ConvTranspose1dImpl, detail::ConvBase<ConvTranspose1dOptions>> {
-  using Cloneable::Cloneable;
-  void reset() override { register_parameters(); }
+struct ConvTranspose1dImpl : detail::LayerOf<ConvTranspose1dImpl, detail::ConvBase<ConvTranspose1dOptions>> {
+  using LayerOf::LayerOf;
   Tensor forward(const Tensor& x, const std::optional<IntArrayRef>& output_size = std::nullopt);
-  void pretty_print(std::ostream& stream) const override { print(stream, "ConvTranspose1d"); }
 };
 GRADUS_MODULE(ConvTranspose1d);
 
 /// The transpose of Conv2d: x (N, in, H, W) to (N, out, P, Q), with P and Q as in ConvTranspose1d. Parameter `weight`
 /// (in, out / groups, height, width).
-struct ConvTranspose2dImpl : Cloneable<ConvTranspose2dImpl, detail::ConvBase<ConvTranspose2dOptions>> {
-  using Cloneable::Cloneable;
-  void reset() override { register_parameters(); }
+struct ConvTranspose2dImpl : detail::LayerOf<ConvTranspose2dImpl, detail::ConvBase<ConvTranspose2dOptions>> {
+  using LayerOf::LayerOf;
   Tensor forward(const Tensor& x, const std::optional<IntArrayRef>& output_size = std::nullopt);
-  void pretty_print(std::ostream& stream) const override { print(stream, "ConvTranspose2d"); }
 };
 GRADUS_MODULE(ConvTranspose2d);
 

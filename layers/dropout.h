@@ -3,7 +3,7 @@
 #pragma once
 
 #include <gradus/autograd/ops/nn/dropout.h>
-#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/layer.h>
 
 namespace gradus::nn {
 

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include <gradus/autograd/ops/index.h>
-#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/layer.h>
 #include <gradus/layers/loss.h>
 
 namespace gradus {

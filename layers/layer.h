@@ -2,13 +2,63 @@
 // nn::functional, and Functional, which calls any function.
 #pragma once
 
+#include <concepts>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gradus/autograd/ops/nn/pool.h>
 #include <gradus/core/options.h>
-#include <gradus/layers/module/layer_printer.h>
 #include <gradus/layers/module/module.h>
 
 namespace gradus::nn {
 
 namespace detail {
+
+/// The value of an option as text, in LibTorch's format: true, 0.5, [2, 2].
+struct OptionText {
+  // NOLINTBEGIN(google-explicit-constructor)
+  OptionText(bool value) : text(value ? "true" : "false") {}
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) OptionText(T value) : text(std::to_string(value)) {}
+  OptionText(double value);
+  OptionText(const char* value) : text(value) {}
+  OptionText(const std::string& value) : text(value) {}
+  OptionText(const Dims& values);
+  OptionText(const std::vector<int64_t>& values);
+  OptionText(const std::vector<double>& values);
+  OptionText(Pair size) : OptionText(Dims{size.h, size.w}) {}
+  OptionText(const OutputSize& size);
+  // NOLINTEND(google-explicit-constructor)
+  std::string text;
+};
+
+/// Shortens "gradus::nn::Conv2dImpl" to "Conv2d".
+std::string short_type(std::string name);
+
+/// Writes gradus::nn::Name(a=1, b=true):  LayerPrinter(stream, "Name")("a", 1)("b", true);
+class LayerPrinter {
+ public:
+  LayerPrinter(std::ostream& stream, const std::string& name);
+  ~LayerPrinter();
+  LayerPrinter(const LayerPrinter&) = delete;
+  LayerPrinter& operator=(const LayerPrinter&) = delete;
+
+  /// Pass `shown` for an option that LibTorch prints only if it differs from the default.
+  LayerPrinter& operator()(const char* label, const OptionText& value, bool shown = true);
+  /// Prints nothing for an absent value.
+  template <class T>
+  LayerPrinter& operator()(const char* label, const std::optional<T>& value) {
+    return value ? (*this)(label, *value) : *this;
+  }
+  /// Prints a value without a label.
+  LayerPrinter& value(const OptionText& value);
+
+ private:
+  std::ostream& stream_;
+  const char* separator_ = "";
+};
 
 struct NoOptions {};
 template <class Options>
@@ -24,11 +74,21 @@ struct Layer : Cloneable<Derived, Base> {
   explicit Layer(const Options& options_) : options(options_) {}
   void reset() override {}
   void pretty_print(std::ostream& stream) const override {
-    LayerPrinter printer(stream, typeid(Derived));
+    LayerPrinter printer(stream, short_type(demangled(typeid(Derived))));
     if constexpr (PrintsItself<Options>) options.print(printer);
   }
 
   Options options;
+};
+
+/// A layer whose options, tensors and printing are those of Base, which several layers share.
+template <class Derived, class Base>
+struct LayerOf : Cloneable<Derived, Base> {
+  using Cloneable<Derived, Base>::Cloneable;
+  void reset() override { this->register_tensors(); }
+  void pretty_print(std::ostream& stream) const override {
+    this->print(stream, short_type(demangled(typeid(Derived))));
+  }
 };
 
 /// Base of layers whose forward(x…) is kFunction(x…, options, where), or kFunction(x…, where) without options. The

@@ -9,10 +9,9 @@
 #include <gradus/layers/conv.h>
 #include <gradus/layers/dropout.h>
 #include <gradus/layers/embedding.h>
-#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/layer.h>
 #include <gradus/layers/linear.h>
 #include <gradus/layers/loss.h>
-#include <gradus/layers/module/any_module.h>
 #include <gradus/layers/module/containers.h>
 #include <gradus/layers/module/init.h>
 #include <gradus/layers/module/module.h>

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <gradus/autograd/ops/linear_algebra.h>
-#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/layer.h>
 
 namespace gradus::nn {
 

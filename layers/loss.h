@@ -4,7 +4,7 @@
 
 #include <gradus/autograd/ops/linear_algebra.h>
 #include <gradus/autograd/ops/nn/loss.h>
-#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/layer.h>
 
 namespace gradus {
 

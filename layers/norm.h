@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <gradus/autograd/ops/nn/norm.h>
-#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/layer.h>
 
 namespace gradus::nn {
 
@@ -149,7 +149,7 @@ struct NormBase : Module {
   /// True if the batch's statistics are used.
   bool uses_batch() const { return is_training() || !running_mean.defined(); }
   Tensor instance_normalized(const Tensor& x);
-  void print(std::ostream& stream, const char* name) const;
+  void print(std::ostream& stream, const std::string& name) const;
 };
 
 /// Base of BatchNorm1d, BatchNorm2d and BNReLU2d.
@@ -161,55 +161,45 @@ struct BatchNormBase : NormBase<BatchNormOptions> {
 
  protected:
   Tensor batch_normalized(const Tensor& x);
-  void print(std::ostream& stream, const char* name) const;
+  void print(std::ostream& stream, const std::string& name) const;
 };
 
 }  // namespace detail
 
 /// x (N, C) or (N, C, L), normalised for each channel over the batch.
-struct BatchNorm1dImpl : Cloneable<BatchNorm1dImpl, detail::BatchNormBase> {
-  explicit BatchNorm1dImpl(const BatchNorm1dOptions& options_) : Cloneable(options_) {}
-  void reset() override { register_tensors(); }
+struct BatchNorm1dImpl : detail::LayerOf<BatchNorm1dImpl, detail::BatchNormBase> {
+  using LayerOf::LayerOf;
   Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override { print(stream, "BatchNorm1d"); }
 };
 GRADUS_MODULE(BatchNorm1d);
 
 /// x (N, C, H, W), normalised for each channel over the batch.
-struct BatchNorm2dImpl : Cloneable<BatchNorm2dImpl, detail::BatchNormBase> {
-  explicit BatchNorm2dImpl(const BatchNorm2dOptions& options_) : Cloneable(options_) {}
-  void reset() override { register_tensors(); }
+struct BatchNorm2dImpl : detail::LayerOf<BatchNorm2dImpl, detail::BatchNormBase> {
+  using LayerOf::LayerOf;
   Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override { print(stream, "BatchNorm2d"); }
 };
 GRADUS_MODULE(BatchNorm2d);
 
 /// relu(BatchNorm2d(x)), or relu(BatchNorm2d(x) + residual) for the end of a residual block, in one kernel forward and
 /// one kernel backward if the backend has them. Parameters and buffers as in BatchNorm2d. (torch.nn.intrinsic.BNReLU2d)
-struct BNReLU2dImpl : Cloneable<BNReLU2dImpl, detail::BatchNormBase> {
-  explicit BNReLU2dImpl(const BNReLU2dOptions& options_) : Cloneable(options_) {}
-  void reset() override { register_tensors(); }
+struct BNReLU2dImpl : detail::LayerOf<BNReLU2dImpl, detail::BatchNormBase> {
+  using LayerOf::LayerOf;
   /// residual is undefined or has the shape and type of x.
   Tensor forward(const Tensor& x, const Tensor& residual = {});
-  void pretty_print(std::ostream& stream) const override { print(stream, "BNReLU2d"); }
 };
 GRADUS_MODULE(BNReLU2d);
 
 /// x (N, C, L) or (C, L), normalised for each channel of each sample.
-struct InstanceNorm1dImpl : Cloneable<InstanceNorm1dImpl, detail::NormBase<InstanceNormOptions>> {
-  explicit InstanceNorm1dImpl(const InstanceNorm1dOptions& options_) : Cloneable(options_) {}
-  void reset() override { register_tensors(); }
+struct InstanceNorm1dImpl : detail::LayerOf<InstanceNorm1dImpl, detail::NormBase<InstanceNormOptions>> {
+  using LayerOf::LayerOf;
   Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override { print(stream, "InstanceNorm1d"); }
 };
 GRADUS_MODULE(InstanceNorm1d);
 
 /// x (N, C, H, W) or (C, H, W), normalised for each channel of each sample.
-struct InstanceNorm2dImpl : Cloneable<InstanceNorm2dImpl, detail::NormBase<InstanceNormOptions>> {
-  explicit InstanceNorm2dImpl(const InstanceNorm2dOptions& options_) : Cloneable(options_) {}
-  void reset() override { register_tensors(); }
+struct InstanceNorm2dImpl : detail::LayerOf<InstanceNorm2dImpl, detail::NormBase<InstanceNormOptions>> {
+  using LayerOf::LayerOf;
   Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override { print(stream, "InstanceNorm2d"); }
 };
 GRADUS_MODULE(InstanceNorm2d);
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <gradus/autograd/ops/nn/image.h>
-#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/layer.h>
 #include <gradus/layers/module/init.h>
 
 namespace gradus::nn {

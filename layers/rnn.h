@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/layer.h>
 #include <gradus/layers/module/init.h>
 
 namespace gradus::nn {

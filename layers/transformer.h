@@ -8,7 +8,6 @@
 
 #include <gradus/layers/dropout.h>
 #include <gradus/layers/linear.h>
-#include <gradus/layers/module/any_module.h>
 #include <gradus/layers/module/containers.h>
 #include <gradus/layers/module/init.h>
 #include <gradus/layers/norm.h>

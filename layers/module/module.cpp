@@ -1,13 +1,14 @@
 #include <gradus/layers/module/module.h>
 
+#include <cxxabi.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <ostream>
-#include <typeinfo>
 #include <unordered_set>
 
 #include <gradus/core/runtime/random.h>
-#include <gradus/layers/module/any_module.h>
 
 namespace gradus::nn {
 
@@ -366,22 +367,12 @@ void Module::convert_tensors(Convert&& convert) {
   for (const Tensor& buffer : buffers()) buffer.set_data(convert(buffer));
 }
 
-void Module::to(Device device, DType dtype, bool non_blocking) {
-  GRADUS_CHECK(is_floating(dtype), DTypeError, "a module's parameters need a floating type, got ", dtype);
+void Module::convert(std::optional<Device> device, std::optional<DType> dtype, bool non_blocking) {
+  GRADUS_CHECK(!dtype || is_floating(*dtype), DTypeError, "a module's parameters need a floating type, got ", *dtype);
   convert_tensors([&](const Tensor& tensor) {
-    return tensor.to(device, tensor.is_floating_point() ? dtype : tensor.dtype(), non_blocking, false, Loc{});
+    const DType type = dtype && tensor.is_floating_point() ? *dtype : tensor.dtype();
+    return tensor.to(device.value_or(tensor.device()), type, non_blocking, false, Loc{});
   });
-}
-
-void Module::to(DType dtype, bool non_blocking) {
-  GRADUS_CHECK(is_floating(dtype), DTypeError, "a module's parameters need a floating type, got ", dtype);
-  convert_tensors([&](const Tensor& tensor) {
-    return tensor.is_floating_point() ? tensor.to(dtype, non_blocking, false, Loc{}) : tensor;
-  });
-}
-
-void Module::to(Device device, bool non_blocking) {
-  convert_tensors([&](const Tensor& tensor) { return tensor.to(device, non_blocking, false, Loc{}); });
 }
 
 void Module::to(MemoryFormat format) {
@@ -389,6 +380,14 @@ void Module::to(MemoryFormat format) {
 }
 
 // ---- Names and printing ----
+
+std::string detail::demangled(const std::type_info& type) {
+  int status = 0;
+  char* text = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
+  std::string name = status == 0 ? text : type.name();
+  std::free(text);
+  return name;
+}
 
 std::string Module::name() const {
   if (!own_name_.empty()) return own_name_;

@@ -13,8 +13,10 @@
 #include <iosfwd>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <typeinfo>
 #include <vector>
 
 #include <gradus/autograd/tensor.h>
@@ -46,6 +48,8 @@ using BackwardHook = std::function<void(Module& module, TensorList& grad_inputs,
 namespace detail {
 struct ModuleHooks;
 class HookedCall;
+/// Name of a type as in source code: "gradus::nn::LinearImpl".
+std::string demangled(const std::type_info& type);
 }  // namespace detail
 
 /// The differences between the keys of a module and those of a state dict.
@@ -145,9 +149,9 @@ class Module : public std::enable_shared_from_this<Module> {
 
   // ---- Moving and converting. Parameters remain the same tensors; gradients move with them. Only floating types are
   // converted. ----
-  void to(Device device, DType dtype, bool non_blocking = false);
-  void to(DType dtype, bool non_blocking = false);
-  void to(Device device, bool non_blocking = false);
+  void to(Device device, DType dtype, bool non_blocking = false) { convert(device, dtype, non_blocking); }
+  void to(DType dtype, bool non_blocking = false) { convert(std::nullopt, dtype, non_blocking); }
+  void to(Device device, bool non_blocking = false) { convert(device, std::nullopt, non_blocking); }
   void to(DeviceType type, bool non_blocking = false) { to(Device(type), non_blocking); }
   /// Memory format of all 4-D parameters and buffers.
   void to(MemoryFormat format);
@@ -220,6 +224,10 @@ class Module : public std::enable_shared_from_this<Module> {
   void visit_modules(const std::string& prefix, Visit&& visit) const;
   template <class Convert>
   void convert_tensors(Convert&& convert);
+  void convert(std::optional<Device> device, std::optional<DType> dtype, bool non_blocking);
+  /// Adds all parameters and buffers of this module and its submodules to `state`, a tensor that has several names
+  /// under each of them. `optional` gets the names that a loaded state may lack.
+  void collect_state(const std::string& prefix, StateDict& state, std::set<std::string>& optional) const;
   void add_child(std::string name, std::shared_ptr<Module> module);
   void replace_child(const std::string& name, std::shared_ptr<Module> module);
   void adopt(const std::string& name, Module& child);

@@ -24,21 +24,14 @@ inline IncompatibleKeys load(Module& module, const std::string& path, bool stric
   return load_safetensors(module, path, strict);
 }
 
-template <class M>
-void save(const std::shared_ptr<M>& module, const std::string& path) {
-  save_safetensors(static_cast<const Module&>(*module), path);
-}
-template <class M>
-void save(const ModuleHolder<M>& module, const std::string& path) {
-  save_safetensors(static_cast<const Module&>(*module), path);
-}
-template <class M>
-IncompatibleKeys load(const std::shared_ptr<M>& module, const std::string& path, bool strict = true) {
-  return load_safetensors(static_cast<Module&>(*module), path, strict);
-}
-template <class M>
-IncompatibleKeys load(const ModuleHolder<M>& module, const std::string& path, bool strict = true) {
-  return load_safetensors(static_cast<Module&>(*module), path, strict);
+/// The same for a holder of a module, or a shared_ptr to it.
+template <class Pointer>
+requires requires(const Pointer& module) { static_cast<Module&>(*module); }
+void save(const Pointer& module, const std::string& path) { save_safetensors(*module, path); }
+template <class Pointer>
+requires requires(const Pointer& module) { static_cast<Module&>(*module); }
+IncompatibleKeys load(const Pointer& module, const std::string& path, bool strict = true) {
+  return load_safetensors(*module, path, strict);
 }
 
 namespace detail {

@@ -9,7 +9,7 @@
 #include <gradus/autograd/node.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/runtime/observer.h>
-#include <gradus/layers/module/layer_printer.h>
+#include <gradus/layers/layer.h>
 
 namespace gradus::nn {
 

@@ -216,21 +216,15 @@ inline Tensor prelu(const Tensor& x, const Tensor& weight, Loc where = Loc::curr
 // ---- Layers ----
 
 /// max(x, 0).
-struct ReLUImpl : detail::FunctionLayer<ReLUImpl, functional::relu> {
-  using FunctionLayer::FunctionLayer;
-};
+using ReLUImpl = detail::FunctionLayer<class ReLU, functional::relu>;
 GRADUS_MODULE(ReLU);
 
 /// min(max(x, 0), 6).
-struct ReLU6Impl : detail::FunctionLayer<ReLU6Impl, functional::relu6> {
-  using FunctionLayer::FunctionLayer;
-};
+using ReLU6Impl = detail::FunctionLayer<class ReLU6, functional::relu6>;
 GRADUS_MODULE(ReLU6);
 
 /// x for x > 0, else negative_slope x.
-struct LeakyReLUImpl : detail::FunctionLayer<LeakyReLUImpl, functional::leaky_relu> {
-  using FunctionLayer::FunctionLayer;
-};
+using LeakyReLUImpl = detail::FunctionLayer<class LeakyReLU, functional::leaky_relu>;
 GRADUS_MODULE(LeakyReLU);
 
 /// x for x > 0, else r x. In training r is drawn from [lower, upper) for each element, otherwise it is the mean of the
@@ -246,67 +240,53 @@ struct RReLUImpl : detail::Layer<RReLUImpl, RReLUOptions> {
 GRADUS_MODULE(RReLU);
 
 /// x for x > 0, else alpha (exp(x) - 1).
-struct ELUImpl : detail::FunctionLayer<ELUImpl, functional::elu> {
-  using FunctionLayer::FunctionLayer;
-};
+using ELUImpl = detail::FunctionLayer<class ELU, functional::elu>;
 GRADUS_MODULE(ELU);
 
 /// ELU scaled so that activations keep mean 0 and variance 1 (Klambauer et al. 2017).
-struct SELUImpl : detail::FunctionLayer<SELUImpl, functional::selu> {
-  using FunctionLayer::FunctionLayer;
-};
+using SELUImpl = detail::FunctionLayer<class SELU, functional::selu>;
 GRADUS_MODULE(SELU);
 
 /// x for x > 0, else alpha (exp(x / alpha) - 1).
-struct CELUImpl : detail::FunctionLayer<CELUImpl, functional::celu> {
-  using FunctionLayer::FunctionLayer;
-};
+using CELUImpl = detail::FunctionLayer<class CELU, functional::celu>;
 GRADUS_MODULE(CELU);
 
 /// x Phi(x), where Phi is the cumulative distribution function of the standard normal distribution; approximate: "none"
 /// or "tanh".
-struct GELUImpl : detail::FunctionLayer<GELUImpl, functional::gelu> {
-  using FunctionLayer::FunctionLayer;
-};
+using GELUImpl = detail::FunctionLayer<class GELU, functional::gelu>;
 GRADUS_MODULE(GELU);
 
 /// x sigmoid(x).
-struct SiLUImpl : detail::FunctionLayer<SiLUImpl, functional::silu> {};
+using SiLUImpl = detail::FunctionLayer<class SiLU, functional::silu>;
 GRADUS_MODULE(SiLU);
 
 /// x tanh(softplus(x)).
-struct MishImpl : detail::FunctionLayer<MishImpl, functional::mish> {};
+using MishImpl = detail::FunctionLayer<class Mish, functional::mish>;
 GRADUS_MODULE(Mish);
 
 /// log(1 + exp(beta x)) / beta, and x itself where beta x > threshold.
-struct SoftplusImpl : detail::FunctionLayer<SoftplusImpl, functional::softplus> {
-  using FunctionLayer::FunctionLayer;
-};
+using SoftplusImpl = detail::FunctionLayer<class Softplus, functional::softplus>;
 GRADUS_MODULE(Softplus);
 
 /// x / (1 + |x|).
-struct SoftsignImpl : detail::FunctionLayer<SoftsignImpl, functional::softsign> {};
+using SoftsignImpl = detail::FunctionLayer<class Softsign, functional::softsign>;
 GRADUS_MODULE(Softsign);
 
 /// x moved towards 0 by lambda, and 0 within [-lambda, lambda].
-struct SoftshrinkImpl : detail::FunctionLayer<SoftshrinkImpl, functional::softshrink> {
-  using FunctionLayer::FunctionLayer;
-};
+using SoftshrinkImpl = detail::FunctionLayer<class Softshrink, functional::softshrink>;
 GRADUS_MODULE(Softshrink);
 
 /// x outside [-lambda, lambda], else 0.
-struct HardshrinkImpl : detail::FunctionLayer<HardshrinkImpl, functional::hardshrink> {
-  using FunctionLayer::FunctionLayer;
-};
+using HardshrinkImpl = detail::FunctionLayer<class Hardshrink, functional::hardshrink>;
 GRADUS_MODULE(Hardshrink);
 
 /// x - tanh(x).
-struct TanhshrinkImpl : detail::FunctionLayer<TanhshrinkImpl, functional::tanhshrink> {};
+using TanhshrinkImpl = detail::FunctionLayer<class Tanhshrink, functional::tanhshrink>;
 GRADUS_MODULE(Tanhshrink);
 
 /// x clamped to [min_val, max_val]. An empty range is a ValueError.
-struct HardtanhImpl : detail::FunctionLayer<HardtanhImpl, functional::hardtanh> {
-  explicit HardtanhImpl(const HardtanhOptions& options_ = {}) : FunctionLayer(options_) { HardtanhImpl::reset(); }
+struct HardtanhImpl : detail::FunctionLayerBase<HardtanhImpl, functional::hardtanh> {
+  explicit HardtanhImpl(const HardtanhOptions& options_ = {}) : FunctionLayerBase(options_) { HardtanhImpl::reset(); }
   void reset() override {
     GRADUS_CHECK(options.max_val() > options.min_val(), ValueError, "Hardtanh from ", options.min_val(), " to ",
                  options.max_val(), ": max_val must be greater than min_val");
@@ -315,53 +295,45 @@ struct HardtanhImpl : detail::FunctionLayer<HardtanhImpl, functional::hardtanh> 
 GRADUS_MODULE(Hardtanh);
 
 /// relu6(x + 3) / 6.
-struct HardsigmoidImpl : detail::FunctionLayer<HardsigmoidImpl, functional::hardsigmoid> {};
+using HardsigmoidImpl = detail::FunctionLayer<class Hardsigmoid, functional::hardsigmoid>;
 GRADUS_MODULE(Hardsigmoid);
 
 /// x relu6(x + 3) / 6.
-struct HardswishImpl : detail::FunctionLayer<HardswishImpl, functional::hardswish> {};
+using HardswishImpl = detail::FunctionLayer<class Hardswish, functional::hardswish>;
 GRADUS_MODULE(Hardswish);
 
 /// x where x > threshold, else value.
-struct ThresholdImpl : detail::FunctionLayer<ThresholdImpl, functional::threshold> {
-  using FunctionLayer::FunctionLayer;
-  ThresholdImpl(double threshold, double value) : FunctionLayer(ThresholdOptions(threshold, value)) {}
+struct ThresholdImpl : detail::FunctionLayerBase<ThresholdImpl, functional::threshold> {
+  using FunctionLayerBase::FunctionLayerBase;
+  ThresholdImpl(double threshold, double value) : FunctionLayerBase(ThresholdOptions(threshold, value)) {}
 };
 GRADUS_MODULE(Threshold);
 
 /// 1 / (1 + exp(-x)).
-struct SigmoidImpl : detail::FunctionLayer<SigmoidImpl, functional::sigmoid> {};
+using SigmoidImpl = detail::FunctionLayer<class Sigmoid, functional::sigmoid>;
 GRADUS_MODULE(Sigmoid);
 
 /// log(sigmoid(x)), computed without overflow.
-struct LogSigmoidImpl : detail::FunctionLayer<LogSigmoidImpl, functional::logsigmoid> {};
+using LogSigmoidImpl = detail::FunctionLayer<class LogSigmoid, functional::logsigmoid>;
 GRADUS_MODULE(LogSigmoid);
 
-struct TanhImpl : detail::FunctionLayer<TanhImpl, functional::tanh> {};
+using TanhImpl = detail::FunctionLayer<class Tanh, functional::tanh>;
 GRADUS_MODULE(Tanh);
 
 /// a sigmoid(b), where a and b are the halves of x along dim.
-struct GLUImpl : detail::FunctionLayer<GLUImpl, functional::glu> {
-  using FunctionLayer::FunctionLayer;
-};
+using GLUImpl = detail::FunctionLayer<class GLU, functional::glu>;
 GRADUS_MODULE(GLU);
 
 /// exp(x) / sum(exp(x)) along dim.
-struct SoftmaxImpl : detail::FunctionLayer<SoftmaxImpl, functional::softmax> {
-  using FunctionLayer::FunctionLayer;
-};
+using SoftmaxImpl = detail::FunctionLayer<class Softmax, functional::softmax>;
 GRADUS_MODULE(Softmax);
 
 /// softmax(-x) along dim.
-struct SoftminImpl : detail::FunctionLayer<SoftminImpl, functional::softmin> {
-  using FunctionLayer::FunctionLayer;
-};
+using SoftminImpl = detail::FunctionLayer<class Softmin, functional::softmin>;
 GRADUS_MODULE(Softmin);
 
 /// log(softmax(x)) along dim, computed without overflow.
-struct LogSoftmaxImpl : detail::FunctionLayer<LogSoftmaxImpl, functional::log_softmax> {
-  using FunctionLayer::FunctionLayer;
-};
+using LogSoftmaxImpl = detail::FunctionLayer<class LogSoftmax, functional::log_softmax>;
 GRADUS_MODULE(LogSoftmax);
 
 /// Softmax over the channels of images (N, C, H, W) or (C, H, W).

@@ -74,8 +74,14 @@ struct Layer : Cloneable<Derived, Base> {
   explicit Layer(const Options& options_) : options(options_) {}
   void reset() override {}
   void pretty_print(std::ostream& stream) const override {
-    LayerPrinter printer(stream, short_type(demangled(typeid(Derived))));
+    LayerPrinter printer(stream, short_type(this->type_name()));
     if constexpr (PrintsItself<Options>) options.print(printer);
+  }
+  /// If Derived is a template with a member type Holder, it is named after the holder: nn::ELU gives "nn::ELUImpl".
+  std::string type_name() const override {
+    if constexpr (requires { typename Derived::Holder; })
+      if (typeid(*this) == typeid(Derived)) return demangled(typeid(typename Derived::Holder)) + "Impl";
+    return Base::type_name();
   }
 
   Options options;
@@ -86,27 +92,23 @@ template <class Derived, class Base>
 struct LayerOf : Cloneable<Derived, Base> {
   using Cloneable<Derived, Base>::Cloneable;
   void reset() override { this->register_tensors(); }
-  void pretty_print(std::ostream& stream) const override {
-    this->print(stream, short_type(demangled(typeid(Derived))));
-  }
+  void pretty_print(std::ostream& stream) const override { this->print(stream, short_type(this->type_name())); }
 };
 
 /// Base of layers whose forward(x…) is kFunction(x…, options, where), or kFunction(x…, where) without options. The
-/// specialisations take the types of the tensors from the parameters of the function:
-///   struct ELUImpl : detail::FunctionLayer<ELUImpl, functional::elu> { using FunctionLayer::FunctionLayer; };
+/// specialisations take the number of tensors x from the parameters of the function.
 template <class Derived, auto kFunction, class Function = std::remove_pointer_t<decltype(kFunction)>, class... Tensors>
-struct FunctionLayer;
+struct FunctionLayerBase;
 
 template <class Derived, auto kFunction, class... Parameters, class... Tensors>
-struct FunctionLayer<Derived, kFunction, Tensor(const Tensor&, Parameters...), Tensors...>
-    : FunctionLayer<Derived, kFunction, Tensor(Parameters...), Tensors..., Tensor> {
-  using FunctionLayer<Derived, kFunction, Tensor(Parameters...), Tensors..., Tensor>::FunctionLayer;
+struct FunctionLayerBase<Derived, kFunction, Tensor(const Tensor&, Parameters...), Tensors...>
+    : FunctionLayerBase<Derived, kFunction, Tensor(Parameters...), Tensors..., Tensor> {
+  using FunctionLayerBase<Derived, kFunction, Tensor(Parameters...), Tensors..., Tensor>::FunctionLayerBase;
 };
 
 template <class Derived, auto kFunction, class Options, class... Tensors>
-requires(
-    !std::same_as<Options, Tensor>) struct FunctionLayer<Derived, kFunction, Tensor(const Options&, Loc), Tensors...>
-    : Layer<Derived, Options> {
+requires(!std::same_as<Options, Tensor>) struct FunctionLayerBase<Derived, kFunction, Tensor(const Options&, Loc),
+                                                                  Tensors...> : Layer<Derived, Options> {
   using Layer<Derived, Options>::Layer;
   Tensor forward(const Tensors&... x) {
     const auto frame = this->enter();
@@ -115,11 +117,20 @@ requires(
 };
 
 template <class Derived, auto kFunction, class... Tensors>
-struct FunctionLayer<Derived, kFunction, Tensor(Loc), Tensors...> : Layer<Derived> {
+struct FunctionLayerBase<Derived, kFunction, Tensor(Loc), Tensors...> : Layer<Derived> {
   Tensor forward(const Tensors&... x) {
     const auto frame = this->enter();
     return kFunction(x..., Loc{});
   }
+};
+
+/// A layer that only calls a function. HolderType, which GRADUS_MODULE declares, also names the layer in messages:
+///   using ELUImpl = detail::FunctionLayer<class ELU, functional::elu>;
+///   GRADUS_MODULE(ELU);
+template <class HolderType, auto kFunction>
+struct FunctionLayer : FunctionLayerBase<FunctionLayer<HolderType, kFunction>, kFunction> {
+  using Holder = HolderType;
+  using FunctionLayerBase<FunctionLayer, kFunction>::FunctionLayerBase;
 };
 
 }  // namespace detail

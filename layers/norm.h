@@ -231,9 +231,7 @@ struct GroupNormImpl : detail::Layer<GroupNormImpl, GroupNormOptions> {
 GRADUS_MODULE(GroupNorm);
 
 /// x / (k + alpha avg(x²))^beta, the average over `size` neighbouring channels.
-struct LocalResponseNormImpl : detail::FunctionLayer<LocalResponseNormImpl, functional::local_response_norm> {
-  using FunctionLayer::FunctionLayer;
-};
+using LocalResponseNormImpl = detail::FunctionLayer<class LocalResponseNorm, functional::local_response_norm>;
 GRADUS_MODULE(LocalResponseNorm);
 
 }  // namespace gradus::nn

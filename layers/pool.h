@@ -132,9 +132,11 @@ inline Tensor adaptive_max_pool2d(const Tensor& x, const AdaptiveMaxPool2dFuncOp
 }
 /// Processes one window after another, so it is slow for many windows.
 inline std::tuple<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x,
-                                                                   const AdaptiveMaxPool2dOptions& options) {
+                                                                   const AdaptiveMaxPool2dOptions& options,
+                                                                   Loc where = Loc::current()) {
+  const OpContext context("adaptive_max_pool2d_with_indices", where);
   GRADUS_CHECK((x.dim() == 3 || x.dim() == 4) && x.numel() > 0, ShapeError,
-               "adaptive_max_pool2d_with_indices takes images (N, C, H, W) or (C, H, W), got shape ", x.sizes());
+               "takes images (N, C, H, W) or (C, H, W), got shape ", x.sizes());
   const int64_t height = x.size(-2), width = x.size(-1);
   const int64_t h = options.output_size().h.value_or(height), w = options.output_size().w.value_or(width);
   GRADUS_CHECK(h > 0 && w > 0, ValueError, "output_size must be positive, got (", h, ", ", w, ")");
@@ -153,9 +155,10 @@ inline std::tuple<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor&
   return {stack(maxima, -1).reshape(sizes), stack(indices, -1).reshape(sizes)};
 }
 inline std::tuple<Tensor, Tensor> adaptive_max_pool1d_with_indices(const Tensor& x,
-                                                                   const AdaptiveMaxPool1dOptions& options) {
+                                                                   const AdaptiveMaxPool1dOptions& options,
+                                                                   Loc where = Loc::current()) {
   const auto [maxima, indices] =
-      adaptive_max_pool2d_with_indices(x.unsqueeze(-2), OutputSize(1, options.output_size()));
+      adaptive_max_pool2d_with_indices(x.unsqueeze(-2), OutputSize(1, options.output_size()), where);
   return {maxima.squeeze(-2), indices.squeeze(-2)};
 }
 
@@ -163,69 +166,53 @@ inline std::tuple<Tensor, Tensor> adaptive_max_pool1d_with_indices(const Tensor&
 
 // ---- Layers ----
 
-/// Maximum over windows.
-struct MaxPool1dImpl : detail::FunctionLayer<MaxPool1dImpl, functional::max_pool1d> {
-  using FunctionLayer::FunctionLayer;
-  /// forward() that also returns the int64 index of each maximum in its sequence.
+namespace detail {
+
+/// Base of the layers that choose maxima. forward_with_indices() also returns the int64 index of each maximum in its
+/// sequence, or h * W + w in its plane; in adaptive layers it is slow for many windows.
+template <class HolderType, auto kFunction, auto kWithIndices>
+struct MaxPoolLayer : FunctionLayerBase<MaxPoolLayer<HolderType, kFunction, kWithIndices>, kFunction> {
+  using Holder = HolderType;
+  using FunctionLayerBase<MaxPoolLayer, kFunction>::FunctionLayerBase;
   std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x) {
-    const auto frame = enter();
-    return functional::max_pool1d_with_indices(x, options);
+    const auto frame = this->enter();
+    return kWithIndices(x, this->options, Loc{});
   }
 };
+
+}  // namespace detail
+
+/// Maximum over windows.
+using MaxPool1dImpl =
+    detail::MaxPoolLayer<class MaxPool1d, functional::max_pool1d, functional::max_pool1d_with_indices>;
 GRADUS_MODULE(MaxPool1d);
 
 /// Maximum over windows.
-struct MaxPool2dImpl : detail::FunctionLayer<MaxPool2dImpl, functional::max_pool2d> {
-  using FunctionLayer::FunctionLayer;
-  /// forward() that also returns the int64 index h * W + w of each maximum in its plane.
-  std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x) {
-    const auto frame = enter();
-    return functional::max_pool2d_with_indices(x, options);
-  }
-};
+using MaxPool2dImpl =
+    detail::MaxPoolLayer<class MaxPool2d, functional::max_pool2d, functional::max_pool2d_with_indices>;
 GRADUS_MODULE(MaxPool2d);
 
 /// Mean over windows.
-struct AvgPool1dImpl : detail::FunctionLayer<AvgPool1dImpl, functional::avg_pool1d> {
-  using FunctionLayer::FunctionLayer;
-};
+using AvgPool1dImpl = detail::FunctionLayer<class AvgPool1d, functional::avg_pool1d>;
 GRADUS_MODULE(AvgPool1d);
 
 /// Mean over windows.
-struct AvgPool2dImpl : detail::FunctionLayer<AvgPool2dImpl, functional::avg_pool2d> {
-  using FunctionLayer::FunctionLayer;
-};
+using AvgPool2dImpl = detail::FunctionLayer<class AvgPool2d, functional::avg_pool2d>;
 GRADUS_MODULE(AvgPool2d);
 
 /// Mean over windows that divide the input into output_size parts.
-struct AdaptiveAvgPool1dImpl : detail::FunctionLayer<AdaptiveAvgPool1dImpl, functional::adaptive_avg_pool1d> {
-  using FunctionLayer::FunctionLayer;
-};
+using AdaptiveAvgPool1dImpl = detail::FunctionLayer<class AdaptiveAvgPool1d, functional::adaptive_avg_pool1d>;
 GRADUS_MODULE(AdaptiveAvgPool1d);
 
-struct AdaptiveAvgPool2dImpl : detail::FunctionLayer<AdaptiveAvgPool2dImpl, functional::adaptive_avg_pool2d> {
-  using FunctionLayer::FunctionLayer;
-};
+using AdaptiveAvgPool2dImpl = detail::FunctionLayer<class AdaptiveAvgPool2d, functional::adaptive_avg_pool2d>;
 GRADUS_MODULE(AdaptiveAvgPool2d);
 
-struct AdaptiveMaxPool1dImpl : detail::FunctionLayer<AdaptiveMaxPool1dImpl, functional::adaptive_max_pool1d> {
-  using FunctionLayer::FunctionLayer;
-  /// forward() that also returns the int64 index of each maximum in its sequence. Slow for many windows.
-  std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x) {
-    const auto frame = enter();
-    return functional::adaptive_max_pool1d_with_indices(x, options);
-  }
-};
+using AdaptiveMaxPool1dImpl = detail::MaxPoolLayer<class AdaptiveMaxPool1d, functional::adaptive_max_pool1d,
+                                                   functional::adaptive_max_pool1d_with_indices>;
 GRADUS_MODULE(AdaptiveMaxPool1d);
 
-struct AdaptiveMaxPool2dImpl : detail::FunctionLayer<AdaptiveMaxPool2dImpl, functional::adaptive_max_pool2d> {
-  using FunctionLayer::FunctionLayer;
-  /// forward() that also returns the int64 index h * W + w of each maximum in its plane. Slow for many windows.
-  std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x) {
-    const auto frame = enter();
-    return functional::adaptive_max_pool2d_with_indices(x, options);
-  }
-};
+using AdaptiveMaxPool2dImpl = detail::MaxPoolLayer<class AdaptiveMaxPool2d, functional::adaptive_max_pool2d,
+                                                   functional::adaptive_max_pool2d_with_indices>;
 GRADUS_MODULE(AdaptiveMaxPool2d);
 
 }  // namespace gradus::nn

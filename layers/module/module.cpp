@@ -389,10 +389,8 @@ std::string detail::demangled(const std::type_info& type) {
   return name;
 }
 
-std::string Module::name() const {
-  if (!own_name_.empty()) return own_name_;
-  return detail::demangled(typeid(*this));
-}
+std::string Module::name() const { return own_name_.empty() ? type_name() : own_name_; }
+std::string Module::type_name() const { return detail::demangled(typeid(*this)); }
 
 std::string Module::path() const {
   std::string path;

@@ -111,6 +111,14 @@ inline Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Conv
 
 namespace detail {
 
+/// Pads x at all sides as padding_mode says, by the options' padding or, for padding "same", so that the size remains.
+template <size_t D>
+Tensor padded(const Tensor& x, const ConvOptions<D>& options);
+/// The output_padding of the options, or that for which the last sizes of the result are `output_size`.
+template <size_t D>
+ConvSize<D> output_padding_for(const ConvTransposeOptions<D>& options, const Tensor& x,
+                               const std::optional<IntArrayRef>& output_size);
+
 /// Base of all convolutions: parameters `weight` and `bias` (out), initialised as in PyTorch.
 template <class Options>
 struct ConvBase : Module {
@@ -124,53 +132,61 @@ struct ConvBase : Module {
 
  protected:
   void register_tensors();
-  /// Calls convolve(x, weight, bias, stride, padding, dilation, groups, where). For padding modes other than zeros, x
-  /// is padded before.
-  template <class Convolve>
-  Tensor convolved(const Tensor& x, Convolve convolve) const;
   void print(std::ostream& stream, const std::string& name) const;
+};
+
+/// Layers of convolutions. kConvolve is the operator: conv1d, conv2d or conv2d_relu.
+template <class HolderType, size_t D, auto kConvolve>
+struct ConvLayer : LayerOf<ConvLayer<HolderType, D, kConvolve>, ConvBase<ConvOptions<D>>> {
+  using Holder = HolderType;
+  using LayerOf<ConvLayer, ConvBase<ConvOptions<D>>>::LayerOf;
+  Tensor forward(const Tensor& x) {
+    const auto frame = this->enter();
+    const ConvOptions<D>& own = this->options;
+    const bool zeros = own.padding_mode() == kZeros;
+    return kConvolve(zeros ? x : padded(x, own), this->weight, this->bias, own.stride(),
+                     zeros ? own.padding() : ConvPadding(0), own.dilation(), own.groups(), Loc{});
+  }
+};
+
+/// Layers of transposed convolutions. kConvolve is the operator: conv_transpose1d or conv_transpose2d.
+template <class HolderType, size_t D, auto kConvolve>
+struct ConvTransposeLayer : LayerOf<ConvTransposeLayer<HolderType, D, kConvolve>, ConvBase<ConvTransposeOptions<D>>> {
+  using Holder = HolderType;
+  using LayerOf<ConvTransposeLayer, ConvBase<ConvTransposeOptions<D>>>::LayerOf;
+  Tensor forward(const Tensor& x, const std::optional<IntArrayRef>& output_size = std::nullopt) {
+    const auto frame = this->enter();
+    const ConvTransposeOptions<D>& own = this->options;
+    return kConvolve(x, this->weight, this->bias, own.stride(), own.padding(), output_padding_for(own, x, output_size),
+                     own.groups(), own.dilation(), Loc{});
+  }
 };
 
 }  // namespace detail
 
 /// Cross-correlation of sequences: x (N, in, L) to (N, out, P) with P = (L + 2 padding - dilation (kernel - 1) - 1) /
 /// stride + 1. Parameter `weight` (out, in / groups, kernel).
-struct Conv1dImpl : detail::LayerOf<Conv1dImpl, detail::ConvBase<Conv1dOptions>> {
-  using LayerOf::LayerOf;
-  Tensor forward(const Tensor& x);
-};
+using Conv1dImpl = detail::ConvLayer<class Conv1d, 1, conv1d>;
 GRADUS_MODULE(Conv1d);
 
 /// Cross-correlation of images: x (N, in, H, W) to (N, out, P, Q), with P and Q as in Conv1d. Parameter `weight` (out,
 /// in / groups, height, width).
-struct Conv2dImpl : detail::LayerOf<Conv2dImpl, detail::ConvBase<Conv2dOptions>> {
-  using LayerOf::LayerOf;
-  Tensor forward(const Tensor& x);
-};
+using Conv2dImpl = detail::ConvLayer<class Conv2d, 2, conv2d>;
 GRADUS_MODULE(Conv2d);
 
 /// relu(Conv2d(x)), in one kernel forward and one kernel backward if the backend has them. Parameters as in Conv2d.
-struct ConvReLU2dImpl : detail::LayerOf<ConvReLU2dImpl, detail::ConvBase<Conv2dOptions>> {
-  using LayerOf::LayerOf;
-  Tensor forward(const Tensor& x);
-};
+using ConvReLU2dImpl = detail::ConvLayer<class ConvReLU2d, 2, conv2d_relu>;
 GRADUS_MODULE(ConvReLU2d);
 
 /// The transpose of Conv1d: x (N, in, L) to (N, out, P) with P = (L - 1) stride - 2 padding + dilation (kernel - 1) +
 /// output_padding + 1. Parameter `weight` (in, out / groups, kernel). If forward gets an output_size, output_padding is
 /// chosen to produce it.
-struct ConvTranspose1dImpl : detail::LayerOf<ConvTranspose1dImpl, detail::ConvBase<ConvTranspose1dOptions>> {
-  using LayerOf::LayerOf;
-  Tensor forward(const Tensor& x, const std::optional<IntArrayRef>& output_size = std::nullopt);
-};
+using ConvTranspose1dImpl = detail::ConvTransposeLayer<class ConvTranspose1d, 1, conv_transpose1d>;
 GRADUS_MODULE(ConvTranspose1d);
 
 /// The transpose of Conv2d: x (N, in, H, W) to (N, out, P, Q), with P and Q as in ConvTranspose1d. Parameter `weight`
 /// (in, out / groups, height, width).
-struct ConvTranspose2dImpl : detail::LayerOf<ConvTranspose2dImpl, detail::ConvBase<ConvTranspose2dOptions>> {
-  using LayerOf::LayerOf;
-  Tensor forward(const Tensor& x, const std::optional<IntArrayRef>& output_size = std::nullopt);
-};
+using ConvTranspose2dImpl = detail::ConvTransposeLayer<class ConvTranspose2d, 2, conv_transpose2d>;
 GRADUS_MODULE(ConvTranspose2d);
 
 }  // namespace nn

@@ -66,9 +66,21 @@ concept PrintsItself = requires(const Options& options, LayerPrinter& printer) {
   options.print(printer);
 };
 
+/// Base of all layers. If Derived is a template with a member type Holder, the layer is named after that holder: the
+/// template of nn::ELU is "gradus::nn::ELUImpl".
+template <class Derived, class Base>
+struct NamedLayer : Cloneable<Derived, Base> {
+  using Cloneable<Derived, Base>::Cloneable;
+  std::string type_name() const override {
+    if constexpr (requires { typename Derived::Holder; })
+      if (typeid(*this) == typeid(Derived)) return demangled(typeid(typename Derived::Holder)) + "Impl";
+    return Base::type_name();
+  }
+};
+
 /// Base of layers with options, which it prints by options.print(LayerPrinter&), if there is that.
 template <class Derived, class Options = NoOptions, class Base = Module>
-struct Layer : Cloneable<Derived, Base> {
+struct Layer : NamedLayer<Derived, Base> {
   Layer() requires std::is_default_constructible_v<Options>
   = default;
   explicit Layer(const Options& options_) : options(options_) {}
@@ -77,20 +89,14 @@ struct Layer : Cloneable<Derived, Base> {
     LayerPrinter printer(stream, short_type(this->type_name()));
     if constexpr (PrintsItself<Options>) options.print(printer);
   }
-  /// If Derived is a template with a member type Holder, it is named after the holder: nn::ELU gives "nn::ELUImpl".
-  std::string type_name() const override {
-    if constexpr (requires { typename Derived::Holder; })
-      if (typeid(*this) == typeid(Derived)) return demangled(typeid(typename Derived::Holder)) + "Impl";
-    return Base::type_name();
-  }
 
   Options options;
 };
 
 /// A layer whose options, tensors and printing are those of Base, which several layers share.
 template <class Derived, class Base>
-struct LayerOf : Cloneable<Derived, Base> {
-  using Cloneable<Derived, Base>::Cloneable;
+struct LayerOf : NamedLayer<Derived, Base> {
+  using NamedLayer<Derived, Base>::NamedLayer;
   void reset() override { this->register_tensors(); }
   void pretty_print(std::ostream& stream) const override { this->print(stream, short_type(this->type_name())); }
 };

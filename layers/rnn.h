@@ -64,6 +64,13 @@ struct LSTMOptions : detail::RecurrentOptions<LSTMOptions> {
     RecurrentOptions::print(printer);
     printer("proj_size", proj_size_, proj_size_ > 0);
   }
+  /// Takes the options that all recurrent layers share.
+  template <class Other>
+  explicit LSTMOptions(const detail::RecurrentOptions<Other>& other)
+      : RecurrentOptions(other.input_size(), other.hidden_size()) {
+    num_layers(other.num_layers()).bias(other.bias()).batch_first(other.batch_first());
+    dropout(other.dropout()).bidirectional(other.bidirectional());
+  }
   /// Size to which an additional weight projects the hidden states; 0 for none (Sak et al. 2014).
   GRADUS_ARG(int64_t, proj_size) = 0;
 };
@@ -101,9 +108,9 @@ class RecurrentBase : public Module {
   RNNOptionsBase options_base{0, 0};
 
  protected:
-  void register_weights(Cell cell, const RNNOptions& options);
   void register_weights(Cell cell, const LSTMOptions& options);
-  void register_weights(Cell cell, const GRUOptions& options);
+  void register_weights(Cell cell, const RNNOptions& options);
+  void register_weights(Cell cell, const GRUOptions& options) { register_weights(cell, LSTMOptions(options)); }
   /// Returns the outputs of the last layer and the final states of all layers.
   std::tuple<Tensor, RecurrentState> run(const Tensor& x, RecurrentState initial);
 
@@ -125,15 +132,24 @@ struct CellLayer : Layer<Derived, Options, Base> {
   void reset() override { this->register_weights(kCell, this->options); }
 };
 
+/// RNN and GRU, which have no cell state.
+template <class HolderType, class Options, Cell kCell>
+struct HiddenStateLayer : CellLayer<HiddenStateLayer<HolderType, Options, kCell>, Options, RecurrentBase, kCell> {
+  using Holder = HolderType;
+  using CellLayer<HiddenStateLayer, Options, RecurrentBase, kCell>::CellLayer;
+  std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& h0 = {}) {
+    const auto frame = this->enter();
+    auto [output, state] = this->run(x, {h0, {}});
+    return {output, state.hidden};
+  }
+};
+
 }  // namespace detail
 
 /// Inputs: x (L, N, input_size), or (N, L, input_size) with batch_first, or (L, input_size); h0 (layers * directions,
 /// N, hidden_size), zeros if undefined. Results: (output (L, N, directions * hidden_size), hn in h0's shape). In
 /// output, the features of the forward direction come first. Errors name the layer.
-struct RNNImpl : detail::CellLayer<RNNImpl, RNNOptions, detail::RecurrentBase, detail::Cell::rnn> {
-  using CellLayer::CellLayer;
-  std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& h0 = {});
-};
+using RNNImpl = detail::HiddenStateLayer<class RNN, RNNOptions, detail::Cell::rnn>;
 GRADUS_MODULE(RNN);
 
 /// Like RNN, with states (h0, c0), where c0 is (layers * directions, N, hidden_size). Results: (output, (hn, cn)). With
@@ -146,10 +162,7 @@ struct LSTMImpl : detail::CellLayer<LSTMImpl, LSTMOptions, detail::RecurrentBase
 GRADUS_MODULE(LSTM);
 
 /// Inputs and results as in RNN.
-struct GRUImpl : detail::CellLayer<GRUImpl, GRUOptions, detail::RecurrentBase, detail::Cell::gru> {
-  using CellLayer::CellLayer;
-  std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& h0 = {});
-};
+using GRUImpl = detail::HiddenStateLayer<class GRU, GRUOptions, detail::Cell::gru>;
 GRADUS_MODULE(GRU);
 
 struct RNNCellOptions : detail::CellOptions<RNNCellOptions> {

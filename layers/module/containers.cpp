@@ -51,6 +51,25 @@ const std::type_info& AnyModule::type_info() const {
 
 // ---- Containers with positions ----
 
+namespace {
+
+/// Clones modules. A module that occurs several times is cloned once.
+class Cloner {
+ public:
+  explicit Cloner(const std::optional<Device>& device) : device_(device) {}
+  std::shared_ptr<Module> operator()(const std::shared_ptr<Module>& module) {
+    for (const auto& [original, copy] : done_)
+      if (original == module.get()) return copy;
+    return done_.emplace_back(module.get(), module->clone(device_)).second;
+  }
+
+ private:
+  const std::optional<Device>& device_;
+  std::vector<std::pair<const Module*, std::shared_ptr<Module>>> done_;
+};
+
+}  // namespace
+
 template <class Derived, class Element>
 const std::shared_ptr<Module>& detail::ModuleSequence<Derived, Element>::ptr(size_t index) const {
   GRADUS_CHECK(index < size(), IndexError, "index ", index, " is out of range for a ", Derived::kName, " of ", size());
@@ -132,35 +151,12 @@ bool SequentialImpl::rebuild(const Module& original, const std::optional<Device>
   const std::vector<AnyModule> modules = std::move(modules_);
   modules_.clear(), parts_.clear();
   const std::vector<std::string> names = original.named_children().keys();
-  for (size_t i = 0; i < modules.size(); ++i) {
-    // A module that occurs twice here is also one module in the copy.
-    size_t first = 0;
-    while (modules[first].ptr() != modules[i].ptr()) ++first;
-    push_back(names[i], first < i ? modules_[first] : modules[i].clone(device));
-  }
+  Cloner cloner(device);
+  for (size_t i = 0; i < modules.size(); ++i) push_back(names[i], modules[i].with(cloner(modules[i].ptr())));
   return false;
 }
 
 // ---- ModuleList ----
-
-namespace {
-
-/// Clones modules. A module that occurs several times is cloned once.
-class Cloner {
- public:
-  explicit Cloner(const std::optional<Device>& device) : device_(device) {}
-  std::shared_ptr<Module> operator()(const std::shared_ptr<Module>& module) {
-    for (const auto& [original, copy] : done_)
-      if (original == module.get()) return copy;
-    return done_.emplace_back(module.get(), module->clone(device_)).second;
-  }
-
- private:
-  const std::optional<Device>& device_;
-  std::vector<std::pair<const Module*, std::shared_ptr<Module>>> done_;
-};
-
-}  // namespace
 
 void ModuleListImpl::insert(size_t index, std::shared_ptr<Module> module) {
   GRADUS_CHECK(index <= size(), IndexError, "position ", index, " is out of range for a ModuleList of ", size());

@@ -189,8 +189,12 @@ class AnyModule {
   const std::type_info& type_info() const;
   /// A copy that calls a clone of the module.
   AnyModule clone(const std::optional<Device>& device = std::nullopt) const {
+    return module_ ? with(module_->clone(device)) : *this;
+  }
+  /// A copy that calls `module`, which must be of the same type.
+  AnyModule with(std::shared_ptr<Module> module) const {
     AnyModule copy = *this;
-    if (module_) copy.module_ = module_->clone(device);
+    copy.module_ = std::move(module);
     return copy;
   }
 

@@ -55,16 +55,15 @@ requires(std::is_base_of_v<Module, M> && (std::is_same_v<Inputs, Tensor> && ...)
     return outputs;
   });
 }
-template <class M, class... Rest>
-ModelSummary summary(const ModuleHolder<M>& model, const Rest&... rest) {
-  return summary(*model, rest...);
+/// The same for a holder of a module, or a shared_ptr to it.
+template <class Pointer, class... Inputs>
+requires requires(const Pointer& model) { static_cast<Module&>(*model); }
+ModelSummary summary(const Pointer& model, const Tensor& first, const Inputs&... inputs) {
+  return summary(*model, first, inputs...);
 }
-template <class M>
-ModelSummary summary(const ModuleHolder<M>& model, const Shape& size, std::optional<DType> dtype = std::nullopt) {
-  return summary(*model, size, dtype);
-}
-template <class M>
-ModelSummary summary(const std::shared_ptr<M>& model, const Shape& size, std::optional<DType> dtype = std::nullopt) {
+template <class Pointer>
+requires requires(const Pointer& model) { static_cast<Module&>(*model); }
+ModelSummary summary(const Pointer& model, const Shape& size, std::optional<DType> dtype = std::nullopt) {
   return summary(*model, size, dtype);
 }
 

@@ -1,4 +1,4 @@
-// The options of optimizers: their rules and checks. The formulas are in core/formulas/optimizer_rules.h.
+// Options of optimizers: how they enter state dicts, their checks and their rules (core/formulas/optimizer_rules.h).
 #include <algorithm>
 #include <cmath>
 #include <typeinfo>
@@ -174,7 +174,8 @@ std::vector<std::pair<int, const char*>> NAdamOptions::counters() const {
 void NAdamOptions::advance(const Array& block) const {
   ops::advance_step(block);
   const Array step = block.select(0, StepBlock::step), product = block.select(0, StepBlock::momentum_product);
-  // mu_t = beta1 - beta1 / 2 0.96^(t momentum_decay); nothing is read back, so that the step can be captured.
+  // mu_t = beta1 - beta1 / 2 0.96^(t momentum_decay); all terms are computed on the device, so that the step can be
+  // captured in a graph.
   const rules::Nadam rule = nadam(*this);
   const Array exponent = ops::binary_scalar(BinaryOp::mul, step, momentum_decay_);
   const Array decayed = ops::binary_scalar(BinaryOp::pow, exponent, rule.momentum_base.value, /*scalar_first=*/true);

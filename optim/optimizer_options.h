@@ -22,19 +22,21 @@ namespace gradus::optim {
 /// Numbers by name, as safetensors files hold them.
 using StateDict = OrderedDict<std::string, Tensor>;
 
-/// Visits numbers by their names, and may change them.
+/// Is called with the name and the value of each number of an object, and may change the value.
 class NumberVisitor {
  public:
   using Betas = std::tuple<double, double>;
   virtual ~NumberVisitor() = default;
   virtual void operator()(const std::string& name, double& value) = 0;
-  void operator()(const std::string& name, bool& value);  ///< as 0 or 1
-  void operator()(const std::string& name,
-                  int64_t& value);                         ///< not negative; another number from a file is a ValueError
-  void operator()(const std::string& name, Betas& value);  ///< as name.0 and name.1
+  /// Visits 0 or 1.
+  void operator()(const std::string& name, bool& value);
+  /// Throws a ValueError if a state dict has a negative or fractional number.
+  void operator()(const std::string& name, int64_t& value);
+  /// Visits two numbers: name.0 and name.1.
+  void operator()(const std::string& name, Betas& value);
 };
 
-/// Calls function(name, value) for each number.
+/// A visitor that calls function(name, value).
 template <class Function>
 class NumberFunction final : public NumberVisitor {
  public:
@@ -47,18 +49,19 @@ class NumberFunction final : public NumberVisitor {
 };
 
 namespace detail {
-/// Takes the first name off the list that GRADUS_FIELDS makes of members ("lr_, betas_"), without its underscore.
+/// Removes the first name from a list of members as GRADUS_FIELDS makes it ("lr_, betas_") and returns it without its
+/// underscore ("lr").
 std::string take_option_name(std::string_view& members);
 }  // namespace detail
 
-/// Shows the members of an object that GRADUS_FIELDS lists.
+/// Calls the visitor with each member that the object lists in GRADUS_FIELDS.
 template <class Object>
 void visit_fields(Object& object, NumberVisitor& visitor) {
   std::string_view members = Object::field_names();
   object.with_fields([&](auto&... fields) { (visitor(detail::take_option_name(members), fields), ...); });
 }
 
-/// Appends numbers to a state dict as float64 scalars.
+/// A visitor that appends each number to a state dict as a float64 scalar.
 class NumberWriter final : public NumberVisitor {
  public:
   explicit NumberWriter(StateDict& state, std::string prefix = "") : state_(state), prefix_(std::move(prefix)) {}
@@ -70,14 +73,15 @@ class NumberWriter final : public NumberVisitor {
   std::string prefix_;
 };
 
-/// Finds entries of a state dict and counts them. Its errors are ValueErrors that name the entry.
+/// Reads entries of a state dict and counts them. A missing or unsuitable entry is a ValueError that names the entry.
 class StateReader {
  public:
   explicit StateReader(const StateDict& state) : state_(state) {}
   bool contains(const std::string& key) const { return state_.contains(key); }
   const Tensor& get(const std::string& key);
   double number(const std::string& key);
-  /// Call this at the end: an entry that was not read belongs to something else.
+  /// Throws a ValueError if some entries were not read, because the state dict then belongs to another object. Call
+  /// this last.
   void check_all_used(const char* owner) const;
 
  private:
@@ -85,7 +89,8 @@ class StateReader {
   size_t used_ = 0;
 };
 
-/// Reads numbers from a state dict. A number that it lacks is an error or, with `may_lack`, keeps its value.
+/// A visitor that sets each number to its value in a state dict. If the state dict lacks the number, the visitor throws
+/// a ValueError or, with `may_lack`, leaves the number unchanged.
 class NumberReader final : public NumberVisitor {
  public:
   explicit NumberReader(StateReader& reader, std::string prefix = "", bool may_lack = false)
@@ -99,7 +104,8 @@ class NumberReader final : public NumberVisitor {
   bool may_lack_;
 };
 
-/// Options of a parameter group. Each optimizer derives its own, usually from OptimizerCloneableOptions.
+/// Options of a parameter group. Each optimizer has its own class of options, which usually derives from
+/// OptimizerCloneableOptions.
 class OptimizerOptions {
  public:
   virtual ~OptimizerOptions() = default;
@@ -109,25 +115,26 @@ class OptimizerOptions {
   virtual const char* name() const { return "options"; }
   virtual double get_lr() const = 0;
   virtual void set_lr(double lr) = 0;
-  /// Shows all numbers, for state dicts and comparison.
+  /// Calls the visitor with each option that state dicts contain and operator== compares.
   virtual void visit(NumberVisitor& visitor);
-  /// Throws a ValueError that names the option and its value where options make no sense.
+  /// Throws a ValueError that names the option and its value if an option is invalid.
   virtual void check() const {}
 
-  /// The rule with these options. A ValueError unless overridden, as for optimizers that have their own step().
+  /// The update formula with these options. By default this throws a ValueError, for optimizers that override step().
   virtual OptimizerRule rule() const;
   /// The value of all elements of the rule's state arrays before the first step.
   virtual double initial_state() const { return 0; }
-  /// Counts a step in the block of scalars (StepBlock), before the kernel runs.
+  /// Increments the step count in `block`, the device scalars of a StepBlock (core/kernel_args.h). Called before the
+  /// kernel of the step.
   virtual void advance(const Array& block) const;
-  /// The scalars that advance() changes: their places in the block, and their names in state dicts.
+  /// The scalars that advance() changes: the index of each in the block and its name in state dicts.
   virtual std::vector<std::pair<int, const char*>> counters() const;
 };
-/// True for options of one class with the same numbers.
+/// True if both options are of the same class and have the same numbers.
 bool operator==(const OptimizerOptions& a, const OptimizerOptions& b);
 
-/// Implements what is the same for all options. Derived has an option `lr`. If state dicts hold others too, it lists
-/// all of them with GRADUS_FIELDS.
+/// Implements the virtual functions of OptimizerOptions for Derived, which must have an option `lr`. Derived lists the
+/// options that belong in state dicts with GRADUS_FIELDS; without such a list, state dicts contain only `lr`.
 template <class Derived>
 class OptimizerCloneableOptions : public OptimizerOptions {
  public:
@@ -148,7 +155,7 @@ void check_not_negative(const std::string& option, double value);
 /// Throws a ValueError unless all numbers of the options are finite and not negative, and betas are below 1.
 void check_numbers(const OptimizerOptions& options);
 
-/// Options of which every number is checked by check_numbers().
+/// Base of options that need no check other than check_numbers().
 template <class Derived>
 class CheckedOptions : public OptimizerCloneableOptions<Derived> {
  public:

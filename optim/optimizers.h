@@ -20,12 +20,12 @@ class SGDOptions final : public OptimizerCloneableOptions<SGDOptions> {
   GRADUS_ARG(double, dampening) = 0;
   GRADUS_ARG(double, weight_decay) = 0;
   GRADUS_ARG(bool, nesterov) = false;
-  /// Goes up the gradient, not down.
+  /// If true, moves along the gradient instead of against it, which maximizes the loss.
   GRADUS_ARG(bool, maximize) = false;
 };
 
 /// torch.optim.SGD. With gradient g, parameter p and momentum buffer b:
-///   g = g + weight_decay p;   b = momentum b + (1 - dampening) g, b = g in the first step;
+///   g = g + weight_decay p;   b = momentum b + (1 - dampening) g (in the first step b = g);
 ///   p = p - lr (nesterov ? g + momentum b : b)
 /// Options that are negative, or nesterov without momentum or with dampening, are a ValueError.
 using SGD = RuleOptimizer<SGDOptions>;
@@ -39,14 +39,14 @@ class LionOptions final : public detail::CheckedOptions<LionOptions> {
   GRADUS_ARG(double, lr);
   GRADUS_ARG(Betas, betas) = {0.9, 0.99};
   GRADUS_ARG(double, weight_decay) = 0;
-  /// Goes up the gradient, not down.
+  /// If true, moves along the gradient instead of against it, which maximizes the loss.
   GRADUS_ARG(bool, maximize) = false;
 };
 
 /// Chen et al., "Symbolic discovery of optimization algorithms", 2023, algorithm 2 (not in PyTorch). With gradient g:
 ///   p = p (1 - lr weight_decay);   p = p - lr sign(beta1 m + (1 - beta1) g);   m = beta2 m + (1 - beta2) g
-/// Every step changes every element by lr. So learning rates are 3 to 10 times smaller than Adam's, and weight decay as
-/// many times larger. Negative options or betas outside [0, 1) are a ValueError.
+/// Every step changes every element by lr, so suitable learning rates are 3 to 10 times smaller than Adam's, and
+/// suitable weight decays are larger by the same factor. Negative options or betas outside [0, 1) are a ValueError.
 using Lion = RuleOptimizer<LionOptions>;
 
 // ---- Averages of the gradient and of its square: Adam, AdamW, NAdam and RAdam ----
@@ -63,9 +63,9 @@ class AdamOptionsOf final : public detail::CheckedOptions<AdamOptionsOf<kDecoupl
   GRADUS_ARG(NumberVisitor::Betas, betas) = {0.9, 0.999};
   GRADUS_ARG(double, eps) = 1e-8;
   GRADUS_ARG(double, weight_decay) = kDecoupled ? 1e-2 : 0;
-  /// Divides by the largest second moment so far.
+  /// If true, divides by the largest second moment of all steps so far instead of the current one.
   GRADUS_ARG(bool, amsgrad) = false;
-  /// Goes up the gradient, not down.
+  /// If true, moves along the gradient instead of against it, which maximizes the loss.
   GRADUS_ARG(bool, maximize) = false;
 };
 using AdamOptions = AdamOptionsOf<false>;
@@ -74,12 +74,12 @@ using AdamWOptions = AdamOptionsOf<true>;
 /// Kingma and Ba, "Adam: a method for stochastic optimization", 2015, as torch.optim.Adam. In step t with gradient g:
 ///   g = g + weight_decay p;   m = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g²
 ///   p = p - lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + eps)
-/// amsgrad (Reddi, Kale and Kumar, "On the convergence of Adam and beyond", 2018): the largest v so far in place of v.
+/// With amsgrad (Reddi, Kale and Kumar, "On the convergence of Adam and beyond", 2018) the largest v so far replaces v.
 /// Negative options or betas outside [0, 1) are a ValueError.
 using Adam = RuleOptimizer<AdamOptions>;
 
-/// Loshchilov and Hutter, "Decoupled weight decay regularization", 2019, as torch.optim.AdamW: Adam, but for weight
-/// decay, which leaves the gradient alone and shrinks the parameter before the step: p = p (1 - lr weight_decay).
+/// Loshchilov and Hutter, "Decoupled weight decay regularization", 2019, as torch.optim.AdamW. Unlike in Adam, weight
+/// decay does not change the gradient but shrinks the parameter before the step: p = p (1 - lr weight_decay).
 using AdamW = RuleOptimizer<AdamWOptions>;
 
 class NAdamOptions final : public detail::CheckedOptions<NAdamOptions> {
@@ -87,7 +87,7 @@ class NAdamOptions final : public detail::CheckedOptions<NAdamOptions> {
   NAdamOptions(double lr = 2e-3) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   const char* name() const override { return "NAdamOptions"; }
   OptimizerRule rule() const override;
-  /// Also multiplies the block's momentum product by mu_t.
+  /// Also multiplies M, the product of the momenta, by mu_t.
   void advance(const Array& block) const override;
   std::vector<std::pair<int, const char*>> counters() const override;
   GRADUS_FIELDS(lr_, betas_, eps_, weight_decay_, momentum_decay_, decoupled_weight_decay_, maximize_)
@@ -96,14 +96,14 @@ class NAdamOptions final : public detail::CheckedOptions<NAdamOptions> {
   GRADUS_ARG(double, eps) = 1e-8;
   GRADUS_ARG(double, weight_decay) = 0;
   GRADUS_ARG(double, momentum_decay) = 4e-3;
-  /// As in AdamW.
+  /// If true, weight decay shrinks the parameter as in AdamW instead of changing the gradient.
   GRADUS_ARG(bool, decoupled_weight_decay) = false;
-  /// Goes up the gradient, not down.
+  /// If true, moves along the gradient instead of against it, which maximizes the loss.
   GRADUS_ARG(bool, maximize) = false;
 };
 
-/// Dozat, "Incorporating Nesterov momentum into Adam", 2016, as torch.optim.NAdam of PyTorch 2 (in 1.13 mu_t counts
-/// twice in the last product). In step t with gradient g, m and v as in Adam, and M = mu_1 … mu_t:
+/// Dozat, "Incorporating Nesterov momentum into Adam", 2016, as torch.optim.NAdam of PyTorch 2 (PyTorch 1.13 multiplies
+/// mu_t twice into M mu_{t+1}). In step t with gradient g, m and v as in Adam, and M = mu_1 … mu_t:
 ///   mu_t = beta1 (1 - 0.96^(t momentum_decay) / 2)
 ///   p = p - lr ((1 - mu_t) / (1 - M) g + mu_{t+1} / (1 - M mu_{t+1}) m) / (sqrt(v / (1 - beta2^t)) + eps)
 /// Negative options or betas outside [0, 1) are a ValueError.
@@ -119,9 +119,9 @@ class RAdamOptions final : public detail::CheckedOptions<RAdamOptions> {
   GRADUS_ARG(Betas, betas) = {0.9, 0.999};
   GRADUS_ARG(double, eps) = 1e-8;
   GRADUS_ARG(double, weight_decay) = 0;
-  /// As in AdamW.
+  /// If true, weight decay shrinks the parameter as in AdamW instead of changing the gradient.
   GRADUS_ARG(bool, decoupled_weight_decay) = false;
-  /// Goes up the gradient, not down.
+  /// If true, moves along the gradient instead of against it, which maximizes the loss.
   GRADUS_ARG(bool, maximize) = false;
 };
 
@@ -148,7 +148,7 @@ class RMSpropOptions final : public detail::CheckedOptions<RMSpropOptions> {
   GRADUS_ARG(double, weight_decay) = 0;
   GRADUS_ARG(double, momentum) = 0;
   GRADUS_ARG(bool, centered) = false;
-  /// Goes up the gradient, not down.
+  /// If true, moves along the gradient instead of against it, which maximizes the loss.
   GRADUS_ARG(bool, maximize) = false;
 };
 
@@ -169,10 +169,10 @@ class AdagradOptions final : public detail::CheckedOptions<AdagradOptions> {
   GRADUS_ARG(double, lr);
   GRADUS_ARG(double, lr_decay) = 0;
   GRADUS_ARG(double, weight_decay) = 0;
-  /// What the sum of squares starts from.
+  /// Initial value of the sum of squared gradients.
   GRADUS_ARG(double, initial_accumulator_value) = 0;
   GRADUS_ARG(double, eps) = 1e-10;
-  /// Goes up the gradient, not down.
+  /// If true, moves along the gradient instead of against it, which maximizes the loss.
   GRADUS_ARG(bool, maximize) = false;
 };
 
@@ -194,13 +194,13 @@ class LBFGSOptions final : public OptimizerCloneableOptions<LBFGSOptions> {
   /// Maximum numbers of iterations and of closure calls in a step. max_eval defaults to 5/4 max_iter.
   GRADUS_ARG(int64_t, max_iter) = 20;
   GRADUS_ARG(std::optional<int64_t>, max_eval) = absent<int64_t>();
-  /// A step ends when the largest gradient element, or the change of the loss or of every parameter, is at most the
-  /// tolerance.
+  /// step() ends when the largest gradient element is at most tolerance_grad, or when an iteration changes the loss or
+  /// every parameter by at most tolerance_change.
   GRADUS_ARG(double, tolerance_grad) = 1e-7;
   GRADUS_ARG(double, tolerance_change) = 1e-9;
-  /// Number of pairs of step and gradient change that are kept.
+  /// Number of past iterations from which the inverse Hessian is approximated.
   GRADUS_ARG(int64_t, history_size) = 100;
-  /// "strong_wolfe". Without a line search, every iteration moves lr along its direction.
+  /// "strong_wolfe", or absent. If absent, there is no line search: every iteration moves by lr times its direction.
   GRADUS_ARG(std::optional<std::string>, line_search_fn);
 };
 
@@ -226,7 +226,7 @@ class LBFGS final : public Optimizer {
     Tensor gradient;
   };
   struct Pair {
-    Tensor step, change;  // changes of the parameters and of the gradient, (n)
+    Tensor step, change;  // of the parameters and of the gradient in one iteration, shape (n)
   };
   Tensor flat_gradient() const;
   void move(double distance, const Tensor& direction) const;
@@ -234,7 +234,7 @@ class LBFGS final : public Optimizer {
   static Point strong_wolfe(const std::function<Point(double)>& at, Point start, double distance, double narrowest);
 
   std::vector<Pair> history_;
-  Tensor direction_, gradient_;  // of the last iteration, (n)
+  Tensor direction_, gradient_;  // of the last iteration, shape (n)
   double distance_ = 0;          // length of the last iteration's move
   int64_t iterations_ = 0;
 };

@@ -14,7 +14,7 @@
 
 namespace gradus::nn {
 
-// ---- Options. Functions have those of layers, under names that end in FuncOptions. ----
+// ---- Options of layers. Functions use the same structs, under names that end in FuncOptions. ----
 
 struct ReLUOptions {
   ReLUOptions(bool inplace = false) : inplace_(inplace) {}  // NOLINT(google-explicit-constructor)

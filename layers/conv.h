@@ -21,7 +21,7 @@ namespace detail {
 template <size_t D>
 using ConvSize = std::conditional_t<D == 1, int64_t, Pair>;
 
-/// What the functions and the modules of convolutions have in common. Padding is a size, or ConvPadding.
+/// Options that the functions and the layers of convolutions share. Padding is ConvSize<D> or ConvPadding.
 template <class Options, size_t D, class Padding>
 struct ConvWindowOptions {
   using Size = ConvSize<D>;
@@ -111,10 +111,12 @@ inline Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Conv
 
 namespace detail {
 
-/// Pads x at all sides as padding_mode says, by the options' padding or, for padding "same", so that the size remains.
+/// Pads x on all sides in the mode of the options. With padding "same", the result of the convolution then has x's
+/// size.
 template <size_t D>
 Tensor padded(const Tensor& x, const ConvOptions<D>& options);
-/// The output_padding of the options, or that for which the last sizes of the result are `output_size`.
+/// Returns the output_padding of the options or, if `output_size` is given, the output_padding with which the last
+/// sizes of the result are `output_size`.
 template <size_t D>
 ConvSize<D> output_padding_for(const ConvTransposeOptions<D>& options, const Tensor& x,
                                const std::optional<IntArrayRef>& output_size);

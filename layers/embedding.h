@@ -30,22 +30,23 @@ namespace nn {
 
 namespace detail {
 
-/// The options of all that look up rows.
+/// Options of all functions and layers that look up rows of a table.
 template <class Options>
 struct LookupOptions {
   /// Index of a row that is initialised with zeros and gets no gradient; in a bag it is ignored. Negative indices count
   /// from the end.
   GRADUS_ARG_OF(Options, std::optional<int64_t>, padding_idx) = absent<int64_t>();
-  /// Rows that are looked up and whose norm exceeds max_norm are scaled down to it.
+  /// If a looked-up row has a norm above max_norm, the row is scaled down to that norm in the table.
   GRADUS_ARG_OF(Options, std::optional<double>, max_norm) = absent<double>();
   GRADUS_ARG_OF(Options, double, norm_type) = 2;
-  /// If true, the gradient of a row is divided by the number of its occurrences in the indices. Not with kMax.
+  /// If true, the gradient of a row is divided by the number of its occurrences in the indices. Cannot be combined with
+  /// kMax.
   GRADUS_ARG_OF(Options, bool, scale_grad_by_freq) = false;
-  /// There are no sparse gradients: if true, forward throws.
+  /// Sparse gradients are not supported: if true, forward throws.
   GRADUS_ARG_OF(Options, bool, sparse) = false;
 
  public:
-  /// Takes the options above from others.
+  /// Copies the options above from `other`.
   template <class Other>
   Options& lookup(const LookupOptions<Other>& other) {
     padding_idx(other.padding_idx()).max_norm(other.max_norm()).norm_type(other.norm_type());
@@ -60,7 +61,7 @@ struct TableOptions : LookupOptions<Options> {
       : num_embeddings_(num_embeddings), embedding_dim_(embedding_dim) {}
   GRADUS_ARG_OF(Options, int64_t, num_embeddings);
   GRADUS_ARG_OF(Options, int64_t, embedding_dim);
-  /// Initial table in place of N(0, 1). The layer removes it from its options.
+  /// Initial values of the table; by default they are drawn from N(0, 1). The layer clears this option.
   GRADUS_ARG_OF(Options, Tensor, _weight);
 };
 
@@ -84,7 +85,7 @@ struct EmbeddingBagOptions : detail::TableOptions<EmbeddingBagOptions> {
   using TableOptions::TableOptions;
   void print(detail::LayerPrinter& printer) const;
   GRADUS_ARG(EmbeddingBagMode, mode) = kMean;
-  /// True: the last offset is the number of indices and does not start a bag.
+  /// If true, the last offset is the number of indices and does not start a bag.
   GRADUS_ARG(bool, include_last_offset) = false;
 };
 
@@ -127,7 +128,7 @@ struct TableLayer : Layer<Derived, Options> {
   TableLayer(int64_t num_embeddings, int64_t embedding_dim) : TableLayer(Options(num_embeddings, embedding_dim)) {}
   explicit TableLayer(const Options& options_) : Layer<Derived, Options>(options_) { TableLayer::reset(); }
   void reset() override;
-  /// N(0, 1), with zeros for padding_idx.
+  /// Draws all rows from N(0, 1), then sets the row padding_idx to zeros.
   void reset_parameters();
 
   Tensor weight;

@@ -1,5 +1,5 @@
-// Layers that call a function: the base of those without parameters, which are options and a function of
-// nn::functional, and Functional, which calls any function.
+// Base classes of layers: Layer has options and prints them, and FunctionLayer calls a function of nn::functional.
+// Functional is a layer that calls any function.
 #pragma once
 
 #include <concepts>
@@ -45,7 +45,7 @@ class LayerPrinter {
   LayerPrinter(const LayerPrinter&) = delete;
   LayerPrinter& operator=(const LayerPrinter&) = delete;
 
-  /// Pass `shown` for an option that LibTorch prints only if it differs from the default.
+  /// Prints nothing if not `shown`, for options that LibTorch prints only if they differ from the default.
   LayerPrinter& operator()(const char* label, const OptionText& value, bool shown = true);
   /// Prints nothing for an absent value.
   template <class T>
@@ -78,7 +78,7 @@ struct NamedLayer : Cloneable<Derived, Base> {
   }
 };
 
-/// Base of layers with options, which it prints by options.print(LayerPrinter&), if there is that.
+/// Base of layers with options. It prints them by options.print(LayerPrinter&), if they have this function.
 template <class Derived, class Options = NoOptions, class Base = Module>
 struct Layer : NamedLayer<Derived, Base> {
   Layer() requires std::is_default_constructible_v<Options>

@@ -1,5 +1,5 @@
-// Modules, containers, layers, losses and initialisation. nn::functional has the layers without parameters as functions
-// with options structs (torch::nn::functional), beside the layers:
+// Modules, containers, layers, losses and initialisation. For each layer without parameters, nn::functional has a
+// function with an options struct, as torch::nn::functional:
 //
 //   namespace F = gradus::nn::functional;
 //   x = F::max_pool2d(F::relu(conv1(x)), F::MaxPool2dFuncOptions(2));

@@ -1,5 +1,5 @@
-// Losses, and distances and similarities of vectors: options, functions of nn::functional, and layers. Formulas and
-// broadcasting rules are in autograd/ops/nn/loss.h and loss.h. The reduction is kMean, kSum or kNone.
+// Losses, and distances and similarities of vectors: options, functions of nn::functional, and layers. The comment of a
+// layer has the formula for one element or sample; the reduction (kMean, kSum or kNone) combines their losses.
 #pragma once
 
 #include <gradus/autograd/ops/linear_algebra.h>
@@ -13,7 +13,7 @@ inline constexpr Reduction kNone = Reduction::none, kMean = Reduction::mean, kSu
 
 namespace nn {
 
-// ---- Options. Functions have those of layers, under names that end in FuncOptions. ----
+// ---- Options of layers. Functions use the same structs, under names that end in FuncOptions. ----
 
 struct CosineSimilarityOptions {
   void print(detail::LayerPrinter& printer) const { printer("dim", dim_)("eps", eps_); }
@@ -282,7 +282,7 @@ using MultiLabelSoftMarginLossImpl =
     detail::FunctionLayer<class MultiLabelSoftMarginLoss, functional::multilabel_soft_margin_loss>;
 GRADUS_MODULE(MultiLabelSoftMarginLoss);
 
-/// x where target is 1, max(0, margin - x) where it is -1.
+/// x where target is 1, max(0, margin - x) where target is -1.
 using HingeEmbeddingLossImpl = detail::FunctionLayer<class HingeEmbeddingLoss, functional::hinge_embedding_loss>;
 GRADUS_MODULE(HingeEmbeddingLoss);
 
@@ -295,7 +295,7 @@ GRADUS_MODULE(MarginRankingLoss);
 using TripletMarginLossImpl = detail::FunctionLayer<class TripletMarginLoss, functional::triplet_margin_loss>;
 GRADUS_MODULE(TripletMarginLoss);
 
-/// 1 - cos(x1, x2) where target is 1, max(0, cos(x1, x2) - margin) where it is -1.
+/// 1 - cos(x1, x2) where target is 1, max(0, cos(x1, x2) - margin) where target is -1.
 using CosineEmbeddingLossImpl = detail::FunctionLayer<class CosineEmbeddingLoss, functional::cosine_embedding_loss>;
 GRADUS_MODULE(CosineEmbeddingLoss);
 

@@ -21,9 +21,10 @@ struct NormOptions {
   GRADUS_ARG(int64_t, num_features);
   GRADUS_ARG(double, eps) = 1e-5;
   GRADUS_ARG(std::optional<double>, momentum) = 0.1;
-  /// True: there are a weight and a bias.
+  /// If true, the layer has a weight and a bias.
   GRADUS_ARG(bool, affine) = kByDefault;
-  /// True: keeps running statistics, which are used in evaluation. Otherwise evaluation uses the batch's statistics.
+  /// If true, the layer keeps running statistics and uses them in evaluation. If false, evaluation uses the statistics
+  /// of its batch.
   GRADUS_ARG(bool, track_running_stats) = kByDefault;
 };
 using BatchNormOptions = NormOptions<true>;
@@ -69,7 +70,7 @@ struct LocalResponseNormOptions {
 
 namespace functional {
 
-/// What the functions of all normalisations have in common.
+/// Options that the functions of all normalisations share.
 template <class Options>
 struct NormFuncOptions {
   GRADUS_ARG_OF(Options, Tensor, weight) = {};
@@ -132,7 +133,8 @@ inline Tensor normalize(const Tensor& x, const NormalizeFuncOptions& options = {
 namespace detail {
 
 /// Parameters `weight` (ones) and `bias` (zeros) if affine. Buffers `running_mean` (zeros), `running_var` (ones) and
-/// `num_batches_tracked` (int64 scalar) if statistics are tracked. All others have shape (num_features).
+/// `num_batches_tracked` (int64 scalar) if statistics are tracked. All except num_batches_tracked have shape
+/// (num_features).
 template <class Options>
 struct NormBase : Module {
   explicit NormBase(const Options& options_) : options(options_) { register_tensors(); }
@@ -146,7 +148,7 @@ struct NormBase : Module {
   void register_tensors();
   /// The weight of this batch in the running statistics.
   double next_momentum() const;
-  /// True if the batch's statistics are used.
+  /// True if x is normalised by its own statistics, false if by the running statistics.
   bool uses_batch() const { return is_training() || !running_mean.defined(); }
   Tensor instance_normalized(const Tensor& x);
   void print(std::ostream& stream, const std::string& name) const;
@@ -203,8 +205,8 @@ struct InstanceNorm2dImpl : detail::LayerOf<InstanceNorm2dImpl, detail::NormBase
 };
 GRADUS_MODULE(InstanceNorm2d);
 
-/// x (…, normalized_shape), normalised for each sample over its last dimensions. Parameters `weight` (ones) and `bias`
-/// (zeros) of that shape.
+/// x (…, normalized_shape), normalised for each sample over the dimensions of normalized_shape. Parameters `weight`
+/// (ones) and `bias` (zeros) of that shape.
 struct LayerNormImpl : detail::Layer<LayerNormImpl, LayerNormOptions> {
   explicit LayerNormImpl(std::vector<int64_t> normalized_shape)
       : LayerNormImpl(LayerNormOptions(std::move(normalized_shape))) {}

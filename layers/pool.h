@@ -12,14 +12,14 @@
 
 namespace gradus::nn {
 
-// ---- Options. Functions have those of layers, under names that end in FuncOptions. ----
+// ---- Options of layers. Functions use the same structs, under names that end in FuncOptions. ----
 
 namespace detail {
 
 /// Windows over D dimensions. The stride defaults to the kernel's size.
 template <class Options, size_t D>
 struct PoolOptions {
-  using Size = std::conditional_t<D == 1, int64_t, Pair>;                             ///< one per direction
+  using Size = std::conditional_t<D == 1, int64_t, Pair>;                             ///< one number for each direction
   PoolOptions(Size kernel_size) : kernel_size_(kernel_size), stride_(kernel_size) {}  // NOLINT
   PoolOptions(int64_t kernel_size) requires(D > 1)                                    // NOLINT
       : PoolOptions(Size(kernel_size)) {}
@@ -50,14 +50,14 @@ using MaxPool2dOptions = MaxPoolOptions<2>;
 
 struct AvgPool1dOptions : detail::PoolOptions<AvgPool1dOptions, 1> {
   using PoolOptions::PoolOptions;
-  /// True: padding counts as elements of the window when its sum is divided.
+  /// If true, the number of elements by which a window's sum is divided includes padding.
   GRADUS_ARG(bool, count_include_pad) = true;
 };
 
 struct AvgPool2dOptions : detail::PoolOptions<AvgPool2dOptions, 2> {
   using PoolOptions::PoolOptions;
   GRADUS_ARG(bool, count_include_pad) = true;
-  /// If set, the divisor of the sum, in place of the number of elements.
+  /// If set, a window's sum is divided by this number instead of the number of elements.
   GRADUS_ARG(std::optional<int64_t>, divisor_override) = absent<int64_t>();
 };
 

@@ -1,4 +1,4 @@
-// Padding, and what resizes images: options, functions of nn::functional, and layers.
+// Padding and resizing of images: options, functions of nn::functional, and layers.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace gradus::nn {
 
-// ---- Options. Functions have those of layers, under names that end in FuncOptions. ----
+// ---- Options of layers. Functions use the same structs, under names that end in FuncOptions. ----
 
 /// Number of elements added on each side: one number for all sides, {left, right}, or, for images, {left, right, top,
 /// bottom}.
@@ -53,7 +53,7 @@ using ConstantPad2dOptions = ConstantPadOptions<4>;
 /// Interpolation mode: kNearest, kLinear, kBilinear, kBicubic or kArea.
 struct UpsampleMode {
   UpsampleMode(InterpolateMode mode_) : mode(mode_) {}  // NOLINT(google-explicit-constructor)
-  /// In LibTorch, kLinear is one constant for both enumerations.
+  /// Accepts kLinear, which LibTorch uses both for this mode and for a nonlinearity.
   UpsampleMode(init::Nonlinearity linear) : mode(InterpolateMode::linear) {  // NOLINT(google-explicit-constructor)
     GRADUS_CHECK(linear == init::Nonlinearity::linear, ValueError, "a nonlinearity is not a mode of interpolation");
   }
@@ -72,7 +72,7 @@ struct UpsampleOptions {
   GRADUS_ARG(std::optional<std::vector<double>>, scale_factor);
   GRADUS_ARG(UpsampleMode, mode) = kNearest;
   GRADUS_ARG(std::optional<bool>, align_corners) = absent<bool>();
-  /// True: the scale that interpolates is the quotient of the sizes, not scale_factor.
+  /// If true, interpolation uses the quotient of the sizes of result and input as its scale, not scale_factor.
   GRADUS_ARG(std::optional<bool>, recompute_scale_factor) = absent<bool>();
 };
 
@@ -159,7 +159,8 @@ inline Tensor fold(const Tensor& x, const FoldFuncOptions& options, Loc where = 
 
 namespace detail {
 
-/// Pads the last dimensions of x. LibTorch has one layer for each mode and number of dimensions.
+/// Base of the padding layers, which pad the last dimensions of x. As in LibTorch, there is one layer for each mode and
+/// number of dimensions.
 template <class HolderType, class Options, PadMode kMode>
 struct PadLayer : Layer<PadLayer<HolderType, Options, kMode>, Options> {
   using Holder = HolderType;

@@ -71,7 +71,7 @@ struct LSTMOptions : detail::RecurrentOptions<LSTMOptions> {
     num_layers(other.num_layers()).bias(other.bias()).batch_first(other.batch_first());
     dropout(other.dropout()).bidirectional(other.bidirectional());
   }
-  /// Size to which an additional weight projects the hidden states; 0 for none (Sak et al. 2014).
+  /// If not 0, an additional weight projects the hidden states to this size (Sak et al. 2014).
   GRADUS_ARG(int64_t, proj_size) = 0;
 };
 
@@ -104,7 +104,7 @@ class RecurrentBase : public Module {
   /// All weights, one layer after another.
   std::vector<Tensor> all_weights() const { return parameters(false); }
 
-  /// The union of the options of all kinds.
+  /// The options of the layer. An RNN or a GRU leaves those of LSTM alone at their defaults.
   RNNOptionsBase options_base{0, 0};
 
  protected:
@@ -124,7 +124,8 @@ class RecurrentBase : public Module {
   std::vector<RecurrentWeights> weights_;  // indexed by layer and direction
 };
 
-/// Base of the layers with a kind of cell: RecurrentBase or CellBase with the options of that kind.
+/// Base of all layers of this file. Base is RecurrentBase for sequences and CellBase for single steps; kCell is the
+/// kind of cell.
 template <class Derived, class Options, class Base, Cell kCell>
 struct CellLayer : Layer<Derived, Options, Base> {
   CellLayer(int64_t input_size, int64_t hidden_size) : CellLayer(Options(input_size, hidden_size)) {}

@@ -1,6 +1,5 @@
-// AnyModule holds a module of any type, and containers hold several modules or parameters. Sequential calls its modules
-// one after another. ModuleList, ModuleDict, ParameterList and ParameterDict have no forward: the module that owns the
-// container uses its elements.
+// AnyModule holds one module of any type. Sequential calls several modules one after another. ModuleList, ModuleDict,
+// ParameterList and ParameterDict have no forward; the module that owns the container uses its elements.
 #pragma once
 
 #include <any>
@@ -23,7 +22,7 @@ class AnyValue {
   requires(!std::is_same_v<std::remove_cvref_t<T>, AnyValue>) explicit AnyValue(T&& value)
       : value_(std::forward<T>(value)) {}
 
-  /// Returns the value if it is a T, else null. Types are not converted: an int is not an int64_t.
+  /// Returns a pointer to the value if it is a T, else null. Types are not converted: an int is not an int64_t.
   template <class T>
   T* try_get() {
     return std::any_cast<T>(&value_);
@@ -61,12 +60,12 @@ auto& checked_as(Module& module) {
 
 using AnyForward = AnyValue (*)(Module& module, std::span<AnyValue> values);
 
-/// The parameter types of a forward that is neither overloaded nor a template.
+/// Deduces the parameter types of a forward that is neither overloaded nor a template.
 template <class Function>
 struct ForwardSignature;
 template <class Result, class M, class... Args>
 struct ForwardSignature<Result (M::*)(Args...)> {
-  /// True for Tensor forward(Tensor), which is called without AnyValue.
+  /// True for Tensor forward(Tensor), which AnyModule calls directly, without AnyValues.
   static constexpr bool is_plain = false;
   template <class Called>
   static AnyValue call(Module& module, std::span<AnyValue> values);
@@ -88,7 +87,7 @@ concept HasSignature = requires {
   ForwardSignature<decltype(&M::forward)>::is_plain;
 };
 
-/// Returns the I-th value as an Arg. Another type is a ValueError.
+/// Returns values[i] as an Arg. Throws a ValueError if it has another type.
 template <class Arg>
 Arg&& argument(std::span<AnyValue> values, size_t i) {
   using Value = std::remove_cvref_t<Arg>;
@@ -103,7 +102,7 @@ template <class Called>
 AnyValue ForwardSignature<Result (M::*)(Args...)>::call(Module& module, std::span<AnyValue> values) {
   Called& called = static_cast<Called&>(module);
   AnyValue result;
-  // Calls forward with N arguments; the remaining parameters have defaults.
+  // Calls forward if sizeof...(I) values are given and all further parameters have defaults. Returns false otherwise.
   auto call_with = [&]<size_t... I>(std::index_sequence<I...>) {
     using All = std::tuple<Args&&...>;
     if constexpr (requires { called.forward(std::declval<std::tuple_element_t<I, All>>()...); }) {
@@ -201,7 +200,7 @@ class AnyModule {
  private:
   std::shared_ptr<Module> module_;
   Tensor (*tensor_forward_)(Module&, const Tensor&) = nullptr;  // set if maps_tensor()
-  detail::AnyForward any_forward_ = nullptr;                    // set if forward can be called in another way
+  detail::AnyForward any_forward_ = nullptr;                    // set if forward is not Tensor forward(Tensor)
 };
 
 /// A module with its name in a container: {"fc", nn::Linear(3, 4)}.
@@ -300,22 +299,22 @@ class SequentialImpl : public detail::ModuleSequence<SequentialImpl, AnyModule> 
   template <class M>
   requires std::is_constructible_v<AnyModule, M>
   void push_back(std::string name, M&& module) { push_back(std::move(name), AnyModule(std::forward<M>(module))); }
-  /// Appends the modules of `other`, named by their new positions, or those of a vector of pointers.
+  /// Appends the modules of another Sequential or of a vector of pointers. They are named by their new positions.
   void extend(const SequentialImpl& other);
   template <class M>
   void extend(const std::vector<M>& modules) {
     for (const M& module : modules) push_back(module);
   }
 
-  /// Makes the modules [begin, end) one checkpoint: only its input is kept for backward (Module::recompute). An empty
-  /// or overlapping range is a ValueError, an index beyond the end an IndexError.
+  /// Keeps only the input of module `begin` for backward, which runs the modules [begin, end) again
+  /// (Module::recompute). An empty or overlapping range is a ValueError, an index beyond the end an IndexError.
   void recompute_part(size_t begin, size_t end);
   /// Removes all ranges added by recompute_part.
   void keep_all() { parts_.clear(); }
 
  private:
   Tensor forward_tensor(const Tensor& x) const;
-  /// Does not recompute ranges.
+  /// Ignores the ranges of recompute_part().
   AnyValue forward_any(std::span<AnyValue> values) const;
   bool rebuild(const Module& original, const std::optional<Device>& device) override;
   std::vector<std::pair<size_t, size_t>> parts_;  // recomputed ranges, in order

@@ -46,7 +46,7 @@ Module& Module::operator=(const Module& other) {
 }
 
 namespace {
-// Children of destroyed modules, which the outermost destructor of this thread releases.
+// Children of destroyed modules. The outermost destructor that runs on this thread releases them.
 thread_local constinit std::vector<std::shared_ptr<Module>>* orphans = nullptr;
 }  // namespace
 
@@ -90,7 +90,7 @@ namespace {
 using TensorClones = std::map<const TensorImpl*, Tensor>;  // maps parameters of the original to those of the clone
 thread_local constinit TensorClones* tensor_clones = nullptr;
 
-/// Parameters cloned since the outermost clone() started, so that tied parameters remain tied.
+/// Remembers the parameters cloned since the outermost clone() started, so that tied parameters remain tied.
 struct CloneScope {
   CloneScope() : outer(tensor_clones) {
     if (!outer) tensor_clones = &own;
@@ -106,7 +106,7 @@ struct CloneScope {
 
 struct Module::Cloning {
   const Module& original;
-  std::vector<Tensor> replaced;  // parameters made by reset() and replaced by clones made before
+  std::vector<Tensor> replaced;  // parameters made by reset() although a clone of the tied original existed
 
   Tensor clone_of(const std::string& name, Tensor fresh) {
     const Tensor* source = original.parameters_.find(name);
@@ -248,7 +248,8 @@ void Module::visit_modules(const std::string& prefix, Visit&& visit) const {
   std::unordered_set<const Module*> seen{this};
   std::string name = prefix;
   visit(name, *this);
-  std::vector<Level> levels{{this, 0, 0}};  // an explicit stack, because deep nets would overflow the thread's
+  // An explicit stack, because recursion in a deep net would overflow the stack of the thread.
+  std::vector<Level> levels{{this, 0, 0}};
   while (!levels.empty()) {
     Level& level = levels.back();
     if (level.next_child == level.module->children_.size()) {

@@ -38,7 +38,8 @@ using StateDict = OrderedDict<std::string, Tensor>;
 
 /// Called before forward with its tensor arguments. The hook may change `inputs`, which forward then receives.
 using ForwardPreHook = std::function<void(Module& module, TensorList& inputs)>;
-/// Called after forward with the tensors of its result (those in tuples and vectors in order), which it may replace.
+/// Called after forward with the tensors of its result; if the result is a tuple or a vector, with its tensors in
+/// order. The hook may replace them in `outputs`.
 using ForwardHook = std::function<void(Module& module, const TensorList& inputs, TensorList& outputs)>;
 /// Called in the backward pass when the gradients of the module's inputs are known; gradients that are not needed are
 /// undefined. The hook may replace `grad_inputs`. If no input requires gradients, it is called with the gradients of
@@ -72,7 +73,8 @@ class Module : public std::enable_shared_from_this<Module> {
   virtual ~Module();
 
   // ---- Registration. Names must be nonempty, unique and contain no dot; otherwise a ValueError is thrown. ----
-  /// Returns `tensor`, which requires gradients from now on. An undefined tensor (no bias) only reserves the name.
+  /// Returns `tensor` after setting its requires_grad. An undefined tensor, such as the bias of a layer without bias,
+  /// only reserves the name.
   Tensor register_parameter(std::string name, Tensor tensor, bool requires_grad = true);
   /// Replaces the tensor of an existing name, to tie two parameters:
   ///   decoder->weight = decoder->replace_parameter("weight", encoder->weight);
@@ -118,7 +120,7 @@ class Module : public std::enable_shared_from_this<Module> {
   virtual void train(bool on = true);
   void eval() { train(false); }
   bool is_training() const { return is_training_; }
-  /// Drops (or, without set_to_none, zeroes) the gradients of all parameters.
+  /// Makes the gradients of all parameters undefined or, without set_to_none, fills them with zeros.
   void zero_grad(bool set_to_none = true);
   /// Calls `function` with this module and all its submodules.
   void apply(const std::function<void(Module&)>& function);
@@ -135,15 +137,16 @@ class Module : public std::enable_shared_from_this<Module> {
   // ----
   unsigned register_forward_pre_hook(ForwardPreHook hook);
   unsigned register_forward_hook(ForwardHook hook);
-  /// With such a hook, the module receives copies of its inputs, so that in-place operators do not change what the hook
-  /// sees.
+  /// A module with a backward hook receives copies of its inputs, so that its in-place operators do not change the
+  /// tensors whose gradients the hook gets.
   unsigned register_backward_hook(BackwardHook hook);
   /// Throws an IndexError if there is no hook with this id.
   void remove_hook(unsigned id);
   bool has_hooks() const { return hooks_ != nullptr; }
 
-  /// If on, calls of the module, net(x), are checkpointed (autograd/checkpoint.h): what it would save for backward is
-  /// computed again there. training/recomputation.h determines where this is worthwhile.
+  /// If on, a call of the module, net(x), keeps only its inputs for backward, and backward runs forward again to
+  /// compute the other tensors that it needs (autograd/checkpoint.h). training/recomputation.h chooses modules for
+  /// which this is worthwhile.
   void recompute(bool on = true);
   bool is_recomputed() const;
 
@@ -153,7 +156,7 @@ class Module : public std::enable_shared_from_this<Module> {
   void to(DType dtype, bool non_blocking = false) { convert(std::nullopt, dtype, non_blocking); }
   void to(Device device, bool non_blocking = false) { convert(device, std::nullopt, non_blocking); }
   void to(DeviceType type, bool non_blocking = false) { to(Device(type), non_blocking); }
-  /// Memory format of all 4-D parameters and buffers.
+  /// Converts all 4-D parameters and buffers to a memory format.
   void to(MemoryFormat format);
 
   // ---- Saving ----
@@ -168,9 +171,10 @@ class Module : public std::enable_shared_from_this<Module> {
   virtual void save(serialize::OutputArchive& archive) const;
   virtual void load(serialize::InputArchive& archive);
 
-  /// Makes an independent copy, on `device` if given, with the members, data and ties of this module and all its
-  /// submodules. Defined for layers and modules derived from Cloneable; others throw a ValueError. As submodules of a
-  /// Cloneable, other modules keep the members that its reset() gives them, and their data are copied.
+  /// Makes an independent copy of this module and all its submodules, on `device` if given. Parameters that are tied
+  /// here are tied in the copy too. Only modules derived from Cloneable, as all layers are, can be cloned; others throw
+  /// a ValueError. A submodule that is not derived from Cloneable is constructed by the reset() of its parent, and only
+  /// its parameters and buffers are copied.
   virtual std::shared_ptr<Module> clone(const std::optional<Device>& device = std::nullopt) const;
 
   /// The name passed to the constructor, or by default the type name, such as "NetImpl".
@@ -187,7 +191,7 @@ class Module : public std::enable_shared_from_this<Module> {
   }
   /// Writes the line of this module in a printed tree.
   virtual void pretty_print(std::ostream& stream) const;
-  /// The bytes of the object itself, which reveal changes of its options cheaply (training/replayed_step.h). Empty
+  /// The bytes of this object, which training/replayed_step.cpp compares to detect that an option has changed. Empty
   /// unless the module is a Cloneable.
   virtual std::span<const std::byte> object_bytes() const { return {}; }
 
@@ -203,17 +207,18 @@ class Module : public std::enable_shared_from_this<Module> {
   }
 
  protected:
-  /// Opens the scope of a forward: messages and recorded nodes inside it name this layer:  auto frame = enter();
+  /// Call this at the start of forward:  auto frame = enter();
+  /// While the frame exists, errors and recorded nodes name this layer.
   ModuleFrame enter() const { return ModuleFrame(static_cast<const Module*>(this), &path_of); }
 
   /// Shares the content of `other` as the copy constructor does, but keeps this module's parent and hooks.
   Module& operator=(const Module& other);
 
-  /// Makes this fresh copy of `original` independent of it.
+  /// Makes this copy of `original`, which still shares its tensors, independent of it.
   void finish_clone(const Module& original, const std::optional<Device>& device);
-  /// Registers everything that `original` has registered. Returns true if the children still have to be cloned.
+  /// Registers the names that `original` has registered. Returns true if the children still have to be cloned.
   virtual bool rebuild(const Module& original, const std::optional<Device>& device);
-  /// Becomes a clone of `original`. Called for a submodule that the reset() of its cloned parent has made.
+  /// Turns this submodule, which the reset() of its cloned parent has constructed, into a clone of `original`.
   virtual void assign_clone(const Module& original, const std::optional<Device>& device);
 
   OrderedDict<std::string, Tensor> parameters_{"Parameter"}, buffers_{"Buffer"};
@@ -246,8 +251,8 @@ class Module : public std::enable_shared_from_this<Module> {
   std::shared_ptr<detail::ModuleHooks> hooks_;  // null if there are none
   std::string own_name_;
   bool is_training_ = true;
-  Cloning* cloning_ = nullptr;  // set while this clone registers what the original has registered
-  Module* parent_ = nullptr;    // the module that registered this one first; its destructor resets this
+  Cloning* cloning_ = nullptr;  // set while this clone runs rebuild()
+  Module* parent_ = nullptr;    // the module that registered this one first; set to null by that module's destructor
   std::string name_in_parent_;
 };
 
@@ -255,8 +260,8 @@ class Module : public std::enable_shared_from_this<Module> {
 std::ostream& operator<<(std::ostream& stream, const Module& module);
 
 /// A module that can be cloned. Derived registers all its parameters, buffers and children in reset(), which its
-/// constructor also calls, and stores what register_parameter returns. Other members are copied, for submodules by
-/// Derived's copy assignment, as in LibTorch.
+/// constructor also calls, and stores the tensors that register_parameter() returns. clone() copies the other members
+/// by Derived's copy constructor, and those of submodules by copy assignment, as in LibTorch.
 template <class Derived, class Base = Module>
 class Cloneable : public Base {
  public:
@@ -269,7 +274,7 @@ class Cloneable : public Base {
     return copy;
   }
   std::span<const std::byte> object_bytes() const override {
-    // A span of Derived, as std::as_bytes() takes it, would cost each layer 10 ms of compile time.
+    // std::as_bytes() would need a span of Derived, which costs 10 ms of compile time for each layer.
     return {reinterpret_cast<const std::byte*>(static_cast<const Derived*>(this)), sizeof(Derived)};
   }
 

@@ -40,7 +40,7 @@ void run_hooks(const ModuleHooks::List<Function>& hooks, const Module& module, c
   }
 }
 
-/// State of one call that is shared by the nodes for its outputs and its inputs.
+/// State of one call of a module, shared by the nodes that observe the call's outputs and its inputs.
 struct HookedCall::BackwardCall {
   Module* module;
   std::shared_ptr<const Module> alive;  // null if no shared_ptr owns the module
@@ -48,7 +48,7 @@ struct HookedCall::BackwardCall {
   size_t inputs = 0;
   bool inputs_recorded = false;
   std::mutex mutex;
-  std::map<std::thread::id, TensorList> grad_outputs;  // of the passes in progress; a pass stays on its thread
+  std::map<std::thread::id, TensorList> grad_outputs;  // of running backward passes; each runs on one thread
 
   void keep(const TensorList& gradients) {
     const std::lock_guard lock(mutex);
@@ -92,7 +92,7 @@ bool any_recorded(const TensorList& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& x) { return x.defined() && x.requires_grad(); });
 }
 
-/// Makes `tensors` the outputs of `node`, with data array_of(array).
+/// Makes each of `tensors` an output of `node`. The data of the output are array_of(data of the tensor).
 template <class ArrayOf>
 void record(const Ref<Node>& node, TensorList& tensors, const ArrayOf& array_of) {
   for (const Tensor& tensor : tensors) node->edges().push_back(tensor.defined() ? gradient_edge(tensor) : Edge{});
@@ -130,7 +130,7 @@ void HookedCall::before(TensorList inputs) {
   auto node = make_ref<ModuleInputs>();
   node->set_name("ModuleInputs");
   node->replace = [call = backward_](TensorList gradients) { return call->run(std::move(gradients)); };
-  // Copies, so that in-place operators of the module do not replace the recorded inputs.
+  // The inputs are copied, so that in-place operators of the module do not replace the recorded inputs.
   record(node, inputs_, [](const Array& array) { return ops::clone(array); });
 }
 

@@ -1,4 +1,4 @@
-// Conversion of modules to state dicts and back, and files of them.
+// Conversion of modules to state dicts and back, and files that contain state dicts.
 #include <gradus/layers/module/serialize.h>
 
 #include <algorithm>

@@ -11,11 +11,11 @@
 namespace gradus {
 namespace nn {
 
-/// Writes parameters and buffers. If the process crashes, the file is either the old or the new one.
+/// Writes parameters and buffers. If the process crashes meanwhile, the file has either its old or its new content.
 void save_safetensors(const Module& module, const std::string& path);
-/// Copies a file's tensors into the module's parameters and buffers and converts them to their types. A tied tensor may
-/// be stored under any or all of its names. Throws the same errors as load_state_dict and io::load_safetensors, in
-/// which case the module is not changed.
+/// Copies the tensors of a file into the module's parameters and buffers, converted to the types of these. A tied
+/// tensor may be stored under any or all of its names. Throws the same errors as load_state_dict and
+/// io::load_safetensors, in which case the module is not changed.
 IncompatibleKeys load_safetensors(Module& module, const std::string& path, bool strict = true);
 
 /// save_safetensors() and load_safetensors() under LibTorch's names.
@@ -36,14 +36,15 @@ IncompatibleKeys load(const Pointer& module, const std::string& path, bool stric
 
 namespace detail {
 
-/// Copies the tensors to new, detached tensors.
+/// Returns detached copies of the tensors.
 StateDict copy_of(const StateDict& state);
-/// Adds the tensors of `state` to the content of a file, with `prefix` before each name. Tied tensors are stored once
-/// (see above).
+/// Adds the tensors of `state` to the content of a file, with `prefix` before each name. Tied tensors are stored once,
+/// as described at the head of this file.
 void store_state(const StateDict& state, const std::string& prefix, std::vector<std::pair<std::string, Array>>& tensors,
                  io::Metadata& metadata);
-/// Returns the tensors whose names begin with `prefix`, without the prefix, and those that the metadata tie to them. If
-/// `own` is given, only its names may be tied, because other programs may store arbitrary metadata.
+/// Returns the tensors whose names begin with `prefix`, under names without the prefix, and the tensors that the
+/// metadata tie to them. If `own` is given, entries of the metadata whose names are not in `own` are ignored, because
+/// other programs may store arbitrary metadata.
 StateDict stored_state(const io::Safetensors& file, const std::string& prefix, const StateDict* own = nullptr);
 
 }  // namespace detail

@@ -53,7 +53,8 @@ class Recorder : private Observer {
     add_observer(this);
   }
 
-  // train() has set the other mode before, without throwing. NOLINTNEXTLINE(bugprone-exception-escape)
+  // train() cannot throw here, because it has set the opposite mode before without throwing.
+  // NOLINTNEXTLINE(bugprone-exception-escape)
   ~Recorder() override {
     remove_observer(this);
     for (Record& record : records_) {

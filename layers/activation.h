@@ -198,18 +198,9 @@ using LogSoftmaxFuncOptions = LogSoftmaxOptions;
 inline Tensor log_softmax(const Tensor& x, const LogSoftmaxFuncOptions& options, Loc where = Loc::current()) {
   return gradus::log_softmax(x, options.dim(), options.dtype(), where);
 }
-inline Tensor sigmoid(const Tensor& x, Loc where = Loc::current()) { return gradus::sigmoid(x, where); }
-inline Tensor tanh(const Tensor& x, Loc where = Loc::current()) { return gradus::tanh(x, where); }
-inline Tensor silu(const Tensor& x, Loc where = Loc::current()) { return gradus::silu(x, where); }
-inline Tensor mish(const Tensor& x, Loc where = Loc::current()) { return gradus::mish(x, where); }
-inline Tensor softsign(const Tensor& x, Loc where = Loc::current()) { return gradus::softsign(x, where); }
-inline Tensor tanhshrink(const Tensor& x, Loc where = Loc::current()) { return gradus::tanhshrink(x, where); }
 inline Tensor logsigmoid(const Tensor& x, Loc where = Loc::current()) { return gradus::log_sigmoid(x, where); }
-inline Tensor hardsigmoid(const Tensor& x, Loc where = Loc::current()) { return gradus::hardsigmoid(x, where); }
-inline Tensor hardswish(const Tensor& x, Loc where = Loc::current()) { return gradus::hardswish(x, where); }
-inline Tensor prelu(const Tensor& x, const Tensor& weight, Loc where = Loc::current()) {
-  return gradus::prelu(x, weight, where);
-}
+using gradus::hardsigmoid, gradus::hardswish, gradus::mish, gradus::prelu, gradus::sigmoid;
+using gradus::silu, gradus::softsign, gradus::tanh, gradus::tanhshrink;
 
 }  // namespace functional
 

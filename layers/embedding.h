@@ -112,9 +112,7 @@ struct EmbeddingBagFuncOptions : nn::detail::LookupOptions<EmbeddingBagFuncOptio
 /// must not exceed the number of indices (IndexError).
 Tensor embedding_bag(const Tensor& indices, const Tensor& weight, const EmbeddingBagFuncOptions& options = {});
 
-inline Tensor one_hot(const Tensor& x, int64_t num_classes = -1, Loc where = Loc::current()) {
-  return gradus::one_hot(x, num_classes, where);
-}
+using gradus::one_hot;
 
 }  // namespace functional
 

@@ -9,12 +9,8 @@
 namespace gradus::nn {
 
 namespace functional {
-
-inline Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Loc where = Loc::current()) {
-  return gradus::linear(x, weight, bias, where);
+using gradus::linear;
 }
-
-}  // namespace functional
 
 struct LinearOptions {
   LinearOptions(int64_t in_features, int64_t out_features) : in_features_(in_features), out_features_(out_features) {}

@@ -209,45 +209,45 @@ double LambdaLR::rate(int64_t step_count, size_t group) const {
 
 SequentialLR::SequentialLR(Optimizer& optimizer, std::vector<std::shared_ptr<LRScheduler>> schedulers,
                            std::vector<int64_t> milestones)
-    : LRScheduler(optimizer), schedulers_(std::move(schedulers)), milestones_(std::move(milestones)) {
-  GRADUS_CHECK(!schedulers_.empty() && milestones_.size() + 1 == schedulers_.size(), ValueError,
-               "SequentialLR needs one milestone fewer than schedules, got ", milestones_.size(), " milestones and ",
+    : LRScheduler(optimizer), schedulers_(std::move(schedulers)), starts_{0} {
+  GRADUS_CHECK(milestones.size() + 1 == schedulers_.size(), ValueError,
+               "SequentialLR needs one milestone fewer than schedules, got ", milestones.size(), " milestones and ",
                schedulers_.size(), " schedules");
   for (size_t i = 0; i < schedulers_.size(); ++i) {
     GRADUS_CHECK(schedulers_[i], ValueError, "schedule ", i, " of SequentialLR is null");
     GRADUS_CHECK(&schedulers_[i]->optimizer() == &optimizer, ValueError, "schedule ", i,
                  " of SequentialLR belongs to another optimizer");
   }
-  for (size_t i = 0; i < milestones_.size(); ++i) {
-    const int64_t least = i == 0 ? 1 : milestones_[i - 1] + 1;
-    GRADUS_CHECK(milestones_[i] >= least, ValueError, "milestone ", i, " of SequentialLR must be at least ", least,
-                 ", got ", milestones_[i]);
+  for (size_t i = 0; i < milestones.size(); ++i) {
+    GRADUS_CHECK(milestones[i] > starts_[i], ValueError, "milestone ", i, " of SequentialLR must be at least ",
+                 starts_[i] + 1, ", got ", milestones[i]);
+    starts_.push_back(milestones[i]);
   }
   begin();
 }
 
 size_t SequentialLR::active(int64_t step_count) const {
-  return static_cast<size_t>(std::upper_bound(milestones_.begin(), milestones_.end(), step_count) -
-                             milestones_.begin());
+  return static_cast<size_t>(std::ranges::upper_bound(starts_, step_count) - starts_.begin() - 1);
 }
 
 void SequentialLR::step() {
   const int64_t count = step_count_ + 1;
   const size_t index = active(count);
-  if (index > 0 && milestones_[index - 1] == count) schedulers_[index]->begin();
+  if (starts_[index] == count) schedulers_[index]->begin();
   else schedulers_[index]->step();
   step_count_ = count;
 }
 
 void SequentialLR::set_step_count(int64_t step_count) {
+  check_step_count(step_count);
   const size_t index = active(step_count);
-  schedulers_[index]->set_step_count(index == 0 ? step_count : step_count - milestones_[index - 1]);
+  schedulers_[index]->set_step_count(step_count - starts_[index]);
   step_count_ = step_count;
 }
 
 double SequentialLR::rate(int64_t step_count, size_t group) const {
   const size_t index = active(step_count);
-  return schedulers_[index]->rate(index == 0 ? step_count : step_count - milestones_[index - 1], group);
+  return schedulers_[index]->rate(step_count - starts_[index], group);
 }
 
 void SequentialLR::visit_state(NumberVisitor& visitor) {

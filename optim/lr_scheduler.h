@@ -146,9 +146,10 @@ class SequentialLR final : public LRScheduler {
  private:
   double rate(int64_t step_count, size_t group) const override;
   void visit_state(NumberVisitor& visitor) override;
+  /// Index of the schedule that sets the rates after `step_count` steps.
   size_t active(int64_t step_count) const;
   std::vector<std::shared_ptr<LRScheduler>> schedulers_;
-  std::vector<int64_t> milestones_;
+  std::vector<int64_t> starts_;  // the epoch in which each schedule begins: 0 and the milestones
 };
 
 enum class AnnealStrategy { cos, linear };

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/tensor.h>
 #include <gradus/core/options.h>
 #include <gradus/core/ordered_dict.h>
@@ -141,6 +142,7 @@ class OptimizerCloneableOptions : public OptimizerOptions {
   std::unique_ptr<OptimizerOptions> clone() const override {
     return std::unique_ptr<OptimizerOptions>(new Derived(static_cast<const Derived&>(*this)));
   }
+  const char* name() const override { return gradus::detail::node_name<Derived>(); }
   double get_lr() const override { return static_cast<const Derived&>(*this).lr(); }
   void set_lr(double lr) override { static_cast<Derived&>(*this).lr(lr); }
   void visit(NumberVisitor& visitor) override {

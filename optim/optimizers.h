@@ -11,7 +11,6 @@ namespace gradus::optim {
 class SGDOptions final : public OptimizerCloneableOptions<SGDOptions> {
  public:
   SGDOptions(double lr) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
-  const char* name() const override { return "SGDOptions"; }
   void check() const override;
   OptimizerRule rule() const override;
   GRADUS_FIELDS(lr_, momentum_, dampening_, weight_decay_, nesterov_, maximize_)
@@ -33,7 +32,6 @@ using SGD = RuleOptimizer<SGDOptions>;
 class LionOptions final : public detail::CheckedOptions<LionOptions> {
  public:
   LionOptions(double lr = 1e-4) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
-  const char* name() const override { return "LionOptions"; }
   OptimizerRule rule() const override;
   GRADUS_FIELDS(lr_, betas_, weight_decay_, maximize_)
   GRADUS_ARG(double, lr);
@@ -85,7 +83,6 @@ using AdamW = RuleOptimizer<AdamWOptions>;
 class NAdamOptions final : public detail::CheckedOptions<NAdamOptions> {
  public:
   NAdamOptions(double lr = 2e-3) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
-  const char* name() const override { return "NAdamOptions"; }
   OptimizerRule rule() const override;
   /// Also multiplies M, the product of the momenta, by mu_t.
   void advance(const Array& block) const override;
@@ -112,7 +109,6 @@ using NAdam = RuleOptimizer<NAdamOptions>;
 class RAdamOptions final : public detail::CheckedOptions<RAdamOptions> {
  public:
   RAdamOptions(double lr = 1e-3) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
-  const char* name() const override { return "RAdamOptions"; }
   OptimizerRule rule() const override;
   GRADUS_FIELDS(lr_, betas_, eps_, weight_decay_, decoupled_weight_decay_, maximize_)
   GRADUS_ARG(double, lr);
@@ -138,7 +134,6 @@ using RAdam = RuleOptimizer<RAdamOptions>;
 class RMSpropOptions final : public detail::CheckedOptions<RMSpropOptions> {
  public:
   RMSpropOptions(double lr = 1e-2) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
-  const char* name() const override { return "RMSpropOptions"; }
   void check() const override;
   OptimizerRule rule() const override;
   GRADUS_FIELDS(lr_, alpha_, eps_, weight_decay_, momentum_, centered_, maximize_)
@@ -162,7 +157,6 @@ using RMSprop = RuleOptimizer<RMSpropOptions>;
 class AdagradOptions final : public detail::CheckedOptions<AdagradOptions> {
  public:
   AdagradOptions(double lr = 1e-2) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
-  const char* name() const override { return "AdagradOptions"; }
   OptimizerRule rule() const override;
   double initial_state() const override { return initial_accumulator_value_; }
   GRADUS_FIELDS(lr_, lr_decay_, weight_decay_, initial_accumulator_value_, eps_, maximize_)
@@ -187,7 +181,6 @@ using Adagrad = RuleOptimizer<AdagradOptions>;
 class LBFGSOptions final : public OptimizerCloneableOptions<LBFGSOptions> {
  public:
   LBFGSOptions(double lr = 1) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
-  const char* name() const override { return "LBFGSOptions"; }
   void check() const override;
   GRADUS_FIELDS(lr_, max_iter_, tolerance_grad_, tolerance_change_, history_size_)
   GRADUS_ARG(double, lr);

@@ -1,6 +1,6 @@
-// Activations: options, functions of nn::functional, and layers. All but PReLU have no parameters, and they apply to
-// each element or along one dimension. References are in autograd/ops/nn/activation.h. With `inplace` the input is
-// overwritten.
+// Activations: options, functions of nn::functional, and layers. The comment of a layer is the formula of its result.
+// Only PReLU has a parameter. References for the formulas are in autograd/ops/nn/activation.h. With the option
+// `inplace`, the result overwrites x.
 #pragma once
 
 #include <optional>
@@ -218,8 +218,8 @@ GRADUS_MODULE(ReLU6);
 using LeakyReLUImpl = detail::FunctionLayer<class LeakyReLU, functional::leaky_relu>;
 GRADUS_MODULE(LeakyReLU);
 
-/// x for x > 0, else r x. In training r is drawn from [lower, upper) for each element, otherwise it is the mean of the
-/// bounds.
+/// x for x > 0, else r x. In training, r is drawn uniformly from [lower, upper) for each element. In evaluation, r is
+/// the mean of lower and upper.
 struct RReLUImpl : detail::Layer<RReLUImpl, RReLUOptions> {
   using Layer::Layer;
   Tensor forward(const Tensor& x) {
@@ -242,8 +242,8 @@ GRADUS_MODULE(SELU);
 using CELUImpl = detail::FunctionLayer<class CELU, functional::celu>;
 GRADUS_MODULE(CELU);
 
-/// x Phi(x), where Phi is the cumulative distribution function of the standard normal distribution; approximate: "none"
-/// or "tanh".
+/// x Phi(x), where Phi is the cumulative distribution function of the standard normal distribution. The option
+/// `approximate` is "none" or "tanh".
 using GELUImpl = detail::FunctionLayer<class GELU, functional::gelu>;
 GRADUS_MODULE(GELU);
 

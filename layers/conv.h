@@ -17,7 +17,7 @@ namespace nn {
 
 namespace detail {
 
-/// A size over D dimensions: for images a number, or {height, width}.
+/// A size in D dimensions: one number for sequences; one number or {height, width} for images.
 template <size_t D>
 using ConvSize = std::conditional_t<D == 1, int64_t, Pair>;
 
@@ -48,7 +48,7 @@ struct ConvModuleOptions : ConvWindowOptions<Options, D, Padding> {
 template <size_t D>
 struct ConvOptions : detail::ConvModuleOptions<ConvOptions<D>, D, ConvPadding> {
   using detail::ConvModuleOptions<ConvOptions<D>, D, ConvPadding>::ConvModuleOptions;
-  /// Content of the padding: kZeros, kReflect, kReplicate or kCircular.
+  /// The values that padding adds: kZeros, kReflect, kReplicate or kCircular.
   GRADUS_ARG(PadMode, padding_mode) = kZeros;
 };
 using Conv1dOptions = ConvOptions<1>;
@@ -121,7 +121,8 @@ template <size_t D>
 ConvSize<D> output_padding_for(const ConvTransposeOptions<D>& options, const Tensor& x,
                                const std::optional<IntArrayRef>& output_size);
 
-/// Base of all convolutions: parameters `weight` and `bias` (out), initialised as in PyTorch.
+/// Base of all layers of convolutions. Registers the parameters `weight` and `bias` (out) and initialises them as
+/// PyTorch does.
 template <class Options>
 struct ConvBase : Module {
   explicit ConvBase(const Options& options_) : options(options_) { register_tensors(); }
@@ -137,7 +138,7 @@ struct ConvBase : Module {
   void print(std::ostream& stream, const std::string& name) const;
 };
 
-/// Layers of convolutions. kConvolve is the operator: conv1d, conv2d or conv2d_relu.
+/// Calls the operator kConvolve: conv1d, conv2d or conv2d_relu.
 template <class HolderType, size_t D, auto kConvolve>
 struct ConvLayer : LayerOf<ConvLayer<HolderType, D, kConvolve>, ConvBase<ConvOptions<D>>> {
   using Holder = HolderType;
@@ -151,7 +152,7 @@ struct ConvLayer : LayerOf<ConvLayer<HolderType, D, kConvolve>, ConvBase<ConvOpt
   }
 };
 
-/// Layers of transposed convolutions. kConvolve is the operator: conv_transpose1d or conv_transpose2d.
+/// Calls the operator kConvolve: conv_transpose1d or conv_transpose2d.
 template <class HolderType, size_t D, auto kConvolve>
 struct ConvTransposeLayer : LayerOf<ConvTransposeLayer<HolderType, D, kConvolve>, ConvBase<ConvTransposeOptions<D>>> {
   using Holder = HolderType;

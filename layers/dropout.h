@@ -1,5 +1,5 @@
-// Dropout and its variants: options, functions of nn::functional, and layers. In training each zeroes random elements
-// and scales the others; in evaluation all return x.
+// Dropout and its variants: options, functions of nn::functional, and layers. In training they set random elements to 0
+// and scale the others. In evaluation they return x.
 #pragma once
 
 #include <gradus/autograd/ops/nn/dropout.h>
@@ -52,7 +52,8 @@ inline Tensor feature_alpha_dropout(const Tensor& x, const FeatureAlphaDropoutFu
 
 namespace detail {
 
-/// Base of all dropout layers: kFunction with the layer's options and mode. A p outside of [0, 1] is a ValueError.
+/// Base of all dropout layers. forward() calls kFunction with the options and the mode (training or evaluation) of the
+/// layer. A p outside of [0, 1] is a ValueError.
 template <class HolderType, class FuncOptions, Tensor (*kFunction)(const Tensor&, const FuncOptions&, Loc)>
 struct DropoutLayer : Layer<DropoutLayer<HolderType, FuncOptions, kFunction>, DropoutOptions> {
   using Holder = HolderType;
@@ -77,12 +78,12 @@ GRADUS_MODULE(Dropout);
 using Dropout2dImpl = detail::DropoutLayer<class Dropout2d, functional::Dropout2dFuncOptions, functional::dropout2d>;
 GRADUS_MODULE(Dropout2d);
 
-/// Drops elements and preserves mean 0 and variance 1, for nets with SELU.
+/// Drops elements of x so that a mean of 0 and a variance of 1 are preserved, for nets with SELU.
 using AlphaDropoutImpl =
     detail::DropoutLayer<class AlphaDropout, functional::AlphaDropoutFuncOptions, functional::alpha_dropout>;
 GRADUS_MODULE(AlphaDropout);
 
-/// AlphaDropout of whole channels of x (N, C, …).
+/// Like AlphaDropout, but drops whole channels of x (N, C, …).
 using FeatureAlphaDropoutImpl =
     detail::DropoutLayer<class FeatureAlphaDropout, functional::FeatureAlphaDropoutFuncOptions,
                          functional::feature_alpha_dropout>;

@@ -107,7 +107,7 @@ Tensor on_device(const std::vector<int64_t>& numbers, Device device) {
   return numbers.empty() ? empty({0}, TensorOptions(kLong).device(device)) : tensor(numbers, kLong).to(device);
 }
 
-/// The bag of each index, shape (n).
+/// Returns the number of each index's bag, shape (n).
 Tensor bags_of(const BagEnds& ends, int64_t count, Device device) {
   std::vector<int64_t> bags(static_cast<size_t>(count));
   for (size_t bag = 0; bag + 1 < ends.size(); ++bag)

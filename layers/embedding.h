@@ -10,7 +10,7 @@
 namespace gradus {
 namespace nn {
 
-/// How a bag is reduced: kSum, kMean or kMax.
+/// How the rows of a bag, which is a group of indices, are combined: kSum, kMean or kMax.
 class EmbeddingBagMode {
  public:
   enum Kind : uint8_t { sum, mean, max };
@@ -94,22 +94,22 @@ struct EmbeddingBagOptions : detail::TableOptions<EmbeddingBagOptions> {
 namespace functional {
 
 struct EmbeddingFuncOptions : nn::detail::LookupOptions<EmbeddingFuncOptions> {};
-/// The rows of weight (num_embeddings, embedding_dim) with the int64 indices (…): (…, embedding_dim).
+/// Returns the rows of weight (num_embeddings, embedding_dim) at the int64 indices (…), as a tensor (…, embedding_dim).
 Tensor embedding(const Tensor& indices, const Tensor& weight, const EmbeddingFuncOptions& options = {},
                  Loc where = Loc::current());
 
 struct EmbeddingBagFuncOptions : nn::detail::LookupOptions<EmbeddingBagFuncOptions> {
-  /// Start of each bag if the indices are one-dimensional. The first must be 0.
+  /// Position of the first index of each bag, if the indices are one-dimensional. The first offset must be 0.
   GRADUS_ARG(Tensor, offsets);
   GRADUS_ARG(EmbeddingBagMode, mode) = kMean;
-  /// Weights of the rows, in the shape of the indices. Only with kSum.
+  /// Factors for the rows, in the shape of the indices. Allowed only with kSum.
   GRADUS_ARG(Tensor, per_sample_weights);
   GRADUS_ARG(bool, include_last_offset) = false;
 };
-/// Sums, means or maxima (bags, embedding_dim) of the rows of weight (num_embeddings, embedding_dim) with the int64
-/// indices (bags, length), or (n) with offsets. Bags without indices are zeros. Of equal maxima the first gets the
-/// gradient. Needs memory for one row per index, even for long bags. Offsets must start at 0, must not decrease, and
-/// must not exceed the number of indices (IndexError).
+/// Returns the sums, means or maxima (bags, embedding_dim) of the rows of weight (num_embeddings, embedding_dim) at the
+/// int64 indices of each bag. Indices have shape (bags, length), or (n) with offsets. A bag without indices gives
+/// zeros. The first of equal maxima gets the gradient. The memory needed is one row for each index, whatever the
+/// lengths of bags. Offsets must start at 0, must not decrease, and must not exceed the number of indices (IndexError).
 Tensor embedding_bag(const Tensor& indices, const Tensor& weight, const EmbeddingBagFuncOptions& options = {});
 
 using gradus::one_hot;

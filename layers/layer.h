@@ -66,8 +66,8 @@ concept PrintsItself = requires(const Options& options, LayerPrinter& printer) {
   options.print(printer);
 };
 
-/// Base of all layers. If Derived is a template with a member type Holder, the layer is named after that holder: the
-/// template of nn::ELU is "gradus::nn::ELUImpl".
+/// Base of all layers. If Derived is a template such as FunctionLayer, its member type Holder gives the layer its
+/// type_name(): "gradus::nn::ELUImpl" for the holder nn::ELU.
 template <class Derived, class Base>
 struct NamedLayer : Cloneable<Derived, Base> {
   using Cloneable<Derived, Base>::Cloneable;
@@ -93,7 +93,7 @@ struct Layer : NamedLayer<Derived, Base> {
   Options options;
 };
 
-/// A layer whose options, tensors and printing are those of Base, which several layers share.
+/// Base of layers that share the class Base, which holds their options and tensors and prints them.
 template <class Derived, class Base>
 struct LayerOf : NamedLayer<Derived, Base> {
   using NamedLayer<Derived, Base>::NamedLayer;

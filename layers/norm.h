@@ -146,7 +146,7 @@ struct NormBase : Module {
 
  protected:
   void register_tensors();
-  /// The weight of this batch in the running statistics.
+  /// The factor with which the statistics of the current batch enter the running statistics.
   double next_momentum() const;
   /// True if x is normalised by its own statistics, false if by the running statistics.
   bool uses_batch() const { return is_training() || !running_mean.defined(); }
@@ -157,8 +157,8 @@ struct NormBase : Module {
 /// Base of BatchNorm1d, BatchNorm2d and BNReLU2d.
 struct BatchNormBase : NormBase<BatchNormOptions> {
   using NormBase::NormBase;
-  /// If set, replaces batch_norm in training and moves the running statistics by `momentum`. nn::convert_sync_batchnorm
-  /// sets it to use the statistics of all ranks.
+  /// If set, is called in training instead of batch_norm, and must then also update the running statistics with the
+  /// factor `momentum`. nn::convert_sync_batchnorm sets it to use the statistics of all ranks.
   std::function<Tensor(const Tensor& x, const BatchNormBase& norm, double momentum)> synchronized;
 
  protected:
@@ -232,7 +232,7 @@ struct GroupNormImpl : detail::Layer<GroupNormImpl, GroupNormOptions> {
 };
 GRADUS_MODULE(GroupNorm);
 
-/// x / (k + alpha avg(x²))^beta, the average over `size` neighbouring channels.
+/// x / (k + alpha avg(x²))^beta, where avg is the average over `size` neighbouring channels.
 using LocalResponseNormImpl = detail::FunctionLayer<class LocalResponseNorm, functional::local_response_norm>;
 GRADUS_MODULE(LocalResponseNorm);
 

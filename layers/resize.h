@@ -209,23 +209,23 @@ GRADUS_MODULE(ReplicationPad1d);
 using ReplicationPad2dImpl = detail::PadLayer<class ReplicationPad2d, ReplicationPad2dOptions, PadMode::replicate>;
 GRADUS_MODULE(ReplicationPad2d);
 
-/// Resizes x (N, C, L) or (N, C, H, W) (interpolate in autograd/ops/nn/image.h).
+/// Resizes x (N, C, L) or (N, C, H, W) as interpolate() in autograd/ops/nn/image.h does.
 using UpsampleImpl = detail::FunctionLayer<class Upsample, functional::interpolate>;
 GRADUS_MODULE(Upsample);
 
-/// (…, C r r, H, W) to (…, C, H r, W r).
+/// Rearranges x (…, C r r, H, W) to (…, C, H r, W r), where r is upscale_factor.
 using PixelShuffleImpl = detail::FunctionLayer<class PixelShuffle, functional::pixel_shuffle>;
 GRADUS_MODULE(PixelShuffle);
 
-/// (…, C, H r, W r) to (…, C r r, H, W).
+/// The inverse of PixelShuffle: rearranges x (…, C, H r, W r) to (…, C r r, H, W), where r is downscale_factor.
 using PixelUnshuffleImpl = detail::FunctionLayer<class PixelUnshuffle, functional::pixel_unshuffle>;
 GRADUS_MODULE(PixelUnshuffle);
 
-/// The windows of x (N, C, H, W) as columns (N, C R S, windows).
+/// Copies each window of x (N, C, H, W) to a column of the result (N, C R S, windows), where (R, S) is kernel_size.
 using UnfoldImpl = detail::FunctionLayer<class Unfold, functional::unfold>;
 GRADUS_MODULE(Unfold);
 
-/// The transpose of Unfold: sums columns where windows overlap.
+/// The transpose of Unfold: adds each column to its window of the result, so that overlapping windows are summed.
 struct FoldImpl : detail::FunctionLayerBase<FoldImpl, functional::fold> {
   using FunctionLayerBase::FunctionLayerBase;
   FoldImpl(Pair output_size, Pair kernel_size) : FunctionLayerBase(FoldOptions(output_size, kernel_size)) {}

@@ -84,7 +84,8 @@ namespace detail {
 using RNNOptionsBase = LSTMOptions;
 enum class Cell : uint8_t { rnn, lstm, gru };
 
-/// The weights of one layer in one direction. Missing biases and a missing projection are undefined.
+/// The weights of one layer in one direction. Tensors that the layer does not have, such as biases with bias = false,
+/// are undefined.
 struct RecurrentWeights {
   Tensor w_ih, w_hh, b_ih, b_hh, w_hr;
 };
@@ -193,7 +194,7 @@ class CellBase : public Module {
   void register_weights(Cell cell, const RNNCellOptions& options);
   void register_weights(Cell cell, const LSTMCellOptions& options);
   RecurrentWeights weights() const { return {weight_ih, weight_hh, bias_ih, bias_hh, {}}; }
-  /// Checks x (N, input_size) or (input_size), and returns `state`, or zeros if it is undefined.
+  /// Checks x (N, input_size) or (input_size). Returns `state`, or zeros if `state` is undefined.
   Tensor checked_state(const Tensor& x, const Tensor& state) const;
 };
 

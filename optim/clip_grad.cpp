@@ -39,8 +39,9 @@ void scale_down(const std::vector<Tensor>& tensors, const Array& norm, double ma
   for (const Tensor& tensor : tensors) {
     const Array& x = tensor.array();
     const Array here = ops::to_device(factor, x.device());
+    // If the types differ, the product is computed in the norm's type, so that the factor is not rounded.
     if (x.dtype() == here.dtype()) ops::binary(BinaryOp::mul, x, here, &x);
-    else ops::copy_into(x, ops::binary(BinaryOp::mul, ops::cast(x, here.dtype()), here));  // keeps the factor unrounded
+    else ops::copy_into(x, ops::binary(BinaryOp::mul, ops::cast(x, here.dtype()), here));
   }
 }
 

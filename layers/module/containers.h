@@ -35,7 +35,7 @@ class AnyValue {
       fail_cast(typeid(T));
     return *value;
   }
-  /// Type of the value; void if there is none.
+  /// The type of the value; typeid(void) if there is no value.
   const std::type_info& type_info() const { return value_.type(); }
 
  private:
@@ -224,7 +224,8 @@ class NamedAnyModule {
 
 namespace detail {
 
-/// Base of the containers whose modules have positions: Sequential and ModuleList. Element is what holds one module.
+/// Base of the containers whose modules have positions: Sequential and ModuleList. Element holds one module: AnyModule
+/// or shared_ptr.
 template <class Derived, class Element>
 class ModuleSequence : public Cloneable<Derived> {
  public:
@@ -440,7 +441,7 @@ class ModuleDict : public ModuleHolder<ModuleDictImpl> {
 
 namespace detail {
 
-/// Base of ParameterList and ParameterDict. The content is the parameters that are registered in the module.
+/// Base of ParameterList and ParameterDict. Their content is the registered parameters of the module.
 template <class Derived>
 class ParameterContainer : public Cloneable<Derived> {
  public:

@@ -10,11 +10,11 @@ namespace gradus {
 namespace nn::init {
 /// The pass in which the variance is preserved: forward (fan in) or backward (fan out).
 enum class FanMode : uint8_t { fan_in, fan_out };
-/// The function that follows the layer. It determines the gain.
+/// The function that follows the layer and determines the gain.
 enum class Nonlinearity : uint8_t { linear, conv2d, sigmoid, tanh, relu, leaky_relu, gelu };
 }  // namespace nn::init
 
-/// LibTorch's names.
+/// LibTorch's names for these constants.
 inline constexpr nn::init::FanMode kFanIn = nn::init::FanMode::fan_in, kFanOut = nn::init::FanMode::fan_out;
 inline constexpr nn::init::Nonlinearity kLinear = nn::init::Nonlinearity::linear,
                                         kConv1D = nn::init::Nonlinearity::conv2d,

@@ -238,7 +238,8 @@ void Module::unregister_module(const std::string& name) {
 
 // ---- Listing ----
 
-/// Calls visit(prefix, module) for this module and all its submodules, depth first, each once.
+/// Calls visit(name, module) for this module and all its submodules, depth first. A module with several names is
+/// visited once.
 template <class Visit>
 void Module::visit_modules(const std::string& prefix, Visit&& visit) const {
   struct Level {
@@ -266,7 +267,7 @@ void Module::visit_modules(const std::string& prefix, Visit&& visit) const {
   }
 }
 
-/// The tensors in `entries` (parameters_ or buffers_) of this module and, if `recurse`, of its submodules.
+/// Returns the tensors in `entries` (parameters_ or buffers_) of this module and, if `recurse`, of its submodules.
 OrderedDict<std::string, Tensor> Module::named_tensors(OrderedDict<std::string, Tensor> Module::*entries,
                                                        bool recurse) const {
   OrderedDict<std::string, Tensor> found;

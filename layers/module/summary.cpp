@@ -60,7 +60,7 @@ class Recorder : private Observer {
     for (Record& record : records_) {
       record.module->remove_hook(record.before);
       record.module->remove_hook(record.after);
-      record.module->train(record.was_training);  // parents come before their children
+      record.module->train(record.was_training);  // sets the children too, but their own records follow
     }
   }
   Recorder(const Recorder&) = delete;

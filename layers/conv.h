@@ -138,7 +138,7 @@ struct ConvBase : Module {
   void print(std::ostream& stream, const std::string& name) const;
 };
 
-/// Calls the operator kConvolve: conv1d, conv2d or conv2d_relu.
+/// A layer that calls the operator kConvolve: conv1d, conv2d or conv2d_relu.
 template <class HolderType, size_t D, auto kConvolve>
 struct ConvLayer : LayerOf<ConvLayer<HolderType, D, kConvolve>, ConvBase<ConvOptions<D>>> {
   using Holder = HolderType;
@@ -146,13 +146,14 @@ struct ConvLayer : LayerOf<ConvLayer<HolderType, D, kConvolve>, ConvBase<ConvOpt
   Tensor forward(const Tensor& x) {
     const auto frame = this->enter();
     const ConvOptions<D>& own = this->options;
-    const bool zeros = own.padding_mode() == kZeros;
-    return kConvolve(zeros ? x : padded(x, own), this->weight, this->bias, own.stride(),
-                     zeros ? own.padding() : ConvPadding(0), own.dilation(), own.groups(), Loc{});
+    const auto convolve = [&](const Tensor& input, const ConvPadding& padding) {
+      return kConvolve(input, this->weight, this->bias, own.stride(), padding, own.dilation(), own.groups(), Loc{});
+    };
+    return own.padding_mode() == kZeros ? convolve(x, own.padding()) : convolve(padded(x, own), 0);
   }
 };
 
-/// Calls the operator kConvolve: conv_transpose1d or conv_transpose2d.
+/// A layer that calls the operator kConvolve: conv_transpose1d or conv_transpose2d.
 template <class HolderType, size_t D, auto kConvolve>
 struct ConvTransposeLayer : LayerOf<ConvTransposeLayer<HolderType, D, kConvolve>, ConvBase<ConvTransposeOptions<D>>> {
   using Holder = HolderType;

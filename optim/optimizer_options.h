@@ -23,7 +23,7 @@ namespace gradus::optim {
 /// Numbers by name, as safetensors files hold them.
 using StateDict = OrderedDict<std::string, Tensor>;
 
-/// Is called with the name and the value of each number of an object, and may change the value.
+/// An object calls its visitor with the name and the value of each of its numbers. The visitor may change the value.
 class NumberVisitor {
  public:
   using Betas = std::tuple<double, double>;

@@ -1,5 +1,5 @@
-// The optimizers. Those derived from RuleOptimizer apply a formula to each element of a parameter (the formulas are in
-// core/formulas/optimizer_rules.h); LBFGS looks at all parameters together.
+// The optimizers. Each RuleOptimizer applies a formula of core/formulas/optimizer_rules.h to every element of a
+// parameter. LBFGS computes its steps from all parameters together.
 #pragma once
 
 #include <gradus/optim/optimizer.h>
@@ -49,7 +49,7 @@ using Lion = RuleOptimizer<LionOptions>;
 
 // ---- Averages of the gradient and of its square: Adam, AdamW, NAdam and RAdam ----
 
-/// Options of Adam and of AdamW, which decouples the weight decay.
+/// Options of Adam and of AdamW, in which the weight decay does not change the gradient.
 template <bool kDecoupled>
 class AdamOptionsOf final : public detail::CheckedOptions<AdamOptionsOf<kDecoupled>> {
  public:
@@ -228,7 +228,7 @@ class LBFGS final : public Optimizer {
 
   std::vector<Pair> history_;
   Tensor direction_, gradient_;  // of the last iteration, shape (n)
-  double distance_ = 0;          // length of the last iteration's move
+  double distance_ = 0;          // factor of direction_ in the last iteration's move
   int64_t iterations_ = 0;
 };
 

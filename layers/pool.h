@@ -75,8 +75,9 @@ using AdaptiveMaxPool1dOptions = AdaptivePoolOptions<int64_t>;
 using AdaptiveAvgPool2dOptions = AdaptivePoolOptions<OutputSize>;
 using AdaptiveMaxPool2dOptions = AdaptivePoolOptions<OutputSize>;
 
-// ---- Functions. Those with indices also return the int64 index of each maximum in its sequence, or h * W + w in its
-// plane. ----
+// ---- Functions ----
+// Functions with_indices also return the int64 index of each maximum: its position in the sequence, or h * W + w in the
+// image.
 
 namespace functional {
 

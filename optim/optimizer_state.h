@@ -21,7 +21,7 @@ namespace gradus::optim {
 /// own steps, as in PyTorch.
 struct Cohort {
   size_t group;
-  Array block;           // StepBlock
+  Array block;           // scalars at the indices of StepBlock
   double learning_rate;  // the value in the block
 
   /// Writes `lr` to the block, unless the block has this value already.

@@ -72,7 +72,7 @@ class Module : public std::enable_shared_from_this<Module> {
   Module(Module&& other);
   virtual ~Module();
 
-  // ---- Registration. Names must be nonempty, unique and contain no dot; otherwise a ValueError is thrown. ----
+  // ---- Registration. A name that is empty, not unique or contains a dot is a ValueError. ----
   /// Returns `tensor` after setting its requires_grad. An undefined tensor, such as the bias of a layer without bias,
   /// only reserves the name.
   Tensor register_parameter(std::string name, Tensor tensor, bool requires_grad = true);
@@ -102,7 +102,9 @@ class Module : public std::enable_shared_from_this<Module> {
   }
   void unregister_module(const std::string& name);
 
-  // ---- Listing: own entries first, then those of children, depth first; each tensor and module appears once. ----
+  // ---- Listing ----
+  // A module's own entries come first, then those of its children, depth first. A tensor or module with several names
+  // is listed once.
   std::vector<Tensor> parameters(bool recurse = true) const;
   OrderedDict<std::string, Tensor> named_parameters(bool recurse = true) const;
   std::vector<Tensor> buffers(bool recurse = true) const;
@@ -132,9 +134,10 @@ class Module : public std::enable_shared_from_this<Module> {
   void apply(const std::function<void(const std::string&, const std::shared_ptr<Module>&)>& function,
              const std::string& name_prefix = {});
 
-  // ---- Hooks: run in order of registration when the module is called as net(x), also by a container. As in PyTorch,
-  // net->forward(x) does not run them. Registration returns an id for remove_hook. Copies and clones have no hooks.
-  // ----
+  // ---- Hooks ----
+  // A call of the module, net(x), runs its hooks in order of registration; containers call their modules in this way.
+  // As in PyTorch, net->forward(x) runs no hooks. Registration returns an id for remove_hook(). Copies and clones of a
+  // module have no hooks.
   unsigned register_forward_pre_hook(ForwardPreHook hook);
   unsigned register_forward_hook(ForwardHook hook);
   /// A module with a backward hook receives copies of its inputs, so that its in-place operators do not change the
@@ -150,8 +153,9 @@ class Module : public std::enable_shared_from_this<Module> {
   void recompute(bool on = true);
   bool is_recomputed() const;
 
-  // ---- Moving and converting. Parameters remain the same tensors; gradients move with them. Only floating types are
-  // converted. ----
+  // ---- Moving and converting ----
+  // Parameters and buffers remain the same tensors, with new data. Gradients move with their parameters. Tensors of
+  // integer types keep their type.
   void to(Device device, DType dtype, bool non_blocking = false) { convert(device, dtype, non_blocking); }
   void to(DType dtype, bool non_blocking = false) { convert(std::nullopt, dtype, non_blocking); }
   void to(Device device, bool non_blocking = false) { convert(device, std::nullopt, non_blocking); }

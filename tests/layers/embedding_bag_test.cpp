@@ -39,7 +39,7 @@ void on_every_backend(const std::function<void(Device)>& check) {
   }
 }
 
-/// Peak number of bytes that `run` allocates in addition to those in use.
+/// Returns the peak number of bytes that `run` allocates in addition to those that are in use before.
 int64_t peak_of(const std::function<void()>& run) {
   DeviceRuntime& cpu = runtime(DeviceType::cpu);
   cpu.reset_peak_memory_stats(0);

@@ -20,6 +20,12 @@ void check_not_capturing(Device device, const char* what) {
                " in a captured step: take an eager step with the same gradients before the capture");
 }
 
+Array filled_like(const Array& parameter, double value) {
+  Array state = Array::empty_like(parameter);
+  ops::fill(state, value);
+  return state;
+}
+
 std::string state_prefix(size_t parameter) { return "state." + std::to_string(parameter) + "."; }
 
 }  // namespace
@@ -36,8 +42,7 @@ void Cohort::upload(double lr) {
 const Array& ParameterState::array(int k, const Array& parameter, double initial) {
   if (!arrays[k].defined()) {
     check_not_capturing(parameter.device(), "the optimizer's state cannot be allocated");
-    arrays[k] = Array::empty_like(parameter);
-    ops::fill(arrays[k], initial);
+    arrays[k] = filled_like(parameter, initial);
   }
   return arrays[k];
 }
@@ -144,27 +149,31 @@ void OptimizerState::read(StateReader& reader, const std::vector<OptimizerParamG
   }
 }
 
+// Memory plans call this while they record a step, when cohorts_of_step() would refuse to allocate.
 FreshState::FreshState(Optimizer& optimizer) : optimizer_(optimizer) {
   auto fresh = std::make_unique<OptimizerState>();
-  const std::vector<OptimizerParamGroup>& groups = optimizer.param_groups();
-  for (size_t group = 0; group < groups.size(); ++group) {
+  for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {
     const OptimizerOptions& options = optimizer.options_of(group);
     const rules::StateNames names = options.rule().state_names();
-    const std::vector<Tensor>& parameters = groups[group].params();
-    OptimizerState::Members trainable;
-    for (size_t i = 0; i < parameters.size(); ++i)
-      if (parameters[i].requires_grad()) trainable.push_back(i);
-    fresh->cohorts_of_step(group, groups[group], trainable);
-    for (size_t i : trainable) {
+    const OptimizerParamGroup& parameters = optimizer.param_groups()[group];
+    std::map<std::string, int> cohort_of;  // by device
+    std::vector<ParameterState>& states = fresh->states.emplace_back();
+    for (const Tensor& parameter : parameters.params()) {
+      ParameterState& state = states.emplace_back();
+      if (!parameter.requires_grad()) continue;
+      const auto [entry, is_new] = cohort_of.try_emplace(parameter.device().str(), -1);
+      if (is_new) {
+        entry->second = fresh->add_cohort(group, parameters, parameter.device());
+        bytes_ += counted_bytes(fresh->cohorts.back().block.nbytes(), parameter.device().type());
+      }
+      state.cohort = entry->second;
       for (int k = 0; k < kMaxOptimizerStates; ++k) {
         if (!names[k]) continue;
-        const Array& state = fresh->states[group][i].array(k, parameters[i].array(), options.initial_state());
-        bytes_ += counted_bytes(state.nbytes(), state.device().type());
+        state.arrays[k] = filled_like(parameter.array(), options.initial_state());
+        bytes_ += counted_bytes(state.arrays[k].nbytes(), parameter.device().type());
       }
     }
   }
-  for (const Cohort& cohort : fresh->cohorts)
-    bytes_ += counted_bytes(cohort.block.nbytes(), cohort.block.device().type());
   kept_ = std::exchange(optimizer.state_, std::move(fresh));
 }
 

@@ -206,20 +206,20 @@ using gradus::silu, gradus::softsign, gradus::tanh, gradus::tanhshrink;
 
 // ---- Layers ----
 
-/// max(x, 0).
+/// y = max(x, 0).
 using ReLUImpl = detail::FunctionLayer<class ReLU, functional::relu>;
 GRADUS_MODULE(ReLU);
 
-/// min(max(x, 0), 6).
+/// y = min(max(x, 0), 6).
 using ReLU6Impl = detail::FunctionLayer<class ReLU6, functional::relu6>;
 GRADUS_MODULE(ReLU6);
 
-/// x for x > 0, else negative_slope x.
+/// y = x for x > 0, else negative_slope x.
 using LeakyReLUImpl = detail::FunctionLayer<class LeakyReLU, functional::leaky_relu>;
 GRADUS_MODULE(LeakyReLU);
 
-/// x for x > 0, else r x. In training, r is drawn uniformly from [lower, upper) for each element. In evaluation, r is
-/// the mean of lower and upper.
+/// y = x for x > 0, else r x. In training, r is drawn uniformly from [lower, upper) for each element. In evaluation, r
+/// is the mean of lower and upper.
 struct RReLUImpl : detail::Layer<RReLUImpl, RReLUOptions> {
   using Layer::Layer;
   Tensor forward(const Tensor& x) {
@@ -230,7 +230,7 @@ struct RReLUImpl : detail::Layer<RReLUImpl, RReLUOptions> {
 };
 GRADUS_MODULE(RReLU);
 
-/// x for x > 0, else alpha (exp(x) - 1).
+/// y = x for x > 0, else alpha (exp(x) - 1).
 using ELUImpl = detail::FunctionLayer<class ELU, functional::elu>;
 GRADUS_MODULE(ELU);
 
@@ -238,44 +238,44 @@ GRADUS_MODULE(ELU);
 using SELUImpl = detail::FunctionLayer<class SELU, functional::selu>;
 GRADUS_MODULE(SELU);
 
-/// x for x > 0, else alpha (exp(x / alpha) - 1).
+/// y = x for x > 0, else alpha (exp(x / alpha) - 1).
 using CELUImpl = detail::FunctionLayer<class CELU, functional::celu>;
 GRADUS_MODULE(CELU);
 
-/// x Phi(x), where Phi is the cumulative distribution function of the standard normal distribution. The option
+/// y = x Phi(x), where Phi is the cumulative distribution function of the standard normal distribution. The option
 /// `approximate` is "none" or "tanh".
 using GELUImpl = detail::FunctionLayer<class GELU, functional::gelu>;
 GRADUS_MODULE(GELU);
 
-/// x sigmoid(x).
+/// y = x sigmoid(x).
 using SiLUImpl = detail::FunctionLayer<class SiLU, functional::silu>;
 GRADUS_MODULE(SiLU);
 
-/// x tanh(softplus(x)).
+/// y = x tanh(softplus(x)).
 using MishImpl = detail::FunctionLayer<class Mish, functional::mish>;
 GRADUS_MODULE(Mish);
 
-/// log(1 + exp(beta x)) / beta, and x itself where beta x > threshold.
+/// y = log(1 + exp(beta x)) / beta, but y = x where beta x > threshold.
 using SoftplusImpl = detail::FunctionLayer<class Softplus, functional::softplus>;
 GRADUS_MODULE(Softplus);
 
-/// x / (1 + |x|).
+/// y = x / (1 + |x|).
 using SoftsignImpl = detail::FunctionLayer<class Softsign, functional::softsign>;
 GRADUS_MODULE(Softsign);
 
-/// x moved towards 0 by lambda, and 0 within [-lambda, lambda].
+/// y = x moved towards 0 by lambda, and y = 0 within [-lambda, lambda].
 using SoftshrinkImpl = detail::FunctionLayer<class Softshrink, functional::softshrink>;
 GRADUS_MODULE(Softshrink);
 
-/// x outside [-lambda, lambda], else 0.
+/// y = x outside of [-lambda, lambda], else 0.
 using HardshrinkImpl = detail::FunctionLayer<class Hardshrink, functional::hardshrink>;
 GRADUS_MODULE(Hardshrink);
 
-/// x - tanh(x).
+/// y = x - tanh(x).
 using TanhshrinkImpl = detail::FunctionLayer<class Tanhshrink, functional::tanhshrink>;
 GRADUS_MODULE(Tanhshrink);
 
-/// x clamped to [min_val, max_val]. An empty range is a ValueError.
+/// y = x clamped to [min_val, max_val]. An empty range is a ValueError.
 struct HardtanhImpl : detail::FunctionLayerBase<HardtanhImpl, functional::hardtanh> {
   explicit HardtanhImpl(const HardtanhOptions& options_ = {}) : FunctionLayerBase(options_) { HardtanhImpl::reset(); }
   void reset() override {
@@ -285,45 +285,45 @@ struct HardtanhImpl : detail::FunctionLayerBase<HardtanhImpl, functional::hardta
 };
 GRADUS_MODULE(Hardtanh);
 
-/// relu6(x + 3) / 6.
+/// y = relu6(x + 3) / 6.
 using HardsigmoidImpl = detail::FunctionLayer<class Hardsigmoid, functional::hardsigmoid>;
 GRADUS_MODULE(Hardsigmoid);
 
-/// x relu6(x + 3) / 6.
+/// y = x relu6(x + 3) / 6.
 using HardswishImpl = detail::FunctionLayer<class Hardswish, functional::hardswish>;
 GRADUS_MODULE(Hardswish);
 
-/// x where x > threshold, else value.
+/// y = x where x > threshold, else value.
 struct ThresholdImpl : detail::FunctionLayerBase<ThresholdImpl, functional::threshold> {
   using FunctionLayerBase::FunctionLayerBase;
   ThresholdImpl(double threshold, double value) : FunctionLayerBase(ThresholdOptions(threshold, value)) {}
 };
 GRADUS_MODULE(Threshold);
 
-/// 1 / (1 + exp(-x)).
+/// y = 1 / (1 + exp(-x)).
 using SigmoidImpl = detail::FunctionLayer<class Sigmoid, functional::sigmoid>;
 GRADUS_MODULE(Sigmoid);
 
-/// log(sigmoid(x)), computed without overflow.
+/// y = log(sigmoid(x)), computed without overflow.
 using LogSigmoidImpl = detail::FunctionLayer<class LogSigmoid, functional::logsigmoid>;
 GRADUS_MODULE(LogSigmoid);
 
 using TanhImpl = detail::FunctionLayer<class Tanh, functional::tanh>;
 GRADUS_MODULE(Tanh);
 
-/// a sigmoid(b), where a and b are the halves of x along dim.
+/// y = a sigmoid(b), where a and b are the halves of x along dim.
 using GLUImpl = detail::FunctionLayer<class GLU, functional::glu>;
 GRADUS_MODULE(GLU);
 
-/// exp(x) / sum(exp(x)) along dim.
+/// y = exp(x) / sum(exp(x)) along dim.
 using SoftmaxImpl = detail::FunctionLayer<class Softmax, functional::softmax>;
 GRADUS_MODULE(Softmax);
 
-/// softmax(-x) along dim.
+/// y = softmax(-x) along dim.
 using SoftminImpl = detail::FunctionLayer<class Softmin, functional::softmin>;
 GRADUS_MODULE(Softmin);
 
-/// log(softmax(x)) along dim, computed without overflow.
+/// y = log(softmax(x)) along dim, computed without overflow.
 using LogSoftmaxImpl = detail::FunctionLayer<class LogSoftmax, functional::log_softmax>;
 GRADUS_MODULE(LogSoftmax);
 
@@ -338,8 +338,8 @@ struct Softmax2dImpl : detail::Layer<Softmax2dImpl> {
 };
 GRADUS_MODULE(Softmax2d);
 
-/// x for x > 0, else weight x. Parameter `weight` (num_parameters): one number, or one for each channel (dimension 1 of
-/// x).
+/// y = x for x > 0, else weight x. Parameter `weight` (num_parameters): one number, or one for each channel (dimension
+/// 1 of x).
 struct PReLUImpl : detail::Layer<PReLUImpl, PReLUOptions> {
   explicit PReLUImpl(const PReLUOptions& options_ = {}) : Layer(options_) { PReLUImpl::reset(); }
   void reset() override {

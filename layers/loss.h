@@ -1,5 +1,6 @@
 // Losses, and distances and similarities of vectors: options, functions of nn::functional, and layers. The comment of a
-// layer has the formula for one element or sample; the reduction (kMean, kSum or kNone) combines their losses.
+// layer has the formula for one element or sample. The option `reduction` (kMean, kSum or kNone) says how the losses of
+// all elements or samples are combined.
 #pragma once
 
 #include <gradus/autograd/ops/linear_algebra.h>
@@ -232,83 +233,87 @@ inline Tensor cross_entropy(const Tensor& x, const Tensor& target, const CrossEn
 
 // ---- Layers ----
 
-/// a · b / (max(|a|, eps) max(|b|, eps)) along `dim`.
+/// y = a · b / (max(|a|, eps) max(|b|, eps)) along `dim`.
 using CosineSimilarityImpl = detail::FunctionLayer<class CosineSimilarity, functional::cosine_similarity>;
 GRADUS_MODULE(CosineSimilarity);
 
-/// The p-norm of a - b + eps along the last dimension.
+/// y = the p-norm of a - b + eps along the last dimension.
 using PairwiseDistanceImpl = detail::FunctionLayer<class PairwiseDistance, functional::pairwise_distance>;
 GRADUS_MODULE(PairwiseDistance);
 
-/// (x - target)².
+/// loss = (x - target)².
 using MSELossImpl = detail::FunctionLayer<class MSELoss, functional::mse_loss>;
 GRADUS_MODULE(MSELoss);
 
-/// |x - target|.
+/// loss = |x - target|.
 using L1LossImpl = detail::FunctionLayer<class L1Loss, functional::l1_loss>;
 GRADUS_MODULE(L1Loss);
 
-/// With d = |x - target|: d² / (2 beta) where d < beta, else d - beta / 2.
+/// With d = |x - target|: loss = d² / (2 beta) where d < beta, else d - beta / 2.
 using SmoothL1LossImpl = detail::FunctionLayer<class SmoothL1Loss, functional::smooth_l1_loss>;
 GRADUS_MODULE(SmoothL1Loss);
 
-/// d² / 2 where d = |x - target| <= delta, else delta (d - delta / 2).
+/// With d = |x - target|: loss = d² / 2 where d <= delta, else delta (d - delta / 2).
 using HuberLossImpl = detail::FunctionLayer<class HuberLoss, functional::huber_loss>;
 GRADUS_MODULE(HuberLoss);
 
-/// exp(x) - target x, or x - target log(x + eps) without log_input. full adds Stirling's approximation of log(target!).
+/// loss = exp(x) - target x with log_input, else x - target log(x + eps). The option `full` adds Stirling's
+/// approximation of log(target!).
 using PoissonNLLLossImpl = detail::FunctionLayer<class PoissonNLLLoss, functional::poisson_nll_loss>;
 GRADUS_MODULE(PoissonNLLLoss);
 
-/// -weight (target log x + (1 - target) log(1 - x)) for probabilities x.
+/// loss = -weight (target log x + (1 - target) log(1 - x)) for probabilities x.
 using BCELossImpl = detail::FunctionLayer<class BCELoss, functional::binary_cross_entropy>;
 GRADUS_MODULE(BCELoss);
 
-/// BCELoss of sigmoid(x), computed without overflow for large x. pos_weight multiplies the term with target.
+/// The BCELoss of sigmoid(x), computed without overflow for large x. pos_weight multiplies the term target
+/// log(sigmoid(x)).
 using BCEWithLogitsLossImpl =
     detail::FunctionLayer<class BCEWithLogitsLoss, functional::binary_cross_entropy_with_logits>;
 GRADUS_MODULE(BCEWithLogitsLoss);
 
-/// target (log target - x) for log-probabilities x. With log_target, target already is a logarithm.
+/// loss = target (log target - x) for log-probabilities x. With log_target, target contains logarithms of probabilities
+/// too.
 using KLDivLossImpl = detail::FunctionLayer<class KLDivLoss, functional::kl_div>;
 GRADUS_MODULE(KLDivLoss);
 
-/// log(1 + exp(-target x)), where target is 1 or -1.
+/// loss = log(1 + exp(-target x)), where target is 1 or -1.
 using SoftMarginLossImpl = detail::FunctionLayer<class SoftMarginLoss, functional::soft_margin_loss>;
 GRADUS_MODULE(SoftMarginLoss);
 
-/// Mean over the classes of weight times BCEWithLogitsLoss, for x (…, C).
+/// loss = mean over the C classes of weight times BCEWithLogitsLoss, for x (…, C).
 using MultiLabelSoftMarginLossImpl =
     detail::FunctionLayer<class MultiLabelSoftMarginLoss, functional::multilabel_soft_margin_loss>;
 GRADUS_MODULE(MultiLabelSoftMarginLoss);
 
-/// x where target is 1, max(0, margin - x) where target is -1.
+/// loss = x where target is 1, max(0, margin - x) where target is -1.
 using HingeEmbeddingLossImpl = detail::FunctionLayer<class HingeEmbeddingLoss, functional::hinge_embedding_loss>;
 GRADUS_MODULE(HingeEmbeddingLoss);
 
-/// max(0, -target (x1 - x2) + margin).
+/// loss = max(0, -target (x1 - x2) + margin), where target is 1 or -1.
 using MarginRankingLossImpl = detail::FunctionLayer<class MarginRankingLoss, functional::margin_ranking_loss>;
 GRADUS_MODULE(MarginRankingLoss);
 
-/// max(0, |anchor - positive| - |anchor - negative| + margin) with the p-norm. swap uses the smaller of the distances
-/// from the negative to anchor and to positive.
+/// loss = max(0, |anchor - positive| - |anchor - negative| + margin) with the p-norm. With swap, |positive - negative|
+/// replaces |anchor - negative| where it is smaller.
 using TripletMarginLossImpl = detail::FunctionLayer<class TripletMarginLoss, functional::triplet_margin_loss>;
 GRADUS_MODULE(TripletMarginLoss);
 
-/// 1 - cos(x1, x2) where target is 1, max(0, cos(x1, x2) - margin) where target is -1.
+/// loss = 1 - cos(x1, x2) where target is 1, max(0, cos(x1, x2) - margin) where target is -1.
 using CosineEmbeddingLossImpl = detail::FunctionLayer<class CosineEmbeddingLoss, functional::cosine_embedding_loss>;
 GRADUS_MODULE(CosineEmbeddingLoss);
 
-/// Mean over the classes i that are not target of weight[target] max(0, margin - x[target] + x[i])^p.
+/// loss = weight[target] max(0, margin - x[target] + x[i])^p, summed over all classes i except target and divided by
+/// the number of classes.
 using MultiMarginLossImpl = detail::FunctionLayer<class MultiMarginLoss, functional::multi_margin_loss>;
 GRADUS_MODULE(MultiMarginLoss);
 
-/// -x[target] for log-probabilities x (N, C, …) and int64 classes target (N, …). Targets equal to ignore_index are
-/// skipped; weight (C), if set, weights the classes.
+/// loss = -x[target] for log-probabilities x (N, C, …) and int64 classes target (N, …). Targets equal to ignore_index
+/// are skipped. If weight (C) is set, each loss is multiplied by weight[target].
 using NLLLossImpl = detail::FunctionLayer<class NLLLoss, functional::nll_loss>;
 GRADUS_MODULE(NLLLoss);
 
-/// NLLLoss of log_softmax(x). target may also contain class probabilities in x's shape. With label_smoothing e, the
+/// The NLLLoss of log_softmax(x). target may also contain class probabilities in x's shape. With label_smoothing e, the
 /// target class has probability 1 - e + e / C and every other class e / C.
 using CrossEntropyLossImpl = detail::FunctionLayer<class CrossEntropyLoss, functional::cross_entropy>;
 GRADUS_MODULE(CrossEntropyLoss);

@@ -1,6 +1,6 @@
-// Activations: options, functions of nn::functional, and layers. All but PReLU have no parameters, and they apply to
-// each element or along one dimension. References are in autograd/ops/nn/activation.h. With `inplace` the input is
-// overwritten.
+// Activations: options, functions of nn::functional, and layers. The comment of a layer is the formula of its result.
+// Only PReLU has a parameter. References for the formulas are in autograd/ops/nn/activation.h. With the option
+// `inplace`, the result overwrites x.
 #pragma once
 
 #include <optional>
@@ -10,11 +10,11 @@
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/nn/activation.h>
 #include <gradus/autograd/ops/nn/loss.h>
-#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/layer.h>
 
 namespace gradus::nn {
 
-// ---- Options. Functions have those of layers, under names that end in FuncOptions. ----
+// ---- Options of layers. Functions use the same structs, under names that end in FuncOptions. ----
 
 struct ReLUOptions {
   ReLUOptions(bool inplace = false) : inplace_(inplace) {}  // NOLINT(google-explicit-constructor)
@@ -198,43 +198,28 @@ using LogSoftmaxFuncOptions = LogSoftmaxOptions;
 inline Tensor log_softmax(const Tensor& x, const LogSoftmaxFuncOptions& options, Loc where = Loc::current()) {
   return gradus::log_softmax(x, options.dim(), options.dtype(), where);
 }
-inline Tensor sigmoid(const Tensor& x, Loc where = Loc::current()) { return gradus::sigmoid(x, where); }
-inline Tensor tanh(const Tensor& x, Loc where = Loc::current()) { return gradus::tanh(x, where); }
-inline Tensor silu(const Tensor& x, Loc where = Loc::current()) { return gradus::silu(x, where); }
-inline Tensor mish(const Tensor& x, Loc where = Loc::current()) { return gradus::mish(x, where); }
-inline Tensor softsign(const Tensor& x, Loc where = Loc::current()) { return gradus::softsign(x, where); }
-inline Tensor tanhshrink(const Tensor& x, Loc where = Loc::current()) { return gradus::tanhshrink(x, where); }
 inline Tensor logsigmoid(const Tensor& x, Loc where = Loc::current()) { return gradus::log_sigmoid(x, where); }
-inline Tensor hardsigmoid(const Tensor& x, Loc where = Loc::current()) { return gradus::hardsigmoid(x, where); }
-inline Tensor hardswish(const Tensor& x, Loc where = Loc::current()) { return gradus::hardswish(x, where); }
-inline Tensor prelu(const Tensor& x, const Tensor& weight, Loc where = Loc::current()) {
-  return gradus::prelu(x, weight, where);
-}
+using gradus::hardsigmoid, gradus::hardswish, gradus::mish, gradus::prelu, gradus::sigmoid;
+using gradus::silu, gradus::softsign, gradus::tanh, gradus::tanhshrink;
 
 }  // namespace functional
 
 // ---- Layers ----
 
-/// max(x, 0).
-struct ReLUImpl : detail::FunctionLayer<ReLUImpl, functional::relu> {
-  using FunctionLayer::FunctionLayer;
-};
+/// y = max(x, 0).
+using ReLUImpl = detail::FunctionLayer<class ReLU, functional::relu>;
 GRADUS_MODULE(ReLU);
 
-/// min(max(x, 0), 6).
-struct ReLU6Impl : detail::FunctionLayer<ReLU6Impl, functional::relu6> {
-  using FunctionLayer::FunctionLayer;
-};
+/// y = min(max(x, 0), 6).
+using ReLU6Impl = detail::FunctionLayer<class ReLU6, functional::relu6>;
 GRADUS_MODULE(ReLU6);
 
-/// x for x > 0, else negative_slope x.
-struct LeakyReLUImpl : detail::FunctionLayer<LeakyReLUImpl, functional::leaky_relu> {
-  using FunctionLayer::FunctionLayer;
-};
+/// y = x for x > 0, else negative_slope x.
+using LeakyReLUImpl = detail::FunctionLayer<class LeakyReLU, functional::leaky_relu>;
 GRADUS_MODULE(LeakyReLU);
 
-/// x for x > 0, else r x. In training r is drawn from [lower, upper) for each element, otherwise it is the mean of the
-/// bounds.
+/// y = x for x > 0, else r x. In training, r is drawn uniformly from [lower, upper) for each element. In evaluation, r
+/// is the mean of lower and upper.
 struct RReLUImpl : detail::Layer<RReLUImpl, RReLUOptions> {
   using Layer::Layer;
   Tensor forward(const Tensor& x) {
@@ -245,68 +230,54 @@ struct RReLUImpl : detail::Layer<RReLUImpl, RReLUOptions> {
 };
 GRADUS_MODULE(RReLU);
 
-/// x for x > 0, else alpha (exp(x) - 1).
-struct ELUImpl : detail::FunctionLayer<ELUImpl, functional::elu> {
-  using FunctionLayer::FunctionLayer;
-};
+/// y = x for x > 0, else alpha (exp(x) - 1).
+using ELUImpl = detail::FunctionLayer<class ELU, functional::elu>;
 GRADUS_MODULE(ELU);
 
 /// ELU scaled so that activations keep mean 0 and variance 1 (Klambauer et al. 2017).
-struct SELUImpl : detail::FunctionLayer<SELUImpl, functional::selu> {
-  using FunctionLayer::FunctionLayer;
-};
+using SELUImpl = detail::FunctionLayer<class SELU, functional::selu>;
 GRADUS_MODULE(SELU);
 
-/// x for x > 0, else alpha (exp(x / alpha) - 1).
-struct CELUImpl : detail::FunctionLayer<CELUImpl, functional::celu> {
-  using FunctionLayer::FunctionLayer;
-};
+/// y = x for x > 0, else alpha (exp(x / alpha) - 1).
+using CELUImpl = detail::FunctionLayer<class CELU, functional::celu>;
 GRADUS_MODULE(CELU);
 
-/// x Phi(x), where Phi is the cumulative distribution function of the standard normal distribution; approximate: "none"
-/// or "tanh".
-struct GELUImpl : detail::FunctionLayer<GELUImpl, functional::gelu> {
-  using FunctionLayer::FunctionLayer;
-};
+/// y = x Phi(x), where Phi is the cumulative distribution function of the standard normal distribution. The option
+/// `approximate` is "none" or "tanh".
+using GELUImpl = detail::FunctionLayer<class GELU, functional::gelu>;
 GRADUS_MODULE(GELU);
 
-/// x sigmoid(x).
-struct SiLUImpl : detail::FunctionLayer<SiLUImpl, functional::silu> {};
+/// y = x sigmoid(x).
+using SiLUImpl = detail::FunctionLayer<class SiLU, functional::silu>;
 GRADUS_MODULE(SiLU);
 
-/// x tanh(softplus(x)).
-struct MishImpl : detail::FunctionLayer<MishImpl, functional::mish> {};
+/// y = x tanh(softplus(x)).
+using MishImpl = detail::FunctionLayer<class Mish, functional::mish>;
 GRADUS_MODULE(Mish);
 
-/// log(1 + exp(beta x)) / beta, and x itself where beta x > threshold.
-struct SoftplusImpl : detail::FunctionLayer<SoftplusImpl, functional::softplus> {
-  using FunctionLayer::FunctionLayer;
-};
+/// y = log(1 + exp(beta x)) / beta, but y = x where beta x > threshold.
+using SoftplusImpl = detail::FunctionLayer<class Softplus, functional::softplus>;
 GRADUS_MODULE(Softplus);
 
-/// x / (1 + |x|).
-struct SoftsignImpl : detail::FunctionLayer<SoftsignImpl, functional::softsign> {};
+/// y = x / (1 + |x|).
+using SoftsignImpl = detail::FunctionLayer<class Softsign, functional::softsign>;
 GRADUS_MODULE(Softsign);
 
-/// x moved towards 0 by lambda, and 0 within [-lambda, lambda].
-struct SoftshrinkImpl : detail::FunctionLayer<SoftshrinkImpl, functional::softshrink> {
-  using FunctionLayer::FunctionLayer;
-};
+/// y = x moved towards 0 by lambda, and y = 0 within [-lambda, lambda].
+using SoftshrinkImpl = detail::FunctionLayer<class Softshrink, functional::softshrink>;
 GRADUS_MODULE(Softshrink);
 
-/// x outside [-lambda, lambda], else 0.
-struct HardshrinkImpl : detail::FunctionLayer<HardshrinkImpl, functional::hardshrink> {
-  using FunctionLayer::FunctionLayer;
-};
+/// y = x outside of [-lambda, lambda], else 0.
+using HardshrinkImpl = detail::FunctionLayer<class Hardshrink, functional::hardshrink>;
 GRADUS_MODULE(Hardshrink);
 
-/// x - tanh(x).
-struct TanhshrinkImpl : detail::FunctionLayer<TanhshrinkImpl, functional::tanhshrink> {};
+/// y = x - tanh(x).
+using TanhshrinkImpl = detail::FunctionLayer<class Tanhshrink, functional::tanhshrink>;
 GRADUS_MODULE(Tanhshrink);
 
-/// x clamped to [min_val, max_val]. An empty range is a ValueError.
-struct HardtanhImpl : detail::FunctionLayer<HardtanhImpl, functional::hardtanh> {
-  explicit HardtanhImpl(const HardtanhOptions& options_ = {}) : FunctionLayer(options_) { HardtanhImpl::reset(); }
+/// y = x clamped to [min_val, max_val]. An empty range is a ValueError.
+struct HardtanhImpl : detail::FunctionLayerBase<HardtanhImpl, functional::hardtanh> {
+  explicit HardtanhImpl(const HardtanhOptions& options_ = {}) : FunctionLayerBase(options_) { HardtanhImpl::reset(); }
   void reset() override {
     GRADUS_CHECK(options.max_val() > options.min_val(), ValueError, "Hardtanh from ", options.min_val(), " to ",
                  options.max_val(), ": max_val must be greater than min_val");
@@ -314,54 +285,46 @@ struct HardtanhImpl : detail::FunctionLayer<HardtanhImpl, functional::hardtanh> 
 };
 GRADUS_MODULE(Hardtanh);
 
-/// relu6(x + 3) / 6.
-struct HardsigmoidImpl : detail::FunctionLayer<HardsigmoidImpl, functional::hardsigmoid> {};
+/// y = relu6(x + 3) / 6.
+using HardsigmoidImpl = detail::FunctionLayer<class Hardsigmoid, functional::hardsigmoid>;
 GRADUS_MODULE(Hardsigmoid);
 
-/// x relu6(x + 3) / 6.
-struct HardswishImpl : detail::FunctionLayer<HardswishImpl, functional::hardswish> {};
+/// y = x relu6(x + 3) / 6.
+using HardswishImpl = detail::FunctionLayer<class Hardswish, functional::hardswish>;
 GRADUS_MODULE(Hardswish);
 
-/// x where x > threshold, else value.
-struct ThresholdImpl : detail::FunctionLayer<ThresholdImpl, functional::threshold> {
-  using FunctionLayer::FunctionLayer;
-  ThresholdImpl(double threshold, double value) : FunctionLayer(ThresholdOptions(threshold, value)) {}
+/// y = x where x > threshold, else value.
+struct ThresholdImpl : detail::FunctionLayerBase<ThresholdImpl, functional::threshold> {
+  using FunctionLayerBase::FunctionLayerBase;
+  ThresholdImpl(double threshold, double value) : FunctionLayerBase(ThresholdOptions(threshold, value)) {}
 };
 GRADUS_MODULE(Threshold);
 
-/// 1 / (1 + exp(-x)).
-struct SigmoidImpl : detail::FunctionLayer<SigmoidImpl, functional::sigmoid> {};
+/// y = 1 / (1 + exp(-x)).
+using SigmoidImpl = detail::FunctionLayer<class Sigmoid, functional::sigmoid>;
 GRADUS_MODULE(Sigmoid);
 
-/// log(sigmoid(x)), computed without overflow.
-struct LogSigmoidImpl : detail::FunctionLayer<LogSigmoidImpl, functional::logsigmoid> {};
+/// y = log(sigmoid(x)), computed without overflow.
+using LogSigmoidImpl = detail::FunctionLayer<class LogSigmoid, functional::logsigmoid>;
 GRADUS_MODULE(LogSigmoid);
 
-struct TanhImpl : detail::FunctionLayer<TanhImpl, functional::tanh> {};
+using TanhImpl = detail::FunctionLayer<class Tanh, functional::tanh>;
 GRADUS_MODULE(Tanh);
 
-/// a sigmoid(b), where a and b are the halves of x along dim.
-struct GLUImpl : detail::FunctionLayer<GLUImpl, functional::glu> {
-  using FunctionLayer::FunctionLayer;
-};
+/// y = a sigmoid(b), where a and b are the halves of x along dim.
+using GLUImpl = detail::FunctionLayer<class GLU, functional::glu>;
 GRADUS_MODULE(GLU);
 
-/// exp(x) / sum(exp(x)) along dim.
-struct SoftmaxImpl : detail::FunctionLayer<SoftmaxImpl, functional::softmax> {
-  using FunctionLayer::FunctionLayer;
-};
+/// y = exp(x) / sum(exp(x)) along dim.
+using SoftmaxImpl = detail::FunctionLayer<class Softmax, functional::softmax>;
 GRADUS_MODULE(Softmax);
 
-/// softmax(-x) along dim.
-struct SoftminImpl : detail::FunctionLayer<SoftminImpl, functional::softmin> {
-  using FunctionLayer::FunctionLayer;
-};
+/// y = softmax(-x) along dim.
+using SoftminImpl = detail::FunctionLayer<class Softmin, functional::softmin>;
 GRADUS_MODULE(Softmin);
 
-/// log(softmax(x)) along dim, computed without overflow.
-struct LogSoftmaxImpl : detail::FunctionLayer<LogSoftmaxImpl, functional::log_softmax> {
-  using FunctionLayer::FunctionLayer;
-};
+/// y = log(softmax(x)) along dim, computed without overflow.
+using LogSoftmaxImpl = detail::FunctionLayer<class LogSoftmax, functional::log_softmax>;
 GRADUS_MODULE(LogSoftmax);
 
 /// Softmax over the channels of images (N, C, H, W) or (C, H, W).
@@ -375,8 +338,8 @@ struct Softmax2dImpl : detail::Layer<Softmax2dImpl> {
 };
 GRADUS_MODULE(Softmax2d);
 
-/// x for x > 0, else weight x. Parameter `weight` (num_parameters): one number, or one for each channel (dimension 1 of
-/// x).
+/// y = x for x > 0, else weight x. Parameter `weight` (num_parameters): one number, or one for each channel (dimension
+/// 1 of x).
 struct PReLUImpl : detail::Layer<PReLUImpl, PReLUOptions> {
   explicit PReLUImpl(const PReLUOptions& options_ = {}) : Layer(options_) { PReLUImpl::reset(); }
   void reset() override {

@@ -5,7 +5,6 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
 #include <gradus/layers/module/init.h>
-#include <gradus/layers/module/layer_printer.h>
 
 namespace gradus::nn {
 
@@ -32,28 +31,6 @@ constexpr bool is_transposed = requires(const Options& options) {
   options.output_padding();
 };
 
-/// The output_padding of the options, or that for which the last sizes of the result are `output_size`.
-template <size_t D>
-auto output_padding_for(const ConvTransposeOptions<D>& options, const Tensor& x,
-                        const std::optional<IntArrayRef>& output_size) {
-  if (!output_size) return options.output_padding();
-  const IntArrayRef& wanted = *output_size;
-  const Dims kernel = dims_of(options.kernel_size()), stride = dims_of(options.stride());
-  const Dims padding = padding_of(options), dilation = dims_of(options.dilation());
-  const int count = kernel.size();
-  GRADUS_CHECK(wanted.size() >= count && x.dim() > count, ShapeError, "an output_size of ", count,
-               " numbers is needed for x of shape ", x.sizes(), ", got ", wanted);
-  Dims chosen;
-  for (int i = 0; i < count; ++i) {
-    const int64_t least = (x.size(i - count) - 1) * stride[i] - 2 * padding[i] + dilation[i] * (kernel[i] - 1) + 1;
-    const int64_t size = wanted[wanted.size() - count + i], most = least + std::max(stride[i], dilation[i]) - 1;
-    GRADUS_CHECK(size >= least && size <= most, ValueError, "output_size ", wanted, " is not between ", least, " and ",
-                 most, " in dimension ", i, " for x of shape ", x.sizes());
-    chosen.push_back(size - least);
-  }
-  return size_from(chosen, options.output_padding());
-}
-
 const char* mode_name(PadMode mode) {
   switch (mode) {
     case PadMode::constant: return "kZeros";
@@ -69,7 +46,7 @@ const char* mode_name(PadMode mode) {
 namespace detail {
 
 template <class Options>
-void ConvBase<Options>::register_parameters() {
+void ConvBase<Options>::register_tensors() {
   const int64_t in = options.in_channels(), out = options.out_channels(), groups = options.groups();
   GRADUS_CHECK(in > 0 && out > 0, ValueError, "convolution from ", in, " to ", out, " channels");
   GRADUS_CHECK(groups > 0 && in % groups == 0 && out % groups == 0, ValueError, in, " input and ", out,
@@ -92,11 +69,8 @@ void ConvBase<Options>::reset_parameters() {
   init::reset_weight_and_bias(weight, bias);
 }
 
-template <class Options>
-template <class Convolve>
-Tensor ConvBase<Options>::convolved(const Tensor& x, Convolve convolve) const {
-  if (options.padding_mode() == kZeros)
-    return convolve(x, weight, bias, options.stride(), options.padding(), options.dilation(), options.groups(), Loc{});
+template <size_t D>
+Tensor padded(const Tensor& x, const ConvOptions<D>& options) {
   const Dims kernel = dims_of(options.kernel_size()), dilation = dims_of(options.dilation());
   const Dims padding = padding_of(options);
   Dims sides;  // starting with the last dimension
@@ -105,12 +79,32 @@ Tensor ConvBase<Options>::convolved(const Tensor& x, Convolve convolve) const {
     sides.push_back(total / 2);
     sides.push_back(total - total / 2);
   }
-  return convolve(pad(x, sides, options.padding_mode()), weight, bias, options.stride(), 0, options.dilation(),
-                  options.groups(), Loc{});
+  return pad(x, sides, options.padding_mode());
+}
+
+template <size_t D>
+ConvSize<D> output_padding_for(const ConvTransposeOptions<D>& options, const Tensor& x,
+                               const std::optional<IntArrayRef>& output_size) {
+  if (!output_size) return options.output_padding();
+  const IntArrayRef& wanted = *output_size;
+  const Dims kernel = dims_of(options.kernel_size()), stride = dims_of(options.stride());
+  const Dims padding = padding_of(options), dilation = dims_of(options.dilation());
+  const int count = kernel.size();
+  GRADUS_CHECK(wanted.size() >= count && x.dim() > count, ShapeError, "an output_size of ", count,
+               " numbers is needed for x of shape ", x.sizes(), ", got ", wanted);
+  Dims chosen;
+  for (int i = 0; i < count; ++i) {
+    const int64_t least = (x.size(i - count) - 1) * stride[i] - 2 * padding[i] + dilation[i] * (kernel[i] - 1) + 1;
+    const int64_t size = wanted[wanted.size() - count + i], most = least + std::max(stride[i], dilation[i]) - 1;
+    GRADUS_CHECK(size >= least && size <= most, ValueError, "output_size ", wanted, " is not between ", least, " and ",
+                 most, " in dimension ", i, " for x of shape ", x.sizes());
+    chosen.push_back(size - least);
+  }
+  return size_from(chosen, options.output_padding());
 }
 
 template <class Options>
-void ConvBase<Options>::print(std::ostream& stream, const char* name) const {
+void ConvBase<Options>::print(std::ostream& stream, const std::string& name) const {
   LayerPrinter printer(stream, name);
   printer.value(options.in_channels()).value(options.out_channels());
   printer("kernel_size", options.kernel_size())("stride", options.stride());
@@ -133,33 +127,12 @@ template struct ConvBase<Conv2dOptions>;
 template struct ConvBase<ConvTranspose1dOptions>;
 template struct ConvBase<ConvTranspose2dOptions>;
 
+template Tensor padded(const Tensor&, const Conv1dOptions&);
+template Tensor padded(const Tensor&, const Conv2dOptions&);
+template ConvSize<1> output_padding_for(const ConvTranspose1dOptions&, const Tensor&,
+                                        const std::optional<IntArrayRef>&);
+template ConvSize<2> output_padding_for(const ConvTranspose2dOptions&, const Tensor&,
+                                        const std::optional<IntArrayRef>&);
+
 }  // namespace detail
-
-Tensor Conv1dImpl::forward(const Tensor& x) {
-  const auto frame = enter();
-  return convolved(x, conv1d);
-}
-
-Tensor Conv2dImpl::forward(const Tensor& x) {
-  const auto frame = enter();
-  return convolved(x, conv2d);
-}
-
-Tensor ConvReLU2dImpl::forward(const Tensor& x) {
-  const auto frame = enter();
-  return convolved(x, conv2d_relu);
-}
-
-Tensor ConvTranspose1dImpl::forward(const Tensor& x, const std::optional<IntArrayRef>& output_size) {
-  const auto frame = enter();
-  return conv_transpose1d(x, weight, bias, options.stride(), options.padding(),
-                          output_padding_for(options, x, output_size), options.groups(), options.dilation());
-}
-
-Tensor ConvTranspose2dImpl::forward(const Tensor& x, const std::optional<IntArrayRef>& output_size) {
-  const auto frame = enter();
-  return conv_transpose2d(x, weight, bias, options.stride(), options.padding(),
-                          output_padding_for(options, x, output_size), options.groups(), options.dilation());
-}
-
 }  // namespace gradus::nn

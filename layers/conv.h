@@ -3,8 +3,7 @@
 
 #include <gradus/autograd/ops/nn/conv.h>
 #include <gradus/autograd/ops/nn/image.h>
-#include <gradus/core/options.h>
-#include <gradus/layers/module/module.h>
+#include <gradus/layers/layer.h>
 
 namespace gradus {
 
@@ -18,11 +17,11 @@ namespace nn {
 
 namespace detail {
 
-/// A size over D dimensions: for images a number, or {height, width}.
+/// A size in D dimensions: one number for sequences; one number or {height, width} for images.
 template <size_t D>
 using ConvSize = std::conditional_t<D == 1, int64_t, Pair>;
 
-/// What the functions and the modules of convolutions have in common. Padding is a size, or ConvPadding.
+/// Options that the functions and the layers of convolutions share. Padding is ConvSize<D> or ConvPadding.
 template <class Options, size_t D, class Padding>
 struct ConvWindowOptions {
   using Size = ConvSize<D>;
@@ -49,7 +48,7 @@ struct ConvModuleOptions : ConvWindowOptions<Options, D, Padding> {
 template <size_t D>
 struct ConvOptions : detail::ConvModuleOptions<ConvOptions<D>, D, ConvPadding> {
   using detail::ConvModuleOptions<ConvOptions<D>, D, ConvPadding>::ConvModuleOptions;
-  /// Content of the padding: kZeros, kReflect, kReplicate or kCircular.
+  /// The values that padding adds: kZeros, kReflect, kReplicate or kCircular.
   GRADUS_ARG(PadMode, padding_mode) = kZeros;
 };
 using Conv1dOptions = ConvOptions<1>;
@@ -112,10 +111,21 @@ inline Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Conv
 
 namespace detail {
 
-/// Base of all convolutions: parameters `weight` and `bias` (out), initialised as in PyTorch.
+/// Pads x on all sides in the mode of the options. With padding "same", the result of the convolution then has x's
+/// size.
+template <size_t D>
+Tensor padded(const Tensor& x, const ConvOptions<D>& options);
+/// Returns the output_padding of the options or, if `output_size` is given, the output_padding with which the last
+/// sizes of the result are `output_size`.
+template <size_t D>
+ConvSize<D> output_padding_for(const ConvTransposeOptions<D>& options, const Tensor& x,
+                               const std::optional<IntArrayRef>& output_size);
+
+/// Base of all layers of convolutions. Registers the parameters `weight` and `bias` (out) and initialises them as
+/// PyTorch does.
 template <class Options>
 struct ConvBase : Module {
-  explicit ConvBase(const Options& options_) : options(options_) { register_parameters(); }
+  explicit ConvBase(const Options& options_) : options(options_) { register_tensors(); }
   ConvBase(int64_t in_channels, int64_t out_channels, typename Options::Size kernel_size)
       : ConvBase(Options(in_channels, out_channels, kernel_size)) {}
   void reset_parameters();
@@ -124,64 +134,63 @@ struct ConvBase : Module {
   Tensor weight, bias;
 
  protected:
-  void register_parameters();
-  /// Calls convolve(x, weight, bias, stride, padding, dilation, groups, where). For padding modes other than zeros, x
-  /// is padded before.
-  template <class Convolve>
-  Tensor convolved(const Tensor& x, Convolve convolve) const;
-  void print(std::ostream& stream, const char* name) const;
+  void register_tensors();
+  void print(std::ostream& stream, const std::string& name) const;
+};
+
+/// A layer that calls the operator kConvolve: conv1d, conv2d or conv2d_relu.
+template <class HolderType, size_t D, auto kConvolve>
+struct ConvLayer : LayerOf<ConvLayer<HolderType, D, kConvolve>, ConvBase<ConvOptions<D>>> {
+  using Holder = HolderType;
+  using LayerOf<ConvLayer, ConvBase<ConvOptions<D>>>::LayerOf;
+  Tensor forward(const Tensor& x) {
+    const auto frame = this->enter();
+    const ConvOptions<D>& own = this->options;
+    const auto convolve = [&](const Tensor& input, const ConvPadding& padding) {
+      return kConvolve(input, this->weight, this->bias, own.stride(), padding, own.dilation(), own.groups(), Loc{});
+    };
+    return own.padding_mode() == kZeros ? convolve(x, own.padding()) : convolve(padded(x, own), 0);
+  }
+};
+
+/// A layer that calls the operator kConvolve: conv_transpose1d or conv_transpose2d.
+template <class HolderType, size_t D, auto kConvolve>
+struct ConvTransposeLayer : LayerOf<ConvTransposeLayer<HolderType, D, kConvolve>, ConvBase<ConvTransposeOptions<D>>> {
+  using Holder = HolderType;
+  using LayerOf<ConvTransposeLayer, ConvBase<ConvTransposeOptions<D>>>::LayerOf;
+  Tensor forward(const Tensor& x, const std::optional<IntArrayRef>& output_size = std::nullopt) {
+    const auto frame = this->enter();
+    const ConvTransposeOptions<D>& own = this->options;
+    return kConvolve(x, this->weight, this->bias, own.stride(), own.padding(), output_padding_for(own, x, output_size),
+                     own.groups(), own.dilation(), Loc{});
+  }
 };
 
 }  // namespace detail
 
 /// Cross-correlation of sequences: x (N, in, L) to (N, out, P) with P = (L + 2 padding - dilation (kernel - 1) - 1) /
 /// stride + 1. Parameter `weight` (out, in / groups, kernel).
-struct Conv1dImpl : Cloneable<Conv1dImpl, detail::ConvBase<Conv1dOptions>> {
-  using Cloneable::Cloneable;
-  void reset() override { register_parameters(); }
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override { print(stream, "Conv1d"); }
-};
+using Conv1dImpl = detail::ConvLayer<class Conv1d, 1, conv1d>;
 GRADUS_MODULE(Conv1d);
 
 /// Cross-correlation of images: x (N, in, H, W) to (N, out, P, Q), with P and Q as in Conv1d. Parameter `weight` (out,
 /// in / groups, height, width).
-struct Conv2dImpl : Cloneable<Conv2dImpl, detail::ConvBase<Conv2dOptions>> {
-  using Cloneable::Cloneable;
-  void reset() override { register_parameters(); }
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override { print(stream, "Conv2d"); }
-};
+using Conv2dImpl = detail::ConvLayer<class Conv2d, 2, conv2d>;
 GRADUS_MODULE(Conv2d);
 
 /// relu(Conv2d(x)), in one kernel forward and one kernel backward if the backend has them. Parameters as in Conv2d.
-struct ConvReLU2dImpl : Cloneable<ConvReLU2dImpl, detail::ConvBase<Conv2dOptions>> {
-  using Cloneable::Cloneable;
-  void reset() override { register_parameters(); }
-  Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override { print(stream, "ConvReLU2d"); }
-};
+using ConvReLU2dImpl = detail::ConvLayer<class ConvReLU2d, 2, conv2d_relu>;
 GRADUS_MODULE(ConvReLU2d);
 
 /// The transpose of Conv1d: x (N, in, L) to (N, out, P) with P = (L - 1) stride - 2 padding + dilation (kernel - 1) +
 /// output_padding + 1. Parameter `weight` (in, out / groups, kernel). If forward gets an output_size, output_padding is
 /// chosen to produce it.
-struct ConvTranspose1dImpl : Cloneable<ConvTranspose1dImpl, detail::ConvBase<ConvTranspose1dOptions>> {
-  using Cloneable::Cloneable;
-  void reset() override { register_parameters(); }
-  Tensor forward(const Tensor& x, const std::optional<IntArrayRef>& output_size = std::nullopt);
-  void pretty_print(std::ostream& stream) const override { print(stream, "ConvTranspose1d"); }
-};
+using ConvTranspose1dImpl = detail::ConvTransposeLayer<class ConvTranspose1d, 1, conv_transpose1d>;
 GRADUS_MODULE(ConvTranspose1d);
 
 /// The transpose of Conv2d: x (N, in, H, W) to (N, out, P, Q), with P and Q as in ConvTranspose1d. Parameter `weight`
 /// (in, out / groups, height, width).
-struct ConvTranspose2dImpl : Cloneable<ConvTranspose2dImpl, detail::ConvBase<ConvTranspose2dOptions>> {
-  using Cloneable::Cloneable;
-  void reset() override { register_parameters(); }
-  Tensor forward(const Tensor& x, const std::optional<IntArrayRef>& output_size = std::nullopt);
-  void pretty_print(std::ostream& stream) const override { print(stream, "ConvTranspose2d"); }
-};
+using ConvTranspose2dImpl = detail::ConvTransposeLayer<class ConvTranspose2d, 2, conv_transpose2d>;
 GRADUS_MODULE(ConvTranspose2d);
 
 }  // namespace nn

@@ -1,9 +1,9 @@
-// Dropout and its variants: options, functions of nn::functional, and layers. In training each zeroes random elements
-// and scales the others; in evaluation all return x.
+// Dropout and its variants: options, functions of nn::functional, and layers. In training they set random elements to 0
+// and scale the others. In evaluation they return x.
 #pragma once
 
 #include <gradus/autograd/ops/nn/dropout.h>
-#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/layer.h>
 
 namespace gradus::nn {
 
@@ -52,10 +52,12 @@ inline Tensor feature_alpha_dropout(const Tensor& x, const FeatureAlphaDropoutFu
 
 namespace detail {
 
-/// Base of all dropout layers: kFunction with the layer's options and mode. A p outside of [0, 1] is a ValueError.
-template <class Derived, class FuncOptions, Tensor (*kFunction)(const Tensor&, const FuncOptions&, Loc)>
-struct DropoutLayer : Layer<Derived, DropoutOptions> {
-  explicit DropoutLayer(const DropoutOptions& options_ = {}) : Layer<Derived, DropoutOptions>(options_) {
+/// Base of all dropout layers. forward() calls kFunction with the options and the mode (training or evaluation) of the
+/// layer. A p outside of [0, 1] is a ValueError.
+template <class HolderType, class FuncOptions, Tensor (*kFunction)(const Tensor&, const FuncOptions&, Loc)>
+struct DropoutLayer : Layer<DropoutLayer<HolderType, FuncOptions, kFunction>, DropoutOptions> {
+  using Holder = HolderType;
+  explicit DropoutLayer(const DropoutOptions& options_ = {}) : Layer<DropoutLayer, DropoutOptions>(options_) {
     GRADUS_CHECK(options_.p() >= 0 && options_.p() <= 1, ValueError, "dropout probability must be in [0, 1], got ",
                  options_.p());
   }
@@ -69,30 +71,22 @@ struct DropoutLayer : Layer<Derived, DropoutOptions> {
 }  // namespace detail
 
 /// Zeroes each element with probability p and scales the others by 1 / (1 - p).
-struct DropoutImpl : detail::DropoutLayer<DropoutImpl, functional::DropoutFuncOptions, functional::dropout> {
-  using DropoutLayer::DropoutLayer;
-};
+using DropoutImpl = detail::DropoutLayer<class Dropout, functional::DropoutFuncOptions, functional::dropout>;
 GRADUS_MODULE(Dropout);
 
 /// Drops whole channels of x (N, C, H, W) or (C, H, W).
-struct Dropout2dImpl : detail::DropoutLayer<Dropout2dImpl, functional::Dropout2dFuncOptions, functional::dropout2d> {
-  using DropoutLayer::DropoutLayer;
-};
+using Dropout2dImpl = detail::DropoutLayer<class Dropout2d, functional::Dropout2dFuncOptions, functional::dropout2d>;
 GRADUS_MODULE(Dropout2d);
 
-/// Drops elements and preserves mean 0 and variance 1, for nets with SELU.
-struct AlphaDropoutImpl
-    : detail::DropoutLayer<AlphaDropoutImpl, functional::AlphaDropoutFuncOptions, functional::alpha_dropout> {
-  using DropoutLayer::DropoutLayer;
-};
+/// Drops elements of x so that a mean of 0 and a variance of 1 are preserved, for nets with SELU.
+using AlphaDropoutImpl =
+    detail::DropoutLayer<class AlphaDropout, functional::AlphaDropoutFuncOptions, functional::alpha_dropout>;
 GRADUS_MODULE(AlphaDropout);
 
-/// AlphaDropout of whole channels of x (N, C, …).
-struct FeatureAlphaDropoutImpl
-    : detail::DropoutLayer<FeatureAlphaDropoutImpl, functional::FeatureAlphaDropoutFuncOptions,
-                           functional::feature_alpha_dropout> {
-  using DropoutLayer::DropoutLayer;
-};
+/// Like AlphaDropout, but drops whole channels of x (N, C, …).
+using FeatureAlphaDropoutImpl =
+    detail::DropoutLayer<class FeatureAlphaDropout, functional::FeatureAlphaDropoutFuncOptions,
+                         functional::feature_alpha_dropout>;
 GRADUS_MODULE(FeatureAlphaDropout);
 
 }  // namespace gradus::nn

@@ -32,7 +32,7 @@ void detail::TableLayer<Derived, Options>::reset() {
   const int64_t rows = options.num_embeddings(), columns = options.embedding_dim();
   GRADUS_CHECK(rows > 0 && columns > 0, ValueError, name, " of ", rows, " rows with ", columns, " columns");
   if (options.padding_idx()) options.padding_idx(padding_row(options.padding_idx(), rows));
-  const Tensor given = std::exchange(options._weight(), Tensor());  // used only once
+  const Tensor given = std::exchange(options._weight(), Tensor());  // the option is used only once
   GRADUS_CHECK(!given.defined() || given.sizes() == Shape({rows, columns}), ShapeError, "the weight of an ", name,
                " of ", rows, " rows with ", columns, " columns has shape ", given.sizes());
   weight = this->register_parameter("weight", given.defined() ? given : empty({rows, columns}));
@@ -107,7 +107,7 @@ Tensor on_device(const std::vector<int64_t>& numbers, Device device) {
   return numbers.empty() ? empty({0}, TensorOptions(kLong).device(device)) : tensor(numbers, kLong).to(device);
 }
 
-/// The bag of each index, shape (n).
+/// Returns the number of each index's bag, shape (n).
 Tensor bags_of(const BagEnds& ends, int64_t count, Device device) {
   std::vector<int64_t> bags(static_cast<size_t>(count));
   for (size_t bag = 0; bag + 1 < ends.size(); ++bag)
@@ -115,7 +115,7 @@ Tensor bags_of(const BagEnds& ends, int64_t count, Device device) {
   return on_device(bags, device);
 }
 
-/// The rows from which maxima are chosen; rows that are not counted are -infinity.
+/// Returns `rows` with -infinity in place of the rows that are not counted, so that no maximum is chosen from these.
 Tensor candidates_of(const Tensor& rows, const Tensor& counted) {
   return rows.detach().masked_fill(counted.logical_not(), -std::numeric_limits<double>::infinity());
 }
@@ -149,7 +149,7 @@ Tensor places_of_maxima(const Tensor& rows, const Tensor& counted, const BagEnds
 }  // namespace
 
 // Looks up the rows of all indices once, then adds the rows of each bag or chooses the largest. If the indices are a
-// matrix, bags are an axis, and no data have to be copied from the host.
+// matrix, each of its rows is a bag, and the host has to copy nothing to the device.
 Tensor functional::embedding_bag(const Tensor& indices, const Tensor& weight, const EmbeddingBagFuncOptions& options) {
   GRADUS_CHECK(indices.dim() == 1 || (indices.dim() == 2 && !options.offsets().defined()), ShapeError,
                "embedding_bag takes indices (bags, length), or (n) with offsets, got shape ", indices.sizes());

@@ -4,13 +4,13 @@
 #include <optional>
 
 #include <gradus/autograd/ops/index.h>
-#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/layer.h>
 #include <gradus/layers/loss.h>
 
 namespace gradus {
 namespace nn {
 
-/// How a bag is reduced: kSum, kMean or kMax.
+/// How the rows of a bag, which is a group of indices, are combined: kSum, kMean or kMax.
 class EmbeddingBagMode {
  public:
   enum Kind : uint8_t { sum, mean, max };
@@ -30,22 +30,23 @@ namespace nn {
 
 namespace detail {
 
-/// The options of all that look up rows.
+/// Options of all functions and layers that look up rows of a table.
 template <class Options>
 struct LookupOptions {
   /// Index of a row that is initialised with zeros and gets no gradient; in a bag it is ignored. Negative indices count
   /// from the end.
   GRADUS_ARG_OF(Options, std::optional<int64_t>, padding_idx) = absent<int64_t>();
-  /// Rows that are looked up and whose norm exceeds max_norm are scaled down to it.
+  /// If a looked-up row has a norm above max_norm, the row is scaled down to that norm in the table.
   GRADUS_ARG_OF(Options, std::optional<double>, max_norm) = absent<double>();
   GRADUS_ARG_OF(Options, double, norm_type) = 2;
-  /// If true, the gradient of a row is divided by the number of its occurrences in the indices. Not with kMax.
+  /// If true, the gradient of a row is divided by the number of its occurrences in the indices. Cannot be combined with
+  /// kMax.
   GRADUS_ARG_OF(Options, bool, scale_grad_by_freq) = false;
-  /// There are no sparse gradients: if true, forward throws.
+  /// Sparse gradients are not supported: if true, forward throws.
   GRADUS_ARG_OF(Options, bool, sparse) = false;
 
  public:
-  /// Takes the options above from others.
+  /// Copies the options above from `other`.
   template <class Other>
   Options& lookup(const LookupOptions<Other>& other) {
     padding_idx(other.padding_idx()).max_norm(other.max_norm()).norm_type(other.norm_type());
@@ -60,7 +61,7 @@ struct TableOptions : LookupOptions<Options> {
       : num_embeddings_(num_embeddings), embedding_dim_(embedding_dim) {}
   GRADUS_ARG_OF(Options, int64_t, num_embeddings);
   GRADUS_ARG_OF(Options, int64_t, embedding_dim);
-  /// Initial table in place of N(0, 1). The layer removes it from its options.
+  /// Initial values of the table; by default they are drawn from N(0, 1). The layer clears this option.
   GRADUS_ARG_OF(Options, Tensor, _weight);
 };
 
@@ -84,7 +85,7 @@ struct EmbeddingBagOptions : detail::TableOptions<EmbeddingBagOptions> {
   using TableOptions::TableOptions;
   void print(detail::LayerPrinter& printer) const;
   GRADUS_ARG(EmbeddingBagMode, mode) = kMean;
-  /// True: the last offset is the number of indices and does not start a bag.
+  /// If true, the last offset is the number of indices and does not start a bag.
   GRADUS_ARG(bool, include_last_offset) = false;
 };
 
@@ -93,27 +94,25 @@ struct EmbeddingBagOptions : detail::TableOptions<EmbeddingBagOptions> {
 namespace functional {
 
 struct EmbeddingFuncOptions : nn::detail::LookupOptions<EmbeddingFuncOptions> {};
-/// The rows of weight (num_embeddings, embedding_dim) with the int64 indices (…): (…, embedding_dim).
+/// Returns the rows of weight (num_embeddings, embedding_dim) at the int64 indices (…), as a tensor (…, embedding_dim).
 Tensor embedding(const Tensor& indices, const Tensor& weight, const EmbeddingFuncOptions& options = {},
                  Loc where = Loc::current());
 
 struct EmbeddingBagFuncOptions : nn::detail::LookupOptions<EmbeddingBagFuncOptions> {
-  /// Start of each bag if the indices are one-dimensional. The first must be 0.
+  /// Position of the first index of each bag, if the indices are one-dimensional. The first offset must be 0.
   GRADUS_ARG(Tensor, offsets);
   GRADUS_ARG(EmbeddingBagMode, mode) = kMean;
-  /// Weights of the rows, in the shape of the indices. Only with kSum.
+  /// Factors for the rows, in the shape of the indices. Allowed only with kSum.
   GRADUS_ARG(Tensor, per_sample_weights);
   GRADUS_ARG(bool, include_last_offset) = false;
 };
-/// Sums, means or maxima (bags, embedding_dim) of the rows of weight (num_embeddings, embedding_dim) with the int64
-/// indices (bags, length), or (n) with offsets. Bags without indices are zeros. Of equal maxima the first gets the
-/// gradient. Needs memory for one row per index, even for long bags. Offsets must start at 0, must not decrease, and
-/// must not exceed the number of indices (IndexError).
+/// Returns the sums, means or maxima (bags, embedding_dim) of the rows of weight (num_embeddings, embedding_dim) at the
+/// int64 indices of each bag. Indices have shape (bags, length), or (n) with offsets. A bag without indices gives
+/// zeros. The first of equal maxima gets the gradient. The memory needed is one row for each index, whatever the
+/// lengths of bags. Offsets must start at 0, must not decrease, and must not exceed the number of indices (IndexError).
 Tensor embedding_bag(const Tensor& indices, const Tensor& weight, const EmbeddingBagFuncOptions& options = {});
 
-inline Tensor one_hot(const Tensor& x, int64_t num_classes = -1, Loc where = Loc::current()) {
-  return gradus::one_hot(x, num_classes, where);
-}
+using gradus::one_hot;
 
 }  // namespace functional
 
@@ -127,7 +126,7 @@ struct TableLayer : Layer<Derived, Options> {
   TableLayer(int64_t num_embeddings, int64_t embedding_dim) : TableLayer(Options(num_embeddings, embedding_dim)) {}
   explicit TableLayer(const Options& options_) : Layer<Derived, Options>(options_) { TableLayer::reset(); }
   void reset() override;
-  /// N(0, 1), with zeros for padding_idx.
+  /// Draws all rows from N(0, 1), then sets the row padding_idx to zeros.
   void reset_parameters();
 
   Tensor weight;

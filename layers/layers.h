@@ -1,5 +1,5 @@
-// Modules, containers, layers, losses and initialisation. nn::functional has the layers without parameters as functions
-// with options structs (torch::nn::functional), beside the layers:
+// Modules, containers, layers, losses and initialisation. For each layer without parameters, nn::functional has a
+// function with an options struct, as torch::nn::functional:
 //
 //   namespace F = gradus::nn::functional;
 //   x = F::max_pool2d(F::relu(conv1(x)), F::MaxPool2dFuncOptions(2));
@@ -9,10 +9,9 @@
 #include <gradus/layers/conv.h>
 #include <gradus/layers/dropout.h>
 #include <gradus/layers/embedding.h>
-#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/layer.h>
 #include <gradus/layers/linear.h>
 #include <gradus/layers/loss.h>
-#include <gradus/layers/module/any_module.h>
 #include <gradus/layers/module/containers.h>
 #include <gradus/layers/module/init.h>
 #include <gradus/layers/module/module.h>

@@ -4,17 +4,13 @@
 #include <vector>
 
 #include <gradus/autograd/ops/linear_algebra.h>
-#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/layer.h>
 
 namespace gradus::nn {
 
 namespace functional {
-
-inline Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Loc where = Loc::current()) {
-  return gradus::linear(x, weight, bias, where);
+using gradus::linear;
 }
-
-}  // namespace functional
 
 struct LinearOptions {
   LinearOptions(int64_t in_features, int64_t out_features) : in_features_(in_features), out_features_(out_features) {}

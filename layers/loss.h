@@ -1,10 +1,11 @@
-// Losses, and distances and similarities of vectors: options, functions of nn::functional, and layers. Formulas and
-// broadcasting rules are in autograd/ops/nn/loss.h and loss.h. The reduction is kMean, kSum or kNone.
+// Losses, and distances and similarities of vectors: options, functions of nn::functional, and layers. The comment of a
+// layer has the formula for one element or sample. The option `reduction` (kMean, kSum or kNone) says how the losses of
+// all elements or samples are combined.
 #pragma once
 
 #include <gradus/autograd/ops/linear_algebra.h>
 #include <gradus/autograd/ops/nn/loss.h>
-#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/layer.h>
 
 namespace gradus {
 
@@ -13,7 +14,7 @@ inline constexpr Reduction kNone = Reduction::none, kMean = Reduction::mean, kSu
 
 namespace nn {
 
-// ---- Options. Functions have those of layers, under names that end in FuncOptions. ----
+// ---- Options of layers. Functions use the same structs, under names that end in FuncOptions. ----
 
 struct CosineSimilarityOptions {
   void print(detail::LayerPrinter& printer) const { printer("dim", dim_)("eps", eps_); }
@@ -232,123 +233,89 @@ inline Tensor cross_entropy(const Tensor& x, const Tensor& target, const CrossEn
 
 // ---- Layers ----
 
-/// a · b / (max(|a|, eps) max(|b|, eps)) along `dim`.
-struct CosineSimilarityImpl : detail::FunctionLayer<CosineSimilarityImpl, functional::cosine_similarity> {
-  using FunctionLayer::FunctionLayer;
-};
+/// y = a · b / (max(|a|, eps) max(|b|, eps)) along `dim`.
+using CosineSimilarityImpl = detail::FunctionLayer<class CosineSimilarity, functional::cosine_similarity>;
 GRADUS_MODULE(CosineSimilarity);
 
-/// The p-norm of a - b + eps along the last dimension.
-struct PairwiseDistanceImpl : detail::FunctionLayer<PairwiseDistanceImpl, functional::pairwise_distance> {
-  using FunctionLayer::FunctionLayer;
-};
+/// y = the p-norm of a - b + eps along the last dimension.
+using PairwiseDistanceImpl = detail::FunctionLayer<class PairwiseDistance, functional::pairwise_distance>;
 GRADUS_MODULE(PairwiseDistance);
 
-/// (x - target)².
-struct MSELossImpl : detail::FunctionLayer<MSELossImpl, functional::mse_loss> {
-  using FunctionLayer::FunctionLayer;
-};
+/// loss = (x - target)².
+using MSELossImpl = detail::FunctionLayer<class MSELoss, functional::mse_loss>;
 GRADUS_MODULE(MSELoss);
 
-/// |x - target|.
-struct L1LossImpl : detail::FunctionLayer<L1LossImpl, functional::l1_loss> {
-  using FunctionLayer::FunctionLayer;
-};
+/// loss = |x - target|.
+using L1LossImpl = detail::FunctionLayer<class L1Loss, functional::l1_loss>;
 GRADUS_MODULE(L1Loss);
 
-/// With d = |x - target|: d² / (2 beta) where d < beta, else d - beta / 2.
-struct SmoothL1LossImpl : detail::FunctionLayer<SmoothL1LossImpl, functional::smooth_l1_loss> {
-  using FunctionLayer::FunctionLayer;
-};
+/// With d = |x - target|: loss = d² / (2 beta) where d < beta, else d - beta / 2.
+using SmoothL1LossImpl = detail::FunctionLayer<class SmoothL1Loss, functional::smooth_l1_loss>;
 GRADUS_MODULE(SmoothL1Loss);
 
-/// d² / 2 where d = |x - target| <= delta, else delta (d - delta / 2).
-struct HuberLossImpl : detail::FunctionLayer<HuberLossImpl, functional::huber_loss> {
-  using FunctionLayer::FunctionLayer;
-};
+/// With d = |x - target|: loss = d² / 2 where d <= delta, else delta (d - delta / 2).
+using HuberLossImpl = detail::FunctionLayer<class HuberLoss, functional::huber_loss>;
 GRADUS_MODULE(HuberLoss);
 
-/// exp(x) - target x, or x - target log(x + eps) without log_input. full adds Stirling's approximation of log(target!).
-struct PoissonNLLLossImpl : detail::FunctionLayer<PoissonNLLLossImpl, functional::poisson_nll_loss> {
-  using FunctionLayer::FunctionLayer;
-};
+/// loss = exp(x) - target x with log_input, else x - target log(x + eps). The option `full` adds Stirling's
+/// approximation of log(target!).
+using PoissonNLLLossImpl = detail::FunctionLayer<class PoissonNLLLoss, functional::poisson_nll_loss>;
 GRADUS_MODULE(PoissonNLLLoss);
 
-/// -weight (target log x + (1 - target) log(1 - x)) for probabilities x.
-struct BCELossImpl : detail::FunctionLayer<BCELossImpl, functional::binary_cross_entropy> {
-  using FunctionLayer::FunctionLayer;
-};
+/// loss = -weight (target log x + (1 - target) log(1 - x)) for probabilities x.
+using BCELossImpl = detail::FunctionLayer<class BCELoss, functional::binary_cross_entropy>;
 GRADUS_MODULE(BCELoss);
 
-/// BCELoss of sigmoid(x), computed without overflow for large x. pos_weight multiplies the term with target.
-struct BCEWithLogitsLossImpl
-    : detail::FunctionLayer<BCEWithLogitsLossImpl, functional::binary_cross_entropy_with_logits> {
-  using FunctionLayer::FunctionLayer;
-};
+/// The BCELoss of sigmoid(x), computed without overflow for large x. pos_weight multiplies the term target
+/// log(sigmoid(x)).
+using BCEWithLogitsLossImpl =
+    detail::FunctionLayer<class BCEWithLogitsLoss, functional::binary_cross_entropy_with_logits>;
 GRADUS_MODULE(BCEWithLogitsLoss);
 
-/// target (log target - x) for log-probabilities x. With log_target, target already is a logarithm.
-struct KLDivLossImpl : detail::FunctionLayer<KLDivLossImpl, functional::kl_div> {
-  using FunctionLayer::FunctionLayer;
-};
+/// loss = target (log target - x) for log-probabilities x. With log_target, target contains logarithms of probabilities
+/// too.
+using KLDivLossImpl = detail::FunctionLayer<class KLDivLoss, functional::kl_div>;
 GRADUS_MODULE(KLDivLoss);
 
-/// log(1 + exp(-target x)), where target is 1 or -1.
-struct SoftMarginLossImpl : detail::FunctionLayer<SoftMarginLossImpl, functional::soft_margin_loss> {
-  using FunctionLayer::FunctionLayer;
-};
+/// loss = log(1 + exp(-target x)), where target is 1 or -1.
+using SoftMarginLossImpl = detail::FunctionLayer<class SoftMarginLoss, functional::soft_margin_loss>;
 GRADUS_MODULE(SoftMarginLoss);
 
-/// Mean over the classes of weight times BCEWithLogitsLoss, for x (…, C).
-struct MultiLabelSoftMarginLossImpl
-    : detail::FunctionLayer<MultiLabelSoftMarginLossImpl, functional::multilabel_soft_margin_loss> {
-  using FunctionLayer::FunctionLayer;
-};
+/// loss = mean over the C classes of weight times BCEWithLogitsLoss, for x (…, C).
+using MultiLabelSoftMarginLossImpl =
+    detail::FunctionLayer<class MultiLabelSoftMarginLoss, functional::multilabel_soft_margin_loss>;
 GRADUS_MODULE(MultiLabelSoftMarginLoss);
 
-/// x where target is 1, max(0, margin - x) where it is -1.
-struct HingeEmbeddingLossImpl : detail::FunctionLayer<HingeEmbeddingLossImpl, functional::hinge_embedding_loss> {
-  using FunctionLayer::FunctionLayer;
-};
+/// loss = x where target is 1, max(0, margin - x) where target is -1.
+using HingeEmbeddingLossImpl = detail::FunctionLayer<class HingeEmbeddingLoss, functional::hinge_embedding_loss>;
 GRADUS_MODULE(HingeEmbeddingLoss);
 
-/// max(0, -target (x1 - x2) + margin).
-struct MarginRankingLossImpl : detail::FunctionLayer<MarginRankingLossImpl, functional::margin_ranking_loss> {
-  using FunctionLayer::FunctionLayer;
-};
+/// loss = max(0, -target (x1 - x2) + margin), where target is 1 or -1.
+using MarginRankingLossImpl = detail::FunctionLayer<class MarginRankingLoss, functional::margin_ranking_loss>;
 GRADUS_MODULE(MarginRankingLoss);
 
-/// max(0, |anchor - positive| - |anchor - negative| + margin) with the p-norm. swap uses the smaller of the distances
-/// from the negative to anchor and to positive.
-struct TripletMarginLossImpl : detail::FunctionLayer<TripletMarginLossImpl, functional::triplet_margin_loss> {
-  using FunctionLayer::FunctionLayer;
-};
+/// loss = max(0, |anchor - positive| - |anchor - negative| + margin) with the p-norm. With swap, |positive - negative|
+/// replaces |anchor - negative| where it is smaller.
+using TripletMarginLossImpl = detail::FunctionLayer<class TripletMarginLoss, functional::triplet_margin_loss>;
 GRADUS_MODULE(TripletMarginLoss);
 
-/// 1 - cos(x1, x2) where target is 1, max(0, cos(x1, x2) - margin) where it is -1.
-struct CosineEmbeddingLossImpl : detail::FunctionLayer<CosineEmbeddingLossImpl, functional::cosine_embedding_loss> {
-  using FunctionLayer::FunctionLayer;
-};
+/// loss = 1 - cos(x1, x2) where target is 1, max(0, cos(x1, x2) - margin) where target is -1.
+using CosineEmbeddingLossImpl = detail::FunctionLayer<class CosineEmbeddingLoss, functional::cosine_embedding_loss>;
 GRADUS_MODULE(CosineEmbeddingLoss);
 
-/// Mean over the classes i that are not target of weight[target] max(0, margin - x[target] + x[i])^p.
-struct MultiMarginLossImpl : detail::FunctionLayer<MultiMarginLossImpl, functional::multi_margin_loss> {
-  using FunctionLayer::FunctionLayer;
-};
+/// loss = weight[target] max(0, margin - x[target] + x[i])^p, summed over all classes i except target and divided by
+/// the number of classes.
+using MultiMarginLossImpl = detail::FunctionLayer<class MultiMarginLoss, functional::multi_margin_loss>;
 GRADUS_MODULE(MultiMarginLoss);
 
-/// -x[target] for log-probabilities x (N, C, …) and int64 classes target (N, …). Targets equal to ignore_index are
-/// skipped; weight (C), if set, weights the classes.
-struct NLLLossImpl : detail::FunctionLayer<NLLLossImpl, functional::nll_loss> {
-  using FunctionLayer::FunctionLayer;
-};
+/// loss = -x[target] for log-probabilities x (N, C, …) and int64 classes target (N, …). Targets equal to ignore_index
+/// are skipped. If weight (C) is set, each loss is multiplied by weight[target].
+using NLLLossImpl = detail::FunctionLayer<class NLLLoss, functional::nll_loss>;
 GRADUS_MODULE(NLLLoss);
 
-/// NLLLoss of log_softmax(x). target may also contain class probabilities in x's shape. With label_smoothing e, the
+/// The NLLLoss of log_softmax(x). target may also contain class probabilities in x's shape. With label_smoothing e, the
 /// target class has probability 1 - e + e / C and every other class e / C.
-struct CrossEntropyLossImpl : detail::FunctionLayer<CrossEntropyLossImpl, functional::cross_entropy> {
-  using FunctionLayer::FunctionLayer;
-};
+using CrossEntropyLossImpl = detail::FunctionLayer<class CrossEntropyLoss, functional::cross_entropy>;
 GRADUS_MODULE(CrossEntropyLoss);
 
 }  // namespace nn

@@ -3,7 +3,6 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/nn/norm.h>
 #include <gradus/layers/module/init.h>
-#include <gradus/layers/module/layer_printer.h>
 
 namespace gradus::nn {
 
@@ -61,7 +60,7 @@ Tensor NormBase<Options>::instance_normalized(const Tensor& x) {
 }
 
 template <class Options>
-void NormBase<Options>::print(std::ostream& stream, const char* name) const {
+void NormBase<Options>::print(std::ostream& stream, const std::string& name) const {
   LayerPrinter printer(stream, name);
   printer.value(options.num_features())("eps", options.eps());
   printer("momentum", options.momentum() ? OptionText(*options.momentum()) : "None");
@@ -77,7 +76,7 @@ Tensor BatchNormBase::batch_normalized(const Tensor& x) {
                     num_batches_tracked);
 }
 
-void BatchNormBase::print(std::ostream& stream, const char* name) const {
+void BatchNormBase::print(std::ostream& stream, const std::string& name) const {
   NormBase::print(stream, synchronized ? "SyncBatchNorm" : name);
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <gradus/autograd/ops/nn/norm.h>
-#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/layer.h>
 
 namespace gradus::nn {
 
@@ -21,9 +21,10 @@ struct NormOptions {
   GRADUS_ARG(int64_t, num_features);
   GRADUS_ARG(double, eps) = 1e-5;
   GRADUS_ARG(std::optional<double>, momentum) = 0.1;
-  /// True: there are a weight and a bias.
+  /// If true, the layer has a weight and a bias.
   GRADUS_ARG(bool, affine) = kByDefault;
-  /// True: keeps running statistics, which are used in evaluation. Otherwise evaluation uses the batch's statistics.
+  /// If true, the layer keeps running statistics and uses them in evaluation. If false, evaluation uses the statistics
+  /// of its batch.
   GRADUS_ARG(bool, track_running_stats) = kByDefault;
 };
 using BatchNormOptions = NormOptions<true>;
@@ -69,7 +70,7 @@ struct LocalResponseNormOptions {
 
 namespace functional {
 
-/// What the functions of all normalisations have in common.
+/// Options that the functions of all normalisations share.
 template <class Options>
 struct NormFuncOptions {
   GRADUS_ARG_OF(Options, Tensor, weight) = {};
@@ -132,7 +133,8 @@ inline Tensor normalize(const Tensor& x, const NormalizeFuncOptions& options = {
 namespace detail {
 
 /// Parameters `weight` (ones) and `bias` (zeros) if affine. Buffers `running_mean` (zeros), `running_var` (ones) and
-/// `num_batches_tracked` (int64 scalar) if statistics are tracked. All others have shape (num_features).
+/// `num_batches_tracked` (int64 scalar) if statistics are tracked. All except num_batches_tracked have shape
+/// (num_features).
 template <class Options>
 struct NormBase : Module {
   explicit NormBase(const Options& options_) : options(options_) { register_tensors(); }
@@ -144,77 +146,67 @@ struct NormBase : Module {
 
  protected:
   void register_tensors();
-  /// The weight of this batch in the running statistics.
+  /// The factor with which the statistics of the current batch enter the running statistics.
   double next_momentum() const;
-  /// True if the batch's statistics are used.
+  /// True if x is normalised by its own statistics, false if by the running statistics.
   bool uses_batch() const { return is_training() || !running_mean.defined(); }
   Tensor instance_normalized(const Tensor& x);
-  void print(std::ostream& stream, const char* name) const;
+  void print(std::ostream& stream, const std::string& name) const;
 };
 
 /// Base of BatchNorm1d, BatchNorm2d and BNReLU2d.
 struct BatchNormBase : NormBase<BatchNormOptions> {
   using NormBase::NormBase;
-  /// If set, replaces batch_norm in training and moves the running statistics by `momentum`. nn::convert_sync_batchnorm
-  /// sets it to use the statistics of all ranks.
+  /// If set, is called in training instead of batch_norm, and must then also update the running statistics with the
+  /// factor `momentum`. nn::convert_sync_batchnorm sets it to use the statistics of all ranks.
   std::function<Tensor(const Tensor& x, const BatchNormBase& norm, double momentum)> synchronized;
 
  protected:
   Tensor batch_normalized(const Tensor& x);
-  void print(std::ostream& stream, const char* name) const;
+  void print(std::ostream& stream, const std::string& name) const;
 };
 
 }  // namespace detail
 
 /// x (N, C) or (N, C, L), normalised for each channel over the batch.
-struct BatchNorm1dImpl : Cloneable<BatchNorm1dImpl, detail::BatchNormBase> {
-  explicit BatchNorm1dImpl(const BatchNorm1dOptions& options_) : Cloneable(options_) {}
-  void reset() override { register_tensors(); }
+struct BatchNorm1dImpl : detail::LayerOf<BatchNorm1dImpl, detail::BatchNormBase> {
+  using LayerOf::LayerOf;
   Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override { print(stream, "BatchNorm1d"); }
 };
 GRADUS_MODULE(BatchNorm1d);
 
 /// x (N, C, H, W), normalised for each channel over the batch.
-struct BatchNorm2dImpl : Cloneable<BatchNorm2dImpl, detail::BatchNormBase> {
-  explicit BatchNorm2dImpl(const BatchNorm2dOptions& options_) : Cloneable(options_) {}
-  void reset() override { register_tensors(); }
+struct BatchNorm2dImpl : detail::LayerOf<BatchNorm2dImpl, detail::BatchNormBase> {
+  using LayerOf::LayerOf;
   Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override { print(stream, "BatchNorm2d"); }
 };
 GRADUS_MODULE(BatchNorm2d);
 
 /// relu(BatchNorm2d(x)), or relu(BatchNorm2d(x) + residual) for the end of a residual block, in one kernel forward and
 /// one kernel backward if the backend has them. Parameters and buffers as in BatchNorm2d. (torch.nn.intrinsic.BNReLU2d)
-struct BNReLU2dImpl : Cloneable<BNReLU2dImpl, detail::BatchNormBase> {
-  explicit BNReLU2dImpl(const BNReLU2dOptions& options_) : Cloneable(options_) {}
-  void reset() override { register_tensors(); }
+struct BNReLU2dImpl : detail::LayerOf<BNReLU2dImpl, detail::BatchNormBase> {
+  using LayerOf::LayerOf;
   /// residual is undefined or has the shape and type of x.
   Tensor forward(const Tensor& x, const Tensor& residual = {});
-  void pretty_print(std::ostream& stream) const override { print(stream, "BNReLU2d"); }
 };
 GRADUS_MODULE(BNReLU2d);
 
 /// x (N, C, L) or (C, L), normalised for each channel of each sample.
-struct InstanceNorm1dImpl : Cloneable<InstanceNorm1dImpl, detail::NormBase<InstanceNormOptions>> {
-  explicit InstanceNorm1dImpl(const InstanceNorm1dOptions& options_) : Cloneable(options_) {}
-  void reset() override { register_tensors(); }
+struct InstanceNorm1dImpl : detail::LayerOf<InstanceNorm1dImpl, detail::NormBase<InstanceNormOptions>> {
+  using LayerOf::LayerOf;
   Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override { print(stream, "InstanceNorm1d"); }
 };
 GRADUS_MODULE(InstanceNorm1d);
 
 /// x (N, C, H, W) or (C, H, W), normalised for each channel of each sample.
-struct InstanceNorm2dImpl : Cloneable<InstanceNorm2dImpl, detail::NormBase<InstanceNormOptions>> {
-  explicit InstanceNorm2dImpl(const InstanceNorm2dOptions& options_) : Cloneable(options_) {}
-  void reset() override { register_tensors(); }
+struct InstanceNorm2dImpl : detail::LayerOf<InstanceNorm2dImpl, detail::NormBase<InstanceNormOptions>> {
+  using LayerOf::LayerOf;
   Tensor forward(const Tensor& x);
-  void pretty_print(std::ostream& stream) const override { print(stream, "InstanceNorm2d"); }
 };
 GRADUS_MODULE(InstanceNorm2d);
 
-/// x (…, normalized_shape), normalised for each sample over its last dimensions. Parameters `weight` (ones) and `bias`
-/// (zeros) of that shape.
+/// x (…, normalized_shape), normalised for each sample over the dimensions of normalized_shape. Parameters `weight`
+/// (ones) and `bias` (zeros) of that shape.
 struct LayerNormImpl : detail::Layer<LayerNormImpl, LayerNormOptions> {
   explicit LayerNormImpl(std::vector<int64_t> normalized_shape)
       : LayerNormImpl(LayerNormOptions(std::move(normalized_shape))) {}
@@ -240,10 +232,8 @@ struct GroupNormImpl : detail::Layer<GroupNormImpl, GroupNormOptions> {
 };
 GRADUS_MODULE(GroupNorm);
 
-/// x / (k + alpha avg(x²))^beta, the average over `size` neighbouring channels.
-struct LocalResponseNormImpl : detail::FunctionLayer<LocalResponseNormImpl, functional::local_response_norm> {
-  using FunctionLayer::FunctionLayer;
-};
+/// x / (k + alpha avg(x²))^beta, where avg is the average over `size` neighbouring channels.
+using LocalResponseNormImpl = detail::FunctionLayer<class LocalResponseNorm, functional::local_response_norm>;
 GRADUS_MODULE(LocalResponseNorm);
 
 }  // namespace gradus::nn

@@ -4,19 +4,22 @@
 
 #include <tuple>
 
+#include <gradus/autograd/ops/elementwise.h>
 #include <gradus/autograd/ops/nn/pool.h>
-#include <gradus/layers/functional_layer.h>
+#include <gradus/autograd/ops/reduce.h>
+#include <gradus/autograd/ops/shape.h>
+#include <gradus/layers/layer.h>
 
 namespace gradus::nn {
 
-// ---- Options. Functions have those of layers, under names that end in FuncOptions. ----
+// ---- Options of layers. Functions use the same structs, under names that end in FuncOptions. ----
 
 namespace detail {
 
 /// Windows over D dimensions. The stride defaults to the kernel's size.
 template <class Options, size_t D>
 struct PoolOptions {
-  using Size = std::conditional_t<D == 1, int64_t, Pair>;                             ///< one per direction
+  using Size = std::conditional_t<D == 1, int64_t, Pair>;                             ///< one number for each direction
   PoolOptions(Size kernel_size) : kernel_size_(kernel_size), stride_(kernel_size) {}  // NOLINT
   PoolOptions(int64_t kernel_size) requires(D > 1)                                    // NOLINT
       : PoolOptions(Size(kernel_size)) {}
@@ -47,14 +50,14 @@ using MaxPool2dOptions = MaxPoolOptions<2>;
 
 struct AvgPool1dOptions : detail::PoolOptions<AvgPool1dOptions, 1> {
   using PoolOptions::PoolOptions;
-  /// True: padding counts as elements of the window when its sum is divided.
+  /// If true, the number of elements by which a window's sum is divided includes padding.
   GRADUS_ARG(bool, count_include_pad) = true;
 };
 
 struct AvgPool2dOptions : detail::PoolOptions<AvgPool2dOptions, 2> {
   using PoolOptions::PoolOptions;
   GRADUS_ARG(bool, count_include_pad) = true;
-  /// If set, the divisor of the sum, in place of the number of elements.
+  /// If set, a window's sum is divided by this number instead of the number of elements.
   GRADUS_ARG(std::optional<int64_t>, divisor_override) = absent<int64_t>();
 };
 
@@ -72,8 +75,9 @@ using AdaptiveMaxPool1dOptions = AdaptivePoolOptions<int64_t>;
 using AdaptiveAvgPool2dOptions = AdaptivePoolOptions<OutputSize>;
 using AdaptiveMaxPool2dOptions = AdaptivePoolOptions<OutputSize>;
 
-// ---- Functions. Those with indices also return the int64 index of each maximum in its sequence, or h * W + w in its
-// plane. ----
+// ---- Functions ----
+// Functions with_indices also return the int64 index of each maximum: its position in the sequence, or h * W + w in the
+// image.
 
 namespace functional {
 
@@ -128,76 +132,88 @@ inline Tensor adaptive_max_pool2d(const Tensor& x, const AdaptiveMaxPool2dFuncOp
   return gradus::adaptive_max_pool2d(x, options.output_size(), where);
 }
 /// Processes one window after another, so it is slow for many windows.
-std::tuple<Tensor, Tensor> adaptive_max_pool1d_with_indices(const Tensor& x, const AdaptiveMaxPool1dOptions& options);
-std::tuple<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x, const AdaptiveMaxPool2dOptions& options);
+inline std::tuple<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x,
+                                                                   const AdaptiveMaxPool2dOptions& options,
+                                                                   Loc where = Loc::current()) {
+  const OpContext context("adaptive_max_pool2d_with_indices", where);
+  GRADUS_CHECK((x.dim() == 3 || x.dim() == 4) && x.numel() > 0, ShapeError,
+               "takes images (N, C, H, W) or (C, H, W), got shape ", x.sizes());
+  const int64_t height = x.size(-2), width = x.size(-1);
+  const int64_t h = options.output_size().h.value_or(height), w = options.output_size().w.value_or(width);
+  GRADUS_CHECK(h > 0 && w > 0, ValueError, "output_size must be positive, got (", h, ", ", w, ")");
+  TensorList maxima, indices;
+  for (int64_t i = 0; i < h; ++i) {
+    const int64_t top = ops::adaptive_begin(i, height, h), rows = ops::adaptive_end(i, height, h) - top;
+    for (int64_t j = 0; j < w; ++j) {
+      const int64_t left = ops::adaptive_begin(j, width, w), columns = ops::adaptive_end(j, width, w) - left;
+      const auto [maximum, place] = x.narrow(-2, top, rows).narrow(-1, left, columns).flatten(-2).max(-1);
+      maxima.push_back(maximum);
+      indices.push_back((place.div(columns, "floor") + top) * width + place.remainder(columns) + left);
+    }
+  }
+  Shape sizes = x.sizes();
+  sizes[sizes.size() - 2] = h, sizes[sizes.size() - 1] = w;
+  return {stack(maxima, -1).reshape(sizes), stack(indices, -1).reshape(sizes)};
+}
+inline std::tuple<Tensor, Tensor> adaptive_max_pool1d_with_indices(const Tensor& x,
+                                                                   const AdaptiveMaxPool1dOptions& options,
+                                                                   Loc where = Loc::current()) {
+  const auto [maxima, indices] =
+      adaptive_max_pool2d_with_indices(x.unsqueeze(-2), OutputSize(1, options.output_size()), where);
+  return {maxima.squeeze(-2), indices.squeeze(-2)};
+}
 
 }  // namespace functional
 
 // ---- Layers ----
 
-/// Maximum over windows.
-struct MaxPool1dImpl : detail::FunctionLayer<MaxPool1dImpl, functional::max_pool1d> {
-  using FunctionLayer::FunctionLayer;
-  /// forward() that also returns the int64 index of each maximum in its sequence.
+namespace detail {
+
+/// Base of the layers that choose maxima. forward_with_indices() also returns the int64 index of each maximum in its
+/// sequence, or h * W + w in its plane; in adaptive layers it is slow for many windows.
+template <class HolderType, auto kFunction, auto kWithIndices>
+struct MaxPoolLayer : FunctionLayerBase<MaxPoolLayer<HolderType, kFunction, kWithIndices>, kFunction> {
+  using Holder = HolderType;
+  using FunctionLayerBase<MaxPoolLayer, kFunction>::FunctionLayerBase;
   std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x) {
-    const auto frame = enter();
-    return functional::max_pool1d_with_indices(x, options);
+    const auto frame = this->enter();
+    return kWithIndices(x, this->options, Loc{});
   }
 };
+
+}  // namespace detail
+
+/// Maximum over windows.
+using MaxPool1dImpl =
+    detail::MaxPoolLayer<class MaxPool1d, functional::max_pool1d, functional::max_pool1d_with_indices>;
 GRADUS_MODULE(MaxPool1d);
 
 /// Maximum over windows.
-struct MaxPool2dImpl : detail::FunctionLayer<MaxPool2dImpl, functional::max_pool2d> {
-  using FunctionLayer::FunctionLayer;
-  /// forward() that also returns the int64 index h * W + w of each maximum in its plane.
-  std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x) {
-    const auto frame = enter();
-    return functional::max_pool2d_with_indices(x, options);
-  }
-};
+using MaxPool2dImpl =
+    detail::MaxPoolLayer<class MaxPool2d, functional::max_pool2d, functional::max_pool2d_with_indices>;
 GRADUS_MODULE(MaxPool2d);
 
 /// Mean over windows.
-struct AvgPool1dImpl : detail::FunctionLayer<AvgPool1dImpl, functional::avg_pool1d> {
-  using FunctionLayer::FunctionLayer;
-};
+using AvgPool1dImpl = detail::FunctionLayer<class AvgPool1d, functional::avg_pool1d>;
 GRADUS_MODULE(AvgPool1d);
 
 /// Mean over windows.
-struct AvgPool2dImpl : detail::FunctionLayer<AvgPool2dImpl, functional::avg_pool2d> {
-  using FunctionLayer::FunctionLayer;
-};
+using AvgPool2dImpl = detail::FunctionLayer<class AvgPool2d, functional::avg_pool2d>;
 GRADUS_MODULE(AvgPool2d);
 
 /// Mean over windows that divide the input into output_size parts.
-struct AdaptiveAvgPool1dImpl : detail::FunctionLayer<AdaptiveAvgPool1dImpl, functional::adaptive_avg_pool1d> {
-  using FunctionLayer::FunctionLayer;
-};
+using AdaptiveAvgPool1dImpl = detail::FunctionLayer<class AdaptiveAvgPool1d, functional::adaptive_avg_pool1d>;
 GRADUS_MODULE(AdaptiveAvgPool1d);
 
-struct AdaptiveAvgPool2dImpl : detail::FunctionLayer<AdaptiveAvgPool2dImpl, functional::adaptive_avg_pool2d> {
-  using FunctionLayer::FunctionLayer;
-};
+using AdaptiveAvgPool2dImpl = detail::FunctionLayer<class AdaptiveAvgPool2d, functional::adaptive_avg_pool2d>;
 GRADUS_MODULE(AdaptiveAvgPool2d);
 
-struct AdaptiveMaxPool1dImpl : detail::FunctionLayer<AdaptiveMaxPool1dImpl, functional::adaptive_max_pool1d> {
-  using FunctionLayer::FunctionLayer;
-  /// forward() that also returns the int64 index of each maximum in its sequence. Slow for many windows.
-  std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x) {
-    const auto frame = enter();
-    return functional::adaptive_max_pool1d_with_indices(x, options);
-  }
-};
+using AdaptiveMaxPool1dImpl = detail::MaxPoolLayer<class AdaptiveMaxPool1d, functional::adaptive_max_pool1d,
+                                                   functional::adaptive_max_pool1d_with_indices>;
 GRADUS_MODULE(AdaptiveMaxPool1d);
 
-struct AdaptiveMaxPool2dImpl : detail::FunctionLayer<AdaptiveMaxPool2dImpl, functional::adaptive_max_pool2d> {
-  using FunctionLayer::FunctionLayer;
-  /// forward() that also returns the int64 index h * W + w of each maximum in its plane. Slow for many windows.
-  std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x) {
-    const auto frame = enter();
-    return functional::adaptive_max_pool2d_with_indices(x, options);
-  }
-};
+using AdaptiveMaxPool2dImpl = detail::MaxPoolLayer<class AdaptiveMaxPool2d, functional::adaptive_max_pool2d,
+                                                   functional::adaptive_max_pool2d_with_indices>;
 GRADUS_MODULE(AdaptiveMaxPool2d);
 
 }  // namespace gradus::nn

@@ -1,16 +1,16 @@
-// Padding, and what resizes images: options, functions of nn::functional, and layers.
+// Padding and resizing of images: options, functions of nn::functional, and layers.
 #pragma once
 
 #include <optional>
 #include <vector>
 
 #include <gradus/autograd/ops/nn/image.h>
-#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/layer.h>
 #include <gradus/layers/module/init.h>
 
 namespace gradus::nn {
 
-// ---- Options. Functions have those of layers, under names that end in FuncOptions. ----
+// ---- Options of layers. Functions use the same structs, under names that end in FuncOptions. ----
 
 /// Number of elements added on each side: one number for all sides, {left, right}, or, for images, {left, right, top,
 /// bottom}.
@@ -26,11 +26,12 @@ struct PadSides {
 
 template <int kSides>
 struct PadOptions {
-  PadOptions(PadSides<kSides> padding) : padding_(padding) {}                // NOLINT(google-explicit-constructor)
+  using Sides = PadSides<kSides>;
+  PadOptions(Sides padding) : padding_(padding) {}                           // NOLINT(google-explicit-constructor)
   PadOptions(int64_t padding) : padding_(padding) {}                         // NOLINT(google-explicit-constructor)
   PadOptions(std::initializer_list<int64_t> padding) : padding_(padding) {}  // NOLINT(google-explicit-constructor)
   void print(detail::LayerPrinter& printer) const { printer("padding", padding_.sizes); }
-  GRADUS_ARG(PadSides<kSides>, padding);
+  GRADUS_ARG(Sides, padding);
 };
 using ReflectionPad1dOptions = PadOptions<2>;
 using ReflectionPad2dOptions = PadOptions<4>;
@@ -40,9 +41,10 @@ using ZeroPad2dOptions = PadOptions<4>;
 
 template <int kSides>
 struct ConstantPadOptions {
-  ConstantPadOptions(PadSides<kSides> padding, double value) : padding_(padding), value_(value) {}
+  using Sides = PadSides<kSides>;
+  ConstantPadOptions(Sides padding, double value) : padding_(padding), value_(value) {}
   void print(detail::LayerPrinter& printer) const { printer("padding", padding_.sizes)("value", value_); }
-  GRADUS_ARG(PadSides<kSides>, padding);
+  GRADUS_ARG(Sides, padding);
   GRADUS_ARG(double, value);
 };
 using ConstantPad1dOptions = ConstantPadOptions<2>;
@@ -51,7 +53,7 @@ using ConstantPad2dOptions = ConstantPadOptions<4>;
 /// Interpolation mode: kNearest, kLinear, kBilinear, kBicubic or kArea.
 struct UpsampleMode {
   UpsampleMode(InterpolateMode mode_) : mode(mode_) {}  // NOLINT(google-explicit-constructor)
-  /// In LibTorch, kLinear is one constant for both enumerations.
+  /// Accepts kLinear, which LibTorch uses both for this mode and for a nonlinearity.
   UpsampleMode(init::Nonlinearity linear) : mode(InterpolateMode::linear) {  // NOLINT(google-explicit-constructor)
     GRADUS_CHECK(linear == init::Nonlinearity::linear, ValueError, "a nonlinearity is not a mode of interpolation");
   }
@@ -70,7 +72,7 @@ struct UpsampleOptions {
   GRADUS_ARG(std::optional<std::vector<double>>, scale_factor);
   GRADUS_ARG(UpsampleMode, mode) = kNearest;
   GRADUS_ARG(std::optional<bool>, align_corners) = absent<bool>();
-  /// True: the scale that interpolates is the quotient of the sizes, not scale_factor.
+  /// If true, interpolation uses the quotient of the sizes of result and input as its scale, not scale_factor.
   GRADUS_ARG(std::optional<bool>, recompute_scale_factor) = absent<bool>();
 };
 
@@ -157,12 +159,18 @@ inline Tensor fold(const Tensor& x, const FoldFuncOptions& options, Loc where = 
 
 namespace detail {
 
-/// Pads the last dimensions of x. LibTorch has one layer for each mode and number of dimensions.
-template <class Derived, class Options, PadMode kMode>
-struct PadLayer : Layer<Derived, Options> {
-  using Layer<Derived, Options>::Layer;
+/// Base of the padding layers, which pad the last dimensions of x. As in LibTorch, there is one layer for each mode and
+/// number of dimensions.
+template <class HolderType, class Options, PadMode kMode>
+struct PadLayer : Layer<PadLayer<HolderType, Options, kMode>, Options> {
+  using Holder = HolderType;
+  using Base = Layer<PadLayer, Options>;
+  using Base::Base;
   PadLayer(std::initializer_list<int64_t> padding) requires std::is_constructible_v<Options, decltype(padding)>
-      : Layer<Derived, Options>(Options(padding)) {}
+      : Base(Options(padding)) {}
+  PadLayer(typename Options::Sides padding,
+           double value) requires std::is_constructible_v<Options, typename Options::Sides, double>
+      : Base(Options(padding, value)) {}
   Tensor forward(const Tensor& x) {
     const auto frame = this->enter();
     double value = 0;
@@ -174,77 +182,53 @@ struct PadLayer : Layer<Derived, Options> {
 }  // namespace detail
 
 /// Adds `value` at both ends of x (…, L).
-struct ConstantPad1dImpl : detail::PadLayer<ConstantPad1dImpl, ConstantPad1dOptions, PadMode::constant> {
-  using PadLayer::PadLayer;
-  ConstantPad1dImpl(PadSides<2> padding, double value) : PadLayer(ConstantPad1dOptions(padding, value)) {}
-};
+using ConstantPad1dImpl = detail::PadLayer<class ConstantPad1d, ConstantPad1dOptions, PadMode::constant>;
 GRADUS_MODULE(ConstantPad1d);
 
 /// Surrounds x (…, H, W) with `value`.
-struct ConstantPad2dImpl : detail::PadLayer<ConstantPad2dImpl, ConstantPad2dOptions, PadMode::constant> {
-  using PadLayer::PadLayer;
-  ConstantPad2dImpl(PadSides<4> padding, double value) : PadLayer(ConstantPad2dOptions(padding, value)) {}
-};
+using ConstantPad2dImpl = detail::PadLayer<class ConstantPad2d, ConstantPad2dOptions, PadMode::constant>;
 GRADUS_MODULE(ConstantPad2d);
 
 /// Surrounds x (…, H, W) with zeros.
-struct ZeroPad2dImpl : detail::PadLayer<ZeroPad2dImpl, ZeroPad2dOptions, PadMode::constant> {
-  using PadLayer::PadLayer;
-};
+using ZeroPad2dImpl = detail::PadLayer<class ZeroPad2d, ZeroPad2dOptions, PadMode::constant>;
 GRADUS_MODULE(ZeroPad2d);
 
 /// Extends x (…, L) by mirroring it at its ends.
-struct ReflectionPad1dImpl : detail::PadLayer<ReflectionPad1dImpl, ReflectionPad1dOptions, PadMode::reflect> {
-  using PadLayer::PadLayer;
-};
+using ReflectionPad1dImpl = detail::PadLayer<class ReflectionPad1d, ReflectionPad1dOptions, PadMode::reflect>;
 GRADUS_MODULE(ReflectionPad1d);
 
 /// Extends x (…, H, W) by mirroring it at its edges.
-struct ReflectionPad2dImpl : detail::PadLayer<ReflectionPad2dImpl, ReflectionPad2dOptions, PadMode::reflect> {
-  using PadLayer::PadLayer;
-};
+using ReflectionPad2dImpl = detail::PadLayer<class ReflectionPad2d, ReflectionPad2dOptions, PadMode::reflect>;
 GRADUS_MODULE(ReflectionPad2d);
 
 /// Extends x (…, L) by repeating its end elements.
-struct ReplicationPad1dImpl : detail::PadLayer<ReplicationPad1dImpl, ReplicationPad1dOptions, PadMode::replicate> {
-  using PadLayer::PadLayer;
-};
+using ReplicationPad1dImpl = detail::PadLayer<class ReplicationPad1d, ReplicationPad1dOptions, PadMode::replicate>;
 GRADUS_MODULE(ReplicationPad1d);
 
 /// Extends x (…, H, W) by repeating its edge pixels.
-struct ReplicationPad2dImpl : detail::PadLayer<ReplicationPad2dImpl, ReplicationPad2dOptions, PadMode::replicate> {
-  using PadLayer::PadLayer;
-};
+using ReplicationPad2dImpl = detail::PadLayer<class ReplicationPad2d, ReplicationPad2dOptions, PadMode::replicate>;
 GRADUS_MODULE(ReplicationPad2d);
 
-/// Resizes x (N, C, L) or (N, C, H, W) (interpolate in autograd/ops/nn/image.h).
-struct UpsampleImpl : detail::FunctionLayer<UpsampleImpl, functional::interpolate> {
-  using FunctionLayer::FunctionLayer;
-};
+/// Resizes x (N, C, L) or (N, C, H, W) as interpolate() in autograd/ops/nn/image.h does.
+using UpsampleImpl = detail::FunctionLayer<class Upsample, functional::interpolate>;
 GRADUS_MODULE(Upsample);
 
-/// (…, C r r, H, W) to (…, C, H r, W r).
-struct PixelShuffleImpl : detail::FunctionLayer<PixelShuffleImpl, functional::pixel_shuffle> {
-  using FunctionLayer::FunctionLayer;
-};
+/// Rearranges x (…, C r r, H, W) to (…, C, H r, W r), where r is upscale_factor.
+using PixelShuffleImpl = detail::FunctionLayer<class PixelShuffle, functional::pixel_shuffle>;
 GRADUS_MODULE(PixelShuffle);
 
-/// (…, C, H r, W r) to (…, C r r, H, W).
-struct PixelUnshuffleImpl : detail::FunctionLayer<PixelUnshuffleImpl, functional::pixel_unshuffle> {
-  using FunctionLayer::FunctionLayer;
-};
+/// The inverse of PixelShuffle: rearranges x (…, C, H r, W r) to (…, C r r, H, W), where r is downscale_factor.
+using PixelUnshuffleImpl = detail::FunctionLayer<class PixelUnshuffle, functional::pixel_unshuffle>;
 GRADUS_MODULE(PixelUnshuffle);
 
-/// The windows of x (N, C, H, W) as columns (N, C R S, windows).
-struct UnfoldImpl : detail::FunctionLayer<UnfoldImpl, functional::unfold> {
-  using FunctionLayer::FunctionLayer;
-};
+/// Copies each window of x (N, C, H, W) to a column of the result (N, C R S, windows), where (R, S) is kernel_size.
+using UnfoldImpl = detail::FunctionLayer<class Unfold, functional::unfold>;
 GRADUS_MODULE(Unfold);
 
-/// The transpose of Unfold: sums columns where windows overlap.
-struct FoldImpl : detail::FunctionLayer<FoldImpl, functional::fold> {
-  using FunctionLayer::FunctionLayer;
-  FoldImpl(Pair output_size, Pair kernel_size) : FunctionLayer(FoldOptions(output_size, kernel_size)) {}
+/// The transpose of Unfold: adds each column to its window of the result, so that overlapping windows are summed.
+struct FoldImpl : detail::FunctionLayerBase<FoldImpl, functional::fold> {
+  using FunctionLayerBase::FunctionLayerBase;
+  FoldImpl(Pair output_size, Pair kernel_size) : FunctionLayerBase(FoldOptions(output_size, kernel_size)) {}
 };
 GRADUS_MODULE(Fold);
 

@@ -55,17 +55,6 @@ void fill_uniform(const std::vector<Tensor>& parameters, int64_t hidden_size) {
 
 int64_t gates_of(detail::Cell cell) { return cell == detail::Cell::lstm ? 4 : cell == detail::Cell::gru ? 3 : 1; }
 
-/// The options that RNN and GRU share with LSTM.
-template <class Options>
-detail::RNNOptionsBase base_options(const Options& options) {
-  return detail::RNNOptionsBase(options.input_size(), options.hidden_size())
-      .num_layers(options.num_layers())
-      .bias(options.bias())
-      .batch_first(options.batch_first())
-      .dropout(options.dropout())
-      .bidirectional(options.bidirectional());
-}
-
 void check_nonlinearity(RNNNonlinearity nonlinearity) {
   GRADUS_CHECK(nonlinearity == kTanh || nonlinearity == kReLU, ValueError,
                "the nonlinearity of an RNN is kTanh or kReLU");
@@ -78,11 +67,7 @@ namespace detail {
 void RecurrentBase::register_weights(Cell cell, const RNNOptions& options) {
   check_nonlinearity(options.nonlinearity());
   nonlinearity_ = options.nonlinearity();
-  register_weights(cell, base_options(options));
-}
-
-void RecurrentBase::register_weights(Cell cell, const GRUOptions& options) {
-  register_weights(cell, base_options(options));
+  register_weights(cell, LSTMOptions(options));
 }
 
 void RecurrentBase::register_weights(Cell cell, const LSTMOptions& options) {
@@ -217,23 +202,11 @@ Tensor CellBase::checked_state(const Tensor& x, const Tensor& state) const {
 
 // ---- Over sequences ----
 
-std::tuple<Tensor, Tensor> RNNImpl::forward(const Tensor& x, const Tensor& h0) {
-  const auto frame = enter();
-  auto [output, state] = run(x, {h0, {}});
-  return {output, state.hidden};
-}
-
 std::tuple<Tensor, std::tuple<Tensor, Tensor>> LSTMImpl::forward(
     const Tensor& x, const std::optional<std::tuple<Tensor, Tensor>>& h0_c0) {
   const auto frame = enter();
   auto [output, state] = h0_c0 ? run(x, {std::get<0>(*h0_c0), std::get<1>(*h0_c0)}) : run(x, {});
   return {output, {state.hidden, state.cell}};
-}
-
-std::tuple<Tensor, Tensor> GRUImpl::forward(const Tensor& x, const Tensor& h0) {
-  const auto frame = enter();
-  auto [output, state] = run(x, {h0, {}});
-  return {output, state.hidden};
 }
 
 // ---- One step ----

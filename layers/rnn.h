@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include <gradus/layers/functional_layer.h>
+#include <gradus/layers/layer.h>
 #include <gradus/layers/module/init.h>
 
 namespace gradus::nn {
@@ -64,7 +64,14 @@ struct LSTMOptions : detail::RecurrentOptions<LSTMOptions> {
     RecurrentOptions::print(printer);
     printer("proj_size", proj_size_, proj_size_ > 0);
   }
-  /// Size to which an additional weight projects the hidden states; 0 for none (Sak et al. 2014).
+  /// Takes the options that all recurrent layers share.
+  template <class Other>
+  explicit LSTMOptions(const detail::RecurrentOptions<Other>& other)
+      : RecurrentOptions(other.input_size(), other.hidden_size()) {
+    num_layers(other.num_layers()).bias(other.bias()).batch_first(other.batch_first());
+    dropout(other.dropout()).bidirectional(other.bidirectional());
+  }
+  /// If not 0, an additional weight projects the hidden states to this size (Sak et al. 2014).
   GRADUS_ARG(int64_t, proj_size) = 0;
 };
 
@@ -77,7 +84,8 @@ namespace detail {
 using RNNOptionsBase = LSTMOptions;
 enum class Cell : uint8_t { rnn, lstm, gru };
 
-/// The weights of one layer in one direction. Missing biases and a missing projection are undefined.
+/// The weights of one layer in one direction. Tensors that the layer does not have, such as biases with bias = false,
+/// are undefined.
 struct RecurrentWeights {
   Tensor w_ih, w_hh, b_ih, b_hh, w_hr;
 };
@@ -97,13 +105,13 @@ class RecurrentBase : public Module {
   /// All weights, one layer after another.
   std::vector<Tensor> all_weights() const { return parameters(false); }
 
-  /// The union of the options of all kinds.
+  /// The options of the layer. An RNN or a GRU leaves those of LSTM alone at their defaults.
   RNNOptionsBase options_base{0, 0};
 
  protected:
-  void register_weights(Cell cell, const RNNOptions& options);
   void register_weights(Cell cell, const LSTMOptions& options);
-  void register_weights(Cell cell, const GRUOptions& options);
+  void register_weights(Cell cell, const RNNOptions& options);
+  void register_weights(Cell cell, const GRUOptions& options) { register_weights(cell, LSTMOptions(options)); }
   /// Returns the outputs of the last layer and the final states of all layers.
   std::tuple<Tensor, RecurrentState> run(const Tensor& x, RecurrentState initial);
 
@@ -117,7 +125,8 @@ class RecurrentBase : public Module {
   std::vector<RecurrentWeights> weights_;  // indexed by layer and direction
 };
 
-/// Base of the layers with a kind of cell: RecurrentBase or CellBase with the options of that kind.
+/// Base of all layers of this file. Base is RecurrentBase for sequences and CellBase for single steps; kCell is the
+/// kind of cell.
 template <class Derived, class Options, class Base, Cell kCell>
 struct CellLayer : Layer<Derived, Options, Base> {
   CellLayer(int64_t input_size, int64_t hidden_size) : CellLayer(Options(input_size, hidden_size)) {}
@@ -125,15 +134,24 @@ struct CellLayer : Layer<Derived, Options, Base> {
   void reset() override { this->register_weights(kCell, this->options); }
 };
 
+/// RNN and GRU, which have no cell state.
+template <class HolderType, class Options, Cell kCell>
+struct HiddenStateLayer : CellLayer<HiddenStateLayer<HolderType, Options, kCell>, Options, RecurrentBase, kCell> {
+  using Holder = HolderType;
+  using CellLayer<HiddenStateLayer, Options, RecurrentBase, kCell>::CellLayer;
+  std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& h0 = {}) {
+    const auto frame = this->enter();
+    auto [output, state] = this->run(x, {h0, {}});
+    return {output, state.hidden};
+  }
+};
+
 }  // namespace detail
 
 /// Inputs: x (L, N, input_size), or (N, L, input_size) with batch_first, or (L, input_size); h0 (layers * directions,
 /// N, hidden_size), zeros if undefined. Results: (output (L, N, directions * hidden_size), hn in h0's shape). In
 /// output, the features of the forward direction come first. Errors name the layer.
-struct RNNImpl : detail::CellLayer<RNNImpl, RNNOptions, detail::RecurrentBase, detail::Cell::rnn> {
-  using CellLayer::CellLayer;
-  std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& h0 = {});
-};
+using RNNImpl = detail::HiddenStateLayer<class RNN, RNNOptions, detail::Cell::rnn>;
 GRADUS_MODULE(RNN);
 
 /// Like RNN, with states (h0, c0), where c0 is (layers * directions, N, hidden_size). Results: (output, (hn, cn)). With
@@ -146,10 +164,7 @@ struct LSTMImpl : detail::CellLayer<LSTMImpl, LSTMOptions, detail::RecurrentBase
 GRADUS_MODULE(LSTM);
 
 /// Inputs and results as in RNN.
-struct GRUImpl : detail::CellLayer<GRUImpl, GRUOptions, detail::RecurrentBase, detail::Cell::gru> {
-  using CellLayer::CellLayer;
-  std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& h0 = {});
-};
+using GRUImpl = detail::HiddenStateLayer<class GRU, GRUOptions, detail::Cell::gru>;
 GRADUS_MODULE(GRU);
 
 struct RNNCellOptions : detail::CellOptions<RNNCellOptions> {
@@ -179,7 +194,7 @@ class CellBase : public Module {
   void register_weights(Cell cell, const RNNCellOptions& options);
   void register_weights(Cell cell, const LSTMCellOptions& options);
   RecurrentWeights weights() const { return {weight_ih, weight_hh, bias_ih, bias_hh, {}}; }
-  /// Checks x (N, input_size) or (input_size), and returns `state`, or zeros if it is undefined.
+  /// Checks x (N, input_size) or (input_size). Returns `state`, or zeros if `state` is undefined.
   Tensor checked_state(const Tensor& x, const Tensor& state) const;
 };
 

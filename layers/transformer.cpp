@@ -155,7 +155,7 @@ TransformerActivation::TransformerActivation(init::Nonlinearity nonlinearity) {
 
 namespace {
 
-/// Makes `count` clones of a layer.
+/// Makes a list of `count` clones of a layer.
 template <class Layer>
 ModuleList clones_of(const Layer& layer, int64_t count, const char* owner) {
   GRADUS_CHECK(count > 0, ValueError, "a ", owner, " of ", count, " layers");

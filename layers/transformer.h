@@ -8,7 +8,6 @@
 
 #include <gradus/layers/dropout.h>
 #include <gradus/layers/linear.h>
-#include <gradus/layers/module/any_module.h>
 #include <gradus/layers/module/containers.h>
 #include <gradus/layers/module/init.h>
 #include <gradus/layers/norm.h>
@@ -58,13 +57,15 @@ class MultiheadAttentionImpl : public Cloneable<MultiheadAttentionImpl> {
   Linear out_proj{nullptr};
 
  private:
-  /// The sum of both masks for the scores, (N, 1 or heads, 1 or L, S), or undefined.
+  /// Returns the sum of both masks, which is added to the attention scores: shape (N, 1 or heads, 1 or L, S). Undefined
+  /// if there is no mask.
   Tensor combined_mask(const Tensor& attn_mask, const Tensor& key_padding_mask, int64_t batch, int64_t queries,
                        int64_t keys, DType dtype) const;
 };
 GRADUS_MODULE(MultiheadAttention);
 
-/// The function between the two linear layers: kReLU, kGELU (others are a ValueError), or a function of a tensor.
+/// The activation between the two linear layers of a Transformer layer: kReLU, kGELU (other constants are a
+/// ValueError), or a function of a tensor.
 class TransformerActivation {
  public:
   TransformerActivation(init::Nonlinearity nonlinearity);  // NOLINT(google-explicit-constructor)
@@ -86,8 +87,9 @@ struct TransformerEncoderLayerOptions {
   GRADUS_ARG(TransformerActivation, activation) = kReLU;
 };
 
-/// Self-attention and a net of two linear layers, each added to its input and normalised: src (L, N, d_model) to the
-/// same shape. src_mask and src_key_padding_mask are attn_mask and key_padding_mask of MultiheadAttention.
+/// Self-attention, then two linear layers; the output of either part is added to the part's input and normalised. Maps
+/// src (L, N, d_model) to the same shape. src_mask and src_key_padding_mask are attn_mask and key_padding_mask of
+/// MultiheadAttention.
 class TransformerEncoderLayerImpl : public Cloneable<TransformerEncoderLayerImpl> {
  public:
   TransformerEncoderLayerImpl(int64_t d_model, int64_t nhead)
@@ -113,7 +115,7 @@ struct TransformerEncoderOptions {
       : TransformerEncoderOptions(TransformerEncoderLayer(layer), num_layers) {}
   GRADUS_ARG(TransformerEncoderLayer, encoder_layer);
   GRADUS_ARG(int64_t, num_layers);
-  /// If set, applied to the output.
+  /// If set, this module is applied to the output of the last layer.
   GRADUS_ARG(AnyModule, norm);
 };
 
@@ -137,9 +139,9 @@ GRADUS_MODULE(TransformerEncoder);
 
 using TransformerDecoderLayerOptions = TransformerEncoderLayerOptions;
 
-/// Like the encoder layer, with attention to the encoder's output `memory` (S, N, d_model) in between: tgt (T, N,
-/// d_model) to the same shape. Masks as in MultiheadAttention: tgt_mask (T, T), memory_mask (T, S),
-/// tgt_key_padding_mask (N, T), memory_key_padding_mask (N, S).
+/// Like the encoder layer, but between self-attention and the linear layers it attends to `memory` (S, N, d_model), the
+/// encoder's output. Maps tgt (T, N, d_model) to the same shape. Masks as in MultiheadAttention: tgt_mask (T, T),
+/// memory_mask (T, S), tgt_key_padding_mask (N, T), memory_key_padding_mask (N, S).
 class TransformerDecoderLayerImpl : public Cloneable<TransformerDecoderLayerImpl> {
  public:
   TransformerDecoderLayerImpl(int64_t d_model, int64_t nhead)

@@ -7,7 +7,7 @@
 #include <string>
 
 #include <gradus/core/options.h>
-#include <gradus/layers/module/any_module.h>
+#include <gradus/layers/module/containers.h>
 
 namespace gradus {
 

@@ -11,8 +11,6 @@ void check_decay(double decay) {
   GRADUS_CHECK(decay >= 0 && decay <= 1, ValueError, "decay must be in [0, 1], got ", decay);
 }
 
-bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
-
 }  // namespace
 
 AveragedParameters::AveragedParameters(const StateDict& tensors, double decay)

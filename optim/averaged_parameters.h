@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <gradus/optim/number_visitor.h>
+#include <gradus/optim/optimizer_options.h>
 
 namespace gradus::optim {
 
@@ -17,7 +17,7 @@ namespace gradus::optim {
 ///
 /// update() sets average = decay average + (1 - decay) value; the first update copies, as in
 /// torch.optim.swa_utils.AveragedModel. Averages of half types are kept in float32, because small changes would be
-/// rounded away. Integers are copied. The tensors are those that the model had at construction.
+/// rounded away. Integers are copied. Only tensors that the model had at construction are averaged.
 class AveragedParameters {
  public:
   /// Returns the decay of the next update, given the number of previous updates. Must be in [0, 1].
@@ -50,7 +50,7 @@ class AveragedParameters {
   void apply();
   void restore();
   bool applied() const { return !stashed_.empty(); }
-  /// Applies the averages while it exists.
+  /// Applies the averages when it is constructed and restores the tensors' values when it is destroyed.
   class Applied {
    public:
     explicit Applied(AveragedParameters& averages) : averages_(averages) { averages.apply(); }

@@ -28,7 +28,7 @@ std::vector<Tensor> gradients_of(const std::vector<Tensor>& parameters) {
   return gradients;
 }
 
-/// Multiplies tensors by max_norm / (norm + 1e-6) if that is below 1.
+/// Multiplies tensors by max_norm / (norm + 1e-6) if that factor is below 1.
 void scale_down(const std::vector<Tensor>& tensors, const Array& norm, double max_norm) {
   const Array ratio = ops::binary_scalar(BinaryOp::div, ops::binary_scalar(BinaryOp::add, norm, 1e-6), max_norm,
                                          /*scalar_first=*/true);
@@ -36,8 +36,9 @@ void scale_down(const std::vector<Tensor>& tensors, const Array& norm, double ma
   for (const Tensor& tensor : tensors) {
     const Array& x = tensor.array();
     const Array here = ops::to_device(factor, x.device());
+    // If the types differ, the product is computed in the norm's type, so that the factor is not rounded.
     if (x.dtype() == here.dtype()) ops::binary(BinaryOp::mul, x, here, &x);
-    else ops::copy_into(x, ops::binary(BinaryOp::mul, ops::cast(x, here.dtype()), here));  // the factor unrounded
+    else ops::copy_into(x, ops::binary(BinaryOp::mul, ops::cast(x, here.dtype()), here));
   }
 }
 

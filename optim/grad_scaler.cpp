@@ -26,7 +26,7 @@ void check_options(const GradScalerOptions& options) {
 GradScaler::GradScaler(GradScalerOptions options) : options_(std::move(options)) { check_options(options_); }
 
 void GradScaler::make_block(Device device) {
-  // Recorded, the first scale would come back at each replay.
+  // If a graph captured this, each replay would reset the scale to its initial value.
   GRADUS_CHECK(!runtime(device.type()).capturing(), ValueError,
                "the scale cannot be made in a captured step: take an eager step before the capture");
   block_ = ops::full({ScaleBlock::size}, 0, DType::f64, device);
@@ -39,7 +39,7 @@ Tensor GradScaler::scale(const Tensor& loss) {
   const OpContext context("GradScaler::scale");
   GRADUS_CHECK(loss.defined() && is_floating(loss.dtype()), ValueError, "the loss must be a tensor of a floating type");
   if (!block_.defined()) make_block(loss.device());
-  // In float32 for half types, which may not hold the scale itself.
+  // Half types are multiplied in float32, because float16 cannot represent scales above 65504.
   const DType type = loss.dtype() == kDouble ? kDouble : kFloat;
   const Tensor factor = Tensor(ops::cast(ops::to_device(block_.select(0, ScaleBlock::scale), loss.device()), type));
   return (loss.to(type) * factor).to(loss.dtype());

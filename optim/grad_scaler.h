@@ -48,12 +48,13 @@ class GradScaler {
   /// float16 gradients are also a ValueError, because the quotient might underflow.
   void unscale_(optim::Optimizer& optimizer);
 
-  /// Runs optimizer.step() with unscaled gradients. If a gradient contains an infinity or NaN, nothing is changed.
-  /// Gradients that were not passed to unscale_() keep the scale, and the step divides by it. For optimizers
-  /// without a rule, the host waits for the device.
+  /// Runs optimizer.step() with unscaled gradients. If a gradient contains an infinity or NaN, nothing is changed. If
+  /// unscale_() was not called for this optimizer, the step divides the gradients by the scale. For an optimizer
+  /// without a rule, the host waits for the device to find out whether a gradient is infinite or NaN.
   void step(optim::Optimizer& optimizer);
 
-  /// Sets the scale of the next iteration, computed or given. Call it once after the steps of all optimizers.
+  /// Sets the scale of the next iteration to `new_scale` or, by default, to a value that depends on whether gradients
+  /// overflowed. Call it once after the steps of all optimizers.
   void update(std::optional<double> new_scale = {});
 
   bool is_enabled() const { return options_.enabled(); }
@@ -71,11 +72,11 @@ class GradScaler {
   enum class Stage { ready, unscaled, stepped };
   struct Progress {
     Stage stage = Stage::ready;
-    std::vector<Array> scaling;  // for each device: the factor of the gradients, and whether they contain an infinity
-    bool captured = false;       // recorded in a graph, not computed
+    std::vector<Array> scaling;  // for each device: the gradients' factor and the inf-or-NaN flag
+    bool captured = false;       // the calls were recorded in a graph capture
   };
 
-  /// The numbers of a state dict.
+  /// The content of a state dict.
   struct Numbers {
     double scale = 0, growth_factor = 0, backoff_factor = 0;
     int64_t growth_interval = 0, growth_tracker = 0;
@@ -84,16 +85,17 @@ class GradScaler {
 
   void make_block(Device device);
   bool capturing() const { return block_.defined() && runtime(block_.device().type()).capturing(); }
-  /// What was done for the optimizer since the last update(). Reset if it was done by a capture that failed.
+  /// The calls made for this optimizer since the last update(). Forgets calls that were recorded in a graph capture
+  /// which has ended, and calls made before a capture that has begun.
   Progress& progress_of(optim::Optimizer& optimizer);
-  /// Searches all gradients for infinities and NaN, and divides them if `divide`.
+  /// Searches all gradients for infinities and NaN, and divides the gradients by the scale if `divide`.
   std::vector<Array> look_at(optim::Optimizer& optimizer, bool divide) const;
-  /// Reads an entry of the block, or its initial value if there is no block yet.
+  /// Reads an entry of block_, or returns its initial value if scale() has not been called yet.
   double number(int entry) const;
 
   GradScalerOptions options_;
   double first_tracker_ = 0;
-  Array block_;  // ScaleBlock, made by the first scale()
+  Array block_;  // scalars at the indices of ScaleBlock; made by the first scale()
   std::map<optim::Optimizer*, Progress> progress_;
 };
 

@@ -1,4 +1,4 @@
-#include <gradus/optim/lbfgs.h>
+#include <gradus/optim/optimizers.h>
 
 #include <algorithm>
 #include <cmath>
@@ -68,7 +68,7 @@ void LBFGS::move(double distance, const Tensor& direction) const {
   }
 }
 
-/// Computes -H g with the two loops of algorithm 7.4.
+/// Computes -H g with the two loops of algorithm 7.4 in Nocedal and Wright.
 Tensor LBFGS::direction_for(const Tensor& gradient) const {
   Tensor q = -gradient;
   if (history_.empty()) return q;
@@ -88,8 +88,8 @@ Tensor LBFGS::direction_for(const Tensor& gradient) const {
   return q;
 }
 
-/// Finds a point with sufficient decrease and small enough slope: brackets it (algorithm 3.5), then narrows the bracket
-/// (3.6).
+/// Finds a point at which the loss has decreased enough and its slope is small enough (the strong Wolfe conditions):
+/// first brackets such a point (Nocedal and Wright, algorithm 3.5), then narrows the bracket (algorithm 3.6).
 LBFGS::Point LBFGS::strong_wolfe(const std::function<Point(double)>& at, Point start, double distance,
                                  double narrowest) {
   constexpr double kDecrease = 1e-4, kCurvature = 0.9;
@@ -118,7 +118,7 @@ LBFGS::Point LBFGS::strong_wolfe(const std::function<Point(double)>& at, Point s
     previous = std::exchange(current, at(next));
   }
 
-  // `low` is the point with the smaller loss, on either side.
+  // From here on, `low` is the end of the bracket with the smaller loss, which may be the left or the right end.
   if (low.loss > high.loss) std::swap(low, high);
   bool little_progress = false;
   for (; tries < kMost; ++tries) {

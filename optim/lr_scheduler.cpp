@@ -15,7 +15,7 @@ std::vector<double> rates_of(const Optimizer& optimizer) {
   return rates;
 }
 
-/// Shows the rates of the groups, which the visitor may change.
+/// Calls the visitor with the learning rate of each group and then sets the rate, which the visitor may have changed.
 void visit_rates(Optimizer& optimizer, NumberVisitor& visitor) {
   std::vector<double> rates = rates_of(optimizer);
   for (size_t group = 0; group < rates.size(); ++group) {
@@ -24,8 +24,8 @@ void visit_rates(Optimizer& optimizer, NumberVisitor& visitor) {
   }
 }
 
-/// Calls `visit` with a visitor that reads the numbers of `state`. If they do not fit, reads those of `before` and
-/// throws.
+/// Calls visit(visitor) with a visitor that sets numbers to their values in `state`. If `state` does not fit, sets the
+/// numbers to their values in `before` and throws.
 template <class Visit>
 void load_numbers(const StateDict& state, const StateDict& before, const Visit& visit) {
   const OpContext context("scheduler load_state_dict");
@@ -87,7 +87,7 @@ void LRScheduler::visit_state(NumberVisitor& visitor) {
 StateDict LRScheduler::state_dict() const {
   StateDict state("Schedule state");
   NumberWriter writer(state);
-  const_cast<LRScheduler*>(this)->visit_state(writer);  // writing changes nothing
+  const_cast<LRScheduler*>(this)->visit_state(writer);  // NumberWriter changes no number
   std::vector<double> rates = get_last_lr();
   for (size_t group = 0; group < rates.size(); ++group) writer("lr." + std::to_string(group), rates[group]);
   return state;
@@ -175,7 +175,7 @@ LinearLR::LinearLR(Optimizer& optimizer, double start_factor, double end_factor,
       [=](int64_t n, double, double current) {
         if (n > total_iters) return current;
         const double before = length * start_factor + static_cast<double>(n - 1) * slope;
-        return std::max(0.0, current * (1 + slope / before));  // rounding could make the last step to 0 negative
+        return std::max(0.0, current * (1 + slope / before));  // rounding could make a final rate of 0 negative
       });
 }
 
@@ -186,7 +186,7 @@ CosineAnnealingLR::CosineAnnealingLR(Optimizer& optimizer, int64_t T_max, double
   const auto height = [=](int64_t n) { return 1 + std::cos(std::numbers::pi * static_cast<double>(n) / period); };
   begin([=](int64_t n, double base) { return eta_min + (base - eta_min) * height(n) / 2; },
         [=](int64_t n, double base, double current) {
-          // At the minimum the ratio to the previous rate is undefined.
+          // One step after the minimum, height(n - 1) is 0, so that the formula below would divide by 0.
           if ((n - 1 - T_max) % (2 * T_max) == 0)
             return current + (base - eta_min) * (1 - std::cos(std::numbers::pi / period)) / 2;
           return std::max(0.0, height(n) / height(n - 1) * (current - eta_min) + eta_min);
@@ -209,45 +209,45 @@ double LambdaLR::rate(int64_t step_count, size_t group) const {
 
 SequentialLR::SequentialLR(Optimizer& optimizer, std::vector<std::shared_ptr<LRScheduler>> schedulers,
                            std::vector<int64_t> milestones)
-    : LRScheduler(optimizer), schedulers_(std::move(schedulers)), milestones_(std::move(milestones)) {
-  GRADUS_CHECK(!schedulers_.empty() && milestones_.size() + 1 == schedulers_.size(), ValueError,
-               "SequentialLR needs one milestone fewer than schedules, got ", milestones_.size(), " milestones and ",
+    : LRScheduler(optimizer), schedulers_(std::move(schedulers)), starts_{0} {
+  GRADUS_CHECK(milestones.size() + 1 == schedulers_.size(), ValueError,
+               "SequentialLR needs one milestone fewer than schedules, got ", milestones.size(), " milestones and ",
                schedulers_.size(), " schedules");
   for (size_t i = 0; i < schedulers_.size(); ++i) {
     GRADUS_CHECK(schedulers_[i], ValueError, "schedule ", i, " of SequentialLR is null");
     GRADUS_CHECK(&schedulers_[i]->optimizer() == &optimizer, ValueError, "schedule ", i,
                  " of SequentialLR belongs to another optimizer");
   }
-  for (size_t i = 0; i < milestones_.size(); ++i) {
-    const int64_t least = i == 0 ? 1 : milestones_[i - 1] + 1;
-    GRADUS_CHECK(milestones_[i] >= least, ValueError, "milestone ", i, " of SequentialLR must be at least ", least,
-                 ", got ", milestones_[i]);
+  for (size_t i = 0; i < milestones.size(); ++i) {
+    GRADUS_CHECK(milestones[i] > starts_[i], ValueError, "milestone ", i, " of SequentialLR must be at least ",
+                 starts_[i] + 1, ", got ", milestones[i]);
+    starts_.push_back(milestones[i]);
   }
   begin();
 }
 
 size_t SequentialLR::active(int64_t step_count) const {
-  return static_cast<size_t>(std::upper_bound(milestones_.begin(), milestones_.end(), step_count) -
-                             milestones_.begin());
+  return static_cast<size_t>(std::ranges::upper_bound(starts_, step_count) - starts_.begin() - 1);
 }
 
 void SequentialLR::step() {
   const int64_t count = step_count_ + 1;
   const size_t index = active(count);
-  if (index > 0 && milestones_[index - 1] == count) schedulers_[index]->begin();
+  if (starts_[index] == count) schedulers_[index]->begin();
   else schedulers_[index]->step();
   step_count_ = count;
 }
 
 void SequentialLR::set_step_count(int64_t step_count) {
+  check_step_count(step_count);
   const size_t index = active(step_count);
-  schedulers_[index]->set_step_count(index == 0 ? step_count : step_count - milestones_[index - 1]);
+  schedulers_[index]->set_step_count(step_count - starts_[index]);
   step_count_ = step_count;
 }
 
 double SequentialLR::rate(int64_t step_count, size_t group) const {
   const size_t index = active(step_count);
-  return schedulers_[index]->rate(index == 0 ? step_count : step_count - milestones_[index - 1], group);
+  return schedulers_[index]->rate(step_count - starts_[index], group);
 }
 
 void SequentialLR::visit_state(NumberVisitor& visitor) {
@@ -306,7 +306,7 @@ double OneCycleLR::anneal(int64_t step_count, PointValue value) const {
   size_t i = 0;
   for (; i + 1 < phases_.size() && step > phases_[i].last_step; ++i) first = phases_[i].last_step;
   const double from = value(phases_[i].from), to = value(phases_[i].to);
-  // A phase without length (pct_start near 0, or one step in all) is over at once.
+  // A phase of length 0 (for example if there is only one step) is at its end immediately.
   const double length = phases_[i].last_step - first;
   const double done = length != 0 ? (step - first) / length : 1;
   if (options_.anneal_strategy() == AnnealStrategy::linear) return (to - from) * done + from;
@@ -333,7 +333,7 @@ void OneCycleLR::moved() {
     const double highest = of_group(options_.max_momentum(), group), base = of_group(options_.base_momentum(), group);
     const double momentum = anneal(step_count(), [&](Point point) { return point == Point::high ? base : highest; });
     bool found = false;
-    NumberFunction setter([&](const std::string& name, double& value) {  // an optimizer has one or the other
+    NumberFunction setter([&](const std::string& name, double& value) {  // an optimizer has either momentum or betas
       if (name != "momentum" && name != "betas.0") return;
       value = momentum;
       found = true;
@@ -391,7 +391,7 @@ void ReduceLROnPlateauScheduler::step(double metric) {
 
 void ReduceLROnPlateauScheduler::reduce() {
   for (size_t group = 0; group < optimizer_.param_groups().size(); ++group) {
-    // Groups that were added later go down to the last minimum.
+    // A group that was added after construction uses the last element of min_lr.
     const double lowest = min_lr_.empty() ? 0 : min_lr_[std::min(group, min_lr_.size() - 1)];
     const double old = optimizer_.param_groups()[group].options().get_lr(), lr = std::max(old * factor_, lowest);
     if (old - lr <= eps_) continue;
@@ -414,7 +414,7 @@ void ReduceLROnPlateauScheduler::visit_state(NumberVisitor& visitor) {
 StateDict ReduceLROnPlateauScheduler::state_dict() const {
   StateDict state("Schedule state");
   NumberWriter writer(state);
-  const_cast<ReduceLROnPlateauScheduler*>(this)->visit_state(writer);  // changes nothing
+  const_cast<ReduceLROnPlateauScheduler*>(this)->visit_state(writer);  // NumberWriter changes no number
   return state;
 }
 

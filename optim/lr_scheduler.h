@@ -1,5 +1,5 @@
-// Schedules that change learning rates with every epoch, or any other interval between calls of step(). Names and
-// values are those of torch.optim.lr_scheduler (the Python classes; LibTorch's C++ has only a few).
+// Learning-rate schedules. Call step() after each epoch, or after each batch for a schedule that counts batches. Names
+// and values are those of PyTorch's Python classes in torch.optim.lr_scheduler; LibTorch's C++ has only a few of them.
 //
 // Warm-up, then cosine:
 //   SequentialLR schedule(optimizer, {std::make_shared<LinearLR>(optimizer, 0.1, 1.0, 5),
@@ -29,7 +29,7 @@ class LRScheduler {
 
   virtual void step();
   int64_t step_count() const { return step_count_; }
-  /// Moves to a point of the schedule, whatever the current rates are.
+  /// Sets the rates to those after `step_count` calls of step(), regardless of the current rates.
   virtual void set_step_count(int64_t step_count);
   /// The current rates of the groups.
   std::vector<double> get_last_lr() const;
@@ -49,9 +49,9 @@ class LRScheduler {
   virtual double next_rate(int64_t step_count, size_t group, double /*current*/) const {
     return rate(step_count, group);
   }
-  /// Visits all numbers that change with the steps.
+  /// Calls the visitor with each number that step() changes.
   virtual void visit_state(NumberVisitor& visitor);
-  /// Throws if there is no such step. Called before the schedule moves.
+  /// Throws if the schedule has no step with this number. Called before the schedule moves to the step.
   virtual void check_step_count(int64_t step_count) const;
   /// Called after the schedule has moved to step_count().
   virtual void moved() {}
@@ -61,21 +61,22 @@ class LRScheduler {
 
  private:
   friend class SequentialLR;
-  size_t groups();  // the number of groups; adopts groups added since the last call
+  /// Stores the initial rates of groups that were added since the last call. Returns the number of groups.
+  size_t groups();
 
   Optimizer& optimizer_;
   std::vector<double> bases_;
   int64_t step_count_ = 0;
 };
 
-/// Base of schedules that are formulas in the number n of steps and the rate of epoch 0.
+/// Base of schedules whose rate is a formula of n, the number of steps, and of base, the rate of epoch 0.
 class FormulaLR : public LRScheduler {
  protected:
   using Rate = std::function<double(int64_t n, double base)>;
   using NextRate = std::function<double(int64_t n, double base, double current)>;
   using LRScheduler::LRScheduler;
-  /// Sets the rates of epoch 0. `rate` is the closed form; `next` computes the rate from the current one, as PyTorch
-  /// does.
+  /// Sets the rates of epoch 0. `rate` computes the rate of any step from n and base. step() calls `next`, which
+  /// computes the rate from the previous one, as PyTorch does.
   void begin(Rate rate, NextRate next);
 
  private:
@@ -87,39 +88,40 @@ class FormulaLR : public LRScheduler {
   NextRate next_;
 };
 
-/// base gamma^floor(n / step_size).
+/// rate = base gamma^floor(n / step_size).
 struct StepLR final : FormulaLR {
   StepLR(Optimizer& optimizer, int64_t step_size, double gamma = 0.1);
 };
 
-/// base gamma^(number of milestones <= n). A milestone that is listed twice counts twice.
+/// rate = base gamma^(number of milestones <= n). A milestone that is listed twice counts twice.
 struct MultiStepLR final : FormulaLR {
   MultiStepLR(Optimizer& optimizer, std::vector<int64_t> milestones, double gamma = 0.1);
 };
 
-/// base gamma^n.
+/// rate = base gamma^n.
 struct ExponentialLR final : FormulaLR {
   ExponentialLR(Optimizer& optimizer, double gamma);
 };
 
-/// base factor for n < total_iters, then base. factor is in [0, 1].
+/// rate = base factor for n < total_iters, then base. factor must be in [0, 1].
 struct ConstantLR final : FormulaLR {
   explicit ConstantLR(Optimizer& optimizer, double factor = 1.0 / 3, int64_t total_iters = 5);
 };
 
-/// base times a factor that moves from start_factor, in (0, 1], to end_factor, in [0, 1], in total_iters equal steps.
+/// rate = base times a factor that changes from start_factor to end_factor in total_iters equal steps. start_factor
+/// must be in (0, 1], end_factor in [0, 1].
 struct LinearLR final : FormulaLR {
   explicit LinearLR(Optimizer& optimizer, double start_factor = 1.0 / 3, double end_factor = 1,
                     int64_t total_iters = 5);
 };
 
-/// eta_min + (base - eta_min) (1 + cos(pi n / T_max)) / 2. Loshchilov and Hutter, "SGDR", 2017, without restarts. After
-/// T_max the rate rises again.
+/// rate = eta_min + (base - eta_min) (1 + cos(pi n / T_max)) / 2. Loshchilov and Hutter, "SGDR", 2017, without
+/// restarts. After T_max the rate rises again.
 struct CosineAnnealingLR final : FormulaLR {
   CosineAnnealingLR(Optimizer& optimizer, int64_t T_max, double eta_min = 0);
 };
 
-/// base f(n), with one function for all groups or one for each.
+/// rate = base f(n). There is one function f for all groups, or one for each group.
 class LambdaLR final : public LRScheduler {
  public:
   using Function = std::function<double(int64_t)>;
@@ -131,10 +133,11 @@ class LambdaLR final : public LRScheduler {
   std::vector<Function> functions_;
 };
 
-/// Runs schedules in sequence: schedule i + 1 starts with its epoch 0 in epoch milestones[i].
+/// Runs schedules one after another: in epoch milestones[i], schedule i + 1 begins with its epoch 0.
 class SequentialLR final : public LRScheduler {
  public:
-  /// Schedules of another optimizer, a wrong number of milestones, and milestones that do not ascend are a ValueError.
+  /// Throws a ValueError if a schedule belongs to another optimizer, or if the milestones do not ascend or are not one
+  /// fewer than the schedules.
   SequentialLR(Optimizer& optimizer, std::vector<std::shared_ptr<LRScheduler>> schedulers,
                std::vector<int64_t> milestones);
   void step() override;
@@ -143,14 +146,15 @@ class SequentialLR final : public LRScheduler {
  private:
   double rate(int64_t step_count, size_t group) const override;
   void visit_state(NumberVisitor& visitor) override;
+  /// Index of the schedule that sets the rates after `step_count` steps.
   size_t active(int64_t step_count) const;
   std::vector<std::shared_ptr<LRScheduler>> schedulers_;
-  std::vector<int64_t> milestones_;
+  std::vector<int64_t> starts_;  // the epoch in which each schedule begins: 0 and the milestones
 };
 
 enum class AnnealStrategy { cos, linear };
 
-/// Of max_lr, base_momentum and max_momentum one number serves all groups, or each group has its own.
+/// max_lr, base_momentum and max_momentum are one number for all groups, or one number for each group.
 struct OneCycleLROptions {
   using Numbers = std::vector<double>;
   OneCycleLROptions(double max_lr, int64_t total_steps) : max_lr_({max_lr}), total_steps_(total_steps) {}
@@ -168,14 +172,15 @@ struct OneCycleLROptions {
 };
 
 /// torch.optim.lr_scheduler.OneCycleLR (Smith and Topin, "Super-convergence", 2018): the rate goes from max_lr /
-/// div_factor up to max_lr in the first pct_start of total_steps, then down to the first rate / final_div_factor; with
-/// three_phase it comes down to the first rate as fast as it went up, then further. Between those points it follows
-/// half a cosine or a line. Momentum (SGD's and RMSprop's, else the first beta) goes the opposite way, from
-/// max_momentum to base_momentum and back; it is an option of the optimizer, so steps replayed from a captured graph do
-/// not see it, and a training::CapturedStep captures each step anew.
+/// div_factor up to max_lr in the first pct_start of total_steps, then down to the first rate / final_div_factor. With
+/// three_phase it first returns to the first rate in as many steps as it rose, then falls further. Each phase follows
+/// half a cosine or a line. Momentum (of SGD and RMSprop; for other optimizers the first beta) changes in the opposite
+/// direction, from max_momentum to base_momentum and back. Because momentum is an option of the optimizer and not in
+/// device memory, steps replayed from a captured graph do not see its changes; a training::CapturedStep therefore
+/// captures each step again.
 ///
-/// step() is called after each batch; more than total_steps calls are a ValueError, as are options out of range and
-/// cycle_momentum with an optimizer that has no momentum.
+/// Call step() after each batch. More than total_steps calls are a ValueError, as are options out of range and
+/// cycle_momentum with an optimizer that has neither momentum nor betas.
 class OneCycleLR final : public LRScheduler {
  public:
   OneCycleLR(Optimizer& optimizer, OneCycleLROptions options);
@@ -190,22 +195,24 @@ class OneCycleLR final : public LRScheduler {
   template <class PointValue>
   double anneal(int64_t step_count, PointValue value) const;
   void check_step_count(int64_t step_count) const override;
-  /// Sets the momenta.
+  /// Sets the momentum of each group.
   void moved() override;
 
   OneCycleLROptions options_;
   std::vector<Phase> phases_;
 };
 
-/// torch::optim::ReduceLROnPlateauScheduler. After each epoch step(metric) compares the metric with the best one so
-/// far; after more than `patience` epochs without a better one the rates are multiplied by `factor`, down to `min_lr`
-/// (one for all groups, one for each, or none). Better means by more than `threshold`: a fraction of the best (rel) or
-/// a difference (abs). `cooldown` epochs after a reduction do not count. Changes of at most eps are not made.
+/// torch::optim::ReduceLROnPlateauScheduler. Call step(metric) after each epoch. When the metric has not improved for
+/// more than `patience` epochs, the rates are multiplied by `factor`, but do not fall below `min_lr` (one number for
+/// all groups, one for each group, or none for 0). The metric improves if it exceeds the best metric so far by more
+/// than `threshold` (or, in mode min, falls below it), which is a fraction of the best metric (rel) or a difference
+/// (abs). The `cooldown` epochs after a reduction are not counted. A reduction by at most `eps` is not made.
 class ReduceLROnPlateauScheduler {
  public:
   enum SchedulerMode { min, max };
   enum ThresholdMode { rel, abs };
-  /// factor not in (0, 1), negative numbers or a wrong number of minima are a ValueError.
+  /// Throws a ValueError if factor is not in (0, 1), if a number is negative, or if min_lr has a wrong number of
+  /// elements.
   explicit ReduceLROnPlateauScheduler(Optimizer& optimizer, SchedulerMode mode = min, double factor = 0.1,
                                       int64_t patience = 10, double threshold = 1e-4,
                                       ThresholdMode threshold_mode = rel, int64_t cooldown = 0,
@@ -213,14 +220,14 @@ class ReduceLROnPlateauScheduler {
   ReduceLROnPlateauScheduler(const ReduceLROnPlateauScheduler&) = delete;
   ReduceLROnPlateauScheduler& operator=(const ReduceLROnPlateauScheduler&) = delete;
 
-  /// A NaN is never better.
+  /// A NaN is never an improvement.
   void step(double metric);
   double best() const { return best_; }
   std::vector<double> get_last_lr() const;
 
-  /// What a checkpoint needs, the groups' rates included.
+  /// The state for a checkpoint, including the groups' rates.
   StateDict state_dict() const;
-  /// What does not fit is a ValueError, and nothing changes.
+  /// Throws a ValueError and changes nothing if `state` does not fit.
   void load_state_dict(const StateDict& state);
 
  private:
@@ -242,7 +249,7 @@ class ReduceLROnPlateauScheduler {
   int64_t epoch_ = 0, bad_epochs_ = 0, cooldown_left_ = 0;
 };
 
-/// Its name in Python.
+/// The class's name in Python.
 using ReduceLROnPlateau = ReduceLROnPlateauScheduler;
 
 }  // namespace gradus::optim

@@ -1,11 +1,8 @@
 // Optimizers, learning-rate schedules, gradient clipping, running averages of parameters.
 #pragma once
 
-#include <gradus/optim/adam.h>
 #include <gradus/optim/averaged_parameters.h>
 #include <gradus/optim/clip_grad.h>
 #include <gradus/optim/grad_scaler.h>
-#include <gradus/optim/lbfgs.h>
 #include <gradus/optim/lr_scheduler.h>
-#include <gradus/optim/rmsprop.h>
-#include <gradus/optim/sgd.h>
+#include <gradus/optim/optimizers.h>

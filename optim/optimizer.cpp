@@ -13,7 +13,7 @@
 namespace gradus::optim {
 namespace {
 
-/// Calls options.check(), with the options' name at the start of its messages.
+/// Calls options.check(). Messages of errors begin with the name of the options.
 void check(const OptimizerOptions& options) {
   const OpContext context(options.name());
   options.check();
@@ -21,7 +21,7 @@ void check(const OptimizerOptions& options) {
 
 std::string options_prefix(size_t group) { return "param_groups." + std::to_string(group) + "."; }
 
-/// Copies the gradients' factor and whether one of them is inf or NaN from `scaling`, on the block's device.
+/// Copies the gradients' factor and the inf-or-NaN flag from the array in `scaling` that is on the block's device.
 void take_scaling(const std::vector<Array>& scaling, const Array& block) {
   const auto here = std::ranges::find(scaling, block.device(), &Array::device);
   GRADUS_CHECK(here != scaling.end(), DeviceError, "loss scaling knows of no gradients on ", block.device());
@@ -79,7 +79,7 @@ void Optimizer::check_type(const OptimizerOptions& options) const {
 
 const OptimizerOptions& Optimizer::options_of(size_t group) const {
   const OptimizerOptions& options = groups_[group].options();
-  check_type(options);  // set_options() accepts any
+  check_type(options);  // set_options() accepts options of any class
   return options;
 }
 
@@ -217,7 +217,7 @@ void Optimizer::load_state_dict(const StateDict& state) {
     reader.check_all_used("optimizer");
     state_ = std::move(loaded);
   }
-  read_options(groups_);  // in place, since users hold references to options
+  read_options(groups_);  // in place, because users may hold references to the options
 }
 
 void Optimizer::save(serialize::OutputArchive& archive) const {

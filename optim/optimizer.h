@@ -1,10 +1,12 @@
-// Optimizer: parameter groups with options, and one step over all of them. Names and semantics follow torch::optim.
+// Optimizer: holds parameters in groups with options and updates them in step(). Names and semantics follow
+// torch::optim.
 //
-// An optimizer such as Adam (adam.h) adds only its options. They give the rule, which is the formula for one element
-// (core/formulas/optimizer_rules.h), and Optimizer does the rest: in a step it applies the rule by one kernel to all
-// parameters that have a gradient and share a step count. The kernel reads its scalars, such as the learning rate, from
-// device memory, and nothing is read back. So a step can be captured in a graph: take one eager step first (it
-// allocates the state), capture, then replay; set_lr() between replays reaches them.
+// An optimizer such as Adam (optimizers.h) adds only a class of options. Their rule() is the update formula for one
+// element of a parameter (core/formulas/optimizer_rules.h). step() launches one kernel that applies the rule to all
+// parameters that have a gradient and have made equally many steps. The kernel reads the learning rate and its other
+// scalars from device memory, and the host reads nothing back. Therefore a step can be captured in a CUDA graph: take
+// one eager step, which allocates the optimizer's state, then capture a step and replay it. set_lr() also changes the
+// learning rate of replayed steps.
 #pragma once
 
 #include <functional>
@@ -15,11 +17,9 @@
 #include <vector>
 
 #include <gradus/autograd/tensor.h>
-#include <gradus/core/options.h>
-#include <gradus/optim/number_visitor.h>
+#include <gradus/optim/optimizer_options.h>
 
 namespace gradus {
-struct OptimizerRule;  // core/formulas/optimizer_rules.h
 namespace serialize {
 class InputArchive;  // autograd/archive.h
 class OutputArchive;
@@ -31,65 +31,8 @@ namespace gradus::optim {
 struct Cohort;  // optimizer_state.h
 struct OptimizerState;
 
-/// Options of a parameter group. Each optimizer derives its own, usually from OptimizerCloneableOptions.
-class OptimizerOptions {
- public:
-  virtual ~OptimizerOptions() = default;
-  virtual std::unique_ptr<OptimizerOptions> clone() const = 0;
-  using Betas = NumberVisitor::Betas;
-  /// The name of the class: "AdamOptions".
-  virtual const char* name() const { return "options"; }
-  virtual double get_lr() const = 0;
-  virtual void set_lr(double lr) = 0;
-  /// Shows all numbers, for state dicts and comparison.
-  virtual void visit(NumberVisitor& visitor);
-  /// Throws a ValueError that names the option and its value where options make no sense.
-  virtual void check() const {}
-
-  /// The rule with these options. A ValueError unless overridden, as for optimizers that have their own step().
-  virtual OptimizerRule rule() const;
-  /// The value of all elements of the rule's state arrays before the first step.
-  virtual double initial_state() const { return 0; }
-  /// Counts a step in the block of scalars (StepBlock), before the kernel runs.
-  virtual void advance(const Array& block) const;
-  /// The scalars that advance() changes: their places in the block, and their names in state dicts.
-  virtual std::vector<std::pair<int, const char*>> counters() const;
-};
-/// True for options of one class with the same numbers.
-bool operator==(const OptimizerOptions& a, const OptimizerOptions& b);
-
-/// Implements what is the same for all options. Derived has an option `lr`. If state dicts hold others too, it lists
-/// all of them with GRADUS_FIELDS.
-template <class Derived>
-class OptimizerCloneableOptions : public OptimizerOptions {
- public:
-  std::unique_ptr<OptimizerOptions> clone() const override {
-    return std::unique_ptr<OptimizerOptions>(new Derived(static_cast<const Derived&>(*this)));
-  }
-  double get_lr() const override { return static_cast<const Derived&>(*this).lr(); }
-  void set_lr(double lr) override { static_cast<Derived&>(*this).lr(lr); }
-  void visit(NumberVisitor& visitor) override {
-    if constexpr (requires { Derived::field_names(); }) visit_fields(static_cast<Derived&>(*this), visitor);
-    else OptimizerOptions::visit(visitor);
-  }
-};
-
-namespace detail {
-
-void check_not_negative(const std::string& option, double value);
-/// Throws a ValueError unless all numbers of the options are finite and not negative, and betas are below 1.
-void check_numbers(const OptimizerOptions& options);
-
-/// Options of which every number is checked by check_numbers().
-template <class Derived>
-class CheckedOptions : public OptimizerCloneableOptions<Derived> {
- public:
-  void check() const override { check_numbers(*this); }
-};
-
-}  // namespace detail
-
-/// Parameters that share options. A group that is made without options gets the optimizer's defaults.
+/// Parameters that share options. A group without options gets the optimizer's defaults when it is added to an
+/// optimizer.
 class OptimizerParamGroup {
  public:
   // NOLINTNEXTLINE(google-explicit-constructor)
@@ -103,7 +46,7 @@ class OptimizerParamGroup {
   OptimizerOptions& options();
   const OptimizerOptions& options() const { return const_cast<OptimizerParamGroup*>(this)->options(); }
   void set_options(std::unique_ptr<OptimizerOptions> options) { options_ = std::move(options); }
-  /// What learning-rate schedules start from: the rate that the group had when the first one was made.
+  /// The learning rate from which schedules start: the group's rate when its first schedule was constructed.
   double initial_lr();
   void set_initial_lr(double lr) { initial_lr_ = lr; }
   std::vector<Tensor>& params() { return params_; }
@@ -125,50 +68,51 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Changes the parameters by their gradients; parameters whose gradient is undefined stay as they are. `closure`, if
-  /// given, computes the loss and its gradients first; its loss is returned.
+  /// Updates every parameter that has a gradient. If `closure` is given, step() first calls it to compute the loss and
+  /// the gradients, and returns that loss.
   virtual Tensor step(LossClosure closure = nullptr);
 
-  /// Drops (or, without set_to_none, zeroes) the gradients of all parameters.
+  /// Makes the gradients of all parameters undefined or, without set_to_none, fills them with zeros.
   void zero_grad(bool set_to_none = true);
 
-  /// A parameter that is undefined, no leaf, or in a group already is a ValueError, as are options of another
-  /// optimizer.
+  /// Throws a ValueError if a parameter is undefined, is not a leaf or already belongs to a group, or if the group's
+  /// options are those of another optimizer.
   void add_param_group(OptimizerParamGroup group);
   std::vector<OptimizerParamGroup>& param_groups() { return groups_; }
   const std::vector<OptimizerParamGroup>& param_groups() const { return groups_; }
-  /// All parameters, group after group.
+  /// All parameters, in the order of the groups.
   std::vector<Tensor> parameters() const;
   size_t size() const { return parameters().size(); }
   OptimizerOptions& defaults() { return *defaults_; }
   const OptimizerOptions& defaults() const { return *defaults_; }
 
-  /// Sets the learning rate of one group, or of all. Unlike group.options().set_lr(lr), which the next step() sees,
-  /// this also reaches steps replayed from a captured graph.
+  /// Sets the learning rate of one group, or of all groups. It also takes effect in steps that are replayed from a
+  /// captured graph, whereas group.options().set_lr(lr) takes effect only in the next call of step().
   void set_lr(size_t group, double lr);
   void set_lr(double lr);
 
-  /// What a checkpoint needs to continue with the same bits: the state of the parameters, numbered as in parameters(),
-  /// and the options of the groups.
+  /// Everything that is needed to resume training with bit-identical results: the state of each parameter, numbered as
+  /// in parameters(), and the options of each group.
   virtual StateDict state_dict() const;
-  /// The parameters must be those of the optimizer that `state` came from, in the same order. An optimizer with a rule
-  /// does not change if `state` does not fit.
+  /// Restores a state dict. The optimizer that made it must have had the same parameters in the same order. If `state`
+  /// does not fit, an optimizer with a rule throws and remains unchanged.
   virtual void load_state_dict(const StateDict& state);
-  /// The state dict into an archive, and back.
+  /// Writes the state dict to an archive.
   virtual void save(serialize::OutputArchive& archive) const;
-  /// What save() wrote.
+  /// Restores what save() wrote.
   virtual void load(serialize::InputArchive& archive);
 
-  /// False for an optimizer that overrides step() instead of giving a rule.
+  /// False for an optimizer such as LBFGS that overrides step() instead of defining a rule.
   bool has_rule() const { return has_rule_; }
-  /// step() on gradients that a loss scale still multiplies (amp::GradScaler). For each device that has gradients,
-  /// `scaling` holds an array there of two float64 numbers: the factor for the gradients, and whether one of them is
-  /// inf or NaN (not 0: nothing changes).
+  /// Makes a step with gradients that amp::GradScaler has not unscaled yet. For each device that has gradients,
+  /// `scaling` contains an array on that device with two float64 numbers: the factor by which the kernel multiplies the
+  /// gradients, and a flag that is not 0 if a gradient is inf or NaN. If the flag is set, no parameter changes.
   void step_scaled(const std::vector<Array>& scaling);
-  /// The blocks of scalars in device memory that the steps read (StepBlock), usually one per group and device.
+  /// The arrays of scalars that step kernels read from device memory (StepBlock in core/kernel_args.h), usually one for
+  /// each group and device.
   std::vector<Array> step_blocks() const;
-  /// Writes learning rates that were set in the groups' options to the blocks, as the next step() would, so that
-  /// replayed steps read them.
+  /// Copies the learning rates from the groups' options to the step blocks, as step() does, so that replayed steps use
+  /// them.
   void upload_learning_rates();
 
  protected:
@@ -178,7 +122,7 @@ class Optimizer {
   Optimizer(std::vector<OptimizerParamGroup> groups, const OptimizerOptions& defaults);
   Optimizer(std::vector<Tensor> params, const OptimizerOptions& defaults)
       : Optimizer(std::vector{OptimizerParamGroup(std::move(params))}, defaults) {}
-  /// Options of another optimizer are a ValueError.
+  /// Throws a ValueError if `options` are those of another optimizer.
   void check_type(const OptimizerOptions& options) const;
 
  private:
@@ -193,7 +137,7 @@ class Optimizer {
   bool has_rule_ = false;
 };
 
-/// Base of the optimizers that are nothing but the rule of their options.
+/// An optimizer that is defined by its options alone: step() applies the rule that Options::rule() returns.
 template <class Options>
 class RuleOptimizer : public Optimizer {
  public:

@@ -1,13 +1,13 @@
-// The options of optimizers: their rules and checks. The formulas are in core/formulas/optimizer_rules.h.
+// Options of optimizers: how they enter state dicts, their checks and their rules (core/formulas/optimizer_rules.h).
+#include <algorithm>
 #include <cmath>
 #include <typeinfo>
 
 #include <gradus/core/formulas/optimizer_rules.h>
 #include <gradus/core/op_lists.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/core/ops/nn/nn.h>
-#include <gradus/optim/adam.h>
-#include <gradus/optim/rmsprop.h>
-#include <gradus/optim/sgd.h>
+#include <gradus/optim/optimizers.h>
 
 namespace gradus::optim {
 namespace {
@@ -29,6 +29,62 @@ rules::Nadam nadam(const NAdamOptions& options) {
 }
 
 }  // namespace
+
+// ---- Numbers in state dicts ----
+
+void NumberVisitor::operator()(const std::string& name, bool& value) {
+  double number = value;
+  (*this)(name, number);
+  value = number != 0;
+}
+
+void NumberVisitor::operator()(const std::string& name, int64_t& value) {
+  double number = static_cast<double>(value);
+  (*this)(name, number);
+  GRADUS_CHECK(number >= 0 && number <= 0x1p53 && number == std::floor(number), ValueError, "'", name,
+               "' must be a count, is ", number);
+  value = static_cast<int64_t>(number);
+}
+
+void NumberVisitor::operator()(const std::string& name, Betas& value) {
+  (*this)(name + ".0", std::get<0>(value));
+  (*this)(name + ".1", std::get<1>(value));
+}
+
+std::string detail::take_option_name(std::string_view& members) {
+  const size_t end = std::min(members.find("_,"), members.size() - 1);
+  const std::string name(members.substr(0, end));
+  members.remove_prefix(std::min(end + 3, members.size()));
+  return name;
+}
+
+void NumberWriter::operator()(const std::string& name, double& value) {
+  state_.append(prefix_ + name, Tensor(ops::full({}, value, DType::f64)));
+}
+
+const Tensor& StateReader::get(const std::string& key) {
+  const Tensor* tensor = state_.find(key);
+  GRADUS_CHECK(tensor, ValueError, "the state has no '", key, "'");
+  GRADUS_CHECK(tensor->defined(), ValueError, "'", key, "' is undefined");
+  ++used_;
+  return *tensor;
+}
+
+double StateReader::number(const std::string& key) {
+  const Tensor& tensor = get(key);
+  GRADUS_CHECK(tensor.numel() == 1, ValueError, "'", key, "' must be one number, has shape ", tensor.sizes());
+  return ops::item(tensor.array()).to_double();
+}
+
+void StateReader::check_all_used(const char* owner) const {
+  GRADUS_CHECK(used_ == state_.size(), ValueError, "the state has ", state_.size() - used_, " entries that this ",
+               owner, " does not know: it comes from another one");
+}
+
+void NumberReader::operator()(const std::string& name, double& value) {
+  const std::string key = prefix_ + name;
+  if (!may_lack_ || reader_.contains(key)) value = reader_.number(key);
+}
 
 // ---- All options ----
 
@@ -117,7 +173,8 @@ std::vector<std::pair<int, const char*>> NAdamOptions::counters() const {
 void NAdamOptions::advance(const Array& block) const {
   ops::advance_step(block);
   const Array step = block.select(0, StepBlock::step), product = block.select(0, StepBlock::momentum_product);
-  // mu_t = beta1 - beta1 / 2 0.96^(t momentum_decay); nothing is read back, so that the step can be captured.
+  // mu_t = beta1 - beta1 / 2 0.96^(t momentum_decay); all terms are computed on the device, so that the step can be
+  // captured in a graph.
   const rules::Nadam rule = nadam(*this);
   const Array exponent = ops::binary_scalar(BinaryOp::mul, step, momentum_decay_);
   const Array decayed = ops::binary_scalar(BinaryOp::pow, exponent, rule.momentum_base.value, /*scalar_first=*/true);

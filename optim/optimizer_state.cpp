@@ -30,7 +30,7 @@ std::string state_prefix(size_t parameter) { return "state." + std::to_string(pa
 
 void Cohort::upload(double lr) {
   if (lr == learning_rate) return;
-  // Recorded, this write would undo every later set_lr at each replay.
+  // A captured write would undo every later set_lr() whenever the graph is replayed.
   GRADUS_CHECK(!runtime(block.device().type()).capturing(), ValueError, "the learning rate changed from ",
                learning_rate, " to ", lr, " in a captured step: call optimizer.set_lr() before the capture");
   ops::set_step_block(block, StepBlock::learning_rate, lr);
@@ -57,7 +57,7 @@ std::map<int, OptimizerState::Members> OptimizerState::cohorts_of_step(size_t gr
   states.resize(std::max(states.size(), group + 1));
   states[group].resize(parameters.params().size());
 
-  std::map<std::string, int> newcomers;  // cohort by device
+  std::map<std::string, int> newcomers;  // new cohorts by device
   std::map<int, Members> members;
   for (size_t i : taking_part) {
     int& cohort = states[group][i].cohort;
@@ -100,7 +100,7 @@ void OptimizerState::write(StateDict& state, const std::vector<OptimizerParamGro
       const std::string prefix = state_prefix(number++);
       if (group >= states.size() || i >= states[group].size() || states[group][i].cohort < 0) continue;
       ParameterState parameter = states[group][i];
-      // Copies: a cohort shares the block, and later steps change it.
+      // The counters are cloned because later steps change the block.
       for (const auto& [index, name] : options.counters())
         state.append(prefix + name, Tensor(ops::clone(cohorts[parameter.cohort].block.select(0, index))));
       for (int k = 0; k < kMaxOptimizerStates; ++k)
@@ -121,7 +121,7 @@ void OptimizerState::read(StateReader& reader, const std::vector<OptimizerParamG
     for (const Tensor& parameter : groups[group].params()) {
       ParameterState& loaded = states[group].emplace_back();
       const std::string prefix = state_prefix(number++);
-      if (!reader.contains(prefix + "step")) continue;  // it made none
+      if (!reader.contains(prefix + "step")) continue;  // the parameter made no step
       std::vector<double> counts;
       for (const auto& [index, name] : options.counters()) {
         counts.push_back(reader.number(prefix + name));
@@ -147,6 +147,7 @@ void OptimizerState::read(StateReader& reader, const std::vector<OptimizerParamG
   }
 }
 
+// Memory plans call this while they record a step, when cohorts_of_step() would refuse to allocate.
 FreshState::FreshState(Optimizer& optimizer) : optimizer_(optimizer) {
   auto fresh = std::make_unique<OptimizerState>();
   for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {

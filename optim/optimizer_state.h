@@ -1,6 +1,7 @@
-// What an optimizer with a rule keeps between steps: the state arrays of every parameter, and blocks of scalars that
-// kernels read from device memory. In state dicts, with parameters numbered through all groups:
-//   state.<parameter>.step            number of steps it made, float64; of NAdam also mu_product
+// The state that an optimizer with a rule keeps between steps: arrays for each parameter, such as Adam's moments, and
+// blocks of scalars, such as the step count, that kernels read from device memory. The state has these names in state
+// dicts, where parameters are numbered through all groups:
+//   state.<parameter>.step            number of steps of the parameter, float64; NAdam also stores mu_product
 //   state.<parameter>.<state name>    shape and dtype of the parameter
 //   param_groups.<group>.<option>     float64, booleans as 0 or 1
 #pragma once
@@ -15,22 +16,23 @@
 
 namespace gradus::optim {
 
-/// Parameters of one group on one device that made the same steps, and so share a block of scalars. Where only some of
-/// them have a gradient, these leave for a new cohort: as in PyTorch, every parameter counts its own steps.
+/// Parameters of one group on one device that have made the same steps and therefore share a block of scalars. If only
+/// some of these parameters have a gradient in a step, they move to a new cohort, because every parameter counts its
+/// own steps, as in PyTorch.
 struct Cohort {
   size_t group;
-  Array block;           // StepBlock
-  double learning_rate;  // in the block
+  Array block;           // scalars at the indices of StepBlock
+  double learning_rate;  // the value in the block
 
-  /// Writes a learning rate to the block if it has another.
+  /// Writes `lr` to the block, unless the block has this value already.
   void upload(double lr);
 };
 
 struct ParameterState {
-  int cohort = -1;  // -1: made no step yet
+  int cohort = -1;  // index into OptimizerState::cohorts; -1 before the parameter's first step
   Array arrays[kMaxOptimizerStates];
 
-  /// The array of s_{k+1}, which is allocated at the first call and filled with `initial`.
+  /// The k-th state array of the rule. The first call allocates it and fills it with `initial`.
   const Array& array(int k, const Array& parameter, double initial);
 };
 
@@ -38,17 +40,18 @@ struct OptimizerState {
   using Members = std::vector<size_t>;  // positions of parameters in their group
 
   std::vector<Cohort> cohorts;
-  std::vector<std::vector<ParameterState>> states;  // by group and position in it
+  std::vector<std::vector<ParameterState>> states;  // indexed by group and by position in the group
 
-  /// Brings the parameters of a group that take part in a step into cohorts without other members. Returns the numbers
-  /// of these cohorts with their members.
+  /// Splits cohorts for a step in which only the parameters `taking_part` of a group have gradients, so that each
+  /// cohort of the step contains only such parameters. Returns the indices of these cohorts with their members.
   std::map<int, Members> cohorts_of_step(size_t group, const OptimizerParamGroup& parameters,
                                          const Members& taking_part);
-  /// Returns the number of a cohort that made no step.
+  /// Appends a cohort whose step count is 0 and returns its index.
   int add_cohort(size_t group, const OptimizerParamGroup& parameters, Device device);
 
   void write(StateDict& state, const std::vector<OptimizerParamGroup>& groups) const;
-  /// Reads what write() wrote into an empty state; the groups have the options that came with it.
+  /// Fills this state, which must be empty, from what write() wrote. The groups must already have the options of that
+  /// state dict.
   void read(StateReader& reader, const std::vector<OptimizerParamGroup>& groups);
 };
 
@@ -64,7 +67,7 @@ class FreshState {
 
  private:
   Optimizer& optimizer_;
-  std::unique_ptr<OptimizerState> kept_;  // the optimizer's own
+  std::unique_ptr<OptimizerState> kept_;  // the optimizer's own state
   int64_t bytes_ = 0;
 };
 

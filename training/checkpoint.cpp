@@ -8,7 +8,7 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/io/safetensors.h>
 #include <gradus/core/version.h>
-#include <gradus/layers/module/any_module.h>
+#include <gradus/layers/module/containers.h>
 #include <gradus/layers/module/serialize.h>
 
 namespace gradus::training {

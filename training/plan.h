@@ -13,7 +13,7 @@
 #include <iosfwd>
 #include <optional>
 
-#include <gradus/layers/module/any_module.h>
+#include <gradus/layers/module/containers.h>
 #include <gradus/optim/optimizer.h>
 
 namespace gradus {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <gradus/data/data.h>
-#include <gradus/layers/module/any_module.h>
+#include <gradus/layers/module/containers.h>
 #include <gradus/training/metrics.h>
 
 #include <string>

@@ -1,7 +1,7 @@
 // What a trained net makes of image files: --predict of the image examples.
 #pragma once
 
-#include <gradus/layers/module/any_module.h>
+#include <gradus/layers/module/containers.h>
 
 #include <functional>
 #include <string>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/layers/module/any_module.h>
+#include <gradus/layers/module/containers.h>
 #include <gradus/optim/optim.h>
 #include <gradus/training/captured_step.h>
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <gradus/autograd/tensor.h>
-#include <gradus/layers/module/any_module.h>
+#include <gradus/layers/module/containers.h>
 
 #include <atomic>
 #include <chrono>

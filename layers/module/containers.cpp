@@ -2,9 +2,88 @@
 
 #include <algorithm>
 #include <ostream>
-#include <span>
 
 namespace gradus::nn {
+
+// ---- AnyModule ----
+
+void AnyValue::fail_cast(const std::type_info& wanted) const {
+  GRADUS_FAIL(ValueError, "a value was requested as ", detail::demangled(wanted), ", but it is ",
+              detail::demangled(type_info()));
+}
+
+namespace detail {
+
+void fail_cast(const Module& module, const std::type_info& wanted) {
+  GRADUS_FAIL(ValueError, "this module is a ", module.name(), ", not a ", demangled(wanted));
+}
+
+void fail_argument(size_t i, const std::type_info& wanted, const std::type_info& given) {
+  GRADUS_FAIL(ValueError, "argument ", i, " of forward is ", demangled(wanted), ", got ", demangled(given),
+              ": values in an AnyModule are not converted");
+}
+
+void fail_argument_count(const Module& module, size_t most, size_t given) {
+  GRADUS_FAIL(ValueError, "forward of ", module.name(), " takes ", most,
+              " arguments (fewer where parameters have defaults), ", "got ", given);
+}
+
+}  // namespace detail
+
+Tensor AnyModule::operator()(const Tensor& x) const { return forward(x); }
+
+AnyValue AnyModule::forward_any(std::span<AnyValue> values) const {
+  GRADUS_CHECK(module_, ValueError, "cannot call forward of an empty AnyModule");
+  if (any_forward_) return any_forward_(*module_, values);
+  if (values.size() != 1) detail::fail_argument_count(*module_, 1, values.size());
+  return AnyValue(tensor_forward_(*module_, detail::argument<const Tensor&>(values, 0)));
+}
+
+const std::shared_ptr<Module>& AnyModule::ptr() const {
+  GRADUS_CHECK(module_, ValueError, "this AnyModule is empty");
+  return module_;
+}
+
+const std::type_info& AnyModule::type_info() const {
+  const Module& module = *ptr();
+  return typeid(module);
+}
+
+// ---- Containers with positions ----
+
+namespace {
+
+/// Clones modules. A module that occurs several times is cloned once.
+class Cloner {
+ public:
+  explicit Cloner(const std::optional<Device>& device) : device_(device) {}
+  std::shared_ptr<Module> operator()(const std::shared_ptr<Module>& module) {
+    for (const auto& [original, copy] : done_)
+      if (original == module.get()) return copy;
+    return done_.emplace_back(module.get(), module->clone(device_)).second;
+  }
+
+ private:
+  const std::optional<Device>& device_;
+  std::vector<std::pair<const Module*, std::shared_ptr<Module>>> done_;
+};
+
+}  // namespace
+
+template <class Derived, class Element>
+const std::shared_ptr<Module>& detail::ModuleSequence<Derived, Element>::ptr(size_t index) const {
+  GRADUS_CHECK(index < size(), IndexError, "index ", index, " is out of range for a ", Derived::kName, " of ", size());
+  if constexpr (std::is_same_v<Element, AnyModule>) return modules_[index].ptr();
+  else return modules_[index];
+}
+
+template <class Derived, class Element>
+void detail::ModuleSequence<Derived, Element>::pretty_print(std::ostream& stream) const {
+  stream << "gradus::nn::" << Derived::kName;
+}
+
+template class detail::ModuleSequence<SequentialImpl, AnyModule>;
+template class detail::ModuleSequence<ModuleListImpl, std::shared_ptr<Module>>;
 
 // ---- Sequential ----
 
@@ -68,47 +147,16 @@ void SequentialImpl::extend(const SequentialImpl& other) {
   for (const AnyModule& module : modules) push_back(module);
 }
 
-const std::shared_ptr<Module>& SequentialImpl::ptr(size_t index) const {
-  GRADUS_CHECK(index < modules_.size(), IndexError, "index ", index, " is out of range for a Sequential of ",
-               modules_.size());
-  return modules_[index].ptr();
-}
-
 bool SequentialImpl::rebuild(const Module& original, const std::optional<Device>& device) {
   const std::vector<AnyModule> modules = std::move(modules_);
   modules_.clear(), parts_.clear();
   const std::vector<std::string> names = original.named_children().keys();
-  for (size_t i = 0; i < modules.size(); ++i) {
-    // A module that occurs twice here is also one module in the copy.
-    size_t first = 0;
-    while (modules[first].ptr() != modules[i].ptr()) ++first;
-    push_back(names[i], first < i ? modules_[first] : modules[i].clone(device));
-  }
+  Cloner cloner(device);
+  for (size_t i = 0; i < modules.size(); ++i) push_back(names[i], modules[i].with(cloner(modules[i].ptr())));
   return false;
 }
 
-void SequentialImpl::pretty_print(std::ostream& stream) const { stream << "gradus::nn::Sequential"; }
-
 // ---- ModuleList ----
-
-namespace {
-
-/// Clones modules. A module that occurs several times is cloned once.
-class Cloner {
- public:
-  explicit Cloner(const std::optional<Device>& device) : device_(device) {}
-  std::shared_ptr<Module> operator()(const std::shared_ptr<Module>& module) {
-    for (const auto& [original, copy] : done_)
-      if (original == module.get()) return copy;
-    return done_.emplace_back(module.get(), module->clone(device_)).second;
-  }
-
- private:
-  const std::optional<Device>& device_;
-  std::vector<std::pair<const Module*, std::shared_ptr<Module>>> done_;
-};
-
-}  // namespace
 
 void ModuleListImpl::insert(size_t index, std::shared_ptr<Module> module) {
   GRADUS_CHECK(index <= size(), IndexError, "position ", index, " is out of range for a ModuleList of ", size());
@@ -118,19 +166,12 @@ void ModuleListImpl::insert(size_t index, std::shared_ptr<Module> module) {
   register_module(std::to_string(modules_.size() - 1), modules_.back());
 }
 
-const std::shared_ptr<Module>& ModuleListImpl::ptr(size_t index) const {
-  GRADUS_CHECK(index < size(), IndexError, "index ", index, " is out of range for a ModuleList of ", size());
-  return modules_[index];
-}
-
 bool ModuleListImpl::rebuild(const Module& original, const std::optional<Device>& device) {
   modules_.clear();
   Cloner cloner(device);
   for (const auto& module : static_cast<const ModuleListImpl&>(original)) push_back(cloner(module));
   return false;
 }
-
-void ModuleListImpl::pretty_print(std::ostream& stream) const { stream << "gradus::nn::ModuleList"; }
 
 // ---- ModuleDict ----
 
@@ -170,12 +211,10 @@ ModuleDict::ModuleDict(std::initializer_list<Item> items) : ModuleHolder(std::ma
 
 // ---- ParameterList and ParameterDict ----
 
-namespace {
-
-/// Prints in LibTorch's format: "(0): Parameter containing: [Float of size [2, 3]]".
-void print_parameters(std::ostream& stream, const char* name, const OrderedDict<std::string, Tensor>& parameters) {
-  stream << "gradus::nn::" << name << "(\n";
-  for (const auto& item : parameters) {
+template <class Derived>
+void detail::ParameterContainer<Derived>::pretty_print(std::ostream& stream) const {
+  stream << "gradus::nn::" << Derived::kName << "(\n";
+  for (const auto& item : *this) {
     stream << "(" << item.key() << "): Parameter containing: [" << type_name(item->dtype()) << " of size [";
     for (int64_t d = 0; d < item->dim(); ++d) stream << (d ? ", " : "") << item->size(d);
     stream << "]]\n";
@@ -183,19 +222,18 @@ void print_parameters(std::ostream& stream, const char* name, const OrderedDict<
   stream << ")";
 }
 
-/// Registers copies of the parameters that the original of this clone holds.
-void register_copies(Module& module, OrderedDict<std::string, Tensor>& tensors) {
-  for (auto& item : tensors)
-    item.value() = module.register_parameter(item.key(), item->detach().clone(), item->requires_grad());
+template <class Derived>
+bool detail::ParameterContainer<Derived>::rebuild(const Module& original, const std::optional<Device>&) {
+  for (const auto& item : static_cast<const ParameterContainer&>(original))
+    this->register_parameter(item.key(), item->detach().clone(), item->requires_grad());
+  return false;
 }
 
-}  // namespace
-
-void ParameterListImpl::reset() { register_copies(*this, tensors_); }
+template class detail::ParameterContainer<ParameterListImpl>;
+template class detail::ParameterContainer<ParameterDictImpl>;
 
 void ParameterListImpl::append(const Tensor& parameter) {
-  const std::string name = std::to_string(size());
-  tensors_.append(name, register_parameter(name, parameter, parameter.requires_grad()));
+  register_parameter(std::to_string(size()), parameter, parameter.requires_grad());
 }
 
 void ParameterListImpl::extend(const std::vector<Tensor>& parameters) {
@@ -204,18 +242,12 @@ void ParameterListImpl::extend(const std::vector<Tensor>& parameters) {
 
 Tensor ParameterListImpl::operator[](size_t index) const {
   GRADUS_CHECK(index < size(), IndexError, "index ", index, " is out of range for a ParameterList of ", size());
-  return tensors_[index].value();
+  return parameters_[index].value();
 }
-
-void ParameterListImpl::pretty_print(std::ostream& stream) const {
-  print_parameters(stream, "ParameterList", tensors_);
-}
-
-void ParameterDictImpl::reset() { register_copies(*this, tensors_); }
 
 void ParameterDictImpl::insert(const std::string& name, const Tensor& parameter) {
-  if (contains(name)) tensors_[name] = replace_parameter(name, parameter, parameter.requires_grad());
-  else tensors_.insert(name, register_parameter(name, parameter, parameter.requires_grad()));
+  if (contains(name)) replace_parameter(name, parameter, parameter.requires_grad());
+  else register_parameter(name, parameter, parameter.requires_grad());
 }
 
 void ParameterDictImpl::update(const OrderedDict<std::string, Tensor>& parameters) {
@@ -223,15 +255,9 @@ void ParameterDictImpl::update(const OrderedDict<std::string, Tensor>& parameter
 }
 
 Tensor ParameterDictImpl::pop(const std::string& name) {
-  Tensor parameter = tensors_[name];
-  tensors_.erase(name), parameters_.erase(name);
+  Tensor parameter = parameters_[name];
+  parameters_.erase(name);
   return parameter;
-}
-
-void ParameterDictImpl::clear() { tensors_.clear(), parameters_.clear(); }
-
-void ParameterDictImpl::pretty_print(std::ostream& stream) const {
-  print_parameters(stream, "ParameterDict", tensors_);
 }
 
 }  // namespace gradus::nn

@@ -1,22 +1,272 @@
-// Sequential calls modules one after another. ModuleList and ModuleDict hold modules, ParameterList and ParameterDict
-// hold tensors, so that a module can register any number of them; they have no forward, and the module that owns the
-// container calls its elements.
+// AnyModule holds one module of any type. Sequential calls several modules one after another. ModuleList, ModuleDict,
+// ParameterList and ParameterDict have no forward; the module that owns the container uses its elements.
 #pragma once
 
+#include <any>
 #include <concepts>
+#include <span>
+#include <typeinfo>
 
-#include <gradus/layers/module/any_module.h>
+#include <gradus/layers/module/module.h>
 
 namespace gradus::nn {
+
+// ---- AnyModule ----
+
+/// A value of any type that can be copied (torch::nn::AnyValue).
+class AnyValue {
+ public:
+  AnyValue() = default;
+  /// Arrays decay to pointers: AnyValue("text") holds a const char*.
+  template <class T>
+  requires(!std::is_same_v<std::remove_cvref_t<T>, AnyValue>) explicit AnyValue(T&& value)
+      : value_(std::forward<T>(value)) {}
+
+  /// Returns a pointer to the value if it is a T, else null. Types are not converted: an int is not an int64_t.
+  template <class T>
+  T* try_get() {
+    return std::any_cast<T>(&value_);
+  }
+  /// Returns the value. If it is of another type, throws a ValueError that names both types.
+  template <class T>
+  T& get() {
+    T* value = try_get<T>();
+    if (!value) [[unlikely]]
+      fail_cast(typeid(T));
+    return *value;
+  }
+  /// The type of the value; typeid(void) if there is no value.
+  const std::type_info& type_info() const { return value_.type(); }
+
+ private:
+  [[noreturn]] void fail_cast(const std::type_info& wanted) const;
+  std::any value_;
+};
+
+namespace detail {
+
+[[noreturn]] void fail_cast(const Module& module, const std::type_info& wanted);
+/// Returns `module` as an M, or as the module type that holder M holds. Throws a ValueError that names both types if it
+/// is of another type.
+template <class M>
+auto& checked_as(Module& module) {
+  auto* found = module.as<M>();
+  if (!found) [[unlikely]]
+    fail_cast(module, typeid(M));
+  return *found;
+}
+[[noreturn]] void fail_argument(size_t i, const std::type_info& wanted, const std::type_info& given);
+[[noreturn]] void fail_argument_count(const Module& module, size_t most, size_t given);
+
+using AnyForward = AnyValue (*)(Module& module, std::span<AnyValue> values);
+
+/// Deduces the parameter types of a forward that is neither overloaded nor a template.
+template <class Function>
+struct ForwardSignature;
+template <class Result, class M, class... Args>
+struct ForwardSignature<Result (M::*)(Args...)> {
+  /// True for Tensor forward(Tensor), which AnyModule calls directly, without AnyValues.
+  static constexpr bool is_plain = false;
+  template <class Called>
+  static AnyValue call(Module& module, std::span<AnyValue> values);
+};
+template <class Result, class M, class Arg>
+requires(std::is_same_v<std::remove_cvref_t<Result>, Tensor>&&
+             std::is_same_v<std::remove_cvref_t<Arg>, Tensor>) struct ForwardSignature<Result (M::*)(Arg)> {
+  static constexpr bool is_plain = true;
+};
+template <class Result, class M, class... Args>
+struct ForwardSignature<Result (M::*)(Args...) const> : ForwardSignature<Result (M::*)(Args...)> {};
+
+template <class M>
+concept MapsTensor = requires(M& module, const Tensor& x) {
+  { module.forward(x) } -> std::convertible_to<Tensor>;
+};
+template <class M>
+concept HasSignature = requires {
+  ForwardSignature<decltype(&M::forward)>::is_plain;
+};
+
+/// Returns values[i] as an Arg. Throws a ValueError if it has another type.
+template <class Arg>
+Arg&& argument(std::span<AnyValue> values, size_t i) {
+  using Value = std::remove_cvref_t<Arg>;
+  Value* value = values[i].template try_get<Value>();
+  if (!value) [[unlikely]]
+    fail_argument(i, typeid(Value), values[i].type_info());
+  return static_cast<Arg&&>(*value);
+}
+
+template <class Result, class M, class... Args>
+template <class Called>
+AnyValue ForwardSignature<Result (M::*)(Args...)>::call(Module& module, std::span<AnyValue> values) {
+  Called& called = static_cast<Called&>(module);
+  AnyValue result;
+  // Calls forward if sizeof...(I) values are given and all further parameters have defaults. Returns false otherwise.
+  auto call_with = [&]<size_t... I>(std::index_sequence<I...>) {
+    using All = std::tuple<Args&&...>;
+    if constexpr (requires { called.forward(std::declval<std::tuple_element_t<I, All>>()...); }) {
+      if (values.size() != sizeof...(I)) return false;
+      result = AnyValue(nn::call(called, argument<std::tuple_element_t<I, std::tuple<Args...>>>(values, I)...));
+      return true;
+    }
+    return false;
+  };
+  const bool was_called = [&]<size_t... N>(std::index_sequence<N...>) {
+    return (call_with(std::make_index_sequence<N>{}) || ...);
+  }
+  (std::make_index_sequence<sizeof...(Args) + 1>{});
+  if (!was_called) fail_argument_count(module, sizeof...(Args), values.size());
+  return result;
+}
+
+}  // namespace detail
+
+/// Holds a module of any type and calls its forward (torch::nn::AnyModule). The types of arguments and result are
+/// deduced from the declaration of forward, and default arguments may be omitted. If forward is overloaded or a
+/// template, it is called as Tensor forward(Tensor).
+class AnyModule {
+ public:
+  AnyModule() = default;
+  template <class M>
+  requires std::is_base_of_v<Module, M>
+  explicit AnyModule(std::shared_ptr<M> module) : module_(std::move(module)) {
+    static_assert(detail::MapsTensor<M> || detail::HasSignature<M>,
+                  "a module in a container needs a forward that is neither overloaded nor a template, or Tensor "
+                  "forward(Tensor)");
+    GRADUS_CHECK(module_, ValueError, "a container got a null module");
+    if constexpr (detail::MapsTensor<M>)
+      tensor_forward_ = [](Module& m, const Tensor& x) -> Tensor { return call(static_cast<M&>(m), x); };
+    if constexpr (detail::HasSignature<M>) {
+      using Signature = detail::ForwardSignature<decltype(&M::forward)>;
+      if constexpr (!Signature::is_plain) any_forward_ = &Signature::template call<M>;
+    }
+  }
+  template <class M>
+  explicit AnyModule(const ModuleHolder<M>& holder) : AnyModule(holder.ptr()) {}
+  template <class M>
+  requires std::is_base_of_v<Module, std::remove_cvref_t<M>>
+  explicit AnyModule(M&& module) : AnyModule(std::make_shared<std::remove_cvref_t<M>>(std::forward<M>(module))) {}
+  template <class M>
+  AnyModule& operator=(std::shared_ptr<M> module) {
+    return *this = AnyModule(std::move(module));
+  }
+
+  /// Calls the module: any.forward(x), or any.forward<Result>(x, y) if the result is not a tensor. Argument types must
+  /// be exactly those of forward's declaration; other types or a wrong number of arguments are a ValueError.
+  template <class Result = Tensor, class... Args>
+  Result forward(Args&&... args) const {
+    if constexpr (std::is_same_v<Result, Tensor> && sizeof...(Args) == 1 &&
+                  (std::is_same_v<std::remove_cvref_t<Args>, Tensor> && ...)) {
+      if (tensor_forward_) return tensor_forward_(*module_, args...);
+    }
+    AnyValue values[sizeof...(Args) + 1] = {AnyValue(std::forward<Args>(args))...};
+    return std::move(forward_any({values, sizeof...(Args)}).template get<Result>());
+  }
+  /// Calls the module with arguments and a result of any type.
+  AnyValue forward_any(std::span<AnyValue> values) const;
+  Tensor operator()(const Tensor& x) const;
+
+  /// True if it holds no module.
+  bool is_empty() const { return module_ == nullptr; }
+  /// True if the module can be called with one tensor and returns a tensor.
+  bool maps_tensor() const { return tensor_forward_ != nullptr; }
+  /// The module. Throws a ValueError if there is none, as do the functions below.
+  const std::shared_ptr<Module>& ptr() const;
+  /// The module as an M. Another type is a ValueError.
+  template <class M>
+  std::shared_ptr<M> ptr() const {
+    return std::shared_ptr<M>(ptr(), &get<M>());
+  }
+  /// The module as an M, or as a holder M: any.get<nn::LinearImpl>(), any.get<nn::Linear>().
+  template <class M>
+  decltype(auto) get() const {
+    if constexpr (requires { typename M::ContainedType; }) return M(ptr<typename M::ContainedType>());
+    else return detail::checked_as<M>(*ptr());
+  }
+  /// The type of the module itself.
+  const std::type_info& type_info() const;
+  /// A copy that calls a clone of the module.
+  AnyModule clone(const std::optional<Device>& device = std::nullopt) const {
+    return module_ ? with(module_->clone(device)) : *this;
+  }
+  /// A copy that calls `module`, which must be of the same type.
+  AnyModule with(std::shared_ptr<Module> module) const {
+    AnyModule copy = *this;
+    copy.module_ = std::move(module);
+    return copy;
+  }
+
+ private:
+  std::shared_ptr<Module> module_;
+  Tensor (*tensor_forward_)(Module&, const Tensor&) = nullptr;  // set if maps_tensor()
+  detail::AnyForward any_forward_ = nullptr;                    // set if forward is not Tensor forward(Tensor)
+};
+
+/// A module with its name in a container: {"fc", nn::Linear(3, 4)}.
+class NamedAnyModule {
+ public:
+  template <class M>
+  NamedAnyModule(std::string name, M&& module) : name_(std::move(name)), module_(std::forward<M>(module)) {}
+  /// The name, as given.
+  const std::string& name() const { return name_; }
+  /// The module, which may be changed.
+  AnyModule& module() { return module_; }
+  /// The module.
+  const AnyModule& module() const { return module_; }
+
+ private:
+  std::string name_;
+  AnyModule module_;
+};
+
+// ---- Containers ----
+
+namespace detail {
+
+/// Base of the containers whose modules have positions: Sequential and ModuleList. Element holds one module: AnyModule
+/// or shared_ptr.
+template <class Derived, class Element>
+class ModuleSequence : public Cloneable<Derived> {
+ public:
+  using Iterator = typename std::vector<Element>::iterator;
+  using ConstIterator = typename std::vector<Element>::const_iterator;
+
+  size_t size() const { return modules_.size(); }
+  bool is_empty() const { return modules_.empty(); }
+  Iterator begin() { return modules_.begin(); }
+  ConstIterator begin() const { return modules_.begin(); }
+  Iterator end() { return modules_.end(); }
+  ConstIterator end() const { return modules_.end(); }
+  /// The module at `index`. An index beyond the end is an IndexError.
+  const std::shared_ptr<Module>& ptr(size_t index) const;
+  const std::shared_ptr<Module>& operator[](size_t index) const { return ptr(index); }
+  /// The module as an M (an Impl or its holder): net->at<nn::Linear>(0).weight. Another type is a ValueError.
+  template <class M>
+  auto& at(size_t index) const {
+    return checked_as<M>(*ptr(index));
+  }
+  template <class M>
+  std::shared_ptr<M> ptr(size_t index) const {
+    return {ptr(index), &checked_as<M>(*ptr(index))};
+  }
+
+  void reset() override {}
+  void pretty_print(std::ostream& stream) const override;
+
+ protected:
+  std::vector<Element> modules_;
+};
+
+}  // namespace detail
 
 /// Passes its input through its modules in order (torch::nn::Sequential). Modules are named "0", "1", … unless names
 /// are given:
 ///   nn::Sequential net(nn::Linear(784, 64), nn::ReLU(), nn::Linear(64, 10));
 ///   nn::Sequential net({{"fc1", nn::Linear(784, 64)}, {"relu", nn::ReLU()}});
-class SequentialImpl : public Cloneable<SequentialImpl> {
+class SequentialImpl : public detail::ModuleSequence<SequentialImpl, AnyModule> {
  public:
-  using Iterator = std::vector<AnyModule>::iterator;
-  using ConstIterator = std::vector<AnyModule>::const_iterator;
+  static constexpr const char* kName = "Sequential";
   template <class... Modules>
   static constexpr bool are_modules = sizeof...(Modules) > 0 && (std::is_constructible_v<AnyModule, Modules> && ...) &&
                                       !(std::is_base_of_v<SequentialImpl, std::remove_cvref_t<Modules>> || ...);
@@ -50,48 +300,24 @@ class SequentialImpl : public Cloneable<SequentialImpl> {
   template <class M>
   requires std::is_constructible_v<AnyModule, M>
   void push_back(std::string name, M&& module) { push_back(std::move(name), AnyModule(std::forward<M>(module))); }
-  /// Appends the modules of `other`, named by their new positions, or those of a vector of pointers.
+  /// Appends the modules of another Sequential or of a vector of pointers. They are named by their new positions.
   void extend(const SequentialImpl& other);
   template <class M>
   void extend(const std::vector<M>& modules) {
     for (const M& module : modules) push_back(module);
   }
 
-  size_t size() const { return modules_.size(); }
-  bool is_empty() const { return modules_.empty(); }
-  Iterator begin() { return modules_.begin(); }
-  ConstIterator begin() const { return modules_.begin(); }
-  Iterator end() { return modules_.end(); }
-  ConstIterator end() const { return modules_.end(); }
-  /// The module at `index`. An index beyond the end is an IndexError.
-  const std::shared_ptr<Module>& ptr(size_t index) const;
-  const std::shared_ptr<Module>& operator[](size_t index) const { return ptr(index); }
-  /// The module as an M (an Impl or its holder): net->at<nn::Linear>(0).weight
-  template <class M>
-  auto& at(size_t index) const {
-    return detail::checked_as<M>(*ptr(index));
-  }
-  template <class M>
-  std::shared_ptr<M> ptr(size_t index) const {
-    ptr(index);
-    return modules_[index].ptr<M>();
-  }
-
-  /// Makes the modules [begin, end) one checkpoint: only its input is kept for backward (Module::recompute). An empty
-  /// or overlapping range is a ValueError, an index beyond the end an IndexError.
+  /// Keeps only the input of module `begin` for backward, which runs the modules [begin, end) again
+  /// (Module::recompute). An empty or overlapping range is a ValueError, an index beyond the end an IndexError.
   void recompute_part(size_t begin, size_t end);
   /// Removes all ranges added by recompute_part.
   void keep_all() { parts_.clear(); }
 
-  void reset() override {}
-  void pretty_print(std::ostream& stream) const override;
-
  private:
   Tensor forward_tensor(const Tensor& x) const;
-  /// Does not recompute ranges.
+  /// Ignores the ranges of recompute_part().
   AnyValue forward_any(std::span<AnyValue> values) const;
   bool rebuild(const Module& original, const std::optional<Device>& device) override;
-  std::vector<AnyModule> modules_;
   std::vector<std::pair<size_t, size_t>> parts_;  // recomputed ranges, in order
 };
 
@@ -107,11 +333,9 @@ class Sequential : public ModuleHolder<SequentialImpl> {
 /// Modules by position, named "0", "1", … (torch::nn::ModuleList).
 ///   nn::ModuleList blocks(nn::Linear(3, 4), nn::ReLU());
 ///   for (const auto& block : *blocks) …
-class ModuleListImpl : public Cloneable<ModuleListImpl> {
+class ModuleListImpl : public detail::ModuleSequence<ModuleListImpl, std::shared_ptr<Module>> {
  public:
-  using Iterator = std::vector<std::shared_ptr<Module>>::iterator;
-  using ConstIterator = std::vector<std::shared_ptr<Module>>::const_iterator;
-
+  static constexpr const char* kName = "ModuleList";
   ModuleListImpl() = default;
   template <class... Modules>
   requires(sizeof...(Modules) > 0 && !(std::is_base_of_v<ModuleListImpl, std::remove_cvref_t<Modules>> ||
@@ -142,31 +366,8 @@ class ModuleListImpl : public Cloneable<ModuleListImpl> {
     insert(index, std::shared_ptr<Module>(holder.ptr()));
   }
 
-  size_t size() const { return modules_.size(); }
-  bool is_empty() const { return modules_.empty(); }
-  Iterator begin() { return modules_.begin(); }
-  ConstIterator begin() const { return modules_.begin(); }
-  Iterator end() { return modules_.end(); }
-  ConstIterator end() const { return modules_.end(); }
-  /// The module at `index`. An index beyond the end is an IndexError.
-  const std::shared_ptr<Module>& ptr(size_t index) const;
-  const std::shared_ptr<Module>& operator[](size_t index) const { return ptr(index); }
-  /// The module as an M (an Impl or its holder): blocks->at<nn::Linear>(0).weight. Another type is a ValueError.
-  template <class M>
-  auto& at(size_t index) const {
-    return detail::checked_as<M>(*ptr(index));
-  }
-  template <class M>
-  std::shared_ptr<M> ptr(size_t index) const {
-    return {ptr(index), &detail::checked_as<M>(*ptr(index))};
-  }
-
-  void reset() override {}
-  void pretty_print(std::ostream& stream) const override;
-
  private:
   bool rebuild(const Module& original, const std::optional<Device>& device) override;
-  std::vector<std::shared_ptr<Module>> modules_;
 };
 GRADUS_MODULE(ModuleList);
 
@@ -238,9 +439,31 @@ class ModuleDict : public ModuleHolder<ModuleDictImpl> {
   ModuleDict(std::initializer_list<Item> items);
 };
 
-/// Parameters by position (torch::nn::ParameterList).
-class ParameterListImpl : public Cloneable<ParameterListImpl> {
+namespace detail {
+
+/// Base of ParameterList and ParameterDict. Their content is the registered parameters of the module.
+template <class Derived>
+class ParameterContainer : public Cloneable<Derived> {
  public:
+  size_t size() const { return this->parameters_.size(); }
+  /// Iterates over items with key() and value(). The key of a parameter in a list is its position as text.
+  auto begin() const { return std::as_const(this->parameters_).begin(); }
+  auto end() const { return std::as_const(this->parameters_).end(); }
+  void reset() override {}
+  /// Prints in LibTorch's format, one line for each parameter: "(0): Parameter containing: [Float of size [2, 3]]".
+  void pretty_print(std::ostream& stream) const override;
+
+ private:
+  /// Registers copies of the original's parameters.
+  bool rebuild(const Module& original, const std::optional<Device>& device) override;
+};
+
+}  // namespace detail
+
+/// Parameters by position (torch::nn::ParameterList).
+class ParameterListImpl : public detail::ParameterContainer<ParameterListImpl> {
+ public:
+  static constexpr const char* kName = "ParameterList";
   ParameterListImpl() = default;
   explicit ParameterListImpl(const std::vector<Tensor>& parameters) { extend(parameters); }
   template <class... Tensors>
@@ -248,63 +471,46 @@ class ParameterListImpl : public Cloneable<ParameterListImpl> {
                                       ...)) explicit ParameterListImpl(Tensors&&... tensors) {
     (append(tensors), ...);
   }
-  void reset() override;
 
   /// Adds a parameter. It requires gradients if `parameter` does.
   void append(const Tensor& parameter);
   void push_back(const Tensor& parameter) { append(parameter); }
   void extend(const std::vector<Tensor>& parameters);
   /// Appends the parameters of another list.
-  void extend(const ParameterListImpl& other) { extend(other.tensors_.values()); }
+  void extend(const ParameterListImpl& other) { extend(other.parameters_.values()); }
   /// Appends the parameters of another list.
   ParameterListImpl& operator+=(const ParameterListImpl& other) { return extend(other), *this; }
-  size_t size() const { return tensors_.size(); }
   bool is_empty() const { return size() == 0; }
   /// The parameter at `index`. An index beyond the end is an IndexError.
   Tensor operator[](size_t index) const;
   Tensor at(size_t index) const { return (*this)[index]; }
-  /// Iterates over items with key(), the position as text, and value().
-  auto begin() const { return tensors_.begin(); }
-  auto end() const { return tensors_.end(); }
-  void pretty_print(std::ostream& stream) const override;
-
- private:
-  OrderedDict<std::string, Tensor> tensors_{"Parameter"};
 };
 GRADUS_MODULE(ParameterList);
 
 /// Parameters by name (torch::nn::ParameterDict).
-class ParameterDictImpl : public Cloneable<ParameterDictImpl> {
+class ParameterDictImpl : public detail::ParameterContainer<ParameterDictImpl> {
  public:
+  static constexpr const char* kName = "ParameterDict";
   ParameterDictImpl() = default;
   explicit ParameterDictImpl(const OrderedDict<std::string, Tensor>& parameters) { update(parameters); }
-  void reset() override;
 
   /// Adds a parameter, or replaces the parameter of that name. It requires gradients if `parameter` does.
   void insert(const std::string& name, const Tensor& parameter);
   /// Inserts all parameters.
   void update(const OrderedDict<std::string, Tensor>& parameters);
   /// Inserts all parameters of another ParameterDict.
-  void update(const ParameterDictImpl& other) { update(other.tensors_); }
+  void update(const ParameterDictImpl& other) { update(other.parameters_); }
   /// Removes and returns the parameter. An unknown name is an IndexError.
   Tensor pop(const std::string& name);
   /// Removes all parameters.
-  void clear();
-  size_t size() const { return tensors_.size(); }
+  void clear() { parameters_.clear(); }
   bool empty() const { return size() == 0; }
-  bool contains(const std::string& name) const { return tensors_.contains(name); }
-  std::vector<std::string> keys() const { return tensors_.keys(); }
-  std::vector<Tensor> values() const { return tensors_.values(); }
+  bool contains(const std::string& name) const { return parameters_.contains(name); }
+  std::vector<std::string> keys() const { return parameters_.keys(); }
+  std::vector<Tensor> values() const { return parameters_.values(); }
   /// The parameter of that name. An unknown name is an IndexError.
-  const Tensor& operator[](const std::string& name) const { return tensors_[name]; }
-  const Tensor& get(const std::string& name) const { return tensors_[name]; }
-  /// Iterates over items with key() and value().
-  auto begin() const { return tensors_.begin(); }
-  auto end() const { return tensors_.end(); }
-  void pretty_print(std::ostream& stream) const override;
-
- private:
-  OrderedDict<std::string, Tensor> tensors_{"Parameter"};
+  const Tensor& operator[](const std::string& name) const { return parameters_[name]; }
+  const Tensor& get(const std::string& name) const { return parameters_[name]; }
 };
 GRADUS_MODULE(ParameterDict);
 

@@ -10,11 +10,11 @@ namespace gradus {
 namespace nn::init {
 /// The pass in which the variance is preserved: forward (fan in) or backward (fan out).
 enum class FanMode : uint8_t { fan_in, fan_out };
-/// The function that follows the layer. It determines the gain.
+/// The function that follows the layer and determines the gain.
 enum class Nonlinearity : uint8_t { linear, conv2d, sigmoid, tanh, relu, leaky_relu, gelu };
 }  // namespace nn::init
 
-/// LibTorch's names.
+/// LibTorch's names for these constants.
 inline constexpr nn::init::FanMode kFanIn = nn::init::FanMode::fan_in, kFanOut = nn::init::FanMode::fan_out;
 inline constexpr nn::init::Nonlinearity kLinear = nn::init::Nonlinearity::linear,
                                         kConv1D = nn::init::Nonlinearity::conv2d,
@@ -28,11 +28,11 @@ inline constexpr nn::init::Nonlinearity kLinear = nn::init::Nonlinearity::linear
 
 namespace nn::init {
 
-/// The factor on the standard deviation that compensates for `nonlinearity`; `param` is the negative slope of
-/// leaky_relu.
+/// Returns the factor for a weight's standard deviation that compensates for the nonlinearity after the layer. `param`
+/// is the negative slope of leaky_relu.
 double calculate_gain(Nonlinearity nonlinearity, double param = 0.01);
-/// Number of inputs and outputs of one unit of a weight (out, in, …): size(1) and size(0), times the size of the
-/// kernel. Fewer than two dimensions are a ShapeError.
+/// Returns the fan in and the fan out of a weight (out, in, kernel…): in and out, each times the number of elements of
+/// the kernel. Fewer than two dimensions are a ShapeError.
 std::pair<int64_t, int64_t> calculate_fan_in_and_fan_out(const Tensor& tensor);
 
 Tensor constant_(Tensor tensor, const Scalar& value);
@@ -40,33 +40,34 @@ Tensor zeros_(Tensor tensor);
 Tensor ones_(Tensor tensor);
 Tensor uniform_(Tensor tensor, double low = 0, double high = 1);
 Tensor normal_(Tensor tensor, double mean = 0, double std = 1);
-/// N(mean, std²), truncated to [low, high]; low > high is a ValueError. As in torch.nn.init, low and high are values of
-/// the result, not multiples of std.
+/// Draws from N(mean, std²), truncated to [low, high]; low > high is a ValueError. As in torch.nn.init, low and high
+/// are values of the result, not multiples of std.
 Tensor trunc_normal_(Tensor tensor, double mean = 0, double std = 1, double low = -2, double high = 2);
-/// Ones on the diagonal of a matrix; other shapes are a ShapeError.
+/// Sets the diagonal of a matrix to 1 and all other elements to 0; other shapes are a ShapeError.
 Tensor eye_(Tensor tensor);
-/// A convolution weight (out, in, kernel…) that passes its input through: it is 1 at the centre of the kernel where
-/// output and input channel are equal within each of `groups`, and 0 elsewhere. Two dimensions or fewer are a
+/// Makes a convolution weight (out, in, kernel…) that passes its input through: in each of `groups`, the kernel from
+/// input channel i to output channel i is 1 at its centre, and all other elements are 0. Two dimensions or fewer are a
 /// ShapeError; out not divisible by groups is a ValueError.
 Tensor dirac_(Tensor tensor, int64_t groups = 1);
-/// Orthonormal rows or columns, whichever are fewer, times gain. Dimensions after the first are treated as one. Saxe,
-/// McClelland and Ganguli, "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks",
-/// 2014.
+/// Draws random orthonormal rows or columns, whichever are fewer, and multiplies them by gain. All dimensions after the
+/// first are treated as one. Saxe, McClelland and Ganguli, "Exact solutions to the nonlinear dynamics of learning in
+/// deep linear neural networks", 2014.
 Tensor orthogonal_(Tensor tensor, double gain = 1);
-/// A matrix of N(0, std²) in which each column has ceil(sparsity * rows) zeros. Martens, "Deep learning via
-/// Hessian-free optimization", 2010. A sparsity outside of [0, 1] is a ValueError.
+/// Draws a matrix from N(0, std²), then sets ceil(sparsity * rows) random elements of each column to 0. Martens, "Deep
+/// learning via Hessian-free optimization", 2010. A sparsity outside of [0, 1] is a ValueError.
 Tensor sparse_(Tensor tensor, double sparsity, double std = 0.01);
-/// U(-b, b) with b = gain sqrt(6 / (fan in + fan out)). Glorot and Bengio 2010.
+/// Draws from U(-b, b) with b = gain sqrt(6 / (fan in + fan out)). Glorot and Bengio 2010.
 Tensor xavier_uniform_(Tensor tensor, double gain = 1);
-/// N(0, gain² 2 / (fan in + fan out)).
+/// Draws from N(0, gain² 2 / (fan in + fan out)).
 Tensor xavier_normal_(Tensor tensor, double gain = 1);
-/// U(-b, b) with b = gain sqrt(3 / fan), where gain is that of `nonlinearity` with negative slope `a`. He et al. 2015.
+/// Draws from U(-b, b) with b = gain sqrt(3 / fan), where gain is calculate_gain(nonlinearity, a) and fan is the fan in
+/// or the fan out, as `mode` says. He et al. 2015.
 Tensor kaiming_uniform_(Tensor tensor, double a = 0, FanMode mode = kFanIn, Nonlinearity nonlinearity = kLeakyReLU);
-/// N(0, gain² / fan).
+/// Draws from N(0, gain² / fan), with gain and fan as in kaiming_uniform_.
 Tensor kaiming_normal_(Tensor tensor, double a = 0, FanMode mode = kFanIn, Nonlinearity nonlinearity = kLeakyReLU);
 
-/// PyTorch's initialisation of linear and convolution layers: weight by kaiming_uniform_ with a = sqrt(5), which is
-/// U(-b, b) with b = 1 / sqrt(fan in), then the bias (if defined) from the same range.
+/// Initialises the parameters of linear and convolution layers as PyTorch does: the weight by kaiming_uniform_ with a =
+/// sqrt(5), which draws from U(-b, b) with b = 1 / sqrt(fan in), then the bias, if defined, from the same U(-b, b).
 void reset_weight_and_bias(const Tensor& weight, const Tensor& bias);
 
 }  // namespace nn::init

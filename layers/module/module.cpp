@@ -1,13 +1,14 @@
 #include <gradus/layers/module/module.h>
 
+#include <cxxabi.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <ostream>
-#include <typeinfo>
 #include <unordered_set>
 
 #include <gradus/core/runtime/random.h>
-#include <gradus/layers/module/any_module.h>
 
 namespace gradus::nn {
 
@@ -45,7 +46,7 @@ Module& Module::operator=(const Module& other) {
 }
 
 namespace {
-// Children of destroyed modules, which the outermost destructor of this thread releases.
+// Children of destroyed modules. The outermost destructor that runs on this thread releases them.
 thread_local constinit std::vector<std::shared_ptr<Module>>* orphans = nullptr;
 }  // namespace
 
@@ -89,7 +90,7 @@ namespace {
 using TensorClones = std::map<const TensorImpl*, Tensor>;  // maps parameters of the original to those of the clone
 thread_local constinit TensorClones* tensor_clones = nullptr;
 
-/// Parameters cloned since the outermost clone() started, so that tied parameters remain tied.
+/// Remembers the parameters cloned since the outermost clone() started, so that tied parameters remain tied.
 struct CloneScope {
   CloneScope() : outer(tensor_clones) {
     if (!outer) tensor_clones = &own;
@@ -105,7 +106,7 @@ struct CloneScope {
 
 struct Module::Cloning {
   const Module& original;
-  std::vector<Tensor> replaced;  // parameters made by reset() and replaced by clones made before
+  std::vector<Tensor> replaced;  // parameters made by reset() although a clone of the tied original existed
 
   Tensor clone_of(const std::string& name, Tensor fresh) {
     const Tensor* source = original.parameters_.find(name);
@@ -237,7 +238,8 @@ void Module::unregister_module(const std::string& name) {
 
 // ---- Listing ----
 
-/// Calls visit(prefix, module) for this module and all its submodules, depth first, each once.
+/// Calls visit(name, module) for this module and all its submodules, depth first. A module with several names is
+/// visited once.
 template <class Visit>
 void Module::visit_modules(const std::string& prefix, Visit&& visit) const {
   struct Level {
@@ -247,7 +249,8 @@ void Module::visit_modules(const std::string& prefix, Visit&& visit) const {
   std::unordered_set<const Module*> seen{this};
   std::string name = prefix;
   visit(name, *this);
-  std::vector<Level> levels{{this, 0, 0}};  // an explicit stack, because deep nets would overflow the thread's
+  // An explicit stack, because recursion in a deep net would overflow the stack of the thread.
+  std::vector<Level> levels{{this, 0, 0}};
   while (!levels.empty()) {
     Level& level = levels.back();
     if (level.next_child == level.module->children_.size()) {
@@ -264,7 +267,7 @@ void Module::visit_modules(const std::string& prefix, Visit&& visit) const {
   }
 }
 
-/// The tensors in `entries` (parameters_ or buffers_) of this module and, if `recurse`, of its submodules.
+/// Returns the tensors in `entries` (parameters_ or buffers_) of this module and, if `recurse`, of its submodules.
 OrderedDict<std::string, Tensor> Module::named_tensors(OrderedDict<std::string, Tensor> Module::*entries,
                                                        bool recurse) const {
   OrderedDict<std::string, Tensor> found;
@@ -366,22 +369,12 @@ void Module::convert_tensors(Convert&& convert) {
   for (const Tensor& buffer : buffers()) buffer.set_data(convert(buffer));
 }
 
-void Module::to(Device device, DType dtype, bool non_blocking) {
-  GRADUS_CHECK(is_floating(dtype), DTypeError, "a module's parameters need a floating type, got ", dtype);
+void Module::convert(std::optional<Device> device, std::optional<DType> dtype, bool non_blocking) {
+  GRADUS_CHECK(!dtype || is_floating(*dtype), DTypeError, "a module's parameters need a floating type, got ", *dtype);
   convert_tensors([&](const Tensor& tensor) {
-    return tensor.to(device, tensor.is_floating_point() ? dtype : tensor.dtype(), non_blocking, false, Loc{});
+    const DType type = dtype && tensor.is_floating_point() ? *dtype : tensor.dtype();
+    return tensor.to(device.value_or(tensor.device()), type, non_blocking, false, Loc{});
   });
-}
-
-void Module::to(DType dtype, bool non_blocking) {
-  GRADUS_CHECK(is_floating(dtype), DTypeError, "a module's parameters need a floating type, got ", dtype);
-  convert_tensors([&](const Tensor& tensor) {
-    return tensor.is_floating_point() ? tensor.to(dtype, non_blocking, false, Loc{}) : tensor;
-  });
-}
-
-void Module::to(Device device, bool non_blocking) {
-  convert_tensors([&](const Tensor& tensor) { return tensor.to(device, non_blocking, false, Loc{}); });
 }
 
 void Module::to(MemoryFormat format) {
@@ -390,10 +383,16 @@ void Module::to(MemoryFormat format) {
 
 // ---- Names and printing ----
 
-std::string Module::name() const {
-  if (!own_name_.empty()) return own_name_;
-  return detail::demangled(typeid(*this));
+std::string detail::demangled(const std::type_info& type) {
+  int status = 0;
+  char* text = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
+  std::string name = status == 0 ? text : type.name();
+  std::free(text);
+  return name;
 }
+
+std::string Module::name() const { return own_name_.empty() ? type_name() : own_name_; }
+std::string Module::type_name() const { return detail::demangled(typeid(*this)); }
 
 std::string Module::path() const {
   std::string path;

@@ -13,8 +13,10 @@
 #include <iosfwd>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <typeinfo>
 #include <vector>
 
 #include <gradus/autograd/tensor.h>
@@ -36,7 +38,8 @@ using StateDict = OrderedDict<std::string, Tensor>;
 
 /// Called before forward with its tensor arguments. The hook may change `inputs`, which forward then receives.
 using ForwardPreHook = std::function<void(Module& module, TensorList& inputs)>;
-/// Called after forward with the tensors of its result (those in tuples and vectors in order), which it may replace.
+/// Called after forward with the tensors of its result; if the result is a tuple or a vector, with its tensors in
+/// order. The hook may replace them in `outputs`.
 using ForwardHook = std::function<void(Module& module, const TensorList& inputs, TensorList& outputs)>;
 /// Called in the backward pass when the gradients of the module's inputs are known; gradients that are not needed are
 /// undefined. The hook may replace `grad_inputs`. If no input requires gradients, it is called with the gradients of
@@ -46,6 +49,8 @@ using BackwardHook = std::function<void(Module& module, TensorList& grad_inputs,
 namespace detail {
 struct ModuleHooks;
 class HookedCall;
+/// Name of a type as in source code: "gradus::nn::LinearImpl".
+std::string demangled(const std::type_info& type);
 }  // namespace detail
 
 /// The differences between the keys of a module and those of a state dict.
@@ -67,8 +72,9 @@ class Module : public std::enable_shared_from_this<Module> {
   Module(Module&& other);
   virtual ~Module();
 
-  // ---- Registration. Names must be nonempty, unique and contain no dot; otherwise a ValueError is thrown. ----
-  /// Returns `tensor`, which requires gradients from now on. An undefined tensor (no bias) only reserves the name.
+  // ---- Registration. A name that is empty, not unique or contains a dot is a ValueError. ----
+  /// Returns `tensor` after setting its requires_grad. An undefined tensor, such as the bias of a layer without bias,
+  /// only reserves the name.
   Tensor register_parameter(std::string name, Tensor tensor, bool requires_grad = true);
   /// Replaces the tensor of an existing name, to tie two parameters:
   ///   decoder->weight = decoder->replace_parameter("weight", encoder->weight);
@@ -96,7 +102,9 @@ class Module : public std::enable_shared_from_this<Module> {
   }
   void unregister_module(const std::string& name);
 
-  // ---- Listing: own entries first, then those of children, depth first; each tensor and module appears once. ----
+  // ---- Listing ----
+  // A module's own entries come first, then those of its children, depth first. A tensor or module with several names
+  // is listed once.
   std::vector<Tensor> parameters(bool recurse = true) const;
   OrderedDict<std::string, Tensor> named_parameters(bool recurse = true) const;
   std::vector<Tensor> buffers(bool recurse = true) const;
@@ -114,7 +122,7 @@ class Module : public std::enable_shared_from_this<Module> {
   virtual void train(bool on = true);
   void eval() { train(false); }
   bool is_training() const { return is_training_; }
-  /// Drops (or, without set_to_none, zeroes) the gradients of all parameters.
+  /// Makes the gradients of all parameters undefined or, without set_to_none, fills them with zeros.
   void zero_grad(bool set_to_none = true);
   /// Calls `function` with this module and all its submodules.
   void apply(const std::function<void(Module&)>& function);
@@ -126,30 +134,33 @@ class Module : public std::enable_shared_from_this<Module> {
   void apply(const std::function<void(const std::string&, const std::shared_ptr<Module>&)>& function,
              const std::string& name_prefix = {});
 
-  // ---- Hooks: run in order of registration when the module is called as net(x), also by a container. As in PyTorch,
-  // net->forward(x) does not run them. Registration returns an id for remove_hook. Copies and clones have no hooks.
-  // ----
+  // ---- Hooks ----
+  // A call of the module, net(x), runs its hooks in order of registration; containers call their modules in this way.
+  // As in PyTorch, net->forward(x) runs no hooks. Registration returns an id for remove_hook(). Copies and clones of a
+  // module have no hooks.
   unsigned register_forward_pre_hook(ForwardPreHook hook);
   unsigned register_forward_hook(ForwardHook hook);
-  /// With such a hook, the module receives copies of its inputs, so that in-place operators do not change what the hook
-  /// sees.
+  /// A module with a backward hook receives copies of its inputs, so that its in-place operators do not change the
+  /// tensors whose gradients the hook gets.
   unsigned register_backward_hook(BackwardHook hook);
   /// Throws an IndexError if there is no hook with this id.
   void remove_hook(unsigned id);
   bool has_hooks() const { return hooks_ != nullptr; }
 
-  /// If on, calls of the module, net(x), are checkpointed (autograd/checkpoint.h): what it would save for backward is
-  /// computed again there. training/recomputation.h determines where this is worthwhile.
+  /// If on, a call of the module, net(x), keeps only its inputs for backward, and backward runs forward again to
+  /// compute the other tensors that it needs (autograd/checkpoint.h). training/recomputation.h chooses modules for
+  /// which this is worthwhile.
   void recompute(bool on = true);
   bool is_recomputed() const;
 
-  // ---- Moving and converting. Parameters remain the same tensors; gradients move with them. Only floating types are
-  // converted. ----
-  void to(Device device, DType dtype, bool non_blocking = false);
-  void to(DType dtype, bool non_blocking = false);
-  void to(Device device, bool non_blocking = false);
+  // ---- Moving and converting ----
+  // Parameters and buffers remain the same tensors, with new data. Gradients move with their parameters. Tensors of
+  // integer types keep their type.
+  void to(Device device, DType dtype, bool non_blocking = false) { convert(device, dtype, non_blocking); }
+  void to(DType dtype, bool non_blocking = false) { convert(std::nullopt, dtype, non_blocking); }
+  void to(Device device, bool non_blocking = false) { convert(device, std::nullopt, non_blocking); }
   void to(DeviceType type, bool non_blocking = false) { to(Device(type), non_blocking); }
-  /// Memory format of all 4-D parameters and buffers.
+  /// Converts all 4-D parameters and buffers to a memory format.
   void to(MemoryFormat format);
 
   // ---- Saving ----
@@ -164,13 +175,16 @@ class Module : public std::enable_shared_from_this<Module> {
   virtual void save(serialize::OutputArchive& archive) const;
   virtual void load(serialize::InputArchive& archive);
 
-  /// Makes an independent copy, on `device` if given, with the members, data and ties of this module and all its
-  /// submodules. Defined for layers and modules derived from Cloneable; others throw a ValueError. As submodules of a
-  /// Cloneable, other modules keep the members that its reset() gives them, and their data are copied.
+  /// Makes an independent copy of this module and all its submodules, on `device` if given. Parameters that are tied
+  /// here are tied in the copy too. Only modules derived from Cloneable, as all layers are, can be cloned; others throw
+  /// a ValueError. A submodule that is not derived from Cloneable is constructed by the reset() of its parent, and only
+  /// its parameters and buffers are copied.
   virtual std::shared_ptr<Module> clone(const std::optional<Device>& device = std::nullopt) const;
 
   /// The name passed to the constructor, or by default the type name, such as "NetImpl".
   std::string name() const;
+  /// Name of the module's type as in source code: "gradus::nn::LinearImpl".
+  virtual std::string type_name() const;
   /// Dotted path from the outermost module, such as "features.3"; "" for the outermost module.
   std::string path() const;
   /// The module that registered this one first; null for the outermost module.
@@ -181,7 +195,7 @@ class Module : public std::enable_shared_from_this<Module> {
   }
   /// Writes the line of this module in a printed tree.
   virtual void pretty_print(std::ostream& stream) const;
-  /// The bytes of the object itself, which reveal changes of its options cheaply (training/replayed_step.h). Empty
+  /// The bytes of this object, which training/replayed_step.cpp compares to detect that an option has changed. Empty
   /// unless the module is a Cloneable.
   virtual std::span<const std::byte> object_bytes() const { return {}; }
 
@@ -197,17 +211,18 @@ class Module : public std::enable_shared_from_this<Module> {
   }
 
  protected:
-  /// Opens the scope of a forward: messages and recorded nodes inside it name this layer:  auto frame = enter();
+  /// Call this at the start of forward:  auto frame = enter();
+  /// While the frame exists, errors and recorded nodes name this layer.
   ModuleFrame enter() const { return ModuleFrame(static_cast<const Module*>(this), &path_of); }
 
   /// Shares the content of `other` as the copy constructor does, but keeps this module's parent and hooks.
   Module& operator=(const Module& other);
 
-  /// Makes this fresh copy of `original` independent of it.
+  /// Makes this copy of `original`, which still shares its tensors, independent of it.
   void finish_clone(const Module& original, const std::optional<Device>& device);
-  /// Registers everything that `original` has registered. Returns true if the children still have to be cloned.
+  /// Registers the names that `original` has registered. Returns true if the children still have to be cloned.
   virtual bool rebuild(const Module& original, const std::optional<Device>& device);
-  /// Becomes a clone of `original`. Called for a submodule that the reset() of its cloned parent has made.
+  /// Turns this submodule, which the reset() of its cloned parent has constructed, into a clone of `original`.
   virtual void assign_clone(const Module& original, const std::optional<Device>& device);
 
   OrderedDict<std::string, Tensor> parameters_{"Parameter"}, buffers_{"Buffer"};
@@ -220,6 +235,10 @@ class Module : public std::enable_shared_from_this<Module> {
   void visit_modules(const std::string& prefix, Visit&& visit) const;
   template <class Convert>
   void convert_tensors(Convert&& convert);
+  void convert(std::optional<Device> device, std::optional<DType> dtype, bool non_blocking);
+  /// Adds all parameters and buffers of this module and its submodules to `state`, a tensor that has several names
+  /// under each of them. `optional` gets the names that a loaded state may lack.
+  void collect_state(const std::string& prefix, StateDict& state, std::set<std::string>& optional) const;
   void add_child(std::string name, std::shared_ptr<Module> module);
   void replace_child(const std::string& name, std::shared_ptr<Module> module);
   void adopt(const std::string& name, Module& child);
@@ -236,8 +255,8 @@ class Module : public std::enable_shared_from_this<Module> {
   std::shared_ptr<detail::ModuleHooks> hooks_;  // null if there are none
   std::string own_name_;
   bool is_training_ = true;
-  Cloning* cloning_ = nullptr;  // set while this clone registers what the original has registered
-  Module* parent_ = nullptr;    // the module that registered this one first; its destructor resets this
+  Cloning* cloning_ = nullptr;  // set while this clone runs rebuild()
+  Module* parent_ = nullptr;    // the module that registered this one first; set to null by that module's destructor
   std::string name_in_parent_;
 };
 
@@ -245,8 +264,8 @@ class Module : public std::enable_shared_from_this<Module> {
 std::ostream& operator<<(std::ostream& stream, const Module& module);
 
 /// A module that can be cloned. Derived registers all its parameters, buffers and children in reset(), which its
-/// constructor also calls, and stores what register_parameter returns. Other members are copied, for submodules by
-/// Derived's copy assignment, as in LibTorch.
+/// constructor also calls, and stores the tensors that register_parameter() returns. clone() copies the other members
+/// by Derived's copy constructor, and those of submodules by copy assignment, as in LibTorch.
 template <class Derived, class Base = Module>
 class Cloneable : public Base {
  public:
@@ -259,7 +278,7 @@ class Cloneable : public Base {
     return copy;
   }
   std::span<const std::byte> object_bytes() const override {
-    // A span of Derived, as std::as_bytes() takes it, would cost each layer 10 ms of compile time.
+    // std::as_bytes() would need a span of Derived, which costs 10 ms of compile time for each layer.
     return {reinterpret_cast<const std::byte*>(static_cast<const Derived*>(this)), sizeof(Derived)};
   }
 

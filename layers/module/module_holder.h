@@ -23,7 +23,7 @@ class HookedCall {
  private:
   struct BackwardCall;
   Module& module_;
-  const std::shared_ptr<ModuleHooks> hooks_;  // remain valid if a hook removes itself
+  const std::shared_ptr<ModuleHooks> hooks_;  // shared, because a hook may remove itself while it runs
   TensorList inputs_;
   std::shared_ptr<BackwardCall> backward_;
 };
@@ -41,7 +41,7 @@ void visit_tensors(Result& result, const Visit& visit) {
     for (auto& part : result) visit_tensors(part, visit);
 }
 
-/// The I-th argument; a tensor is taken from `inputs`, where hooks may have replaced it.
+/// Returns the I-th argument of forward. Tensors are taken from `inputs`, in which hooks may have replaced them.
 template <size_t I, class... Args>
 decltype(auto) hooked_argument(const TensorList& inputs, std::tuple<Args&&...>& args) {
   using Arg = std::tuple_element_t<I, std::tuple<Args&&...>>;
@@ -126,7 +126,7 @@ auto call(M& module, Args&&... args) -> decltype(module.forward(std::forward<Arg
 
 namespace detail {
 
-/// The part of all holders that does not depend on the type, compiled only once.
+/// The part of ModuleHolder that does not depend on the module's type. It is compiled only once.
 class AnyHolder {
  public:
   explicit operator bool() const { return impl_ != nullptr; }

@@ -22,13 +22,25 @@ struct ModuleHooks {
 
   bool empty() const { return forward_pre.empty() && forward.empty() && backward.empty() && !recompute; }
   template <class Function>
-  unsigned add(List<Function>& list, Function hook) {
+  unsigned add(List<Function> ModuleHooks::*list, Function hook) {
     GRADUS_CHECK(hook, ValueError, "a hook needs a function");
-    return list.emplace_back(gradus::detail::new_hook_id(), std::move(hook)).first;
+    return (this->*list).emplace_back(gradus::detail::new_hook_id(), std::move(hook)).first;
   }
 };
 
-/// State of one call that is shared by the nodes for its outputs and its inputs.
+/// Calls call(hook) for each hook and checks that it leaves the number of `tensors` unchanged.
+template <class Function, class Call>
+void run_hooks(const ModuleHooks::List<Function>& hooks, const Module& module, const char* kind, const char* what,
+               const TensorList& tensors, const Call& call) {
+  for (const auto& [id, hook] : hooks) {
+    const size_t expected = tensors.size();
+    call(hook);
+    GRADUS_CHECK(tensors.size() == expected, ValueError, "a ", kind, "hook of ", module.name(), " left ",
+                 tensors.size(), " of ", expected, " ", what);
+  }
+}
+
+/// State of one call of a module, shared by the nodes that observe the call's outputs and its inputs.
 struct HookedCall::BackwardCall {
   Module* module;
   std::shared_ptr<const Module> alive;  // null if no shared_ptr owns the module
@@ -36,7 +48,7 @@ struct HookedCall::BackwardCall {
   size_t inputs = 0;
   bool inputs_recorded = false;
   std::mutex mutex;
-  std::map<std::thread::id, TensorList> grad_outputs;  // of the passes in progress; a pass stays on its thread
+  std::map<std::thread::id, TensorList> grad_outputs;  // of running backward passes; each runs on one thread
 
   void keep(const TensorList& gradients) {
     const std::lock_guard lock(mutex);
@@ -49,12 +61,8 @@ struct HookedCall::BackwardCall {
   }
   TensorList run(TensorList grad_inputs) {
     const TensorList grad_outputs = take();
-    for (const auto& [id, hook] : hooks) {
-      const size_t expected = grad_inputs.size();
-      hook(*module, grad_inputs, grad_outputs);
-      GRADUS_CHECK(grad_inputs.size() == expected, ValueError, "a backward hook of ", module->name(), " left ",
-                   grad_inputs.size(), " gradients of ", expected, " inputs");
-    }
+    run_hooks(hooks, *module, "backward ", "gradients of inputs", grad_inputs,
+              [&](const BackwardHook& hook) { hook(*module, grad_inputs, grad_outputs); });
     return grad_inputs;
   }
 };
@@ -84,7 +92,7 @@ bool any_recorded(const TensorList& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& x) { return x.defined() && x.requires_grad(); });
 }
 
-/// Makes `tensors` the outputs of `node`, with data array_of(array).
+/// Makes each of `tensors` an output of `node`. The data of the output are array_of(data of the tensor).
 template <class ArrayOf>
 void record(const Ref<Node>& node, TensorList& tensors, const ArrayOf& array_of) {
   for (const Tensor& tensor : tensors) node->edges().push_back(tensor.defined() ? gradient_edge(tensor) : Edge{});
@@ -109,12 +117,8 @@ HookedCall::~HookedCall() = default;
 void HookedCall::before(TensorList inputs) {
   inputs_ = std::move(inputs);
   const auto forward_pre = hooks_->forward_pre;  // a copy, because a hook may add or remove hooks
-  for (const auto& [id, hook] : forward_pre) {
-    const size_t expected = inputs_.size();
-    hook(module_, inputs_);
-    GRADUS_CHECK(inputs_.size() == expected, ValueError, "a forward pre-hook of ", module_.name(), " left ",
-                 inputs_.size(), " of ", expected, " inputs");
-  }
+  run_hooks(forward_pre, module_, "forward pre-", "inputs", inputs_,
+            [&](const ForwardPreHook& hook) { hook(module_, inputs_); });
   if (hooks_->backward.empty() || !GradMode::is_enabled()) return;
   backward_ = std::make_shared<BackwardCall>();
   backward_->module = &module_;
@@ -126,18 +130,14 @@ void HookedCall::before(TensorList inputs) {
   auto node = make_ref<ModuleInputs>();
   node->set_name("ModuleInputs");
   node->replace = [call = backward_](TensorList gradients) { return call->run(std::move(gradients)); };
-  // Copies, so that in-place operators of the module do not replace the recorded inputs.
+  // The inputs are copied, so that in-place operators of the module do not replace the recorded inputs.
   record(node, inputs_, [](const Array& array) { return ops::clone(array); });
 }
 
 void HookedCall::after(TensorList& outputs) {
   const auto forward = hooks_->forward;
-  for (const auto& [id, hook] : forward) {
-    const size_t expected = outputs.size();
-    hook(module_, inputs_, outputs);
-    GRADUS_CHECK(outputs.size() == expected, ValueError, "a forward hook of ", module_.name(), " left ", outputs.size(),
-                 " of ", expected, " outputs");
-  }
+  run_hooks(forward, module_, "forward ", "outputs", outputs,
+            [&](const ForwardHook& hook) { hook(module_, inputs_, outputs); });
   if (!backward_ || !any_recorded(outputs)) return;
   auto node = make_ref<ModuleOutputs>();
   node->set_name("ModuleOutputs");
@@ -168,18 +168,15 @@ detail::ModuleHooks& Module::need_hooks() {
 }
 
 unsigned Module::register_forward_pre_hook(ForwardPreHook hook) {
-  auto& hooks = need_hooks();
-  return hooks.add(hooks.forward_pre, std::move(hook));
+  return need_hooks().add(&detail::ModuleHooks::forward_pre, std::move(hook));
 }
 
 unsigned Module::register_forward_hook(ForwardHook hook) {
-  auto& hooks = need_hooks();
-  return hooks.add(hooks.forward, std::move(hook));
+  return need_hooks().add(&detail::ModuleHooks::forward, std::move(hook));
 }
 
 unsigned Module::register_backward_hook(BackwardHook hook) {
-  auto& hooks = need_hooks();
-  return hooks.add(hooks.backward, std::move(hook));
+  return need_hooks().add(&detail::ModuleHooks::backward, std::move(hook));
 }
 
 void Module::remove_hook(unsigned id) {

@@ -1,4 +1,4 @@
-// Conversion of modules to state dicts and back, and files of them.
+// Conversion of modules to state dicts and back, and files that contain state dicts.
 #include <gradus/layers/module/serialize.h>
 
 #include <algorithm>
@@ -12,18 +12,6 @@
 namespace gradus::nn {
 
 // ---- State dicts ----
-
-StateDict Module::state_dict() const {
-  StateDict state("Key");
-  auto walk = [&](auto&& self, const std::string& prefix, const Module& module) -> void {
-    for (const auto* tensors : {&module.parameters_, &module.buffers_})
-      for (const auto& item : *tensors)
-        if (item->defined()) state.append(prefix + item.key(), item->detach());
-    for (const auto& child : module.children_) self(self, prefix + child.key() + ".", *child.value());
-  };
-  walk(walk, "", *this);
-  return state;
-}
 
 namespace {
 
@@ -47,17 +35,28 @@ bool is_optional(const Module& module, const std::string& buffer) {
 
 }  // namespace
 
+void Module::collect_state(const std::string& prefix, StateDict& state, std::set<std::string>& optional) const {
+  for (const auto* tensors : {&parameters_, &buffers_})
+    for (const auto& item : *tensors) {
+      if (item->defined()) state.append(prefix + item.key(), item->detach());
+      if (is_optional(*this, item.key())) optional.insert(prefix + item.key());
+    }
+  for (const auto& child : children_) child.value()->collect_state(prefix + child.key() + ".", state, optional);
+}
+
+StateDict Module::state_dict() const {
+  StateDict state("Key");
+  std::set<std::string> optional;
+  collect_state("", state, optional);
+  return state;
+}
+
 IncompatibleKeys Module::load_state_dict(const StateDict& state, bool strict) {
-  const StateDict own = state_dict();
+  StateDict own("Key");
+  std::set<std::string> optional;
+  collect_state("", own, optional);
   IncompatibleKeys keys;
   gradus::detail::Message problems, wrong_sizes;
-  std::set<std::string> optional;
-  const auto walk = [&](const auto& self, const std::string& prefix, const Module& module) -> void {
-    for (const auto& buffer : module.buffers_)
-      if (is_optional(module, buffer.key())) optional.insert(prefix + buffer.key());
-    for (const auto& child : module.children_) self(self, prefix + child.key() + ".", *child.value());
-  };
-  walk(walk, "", *this);
   for (const auto& item : own) {
     const Tensor* source = state.find(item.key());
     if (!source) {

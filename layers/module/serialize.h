@@ -11,11 +11,11 @@
 namespace gradus {
 namespace nn {
 
-/// Writes parameters and buffers. If the process crashes, the file is either the old or the new one.
+/// Writes parameters and buffers. If the process crashes meanwhile, the file has either its old or its new content.
 void save_safetensors(const Module& module, const std::string& path);
-/// Copies a file's tensors into the module's parameters and buffers and converts them to their types. A tied tensor may
-/// be stored under any or all of its names. Throws the same errors as load_state_dict and io::load_safetensors, in
-/// which case the module is not changed.
+/// Copies the tensors of a file into the module's parameters and buffers, converted to the types of these. A tied
+/// tensor may be stored under any or all of its names. Throws the same errors as load_state_dict and
+/// io::load_safetensors, in which case the module is not changed.
 IncompatibleKeys load_safetensors(Module& module, const std::string& path, bool strict = true);
 
 /// save_safetensors() and load_safetensors() under LibTorch's names.
@@ -24,33 +24,27 @@ inline IncompatibleKeys load(Module& module, const std::string& path, bool stric
   return load_safetensors(module, path, strict);
 }
 
-template <class M>
-void save(const std::shared_ptr<M>& module, const std::string& path) {
-  save_safetensors(static_cast<const Module&>(*module), path);
-}
-template <class M>
-void save(const ModuleHolder<M>& module, const std::string& path) {
-  save_safetensors(static_cast<const Module&>(*module), path);
-}
-template <class M>
-IncompatibleKeys load(const std::shared_ptr<M>& module, const std::string& path, bool strict = true) {
-  return load_safetensors(static_cast<Module&>(*module), path, strict);
-}
-template <class M>
-IncompatibleKeys load(const ModuleHolder<M>& module, const std::string& path, bool strict = true) {
-  return load_safetensors(static_cast<Module&>(*module), path, strict);
+/// The same for a holder of a module, or a shared_ptr to it.
+template <class Pointer>
+requires requires(const Pointer& module) { static_cast<Module&>(*module); }
+void save(const Pointer& module, const std::string& path) { save_safetensors(*module, path); }
+template <class Pointer>
+requires requires(const Pointer& module) { static_cast<Module&>(*module); }
+IncompatibleKeys load(const Pointer& module, const std::string& path, bool strict = true) {
+  return load_safetensors(*module, path, strict);
 }
 
 namespace detail {
 
-/// Copies the tensors to new, detached tensors.
+/// Returns detached copies of the tensors.
 StateDict copy_of(const StateDict& state);
-/// Adds the tensors of `state` to the content of a file, with `prefix` before each name. Tied tensors are stored once
-/// (see above).
+/// Adds the tensors of `state` to the content of a file, with `prefix` before each name. Tied tensors are stored once,
+/// as described at the head of this file.
 void store_state(const StateDict& state, const std::string& prefix, std::vector<std::pair<std::string, Array>>& tensors,
                  io::Metadata& metadata);
-/// Returns the tensors whose names begin with `prefix`, without the prefix, and those that the metadata tie to them. If
-/// `own` is given, only its names may be tied, because other programs may store arbitrary metadata.
+/// Returns the tensors whose names begin with `prefix`, under names without the prefix, and the tensors that the
+/// metadata tie to them. If `own` is given, entries of the metadata whose names are not in `own` are ignored, because
+/// other programs may store arbitrary metadata.
 StateDict stored_state(const io::Safetensors& file, const std::string& prefix, const StateDict* own = nullptr);
 
 }  // namespace detail

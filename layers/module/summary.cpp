@@ -9,7 +9,7 @@
 #include <gradus/autograd/node.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/runtime/observer.h>
-#include <gradus/layers/module/layer_printer.h>
+#include <gradus/layers/layer.h>
 
 namespace gradus::nn {
 
@@ -53,13 +53,14 @@ class Recorder : private Observer {
     add_observer(this);
   }
 
-  // train() has set the other mode before, without throwing. NOLINTNEXTLINE(bugprone-exception-escape)
+  // train() cannot throw here, because it has set the opposite mode before without throwing.
+  // NOLINTNEXTLINE(bugprone-exception-escape)
   ~Recorder() override {
     remove_observer(this);
     for (Record& record : records_) {
       record.module->remove_hook(record.before);
       record.module->remove_hook(record.after);
-      record.module->train(record.was_training);  // parents come before their children
+      record.module->train(record.was_training);  // sets the children too, but their own records follow
     }
   }
   Recorder(const Recorder&) = delete;

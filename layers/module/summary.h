@@ -12,15 +12,15 @@
 namespace gradus {
 namespace nn {
 
-/// One module of the tree, without its submodules.
+/// A module of the model. The numbers do not include those of its submodules.
 struct LayerSummary {
   std::string name;                  ///< dotted; "" for the model itself
   std::string type;                  ///< name of the type, such as "Conv2d"
   int depth = 0;                     ///< 0 for the model itself
-  int calls = 0;                     ///< calls as a function; 0 if only its forward was called directly
-  std::vector<Shape> output_shapes;  ///< of its last call; empty if it was not called
+  int calls = 0;                     ///< number of calls module(x); 0 if only forward() was called
+  std::vector<Shape> output_shapes;  ///< of the last call; empty if the module was not called
   int64_t parameters = 0;            ///< number of elements; a tied parameter counts where it occurs first
-  int64_t multiply_adds = 0;         ///< in the matrix products and convolutions that ran in it
+  int64_t multiply_adds = 0;         ///< of the matrix products and convolutions of the module
 };
 
 struct ModelSummary {
@@ -55,16 +55,15 @@ requires(std::is_base_of_v<Module, M> && (std::is_same_v<Inputs, Tensor> && ...)
     return outputs;
   });
 }
-template <class M, class... Rest>
-ModelSummary summary(const ModuleHolder<M>& model, const Rest&... rest) {
-  return summary(*model, rest...);
+/// The same for a holder of a module, or a shared_ptr to it.
+template <class Pointer, class... Inputs>
+requires requires(const Pointer& model) { static_cast<Module&>(*model); }
+ModelSummary summary(const Pointer& model, const Tensor& first, const Inputs&... inputs) {
+  return summary(*model, first, inputs...);
 }
-template <class M>
-ModelSummary summary(const ModuleHolder<M>& model, const Shape& size, std::optional<DType> dtype = std::nullopt) {
-  return summary(*model, size, dtype);
-}
-template <class M>
-ModelSummary summary(const std::shared_ptr<M>& model, const Shape& size, std::optional<DType> dtype = std::nullopt) {
+template <class Pointer>
+requires requires(const Pointer& model) { static_cast<Module&>(*model); }
+ModelSummary summary(const Pointer& model, const Shape& size, std::optional<DType> dtype = std::nullopt) {
   return summary(*model, size, dtype);
 }
 

@@ -1,5 +1,5 @@
-// embedding_bag and EmbeddingBag. Expected values are from PyTorch 1.13. With scale_grad_by_freq they are from its
-// embedding, because its embedding_bag on the CPU divides by the frequency of another row.
+// embedding_bag and EmbeddingBag. Expected values are from PyTorch 1.13. With scale_grad_by_freq they are from
+// PyTorch's embedding, because its embedding_bag divides by the frequency of a wrong row on the CPU.
 #include <gradus/core/runtime/runtime.h>
 #include <gradus/gradus.h>
 #include <gradus/layers/embedding.h>
@@ -10,7 +10,7 @@ namespace F = nn::functional;
 
 namespace {
 
-/// Element i is sin(step i).
+/// Returns a tensor whose element i is sin(step i).
 Tensor bag_wave(const Shape& shape, double step = 0.7) {
   return (arange(0, numel_of(shape), kDouble) * step).sin().reshape(shape);
 }
@@ -30,7 +30,7 @@ F::EmbeddingBagFuncOptions options_of(const BagCase& c, const Tensor& offsets, c
   return options;
 }
 
-/// Calls `check` with a device for every backend while that backend is the current one.
+/// Makes each backend the current one and calls `check` with its device.
 void on_every_backend(const std::function<void(Device)>& check) {
   for (const std::string& name : backend_names()) {
     CAPTURE(name);
@@ -39,7 +39,7 @@ void on_every_backend(const std::function<void(Device)>& check) {
   }
 }
 
-/// Peak number of bytes that `run` allocates in addition to those in use.
+/// Returns the peak number of bytes that `run` allocates in addition to those that are in use before.
 int64_t peak_of(const std::function<void()>& run) {
   DeviceRuntime& cpu = runtime(DeviceType::cpu);
   cpu.reset_peak_memory_stats(0);
@@ -206,7 +206,7 @@ TEST_CASE("embedding_bag: results and gradients of all modes") {
       CHECK(near(y, c.y));
       CHECK(near(weight.grad(), c.dw));
       if (c.weighted) CHECK(near(factors.grad(), c.dfactors));
-      // The same bags with include_last_offset and, if all have the same length, as rows.
+      // The same bags are given with include_last_offset and, if all have the same length, as rows of a matrix.
       const auto told = options_of(c, longs({0, 2, 2, 7, 10}), factors).include_last_offset(true);
       CHECK(F::embedding_bag(indices, weight, told).equal(y));
       const auto rows = options_of(c, Tensor(), c.weighted ? factors.reshape({2, 5}) : Tensor());
@@ -229,7 +229,7 @@ TEST_CASE("embedding_bag: a row's frequency counts all bags and nothing outside 
 }
 
 TEST_CASE("embedding_bag: of equal maxima the first gets the gradient, and empty bags give zeros") {
-  // Bags of every length up to 70 as well, compared with the maximum of each bag.
+  // Bags of every length up to 70 are compared with the maximum of each bag.
   std::vector<int64_t> begins = {0}, flat;
   for (int64_t length = 1; length <= 70; ++length) {
     for (int64_t i = 0; i < length; ++i) flat.push_back((i * i + 7 * length) % 50);

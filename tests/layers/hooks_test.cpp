@@ -56,7 +56,7 @@ TEST_CASE("forward hooks can read and replace inputs and outputs, in order") {
   CHECK_THROWS_AS(linear->remove_hook(last), IndexError);
 }
 
-TEST_CASE("removing all hooks leaves no state") {
+TEST_CASE("a module has no hook state after all hooks are removed") {
   Shift shift;
   CHECK_FALSE(shift->has_hooks());
   const unsigned id = shift->register_forward_hook([](nn::Module&, const TensorList&, TensorList&) {});
@@ -109,7 +109,7 @@ TEST_CASE("backward hooks receive gradients of outputs and inputs and can replac
     seen_inputs = grad_inputs, seen_outputs = grad_outputs;
     grad_inputs[0] = grad_inputs[0] * 2;
   });
-  // x also reaches the loss without passing the layer; that part of the gradient is not the layer's.
+  // x also reaches the loss without passing through the layer; the hook does not see that part of x's gradient.
   const Tensor y = linear(x);
   (y.sum() + x.sum()).backward();
   const Tensor through = ones({4, 3}).matmul(linear->weight.detach());
@@ -161,7 +161,8 @@ TEST_CASE("backward hooks work with second derivatives, several inputs and a des
     split->register_backward_hook([&](nn::Module&, TensorList& grad_inputs, const TensorList& grad_outputs) {
       CHECK(grad_inputs.size() == 2);
       REQUIRE(grad_outputs.size() == 3);
-      CHECK(grad_outputs[1].defined() == (++calls == 1));  // the second derivative comes only through the sum
+      // The second derivative reaches the layer only through the sum.
+      CHECK(grad_outputs[1].defined() == (++calls == 1));
       CHECK_FALSE(grad_outputs[2].defined());
     });
     const auto [sum, parts] = split(a, b, int64_t{3});

@@ -1,4 +1,4 @@
-// Results of layers, containers, Functional, options, and messages that name the layer.
+// Results of layers, Sequential, Functional and options, and errors that name the layer.
 #include <gradus/autograd/autograd.h>
 #include <gradus/layers/layers.h>
 #include <gradus/tests/catch.h>
@@ -65,7 +65,8 @@ TEST_CASE("a transposed convolution produces the requested output_size") {
   const Tensor x = randn({1, 2, 4, 5});
   nn::ConvTranspose2d conv(nn::ConvTranspose2dOptions(2, 3, {3, 2}).stride({3, 2}).padding({1, 0}));
   const auto run = [&](std::vector<int64_t> size) { return conv->forward(x, IntArrayRef(size)); };
-  for (int64_t h : {10, 11, 12}) {  // from (4 - 1) * 3 - 2 + 3 to one stride more; (5 - 1) * 2 + 2
+  // The smallest height is (4 - 1) * 3 - 2 + 3 = 10, the smallest width (5 - 1) * 2 + 2 = 10.
+  for (int64_t h : {10, 11, 12}) {
     for (int64_t w : {10, 11}) {
       const Tensor wanted = conv_transpose2d(x, conv->weight, conv->bias, Pair(3, 2), Pair(1, 0), Pair(h - 10, w - 10));
       CHECK(wanted.sizes() == Shape({1, 3, h, w}));
@@ -120,7 +121,7 @@ TEST_CASE("losses use their options") {
             .allclose(cross_entropy(x, target, {}, kSum)));
 }
 
-TEST_CASE("functions with options are the operators") {
+TEST_CASE("functions with options equal the operators") {
   const Tensor x = randn({2, 4, 6, 6}), w = randn({3, 4, 3, 3}), b = randn({3});
   CHECK(F::relu(x).equal(relu(x)));
   CHECK(F::conv2d(x, w, F::Conv2dFuncOptions().bias(b).padding(1)).equal(conv2d(x, w, b, 1, 1)));
@@ -211,10 +212,10 @@ TEST_CASE("layers with invalid options are errors") {
   CHECK_THROWS_AS(nn::Linear(-1, 3), ValueError);
 }
 
-TEST_CASE("a linear layer may have no inputs, or no outputs") {
+TEST_CASE("a linear layer may have 0 inputs or outputs") {
   nn::Linear from_nothing(0, 3), to_nothing(3, 0);
   const Tensor y = from_nothing(ones({2, 0}));
-  CHECK(y.equal(zeros({2, 3})));  // the bias, which was set to 0
+  CHECK(y.equal(zeros({2, 3})));  // y is the bias, which was set to 0
   y.sum().backward();
   CHECK(from_nothing->bias.grad().equal(full({3}, 2.0)));
   const Tensor x = ones({2, 3}, requires_grad());

@@ -232,7 +232,7 @@ TEST_CASE("a clone is independent and draws no random numbers") {
 
 namespace {
 
-/// Members that are not parameters, at three levels, one of which is not Cloneable.
+/// Three nested modules with members that are not parameters. One of the modules is not Cloneable.
 struct GainImpl : nn::Cloneable<GainImpl> {
   GainImpl() { GainImpl::reset(); }
   void reset() override { weight = register_parameter("weight", ones({1})); }
@@ -337,7 +337,7 @@ TEST_CASE("tied parameters of modules within modules stay tied in a clone") {
   CHECK_THROWS_WITH(careless->clone(), contains("keep what register_parameter() returns"));
 }
 
-TEST_CASE("a submodule that cannot be cloned is named") {
+TEST_CASE("the error names a submodule that cannot be cloned") {
   struct FixedImpl : nn::Cloneable<FixedImpl> {
     FixedImpl() = default;
     FixedImpl(const FixedImpl&) = default;
@@ -384,7 +384,7 @@ TEST_CASE("a net prints as LibTorch prints it") {
   CHECK(printed(nn::Functional(relu)) == "gradus::nn::Functional()");
 }
 
-TEST_CASE("a temporary module passes its children on when it is moved") {
+TEST_CASE("a moved module passes its children on") {
   struct Pair : nn::Module {
     nn::Linear fc = register_module("fc", nn::Linear(2, 2));
     Tensor forward(const Tensor& x) { return fc(x); }
@@ -398,7 +398,7 @@ TEST_CASE("deeply nested modules do not overflow the stack") {
     explicit ShellImpl(std::shared_ptr<nn::Module> inside) : inner(std::move(inside)) {
       if (inner) register_module("inner", inner);
     }
-    std::shared_ptr<nn::Module> inner;  // registered and stored, as in built-in containers
+    std::shared_ptr<nn::Module> inner;  // held both as a registered child and as a member, as in built-in containers
   };
   constexpr int depth = 200'000;
   auto core = std::make_shared<nn::LinearImpl>(nn::LinearOptions(2, 1));

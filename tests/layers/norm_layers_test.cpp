@@ -1,4 +1,4 @@
-// State of normalisation layers and embeddings other than parameters, and their errors.
+// Normalisation layers and embeddings: running statistics, padding rows, options and errors.
 #include <gradus/autograd/autograd.h>
 #include <gradus/layers/layers.h>
 #include <gradus/tests/catch.h>
@@ -88,7 +88,7 @@ TEST_CASE("BNReLU2d equals batch normalisation, sum and ReLU, and its files thos
   CHECK(calls == 2);
 }
 
-TEST_CASE("the fused ReLU has the gradients of its parts for any subset of inputs") {
+TEST_CASE("BNReLU2d has the gradients of its parts for any subset of inputs") {
   manual_seed(4);
   const auto number = dtype(kDouble);
   const TensorList in = {randn({4, 3, 2, 2}, number), randn({3}, number), randn({3}, number),
@@ -117,7 +117,7 @@ TEST_CASE("the fused ReLU has the gradients of its parts for any subset of input
       }
 }
 
-TEST_CASE("the fused ReLU saves only its input and result, and has slope 0 at 0") {
+TEST_CASE("BNReLU2d saves only its input and result, and its ReLU has slope 0 at 0") {
   nn::BNReLU2d norm(2);
   norm->eval();
   const Tensor x = tensor({-1.f, 0.f, 1.f, 0.f}).view({1, 2, 1, 2}).requires_grad_();

@@ -1,4 +1,4 @@
-// The layers of layers/embedding.h, compared with values from PyTorch 1.13.
+// EmbeddingBag, indices of adaptive maxima and pad_sequence, compared with values from PyTorch 1.13.
 #include <gradus/gradus.h>
 #include <gradus/layers/embedding.h>
 #include <gradus/tests/catch.h>
@@ -11,7 +11,7 @@ using test::printed;
 
 namespace {
 
-/// Element i is sin(step i).
+/// Returns a tensor whose element i is sin(step i).
 Tensor wave(const Shape& shape, double step = 0.7) {
   return (arange(0, numel_of(shape), kDouble) * step).sin().reshape(shape);
 }
@@ -61,7 +61,7 @@ TEST_CASE("EmbeddingBag: its weight is trained except for the padding row") {
   CHECK(table(tensor({{0, 1}})).equal(ones({1, 3})));
 }
 
-TEST_CASE("adaptive maxima return their indices") {
+TEST_CASE("adaptive max pooling returns indices") {
   const Tensor x = wave({2, 3, 5, 7}).set_requires_grad(true);
   nn::AdaptiveMaxPool2d pool(nn::AdaptiveMaxPool2dOptions({3, 2}));
   const auto [maxima, indices] = pool->forward_with_indices(x);

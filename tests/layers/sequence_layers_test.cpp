@@ -143,7 +143,7 @@ TEST_CASE("attention is the same with and without weights, and respects masks") 
   CHECK_THROWS_AS(attention(query, keys, keys, Tensor(), true, zeros({3, 4})), ShapeError);
 }
 
-TEST_CASE("self-attention with one product for queries, keys and values") {
+TEST_CASE("self-attention that projects queries, keys and values in one product equals general attention") {
   manual_seed(5);
   for (bool batch_first : {false, true}) {
     nn::MultiheadAttention attention(nn::MultiheadAttentionOptions(8, 2).batch_first(batch_first));

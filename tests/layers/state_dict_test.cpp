@@ -122,7 +122,8 @@ TEST_CASE("tied tensors are stored once and are tied after loading") {
   CHECK(other->encoder->weight.equal(net->encoder->weight));
   CHECK(other->decoder.ptr() == other->encoder.ptr());
 
-  // A net with the same names whose weights are not tied finds both, also in a file without the metadata.
+  // A net with the same names whose weights are not tied loads both weights from this file. Without the file's
+  // metadata, it lacks one of them.
   nn::Sequential untied({{"encoder", nn::Linear(3, 3)}, {"decoder", nn::Linear(3, 3)}});
   load(untied, path);
   CHECK(untied->at<nn::Linear>(1).weight.equal(net->encoder->weight));

@@ -15,7 +15,7 @@ namespace {
 
 double first(const Tensor& x) { return x.detach().flatten()[0].item<double>(); }
 
-/// Two parameters, a buffer of float and one of integers.
+/// A net with parameters of float64 and bfloat16 and with buffers of float64 and int64.
 struct NetImpl : nn::Module {
   NetImpl() {
     register_buffer("mean", mean);
@@ -32,7 +32,7 @@ struct NetImpl : nn::Module {
 
 }  // namespace
 
-TEST_CASE("an exponential average follows its formula, applied and restored") {
+TEST_CASE("an exponential average follows its formula and can be applied and restored") {
   const auto net = std::make_shared<NetImpl>();
   net->set(8);
   AveragedParameters ema(net, 0.75, /*use_buffers=*/true);
@@ -65,7 +65,7 @@ TEST_CASE("an exponential average follows its formula, applied and restored") {
   CHECK_THROWS_AS(ema.restore(), ValueError);
 }
 
-TEST_CASE("averages do not share memory with parameters, nor take part in gradients") {
+TEST_CASE("averages do not share memory with the parameters and are not recorded for backward") {
   const Tensor p = full({2}, 1.0, TensorOptions(kDouble).requires_grad(true));
   StateDict named;
   named.insert("p", p);
@@ -91,7 +91,7 @@ TEST_CASE("equal weights give the mean") {
   CHECK(first(swa.averages()["weight"]) == Approx(3).epsilon(1e-14));
 }
 
-TEST_CASE("averages go on from their state dict with the same bits") {
+TEST_CASE("averages resumed from a state dict are bit-identical") {
   const auto net = std::make_shared<NetImpl>();
   AveragedParameters through(net, 0.9), resumed(net, 0.9);
   for (int step = 0; step < 3; ++step) net->set(std::sqrt(step)), through.update();
@@ -114,7 +114,7 @@ TEST_CASE("averages go on from their state dict with the same bits") {
   CHECK(resumed.updates() == 6);
 }
 
-TEST_CASE("decays that make no sense are named") {
+TEST_CASE("errors name an invalid decay") {
   const auto net = std::make_shared<NetImpl>();
   CHECK_THROWS_WITH(AveragedParameters(net, 1.5), contains("decay") && contains("1.5"));
   CHECK_THROWS_WITH(AveragedParameters(net, -0.5), contains("decay") && contains("-0.5"));

@@ -1,4 +1,4 @@
-// Gradient clipping, by the definition and against PyTorch (golden/make_golden.py).
+// Gradient clipping, compared with its definition and with PyTorch (golden/make_golden.py).
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/io/safetensors.h>
 #include <gradus/core/registry.h>
@@ -24,7 +24,7 @@ const std::map<std::string, Array>& golden() {
   return tensors;
 }
 
-/// Parameters with the golden file's first gradients, and one without.
+/// The parameters of the golden file with their first gradients, and a parameter without a gradient.
 std::vector<Tensor> parameters(DType dtype) {
   std::vector<Tensor> list;
   for (const char* name : {"weight", "bias"}) {
@@ -80,7 +80,7 @@ TEST_CASE("gradients are clipped by value") {
   CHECK(x.grad()[4].item<double>() == 0);
 }
 
-TEST_CASE("norms of nothing, of mixed types, and of what is not finite") {
+TEST_CASE("norms without tensors, of mixed types, and of infinities and NaN") {
   const Tensor x = zeros({2}, TensorOptions(kFloat).requires_grad(true)),
                y = zeros({2}, TensorOptions(kDouble).requires_grad(true));
   CHECK(clip_grad_norm_({x, y}, 1) == 0);
@@ -104,7 +104,7 @@ TEST_CASE("norms of nothing, of mixed types, and of what is not finite") {
   CHECK(clip_grad_norm_(y, 1, 2, true) == Approx(4));
 }
 
-TEST_CASE("clipping names the argument that makes no sense") {
+TEST_CASE("errors of clipping name the invalid argument") {
   const Tensor x = zeros({2}, requires_grad());
   CHECK_THROWS_WITH(clip_grad_norm_(x, -1), contains("max_norm") && contains("-1"));
   CHECK_THROWS_WITH(clip_grad_norm_(x, NAN), contains("max_norm") && contains("nan"));

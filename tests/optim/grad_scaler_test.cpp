@@ -1,4 +1,5 @@
-// Loss scaling: skipped steps, the scale's way up and down, clipping in between, several optimizers, saved state.
+// Loss scaling: skipped steps, growth and backoff of the scale, clipping of unscaled gradients, several optimizers,
+// saved state.
 #include <gradus/gradus.h>
 
 #include <cmath>
@@ -46,7 +47,7 @@ void iterate(GradScaler& scaler, optim::Optimizer& optimizer, const Tensor& w, d
 
 }  // namespace
 
-TEST_CASE("the loss is multiplied and steps take it out again") {
+TEST_CASE("the loss is multiplied by the scale and steps divide the gradients by it") {
   const Tensor w = parameter(), plain = parameter();
   optim::Adam optimizer({w}, optim::AdamOptions(0.1)), other({plain}, optim::AdamOptions(0.1));
   GradScaler scaler(GradScalerOptions().init_scale(1024));
@@ -61,12 +62,12 @@ TEST_CASE("the loss is multiplied and steps take it out again") {
   CHECK(w.equal(plain));
   other.zero_grad(), optimizer.zero_grad();
   plain.square().sum().backward(), w.square().sum().backward();
-  optimizer.step(), other.step();  // without the scaler nothing of it is left
+  optimizer.step(), other.step();  // steps without the scaler are not affected by it
   CHECK(w.equal(plain));
   CHECK(scaler.scale(TensorList{loss.detach(), loss.detach()})[1].item<double>() == scaled.item<double>());
 }
 
-TEST_CASE("a float16 loss is scaled beyond what float16 could hold of the scale") {
+TEST_CASE("a float16 loss is multiplied by a scale above the largest float16 number") {
   GradScaler scaler;
   const Tensor loss = tensor({0.25}, kHalf);
   const Tensor scaled = scaler.scale(loss);
@@ -75,7 +76,7 @@ TEST_CASE("a float16 loss is scaled beyond what float16 could hold of the scale"
   CHECK_THROWS_WITH(scaler.scale(ones({}, kLong)), contains("floating"));
 }
 
-TEST_CASE("a step with inf or NaN is left out, and the scale goes down, then up again") {
+TEST_CASE("a step with inf or NaN is skipped, and the scale shrinks, then grows again") {
   for (const double bad : {HUGE_VAL, std::nan("")}) {
     const Tensor w = parameter();
     optim::SGD optimizer({w}, optim::SGDOptions(0.1).momentum(0.9));
@@ -95,7 +96,7 @@ TEST_CASE("a step with inf or NaN is left out, and the scale goes down, then up 
   }
 }
 
-TEST_CASE("after an overflow every optimizer goes on as if that step had never been") {
+TEST_CASE("after an overflow every optimizer continues as if the step had not been made") {
   using Make = std::unique_ptr<optim::Optimizer> (*)(std::vector<Tensor>);
   const std::pair<const char*, Make> optimizers[] = {
       {"SGD",
@@ -143,7 +144,7 @@ TEST_CASE("after an overflow every optimizer goes on as if that step had never b
     }
 }
 
-TEST_CASE("an inf in one gradient of many leaves out the step of all") {
+TEST_CASE("an inf in one of many gradients skips the step of all parameters") {
   const bool in_the_last = GENERATE(false, true);
   const Tensor a = rand({40, 30}).requires_grad_(), b = rand({7}).requires_grad_();
   optim::Adam optimizer({a, b}, optim::AdamOptions(0.1));
@@ -185,7 +186,7 @@ TEST_CASE("unscaled gradients can be clipped") {
   CHECK(scaler.get_scale() == 32768);
 }
 
-TEST_CASE("several optimizers share a scale; each leaves out its own steps") {
+TEST_CASE("several optimizers share a scale; each skips only its own steps") {
   const Tensor a = parameter(), b = parameter();
   optim::SGD first({a}, 0.1), second({b}, 0.1);
   GradScaler scaler;
@@ -198,7 +199,7 @@ TEST_CASE("several optimizers share a scale; each leaves out its own steps") {
   CHECK(scaler.get_scale() == 32768);
 }
 
-TEST_CASE("an optimizer of the user's own is stepped, or not, by the host") {
+TEST_CASE("for an optimizer without a rule, the host decides whether to step") {
   const Tensor w = parameter();
   PlainDescent optimizer({w});
   GradScaler scaler;
@@ -225,7 +226,7 @@ TEST_CASE("a disabled scaler does nothing") {
   CHECK_FALSE(scaler.is_enabled());
 }
 
-TEST_CASE("the state of a scaler goes on elsewhere") {
+TEST_CASE("another scaler continues from a state dict") {
   const Tensor w = parameter();
   optim::SGD optimizer({w}, 0.1);
   GradScaler scaler(GradScalerOptions().init_scale(256).growth_interval(3));
@@ -260,7 +261,7 @@ TEST_CASE("the state of a scaler goes on elsewhere") {
   CHECK(scaler.get_scale() == 2);
 }
 
-TEST_CASE("a scaler is a part of a checkpoint") {
+TEST_CASE("a checkpoint can contain a scaler") {
   const Tensor w = parameter();
   optim::SGD optimizer({w}, 0.1);
   GradScaler scaler;
@@ -273,7 +274,7 @@ TEST_CASE("a scaler is a part of a checkpoint") {
   CHECK(loaded.get_scale() == 32768);
 }
 
-TEST_CASE("a scaler that is used out of order says so") {
+TEST_CASE("calls of a scaler in a wrong order are errors") {
   const Tensor w = parameter();
   optim::SGD optimizer({w}, 0.1);
   GradScaler scaler;

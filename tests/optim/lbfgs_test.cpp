@@ -15,7 +15,7 @@ using test::contains;
 
 namespace {
 
-/// convex_loss of golden/make_golden.py, from where it starts.
+/// convex_loss of golden/make_golden.py, with the same initial values.
 struct Valley {
   std::map<std::string, Array> golden =
       io::load_safetensors(test::source_path("tests/optim/golden/trajectories.safetensors"));
@@ -51,7 +51,7 @@ const std::vector<std::pair<std::string, LBFGSOptions>>& lbfgs_cases() {
 
 }  // namespace
 
-TEST_CASE("LBFGS goes where PyTorch's goes, with as many calls of the closure") {
+TEST_CASE("LBFGS makes the steps and the closure calls of PyTorch's") {
   for (const auto& [name, options] : lbfgs_cases()) {
     Valley valley;
     LBFGS optimizer({valley.weight, valley.bias}, options);
@@ -65,7 +65,7 @@ TEST_CASE("LBFGS goes where PyTorch's goes, with as many calls of the closure") 
   }
 }
 
-TEST_CASE("LBFGS goes on from its state dict with the same bits, also through an archive") {
+TEST_CASE("LBFGS resumed from a state dict or an archive is bit-identical") {
   for (const auto& [name, options] : lbfgs_cases()) {
     INFO(name);
     Valley through, stopped;
@@ -89,7 +89,7 @@ TEST_CASE("LBFGS goes on from its state dict with the same bits, also through an
   }
 }
 
-TEST_CASE("LBFGS: wrong calls and options") {
+TEST_CASE("LBFGS: wrong calls and options are errors") {
   Valley valley;
   LBFGS optimizer({valley.weight, valley.bias}, LBFGSOptions());
   CHECK_THROWS_WITH(optimizer.step(), contains("needs a closure"));
@@ -105,7 +105,7 @@ TEST_CASE("LBFGS: wrong calls and options") {
   CHECK_THROWS_AS(smaller.load_state_dict(optimizer.state_dict()), ShapeError);
 }
 
-TEST_CASE("LBFGS: one iteration and one pair of history are enough, and a state with halves of pairs is refused") {
+TEST_CASE("LBFGS: max_iter and history_size may be 1, and a state with incomplete pairs is an error") {
   Valley valley;
   LBFGS optimizer({valley.weight, valley.bias}, LBFGSOptions().max_iter(1).max_eval(1).history_size(1));
   for (int step = 0; step < 3; ++step) optimizer.step(valley.closure());
@@ -119,7 +119,7 @@ TEST_CASE("LBFGS: one iteration and one pair of history are enough, and a state 
     CAPTURE(without);
     CHECK_THROWS_AS(same.load_state_dict(wrong), ValueError);
   }
-  LBFGS::StateDict more("optimizer state");  // another pair on one side alone
+  LBFGS::StateDict more("optimizer state");  // one pair more, but only in one of the two entries
   for (const auto& item : state)
     more.insert(item.key(), item.key() == "state.old_dirs" ? cat({item.value(), item.value()}) : item.value());
   CHECK_THROWS_AS(same.load_state_dict(more), ValueError);
@@ -129,7 +129,7 @@ TEST_CASE("LBFGS: one iteration and one pair of history are enough, and a state 
   CHECK(resumed.state_dict()["state.d"].equal(of_one.state_dict()["state.d"]));
 }
 
-TEST_CASE("options: assigned through their getters, compared, and of an optimizer of one's own") {
+TEST_CASE("options can be assigned through getters, compared, and defined for a new optimizer") {
   optim::SGDOptions options(0.1);
   options.momentum() = 0.5;
   CHECK(options.momentum() == 0.5);

@@ -20,7 +20,7 @@ double block_entry(const Array& block, int entry) { return block.data<double>()[
 
 }  // namespace
 
-TEST_CASE("a step uses each group's options and skips parameters without gradient") {
+TEST_CASE("a step uses each group's options and skips parameters without a gradient") {
   const Tensor a = parameter(1), b = parameter(1), c = parameter(1);
   SGD optimizer(
       std::vector<OptimizerParamGroup>{
@@ -45,7 +45,7 @@ TEST_CASE("a step uses each group's options and skips parameters without gradien
   CHECK(optimizer.parameters().size() == 4);
 }
 
-TEST_CASE("gradients are dropped or zeroed") {
+TEST_CASE("zero_grad makes gradients undefined or zero") {
   const Tensor a = parameter(1);
   SGD optimizer({a}, 0.1);
   set_gradient(a, 3);
@@ -56,7 +56,7 @@ TEST_CASE("gradients are dropped or zeroed") {
   CHECK_FALSE(a.grad().defined());
 }
 
-TEST_CASE("a learning rate reaches the device when it changes") {
+TEST_CASE("a learning rate is written to the device when it changes") {
   const Tensor a = parameter(1);
   SGD optimizer({a}, 0.1);
   set_gradient(a, 1);
@@ -68,9 +68,9 @@ TEST_CASE("a learning rate reaches the device when it changes") {
   CHECK(block_entry(block, StepBlock::gradient_scale) == 1);
   CHECK(block_entry(block, StepBlock::found_inf) == 0);
 
-  optimizer.set_lr(0.2);  // at once, for replayed steps
+  optimizer.set_lr(0.2);  // written immediately, for replayed steps
   CHECK(block_entry(block, StepBlock::learning_rate) == 0.2);
-  optimizer.param_groups()[0].options().set_lr(0.3);  // with the next step
+  optimizer.param_groups()[0].options().set_lr(0.3);  // written by the next step
   CHECK(block_entry(block, StepBlock::learning_rate) == 0.2);
   optimizer.step();
   CHECK(block_entry(block, StepBlock::learning_rate) == 0.3);
@@ -97,7 +97,7 @@ TEST_CASE("a step with found_inf changes nothing, and gradients are scaled") {
   CHECK(first_of(a) == Approx(before - 0.1 * (0.9 * 1 + 0.5)));
 }
 
-TEST_CASE("a step bumps the versions of parameters, so that stale graphs are found") {
+TEST_CASE("a step increments the versions of parameters, so that backward through stale values is an error") {
   const Tensor a = parameter(1), x = full({2}, 3.0, TensorOptions(kDouble).requires_grad(true));
   SGD optimizer({a}, 0.1);
   const uint32_t version = a.version();
@@ -108,7 +108,7 @@ TEST_CASE("a step bumps the versions of parameters, so that stale graphs are fou
   CHECK_THROWS_AS(product.backward(), AutogradError);
 }
 
-TEST_CASE("a closure computes the loss with gradients on") {
+TEST_CASE("a closure runs with gradients enabled") {
   const Tensor a = parameter(2);
   SGD optimizer({a}, 0.1);
   NoGradGuard no_grad;
@@ -136,7 +136,7 @@ TEST_CASE("parameters of several dtypes train side by side") {
   CHECK(optimizer.step_blocks().size() == 1);
 }
 
-TEST_CASE("state dicts name what they hold") {
+TEST_CASE("state dicts contain named state and options") {
   const Tensor a = parameter(1), b = parameter(1);
   Adam optimizer({a, b}, AdamOptions(0.1).amsgrad(true));
   const std::vector<std::string> options = {
@@ -163,7 +163,7 @@ TEST_CASE("state dicts name what they hold") {
   CHECK_THROWS_WITH(wrong.load_state_dict(optim::Optimizer::StateDict()), contains("param_groups.0.lr"));
 }
 
-TEST_CASE("a state dict brings its options, and hostile ones are refused") {
+TEST_CASE("loading a state dict also loads the options, and invalid state dicts are errors") {
   const Tensor a = parameter(1), b = parameter(1);
   NAdam optimizer({a}, NAdamOptions(0.1).betas({0.5, 0.75}).decoupled_weight_decay(true).momentum_decay(0.5));
   set_gradient(a, 1);
@@ -191,7 +191,7 @@ TEST_CASE("a state dict brings its options, and hostile ones are refused") {
   }
 }
 
-TEST_CASE("state that an option asks for later starts then, and is saved before") {
+TEST_CASE("state for an option that is set later starts at that step") {
   const Tensor a = parameter(1);
   RMSprop optimizer({a}, RMSpropOptions(0.1).alpha(0));
   set_gradient(a, 1);
@@ -206,7 +206,7 @@ TEST_CASE("state that an option asks for later starts then, and is saved before"
   CHECK(first_of(a) == Approx(0.9 - 0.2));
 }
 
-TEST_CASE("gradients accumulate over backward passes, in bound slots too") {
+TEST_CASE("gradients accumulate over backward passes, also in bound slots") {
   const Tensor a = parameter(2), b = parameter(2), slot = zeros({2}, kDouble);
   b.bind_grad(slot.array());
   Adam together({a, b}, 0.1);
@@ -221,7 +221,7 @@ TEST_CASE("gradients accumulate over backward passes, in bound slots too") {
   CHECK(first_of(a) == Approx(1.7).margin(0.01));
 }
 
-TEST_CASE("options and parameters that make no sense are refused") {
+TEST_CASE("invalid options and parameters are errors") {
   const Tensor a = parameter(1);
   auto refused = [&](auto make, const char* option, const char* value) {
     CHECK_THROWS_AS(make(), ValueError);
@@ -261,7 +261,7 @@ TEST_CASE("options and parameters that make no sense are refused") {
           "lr", "-1");
 }
 
-TEST_CASE("options of another optimizer are found by the next step") {
+TEST_CASE("options of another optimizer are an error in the next step") {
   const Tensor a = parameter(1);
   SGD optimizer({a}, 0.1);
   set_gradient(a, 1);
@@ -273,7 +273,7 @@ TEST_CASE("options of another optimizer are found by the next step") {
   CHECK(first_of(a) == 0.5);
 }
 
-TEST_CASE("an optimizer of one's own has the rule of its options, or has to override step()") {
+TEST_CASE("a new optimizer uses the rule of its options or must override step()") {
   struct OwnOptions : OptimizerCloneableOptions<OwnOptions> {
     GRADUS_ARG(double, lr) = 0.25;
   };
@@ -299,7 +299,7 @@ TEST_CASE("an optimizer of one's own has the rule of its options, or has to over
   CHECK(first_of(a) == 0.5);
 }
 
-TEST_CASE("array-level steps name what does not fit") {
+TEST_CASE("errors of array-level steps name the operand that does not fit") {
   const Array p = Array::empty({2}, DType::f32), block = ops::step_block(0.1, {});
   auto step = [&](const Array& gradient, const Array& state) {
     const ops::OptimizerEntry entry{p, gradient, {state}};

@@ -1,4 +1,4 @@
-// Schedules follow PyTorch's (golden/make_golden.py), go on from their state dicts, and refuse what makes no sense.
+// Schedules: comparison with PyTorch (golden/make_golden.py), resuming from state dicts, and errors.
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/io/safetensors.h>
 #include <gradus/optim/optim.h>
@@ -20,7 +20,7 @@ const std::map<std::string, Array>& golden() {
   return tensors;
 }
 
-/// SGD with two groups, as in the script.
+/// SGD with the two groups of golden/make_golden.py.
 struct TwoGroups {
   TwoGroups() : optimizer(groups(), SGDOptions(1)) {}
   static std::vector<OptimizerParamGroup> groups() {
@@ -30,7 +30,7 @@ struct TwoGroups {
                           std::make_unique<SGDOptions>(SGDOptions(lr).momentum(0.6)));
     return groups;
   }
-  /// Row n of a schedule: two rates, two momenta.
+  /// Compares the rates and momenta of both groups with row n of a schedule in the golden file.
   void compare(const std::string& name, int n) {
     INFO(name << " after " << n << " calls");
     const double* row = golden().at("schedule." + name).data<double>() + 4 * n;
@@ -122,7 +122,7 @@ const std::vector<PlateauCase>& plateaus() {
 
 }  // namespace
 
-TEST_CASE("schedules follow PyTorch's") {
+TEST_CASE("schedules equal PyTorch's") {
   for (const auto& [name, make] : cases()) {
     TwoGroups two;
     const auto schedule = make(two.optimizer);
@@ -135,7 +135,7 @@ TEST_CASE("schedules follow PyTorch's") {
   }
 }
 
-TEST_CASE("ReduceLROnPlateau follows PyTorch's") {
+TEST_CASE("ReduceLROnPlateau equals PyTorch's") {
   const double* metrics = golden().at("metrics").data<double>();
   for (const auto& [name, make] : plateaus()) {
     TwoGroups two;
@@ -148,7 +148,7 @@ TEST_CASE("ReduceLROnPlateau follows PyTorch's") {
   }
 }
 
-TEST_CASE("a schedule can be put to any point") {
+TEST_CASE("a schedule can be set to any step") {
   for (const auto& [name, make] : cases()) {
     TwoGroups two;
     const auto schedule = make(two.optimizer);
@@ -162,7 +162,7 @@ TEST_CASE("a schedule can be put to any point") {
   }
 }
 
-TEST_CASE("a schedule goes on from its state dict with the same bits") {
+TEST_CASE("a schedule resumed from a state dict is bit-identical") {
   for (const auto& [name, make] : cases()) {
     TwoGroups through, resumed;
     const auto schedule = make(through.optimizer);
@@ -190,7 +190,7 @@ TEST_CASE("a schedule goes on from its state dict with the same bits") {
   }
 }
 
-TEST_CASE("a schedule whose state does not fit stays as it was") {
+TEST_CASE("a schedule does not change if a state does not fit") {
   TwoGroups two, other;
   StepLR schedule(two.optimizer, 3, 0.5);
   schedule.step();
@@ -214,13 +214,13 @@ TEST_CASE("a schedule whose state does not fit stays as it was") {
   CHECK_THROWS_WITH(plateau.load_state_dict(state), contains("best"));
 }
 
-TEST_CASE("several schedules act on one optimizer, from the rate it had first") {
+TEST_CASE("several schedules of one optimizer start from its initial rate") {
   TwoGroups two;
   ExponentialLR exponential(two.optimizer, 0.5);
   StepLR step(two.optimizer, 2, 0.1);
   for (int n = 0; n < 4; ++n) exponential.step(), step.step();
   CHECK(step.get_last_lr()[0] == Approx(0.5 * std::pow(0.5, 4) * 0.01));
-  two.optimizer.set_lr(8);  // a change of the user's stays
+  two.optimizer.set_lr(8);  // a change by the user persists
   exponential.step();
   CHECK(exponential.get_last_lr()[1] == 4);
   ConstantLR fresh(two.optimizer, 0.5);
@@ -231,7 +231,7 @@ TEST_CASE("several schedules act on one optimizer, from the rate it had first") 
   CHECK(exponential.get_last_lr()[2] == Approx(0.4));
 }
 
-TEST_CASE("the one-cycle policy moves the first beta of Adam, and says what it cannot move") {
+TEST_CASE("OneCycleLR changes the first beta of Adam, and optimizers without momentum or betas are errors") {
   const Tensor p = zeros({1}, requires_grad());
   Adam adam({p}, AdamOptions().betas({0.5, 0.75}));
   OneCycleLR schedule(adam, OneCycleLROptions(1, 10));
@@ -253,7 +253,7 @@ TEST_CASE("the one-cycle policy moves the first beta of Adam, and says what it c
   CHECK_NOTHROW(OneCycleLR(adagrad, OneCycleLROptions(1, 10).cycle_momentum(false)));
 }
 
-TEST_CASE("arguments of schedules that make no sense are named") {
+TEST_CASE("errors name invalid arguments of schedules") {
   TwoGroups two, another;
   Optimizer& o = two.optimizer;
   auto refused = [&](auto make, const char* what, const char* value) {

@@ -27,7 +27,7 @@ const std::map<std::string, Array>& trajectories() {
 
 using Parameters = std::vector<Tensor>;
 
-/// An optimizer of golden/make_golden.py over (weight, bias).
+/// Makes an optimizer of golden/make_golden.py for the parameters (weight, bias).
 struct KnownOptimizer {
   const char* name;
   std::function<std::unique_ptr<optim::Optimizer>(const Parameters&)> make;
@@ -37,7 +37,7 @@ template <class Optimizer, class Options>
 auto all(Options options) {
   return [options](const Parameters& parameters) { return std::make_unique<Optimizer>(parameters, options); };
 }
-/// The bias in a group with options of its own.
+/// Makes an optimizer whose bias is in a second group with other options.
 template <class Optimizer, class Options>
 auto two_groups(Options options, Options bias_options) {
   return [=](const Parameters& parameters) {
@@ -112,7 +112,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const std::string& name, const 
   return nullptr;
 }
 
-/// A parameter after a step of PyTorch's, in double.
+/// A parameter after PyTorch has made `step` + 1 steps in float64.
 Tensor golden_step(const std::string& name, const char* parameter, int step) {
   return Tensor(trajectories().at(name + ".f64." + parameter))[step];
 }
@@ -129,7 +129,7 @@ std::vector<std::string> usable_backends() {
   return names;
 }
 
-/// Two parameters that start where PyTorch's did, and the gradients that they get.
+/// Two parameters with the initial values of the golden file, and the gradients of each step.
 struct Problem {
   explicit Problem(DType dtype, Device device = {}) : dtype(dtype) {
     for (const char* name : {"weight", "bias"}) {
@@ -153,7 +153,7 @@ struct Problem {
 
 }  // namespace
 
-TEST_CASE("optimizers follow PyTorch's trajectories") {
+TEST_CASE("optimizers make PyTorch's steps") {
   for (const std::string& backend_name : usable_backends()) {
     BackendGuard guard(backend_name);
     for (DType dtype : {kFloat, kDouble}) {
@@ -171,7 +171,7 @@ TEST_CASE("optimizers follow PyTorch's trajectories") {
   }
 }
 
-TEST_CASE("an optimizer goes on from its state dict with the same bits") {
+TEST_CASE("an optimizer resumed from a state dict is bit-identical") {
   for (const char* backend_name : {"naive", "openmp"}) {
     BackendGuard guard(backend_name);
     for (DType dtype : {kFloat, kDouble, kHalf, kBFloat16}) {
@@ -196,7 +196,7 @@ TEST_CASE("an optimizer goes on from its state dict with the same bits") {
   }
 }
 
-TEST_CASE("half types follow the trajectories as far as their digits go") {
+TEST_CASE("half types make PyTorch's steps within their precision") {
   for (const std::string& backend_name : usable_backends()) {
     BackendGuard guard(backend_name);
     for (DType dtype : {kHalf, kBFloat16}) {
@@ -208,7 +208,8 @@ TEST_CASE("half types follow the trajectories as far as their digits go") {
           problem.set_gradients(step, !is_late(name, step));
           optimizer->step();
         }
-        // Each step rounds the parameter, of magnitude 2, by half a unit in the last place; errors walk.
+        // Each step rounds the parameter, which is about 2, by up to half a unit in the last place, and these errors
+        // add up like a random walk.
         const double allowed = 4 * tolerance_of(dtype);
         CHECK(error(problem.parameters[0], golden_step(name, "weight", kSteps - 1)) < allowed);
         CHECK(error(problem.parameters[1], golden_step(name, "bias", kSteps - 1)) < allowed);
@@ -217,13 +218,13 @@ TEST_CASE("half types follow the trajectories as far as their digits go") {
   }
 }
 
-TEST_CASE("the layout of parameters and gradients does not change a trajectory") {
+TEST_CASE("the layout of parameters and gradients does not change the steps") {
   for (const std::string& backend_name : usable_backends()) {
     BackendGuard guard(backend_name);
     for (const char* name : {"sgd_everything", "adam"}) {
       const Device device = backend(backend_name).device_type();
       Problem problem(kDouble, device);
-      // The weight as a column-major leaf; the bias as every second element of a longer tensor.
+      // The weight is a column-major leaf, the bias every second element of a longer tensor.
       Tensor weight = problem.parameters[0].detach().t().contiguous().t();
       Tensor longer = zeros({10}, TensorOptions(kDouble).device(device));
       Tensor bias = longer.slice(0, 0, 10, 2);

@@ -4,7 +4,7 @@
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/registry.h>
 #include <gradus/layers/linear.h>
-#include <gradus/optim/sgd.h>
+#include <gradus/optim/optimizers.h>
 
 int main() {
   gradus::manual_seed(1);

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Writes trajectories.safetensors: what PyTorch's optimizers and schedules do to two small parameters.
+"""Writes trajectories.safetensors: the steps of PyTorch's optimizers and schedules for two small parameters.
 
 usage: make_golden.py   (PyTorch 1.13 made the committed file)
 
-  weight (3, 4), bias (5)             where the parameters start
+  weight (3, 4), bias (5)             initial values of the parameters
   weight_grad (20, 3, 4), bias_grad   the gradient of each step
   <case>.<dtype>.weight (20, 3, 4)    the parameter after each step, likewise bias
   schedule.<name> (26, 4)             the learning rates, then the momenta, of two groups before each call of step()
                                       and after the last
-  clip.<p>.<size>.norm, .weight, .bias  the norm of the first gradients, and these clipped to 0.5 or 1000
-  lbfgs.<name>.weight (8, 3, 4), .bias, .calls (8)   the parameters after each step of LBFGS down convex_loss, and how
-                                      often it has called the closure until then
-  metrics (25)                        what ReduceLROnPlateau is shown
+  clip.<p>.<size>.norm, .weight, .bias  the norm of the first gradients, and the gradients clipped to 0.5 or 1000
+  lbfgs.<name>.weight (8, 3, 4), .bias, .calls (8)   the parameters after each step of LBFGS that minimizes convex_loss,
+                                      and the number of calls of the closure so far
+  metrics (25)                        the metrics that ReduceLROnPlateau gets
 """
 
 import json
@@ -29,7 +29,7 @@ OPTIM = torch.optim
 
 
 class FormulaOptimizer(OPTIM.Optimizer):
-    """What PyTorch 1.13 lacks, by the formula in double: `update` changes p by its gradient g in step t."""
+    """Base of optimizers that PyTorch 1.13 lacks. `update` changes p by its gradient g, with the formula in float64."""
 
     def __init__(self, params, **options):
         super().__init__(params, options)
@@ -62,7 +62,7 @@ class Lion(FormulaOptimizer):
 
 
 class NAdam(FormulaOptimizer):
-    """torch.optim.NAdam as documented and as in PyTorch 2; 1.13 has mu_t twice in the last product."""
+    """torch.optim.NAdam as documented and as in PyTorch 2; PyTorch 1.13 multiplies mu_t twice into the last product."""
 
     def update(self, p, g, state, lr, betas=(0.9, 0.999), eps=1e-8, momentum_decay=4e-3, **_):
         beta1, beta2 = betas
@@ -78,7 +78,7 @@ class NAdam(FormulaOptimizer):
 
 
 class RAdamOfPyTorch2(FormulaOptimizer):
-    """torch.optim.RAdam with the options that 1.13 lacks."""
+    """torch.optim.RAdam with the options that PyTorch 1.13 lacks."""
 
     def update(self, p, g, state, lr, betas=(0.9, 0.999), eps=1e-8, **_):
         beta1, beta2 = betas
@@ -94,7 +94,7 @@ class RAdamOfPyTorch2(FormulaOptimizer):
         p.sub_(lr * update)
 
 
-# Options of all parameters; a third entry has those of the bias, which then is a group of its own.
+# Class and options of the optimizer. If there is a third entry, the bias is in a second group with these options.
 CASES = {
     "sgd": (OPTIM.SGD, dict(lr=0.1)),
     "sgd_weight_decay": (OPTIM.SGD, dict(lr=0.1, weight_decay=0.05)),
@@ -252,7 +252,7 @@ PLATEAUS = {
 
 
 def schedule(make, metrics=False):
-    """Rates, then momenta, of two groups: before each of 25 calls of step() and after the last."""
+    """The learning rates, then the momenta, of two groups before each of 25 calls of step() and after the last."""
     groups = [dict(params=[torch.nn.Parameter(torch.zeros(1))], lr=lr) for lr in (0.5, 0.2)]
     optimizer = OPTIM.SGD(groups, lr=1.0, momentum=0.6)
     scheduler = make(optimizer)
@@ -269,7 +269,7 @@ def schedule(make, metrics=False):
 
 
 def clipped(gradients, max_norm, norm_type):
-    """What clip_grad_norm_ makes of the first step's gradients, and the norm that it returns."""
+    """The gradients of the first step after clip_grad_norm_, and the norm that it returns."""
     parameters = {name: torch.nn.Parameter(torch.zeros_like(value[0], dtype=torch.float64))
                   for name, value in gradients.items()}  # fmt: skip
     for name, parameter in parameters.items():
@@ -280,7 +280,7 @@ def clipped(gradients, max_norm, norm_type):
 
 def main():
     torch.manual_seed(0)
-    # float32 numbers, so that both dtypes start from the same.
+    # The numbers are float32, so that the runs in both dtypes start from the same values.
     start = {"weight": torch.randn(3, 4), "bias": torch.randn(5)}
     gradients = {name: torch.randn(STEPS, *value.shape) for name, value in start.items()}
     tensors = {**start, **{name + "_grad": value for name, value in gradients.items()}}

@@ -1,9 +1,7 @@
-#include <gradus/layers/module/layer_printer.h>
+#include <gradus/layers/layer.h>
 
 #include <sstream>
 #include <utility>
-
-#include <gradus/layers/module/any_module.h>
 
 namespace gradus::nn::detail {
 
@@ -49,8 +47,6 @@ OptionText::OptionText(const OutputSize& size)
 LayerPrinter::LayerPrinter(std::ostream& stream, const std::string& name) : stream_(stream) {
   stream_ << "gradus::nn::" << name << "(";
 }
-LayerPrinter::LayerPrinter(std::ostream& stream, const std::type_info& type)
-    : LayerPrinter(stream, short_type(demangled(type))) {}
 LayerPrinter::~LayerPrinter() { stream_ << ")"; }
 
 LayerPrinter& LayerPrinter::operator()(const char* label, const OptionText& value, bool shown) {

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <filesystem>
-#include <limits>
 
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/core/io/safetensors.h>
 #include <gradus/core/version.h>
 #include <gradus/layers/module/any_module.h>
 #include <gradus/layers/module/serialize.h>
@@ -269,7 +267,7 @@ int64_t step_of(const std::string& name) {
 
 Rotation::Rotation(Checkpoint& checkpoint, std::string directory, const RotationOptions& options)
     : checkpoint_(checkpoint), directory_(std::move(directory)), options_(options),
-      best_figure_(std::numeric_limits<double>::infinity() * (options.mode() == Mode::min ? 1 : -1)) {
+      best_figure_(detail::worst_figure(options.mode())) {
   GRADUS_CHECK(options.keep_last() >= 1, ValueError, "keep_last must be at least 1, got ", options.keep_last());
   checkpoint_.value("best figure", best_figure_);
 }
@@ -281,7 +279,7 @@ void Rotation::save(int64_t step, std::optional<double> figure) {
   GRADUS_CHECK(!error, IoError, "cannot make the folder '", directory_, "': ", error.message());
   // The best checkpoint is saved first: if the process dies in between, it resumes from the last one, which has the old
   // best figure, and saves the best one again.
-  if (figure && (options_.mode() == Mode::min ? *figure < best_figure_ : *figure > best_figure_)) {
+  if (figure && detail::is_better(options_.mode(), *figure, best_figure_)) {
     best_figure_ = *figure;
     checkpoint_.save(best_path());
   }

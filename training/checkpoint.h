@@ -134,10 +134,7 @@ class Checkpoint {
     std::function<std::string()> get;
     std::function<bool(const std::string&)> set;
   };
-  struct Contents {
-    std::vector<std::pair<std::string, Array>> tensors;
-    io::Metadata metadata;
-  };
+  using Contents = std::pair<std::vector<std::pair<std::string, Array>>, io::Metadata>;
   Contents contents() const;
   void take(const io::Safetensors& file, const std::string& path);
   Checkpoint& add_value(const std::string& name, std::function<std::string()> get,

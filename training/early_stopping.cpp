@@ -10,23 +10,24 @@ namespace {
 
 const std::string kModel = "model.";
 
-double worst(Mode mode) {
-  const double infinity = std::numeric_limits<double>::infinity();
-  return mode == Mode::min ? infinity : -infinity;
-}
-
 }  // namespace
 
+double detail::worst_figure(Mode mode) {
+  return std::numeric_limits<double>::infinity() * (mode == Mode::min ? 1 : -1);
+}
+
+bool detail::is_better(Mode mode, double figure, double best, double min_delta) {
+  return mode == Mode::min ? figure < best - min_delta : figure > best + min_delta;
+}
+
 EarlyStopping::EarlyStopping(nn::Module& model, const EarlyStoppingOptions& options)
-    : model_(model), options_(options), best_(worst(options.mode())) {
+    : model_(model), options_(options), best_(detail::worst_figure(options.mode())) {
   GRADUS_CHECK(options.patience() >= 1, ValueError, "patience must be at least 1, got ", options.patience());
   GRADUS_CHECK(options.min_delta() >= 0, ValueError, "min_delta must not be negative, got ", options.min_delta());
 }
 
 bool EarlyStopping::step(double figure) {
-  const bool better =
-      options_.mode() == Mode::min ? figure < best_ - options_.min_delta() : figure > best_ + options_.min_delta();
-  if (better) {
+  if (detail::is_better(options_.mode(), figure, best_, options_.min_delta())) {
     best_ = figure;
     best_epoch_ = epochs_;
     best_weights_ = nn::detail::copy_of(model_.state_dict());

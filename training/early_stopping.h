@@ -16,6 +16,12 @@ namespace gradus::training {
 
 /// Whether smaller or greater figures are better.
 enum class Mode : uint8_t { min, max };
+namespace detail {
+/// The figure that any other is better than: infinity or -infinity.
+double worst_figure(Mode mode);
+/// True if `figure` is better than `best` by more than `min_delta`. False for NaN.
+bool is_better(Mode mode, double figure, double best, double min_delta = 0);
+}  // namespace detail
 
 class EarlyStoppingOptions {
   /// Number of epochs without improvement after which training should stop.

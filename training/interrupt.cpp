@@ -1,6 +1,7 @@
 #include <gradus/training/interrupt.h>
 
 #include <atomic>
+#include <csignal>
 
 #include <gradus/core/error.h>
 #include <gradus/core/platform/process.h>
@@ -29,7 +30,6 @@ Interrupt::Interrupt() {
   received.store(0);
   for (int i = 0; i < 2; ++i) sigaction(kSignals[i], nullptr, &before[i]);
   for (int i = 0; i < 2; ++i) {
-    previous_[i] = before[i];
     if (before[i].sa_handler == SIG_IGN) continue;
     struct sigaction action = {};
     action.sa_handler = &on_signal;
@@ -41,7 +41,7 @@ Interrupt::Interrupt() {
 }
 
 Interrupt::~Interrupt() {
-  for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &previous_[i], nullptr);
+  for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &before[i], nullptr);
   alive = false;
 }
 

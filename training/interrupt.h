@@ -7,8 +7,6 @@
 //   }
 #pragma once
 
-#include <csignal>
-
 namespace gradus::training {
 
 /// While an Interrupt exists, the first SIGINT or SIGTERM of the process is only noted, and the run is expected to
@@ -28,9 +26,6 @@ class Interrupt {
   int signal() const;
   /// The exit code for a program that stops because of the signal: 128 + signal, as in shells.
   int exit_code() const { return 128 + signal(); }
-
- private:
-  struct sigaction previous_[2];
 };
 
 }  // namespace gradus::training

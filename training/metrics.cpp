@@ -32,6 +32,17 @@ void check_class(int64_t found, int64_t classes, const char* what, int64_t place
                "; targets to leave out must be ignore_index, ", ignore_index);
 }
 
+// Calls f(label, i) for the labels that are not `ignore_index`, after checking that they are classes.
+template <class F>
+void for_each_label(const Tensor& labels, int64_t classes, int64_t ignore_index, const F& f) {
+  for (int64_t i = 0; i < labels.numel(); ++i) {
+    const int64_t label = labels.data_ptr<int64_t>()[i];
+    if (label == ignore_index) continue;
+    check_class(label, classes, "target", i, ignore_index);
+    f(label, i);
+  }
+}
+
 // Gathers equally many numbers from each rank, ordered by rank. The data are on the host; NCCL groups support this,
 // too.
 template <class T>
@@ -68,14 +79,12 @@ void ConfusionMatrix::update(const Tensor& predictions, const Tensor& target, Lo
                " needs predicted classes of the same shape, got ", predictions.sizes());
   const Tensor wanted = host_classes(target, "target");
   const Tensor found = host_classes(scores ? predictions.argmax(class_axis(target)) : predictions, "predictions");
-  const int64_t *const labels = wanted.data_ptr<int64_t>(), *const predicted = found.data_ptr<int64_t>();
+  const int64_t* const predicted = found.data_ptr<int64_t>();
   std::vector<size_t> cells;  // counted only after all have been checked
-  for (int64_t i = 0; i < wanted.numel(); ++i) {
-    if (labels[i] == ignore_index_) continue;
-    check_class(labels[i], classes_, "target", i, ignore_index_);
+  for_each_label(wanted, classes_, ignore_index_, [&](int64_t label, int64_t i) {
     check_class(predicted[i], classes_, "prediction", i, ignore_index_);
-    cells.push_back(static_cast<size_t>(labels[i] * classes_ + predicted[i]));
-  }
+    cells.push_back(static_cast<size_t>(label * classes_ + predicted[i]));
+  });
   for (size_t cell : cells) ++counts_[cell];
 }
 
@@ -130,13 +139,10 @@ void TopK::update(const Tensor& scores, const Tensor& target, Loc where) {
   const Tensor best = std::get<1>(scores.detach().topk(k_, axis));  // (N, k, d…)
   const Tensor hits = host_classes(best.eq(labels.to(best.device()).unsqueeze(axis)).any(axis), "hits");
   double right = 0, all = 0;
-  for (int64_t i = 0; i < labels.numel(); ++i) {
-    const int64_t label = labels.data_ptr<int64_t>()[i];
-    if (label == ignore_index_) continue;
-    check_class(label, classes, "target", i, ignore_index_);
+  for_each_label(labels, classes, ignore_index_, [&](int64_t, int64_t i) {
     right += static_cast<double>(hits.data_ptr<int64_t>()[i]);
     ++all;
-  }
+  });
   sums_ = {sums_[0] + right, sums_[1] + all};
 }
 
@@ -154,14 +160,11 @@ void RocArea::update(const Tensor& scores, const Tensor& target, Loc where) {
                "; of probabilities (N, 2) take scores.select(1, 1)");
   const Tensor classes = host_classes(target, "target"), values = scores.detach().to(Device(), kDouble).contiguous();
   std::vector<double> added[2];
-  for (int64_t i = 0; i < classes.numel(); ++i) {
-    const int64_t label = classes.data_ptr<int64_t>()[i];
+  for_each_label(classes, 2, ignore_index_, [&](int64_t label, int64_t i) {
     const double score = values.data_ptr<double>()[i];
-    if (label == ignore_index_) continue;
-    check_class(label, 2, "target", i, ignore_index_);
     GRADUS_CHECK(!std::isnan(score), ValueError, "the score at element ", i, " is NaN and cannot be ranked");
     added[label].push_back(score);
-  }
+  });
   for (int i : {0, 1}) scores_[i].insert(scores_[i].end(), added[i].begin(), added[i].end());
 }
 

@@ -12,18 +12,20 @@ using Parts = std::vector<RecomputedPart>;
 /// A model and the plans for it with various recomputed parts.
 class Model {
  public:
+  /// Outermost Sequentials, ranges of whose modules can be recomputed, with their sizes.
+  std::vector<std::pair<std::string, size_t>> sequentials;
+  /// Other modules that can be recomputed as a whole.
+  std::vector<std::string> others;
+  /// Without recomputation.
+  MemoryReport before;
+
   Model(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer& optimizer, const PlanOptions& options)
       : model_(model), input_shape_(input_shape), optimizer_(optimizer), options_(options) {
     GRADUS_CHECK(!model.is_empty(), ValueError, "recomputation: the model is an empty AnyModule");
     collect("", model.ptr());
     keep_all(model);
-    before_ = plan();
+    before = plan();
   }
-
-  const MemoryReport& before() const { return before_; }
-  /// Sequentials, with their sizes, whose ranges of modules can be checkpointed, and other modules that can be.
-  const std::vector<std::pair<std::string, size_t>>& sequentials() const { return sequentials_; }
-  const std::vector<std::string>& others() const { return others_; }
 
   MemoryReport plan() const { return gradus::plan(model_, input_shape_, optimizer_, options_); }
   void apply(const Parts& parts) const {
@@ -41,17 +43,17 @@ class Model {
   /// Adds the part if recomputing it alone reduces what is kept for backward.
   void add_if_it_saves(RecomputedPart part, Parts& parts) const {
     const MemoryReport report = plan_with({part});
-    part.saved = before_.activations - report.activations, part.flops = report.recomputed_flops;
+    part.saved = before.activations - report.activations, part.flops = report.recomputed_flops;
     if (part.saved > 0) parts.push_back(std::move(part));
   }
 
  private:
   void collect(const std::string& path, const std::shared_ptr<nn::Module>& module) {
     if (auto* sequential = module->as<nn::SequentialImpl>()) {
-      if (!sequential->is_empty()) sequentials_.emplace_back(path, sequential->size());
+      if (!sequential->is_empty()) sequentials.emplace_back(path, sequential->size());
       return;
     }
-    if (!path.empty()) return others_.push_back(path);
+    if (!path.empty()) return others.push_back(path);
     for (const auto& child : module->named_children()) collect(child.key(), child.value());
   }
 
@@ -59,9 +61,6 @@ class Model {
   const Shape& input_shape_;
   optim::Optimizer& optimizer_;
   const PlanOptions& options_;
-  std::vector<std::pair<std::string, size_t>> sequentials_;
-  std::vector<std::string> others_;
-  MemoryReport before_;
 };
 
 bool overlap(const RecomputedPart& a, const RecomputedPart& b) {
@@ -99,13 +98,13 @@ void keep_all(const PlannedModel& model) {
 Parts recompute_within(const PlannedModel& model, const Shape& input_shape, optim::Optimizer& optimizer, int64_t budget,
                        const PlanOptions& options) {
   const Model planned(model, input_shape, optimizer, options);
-  int64_t peak = planned.before().peak;
+  int64_t peak = planned.before.peak;
   if (peak <= budget) return {};
   Parts candidates, chosen;
-  for (const auto& [module, size] : planned.sequentials())
+  for (const auto& [module, size] : planned.sequentials)
     for (size_t begin = 0; begin < size; ++begin)
       for (size_t end = begin + 1; end <= size; ++end) planned.add_if_it_saves({module, begin, end}, candidates);
-  for (const std::string& module : planned.others()) planned.add_if_it_saves({module}, candidates);
+  for (const std::string& module : planned.others) planned.add_if_it_saves({module}, candidates);
   std::stable_sort(candidates.begin(), candidates.end(), [](const RecomputedPart& a, const RecomputedPart& b) {
     return a.flops / static_cast<double>(a.saved) < b.flops / static_cast<double>(b.saved);
   });
@@ -135,13 +134,13 @@ Parts recompute_all(const PlannedModel& model, const Shape& input_shape, optim::
                     const PlanOptions& options) {
   const Model planned(model, input_shape, optimizer, options);
   Parts others, best;
-  for (const std::string& module : planned.others()) planned.add_if_it_saves({module}, others);
+  for (const std::string& module : planned.others) planned.add_if_it_saves({module}, others);
   size_t most = 1;
-  for (const auto& [module, size] : planned.sequentials()) most = std::max(most, size);
+  for (const auto& [module, size] : planned.sequentials) most = std::max(most, size);
   int64_t least = 0;
   for (size_t runs = 1; runs <= most; ++runs) {
     Parts parts = others;
-    for (const auto& [module, size] : planned.sequentials())
+    for (const auto& [module, size] : planned.sequentials)
       for (size_t i = 0, count = std::min(runs, size); i < count; ++i)
         parts.push_back({module, i * size / count, (i + 1) * size / count});
     const int64_t peak = planned.plan_with(parts).peak;

@@ -2,10 +2,9 @@
 // stopping.
 #pragma once
 
-#include <gradus/training/captured_step.h>
 #include <gradus/training/checkpoint.h>
 #include <gradus/training/early_stopping.h>
 #include <gradus/training/interrupt.h>
 #include <gradus/training/plan.h>
 #include <gradus/training/recomputation.h>
-#include <gradus/training/static_step.h>
+#include <gradus/training/replayed_step.h>

@@ -93,22 +93,13 @@ Rgb<V> turned(const Rgb<V>& color, float turn) {
   const V side = whole(h6), f = h6 - side;  // 0 … 6, where 6 is the same as 0
   const auto in_range = [&](const V& x) { return x < 0 ? zero : 1 < x ? one : x; };
   const V p = in_range(v * (1 - s)), q = in_range(v * (1 - s * f)), t = in_range(v * (1 - s * (1 - f)));
-  return {side == 1   ? q
-          : side == 2 ? p
-          : side == 3 ? p
-          : side == 4 ? t
-                      : v,
-          side == 1   ? v
-          : side == 2 ? v
-          : side == 3 ? q
-          : side == 4 ? p
-          : side == 5 ? p
-                      : t,
-          side == 2   ? t
-          : side == 3 ? v
-          : side == 4 ? v
-          : side == 5 ? q
-                      : p};
+  // Chooses the value for the side of the colour hexagon.
+  const auto pick = [&](const V& first, const V& second, const V& third, const V& fourth, const V& fifth,
+                        const V& sixth) {
+    const V upper = side == 3 ? fourth : side == 4 ? fifth : side == 5 ? sixth : first;
+    return side == 1 ? second : side == 2 ? third : upper;
+  };
+  return {pick(v, q, p, p, t, v), pick(t, v, v, q, p, p), pick(p, p, t, v, v, q)};
 }
 
 }  // namespace

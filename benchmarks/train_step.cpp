@@ -12,8 +12,7 @@
 #include <gradus/benchmarks/nets.h>
 #include <gradus/benchmarks/timing.h>
 #include <gradus/core/runtime/cuda.h>
-#include <gradus/training/captured_step.h>
-#include <gradus/training/static_step.h>
+#include <gradus/training/replayed_step.h>
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <gradus/autograd/autograd.h>
 #include <gradus/layers/module/any_module.h>
 #include <gradus/optim/optim.h>
-#include <gradus/training/captured_step.h>
+#include <gradus/training/replayed_step.h>
 
 #include <functional>
 

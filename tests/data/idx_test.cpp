@@ -1,4 +1,4 @@
-#include <gradus/data/datasets/idx.h>
+#include <gradus/data/datasets/mnist.h>
 #include <gradus/tests/io/io_test.h>
 
 using namespace gradus;

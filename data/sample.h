@@ -86,8 +86,6 @@ class SampleScope {
  public:
   SampleScope(size_t index, uint64_t stage);
   ~SampleScope();
-  SampleScope(const SampleScope&) = delete;
-  SampleScope& operator=(const SampleScope&) = delete;
 
  private:
   Generator generator_;

@@ -1,5 +1,6 @@
-// EarlyStopping ends training when a figure no longer improves, and restores the best weights. Prechelt, "Early
-// stopping - but when?", 1998; names and defaults as in Keras's EarlyStopping.
+// EarlyStopping tells a training loop to stop when a figure, such as the validation loss, no longer improves, and
+// restores the best weights (Prechelt, "Early stopping - but when?", 1998). Names and defaults are those of Keras's
+// EarlyStopping.
 //
 //   training::EarlyStopping stopping(*net, training::EarlyStoppingOptions().patience(5));
 //   for (int epoch = 0; epoch < most; ++epoch) {
@@ -14,40 +15,40 @@
 
 namespace gradus::training {
 
-/// Whether smaller or greater figures are better.
+/// Says whether smaller (min) or greater (max) figures are better.
 enum class Mode : uint8_t { min, max };
 namespace detail {
-/// The figure that any other is better than: infinity or -infinity.
+/// Returns the figure than which every other figure is better: infinity or -infinity.
 double worst_figure(Mode mode);
-/// True if `figure` is better than `best` by more than `min_delta`. False for NaN.
+/// True if `figure` is better than `best` by more than `min_delta`. NaN is never better.
 bool is_better(Mode mode, double figure, double best, double min_delta = 0);
 }  // namespace detail
 
 class EarlyStoppingOptions {
-  /// Number of epochs without improvement after which training should stop.
+  /// Training should stop after this number of epochs without improvement.
   GRADUS_ARG(int64_t, patience) = 10;
-  /// Minimum difference from the best figure that counts as an improvement.
+  /// A figure is an improvement if it is better than the best figure by more than this.
   GRADUS_ARG(double, min_delta) = 0;
   GRADUS_ARG(Mode, mode) = Mode::min;
 };
 
-/// Observes one figure. It can be a part of a checkpoint: its state includes the best weights.
+/// Observes one figure, and keeps the weights of its best epoch. It can be added to a Checkpoint; its state then
+/// includes these weights.
 class EarlyStopping {
  public:
-  /// Keeps copies of the best parameters and buffers of `model`, which must outlive this object. A patience below 1 or
-  /// a negative min_delta is a ValueError.
+  /// `model` must outlive this object. A patience below 1 or a negative min_delta is a ValueError.
   explicit EarlyStopping(nn::Module& model, const EarlyStoppingOptions& options = {});
 
-  /// Call it with the figure of each epoch. Returns true when training should stop. NaN is never an improvement.
+  /// Call this after each epoch with its figure. Returns true if training should stop. NaN is never an improvement.
   bool step(double figure);
-  /// True if the last epoch was the best so far.
+  /// True if the last epoch's figure is the best so far.
   bool improved() const { return epochs_ > 0 && best_epoch_ == epochs_ - 1; }
-  /// The best figure so far (infinity before the first epoch) and its epoch, counted from 0 (-1 before the first
-  /// epoch).
+  /// The best figure so far, and its epoch, counted from 0. Before the first epoch they are infinity (-infinity with
+  /// Mode::max) and -1.
   double best() const { return best_; }
   int64_t best_epoch() const { return best_epoch_; }
   int64_t epochs() const { return epochs_; }
-  /// Restores the model's best weights. Before the first figure it does nothing.
+  /// Copies the weights of the best epoch into the model. Does nothing before the first step().
   void restore_best() const;
 
   nn::StateDict state_dict() const;

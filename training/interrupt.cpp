@@ -11,11 +11,11 @@ namespace {
 
 constexpr int kSignals[2] = {SIGINT, SIGTERM};
 std::atomic<int> received{0};
-static_assert(std::atomic<int>::is_always_lock_free);  // the signal handler must not block
+static_assert(std::atomic<int>::is_always_lock_free);  // a signal handler must not wait for a lock
 bool alive = false;
-struct sigaction before[2];  // restored by the handler; written before the handler is installed
+struct sigaction before[2];  // what the signals did before; the handler and the destructor restore it
 
-// Async-signal-safe: uses only sigaction, lock-free atomics and write_to_stderr.
+// Uses only functions that are allowed in a signal handler: sigaction, lock-free atomics and write_to_stderr.
 void on_signal(int number) {
   for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &before[i], nullptr);  // the next signal has its usual effect
   received.store(number);
@@ -33,7 +33,7 @@ Interrupt::Interrupt() {
     if (before[i].sa_handler == SIG_IGN) continue;
     struct sigaction action = {};
     action.sa_handler = &on_signal;
-    action.sa_flags = SA_RESTART;  // system calls in progress are restarted
+    action.sa_flags = SA_RESTART;  // system calls that the signal interrupts continue
     sigemptyset(&action.sa_mask);
     for (int other : kSignals) sigaddset(&action.sa_mask, other);
     sigaction(kSignals[i], &action, nullptr);

@@ -1,4 +1,4 @@
-// Interrupt: Ctrl-C asks a run to stop instead of killing it.
+// Interrupt: Ctrl-C asks a training run to save and stop, and does not kill it.
 //
 //   training::Interrupt interrupt;
 //   for (auto& batch : *loader) {
@@ -9,10 +9,10 @@
 
 namespace gradus::training {
 
-/// While an Interrupt exists, the first SIGINT or SIGTERM of the process is only noted, and the run is expected to
-/// finish its step, save and end. The next signal has its usual effect. A signal that was ignored before (a run under
-/// nohup) remains ignored. Only one may exist at a time, created and destroyed on one thread; a second one is a
-/// ValueError.
+/// While an Interrupt exists, the first SIGINT or SIGTERM of the process only sets requested(), so that the run can
+/// finish its step, save a checkpoint and end. The next signal has its usual effect. A signal that the process ignored
+/// before, for example under nohup, remains ignored. Only one Interrupt may exist at a time (otherwise a ValueError);
+/// create and destroy it on the same thread.
 class Interrupt {
  public:
   Interrupt();
@@ -20,11 +20,11 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  /// True once a signal has arrived.
+  /// True after a signal has arrived.
   bool requested() const { return signal() != 0; }
   /// SIGINT or SIGTERM, or 0 if none has arrived.
   int signal() const;
-  /// The exit code for a program that stops because of the signal: 128 + signal, as in shells.
+  /// The exit code of a program that stops because of the signal: 128 + signal, as in shells.
   int exit_code() const { return 128 + signal(); }
 };
 

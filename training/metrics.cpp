@@ -19,7 +19,7 @@ void check_scores(const Tensor& scores, const Tensor& target, int64_t classes) {
                expected, ", got ", scores.sizes(), "; a binary score becomes a class by scores > 0.5");
 }
 
-// Converts integer classes to int64 on the host, in row-major order.
+// Copies integer classes to the host as int64 in row-major order.
 Tensor host_classes(const Tensor& classes, const char* what) {
   GRADUS_CHECK(!classes.is_floating_point(), DTypeError, what, " must contain classes, which are integers, got ",
                classes.dtype(), "; convert with .to(kLong)");
@@ -43,8 +43,8 @@ void for_each_label(const Tensor& labels, int64_t classes, int64_t ignore_index,
   }
 }
 
-// Gathers equally many numbers from each rank, ordered by rank. The data are on the host; NCCL groups support this,
-// too.
+// Gathers the numbers of all ranks in the order of the ranks. Each rank must have the same number of them. The numbers
+// are on the host, which NCCL groups support, too.
 template <class T>
 std::vector<T> of_all_ranks(const std::vector<T>& own, dist::ProcessGroup& group) {
   const auto size = static_cast<int64_t>(own.size());
@@ -80,7 +80,7 @@ void ConfusionMatrix::update(const Tensor& predictions, const Tensor& target, Lo
   const Tensor wanted = host_classes(target, "target");
   const Tensor found = host_classes(scores ? predictions.argmax(class_axis(target)) : predictions, "predictions");
   const int64_t* const predicted = found.data_ptr<int64_t>();
-  std::vector<size_t> cells;  // counted only after all have been checked
+  std::vector<size_t> cells;  // counted only after all targets were checked
   for_each_label(wanted, classes_, ignore_index_, [&](int64_t label, int64_t i) {
     check_class(predicted[i], classes_, "prediction", i, ignore_index_);
     cells.push_back(static_cast<size_t>(label * classes_ + predicted[i]));
@@ -111,7 +111,7 @@ double ConfusionMatrix::average(double (ClassCounts::*figure)() const, Average h
     together.true_positives += one.true_positives;
     together.predicted += one.predicted;
     together.support += one.support;
-    sum += (one.*figure)();  // 0 if the class does not occur
+    sum += (one.*figure)();  // the figure is 0 if the class does not occur
     present += one.predicted + one.support > 0;
   }
   GRADUS_CHECK(present > 0, ValueError, "no target has been counted: update() it first");
@@ -150,7 +150,7 @@ void Perplexity::update(const Tensor& mean_loss, int64_t count, Loc where) {
   const OpContext context("Perplexity::update", where);
   GRADUS_CHECK(count >= 0, ValueError, "the number of targets must not be negative, got ", count);
   const double loss = mean_loss.item<double>(where), targets = static_cast<double>(count);
-  if (count > 0) sums_ = {sums_[0] + loss * targets, sums_[1] + targets};  // the mean of no losses would be NaN
+  if (count > 0) sums_ = {sums_[0] + loss * targets, sums_[1] + targets};  // without targets, the mean loss is NaN
 }
 
 void RocArea::update(const Tensor& scores, const Tensor& target, Loc where) {
@@ -171,7 +171,7 @@ void RocArea::update(const Tensor& scores, const Tensor& target, Loc where) {
 void RocArea::all_reduce(dist::ProcessGroup& group) {
   for (std::vector<double>& scores : scores_) {
     const int64_t longest = std::ranges::max(of_all_ranks(std::vector{static_cast<int64_t>(scores.size())}, group));
-    std::vector<double> padded = scores;  // padded to a common length with a value that is not a score
+    std::vector<double> padded = scores;  // padded to the length of the longest with NaN, which is never a score
     padded.resize(static_cast<size_t>(longest), std::numeric_limits<double>::quiet_NaN());
     if (longest > 0) scores = of_all_ranks(padded, group);
     std::erase_if(scores, [](double score) { return std::isnan(score); });
@@ -184,7 +184,7 @@ double RocArea::area() const {
   GRADUS_CHECK(!zeros.empty() && !scores_[1].empty(), ValueError, "needs targets of both kinds, got ", zeros.size(),
                " times 0 and ", scores_[1].size(), " times 1: update() it with more data first");
   std::ranges::sort(zeros);
-  double pairs = 0;  // multiples of 1/2, so the sum is exact
+  double pairs = 0;  // a sum of multiples of 1/2, so it is exact
   for (double score : scores_[1]) {
     const auto [first, last] = std::equal_range(zeros.begin(), zeros.end(), score);
     pairs += 0.5 * static_cast<double>((first - zeros.begin()) + (last - zeros.begin()));

@@ -28,7 +28,7 @@ std::string print(const nn::Module& module) {
   return std::move(printed).str();
 }
 
-// Calls `on_number` and `on_storage` for all conditions except the options of modules.
+// Calls on_number or on_storage for each condition (StepConditions), except the options of modules.
 template <class OnNumber, class OnStorage>
 void visit_conditions(const std::vector<optim::Optimizer*>& optimizers, const StepParts& parts,
                       const OnNumber& on_number, const OnStorage& on_storage) {
@@ -62,7 +62,7 @@ void visit_conditions(const std::vector<optim::Optimizer*>& optimizers, const St
       on_numbers({module->is_training(), module->has_hooks(), module->is_recomputed()});
 }
 
-// Collects all numbers except the learning rates, which replays read from device memory.
+// Collects all numeric options except the learning rates, which replays read from device memory.
 class NumberCollector final : public optim::NumberVisitor {
  public:
   using NumberVisitor::operator();
@@ -72,7 +72,7 @@ class NumberCollector final : public optim::NumberVisitor {
   std::vector<double> numbers;
 };
 
-/// Collects the modules whose forward runs on this thread, and the modules that contain them.
+/// Collects the modules whose forward runs on this thread during a step, and the modules that contain them.
 class StepPartsCollector final : public Observer {
  public:
   StepPartsCollector() { add_observer(this); }
@@ -82,13 +82,14 @@ class StepPartsCollector final : public Observer {
     if (&thread_mark != thread_) return;
     for (const ModuleFrame* frame = ModuleFrame::current(); frame; frame = frame->parent)
       for (const nn::Module* module = nn::Module::of(*frame); module; module = module->parent()) {
-        if (std::find(seen_.begin(), seen_.end(), module) != seen_.end()) break;  // the modules above it are known, too
+        if (std::find(seen_.begin(), seen_.end(), module) != seen_.end()) break;  // so are the modules above it
         seen_.push_back(module);
         modules_.push_back(module->weak_from_this());
       }
   }
 
-  /// The modules that a shared_ptr keeps and that outlive the step.
+  /// Returns the modules that still exist, with their parameters and buffers. Modules that no shared_ptr holds are left
+  /// out.
   StepParts finish() const {
     StepParts parts;
     for (const auto& entry : modules_)
@@ -101,7 +102,7 @@ class StepPartsCollector final : public Observer {
   }
 
  private:
-  const void* const thread_ = &thread_mark;  // an address that belongs to the thread that made this
+  const void* const thread_ = &thread_mark;  // the address of a thread-local variable identifies the thread
   std::vector<const nn::Module*> seen_;
   std::vector<std::weak_ptr<const nn::Module>> modules_;
 };
@@ -131,7 +132,7 @@ bool StepConditions::hold(const std::vector<optim::Optimizer*>& optimizers, cons
   };
   visit_conditions(optimizers, parts, compare, [&](const Storage& storage) { compare(address_of(storage)); });
   if (!same || visited != numbers_.size()) return false;
-  // All modules still exist, because their numbers were compared above.
+  // All modules still exist: otherwise the numbers that were compared above would be fewer.
   for (size_t i = 0; i < parts.modules.size(); ++i) {
     const std::shared_ptr<const nn::Module> module = parts.modules[i].lock();
     const std::span<const std::byte> bytes = module->object_bytes();
@@ -264,7 +265,7 @@ void CapturedStep::capture(const TensorList& batch) {
 void CapturedStep::reset() {
   captured_ = false;
   eager_steps_ = 0;
-  recording_.outputs.clear();  // before the graph, whose memory they use
+  recording_.outputs.clear();  // before the graph, because they use its memory
   graph_.reset();
   recording_ = {};
 }
@@ -307,7 +308,7 @@ StaticStep::RecordedGraph* StaticStep::recording_of(const TensorList& batch) {
   if (!is_valid(**known)) {
     if (last_ == (*known)->executor.get()) last_ = nullptr;
     recordings_.erase(known);
-    eager_steps_ = warm_up_ - 1;  // one eager step creates the state that the next recording needs
+    eager_steps_ = warm_up_ - 1;  // the next step is eager and creates the state that the recording after it needs
     return nullptr;
   }
   if (!has_current_options(**known)) *known = record_graph(batch);

@@ -27,7 +27,8 @@ struct LabelledImages {
 /// IoError.
 LabelledImages parse_cifar10(io::ByteSpan bytes, const std::string& name);
 /// Parses the STL-10 files of images and of labels. Transposes the planes to rows, and returns classes 0 … 9. Messages
-/// call the file of images `name`. An incomplete image, a different number of labels, or an unknown class is an IoError.
+/// call the file of images `name`. An incomplete image, a different number of labels, or an unknown class is an
+/// IoError.
 LabelledImages parse_stl10(io::ByteSpan images, io::ByteSpan labels, const std::string& name);
 
 namespace datasets {
@@ -65,8 +66,8 @@ class STL10 : public ImageDataset {
 };
 
 /// Returns the folder with training and test images of CIFAR-10 or STL-10. Searches `directory` and its subfolder
-/// cifar-10-batches-bin or stl10_binary; if `directory` is empty, searches $GRADUS_DATA, data and ../shared/data in this
-/// order. Returns "" if it finds none.
+/// cifar-10-batches-bin or stl10_binary; if `directory` is empty, searches $GRADUS_DATA, data and ../shared/data in
+/// this order. Returns "" if it finds none.
 std::string find_cifar10(const std::string& directory = "");
 std::string find_stl10(const std::string& directory = "");
 

@@ -14,10 +14,10 @@ namespace gradus::data::detail {
 
 namespace {
 
-constexpr size_t kSignatureBytes = 8, kAroundData = 12;  // of a chunk: length, type and checksum
+constexpr size_t kSignatureBytes = 8, kAroundData = 12;  // kAroundData: length, type and checksum of a chunk
 constexpr int kPaletteColor = 3;
 
-/// A PNG file consists of a signature and chunks: length, type, data, and the CRC-32 of type and data.
+/// A PNG file consists of a signature and chunks. A chunk has a length, a type, data, and the CRC-32 of type and data.
 /// https://www.w3.org/TR/png-3/#5DataRep
 struct Chunk {
   io::ByteSpan all, data;
@@ -32,7 +32,7 @@ Chunk chunk_at(io::ByteSpan bytes, size_t at, const std::string& name) {
   return {bytes.subspan(at, length + kAroundData), bytes.subspan(at + 8, length)};
 }
 
-/// Number of samples per pixel; 0 if the standard (table 8) does not allow samples of `bits` bits for this colour type.
+/// Number of values per pixel; 0 if the standard (table 8) does not allow values of `bits` bits for this colour type.
 int channels_of(int color, int bits) {
   const bool power_of_two = bits == 1 || bits == 2 || bits == 4 || bits == 8 || bits == 16;
   switch (color) {
@@ -102,7 +102,7 @@ io::Bytes png_of_indices(io::ByteSpan bytes) {
     at += chunk.all.size();
     if (!chunk.is("IHDR") && !chunk.is("IDAT") && !chunk.is("IEND")) continue;
     grey.insert(grey.end(), chunk.all.begin(), chunk.all.end());
-    if (chunk.is("IHDR")) grey[kSignatureBytes + 8 + 9] = std::byte{0};  // the colour type
+    if (chunk.is("IHDR")) grey[kSignatureBytes + 8 + 9] = std::byte{0};  // the colour type: grey
     if (chunk.is("IEND")) return grey;
   }
 }
@@ -139,7 +139,8 @@ class JpegChecker {
       damaged(component.has_data, "there are no data for component ", component.id);
       blocks += component.columns * component.rows;
     }
-    // Each block begins with a code of at least one bit. stb_image would replace missing data by zeros.
+    // Each block begins with a code of at least one bit, so fewer bits than blocks mean that data are missing.
+    // stb_image would replace them by zeros.
     damaged(blocks <= 8 * scanned_bytes_, "its ", scanned_bytes_, " bytes of data cannot hold ", header_.width, "x",
             header_.height, " pixels");
     GRADUS_CHECK(components_.size() != 4 || has_adobe_, IoError, "'", name_,
@@ -153,12 +154,12 @@ class JpegChecker {
 
   struct Component {
     int id = 0, h = 0, v = 0, table = 0;
-    int64_t columns = 0, rows = 0;  // of blocks
+    int64_t columns = 0, rows = 0;  // number of blocks of 8x8 values
     bool has_data = false;
   };
 
   static bool is_restart(uint8_t type) { return type >= 0xD0 && type <= 0xD7; }
-  static bool is_frame(uint8_t type) {  // C4, C8 and CC are not frames
+  static bool is_frame(uint8_t type) {  // of the types C0 … CF, C4, C8 and CC are no frames
     return type >= 0xC0 && type <= 0xCF && type != 0xC4 && type != 0xC8 && type != 0xCC;
   }
   template <class... What>
@@ -226,9 +227,9 @@ class JpegChecker {
     }
   }
 
-  // A table consists of a byte with its class (0: DC coefficients, 1: AC coefficients) and number, the number of codes
-  // of each length 1 … 16, and a symbol for each code. More than 256 symbols are rejected, because older releases of
-  // stb_image would write beyond their arrays.
+  // A table consists of a byte with its class (0 for DC coefficients, 1 for AC coefficients) and its number, 16 bytes
+  // with the number of codes of each length 1 … 16, and a symbol for each code. More than 256 symbols are rejected,
+  // because older releases of stb_image would write beyond their arrays.
   void read_huffman_tables(io::ByteSpan tables) {
     while (tables.size() >= 17) {
       size_t symbols = 0;
@@ -282,7 +283,7 @@ class JpegChecker {
       ++restarts;
     }
     scanned_bytes_ += static_cast<int64_t>(at_ - begin);
-    // stb_image stops at a missing restart marker and leaves the rest of the image grey.
+    // If a restart marker is missing, stb_image would leave the rest of the image grey without an error.
     damaged(restart_interval_ == 0 || restarts >= (units - 1) / restart_interval_, "a scan has ", restarts,
             " restart markers instead of ", restart_interval_ == 0 ? 0 : (units - 1) / restart_interval_);
   }
@@ -293,7 +294,7 @@ class JpegChecker {
   ImageHeader header_;
   std::vector<Component> components_;
   bool is_progressive_ = false, has_adobe_ = false;
-  uint32_t huffman_tables_[2] = {}, quantization_tables_ = 0;  // bit i: table i is defined
+  uint32_t huffman_tables_[2] = {}, quantization_tables_ = 0;  // bit i is set if table i is defined
   int64_t mcu_columns_ = 0, mcu_rows_ = 0, restart_interval_ = 0, scanned_bytes_ = 0;
 };
 

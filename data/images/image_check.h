@@ -1,4 +1,4 @@
-// Reads and checks the structure of PNG and JPEG files, which stb_image trusts. Used only by image_file.cpp.
+// Checks the structure of PNG and JPEG files before image_file.cpp passes them to stb_image, which trusts its input.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,23 @@ namespace gradus::data::detail {
 /// The header of a PNG or JPEG file whose structure has been checked.
 struct ImageHeader {
   int64_t width = 0, height = 0;  ///< in pixels
-  int channels = 0;               ///< samples per pixel in the file
-  int bits = 8;                   ///< bits per sample
-  int64_t scans = 0;              ///< number of scans of a JPEG; several if it is progressive
-  io::Bytes palette;              ///< red, green and blue of each colour of a palette PNG, else empty
+  int channels = 0;               ///< values per pixel in the file: 1 for grey, 3 for RGB, …
+  int bits = 8;                   ///< bits per value
+  int64_t scans = 0;              ///< number of scans of a JPEG; a progressive JPEG has several
+  io::Bytes palette;              ///< red, green and blue of each colour of a palette PNG; otherwise empty
 };
 
-/// Checks the chunks of a PNG file: order, checksums, a known combination of colour type and bit depth, the palette,
-/// and that the compressed data can contain as many pixels as the header states. Throws an IoError if the file is
-/// damaged.
+/// Checks the chunks of a PNG file: their order and checksums, that the combination of colour type and bit depth is
+/// known, the palette, and that the compressed data are large enough for the number of pixels. Throws an IoError if the
+/// file is damaged. Messages call it `name`.
 ImageHeader check_png(io::ByteSpan bytes, const std::string& name);
-/// Converts a palette PNG that check_png accepted to one whose grey values are the palette indices: the header gets
-/// another colour type, the compressed data remain. The header's checksum is not updated.
+/// Converts a palette PNG that check_png has accepted to a grey PNG whose grey values are the palette indices. Only the
+/// colour type in the header changes; the header's checksum is not updated, and is then wrong.
 io::Bytes png_of_indices(io::ByteSpan bytes);
 
-/// Checks the segments of a JPEG file: one frame of a supported kind, tables that are defined before a scan uses them,
-/// scans for every component, restart markers, and at least one bit for each block. Throws an IoError if the file is
-/// damaged.
+/// Checks the segments of a JPEG file: it has one frame of a supported kind, defines tables before a scan uses them,
+/// has a scan for every component, all restart markers, and at least one bit of data for each block. Throws an IoError
+/// if the file is damaged. Messages call it `name`.
 ImageHeader check_jpeg(io::ByteSpan bytes, const std::string& name);
 
 }  // namespace gradus::data::detail

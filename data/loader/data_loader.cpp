@@ -87,12 +87,6 @@ void DataLoaderBase::load_state(const LoaderState& state) {
   position_ = state;
 }
 
-OrderedDict<std::string, Tensor> DataLoaderBase::state_dict() const { return detail::dict_of(position_); }
-
-void DataLoaderBase::load_state_dict(const OrderedDict<std::string, Tensor>& state) {
-  load_state(detail::state_of(state));
-}
-
 void DataLoaderBase::distribute(size_t num_replicas, size_t rank) {
   DataLoaderOptions options = options_;
   check_options(options.distributed(num_replicas, rank));

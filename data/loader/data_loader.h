@@ -142,9 +142,6 @@ class BatchIterator {
 /// The base of all loaders. It does not depend on the type of the dataset, so it is compiled only once.
 class DataLoaderBase {
  public:
-  DataLoaderBase(const DataLoaderBase&) = delete;
-  DataLoaderBase& operator=(const DataLoaderBase&) = delete;
-
   /// Stops the worker threads and ends the current epoch, if any. begin() and the destructor call it.
   void join();
 
@@ -155,8 +152,8 @@ class DataLoaderBase {
   /// loader must have the dataset and the sampler of the saved run. A different batch size is a ValueError.
   void load_state(const LoaderState& state);
   /// state() as a dictionary for a training::Checkpoint: int64 scalars "seed", "epoch", "batches" and "batch_size".
-  OrderedDict<std::string, Tensor> state_dict() const;
-  void load_state_dict(const OrderedDict<std::string, Tensor>& state);
+  OrderedDict<std::string, Tensor> state_dict() const { return detail::dict_of(position_); }
+  void load_state_dict(const OrderedDict<std::string, Tensor>& state) { load_state(detail::state_of(state)); }
   /// The number, counted from 0, of the current epoch or, between epochs, of the epoch that begin() starts next.
   uint64_t epoch() const { return position_.epoch; }
   /// Makes the next begin() start this epoch, to continue an interrupted training.

@@ -32,8 +32,6 @@ class Prefetcher {
              std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   /// Waits for the requests that workers are processing. Requests in the queue are dropped.
   ~Prefetcher() { stop(); }
-  Prefetcher(const Prefetcher&) = delete;
-  Prefetcher& operator=(const Prefetcher&) = delete;
 
   /// Returns the results in the order of the requests, and null after the last one. If `work` threw an exception for
   /// the request, rethrows it.

@@ -26,7 +26,7 @@
 #include <gradus/autograd/diagnosis/gradcheck.h>
 #include <gradus/distributed/distributed.h>
 #include <gradus/gradus.h>
-#include <gradus/training/plan.h>
+#include <gradus/training/memory_report.h>
 
 #include "require.h"
 

@@ -62,6 +62,7 @@ constexpr uint64_t digit_stream(uint64_t index) { return (uint64_t{1} << 61) | i
 
 namespace detail {
 
+/// An epoch of a loader.
 struct Epoch {
   uint64_t seed, number;
 };

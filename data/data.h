@@ -6,7 +6,6 @@
 #include <gradus/data/datasets/image_dataset.h>
 #include <gradus/data/datasets/image_folder.h>
 #include <gradus/data/datasets/mnist.h>
-#include <gradus/data/datasets/synthetic_digits.h>
 #include <gradus/data/datasets/tar_shards.h>
 #include <gradus/data/images/image_file.h>
 #include <gradus/data/loader/data_loader.h>

@@ -159,11 +159,8 @@ class TensorDataset : public Dataset<TensorDataset<Target>, Example<Tensor, Targ
   /// x (N, …)
   explicit TensorDataset(Tensor x) requires(!kHasTarget) : data_(std::move(x)) { check(data_); }
   /// Takes the samples as separate tensors of the same shape, as in LibTorch.
-  explicit TensorDataset(const std::vector<Tensor>& rows) requires(!kHasTarget) {
-    std::vector<const Tensor*> pointers;
-    for (const Tensor& row : rows) pointers.push_back(&row);
-    data_ = transforms::detail::stack(pointers);
-  }
+  explicit TensorDataset(const std::vector<Tensor>& rows) requires(!kHasTarget)
+      : data_(transforms::detail::stack(rows)) {}
   /// inputs (N, …) and targets (N, …)
   TensorDataset(Tensor inputs, Tensor targets) requires(kHasTarget)
       : data_(std::move(inputs)), target_(std::move(targets)) {

@@ -29,7 +29,7 @@
 #include <gradus/core/ordered_dict.h>
 #include <gradus/core/runtime/random.h>
 #include <gradus/layers/module/module.h>
-#include <gradus/training/early_stopping.h>
+#include <gradus/training/stopping.h>
 
 namespace gradus::training {
 

@@ -3,8 +3,7 @@
 #pragma once
 
 #include <gradus/training/checkpoint.h>
-#include <gradus/training/early_stopping.h>
-#include <gradus/training/interrupt.h>
 #include <gradus/training/memory_report.h>
 #include <gradus/training/recomputation.h>
 #include <gradus/training/replayed_step.h>
+#include <gradus/training/stopping.h>

@@ -41,5 +41,15 @@ class MNIST : public ImageDataset {
 /// is empty, searches $GRADUS_DATA, data and ../shared/data in this order. Returns "" if it finds none.
 std::string find_mnist(const std::string& directory = "");
 
+/// Images of 28x28 pixels, as in MNIST. Each is drawn with pen strokes that vary at random in shape, position,
+/// thickness and ink, and has random noise. Sample i depends only on (seed, mode, i) and is the same on every machine,
+/// because only + - * / and square roots are used. Training and test samples come from different parts of the stream of
+/// random numbers.
+class SyntheticDigits : public ImageDataset {
+ public:
+  /// Draws `count` digits.
+  explicit SyntheticDigits(size_t count, uint64_t seed = 0, Mode mode = Mode::kTrain);
+};
+
 }  // namespace datasets
 }  // namespace gradus::data

@@ -4,7 +4,7 @@
 // A smooth stroke is a Catmull-Rom spline through its points, drawn as short lines. A pixel at distance d from the
 // nearest line has the value
 //   ink * clamp(1/2 + (radius - d) / softness, 0, 1) + noise
-#include <gradus/data/datasets/synthetic_digits.h>
+#include <gradus/data/datasets/mnist.h>
 
 #include <gradus/core/parallel/parallel.h>
 #include <gradus/core/runtime/random.h>

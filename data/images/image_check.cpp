@@ -1,4 +1,4 @@
-#include <gradus/data/images/image_check.h>
+#include <gradus/data/images/image_file.h>
 
 #include <zlib.h>
 

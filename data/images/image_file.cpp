@@ -10,7 +10,6 @@
 #include <gradus/core/formulas/integers.h>
 #include <gradus/core/io/file_kind.h>
 #include <gradus/core/io/png.h>
-#include <gradus/data/images/image_check.h>
 
 namespace {
 

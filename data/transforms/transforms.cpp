@@ -65,19 +65,19 @@ Tensor normalize(const Tensor& images, const std::vector<double>& mean, const st
   return Tensor(y);
 }
 
-Tensor stack(const std::vector<const Tensor*>& tensors) {
+Tensor stack(const std::vector<Tensor>& tensors) {
   GRADUS_CHECK(!tensors.empty(), ShapeError, "Stack needs at least one example");
-  const Array& first = tensors[0]->array();
+  const Array& first = tensors[0].array();
   Shape shape = first.shape();
   shape.insert(0, static_cast<int64_t>(tensors.size()));
   const Array out = Array::empty(shape, first.dtype());
   char* to = static_cast<char*>(out.data());
-  for (const Tensor* tensor : tensors) {
-    GRADUS_CHECK(tensor->sizes() == first.shape(), ShapeError, "Stack needs examples of one shape, got ", first.shape(),
-                 " and ", tensor->sizes());
-    GRADUS_CHECK(tensor->dtype() == first.dtype(), DTypeError, "Stack needs examples of one dtype, got ", first.dtype(),
-                 " and ", tensor->dtype());
-    const Array x = io::contiguous_on_cpu(tensor->array());
+  for (const Tensor& tensor : tensors) {
+    GRADUS_CHECK(tensor.sizes() == first.shape(), ShapeError, "Stack needs examples of one shape, got ", first.shape(),
+                 " and ", tensor.sizes());
+    GRADUS_CHECK(tensor.dtype() == first.dtype(), DTypeError, "Stack needs examples of one dtype, got ", first.dtype(),
+                 " and ", tensor.dtype());
+    const Array x = io::contiguous_on_cpu(tensor.array());
     if (x.nbytes() > 0) std::memcpy(to, x.data(), x.nbytes());
     to += x.nbytes();
   }

@@ -82,7 +82,7 @@ namespace detail {
 /// Returns (image - mean[c]) / deviation[c] for images (…, C, H, W). A single mean and deviation apply to all channels.
 Tensor normalize(const Tensor& images, const std::vector<double>& mean, const std::vector<double>& deviation);
 /// Stacks tensors along a new first dimension.
-Tensor stack(const std::vector<const Tensor*>& tensors);
+Tensor stack(const std::vector<Tensor>& tensors);
 }  // namespace detail
 
 /// Computes (x - mean) / deviation for each channel of float32 images (C, H, W). Takes a mean and a deviation for each
@@ -148,10 +148,10 @@ class Stack : public BatchTransform<std::vector<SingleExample>, SingleExample> {
   static constexpr bool kStacks = true;
 
   SingleExample apply_batch(std::vector<SingleExample> examples) override {
-    std::vector<const Tensor*> data, target;
-    for (const SingleExample& example : examples) {
-      data.push_back(&example.data);
-      if constexpr (kHasTarget) target.push_back(&example.target);
+    std::vector<Tensor> data, target;
+    for (SingleExample& example : examples) {
+      data.push_back(std::move(example.data));
+      if constexpr (kHasTarget) target.push_back(std::move(example.target));
     }
     if constexpr (kHasTarget) return {detail::stack(data), detail::stack(target)};
     else return {detail::stack(data)};

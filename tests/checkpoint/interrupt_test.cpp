@@ -2,9 +2,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+
 #include <gradus/core/error.h>
 #include <gradus/tests/catch.h>
-#include <gradus/training/interrupt.h>
+#include <gradus/training/stopping.h>
 
 using gradus::ValueError;
 using gradus::training::Interrupt;

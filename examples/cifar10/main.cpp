@@ -3,7 +3,7 @@
 //   cifar10 --width 16 --epochs 10                              a narrow net, fast enough on a CPU
 //   cifar10 --augment none --weight-decay 0 --no-batch-norm     without any of these methods
 //   cifar10 --dropout 0.3 --label-smoothing 0.1 --early-stopping 5
-//   cifar10 --device cuda --graph --device-data                 on a GPU: all images in its memory, steps as a CUDA graph
+//   cifar10 --device cuda --graph --device-data                 on a GPU: images in its memory, steps as a CUDA graph
 //   cifar10 --checkpoint run.safetensors --resume               saves at Ctrl-C, and continues there next time
 //   cifar10 --spawn 2 --sync-batch-norm                         two processes with the result of one process
 //

@@ -1,7 +1,7 @@
 // Trains a small net on MNIST, tests it after every epoch, and saves it.
 //
 //   mnist --model lenet --epochs 3                 on the CPU, with all cores
-//   mnist --device cuda --graph --device-data      on a GPU: all images in its memory, steps as a CUDA graph
+//   mnist --device cuda --graph --device-data      on a GPU: images in its memory, steps as a CUDA graph
 //   mnist --synthetic                              without MNIST, on digits that the library draws
 //   mnist --backend naive --model pure_linear      with the backend of plain loops, for comparison
 //   mnist --model conv2_c32 --batch-size 128       two convolutions of 32 channels

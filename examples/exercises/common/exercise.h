@@ -1,4 +1,4 @@
-// What exercises and their checks are written with: everything of gradus, todo() for the holes, require.h for checks.
+// Included by exercises and their checks: gradus, todo() for the holes, and require.h for checks.
 #pragma once
 
 #include <algorithm>
@@ -30,5 +30,5 @@
 
 #include "require.h"
 
-/// Stands where something is to be written.
+/// Marks a hole, which the student replaces by code.
 [[noreturn]] inline void todo(const std::string& what) { throw exercise::Todo(what); }

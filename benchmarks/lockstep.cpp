@@ -3,8 +3,8 @@
 // program.
 //
 //   lockstep --net lenet --a openmp --b cuda --save /tmp
-// lockstep --a cuda --b static     # compares the eager with the recorded step, bit by bit lockstep --a cuda
-// --precision bf16     # compares each operation under autocast with the same operation in float32
+//   lockstep --a cuda --b static           # compares the eager with the recorded step, bit by bit
+//   lockstep --a cuda --precision bf16     # compares each operation under autocast with the same one in float32
 #include <cstdio>
 
 #include <gradus/benchmarks/common/program.h>

@@ -2,7 +2,7 @@
 // real step.
 //
 //   memory --net resnet18 --batch 32 --optimizer adamw --recompute selective --budget 300000000
-// memory --net stl10_net --fits 8589934592       prints the largest batch that fits in 8 GiB
+//   memory --net stl10_net --fits 8589934592       prints the largest batch that fits in 8 GiB
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -6,7 +6,7 @@
 //   checkpoint.value("epoch", epoch).value("step", step).setting("batch size", batch_size);
 //   if (resume) checkpoint.load("run.safetensors");
 //   …
-// checkpoint.save("run.safetensors");     // if this fails, the old file remains intact
+//   checkpoint.save("run.safetensors");     // if this fails, the old file remains intact
 //
 // A checkpoint file is a safetensors file with the tensors "model.fc.weight", "optimizer.state.0.exp_avg", … and
 // metadata, which any reader of safetensors can show:

@@ -47,12 +47,12 @@ struct StepParts {
 /// The state of everything that influences how a step is recorded. A replay does not read this state, so a recording is
 /// valid only as long as it does not change:
 /// - of modules: training or evaluation mode, whether there are hooks, whether they are recomputed, and the options
-/// that pretty_print shows (only of Cloneable modules, as all layers of gradus are);
+///   that pretty_print shows (only of Cloneable modules, as all layers of gradus are);
 /// - of parameters and buffers: whether they require gradients, the memory of their values and of their bound
-/// gradients, and their hooks;
+///   gradients, and their hooks;
 /// - of optimizers: their parameters, and the memory of their state;
 /// - of the thread and the program: backend, grad mode, autocast, default type, and the switches for TF32 and
-/// determinism.
+///   determinism.
 class StepConditions {
  public:
   StepConditions() = default;

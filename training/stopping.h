@@ -1,4 +1,4 @@
-// EarlyStopping tells a training loop to stop when a figure, such as the validation loss, no longer improves, and
+// EarlyStopping asks a training loop to stop when a figure, such as the validation loss, no longer improves, and
 // restores the best weights (Prechelt, "Early stopping - but when?", 1998). Names and defaults are those of Keras's
 // EarlyStopping.
 //

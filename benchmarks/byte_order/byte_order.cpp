@@ -1,7 +1,7 @@
 // A rank of a job whose machines have different byte orders (experiment E14). Prints a JSON object per line.
 // usage: byte_order                      the bytes of a float32 here and on the wire
-//        byte_order RANK SIZE [STORE]    all-reduces over TCP; rank 0 serves the store and prints its address. The token
-//                                        of the job is in the file $GRADUS_TOKEN_FILE.
+//        byte_order RANK SIZE [STORE]    all-reduces over TCP; rank 0 serves the store and prints its address. The
+//                                        token of the job is in the file $GRADUS_TOKEN_FILE.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

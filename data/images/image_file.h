@@ -47,8 +47,8 @@ void save_image(const Tensor& images, const std::string& path, int64_t nrow = 8,
                 double pad_value = 0);
 
 namespace detail {
-// image_check.cpp checks the structure of PNG and JPEG files before image_file.cpp passes them to stb_image, which trusts
-// its input.
+// image_check.cpp checks the structure of PNG and JPEG files before image_file.cpp passes them to stb_image, which
+// trusts its input.
 
 /// The header of a PNG or JPEG file whose structure has been checked.
 struct ImageHeader {

@@ -1,10 +1,11 @@
-// All-reduce between processes of this machine, by size: over TCP (naively by a root, and by all), through shared
-// memory, of arrays that lie in shared memory, and by Gloo where it is installed. Besides, what bounds them here: the
-// messages of two ranks without any sum, and the reading of all operands without anything else. Rounds alternate
-// between the ways; a figure is the median of all calls of all rounds. Started by Open MPI's mpirun, it measures Open
-// MPI alone or, with --mpi, the backend 'mpi' alone; all_reduce.py does all in turn.
+// Measures all-reduce between processes of this machine, for several sizes: over TCP (a root sums, or all ranks sum),
+// through shared memory, with arrays that are in shared memory, and by Gloo if it is installed. Also measures two lower
+// limits: sending the messages of two ranks without adding, and reading all operands without doing anything else. The
+// program alternates between these ways in rounds; each figure is the median of all calls in all rounds. Started by
+// Open MPI's mpirun, it measures only Open MPI or, with --mpi, only the backend 'mpi'. all_reduce.py runs all variants.
 //
-// Algorithm bandwidth is bytes by time; bus bandwidth is that times 2 (n - 1) / n, what each rank at least has to send.
+// Algorithm bandwidth is bytes divided by time. Bus bandwidth is algorithm bandwidth times 2 (n - 1) / n, because each
+// of n ranks must send at least this share of the bytes.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -33,20 +34,20 @@ struct Settings {
   bool mpi = false;
 };
 
-/// One way to sum: its name, and what it does to `bytes` bytes that lie where it wants them.
+/// One way to sum: its name, and a function that sums `bytes` bytes, which are already in the memory that it needs.
 struct Way {
   std::string name;
   std::function<float*(int64_t bytes)> buffer;
   AllReduce all_reduce;
 };
 
-/// Those that measure together.
+/// The processes that measure together.
 struct Job {
   int rank = 0, size = 1;
-  std::function<int64_t(int64_t)> broadcast;  // of rank 0's value
+  std::function<int64_t(int64_t)> broadcast;  // returns rank 0's value on all ranks
 };
 
-/// Milliseconds of calls, as many as fit into `seconds` on rank 0.
+/// Measures as many calls as fit into `seconds` on rank 0. Returns the milliseconds of each.
 std::vector<double> measure(const Way& way, const Job& job, int64_t bytes, double seconds) {
   float* x = way.buffer(bytes);
   const int64_t count = bytes / 4;
@@ -65,7 +66,7 @@ std::vector<double> measure(const Way& way, const Job& job, int64_t bytes, doubl
   return samples;
 }
 
-/// Powers of two, and what DistributedDataParallel sends at a time unless told otherwise.
+/// Returns the sizes to measure: powers of two, and the default bucket size of DistributedDataParallel.
 std::vector<int64_t> sizes_of(const Settings& settings) {
   constexpr int64_t kBucket = 25 << 20;
   std::vector<int64_t> sizes;
@@ -107,7 +108,7 @@ void measure_all(const Settings& settings, const Job& job, const std::vector<Way
                                  << "\n";
 }
 
-/// How the kernel paces connections that do not choose.
+/// Returns the kernel's default algorithm for congestion control.
 std::string default_pacing() {
   std::string name;
   std::ifstream("/proc/sys/net/ipv4/tcp_congestion_control") >> name;

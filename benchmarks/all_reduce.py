@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""All-reduce between processes of this machine: gradus, Gloo, and Open MPI over TCP and through shared memory, by
-itself and below gradus's backend "mpi", in one run.
+"""Compares all-reduce between processes of this machine, in one run: gradus, Gloo, and Open MPI (over TCP and through
+shared memory, alone and as gradus's backend "mpi").
 
 Each round measures everything once (benchmarks/all_reduce.cpp); a figure is the median of the rounds' medians, in
-microseconds. How much longer Gloo takes is the median of the rounds' ratios: within a round the two follow each other,
-so that a machine whose speed drifts slows both. Open MPI is left out where there is no mpirun. "Sockets alone" and
-"reading alone" are limits: what no all-reduce of that kind goes below on this machine.
+microseconds. The ratio of Gloo's time is the median of the ratios in each round, because a change of the machine's
+speed then affects both. Without mpirun, Open MPI is left out. "Sockets alone" and "reading alone" are lower limits for
+an all-reduce over TCP and in shared memory on this machine.
 
     python3 benchmarks/all_reduce.py --programs build/cpu-release/benchmarks --ranks 2 --json table.json
     python3 benchmarks/all_reduce.py --table two.json four.json --plot curves.png     # once more, and as curves
@@ -29,7 +29,7 @@ WAYS = ["tcp, naive", "tcp", "tcp, sockets alone", "shm", "shm, its own arrays",
 
 
 def run(command, options):
-    """What the program says of one round."""
+    """Returns the results that the program prints for one round."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "rows.json")
         command = command + ["--rounds", "1", "--seconds", str(options.seconds), "--json", path]
@@ -65,7 +65,7 @@ def size_name(size):
 
 
 def ways_of(results):
-    """Their names, gradus's first."""
+    """Returns the names of the contenders, gradus's first."""
     place = {way: WAYS.index(way if way in WAYS else way.split(",")[0]) for way in results["rows"][0]["us"]}
     return sorted(place, key=place.get)
 
@@ -88,7 +88,7 @@ def print_table(results):
 
 
 def plot(tables, path):
-    """Time and bus bandwidth by size, a row of panels for each number of ranks."""
+    """Plots time and bus bandwidth by size, with a row of panels for each number of ranks."""
     plt = pyplot()
     colours = {way: f"C{i}" for i, way in enumerate(dict.fromkeys(w for table in tables for w in ways_of(table)))}
     figure, panels = plt.subplots(len(tables), 2, figsize=(11, 4.2 * len(tables)), squeeze=False)

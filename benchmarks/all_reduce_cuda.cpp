@@ -1,5 +1,6 @@
-// All-reduce of arrays on GPUs between processes of this machine, by size: over NCCL, and over TCP and shared memory by
-// way of the host. Prints a JSON object a line; all_reduce_cuda.py runs it beside torch.distributed.
+// Measures all-reduce of arrays on GPUs between processes of this machine, for several sizes: over NCCL, and over TCP
+// and shared memory through the host. Prints a JSON object per line. all_reduce_cuda.py runs it and torch.distributed,
+// and compares them.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -21,7 +22,7 @@ struct Settings {
   int64_t smallest = 4 << 10, largest = 256 << 20;
 };
 
-/// Calls between two waits for the device: the same as in all_reduce_cuda.py.
+/// Number of calls between two waits for the device, the same as in all_reduce_cuda.py.
 int calls_of(const std::string& backend, int64_t bytes) {
   if (backend == "nccl") return bytes <= 1 << 20 ? 200 : bytes <= 16 << 20 ? 100 : 30;
   return bytes <= 64 << 10 ? 100 : bytes <= 1 << 20 ? 50 : bytes <= 16 << 20 ? 10 : 4;
@@ -31,7 +32,7 @@ void run_rank(const Settings& settings, int rank) {
   cuda::set_device(rank);
   for (const std::string& backend : settings.backends) {
     const auto group = dist::init_process_group({.backend = backend});
-    // Until clocks and connections have found their pace.
+    // Warms up until the GPU's clock and the connections have reached their speed.
     const Array first = ops::full({settings.smallest / 4}, 0, DType::f32, Device(DeviceType::cuda, rank));
     for (int i = 0; i < 500; ++i) group->all_reduce(first);
     for (int64_t bytes = settings.smallest; bytes <= settings.largest; bytes *= 4) {

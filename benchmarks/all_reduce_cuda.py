@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""All-reduce of arrays on GPUs: gradus's nccl, tcp and shm beside torch.distributed's nccl and gloo, by size.
+"""Compares all-reduce of arrays on GPUs for several sizes: gradus's nccl, tcp and shm, and torch.distributed's nccl and
+gloo.
 
 usage: all_reduce_cuda.py --program BUILD/benchmarks/all_reduce_cuda [--ranks 2] [--rounds 3] [--json FILE]
 
@@ -31,14 +32,14 @@ def sizes(settings):
 
 
 def calls_of(backend, bytes_):
-    """Calls between two waits for the device: the same as in all_reduce_cuda.cpp."""
+    """Returns the number of calls between two waits for the device, the same as in all_reduce_cuda.cpp."""
     if backend == "nccl":
         return 200 if bytes_ <= 1 << 20 else 100 if bytes_ <= 16 << 20 else 30
     return 100 if bytes_ <= 64 << 10 else 50 if bytes_ <= 1 << 20 else 10 if bytes_ <= 16 << 20 else 4
 
 
 def run_torch_rank(settings):
-    """One rank of PyTorch's job; RANK and the like come from the environment."""
+    """Runs a rank of PyTorch's job. RANK and similar variables come from the environment."""
     import torch
     import torch.distributed as dist
 
@@ -82,7 +83,7 @@ def common_options(settings):
 
 
 def torch_nccl():
-    """The libnccl that PyTorch loads; None where it has none of its own."""
+    """Returns the path of the libnccl that PyTorch loads, or None if PyTorch does not bring one."""
     import torch
 
     packages = pathlib.Path(torch.__file__).resolve().parent.parent

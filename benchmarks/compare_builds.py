@@ -1,4 +1,4 @@
-"""Two builds of gradus beside one another: is any row of the new one slower than the old one's?
+"""Compares two builds of gradus: checks whether a row of the new build is slower than in the old build.
 
 Each round runs the program of the old build, of the new one and of the old one again, so that a machine whose speed
 drifts slows all three. A row's ratio is the median over the rounds of new / old (above 1: slower), its spread the
@@ -20,7 +20,7 @@ MEASURED = {"step_ms", "forward_ms", "backward_ms", "optimizer_ms", "samples_per
 
 
 def run(folder, command):
-    """{row: time} of the program's JSON lines."""
+    """Returns {row: time} from the program's JSON lines."""
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
         subprocess.run([folder / command[0], *command[1:], "--json", file.name], check=True, stdout=subprocess.DEVNULL)
         rows = [json.loads(line) for line in file.read().splitlines()]
@@ -33,7 +33,7 @@ def name_of(row):
 
 
 def compare(rounds):
-    """[(name, old, new, ratio, spread, slower)] of rounds of (old, new, old again)."""
+    """Returns [(name, old, new, ratio, spread, slower)] from rounds of (old, new, old again)."""
     table = []
     for name in rounds[0][0]:
         old, new, again = ([measured[i][name] for measured in rounds] for i in range(3))

@@ -1,10 +1,10 @@
-"""What benchmarks/vs_pytorch.py has stored, as Markdown."""
+"""Formats the results that benchmarks/vs_pytorch.py has stored as Markdown."""
 
 from variant import PRECISIONS, Variant
 
 
 def best(record, who, wanted=lambda variant: True):
-    """The key of the variant with the least time among those wanted, and that time; (None, None) if there is none."""
+    """Returns the key and the time of the fastest variant among those wanted, or (None, None) if there is none."""
     found = {key: ms for key, ms in record["ms"].get(who, {}).items() if wanted(Variant.of(key))}
     key = min(found, key=found.get) if found else None
     return key, found.get(key)
@@ -17,7 +17,7 @@ def peak_cell(record, keys):
 
 
 def cpu_cells(record, precision):
-    """The texts of a line of the CPU's table."""
+    """Returns the cells of a line of the CPU's table."""
     threads, cells = record["threads"], [record["row"] + ("" if precision == "fp32" else f", {precision}")]
     product = record["row"].startswith("matmul")
 
@@ -50,7 +50,8 @@ def print_cpu_table(rows):
 
 
 def gpu_cells(record):
-    """The texts of a line of the GPU's table: PyTorch / gradus and the ratio, in the columns of print_gpu_table."""
+    """Returns the cells of a line of the GPU's table: PyTorch / gradus and the ratio, in the columns of
+    print_gpu_table."""
 
     def eager(v):
         return v.mode == "eager"
@@ -82,7 +83,7 @@ def gpu_cells(record):
 
 def print_gpu_table(rows):
     """Eager in float32 with PyTorch's default Adam; eager in any precision and with either Adam; captured in float32;
-    PyTorch in any way and gradus captured in any precision. Always the better layout of each."""
+    PyTorch in any way and gradus captured in any precision. Each uses the faster memory format."""
     head = ["net, batch"]
     for column in ("eager fp32", "eager, best", "captured fp32", "best, gradus captured"):
         head += [f"{column} ms", "ratio"]

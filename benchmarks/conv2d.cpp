@@ -1,5 +1,5 @@
-// Times the three kernels of convolution layers as a training step calls them: forward with bias and ReLU, and the
-// gradients of the image and of the weights with the mask of the ReLU. GFLOP/s count the taps in the padding too.
+// Times the three kernels of convolution layers as in a training step: forward with bias and ReLU, and the gradients of
+// the image and of the weights with the mask of the ReLU. GFLOP/s also count multiplications with the padding.
 //
 //   conv2d --threads 2 --json results.json
 //   conv2d --backend cudnn --dtype bfloat16
@@ -68,7 +68,7 @@ int main(int argc, char** argv) {
           return ops::contiguous(randn(shape).to(device, dtype).array(),
                                  shape.size() == 4 ? format : MemoryFormat::contiguous);
         };
-        // On the GPU nets keep their weights in the order of their images.
+        // On the GPU, weights have the memory format of the images.
         const MemoryFormat weight_format = device.is_cpu() ? MemoryFormat::contiguous : format;
         const Array x = random({layer.N, layer.C, layer.size, layer.size}), dx = Array::empty_like(x);
         const Array w = ops::contiguous(random({layer.K, layer.C, layer.kernel, layer.kernel}), weight_format);

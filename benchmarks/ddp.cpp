@@ -1,7 +1,7 @@
-// What DistributedDataParallel adds to a training step, on the ranks of this machine: the step with it and the same
-// step without, alternately, and what of the communication cannot be hidden, since a bucket's all-reduce takes longer
-// than the backward pass that is left when the bucket is full. Prints a JSON object a row; ddp.py runs it beside
-// PyTorch.
+// Measures how much DistributedDataParallel adds to a training step, on ranks of this machine. Alternately times the
+// step with and without it. Also measures how much communication cannot overlap with computation, because the
+// all-reduce of a bucket takes longer than the rest of the backward pass after the bucket is full. Prints a JSON object
+// per row. ddp.py runs it and PyTorch, and compares them.
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
@@ -28,11 +28,11 @@ struct Settings {
 
 struct Case {
   Workload work;
-  int64_t batch;  // of a rank
+  int64_t batch;  // batch size of each rank
   std::string mode, precision;
 };
 
-/// A net on this rank with its optimizer and a batch.
+/// A net on this rank, with its optimizer and a batch.
 class Trainer {
  public:
   Trainer(const Case& c, Device device) : device_(device), half_(c.precision == "bf16"), net_(c.work.make()) {
@@ -60,7 +60,7 @@ class Trainer {
   std::unique_ptr<optim::Adam> optimizer_;
 };
 
-/// `work`, or its replay.
+/// Returns `work`, or a function that replays it as a CUDA graph.
 std::function<void()> in_mode(const std::string& mode, const std::function<void()>& work) {
   for (int i = 0; i < 3; ++i) work();
   if (mode != "graph") return work;
@@ -69,7 +69,7 @@ std::function<void()> in_mode(const std::string& mode, const std::function<void(
   return [graph] { graph->replay(); };
 }
 
-/// Milliseconds of a call, all ranks beginning at the same time.
+/// Returns the milliseconds per call. All ranks begin at the same time.
 double time_row(dist::ProcessGroup& group, Device device, int64_t calls, const std::function<void()>& work) {
   group.barrier();
   runtime(device.type()).synchronize(device.index());
@@ -79,7 +79,7 @@ double time_row(dist::ProcessGroup& group, Device device, int64_t calls, const s
   return (now_ms() - before) / static_cast<double>(calls);
 }
 
-/// The same of ranks that wait for the slowest after every call, without the time that the waiting takes itself.
+/// Returns the mean milliseconds per call, where each call counts with the time of its slowest rank.
 double time_slowest(dist::ProcessGroup& group, int64_t calls, const std::function<void()>& work) {
   const Array times = Array::empty({calls}, DType::f64);
   group.barrier();
@@ -98,7 +98,7 @@ double time_median(dist::ProcessGroup& group, Device device, int64_t calls, cons
   return median(samples);
 }
 
-/// The largest of all ranks' figures.
+/// Returns the maximum of a figure over all ranks.
 double slowest(dist::ProcessGroup& group, Device device, double figure) {
   const Array x = ops::full({1}, figure, DType::f64, device);
   group.all_reduce(x, dist::ReduceKind::max);
@@ -106,13 +106,14 @@ double slowest(dist::ProcessGroup& group, Device device, double figure) {
 }
 
 struct Exposed {
-  double us = 0;             // of communication behind the end of the backward pass
-  double all_reduce_us = 0;  // of the largest bucket
-  double backward_us = 0;    // that is left when it is full
+  double us = 0;             // communication after the end of the backward pass
+  double all_reduce_us = 0;  // all-reduce of the largest bucket
+  double backward_us = 0;    // rest of the backward pass when this bucket is full
   double megabytes = 0;
 };
 
-/// What cannot be hidden: the buckets are reduced one after the other, each from when it is full on.
+/// Computes the communication that cannot overlap with the backward pass: buckets are reduced one after the other, and
+/// each starts when it is full.
 Exposed exposed(const Case& c, dist::ProcessGroup& group, Device device, int64_t calls) {
   const Trainer trainer(c, device);
   const std::vector<Tensor> parameters = trainer.net().parameters();

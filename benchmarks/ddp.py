@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""What DistributedDataParallel adds to a training step: gradus beside PyTorch, on the GPUs of this machine.
+"""Measures how much DistributedDataParallel adds to a training step, in gradus and in PyTorch, on the GPUs of this
+machine.
 
 usage: ddp.py --program BUILD/benchmarks/ddp [--comm nccl] [--nets stl10_net,lenet] [--batches 16,32,64,128]
               [--rounds 2] [--json FILE]
        ddp.py --program BUILD/benchmarks/ddp --device cpu [--comm shm] [--json FILE]
 
-On the cpu: two ranks of one thread against one process of two threads at the same batch of all, gradus alone.
+On the cpu, compares two ranks of one thread with one process of two threads and the same total batch, only in gradus.
 
-Both time a step with DDP and the same step without, alternately; gradus also what cannot be hidden ("exposed"): the
-all-reduces of its buckets, one after the other, each from when it is full on, minus the backward pass that is left.
-Batches are those of a rank. The rounds alternate between the two programs; figures are medians of all rounds.
+Both programs alternately time a step with DDP and the same step without. gradus also measures the communication that
+cannot overlap with the backward pass ("exposed"): the all-reduces of the buckets, one after the other, each starting
+when its bucket is full, minus the rest of the backward pass. Batch sizes are those of a rank. The rounds alternate
+between the two programs; figures are medians of all rounds.
 """
 
 import argparse
@@ -31,7 +33,7 @@ FIGURES = ["step_ms", "local_ms", "exposed_us", "bucket_megabytes", "bucket_all_
 
 
 def time_torch_case(net, batch, mode, precision, rank, settings):
-    """(step_ms, local_ms) of PyTorch."""
+    """Returns (step_ms, local_ms) of PyTorch."""
     import torch
     import torch.distributed as dist
     from nets import WORKLOADS
@@ -89,7 +91,7 @@ def time_torch_case(net, batch, mode, precision, rank, settings):
 
 
 def run_torch_rank(settings):
-    """One rank of PyTorch's job; RANK and the like come from the environment."""
+    """Runs a rank of PyTorch's job. RANK and similar variables come from the environment."""
     import torch
     import torch.distributed as dist
 
@@ -147,7 +149,7 @@ ON_CPU = [("lenet", 1024), ("conv10_c32", 128), ("stl10_net", 128), ("stl10_net"
 
 
 def compare_on_cpu(settings):
-    """[{net, batch, and the medians of the ranks' step, of one process's, and of its optimizer}]"""
+    """Returns [{net, batch, and the medians of the step of the ranks, of a single process, and of its optimizer}]."""
     folder = settings.program.parent
     rows = []
     for net, batch in ON_CPU:

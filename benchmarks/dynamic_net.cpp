@@ -1,7 +1,7 @@
-// What a captured step and a static one cannot express, and what helps. A net applies its layer until its state is
-// small, so the number of rounds depends on the input. Eagerly that is a loop; a recording would have to know the
-// number, and refuses. With a greatest number of rounds, each masked where the loop would have ended, the step can be
-// recorded (E11). A JSON line for each.
+// Shows what a CapturedStep and a StaticStep cannot record, and a solution. A net applies its layer until its state is
+// small, so the number of rounds depends on the input. An eager step uses a loop; a recorded step cannot, because the
+// number of rounds must be known. With a fixed number of rounds, which are masked after the loop would have ended, the
+// step can be recorded (experiment E11). Prints a JSON line for each variant.
 //
 //   dynamic_net --device cuda
 #include <algorithm>
@@ -18,25 +18,25 @@ using namespace gradus;
 using benchmarks::Fields;
 
 constexpr int64_t kFeatures = 64, kBatch = 32, kMostRounds = 8;
-constexpr double kSmall = 5;  // norm of a state
+constexpr double kSmall = 5;  // norm below which a state is small
 
 struct DynamicNet : nn::Module {
   nn::Linear layer = register_module("layer", nn::Linear(kFeatures, kFeatures));
-  int64_t rounds = 0;  // of the last loop
+  int64_t rounds = 0;  // number of rounds of the last loop
 
-  /// The host looks at a number of the device to decide whether to go on.
+  /// The host reads a number from the device to decide whether to continue.
   Tensor loop(Tensor x) {
     for (rounds = 0; rounds < kMostRounds && x.norm().item<float>() > kSmall; ++rounds) x = tanh(layer(x));
     return x;
   }
-  /// Always kMostRounds, and the device keeps the old state where the loop would have ended.
+  /// Always makes kMostRounds rounds. After the loop would have ended, the device keeps the old state.
   Tensor masked(Tensor x) {
     for (int64_t round = 0; round < kMostRounds; ++round) x = where(x.norm() > kSmall, tanh(layer(x)), x);
     return x;
   }
 };
 
-/// Inputs that take the loop from no round to several.
+/// Returns inputs for which the loop takes between none and several rounds.
 std::vector<Tensor> make_inputs(Device device) {
   std::vector<Tensor> inputs;
   for (const double scale : {0.1, 0.2, 0.5, 4.0}) inputs.push_back((randn({kBatch, kFeatures}) * scale).to(device));
@@ -44,7 +44,7 @@ std::vector<Tensor> make_inputs(Device device) {
 }
 
 struct Outcome {
-  std::string rounds;  // by input, of the loop
+  std::string rounds;  // numbers of rounds of the loop, for each input
   double step_ms = 0;
   std::vector<Tensor> parameters;  // after an epoch
 };
@@ -58,7 +58,7 @@ Outcome train(Device device, bool loop, const std::string& mode, double seconds)
   const auto function = [&](const TensorList& batch) -> TensorList {
     optimizer.zero_grad();
     const Tensor loss = (loop ? net.loop(batch[0]) : net.masked(batch[0])).square().mean();
-    if (loss.requires_grad()) {  // the layer took part
+    if (loss.requires_grad()) {  // the loop made at least one round
       loss.backward();
       optimizer.step();
     }
@@ -92,7 +92,7 @@ double largest_difference(const std::vector<Tensor>& a, const std::vector<Tensor
   double largest = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     const double difference = (a[i] - b[i]).abs().max().item<double>();
-    largest = std::isnan(difference) ? INFINITY : std::max(largest, difference);  // which would pass over a NaN
+    largest = std::isnan(difference) ? INFINITY : std::max(largest, difference);  // std::max alone would ignore a NaN
   }
   return largest;
 }
@@ -117,7 +117,7 @@ int main(int argc, char** argv) {
           if (loop) fields.emplace_back("rounds", outcome.rounds);
           fields.emplace_back("step_ms", outcome.step_ms);
           fields.emplace_back("max_difference", largest_difference(outcome.parameters, reference.parameters));
-        } catch (const DeviceError& error) {  // what a recorded loop ends with
+        } catch (const DeviceError& error) {  // a recorded loop throws this error
           if (std::string_view(mode) == "eager" || !loop) throw;
           fields.emplace_back("error", error.what());
         }

@@ -1,6 +1,6 @@
-// What gradus costs around the kernels: operators, backward passes, module calls and optimizer steps on tensors so
-// small that their arithmetic is nothing. One table row and, with --json, one JSON line a measurement: the median
-// microseconds of a call. benchmarks/eager.py runs the same on PyTorch and compares.
+// Measures the overhead of gradus in addition to the kernels: operators, backward passes, module calls and optimizer
+// steps on tensors so small that the arithmetic takes no time. Prints a table with the median microseconds per call
+// and, with --json, a JSON line for each measurement. benchmarks/eager.py runs the same with PyTorch and compares.
 //
 //   eager --row chain --json results.jsonl
 #include <algorithm>
@@ -22,7 +22,7 @@ struct Row {
 
 double now_us() { return benchmarks::now_ms() * 1000; }
 
-// Median microseconds of a call; a sample is as many calls as take 50 us.
+// Returns the median microseconds per call. Each sample consists of as many calls as take 50 us.
 double time_us(const Work& work, double seconds) {
   const double warm = now_us() + seconds * 1e5;
   do work();
@@ -39,8 +39,8 @@ double time_us(const Work& work, double seconds) {
   return benchmarks::median(std::move(samples));
 }
 
-constexpr int kChain = 1000;  // operators in a row
-constexpr int kTiny = 100;    // parameters of a step
+constexpr int kChain = 1000;  // number of operators in a chain
+constexpr int kTiny = 100;    // number of parameters of an optimizer's step
 
 Tensor chain(const Tensor& x) {
   Tensor y = x;

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""gradus beside PyTorch on tiny tensors: the rows of benchmarks/eager.cpp, both in one run on one machine.
+"""Compares gradus with PyTorch on tiny tensors: the rows of benchmarks/eager.cpp, in one run on one machine.
 
-Each round runs every row on PyTorch and on gradus in turn; the table shows medians over the rounds, in microseconds a
-call, and PyTorch / gradus (above 1: gradus is faster). Optimizer steps take the fastest of PyTorch's loop, foreach and
-fused forms.
+Each round runs every row on PyTorch and on gradus in turn; the table shows medians over the rounds, in microseconds per
+call, and PyTorch / gradus (above 1: gradus is faster). For optimizer steps, PyTorch's time is that of the fastest of
+PyTorch's loop, foreach and fused forms.
 
     python3 benchmarks/eager.py --eager build/cpu-release/benchmarks/eager --threads 2
 """
@@ -105,7 +105,7 @@ ROWS = {  # name: ways to do it, of which the fastest counts
 
 
 def time_us(work, seconds):
-    """Median microseconds of a call; a sample is as many calls as take 50 us."""
+    """Returns the median microseconds per call. A sample consists of as many calls as take 50 us."""
     warm = time.perf_counter() + seconds / 10
     while time.perf_counter() < warm:
         work()

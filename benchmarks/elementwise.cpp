@@ -1,6 +1,6 @@
 // Times element-wise functions, reductions, normalisation, pooling, resampling, depthwise convolution, sorting and
-// indexing, each alone on float32 operands that lie in memory already; elementwise.py does the same with PyTorch.
-// Prints one JSON object, milliseconds by row.
+// indexing, each separately on float32 operands that exist before the measurement. elementwise.py does the same with
+// PyTorch. Prints a JSON object with the milliseconds of each row.
 //
 //   elementwise --threads 1 --rows gelu,softmax
 #include <algorithm>
@@ -22,7 +22,7 @@ struct Row {
 
 constexpr int64_t kMillion = 1 << 20;
 
-// A function and, under its name and " backward", its gradient alone.
+// Adds a row for a function and, with " backward" after the name, a row for its gradient alone.
 void add_pair(std::vector<Row>& rows, const std::string& name, const TensorList& inputs,
               std::function<Tensor(const TensorList&)> f) {
   rows.push_back({name, [=] {

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""gradus beside PyTorch, one operation at a time: the rows of benchmarks/elementwise.cpp, in one run on one machine.
+"""Compares gradus with PyTorch for single operations: the rows of benchmarks/elementwise.cpp, in one run on one
+machine.
 
 Each round runs all rows on gradus and then on PyTorch; the table shows the least time of each and PyTorch / gradus
 (above 1: gradus is faster).

@@ -1,5 +1,6 @@
-// RGB to grey on 200 photographs of STL-10, resized to 128x128: every backend's time with and without the copies to the
-// device and back, and how far it is from naive. One JSON line a backend; --picture shows what comes out (E3).
+// Converts 200 photographs of STL-10, resized to 128x128, from RGB to grey (experiment E3). For each backend, prints a
+// JSON line with the time, with and without copies to the device and back, and the difference from the naive backend.
+// --picture saves some results.
 //
 //   grayscale --threads 2 --data ../shared/data --picture grey.png
 #include <cstdio>
@@ -15,7 +16,7 @@ using namespace gradus;
 
 constexpr int64_t kImages = 200, kSize = 128;
 
-/// (200, 3, 128, 128), values from 0 to 1.
+/// Returns the photographs, (200, 3, 128, 128) with values from 0 to 1.
 Tensor photographs(const std::string& folder) {
   const std::string root = folder.empty() ? data::datasets::find_stl10() : folder;
   GRADUS_CHECK(!root.empty(), IoError,
@@ -28,7 +29,7 @@ Tensor photographs(const std::string& folder) {
   return data::transforms::functional::resize(test_set.get_stacked(first).data, {kSize, kSize});
 }
 
-/// The first eight, with what became of them below.
+/// Saves the first eight images, and below them their grey versions.
 void save_picture(const std::string& path, const Tensor& images, const Tensor& grey) {
   constexpr int64_t kShown = 8;
   const Tensor both =

@@ -1,5 +1,5 @@
-// A worker of a job that may lose workers (E13): trains a small net and kills itself in a random step, with the
-// probability that belongs to its number. Under gradus-run, or gradus-run --spares.
+// A worker of a job that may lose workers (experiment E13). It trains a small net and kills itself in a random step,
+// with the probability for its number. Run it under gradus-run or gradus-run --spares:
 //
 //   gradus-run --nproc 2 --spares 1 job_loss --job 7 --probabilities 0.1,0.3,0
 #include <signal.h>
@@ -17,7 +17,8 @@ namespace {
 
 using namespace gradus;
 
-/// When a worker dies: with probability p, in any step from the one it comes in on alike.
+/// Decides when a worker dies: with probability p, in a step that is drawn uniformly from all steps since the worker
+/// joined.
 class Fate {
  public:
   Fate(int64_t seed, int64_t job, int worker, double p) {
@@ -28,7 +29,7 @@ class Fate {
     part_ = draw();
   }
   bool dies() const { return dies_; }
-  /// Before each step that this worker takes part in.
+  /// Call it before each step of this worker.
   void before_step(int64_t step, int64_t steps) {
     if (!last_) last_ = step + static_cast<int64_t>(part_ * static_cast<double>(steps - step));
     if (dies_ && step == *last_) kill(getpid(), SIGKILL);
@@ -72,7 +73,7 @@ int main(int argc, char** argv) {
     const auto compute = [&](int64_t step) {
       fate.before_step(step, steps);
       sgd.zero_grad();
-      loss = cross_entropy(net->forward(randn({16, 8}) + 0.1 * rank), randint(4, {16}));  // each rank has its own data
+      loss = cross_entropy(net->forward(randn({16, 8}) + 0.1 * rank), randint(4, {16}));  // data of this rank
       loss.backward();
     };
     training::Checkpoint state, position;

@@ -1,6 +1,7 @@
-// Does the loader keep ahead of the training step? For each data set with its usual augmentation and 0, 1, 2 and 4
-// workers: the time to make a batch, what of it a step waits for, and the step's own time, means over epochs of a net's
-// training. The images are random bytes of the data set's shape: what they show does not change the time.
+// Measures whether the loader is faster than the training step. For each dataset with its usual augmentation and for 0,
+// 1, 2 and 4 workers, prints the time to make a batch, how long a step waits for a batch, and the time of the step
+// itself, as means over epochs. The images are random bytes with the dataset's shape, because the content does not
+// influence the time.
 //
 //   loader --data-set cifar10 --threads 2 --json results.jsonl
 #include <cstdio>
@@ -15,7 +16,7 @@ using namespace gradus;
 using Images = data::datasets::AnyDataset<>;
 namespace transforms = data::transforms;
 
-/// A data set, what is done to its images, and the net that they are for.
+/// A dataset with its augmentation, and a net.
 struct Course {
   std::string name;
   Shape image;  // (C, H, W)
@@ -61,14 +62,14 @@ Images random_images(const Course& course, size_t count) {
                                       data::datasets::ImageDataset::kTrain, course.name);
 }
 
-/// Milliseconds a batch.
+/// Milliseconds per batch.
 struct Figures {
-  double load = 0;    // making it, by whichever thread
-  double wait = 0;    // that the step waited for it
-  double update = 0;  // the rest of the step
+  double load = 0;    // to make it, on any thread
+  double wait = 0;    // waiting time of the step
+  double update = 0;  // the step without waiting
 };
 
-// Means over epochs, one to warm up and then as many as `seconds` take.
+// Returns means over as many epochs as fit into `seconds`, after an epoch to warm up.
 Figures measure(const Course& course, size_t workers, double seconds) {
   manual_seed(0);
   const size_t batches = 20;
@@ -92,7 +93,7 @@ Figures measure(const Course& course, size_t workers, double seconds) {
     epoch();
     const double time = benchmarks::now_ms() - start;
     const data::LoaderTimings timings = loader->timings();
-    // The first batch is asked for when nothing is prepared; that wait belongs to an epoch's beginning, not to a step.
+    // Does not count the wait for the first batch, because no batch was prepared at the start of the epoch.
     sums.load += 1000 * timings.load_seconds;
     sums.wait += 1000 * (timings.wait_seconds - timings.first_wait_seconds);
     sums.update += time - 1000 * timings.wait_seconds;

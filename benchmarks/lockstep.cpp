@@ -1,9 +1,10 @@
-// Runs a training step of a net on two backends side by side, each operation from the same inputs, and names the first
-// whose results differ by more than the tolerance of its type. scripts/lockstep.sh builds it.
+// Runs a training step of a net on two backends at the same time. Each operation gets the same inputs on both. Prints
+// the first operation whose results differ by more than the tolerance of its type. scripts/lockstep.sh builds this
+// program.
 //
 //   lockstep --net lenet --a openmp --b cuda --save /tmp
-//   lockstep --a cuda --b static     # the eager step and the recorded one, which have the same bits
-//   lockstep --a cuda --precision bf16     # a step under autocast, each operation beside itself in float32
+//   lockstep --a cuda --b static           # compares the eager with the recorded step, bit by bit
+//   lockstep --a cuda --precision bf16     # compares each operation under autocast with the same one in float32
 #include <cstdio>
 
 #include <gradus/benchmarks/common/program.h>
@@ -17,7 +18,7 @@ namespace {
 
 using namespace gradus;
 
-/// True if they agree.
+/// Returns true if the results agree.
 bool compare(const benchmarks::Workload& work, int64_t batch, Backend& a, const std::string& b,
              const std::string& precision, const std::string& folder) {
   const Device device = settled(a.device_type());
@@ -35,13 +36,13 @@ bool compare(const benchmarks::Workload& work, int64_t batch, Backend& a, const 
     }
     optimizer.step();
   };
-  step();  // the optimizer's state is made
+  step();  // creates the optimizer's state
   graph::Recorder recorder(device);
   step();
   graph::Graph graph = recorder.finish();
   if (b == "static") graph::run_passes(graph);
   graph::Executor executor(std::move(graph));
-  optimizer.zero_grad();  // nothing has computed these
+  optimizer.zero_grad();  // the recording has not computed the gradients
   const std::optional<graph::Mismatch> mismatch = b == "static"         ? graph::lockstep(executor, step)
                                                   : precision != "fp32" ? graph::lockstep_in_float32(executor, a)
                                                                         : graph::lockstep(executor, a, backend(b));
@@ -70,7 +71,7 @@ int main(int argc, char** argv) {
   program.option("--save", folder, "a folder for the inputs and results of the operation that differs (npy)");
   const int status = program.run(argc, argv, [&] {
     bool found = false;
-    cudnn::set_allow_tf32(false);  // which the tolerances are not for
+    cudnn::set_allow_tf32(false);  // the tolerances are for float32
     for (const benchmarks::Workload& work : benchmarks::workloads()) {
       if (net != "all" && net != work.name) continue;
       found = true;

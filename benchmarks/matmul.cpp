@@ -1,4 +1,4 @@
-// Times the product of two square matrices, as often as fits in --seconds; prints the median as JSON.
+// Times products of two square matrices for --seconds, and prints the median as JSON.
 //
 //   matmul --size 1024 --threads 2
 #include <cstdio>

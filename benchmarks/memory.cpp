@@ -1,7 +1,8 @@
-// The memory of a training step: planned, and with --measure beside it what the allocator counts in a real one.
+// Prints the memory of a training step as gradus::plan reports it and, with --measure, as the allocator counts it in a
+// real step.
 //
 //   memory --net resnet18 --batch 32 --optimizer adamw --recompute selective --budget 300000000
-//   memory --net stl10_net --fits 8589934592       which batch fits in 8 GiB
+//   memory --net stl10_net --fits 8589934592       prints the largest batch that fits in 8 GiB
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -52,7 +53,8 @@ class Net {
   }
   int64_t largest() const { return largest_batch(net_, work_.input(1), *optimizer_, settings_.fits, options()); }
 
-  /// What the allocator counts: parameters, gradients, state and activations by what is allocated before and after.
+  /// Returns what the allocator counts. The sizes of parameters, gradients, state and activations are differences
+  /// between the allocated memory before and after each part of the step.
   Fields measured() {
     const Tensor x = rand(work_.input(settings_.batch)).to(device_);
     Fields fields = {{"measured_parameters", of_parameters()}};
@@ -69,7 +71,7 @@ class Net {
     };
     const int64_t at_first = allocated();
     loss_of().backward();
-    optimizer_->step();  // autocast takes in later steps what the optimizer keeps from then on
+    optimizer_->step();  // from now on keeps half-precision copies for autocast
     optimizer_->zero_grad();
     fields.emplace_back("measured_state", allocated() - at_first);
     const int64_t before = allocated();
@@ -91,7 +93,7 @@ class Net {
   struct Seconds {
     double forward = 0, step = 0;
   };
-  /// CPU time, the least of several steps.
+  /// Returns the least CPU time of several steps.
   Seconds seconds() {
     const Tensor x = rand(work_.input(settings_.batch)), target = randint(0, 10, {settings_.batch}, kLong);
     Seconds least{1e9, 1e9};
@@ -152,7 +154,7 @@ Fields fields_of(const MemoryReport& report) {
   return fields;
 }
 
-/// A line for the report, then one for each piece of memory.
+/// Writes a line with the report, and then a line for each piece of memory.
 void write_timeline(const MemoryReport& report, Fields first, const std::string& path) {
   std::ofstream file(path);
   for (const auto& [key, time] : {std::pair("backward_begin", report.backward_begin),

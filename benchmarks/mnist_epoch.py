@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""LeNet's epoch on MNIST, loading and evaluation included: examples/mnist beside the same program in PyTorch.
+"""Compares an epoch of LeNet on MNIST, with loading and evaluation: examples/mnist and the same program in PyTorch.
 
-Batches of 64, Adam, normalised images, loss and hits summed over the epoch; then the 10,000 test images. PyTorch runs
-with a DataLoader (0 and 2 workers) and, as fast as it can, with all images normalised beforehand and indexed by batch.
-Each round runs every contender once; the figures are medians over the rounds of the epoch after the first.
+Trains with batches of 64, Adam and normalised images, adds up loss and correct predictions of the epoch, and then tests
+on 10,000 images. PyTorch runs with a DataLoader (0 and 2 workers) and, as fast as it can, with all images normalised
+beforehand and indexed by batch. Each round runs every contender once; the figures are medians over the rounds of the
+epoch after the first.
 
     python3 benchmarks/mnist_epoch.py --program build/cpu-release/examples/mnist --data ../shared/data --threads 2
 """
@@ -31,7 +32,7 @@ MEAN, DEVIATION, BATCH = 0.1307, 0.3081, 64
 
 
 def read_idx(folder, name):
-    """The bytes of an IDX file, images as (N, 1, 28, 28)."""
+    """Returns the bytes of an IDX file; images have the shape (N, 1, 28, 28)."""
     path = next(p for p in (folder / name, folder / f"{name}.gz") if p.exists())
     data = (gzip.open if path.suffix == ".gz" else open)(path, "rb").read()
     header = 4 + 4 * data[3]
@@ -59,7 +60,7 @@ def dataloader(workers):
 
 
 class sliced:
-    """Batches of images that were all normalised beforehand."""
+    """Yields batches of images that were all normalised before."""
 
     def __init__(self, images, labels, size, shuffle):
         self.images = images.float().div_(255).sub_(MEAN).div_(DEVIATION)

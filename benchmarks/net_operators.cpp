@@ -1,6 +1,7 @@
-// Times operators other than convolutions at the shapes that nets give them, each alone and its gradient alone, in both
-// types and layouts; net_operators.py does the same with PyTorch. On cuda they are captured, so that kernels count and
-// not their launching; "eager" rows are not. Prints one JSON object, milliseconds by row.
+// Times operators other than convolutions with the shapes that they have in nets: the operator alone and its gradient
+// alone, in both types and memory formats. net_operators.py does the same with PyTorch. On cuda, the operators are
+// captured in a CUDA graph, so that the time of launching kernels does not count, except in "eager" rows. Prints a JSON
+// object with the milliseconds of each row.
 //
 //   net_operators --device cuda --rows batch_norm
 #include <algorithm>
@@ -18,7 +19,7 @@ using namespace gradus;
 struct Settings {
   std::string device = "cpu", backend;
   double seconds = 0.1;
-  std::vector<std::string> rows;  // parts of names; empty: all
+  std::vector<std::string> rows;  // measures only rows whose name contains one of these; empty: all rows
 };
 
 class Rows {
@@ -32,7 +33,7 @@ class Rows {
     return randint(high, shape, TensorOptions(DType::i64).device(device_));
   }
 
-  /// An operator, "NAME", and where it has parameters to be learnt, its gradient, "NAME backward".
+  /// Measures an operator, "NAME", and its gradient, "NAME backward", if an input requires gradients.
   void pair(const std::string& name, const TensorList& in, const std::function<Tensor(const TensorList&)>& f) {
     plain(name, [&] { f(in); });
     if (!wanted(name + " backward")) return;
@@ -70,7 +71,7 @@ std::string text(const Shape& shape) {
   return result;
 }
 
-// Images of a type and layout, which `suffix` names.
+// Measures operators on images of a type and memory format. `suffix` is appended to the names of the rows.
 void measure_images(Rows& rows, DType dtype, MemoryFormat format, const std::string& suffix) {
   for (const Shape& shape : {Shape{128, 64, 32, 32}, {128, 128, 16, 16}, {128, 512, 4, 4}}) {
     const Tensor mean = rows.random({shape[1]}), variance = rows.random({shape[1]}).abs();

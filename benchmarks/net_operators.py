@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""gradus beside PyTorch, operators at the shapes of nets: the rows of benchmarks/net_operators.cpp, both in one run.
+"""Compares gradus with PyTorch for operators with the shapes of nets: the rows of benchmarks/net_operators.cpp, in one
+run.
 
 Each round runs all rows on gradus and then on PyTorch; the table shows medians and PyTorch / gradus (above 1: gradus is
-faster). PyTorch's batch norm is cuDNN's, as it is in its nets.
+faster). PyTorch's batch norm is cuDNN's, as in PyTorch's nets.
 
     python3 benchmarks/net_operators.py --program build/cuda/benchmarks/net_operators --device cuda --json ops.json
     python3 benchmarks/net_operators.py --table ops.json
@@ -23,7 +24,7 @@ CAPTURED = 5  # calls, as in time_kernel_ms of benchmarks/timing.h
 
 
 def measure(options):
-    """Milliseconds of PyTorch by row."""
+    """Returns PyTorch's milliseconds for each row."""
     import torch
     import torch.nn.functional as F
 

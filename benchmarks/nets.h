@@ -1,4 +1,4 @@
-// The nets of the experiments, by name; benchmarks/nets.py has the same.
+// The nets of the experiments. benchmarks/nets.py has the same nets for PyTorch.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 
 namespace gradus::benchmarks {
 
-/// A net that gives logits of 10 classes, the shape of its input for a batch, and the batch sizes at which it is
-/// measured, on a GPU the larger ones too.
+/// A net with logits of 10 classes, the shape of its input for a batch size, and the batch sizes at which it is
+/// measured. The larger sizes are only for GPUs.
 struct Workload {
   std::string name;
   std::function<Shape(int64_t batch)> input;
@@ -33,7 +33,7 @@ inline nn::Sequential pure_linear() {
   return nn::Sequential(nn::Flatten(), nn::Linear(784, 100), nn::ReLU(), nn::Linear(100, 10));
 }
 
-/// `depth` fused 3x3 convolutions with ReLU of `channels` channels on 28x28, then one linear layer.
+/// `depth` fused 3x3 convolutions with ReLU and `channels` channels on images of 28x28, and a linear layer.
 inline nn::Sequential conv_net(int64_t depth, int64_t channels) {
   nn::Sequential net;
   for (int64_t i = 0; i < depth; ++i)
@@ -43,14 +43,15 @@ inline nn::Sequential conv_net(int64_t depth, int64_t channels) {
   return net;
 }
 
-/// LeCun et al. 1998, with ReLU and max pooling.
+/// LeNet-5 (LeCun et al. 1998) with ReLU and max pooling.
 inline nn::Sequential lenet() {
   return nn::Sequential(nn::ConvReLU2d(nn::Conv2dOptions(1, 6, 5).padding(2)), nn::MaxPool2d(2),
                         nn::ConvReLU2d(nn::Conv2dOptions(6, 16, 5)), nn::MaxPool2d(2), nn::Flatten(),
                         nn::Linear(400, 120), nn::ReLU(), nn::Linear(120, 84), nn::ReLU(), nn::Linear(84, 10));
 }
 
-/// Three blocks conv3x3 + ReLU + maxpool2 (32, 64, 128 channels) on 96x96, linear 512, dropout, linear 10.
+/// Three blocks of conv3x3, ReLU and maxpool2 (32, 64, 128 channels) on images of 96x96, then linear 512, dropout,
+/// linear 10.
 inline nn::Sequential stl10_net() {
   nn::Sequential net;
   int64_t in = 3;
@@ -66,7 +67,7 @@ inline nn::Sequential stl10_net() {
   return net;
 }
 
-/// One LSTM layer, and a linear one of its last output.
+/// An LSTM layer, and a linear layer on its last output.
 struct LstmNet : nn::Module {
   nn::LSTM lstm = register_module("lstm", nn::LSTM(128, 128));
   nn::Linear fc = register_module("fc", nn::Linear(128, 10));
@@ -74,8 +75,8 @@ struct LstmNet : nn::Module {
   Tensor forward(const Tensor& x) { return fc(std::get<0>(lstm(x))[-1]); }
 };
 
-/// One encoder layer of a transformer (4 heads, 2048 features between its linear layers), and a linear layer of the
-/// mean of its outputs.
+/// An encoder layer of a transformer (4 heads, 2048 features between its linear layers), and a linear layer on the mean
+/// of its outputs.
 struct AttentionNet : nn::Module {
   nn::TransformerEncoderLayer encoder = register_module("encoder", nn::TransformerEncoderLayer(128, 4));
   nn::Linear fc = register_module("fc", nn::Linear(128, 10));

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 
 
 class Workload(NamedTuple):
-    """A net that gives logits of 10 classes, the shape of its input for a batch, and the batch sizes to measure, on a
-    GPU the larger ones too."""
+    """A net with logits of 10 classes, the shape of its input for a batch size, and the batch sizes to measure; the
+    larger sizes are only for GPUs."""
 
     name: str
     input: Callable
@@ -67,7 +67,7 @@ class BasicBlock(nn.Module):
 
 
 def resnet18():
-    """For images of 32x32: a first convolution of 3x3 and no pooling behind it."""
+    """ResNet for images of 32x32: the first convolution is 3x3, and no pooling follows it."""
     layers, width = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()], 64
     for out, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
         layers += [BasicBlock(width, out, stride), BasicBlock(out, out, 1)]

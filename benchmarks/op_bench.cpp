@@ -1,5 +1,6 @@
-// Every case of tests/op_cases under Google Benchmark: forward, and forward with backward, on each backend, in float32.
-// The inputs are small, so this shows the price of a call; train_step shows the kernels at work.
+// Runs every case of tests/op_cases with Google Benchmark: forward, and forward with backward, on each backend, in
+// float32. The inputs are small, so this measures the overhead of a call. train_step measures the kernels with large
+// inputs.
 //
 //   op_bench --benchmark_filter='conv2d.*/openmp'
 #include <benchmark/benchmark.h>

@@ -1,5 +1,5 @@
-// What a kernel is worth: an epoch of LeNet on MNIST with the library's max-pooling, and with one whose backward is a
-// loop over the windows, made of tensor operations. Prints a JSON line for each.
+// Shows what a kernel saves: times an epoch of LeNet on MNIST with the library's max pooling, and with a max pooling
+// whose backward pass is a loop of tensor operations over the windows. Prints a JSON line for each.
 //
 //   pool_loop --threads 2 --data ../shared/data
 #include <cstdio>
@@ -12,7 +12,7 @@ namespace {
 
 using namespace gradus;
 
-/// Max-pooling of windows of 2x2.
+/// Max pooling with windows of 2x2.
 struct LoopMaxPool : autograd::Function<LoopMaxPool> {
   static Tensor forward(AutogradContext* context, const Tensor& x) {
     const Tensor y = max_pool2d(x, 2);
@@ -20,8 +20,8 @@ struct LoopMaxPool : autograd::Function<LoopMaxPool> {
     return y;
   }
 
-  // The gradient of a window goes to its greatest value. (Where several are the greatest, all get it: behind a ReLU
-  // these are zeros, and it lets none of it through.)
+  // The gradient of a window goes to its greatest value. (If several values are the greatest, all of them get it. After
+  // a ReLU, these values are zeros, whose gradient the ReLU sets to 0.)
   static TensorList backward(AutogradContext* context, const TensorList& dy) {
     const Tensor x = context->get_saved_variables()[0], y = context->get_saved_variables()[1];
     const Tensor dx = zeros_like(x);

@@ -1,4 +1,4 @@
-"""A training step in PyTorch, in the ways that benchmarks/vs_pytorch.py compares, and the clock that times it."""
+"""Training steps in PyTorch, in the variants that benchmarks/vs_pytorch.py compares, and functions that time them."""
 
 import gc
 import json
@@ -16,7 +16,7 @@ from nets import WORKLOADS  # noqa: E402
 
 
 def timed(work, device, seconds):
-    """Median milliseconds of a call, measured as benchmarks/timing.h does."""
+    """Returns the median milliseconds per call, measured as in benchmarks/timing.h."""
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
 
     def time_row(calls):
@@ -38,7 +38,7 @@ def timed(work, device, seconds):
 
 
 def make_step(name, batch, device, variant):
-    """A function that does a step of a net: forward, cross-entropy, backward, Adam."""
+    """Returns a function that makes a training step of a net: forward, cross-entropy, backward, Adam."""
     workload = next(workload for workload in WORKLOADS if workload.name == name)
     if variant.threads:
         torch.set_num_threads(variant.threads)
@@ -71,7 +71,8 @@ def make_step(name, batch, device, variant):
 
 
 def captured(work, calls=1):
-    """A function that replays captured calls of `work`, on the current stream unless that is the default one."""
+    """Returns a function that replays captured calls of `work`, on the current stream unless this is the default
+    stream."""
     side = torch.cuda.current_stream()
     if side == torch.cuda.default_stream():
         side = torch.cuda.Stream()
@@ -88,7 +89,7 @@ def captured(work, calls=1):
 
 
 def time_step(name, batch, device, variant, seconds):
-    """{"ms": …, "peak_bytes": …}; the latter of eager steps on cuda, where it costs nothing."""
+    """Returns {"ms": …, "peak_bytes": …}; the latter only for eager steps on cuda, where measuring it costs no time."""
     if device == "cuda":
         gc.collect()
         torch._C._cuda_clearCublasWorkspaces()  # those that captures on other streams have left
@@ -104,7 +105,8 @@ def time_step(name, batch, device, variant, seconds):
 
 
 def cpu_peak_bytes(name, batch, variant):
-    """Bytes that the profiler sees allocated at most during a step, all that was made before included."""
+    """Returns the most bytes that are allocated during a step according to the profiler, including memory from
+    before."""
     if not torch.profiler.kineto_available():
         return None
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
@@ -127,7 +129,8 @@ def cpu_peak_bytes(name, batch, variant):
 
 
 def _serve(jobs, device, deadline, pipe):
-    """A worker of CompiledSteps: compiles its jobs until the deadline, tells which, then times those asked for."""
+    """A worker of CompiledSteps. It compiles its jobs until the deadline, reports which ones, and then times the
+    requested ones."""
     torch._dynamo.config.recompile_limit = 64  # all steps are one piece of code
     steps, failed = {}, {}
     for name, batch, variant in jobs:
@@ -153,12 +156,12 @@ def _serve(jobs, device, deadline, pipe):
 
 
 class CompiledSteps:
-    """Steps of torch.compile(mode="reduce-overhead"). Compiling takes tens of seconds a net and precision: processes
-    share the jobs, compile at the same time, and keep what they have; each step is timed in its process while the
-    others wait."""
+    """Steps of torch.compile(mode="reduce-overhead"). Compiling a net takes tens of seconds for each precision, so
+    several processes share the jobs, compile at the same time, and keep the compiled steps. Each step is timed in its
+    process while the other processes wait."""
 
     def __init__(self, jobs, device, limit, processes):
-        """jobs: (net, batch, variant), the most important first: none is begun after `limit` seconds."""
+        """jobs: (net, batch, variant), the most important first. No job starts after `limit` seconds."""
         os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # of each process
         context, deadline = multiprocessing.get_context("spawn"), time.time() + limit
         self.pipes, self.ready, self.failed = [], {}, {}

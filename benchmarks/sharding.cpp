@@ -1,11 +1,11 @@
-// A net trained by one of the ways of distributed/sharding (E12): what gradus::plan and a RecordingGroup say that a
-// rank holds and sends, what it does hold and send, how long a step takes, and the losses. Under gradus-run; prints a
-// JSON object.
+// Trains a net with one of the methods of distributed/sharding (experiment E12), under gradus-run. Prints a JSON
+// object: the memory and the sent bytes of a rank as predicted by gradus::plan and a RecordingGroup, the same as
+// measured, the time of a step, and the losses.
 //
 //   gradus-run --nproc 4 sharding --net transformer --parallel zero3 --threads 1
 //   gradus-run --nproc 2 sharding --comm nccl --net transformer --parallel zero3 --width 2048 --blocks 8 --context 512
 //
-// With nccl each rank has the GPU of its number; nothing is predicted, and what it sends is not counted.
+// With nccl, rank i uses GPU i. Then the program predicts nothing and does not count the sent bytes.
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -34,10 +34,10 @@ struct Settings {
   Device device_of(const Group& group) const { return comm == "nccl" ? Device(kCUDA, group->rank()) : Device(kCPU); }
 };
 
-constexpr int64_t kRows = 50000, kFeatures = 16, kLookups = 8, kWidth = 1024;  // of the MLP and its table
-constexpr int64_t kVocabulary = 2048;                                          // of the transformer
+constexpr int64_t kRows = 50000, kFeatures = 16, kLookups = 8, kWidth = 1024;  // the MLP and its embedding table
+constexpr int64_t kVocabulary = 2048;                                          // the transformer
 
-/// Layers behind a table of which each sample looks up kLookups rows.
+/// Returns the layers after an embedding table, in which each sample looks up kLookups rows.
 nn::Sequential mlp(const Group& group) {
   nn::Sequential net;
   const int64_t in = kLookups * kFeatures;
@@ -52,12 +52,12 @@ nn::Sequential mlp(const Group& group) {
   return net;
 }
 
-/// A net on one rank of `group`, by whatever way, and how it trains.
+/// A net on a rank of `group`, trained by the chosen method.
 class Training {
  public:
   Training(const Settings& settings, const Group& group, Device device = kCPU)
       : settings_(settings), group_(group), device_(device) {
-    manual_seed(1);  // all ranks begin alike
+    manual_seed(1);  // all ranks begin with the same weights
     const Group layers = settings.parallel == "tensor" ? group : nullptr;
     if (settings.net == "transformer") {
       language_ = LanguageModel(LanguageModelOptions{.vocabulary = kVocabulary,
@@ -68,7 +68,8 @@ class Training {
                                 layers);
       net_ = nn::AnyModule(language_);
     } else if (settings.net == "resnet18") {
-      // Without batch norm, whose statistics are those of each rank's part: losses would not be comparable.
+      // Without batch norm: each rank would compute the statistics of its part of the batch, and losses would not be
+      // comparable.
       net_ = nn::AnyModule(ResNet18(ResNet18Options().width(32).batch_norm(false)));
     } else {
       nn::Sequential whole;
@@ -86,7 +87,7 @@ class Training {
       net_ = nn::AnyModule(whole);
     }
     net_.ptr()->to(device);
-    // The table has a way of its own.
+    // The embedding table is distributed separately from the other layers.
     nn::Module& trained = table_ ? static_cast<nn::Module&>(*rest_) : *net_.ptr();
     const std::string way = !table_ ? settings.parallel : group->size() == 1 ? "none" : "ddp";
     trainer_.emplace(trained, way, way == "none" ? nullptr : group, [](std::vector<Tensor> parameters) {
@@ -94,7 +95,7 @@ class Training {
     });
   }
 
-  /// This rank's samples of a step, and their targets.
+  /// Returns this rank's samples in a step, and their targets.
   std::pair<Tensor, Tensor> batch(int64_t step) const {
     manual_seed(static_cast<uint64_t>(100 + step));
     const int64_t all = share() * parts();
@@ -128,8 +129,8 @@ class Training {
     options.target_shape(y.sizes()).loss(
         [this](const Tensor& output, const Tensor& target) { return loss_of(output, target); });
     if (!table_) return plan(net_, x.sizes(), trainer_->optimizer(), options.input_dtype(x.dtype())).peak;
-    // Which rows are looked up is not known before: the rest by the plan; the table, its state and, with their indices,
-    // the vectors that are looked up and their gradients by formula.
+    // gradus::plan cannot know which rows will be looked up, so it reports only the other layers. This formula adds the
+    // table and its state, the looked-up vectors with their indices, and their gradients.
     const int64_t vectors = share() * kLookups * kFeatures * 4;
     const Shape looked_up = {share(), kLookups, kFeatures};
     return plan(rest_, looked_up, trainer_->optimizer(), options).peak + kRows / group_->size() * (kFeatures + 1) * 4 +
@@ -143,7 +144,7 @@ class Training {
   }
 
  private:
-  /// Of the samples; tensor parallel ranks all get all of them.
+  /// Number of parts into which the samples of a step are divided. Tensor parallel ranks all get all samples.
   int64_t parts() const { return group_ && settings_.parallel != "tensor" ? group_->size() : 1; }
   int64_t share() const { return settings_.samples / parts(); }
   Tensor loss_of(const Tensor& output, const Tensor& target) const {
@@ -160,7 +161,7 @@ class Training {
   std::optional<ShardedTrainer> trainer_;
 };
 
-/// By all TCP connections of this process, as the kernel counts them.
+/// Returns the bytes that all TCP connections of this process have sent, as counted by the kernel.
 int64_t bytes_sent() {
   int64_t bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -172,14 +173,14 @@ int64_t bytes_sent() {
   return bytes;
 }
 
-/// Of a rank and a step.
+/// Figures of a rank for a step.
 struct Figures {
   int64_t parameters = 0;
-  double peak = 0, sent = 0, milliseconds = 0;  // bytes; the median time
+  double peak = 0, sent = 0, milliseconds = 0;  // bytes, bytes, and the median time
   std::vector<double> losses;
 };
 
-/// Without the other ranks.
+/// Predicts the figures of a rank. Needs no other ranks.
 Figures predict(const Settings& settings, int rank, int ranks) {
   const auto group = std::make_shared<dist::RecordingGroup>(rank, ranks);
   Training training(settings, group);
@@ -214,7 +215,7 @@ Figures measure(const Settings& settings, const Group& group) {
     const double loss = training.step(x, y);
     memory.synchronize(device.index());
     const double end = benchmarks::now_ms();
-    group->barrier();  // what this rank passes on for others has been sent too
+    group->barrier();  // then this rank has also sent what it passes on for other ranks
     if (step < settings.warm_up) continue;
     milliseconds.push_back(end - begin);
     figures.losses.push_back(loss);

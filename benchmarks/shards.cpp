@@ -1,5 +1,5 @@
-// Bytes a second from tar shards that are striped over several folders, each of which gives a limited number of them,
-// as a disk does. The files are in the page cache; the limit sleeps in the layer that reads files.
+// Measures the bytes per second from tar shards in several folders. Each folder has a limited rate, like a disk: the
+// files are in the page cache, and the layer that reads files sleeps to keep to the limit.
 //
 //   shards --rate 100 --json results.jsonl
 #include <cstdio>
@@ -15,7 +15,7 @@ using namespace gradus;
 
 namespace {
 
-// Megabytes a second of fields, as a loader gives them in batches of 64.
+// Returns the megabytes of fields per second that a loader reads in batches of 64.
 double measure(const std::vector<std::string>& folders) {
   const data::datasets::TarShards shards(folders);
   auto loader = data::make_data_loader(shards, shards.sampler(), data::DataLoaderOptions(64));

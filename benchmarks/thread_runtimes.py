@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Training steps on the pool's threads and on OpenMP's, on a quiet machine and beside processes that compute.
+"""Compares training steps with the library's thread pool and with OpenMP's threads, on an idle machine and on a machine
+with other busy processes.
 
 Each round runs every net of benchmarks/nets.h on one and on the other (train_step, --seconds each), beginning with
 either in turn; beside busy processes only those whose step takes less than --busy-below ms alone. A run gives the
@@ -32,7 +33,7 @@ BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: sum(rang
 
 
 def steps(options, runtime, *arguments):
-    """train_step's figures for each net and batch that the arguments name."""
+    """Returns train_step's figures for each net and batch of the arguments."""
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
         command = [options.program, "--step-only", "--threads", str(options.threads), "--json", file.name, *arguments]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL,
@@ -55,7 +56,7 @@ def busy_processes(count):
 
 
 def markdown(rows):
-    """Lines of a table: median / mean."""
+    """Returns the lines of a table: median / mean."""
     lines = []
     for row in rows:
         pool, openmp = row["pool"], row["openmp"]

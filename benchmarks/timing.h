@@ -1,4 +1,4 @@
-// The clock of the benchmark programs, medians and minima.
+// Functions of the benchmark programs that time calls and compute medians and minima.
 #pragma once
 
 #include <algorithm>
@@ -19,9 +19,9 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Milliseconds of calls of `work`: `seconds` of samples, three at least, after a fifth of that to warm up. On cuda a
-/// sample is a row of calls, 20 or as many as fit into a tenth of `seconds`, between two waits: so the host's launching
-/// overlaps as it does in training.
+/// Returns the milliseconds per call of `work`, in samples for `seconds` seconds (at least three samples), after
+/// warming up for a fifth of this time. On cuda, a sample consists of 20 calls, or as many as fit into a tenth of
+/// `seconds`, between two waits for the device, so that launching overlaps with computing as in training.
 template <class Work>
 std::vector<double> samples_ms(Device device, double seconds, Work&& work) {
   const auto time_row = [&](int calls) {
@@ -41,18 +41,19 @@ std::vector<double> samples_ms(Device device, double seconds, Work&& work) {
   return samples;
 }
 
-/// Milliseconds of one call of `work`: the median of samples_ms().
+/// Returns the milliseconds of a call of `work`: the median of samples_ms().
 template <class Work>
 double time_ms(Device device, double seconds, Work&& work) {
   return median(samples_ms(device, seconds, work));
 }
 
-/// The same of a kernel's call. On cuda a few are captured at a time: the kernels count and not their launching.
+/// The same for a kernel. On cuda, several calls are captured in a CUDA graph, so that the time of launching does not
+/// count.
 template <class Work>
 double time_kernel_ms(Device device, double seconds, Work&& work) {
   if (device.is_cpu()) return time_ms(device, seconds, work);
   constexpr int kCaptured = 5;
-  work();  // outside of the capture, where cuDNN may time its engines
+  work();  // outside of the capture, because cuDNN may time its engines in the first call
   cuda::Graph graph;
   graph.capture([&] {
     for (int i = 0; i < kCaptured; ++i) work();
@@ -60,8 +61,8 @@ double time_kernel_ms(Device device, double seconds, Work&& work) {
   return time_ms(device, seconds, [&] { graph.replay(); }) / kCaptured;
 }
 
-/// Seconds of the fastest of the calls of `work` that fit into `seconds`, three at least, after one: what it takes when
-/// nothing disturbs it.
+/// Returns the seconds of the fastest call of `work` among the calls that fit into `seconds` (at least three), after a
+/// call to warm up. This is the time without disturbances by other processes.
 template <class Work>
 double best_seconds(double seconds, Work&& work) {
   work();

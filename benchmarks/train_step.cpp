@@ -1,6 +1,6 @@
-// Times a training step (forward, cross-entropy, backward, Adam) of each net on random inputs that lie on the device
-// already: the whole step and its parts, medians over many, and the most memory that tensors hold during a step. One
-// table row and, with --json, one JSON line a net.
+// Times a training step (forward, cross-entropy, backward, Adam) of each net, on random inputs that are already on the
+// device. Prints a row for each net with medians of the whole step and of its parts, and the most memory that tensors
+// hold during a step; with --json, also a JSON line for each net.
 //
 //   train_step --net lenet --backend openmp --threads 2 --format channels_last --json results.jsonl
 //   train_step --net resnet18 --device cuda --mode eager,graph --precision fp32,bf16 --format contiguous,channels_last
@@ -12,8 +12,7 @@
 #include <gradus/benchmarks/nets.h>
 #include <gradus/benchmarks/timing.h>
 #include <gradus/core/runtime/cuda.h>
-#include <gradus/training/captured_step.h>
-#include <gradus/training/static_step.h>
+#include <gradus/training/replayed_step.h>
 
 namespace {
 
@@ -35,7 +34,7 @@ struct Settings {
   bool small = false;
 };
 
-// One of the ways to run a step that the settings ask for.
+// One of the variants of the step that the settings ask for.
 struct Variant {
   std::string mode, precision, format;
 };
@@ -45,7 +44,8 @@ struct Figures {
   int64_t peak_bytes = 0;
 };
 
-// The most bytes that tensors and the scratch of kernels held at once during work(), those from before included.
+// Returns the most bytes that tensors and scratch memory of kernels held at a time during work(), including memory that
+// was allocated before.
 template <class Work>
 int64_t peak_bytes(Device device, Work&& work) {
   DeviceRuntime& memory = runtime(device.type());
@@ -83,7 +83,7 @@ Figures measure(const Workload& work, int64_t batch, const Variant& variant, con
     scaler.step(optimizer);
     scaler.update();
   };
-  for (int i = 0; i < 2; ++i) step();  // the optimizer's state is made
+  for (int i = 0; i < 2; ++i) step();  // creates the optimizer's state
   Figures figures;
   figures.peak_bytes = peak_bytes(device, step);
   auto time_step = [&](auto&& one) {
@@ -98,7 +98,7 @@ Figures measure(const Workload& work, int64_t batch, const Variant& variant, con
     });
     while (!recorded.executor()) recorded({});
     figures.peak_bytes = peak_bytes(device, [&] {
-      for (int i = 0; i < 2; ++i) recorded({});  // on a GPU the first one captures
+      for (int i = 0; i < 2; ++i) recorded({});  // on a GPU, the first call captures
     });
     time_step([&] { recorded({}); });
     return figures;

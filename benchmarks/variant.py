@@ -1,4 +1,4 @@
-"""The ways to run a training step that benchmarks/vs_pytorch.py compares."""
+"""The variants of a training step that benchmarks/vs_pytorch.py compares."""
 
 from typing import NamedTuple
 

@@ -1,5 +1,5 @@
-"""gradus beside PyTorch: the training steps of benchmarks/train_step.cpp and a product of matrices, both in one run on
-one machine.
+"""Compares gradus with PyTorch: the training steps of benchmarks/train_step.cpp and a matrix product, in one run on one
+machine.
 
 Each round measures every row on gradus and on PyTorch in turn, so that a machine whose speed drifts slows both; the
 table shows medians over the rounds and PyTorch / gradus (above 1: gradus is faster), each with the better of contiguous
@@ -47,26 +47,27 @@ class Step:
         self.contenders = {"gradus": self.gradus, "pytorch": self.pytorch}
 
     def variants(self, options, threads):
-        """Those of gradus."""
+        """Returns gradus's variants."""
         return [Variant(mode, layout, precision, threads=threads) for mode in options.modes if mode != "compiled"
                 for precision in options.precisions for layout in self.layouts]
 
     def peer_variants(self, options, threads):
-        """Those of PyTorch. On a GPU its Adam is fused; eager steps in fp32 are measured with the default one too."""
+        """Returns PyTorch's variants. On a GPU, Adam is fused; eager steps in fp32 are also measured with the default
+        Adam."""
         variants = self.variants(options, threads)
         fused = [v._replace(fused=True) for v in variants] if options.device == "cuda" else []
         plain = [v for v in variants if options.device == "cpu" or (v.mode == "eager" and v.precision == "fp32")]
         return plain + fused
 
     def compile_jobs(self, options):
-        """Variants worth compiling, the likelier to be the best first."""
+        """Returns the variants to compile, starting with those that are probably the fastest."""
         variants = [Variant("compiled", layout, precision, True) for precision in options.compile_precisions
                     for layout in self.layouts]
         variants.sort(key=lambda v: len(self.layouts) > 1 and (v.layout == "channels_last") != (v.precision == "bf16"))
         return [(self.workload.name, self.batch, variant) for variant in variants]
 
     def gradus(self, options, threads):
-        """All variants by one process."""
+        """Measures all variants in one process."""
         with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
             command = [f"{options.programs}/train_step", "--net", self.workload.name, "--batch", str(self.batch),
                        "--seconds", str(options.seconds), "--step-only", "--json", file.name,
@@ -102,7 +103,7 @@ class Step:
 
 
 class Product:
-    """A row: the product of two square matrices. OpenBLAS takes part where it is installed."""
+    """A row: the product of two square matrices. Also measures OpenBLAS if it is installed."""
 
     def __init__(self, size):
         self.size, self.name = size, f"matmul {size}"
@@ -175,7 +176,8 @@ def all_rows(device):
 
 
 def measure(rows, options):
-    """A record for each row: medians by contender and variant. An interrupt ends it with what there is."""
+    """Returns a record for each row, with medians by contender and variant. If interrupted, returns the results so
+    far."""
     samples, peaks = {}, {}  # row -> contender -> variant -> milliseconds; bytes
 
     def measure_row(row):
@@ -205,7 +207,7 @@ def measure(rows, options):
 
 
 def compile_steps(rows, options):
-    """The compiled steps of all rows, in the order of their use where there is time for all."""
+    """Returns the compiled steps of all rows, in the order of their use if there is time for all."""
     from pytorch_step import CompiledSteps
 
     jobs = [row.compile_jobs(options) for row in reversed(rows)]  # large nets take longest
@@ -220,7 +222,7 @@ def compile_steps(rows, options):
 
 
 def store(path, results):
-    """Into the file: rows that it has from an earlier run on this machine are replaced, others stay."""
+    """Stores rows in the file. Replaces rows of an earlier run on this machine, and keeps other rows."""
     path = pathlib.Path(path)
     if path.exists():
         old = json.loads(path.read_text(encoding="utf-8"))

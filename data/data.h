@@ -1,16 +1,12 @@
 // Datasets, transforms and loaders.
 #pragma once
 
-#include <gradus/data/combine.h>
 #include <gradus/data/dataset.h>
-#include <gradus/data/datasets/cifar10.h>
+#include <gradus/data/datasets/cifar10_stl10.h>
 #include <gradus/data/datasets/image_dataset.h>
 #include <gradus/data/datasets/image_folder.h>
 #include <gradus/data/datasets/mnist.h>
-#include <gradus/data/datasets/stl10.h>
-#include <gradus/data/datasets/synthetic_digits.h>
 #include <gradus/data/datasets/tar_shards.h>
-#include <gradus/data/datasets/tensor_dataset.h>
 #include <gradus/data/images/image_file.h>
 #include <gradus/data/loader/data_loader.h>
 #include <gradus/data/loader/device_images.h>

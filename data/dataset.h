@@ -5,8 +5,8 @@
 //                                           .map(data::transforms::Stack<>());
 //   std::puts(train.explain().c_str());
 //
-// A pipeline describes work: nothing is read or computed before a sample, or a size that depends on samples, is
-// requested. A custom dataset derives from Dataset and implements two methods:
+// A pipeline only describes work. It reads and computes nothing until a sample is requested, or the size of a pipeline
+// with filter(). A custom dataset derives from Dataset and implements two methods:
 //
 //   struct Squares : data::datasets::Dataset<Squares> {
 //     data::Example<> get(size_t i) override { return {tensor(float(i)), tensor(float(i * i))}; }
@@ -21,14 +21,13 @@
 #include <utility>
 #include <vector>
 
-#include <gradus/data/example.h>
 #include <gradus/data/sample.h>
 #include <gradus/data/transforms/transforms.h>
 
 namespace gradus::data::datasets {
 
 namespace detail {
-// Results of the pipeline methods. Their bodies are in data/pipeline.h.
+// These functions make the results of BatchDataset::map, filter, shuffle, take and skip. data/pipeline.h defines them.
 template <class Source, class Transform>
 auto mapped(Source source, Transform transform);
 template <class Source, class Predicate>
@@ -42,36 +41,36 @@ auto range_of(Source source, size_t first, size_t count);
 template <class Source>
 class CacheDataset;
 
-/// What every dataset with this batch type can do. Derive from BatchDataset instead.
+/// The interface of all datasets with this batch type. Derive from BatchDataset instead.
 template <class Batch>
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  /// Returns the batch of the samples with these indices, in this order. It may be empty, as a rank's part of a small
-  /// batch.
+  /// Returns the batch of the samples with these indices, in this order. `indices` is empty if a rank has no part in a
+  /// batch with fewer samples than ranks.
   virtual Batch get_batch(const std::vector<size_t>& indices) = 0;
   /// Number of samples, if known.
   virtual std::optional<size_t> size() const = 0;
   /// The lines of BatchDataset::explain().
   virtual std::vector<std::string> plan() const = 0;
-  /// Number of transforms before this dataset. The stage selects the stream of random numbers that a
-  /// transform draws from.
+  /// Number of map() steps up to and including this dataset. The transforms of different stages draw different random
+  /// numbers for the same sample.
   virtual uint64_t stage() const { return 0; }
 };
 
-/// Base of everything a loader can read batches from. `Self` is the derived class, so that pipelines know their whole
-/// type.
+/// Base of all datasets that return samples by index. `Self` is the derived class: map() and the other pipeline methods
+/// return an object that contains a `Self`.
 ///
-/// Methods that make pipelines copy this dataset, or move it from an rvalue.
+/// The pipeline methods copy this dataset into their result, or move it there if it is an rvalue.
 template <class Self, class Batch = std::vector<Example<>>>
 class BatchDataset : public BatchSource<Batch> {
  public:
   using BatchType = Batch;
 
-  /// Returns one sample. Only for datasets whose batches are vectors.
+  /// Returns one sample. Batches must be vectors.
   auto get(size_t index) { return std::move(this->get_batch({index}).at(0)); }
 
-  /// Applies `transform` to every sample, or after Stack to the batch. A transform is a class of
+  /// Applies `transform` to every sample or, after Stack, to every batch. A transform is a class of
   /// data/transforms/transforms.h or data/transforms/image_transforms.h, or any function of the sample (Example<>) or
   /// of its data (Tensor).
   template <class Transform>
@@ -83,9 +82,10 @@ class BatchDataset : public BatchSource<Batch> {
     return detail::mapped(std::move(self()), std::move(transform));
   }
 
-  /// Keeps only the samples that predicate(sample) accepts, in their order. The source is read as far as needed to find
-  /// the requested sample; size() reads all of it. Results are remembered and shared by copies. While the predicate
-  /// runs, random transforms behave as in epoch 0 with seed 0, so that the selection does not change.
+  /// Keeps only the samples for which predicate(sample) is true, in their order. To find a sample, reads this dataset
+  /// from the start until enough samples were accepted; size() reads all of it. Each sample is tested once, and copies
+  /// share the answers. While the predicate runs, random transforms behave as in epoch 0 with seed 0, so that the
+  /// selection is the same in all epochs.
   template <class Predicate>
   auto filter(Predicate predicate) const& {
     return detail::filtered(self(), std::move(predicate));
@@ -95,28 +95,35 @@ class BatchDataset : public BatchSource<Batch> {
     return detail::filtered(std::move(self()), std::move(predicate));
   }
 
-  /// Keeps every requested sample in memory. Copies share the cache, and each consumer gets its own copy of a sample.
-  /// Random transforms before the cache draw once, from `seed`, so that a resumed run sees the same samples.
+  /// Keeps every requested sample in memory. Copies of the pipeline share the memory, and each request returns a new
+  /// copy of the sample. Random transforms before cache() run once for each sample and draw from `seed`, so that a
+  /// resumed run gets the same samples.
   auto cache(uint64_t seed = 0) const& { return CacheDataset<Self>(self(), seed); }
   auto cache(uint64_t seed = 0) && { return CacheDataset<Self>(std::move(self()), seed); }
 
-  /// The samples in a random order that depends only on `seed` and is the same in every epoch. (RandomSampler uses a
-  /// different order in each epoch.)
+  /// Puts the samples in a random order that depends only on `seed` and is the same in every epoch. (A RandomSampler
+  /// uses a different order in each epoch.)
   auto shuffle(uint64_t seed = 0) const& { return detail::shuffled(self(), seed); }
   auto shuffle(uint64_t seed = 0) && { return detail::shuffled(std::move(self()), seed); }
 
-  /// The first `count` samples, or all if there are fewer.
+  /// Keeps the first `count` samples, or all if there are fewer.
   auto take(size_t count) const& { return detail::range_of(self(), 0, count); }
   auto take(size_t count) && { return detail::range_of(std::move(self()), 0, count); }
-  /// All samples except the first `count`.
+  /// Keeps all samples except the first `count`.
   auto skip(size_t count) const& { return detail::range_of(self(), count, SIZE_MAX); }
   auto skip(size_t count) && { return detail::range_of(std::move(self()), count, SIZE_MAX); }
 
-  /// Describes the pipeline, one line for each step, starting with the source. Reads no sample.
-  std::string explain() const { return gradus::data::detail::join_lines(plan()); }
-  /// The lines of explain(). By default a dataset is described by its name and size.
+  /// Describes the pipeline in one line for each step, starting with the dataset at its source. Reads no sample.
+  std::string explain() const {
+    std::string text;
+    for (const std::string& line : plan()) text += line + "\n";
+    return text;
+  }
+  /// Returns the lines of explain(). The default is one line with the name of the class and the number of samples.
   std::vector<std::string> plan() const override {
-    return {gradus::data::detail::plan_line(typeid(Self), this->size())};
+    const std::optional<size_t> size = this->size();
+    return {gradus::data::detail::short_name(typeid(Self)) +
+            (size ? ", " + std::to_string(*size) + " samples" : ", of unknown size")};
   }
 
  private:
@@ -124,8 +131,8 @@ class BatchDataset : public BatchSource<Batch> {
   Self& self() { return static_cast<Self&>(*this); }
 };
 
-/// A dataset that makes one sample at a time. Derived classes implement get and size. Loaders copy a dataset for each
-/// worker and use each copy in one thread.
+/// A dataset that makes one sample at a time. Derived classes implement get and size. A loader copies the dataset for
+/// each of its worker threads, so no two threads use the same copy.
 template <class Self, class SingleExample = Example<>>
 class Dataset : public BatchDataset<Self, std::vector<SingleExample>> {
  public:
@@ -140,6 +147,50 @@ class Dataset : public BatchDataset<Self, std::vector<SingleExample>> {
     return batch;
   }
 };
+
+/// TensorDataset(x): sample i is x[i]. TensorDataset(inputs, targets): sample i is {inputs[i], targets[i]}. Samples are
+/// views, which share memory with the tensors.
+template <class Target = example::NoTarget>
+class TensorDataset : public Dataset<TensorDataset<Target>, Example<Tensor, Target>> {
+ public:
+  static constexpr bool kHasTarget = std::is_same_v<Target, Tensor>;
+  static_assert(kHasTarget || std::is_void_v<Target>, "TensorDataset(x) or TensorDataset(inputs, targets)");
+
+  /// x (N, …)
+  explicit TensorDataset(Tensor x) requires(!kHasTarget) : data_(std::move(x)) { check(data_); }
+  /// Takes the samples as separate tensors of the same shape, as in LibTorch.
+  explicit TensorDataset(const std::vector<Tensor>& rows) requires(!kHasTarget)
+      : data_(transforms::detail::stack(rows)) {}
+  /// inputs (N, …) and targets (N, …)
+  TensorDataset(Tensor inputs, Tensor targets) requires(kHasTarget)
+      : data_(std::move(inputs)), target_(std::move(targets)) {
+    check(data_), check(target_);
+    GRADUS_CHECK(data_.size(0) == target_.size(0), ShapeError, "TensorDataset: ", data_.size(0), " inputs but ",
+                 target_.size(0), " targets");
+  }
+
+  Example<Tensor, Target> get(size_t index) override {
+    GRADUS_CHECK(index < *size(), IndexError, "sample ", index, " of a dataset of ", *size());
+    if constexpr (kHasTarget) return {row(data_, index), row(target_, index)};
+    else return {row(data_, index)};
+  }
+  std::optional<size_t> size() const override { return static_cast<size_t>(data_.size(0)); }
+  std::vector<std::string> plan() const override { return {"TensorDataset, " + std::to_string(*size()) + " samples"}; }
+
+ private:
+  static void check(const Tensor& tensor) {
+    GRADUS_CHECK(tensor.dim() > 0, ShapeError, "TensorDataset needs tensors of shape (N, …), got a scalar");
+  }
+  static Tensor row(const Tensor& tensor, size_t index) {
+    return Tensor(tensor.array().select(0, static_cast<int64_t>(index)));
+  }
+
+  Tensor data_, target_;
+};
+
+TensorDataset(Tensor)->TensorDataset<example::NoTarget>;
+TensorDataset(std::vector<Tensor>)->TensorDataset<example::NoTarget>;
+TensorDataset(Tensor, Tensor)->TensorDataset<Tensor>;
 
 }  // namespace gradus::data::datasets
 

@@ -4,11 +4,13 @@
 #include <gradus/data/loader/samplers.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
 namespace gradus::data::detail {
 namespace {
 
-// What a filter has found out so far.
+// The samples that a filter has accepted so far, of the first `scanned` samples.
 struct Accepted {
   std::mutex mutex;
   size_t scanned = 0;
@@ -27,7 +29,7 @@ Selection select_listed(std::vector<size_t> indices) {
 }
 
 Selection select_range(size_t first, size_t count, SourceSize source_size) {
-  const auto at = [=](size_t place) {  // the source checks the end of its range
+  const auto at = [=](size_t place) {  // if `place` is beyond the end, the source throws
     GRADUS_CHECK(place < count && place <= SIZE_MAX - first, IndexError, "sample ", place, " of the ", count,
                  " that take() has left");
     return first + place;
@@ -62,7 +64,7 @@ Selection select_shuffled(uint64_t seed, SourceSize source_size) {
 
 Selection select_accepted(std::function<bool(size_t)> accepts, SourceSize source_size) {
   const auto accepted = std::make_shared<Accepted>();
-  // Scans until `count` samples are accepted or the source ends. The lock must be held.
+  // Tests samples until `count` are accepted or the source ends. The caller must hold the lock.
   const auto find = [accepted, source_size, accepts = std::move(accepts)](size_t count) {
     const std::optional<size_t> end = source_size();
     for (size_t& i = accepted->scanned; accepted->indices.size() < count && i < end.value_or(SIZE_MAX); ++i)
@@ -90,3 +92,31 @@ Selection select_accepted(std::function<bool(size_t)> accepts, SourceSize source
 }
 
 }  // namespace gradus::data::detail
+
+namespace gradus::data::datasets::detail {
+
+std::vector<std::vector<size_t>> split_indices(size_t total, const std::vector<double>& lengths, uint64_t seed) {
+  const double sum = std::accumulate(lengths.begin(), lengths.end(), 0.0);
+  const bool fractions = sum <= 1 && std::abs(sum - 1) < 1e-9;
+  std::vector<size_t> sizes;
+  size_t given = 0;
+  for (double length : lengths) {
+    GRADUS_CHECK(length >= 0 && length <= static_cast<double>(total) && (fractions || length == std::floor(length)),
+                 ValueError, "random_split needs sizes of parts of ", total,
+                 " samples, or fractions that sum up to 1; got ", length);
+    sizes.push_back(static_cast<size_t>(fractions ? std::floor(length * static_cast<double>(total)) : length));
+    given += sizes.back();
+  }
+  if (fractions)
+    for (size_t i = 0; given < total; i = (i + 1) % sizes.size(), ++given) ++sizes[i];
+  GRADUS_CHECK(given == total, ValueError, "random_split: the lengths sum up to ", given, ", the dataset has ", total,
+               " samples");
+  samplers::RandomSampler order(total);
+  order.reset(seed, 0);
+  std::vector<std::vector<size_t>> parts;
+  for (size_t size : sizes)
+    parts.push_back(size ? order.next(size).value_or(std::vector<size_t>()) : std::vector<size_t>());
+  return parts;
+}
+
+}  // namespace gradus::data::datasets::detail

@@ -1,8 +1,11 @@
-// The steps of pipelines, made by the methods of BatchDataset (data/dataset.h includes this file).
+// Datasets that are made of other datasets: the results of BatchDataset's pipeline methods (data/dataset.h includes
+// this file), AnyDataset, ConcatDataset and random_split.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <type_traits>
@@ -13,11 +16,13 @@
 
 namespace gradus::data::detail {
 
-/// Which samples of a source a dataset selects. Copies share what they have found out, and are thread-safe.
+/// The samples that a Subset takes from its source. Selections are thread-safe, and copies share their state: an order
+/// that was drawn, or the samples that a filter has accepted so far.
 struct Selection {
-  std::function<size_t(size_t place)> at;  ///< the index in the source; a place out of range is an IndexError
+  std::function<size_t(size_t place)>
+      at;  ///< the index in the source of sample `place` of the Subset; throws an IndexError if there is none
   std::function<std::optional<size_t>()> size;
-  std::function<std::string()> describe;  ///< a line for explain(); reads no samples
+  std::function<std::string()> describe;  ///< the Subset's line in explain(); reads no samples
 };
 using SourceSize = std::function<std::optional<size_t>()>;
 
@@ -25,33 +30,40 @@ using SourceSize = std::function<std::optional<size_t>()>;
 Selection select_listed(std::vector<size_t> indices);
 /// Selects `count` samples starting at `first`, or as many as the source has.
 Selection select_range(size_t first, size_t count, SourceSize source_size);
-/// Selects all samples in random order, which is drawn on first use.
+/// Selects all samples in a random order. The first use draws the order.
 Selection select_shuffled(uint64_t seed, SourceSize source_size);
-/// Selects the samples that `accepts` accepts. Calls it once for each sample, in order, when the answer is needed.
+/// Selects the samples for which accepts(index) is true. Calls it once for each index, in order, and only when the
+/// answer is needed.
 Selection select_accepted(std::function<bool(size_t)> accepts, SourceSize source_size);
 
 }  // namespace gradus::data::detail
 
 namespace gradus::data::datasets {
 
-/// A dataset that can make a stacked batch directly, which is faster than stacking samples and gives identical results.
+/// A dataset with a method get_stacked(indices). It returns the same batch as Stack makes of get_batch(indices), but
+/// faster: it makes no tensors of single samples.
 template <class Source>
 concept StackedDataset = requires(Source& source, const std::vector<size_t>& indices) {
   { source.get_stacked(indices) } -> std::same_as<Example<>>;
 };
-/// A transform that can also be applied to a stacked batch.
+/// A transform with a method apply_stacked(batch), which has the same result as apply on each sample before Stack.
 template <class Transform>
 concept StackedTransform = requires(const Transform& transform, Example<> batch) {
   { transform.apply_stacked(std::move(batch)) } -> std::same_as<Example<>>;
 };
-/// A transform of one sample. Other transforms (Stack) take the whole batch.
+/// A transform of one sample. Other transforms, such as Stack, take a whole batch.
 template <class Transform, class Sample>
 concept SampleTransform = requires(Transform& transform, Sample sample) {
   transform.apply(std::move(sample));
 };
 
 namespace detail {
-/// Applies Stack to these samples. An empty batch has the shape of the first sample: (0, …).
+inline std::vector<std::string> with_line(std::vector<std::string> lines, std::string line) {
+  lines.push_back(std::move(line));
+  return lines;
+}
+/// Applies `stack` to these samples. Without indices, returns an empty batch (0, …), whose other sizes are those of
+/// sample 0.
 template <class Source, class Stack>
 typename Stack::OutputBatchType stacked(Source& source, Stack& stack, const std::vector<size_t>& indices) {
   if (!indices.empty()) return stack.apply_batch(source.get_batch(indices));
@@ -91,7 +103,8 @@ class MapDataset : public BatchDataset<MapDataset<Source, Transform>, typename T
     }
   }
 
-  template <StackedTransform Stacked = Transform>  // clang 14 instantiates non-templates with the class
+  template <StackedTransform Stacked =
+                Transform>  // clang 14 would instantiate a member that is not a template with the class
   Example<> get_stacked(const std::vector<size_t>& indices) requires(StackedDataset<Source>) {
     return transform_.apply_stacked(source_.get_stacked(indices));
   }
@@ -99,9 +112,7 @@ class MapDataset : public BatchDataset<MapDataset<Source, Transform>, typename T
   std::optional<size_t> size() const override { return source_.size(); }
   uint64_t stage() const override { return source_.stage() + 1; }
   std::vector<std::string> plan() const override {
-    std::vector<std::string> lines = source_.plan();
-    lines.push_back("map " + gradus::data::detail::describe(transform_));
-    return lines;
+    return detail::with_line(source_.plan(), "map " + gradus::data::detail::describe(transform_));
   }
   const Source& dataset() const { return source_; }
   const Transform& transform() const { return transform_; }
@@ -111,8 +122,8 @@ class MapDataset : public BatchDataset<MapDataset<Source, Transform>, typename T
   Transform transform_;
 };
 
-/// Selects samples of a source in a certain order (torch.utils.data.Subset); filter, shuffle, take and skip also return
-/// this. Copies share the selection. A sample draws the random numbers of its index in the source.
+/// Samples of a source in a certain order (torch.utils.data.Subset). filter, shuffle, take and skip return a Subset.
+/// Random transforms of the source draw by the sample's index in the source, not by its place in the Subset.
 template <class Source>
 class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
  public:
@@ -130,11 +141,7 @@ class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
 
   std::optional<size_t> size() const override { return selection_.size(); }
   uint64_t stage() const override { return source_.stage(); }
-  std::vector<std::string> plan() const override {
-    std::vector<std::string> lines = source_.plan();
-    lines.push_back(selection_.describe());
-    return lines;
-  }
+  std::vector<std::string> plan() const override { return detail::with_line(source_.plan(), selection_.describe()); }
   const Source& dataset() const { return source_; }
 
  private:
@@ -168,7 +175,8 @@ template <class Source>
 class CacheDataset : public BatchDataset<CacheDataset<Source>, typename Source::BatchType> {
  public:
   using BatchType = typename Source::BatchType;
-  using ExampleType = typename BatchType::value_type;  // batches must be vectors: cache before Stack
+  using ExampleType =
+      typename BatchType::value_type;  // fails to compile if batches are not vectors: cache before Stack
 
   CacheDataset(Source source, uint64_t seed)
       : source_(std::move(source)), seed_(seed), kept_(std::make_shared<Kept>()) {}
@@ -185,10 +193,9 @@ class CacheDataset : public BatchDataset<CacheDataset<Source>, typename Source::
   std::optional<size_t> size() const override { return source_.size(); }
   uint64_t stage() const override { return source_.stage(); }
   std::vector<std::string> plan() const override {
-    std::vector<std::string> lines = source_.plan();
     std::lock_guard lock(kept_->mutex);
-    lines.push_back("cache in memory, " + std::to_string(kept_->samples.size()) + " kept so far");
-    return lines;
+    return detail::with_line(source_.plan(),
+                             "cache in memory, " + std::to_string(kept_->samples.size()) + " kept so far");
   }
 
  private:
@@ -197,7 +204,8 @@ class CacheDataset : public BatchDataset<CacheDataset<Source>, typename Source::
     std::unordered_map<size_t, ExampleType> samples;
   };
 
-  // Reads without holding the lock: two threads may read the same sample and get equal data.
+  // Adds samples to the cache. Does not hold the lock while it reads the source: two threads may then read the same
+  // sample, but they get equal data.
   void read_missing(const std::vector<size_t>& indices) {
     std::vector<size_t> missing;
     {
@@ -230,10 +238,10 @@ auto mapped(Source source, Transform transform) {
   if constexpr (requires { typename Transform::OutputBatchType; }) {
     return MapDataset<Source, Transform>(std::move(source), std::move(transform));
   } else if constexpr (IsVector<Batch>::value) {
-    using Adapted = transforms::detail::SampleFunction<Transform, typename Batch::value_type>;
+    using Adapted = transforms::detail::FunctionTransform<transforms::Lambda, Transform, typename Batch::value_type>;
     return MapDataset<Source, Adapted>(std::move(source), Adapted(std::move(transform)));
   } else {
-    using Adapted = transforms::detail::BatchFunction<Transform, Batch>;
+    using Adapted = transforms::detail::FunctionTransform<transforms::BatchLambda, Transform, Batch>;
     return MapDataset<Source, Adapted>(std::move(source), Adapted(std::move(transform)));
   }
 }
@@ -263,4 +271,161 @@ auto range_of(Source source, size_t first, size_t count) {
 }
 
 }  // namespace detail
+
+// ---- Datasets composed of datasets, as in torch.utils.data ----
+
+/// Holds a dataset of any type that returns this type of batches, for pipelines that are chosen at run time. Copies
+/// contain a copy of the dataset:
+///
+///   data::datasets::AnyDataset<> train = digits;
+///   if (augment) train = train.map(data::transforms::RandomAffine(10));
+template <class Batch = std::vector<Example<>>>
+class AnyDataset : public BatchDataset<AnyDataset<Batch>, Batch> {
+ public:
+  template <class Inner>
+  requires(!std::is_same_v<std::remove_cvref_t<Inner>, AnyDataset>)
+      AnyDataset(Inner dataset)  // NOLINT(google-explicit-constructor)
+      : held_(std::make_unique<Inner>(std::move(dataset))), copy_(&copy_of<Inner>), stack_(&stack_of<Inner>) {}
+  AnyDataset(const AnyDataset& other) : held_(other.copy_(*other.held_)), copy_(other.copy_), stack_(other.stack_) {}
+  AnyDataset(AnyDataset&&) noexcept = default;
+  AnyDataset& operator=(AnyDataset other) noexcept {
+    held_ = std::move(other.held_), copy_ = other.copy_, stack_ = other.stack_;
+    return *this;
+  }
+
+  Batch get_batch(const std::vector<size_t>& indices) override { return held_->get_batch(indices); }
+  /// Returns a stacked batch. Uses get_stacked of the inner dataset if it is a StackedDataset.
+  Example<> get_stacked(const std::vector<size_t>& indices) requires(std::is_same_v<Batch, std::vector<Example<>>>) {
+    return stack_(*held_, indices);
+  }
+  std::optional<size_t> size() const override { return held_->size(); }
+  uint64_t stage() const override { return held_->stage(); }
+  std::vector<std::string> plan() const override { return held_->plan(); }
+
+ private:
+  using Held = BatchSource<Batch>;
+
+  template <class Inner>
+  static std::unique_ptr<Held> copy_of(const Held& held) {
+    return std::make_unique<Inner>(static_cast<const Inner&>(held));
+  }
+  template <class Inner>
+  static Example<> stack_of(Held& held, const std::vector<size_t>& indices) {
+    if constexpr (StackedDataset<Inner>) return static_cast<Inner&>(held).get_stacked(indices);
+    else if constexpr (std::is_same_v<Batch, std::vector<Example<>>>) {
+      transforms::Stack<> stack;
+      return detail::stacked(held, stack, indices);
+    } else return {};
+  }
+
+  std::unique_ptr<Held> held_;
+  std::unique_ptr<Held> (*copy_)(const Held& held);
+  Example<> (*stack_)(Held& held, const std::vector<size_t>& indices);
+};
+
+template <class Inner>
+AnyDataset(Inner) -> AnyDataset<typename Inner::BatchType>;
+
+/// Concatenates datasets: ConcatDataset(a, b, c) of different types whose batches are vectors of the same type, or
+/// ConcatDataset(std::vector<D>{…}). A dataset of unknown size is a ValueError.
+template <class Batch = std::vector<Example<>>>
+class ConcatDataset : public BatchDataset<ConcatDataset<Batch>, Batch> {
+ public:
+  template <class First, class... Rest>
+  requires(std::is_same_v<typename First::BatchType, Batch> &&
+           (std::is_same_v<typename Rest::BatchType, Batch> && ...) &&
+           !(sizeof...(Rest) == 0 && std::is_same_v<First, ConcatDataset>)) explicit ConcatDataset(First first,
+                                                                                                   Rest... rest) {
+    parts_.reserve(1 + sizeof...(rest));
+    parts_.emplace_back(std::move(first));
+    (parts_.emplace_back(std::move(rest)), ...);
+    measure();
+  }
+  template <class Part>
+  explicit ConcatDataset(std::vector<Part> parts) {
+    parts_.reserve(parts.size());
+    for (Part& part : parts) parts_.emplace_back(std::move(part));
+    measure();
+  }
+
+  Batch get_batch(const std::vector<size_t>& indices) override {
+    // Calls get_batch of each part once, for all of its samples in the batch.
+    std::vector<std::vector<size_t>> wanted(parts_.size()), places(parts_.size());
+    for (size_t i = 0; i < indices.size(); ++i) {
+      GRADUS_CHECK(indices[i] < ends_.back(), IndexError, "sample ", indices[i], " of a dataset of ", ends_.back());
+      const auto part = static_cast<size_t>(std::ranges::upper_bound(ends_, indices[i]) - ends_.begin());
+      wanted[part].push_back(indices[i] - (part ? ends_[part - 1] : 0));
+      places[part].push_back(i);
+    }
+    Batch batch(indices.size());
+    for (size_t part = 0; part < parts_.size(); ++part) {
+      if (wanted[part].empty()) continue;
+      Batch samples = parts_[part].get_batch(wanted[part]);
+      for (size_t i = 0; i < samples.size(); ++i) batch[places[part][i]] = std::move(samples[i]);
+    }
+    return batch;
+  }
+
+  std::optional<size_t> size() const override { return ends_.back(); }
+  uint64_t stage() const override {
+    uint64_t stage = 0;
+    for (const auto& part : parts_)
+      if (part.stage() > stage) stage = part.stage();
+    return stage;
+  }
+  std::vector<std::string> plan() const override {
+    std::vector<std::string> lines = {"concatenation of " + std::to_string(parts_.size())};
+    for (const auto& part : parts_) {
+      bool first = true;
+      for (const std::string& line : part.plan()) lines.push_back((std::exchange(first, false) ? "- " : "  ") + line);
+    }
+    return lines;
+  }
+
+ private:
+  void measure() {
+    GRADUS_CHECK(!parts_.empty(), ValueError, "ConcatDataset needs at least one dataset");
+    size_t end = 0;
+    for (const auto& part : parts_) {
+      const std::optional<size_t> size = part.size();
+      GRADUS_CHECK(size.has_value(), ValueError, "ConcatDataset needs datasets whose size is known");
+      ends_.push_back(end += *size);
+    }
+  }
+
+  std::vector<AnyDataset<Batch>> parts_;
+  std::vector<size_t> ends_;  // end of each part, as an index into the whole dataset
+};
+
+template <class First, class... Rest>
+ConcatDataset(First, Rest...) -> ConcatDataset<typename First::BatchType>;
+template <class Part>
+ConcatDataset(std::vector<Part>) -> ConcatDataset<typename Part::BatchType>;
+
+namespace detail {
+/// Permutes 0 … total - 1 at random by `seed` and splits the result into parts. `lengths` are the sizes of the parts,
+/// which add up to `total`, or fractions, which add up to 1. Samples left over by rounding go to the first parts, one
+/// to each (torch.utils.data.random_split). Anything else is a ValueError.
+std::vector<std::vector<size_t>> split_indices(size_t total, const std::vector<double>& lengths, uint64_t seed);
+}  // namespace detail
+
+/// Splits a dataset at random into parts that do not overlap: random_split(dataset, {50000, 10000}) or, with fractions,
+/// random_split(dataset, {0.8, 0.2}). The split depends only on `seed`, by default the default generator's seed.
+template <class Source, class Number>
+std::vector<Subset<Source>> random_split(const Source& dataset, const std::vector<Number>& lengths,
+                                         std::optional<uint64_t> seed = std::nullopt) {
+  const std::optional<size_t> total = dataset.size();
+  GRADUS_CHECK(total.has_value(), ValueError, "random_split needs a dataset whose size is known");
+  std::vector<Subset<Source>> parts;
+  for (std::vector<size_t>& indices :
+       detail::split_indices(*total, {lengths.begin(), lengths.end()}, seed.value_or(default_generator().seed())))
+    parts.emplace_back(dataset, std::move(indices));
+  return parts;
+}
+template <class Source, class Number>
+std::vector<Subset<Source>> random_split(const Source& dataset, std::initializer_list<Number> lengths,
+                                         std::optional<uint64_t> seed = std::nullopt) {
+  return random_split(dataset, std::vector<Number>(lengths), seed);
+}
+
 }  // namespace gradus::data::datasets

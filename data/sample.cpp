@@ -3,51 +3,25 @@
 namespace gradus::data {
 namespace {
 
-struct ThreadState {
-  bool in_epoch = false, in_sample = false;
-  uint64_t seed = 0, epoch = 0;
-  Generator generator;
-};
-
-ThreadState& state() {
-  thread_local ThreadState state;
-  return state;
-}
+thread_local std::optional<detail::Epoch> current_epoch;
+thread_local Generator* current_generator = nullptr;  // of the sample
 
 }  // namespace
 
-Generator& sample_generator() {
-  ThreadState& thread = state();
-  return thread.in_sample ? thread.generator : default_generator();
-}
+Generator& sample_generator() { return current_generator ? *current_generator : default_generator(); }
 
 namespace detail {
 
-EpochScope::EpochScope(uint64_t seed, uint64_t epoch) {
-  ThreadState& thread = state();
-  outer_in_epoch_ = thread.in_epoch, outer_seed_ = thread.seed, outer_epoch_ = thread.epoch;
-  thread.in_epoch = true, thread.seed = seed, thread.epoch = epoch;
-}
+EpochScope::EpochScope(uint64_t seed, uint64_t epoch) : outer_(std::exchange(current_epoch, Epoch{seed, epoch})) {}
+EpochScope::~EpochScope() { current_epoch = outer_; }
 
-EpochScope::~EpochScope() {
-  ThreadState& thread = state();
-  thread.in_epoch = outer_in_epoch_, thread.seed = outer_seed_, thread.epoch = outer_epoch_;
+SampleScope::SampleScope(size_t index, uint64_t stage)
+    : outer_(std::exchange(current_generator, current_epoch ? &generator_ : nullptr)) {
+  if (!current_epoch) return;
+  const auto [seed, epoch] = *current_epoch;
+  generator_.set_state(random_bits64(seed, sample_stream(epoch), index), stage << 32);
 }
-
-SampleScope::SampleScope(size_t index, uint64_t stage) {
-  ThreadState& thread = state();
-  outer_in_sample_ = thread.in_sample;
-  outer_seed_ = thread.generator.seed(), outer_offset_ = thread.generator.offset();
-  thread.in_sample = thread.in_epoch;
-  if (!thread.in_sample) return;
-  thread.generator.set_state(random_bits64(thread.seed, sample_stream(thread.epoch), index), stage << 32);
-}
-
-SampleScope::~SampleScope() {
-  ThreadState& thread = state();
-  thread.in_sample = outer_in_sample_;
-  thread.generator.set_state(outer_seed_, outer_offset_);
-}
+SampleScope::~SampleScope() { current_generator = outer_; }
 
 }  // namespace detail
 }  // namespace gradus::data

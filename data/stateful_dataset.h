@@ -1,5 +1,6 @@
-// Datasets that choose the next batch themselves, and datasets that are shared instead of copied, with the interface of
-// torch::data::datasets. <gradus/torch.h> includes them, <gradus/gradus.h> does not.
+// StatefulDataset, which chooses the samples of the next batch itself, and SharedBatchDataset, whose copies share one
+// dataset. Both have the interface of torch::data::datasets. <gradus/torch.h> includes this file, <gradus/gradus.h>
+// does not.
 #pragma once
 
 #include <memory>
@@ -13,11 +14,11 @@
 namespace gradus::data {
 namespace datasets {
 
-/// The result of map() of a stateful dataset.
+/// The result of StatefulDataset::map().
 template <class Source, class Transform>
 class MappedStatefulDataset;
 
-/// A dataset without indices: it returns batches until it has no more (torch::data::datasets::StatefulDataset).
+/// A dataset without indices. get_batch returns the next batch (torch::data::datasets::StatefulDataset):
 ///   struct Stream : data::datasets::StatefulDataset<Stream> {
 ///     std::optional<std::vector<data::Example<>>> get_batch(size_t batch_size) override;
 ///     void reset() override;
@@ -30,13 +31,13 @@ class StatefulDataset {
   using StatefulDatasetTag = void;
 
   virtual ~StatefulDataset() = default;
-  /// Returns nothing at the end of the epoch.
+  /// Returns the next batch, or nothing at the end of the epoch.
   virtual std::optional<Batch> get_batch(BatchRequest request) = 0;
   /// Starts an epoch.
   virtual void reset() = 0;
   /// Number of samples, if known.
   virtual std::optional<size_t> size() const = 0;
-  /// For datasets with state that reset() does not restore.
+  /// Saves state that reset() does not restore. By default there is none.
   virtual void save(serialize::OutputArchive&) const {}
   /// Reads what save() wrote.
   virtual void load(serialize::InputArchive&) {}
@@ -80,38 +81,44 @@ class MappedStatefulDataset
   Transform transform_;
 };
 
-/// All copies refer to one dataset, so that a loader's workers share it. The dataset must be thread-safe
-/// (torch::data::datasets::SharedBatchDataset).
+namespace detail {
+/// The dataset that the copies of a SharedBatchDataset share.
 template <class Shared>
-class SharedBatchDataset : public BatchDataset<SharedBatchDataset<Shared>, typename Shared::BatchType> {
+class SharedDataset {
  public:
-  explicit SharedBatchDataset(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
-  typename Shared::BatchType get_batch(const std::vector<size_t>& indices) override {
-    return shared_->get_batch(indices);
-  }
-  std::optional<size_t> size() const override { return shared_->size(); }
+  explicit SharedDataset(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
   Shared& operator*() const { return *shared_; }
   Shared* operator->() const { return shared_.get(); }
 
  private:
   std::shared_ptr<Shared> shared_;
 };
+}  // namespace detail
+
+/// All copies refer to the same dataset, so that a loader's workers share it. The dataset must be thread-safe
+/// (torch::data::datasets::SharedBatchDataset).
+template <class Shared>
+class SharedBatchDataset : public BatchDataset<SharedBatchDataset<Shared>, typename Shared::BatchType>,
+                           public detail::SharedDataset<Shared> {
+ public:
+  using detail::SharedDataset<Shared>::SharedDataset;
+  typename Shared::BatchType get_batch(const std::vector<size_t>& indices) override {
+    return (*this)->get_batch(indices);
+  }
+  std::optional<size_t> size() const override { return (*this)->size(); }
+};
 /// A stateful dataset that all copies share.
 template <class Shared>
 requires requires { typename Shared::StatefulDatasetTag; }
-class SharedBatchDataset<Shared> : public StatefulDataset<SharedBatchDataset<Shared>, typename Shared::BatchType> {
+class SharedBatchDataset<Shared> : public StatefulDataset<SharedBatchDataset<Shared>, typename Shared::BatchType>,
+                                   public detail::SharedDataset<Shared> {
  public:
-  explicit SharedBatchDataset(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+  using detail::SharedDataset<Shared>::SharedDataset;
   std::optional<typename Shared::BatchType> get_batch(size_t batch_size) override {
-    return shared_->get_batch(batch_size);
+    return (*this)->get_batch(batch_size);
   }
-  void reset() override { shared_->reset(); }
-  std::optional<size_t> size() const override { return shared_->size(); }
-  Shared& operator*() const { return *shared_; }
-  Shared* operator->() const { return shared_.get(); }
-
- private:
-  std::shared_ptr<Shared> shared_;
+  void reset() override { (*this)->reset(); }
+  std::optional<size_t> size() const override { return (*this)->size(); }
 };
 
 /// Makes a shared dataset from constructor arguments.
@@ -122,8 +129,8 @@ SharedBatchDataset<Shared> make_shared_dataset(Args&&... args) {
 
 }  // namespace datasets
 
-/// Iterates over epochs of a stateful dataset. The consumer makes the batches, whatever the number of workers in the
-/// options, because each batch depends on those before it.
+/// Iterates over epochs of a stateful dataset. The consumer's thread makes the batches, also if the options ask for
+/// workers, because each batch depends on the batches before it.
 template <class Dataset>
 class StatefulDataLoader {
  public:
@@ -139,7 +146,7 @@ class StatefulDataLoader {
   }
   /// The end of the epoch.
   Iterator end() { return {}; }
-  /// The options, as given.
+  /// The options that were given to the constructor.
   const DataLoaderOptions& options() const { return options_; }
 
  private:

@@ -1,6 +1,7 @@
-// 4. A data set of your own, through transforms and a loader, into a training loop.
+// 4. Training on your own dataset, with transforms and a loader.
 //
-// The task: does a point of the plane lie in a ring? A data set is a struct with two functions, get(index) and size().
+// The task is to decide whether a point of the plane is in a ring. A dataset is a struct with two functions, get(index)
+// and size().
 #include <gradus/gradus.h>
 
 #include <iostream>
@@ -9,8 +10,9 @@ using namespace gradus;
 
 namespace {
 
-/// Points (2), each in class 1 where 1/2 < |point| < 1. Yours might open files instead: the constructor lists them, get
-/// reads one. Each worker of a loader has a copy of the data set, so get needs no lock.
+/// Random points (2). A point is in class 1 if 1/2 < |point| < 1. Your dataset might read files instead: the
+/// constructor lists the files, and get reads one of them. Each worker of a loader has its own copy of the dataset, so
+/// get needs no lock.
 class Rings : public data::datasets::Dataset<Rings> {
  public:
   explicit Rings(int64_t size) : points_(rand({size, 2}) * 2 - 1) {
@@ -25,15 +27,15 @@ class Rings : public data::datasets::Dataset<Rings> {
   std::optional<size_t> size() const override { return static_cast<size_t>(points_.size(0)); }
 
  private:
-  Tensor points_, classes_;  // copies of the data set share them
+  Tensor points_, classes_;  // copies of the dataset share these tensors
 };
 
-/// Samples in batches. The pipeline is lazy: map() notes what to do; the loader's workers do it while the net trains.
+/// Makes a loader. map() only describes the work; the loader's workers do it while the net trains.
 template <class Sampler>
 auto make_loader(const Rings& rings) {
   auto batches = Rings(rings)
                      .map(data::transforms::TensorLambda<>([](const Tensor& point) { return 2 * point; }))
-                     .map(data::transforms::Stack<>());  // many samples become one batch
+                     .map(data::transforms::Stack<>());  // makes one batch of many samples
   return data::make_data_loader<Sampler>(batches, data::DataLoaderOptions().batch_size(50).workers(1));
 }
 
@@ -42,7 +44,7 @@ auto make_loader(const Rings& rings) {
 int main() {
   manual_seed(0);
   const Rings train_set(4000), test_set(1000);
-  auto train_loader = make_loader<data::samplers::RandomSampler>(train_set);  // another order in every epoch
+  auto train_loader = make_loader<data::samplers::RandomSampler>(train_set);  // a different order in every epoch
   auto test_loader = make_loader<data::samplers::SequentialSampler>(test_set);
 
   nn::Sequential net(nn::Linear(2, 32), nn::ReLU(), nn::Linear(32, 32), nn::ReLU(), nn::Linear(32, 2));

@@ -1,8 +1,9 @@
-// 5. An operator of your own: forward, backward, and the test that they belong together.
+// 5. Your own operator: its forward and backward pass, and a test that the backward pass is the derivative of the
+// forward pass.
 //
-// The operator is squareplus, y = (x + sqrt(x² + 4)) / 2 (Barron 2021): a ReLU without the corner. Written with
-// operators that exist it would have a gradient too, and save the results of four of them for it; this one saves its
-// input alone.
+// The operator is squareplus, y = (x + sqrt(x² + 4)) / 2 (Barron 2021), a smooth ReLU. Composed of existing operators,
+// it would have a gradient, too, but would keep the results of four operators for the backward pass. This operator
+// keeps only its input.
 #include <gradus/autograd/diagnosis.h>
 #include <gradus/gradus.h>
 
@@ -14,11 +15,11 @@ namespace {
 
 struct Squareplus : autograd::Function<Squareplus> {
   static Tensor forward(AutogradContext* context, const Tensor& x) {
-    context->save_for_backward({x});  // checked on use: changing x in place meanwhile is an error, not a wrong gradient
+    context->save_for_backward({x});  // if x is changed in place before backward, backward throws an error
     return (x + (x.pow(2) + 4).sqrt()) / 2;
   }
 
-  // dx = dy (1 + x / sqrt(x² + 4)) / 2. Made of differentiable operators, so second derivatives come for free.
+  // dx = dy (1 + x / sqrt(x² + 4)) / 2. These operators are differentiable, so second derivatives work, too.
   static TensorList backward(AutogradContext* context, const TensorList& dy) {
     const Tensor x = context->get_saved_variables()[0];
     return {dy[0] * (1 + x / (x.pow(2) + 4).sqrt()) / 2};
@@ -27,7 +28,7 @@ struct Squareplus : autograd::Function<Squareplus> {
 
 Tensor squareplus(const Tensor& x) { return Squareplus::apply(x); }
 
-/// As a layer: what a Sequential takes. With parameters it would register them here.
+/// The operator as a layer, for a Sequential. A layer with parameters would register them here.
 struct SquareplusLayerImpl : nn::Module {
   Tensor forward(const Tensor& x) { return squareplus(x); }
 };
@@ -36,7 +37,8 @@ GRADUS_MODULE(SquareplusLayer);
 }  // namespace
 
 int main() {
-  // The test: derivatives against differences, in double precision. Both throw what differs.
+  // The test compares derivatives with finite differences in double precision. Both functions throw an error if they
+  // differ.
   manual_seed(0);
   const Tensor x = randn({4, 3}, kDouble).requires_grad_();
   const auto f = [](const TensorList& inputs) { return TensorList{squareplus(inputs[0])}; };
@@ -44,7 +46,7 @@ int main() {
   autograd::gradgradcheck(f, {x});
   std::cout << "first and second derivatives agree with differences\n";
 
-  // … and what a wrong backward looks like.
+  // This is the error for a wrong backward pass.
   struct Wrong : autograd::Function<Wrong> {
     static Tensor forward(AutogradContext* context, const Tensor& x) { return Squareplus::forward(context, x); }
     static TensorList backward(AutogradContext*, const TensorList& dy) { return {dy[0]}; }
@@ -53,7 +55,7 @@ int main() {
     autograd::gradcheck([](const TensorList& inputs) { return TensorList{Wrong::apply(inputs[0])}; }, {x});
   } catch (const AutogradError& error) { std::cout << "a wrong one: " << error.what() << '\n'; }
 
-  // In a net it is a layer like any other: this one learns y = x² from noisy points.
+  // The layer works in a net like any other layer. This net learns y = x² from noisy points.
   nn::Sequential net(nn::Linear(1, 32), SquareplusLayer(), nn::Linear(32, 1));
   optim::Adam adam(net->parameters(), 0.01);
   double loss_value = 0;

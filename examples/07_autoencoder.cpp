@@ -1,6 +1,6 @@
-// 7. An autoencoder: a net that must pass 784 pixels through 16 numbers and bring them back keeps what matters.
+// 7. An autoencoder: a net that compresses the 784 pixels of an image to 16 numbers and restores the image from them.
 //
-// usage: 07_autoencoder [PICTURE.png]     where a row of digits and the row of what came back are drawn
+// usage: 07_autoencoder [PICTURE.png]     draws some digits, and below them the restored digits
 #include <gradus/data/images/image_file.h>
 #include <gradus/gradus.h>
 
@@ -10,14 +10,14 @@ using namespace gradus;
 
 namespace {
 
-/// All images of a set, (N, 784) with values from 0 to 1.
+/// All images of a dataset, (N, 784) with values from 0 to 1.
 Tensor pixels_of(data::datasets::SyntheticDigits digits) {
   TensorList images;
   for (size_t i = 0; i < *digits.size(); ++i) images.push_back(digits.get(i).data.flatten());
   return stack(images);
 }
 
-/// The mean of the squared differences, a pixel.
+/// The mean squared difference of the pixels.
 double error(const Tensor& x, const Tensor& y) { return (x - y).square().mean().item<double>(); }
 
 }  // namespace
@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
   for (int64_t step = 1; step <= 1500; ++step) {
     const Tensor x = train.index_select(0, randint(train.size(0), {128}, kLong));  // (128, 784)
     adam.zero_grad();
-    const Tensor loss = binary_cross_entropy(decoder(encoder(x)), x);  // each pixel: ink or none?
+    const Tensor loss = binary_cross_entropy(decoder(encoder(x)), x);  // treats each pixel as the probability of ink
     loss.backward();
     adam.step();
     if (step % 300 == 0) std::cout << "step " << step << "  loss " << loss.item<double>() << "\n";

@@ -1,5 +1,5 @@
-// 8. A generative adversarial net (Goodfellow et al. 2014): one net invents points, another tells them from real ones,
-// and each learns from the other. Real points lie on a circle.
+// 8. A generative adversarial net (Goodfellow et al. 2014). The generator makes points; the critic learns to
+// distinguish them from real points, and the generator learns to deceive the critic. Real points are near a circle.
 #include <gradus/gradus.h>
 
 #include <iostream>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kBatch = 256;
 
-/// Points (kBatch, 2) about the circle of radius 1.
+/// Real points (kBatch, 2), near the circle of radius 1.
 Tensor real_points() {
   const Tensor angle = rand({kBatch}) * 6.2831853;
   const Tensor radius = 1 + 0.05 * randn({kBatch});
@@ -25,7 +25,8 @@ nn::Sequential make_net(int64_t in, int64_t out) {
 
 void describe(const char* what, const Tensor& points) {
   const Tensor radius = points.square().sum({1}).sqrt();
-  // Of twelve sectors of the circle, how many have points? A generator that knows one trick alone fills few.
+  // Counts in how many of twelve sectors of the circle there are generated points. There are few if the generator
+  // always makes similar points.
   const Tensor sector = ((atan2(points.select(1, 1), points.select(1, 0)) / 6.2831853 + 0.5) * 12).floor().clamp(0, 11);
   std::cout << what << ": radius " << radius.mean().item<double>() << " +- " << radius.std().item<double>() << ", "
             << std::get<0>(_unique(sector)).numel() << " of 12 sectors\n";
@@ -42,7 +43,8 @@ int main() {
 
   describe("before", generator(randn({kBatch, 8})));
   for (int64_t step = 1; step <= 3000; ++step) {
-    // The critic: real ones are 1, invented ones 0. detach() keeps the generator out of it.
+    // Trains the critic to return 1 for real points and 0 for generated points. detach() keeps this step from computing
+    // gradients of the generator.
     const Tensor invented = generator(randn({kBatch, 8}));  // (256, 2)
     critic_adam.zero_grad();
     (binary_cross_entropy_with_logits(critic(real_points()), real_label) +
@@ -50,7 +52,7 @@ int main() {
         .backward();
     critic_adam.step();
 
-    // The generator: the critic is to say 1.
+    // Trains the generator to make points for which the critic returns 1.
     generator_adam.zero_grad();
     binary_cross_entropy_with_logits(critic(invented), real_label).backward();
     generator_adam.step();

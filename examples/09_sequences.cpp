@@ -1,4 +1,4 @@
-// 9. An LSTM reads a sequence and says what it was: a sine, a square wave, a sawtooth or noise, of any phase and pitch.
+// 9. An LSTM classifies sequences: each is a sine, a square wave, a sawtooth or noise, with a random phase and pitch.
 #include <gradus/gradus.h>
 #include <gradus/training/metrics.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kLength = 48, kKinds = 4;
 
-/// `count` waves (count, kLength, 1) with noise on them, and what kind each is.
+/// Returns `count` noisy waves (count, kLength, 1) and their classes (count).
 data::Example<> waves(int64_t count) {
   const Tensor kind = randint(kKinds, {count}, kLong);
   const Tensor pitch = 1.5 + 3 * rand({count, 1}), phase = rand({count, 1});
@@ -28,8 +28,8 @@ struct Reader : nn::Module {
   nn::Linear head = register_module("head", nn::Linear(32, kKinds));
 
   Tensor forward(const Tensor& x) {                // (N, L, 1)
-    const Tensor states = std::get<0>(lstm(x));    // (N, L, 32): what it knows after each step
-    return head(states.select(1, x.size(1) - 1));  // of the last
+    const Tensor states = std::get<0>(lstm(x));    // (N, L, 32): the state after each step
+    return head(states.select(1, x.size(1) - 1));  // the state after the last step
   }
 };
 
@@ -44,7 +44,7 @@ int main() {
     adam.zero_grad();
     const Tensor loss = cross_entropy(net->forward(batch.data), batch.target);
     loss.backward();
-    nn::utils::clip_grad_norm_(net->parameters(), 1.0);  // a long chain of steps can make a gradient large
+    nn::utils::clip_grad_norm_(net->parameters(), 1.0);  // gradients through many steps can become very large
     adam.step();
     if (step % 100 == 0) std::cout << "step " << step << "  loss " << loss.item<double>() << "\n";
   }

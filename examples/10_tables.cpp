@@ -1,6 +1,8 @@
-// 10. A table of numbers and words: what does a house cost? Numbers are normalised, words get a vector each.
+// 10. A table of numbers and words: the net predicts the price of a house. Numbers are normalised, and each word has an
+// embedding vector.
 //
-// usage: 10_tables [HOUSES.csv]     columns area, age, town and price; without a file, houses that the program makes up
+// usage: 10_tables [HOUSES.csv]     with the columns area, age, town and price; without a file, the program makes
+// random houses
 #include <gradus/data/datasets/csv.h>
 #include <gradus/gradus.h>
 
@@ -11,7 +13,7 @@ using namespace gradus;
 
 namespace {
 
-/// Towns have prices a square metre of their own; the old and the new cost more than what is between.
+/// The price per square metre depends on the town. Very old and very new houses cost more than others.
 data::Csv made_up_houses() {
   constexpr int64_t kHouses = 2000;
   const std::vector<std::string> towns = {"Oslo", "Bergen", "Tromso", "Moss"};
@@ -52,7 +54,7 @@ int main(int argc, char** argv) {
   const auto [towns, names] = houses.categories("town");
   const int64_t count = prices.numel(), train = count * 4 / 5;  // the last fifth is for the test
 
-  // By what the training part says alone: the test must not be known beforehand.
+  // Normalises with mean and deviation of the training part only: the test part must have no influence on training.
   const Tensor seen = raw.narrow(0, 0, train), seen_prices = prices.narrow(0, 0, train);
   const Tensor x = (raw - seen.mean(0, true)) / seen.std(0, true, true);
   const Tensor mean = seen_prices.mean(), deviation = seen_prices.std();

@@ -1,6 +1,6 @@
 // A recorded step: the calls of Backend's operations in order, and the memory that they use.
 //
-// This room depends on core alone. Code that knows parameters and optimizers (training/static_step.h) names the
+// This room depends on core alone. Code that knows parameters and optimizers (training/replayed_step.h) names the
 // buffers.
 #pragma once
 

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <filesystem>
-#include <limits>
 
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/core/io/safetensors.h>
 #include <gradus/core/version.h>
 #include <gradus/layers/module/containers.h>
 #include <gradus/layers/module/serialize.h>
@@ -19,10 +17,10 @@ constexpr const char* kLayoutVersion = "1";
 constexpr const char* kLibrary = "gradus:version";
 const std::string kKind = "kind:", kValue = "value:", kSetting = "setting:";
 
-/// The "major.minor" part of a version.
+/// The part "major.minor" of a version.
 std::string series(const std::string& version) { return version.substr(0, version.rfind('.')); }
 
-/// The metadata entries whose keys begin with `prefix`, with the prefix removed.
+/// Returns the entries of the metadata whose keys begin with `prefix`, without the prefix.
 OrderedDict<std::string, std::string> with_prefix(const io::Metadata& metadata, const std::string& prefix) {
   OrderedDict<std::string, std::string> found("Value");
   for (const auto& [key, text] : metadata)
@@ -46,10 +44,10 @@ void check_layout(const io::Metadata& metadata, const std::string& path, bool an
                "load(path, /*any_version=*/true) accepts that");
 }
 
-/// Collects the differences between a run and a file.
+/// Collects the differences between a run and a checkpoint file for one message.
 class Differences {
  public:
-  /// Compares `file` and `own`, texts by name. If `texts_too` is false, only the names must be equal.
+  /// Compares the texts of the file and of this run (`own`) by name. If `texts_too` is false, compares only the names.
   void compare(const char* what, const OrderedDict<std::string, std::string>& file,
                const OrderedDict<std::string, std::string>& own, bool texts_too) {
     for (const auto& item : own) {
@@ -73,7 +71,7 @@ class Differences {
   gradus::detail::Message text_;
 };
 
-/// Returns the tensor `key` of `state`. Throws unless it has the given sizes and `state` has `count` entries.
+/// Returns the tensor `key` of `state`. Throws an exception unless it has these sizes and `state` has `count` tensors.
 const Tensor& entry(const State& state, const std::string& key, const Shape& sizes, size_t count) {
   const Tensor* tensor = state.find(key);
   GRADUS_CHECK(tensor && state.size() == count, ValueError, "the state must contain '", key, "' and ", count - 1,
@@ -211,7 +209,7 @@ void Checkpoint::take(const io::Safetensors& file, const std::string& path) {
     differences.check(path);
   }
 
-  // From here on parts are changed. Keep their previous state, to restore it if a later part does not match.
+  // The code below changes parts. It keeps their old states, and restores them if a later part does not match.
   std::vector<State> old_states;
   std::vector<std::string> old_values;
   for (const Part& part : parts_) old_states.push_back(nn::detail::copy_of(part.save()));
@@ -256,7 +254,7 @@ namespace {
 
 const std::string kPrefix = "step-", kSuffix = ".safetensors";
 
-/// The step in a file name, or -1 for other names.
+/// Returns the step in the name of a file, or -1 for another name.
 int64_t step_of(const std::string& name) {
   int64_t step = -1;
   if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix) || name.size() <= kPrefix.size() + kSuffix.size())
@@ -269,7 +267,7 @@ int64_t step_of(const std::string& name) {
 
 Rotation::Rotation(Checkpoint& checkpoint, std::string directory, const RotationOptions& options)
     : checkpoint_(checkpoint), directory_(std::move(directory)), options_(options),
-      best_figure_(std::numeric_limits<double>::infinity() * (options.mode() == Mode::min ? 1 : -1)) {
+      best_figure_(detail::worst_figure(options.mode())) {
   GRADUS_CHECK(options.keep_last() >= 1, ValueError, "keep_last must be at least 1, got ", options.keep_last());
   checkpoint_.value("best figure", best_figure_);
 }
@@ -279,16 +277,16 @@ void Rotation::save(int64_t step, std::optional<double> figure) {
   std::error_code error;
   std::filesystem::create_directories(directory_, error);
   GRADUS_CHECK(!error, IoError, "cannot make the folder '", directory_, "': ", error.message());
-  // The best checkpoint is saved first: if the process dies in between, it resumes from the last one, which has the old
-  // best figure, and saves the best one again.
-  if (figure && (options_.mode() == Mode::min ? *figure < best_figure_ : *figure > best_figure_)) {
+  // Saves the best file first. If the process dies before the file of the step is saved, the run resumes from the file
+  // before it, which has the old best figure, and saves the best file again.
+  if (figure && detail::is_better(options_.mode(), *figure, best_figure_)) {
     best_figure_ = *figure;
     checkpoint_.save(best_path());
   }
   checkpoint_.save(directory_ + "/" + kPrefix + std::to_string(step) + kSuffix);
   const std::vector<std::string> saved = files();
   for (size_t i = 0; i + static_cast<size_t>(options_.keep_last()) < saved.size(); ++i)
-    std::filesystem::remove(saved[i], error);  // a file that cannot be removed now is tried again after the next save
+    std::filesystem::remove(saved[i], error);  // errors are ignored: the next save tries to remove the file again
 }
 
 bool Rotation::load_latest() {
@@ -302,7 +300,7 @@ bool Rotation::load_best() { return checkpoint_.load_if_there(best_path()); }
 
 std::vector<std::string> Rotation::files() const {
   std::vector<std::pair<int64_t, std::string>> found;
-  std::error_code error;  // no files if there is no folder
+  std::error_code error;  // ignored: without a folder there are no files
   for (std::filesystem::directory_iterator entry(directory_, error), end; !error && entry != end;
        entry.increment(error))
     if (const int64_t step = step_of(entry->path().filename().string()); step >= 0)

@@ -1,4 +1,4 @@
-// Checkpoint: everything that a run needs to continue exactly, in one file.
+// Checkpoint saves everything that a training run needs to continue exactly in one file, and loads it again.
 //
 //   training::Checkpoint checkpoint;
 //   checkpoint.add("model", *model).add("optimizer", sgd);
@@ -8,8 +8,8 @@
 //   …
 //   checkpoint.save("run.safetensors");     // if this fails, the old file remains intact
 //
-// The file is safetensors with tensors "model.fc.weight", "optimizer.state.0.exp_avg", … and metadata that any reader
-// can show:
+// A checkpoint file is a safetensors file with the tensors "model.fc.weight", "optimizer.state.0.exp_avg", … and
+// metadata, which any reader of safetensors can show:
 //   gradus:checkpoint   version of this layout       kind:<part>      type of the part
 //   gradus:version      version of the library       value:<name>     a number or text
 //   <tied tensor>       name it is stored under      setting:<name>   a setting of the run
@@ -29,15 +29,15 @@
 #include <gradus/core/ordered_dict.h>
 #include <gradus/core/runtime/random.h>
 #include <gradus/layers/module/module.h>
-#include <gradus/training/early_stopping.h>
+#include <gradus/training/stopping.h>
 
 namespace gradus::training {
 
-/// Named numbers.
+/// The state of a part of a run: tensors by name.
 using State = OrderedDict<std::string, Tensor>;
 
-/// A part that can save and load its state: modules, optimizers, schedulers, moving averages, loaders, … If the state
-/// does not match, load_state_dict must throw and leave the part unchanged.
+/// A part of a run that can save and load its state, such as a module, an optimizer, a scheduler or a loader. If the
+/// state does not match the part, load_state_dict must throw and leave the part unchanged.
 template <class Part>
 concept Stateful = requires(Part& part, const Part& fixed, const State& state) {
   { fixed.state_dict() } -> std::convertible_to<State>;
@@ -46,13 +46,13 @@ concept Stateful = requires(Part& part, const Part& fixed, const State& state) {
 
 namespace detail {
 
-/// Name of a type without template arguments: "gradus::optim::Adam".
+/// The name of a type without template arguments, such as "gradus::optim::Adam".
 std::string type_name(const std::type_info& type);
 
 template <class T>
 concept Number = std::is_arithmetic_v<T>;
 
-/// Converts a number to text that converts back to the same number on any machine.
+/// Converts a number to text. from_text() converts the text back to exactly the same number, on any machine.
 template <Number T>
 std::string to_text(T number) {
   char text[32];
@@ -62,7 +62,7 @@ std::string to_text(T number) {
 inline std::string to_text(const std::string& text) { return text; }
 inline std::string to_text(const char* text) { return text; }
 
-/// Returns false if the text is not a number of this type.
+/// Converts text to a number. Returns false if the text is not a number of this type.
 template <Number T>
 bool from_text(const std::string& text, T& number) {
   const char* const end = text.data() + text.size();
@@ -73,13 +73,14 @@ inline bool from_text(const std::string& text, std::string& value) { return valu
 
 }  // namespace detail
 
-/// Holds references: everything that is added must outlive the checkpoint. Names must be nonempty, unique and must not
-/// contain '.' or ':'; otherwise a ValueError is thrown.
+/// Holds references to the parts and values of a run, which must outlive the Checkpoint. Names must be unique and not
+/// empty, and must not contain '.' or ':' (otherwise a ValueError).
 class Checkpoint {
  public:
   // ---- Content of a checkpoint ----
-  /// Adds a part of any type. Loading a file with another type of optimizer, scheduler, … is an error. Modules may be
-  /// of any type with the same parameter names and shapes; tied parameters are stored once.
+  /// Adds a part of the run. A file can be loaded only if its part of this name has the same type, for example Adam.
+  /// Modules are an exception: only the names and shapes of their parameters must be the same. Tied parameters are
+  /// stored once.
   template <Stateful Part>
   Checkpoint& add(const std::string& name, Part& part) {
     std::string kind = std::derived_from<Part, nn::Module> ? "module" : detail::type_name(typeid(part));
@@ -88,39 +89,41 @@ class Checkpoint {
         [&part](const State& state) { part.load_state_dict(state); });
   }
   Checkpoint& add(const std::string& name, Generator& generator);
-  /// Adds the content of a tensor, such as a running sum or a table.
+  /// Adds the values of a tensor, such as a running sum or a table.
   Checkpoint& add(const std::string& name, const Tensor& tensor);
-  /// Adds any other object through functions that save and load its state.
+  /// Adds any other part, by functions that save and load its state. `kind` is stored in the file, and must be the same
+  /// when the file is loaded.
   Checkpoint& add(const std::string& name, std::string kind, std::function<State()> save,
                   std::function<void(const State&)> load);
-  /// Adds a number or text, such as the epoch or the best accuracy so far.
+  /// Adds a number or a text that load() sets, such as the epoch or the best accuracy so far.
   template <class T>
   requires detail::Number<T> || std::same_as<T, std::string> Checkpoint& value(const std::string& name, T& value) {
     return add_value(
         name, [&value] { return detail::to_text(value); },
         [&value](const std::string& text) { return detail::from_text(text, value); });
   }
-  /// Adds a setting that must be equal in the saving and in the loading run, such as the batch size or the name of the
-  /// model.
+  /// Adds a setting, such as the batch size or the name of the model. load() does not change it, but throws if the run
+  /// that saved the file had a different setting.
   template <class T>
   Checkpoint& setting(const std::string& name, const T& value) {
     return add_setting(name, detail::to_text(value));
   }
 
   // ---- Files ----
-  /// Writes everything. Throws an IoError on failure, in which case the old file remains intact.
+  /// Saves everything to a file. If this fails, throws an IoError, and the old file remains intact.
   void save(const std::string& path) const;
-  /// Restores everything, or nothing if there is an error. IoError: the file is missing, damaged, not a checkpoint, or
-  /// from another version of the library (unless `any_version`: later results may then differ in the last bits).
-  /// ValueError: a part, value or setting is missing, unexpected or different. ShapeError: the shape of a tensor is
-  /// different.
+  /// Loads everything from a file. If there is an error, nothing of the run is changed. IoError: the file is missing,
+  /// damaged, not a checkpoint file, or written by another version of the library (`any_version` allows this; the run's
+  /// results may then differ in the last bits). ValueError: a part, a value or a setting is missing, unexpected or
+  /// different. ShapeError: a tensor has another shape.
   void load(const std::string& path, bool any_version = false);
-  /// Calls load(path) if the file exists. Returns true if it does.
+  /// Calls load(path) if the file exists. Returns whether it exists.
   bool load_if_there(const std::string& path, bool any_version = false);
-  /// The content that save() writes, and load() from it, for another process of the same run.
+  /// The same as save() and load(), but with bytes instead of a file, to send the state to another process of the same
+  /// run.
   std::vector<std::byte> to_bytes() const;
   void from_bytes(std::span<const std::byte> bytes);
-  /// Returns the values in a file as text, without loading it.
+  /// Returns the values in a checkpoint file as text. Loads nothing.
   static OrderedDict<std::string, std::string> values_of(const std::string& path);
 
  private:
@@ -134,10 +137,7 @@ class Checkpoint {
     std::function<std::string()> get;
     std::function<bool(const std::string&)> set;
   };
-  struct Contents {
-    std::vector<std::pair<std::string, Array>> tensors;
-    io::Metadata metadata;
-  };
+  using Contents = std::pair<std::vector<std::pair<std::string, Array>>, io::Metadata>;
   Contents contents() const;
   void take(const io::Safetensors& file, const std::string& path);
   Checkpoint& add_value(const std::string& name, std::function<std::string()> get,
@@ -149,7 +149,7 @@ class Checkpoint {
   OrderedDict<std::string, std::string> settings_;
 };
 
-// ---- The last checkpoints of a run and the best one, in a folder ----
+// ---- A folder with the latest checkpoint files of a run and the best one ----
 //
 //   training::Rotation rotation(checkpoint, "runs/cifar10");
 //   rotation.load_latest();
@@ -157,13 +157,13 @@ class Checkpoint {
 //   rotation.save(step, validation_loss);
 
 class RotationOptions {
-  /// Number of checkpoints kept, not counting the best one.
+  /// The folder keeps this number of the latest files, and the best file.
   GRADUS_ARG(int64_t, keep_last) = 3;
   GRADUS_ARG(Mode, mode) = Mode::min;
 };
 
-/// Files <directory>/step-<number>.safetensors, and best.safetensors, which is a checkpoint, too. The best figure so
-/// far is stored in the checkpoint as the value "best figure", so that a resumed run knows it.
+/// Saves the files <directory>/step-<number>.safetensors and <directory>/best.safetensors, all of them checkpoint
+/// files. Adds the best figure so far to the Checkpoint as the value "best figure", so that a resumed run knows it.
 class Rotation {
  public:
   /// `checkpoint` must outlive this object. A keep_last below 1 is a ValueError.
@@ -171,15 +171,15 @@ class Rotation {
   Rotation(const Rotation&) = delete;
   Rotation& operator=(const Rotation&) = delete;
 
-  /// Saves a checkpoint, also as the best one if `figure` is better than all before (NaN never is), and removes the
-  /// oldest ones beyond keep_last. A negative step is a ValueError.
+  /// Saves the file of this step and removes the oldest files, so that keep_last files remain. Also saves the best file
+  /// if `figure` is better than all figures before; NaN is never better. A negative step is a ValueError.
   void save(int64_t step, std::optional<double> figure = {});
-  /// Loads the checkpoint with the highest step. Returns false if there is none.
+  /// Loads the file with the highest step. Returns false if there is none.
   bool load_latest();
-  /// Loads the best checkpoint. Returns false if there is none.
+  /// Loads the best file. Returns false if there is none.
   bool load_best();
 
-  /// Paths of the checkpoints by step, oldest first.
+  /// Paths of the files of steps, in the order of the steps.
   std::vector<std::string> files() const;
   std::string best_path() const { return directory_ + "/best.safetensors"; }
   double best_figure() const { return best_figure_; }

@@ -19,7 +19,7 @@ void check_scores(const Tensor& scores, const Tensor& target, int64_t classes) {
                expected, ", got ", scores.sizes(), "; a binary score becomes a class by scores > 0.5");
 }
 
-// Converts integer classes to int64 on the host, in row-major order.
+// Copies integer classes to the host as int64 in row-major order.
 Tensor host_classes(const Tensor& classes, const char* what) {
   GRADUS_CHECK(!classes.is_floating_point(), DTypeError, what, " must contain classes, which are integers, got ",
                classes.dtype(), "; convert with .to(kLong)");
@@ -32,8 +32,19 @@ void check_class(int64_t found, int64_t classes, const char* what, int64_t place
                "; targets to leave out must be ignore_index, ", ignore_index);
 }
 
-// Gathers equally many numbers from each rank, ordered by rank. The data are on the host; NCCL groups support this,
-// too.
+// Calls f(label, i) for the labels that are not `ignore_index`, after checking that they are classes.
+template <class F>
+void for_each_label(const Tensor& labels, int64_t classes, int64_t ignore_index, const F& f) {
+  for (int64_t i = 0; i < labels.numel(); ++i) {
+    const int64_t label = labels.data_ptr<int64_t>()[i];
+    if (label == ignore_index) continue;
+    check_class(label, classes, "target", i, ignore_index);
+    f(label, i);
+  }
+}
+
+// Gathers the numbers of all ranks in the order of the ranks. Each rank must have the same number of them. The numbers
+// are on the host, which NCCL groups support, too.
 template <class T>
 std::vector<T> of_all_ranks(const std::vector<T>& own, dist::ProcessGroup& group) {
   const auto size = static_cast<int64_t>(own.size());
@@ -68,14 +79,12 @@ void ConfusionMatrix::update(const Tensor& predictions, const Tensor& target, Lo
                " needs predicted classes of the same shape, got ", predictions.sizes());
   const Tensor wanted = host_classes(target, "target");
   const Tensor found = host_classes(scores ? predictions.argmax(class_axis(target)) : predictions, "predictions");
-  const int64_t *const labels = wanted.data_ptr<int64_t>(), *const predicted = found.data_ptr<int64_t>();
-  std::vector<size_t> cells;  // counted only after all have been checked
-  for (int64_t i = 0; i < wanted.numel(); ++i) {
-    if (labels[i] == ignore_index_) continue;
-    check_class(labels[i], classes_, "target", i, ignore_index_);
+  const int64_t* const predicted = found.data_ptr<int64_t>();
+  std::vector<size_t> cells;  // counted only after all targets were checked
+  for_each_label(wanted, classes_, ignore_index_, [&](int64_t label, int64_t i) {
     check_class(predicted[i], classes_, "prediction", i, ignore_index_);
-    cells.push_back(static_cast<size_t>(labels[i] * classes_ + predicted[i]));
-  }
+    cells.push_back(static_cast<size_t>(label * classes_ + predicted[i]));
+  });
   for (size_t cell : cells) ++counts_[cell];
 }
 
@@ -102,7 +111,7 @@ double ConfusionMatrix::average(double (ClassCounts::*figure)() const, Average h
     together.true_positives += one.true_positives;
     together.predicted += one.predicted;
     together.support += one.support;
-    sum += (one.*figure)();  // 0 if the class does not occur
+    sum += (one.*figure)();  // the figure is 0 if the class does not occur
     present += one.predicted + one.support > 0;
   }
   GRADUS_CHECK(present > 0, ValueError, "no target has been counted: update() it first");
@@ -130,13 +139,10 @@ void TopK::update(const Tensor& scores, const Tensor& target, Loc where) {
   const Tensor best = std::get<1>(scores.detach().topk(k_, axis));  // (N, k, d…)
   const Tensor hits = host_classes(best.eq(labels.to(best.device()).unsqueeze(axis)).any(axis), "hits");
   double right = 0, all = 0;
-  for (int64_t i = 0; i < labels.numel(); ++i) {
-    const int64_t label = labels.data_ptr<int64_t>()[i];
-    if (label == ignore_index_) continue;
-    check_class(label, classes, "target", i, ignore_index_);
+  for_each_label(labels, classes, ignore_index_, [&](int64_t, int64_t i) {
     right += static_cast<double>(hits.data_ptr<int64_t>()[i]);
     ++all;
-  }
+  });
   sums_ = {sums_[0] + right, sums_[1] + all};
 }
 
@@ -144,7 +150,7 @@ void Perplexity::update(const Tensor& mean_loss, int64_t count, Loc where) {
   const OpContext context("Perplexity::update", where);
   GRADUS_CHECK(count >= 0, ValueError, "the number of targets must not be negative, got ", count);
   const double loss = mean_loss.item<double>(where), targets = static_cast<double>(count);
-  if (count > 0) sums_ = {sums_[0] + loss * targets, sums_[1] + targets};  // the mean of no losses would be NaN
+  if (count > 0) sums_ = {sums_[0] + loss * targets, sums_[1] + targets};  // without targets, the mean loss is NaN
 }
 
 void RocArea::update(const Tensor& scores, const Tensor& target, Loc where) {
@@ -154,21 +160,18 @@ void RocArea::update(const Tensor& scores, const Tensor& target, Loc where) {
                "; of probabilities (N, 2) take scores.select(1, 1)");
   const Tensor classes = host_classes(target, "target"), values = scores.detach().to(Device(), kDouble).contiguous();
   std::vector<double> added[2];
-  for (int64_t i = 0; i < classes.numel(); ++i) {
-    const int64_t label = classes.data_ptr<int64_t>()[i];
+  for_each_label(classes, 2, ignore_index_, [&](int64_t label, int64_t i) {
     const double score = values.data_ptr<double>()[i];
-    if (label == ignore_index_) continue;
-    check_class(label, 2, "target", i, ignore_index_);
     GRADUS_CHECK(!std::isnan(score), ValueError, "the score at element ", i, " is NaN and cannot be ranked");
     added[label].push_back(score);
-  }
+  });
   for (int i : {0, 1}) scores_[i].insert(scores_[i].end(), added[i].begin(), added[i].end());
 }
 
 void RocArea::all_reduce(dist::ProcessGroup& group) {
   for (std::vector<double>& scores : scores_) {
     const int64_t longest = std::ranges::max(of_all_ranks(std::vector{static_cast<int64_t>(scores.size())}, group));
-    std::vector<double> padded = scores;  // padded to a common length with a value that is not a score
+    std::vector<double> padded = scores;  // padded to the length of the longest with NaN, which is never a score
     padded.resize(static_cast<size_t>(longest), std::numeric_limits<double>::quiet_NaN());
     if (longest > 0) scores = of_all_ranks(padded, group);
     std::erase_if(scores, [](double score) { return std::isnan(score); });
@@ -181,7 +184,7 @@ double RocArea::area() const {
   GRADUS_CHECK(!zeros.empty() && !scores_[1].empty(), ValueError, "needs targets of both kinds, got ", zeros.size(),
                " times 0 and ", scores_[1].size(), " times 1: update() it with more data first");
   std::ranges::sort(zeros);
-  double pairs = 0;  // multiples of 1/2, so the sum is exact
+  double pairs = 0;  // a sum of multiples of 1/2, so it is exact
   for (double score : scores_[1]) {
     const auto [first, last] = std::equal_range(zeros.begin(), zeros.end(), score);
     pairs += 0.5 * static_cast<double>((first - zeros.begin()) + (last - zeros.begin()));

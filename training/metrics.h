@@ -1,17 +1,18 @@
-// Metrics that are computed batch by batch, on one rank or on all. Definitions follow scikit-learn and torchmetrics: a
-// quotient with divisor zero is 0 (zero_division=0).
+// Metrics that are computed batch by batch, on a single rank or on all ranks. The definitions are those of scikit-learn
+// and torchmetrics; a quotient whose divisor is 0 is 0 (zero_division=0).
 //
 //   training::ConfusionMatrix confusion(10);
 //   for (auto& batch : loader) confusion.update(net->forward(batch.data), batch.target);
 //   confusion.all_reduce(*group);  // if there are several ranks
 //   confusion.accuracy(), confusion.f1(), confusion.per_class()[3].recall(), …
 //
-// Targets are classes, integers from 0 (else a DTypeError or an IndexError), of shape (N, d…). Targets equal to
-// ignore_index, by default that of cross_entropy, are skipped. Tensors may be on any device and need not be contiguous;
-// counts are on the host. If update() throws, nothing is counted. A mean over no targets is a ValueError.
+// Targets are classes of shape (N, d…): integers (else a DTypeError) from 0 to the number of classes minus 1 (else an
+// IndexError). Targets equal to ignore_index, by default -100 as in cross_entropy, are skipped. Tensors may be on any
+// device and need not be contiguous; counts are on the host. If update() throws an exception, it counts nothing of its
+// batch. A mean over no targets is a ValueError.
 //
-// all_reduce() combines the metrics of all ranks, on all ranks. Call it once at the end: a second call would multiply
-// all counts by the number of ranks.
+// After all_reduce(), each rank has the metric of all ranks together. All ranks must call it, once, at the end: a
+// second call would multiply all counts by the number of ranks.
 #pragma once
 
 #include <cmath>
@@ -26,15 +27,15 @@ class ProcessGroup;
 
 namespace gradus::training {
 
-/// Counts of one class: correct predictions, all predictions, and all targets (its support).
+/// Counts of one class: its correct predictions, all its predictions, and all its targets (its support).
 struct ClassCounts {
   int64_t true_positives = 0, predicted = 0, support = 0;
 
-  /// Share of the predictions of this class that are correct.
+  /// The share of the predictions of this class that are correct.
   double precision() const { return share(true_positives, predicted); }
-  /// Share of the targets of this class that were predicted correctly.
+  /// The share of the targets of this class that were predicted correctly.
   double recall() const { return share(true_positives, support); }
-  /// The harmonic mean of precision and recall, which is the Dice coefficient of a segmentation.
+  /// The harmonic mean of precision and recall. For a segmentation, this is the Dice coefficient.
   double f1() const { return share(2 * true_positives, predicted + support); }
   /// Intersection over union, the Jaccard index.
   double iou() const { return share(true_positives, predicted + support - true_positives); }
@@ -45,31 +46,33 @@ struct ClassCounts {
   }
 };
 
-/// macro: the mean over all classes that occur as targets or predictions. micro: the figure of the summed counts of all
-/// classes.
+/// How a figure of classes is averaged. macro: the mean over all classes that occur as targets or predictions. micro:
+/// the figure that results from the sums of the counts of all classes.
 enum class Average : uint8_t { macro, micro };
 
 /// Counts how often each class was predicted for each target class.
 class ConfusionMatrix {
  public:
-  /// For classes 0 to classes - 1. Fewer than one class is a ValueError.
+  /// Classes are 0 to classes - 1. Fewer than one class is a ValueError.
   explicit ConfusionMatrix(int64_t classes, int64_t ignore_index = -100);
 
-  /// Counts targets (N, d…) with floating scores (N, C, d…), of which the class with the greatest is predicted (the
-  /// first of equal ones), or with predicted classes (N, d…), integers or booleans. Other shapes are a ShapeError.
+  /// Counts targets (N, d…) and their predictions. Predictions are either floating-point scores (N, C, d…), where the
+  /// class with the greatest score is predicted (the first class if scores are equal), or predicted classes (N, d…),
+  /// integers or booleans. Other shapes are a ShapeError.
   void update(const Tensor& predictions, const Tensor& target, Loc where = Loc::current());
-  /// Adds up the counts of all ranks, on all ranks.
+  /// Replaces the counts on each rank by the sums over all ranks.
   void all_reduce(dist::ProcessGroup& group);
   void reset();
 
-  /// int64 (C, C): element (i, j) is the number of targets i that were predicted as j.
+  /// int64 (C, C): element (i, j) is the number of targets of class i that were predicted as class j.
   Tensor matrix() const;
-  /// Counts of each class in order.
+  /// The counts of each class, from class 0.
   std::vector<ClassCounts> per_class() const;
 
-  /// Share of targets that were predicted correctly, which is also the value of all micro averages below.
+  /// The share of targets that were predicted correctly. The micro averages of precision, recall and f1 are equal to
+  /// it.
   double accuracy() const { return average(&ClassCounts::recall, Average::micro); }
-  /// Averages over all classes of the figures of ClassCounts.
+  /// The functions below average the figures of ClassCounts over the classes.
   double precision(Average how = Average::macro) const { return average(&ClassCounts::precision, how); }
   double recall(Average how = Average::macro) const { return average(&ClassCounts::recall, how); }
   double f1(Average how = Average::macro) const { return average(&ClassCounts::f1, how); }
@@ -82,40 +85,42 @@ class ConfusionMatrix {
   std::vector<int64_t> counts_;  // shape (C, C)
 };
 
-/// Base of metrics that are a mean over targets.
+/// The base of metrics that are a mean over targets.
 class MeanMetric {
  public:
-  /// Combines the targets of all ranks, on all ranks.
+  /// Makes the mean on each rank the mean over the targets of all ranks.
   void all_reduce(dist::ProcessGroup& group);
   void reset() { sums_ = {0, 0}; }
-  /// The mean since reset(). Throws a ValueError without targets.
+  /// The mean over all targets since reset(). Throws a ValueError if there are none.
   double mean() const;
 
  protected:
   std::vector<double> sums_ = {0, 0};  // sum of the values, number of targets
 };
 
-/// Share of targets that are among the k classes with the greatest scores. Of equal scores the first are chosen.
+/// The share of targets that are among the k classes with the greatest scores. Among equal scores, lower classes come
+/// first.
 class TopK : public MeanMetric {
  public:
   /// A k below 1 is a ValueError.
   explicit TopK(int64_t k, int64_t ignore_index = -100);
-  /// Takes scores (N, C, d…) and targets (N, d…). Other shapes are a ShapeError, a k above C an IndexError.
+  /// Takes scores (N, C, d…) and targets (N, d…). Other shapes are a ShapeError, and a k above C is an IndexError.
   void update(const Tensor& scores, const Tensor& target, Loc where = Loc::current());
-  /// The share of targets among the k best classes, in [0, 1].
+  /// The share as a number in [0, 1].
   double accuracy() const { return mean(); }
 
  private:
   int64_t k_, ignore_index_;
 };
 
-/// exp of the mean cross-entropy: the number of equally likely tokens that corresponds to the model's uncertainty.
+/// The exponential of the mean cross-entropy. A model is as uncertain as if it chose among this number of equally
+/// likely tokens.
 class Perplexity : public MeanMetric {
  public:
-  /// Takes the mean cross-entropy (one element) of the `count` targets that are not ignored. A negative count is a
-  /// ValueError.
+  /// Takes the mean cross-entropy (one element) of a batch, and the number of its targets that were not ignored. A
+  /// negative count is a ValueError.
   void update(const Tensor& mean_loss, int64_t count, Loc where = Loc::current());
-  /// At least 1. A model that knows nothing has the number of tokens as its perplexity.
+  /// At least 1. For a model that predicts all tokens with equal probability, this is the number of tokens.
   double perplexity() const { return std::exp(mean()); }
 };
 
@@ -126,18 +131,18 @@ class Perplexity : public MeanMetric {
 class RocArea {
  public:
   explicit RocArea(int64_t ignore_index = -100) : ignore_index_(ignore_index) {}
-  /// Takes scores, probabilities or logits, and targets 0 or 1 of the same shape (else a ShapeError). NaN is a
-  /// ValueError.
+  /// Takes scores (probabilities or logits) and targets, 0 or 1, of the same shape (else a ShapeError). A NaN among the
+  /// scores is a ValueError.
   void update(const Tensor& scores, const Tensor& target, Loc where = Loc::current());
-  /// Combines the scores of all ranks, on all ranks.
+  /// Gives each rank the scores of all ranks.
   void all_reduce(dist::ProcessGroup& group);
   void reset() { scores_[0].clear(), scores_[1].clear(); }
-  /// Throws a ValueError unless there are targets of both kinds.
+  /// The area. Throws a ValueError unless there are targets 0 and targets 1.
   double area() const;
 
  private:
   int64_t ignore_index_;
-  std::vector<double> scores_[2];  // of targets 0 and of targets 1
+  std::vector<double> scores_[2];  // [0]: the scores of targets 0; [1]: of targets 1
 };
 
 }  // namespace gradus::training

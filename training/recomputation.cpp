@@ -9,23 +9,25 @@ namespace {
 
 using Parts = std::vector<RecomputedPart>;
 
-/// A model and the plans for it with various recomputed parts.
+/// A model, and the reports of its step's memory when various parts are recomputed.
 class Model {
  public:
+  /// Paths and sizes of the outermost Sequentials. Any range of their modules can be recomputed.
+  std::vector<std::pair<std::string, size_t>> sequentials;
+  /// Paths of the other modules that can be recomputed, only as a whole.
+  std::vector<std::string> others;
+  /// The report without recomputation.
+  MemoryReport before;
+
   Model(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer& optimizer, const PlanOptions& options)
       : model_(model), input_shape_(input_shape), optimizer_(optimizer), options_(options) {
     GRADUS_CHECK(!model.is_empty(), ValueError, "recomputation: the model is an empty AnyModule");
     collect("", model.ptr());
     keep_all(model);
-    before_ = plan();
+    before = report();
   }
 
-  const MemoryReport& before() const { return before_; }
-  /// Sequentials, with their sizes, whose ranges of modules can be checkpointed, and other modules that can be.
-  const std::vector<std::pair<std::string, size_t>>& sequentials() const { return sequentials_; }
-  const std::vector<std::string>& others() const { return others_; }
-
-  MemoryReport plan() const { return gradus::plan(model_, input_shape_, optimizer_, options_); }
+  MemoryReport report() const { return gradus::plan(model_, input_shape_, optimizer_, options_); }
   void apply(const Parts& parts) const {
     keep_all(model_);
     for (const RecomputedPart& part : parts) {
@@ -34,24 +36,25 @@ class Model {
       else module.as<nn::SequentialImpl>()->recompute_part(part.begin, part.end);
     }
   }
-  MemoryReport plan_with(const Parts& parts) const {
+  MemoryReport report_with(const Parts& parts) const {
     apply(parts);
-    return plan();
+    return report();
   }
-  /// Adds the part if recomputing it alone reduces what is kept for backward.
+  /// Adds the part to `parts` if recomputing it alone reduces the memory that the forward pass leaves for the backward
+  /// pass.
   void add_if_it_saves(RecomputedPart part, Parts& parts) const {
-    const MemoryReport report = plan_with({part});
-    part.saved = before_.activations - report.activations, part.flops = report.recomputed_flops;
+    const MemoryReport alone = report_with({part});
+    part.saved = before.activations - alone.activations, part.flops = alone.recomputed_flops;
     if (part.saved > 0) parts.push_back(std::move(part));
   }
 
  private:
   void collect(const std::string& path, const std::shared_ptr<nn::Module>& module) {
     if (auto* sequential = module->as<nn::SequentialImpl>()) {
-      if (!sequential->is_empty()) sequentials_.emplace_back(path, sequential->size());
+      if (!sequential->is_empty()) sequentials.emplace_back(path, sequential->size());
       return;
     }
-    if (!path.empty()) return others_.push_back(path);
+    if (!path.empty()) return others.push_back(path);
     for (const auto& child : module->named_children()) collect(child.key(), child.value());
   }
 
@@ -59,9 +62,6 @@ class Model {
   const Shape& input_shape_;
   optim::Optimizer& optimizer_;
   const PlanOptions& options_;
-  std::vector<std::pair<std::string, size_t>> sequentials_;
-  std::vector<std::string> others_;
-  MemoryReport before_;
 };
 
 bool overlap(const RecomputedPart& a, const RecomputedPart& b) {
@@ -71,7 +71,8 @@ bool contains(const RecomputedPart& a, const RecomputedPart& b) {
   return a.module == b.module && a.begin <= b.begin && b.end <= a.end;
 }
 
-/// Adds a part to the chosen parts and removes parts within it. Returns nothing if it partly overlaps others.
+/// Adds a part to the chosen parts and removes the chosen parts within it. Returns nothing if the part overlaps a
+/// chosen part that is not within it.
 std::optional<Parts> with(const Parts& chosen, const RecomputedPart& part) {
   Parts result;
   for (const RecomputedPart& other : chosen) {
@@ -98,56 +99,56 @@ void keep_all(const PlannedModel& model) {
 
 Parts recompute_within(const PlannedModel& model, const Shape& input_shape, optim::Optimizer& optimizer, int64_t budget,
                        const PlanOptions& options) {
-  const Model planned(model, input_shape, optimizer, options);
-  int64_t peak = planned.before().peak;
+  const Model reported(model, input_shape, optimizer, options);
+  int64_t peak = reported.before.peak;
   if (peak <= budget) return {};
   Parts candidates, chosen;
-  for (const auto& [module, size] : planned.sequentials())
+  for (const auto& [module, size] : reported.sequentials)
     for (size_t begin = 0; begin < size; ++begin)
-      for (size_t end = begin + 1; end <= size; ++end) planned.add_if_it_saves({module, begin, end}, candidates);
-  for (const std::string& module : planned.others()) planned.add_if_it_saves({module}, candidates);
+      for (size_t end = begin + 1; end <= size; ++end) reported.add_if_it_saves({module, begin, end}, candidates);
+  for (const std::string& module : reported.others) reported.add_if_it_saves({module}, candidates);
   std::stable_sort(candidates.begin(), candidates.end(), [](const RecomputedPart& a, const RecomputedPart& b) {
     return a.flops / static_cast<double>(a.saved) < b.flops / static_cast<double>(b.saved);
   });
   for (const RecomputedPart& candidate : candidates) {
     const std::optional<Parts> more = with(chosen, candidate);
     if (!more) continue;
-    const int64_t now = planned.plan_with(*more).peak;
-    if (now > peak) continue;  // an equal peak may decrease with the next part
+    const int64_t now = reported.report_with(*more).peak;
+    if (now > peak) continue;  // accepts an equal peak, because the next part may then lower it
     peak = now, chosen = *more;
     if (peak <= budget) break;
   }
   if (peak > budget) {
     Parts all = recompute_all(model, input_shape, optimizer, options);
-    if (planned.plan().peak < peak) return all;
+    if (reported.report().peak < peak) return all;
   }
   const int64_t allowed = std::max(peak, budget);
-  for (size_t i = chosen.size(); i-- > 0;) {  // removes unnecessary parts, the most expensive first
+  for (size_t i = chosen.size(); i-- > 0;) {  // removes parts that are not needed, the most expensive first
     Parts fewer = chosen;
     fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
-    if (planned.plan_with(fewer).peak <= allowed) chosen = std::move(fewer);
+    if (reported.report_with(fewer).peak <= allowed) chosen = std::move(fewer);
   }
-  planned.apply(chosen);
+  reported.apply(chosen);
   return chosen;
 }
 
 Parts recompute_all(const PlannedModel& model, const Shape& input_shape, optim::Optimizer& optimizer,
                     const PlanOptions& options) {
-  const Model planned(model, input_shape, optimizer, options);
+  const Model reported(model, input_shape, optimizer, options);
   Parts others, best;
-  for (const std::string& module : planned.others()) planned.add_if_it_saves({module}, others);
+  for (const std::string& module : reported.others) reported.add_if_it_saves({module}, others);
   size_t most = 1;
-  for (const auto& [module, size] : planned.sequentials()) most = std::max(most, size);
+  for (const auto& [module, size] : reported.sequentials) most = std::max(most, size);
   int64_t least = 0;
   for (size_t runs = 1; runs <= most; ++runs) {
     Parts parts = others;
-    for (const auto& [module, size] : planned.sequentials())
+    for (const auto& [module, size] : reported.sequentials)
       for (size_t i = 0, count = std::min(runs, size); i < count; ++i)
         parts.push_back({module, i * size / count, (i + 1) * size / count});
-    const int64_t peak = planned.plan_with(parts).peak;
+    const int64_t peak = reported.report_with(parts).peak;
     if (best.empty() || peak < least) least = peak, best = std::move(parts);
   }
-  planned.apply(best);
+  reported.apply(best);
   return best;
 }
 

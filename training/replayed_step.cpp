@@ -10,7 +10,10 @@
 #include <gradus/autograd/mixed_precision/autocast.h>
 #include <gradus/autograd/node.h>
 #include <gradus/core/registry.h>
-#include <gradus/core/runtime/cuda.h>
+#include <gradus/core/runtime/observer.h>
+#include <gradus/graph/executor.h>
+#include <gradus/graph/passes/passes.h>
+#include <gradus/graph/recorder.h>
 
 namespace gradus::training {
 namespace {
@@ -25,7 +28,7 @@ std::string print(const nn::Module& module) {
   return std::move(printed).str();
 }
 
-// Calls `on_number` and `on_storage` for all conditions except the options of modules.
+// Calls on_number or on_storage for each condition (StepConditions), except the options of modules.
 template <class OnNumber, class OnStorage>
 void visit_conditions(const std::vector<optim::Optimizer*>& optimizers, const StepParts& parts,
                       const OnNumber& on_number, const OnStorage& on_storage) {
@@ -59,7 +62,7 @@ void visit_conditions(const std::vector<optim::Optimizer*>& optimizers, const St
       on_numbers({module->is_training(), module->has_hooks(), module->is_recomputed()});
 }
 
-// Collects all numbers except the learning rates, which replays read from device memory.
+// Collects all numeric options except the learning rates, which replays read from device memory.
 class NumberCollector final : public optim::NumberVisitor {
  public:
   using NumberVisitor::operator();
@@ -69,31 +72,42 @@ class NumberCollector final : public optim::NumberVisitor {
   std::vector<double> numbers;
 };
 
+/// Collects the modules whose forward runs on this thread during a step, and the modules that contain them.
+class StepPartsCollector final : public Observer {
+ public:
+  StepPartsCollector() { add_observer(this); }
+  ~StepPartsCollector() override { remove_observer(this); }
+
+  void on_begin(const ObservedEvent&) override {
+    if (&thread_mark != thread_) return;
+    for (const ModuleFrame* frame = ModuleFrame::current(); frame; frame = frame->parent)
+      for (const nn::Module* module = nn::Module::of(*frame); module; module = module->parent()) {
+        if (std::find(seen_.begin(), seen_.end(), module) != seen_.end()) break;  // so are the modules above it
+        seen_.push_back(module);
+        modules_.push_back(module->weak_from_this());
+      }
+  }
+
+  /// Returns the modules that still exist, with their parameters and buffers. Modules that no shared_ptr holds are left
+  /// out.
+  StepParts finish() const {
+    StepParts parts;
+    for (const auto& entry : modules_)
+      if (const std::shared_ptr<const nn::Module> module = entry.lock()) {
+        parts.modules.push_back(entry);
+        for (const auto& item : module->named_parameters(/*recurse=*/false)) parts.tensors.push_back(item.value());
+        for (const auto& item : module->named_buffers(/*recurse=*/false)) parts.tensors.push_back(item.value());
+      }
+    return parts;
+  }
+
+ private:
+  const void* const thread_ = &thread_mark;  // the address of a thread-local variable identifies the thread
+  std::vector<const nn::Module*> seen_;
+  std::vector<std::weak_ptr<const nn::Module>> modules_;
+};
+
 }  // namespace
-
-StepPartsCollector::StepPartsCollector() : thread_(&thread_mark) { add_observer(this); }
-StepPartsCollector::~StepPartsCollector() { remove_observer(this); }
-
-void StepPartsCollector::on_begin(const ObservedEvent&) {
-  if (&thread_mark != thread_) return;
-  for (const ModuleFrame* frame = ModuleFrame::current(); frame; frame = frame->parent)
-    for (const nn::Module* module = nn::Module::of(*frame); module; module = module->parent()) {
-      if (std::find(seen_.begin(), seen_.end(), module) != seen_.end()) break;  // modules above it were added, too
-      seen_.push_back(module);
-      modules_.push_back(module->weak_from_this());
-    }
-}
-
-StepParts StepPartsCollector::finish() const {
-  StepParts parts;
-  for (const auto& entry : modules_)
-    if (const std::shared_ptr<const nn::Module> module = entry.lock()) {
-      parts.modules.push_back(entry);
-      for (const auto& item : module->named_parameters(/*recurse=*/false)) parts.tensors.push_back(item.value());
-      for (const auto& item : module->named_buffers(/*recurse=*/false)) parts.tensors.push_back(item.value());
-    }
-  return parts;
-}
 
 StepConditions::StepConditions(const std::vector<optim::Optimizer*>& optimizers, const StepParts& parts) {
   visit_conditions(
@@ -118,7 +132,7 @@ bool StepConditions::hold(const std::vector<optim::Optimizer*>& optimizers, cons
   };
   visit_conditions(optimizers, parts, compare, [&](const Storage& storage) { compare(address_of(storage)); });
   if (!same || visited != numbers_.size()) return false;
-  // All modules still exist, because their numbers were compared above.
+  // All modules still exist: otherwise the numbers that were compared above would be fewer.
   for (size_t i = 0; i < parts.modules.size(); ++i) {
     const std::shared_ptr<const nn::Module> module = parts.modules[i].lock();
     const std::span<const std::byte> bytes = module->object_bytes();
@@ -173,14 +187,6 @@ void ReplayedStep::record(Recording& recording, const TensorList& batch, const R
   recording.conditions = StepConditions(optimizers_, recording.parts);
 }
 
-bool ReplayedStep::is_valid(Recording& recording) const {
-  return recording.conditions.hold(optimizers_, recording.parts);
-}
-
-bool ReplayedStep::has_current_options(const Recording& recording) const {
-  return recording.options == options_of_optimizers();
-}
-
 const TensorList& ReplayedStep::replay(const Recording& recording, const TensorList& batch,
                                        const std::function<void()>& run) const {
   for (size_t i = 0; i < batch.size(); ++i) recording.inputs[i].copy_(batch[i], batch[i].array().storage().pinned());
@@ -222,6 +228,119 @@ std::vector<double> ReplayedStep::options_of_optimizers() const {
   for (optim::Optimizer* optimizer : optimizers_)
     for (optim::OptimizerParamGroup& group : optimizer->param_groups()) group.options().visit(collector);
   return collector.numbers;
+}
+
+// ---- CapturedStep ----
+
+CapturedStep::CapturedStep(Device device, std::vector<optim::Optimizer*> optimizers, Function step,
+                           CapturedStepOptions options)
+    : ReplayedStep("CapturedStep", device, std::move(optimizers), std::move(step), options.warm_up(),
+                   options.enabled() && device.is_cuda()) {}
+
+TensorList CapturedStep::operator()(const TensorList& batch) {
+  const Signature signature = signature_of(batch);
+  const bool fits = signature == recording_.signature;
+  if (captured_ && fits && !is_valid(recording_)) reset();
+  if (captured_ && fits && !has_current_options(recording_)) capture(batch);
+  if (!captured_ && wanted_ && fits && eager_steps_ >= warm_up_) capture(batch);
+  if (captured_ && fits) return replay(recording_, batch, [&] { graph_.replay(); });
+  if (!captured_) {
+    eager_steps_ = fits ? eager_steps_ + 1 : 1;
+    recording_.signature = signature;
+  }
+  return run_eagerly(batch);
+}
+
+void CapturedStep::capture(const TensorList& batch) {
+  reset();
+  try {
+    record(recording_, batch, [&](const auto& work) { graph_.capture(work); });  // captures without running
+  } catch (...) {
+    reset();
+    throw;
+  }
+  captured_ = true;
+}
+
+void CapturedStep::reset() {
+  captured_ = false;
+  eager_steps_ = 0;
+  recording_.outputs.clear();  // before the graph, because they use its memory
+  graph_.reset();
+  recording_ = {};
+}
+
+// ---- StaticStep ----
+
+struct StaticStep::RecordedGraph : Recording {
+  std::unique_ptr<graph::Executor> executor;
+};
+
+StaticStep::StaticStep(Device device, const std::vector<optim::Optimizer*>& optimizers, Function step,
+                       StaticStepOptions options)
+    : ReplayedStep("StaticStep", device, optimizers, std::move(step), options.warm_up(), options.enabled()),
+      options_(std::move(options)) {
+  const OpContext context("StaticStep");
+  GRADUS_CHECK(options_.recordings() >= 1, ValueError, "recordings must be at least 1, got ", options_.recordings());
+}
+
+StaticStep::~StaticStep() = default;
+
+TensorList StaticStep::operator()(const TensorList& batch) {
+  RecordedGraph* const recording = recording_of(batch);
+  if (!recording) {
+    ++eager_steps_;
+    return run_eagerly(batch);
+  }
+  last_ = recording->executor.get();
+  return replay(*recording, batch, [&] { recording->executor->run(); });
+}
+
+StaticStep::RecordedGraph* StaticStep::recording_of(const TensorList& batch) {
+  if (!wanted_ || eager_steps_ < warm_up_) return nullptr;
+  const Signature signature = signature_of(batch);
+  const auto known = std::find_if(recordings_.begin(), recordings_.end(),
+                                  [&](const auto& recording) { return recording->signature == signature; });
+  if (known == recordings_.end()) {
+    if (recordings_.size() == static_cast<size_t>(options_.recordings())) return nullptr;
+    return recordings_.emplace_back(record_graph(batch)).get();
+  }
+  if (!is_valid(**known)) {
+    if (last_ == (*known)->executor.get()) last_ = nullptr;
+    recordings_.erase(known);
+    eager_steps_ = warm_up_ - 1;  // the next step is eager and creates the state that the recording after it needs
+    return nullptr;
+  }
+  if (!has_current_options(**known)) *known = record_graph(batch);
+  return known->get();
+}
+
+std::unique_ptr<StaticStep::RecordedGraph> StaticStep::record_graph(const TensorList& batch) const {
+  auto recording = std::make_unique<RecordedGraph>();
+  const std::vector<const void*> gradients = gradient_addresses();
+  record(*recording, batch, [&](const auto& work) {
+    graph::Recorder recorder(device_);
+    work();
+    graph::Graph graph = recorder.finish();
+    for (const void* gradient : gradients)
+      GRADUS_CHECK(!graph.buffer_of(gradient), ValueError, "the step uses gradients from before it, which a recorded ",
+                   "step does not have: call optimizer.zero_grad() in the step, before backward()");
+    for (size_t i = 0; i < recording->inputs.size(); ++i)
+      graph.set_name(recording->inputs[i].array(), "input " + std::to_string(i));
+    for (const Tensor& result : recording->outputs) graph.set_result(result.array());
+    graph::run_passes(graph, options_.fuse_relu());
+    recording->executor = std::make_unique<graph::Executor>(std::move(graph));
+    for (Tensor& result : recording->outputs) result = Tensor(recording->executor->result(result.array()));
+  });
+  drop_gradients();
+  recording->executor->graph().check_released();
+  return recording;
+}
+
+void StaticStep::reset() {
+  recordings_.clear();
+  last_ = nullptr;
+  eager_steps_ = 0;
 }
 
 }  // namespace gradus::training

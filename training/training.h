@@ -1,11 +1,9 @@
-// What a training run needs around its steps: memory planned ahead, replayed steps, checkpoints, interrupts and early
-// stopping.
+// What a training run needs around its steps: replayed steps, reports of their memory, checkpoint files, interrupts and
+// early stopping.
 #pragma once
 
-#include <gradus/training/captured_step.h>
 #include <gradus/training/checkpoint.h>
-#include <gradus/training/early_stopping.h>
-#include <gradus/training/interrupt.h>
-#include <gradus/training/plan.h>
+#include <gradus/training/memory_report.h>
 #include <gradus/training/recomputation.h>
-#include <gradus/training/static_step.h>
+#include <gradus/training/replayed_step.h>
+#include <gradus/training/stopping.h>

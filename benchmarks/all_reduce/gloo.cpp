@@ -15,7 +15,7 @@ AllReduce gloo_all_reduce(int rank, int size, const std::string& directory) {
   gloo::rendezvous::FileStore store(directory);
   const auto context = std::make_shared<gloo::rendezvous::Context>(rank, size);
   context->connectFullMesh(store, device);
-  return [context](float* x, int64_t count) {  // as torch.distributed's gloo does it
+  return [context](float* x, int64_t count) {  // the same call as torch.distributed's gloo backend makes
     gloo::AllreduceOptions options(context);
     options.setOutput(x, static_cast<size_t>(count));
     options.setReduceFunction(static_cast<void (*)(void*, const void*, const void*, size_t)>(&gloo::sum<float>));

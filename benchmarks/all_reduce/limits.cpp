@@ -17,7 +17,7 @@ namespace {
 
 using namespace dist;
 
-/// As all_reduce of a tcp group: six packets of loopback.
+/// The same segment size as in all_reduce of a tcp group: six packets of the loopback interface.
 constexpr size_t kSegmentBytes = 384 * 1024 - 512;
 
 void swap(const Connection& out, io::ByteSpan sent, const Connection& in, std::span<std::byte> received) {
@@ -64,7 +64,7 @@ void SocketsAlone::exchange(float* x, int64_t count) {
 }
 
 void read_alone(const float* x, int64_t count) {
-  constexpr int64_t kAtOnce = 32;  // sums that do not wait for each other
+  constexpr int64_t kAtOnce = 32;  // number of independent sums, so that no addition waits for another
   uint32_t sums[kAtOnce] = {};
   for (int64_t i = 0; i < count; i += kAtOnce)
     for (int64_t k = 0; k < kAtOnce; ++k) sums[k] += std::bit_cast<uint32_t>(x[i + k]);

@@ -1,4 +1,4 @@
-// What bounds an all-reduce: the part of its work that no algorithm can leave out, alone.
+// Lower limits for the time of an all-reduce: only the work that every algorithm must do.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,14 @@
 
 namespace gradus::benchmarks {
 
-/// The bytes that two ranks have to send each other over TCP, through plain sockets: no headers, and nothing is added.
+/// Sends the bytes that two ranks must send each other over TCP, through plain sockets, without headers and without
+/// adding.
 class SocketsAlone {
  public:
-  /// Both ranks at the same time; `group` tells them where to meet.
+  /// Both ranks must construct it at the same time. They exchange their addresses by `group`.
   explicit SocketsAlone(dist::ProcessGroup& group);
-  /// For a vector of `count` floats: a half each way as they are, then a half each way as sums.
+  /// Sends what an all-reduce of `count` floats sends: each rank sends one half of its vector, and then one half of the
+  /// sums.
   void exchange(float* x, int64_t count);
 
  private:
@@ -24,7 +26,8 @@ class SocketsAlone {
   std::vector<std::byte> arrived_;
 };
 
-/// Reads `count` floats, a multiple of 32: as many as each rank has to of the vectors of all that share memory.
+/// Reads `count` floats, a multiple of 32. In shared memory, each rank must read this many floats of the vectors of all
+/// ranks.
 void read_alone(const float* x, int64_t count);
 
 }  // namespace gradus::benchmarks

@@ -1,5 +1,5 @@
-// The libraries to compare with. gloo.cpp and open_mpi.cpp or, where CMake does not find one, no_gloo.cpp and
-// no_open_mpi.cpp.
+// The libraries with which the benchmark compares gradus. If CMake does not find Gloo or Open MPI, it compiles
+// no_gloo.cpp or no_open_mpi.cpp instead of gloo.cpp or open_mpi.cpp.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@ namespace gradus::benchmarks {
 /// Sums `count` floats of all ranks in place.
 using AllReduce = std::function<void(float* x, int64_t count)>;
 
-/// Meets the other ranks in a directory that all see. Null where there is no Gloo.
+/// Connects to the other ranks by files in a directory that all ranks share. Returns null without Gloo.
 AllReduce gloo_all_reduce(int rank, int size, const std::string& directory);
 
-/// The job of a process that mpirun has started.
+/// The job of a process that mpirun started.
 struct OpenMpi {
-  /// False where there is no Open MPI, too.
+  /// Also false without Open MPI.
   static bool has_started_this_process();
-  /// With what it sends, as told by --mca btl: "tcp".
+  /// The transport that was chosen by --mca btl, such as "tcp".
   static std::string transport();
 
   OpenMpi();
   ~OpenMpi();
-  /// The other ranks get rank 0's.
+  /// Returns rank 0's value on all ranks.
   int64_t broadcast(int64_t value) const;
 
   int rank = 0, size = 0;

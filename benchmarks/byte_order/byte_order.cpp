@@ -1,7 +1,7 @@
-// A rank of a job whose machines order bytes differently (E14). Prints a JSON object a line.
+// A rank of a job whose machines have different byte orders (experiment E14). Prints a JSON object per line.
 // usage: byte_order                      the bytes of a float32 here and on the wire
-//        byte_order RANK SIZE [STORE]    all-reduces over TCP; rank 0 serves the store and says where. The token of the
-//                                        job is in the file $GRADUS_TOKEN_FILE.
+//        byte_order RANK SIZE [STORE]    all-reduces over TCP; rank 0 serves the store and prints its address. The
+//                                        token of the job is in the file $GRADUS_TOKEN_FILE.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -43,7 +43,7 @@ void print_bytes() {
               static_cast<double>(value), kOrder, hex(memory).c_str(), hex(wire).c_str());
 }
 
-/// What a rank contributes, a multiple of `scale`: with 1 sums are exact in every type.
+/// Returns the vector of a rank. Its values are multiples of `scale`; with 1, sums are exact in every type.
 template <class T>
 std::vector<std::byte> contribution(int rank, size_t count, float scale) {
   std::vector<std::byte> bytes(count * sizeof(T));
@@ -54,14 +54,14 @@ std::vector<std::byte> contribution(int rank, size_t count, float scale) {
   return bytes;
 }
 
-/// A checksum that is the same on machines of either order if the values are.
+/// Returns a checksum of values, which does not depend on the machine's byte order.
 uint32_t checksum(std::vector<std::byte> elements, size_t size) {
   io::convert_byte_order(elements.data(), elements.size() / size, size, std::endian::big);
   return io::crc32c(elements);
 }
 
-/// All types by rounding sums in the order of the ranks, and by exact ones in the order of the ring. False if one is
-/// wrong.
+/// Reduces arrays of all types: with rounding, where ranks must add in the order of the ranks, and with exact sums in
+/// the order of the ring. Returns false if a sum is wrong.
 bool reduce_all(TcpTransport& transport) {
   Collectives collectives(transport);
   const int rank = transport.rank(), ranks = transport.size();

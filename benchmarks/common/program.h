@@ -1,5 +1,5 @@
-// What all benchmark programs have: options, errors that end the program with a message, figures as JSON. CLI11 and
-// nlohmann/json stay in program.cpp: they take longer to compile than what the programs do.
+// Program: the options of benchmark programs, errors that end the program with a message, and results as JSON. Only
+// program.cpp includes CLI11 and nlohmann/json, because they take long to compile.
 #pragma once
 
 #include <concepts>
@@ -13,7 +13,7 @@
 
 namespace gradus::benchmarks {
 
-/// What a field of a JSON object holds.
+/// The value of a field of a JSON object.
 struct Value {
   Value(bool truth) : held(truth) {}
   Value(std::integral auto number) : held(static_cast<int64_t>(number)) {}
@@ -25,26 +25,27 @@ struct Value {
 };
 using Fields = std::vector<std::pair<std::string, Value>>;
 
-/// A JSON object on one line, its fields in the given order.
+/// Returns a JSON object on one line, with its fields in this order.
 std::string to_json(const Fields& fields);
 
 class Program {
  public:
-  /// Has an option --threads.
+  /// Adds an option --threads.
   Program(const std::string& name, const std::string& description);
   ~Program();
 
-  /// `value` holds the default and takes what is given. T: int, int64_t, double, std::string, or a std::vector of
-  /// size_t or std::string, whose elements commas separate too. `choices`: all that is allowed, if not empty.
+  /// Adds an option. `value` has the default, and gets the value from the command line. T is int, int64_t, double,
+  /// std::string, or a std::vector of size_t or std::string, whose elements may also be separated by commas. If
+  /// `choices` is not empty, other values are an error.
   template <class T>
   void option(const std::string& flags, T& value, const std::string& help,
               const std::vector<std::string>& choices = {});
   void flag(const std::string& flags, bool& value, const std::string& help);
-  /// --json FILE, to which `record` appends.
+  /// Adds the option --json FILE. record() appends to this file.
   void json_option();
   void record(const Fields& fields) const;
 
-  /// Reads the command line, sets the number of threads and does the work; what main returns.
+  /// Parses the command line, sets the number of threads and calls work(). Returns the program's exit code.
   int run(int argc, char** argv, const std::function<void()>& work);
 
  private:

@@ -1,7 +1,7 @@
-// The 3x3 convolution with bias and ReLU as a ladder on the CPU: five kernels (conv2d_cpu/) for the forward pass, the
-// gradient of the image and that of weights and bias, each checked against the first before it is timed, beside the
-// library's backends "naive" (small layers) and "openmp" and the limit of the machine: arithmetic or, where it takes
-// longer, reading the bytes of all operands once.
+// A ladder of kernels for the 3x3 convolution with bias and ReLU on the CPU: five kernels (conv2d_cpu/) for the forward
+// pass, the gradient of the image, and the gradient of weights and bias. Checks each kernel against the first one and
+// times it. For comparison, also times the library's backends "naive" (small layers only) and "openmp", and prints the
+// limit of the machine: the time for the arithmetic or for reading the bytes of all operands once, whichever is longer.
 //
 //   conv2d_cpu --layers 4x32 --threads 2 --json ladder.jsonl
 #include <cmath>
@@ -32,7 +32,8 @@ constexpr Layer kLayers[] = {{"8x1x28 -> 1", {8, 28, 28, 1, 1}},       {"8x32x28
 constexpr Conv2dGeometry kGeometry{{1, 1}, {1, 1}, {1, 1}, 1};  // stride, padding, dilation, groups
 constexpr const char* kPasses[] = {"fprop", "dgrad", "wgrad"};
 
-/// Operands and results of all passes. The gradients' y is that of the first rung, so that all have the same mask.
+/// Operands and results of all passes. All gradients use the y of the first rung, so that the mask of the ReLU is the
+/// same.
 struct Arrays {
   ConvSize size;
   Array x, w, bias, dy, mask, y, dx, dw, dbias, workspace;
@@ -44,10 +45,10 @@ using Run = std::function<void(const Arrays&)>;
 
 struct Rung {
   const char* name;
-  MemoryFormat format;  // of images
+  MemoryFormat format;  // memory format of images
   bool threaded;
-  Run passes[3];                                    // empty: not of this rung
-  int64_t (*workspace)(const ConvSize&) = nullptr;  // in floats; null: none, or the library's
+  Run passes[3];                                    // empty if the rung does not have this pass
+  int64_t (*workspace)(const ConvSize&) = nullptr;  // size in floats; null if the rung needs none, or is the library
   bool small_only = false;
 };
 
@@ -100,8 +101,9 @@ std::vector<Rung> ladder() {
       library("openmp", nhwc, /*threaded=*/true, /*small_only=*/false)};
 }
 
-/// Throws unless sums of `terms` products of numbers of size 1 agree: they have size sqrt(terms), and their roundings
-/// are worth a few times that in ulps. A sum that lacks a tap of one pixel differs by far more.
+/// Throws an error unless two results agree. Their elements are sums of `terms` products of numbers of size 1: such a
+/// sum has the size sqrt(terms), and rounding changes it by a few ulps of this size. A sum without one of its products
+/// would differ by far more.
 void check(const Array& result, const Array& expected, double terms, const std::string& what) {
   const Array got = ops::contiguous(result);
   for (int64_t i = 0; i < got.numel(); ++i)
@@ -115,8 +117,8 @@ void check_bits(const Array& result, const Array& expected, const std::string& w
     throw ValueError(what + " depends on the number of threads");
 }
 
-/// Operations of the taps inside the image at `peak` a second; bytes of all operands (y's too, for the mask of a
-/// gradient) at `bandwidth`.
+/// Returns the greater of two times: for the operations of the taps within the image at `peak` operations per second,
+/// and for the bytes of all operands (for gradients also y, for the mask) at `bandwidth`.
 double limit_us(const ConvSize& size, int pass, double peak, double bandwidth) {
   const auto [N, H, W, C, K] = size;
   const auto operations = static_cast<double>(2 * N * (3 * H - 2) * (3 * W - 2) * C * K);
@@ -134,7 +136,7 @@ Arrays random_arrays(const ConvSize& size) {
   return a;
 }
 
-/// The same operands, images in `format`, and memory for results.
+/// Returns the same operands with images in `format`, and memory for results.
 Arrays with_format(Arrays a, MemoryFormat format) {
   for (Array* image : {&a.x, &a.dy, &a.mask})
     if (image->defined()) *image = ops::contiguous(*image, format);
@@ -204,7 +206,7 @@ int main(int argc, char** argv) {
   program.option("--seconds", seconds, "per kernel");
   program.json_option();
   return program.run(argc, argv, [&] {
-    std::map<int, double> peaks;  // of one thread and of all
+    std::map<int, double> peaks;  // peak operations per second of one thread, and of all threads
     for (int threads : {1, num_threads()}) peaks[threads] = ladders::peak_flops(threads);
     for (const auto& [threads, peak] : peaks) std::printf("%d threads: peak %.1f GFLOP/s\n", threads, peak / 1e9);
     std::printf("Microseconds, and the limit of that many threads as a share of them\n");

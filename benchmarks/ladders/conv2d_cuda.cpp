@@ -1,8 +1,8 @@
-// The 3x3 convolution with bias and ReLU as a ladder on CUDA, seven kernels (conv2d_cuda/), and its gradients. Each is
-// checked against the first before it is timed, beside the library (backend "cudnn", which takes its own kernels where
-// they are faster), the backend "cuda", and cuDNN alone, fused and kernel by kernel. The limit of the machine is
-// arithmetic or, where they take longer, the bytes of x and y. Images are channels-last; float32 is exact, tf32 is
-// float32 that the library and cuDNN may round to TF32.
+// A ladder of seven CUDA kernels (conv2d_cuda/) for the 3x3 convolution with bias and ReLU, and kernels for its
+// gradients. Checks each kernel against the first one and times it. For comparison, also times the library (backend
+// "cudnn", which uses the library's own kernels if they are faster), the backend "cuda", and cuDNN alone, fused and not
+// fused. The limit of the machine is the time for the arithmetic or for the bytes of x and y, whichever is longer.
+// Images are channels-last. float32 is exact; with tf32, the library and cuDNN may round float32 to TF32.
 //
 //   conv2d_cuda --layers 32x32x48 --json ladder.jsonl
 //   conv2d_cuda --channels 1,32 --pixels 28,56 --batch 16 --hosts       what E1 measures
@@ -26,7 +26,7 @@ std::string text(const ConvSize& size) {
          std::to_string(size.K);
 }
 
-/// Operands and results of all three passes.
+/// Operands and results of the three passes.
 struct Arrays {
   ConvSize size;
   Array x, w, bias, dy, y, dx, dw, flipped, partials;
@@ -79,7 +79,8 @@ Array result_of(const std::string& pass, const Arrays& a) {
   return pass == "fprop" ? a.y : pass == "dgrad" ? a.dx : a.dw;
 }
 
-/// One of the backends: `alone` takes cuDNN for what it would leave to our kernels too.
+/// Returns a rung that calls a backend. If `alone`, the backend "cudnn" also uses cuDNN where it would normally use the
+/// library's kernels.
 Rung of_backend(const std::string& rung, const char* name, const std::string& pass, const Arrays& a, bool fused,
                 bool alone) {
   Backend& on = backend(name);
@@ -96,7 +97,7 @@ Rung of_backend(const std::string& rung, const char* name, const std::string& pa
   return {rung, run, result_of(pass, a)};
 }
 
-/// The rungs for one pass; of TF32 the first one alone, which is exact.
+/// Returns the rungs for a pass. For TF32, only the first rung, which computes exactly.
 Ladder make(const Arrays& a, const std::string& pass, DType dtype, bool tf32) {
   const ConvSize& size = a.size;
   const double element = static_cast<double>(size_of(dtype)), pixels = static_cast<double>(size.N) * size.H * size.W;
@@ -114,7 +115,7 @@ Ladder make(const Arrays& a, const std::string& pass, DType dtype, bool tf32) {
   return ladder;
 }
 
-/// What they are compared with.
+/// Adds the backends, with which the rungs are compared.
 void add_backends(Ladder& ladder, const Arrays& a, const std::string& pass, bool hosts) {
   const auto add = [&](const std::string& rung, const char* name, const Arrays& on, bool fused, bool alone) {
     if (has_backend(name)) ladder.rungs.push_back(of_backend(rung, name, pass, on, fused, alone));
@@ -126,7 +127,7 @@ void add_backends(Ladder& ladder, const Arrays& a, const std::string& pass, bool
   }
   if (!hosts || a.x.dtype() != DType::f32) return;
   const Arrays on_host = a.on(Device("cpu"));
-  if (18.0 * a.x.numel() * a.size.K < 3e7) add("naive loops", "naive", on_host, true, false);  // or it takes seconds
+  if (18.0 * a.x.numel() * a.size.K < 3e7) add("naive loops", "naive", on_host, true, false);  // small layers only
   add("openmp", "openmp", on_host, true, false);
 }
 

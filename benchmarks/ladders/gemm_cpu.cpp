@@ -1,5 +1,5 @@
-// The matrix product as a ladder: from three loops to all cores, each rung checked against the first before it is
-// timed, beside what the machine could do (the roofline) and, where CMake found it, OpenBLAS.
+// A ladder of matrix products, from three loops to all cores. Checks each rung against the first one and times it. For
+// comparison, prints the limit of the machine (the roofline) and, if CMake found it, the time of OpenBLAS.
 // benchmarks/ladders/gemm_cpu/rungs.h has the rungs, docs/cpu_kernels.md explains them.
 //
 //   gemm_cpu --size 1024 --threads 2 --json ladder.json
@@ -32,10 +32,11 @@ struct Rung {
   std::string name;
   int threads;
   Product product;
-  double flops_per_byte;  // loaded by the core, from whichever level
+  double flops_per_byte;  // bytes that the core loads, from any level of the memory
 };
 
-// Operations per byte that the inner loop loads: of a tile of C, rows + columns elements for 2 rows columns operations.
+// Returns the operations per byte that the inner loop loads. A step of a tile of C loads rows + columns elements for 2
+// rows columns operations.
 double tile_intensity(double rows, double columns) { return 2 * rows * columns / (4 * (rows + columns)); }
 
 void backend_product(int64_t n, const float* a, const float* b, float* c) {
@@ -53,8 +54,8 @@ void backend_product(int64_t n, const float* a, const float* b, float* c) {
 std::vector<Rung> ladder(int threads) {
   const double tile = tile_intensity(kTileRows, kTileColumns);
   std::vector<Rung> rungs = {{"naive", 1, naive, 2.0 / 8},
-                             {"interchanged", 1, interchanged, 2.0 / 8},  // a product loads an element of B and of C
-                             {"blocked", 1, blocked, 8.0 / 20},           // four products, four elements of B, one of C
+                             {"interchanged", 1, interchanged, 2.0 / 8},  // a product loads two elements
+                             {"blocked", 1, blocked, 8.0 / 20},           // four products load five elements
                              {"vector", 1, vector, tile},
                              {"packed", 1, packed, tile},
                              {"parallel", threads, parallel, tile},
@@ -76,7 +77,8 @@ std::vector<float> random_matrix(int64_t n, uint32_t seed) {
   return matrix;
 }
 
-// Sums of n products of normal numbers have size sqrt(n); roundings of n steps are worth a few times that in ulps.
+// Sums of n products of normal numbers have the size sqrt(n). Rounding in n steps changes them by a few ulps of this
+// size.
 void check(const std::string& name, int64_t n, const std::vector<float>& c, const std::vector<float>& expected) {
   const double allowed = 1e-6 * static_cast<double>(n);
   for (size_t i = 0; i < c.size(); ++i)
@@ -95,7 +97,7 @@ json roofline(int threads) {
     json levels;
     for (const auto& [level, bytes] : {std::pair{"L1", int64_t{16} << 10}, std::pair{"L2", int64_t{512} << 10},
                                        std::pair{"L3", int64_t{8} << 20}, std::pair{"memory", int64_t{512} << 20}}) {
-      const bool own = bytes < (int64_t{1} << 20);  // caches of which each core has one
+      const bool own = bytes < (int64_t{1} << 20);  // each core has such a cache
       const double bandwidth = read_bandwidth(count, own ? bytes * count : bytes);
       std::printf("; %s %.1f GB/s", level, bandwidth / 1e9);
       levels[level] = bandwidth / 1e9;

@@ -1,5 +1,5 @@
-// The ladders on CUDA for what is not a convolution: softmax, sums, layer norm, matrix product, the gradient of max
-// pooling, batch norm. The last rung of each is the library's kernel.
+// The ladders on CUDA for other kernels than convolutions: softmax, sums, layer norm, matrix product, the gradient of
+// max pooling, and batch norm. The last rung of each ladder is the library's kernel.
 //
 //   kernels_cuda --ladders softmax,gemm --json ladder.jsonl
 #include <algorithm>
@@ -25,7 +25,8 @@ std::string text(std::initializer_list<int> sizes) {
 
 Backend& library() { return backend("cuda"); }
 
-// The library's batch and layer norm: y = (x - mean) / sqrt(variance + eps) weight + bias, over `axes`.
+// Calls the library's batch norm or layer norm: y = (x - mean) / sqrt(variance + eps) weight + bias, with mean and
+// variance over `axes`.
 void normalize(const Array& x, uint32_t axes, const Array& weight, const Array& bias, double eps, const Array& y,
                const Array& mean, const Array& variance) {
   library().normalize({.x = x,
@@ -157,7 +158,7 @@ int main(int argc, char** argv) {
   return program.run(argc, argv, [&] {
     std::vector<std::string> wrong;
     const auto climb_one = [&](Ladder ladder) {
-      const ladders::Rung library = ladder.rungs.back();  // which holds what the others point at
+      const ladders::Rung library = ladder.rungs.back();  // keeps the memory to which the other rungs point
       if (small) ladder.rungs.pop_back();
       ladders::climb(ladder, seconds, program, wrong);
     };

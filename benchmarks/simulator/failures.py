@@ -1,4 +1,4 @@
-"""A job whose ranks fail, on paper: what part of its time is work that counts."""
+"""Computes which share of its time a job whose ranks fail spends on useful work."""
 
 import heapq
 import math
@@ -6,28 +6,30 @@ import random
 
 
 def young(checkpoint, mean):
-    """The interval between checkpoints that take so long, failures coming so far apart on average (Young 1974)."""
+    """Returns the best interval between checkpoints, given the duration of a checkpoint and the mean time between
+    failures (Young 1974)."""
     return math.sqrt(2 * checkpoint * mean)
 
 
 def daly(checkpoint, mean):
-    """The same to a higher order (Daly 2006, equation 37)."""
+    """The same with a higher order of approximation (Daly 2006, equation 37)."""
     half = checkpoint / (2 * mean)
     return mean if half >= 1 else young(checkpoint, mean) * (1 + math.sqrt(half) / 3 + half / 9) - checkpoint
 
 
 def daly_work(interval, checkpoint, restart, mean):
-    """The part of the time that is work, in closed form (Daly 2006, equation 20): a failed rank is replaced at once."""
+    """Returns the share of useful work by a formula (Daly 2006, equation 20). A failed rank is replaced immediately."""
     return interval / (mean * math.exp(restart / mean) * math.expm1((interval + checkpoint) / mean))
 
 
 def work(interval, checkpoint, restart, mean, spares=None, repair=0, keep=0, failures=4000, seed=1):
-    """The same by playing through so many failures, `mean` seconds apart on average while the job runs.
+    """Returns the same by simulating a number of failures, which are `mean` seconds apart on average while the job
+    runs.
 
-    A failed rank's place is taken by one of `spares` ranks, if any waits (None: always). After `restart` seconds the
-    job goes on from its last checkpoint; or, where the others have kept the state, from the step that was not finished,
-    `keep` seconds back. Without a spare it waits until the first of the failed ranks is repaired, which takes `repair`
-    seconds on average, and goes on from the checkpoint."""
+    One of `spares` ranks replaces a failed rank, if one is waiting (None: always). After `restart` seconds the job
+    continues from its last checkpoint or, if the other ranks have kept the state, from the unfinished step, `keep`
+    seconds back. Without a spare, the job waits until the first of the failed ranks is repaired, which takes `repair`
+    seconds on average, and continues from the checkpoint."""
     draw = random.Random(seed).expovariate
     clock = useful = since = 0.0  # since: work behind the last checkpoint
     repairs = []  # when each failed rank is back

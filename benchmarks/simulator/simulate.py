@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Training on N ranks, on paper: compares the simulator (step.py, failures.py) with runs that are stored here, and
-plays through 16 to 65,536 ranks. Writes check.jsonl and forecast.jsonl, docs/scaling_on_paper.png, and the tables of
+"""Simulates training on N ranks: compares the simulator (step.py, failures.py) with stored measurements, and simulates
+16 to 65,536 ranks. Writes check.jsonl and forecast.jsonl, docs/scaling_on_paper.png, and the tables of
 docs/scaling_on_paper.md.
 
     benchmarks/simulator/simulate.py
@@ -38,7 +38,7 @@ def load(name):
 
 
 def all_reduces(name, way):
-    """(ranks, bytes, seconds) of a file of all_reduce.py or all_reduce_cuda.py."""
+    """Returns (ranks, bytes, seconds) from a file of all_reduce.py or all_reduce_cuda.py."""
     found = load(name)
     return [(found["ranks"], row["bytes"],
              1e-6 * (statistics.median(row["us"][way]) if "us" in row else row[way]["us"])) for row in found["rows"]]
@@ -108,7 +108,7 @@ def check_rows():
 
 
 def measure(programs, counts):
-    """Steps and all-reduces of ranks of one thread: a line of measured.jsonl."""
+    """Measures steps and all-reduces of ranks with one thread, and returns a line of measured.jsonl."""
     run = {"row": "ranks of one thread", "steps": [], "all_reduces": []}
     for ranks in counts:
         for comm in ("shm", "tcp"):
@@ -225,7 +225,7 @@ def percent(x):
 
 
 def blocks(check, forecast):
-    """The parts of the page that hold figures, by name."""
+    """Returns the parts of the page that contain figures, by name."""
     groups = {}
     for row in check:
         groups.setdefault((row["group"], row["machine"]), []).append(row)

@@ -1,7 +1,7 @@
-"""A training step on N ranks, on paper: how long it takes and what memory a rank needs.
+"""Simulates a training step on N ranks: how long it takes, and how much memory a rank needs.
 
-A message of m bytes takes alpha + m beta seconds (Hockney 1994). What overlaps is played through: a bucket is sent when
-it is full and the link is free. Seconds, bytes, FLOPs a second.
+A message of m bytes takes alpha + m beta seconds (Hockney 1994). Overlap is simulated: a bucket is sent when it is full
+and the link is free. Units are seconds, bytes and FLOPs per second.
 """
 
 import dataclasses
@@ -14,13 +14,13 @@ class Link:
     beta: float
 
     def ring(self, ranks, nbytes):
-        """Half an all-reduce: an all-gather, or a reduce-scatter, of that many bytes in all, round a ring."""
+        """Time of half an all-reduce (an all-gather or a reduce-scatter) of this total number of bytes in a ring."""
         return (ranks - 1) * (self.alpha + nbytes / ranks * self.beta)
 
 
 def fit(points):
-    """The link by which 2 ring(ranks, bytes) is nearest to measured all-reduces [(ranks, bytes, seconds)]: least
-    squares of the relative error."""
+    """Returns the link for which 2 ring(ranks, bytes) is closest to measured all-reduces [(ranks, bytes, seconds)], by
+    least squares of the relative error."""
     rows = [(2 * (n - 1) / s, 2 * (n - 1) / n * m / s) for n, m, s in points]
     aa, ab, bb = (sum(x[i] * x[j] for x in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
     a, b = (sum(x[i] for x in rows) for i in (0, 1))
@@ -29,8 +29,8 @@ def fit(points):
 
 
 def exposed(backward, buckets, transfer):
-    """What is left to send when the backward pass has ended. buckets: [(part of the pass after which it is full,
-    bytes)]; they are sent one after the other."""
+    """Returns the time for sending after the end of the backward pass. buckets: [(part of the pass after which the
+    bucket is full, bytes)], which are sent one after the other."""
     done = 0
     for full, nbytes in buckets:
         done = max(done, full * backward) + transfer(nbytes)
@@ -38,8 +38,8 @@ def exposed(backward, buckets, transfer):
 
 
 def data_parallel(local, backward, buckets, link, ranks, overlap=True):
-    """The step of DistributedDataParallel from that of one rank. Without overlap, as where a rank's only core computes
-    and sends, one comes after the other."""
+    """Computes the step of DistributedDataParallel from the step of a single rank. Without overlap, for example if a
+    rank has only one core, communication follows computation."""
     def transfer(nbytes):
         return 2 * link.ring(ranks, nbytes) if ranks > 1 else 0
 
@@ -48,7 +48,8 @@ def data_parallel(local, backward, buckets, link, ranks, overlap=True):
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """Hosts of `host` ranks, which `near` joins; `far` joins hosts, by one port for each rank."""
+    """Hosts with `host` ranks each. The link `near` connects the ranks of a host; `far` connects hosts, with one port
+    for each rank."""
     near: Link
     far: Link
     host: int
@@ -56,8 +57,8 @@ class Cluster:
     memory: float
 
     def half(self, ranks, nbytes, stride=1):
-        """Half an all-reduce of a group of every stride-th rank: within the hosts, then each rank's part between them,
-        in log2(hosts) rounds."""
+        """Time of half an all-reduce of a group of every stride-th rank: first within hosts, then each rank's part
+        between hosts, in log2(hosts) rounds."""
         inside = min(ranks, max(1, self.host // stride))
         hosts = ranks // inside
         far = math.log2(hosts) * self.far.alpha + (hosts - 1) / hosts * nbytes / inside * self.far.beta
@@ -79,7 +80,7 @@ class Transformer:
 
     @property
     def flops(self):
-        """Of a sequence, forward and backward (Chowdhery et al. 2022, appendix B)."""
+        """FLOPs for a sequence, forward and backward (Chowdhery et al. 2022, appendix B)."""
         return self.sequence * (6 * self.parameters + 12 * self.layers * self.hidden * self.sequence)
 
 
@@ -87,8 +88,9 @@ SCHEMES = ["DDP", "ZeRO 1", "ZeRO 2", "FSDP"]
 
 
 def memory(net, scheme, data, tensor, micro):
-    """Bytes of a rank: bfloat16 parameters and gradients, float32 parameters and two moments of Adam, and the
-    activations of `micro` sequences, those of attention made again in the backward pass (Korthikanti et al. 2022)."""
+    """Returns the bytes of a rank: bfloat16 parameters and gradients, float32 parameters and Adam's two moments, and
+    the activations of `micro` sequences, where attention is recomputed in the backward pass (Korthikanti et al.
+    2022)."""
     p = net.parameters / tensor
     whole, sharded = {"DDP": (16, 0), "ZeRO 1": (4, 12), "ZeRO 2": (2, 14), "FSDP": (0, 16)}[scheme]
     gathered = 2 * 2 * p / net.layers if scheme == "FSDP" else 0  # this layer and the next
@@ -96,7 +98,8 @@ def memory(net, scheme, data, tensor, micro):
 
 
 def step(net, cluster, scheme, data, tensor, micro, rounds):
-    """Seconds of a step of data x tensor ranks, each of which takes `rounds` times `micro` sequences."""
+    """Returns the seconds of a step on data x tensor ranks, each of which processes `micro` sequences `rounds`
+    times."""
     layers, p = net.layers, 2 * net.parameters / tensor  # bytes in bfloat16
     layer = p / layers
     activations = 2 * net.sequence * micro * net.hidden
@@ -120,8 +123,8 @@ def step(net, cluster, scheme, data, tensor, micro, rounds):
 
 
 def best(net, cluster, ranks, tokens, most_tokens):
-    """The fastest (sequences a second, scheme, tensor, micro, rounds) that fits; None if nothing does. A step has
-    `tokens`, or more where each group of tensor-parallel ranks needs a sequence, but not more than `most_tokens`."""
+    """Returns the fastest (sequences per second, scheme, tensor, micro, rounds) that fits into memory, or None. A step
+    has `tokens` tokens, or more if each group of tensor-parallel ranks needs a sequence, but at most `most_tokens`."""
     found = None
     for tensor in (1, 2, 4, 8):
         data = ranks // tensor

@@ -13,15 +13,16 @@
 namespace gradus::data {
 namespace {
 
-/// Splits the text into rows.
+/// Splits a text into rows and fields.
 class CsvReader {
  public:
   CsvReader(std::string_view text, const std::string& name, char separator)
       : text_(text), name_(name), separator_(separator) {
-    if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);  // a byte order mark, which spreadsheets write
+    if (text_.starts_with("\xEF\xBB\xBF"))
+      text_.remove_prefix(3);  // a byte order mark, which spreadsheet programs write
   }
 
-  /// Returns false at the end.
+  /// Reads the fields of the next row. Returns false at the end of the text.
   bool next(std::vector<std::string>& fields) {
     fields.clear();
     while (at_ < text_.size() && end_of_line()) {}
@@ -50,7 +51,8 @@ class CsvReader {
     const size_t end = std::min(text_.find_first_of(std::string_view(ends, 2), at_), text_.size());
     std::string field(text_.substr(at_, end - at_));
     at_ = end;
-    if (field.ends_with('\r') && end < text_.size() && text_[end] == '\n') field.pop_back(), --at_;  // belongs to CRLF
+    if (field.ends_with('\r') && end < text_.size() && text_[end] == '\n')
+      field.pop_back(), --at_;  // it is part of the CRLF at the end of the line
     GRADUS_CHECK(field.find('"') == std::string::npos, IoError, where(), "a quote within the field '", field,
                  "': put all of it between quotes, and double those that belong to it");
     return field;
@@ -70,17 +72,17 @@ class CsvReader {
   const std::string& name_;
   const char separator_;
   size_t at_ = 0;
-  int64_t line_ = 1, first_line_ = 1;  // the current line, and the first line of the row
+  int64_t line_ = 1, first_line_ = 1;  // number of the current line, and of the first line of the row
 };
 
-/// Parses a number as Python's float() does: spaces around it and a sign are allowed. Returns nothing for anything
-/// else, and for numbers that are not finite in float32.
+/// Parses a number as Python's float() does: spaces around it and a sign are allowed. Returns nothing if the text is
+/// not a number, or a number that is not finite in float32.
 std::optional<float> number_of(std::string_view text) {
   text = detail::bare_number(text);
   const char* const end = text.data() + text.size();
   float value = 0;
   auto read = std::from_chars(text.data(), end, value);
-  if (read.ec == std::errc::result_out_of_range) {  // also for numbers too small for float32
+  if (read.ec == std::errc::result_out_of_range) {  // also reported for numbers that are too small for float32
     long double wide = 0;
     read = std::from_chars(text.data(), end, wide);
     value = static_cast<float>(wide);

@@ -1,5 +1,6 @@
 #include <gradus/data/datasets/image_dataset.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
@@ -30,7 +31,7 @@ ImageDataset::ImageDataset(Array images, const Array& labels, int64_t classes, M
   }
 }
 
-// Converts bytes 0 … 255 to [0, 1].
+// Copies an image and converts its bytes 0 … 255 to [0, 1].
 void ImageDataset::copy_image(size_t index, float* to) const {
   GRADUS_CHECK(index < *size(), IndexError, "sample ", index, " of a dataset of ", *size());
   const int64_t pixels = bytes_.stride(0);
@@ -76,6 +77,16 @@ namespace gradus::data::detail {
 bool is_file(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::is_regular_file(path, ignored);
+}
+
+std::vector<std::string> entries_of(const std::string& folder) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    paths.push_back(entry->path().string());
+  GRADUS_CHECK(!error, IoError, "cannot read the folder '", folder, "': ", error.message());
+  std::ranges::sort(paths);
+  return paths;
 }
 
 std::string find_below(const std::string& root, const std::vector<std::string>& subfolders,

@@ -1,4 +1,5 @@
-// Labelled images of one size, stored as bytes in memory. Base of MNIST and similar datasets.
+// ImageDataset: images of one size and their classes, stored as bytes in memory. It is the base of MNIST and similar
+// datasets.
 #pragma once
 
 #include <functional>
@@ -14,23 +15,23 @@ namespace gradus::data::datasets {
 /// Samples are {image (C, H, W) float32 in [0, 1], class as an int64 scalar}. Copies share the images.
 class ImageDataset : public Dataset<ImageDataset> {
  public:
-  /// The part of a dataset.
+  /// The part of the published dataset.
   enum class Mode { kTrain, kTest };
   static constexpr Mode kTrain = Mode::kTrain, kTest = Mode::kTest;
 
-  /// images (N, C, H, W) u8 and labels (N) u8, each below `classes`. `name` names the dataset in messages (IoError) and
-  /// in explain().
+  /// Takes images (N, C, H, W) u8 and labels (N) u8. Other shapes or types, and a label that is not below `classes`,
+  /// are an IoError. Messages and explain() call the dataset `name`.
   ImageDataset(Array images, const Array& labels, int64_t classes, Mode mode, const std::string& name);
 
   std::optional<size_t> size() const override { return static_cast<size_t>(bytes_.size(0)); }
   Example<> get(size_t index) override;
-  /// Images (N, C, H, W) and classes (N) of these samples, gathered in one operation.
+  /// Returns images (N, C, H, W) and classes (N) of these samples as one batch (StackedDataset).
   Example<> get_stacked(const std::vector<size_t>& indices) const;
 
   std::vector<std::string> plan() const override;
 
   bool is_train() const { return mode_ == Mode::kTrain; }
-  /// All images (N, C, H, W) float32 in [0, 1], converted in each call.
+  /// All images (N, C, H, W) float32 in [0, 1]. Each call converts all of them.
   Tensor images() const;
   /// All classes (N) int64.
   Tensor targets() const { return Tensor(labels_); }
@@ -45,7 +46,7 @@ class ImageDataset : public Dataset<ImageDataset> {
   std::string name_;
 };
 
-// The pipelines of most programs, compiled once.
+// These pipelines, which most programs use, are compiled in image_dataset.cpp.
 using NormalizedImages = MapDataset<ImageDataset, transforms::Normalize<>>;        ///< .map(Normalize)
 using NormalizedImageBatches = MapDataset<NormalizedImages, transforms::Stack<>>;  ///< .map(Normalize).map(Stack)
 extern template class Dataset<ImageDataset>;
@@ -59,15 +60,19 @@ namespace gradus::data {
 extern template class DatasetLoader<datasets::NormalizedImageBatches>;
 
 namespace detail {
-// Finding the folders of datasets.
+// Helpers of datasets that consist of files.
 bool is_file(const std::string& path);
-/// Returns the first of `root` and its `subfolders` that `holds` accepts; "" if there is none.
+/// The paths of all entries of a folder, sorted. A folder that cannot be read is an IoError.
+std::vector<std::string> entries_of(const std::string& folder);
+/// Returns the first of `root` and its `subfolders` for which holds(folder) is true, or "" if there is none.
 std::string find_below(const std::string& root, const std::vector<std::string>& subfolders,
                        const std::function<bool(const std::string&)>& holds);
-/// find_below() for `directory` or, if that is empty, for $GRADUS_DATA, data and ../shared/data in this order.
+/// Calls find_below() with `directory` or, if that is empty, with $GRADUS_DATA, data and ../shared/data in this order
+/// until one has a result.
 std::string find_folder(const std::string& directory, const std::vector<std::string>& subfolders,
                         const std::function<bool(const std::string&)>& holds);
-/// If one of these paths exists as an archive, tells how to unpack the first such, as the end of a message; else "".
+/// If one of these files exists with .xz or .gz appended, returns the end of a message that says how to unpack it.
+/// Otherwise returns "".
 std::string unpack_hint(const std::vector<std::string>& paths);
 }  // namespace detail
 }  // namespace gradus::data

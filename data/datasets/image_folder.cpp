@@ -1,6 +1,7 @@
 #include <gradus/data/datasets/image_folder.h>
 
 #include <gradus/autograd/ops/creation.h>
+#include <gradus/data/datasets/image_dataset.h>
 #include <gradus/data/images/image_file.h>
 
 #include <algorithm>
@@ -20,33 +21,21 @@ bool is_image(const fs::path& path) {
   return ending == ".png" || ending == ".jpg" || ending == ".jpeg";
 }
 
-// The entries of a folder, sorted by name.
-std::vector<fs::path> entries_of(const fs::path& folder) {
-  std::vector<fs::path> entries;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    entries.push_back(entry->path());
-  GRADUS_CHECK(!error, IoError, "cannot read the folder '", folder.string(), "': ", error.message());
-  std::sort(entries.begin(), entries.end(),
-            [](const fs::path& a, const fs::path& b) { return a.filename().native() < b.filename().native(); });
-  return entries;
-}
-
 bool is_folder(const fs::path& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);
 }
 
-// Adds the images in `folder`, then those of its subfolders. `open` contains the folders on the path to it; a link back
-// to one of them is not followed.
+// Adds the paths of the images in `folder`, then of the images in its subfolders. `open` has the folders on the path to
+// `folder`: a link back to one of them is not followed, because it would lead into an endless loop.
 void add_images(const fs::path& folder, std::set<fs::path>& open, std::vector<std::string>& images) {
   std::error_code error;
   const fs::path canonical = fs::canonical(folder, error);
   if (error || !open.insert(canonical).second) return;
-  const std::vector<fs::path> entries = entries_of(folder);
-  for (const fs::path& entry : entries)
-    if (is_image(entry) && !is_folder(entry)) images.push_back(entry.string());
-  for (const fs::path& entry : entries)
+  const std::vector<std::string> entries = data::detail::entries_of(folder);
+  for (const std::string& entry : entries)
+    if (is_image(entry) && !is_folder(entry)) images.push_back(entry);
+  for (const std::string& entry : entries)
     if (is_folder(entry)) add_images(entry, open, images);
   open.erase(canonical);
 }
@@ -60,7 +49,7 @@ ImageFolder::ImageFolder(std::optional<transforms::ImageSize> size, const std::s
                "' is not a folder; ImageFolder needs one with a subfolder for each class");
   auto list = std::make_shared<List>();
   list->root = root;
-  for (const fs::path& entry : entries_of(root)) {
+  for (const fs::path entry : data::detail::entries_of(root)) {
     if (!is_folder(entry)) continue;
     std::vector<std::string> images;
     std::set<fs::path> open;

@@ -1,4 +1,4 @@
-// Reads your own images from one folder for each class.
+// ImageFolder: images in PNG and JPEG files, with one folder for each class.
 //
 //   photos/cat/tabby.jpg   photos/cat/siamese.png   photos/dog/rex.jpg   …
 //
@@ -15,10 +15,10 @@
 
 namespace gradus::data::datasets {
 
-/// torchvision.datasets.ImageFolder for PNG and JPEG. The classes are the subfolders of `root` in alphabetical order.
-/// Their images are all files below them whose names end in .png, .jpg or .jpeg (in any case), sorted by folder and
-/// name. Links are followed. Samples are {image (3, H, W) float32 in [0, 1], class as an int64 scalar}; a file is read
-/// when its sample is requested.
+/// The same as torchvision.datasets.ImageFolder for PNG and JPEG files. The classes are the subfolders of `root` in
+/// alphabetical order. The images of a class are all files below its folder whose names end in .png, .jpg or .jpeg (in
+/// any case), sorted by folder and name. Symbolic links are followed. Samples are {image (3, H, W) float32 in [0, 1],
+/// class as an int64 scalar}. A file is read when its sample is requested.
 class ImageFolder : public Dataset<ImageFolder> {
  public:
   struct Sample {
@@ -26,9 +26,9 @@ class ImageFolder : public Dataset<ImageFolder> {
     int64_t label;
   };
 
-  /// If a size is given, every image is resized to it (transforms::functional::resize with antialias). Otherwise images
-  /// keep their sizes and need Resize and a crop before Stack. A folder without classes and a class without images are
-  /// an IoError. Copies share the list of files.
+  /// With a size, every image is resized to it (transforms::functional::resize with antialias). Without a size, images
+  /// keep their sizes; before Stack, transforms such as Resize and CenterCrop must make them equal. A folder without
+  /// classes and a class without images are an IoError. Copies share the list of files.
   explicit ImageFolder(const std::string& root) : ImageFolder(std::nullopt, root) {}
   ImageFolder(const std::string& root, transforms::ImageSize size) : ImageFolder(std::optional(size), root) {}
 
@@ -37,9 +37,9 @@ class ImageFolder : public Dataset<ImageFolder> {
   std::optional<size_t> size() const override { return list_->samples.size(); }
   std::vector<std::string> plan() const override;
 
-  /// Names of the classes; a sample's class is an index into this list.
+  /// Names of the classes. The class of a sample is an index into this list.
   const std::vector<std::string>& classes() const { return list_->classes; }
-  /// The files.
+  /// The file and the class of each sample.
   const std::vector<Sample>& samples() const { return list_->samples; }
 
  private:

@@ -1,10 +1,10 @@
-// Drawing of digits as pen strokes. The points of a glyph, in the unit square, are transformed by
+// A digit is drawn as pen strokes through given points in the unit square. The points are transformed by two maps:
 //   bend      a random quadratic map, which keeps connected strokes connected, and a little random displacement
 //   affine    p' = R(angle) [sx  slant; 0  sy] (p - 1/2) + centre, in pixels
-// Smooth strokes are divided into short lines along a Catmull-Rom spline. A pixel at distance d from the nearest line
-// has the value
+// A smooth stroke is a Catmull-Rom spline through its points, drawn as short lines. A pixel at distance d from the
+// nearest line has the value
 //   ink * clamp(1/2 + (radius - d) / softness, 0, 1) + noise
-#include <gradus/data/datasets/synthetic_digits.h>
+#include <gradus/data/datasets/mnist.h>
 
 #include <gradus/core/parallel/parallel.h>
 #include <gradus/core/runtime/random.h>
@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <vector>
 
 namespace gradus::data::datasets {
 namespace {
@@ -25,89 +26,72 @@ struct Point {
   float x = 0, y = 0;
 };
 
-/// One movement of the pen through the points, along a smooth curve or straight lines.
+/// A line of the pen through the points: a smooth curve, or straight lines from point to point.
 struct Stroke {
   bool smooth = false;
   std::span<const Point> points;
 };
 
-/// One way of writing a digit.
-using Glyph = std::span<const Stroke>;
+/// One way of writing a digit, as several strokes.
+using Glyph = std::vector<Stroke>;
 
-// Closed curves repeat their first points, so that the curve is smooth where it closes.
+// A closed curve ends with its first points again, so that it is also smooth where it closes.
 constexpr Point kOval[] = {{.50f, .02f}, {.27f, .12f}, {.17f, .50f}, {.27f, .88f}, {.50f, .98f},
                            {.73f, .88f}, {.83f, .50f}, {.73f, .12f}, {.50f, .02f}, {.36f, .06f}};
-constexpr Stroke kZeroStrokes[] = {{true, kOval}};
-
 constexpr Point kBar[] = {{.50f, .02f}, {.50f, .98f}};
 constexpr Point kFlaggedBar[] = {{.30f, .22f}, {.52f, .02f}, {.52f, .98f}};
 constexpr Point kBase[] = {{.28f, .98f}, {.76f, .98f}};
-constexpr Stroke kPlainOne[] = {{false, kBar}};
-constexpr Stroke kFlaggedOne[] = {{false, kFlaggedBar}};
-constexpr Stroke kStandingOne[] = {{false, kFlaggedBar}, {false, kBase}};
-
 constexpr Point kSwan[] = {{.20f, .22f}, {.34f, .06f}, {.56f, .02f}, {.76f, .14f},
                            {.77f, .34f}, {.60f, .58f}, {.40f, .78f}, {.19f, .97f}};
 constexpr Point kTwoFoot[] = {{.19f, .97f}, {.82f, .97f}};
 constexpr Point kLoopedTwo[] = {{.20f, .20f}, {.38f, .03f}, {.64f, .06f}, {.74f, .26f}, {.62f, .54f}, {.42f, .82f},
                                 {.24f, .95f}, {.15f, .86f}, {.26f, .77f}, {.46f, .87f}, {.66f, .96f}, {.86f, .90f}};
-constexpr Stroke kFlatTwo[] = {{true, kSwan}, {false, kTwoFoot}};
-constexpr Stroke kCurlyTwo[] = {{true, kLoopedTwo}};
-
 constexpr Point kThreeTop[] = {{.22f, .12f}, {.42f, .02f}, {.66f, .07f}, {.74f, .24f}, {.62f, .41f}, {.42f, .47f}};
 constexpr Point kThreeBottom[] = {{.42f, .47f}, {.68f, .53f}, {.80f, .72f}, {.70f, .91f}, {.44f, .98f}, {.18f, .88f}};
 constexpr Point kFlatTop[] = {{.20f, .04f}, {.76f, .04f}, {.44f, .42f}};
 constexpr Point kFlatBottom[] = {{.44f, .42f}, {.70f, .48f}, {.80f, .70f}, {.70f, .90f}, {.44f, .98f}, {.18f, .90f}};
-constexpr Stroke kRoundThree[] = {{true, kThreeTop}, {true, kThreeBottom}};
-constexpr Stroke kFlatThree[] = {{false, kFlatTop}, {true, kFlatBottom}};
-
 constexpr Point kFourAngle[] = {{.32f, .04f}, {.18f, .58f}, {.84f, .58f}};
 constexpr Point kFourStem[] = {{.68f, .06f}, {.64f, .98f}};
 constexpr Point kClosedFour[] = {{.66f, .98f}, {.66f, .02f}, {.14f, .66f}, {.88f, .66f}};
-constexpr Stroke kOpenFour[] = {{false, kFourAngle}, {false, kFourStem}};
-constexpr Stroke kTriangleFour[] = {{false, kClosedFour}};
-
 constexpr Point kFiveBack[] = {{.76f, .04f}, {.30f, .04f}, {.26f, .44f}};
 constexpr Point kFiveBelly[] = {{.26f, .44f}, {.46f, .37f}, {.70f, .44f}, {.80f, .66f},
                                 {.68f, .89f}, {.44f, .98f}, {.19f, .88f}};
-constexpr Stroke kFiveStrokes[] = {{false, kFiveBack}, {true, kFiveBelly}};
-
 constexpr Point kSixCurve[] = {{.68f, .03f}, {.46f, .16f}, {.28f, .44f}, {.21f, .72f}, {.32f, .93f}, {.54f, .98f},
                                {.74f, .88f}, {.77f, .69f}, {.62f, .54f}, {.42f, .57f}, {.25f, .72f}};
-constexpr Stroke kSixStrokes[] = {{true, kSixCurve}};
-
 constexpr Point kSevenAngle[] = {{.17f, .06f}, {.82f, .06f}, {.42f, .98f}};
 constexpr Point kSevenBar[] = {{.34f, .50f}, {.78f, .50f}};
 constexpr Point kHookedSeven[] = {{.17f, .20f}, {.19f, .06f}, {.80f, .06f}, {.50f, .52f}, {.40f, .98f}};
-constexpr Stroke kPlainSeven[] = {{false, kSevenAngle}};
-constexpr Stroke kBarredSeven[] = {{false, kSevenAngle}, {false, kSevenBar}};
-constexpr Stroke kFlaggedSeven[] = {{false, kHookedSeven}};
-
 constexpr Point kEightCurve[] = {{.72f, .13f}, {.50f, .02f}, {.28f, .12f}, {.28f, .32f}, {.50f, .48f},
                                  {.74f, .66f}, {.76f, .88f}, {.50f, .98f}, {.24f, .88f}, {.26f, .66f},
                                  {.50f, .48f}, {.71f, .33f}, {.73f, .14f}};
-constexpr Stroke kEightStrokes[] = {{true, kEightCurve}};
-
 constexpr Point kNineLoop[] = {{.75f, .17f}, {.54f, .03f}, {.30f, .12f}, {.23f, .32f},
                                {.36f, .49f}, {.58f, .46f}, {.74f, .27f}};
 constexpr Point kNineStem[] = {{.76f, .10f}, {.74f, .50f}, {.66f, .98f}};
 constexpr Point kNineTail[] = {{.76f, .12f}, {.76f, .50f}, {.70f, .82f}, {.50f, .97f}, {.27f, .88f}};
-constexpr Stroke kStraightNine[] = {{true, kNineLoop}, {true, kNineStem}};
-constexpr Stroke kCurvedNine[] = {{true, kNineLoop}, {true, kNineTail}};
 
-constexpr Glyph kZero[] = {kZeroStrokes};
-constexpr Glyph kOne[] = {kPlainOne, kPlainOne, kFlaggedOne, kStandingOne};
-constexpr Glyph kTwo[] = {kFlatTwo, kCurlyTwo};
-constexpr Glyph kThree[] = {kRoundThree, kRoundThree, kFlatThree};
-constexpr Glyph kFour[] = {kOpenFour, kOpenFour, kTriangleFour};
-constexpr Glyph kFive[] = {kFiveStrokes};
-constexpr Glyph kSix[] = {kSixStrokes};
-constexpr Glyph kSeven[] = {kPlainSeven, kPlainSeven, kBarredSeven, kFlaggedSeven};
-constexpr Glyph kEight[] = {kEightStrokes};
-constexpr Glyph kNine[] = {kStraightNine, kCurvedNine};
-constexpr std::span<const Glyph> kDigits[10] = {kZero, kOne, kTwo, kThree, kFour, kFive, kSix, kSeven, kEight, kNine};
+/// The ways of writing a digit, one of which is chosen at random. Frequent ways are listed twice.
+const std::vector<Glyph>& glyphs_of(int digit) {
+  static const std::vector<Glyph> digits[10] = {
+      {{{true, kOval}}},
+      {{{false, kBar}}, {{false, kBar}}, {{false, kFlaggedBar}}, {{false, kFlaggedBar}, {false, kBase}}},
+      {{{true, kSwan}, {false, kTwoFoot}}, {{true, kLoopedTwo}}},
+      {{{true, kThreeTop}, {true, kThreeBottom}},
+       {{true, kThreeTop}, {true, kThreeBottom}},
+       {{false, kFlatTop}, {true, kFlatBottom}}},
+      {{{false, kFourAngle}, {false, kFourStem}}, {{false, kFourAngle}, {false, kFourStem}}, {{false, kClosedFour}}},
+      {{{false, kFiveBack}, {true, kFiveBelly}}},
+      {{{true, kSixCurve}}},
+      {{{false, kSevenAngle}},
+       {{false, kSevenAngle}},
+       {{false, kSevenAngle}, {false, kSevenBar}},
+       {{false, kHookedSeven}}},
+      {{{true, kEightCurve}}},
+      {{{true, kNineLoop}, {true, kNineStem}}, {{true, kNineLoop}, {true, kNineTail}}},
+  };
+  return digits[digit];
+}
 
-// The random numbers of one digit, in the order of their use.
+// The random numbers of one digit. Each call returns the next number.
 class Draws {
  public:
   Draws(uint64_t seed, uint64_t index) : seed_(seed), stream_(digit_stream(index)) {}
@@ -122,7 +106,7 @@ class Draws {
   PhiloxWords words_ = {};
 };
 
-// Maps the unit square to pixels.
+// The handwriting of one digit: a random map from the unit square to pixels.
 struct Hand {
   float bend_x[3], bend_y[3], xx, xy, yx, yy, centre_x, centre_y;
 
@@ -130,10 +114,11 @@ struct Hand {
     for (float& weight : bend_x) weight = draws.uniform(-0.22f, 0.22f);
     for (float& weight : bend_y) weight = draws.uniform(-0.18f, 0.18f);
     const float width = draws.uniform(13.f, 21.f), height = draws.uniform(16.f, 20.5f);
-    const float slant = draws.uniform(-7.f, 2.5f);  // most hands lean to the right
+    const float slant =
+        draws.uniform(-7.f, 2.5f);  // mostly negative, because most people write digits that lean to the right
     double cosine, sine;
-    random_detail::cos_sin_turn(draws.uniform(0.965f, 1.035f), &cosine,
-                                &sine);  // a full turn, plus or minus 12 degrees
+    // A rotation by up to 12 degrees: one full turn, plus or minus 0.035 turns.
+    random_detail::cos_sin_turn(draws.uniform(0.965f, 1.035f), &cosine, &sine);
     const float c = static_cast<float>(cosine), s = static_cast<float>(sine);
     xx = c * width, xy = c * slant - s * height;
     yx = s * width, yy = s * slant + c * height;
@@ -148,7 +133,8 @@ struct Hand {
   }
 };
 
-// Squared distances of all pixels to the lines drawn so far, up to the radius of the pen.
+// The squared distance of each pixel to the nearest line drawn so far, at most reach². Lines change only pixels within
+// `reach`.
 class Paper {
  public:
   explicit Paper(float reach) : reach_(reach) { std::fill(squared_, squared_ + kPixels, reach * reach); }
@@ -173,7 +159,7 @@ class Paper {
   float reach_, squared_[kPixels];
 };
 
-// A point between b and c, for t from 0 to 1; a and d are the points next to them.
+// Returns a point of the curve between b (t = 0) and c (t = 1). a is the point before b, and d the point after c.
 Point catmull_rom(Point a, Point b, Point c, Point d, float t) {
   auto mix = [t](float a, float b, float c, float d) {
     return b + 0.5f * t * (c - a + t * (2 * a - 5 * b + 4 * c - d + t * (3 * (b - c) + d - a)));
@@ -207,12 +193,12 @@ void draw_stroke(const Stroke& stroke, const Hand& hand, Draws& draws, Paper& pa
   }
 }
 
-/// Draws digit number `index` of `seed` into 28x28 bytes in row-major order and returns its class.
+/// Draws digit number `index` of `seed` into 28x28 bytes in row-major order. Returns the digit, which is its class.
 int draw_digit(uint64_t seed, uint64_t index, uint8_t* pixels) {
   Draws draws(seed, index);
   const int digit = draws.below(10);
-  const std::span<const Glyph> glyphs = kDigits[digit];
-  const Glyph glyph = glyphs[static_cast<size_t>(draws.below(glyphs.size()))];
+  const std::vector<Glyph>& glyphs = glyphs_of(digit);
+  const Glyph& glyph = glyphs[static_cast<size_t>(draws.below(glyphs.size()))];
   const Hand hand(draws);
   const float radius = draws.uniform(0.7f, 1.7f), softness = draws.uniform(0.9f, 1.6f);
   const float ink = draws.uniform(0.75f, 1.f), noise = draws.uniform(0.f, 0.08f);

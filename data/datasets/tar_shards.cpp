@@ -19,6 +19,7 @@
 #include <gradus/core/io/png.h>
 #include <gradus/core/runtime/deadline.h>
 #include <gradus/data/datasets/csv.h>
+#include <gradus/data/datasets/image_dataset.h>
 #include <gradus/data/images/image_file.h>
 #include <gradus/data/sample.h>
 
@@ -26,7 +27,8 @@ namespace gradus::data {
 namespace detail {
 namespace {
 
-constexpr size_t kFileOverhead = 512;  // of an archive; also about the size of a name and a map entry here
+constexpr size_t kFileOverhead =
+    512;  // bytes of a tar entry's header; also roughly the memory for the field's name and its node in the map
 
 size_t bytes_of(const TarSample& sample) {
   size_t bytes = sample.key.size();
@@ -42,15 +44,16 @@ class TarSampleReader {
         tar_([this](uint64_t at, void* to, size_t bytes) { file_.read_at(at, to, bytes); }, file_.size(), path, offset),
         ahead_(tar_.next()) {}
 
-  /// Where the next sample begins.
+  /// The byte at which the next sample begins.
   uint64_t offset() const { return ahead_ ? ahead_->offset : tar_.offset(); }
 
   std::optional<TarSample> next() {
     std::optional<TarSample> sample;
     for (uint64_t bytes = 0; ahead_; ahead_ = tar_.next()) {
       const std::string& name = ahead_->name;
-      const size_t base = name.rfind('/') + 1, dot = name.find('.', base);  // rfind's npos + 1 is 0
-      if (dot == name.npos || dot == base) continue;                        // as in WebDataset
+      const size_t base = name.rfind('/') + 1,
+                   dot = name.find('.', base);        // without a '/', rfind returns npos, and npos + 1 is 0
+      if (dot == name.npos || dot == base) continue;  // skipped, as WebDataset does
       std::string key = name.substr(0, dot), extension = name.substr(dot + 1);
       if (sample && sample->key != key) break;
       if (!sample) sample = TarSample{std::move(key), file_.path(), {}};
@@ -67,21 +70,22 @@ class TarSampleReader {
  private:
   io::InputFile file_;
   io::TarReader tar_;
-  std::optional<io::TarFile> ahead_;  // first file of the next sample
+  std::optional<io::TarFile> ahead_;  // the first tar entry of the next sample
 };
 
 }  // namespace
 
-/// Reads ahead the samples of tar shards in the order of an epoch. Shared with its threads, because a stuck thread may
-/// return after the stream is no longer used.
+/// Reads the samples of an epoch ahead of the consumer. Its threads share its ownership, because a thread that is stuck
+/// in a read may return after the consumer has dropped the stream.
 ///
-/// The shards for which a folder is the home form its lane, which is read by a separate thread. Samples are taken from
-/// the lanes in turn, so that all folders are read at the same time and the order does not depend on their speed. If a
-/// folder fails, the lane's thread continues at the same byte in another folder with the same shard. If a folder does
-/// not answer, a new thread does so.
+/// Each shard has a home, one of the folders that have it. The shards with the same home are a lane, and a separate
+/// thread reads each lane. The consumer takes samples from the lanes in turn, so that all folders are read at the same
+/// time and the order of the samples does not depend on the folders' speed. If reading from a folder fails, the lane's
+/// thread continues at the same byte of the shard in another folder. If a folder does not answer in time, a new thread
+/// takes over the lane and continues in another folder.
 class TarStream : public std::enable_shared_from_this<TarStream> {
  public:
-  /// Destroying the result stops the threads. It waits for their reads, except for those that have stalled.
+  /// The destructor of the result stops the threads. It waits for reads in progress, but not for stalled reads.
   static std::shared_ptr<TarStream> open(std::vector<std::string> folders, const datasets::TarShardsOptions& options) {
     const std::shared_ptr<TarStream> stream(new TarStream(std::move(folders), options));
     return {stream.get(), [stream](TarStream*) { stream->stop(); }};
@@ -103,8 +107,8 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
     changed_.notify_all();
   }
 
-  /// Returns the number of the next sample, with which give() finds it, or nothing at the end of the epoch. With `drop`
-  /// the sample is discarded.
+  /// Returns the number of the next sample, or nothing at the end of the epoch. give() returns the sample for this
+  /// number, unless `drop` is true.
   std::optional<size_t> draw(bool drop) {
     while (shuffle_buffer_.size() < std::max<size_t>(options_.shuffle_buffer, 1)) {
       std::optional<Numbered> next = take();
@@ -136,18 +140,18 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
 
  private:
   struct Numbered {
-    size_t number;  // 2^32 times the shard's number plus the position in it: equal for all ranks and epochs
+    size_t number;  // 2^32 times the shard's number plus the sample's place in the shard, for all ranks and epochs
     TarSample sample;
   };
   struct Shard {
     std::string name;
-    std::vector<size_t> folders;  // folders with this shard, its home first
+    std::vector<size_t> folders;  // the folders that have this shard, its home first
   };
   struct Lane {
-    std::deque<size_t> shards;        // not yet finished, starting with the open one
-    size_t folder = 0, place = 0;     // folder being read, and number of the next sample in the shard
-    uint64_t offset = 0;              // start of that sample
-    std::set<size_t> failed;          // folders in which the open shard cannot be read
+    std::deque<size_t> shards;        // not yet read to the end; the first one is being read
+    size_t folder = 0, place = 0;     // folder from which the first shard is read, and place of the next sample in it
+    uint64_t offset = 0;              // byte at which that sample begins
+    std::set<size_t> failed;          // folders in which the first shard could not be read
     std::optional<Deadline> reading;  // deadline of the read in progress
     std::deque<Numbered> ready;
     size_t ready_bytes = 0;
@@ -162,14 +166,11 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
     GRADUS_CHECK(options.rank < options.num_replicas, ValueError,
                  "the rank of tar shards must be less than num_replicas = ", options.num_replicas, ", got ",
                  options.rank);
-    std::map<std::string, std::vector<size_t>> holders;  // sorted by name, so that all ranks have the same order
-    for (size_t i = 0; i < folders_.size(); ++i) {
-      std::error_code error;
-      for (std::filesystem::directory_iterator entry(folders_[i], error), end; !error && entry != end;
-           entry.increment(error))
-        if (entry->path().extension() == ".tar") holders[entry->path().filename().string()].push_back(i);
-      GRADUS_CHECK(!error, IoError, "cannot read the folder '", folders_[i], "': ", error.message());
-    }
+    std::map<std::string, std::vector<size_t>>
+        holders;  // the folders of each shard; sorted by name, so that all ranks number the shards alike
+    for (size_t i = 0; i < folders_.size(); ++i)
+      for (const std::filesystem::path path : entries_of(folders_[i]))
+        if (path.extension() == ".tar") holders[path.filename().string()].push_back(i);
     GRADUS_CHECK(holders.size() >= options.num_replicas, ValueError, options.num_replicas,
                  " ranks need at least one tar shard each, there are ", holders.size());
     std::vector<size_t> homes(folders_.size());
@@ -189,8 +190,8 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
     changed_.wait_for(lock, bounded(options_.stall_limit), [&] { return std::ranges::all_of(read_, is_stuck); });
   }
 
-  // The shards of this rank. The first shards of all folders come first, then the second ones, so that each part of the
-  // order contains shards of all folders.
+  // Returns the shards of this rank in the order of the epoch. The order of all shards begins with the first shard of
+  // each home, then come the second shards, and so on, so that the part of each rank has shards from all folders.
   std::vector<size_t> order_of(uint64_t seed, uint64_t epoch) const {
     const size_t count = shards_.size();
     std::vector<size_t> order(count), place(count), places(folders_.size());
@@ -208,7 +209,8 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
     return {bound(options_.rank), bound(options_.rank + 1)};
   }
 
-  // Returns the next sample of the lane whose turn it is. Waits for it if necessary.
+  // Returns the next sample of the lane whose turn it is, and waits for it if necessary. Nothing at the end of the
+  // epoch.
   std::optional<Numbered> take() {
     std::unique_lock lock(mutex_);
     while (!lanes_.empty()) {
@@ -227,7 +229,8 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
       if (lane->shards.empty()) {
         lanes_.erase(lanes_.begin() + static_cast<std::ptrdiff_t>(turn_));
       } else if (lane->is_stuck()) {
-        // Another folder takes over. A sample that the stuck thread still delivers is ignored.
+        // A new thread reads a copy of the lane from another folder. If the stuck thread still reads a sample, it adds
+        // it to the old lane, which is not used any more.
         Lane other = *lane;
         GRADUS_CHECK(find_folder(other), IoError, "'", folders_[lane->folder], "' has not answered for ",
                      options_.stall_limit.count(), " ms, and no other folder has '", shards_[lane->shards.front()].name,
@@ -241,7 +244,8 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
     return std::nullopt;
   }
 
-  // Selects a folder that has the lane's open shard and answers. Returns false if there is none.
+  // Selects a folder for the lane's first shard: one that has not failed for this shard and in which no read is stuck.
+  // Returns false if there is none.
   bool find_folder(Lane& lane) const {
     const std::vector<size_t>& folders = shards_[lane.shards.front()].folders;
     const auto found = std::ranges::find_if(folders, [&](size_t folder) {
@@ -314,14 +318,14 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
   // Used only by the consumer.
   uint64_t seed_ = 0, epoch_ = 0, drawn_ = 0;
   size_t turn_ = 0;           // index of the next lane
-  std::exception_ptr error_;  // ended the epoch; moved out of the lane, whose thread may outlive it
+  std::exception_ptr error_;  // the exception that ended the epoch; moved here from its lane
   std::vector<Numbered> shuffle_buffer_;
 
-  std::mutex mutex_;  // guards all members below
+  std::mutex mutex_;  // protects all members below
   std::condition_variable changed_;
   std::vector<LanePtr> lanes_;
-  std::set<LanePtr> read_;                               // lanes with a thread: current, stuck, or of an earlier epoch
-  std::unordered_map<size_t, TarSample> drawn_samples_;  // also used by loader workers
+  std::set<LanePtr> read_;  // all lanes that a thread still reads, including stuck ones and ones of earlier epochs
+  std::unordered_map<size_t, TarSample> drawn_samples_;  // by number; the threads of loader workers use this, too
 };
 
 }  // namespace detail
@@ -376,7 +380,7 @@ io::Bytes png_of(const Tensor& image) {
   return io::encode_png({bytes, static_cast<size_t>(pixels.numel())}, pixels.size(0), pixels.size(1), pixels.size(2));
 }
 
-// Parses a class as Python's int() does: digits with an optional sign, and spaces around them.
+// Parses a class as Python's int() does: digits with an optional sign and spaces around them.
 int64_t integer_of(std::string_view field, const std::string& name) {
   const std::string_view text = detail::bare_number(field);
   int64_t number = 0;

@@ -1,5 +1,6 @@
-// Datasets in tar files ("shards") in WebDataset's format: many samples in few files, which disks and networks can read
-// sequentially. Consecutive files with the same name up to the first dot form a sample; extensions name its fields:
+// TarShards: a dataset in tar files ("shards") of WebDataset's format. Few large files hold many samples, so that disks
+// and networks read sequentially. In a tar file, consecutive entries whose names are equal up to the first dot are a
+// sample; the rest of the name is the name of a field:
 //
 //   000017.jpg  000017.cls  000018.jpg  000018.cls  …
 //
@@ -17,20 +18,21 @@
 
 #include <gradus/core/io/tar.h>
 #include <gradus/core/runtime/clock.h>
-#include <gradus/data/combine.h>
+#include <gradus/data/dataset.h>
 #include <gradus/data/loader/samplers.h>
 
 namespace gradus::data {
 
 struct TarSample {
-  std::string key;                          ///< name of the files up to the first dot
-  std::string shard;                        ///< the path of the tar file
-  std::map<std::string, io::Bytes> fields;  ///< content by the rest of the name, in lower case: "jpg", "cls"
+  std::string key;    ///< name of the entries up to the first dot
+  std::string shard;  ///< the path of the tar file
+  std::map<std::string, io::Bytes>
+      fields;  ///< contents of the entries, by the rest of the name in lower case: "jpg", "cls"
 };
 
-/// Decodes {image (3, H, W) float32 in [0, 1], class as an int64 scalar} from the field "png", "jpg" or "jpeg" and the
-/// field "cls", an integer as Python's int() reads it: spaces around it and a sign are allowed. Missing or damaged
-/// fields are an IoError that names the shard and the sample.
+/// Decodes a sample to {image (3, H, W) float32 in [0, 1], class as an int64 scalar}. The image is in the field "png",
+/// "jpg" or "jpeg"; the class is an integer in the field "cls", parsed as by Python's int(): spaces around it and a
+/// sign are allowed. A missing or damaged field is an IoError that names the shard and the sample.
 Example<> decode_image_and_class(const TarSample& sample);
 
 namespace detail {
@@ -38,13 +40,13 @@ class TarStream;
 }
 
 namespace samplers {
-/// Draws the samples of TarShards for one loader.
+/// Decides which samples of TarShards a loader gets next.
 class TarShardSampler : public Sampler {
  public:
   explicit TarShardSampler(std::shared_ptr<data::detail::TarStream> stream) : stream_(std::move(stream)) {}
   void reset(uint64_t seed, uint64_t epoch) override;
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
-  /// Reads the samples that it skips.
+  /// Also reads the samples that it skips, because shards can only be read sequentially.
   void skip(uint64_t batches, size_t batch_size) override;
 
  private:
@@ -55,27 +57,28 @@ class TarShardSampler : public Sampler {
 namespace datasets {
 
 struct TarShardsOptions {
-  size_t num_replicas = 1, rank = 0;     ///< ranks read disjoint shards, whose numbers differ by at most 1
-  bool shuffle = true;                   ///< shuffles the shards in every epoch
-  size_t shuffle_buffer = 0;             ///< number of samples from which the next one is drawn; 0: keeps the order
-  size_t read_ahead = size_t{16} << 20;  ///< maximum size in bytes of samples that are read ahead in each folder
-  std::chrono::milliseconds stall_limit{10'000};  ///< maximum time for reading a sample
+  size_t num_replicas = 1, rank = 0;  ///< ranks read different shards; the ranks' numbers of shards differ by at most 1
+  bool shuffle = true;                ///< shuffles the shards in every epoch
+  size_t shuffle_buffer = 0;          ///< the next sample is drawn from this many samples; 0: samples keep their order
+  size_t read_ahead = size_t{16} << 20;  ///< limit for the bytes of samples that are read ahead from each folder
+  std::chrono::milliseconds stall_limit{10'000};  ///< a folder is given up if reading a sample takes longer
 };
 
-/// The samples of all *.tar files in some folders. Each folder is read by a separate thread, all at the same time:
-/// distribute the shards of a dataset over several disks. The same shard may be in several folders: if one of them
-/// fails or takes longer than stall_limit, another is used. If there is no other, throws an IoError.
+/// The samples of all *.tar files in some folders. A thread for each folder reads the folder's shards, so it is fastest
+/// if the folders are on different disks. The same shard may be in several folders: if one folder fails or takes longer
+/// than stall_limit for a sample, the shard is read from another folder. If no other folder has it, the iteration
+/// throws an IoError.
 ///
-/// The samples of an epoch depend only on the seed, the epoch, the options and the distribution of shards over folders,
-/// so a loader's position can be saved and restored with the same number of ranks. Ranks may have different numbers of
-/// samples. The rank is set in the options of this class, not by DataLoaderOptions::distributed, and all ranks need the
-/// same folders.
+/// The samples of an epoch and their order depend only on the seed, the epoch, the options and which folder has which
+/// shards. A loader's position can therefore be saved, and restored with the same number of ranks. Ranks may have
+/// different numbers of samples. Set the rank in TarShardsOptions, not by DataLoaderOptions::distributed; all ranks
+/// must see the same folders.
 ///
-/// Only one iteration is possible at a time: copies share it, and each sample that the sampler has drawn can be taken
-/// once.
+/// Only one iteration is possible at a time, also over copies, which share it. get(index) returns a sample only after
+/// the sampler has drawn its index, and only once.
 class TarShards : public Dataset<TarShards, TarSample> {
  public:
-  /// A folder that cannot be read is an IoError; fewer shards than ranks are a ValueError.
+  /// A folder that cannot be read is an IoError. Fewer shards than ranks are a ValueError.
   explicit TarShards(std::vector<std::string> folders, const TarShardsOptions& options = {});
   samplers::TarShardSampler sampler() const { return samplers::TarShardSampler(stream_); }
   TarSample get(size_t index) override;
@@ -89,8 +92,9 @@ class TarShards : public Dataset<TarShards, TarSample> {
 
 }  // namespace datasets
 
-/// Writes images (C, H, W) float32 in [0, 1] with their classes as shard-000000.tar, … of `samples_per_shard` samples
-/// each, with the fields "png" and "cls". Folder i of n gets every n-th shard, starting with the i-th.
+/// Writes images (C, H, W) float32 in [0, 1] and their classes to shard-000000.tar, shard-000001.tar, … with
+/// `samples_per_shard` samples each, in the fields "png" and "cls". Shard i is written to folder i modulo the number of
+/// folders.
 void write_tar_shards(datasets::AnyDataset<> images, const std::vector<std::string>& folders, size_t samples_per_shard);
 
 }  // namespace gradus::data

@@ -1,4 +1,4 @@
-// Colour operations: the formulas of torchvision.transforms.functional.
+// Operations on colours, with the formulas of torchvision.transforms.functional.
 #include <gradus/data/images/image_ops.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 using detail::Planes;
 
-// An image of one or three channels, and a result of the same shape.
+// An image x with one or three channels, and the memory for a result y of the same shape.
 struct Colors {
   Planes x, y;
   bool gray;  // one channel
@@ -33,7 +33,7 @@ void check_factor(double factor, std::string_view name) {
 float gray_of(float r, float g, float b) { return 0.2989f * r + 0.587f * g + 0.114f * b; }
 float in_range(float value) { return std::clamp(value, 0.0f, 1.0f); }
 
-// Converts the three planes of a colour image.
+// Converts the red, green and blue plane at `from` to a grey plane.
 void to_gray(const float* from, float* __restrict gray, int64_t pixels) {
   for (int64_t k = 0; k < pixels; ++k) gray[k] = gray_of(from[k], from[pixels + k], from[2 * pixels + k]);
 }
@@ -47,8 +47,8 @@ void saturate(const float* from, float* __restrict red, float* __restrict green,
   }
 }
 
-// Four pixels at once, or one: formulas are templates for both types. In vector code, both sides of a condition are
-// computed.
+// The formulas for the hue are templates that compute one pixel (float) or four pixels at once (Four). With Four, a
+// conditional expression computes both sides and selects for each pixel.
 using Four = float __attribute__((vector_size(16)));
 using FourIntegers = int32_t __attribute__((vector_size(16)));
 
@@ -73,11 +73,11 @@ void store(const Rgb<V>& color, float* to, int64_t pixels) {
   std::memcpy(to + 2 * pixels, &color.b, sizeof(V));
 }
 
-// Rounds towards 0. (std::floor is a function call on baseline x86-64.)
+// Rounds towards 0. (std::trunc and std::floor are function calls on baseline x86-64.)
 float whole(float value) { return static_cast<float>(static_cast<int32_t>(value)); }
 Four whole(Four value) { return __builtin_convertvector(__builtin_convertvector(value, FourIntegers), Four); }
 
-// Converts to hue, saturation and value, adds `turn` to the hue, and converts back.
+// Converts a colour to hue, saturation and value, adds `turn` to the hue, and converts it back to red, green and blue.
 template <class V>
 Rgb<V> turned(const Rgb<V>& color, float turn) {
   const V zero = {}, one = zero + 1;
@@ -90,25 +90,16 @@ Rgb<V> turned(const Rgb<V>& color, float turn) {
 
   const V h = (range == 0 ? zero : hue < 1 ? hue : hue - 1) + turn;  // in [-1/2, 3/2)
   const V h6 = 6 * (h - (whole(h) - (h < whole(h) ? one : zero)));
-  const V side = whole(h6), f = h6 - side;  // 0 … 6, where 6 is the same as 0
+  const V side = whole(h6), f = h6 - side;  // side: 0 … 6, where 6 means the same as 0
   const auto in_range = [&](const V& x) { return x < 0 ? zero : 1 < x ? one : x; };
   const V p = in_range(v * (1 - s)), q = in_range(v * (1 - s * f)), t = in_range(v * (1 - s * (1 - f)));
-  return {side == 1   ? q
-          : side == 2 ? p
-          : side == 3 ? p
-          : side == 4 ? t
-                      : v,
-          side == 1   ? v
-          : side == 2 ? v
-          : side == 3 ? q
-          : side == 4 ? p
-          : side == 5 ? p
-                      : t,
-          side == 2   ? t
-          : side == 3 ? v
-          : side == 4 ? v
-          : side == 5 ? q
-                      : p};
+  // Chooses a value by the side of the colour hexagon on which the hue is.
+  const auto pick = [&](const V& first, const V& second, const V& third, const V& fourth, const V& fifth,
+                        const V& sixth) {
+    const V upper = side == 3 ? fourth : side == 4 ? fifth : side == 5 ? sixth : first;
+    return side == 1 ? second : side == 2 ? third : upper;
+  };
+  return {pick(v, q, p, p, t, v), pick(t, v, v, q, p, p), pick(p, p, t, v, v, q)};
 }
 
 }  // namespace

@@ -10,16 +10,15 @@
 #include <gradus/core/formulas/integers.h>
 #include <gradus/core/io/file_kind.h>
 #include <gradus/core/io/png.h>
-#include <gradus/data/images/image_check.h>
 
 namespace {
 
-// Limits for stb_image on this thread: for a single allocation, and for a buffer that grows. A few bytes of PNG can
-// decompress to gigabytes.
+// Limits for the memory that stb_image allocates on this thread: for a single allocation, and for a buffer that grows.
+// Without them, a PNG of a few bytes could decompress to gigabytes.
 thread_local size_t allocation_limit = 0, growth_limit = 0;
 thread_local bool growth_refused = false;
 
-// Zeroed, because older releases of stb_image decode with Huffman tables that the file does not define.
+// Returns zeroed memory, because older releases of stb_image may read Huffman tables that the file does not define.
 void* limited_malloc(size_t bytes) { return bytes <= allocation_limit ? std::calloc(bytes, 1) : nullptr; }
 void* limited_realloc(void* memory, size_t bytes) {
   growth_refused |= bytes > growth_limit;
@@ -28,10 +27,11 @@ void* limited_realloc(void* memory, size_t bytes) {
 
 }  // namespace
 
-// Doubles the width of a row of chroma: each new sample is 3/4 of the nearest sample and 1/4 of its neighbour,
-// alternately rounded down and up, as in libjpeg. It replaces stb_image's function of the same name, which swaps the
-// weights of the next-to-last sample. A function-like macro renames the definition in stb_image.h, but not the places
-// where the function's address is taken. NOLINTBEGIN(bugprone-reserved-identifier)
+// Doubles the width of a row of chroma values. As in libjpeg, each new value is 3/4 of the nearest old value plus 1/4
+// of the neighbour on the other side, alternately rounded down and up. This function replaces the function of the same
+// name in stb_image.h, which swaps the weights at the next-to-last value. The function-like macro below renames the
+// definition in stb_image.h, but not the places that take the function's address: they get this function.
+// NOLINTBEGIN(bugprone-reserved-identifier)
 static unsigned char* stbi__resample_row_h_2(unsigned char* out, unsigned char* near, unsigned char*, int w, int) {
   for (int i = 0; i < w; ++i) {
     const int before = near[std::max(i - 1, 0)], after = near[std::min(i + 1, w - 1)];
@@ -43,9 +43,9 @@ static unsigned char* stbi__resample_row_h_2(unsigned char* out, unsigned char* 
 #define stbi__resample_row_h_2(out, near, far, w, hs) stb_resample_row_h_2(out, near, far, w, hs)
 // NOLINTEND(bugprone-reserved-identifier)
 
-// stb_image (Sean Barrett, public domain), compiled only here. CMakeLists.txt compiles this file with -fwrapv, because
-// damaged JPEGs make its arithmetic overflow. Older releases may also shift by more than 31 where the data end; they
-// shift a zero.
+// stb_image (Sean Barrett, public domain) is compiled only here. CMakeLists.txt compiles this file with -fwrapv,
+// because damaged JPEGs make the arithmetic of stb_image overflow. At the end of the data, older releases may also
+// shift a zero by more than 31 bits, so CMakeLists.txt disables this check of UBSan.
 #define STB_IMAGE_IMPLEMENTATION
 #define STB_IMAGE_STATIC
 #define STBI_ONLY_PNG
@@ -77,8 +77,8 @@ Array planes_of(const uint8_t* pixels, int64_t height, int64_t width) {
   return image;
 }
 
-// Returns the colours (3, H, W) of palette indices (H, W). stb_image has read the indices as grey values with the
-// header's number of bits and scaled them to 0 … 255.
+// Returns the colours (3, H, W) of palette indices (H, W). stb_image has decoded the indices as grey values and scaled
+// them from the header's number of bits to 0 … 255.
 Array colors_of(const uint8_t* grey, const detail::ImageHeader& header, const std::string& name) {
   const Array image = Array::empty({3, header.height, header.width}, DType::u8);
   const int64_t count = header.height * header.width;
@@ -107,15 +107,16 @@ Array decode_image(io::ByteSpan bytes, const std::string& name, int64_t most_pix
   const int64_t pixels = header.width * header.height;
   GRADUS_CHECK(pixels <= most_pixels, IoError, "'", name, "' has a size of ", header.width, "x", header.height,
                " pixels; at most ", most_pixels, " pixels are read");
-  // Each scan of a progressive JPEG processes all pixels, even if it contains almost no data.
+  // Each scan of a progressive JPEG costs time for all pixels, even if it contains almost no data.
   GRADUS_CHECK(header.scans <= kMostScannedPixels / pixels, IoError, "'", name, "' has ", header.scans, " scans of ",
                header.width, "x", header.height, " pixels; at most ", kMostScannedPixels / pixels,
                " scans of this size are read");
-  // Enough for all buffers of a valid file: 16 bits in four channels, twice, and blocks that extend beyond the border.
+  // Enough for each buffer of a valid file. The largest buffers hold four channels of 16 bits, twice, for an image
+  // whose blocks extend beyond its border.
   allocation_limit =
       (size_t{1} << 20) + size_t{32} * static_cast<size_t>(header.width + 64) * static_cast<size_t>(header.height + 64);
-  // Growing buffers, which double in size, hold the compressed data of a PNG and its decompressed rows, each with a
-  // filter byte.
+  // Growing buffers double in size. They hold the compressed data of a PNG, or its decompressed rows, each of which
+  // begins with a filter byte.
   const size_t row_bits = static_cast<size_t>(header.width) * static_cast<size_t>(header.channels * header.bits);
   const size_t rows_bytes =
       (std::max(row_bits / 8, static_cast<size_t>(header.width)) + 1) * static_cast<size_t>(header.height);

@@ -1,4 +1,4 @@
-// Reads PNG and JPEG files as arrays, and writes tensors as PNG files: one image, or many in a grid.
+// Reads PNG and JPEG files as arrays. Writes tensors as PNG files: a single image, or many images in a grid.
 #pragma once
 
 #include <cstdint>
@@ -9,41 +9,68 @@
 
 namespace gradus::data {
 
-/// Default limits of decode_image: a hundred megapixels, and files of 256 MiB. The scans of a progressive JPEG may
-/// process at most two thousand megapixels in total, which is 20 scans of the largest images; encoders make about 10.
+/// Limits of decode_image: 100 megapixels (a default) and files of 256 MiB. Each scan of a progressive JPEG processes
+/// all pixels; the limit for all scans of an image together is 2,000 megapixels, which allows 20 scans of the largest
+/// images. Encoders make about 10.
 inline constexpr int64_t kMostPixels = 100'000'000, kMostScannedPixels = 2'000'000'000;
 inline constexpr uint64_t kMostImageBytes = uint64_t{1} << 28;
 
-/// Decodes a PNG or JPEG file to (3, H, W) u8: red, green, blue. Grey becomes three equal channels, alpha is dropped,
-/// 16 bits become 8, and orientation tags are ignored, as in Pillow's convert("RGB"). `name` names the file in
-/// messages.
+/// Decodes a PNG or JPEG file to (3, H, W) u8: red, green, blue. As Pillow's convert("RGB"), makes three equal channels
+/// of a grey image, drops alpha, converts 16 bits to 8, and ignores orientation tags. Messages call the file `name`.
 ///
-/// Throws an IoError for another kind of file, for a truncated or damaged file (PNG checksums are verified, and palette
-/// indices and JPEG tables must be valid), and for more than `most_pixels` pixels. The size is checked before memory is
-/// allocated, also against the amount of compressed data, and a PNG is decompressed to at most twice its size. JPEGs
-/// may be baseline or progressive with 8 bits: grey, YCbCr, RGB, or CMYK and YCCK with Adobe's marker. If the data of a
-/// JPEG end within a scan but the end marker is intact, the missing part is grey, as in libjpeg.
+/// Throws an IoError for another kind of file, for a truncated or damaged file (PNG checksums, palette indices and JPEG
+/// tables are checked), and for more than `most_pixels` pixels. Before it allocates memory for the pixels, checks that
+/// the compressed data are large enough for them; decompresses a PNG to at most twice the size that its header implies.
+/// JPEGs may be baseline or progressive with 8 bits: grey, YCbCr, RGB, or CMYK and YCCK with Adobe's marker. If the
+/// data of a JPEG end within a scan but the end marker is intact, the missing part is grey, as in libjpeg.
 Array decode_image(io::ByteSpan bytes, const std::string& name, int64_t most_pixels = kMostPixels);
 /// Reads and decodes a file.
 Array read_image(const std::string& path);
 /// Converts bytes 0 … 255 to float32 in [0, 1].
 Tensor unit_floats(const Array& bytes);
 
-// Writing, with the names of torchvision.utils.
+// Functions for writing, with the names of torchvision.utils.
 
-/// Arranges images (N, C, H, W) or (N, H, W) in rows of `nrow`, with `padding` pixels of `pad_value` around each, to
-/// one image (C, …, …) of the same type. No images, nrow below 1 or negative padding are a ValueError, other shapes a
-/// ShapeError.
+/// Arranges images (N, C, H, W) or (N, H, W) in rows of `nrow` images, with `padding` pixels of `pad_value` around each
+/// image. Returns one image (C, …, …) of the same type. No images, an nrow below 1 and a negative padding are a
+/// ValueError, other shapes a ShapeError.
 Tensor make_grid(const Tensor& images, int64_t nrow = 8, int64_t padding = 2, double pad_value = 0);
 
-/// Encodes an image as PNG: (C, H, W) with C = 1 (grey), 3 (red, green, blue) or 4 (with alpha), or (H, W), grey. Bytes
-/// are used unchanged; floating-point values in [0, 1] are clamped, multiplied by 255 and rounded. Other shapes are a
-/// ShapeError, other types a DTypeError.
+/// Encodes an image as PNG. Its shape is (H, W) for grey, or (C, H, W) with C = 1 (grey), 3 (red, green, blue) or 4
+/// (with alpha). Bytes are used unchanged; floating-point values are multiplied by 255, rounded and clamped to 0 … 255.
+/// Other shapes are a ShapeError, other types a DTypeError.
 io::Bytes encode_image(const Tensor& image);
 
-/// Writes a PNG file, of the grid of make_grid for several images (N, C, H, W). If this fails, an existing file remains
-/// intact.
+/// Writes a PNG file of an image or, for several images (N, C, H, W), of their make_grid. If this fails, an existing
+/// file remains intact.
 void save_image(const Tensor& images, const std::string& path, int64_t nrow = 8, int64_t padding = 2,
                 double pad_value = 0);
 
+namespace detail {
+// image_check.cpp checks the structure of PNG and JPEG files before image_file.cpp passes them to stb_image, which
+// trusts its input.
+
+/// The header of a PNG or JPEG file whose structure has been checked.
+struct ImageHeader {
+  int64_t width = 0, height = 0;  ///< in pixels
+  int channels = 0;               ///< values per pixel in the file: 1 for grey, 3 for RGB, …
+  int bits = 8;                   ///< bits per value
+  int64_t scans = 0;              ///< number of scans of a JPEG; a progressive JPEG has several
+  io::Bytes palette;              ///< red, green and blue of each colour of a palette PNG; otherwise empty
+};
+
+/// Checks the chunks of a PNG file: their order and checksums, that the combination of colour type and bit depth is
+/// known, the palette, and that the compressed data are large enough for the number of pixels. Throws an IoError if the
+/// file is damaged. Messages call it `name`.
+ImageHeader check_png(io::ByteSpan bytes, const std::string& name);
+/// Converts a palette PNG that check_png has accepted to a grey PNG whose grey values are the palette indices. Only the
+/// colour type in the header changes; the header's checksum is not updated, and is then wrong.
+io::Bytes png_of_indices(io::ByteSpan bytes);
+
+/// Checks the segments of a JPEG file: it has one frame of a supported kind, defines tables before a scan uses them,
+/// has a scan for every component, all restart markers, and at least one bit of data for each block. Throws an IoError
+/// if the file is damaged. Messages call it `name`.
+ImageHeader check_jpeg(io::ByteSpan bytes, const std::string& name);
+
+}  // namespace detail
 }  // namespace gradus::data

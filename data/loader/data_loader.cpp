@@ -36,19 +36,6 @@ void check_options(const DataLoaderOptions& options) {
   GRADUS_CHECK(options.workers() == 0 || options.max_jobs() > 0, ValueError, "max_jobs must be at least 1");
 }
 
-std::vector<size_t> share_of_rank(std::vector<size_t> batch, const DataLoaderOptions& options) {
-  size_t count = 0;
-  for (size_t i = options.rank(); i < batch.size(); i += options.num_replicas()) batch[count++] = batch[i];
-  batch.resize(count);
-  return batch;
-}
-
-void check_state(const LoaderState& state, const DataLoaderOptions& options) {
-  GRADUS_CHECK(state.batch_size == options.batch_size(), ValueError, "the loader's position is ", state.batches,
-               " batches of ", state.batch_size, " samples, but this loader has a batch_size of ",
-               options.batch_size());
-}
-
 }  // namespace
 
 namespace detail {
@@ -64,9 +51,7 @@ LoaderState state_of(const OrderedDict<std::string, Tensor>& dict) {
   for (const Field& field : kFields) {
     const Tensor* value = dict.find(field.name);
     GRADUS_CHECK(value && value->numel() == 1 && value->dtype() == DType::i64, ValueError,
-                 "a loader's state has an "
-                 "int64 '",
-                 field.name, "'");
+                 "a loader's state has an int64 '", field.name, "'");
     const int64_t number = value->item<int64_t>();
     GRADUS_CHECK(number >= 0 || field.value == &LoaderState::seed, ValueError, "a loader's state cannot have a '",
                  field.name, "' of ", number);
@@ -94,16 +79,12 @@ void DataLoaderBase::join() {
 }
 
 void DataLoaderBase::load_state(const LoaderState& state) {
-  check_state(state, options_);
+  GRADUS_CHECK(state.batch_size == options_.batch_size(), ValueError, "the loader's position is ", state.batches,
+               " batches of ", state.batch_size, " samples, but this loader has a batch_size of ",
+               options_.batch_size());
   join();
   open_ = false;
   position_ = state;
-}
-
-OrderedDict<std::string, Tensor> DataLoaderBase::state_dict() const { return detail::dict_of(position_); }
-
-void DataLoaderBase::load_state_dict(const OrderedDict<std::string, Tensor>& state) {
-  load_state(detail::state_of(state));
 }
 
 void DataLoaderBase::distribute(size_t num_replicas, size_t rank) {
@@ -145,7 +126,11 @@ void DataLoaderBase::start() {
 std::optional<std::vector<size_t>> DataLoaderBase::next_request() {
   auto indices = sampler_->next(options_.batch_size());
   if (!indices || (options_.drop_last() && indices->size() < options_.batch_size())) return std::nullopt;
-  return share_of_rank(std::move(*indices), options_);
+  size_t count = 0;
+  for (size_t i = options_.rank(); i < indices->size(); i += options_.num_replicas())
+    (*indices)[count++] = (*indices)[i];
+  indices->resize(count);
+  return indices;
 }
 
 Prefetcher::Result DataLoaderBase::next_result() {

@@ -1,16 +1,17 @@
-// DataLoader: batches of a dataset, prepared ahead by worker threads (torch::data::StatelessDataLoader).
+// DataLoader: batches of a dataset, which worker threads prepare before the consumer asks for them
+// (torch::data::StatelessDataLoader).
 //
 //   auto loader = data::make_data_loader<data::samplers::RandomSampler>(
 //       std::move(dataset), data::DataLoaderOptions().batch_size(64).workers(2));
 //   for (auto& batch : *loader) train(batch.data, batch.target);
 //
-// The batches of an epoch depend on the seed and the number of the epoch, not on the number of workers: they come in
-// the sampler's order, and random transforms draw from (seed, epoch, index of the sample). An epoch can therefore be
-// continued in the middle: save loader->state() with the model, and pass it to load_state() of a loader made with the
-// same arguments.
+// The batches of an epoch depend on the seed and on the number of the epoch, but not on the number of workers: they
+// come in the sampler's order, and random transforms draw from (seed, epoch, index of the sample). An interrupted epoch
+// can therefore be continued: save loader->state() with the model, and pass it to load_state() of a loader made with
+// the same arguments.
 //
-// If several processes train together, each makes a loader with the same dataset, sampler and batch_size, which is the
-// size of the common batch, and with the option .distributed(num_replicas, rank).
+// If several processes train together, each process makes a loader with the same dataset and sampler, and with the
+// options batch_size, the size of the batch of all processes together, and .distributed(num_replicas, rank).
 #pragma once
 
 #include <cstddef>
@@ -31,37 +32,37 @@
 
 namespace gradus::data {
 
-/// Options of a loader; each setter returns the options, as in LibTorch.
+/// Options of a loader. Setters can be chained, as in LibTorch.
 class DataLoaderOptions {
-  /// Number of samples in a batch, of all ranks together.
+  /// Number of samples in a batch. With distributed(), in the batch of all ranks together.
   GRADUS_ARG(size_t, batch_size) = 1;
-  /// Number of threads that prepare batches. With 0, the consumer prepares them.
+  /// Number of threads that prepare batches. With 0, the consumer's thread prepares each batch when it needs it.
   GRADUS_ARG(size_t, workers) = 0;
   /// Drops the last batch if it is smaller than the others.
   GRADUS_ARG(bool, drop_last) = false;
-  /// The time after which a consumer that waits for a batch gets an Error; unlimited by default.
+  /// If the consumer waits longer than this for a batch, it gets an Error. Unlimited by default.
   GRADUS_ARG(std::optional<std::chrono::milliseconds>, timeout) = absent<std::chrono::milliseconds>();
-  /// Exists for LibTorch's sake. Batches always come in the sampler's order, which costs nothing here.
+  /// Has no effect, and exists only because LibTorch has it: batches always come in the sampler's order.
   GRADUS_ARG(bool, enforce_ordering) = true;
 
  public:
   DataLoaderOptions() = default;
   DataLoaderOptions(size_t batch_size) : batch_size_(batch_size) {}  // NOLINT(google-explicit-constructor)
 
-  /// Number of batches prepared ahead; twice the number of workers by default.
+  /// The most batches that are prepared ahead. By default twice the number of workers.
   DataLoaderOptions& max_jobs(size_t count) { return max_jobs_ = count, *this; }
   size_t max_jobs() const { return max_jobs_.value_or(2 * workers_); }
-  /// Gives rank `rank` its part of each batch: samples rank, rank + num_replicas, rank + 2 num_replicas, … The k-th
-  /// batches of all ranks together are the k-th batch of a single process, whatever the number of ranks. All ranks have
+  /// Loads only this rank's part of each batch: its samples rank, rank + num_replicas, rank + 2 num_replicas, … The
+  /// k-th batches of all ranks together are the k-th batch of a single process, for any number of ranks. All ranks have
   /// the same number of batches and the same state(), which a different number of ranks can load. Every sample is used
-  /// once, also in evaluation. If the last batch has fewer than num_replicas samples, the part of a rank may be empty:
+  /// once, also in evaluation. If the last batch has fewer than num_replicas samples, some ranks get an empty batch of
   /// shape (0, …).
   DataLoaderOptions& distributed(size_t num_replicas, size_t rank) {
     return num_replicas_ = num_replicas, rank_ = rank, *this;
   }
   size_t num_replicas() const { return num_replicas_; }
   size_t rank() const { return rank_; }
-  /// Seed of the order and of random transforms; by default that of the default generator (manual_seed).
+  /// Seed of the sampler's order and of random transforms. By default the seed of the default generator (manual_seed).
   DataLoaderOptions& seed(uint64_t seed) { return seed_ = seed, *this; }
   uint64_t seed() const { return seed_ ? *seed_ : default_generator().seed(); }
 
@@ -71,22 +72,24 @@ class DataLoaderOptions {
   std::optional<uint64_t> seed_;
 };
 
-/// The position of a loader, which determines all batches that follow.
+/// The position of a loader in its epochs. Together with the dataset and the sampler it determines all batches that
+/// follow.
 struct LoaderState {
   uint64_t seed = 0, epoch = 0;
-  uint64_t batches = 0;     ///< batches that the epoch has returned so far
-  uint64_t batch_size = 0;  ///< the batch size to which `batches` refers
+  uint64_t batches = 0;     ///< number of batches of this epoch that were returned so far
+  uint64_t batch_size = 0;  ///< number of samples in each of these batches
   friend bool operator==(const LoaderState&, const LoaderState&) = default;
 };
 
-/// Number of samples in batch number `batch`, counted from 0, of an epoch of `size` samples: in a rank's part of the
-/// batch (DataLoaderOptions::distributed), or by default in the whole batch. The weight of a rank's mean gradient in
-/// the common one is samples_in_batch(size, batch_size, batch, n, rank) / samples_in_batch(size, batch_size, batch).
+/// Number of samples in batch `batch` (counted from 0) of an epoch of `size` samples: in the part of `rank`
+/// (DataLoaderOptions::distributed) or, by default, in the whole batch. A rank's mean gradient has the weight
+/// samples_in_batch(size, batch_size, batch, n, rank) / samples_in_batch(size, batch_size, batch) in the mean gradient
+/// of the whole batch.
 size_t samples_in_batch(size_t size, size_t batch_size, size_t batch, size_t num_replicas = 1, size_t rank = 0);
 
-/// Time spent on loading data in an epoch.
+/// How long loading data took in an epoch.
 struct LoaderTimings {
-  size_t batches = 0;             ///< batches returned to the consumer
+  size_t batches = 0;             ///< number of batches returned to the consumer
   double wait_seconds = 0;        ///< total time that the consumer waited for batches
   double first_wait_seconds = 0;  ///< wait for the first batch, before any was prepared
   double worst_wait_seconds = 0;  ///< longest wait for one of the other batches
@@ -94,13 +97,14 @@ struct LoaderTimings {
 };
 
 namespace detail {
-/// Converts the fields to named int64 scalars, and back. Missing, unknown or negative fields are a ValueError.
+/// Convert a state to a dictionary of int64 scalars, and back. Missing, unknown or negative entries are a ValueError;
+/// only the seed may be negative.
 OrderedDict<std::string, Tensor> dict_of(const LoaderState& state);
 LoaderState state_of(const OrderedDict<std::string, Tensor>& dict);
 }  // namespace detail
 
-/// Iterates over the batches that `Loader::next()` returns, until it returns none. Reading or advancing past the last
-/// batch is a ValueError.
+/// Iterates over the batches that `Loader::next()` returns, until it returns null. Dereferencing or incrementing an
+/// iterator after the last batch is a ValueError.
 template <class Loader, class Batch>
 class BatchIterator {
  public:
@@ -135,34 +139,31 @@ class BatchIterator {
   std::shared_ptr<Batch> batch_;
 };
 
-/// The part of all loaders that does not depend on the dataset, compiled only once.
+/// The base of all loaders. It does not depend on the type of the dataset, so it is compiled only once.
 class DataLoaderBase {
  public:
-  DataLoaderBase(const DataLoaderBase&) = delete;
-  DataLoaderBase& operator=(const DataLoaderBase&) = delete;
-
-  /// Stops the workers and ends the current epoch, if any. begin() and the destructor do so, too.
+  /// Stops the worker threads and ends the current epoch, if any. begin() and the destructor call it.
   void join();
 
-  /// The position after the last batch that the consumer got; after a whole epoch, the start of the next.
+  /// The position after the last batch that the consumer got. Once the epoch was iterated to its end, the start of the
+  /// next epoch.
   LoaderState state() const { return position_; }
-  /// Moves to a position returned by state(): the next begin() returns exactly the rest of that epoch, and later epochs
-  /// follow. A state with another batch size is a ValueError. The dataset and the sampler must be those of the saved
-  /// run.
+  /// Moves to a position returned by state(). The next begin() iterates over the remaining batches of that epoch. The
+  /// loader must have the dataset and the sampler of the saved run. A different batch size is a ValueError.
   void load_state(const LoaderState& state);
-  /// The state for checkpoints: int64 scalars "seed", "epoch", "batches" and "batch_size".
-  OrderedDict<std::string, Tensor> state_dict() const;
-  void load_state_dict(const OrderedDict<std::string, Tensor>& state);
-  /// The epoch of the last batch, or the epoch that begin() starts next, counted from 0.
+  /// state() as a dictionary for a training::Checkpoint: int64 scalars "seed", "epoch", "batches" and "batch_size".
+  OrderedDict<std::string, Tensor> state_dict() const { return detail::dict_of(position_); }
+  void load_state_dict(const OrderedDict<std::string, Tensor>& state) { load_state(detail::state_of(state)); }
+  /// The number, counted from 0, of the current epoch or, between epochs, of the epoch that begin() starts next.
   uint64_t epoch() const { return position_.epoch; }
-  /// Makes begin() start with this epoch, to continue an interrupted training.
+  /// Makes the next begin() start this epoch, to continue an interrupted training.
   void set_epoch(uint64_t epoch) { load_state({position_.seed, epoch, 0, position_.batch_size}); }
 
-  /// Changes this rank's part of each batch (DataLoaderOptions::distributed) from the next begin() on, which continues
-  /// at the current position.
+  /// Changes this rank's part of each batch (DataLoaderOptions::distributed). The next begin() continues at the current
+  /// position.
   void distribute(size_t num_replicas, size_t rank);
 
-  /// Number of batches in an epoch, if sampler and options determine it.
+  /// Number of batches in an epoch, if the sampler knows it in advance.
   std::optional<size_t> size() const;
   /// Timings of the current or last epoch.
   LoaderTimings timings() const;
@@ -171,14 +172,14 @@ class DataLoaderBase {
   const DataLoaderOptions& options() const { return options_; }
 
  protected:
-  /// Everything that `work` uses must exist until join().
+  /// `work` makes the batch of a request, on the thread of a worker. Everything that it uses must exist until join().
   DataLoaderBase(const DataLoaderOptions& options, std::unique_ptr<samplers::Sampler> sampler, Prefetcher::Work work);
   ~DataLoaderBase();
-  /// Starts an epoch, as begin() describes.
+  /// Starts or continues an epoch (DatasetLoader::begin).
   void start();
   /// True while an epoch is in progress.
   bool in_epoch() const { return prefetcher_ && open_; }
-  /// The result of `work` for the indices of the next batch; null at the end of the epoch.
+  /// The next batch, as `work` returned it. Null at the end of the epoch.
   Prefetcher::Result next_result();
 
  private:
@@ -194,26 +195,28 @@ class DataLoaderBase {
   std::unique_ptr<Prefetcher> prefetcher_;
 };
 
-/// The part of loaders that does not depend on the sampler, compiled once for each dataset.
+/// The base of the loaders of a dataset. It does not depend on the type of the sampler, so it is compiled once for each
+/// dataset.
 template <class Dataset>
 class DatasetLoader : public DataLoaderBase {
  public:
   using Batch = typename Dataset::BatchType;
 
-  /// Iterates over one epoch. A loader can run only one epoch at a time.
+  /// Iterates over an epoch. Only one iteration over a loader is possible at a time.
   using Iterator = BatchIterator<DatasetLoader, Batch>;
 
   ~DatasetLoader() { join(); }
 
-  /// Starts the next epoch, or continues the one set by load_state(). An unfinished epoch is abandoned.
+  /// Starts the next epoch, or continues the epoch at the position set by load_state(). If the last epoch was not
+  /// iterated to its end, its other batches are skipped.
   Iterator begin() {
     start();
     return Iterator(this);
   }
   Iterator end() { return {}; }
 
-  /// Returns the next batch of this epoch or the one after it, for training that counts steps. The batch is valid until
-  /// the next call. Throws a ValueError if an epoch has no batches.
+  /// For training that counts steps instead of epochs: returns the next batch, and starts the next epoch after the last
+  /// batch of an epoch. The batch is valid until the next call. An epoch without batches is a ValueError.
   Batch& next_batch() {
     for (int epoch = 0; epoch < 2; ++epoch) {
       if (!in_epoch()) start();
@@ -224,7 +227,14 @@ class DatasetLoader : public DataLoaderBase {
   }
 
  protected:
-  DatasetLoader(Dataset dataset, std::unique_ptr<samplers::Sampler> sampler, const DataLoaderOptions& options);
+  DatasetLoader(Dataset dataset, std::unique_ptr<samplers::Sampler> sampler, const DataLoaderOptions& options)
+      : DataLoaderBase(options, std::move(sampler),
+                       [this](size_t worker, const std::vector<size_t>& indices) -> Prefetcher::Result {
+                         return std::make_shared<Batch>(datasets_[worker].get_batch(indices));
+                       }) {
+    for (size_t left = options.workers(); left > 1; --left) datasets_.push_back(Dataset(dataset));
+    datasets_.push_back(std::move(dataset));
+  }
 
  private:
   friend Iterator;
@@ -235,18 +245,7 @@ class DatasetLoader : public DataLoaderBase {
   std::shared_ptr<Batch> batch_;   // the batch returned by next_batch()
 };
 
-template <class Dataset>
-DatasetLoader<Dataset>::DatasetLoader(Dataset dataset, std::unique_ptr<samplers::Sampler> sampler,
-                                      const DataLoaderOptions& options)
-    : DataLoaderBase(options, std::move(sampler),
-                     [this](size_t worker, const std::vector<size_t>& indices) -> Prefetcher::Result {
-                       return std::make_shared<Batch>(datasets_[worker].get_batch(indices));
-                     }) {
-  for (size_t left = options.workers(); left > 1; --left) datasets_.push_back(Dataset(dataset));
-  datasets_.push_back(std::move(dataset));
-}
-
-/// Returns batches of the samples that `Sampler` selects.
+/// A loader of `Dataset` in the order of `Sampler`.
 template <class Dataset, class Sampler>
 class DataLoader : public DatasetLoader<Dataset> {
  public:
@@ -254,7 +253,7 @@ class DataLoader : public DatasetLoader<Dataset> {
       : DatasetLoader<Dataset>(std::move(dataset), std::make_unique<Sampler>(std::move(sampler)), options) {}
 };
 
-/// LibTorch's name for it.
+/// LibTorch's name of DataLoader.
 template <class Dataset, class Sampler>
 using StatelessDataLoader = DataLoader<Dataset, Sampler>;
 

@@ -58,7 +58,8 @@ Example<> DeviceImages::batch(const Tensor& indices, bool augment) const {
   return {augment && hole_ > 0 ? normalised * outside_hole(images) : normalised, labels_.index_select(0, indices)};
 }
 
-// Crop and flip are one gather: pixel (h, w) of the result is pixel (rows[h], columns[w]) of its image.
+// Returns shifted and mirrored images. One gather does both: pixel (h, w) of a result is pixel (rows[h], columns[w]) of
+// its image, or 0 if this is outside of the image.
 Tensor DeviceImages::moved(const Tensor& images) const {
   const int64_t B = images.size(0), C = images.size(1), H = images.size(2), W = images.size(3);
   const TensorOptions whole = TensorOptions(kLong).device(device());
@@ -76,7 +77,7 @@ Tensor DeviceImages::moved(const Tensor& images) const {
   return pixels.view({B, C, H, W}) * visible.unsqueeze(1);
 }
 
-/// A mask that is 0 in a square of each image and 1 elsewhere: (B, 1, H, W) for images (B, C, H, W).
+/// Returns a mask (B, 1, H, W) for images (B, C, H, W). It is 0 in a random square of each image and 1 elsewhere.
 Tensor DeviceImages::outside_hole(const Tensor& images) const {
   const int64_t B = images.size(0);
   const TensorOptions whole = TensorOptions(kLong).device(device());

@@ -9,7 +9,7 @@
 namespace gradus::data::detail {
 namespace {
 
-// Copies an array to page-locked memory, from which an asynchronous copy to the device can run.
+// Copies an array to page-locked memory, because only from there can a copy to the device be asynchronous.
 Array pinned(const Array& x) {
   if (x.storage().pinned() || x.numel() == 0) return x;
   const Array dense =
@@ -20,7 +20,7 @@ Array pinned(const Array& x) {
   return copy;
 }
 
-// The common stream of all uploads to a device. There is one per device because streams are never destroyed.
+// Returns the stream of all uploads to a device. All loaders share it, because streams are never destroyed.
 Stream upload_stream(Device device) {
   static std::mutex mutex;
   static std::map<int, Stream> streams;

@@ -1,10 +1,10 @@
-// Transfers batches to a device ahead of their use. While the consumer computes with a batch, a separate thread takes
-// the next one from a loader and copies it from page-locked memory on a separate stream.
+// DeviceLoader copies batches to a device before the consumer asks for them. While the consumer computes with a batch,
+// another thread takes the next batch from a loader and copies it on another stream from page-locked memory.
 //
 //   for (auto& batch : data::on_device(*loader, "cuda")) train(batch.data, batch.target);
 //
-// The batches are those of the loader, in its order. On the CPU they are passed through without a copy. The loader is
-// ahead of the consumer, so the consumer's position and waiting time are state() and wait_seconds() of this class.
+// A DeviceLoader returns the batches of the loader in the loader's order; on the CPU without a copy. While it runs, ask
+// the DeviceLoader for state() and wait_seconds(): the loader's own position is ahead of the consumer's.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,6 @@
 
 #include <gradus/core/runtime/clock.h>
 #include <gradus/core/runtime/cuda.h>
-#include <gradus/data/example.h>
 #include <gradus/data/loader/data_loader.h>
 #include <gradus/data/loader/prefetcher.h>
 
@@ -23,10 +22,11 @@ namespace gradus::data {
 
 namespace detail {
 
-/// Copies the tensors of one batch to a device and makes them usable on another stream.
+/// Copies the tensors of one batch to a device on a stream for uploads, and then hands them over to the consumer's
+/// stream.
 class Upload {
  public:
-  /// If the device is a CPU, nothing is copied.
+  /// If the device is a CPU, the upload copies nothing.
   explicit Upload(Device device);
 
   void add(Tensor& tensor);
@@ -35,9 +35,9 @@ class Upload {
     add(example.data);
     if constexpr (requires { example.target; }) add(example.target);
   }
-  /// Marks the end of the copies.
+  /// Records an event after the last copy. Call it after all add().
   void close();
-  /// Makes this thread's stream wait for the copies. The tensors belong to that stream from then on.
+  /// Makes the current stream of this thread wait for the copies. From then on the tensors belong to this stream.
   void hand_over();
 
  private:
@@ -49,7 +49,7 @@ class Upload {
 
 }  // namespace detail
 
-/// Iterates over epochs of `Loader`, a DataLoader whose batches are tensors or Examples of tensors.
+/// Iterates over epochs of a DataLoader whose batches are tensors or Examples of tensors.
 template <class Loader>
 class DeviceLoader {
  public:
@@ -57,7 +57,7 @@ class DeviceLoader {
 
   using Iterator = BatchIterator<DeviceLoader, Batch>;
 
-  /// At most `ahead` batches wait on the device. `loader` must outlive this object.
+  /// Copies at most `ahead` batches to the device before their use. `loader` must outlive this object.
   DeviceLoader(Loader& loader, Device device, size_t ahead)
       : loader_(loader), device_(settled(device)), ahead_(ahead), state_(loader.state()) {}
   DeviceLoader(const DeviceLoader&) = delete;
@@ -76,8 +76,8 @@ class DeviceLoader {
   }
   Iterator end() { return {}; }
 
-  /// The position after the last batch that the consumer got, as in DataLoader. A new loader with this state continues
-  /// there.
+  /// The position after the last batch that the consumer got (DataLoaderBase::state). A new loader with this state
+  /// continues after that batch.
   LoaderState state() const { return state_; }
   void load_state(const LoaderState& state) {
     rest();
@@ -95,7 +95,7 @@ class DeviceLoader {
   struct Arrived {
     Batch batch;
     detail::Upload upload;
-    LoaderState state;  // the loader's state after this batch
+    LoaderState state;  // the loader's state() after this batch
   };
 
   void rest() {
@@ -103,7 +103,8 @@ class DeviceLoader {
     position_.reset();
   }
 
-  // Runs on the prefetcher's thread, the only one that uses the loader's iterator.
+  // Takes the next batch from the loader and starts its upload. Runs on the prefetcher's thread, which alone uses the
+  // loader's iterator.
   std::shared_ptr<Arrived> fetch() {
     if (!position_) position_ = loader_.begin();
     else if (!(*position_ == loader_.end())) ++*position_;
@@ -119,7 +120,8 @@ class DeviceLoader {
     wait_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (!arrived) {
       ended_ = true;
-      state_ = loader_.state();  // at the end of the epoch that thread no longer changes it
+      state_ =
+          loader_.state();  // safe to read: at the end of an epoch the prefetcher's thread no longer uses the loader
       return nullptr;
     }
     state_ = arrived->state;
@@ -132,12 +134,12 @@ class DeviceLoader {
   const size_t ahead_;
   LoaderState state_;
   double wait_seconds_ = 0;
-  bool ended_ = false;  // the loader has no more batches; read only by the consumer's thread
+  bool ended_ = false;  // the loader has no more batches; used only by the consumer's thread
   std::optional<typename Loader::Iterator> position_;
   std::unique_ptr<Prefetcher> prefetcher_;  // last, because its thread uses the members above
 };
 
-/// Moves the loader's batches to `device`, at most `ahead` of them before their use.
+/// Returns a DeviceLoader that copies the loader's batches to `device`, at most `ahead` batches before their use.
 template <class Loader>
 DeviceLoader<Loader> on_device(Loader& loader, Device device, size_t ahead = 2) {
   return DeviceLoader<Loader>(loader, device, ahead);

@@ -6,57 +6,11 @@
 #include <gradus/core/runtime/deadline.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <deque>
-#include <exception>
-#include <mutex>
-#include <thread>
 
 namespace gradus::data {
 
-struct Prefetcher::State {
-  struct Job {
-    Request request;
-    bool done = false;
-    Result result;
-    std::exception_ptr error;
-  };
-
-  State(size_t workers, size_t ahead, NextRequest next_request, Work work,
-        std::optional<std::chrono::milliseconds> timeout);
-  ~State() { stop(); }
-  Result next();
-  void run(size_t worker);
-  Result answer(size_t worker, const Request& request);
-  void wait_for(const Job& job);
-  void refill();
-  void stop();
-
-  const size_t ahead_;
-  NextRequest next_request_;
-  Work work_;
-  const std::optional<std::chrono::milliseconds> timeout_;
-  bool exhausted_ = false, stop_ = false;
-  double work_seconds_ = 0;
-  std::mutex mutex_;
-  std::condition_variable wake_, done_;
-  std::deque<std::shared_ptr<Job>> open_;    // in order, starting with the consumer's next job
-  std::deque<std::shared_ptr<Job>> queued_;  // those jobs that no worker has taken yet
-  std::vector<std::thread> threads_;
-};
-
 Prefetcher::Prefetcher(size_t workers, size_t ahead, NextRequest next_request, Work work,
                        std::optional<std::chrono::milliseconds> timeout)
-    : state_(std::make_unique<State>(workers, ahead, std::move(next_request), std::move(work), timeout)) {}
-Prefetcher::~Prefetcher() = default;
-Prefetcher::Result Prefetcher::next() { return state_->next(); }
-double Prefetcher::work_seconds() {
-  std::lock_guard lock(state_->mutex_);
-  return state_->work_seconds_;
-}
-
-Prefetcher::State::State(size_t workers, size_t ahead, NextRequest next_request, Work work,
-                         std::optional<std::chrono::milliseconds> timeout)
     : ahead_(std::max<size_t>(ahead, 1)), next_request_(std::move(next_request)), work_(std::move(work)),
       timeout_(timeout) {
   try {
@@ -67,7 +21,7 @@ Prefetcher::State::State(size_t workers, size_t ahead, NextRequest next_request,
   }
 }
 
-void Prefetcher::State::stop() {
+void Prefetcher::stop() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
@@ -76,7 +30,7 @@ void Prefetcher::State::stop() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-Prefetcher::Result Prefetcher::State::next() {
+Prefetcher::Result Prefetcher::next() {
   if (threads_.empty()) {
     const std::optional<Request> request = exhausted_ ? std::nullopt : next_request_();
     exhausted_ = !request;
@@ -94,7 +48,7 @@ Prefetcher::Result Prefetcher::State::next() {
   return std::move(job->result);
 }
 
-void Prefetcher::State::wait_for(const Job& job) {
+void Prefetcher::wait_for(const Job& job) {
   std::unique_lock lock(mutex_);
   const auto done = [&] { return job.done; };
   if (!timeout_) return done_.wait(lock, done);
@@ -102,7 +56,12 @@ void Prefetcher::State::wait_for(const Job& job) {
                " ms for a batch (DataLoaderOptions::timeout)");
 }
 
-Prefetcher::Result Prefetcher::State::answer(size_t worker, const Request& request) {
+double Prefetcher::work_seconds() {
+  std::lock_guard lock(mutex_);
+  return work_seconds_;
+}
+
+Prefetcher::Result Prefetcher::answer(size_t worker, const Request& request) {
   const auto start = std::chrono::steady_clock::now();
   Result result = work_(worker, request);
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
@@ -111,7 +70,7 @@ Prefetcher::Result Prefetcher::State::answer(size_t worker, const Request& reque
   return result;
 }
 
-void Prefetcher::State::refill() {
+void Prefetcher::refill() {
   while (!exhausted_ && open_.size() < ahead_) {
     std::optional<Request> request = next_request_();
     exhausted_ = !request;
@@ -127,7 +86,7 @@ void Prefetcher::State::refill() {
   }
 }
 
-void Prefetcher::State::run(size_t worker) {
+void Prefetcher::run(size_t worker) {
   const SerialGuard serial;
   const NoGradGuard no_grad;
   for (;;) {
@@ -145,7 +104,7 @@ void Prefetcher::State::run(size_t worker) {
     {
       std::lock_guard lock(mutex_);
       job->done = true;
-      job.reset();  // so that the consumer's reference is the last, and the job is destroyed on the consumer's thread
+      job.reset();  // the consumer's reference is now the last, so the job is destroyed on the consumer's thread
     }
     done_.notify_one();
   }

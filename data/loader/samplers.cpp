@@ -28,7 +28,7 @@ std::vector<size_t> shuffled(std::vector<size_t> indices, uint64_t seed, uint64_
 
 size_t divide_up(size_t count, size_t by) { return count / by + (count % by != 0); }
 
-// A number in (0, 1], so that its logarithm is finite.
+// A random number in (0, 1]. 0 is excluded, so that the logarithm is finite.
 double unit_above_zero(uint64_t seed, uint64_t epoch, size_t i) {
   return 1.0 - random_uniform<double>(seed, order_stream(epoch), i, 0, 1);
 }
@@ -39,7 +39,8 @@ std::vector<size_t> draw_with_replacement(const std::vector<double>& weights, si
   std::partial_sum(weights.begin(), weights.end(), cumulative.begin());
   std::vector<size_t> indices(count);
   for (size_t i = 0; i < count; ++i) {
-    const double point = unit_above_zero(seed, epoch, i) * cumulative.back();  // in (0, sum]: never a weight of 0
+    const double point = unit_above_zero(seed, epoch, i) *
+                         cumulative.back();  // in (0, sum of weights], so that a weight of 0 is never chosen
     const auto found = std::lower_bound(cumulative.begin(), cumulative.end(), point);
     indices[i] = static_cast<size_t>(found - cumulative.begin());
   }
@@ -124,7 +125,7 @@ void OrderSampler::load(serialize::InputArchive& archive) {
 }
 
 std::optional<std::vector<size_t>> OrderSampler::next(size_t batch_size) {
-  if (order_.empty()) reset();  // no epoch was started
+  if (order_.empty()) reset();  // used without a loader, and no epoch was started
   if (position_ >= order_.size()) return std::nullopt;
   const auto begin = order_.begin() + static_cast<std::ptrdiff_t>(position_);
   const size_t count = std::min(batch_size, order_.size() - position_);

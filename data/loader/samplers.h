@@ -1,7 +1,7 @@
-// Samplers determine the order in which an epoch visits the samples. Names follow torch::data::samplers and
+// Samplers decide in which order an epoch visits the samples. Their names are those of torch::data::samplers and
 // torch.utils.data.
 //
-// An order depends only on (seed, epoch), so a loader can continue an epoch in the middle.
+// An order depends only on (seed, epoch), so a loader can continue an interrupted epoch.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +19,15 @@ class OutputArchive;
 
 namespace gradus::data::samplers {
 
-/// Base of all samplers. A custom sampler implements reset and next.
+/// The base of all samplers. A custom sampler implements reset and next.
 class Sampler {
  public:
   virtual ~Sampler() = default;
-  /// Starts an epoch. The order must depend only on these two numbers.
+  /// Starts an epoch. The order of its samples must depend only on these two numbers.
   virtual void reset(uint64_t seed, uint64_t epoch) = 0;
   /// Returns up to `batch_size` indices, or nothing at the end of the epoch.
   virtual std::optional<std::vector<size_t>> next(size_t batch_size) = 0;
-  /// Skips `batches` batches, which come before a saved position.
+  /// Skips the next `batches` batches, when a loader continues at a saved position.
   virtual void skip(uint64_t batches, size_t batch_size) {
     while (batches-- > 0 && next(batch_size)) {}
   }
@@ -38,40 +38,40 @@ class Sampler {
   }
 };
 
-/// 0, 1, 2, …
+/// Visits the samples in the order 0, 1, 2, …
 class SequentialSampler : public Sampler {
  public:
   explicit SequentialSampler(size_t size) : size_(size) {}
   void reset(uint64_t, uint64_t) override { position_ = 0; }
-  /// LibTorch's reset: starts at the beginning, with `new_size` samples if given.
+  /// LibTorch's reset: starts at sample 0 again, with `new_size` samples if given.
   void reset(std::optional<size_t> new_size = std::nullopt) { size_ = new_size.value_or(size_), position_ = 0; }
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
   std::optional<size_t> batches(size_t batch_size) const override;
-  /// Number of indices returned so far; saved and loaded as "index".
+  /// Number of indices that next() has returned in this epoch.
   size_t index() const { return position_; }
-  /// Writes index().
+  /// Saves index() under the key "index".
   void save(serialize::OutputArchive& archive) const;
-  /// Moves to a saved index().
+  /// Continues after a saved index().
   void load(serialize::InputArchive& archive);
 
  private:
   size_t size_, position_ = 0;
 };
 
-/// A sampler that determines the whole order at the start of an epoch. Derived classes implement order and size.
+/// A sampler that computes the order of all samples when an epoch starts. Derived classes implement order and size.
 class OrderSampler : public Sampler {
  public:
   void reset(uint64_t seed, uint64_t epoch) final;
-  /// LibTorch's reset: starts another epoch, with `new_size` samples if given, in an order determined by manual_seed.
-  /// (A loader selects the epoch instead.) If no epoch was started, next() starts the first one.
+  /// LibTorch's reset, for use without a loader: starts another epoch, with `new_size` samples if given, in an order
+  /// that depends on manual_seed and the number of such calls. If no epoch was started, next() calls this.
   void reset(std::optional<size_t> new_size = std::nullopt);
   std::optional<std::vector<size_t>> next(size_t batch_size) final;
   std::optional<size_t> batches(size_t batch_size) const final;
-  /// Number of indices that the epoch has returned so far.
+  /// Number of indices that next() has returned in this epoch.
   size_t index() const { return position_; }
-  /// Saves the order of the epoch and the position in it: "indices", "index".
+  /// Saves the order of the epoch and the position in it under the keys "indices" and "index".
   virtual void save(serialize::OutputArchive& archive) const;
-  /// Restores them. An order of another size is a ValueError.
+  /// Restores a saved order and position. An order with another number of samples is a ValueError.
   virtual void load(serialize::InputArchive& archive);
   /// Number of indices in an epoch.
   virtual size_t size() const = 0;
@@ -79,16 +79,16 @@ class OrderSampler : public Sampler {
  protected:
   /// Returns the size() indices of an epoch.
   virtual std::vector<size_t> order(uint64_t seed, uint64_t epoch) const = 0;
-  /// Changes the number of samples, if the sampler supports it.
+  /// Changes the number of samples. By default a ValueError, because not all samplers can do this.
   virtual void resize(size_t new_size);
 
  private:
   std::vector<size_t> order_;
   size_t position_ = 0;
-  uint64_t resets_ = 0;  // counts calls of reset() without an epoch
+  uint64_t resets_ = 0;  // number of calls of reset() without an epoch
 };
 
-/// Visits every sample once in random order: the Fisher-Yates shuffle, drawn from (seed, epoch).
+/// Visits every sample once in a random order: a Fisher-Yates shuffle with random numbers of (seed, epoch).
 class RandomSampler : public OrderSampler {
  public:
   explicit RandomSampler(size_t size) : size_(size) {}
@@ -101,7 +101,7 @@ class RandomSampler : public OrderSampler {
   size_t size_;
 };
 
-/// Visits each of the given indices once in random order (torch.utils.data.SubsetRandomSampler).
+/// Visits each of the given indices once in a random order (torch.utils.data.SubsetRandomSampler).
 class SubsetRandomSampler : public OrderSampler {
  public:
   explicit SubsetRandomSampler(std::vector<size_t> indices) : indices_(std::move(indices)) {}
@@ -114,9 +114,10 @@ class SubsetRandomSampler : public OrderSampler {
 };
 
 /// Draws `num_samples` indices, index i with a probability proportional to weights[i]
-/// (torch.utils.data.WeightedRandomSampler). Without replacement, each draw is among the remaining indices: takes the
-/// smallest -ln(u_i) / weights[i] (Efraimidis and Spirakis: "Weighted random sampling with a reservoir", 2006).
-/// Negative or infinite weights, and too few positive ones, are a ValueError.
+/// (torch.utils.data.WeightedRandomSampler). Without replacement, an index is drawn at most once: the sampler takes the
+/// indices with the smallest -ln(u_i) / weights[i], where u_i is uniform in (0, 1] (Efraimidis and Spirakis: "Weighted
+/// random sampling with a reservoir", 2006). Negative or infinite weights, and fewer positive weights than needed, are
+/// a ValueError.
 class WeightedRandomSampler : public OrderSampler {
  public:
   WeightedRandomSampler(std::vector<double> weights, size_t num_samples, bool replacement = true);
@@ -130,26 +131,26 @@ class WeightedRandomSampler : public OrderSampler {
   bool replacement_;
 };
 
-/// One rank's part of an order that is the same on all ranks: elements rank, rank + num_replicas, rank + 2
+/// Visits one rank's part of an order that all ranks share: its elements rank, rank + num_replicas, rank + 2
 /// num_replicas, … Together the ranks visit every sample exactly once, and their numbers of samples differ by at most
-/// one. The k-th batches of all ranks together are the k-th batch of a single process with a batch num_replicas times
-/// as large.
+/// one. The k-th batches of all ranks together are the k-th batch of a single process whose batch size is num_replicas
+/// times as large.
 ///
-/// With allow_duplicates, as in LibTorch, the order is repeated from its start until all ranks have the same number of
-/// samples, for collectives in which all ranks must take part equally often.
+/// With allow_duplicates, as in LibTorch, some samples from the start of the order are visited twice, so that all ranks
+/// have the same number of samples. Use it if every rank must call a collective equally often.
 class DistributedSampler : public OrderSampler {
  public:
   size_t size() const override;
-  /// Sets the epoch that determines the order. From then on, the epoch that a loader passes to reset() is ignored.
+  /// Sets the epoch on which the order depends. From then on, reset() ignores the epoch that a loader passes to it.
   void set_epoch(size_t epoch) { epoch_ = epoch; }
-  /// The argument of set_epoch, or 0.
+  /// The last argument of set_epoch, or 0.
   size_t epoch() const { return epoch_.value_or(0); }
-  /// Also saves the epoch, as "epoch", if it was set.
+  /// Also saves the epoch under the key "epoch", if set_epoch was called.
   void save(serialize::OutputArchive& archive) const override;
   void load(serialize::InputArchive& archive) override;
 
  protected:
-  /// A rank of num_replicas or more is a ValueError.
+  /// A rank that is not below num_replicas is a ValueError.
   DistributedSampler(size_t size, size_t num_replicas, size_t rank, bool allow_duplicates, bool shuffle);
 
  private:
@@ -161,7 +162,7 @@ class DistributedSampler : public OrderSampler {
   std::optional<size_t> epoch_;
 };
 
-/// A rank's part of RandomSampler's order. All ranks must use the same seed.
+/// Visits a rank's part of RandomSampler's order. All ranks must use the same seed.
 class DistributedRandomSampler : public DistributedSampler {
  public:
   explicit DistributedRandomSampler(size_t size, size_t num_replicas = 1, size_t rank = 0,
@@ -169,7 +170,7 @@ class DistributedRandomSampler : public DistributedSampler {
       : DistributedSampler(size, num_replicas, rank, allow_duplicates, /*shuffle=*/true) {}
 };
 
-/// A rank's part of 0, 1, 2, …
+/// Visits a rank's part of the order 0, 1, 2, …
 class DistributedSequentialSampler : public DistributedSampler {
  public:
   explicit DistributedSequentialSampler(size_t size, size_t num_replicas = 1, size_t rank = 0,
@@ -177,7 +178,7 @@ class DistributedSequentialSampler : public DistributedSampler {
       : DistributedSampler(size, num_replicas, rank, allow_duplicates, /*shuffle=*/false) {}
 };
 
-/// Uses its own batch size in place of the loader's batch_size (torch.utils.data.BatchSampler):
+/// Makes batches of its own batch_size and ignores the loader's batch_size (torch.utils.data.BatchSampler):
 ///   make_data_loader(dataset, BatchSampler(WeightedRandomSampler(weights, 1000), 32, /*drop_last=*/true), {});
 template <class Inner>
 class BatchSampler : public Sampler {

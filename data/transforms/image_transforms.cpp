@@ -13,6 +13,7 @@ using data::detail::draw_chance;
 using data::detail::draw_integer;
 using data::detail::draw_uniform;
 using data::detail::join_numbers;
+using detail::text_of;
 using Range = std::pair<double, double>;
 
 Range checked_range(double low, double high, const char* name) {
@@ -32,19 +33,12 @@ double checked_probability(double p, const char* name) {
   GRADUS_CHECK(p >= 0 && p <= 1, ValueError, name, " needs a probability in [0, 1], got ", p);
   return p;
 }
-ImageSize checked_size(ImageSize size, const char* name) {
-  GRADUS_CHECK(size.height > 0 && size.width > 0, ValueError, name, " needs a height and a width above 0, got ",
-               size.height, " and ", size.width);
-  return size;
-}
-
 double draw(const Range& range) { return draw_uniform(range.first, range.second); }
-// The factor of a change by at most `value`.
+// Draws the factor by which ColorJitter multiplies a property, given its parameter for this property.
 double draw_factor(double value) { return draw_uniform(std::max(0.0, 1 - value), 1 + value); }
-// exp(uniform(log low, log high)): a factor and its inverse are equally likely
+// Draws log-uniformly, so that a ratio and its inverse are equally likely.
 double draw_ratio(const Range& range) { return std::exp(draw_uniform(std::log(range.first), std::log(range.second))); }
 
-std::string text_of(ImageSize size) { return std::to_string(size.height) + "x" + std::to_string(size.width); }
 std::string text_of(const Range& range) { return join_numbers({range.first, range.second}); }
 std::string text_of(Interpolation interpolation) {
   return interpolation == Interpolation::kNearest ? "nearest" : "bilinear";
@@ -52,14 +46,23 @@ std::string text_of(Interpolation interpolation) {
 
 }  // namespace
 
-Resize::Resize(int64_t shorter_side) : size_(checked_size(shorter_side, "Resize")), shorter_side_(true) {}
-Resize::Resize(ImageSize size) : size_(checked_size(size, "Resize")), shorter_side_(false) {}
+ImageSize detail::checked_size(ImageSize size, const char* name) {
+  GRADUS_CHECK(size.height > 0 && size.width > 0, ValueError, name, " needs a height and a width above 0, got ",
+               size.height, " and ", size.width);
+  return size;
+}
+std::string detail::text_of(ImageSize size) { return std::to_string(size.height) + "x" + std::to_string(size.width); }
+
+RandomImageTransform::RandomImageTransform(double p, const char* name)
+    : p_(checked_probability(p, name)), name_(name) {}
+Tensor RandomImageTransform::operator()(const Tensor& image) const { return draw_chance(p_) ? change(image) : image; }
+std::string RandomImageTransform::describe() const { return name_ + ("(" + join_numbers({p_}) + details() + ")"); }
 
 Tensor Resize::operator()(const Tensor& image) const {
   ImageSize size = size_;
   if (shorter_side_) {
     const detail::Planes x = detail::planes_of(image, "Resize");
-    // The longer side is rounded down, as in torchvision.
+    // The length of the longer side is rounded down, as in torchvision.
     if (x.height < x.width) size.width = size.height * x.width / x.height;
     else size.height = size.width * x.height / x.width;
   }
@@ -70,17 +73,10 @@ std::string Resize::describe() const {
          text_of(interpolation_) + (antialias_ ? ", antialias)" : ")");
 }
 
-CenterCrop::CenterCrop(ImageSize size) : size_(checked_size(size, "CenterCrop")) {}
-Tensor CenterCrop::operator()(const Tensor& image) const { return functional::center_crop(image, size_); }
-std::string CenterCrop::describe() const { return "CenterCrop(" + text_of(size_) + ")"; }
-
-Tensor Pad::operator()(const Tensor& image) const { return functional::pad(image, padding_, fill_, mode_); }
 std::string Pad::describe() const {
   return "Pad(left " + std::to_string(padding_.left) + ", top " + std::to_string(padding_.top) + ", right " +
          std::to_string(padding_.right) + ", bottom " + std::to_string(padding_.bottom) + ")";
 }
-
-RandomCrop::RandomCrop(ImageSize size) : size_(checked_size(size, "RandomCrop")) {}
 
 Tensor RandomCrop::operator()(const Tensor& image) const {
   Tensor padded = image;
@@ -89,7 +85,8 @@ Tensor RandomCrop::operator()(const Tensor& image) const {
   ImageSize room(x.height + padding.top + padding.bottom, x.width + padding.left + padding.right);
   const int64_t missing_width = std::max<int64_t>(size_.width - room.width, 0);
   const int64_t missing_height = std::max<int64_t>(size_.height - room.height, 0);
-  if (pad_if_needed_ && missing_width + missing_height > 0) {  // on both sides, as in torchvision
+  if (pad_if_needed_ &&
+      missing_width + missing_height > 0) {  // pads on both sides by all that is missing, as in torchvision
     padded = functional::pad(image, padding, fill_, padding_mode_);
     padding = {missing_width, missing_height};
     room.height += 2 * missing_height, room.width += 2 * missing_width;
@@ -104,7 +101,6 @@ std::string RandomCrop::describe() const {
   return "RandomCrop(" + text_of(size_) + (padding_ ? ", padding " + std::to_string(padding_->left) : "") + ")";
 }
 
-RandomResizedCrop::RandomResizedCrop(ImageSize size) : size_(checked_size(size, "RandomResizedCrop")) {}
 RandomResizedCrop& RandomResizedCrop::scale(double low, double high) {
   return scale_ = positive_range(low, high, "RandomResizedCrop's scale"), *this;
 }
@@ -124,7 +120,7 @@ Tensor RandomResizedCrop::operator()(const Tensor& image) const {
     const int64_t top = draw_integer(0, x.height - height + 1);
     return cut(top, draw_integer(0, x.width - width + 1), height, width);
   }
-  // The largest middle part with the nearest allowed ratio.
+  // No part fitted: takes the largest middle part whose ratio is allowed and nearest to the image's.
   const double ratio = static_cast<double>(x.width) / static_cast<double>(x.height);
   int64_t width = x.width, height = x.height;
   if (ratio < ratio_.first) height = std::llround(static_cast<double>(width) / ratio_.first);
@@ -134,18 +130,6 @@ Tensor RandomResizedCrop::operator()(const Tensor& image) const {
 std::string RandomResizedCrop::describe() const {
   return "RandomResizedCrop(" + text_of(size_) + ", scale " + text_of(scale_) + "; ratio " + text_of(ratio_) + ")";
 }
-
-RandomHorizontalFlip::RandomHorizontalFlip(double p) : p_(checked_probability(p, "RandomHorizontalFlip")) {}
-Tensor RandomHorizontalFlip::operator()(const Tensor& image) const {
-  return draw_chance(p_) ? functional::hflip(image) : image;
-}
-std::string RandomHorizontalFlip::describe() const { return "RandomHorizontalFlip(" + join_numbers({p_}) + ")"; }
-
-RandomVerticalFlip::RandomVerticalFlip(double p) : p_(checked_probability(p, "RandomVerticalFlip")) {}
-Tensor RandomVerticalFlip::operator()(const Tensor& image) const {
-  return draw_chance(p_) ? functional::vflip(image) : image;
-}
-std::string RandomVerticalFlip::describe() const { return "RandomVerticalFlip(" + join_numbers({p_}) + ")"; }
 
 RandomRotation::RandomRotation(double degrees) : degrees_(around_zero(degrees, "RandomRotation's degrees")) {}
 RandomRotation::RandomRotation(double low, double high)
@@ -201,16 +185,11 @@ std::string RandomAffine::describe() const {
 Grayscale::Grayscale(int64_t num_output_channels) : channels_(num_output_channels) {
   GRADUS_CHECK(channels_ == 1 || channels_ == 3, ValueError, "Grayscale needs 1 or 3 output channels, got ", channels_);
 }
-Tensor Grayscale::operator()(const Tensor& image) const { return functional::rgb_to_grayscale(image, channels_); }
-std::string Grayscale::describe() const { return "Grayscale(" + std::to_string(channels_) + ")"; }
 
-RandomGrayscale::RandomGrayscale(double p) : p_(checked_probability(p, "RandomGrayscale")) {}
-Tensor RandomGrayscale::operator()(const Tensor& image) const {
-  if (!draw_chance(p_)) return image;
+Tensor RandomGrayscale::change(const Tensor& image) const {
   const bool color = image.dim() >= 3 && image.size(-3) == 3;
   return functional::rgb_to_grayscale(image, color ? 3 : 1);
 }
-std::string RandomGrayscale::describe() const { return "RandomGrayscale(" + join_numbers({p_}) + ")"; }
 
 ColorJitter::ColorJitter(double brightness, double contrast, double saturation, double hue)
     : brightness_(brightness), contrast_(contrast), saturation_(saturation), hue_(hue) {
@@ -237,7 +216,6 @@ std::string ColorJitter::describe() const {
          join_numbers({brightness_, contrast_, saturation_, hue_}) + ")";
 }
 
-RandomErasing::RandomErasing(double p) : p_(checked_probability(p, "RandomErasing")) {}
 RandomErasing& RandomErasing::scale(double low, double high) {
   GRADUS_CHECK(low >= 0 && low <= high && high <= 1, ValueError,
                "RandomErasing needs a scale from low to high in [0, 1], got ", low, " and ", high);
@@ -249,8 +227,7 @@ RandomErasing& RandomErasing::ratio(double low, double high) {
   return ratio_ = {low, high}, *this;
 }
 
-Tensor RandomErasing::operator()(const Tensor& image) const {
-  if (!draw_chance(p_)) return image;
+Tensor RandomErasing::change(const Tensor& image) const {
   const detail::Planes x = detail::planes_of(image, "RandomErasing");
   for (int attempt = 0; attempt < 10; ++attempt) {
     const double area = static_cast<double>(x.pixels()) * draw(scale_), ratio = draw_ratio(ratio_);
@@ -271,9 +248,6 @@ Tensor RandomErasing::operator()(const Tensor& image) const {
     return erased;
   }
   return image;
-}
-std::string RandomErasing::describe() const {
-  return "RandomErasing(" + join_numbers({p_}) + (noise_ ? ", normal noise)" : ")");
 }
 
 Cutout::Cutout(int64_t length, int64_t n_holes, Fill fill) : length_(length), holes_(n_holes), fill_(std::move(fill)) {

@@ -1,5 +1,6 @@
-// Transforms for map(), with the names of torch::data::transforms. Transforms of images (affine, crop, flip, colour, …)
-// are in data/transforms/image_transforms.h. explain() shows the result of describe() if a transform has it.
+// Transforms for BatchDataset::map(), with the names of torch::data::transforms. Transforms of images (affine, crop,
+// flip, colour, …) are in data/transforms/image_transforms.h. If a transform has a method describe(),
+// BatchDataset::explain() shows its result.
 #pragma once
 
 #include <functional>
@@ -9,20 +10,17 @@
 #include <typeinfo>
 #include <vector>
 
-#include <gradus/data/example.h>
+#include <gradus/data/sample.h>
 
 namespace gradus::data::detail {
-// Lines of explain().
+// Text for BatchDataset::explain().
 
-/// "Normalize" for gradus::data::transforms::Normalize<gradus::Tensor>; "function" for a lambda.
+/// The name of a class without namespaces and template arguments, such as "Normalize". "function" for a lambda.
 std::string short_name(const std::type_info& type);
-/// "MNIST, 60000 samples"
-std::string plan_line(const std::type_info& type, std::optional<size_t> size);
-std::string join_lines(const std::vector<std::string>& lines);
-/// Formats numbers as a person would write them: "0.5, 1, -3".
+/// "0.5, 1, -3"
 std::string join_numbers(const std::vector<double>& numbers);
 
-/// A transform's own description, or its name.
+/// transform.describe() if there is such a method, or else the name of its class.
 template <class Transform>
 std::string describe(const Transform& transform) {
   if constexpr (requires { transform.describe(); }) return transform.describe();
@@ -33,7 +31,7 @@ std::string describe(const Transform& transform) {
 
 namespace gradus::data::transforms {
 
-/// A transform of one sample at a time. Derived classes implement apply; random ones draw from
+/// A transform of one sample at a time. Derived classes implement apply. Random transforms draw from
 /// data::sample_generator().
 template <class Input, class Output>
 class Transform {
@@ -47,7 +45,7 @@ class Transform {
   virtual OutputType apply(InputType input) = 0;
 };
 
-/// Applies any function of a sample: map(Lambda<Example<>>([](Example<> e) { …; return e; })).
+/// A transform that calls a function of a sample: map(Lambda<Example<>>([](Example<> e) { …; return e; })).
 template <class Input, class Output = Input>
 class Lambda : public Transform<Input, Output> {
  public:
@@ -58,7 +56,7 @@ class Lambda : public Transform<Input, Output> {
   std::function<Output(Input)> function_;
 };
 
-/// Transforms only the input and passes the target through. Derived classes implement operator().
+/// A transform of a sample's data that keeps its target. Derived classes implement operator().
 template <class Target = Tensor>
 class TensorTransform : public Transform<Example<Tensor, Target>, Example<Tensor, Target>> {
  public:
@@ -69,7 +67,7 @@ class TensorTransform : public Transform<Example<Tensor, Target>, Example<Tensor
   }
 };
 
-/// Applies any function of the input.
+/// A TensorTransform that calls a function of the data.
 template <class Target = Tensor>
 class TensorLambda : public TensorTransform<Target> {
  public:
@@ -81,21 +79,25 @@ class TensorLambda : public TensorTransform<Target> {
 };
 
 namespace detail {
-/// (image - mean[c]) / deviation[c] for images (…, C, H, W); a single mean and deviation apply to all channels.
+/// Returns (image - mean[c]) / deviation[c] for images (…, C, H, W). A single mean and deviation apply to all channels.
 Tensor normalize(const Tensor& images, const std::vector<double>& mean, const std::vector<double>& deviation);
 /// Stacks tensors along a new first dimension.
-Tensor stack(const std::vector<const Tensor*>& tensors);
-void check_normalize(const std::vector<double>& mean, const std::vector<double>& deviation);
+Tensor stack(const std::vector<Tensor>& tensors);
 }  // namespace detail
 
-/// (x - mean) / deviation for each channel of float images (C, H, W).
+/// Computes (x - mean) / deviation for each channel of float32 images (C, H, W). Takes a mean and a deviation for each
+/// channel, or one of both for all channels. Different numbers of means and deviations, or a deviation that is not
+/// above 0, are a ValueError.
 template <class Target = Tensor>
 class Normalize : public TensorTransform<Target> {
  public:
   Normalize(double mean, double deviation) : Normalize(std::vector<double>{mean}, std::vector<double>{deviation}) {}
   Normalize(std::vector<double> mean, std::vector<double> deviation)
       : mean_(std::move(mean)), deviation_(std::move(deviation)) {
-    detail::check_normalize(mean_, deviation_);
+    GRADUS_CHECK(!mean_.empty() && mean_.size() == deviation_.size(), ValueError,
+                 "Normalize needs as many means as deviations, got ", mean_.size(), " and ", deviation_.size());
+    for (double value : deviation_)
+      GRADUS_CHECK(value > 0, ValueError, "Normalize needs deviations above 0, got ", value);
   }
   Tensor operator()(Tensor input) override { return detail::normalize(input, mean_, deviation_); }
   /// Normalises a batch (N, C, H, W).
@@ -122,7 +124,7 @@ class BatchTransform {
   virtual OutputBatch apply_batch(InputBatch batch) = 0;
 };
 
-/// Applies any function of a whole batch.
+/// A transform that calls a function of a whole batch.
 template <class InputBatch, class OutputBatch = InputBatch>
 class BatchLambda : public BatchTransform<InputBatch, OutputBatch> {
  public:
@@ -133,23 +135,23 @@ class BatchLambda : public BatchTransform<InputBatch, OutputBatch> {
   std::function<OutputBatch(InputBatch)> function_;
 };
 
-/// Converts a batch to one object; implement it as a class or as a function.
+/// LibTorch's names for transforms of a batch to a single object: derive from Collation, or pass a function to Collate.
 template <class T, class BatchType = std::vector<T>>
 using Collation = BatchTransform<BatchType, T>;
 template <class T, class BatchType = std::vector<T>>
 using Collate = BatchLambda<BatchType, T>;
 
-/// Stacks a vector of examples to one example: data (N, …) and, if there are targets, target (N, …).
+/// Stacks a vector of N examples to one example with data (N, …) and, if the examples have targets, target (N, …).
 template <class SingleExample = Example<>>
 class Stack : public BatchTransform<std::vector<SingleExample>, SingleExample> {
  public:
   static constexpr bool kStacks = true;
 
   SingleExample apply_batch(std::vector<SingleExample> examples) override {
-    std::vector<const Tensor*> data, target;
-    for (const SingleExample& example : examples) {
-      data.push_back(&example.data);
-      if constexpr (kHasTarget) target.push_back(&example.target);
+    std::vector<Tensor> data, target;
+    for (SingleExample& example : examples) {
+      data.push_back(std::move(example.data));
+      if constexpr (kHasTarget) target.push_back(std::move(example.target));
     }
     if constexpr (kHasTarget) return {detail::stack(data), detail::stack(target)};
     else return {detail::stack(data)};
@@ -160,11 +162,11 @@ class Stack : public BatchTransform<std::vector<SingleExample>, SingleExample> {
 };
 
 /// Blends every sample with its neighbour in the batch (Zhang et al.: "mixup: Beyond empirical risk minimization",
-/// 2018; torchvision.transforms.v2.MixUp). Used after Stack:
+/// 2018; torchvision.transforms.v2.MixUp). It is applied after Stack:
 ///   x' = λ x + (1 - λ) roll(x, 1),  y' = λ onehot(y) + (1 - λ) roll(onehot(y), 1),  λ ~ Beta(alpha, alpha)
 /// Input: data (N, …) float32, target (N) int64 in [0, num_classes) (else an IndexError). The result's target is (N,
-/// num_classes) float32, probabilities for cross_entropy. λ is drawn once per batch, from the generator of its first
-/// sample.
+/// num_classes) float32, probabilities for cross_entropy. λ is drawn once for each batch, from the generator of the
+/// batch's first sample.
 class MixUp : public BatchTransform<Example<>, Example<>> {
  public:
   explicit MixUp(int64_t num_classes, double alpha = 1.0);
@@ -178,7 +180,7 @@ class MixUp : public BatchTransform<Example<>, Example<>> {
 
 namespace detail {
 
-/// Calls a function passed to map(), which takes the sample or only its data.
+/// Calls a function that was passed to map(). It takes the sample or only the sample's data.
 template <class Function, class Sample>
 auto call_on(Function& function, Sample sample) {
   if constexpr (std::is_invocable_v<Function&, Sample>) {
@@ -191,31 +193,21 @@ auto call_on(Function& function, Sample sample) {
   }
 }
 
-template <class Function, class Sample>
-class SampleFunction : public Transform<Sample, decltype(call_on(std::declval<Function&>(), std::declval<Sample>()))> {
+template <class Function, class Input>
+using ResultOf = decltype(call_on(std::declval<Function&>(), std::declval<Input>()));
+
+/// The transform that map() makes of a function. `Base` is Lambda, or BatchLambda for a function of a batch.
+template <template <class, class> class Base, class Function, class Input>
+class FunctionTransform : public Base<Input, ResultOf<Function, Input>> {
  public:
-  explicit SampleFunction(Function function) : function_(std::move(function)) {}
-  auto apply(Sample sample) -> typename SampleFunction::OutputType override {
-    return call_on(function_, std::move(sample));
-  }
-  std::string describe() const { return data::detail::describe(function_); }
+  explicit FunctionTransform(const Function& function)
+      : Base<Input, ResultOf<Function, Input>>(
+            [function](Input input) mutable { return call_on(function, std::move(input)); }),
+        description_(data::detail::describe(function)) {}
+  const std::string& describe() const { return description_; }
 
  private:
-  Function function_;
-};
-
-template <class Function, class Batch>
-class BatchFunction
-    : public BatchTransform<Batch, decltype(call_on(std::declval<Function&>(), std::declval<Batch>()))> {
- public:
-  explicit BatchFunction(Function function) : function_(std::move(function)) {}
-  auto apply_batch(Batch batch) -> typename BatchFunction::OutputBatchType override {
-    return call_on(function_, std::move(batch));
-  }
-  std::string describe() const { return data::detail::describe(function_); }
-
- private:
-  Function function_;
+  std::string description_;
 };
 
 }  // namespace detail
@@ -226,7 +218,7 @@ std::string Normalize<Target>::describe() const {
          data::detail::join_numbers(deviation_) + ")";
 }
 
-// These instances are compiled only once.
+// These instances are compiled in transforms.cpp.
 extern template class Normalize<>;
 extern template class Stack<>;
 

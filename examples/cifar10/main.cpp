@@ -1,11 +1,11 @@
-// Trains a ResNet-18 on CIFAR-10, with a switch for each of the usual ways to keep a net from learning by heart.
+// Trains a ResNet-18 on CIFAR-10, with an option for each of the usual methods against overfitting.
 //
-//   cifar10 --width 16 --epochs 10                              narrow enough for a CPU
-//   cifar10 --augment none --weight-decay 0 --no-batch-norm     how much worse is it without?
+//   cifar10 --width 16 --epochs 10                              a narrow net, fast enough on a CPU
+//   cifar10 --augment none --weight-decay 0 --no-batch-norm     without any of these methods
 //   cifar10 --dropout 0.3 --label-smoothing 0.1 --early-stopping 5
-//   cifar10 --device cuda --graph --device-data                 on a GPU that has the images, replaying a captured step
-//   cifar10 --checkpoint run.safetensors --resume               stops at Ctrl-C, and goes on where it stopped
-//   cifar10 --spawn 2 --sync-batch-norm                         two processes that compute what one would
+//   cifar10 --device cuda --graph --device-data                 on a GPU: images in its memory, steps as a CUDA graph
+//   cifar10 --checkpoint run.safetensors --resume               saves at Ctrl-C, and continues there next time
+//   cifar10 --spawn 2 --sync-batch-norm                         two processes with the result of one process
 //
 // The data come from scripts/cifar10_data.sh. Writes model.safetensors and log.jsonl to --out; scripts/report.py draws
 // the curves of several runs side by side.
@@ -30,7 +30,7 @@ struct Options : RunOptions {
   double weight_decay = 5e-4;
   double label_smoothing = 0;
   std::string augment = "crop+flip";
-  int early_stopping = 0;  // epochs of patience; 0: off
+  int early_stopping = 0;  // patience in epochs; 0: off
 };
 
 std::optional<Options> parse_options(int argc, char** argv) {
@@ -69,9 +69,9 @@ std::optional<Options> parse_options(int argc, char** argv) {
   return options;
 }
 
-// Of the red, green and blue values of the training images.
+// Means and deviations of the red, green and blue values of the training images.
 const std::vector<double> kMeans = {0.4914, 0.4822, 0.4465}, kDeviations = {0.2470, 0.2435, 0.2616};
-constexpr int64_t kPadding = 4;  // of a crop, in pixels
+constexpr int64_t kPadding = 4;  // padding of a random crop, in pixels
 
 Images normalised(Images images) { return images.map(transforms::Normalize<>(kMeans, kDeviations)); }
 
@@ -82,7 +82,7 @@ Images augmented(const Images& images, const Options& options) {
   return Images(images).map(transforms::RandomCrop(32).padding(kPadding)).map(transforms::RandomHorizontalFlip());
 }
 
-/// The same on the device.
+/// The same augmentation and normalisation on the device.
 data::DeviceImages on_device(const CIFAR10& images, const Options& options) {
   data::DeviceImages there(images, options.device);
   if (options.augment != "none") there.random_crop(kPadding).random_horizontal_flip();

@@ -24,7 +24,7 @@ auto make_loader(Images images, int batch_size, const RunOptions& options) {
 }
 
 auto make_test_loader(const Images& images, const RunOptions& options) {
-  size_of(images);  // there are some
+  size_of(images);  // throws if there are no images
   return make_loader<data::samplers::SequentialSampler>(images, 100 * options.ranks.size, options);
 }
 
@@ -33,7 +33,7 @@ std::optional<DType> half_type(const std::string& name) {
   return name == "fp16" ? kHalf : kBFloat16;
 }
 
-/// A model that shares its images out among devices.
+/// A model that distributes the images of each batch over several devices.
 struct OnDevices : nn::Module {
   OnDevices(nn::AnyModule model, Device device, int count) {
     register_module("net", net)->push_back(std::move(model));
@@ -108,12 +108,12 @@ int ImageRun::operator()() {
   }
   if (ended) return 0;
   std::fflush(stdout);
-  ranks_.barrier();  // a launcher ends the others when the first one has ended
+  ranks_.barrier();  // otherwise a launcher ends the other ranks when the first rank ends
   return 128 + stop_signal_;
 }
 
 void ImageRun::begin_ranks() {
-  // Those of the epoch so far are rank 0's.
+  // Rank 0 has the totals of all ranks for the resumed epoch; the other ranks begin with 0.
   totals_.images = at_.images;
   if (!ranks_.is_first()) totals_.reset();
   if (ranks_.size == 1) return;
@@ -123,7 +123,8 @@ void ImageRun::begin_ranks() {
                ends[0], ": '", options_.checkpoint, "' must be a file that all of them share");
   ddp_.emplace(model(), ranks_.gradients,
                dist::DistributedDataParallelOptions().gradient_compression(half_type(options_.compress)));
-  // Each rank has dropout and augmentation of its own; the order of the images is the loaders', which have their seeds.
+  // Dropout and augmentation must differ between ranks. The order of the images does not depend on this generator,
+  // because loaders have the seed of the options.
   Generator& generator = default_generator();
   generator.set_state(generator.seed() + static_cast<uint64_t>(ranks_.rank), generator.offset());
 }
@@ -136,8 +137,8 @@ void ImageRun::describe_checkpoint() {
   checkpoint_.add("generator", default_generator()).add("loss", totals_.loss).add("right", totals_.right);
   checkpoint_.value("epoch", at_.epoch).value("steps", at_.steps).value("images", at_.images).value("lr", at_.lr);
   checkpoint_.value("seconds", at_.seconds).value("stopped early", at_.stopped_early);
-  if (schedule) checkpoint_.value("planned epochs", planned_epochs_);  // where the schedule ends
-  // What must be the same in the run that goes on.
+  if (schedule) checkpoint_.value("planned epochs", planned_epochs_);  // the schedule's length
+  // A resumed run must have the same settings.
   checkpoint_.setting("backend", options_.backend).setting("seed", options_.seed).setting("lr", options_.lr);
   checkpoint_.setting("batch size", options_.batch_size).setting("training images", train_images_);
   checkpoint_.setting("amp", options_.amp).setting("compress", options_.compress);
@@ -190,7 +191,7 @@ void ImageRun::show_steps(dist::TrainingComparison& comparison) {
 void ImageRun::explain_step() {
   TrainingStep step(step_parts(model_));
   batches_->each([&](const TensorList& loaded) {
-    TensorList batch;  // where the step is: a copy from the host is no part of a captured one
+    TensorList batch;  // on the step's device, because a captured step must not copy from the host
     for (const Tensor& tensor : loaded) batch.push_back(tensor.to(device_));
     const auto take = [&] { step(batch, std::min<int64_t>(options_.batch_size, train_images_), 1); };
     const auto on_device = training::ExplainOptions().device(device_);

@@ -1,5 +1,5 @@
-// A run of an image classifier: epochs of training and testing, what is kept of them (run_log.h), and a checkpoint. It
-// can be interrupted and taken up again after any step, and ends with the same bits as if it had not been.
+// ImageRun trains and tests an image classifier for several epochs, with a log (run_log.h) and a checkpoint file. A run
+// can be interrupted and resumed after any step; its result has the same bits as that of an uninterrupted run.
 #pragma once
 
 #include <gradus/optim/optim.h>
@@ -22,37 +22,41 @@
 
 class ImageRun {
  public:
-  /// model: images (N, C, H, W) to logits (N, classes).
+  /// `model` maps images (N, C, H, W) to logits (N, classes).
   ImageRun(RunOptions options, const Images& train_set, const Images& test_set, std::vector<std::string> class_names,
            gradus::nn::AnyModule model);
 
-  // What the run is made of. Unless said otherwise the loss is cross_entropy and the learning rate stays as it is.
+  // The parts of the run, which the program sets. The default loss is cross_entropy; without a schedule the learning
+  // rate is constant.
   std::unique_ptr<gradus::optim::Optimizer> optimizer;
   std::unique_ptr<gradus::optim::LRScheduler> schedule;  ///< stepped after every step of the optimizer
   Loss loss;
-  /// Takes the training images from the device, as many of `images` as there were in the set. Before operator().
+  /// Trains on these images, which are already on the device, instead of loading the training set: the first ones, as
+  /// many as the training set has. Call it before operator().
   void train_on(gradus::data::DeviceImages images);
-  /// Ends the run after `patience` epochs in which the loss of `validation_set` did not fall, with the best weights.
+  /// Ends the run after `patience` epochs in which the loss of `validation_set` did not fall, and restores the best
+  /// weights.
   void stop_early(const Images& validation_set, int64_t patience);
-  /// How the images were normalised: noted in the model file.
+  /// Stores the normalisation of the images in the model file.
   void normalisation(const std::string& means, const std::string& deviations);
-  /// Noted in the log and in the model file; a checkpoint of a run with another value is refused.
+  /// Stores a setting of the program in the log and in the model file. Resuming from a checkpoint file with another
+  /// value of the setting is an error.
   void setting(const std::string& name, const std::string& value) { settings_.emplace_back(name, value); }
-  /// Of the whole run.
+  /// Number of steps in the whole run.
   int64_t steps() const { return options_.epochs * steps_per_epoch_; }
 
-  /// Trains and tests to the end, or until Ctrl-C; or whatever the options ask for instead. Returns the program's exit
-  /// code.
+  /// Trains and tests until the last epoch or until Ctrl-C, or does what the options ask for instead. Returns the
+  /// program's exit code.
   int operator()();
 
  private:
-  /// How far the run has come.
+  /// The position of the run.
   struct Position {
-    int epoch = 1;       // that is running or comes next
+    int epoch = 1;       // the running epoch, or the next one
     int64_t steps = 0;   // of the whole run
-    int64_t images = 0;  // of this epoch, on all ranks
-    double lr = 0;       // of this epoch's first step
-    double seconds = 0;  // that this epoch has taken so far
+    int64_t images = 0;  // of this epoch, on all ranks together
+    double lr = 0;       // in this epoch's first step
+    double seconds = 0;  // duration of this epoch so far
     bool stopped_early = false;
   };
 
@@ -60,18 +64,18 @@ class ImageRun {
   double lr() const { return optimizer->param_groups()[0].options().get_lr(); }
   bool done() const { return at_.epoch > options_.epochs || at_.stopped_early; }
   void describe_checkpoint();
-  /// Makes of processes with the same weights and position ranks that train together.
+  /// Prepares processes that have the same weights and position to train together as ranks.
   void begin_ranks();
   void save_checkpoint();
-  /// True once one of the ranks has been asked to end.
+  /// True if one of the ranks was asked to stop.
   bool stop_requested(const gradus::training::Interrupt& interrupt);
   StepParts step_parts(const gradus::nn::AnyModule& model);
   void take_step(TrainingStep& step, const gradus::TensorList& batch);
-  /// Makes the steps of --verify and nothing else.
+  /// Makes only the training steps that --verify compares.
   void show_steps(gradus::dist::TrainingComparison& comparison);
-  /// Says what a training step on the first batch does, or writes a page of it.
+  /// Explains a training step on the first batch: prints the explanation, or writes a web page.
   void explain_step();
-  /// Trains until the run is done (true) or interrupted.
+  /// Trains until the run is complete (returns true) or interrupted (returns false).
   bool train(RunLog& log, const gradus::training::Interrupt& interrupt);
   bool train_epoch(TrainingStep& step, Progress& progress, RunLog& log, const gradus::training::Interrupt& interrupt);
   void finish_epoch(TrainingStep& step, Progress& progress, RunLog& log);
@@ -90,19 +94,19 @@ class ImageRun {
   const int64_t train_images_, steps_per_epoch_;
   std::unique_ptr<TrainBatches> batches_;
   std::unique_ptr<TestLoader> test_loader_, validation_loader_;
-  gradus::Tensor image_;  // (1, C, H, W), where the model is to be exported
+  gradus::Tensor image_;  // an example image (1, C, H, W) for the export of the model
   std::optional<gradus::training::EarlyStopping> stopping_;
   RunLog::Settings settings_;
-  gradus::io::Metadata notes_;                                // for the model file
-  std::optional<gradus::dist::DistributedDataParallel> ddp_;  // where there are several ranks
+  gradus::io::Metadata notes_;                                // the metadata of the model file
+  std::optional<gradus::dist::DistributedDataParallel> ddp_;  // only if there are several ranks
   Totals totals_;                                             // of this epoch
-  gradus::amp::GradScaler scaler_;                            // of float16 gradients
+  gradus::amp::GradScaler scaler_;                            // scales the loss for float16 gradients
   Position at_;
-  int planned_epochs_;                // of the checkpoint's run
-  int stop_signal_ = 0;               // by which one of the ranks was asked to end
-  std::optional<TestResult> tested_;  // with the weights as they are
+  int planned_epochs_;                // number of epochs when the run was started
+  int stop_signal_ = 0;               // the signal that asked one of the ranks to stop
+  std::optional<TestResult> tested_;  // test result of the current weights
   gradus::training::Checkpoint checkpoint_;
 };
 
-/// A program's main: run(), and an exception becomes a line on stderr and exit code 1.
+/// Calls run() as the main function of a program. Prints an exception as a line on stderr and then returns exit code 1.
 int run_example(const char* name, const std::function<int()>& run);

@@ -14,7 +14,7 @@ using namespace gradus;
 
 namespace {
 
-constexpr size_t kMistakes = 16;  // that are kept
+constexpr size_t kMistakes = 16;  // number of mistakes that a test keeps
 
 }  // namespace
 
@@ -90,7 +90,7 @@ TestResult evaluate(const nn::AnyModule& model, TestLoader& loader, Device devic
     }
     std::ranges::stable_sort(result.mistakes, std::greater(), &Mistake::loss);
     result.mistakes.resize(std::min(kMistakes, result.mistakes.size()));
-    for (Mistake& mistake : result.mistakes) mistake.image = mistake.image.clone();  // not its whole batch
+    for (Mistake& mistake : result.mistakes) mistake.image = mistake.image.clone();  // frees the batch
   }
   model.ptr()->train();
   if (ranks.host) result.confusion.all_reduce(*ranks.host);

@@ -13,9 +13,9 @@ using namespace gradus;
 
 namespace {
 
-constexpr int64_t kMostClasses = 5;  // that are shown
+constexpr int64_t kMostClasses = 5;  // number of classes that are shown for each image
 
-/// RFC 4648.
+/// Encodes bytes as Base64 (RFC 4648).
 std::string base64(io::ByteSpan bytes) {
   constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string text;
@@ -38,7 +38,7 @@ std::string escaped(const std::string& text) {
   return html;
 }
 
-/// An image (C, H, W), values from 0 to 1, as an <img> whose pixels can be seen.
+/// Returns an HTML element <img> that shows an image (C, H, W), with values from 0 to 1, enlarged.
 std::string picture(const Tensor& image) {
   return "<img style='image-rendering:pixelated;width:140px' src='data:image/png;base64," +
          base64(data::encode_image(image)) + "'>";

@@ -1,19 +1,20 @@
-// What is seen of an epoch while it runs.
+// Progress shows how far an epoch is while it runs.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 
-/// A bar with loss, images/s and time left on a terminal; elsewhere a plain line every few seconds; or nothing.
+/// On a terminal, shows a bar with loss, images/s and the remaining time. Elsewhere, prints a line every few seconds.
+/// If `quiet`, shows nothing.
 class Progress {
  public:
-  /// `seconds` of the epoch have passed already, in a run that was interrupted.
+  /// `seconds` is the duration of the epoch before the run was interrupted and resumed.
   Progress(int epoch, int epochs, int64_t images, double seconds, bool quiet);
-  /// True when it is time to show something: what show() needs may be costly to ask for.
+  /// True if it is time to call show(). Ask this first, because computing the loss for show() may be slow.
   bool due() const;
-  /// `done` images so far, with this mean loss.
+  /// Shows that `done` images of the epoch are done, with this mean loss.
   void show(int64_t done, double loss);
-  /// Wipes the bar from the terminal.
+  /// Removes the bar from the terminal.
   void finish();
   double seconds() const;
 

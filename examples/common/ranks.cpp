@@ -67,7 +67,8 @@ int spawn_ranks(const std::function<int()>& run, int size) {
   void* const shared = mmap(nullptr, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   GRADUS_CHECK(shared != MAP_FAILED, CommError, "--spawn: no memory is left");
   int* const code = static_cast<int*>(shared);
-  // A Ctrl-C reaches all processes of a terminal: the ranks finish their step, and this one waits for them.
+  // Ctrl-C sends SIGINT to all processes of the terminal. The ranks finish their step; this process ignores the signal
+  // and waits for them.
   auto* const on_interrupt = signal(SIGINT, SIG_IGN);
   const auto run_rank = [&](int rank) {
     signal(SIGINT, on_interrupt);

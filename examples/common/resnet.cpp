@@ -8,13 +8,13 @@ nn::Conv2d convolution(int64_t in, int64_t out, int64_t kernel, int64_t stride, 
   return nn::Conv2d(nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(bias));
 }
 
-/// relu(normalised x [+ residual]); `bn` is empty where x is not normalised.
+/// Returns relu(bn(x)), or relu(x) if `bn` is empty.
 Tensor activated(const nn::BNReLU2d& bn, const Tensor& x) { return bn ? bn(x) : relu(x); }
 Tensor activated(const nn::BNReLU2d& bn, const Tensor& x, const Tensor& residual) {
   return bn ? bn(x, residual) : relu(x + residual);
 }
 
-/// Two convolutions and a way around them: relu(f(x) + x). Where f changes the shape, the way around is a 1 x 1
+/// Two convolutions f and a shortcut around them: relu(f(x) + x). If f changes the shape, the shortcut is a 1 x 1
 /// convolution with the same stride.
 struct BasicBlockImpl : nn::Cloneable<BasicBlockImpl> {
   BasicBlockImpl(int64_t in, int64_t out, int64_t stride, bool batch_norm)
@@ -71,7 +71,7 @@ void ResNet18Impl::reset() {
 }
 
 Tensor ResNet18Impl::features(const Tensor& images) {
-  Tensor x = activated(bn1, conv1(images));  // (N, width, H, W), divided by the stride of the stem
+  Tensor x = activated(bn1, conv1(images));  // (N, width, H, W), where the stem's stride has divided H and W
   if (options.imagenet_stem()) x = max_pool2d(x, 3, 2, 1);
   x = layer2(layer1(x));  // (N, 2 width, H / 2, W / 2)
   x = layer4(layer3(x));  // (N, 8 width, H / 8, W / 8)

@@ -16,7 +16,8 @@ using namespace gradus;
 
 namespace {
 
-/// The first lines of a log. Those of an epoch that a killed run had begun again are not among them.
+/// Returns the first `count` lines of a log: those of the epochs that the resumed run has completed. Later lines are of
+/// epochs that the run repeats.
 std::string first_lines(const std::string& path, int count) {
   std::ifstream file(path);
   std::string lines, line;
@@ -36,7 +37,7 @@ RunLog::RunLog(const RunOptions& options, Settings settings, int epochs_done, in
 
   if (options.tensorboard.empty()) return;
   training::SummaryWriterOptions writer_options;
-  if (steps_done > 0) writer_options.purge_step = steps_done + 1;  // curves of an earlier part end here
+  if (steps_done > 0) writer_options.purge_step = steps_done + 1;  // removes later points
   curves_ = std::make_unique<training::SummaryWriter>(options.tensorboard, writer_options);
   if (steps_done == 0) curves_->add_text("command", "    " + options.command, 0);
 }

@@ -1,6 +1,6 @@
-// What is kept of a run: log.jsonl, curves for TensorBoard, and a line an epoch on the terminal.
+// RunLog writes the results of a run: log.jsonl, curves for TensorBoard, and a line for each epoch on the terminal.
 //
-// log.jsonl has one JSON object a line and an epoch:
+// log.jsonl has a line for each epoch, with a JSON object:
 //   epoch               1, 2, …
 //   train_loss          mean over the epoch's training images, as the net saw them
 //   train_accuracy      share of them, 0 to 1, that was classified right; train_error is the rest
@@ -53,15 +53,15 @@ class RunLog {
  public:
   using Settings = std::vector<std::pair<std::string, std::string>>;
 
-  /// Starts anew, or goes on after so many epochs and steps. What cannot be written is an IoError, here and below.
-  /// Ranks other than the first one write nothing.
+  /// Starts a new log, or continues a log after this number of epochs and steps. A file that cannot be written is an
+  /// IoError, here and below. Ranks other than the first write nothing.
   RunLog(const RunOptions& options, Settings settings, int epochs_done, int64_t steps_done);
-  /// Whether the curves want a point after this step.
+  /// True if point() should be called after this step.
   bool wants_point(int64_t step) const { return curves_ && step % 50 == 0; }
-  /// A look at the running epoch; where there are several ranks, at this one's images.
+  /// Adds a point to the curves: the mean loss of the epoch so far, over this rank's images.
   void point(int64_t step, double mean_loss, double lr);
-  /// The line is written through, so that an interrupted run leaves what it did. The curves get the weights of `model`
-  /// too, and some of the images that it took for something else.
+  /// Writes the line of an epoch to the file at once, so that an interrupted run leaves a complete log. Also adds to
+  /// TensorBoard the weights of `model` and some images that it classified wrongly.
   void epoch(const EpochResult& result, const gradus::nn::Module& model);
 
  private:

@@ -15,10 +15,11 @@ using namespace gradus;
 
 namespace {
 
-// Settles what depends on the machine and on the other ranks, and refuses what contradicts itself.
+// Determines the options that depend on the machine and on the other ranks. Options that contradict each other are an
+// error.
 void settle(RunOptions& options) {
   Device device(options.device);
-  const int devices = runtime(device.type()).device_count();  // a DeviceError says why there is none
+  const int devices = runtime(device.type()).device_count();  // throws a DeviceError if there is no such device
   GRADUS_CHECK(device.index() < devices, DeviceError, "--device ", options.device, ": this machine has ", devices,
                devices == 1 ? " CUDA device" : " CUDA devices", "; run with --device cuda:0");
   if (options.backend.empty()) options.backend = current_backend(device.type()).name();
@@ -41,8 +42,8 @@ void settle(RunOptions& options) {
   manual_seed(options.seed);
 }
 
-/// Runs on all ranks, then on rank 0 alone, and compares. The other ranks leave with 0, or a launcher would end rank 0
-/// before it has printed the report.
+/// Calls run() on all ranks, then on rank 0 alone, and compares the steps. The other ranks return 0: with another exit
+/// code, a launcher would end rank 0 before it prints the report.
 int verified(RunOptions& options, const std::function<int()>& run) {
   GRADUS_CHECK(options.ranks.size > 1, ValueError,
                "--verify compares several ranks with one process: add --spawn N, or start it by gradus-run");
@@ -134,7 +135,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--compress", options.compress, "send gradients between ranks in this type")
       ->check(CLI::IsMember({"off", "fp16", "bf16"}));
 
-  group("Net, optimizer and augmentation");  // what the program adds
+  group("Net, optimizer and augmentation");  // options that the program adds
 }
 
 bool parse_run_options(CLI::App& app, RunOptions& options, int argc, char** argv) {
@@ -173,7 +174,7 @@ int on_ranks(RunOptions& options, const std::function<int()>& run) {
   const auto run_rank = [&] {
     settle(options);
     const int code = options.verify > 0 ? verified(options, run) : run();
-    options.ranks = {};  // ends the groups: a process of spawn_ranks() leaves without destructors
+    options.ranks = {};  // a process of spawn_ranks() exits without calling destructors
     return code;
   };
   return options.spawn == 1 ? run_rank() : spawn_ranks(run_rank, options.spawn);

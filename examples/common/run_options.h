@@ -1,4 +1,4 @@
-// The part of the command line that the image examples share.
+// Options of the command line that all image examples have.
 #pragma once
 
 #include <cstdint>
@@ -14,57 +14,57 @@ class App;
 
 struct RunOptions {
   std::string device = "cpu";
-  std::string backend;  // empty: the device's best
+  std::string backend;  // empty: the fastest backend of the device
   int epochs = 10;
   int batch_size = 32;  // of all ranks together
   double lr = 1e-3;
-  int images = 0;       // of the training set that are used; 0: all
+  int images = 0;       // number of images of the training set that are used; 0: all
   int test_images = 0;  // of the test set
   int workers = 1;
   bool device_data = false;
   int threads = 0;  // 0: all cores, or this rank's share of them
   uint64_t seed = 1;
-  std::string data;  // empty: where data usually lies
+  std::string data;  // empty: searches the usual folders
   std::string out;
   std::string checkpoint;        // empty: none
-  int64_t checkpoint_every = 0;  // steps; 0: after each epoch alone
+  int64_t checkpoint_every = 0;  // number of steps; 0: only after each epoch
   bool resume = false;
   std::string tensorboard;           // folder; empty: none
-  std::string onnx;                  // file to export the trained net to; empty: none
-  std::string init;                  // model file whose weights are the first; empty: random ones
-  int save_every = 0;                // epochs after which the model is kept; 0: the last one alone
-  bool evaluate = false;             // test the net of `init`, and train nothing
-  std::vector<std::string> predict;  // image files to classify with it instead
+  std::string onnx;                  // file to which the trained net is exported; empty: none
+  std::string init;                  // model file with the initial weights; empty: random weights
+  int save_every = 0;                // number of epochs after which the model is saved; 0: only after the last epoch
+  bool evaluate = false;             // only tests the net of `init`
+  std::vector<std::string> predict;  // image files that the net of `init` classifies, instead of training
   bool profile = false;
   bool explain = false;
-  std::string lab;  // page to write of a training step, instead of training; empty: none
+  std::string lab;  // web page about a training step, written instead of training; empty: none
   bool graph = false;
   bool cudnn_small = false;
-  std::string compress = "off";  // the half type in which gradients travel between ranks
-  std::string amp = "off";       // or the half type of training steps: fp16, bf16
+  std::string compress = "off";  // the half type in which ranks send gradients
+  std::string amp = "off";       // "off", or the half type of training steps: fp16, bf16
   bool quiet = false;
   int data_parallel = 1;      // devices that share each batch within a process
-  int spawn = 1;              // ranks to start
-  std::string comm = "auto";  // how ranks talk to each other
-  int64_t verify = 0;         // steps to compare with those of one process, instead of the run
-  std::string command;        // how the program was called
-  Ranks ranks;                // that the program is run by
+  int spawn = 1;              // number of ranks to start
+  std::string comm = "auto";  // the backend of the ranks' collectives
+  int64_t verify = 0;         // number of steps to compare with those of a single process, instead of the run
+  std::string command;        // the command line
+  Ranks ranks;                // the ranks that run the program
   gradus::dist::TrainingComparison* comparison = nullptr;  // of --verify
 
-  /// Whether this process prints what it does.
+  /// True if this process prints messages.
   bool prints() const { return !quiet && ranks.is_first(); }
 };
 
-/// Adds these options to those that the program has of its own; what `options` holds are the defaults.
+/// Adds these options to the program's command line. Their defaults are the values in `options`.
 void add_run_options(CLI::App& app, RunOptions& options);
-/// Reads the command line and checks it. False when it asked for help, which has been printed then; options that are
-/// unknown or contradict each other are a ValueError.
+/// Parses and checks the command line. Returns false if it contains --help, and then prints the help. Unknown options,
+/// and options that contradict each other, are a ValueError.
 bool parse_run_options(CLI::App& app, RunOptions& options, int argc, char** argv);
-/// Calls `run` in all ranks that the options ask for, or in the one that this process is. There device, backend and
-/// ranks are settled, and backend, threads and seed are what the options say. Returns the program's exit code. Nothing
-/// may have used tensors before.
+/// Calls `run` in all ranks that the options ask for, or in the rank that this process is. Before that, determines
+/// device, backend and ranks, and sets backend, threads and seed as the options say. Returns the program's exit code.
+/// Call it before this process uses any tensor.
 int on_ranks(RunOptions& options, const std::function<int()>& run);
-/// Where `find` (data::datasets::find_…) finds the data set. Nowhere is an IoError that says where it looked, and what
-/// helps.
+/// Returns the folder where `find` (data::datasets::find_…) finds the dataset. If there is none, throws an IoError that
+/// says where it searched and how to get the files.
 std::string data_folder(std::string (*find)(const std::string&), const RunOptions& options, const char* data_set,
                         const char* remedy);

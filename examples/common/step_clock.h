@@ -1,4 +1,4 @@
-// What the parts of training steps take.
+// StepClock measures how long the parts of training steps take.
 #pragma once
 
 #include <gradus/core/runtime/runtime.h>
@@ -7,8 +7,8 @@
 #include <deque>
 #include <memory>
 
-/// Marks the ends of forward, backward and the optimizer in the device's work, so that on a GPU nothing waits for them,
-/// and adds up the times between. On the CPU the marks are looks at the clock.
+/// Adds up the durations of forward, backward and optimizer. On a GPU it marks their ends by events in the stream, so
+/// that measuring does not wait for the device; on the CPU it reads the clock.
 class StepClock {
  public:
   enum Mark { kBegin, kForward, kBackward, kOptimizer, kMarks };
@@ -17,9 +17,9 @@ class StepClock {
   };
 
   explicit StepClock(gradus::Device device);
-  /// The part of the step that ends here; kBegin opens the next step.
+  /// Marks the end of a part of the step. kBegin marks the begin of the next step.
   void mark(Mark mark);
-  /// The sums since the last call. Waits for the device.
+  /// Returns the sums since the last call. Waits for the device.
   Seconds take();
 
  private:
@@ -28,7 +28,7 @@ class StepClock {
   void add_first();
 
   const gradus::Device device_;
-  std::deque<Step> steps_;    // in the device's queue, the last one perhaps still open
-  std::deque<Step> settled_;  // added up: their events are free
+  std::deque<Step> steps_;    // not yet added up; the last step may not have all its marks
+  std::deque<Step> settled_;  // already added up; their events can be used again
   Seconds sums_;
 };

@@ -9,11 +9,11 @@ namespace {
 TensorList tensors_of(const data::Example<>& batch) { return {batch.data, batch.target}; }
 TensorList tensors_of(const Tensor& batch) { return {batch}; }
 
-/// The batches of a loader, copied ahead.
+/// Batches of a loader, which are copied to the device before their use.
 template <class Loader>
 class CopiedBatches : public TrainBatches {
  public:
-  /// At most `ahead` batches wait on the device.
+  /// Copies at most `ahead` batches before their use.
   CopiedBatches(std::unique_ptr<Loader> loader, Device device, size_t ahead)
       : loader_(std::move(loader)), on_device_(*loader_, device, ahead) {}
 
@@ -37,7 +37,7 @@ struct LoadedBatches final : CopiedBatches<TrainLoader> {
   data::Example<> examples(const TensorList& batch) const override { return {batch[0], batch[1]}; }
 };
 
-/// Of a set that is elsewhere: a batch is the numbers of its samples.
+/// A dataset whose batches are the indices of their samples; the samples themselves are on the device.
 class Numbers : public data::datasets::BatchDataset<Numbers, Tensor> {
  public:
   explicit Numbers(int64_t count) : count_(count) {}
@@ -55,7 +55,7 @@ class ResidentBatches final : public CopiedBatches<NumbersLoader> {
  public:
   ResidentBatches(data::DeviceImages images, int64_t count, const data::DataLoaderOptions& options)
       : CopiedBatches(data::make_data_loader(Numbers(count), options), images.device(),
-                      /*ahead=*/64),  // which are small: a late thread does not show
+                      /*ahead=*/64),  // many, because they are small
         images_(std::move(images)) {}
   data::Example<> examples(const TensorList& batch) const override { return images_.batch(batch[0]); }
 

@@ -16,7 +16,7 @@ void Totals::reset() {
 }
 
 void Totals::add(const Tensor& batch_loss, const Tensor& logits, const Tensor& labels) {
-  if (labels.size(0) == 0) return;  // the mean over nothing is no number
+  if (labels.size(0) == 0) return;  // the mean loss of no images is NaN
   const NoGradGuard no_grad;
   loss += batch_loss * labels.size(0);
   right += (logits.argmax(1) == labels).sum();
@@ -45,8 +45,8 @@ TrainingStep::TrainingStep(StepParts parts)
 
 void TrainingStep::operator()(const TensorList& batch, int64_t images_of_all, double weight) {
   weight_ = weight;
-  // Smaller batches are eager on all ranks, also where this rank's part is as large as ever: ranks capture the same
-  // steps, and with the same weight.
+  // A step with a smaller batch is eager on all ranks, also on a rank whose part has the usual size, because all ranks
+  // must capture the same steps with the same weight.
   if (images_of_all == parts_.batch_size) step_(batch);
   else run(batch);
   parts_.totals.images += batch[0].size(0);
@@ -58,13 +58,13 @@ std::optional<StepClock::Seconds> TrainingStep::take_seconds() {
 }
 
 void TrainingStep::mark(StepClock::Mark mark) {
-  // --explain captures steps to time their kernels, which nothing may wait for.
+  // Sets no marks while --explain captures a step: a captured step must not read the clock.
   if (clock_ && !runtime(parts_.totals.loss.device().type()).capturing()) clock_->mark(mark);
 }
 
 void TrainingStep::run(const TensorList& batch) {
   const auto [images, labels] = parts_.batches.examples(batch);
-  mark(StepClock::kBegin);  // making the batch is no part of it
+  mark(StepClock::kBegin);  // the time for making the batch does not count
   parts_.optimizer.zero_grad();
   Tensor logits, loss;
   {

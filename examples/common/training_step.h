@@ -1,10 +1,10 @@
-// One step of training: eager or captured in a CUDA graph, in float32 or in mixed precision.
+// TrainingStep: a training step that is eager or captured in a CUDA graph, in float32 or in mixed precision.
 #pragma once
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/layers/module/containers.h>
 #include <gradus/optim/optim.h>
-#include <gradus/training/captured_step.h>
+#include <gradus/training/replayed_step.h>
 
 #include <functional>
 
@@ -12,18 +12,18 @@
 #include <gradus/examples/common/step_clock.h>
 #include <gradus/examples/common/train_batches.h>
 
-/// From logits (N, classes) and classes (N) to a mean over the images.
+/// Computes the mean loss over the images from logits (N, classes) and classes (N).
 using Loss = std::function<gradus::Tensor(const gradus::Tensor& logits, const gradus::Tensor& labels)>;
 
-/// Loss and hits, summed over this rank's images of an epoch. The sums live on the device: adding to them waits for
-/// nothing, reading them does.
+/// Sums of the loss and of correct predictions over this rank's images of an epoch. The sums are on the device: adding
+/// to them does not wait for the device, but reading them does.
 struct Totals {
   explicit Totals(gradus::Device device);
   void reset();
   /// Adds a batch: its mean loss, logits (N, classes) and classes (N).
   void add(const gradus::Tensor& batch_loss, const gradus::Tensor& logits, const gradus::Tensor& labels);
 
-  /// Rank 0 gets the sums of all ranks; those of the others begin anew.
+  /// Adds the sums of all ranks to those of rank 0, and sets the sums of the other ranks to 0.
   void gather(const Ranks& ranks);
   double mean_loss() const { return loss.item<double>() / static_cast<double>(images); }
 
@@ -31,7 +31,7 @@ struct Totals {
   int64_t images = 0;
 };
 
-/// What a step works on and how. What it refers to must live as long as the step.
+/// The parts and options of a training step. Objects that it refers to must outlive the step.
 struct StepParts {
   const gradus::nn::AnyModule& model;
   const Loss& loss;
@@ -39,18 +39,19 @@ struct StepParts {
   gradus::amp::GradScaler& scaler;
   Totals& totals;
   const TrainBatches& batches;
-  std::optional<gradus::DType> half;  // of autocast; nothing: float32
+  std::optional<gradus::DType> half;  // the type for autocast; none: float32
   int64_t batch_size = 0;             // of all ranks together
-  bool graph = false;                 // capture steps of this size and replay them
+  bool graph = false;                 // captures steps with this batch size and replays them
 };
 
 class TrainingStep {
  public:
   explicit TrainingStep(StepParts parts);
-  /// Changes the weights by this rank's part of one batch of `parts.batches`, which has so many images on all ranks.
-  /// This rank's mean loss counts `weight` times in the average over the ranks.
+  /// Trains on this rank's part of a batch of `parts.batches`. The batch has `images_of_all` images on all ranks
+  /// together. This rank's mean loss has the weight `weight` in the mean over the ranks.
   void operator()(const gradus::TensorList& batch, int64_t images_of_all, double weight);
-  /// What the parts of the steps since the last call took; nothing where steps are captured, whose parts are one.
+  /// Durations of the parts of the steps since the last call. None if steps are captured, because the parts of a
+  /// captured step cannot be separated.
   std::optional<StepClock::Seconds> take_seconds();
 
  private:
@@ -60,6 +61,6 @@ class TrainingStep {
   const StepParts parts_;
   std::optional<StepClock> clock_;
   double weight_ = 1;
-  bool checked_ = false;  // whether the first step has said what was forgotten
+  bool checked_ = false;  // true after the first step, which warns about common mistakes
   gradus::training::CapturedStep step_;
 };

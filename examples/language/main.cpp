@@ -1,18 +1,18 @@
-// Trains a small transformer to tell the next character of a text, in one process or in several that share the net, and
-// lets it write: a small GPT.
+// Trains a small GPT: a transformer that predicts the next character of a text. One process or several processes
+// together train it. At the end it writes some text.
 //
-//   language                                  sentences that the program makes up: half a minute
-//   language --text book.txt                  any file; a few seconds, and letters in the right proportions
+//   language                                  random sentences that the program makes; takes half a minute
+//   language --text book.txt                  any file; takes a few seconds and learns how frequent letters are
 //   language --text book.txt --width 128 --blocks 3 --steps 1500 --temperature 0.7 --top-k 10 --prompt "It was "
-//                                             a minute on two cores, and words: about 2.2 bits a character
+//                                             takes a minute on two cores and learns words: about 2.2 bits/character
 //   language --text book.txt --context 128 --width 128 --blocks 4 --steps 2000
 //   language --spawn 2 --parallel zero3       or under gradus-run; ddp, zero1, zero2, tensor: docs/sharding.md
-//   language --checkpoint run --resume        stops at Ctrl-C, and goes on where it stopped
+//   language --checkpoint run --resume        saves at Ctrl-C, and continues there next time
 //
-// Writes log.jsonl to --out, a line for each test: step; train_loss, mean since the last one, and test_loss, both in
-// nats a character; bits_per_character of the test text; entropy, which no model's loss is below (null: unknown), in
-// nats; lr; characters_per_second of training;
-// peak_allocated_bytes, the greatest of the ranks'; ranks, comm and parallel.
+// Writes log.jsonl to --out, with a line for each test: step; train_loss (mean since the last test) and test_loss, both
+// in nats per character; bits_per_character of the test text; entropy, the lowest possible loss, in nats (null:
+// unknown); lr; characters_per_second of training; peak_allocated_bytes (maximum over the ranks); ranks, comm and
+// parallel.
 #include <gradus/gradus.h>
 #include <CLI/CLI.hpp>
 
@@ -107,7 +107,7 @@ class Run {
     checkpoint_.setting("steps", options.steps).setting("lr", options.lr);
   }
 
-  /// The program's exit code.
+  /// Runs the program and returns its exit code.
   int operator()() {
     const bool resumed = options_.resume && trainer_->load(options_.checkpoint, checkpoint_);
     if (resumed) schedule_->set_step_count(step_);
@@ -163,7 +163,7 @@ class Run {
     if (!options_.checkpoint.empty()) trainer_->save(options_.checkpoint, checkpoint_);
   }
 
-  /// A part of the run is what comes between two tests.
+  /// Begins a part of the run. A part is the steps between two tests.
   void begin_part() {
     losses_ = zeros({}, dtype(kDouble).device(device_));
     first_step_ = step_;
@@ -178,7 +178,7 @@ class Run {
     const auto peak = static_cast<double>(runtime(device_.type()).memory_stats(device_.index()).peak_allocated);
     const double test_loss = [&] {
       const NoGradGuard no_grad;
-      return loss_of(text_.test(64)).item<double>();  // on all ranks
+      return loss_of(text_.test(64)).item<double>();  // all ranks call it
     }();
     const nlohmann::ordered_json line = {
         {"step", step_},
@@ -207,7 +207,7 @@ class Run {
     return model_->loss(model_(batch.tokens.to(device_)), batch.targets.to(device_));
   }
 
-  /// The ranks of a data-parallel run have a part of the step's windows each.
+  /// Makes a training step. In a data-parallel run, each rank has a part of the step's windows.
   void train_step() {
     const int64_t share = options_.batch_size / parts_, first = parts_ == 1 ? 0 : ranks_.rank * share;
     const Tensor loss = loss_of(text_.training(options_.seed, step_++, first, first + share));
@@ -219,8 +219,8 @@ class Run {
   const Options& options_;
   const Ranks& ranks_ = options_.ranks;
   const Device device_ = Device(options_.device);
-  const int parts_ = options_.parallel == "tensor" ? 1 : ranks_.size;  // of a batch
-  std::optional<double> entropy_;                                      // of a text that was made up
+  const int parts_ = options_.parallel == "tensor" ? 1 : ranks_.size;  // number of ranks that divide a batch
+  std::optional<double> entropy_;                                      // of random sentences
   const Text text_;
   const LanguageModel model_;
   std::vector<int64_t> prompt_;
@@ -228,8 +228,8 @@ class Run {
   std::optional<optim::SequentialLR> schedule_;
   training::Checkpoint checkpoint_;
   std::ofstream log_;
-  int step_ = 0, first_step_ = 0;  // of the run; of the part
-  Tensor losses_;                  // of the part, their sum
+  int step_ = 0, first_step_ = 0;  // number of steps so far, and at the begin of the part
+  Tensor losses_;                  // sum of the losses of the part
   Clock::time_point begin_;
 };
 

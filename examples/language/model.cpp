@@ -7,7 +7,8 @@ using namespace gradus;
 
 namespace {
 
-/// Linear layers of which the ranks of a group have some of the outputs (columns), or some of the inputs (rows).
+/// Make linear layers. With a group, each rank has a part of the outputs (column parallel) or a part of the inputs (row
+/// parallel).
 nn::AnyModule column_linear(int64_t in, int64_t out, const Group& group) {
   if (group) return nn::AnyModule(nn::ColumnParallelLinear(nn::ColumnParallelLinearOptions(in, out), group));
   return nn::AnyModule(nn::Linear(in, out));

@@ -31,7 +31,7 @@ void ShardedTrainer::step(const Tensor& loss) {
   else optimizer_->zero_grad();
 }
 
-/// Adds what goes into the file of that name.
+/// Adds net and optimizer to `progress` and returns the name of this rank's file.
 std::string ShardedTrainer::complete(const std::string& path, training::Checkpoint& progress) {
   if (fsdp_) return path + "/progress.safetensors";
   progress.add("net", net_);
@@ -52,7 +52,7 @@ void ShardedTrainer::save(const std::string& path, training::Checkpoint progress
   const std::string file = complete(path, progress);
   if (fsdp_) fsdp_->save(path, *optimizer_);
   if (parallel_ == "tensor") std::filesystem::create_directories(path);
-  const std::vector<std::byte> bytes = progress.to_bytes();  // the state of ZeRO 1 comes from all ranks
+  const std::vector<std::byte> bytes = progress.to_bytes();  // on all ranks: ZeRO 1 gathers the optimizer's state
   if (parallel_ == "tensor" || !group_ || group_->rank() == 0) io::write_file(file, bytes);
   if (group_) group_->barrier();
 }

@@ -1,4 +1,4 @@
-// The ways in which ranks train a net together, behind one interface (docs/sharding.md).
+// ShardedTrainer: one interface for all ways in which ranks can train a net together (docs/sharding.md).
 #pragma once
 
 #include <gradus/distributed/distributed.h>
@@ -14,22 +14,22 @@ class ShardedTrainer {
  public:
   using MakeOptimizer = std::function<std::unique_ptr<gradus::optim::Optimizer>(std::vector<gradus::Tensor>)>;
 
-  /// `parallel`: "none" of one process; of ranks that have parts of the batch "ddp", "zero1", "zero2" or "zero3"; or
-  /// "tensor", for a net whose layers have been made for the group and get all of the batch. Any of the last on one
-  /// rank, or "none" on several, is a ValueError.
+  /// `parallel` is "none" for a single process; "ddp", "zero1", "zero2" or "zero3" for ranks that train on parts of the
+  /// batch; or "tensor" for a net whose layers are distributed over the group, where each rank gets the whole batch.
+  /// "none" with several ranks, or another value with a single rank, is a ValueError.
   ShardedTrainer(gradus::nn::Module& net, const std::string& parallel,
                  std::shared_ptr<gradus::dist::ProcessGroup> group, const MakeOptimizer& make);
 
-  /// Of this rank's loss.
+  /// Trains on this rank's loss: backward pass and optimizer step.
   void step(const gradus::Tensor& loss);
-  /// Of all parameters or of this rank's shards: for schedules.
+  /// The optimizer of all parameters or of this rank's shards, for learning rate schedules.
   gradus::optim::Optimizer& optimizer() { return zero_ ? zero_->local() : *optimizer_; }
 
-  /// Net, optimizer and `progress`, on all ranks alike. Of "none", "ddp" and "zero1" `path` is a file that any of the
-  /// three loads, of "zero2" and "zero3" a folder that both load on any number of ranks, of "tensor" a folder with a
-  /// part of each rank, for as many.
+  /// Saves net, optimizer and `progress`. All ranks must call it. For "none", "ddp" and "zero1", `path` is a file that
+  /// each of these three can load. For "zero2" and "zero3", it is a folder that both can load with any number of ranks.
+  /// For "tensor", it is a folder with a file of each rank, for the same number of ranks.
   void save(const std::string& path, gradus::training::Checkpoint progress);
-  /// False where there is none.
+  /// Loads what save() wrote. Returns false if there is nothing at `path`.
   bool load(const std::string& path, gradus::training::Checkpoint progress);
 
  private:

@@ -1,4 +1,4 @@
-// Characters to learn from: those of a file, or of sentences that the program makes up.
+// Text for training: from a file, or random sentences that the program makes.
 #pragma once
 
 #include <gradus/autograd/autograd.h>
@@ -6,32 +6,34 @@
 #include <string>
 #include <vector>
 
-/// Sentences "the red dog likes the old cat, and the red dog runs." of words that are drawn independently: what a
-/// reader cannot know is six words of each, so that no model's loss is below `entropy`.
+/// Random sentences like "the red dog likes the old cat, and the red dog runs." Six words of each sentence are drawn
+/// independently and cannot be predicted, so no model can have a loss below `entropy`.
 struct Sentences {
   std::string text;
-  double entropy;  ///< in nats a character: of a sentence, by the mean length of one
+  double entropy;  ///< in nats per character: the entropy of a sentence divided by the mean length of a sentence
 };
 Sentences make_sentences(int64_t count, uint64_t seed);
 
-/// A text as numbers: 0, 1, … are its different bytes in ascending order. The first 90 % are to train on.
+/// A text as tokens: its different bytes in ascending order are numbered 0, 1, … The first 90 % of the text are for
+/// training, the last 10 % for testing.
 class Text {
  public:
-  /// Less than 10 windows of `length` + 1 characters are a ValueError.
+  /// A text that is shorter than 10 windows of `length` + 1 characters is a ValueError.
   Text(const std::string& text, int64_t length);
 
   struct Batch {
-    gradus::Tensor tokens, targets;  ///< (N, length) int64; each target is the character behind its token
+    gradus::Tensor tokens, targets;  ///< (N, length) int64; each target is the character after its token
   };
-  /// Windows `begin` … `end` - 1 of those that training step `step` draws from all places of the training text.
+  /// Each training step draws windows at random positions of the training text. Returns the windows `begin` to `end` -
+  /// 1 of step `step`.
   Batch training(uint64_t seed, int64_t step, int64_t begin, int64_t end) const;
-  /// At most `count` windows of the test text, one behind the other.
+  /// Returns at most `count` consecutive windows of the test text.
   Batch test(int64_t count) const;
 
   const std::vector<int64_t>& tokens() const { return tokens_; }
-  /// The number of different bytes, rounded up to a multiple of 8: any usual number of ranks can share it.
+  /// The number of different bytes, rounded up to a multiple of 8, so that up to 8 ranks can divide it.
   int64_t vocabulary() const { return (static_cast<int64_t>(bytes_.size()) + 7) / 8 * 8; }
-  std::vector<int64_t> encode(const std::string& text) const;  ///< A byte that the text does not have: a ValueError.
+  std::vector<int64_t> encode(const std::string& text) const;  ///< a byte that is not in the text is a ValueError
   std::string decode(const std::vector<int64_t>& tokens) const;
 
  private:

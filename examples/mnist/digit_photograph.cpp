@@ -11,15 +11,16 @@ namespace images = data::transforms::functional;
 
 namespace {
 
-constexpr int64_t kSide = 28, kDigit = 20, kLongest = 256;  // pixels: of an image, a digit, and a photograph here
+constexpr int64_t kSide = 28, kDigit = 20, kLongest = 256;  // sides in pixels: result, digit, photograph
 
-/// The first and the last place of a vector that is not 0.
+/// Returns the first and the last index at which a vector is not 0.
 std::pair<int64_t, int64_t> extent(const Tensor& sums) {
   const Tensor places = sums.nonzero();
   return {places.min().item<int64_t>(), places.max().item<int64_t>()};
 }
 
-/// By how much to move a vector's centre of mass to the middle, so that all of it stays within.
+/// Returns by how much to shift a vector so that its centre of mass is in the middle. All its elements must stay
+/// inside.
 int64_t offset(const Tensor& sums) {
   const Tensor places = arange(sums.size(0)).to(kFloat) + 0.5;
   const double centre = ((sums * places).sum() / sums.sum()).item<double>();
@@ -35,7 +36,7 @@ Tensor digit_of(const Tensor& photograph) {
   };
   if (grey.size(1) == kSide && grey.size(2) == kSide && sides(grey).median().item<double>() < 0.5) return grey;
 
-  // Smaller photographs have less noise.
+  // Reduces the size, because this removes noise.
   const auto shrunk = [](const Tensor& image, int64_t longest) {
     const double scale = static_cast<double>(longest) / static_cast<double>(std::max(image.size(1), image.size(2)));
     const auto length = [&](int64_t pixels) {

@@ -1,10 +1,11 @@
-// A digit that somebody has written and photographed, as MNIST would have it.
+// Converts the photograph of a handwritten digit to an image like MNIST's.
 #pragma once
 
 #include <gradus/autograd/tensor.h>
 
-/// Of a photograph (3, H, W), values from 0 to 1: the digit in white on black, its longer side 20 pixels, its centre of
-/// mass in the middle of (1, 28, 28), as LeCun et al. made MNIST (1998). The ground, paper or slate, is what most of
-/// the border shows; what differs from it by less than a third of the ink is shadow. An image of 28 x 28 on a dark
-/// ground is one of MNIST's already. Nothing but ground is a ValueError.
+/// Takes a photograph (3, H, W) with values from 0 to 1. Returns the digit in white on black as (1, 28, 28): its longer
+/// side has 20 pixels, and its centre of mass is in the middle, as in MNIST (LeCun et al. 1998). The colour of most
+/// pixels at the border is the background, which may be light or dark. Pixels that differ from it by less than a third
+/// of the ink's difference count as shadow. An image of 28 x 28 pixels with a dark background is returned unchanged, as
+/// an image of MNIST. A photograph without a digit is a ValueError.
 gradus::Tensor digit_of(const gradus::Tensor& photograph);

@@ -1,13 +1,13 @@
 // Trains a small net on MNIST, tests it after every epoch, and saves it.
 //
 //   mnist --model lenet --epochs 3                 on the CPU, with all cores
-//   mnist --device cuda --graph --device-data      on a GPU that has the images, replaying a captured step
+//   mnist --device cuda --graph --device-data      on a GPU: images in its memory, steps as a CUDA graph
 //   mnist --synthetic                              without MNIST, on digits that the library draws
-//   mnist --backend naive --model pure_linear      by plain loops, to compare
+//   mnist --backend naive --model pure_linear      with the backend of plain loops, for comparison
 //   mnist --model conv2_c32 --batch-size 128       two convolutions of 32 channels
-//   mnist --checkpoint run.safetensors --resume    stops at Ctrl-C, and goes on where it stopped
-//   mnist --profile --tensorboard runs/mnist/tb    where the time goes, and curves
-//   mnist --predict seven.jpg                      what the trained net takes a photograph of a digit for
+//   mnist --checkpoint run.safetensors --resume    saves at Ctrl-C, and continues there next time
+//   mnist --profile --tensorboard runs/mnist/tb    shows where the time goes, and writes curves
+//   mnist --predict seven.jpg                      classifies a photograph of a digit
 //
 // Writes model.safetensors and log.jsonl (its keys: ../common/run_log.h) to --out.
 #include <gradus/gradus.h>
@@ -27,7 +27,7 @@ namespace {
 
 // ---- Nets: images (N, 1, 28, 28) in, logits (N, 10) out. Parameters have the names that they have in PyTorch. ----
 
-/// Two linear layers: what can be had without looking at neighbourhoods.
+/// Two linear layers, which do not know which pixels are neighbours.
 struct PureLinear : nn::Module {
   nn::Linear f1 = register_module("f1", nn::Linear(784, 100));
   nn::Linear f2 = register_module("f2", nn::Linear(100, 10));
@@ -52,9 +52,9 @@ struct SimpleConv : nn::Module {
   }
 };
 
-/// LeCun, Bottou, Bengio, Haffner, "Gradient-based learning applied to document recognition", 1998: LeNet-5, with ReLU
-/// and maximum pooling as it is taught today.
-struct LeNet : nn::Cloneable<LeNet> {  // so that --data-parallel can have replicas
+/// LeNet-5 (LeCun, Bottou, Bengio, Haffner, "Gradient-based learning applied to document recognition", 1998), with ReLU
+/// and max pooling, as it is taught today.
+struct LeNet : nn::Cloneable<LeNet> {  // Cloneable, because --data-parallel needs copies of the net
   LeNet() { LeNet::reset(); }
 
   void reset() override {
@@ -77,9 +77,10 @@ struct LeNet : nn::Cloneable<LeNet> {  // so that --data-parallel can have repli
   nn::Linear f1{nullptr}, f2{nullptr}, f3{nullptr};
 };
 
-/// 3x3 convolutions with ReLU that keep the size, then one linear layer: what a convolution kernel is worth.
+/// Convolutions of 3x3 with ReLU that keep the image size, and a linear layer. Its time depends mostly on the
+/// convolution kernels.
 struct ConvNet : nn::Module {
-  /// Fused: convolution, bias and ReLU are one operator.
+  /// If `fused`, convolution, bias and ReLU are one operator.
   ConvNet(int64_t depth, int64_t channels, bool fused) : fused(fused), fc(channels * 28 * 28, 10) {
     for (int64_t i = 0; i < depth; ++i)
       convolutions.push_back(register_module(
@@ -98,7 +99,7 @@ struct ConvNet : nn::Module {
   nn::Linear fc;
 };
 
-// ---- What the command line decides, besides what all image examples have (../common/run_options.h) ----
+// ---- Options of the command line, in addition to those of all image examples (../common/run_options.h) ----
 
 struct Options : RunOptions {
   std::string model = "lenet", optimizer = "adam", schedule = "cosine", augment = "none";
@@ -155,14 +156,14 @@ Digits load_digits(const Options& options) {
   return {MNIST(folder, MNIST::kTrain), MNIST(folder, MNIST::kTest)};
 }
 
-/// Each image a little turned, moved, scaled and sheared, anew in each epoch.
+/// Rotates, moves, scales and shears each image a little, differently in each epoch.
 Images augmented(Images digits) {
   data::transforms::RandomAffine affine(10);
   affine.translate(0.1, 0.1).scale(0.9, 1.1).shear(5).interpolation(data::transforms::Interpolation::kBilinear);
   return digits.map(affine);
 }
 
-/// Values are to have mean 0 and deviation 1.
+/// Mean and deviation of the training images. Normalised with them, values have mean 0 and deviation 1.
 constexpr double kMean = 0.1307, kDeviation = 0.3081;
 
 Images normalised(Images digits) { return digits.map(data::transforms::Normalize<>(kMean, kDeviation)); }

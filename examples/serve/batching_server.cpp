@@ -28,7 +28,7 @@ std::future<Tensor> BatchingServer::ask(Tensor sample) {
 }
 
 void BatchingServer::serve() {
-  const NoGradGuard no_grad;  // of this thread
+  const NoGradGuard no_grad;  // applies to this thread
   for (std::vector<Request> batch = next_batch(); !batch.empty(); batch = next_batch()) answer(batch);
 }
 

@@ -1,5 +1,5 @@
-// Answers requests of several threads with one net: those that come at about the same time become one batch, because a
-// batch costs less than its samples one by one.
+// BatchingServer answers the requests of several threads with one net. It combines requests that come at about the same
+// time to a batch, because a batch takes less time than its samples separately.
 #pragma once
 
 #include <gradus/autograd/tensor.h>
@@ -17,16 +17,16 @@ class BatchingServer {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// A batch is begun once `most` requests wait, or the first of them has waited for `patience`. The net, in evaluation
-  /// mode and on `device`, is called by a thread of the server alone.
+  /// The server starts a batch when `most` requests are waiting, or when the oldest request has waited for `patience`.
+  /// Only the server's thread calls the net, in evaluation mode and on `device`.
   BatchingServer(gradus::nn::AnyModule net, gradus::Device device, size_t most, Clock::duration patience);
-  /// Answers what still waits.
+  /// Answers the requests that are still waiting.
   ~BatchingServer();
 
-  /// A sample (…) without the dimension of the batch, on the CPU; all requests are of one shape. The future holds the
-  /// net's answer to it, on the CPU, or what the net threw. From any thread.
+  /// Takes a sample (…) without a batch dimension, on the CPU; all samples must have the same shape. Returns a future
+  /// with the net's output for it, on the CPU, or with the exception that the net threw. May be called from any thread.
   std::future<gradus::Tensor> ask(gradus::Tensor sample);
-  /// How many batches have been computed.
+  /// Number of batches that the net has computed.
   int64_t batches() const { return batches_; }
 
  private:
@@ -37,7 +37,8 @@ class BatchingServer {
   };
 
   void serve();
-  /// Those of the next batch, in the order in which they came; none once the server ends.
+  /// Waits for the requests of the next batch and returns them in the order of their arrival. Returns none when the
+  /// server ends.
   std::vector<Request> next_batch();
   void answer(std::vector<Request>& batch);
 
@@ -50,5 +51,5 @@ class BatchingServer {
   std::deque<Request> waiting_;
   bool ends_ = false;
   std::atomic<int64_t> batches_ = 0;
-  std::thread thread_;  // the last member: it uses the others
+  std::thread thread_;  // the last member, because the thread uses the others
 };

@@ -1,13 +1,13 @@
-// Serves a net: client threads ask what digit an image shows, and the server answers those that ask at about the same
-// time with one batch. Prints what that is worth, for several limits of a batch: answers a second, and how long the
-// clients waited, the median and what one in a hundred exceeds.
+// Serves a net. Client threads ask which digit an image shows, and the server answers questions that come at about the
+// same time with one batch. For several limits of the batch size, prints the answers per second and how long the
+// clients waited: the median and the 99th percentile.
 //
-//   serve                                       a net with random weights: the times are the same
-//   serve --init runs/mnist/model.safetensors   the LeNet that scripts/mnist.sh has trained
+//   serve                                       a net with random weights, which takes the same time
+//   serve --init runs/mnist/model.safetensors   the LeNet that scripts/mnist.sh trained
 //   serve --clients 64 --batch 1 8 64 --patience 5
 //
-// A client asks again once it has its answer. Requests come by function call; a server for a network would take them
-// from connections instead, and call ask() likewise.
+// A client asks the next question when it has an answer. Here clients call ask() directly; a network server would
+// receive requests from connections and call ask() for them.
 #include <gradus/gradus.h>
 #include <CLI/CLI.hpp>
 
@@ -46,7 +46,7 @@ std::optional<Options> parse_options(int argc, char** argv) {
   return options;
 }
 
-/// The net that mnist calls lenet, layer by layer under the same names.
+/// The net that the program mnist calls lenet. Its layers have the same names, so that its weights can be loaded.
 nn::Sequential make_lenet() {
   return nn::Sequential({{"c1", nn::ConvReLU2d(nn::ConvReLU2dOptions(1, 6, 5).padding(2))},
                          {"p1", nn::MaxPool2d(2)},
@@ -60,7 +60,7 @@ nn::Sequential make_lenet() {
                          {"f3", nn::Linear(84, 10)}});
 }
 
-/// Digits that the library draws, (1, 28, 28) each and normalised as mnist does, and what they are.
+/// Makes synthetic digits (1, 28, 28), normalised as in the program mnist, and their classes.
 std::vector<data::Example<>> make_questions() {
   auto digits = data::datasets::SyntheticDigits(200, 0, data::datasets::MNIST::kTest)
                     .map(data::transforms::Normalize<>(0.1307, 0.3081));
@@ -69,11 +69,11 @@ std::vector<data::Example<>> make_questions() {
   return questions;
 }
 
-/// What one client saw.
+/// The measurements of one client.
 struct Client {
-  std::vector<double> milliseconds;  // that it waited for each answer
+  std::vector<double> milliseconds;  // waiting time for each answer
   int64_t right = 0;
-  double difference = 0;  // the greatest, between an answer and that of the net to the same sample alone
+  double difference = 0;  // the greatest difference between an answer and the net's output for the same sample alone
 };
 
 class Run {
@@ -108,7 +108,7 @@ class Run {
  private:
   int64_t answers() const { return options_.clients * options_.requests; }
 
-  /// Runs all clients against a server with this limit, and prints a line of the table.
+  /// Runs all clients with a server of this batch limit, and prints a line of the table.
   Client serve(size_t most) {
     using Milliseconds = std::chrono::duration<double, std::milli>;
     BatchingServer server(nn::AnyModule(lenet_), device_, most,
@@ -153,7 +153,7 @@ class Run {
   const Device device_;
   nn::Sequential lenet_;
   const std::vector<data::Example<>> questions_;
-  std::vector<Tensor> alone_;  // the net's answers to them, one by one
+  std::vector<Tensor> alone_;  // the net's output for each question alone
 };
 
 }  // namespace

@@ -1,11 +1,11 @@
-// Trains a convolutional net on STL-10: 96 x 96 colour photographs of ten kinds of things, 5,000 with labels.
+// Trains a convolutional net on STL-10: colour photographs of 96 x 96 pixels in ten classes, 5,000 of them with labels.
 //
 //   stl10 --epochs 10                                      Adam at 1e-3, batches of 32
-//   stl10 --images 1000 --epochs 2                         a first impression
+//   stl10 --images 1000 --epochs 2                         a quick try
 //   stl10 --model resnet --dropout 0 --optimizer sgd --lr 0.1 --weight-decay 5e-4 --schedule one-cycle --batch-size 64
 //         --epochs 100 --augment crop+flip+cutout --label-smoothing 0.1 --device cuda --device-data --graph --amp bf16
-//                                                          a ResNet-18, and all that helps it
-//   stl10 --checkpoint run.safetensors --resume            stops at Ctrl-C, and goes on where it stopped
+//                                                          a ResNet-18 with all methods that improve it
+//   stl10 --checkpoint run.safetensors --resume            saves at Ctrl-C, and continues there next time
 //
 // The data come from scripts/stl10_data.sh. Writes model.safetensors and log.jsonl to --out.
 #include <gradus/gradus.h>
@@ -81,14 +81,14 @@ nn::AnyModule make_model(const Options& options) {
 
 // ---- Data ----
 
-constexpr int64_t kPadding = 12, kHole = 32;  // of a crop, and the side of a cutout, in pixels
+constexpr int64_t kPadding = 12, kHole = 32;  // padding of a random crop and side of a cutout, in pixels
 
-/// With values between -1 and 1.
+/// Normalises values to between -1 and 1.
 Images normalised(Images images) { return images.map(transforms::Normalize<>(0.5, 0.5)); }
 
 Tensor normalise(const Tensor& image) { return transforms::Normalize<>(0.5, 0.5)(image); }
 
-/// Augmented and normalised.
+/// Augments and normalises images.
 Images prepared(Images images, const std::string& augment) {
   if (augment == "none") return normalised(std::move(images));
   images = images.map(transforms::RandomCrop(96).padding(kPadding)).map(transforms::RandomHorizontalFlip());
@@ -96,7 +96,7 @@ Images prepared(Images images, const std::string& augment) {
   return augment == "crop+flip" ? images : Images(images.map(transforms::Cutout(kHole)));
 }
 
-/// The same on the device.
+/// The same augmentation and normalisation on the device.
 data::DeviceImages on_device(const STL10& images, const Options& options) {
   data::DeviceImages there(images, options.device);
   if (options.augment != "none") there.random_crop(kPadding).random_horizontal_flip();

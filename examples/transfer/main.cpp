@@ -1,11 +1,12 @@
-// Transfer: a ResNet-18 that PyTorch has trained gets a new last layer, which learns other classes from few images.
+// Transfer learning: a ResNet-18 that was trained with PyTorch gets a new last layer, which learns other classes from
+// few images.
 //
 //   transfer --weights resnet18.safetensors --folder photos    photos/cat/*.jpg, photos/dog/*.jpg, …
 //   transfer --weights resnet18.safetensors                    5000 images of CIFAR-10
 //
-// The rest of the net is frozen, so what it makes of an image never changes: it is computed once, and the last layer is
-// trained on that, in seconds. Writes the whole net to --out, under torchvision's names, and says what it reached on
-// images that were held back.
+// The other layers are frozen, so their output for an image never changes. The program computes these features once,
+// and then trains the last layer on them, which takes seconds. It writes the whole net to --out under torchvision's
+// names, and prints the accuracy on test images.
 #include <gradus/gradus.h>
 #include <CLI/CLI.hpp>
 
@@ -67,10 +68,10 @@ std::optional<Options> parse_options(int argc, char** argv) {
   return options;
 }
 
-/// Of the images that torchvision's weights were trained on.
+/// Means and deviations of the images with which torchvision's weights were trained.
 const std::vector<double> kMeans = {0.485, 0.456, 0.406}, kDeviations = {0.229, 0.224, 0.225};
 
-/// The weights of a file without those of the last layer.
+/// Loads the weights of a file, without those of the last layer.
 nn::StateDict load_trunk(const std::string& file) {
   nn::StateDict trunk;
   for (auto& [name, array] : io::load_safetensors(file))
@@ -83,7 +84,7 @@ nn::StateDict load_trunk(const std::string& file) {
 
 bool has_imagenet_stem(const nn::StateDict& trunk) { return trunk["conv1.weight"].size(2) == 7; }
 
-/// A net with these weights and a last layer of its own.
+/// Makes a net with these weights and a new last layer.
 ResNet18 net_with_trunk(const nn::StateDict& trunk, size_t classes, const std::string& file) {
   ResNet18 net(ResNet18Options()
                    .classes(static_cast<int64_t>(classes))
@@ -118,7 +119,7 @@ Task load_task(const Options& options, transforms::ImageSize size) {
           prepared(first(CIFAR10(folder, CIFAR10::kTest), options.test_images)), CIFAR10::class_names()};
 }
 
-/// What the frozen net makes of all images, (N, 8 width), and their classes, (N).
+/// The features (N, 8 width) that the frozen layers compute for all images, and the classes (N) of the images.
 struct Features {
   Tensor values, labels;
 };
@@ -138,7 +139,7 @@ Features features_of(const ResNet18& net, const Images& images, const Options& o
   return {cat(values), cat(labels)};
 }
 
-/// Of all, how many the last layer names rightly.
+/// Returns how many images the last layer classifies correctly.
 int64_t right_of(const ResNet18& net, const Features& features) {
   const NoGradGuard no_grad;
   return (net->fc(features.values).argmax(1) == features.labels).sum().item<int64_t>();
@@ -151,7 +152,7 @@ int run(const Options& options) {
   const ResNet18 net = net_with_trunk(trunk, task.classes.size(), options.weights);
   net->to(Device(options.device));
   for (const Tensor& parameter : net->parameters()) parameter.requires_grad_(false);
-  net->eval();  // batch norm keeps the statistics that came with the weights
+  net->eval();  // batch norm uses the statistics from the file of weights
   for (const Tensor& parameter : net->fc->parameters()) parameter.requires_grad_(true);
 
   const Features train = features_of(net, task.train, options), test = features_of(net, task.test, options);

@@ -1,4 +1,4 @@
-// Checkpoints: everything comes back to the bit, or nothing changes.
+// Tests that loading a checkpoint file restores everything bit by bit, or throws an error and changes nothing.
 #include <gradus/core/io/safetensors.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
@@ -27,7 +27,7 @@ struct TiedImpl : nn::Module {
 };
 GRADUS_MODULE(Tied);
 
-/// A run in small: what is in it, and a step that draws random numbers.
+/// A small training run with all kinds of parts, and a step that draws random numbers.
 struct Run {
   Net net;
   optim::Adam adam{net->parameters(), optim::AdamOptions(0.01)};
@@ -61,7 +61,7 @@ struct Run {
       generator.next();
     }
   }
-  /// Everything, as bytes.
+  /// Returns the whole state of the run as bytes.
   std::string bytes(const test::TemporaryDirectory& directory) const {
     checkpoint.save(directory.file("bytes"));
     const io::Bytes bytes = io::read_file(directory.file("bytes"));
@@ -100,7 +100,7 @@ TEST_CASE("a run that goes on from a checkpoint ends with the same bits", "[chec
   CHECK(resumed.step == 3);
 }
 
-TEST_CASE("any reader of safetensors sees what is in a checkpoint", "[checkpoint]") {
+TEST_CASE("any reader of safetensors can show the content of a checkpoint file", "[checkpoint]") {
   const test::TemporaryDirectory directory;
   Run run;
   run.train(1);
@@ -149,7 +149,7 @@ TEST_CASE("values of every type come back exactly", "[checkpoint]") {
   CHECK(text == "a \"quoted\"\nline, ünïcödé");
 }
 
-TEST_CASE("a file that does not fit is refused and changes nothing", "[checkpoint]") {
+TEST_CASE("a checkpoint file of another kind of run is refused and changes nothing", "[checkpoint]") {
   const test::TemporaryDirectory directory;
   const std::string path = directory.file("run");
   manual_seed(1);
@@ -162,7 +162,7 @@ TEST_CASE("a file that does not fit is refused and changes nothing", "[checkpoin
     const bool unchanged = run.bytes(directory) == before;
     CHECK(unchanged);
   };
-  // The same run with something else in it.
+  // The files below are of another run, in which some parts, values or settings differ.
   Run other;
   other.train(3);
   SECTION("other settings") {
@@ -174,7 +174,7 @@ TEST_CASE("a file that does not fit is refused and changes nothing", "[checkpoin
             contains("the file has no part 'optimizer'") && contains("this run has no part 'ema'") &&
             contains("the file has no value 'note'") && contains("this run has no value 'loss'"));
   }
-  /// A run's checkpoint with one of its parts, or one of its values, made anew.
+  /// A run's Checkpoint in which one part or one value is replaced by another.
   const auto save_with = [&](const char* changed, auto&& change) {
     Checkpoint saved;
     const auto is = [&](const char* name) { return std::string(changed) == name; };
@@ -272,7 +272,7 @@ TEST_CASE("a file that does not fit is refused and changes nothing", "[checkpoin
   }
 }
 
-TEST_CASE("names that cannot be are refused", "[checkpoint]") {
+TEST_CASE("invalid names of parts, values and settings are refused", "[checkpoint]") {
   Tensor x = zeros({2});
   int64_t step = 0;
   Checkpoint checkpoint;
@@ -284,7 +284,7 @@ TEST_CASE("names that cannot be are refused", "[checkpoint]") {
   CHECK_THROWS_AS(checkpoint.setting("lr", 0.2), ValueError);
 }
 
-TEST_CASE("parts of your own", "[checkpoint]") {
+TEST_CASE("classes of a user can be parts of a checkpoint", "[checkpoint]") {
   const test::TemporaryDirectory directory;
   struct Counter {
     int64_t count = 0;

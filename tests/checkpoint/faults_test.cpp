@@ -1,5 +1,5 @@
-// A checkpoint saved while the disk fails or the process dies: the old one or the new one loads, and nothing stays
-// behind after the next save.
+// Saves a checkpoint file while the disk fails or the process dies. After that, either the old or the new file can be
+// loaded, and the next save leaves no temporary files.
 #include <sys/wait.h>
 
 #include <gradus/gradus.h>
@@ -13,7 +13,7 @@ using training::Checkpoint;
 
 namespace {
 
-/// A model, its optimizer and a count, all of which tell how many steps were made.
+/// A model, its optimizer and a counter. The state of each of them shows how many steps were made.
 struct CountedRun {
   nn::Linear net{3, 2};
   optim::Adam adam{net->parameters(), optim::AdamOptions(0.01)};
@@ -28,7 +28,7 @@ struct CountedRun {
   }
 };
 
-/// The step of the checkpoint, after a look at all that is in it.
+/// Loads the checkpoint file, checks that all its parts are from the same step, and returns this step.
 int64_t step_in(const std::string& path) {
   CountedRun run;
   run.checkpoint.load(path);

@@ -1,24 +1,26 @@
-// Ctrl-C.
+// Tests Interrupt, which catches Ctrl-C.
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+
 #include <gradus/core/error.h>
 #include <gradus/tests/catch.h>
-#include <gradus/training/interrupt.h>
+#include <gradus/training/stopping.h>
 
 using gradus::ValueError;
 using gradus::training::Interrupt;
 
 namespace {
 
-/// How a process that runs `body` ends, with its messages thrown away.
+/// Runs `body` in another process, without its messages, and returns how the process ended.
 template <class Body>
 int status_of(const Body& body) {
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
     if (!freopen("/dev/null", "w", stderr)) _exit(99);
-    signal(SIGINT, SIG_DFL);  // not Catch2's handlers
+    signal(SIGINT, SIG_DFL);  // replaces Catch2's handlers
     signal(SIGTERM, SIG_DFL);
     body();
     _exit(0);
@@ -51,7 +53,7 @@ TEST_CASE("the first signal is noted, the second ends the process", "[interrupt]
   CHECK(WTERMSIG(twice) == second);
 }
 
-TEST_CASE("afterwards signals do what they did before", "[interrupt]") {
+TEST_CASE("after an Interrupt, signals do what they did before it", "[interrupt]") {
   const int status = status_of([] {
     { const Interrupt interrupt; }
     raise(SIGINT);
@@ -70,7 +72,7 @@ TEST_CASE("afterwards signals do what they did before", "[interrupt]") {
   CHECK(WEXITSTATUS(ignored) == 0);
 }
 
-TEST_CASE("one at a time", "[interrupt]") {
+TEST_CASE("a second Interrupt is an error", "[interrupt]") {
   {
     const Interrupt interrupt;
     CHECK_THROWS_AS(Interrupt(), ValueError);

@@ -26,7 +26,7 @@ struct RotatedRun {
 
 }  // namespace
 
-TEST_CASE("the last checkpoints and the best stay", "[rotation]") {
+TEST_CASE("a rotation keeps the latest checkpoint files and the best", "[rotation]") {
   const test::TemporaryDirectory directory;
   const std::string folder = directory.file("runs/a");
   RotatedRun run;
@@ -44,7 +44,7 @@ TEST_CASE("the last checkpoints and the best stay", "[rotation]") {
   REQUIRE(again.load_latest());
   CHECK(resumed.step == 12);
   CHECK(again.best_figure() == 1.0);
-  resumed.go(again, 1.5);  // no better
+  resumed.go(again, 1.5);  // not better than the best figure
   REQUIRE(again.load_best());
   CHECK(resumed.step == 2);
   CHECK(resumed.weights.equal(full({2}, 2, dtype(kFloat))));
@@ -52,7 +52,7 @@ TEST_CASE("the last checkpoints and the best stay", "[rotation]") {
   CHECK_THROWS_AS(again.save(-1), ValueError);
 }
 
-TEST_CASE("greater figures may be better", "[rotation]") {
+TEST_CASE("a rotation with Mode::max keeps the file with the greatest figure", "[rotation]") {
   const test::TemporaryDirectory directory;
   RotatedRun run;
   Rotation rotation(run.checkpoint, directory.path().string(), RotationOptions().mode(training::Mode::max));

@@ -22,7 +22,7 @@ using data::transforms::Stack;
 
 namespace {
 
-// Sample i is the number i. Sample `bad` throws.
+// Sample i is the number i. Requesting sample `bad` throws an exception.
 struct Numbers : data::datasets::Dataset<Numbers> {
   explicit Numbers(size_t count, size_t bad = SIZE_MAX, int delay_ms = 0)
       : count(count), bad(bad), delay_ms(delay_ms) {}
@@ -36,7 +36,7 @@ struct Numbers : data::datasets::Dataset<Numbers> {
   int delay_ms;
 };
 
-// All batches of one epoch of a loader.
+// Returns all batches of one epoch of a loader.
 template <class Loader>
 std::vector<std::vector<float>> epoch_of(Loader& loader) {
   std::vector<std::vector<float>> batches;
@@ -69,7 +69,8 @@ TEST_CASE("samplers visit every sample once", "[data][sampler]") {
   CHECK(order(1, 0) != order(1, 1));
   CHECK(order(1, 0) != order(2, 0));
 
-  // Samples are equally likely to come first: chi-squared with 9 degrees of freedom, 99.9 % below 27.9.
+  // All samples are equally likely to come first. For chi-squared with 9 degrees of freedom, 99.9 % of the values are
+  // below 27.9.
   std::vector<int> first(10);
   for (uint64_t epoch = 0; epoch < 5000; ++epoch) {
     RandomSampler sampler(10);
@@ -82,7 +83,7 @@ TEST_CASE("samplers visit every sample once", "[data][sampler]") {
 }
 
 TEST_CASE("batches do not depend on the number of workers", "[data][loader]") {
-  // A random transform, whose numbers depend on (seed, epoch, sample).
+  // Adds random noise, which depends on (seed, epoch, sample).
   auto noise = [](Example<> sample) {
     Generator& generator = data::sample_generator();
     const RandomState first = generator.next(), second = generator.next();
@@ -110,7 +111,7 @@ TEST_CASE("batches do not depend on the number of workers", "[data][loader]") {
     const auto alone = epochs(0, random);
     CHECK(alone[0].size() == 13);
     CHECK(alone[0].back().size() == 5 * 784);
-    CHECK(alone[0] != alone[1]);  // different noise in the second epoch
+    CHECK(alone[0] != alone[1]);  // the second epoch has different noise
     CHECK(epochs(1, random) == alone);
     CHECK(epochs(4, random) == alone);
   }
@@ -197,7 +198,7 @@ TEST_CASE("an epoch can be abandoned in the middle", "[data][loader]") {
     }
   }
   loader.reset();
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(3));  // a whole epoch would sleep for 1 s
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(3));  // it does not make all batches
 }
 
 TEST_CASE("the wait for data is measured", "[data][loader]") {
@@ -255,7 +256,7 @@ TEST_CASE("a position saved in the middle of an epoch gives exactly the rest", "
           if (++seen == stop) break;
         }
       CHECK(state == data::LoaderState{3, 1, stop, 8});
-      auto second = make((stop + 1) % 3, 99, drop_last);  // the seed comes from the state
+      auto second = make((stop + 1) % 3, 99, drop_last);  // the loaded state replaces the seed 99
       second->load_state(state);
       const auto rest = epoch_of(*second);
       CHECK(rest == std::vector<std::vector<float>>(expected[1].begin() + static_cast<std::ptrdiff_t>(stop),
@@ -291,7 +292,7 @@ TEST_CASE("an abandoned epoch counts as finished", "[data][loader][resume]") {
   }
   CHECK(loader->epoch() == 0);
   CHECK(epoch_of(*loader) == second);
-  // join() ends an iteration; advancing past the end is an error.
+  // join() ends an iteration. Incrementing the iterator once more is an error.
   auto walk = loader->begin();
   loader->join();
   CHECK(++walk == loader->end());
@@ -328,7 +329,7 @@ TEST_CASE("loaders can be destroyed at any time", "[data][loader]") {
       auto loader = make_data_loader(Numbers(40).map(Stack<>()), DataLoaderOptions(4).workers(workers));
       auto walk = loader->begin();
       for (int i = 0; i < batches; ++i) ++walk;
-      if (batches % 2) loader.reset();  // while batches are ready, queued and in progress
+      if (batches % 2) loader.reset();  // destroys the loader while the workers still make batches
     }
   }
 }

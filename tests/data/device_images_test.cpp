@@ -1,4 +1,4 @@
-// DeviceImages: the content of batches, which is the same on every device.
+// Tests the batches of DeviceImages. They are the same on every device.
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/data/data.h>
@@ -59,7 +59,8 @@ TEST_CASE("augmentation mirrors and shifts, equally on every device", "[data]") 
     CHECK(on.batch(order.to(device)).data.cpu().allclose(all.flip({3}), 1e-6, 1e-7));
     CHECK(on.batch(order.to(device), /*augment=*/false).data.cpu().allclose(all, 1e-6, 1e-7));
 
-    // Every result is one of the 2 x 9 crops of its padded image, and the crops differ.
+    // Each result is one of the 18 possible crops of its padded image: 9 positions, mirrored or not. Results of
+    // different images use different crops.
     on.random_horizontal_flip(0.5).random_crop(1);
     manual_seed(8);
     const Tensor made = on.batch(order.to(device)).data.cpu();
@@ -83,7 +84,7 @@ TEST_CASE("augmentation mirrors and shifts, equally on every device", "[data]") 
 
 TEST_CASE("cutout sets a square of each image to 0, equally on every device", "[data]") {
   const auto dataset = images();
-  const Tensor order = arange(kCount), whole = dataset.images() - 2;  // contains no 0
+  const Tensor order = arange(kCount), whole = dataset.images() - 2;  // no pixel is 0
   Tensor first;
   for (const Device device : devices()) {
     DeviceImages on(dataset, device);

@@ -1,4 +1,4 @@
-// DeviceLoader returns the loader's batches on a device.
+// Tests that a DeviceLoader returns the batches of its loader, on a device.
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/data/data.h>
@@ -11,7 +11,7 @@ using data::Example;
 
 namespace {
 
-// Sample i is an image of the number i with label i. Sample `bad` throws.
+// Sample i is an image whose pixels are i, with label i. Requesting sample `bad` throws an exception.
 struct Planes : data::datasets::Dataset<Planes> {
   explicit Planes(size_t count, size_t bad = SIZE_MAX) : count(count), bad(bad) {}
   Example<> get(size_t index) override {
@@ -27,7 +27,7 @@ auto loader_of(size_t count, size_t workers, size_t bad = SIZE_MAX) {
                                                                DataLoaderOptions(4).workers(workers).seed(3));
 }
 
-// The state of a loader after the given number of epochs.
+// Returns the state of a loader after this number of epochs.
 template <class Loader>
 data::LoaderState whole_epochs(const Loader& loader, uint64_t epochs) {
   return {loader.options().seed(), epochs, 0, loader.options().batch_size()};
@@ -94,7 +94,7 @@ TEST_CASE("a device loader continues at the position of another one", "[data][lo
       seen += batch.target.defined();
       if (seen == 11) break;
     }
-    CHECK(ahead.state().batches == 3);  // the loader itself may be ahead of this
+    CHECK(ahead.state().batches == 3);  // the position of the consumer; the loader's own position may be ahead of it
     CHECK(ahead.wait_seconds() > 0);
     resumed.load_state_dict(ahead.state_dict());
     for (auto& batch : resumed) {

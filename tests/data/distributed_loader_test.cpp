@@ -1,4 +1,4 @@
-// Loaders of several ranks, which together return the batches of a single process.
+// Tests that the loaders of several ranks together return the batches of a single process.
 #include <algorithm>
 
 #include <gradus/autograd/autograd.h>
@@ -33,7 +33,7 @@ struct Numbers : data::datasets::Dataset<Numbers> {
   size_t count;
 };
 
-// The remaining batches of the loader's epoch.
+// Returns the remaining batches of the loader's epoch.
 template <class Loader>
 Batches rest_of(Loader& loader) {
   Batches batches;
@@ -45,7 +45,7 @@ Batches rest_of(Loader& loader) {
   return batches;
 }
 
-// Combines the ranks' parts to whole batches.
+// Combines the parts of all ranks to whole batches.
 Batches joined(const std::vector<Batches>& parts) {
   Batches whole(parts[0].size());
   for (size_t k = 0; k < whole.size(); ++k) {
@@ -61,7 +61,7 @@ auto loader_of(size_t size, const DataLoaderOptions& options) {
   return make_data_loader<Sampler>(Numbers(size).map(Stack<>()), options);
 }
 
-// Compares two epochs with several numbers of ranks to those of a single process.
+// Checks that for several numbers of ranks, two epochs have the same batches as with a single process.
 template <class Sampler>
 void check_ranks(size_t size, size_t batch_size, bool drop_last) {
   const DataLoaderOptions options = DataLoaderOptions(batch_size).seed(5).drop_last(drop_last);
@@ -139,7 +139,7 @@ TEST_CASE("ranks: a loader in the middle of an epoch gets another part", "[data]
     auto walk = loader->begin();
     ++walk;  // the second of 7 batches
     loader->distribute(2, rank);
-    CHECK(++walk == loader->end());  // the iteration is over
+    CHECK(++walk == loader->end());  // distribute() ended the iteration
     rest.push_back(rest_of(*loader));
     next.push_back(rest_of(*loader));
     CHECK_THROWS_WITH(loader->distribute(2, 2), contains("rank of a loader") && contains("got 2"));

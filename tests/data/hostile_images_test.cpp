@@ -1,4 +1,5 @@
-// Image files that stb_image would trust: each gives an error, or only pixels that the file defines.
+// Damaged image files on which stb_image would read uninitialised memory. decode_image must either throw an error or
+// return only pixels that the file defines.
 #include <gradus/data/images/image_file.h>
 #include <gradus/tests/data/image_files.h>
 
@@ -16,7 +17,8 @@ void dirty_memory(uint8_t value) {
   for (volatile uint8_t& byte : stack) byte = value;
 }
 
-/// Returns the decoder's error message, or the pixels, which must not depend on the content of uninitialised memory.
+/// Decodes a file and returns the error message or the pixels as text. Fails if the result depends on the content of
+/// uninitialised memory.
 std::string decoded(const std::string& file) {
   std::string found[2];
   for (int i = 0; i < 2; ++i) {
@@ -31,14 +33,15 @@ std::string decoded(const std::string& file) {
   return found[0];
 }
 
-/// An image of 2 x 1 pixels with the indices 0 and `last` of a palette of two colours.
+/// Returns a PNG of 2 x 1 pixels, which are the indices 0 and `last` of a palette of two colours.
 std::string palette_png(int bits, int last, const std::string& palette = "\1\2\3\4\5\6") {
   const std::string row = bits == 8 ? std::string{0, 0, static_cast<char>(last)}
                                     : std::string{0, static_cast<char>(last << (8 - 2 * bits))};
   return png_file(png_header(2, 1, bits, 3) + png_chunk("PLTE", palette) + png_data(row));
 }
 
-/// A JPEG of 16 x 16 grey pixels with the middle value: two tables of one symbol each, and a scan of `data`.
+/// A JPEG of 16 x 16 grey pixels of medium brightness. It has two Huffman tables of one symbol each, and a scan with
+/// the bits `data`.
 struct GreyJpeg {
   std::string quantization = jpeg_segment(0xDB, '\0' + std::string(64, '\1'));
   std::string means = jpeg_segment(0xC4, '\0' + std::string(1, '\1') + std::string(15, '\0') + '\0');
@@ -65,7 +68,7 @@ TEST_CASE("images: an index outside of a PNG's palette is an error", "[data][ima
   CHECK_THAT(decoded(palette_png(1, 1, "\1\2\3")), contains("has colour 1 of a palette of 1"));
   const std::string all(3 * 256, '\7');
   CHECK(decoded(palette_png(8, 255, all)) == "pixels 7 7 7 7 7 7");
-  // Interlaced, filtered, and with transparency for some of the colours, which is ignored.
+  // This image is interlaced and filtered, and has transparent colours, which decode_image makes opaque.
   CHECK(decoded(png_file(png_header(2, 2, 8, 3, 1) + png_chunk("PLTE", "\1\2\3\4\5\6") + png_chunk("tRNS", "\x40") +
                          png_data(std::string{0, 0, 1, 1, 0, 1, 0}))) == "pixels 1 4 4 1 2 5 5 2 3 6 6 3");
   CHECK_THAT(decoded(png_file(png_header(2, 2, 8, 3, 1) + png_chunk("PLTE", "\1\2\3\4\5\6") +
@@ -88,7 +91,7 @@ TEST_CASE("images: a PNG whose chunks contradict each other is an error", "[data
   CHECK_THAT(decoded(png_file(png_chunk("CgBI", "....") + header + palette + pixel)),
              contains("Apple's variant of PNG"));
   CHECK_THAT(decoded(png_file(png_chunk("IHDR", "short") + pixel)), contains("5 bytes instead of 13"));
-  // Combinations of colour type and bits that the standard does not allow.
+  // The standard does not allow these combinations of colour type and bits.
   for (const auto& [color, bits] : std::vector<std::pair<int, int>>{
            {0, 3}, {0, 0}, {1, 8}, {2, 1}, {2, 4}, {3, 16}, {4, 4}, {5, 8}, {6, 2}, {7, 8}, {0, 32}})
     CHECK_THAT(decoded(png_file(png_header(1, 1, bits, color) + palette + pixel)), contains("there is no colour type"));
@@ -110,18 +113,19 @@ TEST_CASE("images: a PNG with too few bytes of pixels is an error", "[data][imag
       for (const size_t missing : {size_t{1}, whole / 2, whole - 1})
         CHECK_THAT(rows(bits, color, whole - missing), contains("'test'"));
       CHECK_THAT(rows(bits, color, whole, 1),
-                 contains("'test'"));  // an interlaced row has a filter byte for each part
+                 contains("'test'"));  // each part of an interlaced row has a filter byte
     }
-  // Interlaced with one bit.
+  // An interlaced image with one bit per pixel.
   CHECK_THAT(rows(1, 0, 4 * 2), contains("pixels "));
   CHECK_THAT(rows(1, 0, 4 * 2 - 1), contains("'test'"));
   CHECK_THAT(rows(1, 0, 3, 1), contains("'test'"));
-  // An unknown filter, data that cannot be decompressed, and data that decompress to less than announced.
+  // These images have an unknown filter, data that cannot be decompressed, and data that decompress to fewer bytes than
+  // the image needs.
   CHECK_THAT(decoded(png_file(png_header(1, 1, 8, 0) + png_data(std::string{9, 0}))), contains("'test'"));
   CHECK_THAT(decoded(png_file(png_header(1, 1, 8, 0) + png_chunk("IDAT", "no zlib"))), contains("'test'"));
   const std::string cut = png_data(std::string(21, '\1')).substr(8, 6);
   CHECK_THAT(decoded(png_file(png_header(5, 3, 8, 0) + png_chunk("IDAT", cut))), contains("'test'"));
-  // Huge images in a few bytes are rejected before memory is allocated.
+  // Headers of huge images with a few bytes of data are rejected before memory is allocated.
   for (const uint32_t side : {9000u, 60000u}) {
     const std::string bomb = png_file(png_header(side, side, 8, 2) + png_data(std::string(100, '\0')));
     CHECK_THROWS_WITH(data::decode_image(bytes_of(bomb), "test"), contains("cannot hold"));
@@ -152,7 +156,8 @@ TEST_CASE("images: a JPEG may use only tables that it has defined", "[data][imag
   for (const auto& [type, word] : std::vector<std::pair<int, const char*>>{
            {0xC3, "lossless"}, {0xC5, "hierarchical"}, {0xC9, "arithmetic"}, {0xCA, "arithmetic"}})
     CHECK_THAT(with([type = type](GreyJpeg& jpeg) { jpeg.frame_type = type; }), contains(word));
-  // A scan with only one of three components; duplicate components; fractional sizes.
+  // These files have a scan for only one of three components, a component twice, and components whose size is not a
+  // whole number of pixels.
   const auto colors = [&](const std::string& components, const std::string& scan) {
     return with([&](GreyJpeg& jpeg) {
       jpeg.frame = jpeg.frame.substr(0, 5) + static_cast<char>(components.size() / 3) + components;
@@ -204,6 +209,6 @@ TEST_CASE("images: files of other formats are rejected, and the format is named"
     CAPTURE(name);
     CHECK_THAT(decoded(start), contains("'test' is neither a PNG nor a JPEG file; it is " + std::string(name)));
   }
-  // TGA has no signature.
+  // A TGA file has no signature, so the message cannot name its format.
   CHECK_THAT(decoded("\0\0\2\0\0\0\0\0\0\0\0\0\1\0\1\0\x18\0abc"s), contains("neither a PNG nor a JPEG file"));
 }

@@ -1,4 +1,4 @@
-#include <gradus/data/datasets/idx.h>
+#include <gradus/data/datasets/mnist.h>
 #include <gradus/tests/io/io_test.h>
 
 using namespace gradus;
@@ -6,7 +6,7 @@ using namespace gradus::test;
 
 namespace {
 
-// A file with the given element type, big-endian sizes and data.
+// Returns an IDX file with this element type, these sizes and data.
 std::string idx_file(int type, const std::vector<uint32_t>& sizes, const std::string& data) {
   std::string file = {0, 0, static_cast<char>(type), static_cast<char>(sizes.size())};
   for (uint32_t size : sizes)
@@ -64,7 +64,7 @@ TEST_CASE("idx: a gzipped file is decompressed only up to the size in its header
   write(idx_file(8, {2, 3}, std::string(size_t{128} << 20, '\0')));  // 130 KB of gzip
   CHECK_THROWS_WITH(data::read_idx(path), contains(path) && contains("needs 6 bytes of data, the file has more"));
   CHECK(peak_memory_of([&] { data::read_idx(path); }) < 16);
-  write(idx_file(8, {1 << 30}, "abc"));  // more than this many bytes of gzip can contain
+  write(idx_file(8, {1 << 30}, "abc"));  // no gzip file of this size can contain so much data
   CHECK_THROWS_WITH(data::read_idx(path), contains("needs 1073741824 bytes of data, the file has at most"));
 }
 
@@ -80,17 +80,18 @@ TEST_CASE("idx: wrong sizes in a gzipped file cost neither memory nor time", "[d
     CHECK_THROWS_WITH(data::read_idx(path), contains(path) && contains(message));
     CHECK(peak_memory_of([&] { data::read_idx(path); }) < 48);
   };
-  // Too little data, known from the trailer; the same if a second member could follow; and with a wrong trailer.
+  // These files have too little data. In the first, the gzip trailer shows it; in the second, another gzip member could
+  // follow; the third has a wrong trailer.
   const std::string small = gzip(idx_file(8, {kClaimed}, noise));
   refused(small, "its gzip trailer says 4194312");
   refused(gzip(idx_file(8, {kClaimed}, noise)) + gzip(noise), "the file has 8388608");
   std::string lies = small;
   lies.replace(lies.size() - 4, 4, little_endian(kClaimed + uint64_t{8}, 4));
   refused(lies, "gzip");
-  // Far too much data: 512 MiB in half a megabyte.
+  // This file has far too much data: 512 MiB, compressed to half a megabyte.
   const std::string zeros = gzip(idx_file(8, {400'000'000}, std::string(size_t{512} << 20, '\0')));
   refused(zeros, "its gzip trailer says 536870920");
-  // Files with correct sizes are read, in one member and in two.
+  // Files with the correct amount of data are read, in one gzip member and in two.
   io::write_file(path, gzip(idx_file(8, {20 << 20}, noise + noise + noise + noise)) + gzip(noise));
   CHECK(data::read_idx(path).numel() == 20 << 20);
   io::write_file(path, gzip(idx_file(8, {20 << 20}, noise + noise + noise + noise + noise)));

@@ -1,11 +1,11 @@
-// Parts of PNG and JPEG files with which tests build files that no encoder writes.
+// Functions for tests that make parts of PNG and JPEG files, to build files that no encoder would write.
 #pragma once
 
 #include <gradus/tests/io/io_test.h>
 
 namespace gradus::test {
 
-/// `value` as `size` bytes, most significant byte first.
+/// Returns `value` as `size` bytes, the most significant byte first.
 inline std::string big_endian(uint64_t value, int size) {
   std::string bytes;
   for (int i = size - 1; i >= 0; --i) bytes.push_back(static_cast<char>(value >> (8 * i) & 0xff));
@@ -24,7 +24,7 @@ inline std::string png_header(uint32_t width, uint32_t height, int bits, int col
       "IHDR", big_endian(width, 4) + big_endian(height, 4) +
                   std::string{static_cast<char>(bits), static_cast<char>(color), 0, 0, static_cast<char>(interlace)});
 }
-/// An IDAT chunk of these rows, each of which starts with its filter type.
+/// Returns an IDAT chunk with these rows. Each row must begin with its filter type.
 inline std::string png_data(const std::string& rows) {
   std::string packed(compressBound(rows.size()), '\0');
   uLongf size = packed.size();

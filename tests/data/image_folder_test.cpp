@@ -15,7 +15,8 @@ namespace {
 const std::vector<std::string> kPng = {"rgb.png",        "alpha.png",   "gray.png",
                                        "gray_alpha.png", "palette.png", "one_bit.png"};
 const std::vector<std::string> kJpeg = {"rgb.jpg", "small_colors.jpg", "progressive.jpeg", "gray.jpg", "cmyk.jpg"};
-// Names give the number of luma samples for each chroma sample, across and down, and the image's size.
+// The name of a JPEG says how many brightness values there are for each colour value, across and down, and the image's
+// size.
 const std::vector<std::string> kChroma = {"chroma_2x1_22x13.jpg", "chroma_2x1_21x13.jpg", "chroma_2x1_2x3.jpg",
                                           "chroma_2x1_1x1.jpg",   "chroma_2x2_21x12.jpg", "chroma_2x2_22x13.jpg",
                                           "chroma_1x2_22x13.jpg", "chroma_1x2_21x12.jpg", "chroma_4x1_22x13.jpg",
@@ -36,7 +37,7 @@ std::string image_error(io::Bytes bytes) {
   return "(no error)";
 }
 
-// Writes root/<folder>/<name> as a copy of an image or with other content.
+// Writes root/<folder>/<name>: a copy of an image, or another content.
 void put(const TemporaryDirectory& root, const std::string& place, const std::string& image) {
   const std::filesystem::path path = root.path() / place;
   std::filesystem::create_directories(path.parent_path());
@@ -53,7 +54,7 @@ TEST_CASE("images: PNG and JPEG files are read as by Pillow", "[data][image]") {
   for (const std::string& name : kJpeg) {
     INFO(name);
     CHECK(error(data::read_image(image_path(name)), as_pillow_reads(name)) <
-          3.5 / 255);  // inverse cosine transforms differ
+          3.5 / 255);  // decoders round inverse cosine transforms differently
   }
   for (const std::string& name : kChroma) {
     INFO(name);
@@ -86,7 +87,7 @@ TEST_CASE("images: truncated and damaged files are errors", "[data][image]") {
 }
 
 TEST_CASE("images: huge sizes are rejected before memory is allocated", "[data][image]") {
-  // JPEG: the frame header states 65535x65535.
+  // Changes the size in a JPEG's header to 65535x65535.
   io::Bytes jpeg = io::read_file(image_path("rgb.jpg"));
   size_t frame = 0;
   for (size_t i = 0; i + 8 < jpeg.size() && !frame; ++i)

@@ -1,4 +1,5 @@
-// The operations of data/images/image_ops.h compared bit by bit with their formulas, computed here pixel by pixel.
+// Compares the operations of data/images/image_ops.h bit by bit with their formulas, which this file computes pixel by
+// pixel.
 #include <gradus/data/images/image_ops.h>
 
 #include <algorithm>
@@ -15,7 +16,7 @@ namespace f = gradus::data::transforms::functional;
 
 namespace {
 
-// An image (channels, height, width) in [0, 1) with some grey, black and white pixels.
+// Returns an image (channels, height, width) in [0, 1). Some of its pixels are grey, black or white.
 Tensor picture(int64_t channels, int64_t height, int64_t width) {
   const Tensor x = rand({channels, height, width});
   float* to = x.data_ptr<float>();
@@ -29,7 +30,7 @@ Tensor picture(int64_t channels, int64_t height, int64_t width) {
   return x;
 }
 
-// sample_affine for one pixel of one plane.
+// Computes one pixel of one plane of sample_affine.
 float sampled(const float* plane, int64_t height, int64_t width, const f::AffineMap& map, ImageSize size, int64_t row,
               int64_t column, Interpolation interpolation, float fill) {
   const double x = 0.5 - static_cast<double>(size.width) / 2;
@@ -55,7 +56,7 @@ struct Color {
   float r, g, b;
 };
 
-// Applies a formula for one pixel's colour to an image.
+// Applies a formula for the colour of one pixel to all pixels of an image.
 template <class Formula>
 Tensor each_color(const Tensor& image, const Formula& formula) {
   const Tensor y = empty_like(image);
@@ -119,7 +120,7 @@ TEST_CASE("sample_affine equals its formula exactly", "[data][image]") {
           CHECK(f::sample_affine(x, map, size, interpolation, fill).equal(expected));
         }
   }
-  // Positions that are NaN are outside of the image.
+  // If a position is NaN, the pixel counts as outside of the image.
   const f::AffineMap lost = {{-1e300, 1e300, 0, 1e300, 1e300, 0}};
   for (Interpolation interpolation : {Interpolation::kNearest, Interpolation::kBilinear})
     CHECK(f::sample_affine(picture(1, 4, 4), lost, 4, interpolation, 0.5).equal(full({1, 4, 4}, 0.5)));

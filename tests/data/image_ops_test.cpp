@@ -1,4 +1,5 @@
-// The operations of data/images/image_ops.h compared with golden values (tests/golden/make_image_ops.py) and formulas.
+// Compares the operations of data/images/image_ops.h with golden values of torchvision's formulas
+// (tests/golden/make_image_ops.py).
 #include <gradus/data/images/image_ops.h>
 
 #include <cmath>
@@ -46,7 +47,7 @@ TEST_CASE("image ops: affine maps", "[data][image]") {
   check_close(f::rotate(image(), 30, bilinear, true), "rotate_expand");
   CHECK(f::affine(image(), 0, {0, 0}, 1, {0, 0}, bilinear).equal(image()));
   CHECK(f::affine(image(), 0, {2, 1}, 1, {0, 0}).equal(f::crop(image(), -1, -2, 7, 10)));
-  // Translations far outside of the image, and a very small scale.
+  // Translations by far more than the image's size, and a very small scale.
   CHECK(f::affine(image(), 0, {1e30, -1e30}, 1, {0, 0}, bilinear, 0.5).equal(full({3, 7, 10}, 0.5)));
   CHECK(f::affine(image(), 0, {0, 0}, 1e-30, {0, 0}, nearest, 2).equal(full({3, 7, 10}, 2.0)));
 }
@@ -97,14 +98,14 @@ TEST_CASE("image ops: colours", "[data][image]") {
   check_close(f::adjust_saturation(image(), 2.5), "saturation_more");
   check_close(f::adjust_hue(image(), 0.2), "hue");
   check_close(f::adjust_hue(image(), -0.45), "hue_back");
-  // One channel: grey images are not changed.
+  // Images with one channel are grey and are not changed.
   const Tensor gray = f::rgb_to_grayscale(image());
   CHECK(f::adjust_hue(gray, 0.3).equal(gray));
   CHECK(f::adjust_saturation(gray, 0.3).equal(gray));
   CHECK(f::rgb_to_grayscale(gray).equal(gray));
   CHECK(f::rgb_to_grayscale(gray, 3).equal(three));
   CHECK(f::adjust_contrast(gray, 0).allclose(ones({1, 7, 10}) * gray.mean(), 1e-5, 1e-6));
-  // Each image of a batch is changed separately.
+  // The images of a batch are changed independently of each other.
   const Tensor batch = stack({image(), f::hflip(image()) * 0.5});
   CHECK(f::adjust_contrast(batch, 1.7)[0].equal(f::adjust_contrast(image(), 1.7)));
   CHECK(f::adjust_hue(batch, 0.1)[1].equal(f::adjust_hue(batch[1], 0.1)));

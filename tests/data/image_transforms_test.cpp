@@ -15,13 +15,13 @@ namespace f = gradus::data::transforms::functional;
 
 namespace {
 
-// (C, height, width) with distinct numbers in (0, 1).
+// Returns an image (channels, height, width) with different numbers in (0, 1).
 Tensor image(int64_t channels, int64_t height, int64_t width) {
   const int64_t count = channels * height * width;
   return ((arange(count).to(kFloat) + 1) / static_cast<double>(count + 1)).reshape({channels, height, width});
 }
 
-// The share of `count` applications for which `holds` is true.
+// Applies a transform `count` times and returns the share of results for which `holds` is true.
 template <class Transform, class Holds>
 double share(const Transform& transform, const Tensor& x, int count, const Holds& holds) {
   manual_seed(3);
@@ -55,7 +55,7 @@ TEST_CASE("RandomCrop takes every window equally often", "[data][transforms]") {
     for (int64_t place = 0; place < 16; ++place)
       counts[static_cast<size_t>(place)] += y.equal(f::crop(padded, place / 4, place % 4, 2, 3));
   }
-  double chi_squared = 0;  // 15 degrees of freedom, 99.9 % below 37.7
+  double chi_squared = 0;  // with 15 degrees of freedom, 99.9 % of the values are below 37.7
   for (int count : counts) chi_squared += (count - 200.0) * (count - 200.0) / 200;
   CHECK(chi_squared < 37.7);
   CHECK(RandomCrop({3, 4})(x).equal(x));
@@ -64,7 +64,8 @@ TEST_CASE("RandomCrop takes every window equally often", "[data][transforms]") {
 }
 
 TEST_CASE("RandomResizedCrop keeps scale and ratio", "[data][transforms]") {
-  // The pixels contain their column and row numbers, so that the extremes of the result reveal the window.
+  // The value of each pixel is the number of its column or row, so that minimum and maximum of the result show which
+  // part was taken.
   const int64_t side = 64;
   const Tensor columns = arange(side).to(kFloat).expand({1, side, side}).contiguous();
   manual_seed(6);
@@ -79,7 +80,7 @@ TEST_CASE("RandomResizedCrop keeps scale and ratio", "[data][transforms]") {
     area += width * width / 400;
   }
   CHECK(area == Approx(0.375 * side * side).epsilon(0.08));
-  // No draw fits: takes the middle with the nearest ratio.
+  // No drawn part can fit, so the transform takes the middle part with the nearest allowed ratio.
   const Tensor wide = image(1, 4, 40);
   CHECK(RandomResizedCrop(6).scale(1, 1).ratio(1, 1)(wide).equal(f::resized_crop(wide, 0, 18, 4, 4, 6)));
   CHECK_THROWS_AS(RandomResizedCrop(6).ratio(0, 1), ValueError);
@@ -87,7 +88,7 @@ TEST_CASE("RandomResizedCrop keeps scale and ratio", "[data][transforms]") {
 }
 
 TEST_CASE("RandomAffine and RandomRotation stay within their ranges", "[data][transforms]") {
-  // A bright pixel in the middle of an image with odd size stays there under rotation, scale and shear.
+  // Rotation, scale and shear do not move a bright pixel that is in the middle of an image of odd size.
   Tensor dot = zeros({1, 21, 21});
   dot[0][10][10].fill_(1.0);
   manual_seed(7);
@@ -160,7 +161,7 @@ TEST_CASE("RandomErasing and Cutout erase areas of the given size", "[data][tran
   for (int i = 0; i < 200; ++i) {
     const Tensor hole = Cutout(8)(x);
     const double pixels = (1 - hole.mean().item<double>()) * 1600;
-    CHECK(pixels >= 16 - 0.1);  // a corner of the image
+    CHECK(pixels >= 16 - 0.1);  // at least the quarter of the square that is within the image if its centre is a corner
     CHECK(pixels <= 64 + 0.1);
     CHECK(hole[0].equal(hole[1]));
   }
@@ -184,7 +185,7 @@ TEST_CASE("MixUp blends neighbours and their targets", "[data][transforms]") {
   double sum = 0, squares = 0;
   for (int i = 0; i < 2000; ++i) {
     const Example<> mixed = MixUp(3, 0.4).apply_batch({x, y});
-    const double lambda = mixed.target[1][2].item<double>();  // sample 1 has a unique class
+    const double lambda = mixed.target[1][2].item<double>();  // only sample 1 has this class
     sum += lambda, squares += lambda * lambda;
     if (i >= 20) continue;
     REQUIRE(mixed.target.sizes() == Shape{5, 3});
@@ -194,7 +195,7 @@ TEST_CASE("MixUp blends neighbours and their targets", "[data][transforms]") {
     CHECK(mixed.data[1].allclose(x[1] * lambda + x[0] * (1 - lambda)));
     CHECK(mixed.data[0].allclose(x[0] * lambda + x[4] * (1 - lambda)));
   }
-  // Beta(a, a): mean 1/2, variance 1 / (4 (2 a + 1)).
+  // Beta(a, a) has the mean 1/2 and the variance 1 / (4 (2 a + 1)).
   CHECK(sum / 2000 == Approx(0.5).margin(0.04));
   CHECK(squares / 2000 - sum / 2000 * (sum / 2000) == Approx(1 / (4 * 1.8)).margin(0.015));
   CHECK_THROWS_WITH(MixUp(2).apply_batch({x, y}), contains("2 classes got class 2"));

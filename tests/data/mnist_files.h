@@ -11,7 +11,7 @@ inline std::string big_endian(uint32_t value) {
           static_cast<char>(value)};
 }
 
-/// IDX bytes of `count` images whose pixels are consecutive numbers, with labels 0, 1, … 9, 0, …
+/// Returns IDX files of `count` images, whose pixels are consecutive numbers, and of their labels 0, 1, … 9, 0, …
 inline std::string idx_images(uint32_t count, uint32_t height = 28, uint32_t width = 28) {
   std::string file = std::string("\0\0\x08\3", 4) + big_endian(count) + big_endian(height) + big_endian(width);
   for (uint32_t i = 0; i < count * height * width; ++i) file.push_back(static_cast<char>((i * 7 + i / 784) & 0xff));

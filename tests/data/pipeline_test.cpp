@@ -17,7 +17,7 @@ using data::transforms::Stack;
 
 namespace {
 
-// Sample i is the number i. Counts the requests of all copies.
+// Sample i is the number i. `asked` counts the requests to all copies of the dataset.
 struct Counted : Dataset<Counted> {
   explicit Counted(size_t count) : count(count) {}
   Example<> get(size_t index) override {
@@ -114,7 +114,7 @@ TEST_CASE("filter keeps accepted samples in order", "[data][pipeline]") {
   auto thirds = evens.filter([](const Example<>& sample) { return sample.target.item<int64_t>() % 3 == 0; });
   CHECK(values_of(thirds) == std::vector<float>{0, 6});
 
-  // Copies in several workers share the results.
+  // The copies in several workers share the accepted indices.
   *numbers.asked = 0;
   auto loader =
       make_data_loader<SequentialSampler>(numbers.filter(even).map(Stack<>()), DataLoaderOptions(1).workers(3));
@@ -170,10 +170,10 @@ TEST_CASE("a cache reads once and returns copies", "[data][pipeline]") {
   Counted numbers(20);
   auto cached = numbers.map(add_noise).cache(7);
   const float once = cached.get(3).data.item<float>();
-  cached.get(3).data.fill_(0.0);  // the consumer's copy
+  cached.get(3).data.fill_(0.0);  // changes only the consumer's copy
   CHECK(cached.get(3).data.item<float>() == once);
   CHECK(*numbers.asked == 1);
-  // The draws of random transforms do not depend on when a sample is first requested.
+  // The random numbers of transforms do not depend on when a sample is requested for the first time.
   auto loader = make_data_loader<SequentialSampler>(numbers.map(add_noise).cache(7).map(Stack<>()),
                                                     DataLoaderOptions(4).seed(5).workers(2));
   loader->set_epoch(3);
@@ -189,7 +189,7 @@ TEST_CASE("a cache reads once and returns copies", "[data][pipeline]") {
 }
 
 TEST_CASE("random transforms of a pipeline draw from separate streams", "[data][pipeline]") {
-  // Each noise has a separate stage, also through datasets that hide their type.
+  // Each of the random transforms draws different numbers, also inside an AnyDataset.
   AnyDataset<> numbers = Counted(4).map(add_noise);
   auto twice = ConcatDataset(numbers.take(2), numbers.skip(2)).map(add_noise).map(Stack<>());
   auto once = numbers.map(Stack<>());

@@ -1,4 +1,4 @@
-// Real datasets for tests, read directly or unpacked from the .xz files of $GRADUS_DATA or ../shared/data.
+// Finds the published datasets for tests in $GRADUS_DATA or ../shared/data, and unpacks their .xz files if necessary.
 #pragma once
 
 #include <cstdlib>

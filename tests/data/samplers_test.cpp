@@ -14,7 +14,7 @@ using namespace gradus::data::samplers;
 
 namespace {
 
-// All indices of an epoch, requested in batches.
+// Returns all indices of an epoch, which it requests in batches.
 template <class S>
 std::vector<size_t> epoch_of(S& sampler, uint64_t seed, uint64_t epoch, size_t batch_size = 7) {
   sampler.reset(seed, epoch);
@@ -57,7 +57,7 @@ TEST_CASE("WeightedRandomSampler draws by weight", "[data][sampler]") {
   std::map<size_t, double> counts;
   for (size_t index : epoch_of(with, 2, 0, 64)) counts[index] += 1;
   CHECK(counts.size() == 3);
-  // Chi-squared with 2 degrees of freedom, 99.9 % below 13.8.
+  // For chi-squared with 2 degrees of freedom, 99.9 % of the values are below 13.8.
   double chi_squared = 0;
   for (const auto& [index, count] : counts) {
     const double expected = weights[index] * 1000;
@@ -103,7 +103,7 @@ TEST_CASE("distributed samplers split without overlap or padding", "[data][sampl
         const std::vector<size_t> part = epoch_of(sequential, 0, 0);
         in_order.insert(in_order.end(), part.begin(), part.end());
       }
-      CHECK(together == order);  // interleaved, the parts are the order of a single process
+      CHECK(together == order);  // the interleaved parts of all ranks are the order of a single process
       CHECK(largest - smallest <= 1);
       std::sort(in_order.begin(), in_order.end());
       CHECK(in_order.size() == size);
@@ -155,7 +155,7 @@ TEST_CASE("samplers without a loader: reset() starts another epoch, optionally o
   sampler.reset(3);
   CHECK(sampler.next(100)->size() == 3);
 
-  // Epochs differ and depend only on the seed.
+  // The order is different in each epoch, and depends only on the seed and the epoch.
   RandomSampler large(100), again(100);
   const auto a = large.next(100);
   large.reset();

@@ -1,4 +1,4 @@
-// Datasets that determine which batch comes next, and shared datasets.
+// Tests StatefulDataset, which chooses its batches itself, and SharedBatchDataset.
 #include <gradus/data/stateful_dataset.h>
 #include <gradus/data/transforms/transforms.h>
 #include <gradus/gradus.h>
@@ -9,7 +9,7 @@ namespace datasets = data::datasets;
 
 namespace {
 
-/// Returns 0, 1, 2, … up to `count` in batches.
+/// Returns the numbers 0, 1, 2, … below `count` in batches.
 struct Counting : datasets::StatefulDataset<Counting, std::vector<int>> {
   explicit Counting(int count) : count(count) {}
   Counting(const Counting&) = default;

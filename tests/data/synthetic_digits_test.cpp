@@ -2,7 +2,7 @@
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/parallel/parallel.h>
-#include <gradus/data/datasets/synthetic_digits.h>
+#include <gradus/data/datasets/mnist.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;

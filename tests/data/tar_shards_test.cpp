@@ -1,4 +1,4 @@
-// Tar shards: every sample is read once, in a deterministic order, from several folders at a time.
+// Tests that TarShards reads every sample once, in a deterministic order, and from several folders at the same time.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -30,7 +30,7 @@ namespace {
 
 constexpr auto kFar = std::chrono::seconds(60);
 
-// Folders disk0, disk1, … with the given shards. A sample is a file "<shard>-<i>.txt" of some bytes.
+// Folders disk0, disk1, … with the given shards. Sample i of a shard is a file "<shard>-<i>.txt" of some bytes.
 struct Disks {
   explicit Disks(size_t count) {
     for (size_t i = 0; i < count; ++i) {
@@ -43,7 +43,7 @@ struct Disks {
     for (size_t i = 0; i < samples; ++i) tar.add(shard + "-" + std::to_string(i) + ".txt", std::string(bytes, 'x'));
     tar.commit();
   }
-  // Shards a, b, c, … of 3, 4, 5, 3, … samples, distributed over the folders in turn.
+  // Makes shards a, b, c, … of 3, 4, 5, 3, … samples, and distributes them over the folders in turn.
   void stripe(size_t shards) {
     for (size_t i = 0; i < shards; ++i) put(i % folders.size(), std::string(1, static_cast<char>('a' + i)), 3 + i % 3);
   }
@@ -54,7 +54,7 @@ struct Disks {
 
 using Keys = std::vector<std::string>;
 
-// The remaining batches of the loader's epoch.
+// Returns the remaining batches of the loader's epoch.
 template <class Loader>
 std::vector<Keys> rest_of(Loader& loader) {
   std::vector<Keys> batches;
@@ -92,11 +92,12 @@ std::string error_of(const std::function<void()>& work) {
   return "(no error)";
 }
 
-// Calls `on_read(path)` before each read while it exists. The destructor releases all threads that hold() has blocked.
+// While it exists, each read of a file first calls `on_read(path)`. The destructor releases all threads that hold() has
+// blocked.
 class Reads {
  public:
   explicit Reads(std::function<void(const std::string&)> on_read) {
-    std::lock_guard lock(mutex_);  // a thread of the previous test may arrive late
+    std::lock_guard lock(mutex_);  // a stuck thread of the previous test may still read
     on_read_ = std::move(on_read), released_ = false, bytes_ = 0;
     io::read_fault = [](const std::string& path, size_t bytes) {
       std::unique_lock lock(mutex_);
@@ -138,7 +139,7 @@ class Reads {
   static inline size_t bytes_ = 0, inside_ = 0;
 };
 
-// Blocks reads of a folder after the given number of reads. When released, a read may fail.
+// Blocks all reads of a folder after the given number of reads. A blocked read may fail when it is released.
 auto stall(const std::string& folder, int reads, bool fails = false) {
   return [=, left = std::make_shared<std::atomic<int>>(reads)](const std::string& path) {
     if (!path.starts_with(folder + "/") || (*left)-- > 0) return;
@@ -159,7 +160,7 @@ TEST_CASE("shards of images are read as they were written", "[data][shards]") {
   for (const size_t workers : {0, 2}) {
     auto loader = make_data_loader(shards.map(data::decode_image_and_class).map(Stack<>()), shards.sampler(),
                                    DataLoaderOptions(8).workers(workers));
-    std::multiset<std::pair<int64_t, float>> expected, found;  // class and sum of the pixels
+    std::multiset<std::pair<int64_t, float>> expected, found;  // class and sum of the pixels of each sample
     for (size_t i = 0; i < 25; ++i) {
       const auto sample = digits.get(i);
       expected.emplace(sample.target.item<int64_t>(), ((sample.data * 255).round() / 255).sum().item<float>());
@@ -214,7 +215,7 @@ TEST_CASE("shards: the order depends on the seed and the epoch", "[data][shards]
     CHECK(flat(rest_of(*again)) == second);
     CHECK(flat(rest_of(*other)) != first);
   }
-  // Folders take turns; the shards of each folder come in order of their names.
+  // Samples come from the folders in turn, and the shards of each folder in the order of their names.
   const Keys in_order = epoch_of(disks, {.shuffle = false});
   CHECK(Keys(in_order.begin(), in_order.begin() + 9) ==
         Keys{"a-0", "b-0", "a-1", "b-1", "a-2", "b-2", "c-0", "b-3", "c-1"});
@@ -235,10 +236,10 @@ TEST_CASE("shards: an epoch is continued in the middle", "[data][shards][resume]
       resumed->load_state(left->state());
       CHECK(rest_of(*resumed) == std::vector<Keys>(first.begin() + static_cast<std::ptrdiff_t>(stop), first.end()));
       CHECK(rest_of(*resumed) == second);
-      CHECK(rest_of(*left) == second);  // an abandoned epoch counts as finished
+      CHECK(rest_of(*left) == second);  // `left` abandons its first epoch and starts the second
     }
   }
-  // Samples that are skipped are not kept.
+  // The stream does not keep samples that the sampler has skipped.
   TarShards shards(disks.folders);
   auto sampler = shards.sampler();
   const auto drawn_after = [&](uint64_t batches) {
@@ -271,7 +272,7 @@ TEST_CASE("shards: files form samples as in WebDataset", "[data][shards]") {
     CHECK(batch[1].key == "y");
     CHECK(batch[2].key == "x");
   }
-  CHECK_THROWS_AS(TarShards(shards).get(0), IndexError);  // drawn and taken
+  CHECK_THROWS_AS(TarShards(shards).get(0), IndexError);  // the sampler has drawn sample 0, and it was already taken
   const auto fields = [](std::map<std::string, std::string> texts) {
     TarSample sample = {"k", "s.tar", {}};
     for (const auto& [name, text] : texts) {
@@ -284,7 +285,7 @@ TEST_CASE("shards: files form samples as in WebDataset", "[data][shards]") {
   CHECK_THAT(fields({{"png", "x"}, {"cls", "cat"}}), contains("'s.tar': 'k': the field cls, 'cat', is not an integer"));
   for (const char* text : {"3.7", "7x", "7 8", "", " ", "+", "+-7", "--7", "0x7", "1e3", "7,", "99999999999999999999"})
     CHECK_THAT(fields({{"png", "x"}, {"cls", text}}), contains("'k': the field cls, '" + std::string(text) + "'"));
-  for (const char* text : {"7\n", " 7\r\n", "+7", "-1"})  // these are valid, so that the error is about the image
+  for (const char* text : {"7\n", " 7\r\n", "+7", "-1"})  // these classes are valid, so the error is about the image
     CHECK_THAT(fields({{"png", "x"}, {"cls", text}}), contains("is neither a PNG nor a JPEG file"));
   CHECK_THAT(fields({{"png", "x"}, {"cls", "7"}}), contains("'s.tar': 'k' is neither a PNG nor a JPEG file"));
 }
@@ -312,7 +313,7 @@ TEST_CASE("shards: a damaged shard is an error, or is read from another folder",
 TEST_CASE("shards: all folders are read at the same time, up to the read-ahead limit", "[data][shards]") {
   Disks disks(4);
   for (size_t i = 0; i < 4; ++i) disks.put(i, std::string(1, static_cast<char>('a' + i)), 50, 1000);
-  // No read ends before reads of all four folders have started.
+  // Each read waits until reads of all four folders have started.
   static std::mutex mutex;
   static std::condition_variable changed;
   static std::set<std::string> begun;
@@ -328,8 +329,8 @@ TEST_CASE("shards: all folders are read at the same time, up to the read-ahead l
     CHECK(epoch_of(disks, {.stall_limit = 2 * kFar}).size() == 200);
   }
   CHECK_FALSE(late);
-  // Reads of each folder: a sample of 1,000 bytes that was taken, those that fit into 5,000, one in progress, and the
-  // next file.
+  // A folder's thread reads at most the sample of 1,000 bytes that was taken, the samples that fit into 5,000 bytes,
+  // one more sample, and the next tar entry.
   const Reads reads([](const std::string&) {});
   auto loader = loader_of(disks, {.read_ahead = 5000});
   auto walk = loader->begin();  // 4 samples, one from each folder
@@ -346,18 +347,18 @@ TEST_CASE("shards: another folder replaces one that does not answer", "[data][sh
     if (!std::filesystem::exists(disks.folders[0] / entry.path().filename()))
       std::filesystem::copy(entry.path(), disks.folders[0]);
   const Keys whole = epoch_of(disks);
-  // Long enough that the other folder, which works, is not considered stalled on a busy machine.
+  // This limit is long enough for a busy machine: the folder that works must not exceed it.
   const TarShardsOptions options = {.read_ahead = 1, .stall_limit = std::chrono::seconds(1)};
   const std::vector<std::pair<size_t, int>> stalls = {{0, 0}, {1, 1}, {1, 9}};  // at once, in a sample, in a shard
   for (const auto& [folder, answers] : stalls) {
     const auto start = std::chrono::steady_clock::now();
     {
       const Reads reads(stall(disks.folders[folder], answers));
-      CHECK(epoch_of(disks, options) == whole);  // same order, no duplicates, nothing missing
+      CHECK(epoch_of(disks, options) == whole);  // the same samples in the same order
     }
     CHECK(std::chrono::steady_clock::now() - start < kFar);
   }
-  // A folder that answers again is used again; a sample or an error that it delivers late is ignored.
+  // A folder that answers again is used again. A sample or an error that its stuck thread delivers late is ignored.
   for (const bool fails : {false, true}) {
     auto reads = std::make_unique<Reads>(stall(disks.folders[0], 4, fails));
     auto loader = loader_of(disks, options);
@@ -368,7 +369,7 @@ TEST_CASE("shards: another folder replaces one that does not answer", "[data][sh
     }
     CHECK(keys == whole);
   }
-  // Without another copy of the shard it is an error.
+  // If no other folder has the shard, the iteration throws an error.
   for (const auto& entry : std::filesystem::directory_iterator(disks.folders[1])) std::filesystem::remove(entry.path());
   const Reads reads(stall(disks.folders[0], 3));
   CHECK_THAT(error_of([&] { epoch_of(disks, options); }),

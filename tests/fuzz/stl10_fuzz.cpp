@@ -1,6 +1,6 @@
 // Whatever the bytes, the parser of STL-10 files returns or throws an IoError. The first byte says how many of the last
 // bytes are the file of labels.
-#include <gradus/data/datasets/stl10.h>
+#include <gradus/data/datasets/cifar10_stl10.h>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;

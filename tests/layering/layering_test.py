@@ -78,7 +78,7 @@ KEPT = [
     ("core/platform/process.cpp", "#include <sys/mman.h>"),
     ("core/platform/process.cpp", "#ifdef __linux__"),
     ("core/parallel/parallel_call.h", "#if defined(__x86_64__)"),
-    ("training/interrupt.h", "#include <csignal>"),
+    ("training/stopping.cpp", "#include <csignal>"),
     ("distributed/comm/tcp/socket.cpp", "#include <sys/socket.h>"),
     ("distributed/launcher/launcher.cpp", "#include <unistd.h>"),
     ("tests/core/parallel_test.cpp", "#include <unistd.h>"),

@@ -1,4 +1,4 @@
-// CapturedStep on the CPU, where nothing is captured. tests/cuda contains the other tests.
+// Tests CapturedStep on the CPU, where it captures nothing. Its other tests are in tests/cuda.
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 

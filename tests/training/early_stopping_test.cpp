@@ -18,7 +18,8 @@ void set_weights(nn::Linear& net, double value) {
 }
 double weight(const nn::Linear& net) { return net->weight.index({0, 0}).item<double>(); }
 
-/// Returns the epoch at which training should stop, or -1. The weights are the number of the epoch.
+/// Passes the figures to `stopping` and returns the epoch after which training should stop, or -1. In each epoch, sets
+/// all weights to the number of the epoch.
 int64_t stop_at(nn::Linear& net, EarlyStopping& stopping, const std::vector<double>& figures) {
   for (size_t epoch = 0; epoch < figures.size(); ++epoch) {
     set_weights(net, static_cast<double>(epoch));
@@ -48,7 +49,7 @@ TEST_CASE("training stops after epochs without improvement, with the best weight
   }
   SECTION("small steps") {
     EarlyStopping stopping(*net, EarlyStoppingOptions().patience(2).min_delta(0.5));
-    CHECK(stop_at(net, stopping, {5, 4.6, 4.4, 4.2, 4.1}) == 4);  // after 4.4 no improvement is large enough
+    CHECK(stop_at(net, stopping, {5, 4.6, 4.4, 4.2, 4.1}) == 4);  // later figures improve by too little
     CHECK(stopping.best_epoch() == 2);
   }
   SECTION("NaN is never better") {
@@ -58,7 +59,7 @@ TEST_CASE("training stops after epochs without improvement, with the best weight
     CHECK(stopping.best() == 2);
     EarlyStopping hopeless(*net, EarlyStoppingOptions().patience(2));
     CHECK(stop_at(net, hopeless, {nan, nan}) == 1);
-    hopeless.restore_best();  // nothing to restore
+    hopeless.restore_best();  // does nothing, because no figure was an improvement
     CHECK(weight(net) == 1);
   }
   SECTION("never") {
@@ -114,7 +115,7 @@ TEST_CASE("gradients accumulated over parts of a batch equal those of the whole 
   for (int64_t i = 0; i < parts; ++i) {
     const int64_t size = 12 / parts;
     const Tensor loss = cross_entropy(net->forward(x.narrow(0, i * size, size)), target.narrow(0, i * size, size));
-    (loss / parts).backward();  // the mean over the parts
+    (loss / parts).backward();  // divides by the number of parts, so that gradients are means
   }
   const std::vector<Tensor> sum = gradients();
   for (size_t i = 0; i < whole.size(); ++i) CHECK(sum[i].allclose(whole[i], 1e-12, 1e-14));

@@ -1,4 +1,4 @@
-// Metrics compared with values in the manuals of scikit-learn and torchmetrics, and with slow definitions.
+// Compares metrics with values in the manuals of scikit-learn and torchmetrics, and with simple, slow implementations.
 #include <cmath>
 #include <limits>
 
@@ -19,13 +19,14 @@ namespace {
 
 Tensor labels(const std::vector<int64_t>& classes) { return tensor(classes); }
 
-/// Scores (N, C) in which the class of each target has the greatest score.
+/// Returns scores (N, C) in which the class of each target has the greatest score.
 Tensor scores_of(const Tensor& classes, int64_t count) { return one_hot(classes, count).to(kFloat) - 0.5; }
 
-/// Number of true elements.
+/// Returns the number of true elements.
 double count_of(const Tensor& condition) { return condition.to(kDouble).sum().item<double>(); }
 
-/// Share of pairs of a target 1 and a target 0 in which the first has the greater score; equal scores count one half.
+/// Returns the share of the pairs of a target 1 and a target 0 in which the target 1 has the greater score. Equal
+/// scores count one half.
 double area_of_pairs(const std::vector<double>& scores, const std::vector<int64_t>& targets) {
   double won = 0, pairs = 0;
   for (size_t i = 0; i < scores.size(); ++i)
@@ -91,7 +92,7 @@ TEST_CASE("classes that are never predicted or never occur", "[metrics]") {
 
 TEST_CASE("counts of many labels, in parts and in one update", "[metrics]") {
   const int64_t count = 300, classes = 6;
-  const Tensor target = randint(0, classes - 1, {count}), logits = randn({count, classes});  // not the last class
+  const Tensor target = randint(0, classes - 1, {count}), logits = randn({count, classes});  // without the last class
   const Tensor predicted = logits.argmax(1);
   ConfusionMatrix whole(classes), parts(classes);
   whole.update(logits, target);
@@ -154,14 +155,14 @@ TEST_CASE("metrics of images, of any layout, type and device", "[metrics]") {
   ConfusionMatrix binary(2), half(2), single(3);
   binary.update(tensor({0.2, 0.7, 0.9}) > 0.5, tensor({0, 0, 1}, kBool));
   CHECK(binary.matrix().equal(tensor({{1, 1}, {0, 1}}, kLong)));
-  half.update(tensor({{0.2, 0.7}, {3.0, 3.0}}).to(kHalf), labels({1, 0}));  // of equal scores the first is chosen
+  half.update(tensor({{0.2, 0.7}, {3.0, 3.0}}).to(kHalf), labels({1, 0}));  // the first of equal scores is chosen
   CHECK(half.accuracy() == 1);
   single.update(tensor({0.1, 0.3, 0.2}), tensor(1));  // without a batch dimension
   CHECK(single.accuracy() == 1);
 }
 
 TEST_CASE("top-k accuracy", "[metrics]") {
-  // The example of sklearn.metrics.top_k_accuracy_score: 0.75 of the four are among the two best.
+  // In the example of sklearn.metrics.top_k_accuracy_score, three of four targets are among the two best classes.
   const Tensor scores = tensor({{0.5, 0.2, 0.2}, {0.3, 0.4, 0.2}, {0.2, 0.4, 0.3}, {0.7, 0.2, 0.1}});
   const Tensor target = labels({0, 1, 2, 2});
   TopK two(2), all(3), parts(2);
@@ -177,7 +178,7 @@ TEST_CASE("top-k accuracy", "[metrics]") {
   parts.reset();
   CHECK_THROWS_WITH(parts.accuracy(), contains("no target has been counted"));
 
-  // With k = 1 the chosen class is that of a confusion matrix, also for equal scores.
+  // With k = 1, TopK predicts the same class as a ConfusionMatrix, also for equal scores.
   const Tensor coarse = randint(0, 3, {100, 4}).to(kFloat), classes = randint(0, 4, {100});
   TopK best(1), single(2);
   ConfusionMatrix confusion(4);
@@ -289,7 +290,7 @@ TEST_CASE("invalid input of metrics is an error, and nothing is counted", "[metr
   CHECK_THROWS_WITH(confusion.update(zeros({2, 3}), zeros({2})), contains("integers, got float32"));
   CHECK_THROWS_AS(confusion.update(zeros({2, 3}), Tensor()), Error);
   CHECK(confusion.matrix().equal(zeros({3, 3}, kLong)));
-  confusion.update(labels({7, 1}), labels({-100, 1}));  // predictions for ignored targets may be anything
+  confusion.update(labels({7, 1}), labels({-100, 1}));  // the prediction for an ignored target need not be a class
   CHECK(confusion.matrix().sum().item<int64_t>() == 1);
   CHECK_THROWS_WITH(ConfusionMatrix(0), contains("at least 1 class, got 0"));
   CHECK_THROWS_AS(ConfusionMatrix(int64_t{1} << 40), ShapeError);

@@ -1,4 +1,4 @@
-// StaticStep: recorded steps have the bits of eager ones, in planned memory.
+// Tests that the recorded steps of a StaticStep have the same bits as eager steps, and need the reported memory.
 #include <gradus/benchmarks/nets.h>
 #include <gradus/gradus.h>
 #include <gradus/graph/executor.h>
@@ -14,7 +14,8 @@ namespace {
 
 enum class Rule : uint8_t { sgd, adamw };
 
-/// Some steps of a net on batches of `batch`, and of one more now and then: the losses, then parameters and buffers.
+/// Trains a net for some steps on batches of `batch` and sometimes `batch` + 1 samples. Returns the losses, the
+/// parameters and the buffers.
 struct Training {
   Training(const benchmarks::Workload& workload, int64_t batch, Rule rule, bool recorded) {
     manual_seed(11);
@@ -40,7 +41,7 @@ struct Training {
     }
     for (const Tensor& tensor : parameters) results.push_back(tensor.detach());
     for (const Tensor& tensor : net.ptr()->buffers()) results.push_back(tensor);
-    results.push_back(rand({2}));  // the generator is where eager steps leave it
+    results.push_back(rand({2}));  // the random generator must be in the same state as after eager steps
   }
 
   nn::AnyModule net;
@@ -54,7 +55,7 @@ void check_equal(const std::vector<Tensor>& got, const std::vector<Tensor>& expe
   for (size_t i = 0; i < got.size(); ++i) CHECK(got[i].equal(expected[i]));
 }
 
-/// A step y = 2 x of its own, and a parameter that it moves.
+/// A StaticStep that computes y = 2 x and changes a parameter.
 struct Small {
   Tensor w = ones({4}).requires_grad_();
   optim::SGD optimizer{{w}, optim::SGDOptions(0.5)};
@@ -103,7 +104,7 @@ TEST_CASE("the recording knows the peak of the eager step to the byte", "[static
       training.step->reset();
       training.step->give_up();
       const TensorList batch = {randn(workload.input(2)), randint(0, 10, {2}, kLong)};
-      (*training.step)(batch);  // leaves gradients, as each eager step does
+      (*training.step)(batch);  // an eager step, which leaves gradients
       DeviceRuntime& memory = runtime(DeviceType::cpu);
       const int64_t before = memory.memory_stats(0).allocated;
       memory.reset_peak_memory_stats(0);
@@ -112,7 +113,7 @@ TEST_CASE("the recording knows the peak of the eager step to the byte", "[static
     }
 }
 
-TEST_CASE("a checkpoint in a recorded step draws its random numbers a second time", "[static_step]") {
+TEST_CASE("recomputation in a recorded step draws the same random numbers again", "[static_step]") {
   const auto train = [](bool recorded) {
     manual_seed(5);
     Tensor w = ones({64}).requires_grad_();
@@ -134,7 +135,7 @@ TEST_CASE("a checkpoint in a recorded step draws its random numbers a second tim
   check_equal(train(true), train(false));
 }
 
-TEST_CASE("each size of batch has a recording, up to a number", "[static_step]") {
+TEST_CASE("each batch size has a recording, up to the limit", "[static_step]") {
   Small small;
   int calls = 0;
   StaticStep step(
@@ -157,21 +158,21 @@ TEST_CASE("each size of batch has a recording, up to a number", "[static_step]")
   CHECK(calls == 3);
   run(2), run(1), run(2);
   CHECK(calls == 4);
-  run(3), run(3);  // a third size stays eager
+  run(3), run(3);  // steps with a third batch size stay eager
   CHECK(calls == 6);
   run(1);
   CHECK(step.executor() == first);
-  small.optimizer.param_groups()[0].options().set_lr(0.25);  // read from memory
+  small.optimizer.param_groups()[0].options().set_lr(0.25);  // the recording reads the learning rate from memory
   run(1);
   CHECK(calls == 6);
-  static_cast<optim::SGDOptions&>(small.optimizer.param_groups()[0].options()).momentum(0.5);  // an argument
-  CHECK_THROWS_WITH(run(1), contains("state"));  // made by an eager step alone
+  static_cast<optim::SGDOptions&>(small.optimizer.param_groups()[0].options()).momentum(0.5);  // a kernel's argument
+  CHECK_THROWS_WITH(run(1), contains("state"));  // only an eager step can make the state for the momentum
   step.reset();
   run(1);
   CHECK(calls == 8);
 }
 
-TEST_CASE("a recorded step names what it cannot do", "[static_step]") {
+TEST_CASE("the error names the operator that a step cannot record", "[static_step]") {
   Small small;
   const Tensor x = ones({4});
   const auto message_of = [&](auto loss) -> std::string {
@@ -199,7 +200,7 @@ TEST_CASE("a recorded step names what it cannot do", "[static_step]") {
   CHECK_THAT(
       [&] {
         StaticStep step(kCPU, {&small.optimizer}, [&](const TensorList& batch) -> TensorList {
-          (batch[0] * small.w).sum().backward();  // adds to what is there
+          (batch[0] * small.w).sum().backward();  // adds to the gradient that exists
           small.optimizer.step();
           return {};
         });
@@ -222,13 +223,13 @@ TEST_CASE("a recorded step names what it cannot do", "[static_step]") {
              contains("'add_'") && contains("values from the host"));
 }
 
-TEST_CASE("one recording at a time", "[static_step]") {
+TEST_CASE("a second recorder on a thread is an error", "[static_step]") {
   graph::Recorder recorder;
   const Tensor y = ones({2}) * 2;
   CHECK_THROWS_WITH(graph::Recorder(), contains("already recording a step"));
   CHECK(recorder.finish().calls().size() == 2);
   CHECK_THROWS_WITH(recorder.finish(), contains("finished"));
-  CHECK_FALSE(y.equal(ones({2}) * 2));  // it has no numbers
+  CHECK_FALSE(y.equal(ones({2}) * 2));  // y has no values, because nothing was computed
 }
 
 TEST_CASE("numbers that a step makes are part of its recording", "[static_step]") {

@@ -1,4 +1,4 @@
-// Recorded steps detect changes since they were recorded: an eager and a recorded training with the same change must
+// Tests that recorded steps detect changes after the recording: with the same change, eager and recorded training must
 // give identical results.
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
@@ -29,7 +29,7 @@ struct ChangedTraining {
 
 using Change = std::function<void(ChangedTraining&)>;
 
-/// Results of eight steps, with `change` applied after the fourth.
+/// Returns the results of eight steps. Calls `change` after the fourth step.
 TensorList train_with(const Change& change, bool recorded) {
   manual_seed(5);
   ChangedTraining run;
@@ -136,5 +136,5 @@ TEST_CASE("evaluation between training steps does not discard the recording", "[
     net->forward(ones({1, 6}));
     net->train();
   }
-  CHECK(calls == 2);  // an eager call and the recording
+  CHECK(calls == 2);  // one call for the eager step, and one for the recording
 }

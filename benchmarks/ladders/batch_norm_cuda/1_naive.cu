@@ -1,6 +1,6 @@
-// Rung 1, naive: a thread normalises a channel, in three loops: mean, variance, result.
-// Grid: x = blocks of 32 channels.  Block: 32 threads, neighbours in channels, which read numbers a plane apart.
-// 64 channels are 64 threads of the quarter of a million that the GPU takes.
+// Rung 1, naive: each thread normalises a channel, in three loops for mean, variance and result.
+// Grid: x = blocks of 32 channels.  Block: 32 threads for neighbouring channels, which read numbers a plane apart.
+// Slow because 64 channels occupy only 64 of the 250,000 threads that the GPU can run.
 #include <gradus/benchmarks/ladders/batch_norm_cuda/rungs.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 
@@ -13,7 +13,7 @@ __global__ void naive_kernel(Problem problem) {
   if (c >= C) return;
   const float count = static_cast<float>(N) * pixels;
   float mean = 0, squares = 0;
-  for (int n = 0; n < N; ++n) {  // the mean of means: a sum of all would lose what is small
+  for (int n = 0; n < N; ++n) {  // the mean of the images' means has smaller rounding errors
     float sum = 0;
     for (int i = 0; i < pixels; ++i) sum += x[(int64_t{n} * C + c) * pixels + i];
     mean += sum / count;

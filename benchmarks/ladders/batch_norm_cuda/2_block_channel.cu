@@ -1,7 +1,7 @@
-// Rung 2, a block a channel: neighbouring threads read neighbouring pixels, and the block folds their sums. The three
-// passes are in one kernel, and x is read three times.
-// Grid: x = channels.  Block: 1024 threads; a thread takes each 1024th number of the channel.
-// With fewer channels than multiprocessors most of the GPU has nothing to do.
+// Rung 2, a block per channel: neighbouring threads read neighbouring pixels, and the block adds up their sums. One
+// kernel makes the three passes, and reads x three times.
+// Grid: x = channels.  Block: 1024 threads; a thread takes every 1024th number of the channel. If there are fewer
+// channels than multiprocessors, most of the GPU is idle.
 #include <gradus/benchmarks/ladders/batch_norm_cuda/rungs.h>
 #include <gradus/backends/cuda/device/warp.cuh>
 

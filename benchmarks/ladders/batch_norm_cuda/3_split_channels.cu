@@ -1,6 +1,7 @@
-// Rung 3, split channels: several blocks share a channel. Each computes mean and sum of squared deviations of its
-// images in one pass (Welford 1962, a thread's numbers one by one, then merged by Chan, Golub and LeVeque's formula);
-// a second kernel merges the channel's parts, in order, and normalises: x is read twice, by the whole GPU.
+// Rung 3, split channels: several blocks share a channel. Each block computes the mean and the sum of squared
+// deviations of its images in one pass: each thread by Welford's method (1962), then merged by the formula of Chan,
+// Golub and LeVeque. A second kernel merges the parts of each channel in order, and normalises. x is read twice, by the
+// whole GPU.
 // Grid: x = channels, y = splits of the images, in both kernels.  Block: 256 threads.
 #include <algorithm>
 
@@ -14,7 +15,7 @@ using namespace cuda_detail;
 constexpr int kThreads = 256;
 
 struct Moments {
-  float count = 0, mean = 0, squares = 0;  // squares: of deviations, summed
+  float count = 0, mean = 0, squares = 0;  // squares: sum of squared deviations
 
   __device__ void add(float x) {
     const float deviation = x - mean;
@@ -33,7 +34,8 @@ struct Merge {
   }
 };
 
-/// f(where) for the block's share of the channel's numbers, `images` of them from the split's first.
+/// Calls f(index) for this block's part of the channel's numbers: those of `images` images, starting with the first
+/// image of the split.
 template <class F>
 __device__ void for_each(const Problem& problem, int images, F&& f) {
   const int c = static_cast<int>(blockIdx.x), first = static_cast<int>(blockIdx.y) * images;

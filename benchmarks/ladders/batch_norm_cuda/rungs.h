@@ -1,5 +1,6 @@
-// Batch norm of training, one idea a file: y = (x - mean[c]) / sqrt(variance[c] + eps) weight[c] + bias[c], mean and
-// biased variance of each channel over images and pixels. A channel is a few long runs of memory: N of them, H W apart.
+// Batch norm in training, with one idea per file: y = (x - mean[c]) / sqrt(variance[c] + eps) weight[c] + bias[c], with
+// the mean and biased variance of each channel over images and pixels. A channel consists of N runs of H W neighbouring
+// numbers.
 #pragma once
 
 #include <gradus/core/runtime/device.h>

@@ -1,7 +1,7 @@
-// Rung 1, seven loops: over images, filters, rows and columns of the result, channels and taps. NCHW.
-// Which three numbers a step combines is the same for all passes: y[j] += x[i] w[l], dx[i] += g[j] w[l] and
-// dw[l] += g[j] x[i]. A pass sums over the loops that its result has no index for.
-// One multiply-add a step, on one number, and each waits for the one before it or goes through memory.
+// Rung 1, seven loops: over images, filters, rows and columns of the result, channels and taps. NCHW. All passes
+// combine the same three numbers in a step: y[j] += x[i] w[l], dx[i] += g[j] w[l] and dw[l] += g[j] x[i]. A pass sums
+// over the loops whose index its result does not have.
+// Slow because a step makes only one multiply-add, which waits for the previous one or for memory.
 #include <algorithm>
 
 #include <gradus/benchmarks/ladders/conv2d_cpu/rungs.h>

@@ -1,11 +1,12 @@
-// Rung 2, im2col: an image's windows are written out, and the convolution is a product of matrices. NCHW.
+// Rung 2, im2col: copies the windows of an image to the columns of a matrix, so that the convolution is a product of
+// matrices. NCHW.
 //   fprop   y[n] (K, HW) = w (K, 9C) columns (9C, HW),  columns[c r s, p q] = x[n, c, p + r - 1, q + s - 1]
 //   dgrad   columns (9C, HW) = w^T (9C, K) g[n] (K, HW), added back to the pixels that they are copies of
 //   wgrad   dw (K, 9C) = sum over n of g[n] (K, HW) columns^T (HW, 9C)
-// The product is gemm_cpu's third rung: four rows of a block of the right factor, which fits the second-level cache, go
-// into a row of the result at a time, and the compiler makes vectors of the loop along it.
-// Faster, since the inner loop has no conditions and reads memory in order. The price: each number is written and read
-// nine times over, in a workspace of 9 C H W floats for the columns and K H W for the masked dy.
+// The product is the third rung of gemm_cpu: it adds four rows of a block of the right factor, which fits into the
+// second-level cache, to a row of the result at a time, and the compiler vectorises the loop along the row. Faster
+// because the inner loop has no conditions and reads memory in order. But each number is written and read nine times,
+// and the workspace needs 9 C H W floats for the columns and K H W floats for the masked dy.
 #include <algorithm>
 
 #include <gradus/benchmarks/ladders/conv2d_cpu/rungs.h>
@@ -18,7 +19,7 @@ struct Matrix {  // element (i, k) is data[i * row + k * column]
   int64_t row, column;
 };
 
-/// C += A B: (M, depth) (depth, N); B and C row-major.
+/// Computes C += A B for A (M, depth) and B (depth, N). B and C are row-major.
 void multiply(int64_t M, int64_t N, int64_t depth, Matrix a, const float* b, float* c) {
   constexpr int64_t kDepth = 64, kColumns = 512;  // a block of B: 128 KiB
   for (int64_t j0 = 0; j0 < N; j0 += kColumns)
@@ -38,7 +39,7 @@ void multiply(int64_t M, int64_t N, int64_t depth, Matrix a, const float* b, flo
       }
 }
 
-/// Calls f(depth, pixel, index in the image) for every element of the columns; the index of one in the padding is -1.
+/// Calls f(depth, pixel, index in the image) for every element of the columns. In the padding, the index is -1.
 template <class F>
 void for_each_element(const ConvSize& size, F f) {
   const auto [N, H, W, C, K] = size;
@@ -53,7 +54,7 @@ void for_each_element(const ConvSize& size, F f) {
           }
 }
 
-/// masked = dy where y > 0, else 0.
+/// Sets masked to dy where y > 0, and to 0 elsewhere.
 void apply_mask(int64_t count, const float* dy, const float* y, float* masked) {
   for (int64_t j = 0; j < count; ++j) masked[j] = y[j] > 0 ? dy[j] : 0;
 }

@@ -1,11 +1,12 @@
-// Rung 3, direct: no columns; a vector is neighbouring pixels of an output row, and a tap is the same row of x read a
-// pixel further on. NCHW, forward only: dgrad is the same on g with flipped filters, wgrad would add lanes at the end.
-// A tile is 4 output rows by a vector of columns, for kFilters filters; its sums stay in registers over all channels
-// and taps. For a channel and a column s of the filters, 6 rows of x are loaded; row i serves output rows i - r:
+// Rung 3, direct: makes no columns. A vector has neighbouring pixels of an output row, and the next tap reads the same
+// row of x one pixel further. NCHW, forward only: dgrad would be the same on g with flipped filters, wgrad would have
+// to add the lanes of a vector. A tile has 4 output rows and a vector of columns, for kFilters filters. Its sums stay
+// in registers over all channels and taps. For each channel and each column s of the filters, the tile loads 6 rows of
+// x, and uses row i for output rows i - r:
 //   sum[f][p] += w[f,c,r,s] * row[p + r]     3 x 4 kFilters multiply-adds for 6 vectors and 3 kFilters weights.
-// Faster, since sums no longer go through memory, and a loaded row serves up to three taps of every filter.
-// Images are first copied into planes with zeros around them, rounded up to whole tiles, so the inner loop has no
-// conditions: about (H + 2) (W + 2) C floats, a ninth of rung 2's columns.
+// Faster because sums stay in registers, and a loaded row is used for up to three taps of every filter. The inner loop
+// has no conditions, because images are first copied to planes with zeros around them, rounded up to whole tiles. This
+// takes about (H + 2) (W + 2) C floats, a ninth of rung 2's columns.
 #include <algorithm>
 
 #include <gradus/benchmarks/ladders/conv2d_cpu/rungs.h>
@@ -14,7 +15,7 @@
 namespace gradus::ladders::direct {
 namespace {
 
-constexpr int kRows = 4, kFilters = kVectorRegisters / 8;  // half of the registers are sums
+constexpr int kRows = 4, kFilters = kVectorRegisters / 8;  // the sums take half of the registers
 
 struct Planes {
   explicit Planes(const ConvSize& size)
@@ -30,7 +31,7 @@ void copy_image(const ConvSize& size, const float* x, const Planes& planes, floa
       std::copy_n(x + (c * size.H + h) * size.W, size.W, to + (c * planes.height + h + 1) * planes.width + 1);
 }
 
-/// Filters k and on, output rows p and on, columns q and on.
+/// Computes the tile that begins with filter k, output row p and column q.
 template <int kCount>
 void compute_tile(const Fprop& conv, int64_t n, int64_t k, int64_t p, int64_t q, const Planes& planes) {
   const auto [N, H, W, C, K] = conv.size;

@@ -1,28 +1,28 @@
-// Rung 4, packed filters: a vector is filters, with channels innermost (NHWC). Pixels need no laying out then: in a row
-// of taps the channels of neighbouring pixels follow each other in memory, 3 C numbers.
+// Rung 4, packed filters: a vector has numbers of different filters, and channels are innermost (NHWC). Images need not
+// be rearranged: the 3 C numbers of a row of taps follow each other in memory.
 //   fprop   a tile is kRows pixels of a row by two vectors of filters. A step of the depth (3 rows of 3 C) loads two
 //           vectors of packed filters and multiplies them with one broadcast number of each pixel.
 //   dgrad   the same for x = g and filters flipped and transposed.
 //   wgrad   a tile is kRows of those 3 C numbers by two vectors of filters; its depth is the pixels of a band.
-// Faster, since filters fill vectors where rows of 24 or 28 pixels do not, packed vectors are aligned where most of
-// rung 3's straddle two cache lines, and the gradients are tiles of the same kind. Not with fewer filters than lanes:
-// those beyond the last one multiply by 0.
-// Workspace: the packed filters, (9 C + 1) K floats, and a band, copied with zeros around it and masked where it is g.
+// Faster because filters fill whole vectors, which rows of 24 or 28 pixels do not; packed vectors are aligned, while
+// most of rung 3's vectors cross a cache line; and gradients use tiles of the same kind. Not faster with fewer filters
+// than lanes of a vector, because the other lanes multiply by 0. Workspace: (9 C + 1) K floats for the packed filters,
+// and a copy of a band of rows with zeros around it (for g, also masked).
 #include <gradus/benchmarks/ladders/conv2d_cpu/packed.h>
 
 namespace gradus::ladders::packed {
 namespace {
 
-constexpr int kRows = kVectorRegisters == 32 ? 8 : 6;  // sums, two vectors of filters and a number are in registers
+constexpr int kRows = kVectorRegisters == 32 ? 8 : 6;  // so that all operands fit into the registers
 
-/// f.template operator()<count>(), for a count from 1 to kMost.
+/// Calls f.template operator()<count>() for a count from 1 to kMost.
 template <int kMost = kRows, class F>
 void with_constant(int64_t count, F f) {
   if (count == kMost) f.template operator()<kMost>();
   else if constexpr (kMost > 1) with_constant<kMost - 1>(count, f);
 }
 
-/// sums[m] += x[m * step] * w for two vectors w.
+/// Adds x[m * step] * w to sums[m], for two vectors w.
 template <int kCount>
 void multiply_add(const float* x, int64_t step, const float* w, FloatVector (&sums)[kCount][2]) {
   const FloatVector w0 = load(w), w1 = load(w + kVectorFloats);
@@ -41,7 +41,8 @@ void add(const FloatVector (&sums)[kCount][2], float* to) {
     for (int v = 0; v < 2; ++v, to += kVectorFloats) store(to, load(to) + sums[m][v]);
 }
 
-/// kCount pixels: x is the first tap of the first one, w their filters and `filters` how many of these there are.
+/// Computes kCount pixels. x is the first tap of the first pixel, w the packed filters, and `filters` the number of
+/// filters.
 template <int kCount>
 void pixel_tile(const Product& product, const float* x, const float* w, float* y, int64_t filters) {
   const int64_t C = product.size.C, K = product.size.K, row = (product.size.W + 2) * C;
@@ -59,7 +60,8 @@ void pixel_tile(const Product& product, const float* x, const float* w, float* y
                   filters - v * kVectorFloats);
 }
 
-/// kCount of the 3 C numbers: x is the first of them for the band's first pixel, g is (rows, W, kFilters).
+/// Computes the gradients of kCount of the 3 C numbers. x is the first of these numbers for the band's first pixel; g
+/// is (rows, W, kFilters).
 template <int kCount>
 void gradient_tile(const ConvSize& size, int64_t rows, const float* x, const float* g, float* dw) {
   FloatVector sums[kCount][2] = {};
@@ -84,7 +86,7 @@ void multiply(const Product& product, float* scratch) {
 void multiply(const Product& product, const Band& band, float* scratch) {
   const auto [N, H, W, C, K] = product.size;
   copy_padded(product.size, product.x, product.mask, band, scratch);
-  const int64_t tiles = (W + kRows - 1) / kRows;  // of a row, as equal as can be
+  const int64_t tiles = (W + kRows - 1) / kRows;  // number of tiles in a row, of nearly equal widths
   for (int64_t k = 0; k < K; k += kFilters)
     for (int64_t p = band.first; p < band.last; ++p)
       for (int64_t tile = 0; tile < tiles; ++tile) {

@@ -1,9 +1,9 @@
-// Rung 5, threads: the bands of rung 4 over all cores. NHWC.
+// Rung 5, threads: distributes the bands of rung 4 over all cores. NHWC.
 //   fprop, dgrad   a chunk is a band; chunks write rows of their own.
 //   wgrad          a chunk is a sixteenth of the bands, with sums of its own, which are added in order at the end.
-// What a chunk is depends on the shape alone, so the bits do not depend on the number of threads.
-// Faster by the number of cores, as long as there are bands for all of them. Workspace: packed filters (of wgrad, the
-// sums of 16 chunks), and a band's copies for each thread.
+// The chunks depend only on the shape, so the bits of the result do not depend on the number of threads. Faster by the
+// number of cores, if there are enough bands. Workspace: packed filters (for wgrad, the sums of 16 chunks), and the
+// copies of a band for each thread.
 #include <gradus/benchmarks/ladders/conv2d_cpu/packed.h>
 #include <gradus/core/parallel/parallel.h>
 

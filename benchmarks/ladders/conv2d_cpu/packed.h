@@ -1,5 +1,5 @@
-// Operands of rungs 4 and 5, as their tiles read them: filters packed by two vectors, images by bands of rows with
-// zeros around them.
+// Operands of rungs 4 and 5 in the order in which their tiles read them: filters packed in groups of two vectors, and
+// bands of image rows with zeros around them.
 #pragma once
 
 #include <algorithm>
@@ -13,16 +13,17 @@ constexpr int64_t kFilters = 2 * kVectorFloats;
 
 inline int64_t whole_tiles(int64_t filters) { return (filters + kFilters - 1) / kFilters * kFilters; }
 
-// For every kFilters filters a row of their biases, then for each r, s, c a row of their weights; 0 beyond the last
-// one. C: the channels that a filter reads, of y in dgrad.
+// Returns the size of packed filters. Each group of kFilters filters has a row of biases, and then a row of weights for
+// each r, s, c; rows are filled up with 0 after the last filter. C is the number of channels that a filter reads; in
+// dgrad, these are the channels of y.
 inline int64_t packed_floats(int64_t C, int64_t K) { return whole_tiles(K) * (1 + 9 * C); }
-inline int64_t packed_floats(const ConvSize& size) {  // of any pass
+inline int64_t packed_floats(const ConvSize& size) {  // the maximum over all passes
   return std::max(packed_floats(size.C, size.K), packed_floats(size.K, size.C));
 }
 inline int64_t packed_index(int64_t C, int64_t k, int64_t row) {
   return (k / kFilters * (1 + 9 * C) + row) * kFilters + k % kFilters;
 }
-/// Calls f(packed index, k, c, r, s) for all weights.
+/// Calls f(index in the packed filters, k, c, r, s) for each weight.
 template <class F>
 void for_each_weight(int64_t C, int64_t K, F f) {
   for (int64_t k = 0; k < K; ++k)
@@ -31,12 +32,13 @@ void for_each_weight(int64_t C, int64_t K, F f) {
         for (int64_t c = 0; c < C; ++c) f(packed_index(C, k, 1 + (r * 3 + s) * C + c), k, c, r, s);
 }
 
-/// Rows [first, last) of image n.
+/// The rows [first, last) of image n.
 struct Band {
   int64_t n, first, last;
   int64_t rows() const { return last - first; }
 };
-/// The most rows of a band: 128 KiB of the deeper image, which the second-level cache holds along with the filters.
+/// Returns the number of rows in a band: 128 KiB of x or y, whichever has more channels, because these and the filters
+/// fit into the second-level cache.
 inline int64_t band_rows(const ConvSize& size) {
   return std::clamp<int64_t>((int64_t{1} << 15) / (size.W * std::max(size.C, size.K)), 1, size.H);
 }
@@ -46,18 +48,19 @@ inline Band band(const ConvSize& size, int64_t index) {
   const int64_t count = bands_of_image(size), i = index % count;
   return {index / count, size.H * i / count, size.H * (i + 1) / count};
 }
-/// Floats of the copies that a band needs: padded, and for wgrad of kFilters channels of g.
+/// Returns the number of floats for the copies of a band: the padded rows and, for wgrad, kFilters channels of g.
 inline int64_t scratch_floats(const ConvSize& size) {
   return whole_tiles((band_rows(size) + 2) * (size.W + 2) * (std::max(size.C, size.K) + kFilters));
 }
 
-/// x, or 0 where there is a mask that is not positive.
+/// Copies x. If there is a mask, copies 0 where the mask is not positive.
 inline void copy(int64_t count, const float* x, const float* mask, float* to) {
   if (!mask) std::copy_n(x, count, to);
   else
     for (int64_t i = 0; i < count; ++i) to[i] = mask[i] > 0 ? x[i] : 0;
 }
-/// A band with the rows next to it, and a pixel of zeros at both ends of each row: (rows + 2, W + 2, C).
+/// Copies a band with the rows before and after it, and adds a pixel of zeros at both ends of each row: (rows + 2, W +
+/// 2, C).
 inline void copy_padded(const ConvSize& size, const float* x, const float* mask, const Band& band, float* to) {
   const int64_t H = size.H, row = size.W * size.C, padded = row + 2 * size.C;
   std::fill_n(to, (band.rows() + 2) * padded, 0.0f);
@@ -66,7 +69,8 @@ inline void copy_padded(const ConvSize& size, const float* x, const float* mask,
     copy(row, x + from, mask ? mask + from : nullptr, to + (h - band.first + 1) * padded + size.C);
   }
 }
-/// kFilters channels from k on of a band: (rows, W, kFilters). What is beyond the last channel stays as it was.
+/// Copies kFilters channels of a band, starting with channel k: (rows, W, kFilters). Elements after the last channel
+/// are not written.
 inline void copy_filters(const ConvSize& size, const float* x, const float* mask, const Band& band, int64_t k,
                          float* to) {
   const int64_t first = (band.n * size.H + band.first) * size.W;
@@ -76,14 +80,15 @@ inline void copy_filters(const ConvSize& size, const float* x, const float* mask
   }
 }
 
-/// y = x * filters. Of dgrad, y is dx, x is dy with y for its mask, and the filters are flipped and transposed.
+/// A convolution y = x * filters. For dgrad, y is dx, x is dy with y as its mask, and the filters are flipped and
+/// transposed.
 struct Product {
-  ConvSize size;  ///< C channels of this x, K of this y
+  ConvSize size;  ///< C: channels of x; K: channels of y
   const float *x, *mask, *filters;
   float* y;
   bool relu;
 };
-/// Packs the filters into conv.workspace.
+/// Packs the filters in conv.workspace.
 inline Product product_of(const Fprop& conv) {
   const int64_t C = conv.size.C, K = conv.size.K;
   float* const packed = conv.workspace;
@@ -113,9 +118,9 @@ inline void unpack_gradient(const Wgrad& conv, const float* sums) {
   });
 }
 
-// A band's part of the passes (4_packed.cpp).
+// The passes for a single band (4_packed.cpp).
 void multiply(const Product& product, const Band& band, float* scratch);
-/// sums, packed like filters, += the gradient of filters and bias.
+/// Adds the gradient of filters and bias to `sums`, which are packed like filters.
 void add_gradient(const Wgrad& conv, const Band& band, float* scratch, float* sums);
 
 }  // namespace gradus::ladders::packed

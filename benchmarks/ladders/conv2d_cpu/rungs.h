@@ -1,10 +1,11 @@
-// A 3x3 convolution with bias and ReLU five times, one idea a file, from seven loops to all cores. Padding 1, stride 1:
+// Five implementations of a 3x3 convolution with bias and ReLU, with one idea per file, from seven loops to all cores.
+// Padding 1, stride 1:
 //   y[n,k,p,q]  = max(0, bias[k] + sum over c, r, s of x[n, c, p + r - 1, q + s - 1] w[k,c,r,s])
 //   dx[n,c,h,w] = sum over k, r, s of g[n, k, h + 1 - r, w + 1 - s] w[k,c,r,s],  g = dy where y > 0, else 0
 //   dw[k,c,r,s] = sum over n, p, q of g[n,k,p,q] x[n, c, p + r - 1, q + s - 1]
 //   dbias[k]    = sum over n, p, q of g[n,k,p,q]
-// Filters are (K, C, 3, 3) everywhere; a rung's file says how its images are laid out. What a rung needs beside its
-// operands is in `workspace`, of as many floats as its workspace() says, aligned to a vector.
+// Filters are always (K, C, 3, 3). The file of a rung says in which memory format its images are. `workspace` is
+// further memory for a rung: workspace() floats, aligned to a vector.
 #pragma once
 
 #include <cstdint>

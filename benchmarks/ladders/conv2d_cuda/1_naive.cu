@@ -1,6 +1,6 @@
-// Rung 1, naive: a thread computes one y[n,p,q,k], as the formula says.
-// Grid: x = blocks of 256 results.  Block: 256 threads, neighbours in k.
-// Each product loads two numbers for one multiply-add, and neighbouring threads read filters 9 C elements apart.
+// Rung 1, naive: each thread computes one y[n,p,q,k] by the formula.
+// Grid: x = blocks of 256 results.  Block: 256 threads with neighbouring k.
+// Slow because each multiply-add loads two numbers, and neighbouring threads read filters that are 9 C elements apart.
 #include <gradus/benchmarks/ladders/conv2d_cuda/rungs.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 

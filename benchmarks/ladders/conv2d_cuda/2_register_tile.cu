@@ -1,8 +1,8 @@
-// Rung 2, a tile in registers: a thread computes four neighbouring pixels of one filter.
-// y[n,p,q..q+3,k]: a weight that is loaded serves four sums, a pixel up to three.
+// Rung 2, a tile in registers: each thread computes four neighbouring pixels of a filter, y[n,p,q..q+3,k]. It uses a
+// loaded weight for four sums, and a loaded pixel for up to three.
 // Grid: x = groups of 8 x 4 pixels of a row, y = groups of 32 filters.  Block: 8 warps; a warp has 4 pixels, its lanes
-// 32 filters, so that a load of x is one broadcast and a store of y 128 neighbouring bytes.
-// Of each 3 weights and 6 pixels loaded come 12 multiply-adds: 0.75 loads a multiply-add, 2 before.
+// 32 filters, so that a load of x is one broadcast and a store of y 128 neighbouring bytes. A thread makes 12
+// multiply-adds with 3 loaded weights and 6 loaded pixels: 0.75 loads per multiply-add instead of 2.
 #include <gradus/benchmarks/ladders/conv2d_cuda/rungs.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 

@@ -1,8 +1,8 @@
-// Rung 3, a tile in shared memory: the threads of a block load pixels and weights once for all of them.
-// A block computes 8 x 16 pixels of 32 filters, a thread 8 neighbouring pixels of 4 filters: 32 sums in registers.
+// Rung 3, a tile in shared memory: each pixel and weight is loaded once for all threads of a block. A block computes 8
+// x 16 pixels of 32 filters, a thread 8 neighbouring pixels of 4 filters, with 32 sums in registers.
 // Grid: x = tiles of the images, y = groups of 32 filters.  Block: 128 threads, 8 groups of filters x 16 half rows.
-// Pipeline: none; 8 channels of the tile (10 x 18 pixels) and of the filters are loaded, then multiplied.
-// Of 10 pixels and 12 weights read from shared memory come 96 multiply-adds.
+// Pipeline: none; the block loads 8 channels of the tile (10 x 18 pixels) and of the filters, and then multiplies them.
+// A thread makes 96 multiply-adds with 10 pixels and 12 weights that it reads from shared memory.
 #include <gradus/benchmarks/ladders/conv2d_cuda/rungs.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 
@@ -10,15 +10,15 @@ namespace gradus::ladders {
 namespace {
 
 constexpr int kRows = 8, kColumns = 16, kFilters = 32, kChannels = 8, kThreads = 128;
-constexpr int kPixels = 8, kOwn = 4;  // of a thread: pixels of a row, filters 8 apart
+constexpr int kPixels = 8, kOwn = 4;  // each thread has 8 pixels of a row and 4 filters, which are 8 apart
 
 struct Shared {
-  float x[kChannels][kRows + 2][kColumns + 3];  // a column more than is read: fewer threads in one bank
+  float x[kChannels][kRows + 2][kColumns + 3];  // a spare column against bank conflicts
   float w[kChannels][3][3][kFilters + 1];
 };
 
 struct Tile {
-  int n, p, q, k;  // the first of the block
+  int n, p, q, k;  // the first image, row, column and filter of the block
 };
 
 __device__ void load_tile(const Fprop<float>& conv, const Tile& tile, int first_channel, Shared& shared) {

@@ -1,9 +1,9 @@
-// Rung 4, implicit GEMM: the convolution as the product of filters (K, 9 C) and pixels (N P Q, 9 C), whose second
-// factor is never stored: column (n,p,q) has at depth (r,s,c) the element x[n, p + r - 1, q + s - 1, c].
-// Tiles of 64 filters x 128 pixels fit any image, and depth comes in steps of 16 channels of one (r,s).
+// Rung 4, implicit GEMM: computes the convolution as the matrix product of filters (K, 9 C) and pixels (N P Q, 9 C).
+// The second factor is never stored: its row (n,p,q) has at depth (r,s,c) the element x[n, p + r - 1, q + s - 1, c].
+// Tiles of 64 filters x 128 pixels are possible for any image size. A step has a depth of 16 channels of one (r,s).
 // Grid: x = tiles of pixels, y = tiles of filters.  Block: 128 threads; a warp has 32 x 64 results, a thread 8 x 8 of
-// them (MmaTile on the FMA units), so of 16 numbers read from shared memory come 64 multiply-adds.
-// Pipeline: none; all threads load, all multiply.
+// them (MmaTile on the FMA units), so it makes 64 multiply-adds with 16 numbers from shared memory.
+// Pipeline: none; all threads load a step, and then multiply it.
 #include <gradus/benchmarks/ladders/conv2d_cuda/implicit_gemm.cuh>
 
 namespace gradus::ladders {

@@ -1,8 +1,9 @@
-// Rung 5, tensor cores: rung 4 with another multiplier. An instruction mma.m16n8k16 of a warp does 2,048 multiply-adds
-// of bfloat16, added in float32; its operands come from shared memory by ldmatrix, 16 x 16 elements at a time.
-// Tiles of 64 filters x 128 pixels; depth in steps of 32 channels of one (r,s).
+// Rung 5, tensor cores: rung 4 with other multiply instructions. A warp's instruction mma.m16n8k16 makes 2,048
+// multiply-adds of bfloat16 with float32 sums; ldmatrix reads its operands from shared memory, 16 x 16 elements at a
+// time.
+// Tiles of 64 filters x 128 pixels; a step has a depth of 32 channels of one (r,s).
 // Grid: x = tiles of pixels, y = tiles of filters.  Block: 128 threads; a warp has 32 x 64 results, a thread 64.
-// Pipeline: none; now the loads take longer than the products.
+// Pipeline: none, so now the loads take longer than the products.
 #include <gradus/benchmarks/ladders/conv2d_cuda/implicit_gemm.cuh>
 
 namespace gradus::ladders {

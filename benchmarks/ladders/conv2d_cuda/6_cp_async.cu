@@ -1,8 +1,8 @@
-// Rung 6, a pipeline: rung 5 with copies that go from global to shared memory by themselves (cp.async), two steps ahead
-// of the products. No register holds what is on its way, and no thread waits for the step that it has asked for.
-// Tiles of 64 filters x 128 pixels; depth in steps of 32 channels of one (r,s).
+// Rung 6, a pipeline: rung 5 with asynchronous copies from global to shared memory (cp.async), two steps ahead of the
+// products. The copies need no registers, and no thread waits for the copy that it has just started.
+// Tiles of 64 filters x 128 pixels; a step has a depth of 32 channels of one (r,s).
 // Grid: x = tiles of pixels, y = tiles of filters.  Block: 128 threads; a warp has 32 x 64 results, a thread 64.
-// Pipeline: 3 stages of shared memory; where a pixel is in an image's margin, the copy writes zeros.
+// Pipeline: 3 stages of shared memory; for a pixel in the padding, the copy writes zeros.
 #include <gradus/backends/cuda/device/cp_async.cuh>
 #include <gradus/benchmarks/ladders/conv2d_cuda/implicit_gemm.cuh>
 

@@ -1,11 +1,14 @@
-// Rung 7, tiles with a margin, by TMA, and products straight from shared memory, by wgmma (Hopper).
-// Rung 6 loads each pixel nine times, once for each (r,s). Here a tile of whole rows is loaded once, with the row above
-// and below and a zero behind each row: a matrix (pixels, C) with W + 1 pixels a row. What (r,s) multiplies is the
-// same matrix from (r - 1) (W + 1) + s - 1 rows on: the zero ends one row of the image and begins the next.
-// Grid: x = blocks that share the tiles, y = groups of 32 filters.  Block: 3 warpgroups that multiply, 128 pixels of a
-// tile each, in turn; one more warp whose first lane asks TMA for tiles. Filters stay in shared memory.
-// Pipeline: a ring of stages; `full` opens when a tile has come, `empty` when it has been multiplied.
-// The library's wgmma_fprop.cu is this kernel for any number of channels and filters, and for the gradient of images.
+// Rung 7: TMA loads tiles with their padding, and wgmma multiplies operands in shared memory (Hopper). Rung 6 loads
+// each pixel nine times, once for each (r,s). Rung 7 loads a tile of whole image rows once, with the row above and
+// below and a zero after each row: a matrix (pixels, C) with W + 1 pixels for each image row. The products for (r,s)
+// use the same matrix, shifted by (r - 1) (W + 1) + s - 1 rows. The zero after an image row is also the padding before
+// the next row.
+// Grid: x = blocks that share the tiles, y = groups of 32 filters.  Block: 3 warpgroups, which multiply 128 pixels of a
+// tile each, in turn, and one more warp, whose first lane starts the TMA copies of tiles. Filters stay in shared
+// memory.
+// Pipeline: a ring of stages. The barrier `full` completes when a tile has been loaded, `empty` when it has been
+// multiplied. The library's wgmma_fprop.cu is this kernel for any number of channels and filters, and for the gradient
+// of images.
 #include <algorithm>
 
 #include <gradus/benchmarks/ladders/conv2d_cuda/rungs.h>
@@ -19,17 +22,17 @@ namespace {
 using namespace cuda_detail;
 using T = BFloat16;
 constexpr int kWarpgroups = 3, kThreads = 128 * kWarpgroups + 32;
-constexpr int kFilters = 32, kBlocks = 2, kMostStages = 8;  // kBlocks x 64 pixels of a tile
+constexpr int kFilters = 32, kBlocks = 2, kMostStages = 8;  // a tile has kBlocks x 64 pixels
 
 struct Ring {
-  int rows, tiles_per_image, tiles, stages;  // rows of a tile
-  uint32_t tile_bytes, stage_bytes;          // what TMA copies; with the zeros in front of the next
+  int rows, tiles_per_image, tiles, stages;  // rows: of a tile
+  uint32_t tile_bytes, stage_bytes;          // stage_bytes: with zeros before the next stage
 };
 struct Barriers {
   Mbarrier full[kMostStages], empty[kMostStages], filters;
 };
 
-/// A lane's results as 8 neighbouring filters of a pixel, `half` 0 or 1 of its two.
+/// Returns a lane's results for 8 neighbouring filters of a pixel. A lane has two pixels; `half` selects one.
 __device__ uint4 round_row(const float (&sums)[4][4], const float (&bias)[4][2], int half) {
   uint32_t words[4];
 #pragma unroll
@@ -78,7 +81,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ Barriers barriers;
   const auto [N, H, W, channels, K] = conv.size;
   const uint32_t filters = (shared_address(memory) + 1023) / 1024 * 1024;
-  const uint32_t stages = filters + 9 * kFilters * C * 2 + 1024;  // the last row in front of each stage is zero
+  const uint32_t stages = filters + 9 * kFilters * C * 2 + 1024;  // the last row before each stage is zero
   const int k = static_cast<int>(blockIdx.y) * kFilters, group = threadIdx.x / 128, lane = threadIdx.x % 32;
   for (int i = threadIdx.x; i < ring.stages * C / 2; i += kThreads)
     asm volatile("st.shared.b32 [%0], 0;" ::"r"(stages + i / (C / 2) * ring.stage_bytes - 2 * C + i % (C / 2) * 4));
@@ -95,7 +98,7 @@ __global__ void __launch_bounds__(kThreads)
     return load_tiles(x, ring, stages, barriers);
   }
 
-  int row[kBlocks][2], at[kBlocks][2];  // of this lane's pixels in a tile
+  int row[kBlocks][2], at[kBlocks][2];  // rows and positions of this lane's pixels in a tile
 #pragma unroll
   for (int i = 0; i < 2 * kBlocks; ++i) {
     const int pixel = i / 2 * 64 + threadIdx.x % 128 / 32 * 16 + lane / 4 + i % 2 * 8;
@@ -130,7 +133,7 @@ template <int C>
 void run(const Fprop<T>& conv, Device device) {
   const auto [N, H, W, channels, K] = conv.size;
   Ring ring;
-  ring.rows = std::min(H, (64 * kBlocks + 1) / (W + 1));  // the last row needs no zero behind it
+  ring.rows = std::min(H, (64 * kBlocks + 1) / (W + 1));  // the last row needs no zero after it
   GRADUS_CHECK(ring.rows > 0, ShapeError, "rung 7 computes rows of at most ", 64 * kBlocks, " pixels, not of ", W);
   ring.tiles_per_image = ceil_div(H, ring.rows), ring.tiles = N * ring.tiles_per_image;
   ring.tile_bytes = (ring.rows + 2) * (W + 1) * C * 2;

@@ -1,6 +1,6 @@
-// Gradient of images, rung 1, naive: a thread computes one dx[n,h,w,c] from the up to nine pixels of dy that its own
-// one went into.
-// Grid: x = blocks of 256 results.  Block: 256 threads, neighbours in c.
+// Gradient of images, rung 1, naive: each thread computes one dx[n,h,w,c] from the pixels of dy, at most nine, to which
+// x[n,h,w,c] contributed.
+// Grid: x = blocks of 256 results.  Block: 256 threads with neighbouring c.
 #include <gradus/benchmarks/ladders/conv2d_cuda/rungs.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 

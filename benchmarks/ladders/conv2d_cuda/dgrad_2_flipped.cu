@@ -1,7 +1,8 @@
 // Gradient of images, rung 2, flipped filters: dx is the convolution of dy with filters whose taps are flipped and
-// whose channels are exchanged, flipped[c,r,s,k] = w[k, 2 - r, 2 - s, c]. So rungs 4 and 6 of the forward pass compute
-// it, once a small kernel has written those filters: 9 C K numbers against the N H W (C + K) of the images.
-// Grid: x = blocks of 256 weights.  Block: 256 threads, neighbours in k.
+// whose input and output channels are exchanged, flipped[c,r,s,k] = w[k, 2 - r, 2 - s, c]. A small kernel writes these
+// filters; then rungs 4 and 6 of the forward pass compute dx. Writing costs little: 9 C K numbers, compared with N H W
+// (C + K) numbers of the images.
+// Grid: x = blocks of 256 weights.  Block: 256 threads with neighbouring k.
 #include <gradus/benchmarks/ladders/conv2d_cuda/rungs.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 

@@ -1,5 +1,5 @@
-// What rungs 4 to 6 share: tiles of 64 filters x 128 pixels, of which a step loads a row of 64 bytes each, channels of
-// one (r,s), and the epilogue.
+// Common parts of rungs 4 to 6: tiles of 64 filters x 128 pixels, for each of which a step loads 64 bytes (channels of
+// one (r,s)), and the epilogue.
 #pragma once
 
 #include <gradus/benchmarks/ladders/conv2d_cuda/rungs.h>
@@ -8,18 +8,19 @@
 
 namespace gradus::ladders {
 
-using Tile = cuda_detail::BlockTile<2, 2>;  // of warps that have 32 x 64 results
+using Tile = cuda_detail::BlockTile<2, 2>;  // four warps with 32 x 64 results each
 
 template <class T>
-constexpr int kDepth = cuda_detail::kRowDepth<T>;  // channels of a step
+constexpr int kDepth = cuda_detail::kRowDepth<T>;  // number of channels in a step
 
 inline dim3 grid_of(const ConvSize& size) {
   return {static_cast<unsigned>(ceil_div(size.N * size.H * size.W, Tile::kColumns)),
           static_cast<unsigned>(ceil_div(size.K, Tile::kRows))};
 }
 
-/// Rows of depth (r,s), first_channel and on, of the block's filters and pixels: copy(to, from, offset, inside) for
-/// each 16 bytes, which are zeros behind the last filter and in the margin of an image.
+/// Loads a step for the filters and pixels of the block: the channels from `first_channel` on of (r,s). Calls copy(to,
+/// from, offset, inside) for each 16 bytes. If not `inside`, which means after the last filter or in the padding, it
+/// must write zeros.
 template <class T, class Copy>
 __device__ void load_tile(const Fprop<T>& conv, int rs, int first_channel, Tile::Shared& tile, const Copy& copy) {
   using namespace cuda_detail;
@@ -38,7 +39,7 @@ __device__ void load_tile(const Fprop<T>& conv, int rs, int first_channel, Tile:
   }
 }
 
-/// Copies through registers.
+/// Copies 16 bytes through registers.
 struct CopyVec16 {
   template <class T, class Offset>
   __device__ void operator()(cuda_detail::Vec16& to, const T* from, Offset offset, bool inside) const {
@@ -46,7 +47,7 @@ struct CopyVec16 {
   }
 };
 
-/// Bias and ReLU of the sums that the threads of the block have.
+/// Adds bias and applies ReLU to the sums of the block's threads, and stores the results.
 template <class T, class Mma>
 __device__ void store_epilogue(const Fprop<T>& conv, Mma& mma) {
   const auto [N, H, W, C, K] = conv.size;

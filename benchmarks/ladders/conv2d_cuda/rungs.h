@@ -1,5 +1,6 @@
-// A 3x3 convolution with bias and ReLU seven times, one idea a file, from a thread a result to what tensor cores of
-// Hopper can do; and the gradients of a convolution. All rungs: padding 1, stride 1, channels-last,
+// Seven implementations of a 3x3 convolution with bias and ReLU, with one idea per file, from a thread for each result
+// to the tensor cores of Hopper; and the gradients of a convolution. All rungs have padding 1, stride 1 and
+// channels-last images:
 //   y[n,p,q,k]  = max(0, bias[k] + sum over r, s, c of x[n, p + r - 1, q + s - 1, c] w[k,r,s,c])
 //   dx[n,h,w,c] = sum over r, s, k of dy[n, h - r + 1, w - s + 1, k] w[k,r,s,c]
 //   dw[k,r,s,c] = sum over n, p, q of dy[n,p,q,k] x[n, p + r - 1, q + s - 1, c]
@@ -47,7 +48,7 @@ void implicit_gemm(const Fprop<float>& conv, Device device);  ///< C a multiple 
 void mma_sync(const Fprop<BFloat16>& conv, Device device);    ///< C a multiple of 32
 void cp_async(const Fprop<BFloat16>& conv, Device device);    ///< C a multiple of 32
 void wgmma(const Fprop<BFloat16>& conv, Device device);       ///< C 32 or 64, K a multiple of 32, sm_90
-/// The rungs of the forward pass, and the sizes that each takes.
+/// Returns the rungs of the forward pass that support this size.
 template <class T>
 struct FpropRung {
   int number;

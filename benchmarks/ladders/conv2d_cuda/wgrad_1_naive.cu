@@ -1,7 +1,7 @@
-// Gradient of filters, rung 1, naive: a thread computes one dw[k,r,s,c], a sum over all pixels of all images.
-// Grid: x = blocks of 128 results.  Block: 128 threads, neighbours in c.
-// There are 9 C K threads and N H W products for each: few threads with long sums, where a forward pass has many with
-// short ones.
+// Gradient of filters, rung 1, naive: each thread computes one dw[k,r,s,c], a sum over all pixels of all images.
+// Grid: x = blocks of 128 results.  Block: 128 threads with neighbouring c.
+// Slow because there are only 9 C K threads, each with N H W products, while a forward pass has many threads with few
+// products.
 #include <gradus/benchmarks/ladders/conv2d_cuda/rungs.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 
@@ -18,7 +18,7 @@ __global__ void wgrad_naive_kernel(Wgrad<T> conv) {
   for (int n = 0; n < N; ++n)
     for (int p = max(0, 1 - r); p < min(H, H + 1 - r); ++p) {
       const int64_t row = int64_t{n * H + p} * W, x_row = int64_t{n * H + p + r - 1} * W;
-      float row_sum = 0;  // sums of sums: one of all would lose what is small
+      float row_sum = 0;  // a sum for each row has smaller rounding errors than a single sum
       for (int q = max(0, 1 - s); q < min(W, W + 1 - s); ++q)
         row_sum +=
             static_cast<float>(conv.dy[(row + q) * K + k]) * static_cast<float>(conv.x[(x_row + q + s - 1) * C + c]);

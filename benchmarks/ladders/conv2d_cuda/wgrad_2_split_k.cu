@@ -1,9 +1,10 @@
-// Gradient of filters, rung 2, split-K: dw (K, 9 C) is the product of dy (K, N H W) and x (9 C, N H W), whose column
-// (r,s,c) is x[., . + r - 1, . + s - 1, c]. A result of few tiles and a depth of all pixels: so the depth is split
-// among blocks, and a second kernel adds their parts in order; atomic additions would give other bits in each run.
-// Tiles of 64 filters x 128 of the 9 C columns; depth in steps of 16 (float32) or 32 (bfloat16) pixels.
+// Gradient of filters, rung 2, split-K: dw (K, 9 C) is the product of dy (K, N H W) and x (9 C, N H W), whose row
+// (r,s,c) is x[., . + r - 1, . + s - 1, c]. The result has few tiles, but the depth is all pixels. Therefore several
+// blocks share the depth, and a second kernel adds their parts in order. Atomic additions would give different bits in
+// each run.
+// Tiles of 64 filters x 128 of the 9 C columns; a step has a depth of 16 (float32) or 32 (bfloat16) pixels.
 // Grid: x = tiles of columns, y = tiles of filters, z = splits.  Block: 128 threads; a warp has 32 x 64 results.
-// Pipeline: none.  Depth is not contiguous in memory, so elements are loaded one by one and stored transposed.
+// Pipeline: none. The depth is not contiguous in memory, so elements are loaded one by one and stored transposed.
 #include <algorithm>
 
 #include <gradus/benchmarks/ladders/conv2d_cuda/implicit_gemm.cuh>
@@ -24,7 +25,7 @@ __device__ void load_tile(const Wgrad<T>& conv, int first_pixel, Tile::Shared& t
     reinterpret_cast<T*>(tile.left[row])[i / Tile::kRows] = exists ? conv.dy[int64_t{pixel} * K + k] : T(0.0f);
   }
   const int column = first_column + threadIdx.x % Tile::kColumns, c = column % C, rs = column / C;
-  static_assert(Tile::kThreads == Tile::kColumns);  // so a thread stays in a column
+  static_assert(Tile::kThreads == Tile::kColumns);  // so each thread loads one column
   for (int i = 0; i < kDepth<T>; ++i) {
     const int pixel = first_pixel + i, h = pixel / W % H + rs / 3 - 1, w = pixel % W + rs % 3 - 1, n = pixel / W / H;
     const bool inside = rs < 9 && n < N && h >= 0 && h < H && w >= 0 && w < W;
@@ -68,7 +69,7 @@ void run(const Wgrad<T>& conv, Device device) {
   const int columns = static_cast<int>(ceil_div(9 * C, Tile::kColumns)),
             rows = static_cast<int>(ceil_div(K, Tile::kRows));
   const int wanted = std::clamp(4 * launch.multiprocessors() / (columns * rows), 1, kMostSplits);
-  const int pixels = round_up(ceil_div(N * H * W, wanted), kDepth<T>);  // of a split
+  const int pixels = round_up(ceil_div(N * H * W, wanted), kDepth<T>);  // pixels in a split
   const int splits = ceil_div(N * H * W, pixels);
   launch(wgrad_kernel<kMode, T>, dim3(columns, rows, splits), Tile::kThreads, conv, pixels);
   launch(sum_kernel<T>, ceil_div(9 * C * K, 128), 128, conv, splits);

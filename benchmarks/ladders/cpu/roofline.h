@@ -1,6 +1,7 @@
-// What the machine can do: multiply-adds a second, and bytes a second from each level of its memory. A program that
-// does I operations for each byte it loads runs at min(peak, I * bandwidth) at best (Williams, Waterman and Patterson,
-// "Roofline: an insightful visual performance model for multicore architectures", 2009).
+// Measures the limits of the machine: multiply-adds per second, and bytes per second from each level of its memory. A
+// program that makes I operations for each byte that it loads can make at most min(peak, I * bandwidth) operations per
+// second (Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore
+// architectures", 2009).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace gradus::ladders {
 
-// Keeps the compiler from computing ahead what depends on v, or from dropping it.
+// Makes the compiler assume that v changes and is used, so that it does not remove the computation of v.
 inline void touch(FloatVector& v) {
 #if defined(__aarch64__)
   asm volatile("" : "+w"(v));
@@ -23,7 +24,7 @@ inline void touch(FloatVector& v) {
 #endif
 }
 
-/// Multiply-adds in independent chains, on each of `threads` threads: floating-point operations a second.
+/// Runs independent chains of multiply-adds on each of `threads` threads. Returns floating-point operations per second.
 inline double peak_flops(int threads) {
   constexpr int kChains = 12;
   constexpr int64_t kSteps = 200'000;
@@ -31,7 +32,7 @@ inline double peak_flops(int threads) {
     parallel_for(threads, 1, [&](int64_t, int64_t) {
       FloatVector sums[kChains] = {}, x = {}, y = {};
       touch(x), touch(y);
-      for (auto& sum : sums) touch(sum);  // the compiler must not see that all are equal
+      for (auto& sum : sums) touch(sum);  // so that the compiler does not know that all chains are equal
       for (int64_t step = 0; step < kSteps; ++step)
 #pragma GCC unroll 12
         for (auto& sum : sums) sum = sum * x + y;
@@ -41,13 +42,13 @@ inline double peak_flops(int threads) {
   return static_cast<double>(2 * threads * kChains * kSteps * kVectorFloats) / seconds;
 }
 
-/// Reads `bytes` bytes again and again, each of `threads` threads its own part: bytes a second.
+/// Reads `bytes` bytes repeatedly, with a part for each of `threads` threads. Returns bytes per second.
 inline double read_bandwidth(int threads, int64_t bytes) {
   constexpr int64_t kTogether = 8;
   const int64_t floats = bytes / 4 / threads / (kTogether * kVectorFloats) * (kTogether * kVectorFloats);
   const int64_t rounds = std::max<int64_t>(1, (int64_t{1} << 22) / bytes);
   const std::vector<float> memory(static_cast<size_t>(floats * threads + kVectorFloats), 1.0f);
-  // Vectors that straddle cache lines would cost two loads each.
+  // Aligns the vectors, because a vector that crosses a cache line would cost two loads.
   const auto misaligned = static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory.data()) % kVectorBytes) / 4;
   const float* aligned = memory.data() + (kVectorFloats - misaligned) % kVectorFloats;
   const double seconds = benchmarks::best_seconds(0.5, [&] {

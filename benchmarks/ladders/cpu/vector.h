@@ -1,4 +1,4 @@
-// Vectors as wide as the machine that this is compiled for has them.
+// Vectors of the widest size of the machine for which this is compiled.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ inline FloatVector load(const float* from) {
   return v;
 }
 inline void store(float* to, FloatVector v) { std::memcpy(to, &v, sizeof v); }
-/// The first `count` lanes, or all if there are fewer.
+/// Stores the first `count` lanes, or all lanes if there are fewer.
 inline void store_first(float* to, FloatVector v, int64_t count) {
   if (count >= kVectorFloats) store(to, v);
   else if (count > 0) std::memcpy(to, &v, static_cast<size_t>(count) * sizeof(float));

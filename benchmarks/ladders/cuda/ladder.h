@@ -1,5 +1,5 @@
-// What the ladders on CUDA share. A ladder is a table {name, function} for one problem; its first rung is naive. Each
-// rung must give what the first one gives, and the same bits twice.
+// Common parts of the ladders on CUDA. A ladder is a table {name, function} of kernels for one problem, called rungs;
+// the first rung is naive. Each rung must have the same result as the first rung, and the same bits in two runs.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@
 
 namespace gradus::ladders {
 
-// What one H200 can do (docs/gpu_kernels.md), in operations and bytes a second.
+// The limits of an H200 (docs/gpu_kernels.md), in operations and bytes per second.
 inline constexpr double kFloatRate = 51e12, kTf32Rate = 350e12, kHalfRate = 700e12, kBandwidth = 4.2e12;
 
 inline double limit_us(double operations, double bytes, double rate = kFloatRate) {
@@ -25,17 +25,17 @@ inline double limit_us(double operations, double bytes, double rate = kFloatRate
 struct Rung {
   std::string name;
   std::function<void()> run;
-  Array result = {};  ///< where it writes, if not to the ladder's
+  Array result = {};  ///< where the rung writes, if not to the result of the ladder
 };
 
 struct Ladder {
   std::string kernel, shape;
   Array result;
-  double limit_us;  ///< no kernel is faster: arithmetic, or operands read and results written once
+  double limit_us;  ///< lower limit: the time for the arithmetic, or for reading operands and writing results once
   std::vector<Rung> rungs;
 };
 
-/// Random numbers on the GPU.
+/// Returns random numbers on the GPU.
 inline Array random_array(const Shape& shape, DType dtype = DType::f32, double deviation = 1,
                           MemoryFormat format = MemoryFormat::contiguous) {
   const Array values = Array::empty(shape, DType::f32, settled(Device("cuda")));
@@ -43,7 +43,8 @@ inline Array random_array(const Shape& shape, DType dtype = DType::f32, double d
   return ops::contiguous(ops::cast(values, dtype), format);
 }
 
-/// The largest difference between two results, as a share of the expected one's root mean square; infinity of a NaN.
+/// Returns the largest difference between two results, divided by the root mean square of the expected result. Infinity
+/// if there is a NaN.
 inline double difference(const Array& result, const Array& expected) {
   const NoGradGuard no_grad;
   const Tensor a = Tensor(result).to(expected.device()).to(kFloat), b = Tensor(expected).to(kFloat);
@@ -52,14 +53,14 @@ inline double difference(const Array& result, const Array& expected) {
   return std::isnan(share) ? INFINITY : share;
 }
 
-/// Differences that sums in another order explain: in float32, of operands rounded to TF32, or two roundings to
-/// bfloat16 of the largest elements.
+/// Returns the difference that another order of sums can cause: in float32, with operands rounded to TF32, or by
+/// rounding the largest elements to bfloat16 twice.
 inline double allowed_difference(DType dtype) {
   if (dtype == DType::f32) return cuda::matmul_allow_tf32() ? 1e-2 : 2e-4;
   return 0.06;
 }
 
-/// Microseconds of a call; one that takes long is not repeated.
+/// Returns the microseconds of a call. A long call is not repeated.
 inline double time_us(const Rung& rung, Device device, double seconds) {
   DeviceRuntime& on = runtime(device.type());
   on.synchronize(device.index());
@@ -70,15 +71,15 @@ inline double time_us(const Rung& rung, Device device, double seconds) {
   return 1000 * (once > 10 ? once : benchmarks::time_kernel_ms(device, seconds, rung.run));
 }
 
-/// Checks the rungs, times them if there are `seconds`, prints and records a line of each. Those that are wrong are
-/// named in `wrong`.
+/// Checks the rungs, times them if `seconds` is not 0, and prints and records a line for each. Adds the names of wrong
+/// rungs to `wrong`.
 inline void climb(const Ladder& ladder, double seconds, const benchmarks::Program& program,
                   std::vector<std::string>& wrong) {
   Array expected;
   for (const Rung& rung : ladder.rungs) {
     const Array& result = rung.result.defined() ? rung.result : ladder.result;
     const auto run = [&] {
-      ops::fill(result, NAN);  // what a rung does not write is found
+      ops::fill(result, NAN);  // so that elements which a rung does not write are found
       rung.run();
       return Tensor(result).clone().array();
     };
@@ -108,7 +109,7 @@ inline void climb(const Ladder& ladder, double seconds, const benchmarks::Progra
   }
 }
 
-/// ValueError if there are any.
+/// Throws a ValueError if there are any.
 inline void check_none(const std::vector<std::string>& wrong) {
   std::string text;
   for (const std::string& one : wrong) text += (text.empty() ? "" : "; ") + one;

@@ -2,7 +2,7 @@
 
 #include <gradus/benchmarks/ladders/gemm_cpu/peer.h>
 
-// As cblas.h declares them, which may be another library's.
+// The declarations of cblas.h, which is not included because it might be another library's.
 extern "C" {
 void cblas_sgemm(int order, int transpose_a, int transpose_b, int m, int n, int k, float alpha, const float* a, int lda,
                  const float* b, int ldb, float beta, float* c, int ldc);

@@ -1,5 +1,5 @@
-// C = A B for square float matrices, six times: each rung is the one before with one idea more. Read from top to
-// bottom; docs/cpu_kernels.md has the figures. All matrices are n x n, row-major, n a multiple of 64.
+// Six implementations of C = A B for square float matrices. Each rung adds one idea to the previous rung, so read from
+// top to bottom; docs/cpu_kernels.md has the times. All matrices are n x n and row-major; n is a multiple of 64.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace gradus::ladders {
 
-// 1. Naive: an element of C is the product of a row and a column. Each step waits for the sum of the step before, and a
-// column of B touches a new cache line, soon a new page, at each step.
+// 1. Naive: computes each element of C as the product of a row and a column. Slow because each step waits for the sum
+// of the previous step, and reads a new cache line of B's column, and often a new page.
 inline void naive(int64_t n, const float* a, const float* b, float* c) {
   for (int64_t i = 0; i < n; ++i)
     for (int64_t j = 0; j < n; ++j) {
@@ -23,8 +23,8 @@ inline void naive(int64_t n, const float* a, const float* b, float* c) {
     }
 }
 
-// 2. Interchanged: the same products, but the inner loop runs along rows of B and C. Memory is read in order, no step
-// waits for another, and the compiler makes vectors of it.
+// 2. Interchanged: makes the same products, but the inner loop runs along rows of B and C. Reads memory in order, no
+// step waits for another step, and the compiler vectorises the loop.
 inline void interchanged(int64_t n, const float* a, const float* b, float* c) {
   std::fill_n(c, n * n, 0.0f);
   for (int64_t i = 0; i < n; ++i)
@@ -32,8 +32,8 @@ inline void interchanged(int64_t n, const float* a, const float* b, float* c) {
       for (int64_t j = 0; j < n; ++j) c[i * n + j] += a[i * n + k] * b[k * n + j];
 }
 
-// 3. Blocked: rung 2 reads all of B for each row of C, and loads and stores an element of C for each product. Here a
-// block of B that fits the cache serves all rows before the next one comes, and four products go into C at a time.
+// 3. Blocked: rung 2 reads all of B for each row of C, and loads and stores an element of C for each product. Rung 3
+// uses a block of B that fits into the cache for all rows of A, and adds four products at a time to an element of C.
 inline void blocked(int64_t n, const float* a, const float* b, float* c) {
   constexpr int64_t kBlock = 64;  // rows of B: 256 KiB for n = 1024, a part of the second-level cache
   std::fill_n(c, n * n, 0.0f);
@@ -46,21 +46,21 @@ inline void blocked(int64_t n, const float* a, const float* b, float* c) {
       }
 }
 
-// The tile of C that the rungs from here on compute at a time. Its sums are to fit the registers, of which some stay
-// free for operands, and to be enough that no multiply-add waits for the one before: two begin in a cycle and take
-// four.
+// The tile of C that the following rungs compute at a time. Its sums and the operands must fit into the registers. It
+// needs enough sums that no multiply-add waits for another one: two multiply-adds can start in each cycle, and each
+// takes four cycles.
 constexpr int64_t kTileRows = kVectorRegisters == 32 ? 8 : 4, kTileColumns = 2 * kVectorFloats;
-// The depth of a block: a strip of B, kDepth x kTileColumns, is to stay in the first-level cache.
+// The depth of a block: a strip of B, kDepth x kTileColumns, must fit into the first-level cache.
 constexpr int64_t kDepth = 256;
 
-// Element (m, k) is data[m * row + k * step].
+// A matrix whose element (m, k) is data[m * row + k * step].
 struct Rows {
   const float* data;
   int64_t row, step;
 };
 
-// C += A B for one tile: a step along the depth loads two vectors of B and kTileRows elements of A for 2 kTileRows
-// vector multiply-adds.
+// Computes C += A B for one tile. Each step along the depth loads two vectors of B and kTileRows elements of A, and
+// makes 2 kTileRows vector multiply-adds.
 inline void register_tile(int64_t depth, Rows a, const float* b, int64_t b_step, float* c, int64_t stride) {
   FloatVector sums[kTileRows][2] = {};
   for (int64_t k = 0; k < depth; ++k, a.data += a.step, b += b_step) {
@@ -81,8 +81,8 @@ inline void register_tile(int64_t depth, Rows a, const float* b, int64_t b_step,
     }
 }
 
-// 4. Vector: C in tiles whose sums stay in registers, so that an element that is loaded serves a whole row or column of
-// the tile: 16 times fewer loads a product than rung 3.
+// 4. Vector: computes C in tiles whose sums stay in registers, and uses each loaded element for a whole row or column
+// of the tile. This takes 16 times fewer loads per product than rung 3.
 inline void vector(int64_t n, const float* a, const float* b, float* c) {
   std::fill_n(c, n * n, 0.0f);
   for (int64_t k = 0; k < n; k += kDepth)
@@ -91,22 +91,23 @@ inline void vector(int64_t n, const float* a, const float* b, float* c) {
         register_tile(std::min(kDepth, n - k), {a + row * n + k, n, 1}, b + k * n + column, n, c + row * n + column, n);
 }
 
-// A block of A as panels of kTileRows rows, each column by column: the order in which the tile reads it.
+// Copies a block of A to panels of kTileRows rows. Each panel is stored column by column, because the tile reads it in
+// this order.
 inline void pack_a(const float* a, int64_t stride, int64_t rows, int64_t depth, float* packed) {
   for (int64_t i = 0; i < rows; i += kTileRows)
     for (int64_t k = 0; k < depth; ++k)
       for (int64_t m = 0; m < kTileRows; ++m) *packed++ = a[(i + m) * stride + k];
 }
 
-// Strips of B, kTileColumns wide, each row by row.
+// Copies a block of B to strips of kTileColumns columns, each stored row by row.
 inline void pack_b(const float* b, int64_t stride, int64_t depth, int64_t columns, float* packed) {
   for (int64_t column = 0; column < columns; column += kTileColumns)
     for (int64_t k = 0; k < depth; ++k, packed += kTileColumns)
       std::memcpy(packed, b + k * stride + column, kTileColumns * sizeof(float));
 }
 
-// Rows [first, last) of C += their rows of A, packed a few at a time so that they stay in the second-level cache, times
-// packed strips of B.
+// Adds the product of rows [first, last) of A and packed strips of B to the same rows of C. Packs a few rows of A at a
+// time, so that they fit into the second-level cache.
 inline void multiply_rows(int64_t n, int64_t first, int64_t last, int64_t depth, const float* a, const float* strips,
                           float* c) {
   constexpr int64_t kRows = 64;
@@ -121,9 +122,9 @@ inline void multiply_rows(int64_t n, int64_t first, int64_t last, int64_t depth,
   }
 }
 
-// 5. Packed: rung 4 reads columns of tiles, a piece of a cache line here and of a page there, and where n is a power of
-// two all of them fall into one set of the cache. The operands are copied into the order in which they are read; a copy
-// costs n^2, the product n^3.
+// 5. Packed: the tiles of rung 4 read pieces of many cache lines and pages; if n is a power of two, all of them map to
+// the same set of the cache. Rung 5 copies the operands to the order in which tiles read them. A copy takes n^2 steps,
+// the product n^3.
 inline void packed(int64_t n, const float* a, const float* b, float* c) {
   std::fill_n(c, n * n, 0.0f);
   std::vector<float> strips(static_cast<size_t>(kDepth * n));
@@ -134,8 +135,8 @@ inline void packed(int64_t n, const float* a, const float* b, float* c) {
   }
 }
 
-// 6. Parallel: threads share out the packing of B, then the rows of C. Which rows belong together does not depend on
-// the number of threads, so results do not either.
+// 6. Parallel: distributes the packing of B, and then the rows of C, over threads. The chunks of rows do not depend on
+// the number of threads, so the results do not either.
 inline void parallel(int64_t n, const float* a, const float* b, float* c) {
   std::fill_n(c, n * n, 0.0f);
   std::vector<float> strips(static_cast<size_t>(kDepth * n));

@@ -1,6 +1,6 @@
-// Rung 1, naive: a thread computes one y[m,n].
+// Rung 1, naive: each thread computes one y[m,n].
 // Grid: x = blocks of 16 columns, y = of 16 rows.  Block: 16 x 16 threads.
-// Each product loads two numbers for one multiply-add.
+// Slow because each multiply-add loads two numbers.
 #include <gradus/benchmarks/ladders/gemm_cuda/rungs.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 

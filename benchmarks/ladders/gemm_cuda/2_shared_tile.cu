@@ -1,6 +1,6 @@
-// Rung 2, a tile in shared memory: a block loads 32 x 32 numbers of x and of w and multiplies them 32 times each.
+// Rung 2, a tile in shared memory: a block loads 32 x 32 numbers of x and of w, and uses each number for 32 products.
 // Grid: x = tiles of columns, y = of rows.  Block: 32 x 32 threads; a thread computes one y[m,n].
-// Pipeline: none.  A multiply-add still reads two numbers, though from shared memory.
+// Pipeline: none.  Each multiply-add still reads two numbers, but from shared memory.
 #include <gradus/benchmarks/ladders/gemm_cuda/rungs.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 
@@ -10,7 +10,7 @@ namespace {
 constexpr int kTile = 32;
 
 __global__ void __launch_bounds__(kTile* kTile) shared_tile_kernel(Problem<float> problem) {
-  __shared__ float left[kTile][kTile], right[kTile][kTile + 1];  // a column more: 32 rows in 32 banks
+  __shared__ float left[kTile][kTile], right[kTile][kTile + 1];  // 32 rows in 32 different banks
   const auto [M, N, K, x, w, y] = problem;
   const int row = threadIdx.y, column = threadIdx.x;
   const int64_t first_m = blockIdx.y * kTile, first_n = blockIdx.x * kTile;

@@ -1,7 +1,7 @@
-// Rung 3, a tile in registers: a thread computes 8 x 8 results (MmaTile on the FMA units), so of 16 numbers read from
-// shared memory come 64 multiply-adds, where rung 2 has 1 of 2.
+// Rung 3, a tile in registers: each thread computes 8 x 8 results (MmaTile on the FMA units), so it makes 64
+// multiply-adds with 16 numbers from shared memory. Rung 2 makes one with two numbers.
 // Grid: x = tiles of 128 columns, y = tiles of 64 rows.  Block: 128 threads; a warp has 32 x 64 results.
-// Pipeline: none; all threads load, all multiply.
+// Pipeline: none; all threads load a step, and then multiply it.
 #include <gradus/benchmarks/ladders/gemm_cuda/tile.cuh>
 
 namespace gradus::ladders::gemm {

@@ -1,7 +1,8 @@
-// Rung 4, tensor cores: rung 3 with another multiplier. An instruction mma.m16n8k16 of a warp does 2,048 multiply-adds
-// of bfloat16, added in float32; its operands come from shared memory by ldmatrix, 16 x 16 elements at a time.
+// Rung 4, tensor cores: rung 3 with other multiply instructions. A warp's instruction mma.m16n8k16 makes 2,048
+// multiply-adds of bfloat16 with float32 sums; ldmatrix reads its operands from shared memory, 16 x 16 elements at a
+// time.
 // Grid: x = tiles of 128 columns, y = tiles of 64 rows.  Block: 128 threads; a warp has 32 x 64 results.
-// Pipeline: none; all threads load, all multiply.
+// Pipeline: none; all threads load a step, and then multiply it.
 #include <gradus/benchmarks/ladders/gemm_cuda/tile.cuh>
 
 namespace gradus::ladders::gemm {

@@ -1,5 +1,5 @@
-// Rung 5, a pipeline: rung 4 with copies that go from global to shared memory by themselves (cp.async), two steps ahead
-// of the products. No register holds what is on its way, and no thread waits for the step that it has asked for.
+// Rung 5, a pipeline: rung 4 with asynchronous copies from global to shared memory (cp.async), two steps ahead of the
+// products. The copies need no registers, and no thread waits for the copy that it has just started.
 // Grid: x = tiles of 128 columns, y = tiles of 64 rows.  Block: 128 threads; a warp has 32 x 64 results.
 // Pipeline: 3 stages of shared memory.
 #include <gradus/backends/cuda/device/cp_async.cuh>

@@ -1,5 +1,5 @@
-// The matrix product of a linear layer, one idea a file: y[m,n] = sum over k of x[m,k] w[n,k]. A number that is loaded
-// takes part in as many products as the tile is wide: that is what tiles are for.
+// The matrix product of a linear layer, with one idea per file: y[m,n] = sum over k of x[m,k] w[n,k]. Tiles save loads:
+// a loaded number is used for as many products as the tile is wide.
 #pragma once
 
 #include <gradus/core/array/dtype.h>

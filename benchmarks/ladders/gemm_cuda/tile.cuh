@@ -1,4 +1,4 @@
-// What rungs 3 to 5 share: tiles of 64 rows x 128 columns, whose depth comes 64 bytes at a time.
+// Common parts of rungs 3 to 5: tiles of 64 rows x 128 columns, for which a step loads 64 bytes of depth.
 #pragma once
 
 #include <gradus/benchmarks/ladders/gemm_cuda/rungs.h>
@@ -7,7 +7,7 @@
 
 namespace gradus::ladders::gemm {
 
-using Tile = cuda_detail::BlockTile<2, 2>;  // of warps that have 32 x 64 results
+using Tile = cuda_detail::BlockTile<2, 2>;  // four warps with 32 x 64 results each
 
 template <class T>
 constexpr int kDepth = cuda_detail::kRowDepth<T>;
@@ -18,8 +18,8 @@ dim3 grid_of(const Problem<T>& problem) {
           static_cast<unsigned>(ceil_div(problem.M, Tile::kRows))};
 }
 
-/// Depth `first_k` and on of the block's rows of x and w: copy(to, from, offset, exists) for each 16 bytes, which are
-/// zeros behind the last row.
+/// Loads a step for the block's rows of x and w, starting at depth `first_k`. Calls copy(to, from, offset, exists) for
+/// each 16 bytes. If not `exists`, which means after the last row, it must write zeros.
 template <class T, class Copy>
 __device__ void load_tile(const Problem<T>& problem, int first_k, Tile::Shared& tile, const Copy& copy) {
   using namespace cuda_detail;
@@ -33,7 +33,7 @@ __device__ void load_tile(const Problem<T>& problem, int first_k, Tile::Shared& 
   load_rows(tile.right, Tile::kColumns, problem.w, int64_t{blockIdx.x} * Tile::kColumns, problem.N);
 }
 
-/// Copies through registers.
+/// Copies 16 bytes through registers.
 struct CopyVec16 {
   template <class T>
   __device__ void operator()(cuda_detail::Vec16& to, const T* from, int64_t offset, bool exists) const {

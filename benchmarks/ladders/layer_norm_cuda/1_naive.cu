@@ -1,5 +1,5 @@
-// Rung 1, naive: a thread normalises a row, in three loops: mean, variance, result.
-// Grid: x = blocks of 64 rows.  Block: 64 threads, neighbours in rows, which read numbers a row apart.
+// Rung 1, naive: each thread normalises a row, in three loops for mean, variance and result.
+// Grid: x = blocks of 64 rows.  Block: 64 threads for neighbouring rows, which read numbers a row apart.
 #include <gradus/benchmarks/ladders/layer_norm_cuda/rungs.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 

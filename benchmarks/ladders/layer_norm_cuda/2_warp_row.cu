@@ -1,6 +1,6 @@
-// Rung 2, a warp a row: neighbouring lanes read neighbouring numbers; shuffles fold the sums. x is read three times,
-// the second and third time, if rows are short, from the caches.
-// Grid: x = blocks of 8 rows.  Block: 8 warps; a lane normalises each 32nd number of its warp's row.
+// Rung 2, a warp per row: neighbouring lanes read neighbouring numbers, and shuffles add up the sums of the lanes.
+// Reads x three times; if rows are short, the second and third time from the caches.
+// Grid: x = blocks of 8 rows.  Block: 8 warps; a lane normalises every 32nd number of its warp's row.
 #include <gradus/benchmarks/ladders/layer_norm_cuda/rungs.h>
 #include <gradus/backends/cuda/device/warp.cuh>
 

@@ -1,4 +1,5 @@
-// Rung 3, a row in registers: a warp keeps its row between the passes and loads 16 bytes a lane, so x is read once.
+// Rung 3, a row in registers: a warp keeps its row in registers between the passes, so it reads x once. Each lane loads
+// 16 bytes at a time.
 // Grid: x = blocks of 4 rows.  Block: 4 warps; a lane has up to 32 groups of 4 neighbours, 128 numbers apart.
 #include <gradus/benchmarks/ladders/layer_norm_cuda/rungs.h>
 #include <gradus/backends/cuda/device/vec.cuh>

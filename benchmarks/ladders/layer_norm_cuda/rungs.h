@@ -1,6 +1,6 @@
-// Layer norm, one idea a file: y[i,j] = (x[i,j] - mean[i]) / sqrt(variance[i] + eps) weight[j] + bias[j], mean and
-// biased variance of each row. The variance is that of deviations from the mean: sums of squares lose it where the mean
-// is large.
+// Layer norm, with one idea per file: y[i,j] = (x[i,j] - mean[i]) / sqrt(variance[i] + eps) weight[j] + bias[j], with
+// the mean and biased variance of each row. The variance is computed from deviations from the mean, because sums of
+// squares are inexact if the mean is large.
 #pragma once
 
 #include <gradus/core/runtime/device.h>

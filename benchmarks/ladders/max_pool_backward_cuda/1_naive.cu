@@ -1,6 +1,6 @@
-// Rung 1, naive: a thread scatters the gradients of a plane, as the forward pass left the indices. Two threads could
-// not share a plane, as both might add to one pixel.
-// Grid: x = blocks of 64 planes.  Block: 64 threads, neighbours in planes.
+// Rung 1, naive: each thread adds the gradients of a plane to the pixels to which the indices point. Two threads cannot
+// share a plane, because both might add to the same pixel.
+// Grid: x = blocks of 64 planes.  Block: 64 threads for neighbouring planes.
 #include <gradus/benchmarks/ladders/max_pool_backward_cuda/rungs.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 

@@ -1,6 +1,7 @@
-// Rung 2, gather: a thread computes one dx and asks the windows that cover its pixel, at most 2 x 2, whether they found
-// their maximum there. Nobody adds to another's result: no order to keep, no zeros to write first.
-// Grid: x = blocks of 256 pixels.  Block: 256 threads, neighbours in w.
+// Rung 2, one thread per pixel: each thread computes one dx. It checks which of the windows that cover its pixel, at
+// most 2 x 2, have their maximum there. Each result has a single thread, so the order of additions is fixed, and dx
+// need not be set to 0 first.
+// Grid: x = blocks of 256 pixels.  Block: 256 threads with neighbouring w.
 #include <gradus/benchmarks/ladders/max_pool_backward_cuda/rungs.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 

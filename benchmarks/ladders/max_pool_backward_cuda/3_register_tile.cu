@@ -1,7 +1,7 @@
-// Rung 3, a tile in registers: a thread computes 2 x 2 pixels, (2p, 2q) and on. The four of them ask the same windows,
-// (p,q) to (p+1, q+1): four loads of index and gradient for four results, where rung 2 has nine, and every thread has
-// as many as its neighbours.
-// Grid: x = blocks of 256 tiles.  Block: 256 threads, neighbours in q.
+// Rung 3, a tile in registers: each thread computes 2 x 2 pixels, starting at (2p, 2q). The same windows, (p,q) to
+// (p+1, q+1), cover these four pixels. So each thread makes four loads of index and gradient for four results, where
+// rung 2 makes nine, and all threads make equally many.
+// Grid: x = blocks of 256 tiles.  Block: 256 threads with neighbouring q.
 #include <gradus/benchmarks/ladders/max_pool_backward_cuda/rungs.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 

@@ -1,6 +1,7 @@
-// The gradient of max pooling by windows of 3 x 3, stride 2, padding 1 (ResNet's), one idea a file:
-// dx[n,c,h,w] = sum of the dy[n,c,p,q] whose window found its maximum there, indices[n,c,p,q] = h W + w.
-// Windows overlap, so a pixel may have up to four of them: they are added in order of (p,q), the same in every run.
+// The gradient of max pooling with windows of 3 x 3, stride 2 and padding 1, as in ResNet, with one idea per file:
+// dx[n,c,h,w] = sum of the dy[n,c,p,q] whose window found its maximum there, indices[n,c,p,q] = h W + w. Windows
+// overlap, so up to four windows may have their maximum at the same pixel. Their gradients are added in the order of
+// (p,q), which is the same in every run.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Rung 1, naive: a thread adds a row up.
-// Grid: x = blocks of 256 rows.  Block: 256 threads, neighbours in rows, which read numbers a row apart.
+// Rung 1, naive: each thread sums a row.
+// Grid: x = blocks of 256 rows.  Block: 256 threads for neighbouring rows, which read numbers a row apart.
 #include <gradus/benchmarks/ladders/reduce_cuda/rungs.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 

@@ -1,5 +1,6 @@
-// Rung 2, a warp a row: the 32 lanes read 128 neighbouring bytes, and shuffles fold their sums in a fixed tree.
-// Grid: x = blocks of 8 rows.  Block: 8 warps; a lane adds each 32nd number of its warp's row.
+// Rung 2, a warp per row: the 32 lanes read 128 neighbouring bytes, and shuffles add up the sums of the lanes in a
+// fixed order.
+// Grid: x = blocks of 8 rows.  Block: 8 warps; a lane adds every 32nd number of its warp's row.
 #include <gradus/benchmarks/ladders/reduce_cuda/rungs.h>
 #include <gradus/backends/cuda/device/warp.cuh>
 

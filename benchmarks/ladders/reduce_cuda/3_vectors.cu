@@ -1,7 +1,7 @@
-// Rung 3, vectors: a block a row, a thread four numbers a load. More bytes are in flight, and fewer instructions ask
-// for them; a long row no longer waits for one warp.
-// A block a row is too much for short ones: with 256 numbers three warps in four idle, and rung 2 is 4 times as fast.
-// Grid: x = rows.  Block: 256 threads; a thread adds each 256th group of 4 numbers.
+// Rung 3, vectors: a block sums a row, and a thread loads four numbers at a time. More bytes are in flight with fewer
+// instructions, and a long row does not depend on a single warp. For short rows a block is too large: with 256 numbers,
+// three of four warps are idle, and rung 2 is 4 times as fast.
+// Grid: x = rows.  Block: 256 threads; a thread adds every 256th group of 4 numbers.
 #include <gradus/benchmarks/ladders/reduce_cuda/rungs.h>
 #include <gradus/benchmarks/ladders/reduce_cuda/vec_sum.cuh>
 

@@ -1,6 +1,6 @@
-// Rung 4, split rows: where rows are few and long, several blocks share one, and a second kernel adds their sums in
-// order. Atomic additions would save it, and give other bits in each run.
-// Grid: x = rows, y = splits of a row.  Block: 256 threads; then a thread a row.
+// Rung 4, split rows: if there are few long rows, several blocks share a row, and a second kernel adds their sums in
+// order. Atomic additions would need no second kernel, but give different bits in each run.
+// Grid: x = rows, y = splits of a row.  Block: 256 threads; in the second kernel, a thread for each row.
 #include <algorithm>
 
 #include <gradus/benchmarks/ladders/reduce_cuda/rungs.h>
@@ -29,7 +29,7 @@ __global__ void merge_kernel(Problem problem, int splits) {
 
 void split_rows(const Problem& problem, Device device) {
   const cuda_detail::Launch launch(device);
-  constexpr int kSmallest = 4 * kThreads * kWidth;  // four loads a thread
+  constexpr int kSmallest = 4 * kThreads * kWidth;  // four loads for each thread
   const int wanted = std::clamp(8 * launch.multiprocessors() / problem.rows, 1, kMostSplits);
   const int per_split = std::max(static_cast<int>(ceil_div(problem.columns, wanted * kWidth)) * kWidth, kSmallest);
   const int splits = static_cast<int>(ceil_div(problem.columns, per_split));

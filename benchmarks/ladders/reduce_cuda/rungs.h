@@ -1,5 +1,5 @@
-// Sums of rows, one idea a file: y[i] = sum over j of x[i,j], in an order that is the same in every run. A number that
-// is read costs one addition, so the limit is the memory's bandwidth.
+// Sums of rows, with one idea per file: y[i] = sum over j of x[i,j], in an order that is the same in every run. Each
+// number takes only one addition, so the limit is the bandwidth of the memory.
 #pragma once
 
 #include <gradus/core/runtime/device.h>

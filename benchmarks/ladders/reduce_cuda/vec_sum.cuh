@@ -1,4 +1,5 @@
-// What rungs 3 and 4 share: a block's sum of neighbouring numbers, 16 bytes a load and four loads in flight.
+// Common part of rungs 3 and 4: a block's sum of neighbouring numbers. Each thread loads 16 bytes at a time and has
+// four loads in flight.
 #pragma once
 
 #include <gradus/backends/cuda/device/vec.cuh>
@@ -8,7 +9,8 @@ namespace gradus::ladders::reduce {
 
 inline constexpr int kThreads = 256, kWidth = 4;
 
-/// Of `count` numbers, a multiple of 4, from an address that is one of 16; every thread gets the sum.
+/// Returns the sum of `count` numbers on every thread. `count` must be a multiple of 4, and the address a multiple of
+/// 16.
 __device__ inline float vec_sum(const float* x, int count) {
   using namespace cuda_detail;
   __shared__ float shared[32];

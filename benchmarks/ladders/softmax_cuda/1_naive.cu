@@ -1,6 +1,7 @@
-// Rung 1, naive: a thread computes a row, in three loops as the formula says: maximum, sum, quotient.
-// Grid: x = blocks of 256 rows.  Block: 256 threads, neighbours in rows.
-// Neighbouring threads read numbers a row apart, so that each load of a warp touches 32 sectors of 32 bytes.
+// Rung 1, naive: each thread computes a row, in three loops for maximum, sum and quotient.
+// Grid: x = blocks of 256 rows.  Block: 256 threads for neighbouring rows.
+// Slow because neighbouring threads read numbers a row apart, so that each load of a warp touches 32 sectors of 32
+// bytes.
 #include <gradus/benchmarks/ladders/softmax_cuda/rungs.h>
 #include <gradus/backends/cuda/device/launch.cuh>
 

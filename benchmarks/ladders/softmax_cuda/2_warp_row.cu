@@ -1,6 +1,6 @@
-// Rung 2, a warp a row: neighbouring lanes read neighbouring numbers, and the lanes' maxima and sums are folded by
-// shuffles, which need no shared memory.
-// Grid: x = blocks of 8 rows.  Block: 8 warps; a lane computes each 32nd number of its warp's row.
+// Rung 2, a warp per row: neighbouring lanes read neighbouring numbers. Shuffles combine the maxima and sums of the
+// lanes, which needs no shared memory.
+// Grid: x = blocks of 8 rows.  Block: 8 warps; a lane computes every 32nd number of its warp's row.
 #include <gradus/benchmarks/ladders/softmax_cuda/rungs.h>
 #include <gradus/backends/cuda/device/warp.cuh>
 

@@ -1,7 +1,7 @@
-// Rung 3, online: maximum and sum in one pass, which scales the sum whenever it finds a larger number (Milakov and
-// Gimelshein 2018). Two reads of x where rung 2 has three; and 16 bytes a load.
-// A block a row is too much for short ones: with 256 numbers three warps in four idle, and rung 2 is 4 times as fast.
-// Grid: x = rows.  Block: 256 threads; a thread computes each 256th group of 4 numbers.
+// Rung 3, online: computes maximum and sum in one pass, which scales the sum whenever it finds a larger number (Milakov
+// and Gimelshein 2018). Reads x twice, where rung 2 reads it three times, and loads 16 bytes at a time. For short rows
+// a block is too large: with 256 numbers, three of four warps are idle, and rung 2 is 4 times as fast.
+// Grid: x = rows.  Block: 256 threads; a thread computes every 256th group of 4 numbers.
 #include <gradus/benchmarks/ladders/softmax_cuda/rungs.h>
 #include <gradus/backends/cuda/device/row.cuh>
 

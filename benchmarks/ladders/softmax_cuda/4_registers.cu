@@ -1,5 +1,5 @@
-// Rung 4, a row in registers: a block keeps its row between the passes, so x is read once and y written once, the
-// fewest bytes that there are. With the numbers at hand the maximum comes first again: one exponential a number.
+// Rung 4, a row in registers: a block keeps its row in registers between the passes. It reads x once and writes y once,
+// which is the minimum. It computes the maximum first again, so that it needs only one exponential per number.
 // Grid: x = rows.  Block: 256 threads; a thread has up to 8 groups of 4 neighbours of its row, 1,024 numbers apart.
 #include <gradus/benchmarks/ladders/softmax_cuda/rungs.h>
 #include <gradus/backends/cuda/device/vec.cuh>

@@ -1,5 +1,5 @@
-// The softmax of rows, one idea a file: y[i,j] = exp(x[i,j] - m[i]) / sum over j of exp(x[i,j] - m[i]), m[i] the row's
-// maximum. What there is to save is reading x: the first rungs read it three times, the last ones once.
+// The softmax of rows, with one idea per file: y[i,j] = exp(x[i,j] - m[i]) / sum over j of exp(x[i,j] - m[i]), where
+// m[i] is the row's maximum. The rungs differ in how often they read x: the first ones three times, the last one once.
 #pragma once
 
 #include <gradus/core/runtime/device.h>

@@ -36,7 +36,7 @@ inline void check() {
            q.gradient(), 2 * 2 * (1 + 2 * 4));
   }
 
-  // A random expression against gradus.
+  // Compares a random expression with gradus.
   std::mt19937 random(1);
   for (int round = 0; round < 20; ++round) {
     std::vector<Number> ours;

@@ -1,10 +1,10 @@
 #include "../common/exercise.h"
 
-/// One computed number, with what backward needs to know of it.
+/// A computed number, with what backward() needs.
 struct Step {
   double value = 0, gradient = 0;
-  std::vector<std::shared_ptr<Step>> inputs;  // what it was computed from
-  std::vector<double> derivatives;            // of this number by each of them
+  std::vector<std::shared_ptr<Step>> inputs;  // the numbers from which it was computed
+  std::vector<double> derivatives;            // derivative of this number with respect to each input
 };
 
 class Number {
@@ -17,7 +17,8 @@ class Number {
   double value() const { return step_->value; }
   double gradient() const { return step_->gradient; }
 
-  /// Gives every number that this one was computed from its gradient: the derivative of this number by it.
+  /// Computes the gradient of every number from which this number was computed: the derivative of this number with
+  /// respect to it.
   void backward() const;
 
  private:
@@ -41,7 +42,7 @@ inline Number tanh(const Number& x) {
 
 inline void Number::backward() const {
   // [hole] backward: set gradients to zero, this one's to 1, and hand them on from the last step to the first
-  std::vector<Step*> order;  // each behind what it was computed from
+  std::vector<Step*> order;  // each number after its inputs
   std::set<Step*> seen;
   const std::function<void(Step*)> visit = [&](Step* step) {
     if (!seen.insert(step).second) return;

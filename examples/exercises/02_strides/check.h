@@ -1,4 +1,4 @@
-/// Indices of a shape, in order.
+/// Returns all indices of a shape, in order.
 inline std::vector<Numbers> indices_of(const Numbers& shape) {
   std::vector<Numbers> all{{}};
   for (const int64_t size : shape) {
@@ -19,7 +19,7 @@ inline Numbers addresses(const Layout& x) {
   return all;
 }
 
-/// The same of a view that gradus made of arange(n).
+/// Returns the addresses of the elements of a view that gradus made of arange(n).
 inline Numbers addresses(const gradus::Tensor& x) {
   const gradus::Tensor flat = x.contiguous().reshape(-1);
   Numbers all;
@@ -53,14 +53,14 @@ inline void check() {
           t.slice(2, 1, 4, 2).transpose(0, 1).slice(0, 1, 3));
   compare("x[0:1].expand(5, 3, 4)", expand(slice(x, 0, 0, 1, 1), 0, 5), t.slice(0, 0, 1).expand({5, 3, 4}));
 
-  // Views of layouts that merge in part, against what gradus allows.
+  // Compares views of layouts, some of whose dimensions can be merged, with the views that gradus allows.
   const std::vector<std::pair<std::string, std::pair<Layout, Tensor>>> layouts = {
       {"x", {x, t}},
       {"x.transpose(0, 1)", {transpose(x, 0, 1), t.transpose(0, 1)}},
       {"x.transpose(1, 2)", {transpose(x, 1, 2), t.transpose(1, 2)}},
       {"x[:, 1:3]", {slice(x, 1, 1, 3, 1), t.slice(1, 1, 3)}},
       {"x[:, :, 0:4:2]", {slice(x, 2, 0, 4, 2), t.slice(2, 0, 4, 2)}},
-      {"x[:, :, 0:1]", {slice(x, 2, 0, 1, 1), t.slice(2, 0, 1)}},  // strides of dimensions of size 1 do not count
+      {"x[:, :, 0:1]", {slice(x, 2, 0, 1, 1), t.slice(2, 0, 1)}},  // the strides of dimensions of size 1 do not matter
       {"x.transpose(0, 1)[:, 0:1]", {slice(transpose(x, 0, 1), 1, 0, 1, 1), t.transpose(0, 1).slice(1, 0, 1)}},
       {"x[0:1].expand(2, 3, 4)", {expand(slice(x, 0, 0, 1, 1), 0, 2), t.slice(0, 0, 1).expand({2, 3, 4})}}};
   const std::vector<Numbers> shapes = {{24},   {16},         {12},       {6},          {6, 4},   {2, 12},

@@ -2,13 +2,13 @@
 
 using Numbers = std::vector<int64_t>;
 
-/// Where the elements of a tensor lie, counted in elements.
+/// Describes where the elements of a tensor are in memory. Strides and offset count elements.
 struct Layout {
   Numbers shape, strides;
   int64_t offset = 0;
 };
 
-/// Of a tensor that fills its memory row by row.
+/// Returns the layout of a tensor that is stored row by row.
 inline Layout contiguous(const Numbers& shape) {
   Layout layout{shape, Numbers(shape.size()), 0};
   int64_t step = 1;
@@ -16,7 +16,7 @@ inline Layout contiguous(const Numbers& shape) {
   return layout;
 }
 
-/// Where the element at `index` lies.
+/// Returns the address of the element at `index`.
 inline int64_t address(const Layout& x, const Numbers& index) {
   // [hole] address: the offset, and for each dimension index times stride
   int64_t at = x.offset;
@@ -25,7 +25,7 @@ inline int64_t address(const Layout& x, const Numbers& index) {
   // [end]
 }
 
-/// Dimensions a and b change places.
+/// Exchanges dimensions a and b.
 inline Layout transpose(const Layout& x, size_t a, size_t b) {
   // [hole] transpose
   Layout y = x;
@@ -35,7 +35,7 @@ inline Layout transpose(const Layout& x, size_t a, size_t b) {
   // [end]
 }
 
-/// Elements start, start + step, … of dimension d, as long as they are below end.
+/// Takes the elements start, start + step, … below `end` of dimension d.
 inline Layout slice(const Layout& x, size_t d, int64_t start, int64_t end, int64_t step) {
   // [hole] slice: another size, stride and offset
   Layout y = x;
@@ -46,7 +46,7 @@ inline Layout slice(const Layout& x, size_t d, int64_t start, int64_t end, int64
   // [end]
 }
 
-/// Dimension d, of size 1, as one of size `size` that shows its element again and again.
+/// Makes dimension d, of size 1, a dimension of size `size` that repeats its element.
 inline Layout expand(const Layout& x, size_t d, int64_t size) {
   // [hole] expand: which stride leads to the same element?
   Layout y = x;
@@ -56,13 +56,14 @@ inline Layout expand(const Layout& x, size_t d, int64_t size) {
   // [end]
 }
 
-/// The same elements in the same order under another shape, or nothing where no strides give that. No size is zero.
+/// Returns the layout of the same elements in the same order with another shape, or nothing if no strides can do this.
+/// No size is 0.
 inline std::optional<Layout> view(const Layout& x, const Numbers& shape) {
   // [hole] view: merge what is one run in memory, and cut it anew
   Layout y{shape, Numbers(shape.size(), 1), x.offset};
-  size_t next = shape.size();  // new dimensions from here on are done
+  size_t next = shape.size();  // the new dimensions from `next` on have their strides
   for (size_t d = x.shape.size(); d-- > 0;) {
-    // The run of old dimensions that ends in d: they merge from the back.
+    // Merges old dimensions, starting with d and going to the front, as long as they are one run in memory.
     const int64_t step = x.strides[d];
     int64_t run = x.shape[d];
     while (d > 0 && (x.shape[d - 1] == 1 || x.strides[d - 1] == run * step)) run *= x.shape[--d];

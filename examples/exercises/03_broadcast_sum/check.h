@@ -1,4 +1,4 @@
-/// A product whose backward uses what was written.
+/// A product whose backward pass uses the functions of the exercise.
 struct Product : gradus::autograd::Function<Product> {
   static gradus::Tensor forward(gradus::autograd::AutogradContext* context, const gradus::Tensor& a,
                                 const gradus::Tensor& b) {

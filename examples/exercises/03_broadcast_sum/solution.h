@@ -2,7 +2,8 @@
 
 using Numbers = std::vector<int64_t>;
 
-/// The shape of an element-wise result of operands of shapes a and b, or nothing where they do not fit.
+/// Returns the shape of the element-wise result of operands with shapes a and b, or nothing if they cannot be
+/// broadcast.
 inline std::optional<Numbers> broadcast_shape(const Numbers& a, const Numbers& b) {
   // [hole] broadcast_shape: align both at the right; sizes must be equal or one of them 1 or missing
   const size_t n = std::max(a.size(), b.size());
@@ -17,7 +18,7 @@ inline std::optional<Numbers> broadcast_shape(const Numbers& a, const Numbers& b
   // [end]
 }
 
-/// The gradient of an operand of that shape, of which `dy` is the gradient after broadcasting.
+/// Returns the gradient of an operand of this shape, given the gradient `dy` of the broadcast operand.
 inline gradus::Tensor sum_to_shape(const gradus::Tensor& dy, const Numbers& shape) {
   // [hole] sum_to_shape: sum over the dimensions that were added in front, and over those that were stretched from 1
   gradus::Tensor sum = dy;

@@ -21,7 +21,7 @@ struct LayerNorm : gradus::autograd::Function<LayerNorm> {
     context->save_for_backward({x});
     return normalized(x).first;
   }
-  /// The result, and 1 / standard deviation of each row, (…, 1).
+  /// Returns the result, and 1 / standard deviation of each row, (…, 1).
   static std::pair<Tensor, Tensor> normalized(const Tensor& x) {
     const Tensor centred = x - x.mean(-1, true), r = (centred.square().mean(-1, true) + 1e-5).rsqrt();
     return {centred * r, r};
@@ -49,7 +49,7 @@ struct Conv1d : gradus::autograd::Function<Conv1d> {
     Tensor dx = gradus::zeros(x.sizes(), x.options());
     TensorList dw;
     for (int64_t s = 0; s < taps; ++s) {
-      const Tensor part = w.select(2, s).t().matmul(dy[0]);  // (N, C, P), for the pixels under this tap
+      const Tensor part = w.select(2, s).t().matmul(dy[0]);  // (N, C, P), the gradient of the pixels under this tap
       dx = dx + gradus::pad(part, {s, taps - 1 - s});
       dw.push_back(dy[0].matmul(x.narrow(2, s, length).transpose(1, 2)).sum(0));  // (K, C)
     }

@@ -1,13 +1,14 @@
 #include "../common/exercise.h"
 
-/// N images of C channels and H x W pixels, K filters of R x S taps, padding 1, stride 1: y is H + 3 - R by W + 3 - S.
+/// N images with C channels and H x W pixels, K filters with R x S taps, padding 1, stride 1. The result has (H + 3 -
+/// R) x (W + 3 - S) pixels.
 struct Sizes {
   int64_t N, C, H, W, K, R, S;
   int64_t P() const { return H + 3 - R; }
   int64_t Q() const { return W + 3 - S; }
 };
 
-/// Numbers row by row: x (N, C, H, W), w (K, C, R, S), y (N, K, P, Q).
+/// Tensors, stored row by row: x (N, C, H, W), w (K, C, R, S), y (N, K, P, Q).
 using Numbers = std::vector<double>;
 
 inline Numbers forward(const Sizes& s, const Numbers& x, const Numbers& w, const Numbers& bias) {
@@ -35,7 +36,7 @@ struct Gradients {
   Numbers dx, dw, dbias;
 };
 
-/// Gradients of x, w and bias from the result of forward and its gradient.
+/// Computes the gradients of x, w and bias, given the result y of forward() and its gradient.
 inline Gradients backward(const Sizes& s, const Numbers& x, const Numbers& w, const Numbers& y, const Numbers& dy) {
   Gradients g{Numbers(x.size()), Numbers(w.size()), Numbers(static_cast<size_t>(s.K))};
   // [hole] backward: fill g.dx, g.dw and g.dbias, which are zero

@@ -1,4 +1,4 @@
-/// Operations a second, best of three.
+/// Measures operations per second, the best of three runs.
 inline double speed(int64_t n, const std::function<void()>& run) {
   double best = 1e30;
   for (int i = 0; i < 3; ++i) {

@@ -15,7 +15,7 @@ inline void check_rank(int64_t elements) {
 }
 
 inline void check() {
-  check_rank(5);  // one rank alone: nothing to do
+  check_rank(5);  // a single rank has nothing to do
   for (const int ranks : {2, 3, 4})
     for (const int64_t elements : {12, 7, 1000}) {
       try {

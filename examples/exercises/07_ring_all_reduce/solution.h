@@ -1,12 +1,13 @@
 #include "../common/exercise.h"
 
-/// Rank `rank` of `size` in a ring, and what it has sent.
+/// Connects rank `rank` of `size` ranks with its neighbours in a ring, and counts what it has sent.
 class Link {
  public:
   Link(gradus::dist::ProcessGroup& group) : rank(group.rank()), size(group.size()), group_(group) {}
   const int rank, size;
 
-  /// Sends `out` to the next rank and receives `in` from the one before. Both have the shapes that they have there.
+  /// Sends `out` to the next rank and receives `in` from the previous rank. `in` must have the shape of the tensor that
+  /// the previous rank sends.
   void exchange(const gradus::Tensor& out, const gradus::Tensor& in) {
     const auto sent = group_.send(out.array(), (rank + 1) % size, {.async = true});
     group_.recv(in.array(), (rank + size - 1) % size);
@@ -19,13 +20,14 @@ class Link {
   gradus::dist::ProcessGroup& group_;
 };
 
-/// Part i of x, of `parts` of nearly the same size; i may be any number, -1 is the last part.
+/// Divides x into `parts` parts of nearly the same size and returns part i, modulo the number of parts: -1 is the last
+/// part.
 inline gradus::Tensor part(const gradus::Tensor& x, int i, int parts) {
   const int64_t k = ((i % parts) + parts) % parts, n = x.numel();
   return x.slice(0, n * k / parts, n * (k + 1) / parts);
 }
 
-/// x, of one dimension and the same size on all ranks, becomes the sum of all ranks' x.
+/// Replaces x by the sum of x over all ranks. x has one dimension and the same size on all ranks.
 inline void all_reduce(Link& link, const gradus::Tensor& x) {
   // [hole] all_reduce: size - 1 steps that add what arrives, then size - 1 steps that take what arrives
   const int n = link.size, r = link.rank;

@@ -3,14 +3,14 @@ struct Change {
   size_t block, bytes;
 };
 
-/// What a step of LeNet allocates and frees.
+/// Returns the allocations and releases of a training step of LeNet.
 inline std::vector<Change> trace_of_a_step(int64_t batch) {
   using namespace gradus;
   nn::Sequential net(nn::ConvReLU2d(nn::ConvReLU2dOptions(1, 6, 5).padding(2)), nn::MaxPool2d(2),
                      nn::ConvReLU2d(6, 16, 5), nn::MaxPool2d(2), nn::Flatten(), nn::Linear(400, 120), nn::ReLU(),
                      nn::Linear(120, 84), nn::ReLU(), nn::Linear(84, 10));
   optim::Adam optimizer(net->parameters(), 1e-3);
-  const BackendGuard naive("naive");  // whose workspaces are the same on every machine
+  const BackendGuard naive("naive");  // its workspaces are the same on every machine
   const MemoryReport report = plan(net, {batch, 1, 28, 28}, optimizer);
   std::multimap<int64_t, Change> events;
   for (size_t i = 0; i < report.timeline.size(); ++i) {
@@ -24,12 +24,12 @@ inline std::vector<Change> trace_of_a_step(int64_t batch) {
   return trace;
 }
 
-/// How far up the blocks of three steps reach, relative to the largest sum of living bytes.
+/// Returns the highest address that three steps use, relative to the most bytes that exist at a time.
 inline double height_of(std::vector<Change> trace) {
   const std::vector<Change> step = trace;
   for (int i = 0; i < 2; ++i) trace.insert(trace.end(), step.begin(), step.end());
   Allocator allocator;
-  std::map<size_t, std::pair<size_t, size_t>> living;  // by place: end, block
+  std::map<size_t, std::pair<size_t, size_t>> living;  // by place: end of the block, and its number
   std::map<size_t, size_t> place_of;
   size_t alive = 0, most = 0, top = 0;
   for (const Change& event : trace) {

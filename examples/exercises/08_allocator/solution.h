@@ -2,7 +2,8 @@
 
 class Allocator {
  public:
-  /// The place of a new block of `bytes` > 0: a multiple of 64, where no other living block lies.
+  /// Returns the place of a new block of `bytes` > 0 bytes: a multiple of 64, so that the block overlaps no other
+  /// block.
   size_t allocate(size_t bytes) {
     // [hole] allocate: the first hole that is large enough; sizes rounded up to a multiple of 64
     bytes = (bytes + 63) / 64 * 64;
@@ -15,7 +16,7 @@ class Allocator {
     return begin;
     // [end]
   }
-  /// Gives back the block that allocate put at `place`.
+  /// Releases the block that allocate() put at `place`.
   void release(size_t place) {
     // [hole] release: the block becomes a hole, and holes that touch become one
     size_t begin = place, end = place + blocks_.at(place);
@@ -32,7 +33,7 @@ class Allocator {
   // [hole]
 
  private:
-  std::map<size_t, size_t> holes_ = {{0, SIZE_MAX}};  // from begin to end
-  std::map<size_t, size_t> blocks_;                   // sizes by place
+  std::map<size_t, size_t> holes_ = {{0, SIZE_MAX}};  // ends of holes by their begins
+  std::map<size_t, size_t> blocks_;                   // sizes of blocks by their places
   // [end]
 };

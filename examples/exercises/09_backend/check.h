@@ -3,7 +3,7 @@ inline void check() {
   const std::vector<std::string> names = gradus::backend_names();
   require(std::find(names.begin(), names.end(), mine.name()) == names.end(), "the name '", mine.name(), "' is taken");
 
-  // What naive makes of the operands, and what MyBackend makes of them.
+  // Compares the results of the naive backend with those of MyBackend.
   const auto compare = [&](const char* what, const gradus::Tensor& a, const gradus::Tensor& b, bool falls_back) {
     gradus::Tensor right, got;
     {

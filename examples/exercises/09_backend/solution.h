@@ -2,7 +2,7 @@
 
 #include "../common/exercise.h"
 
-/// Naive, and how many products it was left.
+/// The naive backend, which counts the products that it computes.
 class Counting : public gradus::NaiveBackend {
  public:
   void matmul(const gradus::View& a, const gradus::View& b, const gradus::MutableView& y, bool accumulate) override {
@@ -20,8 +20,8 @@ class MyBackend : public Counting {
     // [end]
   }
 
-  /// y = a b, or y += a b with accumulate: a (M, K), b (K, N), y (M, N), or with further dimensions in front. Float32
-  /// matrices are multiplied here, all else is left to Counting::matmul.
+  /// Computes y = a b, or y += a b with `accumulate`: a (M, K), b (K, N), y (M, N), or with further dimensions in
+  /// front. Multiplies float32 matrices itself, and calls Counting::matmul for everything else.
   void matmul(const gradus::View& a, const gradus::View& b, const gradus::MutableView& y, bool accumulate) override {
     // [hole] matmul: loops over a.shape[0], b.shape[1] and a.shape[1]
     if (a.dtype != gradus::DType::f32 || a.ndim() != 2) return Counting::matmul(a, b, y, accumulate);

@@ -66,7 +66,7 @@ inline const Program programs[] = {
      }},
 };
 
-/// Of each program, in order.
+/// Returns the answer for each program, in order.
 inline std::array<Answer, 10> answers() {
   // [hole] answers: is each of the ten programs fine, or does it raise? return {fine, raises, …};
   return {

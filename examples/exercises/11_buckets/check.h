@@ -7,7 +7,7 @@ inline void check_rank(int64_t bucket_elements, int expected_buckets) {
   Buckets buckets(parameters, *group, bucket_elements);
 
   for (int step = 0; step < 3; ++step) {
-    const Tensor batch = gradus::randn({12, 6});  // the same on all ranks, as the seed is
+    const Tensor batch = gradus::randn({12, 6});  // the same on all ranks, because the seed is the same
     const int64_t part = 12 / group->size();
     net->zero_grad();
     net->forward(batch.slice(0, part * group->rank(), part * (group->rank() + 1))).square().mean().backward();

@@ -6,8 +6,8 @@ using gradus::Tensor;
 
 class Buckets {
  public:
-  /// Averages the gradients of `parameters` over the ranks of `group`, during backward, in buckets of at least
-  /// `bucket_elements` numbers (but for the last).
+  /// Averages the gradients of `parameters` over the ranks of `group` during the backward pass, in buckets of at least
+  /// `bucket_elements` numbers (the last bucket may be smaller).
   Buckets(const std::vector<Tensor>& parameters, gradus::dist::ProcessGroup& group, int64_t bucket_elements)
       : group(group) {
     for (auto parameter = parameters.rbegin(); parameter != parameters.rend(); ++parameter) {
@@ -25,7 +25,7 @@ class Buckets {
     }
   }
 
-  /// Called after backward: every gradient is the average of all ranks' when it returns.
+  /// Call it after backward(). When it returns, every gradient is the average over all ranks.
   void finish() {
     // [hole] finish: for each bucket wait, copy the averages back, and begin anew
     for (Bucket& bucket : buckets) {
@@ -39,16 +39,16 @@ class Buckets {
     // [end]
   }
 
-  int collectives = 0;  // that were started
+  int collectives = 0;  // number of collectives that were started
 
  private:
   struct Bucket {
     std::vector<Tensor> parameters;
-    std::vector<int64_t> offsets;  // of their gradients in flat
+    std::vector<int64_t> offsets;  // offsets of the gradients in `flat`
     int64_t elements = 0;
     Tensor flat;
-    size_t missing = 0;                        // gradients that this step has not given yet
-    std::shared_ptr<gradus::dist::Work> work;  // the average on its way
+    size_t missing = 0;                        // number of gradients that are not complete yet in this step
+    std::shared_ptr<gradus::dist::Work> work;  // the running collective
   };
 
   /// Called when the gradient of bucket.parameters[place] is complete.

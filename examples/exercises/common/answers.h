@@ -1,4 +1,4 @@
-// The answers to all exercises that the tests know: stubs, solutions and wrong ones.
+// The answers to all exercises for the tests: stubs, solutions and wrong answers.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace exercise {
 struct Answer {
   std::string exercise, name;  ///< "01_scalar_engine", "solution"
   void (*check)();
-  std::string says;  ///< part of what the check must say of a wrong one
+  std::string says;  ///< part of the message that the check must have for a wrong answer
 
   static std::vector<Answer>& all() {
     static std::vector<Answer> answers;

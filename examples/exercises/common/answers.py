@@ -35,7 +35,7 @@ def mistakes(text):
 
 
 def stub_of(solution):
-    """What hole.awk makes of it for those who solve the exercise."""
+    """Returns the stub that hole.awk makes of the solution."""
     return subprocess.run(["awk", "-f", HOLE], input=solution, capture_output=True, text=True, check=True).stdout
 
 
@@ -49,7 +49,7 @@ def main():
             sys.exit(f"{folder / 'wrong.txt'}: {name}: the solution has {solution.count(old)} times, not once:\n{old}")
         answers.append((name, says, solution.replace(old, new)))
 
-    # Includes stand outside of the namespaces.
+    # Includes must be outside of the namespaces.
     includes = {line.replace('"..', f'"{folder.parent}'): None for _, _, text in answers for line in text.splitlines()
                 if line.startswith("#include ")}
     code = ['#include "answers.h"', *includes]

@@ -1,4 +1,4 @@
-// What exercises and their checks are written with: everything of gradus, todo() for the holes, require.h for checks.
+// Included by exercises and their checks: gradus, todo() for the holes, and require.h for checks.
 #pragma once
 
 #include <algorithm>
@@ -26,9 +26,9 @@
 #include <gradus/autograd/diagnosis.h>
 #include <gradus/distributed/distributed.h>
 #include <gradus/gradus.h>
-#include <gradus/training/plan.h>
+#include <gradus/training/memory_report.h>
 
 #include "require.h"
 
-/// Stands where something is to be written.
+/// Marks a hole, which the student replaces by code.
 [[noreturn]] inline void todo(const std::string& what) { throw exercise::Todo(what); }

@@ -1,4 +1,4 @@
-// How exercises speak to those who solve them: exceptions for holes and mistakes, and require() for checks.
+// Exceptions for holes and mistakes in exercises, and require() for checks.
 #pragma once
 
 #include <iomanip>
@@ -8,15 +8,15 @@
 
 namespace exercise {
 
-/// Thrown by a hole that is not filled yet.
+/// Thrown by a hole that has not been filled.
 struct Todo : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-/// Thrown by a check; its text is for the one who solves the exercise.
+/// Thrown by a check that fails. Its text is for the student.
 struct Wrong : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-/// Thrown by a check that cannot run on this machine; its text is what is missing and how that is known: "1 CUDA device: …".
+/// Thrown by a check that cannot run on this machine. Its text says what is missing, and why: "1 CUDA device: …".
 struct Missing : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

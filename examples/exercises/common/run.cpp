@@ -1,4 +1,5 @@
-// Runs the check of one exercise, whose folder and answer CMake names, and says what is missing or wrong.
+// Runs the check of one exercise and prints what is missing or wrong. CMake defines the exercise's folder and the
+// answer to check.
 #include <cstdlib>
 #include <iostream>
 
@@ -20,5 +21,5 @@ int main() {
     std::cout << "Not yet: the check got an exception: " << error.what() << "\n";
   }
   std::cout.flush();
-  std::_Exit(1);  // exit() would wait for a kernel that does not end
+  std::_Exit(1);  // because exit() would wait for a kernel that does not end
 }

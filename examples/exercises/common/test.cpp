@@ -1,5 +1,6 @@
-// Of every exercise: the stub fails at its first hole, the solution passes, and wrong answers are told what is wrong.
-// Each answer runs in a process of its own: wrong ones may crash or hang, and some start processes themselves.
+// Tests every exercise: the stub must fail at its first hole, the solution must pass, and the check must say what is
+// wrong with each wrong answer. Each answer runs in a separate process, because wrong answers may crash or hang, and
+// some answers start processes.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,10 +12,10 @@
 
 namespace {
 
-constexpr unsigned kSeconds = 120;  // that an answer may take
+constexpr unsigned kSeconds = 120;  // time limit for an answer
 enum Outcome { kRight, kNotAsItShouldBe, kSkipped };
 
-/// What is not as it should be; empty if nothing is.
+/// Returns what is wrong with the check's result for this answer, or "" if it is right.
 std::string problem_with(const exercise::Answer& answer) {
   try {
     answer.check();
@@ -28,7 +29,7 @@ std::string problem_with(const exercise::Answer& answer) {
   }
 }
 
-/// kRight if the answer is as it should be; the child says so if not.
+/// Checks an answer in a child process. If the result is wrong, the child prints why.
 int outcome_of(const exercise::Answer& answer) {
   const pid_t child = fork();
   if (child == 0) {

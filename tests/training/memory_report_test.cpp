@@ -1,4 +1,4 @@
-// Memory plans compared with the allocator, to the byte.
+// Compares memory reports with what the allocator measures, to the byte.
 #include <algorithm>
 #include <map>
 
@@ -12,10 +12,10 @@ using test::contains;
 
 namespace {
 
-enum class PlannedRule : uint8_t { sgd, adamw };
+enum class ReportedRule : uint8_t { sgd, adamw };
 
-std::unique_ptr<optim::Optimizer> planned_optimizer(PlannedRule rule, const std::vector<Tensor>& parameters) {
-  if (rule == PlannedRule::sgd) return std::make_unique<optim::SGD>(parameters, optim::SGDOptions(0.01).momentum(0.9));
+std::unique_ptr<optim::Optimizer> reported_optimizer(ReportedRule rule, const std::vector<Tensor>& parameters) {
+  if (rule == ReportedRule::sgd) return std::make_unique<optim::SGD>(parameters, optim::SGDOptions(0.01).momentum(0.9));
   return std::make_unique<optim::AdamW>(parameters, optim::AdamWOptions(1e-3));
 }
 
@@ -23,7 +23,7 @@ int batch_axis_of(const benchmarks::Workload& workload) { return workload.input(
 
 int64_t allocated() { return runtime(DeviceType::cpu).memory_stats(0).allocated; }
 
-/// The allocator's peak during f, including memory in use before.
+/// Returns the allocator's peak during f, including memory that was in use before.
 template <class F>
 int64_t peak_of(const F& f) {
   runtime(DeviceType::cpu).reset_peak_memory_stats(0);
@@ -31,14 +31,14 @@ int64_t peak_of(const F& f) {
   return runtime(DeviceType::cpu).memory_stats(0).peak_allocated;
 }
 
-/// Plans a step of the net and runs it, eagerly and as a static step.
-void check_plan(const benchmarks::Workload& workload, int64_t batch, PlannedRule rule, bool runs_static) {
+/// Compares the report of a step of the net with the step itself, run eagerly and, if `runs_static`, as a StaticStep.
+void check_report(const benchmarks::Workload& workload, int64_t batch, ReportedRule rule, bool runs_static) {
   INFO(workload.name << " " << batch << " " << static_cast<int>(rule) << " on "
                      << current_backend(DeviceType::cpu).name());
   manual_seed(3);
   const int64_t before = allocated();
   const nn::AnyModule net = workload.make();
-  const auto optimizer = planned_optimizer(rule, net.ptr()->parameters());
+  const auto optimizer = reported_optimizer(rule, net.ptr()->parameters());
   const MemoryReport report =
       plan(net, workload.input(batch), *optimizer, PlanOptions().batch_axis(batch_axis_of(workload)));
   CHECK(report.peak - report.at_peak[static_cast<int>(MemoryKind::parameters)] > 0);
@@ -68,23 +68,23 @@ void check_plan(const benchmarks::Workload& workload, int64_t batch, PlannedRule
 
 }  // namespace
 
-TEST_CASE("a step's planned memory equals the allocator's peak, to the byte, with openmp", "[plan][accuracy]") {
+TEST_CASE("a step's reported memory equals the allocator's peak, to the byte, with openmp", "[plan][accuracy]") {
   for (const benchmarks::Workload& workload : benchmarks::workloads())
-    for (PlannedRule rule : {PlannedRule::sgd, PlannedRule::adamw})
-      for (int64_t batch : {1, 2, 5}) check_plan(workload, batch, rule, batch == 2);
+    for (ReportedRule rule : {ReportedRule::sgd, ReportedRule::adamw})
+      for (int64_t batch : {1, 2, 5}) check_report(workload, batch, rule, batch == 2);
 }
 
-TEST_CASE("a step's planned memory equals the allocator's peak, to the byte, with naive", "[plan]") {
+TEST_CASE("a step's reported memory equals the allocator's peak, to the byte, with naive", "[plan]") {
   const BackendGuard guard("naive");
   for (const benchmarks::Workload& workload : benchmarks::workloads())
     for (int64_t batch : {1, 2, 3})
       if (workload.name == "lenet" || workload.name == "pure_linear" || (workload.name == "attention" && batch == 1))
-        check_plan(workload, batch, PlannedRule::adamw, batch == 1);
+        check_report(workload, batch, ReportedRule::adamw, batch == 1);
 }
 
 namespace {
 
-/// The loss of a step, the gradients, and the buffers after it.
+/// Runs the forward and backward pass of a step. Returns the loss, the gradients and the buffers.
 std::vector<Tensor> results_of_step(const nn::AnyModule& net, optim::Optimizer& optimizer, const Tensor& x,
                                     const Tensor& target) {
   std::vector<Tensor> results;
@@ -102,13 +102,13 @@ std::vector<Tensor> results_of_step(const nn::AnyModule& net, optim::Optimizer& 
 
 }  // namespace
 
-TEST_CASE("recomputation gives identical results and needs the planned memory", "[plan][accuracy]") {
+TEST_CASE("recomputation gives identical results and needs the reported memory", "[plan][accuracy]") {
   for (const benchmarks::Workload& workload : benchmarks::workloads()) {
     INFO(workload.name);
     const int64_t batch = workload.name == "resnet18" ? 2 : 4;
     manual_seed(3);
     const nn::AnyModule net = workload.make();
-    const auto optimizer = planned_optimizer(PlannedRule::sgd, net.ptr()->parameters());
+    const auto optimizer = reported_optimizer(ReportedRule::sgd, net.ptr()->parameters());
     const PlanOptions options = PlanOptions().batch_axis(batch_axis_of(workload));
     const Shape shape = workload.input(batch);
     const Tensor x = rand(shape), target = randint(0, 10, {batch}, kLong);
@@ -147,32 +147,32 @@ TEST_CASE("recomputation gives identical results and needs the planned memory", 
   }
 }
 
-TEST_CASE("recomputed steps need the planned memory, to the byte, eager and static", "[plan][accuracy]") {
+TEST_CASE("recomputed steps need the reported memory, to the byte, eager and static", "[plan][accuracy]") {
   for (const char* name : {"lenet", "stl10_net", "resnet18", "lstm", "attention"})
     for (bool full : {false, true}) {
       std::vector<benchmarks::Workload> works = benchmarks::workloads();
       benchmarks::Workload workload =
           *std::find_if(works.begin(), works.end(), [&](const auto& work) { return work.name == name; });
-      const PlannedRule rule = full ? PlannedRule::adamw : PlannedRule::sgd;
+      const ReportedRule rule = full ? ReportedRule::adamw : ReportedRule::sgd;
       const auto make = workload.make;
       workload.make = [&, make] {
         nn::AnyModule net = make();
-        const auto optimizer = planned_optimizer(rule, net.ptr()->parameters());
+        const auto optimizer = reported_optimizer(rule, net.ptr()->parameters());
         const PlanOptions options = PlanOptions().batch_axis(batch_axis_of(workload));
         const int64_t peak = plan(net, workload.input(4), *optimizer, options).peak;
         if (full) recompute_all(net, workload.input(4), *optimizer, options);
         else recompute_within(net, workload.input(4), *optimizer, peak * 9 / 10, options);
         return net;
       };
-      check_plan(workload, 4, rule, true);
+      check_report(workload, 4, rule, true);
     }
 }
 
-TEST_CASE("a plan lists each gradient under the name of its parameter", "[plan]") {
+TEST_CASE("a memory report lists each gradient under the name of its parameter", "[plan]") {
   for (const benchmarks::Workload& workload : benchmarks::workloads()) {
     if (workload.name != "lenet") continue;
     const nn::AnyModule net = workload.make();
-    const auto optimizer = planned_optimizer(PlannedRule::sgd, net.ptr()->parameters());
+    const auto optimizer = reported_optimizer(ReportedRule::sgd, net.ptr()->parameters());
     const MemoryReport report = plan(net, workload.input(2), *optimizer, PlanOptions());
     std::map<std::string, int64_t> planned, wanted;
     for (const MemorySpan& span : report.timeline)
@@ -197,7 +197,7 @@ TEST_CASE("recomputed parts are named by their module and the range in it", "[pl
   CHECK(part.str() == "body[2, 5)");
 }
 
-TEST_CASE("plans of inference, of mixed precision, and the largest batch", "[plan]") {
+TEST_CASE("memory reports of inference, of mixed precision, and the largest batch", "[plan]") {
   manual_seed(3);
   const int64_t before = allocated();
   nn::Sequential net = benchmarks::lenet();
@@ -236,20 +236,20 @@ TEST_CASE("plans of inference, of mixed precision, and the largest batch", "[pla
   CHECK(largest_batch(net, {1, 1, 28, 28}, optimizer, 1000) == 0);
 }
 
-TEST_CASE("a plan changes nothing", "[plan]") {
-  const auto train = [](bool plans) {
+TEST_CASE("a memory report changes neither model nor optimizer", "[plan]") {
+  const auto train = [](bool reports) {
     manual_seed(9);
     ResNet18 net(ResNet18Options().width(8).dropout(0.1));
     optim::AdamW optimizer(net->parameters(), optim::AdamWOptions(1e-3));
     std::vector<Tensor> results;
     for (int i = 0; i < 2; ++i) {
-      const auto may_plan = [&] {
-        if (plans) plan(net, {2, 3, 16, 16}, optimizer);
+      const auto may_report = [&] {
+        if (reports) plan(net, {2, 3, 16, 16}, optimizer);
       };
-      may_plan();  // before the optimizer has state, and after
+      may_report();  // in the first iteration the optimizer has no state yet, in the second it has
       const Tensor loss = cross_entropy(net(rand({2, 3, 16, 16})), tensor({1, 2}, kLong));
       loss.backward();
-      may_plan();  // gradients are kept
+      may_report();  // must keep the gradients
       optimizer.step();
       results.push_back(loss.detach());
     }
@@ -262,7 +262,7 @@ TEST_CASE("a plan changes nothing", "[plan]") {
   for (size_t i = 0; i < with.size(); ++i) CHECK(with[i].equal(without[i]));
 }
 
-TEST_CASE("what cannot be planned is an error", "[plan]") {
+TEST_CASE("a memory report of a step that cannot be recorded is an error", "[plan]") {
   nn::Sequential net(nn::Linear(4, 2));
   optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1));
   CHECK_THROWS_WITH(plan(net, {2, 4}, optimizer, PlanOptions().batch_axis(2)), contains("batch_axis"));
@@ -270,7 +270,7 @@ TEST_CASE("what cannot be planned is an error", "[plan]") {
   CHECK_THROWS_AS(plan(net, {2, 5}, optimizer), ShapeError);
   const auto reads = [](const Tensor& output, const Tensor&) { return output.sum() * output.sum().item<float>(); };
   CHECK_THROWS_AS(plan(net, {2, 4}, optimizer, PlanOptions().loss(reads)), DeviceError);
-  CHECK(plan(net, {2, 4}, optimizer).peak > 0);  // the failures had no lasting effect
+  CHECK(plan(net, {2, 4}, optimizer).peak > 0);  // the errors above had no lasting effect
   CHECK_THROWS_WITH(net->recompute_part(0, 2), contains("Sequential of 1"));
   CHECK_THROWS_WITH(net->recompute_part(0, 0), contains("to recompute is empty"));
   net->recompute_part(0, 1);
@@ -312,9 +312,9 @@ TEST_CASE("modules are recomputed when called, and their clones are not", "[plan
 }
 
 TEST_CASE("recomputation selects disjoint parts that save the most bytes per FLOP and lower the peak", "[plan]") {
-  const BackendGuard guard("naive");  // its scratch memory is the same on every machine
+  const BackendGuard guard("naive");  // the naive backend needs the same scratch memory on every machine
   const std::map<std::string, std::pair<int, std::string>> expected = {
-      // Peak in percent, and recomputed parts.
+      // The peak in percent of the peak without recomputation, and the recomputed parts.
       {"conv10_c1", {81, " [0, 3) [3, 6) [6, 9) [9, 12)"}},
       {"stl10_net", {86, " [0, 2)"}}};
   size_t found = 0;
@@ -324,7 +324,7 @@ TEST_CASE("recomputation selects disjoint parts that save the most bytes per FLO
     ++found;
     manual_seed(3);
     const nn::AnyModule net = workload.make();
-    const auto optimizer = planned_optimizer(PlannedRule::sgd, net.ptr()->parameters());
+    const auto optimizer = reported_optimizer(ReportedRule::sgd, net.ptr()->parameters());
     const PlanOptions options = PlanOptions().batch_axis(batch_axis_of(workload));
     const auto& [percent, parts] = wanted->second;
     const int64_t budget = plan(net, workload.input(16), *optimizer, options).peak * percent / 100;

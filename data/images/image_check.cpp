@@ -1,13 +1,118 @@
-// A JPEG file is a sequence of segments: FF, a type, and usually a length and data. The header of a scan (SOS) is
-// followed by its compressed bits, in which FF 00 encodes a byte FF, and FF D0 … FF D7 restart the decoder.
-// https://www.w3.org/Graphics/JPEG/itu-t81.pdf, annex B
+#include <gradus/data/images/image_file.h>
+
+#include <zlib.h>
+
 #include <algorithm>
 #include <cstring>
 
 #include <gradus/core/io/byte_order.h>
-#include <gradus/data/images/image_check.h>
+#include <gradus/core/io/gzip.h>
 
 namespace gradus::data::detail {
+
+// ---- PNG ----
+
+namespace {
+
+constexpr size_t kSignatureBytes = 8, kAroundData = 12;  // kAroundData: length, type and checksum of a chunk
+constexpr int kPaletteColor = 3;
+
+/// A PNG file consists of a signature and chunks. A chunk has a length, a type, data, and the CRC-32 of type and data.
+/// https://www.w3.org/TR/png-3/#5DataRep
+struct Chunk {
+  io::ByteSpan all, data;
+  bool is(const char* type) const { return std::memcmp(&all[4], type, 4) == 0; }
+};
+
+Chunk chunk_at(io::ByteSpan bytes, size_t at, const std::string& name) {
+  const size_t rest = bytes.size() - at;
+  GRADUS_CHECK(rest >= kAroundData, IoError, "'", name, "' is a truncated PNG file");
+  const uint32_t length = io::read_big_endian<uint32_t>(&bytes[at]);
+  GRADUS_CHECK(length <= rest - kAroundData, IoError, "'", name, "' is a truncated PNG file");
+  return {bytes.subspan(at, length + kAroundData), bytes.subspan(at + 8, length)};
+}
+
+/// Number of values per pixel; 0 if the standard (table 8) does not allow values of `bits` bits for this colour type.
+int channels_of(int color, int bits) {
+  const bool power_of_two = bits == 1 || bits == 2 || bits == 4 || bits == 8 || bits == 16;
+  switch (color) {
+    case 0: return power_of_two ? 1 : 0;
+    case kPaletteColor: return power_of_two && bits <= 8 ? 1 : 0;
+    case 2: return bits == 8 || bits == 16 ? 3 : 0;
+    case 4: return bits == 8 || bits == 16 ? 2 : 0;
+    case 6: return bits == 8 || bits == 16 ? 4 : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+ImageHeader check_png(io::ByteSpan bytes, const std::string& name) {
+  const auto damaged = [&](bool fine, const auto&... what) {
+    GRADUS_CHECK(fine, IoError, "'", name, "' is a damaged PNG file: ", what...);
+  };
+  ImageHeader header;
+  int color = -1;
+  int64_t packed_bytes = 0;
+  bool has_palette = false;
+  for (size_t at = kSignatureBytes;;) {
+    const Chunk chunk = chunk_at(bytes, at, name);
+    const auto* summed = reinterpret_cast<const Bytef*>(&chunk.all[4]);
+    damaged(crc32(0, summed, static_cast<uInt>(chunk.data.size() + 4)) ==
+                io::read_big_endian<uint32_t>(&chunk.all[chunk.all.size() - 4]),
+            "a checksum is wrong");
+    GRADUS_CHECK(!chunk.is("CgBI"), IoError, "'", name,
+                 "' is in Apple's variant of PNG (CgBI), which is not supported; save it again as PNG");
+    damaged(chunk.is("IHDR") == (color < 0), "it has its header IHDR elsewhere than at its beginning");
+    if (chunk.is("IHDR")) {
+      damaged(chunk.data.size() == 13, "its header has ", chunk.data.size(), " bytes instead of 13");
+      header.width = io::read_big_endian<uint32_t>(&chunk.data[0]);
+      header.height = io::read_big_endian<uint32_t>(&chunk.data[4]);
+      header.bits = static_cast<int>(chunk.data[8]), color = static_cast<int>(chunk.data[9]);
+      header.channels = channels_of(color, header.bits);
+      damaged(header.width > 0 && header.height > 0 && std::max(header.width, header.height) <= INT32_MAX, "it has ",
+              header.width, "x", header.height, " pixels");
+      damaged(header.channels > 0, "there is no colour type ", color, " of ", header.bits, " bits");
+    } else if (chunk.is("PLTE")) {
+      damaged(!has_palette && packed_bytes == 0, "its palette is not the only one, or comes after the pixels");
+      damaged(!chunk.data.empty() && chunk.data.size() % 3 == 0 && chunk.data.size() <= 3 * 256, "a palette of ",
+              chunk.data.size(), " bytes");
+      has_palette = true;
+      if (color == kPaletteColor) header.palette.assign(chunk.data.begin(), chunk.data.end());
+    } else if (chunk.is("IDAT")) {
+      packed_bytes += static_cast<int64_t>(chunk.data.size());
+    } else if (chunk.is("IEND")) {
+      break;
+    }
+    at += chunk.all.size();
+  }
+  damaged(has_palette || color != kPaletteColor, "its pixels are indices, but it has no palette");
+  damaged(packed_bytes > 0, "it has no pixels");
+  constexpr int64_t kRatio = io::kMostDeflateRatio;
+  const int64_t least = header.width * header.height / (8 * kRatio) * header.bits * header.channels;
+  damaged(least <= packed_bytes, "its ", packed_bytes, " bytes of data cannot hold ", header.width, "x", header.height,
+          " pixels");
+  return header;
+}
+
+io::Bytes png_of_indices(io::ByteSpan bytes) {
+  io::Bytes grey(bytes.begin(), bytes.begin() + kSignatureBytes);
+  for (size_t at = kSignatureBytes;;) {
+    const Chunk chunk = chunk_at(bytes, at, "");
+    at += chunk.all.size();
+    if (!chunk.is("IHDR") && !chunk.is("IDAT") && !chunk.is("IEND")) continue;
+    grey.insert(grey.end(), chunk.all.begin(), chunk.all.end());
+    if (chunk.is("IHDR")) grey[kSignatureBytes + 8 + 9] = std::byte{0};  // the colour type: grey
+    if (chunk.is("IEND")) return grey;
+  }
+}
+
+// ---- JPEG ----
+//
+// A JPEG file is a sequence of segments: FF, a type, and usually a length and data. The header of a scan (SOS) is
+// followed by its compressed bits, in which FF 00 encodes a byte FF, and FF D0 … FF D7 restart the decoder.
+// https://www.w3.org/Graphics/JPEG/itu-t81.pdf, annex B
+
 namespace {
 
 int64_t blocks_of(int64_t pixels) { return (pixels + 7) / 8; }
@@ -34,7 +139,8 @@ class JpegChecker {
       damaged(component.has_data, "there are no data for component ", component.id);
       blocks += component.columns * component.rows;
     }
-    // Each block begins with a code of at least one bit. stb_image would replace missing data by zeros.
+    // Each block begins with a code of at least one bit, so fewer bits than blocks mean that data are missing.
+    // stb_image would replace them by zeros.
     damaged(blocks <= 8 * scanned_bytes_, "its ", scanned_bytes_, " bytes of data cannot hold ", header_.width, "x",
             header_.height, " pixels");
     GRADUS_CHECK(components_.size() != 4 || has_adobe_, IoError, "'", name_,
@@ -48,12 +154,12 @@ class JpegChecker {
 
   struct Component {
     int id = 0, h = 0, v = 0, table = 0;
-    int64_t columns = 0, rows = 0;  // of blocks
+    int64_t columns = 0, rows = 0;  // number of blocks of 8x8 values
     bool has_data = false;
   };
 
   static bool is_restart(uint8_t type) { return type >= 0xD0 && type <= 0xD7; }
-  static bool is_frame(uint8_t type) {  // C4, C8 and CC are not frames
+  static bool is_frame(uint8_t type) {  // of the types C0 … CF, C4, C8 and CC are no frames
     return type >= 0xC0 && type <= 0xCF && type != 0xC4 && type != 0xC8 && type != 0xCC;
   }
   template <class... What>
@@ -121,9 +227,9 @@ class JpegChecker {
     }
   }
 
-  // A table consists of a byte with its class (0: DC coefficients, 1: AC coefficients) and number, the number of codes
-  // of each length 1 … 16, and a symbol for each code. More than 256 symbols are rejected, because older releases of
-  // stb_image would write beyond their arrays.
+  // A table consists of a byte with its class (0 for DC coefficients, 1 for AC coefficients) and its number, 16 bytes
+  // with the number of codes of each length 1 … 16, and a symbol for each code. More than 256 symbols are rejected,
+  // because older releases of stb_image would write beyond their arrays.
   void read_huffman_tables(io::ByteSpan tables) {
     while (tables.size() >= 17) {
       size_t symbols = 0;
@@ -177,7 +283,7 @@ class JpegChecker {
       ++restarts;
     }
     scanned_bytes_ += static_cast<int64_t>(at_ - begin);
-    // stb_image stops at a missing restart marker and leaves the rest of the image grey.
+    // If a restart marker is missing, stb_image would leave the rest of the image grey without an error.
     damaged(restart_interval_ == 0 || restarts >= (units - 1) / restart_interval_, "a scan has ", restarts,
             " restart markers instead of ", restart_interval_ == 0 ? 0 : (units - 1) / restart_interval_);
   }
@@ -188,7 +294,7 @@ class JpegChecker {
   ImageHeader header_;
   std::vector<Component> components_;
   bool is_progressive_ = false, has_adobe_ = false;
-  uint32_t huffman_tables_[2] = {}, quantization_tables_ = 0;  // bit i: table i is defined
+  uint32_t huffman_tables_[2] = {}, quantization_tables_ = 0;  // bit i is set if table i is defined
   int64_t mcu_columns_ = 0, mcu_rows_ = 0, restart_interval_ = 0, scanned_bytes_ = 0;
 };
 

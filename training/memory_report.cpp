@@ -1,4 +1,4 @@
-#include <gradus/training/plan.h>
+#include <gradus/training/memory_report.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -21,8 +21,8 @@
 namespace gradus {
 namespace {
 
-/// The bytes of the tensors as the allocator of their device counts them. Memory that several tensors share, for
-/// example shards, counts once. Repeated elements count once, too.
+/// Returns the bytes of the tensors' memory as the allocator of their device counts them. Memory that several tensors
+/// share, for example shards, counts once, as do elements that an expanded tensor repeats.
 int64_t bytes_of(const std::vector<Tensor>& tensors) {
   std::map<uintptr_t, uintptr_t> blocks;
   int64_t bytes = 0;
@@ -42,7 +42,7 @@ int64_t bytes_of(const std::vector<Tensor>& tensors) {
   return bytes;
 }
 
-/// Removes the gradients and half copies of parameters during a recording, and restores them afterwards.
+/// While it exists, the parameters have no gradients and no half-precision copies. The destructor restores both.
 class WithoutGradients {
  public:
   explicit WithoutGradients(std::vector<Tensor> parameters) : parameters_(std::move(parameters)) {
@@ -53,7 +53,7 @@ class WithoutGradients {
   }
   ~WithoutGradients() {
     for (size_t i = 0; i < kept_.size(); ++i) {
-      amp::detail::drop_half_gradient(*parameters_[i].impl()->meta);  // a recorded one has no values to convert
+      amp::detail::drop_half_gradient(*parameters_[i].impl()->meta);  // a recorded gradient has no values to convert
       parameters_[i].mutable_grad() = kept_[i];
       amp::detail::exchange_half_copy(parameters_[i], half_copies_[i]);
     }
@@ -67,7 +67,7 @@ class WithoutGradients {
   std::vector<std::shared_ptr<amp::detail::HalfCopy>> half_copies_;
 };
 
-/// What exists before the step, also recorded with arrays without memory.
+/// The inputs and the optimizer state that exist before the step, made of arrays without memory.
 struct Before {
   Tensor x, target;
   std::unique_ptr<optim::FreshState> state;
@@ -90,7 +90,7 @@ struct Before {
   }
 };
 
-/// Finds the calls of operators that the backward pass computes again, by observing these operators.
+/// Observes the operators that the backward pass computes again, and finds their calls of kernels in the recording.
 class RecomputedCalls final : public Observer {
  public:
   explicit RecomputedCalls(const graph::Recorder& recorder) : recorder_(recorder) { add_observer(this); }
@@ -106,7 +106,7 @@ class RecomputedCalls final : public Observer {
     if (std::this_thread::get_id() != thread_ || !autograd::is_recomputing() || --depth_ > 0) return;
     for (size_t call = first_; call < recorder_.size(); ++call) ops_[call] = op_;
   }
-  /// The operator's name for each such call, by the number of the call.
+  /// The name of the operator for each such call, by the number of the call in the recording.
   const std::map<size_t, std::string>& ops() const { return ops_; }
 
  private:
@@ -123,8 +123,8 @@ struct Recorded {
   graph::Graph graph;
   int64_t backward_begin = 0, step_begin = 0, end = 0;
   size_t forward_calls = 0;
-  std::map<size_t, std::string> recomputed;                    // operators of recomputed calls, by number
-  std::vector<std::pair<const void*, std::string>> gradients;  // addresses, and names of the parameters
+  std::map<size_t, std::string> recomputed;                    // names of recomputed operators, by number of the call
+  std::vector<std::pair<const void*, std::string>> gradients;  // addresses of gradients, and names of their parameters
 };
 
 Recorded record(const nn::AnyModule& model, Before& before, optim::Optimizer* optimizer, const PlanOptions& options) {
@@ -166,7 +166,7 @@ Recorded record(const nn::AnyModule& model, Before& before, optim::Optimizer* op
   return recorded;
 }
 
-/// Multiplications and additions of a call, estimated from the shapes of its operands.
+/// Estimates the multiplications and additions of a call from the shapes of its operands.
 double flops_of(const graph::Call& call) {
   const auto numel = [&](size_t i) { return static_cast<double>(call.operands[i].layout.numel()); };
   const auto last = [&](size_t i) {
@@ -245,29 +245,29 @@ class Reporter {
 
   void add_static() {
     graph::run_passes(recorded_.graph);
-    const graph::MemoryPlan plan = graph::plan_memory(recorded_.graph);
+    const graph::MemoryPlan memory_plan = graph::plan_memory(recorded_.graph);
     const Device device = recorded_.graph.device();
     const auto counted = [&](size_t bytes) { return counted_bytes(bytes, device.type()); };
     int64_t constants = 0;
     for (const graph::Buffer& buffer : recorded_.graph.buffers())
       if (buffer.external && buffer.memory != buffer.data) constants += counted(buffer.bytes);
-    report_.static_arena = static_cast<int64_t>(plan.bytes);
-    report_.static_lower_bound = static_cast<int64_t>(plan.lower_bound);
+    report_.static_arena = static_cast<int64_t>(memory_plan.bytes);
+    report_.static_lower_bound = static_cast<int64_t>(memory_plan.lower_bound);
     report_.static_peak = report_.parameters + report_.buffers + report_.optimizer_state + report_.inputs + buckets_ +
                           constants + report_.static_arena;
-    // Adds the workspace and the generator's offset. On a GPU the arena includes the workspace, and the captured graph
-    // has a second offset.
+    // Adds the workspace and the offset of the random generator. On a GPU, the arena already includes the workspace,
+    // and the captured graph has a second offset.
     report_.static_peak +=
         device.is_cpu() ? report_.workspace + counted(sizeof(int64_t)) : 2 * counted(sizeof(int64_t));
   }
 
   Recorded recorded_;
   MemoryReport report_;
-  const int64_t buckets_;  // bytes of gradients that exist before the step
+  const int64_t buckets_;  // bytes of DistributedDataParallel's buckets of gradients, which exist before the step
 };
 
-MemoryReport plan_step(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer* optimizer,
-                       const PlanOptions& options) {
+MemoryReport report_of_step(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer* optimizer,
+                            const PlanOptions& options) {
   GRADUS_CHECK(!model.is_empty(), ValueError, "plan: the model is an empty AnyModule");
   GRADUS_CHECK(!optimizer || optimizer->has_rule(), ValueError,
                "plan: an optimizer without a rule (Optimizer::has_rule) cannot be recorded");
@@ -278,12 +278,12 @@ MemoryReport plan_step(const nn::AnyModule& model, const Shape& input_shape, opt
                  device, " and ", parameter.device());
   std::vector<Tensor> held = parameters;
   if (optimizer)
-    for (const Tensor& parameter : optimizer->parameters())  // the model's parameters or their shards
+    for (const Tensor& parameter : optimizer->parameters())  // the model's parameters, or shards of them
       if (std::ranges::find(parameters, parameter.impl(), &Tensor::impl) == parameters.end()) held.push_back(parameter);
   const WithoutGradients without_gradients(held);
   Before before(device, input_shape, parameters, optimizer, options);
   MemoryReport start;
-  std::vector<Tensor> slots;  // memory bound to gradients: the buckets of DistributedDataParallel
+  std::vector<Tensor> slots;  // memory to which gradients are bound, in the buckets of DistributedDataParallel
   for (const Tensor& parameter : held)
     if (const Array* slot = bound_grad(*parameter.impl()->meta)) slots.emplace_back(*slot);
   start.gradients = bytes_of(slots);
@@ -306,18 +306,18 @@ const char* name(MemoryKind kind) {
 
 MemoryReport plan(const PlannedModel& model, const Shape& input_shape, optim::Optimizer& optimizer,
                   const PlanOptions& options) {
-  return plan_step(model, input_shape, &optimizer, options);
+  return report_of_step(model, input_shape, &optimizer, options);
 }
 
 MemoryReport plan(const PlannedModel& model, const Shape& input_shape, const PlanOptions& options) {
-  return plan_step(model, input_shape, nullptr, options);
+  return report_of_step(model, input_shape, nullptr, options);
 }
 
 int64_t largest_batch(const PlannedModel& model, Shape input_shape, optim::Optimizer& optimizer, int64_t bytes,
                       const PlanOptions& options) {
   const auto fits = [&](int64_t batch) {
     input_shape[options.batch_axis()] = batch;
-    return plan_step(model, input_shape, &optimizer, options).peak <= bytes;
+    return report_of_step(model, input_shape, &optimizer, options).peak <= bytes;
   };
   GRADUS_CHECK(options.batch_axis() >= 0 && options.batch_axis() < input_shape.size(), ValueError,
                "largest_batch: an input of shape ", input_shape, " has no axis ", options.batch_axis());

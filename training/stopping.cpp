@@ -1,32 +1,39 @@
-#include <gradus/training/early_stopping.h>
+#include <gradus/training/stopping.h>
 
+#include <atomic>
+#include <csignal>
 #include <limits>
 
 #include <gradus/autograd/ops/creation.h>
+#include <gradus/core/platform/process.h>
 #include <gradus/layers/module/serialize.h>
 
 namespace gradus::training {
+
+// ---- EarlyStopping ----
+
 namespace {
 
 const std::string kModel = "model.";
 
-double worst(Mode mode) {
-  const double infinity = std::numeric_limits<double>::infinity();
-  return mode == Mode::min ? infinity : -infinity;
-}
-
 }  // namespace
 
+double detail::worst_figure(Mode mode) {
+  return std::numeric_limits<double>::infinity() * (mode == Mode::min ? 1 : -1);
+}
+
+bool detail::is_better(Mode mode, double figure, double best, double min_delta) {
+  return mode == Mode::min ? figure < best - min_delta : figure > best + min_delta;
+}
+
 EarlyStopping::EarlyStopping(nn::Module& model, const EarlyStoppingOptions& options)
-    : model_(model), options_(options), best_(worst(options.mode())) {
+    : model_(model), options_(options), best_(detail::worst_figure(options.mode())) {
   GRADUS_CHECK(options.patience() >= 1, ValueError, "patience must be at least 1, got ", options.patience());
   GRADUS_CHECK(options.min_delta() >= 0, ValueError, "min_delta must not be negative, got ", options.min_delta());
 }
 
 bool EarlyStopping::step(double figure) {
-  const bool better =
-      options_.mode() == Mode::min ? figure < best_ - options_.min_delta() : figure > best_ + options_.min_delta();
-  if (better) {
+  if (detail::is_better(options_.mode(), figure, best_, options_.min_delta())) {
     best_ = figure;
     best_epoch_ = epochs_;
     best_weights_ = nn::detail::copy_of(model_.state_dict());
@@ -74,5 +81,47 @@ void EarlyStopping::load_state_dict(const nn::StateDict& state) {
   best_ = best, epochs_ = epochs, best_epoch_ = best_epoch;
   best_weights_ = nn::detail::copy_of(weights);
 }
+
+// ---- Interrupt ----
+
+namespace {
+
+constexpr int kSignals[2] = {SIGINT, SIGTERM};
+std::atomic<int> received{0};
+static_assert(std::atomic<int>::is_always_lock_free);  // a signal handler must not wait for a lock
+bool alive = false;
+struct sigaction before[2];  // what the signals did before; the handler and the destructor restore it
+
+// Uses only functions that are allowed in a signal handler: sigaction, lock-free atomics and write_to_stderr.
+void on_signal(int number) {
+  for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &before[i], nullptr);  // the next signal has its usual effect
+  received.store(number);
+  platform::write_to_stderr("\nfinishing this step; interrupt again to quit immediately\n");
+}
+
+}  // namespace
+
+Interrupt::Interrupt() {
+  GRADUS_CHECK(!alive, ValueError, "there already is an Interrupt: only one can catch the process's signals");
+  alive = true;
+  received.store(0);
+  for (int i = 0; i < 2; ++i) sigaction(kSignals[i], nullptr, &before[i]);
+  for (int i = 0; i < 2; ++i) {
+    if (before[i].sa_handler == SIG_IGN) continue;
+    struct sigaction action = {};
+    action.sa_handler = &on_signal;
+    action.sa_flags = SA_RESTART;  // system calls that the signal interrupts continue
+    sigemptyset(&action.sa_mask);
+    for (int other : kSignals) sigaddset(&action.sa_mask, other);
+    sigaction(kSignals[i], &action, nullptr);
+  }
+}
+
+Interrupt::~Interrupt() {
+  for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &before[i], nullptr);
+  alive = false;
+}
+
+int Interrupt::signal() const { return received.load(); }
 
 }  // namespace gradus::training

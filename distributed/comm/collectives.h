@@ -8,10 +8,7 @@
 #include <span>
 #include <vector>
 
-#include <gradus/distributed/comm/deadline.h>
-#include <gradus/distributed/comm/descriptor.h>
 #include <gradus/distributed/comm/reduce.h>
-#include <gradus/distributed/comm/status.h>
 
 namespace gradus::dist {
 
@@ -63,8 +60,8 @@ struct Transfer {
 class Transport {
  public:
   virtual ~Transport() = default;
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
+  int rank() const { return rank_; }
+  int size() const { return size_; }
 
   /// Carries out all transfers at the same time; those with the same peer and direction run one after the other, as
   /// listed. Each message carries the descriptor. The receiver compares it with its own and ignores the body if they
@@ -75,6 +72,11 @@ class Transport {
 
   /// Tells all ranks why this rank takes no further part. The first failure of a group is the one that counts.
   virtual void announce(const CommStatus& failure) noexcept = 0;
+
+ protected:
+  Transport(int rank, int size) : rank_(rank), size_(size) {}
+
+  const int rank_, size_;
 };
 
 /// Runs collectives; every rank of the transport calls run() at about the same time. Scratch memory is reused between

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <thread>
 
-#include <gradus/core/error.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/core/runtime/recorded_memory.h>
 
@@ -14,14 +12,6 @@ namespace {
 
 /// Long enough for the wire, short enough that the first and the last copy, which overlap with nothing, cost little.
 constexpr size_t kPieceBytes = 1 << 20;
-
-bool has_blocks_before(CollectiveKind kind) {
-  return kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::scatter ||
-         kind == CollectiveKind::all_to_all;
-}
-bool has_blocks_after(CollectiveKind kind) {
-  return kind == CollectiveKind::all_gather || kind == CollectiveKind::gather || kind == CollectiveKind::all_to_all;
-}
 
 /// From this size on, a second lane is faster although it needs a thread.
 constexpr size_t kTwoLaneBytes = 2 << 20;
@@ -60,12 +50,15 @@ class Staging {
   /// device memory. `in` and `out` own what `call` points to.
   void run(const Collective& call, const Range& range, const Array& in, const Array& out, const Event& ready,
            const Deadline& deadline, const std::function<void(const Collective&)>& carry_out) {
+    using enum CollectiveKind;
     const Descriptor& d = call.descriptor;
-    const bool before = has_blocks_before(d.kind), after = has_blocks_after(d.kind);
+    // Whether the input and the output consist of a block for each rank.
+    const bool before = d.kind == reduce_scatter || d.kind == scatter || d.kind == all_to_all;
+    const bool after = d.kind == all_gather || d.kind == gather || d.kind == all_to_all;
     Side from, to;
     if (call.in != nullptr) from = {const_cast<std::byte*>(at(call.in, 0, d.dtype)), before ? ranks_ : 1, 0};
     // A reduction writes its result over its operand.
-    const bool in_place = d.kind == CollectiveKind::all_reduce || d.kind == CollectiveKind::reduce;
+    const bool in_place = d.kind == all_reduce || d.kind == reduce;
     if (call.out != nullptr) to = {at(call.out, 0, d.dtype), after ? ranks_ : 1, in_place ? 0 : kPieceBytes};
 
     const size_t length = kPieceBytes / size_of(d.dtype) / (before || after ? ranks_ : 1);

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include <gradus/core/array/array.h>
-#include <gradus/distributed/comm/collectives.h>
 #include <gradus/distributed/comm/process_group.h>
 
 namespace gradus::dist {

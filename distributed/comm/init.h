@@ -8,7 +8,6 @@
 
 #include <gradus/distributed/comm/process_group.h>
 #include <gradus/distributed/comm/store/store.h>
-#include <gradus/distributed/comm/tcp/socket.h>
 
 namespace gradus::dist {
 
@@ -56,8 +55,8 @@ struct InitOptions {
 /// ranks meet through MPI, which stays initialised until the program exits (mpi/mpi_group.cpp says how it ends).
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
 
-/// Returns a group of job.world_size ranks, in which this process is job.rank. The ranks meet through `store`, which
-/// must outlive the group, under keys that nothing else uses.
+/// Returns a group of job.world_size ranks, in which this process is job.rank. The ranks meet through `store`, under keys
+/// that nothing else uses, and the group keeps the store.
 std::unique_ptr<ProcessGroup> make_group(const std::shared_ptr<Store>& store, const JobEnvironment& job,
                                          const InitOptions& options);
 
@@ -67,5 +66,27 @@ std::unique_ptr<ProcessGroup> make_group(const std::shared_ptr<Store>& store, co
 /// several threads cannot be copied, so call spawn() before any tensor starts the thread pool or a device. Throws a
 /// ValueError if `size` is above kMaxRanksOfHost.
 void spawn(const std::function<void(int rank)>& fn, int size);
+
+struct NcclOptions {
+  Milliseconds timeout = kDefaultTimeout;
+  uint32_t epoch = 0;
+  /// Index of this rank's GPU. No two ranks may share one.
+  int device = 0;
+  /// Compare each call with those of the other ranks before it is launched. This is slow; without it, a mismatch is
+  /// found only after the deadline has passed.
+  bool debug = false;
+};
+
+/// Version of NCCL in this build, for example 22807 for 2.28.7; 0 if there is none.
+int nccl_version();
+/// Makes a group over NCCL. Throws a CommError with the remedy if this build has no NCCL.
+std::unique_ptr<ProcessGroup> make_nccl_group(std::shared_ptr<Store> store, int rank, int size,
+                                              const NcclOptions& options);
+
+/// Whether this build has MPI.
+bool has_mpi();
+/// Makes a group of all processes of the MPI job, which find each other without a store. Throws a CommError with the
+/// remedy if this build has no MPI.
+std::unique_ptr<ProcessGroup> make_mpi_group(Milliseconds timeout);
 
 }  // namespace gradus::dist

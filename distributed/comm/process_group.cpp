@@ -4,7 +4,6 @@
 #include <atomic>
 #include <numeric>
 
-#include <gradus/core/error.h>
 #include <gradus/core/ops/elementwise.h>
 #include <gradus/core/ops/shape.h>
 
@@ -119,10 +118,20 @@ ProcessGroup::WorkPtr ProcessGroup::launch(Collective call, const Array& in, con
   return submit(call, in, out, options);
 }
 
-ProcessGroup::WorkPtr ProcessGroup::all_reduce(const Array& x, ReduceKind kind, const CollectiveOptions& options) {
-  const OpContext context("all_reduce");
-  check_array(x, "x");
-  return launch(describe(CollectiveKind::all_reduce, x, -1, kind), x, x, options);
+ProcessGroup::WorkPtr ProcessGroup::collective(CollectiveKind kind, const Array& x, const Array& y, int root,
+                                               ReduceKind reduction, const CollectiveOptions& options) {
+  using enum CollectiveKind;
+  const OpContext context(name(kind));
+  const bool joins = kind == all_gather || kind == gather, cuts = kind == reduce_scatter || kind == scatter;
+  const bool to_root = kind == reduce || kind == gather, from_root = kind == broadcast || kind == scatter;
+  const Array& own = cuts ? y : x;  // every rank has this one
+  check_array(own, cuts ? "y" : "x");
+  if (to_root || from_root) check_rank(root, "root");
+  const bool is_root = root == rank_, contributes = !from_root || is_root;
+  const bool receives = kind == broadcast ? !is_root : !to_root || is_root;
+  if (joins && receives) check_parts(y, "y", x, "x");
+  if (cuts && contributes) check_parts(x, "x", y, "y");
+  return launch(describe(kind, own, root, reduction), contributes ? x : Array(), receives ? y : Array(), options);
 }
 
 ProcessGroup::WorkPtr ProcessGroup::all_reduce_coalesced(const std::vector<Array>& arrays, ReduceKind kind,
@@ -155,54 +164,6 @@ ProcessGroup::WorkPtr ProcessGroup::all_reduce_coalesced(const std::vector<Array
   call.descriptor.on_device = !arrays[0].device().is_cpu();
   for (const Array& x : arrays) x.bump_version();
   return submit_coalesced(call, lines, options);
-}
-
-ProcessGroup::WorkPtr ProcessGroup::reduce(const Array& x, int root, ReduceKind kind,
-                                           const CollectiveOptions& options) {
-  const OpContext context("reduce");
-  check_array(x, "x");
-  check_rank(root, "root");
-  return launch(describe(CollectiveKind::reduce, x, root, kind), x, root == rank_ ? x : Array(), options);
-}
-
-ProcessGroup::WorkPtr ProcessGroup::broadcast(const Array& x, int root, const CollectiveOptions& options) {
-  const OpContext context("broadcast");
-  check_array(x, "x");
-  check_rank(root, "root");
-  const bool is_root = root == rank_;
-  return launch(describe(CollectiveKind::broadcast, x, root), is_root ? x : Array(), is_root ? Array() : x, options);
-}
-
-ProcessGroup::WorkPtr ProcessGroup::all_gather(const Array& x, const Array& y, const CollectiveOptions& options) {
-  const OpContext context("all_gather");
-  check_array(x, "x");
-  check_parts(y, "y", x, "x");
-  return launch(describe(CollectiveKind::all_gather, x), x, y, options);
-}
-
-ProcessGroup::WorkPtr ProcessGroup::reduce_scatter(const Array& x, const Array& y, ReduceKind kind,
-                                                   const CollectiveOptions& options) {
-  const OpContext context("reduce_scatter");
-  check_array(y, "y");
-  check_parts(x, "x", y, "y");
-  return launch(describe(CollectiveKind::reduce_scatter, y, -1, kind), x, y, options);
-}
-
-ProcessGroup::WorkPtr ProcessGroup::gather(const Array& x, const Array& y, int root, const CollectiveOptions& options) {
-  const OpContext context("gather");
-  check_array(x, "x");
-  check_rank(root, "root");
-  if (root == rank_) check_parts(y, "y", x, "x");
-  return launch(describe(CollectiveKind::gather, x, root), x, root == rank_ ? y : Array(), options);
-}
-
-ProcessGroup::WorkPtr ProcessGroup::scatter(const Array& x, const Array& y, int root,
-                                            const CollectiveOptions& options) {
-  const OpContext context("scatter");
-  check_array(y, "y");
-  check_rank(root, "root");
-  if (root == rank_) check_parts(x, "x", y, "y");
-  return launch(describe(CollectiveKind::scatter, y, root), root == rank_ ? x : Array(), y, options);
 }
 
 std::vector<Range> ProcessGroup::parts_of(const Array& x, const char* name, const std::vector<int64_t>& counts) const {
@@ -261,17 +222,8 @@ ProcessGroup::WorkPtr ProcessGroup::all_gather_v(const Array& x, const Array& y,
   return launch(call, x, y, options);
 }
 
-ProcessGroup::WorkPtr ProcessGroup::send(const Array& x, int peer, const CollectiveOptions& options) {
-  const OpContext context("send");
-  return message(x, peer, true, options);
-}
-
-ProcessGroup::WorkPtr ProcessGroup::recv(const Array& x, int peer, const CollectiveOptions& options) {
-  const OpContext context("recv");
-  return message(x, peer, false, options);
-}
-
 ProcessGroup::WorkPtr ProcessGroup::message(const Array& x, int peer, bool sends, const CollectiveOptions& options) {
+  const OpContext context(sends ? "send" : "recv");
   check_array(x, "x");
   check_rank(peer, "peer");
   GRADUS_CHECK(peer != rank_, ValueError, "rank ", peer, " is this rank itself");
@@ -330,18 +282,13 @@ std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& gro
 
   const auto mine = std::find(ranks.begin(), ranks.end(), group->rank());
   if (mine == ranks.end()) return nullptr;
-  struct Family {  // the parent is destroyed after the group that depends on it
-    std::shared_ptr<ProcessGroup> parent;
-    std::unique_ptr<ProcessGroup> child;
-  };
-  const auto family = std::make_shared<Family>();
-  family->parent = group;
-  family->child = group->make_group(ranks, static_cast<int>(mine - ranks.begin()), static_cast<uint32_t>(epoch),
-                                    timeout.value_or(group->timeout()));
-  const std::lock_guard lock(family->child->mutex_);  // a watchdog may already use the group
-  for (size_t i = 0; i < ranks.size(); ++i) family->child->ranks_[i] = group->ranks_[static_cast<size_t>(ranks[i])];
-  family->child->strict_ = group->strict_;
-  return {family, family->child.get()};
+  const auto child = keep_for(group->make_group(ranks, static_cast<int>(mine - ranks.begin()),
+                                                static_cast<uint32_t>(epoch), timeout.value_or(group->timeout())),
+                              group);
+  const std::lock_guard lock(child->mutex_);  // a watchdog may already use the group
+  for (size_t i = 0; i < ranks.size(); ++i) child->ranks_[i] = group->ranks_[static_cast<size_t>(ranks[i])];
+  child->strict_ = group->strict_;
+  return child;
 }
 
 std::vector<std::shared_ptr<ProcessGroup>> make_mesh(const std::shared_ptr<ProcessGroup>& group, const Shape& sizes) {

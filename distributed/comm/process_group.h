@@ -18,8 +18,6 @@
 
 #include <gradus/core/array/array.h>
 #include <gradus/distributed/comm/collectives.h>
-#include <gradus/distributed/comm/deadline.h>
-#include <gradus/distributed/comm/status.h>
 
 namespace gradus::dist {
 
@@ -90,7 +88,9 @@ class ProcessGroup {
   // is a rank of this group. n is the number of ranks, and "the sum" is the reduction that `kind` names.
 
   /// x = the sum of all ranks' x.
-  WorkPtr all_reduce(const Array& x, ReduceKind kind = ReduceKind::sum, const CollectiveOptions& options = {});
+  WorkPtr all_reduce(const Array& x, ReduceKind kind = ReduceKind::sum, const CollectiveOptions& options = {}) {
+    return collective(CollectiveKind::all_reduce, x, x, -1, kind, options);
+  }
   /// The sums of several arrays of one dtype, as one collective of all their elements. If the group coalesces(),
   /// nothing is copied. Otherwise the arrays are copied into one, and the call blocks even if it is `async`.
   WorkPtr all_reduce_coalesced(const std::vector<Array>& arrays, ReduceKind kind = ReduceKind::sum,
@@ -98,18 +98,30 @@ class ProcessGroup {
   /// Whether all_reduce_coalesced() works without a copy.
   virtual bool coalesces() const { return false; }
   /// Like all_reduce(), but only the root gets the result. On the other ranks x is unchanged.
-  WorkPtr reduce(const Array& x, int root, ReduceKind kind = ReduceKind::sum, const CollectiveOptions& options = {});
+  WorkPtr reduce(const Array& x, int root, ReduceKind kind = ReduceKind::sum, const CollectiveOptions& options = {}) {
+    return collective(CollectiveKind::reduce, x, x, root, kind, options);
+  }
   /// x = the root's x.
-  WorkPtr broadcast(const Array& x, int root, const CollectiveOptions& options = {});
+  WorkPtr broadcast(const Array& x, int root, const CollectiveOptions& options = {}) {
+    return collective(CollectiveKind::broadcast, x, x, root, ReduceKind::sum, options);
+  }
   /// y (n * x.numel() elements) = the concatenation of all ranks' x.
-  WorkPtr all_gather(const Array& x, const Array& y, const CollectiveOptions& options = {});
+  WorkPtr all_gather(const Array& x, const Array& y, const CollectiveOptions& options = {}) {
+    return collective(CollectiveKind::all_gather, x, y, -1, ReduceKind::sum, options);
+  }
   /// y = this rank's part of the sum of all ranks' x (n * y.numel() elements).
   WorkPtr reduce_scatter(const Array& x, const Array& y, ReduceKind kind = ReduceKind::sum,
-                         const CollectiveOptions& options = {});
+                         const CollectiveOptions& options = {}) {
+    return collective(CollectiveKind::reduce_scatter, x, y, -1, kind, options);
+  }
   /// On the root, y (n * x.numel() elements) = the concatenation of all ranks' x. The other ranks pass an undefined y.
-  WorkPtr gather(const Array& x, const Array& y, int root, const CollectiveOptions& options = {});
+  WorkPtr gather(const Array& x, const Array& y, int root, const CollectiveOptions& options = {}) {
+    return collective(CollectiveKind::gather, x, y, root, ReduceKind::sum, options);
+  }
   /// y = this rank's part of the root's x (n * y.numel() elements). The other ranks pass an undefined x.
-  WorkPtr scatter(const Array& x, const Array& y, int root, const CollectiveOptions& options = {});
+  WorkPtr scatter(const Array& x, const Array& y, int root, const CollectiveOptions& options = {}) {
+    return collective(CollectiveKind::scatter, x, y, root, ReduceKind::sum, options);
+  }
   /// Part r of y = this rank's part of rank r's x. Both x and y consist of n equal parts.
   WorkPtr all_to_all(const Array& x, const Array& y, const CollectiveOptions& options = {});
   /// all_to_all() with parts of any lengths (all_to_all_single with split sizes): x holds sent[r] elements for rank r,
@@ -124,8 +136,12 @@ class ProcessGroup {
   virtual void gather_on_host(const Array& x, const Array& y) { all_gather(x, y); }
   /// Sends x to `peer`, which must call recv() with as many elements of the same type. Messages are numbered separately
   /// for each pair of ranks and each direction.
-  WorkPtr send(const Array& x, int peer, const CollectiveOptions& options = {});
-  WorkPtr recv(const Array& x, int peer, const CollectiveOptions& options = {});
+  WorkPtr send(const Array& x, int peer, const CollectiveOptions& options = {}) {
+    return message(x, peer, true, options);
+  }
+  WorkPtr recv(const Array& x, int peer, const CollectiveOptions& options = {}) {
+    return message(x, peer, false, options);
+  }
   /// Returns when all ranks have called it.
   WorkPtr barrier(const CollectiveOptions& options = {});
 
@@ -172,6 +188,9 @@ class ProcessGroup {
   void check_rank(int rank, const char* name) const;
   /// The consecutive parts of x with these numbers of elements.
   std::vector<Range> parts_of(const Array& x, const char* name, const std::vector<int64_t>& counts) const;
+  /// Checks the arguments of a collective from x to y, and launches it. `root` is ignored if the collective has none.
+  WorkPtr collective(CollectiveKind kind, const Array& x, const Array& y, int root, ReduceKind reduction,
+                     const CollectiveOptions& options);
   WorkPtr message(const Array& x, int peer, bool sends, const CollectiveOptions& options);
   WorkPtr launch(Collective call, const Array& in, const Array& out, const CollectiveOptions& options);
   /// Adds to the message of a failure which group it belongs to and which ranks the group has.
@@ -188,6 +207,14 @@ class ProcessGroup {
   std::vector<uint64_t> sent_, received_;  // numbers of messages to and from each rank
   CommStatus failure_;
 };
+
+/// Shares `group` and keeps `dependency`, which the group uses, alive until the group has been destroyed.
+inline std::shared_ptr<ProcessGroup> keep_for(std::unique_ptr<ProcessGroup> group, std::shared_ptr<void> dependency) {
+  return {group.release(), [dependency = std::move(dependency)](ProcessGroup* own) mutable {
+            delete own;
+            dependency.reset();
+          }};
+}
 
 /// Makes a group of some of the ranks of `group`, in ascending order as in torch.distributed.new_group. All ranks of
 /// `group` must call this with the same list, in the same order as their other calls; ranks that are not on the list

@@ -1,10 +1,6 @@
 #include <gradus/distributed/comm/reduce.h>
 
 #include <algorithm>
-#include <type_traits>
-
-#include <gradus/core/error.h>
-#include <gradus/distributed/comm/reduce_formula.h>
 
 namespace gradus::dist {
 namespace {

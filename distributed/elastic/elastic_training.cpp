@@ -5,7 +5,6 @@
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/distributed/comm/local/local_group.h>
-#include <gradus/distributed/comm/store/tcp_store.h>
 
 namespace gradus::dist {
 namespace {
@@ -65,14 +64,9 @@ ElasticPlace ElasticPlace::from_environment(const InitOptions& options) {
     InitOptions meeting = options;
     meeting.timeout = std::min(options.timeout, kConnectTime);
     if (device) meeting.device = device;
-    struct Met {
-      std::shared_ptr<Store> store;
-      std::unique_ptr<ProcessGroup> group;
-    };
-    const auto met = std::make_shared<Met>(Met{std::make_shared<PrefixStore>(keys, store), nullptr});
-    met->group = make_group(met->store, job, meeting);
-    met->group->set_timeout(options.timeout);
-    return std::shared_ptr<ProcessGroup>(met, met->group.get());
+    std::shared_ptr<ProcessGroup> group = make_group(std::make_shared<PrefixStore>(keys, store), job, meeting);
+    group->set_timeout(options.timeout);
+    return group;
   };
   return {*job.worker, Membership(std::make_shared<PrefixStore>(prefix, store)), connect};
 }

@@ -6,8 +6,6 @@
 #include <set>
 #include <sstream>
 
-#include <gradus/core/error.h>
-
 namespace gradus::dist {
 
 Members Members::first(int ranks, int spares, int min_ranks) {

@@ -1,21 +1,70 @@
-// What all attempts of a job share.
+// What all attempts of a job share, and the processes that an attempt starts.
 #pragma once
 
 #include <signal.h>
 #include <sys/types.h>
 
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 
-#include <gradus/distributed/comm/store/tcp_store.h>
-#include <gradus/distributed/comm/tcp/socket.h>
-#include <gradus/distributed/comm/tcp/token.h>
+#include <gradus/distributed/comm/store/store.h>
 #include <gradus/distributed/launcher/launcher.h>
-#include <gradus/distributed/launcher/line_writer.h>
 
 namespace gradus::dist {
+
+/// Writes lines to a descriptor on a thread of its own, so that the thread that has lines never waits for their reader.
+/// A non-blocking descriptor would not do: it would be non-blocking for every process that shares it, such as the
+/// user's shell.
+class LineWriter {
+ public:
+  /// Starts the thread, which shares the object because it may be in a write that never returns. When the returned
+  /// pointer and its copies are gone, the thread ends without the lines that it has not written yet.
+  static std::shared_ptr<LineWriter> start(int descriptor);
+
+  /// Accepts any line at once. full() says when the caller should send no more for a while.
+  void put(std::string_view line);
+  bool full() const { return waiting() >= (1 << 20); }
+  /// Number of bytes that are not written yet.
+  size_t waiting() const { return read(waiting_); }
+  /// Number of bytes that were written or lost. It grows while there is a reader.
+  size_t completed() const { return read(completed_); }
+  /// A descriptor that becomes readable when no bytes are waiting any more, until acknowledge().
+  int emptied() const { return emptied_.number(); }
+  void acknowledge();
+
+  /// Drops the waiting lines and all later ones, because of `cause`.
+  void give_up(std::string_view cause);
+  /// "<number> bytes of <what> were lost: <cause>"; "" if none were.
+  std::string losses(std::string_view what) const;
+
+ private:
+  explicit LineWriter(int descriptor);
+  void run();
+  size_t read(const size_t& counter) const {
+    const std::lock_guard lock(mutex_);
+    return counter;
+  }
+
+  const int descriptor_;
+  const FileDescriptor emptied_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::string> blocks_;  // each of whole lines
+  size_t waiting_ = 0, completed_ = 0, lost_ = 0;
+  std::string cause_;  // why bytes were lost
+  bool stopped_ = false;
+};
+
+/// Writes all of `text`, however long that takes. Returns the number of bytes that were written, which is smaller than
+/// the length of the text after an error. The error is in errno.
+size_t write_all(int descriptor, std::string_view text);
 
 /// A process that kills the process groups it watches when this process ends, in whatever way.
 class GuardProcess {
@@ -83,6 +132,64 @@ struct Job {
   void open_output();
 
   sigset_t signals_before_;
+};
+
+/// A process that runs the job's program, the process group that it leads, and their output.
+class Worker {
+ public:
+  /// Starts the process, in this attempt of the job, counted from 0. The first numbers are this node's ranks, the
+  /// others are spares.
+  Worker(Job& job, int number, int attempt);
+  /// Kills the process group if it still runs.
+  ~Worker() { kill(SIGKILL); }
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  /// "rank 3"; with several nodes "rank 3 on node 1"; "spare 4"
+  std::string name() const;
+  int number() const { return number_; }
+  void set_rank(int rank) { rank_ = rank; }
+  pid_t pid() const { return pid_; }
+  bool running() const { return running_; }
+  /// Sends a signal to the process group while the process runs.
+  void kill(int signal_number) const;
+  /// Call this when the process has been waited for. Ends the processes that it started and left behind.
+  void ended();
+
+  /// The descriptor from which its stdout (0) or stderr (1) is read; -1 once that has ended.
+  int output(int stream) const { return output_[stream].pipe.number(); }
+  /// Reads one piece of it and prints complete lines as "[3] …" or "[spare 4] …". Returns false if there was nothing.
+  bool read_some(int stream);
+  const std::deque<std::string>& last_lines() const { return last_lines_; }
+  /// A sentence that says what is missing in its log; "" if nothing is.
+  std::string losses() const;
+
+ private:
+  struct Output {
+    FileDescriptor pipe;
+    std::string line;  // the beginning of a line that has not ended yet
+  };
+
+  void open_log(int attempt);
+  void log(std::string_view text);
+  void print(int stream);
+  /// Called in the new process. Makes sure that this process ends whenever the launcher is killed after its fork(), and
+  /// that the processes it starts end with its group. This process tells the guard about the group itself, because the
+  /// guard must know it before the program can start any process.
+  void begin_under_guard(pid_t launcher) const;
+  [[noreturn]] void run_program(int out, int err, int token, int attempt) const;
+
+  Job& job_;
+  const int number_;
+  std::optional<int> rank_;
+  pid_t pid_ = -1;
+  bool running_ = false;
+  Output output_[2];
+  std::deque<std::string> last_lines_;
+  std::string log_path_;
+  FileDescriptor log_;
+  size_t lost_ = 0;  // number of bytes that are missing in the log
+  std::string cause_of_loss_;
 };
 
 }  // namespace gradus::dist

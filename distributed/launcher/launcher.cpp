@@ -7,12 +7,10 @@
 #include <cstring>
 #include <deque>
 #include <utility>
-#include <vector>
 
 #include <gradus/distributed/elastic/membership.h>
 #include <gradus/distributed/launcher/job.h>
 #include <gradus/distributed/launcher/nodes.h>
-#include <gradus/distributed/launcher/worker.h>
 
 namespace gradus::dist {
 namespace {

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include <gradus/distributed/comm/deadline.h>
 #include <gradus/distributed/comm/tcp/socket.h>
 
 namespace gradus::dist {

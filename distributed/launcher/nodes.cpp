@@ -5,8 +5,6 @@
 #include <memory>
 #include <sstream>
 
-#include <gradus/core/error.h>
-
 namespace gradus::dist {
 namespace {
 

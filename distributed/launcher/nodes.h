@@ -8,9 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include <gradus/distributed/comm/store/tcp_store.h>
-#include <gradus/distributed/comm/tcp/socket.h>
-#include <gradus/distributed/comm/tcp/token.h>
+#include <gradus/distributed/comm/store/store.h>
 
 namespace gradus::dist {
 

@@ -8,7 +8,6 @@
 #include <gradus/autograd/mixed_precision/autocast.h>
 #include <gradus/autograd/node.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/core/error.h>
 #include <gradus/core/registry.h>
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/core/runtime/random.h>

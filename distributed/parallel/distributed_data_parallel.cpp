@@ -1,13 +1,11 @@
 #include <gradus/distributed/parallel/distributed_data_parallel.h>
 
-#include <algorithm>
 #include <map>
 #include <utility>
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/distributed/parallel/wrapped_net.h>
 
 namespace gradus::dist {
 namespace {

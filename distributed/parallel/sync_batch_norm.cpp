@@ -1,7 +1,5 @@
 #include <gradus/distributed/parallel/sync_batch_norm.h>
 
-#include <algorithm>
-
 #include <gradus/autograd/checkpoint.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/nn/norm.h>

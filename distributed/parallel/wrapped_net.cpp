@@ -1,10 +1,8 @@
 #include <gradus/distributed/parallel/wrapped_net.h>
 
 #include <algorithm>
-#include <functional>
 #include <sstream>
 #include <utility>
-#include <vector>
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/ops/creation.h>
@@ -89,28 +87,6 @@ void visit_tensors_of(const nn::Module& net, bool with_buffers, const Visit& vis
   };
   net.apply(visit_module);
 }
-
-class Pass {
- public:
-  Pass(std::shared_ptr<ProcessGroup> group, Device device, std::function<void()> finish, std::function<void()> cancel)
-      : group_(std::move(group)), device_(device), finish_(std::move(finish)), cancel_(std::move(cancel)) {}
-  ~Pass() {
-    if (finished_) return;
-    cancel_();
-    if (runtime(device_.type()).capturing()) return;
-    group_->abort("its backward pass ended by an exception");
-  }
-  void finish() {
-    finish_();
-    finished_ = true;
-  }
-
- private:
-  const std::shared_ptr<ProcessGroup> group_;
-  const Device device_;
-  const std::function<void()> finish_, cancel_;
-  bool finished_ = false;
-};
 
 }  // namespace
 
@@ -232,8 +208,16 @@ void WatchedNet::compare(const Entries& before, const OrderedDict<std::string, T
 
 void at_end_of_backward(const std::shared_ptr<ProcessGroup>& group, Device device, std::function<void()> finish,
                         std::function<void()> cancel) {
-  const auto pass = std::make_shared<Pass>(group, device, std::move(finish), std::move(cancel));
-  autograd::queue_callback([pass] { pass->finish(); });
+  const auto finished = std::make_shared<bool>(false);
+  const std::shared_ptr<void> pass(nullptr, [=, cancel = std::move(cancel)](void*) {
+    if (*finished) return;
+    cancel();
+    if (!runtime(device.type()).capturing()) group->abort("its backward pass ended by an exception");
+  });
+  autograd::queue_callback([pass, finished, finish = std::move(finish)] {
+    finish();
+    *finished = true;
+  });
 }
 
 }  // namespace gradus::dist

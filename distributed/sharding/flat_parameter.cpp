@@ -102,10 +102,6 @@ Array FlatParameter::view_of(const Array& line, const Place& place) const {
                line.dtype());
 }
 
-Array FlatParameter::own_part(const Array& line) const {
-  return line.slice(0, group_->rank() * shard_numel(), (group_->rank() + 1) * shard_numel());
-}
-
 void FlatParameter::point_parameters() {
   check_places();
   for (size_t i = 0; i < parameters_.size(); ++i) point(i, view_of(whole_, places_[i]));
@@ -129,7 +125,7 @@ void FlatParameter::check_places() const {
 void FlatParameter::begin_gather() {
   if (gathering_ || (whole_.defined() && gathered_version_ == shard_.array().version())) return;
   if (!whole_.defined()) whole_ = empty_line(dtype_);
-  const Array part = own_part(whole_);
+  const Array part = whole_.slice(0, group_->rank() * shard_numel(), (group_->rank() + 1) * shard_numel());
   if (part.data() != shard_.array().data()) ops::copy_into(part, ops::to_device(shard_.array(), device_));
   gathering_ = group_->all_gather(part, whole_, {.async = true});
 }

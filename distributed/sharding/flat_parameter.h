@@ -16,7 +16,7 @@
 #include <gradus/autograd/tensor.h>
 #include <gradus/core/ordered_dict.h>
 #include <gradus/distributed/comm/process_group.h>
-#include <gradus/distributed/sharding/sharded_checkpoint.h>
+#include <gradus/distributed/sharding/sharded_module.h>
 
 namespace gradus::dist {
 
@@ -95,7 +95,6 @@ class FlatParameter {
   class Keeper;
   Array view_of(const Array& line, const Place& place) const;
   Array empty_line(DType dtype) const { return Array::empty({shard_numel() * group_->size()}, dtype, device_); }
-  Array own_part(const Array& line) const;
   void point_parameters();
   void point(size_t i, const Array& x);
 

@@ -1,15 +1,11 @@
 #include <gradus/distributed/sharding/fully_sharded.h>
 
 #include <algorithm>
-#include <cmath>
-#include <map>
 #include <utility>
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/ops/creation.h>
 #include <gradus/core/ops/elementwise.h>
-#include <gradus/distributed/parallel/wrapped_net.h>
-#include <gradus/distributed/sharding/sharded_module.h>
 #include <gradus/optim/clip_grad.h>
 
 namespace gradus::dist {
@@ -194,22 +190,15 @@ Tensor FullyShardedDataParallel::clip_grad_norm_(double max_norm, double norm_ty
 
 // ---- Saving ----
 
-namespace {
-
-std::map<std::string, Array> on_cpu(const FlatParameter& flat, const Array& part) {
-  const std::vector<Array> arrays = flat.gather_like(part);
-  std::map<std::string, Array> named;
-  for (size_t i = 0; i < arrays.size(); ++i) named[flat.names()[i]] = ops::clone(ops::to_device(arrays[i], Device()));
-  return named;
-}
-
-}  // namespace
-
 nn::StateDict FullyShardedDataParallel::full_state_dict() {
   const OpContext context("FullyShardedDataParallel::full_state_dict");
   std::map<std::string, Array> values;
-  for (const Unit& unit : units_)
-    if (unit.flat) values.merge(on_cpu(*unit.flat, unit.flat->shard().array()));
+  for (const Unit& unit : units_) {
+    if (!unit.flat) continue;
+    const std::vector<Array> arrays = unit.flat->gather_like(unit.flat->shard().array());
+    for (size_t i = 0; i < arrays.size(); ++i)
+      values[unit.flat->names()[i]] = ops::clone(ops::to_device(arrays[i], Device()));
+  }
   nn::StateDict state("Key");
   for (const auto& item : module_.state_dict()) {
     const auto key = keys_.find(item.key());

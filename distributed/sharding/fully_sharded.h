@@ -28,7 +28,7 @@
 #include <gradus/core/options.h>
 #include <gradus/distributed/parallel/wrapped_net.h>
 #include <gradus/distributed/sharding/flat_parameter.h>
-#include <gradus/distributed/sharding/sharded_checkpoint.h>
+#include <gradus/distributed/sharding/sharded_module.h>
 #include <gradus/layers/module/module.h>
 #include <gradus/optim/optimizer.h>
 
@@ -91,7 +91,7 @@ class FullyShardedDataParallel {
   /// if names do not fit and a ShapeError if shapes do not; nothing has changed then.
   void load_full_state_dict(const nn::StateDict& state);
   /// Each rank writes its shards and its part of the optimizer's state to a file in the folder, and rank 0 writes an
-  /// index (sharded_checkpoint.h). Until the index has been written, the previous checkpoint in the folder can be
+  /// index (sharded_module.h). Until the index has been written, the previous checkpoint in the folder can be
   /// loaded.
   void save(const std::string& folder, const optim::Optimizer& optimizer);
   /// Loads such a folder, which may come from any number of ranks. Throws an IoError if it belongs to another net.

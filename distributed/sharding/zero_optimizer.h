@@ -54,7 +54,7 @@ class ZeroRedundancyOptimizer {
   void load_state_dict(const optim::StateDict& state);
 
   /// Each rank writes its part of the parameters and of the state to a file in the folder. Rank 0 also writes the rest
-  /// of the net and an index (sharded_checkpoint.h). A collective.
+  /// of the net and an index (sharded_module.h). A collective.
   void save(const std::string& folder) const;
   /// Loads such a folder, which may come from any number of ranks. Throws an IoError if it belongs to another net. A
   /// collective.

@@ -1,12 +1,14 @@
 // Ranks that are threads of one process: real arithmetic without sockets. For tests and for lessons, because faults can
-// be scripted.
+// be scripted and messages recorded.
 #pragma once
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include <gradus/distributed/comm/host_group.h>
@@ -27,12 +29,34 @@ struct LocalFault {
   Milliseconds delay{0};
 };
 
-struct MessageLog;
+/// The messages that ranks send each other, for lessons and for a page that steps through them (inspect/lab/lab.h).
+///
+///   const dist::MessageLog log = dist::record_messages(4, [](dist::ProcessGroup& group) {
+///     const Tensor x = full({4}, group.rank() + 1.0);
+///     group.all_reduce(x.array());
+///   });
+///   write_lab(log, "all_reduce.html");
+struct MessageLog {
+  static constexpr size_t kElements = 64;  ///< how many elements of a message are kept
+
+  struct Event {
+    enum class Kind : uint8_t { sends, receives, fails } kind = Kind::sends;
+    int rank = 0;
+    int peer = -1;            ///< the other rank; -1 for a failure
+    size_t message = 0;       ///< number of the message, the same at both ends
+    std::string text;         ///< the call, "all_reduce #1 (sum of 4 float32)", or the cause of the failure
+    DType dtype = DType::u8;  ///< of the elements
+    size_t bytes = 0;         ///< length of the whole message
+    std::vector<std::byte> body;
+  };
+  int ranks = 0;
+  std::vector<Event> events;  ///< in the order in which they happened
+};
 
 /// The state that the ranks of a group share.
 class LocalWorld {
  public:
-  /// Records messages in `log` if it is not null (message_log.h). Throws a ValueError if the size is not 1 to
+  /// Records messages in `log` if it is not null. Throws a ValueError if the size is not 1 to
   /// kMaxRanks.
   explicit LocalWorld(int size, std::vector<LocalFault> script = {}, MessageLog* log = nullptr);
   int size() const { return static_cast<int>(ranks_.size()); }
@@ -64,11 +88,10 @@ class LocalWorld {
 
 class LocalTransport final : public Transport {
  public:
-  LocalTransport(std::shared_ptr<LocalWorld> world, int rank) : world_(std::move(world)), rank_(rank) {}
+  LocalTransport(std::shared_ptr<LocalWorld> world, int rank)
+      : Transport(rank, world->size()), world_(std::move(world)) {}
   ~LocalTransport() override;
 
-  int rank() const override { return rank_; }
-  int size() const override { return world_->size(); }
   void exchange(std::span<const Transfer> transfers, const Descriptor& descriptor, const Deadline& deadline) override;
   void announce(const CommStatus& failure) noexcept override;
 
@@ -86,7 +109,6 @@ class LocalTransport final : public Transport {
                std::unique_lock<std::mutex>& lock);
 
   const std::shared_ptr<LocalWorld> world_;
-  const int rank_;
 };
 
 class LocalGroup final : public TransportGroup<LocalTransport> {
@@ -113,5 +135,11 @@ class LocalGroup final : public TransportGroup<LocalTransport> {
 
   const std::shared_ptr<LocalWorld> world_;
 };
+
+/// Runs `work` in `ranks` threads, each with a group of all of them, and returns the messages of that group; messages
+/// of sub-groups are not recorded. The failure of a rank, by `script` or because of another rank, becomes an event of
+/// the log. The first other exception that `work` throws is passed on.
+MessageLog record_messages(int ranks, const std::function<void(ProcessGroup&)>& work,
+                           std::vector<LocalFault> script = {});
 
 }  // namespace gradus::dist

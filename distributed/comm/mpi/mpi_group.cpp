@@ -3,20 +3,14 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <list>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
-
-#include <gradus/core/error.h>
-#include <gradus/core/platform/file.h>
-#include <gradus/distributed/comm/deadline.h>
 
 namespace gradus::dist {
 namespace {
@@ -359,8 +353,8 @@ class MpiTransport::Exchange {
 };
 
 MpiTransport::MpiTransport(MpiJob& job, std::vector<int> ranks, int64_t group)
-    : job_(job), ranks_(std::move(ranks)), rank_(position(ranks_, job.rank())), tag_(tag_of(group, job)),
-      headers_(ranks_.size()), answered_(ranks_.size()) {}
+    : Transport(position(ranks, job.rank()), static_cast<int>(ranks.size())), job_(job), ranks_(std::move(ranks)),
+      tag_(tag_of(group, job)), headers_(ranks_.size()), answered_(ranks_.size()) {}
 
 void MpiTransport::exchange(std::span<const Transfer> transfers, const Descriptor& descriptor,
                             const Deadline& deadline) {

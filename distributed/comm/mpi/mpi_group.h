@@ -7,10 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include <gradus/core/platform/file.h>
-#include <gradus/distributed/comm/collectives.h>
 #include <gradus/distributed/comm/host_group.h>
-#include <gradus/distributed/comm/status.h>
 
 namespace gradus::dist {
 
@@ -26,8 +23,6 @@ class MpiTransport final : public Transport {
   /// numbers.
   MpiTransport(MpiJob& job, std::vector<int> ranks, int64_t group);
 
-  int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(ranks_.size()); }
   /// The ranks of the group as numbers in the job.
   const std::vector<int>& ranks() const { return ranks_; }
   MpiJob& job() const { return job_; }
@@ -42,7 +37,7 @@ class MpiTransport final : public Transport {
 
   MpiJob& job_;
   const std::vector<int> ranks_;
-  const int rank_, tag_;
+  const int tag_;
   std::mutex mutex_;                                // guards the members below; an exchange holds it unless it waits
   std::vector<std::deque<MessageHeader>> headers_;  // that have arrived, by sender
   std::vector<bool> answered_;                      // by rank: whether it has answered the last question

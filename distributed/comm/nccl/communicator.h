@@ -4,11 +4,9 @@
 #include <nccl.h>
 
 #include <atomic>
-#include <functional>
 #include <string>
 
-#include <gradus/core/error.h>
-#include <gradus/distributed/comm/deadline.h>
+#include <gradus/distributed/comm/descriptor.h>
 
 namespace gradus::dist {
 

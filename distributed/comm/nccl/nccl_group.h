@@ -8,7 +8,6 @@
 // memory (PeerMemory).
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -16,10 +15,10 @@
 #include <thread>
 #include <utility>
 
+#include <gradus/distributed/comm/init.h>
 #include <gradus/distributed/comm/nccl/communicator.h>
 #include <gradus/distributed/comm/nccl/peer_memory.h>
 #include <gradus/distributed/comm/process_group.h>
-#include <gradus/distributed/comm/process_group_factory.h>
 #include <gradus/distributed/comm/shm/shared_memory.h>
 #include <gradus/distributed/comm/store/progress_board.h>
 

@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include <gradus/distributed/comm/store/store.h>
+
 namespace gradus::dist {
 namespace {
 

@@ -2,7 +2,7 @@
 //
 // Blocks with the same number on all GPUs wait for each other through flags in each other's memory (exchange()). There
 // are few blocks, because the backward pass cannot use the multiprocessors on which they wait.
-#include <gradus/distributed/comm/nccl/reduce_kernels.h>
+#include <gradus/distributed/comm/nccl/peer_memory.h>
 
 #include <cuda_runtime_api.h>
 
@@ -10,7 +10,7 @@
 #include <cuda/atomic>
 
 #include <gradus/core/error.h>
-#include <gradus/distributed/comm/reduce_formula.h>
+#include <gradus/distributed/comm/reduce.h>
 
 namespace gradus::dist {
 namespace {

@@ -14,8 +14,6 @@
 #include <cstring>
 #include <fstream>
 
-#include <gradus/core/error.h>
-
 namespace gradus::dist {
 
 SharedMemory::SharedMemory(FileDescriptor descriptor, size_t bytes)

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <string>
 
-#include <gradus/distributed/comm/deadline.h>
 #include <gradus/distributed/comm/tcp/socket.h>
 
 namespace gradus::dist {

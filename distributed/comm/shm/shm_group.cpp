@@ -8,7 +8,6 @@
 #include <thread>
 
 #include <gradus/core/array/shape.h>
-#include <gradus/core/error.h>
 
 namespace gradus::dist {
 namespace {
@@ -98,15 +97,14 @@ ShmGroup::Header& ShmGroup::header() const { return *reinterpret_cast<Header*>(m
 ShmGroup::RankLine& ShmGroup::line(int rank) const {
   return reinterpret_cast<RankLine*>(memory_.data() + round_up(sizeof(Header)))[rank];
 }
+std::byte* ShmGroup::slots() const {
+  return memory_.data() + round_up(sizeof(Header)) + round_up(sizeof(RankLine) * static_cast<size_t>(size()));
+}
 std::byte* ShmGroup::slot(int rank, uint32_t ago) const {
-  const size_t lines = round_up(sizeof(RankLine) * static_cast<size_t>(size()));
-  return memory_.data() + round_up(sizeof(Header)) + lines +
-         (kSlots * static_cast<size_t>(rank) + (pieces_ - ago) % kSlots) * kSlotBytes;
+  return slots() + (kSlots * static_cast<size_t>(rank) + (pieces_ - ago) % kSlots) * kSlotBytes;
 }
 ShmGroup::Mailbox& ShmGroup::mailbox(int from, int to) const {
-  const size_t lines = round_up(sizeof(RankLine) * static_cast<size_t>(size()));
-  const size_t slots = kSlots * kSlotBytes * static_cast<size_t>(size());
-  std::byte* boxes = memory_.data() + round_up(sizeof(Header)) + lines + slots;
+  std::byte* boxes = slots() + kSlots * kSlotBytes * static_cast<size_t>(size());
   return reinterpret_cast<Mailbox*>(boxes)[from * size() + to];
 }
 
@@ -149,7 +147,7 @@ ShmGroup::ShmGroup(std::shared_ptr<Store> store, int rank, int size, const ShmOp
 std::unique_ptr<ProcessGroup> ShmGroup::make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,
                                                    Milliseconds timeout) {
   const ShmOptions options{.timeout = timeout, .epoch = epoch};
-  return std::unique_ptr<ShmGroup>(new ShmGroup(store_, rank, static_cast<int>(ranks.size()), options));
+  return std::make_unique<ShmGroup>(store_, rank, static_cast<int>(ranks.size()), options);
 }
 
 ShmGroup::~ShmGroup() {
@@ -271,7 +269,7 @@ ShmGroup::Arrays ShmGroup::begin(const Collective& call, const Deadline& deadlin
 
 void ShmGroup::run(const Collective& call, const Deadline& deadline) {
   check_failure();
-  if (call.descriptor.kind == CollectiveKind::send) return call.sends ? send(call, deadline) : receive(call, deadline);
+  if (call.descriptor.kind == CollectiveKind::send) return send_or_receive(call, deadline);
   const Arrays arrays = begin(call, deadline);
   switch (call.descriptor.kind) {
     case CollectiveKind::barrier: return;
@@ -291,36 +289,28 @@ void ShmGroup::run(const Collective& call, const Deadline& deadline) {
   }
 }
 
-void ShmGroup::send(const Collective& call, const Deadline& deadline) {
+void ShmGroup::send_or_receive(const Collective& call, const Deadline& deadline) {
   const Descriptor& d = call.descriptor;
   const size_t element = size_of(d.dtype), piece = kMailBytes / element;
-  Mailbox& box = mailbox(rank(), call.peer);
+  Mailbox& box = call.sends ? mailbox(rank(), call.peer) : mailbox(call.peer, rank());
+  std::atomic<uint32_t>& own = call.sends ? box.written : box.read;
   size_t begin = 0;
   do {  // once even for an empty message
     const size_t count = std::min(piece, d.count - begin);
-    const uint32_t number = box.written.load();
-    await(box.read, number - 1, call.peer, d, deadline);  // until one of the two pieces is free
-    box.call[number % 2] = MessageHeader{call.message_descriptor()}.encode();
-    if (count > 0) std::memcpy(box.data[number % 2], at(call.in, begin, d.dtype), count * element);
-    advance(box.written);
-    begin += count;
-  } while (begin < d.count);
-}
-
-void ShmGroup::receive(const Collective& call, const Deadline& deadline) {
-  const Descriptor& d = call.descriptor;
-  const size_t element = size_of(d.dtype), piece = kMailBytes / element;
-  Mailbox& box = mailbox(call.peer, rank());
-  size_t begin = 0;
-  do {
-    const size_t count = std::min(piece, d.count - begin);
-    const uint32_t number = box.read.load();
-    await(box.written, number + 1, call.peer, d, deadline);
-    const Descriptor theirs = MessageHeader::decode(box.call[number % 2]).descriptor;
-    if (theirs != call.message_descriptor())
-      throw CollectiveError(mismatch(call.peer, theirs, rank(), call.message_descriptor()));
-    if (count > 0) std::memcpy(at(call.out, begin, d.dtype), box.data[number % 2], count * element);
-    advance(box.read);
+    const uint32_t number = own.load();
+    std::byte* data = box.data[number % 2];
+    if (call.sends) {
+      await(box.read, number - 1, call.peer, d, deadline);  // until one of the two pieces is free
+      box.call[number % 2] = MessageHeader{call.message_descriptor()}.encode();
+      if (count > 0) std::memcpy(data, at(call.in, begin, d.dtype), count * element);
+    } else {
+      await(box.written, number + 1, call.peer, d, deadline);
+      const Descriptor theirs = MessageHeader::decode(box.call[number % 2]).descriptor;
+      if (theirs != call.message_descriptor())
+        throw CollectiveError(mismatch(call.peer, theirs, rank(), call.message_descriptor()));
+      if (count > 0) std::memcpy(at(call.out, begin, d.dtype), data, count * element);
+    }
+    advance(own);
     begin += count;
   } while (begin < d.count);
 }

@@ -27,6 +27,8 @@ class ShmGroup final : public HostGroup {
   /// on this host, and a ValueError if there are more than kMaxRanksOfHost.
   ShmGroup(Store& store, int rank, int size, const ShmOptions& options = {})
       : ShmGroup(borrow(store), rank, size, options) {}
+  /// The same with a store that the group keeps.
+  ShmGroup(std::shared_ptr<Store> store, int rank, int size, const ShmOptions& options);
   ~ShmGroup() override;
 
   std::string_view backend() const override { return "shm"; }
@@ -53,8 +55,6 @@ class ShmGroup final : public HostGroup {
     size_t bytes_each;
   };
 
-  ShmGroup(std::shared_ptr<Store> store, int rank, int size, const ShmOptions& options);
-
   std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,
                                            Milliseconds timeout) override;
   void run(const Collective& call, const Deadline& deadline) override;
@@ -75,8 +75,7 @@ class ShmGroup final : public HostGroup {
   /// Does scatter(), reduce_scatter(), all_to_all() and its forms with parts of different lengths: ranks show a part
   /// for each rank, and every rank copies or sums the parts for it.
   void exchange_parts(const Collective& call, const Deadline& deadline);
-  void send(const Collective& call, const Deadline& deadline);
-  void receive(const Collective& call, const Deadline& deadline);
+  void send_or_receive(const Collective& call, const Deadline& deadline);
 
   /// Publishes this rank's call, passes the first fence, and compares the calls of all ranks. The first piece of a
   /// reduction is already in its slot by then, unless the array is in a bucket.
@@ -97,6 +96,7 @@ class ShmGroup final : public HostGroup {
 
   Header& header() const;
   RankLine& line(int rank) const;
+  std::byte* slots() const;
   /// The slot of `rank` for the current piece, or for the piece `ago` steps before it.
   std::byte* slot(int rank, uint32_t ago = 0) const;
   Mailbox& mailbox(int from, int to) const;

@@ -4,9 +4,6 @@
 #include <thread>
 #include <utility>
 
-#include <gradus/core/error.h>
-#include <gradus/distributed/comm/frame.h>
-
 namespace gradus::dist {
 namespace {
 

@@ -11,13 +11,9 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include <gradus/distributed/comm/deadline.h>
-#include <gradus/distributed/comm/descriptor.h>
-#include <gradus/distributed/comm/status.h>
 #include <gradus/distributed/comm/store/store.h>
 
 namespace gradus::dist {

@@ -9,9 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include <gradus/core/error.h>
-#include <gradus/core/platform/file.h>
-#include <gradus/distributed/comm/deadline.h>
+#include <gradus/distributed/comm/descriptor.h>
 
 namespace gradus::dist {
 
@@ -23,10 +21,7 @@ class FileDescriptor {
   ~FileDescriptor() { reset(); }
   FileDescriptor(FileDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    if (this != &other) {
-      reset();
-      number_ = std::exchange(other.number_, -1);
-    }
+    std::swap(number_, other.number_);
     return *this;
   }
 

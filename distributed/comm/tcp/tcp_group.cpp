@@ -15,7 +15,6 @@
 
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/crc32c.h>
-#include <gradus/distributed/comm/status.h>
 
 namespace gradus::dist {
 namespace {
@@ -93,8 +92,7 @@ class TcpTransport::Exchange {
     msghdr packet = {};
     packet.msg_iov = parts.data();
     packet.msg_iovlen = parts.size();
-    const ssize_t sent = sendmsg(peer_of(message).out.descriptor(), &packet, MSG_NOSIGNAL);
-    return count(message, sent);
+    return count(message, sendmsg(peer_of(message).out.descriptor(), &packet, MSG_NOSIGNAL));
   }
 
   /// Receives the header and the body in one call. If the header turns out to be wrong, the call fails, and it does not
@@ -200,8 +198,12 @@ class TcpTransport::Exchange {
     while (peer.control) {
       const std::optional<size_t> got = peer.control.receive_some(chunk);
       if (got == 0) break;
-      if (got) peer.control_reader.append({chunk, *got});
-      else close_control(peer);
+      if (got) {
+        peer.control_reader.append({chunk, *got});
+      } else {
+        const std::lock_guard lock(transport_.announce_mutex_);  // another thread may be about to announce a failure
+        peer.control.close();
+      }
       try {
         while (std::optional<Frame> frame = peer.control_reader.next()) obey(rank, *frame);
       } catch (const CollectiveError&) { throw; } catch (const CommError& error) {
@@ -211,11 +213,6 @@ class TcpTransport::Exchange {
     // The end of a rank is reported by the ranks that wait for it, which tell the others.
     const bool waited_for = held_[2 * static_cast<size_t>(rank)] || held_[2 * static_cast<size_t>(rank) + 1];
     if (!peer.control && waited_for && !peer.left) fail_lost(rank, "its connection was closed");
-  }
-
-  void close_control(Peer& peer) {
-    const std::lock_guard lock(transport_.announce_mutex_);  // another thread may be about to announce a failure
-    peer.control.close();
   }
 
   void obey(int rank, const Frame& frame) {
@@ -293,7 +290,7 @@ class TcpTransport::Exchange {
 };
 
 TcpTransport::TcpTransport(Store& store, int rank, int size, const TcpOptions& options)
-    : rank_(rank), checksum_(options.checksum), wake_(eventfd(0, EFD_CLOEXEC)) {
+    : Transport(rank, size), checksum_(options.checksum), wake_(eventfd(0, EFD_CLOEXEC)) {
   GRADUS_CHECK(wake_, CommError, "no descriptor is left for a group");
   for (TcpPeer& peer : meet_over_tcp(store, rank, size, options)) {
     static_cast<TcpPeer&>(peers_.emplace_back()) = std::move(peer);

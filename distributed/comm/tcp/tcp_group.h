@@ -6,12 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <gradus/distributed/comm/collectives.h>
-#include <gradus/distributed/comm/frame.h>
 #include <gradus/distributed/comm/host_group.h>
 #include <gradus/distributed/comm/store/store.h>
-#include <gradus/distributed/comm/tcp/socket.h>
-#include <gradus/distributed/comm/tcp/token.h>
 
 namespace gradus::dist {
 
@@ -48,8 +44,6 @@ class TcpTransport final : public Transport {
   /// Tells the other ranks that this one leaves, so that they do not take it for a crash.
   ~TcpTransport() override;
 
-  int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(peers_.size()); }
   void exchange(std::span<const Transfer> transfers, const Descriptor& descriptor, const Deadline& deadline) override;
   void announce(const CommStatus& failure) noexcept override;
 
@@ -64,7 +58,6 @@ class TcpTransport final : public Transport {
   };
   class Exchange;
 
-  const int rank_;
   const bool checksum_;
   std::mutex mutex_;  // guards the members below; an exchange holds it unless it waits
   std::vector<Peer> peers_;
@@ -79,28 +72,28 @@ class TcpGroup final : public TransportGroup<TcpTransport> {
   /// Meets the other ranks through the store, which must outlive the group.
   TcpGroup(Store& store, int rank, int size, const TcpOptions& options = {})
       : TcpGroup(borrow(store), rank, size, options) {}
-  ~TcpGroup() override { stop(); }
-
-  std::string_view backend() const override { return "tcp"; }
-  std::string congestion_control() const { return transport().congestion_control(); }
-
- private:
+  /// The same with a store that the group keeps.
   TcpGroup(std::shared_ptr<Store> store, int rank, int size, const TcpOptions& options)
       : TransportGroup(rank, size, options.epoch, options.timeout, *store, rank, size, options),
         store_(std::move(store)), options_(options) {
     if (!options.two_lanes) return;
     TcpOptions lane = options;
     lane.two_lanes = false;
-    add_lane(std::unique_ptr<TcpGroup>(new TcpGroup(std::make_shared<PrefixStore>("lane", store_), rank, size, lane)));
+    add_lane(std::make_unique<TcpGroup>(std::make_shared<PrefixStore>("lane", store_), rank, size, lane));
   }
+  ~TcpGroup() override { stop(); }
 
+  std::string_view backend() const override { return "tcp"; }
+  std::string congestion_control() const { return transport().congestion_control(); }
+
+ private:
   std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,
                                            Milliseconds timeout) override {
     TcpOptions options = options_;
     options.epoch = epoch;
     options.timeout = timeout;
     auto store = std::make_shared<PrefixStore>("group/" + std::to_string(epoch), store_);
-    return std::unique_ptr<TcpGroup>(new TcpGroup(std::move(store), rank, static_cast<int>(ranks.size()), options));
+    return std::make_unique<TcpGroup>(std::move(store), rank, static_cast<int>(ranks.size()), options);
   }
 
   const std::shared_ptr<Store> store_;

@@ -38,21 +38,19 @@ std::string purpose(int from, int to, uint32_t epoch, Channel channel) {
 void copy_digest(io::ByteSpan from, Digest* to) { std::copy_n(from.begin(), to->size(), to->begin()); }
 
 /// Loopback has no bandwidth to estimate. Algorithms that pace by an estimate (bbr) are several times slower on it.
-void choose_congestion_control(const Connection& connection, bool loopback) {
-  if (!loopback) return;
-  for (const char* algorithm : {"cubic", "reno"})
-    if (setsockopt(connection.descriptor(), IPPROTO_TCP, TCP_CONGESTION, algorithm,
-                   static_cast<socklen_t>(std::strlen(algorithm))) == 0)
-      return;
-}
-
-bool is_loopback_peer(const Connection& connection) {
+void choose_congestion_control(const Connection& connection) {
   sockaddr_storage name = {};
   socklen_t size = sizeof name;
-  if (getpeername(connection.descriptor(), reinterpret_cast<sockaddr*>(&name), &size) != 0) return false;
-  if (name.ss_family == AF_INET) return ntohl(reinterpret_cast<sockaddr_in&>(name).sin_addr.s_addr) >> 24 == 127;
+  if (getpeername(connection.descriptor(), reinterpret_cast<sockaddr*>(&name), &size) != 0) return;
   const in6_addr& address = reinterpret_cast<sockaddr_in6&>(name).sin6_addr;
-  return IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
+  const bool loopback =
+      name.ss_family == AF_INET
+          ? ntohl(reinterpret_cast<sockaddr_in&>(name).sin_addr.s_addr) >> 24 == 127
+          : IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
+  for (const char* algorithm : {"cubic", "reno"})
+    if (!loopback || setsockopt(connection.descriptor(), IPPROTO_TCP, TCP_CONGESTION, algorithm,
+                                static_cast<socklen_t>(std::strlen(algorithm))) == 0)
+      return;
 }
 
 class Rendezvous {
@@ -74,7 +72,7 @@ class Rendezvous {
     }
     accept_others(listener);
     for (const TcpPeer& peer : peers_)
-      if (peer.out) choose_congestion_control(peer.out, is_loopback_peer(peer.out));
+      if (peer.out) choose_congestion_control(peer.out);
     return std::move(peers_);
   }
 

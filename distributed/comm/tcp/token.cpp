@@ -14,8 +14,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include <gradus/core/error.h>
-
 namespace gradus::dist {
 namespace {
 
@@ -117,21 +115,20 @@ Token Token::from_file(const std::string& path) {
 }
 
 Token Token::from_environment() {
-  if (const char* number = std::getenv("GRADUS_TOKEN_FD")) {
-    int descriptor = -1;
+  const char *const number = std::getenv("GRADUS_TOKEN_FD"), *const path = std::getenv("GRADUS_TOKEN_FILE");
+  int descriptor = -1;
+  if (number != nullptr) {
     const char* end = number + std::strlen(number);
     const auto [rest, error] = std::from_chars(number, end, descriptor);
     GRADUS_CHECK(error == std::errc() && rest == end && descriptor >= 0, ValueError, "GRADUS_TOKEN_FD is '", number,
                  "', not the number of a descriptor");
-    try {
-      return from_descriptor(descriptor);
-    } catch (const IoError& error) { GRADUS_FAIL(IoError, "the variable GRADUS_TOKEN_FD: ", error.what()); }
   }
-  const char* const path = std::getenv("GRADUS_TOKEN_FILE");
-  if (path == nullptr) return {};
   try {
-    return from_file(path);
-  } catch (const IoError& error) { GRADUS_FAIL(IoError, "the variable GRADUS_TOKEN_FILE: ", error.what()); }
+    return number != nullptr ? from_descriptor(descriptor) : path != nullptr ? from_file(path) : Token();
+  } catch (const IoError& error) {
+    GRADUS_FAIL(IoError, "the variable ",
+                number != nullptr ? "GRADUS_TOKEN_FD: " : "GRADUS_TOKEN_FILE: ", error.what());
+  }
 }
 
 Digest Handshake::client_proof(const Token& token, std::string_view purpose, const Digest& s, const Digest& c) {

@@ -8,7 +8,6 @@
 #include <initializer_list>
 #include <string>
 
-#include <gradus/core/platform/file.h>
 #include <gradus/distributed/comm/tcp/socket.h>
 
 namespace gradus::dist {

@@ -11,7 +11,6 @@
 #include <thread>
 
 #include <gradus/distributed/comm/init.h>
-#include <gradus/distributed/comm/process_group_factory.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/processes.h>

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include <gradus/distributed/comm/store/tcp_store.h>
+#include <gradus/distributed/comm/store/store.h>
 #include <gradus/tests/distributed/ranks.h>
 
 namespace gradus::test {

@@ -12,7 +12,7 @@
 
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/crc32c.h>
-#include <gradus/distributed/comm/store/tcp_store.h>
+#include <gradus/distributed/comm/store/store.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/processes.h>

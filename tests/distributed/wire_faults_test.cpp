@@ -1,7 +1,7 @@
 // Faults of a network, made by a proxy: the result is right, or an error soon, and never a wrong number.
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/runtime/random.h>
-#include <gradus/distributed/comm/store/tcp_store.h>
+#include <gradus/distributed/comm/store/store.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/fault_proxy.h>

@@ -12,7 +12,6 @@
 
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/distributed/comm/init.h>
-#include <gradus/distributed/comm/process_group_factory.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/values.h>
 

@@ -22,7 +22,7 @@ using gradus::Milliseconds;
 
 /// Default timeout of a wait.
 inline constexpr Milliseconds kDefaultTimeout{60'000};
-/// A rank that has waited this long prints a warning that names the ranks it is waiting for.
+/// After waiting this long, a rank prints a warning that names the ranks it is waiting for.
 inline constexpr Milliseconds kPatience{10'000};
 
 enum class CollectiveKind : uint8_t {
@@ -91,7 +91,7 @@ enum class CommFailure : uint8_t {
   timeout,    ///< the deadline passed: `rank` did not join the call, or made no progress in it
   peer_lost,  ///< the process or the connection of `rank` ended
   mismatch,   ///< ranks called different collectives, or the same with different arguments
-  aborted,    ///< abort() was called, or the group had failed before
+  aborted,    ///< abort() was called, or an exception that is no CollectiveError ended the call
 };
 
 struct CommStatus {
@@ -117,9 +117,9 @@ std::string joined(const std::vector<int>& ranks);
 
 // All transports describe failures that they find in the same words.
 
-/// `receiver` got a message that belongs to another call than its own.
+/// `receiver` is in the call `ours` and got a message of the call `theirs`.
 CommStatus mismatch(int sender, const Descriptor& theirs, int receiver, const Descriptor& ours);
-/// `sender`, in the same call, sends more or fewer bytes than `due`.
+/// `sender` is in the same call, but its message has more or fewer bytes than `due`.
 CommStatus wrong_length(const Descriptor& call, int sender, uint64_t bytes, uint64_t due);
 /// `rank` ended unexpectedly with this cause (peer_lost), or left the group in order (peer_left).
 CommStatus peer_lost(const Descriptor& call, int rank, const std::string& cause);
@@ -129,11 +129,11 @@ CommStatus timed_out(const Descriptor& call, int waiting, const std::vector<int>
 /// Prints to stderr which ranks `waiting` has been waiting for during the last kPatience.
 void warn_of_waiting(const Descriptor& call, int waiting, const std::vector<int>& awaited);
 
-/// True if two ranks in these two calls cannot both be right: the calls have the same number but differ.
+/// True if the two calls have the same number but differ, so that the two ranks disagree.
 bool contradicts(const Descriptor& theirs, const Descriptor& ours);
 
-/// Control messages between ranks. They travel apart from the bodies of messages, over connections of their own (tcp)
-/// or under a tag of their own (mpi), so that they arrive even while a body is stuck.
+/// Control messages between ranks. They arrive even while the body of a message is stuck, because they use a separate
+/// connection (tcp) or a separate tag (mpi).
 enum class Control : uint8_t {
   failure = 1,  // the payload comes from encode()
   question,     // asks whether the receiver is in a collective

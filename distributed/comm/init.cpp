@@ -76,13 +76,13 @@ std::optional<int> ranks_on_node(std::string_view list, int node) {
   return std::nullopt;
 }
 
-/// Whether a rank whose launcher sets no local variables is alone on its machine. The variables are those of a
-/// PyTorchJob, where each rank has a machine (a pod), or were set by hand on one machine, where the ranks meet at a
-/// loopback address.
+/// For a rank whose launcher sets no LOCAL_RANK: returns true if the rank is assumed to be alone on its machine. In a
+/// PyTorchJob each rank has its own machine (a pod). If the variables were set by hand on one machine, the ranks meet
+/// at a loopback address.
 bool is_alone(const JobEnvironment& job) { return job.store && !is_loopback(job.store->host); }
 
-/// Number of groups of all ranks that this process has made. Each group meets under keys of its own, apart from what an
-/// earlier group or an earlier attempt of the job has left in the store.
+/// Number of groups of all ranks that this process has made. It is part of the keys under which a group meets, because
+/// the store still holds the keys of earlier groups.
 std::atomic<int> worlds = 0;
 
 /// Publishes `own` under the name `what` and returns true if all ranks publish the same.
@@ -172,8 +172,8 @@ void set_job_environment(const JobEnvironment& job, int token) {
 
 namespace {
 
-/// Takes the thread pool instead of OpenMP if the ranks of this machine have more threads than there are cores.
-/// OpenMP's threads wait for one another in every kernel, so each of them needs a core.
+/// Selects the thread pool instead of OpenMP if the ranks on this machine have more threads than there are cores.
+/// OpenMP is slow then, because all its threads wait for each other in every kernel.
 void share_cores(const JobEnvironment& job) {
   const int64_t ranks = job.local_world_size;
   if (ranks > 1 && ranks * num_threads() > num_cores()) set_thread_runtime(ThreadRuntime::pool);
@@ -254,8 +254,8 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
 
 namespace {
 
-/// Number of threads of this process. A joined thread stays listed for a moment until the kernel has removed it, so a
-/// count above one is repeated for up to a second.
+/// Number of threads of this process. The kernel lists a joined thread for a moment longer, so a count above one is
+/// repeated for up to a second.
 int64_t threads_of_this_process() {
   const auto count = [] {
     std::error_code error;
@@ -267,14 +267,14 @@ int64_t threads_of_this_process() {
   return count();
 }
 
-/// A process of spawn(). The message of what it throws comes back through a pipe.
+/// A process of spawn(). If it throws, it writes the message of the exception to the pipe.
 struct Child {
   pid_t pid = -1;
   FileDescriptor pipe;
   std::string error;
 };
 
-/// Reads what has arrived. Returns true, once, when the process has closed its end.
+/// Reads what has arrived through the pipe. Returns true, once, when the process has closed its end of the pipe.
 bool has_ended(Child& child) {
   char text[4096];
   const ssize_t got = read(child.pipe.number(), text, sizeof text);
@@ -287,7 +287,7 @@ bool has_ended(Child& child) {
 /// How long processes may take to end after SIGTERM.
 constexpr Milliseconds kGrace{5000};
 
-/// The processes of one spawn(). None of them outlives this object, whatever spawn() throws.
+/// The processes of one spawn(). The destructor kills those that still run, so that none is left when spawn() throws.
 struct Children {
   std::vector<Child> all;
 
@@ -302,7 +302,7 @@ struct Children {
   }
 };
 
-/// Flushes all output, so that a copy of this process does not print it again and _exit() does not lose it.
+/// Flushes all output. Otherwise a forked copy of this process would print it again, or _exit() would lose it.
 void flush_output() {
   std::cout.flush();
   std::clog.flush();
@@ -315,8 +315,8 @@ void flush_output() {
   _exit(code);
 }
 
-/// Forks a copy that SIGTERM ends from its first moment on, whatever handler this process has installed. spawn() ends
-/// the other ranks by SIGTERM when one has failed.
+/// Forks a copy of this process in which SIGTERM has its default effect from the first moment on, even if this process
+/// has installed a handler. spawn() ends the other ranks by SIGTERM when a rank has failed.
 pid_t fork_without_handler() {
   sigset_t terminate, before;
   sigemptyset(&terminate);
@@ -328,11 +328,11 @@ pid_t fork_without_handler() {
   return pid;
 }
 
-/// Runs fn(rank) and ends the process. Nothing may be thrown past this function, because its caller is the parent's
-/// program.
+/// Runs fn(rank) in the forked copy and ends it. No exception may leave this function, because the copy would then go
+/// on with the parent's program.
 [[noreturn]] void run_child(const std::function<void(int)>& fn, int rank, int size, const Address& store, int token,
                             int error_pipe) noexcept {
-  on_exit(end_copy, nullptr);  // exit() in fn calls this handler first
+  on_exit(end_copy, nullptr);  // if fn calls exit(), this handler runs first and ends the process
   int code = 1;
   const auto report = [&](const char* error) {
     [[maybe_unused]] const ssize_t written = write(error_pipe, error, std::strlen(error));

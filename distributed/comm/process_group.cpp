@@ -80,7 +80,7 @@ void ProcessGroup::complete(CommStatus* status) const {
   if (epoch_ == 0) return;
   const std::lock_guard lock(mutex_);
   const std::string which = " (group " + std::to_string(epoch_) + ": its ranks are the ranks " + joined(ranks_) + ")";
-  // A failure that another rank has announced says this already.
+  // The message of a failure that another rank has announced has this part already.
   if (status->message.find(which) == std::string::npos) status->message += which;
 }
 
@@ -256,7 +256,8 @@ std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& gro
     group->check_rank(ranks[i], "rank");
     GRADUS_CHECK(i == 0 || ranks[i] != ranks[i - 1], ValueError, "rank ", ranks[i], " is listed twice");
   }
-  // Each rank sends its list and the newest epoch that it knows. The epoch after all of these is new to every rank.
+  // Each rank sends its list and the newest epoch that it knows. The new group gets the epoch after the largest of
+  // these, which is new to every rank.
   const auto size = static_cast<size_t>(group->size());
   Array own = Array::empty({static_cast<int64_t>(size) + 1}, DType::i64);
   std::fill_n(own.data<int64_t>(), size + 1, 0);
@@ -311,7 +312,7 @@ std::vector<std::shared_ptr<ProcessGroup>> make_mesh(const std::shared_ptr<Proce
       if (first / stride % size != 0) continue;
       std::vector<int> line;
       for (int64_t i = 0; i < size; ++i) line.push_back(static_cast<int>(first + i * stride));
-      // All ranks take part in making the group of each line, and keep the group that they are in.
+      // All ranks take part in making the group of each line. Each rank keeps the group that it belongs to.
       if (auto own = new_group(group, line)) mesh.push_back(std::move(own));
     }
   }

@@ -3,8 +3,8 @@
 //
 // A call returns when its work is done, or throws. With `async` it returns at once, and Work::wait() reports the
 // outcome; until then the tensors must not be touched. Work is done in the order of the calls, except for messages
-// (send, recv): a message waits for earlier collectives, but of the earlier messages only for those in the same
-// direction between the same two ranks. Over NCCL a message waits for all earlier calls.
+// (send, recv): a message waits for earlier collectives, and for earlier messages in the same direction between the
+// same two ranks. Over NCCL a message waits for all earlier calls.
 //
 // The first failure ends the group: it reaches every rank, and every later call throws it.
 #pragma once
@@ -47,7 +47,7 @@ class Work {
 
 struct CollectiveOptions {
   bool async = false;
-  /// Reduce in the order of the ranks whatever the size, so that all transports give the same bits.
+  /// Reduce in the order of the ranks for every size, so that all transports give the same bits.
   bool strict = false;
   /// Timeout of the whole collective. Default: the group's.
   std::optional<Milliseconds> timeout = std::nullopt;
@@ -74,7 +74,7 @@ class ProcessGroup {
   /// Timeout of each collective that is called without one.
   Milliseconds timeout() const { return timeout_; }
   void set_timeout(Milliseconds timeout) { timeout_ = timeout; }
-  /// Sets whether all reductions of this group, and of groups made from it later, are as with
+  /// If `strict` is true, all reductions of this group, and of groups made from it later, are as with
   /// CollectiveOptions::strict. Must be the same on all ranks.
   void set_strict(bool strict) { strict_ = strict; }
 
@@ -158,23 +158,26 @@ class ProcessGroup {
   virtual bool serves(Device device) const = 0;
   /// The devices that the group serves, for error messages.
   virtual std::string places() const = 0;
-  /// Does the work of a call whose arguments have been checked, now or later. `in` and `out` own what `call` points to.
+  /// Carries out a call whose arguments have been checked, or begins to. `in` and `out` own the memory that `call`
+  /// points to.
   virtual WorkPtr submit(const Collective& call, const Array& in, const Array& out,
                          const CollectiveOptions& options) = 0;
-  /// submit() for several arrays, in groups that coalesce. call.descriptor.count is the number of all their elements.
+  /// submit() for several arrays; only for groups whose coalesces() is true. call.descriptor.count is the number of
+  /// elements of all arrays.
   virtual WorkPtr submit_coalesced(const Collective& /*call*/, const std::vector<Array>& /*arrays*/,
                                    const CollectiveOptions& /*options*/) {
     GRADUS_FAIL(CommError, "a group of '", backend(), "' does not coalesce");
   }
-  /// Tells the other ranks about the failure that ended the group. Called once, from any thread.
+  /// Announces the failure that ended the group to the other ranks. Called once, from any thread.
   virtual void announce(const CommStatus& failure) noexcept = 0;
-  /// Makes a group of these ranks of this group, in which this process is rank `rank`. They meet under this epoch.
+  /// Makes a group of these ranks of this group, in which this process is rank `rank`. The ranks find each other by the
+  /// epoch, which no other group has.
   virtual std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,
                                                    Milliseconds timeout) = 0;
 
   /// Throws the failure that ended the group, if any; otherwise gives the call the next sequence number.
   void take_number(Collective* call);
-  /// Ends the group, unless it has ended already. Returns the failure that ended it.
+  /// Ends the group, unless it has ended already. Returns the failure that ended the group.
   CommStatus fail(CommStatus status) noexcept;
 
  private:
@@ -193,7 +196,7 @@ class ProcessGroup {
                      const CollectiveOptions& options);
   WorkPtr message(const Array& x, int peer, bool sends, const CollectiveOptions& options);
   WorkPtr launch(Collective call, const Array& in, const Array& out, const CollectiveOptions& options);
-  /// Adds to the message of a failure which group it belongs to and which ranks the group has.
+  /// For a sub-group, adds the epoch and the ranks of the group to the message of a failure.
   void complete(CommStatus* status) const;
 
   const int rank_, size_;
@@ -218,9 +221,9 @@ inline std::shared_ptr<ProcessGroup> keep_for(std::unique_ptr<ProcessGroup> grou
 
 /// Makes a group of some of the ranks of `group`, in ascending order as in torch.distributed.new_group. All ranks of
 /// `group` must call this with the same list, in the same order as their other calls; ranks that are not on the list
-/// get null. If ranks disagree about the list, all of them get a CollectiveError (mismatch). A rank that does not call
-/// this ends `group`, as in any collective. The new group keeps `group` alive but fails independently of it. Messages
-/// of its failures count its ranks from 0 and say which ranks of the job these are.
+/// get null. If ranks disagree about the list, all of them get a CollectiveError (mismatch). If a rank does not call
+/// this, `group` fails by its timeout, as in any collective. The new group keeps `group` alive but fails independently
+/// of it. Its error messages number its ranks from 0, and say which ranks of the job these are.
 std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& group, std::vector<int> ranks,
                                         std::optional<Milliseconds> timeout = std::nullopt);
 

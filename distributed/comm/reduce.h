@@ -37,8 +37,8 @@ inline void reduce_in_order(DType dtype, ReduceKind kind, std::span<const void* 
   reduce_in_order(dtype, kind, x, std::span<void* const>(&y, 1), count);
 }
 
-/// y[i] = x[i] and y[i] combined by `kind`, in this order. This is one step of a ring, whose order is that of its hops.
-/// For avg it only adds.
+/// y[i] = x[i] and y[i] combined by `kind`, in this order. This is one step of a ring all-reduce. For avg it only adds;
+/// divide() follows after the last step.
 void reduce_step(DType dtype, ReduceKind kind, const void* x, void* y, size_t count);
 /// y[i] /= ranks: the last step of avg after reduce_step().
 void divide(DType dtype, void* y, size_t count, int ranks);
@@ -91,7 +91,7 @@ void visit_reduction(DType dtype, ReduceKind kind, F&& f) {
   });
 }
 
-/// Turns a sum into an average if `kind` is avg.
+/// Divides the sum by the number of ranks if `kind` is avg.
 template <ReduceKind kind, class Sum>
 GRADUS_HOST_DEVICE Sum finish(Sum sum, size_t ranks) {
   if constexpr (kind == ReduceKind::avg) return static_cast<Sum>(sum / static_cast<Sum>(ranks));

@@ -10,7 +10,7 @@
 
 namespace {
 
-/// Checks the text of a number, because CLI11 reads an empty text as 0 and ignores blanks. Returns an error or "".
+/// Returns an error message if the text of a number is empty or has blanks, which CLI11 would accept; otherwise "".
 std::string reject_blanks(const std::string& text) {
   const bool is_fine = !text.empty() && text.find_first_of(" \t\n\v\f\r") == std::string::npos;
   return is_fine ? "" : "'" + text + "' is not a number";
@@ -26,7 +26,7 @@ gradus::Milliseconds milliseconds(const char* option, double seconds) {
 
 }  // namespace
 
-// Outside of `try` are the definitions of the options alone.
+// Only the definitions of the options are outside of `try`.
 int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   using namespace gradus::dist;
   LaunchOptions options;
@@ -51,7 +51,7 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
       ->check(reject_blanks);
   app.add_option("--log-dir", options.log_directory, "directory for a log of each process's output");
   add_number("--grace", grace, "seconds that ranks may take to end when asked to, 0 or more");
-  app.prefix_command();  // everything from the program's name on belongs to the program
+  app.prefix_command();  // the program's name and everything after it are not parsed
   CLI11_PARSE(app, argc, argv);
   options.command = app.remaining();
   try {

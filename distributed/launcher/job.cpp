@@ -75,7 +75,7 @@ void LineWriter::put(std::string_view line) {
     lost_ += line.size();
     return;
   }
-  // A block has as many lines as a pipe keeps together, whatever other processes write to it.
+  // A block has at most PIPE_BUF bytes, which a pipe keeps together when other processes write to it too.
   if (blocks_.empty() || blocks_.back().size() + line.size() > PIPE_BUF) blocks_.emplace_back();
   blocks_.back() += line;
   waiting_ += line.size();
@@ -118,7 +118,7 @@ std::set<pid_t> children() {
   return found;
 }
 
-/// Opens standard descriptors that are closed. Otherwise a pipe could get such a number and be mistaken for stdout.
+/// Opens the standard descriptors that are closed. Otherwise a pipe could get the number of stdout.
 void reserve_standard_descriptors() {
   int number = 0;
   while (number <= STDERR_FILENO)
@@ -213,7 +213,7 @@ Job::Job(const LaunchOptions& options) : options(options) {
   token = options.nodes == 1 ? Token::random() : Token::from_environment();
   GRADUS_CHECK(!token.empty(), ValueError,
                "several nodes need the same secret: put it into a file (chmod 600) and set GRADUS_TOKEN_FILE on each");
-  guard.emplace();    // before there are descriptors that it must not inherit
+  guard.emplace();    // before descriptors are opened that it must not inherit
   orphans.emplace();  // before ranks are started, which may leave orphans
   address = options.rendezvous.value_or(Address{"127.0.0.1", 0});
   if (options.node_rank == 0) {
@@ -298,7 +298,7 @@ Worker::Worker(Job& job, int number, int attempt) : job_(job), number_(number) {
 void Worker::begin_under_guard(pid_t launcher) const {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != launcher) _exit(1);  // the launcher ended before the line above
+  if (getppid() != launcher) _exit(1);  // the launcher ended before prctl() took effect
   job_.guard->watch(getpid());
 }
 

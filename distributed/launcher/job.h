@@ -1,4 +1,4 @@
-// What all attempts of a job share, and the processes that an attempt starts.
+// What all attempts of a job share (Job), and the processes that an attempt starts (Worker).
 #pragma once
 
 #include <signal.h>
@@ -19,16 +19,15 @@
 
 namespace gradus::dist {
 
-/// Writes lines to a descriptor on a thread of its own, so that the thread that has lines never waits for their reader.
-/// A non-blocking descriptor would not do: it would be non-blocking for every process that shares it, such as the
-/// user's shell.
+/// Writes lines to a descriptor on a separate thread, so that put() never waits for a slow reader. The descriptor is
+/// not made non-blocking, because it would become so for all processes that share it, such as the user's shell.
 class LineWriter {
  public:
-  /// Starts the thread, which shares the object because it may be in a write that never returns. When the returned
-  /// pointer and its copies are gone, the thread ends without the lines that it has not written yet.
+  /// Starts the thread. The thread shares ownership of the object, because it may be in a write that never returns.
+  /// When the last returned pointer is destroyed, the thread ends and drops lines that are not written yet.
   static std::shared_ptr<LineWriter> start(int descriptor);
 
-  /// Accepts any line at once. full() says when the caller should send no more for a while.
+  /// Never waits. The caller should not call it while full() is true.
   void put(std::string_view line);
   bool full() const { return waiting() >= (1 << 20); }
   /// Number of bytes that are not written yet.
@@ -66,7 +65,8 @@ class LineWriter {
 /// the length of the text after an error. The error is in errno.
 size_t write_all(int descriptor, std::string_view text);
 
-/// A process that kills the process groups it watches when this process ends, in whatever way.
+/// A process that kills the process groups it watches as soon as this process has ended, even if this process was
+/// killed.
 class GuardProcess {
  public:
   GuardProcess();
@@ -75,27 +75,28 @@ class GuardProcess {
   GuardProcess(const GuardProcess&) = delete;
   GuardProcess& operator=(const GuardProcess&) = delete;
 
-  /// May be called in a child of this process too, before the child calls exec.
+  /// May also be called in a child of this process, before the child calls exec.
   void watch(pid_t group) { tell(group); }
   void forget(pid_t group) { tell(-group); }
 
  private:
   void tell(pid_t group);
 
-  FileDescriptor pipe_;  // the guard acts when no process has this end any more, because they have closed it or ended
+  FileDescriptor pipe_;  // the guard acts when no process has this end open any more
   pid_t pid_ = -1;
 };
 
-/// The processes that a job starts in sessions of their own (setsid) and leaves behind. After the construction of this
-/// object, such a process becomes a child of this one, not of init, when its parent ends (PR_SET_CHILD_SUBREAPER).
+/// The processes that ranks start in new sessions (setsid) and leave behind. While this object exists, such a process
+/// becomes a child of the launcher, not of init, when its parent ends (PR_SET_CHILD_SUBREAPER).
 class Orphans {
  public:
-  /// Children that this process has already, from the program that called exec, do not count.
+  /// Children that the launcher has already do not count as orphans. It may have them from a program that has become
+  /// the launcher by exec.
   Orphans();
 
-  /// Call this when any child of this process has been waited for, because its number may soon be reused.
+  /// Call this when a child of the launcher has been waited for, because its process number may be reused.
   void forget(pid_t child) { others_.erase(child); }
-  /// Kills the orphans. Returns false if there are none. When they have died, their children become orphans too.
+  /// Kills the orphans. Returns false if there are none. When an orphan has died, its children become orphans too.
   bool kill_all() const;
 
  private:
@@ -134,7 +135,7 @@ struct Job {
   sigset_t signals_before_;
 };
 
-/// A process that runs the job's program, the process group that it leads, and their output.
+/// A process that runs the job's program, with the process group that it leads and their output.
 class Worker {
  public:
   /// Starts the process, in this attempt of the job, counted from 0. The first numbers are this node's ranks, the
@@ -153,7 +154,7 @@ class Worker {
   bool running() const { return running_; }
   /// Sends a signal to the process group while the process runs.
   void kill(int signal_number) const;
-  /// Call this when the process has been waited for. Ends the processes that it started and left behind.
+  /// Call this when the process has been waited for. Kills the other processes of its group.
   void ended();
 
   /// The descriptor from which its stdout (0) or stderr (1) is read; -1 once that has ended.
@@ -161,21 +162,21 @@ class Worker {
   /// Reads one piece of it and prints complete lines as "[3] …" or "[spare 4] …". Returns false if there was nothing.
   bool read_some(int stream);
   const std::deque<std::string>& last_lines() const { return last_lines_; }
-  /// A sentence that says what is missing in its log; "" if nothing is.
+  /// Says how many bytes are missing in its log, and why; "" if none are.
   std::string losses() const;
 
  private:
   struct Output {
     FileDescriptor pipe;
-    std::string line;  // the beginning of a line that has not ended yet
+    std::string line;  // output since the last end of a line
   };
 
   void open_log(int attempt);
   void log(std::string_view text);
   void print(int stream);
-  /// Called in the new process. Makes sure that this process ends whenever the launcher is killed after its fork(), and
-  /// that the processes it starts end with its group. This process tells the guard about the group itself, because the
-  /// guard must know it before the program can start any process.
+  /// Called in the new process. Makes sure that it is killed when the launcher ends, together with all processes that
+  /// it starts. The new process itself registers its group with the guard, because this must be done before the program
+  /// can start a process.
   void begin_under_guard(pid_t launcher) const;
   [[noreturn]] void run_program(int out, int err, int token, int attempt) const;
 

@@ -28,7 +28,7 @@ Net describe(const nn::Module& module) {
   return std::move(text).take();
 }
 
-/// Returns the text of rank `root` on all ranks. Their own texts may have other lengths.
+/// Returns the text of rank `root` on all ranks. The ranks' own texts may differ in length.
 std::string broadcast_text(ProcessGroup& group, const std::string& own, int root, Device device) {
   const auto from_root = [&](const Array& x) {
     const Array there = ops::to_device(x, device);
@@ -70,7 +70,7 @@ std::string difference(const Net& first, const Net& other, int rank) {
   return std::move(text).take();
 }
 
-/// Gives access to the tensors of any module. Listing them by name takes ten times as long.
+/// Gives access to the tensors of any module, because listing them by name takes ten times as long.
 struct Members : nn::Module {
   static constexpr auto kParameters = &Members::parameters_, kBuffers = &Members::buffers_;
 };

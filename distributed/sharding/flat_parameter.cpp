@@ -20,7 +20,8 @@ constexpr int64_t kAlignment = 64;
 
 }  // namespace
 
-/// Provides backward with the values of a parameter that was released after forward had used it.
+/// Backward may need a parameter that was released after forward. Instead of its values, autograd saves a Keeper, which
+/// gathers the parameter again.
 class FlatParameter::Keeper final : public SavedKeeper {
  public:
   Keeper(FlatParameter* flat, const Tensor& parameter) : flat_(flat), parameter_(parameter) {}
@@ -28,7 +29,7 @@ class FlatParameter::Keeper final : public SavedKeeper {
     flat_ = nullptr;
     parameter_ = Tensor();
   }
-  /// The place of a saved value is the version of the shard that forward used.
+  /// Returns the version of the shard that forward used, by which give() finds out whether the parameter has changed.
   std::optional<size_t> take(const Array&, const Tensor&) override {
     if (flat_ == nullptr) return std::nullopt;
     return flat_->gathered_version_;
@@ -72,7 +73,7 @@ FlatParameter::FlatParameter(const OrderedDict<std::string, Tensor>& parameters,
 
   const Device home = options_.home.value_or(device_);
   if (options_.keep_whole) whole_ = ops::cast(line, dtype_);
-  // If the whole line stays and is what the optimizer updates, the shard is a view of it.
+  // If the whole line stays, and has the dtype and device that the shard must have, the shard is a view of it.
   const bool is_part = options_.keep_whole && dtype_ == first.dtype() && home == device_;
   const Array part = line.slice(0, group_->rank() * count, (group_->rank() + 1) * count);
   shard_ = Tensor(is_part ? slice_like(whole_, group_->rank() * count, part) : ops::clone(ops::to_device(part, home)));

@@ -42,7 +42,8 @@ class FlatParameter {
                 FlatParameterOptions options = {});
   FlatParameter(const FlatParameter&) = delete;
   FlatParameter& operator=(const FlatParameter&) = delete;
-  /// Gives the parameters memory of their own: the last values that this rank had, or NaN if they are released.
+  /// Gives each parameter separate memory again. It contains the last values on this rank, or NaN if the parameters are
+  /// released.
   ~FlatParameter();
 
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
@@ -66,8 +67,8 @@ class FlatParameter {
   /// Throws a ValueError that names a parameter whose data was moved or replaced from outside: gather() would lose it.
   void check_places() const;
 
-  /// From here on, backward adds the gradients of the parameters to a line, which begins with those that exist already
-  /// and zeros elsewhere.
+  /// From here on, backward adds the gradients of the parameters to a new line. The line contains the gradients that
+  /// exist already, and zeros elsewhere.
   void bind_gradients();
   bool has_bound_gradients() const { return gradients_.defined(); }
   /// Average the line of gradients over the ranks and add this rank's part to the gradient of the shard. begin_reduce()
@@ -75,7 +76,7 @@ class FlatParameter {
   void begin_reduce();
   void finish_reduce();
 
-  /// How shards, and arrays with the same layout, divide the line; for checkpoints.
+  /// How the line is divided into shards; for checkpoints. It holds for every array with the layout of the line.
   Cut cut() const;
   /// The part of a parameter that this rank owns: `count` elements from element `first` of the parameter on. They begin
   /// at element `begin` of the shard.
@@ -86,9 +87,10 @@ class FlatParameter {
   std::vector<OwnPart> own_parts() const;
   /// The elements of x, an array with the shape of parameter i, in the order of the line.
   Array in_line(size_t i, const Array& x) const;
-  /// Gathers a `part` with the layout of a shard from each rank, and cuts the result into the parameters' shapes.
+  /// Gathers from each rank a `part` with the layout of a shard, and returns the result as arrays with the parameters'
+  /// shapes.
   std::vector<Array> gather_like(const Array& part) const;
-  /// This rank's part of arrays with the shapes of the parameters.
+  /// The inverse: this rank's part, with the layout of a shard, of arrays with the parameters' shapes.
   Array part_like(const std::vector<Array>& arrays) const;
 
  private:

@@ -42,7 +42,8 @@ void FullyShardedDataParallel::make_units(nn::Module& module) {
   for (const auto& item : module.named_modules("", false))
     if (is_unit(item.key(), *item.value())) units_.emplace_back(item.key(), *item.value());
 
-  // A parameter belongs to the innermost unit that contains it, or to the net's own if several separate units do.
+  // A parameter belongs to the innermost unit that contains it. If several units that are not nested contain it, it
+  // belongs to the net's own unit.
   const auto contains = [](const Unit& outer, const Unit& inner) {
     return outer.name.empty() || inner.name.starts_with(outer.name + ".") || inner.name == outer.name;
   };
@@ -146,7 +147,7 @@ void FullyShardedDataParallel::on_gradient(size_t u) {
   const OpContext context("FullyShardedDataParallel");
   begin_pass();
   Unit& unit = units_[u];
-  // A unit that was called twice gets its gradients twice, so it is reduced at the end of the pass.
+  // A unit that forward called twice gets its gradients twice. It is therefore reduced at the end of the pass.
   if (++unit.arrived == unit.flat->parameters().size() && unit.calls <= 1 && unit.flat->has_bound_gradients())
     reduce(unit);
 }

@@ -56,7 +56,7 @@ void remove_other_saves(const std::string& folder, const std::string& save) {
   }
 }
 
-/// How a parameter is divided, and with it the state that an optimizer keeps for each of its elements.
+/// How a parameter is divided. Optimizer state with the parameter's shape is divided in the same way.
 std::optional<Cut> cut_of(const Tensor& parameter, const std::vector<CheckpointEntry>& entries) {
   const auto found = std::ranges::find_if(entries, [&](const CheckpointEntry& entry) {
     return entry.array.data() == parameter.array().data() && entry.array.shape() == parameter.sizes();
@@ -85,7 +85,7 @@ class Reader {
         std::optional<Cut>& read = cuts_[name];
         if (cut.is_null()) continue;
         read = cut.get<Cut>();
-        // Without padding, a part is at most as long as the whole.
+        // A part is at most as long as the whole, plus up to 64 elements of padding.
         GRADUS_CHECK(0 < read->length && read->length - 64 <= read->size && (read->size - 1) / ranks_ < read->length,
                      IoError, path, ": ", ranks_, " parts of ", read->length, " are not the ", read->size, " of '",
                      name, "'");
@@ -237,7 +237,8 @@ void load_sharded_checkpoint(const std::string& folder, int rank, const std::vec
 
 namespace {
 
-/// The sharded modules of a net by the prefixes of their names, such as "blocks.1.". A module may have several.
+/// The sharded modules of a net by the prefixes of their names, such as "blocks.1.". A module that is used at several
+/// places has several prefixes.
 using ShardedModules = std::map<std::string, const ShardedModule*>;
 ShardedModules sharded_modules(const nn::Module& net, const std::string& prefix = "") {
   ShardedModules found;
@@ -310,7 +311,7 @@ Tensor clip_grad_norm_(const nn::Module& net, const std::shared_ptr<ProcessGroup
   GRADUS_CHECK(group, ValueError, "the process group is null");
   const NoGradGuard no_grad;
   const auto parts = parts_of(net);
-  std::vector<Tensor> all, counted;  // tensors that are whole on every rank count on rank 0 only
+  std::vector<Tensor> all, counted;  // tensors that are whole on every rank are counted on rank 0 only
   for (const auto& item : net.named_parameters()) {
     if (!item->grad().defined()) continue;
     all.push_back(item->grad());

@@ -32,8 +32,8 @@
 
 namespace gradus::dist {
 
-/// How a tensor is divided. Along `dim` it consists of `blocks` blocks of `size`, and rank r has `length` elements of
-/// each block from r * length on, or what is left there. Parts may have padding at their ends.
+/// How a tensor is divided. Along `dim` it consists of `blocks` blocks of `size` elements. Rank r has the elements [r *
+/// length, (r + 1) * length) of each block, fewer at the end of the block. Parts may have padding at their ends.
 struct Cut {
   int64_t size, length;
   int dim = 0;
@@ -41,24 +41,24 @@ struct Cut {
   std::string layout = {};  ///< describes the order of the elements; equal for all parts of a tensor
 };
 
-/// This rank's part of a tensor. Without a cut, the whole tensor, which is the same on all ranks.
+/// This rank's part of a tensor or, without a cut, the whole tensor, which is the same on all ranks.
 struct CheckpointEntry {
   std::string name;
   Array array;
   std::optional<Cut> cut = std::nullopt;
 };
 
-/// Writes the entries and the state of an optimizer. State with the shape of parameter k is divided as the entry that
-/// has the memory of that parameter. A collective of a group that serves `device`, on a folder that all ranks can
-/// access. If a rank cannot write its file, all ranks get an IoError.
+/// Writes the entries and the state of an optimizer. Optimizer state with the shape of parameter k is divided in the
+/// same way as the entry that shares its memory with parameter k. A collective of a group that serves `device`, on a
+/// folder that all ranks can access. If a rank cannot write its file, all ranks get an IoError.
 void save_sharded_checkpoint(const std::string& folder, ProcessGroup& group, Device device,
                              std::vector<CheckpointEntry> entries, const optim::StateDict& state,
                              const std::vector<Tensor>& parameters);
 
 /// Reads a checkpoint, written by any number of ranks, for rank `rank` of the entries' own division. Calls
 /// `load_state`, unless it is null, with the optimizer's state if one was saved, then fills the entries. If the
-/// checkpoint does not fit the entries, throws an IoError before anything changes. Only one file is in memory at a
-/// time, besides what is read for this rank.
+/// checkpoint does not fit the entries, throws an IoError before anything changes. Besides the tensors that are read
+/// for this rank, only one file is in memory at a time.
 void load_sharded_checkpoint(const std::string& folder, int rank, const std::vector<CheckpointEntry>& entries,
                              const std::vector<Tensor>& parameters,
                              const std::function<void(const optim::StateDict&)>& load_state);
@@ -69,13 +69,13 @@ struct StateEntry {
   std::string name;
 };
 
-/// Finds the parameter to which an entry of a state dict belongs. Nothing for entries that belong to no parameter, such
-/// as "param_groups.0.lr".
+/// Splits a key of an optimizer's state dict. Returns nothing for keys that belong to no parameter, such as
+/// "param_groups.0.lr".
 std::optional<StateEntry> state_entry(const std::string& key);
 
 // ---- Nets with divided tensors ----
 
-/// A module whose own parameters or buffers are divided, in part or all, over the ranks of a group.
+/// A module of which some parameters or buffers are divided over the ranks of a group.
 class ShardedModule {
  public:
   struct Part {
@@ -85,7 +85,7 @@ class ShardedModule {
   };
   virtual ~ShardedModule() = default;
   virtual std::vector<Part> parts() const = 0;
-  /// Summed gradients of parts that are not in their grad(). The caller scales them in place.
+  /// Gradients of parts that are not stored in their grad(), summed over the passes. The caller scales them in place.
   virtual std::vector<Tensor> part_gradients() const { return {}; }
 };
 
@@ -102,8 +102,8 @@ Tensor clip_grad_norm_(const nn::Module& net, const std::shared_ptr<ProcessGroup
 /// Writes the net and, if given, its optimizer's state to a folder as a sharded checkpoint.
 void save_sharded(const std::string& folder, const nn::Module& net, const std::shared_ptr<ProcessGroup>& group,
                   const optim::Optimizer* optimizer = nullptr);
-/// Loads such a folder, which may come from any number of ranks. If it belongs to another net, throws an IoError and
-/// changes nothing.
+/// Loads a folder that save_sharded() has written on any number of ranks. If it belongs to another net, throws an
+/// IoError and changes nothing.
 void load_sharded(const std::string& folder, const nn::Module& net, const std::shared_ptr<ProcessGroup>& group,
                   optim::Optimizer* optimizer = nullptr);
 

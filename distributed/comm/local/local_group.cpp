@@ -100,7 +100,8 @@ void LocalTransport::receive(const Transfer& transfer, const Descriptor& descrip
     throw CollectiveError(peer.left ? peer_left(descriptor, transfer.peer)
                                     : peer_lost(descriptor, transfer.peer, "it crashed"));
   if (inbox.empty()) {
-    // A rank that has not joined the call is to blame; if all have, the rank whose message is missing.
+    // The error names a rank that has not joined the call. If all ranks have joined, it names the rank whose message is
+    // missing.
     int culprit = transfer.peer;
     for (size_t r = 0; r < world_->ranks_.size(); ++r)
       if (world_->ranks_[r].exchanges == 0 && !world_->ranks_[r].left) culprit = static_cast<int>(r);
@@ -151,7 +152,7 @@ MessageLog record_messages(int ranks, const std::function<void(ProcessGroup&)>& 
     threads.emplace_back([&] {
       try {
         work(*group);
-      } catch (const CommError&) {  // it is in the log; a rank that crashes does not leave in order
+      } catch (const CommError&) {  // it is in the log; without reset() this rank does not leave the group in order
         return;
       } catch (...) {
         const std::lock_guard lock(mutex);

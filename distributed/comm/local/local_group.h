@@ -15,12 +15,12 @@
 
 namespace gradus::dist {
 
-/// A fault that happens to `rank` in its collective number `sequence`.
+/// A scripted fault of `rank` in its collective number `sequence`.
 struct LocalFault {
   enum class Kind : uint8_t {
     delay,     ///< the rank is late by `delay`
     drop,      ///< its messages are lost
-    crash,     ///< it ends, and its call throws
+    crash,     ///< its call throws, and the other ranks lose it
     mismatch,  ///< it calls the collective with one more element
   };
   int rank = 0;
@@ -71,7 +71,7 @@ class LocalWorld {
     size_t number;
   };
   struct Rank {
-    std::map<size_t, std::deque<Message>> inbox;  // by sender, with entries for those that have sent something
+    std::map<size_t, std::deque<Message>> inbox;  // by sender; ranks that have sent nothing have no entry
     bool lost = false, left = false;
     int exchanges = 0;  // in progress
   };
@@ -136,9 +136,9 @@ class LocalGroup final : public TransportGroup<LocalTransport> {
   const std::shared_ptr<LocalWorld> world_;
 };
 
-/// Runs `work` in `ranks` threads, each with a group of all of them, and returns the messages of that group; messages
-/// of sub-groups are not recorded. The failure of a rank, by `script` or because of another rank, becomes an event of
-/// the log. The first other exception that `work` throws is passed on.
+/// Runs `work` in `ranks` threads, one for each rank of a group, and returns the messages of the group. Messages of
+/// sub-groups are not recorded. A CommError in a rank becomes an event of the log. If `work` throws another exception,
+/// the first one is rethrown.
 MessageLog record_messages(int ranks, const std::function<void(ProcessGroup&)>& work,
                            std::vector<LocalFault> script = {});
 

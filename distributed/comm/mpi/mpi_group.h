@@ -13,14 +13,14 @@ namespace gradus::dist {
 
 class MpiJob;
 
-/// Messages over MPI: a posted header, and a body in pieces of at most 64 MiB. MPI only carries the bytes. The order of
-/// messages, the arithmetic and the deadlines are the same as on the other transports. Each group uses two tags of the
-/// job's one communicator, one for posted messages and the next one for bodies. Making a group therefore needs no
-/// collective of MPI, which would wait without a deadline.
+/// Messages over MPI: a posted header, and a body in pieces of at most 64 MiB. MPI only transfers bytes. Collectives
+/// and deadlines are the same as on the other transports. Each group uses two tags of the job's one communicator, one
+/// for posted messages and the next one for bodies. Making a group therefore needs no collective of MPI, which would
+/// wait without a deadline.
 class MpiTransport final : public Transport {
  public:
-  /// Connects these ranks of the job, in ascending order. Groups that share two or more ranks must have different
-  /// numbers.
+  /// `ranks` are numbers in the job, in ascending order. Groups that share two or more ranks must have different
+  /// numbers `group`.
   MpiTransport(MpiJob& job, std::vector<int> ranks, int64_t group);
 
   /// The ranks of the group as numbers in the job.
@@ -42,7 +42,7 @@ class MpiTransport final : public Transport {
   std::vector<std::deque<MessageHeader>> headers_;  // that have arrived, by sender
   std::vector<bool> answered_;                      // by rank: whether it has answered the last question
   std::mutex failure_mutex_;
-  CommStatus failure_;  // the first failure that this rank has announced or heard of
+  CommStatus failure_;  // the first failure that this rank has announced or received
   std::atomic<bool> failed_ = false;
 };
 

@@ -142,7 +142,7 @@ NcclGroup::WorkPtr NcclGroup::submit_coalesced(const Collective& call, const std
                                                const CollectiveOptions& options) {
   const DeviceGuard guard(device_);
   const NcclWorkPtr work = launch(call, arrays, options);
-  work->keep(arrays);  // until a caller waits, which is cheaper than record_stream() for each array
+  work->keep(arrays);  // this is cheaper than record_stream() for each array
   if (!options.async) work->wait();
   return work;
 }
@@ -177,7 +177,7 @@ NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, const std::vector<Arra
   }
   return work;
 } catch (const CollectiveError& error) { throw CollectiveError(end(error.status())); } catch (const CommError& error) {
-  const CommStatus ended = wait_for_ended_rank(call.descriptor);  // if no rank has ended, the error is this rank's own
+  const CommStatus ended = wait_for_ended_rank(call.descriptor);  // if none has ended, the error is about this rank
   throw CollectiveError(end(
       !ended.ok() ? ended
                   : CommStatus{CommFailure::aborted, rank(), "rank " + std::to_string(rank()) + ": " + error.what()}));
@@ -206,7 +206,7 @@ void NcclGroup::queue(const Collective& call, const Stream& stream) {
   const ncclRedOp_t op = nccl_op(d.dtype, d.reduce);
   const bool reduces = d.kind == CollectiveKind::all_reduce || d.kind == CollectiveKind::reduce ||
                        d.kind == CollectiveKind::reduce_scatter;
-  // Averages of integers are rounded toward 0, which NCCL does not guarantee.
+  // NCCL does not guarantee that averages of integers are rounded toward 0.
   if (reduces && (d.strict || (d.reduce == ReduceKind::avg && !is_floating(d.dtype))))
     return queue_in_order(call, stream);
   switch (d.kind) {
@@ -385,7 +385,7 @@ void NcclGroup::watch_once() {
   CommStatus announced;
   try {
     announced = board_.look(reached());
-  } catch (const CommError&) {  // the store ends with its job, which is an error only if a call is in progress
+  } catch (const CommError&) {  // a store that has ended matters only while a call is in progress
     if (waiting) throw;
   }
   if (!announced.ok()) throw CollectiveError(announced);
@@ -433,7 +433,7 @@ void NcclGroup::explain(const std::string& error, const Descriptor& waiting) {
 void NcclGroup::look_for_dead_ranks(const Descriptor& waiting) {
   const CommStatus ended = ended_rank(waiting);
   if (ended.ok()) return;
-  std::this_thread::sleep_for(kPollInterval);  // work that the rank did before it ended may complete the collective
+  std::this_thread::sleep_for(kPollInterval);  // the rank may have done its part before it ended
   forget_completed();
   const std::lock_guard lock(mutex_);
   if (!pending_.empty() && pending_.front()->call() == waiting) throw CollectiveError(ended);

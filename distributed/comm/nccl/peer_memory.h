@@ -21,7 +21,7 @@ namespace gradus::dist {
 class Store;
 
 /// y[i] = the sum, maximum, … (`kind`) of x[i], x[count + i], x[2 count + i], … of all ranks, combined in this order.
-/// The bits are those of reduce_in_order(). Queued on the stream.
+/// Has the same bits as reduce_in_order(). The work is queued on the stream.
 void reduce_in_order_on(const Stream& stream, DType dtype, ReduceKind kind, const void* x, int ranks, void* y,
                         size_t count);
 
@@ -60,8 +60,8 @@ struct PeerLines {
 /// Computes the `sum` or `avg`, in the order of the ranks, of floating-point lines of at most `staging` bytes in all,
 /// in one kernel. Each rank copies its lines to its staging memory, where the other ranks read them.
 void all_reduce_lines(const Stream& stream, const Peers& peers, DType dtype, ReduceKind kind, const PeerLines& lines);
-/// Computes the same for one array that fits in the slots, by the copy engines. Each rank owns a share of the array: it
-/// receives that share from every other rank, sums it, and the others fetch the sum.
+/// Computes the same for one array that fits in the slots, by the copy engines. Each rank owns a share of the array. It
+/// receives this share from every other rank and sums it, and the other ranks fetch the sum.
 void all_reduce_shares(const Stream& stream, const Peers& peers, DType dtype, ReduceKind kind, const void* in,
                        void* out, size_t count);
 
@@ -74,19 +74,20 @@ struct PeerLine {
 
 class PeerMemory {
  public:
-  /// All ranks must call this, each with its device current. Returns null on all ranks unless they are `on_one_host`
-  /// and each can access the memory of the others over NVLink, or if NCCL_P2P_DISABLE is set on any of them.
+  /// All ranks must call this, each with its device current. Returns null on all ranks if the ranks are not
+  /// `on_one_host`, if a rank cannot access the memory of another rank over NVLink, or if NCCL_P2P_DISABLE is set on a
+  /// rank.
   static std::unique_ptr<PeerMemory> connect(std::shared_ptr<Store> store, int rank, int size, bool on_one_host,
                                              const Deadline& deadline);
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
-  /// Whether the call can be done here. The answer is the same on all ranks.
+  /// Returns true if the call can use peer memory. The answer is the same on all ranks.
   bool serves(const Descriptor& call) const;
-  /// Queues the sum or average of each line. The bits are those of reduce_in_order().
+  /// Queues the sum or average of each line, with the same bits as reduce_in_order().
   void all_reduce(const Descriptor& call, const std::vector<PeerLine>& lines, const Stream& stream) const;
-  /// Makes kernels that wait for other ranks return, now and in the future. May be called from any thread.
+  /// From now on, kernels that wait for other ranks return at once. May be called from any thread.
   void stop() noexcept;
 
  private:

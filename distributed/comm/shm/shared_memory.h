@@ -10,8 +10,8 @@
 
 namespace gradus::dist {
 
-/// Shared memory without a name in any file system, so that nothing is left of it once its last process has ended, in
-/// whatever way.
+/// Shared memory without a name in any file system. The kernel frees it when the last process that maps it has ended,
+/// even if that process was killed.
 class SharedMemory {
  public:
   SharedMemory() = default;
@@ -36,8 +36,8 @@ class SharedMemory {
   size_t bytes_ = 0;
 };
 
-/// Sleeps until `word` is woken, but at most `timeout`. Returns at once if it does not hold `value`, and may return
-/// early.
+/// Sleeps until futex_wake(word), but at most `timeout`. Returns at once if `word` does not hold `value`, and may
+/// return early.
 void futex_wait(const std::atomic<uint32_t>& word, uint32_t value, Milliseconds timeout);
 /// Wakes all processes that sleep on `word`.
 void futex_wake(const std::atomic<uint32_t>& word);
@@ -46,7 +46,8 @@ void futex_wake(const std::atomic<uint32_t>& word);
 /// same PID namespace and as the same user.
 std::string host_identity();
 
-/// Watches a process. Unlike a process number, it is never mistaken for a later process.
+/// Finds out whether a process has ended. The kernel may give the number of an ended process to a new process; a
+/// ProcessWatch does not confuse the two.
 class ProcessWatch {
  public:
   ProcessWatch() = default;

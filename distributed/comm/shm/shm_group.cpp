@@ -16,7 +16,7 @@ constexpr size_t kMailBytes = 64 << 10;
 constexpr uint32_t kLayoutVersion = 1;
 /// How often a sleeping rank checks whether the ranks it waits for are alive.
 constexpr Milliseconds kPollInterval{20};
-/// A rank that waits for others shows it within this time.
+/// A rank that waits for others changes its heartbeat at least once in this time.
 constexpr Milliseconds kAnswerTime{300};
 constexpr std::chrono::microseconds kSpin{50};
 /// After this time a spinning rank yields its core between polls, because the rank it waits for may need it.
@@ -30,7 +30,7 @@ void pause() {
 #endif
 }
 
-/// Up to this size each rank sums all elements itself, because that takes less time than another fence.
+/// Up to this size each rank sums all elements, which takes less time than another fence.
 constexpr size_t kShortBytes = 32 << 10;
 
 /// Calls body(begin, count) for pieces of at most `piece` of `count` elements.
@@ -72,8 +72,8 @@ struct alignas(64) ShmGroup::RankLine {
   std::atomic<uint32_t> left;
   int32_t pid;
   std::atomic<uint32_t> heartbeats;  // grows while the rank waits for others
-  uint64_t digest[2];                // of its calls, in the cache line that the others wait for anyway
-  alignas(64) CallRecord call[2];    // the last call and the one before
+  uint64_t digest[2];                // of the two calls; in the cache line that other ranks read anyway
+  alignas(64) CallRecord call[2];    // the last two calls
 };
 
 /// A queue of two pieces from one rank to another.
@@ -86,7 +86,7 @@ struct alignas(64) ShmGroup::Mailbox {
 
 struct ShmGroup::Header {
   uint32_t layout, size;
-  std::atomic<uint32_t> sleepers;  // number of ranks that may be sleeping on any word of the segment
+  std::atomic<uint32_t> sleepers;  // number of ranks that may be sleeping
   std::atomic<uint32_t> failed;    // 1 while the failure is being written, then 2
   CommFailure failure;
   int32_t failure_rank;
@@ -157,7 +157,8 @@ ShmGroup::~ShmGroup() {
 
 void ShmGroup::advance(std::atomic<uint32_t>& word) {
   word.fetch_add(1);
-  // This load and the sleeper's increment and load are sequentially consistent, so one of the two sees the other.
+  // These two operations, and in await() the increment of `sleepers` and the load of the word, are sequentially
+  // consistent. Therefore either this rank sees the sleeper, or the sleeper sees the new value.
   if (header().sleepers.load() > 0) futex_wake(word);
 }
 
@@ -371,13 +372,14 @@ void ShmGroup::show(const Collective& call, size_t piece) {
 void ShmGroup::all_reduce(const Collective& call, Arrays arrays, const Deadline& deadline) {
   const Descriptor& d = call.descriptor;
   if (d.count == 0) return;
-  if (arrays == Arrays::mixed) {  // ranks whose arrays are in a bucket have not written a piece yet
+  if (arrays == Arrays::mixed) {  // begin() has copied no piece of an array in a bucket
     show(call, 0);
     fence(d, deadline);
   }
   const size_t element = size_of(d.dtype), length = kSlotBytes / element, pieces = (d.count + length - 1) / length;
-  // Two ranks each sum every piece entirely, one step after it is written: that reads no more of the other's memory
-  // than summing by parts. More ranks sum a part each, and all parts are read in the step after that.
+  // Two ranks each sum every piece completely, one step after the piece was written. This reads no more of the other
+  // rank's memory than summing by parts. With more ranks each rank sums a part, and all ranks copy the sums in the next
+  // step.
   const bool by_parts = size() > 2 && d.count * element > kShortBytes;
   const size_t taken_after = by_parts ? 2 : 1, steps = pieces + taken_after;
   const auto count_of = [&](size_t piece) { return std::min(length, d.count - piece * length); };

@@ -96,7 +96,7 @@ namespace {
 
 /// The longest answer that is accepted: a value of any store, with some margin.
 constexpr uint32_t kAnswerLimit = 1u << 30;
-/// How much longer than its timeout the answer to a wait may take.
+/// How much later than the timeout of a request its answer may arrive.
 constexpr Milliseconds kGrace{10'000};
 
 /// The largest number of clients. The other descriptors are for strangers and for the rest of the process.
@@ -263,8 +263,8 @@ struct TcpStoreServer::Client {
     if (!sent) lost = true;
     else output.erase(output.begin(), output.begin() + static_cast<ptrdiff_t>(*sent));
   }
-  /// Whether an answer is due or on its way. No request is read meanwhile, so a client can make the server hold only
-  /// one request and one answer.
+  /// True while an answer to the client is due or being sent. The server then reads no further request, so that it
+  /// holds at most one request and one answer for each client.
   bool busy() const { return waiter || !output.empty(); }
 
   Connection connection;
@@ -370,7 +370,7 @@ void TcpStoreServer::answer_all(Client& client) {
       answer(client, *frame);
     }
   } catch (const CommError&) {
-    client.lost = true;  // not a client of this store
+    client.lost = true;  // it sends something else than requests
   }
 }
 
@@ -392,7 +392,7 @@ void TcpStoreServer::check_proof(Client& client, const Frame& frame) {
   const io::ByteSpan bytes = payload.bytes(sizeof number);
   std::copy(bytes.begin(), bytes.end(), number.begin());
   const io::ByteSpan proof = payload.bytes(sizeof(Digest));
-  const auto refuse = [&](const std::string& why) {  // a client that is dropped without an answer would try again
+  const auto refuse = [&](const std::string& why) {  // a client that is disconnected without an answer would try again
     client.send(StoreAnswer{.kind = StoreMessage::refused, .text = why}.encode(0));
     client.lost = true;
   };

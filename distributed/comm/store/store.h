@@ -19,13 +19,13 @@
 
 namespace gradus::dist {
 
-/// What a store accepts. More is a CommError for the caller, and no memory is reserved for it.
+/// What a store accepts. A larger request is a CommError for the caller, and no memory is reserved for it.
 struct StoreLimits {
   size_t key_bytes = 1 << 10;
   size_t value_bytes = 1 << 22;
   size_t total_bytes = 1 << 26;  // keys and values together
-  // Limits of a server: how long a client may take to prove that it knows the token, and how many such clients there
-  // may be.
+  // For a server: how long a client may take to prove that it knows the token, and how many clients may be doing so at
+  // a time.
   Milliseconds handshake{5000};
   size_t strangers = most_strangers();
 };
@@ -89,7 +89,7 @@ class Store {
   std::string get(const std::string& key, Milliseconds timeout) {
     return ask({.kind = StoreMessage::get, .keys = {key}, .timeout = timeout}).text;
   }
-  /// Returns when all keys exist, or throws likewise.
+  /// Waits until all keys exist. Throws a CommError that names the missing keys after the timeout.
   void wait(const std::vector<std::string>& keys) { wait(keys, timeout_); }
   void wait(const std::vector<std::string>& keys, Milliseconds timeout) {
     ask({.kind = StoreMessage::wait, .keys = keys, .timeout = timeout});
@@ -105,7 +105,7 @@ class Store {
     return ask({.kind = StoreMessage::add, .keys = {key}, .amount = amount}).number;
   }
   /// Sets `key` to `desired` if it holds `expected`, or if it does not exist and `expected` is empty. Returns the value
-  /// that it holds afterwards, "" if it does not exist.
+  /// that `key` holds afterwards, "" if it does not exist.
   std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired) {
     StoreRequest request{.kind = StoreMessage::compare_set, .keys = {key}, .value = std::string(desired)};
     request.expected = expected;
@@ -116,22 +116,23 @@ class Store {
   /// The number of keys.
   int64_t num_keys() { return ask({.kind = StoreMessage::num_keys}).number; }
 
-  /// Does what one of the methods above asks for, and returns its result. Throws a CommError if the request exceeds a
-  /// limit, or if its keys do not exist before its timeout.
+  /// Carries out a request of one of the methods above. Throws a CommError if the request exceeds a limit, or if its
+  /// keys do not exist before its timeout.
   virtual StoreAnswer ask(StoreRequest request) = 0;
 
  private:
   Milliseconds timeout_ = kDefaultTimeout;
 };
 
-/// The table itself, without locks or waits. Every method may throw a CommError if a limit is exceeded.
+/// The keys and values of a store, without locks or waits.
 class StoreTable {
  public:
   explicit StoreTable(const StoreLimits& limits) : limits_(limits) {}
 
   /// Those of `keys` that do not exist.
   std::vector<std::string> missing(const std::vector<std::string>& keys) const;
-  /// Carries out a request. Returns nothing if it has to wait for keys.
+  /// Carries out a request. Returns nothing if the request has to wait for keys. Throws a CommError if a limit is
+  /// exceeded.
   std::optional<StoreAnswer> carry_out(const StoreRequest& request);
 
  private:
@@ -185,9 +186,9 @@ namespace detail {
 
 inline constexpr std::string_view kStorePurpose = "store";
 
-/// Serves a table to clients that know the token, on a thread of its own, until it is destroyed. Clients that send
-/// anything but requests, or do not prove in time that they know the token, are dropped without effect on the others.
-/// The number of clients is limited by the file descriptors (RLIMIT_NOFILE, which is raised to the hard limit if
+/// Serves a table to clients that know the token, on a new thread, until it is destroyed. Clients that send anything
+/// but requests, or do not prove in time that they know the token, are disconnected. Other clients do not notice. The
+/// number of clients is limited by the file descriptors (RLIMIT_NOFILE, which is raised to the hard limit if
 /// necessary); clients beyond that are refused.
 class TcpStoreServer {
  public:
@@ -227,8 +228,8 @@ class TcpStoreServer {
   std::thread thread_;
 };
 
-/// A client of a TcpStoreServer. Several threads may share a client, but while one of them waits the others are held
-/// up. A thread that should not be held up needs its own client: clone().
+/// A client of a TcpStoreServer. Several threads may share a client, but while one thread waits for a key, the other
+/// threads wait too. A thread that must not wait needs another client: clone().
 class TcpStore final : public Store {
  public:
   /// Connects, retrying until `timeout`, which also becomes the timeout of later waits.
@@ -237,8 +238,8 @@ class TcpStore final : public Store {
   /// Makes another connection to the same server.
   std::unique_ptr<TcpStore> clone() const { return std::make_unique<TcpStore>(server_, token_, timeout()); }
 
-  /// Sends the request and waits for its answer. An error closes the connection, because later bytes on it could not be
-  /// assigned to a request.
+  /// Sends the request and waits for its answer. An error closes the connection, because an answer that arrives later
+  /// could not be assigned to a request.
   StoreAnswer ask(StoreRequest request) override;
 
  private:

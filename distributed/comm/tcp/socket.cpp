@@ -42,7 +42,7 @@ FileDescriptor open_socket(int family) {
   }
 }
 
-/// Makes one attempt. Returns no descriptor if it is refused or the address is unreachable, with errno set.
+/// Makes one attempt. If it fails, returns no descriptor and sets errno.
 FileDescriptor try_to_connect(const addrinfo& to, const Deadline& deadline) {
   FileDescriptor descriptor = open_socket(to.ai_family);
   if (!descriptor) return {};
@@ -199,7 +199,7 @@ Listener::Listener(const Address& at) : address_(at) {
   for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next) {
     FileDescriptor descriptor = open_socket(address->ai_family);
     const int on = 1;
-    // A port that was in use by a process that has just ended counts as free.
+    // Otherwise a port would stay in use for a while after its process has ended.
     setsockopt(descriptor.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (descriptor && bind(descriptor.number(), address->ai_addr, address->ai_addrlen) == 0 &&
         listen(descriptor.number(), SOMAXCONN) == 0) {
@@ -223,7 +223,7 @@ std::optional<Connection> Listener::accept(const Deadline& deadline) const {
     FileDescriptor descriptor(accept4(this->descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (descriptor) return Connection(std::move(descriptor));
     const int error = errno;
-    // An error of a connection before it was accepted concerns only the other side (accept(2)).
+    // Other errors than these are about one connection, which is skipped (accept(2)).
     const bool none = error == EAGAIN || error == EWOULDBLOCK;
     if (error == EMFILE && raise_descriptor_limit()) continue;
     const bool lasting = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM || error == EBADF;

@@ -35,16 +35,16 @@ class FileDescriptor {
 
 /// The soft limit on the number of file descriptors of this process (RLIMIT_NOFILE).
 size_t descriptor_limit();
-/// Raises the soft limit to the hard limit. Returns false if it cannot be raised.
+/// Raises the soft limit to the hard limit. Returns false if the limit cannot be raised.
 bool raise_descriptor_limit();
-/// Whether this process may have `count` file descriptors. Raises the soft limit if that is necessary.
+/// Returns true if this process may have `count` file descriptors. Raises the soft limit if necessary.
 bool may_have_descriptors(size_t count);
 
-// A stranger is a connection that has not proved yet that it belongs to the job. Strangers must not use up the file
-// descriptors of a process.
+// A stranger is a connection whose other side has not proved yet that it belongs to the job. Their number is limited,
+// so that they cannot use up the file descriptors of a process.
 
-/// The largest number of strangers at a time. When it is reached, connections are accepted again only after strangers
-/// older than kStrangerTime have been dropped.
+/// The largest number of strangers at a time. When it is reached, strangers older than kStrangerTime are disconnected,
+/// and no connection is accepted before that.
 size_t most_strangers();
 inline constexpr Milliseconds kStrangerTime{200};
 
@@ -54,8 +54,8 @@ class ConnectionClosed : public CommError {
   using CommError::CommError;
 };
 
-/// Calls connect(), which connects and shakes hands, until it succeeds or the deadline passes. A connection that the
-/// other side closes is tried again, because that side may only have had too many strangers.
+/// Calls connect(), which connects and shakes hands, until it succeeds or the deadline passes. If the other side closes
+/// the connection, connect() is called again, because the other side may only have had too many strangers.
 template <class F>
 auto connect_again(const Deadline& deadline, F&& connect) {
   constexpr Milliseconds kPause{20};
@@ -89,7 +89,7 @@ class Connection {
   Connection() = default;
   explicit Connection(FileDescriptor descriptor);
 
-  /// Tries until the other side accepts or the deadline passes, because the other side may not have started yet.
+  /// Connects. Retries until the deadline, because the other side may not have started yet.
   static Connection open(const Address& to, const Deadline& deadline);
 
   int descriptor() const { return descriptor_.number(); }
@@ -102,8 +102,8 @@ class Connection {
   /// Fills `bytes`. Throws as send() does.
   void receive(std::span<std::byte> bytes, const Deadline& deadline, const std::string& peer) const;
 
-  /// Transfer as many bytes as the kernel takes or gives at once. Return their number, 0 if there are none now, or
-  /// nothing if the connection is gone.
+  /// Transfer as many bytes as possible without waiting. Return the number of bytes, which may be 0, or nothing if the
+  /// connection is lost.
   std::optional<size_t> send_some(io::ByteSpan bytes) const;
   std::optional<size_t> receive_some(std::span<std::byte> bytes) const;
 

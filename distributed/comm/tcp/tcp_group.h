@@ -12,15 +12,16 @@
 namespace gradus::dist {
 
 struct TcpOptions {
-  /// The address at which this rank listens and the others find it. Without a token it must be a loopback address.
+  /// The address at which this rank listens, and to which the other ranks connect. Without a token it must be a
+  /// loopback address.
   std::string host = "127.0.0.1";
   Token token = {};
   Milliseconds timeout = kDefaultTimeout;
-  /// Adds a CRC-32C to every message, so that damage which TCP's own checksum misses becomes an error.
+  /// Adds a CRC-32C to every message, because TCP's own checksum does not detect all damage.
   bool checksum = false;
   uint32_t epoch = 0;
-  /// Adds a second set of connections for another thread, which shares the work on large arrays in GPU memory. Must be
-  /// the same on all ranks.
+  /// Adds a second set of connections. Two threads then share the transfer of large arrays in GPU memory. Must be the
+  /// same on all ranks.
   bool two_lanes = false;
 };
 
@@ -30,18 +31,18 @@ struct TcpPeer {
   std::endian byte_order = std::endian::native;
 };
 
-/// Meets the other ranks through the store: each rank sets address/<rank>, connects to the ranks before it and accepts
-/// the ranks after it. Both sides prove that they know the token. Throws a CommError that names the ranks that did not
-/// connect. The result is indexed by rank.
+/// Meets the other ranks through the store: each rank publishes its address under the key address/<rank>, connects to
+/// all lower ranks and accepts connections from all higher ranks. Both sides prove that they know the token. Throws a
+/// CommError that names the ranks that did not connect. The result is indexed by rank.
 std::vector<TcpPeer> meet_over_tcp(Store& store, int rank, int size, const TcpOptions& options);
 
 /// Messages over TCP. Each pair of ranks shares three connections: one for the messages in each direction, because a
-/// connection that is full of outgoing data is slow to deliver incoming data, and one for control messages, which must
-/// arrive even while a message is stuck: failures, and the question whether a rank is alive.
+/// connection that is full of outgoing data is slow to deliver incoming data, and one for control messages (enum
+/// Control), which must arrive even while a message is stuck.
 class TcpTransport final : public Transport {
  public:
   TcpTransport(Store& store, int rank, int size, const TcpOptions& options);
-  /// Tells the other ranks that this one leaves, so that they do not take it for a crash.
+  /// Announces to the other ranks that this rank leaves. Otherwise they would report that it crashed.
   ~TcpTransport() override;
 
   void exchange(std::span<const Transfer> transfers, const Descriptor& descriptor, const Deadline& deadline) override;
@@ -53,8 +54,8 @@ class TcpTransport final : public Transport {
  private:
   struct Peer : TcpPeer {
     FrameReader control_reader{1 << 13};
-    bool left = false;      // it has announced that it leaves
-    bool answered = false;  // it has answered the last question
+    bool left = false;      // the rank has announced that it leaves
+    bool answered = false;  // the rank has answered the last question
   };
   class Exchange;
 

@@ -37,7 +37,8 @@ std::string purpose(int from, int to, uint32_t epoch, Channel channel) {
 
 void copy_digest(io::ByteSpan from, Digest* to) { std::copy_n(from.begin(), to->size(), to->begin()); }
 
-/// Loopback has no bandwidth to estimate. Algorithms that pace by an estimate (bbr) are several times slower on it.
+/// For loopback connections, selects an algorithm that does not limit its rate to an estimate of the bandwidth, as bbr
+/// does. On loopback bbr is several times slower.
 void choose_congestion_control(const Connection& connection) {
   sockaddr_storage name = {};
   socklen_t size = sizeof name;
@@ -77,7 +78,7 @@ class Rendezvous {
   }
 
  private:
-  /// A connection whose hello has not arrived completely.
+  /// A connection from which the first message, its hello, has not arrived completely.
   struct Stranger {
     Connection connection;
     Digest s = random_digest();
@@ -90,7 +91,7 @@ class Rendezvous {
   Connection& place(int peer, Channel channel) {
     TcpPeer& entry = peers_[static_cast<size_t>(peer)];
     if (channel == Channel::control) return entry.control;
-    return (channel == Channel::up) == (rank_ > peer) ? entry.out : entry.in;  // a rank connects to the ranks before it
+    return (channel == Channel::up) == (rank_ > peer) ? entry.out : entry.in;  // a rank connects to lower ranks
   }
 
   void connect(int peer, const Address& address, Channel channel) {
@@ -122,7 +123,7 @@ class Rendezvous {
     place(peer, channel) = std::move(connection);
   }
 
-  /// Accepts connections until all ranks after this one have connected. Strangers are dropped and delay no rank.
+  /// Accepts connections until all higher ranks have connected. Connections of strangers do not delay a rank.
   void accept_others(const Listener& listener) {
     std::vector<Stranger> strangers;
     bool out_of_descriptors = false;
@@ -152,13 +153,13 @@ class Rendezvous {
           if (!stranger.connection.send_some(stranger.s)) strangers.pop_back();
         }
       } catch (const CommError&) {
-        if (strangers.empty()) throw;  // there is no stranger to drop
+        if (strangers.empty()) throw;  // there is no stranger whose descriptor could be freed
         out_of_descriptors = true;
       }
     }
   }
 
-  /// Reads what has arrived. Returns false when the stranger has become a peer or must be dropped.
+  /// Reads what has arrived. Returns false when the stranger has become a peer or must be disconnected.
   bool read_hello(Stranger& stranger) {
     const std::optional<size_t> got = stranger.connection.receive_some(std::span(stranger.hello).subspan(stranger.got));
     if (!got) return false;
@@ -177,7 +178,7 @@ class Rendezvous {
     const std::string about = purpose(peer, rank_, options_.epoch, channel);
     std::byte reply[kReplyBytes] = {kRefused};
     if (!fits || !same_digest(Handshake::client_proof(options_.token, about, stranger.s, c), {hello + 64, 32})) {
-      stranger.connection.send_some(reply);  // a rank that is dropped without an answer would try again
+      stranger.connection.send_some(reply);  // a rank that is disconnected without an answer would try again
       return false;
     }
     reply[0] = std::byte{code_of(std::endian::native)};

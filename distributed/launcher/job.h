@@ -72,8 +72,6 @@ class GuardProcess {
   GuardProcess();
   /// Kills the groups that are still watched.
   ~GuardProcess();
-  GuardProcess(const GuardProcess&) = delete;
-  GuardProcess& operator=(const GuardProcess&) = delete;
 
   /// May also be called in a child of this process, before the child calls exec.
   void watch(pid_t group) { tell(group); }
@@ -143,8 +141,6 @@ class Worker {
   Worker(Job& job, int number, int attempt);
   /// Kills the process group if it still runs.
   ~Worker() { kill(SIGKILL); }
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
 
   /// "rank 3"; with several nodes "rank 3 on node 1"; "spare 4"
   std::string name() const;

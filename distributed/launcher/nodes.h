@@ -33,8 +33,6 @@ class Nodes {
   /// For node number `node` of `count`, in this attempt, counted from 0.
   Nodes(int node, int count, const Address& store, const Token& token, int attempt);
   ~Nodes();
-  Nodes(const Nodes&) = delete;
-  Nodes& operator=(const Nodes&) = delete;
 
   /// Reports that this node's part of the job has failed or is about to fail. The first failure counts. A later failure
   /// without a restart cancels the restart of the first.

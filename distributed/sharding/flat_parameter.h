@@ -50,8 +50,6 @@ class FlatParameter {
   const std::vector<std::string>& names() const { return names_; }
   const std::vector<Tensor>& parameters() const { return parameters_; }
   const std::vector<Place>& places() const { return places_; }
-  /// Number of elements of the line without the padding at its end.
-  int64_t numel() const { return numel_; }
   /// Number of elements of a shard.
   int64_t shard_numel() const { return shard_.numel(); }
   /// This rank's shard, a leaf of one dimension.

@@ -162,7 +162,7 @@ NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, const std::vector<Arra
     pending_.push_back(work);
   }
   // During a capture only the current stream is recorded, and it cannot wait for earlier work outside the capture.
-  // Captured collectives run on a branch of their own.
+  // Captured collectives therefore run on a separate branch of the graph.
   const Stream current = runtime_.current_stream(device_.index()),
                stream = options.async || captured ? stream_ : current;
   work->begin(current, stream);
@@ -211,25 +211,20 @@ void NcclGroup::queue(const Collective& call, const Stream& stream) {
     return queue_in_order(call, stream);
   switch (d.kind) {
     case CollectiveKind::all_reduce:
-      GRADUS_NCCL_CHECK(ncclAllReduce(call.in, call.out, d.count, type, op, communicator, cuda(stream)));
-      return;
+      return GRADUS_NCCL_CHECK(ncclAllReduce(call.in, call.out, d.count, type, op, communicator, cuda(stream)));
     case CollectiveKind::reduce:
-      GRADUS_NCCL_CHECK(ncclReduce(call.in, call.out, d.count, type, op, d.root, communicator, cuda(stream)));
-      return;
+      return GRADUS_NCCL_CHECK(ncclReduce(call.in, call.out, d.count, type, op, d.root, communicator, cuda(stream)));
     case CollectiveKind::broadcast: {
       void* data = call.in != nullptr ? const_cast<void*>(call.in) : call.out;
-      GRADUS_NCCL_CHECK(ncclBroadcast(data, data, d.count, type, d.root, communicator, cuda(stream)));
-      return;
+      return GRADUS_NCCL_CHECK(ncclBroadcast(data, data, d.count, type, d.root, communicator, cuda(stream)));
     }
     case CollectiveKind::all_gather:
-      GRADUS_NCCL_CHECK(ncclAllGather(call.in, call.out, d.count, type, communicator, cuda(stream)));
-      return;
+      return GRADUS_NCCL_CHECK(ncclAllGather(call.in, call.out, d.count, type, communicator, cuda(stream)));
     case CollectiveKind::reduce_scatter:
-      GRADUS_NCCL_CHECK(ncclReduceScatter(call.in, call.out, d.count, type, op, communicator, cuda(stream)));
-      return;
+      return GRADUS_NCCL_CHECK(ncclReduceScatter(call.in, call.out, d.count, type, op, communicator, cuda(stream)));
     case CollectiveKind::barrier:
-      GRADUS_NCCL_CHECK(ncclAllReduce(token_.data(), token_.data(), 1, ncclUint8, ncclMax, communicator, cuda(stream)));
-      return;
+      return GRADUS_NCCL_CHECK(
+          ncclAllReduce(token_.data(), token_.data(), 1, ncclUint8, ncclMax, communicator, cuda(stream)));
     case CollectiveKind::gather:
     case CollectiveKind::scatter:
     case CollectiveKind::all_to_all:

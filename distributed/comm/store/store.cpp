@@ -263,6 +263,11 @@ struct TcpStoreServer::Client {
     if (!sent) lost = true;
     else output.erase(output.begin(), output.begin() + static_cast<ptrdiff_t>(*sent));
   }
+  void read() {
+    std::byte chunk[1 << 14];
+    if (const std::optional<size_t> got = connection.receive_some(chunk)) reader.append({chunk, *got});
+    else lost = true;
+  }
   /// True while an answer to the client is due or being sent. The server then reads no further request, so that it
   /// holds at most one request and one answer for each client.
   bool busy() const { return waiter || !output.empty(); }
@@ -312,7 +317,7 @@ void TcpStoreServer::serve() {
       Client& client = *clients_[i];
       const short events = entries[i + 2].revents;
       if (events & POLLOUT) client.flush();
-      if (events & POLLIN) read(client);
+      if (events & POLLIN) client.read();
       if ((events & (POLLERR | POLLHUP | POLLRDHUP | POLLNVAL)) && !(events & POLLIN)) client.lost = true;
     }
     for (const auto& client : clients_) {
@@ -334,7 +339,7 @@ void TcpStoreServer::accept() {
       clients_.push_back(std::make_unique<Client>(std::move(*connection), limits_));
     }
   } catch (const CommError& error) {
-    out_of_descriptors_ = true;  // until a connected client leaves
+    out_of_descriptors_ = true;  // until a client disconnects
     if (!std::exchange(warned_, true)) std::fprintf(stderr, "gradus: [store] %s\n", error.what());
   }
 }
@@ -350,16 +355,6 @@ Milliseconds TcpStoreServer::next_deadline(bool full) const {
     if (client->waiter) next = std::min(next, client->waiter->deadline.left());
   }
   return next;
-}
-
-void TcpStoreServer::read(Client& client) {
-  std::byte chunk[1 << 14];
-  const std::optional<size_t> got = client.connection.receive_some(chunk);
-  if (!got) {
-    client.lost = true;
-    return;
-  }
-  client.reader.append({chunk, *got});
 }
 
 void TcpStoreServer::answer_all(Client& client) {

@@ -208,7 +208,6 @@ class TcpStoreServer {
 
   void serve();
   void accept();
-  void read(Client& client);
   /// Answers every request that has arrived, up to the first that has to wait.
   void answer_all(Client& client);
   void answer(Client& client, const Frame& frame);

@@ -84,7 +84,7 @@ class HostGroup : public ProcessGroup {
   struct Job {
     Collective call;
     Milliseconds timeout;
-    Array in, out;                 // keep the memory alive
+    Array in, out;                 // keep the memory of `call` alive
     std::shared_ptr<Event> ready;  // recorded on the caller's stream if the arrays are in device memory
     std::shared_ptr<HostWork> work;
     bool async = false, begun = false;
@@ -109,7 +109,7 @@ class HostGroup : public ProcessGroup {
   std::condition_variable changed_;
   std::vector<std::shared_ptr<Job>> jobs_;  // calls that have not ended, in the order in which they were made
   bool stopping_ = false;
-  std::list<std::shared_ptr<Staging>> staging_;  // not in use by any call
+  std::list<std::shared_ptr<Staging>> staging_;  // buffers that no call uses now
   std::unique_ptr<HostGroup> second_lane_;
   std::set<int> async_orders_;        // values of order_of() for all `async` calls so far
   std::vector<std::thread> threads_;  // one for each of async_orders_

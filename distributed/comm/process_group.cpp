@@ -124,7 +124,7 @@ ProcessGroup::WorkPtr ProcessGroup::collective(CollectiveKind kind, const Array&
   const OpContext context(name(kind));
   const bool joins = kind == all_gather || kind == gather, cuts = kind == reduce_scatter || kind == scatter;
   const bool to_root = kind == reduce || kind == gather, from_root = kind == broadcast || kind == scatter;
-  const Array& own = cuts ? y : x;  // every rank has this one
+  const Array& own = cuts ? y : x;  // the array that every rank passes
   check_array(own, cuts ? "y" : "x");
   if (to_root || from_root) check_rank(root, "root");
   const bool is_root = root == rank_, contributes = !from_root || is_root;

@@ -43,8 +43,8 @@ struct Members {
 class Membership {
  public:
   explicit Membership(std::shared_ptr<Store> store) : store_(std::move(store)) {}
-  /// The prefix of the keys of an attempt, counted from 0, in the job's store. The constructor takes a PrefixStore with
-  /// it.
+  /// The prefix of the keys of an attempt, counted from 0, in the job's store. The store that the constructor takes is
+  /// a PrefixStore with this prefix.
   static std::string prefix(int attempt) { return "attempt/" + std::to_string(attempt) + "/elastic"; }
 
   /// Adds generation 0. The launcher calls this before it starts a worker.

@@ -100,7 +100,7 @@ class Reducer {
   std::vector<Bucket> buckets_;
   std::vector<Array> slots_;       // by parameter: its part of a bucket, unless in_place_
   std::vector<size_t> bucket_of_;  // by parameter
-  std::vector<bool> arrived_;      // by parameter, in this pass
+  std::vector<bool> arrived_;      // by parameter: whether its gradient was added in this pass
   std::vector<size_t> order_;      // parameters in the order in which their gradients were added in this pass
   size_t next_ = 0;                // the bucket to launch next
   bool in_pass_ = false, planned_by_order_ = false;

@@ -63,8 +63,8 @@ class WatchedNet {
   nn::Module& module_;
   const std::shared_ptr<nn::Module> alive_;  // keeps the module alive if a shared_ptr owns it
   const WatchedNetOptions options_;
-  const Entries parameters_, buffers_;  // by name
-  Entries in_order_;                    // of all modules in a fixed order, without names
+  const Entries parameters_, buffers_;  // for errors: with names
+  Entries in_order_;                    // the same in the order of the modules, for a fast comparison
 };
 
 /// Calls `finish` at the end of the current backward pass of this thread. If an exception ends the pass earlier, or

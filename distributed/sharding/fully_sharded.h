@@ -130,7 +130,7 @@ class FullyShardedDataParallel {
   Device device_;
   std::vector<Unit> units_;                  // the net's own unit first
   std::vector<size_t> order_;                // units in the order in which forward first reached them
-  std::map<std::string, std::string> keys_;  // sharded parameters by key of the state dict; one may have several keys
+  std::map<std::string, std::string> keys_;  // names of sharded parameters, by key in the state dict
   Unit* reducing_ = nullptr;
   bool in_pass_ = false;
   std::optional<WatchedNet> watched_;

@@ -73,12 +73,12 @@ class LocalWorld {
   struct Rank {
     std::map<size_t, std::deque<Message>> inbox;  // by sender; ranks that have sent nothing have no entry
     bool lost = false, left = false;
-    int exchanges = 0;  // in progress
+    int exchanges = 0;  // number of calls of exchange() in progress
   };
 
   const std::vector<LocalFault> script_;
   MessageLog* const log_;
-  size_t messages_ = 0;  // sent so far
+  size_t messages_ = 0;  // number of messages sent so far
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Rank> ranks_;

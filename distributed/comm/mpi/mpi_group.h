@@ -39,7 +39,7 @@ class MpiTransport final : public Transport {
   const std::vector<int> ranks_;
   const int tag_;
   std::mutex mutex_;                                // guards the members below; an exchange holds it unless it waits
-  std::vector<std::deque<MessageHeader>> headers_;  // that have arrived, by sender
+  std::vector<std::deque<MessageHeader>> headers_;  // that have arrived before this rank waits for them, by sender
   std::vector<bool> answered_;                      // by rank: whether it has answered the last question
   std::mutex failure_mutex_;
   CommStatus failure_;  // the first failure that this rank has announced or received

@@ -86,7 +86,7 @@ class NcclGroup final : public ProcessGroup {
   const Stream stream_;
   ProgressBoard board_;
   std::unique_ptr<Communicator> communicator_;
-  std::unique_ptr<PeerMemory> peers_;                   // null if NCCL does everything
+  std::unique_ptr<PeerMemory> peers_;                   // null if all sums are done by NCCL
   Storage token_;                                       // a byte on the device, for barriers
   std::vector<std::optional<ProcessWatch>> processes_;  // by rank; empty for ranks of other hosts
 
@@ -96,7 +96,7 @@ class NcclGroup final : public ProcessGroup {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<NcclWorkPtr> pending_;
-  uint64_t completed_ = 0, warned_ = 0;  // sequence numbers
+  uint64_t completed_ = 0, warned_ = 0;  // sequence numbers of the last completed call and of the last warning
   bool stopping_ = false;
   std::thread watchdog_;
 };

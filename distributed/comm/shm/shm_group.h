@@ -107,7 +107,7 @@ class ShmGroup final : public HostGroup {
   SharedMemory memory_;
   std::vector<ProcessWatch> processes_;
   std::vector<std::weak_ptr<Bucket>> buckets_;
-  Place place_;  // of the current call's array
+  Place place_;  // where the array of the current call is
   uint32_t fences_ = 0, calls_ = 0, pieces_ = 0;
   bool spins_ = false;
 };

@@ -42,7 +42,7 @@ FileDescriptor open_socket(int family) {
   }
 }
 
-/// Makes one attempt. If it fails, returns no descriptor and sets errno.
+/// Makes one attempt to connect. If it fails, returns no descriptor and sets errno.
 FileDescriptor try_to_connect(const addrinfo& to, const Deadline& deadline) {
   FileDescriptor descriptor = open_socket(to.ai_family);
   if (!descriptor) return {};

@@ -29,11 +29,9 @@ namespace {
 std::optional<int> number_in(const char* variable, int least = 0, int most = std::numeric_limits<int>::max()) {
   const char* text = std::getenv(variable);
   if (text == nullptr) return std::nullopt;
-  int value = 0;
-  const char* end = text + std::strlen(text);
-  const auto [rest, error] = std::from_chars(text, end, value);
-  GRADUS_CHECK(error == std::errc() && rest == end && least <= value && value <= most, ValueError, "the variable ",
-               variable, " is '", text, "', not a number from ", least, " to ", most);
+  const std::optional<int> value = parse_number<int>(text);
+  GRADUS_CHECK(value && least <= *value && *value <= most, ValueError, "the variable ", variable, " is '", text,
+               "', not a number from ", least, " to ", most);
   return value;
 }
 

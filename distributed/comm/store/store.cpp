@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <utility>
 
@@ -55,13 +54,10 @@ std::optional<StoreAnswer> StoreTable::carry_out(const StoreRequest& request) {
       break;
     case check: answer.number = missing(keys).empty(); break;
     case add: {
-      const std::string text = exists ? held->second : "0";
-      const char* end = text.data() + text.size();
-      const auto [rest, error] = std::from_chars(text.data(), end, answer.number);
-      GRADUS_CHECK(error == std::errc() && rest == end, CommError, "[store] '", keys[0],
-                   "' does not hold a number to add to");
-      GRADUS_CHECK(!__builtin_add_overflow(answer.number, request.amount, &answer.number), CommError, "[store] '",
-                   keys[0], "' would leave the range of int64");
+      const std::optional<int64_t> number = exists ? parse_number<int64_t>(held->second) : 0;
+      GRADUS_CHECK(number, CommError, "[store] '", keys[0], "' does not hold a number to add to");
+      GRADUS_CHECK(!__builtin_add_overflow(*number, request.amount, &answer.number), CommError, "[store] '", keys[0],
+                   "' would leave the range of int64");
       set_value(keys[0], std::to_string(answer.number));
       break;
     }

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <memory>
 
@@ -108,9 +107,9 @@ Address Address::parse(const std::string& text) {
       address.host = address.host.substr(1, address.host.size() - 2);
     else if (address.host.find(':') != std::string::npos)
       address.host.clear();  // in an IPv6 literal without brackets the beginning of the port is ambiguous
-    const char *begin = text.data() + colon + 1, *end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(begin, end, address.port);
-    if (error != std::errc() || rest != end) address.host.clear();
+    const std::optional<uint16_t> port = parse_number<uint16_t>(text.substr(colon + 1));
+    if (!port) address.host.clear();
+    address.port = port.value_or(0);
   }
   GRADUS_CHECK(!address.host.empty(), ValueError, "'", text, "' is not an address: host:port or [IPv6 literal]:port");
   return address;

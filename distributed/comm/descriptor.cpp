@@ -14,6 +14,11 @@ constexpr uint8_t kStrict = 1, kOnDevice = 2;
 constexpr uint32_t kMessageMagic = 0x47524443;  // "GRDC"
 constexpr size_t kMessageChecksumAt = 60;
 
+std::string at(const Descriptor& call) { return "[" + call.str() + "] "; }
+std::string name_of(int rank) { return "rank " + std::to_string(rank); }
+
+std::string list(const std::vector<int>& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + joined(ranks); }
+
 }  // namespace
 
 const char* name(CollectiveKind kind) {
@@ -85,15 +90,6 @@ MessageHeader MessageHeader::decode(io::ByteSpan bytes) {
   header.body_checksum = io::read_big_endian<uint32_t>(p + 40);
   return header;
 }
-
-namespace {
-
-std::string at(const Descriptor& call) { return "[" + call.str() + "] "; }
-std::string name_of(int rank) { return "rank " + std::to_string(rank); }
-
-std::string list(const std::vector<int>& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + joined(ranks); }
-
-}  // namespace
 
 std::string joined(const std::vector<int>& ranks) {
   std::string text;

@@ -99,6 +99,13 @@ std::string own_name() {
   return name;
 }
 
+/// Selects the thread pool instead of OpenMP if the ranks on this machine have more threads than there are cores.
+/// OpenMP is slow then, because all its threads wait for each other in every kernel.
+void share_cores(const JobEnvironment& job) {
+  const int64_t ranks = job.local_world_size;
+  if (ranks > 1 && ranks * num_threads() > num_cores()) set_thread_runtime(ThreadRuntime::pool);
+}
+
 }  // namespace
 
 JobEnvironment job_environment() {
@@ -167,17 +174,6 @@ void set_job_environment(const JobEnvironment& job, int token) {
   set("GRADUS_STORE", job.store->str());
   set("GRADUS_TOKEN_FD", std::to_string(token));
 }
-
-namespace {
-
-/// Selects the thread pool instead of OpenMP if the ranks on this machine have more threads than there are cores.
-/// OpenMP is slow then, because all its threads wait for each other in every kernel.
-void share_cores(const JobEnvironment& job) {
-  const int64_t ranks = job.local_world_size;
-  if (ranks > 1 && ranks * num_threads() > num_cores()) set_thread_runtime(ThreadRuntime::pool);
-}
-
-}  // namespace
 
 std::unique_ptr<ProcessGroup> make_group(const std::shared_ptr<Store>& store, const JobEnvironment& job,
                                          const InitOptions& options) {

@@ -28,6 +28,11 @@ void check_alike(const Array& a, const char* a_name, const Array& b, const char*
   GRADUS_CHECK(a.dtype() == b.dtype(), DTypeError, a_name, " is of ", a.dtype(), ", ", b_name, " of ", b.dtype());
 }
 
+/// The newest epoch of all groups of this process.
+std::atomic<int64_t> newest_epoch = 0;
+
+std::string call_of(const std::vector<int>& ranks) { return "new_group({" + joined(ranks) + "})"; }
+
 }  // namespace
 
 void check_ranks(int rank, int size) {
@@ -237,15 +242,6 @@ ProcessGroup::WorkPtr ProcessGroup::barrier(const CollectiveOptions& options) {
   const OpContext context("barrier");
   return launch(describe(CollectiveKind::barrier, {}), {}, {}, options);
 }
-
-namespace {
-
-/// The newest epoch of all groups of this process.
-std::atomic<int64_t> newest_epoch = 0;
-
-std::string call_of(const std::vector<int>& ranks) { return "new_group({" + joined(ranks) + "})"; }
-
-}  // namespace
 
 std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& group, std::vector<int> ranks,
                                         std::optional<Milliseconds> timeout) {

@@ -164,6 +164,9 @@ void reserve_descriptors(const LaunchOptions& options) {
                " descriptors, and this process may have ", descriptor_limit(), " (ulimit -n)");
 }
 
+constexpr size_t kLastLines = 10;         // are kept of each worker, to be printed when it fails
+constexpr size_t kLongestLine = 1 << 16;  // longer lines are cut into several
+
 }  // namespace
 
 GuardProcess::GuardProcess() {
@@ -264,13 +267,6 @@ void Job::restore_signals() const {
 std::string Job::restart(int number) const {
   return "restart " + std::to_string(number) + " of " + std::to_string(options.max_restarts);
 }
-
-namespace {
-
-constexpr size_t kLastLines = 10;
-constexpr size_t kLongestLine = 1 << 16;  // longer ones are cut into several
-
-}  // namespace
 
 Worker::Worker(Job& job, int number, int attempt) : job_(job), number_(number) {
   if (number < job.options.processes) rank_ = job.options.node_rank * job.options.processes + number;

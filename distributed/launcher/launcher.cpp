@@ -54,8 +54,7 @@ class Attempt {
   Outcome run() {
     if (job_.interrupted == 0) start();
     if (options_.nodes > 1) nodes_.emplace(options_.node_rank, options_.nodes, job_.address, job_.token, number_);
-    const auto is_running = [](const Worker& worker) { return worker.running(); };
-    while (std::any_of(workers_.begin(), workers_.end(), is_running)) step();
+    while (std::ranges::any_of(workers_, &Worker::running)) step();
     list_due_at_.reset();
     for (const Deadline deadline(kGiveUpTime); job_.orphans->kill_all() && !deadline.passed();) step(deadline.left());
     const Outcome outcome = agree();
@@ -212,8 +211,8 @@ class Attempt {
   /// In an elastic job, finds out which workers other workers have removed, and whether all ranks have ended.
   void check_members() {
     const auto ranks_run = [&] {
-      return std::any_of(workers_.begin(), workers_.end(),
-                         [&](const Worker& worker) { return worker.running() && members_.rank_of(worker.number()); });
+      return std::ranges::any_of(
+          workers_, [&](const Worker& worker) { return worker.running() && members_.rank_of(worker.number()); });
     };
     if (ranks_run() && !list_due_at_->passed()) return;
     list_due_at_.reset();

@@ -26,9 +26,8 @@ namespace detail {
 std::vector<std::shared_ptr<Module>> replicate(const Module& module, const std::vector<Device>& devices);
 /// Runs forward(i) for each device i, each on its own thread.
 TensorList run_replicas(const std::vector<Device>& devices, const std::function<Tensor(size_t)>& forward);
-/// `devices`, or all GPUs if no devices are given.
-std::vector<Device> devices_or_gpus(std::optional<std::vector<Device>> devices);
-void move_to(Module& module, Device device);
+/// Returns `devices`, by default all GPUs, and moves the module to the first of these.
+std::vector<Device> devices_for(Module& module, std::optional<std::vector<Device>> devices);
 }  // namespace detail
 
 /// Clones the module, a module holder or a shared pointer, onto each device. The parameters of the clones are
@@ -70,8 +69,7 @@ template <class ModuleType>
 Tensor data_parallel(const ModuleType& module, const Tensor& input,
                      std::optional<std::vector<Device>> devices = std::nullopt,
                      std::optional<Device> output_device = std::nullopt, int64_t dim = 0) {
-  std::vector<Device> used = detail::devices_or_gpus(std::move(devices));
-  detail::move_to(*module, used[0]);
+  std::vector<Device> used = detail::devices_for(*module, std::move(devices));
   const TensorList inputs = scatter(input, used, dim);
   const Device output = output_device.value_or(used[0]);
   if (inputs.size() == 1) return call(*module, inputs[0]).to(output);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include <gradus/distributed/comm/tcp/socket.h>
@@ -19,11 +20,8 @@ class SharedMemory {
   static SharedMemory create(size_t bytes);
   /// Maps memory that another process has created, by its path(). Throws a CommError if this process cannot access it.
   static SharedMemory open(const std::string& path, size_t bytes);
-  ~SharedMemory();
-  SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }
-  SharedMemory& operator=(SharedMemory&& other) noexcept;
 
-  std::byte* data() const { return data_; }
+  std::byte* data() const { return data_.get(); }
   size_t bytes() const { return bytes_; }
   /// The path by which other processes can open the memory while this object exists.
   std::string path() const;
@@ -32,7 +30,7 @@ class SharedMemory {
   SharedMemory(FileDescriptor descriptor, size_t bytes);
 
   FileDescriptor descriptor_;
-  std::byte* data_ = nullptr;
+  std::shared_ptr<std::byte> data_;  // its deleter unmaps the memory
   size_t bytes_ = 0;
 };
 

@@ -16,8 +16,7 @@
 
 namespace gradus::dist {
 
-SharedMemory::SharedMemory(FileDescriptor descriptor, size_t bytes)
-    : descriptor_(std::move(descriptor)), bytes_(bytes) {
+SharedMemory::SharedMemory(FileDescriptor descriptor, size_t bytes) : descriptor_(std::move(descriptor)) {
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_.number(), 0);
   GRADUS_CHECK(data != MAP_FAILED, CommError, "cannot map ", bytes, " bytes of shared memory: ", std::strerror(errno));
   data_.reset(static_cast<std::byte*>(data), [bytes](std::byte* mapped) { munmap(mapped, bytes); });

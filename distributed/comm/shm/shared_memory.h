@@ -22,7 +22,6 @@ class SharedMemory {
   static SharedMemory open(const std::string& path, size_t bytes);
 
   std::byte* data() const { return data_.get(); }
-  size_t bytes() const { return bytes_; }
   /// The path by which other processes can open the memory while this object exists.
   std::string path() const;
 
@@ -31,7 +30,6 @@ class SharedMemory {
 
   FileDescriptor descriptor_;
   std::shared_ptr<std::byte> data_;  // its deleter unmaps the memory
-  size_t bytes_ = 0;
 };
 
 /// Sleeps until futex_wake(word), but at most `timeout`. Returns at once if `word` does not hold `value`, and may

@@ -55,8 +55,8 @@ struct InitOptions {
 /// ranks meet through MPI, which stays initialised until the program exits (mpi/mpi_group.cpp says how it ends).
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
 
-/// Returns a group of job.world_size ranks, in which this process is job.rank. The ranks meet through `store`, under keys
-/// that nothing else uses, and the group keeps the store.
+/// Returns a group of job.world_size ranks, in which this process is job.rank. The ranks meet through `store`, under
+/// keys that nothing else uses. The group keeps the store alive.
 std::unique_ptr<ProcessGroup> make_group(const std::shared_ptr<Store>& store, const JobEnvironment& job,
                                          const InitOptions& options);
 

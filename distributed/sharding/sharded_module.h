@@ -1,5 +1,5 @@
-// Nets in which some tensors are divided among ranks, those of tensor-parallel layers and sharded tables, and others are
-// whole on every rank: how they are clipped, saved and initialised.
+// Functions for nets in which some tensors are divided among ranks (those of tensor-parallel layers and sharded tables)
+// and the other tensors are whole on every rank: clipping, saving, loading and initial values.
 //
 //   dist::clip_grad_norm_(*net, group, 1.0);
 //   optimizer.step();

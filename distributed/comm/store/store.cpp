@@ -17,7 +17,7 @@ void detail::fail_to_find(const std::vector<std::string>& missing, Milliseconds 
               " ms: a process of the job did not start, or ended early");
 }
 
-void StoreTable::set_value(const std::string& key, std::string_view value) {
+void StoreTable::set(const std::string& key, std::string_view value) {
   GRADUS_CHECK(key.size() <= limits_.key_bytes, CommError, "[store] a key has ", key.size(), " bytes; at most ",
                limits_.key_bytes, " are accepted");
   GRADUS_CHECK(value.size() <= limits_.value_bytes, CommError, "[store] the value of '", key, "' has ", value.size(),
@@ -46,7 +46,7 @@ std::optional<StoreAnswer> StoreTable::carry_out(const StoreRequest& request) {
   const auto held = keys.empty() ? values_.end() : values_.find(keys[0]);
   const bool exists = held != values_.end();
   switch (request.kind) {
-    case set: set_value(keys[0], request.value); break;
+    case set: this->set(keys[0], request.value); break;
     case get:
     case wait:
       if (!missing(keys).empty()) return std::nullopt;
@@ -58,12 +58,12 @@ std::optional<StoreAnswer> StoreTable::carry_out(const StoreRequest& request) {
       GRADUS_CHECK(number, CommError, "[store] '", keys[0], "' does not hold a number to add to");
       GRADUS_CHECK(!__builtin_add_overflow(*number, request.amount, &answer.number), CommError, "[store] '", keys[0],
                    "' would leave the range of int64");
-      set_value(keys[0], std::to_string(answer.number));
+      this->set(keys[0], std::to_string(answer.number));
       break;
     }
     case compare_set:
       if (exists ? held->second == request.expected : request.expected.empty())
-        set_value(keys[0], answer.text = request.value);
+        this->set(keys[0], answer.text = request.value);
       else if (exists) answer.text = held->second;
       break;
     case delete_key:

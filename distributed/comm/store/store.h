@@ -129,6 +129,8 @@ class StoreTable {
  public:
   explicit StoreTable(const StoreLimits& limits) : limits_(limits) {}
 
+  /// Sets a key as Store::set() does. Throws a CommError if a limit is exceeded.
+  void set(const std::string& key, std::string_view value);
   /// Those of `keys` that do not exist.
   std::vector<std::string> missing(const std::vector<std::string>& keys) const;
   /// Carries out a request. Returns nothing if the request has to wait for keys. Throws a CommError if a limit is
@@ -136,8 +138,6 @@ class StoreTable {
   std::optional<StoreAnswer> carry_out(const StoreRequest& request);
 
  private:
-  void set_value(const std::string& key, std::string_view value);
-
   StoreLimits limits_;
   std::map<std::string, std::string> values_;
   size_t bytes_ = 0;

@@ -9,7 +9,6 @@
 #include <gradus/core/ops/ops.h>
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/distributed/comm/init.h>
-#include <gradus/distributed/comm/process_group_factory.h>
 
 using namespace gradus;
 using namespace gradus::benchmarks;

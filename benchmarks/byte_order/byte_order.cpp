@@ -13,7 +13,7 @@
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/crc32c.h>
 #include <gradus/distributed/comm/collectives.h>
-#include <gradus/distributed/comm/store/tcp_store.h>
+#include <gradus/distributed/comm/store/store.h>
 #include <gradus/distributed/comm/tcp/tcp_group.h>
 
 using namespace gradus;

@@ -46,7 +46,7 @@ void print_safetensors(const std::string& path) {
   print_columns(lines);
 }
 
-/// Prints a checkpoint of several ranks (distributed/sharding/sharded_checkpoint.h).
+/// Prints a checkpoint of several ranks (distributed/sharding/sharded_module.h).
 void print_folder(const std::string& path) {
   const std::string index = path + "/index.json";
   GRADUS_CHECK(std::filesystem::exists(index), IoError, "'", path,

@@ -65,7 +65,8 @@ class Collectives::Run {
     exchange();
   }
 
-  /// reduce and gather: every rank sends to the root, which greets all again when it has received everything.
+  /// reduce and gather: every rank sends to the root. The root greets all ranks twice: when it begins, and when it has
+  /// received everything.
   void to_root() {
     if (!is_mine(d_.root)) {
       transfers_ = {Transfer::to(d_.root, call_.in, bytes_), Transfer::from(d_.root, nullptr, 0),
@@ -88,7 +89,8 @@ class Collectives::Run {
     if (reduces && bytes_ > 0) reduce_in_order(d_.dtype, d_.reduce, operands, call_.out, d_.count);
   }
 
-  /// broadcast and scatter: the root waits until every rank has said that it is there, then sends.
+  /// broadcast and scatter: every rank sends an empty message to the root. When the root has received them all, it
+  /// sends the data.
   void from_root() {
     if (!is_mine(d_.root)) {
       transfers_ = {Transfer::to(d_.root, nullptr, 0), Transfer::from(d_.root, nullptr, 0),
@@ -115,8 +117,8 @@ class Collectives::Run {
   }
 
  private:
-  /// Each rank sums one part and sends it to the others, segment by segment. For few ranks, and for sums in the order
-  /// of the ranks.
+  /// Segment by segment, each rank sums one part and sends the sum to the other ranks. This is used for few ranks, and
+  /// whenever sums must be in the order of the ranks.
   void all_reduce_by_parts() {
     const size_t segment = kSegmentBytes / element_ * static_cast<size_t>(size());
     for (size_t begin = 0; begin < d_.count; begin += segment) {
@@ -163,7 +165,8 @@ class Collectives::Run {
     }
   }
 
-  /// Every rank sends every other rank its part of `in`, and sums the parts for itself to `sums`, which is not sent.
+  /// Every rank sends part(r) of `in` to each other rank r, receives its own part from all of them, and writes the sum
+  /// to `sums`. The sum is not sent.
   void sum_parts(const std::function<Range(int rank)>& part, std::byte* sums) {
     const Range mine = part(rank());
     const size_t bytes = mine.size() * element_;
@@ -180,8 +183,8 @@ class Collectives::Run {
     if (bytes > 0) reduce_in_order(d_.dtype, d_.reduce, operands, sums, mine.size());
   }
 
-  /// Lets the root tell every rank that it is there. Without this, two ranks that each believe the other is the root
-  /// would deadlock.
+  /// Sends an empty message from the root to every other rank. A rank that waits for it finds out that the sender is in
+  /// the same call. Without it, two ranks that each believe the other is the root would deadlock.
   void greet_all() {
     for (int r = 0; r < size(); ++r)
       if (!is_mine(r)) transfers_.push_back(Transfer::to(r, nullptr, 0));
@@ -212,7 +215,7 @@ class Collectives::Run {
 void Collectives::run(const Collective& call, const Deadline& deadline) {
   Run run(*this, call, deadline);
   if (call.descriptor.kind == CollectiveKind::send) return run.send_or_receive();
-  transfers_.clear();  // a call that failed may have left some
+  transfers_.clear();  // a call that threw may have left transfers here
   switch (call.descriptor.kind) {
     case CollectiveKind::barrier:
     case CollectiveKind::all_reduce: return run.all_reduce();

@@ -1,6 +1,6 @@
 // Collectives built from messages between ranks. Each part of a vector is summed by one rank, in the order of the
 // ranks, and that rank sends the result to the others. All ranks therefore get the same bits, in every run. The ring
-// all-reduce sums in the order of its hops instead, which is fixed as well.
+// all-reduce sums in the order of its hops, which is the same in every run too.
 #pragma once
 
 #include <cstddef>
@@ -8,29 +8,29 @@
 #include <span>
 #include <vector>
 
-#include <gradus/distributed/comm/deadline.h>
-#include <gradus/distributed/comm/descriptor.h>
 #include <gradus/distributed/comm/reduce.h>
-#include <gradus/distributed/comm/status.h>
 
 namespace gradus::dist {
 
-/// A collective that is about to run, on `count` elements of the descriptor's type. In a collective with a root, `in`
-/// is what this rank contributes and `out` is where it receives; each is null if this rank has none.
+/// A collective that is about to run, on `count` elements of the descriptor's type. If this rank contributes nothing,
+/// as the ranks other than the root of a broadcast, `in` is null. If it receives nothing, `out` is null.
 struct Collective {
   Descriptor descriptor;
   const void* in = nullptr;
   void* out = nullptr;
   int peer = -1;       // the other rank of a point-to-point message
   bool sends = false;  // true if this rank sends that message
-  /// all_to_all_v, all_gather_v: the elements of `in` for each rank, and those of `out` from each rank.
+  /// For all_to_all_v and all_gather_v: which elements of `in` go to each rank, and which elements of `out` come from
+  /// each rank.
   std::vector<Range> in_parts = {}, out_parts = {};
-  /// The call of which this collective is a piece, if it is one. Ranks compare this descriptor.
+  /// Set if this collective transfers one piece of a larger call, whose descriptor this is. Ranks then compare this
+  /// descriptor.
   std::optional<Descriptor> whole = std::nullopt;
 
   /// The descriptor that messages carry.
   const Descriptor& message_descriptor() const { return whole ? *whole : descriptor; }
-  /// The elements for and from one rank. The parts of all_to_all have descriptor.count elements each.
+  /// The elements of `in` that go to `rank`, and the elements of `out` that come from it. In all_to_all each part has
+  /// descriptor.count elements.
   Range in_part(int rank) const {
     return descriptor.kind == CollectiveKind::all_gather ? Range{0, descriptor.count} : part(in_parts, rank);
   }
@@ -63,18 +63,24 @@ struct Transfer {
 class Transport {
  public:
   virtual ~Transport() = default;
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
+  int rank() const { return rank_; }
+  int size() const { return size_; }
 
-  /// Carries out all transfers at the same time; those with the same peer and direction run one after the other, as
-  /// listed. Each message carries the descriptor. The receiver compares it with its own and ignores the body if they
-  /// differ. Throws a CollectiveError: timeout, peer_lost, mismatch, or the failure that another rank has announced.
-  /// Several threads may call this at the same time if no two of them share a peer and a direction.
+  /// Carries out all transfers at the same time. Transfers with the same peer and direction run one after the other, as
+  /// listed. Each message carries the descriptor. The receiver compares it with its own descriptor and ignores the body
+  /// if they differ. Throws a CollectiveError: timeout, peer_lost, mismatch, or the failure that another rank has
+  /// announced. Several threads may call this at the same time if no two of them share a peer and a direction.
   virtual void exchange(std::span<const Transfer> transfers, const Descriptor& descriptor,
                         const Deadline& deadline) = 0;
 
-  /// Tells all ranks why this rank takes no further part. The first failure of a group is the one that counts.
+  /// Sends the failure that ends the group to all other ranks. If several ranks announce failures, the first one
+  /// counts.
   virtual void announce(const CommStatus& failure) noexcept = 0;
+
+ protected:
+  Transport(int rank, int size) : rank_(rank), size_(size) {}
+
+  const int rank_, size_;
 };
 
 /// Runs collectives; every rank of the transport calls run() at about the same time. Scratch memory is reused between
@@ -87,7 +93,8 @@ class Collectives {
 
  private:
   class Run;
-  /// The unit of scratch memory, because the kernel copies fastest to and from the beginning of a cache line.
+  /// Scratch memory consists of cache lines, because the kernel copies fastest to and from the beginning of a cache
+  /// line.
   struct alignas(64) CacheLine {
     std::byte bytes[64];
   };

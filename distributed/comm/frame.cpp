@@ -1,8 +1,5 @@
 #include <gradus/distributed/comm/frame.h>
 
-#include <cstring>
-
-#include <gradus/core/error.h>
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/crc32c.h>
 

@@ -28,7 +28,7 @@ struct Frame {
   uint64_t id = 0;
   io::Bytes payload;
 
-  /// The bytes that travel.
+  /// The frame as it is sent.
   io::Bytes encode() const;
 };
 

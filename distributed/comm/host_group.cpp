@@ -3,31 +3,22 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <thread>
 
-#include <gradus/core/error.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus::dist {
 namespace {
 
-/// Long enough for the wire, short enough that the first and the last copy, which overlap with nothing, cost little.
+/// Size of a piece. Long pieces use the network well. Short ones keep the first and the last copy cheap, which overlap
+/// with no transfer.
 constexpr size_t kPieceBytes = 1 << 20;
 
-bool has_blocks_before(CollectiveKind kind) {
-  return kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::scatter ||
-         kind == CollectiveKind::all_to_all;
-}
-bool has_blocks_after(CollectiveKind kind) {
-  return kind == CollectiveKind::all_gather || kind == CollectiveKind::gather || kind == CollectiveKind::all_to_all;
-}
-
-/// From this size on, a second lane is faster although it needs a thread.
+/// From this size on, dividing an array between two lanes is faster, although the second lane needs a thread.
 constexpr size_t kTwoLaneBytes = 2 << 20;
 
-/// Calls with the same number run one after the other. A collective (0) also waits for all earlier calls, and all later
-/// calls wait for it.
+/// Returns 0 for a collective, and for a message a number that stands for its peer and direction. Calls with the same
+/// number run one after the other. A collective also waits for all earlier calls, and all later calls wait for it.
 int order_of(const Collective& call) {
   return call.descriptor.kind == CollectiveKind::send ? 1 + 2 * call.peer + call.sends : 0;
 }
@@ -60,12 +51,15 @@ class Staging {
   /// device memory. `in` and `out` own what `call` points to.
   void run(const Collective& call, const Range& range, const Array& in, const Array& out, const Event& ready,
            const Deadline& deadline, const std::function<void(const Collective&)>& carry_out) {
+    using enum CollectiveKind;
     const Descriptor& d = call.descriptor;
-    const bool before = has_blocks_before(d.kind), after = has_blocks_after(d.kind);
+    // Whether the input and the output consist of a block for each rank.
+    const bool before = d.kind == reduce_scatter || d.kind == scatter || d.kind == all_to_all;
+    const bool after = d.kind == all_gather || d.kind == gather || d.kind == all_to_all;
     Side from, to;
     if (call.in != nullptr) from = {const_cast<std::byte*>(at(call.in, 0, d.dtype)), before ? ranks_ : 1, 0};
-    // A reduction writes its result over its operand.
-    const bool in_place = d.kind == CollectiveKind::all_reduce || d.kind == CollectiveKind::reduce;
+    // A reduction writes its result over its operand, so both use the same place in the slot.
+    const bool in_place = d.kind == all_reduce || d.kind == reduce;
     if (call.out != nullptr) to = {at(call.out, 0, d.dtype), after ? ranks_ : 1, in_place ? 0 : kPieceBytes};
 
     const size_t length = kPieceBytes / size_of(d.dtype) / (before || after ? ranks_ : 1);
@@ -214,7 +208,7 @@ void HostGroup::run_staged(const Job& job, const Deadline& deadline) {
     } catch (const CollectiveError& error) { failure = error.status(); } catch (const std::exception& error) {
       failure = {CommFailure::aborted, rank(), error.what()};
     }
-    if (!failure.ok()) other.announce(failure);  // ends the other lane as well
+    if (!failure.ok()) other.announce(failure);  // otherwise the other lane would wait until its deadline
     return failure;
   };
   CommStatus of_second;

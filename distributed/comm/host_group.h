@@ -1,7 +1,8 @@
-// Process groups whose collectives run on threads of this process: all groups except nccl's. An `async` call runs on a
-// thread of the group, any other call on its caller's thread. Calls run in the order in which they are made, except for
-// point-to-point messages: a message waits only for earlier collectives and for earlier messages in the same direction
-// between the same two ranks. A send that has no matching recv yet therefore does not delay a recv.
+// Process groups whose collectives run on threads of this process, which is every group except the one over NCCL. An
+// `async` call runs on a thread of the group, any other call on its caller's thread. Calls run in the order in which
+// they are made, except for point-to-point messages: a message waits only for earlier collectives and for earlier
+// messages in the same direction between the same two ranks. A send that has no matching recv yet therefore does not
+// delay a recv.
 #pragma once
 
 #include <condition_variable>
@@ -13,7 +14,6 @@
 #include <vector>
 
 #include <gradus/core/array/array.h>
-#include <gradus/distributed/comm/collectives.h>
 #include <gradus/distributed/comm/process_group.h>
 
 namespace gradus::dist {
@@ -65,8 +65,8 @@ class HostGroup : public ProcessGroup {
   /// threads call virtual methods of that class.
   void stop();
 
-  /// Does the work, or throws a CollectiveError. Calls come in the order described above. Messages may run at the same
-  /// time, each on its own thread.
+  /// Carries out one call, or throws a CollectiveError. It is called in the order described above, for messages also on
+  /// several threads at the same time.
   virtual void run(const Collective& call, const Deadline& deadline) = 0;
   /// Adds a second set of connections between the same ranks. It carries half of a large device array while the first
   /// carries the other half, because such arrays are limited by how fast one thread copies to and from sockets.
@@ -84,14 +84,14 @@ class HostGroup : public ProcessGroup {
   struct Job {
     Collective call;
     Milliseconds timeout;
-    Array in, out;                 // keep the memory alive
+    Array in, out;                 // keep the memory of `call` alive
     std::shared_ptr<Event> ready;  // recorded on the caller's stream if the arrays are in device memory
     std::shared_ptr<HostWork> work;
     bool async = false, begun = false;
   };
 
   WorkPtr submit(const Collective& call, const Array& in, const Array& out, const CollectiveOptions& options) override;
-  /// Returns true if the job does not have to wait for an earlier one.
+  /// Returns true if the job does not have to wait for an earlier job.
   bool may_begin(const Job& job) const;
   /// The first `async` call that a thread of the group can carry out now; null if there is none.
   std::shared_ptr<Job> next() const;
@@ -109,7 +109,7 @@ class HostGroup : public ProcessGroup {
   std::condition_variable changed_;
   std::vector<std::shared_ptr<Job>> jobs_;  // calls that have not ended, in the order in which they were made
   bool stopping_ = false;
-  std::list<std::shared_ptr<Staging>> staging_;  // not in use by any call
+  std::list<std::shared_ptr<Staging>> staging_;  // buffers that no call uses now
   std::unique_ptr<HostGroup> second_lane_;
   std::set<int> async_orders_;        // values of order_of() for all `async` calls so far
   std::vector<std::thread> threads_;  // one for each of async_orders_

@@ -17,12 +17,9 @@
 #include <string_view>
 #include <thread>
 
-#include <gradus/core/error.h>
 #include <gradus/core/parallel/parallel.h>
 #include <gradus/core/runtime/runtime.h>
-#include <gradus/distributed/comm/process_group_factory.h>
 #include <gradus/distributed/comm/shm/shm_group.h>
-#include <gradus/distributed/comm/store/tcp_store.h>
 #include <gradus/distributed/comm/tcp/tcp_group.h>
 
 namespace gradus::dist {
@@ -32,11 +29,9 @@ namespace {
 std::optional<int> number_in(const char* variable, int least = 0, int most = std::numeric_limits<int>::max()) {
   const char* text = std::getenv(variable);
   if (text == nullptr) return std::nullopt;
-  int value = 0;
-  const char* end = text + std::strlen(text);
-  const auto [rest, error] = std::from_chars(text, end, value);
-  GRADUS_CHECK(error == std::errc() && rest == end && least <= value && value <= most, ValueError, "the variable ",
-               variable, " is '", text, "', not a number from ", least, " to ", most);
+  const std::optional<int> value = parse_number<int>(text);
+  GRADUS_CHECK(value && least <= *value && *value <= most, ValueError, "the variable ", variable, " is '", text,
+               "', not a number from ", least, " to ", most);
   return value;
 }
 
@@ -79,20 +74,13 @@ std::optional<int> ranks_on_node(std::string_view list, int node) {
   return std::nullopt;
 }
 
-/// Whether a rank whose launcher sets no local variables is alone on its machine. The variables are those of a
-/// PyTorchJob, where each rank has a machine (a pod), or were set by hand on one machine, where the ranks meet at a
-/// loopback address.
+/// For a rank whose launcher sets no LOCAL_RANK: returns true if the rank is assumed to be alone on its machine. In a
+/// PyTorchJob each rank has its own machine (a pod). If the variables were set by hand on one machine, the ranks meet
+/// at a loopback address.
 bool is_alone(const JobEnvironment& job) { return job.store && !is_loopback(job.store->host); }
 
-/// What a group needs, in the order in which it is made.
-struct Job {
-  std::unique_ptr<TcpStoreServer> server;
-  std::shared_ptr<Store> store;
-  std::unique_ptr<ProcessGroup> group;
-};
-
-/// Number of groups of all ranks that this process has made. Each group meets under keys of its own, apart from what an
-/// earlier group or an earlier attempt of the job has left in the store.
+/// Number of groups of all ranks that this process has made. It is part of the keys under which a group meets, because
+/// the store still holds the keys of earlier groups.
 std::atomic<int> worlds = 0;
 
 /// Publishes `own` under the name `what` and returns true if all ranks publish the same.
@@ -109,6 +97,13 @@ std::string own_name() {
   char name[256] = {};
   gethostname(name, sizeof name - 1);
   return name;
+}
+
+/// Selects the thread pool instead of OpenMP if the ranks on this machine have more threads than there are cores.
+/// OpenMP is slow then, because all its threads wait for each other in every kernel.
+void share_cores(const JobEnvironment& job) {
+  const int64_t ranks = job.local_world_size;
+  if (ranks > 1 && ranks * num_threads() > num_cores()) set_thread_runtime(ThreadRuntime::pool);
 }
 
 }  // namespace
@@ -133,32 +128,29 @@ JobEnvironment job_environment() {
     job.local_world_size = required_number("LOCAL_WORLD_SIZE", "GRADUS_SPARE", 1, kMaxRanks);
     return job;
   }
-  bool found = false;
-  for (const Launcher& launcher : kLaunchers) {
-    if (std::getenv(launcher.rank) == nullptr) continue;
-    job.rank = *number_in(launcher.rank);
-    job.world_size = required_number(launcher.size, launcher.rank, 1, kMaxRanks);
-    GRADUS_CHECK(job.rank < job.world_size, ValueError, launcher.rank, " is ", job.rank, ", but ", launcher.size,
+  const auto launcher = std::ranges::find_if(
+      kLaunchers, [](const char* rank) { return std::getenv(rank); }, &Launcher::rank);
+  if (launcher != std::end(kLaunchers)) {
+    job.rank = *number_in(launcher->rank);
+    job.world_size = required_number(launcher->size, launcher->rank, 1, kMaxRanks);
+    GRADUS_CHECK(job.rank < job.world_size, ValueError, launcher->rank, " is ", job.rank, ", but ", launcher->size,
                  " is ", job.world_size);
-    const std::optional<int> local_rank = number_in(launcher.local_rank);
+    const std::optional<int> local_rank = number_in(launcher->local_rank);
     job.local_rank = local_rank.value_or(is_alone(job) ? 0 : job.rank);
-    const char* list = std::getenv(launcher.local_sizes);
+    const char* list = std::getenv(launcher->local_sizes);
     std::optional<int> local_size = list ? ranks_on_node(list, number_in("SLURM_NODEID").value_or(0)) : std::nullopt;
-    if (!local_size) local_size = number_in(launcher.local_size, 1);
+    if (!local_size) local_size = number_in(launcher->local_size, 1);
     job.local_world_size = local_size.value_or(is_alone(job) ? 1 : job.world_size);
     // Slurm's number of tasks on each node is a limit, which may exceed the number of all tasks.
-    const bool is_exact = *launcher.local_sizes == '\0';
-    GRADUS_CHECK(!is_exact || job.local_world_size <= job.world_size, ValueError, launcher.local_size, " is ",
-                 job.local_world_size, ", but ", launcher.size, " is ", job.world_size);
+    const bool is_exact = *launcher->local_sizes == '\0';
+    GRADUS_CHECK(!is_exact || job.local_world_size <= job.world_size, ValueError, launcher->local_size, " is ",
+                 job.local_world_size, ", but ", launcher->size, " is ", job.world_size);
     job.local_world_size = std::min(job.local_world_size, job.world_size);
     const bool by_local_size = local_size && is_exact;
     const int ranks_here = by_local_size ? *local_size : job.world_size;
-    GRADUS_CHECK(job.local_rank < ranks_here, ValueError, launcher.local_rank, " is ", job.local_rank, ", but ",
-                 by_local_size ? launcher.local_size : launcher.size, " is ", ranks_here);
-    found = true;
-    break;
-  }
-  if (!found && std::getenv("WORLD_SIZE") != nullptr) required_number("RANK", "WORLD_SIZE");
+    GRADUS_CHECK(job.local_rank < ranks_here, ValueError, launcher->local_rank, " is ", job.local_rank, ", but ",
+                 by_local_size ? launcher->local_size : launcher->size, " is ", ranks_here);
+  } else if (std::getenv("WORLD_SIZE") != nullptr) required_number("RANK", "WORLD_SIZE");
   job.serves = job.store && std::getenv("GRADUS_STORE") == nullptr && job.rank == 0;
   return job;
 }
@@ -183,17 +175,6 @@ void set_job_environment(const JobEnvironment& job, int token) {
   set("GRADUS_TOKEN_FD", std::to_string(token));
 }
 
-namespace {
-
-/// Takes the thread pool instead of OpenMP if the ranks of this machine have more threads than there are cores.
-/// OpenMP's threads wait for one another in every kernel, so each of them needs a core.
-void share_cores(const JobEnvironment& job) {
-  const int64_t ranks = job.local_world_size;
-  if (ranks > 1 && ranks * num_threads() > num_cores()) set_thread_runtime(ThreadRuntime::pool);
-}
-
-}  // namespace
-
 std::unique_ptr<ProcessGroup> make_group(const std::shared_ptr<Store>& store, const JobEnvironment& job,
                                          const InitOptions& options) {
   check_ranks(job.rank, job.world_size);
@@ -204,7 +185,7 @@ std::unique_ptr<ProcessGroup> make_group(const std::shared_ptr<Store>& store, co
     return dist::all_agree(what, own, *store, rank, size, options.timeout);
   };
   if (backend == "auto") backend = all_agree("host", host_identity()) ? "shm" : "tcp";
-  if (backend == "shm") return std::make_unique<ShmGroup>(*store, rank, size, ShmOptions{options.timeout});
+  if (backend == "shm") return std::make_unique<ShmGroup>(store, rank, size, ShmOptions{options.timeout});
   if (backend == "tcp") {
     const bool is_local = !job.store || is_loopback(job.store->host);
     TcpOptions tcp;
@@ -214,7 +195,7 @@ std::unique_ptr<ProcessGroup> make_group(const std::shared_ptr<Store>& store, co
     tcp.checksum = options.checksum;
     const bool has_cuda = find_runtime(DeviceType::cuda) != nullptr;
     tcp.two_lanes = all_agree("cuda", has_cuda ? "yes" : "no") && has_cuda;
-    return std::make_unique<TcpGroup>(*store, rank, size, tcp);
+    return std::make_unique<TcpGroup>(store, rank, size, tcp);
   }
   GRADUS_CHECK(backend != "mpi", ValueError,
                "the ranks of the backend 'mpi' are those that mpirun started, and no others can ",
@@ -233,15 +214,13 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   GRADUS_CHECK(!environment.spare, CommError,
                "this process is a spare of gradus-run --spares, and has no rank to form a group with: let the program "
                "train with dist::ElasticTraining, or start it without --spares");
-  const auto job = std::make_shared<Job>();
   if (options.backend == "mpi") {
     share_cores(environment);
-    job->group = make_mpi_group(options.timeout);
-    GRADUS_CHECK(job->group->size() > 1 || environment.world_size == 1, CommError, "the launcher started ",
-                 environment.world_size,
-                 " ranks, but MPI knows of this process alone: start the program with mpirun, or ",
-                 "with srun --mpi=pmix");
-    return {job, job->group.get()};
+    std::shared_ptr<ProcessGroup> group = make_mpi_group(options.timeout);
+    GRADUS_CHECK(
+        group->size() > 1 || environment.world_size == 1, CommError, "the launcher started ", environment.world_size,
+        " ranks, but MPI knows of this process alone: start the program with mpirun, or ", "with srun --mpi=pmix");
+    return group;
   }
   GRADUS_CHECK(environment.store || environment.world_size == 1, ValueError, "there are ", environment.world_size,
                " ranks, but they cannot meet: start them with gradus-run, set MASTER_ADDR and MASTER_PORT, or, under ",
@@ -249,11 +228,12 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   const Token token = Token::from_environment();
   Address address = environment.store.value_or(Address{"127.0.0.1", 0});
   const char* const where = std::getenv("GRADUS_STORE") ? "GRADUS_STORE" : "MASTER_ADDR and MASTER_PORT";
-  std::shared_ptr<TcpStore> store;
+  std::shared_ptr<TcpStoreServer> server;
+  std::shared_ptr<Store> store;
   try {
     if (environment.serves || !environment.store) {
-      job->server = std::make_unique<TcpStoreServer>(address, token);
-      address = job->server->address();
+      server = std::make_shared<TcpStoreServer>(address, token);
+      address = server->address();
     }
     store = std::make_shared<TcpStore>(address, token, options.timeout);
   } catch (const CommError& error) {
@@ -261,41 +241,34 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
     GRADUS_FAIL(CommError, "rank ", environment.rank, environment.serves ? " cannot serve" : " did not reach",
                 " the store of the job, which ", where, " place at ", environment.store->str(), ": ", error.what());
   }
-  job->store = std::make_shared<PrefixStore>(
+  store = std::make_shared<PrefixStore>(
       "attempt/" + std::to_string(environment.restarts) + "/world/" + std::to_string(worlds++), std::move(store));
-
-  job->group = make_group(job->store, environment, options);
-  return {job, job->group.get()};
+  return keep_for(make_group(store, environment, options), server);
 }
 
 namespace {
 
-int64_t count_listed_threads() {
-  std::error_code error;
-  const std::filesystem::directory_iterator tasks("/proc/self/task", error);
-  return error ? 1 : std::ranges::distance(tasks, std::filesystem::directory_iterator());
-}
-
-/// Number of threads of this process. A joined thread stays listed for a moment until the kernel has removed it, so a
-/// count above one is repeated for up to a second.
+/// Number of threads of this process. The kernel lists a joined thread for a moment longer, so a count above one is
+/// repeated for up to a second.
 int64_t threads_of_this_process() {
+  const auto count = [] {
+    std::error_code error;
+    const std::filesystem::directory_iterator tasks("/proc/self/task", error);
+    return error ? 1 : std::ranges::distance(tasks, std::filesystem::directory_iterator());
+  };
   const Deadline deadline(Milliseconds(1000));
-  int64_t count = count_listed_threads();
-  while (count > 1 && !deadline.passed()) {
-    std::this_thread::sleep_for(Milliseconds(1));
-    count = count_listed_threads();
-  }
-  return count;
+  while (count() > 1 && !deadline.passed()) std::this_thread::sleep_for(Milliseconds(1));
+  return count();
 }
 
-/// A process of spawn(). The message of what it throws comes back through a pipe.
+/// A process of spawn(). If it throws, it writes the message of the exception to the pipe.
 struct Child {
   pid_t pid = -1;
   FileDescriptor pipe;
   std::string error;
 };
 
-/// Reads what has arrived. Returns true, once, when the process has closed its end.
+/// Reads what has arrived through the pipe. Returns true, once, when the process has closed its end of the pipe.
 bool has_ended(Child& child) {
   char text[4096];
   const ssize_t got = read(child.pipe.number(), text, sizeof text);
@@ -308,7 +281,7 @@ bool has_ended(Child& child) {
 /// How long processes may take to end after SIGTERM.
 constexpr Milliseconds kGrace{5000};
 
-/// The processes of one spawn(). None of them outlives this object, whatever spawn() throws.
+/// The processes of one spawn(). The destructor kills those that still run, so that none is left when spawn() throws.
 struct Children {
   std::vector<Child> all;
 
@@ -323,7 +296,7 @@ struct Children {
   }
 };
 
-/// Flushes all output, so that a copy of this process does not print it again and _exit() does not lose it.
+/// Flushes all output. Otherwise a forked copy of this process would print it again, or _exit() would lose it.
 void flush_output() {
   std::cout.flush();
   std::clog.flush();
@@ -336,8 +309,8 @@ void flush_output() {
   _exit(code);
 }
 
-/// Forks a copy that SIGTERM ends from its first moment on, whatever handler this process has installed. spawn() ends
-/// the other ranks by SIGTERM when one has failed.
+/// Forks a copy of this process in which SIGTERM has its default effect from the first moment on, even if this process
+/// has installed a handler. spawn() ends the other ranks by SIGTERM when a rank has failed.
 pid_t fork_without_handler() {
   sigset_t terminate, before;
   sigemptyset(&terminate);
@@ -349,11 +322,11 @@ pid_t fork_without_handler() {
   return pid;
 }
 
-/// Runs fn(rank) and ends the process. Nothing may be thrown past this function, because its caller is the parent's
-/// program.
+/// Runs fn(rank) in the forked copy and ends it. No exception may leave this function, because the copy would then go
+/// on with the parent's program.
 [[noreturn]] void run_child(const std::function<void(int)>& fn, int rank, int size, const Address& store, int token,
                             int error_pipe) noexcept {
-  on_exit(end_copy, nullptr);  // exit() in fn calls this handler first
+  on_exit(end_copy, nullptr);  // if fn calls exit(), this handler runs first and ends the process
   int code = 1;
   const auto report = [&](const char* error) {
     [[maybe_unused]] const ssize_t written = write(error_pipe, error, std::strlen(error));

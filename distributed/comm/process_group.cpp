@@ -4,7 +4,6 @@
 #include <atomic>
 #include <numeric>
 
-#include <gradus/core/error.h>
 #include <gradus/core/ops/ops.h>
 
 namespace gradus::dist {
@@ -27,6 +26,11 @@ void check_alike(const Array& a, const char* a_name, const Array& b, const char*
   GRADUS_CHECK(a.device() == b.device(), DeviceError, a_name, " is on ", a.device(), ", ", b_name, " on ", b.device());
   GRADUS_CHECK(a.dtype() == b.dtype(), DTypeError, a_name, " is of ", a.dtype(), ", ", b_name, " of ", b.dtype());
 }
+
+/// The newest epoch of all groups of this process.
+std::atomic<int64_t> newest_epoch = 0;
+
+std::string call_of(const std::vector<int>& ranks) { return "new_group({" + joined(ranks) + "})"; }
 
 }  // namespace
 
@@ -80,7 +84,7 @@ void ProcessGroup::complete(CommStatus* status) const {
   if (epoch_ == 0) return;
   const std::lock_guard lock(mutex_);
   const std::string which = " (group " + std::to_string(epoch_) + ": its ranks are the ranks " + joined(ranks_) + ")";
-  // A failure that another rank has announced says this already.
+  // The message of a failure that another rank has announced has this part already.
   if (status->message.find(which) == std::string::npos) status->message += which;
 }
 
@@ -118,10 +122,20 @@ ProcessGroup::WorkPtr ProcessGroup::launch(Collective call, const Array& in, con
   return submit(call, in, out, options);
 }
 
-ProcessGroup::WorkPtr ProcessGroup::all_reduce(const Array& x, ReduceKind kind, const CollectiveOptions& options) {
-  const OpContext context("all_reduce");
-  check_array(x, "x");
-  return launch(describe(CollectiveKind::all_reduce, x, -1, kind), x, x, options);
+ProcessGroup::WorkPtr ProcessGroup::collective(CollectiveKind kind, const Array& x, const Array& y, int root,
+                                               ReduceKind reduction, const CollectiveOptions& options) {
+  using enum CollectiveKind;
+  const OpContext context(name(kind));
+  const bool joins = kind == all_gather || kind == gather, cuts = kind == reduce_scatter || kind == scatter;
+  const bool to_root = kind == reduce || kind == gather, from_root = kind == broadcast || kind == scatter;
+  const Array& own = cuts ? y : x;  // the array that every rank passes
+  check_array(own, cuts ? "y" : "x");
+  if (to_root || from_root) check_rank(root, "root");
+  const bool is_root = root == rank_, contributes = !from_root || is_root;
+  const bool receives = kind == broadcast ? !is_root : !to_root || is_root;
+  if (joins && receives) check_parts(y, "y", x, "x");
+  if (cuts && contributes) check_parts(x, "x", y, "y");
+  return launch(describe(kind, own, root, reduction), contributes ? x : Array(), receives ? y : Array(), options);
 }
 
 ProcessGroup::WorkPtr ProcessGroup::all_reduce_coalesced(const std::vector<Array>& arrays, ReduceKind kind,
@@ -154,54 +168,6 @@ ProcessGroup::WorkPtr ProcessGroup::all_reduce_coalesced(const std::vector<Array
   call.descriptor.on_device = !arrays[0].device().is_cpu();
   for (const Array& x : arrays) x.bump_version();
   return submit_coalesced(call, lines, options);
-}
-
-ProcessGroup::WorkPtr ProcessGroup::reduce(const Array& x, int root, ReduceKind kind,
-                                           const CollectiveOptions& options) {
-  const OpContext context("reduce");
-  check_array(x, "x");
-  check_rank(root, "root");
-  return launch(describe(CollectiveKind::reduce, x, root, kind), x, root == rank_ ? x : Array(), options);
-}
-
-ProcessGroup::WorkPtr ProcessGroup::broadcast(const Array& x, int root, const CollectiveOptions& options) {
-  const OpContext context("broadcast");
-  check_array(x, "x");
-  check_rank(root, "root");
-  const bool is_root = root == rank_;
-  return launch(describe(CollectiveKind::broadcast, x, root), is_root ? x : Array(), is_root ? Array() : x, options);
-}
-
-ProcessGroup::WorkPtr ProcessGroup::all_gather(const Array& x, const Array& y, const CollectiveOptions& options) {
-  const OpContext context("all_gather");
-  check_array(x, "x");
-  check_parts(y, "y", x, "x");
-  return launch(describe(CollectiveKind::all_gather, x), x, y, options);
-}
-
-ProcessGroup::WorkPtr ProcessGroup::reduce_scatter(const Array& x, const Array& y, ReduceKind kind,
-                                                   const CollectiveOptions& options) {
-  const OpContext context("reduce_scatter");
-  check_array(y, "y");
-  check_parts(x, "x", y, "y");
-  return launch(describe(CollectiveKind::reduce_scatter, y, -1, kind), x, y, options);
-}
-
-ProcessGroup::WorkPtr ProcessGroup::gather(const Array& x, const Array& y, int root, const CollectiveOptions& options) {
-  const OpContext context("gather");
-  check_array(x, "x");
-  check_rank(root, "root");
-  if (root == rank_) check_parts(y, "y", x, "x");
-  return launch(describe(CollectiveKind::gather, x, root), x, root == rank_ ? y : Array(), options);
-}
-
-ProcessGroup::WorkPtr ProcessGroup::scatter(const Array& x, const Array& y, int root,
-                                            const CollectiveOptions& options) {
-  const OpContext context("scatter");
-  check_array(y, "y");
-  check_rank(root, "root");
-  if (root == rank_) check_parts(x, "x", y, "y");
-  return launch(describe(CollectiveKind::scatter, y, root), root == rank_ ? x : Array(), y, options);
 }
 
 std::vector<Range> ProcessGroup::parts_of(const Array& x, const char* name, const std::vector<int64_t>& counts) const {
@@ -260,17 +226,8 @@ ProcessGroup::WorkPtr ProcessGroup::all_gather_v(const Array& x, const Array& y,
   return launch(call, x, y, options);
 }
 
-ProcessGroup::WorkPtr ProcessGroup::send(const Array& x, int peer, const CollectiveOptions& options) {
-  const OpContext context("send");
-  return message(x, peer, true, options);
-}
-
-ProcessGroup::WorkPtr ProcessGroup::recv(const Array& x, int peer, const CollectiveOptions& options) {
-  const OpContext context("recv");
-  return message(x, peer, false, options);
-}
-
 ProcessGroup::WorkPtr ProcessGroup::message(const Array& x, int peer, bool sends, const CollectiveOptions& options) {
+  const OpContext context(sends ? "send" : "recv");
   check_array(x, "x");
   check_rank(peer, "peer");
   GRADUS_CHECK(peer != rank_, ValueError, "rank ", peer, " is this rank itself");
@@ -285,15 +242,6 @@ ProcessGroup::WorkPtr ProcessGroup::barrier(const CollectiveOptions& options) {
   return launch(describe(CollectiveKind::barrier, {}), {}, {}, options);
 }
 
-namespace {
-
-/// The newest epoch of all groups of this process.
-std::atomic<int64_t> newest_epoch = 0;
-
-std::string call_of(const std::vector<int>& ranks) { return "new_group({" + joined(ranks) + "})"; }
-
-}  // namespace
-
 std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& group, std::vector<int> ranks,
                                         std::optional<Milliseconds> timeout) {
   const OpContext context("new_group");
@@ -303,7 +251,8 @@ std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& gro
     group->check_rank(ranks[i], "rank");
     GRADUS_CHECK(i == 0 || ranks[i] != ranks[i - 1], ValueError, "rank ", ranks[i], " is listed twice");
   }
-  // Each rank sends its list and the newest epoch that it knows. The epoch after all of these is new to every rank.
+  // Each rank sends its list and the newest epoch that it knows. The new group gets the epoch after the largest of
+  // these, which is new to every rank.
   const auto size = static_cast<size_t>(group->size());
   Array own = Array::empty({static_cast<int64_t>(size) + 1}, DType::i64);
   std::fill_n(own.data<int64_t>(), size + 1, 0);
@@ -329,18 +278,13 @@ std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& gro
 
   const auto mine = std::find(ranks.begin(), ranks.end(), group->rank());
   if (mine == ranks.end()) return nullptr;
-  struct Family {  // the parent is destroyed after the group that depends on it
-    std::shared_ptr<ProcessGroup> parent;
-    std::unique_ptr<ProcessGroup> child;
-  };
-  const auto family = std::make_shared<Family>();
-  family->parent = group;
-  family->child = group->make_group(ranks, static_cast<int>(mine - ranks.begin()), static_cast<uint32_t>(epoch),
-                                    timeout.value_or(group->timeout()));
-  const std::lock_guard lock(family->child->mutex_);  // a watchdog may already use the group
-  for (size_t i = 0; i < ranks.size(); ++i) family->child->ranks_[i] = group->ranks_[static_cast<size_t>(ranks[i])];
-  family->child->strict_ = group->strict_;
-  return {family, family->child.get()};
+  const auto child = keep_for(group->make_group(ranks, static_cast<int>(mine - ranks.begin()),
+                                                static_cast<uint32_t>(epoch), timeout.value_or(group->timeout())),
+                              group);
+  const std::lock_guard lock(child->mutex_);  // a watchdog may already use the group
+  for (size_t i = 0; i < ranks.size(); ++i) child->ranks_[i] = group->ranks_[static_cast<size_t>(ranks[i])];
+  child->strict_ = group->strict_;
+  return child;
 }
 
 std::vector<std::shared_ptr<ProcessGroup>> make_mesh(const std::shared_ptr<ProcessGroup>& group, const Shape& sizes) {
@@ -363,7 +307,7 @@ std::vector<std::shared_ptr<ProcessGroup>> make_mesh(const std::shared_ptr<Proce
       if (first / stride % size != 0) continue;
       std::vector<int> line;
       for (int64_t i = 0; i < size; ++i) line.push_back(static_cast<int>(first + i * stride));
-      // All ranks take part in making the group of each line, and keep the group that they are in.
+      // All ranks take part in making the group of each line. Each rank keeps the group that it belongs to.
       if (auto own = new_group(group, line)) mesh.push_back(std::move(own));
     }
   }

@@ -3,8 +3,8 @@
 //
 // A call returns when its work is done, or throws. With `async` it returns at once, and Work::wait() reports the
 // outcome; until then the tensors must not be touched. Work is done in the order of the calls, except for messages
-// (send, recv): a message waits for earlier collectives, but of the earlier messages only for those in the same
-// direction between the same two ranks. Over NCCL a message waits for all earlier calls.
+// (send, recv): a message waits for earlier collectives, and for earlier messages in the same direction between the
+// same two ranks. Over NCCL a message waits for all earlier calls.
 //
 // The first failure ends the group: it reaches every rank, and every later call throws it.
 #pragma once
@@ -18,8 +18,6 @@
 
 #include <gradus/core/array/array.h>
 #include <gradus/distributed/comm/collectives.h>
-#include <gradus/distributed/comm/deadline.h>
-#include <gradus/distributed/comm/status.h>
 
 namespace gradus::dist {
 
@@ -49,7 +47,7 @@ class Work {
 
 struct CollectiveOptions {
   bool async = false;
-  /// Reduce in the order of the ranks whatever the size, so that all transports give the same bits.
+  /// Reduce in the order of the ranks for every size, so that all transports give the same bits.
   bool strict = false;
   /// Timeout of the whole collective. Default: the group's.
   std::optional<Milliseconds> timeout = std::nullopt;
@@ -76,7 +74,7 @@ class ProcessGroup {
   /// Timeout of each collective that is called without one.
   Milliseconds timeout() const { return timeout_; }
   void set_timeout(Milliseconds timeout) { timeout_ = timeout; }
-  /// Sets whether all reductions of this group, and of groups made from it later, are as with
+  /// If `strict` is true, all reductions of this group, and of groups made from it later, are as with
   /// CollectiveOptions::strict. Must be the same on all ranks.
   void set_strict(bool strict) { strict_ = strict; }
 
@@ -90,7 +88,9 @@ class ProcessGroup {
   // is a rank of this group. n is the number of ranks, and "the sum" is the reduction that `kind` names.
 
   /// x = the sum of all ranks' x.
-  WorkPtr all_reduce(const Array& x, ReduceKind kind = ReduceKind::sum, const CollectiveOptions& options = {});
+  WorkPtr all_reduce(const Array& x, ReduceKind kind = ReduceKind::sum, const CollectiveOptions& options = {}) {
+    return collective(CollectiveKind::all_reduce, x, x, -1, kind, options);
+  }
   /// The sums of several arrays of one dtype, as one collective of all their elements. If the group coalesces(),
   /// nothing is copied. Otherwise the arrays are copied into one, and the call blocks even if it is `async`.
   WorkPtr all_reduce_coalesced(const std::vector<Array>& arrays, ReduceKind kind = ReduceKind::sum,
@@ -98,18 +98,30 @@ class ProcessGroup {
   /// Whether all_reduce_coalesced() works without a copy.
   virtual bool coalesces() const { return false; }
   /// Like all_reduce(), but only the root gets the result. On the other ranks x is unchanged.
-  WorkPtr reduce(const Array& x, int root, ReduceKind kind = ReduceKind::sum, const CollectiveOptions& options = {});
+  WorkPtr reduce(const Array& x, int root, ReduceKind kind = ReduceKind::sum, const CollectiveOptions& options = {}) {
+    return collective(CollectiveKind::reduce, x, x, root, kind, options);
+  }
   /// x = the root's x.
-  WorkPtr broadcast(const Array& x, int root, const CollectiveOptions& options = {});
+  WorkPtr broadcast(const Array& x, int root, const CollectiveOptions& options = {}) {
+    return collective(CollectiveKind::broadcast, x, x, root, ReduceKind::sum, options);
+  }
   /// y (n * x.numel() elements) = the concatenation of all ranks' x.
-  WorkPtr all_gather(const Array& x, const Array& y, const CollectiveOptions& options = {});
+  WorkPtr all_gather(const Array& x, const Array& y, const CollectiveOptions& options = {}) {
+    return collective(CollectiveKind::all_gather, x, y, -1, ReduceKind::sum, options);
+  }
   /// y = this rank's part of the sum of all ranks' x (n * y.numel() elements).
   WorkPtr reduce_scatter(const Array& x, const Array& y, ReduceKind kind = ReduceKind::sum,
-                         const CollectiveOptions& options = {});
+                         const CollectiveOptions& options = {}) {
+    return collective(CollectiveKind::reduce_scatter, x, y, -1, kind, options);
+  }
   /// On the root, y (n * x.numel() elements) = the concatenation of all ranks' x. The other ranks pass an undefined y.
-  WorkPtr gather(const Array& x, const Array& y, int root, const CollectiveOptions& options = {});
+  WorkPtr gather(const Array& x, const Array& y, int root, const CollectiveOptions& options = {}) {
+    return collective(CollectiveKind::gather, x, y, root, ReduceKind::sum, options);
+  }
   /// y = this rank's part of the root's x (n * y.numel() elements). The other ranks pass an undefined x.
-  WorkPtr scatter(const Array& x, const Array& y, int root, const CollectiveOptions& options = {});
+  WorkPtr scatter(const Array& x, const Array& y, int root, const CollectiveOptions& options = {}) {
+    return collective(CollectiveKind::scatter, x, y, root, ReduceKind::sum, options);
+  }
   /// Part r of y = this rank's part of rank r's x. Both x and y consist of n equal parts.
   WorkPtr all_to_all(const Array& x, const Array& y, const CollectiveOptions& options = {});
   /// all_to_all() with parts of any lengths (all_to_all_single with split sizes): x holds sent[r] elements for rank r,
@@ -124,8 +136,12 @@ class ProcessGroup {
   virtual void gather_on_host(const Array& x, const Array& y) { all_gather(x, y); }
   /// Sends x to `peer`, which must call recv() with as many elements of the same type. Messages are numbered separately
   /// for each pair of ranks and each direction.
-  WorkPtr send(const Array& x, int peer, const CollectiveOptions& options = {});
-  WorkPtr recv(const Array& x, int peer, const CollectiveOptions& options = {});
+  WorkPtr send(const Array& x, int peer, const CollectiveOptions& options = {}) {
+    return message(x, peer, true, options);
+  }
+  WorkPtr recv(const Array& x, int peer, const CollectiveOptions& options = {}) {
+    return message(x, peer, false, options);
+  }
   /// Returns when all ranks have called it.
   WorkPtr barrier(const CollectiveOptions& options = {});
 
@@ -142,23 +158,26 @@ class ProcessGroup {
   virtual bool serves(Device device) const = 0;
   /// The devices that the group serves, for error messages.
   virtual std::string places() const = 0;
-  /// Does the work of a call whose arguments have been checked, now or later. `in` and `out` own what `call` points to.
+  /// Carries out a call whose arguments have been checked, or begins to. `in` and `out` own the memory that `call`
+  /// points to.
   virtual WorkPtr submit(const Collective& call, const Array& in, const Array& out,
                          const CollectiveOptions& options) = 0;
-  /// submit() for several arrays, in groups that coalesce. call.descriptor.count is the number of all their elements.
+  /// submit() for several arrays; only for groups whose coalesces() is true. call.descriptor.count is the number of
+  /// elements of all arrays.
   virtual WorkPtr submit_coalesced(const Collective& /*call*/, const std::vector<Array>& /*arrays*/,
                                    const CollectiveOptions& /*options*/) {
     GRADUS_FAIL(CommError, "a group of '", backend(), "' does not coalesce");
   }
-  /// Tells the other ranks about the failure that ended the group. Called once, from any thread.
+  /// Announces the failure that ended the group to the other ranks. Called once, from any thread.
   virtual void announce(const CommStatus& failure) noexcept = 0;
-  /// Makes a group of these ranks of this group, in which this process is rank `rank`. They meet under this epoch.
+  /// Makes a group of these ranks of this group, in which this process is rank `rank`. The ranks find each other by the
+  /// epoch, which no other group has.
   virtual std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,
                                                    Milliseconds timeout) = 0;
 
   /// Throws the failure that ended the group, if any; otherwise gives the call the next sequence number.
   void take_number(Collective* call);
-  /// Ends the group, unless it has ended already. Returns the failure that ended it.
+  /// Ends the group, unless it has ended already. Returns the failure that ended the group.
   CommStatus fail(CommStatus status) noexcept;
 
  private:
@@ -172,9 +191,12 @@ class ProcessGroup {
   void check_rank(int rank, const char* name) const;
   /// The consecutive parts of x with these numbers of elements.
   std::vector<Range> parts_of(const Array& x, const char* name, const std::vector<int64_t>& counts) const;
+  /// Checks the arguments of a collective from x to y, and launches it. `root` is ignored if the collective has none.
+  WorkPtr collective(CollectiveKind kind, const Array& x, const Array& y, int root, ReduceKind reduction,
+                     const CollectiveOptions& options);
   WorkPtr message(const Array& x, int peer, bool sends, const CollectiveOptions& options);
   WorkPtr launch(Collective call, const Array& in, const Array& out, const CollectiveOptions& options);
-  /// Adds to the message of a failure which group it belongs to and which ranks the group has.
+  /// For a sub-group, adds the epoch and the ranks of the group to the message of a failure.
   void complete(CommStatus* status) const;
 
   const int rank_, size_;
@@ -189,11 +211,19 @@ class ProcessGroup {
   CommStatus failure_;
 };
 
+/// Shares `group` and keeps `dependency`, which the group uses, alive until the group has been destroyed.
+inline std::shared_ptr<ProcessGroup> keep_for(std::unique_ptr<ProcessGroup> group, std::shared_ptr<void> dependency) {
+  return {group.release(), [dependency = std::move(dependency)](ProcessGroup* own) mutable {
+            delete own;
+            dependency.reset();
+          }};
+}
+
 /// Makes a group of some of the ranks of `group`, in ascending order as in torch.distributed.new_group. All ranks of
 /// `group` must call this with the same list, in the same order as their other calls; ranks that are not on the list
-/// get null. If ranks disagree about the list, all of them get a CollectiveError (mismatch). A rank that does not call
-/// this ends `group`, as in any collective. The new group keeps `group` alive but fails independently of it. Messages
-/// of its failures count its ranks from 0 and say which ranks of the job these are.
+/// get null. If ranks disagree about the list, all of them get a CollectiveError (mismatch). If a rank does not call
+/// this, `group` fails by its timeout, as in any collective. The new group keeps `group` alive but fails independently
+/// of it. Its error messages number its ranks from 0, and say which ranks of the job these are.
 std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& group, std::vector<int> ranks,
                                         std::optional<Milliseconds> timeout = std::nullopt);
 

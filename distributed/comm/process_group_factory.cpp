@@ -1,4 +1,4 @@
-#include <gradus/distributed/comm/process_group_factory.h>
+#include <gradus/distributed/comm/init.h>
 #if GRADUS_WITH_NCCL
 #include <gradus/distributed/comm/nccl/nccl_group.h>
 #endif

@@ -1,15 +1,12 @@
 #include <gradus/distributed/comm/reduce.h>
 
 #include <algorithm>
-#include <type_traits>
-
-#include <gradus/core/error.h>
-#include <gradus/distributed/comm/reduce_formula.h>
 
 namespace gradus::dist {
 namespace {
 
-// A y may be an x, but then at the same element: no iteration of a loop reads what another one writes.
+// If a y is also an x, each iteration reads and writes the same element. No iteration reads what another iteration
+// writes.
 #if defined(__clang__)
 #define GRADUS_INDEPENDENT_ITERATIONS
 #else

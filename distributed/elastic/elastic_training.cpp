@@ -5,21 +5,21 @@
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/distributed/comm/local/local_group.h>
-#include <gradus/distributed/comm/store/tcp_store.h>
 
 namespace gradus::dist {
 namespace {
 
-/// How long a worker waits after a failure for the next list of workers before it assumes that no worker has died.
+/// After a failure, a worker waits this long for the next list of workers. Then it assumes that no worker has died.
 constexpr Milliseconds kNextListTime{1000};
-/// Number of groups in a row that may fail although no worker has died.
+/// So many groups in a row may fail although no worker has died.
 constexpr int kMostRenewals = 3;
-/// Timeout for connecting ranks that have all said that they are ready. A rank that does not connect has died since.
+/// Timeout for connecting the ranks of a new group. All have announced that they are ready, so a rank that does not
+/// connect has died in the meantime.
 constexpr Milliseconds kConnectTime{10'000};
 /// How often a waiting spare checks whether the job's store still exists.
 constexpr Milliseconds kStoreCheckInterval{600'000};
 
-/// The numbers of all ranks.
+/// Gathers one number from each rank.
 std::vector<int64_t> gather(ProcessGroup& group, int64_t number) {
   const Array own = Array::empty({1}, DType::i64), all = Array::empty({group.size()}, DType::i64);
   *own.data<int64_t>() = number;
@@ -43,7 +43,7 @@ void broadcast(ProcessGroup& group, std::vector<std::byte>& bytes, int root, Dev
 
 ElasticPlace ElasticPlace::from_environment(const InitOptions& options) {
   JobEnvironment job = job_environment();
-  if (!job.worker) {  // not an elastic job: the group of all ranks, which is made only once
+  if (!job.worker) {  // not an elastic job: there is one group of all ranks, and it is never made again
     Membership membership(std::make_shared<HashStore>());
     membership.begin(Members::first(1, 0, 1));
     const auto connect = [job, options](const Members&, int,
@@ -65,14 +65,9 @@ ElasticPlace ElasticPlace::from_environment(const InitOptions& options) {
     InitOptions meeting = options;
     meeting.timeout = std::min(options.timeout, kConnectTime);
     if (device) meeting.device = device;
-    struct Met {
-      std::shared_ptr<Store> store;
-      std::unique_ptr<ProcessGroup> group;
-    };
-    const auto met = std::make_shared<Met>(Met{std::make_shared<PrefixStore>(keys, store), nullptr});
-    met->group = make_group(met->store, job, meeting);
-    met->group->set_timeout(options.timeout);
-    return std::shared_ptr<ProcessGroup>(met, met->group.get());
+    std::shared_ptr<ProcessGroup> group = make_group(std::make_shared<PrefixStore>(keys, store), job, meeting);
+    group->set_timeout(options.timeout);
+    return group;
   };
   return {*job.worker, Membership(std::make_shared<PrefixStore>(prefix, store)), connect};
 }

@@ -12,9 +12,9 @@
 //   const auto compute = [&](int64_t step) { auto& batch = loader->next_batch(); …forward…; loss.backward(); };
 //   elastic.run(steps, compute, [&] { sgd.step(), sgd.zero_grad(); });
 //
-// A step consists of compute() (forward and backward, whose gradients the group averages), a vote, and update() (the
-// optimizer's step). update() is called if the vote says that all ranks have their gradients. When a rank dies, the
-// collectives of the other ranks throw, and these ranks
+// A step consists of compute() (forward and backward, whose gradients the group averages), a vote (a barrier) and
+// update() (the optimizer's step). update() is called only after the vote, when all ranks have their gradients. When a
+// rank dies, the collectives of the other ranks throw, and these ranks
 //
 //   1. wait for the next list of workers (membership.h), in which a spare has taken the dead rank's place, or the ranks
 //      after it have moved up;
@@ -23,9 +23,9 @@
 //   3. copy state and position from a rank with that number, if they have a lower one or are new;
 //   4. repeat the step that was not finished, from the position before it.
 //
-// The results are therefore those of a run without losses, if all ranks draw the same number of random numbers
-// (on_group sets the seed if ranks have different seeds) and sums have the same order (which they have while the number
-// of ranks stays the same).
+// The results are therefore the same as in a run without losses, on two conditions: all ranks draw the same number of
+// random numbers (if ranks have different seeds, on_group sets them), and the number of ranks stays the same, so that
+// sums have the same order.
 //
 // If ranks hold different parts of the state, as with ZeRO and tensor parallelism, a part is lost with its rank. All
 // ranks, including the one that takes the dead rank's place, then go back to the last checkpoint: see the second
@@ -48,27 +48,28 @@ namespace gradus::dist {
 
 struct ElasticOptions {
   InitOptions group = {};
-  /// Called once, when this worker gets a rank, which for a spare is when it takes a rank's place. The argument is the
-  /// number of the rank on its machine. This is where the net moves to the GPU with that number.
+  /// Called once, when this worker gets a rank. A spare gets it when it replaces a rank. `local_rank` is the number of
+  /// the rank on its machine; move the net to the GPU with that number here.
   std::function<void(int local_rank)> on_rank = {};
-  /// Called with each group, before its first step. Makes the objects that depend on the group
+  /// Called with each new group, before its first step. Make the objects that depend on the group here
   /// (DistributedDataParallel, a loader's part).
   std::function<void(const std::shared_ptr<ProcessGroup>&)> on_group = {};
-  /// Called on all ranks after the last step, before the job counts as finished, and again if a rank dies meanwhile.
-  /// This is where rank 0 saves the model.
+  /// Called on all ranks after the last step, before the job counts as finished; called again if a rank dies during the
+  /// call. Rank 0 can save the model here.
   std::function<void()> on_finish = {};
 };
 
-/// The place of a worker in its job: its number, the lists of workers, and how it connects. Tests make their own.
+/// How a worker takes part in its job: its number, the lists of workers, and how it connects. Tests make their own
+/// objects.
 struct ElasticPlace {
   int worker = 0;
   Membership membership;
-  /// Makes the group of the members. Over NCCL, this rank uses the GPU `device`, or by default the one with its number.
+  /// Makes the group of the members. Over NCCL, this rank uses the GPU with index `device`, by default the index
+  /// `rank`.
   std::function<std::shared_ptr<ProcessGroup>(const Members&, int rank, std::optional<int> device)> connect;
   bool survives_losses = true;                   ///< false: a failure of the group ends the training
   std::optional<int> local_rank = std::nullopt;  ///< default: the rank among the members
-  /// The place that gradus-run describes in the environment. Without --spares and --min-nproc the loss of a rank ends
-  /// the job.
+  /// Reads the environment variables of gradus-run. Without --spares and --min-nproc the loss of a rank ends the job.
   static ElasticPlace from_environment(const InitOptions& options);
 };
 
@@ -94,8 +95,8 @@ class ElasticTraining {
   /// loads the last sharded checkpoint if there is one, and reports the number of finished steps with set_step().
   explicit ElasticTraining(ElasticOptions options, std::optional<ElasticPlace> place = std::nullopt);
 
-  /// Trains until `steps` steps are finished. In a spare it returns when the job is done, or trains from the moment in
-  /// which the spare gets a rank. Returns false if the job is finished and this process has no part in its result.
+  /// Trains until `steps` steps are finished. A spare waits until it gets a rank, and then trains, or until the job is
+  /// finished. Returns false if the job is finished and this process does not have the trained state.
   ///
   /// Throws a CommError if the job cannot continue: too few workers are left, none of them has the state, this worker
   /// was removed from the job because it did not answer, or groups failed repeatedly although no worker had died. An
@@ -107,19 +108,19 @@ class ElasticTraining {
   /// Continues from another step, such as that of a checkpoint. Call this before run() or in on_group.
   void set_step(int64_t step) { step_ = step; }
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
-  /// Generation of the list of workers (membership.h) by which this worker last met the others.
+  /// Generation of the list of workers (membership.h) from which the current group was made.
   int64_t generation() const { return generation_; }
 
  private:
   struct Parts;
   ElasticTraining(std::optional<Parts> parts, ElasticOptions options, std::optional<ElasticPlace> place);
 
-  /// What all ranks have in common.
+  /// The state that is the same on all ranks.
   struct Parts {
     nn::Module* module;
     ElasticState state, position;
   };
-  /// What compute() changes, as it was before the call.
+  /// The values, before compute(), of everything that compute() changes.
   struct Position {
     std::vector<std::byte> parts;
     std::vector<Tensor> buffers;
@@ -128,7 +129,7 @@ class ElasticTraining {
   Position position() const;
   void restore(const Position& position);
 
-  /// Device of what the ranks have in common; the CPU if they have nothing.
+  /// Device of the module; the CPU if there is none.
   Device device() const;
   /// Meets the other workers of the newest list. Returns false if the job is finished.
   bool join();

@@ -6,8 +6,6 @@
 #include <set>
 #include <sstream>
 
-#include <gradus/core/error.h>
-
 namespace gradus::dist {
 
 Members Members::first(int ranks, int spares, int min_ranks) {
@@ -110,7 +108,7 @@ bool Membership::meet(const Members& members, int worker, Milliseconds timeout) 
     const std::string cause = "did not arrive within " + std::to_string(timeout.count()) + " ms";
     for (size_t r = 0; r < all.size(); ++r)
       if (!store_->check({all[r]})) remove(members.ranks[r], cause);
-    if (store_->check(all)) store_->compare_set(met, "", "all");  // in case the last to arrive died before it did so
+    if (store_->check(all)) store_->compare_set(met, "", "all");  // the last worker may have died before it did this
     return store_->get(met, timeout) == "all";
   }
 }

@@ -1,6 +1,6 @@
 // Which processes are the ranks of a job that survives the loss of a worker. The job's store has a list of workers for
-// each generation of the group. A process that finds out that a worker has died adds the next list. If several do so at
-// once, compare_set() lets one of them win.
+// each generation of the group. A process that finds out that a worker has died adds the next list. If several
+// processes do so at once, compare_set() accepts only one list.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct Members {
   /// spare the ranks after it move up by one, or the job ends if fewer than min_ranks are left. If the worker is not a
   /// member, the members stay the same. `cause` says what happened to it.
   Members without(int worker, const std::string& cause) const;
-  /// Empty for spares and for former members.
+  /// Returns nothing for spares and for former members.
   std::optional<int> rank_of(int worker) const;
   bool has_spare(int worker) const;
   bool has(int worker) const { return rank_of(worker) || has_spare(worker); }
@@ -39,12 +39,12 @@ struct Members {
   static Members parse(const std::string& text);
 };
 
-/// The lists of one attempt of a job, in its store. Each thread needs an object of its own.
+/// The lists of one attempt of a job, in its store. Each thread needs its own object.
 class Membership {
  public:
   explicit Membership(std::shared_ptr<Store> store) : store_(std::move(store)) {}
-  /// The prefix of the keys of an attempt, counted from 0, in the job's store. The constructor takes a PrefixStore with
-  /// it.
+  /// The prefix of the keys of an attempt, counted from 0, in the job's store. The store that the constructor takes is
+  /// a PrefixStore with this prefix.
   static std::string prefix(int attempt) { return "attempt/" + std::to_string(attempt) + "/elastic"; }
 
   /// Adds generation 0. The launcher calls this before it starts a worker.
@@ -59,14 +59,15 @@ class Membership {
   /// Waits for the workers of all ranks in the list. Returns true when all have called this, or false if there is a
   /// newer list. Workers that have not called it after the timeout are removed, which makes a newer list.
   bool meet(const Members& members, int worker, Milliseconds timeout);
-  /// Adds a list without `worker`, unless the newest one has no such worker already. Returns the newest list.
+  /// Adds a list without `worker`, unless the newest list does not have this worker. Returns the newest list.
   Members remove(int worker, const std::string& cause);
   /// The first cause with which remove() was called for the worker; "" if there is none.
   std::string cause_of(int worker) { return store_->find(cause_key(worker)); }
   /// Adds a list with the same members, so that they meet again after a failure in which no worker died. Adds nothing
   /// if there is a list after `generation` already. Returns the newest list.
   Members renew(int64_t generation);
-  /// Says that the job's work is done, after which the loss of a worker is no failure. Wakes all that wait for a list.
+  /// Marks the job's work as done. From then on, the loss of a worker is no failure. Wakes all workers that wait for a
+  /// list.
   void finish();
   bool is_finished() { return store_->check({kFinished}); }
 
@@ -75,15 +76,16 @@ class Membership {
  private:
   static constexpr const char* kFinished = "finished";
   static std::string key(int64_t generation) { return "members/" + std::to_string(generation); }
-  /// Key that says whether the workers of a list have met: "all", or "newer" if a newer list was added before.
+  /// Key that holds "all" when the workers of a list have met, or "newer" if a newer list was added before they met.
   static std::string met_key(int64_t generation) { return "met/" + std::to_string(generation); }
   static std::string cause_key(int worker) { return "cause/" + std::to_string(worker); }
-  /// Returns the newest list, after telling the workers that meet by the list before it that it exists. A process that
-  /// adds a list calls this before and after. If it dies in between, the next process that adds a list tells them.
+  /// Returns the newest list, after announcing it to the workers that are meeting according to the list before it. A
+  /// process calls this before and after it adds a list. If it dies after adding, the next process that adds a list
+  /// announces it.
   Members announce_latest();
 
   std::shared_ptr<Store> store_;
-  int64_t newest_ = 0;  // as far as this process knows
+  int64_t newest_ = 0;  // the newest generation that this process knows
 };
 
 }  // namespace gradus::dist

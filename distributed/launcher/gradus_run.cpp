@@ -10,7 +10,7 @@
 
 namespace {
 
-/// Checks the text of a number, because CLI11 reads an empty text as 0 and ignores blanks. Returns an error or "".
+/// Returns an error message if the text of a number is empty or has blanks, which CLI11 would accept; otherwise "".
 std::string reject_blanks(const std::string& text) {
   const bool is_fine = !text.empty() && text.find_first_of(" \t\n\v\f\r") == std::string::npos;
   return is_fine ? "" : "'" + text + "' is not a number";
@@ -26,7 +26,7 @@ gradus::Milliseconds milliseconds(const char* option, double seconds) {
 
 }  // namespace
 
-// Outside of `try` are the definitions of the options alone.
+// Only the definitions of the options are outside of `try`.
 int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   using namespace gradus::dist;
   LaunchOptions options;
@@ -35,26 +35,23 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   CLI::App app("Starts the processes of a job on this machine and supervises them");
   const std::string most_processes = std::to_string(kMaxRanksOfHost), most_ranks = std::to_string(kMaxRanks);
   const auto add_number = [&](const char* name, auto& number, const std::string& help) {
-    return app.add_option(name, number, help)->check(reject_blanks);
+    return app.add_option(name, number, help)->check(reject_blanks)->capture_default_str();
   };
-  add_number("--nproc", options.processes, "number of ranks on this machine; with spares at most " + most_processes)
-      ->capture_default_str();
+  add_number("--nproc", options.processes, "number of ranks on this machine; with spares at most " + most_processes);
   add_number("--nnodes", options.nodes,
-             "number of machines, each with its own launcher; --nproc times --nnodes is at most " + most_ranks)
-      ->capture_default_str();
-  add_number("--node-rank", options.node_rank, "number of this machine, from 0")->capture_default_str();
+             "number of machines, each with its own launcher; --nproc times --nnodes is at most " + most_ranks);
+  add_number("--node-rank", options.node_rank, "number of this machine, from 0");
   app.add_option("--rdzv", rendezvous, "host:port of machine 0, where all launchers meet");
-  add_number("--max-restarts", options.max_restarts, "how often all ranks are restarted after one has failed")
-      ->capture_default_str();
+  add_number("--max-restarts", options.max_restarts, "how often all ranks are restarted after one has failed");
   add_number("--spares", options.spares,
              "number of additional processes that wait to replace a rank that dies; only on one machine, and not for "
-             "ranks that mpirun starts")
-      ->capture_default_str();
-  add_number("--min-nproc", options.min_processes,
-             "smallest number of ranks to continue with when one dies and no spare is left [--nproc]");
+             "ranks that mpirun starts");
+  app.add_option("--min-nproc", options.min_processes,
+                 "smallest number of ranks to continue with when one dies and no spare is left [--nproc]")
+      ->check(reject_blanks);
   app.add_option("--log-dir", options.log_directory, "directory for a log of each process's output");
-  add_number("--grace", grace, "seconds that ranks may take to end when asked to, 0 or more")->capture_default_str();
-  app.prefix_command();  // everything from the program's name on belongs to the program
+  add_number("--grace", grace, "seconds that ranks may take to end when asked to, 0 or more");
+  app.prefix_command();  // the program's name and everything after it are not parsed
   CLI11_PARSE(app, argc, argv);
   options.command = app.remaining();
   try {

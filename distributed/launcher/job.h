@@ -1,52 +1,100 @@
-// What all attempts of a job share.
+// What all attempts of a job share (Job), and the processes that an attempt starts (Worker).
 #pragma once
 
 #include <signal.h>
 #include <sys/types.h>
 
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 
-#include <gradus/distributed/comm/store/tcp_store.h>
-#include <gradus/distributed/comm/tcp/socket.h>
-#include <gradus/distributed/comm/tcp/token.h>
+#include <gradus/distributed/comm/store/store.h>
 #include <gradus/distributed/launcher/launcher.h>
-#include <gradus/distributed/launcher/line_writer.h>
 
 namespace gradus::dist {
 
-/// A process that kills the process groups it watches when this process ends, in whatever way.
+/// Writes lines to a descriptor on a separate thread, so that put() never waits for a slow reader. The descriptor is
+/// not made non-blocking, because it would become so for all processes that share it, such as the user's shell.
+class LineWriter {
+ public:
+  /// Starts the thread. The thread shares ownership of the object, because it may be in a write that never returns.
+  /// When the last returned pointer is destroyed, the thread ends and drops lines that are not written yet.
+  static std::shared_ptr<LineWriter> start(int descriptor);
+
+  /// Never waits. The caller should not call it while full() is true.
+  void put(std::string_view line);
+  bool full() const { return waiting() >= (1 << 20); }
+  /// Number of bytes that are not written yet.
+  size_t waiting() const { return read(waiting_); }
+  /// Number of bytes that were written or lost. It grows while there is a reader.
+  size_t completed() const { return read(completed_); }
+  /// A descriptor that becomes readable when no bytes are waiting any more, until acknowledge().
+  int emptied() const { return emptied_.number(); }
+  void acknowledge();
+
+  /// Drops the waiting lines and all later ones, because of `cause`.
+  void give_up(std::string_view cause);
+  /// "<number> bytes of <what> were lost: <cause>"; "" if none were.
+  std::string losses(std::string_view what) const;
+
+ private:
+  explicit LineWriter(int descriptor);
+  void run();
+  size_t read(const size_t& counter) const {
+    const std::lock_guard lock(mutex_);
+    return counter;
+  }
+
+  const int descriptor_;
+  const FileDescriptor emptied_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::string> blocks_;  // each of whole lines
+  size_t waiting_ = 0, completed_ = 0, lost_ = 0;
+  std::string cause_;  // why bytes were lost
+  bool stopped_ = false;
+};
+
+/// Writes all of `text`, however long that takes. Returns the number of bytes that were written, which is smaller than
+/// the length of the text after an error. The error is in errno.
+size_t write_all(int descriptor, std::string_view text);
+
+/// A process that kills the process groups it watches as soon as this process has ended, even if this process was
+/// killed.
 class GuardProcess {
  public:
   GuardProcess();
   /// Kills the groups that are still watched.
   ~GuardProcess();
-  GuardProcess(const GuardProcess&) = delete;
-  GuardProcess& operator=(const GuardProcess&) = delete;
 
-  /// May be called in a child of this process too, before the child calls exec.
+  /// May also be called in a child of this process, before the child calls exec.
   void watch(pid_t group) { tell(group); }
   void forget(pid_t group) { tell(-group); }
 
  private:
   void tell(pid_t group);
 
-  FileDescriptor pipe_;  // the guard acts when no process has this end any more, because they have closed it or ended
+  FileDescriptor pipe_;  // the guard acts when no process has this end open any more
   pid_t pid_ = -1;
 };
 
-/// The processes that a job starts in sessions of their own (setsid) and leaves behind. After the construction of this
-/// object, such a process becomes a child of this one, not of init, when its parent ends (PR_SET_CHILD_SUBREAPER).
+/// The processes that ranks start in new sessions (setsid) and leave behind. While this object exists, such a process
+/// becomes a child of the launcher, not of init, when its parent ends (PR_SET_CHILD_SUBREAPER).
 class Orphans {
  public:
-  /// Children that this process has already, from the program that called exec, do not count.
+  /// Children that the launcher has already do not count as orphans. It may have them from a program that has become
+  /// the launcher by exec.
   Orphans();
 
-  /// Call this when any child of this process has been waited for, because its number may soon be reused.
+  /// Call this when a child of the launcher has been waited for, because its process number may be reused.
   void forget(pid_t child) { others_.erase(child); }
-  /// Kills the orphans. Returns false if there are none. When they have died, their children become orphans too.
+  /// Kills the orphans. Returns false if there are none. When an orphan has died, its children become orphans too.
   bool kill_all() const;
 
  private:
@@ -83,6 +131,62 @@ struct Job {
   void open_output();
 
   sigset_t signals_before_;
+};
+
+/// A process that runs the job's program, with the process group that it leads and their output.
+class Worker {
+ public:
+  /// Starts the process, in this attempt of the job, counted from 0. The first numbers are this node's ranks, the
+  /// others are spares.
+  Worker(Job& job, int number, int attempt);
+  /// Kills the process group if it still runs.
+  ~Worker() { kill(SIGKILL); }
+
+  /// "rank 3"; with several nodes "rank 3 on node 1"; "spare 4"
+  std::string name() const;
+  int number() const { return number_; }
+  void set_rank(int rank) { rank_ = rank; }
+  pid_t pid() const { return pid_; }
+  bool running() const { return running_; }
+  /// Sends a signal to the process group while the process runs.
+  void kill(int signal_number) const;
+  /// Call this when the process has been waited for. Kills the other processes of its group.
+  void ended();
+
+  /// The descriptor from which its stdout (0) or stderr (1) is read; -1 once that has ended.
+  int output(int stream) const { return output_[stream].pipe.number(); }
+  /// Reads one piece of it and prints complete lines as "[3] …" or "[spare 4] …". Returns false if there was nothing.
+  bool read_some(int stream);
+  const std::deque<std::string>& last_lines() const { return last_lines_; }
+  /// Says how many bytes are missing in its log, and why; "" if none are.
+  std::string losses() const;
+
+ private:
+  struct Output {
+    FileDescriptor pipe;
+    std::string line;  // output since the last end of a line
+  };
+
+  void open_log(int attempt);
+  void log(std::string_view text);
+  void print(int stream);
+  /// Called in the new process. Makes sure that it is killed when the launcher ends, together with all processes that
+  /// it starts. The new process itself registers its group with the guard, because this must be done before the program
+  /// can start a process.
+  void begin_under_guard(pid_t launcher) const;
+  [[noreturn]] void run_program(int out, int err, int token, int attempt) const;
+
+  Job& job_;
+  const int number_;
+  std::optional<int> rank_;
+  pid_t pid_ = -1;
+  bool running_ = false;
+  Output output_[2];
+  std::deque<std::string> last_lines_;
+  std::string log_path_;
+  FileDescriptor log_;
+  size_t lost_ = 0;  // number of bytes that are missing in the log
+  std::string cause_of_loss_;
 };
 
 }  // namespace gradus::dist

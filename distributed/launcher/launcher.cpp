@@ -7,25 +7,23 @@
 #include <cstring>
 #include <deque>
 #include <utility>
-#include <vector>
 
 #include <gradus/distributed/elastic/membership.h>
 #include <gradus/distributed/launcher/job.h>
 #include <gradus/distributed/launcher/nodes.h>
-#include <gradus/distributed/launcher/worker.h>
 
 namespace gradus::dist {
 namespace {
 
-/// How long to wait after a failure for one that explains it. The peers of a killed rank notice its death before its
-/// parent does, and may have ended by then.
+/// After a failure, the launcher waits this long for a failure that explains it. The peers of a killed rank may notice
+/// its death and end before the launcher notices it.
 constexpr Milliseconds kExplanationTime{100};
-/// How long to wait for killed processes that do not end (in a system call that does not return), and for output that
-/// cannot be written.
+/// How long to wait for killed processes that do not end, because they are in a system call that does not return, and
+/// for output that cannot be written.
 constexpr Milliseconds kGiveUpTime{5000};
-/// How often an elastic job's list of workers is read, and the timeout of a request to the store of this process.
+/// How often an elastic job's list of workers is read, and the timeout of a request to the store.
 constexpr Milliseconds kListInterval{500}, kRequestTime{10'000};
-/// Wait status of a worker that others have removed: as if it had ended with code 1.
+/// The wait status with which a worker counts that other workers have removed: that of exit code 1.
 constexpr int kRemovedStatus = 1 << 8;
 
 std::string describe_signal(int number) {
@@ -38,8 +36,8 @@ std::string describe(int status) {
          (WTERMSIG(status) == SIGKILL ? ", possibly out of memory" : "");
 }
 
-/// Whether the process was killed from outside. SIGABRT does not count, because a rank with an uncaught exception, such
-/// as the loss of another rank, ends by abort().
+/// Returns true if the process was killed from outside. SIGABRT does not count: a rank with an uncaught exception,
+/// which may be the loss of another rank, ends by abort().
 bool was_killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) != SIGABRT; }
 
 int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
@@ -50,14 +48,13 @@ class Attempt {
   /// Attempts are counted from 0.
   Attempt(Job& job, int number) : job_(job), options_(job.options), number_(number) {}
 
-  /// Starts the ranks, unless the job was asked to end before. Supervises them until all have ended, and cleans up.
-  /// Returns how the attempt ended on all nodes; `restart` is true if there must be another attempt. After the last
-  /// attempt all output that can be written has been written.
+  /// Starts the ranks, unless a signal has asked the job to end. Supervises them until all have ended, and cleans up.
+  /// Returns how the attempt ended on all nodes; `restart` is true if another attempt must follow. After the last
+  /// attempt, writes all output that can be written.
   Outcome run() {
     if (job_.interrupted == 0) start();
     if (options_.nodes > 1) nodes_.emplace(options_.node_rank, options_.nodes, job_.address, job_.token, number_);
-    const auto is_running = [](const Worker& worker) { return worker.running(); };
-    while (std::any_of(workers_.begin(), workers_.end(), is_running)) step();
+    while (std::ranges::any_of(workers_, &Worker::running)) step();
     list_due_at_.reset();
     for (const Deadline deadline(kGiveUpTime); job_.orphans->kill_all() && !deadline.passed();) step(deadline.left());
     const Outcome outcome = agree();
@@ -154,27 +151,28 @@ class Attempt {
     failed_ = &worker;
     failed_status_ = status;
     failed_cause_ = cause;
-    if (was_killed(status)) announce();  // before ranks on other nodes report failures that follow from this one
+    if (was_killed(status)) announce();  // ranks on other nodes will report failures that follow from this one
     if (!end_others_at_) end_others_at_.emplace(kExplanationTime);
   }
 
-  /// Returns whether an elastic job continues without this worker, and prints that it does.
+  /// Returns true if an elastic job continues without this worker, and prints how.
   bool go_on_without(const Worker& worker, int status) {
     read_lists();
     const bool well = code_of(status) == 0 && !members_.has_spare(worker.number());
-    if (well || !members_.has(worker.number())) return true;  // the launcher killed a worker that was removed
+    if (well || !members_.has(worker.number())) return true;  // a removed worker, which read_lists() has killed
     if (membership_->is_finished()) {
       if (code_of(status) != 0) job_.say(worker.name() + " " + describe(status) + "; the job's work was done by then");
       return true;
     }
     if (!members_.end.empty()) return false;
-    give_ranks(members_, members_.without(worker.number(), ""));  // before workers can learn of it
+    give_ranks(members_, members_.without(worker.number(), ""));  // before the workers can read the new list
     membership_->remove(worker.number(), describe(status));
     read_lists(&worker, describe(status));
     return members_.end.empty();
   }
 
-  /// Reads the lists of workers that are newer than the last one that was read. `ended` has ended with this cause.
+  /// Reads the lists of workers that were added since the last call. If one of them lacks the worker `ended`, that
+  /// worker ended with this cause.
   void read_lists(const Worker* ended = nullptr, const std::string& cause = "") {
     while (membership_->has(members_.generation + 1)) {
       const Members before = std::exchange(members_, membership_->list(members_.generation + 1));
@@ -194,7 +192,7 @@ class Attempt {
     for (Worker& worker : workers_)
       if (const std::optional<int> rank = after.rank_of(worker.number()); rank != before.rank_of(worker.number())) {
         for (int stream : {0, 1})
-          if (!full(stream)) worker.read_some(stream);  // prints what it wrote under its old rank
+          if (!full(stream)) worker.read_some(stream);  // so that what it wrote before is printed with its old rank
         if (rank) worker.set_rank(*rank);
       }
   }
@@ -210,11 +208,11 @@ class Attempt {
     job_.say(worker.name() + " " + cause + "; " + next);
   }
 
-  /// In an elastic job, finds workers that the others have removed, and the end of the job.
+  /// In an elastic job, finds out which workers other workers have removed, and whether all ranks have ended.
   void check_members() {
     const auto ranks_run = [&] {
-      return std::any_of(workers_.begin(), workers_.end(),
-                         [&](const Worker& worker) { return worker.running() && members_.rank_of(worker.number()); });
+      return std::ranges::any_of(
+          workers_, [&](const Worker& worker) { return worker.running() && members_.rank_of(worker.number()); });
     };
     if (ranks_run() && !list_due_at_->passed()) return;
     list_due_at_.reset();
@@ -263,8 +261,8 @@ class Attempt {
 
   bool full(int stream) const { return job_.writers[stream]->full(); }
 
-  /// Reads one piece of each rank's output, so that no rank delays the others or a signal. While output cannot be
-  /// written, ranks are not read, so that their own writes block.
+  /// Reads one piece of output from each rank, so that a rank with much output does not delay other ranks or signals.
+  /// While the launcher cannot write, it reads nothing, so that the ranks' writes block.
   void read_output() {
     const bool open[] = {!full(0), !full(1)};
     something_read_ = false;
@@ -273,8 +271,8 @@ class Attempt {
         if (open[stream] && worker.read_some(stream)) something_read_ = true;
   }
 
-  /// Reads the rest of the output. While it cannot be written the next attempt waits, as ranks would. Returns false if
-  /// the job is asked to end meanwhile.
+  /// Reads and writes all output of the attempt before the next attempt begins, however long that takes. Returns false
+  /// if a signal asks the job to end meanwhile.
   bool drain() {
     something_read_ = true;
     while ((something_read_ || full(0) || full(1)) && job_.interrupted == 0)
@@ -282,7 +280,8 @@ class Attempt {
     return job_.interrupted == 0;
   }
 
-  /// Reads and writes the rest of the output. Drops what cannot be written for a while, or if the job is asked to end.
+  /// Reads and writes all output after the last attempt. Drops output when none could be written for kGiveUpTime, or
+  /// when a signal asks the job to end.
   void flush() {
     LineWriter &out = *job_.writers[0], &err = *job_.writers[1];
     int interruptions = job_.interruptions;
@@ -299,7 +298,7 @@ class Attempt {
       for (const auto& writer : job_.writers)
         if (writer->waiting() > 0) writer->give_up("they were not read");
       patience = Deadline(kGiveUpTime);
-      something_read_ = true;  // the ranks' pipes, which were not read while output could not be written
+      something_read_ = true;  // the pipes of the ranks, which were not read while output could not be written
     }
   }
 
@@ -318,7 +317,7 @@ class Attempt {
   Job& job_;
   const LaunchOptions& options_;
   const int number_;
-  std::deque<Worker> workers_;  // a deque, because addresses of its elements must stay valid
+  std::deque<Worker> workers_;  // a deque, because pointers to its elements must stay valid
   std::optional<Nodes> nodes_;
   std::optional<Deadline> end_others_at_, kill_at_;
   const Worker* failed_ = nullptr;

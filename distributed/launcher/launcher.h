@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include <gradus/distributed/comm/deadline.h>
 #include <gradus/distributed/comm/tcp/socket.h>
 
 namespace gradus::dist {
@@ -15,8 +14,8 @@ struct LaunchOptions {
   int processes = 1;
   /// Number of machines, and the number of this one. processes * nodes is at most kMaxRanks.
   int nodes = 1, node_rank = 0;
-  /// Where the launcher of node 0 serves the job's store and the others find it. Default, for one node only: a free
-  /// port of the loopback interface.
+  /// Where the launcher of node 0 serves the job's store. Default, for one node only: a free port of the loopback
+  /// interface.
   std::optional<Address> rendezvous;
   /// Each rank's output is also written to <log_directory>/rank<N>.log, a spare's to spare<N>.log; "" for no logs.
   std::string log_directory;
@@ -43,17 +42,17 @@ struct LaunchOptions {
 /// With spares, or with a minimum below the number of ranks, the loss of a worker is no failure as long as a spare
 /// takes its place or enough ranks are left. Workers read the lists of workers in the store
 /// (distributed/elastic/membership.h). They are numbered, the ranks first and then the spares. A worker that dies is
-/// removed from the list at once. A worker that the others have removed because it did not answer is killed with
+/// removed from the list at once. A worker that other workers have removed, because it did not answer, is killed with
 /// SIGKILL within half a second. The launcher prints which worker died and which one takes its place. Once the job's
 /// work is done (Membership::finish()), a loss is no failure either. When the ranks have succeeded, spares are asked to
-/// end. A loss that leaves too few ranks is a failure as above, and a restart has all its spares again.
+/// end. A loss that leaves too few ranks is a failure as above, and a restart begins with all spares again.
 ///
 /// Output of ranks never blocks the launcher. What cannot be written yet is kept, up to about 1 MiB; beyond that the
-/// launcher stops reading from ranks, so that their own writes block. What is left when the ranks have ended is dropped
-/// when none of it could be written for 5 s, and the number of dropped bytes is printed.
+/// launcher stops reading from ranks, so that their own writes block. When the ranks have ended and no output could be
+/// written for 5 s, the output that is not written yet is dropped, and the number of dropped bytes is printed.
 ///
-/// When all ranks have ended, the processes that they left behind are killed: all that have become children of this
-/// process since the call.
+/// When all ranks have ended, the processes that they left behind are killed. These are all processes that have become
+/// children of this process since the call.
 ///
 /// The processes get torchrun's variables RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR,
 /// MASTER_PORT, TORCHELASTIC_RESTART_COUNT (0 in the first attempt) and TORCHELASTIC_MAX_RESTARTS, GRADUS_STORE (the

@@ -5,8 +5,6 @@
 #include <memory>
 #include <sstream>
 
-#include <gradus/core/error.h>
-
 namespace gradus::dist {
 namespace {
 
@@ -14,7 +12,8 @@ constexpr Milliseconds kBeat{500};
 constexpr Milliseconds kSilence{15'000};
 /// How long a node that has succeeded waits for a node that has not joined the job yet.
 constexpr Milliseconds kUntilJoined{60'000};
-/// Timeout for connecting, and for an answer of the store, which gets 10 s more. Together they are below kSilence.
+/// Timeout for connecting, and for a request to the store, whose answer may take 10 s longer. A node that waits for
+/// both is still silent for less than kSilence.
 constexpr Milliseconds kNodeRequest{2'000};
 std::string seconds(Milliseconds time) { return std::to_string(time.count() / 1000) + " s"; }
 
@@ -30,7 +29,7 @@ Outcome decode(const std::string& text) {
   return outcome;
 }
 
-/// Sets `key` to `proposed` if it holds nothing, and returns what it holds then.
+/// Sets `key` to `proposed`, if given, unless the key exists. Returns the value of the key, if it exists.
 std::optional<Outcome> settle(Store& store, const std::string& key, const std::optional<Outcome>& proposed) {
   const std::string found = proposed ? store.compare_set(key, "", encode(*proposed)) : store.find(key);
   return found.empty() ? std::nullopt : std::optional(decode(found));
@@ -106,7 +105,7 @@ void Nodes::run() {
       if (store || (patience_ && patience_->passed())) {
         const std::string lost = std::string("node 0 ") + (store ? "was lost: " : "cannot be reached: ") + error.what();
         const Outcome cause = news().failure.value_or(now.own.value_or(Outcome{1, lost}));
-        finish({cause.code, cause.cause});  // one node alone never restarts
+        finish({cause.code, cause.cause});  // this node cannot restart the job alone
       }
     }
     std::unique_lock lock(mutex_);

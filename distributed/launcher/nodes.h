@@ -8,9 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include <gradus/distributed/comm/store/tcp_store.h>
-#include <gradus/distributed/comm/tcp/socket.h>
-#include <gradus/distributed/comm/tcp/token.h>
+#include <gradus/distributed/comm/store/store.h>
 
 namespace gradus::dist {
 
@@ -35,19 +33,18 @@ class Nodes {
   /// For node number `node` of `count`, in this attempt, counted from 0.
   Nodes(int node, int count, const Address& store, const Token& token, int attempt);
   ~Nodes();
-  Nodes(const Nodes&) = delete;
-  Nodes& operator=(const Nodes&) = delete;
 
-  /// Says that this node's part of the job has failed or is about to fail. The first failure counts. A later one
+  /// Reports that this node's part of the job has failed or is about to fail. The first failure counts. A later failure
   /// without a restart cancels the restart of the first.
   void failed(const Outcome& own);
-  /// Says that the ranks of this node have ended.
+  /// Reports that the ranks of this node have ended.
   void ended();
   /// What this node knows.
   struct News {
     std::optional<Outcome> own;      // the failure of this node's part of the job
     std::optional<Outcome> failure;  // the first failure on any node
-    /// The outcome of all nodes, once all others know it as well or cannot be told. Node 0 serves the store until then.
+    /// The outcome of all nodes. On node 0, which serves the store, it is set only when all other nodes have read it or
+    /// are lost.
     std::optional<Outcome> outcome;
     bool ended = false;  // whether the ranks of this node have ended
   };
@@ -69,8 +66,8 @@ class Nodes {
   void run();
   void lead(Store& store);
   void follow(Store& store);
-  /// Publishes `proposed` as the failure of the job, unless there is one already, and returns the failure, if any. If
-  /// `proposed` has no restart, neither has the failure.
+  /// Publishes `proposed`, if given, as the failure of the job unless the job has failed already. Returns the failure
+  /// of the job, if any. If `proposed` has no restart, the returned failure has none either.
   std::optional<Outcome> settle_failure(Store& store, const std::optional<Outcome>& proposed);
   void finish(const Outcome& outcome);
 
@@ -80,7 +77,7 @@ class Nodes {
   const std::string keys_;  // prefix of the keys of this attempt
   const FileDescriptor changed_;
   std::vector<Other> others_;         // nodes 1, 2, …
-  std::optional<Deadline> patience_;  // for nodes that have not joined when this one has ended
+  std::optional<Deadline> patience_;  // how long this node, which has ended, waits for nodes that have not joined
   int64_t beat_ = 0;
 
   mutable std::mutex mutex_;

@@ -1,5 +1,6 @@
 #include <gradus/distributed/parallel/data_parallel.h>
 
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <thread>
@@ -8,7 +9,6 @@
 #include <gradus/autograd/mixed_precision/autocast.h>
 #include <gradus/autograd/node.h>
 #include <gradus/autograd/ops/shape.h>
-#include <gradus/core/error.h>
 #include <gradus/core/registry.h>
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/core/runtime/random.h>
@@ -95,20 +95,17 @@ TensorList run_replicas(const std::vector<Device>& devices, const std::function<
   return outputs;
 }
 
-std::vector<Device> devices_or_gpus(std::optional<std::vector<Device>> devices) {
+std::vector<Device> devices_for(Module& module, std::optional<std::vector<Device>> devices) {
   if (!devices) {
     devices.emplace();
     for (int i = 0; i < cuda::device_count(); ++i) devices->push_back(Device(kCUDA, i));
   }
   GRADUS_CHECK(!devices->empty(), DeviceError, "data_parallel found no GPU: name devices, such as {kCPU, kCPU}");
   for (Device& device : *devices) device = settled(device);
+  const auto is_elsewhere = [&](const Tensor& tensor) { return tensor.device() != devices->front(); };
+  if (std::ranges::any_of(module.parameters(), is_elsewhere) || std::ranges::any_of(module.buffers(), is_elsewhere))
+    module.to(devices->front());
   return *std::move(devices);
-}
-
-void move_to(Module& module, Device device) {
-  for (const TensorList& tensors : {module.parameters(), module.buffers()})
-    for (const Tensor& tensor : tensors)
-      if (tensor.device() != device) return module.to(device);
 }
 
 }  // namespace detail

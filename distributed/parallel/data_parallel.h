@@ -24,17 +24,16 @@ Tensor gather(const TensorList& parts, Device device, int64_t dim = 0);
 
 namespace detail {
 std::vector<std::shared_ptr<Module>> replicate(const Module& module, const std::vector<Device>& devices);
-/// Runs forward(i) for each device on a thread of its own.
+/// Runs forward(i) for each device i, each on its own thread.
 TensorList run_replicas(const std::vector<Device>& devices, const std::function<Tensor(size_t)>& forward);
-/// `devices`, or all GPUs if no devices are given.
-std::vector<Device> devices_or_gpus(std::optional<std::vector<Device>> devices);
-void move_to(Module& module, Device device);
+/// Returns `devices`, by default all GPUs, and moves the module to the first of these.
+std::vector<Device> devices_for(Module& module, std::optional<std::vector<Device>> devices);
 }  // namespace detail
 
 /// Clones the module, a module holder or a shared pointer, onto each device. The parameters of the clones are
-/// differentiable copies, so that backward adds their gradients to those of the module. The first replica shares the
-/// buffers of the module that are on its device, so running statistics are those of its part of the batch. Replicas
-/// have no hooks. Throws a ValueError if the module cannot be cloned.
+/// differentiable copies, so that backward adds their gradients to the gradients of the module. The first replica
+/// shares those buffers of the module that are on its device. Running statistics are therefore updated from the first
+/// part of the batch. Replicas have no hooks. Throws a ValueError if the module cannot be cloned.
 template <class ModuleType>
 auto replicate(const ModuleType& module, const std::vector<Device>& devices) {
   using M = std::remove_reference_t<decltype(*module)>;
@@ -45,10 +44,10 @@ auto replicate(const ModuleType& module, const std::vector<Device>& devices) {
 }
 
 /// Calls replicas[i] (module holders or shared pointers) with inputs[i] on devices[i], by default the device of the
-/// input, and moves the results there. Each replica runs on a thread of its own with the caller's grad mode, autocast,
-/// backends and streams. Its random numbers come from a generator of its own, seeded by i and by one draw from the
-/// default generator in each call. An exception names the replica and its device. If several replicas throw, the
-/// exception of the first one is passed on.
+/// input, and moves the results there. Each replica runs on its own thread with the caller's grad mode, autocast,
+/// backends and streams. It has its own random generator, which is seeded from i and from the default generator; each
+/// call advances the default generator. An exception names the replica and its device. If several replicas throw, the
+/// exception of the first replica is rethrown.
 template <class ModuleType>
 TensorList parallel_apply(const std::vector<ModuleType>& replicas, const TensorList& inputs,
                           std::optional<std::vector<Device>> devices = std::nullopt) {
@@ -65,13 +64,12 @@ TensorList parallel_apply(const std::vector<ModuleType>& replicas, const TensorL
 
 /// Computes module(input) with the batch (dimension `dim`) divided among `devices`, by default all GPUs. The result is
 /// on `output_device`, by default the first device. A device may be named several times: {kCPU, kCPU} is two threads.
-/// The module itself moves to the first device. With one device or one sample this is the plain forward.
+/// The module itself moves to the first device. With one device or one sample this is a normal call of the module.
 template <class ModuleType>
 Tensor data_parallel(const ModuleType& module, const Tensor& input,
                      std::optional<std::vector<Device>> devices = std::nullopt,
                      std::optional<Device> output_device = std::nullopt, int64_t dim = 0) {
-  std::vector<Device> used = detail::devices_or_gpus(std::move(devices));
-  detail::move_to(*module, used[0]);
+  std::vector<Device> used = detail::devices_for(*module, std::move(devices));
   const TensorList inputs = scatter(input, used, dim);
   const Device output = output_device.value_or(used[0]);
   if (inputs.size() == 1) return call(*module, inputs[0]).to(output);

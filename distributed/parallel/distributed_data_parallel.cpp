@@ -1,12 +1,10 @@
 #include <gradus/distributed/parallel/distributed_data_parallel.h>
 
-#include <algorithm>
 #include <map>
 #include <utility>
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/ops/ops.h>
-#include <gradus/distributed/parallel/wrapped_net.h>
 
 namespace gradus::dist {
 namespace {

@@ -25,8 +25,7 @@
 namespace gradus::dist {
 
 struct DistributedDataParallelOptions {
-  /// Size in MiB of the buckets in which gradients are sent. The first bucket has a size of its own, which is smaller
-  /// so that sending begins early.
+  /// Size in MiB of the buckets in which gradients are sent. The first bucket is smaller, so that sending begins early.
   GRADUS_ARG(double, bucket_cap_mb) = 25;
   GRADUS_ARG(double, first_bucket_mb) = 1;
   /// Whether a parameter without a gradient in a backward pass counts as having the gradient 0. Otherwise the pass
@@ -35,7 +34,7 @@ struct DistributedDataParallelOptions {
   GRADUS_ARG(bool, find_unused_parameters) = false;
   /// Whether buffers (running statistics) get the values of rank 0 at the end of every backward pass.
   GRADUS_ARG(bool, broadcast_buffers) = true;
-  /// Sum in the order of the ranks, so that every transport gives the same bits. Slower for large buckets.
+  /// Sum in the order of the ranks, so that every transport gives the same bits. This is slower for large buckets.
   GRADUS_ARG(bool, strict) = false;
   /// The type in which gradients are sent, kHalf or kBFloat16, which halves the bytes. Each gradient is then rounded to
   /// 11 or 8 bits on every rank, and the average is rounded once more.
@@ -81,8 +80,9 @@ class DistributedDataParallel {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
-  /// The factor for a mean loss over `samples` of this rank if all ranks together have `global_samples` in the step.
-  /// With it, the average over the ranks is the mean over all samples. It is 1 if all ranks have the same number.
+  /// The factor by which a rank with `samples` samples multiplies its mean loss in a step in which all ranks together
+  /// have `global_samples`. The average over the ranks is then the mean over all samples. The factor is 1 if all ranks
+  /// have the same number of samples.
   double loss_weight(int64_t samples, int64_t global_samples) const;
 
  private:
@@ -92,7 +92,8 @@ class DistributedDataParallel {
   /// Adds hooks to the outputs that compare the net with its recorded state when backward reaches them.
   void watch_outputs(const TensorList& outputs);
   void on_gradient(size_t index);
-  /// Tells the ranks of a Join whether this one takes part in the coming pass. Returns the number of ranks that do.
+  /// With a Join: announces whether this rank has a batch for the coming pass. Returns the number of ranks that have
+  /// one.
   Array announce(bool takes_part);
   void finish();
 
@@ -102,7 +103,7 @@ class DistributedDataParallel {
   std::vector<unsigned> hooks_;  // of the parameters
   nn::Module& module_;
   std::shared_ptr<const WatchedNet> watched_;  // hooks of outputs, which may outlive this object, refer to it weakly
-  bool checked_ = false;                       // whether the net was checked in the current backward pass
+  bool checked_ = false;                       // true if the net was checked in the current backward pass
   unsigned forward_hook_ = 0;
   std::optional<Reducer> reducer_;
   struct Buffers {  // all buffers of one dtype
@@ -125,9 +126,9 @@ class DistributedDataParallel {
 ///   for (auto& batch : *loader) { …backward(); optimizer.step(); }
 ///   join.finish([&] { optimizer.step(); });
 ///
-/// A rank that has no more batches takes part in the steps of the others with gradients of 0, and makes the same
-/// optimizer steps, until all ranks have called finish(). Averages are still taken over all ranks. Either all ranks use
-/// a Join or none does.
+/// A rank that has no more batches calls finish(). There it takes part in the steps of the other ranks with gradients
+/// of 0, and makes the same optimizer steps, until all ranks have called finish(). Averages are still taken over all
+/// ranks. Either all ranks use a Join or none does.
 class Join {
  public:
   explicit Join(DistributedDataParallel& ddp) : ddp_(ddp), previous_(std::exchange(ddp.joining_, true)) {}

@@ -35,7 +35,7 @@ struct BucketSizes {
   size_t others = 25 << 20;
 };
 
-/// The buckets in the order in which they are expected to fill. Each contains indices into `parameters`.
+/// The buckets in the order in which they are expected to fill. Each bucket contains indices into `parameters`.
 using BucketPlan = std::vector<std::vector<size_t>>;
 
 /// Distributes the gradients of `parameters` over buckets, in the `order` in which they are expected. All gradients in
@@ -64,12 +64,12 @@ class Reducer {
 
   /// Throws an AutogradError if gradient `index` was already added in this pass.
   void add(size_t index);
-  /// Called instead of add() if this rank has nothing to contribute to the pass of the other ranks.
+  /// Adds 0 as every gradient; for a rank that has no batch in a pass of the other ranks.
   void add_zeros();
   /// Throws an AutogradError that names the parameters without a gradient in this pass, unless they count as 0.
   void flush();
   void finalize();
-  /// Forgets the pass. Some of its collectives may not have begun on this rank.
+  /// Ends the pass without a result. This rank may not have begun all collectives of the pass.
   void cancel();
   /// True from the first add() of a pass to the end of the pass.
   bool in_pass() const { return in_pass_; }
@@ -78,7 +78,7 @@ class Reducer {
   struct Bucket {
     std::vector<size_t> members;
     Array flat;  // all members, each aligned to 64 bytes; undefined if gradients keep their own memory
-    Array sent;  // `flat` itself, or its copy in the half type
+    Array sent;  // the array that is sent: `flat`, or its copy in the half type
     size_t missing = 0;
     ProcessGroup::WorkPtr work;
 
@@ -100,7 +100,7 @@ class Reducer {
   std::vector<Bucket> buckets_;
   std::vector<Array> slots_;       // by parameter: its part of a bucket, unless in_place_
   std::vector<size_t> bucket_of_;  // by parameter
-  std::vector<bool> arrived_;      // by parameter, in this pass
+  std::vector<bool> arrived_;      // by parameter: whether its gradient was added in this pass
   std::vector<size_t> order_;      // parameters in the order in which their gradients were added in this pass
   size_t next_ = 0;                // the bucket to launch next
   bool in_pass_ = false, planned_by_order_ = false;

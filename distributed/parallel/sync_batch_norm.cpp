@@ -1,7 +1,5 @@
 #include <gradus/distributed/parallel/sync_batch_norm.h>
 
-#include <algorithm>
-
 #include <gradus/autograd/checkpoint.h>
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/nn/norm.h>
@@ -16,7 +14,7 @@ using enum BinaryOp;
 
 Array array_of(const Tensor& x) { return x.defined() ? x.array() : Array(); }
 
-/// Statistics of the elements of all ranks in float64: (C), and the number of elements in a channel, (1).
+/// Statistics of the elements of all ranks in float64: (C) for each, and the number of elements of a channel, (1).
 struct Statistics {
   Array mean, variance, unbiased_variance, count;
 };
@@ -67,7 +65,7 @@ struct SyncNormalize final : Node {
     const Statistics all = statistics_of_all(X, axes, *group);
     const ops::Normalized result =
         ops::normalize(X, axes, shaped(w), shaped(b), eps, shaped(all.mean), shaped(all.variance));
-    // The second run of a checkpointed function sees a batch that the first run has already counted.
+    // When a checkpointed function is recomputed, its first run has already counted this batch.
     if (running.mean.defined() && !autograd::is_recomputing())
       ops::update_running_statistics(running, ops::cast(all.mean, result.mean.dtype()),
                                      ops::cast(all.unbiased_variance, result.mean.dtype()));

@@ -8,14 +8,15 @@
 
 namespace gradus::nn {
 
-/// Batch norm of x (N, C) or (N, C, …) that in training uses the statistics of the batches of all ranks. These may
-/// differ in size, and some may be empty. Results and running statistics are those of one process with the whole batch.
-/// In evaluation, and in a group of one rank, this is plain batch norm. (torch.nn.SyncBatchNorm)
+/// Batch norm of x (N, C) or (N, C, …) that in training uses the statistics of the batches of all ranks. The batches of
+/// the ranks may differ in size, and some may be empty. Results and running statistics are the same as in one process
+/// with the whole batch. In evaluation, and in a group of one rank, this is plain batch norm. (torch.nn.SyncBatchNorm)
 ///
 /// All ranks must call forward and backward in the same order and mode, because each call is a collective of the group,
-/// with its timeout. x must be on a device that the group serves. As in PyTorch, the gradient of x is that of the sum
-/// of all ranks' losses, and the gradients of weight and bias are this rank's share. Averaged over the ranks, as
-/// data-parallel training does with all gradients, they are those of the mean loss. Not differentiable twice.
+/// with its timeout. x must be on a device that the group serves. As in PyTorch, the gradient of x is the gradient of
+/// the sum of all ranks' losses, and the gradients of weight and bias are this rank's share of it. Data-parallel
+/// training averages all gradients over the ranks, which gives the gradients of the mean loss. Not differentiable
+/// twice.
 struct SyncBatchNormImpl : Cloneable<SyncBatchNormImpl, detail::BatchNormBase> {
   SyncBatchNormImpl(const BatchNormOptions& options, const std::shared_ptr<dist::ProcessGroup>& group);
   void reset() override { register_tensors(); }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <iomanip>
 #include <limits>
 #include <sstream>
@@ -33,7 +32,7 @@ Tensor joined(const nn::StateDict& tensors) {
   return cat(rows);
 }
 
-/// |difference| / |of|; infinite if that is not a number.
+/// |difference| / |of|; infinite if the quotient is NaN.
 double relative(double difference, double of) {
   const double ratio = std::abs(difference / of);
   return difference == 0 ? 0 : std::isnan(ratio) ? std::numeric_limits<double>::infinity() : ratio;
@@ -50,7 +49,7 @@ void find_differences(const State& a, const State& b, Observation& found) {
     VerifyReport::Difference& worst = found.differences[kind];
     for (size_t i = 0; i < b[kind].size(); ++i) {
       const Tensor of = b[kind][i]->to(kDouble), there = a[kind][i]->to(kDouble);
-      // NaN and infinities have no distance, so they only have to be at the same places.
+      // NaN and infinities have no distance. They must only be at the same places.
       const bool finite = std::isfinite(norm_of(of) + norm_of(there));
       const double from_b = there.sizes() != of.sizes() ? std::numeric_limits<double>::infinity()
                             : finite                    ? relative(norm_of(there - of), std::max(norm_of(of), least))
@@ -228,7 +227,8 @@ std::string cause_of_gradients(const VerifyReport& report, size_t index) {
   return "one step earlier all was equal, so it may be rounding, amplified by activations near 0 or the learning rate";
 }
 
-/// The cause of a difference from one process that is the same on all ranks. Without a `kind`, it is one of the loss.
+/// The cause of a difference between the ranks, which agree with each other, and one process. Without a `kind`, the
+/// losses differ.
 std::string cause_from_alone(const VerifyReport& report, size_t step, std::optional<Kind> kind) {
   const Observation& alone = report.steps[step].alone;
   if (step == 0) return "the two trainings began with different numbers";

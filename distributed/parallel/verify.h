@@ -1,7 +1,7 @@
 // Checks whether training over ranks equals training in one process. Both trainings make the same steps from the same
 // start with the same batches. Loss, gradients, parameters and buffers are compared by name after each step.
 //
-// verify() runs both trainings. A program with a training loop of its own runs it twice, watched by a
+// verify() runs both trainings. A program with its own training loop runs the loop twice, watched by a
 // TrainingComparison:
 //
 //   dist::TrainingComparison comparison(group);
@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,19 +28,20 @@ namespace gradus::dist {
 /// The differences between the two trainings, the same on all ranks.
 struct VerifyReport {
   enum Kind { kGradients, kParameters, kBuffers };
-  /// Of the tensor a that differs most from its counterpart b: |a - b| / |b| in Euclidean norms. |b| counts as at least
-  /// 1e-3 of the norm of all tensors of the kind, because a gradient that is 0 except for rounding has no digits to
-  /// compare. Infinite if NaN and infinities are not at the same places in both.
+  /// The relative difference |a - b| / |b|, in Euclidean norms, of the tensor a that differs most from its counterpart
+  /// b. |b| counts as at least 1e-3 of the norm of all tensors of the kind, because a gradient that is 0 except for
+  /// rounding has no digits to compare. Infinite if NaN and infinities are not at the same places in both.
   struct Difference {
     double relative = 0;
     double index = 0;  ///< in `names`
   };
-  /// What observe() finds after a step. All members are doubles, so that ranks can send them to each other as an array.
+  /// What observe() records after a step. All members are doubles, so that ranks can send them as one array.
   struct Observation {
     double loss = 0, samples = 0;             ///< mean loss over this number of samples
     std::array<Difference, 3> differences{};  ///< by Kind: of this rank from rank 0, or of rank 0 from one process
-    // The other members are set where rank 0 compares with the training in one process (`gradients` always). There, a
-    // is the vector of all gradients of the training over ranks, and b that of the training in one process.
+    // Except for `gradients`, the other members are set only on rank 0, when it compares with the training in one
+    // process. a is the vector of all gradients of the training over ranks, and b is the vector of all gradients in one
+    // process.
     double gradient_factor = 1, gradient_rest = 0;  ///< the factor f with the least |a - f b|, and |a - f b| / |b|
     double parameter_gradient = 1;  ///< in one process: |gradient of the parameter that differs most| / |b|
     double draws = 0;               ///< 1 if random numbers were drawn from the default generator
@@ -55,12 +55,12 @@ struct VerifyReport {
   std::array<std::vector<std::string>, 3> names;  ///< by Kind; gradients have the names of their parameters
   std::vector<Step> steps;                        ///< the first one is the state before training
   double tolerance = 0;
-  /// The first dropout module, which draws different numbers on each rank, and the first batch norm that uses only the
-  /// statistics of each rank's part; "" if there is none.
+  /// Names of the first dropout module, which draws different numbers on each rank, and of the first batch norm that
+  /// uses only the statistics of each rank's part; "" if there is none.
   std::string dropout, batch_norm;
 
   /// Describes the first difference beyond the tolerance, with its cause if that is known; "" if there is none. Also
-  /// reports that there was nothing to compare, because no step was made or a step had no gradients.
+  /// reports when there was nothing to compare, because no step was made or a step had no gradients.
   std::string diagnosis() const;
   bool ok() const { return diagnosis().empty(); }
   /// A line for each step, followed by the diagnosis.
@@ -121,8 +121,8 @@ struct VerifyOptions {
   };
 };
 
-/// Trains over the ranks of `group`, then on rank 0 alone, and compares. `make` must make the same training each time;
-/// before each call the default generator has the state that it had when verify() was called. `batch_of` returns a
+/// Trains over the ranks of `group`, then on rank 0 alone, and compares. `make` must make the same training each time.
+/// Before each call verify() sets the default generator to the state at the beginning of verify(). `batch_of` returns a
 /// rank's part of the batch of a step, counted from 0, as tensors with one row for each sample. For rank 0 of 1 it
 /// returns the whole batch. Losses are weighted by the sizes of the parts.
 VerifyReport verify(const std::shared_ptr<ProcessGroup>& group, const std::function<VerifiedTraining()>& make,

@@ -1,10 +1,8 @@
 #include <gradus/distributed/parallel/wrapped_net.h>
 
 #include <algorithm>
-#include <functional>
 #include <sstream>
 #include <utility>
-#include <vector>
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/ops/ops.h>
@@ -29,7 +27,7 @@ Net describe(const nn::Module& module) {
   return std::move(text).take();
 }
 
-/// Returns the text of rank `root` on all ranks. Their own texts may have other lengths.
+/// Returns the text of rank `root` on all ranks. The ranks' own texts may differ in length.
 std::string broadcast_text(ProcessGroup& group, const std::string& own, int root, Device device) {
   const auto from_root = [&](const Array& x) {
     const Array there = ops::to_device(x, device);
@@ -71,7 +69,7 @@ std::string difference(const Net& first, const Net& other, int rank) {
   return std::move(text).take();
 }
 
-/// Gives access to the tensors of any module. Listing them by name takes ten times as long.
+/// Gives access to the tensors of any module, because listing them by name takes ten times as long.
 struct Members : nn::Module {
   static constexpr auto kParameters = &Members::parameters_, kBuffers = &Members::buffers_;
 };
@@ -88,28 +86,6 @@ void visit_tensors_of(const nn::Module& net, bool with_buffers, const Visit& vis
   };
   net.apply(visit_module);
 }
-
-class Pass {
- public:
-  Pass(std::shared_ptr<ProcessGroup> group, Device device, std::function<void()> finish, std::function<void()> cancel)
-      : group_(std::move(group)), device_(device), finish_(std::move(finish)), cancel_(std::move(cancel)) {}
-  ~Pass() {
-    if (finished_) return;
-    cancel_();
-    if (runtime(device_.type()).capturing()) return;
-    group_->abort("its backward pass ended by an exception");
-  }
-  void finish() {
-    finish_();
-    finished_ = true;
-  }
-
- private:
-  const std::shared_ptr<ProcessGroup> group_;
-  const Device device_;
-  const std::function<void()> finish_, cancel_;
-  bool finished_ = false;
-};
 
 }  // namespace
 
@@ -231,8 +207,16 @@ void WatchedNet::compare(const Entries& before, const OrderedDict<std::string, T
 
 void at_end_of_backward(const std::shared_ptr<ProcessGroup>& group, Device device, std::function<void()> finish,
                         std::function<void()> cancel) {
-  const auto pass = std::make_shared<Pass>(group, device, std::move(finish), std::move(cancel));
-  autograd::queue_callback([pass] { pass->finish(); });
+  const auto finished = std::make_shared<bool>(false);
+  const std::shared_ptr<void> pass(nullptr, [=, cancel = std::move(cancel)](void*) {
+    if (*finished) return;
+    cancel();
+    if (!runtime(device.type()).capturing()) group->abort("its backward pass ended by an exception");
+  });
+  autograd::queue_callback([pass, finished, finish = std::move(finish)] {
+    finish();
+    *finished = true;
+  });
 }
 
 }  // namespace gradus::dist

@@ -27,14 +27,14 @@ struct WatchedNetOptions {
   std::string wrapper;  ///< name of the wrapper, for messages
   /// Parameters may be frozen later. The wrapper treats them like parameters without a gradient.
   bool may_freeze = false;
-  /// Dtype and device of parameters may change, because the wrapper itself replaces their data.
+  /// Parameters may change their dtype and device, because the wrapper itself replaces their data.
   bool may_move = false;
   bool watches_buffers = false;
 };
 
-/// A net in the state in which its wrapper saw it. A wrapper that averages or shards gradients works on the parameters
-/// that the net had when the wrapper was made. A WatchedNet finds out whether the net still has exactly these, so that
-/// none is silently left out.
+/// Records the parameters and buffers of a net when its wrapper is made. A wrapper that averages or shards gradients
+/// works on these parameters. A WatchedNet finds out whether the net still has exactly these, because the wrapper would
+/// ignore a new parameter.
 class WatchedNet {
  public:
   WatchedNet(nn::Module& module, WatchedNetOptions options);
@@ -63,13 +63,13 @@ class WatchedNet {
   nn::Module& module_;
   const std::shared_ptr<nn::Module> alive_;  // keeps the module alive if a shared_ptr owns it
   const WatchedNetOptions options_;
-  const Entries parameters_, buffers_;  // by name
-  Entries in_order_;                    // of all modules in a fixed order, without names
+  const Entries parameters_, buffers_;  // for errors: with names
+  Entries in_order_;                    // the same in the order of the modules, for a fast comparison
 };
 
 /// Calls `finish` at the end of the current backward pass of this thread. If an exception ends the pass earlier, or
 /// finish() throws, it calls `cancel` instead and ends the group, because the other ranks would wait. It does not end
-/// the group if the pass is being captured on `device`, because then no collective has run.
+/// the group if the pass is being captured on `device`, because a capture runs no collective.
 void at_end_of_backward(const std::shared_ptr<ProcessGroup>& group, Device device, std::function<void()> finish,
                         std::function<void()> cancel);
 

@@ -19,7 +19,8 @@ constexpr int64_t kAlignment = 64;
 
 }  // namespace
 
-/// Provides backward with the values of a parameter that was released after forward had used it.
+/// Backward may need a parameter that was released after forward. Instead of its values, autograd saves a Keeper, which
+/// gathers the parameter again.
 class FlatParameter::Keeper final : public SavedKeeper {
  public:
   Keeper(FlatParameter* flat, const Tensor& parameter) : flat_(flat), parameter_(parameter) {}
@@ -27,7 +28,7 @@ class FlatParameter::Keeper final : public SavedKeeper {
     flat_ = nullptr;
     parameter_ = Tensor();
   }
-  /// The place of a saved value is the version of the shard that forward used.
+  /// Returns the version of the shard that forward used, by which give() finds out whether the parameter has changed.
   std::optional<size_t> take(const Array&, const Tensor&) override {
     if (flat_ == nullptr) return std::nullopt;
     return flat_->gathered_version_;
@@ -71,7 +72,7 @@ FlatParameter::FlatParameter(const OrderedDict<std::string, Tensor>& parameters,
 
   const Device home = options_.home.value_or(device_);
   if (options_.keep_whole) whole_ = ops::cast(line, dtype_);
-  // If the whole line stays and is what the optimizer updates, the shard is a view of it.
+  // If the whole line stays, and has the dtype and device that the shard must have, the shard is a view of it.
   const bool is_part = options_.keep_whole && dtype_ == first.dtype() && home == device_;
   const Array part = line.slice(0, group_->rank() * count, (group_->rank() + 1) * count);
   shard_ = Tensor(is_part ? slice_like(whole_, group_->rank() * count, part) : ops::clone(ops::to_device(part, home)));
@@ -101,10 +102,6 @@ Array FlatParameter::view_of(const Array& line, const Place& place) const {
                line.dtype());
 }
 
-Array FlatParameter::own_part(const Array& line) const {
-  return line.slice(0, group_->rank() * shard_numel(), (group_->rank() + 1) * shard_numel());
-}
-
 void FlatParameter::point_parameters() {
   check_places();
   for (size_t i = 0; i < parameters_.size(); ++i) point(i, view_of(whole_, places_[i]));
@@ -128,7 +125,7 @@ void FlatParameter::check_places() const {
 void FlatParameter::begin_gather() {
   if (gathering_ || (whole_.defined() && gathered_version_ == shard_.array().version())) return;
   if (!whole_.defined()) whole_ = empty_line(dtype_);
-  const Array part = own_part(whole_);
+  const Array part = whole_.slice(0, group_->rank() * shard_numel(), (group_->rank() + 1) * shard_numel());
   if (part.data() != shard_.array().data()) ops::copy_into(part, ops::to_device(shard_.array(), device_));
   gathering_ = group_->all_gather(part, whole_, {.async = true});
 }

@@ -16,7 +16,7 @@
 #include <gradus/autograd/tensor.h>
 #include <gradus/core/ordered_dict.h>
 #include <gradus/distributed/comm/process_group.h>
-#include <gradus/distributed/sharding/sharded_checkpoint.h>
+#include <gradus/distributed/sharding/sharded_module.h>
 
 namespace gradus::dist {
 
@@ -42,15 +42,14 @@ class FlatParameter {
                 FlatParameterOptions options = {});
   FlatParameter(const FlatParameter&) = delete;
   FlatParameter& operator=(const FlatParameter&) = delete;
-  /// Gives the parameters memory of their own: the last values that this rank had, or NaN if they are released.
+  /// Gives each parameter separate memory again. It contains the last values on this rank, or NaN if the parameters are
+  /// released.
   ~FlatParameter();
 
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
   const std::vector<std::string>& names() const { return names_; }
   const std::vector<Tensor>& parameters() const { return parameters_; }
   const std::vector<Place>& places() const { return places_; }
-  /// Number of elements of the line without the padding at its end.
-  int64_t numel() const { return numel_; }
   /// Number of elements of a shard.
   int64_t shard_numel() const { return shard_.numel(); }
   /// This rank's shard, a leaf of one dimension.
@@ -66,8 +65,8 @@ class FlatParameter {
   /// Throws a ValueError that names a parameter whose data was moved or replaced from outside: gather() would lose it.
   void check_places() const;
 
-  /// From here on, backward adds the gradients of the parameters to a line, which begins with those that exist already
-  /// and zeros elsewhere.
+  /// From here on, backward adds the gradients of the parameters to a new line. The line contains the gradients that
+  /// exist already, and zeros elsewhere.
   void bind_gradients();
   bool has_bound_gradients() const { return gradients_.defined(); }
   /// Average the line of gradients over the ranks and add this rank's part to the gradient of the shard. begin_reduce()
@@ -75,7 +74,7 @@ class FlatParameter {
   void begin_reduce();
   void finish_reduce();
 
-  /// How shards, and arrays with the same layout, divide the line; for checkpoints.
+  /// How the line is divided into shards; for checkpoints. It holds for every array with the layout of the line.
   Cut cut() const;
   /// The part of a parameter that this rank owns: `count` elements from element `first` of the parameter on. They begin
   /// at element `begin` of the shard.
@@ -86,16 +85,16 @@ class FlatParameter {
   std::vector<OwnPart> own_parts() const;
   /// The elements of x, an array with the shape of parameter i, in the order of the line.
   Array in_line(size_t i, const Array& x) const;
-  /// Gathers a `part` with the layout of a shard from each rank, and cuts the result into the parameters' shapes.
+  /// Gathers from each rank a `part` with the layout of a shard, and returns the result as arrays with the parameters'
+  /// shapes.
   std::vector<Array> gather_like(const Array& part) const;
-  /// This rank's part of arrays with the shapes of the parameters.
+  /// The inverse: this rank's part, with the layout of a shard, of arrays with the parameters' shapes.
   Array part_like(const std::vector<Array>& arrays) const;
 
  private:
   class Keeper;
   Array view_of(const Array& line, const Place& place) const;
   Array empty_line(DType dtype) const { return Array::empty({shard_numel() * group_->size()}, dtype, device_); }
-  Array own_part(const Array& line) const;
   void point_parameters();
   void point(size_t i, const Array& x);
 

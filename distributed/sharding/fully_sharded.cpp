@@ -1,14 +1,10 @@
 #include <gradus/distributed/sharding/fully_sharded.h>
 
 #include <algorithm>
-#include <cmath>
-#include <map>
 #include <utility>
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/ops/ops.h>
-#include <gradus/distributed/parallel/wrapped_net.h>
-#include <gradus/distributed/sharding/sharded_module.h>
 #include <gradus/optim/clip_grad.h>
 
 namespace gradus::dist {
@@ -45,7 +41,8 @@ void FullyShardedDataParallel::make_units(nn::Module& module) {
   for (const auto& item : module.named_modules("", false))
     if (is_unit(item.key(), *item.value())) units_.emplace_back(item.key(), *item.value());
 
-  // A parameter belongs to the innermost unit that contains it, or to the net's own if several separate units do.
+  // A parameter belongs to the innermost unit that contains it. If several units that are not nested contain it, it
+  // belongs to the net's own unit.
   const auto contains = [](const Unit& outer, const Unit& inner) {
     return outer.name.empty() || inner.name.starts_with(outer.name + ".") || inner.name == outer.name;
   };
@@ -149,7 +146,7 @@ void FullyShardedDataParallel::on_gradient(size_t u) {
   const OpContext context("FullyShardedDataParallel");
   begin_pass();
   Unit& unit = units_[u];
-  // A unit that was called twice gets its gradients twice, so it is reduced at the end of the pass.
+  // A unit that forward called twice gets its gradients twice. It is therefore reduced at the end of the pass.
   if (++unit.arrived == unit.flat->parameters().size() && unit.calls <= 1 && unit.flat->has_bound_gradients())
     reduce(unit);
 }
@@ -193,22 +190,15 @@ Tensor FullyShardedDataParallel::clip_grad_norm_(double max_norm, double norm_ty
 
 // ---- Saving ----
 
-namespace {
-
-std::map<std::string, Array> on_cpu(const FlatParameter& flat, const Array& part) {
-  const std::vector<Array> arrays = flat.gather_like(part);
-  std::map<std::string, Array> named;
-  for (size_t i = 0; i < arrays.size(); ++i) named[flat.names()[i]] = ops::clone(ops::to_device(arrays[i], Device()));
-  return named;
-}
-
-}  // namespace
-
 nn::StateDict FullyShardedDataParallel::full_state_dict() {
   const OpContext context("FullyShardedDataParallel::full_state_dict");
   std::map<std::string, Array> values;
-  for (const Unit& unit : units_)
-    if (unit.flat) values.merge(on_cpu(*unit.flat, unit.flat->shard().array()));
+  for (const Unit& unit : units_) {
+    if (!unit.flat) continue;
+    const std::vector<Array> arrays = unit.flat->gather_like(unit.flat->shard().array());
+    for (size_t i = 0; i < arrays.size(); ++i)
+      values[unit.flat->names()[i]] = ops::clone(ops::to_device(arrays[i], Device()));
+  }
   nn::StateDict state("Key");
   for (const auto& item : module_.state_dict()) {
     const auto key = keys_.find(item.key());

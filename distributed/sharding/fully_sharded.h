@@ -28,7 +28,7 @@
 #include <gradus/core/options.h>
 #include <gradus/distributed/parallel/wrapped_net.h>
 #include <gradus/distributed/sharding/flat_parameter.h>
-#include <gradus/distributed/sharding/sharded_checkpoint.h>
+#include <gradus/distributed/sharding/sharded_module.h>
 #include <gradus/layers/module/module.h>
 #include <gradus/optim/optimizer.h>
 
@@ -41,16 +41,17 @@ enum class ShardingStrategy : uint8_t {
 
 struct FullyShardedDataParallelOptions {
   GRADUS_ARG(ShardingStrategy, sharding_strategy) = ShardingStrategy::full_shard;
-  /// Whether a module is a unit. By default the net's children are. Parameters outside of all units belong to the net's
-  /// own unit, which is gathered from the beginning of forward to the end of backward.
+  /// Returns true if a module is a unit. By default the net's children are units. Parameters outside of all units
+  /// belong to the net's own unit, which is gathered from the beginning of forward to the end of backward.
   GRADUS_ARG(std::function<bool(const std::string& name, const nn::Module& module)>, is_unit);
   /// kBFloat16: parameters are gathered and gradients are sent in this type, while shards stay float32. Floating-point
   /// inputs of the net are converted too.
   GRADUS_ARG(std::optional<DType>, param_dtype) = std::nullopt;
   /// Keep shards, their gradients and the optimizer's state on the CPU.
   GRADUS_ARG(bool, cpu_offload) = false;
-  /// Whether a unit's gradients are sent while backward computes those of the next unit. The gradients of two units
-  /// then exist at once. Otherwise only one unit's do, and backward waits for them to be sent.
+  /// If true, a unit's gradients are sent while backward computes the gradients of the next unit, so the gradients of
+  /// two units exist at once. If false, backward waits until they are sent, and only one unit's gradients exist at
+  /// once.
   GRADUS_ARG(bool, overlap_reduce) = true;
   /// Sum in the order of the ranks, so that every transport gives the same bits.
   GRADUS_ARG(bool, strict) = false;
@@ -87,14 +88,14 @@ class FullyShardedDataParallel {
   // ---- Saving. All of these are collectives. ----
   /// The parameters and buffers of the whole net by name, on the CPU, on every rank.
   nn::StateDict full_state_dict();
-  /// Loads such a dict, which every rank must have. It may come from a net on any number of ranks. Throws a ValueError
-  /// if names do not fit and a ShapeError if shapes do not; nothing has changed then.
+  /// Loads the result of full_state_dict(), which every rank must pass. It may come from a net on any number of ranks.
+  /// Throws a ValueError if names do not fit and a ShapeError if shapes do not; nothing has changed then.
   void load_full_state_dict(const nn::StateDict& state);
   /// Each rank writes its shards and its part of the optimizer's state to a file in the folder, and rank 0 writes an
-  /// index (sharded_checkpoint.h). Until the index has been written, the previous checkpoint in the folder can be
+  /// index (sharded_module.h). Until the index has been written, the previous checkpoint in the folder can be
   /// loaded.
   void save(const std::string& folder, const optim::Optimizer& optimizer);
-  /// Loads such a folder, which may come from any number of ranks. Throws an IoError if it belongs to another net.
+  /// Loads a folder that save() has written on any number of ranks. Throws an IoError if it belongs to another net.
   void load(const std::string& folder, optim::Optimizer& optimizer);
 
  private:
@@ -104,7 +105,7 @@ class FullyShardedDataParallel {
     std::string name;
     nn::Module* module;
     std::shared_ptr<nn::Module> alive;    // keeps the module alive if a shared_ptr owns it
-    std::unique_ptr<FlatParameter> flat;  // null if the unit has no parameters of its own
+    std::unique_ptr<FlatParameter> flat;  // null if no parameter belongs to the unit
     std::vector<unsigned> module_hooks, parameter_hooks;
     size_t calls = 0, arrived = 0;  // calls of forward, and gradients, since the last pass
     bool reduced = false;
@@ -129,7 +130,7 @@ class FullyShardedDataParallel {
   Device device_;
   std::vector<Unit> units_;                  // the net's own unit first
   std::vector<size_t> order_;                // units in the order in which forward first reached them
-  std::map<std::string, std::string> keys_;  // sharded parameters by key of the state dict; one may have several keys
+  std::map<std::string, std::string> keys_;  // names of sharded parameters, by key in the state dict
   Unit* reducing_ = nullptr;
   bool in_pass_ = false;
   std::optional<WatchedNet> watched_;

@@ -112,7 +112,7 @@ detail::LookupRoute ShardedEmbeddingImpl::route(const Array& indices) const {
     GRADUS_CHECK(received[r] >= 0, IndexError, "rank ", r, " looks up an index outside of the table of ", rows,
                  " rows");
 
-  // Sorts the indices by rank, and keeps the order of those for the same rank.
+  // Sorts the indices by the rank that owns their rows. Indices for the same rank keep their order.
   detail::LookupRoute route{{sent, sent + ranks}, {received, received + ranks}, {}, {}};
   std::vector<int64_t> next(static_cast<size_t>(ranks), 0);
   std::partial_sum(route.sent.begin(), route.sent.end() - 1, next.begin() + 1);

@@ -34,7 +34,7 @@ struct ShardedEmbeddingOptions {
 };
 
 namespace detail {
-/// What a rank requests from the other ranks, and they from it. Counts are numbers of rows.
+/// Which rows a rank requests from each other rank, and which rows the other ranks request from it.
 struct LookupRoute {
   std::vector<int64_t> sent, received;  ///< numbers of indices to and from each rank
   Array order;                          ///< (N) int64: this rank's indices in the order in which they are sent
@@ -52,10 +52,10 @@ struct RowGradients {
 /// forward and backward in the same order. On a GPU the host waits for the indices to find out who owns their rows. An
 /// index outside of the table is an IndexError on all ranks, and the group stays usable.
 ///
-/// Gradients are those of the mean of all ranks' losses, as with DistributedDataParallel, and sparse: the parameter's
-/// grad() stays undefined, so that optimizers ignore it, and row_gradient() returns the gradient. Gradients are added
-/// in the order of the backward passes, then of the ranks, then of each rank's indices, so every run gives the same
-/// bits. Not differentiable twice.
+/// As with DistributedDataParallel, gradients are the gradients of the mean of all ranks' losses. They are sparse:
+/// row_gradient() returns them, and the parameter's grad() stays undefined, so that optimizers ignore the table.
+/// Gradients are added in the order of the backward passes, then of the ranks, then of each rank's indices, so every
+/// run gives the same bits. Not differentiable twice.
 ///
 /// The names of the parameter `weight_<rank>_of_<n>` (rows of this rank, embedding_dim) and the buffer
 /// `squares_<rank>_of_<n>` (rows of this rank) differ between ranks. DistributedDataParallel would overwrite all tables

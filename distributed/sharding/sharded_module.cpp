@@ -1,18 +1,243 @@
 #include <gradus/distributed/sharding/sharded_module.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include <gradus/autograd/autograd.h>
+#include <gradus/core/io/safetensors.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/core/parallel/parallel.h>
 #include <gradus/core/runtime/random.h>
 #include <gradus/optim/clip_grad.h>
 
 namespace gradus::dist {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Cut, size, length, dim, blocks, layout)
+
 namespace {
 
-/// The sharded modules of a net by the prefixes of their names, such as "blocks.1.". A module may have several.
+using nlohmann::json;
+
+constexpr const char* kSave = "gradus:save";  // metadata key for the number of the save
+constexpr const char* kOptimizer = "optimizer.";
+
+std::string rank_file(const std::string& folder, int64_t rank, const std::string& save) {
+  return folder + "/rank_" + std::to_string(rank) + "." + save + ".safetensors";
+}
+std::string index_file(const std::string& folder) { return folder + "/index.json"; }
+
+/// Calls `write`. If it fails on any rank, all ranks get an error.
+void write_on_all_ranks(ProcessGroup& group, Device device, const std::function<void()>& write) {
+  std::exception_ptr failure;
+  try {
+    write();
+  } catch (...) { failure = std::current_exception(); }
+  const Array failures = ops::full({1}, failure ? 1 : 0, DType::i64, device);
+  group.all_reduce(failures);
+  if (failure) std::rethrow_exception(failure);
+  GRADUS_CHECK(ops::item(failures).to<int64_t>() == 0, IoError, "another rank could not write its part");
+}
+
+/// Removes the files of earlier saves. Files that cannot be removed stay.
+void remove_other_saves(const std::string& folder, const std::string& save) {
+  std::error_code ignored;
+  for (const auto& file : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = file.path().filename().string();
+    if (name.starts_with("rank_") && name.ends_with(".safetensors") && !name.ends_with("." + save + ".safetensors"))
+      std::filesystem::remove(file.path(), ignored);
+  }
+}
+
+/// How a parameter is divided. Optimizer state with the parameter's shape is divided in the same way.
+std::optional<Cut> cut_of(const Tensor& parameter, const std::vector<CheckpointEntry>& entries) {
+  const auto found = std::ranges::find_if(entries, [&](const CheckpointEntry& entry) {
+    return entry.array.data() == parameter.array().data() && entry.array.shape() == parameter.sizes();
+  });
+  return found == entries.end() ? std::nullopt : found->cut;
+}
+
+std::string text_of(const std::optional<Cut>& cut) {
+  if (!cut) return "whole";
+  return std::to_string(cut->blocks) + " x " + std::to_string(cut->size) + " cut along dimension " +
+         std::to_string(cut->dim) + (cut->layout.empty() ? "" : " as " + cut->layout);
+}
+
+class Reader {
+ public:
+  explicit Reader(const std::string& folder) : folder_(folder) {
+    const std::string path = index_file(folder);
+    const io::Bytes bytes = io::read_file(path);
+    const json index = json::parse(bytes.begin(), bytes.end(), nullptr, /*allow_exceptions=*/false);
+    try {
+      save_ = index.at("save").get<std::string>();
+      ranks_ = index.at("ranks").get<int64_t>();
+      GRADUS_CHECK(0 < ranks_ && ranks_ <= 1 << 20, IoError, path, ": it is for ", ranks_, " ranks");
+      GRADUS_CHECK(save_.find('/') == std::string::npos, IoError, path, ": a save '", save_, "'");
+      for (const auto& [name, cut] : index.at("tensors").items()) {
+        std::optional<Cut>& read = cuts_[name];
+        if (cut.is_null()) continue;
+        read = cut.get<Cut>();
+        // A part is at most as long as the whole, plus up to 64 elements of padding.
+        GRADUS_CHECK(0 < read->length && read->length - 64 <= read->size && (read->size - 1) / ranks_ < read->length,
+                     IoError, path, ": ", ranks_, " parts of ", read->length, " are not the ", read->size, " of '",
+                     name, "'");
+      }
+    } catch (const json::exception& error) {
+      GRADUS_FAIL(IoError, path, ": not the index of a sharded checkpoint: ", error.what());
+    }
+  }
+
+  const std::map<std::string, std::optional<Cut>>& cuts() const { return cuts_; }
+
+  void check(const std::vector<CheckpointEntry>& entries) const {
+    for (const CheckpointEntry& entry : entries) {
+      const auto found = cuts_.find(entry.name);
+      GRADUS_CHECK(found != cuts_.end(), IoError, index_file(folder_), ": it has no '", entry.name, "'");
+      GRADUS_CHECK(text_of(found->second) == text_of(entry.cut), IoError, index_file(folder_), ": '", entry.name,
+                   "' is ", text_of(found->second), ", but in this net ", text_of(entry.cut));
+    }
+  }
+
+  /// Reads the parts for rank `rank`. An entry without an array gets the shape with which it was saved.
+  std::map<std::string, Array> read(int rank, const std::vector<CheckpointEntry>& entries) const {
+    std::map<std::string, Array> arrays;
+    for (int64_t r = 0; r < ranks_; ++r) {
+      const auto part_of_file = [&](const CheckpointEntry& entry) {
+        if (!entry.cut) return std::pair<int64_t, int64_t>{0, 0};
+        const int64_t length = cuts_.at(entry.name)->length, own = entry.cut->length;
+        return std::pair{std::max(r * length, rank * own),
+                         std::min({(r + 1) * length, (rank + 1) * own, entry.cut->size})};
+      };
+      const bool needed = std::ranges::any_of(entries, [&](const CheckpointEntry& entry) {
+        const auto [begin, end] = part_of_file(entry);
+        return begin < end;
+      });
+      if (r > 0 && !needed) continue;
+      const std::string path = rank_file(folder_, r, save_);
+      const io::Safetensors file = io::load_safetensors_with_metadata(path);
+      const auto save = file.metadata.find(kSave);
+      GRADUS_CHECK(save != file.metadata.end() && save->second == save_, IoError, path, ": it does not belong to save ",
+                   save_);
+      for (const CheckpointEntry& entry : entries) {
+        const auto [begin, end] = part_of_file(entry);
+        if (r > 0 && begin >= end) continue;
+        const auto found = file.tensors.find(entry.name);
+        GRADUS_CHECK(found != file.tensors.end(), IoError, path, ": it has no '", entry.name, "'");
+        const Array& from = found->second;
+        Array& to = arrays[entry.name];
+        const Shape shape = entry.array.defined() ? entry.array.shape() : from.shape();
+        Shape expected = shape;
+        const int64_t saved = entry.cut ? cuts_.at(entry.name)->length : 0;
+        if (entry.cut && from.ndim() == shape.size()) {  // with padding, or without
+          const int64_t blocks = entry.cut->blocks, whole = from.shape()[entry.cut->dim];
+          const int64_t least = std::clamp<int64_t>(entry.cut->size - r * saved, 0, saved);
+          expected[entry.cut->dim] = whole == blocks * least ? whole : blocks * saved;
+        }
+        GRADUS_CHECK(from.shape() == expected, IoError, path, ": '", entry.name, "' has shape ", from.shape(),
+                     ", but the net's ", shape, entry.cut ? ", of which the index says parts of " : "",
+                     entry.cut ? std::to_string(saved) : "");
+        if (!entry.cut) {
+          to = from;
+          continue;
+        }
+        if (!to.defined()) to = ops::zeros(shape, from.dtype());
+        const auto& [size, length, dim, blocks, layout] = *entry.cut;
+        for (int64_t block = 0; block < blocks && begin < end; ++block) {
+          const int64_t there = block * (from.shape()[dim] / blocks) - r * saved;
+          const int64_t here = block * (shape[dim] / blocks) - rank * length;
+          ops::copy_into(to.slice(dim, here + begin, here + end), from.slice(dim, there + begin, there + end));
+        }
+      }
+    }
+    return arrays;
+  }
+
+ private:
+  const std::string folder_;
+  std::string save_;
+  int64_t ranks_ = 0;
+  std::map<std::string, std::optional<Cut>> cuts_;
+};
+
+}  // namespace
+
+std::optional<StateEntry> state_entry(const std::string& key) {
+  size_t parameter = 0;
+  int length = 0;
+  if (std::sscanf(key.c_str(), "state.%zu.%n", &parameter, &length) != 1 || length == 0) return std::nullopt;
+  return StateEntry{parameter, key.substr(static_cast<size_t>(length))};
+}
+
+void save_sharded_checkpoint(const std::string& folder, ProcessGroup& group, Device device,
+                             std::vector<CheckpointEntry> entries, const optim::StateDict& state,
+                             const std::vector<Tensor>& parameters) {
+  const Array id = ops::full({1}, std::chrono::system_clock::now().time_since_epoch().count(), DType::i64, device);
+  group.broadcast(id, 0);
+  const std::string save = std::to_string(ops::item(id).to<int64_t>());
+  for (const auto& item : state) {
+    const auto entry = state_entry(item.key());
+    const bool is_part = entry && item->sizes() == parameters.at(entry->parameter).sizes();
+    entries.push_back({kOptimizer + item.key(), item->array(),
+                       is_part ? cut_of(parameters[entry->parameter], entries) : std::nullopt});
+  }
+  std::vector<std::pair<std::string, Array>> own;
+  json index = {{"save", save}, {"ranks", group.size()}, {"tensors", json::object()}};
+  for (const auto& [name, array, cut] : entries) {
+    if (cut || group.rank() == 0) own.emplace_back(name, array);
+    json& described = index["tensors"][name];
+    if (cut) described = *cut;
+  }
+  write_on_all_ranks(group, device, [&] {
+    std::filesystem::create_directories(folder);
+    io::save_safetensors(rank_file(folder, group.rank(), save), own, {{kSave, save}});
+  });
+  write_on_all_ranks(group, device, [&] {
+    if (group.rank() != 0) return;
+    io::write_file(index_file(folder), index.dump(1) + "\n");
+    remove_other_saves(folder, save);
+  });
+}
+
+void load_sharded_checkpoint(const std::string& folder, int rank, const std::vector<CheckpointEntry>& entries,
+                             const std::vector<Tensor>& parameters,
+                             const std::function<void(const optim::StateDict&)>& load_state) {
+  const Reader reader(folder);
+  std::vector<CheckpointEntry> wanted = entries;
+  for (const auto& [name, cut] : reader.cuts()) {
+    if (!name.starts_with(kOptimizer)) {
+      GRADUS_CHECK(std::ranges::find(entries, name, &CheckpointEntry::name) != entries.end(), IoError,
+                   index_file(folder), ": it has '", name, "', which this net does not have");
+      continue;
+    }
+    if (!load_state) continue;
+    const auto entry = state_entry(name.substr(std::string(kOptimizer).size()));
+    GRADUS_CHECK(!cut || (entry && entry->parameter < parameters.size()), IoError, index_file(folder), ": '", name,
+                 "' belongs to none of the ", parameters.size(), " parameters");
+    if (cut)
+      wanted.push_back({name, parameters[entry->parameter].array(), cut_of(parameters[entry->parameter], entries)});
+    else wanted.push_back({name, Array()});
+  }
+  reader.check(wanted);
+  const std::map<std::string, Array> arrays = reader.read(rank, wanted);
+  optim::StateDict state("Key");
+  for (size_t i = entries.size(); i < wanted.size(); ++i)
+    state.insert(wanted[i].name.substr(std::string(kOptimizer).size()), Tensor(arrays.at(wanted[i].name)));
+  if (!state.is_empty()) load_state(state);
+  for (const CheckpointEntry& entry : entries)
+    ops::copy_into(entry.array, ops::to_device(arrays.at(entry.name), entry.array.device()));
+}
+
+namespace {
+
+/// The sharded modules of a net by the prefixes of their names, such as "blocks.1.". A module that is used at several
+/// places has several prefixes.
 using ShardedModules = std::map<std::string, const ShardedModule*>;
 ShardedModules sharded_modules(const nn::Module& net, const std::string& prefix = "") {
   ShardedModules found;
@@ -85,7 +310,7 @@ Tensor clip_grad_norm_(const nn::Module& net, const std::shared_ptr<ProcessGroup
   GRADUS_CHECK(group, ValueError, "the process group is null");
   const NoGradGuard no_grad;
   const auto parts = parts_of(net);
-  std::vector<Tensor> all, counted;  // tensors that are whole on every rank count on rank 0 only
+  std::vector<Tensor> all, counted;  // tensors that are whole on every rank are counted on rank 0 only
   for (const auto& item : net.named_parameters()) {
     if (!item->grad().defined()) continue;
     all.push_back(item->grad());

@@ -1,25 +1,81 @@
-// Functions for nets in which some tensors are divided among ranks, those of tensor-parallel layers and sharded tables,
-// and others are whole on every rank.
+// Functions for nets in which some tensors are divided among ranks (those of tensor-parallel layers and sharded tables)
+// and the other tensors are whole on every rank: clipping, saving, loading and initial values.
 //
 //   dist::clip_grad_norm_(*net, group, 1.0);
 //   optimizer.step();
 //   …
 //   dist::save_sharded("checkpoint", *net, group, &optimizer);
+//
+// FullyShardedDataParallel, ZeroRedundancyOptimizer and save_sharded() write a sharded checkpoint: one safetensors file
+// for each rank, and an index.
+//
+//   index.json                   {"save": "17", "ranks": 2, "tensors": {"fc.weight": {"dim": 0, "size": 20,
+//                                   "length": 10, "blocks": 1, "layout": ""}, "norm.weight": null, …}}
+//   rank_0.17.safetensors        "fc.weight": rows 0 to 9, and tensors that are whole on all ranks: "norm.weight"
+//   rank_1.17.safetensors        "fc.weight": rows 10 to 19
+//
+// File names contain the number of the save. The index is written when all files exist, and says which save is valid. A
+// process that is killed at any time therefore leaves either the old or the new checkpoint.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <gradus/core/array/array.h>
 #include <gradus/distributed/comm/process_group.h>
-#include <gradus/distributed/sharding/sharded_checkpoint.h>
 #include <gradus/layers/module/module.h>
+#include <gradus/optim/optimizer.h>
 
 namespace gradus::dist {
 
-/// A module whose own parameters or buffers are divided, in part or all, over the ranks of a group.
+/// How a tensor is divided. Along `dim` it consists of `blocks` blocks of `size` elements. Rank r has the elements [r *
+/// length, (r + 1) * length) of each block, fewer at the end of the block. Parts may have padding at their ends.
+struct Cut {
+  int64_t size, length;
+  int dim = 0;
+  int64_t blocks = 1;
+  std::string layout = {};  ///< describes the order of the elements; equal for all parts of a tensor
+};
+
+/// This rank's part of a tensor or, without a cut, the whole tensor, which is the same on all ranks.
+struct CheckpointEntry {
+  std::string name;
+  Array array;
+  std::optional<Cut> cut = std::nullopt;
+};
+
+/// Writes the entries and the state of an optimizer. Optimizer state with the shape of parameter k is divided in the
+/// same way as the entry that shares its memory with parameter k. A collective of a group that serves `device`, on a
+/// folder that all ranks can access. If a rank cannot write its file, all ranks get an IoError.
+void save_sharded_checkpoint(const std::string& folder, ProcessGroup& group, Device device,
+                             std::vector<CheckpointEntry> entries, const optim::StateDict& state,
+                             const std::vector<Tensor>& parameters);
+
+/// Reads a checkpoint, written by any number of ranks, for rank `rank` of the entries' own division. Calls
+/// `load_state`, unless it is null, with the optimizer's state if one was saved, then fills the entries. If the
+/// checkpoint does not fit the entries, throws an IoError before anything changes. Besides the tensors that are read
+/// for this rank, only one file is in memory at a time.
+void load_sharded_checkpoint(const std::string& folder, int rank, const std::vector<CheckpointEntry>& entries,
+                             const std::vector<Tensor>& parameters,
+                             const std::function<void(const optim::StateDict&)>& load_state);
+
+/// The parts of a key of an optimizer's state dict: 3 and "exp_avg" for "state.3.exp_avg".
+struct StateEntry {
+  size_t parameter;
+  std::string name;
+};
+
+/// Splits a key of an optimizer's state dict. Returns nothing for keys that belong to no parameter, such as
+/// "param_groups.0.lr".
+std::optional<StateEntry> state_entry(const std::string& key);
+
+// ---- Nets with divided tensors ----
+
+/// A module of which some parameters or buffers are divided over the ranks of a group.
 class ShardedModule {
  public:
   struct Part {
@@ -29,7 +85,7 @@ class ShardedModule {
   };
   virtual ~ShardedModule() = default;
   virtual std::vector<Part> parts() const = 0;
-  /// Summed gradients of parts that are not in their grad(). The caller scales them in place.
+  /// Gradients of parts that are not stored in their grad(), summed over the passes. The caller scales them in place.
   virtual std::vector<Tensor> part_gradients() const { return {}; }
 };
 
@@ -43,11 +99,11 @@ Tensor norm_over_ranks(const std::vector<Tensor>& gradients, double norm_type, P
 Tensor clip_grad_norm_(const nn::Module& net, const std::shared_ptr<ProcessGroup>& group, double max_norm,
                        double norm_type = 2);
 
-/// Writes the net and, if given, its optimizer's state to a folder (sharded_checkpoint.h).
+/// Writes the net and, if given, its optimizer's state to a folder as a sharded checkpoint.
 void save_sharded(const std::string& folder, const nn::Module& net, const std::shared_ptr<ProcessGroup>& group,
                   const optim::Optimizer* optimizer = nullptr);
-/// Loads such a folder, which may come from any number of ranks. If it belongs to another net, throws an IoError and
-/// changes nothing.
+/// Loads a folder that save_sharded() has written on any number of ranks. If it belongs to another net, throws an
+/// IoError and changes nothing.
 void load_sharded(const std::string& folder, const nn::Module& net, const std::shared_ptr<ProcessGroup>& group,
                   optim::Optimizer* optimizer = nullptr);
 

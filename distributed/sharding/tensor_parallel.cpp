@@ -97,8 +97,8 @@ Tensor exchanged(Exchange exchange, const Tensor& x, int64_t dim, const std::sha
   return apply<ExchangeNode>(op, x, exchange, along, group);
 }
 
-/// `elsewhere` marks those of `numbers` (classes, rows of a table) that are not among the `count` numbers of this rank,
-/// which begin at `first`. `local` has the others, counted from `first`.
+/// This rank owns the numbers (classes, or rows of a table) from `first` to first + count - 1. `elsewhere` is true
+/// where an element of `numbers` belongs to another rank; `local` has the other elements, counted from `first`.
 struct OwnNumbers {
   Tensor local, elsewhere;
   OwnNumbers(const Tensor& numbers, int64_t first, int64_t count) {

@@ -68,7 +68,7 @@ struct ColumnParallelLinearOptions {
   GRADUS_ARG(int64_t, in_features);
   GRADUS_ARG(int64_t, out_features);
   GRADUS_ARG(bool, bias) = true;
-  /// Whether every rank gets all columns of y instead of its own.
+  /// If true, every rank gets all columns of y, otherwise only its own columns.
   GRADUS_ARG(bool, gather_output) = false;
   /// The dimension along which x is divided among the ranks. By default every rank has all of it.
   GRADUS_ARG(std::optional<int64_t>, sequence_dim);
@@ -96,7 +96,7 @@ struct RowParallelLinearOptions {
   GRADUS_ARG(int64_t, in_features);
   GRADUS_ARG(int64_t, out_features);
   GRADUS_ARG(bool, bias) = true;
-  /// Whether x has only this rank's columns, as a ColumnParallelLinear returns them, or all columns.
+  /// If true, x has only this rank's columns, as a ColumnParallelLinear returns them, otherwise all columns.
   GRADUS_ARG(bool, input_is_parallel) = true;
   /// The dimension along which y is divided among the ranks. By default every rank gets all of it.
   GRADUS_ARG(std::optional<int64_t>, sequence_dim);

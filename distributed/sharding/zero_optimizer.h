@@ -42,7 +42,7 @@ class ZeroRedundancyOptimizer {
   /// if a parameter has begun to require gradients since the construction, and a ValueError that names the parameter if
   /// one was added, replaced, removed or moved.
   void step();
-  /// Makes all gradients of this rank undefined or 0.
+  /// Resets the gradients of this rank, as Tensor::zero_grad() does.
   void zero_grad();
   /// The optimizer of this rank's parts, for schedules of the learning rate and for gradus::plan.
   optim::Optimizer& local() { return *local_; }
@@ -50,18 +50,18 @@ class ZeroRedundancyOptimizer {
   /// The state for all parameters that require gradients, numbered in the order of module.parameters(), on the CPU of
   /// every rank. It equals the state of the plain optimizer. A collective.
   optim::StateDict state_dict() const;
-  /// Loads such a state, which may come from any number of ranks or from the plain optimizer.
+  /// Loads the result of state_dict(), which may come from any number of ranks or from the plain optimizer.
   void load_state_dict(const optim::StateDict& state);
 
   /// Each rank writes its part of the parameters and of the state to a file in the folder. Rank 0 also writes the rest
-  /// of the net and an index (sharded_checkpoint.h). A collective.
+  /// of the net and an index (sharded_module.h). A collective.
   void save(const std::string& folder) const;
-  /// Loads such a folder, which may come from any number of ranks. Throws an IoError if it belongs to another net. A
+  /// Loads a folder that save() has written on any number of ranks. Throws an IoError if it belongs to another net. A
   /// collective.
   void load(const std::string& folder);
 
  private:
-  /// The state in the form that it would have if the shard were one parameter.
+  /// The state as if the shard were the only parameter of the optimizer.
   optim::StateDict shard_state() const;
   void load_shard_state(const optim::StateDict& state);
   std::vector<CheckpointEntry> checkpoint_entries() const;

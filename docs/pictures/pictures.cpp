@@ -15,7 +15,7 @@
 #include <gradus/backends/openmp/gemm/select.h>
 #include <gradus/core/platform/file.h>
 #include <gradus/core/runtime/observer.h>
-#include <gradus/distributed/comm/local/message_log.h>
+#include <gradus/distributed/comm/local/local_group.h>
 #include <gradus/distributed/parallel/reducer.h>
 #include <gradus/gradus.h>
 #include <gradus/inspect/explain/explain_parts.h>

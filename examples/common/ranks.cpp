@@ -7,7 +7,7 @@
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/runtime/cuda.h>
-#include <gradus/distributed/comm/process_group_factory.h>
+#include <gradus/distributed/comm/init.h>
 
 using namespace gradus;
 

@@ -9,7 +9,7 @@
 
 #include <gradus/core/platform/file.h>
 #include <gradus/core/runtime/runtime.h>
-#include <gradus/distributed/comm/local/message_log.h>
+#include <gradus/distributed/comm/local/local_group.h>
 #include <gradus/inspect/explain/explain_parts.h>
 #include <gradus/layers/module/module.h>
 

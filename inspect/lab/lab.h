@@ -77,7 +77,7 @@ LabRecording record_lab(const std::function<void()>& step, const nn::Module* net
 /// IoError if the file cannot be written.
 void write_lab(const training::LabRecording& recording, const std::string& path,
                const std::string& title = "a training step");
-/// Writes the page of messages between ranks (distributed/comm/local/message_log.h), with the same limits and errors.
+/// Writes the page of messages between ranks (distributed/comm/local/local_group.h), with the same limits and errors.
 void write_lab(const dist::MessageLog& log, const std::string& path, const std::string& title = "messages of ranks");
 
 }  // namespace gradus

@@ -1,5 +1,5 @@
-// A net that changes after a wrapper of it was made: parameters that the wrapper does not know are an error, and are
-// never silently left out.
+// Nets that change after their wrapper was made: a parameter that the wrapper does not know is an error, and never
+// ignored.
 #include <gradus/distributed/parallel/distributed_data_parallel.h>
 #include <gradus/distributed/sharding/fully_sharded.h>
 #include <gradus/distributed/sharding/zero_optimizer.h>

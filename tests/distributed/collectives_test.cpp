@@ -18,7 +18,7 @@ using namespace gradus::test;
 
 namespace {
 
-/// Numbers of elements for each rank: none, some, as many as one hop carries, and several segments.
+/// Numbers of elements for each rank: none, a few, the largest number that takes one hop, and several segments.
 std::vector<int64_t> counts(bool many) {
   return many ? std::vector<int64_t>{0, 1, 3, 1000, 4097, 300'001} : std::vector<int64_t>{0, 3, 5000};
 }
@@ -248,7 +248,7 @@ TEST_CASE("asynchronous work is done in order while its callers continue", "[col
       works.push_back(group.all_reduce(x.back(), ReduceKind::sum, {.async = true}));
     }
     Array last = contribution<float>(group.rank(), 10);
-    group.all_reduce(last);  // after the others
+    group.all_reduce(last);  // runs after the messages
     for (size_t i = 0; i < works.size(); ++i) {
       require(works[i]->is_completed() && works[i]->status().ok(), "an earlier one is done");
       require(works[i]->sequence() == i + 1, "sequence");
@@ -261,7 +261,7 @@ TEST_CASE("asynchronous work is done in order while its callers continue", "[col
 
 TEST_CASE("in a ring every rank can send before it receives, whatever the size", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
-  const int64_t count = GENERATE(10, 3'000'000);  // fits in the buffers between two ranks, and does not
+  const int64_t count = GENERATE(10, 3'000'000);  // only the first fits in the buffers between two ranks
   CAPTURE(transport, count);
   const auto body = [&](ProcessGroup& group) {
     const int n = group.size(), next = (group.rank() + 1) % n, previous = (group.rank() + n - 1) % n;

@@ -120,7 +120,7 @@ TEST_CASE("ddp: gradients are parts of few buckets, before and after zero_grad")
       loss_of(net, batch).backward();
       require(net->out->weight.grad().array().data() == place, "the slot stays");
     }
-    // Another tensor as the gradient counts, and is copied back into the bucket.
+    // If the gradient is replaced by another tensor, its values are used and copied into the bucket.
     net->zero_grad();
     net->out->weight.mutable_grad() = ones_like(net->out->weight);
     loss_of(net, batch).backward();
@@ -149,7 +149,7 @@ TEST_CASE("ddp: no_sync accumulates on each rank, and the next pass averages the
         require(grad.allclose(expected, 1e-12, 1e-14), name);
       }
     }
-    // A second pass without no_sync adds its average to the average that is there.
+    // A second pass without no_sync adds its average to the average of the first pass.
     net->zero_grad();
     for (const Batch& batch : batches) loss_of(net, share(batch, group.rank(), 2)).backward();
     require(net->out->weight.grad().allclose(alone->out->weight.grad(), 1e-12, 1e-14), "averages add up");

@@ -16,7 +16,8 @@ using dist::Milliseconds;
 
 namespace {
 
-/// Keeps the threads, which run one at a time, on one core, so that they pass the turn on at once on any busy machine.
+/// Keeps all threads on one core. They run one at a time, and the next thread then begins at once, even on a busy
+/// machine.
 void stay_on(int core) {
   cpu_set_t cores;
   CPU_ZERO(&cores);

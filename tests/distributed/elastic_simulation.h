@@ -1,6 +1,6 @@
-// Simulates the workers of an elastic job with every interleaving under control. The workers are threads that run one
-// at a time. While a store or a group waits, other workers run; deadlines are in virtual time; and workers crash at the
-// points of a schedule.
+// Simulates the workers of an elastic job, with control over the order in which they run. The workers are threads that
+// run one at a time. While a store or a group waits, other workers run; deadlines are in virtual time; and workers
+// crash at the points of a schedule.
 #pragma once
 
 #include <condition_variable>
@@ -19,8 +19,8 @@
 
 namespace gradus::test {
 
-/// A worker crashes at its point number `point`, counted from 0. What it sends there has reached the workers in the set
-/// `reached` (one bit each) and no others.
+/// A worker crashes at its point number `point`, counted from 0. A message that it is sending there reaches only the
+/// workers in the set `reached` (one bit each).
 struct SimulatedCrash {
   int worker = 0, point = 0;
   unsigned reached = 0;
@@ -32,7 +32,7 @@ std::vector<SimulatedCrash> from_line(const std::string& line);
 
 class Simulation {
  public:
-  /// A place in a worker's course. `order` is its number among the points of all workers.
+  /// A point that a worker has passed. `order` is its number among the points of all workers.
   struct Point {
     std::string name;
     bool sends = false;
@@ -46,8 +46,8 @@ class Simulation {
   void run(int count, const std::function<void(int)>& body, const std::function<void(int)>& on_death);
 
   // ---- Called by the store and the groups, in a worker's turn ----
-  /// A place where a crash may happen, and where other workers get their turn. send(reached) sends what the worker says
-  /// to the workers in `reached`: all of them, or fewer if it crashes while it `sends`.
+  /// A point: the worker may crash here, and other workers get their turn. send(reached) sends the worker's message to
+  /// the workers in `reached`. These are all workers, or fewer if the worker crashes and `sends` is true.
   void point(const std::string& name, const std::function<void(unsigned reached)>& send = {});
   /// Runs other workers until `ready`. Returns false if `timeout` of virtual time passes before.
   bool wait(const std::function<bool()>& ready, dist::Milliseconds timeout);
@@ -56,11 +56,12 @@ class Simulation {
   bool has_ended(int worker) const { return actors_[static_cast<size_t>(worker)].done; }
   bool has_crashed(int worker) const { return actors_[static_cast<size_t>(worker)].crashed; }
   const std::vector<Point>& points(int worker) const { return actors_[static_cast<size_t>(worker)].points; }
-  /// What a worker threw, "" if nothing. For worker number `count`: why the simulation could not continue.
+  /// The message of the exception that a worker threw; "" if it threw none. For worker number `count`: why the
+  /// simulation could not continue.
   const std::string& error(int worker) const { return actors_[static_cast<size_t>(worker)].error; }
 
  private:
-  /// Thrown to end a worker. It is not a std::exception, so that it is never taken for an error.
+  /// Thrown to end a worker. It is not a std::exception, so that no handler of errors catches it.
   struct Crash {};
   /// Sleeps until the turn is given. std::binary_semaphore yields first, which is slow on a busy machine.
   class Turn {
@@ -123,7 +124,8 @@ class SimulatedStore final : public dist::Store {
   const std::shared_ptr<dist::StoreTable> table_;
 };
 
-/// The state that the ranks of a group share in a simulation: what each has said in each collective, and to whom.
+/// The state that the ranks of a group share in a simulation: what each rank has sent in each collective, and to which
+/// ranks.
 struct SimulatedWorld {
   struct Said {
     std::vector<std::byte> bytes;
@@ -135,7 +137,7 @@ struct SimulatedWorld {
   dist::CommStatus failure;
 };
 
-/// A group whose collectives have two points each: before a rank sends its part, and while it does.
+/// A group whose collectives have two points each: before a rank sends its part, and while it sends it.
 class SimulatedGroup final : public dist::ProcessGroup {
  public:
   /// Returns when all ranks have connected. Throws a CommError if one has died before.

@@ -91,7 +91,7 @@ std::string train_elastic(const ElasticPlace& place, int worker) {
   return right ? "trained" : "trained wrongly";
 }
 
-/// Each rank has a weight of its own, which is lost with it. `files` are checkpoints: each rank's weight after a step.
+/// Each rank has its own weight, which is lost with the rank. `files` are checkpoints: each rank's weight after a step.
 using Files = std::map<int64_t, std::map<int, double>>;
 
 std::string train_shards(const ElasticPlace& place, Files& files) {
@@ -180,7 +180,8 @@ std::string find_fault(const Case& job, const Outcome& outcome) {
   return "";
 }
 
-/// All crashes of one worker that can follow in this course, after the point that is number `order` of all points.
+/// All crashes of one worker that can still happen in this course, after the point with number `order` among all
+/// points.
 std::vector<SimulatedCrash> crashes_after(const Outcome& course, int order, bool all_subsets) {
   std::vector<SimulatedCrash> crashes;
   const auto workers = static_cast<int>(course.points.size());

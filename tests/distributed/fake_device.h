@@ -1,5 +1,5 @@
-// A device made of host memory and threads, for tests of the order that streams and events impose. Each stream is a
-// thread that does its work late.
+// A device made of host memory and threads. Each stream is a thread that does its work late, so that a test fails if a
+// copy does not wait for the right event.
 #pragma once
 
 #include <chrono>

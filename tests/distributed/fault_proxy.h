@@ -1,4 +1,4 @@
-// A TCP proxy that damages what passes, between the ranks of a group or between a store and its clients.
+// A TCP proxy that damages the bytes that pass it, between the ranks of a group or between a store and its clients.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ struct WireFault {
   };
   Kind kind = Kind::none;
   int from = 1;             // ranks: the rank that connects to the one behind the proxy
-  bool on_control = false;  // ranks: on the control connection, or on those of messages
+  bool on_control = false;  // ranks: on the control connection; false: on the connections of messages
   bool upwards = true;      // what the connecting side sends, or what it receives
   size_t after = 0;         // bytes after the handshake that pass unharmed
   int bit = 0;
@@ -54,7 +54,7 @@ class FaultProxy {
   struct Pair {
     dist::Connection client, server;
     Pipe up, down;
-    io::Bytes hello;  // the beginning of it
+    io::Bytes hello;  // the bytes of the hello that have arrived
   };
 
   void serve();
@@ -71,7 +71,7 @@ class FaultProxy {
   std::thread thread_;
 };
 
-/// A store in which the address of rank 0 is that of a proxy before it.
+/// A store that gives the address of a proxy instead of the address of rank 0.
 class ProxiedStore final : public dist::Store {
  public:
   ProxiedStore(dist::Store& store, const WireFault& fault) : store_(store), fault_(fault) {}
@@ -92,7 +92,7 @@ struct Outcome {
   bool struck;
 };
 
-/// Runs ranks in threads. Everything that is sent to and by rank 0 passes a proxy.
+/// Runs ranks in threads. All connections of rank 0 pass a proxy.
 inline Outcome run_through_proxy(int size, const WireFault& fault, const std::function<void(dist::ProcessGroup&)>& body,
                                  const dist::TcpOptions& options = {.timeout = dist::Milliseconds(10'000)}) {
   dist::HashStore store;

@@ -11,7 +11,6 @@
 #include <thread>
 
 #include <gradus/distributed/comm/init.h>
-#include <gradus/distributed/comm/process_group_factory.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/processes.h>
@@ -58,7 +57,8 @@ class Environment {
   }
 };
 
-/// Runs `body` in a copy of this process, which has one thread. Returns what it throws or how it ends; "" if neither.
+/// Runs `body` in a copy of this process, which has one thread. Returns the message of its exception, or how the copy
+/// ended; "" if it ended normally.
 std::string in_a_copy(const std::function<void()>& body) {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
@@ -97,7 +97,7 @@ TEST_CASE("the variables of four launchers", "[init]") {
                                 {"LOCAL_WORLD_SIZE", "4"},
                                 {"MASTER_ADDR", "node0"},
                                 {"MASTER_PORT", "29500"},
-                                {"TORCHELASTIC_RESTART_COUNT", "1"}});  // of this node; others may differ
+                                {"TORCHELASTIC_RESTART_COUNT", "1"}});  // of this node; other nodes may differ
     const JobEnvironment job = job_environment();
     CHECK(job.restarts == 0);
     CHECK((job.rank == 5 && job.world_size == 8 && job.local_rank == 1 && job.local_world_size == 4));
@@ -368,7 +368,7 @@ TEST_CASE("exceptions, exits and output of a process of spawn do not affect its 
              }),
              contains("rank 0 ended with code 3"));
   CHECK(in_a_copy([&] {
-          std::ios::sync_with_stdio(false);  // gives std::cout a buffer of its own
+          std::ios::sync_with_stdio(false);  // gives std::cout a separate buffer
           dup2(fileno(notes), STDOUT_FILENO);
           std::cout << "1";
           spawn([](int) { std::cout << "2"; }, 1);

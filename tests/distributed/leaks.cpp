@@ -1,5 +1,5 @@
-// Checks after every test case that this process has the same descriptors and children as before, and that it has left
-// neither shared memory nor temporary files.
+// Checks after every test case that this process has the same descriptors and children as before, and that no shared
+// memory and no temporary file is left.
 #include <dirent.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-// Ranks on different hosts, joined by a cable that is pulled. Each rank is a thread in a network namespace of its own.
-// Making one needs root; without it the tests are skipped with a message.
+// Ranks on different hosts, whose connecting cable is pulled. Each rank is a thread in its own network namespace.
+// Making a namespace needs root; without root the tests are skipped with a message.
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>

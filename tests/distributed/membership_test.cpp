@@ -25,7 +25,8 @@ std::shared_ptr<Store> store_of(const Members& first) {
   return store;
 }
 
-/// Calls body(index, membership) on `count` threads that begin together. Returns what each one throws.
+/// Calls body(index, membership) on `count` threads that begin together. Returns the message of the exception of each
+/// thread.
 [[nodiscard]] std::vector<std::string> at_once(const std::shared_ptr<Store>& store, int count,
                                                const std::function<void(int, Membership&)>& body) {
   std::vector<std::string> errors(static_cast<size_t>(count));
@@ -262,7 +263,7 @@ TEST_CASE("ranks meet when all have arrived, the others are removed, and a newer
   CHECK(second.str() == "generation 1 ranks 0 3 2 spares min_ranks 3");
   CHECK(membership.cause_of(1) == "did not arrive within 50 ms");
   CHECK(!membership.meet(first, 1, kAMinute));  // too late
-  // The others meet, however often they ask.
+  // The other workers meet, even if they call meet() again.
   for (const std::string& error : at_once(store, 6, [&](int thread, Membership&own) {
          if (!own.meet(second, second.ranks[static_cast<size_t>(thread / 2)], kAMinute)) throw Error("a newer list");
        }))
@@ -297,6 +298,6 @@ TEST_CASE("finish() wakes all that wait for a list or for other workers", "[memb
     const Members last = membership.latest();
     CHECK((last.ranks == first.ranks && last.spares == first.spares && last.end.empty()));
     CHECK(last.generation >= 1);
-    CHECK(last.generation <= 2);  // each of the two that called finish() may have added a list
+    CHECK(last.generation <= 2);  // each of the two threads that called finish() may have added a list
   }
 }

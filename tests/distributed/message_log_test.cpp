@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-#include <gradus/distributed/comm/local/message_log.h>
+#include <gradus/distributed/comm/local/local_group.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/values.h>

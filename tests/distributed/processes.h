@@ -19,13 +19,13 @@
 #include <utility>
 #include <vector>
 
-#include <gradus/distributed/comm/store/tcp_store.h>
+#include <gradus/distributed/comm/store/store.h>
 #include <gradus/tests/distributed/ranks.h>
 
 namespace gradus::test {
 
-/// Calls fork() when the other threads of this process sleep. A lock that one of them held, such as that of
-/// AddressSanitizer's allocator, would be held in the copy forever.
+/// Calls fork() when all other threads of this process sleep. If a thread held a lock, such as the lock of
+/// AddressSanitizer's allocator, no thread of the copy could ever release it.
 inline pid_t fork_at_rest() {
   const auto others_sleep = [] {
     for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -83,7 +83,7 @@ class Processes {
     const dist::Token token = dist::Token::random();
     server_ = std::make_unique<dist::TcpStoreServer>(dist::Address{"127.0.0.1", 0}, token);
     store_ = std::make_unique<dist::TcpStore>(server_->address(), token);
-    int gate[2];  // closed when all processes exist; the server's thread has nothing to do before
+    int gate[2];  // ranks begin when it is closed: until then the server's thread sleeps, which fork_at_rest() needs
     if (pipe(gate) != 0) throw std::runtime_error("no pipe");
     for (int rank = 0; rank < size; ++rank) {
       const pid_t pid = fork_at_rest();
@@ -107,8 +107,8 @@ class Processes {
   void signal(int rank, int number) const { kill(pids_[static_cast<size_t>(rank)], number); }
   /// How the body of a rank ended.
   [[nodiscard]] RankResult result(int rank) {
-    // This is longer than any body takes on two busy cores under a sanitizer. A body that waits for a peer ends by
-    // itself.
+    // This is longer than any body takes on two busy cores under a sanitizer. A body that waits for a peer ends at its
+    // deadline.
     const std::string text = store_->get("result/" + std::to_string(rank), dist::Milliseconds(180'000));
     RankResult result;
     int failure = 0, begin = 0;

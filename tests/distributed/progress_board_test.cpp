@@ -65,7 +65,7 @@ TEST_CASE("a board tells which ranks have not reached a call", "[progress_board]
   for (ProgressBoard* board : {&zero, &one, &two}) board->note(call(1));
   zero.note(call(2));
   one.note(call(2));
-  const Watchdog of_one(one, 1), of_two(two, 1);  // their devices are still at the first call; three is silent
+  const Watchdog of_one(one, 1), of_two(two, 1);  // their devices are still at the first call; rank 3 does not answer
   CHECK(zero.missing(call(2), 2) == std::vector<int>{1, 2, 3});
   CHECK(zero.missing(call(1), 2) == std::vector<int>{3});
   three.leave();

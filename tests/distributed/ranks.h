@@ -18,7 +18,8 @@ inline std::shared_ptr<dist::ProcessGroup> shared(dist::ProcessGroup& group) {
   return {std::shared_ptr<void>(), &group};
 }
 
-/// How a rank ended: the message of what it threw, "" if nothing. For a CollectiveError, `status` is its status.
+/// How a rank ended: the message of the exception that it threw, "" if it threw none. For a CollectiveError, `status`
+/// is its status.
 struct RankResult {
   dist::CommStatus status;
   std::string error;

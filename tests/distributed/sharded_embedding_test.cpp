@@ -34,7 +34,7 @@ nn::Embedding make_plain_table(int64_t rows, int64_t columns, DType dtype) {
   return table;
 }
 
-/// "" if this rank's rows of `x` equal those of `whole`; with a tolerance of 0, to the bit.
+/// Returns "" if this rank's rows of `x` equal the rows of `whole`, up to `tolerance`.
 std::string difference_of_rows(const nn::ShardedEmbedding& table, const Tensor& x, const Tensor& whole,
                                double tolerance) {
   int64_t own = 0;
@@ -297,7 +297,7 @@ TEST_CASE("sharded_embedding: a step writes only the rows that were looked up", 
     const auto gradient = table->row_gradient();
     const Tensor expected_rows = group.rank() == 0 ? tensor({3}) : tensor({200, 201});
     require(gradient.rows.equal(expected_rows.to(kLong)), "rows");
-    // Of the mean loss of two ranks: both look up row 3 twice in each of two passes.
+    // The gradient of the mean loss of two ranks. Both ranks look up row 3 twice in each of two passes.
     require((gradient.values == (group.rank() == 0 ? 4.0 : 1.0)).all().item<bool>(), "values");
     table->adagrad_step(0.5);
     const Tensor changed = (table->weight.detach() != before).any(1).nonzero().flatten();

@@ -76,7 +76,7 @@ TEST_CASE("sharding: a rank that is killed in a step is named by all survivors, 
     try {
       train(shared(group), store);
     } catch (const CollectiveError&) {
-      // A thread of the group may not have released yet what it was sending.
+      // A thread of the group may not have released the array yet that it was sending.
       for (const Deadline patience(Milliseconds(5000)); held() != before && !patience.passed();)
         std::this_thread::yield();
       if (held() != before) throw std::runtime_error(std::to_string(held() - before) + " bytes are left");

@@ -12,7 +12,7 @@
 
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/crc32c.h>
-#include <gradus/distributed/comm/store/tcp_store.h>
+#include <gradus/distributed/comm/store/store.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/processes.h>
@@ -83,7 +83,7 @@ size_t resident_bytes() {
   return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
-/// Sends bytes to a server as a stranger does. Returns whether the connection was dropped within a second.
+/// Sends bytes to a server without the handshake. Returns true if the server closes the connection within a second.
 bool is_dropped(const Address& address, const io::Bytes& bytes) {
   const Deadline deadline(Milliseconds(1000));
   const Connection stranger = Connection::open(address, deadline);
@@ -331,7 +331,7 @@ TEST_CASE("strangers are dropped without effect on other clients", "[store]") {
     const Deadline deadline(Milliseconds(1000));
     const Connection a = Connection::open(server.address(), deadline), b = Connection::open(server.address(), deadline);
     eventually([&] { return server.clients() == 3; });
-    CHECK_NOTHROW(TcpStore(server.address(), token));  // one of the strangers is dropped for it
+    CHECK_NOTHROW(TcpStore(server.address(), token));  // the server disconnects a stranger to make room
   }
   store.set("a", "1");
   CHECK(store.get("a") == "1");

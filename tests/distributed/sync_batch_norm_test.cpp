@@ -16,7 +16,7 @@ using namespace gradus::test;
 
 namespace {
 
-/// Numbers of samples of each rank: uneven, and with four ranks one has none.
+/// Numbers of samples of each rank. They differ, and with four ranks one rank has none.
 std::vector<int64_t> shares(int ranks) {
   switch (ranks) {
     case 1: return {8};
@@ -63,7 +63,8 @@ void fill_parameters(M& module, DType dtype) {
   }
 }
 
-/// Describes what is wrong, "" if nothing. `whole` is one process with the whole batch, `parts` are the ranks.
+/// Describes the first difference, "" if there is none. `whole` is one process with the whole batch, `parts` are the
+/// ranks.
 std::string difference_of(const std::vector<Step>& parts, const Step& whole, double forward, double backward) {
   TensorList y, dx;
   Tensor dweight = zeros_like(whole.dweight), dbias = zeros_like(whole.dbias);

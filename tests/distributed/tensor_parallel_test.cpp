@@ -110,7 +110,8 @@ Tensor part_for(const std::string& name, const Tensor& whole, const Tensor& own,
   return whole.narrow(dim, rank * own.size(dim), own.size(dim));
 }
 
-/// "" if all parameters, or with `gradients` their gradients, equal the parts of the plain ones.
+/// Returns "" if all parameters, or with `gradients` their gradients, equal the rank's parts of the plain layers'
+/// tensors.
 std::string difference_of_parts(nn::Module& parallel, const OrderedDict<std::string, Tensor>& plain, int rank,
                                 int ranks, double tolerance, bool gradients) {
   for (const auto& item : parallel.named_parameters()) {
@@ -286,7 +287,7 @@ TEST_CASE("tensor_parallel: a step sends the bytes of the formula", "[tensor_par
   const int64_t positions = 2 * kLength, activation = positions * kWidth * 8, others = ranks - 1;
   // The loss sends the largest logit of each row, then the sum of exponentials and the target's logit.
   int64_t reduced = 3 * positions * 8;
-  // After embedding, attention and MLP, and in backward before attention, MLP and head.
+  // Activations are reduced after embedding, attention and MLP, and in backward before attention, MLP and head.
   if (!cuts) reduced += 6 * activation;
   else reduced += (3 * 2 + 2) * kWidth * 8;  // gradients of three norms and two biases
   const int64_t gathered = cuts ? 6 * activation / ranks : 0;
@@ -308,7 +309,7 @@ TEST_CASE("tensor_parallel: a mesh of two by two trains with DistributedDataPara
     require(mesh[0]->ranks() == std::vector<int>{column, column + 2} && mesh[0]->rank() == row, "data dimension");
     require(mesh[1]->ranks() == std::vector<int>{2 * row, 2 * row + 1} && mesh[1]->rank() == column,
             "tensor dimension");
-    // The second copy of the net begins with different numbers, and gets those of the first.
+    // The second copy of the net begins with different values, and gets the values of the first copy.
     const auto net = make_seeded<ParallelDecoder>(kDouble, row == 0 ? 3 : 99, mesh[1], cuts);
     const DistributedDataParallel ddp(net, mesh[0], small_buckets());
     optim::SGD sgd(net->parameters(), optim::SGDOptions(0.1));

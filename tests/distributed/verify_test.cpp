@@ -36,7 +36,7 @@ VerifiedTraining train_net(uint64_t seed) {
           }};
 }
 
-/// A factory of nets with a convolution, `middle` and a linear layer, because each rank needs modules of its own.
+/// A factory of nets with a convolution, `middle` and a linear layer, because each rank needs its own modules.
 template <class MakeMiddle>
 VerifiedTraining train_around(const MakeMiddle& make_middle) {
   const std::lock_guard lock(generator_mutex);

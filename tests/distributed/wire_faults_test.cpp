@@ -1,7 +1,7 @@
-// Faults of a network, made by a proxy: the result is right, or an error soon, and never a wrong number.
+// Faults of a network, made by a proxy. Each collective either gives the right result or soon throws.
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/runtime/random.h>
-#include <gradus/distributed/comm/store/tcp_store.h>
+#include <gradus/distributed/comm/store/store.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/fault_proxy.h>
@@ -32,7 +32,7 @@ void communicate(ProcessGroup& group, int rounds, int64_t most) {
 
 size_t random_below(uint64_t seed, uint64_t index, size_t end) { return philox(seed, index, 0).word[0] % end; }
 
-/// What rank 1 of two sends to rank 0 on one of its connections after the challenge `s`.
+/// The hello that rank 1 of two sends to rank 0 on one of its connections after the challenge `s`.
 io::Bytes hello_of_rank_1(const Token& token, const Digest& s, uint8_t channel = 0) {
   io::Bytes bytes(96);
   io::write_big_endian(uint32_t{0x47524448}, &bytes[0]);
@@ -58,7 +58,7 @@ Connection knock(const Address& address, const std::function<io::Bytes(const Dig
   return connection;
 }
 
-/// Whether the rank closes that connection, with or without an error message.
+/// Returns true if the rank closes the connection, with or without an error message.
 bool is_turned_away(const Address& address, const std::function<io::Bytes(const Digest&)>& answer) {
   const Deadline deadline(Milliseconds(3000));
   const Connection stranger = knock(address, answer, deadline);

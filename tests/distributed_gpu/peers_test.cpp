@@ -1,7 +1,7 @@
 // The sums of GPUs that access each other's memory, tested without NVLink: the ranks are streams of one GPU.
 #include <cstdlib>
 
-#include <gradus/distributed/comm/nccl/reduce_kernels.h>
+#include <gradus/distributed/comm/nccl/peer_memory.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/distributed_gpu/support.h>
 

@@ -1,5 +1,5 @@
-// Ranks with GPUs. They are processes, and because a process that has used a device cannot be copied, this one uses
-// none.
+// Ranks with GPUs. They are copies of the test's process, which itself uses no GPU, because a process that has used a
+// GPU cannot be copied.
 #pragma once
 
 #include <sys/wait.h>
@@ -12,7 +12,6 @@
 
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/distributed/comm/init.h>
-#include <gradus/distributed/comm/process_group_factory.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/values.h>
 
@@ -39,7 +38,8 @@ inline bool fewer_gpus_than(int needed) {
 }
 inline bool no_nccl_for(int ranks) { return fewer_gpus_than(ranks) || (dist::nccl_version() == 0 && skip("NCCL")); }
 
-/// Runs ranks in a group, each with a GPU of its own if there are enough. Throws what the first rank that fails throws.
+/// Runs the ranks of a group. Each rank has its own GPU if there are enough. Throws the exception of the first rank
+/// that fails.
 inline void on_ranks(int ranks, const dist::InitOptions& options,
                      const std::function<void(dist::ProcessGroup&)>& body) {
   const int gpus = gpu_count();
@@ -71,7 +71,7 @@ inline Array on_host(const Array& x) {
   return y;
 }
 
-/// What `body` throws, and how long that took.
+/// The exception that `body` throws, and how long the call took.
 struct Failure {
   dist::CommStatus status;
   double seconds = 0;

@@ -6,7 +6,7 @@
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/crc32c.h>
 #include <gradus/distributed/comm/descriptor.h>
-#include <gradus/distributed/comm/store/tcp_store.h>
+#include <gradus/distributed/comm/store/store.h>
 
 using namespace gradus;
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <fstream>
 
-#include <gradus/distributed/comm/local/message_log.h>
+#include <gradus/distributed/comm/local/local_group.h>
 #include <gradus/gradus.h>
 #include <gradus/inspect/lab/lab.h>
 

@@ -16,7 +16,7 @@
 
 #include <gradus/core/error.h>
 #include <gradus/distributed/comm/init.h>
-#include <gradus/distributed/comm/store/tcp_store.h>
+#include <gradus/distributed/comm/store/store.h>
 #include <gradus/distributed/elastic/membership.h>
 
 using namespace gradus;

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <thread>
-
-#include <gradus/distributed/comm/local/message_log.h>
 
 namespace gradus::dist {
 
@@ -101,7 +100,8 @@ void LocalTransport::receive(const Transfer& transfer, const Descriptor& descrip
     throw CollectiveError(peer.left ? peer_left(descriptor, transfer.peer)
                                     : peer_lost(descriptor, transfer.peer, "it crashed"));
   if (inbox.empty()) {
-    // A rank that has not joined the call is to blame; if all have, the rank whose message is missing.
+    // The error names a rank that has not joined the call. If all ranks have joined, it names the rank whose message is
+    // missing.
     int culprit = transfer.peer;
     for (size_t r = 0; r < world_->ranks_.size(); ++r)
       if (world_->ranks_[r].exchanges == 0 && !world_->ranks_[r].left) culprit = static_cast<int>(r);
@@ -136,6 +136,33 @@ void LocalTransport::exchange(std::span<const Transfer> transfers, const Descrip
     throw;
   }
   --exchanges;
+}
+
+MessageLog record_messages(int ranks, const std::function<void(ProcessGroup&)>& work, std::vector<LocalFault> script) {
+  GRADUS_CHECK(ranks > 0, ValueError, "record_messages: the number of ranks must be positive, got ", ranks);
+  MessageLog log;
+  log.ranks = ranks;
+  const auto world = std::make_shared<LocalWorld>(ranks, std::move(script), &log);
+  std::mutex mutex;
+  std::exception_ptr error;
+  std::vector<std::unique_ptr<LocalGroup>> groups;
+  for (int rank = 0; rank < ranks; ++rank) groups.push_back(std::make_unique<LocalGroup>(world, rank));
+  std::vector<std::thread> threads;
+  for (std::unique_ptr<LocalGroup>& group : groups)
+    threads.emplace_back([&] {
+      try {
+        work(*group);
+      } catch (const CommError&) {  // it is in the log; without reset() this rank does not leave the group in order
+        return;
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!error) error = std::current_exception();
+      }
+      group.reset();
+    });
+  for (std::thread& thread : threads) thread.join();
+  if (error) std::rethrow_exception(error);
+  return log;
 }
 
 }  // namespace gradus::dist

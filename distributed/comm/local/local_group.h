@@ -1,24 +1,26 @@
 // Ranks that are threads of one process: real arithmetic without sockets. For tests and for lessons, because faults can
-// be scripted.
+// be scripted and messages recorded.
 #pragma once
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include <gradus/distributed/comm/host_group.h>
 
 namespace gradus::dist {
 
-/// A fault that happens to `rank` in its collective number `sequence`.
+/// A scripted fault of `rank` in its collective number `sequence`.
 struct LocalFault {
   enum class Kind : uint8_t {
     delay,     ///< the rank is late by `delay`
     drop,      ///< its messages are lost
-    crash,     ///< it ends, and its call throws
+    crash,     ///< its call throws, and the other ranks lose it
     mismatch,  ///< it calls the collective with one more element
   };
   int rank = 0;
@@ -27,12 +29,34 @@ struct LocalFault {
   Milliseconds delay{0};
 };
 
-struct MessageLog;
+/// The messages that ranks send each other, for lessons and for a page that steps through them (inspect/lab/lab.h).
+///
+///   const dist::MessageLog log = dist::record_messages(4, [](dist::ProcessGroup& group) {
+///     const Tensor x = full({4}, group.rank() + 1.0);
+///     group.all_reduce(x.array());
+///   });
+///   write_lab(log, "all_reduce.html");
+struct MessageLog {
+  static constexpr size_t kElements = 64;  ///< how many elements of a message are kept
+
+  struct Event {
+    enum class Kind : uint8_t { sends, receives, fails } kind = Kind::sends;
+    int rank = 0;
+    int peer = -1;            ///< the other rank; -1 for a failure
+    size_t message = 0;       ///< number of the message, the same at both ends
+    std::string text;         ///< the call, "all_reduce #1 (sum of 4 float32)", or the cause of the failure
+    DType dtype = DType::u8;  ///< of the elements
+    size_t bytes = 0;         ///< length of the whole message
+    std::vector<std::byte> body;
+  };
+  int ranks = 0;
+  std::vector<Event> events;  ///< in the order in which they happened
+};
 
 /// The state that the ranks of a group share.
 class LocalWorld {
  public:
-  /// Records messages in `log` if it is not null (message_log.h). Throws a ValueError if the size is not 1 to
+  /// Records messages in `log` if it is not null. Throws a ValueError if the size is not 1 to
   /// kMaxRanks.
   explicit LocalWorld(int size, std::vector<LocalFault> script = {}, MessageLog* log = nullptr);
   int size() const { return static_cast<int>(ranks_.size()); }
@@ -47,14 +71,14 @@ class LocalWorld {
     size_t number;
   };
   struct Rank {
-    std::map<size_t, std::deque<Message>> inbox;  // by sender, with entries for those that have sent something
+    std::map<size_t, std::deque<Message>> inbox;  // by sender; ranks that have sent nothing have no entry
     bool lost = false, left = false;
-    int exchanges = 0;  // in progress
+    int exchanges = 0;  // number of calls of exchange() in progress
   };
 
   const std::vector<LocalFault> script_;
   MessageLog* const log_;
-  size_t messages_ = 0;  // sent so far
+  size_t messages_ = 0;  // number of messages sent so far
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Rank> ranks_;
@@ -64,11 +88,10 @@ class LocalWorld {
 
 class LocalTransport final : public Transport {
  public:
-  LocalTransport(std::shared_ptr<LocalWorld> world, int rank) : world_(std::move(world)), rank_(rank) {}
+  LocalTransport(std::shared_ptr<LocalWorld> world, int rank)
+      : Transport(rank, world->size()), world_(std::move(world)) {}
   ~LocalTransport() override;
 
-  int rank() const override { return rank_; }
-  int size() const override { return world_->size(); }
   void exchange(std::span<const Transfer> transfers, const Descriptor& descriptor, const Deadline& deadline) override;
   void announce(const CommStatus& failure) noexcept override;
 
@@ -86,7 +109,6 @@ class LocalTransport final : public Transport {
                std::unique_lock<std::mutex>& lock);
 
   const std::shared_ptr<LocalWorld> world_;
-  const int rank_;
 };
 
 class LocalGroup final : public TransportGroup<LocalTransport> {
@@ -113,5 +135,11 @@ class LocalGroup final : public TransportGroup<LocalTransport> {
 
   const std::shared_ptr<LocalWorld> world_;
 };
+
+/// Runs `work` in `ranks` threads, one for each rank of a group, and returns the messages of the group. Messages of
+/// sub-groups are not recorded. A CommError in a rank becomes an event of the log. If `work` throws another exception,
+/// the first one is rethrown.
+MessageLog record_messages(int ranks, const std::function<void(ProcessGroup&)>& work,
+                           std::vector<LocalFault> script = {});
 
 }  // namespace gradus::dist

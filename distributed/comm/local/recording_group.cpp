@@ -51,7 +51,7 @@ ProcessGroup::WorkPtr RecordingGroup::submit(const Collective& call, const Array
       break;
     case all_gather_v:
       bytes_[kind] += static_cast<int64_t>(in.nbytes()) * others;
-      for (int r = 0; r < size(); ++r) {  // as much of each part as this rank has, then zeros
+      for (int r = 0; r < size(); ++r) {  // a longer part gets zeros at its end
         const Range part = call.out_part(r);
         const Array to =
             out.view({out.numel()}).slice(0, static_cast<int64_t>(part.begin), static_cast<int64_t>(part.end));

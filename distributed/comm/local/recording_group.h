@@ -1,5 +1,5 @@
-// One rank of a group whose other ranks do not exist. It counts what it would send, and gradus::plan reports the memory
-// that it would need.
+// One rank of a group whose other ranks do not exist. It counts the bytes that the rank would send, and gradus::plan
+// reports the memory that the rank would need.
 //
 //   const auto group = std::make_shared<dist::RecordingGroup>(0, 64);   // rank 0 of 64
 //   dist::FullyShardedDataParallel fsdp(net, group);
@@ -15,8 +15,8 @@
 
 namespace gradus::dist {
 
-/// The other ranks are assumed to do the same as this one: this rank receives what it sends to them. The result of a
-/// reduction is this rank's own operand.
+/// This rank receives from each other rank what it sends to that rank. The result of a reduction is this rank's own
+/// operand.
 class RecordingGroup final : public ProcessGroup {
  public:
   RecordingGroup(int rank, int size) : ProcessGroup(rank, size, 0, kDefaultTimeout) {}

@@ -3,20 +3,14 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <list>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
-
-#include <gradus/core/error.h>
-#include <gradus/core/platform/file.h>
-#include <gradus/distributed/comm/deadline.h>
 
 namespace gradus::dist {
 namespace {
@@ -65,13 +59,13 @@ void initialize() {
 /// The MPI job to which this process belongs. All groups share it, from the first group to the end of the program.
 class MpiJob {
  public:
-  /// Initialises MPI, unless the program has done so, and waits until all processes of the job have called this. Throws
-  /// a CommError if several threads cannot call MPI, or if the other processes have not called this after `timeout`.
+  /// Initialises MPI, unless the program has done so, and waits until all processes of the job have called get().
+  /// Throws a CommError if several threads cannot call MPI, or if another process does not call it within `timeout`.
   /// MPI_Init itself has no deadline.
   ///
-  /// MPI that was initialised here is finalized when the program exits. With exit code 0 the program waits in
-  /// MPI_Finalize for the other processes, also without a deadline. With another code MPI is not finalized, which tells
-  /// mpirun that the job has failed and must be ended.
+  /// If MPI was initialised here, an exit handler finalizes it. With exit code 0 the program waits in MPI_Finalize for
+  /// the other processes, also without a deadline. With another code it does not call MPI_Finalize, from which mpirun
+  /// concludes that the job has failed and must be ended.
   static MpiJob& get(Milliseconds timeout) {
     static MpiJob* job = new MpiJob(timeout);  // never destroyed, because static objects may hold groups
     return *job;
@@ -79,7 +73,7 @@ class MpiJob {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// A communicator that only this library uses, apart from the messages of the program.
+  /// A communicator that only this library uses, so that its messages do not mix with those of the program.
   MPI_Comm communicator() const { return communicator_; }
   /// The largest tag of a message.
   int largest_tag() const { return largest_tag_; }
@@ -123,7 +117,7 @@ class MpiJob {
  private:
   explicit MpiJob(Milliseconds timeout) {
     initialize();
-    static MPI_Comm communicator = MPI_COMM_NULL;  // both survive a failed attempt, and the next attempt continues
+    static MPI_Comm communicator = MPI_COMM_NULL;  // static, so that a call after a timeout continues this one
     static MPI_Request request = MPI_REQUEST_NULL;
     if (communicator == MPI_COMM_NULL && request == MPI_REQUEST_NULL)
       GRADUS_MPI_CHECK(MPI_Comm_idup(MPI_COMM_WORLD, &communicator, &request));
@@ -165,9 +159,9 @@ namespace {
 
 /// A live rank answers within this time.
 constexpr Milliseconds kAnswerTime{300};
-/// How long a rank that has failed waits for its announcement to leave, and for bodies that are in transit.
+/// How long a rank that has failed waits for its announcement to be sent, and for bodies that are in transit.
 constexpr Milliseconds kLastWordsTime{300};
-/// Bytes of a body that are sent at a time. MPI counts in int, and tests send bodies of several pieces.
+/// Bodies are sent in pieces of this size, because MPI counts bytes in an int.
 constexpr size_t kLargestPiece = 64 << 20;
 
 int position(const std::vector<int>& ranks, int rank) {
@@ -205,8 +199,8 @@ class MpiTransport::Exchange {
       : transport_(transport), lock_(transport.mutex_), descriptor_(descriptor) {
     for (const Transfer& transfer : transfers) messages_.push_back({transfer});
   }
-  /// Cancels receives and waits for a moment. MPI cannot give back the memory of a message that has begun to move, so
-  /// such a message gets the time to arrive.
+  /// Cancels the receives that are still in progress. MPI cannot cancel a message that has begun to arrive, so the
+  /// destructor waits a moment for it, before the caller gets the memory back.
   ~Exchange() {
     for (Message& message : messages_)
       if (message.request != MPI_REQUEST_NULL && !message.transfer.sends) MPI_Cancel(&message.request);
@@ -239,8 +233,8 @@ class MpiTransport::Exchange {
     bool finished() const { return has_header && done == transfer.bytes; }
   };
 
-  /// Returns true when all is done. Of the messages with the same peer and direction only the first unfinished one
-  /// moves.
+  /// Moves messages as far as possible. Returns true when all are finished. Of the messages with the same peer and
+  /// direction only the first unfinished one moves.
   bool advance_all() {
     read_posted();
     bool finished = true;
@@ -255,7 +249,7 @@ class MpiTransport::Exchange {
     return finished;
   }
 
-  /// Returns false if the message waits for MPI or for its peer.
+  /// Moves one message by one step. Returns false if it has to wait for MPI or for its peer.
   bool advance(Message& message) {
     const Transfer& transfer = message.transfer;
     auto& headers = transport_.headers_[static_cast<size_t>(transfer.peer)];
@@ -292,7 +286,8 @@ class MpiTransport::Exchange {
   }
 
   /// Throws if the header belongs to a different call with this call's number, even if this rank does not wait for the
-  /// sender. Otherwise ranks might wait for each other, directly or through others, and time out without the cause.
+  /// sender. Otherwise ranks could wait for each other in a circle and time out, and the error would not name the
+  /// cause.
   void find_contradiction(size_t sender, const MessageHeader& header) {
     if (contradicts(header.descriptor, descriptor_))
       fail(mismatch(static_cast<int>(sender), header.descriptor, rank(), descriptor_));
@@ -323,8 +318,8 @@ class MpiTransport::Exchange {
     lock_.lock();
   }
 
-  /// The ranks that this rank waits for: those that are not in the collective and so do not answer or, if all answer,
-  /// those whose messages are missing.
+  /// The ranks that this rank waits for. These are the ranks that do not answer a question, because they are not in the
+  /// collective, or, if all ranks answer, the ranks whose messages are missing.
   std::vector<int> awaited_ranks() {
     std::vector<bool>& answered = transport_.answered_;
     answered.assign(answered.size(), false);
@@ -359,8 +354,8 @@ class MpiTransport::Exchange {
 };
 
 MpiTransport::MpiTransport(MpiJob& job, std::vector<int> ranks, int64_t group)
-    : job_(job), ranks_(std::move(ranks)), rank_(position(ranks_, job.rank())), tag_(tag_of(group, job)),
-      headers_(ranks_.size()), answered_(ranks_.size()) {}
+    : Transport(position(ranks, job.rank()), static_cast<int>(ranks.size())), job_(job), ranks_(std::move(ranks)),
+      tag_(tag_of(group, job)), headers_(ranks_.size()), answered_(ranks_.size()) {}
 
 void MpiTransport::exchange(std::span<const Transfer> transfers, const Descriptor& descriptor,
                             const Deadline& deadline) {

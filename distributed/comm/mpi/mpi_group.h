@@ -7,27 +7,22 @@
 #include <mutex>
 #include <vector>
 
-#include <gradus/core/platform/file.h>
-#include <gradus/distributed/comm/collectives.h>
 #include <gradus/distributed/comm/host_group.h>
-#include <gradus/distributed/comm/status.h>
 
 namespace gradus::dist {
 
 class MpiJob;
 
-/// Messages over MPI: a posted header, and a body in pieces of at most 64 MiB. MPI only carries the bytes. The order of
-/// messages, the arithmetic and the deadlines are the same as on the other transports. Each group uses two tags of the
-/// job's one communicator, one for posted messages and the next one for bodies. Making a group therefore needs no
-/// collective of MPI, which would wait without a deadline.
+/// Messages over MPI: a posted header, and a body in pieces of at most 64 MiB. MPI only transfers bytes. Collectives
+/// and deadlines are the same as on the other transports. Each group uses two tags of the job's one communicator, one
+/// for posted messages and the next one for bodies. Making a group therefore needs no collective of MPI, which would
+/// wait without a deadline.
 class MpiTransport final : public Transport {
  public:
-  /// Connects these ranks of the job, in ascending order. Groups that share two or more ranks must have different
-  /// numbers.
+  /// `ranks` are numbers in the job, in ascending order. Groups that share two or more ranks must have different
+  /// numbers `group`.
   MpiTransport(MpiJob& job, std::vector<int> ranks, int64_t group);
 
-  int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(ranks_.size()); }
   /// The ranks of the group as numbers in the job.
   const std::vector<int>& ranks() const { return ranks_; }
   MpiJob& job() const { return job_; }
@@ -42,12 +37,12 @@ class MpiTransport final : public Transport {
 
   MpiJob& job_;
   const std::vector<int> ranks_;
-  const int rank_, tag_;
+  const int tag_;
   std::mutex mutex_;                                // guards the members below; an exchange holds it unless it waits
-  std::vector<std::deque<MessageHeader>> headers_;  // that have arrived, by sender
+  std::vector<std::deque<MessageHeader>> headers_;  // that have arrived before this rank waits for them, by sender
   std::vector<bool> answered_;                      // by rank: whether it has answered the last question
   std::mutex failure_mutex_;
-  CommStatus failure_;  // the first failure that this rank has announced or heard of
+  CommStatus failure_;  // the first failure that this rank has announced or received
   std::atomic<bool> failed_ = false;
 };
 

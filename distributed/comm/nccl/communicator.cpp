@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <memory>
 #include <thread>
@@ -14,7 +15,7 @@ namespace {
 /// How long ending a communicator may take.
 constexpr Milliseconds kEndTime{5000};
 
-/// Does the work on a thread of its own, which is detached if it does not return in time. Returns whether it did.
+/// Does the work on a new thread. Returns true if it has finished within `time`; otherwise the thread goes on alone.
 bool within(Milliseconds time, int device, std::function<void()> work) noexcept {
   try {
     const auto done = std::make_shared<std::promise<void>>();
@@ -32,7 +33,7 @@ bool within(Milliseconds time, int device, std::function<void()> work) noexcept 
   }
 }
 
-/// Waits until a call of a communicator that does not block has completed.
+/// Waits until a call of a non-blocking communicator has completed.
 void settle(const char* call, ncclResult_t result, ncclComm_t communicator, int rank, const Deadline& deadline) {
   while (result == ncclInProgress || result == ncclSuccess) {
     GRADUS_NCCL_CHECK(ncclCommGetAsyncError(communicator, &result));
@@ -73,9 +74,9 @@ Communicator::Communicator(const std::string& unique_id, int rank, int size, con
                " bytes as the id of an NCCL communicator, whose ids have ", sizeof id.internal,
                ": do all ranks run the same version of NCCL?");
   std::memcpy(id.internal, unique_id.data(), unique_id.size());
-  // Connecting may take forever, so it is done on a communicator whose calls do not block. Each of its calls starts a
-  // thread, though, which is too slow for short collectives. They use a second communicator, split off from the first,
-  // whose calls block until the work is queued.
+  // Connecting may take forever, so it uses a non-blocking communicator. Each call of a non-blocking communicator
+  // starts a thread, which is too slow for short collectives. Collectives therefore use a second, blocking
+  // communicator, which is split off from the first.
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   ncclComm_t first = nullptr;

@@ -4,11 +4,9 @@
 #include <nccl.h>
 
 #include <atomic>
-#include <functional>
 #include <string>
 
-#include <gradus/core/error.h>
-#include <gradus/distributed/comm/deadline.h>
+#include <gradus/distributed/comm/descriptor.h>
 
 namespace gradus::dist {
 
@@ -28,8 +26,6 @@ class Communicator {
   Communicator(const std::string& unique_id, int rank, int size, const Deadline& deadline);
   /// Destroys the communicator, or aborts it if that takes longer than a few seconds.
   ~Communicator();
-  Communicator(const Communicator&) = delete;
-  Communicator& operator=(const Communicator&) = delete;
 
   ncclComm_t get() const { return communicator_; }
   /// The error that NCCL found asynchronously; "" if there is none.

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <utility>
 
 #include <gradus/core/runtime/recorded_memory.h>
 
@@ -143,7 +142,7 @@ NcclGroup::WorkPtr NcclGroup::submit_coalesced(const Collective& call, const std
                                                const CollectiveOptions& options) {
   const DeviceGuard guard(device_);
   const NcclWorkPtr work = launch(call, arrays, options);
-  work->keep(arrays);  // until a caller waits, which is cheaper than record_stream() for each array
+  work->keep(arrays);  // this is cheaper than record_stream() for each array
   if (!options.async) work->wait();
   return work;
 }
@@ -163,7 +162,7 @@ NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, const std::vector<Arra
     pending_.push_back(work);
   }
   // During a capture only the current stream is recorded, and it cannot wait for earlier work outside the capture.
-  // Captured collectives run on a branch of their own.
+  // Captured collectives therefore run on a separate branch of the graph.
   const Stream current = runtime_.current_stream(device_.index()),
                stream = options.async || captured ? stream_ : current;
   work->begin(current, stream);
@@ -178,7 +177,7 @@ NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, const std::vector<Arra
   }
   return work;
 } catch (const CollectiveError& error) { throw CollectiveError(end(error.status())); } catch (const CommError& error) {
-  const CommStatus ended = wait_for_ended_rank(call.descriptor);  // if no rank has ended, the error is this rank's own
+  const CommStatus ended = wait_for_ended_rank(call.descriptor);  // if none has ended, the error is about this rank
   throw CollectiveError(end(
       !ended.ok() ? ended
                   : CommStatus{CommFailure::aborted, rank(), "rank " + std::to_string(rank()) + ": " + error.what()}));
@@ -207,30 +206,25 @@ void NcclGroup::queue(const Collective& call, const Stream& stream) {
   const ncclRedOp_t op = nccl_op(d.dtype, d.reduce);
   const bool reduces = d.kind == CollectiveKind::all_reduce || d.kind == CollectiveKind::reduce ||
                        d.kind == CollectiveKind::reduce_scatter;
-  // Averages of integers are rounded toward 0, which NCCL does not guarantee.
+  // NCCL does not guarantee that averages of integers are rounded toward 0.
   if (reduces && (d.strict || (d.reduce == ReduceKind::avg && !is_floating(d.dtype))))
     return queue_in_order(call, stream);
   switch (d.kind) {
     case CollectiveKind::all_reduce:
-      GRADUS_NCCL_CHECK(ncclAllReduce(call.in, call.out, d.count, type, op, communicator, cuda(stream)));
-      return;
+      return GRADUS_NCCL_CHECK(ncclAllReduce(call.in, call.out, d.count, type, op, communicator, cuda(stream)));
     case CollectiveKind::reduce:
-      GRADUS_NCCL_CHECK(ncclReduce(call.in, call.out, d.count, type, op, d.root, communicator, cuda(stream)));
-      return;
+      return GRADUS_NCCL_CHECK(ncclReduce(call.in, call.out, d.count, type, op, d.root, communicator, cuda(stream)));
     case CollectiveKind::broadcast: {
       void* data = call.in != nullptr ? const_cast<void*>(call.in) : call.out;
-      GRADUS_NCCL_CHECK(ncclBroadcast(data, data, d.count, type, d.root, communicator, cuda(stream)));
-      return;
+      return GRADUS_NCCL_CHECK(ncclBroadcast(data, data, d.count, type, d.root, communicator, cuda(stream)));
     }
     case CollectiveKind::all_gather:
-      GRADUS_NCCL_CHECK(ncclAllGather(call.in, call.out, d.count, type, communicator, cuda(stream)));
-      return;
+      return GRADUS_NCCL_CHECK(ncclAllGather(call.in, call.out, d.count, type, communicator, cuda(stream)));
     case CollectiveKind::reduce_scatter:
-      GRADUS_NCCL_CHECK(ncclReduceScatter(call.in, call.out, d.count, type, op, communicator, cuda(stream)));
-      return;
+      return GRADUS_NCCL_CHECK(ncclReduceScatter(call.in, call.out, d.count, type, op, communicator, cuda(stream)));
     case CollectiveKind::barrier:
-      GRADUS_NCCL_CHECK(ncclAllReduce(token_.data(), token_.data(), 1, ncclUint8, ncclMax, communicator, cuda(stream)));
-      return;
+      return GRADUS_NCCL_CHECK(
+          ncclAllReduce(token_.data(), token_.data(), 1, ncclUint8, ncclMax, communicator, cuda(stream)));
     case CollectiveKind::gather:
     case CollectiveKind::scatter:
     case CollectiveKind::all_to_all:
@@ -386,7 +380,7 @@ void NcclGroup::watch_once() {
   CommStatus announced;
   try {
     announced = board_.look(reached());
-  } catch (const CommError&) {  // the store ends with its job, which is an error only if a call is in progress
+  } catch (const CommError&) {  // a store that has ended matters only while a call is in progress
     if (waiting) throw;
   }
   if (!announced.ok()) throw CollectiveError(announced);
@@ -434,7 +428,7 @@ void NcclGroup::explain(const std::string& error, const Descriptor& waiting) {
 void NcclGroup::look_for_dead_ranks(const Descriptor& waiting) {
   const CommStatus ended = ended_rank(waiting);
   if (ended.ok()) return;
-  std::this_thread::sleep_for(kPollInterval);  // work that the rank did before it ended may complete the collective
+  std::this_thread::sleep_for(kPollInterval);  // the rank may have done its part before it ended
   forget_completed();
   const std::lock_guard lock(mutex_);
   if (!pending_.empty() && pending_.front()->call() == waiting) throw CollectiveError(ended);

@@ -1,14 +1,13 @@
 // The process group over NCCL, for ranks with a GPU each.
 //
-// A call queues its work on the current stream. An `async` call uses a stream of the group instead, which first waits
-// for the current stream. The host does not wait, as in torch.distributed. The device runs all calls one after the
-// other, messages included: in a ring some ranks must therefore receive first, even if the sends are `async`. A thread,
-// the watchdog, enforces the deadlines: it finds out which ranks are missing, tells all ranks through the store, and
-// makes the device give up. Sums and averages of floating-point numbers bypass NCCL if the GPUs can access each other's
-// memory (PeerMemory).
+// A call queues its work on the current stream. An `async` call uses a stream of the group, which first waits for the
+// current stream. The host does not wait, as in torch.distributed. The device runs all calls, including messages, one
+// after the other. In a ring some ranks must therefore receive before they send, even if the sends are `async`. A
+// thread, the watchdog, enforces the deadlines: it finds out which ranks are missing, announces them to all ranks
+// through the store, and makes the device give up. Sums and averages of floating-point numbers bypass NCCL if the GPUs
+// can access each other's memory (PeerMemory).
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -16,10 +15,10 @@
 #include <thread>
 #include <utility>
 
+#include <gradus/distributed/comm/init.h>
 #include <gradus/distributed/comm/nccl/communicator.h>
 #include <gradus/distributed/comm/nccl/peer_memory.h>
 #include <gradus/distributed/comm/process_group.h>
-#include <gradus/distributed/comm/process_group_factory.h>
 #include <gradus/distributed/comm/shm/shared_memory.h>
 #include <gradus/distributed/comm/store/progress_board.h>
 
@@ -54,7 +53,7 @@ class NcclGroup final : public ProcessGroup {
                                            Milliseconds timeout) override;
 
   void connect(const Deadline& deadline);
-  /// Numbers the call and queues its work, on one array or several. Holds the lock only while it does so.
+  /// Numbers the call and queues its work, on the arrays `several` if there are any.
   NcclWorkPtr launch(Collective call, const std::vector<Array>& several, const CollectiveOptions& options);
   void compare(const Collective& call, const Deadline& deadline);
   /// Queues the work on a stream.
@@ -62,7 +61,8 @@ class NcclGroup final : public ProcessGroup {
   void queue_coalesced(Collective call, const std::vector<Array>& arrays, const Stream& stream);
   void queue_point_to_point(const Collective& call, const Stream& stream);
   void queue_in_order(const Collective& call, const Stream& stream);
-  /// Ends the group by this failure, or by an earlier one that another rank has announced. Returns the one that counts.
+  /// Ends the group by this failure, or by an earlier failure that another rank has announced. Returns the failure that
+  /// ended the group.
   CommStatus end(const CommStatus& status) noexcept;
 
   void watch();
@@ -72,7 +72,8 @@ class NcclGroup final : public ProcessGroup {
   uint64_t reached() const;
   /// The failure of `call` if the process of a rank on this host has ended; otherwise ok.
   CommStatus ended_rank(const Descriptor& call);
-  /// Like ended_rank(), but waits a moment, because NCCL may report a rank's end before the process has ended.
+  /// Like ended_rank(), but waits up to kExitTime, because NCCL may report that a rank is lost before its process has
+  /// ended.
   CommStatus wait_for_ended_rank(const Descriptor& call);
   /// Throws the cause of an error that NCCL reports.
   [[noreturn]] void explain(const std::string& error, const Descriptor& waiting);
@@ -85,7 +86,7 @@ class NcclGroup final : public ProcessGroup {
   const Stream stream_;
   ProgressBoard board_;
   std::unique_ptr<Communicator> communicator_;
-  std::unique_ptr<PeerMemory> peers_;                   // null if NCCL does everything
+  std::unique_ptr<PeerMemory> peers_;                   // null if all sums are done by NCCL
   Storage token_;                                       // a byte on the device, for barriers
   std::vector<std::optional<ProcessWatch>> processes_;  // by rank; empty for ranks of other hosts
 
@@ -95,15 +96,15 @@ class NcclGroup final : public ProcessGroup {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<NcclWorkPtr> pending_;
-  uint64_t completed_ = 0, warned_ = 0;  // sequence numbers
+  uint64_t completed_ = 0, warned_ = 0;  // sequence numbers of the last completed call and of the last warning
   bool stopping_ = false;
   std::thread watchdog_;
 };
 
-/// A collective over NCCL in progress, represented by two events on the stream that it runs on.
+/// A collective over NCCL in progress. Two events on its stream mark its beginning and its end.
 class NcclGroup::NcclWork final : public Work {
  public:
-  /// `captured`: the work runs when a graph is replayed, and the graph owns what it needs.
+  /// `captured` is true during the capture of a graph. The work then runs when the graph is replayed.
   NcclWork(const Collective& call, Milliseconds timeout, DeviceRuntime& runtime, Device device, bool captured)
       : call_(call.descriptor), peer_(call.peer), deadline_(timeout), runtime_(runtime), device_(device),
         captured_(captured), ready_(runtime.new_event(false)), done_(runtime.new_event(false)) {}
@@ -165,15 +166,15 @@ class NcclGroup::NcclWork final : public Work {
   }
   /// Makes `stream` wait for this work.
   void block(const Stream& stream) const { done_->block(stream); }
-  /// Keeps arrays alive until a caller has waited for this work.
+  /// Keeps the arrays alive until a caller has waited for this work.
   void keep(std::vector<Array> arrays) {
     const std::lock_guard lock(mutex_);
     kept_ = std::move(arrays);
   }
 
  private:
-  /// Releases the arrays that were kept. The stream that they belong to may reuse their memory, since it now waits for
-  /// this work. A captured work keeps them for its replays.
+  /// Releases the arrays that keep() got. Their memory may be reused on `waiting`, because that stream now waits for
+  /// this work. A captured work keeps the arrays for its replays.
   void release(const Stream& waiting) const {
     const std::lock_guard lock(mutex_);
     if (captured_) return;

@@ -9,11 +9,13 @@
 #include <string>
 #include <utility>
 
+#include <gradus/distributed/comm/store/store.h>
+
 namespace gradus::dist {
 namespace {
 
-/// The lines of all other ranks together may have this size in a sum in one kernel. Each rank has two halves of
-/// kStagingBytes / (ranks - 1) bytes for its own lines.
+/// Size limit for a sum in one kernel: the lines of all other ranks together have at most this size. Each rank has two
+/// halves of kStagingBytes / (ranks - 1) bytes for its lines.
 constexpr size_t kStagingBytes = 4 << 20;
 /// Bytes of the slots of all ranks together: the longest array that is summed here.
 constexpr size_t kSlotBytes = 64 << 20;
@@ -22,7 +24,7 @@ constexpr size_t kAlignment = 4096;
 /// How long to wait for other ranks to close this rank's memory before it is freed.
 constexpr Milliseconds kEndTime{500};
 
-/// Clears the error of a call. A failure is not an error, because all ranks then do without peer memory.
+/// Returns true if the call succeeded. A failure is no error: all ranks then do without peer memory.
 bool succeeds(cudaError_t error) {
   cudaGetLastError();  // otherwise the next launch would report the error
   return error == cudaSuccess;
@@ -69,7 +71,8 @@ std::unique_ptr<PeerMemory> PeerMemory::connect(std::shared_ptr<Store> store, in
   return opened ? std::move(memory) : nullptr;
 }
 
-/// What other ranks need to open this rank's memory: the IPC handle, then the bus number of the GPU. "" on failure.
+/// Returns what other ranks need to open this rank's memory, the IPC handle followed by the bus number of the GPU; ""
+/// on failure.
 std::string PeerMemory::allocate() {
   void* memory = nullptr;
   const size_t bytes = peers_.bytes();
@@ -107,8 +110,8 @@ PeerMemory::~PeerMemory() {
   if (stopped_ != nullptr && *stopped_ != 0) return;  // freeing would wait for kernels that may never end
   for (int r = 0; r < peers_.size; ++r)
     if (r != peers_.rank && peers_.memory[r] != nullptr) succeeds(cudaIpcCloseMemHandle(peers_.memory[r]));
-  // Memory must not be freed while other ranks have it open. If they do not close it soon, it is freed when the process
-  // ends.
+  // This rank's memory must not be freed while other ranks have it open. If a rank does not close it within kEndTime,
+  // the memory is freed only when the process ends.
   bool closed = true;
   try {
     store_->set(key("closed", peers_.rank), "1");

@@ -1,8 +1,8 @@
 // y = finish(x_0 + x_1 + … of all ranks), summed in the order of the ranks, so that all ranks get the same bits.
 //
 // Blocks with the same number on all GPUs wait for each other through flags in each other's memory (exchange()). There
-// are few blocks, because the backward pass cannot use the multiprocessors on which they wait.
-#include <gradus/distributed/comm/nccl/reduce_kernels.h>
+// are few blocks, because waiting blocks occupy multiprocessors that the backward pass needs.
+#include <gradus/distributed/comm/nccl/peer_memory.h>
 
 #include <cuda_runtime_api.h>
 
@@ -10,7 +10,7 @@
 #include <cuda/atomic>
 
 #include <gradus/core/error.h>
-#include <gradus/distributed/comm/reduce_formula.h>
+#include <gradus/distributed/comm/reduce.h>
 
 namespace gradus::dist {
 namespace {
@@ -26,8 +26,8 @@ static_assert(sizeof(Flags) <= kPeerFlagBytes);
 
 __device__ Flags& flags_of(const Peers& peers, int rank) { return *reinterpret_cast<Flags*>(peers.memory[rank]); }
 
-/// Waits until this block has arrived here on all ranks. What they wrote before can then be read. Returns false if the
-/// group was stopped meanwhile; another rank's memory may then be gone.
+/// Waits until this block has arrived here on all ranks. Afterwards this block can read what the other ranks wrote
+/// before. Returns false if the group was stopped while it waited; the memory of another rank may then be freed.
 __device__ bool exchange(const Peers& peers, unsigned block) {
   using Flag = cuda::atomic_ref<uint32_t, cuda::thread_scope_system>;
   Flags& own = flags_of(peers, peers.rank);
@@ -115,7 +115,8 @@ struct Section {
   size_t begin, end, staged;
 };
 
-/// Calls f(line, section) for each section of this block: it has `per_block` parts of all lines, taken consecutively.
+/// Calls f(line, section) for each section of this block: The parts of all lines are numbered consecutively, and block
+/// b has the parts from b * per_block on.
 template <class T, class F>
 __device__ void for_each_section(const PeerLines& lines, size_t per_block, F f) {
   constexpr size_t kElements = kPartBytes / sizeof(T);
@@ -128,8 +129,8 @@ __device__ void for_each_section(const PeerLines& lines, size_t per_block, F f) 
   }
 }
 
-// Each block has its own piece of staging memory in each of the two halves, which take turns. When a rank comes back to
-// a half it has waited for all ranks in between, so none of them still reads it.
+// Each block has a piece of staging memory in each of the two halves. Successive calls use the halves alternately.
+// Before a rank writes to a half again, it has waited for all ranks once more, so no rank still reads the old values.
 template <class T, ReduceKind kind>
 __global__ void __launch_bounds__(kThreads)
     all_reduce_lines_kernel(const __grid_constant__ Peers peers, const __grid_constant__ PeerLines lines,
@@ -239,8 +240,9 @@ void all_reduce_lines(const Stream& stream, const Peers& peers, DType dtype, Red
   check_launch();
 }
 
-// A slot is written only after all ranks have read it: the slots of other ranks are read between the two waits, and a
-// rank's own slot between the second wait and the first wait of the next call.
+// No slot is written while a rank may read it. The slots that other ranks fill are read between the two waits of a
+// call. The slot with this rank's sum is read by the other ranks after the second wait and before the first wait of the
+// next call.
 void all_reduce_shares(const Stream& stream, const Peers& peers, DType dtype, ReduceKind kind, const void* in,
                        void* out, size_t count) {
   const size_t width = size_of(dtype), unit = kPartBytes / width, ranks = static_cast<size_t>(peers.size);

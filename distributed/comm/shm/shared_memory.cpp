@@ -14,15 +14,12 @@
 #include <cstring>
 #include <fstream>
 
-#include <gradus/core/error.h>
-
 namespace gradus::dist {
 
-SharedMemory::SharedMemory(FileDescriptor descriptor, size_t bytes)
-    : descriptor_(std::move(descriptor)), bytes_(bytes) {
+SharedMemory::SharedMemory(FileDescriptor descriptor, size_t bytes) : descriptor_(std::move(descriptor)) {
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_.number(), 0);
   GRADUS_CHECK(data != MAP_FAILED, CommError, "cannot map ", bytes, " bytes of shared memory: ", std::strerror(errno));
-  data_ = static_cast<std::byte*>(data);
+  data_.reset(static_cast<std::byte*>(data), [bytes](std::byte* mapped) { munmap(mapped, bytes); });
   madvise(data, bytes, MADV_HUGEPAGE);  // fewer page faults and TLB misses, if the kernel supports it
 }
 
@@ -40,17 +37,6 @@ SharedMemory SharedMemory::open(const std::string& path, size_t bytes) {
   GRADUS_CHECK(fstat(descriptor.number(), &status) == 0 && static_cast<size_t>(status.st_size) == bytes, CommError,
                "the shared memory ", path, " does not have ", bytes, " bytes");
   return {std::move(descriptor), bytes};
-}
-
-SharedMemory::~SharedMemory() {
-  if (data_ != nullptr) munmap(data_, bytes_);
-}
-
-SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
 }
 
 std::string SharedMemory::path() const {

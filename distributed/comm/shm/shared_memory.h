@@ -4,15 +4,15 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
-#include <gradus/distributed/comm/deadline.h>
 #include <gradus/distributed/comm/tcp/socket.h>
 
 namespace gradus::dist {
 
-/// Shared memory without a name in any file system, so that nothing is left of it once its last process has ended, in
-/// whatever way.
+/// Shared memory without a name in any file system. The kernel frees it when the last process that maps it has ended,
+/// even if that process was killed.
 class SharedMemory {
  public:
   SharedMemory() = default;
@@ -20,12 +20,8 @@ class SharedMemory {
   static SharedMemory create(size_t bytes);
   /// Maps memory that another process has created, by its path(). Throws a CommError if this process cannot access it.
   static SharedMemory open(const std::string& path, size_t bytes);
-  ~SharedMemory();
-  SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }
-  SharedMemory& operator=(SharedMemory&& other) noexcept;
 
-  std::byte* data() const { return data_; }
-  size_t bytes() const { return bytes_; }
+  std::byte* data() const { return data_.get(); }
   /// The path by which other processes can open the memory while this object exists.
   std::string path() const;
 
@@ -33,12 +29,11 @@ class SharedMemory {
   SharedMemory(FileDescriptor descriptor, size_t bytes);
 
   FileDescriptor descriptor_;
-  std::byte* data_ = nullptr;
-  size_t bytes_ = 0;
+  std::shared_ptr<std::byte> data_;  // its deleter unmaps the memory
 };
 
-/// Sleeps until `word` is woken, but at most `timeout`. Returns at once if it does not hold `value`, and may return
-/// early.
+/// Sleeps until futex_wake(word), but at most `timeout`. Returns at once if `word` does not hold `value`, and may
+/// return early.
 void futex_wait(const std::atomic<uint32_t>& word, uint32_t value, Milliseconds timeout);
 /// Wakes all processes that sleep on `word`.
 void futex_wake(const std::atomic<uint32_t>& word);
@@ -47,7 +42,8 @@ void futex_wake(const std::atomic<uint32_t>& word);
 /// same PID namespace and as the same user.
 std::string host_identity();
 
-/// Watches a process. Unlike a process number, it is never mistaken for a later process.
+/// Finds out whether a process has ended. The kernel may give the number of an ended process to a new process; a
+/// ProcessWatch does not confuse the two.
 class ProcessWatch {
  public:
   ProcessWatch() = default;

@@ -8,7 +8,6 @@
 #include <thread>
 
 #include <gradus/core/array/shape.h>
-#include <gradus/core/error.h>
 
 namespace gradus::dist {
 namespace {
@@ -17,7 +16,7 @@ constexpr size_t kMailBytes = 64 << 10;
 constexpr uint32_t kLayoutVersion = 1;
 /// How often a sleeping rank checks whether the ranks it waits for are alive.
 constexpr Milliseconds kPollInterval{20};
-/// A rank that waits for others shows it within this time.
+/// A rank that waits for others changes its heartbeat at least once in this time.
 constexpr Milliseconds kAnswerTime{300};
 constexpr std::chrono::microseconds kSpin{50};
 /// After this time a spinning rank yields its core between polls, because the rank it waits for may need it.
@@ -31,7 +30,7 @@ void pause() {
 #endif
 }
 
-/// Up to this size each rank sums all elements itself, because that takes less time than another fence.
+/// Up to this size each rank sums all elements, which takes less time than another fence.
 constexpr size_t kShortBytes = 32 << 10;
 
 /// Calls body(begin, count) for pieces of at most `piece` of `count` elements.
@@ -73,8 +72,8 @@ struct alignas(64) ShmGroup::RankLine {
   std::atomic<uint32_t> left;
   int32_t pid;
   std::atomic<uint32_t> heartbeats;  // grows while the rank waits for others
-  uint64_t digest[2];                // of its calls, in the cache line that the others wait for anyway
-  alignas(64) CallRecord call[2];    // the last call and the one before
+  uint64_t digest[2];                // of the two calls; in the cache line that other ranks read anyway
+  alignas(64) CallRecord call[2];    // the last two calls
 };
 
 /// A queue of two pieces from one rank to another.
@@ -87,7 +86,7 @@ struct alignas(64) ShmGroup::Mailbox {
 
 struct ShmGroup::Header {
   uint32_t layout, size;
-  std::atomic<uint32_t> sleepers;  // number of ranks that may be sleeping on any word of the segment
+  std::atomic<uint32_t> sleepers;  // number of ranks that may be sleeping
   std::atomic<uint32_t> failed;    // 1 while the failure is being written, then 2
   CommFailure failure;
   int32_t failure_rank;
@@ -98,15 +97,14 @@ ShmGroup::Header& ShmGroup::header() const { return *reinterpret_cast<Header*>(m
 ShmGroup::RankLine& ShmGroup::line(int rank) const {
   return reinterpret_cast<RankLine*>(memory_.data() + round_up(sizeof(Header)))[rank];
 }
+std::byte* ShmGroup::slots() const {
+  return memory_.data() + round_up(sizeof(Header)) + round_up(sizeof(RankLine) * static_cast<size_t>(size()));
+}
 std::byte* ShmGroup::slot(int rank, uint32_t ago) const {
-  const size_t lines = round_up(sizeof(RankLine) * static_cast<size_t>(size()));
-  return memory_.data() + round_up(sizeof(Header)) + lines +
-         (kSlots * static_cast<size_t>(rank) + (pieces_ - ago) % kSlots) * kSlotBytes;
+  return slots() + (kSlots * static_cast<size_t>(rank) + (pieces_ - ago) % kSlots) * kSlotBytes;
 }
 ShmGroup::Mailbox& ShmGroup::mailbox(int from, int to) const {
-  const size_t lines = round_up(sizeof(RankLine) * static_cast<size_t>(size()));
-  const size_t slots = kSlots * kSlotBytes * static_cast<size_t>(size());
-  std::byte* boxes = memory_.data() + round_up(sizeof(Header)) + lines + slots;
+  std::byte* boxes = slots() + kSlots * kSlotBytes * static_cast<size_t>(size());
   return reinterpret_cast<Mailbox*>(boxes)[from * size() + to];
 }
 
@@ -149,7 +147,7 @@ ShmGroup::ShmGroup(std::shared_ptr<Store> store, int rank, int size, const ShmOp
 std::unique_ptr<ProcessGroup> ShmGroup::make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,
                                                    Milliseconds timeout) {
   const ShmOptions options{.timeout = timeout, .epoch = epoch};
-  return std::unique_ptr<ShmGroup>(new ShmGroup(store_, rank, static_cast<int>(ranks.size()), options));
+  return std::make_unique<ShmGroup>(store_, rank, static_cast<int>(ranks.size()), options);
 }
 
 ShmGroup::~ShmGroup() {
@@ -159,7 +157,8 @@ ShmGroup::~ShmGroup() {
 
 void ShmGroup::advance(std::atomic<uint32_t>& word) {
   word.fetch_add(1);
-  // This load and the sleeper's increment and load are sequentially consistent, so one of the two sees the other.
+  // These two operations, and in await() the increment of `sleepers` and the load of the word, are sequentially
+  // consistent. Therefore either this rank sees the sleeper, or the sleeper sees the new value.
   if (header().sleepers.load() > 0) futex_wake(word);
 }
 
@@ -271,7 +270,7 @@ ShmGroup::Arrays ShmGroup::begin(const Collective& call, const Deadline& deadlin
 
 void ShmGroup::run(const Collective& call, const Deadline& deadline) {
   check_failure();
-  if (call.descriptor.kind == CollectiveKind::send) return call.sends ? send(call, deadline) : receive(call, deadline);
+  if (call.descriptor.kind == CollectiveKind::send) return send_or_receive(call, deadline);
   const Arrays arrays = begin(call, deadline);
   switch (call.descriptor.kind) {
     case CollectiveKind::barrier: return;
@@ -291,36 +290,28 @@ void ShmGroup::run(const Collective& call, const Deadline& deadline) {
   }
 }
 
-void ShmGroup::send(const Collective& call, const Deadline& deadline) {
+void ShmGroup::send_or_receive(const Collective& call, const Deadline& deadline) {
   const Descriptor& d = call.descriptor;
   const size_t element = size_of(d.dtype), piece = kMailBytes / element;
-  Mailbox& box = mailbox(rank(), call.peer);
+  Mailbox& box = call.sends ? mailbox(rank(), call.peer) : mailbox(call.peer, rank());
+  std::atomic<uint32_t>& own = call.sends ? box.written : box.read;
   size_t begin = 0;
   do {  // once even for an empty message
     const size_t count = std::min(piece, d.count - begin);
-    const uint32_t number = box.written.load();
-    await(box.read, number - 1, call.peer, d, deadline);  // until one of the two pieces is free
-    box.call[number % 2] = MessageHeader{call.message_descriptor()}.encode();
-    if (count > 0) std::memcpy(box.data[number % 2], at(call.in, begin, d.dtype), count * element);
-    advance(box.written);
-    begin += count;
-  } while (begin < d.count);
-}
-
-void ShmGroup::receive(const Collective& call, const Deadline& deadline) {
-  const Descriptor& d = call.descriptor;
-  const size_t element = size_of(d.dtype), piece = kMailBytes / element;
-  Mailbox& box = mailbox(call.peer, rank());
-  size_t begin = 0;
-  do {
-    const size_t count = std::min(piece, d.count - begin);
-    const uint32_t number = box.read.load();
-    await(box.written, number + 1, call.peer, d, deadline);
-    const Descriptor theirs = MessageHeader::decode(box.call[number % 2]).descriptor;
-    if (theirs != call.message_descriptor())
-      throw CollectiveError(mismatch(call.peer, theirs, rank(), call.message_descriptor()));
-    if (count > 0) std::memcpy(at(call.out, begin, d.dtype), box.data[number % 2], count * element);
-    advance(box.read);
+    const uint32_t number = own.load();
+    std::byte* data = box.data[number % 2];
+    if (call.sends) {
+      await(box.read, number - 1, call.peer, d, deadline);  // until one of the two pieces is free
+      box.call[number % 2] = MessageHeader{call.message_descriptor()}.encode();
+      if (count > 0) std::memcpy(data, at(call.in, begin, d.dtype), count * element);
+    } else {
+      await(box.written, number + 1, call.peer, d, deadline);
+      const Descriptor theirs = MessageHeader::decode(box.call[number % 2]).descriptor;
+      if (theirs != call.message_descriptor())
+        throw CollectiveError(mismatch(call.peer, theirs, rank(), call.message_descriptor()));
+      if (count > 0) std::memcpy(at(call.out, begin, d.dtype), data, count * element);
+    }
+    advance(own);
     begin += count;
   } while (begin < d.count);
 }
@@ -381,13 +372,14 @@ void ShmGroup::show(const Collective& call, size_t piece) {
 void ShmGroup::all_reduce(const Collective& call, Arrays arrays, const Deadline& deadline) {
   const Descriptor& d = call.descriptor;
   if (d.count == 0) return;
-  if (arrays == Arrays::mixed) {  // ranks whose arrays are in a bucket have not written a piece yet
+  if (arrays == Arrays::mixed) {  // begin() has copied no piece of an array in a bucket
     show(call, 0);
     fence(d, deadline);
   }
   const size_t element = size_of(d.dtype), length = kSlotBytes / element, pieces = (d.count + length - 1) / length;
-  // Two ranks each sum every piece entirely, one step after it is written: that reads no more of the other's memory
-  // than summing by parts. More ranks sum a part each, and all parts are read in the step after that.
+  // Two ranks each sum every piece completely, one step after the piece was written. This reads no more of the other
+  // rank's memory than summing by parts. With more ranks each rank sums a part, and all ranks copy the sums in the next
+  // step.
   const bool by_parts = size() > 2 && d.count * element > kShortBytes;
   const size_t taken_after = by_parts ? 2 : 1, steps = pieces + taken_after;
   const auto count_of = [&](size_t piece) { return std::min(length, d.count - piece * length); };

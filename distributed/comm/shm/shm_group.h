@@ -1,9 +1,9 @@
 // The process group of ranks on one host, which read each other's memory instead of sending messages.
 //
 // Every rank has slots in memory that all ranks map. To exchange a piece of data, each rank copies its contribution
-// into a slot, all ranks pass a fence (a barrier), and each rank reads what it needs from the slots of the others. The
-// slots of a rank take turns, so one fence for each piece is enough: a rank writes to a slot again only after all ranks
-// have passed a later fence, and so have read it.
+// into a slot, all ranks pass a fence (a barrier), and each rank reads what it needs from the slots of the others. A
+// rank uses its slots in turn, so one fence for each piece is enough: before it writes to a slot again, all ranks have
+// passed a later fence, and therefore have read the slot.
 #pragma once
 
 #include <memory>
@@ -27,6 +27,8 @@ class ShmGroup final : public HostGroup {
   /// on this host, and a ValueError if there are more than kMaxRanksOfHost.
   ShmGroup(Store& store, int rank, int size, const ShmOptions& options = {})
       : ShmGroup(borrow(store), rank, size, options) {}
+  /// The same with a store that the group keeps.
+  ShmGroup(std::shared_ptr<Store> store, int rank, int size, const ShmOptions& options);
   ~ShmGroup() override;
 
   std::string_view backend() const override { return "shm"; }
@@ -34,33 +36,31 @@ class ShmGroup final : public HostGroup {
   Array empty(const Shape& shape, DType dtype, Device device = {}) override;
 
  private:
-  struct Header;    // of the segment: which rank failed
-  struct RankLine;  // the state of a rank that the others see
+  struct Header;    // of the shared memory: which failure ended the group
+  struct RankLine;  // what a rank publishes about itself
   struct CallRecord;
   struct Mailbox;
-  /// Where the array of a call is: the number of the bucket and the offset in it, or no bucket (-1).
+  /// Where the array of a call is: in bucket number `bucket` at this offset, or in no bucket (-1).
   struct Place {
     int32_t bucket = -1;
     uint64_t offset = 0;
     friend bool operator==(const Place&, const Place&) = default;
   };
-  /// Where the arrays of all ranks are: in memory of their own, at the same place of the same bucket, or in different
-  /// places.
+  /// Where the arrays of all ranks are: all outside of buckets (own), all at the same place of the same bucket
+  /// (shared), or at different places (mixed).
   enum class Arrays { own, shared, mixed };
-  /// Memory made by empty(), as mapped by this rank. It has a part for each rank.
+  /// Shared memory made by one call of empty(). It has a part of `bytes_each` bytes for each rank.
   struct Bucket {
     SharedMemory memory;
     size_t bytes_each;
   };
-
-  ShmGroup(std::shared_ptr<Store> store, int rank, int size, const ShmOptions& options);
 
   std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,
                                            Milliseconds timeout) override;
   void run(const Collective& call, const Deadline& deadline) override;
   void announce(const CommStatus& failure) noexcept override;
 
-  /// Bytes that a rank writes at a time. With the slots of the other ranks they fit in the second-level cache.
+  /// Size of a slot. The slots that a rank reads and writes at a time fit in its second-level cache.
   static constexpr size_t kSlotBytes = 256 << 10;
   /// all_reduce() writes a piece while other ranks may still read the piece of three steps before.
   static constexpr uint32_t kSlots = 4;
@@ -68,21 +68,21 @@ class ShmGroup final : public HostGroup {
   /// Does all_reduce() and reduce().
   void all_reduce(const Collective& call, Arrays arrays, const Deadline& deadline);
   void all_reduce_in_place(const Collective& call, const Deadline& deadline);
-  /// Does broadcast(), gather() and all_gather(): ranks show what they have, and all that receive copy it.
+  /// Does broadcast(), gather() and all_gather(): ranks copy their arrays to their slots, and the receiving ranks copy
+  /// them from there.
   void exchange_whole(const Collective& call, const Deadline& deadline);
-  /// The length of the longest part that any rank sends another. Throws if two ranks disagree about a length.
+  /// The length of the longest part that a rank sends to another rank. Throws if two ranks disagree about a length.
   size_t longest_part(const Collective& call, const Deadline& deadline);
-  /// Does scatter(), reduce_scatter(), all_to_all() and its forms with parts of different lengths: ranks show a part
-  /// for each rank, and every rank copies or sums the parts for it.
+  /// Does scatter(), reduce_scatter(), all_to_all(), all_to_all_v() and all_gather_v(): the slot of each rank has a
+  /// part for every rank, and every rank copies or sums the parts for it.
   void exchange_parts(const Collective& call, const Deadline& deadline);
-  void send(const Collective& call, const Deadline& deadline);
-  void receive(const Collective& call, const Deadline& deadline);
+  void send_or_receive(const Collective& call, const Deadline& deadline);
 
-  /// Publishes this rank's call, passes the first fence, and compares the calls of all ranks. The first piece of a
-  /// reduction is already in its slot by then, unless the array is in a bucket.
+  /// Publishes this rank's call, passes the first fence, and compares the calls of all ranks. Before the fence it
+  /// copies the first piece of a reduction to its slot, unless the array is in a bucket.
   Arrays begin(const Collective& call, const Deadline& deadline);
   Place locate(const void* data, size_t bytes) const;
-  /// Copies a piece of a reduction into this rank's slot, if there is such a piece.
+  /// Copies piece number `piece` of a reduction into this rank's slot. Does nothing after the last piece.
   void show(const Collective& call, size_t piece);
   void fence(const Descriptor& descriptor, const Deadline& deadline);
   /// Waits until `peer` has advanced `word` to `value` or beyond.
@@ -90,13 +90,14 @@ class ShmGroup final : public HostGroup {
              const Deadline& deadline);
   void advance(std::atomic<uint32_t>& word);
   void check_peer(int peer, const Descriptor& descriptor);
-  /// The ranks that hold up this rank: those that do not wait for others, because they are stopped or not yet in the
-  /// call. If there are none, `peer`.
+  /// The ranks that this rank waits for. These are the ranks that are stopped or not yet in the call, which is visible
+  /// because a rank that waits changes its heartbeat. If all ranks wait, it is `peer`.
   std::vector<int> awaited_ranks(int peer, const Descriptor& descriptor);
   void check_failure();
 
   Header& header() const;
   RankLine& line(int rank) const;
+  std::byte* slots() const;
   /// The slot of `rank` for the current piece, or for the piece `ago` steps before it.
   std::byte* slot(int rank, uint32_t ago = 0) const;
   Mailbox& mailbox(int from, int to) const;
@@ -106,7 +107,7 @@ class ShmGroup final : public HostGroup {
   SharedMemory memory_;
   std::vector<ProcessWatch> processes_;
   std::vector<std::weak_ptr<Bucket>> buckets_;
-  Place place_;  // of the current call's array
+  Place place_;  // where the array of the current call is
   uint32_t fences_ = 0, calls_ = 0, pieces_ = 0;
   bool spins_ = false;
 };

@@ -4,9 +4,6 @@
 #include <thread>
 #include <utility>
 
-#include <gradus/core/error.h>
-#include <gradus/distributed/comm/frame.h>
-
 namespace gradus::dist {
 namespace {
 
@@ -68,7 +65,7 @@ void ProgressBoard::compare(const std::string& scope, const Descriptor& call, co
                                       deadline.timeout()));
     std::this_thread::sleep_for(kPause);
   }
-  store_->delete_key(key(scope, number - 1, rank_));  // all ranks have come here, so they have read it
+  store_->delete_key(key(scope, number - 1, rank_));  // all ranks have made call `number`, so they have read this key
 }
 
 CommStatus ProgressBoard::failure() {
@@ -115,7 +112,7 @@ std::vector<int> ProgressBoard::missing(const Descriptor& call, uint64_t reached
   std::vector<int> silent, late;
   for (int r = 0; r < size_; ++r) silent.push_back(r);
   for (const Deadline deadline(kAnswerTime); !silent.empty() && !deadline.passed();) {
-    answer(reached);  // for this rank too, and for others that ask at the same time
+    answer(reached);  // this rank's own answer counts too, and other ranks may ask at the same time
     if (const CommStatus ended = failure(); !ended.ok()) throw CollectiveError(ended);
     std::erase_if(silent, [&](int r) {
       const Answer answer = answer_of(r);

@@ -1,5 +1,5 @@
-// What the ranks of a group tell each other through a store when a library carries their messages and so cannot report
-// progress: which rank has reached which call, and which failure has ended the group.
+// What the ranks of a group over NCCL tell each other through a store, because NCCL does not report progress: which
+// rank has reached which call, and which failure has ended the group.
 //
 //   alarm             a counter that each question and each failure increments: the only key that ranks poll
 //   answer/<r>        the last alarm that rank r has seen, and the calls it had reached by then
@@ -11,18 +11,14 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include <gradus/distributed/comm/deadline.h>
-#include <gradus/distributed/comm/descriptor.h>
-#include <gradus/distributed/comm/status.h>
 #include <gradus/distributed/comm/store/store.h>
 
 namespace gradus::dist {
 
-/// Several threads may share one board. No method waits inside the store, because that would hold up its other users.
+/// Several threads may share one board. No method lets the store wait, because its other users would have to wait too.
 class ProgressBoard {
  public:
   ProgressBoard(std::shared_ptr<Store> store, int rank, int size);
@@ -33,8 +29,8 @@ class ProgressBoard {
 
   /// Records a call that is about to be launched.
   void note(const Descriptor& call);
-  /// Compares a call with those of the ranks `others`, which must call this too. Throws a CollectiveError: mismatch,
-  /// timeout, or the failure that a rank has announced. Calls are numbered separately in each scope.
+  /// Compares a call with the calls of the ranks `others`, which must call this too. Throws a CollectiveError:
+  /// mismatch, timeout, or the failure that a rank has announced. Calls are numbered separately in each scope.
   void compare(const std::string& scope, const Descriptor& call, const std::vector<int>& others,
                const Deadline& deadline);
 
@@ -46,8 +42,8 @@ class ProgressBoard {
   void leave();
   bool has_left(int rank);
 
-  /// Asks the other ranks. Returns those whose devices have not reached `call` and those that do not answer. Throws a
-  /// CollectiveError if a rank has launched another call with this number or has left the group.
+  /// Asks the other ranks. Returns the ranks whose devices have not reached `call` and the ranks that do not answer.
+  /// Throws a CollectiveError if a rank has launched another call with this number or has left the group.
   std::vector<int> missing(const Descriptor& call, uint64_t reached);
 
  private:
@@ -65,7 +61,7 @@ class ProgressBoard {
   const std::shared_ptr<Store> store_;
   const int rank_, size_;
   std::mutex mutex_;
-  std::deque<Descriptor> calls_;  // the most recently launched ones
+  std::deque<Descriptor> calls_;  // the calls that were launched last
   int64_t answered_ = 0;
 };
 

@@ -2,6 +2,7 @@
 // StoreRequest, so a kind of store is only a way to get requests to a StoreTable.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -10,20 +11,21 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
-#include <gradus/distributed/comm/deadline.h>
-#include <gradus/distributed/comm/tcp/socket.h>
+#include <gradus/distributed/comm/frame.h>
+#include <gradus/distributed/comm/tcp/token.h>
 
 namespace gradus::dist {
 
-/// What a store accepts. More is a CommError for the caller, and no memory is reserved for it.
+/// What a store accepts. A larger request is a CommError for the caller, and no memory is reserved for it.
 struct StoreLimits {
   size_t key_bytes = 1 << 10;
   size_t value_bytes = 1 << 22;
   size_t total_bytes = 1 << 26;  // keys and values together
-  // Limits of a server: how long a client may take to prove that it knows the token, and how many such clients there
-  // may be.
+  // For a server: how long a client may take to prove that it knows the token, and how many clients may be doing so at
+  // a time.
   Milliseconds handshake{5000};
   size_t strangers = most_strangers();
 };
@@ -45,8 +47,6 @@ enum class StoreMessage : uint8_t {
   timed_out,      // server: the keys that are missing
   refused,        // server: an error message; may replace a welcome
 };
-
-struct Frame;  // tcp/frame.h
 
 /// A call of a method of Store.
 struct StoreRequest {
@@ -81,52 +81,63 @@ class Store {
   Milliseconds timeout() const { return timeout_; }
 
   /// Sets the key to this value, whatever it held before.
-  void set(const std::string& key, std::string_view value);
+  void set(const std::string& key, std::string_view value) {
+    ask({.kind = StoreMessage::set, .keys = {key}, .value = std::string(value)});
+  }
   /// Waits until the key exists and returns its value. Throws a CommError that names the key after the timeout.
   std::string get(const std::string& key) { return get(key, timeout_); }
-  std::string get(const std::string& key, Milliseconds timeout);
-  /// Returns when all keys exist, or throws likewise.
+  std::string get(const std::string& key, Milliseconds timeout) {
+    return ask({.kind = StoreMessage::get, .keys = {key}, .timeout = timeout}).text;
+  }
+  /// Waits until all keys exist. Throws a CommError that names the missing keys after the timeout.
   void wait(const std::vector<std::string>& keys) { wait(keys, timeout_); }
-  void wait(const std::vector<std::string>& keys, Milliseconds timeout);
+  void wait(const std::vector<std::string>& keys, Milliseconds timeout) {
+    ask({.kind = StoreMessage::wait, .keys = keys, .timeout = timeout});
+  }
   /// The value of a key, "" if it does not exist now.
   std::string find(const std::string& key) { return check({key}) ? get(key) : ""; }
   /// True if all keys exist now.
-  bool check(const std::vector<std::string>& keys);
+  bool check(const std::vector<std::string>& keys) {
+    return ask({.kind = StoreMessage::check, .keys = keys}).number != 0;
+  }
   /// Adds to the decimal number that `key` holds (0 if there is no such key) and returns the sum.
-  int64_t add(const std::string& key, int64_t amount);
+  int64_t add(const std::string& key, int64_t amount) {
+    return ask({.kind = StoreMessage::add, .keys = {key}, .amount = amount}).number;
+  }
   /// Sets `key` to `desired` if it holds `expected`, or if it does not exist and `expected` is empty. Returns the value
-  /// that it holds afterwards, "" if it does not exist.
-  std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired);
+  /// that `key` holds afterwards, "" if it does not exist.
+  std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired) {
+    StoreRequest request{.kind = StoreMessage::compare_set, .keys = {key}, .value = std::string(desired)};
+    request.expected = expected;
+    return ask(std::move(request)).text;
+  }
   /// Removes a key. Returns true if it existed.
-  bool delete_key(const std::string& key);
+  bool delete_key(const std::string& key) { return ask({.kind = StoreMessage::delete_key, .keys = {key}}).number != 0; }
   /// The number of keys.
-  int64_t num_keys();
+  int64_t num_keys() { return ask({.kind = StoreMessage::num_keys}).number; }
 
-  /// Does what one of the methods above asks for, and returns its result. Throws a CommError if the request exceeds a
-  /// limit, or if its keys do not exist before its timeout.
+  /// Carries out a request of one of the methods above. Throws a CommError if the request exceeds a limit, or if its
+  /// keys do not exist before its timeout.
   virtual StoreAnswer ask(StoreRequest request) = 0;
 
  private:
   Milliseconds timeout_ = kDefaultTimeout;
 };
 
-/// The table itself, without locks or waits. Every method may throw a CommError if a limit is exceeded.
+/// The keys and values of a store, without locks or waits.
 class StoreTable {
  public:
   explicit StoreTable(const StoreLimits& limits) : limits_(limits) {}
 
+  /// Sets a key as Store::set() does. Throws a CommError if a limit is exceeded.
   void set(const std::string& key, std::string_view value);
   /// Those of `keys` that do not exist.
   std::vector<std::string> missing(const std::vector<std::string>& keys) const;
-  /// Carries out a request. Returns nothing if it has to wait for keys.
+  /// Carries out a request. Returns nothing if the request has to wait for keys. Throws a CommError if a limit is
+  /// exceeded.
   std::optional<StoreAnswer> carry_out(const StoreRequest& request);
 
  private:
-  const std::string* find(const std::string& key) const;
-  int64_t add(const std::string& key, int64_t amount);
-  std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired);
-  bool erase(const std::string& key);
-
   StoreLimits limits_;
   std::map<std::string, std::string> values_;
   size_t bytes_ = 0;
@@ -169,5 +180,78 @@ namespace detail {
 /// Throws the CommError of a wait that ended without these keys.
 [[noreturn]] void fail_to_find(const std::vector<std::string>& missing, Milliseconds timeout);
 }  // namespace detail
+
+// ---- A store that one process of the job serves over TCP, and to which all processes connect ----
+// After the handshake (token.h) a client has at most one request in progress. The answer has the id of the request.
+
+inline constexpr std::string_view kStorePurpose = "store";
+
+/// Serves a table to clients that know the token, on a new thread, until it is destroyed. Clients that send anything
+/// but requests, or do not prove in time that they know the token, are disconnected. Other clients do not notice. The
+/// number of clients is limited by the file descriptors (RLIMIT_NOFILE, which is raised to the hard limit if
+/// necessary); clients beyond that are refused.
+class TcpStoreServer {
+ public:
+  /// Port 0 selects a free port. Without a token only loopback addresses can be served; others throw a CommError.
+  explicit TcpStoreServer(const Address& at = {"127.0.0.1", 0}, const Token& token = {},
+                          const StoreLimits& limits = {});
+  ~TcpStoreServer();
+  TcpStoreServer(const TcpStoreServer&) = delete;
+  TcpStoreServer& operator=(const TcpStoreServer&) = delete;
+
+  const Address& address() const { return listener_.address(); }
+  /// Number of connected clients.
+  int clients() const { return client_count_; }
+
+ private:
+  struct Client;
+
+  void serve();
+  void accept();
+  /// Answers every request that has arrived, up to the first that has to wait.
+  void answer_all(Client& client);
+  void answer(Client& client, const Frame& frame);
+  void check_proof(Client& client, const Frame& frame);
+  void resolve_waiters();
+  size_t strangers() const;
+  Milliseconds next_deadline(bool full) const;
+
+  const Token token_;
+  const StoreLimits limits_;
+  Listener listener_;
+  FileDescriptor stop_;  // eventfd(2): becomes readable when the thread must end
+  StoreTable table_;
+  std::vector<std::unique_ptr<Client>> clients_;
+  std::atomic<int> client_count_ = 0;
+  bool out_of_descriptors_ = false, warned_ = false;
+  std::thread thread_;
+};
+
+/// A client of a TcpStoreServer. Several threads may share a client, but while one thread waits for a key, the other
+/// threads wait too. A thread that must not wait needs another client: clone().
+class TcpStore final : public Store {
+ public:
+  /// Connects, retrying until `timeout`, which also becomes the timeout of later waits.
+  explicit TcpStore(const Address& server, const Token& token = {}, Milliseconds timeout = kDefaultTimeout);
+
+  /// Makes another connection to the same server.
+  std::unique_ptr<TcpStore> clone() const { return std::make_unique<TcpStore>(server_, token_, timeout()); }
+
+  /// Sends the request and waits for its answer. An error closes the connection, because an answer that arrives later
+  /// could not be assigned to a request.
+  StoreAnswer ask(StoreRequest request) override;
+
+ private:
+  Frame receive(const Deadline& deadline);
+  void shake_hands(const Deadline& deadline);
+
+  const Address server_;
+  const Token token_;
+  const std::string peer_;  // the name of the server in messages
+  std::mutex mutex_;
+  Connection connection_;
+  FrameReader reader_;
+  uint64_t next_id_ = 1;
+};
 
 }  // namespace gradus::dist

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <memory>
 
@@ -42,7 +41,7 @@ FileDescriptor open_socket(int family) {
   }
 }
 
-/// Makes one attempt. Returns no descriptor if it is refused or the address is unreachable, with errno set.
+/// Makes one attempt to connect. If it fails, returns no descriptor and sets errno.
 FileDescriptor try_to_connect(const addrinfo& to, const Deadline& deadline) {
   FileDescriptor descriptor = open_socket(to.ai_family);
   if (!descriptor) return {};
@@ -108,9 +107,9 @@ Address Address::parse(const std::string& text) {
       address.host = address.host.substr(1, address.host.size() - 2);
     else if (address.host.find(':') != std::string::npos)
       address.host.clear();  // in an IPv6 literal without brackets the beginning of the port is ambiguous
-    const char *begin = text.data() + colon + 1, *end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(begin, end, address.port);
-    if (error != std::errc() || rest != end) address.host.clear();
+    const std::optional<uint16_t> port = parse_number<uint16_t>(text.substr(colon + 1));
+    if (!port) address.host.clear();
+    address.port = port.value_or(0);
   }
   GRADUS_CHECK(!address.host.empty(), ValueError, "'", text, "' is not an address: host:port or [IPv6 literal]:port");
   return address;
@@ -199,7 +198,7 @@ Listener::Listener(const Address& at) : address_(at) {
   for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next) {
     FileDescriptor descriptor = open_socket(address->ai_family);
     const int on = 1;
-    // A port that was in use by a process that has just ended counts as free.
+    // Otherwise a port would stay in use for a while after its process has ended.
     setsockopt(descriptor.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (descriptor && bind(descriptor.number(), address->ai_addr, address->ai_addrlen) == 0 &&
         listen(descriptor.number(), SOMAXCONN) == 0) {
@@ -223,7 +222,7 @@ std::optional<Connection> Listener::accept(const Deadline& deadline) const {
     FileDescriptor descriptor(accept4(this->descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (descriptor) return Connection(std::move(descriptor));
     const int error = errno;
-    // An error of a connection before it was accepted concerns only the other side (accept(2)).
+    // Other errors than these are about one connection, which is skipped (accept(2)).
     const bool none = error == EAGAIN || error == EWOULDBLOCK;
     if (error == EMFILE && raise_descriptor_limit()) continue;
     const bool lasting = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM || error == EBADF;

@@ -1,17 +1,17 @@
 // TCP sockets with deadlines. Errors are CommErrors that name the address and the cause.
 #pragma once
 
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
-#include <gradus/core/error.h>
-#include <gradus/core/platform/file.h>
-#include <gradus/distributed/comm/deadline.h>
+#include <gradus/distributed/comm/descriptor.h>
 
 namespace gradus::dist {
 
@@ -23,10 +23,7 @@ class FileDescriptor {
   ~FileDescriptor() { reset(); }
   FileDescriptor(FileDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    if (this != &other) {
-      reset();
-      number_ = std::exchange(other.number_, -1);
-    }
+    std::swap(number_, other.number_);
     return *this;
   }
 
@@ -40,16 +37,16 @@ class FileDescriptor {
 
 /// The soft limit on the number of file descriptors of this process (RLIMIT_NOFILE).
 size_t descriptor_limit();
-/// Raises the soft limit to the hard limit. Returns false if it cannot be raised.
+/// Raises the soft limit to the hard limit. Returns false if the limit cannot be raised.
 bool raise_descriptor_limit();
-/// Whether this process may have `count` file descriptors. Raises the soft limit if that is necessary.
+/// Returns true if this process may have `count` file descriptors. Raises the soft limit if necessary.
 bool may_have_descriptors(size_t count);
 
-// A stranger is a connection that has not proved yet that it belongs to the job. Strangers must not use up the file
-// descriptors of a process.
+// A stranger is a connection whose other side has not proved yet that it belongs to the job. Their number is limited,
+// so that they cannot use up the file descriptors of a process.
 
-/// The largest number of strangers at a time. When it is reached, connections are accepted again only after strangers
-/// older than kStrangerTime have been dropped.
+/// The largest number of strangers at a time. When it is reached, strangers older than kStrangerTime are disconnected,
+/// and no connection is accepted before that.
 size_t most_strangers();
 inline constexpr Milliseconds kStrangerTime{200};
 
@@ -59,8 +56,8 @@ class ConnectionClosed : public CommError {
   using CommError::CommError;
 };
 
-/// Calls connect(), which connects and shakes hands, until it succeeds or the deadline passes. A connection that the
-/// other side closes is tried again, because that side may only have had too many strangers.
+/// Calls connect(), which connects and shakes hands, until it succeeds or the deadline passes. If the other side closes
+/// the connection, connect() is called again, because the other side may only have had too many strangers.
 template <class F>
 auto connect_again(const Deadline& deadline, F&& connect) {
   constexpr Milliseconds kPause{20};
@@ -72,6 +69,15 @@ auto connect_again(const Deadline& deadline, F&& connect) {
     }
     std::this_thread::sleep_for(kPause);
   }
+}
+
+/// Parses all of `text` as a number. Returns nothing if it is none, or does not fit in a T.
+template <class T>
+std::optional<T> parse_number(std::string_view text, int base = 10) {
+  T value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value, base);
+  return error == std::errc() && rest == end ? std::optional(value) : std::nullopt;
 }
 
 /// Where a socket listens: a host (a name, an IPv4 or an IPv6 literal) and a port. Literals are used as given.
@@ -94,7 +100,7 @@ class Connection {
   Connection() = default;
   explicit Connection(FileDescriptor descriptor);
 
-  /// Tries until the other side accepts or the deadline passes, because the other side may not have started yet.
+  /// Connects. Retries until the deadline, because the other side may not have started yet.
   static Connection open(const Address& to, const Deadline& deadline);
 
   int descriptor() const { return descriptor_.number(); }
@@ -107,8 +113,8 @@ class Connection {
   /// Fills `bytes`. Throws as send() does.
   void receive(std::span<std::byte> bytes, const Deadline& deadline, const std::string& peer) const;
 
-  /// Transfer as many bytes as the kernel takes or gives at once. Return their number, 0 if there are none now, or
-  /// nothing if the connection is gone.
+  /// Transfer as many bytes as possible without waiting. Return the number of bytes, which may be 0, or nothing if the
+  /// connection is lost.
   std::optional<size_t> send_some(io::ByteSpan bytes) const;
   std::optional<size_t> receive_some(std::span<std::byte> bytes) const;
 

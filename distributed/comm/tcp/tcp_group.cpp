@@ -15,14 +15,13 @@
 
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/crc32c.h>
-#include <gradus/distributed/comm/status.h>
 
 namespace gradus::dist {
 namespace {
 
 /// A live rank answers within this time.
 constexpr Milliseconds kAnswerTime{300};
-/// Control messages that a rank sent before it ended may arrive this much later than the end of its other connections.
+/// How much later than the end of its other connections the last control messages of a rank may arrive.
 constexpr Milliseconds kLastWordsTime{100};
 
 Frame control_frame(Control type, io::Bytes payload = {}) {
@@ -38,7 +37,7 @@ class TcpTransport::Exchange {
       : transport_(transport), lock_(transport.mutex_, std::defer_lock), peers_(transport.peers_),
         descriptor_(descriptor) {
     messages_.resize(transfers.size());
-    inspected_.assign(peers_.size(), descriptor.kind == CollectiveKind::send);  // a message contradicts nothing
+    inspected_.assign(peers_.size(), descriptor.kind == CollectiveKind::send);  // send and recv need no inspection
     for (size_t i = 0; i < transfers.size(); ++i) {
       messages_[i].transfer = transfers[i];
       if (!transfers[i].sends) continue;
@@ -71,8 +70,8 @@ class TcpTransport::Exchange {
     bool finished() const { return done == total(); }
   };
 
-  /// Returns true when all is done. Of the messages with the same peer and direction only the first unfinished one
-  /// moves.
+  /// Moves messages as far as possible. Returns true when all are finished. Of the messages with the same peer and
+  /// direction only the first unfinished one moves.
   bool advance_all() {
     moved_ = false;
     bool finished = true;
@@ -93,12 +92,11 @@ class TcpTransport::Exchange {
     msghdr packet = {};
     packet.msg_iov = parts.data();
     packet.msg_iovlen = parts.size();
-    const ssize_t sent = sendmsg(peer_of(message).out.descriptor(), &packet, MSG_NOSIGNAL);
-    return count(message, sent);
+    return count(message, sendmsg(peer_of(message).out.descriptor(), &packet, MSG_NOSIGNAL));
   }
 
-  /// Receives the header and the body in one call. If the header turns out to be wrong, the call fails, and it does not
-  /// matter that part of the body has been written.
+  /// Receives the header and the body in one call. If the header is wrong, the collective fails, so it does not matter
+  /// that part of the body has already been written to the array.
   bool receive_some(Message& message) {
     const bool had_header = message.done >= MessageHeader::kBytes;
     std::array<iovec, 2> parts = parts_left(message);
@@ -175,9 +173,9 @@ class TcpTransport::Exchange {
       if (!held_[2 * r] && !inspected_[r] && entries_[2 + 3 * r].revents != 0) inspect(static_cast<int>(r));
   }
 
-  /// Looks at a message that this rank does not wait for. If it belongs to a different call with this call's number,
-  /// throws, because ranks might otherwise wait for each other, directly or through others, and time out without the
-  /// cause. The message stays in the socket.
+  /// Looks at a message that this rank does not wait for, without removing it from the socket. Throws if the message
+  /// belongs to a different call with this call's number. Otherwise ranks could wait for each other in a circle and
+  /// time out, and the error would not name the cause.
   void inspect(int rank) {
     std::array<std::byte, MessageHeader::kBytes> header;
     const ssize_t got = recv(peers_[static_cast<size_t>(rank)].in.descriptor(), header.data(), header.size(), MSG_PEEK);
@@ -188,7 +186,7 @@ class TcpTransport::Exchange {
     try {
       theirs = MessageHeader::decode(header).descriptor;
     } catch (const CommError&) {
-      return;  // the collective that reads the message reports the error
+      return;  // the collective that receives the message reports the error
     }
     if (contradicts(theirs, descriptor_)) fail(mismatch(rank, theirs, transport_.rank_, descriptor_));
   }
@@ -200,22 +198,21 @@ class TcpTransport::Exchange {
     while (peer.control) {
       const std::optional<size_t> got = peer.control.receive_some(chunk);
       if (got == 0) break;
-      if (got) peer.control_reader.append({chunk, *got});
-      else close_control(peer);
+      if (got) {
+        peer.control_reader.append({chunk, *got});
+      } else {
+        const std::lock_guard lock(transport_.announce_mutex_);  // another thread may be writing an announcement to it
+        peer.control.close();
+      }
       try {
         while (std::optional<Frame> frame = peer.control_reader.next()) obey(rank, *frame);
       } catch (const CollectiveError&) { throw; } catch (const CommError& error) {
         fail(peer_lost(descriptor_, rank, error.what()));
       }
     }
-    // The end of a rank is reported by the ranks that wait for it, which tell the others.
+    // Only a rank that waits for the lost rank reports it. The other ranks receive the announcement.
     const bool waited_for = held_[2 * static_cast<size_t>(rank)] || held_[2 * static_cast<size_t>(rank) + 1];
     if (!peer.control && waited_for && !peer.left) fail_lost(rank, "its connection was closed");
-  }
-
-  void close_control(Peer& peer) {
-    const std::lock_guard lock(transport_.announce_mutex_);  // another thread may be about to announce a failure
-    peer.control.close();
   }
 
   void obey(int rank, const Frame& frame) {
@@ -238,7 +235,8 @@ class TcpTransport::Exchange {
     if (control) control.send_some(bytes);
   }
 
-  /// The ranks that do not answer a question: they are stopped, not yet in the collective, or cut off.
+  /// Sends a question to all other ranks and returns the ranks that do not answer, because they are stopped, not yet in
+  /// the collective, or cut off.
   std::vector<int> silent_ranks() {
     const auto other = [&](size_t r) { return static_cast<int>(r) != transport_.rank_ && !peers_[r].left; };
     for (size_t r = 0; r < peers_.size(); ++r)
@@ -254,7 +252,8 @@ class TcpTransport::Exchange {
     return silent;
   }
 
-  /// The ranks that this rank waits for: silent ranks or, if all answer, those whose messages are missing.
+  /// The ranks that this rank waits for: the silent ranks or, if all ranks answer, the ranks whose messages are
+  /// missing.
   std::vector<int> awaited_ranks() {
     std::vector<int> awaited = silent_ranks();
     for (size_t r = 0; awaited.empty() && r < peers_.size(); ++r)
@@ -263,8 +262,8 @@ class TcpTransport::Exchange {
   }
 
   [[noreturn]] void fail_lost(int rank, const std::string& cause) {
-    // The rank may have announced the cause before it ended, on the control connection, which is not synchronised with
-    // this one. Or another rank may have announced it and knows the cause better.
+    // The rank may have announced the cause before it ended. The announcement comes over the control connection and may
+    // still be on its way. Another rank may also have announced a cause, which then takes precedence.
     held_.assign(held_.size(), false);
     for (size_t r = 0; r < peers_.size(); ++r)
       if (static_cast<int>(r) != transport_.rank_) read_control(static_cast<int>(r));
@@ -274,7 +273,7 @@ class TcpTransport::Exchange {
     fail(peer.left ? peer_left(descriptor_, rank) : peer_lost(descriptor_, rank, cause));
   }
 
-  /// A failure that another exchange has just heard of takes precedence.
+  /// A failure that another exchange has just received takes precedence.
   [[noreturn]] void fail(CommStatus status) {
     throw CollectiveError(transport_.heard_.ok() ? std::move(status) : transport_.heard_);
   }
@@ -293,7 +292,7 @@ class TcpTransport::Exchange {
 };
 
 TcpTransport::TcpTransport(Store& store, int rank, int size, const TcpOptions& options)
-    : rank_(rank), checksum_(options.checksum), wake_(eventfd(0, EFD_CLOEXEC)) {
+    : Transport(rank, size), checksum_(options.checksum), wake_(eventfd(0, EFD_CLOEXEC)) {
   GRADUS_CHECK(wake_, CommError, "no descriptor is left for a group");
   for (TcpPeer& peer : meet_over_tcp(store, rank, size, options)) {
     static_cast<TcpPeer&>(peers_.emplace_back()) = std::move(peer);

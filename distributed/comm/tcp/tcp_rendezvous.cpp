@@ -37,22 +37,21 @@ std::string purpose(int from, int to, uint32_t epoch, Channel channel) {
 
 void copy_digest(io::ByteSpan from, Digest* to) { std::copy_n(from.begin(), to->size(), to->begin()); }
 
-/// Loopback has no bandwidth to estimate. Algorithms that pace by an estimate (bbr) are several times slower on it.
-void choose_congestion_control(const Connection& connection, bool loopback) {
-  if (!loopback) return;
-  for (const char* algorithm : {"cubic", "reno"})
-    if (setsockopt(connection.descriptor(), IPPROTO_TCP, TCP_CONGESTION, algorithm,
-                   static_cast<socklen_t>(std::strlen(algorithm))) == 0)
-      return;
-}
-
-bool is_loopback_peer(const Connection& connection) {
+/// For loopback connections, selects an algorithm that does not limit its rate to an estimate of the bandwidth, as bbr
+/// does. On loopback bbr is several times slower.
+void choose_congestion_control(const Connection& connection) {
   sockaddr_storage name = {};
   socklen_t size = sizeof name;
-  if (getpeername(connection.descriptor(), reinterpret_cast<sockaddr*>(&name), &size) != 0) return false;
-  if (name.ss_family == AF_INET) return ntohl(reinterpret_cast<sockaddr_in&>(name).sin_addr.s_addr) >> 24 == 127;
+  if (getpeername(connection.descriptor(), reinterpret_cast<sockaddr*>(&name), &size) != 0) return;
   const in6_addr& address = reinterpret_cast<sockaddr_in6&>(name).sin6_addr;
-  return IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
+  const bool loopback =
+      name.ss_family == AF_INET
+          ? ntohl(reinterpret_cast<sockaddr_in&>(name).sin_addr.s_addr) >> 24 == 127
+          : IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
+  for (const char* algorithm : {"cubic", "reno"})
+    if (!loopback || setsockopt(connection.descriptor(), IPPROTO_TCP, TCP_CONGESTION, algorithm,
+                                static_cast<socklen_t>(std::strlen(algorithm))) == 0)
+      return;
 }
 
 class Rendezvous {
@@ -74,12 +73,12 @@ class Rendezvous {
     }
     accept_others(listener);
     for (const TcpPeer& peer : peers_)
-      if (peer.out) choose_congestion_control(peer.out, is_loopback_peer(peer.out));
+      if (peer.out) choose_congestion_control(peer.out);
     return std::move(peers_);
   }
 
  private:
-  /// A connection whose hello has not arrived completely.
+  /// A connection from which the first message, its hello, has not arrived completely.
   struct Stranger {
     Connection connection;
     Digest s = random_digest();
@@ -92,7 +91,7 @@ class Rendezvous {
   Connection& place(int peer, Channel channel) {
     TcpPeer& entry = peers_[static_cast<size_t>(peer)];
     if (channel == Channel::control) return entry.control;
-    return (channel == Channel::up) == (rank_ > peer) ? entry.out : entry.in;  // a rank connects to the ranks before it
+    return (channel == Channel::up) == (rank_ > peer) ? entry.out : entry.in;  // a rank connects to lower ranks
   }
 
   void connect(int peer, const Address& address, Channel channel) {
@@ -124,7 +123,7 @@ class Rendezvous {
     place(peer, channel) = std::move(connection);
   }
 
-  /// Accepts connections until all ranks after this one have connected. Strangers are dropped and delay no rank.
+  /// Accepts connections until all higher ranks have connected. Connections of strangers do not delay a rank.
   void accept_others(const Listener& listener) {
     std::vector<Stranger> strangers;
     bool out_of_descriptors = false;
@@ -154,13 +153,13 @@ class Rendezvous {
           if (!stranger.connection.send_some(stranger.s)) strangers.pop_back();
         }
       } catch (const CommError&) {
-        if (strangers.empty()) throw;  // there is no stranger to drop
+        if (strangers.empty()) throw;  // there is no stranger whose descriptor could be freed
         out_of_descriptors = true;
       }
     }
   }
 
-  /// Reads what has arrived. Returns false when the stranger has become a peer or must be dropped.
+  /// Reads what has arrived. Returns false when the stranger has become a peer or must be disconnected.
   bool read_hello(Stranger& stranger) {
     const std::optional<size_t> got = stranger.connection.receive_some(std::span(stranger.hello).subspan(stranger.got));
     if (!got) return false;
@@ -179,7 +178,7 @@ class Rendezvous {
     const std::string about = purpose(peer, rank_, options_.epoch, channel);
     std::byte reply[kReplyBytes] = {kRefused};
     if (!fits || !same_digest(Handshake::client_proof(options_.token, about, stranger.s, c), {hello + 64, 32})) {
-      stranger.connection.send_some(reply);  // a rank that is dropped without an answer would try again
+      stranger.connection.send_some(reply);  // a rank that is disconnected without an answer would try again
       return false;
     }
     reply[0] = std::byte{code_of(std::endian::native)};

@@ -10,11 +10,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
-
-#include <gradus/core/error.h>
 
 namespace gradus::dist {
 namespace {
@@ -71,11 +68,9 @@ Token Token::parse(const std::string& hex, const std::string& source) {
   token.empty_ = false;
   bool valid = hex.size() == 2 * token.key_.size();
   for (size_t i = 0; valid && i < token.key_.size(); ++i) {
-    uint8_t byte = 0;
-    const char* digits = hex.data() + 2 * i;
-    const auto [rest, error] = std::from_chars(digits, digits + 2, byte, 16);
-    valid = error == std::errc() && rest == digits + 2;
-    token.key_[i] = static_cast<std::byte>(byte);
+    const std::optional<uint8_t> byte = parse_number<uint8_t>(std::string_view(hex).substr(2 * i, 2), 16);
+    valid = byte.has_value();
+    token.key_[i] = static_cast<std::byte>(byte.value_or(0));
   }
   GRADUS_CHECK(valid, IoError, source, " does not hold a token: 64 hexadecimal digits");
   return token;
@@ -117,21 +112,15 @@ Token Token::from_file(const std::string& path) {
 }
 
 Token Token::from_environment() {
-  if (const char* number = std::getenv("GRADUS_TOKEN_FD")) {
-    int descriptor = -1;
-    const char* end = number + std::strlen(number);
-    const auto [rest, error] = std::from_chars(number, end, descriptor);
-    GRADUS_CHECK(error == std::errc() && rest == end && descriptor >= 0, ValueError, "GRADUS_TOKEN_FD is '", number,
-                 "', not the number of a descriptor");
-    try {
-      return from_descriptor(descriptor);
-    } catch (const IoError& error) { GRADUS_FAIL(IoError, "the variable GRADUS_TOKEN_FD: ", error.what()); }
-  }
-  const char* const path = std::getenv("GRADUS_TOKEN_FILE");
-  if (path == nullptr) return {};
+  const char *const number = std::getenv("GRADUS_TOKEN_FD"), *const path = std::getenv("GRADUS_TOKEN_FILE");
+  const int descriptor = number != nullptr ? parse_number<int>(number).value_or(-1) : 0;
+  GRADUS_CHECK(descriptor >= 0, ValueError, "GRADUS_TOKEN_FD is '", number, "', not the number of a descriptor");
   try {
-    return from_file(path);
-  } catch (const IoError& error) { GRADUS_FAIL(IoError, "the variable GRADUS_TOKEN_FILE: ", error.what()); }
+    return number != nullptr ? from_descriptor(descriptor) : path != nullptr ? from_file(path) : Token();
+  } catch (const IoError& error) {
+    GRADUS_FAIL(IoError, "the variable ",
+                number != nullptr ? "GRADUS_TOKEN_FD: " : "GRADUS_TOKEN_FILE: ", error.what());
+  }
 }
 
 Digest Handshake::client_proof(const Token& token, std::string_view purpose, const Digest& s, const Digest& c) {

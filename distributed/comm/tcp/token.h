@@ -1,6 +1,6 @@
-// The secret of a job: a process that knows it may talk to the job's store and ranks. It is passed on through an
-// inherited descriptor or a file that only its owner can read, never on a command line, which every user of the machine
-// can see.
+// The secret of a job. A process that knows it may connect to the job's store and ranks. Processes get it through an
+// inherited descriptor or from a file that only its owner can read, never on a command line, which every user of the
+// machine can see.
 #pragma once
 
 #include <array>
@@ -8,7 +8,6 @@
 #include <initializer_list>
 #include <string>
 
-#include <gradus/core/platform/file.h>
 #include <gradus/distributed/comm/tcp/socket.h>
 
 namespace gradus::dist {
@@ -25,20 +24,21 @@ Digest random_digest();
 
 class Token {
  public:
-  /// An empty token, which is no secret. For jobs on the loopback interface of a machine without other users.
+  /// An empty token, which everybody knows. For jobs on the loopback interface of a machine without other users.
   Token() = default;
   static Token random();
   /// Reads 64 hexadecimal digits from a file that this user owns and no other user can read. Throws an IoError
   /// otherwise.
   static Token from_file(const std::string& path);
-  /// Reads the same from a descriptor of a file or of memfd_create(2). It stays open, because children of this process
-  /// read it too.
+  /// Reads 64 hexadecimal digits from a descriptor of a file or of memfd_create(2). The descriptor stays open, because
+  /// children of this process read it too.
   static Token from_descriptor(int descriptor);
-  /// Reads what GRADUS_TOKEN_FD or GRADUS_TOKEN_FILE names. Empty if neither is set. The launcher sets the first.
+  /// Reads the token from the descriptor GRADUS_TOKEN_FD, which the launcher sets, or else from the file
+  /// GRADUS_TOKEN_FILE. Returns an empty token if neither variable is set.
   static Token from_environment();
 
-  /// Returns a memfd_create(2) descriptor for a child, which reads it with from_descriptor(). It is closed on exec
-  /// unless it is duplicated.
+  /// Returns a memfd_create(2) descriptor that a child reads with from_descriptor(). It is closed on exec, so the child
+  /// that calls exec duplicates it first.
   FileDescriptor to_descriptor() const;
 
   bool empty() const { return empty_; }
@@ -53,14 +53,14 @@ class Token {
   Digest key_ = {};
 };
 
-/// Both sides of a connection prove that they know the token without sending it. Each proof covers a number that the
-/// other side has just drawn at random, so that a recorded proof is useless later:
+/// Both sides of a connection prove that they know the token, without sending it. Each proof is computed from random
+/// numbers of both sides, so a recorded proof is useless later:
 ///
 ///   server -> client   challenge: s
 ///   client -> server   c, HMAC(token, "client" purpose s c)
 ///   server -> client   HMAC(token, "server" purpose s c)
 ///
-/// `purpose` prevents a proof given to the store from opening a data connection.
+/// `purpose` says what the connection is for. A proof for the store therefore cannot open a data connection.
 struct Handshake {
   static Digest client_proof(const Token& token, std::string_view purpose, const Digest& s, const Digest& c);
   static Digest server_proof(const Token& token, std::string_view purpose, const Digest& s, const Digest& c);

@@ -47,8 +47,6 @@ double least_seconds(int count, const std::function<void()>& work);
 
 /// Seconds of work() on a GPU, captured and replayed: the fastest of `count` measurements.
 double least_captured_seconds(int count, const std::function<void()>& work);
-/// Fills in the times of a captured step, of its kernels and of the gaps between them.
-void time_captured_step(Explanation& explanation, const std::function<void()>& step, int count);
 
 /// The calls of Explanation::calls with their arguments.
 using WatchedCalls = std::vector<std::unique_ptr<graph::Call>>;
@@ -79,16 +77,17 @@ Explanation explain(const std::function<void()>& step, const ExplainOptions& opt
   text.append(buffer, std::min<size_t>(static_cast<size_t>(std::max(length, 0)), sizeof buffer - 1));
 }
 
+/// An operator in a layer is named by the layer ("conv2d of features.3"), any other operator by its source line.
+inline std::string name_of(const graph::Origin& origin) {
+  return origin.module.empty() ? origin.str() : origin.op + " of " + origin.module;
+}
+
 /// The text with HTML's special characters escaped.
 std::string escaped(const std::string& text);
 /// The net as SVG, with a box for each layer or operator. The <rect> of a box has its number as "data-box". Unless
 /// `box_of` is null, it gets the number of each call's box, SIZE_MAX for calls without one. Empty if there are too many
 /// boxes to draw.
 std::string picture_of(const Explanation& explanation, std::vector<size_t>* box_of = nullptr);
-
-/// The lab page for data in JSON. `picture` is HTML and is inserted unchanged. The data are escaped, so that their
-/// texts cannot become a part of the page's HTML.
-std::string lab_page(const std::string& title, const std::string& picture, const std::string& json);
 
 /// Fills in Explanation::faster and Explanation::smaller.
 void add_proposals(Explanation& explanation, const WatchedCalls& calls, Backend& backend,

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include <lab_page.h>  // made by CMake of page.html, page.css and page.js
 #include <nlohmann/json.hpp>
 
 #include <gradus/core/platform/file.h>
@@ -50,11 +51,6 @@ std::string numbers_of(const View& x) {
   runtime(x.device.type())
       .copy(copy.data(), kCPU, x.as<char>() + extent.begin, x.device, copy.size(), /*non_blocking=*/false);
   return first_numbers(View(x, copy.data() - extent.begin), LabRecording::kValues);
-}
-
-/// The name of an operator for the page.
-std::string name_of_operator(const graph::Origin& origin) {
-  return origin.module.empty() ? origin.str() : origin.op + " of " + origin.module;
 }
 
 /// Records what the page needs about the last watched step.
@@ -106,7 +102,7 @@ class LabWatch final : public detail::StepWatch {
     if (call > 0 && last_.op == origin.op && last_.module == origin.module && last_.where.line == origin.where.line &&
         std::ranges::any_of(recording_.calls.back().operands, has_block))
       --call;
-    recording_.saved.push_back({call, block, array.shape(), name_of_operator(origin), array.version()});
+    recording_.saved.push_back({call, block, array.shape(), detail::name_of(origin), array.version()});
   }
 
   void end_step() override {
@@ -120,7 +116,7 @@ class LabWatch final : public detail::StepWatch {
     for (const auto& watched : memory_->blocks()) {
       if (watched.to <= recording_.first_tick) continue;
       LabRecording::Block& block = recording_.blocks[number_of_block(place_of(watched))];
-      block.made_by = name_of_operator(watched.origin), block.until = watched.until;
+      block.made_by = detail::name_of(watched.origin), block.until = watched.until;
       block.bytes = static_cast<int64_t>(watched.bytes);
       block.from = std::max(watched.from, recording_.first_tick), block.to = std::min(watched.to, recording_.last_tick);
     }
@@ -256,8 +252,24 @@ json data_of(const dist::MessageLog& log) {
           {"left_out", left_out}, {"notes", json::array()}, {"texts", texts.list()}};
 }
 
+/// Writes the page of data. `picture` is HTML and is inserted unchanged. The data are escaped, so that their texts cannot
+/// become a part of the page's HTML.
 void write_page(const std::string& path, const std::string& title, const std::string& picture, const json& data) {
-  io::write_file(path, detail::lab_page(title, picture, data.dump(-1, ' ', false, json::error_handler_t::replace)));
+  std::string page, text;
+  for (const char c : data.dump(-1, ' ', false, json::error_handler_t::replace))
+    if (c == '<') text += "\\u003c";
+    else text += c;
+  std::string_view rest = kLabPage;
+  const auto insert = [&](std::string_view mark, const std::string& content) {
+    const size_t at = rest.find(mark);
+    page.append(rest.substr(0, at)).append(content);
+    rest.remove_prefix(at + mark.size());
+  };
+  insert("%title%", detail::escaped(title));
+  insert("%title%", detail::escaped(title));
+  insert("%picture%", picture);
+  insert("%data%", text);
+  io::write_file(path, page.append(rest));
 }
 
 }  // namespace

@@ -491,6 +491,26 @@ ostream& operator<<(ostream& stream, const vector<T>& list) {  // NOLINT(cert-dc
 }
 }  // namespace std
 
+// ---- TorchScript, which gradus does not have: using one of these names is a compile error that says what to do instead.
+
+#define GRADUS_NO_TORCHSCRIPT                                                                            \
+  __attribute__((                                                                                        \
+      unavailable("gradus has no TorchScript: write the model with torch::nn and load its weights from " \
+                  "a safetensors file (docs/guide/pytorch_weights.md)")))
+namespace torch::jit {
+struct GRADUS_NO_TORCHSCRIPT Module {};
+struct GRADUS_NO_TORCHSCRIPT IValue {};
+template <class... Args>
+GRADUS_NO_TORCHSCRIPT int load(Args&&...);
+namespace script {
+struct GRADUS_NO_TORCHSCRIPT Module {};
+}  // namespace script
+}  // namespace torch::jit
+namespace c10 {
+struct GRADUS_NO_TORCHSCRIPT IValue {};
+}  // namespace c10
+#undef GRADUS_NO_TORCHSCRIPT
+
 /// In LibTorch, marks the symbols that a shared library exports.
 #define TORCH_API
 /// Declares `Name`, the holder of `NameImpl`.

@@ -1,12 +1,13 @@
 // A recorded call of any operation of Backend, made from the method and its arguments.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <tuple>
 
 #include <gradus/core/backend_interceptor.h>
+#include <gradus/core/binary_ops.h>
 #include <gradus/core/formulas/optimizer_rules.h>
+#include <gradus/core/unary_ops.h>
 #include <gradus/graph/call.h>
 
 namespace gradus::graph {
@@ -51,15 +52,24 @@ void show_draws(Argument& argument, Call::Visitor& visitor) {
   else if constexpr (requires { argument.rule.random; }) visitor.draw(argument.rule.random);
 }
 
+inline constexpr const char* kArgReduceNames[] = {"argmax", "argmin"};
+inline constexpr const char* kScanNames[] = {"sum", "prod"};
+inline constexpr const char* kReductionNames[] = {"none", "mean", "sum"};
+template <class... Rules>
+struct RuleNames {
+  static constexpr const char* names[] = {Rules::kName...};
+};
+
+using ValueNames = std::span<const char* const>;
 /// The names of an enumeration's values, in order.
-std::span<const char* const> names_of(UnaryOp);
-std::span<const char* const> names_of(BinaryOp);
-std::span<const char* const> names_of(ReduceOp);
-std::span<const char* const> names_of(ArgReduceOp);
-std::span<const char* const> names_of(ScanOp);
-std::span<const char* const> names_of(Reduction);
+inline ValueNames names_of(UnaryOp) { return kUnaryNames; }
+inline ValueNames names_of(BinaryOp) { return kBinaryNames; }
+inline ValueNames names_of(ReduceOp) { return kReduceNames; }
+inline ValueNames names_of(ArgReduceOp) { return kArgReduceNames; }
+inline ValueNames names_of(ScanOp) { return kScanNames; }
+inline ValueNames names_of(Reduction) { return kReductionNames; }
 /// The names of the optimizers' rules ("adam_step"), in the variant's order.
-std::span<const char* const> names_of(const OptimizerRule&);
+inline ValueNames names_of(const OptimizerRule&) { return rules::All<RuleNames>::names; }
 
 /// Removes the first name from a list such as "x, w, bias" and returns it.
 inline std::string take_name(std::string_view& names) {
@@ -149,9 +159,5 @@ std::unique_ptr<Call> make_call(void (Backend::*method)(Params...), const Argume
 }
 
 }  // namespace detail
-
-/// A backend with the name, the device type and the libraries of `like`, which must outlive it. It runs nothing: it
-/// passes each call with its arguments to `sink`.
-std::unique_ptr<Backend> call_backend(Backend& like, std::function<void(std::unique_ptr<Call>)> sink);
 
 }  // namespace gradus::graph

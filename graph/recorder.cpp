@@ -22,6 +22,25 @@ char* map(size_t bytes) {
   return data;
 }
 
+class CallBackend final : public BackendInterceptor<CallBackend> {
+ public:
+  CallBackend(Backend& like, std::function<void(std::unique_ptr<Call>)> sink) : like_(like), sink_(std::move(sink)) {}
+  std::string_view name() const override { return like_.name(); }
+  DeviceType device_type() const override { return like_.device_type(); }
+  std::string libraries() const override { return like_.libraries(); }
+  bool can(Fusion fusion) const override { return like_.can(fusion); }
+  template <class... Params>
+  void call(OperationName operation, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
+    std::unique_ptr<Call> call = detail::make_call(method, arguments...);
+    call->name = operation.name, call->parameters = operation.parameters;
+    sink_(std::move(call));
+  }
+
+ private:
+  Backend& like_;
+  const std::function<void(std::unique_ptr<Call>)> sink_;
+};
+
 /// Captures work on the GPU and discards the captured graph.
 class ThrownAwayCapture {
  public:
@@ -124,6 +143,10 @@ std::vector<Allocation> RecordedBlocks::allocations() const {
 
 // ---- Recorder ----
 
+std::unique_ptr<Backend> call_backend(Backend& like, std::function<void(std::unique_ptr<Call>)> sink) {
+  return std::make_unique<CallBackend>(like, std::move(sink));
+}
+
 Recorder::Recorder(Device device) {
   GRADUS_CHECK(!gradus::detail::recorded_memory, DeviceError, "this thread is already recording a step");
   graph_.device_ = settled(device);
@@ -150,7 +173,7 @@ void Recorder::end() noexcept {
 }
 
 // On a GPU the two gradients of a convolution become separate calls if they are independent. Then the weight gradient,
-// whose kernel needs workspace, can run later, when more memory is free (passes/order_for_memory.cpp).
+// whose kernel needs workspace, can run later, when more memory is free (passes/passes.h).
 void Recorder::on_call(std::unique_ptr<Call> call) {
   if (auto* const gradients = dynamic_cast<detail::RecordedCall<const Conv2dBackwardArgs&>*>(call.get())) {
     Conv2dBackwardArgs& args = std::get<0>(gradients->arguments());

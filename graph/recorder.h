@@ -13,6 +13,7 @@
 // same ones as in an eager step, from the seed at the time of recording.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -87,6 +88,10 @@ class RecordedBlocks final : public RecordedMemory, public std::enable_shared_fr
   int64_t bytes_ = 0, peak_ = 0, workspace_ = 0, workspace_peak_ = 0;
   bool closed_ = false;
 };
+
+/// A backend with the name, the device type and the libraries of `like`, which must outlive it. It runs nothing: it
+/// passes each call with its arguments to `sink`.
+std::unique_ptr<Backend> call_backend(Backend& like, std::function<void(std::unique_ptr<Call>)> sink);
 
 /// Records the calls of this thread.
 class Recorder {

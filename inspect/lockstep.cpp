@@ -8,7 +8,7 @@
 #include <gradus/core/io/npy.h>
 #include <gradus/core/registry.h>
 #include <gradus/core/runtime/random.h>
-#include <gradus/graph/recorded_call.h>
+#include <gradus/graph/recorder.h>
 
 namespace gradus::graph {
 namespace {

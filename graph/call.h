@@ -110,5 +110,12 @@ void for_each_view(Call& call, F use) {
   call.visit(each);
 }
 
+/// Calls use(operand, i) for each operand of a call that has elements; they are in buffer i of the graph.
+template <class F>
+void for_each_buffer(const Call& call, F use) {
+  for (const Operand& operand : call.operands)
+    if (operand.buffer >= 0) use(operand, static_cast<size_t>(operand.buffer));
+}
+
 }  // namespace graph
 }  // namespace gradus

@@ -78,21 +78,17 @@ void Executor::advance_generator() {
 }
 
 void Executor::run_calls() {
-  for (const auto& call : graph_.calls_) {
-    const OpContext context(call->origin.op.c_str(), call->origin.where);
-    call->run(*graph_.backend_);
-  }
+  each_call([this](Call& call) { call.run(*graph_.backend_); });
   count_replay();
 }
 
 void Executor::run_calls_with_scratch() {
   ScratchSlots slots;
-  for (size_t i = 0; i < graph_.calls_.size(); ++i) {
-    const Call& call = *graph_.calls_[i];
-    const OpContext context(call.origin.op.c_str(), call.origin.where);
-    slots.begin(call, static_cast<char*>(arena_.data()) + plan_.scratch[i]);
+  auto offset = plan_.scratch.begin();
+  each_call([&](Call& call) {
+    slots.begin(call, static_cast<char*>(arena_.data()) + *offset++);
     call.run(*graph_.backend_);
-  }
+  });
 }
 
 void Executor::run_captured() {

@@ -28,10 +28,7 @@ class Executor {
   template <class F>
   void for_each_call(const F& f) {
     advance_generator();
-    for (const auto& call : graph_.calls_) {
-      const OpContext context(call->origin.op.c_str(), call->origin.where);
-      f(*call);
-    }
+    each_call(f);
   }
   /// Points a call's operands to memory on a device and its random draws to `offset`. memory(i) is the first byte of
   /// buffer i.
@@ -47,6 +44,13 @@ class Executor {
   const Array& offset() const { return graph_.offset_; }
 
  private:
+  template <class F>
+  void each_call(const F& f) {
+    for (const auto& call : graph_.calls_) {
+      const OpContext context(call->origin.op.c_str(), call->origin.where);
+      f(*call);
+    }
+  }
   void advance_generator();
   void run_calls();
   void run_calls_with_scratch();

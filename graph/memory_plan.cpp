@@ -79,13 +79,13 @@ size_t place(std::vector<Interval>& intervals) {
   size_t least = SIZE_MAX;
   std::vector<Interval> best;
   const auto try_by = [&](const auto& rank) {
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    std::ranges::stable_sort(order, [&](size_t a, size_t b) {
       return std::pair(rank(intervals[b]), intervals[a].first) < std::pair(rank(intervals[a]), intervals[b].first);
     });
     for (int attempt = 0; attempt < kAttempts && least > bound; ++attempt) {
       const size_t bytes = place_in_order(intervals, order);
       if (bytes < least) least = bytes, best = intervals;
-      const auto highest = std::max_element(order.begin(), order.end(), [&](size_t a, size_t b) {
+      const auto highest = std::ranges::max_element(order, [&](size_t a, size_t b) {
         return intervals[a].offset + intervals[a].bytes < intervals[b].offset + intervals[b].bytes;
       });
       if (highest == order.begin() || highest == order.end()) break;

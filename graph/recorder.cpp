@@ -76,16 +76,20 @@ std::shared_ptr<void> RecordedBlocks::allocate(size_t bytes) {
   return {data, [blocks = shared_from_this()](void* data) { blocks->free(data); }};
 }
 
+std::map<const char*, RecordedBlocks::Block>::const_iterator RecordedBlocks::find(const void* data) const {
+  const auto after = blocks_.upper_bound(static_cast<const char*>(data));
+  const auto block = after == blocks_.begin() ? blocks_.end() : std::prev(after);
+  return block != blocks_.end() && data < block->first + block->second.bytes ? block : blocks_.end();
+}
+
 void RecordedBlocks::fill(void* to, const void* from, size_t bytes) {
   std::lock_guard lock(mutex_);
-  const auto behind = blocks_.upper_bound(static_cast<char*>(to));
-  const auto block = behind == blocks_.begin() ? blocks_.end() : std::prev(behind);
-  GRADUS_CHECK(
-      block != blocks_.end() && static_cast<char*>(to) < block->first + block->second.bytes && !block->second.filled,
-      DeviceError, "a recorded step can copy values from the host only into a new array, and only once: ",
-      "fill other arrays before the step");
+  const auto block = find(to);
+  GRADUS_CHECK(block != blocks_.end() && !block->second.filled, DeviceError,
+               "a recorded step can copy values from the host only into a new array, and only once: ",
+               "fill other arrays before the step");
   std::memcpy(to, from, bytes);
-  block->second.filled = true;
+  blocks_.at(block->first).filled = true;
 }
 
 void RecordedBlocks::free(void* data) noexcept {
@@ -130,10 +134,7 @@ std::map<const char*, RecordedBlocks::Block> RecordedBlocks::blocks() const {
 
 bool RecordedBlocks::contains(const char* data) const {
   std::lock_guard lock(mutex_);
-  const auto behind = blocks_.upper_bound(data);
-  if (behind == blocks_.begin()) return false;
-  const auto& [begin, block] = *std::prev(behind);
-  return data < begin + block.bytes;
+  return find(data) != blocks_.end();
 }
 
 std::vector<Allocation> RecordedBlocks::allocations() const {
@@ -281,14 +282,14 @@ void Recorder::find_buffers() {
   };
   for (const auto& call : graph_.calls_) for_each_view(*call, collect);
   std::erase_if(buffers, [](const Buffer& buffer) { return buffer.first_use < 0; });
-  std::sort(external.begin(), external.end());
+  std::ranges::sort(external);
   const size_t blocks = buffers.size();
   for (const auto& [data, bytes] : external) {
     if (buffers.size() > blocks && data < buffers.back().data + buffers.back().bytes)
       buffers.back().bytes = std::max(buffers.back().bytes, static_cast<size_t>(data - buffers.back().data) + bytes);
     else buffers.emplace_back(data, bytes, const_cast<char*>(data)).external = true;
   }
-  std::sort(buffers.begin(), buffers.end(), [](const Buffer& a, const Buffer& b) { return a.data < b.data; });
+  std::ranges::sort(buffers, [](const Buffer& a, const Buffer& b) { return a.data < b.data; });
   for (const auto& [data, block] : all)
     if (block.filled) make_constant(*graph_.find(data));
 }

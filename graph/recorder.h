@@ -74,6 +74,8 @@ class RecordedBlocks final : public RecordedMemory, public std::enable_shared_fr
 
  private:
   void free(void* data) noexcept;
+  /// The block that contains this address; blocks_.end() if there is none.
+  std::map<const char*, Block>::const_iterator find(const void* data) const;
   int64_t allocated() const { return runtime(device_.type()).memory_stats(device_.index()).allocated; }
 
   const Device device_;

@@ -148,7 +148,7 @@ void Profiler::State::on_end(const ObservedEvent& event) {
   const int64_t bytes = event.leaf ? event.bytes : 0, flops = event.leaf ? event.flops : 0;
   Row& own = row(is_kernel ? kernels : operators, event);
   ++own.calls;
-  const bool recursive = std::any_of(thread.frames.begin(), thread.frames.end(), [&](const Frame& open) {
+  const bool recursive = std::ranges::any_of(thread.frames, [&](const Frame& open) {
     return open.event->kind == event.kind && !std::strcmp(open.event->name, event.name);
   });
   if (!recursive) own.total_seconds += event.seconds;
@@ -215,8 +215,7 @@ std::vector<Profiler::Row> Profiler::State::sorted(const Rows& rows) {
   std::vector<Row> list;
   std::lock_guard lock(mutex);
   for (const auto& [key, row] : rows) list.push_back(row);
-  std::stable_sort(list.begin(), list.end(),
-                   [](const auto& a, const auto& b) { return a.self_seconds > b.self_seconds; });
+  std::ranges::stable_sort(list, [](const auto& a, const auto& b) { return a.self_seconds > b.self_seconds; });
   return list;
 }
 
@@ -228,7 +227,7 @@ std::vector<Profiler::ModuleRow> Profiler::modules() const {
   // Modules that only contain other modules get rows, too.
   std::vector<ModuleRow> rows;
   const auto meet = [&](const std::string& path) {
-    const bool known = std::any_of(rows.begin(), rows.end(), [&](const ModuleRow& row) { return row.path == path; });
+    const bool known = std::ranges::any_of(rows, [&](const ModuleRow& row) { return row.path == path; });
     if (!known) rows.push_back({path});
   };
   for (const ModuleRow& module : state_->modules) {

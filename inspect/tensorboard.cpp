@@ -79,7 +79,7 @@ io::ProtobufMessage histogram(const Tensor& values, const std::string& tag) {
   }
   // Written are the buckets from the first to the last non-empty one, preceded by an empty one.
   const auto used = [](double number) { return number > 0; };
-  const auto first = std::find_if(counts.begin(), counts.end(), used) - counts.begin();
+  const auto first = std::ranges::find_if(counts, used) - counts.begin();
   const auto last = counts.rend() - std::find_if(counts.rbegin(), counts.rend(), used);  // one past the last
   std::vector<double> limits(edges.begin() + first, edges.begin() + last + 1);
   std::vector<double> inside{0};

@@ -144,9 +144,8 @@ void Exporter::transposed_convolution() {
   std::vector<int64_t> cut = value<std::vector<int64_t>>("geometry.padding");
   Dims beyond = Dims::filled(2 * x.size(), 0);
   for (int i = 0; i < 2; ++i) {
-    const auto of = [&](const char* name) { return value<std::vector<int64_t>>(std::string("geometry.") + name)[i]; };
-    const int64_t reach = (x[2 + i] - 1) * of("stride") + of("dilation") * (w[2 + i] - 1) + 1;
-    const int64_t end = reach - of("padding") - y[2 + i];
+    const int64_t reach = (x[2 + i] - 1) * geometry("stride", i) + geometry("dilation", i) * (w[2 + i] - 1) + 1;
+    const int64_t end = reach - geometry("padding", i) - y[2 + i];
     cut.push_back(std::max<int64_t>(end, 0));
     beyond[x.size() + 2 + i] = std::max<int64_t>(-end, 0);
   }
@@ -156,7 +155,7 @@ void Exporter::transposed_convolution() {
                                    {"pads", cut},
                                    {"dilations", value<std::vector<int64_t>>("geometry.dilation")},
                                    {"group", value<int64_t>("geometry.groups")}});
-  const bool is_whole = std::count(beyond.begin(), beyond.end(), 0) == beyond.size();
+  const bool is_whole = std::ranges::count(beyond, 0) == beyond.size();
   write("dx", is_whole ? result : node("Pad", {result, model_.add_sizes(beyond)}));
 }
 
@@ -164,10 +163,10 @@ void Exporter::max_pool() {
   const auto& kernel = value<std::vector<int64_t>>("geometry.kernel");
   Attributes attributes = window(kernel);
   for (size_t i = 0; i < 2; ++i) {
-    const auto of = [&](const char* name) { return value<std::vector<int64_t>>(std::string("geometry.") + name)[i]; };
     const int axis = 2 + static_cast<int>(i);
-    const int64_t reach = shape("x")[axis] + 2 * of("padding") - of("dilation") * (of("kernel") - 1) - 1;
-    if (shape("y")[axis] == reach / of("stride") + 1) continue;
+    const int64_t reach =
+        shape("x")[axis] + 2 * geometry("padding", i) - geometry("dilation", i) * (geometry("kernel", i) - 1) - 1;
+    if (shape("y")[axis] == reach / geometry("stride", i) + 1) continue;
     attributes.emplace_back("ceil_mode", int64_t{1});
     break;
   }

@@ -76,8 +76,7 @@ class Exporter {
   DType type() const { return type_; }
   std::string number(double number) { return constant(number, type_); }
   std::string cast(const std::string& x, DType from, DType to) {
-    static constexpr int64_t codes[kDTypeCount] = {1, 11, 10, 16, 7, 6, 2, 9};
-    return from == to ? x : node("Cast", {x}, {{"to", codes[static_cast<int>(to)]}});
+    return from == to ? x : node("Cast", {x}, {{"to", element_type(to)}});
   }
   [[noreturn]] void unsupported(const std::string& what) const {
     GRADUS_FAIL(ValueError, "to_onnx: ", description_of(call_), ": ", what, " has no counterpart in ONNX here");
@@ -191,8 +190,8 @@ class Exporter {
                             {{"reduction", std::string("none")}, {"ignore_index", value<int64_t>("ignore_index")}})}));
   }
   void cross_entropy() {
-    static constexpr const char* reductions[] = {"none", "mean", "sum"};
-    const std::string reduction = reductions[value<Choice>("reduction").number];
+    const auto& [number, names] = value<Choice>("reduction");
+    const std::string reduction = names[number];
     const std::string loss =
         model_.add(call_, "SoftmaxCrossEntropyLoss", {read("x"), read("target")},
                    {{"reduction", reduction}, {"ignore_index", value<int64_t>("ignore_index")}}, 2);
@@ -232,6 +231,10 @@ class Exporter {
   void lstm();
   void attention();
 
+  /// One of the numbers of a window's geometry, for example of "padding" along axis `i`.
+  int64_t geometry(const char* name, size_t i) const {
+    return value<std::vector<int64_t>>(std::string("geometry.") + name)[i];
+  }
   Attributes window(const std::vector<int64_t>& kernel) const {
     const auto& padding = value<std::vector<int64_t>>("geometry.padding");
     return {{"kernel_shape", kernel},

@@ -18,22 +18,6 @@ using io::ProtobufMessage;
 // Versions and enumerations from onnx/onnx.proto.
 constexpr int kIrVersion = 8, kOpset = 17;
 enum AttributeType : int64_t { kFloat = 1, kInt = 2, kString = 3, kInts = 7 };
-constexpr int kInt64 = 7;
-
-int element_type(DType dtype) {
-  switch (dtype) {
-    case DType::f32: return 1;
-    case DType::f64: return 11;
-    case DType::f16: return 10;
-    case DType::bf16: return 16;
-    case DType::i64: return kInt64;
-    case DType::i32: return 6;
-    case DType::u8: return 2;
-    case DType::boolean: return 9;
-  }
-  __builtin_unreachable();
-}
-
 ProtobufMessage message_of(const std::string& name, const Attribute& attribute) {
   ProtobufMessage message;
   message.text(1, name);
@@ -115,6 +99,11 @@ bool same_bytes(const Array& a, const Array& b) {
 
 }  // namespace
 
+int64_t element_type(DType dtype) {
+  static constexpr int64_t numbers[kDTypeCount] = {1, 11, 10, 16, 7, 6, 2, 9};  // in the order of DType
+  return numbers[static_cast<int>(dtype)];
+}
+
 std::string description_of(const Call* call) {
   return call ? std::string("'") + call->name + "' (" + call->origin.str() + ")" : "the model's inputs and outputs";
 }
@@ -145,8 +134,7 @@ void Model::remove_unused() {
   for (const Port& output : outputs) wanted.insert(output.name);
   std::vector<Node> kept;
   for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
-    if (std::none_of(node->outputs.begin(), node->outputs.end(), [&](const auto& out) { return wanted.count(out); }))
-      continue;
+    if (std::ranges::none_of(node->outputs, [&](const auto& out) { return wanted.count(out); })) continue;
     wanted.insert(node->inputs.begin(), node->inputs.end());
     kept.push_back(std::move(*node));
   }
@@ -170,9 +158,8 @@ void Model::make_dynamic(const Model& larger, int64_t batch, int64_t larger_batc
   }
   if (larger.nodes.size() > nodes.size()) fail(larger.nodes[nodes.size()].call);
   for (size_t i = 0; i < weights.size(); ++i) {
-    const auto user = std::find_if(nodes.begin(), nodes.end(), [&](const Node& node) {
-      return std::find(node.inputs.begin(), node.inputs.end(), weights[i].first) != node.inputs.end();
-    });
+    const auto user = std::ranges::find_if(
+        nodes, [&](const Node& node) { return std::ranges::find(node.inputs, weights[i].first) != node.inputs.end(); });
     if (i >= larger.weights.size() || larger.weights[i].first != weights[i].first ||
         !same_bytes(weights[i].second, larger.weights[i].second))
       fail(user == nodes.end() ? nullptr : user->call);
@@ -183,40 +170,32 @@ void Model::make_dynamic(const Model& larger, int64_t batch, int64_t larger_batc
 }
 
 void Model::compute_sizes(int64_t batch_axis) {
-  std::vector<Node> before;
-  std::string batch;
   std::map<std::string, bool> only_reshapes;  // true for sizes that only Reshape nodes use
   for (const Node& node : nodes)
     for (const std::string& input : node.inputs)
       only_reshapes[input] = node.op == "Reshape" && (!only_reshapes.count(input) || only_reshapes[input]);
-  std::map<std::string, std::vector<Size>> given = std::move(sizes);
-  sizes.clear();
-  const auto add_before = [&](const std::string& op, Names inputs, Attributes attributes = {}) {
-    std::swap(nodes, before);
-    std::string name = add(nullptr, op, std::move(inputs), std::move(attributes));
-    std::swap(nodes, before);
-    return name;
-  };
-  for (auto& [name, numbers] : given) {
-    const auto count = std::count_if(numbers.begin(), numbers.end(), [](const Size& s) { return s.is_of_batch; });
-    if (count == 1 && only_reshapes[name] &&
-        std::none_of(numbers.begin(), numbers.end(), [](const Size& s) { return s.number <= 0; }))
-      for (Size& size : numbers)
-        if (size.is_of_batch) size = {-1, false};  // Reshape infers it
-    if (count == 0 || !numbers.empty()) sizes[name] = numbers;
-    if (std::none_of(numbers.begin(), numbers.end(), [](const Size& s) { return s.is_of_batch; })) continue;
+  const auto count = static_cast<std::ptrdiff_t>(nodes.size());
+  const auto is_of_batch = [](const Size& size) { return size.is_of_batch; };
+  std::string batch;
+  for (auto& [name, numbers] : std::exchange(sizes, {})) {
+    if (std::ranges::count_if(numbers, is_of_batch) == 1 && only_reshapes[name] &&
+        std::ranges::all_of(numbers, [](const Size& size) { return size.number > 0; }))
+      *std::ranges::find_if(numbers, is_of_batch) = {-1, false};  // Reshape infers it
+    if (std::ranges::none_of(numbers, is_of_batch)) {
+      sizes[name] = numbers;
+      continue;
+    }
     if (batch.empty())
-      batch = add_before("Shape", {inputs.front().name}, {{"start", batch_axis}, {"end", batch_axis + 1}});
+      batch = add(nullptr, "Shape", {inputs.front().name}, {{"start", batch_axis}, {"end", batch_axis + 1}});
     Names parts;
     for (const Size& size : numbers) {
       const std::string number = add_sizes(size.number);
-      parts.push_back(!size.is_of_batch ? number : size.number == 1 ? batch : add_before("Mul", {batch, number}));
+      parts.push_back(!size.is_of_batch ? number : size.number == 1 ? batch : add(nullptr, "Mul", {batch, number}));
     }
-    sizes.erase(name);
-    add_before("Concat", parts, {{"axis", int64_t{0}}});
-    before.back().outputs = {name};
+    add(nullptr, "Concat", parts, {{"axis", int64_t{0}}});
+    nodes.back().outputs = {name};
   }
-  nodes.insert(nodes.begin(), std::make_move_iterator(before.begin()), std::make_move_iterator(before.end()));
+  std::rotate(nodes.begin(), nodes.begin() + count, nodes.end());  // the new nodes come first
   remove_unused();
 }
 

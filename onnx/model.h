@@ -28,6 +28,9 @@ struct Size {
   bool is_of_batch = false;
 };
 
+/// ONNX's number of an element type (TensorProto.DataType in onnx.proto).
+int64_t element_type(DType dtype);
+
 /// An input or output of the model.
 struct Port {
   std::string name;

@@ -110,17 +110,17 @@ bool Cut::cut_first(int count, const Dims& axes, const Region& region, const Ope
     if (inner_start + last_inner >= outer) return false;
     row.push_back(outer), starts.push_back(0), sizes.push_back(outer), steps.push_back(1);
   }
-  const auto is_inner = [&](int64_t axis) { return std::find(inner.begin(), inner.end(), axis) != inner.end(); };
+  const auto is_inner = [&](int64_t axis) { return std::ranges::find(inner, axis) != inner.end(); };
   for (int i = 0, next = row.size() - 1; i < place.size(); ++i)
     if (is_inner(i) || place[i] >= 0) order.push_back(is_inner(i) ? next++ : place[i]);
   for (int i = 0; i < row.size() - (inner.empty() ? 0 : 1); ++i)
-    if (std::find(order.begin(), order.end(), i) == order.end()) order.push_back(i);
+    if (std::ranges::find(order, i) == order.end()) order.push_back(i);
   return true;
 }
 
 Array Cut::inner_places(const StridedLayout& wanted) const {
   Dims axes = inner;
-  std::sort(axes.begin(), axes.end());
+  std::ranges::sort(axes);
   Shape shape;
   for (int64_t axis : axes) shape.push_back(wanted.shape[static_cast<int>(axis)]);
   const Array places = Array::empty(shape, DType::i64);
@@ -144,7 +144,7 @@ void Values::write(const Call* call, const Operand& operand, const std::string& 
     const bool is_inside = region.offset >= written.offset && end_of(region) <= end_of(written);
     return same_place(region, written) || (is_inside && is_dense(written));
   });
-  if (std::any_of(regions.begin(), regions.end(), [&](const Region& region) { return overlap(region, written); })) {
+  if (std::ranges::any_of(regions, [&](const Region& region) { return overlap(region, written); })) {
     Region& region = find(call, operand);
     region = with_part(call, region, operand, value);
   } else {
@@ -220,8 +220,7 @@ void Values::define(const Array& array, const std::string& value) {
         end_of(region) <= 0)
       continue;
     is_used = true;
-    const bool is_known = std::any_of(regions_[i].begin(), regions_[i].end(),
-                                      [&](const Region& known) { return overlap(known, region); });
+    const bool is_known = std::ranges::any_of(regions_[i], [&](const Region& known) { return overlap(known, region); });
     if (!is_known) regions_[i].push_back(region);
   }
   if (is_used) return;
@@ -305,7 +304,7 @@ Region& Values::find(const Call* call, const Operand& operand) {
 /// Joins adjacent slices of one array along an axis into one value. Does nothing for other parts.
 void Values::concatenate(const Call* call, const Operand& operand, std::vector<size_t>& parts) {
   std::vector<Region>& regions = regions_[static_cast<size_t>(operand.buffer)];
-  std::sort(parts.begin(), parts.end(), [&](size_t a, size_t b) { return regions[a].offset < regions[b].offset; });
+  std::ranges::sort(parts, [&](size_t a, size_t b) { return regions[a].offset < regions[b].offset; });
   Region whole = regions[parts[0]];
   int axis = -1;
   Names values = {whole.value};
@@ -357,7 +356,7 @@ void Values::join(const Call* call, const Operand& operand, std::vector<size_t>&
 
 /// Replaces several regions by one, whose index is `parts` afterwards.
 void Values::replace_parts(std::vector<Region>& regions, std::vector<size_t>& parts, Region whole) {
-  std::sort(parts.begin(), parts.end());
+  std::ranges::sort(parts);
   for (size_t i = parts.size(); i-- > 0;) regions.erase(regions.begin() + static_cast<std::ptrdiff_t>(parts[i]));
   parts = {regions.size()};
   regions.push_back(std::move(whole));

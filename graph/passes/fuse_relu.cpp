@@ -85,7 +85,7 @@ class Fusion {
       if (uses(i, from.buffer)) users.push_back(i);
       if (uses(i, to.buffer)) users_of_result.push_back(i);
     }
-    const auto place = std::find(users.begin(), users.end(), at);
+    const auto place = std::ranges::find(users, at);
     if (place == users.begin()) return;
     const size_t writer = *std::prev(place);
     if (to.buffer != from.buffer && (place + 1 != users.end() || users.size() != 2 || users_of_result[0] != at)) return;

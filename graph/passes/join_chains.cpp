@@ -121,7 +121,7 @@ bool is_flat(const Call& call) {
   if (call.operands.empty() || !part_of(call)) return false;
   const StridedLayout& result = call.operands.back().layout;
   if (result.numel() < kWorthwhile || !is_dense(result)) return false;
-  return std::all_of(call.operands.begin(), call.operands.end(), [&](const Operand& operand) {
+  return std::ranges::all_of(call.operands, [&](const Operand& operand) {
     const Operand& written = call.operands.back();
     const bool is_same = operand.layout.strides == result.strides;
     if (operand.buffer >= 0 && operand.buffer == written.buffer && !(is_same && operand.offset == written.offset))
@@ -151,18 +151,17 @@ bool joins(const Call& call, const std::vector<std::unique_ptr<Call>>& others) {
 }  // namespace
 
 void join_chains(Graph& graph) {
-  std::vector<size_t> uses(graph.buffers().size());
-  for (const auto& call : graph.calls())
-    for (const Operand& operand : call->operands)
-      if (operand.buffer >= 0) ++uses[static_cast<size_t>(operand.buffer)];
+  const auto count_uses = [&](const std::vector<std::unique_ptr<Call>>& calls) {
+    std::vector<size_t> uses(graph.buffers().size());
+    for (const auto& call : calls) for_each_buffer(*call, [&](const Operand&, size_t at) { ++uses[at]; });
+    return uses;
+  };
+  const std::vector<size_t> uses = count_uses(graph.calls());
   const std::vector<bool> held = graph.held();
   std::vector<std::unique_ptr<Call>> calls, chain;
   const auto end_chain = [&] {
     if (chain.size() > 1) {
-      std::vector<size_t> inside(uses.size());
-      for (const auto& call : chain)
-        for (const Operand& operand : call->operands)
-          if (operand.buffer >= 0) ++inside[static_cast<size_t>(operand.buffer)];
+      const std::vector<size_t> inside = count_uses(chain);
       std::vector<bool> own(uses.size());
       for (size_t i = 0; i < own.size(); ++i) {
         const Buffer& buffer = graph.buffers()[i];
@@ -170,7 +169,7 @@ void join_chains(Graph& graph) {
       }
       calls.push_back(std::make_unique<Chain>(std::move(chain), own));
     } else {
-      for (auto& call : chain) calls.push_back(std::move(call));
+      std::move(chain.begin(), chain.end(), std::back_inserter(calls));
     }
     chain.clear();
   };

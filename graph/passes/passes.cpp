@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <string_view>
 
 #include <gradus/graph/memory_plan.h>
@@ -40,13 +41,12 @@ std::vector<bool> gradients_at_peak(const Graph& graph) {
   size_t bytes = 0;
   for (const auto& call : graph.calls()) {
     if (!dynamic_cast<const Update*>(call.get())) continue;
-    for (const Operand& operand : call->operands) {
-      if (operand.buffer < 0 || at_peak[place(operand)]) continue;
-      const Buffer& buffer = graph.buffers()[place(operand)];
-      if (buffer.external || buffer.bytes < kLargeGradient || buffer.first_use > peak.call) continue;
-      at_peak[place(operand)] = buffer.last_use >= peak.call;
-      bytes += at_peak[place(operand)] ? buffer.bytes : 0;
-    }
+    for_each_buffer(*call, [&](const Operand&, size_t at) {
+      const Buffer& buffer = graph.buffers()[at];
+      if (at_peak[at] || buffer.external || buffer.bytes < kLargeGradient) return;
+      at_peak[at] = buffer.first_use <= peak.call && buffer.last_use >= peak.call;
+      bytes += at_peak[at] ? buffer.bytes : 0;
+    });
   }
   if (bytes * 20 < peak.bytes) at_peak.assign(at_peak.size(), false);
   return at_peak;
@@ -60,8 +60,8 @@ Calls split(const Update& whole, const std::vector<bool>& at_peak) {
   for (const ParameterViews& views : all) {
     std::vector<Operand> operands;
     for_each_operand(views, [&](const auto&) { operands.push_back(*operand++); });
-    const bool early = std::any_of(operands.begin(), operands.end(),
-                                   [&](const Operand& one) { return one.buffer >= 0 && at_peak[place(one)]; });
+    const bool early =
+        std::ranges::any_of(operands, [&](const Operand& one) { return one.buffer >= 0 && at_peak[place(one)]; });
     UpdatePart& part = early ? parts.emplace_back() : parts.front();
     part.parameters.push_back(views);
     part.operands.insert(part.operands.end(), operands.begin(), operands.end());
@@ -82,18 +82,14 @@ struct Dependencies {
     };
     std::vector<Uses> buffers(graph.buffers().size());
     for (size_t i = 0; i < graph.calls().size(); ++i)
-      for (const Operand& operand : graph.calls()[i]->operands) {
-        if (operand.buffer < 0) continue;
-        Uses& uses = buffers[static_cast<size_t>(operand.buffer)];
+      for_each_buffer(*graph.calls()[i], [&](const Operand& operand, size_t at) {
+        Uses& uses = buffers[at];
         if (uses.writer != SIZE_MAX) add(uses.writer, i);
-        if (!operand.is_written) {
-          uses.readers.push_back(i);
-          continue;
-        }
+        if (!operand.is_written) return uses.readers.push_back(i);
         for (size_t reader : uses.readers) add(reader, i);
         uses.readers.clear();
         uses.writer = i;
-      }
+      });
   }
   void add(size_t before, size_t after) {
     if (before == after) return;
@@ -119,16 +115,13 @@ constexpr Rank kRanks[] = {[](const Effect& effect) { return effect.peak_with(0)
 
 std::vector<size_t> order_by(Rank rank, const Graph& graph, Dependencies dependencies) {
   const size_t count = graph.calls().size();
-  std::vector<std::vector<size_t>> buffers_of(count);
+  std::vector<std::set<size_t>> buffers_of(count);
   std::vector<size_t> uses(graph.buffers().size());  // remaining ones
   std::vector<bool> lives(graph.buffers().size());
   for (size_t i = 0; i < count; ++i) {
-    for (const Operand& operand : graph.calls()[i]->operands)
-      if (operand.buffer >= 0 && !graph.buffers()[static_cast<size_t>(operand.buffer)].external)
-        buffers_of[i].push_back(static_cast<size_t>(operand.buffer));
-    std::sort(buffers_of[i].begin(), buffers_of[i].end());
-    buffers_of[i].erase(std::unique(buffers_of[i].begin(), buffers_of[i].end()), buffers_of[i].end());
-    for (size_t buffer : buffers_of[i]) ++uses[buffer];
+    for_each_buffer(*graph.calls()[i], [&](const Operand&, size_t at) {
+      if (!graph.buffers()[at].external && buffers_of[i].insert(at).second) ++uses[at];
+    });
   }
   int64_t used = 0, peak = 0;
   const auto effect_of = [&](size_t call) {
@@ -145,9 +138,8 @@ std::vector<size_t> order_by(Rank rank, const Graph& graph, Dependencies depende
   for (size_t i = 0; i < count; ++i)
     if (dependencies.waits_for[i] == 0) ready.push_back(i);
   while (!ready.empty()) {
-    const auto next = std::min_element(ready.begin(), ready.end(), [&](size_t a, size_t b) {
-      return std::pair(rank(effect_of(a)), a) < std::pair(rank(effect_of(b)), b);
-    });
+    const auto next = std::ranges::min_element(
+        ready, [&](size_t a, size_t b) { return std::pair(rank(effect_of(a)), a) < std::pair(rank(effect_of(b)), b); });
     const size_t call = *next;
     const Effect effect = effect_of(call);
     peak = effect.peak_with(0), used += effect.fresh - effect.freed;
@@ -180,12 +172,11 @@ void remove_dead_code(Graph& graph) {
   Calls calls = graph.take_calls();
   for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
     const std::vector<Operand>& operands = (*call)->operands;
-    const bool is_wanted = std::any_of(operands.begin(), operands.end(), [&](const Operand& operand) {
+    const bool is_wanted = std::ranges::any_of(operands, [&](const Operand& operand) {
       return operand.buffer >= 0 && operand.is_written && wanted[place(operand)];
     });
-    for (const Operand& operand : operands)
-      if (is_wanted && operand.buffer >= 0) wanted[place(operand)] = true;
-    if (!is_wanted) call->reset();
+    if (is_wanted) for_each_buffer(**call, [&](const Operand&, size_t at) { wanted[at] = true; });
+    else call->reset();
   }
   std::erase(calls, nullptr);
   graph.set_calls(std::move(calls));
@@ -216,16 +207,13 @@ void update_early(Graph& graph) {
   size_t staying = 0;
   const auto place_call = [&](std::unique_ptr<Call> call, bool early) {
     size_t behind = early ? 0 : ++staying;
-    for (const Operand& operand : call->operands) {
-      if (operand.buffer < 0) continue;
-      behind = std::max(behind, last_write[place(operand)]);
-      if (operand.is_written) behind = std::max(behind, last_read[place(operand)]);
-    }
-    for (const Operand& operand : call->operands) {
-      if (operand.buffer < 0) continue;
-      size_t& last = (operand.is_written ? last_write : last_read)[place(operand)];
+    for_each_buffer(*call, [&](const Operand& operand, size_t at) {
+      behind = std::max({behind, last_write[at], operand.is_written ? last_read[at] : 0});
+    });
+    for_each_buffer(*call, [&](const Operand& operand, size_t at) {
+      size_t& last = (operand.is_written ? last_write : last_read)[at];
       last = std::max(last, behind);
-    }
+    });
     placed.push_back({behind, std::move(call)});
   };
   for (auto& call : graph.take_calls()) {
@@ -237,7 +225,7 @@ void update_early(Graph& graph) {
     const bool early = whole || parts[0]->name == std::string_view("advance_step");
     for (auto& part : parts) place_call(std::move(part), early);
   }
-  std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) { return a.behind < b.behind; });
+  std::ranges::stable_sort(placed, [](const Placed& a, const Placed& b) { return a.behind < b.behind; });
   Calls calls;
   for (Placed& one : placed) calls.push_back(std::move(one.call));
   graph.set_calls(std::move(calls));
@@ -266,12 +254,12 @@ void work_in_place(Graph& graph) {
       const bool is_same = operand.layout.dtype == result.layout.dtype && operand.layout.shape == result.layout.shape &&
                            operand.layout.strides == result.layout.strides && other.bytes == buffer.bytes;
       // The call must not read the buffer through a second operand.
-      const auto readers = std::count_if(call.operands.begin(), call.operands.end(),
-                                         [&](const Operand& any) { return any.buffer == operand.buffer; });
+      const auto readers =
+          std::ranges::count_if(call.operands, [&](const Operand& any) { return any.buffer == operand.buffer; });
       return is_same && readers == 1 && !other.external && !other.result && !held[place(operand)] &&
              last_use[place(operand)] == number;
     };
-    const auto operand = std::find_if(call.operands.begin(), call.operands.end(), fits);
+    const auto operand = std::ranges::find_if(call.operands, fits);
     if (operand == call.operands.end()) continue;
     last_use[place(*operand)] = last_use[place(result)];
     instead[place(result)] = operand->buffer;

@@ -279,8 +279,8 @@ void explain_memory(Explanation& explanation, const WatchedMemory& memory) {
     saved.at_peak = block.from <= memory.peak_tick() && memory.peak_tick() < block.to;
   }
   const auto larger = [](const auto& a, const auto& b) { return a.bytes > b.bytes; };
-  std::stable_sort(explanation.saved.begin(), explanation.saved.end(), larger);
-  std::stable_sort(explanation.leaks.begin(), explanation.leaks.end(), larger);
+  std::ranges::stable_sort(explanation.saved, larger);
+  std::ranges::stable_sort(explanation.leaks, larger);
 }
 
 /// Runs steps while all calls and memory blocks are recorded. Returns the calls of the last step.
@@ -372,8 +372,7 @@ Explanation detail::explain(const std::function<void()>& step, const ExplainOpti
 // ---- The limits of a device, measured with kernels of its backend ----
 
 double Roofline::seconds_at_least(int64_t bytes, int64_t flops) const {
-  const auto fits =
-      std::find_if(levels.begin(), levels.end(), [&](const Level& level) { return bytes <= level.bytes; });
+  const auto fits = std::ranges::find_if(levels, [&](const Level& level) { return bytes <= level.bytes; });
   const double bandwidth = levels.empty() ? INFINITY : fits == levels.end() ? levels.back().bandwidth : fits->bandwidth;
   return std::max(static_cast<double>(bytes) / bandwidth, peak > 0 ? static_cast<double>(flops) / peak : 0);
 }

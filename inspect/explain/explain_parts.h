@@ -82,6 +82,8 @@ inline std::string name_of(const graph::Origin& origin) {
   return origin.module.empty() ? origin.str() : origin.op + " of " + origin.module;
 }
 
+/// An HTML page in which the contents replace the marks "{{name}}", in the order of the page.
+std::string filled(std::string_view page, const std::vector<std::string>& contents);
 /// The text with HTML's special characters escaped.
 std::string escaped(const std::string& text);
 /// The net as SVG, with a box for each layer or operator. The <rect> of a box has its number as "data-box". Unless
@@ -118,8 +120,8 @@ class OpenOperators final : public ThreadObserver {
 
  private:
   size_t place_of_backward() const {
-    const auto at = std::find_if(open_.begin(), open_.end(),
-                                 [](std::string_view name) { return name == "backward" || name == "grad"; });
+    const auto at =
+        std::ranges::find_if(open_, [](std::string_view name) { return name == "backward" || name == "grad"; });
     return static_cast<size_t>(at - open_.begin());
   }
   std::vector<const char*> open_;

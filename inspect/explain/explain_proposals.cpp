@@ -38,8 +38,7 @@ class Proposals {
       add_static_step();
     }
     const auto keep_best = [](std::vector<Proposal>& list, auto figure) {
-      std::stable_sort(list.begin(), list.end(),
-                       [&](const Proposal& a, const Proposal& b) { return a.*figure > b.*figure; });
+      std::ranges::stable_sort(list, [&](const Proposal& a, const Proposal& b) { return a.*figure > b.*figure; });
       if (list.size() > kProposals) list.resize(kProposals);
     };
     keep_best(explanation_.faster, &Proposal::seconds);
@@ -65,7 +64,7 @@ class Proposals {
       double seconds = call.seconds;
       for (size_t k = i + 1; k < explanation_.calls.size(); ++k) {
         const Explanation::Call& later = explanation_.calls[k];
-        const bool reads = std::find(later.inputs.begin(), later.inputs.end(), i) != later.inputs.end();
+        const bool reads = std::ranges::find(later.inputs, i) != later.inputs.end();
         if (later.name == "unary_backward" && reads) seconds += later.seconds;
       }
       if (before.rfind("conv2d", 0) == 0) convolutions += seconds;
@@ -108,7 +107,7 @@ class Proposals {
         bytes[saved.module.substr(0, end)] += saved.bytes;
         if (end == std::string::npos) break;
       }
-    const auto most = std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) {
+    const auto most = std::ranges::max_element(bytes, [](const auto& a, const auto& b) {
       return std::pair(a.second, b.first.size()) < std::pair(b.second, a.first.size());
     });
     if (most == bytes.end()) return;

@@ -255,21 +255,11 @@ json data_of(const dist::MessageLog& log) {
 /// Writes the page of data. `picture` is HTML and is inserted unchanged. The data are escaped, so that their texts cannot
 /// become a part of the page's HTML.
 void write_page(const std::string& path, const std::string& title, const std::string& picture, const json& data) {
-  std::string page, text;
+  std::string text;
   for (const char c : data.dump(-1, ' ', false, json::error_handler_t::replace))
     if (c == '<') text += "\\u003c";
     else text += c;
-  std::string_view rest = kLabPage;
-  const auto insert = [&](std::string_view mark, const std::string& content) {
-    const size_t at = rest.find(mark);
-    page.append(rest.substr(0, at)).append(content);
-    rest.remove_prefix(at + mark.size());
-  };
-  insert("%title%", detail::escaped(title));
-  insert("%title%", detail::escaped(title));
-  insert("%picture%", picture);
-  insert("%data%", text);
-  io::write_file(path, page.append(rest));
+  io::write_file(path, detail::filled(kLabPage, {detail::escaped(title), detail::escaped(title), picture, text}));
 }
 
 }  // namespace

@@ -151,33 +151,26 @@ Tensor tensor(ArrayRef<T> numbers, const TensorOptions& options = {}) {
   return gradus::detail::tensor_of(numbers.data(), static_cast<int64_t>(numbers.size()), dtype_of<T>, options);
 }
 
-/// for (auto i : c10::irange(n)): 0 … n - 1, or `first` … `last` - 1.
+/// for (auto i : c10::irange(n)): 0 … n - 1, or `first` … `last` - 1. A range is its own iterator, which points to `first`.
 template <std::integral T>
-class IntegerRange {
- public:
-  /// Points to one number of the range.
-  struct Iterator {
-    T value;
-    T operator*() const { return value; }
-    Iterator& operator++() { return ++value, *this; }
-    bool operator!=(Iterator other) const { return value != other.value; }
-  };
-  IntegerRange(T first, T last) : first_(first), last_(std::max(first, last)) {}
-  Iterator begin() const { return {first_}; }  ///< the first number
-  Iterator end() const { return {last_}; }     ///< one past the last number
+struct IntegerRange {
+  IntegerRange begin() const { return *this; }
+  IntegerRange end() const { return {last, last}; }
+  T operator*() const { return first; }
+  IntegerRange& operator++() { return ++first, *this; }
+  bool operator!=(const IntegerRange& other) const { return first != other.first; }
 
- private:
-  T first_, last_;
+  T first, last;
 };
+/// first … last - 1; empty if `last` is smaller than `first`
+template <std::integral F, std::integral L>
+IntegerRange<L> irange(F first, L last) {
+  return {std::min(static_cast<L>(first), last), last};
+}
 /// 0 … last - 1
 template <std::integral T>
 IntegerRange<T> irange(T last) {
-  return {0, last};
-}
-/// first … last - 1
-template <std::integral F, std::integral L>
-IntegerRange<L> irange(F first, L last) {
-  return {static_cast<L>(first), last};
+  return irange(T{0}, last);
 }
 
 /// In gradus an element type is just an enumerator, so that these return their arguments.
@@ -409,18 +402,7 @@ struct TypeMeta {
 }  // namespace caffe2
 
 namespace c10 {
-using gradus::BFloat16;
-using gradus::Device;
-using gradus::DeviceType;
-using gradus::Error;
-using gradus::get_default_dtype;
-using gradus::Half;
-using gradus::IndexError;
-using gradus::InferenceMode;
-using gradus::IntArrayRef;
-using gradus::Scalar;
-using gradus::TensorOptions;
-using gradus::ValueError;
+using namespace gradus;
 using std::get;
 using std::get_if;
 using std::holds_alternative;

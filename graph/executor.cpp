@@ -15,8 +15,6 @@ class ScratchSlots final : public RecordedMemory {
  public:
   ScratchSlots() : before_(std::exchange(gradus::detail::recorded_memory, this)) {}
   ~ScratchSlots() override { gradus::detail::recorded_memory = before_; }
-  ScratchSlots(const ScratchSlots&) = delete;
-  ScratchSlots& operator=(const ScratchSlots&) = delete;
 
   void begin(const Call& call, char* slot) { pieces_ = call.scratch, slot_ = slot, next_ = 0; }
   DeviceType type() const override { return DeviceType::cuda; }
@@ -93,15 +91,14 @@ void Executor::run_calls_with_scratch() {
 
 void Executor::run_captured() {
   const DeviceGuard guard(graph_.device_);
-  if (state_ == State::captured) return captured_.replay();
-  if (state_ == State::launched) {
-    captured_.capture([this] { run_calls_with_scratch(); });
-    captured_.replay();
-  } else {
+  if (runs_ == 0) {
     run_calls_with_scratch();
     count_replay();
+  } else {
+    if (runs_ == 1) captured_.capture([this] { run_calls_with_scratch(); });
+    captured_.replay();
   }
-  state_ = state_ == State::loaded ? State::launched : State::captured;
+  ++runs_;
 }
 
 Array Executor::result(const Array& recorded) const {

@@ -59,7 +59,7 @@ class Executor {
   Graph graph_;
   MemoryPlan plan_;
   Storage arena_;
-  enum class State : uint8_t { loaded, launched, captured } state_ = State::loaded;  // on a GPU
+  int64_t runs_ = 0;  // on a GPU
   cuda::Graph captured_;
 };
 

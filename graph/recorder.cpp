@@ -51,8 +51,6 @@ class ThrownAwayCapture {
     } catch (const Error&) {  // the call itself threw, and its exception says why
     }
   }
-  ThrownAwayCapture(const ThrownAwayCapture&) = delete;
-  ThrownAwayCapture& operator=(const ThrownAwayCapture&) = delete;
 
  private:
   DeviceRuntime& runtime_;
@@ -183,10 +181,6 @@ void Recorder::on_call(std::unique_ptr<Call> call) {
       args.dx = {};
     }
   }
-  add(std::move(call));
-}
-
-void Recorder::add(std::unique_ptr<Call> call) {
   call->number = static_cast<int>(graph_.calls_.size());
   call->origin = Origin::current();
   for_each_view(*call, [&](const StridedLayout& layout, bool) {

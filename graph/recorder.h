@@ -115,7 +115,6 @@ class Recorder {
 
  private:
   void on_call(std::unique_ptr<Call> call);
-  void add(std::unique_ptr<Call> call);
   void find_workspace(Call& call);
   void run_dry(Call& call);
   void end() noexcept;

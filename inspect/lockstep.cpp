@@ -20,8 +20,8 @@ Storage copy_of(const void* data, size_t bytes, Device from, Device to) {
   return copy;
 }
 
-/// Elements on a device as float64 on the host. Booleans are read as bytes, because memory that was never written may
-/// hold other values than 0 and 1.
+/// Copies the elements of an array on a device to the host, as float64. Booleans are read as bytes, because memory that
+/// no call has written may hold values other than 0 and 1.
 Array as_double(const StridedLayout& layout, const void* data, Device device) {
   const Array dense = Array::empty(layout.shape, DType::f64);
   if (dense.numel() == 0 || !data) return dense;
@@ -85,28 +85,23 @@ std::optional<Mismatch> compare(const Graph& graph, size_t number, const std::ve
   return std::nullopt;
 }
 
-/// Saves the external buffers and the generator's offset, to restore them later.
+/// A copy of the external buffers (parameters, optimizer states) and of the generator's offset, to restore them later.
 class State {
  public:
-  explicit State(const Graph& graph) : graph_(graph) {
+  explicit State(const Graph& graph) : device_(graph.device()) {
     for (const Buffer& buffer : graph.buffers())
-      if (buffer.external) before_.push_back(copy_of(buffer.memory, buffer.bytes, graph.device(), graph.device()));
+      if (buffer.external) before_.emplace_back(&buffer, copy_of(buffer.memory, buffer.bytes, device_, device_));
   }
   void put_back() const {
     default_generator().set_state(default_generator().seed(), draws_before_);
-    auto next = before_.begin();
-    for (const Buffer& buffer : graph_.buffers()) {
-      if (!buffer.external) continue;
-      runtime(graph_.device().type())
-          .copy(buffer.memory, graph_.device(), next->data(), graph_.device(), buffer.bytes, false);
-      ++next;
-    }
+    for (const auto& [buffer, bytes] : before_)
+      runtime(device_.type()).copy(buffer->memory, device_, bytes.data(), device_, buffer->bytes, false);
   }
 
  private:
-  const Graph& graph_;
+  const Device device_;
   const uint64_t draws_before_ = default_generator().offset();
-  std::vector<Storage> before_;
+  std::vector<std::pair<const Buffer*, Storage>> before_;
 };
 
 }  // namespace

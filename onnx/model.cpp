@@ -73,21 +73,19 @@ ProtobufMessage message_of(const Port& port) {
   return message.text(1, port.name).message(2, type);
 }
 
-/// The size that is `number` with a batch of `batch` and `larger` with one of `larger_batch`.
-Size unified(int64_t number, int64_t larger, int64_t batch, int64_t larger_batch, const Call* call) {
-  if (number == larger) return {number, false};
-  GRADUS_CHECK(number % batch == 0 && number / batch * larger_batch == larger, ValueError,
-               "to_onnx: ", description_of(call), ": with a batch of ", batch, " a size is ", number, ", with one of ",
-               larger_batch, " it is ", larger, ": it does not scale with the batch");
-  return {number / batch, true};
-}
-
-void unify(std::vector<Size>& sizes, const std::vector<Size>& larger, int64_t batch, int64_t larger_batch,
+/// Makes multiples of the batch of sizes that are proportional to it: 2 and 3 with batches of 2 and 3.
+void unify(std::vector<Size>& sizes, const std::vector<Size>& larger_sizes, int64_t batch, int64_t larger_batch,
            const Call* call) {
-  GRADUS_CHECK(sizes.size() == larger.size(), ValueError, "to_onnx: ", description_of(call),
+  GRADUS_CHECK(sizes.size() == larger_sizes.size(), ValueError, "to_onnx: ", description_of(call),
                ": the number of dimensions depends on the batch");
-  for (size_t i = 0; i < sizes.size(); ++i)
-    sizes[i] = unified(sizes[i].number, larger[i].number, batch, larger_batch, call);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const int64_t number = sizes[i].number, larger = larger_sizes[i].number;
+    if (number == larger) continue;
+    GRADUS_CHECK(number % batch == 0 && number / batch * larger_batch == larger, ValueError,
+                 "to_onnx: ", description_of(call), ": with a batch of ", batch, " a size is ", number,
+                 ", with one of ", larger_batch, " it is ", larger, ": it does not scale with the batch");
+    sizes[i] = {number / batch, true};
+  }
 }
 
 bool same_bytes(const Array& a, const Array& b) {

@@ -70,10 +70,17 @@ class Fusion {
     return buffer >= 0 && !graph_.buffers()[at].external && !graph_.buffers()[at].result && !held_[at];
   }
 
-  template <class Args>
-  const Args* args_of(size_t call, const char* name) const {
-    const auto* const recorded = dynamic_cast<const detail::RecordedCall<const Args&>*>(calls_[call].get());
-    return recorded && calls_[call]->name == std::string_view(name) ? &std::get<0>(recorded->arguments()) : nullptr;
+  /// Merges call `at` into call `into` if that is a call of `method` and edit() can change its arguments so that it
+  /// does the work of both.
+  template <class Args, class Edit>
+  bool fuse(size_t into, size_t at, void (Backend::*method)(const Args&), const char* name, const Edit& edit) {
+    const auto* const recorded = dynamic_cast<const detail::RecordedCall<const Args&>*>(calls_[into].get());
+    if (!recorded || recorded->name != std::string_view(name)) return false;
+    Args fused = std::get<0>(recorded->arguments());
+    if (!edit(fused)) return false;
+    calls_[into] = merged(method, name, fused, *calls_[into], *calls_[at]);
+    calls_[at] = nullptr;
+    return true;
   }
 
   /// If only the ReLU reads what a call writes, the call computes the ReLU as well.
@@ -89,16 +96,14 @@ class Fusion {
     if (place == users.begin()) return;
     const size_t writer = *std::prev(place);
     if (to.buffer != from.buffer && (place + 1 != users.end() || users.size() != 2 || users_of_result[0] != at)) return;
-    const auto fuse = [&]<class Args>(const Args* args, auto method, const char* name) {
+    const auto add_relu = [&](auto& args) {
       const View& x = std::get<1>(relu.arguments());
-      if (!args || args->relu || args->y.data != x.data || !is_same(args->y, x)) return;
-      Args fused = *args;
-      fused.relu = true, fused.y = std::get<2>(relu.arguments());
-      calls_[writer] = merged(method, name, fused, *calls_[writer], *calls_[at]);
-      calls_[at] = nullptr;
+      if (args.relu || args.y.data != x.data || !is_same(args.y, x)) return false;
+      args.relu = true, args.y = std::get<2>(relu.arguments());
+      return true;
     };
-    fuse(args_of<Conv2dArgs>(writer, "conv2d_bias_relu"), &Backend::conv2d_bias_relu, "conv2d_bias_relu");
-    if (calls_[at]) fuse(args_of<NormalizeArgs>(writer, "normalize"), &Backend::normalize, "normalize");
+    if (!fuse(writer, at, &Backend::conv2d_bias_relu, "conv2d_bias_relu", add_relu))
+      fuse(writer, at, &Backend::normalize, "normalize", add_relu);
   }
 
   /// If only one gradient reads what the mask of the ReLU writes, the gradient does the masking as well.
@@ -113,18 +118,13 @@ class Fusion {
     const size_t reader = users[1];
     for (size_t i = at + 1; i <= reader; ++i)
       if (uses(i, mask.operands[0].buffer, true) || uses(i, mask.operands[1].buffer, true)) return;
-    const auto fuse = [&]<class Args>(const Args* args, auto method, const char* name) {
-      if (!args || args->y || args->dy.data != dx.data || !is_same(args->dy, dx)) return;
-      Args fused = *args;
-      fused.dy = dy, fused.y = saved;
-      calls_[reader] = merged(method, name, fused, *calls_[reader], *calls_[at]);
-      calls_[at] = nullptr;
+    const auto add_mask = [&](auto& args) {
+      if (args.y || args.dy.data != dx.data || !is_same(args.dy, dx)) return false;
+      args.dy = dy, args.y = saved;
+      return true;
     };
-    fuse(args_of<Conv2dBackwardArgs>(reader, "conv2d_bias_relu_backward"), &Backend::conv2d_bias_relu_backward,
-         "conv2d_bias_relu_backward");
-    if (calls_[at])
-      fuse(args_of<NormalizeBackwardArgs>(reader, "normalize_backward"), &Backend::normalize_backward,
-           "normalize_backward");
+    if (!fuse(reader, at, &Backend::conv2d_bias_relu_backward, "conv2d_bias_relu_backward", add_mask))
+      fuse(reader, at, &Backend::normalize_backward, "normalize_backward", add_mask);
   }
 
   Graph& graph_;

@@ -152,12 +152,6 @@ std::vector<size_t> order_by(Rank rank, const Graph& graph, Dependencies depende
   return order;
 }
 
-std::vector<size_t> inverse(const std::vector<size_t>& order) {
-  std::vector<size_t> back(order.size());
-  for (size_t i = 0; i < order.size(); ++i) back[order[i]] = i;
-  return back;
-}
-
 bool is_elementwise(const Call& call) {
   constexpr std::string_view kNames[] = {"unary", "unary_backward", "binary", "binary_scalar", "where"};
   return std::find(std::begin(kNames), std::end(kNames), call.name) != std::end(kNames);
@@ -190,7 +184,9 @@ void order_for_memory(Graph& graph) {
     const std::vector<size_t> order = order_by(rank, graph, dependencies);
     graph.reorder(order);
     const size_t bytes = plan_memory(graph).bytes;
-    graph.reorder(inverse(order));
+    std::vector<size_t> back(order.size());
+    for (size_t i = 0; i < order.size(); ++i) back[order[i]] = i;
+    graph.reorder(back);
     if (bytes < least) least = bytes, best = order;
   }
   if (!best.empty()) graph.reorder(best);

@@ -22,15 +22,15 @@ using detail::ThreadObserver;
 using detail::WatchedMemory;
 using Kind = ObservedEvent::Kind;
 
-/// The innermost module that contains both: "layer1.0" for "layer1.0.conv1" and "layer1.0.bn1".
+/// The innermost module that contains the modules a and b: "layer1.0" for "layer1.0.conv1" and "layer1.0.bn1".
 std::string common_module(const std::string& a, const std::string& b) {
   for (std::string module = a;; module.resize(module.rfind('.'))) {
-    if (b == module || b.rfind(module + ".", 0) == 0) return module;
+    if (detail::is_inside(b, module)) return module;
     if (module.find('.') == std::string::npos) return "";
   }
 }
 
-/// The times of a step's kernels, in order.
+/// Measures the times of a step's kernels, in order.
 struct KernelTimes final : ThreadObserver {
   void on_end(const ObservedEvent& event) override {
     if (is_mine(event, Kind::kernel) && event.leaf) names.push_back(event.name), seconds.push_back(event.seconds);
@@ -39,7 +39,7 @@ struct KernelTimes final : ThreadObserver {
   std::vector<double> seconds;
 };
 
-/// Records what is saved for the backward pass, without taking it over.
+/// Observes which arrays the forward pass saves for the backward pass. Does not keep them: take() always declines.
 class SavedWatcher final : public SavedKeeper {
  public:
   SavedWatcher(WatchedMemory& memory, detail::StepWatch* watch)
@@ -64,7 +64,7 @@ class SavedWatcher final : public SavedKeeper {
   SavedKeeper* const before_;
 };
 
-/// Runs calls on another backend and records them with their kernels.
+/// A backend that runs each call on `runs`, and records the call and its kernels.
 class Watcher final : public ThreadObserver {
  public:
   Watcher(Backend& runs, WatchedMemory& memory, const OpenOperators& operators, detail::StepWatch* watch)
@@ -100,7 +100,7 @@ class Watcher final : public ThreadObserver {
     memory_.calls = calls.size();
   }
 
-  /// Returns the bytes of the operands.
+  /// Records a call that is about to run. Returns the bytes of its operands.
   int64_t begin(std::unique_ptr<graph::Call> recorded_call) {
     const size_t number = calls.size();
     int64_t bytes = 0;
@@ -129,7 +129,7 @@ class Watcher final : public ThreadObserver {
   const OpenOperators& operators_;
   detail::StepWatch* const watch_;
   const std::unique_ptr<Backend> calls_;
-  std::map<const void*, size_t> writers_;  // the last writer of memory from before the watched steps
+  std::map<const void*, size_t> writers_;  // the last call that wrote to memory from before the watched steps
 };
 
 double seconds_of(const std::function<void()>& work) {
@@ -138,7 +138,7 @@ double seconds_of(const std::function<void()>& work) {
   return observer_time() - start;
 }
 
-/// Measures the least times of kernels, of the gaps between them and of steps.
+/// Measures the shortest times of kernels, of the gaps between them and of steps.
 void time_steps(Explanation& explanation, const std::function<void()>& step, int count) {
   explanation.step_seconds = explanation.between_seconds = INFINITY;
   std::vector<double> least(explanation.kernels.size(), INFINITY);
@@ -159,16 +159,18 @@ void time_steps(Explanation& explanation, const std::function<void()>& step, int
   else explanation.notes.emplace_back("steps differ: the times of kernels are those of one step");
 }
 
-// ---- Times of steps on a GPU. In a captured step, kernels run one after the other without waiting for the host. The
-// step's time is that of the unchanged graph. Kernels are timed in a second graph, which has an event before and after
-// each kernel; the time of such a pair without a kernel in between is subtracted. ----
+// ---- Times of captured steps on a GPU ----
+//
+// The kernels of a captured step follow each other without waiting for the host. The time of the step is that of a
+// replay. The kernels are timed in a second graph, which records an event before and after each kernel; the time
+// between two events without a kernel in between is subtracted from each.
 
 struct EventPair {
   cuda::Event before{true}, after{true};
   double seconds() const { return 1e-3 * before.elapsed_time(after); }
 };
 
-/// Puts events around the kernels of a step that is being captured.
+/// Records an event before and after each kernel of a step that is being captured.
 class KernelEvents final : public detail::ThreadObserver {
  public:
   struct Timed {
@@ -200,7 +202,7 @@ class KernelEvents final : public detail::ThreadObserver {
   std::vector<Timed*> open_;
 };
 
-/// The least seconds between two events of a graph without a kernel in between.
+/// The shortest time between two consecutive events of a graph, without a kernel in between.
 double seconds_of_empty_pair() {
   constexpr int kPairs = 16, kReplays = 8;
   std::vector<EventPair> pairs(kPairs);
@@ -237,7 +239,7 @@ void time_captured_step(Explanation& explanation, const std::function<void()>& s
     }
   }
   explanation.step_seconds = detail::least_captured_seconds(count, step);
-  step();  // replaces gradients in the graph's memory by ones in the runtime's
+  step();  // the new gradients replace those in the graph's private memory
   double sum = 0;
   for (double& seconds : least) sum += seconds = std::max(seconds - empty, 0.0);
   const double scale = sum > explanation.step_seconds ? explanation.step_seconds / sum : 1;
@@ -251,7 +253,7 @@ void time_captured_step(Explanation& explanation, const std::function<void()>& s
   explanation.between_seconds = explanation.step_seconds - scale * sum;
 }
 
-/// Fills in what follows from the times of kernels.
+/// Computes each kernel's share of the roofline and the times of calls from the kernels' times.
 void compare_with_roofline(Explanation& explanation) {
   for (Explanation::Kernel& kernel : explanation.kernels) {
     const double seconds = explanation.roofline.seconds_at_least(kernel.bytes, kernel.flops);
@@ -260,7 +262,7 @@ void compare_with_roofline(Explanation& explanation) {
   }
 }
 
-constexpr int kWatchedSteps = 3;  // memory of the first that still exists after the last is a leak
+constexpr int kWatchedSteps = 3;  // memory of the first step that is not freed after the last step is a leak
 
 void explain_memory(Explanation& explanation, const WatchedMemory& memory) {
   explanation.peak_bytes = memory.peak(), explanation.peak_call = memory.peak_call();
@@ -283,19 +285,15 @@ void explain_memory(Explanation& explanation, const WatchedMemory& memory) {
   std::ranges::stable_sort(explanation.leaks, larger);
 }
 
-/// Runs steps while all calls and memory blocks are recorded. Returns the calls of the last step.
+/// Runs steps and records their calls and memory blocks. Returns the calls of the last step.
 detail::WatchedCalls watch_steps(Explanation& explanation, Device device, Backend& backend,
                                  const std::function<void()>& step, detail::StepWatch* watch) {
-  struct MemoryScope {
-    explicit MemoryScope(RecordedMemory& memory) { gradus::detail::recorded_memory = &memory; }
-    ~MemoryScope() { gradus::detail::recorded_memory = nullptr; }
-  };
   const auto memory = std::make_shared<WatchedMemory>(device);
   const OpenOperators operators;
   Watcher watcher(backend, *memory, operators, watch);
   {
     const BackendGuard guard(watcher.backend());
-    const MemoryScope scope(*memory);
+    const detail::MemoryScope scope(memory.get());
     const Ref<SavedWatcher> saved = make_ref<SavedWatcher>(*memory, watch);
     memory->operators = &operators;
     for (int i = 0; i < kWatchedSteps; ++i) {
@@ -322,7 +320,7 @@ double detail::least_seconds(int count, const std::function<void()>& work) {
 }
 
 double detail::least_captured_seconds(int count, const std::function<void()>& work) {
-  constexpr int kReplays = 4;  // one after the other, as in training
+  constexpr int kReplays = 4;  // replays that are timed together, because training also launches one after the other
   cuda::Graph graph;
   graph.capture(work);
   EventPair events;
@@ -361,7 +359,7 @@ Explanation detail::explain(const std::function<void()>& step, const ExplainOpti
   explanation.roofline = measure_roofline(device);
   for (int i = 0; i < options.warm_up(); ++i) step();
   const detail::WatchedCalls calls = watch_steps(explanation, device, backend, step, watch);
-  step();  // replaces gradients in watched memory by ones in the runtime's
+  step();  // the new gradients replace those that WatchedMemory allocated
   if (device.is_cuda()) time_captured_step(explanation, step, options.steps());
   else time_steps(explanation, step, options.steps());
   compare_with_roofline(explanation);
@@ -388,7 +386,7 @@ Roofline measure_roofline(Device device) {
   };
   const auto rate = [&](int64_t amount, const std::function<void()>& work) {
     if (!on_gpu) return static_cast<double>(amount) / detail::least_seconds(30, work);
-    constexpr int kTimes = 8;  // several in one graph, so that its launch does not count
+    constexpr int kTimes = 8;  // calls in one graph, so that the time of its launch is negligible
     work();
     return static_cast<double>(amount) * kTimes / detail::least_captured_seconds(10, [&] {
              for (int i = 0; i < kTimes; ++i) work();

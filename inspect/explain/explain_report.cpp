@@ -1,7 +1,8 @@
-// Explanations as text tables and as an HTML page.
+// Formats explanations as text tables and as an HTML page.
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
@@ -17,17 +18,15 @@ namespace {
 
 using detail::print_to;
 
-std::string shapes_of(const Explanation::Kernel& kernel) {
+/// The texts of a list's elements, one after the other.
+template <class List, class F>
+std::string text_of(const List& list, F text_of_element, const char* separator = "") {
   std::string text;
-  for (const Shape& shape : kernel.shapes) text += (text.empty() ? "" : " ") + to_string(shape);
+  for (const auto& element : list) text += (text.empty() ? "" : separator) + text_of_element(element);
   return text;
 }
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
+std::string joined(const std::vector<std::string>& names) { return text_of(names, std::identity(), ", "); }
 
 std::string number(const char* format, double value) {
   char text[32];
@@ -65,7 +64,8 @@ using detail::escaped;
 
 // ---- The page -------------------------------------------------------------------------------------------------------
 
-/// Consecutive calls of the forward pass that belong to one layer, or to one operator outside layers.
+/// A box of the drawing: consecutive calls of the forward pass that belong to the same layer, or to the same operator
+/// outside layers.
 struct Box {
   std::string key, title;
   Shape result;
@@ -74,7 +74,7 @@ struct Box {
   size_t rank = 0, column = 0;
 };
 
-/// "crossentropy" for both cross_entropy and CrossEntropy, the names of an operator and its node.
+/// Maps the names of an operator and of its node to the same text: cross_entropy and CrossEntropy to "crossentropy".
 std::string plain_name(const std::string& name) {
   std::string text;
   for (const char c : name)
@@ -128,13 +128,6 @@ std::string row_of(const std::vector<std::string>& cells) {
   return row + "</tr>\n";
 }
 
-template <class List, class F>
-std::string text_of(const List& list, F text_of_element) {
-  std::string text;
-  for (const auto& element : list) text += text_of_element(element);
-  return text;
-}
-
 }  // namespace
 
 std::string detail::filled(std::string_view page, const std::vector<std::string>& contents) {
@@ -159,10 +152,10 @@ std::string detail::escaped(const std::string& text) {
   return result;
 }
 
-// Draws boxes below each other in the order of their data, and lines from the box that computes data to those that read
-// it. The redder a box, the larger its share of the step's time.
+// Draws each box below all boxes whose results it reads, and lines from these boxes to it. The redder a box, the larger
+// its share of the step's time.
 std::string detail::picture_of(const Explanation& explanation, std::vector<size_t>* box_of) {
-  const auto fitting = [](const std::string& title) {  // cuts the beginning, as the end tells more
+  const auto fitting = [](const std::string& title) {  // cuts the beginning, because the end is more specific
     constexpr size_t kMost = 44;
     return escaped(title.size() > kMost ? "\u2026" + title.substr(title.size() - kMost + 1) : title);
   };
@@ -247,9 +240,10 @@ std::string Explanation::html(const std::string& title) const {
   const auto kernel_row = [&](const Kernel& kernel) {
     return row_of({std::to_string(&kernel - kernels.data()), kernel.backward ? "backward" : "forward", kernel.op,
                    kernel.module, kernel.name, kernel.backend + ": " + kernel.implementation, kernel.reason,
-                   shapes_of(kernel), format_bytes(kernel.bytes),
-                   number("%.2f", static_cast<double>(kernel.flops) / 1e6), number("%.4f", 1e3 * kernel.seconds),
-                   number("%.0f", 100 * kernel.roofline)});
+                   text_of(
+                       kernel.shapes, [](const Shape& shape) { return to_string(shape); }, " "),
+                   format_bytes(kernel.bytes), number("%.2f", static_cast<double>(kernel.flops) / 1e6),
+                   number("%.4f", 1e3 * kernel.seconds), number("%.0f", 100 * kernel.roofline)});
   };
   const auto saved_row = [](const Saved& one) {
     return row_of({format_bytes(one.bytes), to_string(one.shape), one.made_by, joined(one.kept_by), one.until,

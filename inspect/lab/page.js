@@ -1,3 +1,5 @@
+// The script of a lab page. It shows the recording in #data, and errors in #message. In page.html the script comes
+// before the data, so that the script is complete even if the file is cut off within the data.
 'use strict';
 const byId = (id) => document.getElementById(id);
 const SVG = 'http://www.w3.org/2000/svg';

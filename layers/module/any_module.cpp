@@ -1,33 +1,23 @@
 #include <gradus/layers/module/any_module.h>
 
-#include <cxxabi.h>
-
-#include <cstdlib>
+#include <gradus/core/platform/process.h>
 
 namespace gradus::nn {
 
 void AnyValue::fail_cast(const std::type_info& wanted) const {
-  GRADUS_FAIL(ValueError, "a value was requested as ", detail::demangled(wanted), ", but it is ",
-              detail::demangled(type_info()));
+  GRADUS_FAIL(ValueError, "a value was requested as ", platform::demangled(wanted), ", but it is ",
+              platform::demangled(type_info()));
 }
 
 namespace detail {
 
-std::string demangled(const std::type_info& type) {
-  int status = 0;
-  char* text = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
-  std::string name = status == 0 ? text : type.name();
-  std::free(text);
-  return name;
-}
-
 void fail_cast(const Module& module, const std::type_info& wanted) {
-  GRADUS_FAIL(ValueError, "this module is a ", module.name(), ", not a ", demangled(wanted));
+  GRADUS_FAIL(ValueError, "this module is a ", module.name(), ", not a ", platform::demangled(wanted));
 }
 
 void fail_argument(size_t i, const std::type_info& wanted, const std::type_info& given) {
-  GRADUS_FAIL(ValueError, "argument ", i, " of forward is ", demangled(wanted), ", got ", demangled(given),
-              ": values in an AnyModule are not converted");
+  GRADUS_FAIL(ValueError, "argument ", i, " of forward is ", platform::demangled(wanted), ", got ",
+              platform::demangled(given), ": values in an AnyModule are not converted");
 }
 
 void fail_argument_count(const Module& module, size_t most, size_t given) {

@@ -41,8 +41,6 @@ class AnyValue {
 
 namespace detail {
 
-/// Name of a type as in source code: "gradus::nn::LinearImpl".
-std::string demangled(const std::type_info& type);
 [[noreturn]] void fail_cast(const Module& module, const std::type_info& wanted);
 /// Returns `module` as an M, or as the module type that holder M holds. Throws a ValueError that names both types if it
 /// is of another type.

@@ -3,6 +3,7 @@
 #include <sstream>
 #include <utility>
 
+#include <gradus/core/platform/process.h>
 #include <gradus/layers/module/any_module.h>
 
 namespace gradus::nn::detail {
@@ -50,7 +51,7 @@ LayerPrinter::LayerPrinter(std::ostream& stream, const std::string& name) : stre
   stream_ << "gradus::nn::" << name << "(";
 }
 LayerPrinter::LayerPrinter(std::ostream& stream, const std::type_info& type)
-    : LayerPrinter(stream, short_type(demangled(type))) {}
+    : LayerPrinter(stream, short_type(platform::demangled(type))) {}
 LayerPrinter::~LayerPrinter() { stream_ << ")"; }
 
 LayerPrinter& LayerPrinter::operator()(const char* label, const OptionText& value, bool shown) {

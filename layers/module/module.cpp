@@ -6,6 +6,7 @@
 #include <typeinfo>
 #include <unordered_set>
 
+#include <gradus/core/platform/process.h>
 #include <gradus/core/runtime/random.h>
 #include <gradus/layers/module/any_module.h>
 
@@ -392,7 +393,7 @@ void Module::to(MemoryFormat format) {
 
 std::string Module::name() const {
   if (!own_name_.empty()) return own_name_;
-  return detail::demangled(typeid(*this));
+  return platform::demangled(typeid(*this));
 }
 
 std::string Module::path() const {

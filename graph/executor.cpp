@@ -9,8 +9,8 @@
 namespace gradus::graph {
 namespace {
 
-/// Gives the kernels of a step on a GPU their workspace from the arena. Requests beyond those in the recording, for
-/// example after a setting was changed, go to the runtime.
+/// Allocates the workspace of a GPU step's kernels in the arena. If a kernel requests more than in the recording, for
+/// example because a setting has changed since then, the runtime allocates the memory.
 class ScratchSlots final : public RecordedMemory {
  public:
   ScratchSlots() : before_(std::exchange(gradus::detail::recorded_memory, this)) {}

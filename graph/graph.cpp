@@ -28,7 +28,7 @@ std::string text_of(const std::vector<T>& list) {
   return "[" + text + "]";
 }
 
-/// Graph::str().
+/// Implements Graph::str().
 class GraphPrinter final : public ArgumentVisitor {
  public:
   explicit GraphPrinter(const Graph& graph) : graph_(graph), numbers_(graph.buffers().size(), -1) {}
@@ -84,8 +84,8 @@ class GraphPrinter final : public ArgumentVisitor {
   const Graph& graph_;
   std::vector<int> numbers_;  // by buffer; -1 before its first use
   int next_number_ = 0;
-  const Operand* operand_ = nullptr;  // the call's next one
-  std::string inputs_, outputs_;      // of the call
+  const Operand* operand_ = nullptr;  // the operand that the visitor receives next
+  std::string inputs_, outputs_;      // text of the current call
 };
 
 }  // namespace
@@ -175,7 +175,7 @@ void Graph::find_uses() {
 void Graph::check_released() const {
   for (const auto& [data, block] : blocks_->blocks()) {
     const Buffer* const buffer = buffer_of(data);
-    if (!buffer && device_.is_cpu()) continue;  // no call uses it, and on the CPU it is ordinary memory
+    if (!buffer && device_.is_cpu()) continue;  // no call uses the array, and on the CPU its memory is usable
     GRADUS_CHECK(buffer && buffer->first_use >= 0, ValueError, "an array of ", block.bytes, " bytes that the step ",
                  "made without computing anything in it is kept beyond the step: make it before");
     const Origin& origin = calls_[static_cast<size_t>(buffer->first_use)]->origin;
@@ -190,7 +190,7 @@ std::string Graph::str() const { return GraphPrinter(*this).print(); }
 
 std::string Graph::dot() const {
   std::string text = "digraph step {\n  node [shape=box];\n";
-  std::vector<std::string> writers(buffers_.size());  // the last call that wrote a buffer, or the buffer's own node
+  std::vector<std::string> writers(buffers_.size());  // node of the last call that wrote the buffer, or of the buffer
   for (size_t i = 0; i < calls_.size(); ++i) {
     const Call& call = *calls_[i];
     const std::string node = "call" + std::to_string(i);

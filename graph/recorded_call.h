@@ -1,4 +1,4 @@
-// A recorded call of any operation of Backend, made from the method and its arguments.
+// RecordedCall: a recorded call of any method of Backend, with copies of the arguments.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,8 @@
 namespace gradus::graph {
 namespace detail {
 
-/// The type that a call stores an argument as. Arguments that refer to arrays of the caller are copied.
+/// The type in which a call stores an argument of type T. A span is stored as a vector, because the caller owns the
+/// span's elements.
 template <class T>
 struct Owned {
   using type = T;
@@ -71,7 +72,7 @@ inline ValueNames names_of(Reduction) { return kReductionNames; }
 /// The names of the optimizers' rules ("adam_step"), in the variant's order.
 inline ValueNames names_of(const OptimizerRule&) { return rules::All<RuleNames>::names; }
 
-/// Removes the first name from a list such as "x, w, bias" and returns it.
+/// Removes the first name from a list such as "x, w, bias", and returns the name.
 inline std::string take_name(std::string_view& names) {
   const size_t end = names.find(", ");
   const std::string name(names.substr(0, end));
@@ -79,7 +80,7 @@ inline std::string take_name(std::string_view& names) {
   return name;
 }
 
-/// Shows the visitor the argument `name`, or its members or elements one by one.
+/// Passes the argument `name` to the visitor; the members of a struct and the elements of a list one by one.
 template <class T>
 void visit_argument(const std::string& name, const T& argument, ArgumentVisitor& visitor);
 
@@ -152,7 +153,7 @@ class RecordedCall final : public Call {
   std::tuple<typename Owned<std::remove_cvref_t<Params>>::type...> arguments_;
 };
 
-/// A RecordedCall with these arguments. Uses `new`, because std::make_unique would be compiled for each operation.
+/// Makes a RecordedCall. Uses `new`, because std::make_unique would be compiled for each operation.
 template <class... Params, class... Arguments>
 std::unique_ptr<Call> make_call(void (Backend::*method)(Params...), const Arguments&... arguments) {
   return std::unique_ptr<Call>(new RecordedCall<Params...>(method, arguments...));

@@ -48,7 +48,7 @@ class ThrownAwayCapture {
   ~ThrownAwayCapture() {
     try {
       runtime_.end_capture();
-    } catch (const Error&) {  // the call itself threw, and its exception says why
+    } catch (const Error&) {  // the call itself threw an exception, which is being handled
     }
   }
 
@@ -171,8 +171,8 @@ void Recorder::end() noexcept {
   notify_of_capture();
 }
 
-// On a GPU the two gradients of a convolution become separate calls if they are independent. Then the weight gradient,
-// whose kernel needs workspace, can run later, when more memory is free (passes/passes.h).
+// On a GPU the two gradients of a convolution are recorded as two calls if they are independent. Then
+// order_for_memory() can move the weight gradient, whose kernel needs workspace, to a time when more memory is free.
 void Recorder::on_call(std::unique_ptr<Call> call) {
   if (auto* const gradients = dynamic_cast<detail::RecordedCall<const Conv2dBackwardArgs&>*>(call.get())) {
     Conv2dBackwardArgs& args = std::get<0>(gradients->arguments());
@@ -192,8 +192,8 @@ void Recorder::on_call(std::unique_ptr<Call> call) {
   graph_.calls_.push_back(std::move(call));
 }
 
-// Runs the call dry, that is, without computing anything. On a GPU its kernels are captured and the capture is
-// discarded. What the call allocates from the runtime meanwhile is its workspace.
+// Determines the workspace of a call by running the call dry: on the CPU, parallel_for() skips the loops of kernels; on
+// a GPU, the kernels are captured and the capture is discarded. What the call allocates meanwhile is its workspace.
 void Recorder::find_workspace(Call& call) {
   const BackendGuard guard(*graph_.backend_);
   const SkipChunksGuard skip;
@@ -215,8 +215,9 @@ void Recorder::find_workspace(Call& call) {
   for (const Interval& interval : intervals) call.scratch.push_back({interval.bytes, interval.offset});
 }
 
-// A dry run on the CPU still writes single values, for example sums of chunks. So that these do not reach memory from
-// before the step, the call gets other addresses instead, with the alignment of the original ones.
+// A dry run on the CPU still writes single values outside of the skipped loops, for example the sum of all chunks. So
+// that it does not write into arrays from before the step, such operands are redirected to scrap_ during the call.
+// Their addresses keep their alignment, because kernels are chosen by alignment.
 void Recorder::run_dry(Call& call) {
   constexpr size_t kAlignment = 512;
   std::vector<const void*> addresses;  // of the operands
@@ -229,7 +230,7 @@ void Recorder::run_dry(Call& call) {
     written.insert(view.data);
     most = std::max({most, static_cast<size_t>(-begin), static_cast<size_t>(end)});
   });
-  if (most > scrap_bytes_)  // the scrap extends to both sides of the first element
+  if (most > scrap_bytes_)  // scrap_ has this size on both sides of the first element, for negative strides
     scrap_bytes_ = round_up(most, kAlignment), scrap_ = RecordedBlocks::addresses(2 * scrap_bytes_ + kAlignment);
   for (const void*& address : addresses)
     if (written.contains(address))
@@ -260,8 +261,9 @@ Graph Recorder::finish() {
   return std::move(graph_);
 }
 
-// Each block of the recording is a buffer. Of memory from before the step only the parts that operands cover are known;
-// overlapping parts form one buffer.
+// Each block that the step allocated and a call uses becomes a buffer. Memory from before the step is known only by the
+// operands that use it: each range of bytes that an operand covers becomes a buffer, and overlapping ranges are joined
+// to one buffer.
 void Recorder::find_buffers() {
   std::vector<Buffer>& buffers = graph_.buffers_;
   const std::map<const char*, RecordedBlocks::Block> all = graph_.blocks_->blocks();
@@ -310,7 +312,7 @@ void Recorder::find_operands() {
   graph_.find_uses();
 }
 
-// Makes a constant of a buffer whose values come from the host: a call reads it before any call writes it.
+// Makes a buffer a constant. Its values come from the host, because a call reads the buffer before any call writes it.
 void Recorder::make_constant(Buffer& buffer) {
   const Array copy = Array::empty({static_cast<int64_t>(buffer.bytes)}, DType::u8, graph_.device_);
   runtime(graph_.device_.type()).copy(copy.data(), graph_.device_, buffer.data, Device(), buffer.bytes, false);

@@ -1,6 +1,6 @@
-// Merges a convolution or a normalisation with the ReLU after it into one call, for nets that do not use the fused
-// layer. In the backward pass it merges the mask of a ReLU with the gradient after it. The fused call may run another
-// kernel.
+// Merges a convolution or a normalisation and the ReLU after it into one call, for nets that do not use the fused
+// layers (nn::ConvReLU2d, nn::BNReLU2d). In the backward pass, merges the gradient of a ReLU, which multiplies dy by
+// the mask y > 0, with the gradient of the convolution or normalisation.
 #include <algorithm>
 #include <string_view>
 
@@ -19,7 +19,7 @@ bool is_same(const StridedLayout& a, const StridedLayout& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides;
 }
 
-/// A call of `method` that replaces two calls and has their operands.
+/// Makes a call of `method` that replaces the calls `one` and `other`. Its operands are theirs, found by address.
 template <class Args>
 std::unique_ptr<Call> merged(void (Backend::*method)(const Args&), const char* name, const Args& args, Call& one,
                              Call& other) {
@@ -41,7 +41,7 @@ std::unique_ptr<Call> merged(void (Backend::*method)(const Args&), const char* n
   return call;
 }
 
-/// Holds the graph's calls while some of them are merged.
+/// Takes the calls out of a graph, merges some of them and gives the calls back.
 class Fusion {
  public:
   explicit Fusion(Graph& graph) : graph_(graph), held_(graph.held()), calls_(graph.take_calls()) {}
@@ -64,7 +64,7 @@ class Fusion {
            std::any_of(calls_[call]->operands.begin(), calls_[call]->operands.end(),
                        [&](const Operand& one) { return one.buffer == buffer && (one.is_written || !writes); });
   }
-  /// Returns true for a buffer that only the graph's calls use.
+  /// Returns true if only the graph's calls use the buffer: no array and no code outside the step reads it.
   bool is_inner(int buffer) const {
     const auto at = static_cast<size_t>(buffer);
     return buffer >= 0 && !graph_.buffers()[at].external && !graph_.buffers()[at].result && !held_[at];
@@ -83,7 +83,7 @@ class Fusion {
     return true;
   }
 
-  /// If only the ReLU reads what a call writes, the call computes the ReLU as well.
+  /// If call `at`, a ReLU, is the only reader of a call's result, makes this call compute the ReLU as well.
   void fuse_forward(size_t at, const Relu& relu) {
     const Operand &from = relu.operands[0], &to = relu.operands[1];
     if (!is_inner(from.buffer) || !is_same(from.layout, to.layout)) return;
@@ -106,7 +106,8 @@ class Fusion {
       fuse(writer, at, &Backend::normalize, "normalize", add_relu);
   }
 
-  /// If only one gradient reads what the mask of the ReLU writes, the gradient does the masking as well.
+  /// If a single call reads the gradient that call `at`, the backward pass of a ReLU, writes, makes this call apply the
+  /// mask of the ReLU as well.
   void fuse_backward(size_t at, const ReluBackward& mask) {
     const View &dy = std::get<1>(mask.arguments()), &saved = std::get<2>(mask.arguments());
     const MutableView& dx = std::get<3>(mask.arguments());

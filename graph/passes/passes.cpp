@@ -11,14 +11,14 @@
 namespace gradus::graph {
 namespace {
 
-constexpr size_t kLargeGradient = size_t{1} << 19;  // bytes; for smaller gradients a call of their own costs too much
+constexpr size_t kLargeGradient = size_t{1} << 19;  // bytes; separate updates of smaller gradients take too long
 
 using Calls = std::vector<std::unique_ptr<Call>>;
 using Update = detail::RecordedCall<std::span<const ParameterViews>, const View&, const OptimizerRule&>;
 
 size_t place(const Operand& operand) { return static_cast<size_t>(operand.buffer); }
 
-/// Some of the parameters that a call updates, with their operands.
+/// A subset of the parameters that an optimizer's call updates, with the operands of this subset.
 struct UpdatePart {
   std::vector<ParameterViews> parameters;
   std::vector<Operand> operands;
@@ -33,8 +33,8 @@ struct UpdatePart {
   }
 };
 
-/// For each buffer, whether it is a large gradient in use at the peak of memory. None if they are less than a twentieth
-/// of the peak together.
+/// For each buffer, whether it is a large gradient that is in use at the memory peak. All false if these gradients
+/// together are less than a twentieth of the peak.
 std::vector<bool> gradients_at_peak(const Graph& graph) {
   const Peak peak = peak_of(graph);
   std::vector<bool> at_peak(graph.buffers().size());
@@ -52,10 +52,11 @@ std::vector<bool> gradients_at_peak(const Graph& graph) {
   return at_peak;
 }
 
-/// Splits an update into one call for each parameter with such a gradient, and one for all others.
+/// Splits an update into one call for each parameter that has a gradient in `at_peak`, and one call for the other
+/// parameters.
 Calls split(const Update& whole, const std::vector<bool>& at_peak) {
   const std::vector<ParameterViews>& all = std::get<0>(whole.arguments());
-  std::vector<UpdatePart> parts(1);  // the first one is for all others
+  std::vector<UpdatePart> parts(1);  // parts[0] is for the other parameters
   auto operand = whole.operands.begin();
   for (const ParameterViews& views : all) {
     std::vector<Operand> operands;
@@ -72,8 +73,8 @@ Calls split(const Update& whole, const std::vector<bool>& at_peak) {
   return calls;
 }
 
-/// For each call the calls that must come later: those that read what it writes, and those that write what it reads or
-/// writes.
+/// For each call i, successors[i] are the calls that must come later: calls that read what call i writes, and calls
+/// that write what call i reads or writes. waits_for[i] is the number of calls that must come before call i.
 struct Dependencies {
   explicit Dependencies(const Graph& graph) : successors(graph.calls().size()), waits_for(graph.calls().size()) {
     struct Uses {
@@ -100,14 +101,14 @@ struct Dependencies {
   std::vector<size_t> waits_for;
 };
 
-/// How a call that is ready would change the memory in use.
+/// How the memory in use changes if a certain call is the next one.
 struct Effect {
   int64_t used, peak;      // before the call
-  int64_t fresh, scratch;  // bytes of buffers that it is the first to use, and of its workspace
-  int64_t freed;           // bytes of buffers that it is the last to use
+  int64_t fresh, scratch;  // bytes of buffers that no earlier call uses, and of the call's workspace
+  int64_t freed;           // bytes of buffers that no later call uses
   int64_t peak_with(int64_t more) const { return std::max(peak, used + fresh + scratch + more); }
 };
-/// The next call is the one with the smallest rank; of several, the first in the graph.
+/// The next call is the ready call with the smallest rank; if several have this rank, the first of them in the graph.
 using Rank = int64_t (*)(const Effect& effect);
 constexpr Rank kRanks[] = {[](const Effect& effect) { return effect.peak_with(0); },
                            [](const Effect& effect) { return effect.peak_with(effect.scratch / 4); },  // leaves slack
@@ -116,7 +117,7 @@ constexpr Rank kRanks[] = {[](const Effect& effect) { return effect.peak_with(0)
 std::vector<size_t> order_by(Rank rank, const Graph& graph, Dependencies dependencies) {
   const size_t count = graph.calls().size();
   std::vector<std::set<size_t>> buffers_of(count);
-  std::vector<size_t> uses(graph.buffers().size());  // remaining ones
+  std::vector<size_t> uses(graph.buffers().size());  // number of calls not yet ordered that use the buffer
   std::vector<bool> lives(graph.buffers().size());
   for (size_t i = 0; i < count; ++i) {
     for_each_buffer(*graph.calls()[i], [&](const Operand&, size_t at) {
@@ -217,7 +218,7 @@ void update_early(Graph& graph) {
     Calls parts;
     if (whole && !whole->operands.empty()) parts = split(*whole, at_peak);
     else parts.push_back(std::move(call));
-    // advance_step, which counts the steps, must stay before the update.
+    // advance_step, which counts the steps, must stay before the update, so it moves to the front like the update.
     const bool early = whole || parts[0]->name == std::string_view("advance_step");
     for (auto& part : parts) place_call(std::move(part), early);
   }
@@ -271,7 +272,7 @@ void run_passes(Graph& graph, bool fuse) {
   update_early(graph);
   order_for_memory(graph);
   work_in_place(graph);
-  if (graph.device().is_cpu()) join_chains(graph);  // it relies on the caches of CPU cores
+  if (graph.device().is_cpu()) join_chains(graph);  // a chain keeps its blocks in the cache of a CPU core
 }
 
 }  // namespace gradus::graph

@@ -53,7 +53,7 @@ void Exporter::run(Call& call) {
   };
   const auto translation = translations.find(call.name);
   call_ = &call;
-  if (translation == translations.end()) {  // an error only if something reads the results
+  if (translation == translations.end()) {  // Values::read() throws only if something reads the results
     for (const Operand& operand : call.operands)
       if (operand.is_written) values_.write(&call, operand, "");
     return;
@@ -65,7 +65,7 @@ void Exporter::run(Call& call) {
 
 void Exporter::reduce() {
   const std::vector<int64_t> axes = axes_of(static_cast<uint32_t>(value<int64_t>("axes")));
-  if (numel_of(shape("x")) == 0) {  // runtimes disagree on empty inputs
+  if (numel_of(shape("x")) == 0) {  // the result is a constant, because runtimes disagree on empty inputs
     const Array y = Array::empty(shape("y"), dtype("y"));
     backend("naive").reduce(choice<ReduceOp>("op"), Array::empty(shape("x"), dtype("x")),
                             static_cast<uint32_t>(value<int64_t>("axes")), y);
@@ -77,7 +77,7 @@ void Exporter::reduce() {
   const std::string x = read("x"), wide = cast(x, dtype("x"), dtype("y"));
   const DType type = dtype("y"), ordered = type == DType::boolean ? DType::i32 : type;
   switch (choice<ReduceOp>("op")) {
-    case ReduceOp::sum:  // its axes are an input since opset 13
+    case ReduceOp::sum:  // since opset 13 the axes of ReduceSum are an input instead of an attribute
       return write("y", node("ReduceSum", {wide, model_.add_sizes(axes)}, {{"keepdims", int64_t{1}}}));
     case ReduceOp::mean: return write("y", reduced("ReduceMean", wide));
     case ReduceOp::prod: return write("y", reduced("ReduceProd", wide));
@@ -92,7 +92,8 @@ void Exporter::reduce() {
   }
 }
 
-// ONNX's TopK breaks ties like gradus: equal elements keep their order. Runtimes implement it for few types.
+// ONNX's TopK breaks ties like gradus: equal elements keep their order. Runtimes implement TopK for few types, so x is
+// cast to one of them.
 void Exporter::sort_by(bool largest) {
   const DType type = dtype("x");
   const DType wide =
@@ -110,7 +111,8 @@ void Exporter::sort_by(bool largest) {
   write("indices", values + ".1");
 }
 
-// If the index is constant along all other axes, as in embeddings and index_select, whole slices are gathered.
+// If the index is the same along all axes except `axis`, as in embeddings and index_select, whole slices of x are
+// gathered (Gather), else single elements (GatherElements).
 void Exporter::gather() {
   const auto axis = static_cast<int>(value<int64_t>("axis"));
   const StridedLayout& index = operand("index").layout;
@@ -137,8 +139,9 @@ void Exporter::convolution() {
   write("y", relu ? node("Relu", {y}) : y);
 }
 
-// The end of the result is cut less than its start, or padded with zeros beyond the last window, depending on the size
-// of `dx`. ONNX's attribute output_padding cannot express this, because its range is smaller than the one in gradus.
+// ConvTranspose cuts `padding` elements off the start of each axis. At the end it cuts as many as the size of `dx`
+// requires; if `dx` reaches beyond the last window, a Pad node adds zeros. ONNX's attribute output_padding cannot
+// express this, because it allows smaller values than gradus.
 void Exporter::transposed_convolution() {
   const Shape &x = shape("dy"), &w = shape("w"), &y = shape("dx");
   std::vector<int64_t> cut = value<std::vector<int64_t>>("geometry.padding");
@@ -173,8 +176,8 @@ void Exporter::max_pool() {
   const std::string x = read("x");
   write("y", node("MaxPool", {x}, attributes));
   if (!has("indices")) return;
-  // ONNX's indices count through the whole tensor, gradus's through one image. They come from a second MaxPool node,
-  // which is removed if nothing reads it.
+  // ONNX's indices count through the whole tensor, those of gradus through one image. A second MaxPool node with two
+  // outputs computes them; remove_unused() removes it if nothing reads the indices.
   const std::string places = model_.add(call_, "MaxPool", {x}, attributes, 2) + ".1";
   const std::string pixels = constant(shape("x")[2] * shape("x")[3], DType::i64);
   write("indices", cast(node("Mod", {places, pixels}), DType::i64, DType::i32));
@@ -192,7 +195,7 @@ std::string Exporter::stencil_matrix(const std::string& name, bool transposed) {
   return model_.add_constant(ops::cast(transposed ? matrix.transpose(0, 1) : matrix, type_));
 }
 
-// Averages and interpolation are linear along rows and columns: y = R x Cᵀ.
+// Average pooling and interpolation are linear along rows and along columns: y = R x Cᵀ with two constant matrices.
 void Exporter::resample() {
   type_ = dtype("y");
   const std::string rows = node("MatMul", {stencil_matrix("rows", false), read("x")});
@@ -206,13 +209,13 @@ void Exporter::normalize() {
   const std::vector<int64_t> axes = axes_of(mask);
   const bool fixed = value<bool>("fixed_statistics");
   const double eps = value<double>("eps");
-  const auto parameter = [&](const std::string& name, int first, int last) {  // its part along axes [first, last)
+  const auto parameter = [&](const std::string& name, int first, int last) {  // without axes outside of [first, last)
     const Strides& strides = operand(name).layout.strides;
     Dims part_shape, part_strides;
     for (int i = first; i < last; ++i) part_shape.push_back(x.shape[i]), part_strides.push_back(strides[i]);
     return cast(read(name, part_shape, part_strides), dtype(name), type_);
   };
-  const auto is_along = [&](const std::string& name, int first, int last) {  // constant along all other axes
+  const auto is_along = [&](const std::string& name, int first, int last) {  // constant outside of axes [first, last)
     for (int i = 0; has(name) && i < x.ndim(); ++i)
       if ((i < first || i >= last) && x.shape[i] > 1 && operand(name).layout.strides[i] != 0) return false;
     return true;
@@ -222,7 +225,7 @@ void Exporter::normalize() {
   };
   const uint32_t all = (1u << x.ndim()) - 1;
   const bool is_batch_norm = fixed && x.ndim() >= 2 && mask == (all & ~2u) && parameters_are_along(1, 2);
-  const int first = x.ndim() - static_cast<int>(axes.size());  // a layer norm's axes are the last ones
+  const int first = x.ndim() - static_cast<int>(axes.size());  // a layer norm normalises over the last axes
   const bool is_layer_norm =
       !fixed && !axes.empty() && axes.front() == first && has("weight") && parameters_are_along(first, x.ndim());
   std::string y;
@@ -254,7 +257,7 @@ void Exporter::normalize() {
   }
   if (has("residual")) y = node("Add", {y, read("residual")});
   write("y", value<bool>("relu") ? node("Relu", {y}) : y);
-  // A training step updates running statistics, but a model keeps no state between runs.
+  // An ONNX model keeps no state between runs, so it has no values for updated running statistics.
   for (const char* statistic : {"running.mean", "running.variance", "running.batches"})
     if (has(statistic)) write(statistic, "");
 }
@@ -271,7 +274,8 @@ void Exporter::lstm_cell() {
   write("h", node("Mul", {o, node("Tanh", {c})}));
 }
 
-// ONNX's LSTM includes the product with w_ih, and its gates are in the order i, o, f, g.
+// ONNX's LSTM computes the product of the input with w_ih itself; gradus computes it by a `linear` call before, whose
+// operands are read here. The gates of ONNX are in the order i, o, f, g, those of gradus in the order i, f, g, o.
 void Exporter::lstm() {
   const Shape& gates = shape("gates");  // (L, N, 4 H)
   const int64_t length = gates[0], batch = gates[1], hidden = gates[2] / 4;
@@ -292,7 +296,7 @@ void Exporter::lstm() {
   const auto without_axis = [&](const std::string& value, int64_t axis) {
     return node("Squeeze", {value, model_.add_sizes(axis)});
   };
-  // From (L N, F) to (L, N, F); the runtime infers F.
+  // The shape changes from (L N, F) to (L, N, F); the runtime infers F from -1.
   const std::string x = node("Reshape", {linear.x, model_.add_sizes({length, batch, -1})});
   std::string bias;
   if (!linear.bias.empty()) {
@@ -307,7 +311,7 @@ void Exporter::lstm() {
                                    attributes, 3);
   values_.write(call_, sums, "");
   write("hidden", without_axis(y, 1));
-  // Only the last step's cell is an output in ONNX.
+  // ONNX's LSTM outputs only the cell of the last step; the cells of other steps have no value in the model.
   write("cells", "");
   Operand last = operand("cells");
   last.offset += reverse ? 0 : static_cast<size_t>((length - 1) * batch * hidden) * size_of(last.layout.dtype);
@@ -400,7 +404,7 @@ std::string to_onnx(const ForwardPass& pass, const ForwardPass& larger, int64_t 
 namespace gradus {
 namespace {
 
-/// Sets evaluation mode during its lifetime, then restores the mode of each module.
+/// Puts a model into evaluation mode for its lifetime, and then restores the mode of each module.
 class Evaluation {
  public:
   explicit Evaluation(nn::Module& model) {
@@ -417,11 +421,13 @@ class Evaluation {
   std::vector<std::pair<std::shared_ptr<nn::Module>, bool>> training_;  // outer modules first
 };
 
-/// The recording and the result, whose memory belongs to the recording.
+/// Records model.forward(input). Returns the recording and the result, whose address must stay valid while the
+/// recording is exported.
 std::pair<graph::ForwardPass, Tensor> record_forward(const nn::AnyModule& model, const Tensor& input,
                                                      const OnnxOptions& options) {
   graph::Recorder recorder;
-  // A copy, because the result may be a view of the input or a parameter that no call of the pass uses.
+  // The result is copied, because forward() may return a view of the input or a parameter that no call of the pass
+  // uses.
   const Tensor output = model.forward(input).clone();
   graph::ForwardPass pass;
   pass.graph = recorder.finish();

@@ -73,7 +73,8 @@ ProtobufMessage message_of(const Port& port) {
   return message.text(1, port.name).message(2, type);
 }
 
-/// Makes multiples of the batch of sizes that are proportional to it: 2 and 3 with batches of 2 and 3.
+/// Makes multiples of the batch of sizes that are proportional to it: a size that is 8 for a batch of 2 and 12 for a
+/// batch of 3 becomes 4 times the batch.
 void unify(std::vector<Size>& sizes, const std::vector<Size>& larger_sizes, int64_t batch, int64_t larger_batch,
            const Call* call) {
   GRADUS_CHECK(sizes.size() == larger_sizes.size(), ValueError, "to_onnx: ", description_of(call),
@@ -168,7 +169,7 @@ void Model::make_dynamic(const Model& larger, int64_t batch, int64_t larger_batc
 }
 
 void Model::compute_sizes(int64_t batch_axis) {
-  std::map<std::string, bool> only_reshapes;  // true for sizes that only Reshape nodes use
+  std::map<std::string, bool> only_reshapes;  // by name: whether only Reshape nodes use the value
   for (const Node& node : nodes)
     for (const std::string& input : node.inputs)
       only_reshapes[input] = node.op == "Reshape" && (!only_reshapes.count(input) || only_reshapes[input]);

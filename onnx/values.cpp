@@ -41,8 +41,8 @@ bool same_place(const Region& a, const Region& b) {
          a.layout.dtype == b.layout.dtype;
 }
 
-// Slices of one array have its strides. They are disjoint if they are apart along an axis, or if no sum of steps along
-// axes gives their distance.
+// Slices of the same array have the same strides. Two such slices are disjoint if one ends before the other begins
+// along an axis, or if the distance of their first elements is not a sum of steps along the axes.
 bool overlap(const Region& a, const Region& b) {
   if (b.offset < a.offset) return overlap(b, a);
   if (b.offset >= end_of(a)) return false;
@@ -78,8 +78,10 @@ Cut::Cut(const Region& region, const Operand& operand) {
   while (!cut_first(count, axes, region, operand)) --count;
 }
 
-// Divides the row for the first `count` axes, from the widest stride to the narrowest. An axis is divided in steps of
-// its stride, or of the greatest common divisor with what is left of the row.
+// Divides the row so that the first `count` of the operand's axes, from the widest stride to the narrowest, are slices
+// of its axes. For each of them, the part of the row that is not divided yet is divided into pieces of the stride's
+// size, or of the greatest common divisor of this size and the part's. Returns false if that is not possible; then
+// fewer axes can be slices, and the others are `inner`.
 bool Cut::cut_first(int count, const Dims& axes, const Region& region, const Operand& operand) {
   const StridedLayout& wanted = operand.layout;
   const int64_t distance =
@@ -93,7 +95,7 @@ bool Cut::cut_first(int count, const Dims& axes, const Region& region, const Ope
     if (extent > 1) row.push_back(extent), starts.push_back(start), sizes.push_back(size), steps.push_back(step);
     return start + (size - 1) * step < extent;
   };
-  Dims place = Dims::filled(wanted.ndim(), -1);  // each operand axis's position in `row`
+  Dims place = Dims::filled(wanted.ndim(), -1);  // for each axis of the operand, the axis of `row`, or -1
   for (int i = 0; i < axes.size(); ++i) {
     const int at = static_cast<int>(axes[i]);
     if (i >= count) {
@@ -152,8 +154,9 @@ void Values::write(const Call* call, const Operand& operand, const std::string& 
   }
 }
 
-// A block surrounded by equal elements is a Pad. In the general case, indices spread the part over the whole region
-// along the axes that it covers only partly, and a mask selects between the spread part and the earlier value.
+// Inserts a part into a region's value. If the part is a block and all other elements are equal, this is one Pad node.
+// In the general case, Gather nodes enlarge the part to the region's size along the axes that it covers only partly,
+// and a Where node selects with a constant mask between the enlarged part and the earlier value.
 Region Values::with_part(const Call* call, Region region, const Operand& operand, const std::string& value) {
   if (region.layout.dtype != operand.layout.dtype) fail(call, operand, "that holds another type");
   const Cut cut(region, operand);
@@ -246,7 +249,7 @@ std::string Values::read(const Call* call, const Operand& operand, uint32_t may_
   if (wanted.numel() == 0) return model_.add_constant(Array::empty(wanted.shape, wanted.dtype));
   if (operand.buffer < 0) fail(call, operand, "that no call and no input or weight has");
   if (extent_of(wanted).begin < 0) return read_reversed(call, operand);
-  const Region region = find(call, operand);  // a copy, because nodes may be added
+  const Region region = find(call, operand);
   GRADUS_CHECK(!region.value.empty(), ValueError, "to_onnx: ", description_of(region.call),
                " has no counterpart in ONNX here; its result is used by ", description_of(call));
   if (region.layout.dtype != wanted.dtype) fail(call, operand, "that holds another type");
@@ -269,10 +272,10 @@ std::string Values::read(const Call* call, const Operand& operand, uint32_t may_
   return view.value();
 }
 
-/// An operand with negative strides: its elements in the order of memory, then reversed along these axes.
+/// Reads an operand with negative strides: reads its elements in the order of memory, then reverses these axes.
 std::string Values::read_reversed(const Call* call, Operand operand) {
   Dims axes, last, before_first, steps;
-  operand.offset += static_cast<size_t>(extent_of(operand.layout).begin);  // the element that is first in memory
+  operand.offset += static_cast<size_t>(extent_of(operand.layout).begin);  // the element with the lowest address
   for (int i = 0; i < operand.layout.ndim(); ++i) {
     if (operand.layout.strides[i] >= 0) continue;
     operand.layout.strides[i] = -operand.layout.strides[i];
@@ -301,7 +304,7 @@ Region& Values::find(const Call* call, const Operand& operand) {
   return regions[parts[0]];
 }
 
-/// Joins adjacent slices of one array along an axis into one value. Does nothing for other parts.
+/// If the parts are adjacent slices of an array along one axis, joins them into one value with a Concat node.
 void Values::concatenate(const Call* call, const Operand& operand, std::vector<size_t>& parts) {
   std::vector<Region>& regions = regions_[static_cast<size_t>(operand.buffer)];
   std::ranges::sort(parts, [&](size_t a, size_t b) { return regions[a].offset < regions[b].offset; });
@@ -331,8 +334,8 @@ void Values::concatenate(const Call* call, const Operand& operand, std::vector<s
   replace_parts(regions, parts, std::move(whole));
 }
 
-/// Joins parts of an array that the pass made into one value. Each is inserted into a row of zeros, which stand for the
-/// elements that no call has written.
+/// Joins parts of an array that the pass created into one value: inserts each part into a row of zeros. Elements that
+/// no call has written are then 0.
 void Values::join(const Call* call, const Operand& operand, std::vector<size_t>& parts) {
   const auto buffer = static_cast<size_t>(operand.buffer);
   std::vector<Region>& regions = regions_[buffer];
@@ -354,7 +357,7 @@ void Values::join(const Call* call, const Operand& operand, std::vector<size_t>&
   replace_parts(regions, parts, std::move(whole));
 }
 
-/// Replaces several regions by one, whose index is `parts` afterwards.
+/// Replaces the regions with the indices `parts` by `whole`, and `parts` by the index of `whole`.
 void Values::replace_parts(std::vector<Region>& regions, std::vector<size_t>& parts, Region whole) {
   std::ranges::sort(parts);
   for (size_t i = parts.size(); i-- > 0;) regions.erase(regions.begin() + static_cast<std::ptrdiff_t>(parts[i]));
@@ -362,7 +365,7 @@ void Values::replace_parts(std::vector<Region>& regions, std::vector<size_t>& pa
   regions.push_back(std::move(whole));
 }
 
-/// An array from before the pass without a name becomes a constant of the model, as one row of elements.
+/// The region of an array from before the pass that has no name: a constant of the model with the buffer's elements.
 Region& Values::external(const Call* call, const Operand& operand) {
   const auto at = static_cast<size_t>(operand.buffer);
   const Buffer& buffer = buffers_[at];

@@ -252,8 +252,8 @@ json data_of(const dist::MessageLog& log) {
           {"left_out", left_out}, {"notes", json::array()}, {"texts", texts.list()}};
 }
 
-/// Writes the page of data. `picture` is HTML and is inserted unchanged. The data are escaped, so that their texts cannot
-/// become a part of the page's HTML.
+/// Writes a page that shows `data`. `picture` is HTML and is inserted unchanged. "<" is escaped in the data, so that
+/// their texts cannot become a part of the page's HTML.
 void write_page(const std::string& path, const std::string& title, const std::string& picture, const json& data) {
   std::string text;
   for (const char c : data.dump(-1, ' ', false, json::error_handler_t::replace))

@@ -35,9 +35,9 @@ using Value = std::variant<bool, int64_t, double, Scalar, Choice, std::vector<in
 class ArgumentVisitor {
  public:
   virtual ~ArgumentVisitor() = default;
-  /// An operand that is read. It may be absent.
+  /// An operand that the call reads. Null if the call does not have this optional operand.
   virtual void operand(const std::string&, const View&) {}
-  /// An operand that is written, or read and written. It may be absent.
+  /// An operand that the call writes, or reads and writes. Null if the call does not have this optional operand.
   virtual void operand(const std::string&, const MutableView&) {}
   virtual void value(const std::string&, const Value&) {}
 };
@@ -71,7 +71,7 @@ class Call {
    public:
     virtual ~Visitor() = default;
     virtual void read(View& view) = 0;
-    /// An operand that is written, or read and written.
+    /// An operand that the call writes, or reads and writes.
     virtual void write(MutableView& view) = 0;
     /// The random state of a call that draws random numbers. May change the address of the state's offset.
     virtual void draw(RandomState&) {}
@@ -85,7 +85,7 @@ class Call {
   /// names "0", "1", …
   virtual void visit_arguments(ArgumentVisitor& visitor);
 
-  const char* name = "";            ///< of the operation, for example "conv2d_bias_relu"
+  const char* name = "";            ///< name of the method of Backend, for example "conv2d_bias_relu"
   const char* parameters = "args";  ///< names of the method's parameters: "x, axis, y"; "args" if it takes one struct
   int number = -1;                  ///< position of the call in the eager step; -1 if a pass made the call
   Origin origin;

@@ -104,8 +104,9 @@ void Executor::run_captured() {
 Array Executor::result(const Array& recorded) const {
   const Buffer* const buffer = graph_.buffer_of(recorded.data());
   if (!buffer || buffer->memory == buffer->data) return recorded;
+  // The captured arrays keep the memory.
   const Storage storage = Storage::adopt(buffer->memory, buffer->bytes, graph_.device_,
-                                         [arena = arena_, constants = graph_.constants_](void*) {});  // keeps them
+                                         [arena = arena_, constants = graph_.constants_](void*) {});
   const auto offset = static_cast<const char*>(recorded.data()) - buffer->data;
   return Array(storage, offset / static_cast<int64_t>(size_of(recorded.dtype())), recorded.shape(), recorded.strides(),
                recorded.dtype());

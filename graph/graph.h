@@ -44,7 +44,7 @@ class Graph {
   const std::vector<std::unique_ptr<Call>>& calls() const { return calls_; }
   /// The device that runs the calls.
   Device device() const { return device_; }
-  /// Sorted by their addresses in the recording.
+  /// The memory that the calls use, sorted by addresses in the recording.
   const std::vector<Buffer>& buffers() const { return buffers_; }
   /// The buffer that contained this address when the step was recorded, or null.
   const Buffer* buffer_of(const void* data) const;

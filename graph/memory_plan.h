@@ -30,7 +30,7 @@ struct MemoryPlan {
 /// The largest number of bytes that are in use at the same time.
 struct Peak {
   size_t bytes = 0;
-  int64_t call = 0;  ///< position of the call at which they are in use
+  int64_t call = 0;  ///< position of the call during which they are in use
 };
 Peak peak_of(const Graph& graph);
 

@@ -41,7 +41,7 @@ class CallBackend final : public BackendInterceptor<CallBackend> {
   const std::function<void(std::unique_ptr<Call>)> sink_;
 };
 
-/// Captures work on the GPU and discards the captured graph.
+/// During its lifetime, work on the GPU is captured instead of run. The captured graph is discarded.
 class ThrownAwayCapture {
  public:
   explicit ThrownAwayCapture(DeviceRuntime& runtime) : runtime_(runtime) { runtime.begin_capture(); }

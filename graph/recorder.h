@@ -2,10 +2,10 @@
 // step creates get addresses but no physical memory.
 //
 //   graph::Recorder recorder;
-//   Tensor loss = step(x, y);                     // computes nothing
+//   Tensor loss = step(x, y);                     // runs no kernels
 //   graph::Graph recorded = recorder.finish();
 //
-// Kernels run only to find out how much workspace they need.
+// Kernels only run "dry", without computing anything, to determine how much workspace they need.
 //
 // Arrays that are created while recording have shapes, strides and addresses, but no values: reading one (item(),
 // print) is an error that names the line. Arrays from before the recording are read and written in place when the graph
@@ -72,7 +72,7 @@ class RecordedBlocks final : public RecordedMemory, public std::enable_shared_fr
   int64_t time() const { return time_; }
   /// The peak of the bytes in these blocks plus the bytes that the runtime has allocated since the recording began.
   int64_t peak() const { return peak_; }
-  /// The time of the peak.
+  /// The time at which the peak is reached.
   int64_t peak_time() const { return peak_time_; }
 
  private:

@@ -34,7 +34,7 @@ Array as_double(const StridedLayout& layout, const void* data, Device device) {
   return dense;
 }
 
-/// The largest |a - b|, relative to the largest finite |b| or to 1/1000 if that is larger.
+/// The largest |a - b|, divided by the larger of 1/1000 and the largest finite |b|.
 double error(const Array& a, const Array& b) {
   if (!(a.shape() == b.shape())) return INFINITY;
   const double *const x = a.data<double>(), *const y = b.data<double>();

@@ -18,9 +18,9 @@ struct LockstepTolerance {
 struct Mismatch {
   const Call* call;           ///< in the executor's graph
   size_t number;              ///< position of the call in the graph
-  double error, allowed;      ///< error is infinite if NaNs or infinities are at different places
+  double error, allowed;      ///< `error` is infinite if a and b have NaNs or infinities at different places
   std::vector<Array> inputs;  ///< the elements of the call's operands before the call, in order, as float64
-  Array a, b;                 ///< both results, as float64
+  Array a, b;                 ///< the two results, as float64
 
   /// "call 12, conv2d_bias_relu (conv2d of features.3, train.cpp:41): (2, 6, 28, 28) differs by 0.1, allowed: 1e-05",
   /// and a remark if the call's inputs contain NaNs or infinities.

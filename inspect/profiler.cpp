@@ -18,7 +18,7 @@
 
 namespace gradus::training {
 
-/// What a Profiler collects.
+/// The data that a Profiler collects, and the functions that add to it.
 struct Profiler::State {
   using Key = std::tuple<std::string, std::string, std::string>;  // name, backend, implementation
   using KeyView = std::tuple<std::string_view, std::string_view, std::string_view>;
@@ -57,7 +57,7 @@ struct Profiler::State {
   Row& row(Rows& rows, const ObservedEvent& event);
   size_t module_number(const std::string& path);
   void look_at_memory(const ObservedEvent& event, double at, size_t module);
-  std::vector<Row> sorted(const Rows& rows);  // by self time
+  std::vector<Row> sorted(const Rows& rows);  // in the order of their self times
 
   const ProfilerOptions options;
   double start = observer_time(), end = 0;
@@ -85,7 +85,7 @@ Profiler::~Profiler() { stop(); }
 
 void Profiler::stop() {
   if (!state_->running) return;
-  remove_observer(this);  // waits until other threads have left this observer
+  remove_observer(this);  // waits until no thread is in on_begin() or on_end()
   state_->running = false;
   state_->end = observer_time();
 }
@@ -135,7 +135,7 @@ void Profiler::State::on_begin(const ObservedEvent& event) {
 void Profiler::State::on_end(const ObservedEvent& event) {
   std::lock_guard lock(mutex);
   Thread& thread = this_thread();
-  if (thread.frames.empty() || thread.frames.back().event != &event) return;  // it began before this profile
+  if (thread.frames.empty() || thread.frames.back().event != &event) return;  // the event began before this profile
   const Frame frame = thread.frames.back();
   thread.frames.pop_back();
 

@@ -40,8 +40,8 @@ class Profiler final : public Observer {
   double seconds() const;
 
   struct Row {
-    std::string name;                     ///< of the operator or kernel
-    std::string backend, implementation;  ///< of a kernel; empty for an operator
+    std::string name;                     ///< name of the operator or kernel
+    std::string backend, implementation;  ///< only for a kernel; empty for an operator
     int64_t calls = 0;
     double total_seconds = 0;      ///< including the operators and kernels that it calls
     double self_seconds = 0;       ///< without the other operators that it calls; for a kernel, without other kernels
@@ -54,7 +54,7 @@ class Profiler final : public Observer {
   };
   struct MemoryPoint {
     double seconds;  ///< since the construction
-    int64_t bytes;   ///< allocated
+    int64_t bytes;   ///< bytes that are allocated at this time
   };
   struct MemoryPeak {
     int64_t bytes = 0;

@@ -90,7 +90,7 @@ io::ProtobufMessage histogram(const Tensor& values, const std::string& tag) {
   return message.number(4, sum).number(5, squares).numbers(6, limits).numbers(7, inside);
 }
 
-/// The bytes of an image (C, H, W) in rows of pixels.
+/// The pixels of an image (C, H, W) row by row, with a byte for each channel of a pixel.
 io::Bytes pixels_of(const Tensor& image) {
   const NoGradGuard no_grad;
   Tensor pixels = image.detach().cpu();
@@ -120,7 +120,7 @@ SummaryWriter::SummaryWriter(const std::string& log_dir, const SummaryWriterOpti
 SummaryWriter::~SummaryWriter() {
   try {
     flush();
-  } catch (const std::exception&) {  // destructors never throw; call flush() to see errors
+  } catch (const std::exception&) {  // destructors must not throw; a program that needs to see errors calls flush()
   }
 }
 
@@ -141,7 +141,7 @@ void SummaryWriter::add_image(const std::string& tag, const Tensor& image, int64
   const int64_t channels = planes.size(0), height = planes.size(1), width = planes.size(2);
   const io::Bytes png = io::encode_png(pixels_of(planes), height, width, channels);
   io::ProtobufMessage picture;
-  picture.integer(1, height).integer(2, width).integer(3, channels);  // channels is also the colour space
+  picture.integer(1, height).integer(2, width).integer(3, channels);  // field 3, the colour space, equals the channels
   picture.text(4, {reinterpret_cast<const char*>(png.data()), png.size()});
   add_value(value_of(tag).message(kImage, picture), step);
 }

@@ -63,7 +63,7 @@ Term with_alpha(const char* name, const Term& x, double alpha) {
   return {x.exporter, x.exporter->node(name, {x.name}, {{"alpha", alpha}})};
 }
 
-/// ONNX defines logical operators for booleans only.
+/// Casts a and b to booleans, because ONNX defines logical operators only for booleans.
 Term logical(const char* name, const Term& a, const Term& b) {
   return op(name, cast(a, DType::boolean), cast(b, DType::boolean));
 }
@@ -118,7 +118,7 @@ const std::map<std::string_view, Term (*)(X x, double a, double b)> kUnaryFormul
      }},
     {"silu", [](X x, double, double) { return x * op("Sigmoid", x); }},
     {"softplus",
-     [](X x, double a, double b) {  // x where a x > b
+     [](X x, double a, double b) {  // ln(1 + exp(a x)) / a, but x where a x > b
        const Term scaled = x * a, y = op("Softplus", scaled) / a;
        if (b >= 20 && type_of(x) != DType::f64) return y;  // softplus(a x) / a rounds to x where a x > 20
        return op("Where", op("Greater", scaled, b), x, y);

@@ -25,7 +25,7 @@ struct OnnxOptions {
 /// cannot be expressed in ONNX, or that has a size which is not a multiple of the batch (docs/guide/export.md).
 void export_onnx(const nn::AnyModule& model, const Tensor& input, const std::string& path,
                  const OnnxOptions& options = {});
-/// `model` is a holder of a module or a shared_ptr to one.
+/// The same for a model that is the holder of a module or a shared_ptr to a module.
 template <class M>
 void export_onnx(const M& model, const Tensor& input, const std::string& path, const OnnxOptions& options = {}) {
   export_onnx(nn::AnyModule(model), input, path, options);

@@ -300,7 +300,7 @@ void Exporter::lstm() {
   const std::string x = node("Reshape", {linear.x, model_.add_sizes({length, batch, -1})});
   std::string bias;
   if (!linear.bias.empty()) {
-    const std::string zeros = model_.add_constant(ops::zeros({gates[2]}, dtype("gates")));  // the bias of w_hh
+    const std::string zeros = model_.add_constant(ops::zeros({gates[2]}, dtype("gates")));  // ONNX's bias of w_hh
     bias = with_axis(node("Concat", {reordered(linear.bias), zeros}, {{"axis", int64_t{0}}}), 0);
   }
   const bool reverse = value<bool>("reverse");

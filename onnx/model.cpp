@@ -118,7 +118,7 @@ std::string Model::add(const Call* call, const std::string& op, Names inputs, At
 std::string Model::add_sizes(const Dims& numbers) {
   const std::string name = "sizes_" + std::to_string(count_++);
   for (int64_t number : numbers) sizes[name].push_back({number, false});
-  sizes[name];  // creates the entry also if there are no numbers
+  sizes[name];  // creates the entry if there are no numbers
   return name;
 }
 

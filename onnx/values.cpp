@@ -176,7 +176,7 @@ Region Values::with_part(const Call* call, Region region, const Operand& operand
   part.reshape(cut.sizes);
   std::string whole;
   if (region.value.empty() || value.empty()) {
-    whole = "";  // unknown if one of the two is unknown
+    whole = "";  // the whole has no value if the region or the part has none
     if (value.empty()) region.call = call;
   } else if (is_block && !region.filled_with.empty()) {
     whole = model_.add(call, "Pad", {part.value(), model_.add_sizes(pads), region.filled_with});

@@ -93,7 +93,7 @@ class ViewChain {
   }
 
  private:
-  void make() {  // adds the node of a pending reshape
+  void make() {  // adds a Reshape node if the last reshape() has not been done yet
     if (!(shape_ == made_)) value_ = model_.add(call_, "Reshape", {value_, model_.add_sizes(shape_)});
     made_ = shape_;
   }

@@ -12,13 +12,13 @@
 namespace gradus::graph {
 namespace {
 
-constexpr int64_t kBlock = 16384;            // elements; kGrain of backends/openmp/simd/loops.h, or a multiple
-constexpr int64_t kWorthwhile = 4 * kBlock;  // elements; smaller operands stay in the cache anyway
+constexpr int64_t kBlock = 16384;            // elements; a multiple of kGrain of backends/openmp/simd/loops.h
+constexpr int64_t kWorthwhile = 4 * kBlock;  // elements; smaller operands stay in the cache without a chain
 /// Runs a call on elements [begin, end) of its operands. blocks[i] is the number of the block in `scratch` that
 /// contains operand i, or -1 if the operand is an array in memory.
 using Part =
     std::function<void(Backend& backend, const std::vector<int>& blocks, char* scratch, int64_t begin, int64_t end)>;
-constexpr size_t kBlockBytes = static_cast<size_t>(kBlock) * 8;  // enough for any type
+constexpr size_t kBlockBytes = static_cast<size_t>(kBlock) * 8;  // a block of the largest type, which has 8 bytes
 
 /// This thread's memory for `blocks` blocks. A vector holds it, because the runtime's allocator would count it as the
 /// memory of an array.

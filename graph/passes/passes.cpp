@@ -28,7 +28,7 @@ struct UpdatePart {
     auto call = std::make_unique<Update>(whole.method(), parameters, block, rule);
     call->name = whole.name, call->parameters = whole.parameters;
     call->origin = whole.origin, call->operands = operands;
-    call->operands.push_back(whole.operands.back());  // the block
+    call->operands.push_back(whole.operands.back());  // the step block (learning rate, step count)
     return call;
   }
 };
@@ -195,12 +195,13 @@ void order_for_memory(Graph& graph) {
 
 void update_early(Graph& graph) {
   struct Placed {
-    size_t behind;  // the number of unmoved calls that it must follow
+    size_t behind;  // the call must come after this many of the calls that are not moved
     std::unique_ptr<Call> call;
   };
   const std::vector<bool> at_peak = gradients_at_peak(graph);
   std::vector<Placed> placed;
-  std::vector<size_t> last_read(graph.buffers().size()), last_write(graph.buffers().size());  // as `behind`
+  // The largest `behind` of the calls that read or wrote each buffer.
+  std::vector<size_t> last_read(graph.buffers().size()), last_write(graph.buffers().size());
   size_t staying = 0;
   const auto place_call = [&](std::unique_ptr<Call> call, bool early) {
     size_t behind = early ? 0 : ++staying;
@@ -250,7 +251,7 @@ void work_in_place(Graph& graph) {
       const Buffer& other = graph.buffers()[place(operand)];
       const bool is_same = operand.layout.dtype == result.layout.dtype && operand.layout.shape == result.layout.shape &&
                            operand.layout.strides == result.layout.strides && other.bytes == buffer.bytes;
-      // The call must not read the buffer through a second operand.
+      // No other operand of the call may use the buffer, because the result overwrites it.
       const auto readers =
           std::ranges::count_if(call.operands, [&](const Operand& any) { return any.buffer == operand.buffer; });
       return is_same && readers == 1 && !other.external && !other.result && !held[place(operand)] &&

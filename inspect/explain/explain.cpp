@@ -95,7 +95,7 @@ class Watcher final : public ThreadObserver {
     if (watch_) watch_->on_call(call, /*has_run=*/false);
     call.run(runs_);
     if (watch_) watch_->on_call(call, /*has_run=*/true);
-    if (std::string_view(call.name) == "optimizer_step" && !kernels.empty())  // its kernel reports no bytes
+    if (std::string_view(call.name) == "optimizer_step" && !kernels.empty())  // the optimizer's kernel reports no bytes
       kernels.back().bytes = bytes;
     memory_.calls = calls.size();
   }
@@ -367,7 +367,7 @@ Explanation detail::explain(const std::function<void()>& step, const ExplainOpti
   return explanation;
 }
 
-// ---- The limits of a device, measured with kernels of its backend ----
+// ---- The limits of a device ----
 
 double Roofline::seconds_at_least(int64_t bytes, int64_t flops) const {
   const auto fits = std::ranges::find_if(levels, [&](const Level& level) { return bytes <= level.bytes; });

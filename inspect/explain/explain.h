@@ -71,7 +71,7 @@ class Explanation {
   struct Call {
     std::string name;
     graph::Origin origin;
-    std::string op;  ///< as in Kernel
+    std::string op;  ///< the operator or node that made the call, as in Kernel
     bool backward = false;
     std::vector<size_t> inputs;  ///< earlier calls whose results this call reads or changes
     Shape result;
@@ -102,7 +102,7 @@ class Explanation {
     std::string basis;   ///< how the saving was determined, for example "measured"
   };
 
-  std::vector<Kernel> kernels;  ///< in order
+  std::vector<Kernel> kernels;  ///< in the order in which they ran
   std::vector<Call> calls;
   double step_seconds = 0;     ///< time of a step without observers; on a GPU, of a replay of the captured step
   double between_seconds = 0;  ///< time outside kernels of an observed step; on a GPU, step_seconds minus kernel times
@@ -120,7 +120,7 @@ class Explanation {
   std::string str(size_t rows = 60) const;
   /// A self-contained HTML page.
   std::string html(const std::string& title = "a training step") const;
-  /// Writes the page. Throws an IoError if that fails.
+  /// Writes html() to a file. Throws an IoError if the file cannot be written.
   void save_html(const std::string& path, const std::string& title = "a training step") const;
 };
 

@@ -62,7 +62,7 @@ class StepWatch {
   virtual void end_step() = 0;
   /// Called before each call of a backend's kernel (has_run is false) and after it (has_run is true).
   virtual void on_call(graph::Call& call, bool has_run) = 0;
-  /// Called when the forward pass keeps an array for the backward pass.
+  /// Called when the forward pass saves an array for the backward pass.
   virtual void on_saved(const Array& array) = 0;
 };
 /// training::explain() with callbacks; `watch` may be null.
@@ -158,7 +158,7 @@ class WatchedMemory final : public RecordedMemory, public std::enable_shared_fro
     std::string until, module;
     std::vector<std::string> kept_by;
     size_t writer = kAlive;  // the last call that wrote it; kAlive before the first one
-    StridedLayout layout;    // the layout in which it was first written
+    StridedLayout layout;    // of the first array that a call wrote into the block
   };
 
   explicit WatchedMemory(Device device) : device_(device) {}

@@ -179,7 +179,7 @@ std::string detail::picture_of(const Explanation& explanation, std::vector<size_
       const size_t x1 = kMargin + box.column * kStepX, y1 = box.rank * kStepY;
       if (box.rank == from.rank + 1)
         print_to(svg, "<path d=\"M%zu %zu L%zu %zu\"/>\n", x0 + kWidth / 2, y0, x1 + kWidth / 2, y1);
-      else  // a curve to the left, around the boxes in between
+      else  // draws a curve to the left, around the boxes between the two
         print_to(svg, "<path d=\"M%zu %zu C%zu %zu %zu %zu %zu %zu\"/>\n", x0, y0 - kHeight / 2, x0 - kMargin,
                  y0 + kStepY / 2, x1 - kMargin, y1 - kStepY / 2, x1, y1 + kHeight / 2);
     }

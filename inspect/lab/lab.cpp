@@ -135,7 +135,7 @@ class LabWatch final : public detail::StepWatch {
     outside_[static_cast<const char*>(array.data()) + array.nbytes()] = {array.data(), recording_.blocks.size()};
     recording_.blocks.push_back({name, "", "", static_cast<int64_t>(array.nbytes()), 0, 0});
   }
-  /// The number of the block that has this address now.
+  /// The index in recording_.blocks of the block that contains this address at present.
   size_t number_of(const void* data) {
     if (const auto* block = memory_->find(data)) return number_of_block(*block);
     const auto after = outside_.upper_bound(data);
@@ -154,7 +154,7 @@ class LabWatch final : public detail::StepWatch {
   detail::WatchedMemory* memory_ = nullptr;
   std::map<size_t, size_t> numbers_;        // indices in recording_.blocks by indices in memory_->blocks()
   std::map<const void*, Outside> outside_;  // memory from before the first watched step, by its end address
-  graph::Origin last_;                      // the last call's origin
+  graph::Origin last_;                      // origin of the last call
 };
 
 /// The rows and texts of a page have at most this many bytes. Further rows are left out.
@@ -210,7 +210,7 @@ json data_of(const LabRecording& recording, const std::vector<size_t>& boxes) {
     calls.push_back({texts(call.op), texts(call.origin.module), texts(call.name),
                      texts(where.substr(std::min<size_t>(2, where.size()))), texts(kernels[at]), int{call.backward},
                      std::round(1e9 * call.seconds) / 1e3, seen.tick, box, seen.operands.size(), std::move(operands)});
-    bytes += 60 + 64 * calls.back().back().size();  // including the blocks of the operands
+    bytes += 60 + 64 * calls.back().back().size();  // an estimate that includes the blocks of the operands
     for (; next_saved < recording.saved.size() && recording.saved[next_saved].call <= at; ++next_saved) {
       const LabRecording::Saved& one = recording.saved[next_saved];
       saved.push_back({one.call, one.block, texts(to_string(one.shape)), texts(one.kept_by), one.version});

@@ -4,7 +4,7 @@
 const byId = (id) => document.getElementById(id);
 const SVG = 'http://www.w3.org/2000/svg';
 
-// Texts of the recording are inserted as text, never as HTML.
+// Adds an element to the page. Texts of the recording are always inserted as text, never as HTML.
 function add(parent, tag, text, style) {
   const child = document.createElement(tag);
   if (text !== undefined) child.textContent = text;
@@ -67,7 +67,7 @@ function addTable(parent, titles, rows) {
   return table;
 }
 
-// A list that adds only visible rows to the document, because there may be 100,000 rows.
+// A list with up to 100,000 rows. Only the visible rows are elements of the document.
 function addList(parent, count, fill, choose) {
   const HEIGHT = 20, space = add(parent, 'div');
   space.style.height = HEIGHT * count + 'px';
@@ -150,7 +150,7 @@ function stepPage(data, choose) {
     const column = Math.min(999, Math.floor(xOf(tick)));
     columns[column] = Math.max(columns[column] || 0, bytes);
   }
-  const bytesBefore = (tick) => {  // bytes of the blocks that exist when a call begins
+  const bytesBefore = (tick) => {  // bytes of the blocks that are allocated when a call begins
     let low = 0, high = atTick.length;
     while (low < high) {
       const middle = (low + high) >> 1;

@@ -104,7 +104,7 @@ void Executor::run_captured() {
 Array Executor::result(const Array& recorded) const {
   const Buffer* const buffer = graph_.buffer_of(recorded.data());
   if (!buffer || buffer->memory == buffer->data) return recorded;
-  // The captured arrays keep the memory.
+  // The copies in the deleter keep the arena and the constants alive.
   const Storage storage = Storage::adopt(buffer->memory, buffer->bytes, graph_.device_,
                                          [arena = arena_, constants = graph_.constants_](void*) {});
   const auto offset = static_cast<const char*>(recorded.data()) - buffer->data;

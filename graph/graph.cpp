@@ -126,10 +126,10 @@ const Buffer* Graph::buffer_of(const void* data) const { return const_cast<Graph
 
 Buffer* Graph::find(const void* data) {
   const auto at = static_cast<const char*>(data);
-  const auto behind = std::upper_bound(buffers_.begin(), buffers_.end(), at,
-                                       [](const char* address, const Buffer& buffer) { return address < buffer.data; });
-  if (behind == buffers_.begin()) return nullptr;
-  Buffer& buffer = *std::prev(behind);
+  const auto after = std::upper_bound(buffers_.begin(), buffers_.end(), at,
+                                      [](const char* address, const Buffer& buffer) { return address < buffer.data; });
+  if (after == buffers_.begin()) return nullptr;
+  Buffer& buffer = *std::prev(after);
   return at < buffer.data + buffer.bytes ? &buffer : nullptr;
 }
 

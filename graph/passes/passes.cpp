@@ -195,24 +195,24 @@ void order_for_memory(Graph& graph) {
 
 void update_early(Graph& graph) {
   struct Placed {
-    size_t behind;  // the call must come after this many of the calls that are not moved
+    size_t follows;  // the call must come after this many of the calls that are not moved
     std::unique_ptr<Call> call;
   };
   const std::vector<bool> at_peak = gradients_at_peak(graph);
   std::vector<Placed> placed;
-  // The largest `behind` of the calls that read or wrote each buffer.
+  // The largest `follows` of the calls that have read or written each buffer.
   std::vector<size_t> last_read(graph.buffers().size()), last_write(graph.buffers().size());
   size_t staying = 0;
   const auto place_call = [&](std::unique_ptr<Call> call, bool early) {
-    size_t behind = early ? 0 : ++staying;
+    size_t follows = early ? 0 : ++staying;
     for_each_buffer(*call, [&](const Operand& operand, size_t at) {
-      behind = std::max({behind, last_write[at], operand.is_written ? last_read[at] : 0});
+      follows = std::max({follows, last_write[at], operand.is_written ? last_read[at] : 0});
     });
     for_each_buffer(*call, [&](const Operand& operand, size_t at) {
       size_t& last = (operand.is_written ? last_write : last_read)[at];
-      last = std::max(last, behind);
+      last = std::max(last, follows);
     });
-    placed.push_back({behind, std::move(call)});
+    placed.push_back({follows, std::move(call)});
   };
   for (auto& call : graph.take_calls()) {
     const auto* const whole = dynamic_cast<const Update*>(call.get());
@@ -223,7 +223,7 @@ void update_early(Graph& graph) {
     const bool early = whole || parts[0]->name == std::string_view("advance_step");
     for (auto& part : parts) place_call(std::move(part), early);
   }
-  std::ranges::stable_sort(placed, [](const Placed& a, const Placed& b) { return a.behind < b.behind; });
+  std::ranges::stable_sort(placed, [](const Placed& a, const Placed& b) { return a.follows < b.follows; });
   Calls calls;
   for (Placed& one : placed) calls.push_back(std::move(one.call));
   graph.set_calls(std::move(calls));

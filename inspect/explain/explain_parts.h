@@ -191,9 +191,9 @@ class WatchedMemory final : public RecordedMemory, public std::enable_shared_fro
   /// The allocated block that contains this address; null if there is none.
   Block* find(const void* address) {
     std::lock_guard lock(mutex_);
-    const auto behind = alive_.upper_bound(static_cast<const char*>(address));
-    if (behind == alive_.begin()) return nullptr;
-    Block& block = blocks_[std::prev(behind)->second];
+    const auto after = alive_.upper_bound(static_cast<const char*>(address));
+    if (after == alive_.begin()) return nullptr;
+    Block& block = blocks_[std::prev(after)->second];
     return address < block.data + block.bytes ? &block : nullptr;
   }
 

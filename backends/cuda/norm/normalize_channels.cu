@@ -1,10 +1,11 @@
-// Batch norm of images by channels: y = (x - mean) s w + b or relu((x - mean) s w + b + residual), with s = 1 /
-// sqrt(variance + eps).  Layout, grid, block, pipeline and order: channels.cuh. The moments are those of x minus the
-// channel's first element, so that they are accurate also if the mean is large. The error in units in the last place is
-// at most the number of the channel's elements, and negligible unless the first element is an outlier.
+// Batch norm of images by channels: y = (x - mean) s w + b or relu((x - mean) s w + b + residual), with
+// s = 1 / sqrt(variance + eps).  Layout, grid, block, pipeline and order: channels.cuh.
+// The moments are those of x minus the channel's first element, so that they are accurate also if the mean is large. The
+// error in units in the last place is at most the number of the channel's elements, and negligible unless the first
+// element is an outlier.
 //
-// Gradients of batch norm by channels. With s = 1 / sqrt(variance + eps), n elements of a channel, P = sum(dy) and Q =
-// sum(dy (x - mean)):
+// Gradients of batch norm by channels. With s = 1 / sqrt(variance + eps), n elements of a channel, P = sum(dy) and
+// Q = sum(dy (x - mean)):
 //   dx = s w (dy - P / n - (x - mean) s^2 Q / n),   dw = s Q,   dbias = P,   dresidual = dy where y > 0
 // For relu(batch norm + residual), dy is replaced by dresidual.  Layout, grid, block, pipeline and order: channels.cuh.
 // With two launches, the first stores dresidual, if it is requested, and the second reads dresidual instead of dy and

@@ -303,8 +303,8 @@ struct Kernels {
   void (*affine)(const T* x, T shift, T scale, T offset, const T* w, const T* b, T* y, int64_t count);
   /// y[i] = g[i] w[i] a + (x[i] - shift) b + c; a null w means 1.
   void (*combine)(const T* g, const T* w, const T* x, T shift, T a, T b, T c, T* y, int64_t count);
-  /// The same functions for each lane, over the rows: the sums of x - shift, of (x - shift)^2, of g and of g (x -
-  /// shift); y = (x - shift) scale + offset; y = g a + (x - shift) b + c.
+  /// The same functions for each lane, over the rows. The sums are those of x - shift, of (x - shift)^2, of g and of
+  /// g (x - shift); y = (x - shift) scale + offset; y = g a + (x - shift) b + c.
   void (*lane_sums)(const RowsOf<const T>& x, const T* shift, T* sum);
   void (*lane_squares)(const RowsOf<const T>& x, const T* shift, T* sum);
   void (*lane_products)(const RowsOf<const T>& g, const RowsOf<const T>& x, const T* shift, T* plain, T* product);
